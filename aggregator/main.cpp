@@ -1,0 +1,212 @@
+// allot-aggregator: the one learner of a run, and the page that shows it.
+#include <google/protobuf/util/json_util.h>
+#include <signal.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <mutex>
+#include <random>
+#include <sstream>
+#include <thread>
+
+#include "aggregator/aggregator.h"
+#include "aggregator/http_server.h"
+#include "aggregator/report.h"
+#include "aggregator/run_view.h"
+#include "core/spec.h"
+#include "core/ulid.h"
+
+namespace allot {
+namespace {
+
+using std::chrono::milliseconds;
+
+std::atomic<bool> draining{false};
+
+struct Options {
+  std::string redis;
+  std::string run_id;
+  std::string experiment_file;
+  std::vector<std::string> set;
+  std::string dir;
+  std::string listen = "127.0.0.1";
+  uint16_t port = 9464;
+  bool synchronous = false;
+};
+
+template <typename ClockType>
+uint64_t msOf() {
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<milliseconds>(ClockType::now().time_since_epoch()).count());
+}
+uint64_t unixMs() { return msOf<std::chrono::system_clock>(); }
+uint64_t steadyMs() { return msOf<std::chrono::steady_clock>(); }
+
+// The view that the page's thread serves; replaced by the main thread.
+class SharedView {
+ public:
+  void set(std::string text) {
+    const std::lock_guard lock(mutex_);
+    text_ = std::move(text);
+  }
+  std::string get() const {
+    const std::lock_guard lock(mutex_);
+    return text_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string text_ = "{}";
+};
+
+Result<RunSpec> readRun(const Options& options) {
+  std::ifstream file(options.experiment_file);
+  if (!file) {
+    return badInput(options.experiment_file + ": cannot be read: is the path right?");
+  }
+  std::stringstream text;
+  text << file.rdbuf();
+  ALLOT_ASSIGN(const auto experiment,
+               parseExperiment(text.str(), options.experiment_file, options.set));
+  if (options.synchronous && !experiment.spec().has_update()) {
+    return badInput("--synchronous needs spec.update: an evaluation alone has no policy to wait for");
+  }
+  return RunSpec{experiment, specDigest(experiment), options.synchronous, unixMs()};
+}
+
+Result<std::vector<std::string>> historyLines(Store* store) {
+  std::vector<std::string> lines;
+  google::protobuf::util::JsonPrintOptions print;
+  print.preserve_proto_field_names = true;
+  print.always_print_primitive_fields = true;
+  uint64_t after = 0;
+  while (true) {
+    ALLOT_ASSIGN(const auto records, store->readHistory(after, 64));
+    if (records.empty()) return lines;
+    for (const v1::IterationRecord& record : records) {
+      std::string line;
+      if (!google::protobuf::util::MessageToJsonString(record, &line, print).ok()) {
+        return fail(ErrorCode::kData, "history record " + std::to_string(record.version()) +
+                                          " cannot be written as JSON");
+      }
+      lines.push_back(std::move(line));
+      after = record.version();
+    }
+  }
+}
+
+Status writeArtefacts(const Options& options, Store* store, Aggregator* aggregator) {
+  if (options.dir.empty()) return {};
+  ALLOT_ASSIGN(const auto lines, historyLines(store));
+  return writeReport(options.dir, runView(aggregator->snapshot(), unixMs(), options.run_id), lines);
+}
+
+// Ticks until the run ends or draining is set.
+Status lead(const Options& options, Store* store, Aggregator* aggregator, SharedView* shared) {
+  bool away = false;
+  uint64_t shown = 0;
+  std::string phase;
+  while (!draining) {
+    const Result<bool> more = aggregator->tick();
+    if (!more && more.error().code != ErrorCode::kUnavailable) return tl::unexpected(more.error());
+    if (!more) {
+      if (!away) spdlog::warn("{}; waiting", more.error().message);
+      away = true;
+      std::this_thread::sleep_for(milliseconds(500));
+      continue;
+    }
+    if (away) spdlog::info("the store is back");
+    away = false;
+    if (!*more || steadyMs() - shown >= 1000) {
+      const RunSnapshot snapshot = aggregator->snapshot();
+      shared->set(runView(snapshot, unixMs(), options.run_id).dump());
+      shown = steadyMs();
+      const bool evaluated = phase == "evaluating" && snapshot.phase != "evaluating";
+      phase = snapshot.phase;
+      if (*more && evaluated) ALLOT_TRY(writeArtefacts(options, store, aggregator));
+    }
+    if (!*more) break;
+    if (phase == "starting") std::this_thread::sleep_for(milliseconds(50));
+  }
+  return writeArtefacts(options, store, aggregator);
+}
+
+Status aggregate(const Options& options) {
+  ALLOT_ASSIGN(RunSpec run, readRun(options));
+  SharedView shared;
+  ALLOT_ASSIGN(const auto server,
+               HttpServer::start(options.listen, options.port, [&](const std::string& path) {
+                 return servePage(path, shared.get());
+               }));
+  spdlog::info("page http://{}:{}/", options.listen, server->port());
+  ALLOT_ASSIGN(const auto store, openRedisStore(options.redis, options.run_id));
+  while (true) {
+    const Status created = store->createRun(run);
+    if (created) break;
+    if (created.error().code != ErrorCode::kUnavailable) return created;
+    if (draining) return {};
+    std::this_thread::sleep_for(milliseconds(200));
+  }
+  // As stored: a run that goes on keeps its start and its mode.
+  ALLOT_ASSIGN(const auto stored, store->readSpec());
+  if (stored) run = *stored;
+
+  std::random_device random;
+  const std::string holder = "aggregator-" + makeUlid(unixMs(), random(), random());
+  Aggregator aggregator(store.get(), run,
+                        {.holder = holder, .now = steadyMs, .unix_now = unixMs});
+  const Status led = lead(options, store.get(), &aggregator, &shared);
+  if (led || led.error().code != ErrorCode::kFenced) (void)store->releaseLease(holder);
+  return led;
+}
+
+int main(int argc, char** argv) {
+  CLI::App app("allot-aggregator: learns the schedule of one run and shows it.\n\n"
+               "Example: allot-aggregator --redis redis://redis:6379 --run 01J9ZK3V5Q8XH2M4N6P7R8S9TA "
+               "--experiment /config/experiment.yaml");
+  Options options;
+  app.add_option("--redis", options.redis, "unix:/path/redis.sock or redis://host:port")->required();
+  app.add_option("--run", options.run_id, "Run id (a ULID)")->required();
+  app.add_option("--experiment", options.experiment_file, "Experiment file")->required();
+  app.add_option("--set", options.set, "spec.key=value, replaces a value of the file")
+      ->allow_extra_args(false);
+  app.add_option("--dir", options.dir, "Write report, curve, policy and history here");
+  app.add_option("--listen", options.listen, "Address of the page [127.0.0.1]");
+  app.add_option("--port", options.port, "Port of the page, 0 for any [9464]");
+  app.add_flag("--synchronous", options.synchronous,
+               "Lag zero: episodes of an update are handed out only under its own policy");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : static_cast<int>(ErrorCode::kUsage);
+  }
+  spdlog::set_default_logger(spdlog::stderr_color_mt("allot-aggregator"));
+  struct sigaction action {};
+  action.sa_handler = [](int) { draining = true; };
+  sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGINT, &action, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+
+  const Status done = aggregate(options);
+  if (done) return 0;
+  std::fprintf(stderr, "allot-aggregator: %s\n", done.error().message.c_str());
+  return done.error().exitCode();
+}
+
+}  // namespace
+}  // namespace allot
+
+int main(int argc, char** argv) {
+  try {
+    return allot::main(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "allot-aggregator: %s\n", error.what());
+    return 70;
+  }
+}

@@ -1,0 +1,604 @@
+// The page of one run: reads the run view (one JSON document) and draws it.
+//
+// Live it asks for api/run every two seconds; in a report the view is part of the page. Charts and
+// table rows are changed in place, so that hover and scroll survive a refresh. All words of the view
+// go in through textContent: some of them come from workers, which nobody vouches for.
+'use strict';
+(() => {
+  const REFRESH_MS = 2000;
+  const GIVE_UP_MS = 8000;  // on one request
+  const SMOOTH = 9;         // updates in the moving average
+  const NOW = 10;           // updates in "reward now"
+  const OLD_MS = 30000;     // a worker not seen for longer is marked
+  const FINAL = ['finished', 'stopped'];
+  const COLOURS = ['learned', 'uniform', 'third', 'fourth', 'fifth'];
+  const SHAPES = ['circle', 'rect', 'triangle', 'rectRot', 'crossRot'];
+
+  // --- words and numbers ---
+  const byId = (id) => document.getElementById(id);
+  const number = (v) => (typeof v === 'number' && Number.isFinite(v) ? v : null);
+  const list = (v) => (Array.isArray(v) ? v : []);
+  const record = (v) => (v !== null && typeof v === 'object' ? v : {});
+  const word = (v) => (v === null || v === undefined ? '' : String(v));
+  const format = (v, digits) => (number(v) === null ? '–' : v.toFixed(digits));
+  const percent = (v) => (number(v) === null ? '–' : `${(v * 100).toFixed(1)} %`);
+  const count = (v) => (number(v) === null ? '–' : v.toLocaleString('en-US'));
+  const plural = (n, one) => `${count(n)} ${one}${n === 1 ? '' : 's'}`;
+  const mean = (values) => values.reduce((sum, v) => sum + v, 0) / values.length;
+  const largest = (values) => values.reduce((most, v) => (v > most ? v : most), 0);
+
+  function duration(seconds) {
+    if (number(seconds) === null || seconds < 0) return '–';
+    const s = Math.floor(seconds);
+    if (s < 60) return `${s} s`;
+    if (s < 3600) return `${Math.floor(s / 60)} min ${s % 60} s`;
+    return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
+  }
+
+  function magnitude(v) {
+    if (number(v) === null) return '–';
+    if (v >= 1e9) return `${(v / 1e9).toFixed(1)} B`;
+    return v >= 1e6 ? `${(v / 1e6).toFixed(1)} M` : count(v);
+  }
+
+  // Only touches the document when the words change: selections and screen readers stay calm.
+  function say(element, words) {
+    if (element.textContent !== words) element.textContent = words;
+  }
+
+  // --- colours, from the style sheet ---
+  const theme = {};
+  function readTheme() {
+    const style = getComputedStyle(document.documentElement);
+    for (const name of ['ink', 'quiet', 'grid', 'card', 'edge', 'dense', ...COLOURS]) {
+      theme[name] = style.getPropertyValue(`--${name}`).trim();
+    }
+  }
+  const paint = (name) => () => theme[name];
+  const faint = (name, alpha) => () => theme[name] + alpha;  // colours are #rrggbb
+
+  // --- what the evaluations say ---
+  // A row is complete when it graded as many questions as any row did.
+  function evaluationRows(view) {
+    const rows = list(view.evaluations).map(record).filter((row) => number(row.accuracy) !== null &&
+        number(row.total_budget) !== null && number(row.n) > 0);
+    const full = largest(rows.map((row) => row.n));
+    return rows.map((row) => ({...row, version: number(row.version) || 0, complete: row.n === full}));
+  }
+
+  // Each method and schedule with the rows of its newest version whose budgets are all complete
+  // (while there is none: the version with the most), so that one line is always one policy.
+  function newestLines(rows) {
+    const lines = new Map();
+    for (const row of rows) {
+      const key = `${word(row.method)}\n${word(row.schedule)}`;
+      if (!lines.has(key)) lines.set(key, new Map());
+      const versions = lines.get(key);
+      if (!versions.has(row.version)) versions.set(row.version, new Map());
+      versions.get(row.version).set(row.total_budget, row);
+    }
+    return [...lines.values()].map((versions) => {
+      const ranked = [...versions.entries()].map(([version, cells]) => {
+        const found = [...cells.values()];
+        return {version, found, complete: found.filter((row) => row.complete).length};
+      });
+      ranked.sort((a, b) => b.complete - a.complete || b.found.length - a.found.length ||
+          b.version - a.version);
+      const cells = ranked[0].found.sort((a, b) => a.total_budget - b.total_budget);
+      return {method: word(cells[0].method), schedule: word(cells[0].schedule), cells};
+    });
+  }
+
+  const isDense = (line) => line.schedule === 'dense';
+  const interval = (row) => {
+    const [low, high] = list(row.ci95).map(number);
+    return {low: low ?? row.accuracy, high: high ?? row.accuracy};
+  };
+  const plotPoint = (x, row) =>
+    ({x, y: row.accuracy, ...interval(row), n: row.n, version: row.version});
+
+  // Names and colours: learned and uniform always look the same, others follow.
+  function styleLines(lines) {
+    const methods = new Set(lines.map((line) => line.method));
+    let next = 2;
+    return lines.map((line) => {
+      const known = methods.size === 1 ? COLOURS.indexOf(line.schedule) : -1;
+      const index = known >= 0 ? known : (methods.size === 1 ? next++ : next++ - 2) % COLOURS.length;
+      const name = methods.size > 1 ? `${line.schedule}, ${line.method}` : line.schedule;
+      return {...line, name, colour: COLOURS[index], shape: SHAPES[index]};
+    });
+  }
+
+  // --- drawing ---
+  // Bands and whiskers of points that have {low, high}, behind the lines.
+  const intervals = {
+    id: 'intervals',
+    beforeDatasetsDraw(chart) {
+      const {ctx, scales} = chart;
+      chart.data.datasets.forEach((set, index) => {
+        if (!set.colour || !set.data.length || set.data[0].low === undefined) return;
+        const marks = chart.getDatasetMeta(index).data;
+        const edges = set.data.map((p, i) => ({x: marks[i].x, low: scales.y.getPixelForValue(p.low),
+          high: scales.y.getPixelForValue(p.high)}));
+        ctx.save();
+        ctx.fillStyle = `${theme[set.colour]}1c`;
+        ctx.beginPath();
+        edges.forEach((e) => ctx.lineTo(e.x, e.high));
+        [...edges].reverse().forEach((e) => ctx.lineTo(e.x, e.low));
+        ctx.fill();
+        ctx.strokeStyle = `${theme[set.colour]}b0`;
+        ctx.lineWidth = 1.25;
+        ctx.beginPath();
+        for (const e of edges) {
+          for (const y of [e.low, e.high]) { ctx.moveTo(e.x - 4, y); ctx.lineTo(e.x + 4, y); }
+          ctx.moveTo(e.x, e.low);
+          ctx.lineTo(e.x, e.high);
+        }
+        ctx.stroke();
+        ctx.restore();
+      });
+    },
+  };
+
+  // Dashed levels over the whole width: chart.options.plugins.levels.lines = [{value, colour}].
+  const levels = {
+    id: 'levels',
+    defaults: {lines: []},
+    afterDatasetsDraw(chart) {
+      const {ctx, chartArea, scales} = chart;
+      for (const {value, colour} of chart.config.options.plugins.levels.lines) {
+        const y = scales.y.getPixelForValue(value);
+        ctx.save();
+        ctx.strokeStyle = theme[colour];
+        ctx.lineWidth = 1.75;
+        ctx.setLineDash([6, 4]);
+        ctx.beginPath();
+        ctx.moveTo(chartArea.left, y);
+        ctx.lineTo(chartArea.right, y);
+        ctx.stroke();
+        ctx.restore();
+      }
+    },
+  };
+
+  const axis = (title, more) => ({
+    title: {display: true, text: title, color: paint('quiet'), font: {size: 12}},
+    grid: {color: paint('grid'), borderColor: paint('edge'), drawTicks: false},
+    ...more,
+    ticks: {color: paint('quiet'), padding: 6, maxRotation: 0, ...more.ticks},
+  });
+  const shareTicks = {callback: (v) => `${Math.round(v * 100)} %`, maxTicksLimit: 7};
+  const updateAxis = () =>
+    axis('update', {type: 'linear', grid: {display: false, borderColor: paint('edge')},
+      ticks: {precision: 0, maxTicksLimit: 8}});
+
+  function makeChart(canvas, type, scales, tooltip) {
+    const options = {
+      responsive: true, maintainAspectRatio: false, animation: false,
+      interaction: {mode: 'nearest', axis: 'x', intersect: false},
+      scales,
+      plugins: {
+        legend: {display: false},
+        levels: {lines: []},
+        tooltip: {backgroundColor: paint('card'), titleColor: paint('ink'), bodyColor: paint('ink'),
+          borderColor: paint('edge'), borderWidth: 1, padding: 10, boxPadding: 5,
+          usePointStyle: true, callbacks: tooltip},
+      },
+    };
+    return new Chart(canvas, {type, data: {labels: [], datasets: []}, options,
+      plugins: [intervals, levels]});
+  }
+
+  const charts = {};
+  window.allotCharts = charts;
+
+  // Puts `sets` into the chart; a set with a label that is there already keeps its object.
+  function fill(chart, sets, alt, labels) {
+    const old = new Map(chart.data.datasets.map((set) => [set.label, set]));
+    chart.data.datasets = sets.map((set) => Object.assign(old.get(set.label) || {}, set));
+    if (labels) chart.data.labels = labels;
+    chart.update('none');
+    chart.canvas.setAttribute('aria-label', alt);
+  }
+
+  const lineSet = (label, colour, data, more) => ({label, data, borderColor: paint(colour),
+    backgroundColor: paint(colour), borderWidth: 2, pointRadius: 0, pointHoverRadius: 4, ...more});
+  const markedSet = (line, data) => lineSet(line.name, line.colour, data, {colour: line.colour,
+    pointStyle: line.shape, pointRadius: 4.5, pointHoverRadius: 6, borderWidth: 2.25});
+
+  // Entries: {name, colour, look: line | dashed | dots | bar, shape}. Drawn once for each theme.
+  function drawLegend(card, entries) {
+    const ul = card.querySelector('.legend');
+    const state = JSON.stringify([entries, theme.ink, devicePixelRatio]);
+    if (ul.dataset.state === state) return;
+    ul.dataset.state = state;
+    ul.replaceChildren(...entries.map(({name, colour, look, shape}) => {
+      const swatch = document.createElement('canvas');
+      const ratio = devicePixelRatio || 1;
+      swatch.width = 26 * ratio;
+      swatch.height = 14 * ratio;
+      swatch.setAttribute('aria-hidden', 'true');
+      const ctx = swatch.getContext('2d');
+      ctx.scale(ratio, ratio);
+      ctx.strokeStyle = ctx.fillStyle = theme[colour];
+      ctx.lineWidth = 2;
+      if (look === 'bar') ctx.fillRect(7, 2, 12, 11);
+      if (look === 'dashed') ctx.setLineDash([6, 4]);
+      if (look === 'line' || look === 'dashed') {
+        ctx.beginPath();
+        ctx.moveTo(0, 7);
+        ctx.lineTo(26, 7);
+        ctx.stroke();
+      }
+      if (shape) Chart.helpers.drawPoint(ctx, {pointStyle: shape, radius: 4.5, borderWidth: 1}, 13, 7);
+      if (look === 'dots') {
+        ctx.globalAlpha = 0.5;
+        for (const [x, y] of [[5, 9], [13, 5], [21, 8]]) {
+          Chart.helpers.drawPoint(ctx, {pointStyle: 'circle', radius: 2, borderWidth: 0}, x, y);
+        }
+      }
+      const li = document.createElement('li');
+      li.append(swatch, name);
+      return li;
+    }));
+  }
+
+  // Shows the plot, or else the sentence that says what is waited for.
+  function plotOr(card, missing) {
+    card.querySelectorAll('.plot, .legend').forEach((e) => { e.hidden = Boolean(missing); });
+    const empty = card.querySelector('.empty');
+    empty.hidden = !missing;
+    say(empty, missing || '');
+    return !missing;
+  }
+
+  // --- the cards ---
+  function smooth(values) {
+    const half = (SMOOTH - 1) / 2;
+    return values.map((_, i) => {
+      const around = values.slice(Math.max(0, i - half), i + half + 1).filter((v) => v !== null);
+      return around.length ? mean(around) : null;
+    });
+  }
+
+  function waitingForUpdates(view) {
+    if (list(view.history).length) return '';
+    if (number(view.max_updates) === 0) return 'This run only evaluates: it makes no updates.';
+    if (FINAL.includes(view.state)) return 'The run ended before its first update.';
+    if (!list(view.workers).length) return 'Waiting for a worker to join.';
+    return `Waiting for the first update: ${plural(number(view.episodes) || 0, 'episode')} so far.`;
+  }
+
+  const updateTitle = {title: (items) => `update ${items[0].parsed.x}`};
+  const series = (history, key) => history.map((h) => ({x: h.version, y: number(h[key])}));
+  const pointSize = (history) => (history.length > 600 ? 1.2 : history.length > 150 ? 2 : 2.6);
+
+  function drawReward(view, history) {
+    const card = byId('card-reward');
+    if (!plotOr(card, waitingForUpdates(view))) return;
+    charts.reward ??= makeChart(card.querySelector('.plot canvas'), 'line',
+        {x: updateAxis(), y: axis('reward', {ticks: {maxTicksLimit: 7}})},
+        {...updateTitle, label: (item) => ` ${item.dataset.label}: ${format(item.parsed.y, 3)}`});
+    const smoothed = smooth(history.map((h) => number(h.mean_reward)));
+    fill(charts.reward, [
+      lineSet('smoothed', 'learned', history.map((h, i) => ({x: h.version, y: smoothed[i]})),
+          {borderWidth: 2.5, order: 0}),
+      lineSet('baseline', 'uniform', series(history, 'mean_baseline'),
+          {borderWidth: 1.25, borderDash: [4, 3], order: 1}),
+      lineSet('reward', 'learned', series(history, 'mean_reward'),
+          {showLine: false, pointRadius: pointSize(history), pointBorderWidth: 0,
+            pointBackgroundColor: faint('learned', '66'), order: 2}),
+    ], `Reward over ${plural(history.length, 'update')}; smoothed, it went from ` +
+        `${format(smoothed[0], 3)} to ${format(smoothed[smoothed.length - 1], 3)}.`);
+    drawLegend(card, [{name: 'one update', colour: 'learned', look: 'dots'},
+      {name: `mean of ${SMOOTH} updates`, colour: 'learned', look: 'line'},
+      {name: 'baseline', colour: 'uniform', look: 'dashed'}]);
+  }
+
+  // The y axis around all intervals, in steps of 5 points.
+  function fitShares(chart, values) {
+    const y = chart.options.scales.y;
+    y.min = Math.max(0, Math.floor((Math.min(...values) - 0.005) * 20) / 20);
+    y.max = Math.min(1, Math.ceil((Math.max(...values) + 0.005) * 20) / 20);
+  }
+  const pointLabel = (item) => {
+    const p = item.raw;
+    return ` ${item.dataset.label}: ${percent(p.y)} (${(p.low * 100).toFixed(1)}–` +
+        `${(p.high * 100).toFixed(1)}), n = ${count(p.n)}, version ${p.version}`;
+  };
+
+  function drawAccuracy(view, lines) {
+    const card = byId('card-accuracy');
+    const curves = styleLines(lines.filter((line) => !isDense(line)))
+        .map((line) => ({...line, cells: line.cells.filter((row) => row.total_budget > 0)}))
+        .filter((line) => line.cells.length);
+    const dense = (lines.find(isDense) || {cells: []}).cells[0];
+    const budgets = [...new Set(curves.flatMap((line) => line.cells.map((row) => row.total_budget)))]
+        .sort((a, b) => a - b);
+    const ended = FINAL.includes(view.state);
+    if (!plotOr(card, budgets.length ? '' : ended ? 'No sampled evaluation was finished.' :
+      `Waiting for the first held-out evaluation${dense ? ` with a sample budget; read in full, ` +
+        `the answers are ${percent(dense.accuracy)} right` : ''}.`)) return;
+    charts.accuracy ??= makeChart(card.querySelector('.plot canvas'), 'line', {
+      x: axis('total budget B, draws per head and step (log scale)', {type: 'logarithmic',
+        grid: {display: false, borderColor: paint('edge')}, ticks: {callback: (v) => String(v)}}),
+      y: axis('accuracy', {ticks: shareTicks}),
+    }, {title: (items) => `total budget ${items[0].parsed.x}`, label: pointLabel});
+    const {x} = charts.accuracy.options.scales;
+    const pad = budgets.length > 1 ? (budgets[budgets.length - 1] / budgets[0]) ** 0.06 : 2;
+    x.min = budgets[0] / pad;
+    x.max = budgets[budgets.length - 1] * pad;
+    x.afterBuildTicks = (scale) => { scale.ticks = budgets.map((value) => ({value})); };
+    const sets = curves.map((line) =>
+      markedSet(line, line.cells.map((row) => plotPoint(row.total_budget, row))));
+    const legend = curves.map((line) =>
+      ({name: line.name, colour: line.colour, look: 'line', shape: line.shape}));
+    charts.accuracy.options.plugins.levels.lines = [];
+    if (dense) {
+      // The level is drawn by the plugin from edge to edge; the set is for tooltips.
+      sets.push(lineSet('dense', 'dense', budgets.map((b) => plotPoint(b, dense)),
+          {borderWidth: 0, pointHoverRadius: 0}));
+      charts.accuracy.options.plugins.levels.lines = [{value: dense.accuracy, colour: 'dense'}];
+      legend.push({name: 'dense (every row read)', colour: 'dense', look: 'dashed'});
+    }
+    fitShares(charts.accuracy, sets.flatMap((set) =>
+      set.data.flatMap((p) => (set.colour ? [p.low, p.high] : [p.y]))));
+    fill(charts.accuracy, sets, `Held-out accuracy. ${curves.map((line) => `${line.name}: ` +
+        line.cells.map((row) => `${percent(row.accuracy)} at ${row.total_budget}`).join(', '))
+        .join('. ')}${dense ? `. Dense: ${percent(dense.accuracy)}` : ''}.`);
+    drawLegend(card, legend);
+  }
+
+  function drawSchedule(view) {
+    const card = byId('card-schedule');
+    const draws = list(view.learned_schedule).map(number);
+    if (!plotOr(card, draws.length ? '' : 'Waiting for the first policy: it is made when a worker ' +
+        'has said how many layers the model has.')) return;
+    const share = number(view.total_budget) === null ? null : view.total_budget / draws.length;
+    charts.schedule ??= makeChart(card.querySelector('.plot canvas'), 'bar', {
+      x: axis('layer (0 reads the tokens)', {grid: {display: false, borderColor: paint('edge')}}),
+      y: axis('draws', {beginAtZero: true, ticks: {precision: 0, maxTicksLimit: 6}}),
+    }, {
+      title: (items) => `layer ${items[0].label}`,
+      label: (item) => ` ${plural(item.raw, 'draw')}`,
+      afterLabel: (item) => ` probability ${format(item.dataset.probabilities[item.dataIndex], 3)}`,
+    });
+    charts.schedule.options.scales.y.suggestedMax = share === null ? 1 : share * 1.15;
+    charts.schedule.options.plugins.levels.lines =
+        share === null ? [] : [{value: share, colour: 'uniform'}];
+    say(byId('schedule-note'), 'draws per head and step in each layer' +
+        (share === null ? '' : `, at total budget ${count(view.total_budget)}`));
+    fill(charts.schedule, [{label: 'learned', data: draws, backgroundColor: paint('learned'),
+      probabilities: list(view.policy_probabilities).map(number), borderRadius: 3,
+      maxBarThickness: 46, categoryPercentage: 0.82, barPercentage: 0.9}],
+    `Learned schedule, draws per layer: ${draws.join(', ')}.`, draws.map((_, i) => String(i)));
+    drawLegend(card, [{name: 'learned', colour: 'learned', look: 'bar'}, ...(share === null ? [] :
+      [{name: `uniform share (${count(Math.round(share * 100) / 100)})`, colour: 'uniform',
+        look: 'dashed'}])]);
+  }
+
+  function drawStaleness(view, history) {
+    const card = byId('card-lag');
+    if (!plotOr(card, waitingForUpdates(view))) return;
+    const [top, bottom] = card.querySelectorAll('.plot canvas');
+    const width = (scale) => { scale.width = 58; };  // the two plots share their x axis by eye
+    charts.lag ??= makeChart(top, 'line', {
+      x: {...updateAxis(), title: {display: false}},
+      y: axis('updates', {beginAtZero: true, suggestedMax: 1, afterFit: width,
+        ticks: {maxTicksLimit: 4}}),
+    }, {...updateTitle, label: (item) => ` lag: ${format(item.parsed.y, 2)} updates`});
+    charts.ess ??= makeChart(bottom, 'line', {
+      x: updateAxis(), y: axis('of batch', {min: 0, max: 1, afterFit: width,
+        ticks: {...shareTicks, maxTicksLimit: 3}}),
+    }, {...updateTitle, label: (item) => ` effective sample size: ${percent(item.parsed.y)} of the batch`});
+    const last = history[history.length - 1];
+    const size = {showLine: true, borderWidth: 1.75};
+    fill(charts.lag, [lineSet('lag', 'fourth', series(history, 'lag'), size)],
+        `Lag, now ${format(last.lag, 2)} updates.`);
+    fill(charts.ess, [lineSet('effective sample size', 'third', series(history, 'ess'), size)],
+        `Effective sample size, now ${percent(last.ess)} of the batch.`);
+    drawLegend(card, [{name: 'lag (updates)', colour: 'fourth', look: 'line'},
+      {name: 'effective sample size (share of batch)', colour: 'third', look: 'line'}]);
+  }
+
+  function drawVersions(view, rows, lines) {
+    const card = byId('card-versions');
+    const trained = rows.filter((row) => row.schedule === 'learned' && row.complete &&
+        row.total_budget === view.total_budget);
+    card.hidden = new Set(trained.map((row) => row.version)).size < 2;
+    if (card.hidden) return;
+    say(byId('versions-note'),
+        `the learned schedule at total budget ${count(view.total_budget)}, policy by policy`);
+    charts.versions ??= makeChart(card.querySelector('.plot canvas'), 'line',
+        {x: {...updateAxis(), offset: true}, y: axis('accuracy', {ticks: shareTicks})},
+        {title: (items) => `after update ${items[0].parsed.x}`, label: pointLabel});
+    const methods = [...new Set(trained.map((row) => word(row.method)))].sort();
+    const sets = styleLines(methods.map((method) => ({method, schedule: 'learned'}))).map((line) =>
+      markedSet(line, trained.filter((row) => word(row.method) === line.method)
+          .sort((a, b) => a.version - b.version).map((row) => plotPoint(row.version, row))));
+    const uniform = methods.length > 1 ? undefined : lines.flatMap((line) =>
+      (line.schedule === 'uniform' ? line.cells : [])).find((row) =>
+      row.total_budget === view.total_budget && row.method === methods[0]);
+    charts.versions.options.plugins.levels.lines =
+        uniform ? [{value: uniform.accuracy, colour: 'uniform'}] : [];
+    fitShares(charts.versions, [...sets.flatMap((set) => set.data.flatMap((p) => [p.low, p.high])),
+      ...(uniform ? [uniform.accuracy] : [])]);
+    fill(charts.versions, sets, `Held-out accuracy by policy version: ${trained.map((row) =>
+      `${percent(row.accuracy)} at ${row.version}`).join(', ')}.`);
+    drawLegend(card, [...sets.map((set) =>
+      ({name: set.label, colour: set.colour, look: 'line', shape: set.pointStyle})),
+    ...(uniform ? [{name: 'uniform', colour: 'uniform', look: 'dashed'}] : [])]);
+  }
+
+  // Cells are {text, kind}; rows are kept and only their words change.
+  function syncRows(body, rows) {
+    while (body.rows.length > rows.length) body.deleteRow(-1);
+    rows.forEach((cells, i) => {
+      const row = body.rows[i] || body.insertRow();
+      cells.forEach(({text, kind}, j) => {
+        const cell = row.cells[j] || row.insertCell();
+        cell.className = kind || '';
+        say(cell, text);
+      });
+    });
+  }
+
+  function drawTables(view, lines) {
+    const workers = list(view.workers).map(record).sort((a, b) =>
+      word(a.worker).localeCompare(word(b.worker)));
+    const card = byId('card-workers');
+    card.querySelector('.scroll').hidden = !workers.length;
+    card.querySelector('.empty').hidden = workers.length > 0;
+    say(card.querySelector('.empty'), FINAL.includes(view.state) ? 'No worker is here any more.' :
+      'Waiting for a worker to join.');
+    syncRows(byId('workers'), workers.map((worker) => {
+      const away = view.now_unix_ms - worker.seen_unix_ms;
+      const old = away > OLD_MS && !FINAL.includes(view.state);
+      return [{text: word(worker.worker)}, {text: word(worker.state)}, {text: word(worker.device)},
+        {text: count(worker.policy_version), kind: 'r'}, {text: count(worker.episodes), kind: 'r'},
+        {text: Number.isFinite(away) ? `${duration(Math.max(0, away) / 1000)} ago` : '–',
+          kind: old ? 'r old' : 'r'}];
+    }));
+    byId('card-numbers').hidden = !lines.length;
+    syncRows(byId('numbers'), [...lines].sort((a, b) => isDense(a) - isDense(b)).flatMap((line) =>
+      line.cells.map((row) => {
+        const {low, high} = interval(row);
+        const name = isDense(line) ? 'dense' : `${line.schedule}, ${line.method}`;
+        return [{text: row.version > 0 ? `${name} (version ${row.version})` : name},
+          {text: isDense(line) ? 'all' : count(row.total_budget), kind: 'r'},
+          {text: percent(row.accuracy), kind: 'r'},
+          {text: `${(low * 100).toFixed(1)}–${(high * 100).toFixed(1)}`, kind: 'r'},
+          {text: count(row.n), kind: 'r'}];
+      })));
+    const settings = list(view.settings).map(list);
+    byId('card-settings').hidden = !settings.length;
+    syncRows(byId('settings'), settings.map(([key, value]) => [{text: word(key)}, {text: word(value)}]));
+  }
+
+  // --- header and key numbers ---
+  function drawHeadline(view, lines) {
+    const budget = number(view.total_budget);
+    const at = (schedule) => lines.filter((line) => line.schedule === schedule)
+        .flatMap((line) => line.cells).find((row) => row.total_budget === budget);
+    const [learned, uniform] = [at('learned'), at('uniform')];
+    const shown = learned || uniform;
+    say(byId('headline-name'), budget ? `Held-out accuracy at budget ${count(budget)}` :
+      'Held-out accuracy');
+    say(byId('headline'), shown ? percent(shown.accuracy) : '–');
+    if (learned && uniform) {
+      const gain = (learned.accuracy - uniform.accuracy) * 100;
+      say(byId('headline-note'), `learned; ${gain < 0 ? '−' : '+'}${Math.abs(gain).toFixed(1)} points ` +
+          `on uniform (${percent(uniform.accuracy)})`);
+    } else {
+      say(byId('headline-note'), shown ? `${shown.schedule} only, so far` : 'not evaluated yet');
+    }
+  }
+
+  function drawTiles(view, history) {
+    const rewards = history.map((h) => number(h.mean_reward)).filter((v) => v !== null);
+    const span = Math.max(1, Math.min(NOW, Math.floor(rewards.length / 2)));
+    const now = rewards.length ? mean(rewards.slice(-span)) : null;
+    const first = rewards.length ? mean(rewards.slice(0, span)) : null;
+    say(byId('reward-now'), format(now, 3));
+    say(byId('reward-note'), rewards.length < 2 ? 'no trend yet' :
+      `mean of the last ${span}; first ${span}: ${format(first, 3)}`);
+    say(byId('speed'), `${format(view.episodes_per_second, 1)} /s`);
+    say(byId('speed-note'), `${plural(number(view.episodes) || 0, 'episode')} in all`);
+    const last = history[history.length - 1] || {};
+    say(byId('lag-now'), history.length ? format(last.lag, 1) : '–');
+    say(byId('lag-note'), history.length ? `updates; ${percent(last.ess)} of the batch counts` :
+      'no update yet');
+    const workers = list(view.workers).map(record);
+    const live = workers.filter((w) => view.now_unix_ms - w.seen_unix_ms <= OLD_MS).length;
+    const ended = FINAL.includes(view.state);
+    say(byId('worker-count'), count(ended ? workers.length : live));
+    say(byId('worker-note'), ended ? 'when the run ended' : live < workers.length ?
+      `${workers.length - live} not seen for 30 s` : view.synchronous ? 'synchronous updates' : 'seen lately');
+    say(byId('time'), duration(view.wall_seconds));
+    const started = number(view.started_unix_ms);
+    say(byId('time-note'), started ? `since ${new Date(started).toLocaleString('en-GB',
+        {day: 'numeric', month: 'short', hour: '2-digit', minute: '2-digit'})}` : '');
+  }
+
+  function drawHeader(view) {
+    const name = word(view.experiment) || 'allot';
+    document.title = `${name} · ${word(view.state)} · allot`;
+    say(byId('experiment'), name);
+    say(byId('state'), word(view.state));
+    byId('state').dataset.state = word(view.state);
+    const model = record(view.model);
+    say(byId('model'), model.architecture ? [word(model.architecture),
+      `${magnitude(model.parameters)} parameters`, plural(model.layers, 'layer'),
+      `${plural(model.heads, 'head')} (${count(model.kv_heads)} for keys and values)`,
+      `head size ${count(model.head_dim)}`].join(' · ') : 'The model is not known yet.');
+    const most = number(view.max_updates);
+    byId('progress').hidden = !most;
+    if (most) {
+      const done = number(view.updates) || 0;
+      byId('progress-bar').style.width = `${Math.min(100, (100 * done) / most)}%`;
+      const track = byId('progress-bar').parentElement;
+      track.setAttribute('aria-valuemax', String(most));
+      track.setAttribute('aria-valuenow', String(done));
+      say(byId('progress-text'), `${count(done)} of ${plural(most, 'update')}`);
+    }
+    say(byId('run-id'), `run ${word(view.run_id)}`);
+  }
+
+  let shown = null;  // the view on the page
+  function show(view) {
+    shown = record(view);
+    const history = list(shown.history).map(record).filter((h) => number(h.version) !== null);
+    const rows = evaluationRows(shown);
+    const lines = newestLines(rows).sort((a, b) =>
+      a.schedule.localeCompare(b.schedule) || a.method.localeCompare(b.method));
+    drawHeader(shown);
+    drawHeadline(shown, lines);
+    drawTiles(shown, history);
+    drawReward(shown, history);
+    drawAccuracy(shown, lines);
+    drawSchedule(shown);
+    drawStaleness(shown, history);
+    drawVersions(shown, rows, lines);
+    drawTables(shown, lines);
+    document.documentElement.dataset.shown = word(shown.now_unix_ms);
+  }
+
+  // --- keeping it fresh ---
+  const clock = () => new Date().toLocaleTimeString('en-GB');
+  async function refresh() {
+    let view;
+    try {
+      const response = await fetch('api/run',
+          {cache: 'no-store', signal: AbortSignal.timeout(GIVE_UP_MS)});
+      if (!response.ok) throw new Error(`status ${response.status}`);
+      view = await response.json();
+    } catch {
+      byId('notice').hidden = false;
+      say(byId('notice'), 'connection lost, retrying');
+      setTimeout(refresh, REFRESH_MS);
+      return;
+    }
+    byId('notice').hidden = true;
+    show(view);
+    const ended = FINAL.includes(shown.state);
+    say(byId('freshness'), ended ? `the run has ended: last refreshed at ${clock()}` :
+      `refreshed at ${clock()}`);
+    if (!ended) setTimeout(refresh, REFRESH_MS);
+  }
+
+  Chart.defaults.font.family = getComputedStyle(document.body).fontFamily;
+  Chart.defaults.font.size = 12;
+  readTheme();
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
+    readTheme();
+    if (shown) show(shown);
+  });
+  const inlined = byId('run-view');
+  if (inlined) {
+    show(JSON.parse(inlined.textContent));
+    const made = number(shown.now_unix_ms);
+    say(byId('freshness'), made ? `report of ${new Date(made).toLocaleString('en-GB')}` : 'report');
+  } else {
+    refresh();
+  }
+})();

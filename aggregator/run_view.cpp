@@ -1,0 +1,150 @@
+#include "aggregator/run_view.h"
+
+#include <google/protobuf/util/json_util.h>
+
+#include <algorithm>
+
+#include "core/statistics.h"
+
+namespace allot {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kMaxPoints = 1000;
+
+json historyView(const std::vector<v1::IterationRecord>& history) {
+  json points = json::array();
+  const size_t stride = history.size() / kMaxPoints + 1;
+  for (size_t i = 0; i < history.size(); ++i) {
+    if (i % stride != 0 && i + 1 != history.size()) continue;
+    const v1::IterationRecord& record = history[i];
+    double baseline = 0;
+    for (double b : record.baselines()) baseline += b;
+    if (record.baselines_size() > 0) baseline /= record.baselines_size();
+    points.push_back({{"version", record.version()},
+                      {"mean_reward", record.mean_reward()},
+                      {"mean_baseline", baseline},
+                      {"gradient_norm", record.gradient_norm()},
+                      {"step_kl", record.step_kl_nats()},
+                      {"entropy", record.entropy_nats()},
+                      {"ess", record.effective_sample_size_ratio()},
+                      {"lag", record.mean_lag_updates()}});
+  }
+  return points;
+}
+
+json evaluationsView(const std::vector<EvaluationCell>& cells) {
+  json rows = json::array();
+  for (const EvaluationCell& cell : cells) {
+    if (!cell.complete) continue;
+    const Interval interval = wilson95(cell.sum, cell.n);
+    rows.push_back({{"version", cell.version},
+                    {"method", cell.method},
+                    {"schedule", cell.schedule_name},
+                    {"total_budget", cell.total_budget},
+                    {"n", cell.n},
+                    {"accuracy", cell.sum / static_cast<double>(cell.n)},
+                    {"ci95", {interval.low, interval.high}},
+                    {"samples", cell.schedule}});
+  }
+  return rows;
+}
+
+// Leaves of the experiment's JSON form as ["spec.a.b", "value"].
+void flatten(const json& node, const std::string& path, json* rows) {
+  if (node.is_object()) {
+    for (const auto& [key, child] : node.items()) flatten(child, path + "." + key, rows);
+  } else {
+    rows->push_back({path, node.is_string() ? node.get<std::string>() : node.dump()});
+  }
+}
+
+json settingsView(const v1::Experiment& experiment) {
+  std::string text;
+  google::protobuf::util::JsonPrintOptions options;
+  options.always_print_primitive_fields = true;
+  json rows = json::array();
+  if (google::protobuf::util::MessageToJsonString(experiment.spec(), &text, options).ok()) {
+    flatten(json::parse(text), "spec", &rows);
+  }
+  return rows;
+}
+
+json workersView(const std::vector<v1::WorkerBeat>& workers) {
+  json rows = json::array();
+  for (const v1::WorkerBeat& beat : workers) {
+    rows.push_back({{"worker", beat.worker()},
+                    {"state", beat.state()},
+                    {"device", beat.device()},
+                    {"policy_version", beat.policy_version()},
+                    {"episodes", beat.episodes()},
+                    {"seen_unix_ms", beat.seen_unix_ms()}});
+  }
+  return rows;
+}
+
+// Episodes per second of rollouts over the last updates, pauses for evaluation left out: the median
+// time between two updates is not moved by the few long ones.
+double episodesPerSecond(const RunSnapshot& snapshot) {
+  const auto& history = snapshot.history;
+  if (history.size() < 3) return 0;
+  std::vector<double> gaps;
+  const size_t first = history.size() > 100 ? history.size() - 100 : 1;
+  for (size_t i = first; i < history.size(); ++i) {
+    gaps.push_back(static_cast<double>(history[i].committed_unix_ms()) -
+                   static_cast<double>(history[i - 1].committed_unix_ms()));
+  }
+  std::nth_element(gaps.begin(), gaps.begin() + static_cast<std::ptrdiff_t>(gaps.size() / 2),
+                   gaps.end());
+  const double gap = gaps[gaps.size() / 2];
+  const double episodes = snapshot.run.experiment.spec().update().episodes_per_update();
+  return gap > 0 ? 1000.0 * episodes / gap : 0;
+}
+
+}  // namespace
+
+json runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::string& run_id) {
+  const v1::Spec& spec = snapshot.run.experiment.spec();
+  const auto& policy = snapshot.state.policy();
+  const auto layers = static_cast<uint32_t>(policy.logits_size());
+  json view = {
+      {"run_id", run_id},
+      {"experiment", snapshot.run.experiment.name()},
+      {"state", snapshot.phase},
+      {"started_unix_ms", snapshot.run.started_unix_ms},
+      {"now_unix_ms", now_unix_ms},
+      {"wall_seconds", static_cast<double>(now_unix_ms - snapshot.run.started_unix_ms) / 1000.0},
+      {"synchronous", snapshot.run.synchronous},
+      {"updates", policy.version()},
+      {"max_updates", spec.has_update() ? spec.update().max_updates() : 0},
+      {"episodes", snapshot.state.episodes()},
+      {"episodes_per_second", episodesPerSecond(snapshot)},
+      {"rejected_results", snapshot.rejected},
+      {"total_budget", spec.policy().total_budget()},
+      {"layers", layers},
+      {"history", historyView(snapshot.history)},
+      {"evaluations", evaluationsView(snapshot.cells)},
+      {"workers", workersView(snapshot.workers)},
+      {"settings", settingsView(snapshot.run.experiment)},
+      {"policy_probabilities", json::array()},
+      {"learned_schedule", json::array()},
+      {"model", nullptr}};
+  if (layers > 0) {
+    const auto probabilities = softmax({policy.logits().begin(), policy.logits().end()});
+    view["policy_probabilities"] = probabilities;
+    view["learned_schedule"] =
+        learnedSchedule(probabilities, spec.policy().total_budget(), spec.policy().min_per_layer());
+  }
+  if (snapshot.model) {
+    view["model"] = {{"architecture", snapshot.model->architecture()},
+                     {"layers", snapshot.model->layers()},
+                     {"heads", snapshot.model->heads()},
+                     {"kv_heads", snapshot.model->kv_heads()},
+                     {"head_dim", snapshot.model->head_dim()},
+                     {"parameters", snapshot.model->parameters()}};
+  }
+  return view;
+}
+
+}  // namespace allot

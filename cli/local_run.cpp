@@ -1,0 +1,170 @@
+#include "cli/local_run.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <thread>
+
+namespace allot {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr int kMaxRestarts = 5;
+// A unix socket's address holds 108 bytes.
+constexpr size_t kLongestSocketPath = 100;
+
+std::string siblingProgram(const std::string& name) {
+  std::error_code ignored;
+  const fs::path self = fs::read_symlink("/proc/self/exe", ignored);
+  return (self.parent_path() / name).string();
+}
+
+}  // namespace
+
+LocalRun::LocalRun(LocalRunPlan plan) : plan_(std::move(plan)) {
+  socket_ = plan_.dir + "/redis.sock";
+  if (socket_.size() > kLongestSocketPath) {
+    socket_ = (fs::temp_directory_path() / ("allot-" + plan_.run_id + ".sock")).string();
+  }
+  const std::string url = "unix:" + socket_;
+  redis_.name = "redis";
+  // Every acknowledged write is on the disk: a kill -9 loses nothing.
+  redis_.command = {plan_.options.redis_server,
+                    {"--port", "0", "--unixsocket", socket_, "--unixsocketperm", "700", "--dir",
+                     plan_.dir, "--appendonly", "yes", "--appendfsync", "always", "--save", "",
+                     "--maxmemory-policy", "noeviction", "--daemonize", "no"},
+                    {}};
+  aggregator_.name = "aggregator";
+  aggregator_.command = {siblingProgram("allot-aggregator"),
+                         {"--redis", url, "--run", plan_.run_id, "--experiment",
+                          plan_.options.experiment_file, "--dir", plan_.dir, "--port",
+                          std::to_string(plan_.port)},
+                         {}};
+  for (const std::string& set : plan_.options.set) {
+    aggregator_.command.arguments.insert(aggregator_.command.arguments.end(), {"--set", set});
+  }
+  if (plan_.options.synchronous) aggregator_.command.arguments.push_back("--synchronous");
+  for (unsigned i = 1; i <= plan_.workers; ++i) {
+    Child worker;
+    worker.name = "worker-" + std::to_string(i);
+    worker.command = {siblingProgram("allot-worker"),
+                      {"--redis", url, "--run", plan_.run_id, "--name", worker.name, "--model",
+                       plan_.model_folder, "--kv-memory", std::to_string(plan_.kv_mib)},
+                      {{"OPENBLAS_NUM_THREADS", "1"}, {"OMP_NUM_THREADS", "1"}}};
+    workers_.push_back(std::move(worker));
+  }
+}
+
+LocalRun::~LocalRun() { stop(); }
+
+std::string LocalRun::logOf(const Child& child) const {
+  return plan_.dir + "/" + child.name + ".log";
+}
+
+Status LocalRun::start() {
+  ALLOT_TRY(launch(&redis_));
+  ALLOT_ASSIGN(store_, openRedisStore("unix:" + socket_, plan_.run_id));
+  ALLOT_TRY(waitForRedis());
+  ALLOT_TRY(launch(&aggregator_));
+  for (Child& worker : workers_) ALLOT_TRY(launch(&worker));
+  return {};
+}
+
+Status LocalRun::launch(Child* child) {
+  ALLOT_ASSIGN(child->process, Process::start(child->command, logOf(*child)));
+  return {};
+}
+
+Status LocalRun::waitForRedis() {
+  const auto end = std::chrono::steady_clock::now() + seconds(60);
+  while (true) {
+    const auto answer = store_->readSpec();
+    if (answer) return {};
+    if (answer.error().code != ErrorCode::kUnavailable) return tl::unexpected(answer.error());
+    if (const auto status = redis_.process->poll()) {
+      return badInput("redis-server ended with status " + std::to_string(*status) + ": " +
+                      lastLineOfFile(logOf(redis_)));
+    }
+    if (std::chrono::steady_clock::now() > end) {
+      return fail(ErrorCode::kUnavailable, "redis-server did not answer within 60 s: see " +
+                                               logOf(redis_));
+    }
+    std::this_thread::sleep_for(milliseconds(20));
+  }
+}
+
+Status LocalRun::revive(Child* child, int status) {
+  const auto now = std::chrono::steady_clock::now();
+  const auto code = static_cast<ErrorCode>(status);
+  if (code == ErrorCode::kUsage || code == ErrorCode::kData || code == ErrorCode::kFenced) {
+    const std::string line = lastLineOfFile(logOf(*child));
+    const size_t colon = line.starts_with("allot-") ? line.find(": ") : std::string::npos;
+    return fail(code, colon == std::string::npos ? line : line.substr(colon + 2));
+  }
+  if (child->start_after == std::chrono::steady_clock::time_point{}) {
+    if (child->restarts == kMaxRestarts) {
+      return fail(ErrorCode::kInternal, child->name + " ended " + std::to_string(kMaxRestarts + 1) +
+                                            " times, last with status " + std::to_string(status) +
+                                            ": see " + logOf(*child));
+    }
+    std::fprintf(stderr, "\r%s ended with status %d and is started again; its log is %s\n",
+                 child->name.c_str(), status, logOf(*child).c_str());
+    child->start_after = now + milliseconds(200) * (1 << child->restarts);
+    ++child->restarts;
+  }
+  if (now < child->start_after) return {};
+  child->start_after = {};
+  return launch(child);
+}
+
+Result<bool> LocalRun::watch() {
+  if (const auto status = redis_.process->poll()) ALLOT_TRY(revive(&redis_, *status));
+  if (const auto status = aggregator_.process->poll()) {
+    if (*status == 0) return true;
+    ALLOT_TRY(revive(&aggregator_, *status));
+  }
+  size_t alive = 0;
+  for (Child& worker : workers_) {
+    const auto status = worker.process->poll();
+    // A worker that ends well has been asked to, or the run is over.
+    if (status && *status != 0) ALLOT_TRY(revive(&worker, *status));
+    if (!status || *status != 0) ++alive;
+  }
+  if (alive == 0) {
+    const auto desired = store_->readDesired();
+    if (desired && *desired == "running" && !aggregator_.process->poll()) {
+      return fail(ErrorCode::kUnavailable, "every worker has been ended and nobody is left to do "
+                                           "the work: go on with --resume");
+    }
+  }
+  return false;
+}
+
+void LocalRun::stopChild(Child* child, milliseconds patience) {
+  if (!child->process) return;
+  if (!child->process->waitFor(patience)) {
+    child->process->signal(SIGKILL);
+    child->process->waitFor(seconds(5));
+  }
+  child->process.reset();
+}
+
+void LocalRun::stop() {
+  for (Child& worker : workers_) {
+    if (worker.process) worker.process->signal(SIGTERM);
+  }
+  for (Child& worker : workers_) stopChild(&worker, seconds(20));
+  if (aggregator_.process) aggregator_.process->signal(SIGTERM);
+  stopChild(&aggregator_, seconds(10));
+  store_.reset();
+  if (redis_.process) redis_.process->signal(SIGTERM);
+  stopChild(&redis_, seconds(10));
+  unlink(socket_.c_str());
+}
+
+}  // namespace allot

@@ -1,0 +1,68 @@
+#pragma once
+// LocalRun: the processes of one run on this machine, started, watched and stopped in order.
+//
+// redis-server on a unix socket in the run's folder, one aggregator, N workers. Owned by
+// runCommand; one thread.
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/process.h"
+#include "cli/run_command.h"
+#include "core/result.h"
+#include "store/store.h"
+
+namespace allot {
+
+struct LocalRunPlan {
+  RunOptions options;
+  std::string dir;  // absolute
+  std::string run_id;
+  std::string model_folder;
+  unsigned workers = 1;
+  uint64_t kv_mib = 0;  // per worker
+  uint16_t port = 0;
+};
+
+class LocalRun {
+ public:
+  explicit LocalRun(LocalRunPlan plan);
+  ~LocalRun();  // stops what still runs
+
+  // Starts Redis and waits until it answers, then the others.
+  Status start();
+  // Looks after the processes; call a few times a second. The aggregator's good end gives true;
+  // a process that cannot be helped gives its error.
+  Result<bool> watch();
+  // Workers first, so that they can push what they have; Redis last.
+  void stop();
+
+  Store& store() { return *store_; }
+
+ private:
+  struct Child {
+    std::string name;  // "worker-1"; its log is <dir>/<name>.log
+    Command command;
+    std::optional<Process> process;
+    int restarts = 0;
+    std::chrono::steady_clock::time_point start_after{};
+  };
+
+  Status launch(Child* child);
+  // Restarts a child that ended with `status`, after a pause; an error if that cannot help.
+  Status revive(Child* child, int status);
+  Status waitForRedis();
+  std::string logOf(const Child& child) const;
+  static void stopChild(Child* child, std::chrono::milliseconds patience);
+
+  const LocalRunPlan plan_;
+  std::string socket_;
+  std::unique_ptr<Store> store_;
+  Child redis_;
+  Child aggregator_;
+  std::vector<Child> workers_;
+};
+
+}  // namespace allot

@@ -1,0 +1,63 @@
+#pragma once
+// Process: a child process of `allot run`.
+//
+// It dies with its parent (PR_SET_PDEATHSIG), lives in a process group of its own (so that Ctrl-C
+// reaches only the parent, which stops children in order) and writes to a log file. One thread.
+#include <sys/types.h>
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+
+namespace allot {
+
+struct Command {
+  std::string program;  // a path, or a name looked up in PATH
+  std::vector<std::string> arguments;
+  std::map<std::string, std::string> environment;  // added to the parent's
+};
+
+class Process {
+ public:
+  // Starts it with both outputs appended to `log`. kUsage if the log cannot be opened, kIo if the
+  // system refuses; a program that is not there exits with 127.
+  static Result<Process> start(const Command& command, const std::string& log);
+
+  Process(Process&& other) noexcept;
+  Process& operator=(Process&& other) noexcept;
+  ~Process();  // kills what is still running
+
+  pid_t pid() const { return pid_; }
+  // The exit status once it has ended: its exit code, or 128 + signal.
+  std::optional<int> poll();
+  // Waits that long; then as poll().
+  std::optional<int> waitFor(std::chrono::milliseconds time);
+  void signal(int number);
+
+ private:
+  Process() = default;
+  pid_t pid_ = -1;
+  std::optional<int> status_;
+};
+
+struct Output {
+  int status = 0;
+  std::string out;
+  std::string err;
+};
+
+// Runs a command to its end and returns what it wrote.
+Result<Output> capture(const Command& command);
+
+// The path of a program in PATH.
+std::optional<std::string> findProgram(const std::string& name);
+
+// The last line of a text or file that is not blank.
+std::string lastLine(const std::string& text);
+std::string lastLineOfFile(const std::string& path);
+
+}  // namespace allot

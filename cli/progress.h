@@ -1,0 +1,54 @@
+#pragma once
+// Progress: what a person sees while a run is under way. On a terminal one line that renews itself,
+// elsewhere a plain line every ten seconds. One thread.
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "core/result.h"
+#include "store/store.h"
+
+namespace allot {
+
+struct ProgressState {
+  bool starting = true;  // no policy yet: models load, prompts are prefilled
+  uint64_t updates = 0;
+  uint64_t max_updates = 0;
+  double first_reward = 0;  // mean over the first updates
+  double reward = 0;        // mean over the last ones
+  double lag = 0;
+  double episodes_per_second = 0;
+  uint64_t open_units = 0;  // evaluation units that wait
+  size_t workers = 0;
+  double seconds_left = -1;  // -1: not known yet
+};
+
+// One line, without a newline, fit for `width` columns (0: any).
+std::string progressLine(const ProgressState& state, size_t width);
+
+// "2 min 05 s"
+std::string duration(double seconds);
+
+class Progress {
+ public:
+  Progress(Store* store, uint64_t max_updates, uint64_t episodes_per_update);
+
+  // Reads the store and shows what changed; call a few times a second.
+  void show();
+  // Ends the live line so that other output starts on a fresh one.
+  void clear();
+
+ private:
+  Status read();
+
+  Store& store_;
+  ProgressState state_;
+  const uint64_t episodes_per_update_;
+  std::vector<v1::IterationRecord> history_;  // results left out
+  bool terminal_ = false;
+  bool line_open_ = false;
+  std::chrono::steady_clock::time_point started_;
+  std::chrono::steady_clock::time_point shown_{};
+};
+
+}  // namespace allot

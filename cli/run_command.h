@@ -1,0 +1,25 @@
+#pragma once
+// `allot run`: a whole run on this machine, with the processes that a cluster would run.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace allot {
+
+struct RunOptions {
+  std::string experiment_file;
+  unsigned workers = 0;  // 0: as many as cores
+  std::string dir;       // "": runs/<run id>
+  bool resume = false;
+  bool synchronous = false;
+  std::vector<std::string> set;
+  std::string redis_server = "redis-server";
+  std::string model;
+  uint64_t kv_mib = 0;
+  int port = -1;  // -1: 9464 if free, else any
+};
+
+// Runs to the end; the process's exit code. Writes to stdout and stderr.
+int runCommand(const RunOptions& options);
+
+}  // namespace allot

@@ -1,0 +1,42 @@
+#pragma once
+// The policy-gradient update: a pure function of (settings, state, results in order).
+//
+// REINFORCE on the layer schedule (SANTA paper, Appendix K) with truncated importance weights for
+// results of older policies (the paper corrects nothing and is about 49 updates stale):
+//   w_i = min(rhoBar, exp(log pi_now(n_i) - log pi_then(n_i)))
+//   g   = sum_i w_i (R_i - b_i) (n_i / B - pi) / sum_i w_i  +  entropyBonus * dH/dlogits
+// Pure and free of I/O, so every published policy can be computed again from the history, bit for
+// bit. Any thread.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "allot/v1/experiment.pb.h"
+#include "allot/v1/policy.pb.h"
+#include "allot/v1/result.pb.h"
+#include "core/result.h"
+
+namespace allot {
+
+// Version 0: the uniform policy, fresh optimiser.
+v1::AggregatorState initialState(const v1::Experiment& experiment, uint32_t layers);
+
+// The outcome of one update. `record.results` are the consumed ones, in the given order.
+struct UpdateOutcome {
+  v1::AggregatorState state;
+  v1::IterationRecord record;
+};
+
+// Requires at least one result, each of which passed checkResult.
+UpdateOutcome applyUpdate(const v1::Experiment& experiment, const v1::AggregatorState& state,
+                          const std::vector<v1::EpisodeResult>& results);
+
+// A worker is untrusted input: is this result one that this run can have produced? `kData` with the
+// reason otherwise.
+Status checkResult(const v1::Experiment& experiment, const v1::AggregatorState& state,
+                   const v1::EpisodeResult& result);
+
+// Hex SHA-256 of the snapshot's deterministic bytes.
+std::string policyDigest(const v1::PolicySnapshot& policy);
+
+}  // namespace allot

@@ -1,0 +1,100 @@
+#include "core/schedule.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <numeric>
+
+#include "core/random_stream.h"
+
+namespace allot {
+namespace {
+
+// total * shares rounded to integers that sum to total.
+SampleSchedule largestRemainder(const std::vector<double>& shares, uint32_t total) {
+  SampleSchedule schedule(shares.size());
+  std::vector<double> remainder(shares.size());
+  uint32_t given = 0;
+  for (size_t l = 0; l < shares.size(); ++l) {
+    const double exact = shares[l] * total;
+    schedule[l] = static_cast<uint32_t>(std::floor(exact));
+    remainder[l] = exact - schedule[l];
+    given += schedule[l];
+  }
+  std::vector<size_t> order(shares.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return remainder[a] > remainder[b]; });
+  for (size_t i = 0; given < total; i = (i + 1) % order.size(), ++given) ++schedule[order[i]];
+  return schedule;
+}
+
+}  // namespace
+
+std::vector<double> softmax(const std::vector<double>& logits) {
+  const double top = *std::max_element(logits.begin(), logits.end());
+  std::vector<double> probabilities(logits.size());
+  double sum = 0;
+  for (size_t l = 0; l < logits.size(); ++l) sum += probabilities[l] = std::exp(logits[l] - top);
+  for (double& p : probabilities) p /= sum;
+  return probabilities;
+}
+
+SampleSchedule drawSchedule(const std::vector<double>& probabilities, uint32_t total,
+                            uint32_t min_per_layer, uint64_t seed, uint64_t ticket) {
+  const size_t layers = probabilities.size();
+  assert(layers * min_per_layer <= total);
+  SampleSchedule schedule(layers, min_per_layer);
+  std::vector<double> cumulative(layers);
+  std::partial_sum(probabilities.begin(), probabilities.end(), cumulative.begin());
+  RandomStream random(seed, Purpose::kSchedule, ticket);
+  for (uint64_t draw = layers * min_per_layer; draw < total; ++draw) {
+    const double threshold = random.uniform() * cumulative.back();
+    const auto at = std::upper_bound(cumulative.begin(), cumulative.end(), threshold);
+    const auto layer = std::min<size_t>(at - cumulative.begin(), layers - 1);
+    ++schedule[layer];
+  }
+  return schedule;
+}
+
+double logProbability(const SampleSchedule& schedule, const std::vector<double>& logits,
+                      uint32_t min_per_layer) {
+  const double top = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (double logit : logits) sum += std::exp(logit - top);
+  const double log_normaliser = top + std::log(sum);
+  double log_probability = 0;
+  for (size_t l = 0; l < schedule.size(); ++l) {
+    // Not 0 * log pi: pi may have underflowed to nothing.
+    if (schedule[l] == min_per_layer) continue;
+    log_probability += (static_cast<double>(schedule[l]) - min_per_layer) *
+                       (logits[l] - log_normaliser);
+  }
+  return log_probability;
+}
+
+SampleSchedule uniformSchedule(uint32_t total, uint32_t layers) {
+  SampleSchedule schedule(layers);
+  for (uint64_t l = 0; l < layers; ++l) {
+    schedule[l] = static_cast<uint32_t>((l + 1) * total / layers - l * total / layers);
+  }
+  return schedule;
+}
+
+SampleSchedule learnedSchedule(const std::vector<double>& probabilities, uint32_t total,
+                               uint32_t min_per_layer) {
+  const auto layers = static_cast<uint32_t>(probabilities.size());
+  // An evaluation budget may be too small for the minimum.
+  const uint32_t floor_each = std::min(min_per_layer, total / layers);
+  SampleSchedule schedule = largestRemainder(probabilities, total - layers * floor_each);
+  for (uint32_t& samples : schedule) samples += floor_each;
+  return schedule;
+}
+
+SampleSchedule oneHotSchedule(uint32_t total, uint32_t layers, uint32_t layer) {
+  SampleSchedule schedule = uniformSchedule(total, layers);
+  schedule[layer] = 1;
+  return schedule;
+}
+
+}  // namespace allot

@@ -1,0 +1,39 @@
+#pragma once
+// Schedules: how a total budget is spread over the layers, and the policy they are drawn from.
+//
+// A schedule is one sample budget per layer; its entries sum to the total budget B. The policy is a
+// softmax over layers; a drawn schedule gives every layer minPerLayer and spreads the other
+// B - L * minPerLayer draws multinomially (SANTA paper, Appendix K). Pure functions, any thread.
+#include <cstdint>
+#include <vector>
+
+namespace allot {
+
+using SampleSchedule = std::vector<uint32_t>;  // [layers]
+
+// softmax(logits), [layers].
+std::vector<double> softmax(const std::vector<double>& logits);
+
+// The schedule of `ticket`: a function of its arguments alone.
+// Requires probabilities.size() * min_per_layer <= total.
+SampleSchedule drawSchedule(const std::vector<double>& probabilities, uint32_t total,
+                            uint32_t min_per_layer, uint64_t seed, uint64_t ticket);
+
+// sum_l (n_l - minPerLayer) log pi_l, in nats. The multinomial coefficient is left out: it is the
+// same under every policy and cancels in ratios.
+double logProbability(const SampleSchedule& schedule, const std::vector<double>& logits,
+                      uint32_t min_per_layer);
+
+// The same for every layer as far as integers go; what remains is spread evenly over the depth.
+SampleSchedule uniformSchedule(uint32_t total, uint32_t layers);
+
+// The policy's expected schedule at this total budget, rounded by largest remainder (ties to the lower
+// layer). At another budget than the trained one the shares are merely scaled: how shares should change
+// with the budget is not something that a policy trained at one budget knows.
+SampleSchedule learnedSchedule(const std::vector<double>& probabilities, uint32_t total,
+                               uint32_t min_per_layer);
+
+// SANTA paper, Appendix J: `layer` at one sample, every other layer at its uniform share of total.
+SampleSchedule oneHotSchedule(uint32_t total, uint32_t layers, uint32_t layer);
+
+}  // namespace allot

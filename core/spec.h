@@ -1,0 +1,46 @@
+#pragma once
+// The experiment file: YAML text in, a checked v1::Experiment out.
+//
+// Every key that the parser knows is one row of specKeys(): path, type, default, allowed values,
+// meaning. The parser, its error messages and the table in README.md all come from those rows, so
+// they cannot drift apart. Pure functions, any thread.
+#include <string>
+#include <vector>
+
+#include "allot/v1/experiment.pb.h"
+#include "core/result.h"
+
+namespace allot {
+
+struct SpecKey {
+  std::string path;           // "spec.policy.totalBudget"
+  std::string type;           // "integer", "number", "string", "list of integers", ...
+  std::string default_value;  // as YAML; "required" when there is none
+  std::string allowed;        // "1..1000000" or "adam, sgd"
+  std::string meaning;        // one sentence
+};
+
+// All keys under `spec`, in the order of the file.
+const std::vector<SpecKey>& specKeys();
+
+// The rows above as a Markdown table (README.md holds exactly this text; a test compares).
+std::string specKeysMarkdown();
+
+// Names of the decode attention methods that attention.decode and evaluation.methods may name.
+const std::vector<std::string>& decodeMethods();
+
+// Parses and checks. `place` names the file in errors. `overrides` are "spec.a.b=value" (value is
+// YAML); they replace or add keys before the check. Errors (kUsage) name the place, path, value and
+// what is allowed, e.g. "x.yaml: spec.policy.totalBudget: 0 is out of range 1..1000000".
+Result<v1::Experiment> parseExperiment(const std::string& yaml, const std::string& place,
+                                       const std::vector<std::string>& overrides = {});
+
+// Checks what needs the number of layers: minPerLayer * layers <= totalBudget, explicit schedules
+// with one entry a layer, oneHot. Called once the model is known.
+Status checkAgainstLayers(const v1::Experiment& experiment, uint32_t layers);
+
+// Deterministic bytes of the experiment, and their SHA-256 in hex: equal files, equal digests.
+std::string canonicalBytes(const v1::Experiment& experiment);
+std::string specDigest(const v1::Experiment& experiment);
+
+}  // namespace allot

@@ -1,0 +1,313 @@
+#include "core/spec_keys.h"
+
+#include <algorithm>
+#include <charconv>
+#include <numeric>
+
+#include "core/spec.h"
+
+namespace allot {
+namespace {
+
+const char* const kRequired = "required";
+
+SpecRule base(const char* path, SpecType type, const char* default_value, const char* meaning) {
+  SpecRule rule;
+  rule.path = std::string("spec.") + path;
+  rule.type = type;
+  rule.default_value = default_value;
+  if (rule.default_value == kRequired) rule.when_missing = SpecDefault::kRequired;
+  rule.meaning = meaning;
+  return rule;
+}
+
+SpecRule text(const char* path, const char* default_value, const char* meaning) {
+  return base(path, SpecType::kText, default_value, meaning);
+}
+
+SpecRule integer(const char* path, const char* default_value, uint64_t low, uint64_t high,
+                 const char* meaning) {
+  SpecRule rule = base(path, SpecType::kInteger, default_value, meaning);
+  rule.low = low;
+  rule.high = high;
+  return rule;
+}
+
+SpecRule number(const char* path, const char* default_value, NumberRange range,
+                const char* meaning) {
+  SpecRule rule = base(path, SpecType::kNumber, default_value, meaning);
+  rule.number = range;
+  return rule;
+}
+
+SpecRule choice(const char* path, const char* default_value, std::vector<std::string> choices,
+                const char* meaning) {
+  SpecRule rule = base(path, SpecType::kChoice, default_value, meaning);
+  rule.choices = std::move(choices);
+  return rule;
+}
+
+SpecRule derived(SpecRule rule, SpecType type) {
+  rule.type = type;
+  rule.when_missing = SpecDefault::kDerived;
+  return rule;
+}
+
+std::vector<SpecRule> runRules() {
+  SpecRule tasks = choice(
+      "task.tasks", kRequired, {"niah", "multi", "track", "freq", "qa", "hop"},
+      "Kinds of question asked: niah finds one hidden value, multi several, track follows "
+      "a variable through assignments, freq names the commonest words, qa answers from a passage, "
+      "hop joins two facts.");
+  tasks.type = SpecType::kChoices;
+  return {
+      integer("seed", "1", 0, (uint64_t{1} << 63) - 1,
+              "Starts every random stream (schedules, questions, draws); the same file with the "
+              "same seed makes the same draws, another seed makes an independent repetition."),
+      text("model.path", kRequired,
+           "Folder with config.json, *.safetensors and tokenizer.json, as published on Hugging "
+           "Face; a relative path starts at the working directory of the worker."),
+      choice("model.dtype", "float32", {"float32"}, "Number format that the model computes in."),
+      choice("model.device", "auto", {"auto", "cpu"},
+             "Where workers compute: auto takes a GPU if the worker sees one, else the CPU."),
+      choice("task.suite", "recall", {"recall"},
+             "Family of questions: recall generates long texts whose answers stand in the text, "
+             "so that what is measured is reading the KV cache."),
+      std::move(tasks),
+      integer("task.contextTokens", "512", 16, 1048576,
+              "Room for each prompt in tokens; more context means more KV-cache rows to choose "
+              "from. Prompt and answer must fit the model."),
+      integer("task.trainQuestions", "256", 1, 1000000,
+              "Questions that episodes learn from, generated once from the seed."),
+      integer("task.heldOutQuestions", "480", 1, 1000000,
+              "Other questions, never learned from, that every reported accuracy is measured on; "
+              "480 give a 95 % interval of at most 4.5 points either way."),
+      integer("task.maxNewTokens", "24", 1, 4096,
+              "Longest answer in tokens; decoding stops there even without an end token."),
+  };
+}
+
+std::vector<SpecRule> learningRules() {
+  return {
+      choice("attention.prefill", "dense", {"dense"},
+             "How the prompt is read: dense attends to every earlier token, exactly."),
+      choice("attention.decode", "s2anta-sys", decodeMethods(),
+             "How episodes attend while they write the answer: santa draws value rows "
+             "independently, s2anta-sys spreads the draws evenly over the attention mass (less "
+             "noise), top-k takes the heaviest rows (biased), dense reads all."),
+      integer("policy.totalBudget", kRequired, 1, kMaxBudget,
+              "Value-row reads per head and decoded token, summed over all layers; the policy "
+              "learns which layers get them. 8 over 8 layers is one read a layer."),
+      integer("policy.minPerLayer", "0", 0, 100000,
+              "Reads that every layer gets before the policy spreads the rest; with 0 a layer may "
+              "draw nothing, and its attention output is then zero."),
+      choice("policy.init", "uniform", {"uniform"},
+             "Policy before the first update: uniform favours no layer."),
+      integer("rollout.questionsPerEpisode", "16", 1, 4096,
+              "Questions answered under one drawn schedule; their mean score is the episode's "
+              "reward. At most task.trainQuestions."),
+      integer("rollout.episodesPerPull", "1", 1, 1024,
+              "Episodes that a worker runs before it asks for the policy again; more saves "
+              "requests and makes results older when they arrive."),
+  };
+}
+
+std::vector<SpecRule> updateRules() {
+  return {
+      integer("update.episodesPerUpdate", "10", 2, 10000,
+              "Episodes averaged into one policy step. Leave out the whole section update to "
+              "learn nothing and only measure the evaluation grid."),
+      integer("update.maxUpdates", "150", 1, 1000000, "The run ends after this many steps."),
+      choice("update.optimizer", "adam", {"adam", "sgd"},
+             "Rule that turns a gradient into a step: adam scales it per layer by its recent "
+             "size, sgd takes it as it is."),
+      number("update.learningRate", "0.05", {.above_low = true, .high = 10},
+             "Step size on the layers' logits."),
+      choice("update.baseline", "leave-one-out", {"leave-one-out", "moving-average"},
+             "Reward that an episode is compared with: the mean of the update's other episodes, "
+             "or a moving average of earlier updates."),
+      number("update.entropyBonus", "0", {.high = 10},
+             "Reward per nat of policy entropy; above 0 it keeps the policy from settling early."),
+      choice("staleness.mode", "truncated-is", {"truncated-is", "none"},
+             "What is done about results of an older policy: truncated-is weights each by how "
+             "likely the present policy is to draw its schedule, none takes them as fresh."),
+      number("staleness.rhoBar", "1", {.above_low = true, .high = 1000},
+             "Largest such weight; higher is less biased and noisier."),
+  };
+}
+
+std::vector<SpecRule> measuringRules() {
+  return {
+      integer("evaluation.everyUpdates", "25", 0, 1000000,
+              "Measure held-out accuracy after every so many updates; 0 measures only before the "
+              "first and after the last."),
+      derived(integer("evaluation.budgets", "[spec.policy.totalBudget]", 1, kMaxBudget,
+                      "Total budgets at which each schedule and method is measured: the x axis of "
+                      "the accuracy curve."),
+              SpecType::kIntegers),
+      derived(choice("evaluation.schedules", "[uniform, learned]; [uniform] without spec.update",
+                     {"uniform", "learned", "oneHot"},
+                     "Ways to spread a budget over the layers: uniform evenly, learned by the "
+                     "policy, oneHot with one layer cut to a single read (once for each layer), or "
+                     "a list such as [4, 2, 1, 1] with the reads of each layer."),
+              SpecType::kSchedules),
+      derived(choice("evaluation.methods", "[dense, spec.attention.decode]", decodeMethods(),
+                     "Attention methods to measure; dense is the exact baseline and has no "
+                     "budget."),
+              SpecType::kChoices),
+      number("stop.goal", "\"\"", {.high = 1, .or_empty = true},
+             "End early once the learned schedule's held-out accuracy reaches this share; empty "
+             "or 0: never."),
+      number("stop.maxGpuHours", "\"\"", {.above_low = true, .or_empty = true},
+             "End early after this many worker hours, summed over all workers; empty: never."),
+  };
+}
+
+std::string decimal(double value) {
+  char buffer[64];
+  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::fixed);
+  return std::string(buffer, end.ptr);
+}
+
+const char* typeName(SpecType type) {
+  switch (type) {
+    case SpecType::kInteger:
+      return "integer";
+    case SpecType::kNumber:
+      return "number";
+    case SpecType::kText:
+    case SpecType::kChoice:
+      return "string";
+    case SpecType::kIntegers:
+      return "list of integers";
+    case SpecType::kChoices:
+      return "list of strings";
+    case SpecType::kSchedules:
+      return "list of schedules";
+  }
+  return "";
+}
+
+std::string allowedText(const SpecRule& rule) {
+  std::string allowed = rangeText(rule);
+  if (rule.number.or_empty) allowed = "\"\" or " + allowed;
+  if (rule.type == SpecType::kSchedules) {
+    allowed += ", or a list of integers 0.." + std::to_string(kMaxBudget) + ", one for each layer";
+  }
+  return allowed;
+}
+
+size_t editDistance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+const std::vector<std::string>& decodeMethods() {
+  static const std::vector<std::string> methods = {"s2anta-sys", "santa", "top-k", "dense"};
+  return methods;
+}
+
+const std::vector<SpecRule>& specRules() {
+  static const std::vector<SpecRule> rules = [] {
+    std::vector<SpecRule> all;
+    for (auto part : {runRules(), learningRules(), updateRules(), measuringRules()}) {
+      std::move(part.begin(), part.end(), std::back_inserter(all));
+    }
+    return all;
+  }();
+  return rules;
+}
+
+const std::vector<SpecKey>& specKeys() {
+  static const std::vector<SpecKey> keys = [] {
+    std::vector<SpecKey> all;
+    for (const SpecRule& rule : specRules()) {
+      all.push_back(
+          {rule.path, typeName(rule.type), rule.default_value, allowedText(rule), rule.meaning});
+    }
+    return all;
+  }();
+  return keys;
+}
+
+std::string specKeysMarkdown() {
+  std::string table = "| key | default | allowed | meaning |\n| --- | --- | --- | --- |\n";
+  for (const SpecKey& key : specKeys()) {
+    const bool literal =
+        key.default_value.find("spec.") == std::string::npos && key.default_value != kRequired;
+    const std::string shown = literal ? "`" + key.default_value + "`" : key.default_value;
+    table += "| `" + key.path + "` | " + shown + " | " + key.type + ": " + key.allowed + " | " +
+             key.meaning + " |\n";
+  }
+  return table;
+}
+
+std::string rangeText(const SpecRule& rule) {
+  switch (rule.type) {
+    case SpecType::kInteger:
+    case SpecType::kIntegers:
+      return std::to_string(rule.low) + ".." + std::to_string(rule.high);
+    case SpecType::kNumber: {
+      const std::string low = (rule.number.above_low ? ">" : "") + decimal(rule.number.low);
+      if (rule.number.high) return low + ".." + decimal(*rule.number.high);
+      return low;
+    }
+    case SpecType::kText:
+      return "any path";
+    case SpecType::kChoice:
+    case SpecType::kChoices:
+    case SpecType::kSchedules:
+      return joined(rule.choices);
+  }
+  return "";
+}
+
+std::vector<std::string> knownKeys(const std::string& parent) {
+  if (parent.empty()) return {"apiVersion", "kind", "metadata", "spec"};
+  if (parent == "metadata") return {"name"};
+  std::vector<std::string> keys;
+  const std::string prefix = parent + ".";
+  for (const SpecRule& rule : specRules()) {
+    if (rule.path.compare(0, prefix.size(), prefix) != 0) continue;
+    const std::string key =
+        rule.path.substr(prefix.size(), rule.path.find('.', prefix.size()) - prefix.size());
+    if (keys.empty() || keys.back() != key) keys.push_back(key);
+  }
+  return keys;
+}
+
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  constexpr size_t kFar = 3;
+  size_t best = kFar;
+  std::string found;
+  for (const std::string& candidate : candidates) {
+    // The lengths alone decide for most words, and keep a hostile one from costing time.
+    if (word.size() + kFar <= candidate.size() || candidate.size() + kFar <= word.size()) continue;
+    const size_t distance = editDistance(word, candidate);
+    if (distance < best && distance < candidate.size()) {
+      best = distance;
+      found = candidate;
+    }
+  }
+  return found;
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+}  // namespace allot

@@ -1,0 +1,41 @@
+#pragma once
+// YAML text as a small plain tree, read with yaml-cpp's event parser.
+//
+// An experiment file may come from anyone, so the reader refuses what such a file never needs and
+// what YAML is attacked with: anchors and aliases, tags, several documents, deep nesting, huge
+// texts, keys that are not plain text, a key given twice. Part of core/spec; pure functions, any
+// thread.
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/result.h"
+
+namespace allot {
+
+struct YamlValue {
+  enum class Kind { kNull, kScalar, kList, kMap };
+
+  Kind kind = Kind::kNull;
+  std::string text;               // kScalar; whether it was quoted makes no difference
+  std::vector<std::string> keys;  // kMap: keys[i] names items[i]
+  std::vector<YamlValue> items;   // kMap and kList
+
+  // The value of `key`; null if there is none.
+  const YamlValue* find(std::string_view key) const;
+  YamlValue* find(std::string_view key);
+  // Replaces or adds a key.
+  void put(const std::string& key, YamlValue value);
+};
+
+// Errors (kUsage) read "place:line:column: what is wrong".
+Result<YamlValue> parseYaml(const std::string& text, const std::string& place);
+
+// `text` fit for one line of an error message: control characters and bytes that are not UTF-8 as
+// \xNN, and an ellipsis after about `limit` bytes.
+std::string escaped(std::string_view text, size_t limit = 60);
+// The same in double quotes.
+std::string quoted(std::string_view text);
+
+}  // namespace allot

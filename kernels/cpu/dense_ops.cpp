@@ -1,0 +1,122 @@
+#include "allot/kernels/dense_ops.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu/simd.h"
+
+namespace allot::kernels {
+namespace {
+
+constexpr int kLanes = 16;
+constexpr int kRowTile = 8;
+
+// y[0..Rows) x 16 outputs of one panel. Each output is one chain of fused multiply-adds over k, so
+// that it does not depend on Rows.
+template <int Rows>
+ALLOT_INLINE void panelTile(const float* panel, int inputs, const float* x, float* y, int outputs,
+                            int lanes) {
+  Float16 sums[Rows] = {};
+  for (int k = 0; k < inputs; ++k) {
+    const Float16 w = load(panel + static_cast<int64_t>(k) * kLanes);
+    for (int r = 0; r < Rows; ++r) sums[r] += x[static_cast<int64_t>(r) * inputs + k] * w;
+  }
+  for (int r = 0; r < Rows; ++r) {
+    float* out = y + static_cast<int64_t>(r) * outputs;
+    if (lanes == kLanes) {
+      at(out) = sums[r];
+    } else {
+      for (int i = 0; i < lanes; ++i) out[i] = sums[r][i];
+    }
+  }
+}
+
+ALLOT_CLONES
+void multiplyPanel(const float* panel, int inputs, const float* x, int rows, float* y, int outputs,
+                   int lanes) {
+  int r = 0;
+  for (; r + kRowTile <= rows; r += kRowTile) {
+    panelTile<kRowTile>(panel, inputs, x + static_cast<int64_t>(r) * inputs,
+                        y + static_cast<int64_t>(r) * outputs, outputs, lanes);
+  }
+  const float* rest = x + static_cast<int64_t>(r) * inputs;
+  float* to = y + static_cast<int64_t>(r) * outputs;
+  switch (rows - r) {
+    case 7: panelTile<7>(panel, inputs, rest, to, outputs, lanes); break;
+    case 6: panelTile<6>(panel, inputs, rest, to, outputs, lanes); break;
+    case 5: panelTile<5>(panel, inputs, rest, to, outputs, lanes); break;
+    case 4: panelTile<4>(panel, inputs, rest, to, outputs, lanes); break;
+    case 3: panelTile<3>(panel, inputs, rest, to, outputs, lanes); break;
+    case 2: panelTile<2>(panel, inputs, rest, to, outputs, lanes); break;
+    case 1: panelTile<1>(panel, inputs, rest, to, outputs, lanes); break;
+    default: break;
+  }
+}
+
+}  // namespace
+
+PackedWeights::PackedWeights(const float* weights, int outputs, int inputs)
+    : outputs_(outputs), inputs_(inputs) {
+  const int panels = (outputs + kLanes - 1) / kLanes;
+  panels_.assign(static_cast<size_t>(panels) * inputs * kLanes, 0.0f);
+  for (int o = 0; o < outputs; ++o) {
+    float* panel = panels_.data() + static_cast<size_t>(o / kLanes) * inputs * kLanes + o % kLanes;
+    for (int i = 0; i < inputs; ++i) {
+      panel[static_cast<size_t>(i) * kLanes] = weights[static_cast<size_t>(o) * inputs + i];
+    }
+  }
+}
+
+void PackedWeights::multiply(const float* x, int rows, float* y) const {
+  const int panels = (outputs_ + kLanes - 1) / kLanes;
+  for (int p = 0; p < panels; ++p) {
+    multiplyPanel(panels_.data() + static_cast<size_t>(p) * inputs_ * kLanes, inputs_, x, rows,
+                  y + p * kLanes, outputs_, std::min(kLanes, outputs_ - p * kLanes));
+  }
+}
+
+ALLOT_CLONES
+void rmsNorm(const float* x, const float* weight, int rows, int width, float eps, float* y) {
+  for (int r = 0; r < rows; ++r, x += width, y += width) {
+    Float16 squares = {};
+    for (int i = 0; i < width; i += kLanes) squares += load(x + i) * load(x + i);
+    const float factor = 1.0f / std::sqrt(sum(squares) / static_cast<float>(width) + eps);
+    for (int i = 0; i < width; i += kLanes) at(y + i) = load(x + i) * factor * load(weight + i);
+  }
+}
+
+ALLOT_CLONES
+void gatedSilu(const float* gate_up, int rows, int width, float* out) {
+  for (int r = 0; r < rows; ++r, gate_up += 2 * static_cast<int64_t>(width), out += width) {
+    int i = 0;
+    for (; i + kLanes <= width; i += kLanes) {
+      const Float16 gate = load(gate_up + i);
+      // Below -87 the gate is 0 to float precision; above 88 expOf(-gate) is 0 as it should be.
+      const Float16 floored = gate < -87.0f ? Float16{} - 87.0f : gate;
+      at(out + i) = gate / (1.0f + expOf(Float16{} - floored)) * load(gate_up + width + i);
+    }
+    for (; i < width; ++i) {
+      out[i] = gate_up[i] / (1.0f + std::exp(-gate_up[i])) * gate_up[width + i];
+    }
+  }
+}
+
+ALLOT_CLONES
+void applyRope(float* x, int heads, int head_dim, const float* cosines, const float* sines) {
+  const int half = head_dim / 2;
+  for (int h = 0; h < heads; ++h, x += head_dim) {
+    for (int i = 0; i < half; i += kLanes) {
+      const Float16 first = load(x + i), second = load(x + half + i);
+      const Float16 c = load(cosines + i), s = load(sines + i);
+      at(x + i) = first * c - second * s;
+      at(x + half + i) = second * c + first * s;
+    }
+  }
+}
+
+ALLOT_CLONES
+void addTo(float* x, const float* y, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) x[i] += y[i];
+}
+
+}  // namespace allot::kernels

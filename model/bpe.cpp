@@ -1,0 +1,194 @@
+#include "model/bpe.h"
+
+#include <cstdio>
+#include <queue>
+#include <unordered_set>
+
+#include "model/byte_level.h"
+#include "model/json_file.h"
+
+namespace allot {
+namespace {
+
+// Variants of BPE that a byte-level tokenizer does not use: taken silently, they would give other
+// ids than the model was trained with.
+Status refuseVariants(const nlohmann::json& model, const std::string& file) {
+  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+    const nlohmann::json* value = member(model, key);
+    if (value != nullptr && *value != "") {
+      return badInput(file + ": model." + key + ": " + described(*value) +
+                      " is not supported; only byte-level BPE is");
+    }
+  }
+  const nlohmann::json* dropout = member(model, "dropout");
+  if (dropout != nullptr && *dropout != 0) {
+    return badInput(file + ": model.dropout: " + described(*dropout) +
+                    " is not supported; set it to null");
+  }
+  return {};
+}
+
+struct Symbol {
+  int32_t id;
+  int64_t previous;  // index, -1: none
+  int64_t next;      // index, -1: none
+  bool gone = false;
+};
+
+struct Candidate {
+  uint32_t rank;
+  int64_t left;  // index of the pair's left symbol
+  int32_t id;    // what the pair becomes
+
+  // The queue's top is the lowest rank, and of these the leftmost.
+  bool operator<(const Candidate& other) const {
+    return rank != other.rank ? rank > other.rank : left > other.left;
+  }
+};
+
+}  // namespace
+
+Result<Bpe> Bpe::parse(const nlohmann::json& model, const std::string& file) {
+  if (!model.is_object()) return badInput(file + ": model is missing or not an object");
+  // Files older than the type key are BPE when they have a vocab and merges.
+  const nlohmann::json* type = member(model, "type");
+  if (type != nullptr && *type != "BPE") {
+    return badInput(file + ": model type " + described(*type) +
+                    " is not supported; supported: \"BPE\" (byte-level)");
+  }
+  ALLOT_TRY(refuseVariants(model, file));
+  Bpe bpe;
+  ALLOT_ASSIGN(bpe.ignore_merges_, boolMember(model, "ignore_merges", false, file + ": model"));
+  ALLOT_TRY(bpe.readVocab(model, file));
+  ALLOT_TRY(bpe.readMerges(model, file));
+  return bpe;
+}
+
+Status Bpe::readVocab(const nlohmann::json& model, const std::string& file) {
+  const nlohmann::json* vocab = member(model, "vocab");
+  if (vocab == nullptr || !vocab->is_object()) {
+    return badInput(file + " has no vocab (model.vocab must be an object of token: id)");
+  }
+  std::unordered_set<int64_t> seen;
+  for (const auto& [token, value] : vocab->items()) {
+    int64_t id = 0;
+    if (!integerIn(value, 0, kMaxTokenIds - 1, id)) {
+      return badInput(file + ": model.vocab: the id of " + inQuotes(token) + " is " +
+                      described(value) + ", not an integer of 0.." +
+                      std::to_string(kMaxTokenIds - 1));
+    }
+    if (!seen.insert(id).second) {
+      return badInput(file + ": model.vocab: id " + std::to_string(id) + " of " + inQuotes(token) +
+                      " is the id of another token too");
+    }
+    vocab_.emplace(token, static_cast<int32_t>(id));
+  }
+  for (size_t byte = 0; byte < 256; ++byte) {
+    const auto found = vocab_.find(byteCharacters()[byte]);
+    if (found == vocab_.end()) {
+      char hex[8];
+      std::snprintf(hex, sizeof hex, "0x%02x", static_cast<unsigned>(byte));
+      return badInput(file + ": model.vocab has no token for byte " + hex + " (" +
+                      inQuotes(byteCharacters()[byte]) + "), so it is not a byte-level BPE");
+    }
+    byte_ids_[byte] = found->second;
+  }
+  return {};
+}
+
+Status Bpe::readMerges(const nlohmann::json& model, const std::string& file) {
+  const nlohmann::json* merges = member(model, "merges");
+  if (merges == nullptr || !merges->is_array()) {
+    return badInput(file + " has no merges (model.merges must be a list of pairs)");
+  }
+  for (const nlohmann::json& merge : *merges) {
+    if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
+      ALLOT_TRY(addMerge(merge[0].get_ref<const std::string&>(),
+                         merge[1].get_ref<const std::string&>(), file));
+      continue;
+    }
+    const std::string* text = merge.get_ptr<const std::string*>();
+    const size_t space = text == nullptr ? std::string::npos : text->find(' ');
+    if (space == std::string::npos || text->find(' ', space + 1) != std::string::npos) {
+      return badInput(file + ": model.merges[" + std::to_string(next_rank_) +
+                      "]: " + described(merge) + " is neither \"a b\" nor [\"a\", \"b\"]");
+    }
+    ALLOT_TRY(addMerge(text->substr(0, space), text->substr(space + 1), file));
+  }
+  return {};
+}
+
+Status Bpe::addMerge(const std::string& left, const std::string& right, const std::string& file) {
+  const std::string whole = left + right;
+  const auto left_id = vocab_.find(left);
+  const auto right_id = vocab_.find(right);
+  const auto whole_id = vocab_.find(whole);
+  for (const auto& [token, found] :
+       {std::pair(&left, left_id), std::pair(&right, right_id), std::pair(&whole, whole_id)}) {
+    if (found == vocab_.end()) {
+      return badInput(file + ": model.merges[" + std::to_string(next_rank_) + "] (" +
+                      inQuotes(left) + ", " + inQuotes(right) + ") needs " + inQuotes(*token) +
+                      ", which is not in the vocab");
+    }
+  }
+  // A pair listed twice: the last one counts, as in Hugging Face's loader.
+  merges_.insert_or_assign(pairKey(left_id->second, right_id->second),
+                           Merge{next_rank_++, whole_id->second});
+  return {};
+}
+
+void Bpe::encode(std::string_view piece, std::vector<int32_t>& ids) const {
+  if (ignore_merges_) {
+    if (const auto whole = vocab_.find(toByteCharacters(piece)); whole != vocab_.end()) {
+      ids.push_back(whole->second);
+      return;
+    }
+  }
+  const auto length = static_cast<int64_t>(piece.size());
+  std::vector<Symbol> symbols;
+  symbols.reserve(piece.size());
+  for (int64_t i = 0; i < length; ++i) {
+    const int32_t id = byte_ids_[static_cast<unsigned char>(piece[i])];
+    symbols.push_back({id, i - 1, i + 1 < length ? i + 1 : -1});
+  }
+
+  std::priority_queue<Candidate> queue;
+  const auto mergeAt = [&](int64_t left) {
+    return merges_.find(pairKey(symbols[left].id, symbols[symbols[left].next].id));
+  };
+  const auto offer = [&](int64_t left) {
+    if (left < 0 || symbols[left].next < 0) return;
+    if (const auto merge = mergeAt(left); merge != merges_.end()) {
+      queue.push({merge->second.rank, left, merge->second.id});
+    }
+  };
+  for (int64_t i = 0; i < length; ++i) offer(i);
+
+  while (!queue.empty()) {
+    const Candidate top = queue.top();
+    queue.pop();
+    Symbol& left = symbols[top.left];
+    if (left.gone || left.next < 0) continue;
+    // Candidates are not withdrawn when a neighbour merges; a stale one is recognised here.
+    const auto merge = mergeAt(top.left);
+    if (merge == merges_.end() || merge->second.id != top.id) continue;
+    Symbol& right = symbols[left.next];
+    right.gone = true;
+    left.id = top.id;
+    left.next = right.next;
+    if (left.next >= 0) symbols[left.next].previous = top.left;
+    offer(left.previous);
+    offer(top.left);
+  }
+  for (const Symbol& symbol : symbols) {
+    if (!symbol.gone) ids.push_back(symbol.id);
+  }
+}
+
+std::optional<int32_t> Bpe::idOf(std::string_view token) const {
+  const auto found = vocab_.find(token);
+  if (found == vocab_.end()) return std::nullopt;
+  return found->second;
+}
+
+}  // namespace allot

@@ -1,0 +1,80 @@
+#pragma once
+// Decoder: a decoder-only transformer that prefills prompts densely and decodes them in batches with
+// the sparse attention of kernels/.
+//
+// Owns the weights and the pool of keys and values. One thread. Everything it computes for a
+// sequence is independent of the other sequences in a batch, to the bit.
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "allot/kernels/decode.h"
+#include "core/result.h"
+#include "model/kv_pool.h"
+#include "model/model_config.h"
+
+namespace allot {
+
+// A prefilled prompt. Its pages belong to the decoder's pool; release() gives them back.
+struct Prompt {
+  std::vector<int32_t> pages;
+  int32_t length = 0;               // positions filled
+  std::vector<float> first_logits;  // [vocab], after the last prompt token, dense attention
+};
+
+// One decode step of a batch. All arrays have one entry a row.
+struct StepBatch {
+  kernels::Method method = kernels::Method::kDense;
+  uint64_t seed = 0;
+  std::vector<int32_t> tokens;     // to feed
+  std::vector<int32_t> lengths;    // positions in the cache once the token is in
+  std::vector<uint32_t> sequences;
+  std::vector<uint32_t> steps;
+  std::vector<const uint32_t*> schedules;  // [layers] each: draws per head in that layer
+  std::vector<int32_t> page_table;         // [rows, max_pages]
+  int max_pages = 0;
+};
+
+struct DecoderOptions {
+  int page_size = 16;
+  size_t kv_bytes = size_t{1} << 30;
+};
+
+class Decoder {
+ public:
+  // Reads config.json and the weights of `folder` (kUsage errors name file and tensor).
+  static Result<std::unique_ptr<Decoder>> load(const std::string& folder,
+                                               const DecoderOptions& options);
+  ~Decoder();
+
+  const ModelConfig& config() const;
+  uint64_t parameters() const;
+  const std::string& weightsDigest() const;
+  KvPool& pool();
+
+  // Dense prefill of ids (1..max_positions of them, each below vocab_size: checked, kUsage). Fails with
+  // kUnavailable when the pool has too few free pages.
+  Result<Prompt> prefill(const std::vector<int32_t>& ids);
+  void release(Prompt* prompt);
+
+  // Appends the tokens, returns logits [rows, vocab] (valid until the next call). Statistics, [rows],
+  // are added to.
+  const std::vector<float>& step(const StepBatch& batch,
+                                 std::vector<kernels::RowStatistics>* statistics);
+
+  // Where step() spent its time so far, in seconds.
+  struct Times {
+    double prefill = 0;
+    double projections = 0;  // and norms, positions, activations
+    double attention = 0;
+  };
+  const Times& times() const;
+
+ private:
+  struct Impl;
+  explicit Decoder(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace allot

@@ -1,0 +1,126 @@
+#include "model/generation.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace allot {
+namespace {
+
+int32_t argmax(const float* logits, size_t count) {
+  return static_cast<int32_t>(std::max_element(logits, logits + count) - logits);
+}
+
+// The rows of one generate() call; gives their pages back when it goes.
+class Batch {
+ public:
+  Batch(Decoder* decoder, const std::vector<GenerationRow>& rows, const GenerationOptions& options)
+      : decoder_(*decoder), rows_(rows), options_(options), own_pages_(rows.size()) {}
+  ~Batch() {
+    for (const auto& pages : own_pages_) decoder_.pool().release(pages);
+  }
+  Batch(const Batch&) = delete;
+  Batch& operator=(const Batch&) = delete;
+
+  // False if the pool is too small.
+  bool allocate() {
+    KvPool& pool = decoder_.pool();
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      const Prompt& prompt = *rows_[i].prompt;
+      auto pages = pool.allocate(pagesForRow(pool, prompt, options_.max_new_tokens));
+      if (!pages) return false;
+      own_pages_[i] = std::move(*pages);
+      const size_t shared = static_cast<size_t>(prompt.length) / pool.pageSize();
+      if (shared < prompt.pages.size()) pool.copyPage(prompt.pages[shared], own_pages_[i][0]);
+      max_pages_ = std::max(max_pages_, shared + own_pages_[i].size());
+    }
+    return true;
+  }
+
+  // The step that feeds each live row its newest token.
+  StepBatch step(const std::vector<size_t>& live, const std::vector<Generated>& outputs) const {
+    StepBatch batch;
+    batch.method = options_.method;
+    batch.seed = options_.seed;
+    batch.max_pages = static_cast<int>(max_pages_);
+    batch.page_table.assign(live.size() * max_pages_, 0);
+    const int page_size = decoder_.pool().pageSize();
+    for (size_t r = 0; r < live.size(); ++r) {
+      const GenerationRow& row = rows_[live[r]];
+      const auto made = static_cast<int32_t>(outputs[live[r]].tokens.size());
+      batch.tokens.push_back(outputs[live[r]].tokens.back());
+      batch.lengths.push_back(row.prompt->length + made);
+      batch.sequences.push_back(row.sequence);
+      batch.steps.push_back(static_cast<uint32_t>(made));
+      batch.schedules.push_back(row.schedule.data());
+      const auto table = batch.page_table.begin() + static_cast<std::ptrdiff_t>(r * max_pages_);
+      const auto shared = row.prompt->length / page_size;
+      std::copy_n(row.prompt->pages.begin(), shared, table);
+      std::copy(own_pages_[live[r]].begin(), own_pages_[live[r]].end(), table + shared);
+    }
+    return batch;
+  }
+
+ private:
+  Decoder& decoder_;
+  const std::vector<GenerationRow>& rows_;
+  const GenerationOptions& options_;
+  std::vector<std::vector<int32_t>> own_pages_;
+  size_t max_pages_ = 0;
+};
+
+}  // namespace
+
+size_t pagesForRow(const KvPool& pool, const Prompt& prompt, int max_new_tokens) {
+  const size_t shared = static_cast<size_t>(prompt.length) / pool.pageSize();
+  return pool.pagesFor(static_cast<size_t>(prompt.length) + max_new_tokens) - shared;
+}
+
+Result<std::vector<Generated>> generate(Decoder* decoder, const Tokenizer& tokenizer,
+                                        const std::vector<GenerationRow>& rows,
+                                        const GenerationOptions& options) {
+  const ModelConfig& config = decoder->config();
+  const auto vocabulary = static_cast<size_t>(config.vocab_size);
+  std::vector<Generated> outputs(rows.size());
+  std::vector<size_t> live;
+  // Takes the next token of a row; true while the row goes on.
+  const auto accept = [&](size_t row, int32_t token) {
+    Generated& out = outputs[row];
+    out.tokens.push_back(token);
+    const bool ended = std::find(config.eos_tokens.begin(), config.eos_tokens.end(), token) !=
+                       config.eos_tokens.end();
+    if (!ended) out.text += tokenizer.decode({token});
+    const auto length = rows[row].prompt->length + static_cast<int64_t>(out.tokens.size());
+    return !ended && !options.is_complete(out.text) &&
+           static_cast<int>(out.tokens.size()) < options.max_new_tokens &&
+           length <= config.max_positions;
+  };
+  for (size_t i = 0; i < rows.size(); ++i) {
+    assert(rows[i].schedule.size() == static_cast<size_t>(config.layers));
+    if (accept(i, argmax(rows[i].prompt->first_logits.data(), vocabulary))) live.push_back(i);
+  }
+
+  Batch batch(decoder, rows, options);
+  if (!live.empty() && !batch.allocate()) {
+    return fail(ErrorCode::kUnavailable,
+                "the memory for keys and values does not hold a batch of " +
+                    std::to_string(rows.size()) + " rows: raise --kv-memory");
+  }
+  while (!live.empty()) {
+    std::vector<kernels::RowStatistics> statistics(live.size());
+    const std::vector<float>& logits = decoder->step(batch.step(live, outputs), &statistics);
+    std::vector<size_t> still;
+    for (size_t r = 0; r < live.size(); ++r) {
+      kernels::RowStatistics& total = outputs[live[r]].statistics;
+      total.draws += statistics[r].draws;
+      total.unique_rows += statistics[r].unique_rows;
+      total.dense_rows += statistics[r].dense_rows;
+      if (accept(live[r], argmax(logits.data() + r * vocabulary, vocabulary))) {
+        still.push_back(live[r]);
+      }
+    }
+    live = std::move(still);
+  }
+  return outputs;
+}
+
+}  // namespace allot

@@ -1,0 +1,47 @@
+#pragma once
+// Generation: greedy decode of many rows in one batch.
+//
+// Each row continues a prefilled prompt under its own schedule; rows of the same prompt share its
+// pages (the last, partly filled page is copied for each). A row's tokens do not depend on the other
+// rows. One thread, as the decoder.
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "core/schedule.h"
+#include "model/decoder.h"
+#include "model/tokenizer.h"
+
+namespace allot {
+
+struct GenerationRow {
+  const Prompt* prompt = nullptr;
+  SampleSchedule schedule;  // [layers]
+  uint32_t sequence = 0;    // names the row's random stream
+};
+
+struct GenerationOptions {
+  kernels::Method method = kernels::Method::kDense;
+  uint64_t seed = 0;
+  int max_new_tokens = 1;
+  std::function<bool(const std::string& text)> is_complete;  // the answer needs no more tokens
+};
+
+struct Generated {
+  std::vector<int32_t> tokens;
+  std::string text;
+  kernels::RowStatistics statistics;
+};
+
+// The pages that a row of this prompt will take from the pool.
+size_t pagesForRow(const KvPool& pool, const Prompt& prompt, int max_new_tokens);
+
+// The first token comes from the prompt's dense prefill; every later one is decoded with the row's
+// schedule. kUnavailable when the pool has too few free pages for the batch.
+Result<std::vector<Generated>> generate(Decoder* decoder, const Tokenizer& tokenizer,
+                                        const std::vector<GenerationRow>& rows,
+                                        const GenerationOptions& options);
+
+}  // namespace allot

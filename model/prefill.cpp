@@ -1,0 +1,140 @@
+#include "model/prefill.h"
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace allot {
+namespace {
+
+// Queries are handled in pieces of this many, so that the score matrix stays small and the keys
+// after a piece, which causality masks anyway, cost nothing.
+constexpr int64_t kQueryPiece = 256;
+
+at::Tensor view(const float* data, at::IntArrayRef shape) {
+  return at::from_blob(const_cast<float*>(data), shape, at::kFloat);
+}
+
+at::Tensor project(const at::Tensor& x, const Matrix& matrix) {
+  return at::matmul(x, view(matrix.rows.data(), {matrix.outputs, matrix.inputs}).t());
+}
+
+at::Tensor normalise(const at::Tensor& x, const std::vector<float>& weight, float eps) {
+  const at::Tensor factor = at::rsqrt(at::mean(x * x, {-1}, true) + eps);
+  return x * factor * view(weight.data(), {static_cast<int64_t>(weight.size())});
+}
+
+// x [n, heads, head_dim]; cosines and sines [n, 1, head_dim / 2].
+at::Tensor rotate(const at::Tensor& x, const at::Tensor& cosines, const at::Tensor& sines) {
+  const auto halves = at::chunk(x, 2, -1);
+  return at::cat({halves[0] * cosines - halves[1] * sines, halves[1] * cosines + halves[0] * sines},
+                 -1);
+}
+
+// Causal attention, q [n, heads, d], k and v [n, kv_heads, d]; only queries from `first` on.
+// Returns [n - first, heads * d].
+at::Tensor attend(const ModelConfig& config, const at::Tensor& q, const at::Tensor& k,
+                  const at::Tensor& v, int64_t first) {
+  const int64_t n = q.size(0), d = config.head_dim;
+  const int64_t group = config.heads / config.kv_heads;
+  const at::Tensor keys = k.permute({1, 2, 0});    // [kv_heads, d, n]
+  const at::Tensor values = v.permute({1, 0, 2});  // [kv_heads, n, d]
+  const double scale = 1.0 / std::sqrt(static_cast<double>(d));
+  std::vector<at::Tensor> pieces;
+  for (int64_t start = first; start < n; start += kQueryPiece) {
+    const int64_t end = std::min(n, start + kQueryPiece), count = end - start;
+    // The group's queries side by side: [kv_heads, group * count, d].
+    const at::Tensor queries = q.slice(0, start, end)
+                                   .view({count, config.kv_heads, group, d})
+                                   .permute({1, 2, 0, 3})
+                                   .reshape({config.kv_heads, group * count, d});
+    at::Tensor scores = at::bmm(queries, keys.slice(2, 0, end)).mul_(scale);
+    scores = scores.view({config.kv_heads, group, count, end});
+    const at::Tensor mask =
+        at::full({count, count}, -std::numeric_limits<float>::infinity(), at::kFloat).triu_(1);
+    scores.slice(3, start, end).add_(mask);
+    const at::Tensor weights =
+        at::softmax(scores, -1).view({config.kv_heads, group * count, end});
+    pieces.push_back(at::bmm(weights, values.slice(1, 0, end))
+                         .view({config.kv_heads, group, count, d})
+                         .permute({2, 0, 1, 3})
+                         .reshape({count, config.heads * d}));
+  }
+  return at::cat(pieces, 0);
+}
+
+// Copies [n, kv_heads, d] to the pool's pages.
+void store(const at::Tensor& x, float* pool, const kernels::PagedKv& kv,
+           const std::vector<int32_t>& pages) {
+  const at::Tensor contiguous = x.contiguous();
+  const float* from = contiguous.data_ptr<float>();
+  for (int64_t position = 0; position < contiguous.size(0); ++position) {
+    for (int h = 0; h < kv.kv_heads; ++h, from += kv.head_dim) {
+      const int64_t to = kv.offset(pages[position / kv.page_size], h,
+                                   static_cast<int>(position % kv.page_size));
+      std::copy_n(from, kv.head_dim, pool + to);
+    }
+  }
+}
+
+}  // namespace
+
+RopeTable RopeTable::make(const ModelConfig& config, int64_t positions) {
+  const int64_t half = config.head_dim / 2;
+  RopeTable table;
+  table.cosines.resize(static_cast<size_t>(positions * half));
+  table.sines.resize(table.cosines.size());
+  for (int64_t i = 0; i < half; ++i) {
+    const double frequency =
+        std::pow(static_cast<double>(config.rope_theta), -2.0 * i / config.head_dim);
+    for (int64_t p = 0; p < positions; ++p) {
+      table.cosines[p * half + i] = static_cast<float>(std::cos(p * frequency));
+      table.sines[p * half + i] = static_cast<float>(std::sin(p * frequency));
+    }
+  }
+  return table;
+}
+
+std::vector<float> prefillDense(const ModelConfig& config, const Weights& weights,
+                                const RopeTable& rope, const std::vector<int32_t>& ids,
+                                const std::vector<int32_t>& pages, const KvPool& pool) {
+  const c10::InferenceMode guard;
+  const int64_t n = static_cast<int64_t>(ids.size()), d = config.head_dim;
+  at::Tensor x = at::empty({n, config.hidden_size}, at::kFloat);
+  for (int64_t i = 0; i < n; ++i) {
+    std::copy_n(weights.embeddings.data() + ids[i] * config.hidden_size, config.hidden_size,
+                x.data_ptr<float>() + i * config.hidden_size);
+  }
+  const at::Tensor cosines = view(rope.cosines.data(), {n, 1, d / 2});
+  const at::Tensor sines = view(rope.sines.data(), {n, 1, d / 2});
+  for (int64_t l = 0; l < config.layers; ++l) {
+    const LayerWeights& w = weights.layers[l];
+    const auto qkv = project(normalise(x, w.attention_norm, config.rms_norm_eps), w.qkv)
+                         .view({n, config.heads + 2 * config.kv_heads, d})
+                         .split_with_sizes({config.heads, config.kv_heads, config.kv_heads}, 1);
+    const at::Tensor k = rotate(qkv[1], cosines, sines);
+    const kernels::PagedKv kv = pool.layer(l);
+    store(k, kv.keys, kv, pages);
+    store(qkv[2], kv.values, kv, pages);
+    // Nothing reads the last layer's output but at the last position.
+    const int64_t first = l + 1 == config.layers ? n - 1 : 0;
+    x = x.slice(0, first);
+    x = x + project(attend(config, rotate(qkv[0], cosines, sines), k, qkv[2], first), w.output);
+    const auto gate_up =
+        at::chunk(project(normalise(x, w.mlp_norm, config.rms_norm_eps), w.gate_up), 2, -1);
+    x = x + project(at::silu(gate_up[0]) * gate_up[1], w.down);
+  }
+  const at::Tensor logits =
+      project(normalise(x.slice(0, x.size(0) - 1), weights.final_norm, config.rms_norm_eps),
+              weights.head)
+          .contiguous();
+  const float* data = logits.data_ptr<float>();
+  return {data, data + config.vocab_size};
+}
+
+}  // namespace allot

@@ -1,0 +1,26 @@
+#pragma once
+// Dense prefill through LibTorch: the only place of the CPU path that knows it, so that its headers
+// (25 s a translation unit) are paid for once. Private to model/.
+#include <cstdint>
+#include <vector>
+
+#include "model/kv_pool.h"
+#include "model/model_config.h"
+#include "model/weights.h"
+
+namespace allot {
+
+// Cosines and sines of the rotary angles, [positions, head_dim / 2] each.
+struct RopeTable {
+  std::vector<float> cosines;
+  std::vector<float> sines;
+  static RopeTable make(const ModelConfig& config, int64_t positions);
+};
+
+// Runs the prompt, writes its keys and values to `pages` of the pool, returns the logits after its
+// last token, [vocab].
+std::vector<float> prefillDense(const ModelConfig& config, const Weights& weights,
+                                const RopeTable& rope, const std::vector<int32_t>& ids,
+                                const std::vector<int32_t>& pages, const KvPool& pool);
+
+}  // namespace allot

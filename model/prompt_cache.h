@@ -1,0 +1,72 @@
+#pragma once
+// PromptCache: prompts are prefilled once and kept, least recently used first to go.
+//
+// Borrows the decoder, whose pool bounds it. One thread.
+#include <cstdint>
+#include <list>
+#include <unordered_map>
+#include <vector>
+
+#include "core/result.h"
+#include "model/decoder.h"
+
+namespace allot {
+
+class PromptCache {
+ public:
+  explicit PromptCache(Decoder* decoder) : decoder_(decoder) {}
+
+  // The prompts of `keys` (ids(key) gives the tokens of one), all of them valid until the next call,
+  // with `spare_pages(prompt)` pages left free for each entry of keys. Evicts others to make room;
+  // kUnavailable if even that is not enough.
+  template <typename Ids, typename SparePages>
+  Result<std::vector<const Prompt*>> get(const std::vector<uint64_t>& keys, const Ids& ids,
+                                         const SparePages& spare_pages) {
+    std::vector<const Prompt*> prompts;
+    ++round_;
+    size_t spare = 0;
+    for (uint64_t key : keys) {
+      ALLOT_ASSIGN(const Prompt* prompt, fetch(key, ids));
+      prompts.push_back(prompt);
+      spare += spare_pages(*prompt);
+    }
+    ALLOT_TRY(makeRoom(spare));
+    return prompts;
+  }
+
+  bool contains(uint64_t key) const { return entries_.contains(key); }
+  size_t size() const { return entries_.size(); }
+
+ private:
+  struct Entry {
+    uint64_t key = 0;
+    uint64_t round = 0;  // of the get() that used it last
+    Prompt prompt;
+  };
+
+  template <typename Ids>
+  Result<const Prompt*> fetch(uint64_t key, const Ids& ids) {
+    const auto found = entries_.find(key);
+    if (found != entries_.end()) {
+      order_.splice(order_.end(), order_, found->second);
+      found->second->round = round_;
+      return &found->second->prompt;
+    }
+    const std::vector<int32_t>& tokens = ids(key);
+    ALLOT_TRY(makeRoom(decoder_->pool().pagesFor(tokens.size())));
+    ALLOT_ASSIGN(Prompt prompt, decoder_->prefill(tokens));
+    order_.push_back({key, round_, std::move(prompt)});
+    entries_[key] = std::prev(order_.end());
+    return &order_.back().prompt;
+  }
+
+  // Evicts prompts that this round does not use until `pages` are free.
+  Status makeRoom(size_t pages);
+
+  Decoder* decoder_;
+  uint64_t round_ = 0;
+  std::list<Entry> order_;  // least recently used first
+  std::unordered_map<uint64_t, std::list<Entry>::iterator> entries_;
+};
+
+}  // namespace allot

@@ -1,0 +1,55 @@
+#pragma once
+// Safetensors: a model's weights, memory-mapped, one file or several by index.
+//
+// The header is hostile until checked: sizes, offsets, overlaps and dtypes are verified before any
+// tensor is handed out. Views point into the mapping and live as long as the object. Immutable
+// after open; any thread.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+
+namespace allot {
+
+enum class TensorType { kF32, kF16, kBF16 };
+
+struct TensorView {
+  std::string name;
+  TensorType type = TensorType::kF32;
+  std::vector<int64_t> shape;
+  const std::byte* data = nullptr;  // row-major, as many bytes as shape and type say
+  size_t bytes = 0;
+
+  int64_t elements() const;
+};
+
+class Safetensors {
+ public:
+  // Opens `folder`/model.safetensors, or the shards that `folder`/model.safetensors.index.json
+  // names. Errors (kUsage) name the file and the tensor.
+  static Result<Safetensors> open(const std::string& folder);
+
+  Safetensors(Safetensors&&) noexcept;
+  Safetensors& operator=(Safetensors&&) noexcept;
+  ~Safetensors();
+
+  // Errors: not there, or not of this shape (the message has both shapes).
+  Result<TensorView> tensor(const std::string& name, const std::vector<int64_t>& shape) const;
+  bool contains(const std::string& name) const;
+  std::vector<std::string> names() const;  // sorted
+  // SHA-256 over the files' bytes in name order.
+  std::string digest() const;
+
+ private:
+  struct Impl;
+  explicit Safetensors(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// Copies a view to float32; out holds view.elements() floats.
+void toFloat(const TensorView& view, float* out);
+
+}  // namespace allot

@@ -1,0 +1,229 @@
+#include "model/tokenizer.h"
+
+#include <algorithm>
+#include <array>
+#include <unordered_map>
+
+#include "model/bpe.h"
+#include "model/byte_level.h"
+#include "model/json_file.h"
+#include "model/pre_tokenizer.h"
+
+namespace allot {
+namespace {
+
+constexpr size_t kMaxFileBytes = size_t{256} << 20;
+
+struct AddedToken {
+  std::string content;
+  int32_t id = 0;
+  bool special = false;
+  bool normalized = false;
+};
+
+// A token as decode writes it.
+struct Piece {
+  std::string bytes;
+  bool special = false;
+};
+
+// The added tokens of one pass over the text: leftmost first, of these the longest.
+class AddedTokenMatcher {
+ public:
+  void add(const AddedToken& token) {
+    std::vector<AddedToken>& same_start = by_first_byte_[firstByte(token.content)];
+    const auto shorter = [&](const AddedToken& t) {
+      return t.content.size() < token.content.size();
+    };
+    same_start.insert(std::find_if(same_start.begin(), same_start.end(), shorter), token);
+  }
+
+  // Calls plain for the text between matches (never empty) and match for an added token's id.
+  template <typename Plain, typename Match>
+  void split(std::string_view text, const Plain& plain, const Match& match) const {
+    size_t done = 0;
+    for (size_t at = 0; at < text.size();) {
+      const AddedToken* found = longestAt(text.substr(at));
+      if (found == nullptr) {
+        ++at;
+        continue;
+      }
+      if (done < at) plain(text.substr(done, at - done));
+      match(found->id);
+      at += found->content.size();
+      done = at;
+    }
+    if (done < text.size()) plain(text.substr(done));
+  }
+
+ private:
+  static size_t firstByte(std::string_view text) {
+    return static_cast<unsigned char>(text.front());
+  }
+  const AddedToken* longestAt(std::string_view text) const {
+    for (const AddedToken& token : by_first_byte_[firstByte(text)]) {
+      if (text.starts_with(token.content)) return &token;
+    }
+    return nullptr;
+  }
+
+  std::array<std::vector<AddedToken>, 256> by_first_byte_;
+};
+
+Result<AddedToken> parseAddedToken(const nlohmann::json& value, const std::string& file) {
+  const std::string where = file + ": added_tokens";
+  const nlohmann::json* content = member(value, "content");
+  if (content == nullptr || !content->is_string() ||
+      content->get_ref<const std::string&>().empty()) {
+    return badInput(where + ": an entry lacks content, a text that is not empty");
+  }
+  AddedToken token;
+  token.content = content->get<std::string>();
+  const std::string entry = where + ": " + inQuotes(token.content);
+  const nlohmann::json* id = member(value, "id");
+  int64_t number = 0;
+  if (id == nullptr || !integerIn(*id, 0, kMaxTokenIds - 1, number)) {
+    return badInput(entry + ": id: " + (id == nullptr ? "missing" : described(*id)) +
+                    "; must be an integer of 0.." + std::to_string(kMaxTokenIds - 1));
+  }
+  token.id = static_cast<int32_t>(number);
+  ALLOT_ASSIGN(token.special, boolMember(value, "special", false, entry));
+  ALLOT_ASSIGN(token.normalized, boolMember(value, "normalized", !token.special, entry));
+  for (const char* key : {"single_word", "lstrip", "rstrip"}) {
+    ALLOT_ASSIGN(const bool set, boolMember(value, key, false, entry));
+    if (set) return badInput(entry + ": " + key + ": true is not supported");
+  }
+  return token;
+}
+
+// Parts that change ids or text and that this tokenizer does not do.
+Status refuseUnsupported(const nlohmann::json& root, const std::string& file) {
+  struct Part {
+    const char* key;
+    const char* type;
+  };
+  for (const Part& part : {Part{"normalizer", "NFC"}, Part{"decoder", "ByteLevel"}}) {
+    const nlohmann::json* value = member(root, part.key);
+    if (value == nullptr) continue;
+    const nlohmann::json* type = member(*value, "type");
+    if (type == nullptr || *type != part.type) {
+      return badInput(file + ": " + part.key + " type " +
+                      (type == nullptr ? "(missing)" : described(*type)) +
+                      " is not supported; supported: none, " + part.type);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+struct Tokenizer::Impl {
+  Impl(Bpe bpe_in, PreTokenizer pre_tokenizer_in)
+      : bpe(std::move(bpe_in)), pre_tokenizer(std::move(pre_tokenizer_in)) {}
+
+  Status readAddedTokens(const nlohmann::json& root, const std::string& file);
+  Status addToken(const AddedToken& token, const std::string& file);
+
+  Bpe bpe;
+  PreTokenizer pre_tokenizer;
+  std::unordered_map<std::string, int32_t> added;
+  // Tokens that are looked for before and after normalisation. As that changes nothing here, the
+  // difference is only who comes first.
+  AddedTokenMatcher before;
+  AddedTokenMatcher after;
+  std::unordered_map<int32_t, Piece> pieces;
+  size_t vocab_size = 0;
+};
+
+Status Tokenizer::Impl::readAddedTokens(const nlohmann::json& root, const std::string& file) {
+  for (const auto& [token, id] : bpe.vocab()) {
+    pieces.emplace(id, Piece{fromByteCharacters(token).value_or(token), false});
+  }
+  const nlohmann::json* tokens = member(root, "added_tokens");
+  if (tokens != nullptr && !tokens->is_array()) {
+    return badInput(file + ": added_tokens is not a list");
+  }
+  if (tokens != nullptr) {
+    for (const nlohmann::json& value : *tokens) {
+      ALLOT_ASSIGN(const AddedToken token, parseAddedToken(value, file));
+      ALLOT_TRY(addToken(token, file));
+    }
+  }
+  for (const auto& entry : pieces) {
+    vocab_size = std::max(vocab_size, static_cast<size_t>(entry.first) + 1);
+  }
+  return {};
+}
+
+Status Tokenizer::Impl::addToken(const AddedToken& token, const std::string& file) {
+  const std::string entry = file + ": added_tokens: " + inQuotes(token.content);
+  if (!added.emplace(token.content, token.id).second) {
+    return badInput(entry + " is there twice; remove one");
+  }
+  // An added token may be in the vocab too, and then it has one id.
+  const std::optional<int32_t> vocab_id = bpe.idOf(token.content);
+  if (vocab_id.has_value() && *vocab_id != token.id) {
+    return badInput(entry + " has id " + std::to_string(token.id) + ", but " +
+                    std::to_string(*vocab_id) + " in model.vocab");
+  }
+  if (!vocab_id.has_value() && pieces.contains(token.id)) {
+    return badInput(entry + ": id " + std::to_string(token.id) + " is the id of another token too");
+  }
+  pieces[token.id] = {fromByteCharacters(token.content).value_or(token.content), token.special};
+  (token.normalized ? after : before).add(token);
+  return {};
+}
+
+Result<Tokenizer> Tokenizer::load(const std::string& path) {
+  ALLOT_ASSIGN(const nlohmann::json root, readJsonFile(path, kMaxFileBytes));
+  if (!root.is_object()) return badInput(path + " is not a JSON object");
+  const nlohmann::json* model = member(root, "model");
+  const nlohmann::json* pre_tokenizer = member(root, "pre_tokenizer");
+  ALLOT_ASSIGN(Bpe bpe, Bpe::parse(model == nullptr ? nlohmann::json() : *model, path));
+  ALLOT_TRY(refuseUnsupported(root, path));
+  ALLOT_ASSIGN(
+      PreTokenizer splitter,
+      PreTokenizer::parse(pre_tokenizer == nullptr ? nlohmann::json() : *pre_tokenizer, path));
+  auto impl = std::make_unique<Impl>(std::move(bpe), std::move(splitter));
+  ALLOT_TRY(impl->readAddedTokens(root, path));
+  return Tokenizer(std::move(impl));
+}
+
+Tokenizer::Tokenizer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
+Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
+Tokenizer::~Tokenizer() = default;
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
+  std::vector<int32_t> ids;
+  const auto addId = [&](int32_t id) { ids.push_back(id); };
+  const auto encodePiece = [&](std::string_view piece) { impl_->bpe.encode(piece, ids); };
+  const auto encodePlain = [&](std::string_view plain) {
+    impl_->pre_tokenizer.split(plain, encodePiece);
+  };
+  const auto secondPass = [&](std::string_view rest) {
+    impl_->after.split(rest, encodePlain, addId);
+  };
+  impl_->before.split(text, secondPass, addId);
+  return ids;
+}
+
+std::string Tokenizer::decode(const std::vector<int32_t>& ids, bool skip_special) const {
+  std::string text;
+  for (const int32_t id : ids) {
+    const auto found = impl_->pieces.find(id);
+    if (found == impl_->pieces.end() || (skip_special && found->second.special)) continue;
+    text += found->second.bytes;
+  }
+  return text;
+}
+
+std::optional<int32_t> Tokenizer::idOf(std::string_view token) const {
+  const auto found = impl_->added.find(std::string(token));
+  if (found != impl_->added.end()) return found->second;
+  return impl_->bpe.idOf(token);
+}
+
+size_t Tokenizer::vocabSize() const { return impl_->vocab_size; }
+
+}  // namespace allot

@@ -1,0 +1,30 @@
+#pragma once
+// UTF-8, one character at a time. A pure function; any thread. Private to model/.
+#include <cstddef>
+#include <string_view>
+
+namespace allot {
+
+// Bytes of the character that the text begins with, 1..4; 0 when it begins with none (end of text,
+// a stray or missing continuation byte, an overlong form, a surrogate, above U+10FFFF).
+inline size_t utf8Length(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const auto continues = [&](size_t i, unsigned lowest = 0x80, unsigned highest = 0xbf) {
+    return i < text.size() && byte(i) >= lowest && byte(i) <= highest;
+  };
+  if (text.empty()) return 0;
+  const unsigned lead = byte(0);
+  if (lead < 0x80) return 1;
+  if (lead < 0xc2 || lead > 0xf4) return 0;
+  if (lead < 0xe0) return continues(1) ? 2 : 0;
+  if (lead < 0xf0) {
+    const unsigned lowest = lead == 0xe0 ? 0xa0 : 0x80;
+    const unsigned highest = lead == 0xed ? 0x9f : 0xbf;
+    return continues(1, lowest, highest) && continues(2) ? 3 : 0;
+  }
+  const unsigned lowest = lead == 0xf0 ? 0x90 : 0x80;
+  const unsigned highest = lead == 0xf4 ? 0x8f : 0xbf;
+  return continues(1, lowest, highest) && continues(2) && continues(3) ? 4 : 0;
+}
+
+}  // namespace allot

@@ -1,0 +1,42 @@
+#pragma once
+// The tensors of a Llama-architecture checkpoint in float32, in the two layouts that are needed:
+// plain rows for the prefill's matrix products, panels for the decode's. Immutable once loaded.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "allot/kernels/dense_ops.h"
+#include "core/result.h"
+#include "model/model_config.h"
+
+namespace allot {
+
+// A weight matrix [outputs, inputs].
+struct Matrix {
+  std::vector<float> rows;
+  kernels::PackedWeights packed;
+  int64_t outputs = 0;
+  int64_t inputs = 0;
+};
+
+struct LayerWeights {
+  std::vector<float> attention_norm;  // [hidden]
+  Matrix qkv;                         // [(heads + 2 kv_heads) * head_dim, hidden]
+  Matrix output;                      // [hidden, heads * head_dim]
+  std::vector<float> mlp_norm;        // [hidden]
+  Matrix gate_up;                     // [2 * intermediate, hidden]
+  Matrix down;                        // [hidden, intermediate]
+};
+
+struct Weights {
+  std::vector<float> embeddings;  // [vocab, hidden]
+  std::vector<LayerWeights> layers;
+  std::vector<float> final_norm;  // [hidden]
+  Matrix head;                    // [vocab, hidden]
+  uint64_t parameters = 0;        // stored ones: tied embeddings count once
+  std::string digest;             // SHA-256 of the files
+
+  static Result<Weights> load(const std::string& folder, const ModelConfig& config);
+};
+
+}  // namespace allot

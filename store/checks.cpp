@@ -1,0 +1,119 @@
+#include "store/checks.h"
+
+#include <charconv>
+#include <set>
+
+namespace allot::store {
+namespace {
+
+bool isNumber(std::string_view text) {
+  uint64_t value = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
+  return !text.empty() && parsed.ec == std::errc() && parsed.ptr == text.data() + text.size();
+}
+
+tl::unexpected<Error> fault(std::string message) {
+  return fail(ErrorCode::kInternal, std::move(message));
+}
+
+}  // namespace
+
+Status checkName(std::string_view name, const char* what) {
+  if (name.empty()) return badInput(std::string(what) + " is empty: give it a name");
+  if (name.size() > 512)
+    return badInput(std::string(what) + " has " + std::to_string(name.size()) +
+                    " bytes: shorten it to 512");
+  return {};
+}
+
+Status checkRunId(std::string_view run_id) {
+  constexpr std::string_view kAllowed =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.";
+  if (run_id.empty() || run_id.size() > 128 ||
+      run_id.find_first_not_of(kAllowed) != std::string_view::npos)
+    return badInput("run id \"" + std::string(run_id.substr(0, 128)) +
+                    "\" must be 1 to 128 letters, digits, '-', '_' or '.'");
+  return {};
+}
+
+Status checkEntryId(std::string_view entry_id) {
+  const size_t dash = entry_id.find('-');
+  if (dash == std::string_view::npos || !isNumber(entry_id.substr(0, dash)) ||
+      !isNumber(entry_id.substr(dash + 1)))
+    return badInput("\"" + std::string(entry_id.substr(0, 64)) +
+                    "\" is no entry id: pass one that the store gave out, like 12-0");
+  return {};
+}
+
+Status checkRunSpec(const RunSpec& spec) {
+  ALLOT_TRY(checkName(spec.sha256, "the digest of the experiment"));
+  return checkName(spec.experiment.name(), "the name of the experiment");
+}
+
+Status checkDesired(const std::string& desired) {
+  for (const char* known : {"running", "paused", "stopped", "finished"})
+    if (desired == known) return {};
+  return badInput("a run cannot be \"" + desired.substr(0, 64) +
+                  "\": use running, paused, stopped or finished");
+}
+
+Status checkTicket(uint64_t ticket) {
+  if (ticket <= kLargestNumber) return {};
+  return badInput("ticket " + std::to_string(ticket) + " is beyond 2^53");
+}
+
+Status checkInitial(const v1::PolicySnapshot& policy) {
+  if (policy.version() == 0) return {};
+  return fault("the first policy has version " + std::to_string(policy.version()) +
+               " instead of 0");
+}
+
+Status checkCommit(const Commit& commit) {
+  const uint64_t next = commit.expected_version + 1;
+  if (commit.expected_version >= kLargestNumber || commit.policy.version() != next ||
+      commit.record.version() != next)
+    return fault("a commit on version " + std::to_string(commit.expected_version) +
+                 " carries policy version " + std::to_string(commit.policy.version()) +
+                 " and record version " + std::to_string(commit.record.version()));
+  std::set<std::string_view> results;
+  for (const auto& [entry_id, result_id] : commit.consumed) {
+    ALLOT_TRY(checkEntryId(entry_id));
+    ALLOT_TRY(checkName(result_id, "the result id of a consumed result"));
+    if (!results.insert(result_id).second)
+      return fault("a commit consumes result " + result_id + " twice");
+  }
+  return {};
+}
+
+Status checkUnit(const v1::EvaluationUnit& unit) {
+  ALLOT_TRY(checkName(unit.unit_id(), "the id of an evaluation unit"));
+  if (unit.policy_version() <= kLargestNumber) return {};
+  return badInput("evaluation unit " + unit.unit_id() + " has a policy version beyond 2^53");
+}
+
+Error otherExperiment(const std::string& run_id, std::string_view theirs, std::string_view ours) {
+  return {ErrorCode::kUsage, "run " + run_id + " was started with another experiment (digest " +
+                                 std::string(theirs.substr(0, 12)) + ", this one has " +
+                                 std::string(ours.substr(0, 12)) +
+                                 "): start a new run or restore the experiment file"};
+}
+
+Error fenced(uint64_t epoch, std::string_view in_force) {
+  return {ErrorCode::kFenced, "another aggregator took over (our lease has epoch " +
+                                  std::to_string(epoch) + ", the one in force " +
+                                  std::string(in_force) + "): this process must go"};
+}
+
+Error versionConflict(uint64_t expected, std::string_view found) {
+  return {ErrorCode::kInternal, "the published policy has version " + std::string(found) +
+                                    " instead of " + std::to_string(expected) +
+                                    ": read it again to see whether an earlier try succeeded"};
+}
+
+Error notInInbox(std::string_view result_id) {
+  return {ErrorCode::kInternal, "result " + std::string(result_id) +
+                                    " does not wait in the inbox: it was consumed or rejected "
+                                    "before, so this commit is dropped whole"};
+}
+
+}  // namespace allot::store

@@ -1,0 +1,25 @@
+-- The step from one policy version to the next, all or nothing.
+-- Redis does not roll back: every check comes before the first write, and the only write that can
+-- be refused (XADD, by its explicit id) is the first.
+-- KEYS: 1 lease 2 policy 3 state 4 history 5 inbox 6 seen 7 pending
+-- ARGV: 1 epoch 2 expected version 3 new version 4 policy 5 sha256 6 state 7 record
+--       8.. entry id, result id of each consumed result
+local epoch = redis.call('HGET', KEYS[1], 'epoch')
+if epoch ~= ARGV[1] then return {'FENCED', epoch or 'none'} end
+local version = redis.call('HGET', KEYS[2], 'version')
+if version ~= ARGV[2] then return {'CONFLICT', version or 'none'} end
+for i = 8, #ARGV, 2 do
+  if redis.call('HGET', KEYS[7], ARGV[i + 1]) ~= ARGV[i] then return {'GONE', ARGV[i + 1]} end
+end
+local time = redis.call('TIME')
+local added = redis.pcall('XADD', KEYS[4], ARGV[3] .. '-0', 'rec', ARGV[7])
+if type(added) == 'table' and added.err then return {'HISTORY', added.err} end
+redis.call('HSET', KEYS[2], 'version', ARGV[3], 'blob', ARGV[4], 'sha256', ARGV[5],
+           'published_ms', string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)))
+redis.call('SET', KEYS[3], ARGV[6])
+for i = 8, #ARGV, 2 do
+  redis.call('SADD', KEYS[6], ARGV[i + 1])
+  redis.call('HDEL', KEYS[7], ARGV[i + 1])
+  redis.call('XDEL', KEYS[5], ARGV[i])
+end
+return {'OK'}

@@ -1,0 +1,28 @@
+#pragma once
+// The Lua scripts of store/lua, embedded at build time (embed_lua.cmake). Constants, any thread.
+//
+// Every script that writes more than one key is here, because Redis runs a script as a whole and
+// writes it to its log as a whole. Keys and arguments are described at the top of each file.
+#include "store/redis_connection.h"
+
+namespace allot::lua {
+
+extern const RedisScript acquire_lease;
+extern const RedisScript beat;
+extern const RedisScript claim_units;
+extern const RedisScript commit_update;
+extern const RedisScript create_run;
+extern const RedisScript leave;
+extern const RedisScript list_workers;
+extern const RedisScript plan_units;
+extern const RedisScript publish_initial;
+extern const RedisScript push_evaluation;
+extern const RedisScript push_result;
+extern const RedisScript reject;
+extern const RedisScript release_lease;
+extern const RedisScript reset_tickets;
+extern const RedisScript take_tickets;
+extern const RedisScript update_index;
+extern const RedisScript write_state;
+
+}  // namespace allot::lua

@@ -1,0 +1,122 @@
+#pragma once
+// MemoryServer and MemoryStore: the store without Redis, for simulation and tests.
+//
+// A MemoryServer holds one run; every MemoryStore opened on it is one client, as every RedisStore
+// is one client of a Redis. Time is what the injected clock says, so leases and claims expire when
+// the test wants it. All of it belongs to one thread; readInbox never waits.
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "store/store.h"
+
+namespace allot {
+
+struct RefusedResult {
+  std::string result_id;
+  std::string reason;
+};
+
+class MemoryServer {
+ public:
+  // now_ms: any clock that does not go back, in milliseconds.
+  explicit MemoryServer(std::function<uint64_t()> now_ms) : now_ms_(std::move(now_ms)) {}
+
+  // The results that were rejected, the oldest dropped first.
+  const std::deque<RefusedResult>& refused() const { return refused_; }
+  // Puts bytes into the inbox past pushResult's checks, as a stranger could do to Redis.
+  void injectIntoInbox(std::string result_id, std::string payload);
+
+ private:
+  friend class MemoryStore;
+
+  struct Unit {
+    v1::EvaluationUnit unit;
+    uint64_t claimed_until_ms = 0;  // 0: never claimed
+  };
+  struct Worker {
+    v1::WorkerBeat beat;
+    uint64_t dies_ms = 0;
+  };
+
+  std::function<uint64_t()> now_ms_;
+  std::optional<RunSpec> spec_;
+  std::optional<v1::ModelFacts> model_;
+  std::string desired_ = "running";
+  std::string lease_holder_;  // empty: nobody
+  uint64_t lease_epoch_ = 0;
+  uint64_t lease_expires_ms_ = 0;
+  std::optional<PublishedPolicy> policy_;
+  std::optional<v1::AggregatorState> state_;
+  std::map<uint64_t, v1::IterationRecord> history_;                // by version
+  std::map<uint64_t, std::pair<std::string, std::string>> inbox_;  // number -> result id, payload
+  uint64_t last_entry_ = 0;
+  std::set<std::string> seen_;
+  std::map<std::string, uint64_t> pending_;  // result id -> number of its inbox entry
+  std::deque<RefusedResult> refused_;
+  uint64_t next_ticket_ = 0;
+  std::set<uint64_t> reissued_;
+  std::map<std::string, Unit> units_;
+  std::set<std::string> units_done_;
+  std::vector<v1::EvaluationResult> evaluations_;
+  std::map<std::string, Worker> workers_;
+};
+
+class MemoryStore final : public Store {
+ public:
+  explicit MemoryStore(std::shared_ptr<MemoryServer> server) : server_(std::move(server)) {}
+
+  Status createRun(const RunSpec& spec) override;
+  Result<std::optional<RunSpec>> readSpec() override;
+  Result<v1::ModelFacts> agreeOnModel(const v1::ModelFacts& mine) override;
+  Result<std::optional<v1::ModelFacts>> readModel() override;
+  Result<std::string> readDesired() override;
+  Status setDesired(const std::string& desired) override;
+
+  Result<Lease> acquireLease(const std::string& holder, uint64_t ttl_ms) override;
+  Status releaseLease(const std::string& holder) override;
+  Status publishInitial(uint64_t epoch, const v1::PolicySnapshot& policy,
+                        const v1::AggregatorState& state) override;
+  Result<std::optional<v1::AggregatorState>> readState() override;
+  Status writeState(uint64_t epoch, const v1::AggregatorState& state) override;
+  Status commit(const Commit& commit) override;
+  Result<std::vector<InboxEntry>> readInbox(size_t count, uint64_t wait_ms) override;
+  Status reopenInbox() override;
+  Status reject(uint64_t epoch, const InboxEntry& entry, const std::string& reason) override;
+  Result<uint64_t> inboxSize() override;
+  Status reissueTicket(uint64_t ticket) override;
+  Status resetTickets(uint64_t next) override;
+  Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) override;
+  Result<uint64_t> openUnits() override;
+
+  Result<std::optional<PublishedPolicy>> readPolicy() override;
+  Result<std::vector<uint64_t>> takeTickets(uint64_t count, uint64_t limit) override;
+  Result<PushOutcome> pushResult(const v1::EpisodeResult& result, uint64_t cap) override;
+  Result<std::vector<v1::EvaluationUnit>> claimUnits(const std::vector<uint32_t>& warm,
+                                                     uint64_t lease_ms) override;
+  Result<PushOutcome> pushEvaluation(const v1::EvaluationResult& result) override;
+  Status beat(const v1::WorkerBeat& beat, uint64_t ttl_ms) override;
+  Status leave(const std::string& worker) override;
+
+  Result<std::vector<v1::WorkerBeat>> listWorkers() override;
+  Result<std::vector<v1::IterationRecord>> readHistory(uint64_t after, size_t count) override;
+  Result<std::vector<Evaluation>> readEvaluations(const std::string& after, size_t count) override;
+
+ private:
+  Status checkEpoch(uint64_t epoch) const;
+  void publish(const v1::PolicySnapshot& policy, const v1::AggregatorState& state);
+
+  std::shared_ptr<MemoryServer> server_;
+  uint64_t inbox_cursor_ = 0;  // number of the last entry that readInbox handed out
+};
+
+std::unique_ptr<MemoryStore> openMemoryStore(std::shared_ptr<MemoryServer> server);
+
+}  // namespace allot

@@ -1,0 +1,269 @@
+#include "store/redis_store.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "core/digest.h"
+#include "store/checks.h"
+#include "store/lua_scripts.h"
+
+namespace allot {
+namespace {
+
+constexpr std::string_view kIndex = "allot:index";
+
+Result<uint64_t> toNumber(std::string_view text, const std::string& what) {
+  uint64_t value = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || parsed.ec != std::errc() || parsed.ptr != text.data() + text.size())
+    return fail(ErrorCode::kData, "the store's " + what +
+                                      " is no number: it was written by "
+                                      "another program");
+  return value;
+}
+
+std::string padded(uint64_t number, size_t width) {
+  const std::string digits = std::to_string(number);
+  return std::string(width - std::min(width, digits.size()), '0') + digits;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Store>> openRedisStore(const std::string& url, const std::string& run_id,
+                                              uint64_t timeout_ms) {
+  ALLOT_TRY(store::checkRunId(run_id));
+  ALLOT_ASSIGN(RedisAddress address, parseRedisUrl(url));
+  return std::make_unique<RedisStore>(RedisConnection(std::move(address), timeout_ms), run_id);
+}
+
+Result<std::optional<std::string>> findRun(const std::string& url, const std::string& experiment) {
+  ALLOT_ASSIGN(RedisAddress address, parseRedisUrl(url));
+  RedisConnection connection(std::move(address), 5000);
+  ALLOT_ASSIGN(const RedisReply reply, connection.call({"HGET", kIndex, experiment}));
+  if (!reply.view().isText()) return std::nullopt;
+  return std::string(reply.view().text());
+}
+
+RedisStore::RedisStore(RedisConnection connection, std::string run_id)
+    : connection_(std::move(connection)),
+      run_id_(std::move(run_id)),
+      prefix_("allot:{" + run_id_ + "}:") {}
+
+std::string RedisStore::key(std::string_view name) const { return prefix_ + std::string(name); }
+
+Result<RedisReply> RedisStore::run(const RedisScript& script,
+                                   const std::vector<std::string_view>& names,
+                                   const RedisConnection::Arguments& arguments) {
+  std::vector<std::string> keys;
+  keys.reserve(names.size());
+  for (const std::string_view name : names) keys.push_back(key(name));
+  return connection_.run(script, {keys.begin(), keys.end()}, arguments);
+}
+
+tl::unexpected<Error> RedisStore::unexpectedReply(std::string_view what) const {
+  return fail(ErrorCode::kInternal, "the store at " + connection_.url() +
+                                        " gave an answer of unknown form to " + std::string(what));
+}
+
+Status RedisStore::fencedStatus(const RedisReply& reply, uint64_t epoch) const {
+  const std::string_view word = reply.view()[0].text();
+  if (word == "OK") return {};
+  if (word == "FENCED") return tl::unexpected(store::fenced(epoch, reply.view()[1].text()));
+  return unexpectedReply("a fenced write");
+}
+
+// --- run ---
+
+Status RedisStore::createRun(const RunSpec& spec) {
+  ALLOT_TRY(store::checkRunSpec(spec));
+  const std::string experiment = spec.experiment.SerializeAsString();
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::create_run, {"spec", "control"},
+                                           {experiment, spec.sha256, spec.synchronous ? "1" : "0",
+                                            std::to_string(spec.started_unix_ms)}));
+  if (reply.view()[0].text() == "OTHER")
+    return tl::unexpected(store::otherExperiment(run_id_, reply.view()[1].text(), spec.sha256));
+  if (reply.view()[0].text() != "OK") return unexpectedReply("createRun");
+  // The index belongs to no run, so in a cluster it may live elsewhere: a call of its own. A crash
+  // in between is mended by the next createRun.
+  ALLOT_TRY(connection_.run(lua::update_index, {kIndex}, {spec.experiment.name(), run_id_}));
+  return {};
+}
+
+Result<std::optional<RunSpec>> RedisStore::readSpec() {
+  ALLOT_ASSIGN(const RedisReply reply,
+               connection_.call({"HMGET", key("spec"), "experiment", "sha256", "synchronous",
+                                 "started_unix_ms"}));
+  const RedisView fields = reply.view();
+  if (!fields[1].isText()) return std::nullopt;
+  RunSpec spec;
+  ALLOT_ASSIGN(spec.experiment, store::decode<v1::Experiment>(fields[0].text(), key("spec")));
+  spec.sha256 = fields[1].text();
+  spec.synchronous = fields[2].text() == "1";
+  ALLOT_ASSIGN(spec.started_unix_ms, toNumber(fields[3].text(), key("spec")));
+  return spec;
+}
+
+Result<v1::ModelFacts> RedisStore::agreeOnModel(const v1::ModelFacts& mine) {
+  const std::string bytes = mine.SerializeAsString();
+  ALLOT_TRY(connection_.call({"SETNX", key("model"), bytes}));
+  ALLOT_ASSIGN(auto facts, readModel());
+  if (!facts) return unexpectedReply("agreeOnModel");
+  return std::move(*facts);
+}
+
+Result<std::optional<v1::ModelFacts>> RedisStore::readModel() {
+  ALLOT_ASSIGN(const RedisReply reply, connection_.call({"GET", key("model")}));
+  if (!reply.view().isText()) return std::nullopt;
+  return store::decode<v1::ModelFacts>(reply.view().text(), key("model"));
+}
+
+Result<std::string> RedisStore::readDesired() {
+  ALLOT_ASSIGN(const RedisReply reply, connection_.call({"HGET", key("control"), "desired"}));
+  return reply.view().isText() ? std::string(reply.view().text()) : "running";
+}
+
+Status RedisStore::setDesired(const std::string& desired) {
+  ALLOT_TRY(store::checkDesired(desired));
+  ALLOT_TRY(connection_.call({"HSET", key("control"), "desired", desired}));
+  return {};
+}
+
+// --- worker ---
+
+Result<std::optional<PublishedPolicy>> RedisStore::readPolicy() {
+  ALLOT_ASSIGN(const RedisReply reply,
+               connection_.call({"HMGET", key("policy"), "blob", "sha256"}));
+  const RedisView fields = reply.view();
+  if (!fields[0].isText()) return std::nullopt;
+  PublishedPolicy policy;
+  ALLOT_ASSIGN(policy.snapshot, store::decode<v1::PolicySnapshot>(fields[0].text(), key("policy")));
+  policy.sha256 = fields[1].text();
+  if (policy.sha256 != sha256Hex(fields[0].text()))
+    return fail(ErrorCode::kData, "the policy in " + key("policy") +
+                                      " does not match its digest: it was not written by allot");
+  return policy;
+}
+
+Result<std::vector<uint64_t>> RedisStore::takeTickets(uint64_t count, uint64_t limit) {
+  count = std::min(count, store::kMostTicketsAtOnce);
+  std::vector<uint64_t> tickets;
+  if (count == 0) return tickets;
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::take_tickets, {"tickets", "reissue"},
+                                           {std::to_string(count), std::to_string(limit)}));
+  const std::string_view word = reply.view()[0].text();
+  if (word == "NONE") return tickets;
+  if (word != "NEW" && word != "AGAIN") return unexpectedReply("takeTickets");
+  ALLOT_ASSIGN(const uint64_t first, toNumber(reply.view()[1].text(), key("tickets")));
+  const uint64_t taken = word == "NEW" ? count : 1;
+  for (uint64_t i = 0; i < taken; ++i) tickets.push_back(first + i);
+  return tickets;
+}
+
+Result<PushOutcome> RedisStore::pushResult(const v1::EpisodeResult& result, uint64_t cap) {
+  ALLOT_TRY(store::checkName(result.result_id(), "the id of a result"));
+  const std::string bytes = result.SerializeAsString();
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::push_result, {"inbox", "seen", "pending"},
+                                           {result.result_id(), bytes, std::to_string(cap)}));
+  const std::string_view word = reply.view()[0].text();
+  if (word == "OK") return PushOutcome::kAccepted;
+  if (word == "DUPLICATE") return PushOutcome::kDuplicate;
+  if (word == "FULL") return PushOutcome::kFull;
+  return unexpectedReply("pushResult");
+}
+
+Result<std::vector<v1::EvaluationUnit>> RedisStore::claimUnits(const std::vector<uint32_t>& warm,
+                                                               uint64_t lease_ms) {
+  std::vector<std::string> words = {std::to_string(std::min(lease_ms, store::kLongestMs))};
+  for (const uint32_t chunk : warm) words.push_back(padded(chunk, 10));
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::claim_units, {"units", "unit_groups", "unit_specs"},
+                                           {words.begin(), words.end()}));
+  std::vector<v1::EvaluationUnit> units;
+  for (size_t i = 0; i < reply.view().size(); ++i) {
+    ALLOT_ASSIGN(auto unit, store::decode<v1::EvaluationUnit>(reply.view()[i].text(),
+                                                              "unit in " + key("unit_specs")));
+    units.push_back(std::move(unit));
+  }
+  std::sort(units.begin(), units.end(),
+            [](const auto& a, const auto& b) { return a.unit_id() < b.unit_id(); });
+  return units;
+}
+
+Result<PushOutcome> RedisStore::pushEvaluation(const v1::EvaluationResult& result) {
+  ALLOT_TRY(store::checkUnit(result.unit()));
+  const std::string bytes = result.SerializeAsString();
+  ALLOT_ASSIGN(
+      const RedisReply reply,
+      run(lua::push_evaluation, {"units", "unit_groups", "unit_specs", "units_done", "eval"},
+          {result.unit().unit_id(), bytes}));
+  const std::string_view word = reply.view()[0].text();
+  if (word == "OK") return PushOutcome::kAccepted;
+  if (word == "DUPLICATE") return PushOutcome::kDuplicate;
+  return unexpectedReply("pushEvaluation");
+}
+
+Status RedisStore::beat(const v1::WorkerBeat& beat, uint64_t ttl_ms) {
+  ALLOT_TRY(store::checkName(beat.worker(), "the name of a worker"));
+  const std::string bytes = beat.SerializeAsString();
+  ALLOT_TRY(run(lua::beat, {"workers", "beats"},
+                {beat.worker(), bytes, std::to_string(std::min(ttl_ms, store::kLongestMs))}));
+  return {};
+}
+
+Status RedisStore::leave(const std::string& worker) {
+  ALLOT_TRY(store::checkName(worker, "the name of a worker"));
+  ALLOT_TRY(run(lua::leave, {"workers", "beats"}, {worker}));
+  return {};
+}
+
+// --- anyone ---
+
+Result<std::vector<v1::WorkerBeat>> RedisStore::listWorkers() {
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::list_workers, {"workers", "beats"}, {}));
+  std::vector<v1::WorkerBeat> workers;
+  for (size_t i = 0; i < reply.view().size(); ++i) {
+    ALLOT_ASSIGN(auto beat,
+                 store::decode<v1::WorkerBeat>(reply.view()[i].text(), "beat in " + key("beats")));
+    workers.push_back(std::move(beat));
+  }
+  std::sort(workers.begin(), workers.end(),
+            [](const auto& a, const auto& b) { return a.worker() < b.worker(); });
+  return workers;
+}
+
+Result<std::vector<v1::IterationRecord>> RedisStore::readHistory(uint64_t after, size_t count) {
+  std::vector<v1::IterationRecord> records;
+  if (count == 0 || after >= store::kLargestNumber) return records;
+  ALLOT_ASSIGN(const RedisReply reply,
+               connection_.call({"XRANGE", key("history"), std::to_string(after + 1) + "-0", "+",
+                                 "COUNT", std::to_string(std::min(count, store::kMostRead))}));
+  for (size_t i = 0; i < reply.view().size(); ++i) {
+    const RedisView entry = reply.view()[i];
+    ALLOT_ASSIGN(auto record, store::decode<v1::IterationRecord>(
+                                  entry[1][1].text(), "entry " + std::string(entry[0].text()) +
+                                                          " of " + key("history")));
+    records.push_back(std::move(record));
+  }
+  return records;
+}
+
+Result<std::vector<Evaluation>> RedisStore::readEvaluations(const std::string& after,
+                                                            size_t count) {
+  std::vector<Evaluation> evaluations;
+  if (!after.empty()) ALLOT_TRY(store::checkEntryId(after));
+  if (count == 0) return evaluations;
+  ALLOT_ASSIGN(const RedisReply reply,
+               connection_.call({"XRANGE", key("eval"), after.empty() ? "-" : "(" + after, "+",
+                                 "COUNT", std::to_string(std::min(count, store::kMostRead))}));
+  for (size_t i = 0; i < reply.view().size(); ++i) {
+    const RedisView entry = reply.view()[i];
+    Evaluation evaluation;
+    evaluation.entry_id = entry[0].text();
+    ALLOT_ASSIGN(evaluation.result,
+                 store::decode<v1::EvaluationResult>(
+                     entry[1][1].text(), "entry " + evaluation.entry_id + " of " + key("eval")));
+    evaluations.push_back(std::move(evaluation));
+  }
+  return evaluations;
+}
+
+}  // namespace allot

@@ -1,0 +1,77 @@
+#pragma once
+// RedisStore: the store of one run in Redis 6.2 or newer.
+//
+// Owned by one thread of a worker, an aggregator or the command line, through openRedisStore().
+// Every write of more than one key is one Lua script (store/lua), so it happens as a whole or not
+// at all. What the keys hold: store/README.md.
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "store/redis_connection.h"
+#include "store/store.h"
+
+namespace allot {
+
+class RedisStore final : public Store {
+ public:
+  RedisStore(RedisConnection connection, std::string run_id);
+
+  Status createRun(const RunSpec& spec) override;
+  Result<std::optional<RunSpec>> readSpec() override;
+  Result<v1::ModelFacts> agreeOnModel(const v1::ModelFacts& mine) override;
+  Result<std::optional<v1::ModelFacts>> readModel() override;
+  Result<std::string> readDesired() override;
+  Status setDesired(const std::string& desired) override;
+
+  Result<Lease> acquireLease(const std::string& holder, uint64_t ttl_ms) override;
+  Status releaseLease(const std::string& holder) override;
+  Status publishInitial(uint64_t epoch, const v1::PolicySnapshot& policy,
+                        const v1::AggregatorState& state) override;
+  Result<std::optional<v1::AggregatorState>> readState() override;
+  Status writeState(uint64_t epoch, const v1::AggregatorState& state) override;
+  Status commit(const Commit& commit) override;
+  Result<std::vector<InboxEntry>> readInbox(size_t count, uint64_t wait_ms) override;
+  Status reopenInbox() override;
+  Status reject(uint64_t epoch, const InboxEntry& entry, const std::string& reason) override;
+  Result<uint64_t> inboxSize() override;
+  Status reissueTicket(uint64_t ticket) override;
+  Status resetTickets(uint64_t next) override;
+  Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) override;
+  Result<uint64_t> openUnits() override;
+
+  Result<std::optional<PublishedPolicy>> readPolicy() override;
+  Result<std::vector<uint64_t>> takeTickets(uint64_t count, uint64_t limit) override;
+  Result<PushOutcome> pushResult(const v1::EpisodeResult& result, uint64_t cap) override;
+  Result<std::vector<v1::EvaluationUnit>> claimUnits(const std::vector<uint32_t>& warm,
+                                                     uint64_t lease_ms) override;
+  Result<PushOutcome> pushEvaluation(const v1::EvaluationResult& result) override;
+  Status beat(const v1::WorkerBeat& beat, uint64_t ttl_ms) override;
+  Status leave(const std::string& worker) override;
+
+  Result<std::vector<v1::WorkerBeat>> listWorkers() override;
+  Result<std::vector<v1::IterationRecord>> readHistory(uint64_t after, size_t count) override;
+  Result<std::vector<Evaluation>> readEvaluations(const std::string& after, size_t count) override;
+
+ private:
+  std::string key(std::string_view name) const;
+  // Runs a script whose reply starts with a word; the words beside OK are for the caller.
+  Result<RedisReply> run(const RedisScript& script, const std::vector<std::string_view>& names,
+                         const RedisConnection::Arguments& arguments);
+  // Error for a reply that none of our scripts gives.
+  tl::unexpected<Error> unexpectedReply(std::string_view what) const;
+  // OK or FENCED.
+  Status fencedStatus(const RedisReply& reply, uint64_t epoch) const;
+
+  RedisConnection connection_;
+  std::string run_id_;
+  std::string prefix_;
+  // The last inbox entry that readInbox handed out. The inbox has one reader at a time (the lease
+  // holder) and consumed entries are deleted, so this is all that a consumer group would know; and
+  // it does not move when a reply is lost.
+  std::string inbox_cursor_ = "0-0";
+};
+
+}  // namespace allot

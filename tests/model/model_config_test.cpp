@@ -1,0 +1,159 @@
+#include "model/model_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/model/temp_folder.h"
+
+namespace allot {
+namespace {
+
+using nlohmann::json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// Needs no optional key.
+json minimal() {
+  return {{"architectures", {"LlamaForCausalLM"}},
+          {"vocab_size", 1000},
+          {"hidden_size", 512},
+          {"intermediate_size", 1024},
+          {"num_hidden_layers", 2},
+          {"num_attention_heads", 8},
+          {"max_position_embeddings", 4096},
+          {"rms_norm_eps", 1e-6}};
+}
+
+Result<ModelConfig> load(const json& value) {
+  const TempFolder folder;
+  folder.write("config.json", value.dump());
+  return ModelConfig::load(folder.path());
+}
+
+std::string errorOf(const json& value) {
+  const auto config = load(value);
+  if (config.has_value()) return "loaded";
+  EXPECT_EQ(config.error().code, ErrorCode::kUsage);
+  return config.error().message;
+}
+
+TEST(ModelConfig, Recall7m) {
+  const auto config = ModelConfig::load(ALLOT_SOURCE_DIR "/experiments/models/recall-7m");
+  ASSERT_TRUE(config.has_value()) << config.error().message;
+  EXPECT_EQ(config->architecture, "LlamaForCausalLM");
+  EXPECT_EQ(config->vocab_size, 1024);
+  EXPECT_EQ(config->hidden_size, 256);
+  EXPECT_EQ(config->intermediate_size, 640);
+  EXPECT_EQ(config->layers, 8);
+  EXPECT_EQ(config->heads, 8);
+  EXPECT_EQ(config->kv_heads, 2);
+  EXPECT_EQ(config->head_dim, 64);  // not hidden_size / heads, which is 32
+  EXPECT_EQ(config->rms_norm_eps, 1e-5f);
+  EXPECT_EQ(config->rope_theta, 500000.0f);
+  EXPECT_EQ(config->max_positions, 8192);
+  EXPECT_TRUE(config->tied_embeddings);
+  EXPECT_EQ(config->bos_token, 0);
+  EXPECT_THAT(config->eos_tokens, ElementsAre(1));
+}
+
+TEST(ModelConfig, DefaultsAreHuggingFaces) {
+  json value = minimal();
+  value["bos_token_id"] = nullptr;
+  value["rope_scaling"] = nullptr;
+  const auto config = load(value);
+  ASSERT_TRUE(config.has_value()) << config.error().message;
+  EXPECT_EQ(config->kv_heads, 8);
+  EXPECT_EQ(config->head_dim, 64);
+  EXPECT_EQ(config->rope_theta, 10000.0f);
+  EXPECT_FALSE(config->tied_embeddings);
+  EXPECT_EQ(config->bos_token, -1);
+  EXPECT_THAT(config->eos_tokens, IsEmpty());
+}
+
+TEST(ModelConfig, ListsAndNewerKeys) {
+  json value = minimal();
+  value["eos_token_id"] = {7, 999};
+  value["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 250000}};
+  const auto config = load(value);
+  ASSERT_TRUE(config.has_value()) << config.error().message;
+  EXPECT_THAT(config->eos_tokens, ElementsAre(7, 999));
+  EXPECT_EQ(config->rope_theta, 250000.0f);
+}
+
+TEST(ModelConfig, NamesMissingKeysAndFiles) {
+  const json all = minimal();
+  for (const auto& [key, unused] : all.items()) {
+    json value = all;
+    value.erase(key);
+    EXPECT_EQ(errorOf(value), "config.json lacks " + key);
+  }
+  const TempFolder folder;
+  const auto missing = ModelConfig::load(folder.path());
+  ASSERT_FALSE(missing.has_value());
+  EXPECT_THAT(missing.error().message, HasSubstr("the model folder lacks config.json: "));
+  folder.write("config.json", "{");
+  EXPECT_THAT(ModelConfig::load(folder.path()).error().message, HasSubstr("is not JSON"));
+  EXPECT_THAT(errorOf(json::array()), HasSubstr("is not a JSON object"));
+}
+
+TEST(ModelConfig, RefusesByName) {
+  struct Bad {
+    const char* key;
+    json value;
+    const char* message;
+  };
+  const Bad kBad[] = {
+      {"architectures", json::array({"GPT2LMHeadModel"}),
+       "config.json: architecture \"GPT2LMHeadModel\" is not supported; supported: "
+       "LlamaForCausalLM"},
+      {"architectures", "LlamaForCausalLM",
+       "config.json: architectures must be a list of one name; supported: LlamaForCausalLM"},
+      {"vocab_size", 0, "config.json: vocab_size: 0 is out of range 1..16777216"},
+      {"vocab_size", uint64_t{1} << 63,
+       "config.json: vocab_size: 9223372036854775808 is out of range 1..16777216"},
+      {"hidden_size", -512, "config.json: hidden_size: -512 is out of range 1..65536"},
+      {"hidden_size", 512.0, "config.json: hidden_size: 512.0 is not an integer"},
+      {"num_hidden_layers", "2", "config.json: num_hidden_layers: \"2\" is not an integer"},
+      {"num_key_value_heads", 3,
+       "config.json: num_attention_heads: 8 is not a multiple of num_key_value_heads: 3"},
+      {"num_key_value_heads", 16, "config.json: num_key_value_heads: 16 is out of range 1..8"},
+      {"num_attention_heads", 7,
+       "config.json lacks head_dim, and hidden_size: 512 is not a multiple of "
+       "num_attention_heads: 7"},
+      {"num_attention_heads", 16,
+       "config.json: head_dim: 32 is not supported by the attention kernels; supported: 64, 128"},
+      {"rms_norm_eps", 0, "config.json: rms_norm_eps: 0 is not a number of 1e-12..0.1"},
+      {"rms_norm_eps", "1e-5", "config.json: rms_norm_eps: \"1e-5\" is not a number of 1e-12..0.1"},
+      {"rope_theta", 0.5, "config.json: rope_theta: 0.5 is not a number of 1..1e12"},
+      {"rope_scaling", json{{"rope_type", "llama3"}},
+       "config.json: rope_scaling: an object is not supported; only models whose rope_scaling is "
+       "null are"},
+      {"rope_parameters", json{{"rope_type", "llama3"}, {"rope_theta", 1e6}},
+       "config.json: rope_parameters: rope_type \"llama3\" is not supported; supported: "
+       "\"default\""},
+      {"hidden_act", "gelu",
+       "config.json: hidden_act: \"gelu\" is not supported; supported: "
+       "\"silu\""},
+      {"attention_bias", true,
+       "config.json: attention_bias: true is not supported; only layers without biases are"},
+      {"mlp_bias", 1, "config.json: mlp_bias: 1 is not true or false"},
+      {"tie_word_embeddings", "yes",
+       "config.json: tie_word_embeddings: \"yes\" is not true or false"},
+      {"bos_token_id", 1000, "config.json: bos_token_id: 1000 is not a token id of 0..999"},
+      {"eos_token_id", json::array({1, -1}),
+       "config.json: eos_token_id: -1 is not a token id of 0..999"},
+      {"eos_token_id", json(std::vector<int>(65, 1)),
+       "config.json: eos_token_id: more than 64 tokens"},
+  };
+  for (const Bad& bad : kBad) {
+    json value = minimal();
+    value[bad.key] = bad.value;
+    EXPECT_EQ(errorOf(value), bad.message);
+  }
+}
+
+}  // namespace
+}  // namespace allot

@@ -1,0 +1,279 @@
+#include "model/tokenizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "tests/model/temp_folder.h"
+
+namespace allot {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+constexpr const char* kModelFolder = ALLOT_SOURCE_DIR "/experiments/models/recall-7m/";
+
+json readJson(const std::string& path) {
+  std::ifstream file(path);
+  json value = json::parse(file, nullptr, false);
+  EXPECT_FALSE(value.is_discarded()) << path;
+  return value;
+}
+
+// The tokenizers of tests/golden/tokenizer_cases.json, which share one vocabulary. The variable is
+// for a larger file (see make_tokenizer_cases.py).
+const json& golden() {
+  static const json kGolden = [] {
+    const char* other = std::getenv("ALLOT_TOKENIZER_CASES");
+    return readJson(other != nullptr ? other
+                                     : ALLOT_SOURCE_DIR "/tests/golden/tokenizer_cases.json");
+  }();
+  return kGolden;
+}
+
+// A golden case's tokenizer.json.
+json fileOfCase(const json& golden_case) {
+  json file = golden_case["tokenizer"];
+  json model = golden()["model"];
+  model["ignore_merges"] = file["model"]["ignore_merges"];
+  if (file["model"]["merges_as_strings"] == true) {
+    for (json& merge : model["merges"]) {
+      merge = merge[0].get<std::string>() + " " + merge[1].get<std::string>();
+    }
+  }
+  file["model"] = model;
+  return file;
+}
+
+json fileOf(const std::string& name) {
+  for (const json& golden_case : golden()["cases"]) {
+    if (golden_case["name"] == name) return fileOfCase(golden_case);
+  }
+  ADD_FAILURE() << "no case " << name;
+  return {};
+}
+
+Result<Tokenizer> load(const json& file) {
+  const TempFolder folder;
+  return Tokenizer::load(folder.write("tokenizer.json", file.dump()));
+}
+
+std::string errorOf(const json& file) {
+  const Result<Tokenizer> loaded = load(file);
+  if (loaded.has_value()) return "loaded";
+  EXPECT_EQ(loaded.error().code, ErrorCode::kUsage);
+  return loaded.error().message;
+}
+
+TEST(Tokenizer, RecallGoldenIdsAndRoundTrip) {
+  const auto tokenizer = Tokenizer::load(std::string(kModelFolder) + "tokenizer.json");
+  ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
+  const json cases = readJson(std::string(kModelFolder) + "golden.json")["tokenizer"];
+  ASSERT_GE(cases.size(), 5u);
+  for (const json& item : cases) {
+    const auto text = item["text"].get<std::string>();
+    const auto ids = item["ids"].get<std::vector<int32_t>>();
+    EXPECT_EQ(tokenizer->encode(text), ids) << text;
+    EXPECT_EQ(tokenizer->decode(ids), text);
+  }
+  EXPECT_EQ(tokenizer->vocabSize(), 1024u);
+  EXPECT_EQ(tokenizer->idOf("<|eos|>"), 1);
+  EXPECT_EQ(tokenizer->idOf("no such token"), std::nullopt);
+}
+
+TEST(Tokenizer, MatchesHuggingFaceOnEveryVariant) {
+  ASSERT_GE(golden()["cases"].size(), 20u);
+  for (const json& golden_case : golden()["cases"]) {
+    SCOPED_TRACE(golden_case["name"].get<std::string>());
+    const auto tokenizer = load(fileOfCase(golden_case));
+    ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
+    for (const json& item : golden_case["texts"]) {
+      EXPECT_EQ(tokenizer->encode(item[0].get<std::string>()), item[1].get<std::vector<int32_t>>())
+          << item[0];
+    }
+  }
+}
+
+TEST(Tokenizer, DecodeGivesBackAnyBytes) {
+  std::mt19937 random(7);
+  for (const char* name : {"llama3", "qwen2", "gpt2", "digits", "whole"}) {
+    const auto tokenizer = load(fileOf(name));
+    ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
+    for (int i = 0; i < 300; ++i) {
+      std::string bytes(random() % 40, '\0');
+      for (char& byte : bytes) {
+        // Mostly lead and continuation bytes and white space: broken and whole characters.
+        const unsigned kind = random() % 4;
+        byte = static_cast<char>(kind == 0   ? random() % 256
+                                 : kind == 1 ? 0x20
+                                             : 0xbe + random() % 64);
+      }
+      EXPECT_EQ(tokenizer->decode(tokenizer->encode(bytes), false), bytes) << name;
+    }
+  }
+}
+
+TEST(Tokenizer, BrokenUtf8LeavesTheTextAroundItAlone) {
+  const auto tokenizer = load(fileOf("llama3"));
+  ASSERT_TRUE(tokenizer.has_value());
+  std::vector<int32_t> expected = tokenizer->encode("the rain");
+  expected.push_back(*tokenizer->idOf("Ã"));  // byte 0xc3, which begins a character
+  for (const int32_t id : tokenizer->encode(" the<|eot|>")) expected.push_back(id);
+  EXPECT_EQ(tokenizer->encode("the rain\xc3 the<|eot|>"), expected);
+}
+
+TEST(Tokenizer, SkipsSpecialTokensOnlyWhenAsked) {
+  const auto tokenizer = load(fileOf("qwen2"));
+  ASSERT_TRUE(tokenizer.has_value());
+  const std::vector<int32_t> ids = tokenizer->encode("a<|eot|>b<tool>c");
+  EXPECT_EQ(ids.size(), 5u);
+  EXPECT_EQ(tokenizer->decode(ids), "ab<tool>c");
+  EXPECT_EQ(tokenizer->decode(ids, false), "a<|eot|>b<tool>c");
+  EXPECT_EQ(tokenizer->decode({-1, 1 << 30, ids[0]}), "a");  // ids that no token has
+}
+
+// Half a million bytes in one piece: seconds if merging were quadratic, minutes in a debug build.
+TEST(Tokenizer, OneLongPiece) {
+  json file = fileOf("whole");
+  const auto tokenizer = load(file);
+  ASSERT_TRUE(tokenizer.has_value());
+  std::string text;
+  while (text.size() < (1u << 19)) text += "the rain in the town is on the other line";
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text);
+  // A long run of spaces before a letter makes the patterns look back.
+  const auto llama = load(fileOf("llama3"));
+  ASSERT_TRUE(llama.has_value());
+  const std::string spaces = std::string(200000, ' ') + "the";
+  const std::vector<int32_t> ids = llama->encode(spaces);
+  EXPECT_EQ(llama->decode(ids), spaces);
+  EXPECT_EQ(ids.back(), llama->encode(" the").back());
+}
+
+TEST(Tokenizer, AcceptsNfc) {
+  json file = fileOf("qwen2");
+  const auto plain = load(file);
+  file["normalizer"] = {{"type", "NFC"}};
+  const auto normalizing = load(file);
+  ASSERT_TRUE(plain.has_value() && normalizing.has_value());
+  EXPECT_EQ(normalizing->encode("the rain, café"), plain->encode("the rain, café"));
+}
+
+TEST(Tokenizer, NamesWhatTheFileLacks) {
+  const TempFolder folder;
+  const auto missing = Tokenizer::load(folder.path() + "/tokenizer.json");
+  ASSERT_FALSE(missing.has_value());
+  EXPECT_EQ(missing.error().code, ErrorCode::kUsage);
+  EXPECT_THAT(missing.error().message, StartsWith("the model folder lacks tokenizer.json: "));
+  const auto broken = Tokenizer::load(folder.write("tokenizer.json", "{\"model\": "));
+  ASSERT_FALSE(broken.has_value());
+  EXPECT_THAT(broken.error().message, HasSubstr("is not JSON"));
+  EXPECT_FALSE(Tokenizer::load(folder.path()).has_value());
+
+  EXPECT_THAT(errorOf(json::array()), HasSubstr("is not a JSON object"));
+  EXPECT_THAT(errorOf(json::object()), HasSubstr("model is missing"));
+  json file = fileOf("gpt2");
+  file["model"].erase("merges");
+  EXPECT_THAT(errorOf(file), HasSubstr("has no merges"));
+  file["model"].erase("vocab");
+  EXPECT_THAT(errorOf(file), HasSubstr("has no vocab"));
+  file["model"]["type"] = "Unigram";
+  EXPECT_THAT(errorOf(file), HasSubstr("model type \"Unigram\" is not supported"));
+}
+
+struct BadFile {
+  const char* pointer;  // what is replaced in the file of case gpt2
+  const char* value;
+  const char* message;
+};
+
+TEST(Tokenizer, RefusesBadParts) {
+  const BadFile kBad[] = {
+      {"/model/vocab/!", "-1", "the id of \"!\" is -1, not an integer of 0..16777215"},
+      {"/model/vocab/!", "99999999999999999999", "not an integer"},
+      {"/model/vocab/!", "18446744073709551615", "not an integer"},
+      {"/model/vocab/!", "1.5", "not an integer"},
+      {"/model/vocab/!", "5", "is the id of another token too"},
+      {"/model/vocab", R"({"a": 0})", "no token for byte 0x00 (\"\\u0100\")"},
+      {"/model/merges/0", R"("zq zq")", "(\"zq\", \"zq\") needs \"zq\", which is not in the vocab"},
+      {"/model/merges/1", R"(["~", "~"])", "model.merges[1] (\"~\", \"~\") needs \"~~\""},
+      {"/model/merges/0", R"("a b c")", "is neither"},
+      {"/model/merges/0", R"(["a"])", "is neither"},
+      {"/model/merges/0", "7", "model.merges[0]: 7 is neither"},
+      {"/model/end_of_word_suffix", R"("</w>")", "model.end_of_word_suffix: \"</w>\""},
+      {"/model/dropout", "0.1", "model.dropout: 0.1 is not supported"},
+      {"/model/ignore_merges", "1", "ignore_merges: 1 is not true or false"},
+      {"/pre_tokenizer", R"({"type": "Metaspace"})",
+       "type \"Metaspace\" is not supported; supported: Sequence, Split, Digits, ByteLevel"},
+      {"/pre_tokenizer", "null", "pre_tokenizer has no ByteLevel step"},
+      {"/pre_tokenizer", R"({"type": "Digits", "individual_digits": true})", "no ByteLevel step"},
+      {"/pre_tokenizer", R"({"type": "ByteLevel"})", "ByteLevel lacks add_prefix_space"},
+      {"/pre_tokenizer", R"({"type": "Split", "behavior": "Eaten"})", "behavior: \"Eaten\""},
+      {"/pre_tokenizer", R"({"type": "Split", "behavior": "Isolated", "pattern": {"Regex": "a("}})",
+       "the pattern \"a(\" is not understood at byte 2: missing closing parenthesis"},
+      {"/pre_tokenizer", R"({"type": "Split", "behavior": "Isolated", "pattern": "a"})",
+       "pattern must be"},
+      {"/normalizer", R"({"type": "Lowercase"})", "normalizer type \"Lowercase\""},
+      {"/decoder", R"({"type": "Metaspace"})", "decoder type \"Metaspace\""},
+      {"/added_tokens/0/id", "0", "id 0 is the id of another token too"},
+      {"/added_tokens/0/id", "-5", "id: -5; must be an integer"},
+      {"/added_tokens/0/content", R"("")", "lacks content"},
+      {"/added_tokens/1/content", R"("<tool>")", "\"<tool>\" is there twice"},
+      {"/added_tokens/0/content", R"("!")", "but "},
+      {"/added_tokens/0/lstrip", "true", "lstrip: true is not supported"},
+      {"/added_tokens", "{}", "added_tokens is not a list"},
+  };
+  const json good = fileOf("gpt2");
+  ASSERT_EQ(errorOf(good), "loaded");
+  for (const BadFile& bad : kBad) {
+    json file = good;
+    file[json::json_pointer(bad.pointer)] = json::parse(bad.value);
+    EXPECT_THAT(errorOf(file), HasSubstr(bad.message)) << bad.pointer << " = " << bad.value;
+  }
+}
+
+TEST(Tokenizer, RefusesADeepSequence) {
+  json file = fileOf("gpt2");
+  for (int i = 0; i < 200; ++i) {
+    file["pre_tokenizer"] = {{"type", "Sequence"},
+                             {"pretokenizers", json::array({file["pre_tokenizer"]})}};
+  }
+  EXPECT_THAT(errorOf(file), HasSubstr("nested too deeply"));
+}
+
+// A pattern of exponential cost ends at PCRE2's limit, and the text is still tokenised.
+TEST(Tokenizer, SurvivesAnExponentialPattern) {
+  json file = fileOf("gpt2");
+  const json split = {
+      {"type", "Split"}, {"behavior", "Isolated"}, {"pattern", {{"Regex", "(a+)+$|(?:aa|a)+?!"}}}};
+  file["pre_tokenizer"] = {{"type", "Sequence"},
+                           {"pretokenizers", json::array({split, file["pre_tokenizer"]})}};
+  const auto tokenizer = load(file);
+  ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
+  const std::string text = std::string(60, 'a') + "b";
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text);
+}
+
+// Damaged files are refused or work; a crash or a sanitizer's finding fails the test.
+TEST(Tokenizer, DamagedFiles) {
+  const std::string good = fileOf("llama3").dump();
+  std::mt19937 random(7);
+  const TempFolder folder;
+  for (int i = 0; i < 300; ++i) {
+    std::string bytes = good;
+    for (int change = 0; change < 3; ++change) {
+      bytes[random() % bytes.size()] = "\"{}[],:0-1a\\x"[random() % 13];
+    }
+    if (i % 5 == 0) bytes.resize(random() % bytes.size());
+    const auto tokenizer = Tokenizer::load(folder.write("tokenizer.json", bytes));
+    if (tokenizer.has_value()) tokenizer->encode("the rain in 1234 towns, isn't it?<|eot|>\n\xff");
+  }
+}
+
+}  // namespace
+}  // namespace allot

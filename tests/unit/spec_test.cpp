@@ -1,0 +1,426 @@
+#include "core/spec.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/util/message_differencer.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <sstream>
+
+#include "core/digest.h"
+
+namespace allot {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+std::string exampleText() {
+  std::ifstream file(std::string(ALLOT_SOURCE_DIR) +
+                     "/experiments/recall-layer-budget/experiment.yaml");
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+const char* const kHead =
+    "apiVersion: allot.dev/v1alpha1\nkind: Experiment\nmetadata: {name: tiny}\nspec:\n";
+// The three keys that have no default.
+const char* const kRequiredKeys =
+    "  model: {path: m}\n  task: {tasks: [niah]}\n  policy: {totalBudget: 8}\n";
+
+std::string tiny(const std::string& more = "") { return std::string(kHead) + kRequiredKeys + more; }
+
+v1::Experiment parsed(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
+  auto result = parseExperiment(yaml, "x.yaml", overrides);
+  EXPECT_TRUE(result.has_value()) << result.error().message;
+  return result ? *result : v1::Experiment();
+}
+
+std::string refusal(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
+  const auto result = parseExperiment(yaml, "x.yaml", overrides);
+  EXPECT_FALSE(result.has_value()) << "accepted:\n" << yaml.substr(0, 500);
+  if (result) return "";
+  EXPECT_EQ(result.error().code, ErrorCode::kUsage);
+  EXPECT_EQ(result.error().message.find('\n'), std::string::npos);
+  return result.error().message;
+}
+
+// The refusal of the tiny file with one key set.
+std::string refusalOf(const std::string& assignment) { return refusal(tiny(), {assignment}); }
+
+TEST(Spec, ExampleGivesEveryField) {
+  const v1::Experiment experiment = parsed(exampleText());
+  const v1::Spec& spec = experiment.spec();
+  EXPECT_EQ(experiment.name(), "recall-layer-budget");
+  EXPECT_EQ(spec.seed(), 7u);
+  EXPECT_EQ(spec.model().path(), "experiments/models/recall-7m");
+  EXPECT_EQ(spec.model().dtype(), "float32");
+  EXPECT_EQ(spec.model().device(), "auto");
+  EXPECT_EQ(spec.task().suite(), "recall");
+  EXPECT_THAT(spec.task().tasks(), ElementsAre("niah", "multi", "track", "freq"));
+  EXPECT_EQ(spec.task().context_tokens(), 512u);
+  EXPECT_EQ(spec.task().train_questions(), 256u);
+  EXPECT_EQ(spec.task().held_out_questions(), 480u);
+  EXPECT_EQ(spec.task().max_new_tokens(), 24u);
+  EXPECT_EQ(spec.attention().prefill(), "dense");
+  EXPECT_EQ(spec.attention().decode(), "s2anta-sys");
+  EXPECT_EQ(spec.policy().total_budget(), 8u);
+  EXPECT_EQ(spec.policy().min_per_layer(), 0u);
+  EXPECT_EQ(spec.policy().init(), "uniform");
+  EXPECT_EQ(spec.rollout().questions_per_episode(), 16u);
+  EXPECT_EQ(spec.rollout().episodes_per_pull(), 1u);
+  ASSERT_TRUE(spec.has_update());
+  EXPECT_EQ(spec.update().episodes_per_update(), 10u);
+  EXPECT_EQ(spec.update().max_updates(), 150u);
+  EXPECT_EQ(spec.update().optimizer(), "adam");
+  EXPECT_EQ(spec.update().learning_rate(), 0.05);
+  EXPECT_EQ(spec.update().baseline(), "leave-one-out");
+  EXPECT_EQ(spec.update().entropy_bonus(), 0.0);
+  EXPECT_EQ(spec.staleness().mode(), "truncated-is");
+  EXPECT_EQ(spec.staleness().rho_bar(), 1.0);
+  EXPECT_EQ(spec.evaluation().every_updates(), 25u);
+  EXPECT_THAT(spec.evaluation().budgets(), ElementsAre(8, 16, 32, 64, 128));
+  ASSERT_EQ(spec.evaluation().schedules_size(), 2);
+  EXPECT_EQ(spec.evaluation().schedules(0).kind(), "uniform");
+  EXPECT_EQ(spec.evaluation().schedules(1).kind(), "learned");
+  EXPECT_THAT(spec.evaluation().methods(), ElementsAre("dense", "s2anta-sys"));
+  EXPECT_EQ(spec.stop().goal(), 0.0);
+  EXPECT_EQ(spec.stop().max_gpu_hours(), 0.0);
+}
+
+// The example writes out nearly every default, so leaving the defaults to the parser must give the
+// same bytes once the differing keys are set.
+TEST(Spec, DefaultsAreThoseOfTheExample) {
+  const std::vector<std::string> differing = {"metadata.name=recall-layer-budget",
+                                              "spec.seed=7",
+                                              "spec.model.path=experiments/models/recall-7m",
+                                              "spec.task.tasks=[niah, multi, track, freq]",
+                                              "spec.update={}",
+                                              "spec.evaluation.budgets=[8, 16, 32, 64, 128]"};
+  const v1::Experiment from_defaults = parsed(tiny(), differing);
+  const v1::Experiment example = parsed(exampleText());
+  EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(from_defaults, example))
+      << from_defaults.DebugString();
+  EXPECT_EQ(specDigest(from_defaults), specDigest(example));
+}
+
+TEST(Spec, DerivedDefaults) {
+  const v1::Experiment sweep = parsed(tiny());
+  EXPECT_FALSE(sweep.spec().has_update());
+  EXPECT_EQ(sweep.spec().seed(), 1u);
+  EXPECT_THAT(sweep.spec().evaluation().budgets(), ElementsAre(8));
+  ASSERT_EQ(sweep.spec().evaluation().schedules_size(), 1);
+  EXPECT_EQ(sweep.spec().evaluation().schedules(0).kind(), "uniform");
+  const v1::Experiment top_k = parsed(tiny("  attention: {decode: top-k}\n"));
+  EXPECT_THAT(top_k.spec().evaluation().methods(), ElementsAre("dense", "top-k"));
+  const v1::Experiment dense = parsed(tiny("  attention: {decode: dense}\n"));
+  EXPECT_THAT(dense.spec().evaluation().methods(), ElementsAre("dense"));
+}
+
+TEST(Spec, NumbersMayBeQuotedOrBare) {
+  for (const char* value : {"0.25", "\"0.25\"", "'2.5e-1'", ".25"}) {
+    const auto experiment = parsed(tiny("  update: {learningRate: " + std::string(value) + "}\n"));
+    EXPECT_EQ(experiment.spec().update().learning_rate(), 0.25) << value;
+  }
+  EXPECT_EQ(parsed(tiny("  seed: \"9223372036854775807\"\n")).spec().seed(), 9223372036854775807u);
+  EXPECT_EQ(parsed(tiny(), {"spec.seed='0'"}).spec().seed(), 0u);
+}
+
+TEST(Spec, ExplicitSchedules) {
+  const auto experiment =
+      parsed(tiny("  evaluation: {schedules: [oneHot, [4, 0, \"3\"], [1, 1, 1]]}\n"));
+  const v1::Evaluation& evaluation = experiment.spec().evaluation();
+  ASSERT_EQ(evaluation.schedules_size(), 3);
+  EXPECT_EQ(evaluation.schedules(0).kind(), "oneHot");
+  EXPECT_EQ(evaluation.schedules(1).kind(), "explicit");
+  EXPECT_THAT(evaluation.schedules(1).samples(), ElementsAre(4, 0, 3));
+}
+
+TEST(Spec, RefusesWithPathValueAndWhatIsAllowed) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"spec.policy.totalBudget=0", "spec.policy.totalBudget: 0 is out of range 1..1000000"},
+      {"spec.policy.totalBudget=1000001",
+       "spec.policy.totalBudget: 1000001 is out of range 1..1000000"},
+      {"spec.policy.totalBudget=99999999999999999999",
+       "spec.policy.totalBudget: 99999999999999999999 is out of range 1..1000000"},
+      {"spec.policy.totalBudget=-8", "spec.policy.totalBudget: -8 is out of range 1..1000000"},
+      {"spec.policy.totalBudget=eight", "spec.policy.totalBudget: \"eight\" is not an integer"},
+      {"spec.policy.totalBudget=8.0", "spec.policy.totalBudget: \"8.0\" is not an integer"},
+      {"spec.policy.totalBudget=0x8", "spec.policy.totalBudget: \"0x8\" is not an integer"},
+      {"spec.policy.totalBudget=", "spec.policy.totalBudget: \"\" is not an integer"},
+      {"spec.policy.totalBudget=[8]", "spec.policy.totalBudget: a list is not an integer"},
+      {"spec.policy.totalBudget={a: 8}", "spec.policy.totalBudget: a section is not an integer"},
+      {"spec.policy.totalBudget=~",
+       "spec.policy.totalBudget: has no value; write an integer or remove the key"},
+      {"spec.seed=9223372036854775808",
+       "spec.seed: 9223372036854775808 is out of range 0..9223372036854775807"},
+      {"spec.update.episodesPerUpdate=1",
+       "spec.update.episodesPerUpdate: 1 is out of range 2..10000"},
+      {"spec.update.learningRate=0", "spec.update.learningRate: 0 is out of range >0..10"},
+      {"spec.update.learningRate=-0", "spec.update.learningRate: -0 is out of range >0..10"},
+      {"spec.update.learningRate=10.1", "spec.update.learningRate: 10.1 is out of range >0..10"},
+      {"spec.update.learningRate=1e999", "spec.update.learningRate: 1e999 is out of range >0..10"},
+      {"spec.update.learningRate=nan", "spec.update.learningRate: \"nan\" is not a finite number"},
+      {"spec.update.learningRate=.inf",
+       "spec.update.learningRate: \".inf\" is not a finite number"},
+      {"spec.update.learningRate=inf", "spec.update.learningRate: \"inf\" is not a finite number"},
+      {"spec.update.learningRate=0.05x",
+       "spec.update.learningRate: \"0.05x\" is not a finite number"},
+      {"spec.update.learningRate=", "spec.update.learningRate: \"\" is not a finite number"},
+      {"spec.stop.goal=1.5", "spec.stop.goal: 1.5 is out of range 0..1"},
+      {"spec.stop.maxGpuHours=0", "spec.stop.maxGpuHours: 0 is out of range >0"},
+      {"spec.update.optimizer=adm",
+       "spec.update.optimizer: \"adm\" is not one of adam, sgd (did you mean adam?)"},
+      {"spec.update.optimizer=rmsprop",
+       "spec.update.optimizer: \"rmsprop\" is not one of adam, sgd"},
+      {"spec.model.path=", "spec.model.path: \"\" is empty; write a value"},
+      {"spec.model.path=\"a\\nb\"",
+       "spec.model.path: \"a\\x0ab\" has control characters; remove them"},
+      {"spec.task.tasks=niah", "spec.task.tasks: \"niah\" is not a list, as in [a, b]"},
+      {"spec.task.tasks=[]", "spec.task.tasks: the list is empty; write at least one entry"},
+      {"spec.task.tasks=[niah, niah]",
+       "spec.task.tasks[1]: the list has this entry already; remove one"},
+      {"spec.task.tasks=[niah, nih]",
+       "spec.task.tasks[1]: \"nih\" is not one of niah, multi, track, freq, qa, hop (did you mean "
+       "niah?)"},
+      {"spec.evaluation.budgets=[8, 08]",
+       "spec.evaluation.budgets[1]: the list has this entry already; remove one"},
+      {"spec.evaluation.budgets=[8, 0]",
+       "spec.evaluation.budgets[1]: 0 is out of range 1..1000000"},
+      {"spec.evaluation.methods=[dense, s2anta-sy]",
+       "spec.evaluation.methods[1]: \"s2anta-sy\" is not one of s2anta-sys, santa, top-k, dense "
+       "(did you mean s2anta-sys?)"},
+      {"spec.evaluation.schedules=[learned]",
+       "spec.evaluation.schedules[0]: learned needs the section spec.update, which is missing; "
+       "add it or remove learned"},
+      {"spec.evaluation.schedules=[[0, 0]]",
+       "spec.evaluation.schedules[0]: sums to 0, which is out of range 1..1000000"},
+      {"spec.evaluation.schedules=[[999999, 2]]",
+       "spec.evaluation.schedules[0]: sums to 1000001, which is out of range 1..1000000"},
+      {"spec.evaluation.schedules=[[1, -1]]",
+       "spec.evaluation.schedules[0][1]: -1 is out of range 0..1000000"},
+      {"spec.evaluation.schedules=[[]]",
+       "spec.evaluation.schedules[0]: has 0 entries; write one for each layer, 1..1024"},
+      {"spec.task.trainQuestions=15",
+       "spec.rollout.questionsPerEpisode: 16 is more than spec.task.trainQuestions, which is 15"},
+      {"spec.policy=8", "spec.policy: \"8\" is not a section (keys with values)"},
+      {"spec.update=~",
+       "spec.update: has no value; write a section (keys with values) or remove the key"},
+      {"spec.policy={totalBugdet: 8}",
+       "spec.policy.totalBugdet: unknown key (did you mean totalBudget?)"},
+      {"spec.policy={learningRate: 8}",
+       "spec.policy.learningRate: unknown key (did you mean spec.update.learningRate?)"},
+      {"spec.policy={colour: red}",
+       "spec.policy.colour: unknown key; known here: totalBudget, minPerLayer, init"},
+      {"metadata={name: tiny, namespace: x}", "metadata.namespace: unknown key; known here: name"},
+      {"metadata.name=Big",
+       "metadata.name: \"Big\" is not a name of 1..50 lower-case letters, digits and inner "
+       "hyphens"},
+      {"kind=Job", "kind: \"Job\" is not Experiment"},
+      {"apiVersion=v1", "apiVersion: \"v1\" is not allot.dev/v1alpha1"},
+  };
+  for (const auto& [assignment, message] : cases) {
+    EXPECT_EQ(refusalOf(assignment), "x.yaml: " + message) << assignment;
+  }
+}
+
+TEST(Spec, NamesAreDnsLabels) {
+  EXPECT_EQ(parsed(tiny(), {"metadata.name=0-a"}).name(), "0-a");
+  EXPECT_EQ(parsed(tiny(), {"metadata.name=" + std::string(50, 'a')}).name().size(), 50u);
+  for (const std::string& bad :
+       {std::string(51, 'a'), std::string("-a"), std::string("a-"), std::string("a.b"),
+        std::string("a_b"), std::string("\"\""), std::string("\xc3\xa9")}) {
+    EXPECT_THAT(refusalOf("metadata.name=" + bad), HasSubstr("is not a name of 1..50")) << bad;
+  }
+}
+
+TEST(Spec, EnvelopeAndRequiredKeys) {
+  EXPECT_EQ(refusal(""),
+            "x.yaml: is not an experiment file; it must start with apiVersion and kind");
+  EXPECT_THAT(refusal("[1, 2]"), HasSubstr("is not an experiment file"));
+  EXPECT_EQ(refusal("kind: Experiment\n"),
+            "x.yaml: apiVersion: required, but missing; write allot.dev/v1alpha1");
+  const std::string envelope = "apiVersion: allot.dev/v1alpha1\nkind: Experiment\n";
+  EXPECT_EQ(refusal(envelope), "x.yaml: metadata.name: required, but missing; give the run a name");
+  EXPECT_EQ(refusal(envelope + "metadata: {name: a}\n"), "x.yaml: spec: required, but missing");
+  EXPECT_EQ(refusal(std::string(kHead) + "  model: {path: m}\n  task: {tasks: [qa]}\n"),
+            "x.yaml: spec.policy.totalBudget: required, but missing; allowed: 1..1000000");
+  EXPECT_EQ(refusal(tiny() + "status: {}\n"),
+            "x.yaml: status: unknown key; known here: apiVersion, kind, metadata, spec");
+  EXPECT_EQ(refusal(tiny("  polcy: {}\n")),
+            "x.yaml: spec.polcy: unknown key (did you mean policy?)");
+}
+
+TEST(Spec, SyntaxErrorsNameLineAndColumn) {
+  EXPECT_THAT(refusal("apiVersion: allot.dev/v1alpha1\nspec: [1, }\n"),
+              StartsWith("x.yaml:2:11: "));
+  EXPECT_EQ(refusal(tiny("  seed: 1\n  seed: 2\n")),
+            "x.yaml:9:3: spec.seed is given twice; remove one");
+  EXPECT_EQ(refusal(tiny("  update: {maxUpdates: 1, optimizer: sgd, maxUpdates: 2}\n")),
+            "x.yaml:8:43: spec.update.maxUpdates is given twice; remove one");
+  EXPECT_THAT(refusal(tiny() + "---\nkind: Experiment\n"), HasSubstr("a second YAML document"));
+  EXPECT_EQ(refusal("a: 1\nb: \xff\n"),
+            "x.yaml:2:4: the byte \\xff is not text; save the file as UTF-8");
+  EXPECT_EQ(refusal(std::string("a: 1\0b", 6)),
+            "x.yaml:1:5: the byte \\x00 is not text; save the file as UTF-8");
+  EXPECT_THAT(refusal("a: \"\\_\"\n"), HasSubstr("characters that are not text"));
+  EXPECT_THAT(refusal("? [a]\n: 1\n"), HasSubstr("cannot be a key"));
+  EXPECT_THAT(refusal("seed: !!int 3\n"), HasSubstr("is not accepted; remove it"));
+}
+
+TEST(Spec, RefusesBombs) {
+  EXPECT_EQ(refusal("a: &x [1]\n"),
+            "x.yaml:1:4: anchors (&) and aliases (*) are not accepted; write the value out");
+  EXPECT_THAT(refusal("a: &x\nb: *x\n"), HasSubstr("anchors (&) and aliases (*)"));
+  const auto nested = [](size_t depth) {
+    return tiny("  seed: " + std::string(depth, '[') + std::string(depth, ']') + "\n");
+  };
+  // The file and spec are two levels themselves.
+  EXPECT_EQ(refusal(nested(30)), "x.yaml: spec.seed: a list is not an integer");
+  EXPECT_EQ(refusal(nested(31)), "x.yaml:8:39: nested deeper than 32 levels");
+  const std::string full = tiny("#" + std::string((1 << 20) - tiny().size() - 1, 'x'));
+  EXPECT_EQ(parsed(full).name(), "tiny");
+  EXPECT_EQ(refusal(full + "x"), "x.yaml: has 1048577 bytes, more than the 1048576 that are read");
+  EXPECT_THAT(refusalOf("spec.evaluation.budgets=" + std::string(1 << 20, '[')),
+              StartsWith("--set spec.evaluation.budgets:1:17: nested deeper than 32"));
+  EXPECT_THAT(refusalOf("spec.evaluation.budgets=[1" +
+                        [] {
+                          std::string more;
+                          for (int i = 0; i < 64; ++i) more += "," + std::to_string(i + 2);
+                          return more;
+                        }() +
+                        "]"),
+              EndsWith("has 65 entries, more than 64"));
+}
+
+TEST(Spec, OverridesReplaceAndAdd) {
+  const auto experiment =
+      parsed(exampleText(),
+             {"spec.policy.totalBudget=16", "spec.stop.goal=0.9", "spec.evaluation.budgets=[4, 2]",
+              "spec.policy.totalBudget=32", "spec.model.path=a=b"});
+  EXPECT_EQ(experiment.spec().policy().total_budget(), 32u);
+  EXPECT_EQ(experiment.spec().stop().goal(), 0.9);
+  EXPECT_EQ(experiment.spec().model().path(), "a=b");
+  EXPECT_THAT(experiment.spec().evaluation().budgets(), ElementsAre(4, 2));
+  EXPECT_EQ(parsed(tiny(), {"spec.update.maxUpdates=3"}).spec().update().max_updates(), 3u);
+}
+
+TEST(Spec, OverridesAreChecked) {
+  const char* const mend = ": write a path, '=' and a value, as in spec.policy.totalBudget=16";
+  EXPECT_EQ(refusalOf("spec.policy.totalBudget"),
+            std::string("--set \"spec.policy.totalBudget\"") + mend);
+  EXPECT_EQ(refusalOf("=3"), std::string("--set \"=3\"") + mend);
+  EXPECT_EQ(refusalOf(""), std::string("--set \"\"") + mend);
+  EXPECT_EQ(refusalOf("spec.polcy.totalBudget=3"),
+            "--set spec.polcy.totalBudget: spec.polcy: unknown key (did you mean policy?)");
+  EXPECT_EQ(refusalOf("spec.seed.low=3"),
+            "--set spec.seed.low: spec.seed.low: unknown key; spec.seed is a value, not a section");
+  EXPECT_THAT(refusalOf("spec.=3"), HasSubstr("spec.: unknown key"));
+  EXPECT_THAT(refusalOf("spec..seed=3"), HasSubstr("spec.: unknown key"));
+  EXPECT_THAT(refusalOf("totalBudget=3"), HasSubstr("did you mean spec.policy.totalBudget?"));
+  EXPECT_THAT(refusalOf("spec.seed=[1"),
+              StartsWith("--set spec.seed:1:1: end of sequence flow not found"));
+  EXPECT_EQ(refusal("spec: 3\n", {"spec.seed=1"}),
+            "--set spec.seed: spec: \"3\" is not a section (keys with values)");
+}
+
+TEST(Spec, EqualFilesHaveEqualDigests) {
+  const v1::Experiment plain = parsed(tiny("  update: {entropyBonus: 0, learningRate: 0.05}\n"));
+  const v1::Experiment other = parsed(
+      "spec: {update: {learningRate: '5e-2', entropyBonus: \"-0\"}, policy: {totalBudget: '8'},\n"
+      "  task: {tasks: [niah]}, model: {path: \"m\"}, stop: {goal: 0}}\n"
+      "metadata: {name: tiny}\nkind: Experiment\napiVersion: allot.dev/v1alpha1\n");
+  EXPECT_EQ(canonicalBytes(plain), canonicalBytes(other));
+  EXPECT_EQ(specDigest(plain), specDigest(other));
+  EXPECT_EQ(specDigest(plain), sha256Hex(canonicalBytes(plain)));
+  v1::Experiment back;
+  ASSERT_TRUE(back.ParseFromString(canonicalBytes(plain)));
+  EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(plain, back));
+  EXPECT_NE(specDigest(plain), specDigest(parsed(tiny("  update: {learningRate: 0.06}\n"))));
+}
+
+TEST(Spec, ChecksAgainstLayers) {
+  EXPECT_TRUE(checkAgainstLayers(parsed(exampleText()), 8));
+  const auto problem = [](const std::vector<std::string>& overrides, uint32_t layers) {
+    const Status status = checkAgainstLayers(parsed(tiny(), overrides), layers);
+    return status ? std::string() : status.error().message;
+  };
+  EXPECT_EQ(problem({"spec.policy.minPerLayer=2"}, 4), "");
+  EXPECT_EQ(problem({"spec.policy.minPerLayer=2"}, 5),
+            "spec.policy.minPerLayer: 2 in each layer needs 10 samples, more than "
+            "spec.policy.totalBudget, which is 8 (the model has 5 layers)");
+  EXPECT_NE(problem({"spec.policy.minPerLayer=100000"}, 4000000000u), "");
+  EXPECT_EQ(problem({"spec.evaluation.schedules=[uniform, [1, 2, 3]]"}, 3), "");
+  EXPECT_EQ(problem({"spec.evaluation.schedules=[uniform, [1, 2, 3]]"}, 4),
+            "spec.evaluation.schedules[1]: has 3 entries, but the model has 4 layers; write one "
+            "for each layer");
+  EXPECT_EQ(problem({"spec.evaluation.schedules=[oneHot]"}, 8), "");
+  EXPECT_EQ(problem({"spec.evaluation.schedules=[oneHot]"}, 9),
+            "spec.evaluation.schedules[0]: oneHot needs at least one sample in each layer, but "
+            "the model has 9 layers and spec.evaluation.budgets has 8");
+  EXPECT_NE(problem({"spec.evaluation.schedules=[oneHot]"}, 1), "");
+  EXPECT_EQ(problem({}, 0), "the model has no layers");
+}
+
+void collectLeaves(const google::protobuf::Descriptor* message, const std::string& path,
+                   std::set<std::string>& leaves) {
+  for (int i = 0; i < message->field_count(); ++i) {
+    const auto* field = message->field(i);
+    const std::string name = path + "." + field->camelcase_name();
+    const auto* inner = field->message_type();
+    if (inner != nullptr && !field->is_repeated()) {
+      collectLeaves(inner, name, leaves);
+    } else {
+      leaves.insert(name);
+    }
+  }
+}
+
+TEST(Spec, KeysAreTheFieldsOfTheMessage) {
+  std::set<std::string> fields;
+  collectLeaves(v1::Spec::descriptor(), "spec", fields);
+  std::set<std::string> keys;
+  for (const SpecKey& key : specKeys()) {
+    EXPECT_TRUE(keys.insert(key.path).second) << key.path;
+    EXPECT_THAT(key.meaning, EndsWith(".")) << key.path;
+    EXPECT_NE(key.type, "");
+    EXPECT_NE(key.default_value, "");
+    EXPECT_NE(key.allowed, "");
+  }
+  EXPECT_EQ(keys, fields);
+}
+
+TEST(Spec, MarkdownHasOneWellFormedRowForEachKey) {
+  const std::string table = specKeysMarkdown();
+  EXPECT_THAT(table,
+              StartsWith("| key | default | allowed | meaning |\n| --- | --- | --- | --- |\n"));
+  std::istringstream lines(table);
+  std::string line;
+  size_t count = 0;
+  for (; std::getline(lines, line); ++count) {
+    EXPECT_EQ(std::count(line.begin(), line.end(), '|'), 5) << line;
+  }
+  EXPECT_EQ(count, specKeys().size() + 2);
+  EXPECT_THAT(table, HasSubstr("| `spec.update.learningRate` | `0.05` | number: >0..10 | "));
+  EXPECT_THAT(table, HasSubstr("| `spec.policy.totalBudget` | required | integer: 1..1000000 | "));
+}
+
+// Every default in the table, written into the file, changes nothing.
+TEST(Spec, DefaultsInTheTableAreTheDefaults) {
+  const std::string digest = specDigest(parsed(tiny(), {"spec.update={}"}));
+  for (const SpecKey& key : specKeys()) {
+    if (key.default_value == "required" || key.default_value.find("spec.") != std::string::npos) {
+      continue;
+    }
+    const v1::Experiment same =
+        parsed(tiny(), {"spec.update={}", key.path + "=" + key.default_value});
+    EXPECT_EQ(specDigest(same), digest) << key.path;
+  }
+}
+
+}  // namespace
+}  // namespace allot

@@ -1,0 +1,91 @@
+#pragma once
+// Engine: what a worker knows how to do, without where work comes from or results go to.
+//
+// Owns the model, the tokenizer, both datasets and the prefilled prompts of one experiment. Every
+// result is a function of (experiment, policy, ticket) or (experiment, unit), never of what was
+// computed before. One thread.
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "allot/v1/experiment.pb.h"
+#include "allot/v1/policy.pb.h"
+#include "allot/v1/result.pb.h"
+#include "core/result.h"
+#include "model/decoder.h"
+#include "model/generation.h"
+#include "model/prompt_cache.h"
+#include "model/tokenizer.h"
+#include "worker/tasks/task.h"
+
+namespace allot {
+
+struct EngineOptions {
+  std::string model_folder;
+  size_t kv_bytes = size_t{1} << 30;
+};
+
+class Engine {
+ public:
+  // Loads the model and makes the datasets. kUsage errors name file or key.
+  static Result<std::unique_ptr<Engine>> load(const v1::Experiment& experiment,
+                                              const EngineOptions& options);
+
+  const v1::ModelFacts& facts() const { return facts_; }
+  const Dataset& dataset() const { return dataset_; }
+  Decoder& decoder() { return *decoder_; }
+
+  // Runs the episodes of all tickets as one batch under `policy`. Result ids, worker and build are
+  // left to the caller.
+  Result<std::vector<v1::EpisodeResult>> rollOut(const v1::PolicySnapshot& policy,
+                                                 const std::string& policy_sha256,
+                                                 const std::vector<uint64_t>& tickets);
+
+  // Evaluates one unit. kData if the unit does not fit this experiment.
+  Result<v1::EvaluationResult> evaluate(const v1::EvaluationUnit& unit);
+
+  // Evaluation chunks whose first prompt is in memory: cheaper here than elsewhere.
+  std::vector<uint32_t> warmChunks() const;
+
+  struct Times {
+    double generation = 0;  // the decoder's steps included
+    double grading = 0;
+  };
+  const Times& times() const { return times_; }
+
+ private:
+  // A question of a split with the schedule to answer it under.
+  struct Row {
+    bool held_out = false;
+    uint32_t question = 0;
+    SampleSchedule schedule;
+    uint32_t sequence = 0;
+  };
+  struct Answered {
+    std::vector<v1::QuestionScore> scores;  // one a row
+    std::vector<kernels::RowStatistics> statistics;
+    double prefill_seconds = 0;
+    double decode_seconds = 0;
+  };
+
+  Engine(const v1::Experiment& experiment, Tokenizer tokenizer);
+  Result<Answered> answer(const std::vector<Row>& rows, kernels::Method method);
+  const Question& question(bool held_out, uint32_t index) const;
+
+  v1::Experiment experiment_;
+  Tokenizer tokenizer_;
+  std::unique_ptr<Decoder> decoder_;
+  Dataset dataset_;
+  std::unique_ptr<PromptCache> prompts_;
+  v1::ModelFacts facts_;
+  std::map<uint32_t, uint32_t> chunks_;  // seen so far: chunk -> first question
+  Times times_;
+};
+
+// Where spec.model.path is: as it stands, or below the nearest parent of `experiment_file`'s folder
+// that has it. kUsage if nowhere.
+Result<std::string> findModelFolder(const std::string& path, const std::string& experiment_file);
+
+}  // namespace allot

@@ -1,0 +1,247 @@
+#include "worker/tasks/recall.h"
+
+#include <algorithm>
+#include <map>
+#include <span>
+
+#include "worker/tasks/recall_words.h"
+
+namespace allot {
+namespace {
+
+namespace words = recall_words;
+
+// Every draw below stands in the order in which recall_suite.py makes it; hence one draw a
+// statement, as C++ leaves the order inside an expression open.
+
+using Sequence = std::vector<std::string>;  // sentences that keep their order in the context
+
+struct Placed {
+  double position;
+  std::string sentence;
+};
+
+std::string fiveDigits(PythonRandom& random) {
+  return std::to_string(random.randrange(10000, 100000));
+}
+
+std::string inventedWord(PythonRandom& random) {
+  std::string word;
+  for (int syllable = 0; syllable < 3; ++syllable) {
+    word += random.choice(words::kConsonants);
+    word += random.choice(words::kVowels);
+  }
+  return word;
+}
+
+std::string fillerSentence(PythonRandom& random) {
+  std::string sentence(random.choice(words::kFillSubjects));
+  sentence.append(" ").append(random.choice(words::kFillVerbs));
+  sentence.append(" ").append(random.choice(words::kFillObjects)).append(".");
+  if (sentence[0] >= 'a' && sentence[0] <= 'z') sentence[0] += 'A' - 'a';
+  return sentence;
+}
+
+std::string joined(const std::vector<std::string>& parts) {
+  std::string text;
+  for (const std::string& part : parts) {
+    if (!text.empty()) text += ' ';
+    text += part;
+  }
+  return text;
+}
+
+int64_t wordCount(const std::string& sentence) {
+  return 1 + std::count(sentence.begin(), sentence.end(), ' ');
+}
+
+// Collects the facts and questions of one context, family by family.
+class RecallBuilder {
+ public:
+  RecallBuilder(PythonRandom& random, int64_t budget_words)
+      : random_(random), budget_words_(std::max<int64_t>(0, budget_words)) {}
+
+  RecallSample make() {
+    std::vector<size_t> keys(words::kAdjectives.size() * words::kNouns.size());
+    for (size_t i = 0; i < keys.size(); ++i) keys[i] = i;
+    random_.shuffle(keys);
+    const int64_t most = std::max<int64_t>(3, std::min<int64_t>(40, budget_words_ / 40));
+    const auto singles = static_cast<size_t>(random_.randint(2, most));
+    const std::span<const size_t> all(keys);
+    for (size_t key : all.first(singles)) addSingleCode(keyName(key));
+    const size_t multiples = std::max<size_t>(1, singles / 6);
+    for (size_t key : all.subspan(singles, multiples)) addSeveralCodes(keyName(key));
+    addPeople(std::min(words::kNames.size() / 2, std::max<size_t>(1, singles / 3)));
+    for (size_t i = 0; i < std::max<size_t>(1, singles / 8); ++i) addVariableChain();
+
+    RecallSample sample;
+    sample.context = mixedWithFiller();
+    random_.shuffle(questions_);
+    sample.questions = std::move(questions_);
+    return sample;
+  }
+
+ private:
+  static std::string keyName(size_t key) {
+    std::string name(words::kAdjectives[key / words::kNouns.size()]);
+    return name.append(" ").append(words::kNouns[key % words::kNouns.size()]);
+  }
+
+  void ask(std::string text, std::string answer, const char* task) {
+    questions_.push_back({std::move(text), std::move(answer), task});
+  }
+
+  void addSingleCode(const std::string& key) {
+    const std::string code = fiveDigits(random_);
+    facts_.push_back({"The code for " + key + " is " + code + "."});
+    ask("What is the code for " + key + "?", code, "niah");
+  }
+
+  void addSeveralCodes(const std::string& key) {
+    std::vector<std::string> codes(static_cast<size_t>(random_.randint(2, 3)));
+    for (std::string& code : codes) code = fiveDigits(random_);
+    ask("List all codes for " + key + " in order.", joined(codes), "multi");
+    Sequence fact;
+    for (const std::string& code : codes)
+      fact.push_back("The code for " + key + " is " + code + ".");
+    facts_.push_back(std::move(fact));
+  }
+
+  void addPeople(size_t pairs) {
+    std::vector<std::string> names(words::kNames.begin(), words::kNames.end());
+    random_.shuffle(names);
+    for (size_t i = 0; i < pairs; ++i) {
+      const std::string& worker = names[2 * i];
+      const std::string& boss = names[2 * i + 1];
+      const std::string city(random_.choice(words::kCities));
+      const std::string job(random_.choice(words::kJobs));
+      facts_.push_back({worker + " works for " + boss + "."});
+      facts_.push_back({boss + " lives in " + city + "."});
+      facts_.push_back({boss + " is a " + job + "."});
+      ask("In which city does the boss of " + worker + " live?", city, "hop");
+      ask("Where does " + boss + " live?", city, "qa");
+      ask("What is the job of " + boss + "?", job, "qa");
+      ask("What is the job of the boss of " + worker + "?", job, "hop");
+    }
+  }
+
+  void addVariableChain() {
+    std::vector<std::string> names(static_cast<size_t>(random_.randint(2, 4)));
+    for (std::string& name : names) {
+      for (int letter = 0; letter < 3; ++letter) name += random_.choice(words::kCapitals);
+    }
+    const std::string value = fiveDigits(random_);
+    Sequence chain = {"Set " + names[0] + " to " + value + "."};
+    for (size_t i = 1; i < names.size(); ++i) {
+      chain.push_back("Copy " + names[i - 1] + " to " + names[i] + ".");
+    }
+    facts_.push_back(std::move(chain));
+    ask("What is the value of " + names.back() + "?", value, "track");
+    if (names.size() > 2) ask("What is the value of " + names[1] + "?", value, "track");
+  }
+
+  std::string mixedWithFiller() {
+    std::vector<Placed> placed;
+    int64_t used = 0;
+    for (Sequence& fact : facts_) {
+      std::vector<double> positions(fact.size());
+      for (double& position : positions) position = random_.random();
+      std::sort(positions.begin(), positions.end());
+      for (size_t i = 0; i < fact.size(); ++i) {
+        used += wordCount(fact[i]);
+        placed.push_back({positions[i], std::move(fact[i])});
+      }
+    }
+    for (int64_t left = (budget_words_ - used) / 8; left > 0; --left) {
+      const double position = random_.random();
+      placed.push_back({position, fillerSentence(random_)});
+    }
+    std::stable_sort(placed.begin(), placed.end(),
+                     [](const Placed& a, const Placed& b) { return a.position < b.position; });
+    std::string context;
+    for (const Placed& item : placed) {
+      if (!context.empty()) context += ' ';
+      context += item.sentence;
+    }
+    return context;
+  }
+
+  PythonRandom& random_;
+  int64_t budget_words_;
+  std::vector<Sequence> facts_;
+  std::vector<RecallQuestion> questions_;
+};
+
+// The three most common words, most common first. Ties among the first four counts decide who is
+// in the answer, or where: these make it ambiguous.
+RecallQuestion mostCommonWords(const std::vector<std::string>& text) {
+  std::map<std::string, int64_t> counts;
+  for (const std::string& word : text) ++counts[word];
+  std::vector<std::pair<std::string, int64_t>> ranked(counts.begin(), counts.end());
+  std::stable_sort(ranked.begin(), ranked.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  RecallQuestion question{"Which three words are most common?", "", "freq"};
+  std::vector<std::string> top;
+  for (size_t i = 0; i < std::min<size_t>(3, ranked.size()); ++i) {
+    top.push_back(ranked[i].first);
+    if (i + 1 < ranked.size() && ranked[i].second == ranked[i + 1].second) {
+      question.ambiguous = true;
+    }
+  }
+  question.answer = joined(top);
+  return question;
+}
+
+int64_t recallWordsPer100Tokens(std::string_view task) { return task == "freq" ? 57 : 73; }
+
+std::optional<Draft> recallDraft(std::string_view task, uint64_t seed, int64_t budget_words) {
+  PythonRandom random(seed);
+  const RecallSample sample =
+      task == "freq" ? makeRecallFreq(random, budget_words) : makeRecall(random, budget_words);
+  for (const RecallQuestion& question : sample.questions) {
+    if (question.task != task) continue;
+    if (question.ambiguous) return std::nullopt;
+    return Draft{sample.context + "\nQuestion: " + question.text + " Answer:", question.answer};
+  }
+  return std::nullopt;
+}
+
+double recallGrade(const std::string& answer, const std::string& completion) {
+  constexpr std::string_view kBlanks = " \t\r\v\f";
+  std::string_view line(completion);
+  line = line.substr(0, line.find('\n'));
+  const size_t first = line.find_first_not_of(kBlanks);
+  if (first == std::string_view::npos) return 0;
+  line = line.substr(first, line.find_last_not_of(kBlanks) - first + 1);
+  return line == answer ? 1 : 0;
+}
+
+}  // namespace
+
+RecallSample makeRecall(PythonRandom& random, int64_t budget_words) {
+  return RecallBuilder(random, budget_words).make();
+}
+
+RecallSample makeRecallFreq(PythonRandom& random, int64_t budget_words) {
+  const auto length = static_cast<size_t>(std::max<int64_t>(8, budget_words / 2));
+  std::vector<std::string> vocabulary(static_cast<size_t>(random.randint(20, 60)));
+  for (std::string& word : vocabulary) word = inventedWord(random);
+  std::vector<double> weights(vocabulary.size(), 1.0);
+  weights[0] = 9;
+  weights[1] = 6;
+  weights[2] = 4;
+  std::vector<std::string> text;
+  text.reserve(length);
+  for (size_t index : random.choices(weights, length)) text.push_back(vocabulary[index]);
+  return {"Words: " + joined(text) + ".", {mostCommonWords(text)}};
+}
+
+Suite recallSuite() {
+  return {"recall",
+          {"niah", "multi", "hop", "qa", "track", "freq"},
+          recallWordsPer100Tokens,
+          recallDraft,
+          recallGrade};
+}
+
+}  // namespace allot
