@@ -97,7 +97,8 @@ Status Aggregator::load() {
     for (auto& record : records) history_.push_back(withoutResults(std::move(record)));
   }
   const uint64_t last = history_.empty() ? 0 : history_.back().version();
-  if (policy->snapshot.version() != state->policy().version() || last != state->policy().version()) {
+  if (policy->snapshot.version() != state->policy().version() ||
+      last != state->policy().version()) {
     return fail(ErrorCode::kData, "the store disagrees with itself: policy version " +
                                       std::to_string(policy->snapshot.version()) + ", state " +
                                       std::to_string(state->policy().version()) + ", history " +
@@ -224,8 +225,9 @@ Status Aggregator::readEvaluations() {
   return {};
 }
 
-// A synchronous run cannot go on without every ticket of the update; one that died with its worker is
-// handed out again. (Handing out one that is merely slow does no harm: the second result is refused.)
+// A synchronous run cannot go on without every ticket of the update; one that died with its worker
+// is handed out again. (Handing out one that is merely slow does no harm: the second result is
+// refused.)
 Status Aggregator::reissueMissing() {
   const v1::Spec& spec = run_.experiment.spec();
   if (!run_.synchronous || !spec.has_update() || open_units_ > 0) return {};

@@ -1,9 +1,10 @@
 #pragma once
 // Aggregator: the one learner of a run.
 //
-// Takes results from the store's inbox, updates the policy, publishes it, plans evaluations and says
-// when the run is over. Everything it knows is in the store: it may be killed at any moment and
-// started again. One thread; tick() never blocks for longer than `wait_ms` and the store's deadline.
+// Takes results from the store's inbox, updates the policy, publishes it, plans evaluations and
+// says when the run is over. Everything it knows is in the store: it may be killed at any moment
+// and started again. One thread; tick() never blocks for longer than `wait_ms` and the store's
+// deadline.
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -19,7 +20,7 @@
 namespace allot {
 
 struct AggregatorOptions {
-  std::string holder;             // names this process in the lease
+  std::string holder;  // names this process in the lease
   uint64_t lease_ms = 15'000;
   uint64_t wait_ms = 200;         // longest wait for results in one tick
   uint64_t reissue_ms = 10'000;   // synchronous: silence after which missing tickets are reissued

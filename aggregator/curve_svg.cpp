@@ -66,11 +66,20 @@ std::string escaped(std::string_view text) {
   std::string out;
   for (const char c : text) {
     switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
     }
   }
   return out;
@@ -95,9 +104,8 @@ std::vector<Line> linesOf(const std::vector<CurvePoint>& points) {
     line.colour = schedule == "learned" && methods.size() == 1   ? 0
                   : schedule == "uniform" && methods.size() == 1 ? 1
                                                                  : others++ % kColours;
-    std::sort(line.points.begin(), line.points.end(), [](const auto& a, const auto& b) {
-      return a.total_budget < b.total_budget;
-    });
+    std::sort(line.points.begin(), line.points.end(),
+              [](const auto& a, const auto& b) { return a.total_budget < b.total_budget; });
     ordered.push_back(std::move(line));
   }
   return ordered;
@@ -163,7 +171,8 @@ std::string gridAndAxes(const std::vector<Line>& lines, const Scales& scales) {
         "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n",
         x, kBottom, x, kBottom + 23, budget);
   }
-  svg += fmt::format("<path class=\"axis\" d=\"M{:.1f} {:.1f}H{:.1f}\"/>\n", kLeft, kBottom, kRight);
+  svg +=
+      fmt::format("<path class=\"axis\" d=\"M{:.1f} {:.1f}H{:.1f}\"/>\n", kLeft, kBottom, kRight);
   svg += fmt::format(
       "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">total budget B (value-row draws per "
       "head and step, all layers, log scale)</text>\n",
@@ -199,9 +208,9 @@ std::string drawLine(const Line& line, const Scales& scales) {
     const double x = scales.x(static_cast<double>(point.total_budget));
     const double y = scales.y(point.accuracy);
     path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? "M" : "L", x, y);
-    whiskers += fmt::format("M{0:.1f} {2:.1f}h{4}M{1:.1f} {2:.1f}V{3:.1f}M{0:.1f} {3:.1f}h{4}",
-                            x - kWhisker, x, scales.y(point.low), scales.y(point.high),
-                            2 * kWhisker);
+    whiskers +=
+        fmt::format("M{0:.1f} {2:.1f}h{4}M{1:.1f} {2:.1f}V{3:.1f}M{0:.1f} {3:.1f}h{4}",
+                    x - kWhisker, x, scales.y(point.low), scales.y(point.high), 2 * kWhisker);
     marks += fmt::format(
         "<g>{}<title>{}, budget {}: {:.1f} % ({:.1f} to {:.1f}), n = {}, version {}</title></g>\n",
         mark(line.colour, x, y), escaped(line.name), point.total_budget, point.accuracy * 100,
@@ -263,9 +272,10 @@ std::string curveSvg(const std::string& title, const std::vector<CurvePoint>& po
   if (dense != nullptr) svg += drawDense(*dense, scales);
   for (const auto& line : lines) svg += drawLine(line, scales);
   if (points.empty()) {
-    svg += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">No evaluation was finished."
-                       "</text>\n",
-                       (kLeft + kRight) / 2, (kTop + kBottom) / 2);
+    svg += fmt::format(
+        "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">No evaluation was finished."
+        "</text>\n",
+        (kLeft + kRight) / 2, (kTop + kBottom) / 2);
   }
   return svg + "</svg>\n";
 }

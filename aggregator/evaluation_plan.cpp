@@ -43,13 +43,14 @@ std::vector<Cell> cellsOf(const v1::Experiment& experiment, const std::string& m
       if (schedule.kind() == "uniform") {
         cells.push_back({method, "uniform", budget, uniformSchedule(budget, layers)});
       } else if (learned) {
-        cells.push_back({method, "learned", budget,
-                         learnedSchedule(softmax({policy.logits().begin(), policy.logits().end()}),
-                                         budget, spec.policy().min_per_layer())});
+        cells.push_back(
+            {method, "learned", budget,
+             learnedSchedule(softmax({policy.logits().begin(), policy.logits().end()}), budget,
+                             spec.policy().min_per_layer(), spec.policy().total_budget())});
       } else {
         for (uint32_t l = 0; l < layers; ++l) {
-          cells.push_back({method, numbered("oneHot", l), budget,
-                           oneHotSchedule(budget, layers, l)});
+          cells.push_back(
+              {method, numbered("oneHot", l), budget, oneHotSchedule(budget, layers, l)});
         }
       }
     }
@@ -87,8 +88,7 @@ std::vector<v1::EvaluationUnit> planEvaluation(const v1::Experiment& experiment,
       char id[160];
       std::snprintf(id, sizeof id, "v%06llu/c%04u/%s/%s/%llu",
                     static_cast<unsigned long long>(policy.version()), chunk, cell.method.c_str(),
-                    cell.schedule_name.c_str(),
-                    static_cast<unsigned long long>(cell.total_budget));
+                    cell.schedule_name.c_str(), static_cast<unsigned long long>(cell.total_budget));
       unit.set_unit_id(id);
       unit.set_policy_version(policy.version());
       unit.set_method(cell.method);
@@ -106,8 +106,8 @@ std::vector<v1::EvaluationUnit> planEvaluation(const v1::Experiment& experiment,
 
 void EvaluationTable::add(const v1::EvaluationResult& result) {
   const v1::EvaluationUnit& unit = result.unit();
-  EvaluationCell& cell = cells_[{unit.policy_version(), unit.method(), unit.schedule_name(),
-                                 unit.total_budget()}];
+  EvaluationCell& cell =
+      cells_[{unit.policy_version(), unit.method(), unit.schedule_name(), unit.total_budget()}];
   cell.version = unit.policy_version();
   cell.method = unit.method();
   cell.schedule_name = unit.schedule_name();

@@ -33,8 +33,8 @@ struct EvaluationCell {
   std::string schedule_name;
   uint64_t total_budget = 0;
   SampleSchedule schedule;
-  uint64_t n = 0;     // questions
-  double sum = 0;     // of scores
+  uint64_t n = 0;  // questions
+  double sum = 0;  // of scores
   double seconds = 0;
   bool complete = false;  // n is the whole held-out set
 };

@@ -66,10 +66,9 @@ class Session : public std::enable_shared_from_this<Session> {
     parser_->header_limit(kMaxHeaderBytes);
     parser_->body_limit(0);
     stream_.expires_after(shared_.timeout);
-    http::async_read(stream_, buffer_, *parser_,
-                     [self = shared_from_this()](beast::error_code error, size_t) {
-                       self->onRequest(error);
-                     });
+    http::async_read(
+        stream_, buffer_, *parser_,
+        [self = shared_from_this()](beast::error_code error, size_t) { self->onRequest(error); });
   }
 
  private:
@@ -171,7 +170,8 @@ class HttpServer::Impl {
     beast::error_code error;
     const auto ip = net::ip::make_address(address, error);
     if (error) {
-      return badInput("\"" + address + "\" is not an IP address to listen on: use 127.0.0.1 for "
+      return badInput("\"" + address +
+                      "\" is not an IP address to listen on: use 127.0.0.1 for "
                       "this machine only, or 0.0.0.0");
     }
     const tcp::endpoint endpoint(ip, port);
@@ -234,7 +234,7 @@ class HttpServer::Impl {
     });
   }
 
-  Shared shared_;             // first: sessions die with context_
+  Shared shared_;  // first: sessions die with context_
   net::io_context context_{1};
   tcp::acceptor acceptor_{context_};
   net::steady_timer pause_{context_};

@@ -75,7 +75,8 @@ Result<RunSpec> readRun(const Options& options) {
   ALLOT_ASSIGN(const auto experiment,
                parseExperiment(text.str(), options.experiment_file, options.set));
   if (options.synchronous && !experiment.spec().has_update()) {
-    return badInput("--synchronous needs spec.update: an evaluation alone has no policy to wait for");
+    return badInput(
+        "--synchronous needs spec.update: an evaluation alone has no policy to wait for");
   }
   return RunSpec{experiment, specDigest(experiment), options.synchronous, unixMs()};
 }
@@ -159,19 +160,20 @@ Status aggregate(const Options& options) {
 
   std::random_device random;
   const std::string holder = "aggregator-" + makeUlid(unixMs(), random(), random());
-  Aggregator aggregator(store.get(), run,
-                        {.holder = holder, .now = steadyMs, .unix_now = unixMs});
+  Aggregator aggregator(store.get(), run, {.holder = holder, .now = steadyMs, .unix_now = unixMs});
   const Status led = lead(options, store.get(), &aggregator, &shared);
   if (led || led.error().code != ErrorCode::kFenced) (void)store->releaseLease(holder);
   return led;
 }
 
 int main(int argc, char** argv) {
-  CLI::App app("allot-aggregator: learns the schedule of one run and shows it.\n\n"
-               "Example: allot-aggregator --redis redis://redis:6379 --run 01J9ZK3V5Q8XH2M4N6P7R8S9TA "
-               "--experiment /config/experiment.yaml");
+  CLI::App app(
+      "allot-aggregator: learns the schedule of one run and shows it.\n\n"
+      "Example: allot-aggregator --redis redis://redis:6379 --run 01J9ZK3V5Q8XH2M4N6P7R8S9TA "
+      "--experiment /config/experiment.yaml");
   Options options;
-  app.add_option("--redis", options.redis, "unix:/path/redis.sock or redis://host:port")->required();
+  app.add_option("--redis", options.redis, "unix:/path/redis.sock or redis://host:port")
+      ->required();
   app.add_option("--run", options.run_id, "Run id (a ULID)")->required();
   app.add_option("--experiment", options.experiment_file, "Experiment file")->required();
   app.add_option("--set", options.set, "spec.key=value, replaces a value of the file")

@@ -134,7 +134,8 @@ json runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::strin
     const auto probabilities = softmax({policy.logits().begin(), policy.logits().end()});
     view["policy_probabilities"] = probabilities;
     view["learned_schedule"] =
-        learnedSchedule(probabilities, spec.policy().total_budget(), spec.policy().min_per_layer());
+        learnedSchedule(probabilities, spec.policy().total_budget(), spec.policy().min_per_layer(),
+                        spec.policy().total_budget());
   }
   if (snapshot.model) {
     view["model"] = {{"architecture", snapshot.model->architecture()},

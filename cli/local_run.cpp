@@ -40,11 +40,11 @@ LocalRun::LocalRun(LocalRunPlan plan) : plan_(std::move(plan)) {
                      "--maxmemory-policy", "noeviction", "--daemonize", "no"},
                     {}};
   aggregator_.name = "aggregator";
-  aggregator_.command = {siblingProgram("allot-aggregator"),
-                         {"--redis", url, "--run", plan_.run_id, "--experiment",
-                          plan_.options.experiment_file, "--dir", plan_.dir, "--port",
-                          std::to_string(plan_.port)},
-                         {}};
+  aggregator_.command = {
+      siblingProgram("allot-aggregator"),
+      {"--redis", url, "--run", plan_.run_id, "--experiment", plan_.options.experiment_file,
+       "--dir", plan_.dir, "--port", std::to_string(plan_.port)},
+      {}};
   for (const std::string& set : plan_.options.set) {
     aggregator_.command.arguments.insert(aggregator_.command.arguments.end(), {"--set", set});
   }
@@ -91,8 +91,8 @@ Status LocalRun::waitForRedis() {
                       lastLineOfFile(logOf(redis_)));
     }
     if (std::chrono::steady_clock::now() > end) {
-      return fail(ErrorCode::kUnavailable, "redis-server did not answer within 60 s: see " +
-                                               logOf(redis_));
+      return fail(ErrorCode::kUnavailable,
+                  "redis-server did not answer within 60 s: see " + logOf(redis_));
     }
     std::this_thread::sleep_for(milliseconds(20));
   }
@@ -138,8 +138,9 @@ Result<bool> LocalRun::watch() {
   if (alive == 0) {
     const auto desired = store_->readDesired();
     if (desired && *desired == "running" && !aggregator_.process->poll()) {
-      return fail(ErrorCode::kUnavailable, "every worker has been ended and nobody is left to do "
-                                           "the work: go on with --resume");
+      return fail(ErrorCode::kUnavailable,
+                  "every worker has been ended and nobody is left to do "
+                  "the work: go on with --resume");
     }
   }
   return false;

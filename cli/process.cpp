@@ -49,8 +49,7 @@ Result<pid_t> spawn(const Command& command, int out, int err) {
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) {
-    return fail(ErrorCode::kIo,
-                "cannot start " + command.program + ": " + std::strerror(errno));
+    return fail(ErrorCode::kIo, "cannot start " + command.program + ": " + std::strerror(errno));
   }
   if (pid == 0) {
     setpgid(0, 0);

@@ -95,16 +95,17 @@ Status Progress::read() {
   state_.first_reward = meanReward(history_, 0, std::min(kWindow, count));
   state_.reward = meanReward(history_, count > kWindow ? count - kWindow : 0, count);
   const size_t from = count > kWindow ? count - kWindow - 1 : 0;
-  const double seconds =
-      (static_cast<double>(history_.back().committed_unix_ms()) -
-       static_cast<double>(history_[from].committed_unix_ms())) / 1000.0;
+  const double seconds = (static_cast<double>(history_.back().committed_unix_ms()) -
+                          static_cast<double>(history_[from].committed_unix_ms())) /
+                         1000.0;
   if (seconds > 0) {
     state_.episodes_per_second =
         static_cast<double>((count - 1 - from) * episodes_per_update_) / seconds;
   }
   // From the whole run so far, evaluations included, which the rest will have as well.
   const double total = (static_cast<double>(history_.back().committed_unix_ms()) -
-                        static_cast<double>(history_.front().committed_unix_ms())) / 1000.0;
+                        static_cast<double>(history_.front().committed_unix_ms())) /
+                       1000.0;
   if (count > kWindow) {
     state_.seconds_left = total / static_cast<double>(count - 1) *
                           static_cast<double>(state_.max_updates - state_.updates);

@@ -153,10 +153,10 @@ class RunFolder {
       }
       folder.run_id_ = run["run_id"].get<std::string>();
     } else {
-      ALLOT_TRY(writeFile(folder.path_ + "/run.json",
-                          json{{"run_id", folder.run_id_},
-                               {"experiment_file", options.experiment_file}}
-                                  .dump(2) + "\n"));
+      ALLOT_TRY(writeFile(
+          folder.path_ + "/run.json",
+          json{{"run_id", folder.run_id_}, {"experiment_file", options.experiment_file}}.dump(2) +
+              "\n"));
     }
     return folder;
   }
@@ -230,8 +230,8 @@ void printTable(const json& summary) {
     }
   }
   for (const std::string& method : methods) {
-    std::printf("\n%-24s %-34s %s\n", (method + ", total budget").c_str(), "uniform (95 % interval)",
-                "learned (95 % interval)");
+    std::printf("\n%-24s %-34s %s\n", (method + ", total budget").c_str(),
+                "uniform (95 % interval)", "learned (95 % interval)");
     std::map<uint64_t, std::map<std::string, json>> table;
     std::vector<json> others;
     for (const json& row : summary["evaluations"]) {
@@ -253,7 +253,8 @@ void printTable(const json& summary) {
                   percentCell(row).c_str());
     }
   }
-  if (!summary.value("learned_schedule", json::array()).empty() && summary.value("updates", 0) > 0) {
+  if (!summary.value("learned_schedule", json::array()).empty() &&
+      summary.value("updates", 0) > 0) {
     std::printf("\nlearned schedule, samples per layer: %s\n",
                 summary["learned_schedule"].dump().c_str());
   }
@@ -266,11 +267,12 @@ Status finish(const RunFolder& folder) {
     return fail(ErrorCode::kInternal, "the run ended without " + folder.path() + "/summary.json");
   }
   printTable(summary);
-  std::printf("\n%llu updates, %llu episodes, %s, %.1f episodes/s while learning\nreport: %s/report.html\n",
-              static_cast<unsigned long long>(summary.value("updates", uint64_t{0})),
-              static_cast<unsigned long long>(summary.value("episodes", uint64_t{0})),
-              duration(summary.value("wall_seconds", 0.0)).c_str(),
-              summary.value("episodes_per_second", 0.0), folder.path().c_str());
+  std::printf(
+      "\n%llu updates, %llu episodes, %s, %.1f episodes/s while learning\nreport: %s/report.html\n",
+      static_cast<unsigned long long>(summary.value("updates", uint64_t{0})),
+      static_cast<unsigned long long>(summary.value("episodes", uint64_t{0})),
+      duration(summary.value("wall_seconds", 0.0)).c_str(),
+      summary.value("episodes_per_second", 0.0), folder.path().c_str());
   return {};
 }
 
@@ -307,25 +309,30 @@ Status run(const RunOptions& options) {
   ALLOT_ASSIGN(const v1::Experiment experiment,
                parseExperiment(text.str(), options.experiment_file, options.set));
   if (options.synchronous && !experiment.spec().has_update()) {
-    return badInput("--synchronous needs spec.update: an evaluation alone has no policy to wait for");
+    return badInput(
+        "--synchronous needs spec.update: an evaluation alone has no policy to wait for");
   }
   ALLOT_ASSIGN(const RunFolder folder, RunFolder::open(options));
 
-  LocalRunPlan plan{.options = options, .dir = folder.path(), .run_id = folder.runId(),
+  LocalRunPlan plan{.options = options,
+                    .dir = folder.path(),
+                    .run_id = folder.runId(),
                     .model_folder = facts["model_folder"].get<std::string>()};
   plan.options.experiment_file = fs::absolute(options.experiment_file).string();
   plan.model_folder = fs::absolute(plan.model_folder).string();
-  plan.workers = options.workers ? options.workers
-                                 : std::max(1u, std::thread::hardware_concurrency());
-  plan.kv_mib = options.kv_mib ? options.kv_mib
-                               : std::max<uint64_t>(64, availableMib() / 2 / plan.workers);
+  plan.workers =
+      options.workers ? options.workers : std::max(1u, std::thread::hardware_concurrency());
+  plan.kv_mib =
+      options.kv_mib ? options.kv_mib : std::max<uint64_t>(64, availableMib() / 2 / plan.workers);
   plan.port = port;
   const v1::Spec& spec = experiment.spec();
-  std::printf("%s %s: %s with %u layers, %.1f M parameters, %u workers\nfolder: %s\npage:   http://127.0.0.1:%u/\n",
-              options.resume ? "resuming" : "running", experiment.name().c_str(),
-              facts.value("architecture", std::string()).c_str(), facts.value("layers", 0u),
-              static_cast<double>(facts.value("parameters", uint64_t{0})) / 1e6, plan.workers,
-              folder.path().c_str(), static_cast<unsigned>(port));
+  std::printf(
+      "%s %s: %s with %u layers, %.1f M parameters, %u workers\nfolder: %s\npage:   "
+      "http://127.0.0.1:%u/\n",
+      options.resume ? "resuming" : "running", experiment.name().c_str(),
+      facts.value("architecture", std::string()).c_str(), facts.value("layers", 0u),
+      static_cast<double>(facts.value("parameters", uint64_t{0})) / 1e6, plan.workers,
+      folder.path().c_str(), static_cast<unsigned>(port));
   std::fflush(stdout);
 
   LocalRun local(plan);

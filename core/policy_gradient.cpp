@@ -82,8 +82,8 @@ void step(const v1::Update& update, const std::vector<double>& gradient,
     double delta = gradient[l];
     if (update.optimizer() == "adam") {
       const double m = kAdamDecay1 * state->first_moment(l) + (1 - kAdamDecay1) * gradient[l];
-      const double v = kAdamDecay2 * state->second_moment(l) +
-                       (1 - kAdamDecay2) * gradient[l] * gradient[l];
+      const double v =
+          kAdamDecay2 * state->second_moment(l) + (1 - kAdamDecay2) * gradient[l] * gradient[l];
       state->set_first_moment(l, m);
       state->set_second_moment(l, v);
       const double m_hat = m / (1 - std::pow(kAdamDecay1, count));
@@ -101,16 +101,17 @@ std::vector<double> policyGradient(const v1::Experiment& experiment,
                                    const std::vector<double>& baseline) {
   const size_t layers = probabilities.size();
   const uint32_t min_per_layer = experiment.spec().policy().min_per_layer();
-  const double drawn = std::max<double>(
-      1.0, static_cast<double>(experiment.spec().policy().total_budget()) - 1.0 * layers * min_per_layer);
+  const double drawn =
+      std::max<double>(1.0, static_cast<double>(experiment.spec().policy().total_budget()) -
+                                1.0 * layers * min_per_layer);
   double weight_sum = 0;
   std::vector<double> gradient(layers, 0.0);
   for (size_t i = 0; i < results.size(); ++i) {
     weight_sum += weights[i];
     const double advantage = weights[i] * (results[i].reward() - baseline[i]);
     for (size_t l = 0; l < layers; ++l) {
-      const double share = (static_cast<double>(results[i].schedule(static_cast<int>(l))) -
-                            min_per_layer) / drawn;
+      const double share =
+          (static_cast<double>(results[i].schedule(static_cast<int>(l))) - min_per_layer) / drawn;
       gradient[l] += advantage * (share - probabilities[l]);
     }
   }
@@ -167,10 +168,10 @@ UpdateOutcome applyUpdate(const v1::Experiment& experiment, const v1::Aggregator
   for (double g : gradient) norm += g * g;
   const double count = static_cast<double>(results.size());
   outcome.state.set_episodes(state.episodes() + results.size());
-  outcome.state.set_moving_baseline(
-      state.has_moving_baseline() ? kMovingBaselineDecay * state.moving_baseline() +
-                                        (1 - kMovingBaselineDecay) * reward / count
-                                  : reward / count);
+  outcome.state.set_moving_baseline(state.has_moving_baseline()
+                                        ? kMovingBaselineDecay * state.moving_baseline() +
+                                              (1 - kMovingBaselineDecay) * reward / count
+                                        : reward / count);
   outcome.state.set_has_moving_baseline(true);
 
   auto& record = outcome.record;
@@ -202,8 +203,8 @@ Status checkResult(const v1::Experiment& experiment, const v1::AggregatorState& 
                " has not been published");
   }
   if (result.schedule_size() != state.policy().logits_size()) {
-    return bad("the schedule has " + std::to_string(result.schedule_size()) + " layers, the model " +
-               std::to_string(state.policy().logits_size()));
+    return bad("the schedule has " + std::to_string(result.schedule_size()) +
+               " layers, the model " + std::to_string(state.policy().logits_size()));
   }
   uint64_t total = 0;
   for (uint32_t samples : result.schedule()) {
@@ -234,9 +235,9 @@ Status checkResult(const v1::Experiment& experiment, const v1::AggregatorState& 
   if (!(result.seconds() >= 0 && result.seconds() < 1e7)) return bad("the duration makes no sense");
   if (result.policy_version() == state.policy().version()) {
     const SampleSchedule schedule(result.schedule().begin(), result.schedule().end());
-    const double expected = logProbability(
-        schedule, {state.policy().logits().begin(), state.policy().logits().end()},
-        spec.policy().min_per_layer());
+    const double expected =
+        logProbability(schedule, {state.policy().logits().begin(), state.policy().logits().end()},
+                       spec.policy().min_per_layer());
     if (std::abs(expected - result.behaviour_log_prob()) > 1e-6 * (1 + std::abs(expected))) {
       return bad("the log-probability is not that of the policy it names");
     }

@@ -6,8 +6,9 @@
 namespace allot {
 
 // The `count` question indices of `ticket`, out of 0..available-1 (count <= available): a global
-// shuffle without replacement, so that any workers together walk through all questions before one is
-// asked again. (Where count does not divide available, the few left over change with every epoch.)
+// shuffle without replacement, so that any workers together walk through all questions before one
+// is asked again. (Where count does not divide available, the few left over change with every
+// epoch.)
 std::vector<uint32_t> episodeQuestions(uint64_t seed, uint64_t ticket, uint32_t count,
                                        uint32_t available);
 

@@ -40,17 +40,17 @@ inline tl::unexpected<Error> badInput(std::string message) {
 }  // namespace allot
 
 // Leaves the current function with the error of `expr`, or goes on.
-#define ALLOT_TRY(expr)                                                              \
-  do {                                                                               \
-    if (auto allot_status_ = (expr); !allot_status_)                                 \
-      return tl::unexpected<::allot::Error>(std::move(allot_status_.error()));       \
+#define ALLOT_TRY(expr)                                                        \
+  do {                                                                         \
+    if (auto allot_status_ = (expr); !allot_status_)                           \
+      return tl::unexpected<::allot::Error>(std::move(allot_status_.error())); \
   } while (false)
 
 #define ALLOT_CONCAT_(a, b) a##b
 #define ALLOT_CONCAT(a, b) ALLOT_CONCAT_(a, b)
 // Declares `decl` from the value of the Result `expr`, or leaves with its error.
 #define ALLOT_ASSIGN(decl, expr) ALLOT_ASSIGN_(ALLOT_CONCAT(allot_result_, __LINE__), decl, expr)
-#define ALLOT_ASSIGN_(tmp, decl, expr)                                               \
-  auto tmp = (expr);                                                                 \
-  if (!tmp) return tl::unexpected<::allot::Error>(std::move(tmp.error()));           \
+#define ALLOT_ASSIGN_(tmp, decl, expr)                                     \
+  auto tmp = (expr);                                                       \
+  if (!tmp) return tl::unexpected<::allot::Error>(std::move(tmp.error())); \
   decl = std::move(*tmp)

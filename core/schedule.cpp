@@ -67,8 +67,8 @@ double logProbability(const SampleSchedule& schedule, const std::vector<double>&
   for (size_t l = 0; l < schedule.size(); ++l) {
     // Not 0 * log pi: pi may have underflowed to nothing.
     if (schedule[l] == min_per_layer) continue;
-    log_probability += (static_cast<double>(schedule[l]) - min_per_layer) *
-                       (logits[l] - log_normaliser);
+    log_probability +=
+        (static_cast<double>(schedule[l]) - min_per_layer) * (logits[l] - log_normaliser);
   }
   return log_probability;
 }
@@ -82,13 +82,15 @@ SampleSchedule uniformSchedule(uint32_t total, uint32_t layers) {
 }
 
 SampleSchedule learnedSchedule(const std::vector<double>& probabilities, uint32_t total,
-                               uint32_t min_per_layer) {
+                               uint32_t min_per_layer, uint32_t trained_total) {
   const auto layers = static_cast<uint32_t>(probabilities.size());
-  // An evaluation budget may be too small for the minimum.
-  const uint32_t floor_each = std::min(min_per_layer, total / layers);
-  SampleSchedule schedule = largestRemainder(probabilities, total - layers * floor_each);
-  for (uint32_t& samples : schedule) samples += floor_each;
-  return schedule;
+  assert(layers * min_per_layer <= trained_total);
+  SampleSchedule schedule = largestRemainder(probabilities, trained_total - layers * min_per_layer);
+  for (uint32_t& samples : schedule) samples += min_per_layer;
+  if (total == trained_total) return schedule;
+  std::vector<double> shares(schedule.begin(), schedule.end());
+  for (double& share : shares) share /= trained_total;
+  return largestRemainder(shares, total);
 }
 
 SampleSchedule oneHotSchedule(uint32_t total, uint32_t layers, uint32_t layer) {

@@ -27,11 +27,12 @@ double logProbability(const SampleSchedule& schedule, const std::vector<double>&
 // The same for every layer as far as integers go; what remains is spread evenly over the depth.
 SampleSchedule uniformSchedule(uint32_t total, uint32_t layers);
 
-// The policy's expected schedule at this total budget, rounded by largest remainder (ties to the lower
-// layer). At another budget than the trained one the shares are merely scaled: how shares should change
-// with the budget is not something that a policy trained at one budget knows.
+// The learned schedule: what the policy expects of trained_total draws, rounded by largest
+// remainder (ties to the lower layer). At another total that schedule's shares are scaled, so a
+// layer that was given nothing stays at nothing. How shares ought to change with the budget is more
+// than a policy trained at one budget knows.
 SampleSchedule learnedSchedule(const std::vector<double>& probabilities, uint32_t total,
-                               uint32_t min_per_layer);
+                               uint32_t min_per_layer, uint32_t trained_total);
 
 // SANTA paper, Appendix J: `layer` at one sample, every other layer at its uniform share of total.
 SampleSchedule oneHotSchedule(uint32_t total, uint32_t layers, uint32_t layer);

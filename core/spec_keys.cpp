@@ -6,6 +6,8 @@
 
 #include "core/spec.h"
 
+#include "allot/kernels/method_names.h"
+
 namespace allot {
 namespace {
 
@@ -215,7 +217,9 @@ size_t editDistance(std::string_view a, std::string_view b) {
 }  // namespace
 
 const std::vector<std::string>& decodeMethods() {
-  static const std::vector<std::string> methods = {"s2anta-sys", "santa", "top-k", "dense"};
+#define ALLOT_NAME(enumerator, name, select) name,
+  static const std::vector<std::string> methods = {ALLOT_METHODS(ALLOT_NAME)};
+#undef ALLOT_NAME
   return methods;
 }
 

@@ -51,6 +51,7 @@ struct Decoder::Impl {
   RopeTable rope;
   KvPool pool;
   Times times;
+  bool measure_sampling = false;
   kernels::DecodeWorkspace workspace;
   // Activations of one step, [rows, ...].
   std::vector<float> x, normed, qkv, queries, keys, values, attended, projected, gate_up, gated,
@@ -99,8 +100,8 @@ struct Decoder::Impl {
               std::vector<kernels::RowStatistics>* statistics) {
     for (int r = 0; r < rows; ++r) budgets[r] = batch.schedules[r][layer];
     const kernels::PagedKv kv = pool.layer(layer);
-    kernels::appendKv(kv, keys.data(), values.data(), batch.page_table.data(),
-                      batch.lengths.data(), rows, batch.max_pages);
+    kernels::appendKv(kv, keys.data(), values.data(), batch.page_table.data(), batch.lengths.data(),
+                      rows, batch.max_pages);
     const kernels::DecodeInputs in{
         .queries = queries.data(),
         .page_table = batch.page_table.data(),
@@ -117,7 +118,8 @@ struct Decoder::Impl {
     kernels::decodeAttention(batch.method, kv, in, &workspace,
                              {.out = attended.data(),
                               .lse = nullptr,
-                              .statistics = statistics ? statistics->data() : nullptr});
+                              .statistics = statistics ? statistics->data() : nullptr,
+                              .sampling_seconds = measure_sampling ? &times.sampling : nullptr});
   }
 };
 
@@ -131,9 +133,11 @@ Result<std::unique_ptr<Decoder>> Decoder::load(const std::string& folder,
   ALLOT_ASSIGN(KvPool pool, KvPool::create(config, options.page_size, options.kv_bytes));
   prepareProcess();
   RopeTable rope = RopeTable::make(config, config.max_positions);
-  auto impl = std::make_unique<Impl>(Impl{std::move(config), std::move(weights), std::move(rope),
-                                          std::move(pool), {}, {}, {}, {}, {}, {}, {}, {}, {}, {},
-                                          {}, {}, {}, {}});
+  auto impl = std::make_unique<Impl>();
+  impl->config = std::move(config);
+  impl->weights = std::move(weights);
+  impl->rope = std::move(rope);
+  impl->pool = std::move(pool);
   return std::unique_ptr<Decoder>(new Decoder(std::move(impl)));
 }
 
@@ -142,13 +146,15 @@ uint64_t Decoder::parameters() const { return impl_->weights.parameters; }
 const std::string& Decoder::weightsDigest() const { return impl_->weights.digest; }
 KvPool& Decoder::pool() { return impl_->pool; }
 const Decoder::Times& Decoder::times() const { return impl_->times; }
+void Decoder::measureSampling() { impl_->measure_sampling = true; }
 
 Result<Prompt> Decoder::prefill(const std::vector<int32_t>& ids) {
   const Stopwatch watch(&impl_->times.prefill);
   const ModelConfig& config = impl_->config;
   if (ids.empty() || static_cast<int64_t>(ids.size()) > config.max_positions) {
-    return badInput("a prompt of " + std::to_string(ids.size()) + " tokens does not fit the model: 1.." +
-                    std::to_string(config.max_positions) + " are allowed");
+    return badInput("a prompt of " + std::to_string(ids.size()) +
+                    " tokens does not fit the model: 1.." + std::to_string(config.max_positions) +
+                    " are allowed");
   }
   for (int32_t id : ids) {
     if (id < 0 || id >= config.vocab_size) {

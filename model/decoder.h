@@ -1,6 +1,6 @@
 #pragma once
-// Decoder: a decoder-only transformer that prefills prompts densely and decodes them in batches with
-// the sparse attention of kernels/.
+// Decoder: a decoder-only transformer that prefills prompts densely and decodes them in batches
+// with the sparse attention of kernels/.
 //
 // Owns the weights and the pool of keys and values. One thread. Everything it computes for a
 // sequence is independent of the other sequences in a batch, to the bit.
@@ -27,8 +27,8 @@ struct Prompt {
 struct StepBatch {
   kernels::Method method = kernels::Method::kDense;
   uint64_t seed = 0;
-  std::vector<int32_t> tokens;     // to feed
-  std::vector<int32_t> lengths;    // positions in the cache once the token is in
+  std::vector<int32_t> tokens;   // to feed
+  std::vector<int32_t> lengths;  // positions in the cache once the token is in
   std::vector<uint32_t> sequences;
   std::vector<uint32_t> steps;
   std::vector<const uint32_t*> schedules;  // [layers] each: draws per head in that layer
@@ -53,13 +53,13 @@ class Decoder {
   const std::string& weightsDigest() const;
   KvPool& pool();
 
-  // Dense prefill of ids (1..max_positions of them, each below vocab_size: checked, kUsage). Fails with
-  // kUnavailable when the pool has too few free pages.
+  // Dense prefill of ids (1..max_positions of them, each below vocab_size: checked, kUsage). Fails
+  // with kUnavailable when the pool has too few free pages.
   Result<Prompt> prefill(const std::vector<int32_t>& ids);
   void release(Prompt* prompt);
 
-  // Appends the tokens, returns logits [rows, vocab] (valid until the next call). Statistics, [rows],
-  // are added to.
+  // Appends the tokens, returns logits [rows, vocab] (valid until the next call). Statistics,
+  // [rows], are added to.
   const std::vector<float>& step(const StepBatch& batch,
                                  std::vector<kernels::RowStatistics>* statistics);
 
@@ -67,9 +67,12 @@ class Decoder {
   struct Times {
     double prefill = 0;
     double projections = 0;  // and norms, positions, activations
-    double attention = 0;
+    double attention = 0;    // the sampling included
+    double sampling = 0;     // choosing rows; only after measureSampling()
   };
   const Times& times() const;
+  // Reads the clock around every head's sampling from now on (about 1 % slower): for benchmarks.
+  void measureSampling();
 
  private:
   struct Impl;

@@ -2,8 +2,8 @@
 // Generation: greedy decode of many rows in one batch.
 //
 // Each row continues a prefilled prompt under its own schedule; rows of the same prompt share its
-// pages (the last, partly filled page is copied for each). A row's tokens do not depend on the other
-// rows. One thread, as the decoder.
+// pages (the last, partly filled page is copied for each). A row's tokens do not depend on the
+// other rows. One thread, as the decoder.
 #include <cstdint>
 #include <functional>
 #include <string>

@@ -20,6 +20,7 @@ class KvPool {
   // max_bytes is rounded down to whole pages; too little for one page is an error (kUsage).
   static Result<KvPool> create(const ModelConfig& config, int page_size, size_t max_bytes);
 
+  KvPool() = default;  // holds nothing
   KvPool(KvPool&& other) noexcept;
   KvPool& operator=(KvPool&& other) noexcept;
   ~KvPool();
@@ -38,7 +39,6 @@ class KvPool {
   size_t pagesFor(size_t positions) const { return (positions + page_size_ - 1) / page_size_; }
 
  private:
-  KvPool() = default;
   float* half(int64_t layer, bool values) const;
 
   float* memory_ = nullptr;

@@ -24,6 +24,33 @@ Result<bool> requiredBool(const nlohmann::json& value, const char* key, const st
   return boolMember(value, key, false, where);
 }
 
+// The first construct of a pattern that Oniguruma, for which it was written, and PCRE2 read
+// differently; empty when there is none. GPT-2, Llama-3, Qwen2, DeepSeek and GPT-4o use none of
+// these; taken silently, they would give other ids than the model was trained with.
+std::string_view unlikeOniguruma(std::string_view pattern) {
+  // Words (marks, fractions), \h (hex digit or blank), \R and \X (by Unicode version), \N (no \n).
+  constexpr std::string_view kEscapes = "wWbBhHRXN";
+  bool in_class = false;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    const std::string_view two = pattern.substr(i, 2);
+    if (pattern[i] == '\\') {
+      if (two.size() == 2 && kEscapes.find(two[1]) != std::string_view::npos) return two;
+      ++i;
+    } else if (!in_class) {
+      if (pattern.substr(i, 3) == "(?m") return pattern.substr(i, 3);  // . matches \n, or ^ and $
+      in_class = pattern[i] == '[';
+      // A bracket that comes first is an ordinary character.
+      if (in_class && pattern.substr(i + 1, 1) == "^") ++i;
+      if (in_class && pattern.substr(i + 1, 1) == "]") ++i;
+    } else if (pattern[i] == '[' || two == "&&") {  // classes within classes
+      return pattern.substr(i, pattern[i] == '[' ? 1 : 2);
+    } else if (pattern[i] == ']') {
+      in_class = false;
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 struct PreTokenizer::Pattern {
@@ -161,6 +188,10 @@ Result<PreTokenizer::Step> PreTokenizer::parseByteLevel(const nlohmann::json& va
 
 Result<std::shared_ptr<const PreTokenizer::Pattern>> PreTokenizer::compile(
     const std::string& pattern, bool literal, const std::string& where) {
+  if (const std::string_view unlike = unlikeOniguruma(pattern); !literal && !unlike.empty()) {
+    return badInput(where + ": the pattern " + inQuotes(pattern) + " uses " + inQuotes(unlike) +
+                    ", which is not supported");
+  }
   int error = 0;
   size_t position = 0;
   // As Oniguruma reads patterns: classes by Unicode, ^ and $ at every line, lines end with \n.

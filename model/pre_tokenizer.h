@@ -4,8 +4,8 @@
 //
 // The patterns of tokenizer.json are written for Oniguruma and run here in PCRE2, set up so that
 // what byte-level tokenizers use means the same in both (compared on 10^5 texts, see
-// tests/golden/make_tokenizer_cases.py). Immutable after parse; any thread.
-// Private to model/, owned by Tokenizer.
+// tests/golden/make_tokenizer_cases.py); what would not is refused. Immutable after parse; any
+// thread. Private to model/, owned by Tokenizer.
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>

@@ -58,8 +58,7 @@ at::Tensor attend(const ModelConfig& config, const at::Tensor& q, const at::Tens
     const at::Tensor mask =
         at::full({count, count}, -std::numeric_limits<float>::infinity(), at::kFloat).triu_(1);
     scores.slice(3, start, end).add_(mask);
-    const at::Tensor weights =
-        at::softmax(scores, -1).view({config.kv_heads, group * count, end});
+    const at::Tensor weights = at::softmax(scores, -1).view({config.kv_heads, group * count, end});
     pieces.push_back(at::bmm(weights, values.slice(1, 0, end))
                          .view({config.kv_heads, group, count, d})
                          .permute({2, 0, 1, 3})
@@ -75,8 +74,8 @@ void store(const at::Tensor& x, float* pool, const kernels::PagedKv& kv,
   const float* from = contiguous.data_ptr<float>();
   for (int64_t position = 0; position < contiguous.size(0); ++position) {
     for (int h = 0; h < kv.kv_heads; ++h, from += kv.head_dim) {
-      const int64_t to = kv.offset(pages[position / kv.page_size], h,
-                                   static_cast<int>(position % kv.page_size));
+      const int64_t to =
+          kv.offset(pages[position / kv.page_size], h, static_cast<int>(position % kv.page_size));
       std::copy_n(from, kv.head_dim, pool + to);
     }
   }

@@ -58,8 +58,8 @@ Result<Weights> Weights::load(const std::string& folder, const ModelConfig& conf
   Weights weights;
   weights.digest = file.digest();
   const std::vector<int64_t> table{config.vocab_size, config.hidden_size};
-  ALLOT_TRY(append(file, "model.embed_tokens.weight", table, &weights.embeddings,
-                   &weights.parameters));
+  ALLOT_TRY(
+      append(file, "model.embed_tokens.weight", table, &weights.embeddings, &weights.parameters));
   for (int64_t l = 0; l < config.layers; ++l) {
     ALLOT_ASSIGN(LayerWeights layer, loadLayer(file, config, l, &weights.parameters));
     weights.layers.push_back(std::move(layer));

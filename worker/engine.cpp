@@ -54,8 +54,8 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
                     std::to_string(config.max_positions) + " positions of the model");
   }
   ALLOT_TRY(checkAgainstLayers(experiment, static_cast<uint32_t>(config.layers)));
-  ALLOT_ASSIGN(Dataset dataset, makeDataset(task, experiment.spec().seed(), tokenizer,
-                                            config.bos_token));
+  ALLOT_ASSIGN(Dataset dataset,
+               makeDataset(task, experiment.spec().seed(), tokenizer, config.bos_token));
 
   auto engine = std::unique_ptr<Engine>(new Engine(experiment, std::move(tokenizer)));
   engine->decoder_ = std::move(decoder);
@@ -229,9 +229,10 @@ Result<std::string> findModelFolder(const std::string& path, const std::string& 
       if (folder == folder.root_path()) break;
     }
   }
-  return badInput("spec.model.path: there is no folder " + path +
-                  ": name a Hugging Face model folder, absolute or relative to where you are or to a "
-                  "folder above the experiment file");
+  return badInput(
+      "spec.model.path: there is no folder " + path +
+      ": name a Hugging Face model folder, absolute or relative to where you are or to a "
+      "folder above the experiment file");
 }
 
 }  // namespace allot

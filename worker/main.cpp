@@ -66,10 +66,10 @@ Status check(const Options& options) {
   ALLOT_ASSIGN(const auto experiment, parseExperiment(text.str(), options.check, options.set));
   ALLOT_ASSIGN(const auto engine, loadEngine(experiment, options, options.check));
   const v1::ModelFacts& facts = engine->facts();
-  ALLOT_ASSIGN(const std::string folder,
-               findModelFolder(options.model.empty() ? experiment.spec().model().path()
-                                                     : options.model,
-                               options.check));
+  ALLOT_ASSIGN(
+      const std::string folder,
+      findModelFolder(options.model.empty() ? experiment.spec().model().path() : options.model,
+                      options.check));
   const nlohmann::json json = {{"architecture", facts.architecture()},
                                {"layers", facts.layers()},
                                {"heads", facts.heads()},
@@ -109,18 +109,20 @@ Status work(const Options& options) {
   ALLOT_ASSIGN(const v1::ModelFacts agreed,
                patiently([&] { return store->agreeOnModel(engine->facts()); }));
   if (agreed.weights_sha256() != engine->facts().weights_sha256()) {
-    return badInput("this worker's model weights (" + engine->facts().weights_sha256().substr(0, 12) +
+    return badInput("this worker's model weights (" +
+                    engine->facts().weights_sha256().substr(0, 12) +
                     ") are not those of the run (" + agreed.weights_sha256().substr(0, 12) +
                     "): give every worker the same model folder");
   }
   if (agreed.dataset_sha256() != engine->facts().dataset_sha256()) {
-    return badInput("this worker's questions are not those of the run: give every worker the same "
-                    "build and tokenizer.json");
+    return badInput(
+        "this worker's questions are not those of the run: give every worker the same "
+        "build and tokenizer.json");
   }
   std::random_device random;
   const std::string unique = makeUlid(unixMs(), random(), random());
-  WorkerLoop loop(store.get(), engine.get(), *run,
-                  {.name = options.name + "-" + unique.substr(16)}, &draining);
+  WorkerLoop loop(store.get(), engine.get(), *run, {.name = options.name + "-" + unique.substr(16)},
+                  &draining);
   spdlog::info("{} works on run {}", options.name, options.run_id);
   ALLOT_TRY(loop.run());
   const auto& decoder = engine->decoder().times();
@@ -134,8 +136,9 @@ Status work(const Options& options) {
 }
 
 int main(int argc, char** argv) {
-  CLI::App app("allot-worker: decodes and grades for one run until the run ends.\n\n"
-               "Example: allot-worker --redis redis://redis:6379 --run 01J9ZK3V5Q8XH2M4N6P7R8S9TA");
+  CLI::App app(
+      "allot-worker: decodes and grades for one run until the run ends.\n\n"
+      "Example: allot-worker --redis redis://redis:6379 --run 01J9ZK3V5Q8XH2M4N6P7R8S9TA");
   Options options;
   options.name = "worker";
   if (const char* host = std::getenv("HOSTNAME")) options.name = host;

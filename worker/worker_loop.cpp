@@ -21,9 +21,9 @@ constexpr auto kFirstWait = milliseconds(100);
 constexpr auto kLongestWait = milliseconds(5000);
 
 uint64_t unixMs() {
-  return static_cast<uint64_t>(std::chrono::duration_cast<milliseconds>(
-                                   std::chrono::system_clock::now().time_since_epoch())
-                                   .count());
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+          .count());
 }
 
 }  // namespace
@@ -86,8 +86,7 @@ Result<WorkerLoop::Tick> WorkerLoop::tick() {
 
 Status WorkerLoop::pushHeld() {
   while (!held_.empty()) {
-    ALLOT_ASSIGN(const PushOutcome outcome,
-                 store_.pushResult(held_.front(), options_.inbox_cap));
+    ALLOT_ASSIGN(const PushOutcome outcome, store_.pushResult(held_.front(), options_.inbox_cap));
     if (outcome == PushOutcome::kFull) return {};
     held_.pop_front();
   }
@@ -171,8 +170,7 @@ Status WorkerLoop::beat(const std::string& state) {
 void WorkerLoop::rest(milliseconds time) const {
   const auto end = Clock::now() + time;
   while (Clock::now() < end && !draining_) {
-    std::this_thread::sleep_for(
-        std::min<Clock::duration>(end - Clock::now(), milliseconds(100)));
+    std::this_thread::sleep_for(std::min<Clock::duration>(end - Clock::now(), milliseconds(100)));
   }
 }
 

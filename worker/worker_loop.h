@@ -1,8 +1,8 @@
 #pragma once
 // WorkerLoop: pulls work from the store, has the engine do it, pushes results.
 //
-// Stateless: whatever is killed here costs at most the episodes in flight. The store being away makes
-// it wait, never fail. One thread; `draining` may be set by a signal handler.
+// Stateless: whatever is killed here costs at most the episodes in flight. The store being away
+// makes it wait, never fail. One thread; `draining` may be set by a signal handler.
 #include <atomic>
 #include <chrono>
 #include <cstdint>

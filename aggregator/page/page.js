@@ -1,61 +1,23 @@
 // The page of one run: reads the run view (one JSON document) and draws it.
 //
 // Live it asks for api/run every two seconds; in a report the view is part of the page. Charts and
-// table rows are changed in place, so that hover and scroll survive a refresh. All words of the view
-// go in through textContent: some of them come from workers, which nobody vouches for.
+// table rows are changed in place, so that hover and scroll survive a refresh. All words of the
+// view go in through textContent: some come from workers, which nobody vouches for.
 'use strict';
 (() => {
   const REFRESH_MS = 2000;
   const GIVE_UP_MS = 8000;  // on one request
-  const SMOOTH = 9;         // updates in the moving average
+  const SMOOTH = 9;         // points in the moving average
   const NOW = 10;           // updates in "reward now"
   const OLD_MS = 30000;     // a worker not seen for longer is marked
   const FINAL = ['finished', 'stopped'];
-  const COLOURS = ['learned', 'uniform', 'third', 'fourth', 'fifth'];
-  const SHAPES = ['circle', 'rect', 'triangle', 'rectRot', 'crossRot'];
 
-  // --- words and numbers ---
-  const byId = (id) => document.getElementById(id);
-  const number = (v) => (typeof v === 'number' && Number.isFinite(v) ? v : null);
-  const list = (v) => (Array.isArray(v) ? v : []);
-  const record = (v) => (v !== null && typeof v === 'object' ? v : {});
-  const word = (v) => (v === null || v === undefined ? '' : String(v));
-  const format = (v, digits) => (number(v) === null ? '–' : v.toFixed(digits));
-  const percent = (v) => (number(v) === null ? '–' : `${(v * 100).toFixed(1)} %`);
-  const count = (v) => (number(v) === null ? '–' : v.toLocaleString('en-US'));
-  const plural = (n, one) => `${count(n)} ${one}${n === 1 ? '' : 's'}`;
-  const mean = (values) => values.reduce((sum, v) => sum + v, 0) / values.length;
-  const largest = (values) => values.reduce((most, v) => (v > most ? v : most), 0);
+  const {COLOURS, SHAPES, byId, number, list, record, word, format, percent, count, plural, mean,
+    largest, duration, magnitude, say, readTheme, paint, faint, axis, shareTicks, makeChart, fill,
+    lineSet, markedSet, drawLegend, plotOr, syncRows, start} = kit;
 
-  function duration(seconds) {
-    if (number(seconds) === null || seconds < 0) return '–';
-    const s = Math.floor(seconds);
-    if (s < 60) return `${s} s`;
-    if (s < 3600) return `${Math.floor(s / 60)} min ${s % 60} s`;
-    return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
-  }
-
-  function magnitude(v) {
-    if (number(v) === null) return '–';
-    if (v >= 1e9) return `${(v / 1e9).toFixed(1)} B`;
-    return v >= 1e6 ? `${(v / 1e6).toFixed(1)} M` : count(v);
-  }
-
-  // Only touches the document when the words change: selections and screen readers stay calm.
-  function say(element, words) {
-    if (element.textContent !== words) element.textContent = words;
-  }
-
-  // --- colours, from the style sheet ---
-  const theme = {};
-  function readTheme() {
-    const style = getComputedStyle(document.documentElement);
-    for (const name of ['ink', 'quiet', 'grid', 'card', 'edge', 'dense', ...COLOURS]) {
-      theme[name] = style.getPropertyValue(`--${name}`).trim();
-    }
-  }
-  const paint = (name) => () => theme[name];
-  const faint = (name, alpha) => () => theme[name] + alpha;  // colours are #rrggbb
+  const charts = {};
+  window.allotCharts = charts;
 
   // --- what the evaluations say ---
   // A row is complete when it graded as many questions as any row did.
@@ -63,7 +25,8 @@
     const rows = list(view.evaluations).map(record).filter((row) => number(row.accuracy) !== null &&
         number(row.total_budget) !== null && number(row.n) > 0);
     const full = largest(rows.map((row) => row.n));
-    return rows.map((row) => ({...row, version: number(row.version) || 0, complete: row.n === full}));
+    return rows.map((row) =>
+      ({...row, version: number(row.version) || 0, complete: row.n === full}));
   }
 
   // Each method and schedule with the rows of its newest version whose budgets are all complete
@@ -100,159 +63,20 @@
   // Names and colours: learned and uniform always look the same, others follow.
   function styleLines(lines) {
     const methods = new Set(lines.map((line) => line.method));
-    let next = 2;
+    let next = methods.size === 1 ? 2 : 0;
     return lines.map((line) => {
       const known = methods.size === 1 ? COLOURS.indexOf(line.schedule) : -1;
-      const index = known >= 0 ? known : (methods.size === 1 ? next++ : next++ - 2) % COLOURS.length;
+      const index = known >= 0 ? known : next++ % COLOURS.length;
       const name = methods.size > 1 ? `${line.schedule}, ${line.method}` : line.schedule;
       return {...line, name, colour: COLOURS[index], shape: SHAPES[index]};
     });
   }
 
-  // --- drawing ---
-  // Bands and whiskers of points that have {low, high}, behind the lines.
-  const intervals = {
-    id: 'intervals',
-    beforeDatasetsDraw(chart) {
-      const {ctx, scales} = chart;
-      chart.data.datasets.forEach((set, index) => {
-        if (!set.colour || !set.data.length || set.data[0].low === undefined) return;
-        const marks = chart.getDatasetMeta(index).data;
-        const edges = set.data.map((p, i) => ({x: marks[i].x, low: scales.y.getPixelForValue(p.low),
-          high: scales.y.getPixelForValue(p.high)}));
-        ctx.save();
-        ctx.fillStyle = `${theme[set.colour]}1c`;
-        ctx.beginPath();
-        edges.forEach((e) => ctx.lineTo(e.x, e.high));
-        [...edges].reverse().forEach((e) => ctx.lineTo(e.x, e.low));
-        ctx.fill();
-        ctx.strokeStyle = `${theme[set.colour]}b0`;
-        ctx.lineWidth = 1.25;
-        ctx.beginPath();
-        for (const e of edges) {
-          for (const y of [e.low, e.high]) { ctx.moveTo(e.x - 4, y); ctx.lineTo(e.x + 4, y); }
-          ctx.moveTo(e.x, e.low);
-          ctx.lineTo(e.x, e.high);
-        }
-        ctx.stroke();
-        ctx.restore();
-      });
-    },
-  };
-
-  // Dashed levels over the whole width: chart.options.plugins.levels.lines = [{value, colour}].
-  const levels = {
-    id: 'levels',
-    defaults: {lines: []},
-    afterDatasetsDraw(chart) {
-      const {ctx, chartArea, scales} = chart;
-      for (const {value, colour} of chart.config.options.plugins.levels.lines) {
-        const y = scales.y.getPixelForValue(value);
-        ctx.save();
-        ctx.strokeStyle = theme[colour];
-        ctx.lineWidth = 1.75;
-        ctx.setLineDash([6, 4]);
-        ctx.beginPath();
-        ctx.moveTo(chartArea.left, y);
-        ctx.lineTo(chartArea.right, y);
-        ctx.stroke();
-        ctx.restore();
-      }
-    },
-  };
-
-  const axis = (title, more) => ({
-    title: {display: true, text: title, color: paint('quiet'), font: {size: 12}},
-    grid: {color: paint('grid'), borderColor: paint('edge'), drawTicks: false},
-    ...more,
-    ticks: {color: paint('quiet'), padding: 6, maxRotation: 0, ...more.ticks},
-  });
-  const shareTicks = {callback: (v) => `${Math.round(v * 100)} %`, maxTicksLimit: 7};
+  // --- the cards ---
   const updateAxis = () =>
     axis('update', {type: 'linear', grid: {display: false, borderColor: paint('edge')},
       ticks: {precision: 0, maxTicksLimit: 8}});
 
-  function makeChart(canvas, type, scales, tooltip) {
-    const options = {
-      responsive: true, maintainAspectRatio: false, animation: false,
-      interaction: {mode: 'nearest', axis: 'x', intersect: false},
-      scales,
-      plugins: {
-        legend: {display: false},
-        levels: {lines: []},
-        tooltip: {backgroundColor: paint('card'), titleColor: paint('ink'), bodyColor: paint('ink'),
-          borderColor: paint('edge'), borderWidth: 1, padding: 10, boxPadding: 5,
-          usePointStyle: true, callbacks: tooltip},
-      },
-    };
-    return new Chart(canvas, {type, data: {labels: [], datasets: []}, options,
-      plugins: [intervals, levels]});
-  }
-
-  const charts = {};
-  window.allotCharts = charts;
-
-  // Puts `sets` into the chart; a set with a label that is there already keeps its object.
-  function fill(chart, sets, alt, labels) {
-    const old = new Map(chart.data.datasets.map((set) => [set.label, set]));
-    chart.data.datasets = sets.map((set) => Object.assign(old.get(set.label) || {}, set));
-    if (labels) chart.data.labels = labels;
-    chart.update('none');
-    chart.canvas.setAttribute('aria-label', alt);
-  }
-
-  const lineSet = (label, colour, data, more) => ({label, data, borderColor: paint(colour),
-    backgroundColor: paint(colour), borderWidth: 2, pointRadius: 0, pointHoverRadius: 4, ...more});
-  const markedSet = (line, data) => lineSet(line.name, line.colour, data, {colour: line.colour,
-    pointStyle: line.shape, pointRadius: 4.5, pointHoverRadius: 6, borderWidth: 2.25});
-
-  // Entries: {name, colour, look: line | dashed | dots | bar, shape}. Drawn once for each theme.
-  function drawLegend(card, entries) {
-    const ul = card.querySelector('.legend');
-    const state = JSON.stringify([entries, theme.ink, devicePixelRatio]);
-    if (ul.dataset.state === state) return;
-    ul.dataset.state = state;
-    ul.replaceChildren(...entries.map(({name, colour, look, shape}) => {
-      const swatch = document.createElement('canvas');
-      const ratio = devicePixelRatio || 1;
-      swatch.width = 26 * ratio;
-      swatch.height = 14 * ratio;
-      swatch.setAttribute('aria-hidden', 'true');
-      const ctx = swatch.getContext('2d');
-      ctx.scale(ratio, ratio);
-      ctx.strokeStyle = ctx.fillStyle = theme[colour];
-      ctx.lineWidth = 2;
-      if (look === 'bar') ctx.fillRect(7, 2, 12, 11);
-      if (look === 'dashed') ctx.setLineDash([6, 4]);
-      if (look === 'line' || look === 'dashed') {
-        ctx.beginPath();
-        ctx.moveTo(0, 7);
-        ctx.lineTo(26, 7);
-        ctx.stroke();
-      }
-      if (shape) Chart.helpers.drawPoint(ctx, {pointStyle: shape, radius: 4.5, borderWidth: 1}, 13, 7);
-      if (look === 'dots') {
-        ctx.globalAlpha = 0.5;
-        for (const [x, y] of [[5, 9], [13, 5], [21, 8]]) {
-          Chart.helpers.drawPoint(ctx, {pointStyle: 'circle', radius: 2, borderWidth: 0}, x, y);
-        }
-      }
-      const li = document.createElement('li');
-      li.append(swatch, name);
-      return li;
-    }));
-  }
-
-  // Shows the plot, or else the sentence that says what is waited for.
-  function plotOr(card, missing) {
-    card.querySelectorAll('.plot, .legend').forEach((e) => { e.hidden = Boolean(missing); });
-    const empty = card.querySelector('.empty');
-    empty.hidden = !missing;
-    say(empty, missing || '');
-    return !missing;
-  }
-
-  // --- the cards ---
   function smooth(values) {
     const half = (SMOOTH - 1) / 2;
     return values.map((_, i) => {
@@ -291,7 +115,7 @@
     ], `Reward over ${plural(history.length, 'update')}; smoothed, it went from ` +
         `${format(smoothed[0], 3)} to ${format(smoothed[smoothed.length - 1], 3)}.`);
     drawLegend(card, [{name: 'one update', colour: 'learned', look: 'dots'},
-      {name: `mean of ${SMOOTH} updates`, colour: 'learned', look: 'line'},
+      {name: 'smoothed', colour: 'learned', look: 'line'},
       {name: 'baseline', colour: 'uniform', look: 'dashed'}]);
   }
 
@@ -313,8 +137,8 @@
         .map((line) => ({...line, cells: line.cells.filter((row) => row.total_budget > 0)}))
         .filter((line) => line.cells.length);
     const dense = (lines.find(isDense) || {cells: []}).cells[0];
-    const budgets = [...new Set(curves.flatMap((line) => line.cells.map((row) => row.total_budget)))]
-        .sort((a, b) => a - b);
+    const budgets = [...new Set(curves.flatMap((line) =>
+      line.cells.map((row) => row.total_budget)))].sort((a, b) => a - b);
     const ended = FINAL.includes(view.state);
     if (!plotOr(card, budgets.length ? '' : ended ? 'No sampled evaluation was finished.' :
       `Waiting for the first held-out evaluation${dense ? ` with a sample budget; read in full, ` +
@@ -352,8 +176,8 @@
   function drawSchedule(view) {
     const card = byId('card-schedule');
     const draws = list(view.learned_schedule).map(number);
-    if (!plotOr(card, draws.length ? '' : 'Waiting for the first policy: it is made when a worker ' +
-        'has said how many layers the model has.')) return;
+    if (!plotOr(card, draws.length ? '' : 'Waiting for the first policy: it is made when a ' +
+        'worker has said how many layers the model has.')) return;
     const share = number(view.total_budget) === null ? null : view.total_budget / draws.length;
     charts.schedule ??= makeChart(card.querySelector('.plot canvas'), 'bar', {
       x: axis('layer (0 reads the tokens)', {grid: {display: false, borderColor: paint('edge')}}),
@@ -390,7 +214,8 @@
     charts.ess ??= makeChart(bottom, 'line', {
       x: updateAxis(), y: axis('of batch', {min: 0, max: 1, afterFit: width,
         ticks: {...shareTicks, maxTicksLimit: 3}}),
-    }, {...updateTitle, label: (item) => ` effective sample size: ${percent(item.parsed.y)} of the batch`});
+    }, {...updateTitle,
+      label: (item) => ` effective sample size: ${percent(item.parsed.y)} of the batch`});
     const last = history[history.length - 1];
     const size = {showLine: true, borderWidth: 1.75};
     fill(charts.lag, [lineSet('lag', 'fourth', series(history, 'lag'), size)],
@@ -430,19 +255,6 @@
     ...(uniform ? [{name: 'uniform', colour: 'uniform', look: 'dashed'}] : [])]);
   }
 
-  // Cells are {text, kind}; rows are kept and only their words change.
-  function syncRows(body, rows) {
-    while (body.rows.length > rows.length) body.deleteRow(-1);
-    rows.forEach((cells, i) => {
-      const row = body.rows[i] || body.insertRow();
-      cells.forEach(({text, kind}, j) => {
-        const cell = row.cells[j] || row.insertCell();
-        cell.className = kind || '';
-        say(cell, text);
-      });
-    });
-  }
-
   function drawTables(view, lines) {
     const workers = list(view.workers).map(record).sort((a, b) =>
       word(a.worker).localeCompare(word(b.worker)));
@@ -472,7 +284,8 @@
       })));
     const settings = list(view.settings).map(list);
     byId('card-settings').hidden = !settings.length;
-    syncRows(byId('settings'), settings.map(([key, value]) => [{text: word(key)}, {text: word(value)}]));
+    syncRows(byId('settings'),
+        settings.map(([key, value]) => [{text: word(key)}, {text: word(value)}]));
   }
 
   // --- header and key numbers ---
@@ -487,8 +300,8 @@
     say(byId('headline'), shown ? percent(shown.accuracy) : '–');
     if (learned && uniform) {
       const gain = (learned.accuracy - uniform.accuracy) * 100;
-      say(byId('headline-note'), `learned; ${gain < 0 ? '−' : '+'}${Math.abs(gain).toFixed(1)} points ` +
-          `on uniform (${percent(uniform.accuracy)})`);
+      say(byId('headline-note'), `learned; ${gain < 0 ? '−' : '+'}${Math.abs(gain).toFixed(1)} ` +
+          `points on uniform (${percent(uniform.accuracy)})`);
     } else {
       say(byId('headline-note'), shown ? `${shown.schedule} only, so far` : 'not evaluated yet');
     }
@@ -513,7 +326,8 @@
     const ended = FINAL.includes(view.state);
     say(byId('worker-count'), count(ended ? workers.length : live));
     say(byId('worker-note'), ended ? 'when the run ended' : live < workers.length ?
-      `${workers.length - live} not seen for 30 s` : view.synchronous ? 'synchronous updates' : 'seen lately');
+      `${workers.length - live} not seen for 30 s` :
+      view.synchronous ? 'synchronous updates' : 'seen lately');
     say(byId('time'), duration(view.wall_seconds));
     const started = number(view.started_unix_ms);
     say(byId('time-note'), started ? `since ${new Date(started).toLocaleString('en-GB',
@@ -522,10 +336,11 @@
 
   function drawHeader(view) {
     const name = word(view.experiment) || 'allot';
-    document.title = `${name} · ${word(view.state)} · allot`;
+    const state = word(view.state) || 'starting';
+    document.title = `${name} · ${state} · allot`;
     say(byId('experiment'), name);
-    say(byId('state'), word(view.state));
-    byId('state').dataset.state = word(view.state);
+    say(byId('state'), state);
+    byId('state').dataset.state = state;
     const model = record(view.model);
     say(byId('model'), model.architecture ? [word(model.architecture),
       `${magnitude(model.parameters)} parameters`, plural(model.layers, 'layer'),
@@ -541,7 +356,7 @@
       track.setAttribute('aria-valuenow', String(done));
       say(byId('progress-text'), `${count(done)} of ${plural(most, 'update')}`);
     }
-    say(byId('run-id'), `run ${word(view.run_id)}`);
+    say(byId('run-id'), view.run_id ? `run ${word(view.run_id)}` : '');
   }
 
   let shown = null;  // the view on the page
@@ -586,9 +401,7 @@
     if (!ended) setTimeout(refresh, REFRESH_MS);
   }
 
-  Chart.defaults.font.family = getComputedStyle(document.body).fontFamily;
-  Chart.defaults.font.size = 12;
-  readTheme();
+  start();
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
     readTheme();
     if (shown) show(shown);

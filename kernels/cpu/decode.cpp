@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <chrono>
 #include <cmath>
 #include <limits>
 
@@ -17,12 +18,9 @@ struct NamedMethod {
   SelectFunction select;  // null: exact attention
 };
 
-constexpr NamedMethod kMethods[] = {
-    {"dense", Method::kDense, nullptr},
-    {"santa", Method::kSanta, selectSanta},
-    {"s2anta-sys", Method::kS2antaSys, selectS2antaSys},
-    {"top-k", Method::kTopK, selectTopK},
-};
+#define ALLOT_NAMED(enumerator, name, select) {name, Method::enumerator, select},
+constexpr NamedMethod kMethods[] = {ALLOT_METHODS(ALLOT_NAMED)};
+#undef ALLOT_NAMED
 
 int padded(int n) { return (n + kBlock - 1) / kBlock * kBlock; }
 
@@ -129,7 +127,8 @@ class DecodeRun {
     const int stride = padded(n);
     assert(space_.scores_.size() >= static_cast<size_t>(stride) * group_);
     const float* queries = in_.queries + (static_cast<int64_t>(r) * in_.heads +
-                                          static_cast<int64_t>(kv_head) * group_) * kv_.head_dim;
+                                          static_cast<int64_t>(kv_head) * group_) *
+                                             kv_.head_dim;
     for (int start = 0; start < n; start += kv_.page_size) {
       const int count = std::min(kv_.page_size, n - start);
       const float* keys = kv_.keys + kv_.offset(pages(r)[start / kv_.page_size], kv_head, 0);
@@ -176,20 +175,26 @@ class DecodeRun {
   }
 
   void sampled(int r, int kv_head, int h, int n, double total, float* out) {
-    const HeadProbabilities probabilities{
-        .mass = space_.mass_.data(),
-        .total = total,
-        .n = n,
-        .budget = in_.budgets[r],
-        .seed = in_.seed,
-        .sequence = in_.sequences[r],
-        .step = in_.steps[r],
-        .stream = in_.layer << 16 | static_cast<uint32_t>(h)};
+    const HeadProbabilities probabilities{.mass = space_.mass_.data(),
+                                          .total = total,
+                                          .n = n,
+                                          .budget = in_.budgets[r],
+                                          .seed = in_.seed,
+                                          .sequence = in_.sequences[r],
+                                          .step = in_.steps[r],
+                                          .stream = in_.layer << 16 | static_cast<uint32_t>(h)};
     Selection selection{.rows = space_.picked_rows_.data(),
                         .weights = space_.picked_weights_.data(),
                         .thresholds = space_.thresholds_.data(),
                         .order = space_.order_.data()};
-    select_(probabilities, &selection);
+    if (out_.sampling_seconds) {
+      const auto start = std::chrono::steady_clock::now();
+      select_(probabilities, &selection);
+      *out_.sampling_seconds +=
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    } else {
+      select_(probabilities, &selection);
+    }
     // In pieces, so that the addresses stay on the stack.
     constexpr int kPiece = 64;
     const float* rows[kPiece];
@@ -197,8 +202,7 @@ class DecodeRun {
       const int piece = std::min(kPiece, selection.count - first);
       for (int i = 0; i < piece; ++i) {
         const int j = selection.rows[first + i];
-        rows[i] = kv_.values +
-                  kv_.offset(pages(r)[j / kv_.page_size], kv_head, j % kv_.page_size);
+        rows[i] = kv_.values + kv_.offset(pages(r)[j / kv_.page_size], kv_head, j % kv_.page_size);
       }
       gather(rows, selection.weights + first, piece, kv_.head_dim, out);
     }
@@ -265,8 +269,7 @@ void appendKv(const PagedKv& kv, const float* keys, const float* values, const i
               const int32_t* lengths, int rows, int max_pages) {
   for (int r = 0; r < rows; ++r) {
     const int position = lengths[r] - 1;
-    const int64_t page =
-        page_table[static_cast<int64_t>(r) * max_pages + position / kv.page_size];
+    const int64_t page = page_table[static_cast<int64_t>(r) * max_pages + position / kv.page_size];
     for (int h = 0; h < kv.kv_heads; ++h) {
       const int64_t to = kv.offset(page, h, position % kv.page_size);
       const int64_t from = (static_cast<int64_t>(r) * kv.kv_heads + h) * kv.head_dim;

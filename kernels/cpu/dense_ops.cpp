@@ -42,14 +42,29 @@ void multiplyPanel(const float* panel, int inputs, const float* x, int rows, flo
   const float* rest = x + static_cast<int64_t>(r) * inputs;
   float* to = y + static_cast<int64_t>(r) * outputs;
   switch (rows - r) {
-    case 7: panelTile<7>(panel, inputs, rest, to, outputs, lanes); break;
-    case 6: panelTile<6>(panel, inputs, rest, to, outputs, lanes); break;
-    case 5: panelTile<5>(panel, inputs, rest, to, outputs, lanes); break;
-    case 4: panelTile<4>(panel, inputs, rest, to, outputs, lanes); break;
-    case 3: panelTile<3>(panel, inputs, rest, to, outputs, lanes); break;
-    case 2: panelTile<2>(panel, inputs, rest, to, outputs, lanes); break;
-    case 1: panelTile<1>(panel, inputs, rest, to, outputs, lanes); break;
-    default: break;
+    case 7:
+      panelTile<7>(panel, inputs, rest, to, outputs, lanes);
+      break;
+    case 6:
+      panelTile<6>(panel, inputs, rest, to, outputs, lanes);
+      break;
+    case 5:
+      panelTile<5>(panel, inputs, rest, to, outputs, lanes);
+      break;
+    case 4:
+      panelTile<4>(panel, inputs, rest, to, outputs, lanes);
+      break;
+    case 3:
+      panelTile<3>(panel, inputs, rest, to, outputs, lanes);
+      break;
+    case 2:
+      panelTile<2>(panel, inputs, rest, to, outputs, lanes);
+      break;
+    case 1:
+      panelTile<1>(panel, inputs, rest, to, outputs, lanes);
+      break;
+    default:
+      break;
   }
 }
 

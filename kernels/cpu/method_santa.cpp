@@ -29,8 +29,7 @@ void selectSanta(const HeadProbabilities& head, Selection* selection) {
         // The block's last key takes what rounding left over.
         const double reached = j == last ? after : prefix;
         const uint32_t first = next;
-        while (next < head.budget &&
-               (thresholds[next] < reached || (final_block && j == last))) {
+        while (next < head.budget && (thresholds[next] < reached || (final_block && j == last))) {
           ++next;
         }
         if (next > first) selection->add(j, static_cast<float>(next - first) * weight);

@@ -3,7 +3,7 @@
 //
 // A method gets the head's probabilities and fills `selection`; decode.cpp does the rest (scores,
 // softmax, S = 0, S >= n, gathering). Adding one: a file method_<name>.cpp with a function of this
-// form, its declaration here, its line in the table of decode.cpp.
+// form, its declaration below and its line in allot/kernels/method_names.h.
 #include <array>
 #include <cstdint>
 

@@ -246,6 +246,28 @@ TEST(Tokenizer, RefusesADeepSequence) {
   EXPECT_THAT(errorOf(file), HasSubstr("nested too deeply"));
 }
 
+// What means another thing in PCRE2 than in Oniguruma is refused, and only that.
+TEST(Tokenizer, RefusesPatternsThatWouldMeanAnotherThing) {
+  const auto withPattern = [](const char* pattern) {
+    json file = fileOf("gpt2");
+    const json split = {
+        {"type", "Split"}, {"behavior", "Isolated"}, {"pattern", {{"Regex", pattern}}}};
+    file["pre_tokenizer"] = {{"type", "Sequence"},
+                             {"pretokenizers", json::array({split, file["pre_tokenizer"]})}};
+    return errorOf(file);
+  };
+  EXPECT_THAT(withPattern(R"(\w+)"), HasSubstr(R"(uses "\\w", which is not supported)"));
+  EXPECT_THAT(withPattern(R"(a[^\W\d])"), HasSubstr(R"(uses "\\W")"));
+  EXPECT_THAT(withPattern(" ?[^(\\s|[.,!?])]+"), HasSubstr("uses \"[\""));  // BLOOM's
+  EXPECT_THAT(withPattern("[a-z&&a-f]"), HasSubstr("uses \"&&\""));
+  EXPECT_THAT(withPattern("(?m:.)"), HasSubstr("uses \"(?m\""));
+  // DeepSeek's and GPT-4o's classes; an escaped backslash before a letter.
+  EXPECT_EQ(withPattern(R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[\p{L}\p{M}]+)"),
+            "loaded");
+  EXPECT_EQ(withPattern(R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}]*(?i:'s|'t)?|[\r\n/]*)"), "loaded");
+  EXPECT_EQ(withPattern(R"(\\w|[]a]b&&c)"), "loaded");
+}
+
 // A pattern of exponential cost ends at PCRE2's limit, and the text is still tokenised.
 TEST(Tokenizer, SurvivesAnExponentialPattern) {
   json file = fileOf("gpt2");

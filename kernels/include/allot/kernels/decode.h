@@ -7,11 +7,14 @@
 // philox(seed, sequence, step, layer << 16 | head, block).
 //
 // Notation (one query head): n keys, s_j = scale * q.k_j, a = softmax(s), o = sum_j a_j v_j.
-// Every row with budget 0 gives a zero output; budget >= n gives exact attention whatever the method.
+// Every row with budget 0 gives a zero output; budget >= n gives exact attention whatever the
+// method.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <vector>
+
+#include "allot/kernels/method_names.h"
 
 namespace allot::kernels {
 
@@ -56,18 +59,20 @@ struct DecodeOutputs {
   float* out = nullptr;                 // [rows, heads, head_dim]
   float* lse = nullptr;                 // optional [rows, heads]: log sum_j exp(s_j)
   RowStatistics* statistics = nullptr;  // optional [rows], added to
+  double* sampling_seconds = nullptr;   // optional, added the time spent choosing rows: for benchmarks
 };
 
-// The value-stage methods by their names in an experiment file. kernels/README.md says how to add
-// one.
-enum class Method { kDense, kSanta, kS2antaSys, kTopK };
+// The value-stage methods. kernels/README.md says how to add one.
+#define ALLOT_ENUMERATOR(enumerator, name, select) enumerator,
+enum class Method { ALLOT_METHODS(ALLOT_ENUMERATOR) };
+#undef ALLOT_ENUMERATOR
 
 // False if the name is none of methodNames().
 bool parseMethod(std::string_view name, Method* method);
 const std::vector<std::string_view>& methodNames();
 
-// Reusable scratch memory. Made once, grown by plan(); then run() allocates nothing. One thread at a
-// time.
+// Reusable scratch memory. Made once, grown by plan(); then run() allocates nothing. One thread at
+// a time.
 class DecodeWorkspace {
  public:
   // Room for rows of at most max_length keys and `group` query heads a KV head.

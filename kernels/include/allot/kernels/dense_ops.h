@@ -34,8 +34,8 @@ void rmsNorm(const float* x, const float* weight, int rows, int width, float eps
 // out[r, i] = silu(gate_up[r, i]) * gate_up[r, width + i]; gate_up [rows, 2 * width].
 void gatedSilu(const float* gate_up, int rows, int width, float* out);
 
-// Rotates [heads, head_dim] in place by the angles of one position: pairs (i, i + head_dim / 2), as in
-// Hugging Face's Llama. cosines, sines: [head_dim / 2].
+// Rotates [heads, head_dim] in place by the angles of one position: pairs (i, i + head_dim / 2), as
+// in Hugging Face's Llama. cosines, sines: [head_dim / 2].
 void applyRope(float* x, int heads, int head_dim, const float* cosines, const float* sines);
 
 // x += y, `count` floats.

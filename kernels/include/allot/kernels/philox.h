@@ -1,8 +1,8 @@
 #pragma once
-// Philox4x32-10: the counter-based generator of Salmon et al. (SC 2011, "Parallel random numbers: as
-// easy as 1, 2, 3"). A pure function of (key, counter): the same draw whatever the batch, thread,
-// worker or order of replay. Depends on nothing; host and device. This is the project's only copy:
-// core/ draws schedules with it too.
+// Philox4x32-10: the counter-based generator of Salmon et al. (SC 2011, "Parallel random numbers:
+// as easy as 1, 2, 3"). A pure function of (key, counter): the same draw whatever the batch,
+// thread, worker or order of replay. Depends on nothing; host and device. This is the project's
+// only copy: core/ draws schedules with it too.
 #include <array>
 #include <cstdint>
 

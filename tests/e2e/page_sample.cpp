@@ -1,0 +1,80 @@
+// page_sample: serves sample runs for looking at the page and for its test.
+//
+//   page_sample [--port N] [--report DIR] [-- COMMAND...]
+//
+// serves a run at /, one that is starting at /empty/ and a sweep at /sweep/, and writes the run's
+// report into DIR. With a COMMAND it runs this with the page's address as the last argument and
+// leaves with its exit code; without, it serves until standard input ends.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "aggregator/http_server.h"
+#include "aggregator/report.h"
+#include "tests/e2e/sample_view.h"
+
+namespace allot {
+namespace {
+
+HttpReply serveSample(std::string path) {
+  const auto under = [&](const std::string& folder) {
+    if (path.rfind(folder + "/", 0) != 0) return false;
+    path.erase(0, folder.size());
+    return true;
+  };
+  if (under("/empty")) return servePage(path, emptyView().dump());
+  if (under("/sweep")) return servePage(path, sweepView().dump());
+  return servePage(path, sampleView().dump());
+}
+
+int runCommand(std::vector<std::string> command) {
+  std::vector<char*> arguments;
+  for (auto& argument : command) arguments.push_back(argument.data());
+  arguments.push_back(nullptr);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::execvp(arguments[0], arguments.data());
+    std::perror(arguments[0]);
+    ::_exit(127);
+  }
+  int status = 0;
+  if (child < 0 || ::waitpid(child, &status, 0) != child) return 1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
+int main(int argc, char** argv) {
+  CLI::App app("Serves sample runs for the page's test.");
+  uint16_t port = 0;
+  std::string report;
+  std::vector<std::string> command;
+  app.add_option("--port", port, "Port on 127.0.0.1 [any]");
+  app.add_option("--report", report, "Write the sample's report into this folder");
+  app.add_option("command", command, "Run this with the address, after --");
+  CLI11_PARSE(app, argc, argv);
+
+  if (!report.empty()) {
+    const Status written = writeReport(report, sampleView(), {"{\"version\":1}"});
+    if (!written) return std::fprintf(stderr, "%s\n", written.error().message.c_str()), 1;
+  }
+  const auto server = HttpServer::start("127.0.0.1", port, serveSample);
+  if (!server) return std::fprintf(stderr, "%s\n", server.error().message.c_str()), 1;
+  const std::string address = "http://127.0.0.1:" + std::to_string((*server)->port());
+  if (!command.empty()) {
+    command.push_back(address);
+    return runCommand(command);
+  }
+  std::printf("%s/\n", address.c_str());
+  std::fflush(stdout);
+  while (std::getchar() != EOF) {
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace allot
+
+int main(int argc, char** argv) { return allot::main(argc, argv); }

@@ -1,0 +1,333 @@
+#!/usr/bin/env python3
+"""Opens the page of a run in a real browser and compares what it shows with the run view.
+
+    page_test.py URL [VIEW] [--report FILE.html] [--samples] [--screenshots DIR]
+
+VIEW is a file or URL with the run view; without it URL/api/run is asked. --samples also tests the
+pages of page_sample's other runs. What must be shown is computed here from the view, on its own.
+"""
+import argparse
+import collections
+import json
+import math
+import os
+import pathlib
+import shutil
+import sys
+import time
+import unittest
+import urllib.request
+
+from selenium import webdriver
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.support.ui import WebDriverWait
+
+ARGS = None
+
+DATA = """
+const out = {};
+for (const [name, chart] of Object.entries(window.allotCharts)) {
+  out[name] = {
+    labels: chart.data.labels,
+    levels: chart.config.options.plugins.levels.lines,
+    sets: Object.fromEntries(chart.data.datasets.map((set) => [set.label, set.data])),
+    ticks: chart.scales.x.ticks.map((tick) => tick.value),
+    visible: chart.canvas.getBoundingClientRect().height > 0,
+    drawn: chart.getSortedVisibleDatasetMetas().length,
+  };
+}
+return out;
+"""
+
+
+def browser(dark=False):
+    options = Options()
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    options.binary_location = shutil.which("chromium") or shutil.which("google-chrome")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(service=Service(shutil.which("chromedriver")), options=options)
+    driver.set_page_load_timeout(60)
+    scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+    return driver
+
+
+def resize(driver, width, height):
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
+        "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600})
+    time.sleep(0.4)
+
+
+def read_json(place):
+    if "://" not in place:
+        return json.loads(pathlib.Path(place).read_text())
+    with urllib.request.urlopen(place, timeout=10) as reply:
+        return json.load(reply)
+
+
+def newest_lines(view):
+    """{(method, schedule): [rows of its newest complete version, by budget]}"""
+    full = max((row["n"] for row in view["evaluations"]), default=0)
+    versions = collections.defaultdict(lambda: collections.defaultdict(dict))
+    for row in view["evaluations"]:
+        versions[row["method"], row["schedule"]][row["version"]][row["total_budget"]] = row
+    lines = {}
+    for key, found in versions.items():
+        best = max(found, key=lambda v: (sum(r["n"] == full for r in found[v].values()),
+                                         len(found[v]), v))
+        lines[key] = [found[best][budget] for budget in sorted(found[best])]
+    return lines
+
+
+class PageTest(unittest.TestCase):
+    maxDiff = 4000
+
+    @classmethod
+    def setUpClass(cls):
+        cls.driver = browser()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.driver.quit()
+
+    def open(self, address):
+        self.driver.get_log("browser")  # forget what earlier pages said
+        resize(self.driver, 1280, 900)
+        self.driver.get(address)
+        WebDriverWait(self.driver, 20).until(lambda d: d.execute_script(
+            "return Boolean(window.allotCharts && document.documentElement.dataset.shown)"))
+
+    def text(self, element):
+        return self.driver.execute_script(
+            "return document.getElementById(arguments[0]).textContent", element)
+
+    def assert_clean(self):
+        self.assertEqual([entry["message"] for entry in self.driver.get_log("browser")], [])
+
+    def assert_points(self, points, expected, name):
+        self.assertEqual(len(points), len(expected), name)
+        for point, (x, y) in zip(points, expected):
+            self.assertEqual(point["x"], x, name)
+            self.assertTrue(math.isclose(point["y"], y, abs_tol=1e-12), (name, point, y))
+
+    # --- one view ---
+    def check_view(self, view):
+        charts = self.driver.execute_script(DATA)
+        for name, chart in charts.items():
+            self.assertTrue(chart["visible"] and chart["drawn"], name)
+        self.check_history(view, charts)
+        self.check_accuracy(view, charts)
+        self.check_versions(view, charts)
+        self.assertEqual("schedule" in charts, bool(view["learned_schedule"]))
+        if view["learned_schedule"]:
+            self.assertEqual(charts["schedule"]["sets"], {"learned": view["learned_schedule"]})
+            self.assertEqual([level["value"] for level in charts["schedule"]["levels"]],
+                             [view["total_budget"] / len(view["learned_schedule"])])
+            self.assertEqual(charts["schedule"]["labels"],
+                             [str(i) for i in range(len(view["learned_schedule"]))])
+        self.check_words(view)
+
+    def check_history(self, view, charts):
+        history = view["history"]
+        names = {("reward", "reward"): "mean_reward", ("reward", "baseline"): "mean_baseline",
+                 ("lag", "lag"): "lag", ("ess", "effective sample size"): "ess"}
+        for (chart, label), key in names.items():
+            self.assertEqual(chart in charts, bool(history), chart)
+            if history:
+                self.assert_points(charts[chart]["sets"][label],
+                                   [(h["version"], h[key]) for h in history], label)
+        if history:
+            rewards = [h["mean_reward"] for h in history]
+            windows = [rewards[max(0, i - 4):i + 5] for i in range(len(rewards))]
+            self.assert_points(charts["reward"]["sets"]["smoothed"],
+                               [(h["version"], sum(w) / len(w)) for h, w in zip(history, windows)],
+                               "smoothed")
+
+    def check_accuracy(self, view, charts):
+        lines = newest_lines(view)
+        dense = [rows[0] for (_, schedule), rows in lines.items() if schedule == "dense"]
+        sampled = {key: rows for key, rows in lines.items() if key[1] != "dense"}
+        self.assertEqual("accuracy" in charts, bool(sampled))
+        if not sampled:
+            return
+        sets = dict(charts["accuracy"]["sets"])
+        budgets = sorted({row["total_budget"] for rows in sampled.values() for row in rows})
+        self.assertEqual(charts["accuracy"]["ticks"], budgets)
+        if dense:
+            self.assert_points(sets.pop("dense"), [(b, dense[0]["accuracy"]) for b in budgets],
+                               "dense")
+            self.assertEqual([level["value"] for level in charts["accuracy"]["levels"]],
+                             [dense[0]["accuracy"]])
+        several = len({method for method, _ in sampled}) > 1
+        named = {f"{s}, {m}" if several else s: rows for (m, s), rows in sampled.items()}
+        self.assertEqual(sorted(sets), sorted(named))
+        for name, rows in named.items():
+            self.assert_points(sets[name], [(r["total_budget"], r["accuracy"]) for r in rows], name)
+            for point, row in zip(sets[name], rows):
+                self.assertEqual([point["low"], point["high"]], row["ci95"])
+                self.assertEqual((point["n"], point["version"]), (row["n"], row["version"]))
+
+    def check_versions(self, view, charts):
+        full = max((row["n"] for row in view["evaluations"]), default=0)
+        rows = [row for row in view["evaluations"] if row["schedule"] == "learned" and
+                row["total_budget"] == view["total_budget"] and row["n"] == full]
+        several = len({row["version"] for row in rows}) > 1
+        self.assertEqual("versions" in charts, several)
+        if several and len({row["method"] for row in rows}) == 1:
+            rows.sort(key=lambda row: row["version"])
+            self.assert_points(charts["versions"]["sets"]["learned"],
+                               [(row["version"], row["accuracy"]) for row in rows], "versions")
+
+    def check_words(self, view):
+        self.assertEqual(self.text("experiment"), view["experiment"])
+        self.assertEqual(self.text("state"), view["state"])
+        self.assertEqual(self.text("run-id"), f"run {view['run_id']}")
+        if view["max_updates"]:
+            self.assertEqual(self.text("progress-text"),
+                             f"{view['updates']:,} of {view['max_updates']:,} updates")
+        self.assertEqual(self.text("speed"), f"{view['episodes_per_second']:.1f} /s")
+        rows = self.driver.execute_script(
+            "return [...document.querySelectorAll('#workers tr')].map((row) =>"
+            " [...row.cells].slice(0, 3).map((cell) => cell.textContent))")
+        self.assertCountEqual(rows, [[w["worker"], w["state"], w["device"]]
+                                     for w in view["workers"]])
+        settings = self.driver.execute_script(
+            "return [...document.querySelectorAll('#settings tr')].map((row) =>"
+            " [...row.cells].map((cell) => cell.textContent))")
+        self.assertEqual(settings, view["settings"])
+        # Every place without a chart says what it waits for.
+        empty = self.driver.execute_script(
+            "return [...document.querySelectorAll('.card')].filter((card) => !card.hidden &&"
+            " card.querySelector('.plot')).map((card) => [card.querySelector('.plot').hidden,"
+            " card.querySelector('.empty').textContent.length > 10])")
+        for hidden, said in empty:
+            self.assertEqual(hidden, said)
+
+    def check_narrow(self):
+        for width in (390, 360):
+            resize(self.driver, width, 844)
+            wide = self.driver.execute_script(
+                "const w = document.documentElement.clientWidth;"
+                "return [window.innerWidth, document.documentElement.scrollWidth,"
+                " ...[...document.querySelectorAll('header, .tile, .card, .plot, footer')]"
+                " .map((e) => Math.ceil(e.getBoundingClientRect().right))]")
+            self.assertLessEqual(max(wide), width)
+            cut = self.driver.execute_script(
+                "return [...document.querySelectorAll('.tile, .tile *, header *, .legend')]"
+                ".filter((e) => e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0)"
+                ".map((e) => e.id || e.className)")
+            self.assertEqual(cut, [])
+        resize(self.driver, 1280, 900)
+
+    # --- the tests ---
+    def test_live_page_shows_the_view(self):
+        for attempt in range(5):  # a live run moves on between our look and the page's
+            view = read_json(ARGS.view or f"{ARGS.url}/api/run")
+            self.open(f"{ARGS.url}/")
+            try:
+                self.check_view(view)
+                break
+            except AssertionError:
+                if attempt == 4 or view["state"] in ("finished", "stopped"):
+                    raise
+        self.check_narrow()
+        self.assert_clean()
+
+    def test_report_shows_the_view(self):
+        if not ARGS.report:
+            self.skipTest("no --report")
+        self.open(pathlib.Path(ARGS.report).resolve().as_uri())
+        self.check_view(read_json(ARGS.view or f"{ARGS.url}/api/run"))
+        self.check_narrow()
+        asked = self.driver.execute_script(
+            "return performance.getEntriesByType('resource').map((entry) => entry.name)")
+        self.assertEqual(asked, [])
+        self.assert_clean()
+
+    def test_other_samples(self):
+        if not ARGS.samples:
+            self.skipTest("no --samples")
+        for name in ("empty", "sweep"):
+            with self.subTest(name):
+                self.open(f"{ARGS.url}/{name}/")
+                self.check_view(read_json(f"{ARGS.url}/{name}/api/run"))
+                self.check_narrow()
+                self.assert_clean()
+        asked = len(self.requests())  # the sweep has finished: nobody asks again
+        time.sleep(2.6)
+        self.assertEqual(len(self.requests()), asked)
+
+    def requests(self):
+        return self.driver.execute_script(
+            "return performance.getEntriesByType('resource').filter((e) => /api.run/.test(e.name))"
+            ".map((e) => e.name)")
+
+    def test_refresh_keeps_the_place_and_survives_an_outage(self):
+        if not ARGS.samples:
+            self.skipTest("no --samples")
+        self.open(f"{ARGS.url}/")
+        self.driver.execute_script(
+            "window.marks = [window.allotCharts.reward, document.querySelector('#workers tr')];"
+            "document.querySelector('details').open = true; window.scrollTo(0, 333);"
+            "const box = window.allotCharts.accuracy.canvas.getBoundingClientRect();"
+            "window.allotCharts.accuracy.canvas.dispatchEvent(new MouseEvent('mousemove',"
+            " {clientX: box.left + box.width / 2, clientY: box.top + 90, bubbles: true}));")
+        asked = len(self.requests())
+        WebDriverWait(self.driver, 10).until(lambda d: len(self.requests()) >= asked + 2)
+        kept = self.driver.execute_script(
+            "return [window.marks[0] === window.allotCharts.reward,"
+            " window.marks[1] === document.querySelector('#workers tr'),"
+            " document.querySelector('details').open, window.scrollY,"
+            " window.allotCharts.accuracy.tooltip.opacity]")
+        self.assertEqual(kept, [True, True, True, 333, 1])
+        self.assert_clean()
+        network = {"latency": 0, "download_throughput": -1, "upload_throughput": -1}
+        self.driver.set_network_conditions(offline=True, **network)
+        notice = "const n = document.getElementById('notice'); return n.hidden ? '' : n.textContent"
+        WebDriverWait(self.driver, 10).until(
+            lambda d: d.execute_script(notice) == "connection lost, retrying")
+        self.driver.set_network_conditions(offline=False, **network)
+        WebDriverWait(self.driver, 10).until(lambda d: d.execute_script(notice) == "")
+
+
+def screenshots():
+    folder = pathlib.Path(ARGS.screenshots)
+    folder.mkdir(parents=True, exist_ok=True)
+    pages = {"run": f"{ARGS.url}/"}
+    if ARGS.samples:
+        pages.update(empty=f"{ARGS.url}/empty/", sweep=f"{ARGS.url}/sweep/")
+    for dark in (False, True):
+        driver = browser(dark)
+        for page, address in pages.items():
+            for width, height in ((1280, 900), (390, 844)):
+                resize(driver, width, height)
+                driver.get(address)
+                time.sleep(1.2)
+                full = driver.execute_script("return document.documentElement.scrollHeight")
+                resize(driver, width, full)
+                driver.save_screenshot(
+                    str(folder / f"{page}-{width}-{'dark' if dark else 'light'}.png"))
+        driver.quit()
+
+
+def main():
+    global ARGS
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--report", help="report.html to test as well")
+    parser.add_argument("--samples", action="store_true", help="URL is page_sample's")
+    parser.add_argument("--screenshots", metavar="DIR", help="only take pictures, into DIR")
+    parser.add_argument("url")
+    parser.add_argument("view", nargs="?")
+    ARGS = parser.parse_args()
+    ARGS.url = ARGS.url.rstrip("/")
+    os.environ.setdefault("NO_PROXY", "127.0.0.1,localhost")
+    if ARGS.screenshots:
+        screenshots()
+        return
+    unittest.main(argv=[sys.argv[0], "-v"])
+
+
+if __name__ == "__main__":
+    main()

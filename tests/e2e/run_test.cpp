@@ -1,0 +1,419 @@
+// `allot run` from outside: real binaries, a real redis-server, the real model.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "cli/process.h"
+
+namespace allot {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::HasSubstr;
+
+const std::string kSource = ALLOT_SOURCE_DIR;
+const std::string kAllot = std::string(ALLOT_BIN_DIR) + "/allot";
+const std::string kExperiment = kSource + "/experiments/recall-layer-budget/experiment.yaml";
+
+std::string read(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+void write(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
+
+class AllotRun : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/allot-e2e-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override {
+    if (HasFailure()) {
+      for (const auto& entry : fs::recursive_directory_iterator(folder_)) {
+        if (entry.path().extension() == ".log") {
+          std::printf("--- %s\n%s", entry.path().c_str(), read(entry.path()).c_str());
+        }
+      }
+    }
+    fs::remove_all(folder_);
+  }
+
+  // Few and short prompts: what is tested here is not how well is learned.
+  static std::vector<std::string> small() {
+    return {
+        "--set", "spec.task.contextTokens=192",     "--set",       "spec.task.trainQuestions=32",
+        "--set", "spec.task.heldOutQuestions=40",   "--set",       "spec.update.maxUpdates=6",
+        "--set", "spec.update.episodesPerUpdate=4", "--set",       "spec.evaluation.everyUpdates=3",
+        "--set", "spec.evaluation.budgets=[8, 16]", "--kv-memory", "512"};
+  }
+  std::string dir(const std::string& name) const { return folder_ + "/" + name; }
+
+  static Command command(std::vector<std::string> arguments,
+                         const std::vector<std::string>& more = {}) {
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return {kAllot, arguments, {}};
+  }
+  Output run(const std::string& name, const std::vector<std::string>& more,
+             const std::vector<std::string>& settings = small()) {
+    auto arguments = std::vector<std::string>{"run", kExperiment, "--dir", dir(name)};
+    arguments.insert(arguments.end(), settings.begin(), settings.end());
+    auto output = capture(command(arguments, more));
+    EXPECT_TRUE(output);
+    return output ? *output : Output{};
+  }
+  json summary(const std::string& name) {
+    return json::parse(read(dir(name) + "/summary.json"), nullptr, false);
+  }
+  // ticket -> what the episode was and gave
+  std::map<uint64_t, json> episodes(const std::string& name) {
+    std::map<uint64_t, json> byTicket;
+    std::ifstream file(dir(name) + "/history.jsonl");
+    std::string line;
+    while (std::getline(file, line)) {
+      const json record = json::parse(line);
+      for (const json& result : record["results"]) {
+        byTicket[std::stoull(result["ticket"].get<std::string>())] = {
+            {"schedule", result["schedule"]},
+            {"scores", result["scores"]},
+            {"reward", result["reward"]},
+            {"version", result["policy_version"]}};
+      }
+    }
+    return byTicket;
+  }
+  std::vector<std::string> policies(const std::string& name) {
+    std::vector<std::string> digests;
+    std::ifstream file(dir(name) + "/history.jsonl");
+    std::string line;
+    while (std::getline(file, line)) digests.push_back(json::parse(line)["policy_sha256"]);
+    return digests;
+  }
+  // Processes whose command line names this test's folder and program.
+  std::vector<pid_t> processes(const std::string& program) const {
+    std::vector<pid_t> found;
+    for (const auto& entry : fs::directory_iterator("/proc")) {
+      const std::string name = entry.path().filename();
+      if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+      std::string line = read(entry.path() / "cmdline");
+      std::replace(line.begin(), line.end(), '\0', ' ');
+      if (line.find(folder_) != std::string::npos &&
+          line.substr(0, line.find(' ')).ends_with(program)) {
+        found.push_back(std::stoi(name));
+      }
+    }
+    return found;
+  }
+  // Waits until the run's log says so many updates, or the process ends.
+  static bool waitFor(const std::function<bool()>& condition, int seconds) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+    while (std::chrono::steady_clock::now() < end) {
+      if (condition()) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    return false;
+  }
+  // Updates that Redis's append-only file has seen committed: no client of ours in between.
+  size_t updatesOnDisk(const std::string& name) {
+    size_t count = 0;
+    if (!fs::exists(dir(name) + "/appendonlydir")) return 0;
+    for (const auto& file : fs::directory_iterator(dir(name) + "/appendonlydir")) {
+      const std::string text = read(file.path());
+      for (size_t at = text.find(":history"); at != std::string::npos;
+           at = text.find(":history", at + 1)) {
+        ++count;
+      }
+    }
+    return count;
+  }
+
+  std::string folder_;
+};
+
+TEST_F(AllotRun, LeavesEverythingThatIsPromised) {
+  const Output output = run("a", {"--workers", "2"});
+  ASSERT_EQ(output.status, 0) << output.err;
+  EXPECT_THAT(output.out, HasSubstr("page:   http://127.0.0.1:"));
+  EXPECT_THAT(output.out, HasSubstr("dense attention: accuracy"));
+  EXPECT_THAT(output.out, HasSubstr("learned (95 % interval)"));
+  EXPECT_THAT(output.out, HasSubstr("report.html"));
+  const json s = summary("a");
+  ASSERT_TRUE(s.is_object());
+  EXPECT_EQ(s["experiment"], "recall-layer-budget");
+  EXPECT_EQ(s["updates"], 6);
+  EXPECT_EQ(s["episodes"], 24);
+  EXPECT_GT(s["wall_seconds"].get<double>(), 0);
+  EXPECT_GT(s["episodes_per_second"].get<double>(), 0);
+  EXPECT_EQ(s["learned_schedule"].size(), 8u);
+  std::map<std::string, int> schedules;
+  for (const json& row : s["evaluations"]) {
+    ++schedules[row["schedule"]];
+    EXPECT_EQ(row["n"], 40);
+    EXPECT_LE(row["ci95"][0].get<double>(), row["accuracy"].get<double>());
+    EXPECT_GE(row["ci95"][1].get<double>(), row["accuracy"].get<double>());
+  }
+  EXPECT_EQ(schedules, (std::map<std::string, int>{{"dense", 1}, {"uniform", 2}, {"learned", 2}}));
+  for (const char* name :
+       {"report.html", "curve.csv", "curve.svg", "policy.json", "history.jsonl"}) {
+    EXPECT_GT(fs::file_size(dir("a") + "/" + name), 100u) << name;
+  }
+  EXPECT_EQ(fs::read_symlink(folder_ + "/latest"), "a");
+  EXPECT_EQ(episodes("a").size(), 24u);
+  EXPECT_TRUE(processes("redis-server").empty());
+  EXPECT_TRUE(processes("allot-worker").empty());
+
+  const Output again = run("a", {});
+  EXPECT_EQ(again.status, 64);
+  EXPECT_THAT(again.err, HasSubstr("holds a run already: add --resume"));
+}
+
+TEST_F(AllotRun, SynchronousRunsDoNotDependOnTheNumberOfWorkers) {
+  for (const char* workers : {"1", "2", "4"}) {
+    const Output output = run(workers, {"--synchronous", "--workers", workers});
+    ASSERT_EQ(output.status, 0) << output.err;
+  }
+  const auto one = episodes("1");
+  ASSERT_EQ(one.size(), 24u);
+  for (const auto& [ticket, episode] : one) {
+    EXPECT_EQ(episode["version"].get<std::string>(), std::to_string(ticket / 4));  // lag zero
+  }
+  for (const char* workers : {"2", "4"}) {
+    EXPECT_EQ(episodes(workers), one);
+    EXPECT_EQ(policies(workers), policies("1"));
+    EXPECT_EQ(summary(workers)["evaluations"], summary("1")["evaluations"]);
+  }
+}
+
+TEST_F(AllotRun, GoesOnWhenProcessesAreKilled) {
+  const auto settings = std::vector<std::string>{
+      "--set", "spec.task.contextTokens=192",     "--set",       "spec.task.trainQuestions=32",
+      "--set", "spec.task.heldOutQuestions=32",   "--set",       "spec.update.maxUpdates=40",
+      "--set", "spec.update.episodesPerUpdate=4", "--set",       "spec.evaluation.everyUpdates=0",
+      "--set", "spec.evaluation.budgets=[8]",     "--kv-memory", "512"};
+  auto arguments = std::vector<std::string>{"run",       kExperiment, "--dir",        dir("a"),
+                                            "--workers", "2",         "--synchronous"};
+  auto process = Process::start(command(arguments, settings), folder_ + "/out.log");
+  ASSERT_TRUE(process);
+  size_t killed = 0;
+  for (const char* victim : {"allot-worker", "allot-aggregator", "redis-server"}) {
+    const size_t before = updatesOnDisk("a");
+    ASSERT_TRUE(waitFor([&] { return updatesOnDisk("a") > before + 2 || process->poll(); }, 120));
+    const auto pids = processes(victim);
+    if (pids.empty()) continue;
+    kill(pids.front(), SIGKILL);
+    ++killed;
+  }
+  EXPECT_EQ(killed, 3u) << "the run was over too soon to be disturbed";
+  const auto status = process->waitFor(std::chrono::seconds(200));
+  ASSERT_TRUE(status);
+  EXPECT_EQ(*status, 0) << read(folder_ + "/out.log");
+  EXPECT_EQ(summary("a")["updates"], 40);
+
+  const Output calm = run("b", {"--synchronous", "--workers", "1"}, settings);
+  ASSERT_EQ(calm.status, 0);
+  EXPECT_EQ(episodes("a"), episodes("b"));
+  EXPECT_EQ(policies("a"), policies("b"));
+}
+
+TEST_F(AllotRun, StopsOnCtrlCAndResumes) {
+  const auto settings = small();
+  const auto with = [&](std::vector<std::string> more) {
+    auto all = settings;
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  auto process = Process::start(
+      command({"run", kExperiment, "--dir", dir("a"), "--workers", "1", "--synchronous"},
+              with({"--set", "spec.update.maxUpdates=30"})),
+      folder_ + "/out.log");
+  ASSERT_TRUE(process);
+  ASSERT_TRUE(waitFor([&] { return updatesOnDisk("a") > 3 || process->poll(); }, 120));
+  process->signal(SIGINT);
+  const auto status = process->waitFor(std::chrono::seconds(60));
+  ASSERT_TRUE(status);
+  EXPECT_EQ(*status, 130);
+  const std::string said = read(folder_ + "/out.log");
+  EXPECT_THAT(said, HasSubstr("stopped after update"));
+  EXPECT_THAT(said, HasSubstr("--resume"));
+  EXPECT_TRUE(processes("redis-server").empty());
+
+  const Output other = run("a", with({"--resume", "--set", "spec.update.maxUpdates=31"}));
+  EXPECT_EQ(other.status, 64) << other.out;  // not the experiment that was begun
+
+  const Output resumed =
+      run("a", {"--resume", "--workers", "2", "--set", "spec.update.maxUpdates=30"});
+  ASSERT_EQ(resumed.status, 0) << resumed.err;
+  EXPECT_EQ(summary("a")["updates"], 30);
+  const Output whole =
+      run("b", {"--synchronous", "--workers", "2", "--set", "spec.update.maxUpdates=30"});
+  ASSERT_EQ(whole.status, 0);
+  EXPECT_EQ(policies("a"), policies("b"));  // as if it had never been stopped
+}
+
+TEST_F(AllotRun, TheAggregatorIsSmall) {
+  auto arguments =
+      std::vector<std::string>{"run", kExperiment, "--dir", dir("a"), "--workers", "1"};
+  auto process = Process::start(command(arguments, small()), folder_ + "/out.log");
+  ASSERT_TRUE(process);
+  long peak_kib = 0;
+  while (!process->poll()) {
+    for (pid_t pid : processes("allot-aggregator")) {
+      const std::string status = read("/proc/" + std::to_string(pid) + "/status");
+      const size_t at = status.find("VmHWM:");
+      if (at != std::string::npos) peak_kib = std::max(peak_kib, std::stol(status.substr(at + 6)));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  EXPECT_GT(peak_kib, 0);
+  EXPECT_LT(peak_kib, 256 << 10);
+  const auto libraries = capture({"ldd", {std::string(ALLOT_BIN_DIR) + "/allot-aggregator"}, {}});
+  ASSERT_TRUE(libraries);
+  EXPECT_EQ(libraries->out.find("torch"), std::string::npos);
+}
+
+// Each wrong thing gives one sentence with the place and the mend, exit code 64, and leaves
+// nothing.
+class BadInput : public AllotRun {
+ protected:
+  // A copy of the model folder that a test may spoil.
+  std::string modelCopy() {
+    const std::string copy = folder_ + "/model";
+    fs::create_directory(copy);
+    for (const char* name : {"config.json", "model.safetensors", "tokenizer.json"}) {
+      fs::copy(kSource + "/experiments/models/recall-7m/" + name, copy);
+    }
+    return copy;
+  }
+  void expectRefused(const std::vector<std::string>& arguments, const std::string& sentence) {
+    std::vector<std::string> all{"run"};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    all.insert(all.end(), {"--dir", dir("x")});
+    const auto output = capture({kAllot, all, environment_});
+    ASSERT_TRUE(output);
+    EXPECT_EQ(output->status, 64) << output->err;
+    EXPECT_THAT(output->err, HasSubstr(sentence));
+    EXPECT_EQ(std::count(output->err.begin(), output->err.end(), '\n'), 1) << output->err;
+    EXPECT_FALSE(fs::exists(dir("x")));
+    EXPECT_FALSE(fs::is_symlink(folder_ + "/latest"));
+  }
+  std::map<std::string, std::string> environment_;
+};
+
+TEST_F(BadInput, Experiments) {
+  expectRefused({folder_ + "/none.yaml"}, "none.yaml: cannot be read");
+  write(folder_ + "/broken.yaml", "spec: [1, 2\nfoo");
+  expectRefused({folder_ + "/broken.yaml"}, "broken.yaml:");
+  expectRefused({kExperiment, "--set", "spec.polcy.totalBudget=3"}, "did you mean");
+  expectRefused({kExperiment, "--set", "spec.policy.totalBudget=eight"}, "spec.policy.totalBudget");
+  expectRefused({kExperiment, "--set", "spec.policy.totalBudget=0"}, "out of range 1..1000000");
+  expectRefused({kExperiment, "--set", "spec.policy.minPerLayer=2"}, "minPerLayer");
+  expectRefused({kExperiment, "--set", "spec.task.contextTokens=16"}, "spec.task.contextTokens");
+  expectRefused({kExperiment, "--set", "spec.task.contextTokens=9000"}, "8192 positions");
+  expectRefused({kExperiment, "--set", "spec.model.path=no/such/folder"}, "spec.model.path");
+}
+
+TEST_F(BadInput, Models) {
+  const std::string model = modelCopy();
+  const auto use = std::vector<std::string>{kExperiment, "--model", model};
+  const std::string config = read(model + "/config.json");
+  const std::string weights = read(model + "/model.safetensors");
+  const std::string tokenizer = read(model + "/tokenizer.json");
+
+  fs::remove(model + "/config.json");
+  expectRefused(use, "config.json");
+  json other = json::parse(config);
+  other["architectures"] = {"GPT2LMHeadModel"};
+  write(model + "/config.json", other.dump());
+  expectRefused(use, "supported: LlamaForCausalLM");
+  write(model + "/config.json", config);
+
+  fs::remove(model + "/model.safetensors");
+  expectRefused(use, "model.safetensors");
+  write(model + "/model.safetensors", weights.substr(0, weights.size() / 2));
+  expectRefused(use, "model.safetensors");
+  write(model + "/model.safetensors", std::string("\xff\xff\xff\xff\xff\xff\xff\x7f", 8) + weights);
+  expectRefused(use, "model.safetensors");
+  write(model + "/model.safetensors", weights);
+
+  fs::remove(model + "/tokenizer.json");
+  expectRefused(use, "tokenizer.json");
+  json merges = json::parse(tokenizer);
+  merges["model"].erase("merges");
+  write(model + "/tokenizer.json", merges.dump());
+  expectRefused(use, "merges");
+}
+
+TEST_F(BadInput, Surroundings) {
+  expectRefused({kExperiment, "--redis-server", "no-such-redis"}, "install redis-server");
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(fd, 1), 0);
+  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+  const std::string port = std::to_string(ntohs(address.sin_port));
+  expectRefused({kExperiment, "--port", port}, "port " + port + " on 127.0.0.1 is taken");
+  close(fd);
+
+  // A file stands where the folder should be: not even root can write there.
+  write(folder_ + "/file", "x");
+  const auto output = capture(command({"run", kExperiment, "--dir", folder_ + "/file/x"}));
+  ASSERT_TRUE(output);
+  EXPECT_EQ(output->status, 64);
+  EXPECT_THAT(output->err, HasSubstr("cannot write to " + folder_ + "/file/x"));
+  expectRefused({kExperiment, "--resume"}, "holds no run to resume");
+}
+
+TEST_F(BadInput, CommandLines) {
+  for (const auto& arguments :
+       {std::vector<std::string>{}, {"rnu"}, {"run"}, {"run", "x", "--nope"}}) {
+    const auto output = capture(command(arguments));
+    ASSERT_TRUE(output);
+    EXPECT_EQ(output->status, 64);
+  }
+  const auto help = capture(command({"run", "--help"}));
+  ASSERT_TRUE(help);
+  EXPECT_EQ(help->status, 0);
+  EXPECT_THAT(help->out, HasSubstr("--synchronous"));
+}
+
+// The main claim, at full size: seed 1, the spec's own task mix, evaluated before and after.
+TEST_F(AllotRun, LearnsWhereToSpendTheBudget) {
+  const Output output =
+      run("a", {},
+          {"--set", "spec.seed=1", "--set", "spec.evaluation.everyUpdates=0", "--set",
+           "spec.evaluation.budgets=[8, 16]", "--set", "spec.evaluation.methods=[s2anta-sys]"});
+  ASSERT_EQ(output.status, 0) << output.err;
+  std::map<std::pair<std::string, int>, json> cells;
+  for (const json& row : summary("a")["evaluations"]) {
+    cells[{row["schedule"], row["total_budget"]}] = row;
+  }
+  const auto learned = cells[{"learned", 8}], uniform = cells[{"uniform", 8}];
+  const auto twice = cells[{"uniform", 16}];
+  ASSERT_TRUE(learned.is_object() && uniform.is_object() && twice.is_object());
+  EXPECT_GE(learned["accuracy"].get<double>(), uniform["accuracy"].get<double>() + 0.10);
+  EXPECT_GT(learned["ci95"][0].get<double>(), uniform["ci95"][1].get<double>());
+  EXPECT_GE(learned["ci95"][1].get<double>(), twice["accuracy"].get<double>());
+}
+
+}  // namespace
+}  // namespace allot

@@ -1,0 +1,136 @@
+#pragma once
+// A run view with known numbers for the page's tests: a run in its 137th update, with hostile
+// names among its workers. Pure, any thread.
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace allot {
+
+inline nlohmann::json sampleHistory(int updates) {
+  nlohmann::json history = nlohmann::json::array();
+  for (int v = 1; v <= updates; ++v) {
+    const double noise = std::sin(v * 12.9898) * 0.5 + std::sin(v * 3.71) * 0.5;
+    const double reward = 0.44 + 0.2 * (1 - std::exp(-v / 45.0)) + 0.025 * noise;
+    history.push_back({{"version", v},
+                       {"mean_reward", reward},
+                       {"mean_baseline", reward - 0.003},
+                       {"gradient_norm", 0.1},
+                       {"step_kl", 0.0001},
+                       {"entropy", 2.07 - v * 0.003},
+                       {"ess", 0.985 - 0.02 * std::abs(noise)},
+                       {"lag", 0.5 + 0.4 * std::abs(std::sin(v * 1.7))}});
+  }
+  return history;
+}
+
+inline nlohmann::json sampleCell(const std::string& method, const std::string& schedule,
+                                 int version, int budget, double accuracy, int n = 480) {
+  const double half = 1.96 * std::sqrt(accuracy * (1 - accuracy) / n);
+  return {{"method", method},
+          {"schedule", schedule},
+          {"version", version},
+          {"total_budget", budget},
+          {"n", n},
+          {"accuracy", accuracy},
+          {"ci95", {accuracy - half, accuracy + half}},
+          {"samples", nlohmann::json::array()}};
+}
+
+inline nlohmann::json sampleEvaluations() {
+  nlohmann::json rows = nlohmann::json::array();
+  rows.push_back(sampleCell("dense", "dense", 0, 0, 0.91));
+  const int budgets[] = {8, 16, 32, 64, 128};
+  const double uniform[] = {0.46, 0.581, 0.714, 0.803, 0.866};
+  const double learned[] = {0.632, 0.727, 0.806, 0.858, 0.891};
+  for (int i = 0; i < 5; ++i) {
+    rows.push_back(sampleCell("s2anta-sys", "uniform", 0, budgets[i], uniform[i]));
+    for (int version = 25; version <= 125; version += 25) {
+      const double share = 1 - std::exp(-version / 50.0);
+      const double accuracy = uniform[i] + share * (learned[i] - uniform[i]);
+      // The newest version is still being graded: the page must not show it yet.
+      const int n = version == 125 && i > 1 ? 96 : 480;
+      rows.push_back(sampleCell("s2anta-sys", "learned", version, budgets[i], accuracy, n));
+    }
+  }
+  return rows;
+}
+
+inline nlohmann::json sampleView() {
+  const int64_t now = 1735689600000;
+  nlohmann::json workers = nlohmann::json::array();
+  const char* names[] = {"recall-layer-budget-worker-6d9f8c7b5-2xkqp",
+                         "recall-layer-budget-worker-6d9f8c7b5-9lmzt",
+                         "<img src=x onerror=alert(1)></script><!--<script>alert(2)</script>"};
+  for (int i = 0; i < 3; ++i) {
+    workers.push_back({{"worker", names[i]},
+                       {"state", i == 1 ? "evaluation" : "rollout"},
+                       {"device", i == 0 ? "NVIDIA H200" : "cpu"},
+                       {"policy_version", 136 - i},
+                       {"episodes", 480 - 7 * i},
+                       {"seen_unix_ms", now - 1200 - (i == 2 ? 45000 : 0)}});
+  }
+  return {{"run_id", "01JGFJJZ005QXH2M4N6P7R8S9T"},
+          {"experiment", "recall-layer-budget"},
+          {"state", "running"},
+          {"started_unix_ms", now - 743000},
+          {"now_unix_ms", now},
+          {"wall_seconds", 743.2},
+          {"synchronous", false},
+          {"updates", 137},
+          {"max_updates", 150},
+          {"episodes", 1370},
+          {"episodes_per_second", 12.34},
+          {"total_budget", 8},
+          {"layers", 8},
+          {"history", sampleHistory(137)},
+          {"policy_probabilities", {0.02, 0.31, 0.06, 0.04, 0.27, 0.22, 0.05, 0.03}},
+          {"learned_schedule", {0, 3, 0, 0, 2, 2, 1, 0}},
+          {"evaluations", sampleEvaluations()},
+          {"workers", workers},
+          {"model",
+           {{"architecture", "LlamaForCausalLM"},
+            {"layers", 8},
+            {"heads", 8},
+            {"kv_heads", 2},
+            {"head_dim", 64},
+            {"parameters", 6800000}}},
+          {"settings",
+           {{"spec.seed", "7"},
+            {"spec.model.path", "experiments/models/recall-7m"},
+            {"spec.task.tasks", "[\"niah\",\"multi\",\"track\",\"freq\"]"},
+            {"spec.attention.decode", "s2anta-sys"},
+            {"spec.policy.totalBudget", "8"}}}};
+}
+
+// The same run before anything has happened.
+inline nlohmann::json emptyView() {
+  nlohmann::json view = sampleView();
+  view["state"] = "starting";
+  for (const char* key : {"updates", "episodes", "episodes_per_second", "layers"}) view[key] = 0;
+  for (const char* key :
+       {"history", "policy_probabilities", "learned_schedule", "evaluations", "workers"}) {
+    view[key] = nlohmann::json::array();
+  }
+  view["model"] = nullptr;
+  return view;
+}
+
+// A grid of several methods and schedules, without updates.
+inline nlohmann::json sweepView() {
+  nlohmann::json view = emptyView();
+  view["state"] = "finished";
+  view["max_updates"] = 0;
+  view["evaluations"] = nlohmann::json::array();
+  view["evaluations"].push_back(sampleCell("dense", "dense", 0, 0, 0.91));
+  const char* methods[] = {"s2anta-sys", "santa", "top-k"};
+  for (int m = 0; m < 3; ++m) {
+    for (int budget = 16; budget <= 4096; budget *= 4) {
+      const double accuracy = 0.9 - (0.3 + 0.1 * m) * std::sqrt(16.0 / budget);
+      view["evaluations"].push_back(sampleCell(methods[m], "uniform", 0, budget, accuracy));
+    }
+  }
+  return view;
+}
+
+}  // namespace allot

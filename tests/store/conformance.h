@@ -1,0 +1,109 @@
+#pragma once
+// What the conformance suite needs of a store, and the messages that its tests are made of.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "store/store.h"
+
+namespace allot::test {
+
+// One server with one run on it. Each open() is another client.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::unique_ptr<Store> open() = 0;
+  virtual void advance(uint64_t ms) = 0;                                       // lets time pass
+  virtual void inject(const std::string& id, const std::string& payload) = 0;  // as a stranger
+  virtual std::vector<std::string> refusedReasons() = 0;
+};
+
+struct BackendFactory {
+  const char* name;
+  std::function<std::unique_ptr<Backend>()> make;
+};
+
+inline v1::EpisodeResult result(const std::string& id, uint64_t ticket = 0) {
+  v1::EpisodeResult out;
+  out.set_result_id(id);
+  out.set_ticket(ticket);
+  out.set_reward(0.5);
+  out.add_schedule(3);
+  out.add_schedule(5);
+  return out;
+}
+
+inline v1::PolicySnapshot policy(uint64_t version) {
+  v1::PolicySnapshot out;
+  out.set_version(version);
+  out.add_logits(0.1 * static_cast<double>(version));
+  out.add_logits(-1.0);
+  return out;
+}
+
+inline v1::AggregatorState state(uint64_t version, uint64_t episodes = 0) {
+  v1::AggregatorState out;
+  *out.mutable_policy() = policy(version);
+  out.set_episodes(episodes);
+  return out;
+}
+
+// The commit that makes version + 1 out of these entries.
+inline Commit commitOf(uint64_t epoch, uint64_t version, const std::vector<InboxEntry>& entries) {
+  Commit out;
+  out.epoch = epoch;
+  out.expected_version = version;
+  out.policy = policy(version + 1);
+  out.state = state(version + 1, entries.size());
+  out.record.set_version(version + 1);
+  for (const InboxEntry& entry : entries) {
+    out.record.add_results()->ParseFromString(entry.payload);
+    out.consumed.emplace_back(entry.entry_id, entry.result_id);
+  }
+  return out;
+}
+
+inline v1::EvaluationUnit unit(uint64_t version, uint32_t chunk, const std::string& method) {
+  v1::EvaluationUnit out;
+  out.set_unit_id("v" + std::to_string(version) + "/c" + std::to_string(chunk) + "/" + method);
+  out.set_policy_version(version);
+  out.set_chunk(chunk);
+  out.set_method(method);
+  return out;
+}
+
+inline v1::EvaluationResult evaluationOf(const v1::EvaluationUnit& unit,
+                                         const std::string& worker) {
+  v1::EvaluationResult out;
+  *out.mutable_unit() = unit;
+  out.set_worker(worker);
+  return out;
+}
+
+inline std::vector<std::string> resultIds(const Result<std::vector<InboxEntry>>& entries) {
+  std::vector<std::string> ids;
+  if (entries)
+    for (const InboxEntry& entry : *entries) ids.push_back(entry.result_id);
+  return ids;
+}
+
+template <typename T>
+::testing::AssertionResult failsWith(const Result<T>& result, ErrorCode code) {
+  if (result) return ::testing::AssertionFailure() << "it succeeded";
+  if (result.error().message.empty()) return ::testing::AssertionFailure() << "no message";
+  if (result.error().code != code)
+    return ::testing::AssertionFailure()
+           << "code " << result.error().exitCode() << ": " << result.error().message;
+  return ::testing::AssertionSuccess();
+}
+
+template <typename T>
+::testing::AssertionResult succeeded(const Result<T>& result) {
+  if (result) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << result.error().message;
+}
+
+}  // namespace allot::test

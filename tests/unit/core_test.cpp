@@ -1,0 +1,239 @@
+// Schedules, the policy gradient, statistics, identifiers: pure functions against closed forms.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "core/digest.h"
+#include "core/policy_gradient.h"
+#include "core/questions.h"
+#include "core/schedule.h"
+#include "core/statistics.h"
+#include "core/ulid.h"
+
+namespace allot {
+namespace {
+
+uint64_t total(const SampleSchedule& schedule) {
+  return std::accumulate(schedule.begin(), schedule.end(), uint64_t{0});
+}
+
+v1::Experiment experiment(uint32_t budget = 8, uint32_t min_per_layer = 0) {
+  v1::Experiment experiment;
+  auto* spec = experiment.mutable_spec();
+  spec->mutable_policy()->set_total_budget(budget);
+  spec->mutable_policy()->set_min_per_layer(min_per_layer);
+  spec->mutable_rollout()->set_questions_per_episode(4);
+  spec->mutable_task()->set_train_questions(64);
+  spec->mutable_update()->set_episodes_per_update(10);
+  spec->mutable_update()->set_optimizer("adam");
+  spec->mutable_update()->set_learning_rate(0.05);
+  spec->mutable_update()->set_baseline("leave-one-out");
+  spec->mutable_staleness()->set_mode("truncated-is");
+  spec->mutable_staleness()->set_rho_bar(1);
+  return experiment;
+}
+
+v1::EpisodeResult episode(const v1::Experiment& e, const v1::PolicySnapshot& policy,
+                          uint64_t ticket, double reward) {
+  const std::vector<double> logits(policy.logits().begin(), policy.logits().end());
+  const uint32_t min = e.spec().policy().min_per_layer();
+  const auto schedule =
+      drawSchedule(softmax(logits), e.spec().policy().total_budget(), min, 1, ticket);
+  v1::EpisodeResult result;
+  result.set_result_id("r" + std::to_string(ticket));
+  result.set_ticket(ticket);
+  result.set_policy_version(policy.version());
+  *result.mutable_schedule() = {schedule.begin(), schedule.end()};
+  result.set_behaviour_log_prob(logProbability(schedule, logits, min));
+  for (uint32_t q = 0; q < 4; ++q) {
+    auto* score = result.add_scores();
+    score->set_question(q);
+    score->set_score(reward);
+  }
+  result.set_reward(reward);
+  return result;
+}
+
+TEST(Schedule, DrawsSumToTheBudgetAndKeepTheMinimum) {
+  const std::vector<double> probabilities{0.5, 0.3, 0.15, 0.05};
+  std::vector<double> means(4);
+  constexpr int kTickets = 20000;
+  for (uint64_t ticket = 0; ticket < kTickets; ++ticket) {
+    const auto schedule = drawSchedule(probabilities, 12, 1, 42, ticket);
+    ASSERT_EQ(total(schedule), 12u);
+    for (int l = 0; l < 4; ++l) {
+      ASSERT_GE(schedule[l], 1u);
+      means[l] += static_cast<double>(schedule[l]) / kTickets;
+    }
+  }
+  // Multinomial of 8 draws: sd of a mean at most sqrt(8 / 4 / 20000) = 0.01; 5 sd, false alarm
+  // 2e-6.
+  for (int l = 0; l < 4; ++l) EXPECT_NEAR(means[l], 1 + 8 * probabilities[l], 0.05);
+  EXPECT_EQ(drawSchedule(probabilities, 12, 1, 42, 7), drawSchedule(probabilities, 12, 1, 42, 7));
+}
+
+TEST(Schedule, DeterministicOnes) {
+  EXPECT_EQ(uniformSchedule(8, 8), SampleSchedule(8, 1));
+  EXPECT_EQ(total(uniformSchedule(13, 8)), 13u);
+  EXPECT_EQ(learnedSchedule({0.375, 0.25, 0.375}, 8, 0, 8), (SampleSchedule{3, 2, 3}));
+  EXPECT_EQ(learnedSchedule({0.4, 0.3, 0.3}, 5, 0, 5), (SampleSchedule{2, 2, 1}));
+  EXPECT_EQ(learnedSchedule({1, 0, 0}, 8, 2, 8), (SampleSchedule{4, 2, 2}));
+  EXPECT_EQ(learnedSchedule({0.49, 0.02, 0.49}, 4, 0, 4), (SampleSchedule{2, 0, 2}));
+  EXPECT_EQ(learnedSchedule({0.49, 0.02, 0.49}, 64, 0, 4), (SampleSchedule{32, 0, 32}));
+  EXPECT_EQ(oneHotSchedule(256, 4, 2), (SampleSchedule{64, 64, 1, 64}));
+}
+
+TEST(Schedule, LogProbabilityIsTheMultinomialOne) {
+  const std::vector<double> logits{0.1, -0.7, 2.0};
+  const auto p = softmax(logits);
+  EXPECT_NEAR(logProbability({2, 1, 4}, logits, 0),
+              2 * std::log(p[0]) + std::log(p[1]) + 4 * std::log(p[2]), 1e-12);
+  EXPECT_NEAR(logProbability({2, 1, 4}, logits, 1), std::log(p[0]) + 3 * std::log(p[2]), 1e-12);
+  // A layer that the policy has given up and nothing was drawn for does not spoil the sum.
+  EXPECT_EQ(logProbability({3, 0}, {0, -2000}, 0), 0);
+}
+
+// E[(R - b) (n/B - pi)] is the gradient of E[R] / B in the logits. With R = sum_l c_l n_l / B the
+// mean reward is sum_l c_l pi_l, whose gradient is pi_l (c_l - sum_k c_k pi_k); the estimate's mean
+// over many batches must be that over B.
+TEST(PolicyGradient, EstimatesTheGradientOfTheMeanReward) {
+  auto e = experiment();
+  e.mutable_spec()->mutable_update()->set_optimizer("sgd");
+  e.mutable_spec()->mutable_update()->set_learning_rate(1);
+  auto state = initialState(e, 3);
+  state.mutable_policy()->set_logits(0, 0.4);
+  state.mutable_policy()->set_logits(2, -0.5);
+  const std::vector<double> logits{0.4, 0, -0.5}, worth{0.9, 0.1, 0.4};
+  const auto pi = softmax(logits);
+  std::vector<double> mean(3), squares(3);
+  constexpr int kBatches = 4000;
+  for (int batch = 0; batch < kBatches; ++batch) {
+    std::vector<v1::EpisodeResult> results;
+    for (int i = 0; i < 10; ++i) {
+      auto result = episode(e, state.policy(), batch * 10 + i, 0);
+      double reward = 0;
+      for (int l = 0; l < 3; ++l) reward += worth[l] * result.schedule(l) / 8.0;
+      result.set_reward(reward);
+      results.push_back(result);
+    }
+    const auto outcome = applyUpdate(e, state, results);
+    for (int l = 0; l < 3; ++l) {
+      const double g = outcome.state.policy().logits(l) - logits[l];
+      mean[l] += g / kBatches;
+      squares[l] += g * g / kBatches;
+    }
+  }
+  double average = 0;
+  for (int l = 0; l < 3; ++l) average += worth[l] * pi[l];
+  for (int l = 0; l < 3; ++l) {
+    const double expected = pi[l] * (worth[l] - average) / 8;
+    const double sd = std::sqrt((squares[l] - mean[l] * mean[l]) / kBatches);
+    EXPECT_NEAR(mean[l], expected, 5 * sd);  // false alarm 2e-6 in all
+    EXPECT_GT(std::abs(expected), 10 * sd);  // the test can tell it from nothing
+  }
+}
+
+TEST(PolicyGradient, IsAPureFunctionAndReportsWhatItDid) {
+  const auto e = experiment();
+  const auto state = initialState(e, 8);
+  std::vector<v1::EpisodeResult> results;
+  for (int i = 0; i < 10; ++i)
+    results.push_back(episode(e, state.policy(), i, i % 2 ? 0.75 : 0.25));
+  const auto a = applyUpdate(e, state, results);
+  const auto b = applyUpdate(e, state, results);
+  EXPECT_EQ(a.state.SerializeAsString(), b.state.SerializeAsString());
+  EXPECT_EQ(a.record.policy_sha256(), policyDigest(a.state.policy()));
+  EXPECT_EQ(a.state.policy().version(), 1u);
+  EXPECT_EQ(a.state.episodes(), 10u);
+  EXPECT_DOUBLE_EQ(a.record.mean_reward(), 0.5);
+  EXPECT_DOUBLE_EQ(a.record.effective_sample_size_ratio(), 1);
+  EXPECT_EQ(a.record.mean_lag_updates(), 0);
+  EXPECT_GT(a.record.step_kl_nats(), 0);
+}
+
+TEST(PolicyGradient, TruncatesImportanceWeights) {
+  auto e = experiment();
+  auto state = initialState(e, 4);
+  auto old_policy = state.policy();
+  std::vector<v1::EpisodeResult> results{episode(e, old_policy, 0, 1),
+                                         episode(e, old_policy, 1, 0)};
+  state.mutable_policy()->set_version(3);
+  state.mutable_policy()->set_logits(0, 2.0);
+  const auto outcome = applyUpdate(e, state, results);
+  for (int i = 0; i < 2; ++i) {
+    const SampleSchedule n(results[i].schedule().begin(), results[i].schedule().end());
+    const double ratio = logProbability(n, {2, 0, 0, 0}, 0) - logProbability(n, {0, 0, 0, 0}, 0);
+    EXPECT_DOUBLE_EQ(outcome.record.weights(i), std::min(1.0, std::exp(ratio)));
+  }
+  EXPECT_DOUBLE_EQ(outcome.record.mean_lag_updates(), 3);
+  e.mutable_spec()->mutable_staleness()->set_mode("none");
+  EXPECT_EQ(applyUpdate(e, state, results).record.weights(0), 1);
+}
+
+TEST(PolicyGradient, RefusesResultsThatCannotBe) {
+  const auto e = experiment();
+  const auto state = initialState(e, 8);
+  const auto good = episode(e, state.policy(), 3, 0.5);
+  ASSERT_TRUE(checkResult(e, state, good));
+  const auto refused = [&](auto change) {
+    auto bad = good;
+    change(&bad);
+    return !checkResult(e, state, bad);
+  };
+  EXPECT_TRUE(refused([](auto* r) { r->set_policy_version(1); }));
+  EXPECT_TRUE(refused([](auto* r) { r->set_schedule(0, r->schedule(0) + 1); }));
+  EXPECT_TRUE(refused([](auto* r) { r->add_schedule(0); }));
+  EXPECT_TRUE(refused([](auto* r) { r->mutable_scores(1)->set_score(2); }));
+  EXPECT_TRUE(refused([](auto* r) { r->mutable_scores(1)->set_score(NAN); }));
+  EXPECT_TRUE(refused([](auto* r) { r->mutable_scores(1)->set_question(0); }));
+  EXPECT_TRUE(refused([](auto* r) { r->mutable_scores(1)->set_question(64); }));
+  EXPECT_TRUE(refused([](auto* r) { r->mutable_scores()->RemoveLast(); }));
+  EXPECT_TRUE(refused([](auto* r) { r->set_reward(0.9); }));
+  EXPECT_TRUE(refused([](auto* r) { r->set_behaviour_log_prob(-1); }));
+  EXPECT_TRUE(refused([](auto* r) { r->set_behaviour_log_prob(NAN); }));
+  EXPECT_TRUE(refused([](auto* r) { r->set_result_id(""); }));
+  EXPECT_TRUE(refused([](auto* r) { r->set_seconds(-1); }));
+}
+
+TEST(Questions, AnEpochAsksEachOnceAndNobodyAsksTwice) {
+  for (uint32_t available : {64u, 67u}) {
+    std::map<uint32_t, int> asked;
+    for (uint64_t ticket = 0; ticket < 16; ++ticket) {
+      const auto questions = episodeQuestions(9, ticket, 4, available);
+      EXPECT_EQ(std::set<uint32_t>(questions.begin(), questions.end()).size(), 4u);
+      for (uint32_t q : questions) {
+        ASSERT_LT(q, available);
+        ++asked[q];
+      }
+    }
+    EXPECT_EQ(asked.size(), 64u);
+    for (const auto& [question, times] : asked) EXPECT_EQ(times, 1);
+  }
+  EXPECT_NE(episodeQuestions(9, 0, 4, 64), episodeQuestions(9, 16, 4, 64));
+}
+
+TEST(Statistics, WilsonIntervals) {
+  // By hand for 40 of 80: z^2/n = 0.048018, half width 1.959964 sqrt(0.003125 + 0.00015006)
+  // / 1.048018.
+  const Interval half = wilson95(40, 80);
+  EXPECT_NEAR(half.low, 0.392974, 1e-5);
+  EXPECT_NEAR(half.high, 0.607026, 1e-5);
+  EXPECT_EQ(wilson95(0, 10).low, 0);
+  EXPECT_NEAR(wilson95(0, 10).high, 0.27753, 1e-5);
+  EXPECT_EQ(wilson95(0, 0).high, 1);
+}
+
+TEST(Identifiers, UlidsSortByTimeAndDigestsAreSha256) {
+  const std::string early = makeUlid(1000, 5, 6), late = makeUlid(2000, 1, 1);
+  EXPECT_LT(early, late);
+  EXPECT_TRUE(isUlid(early));
+  EXPECT_FALSE(isUlid("../../etc/passwd"));
+  EXPECT_FALSE(isUlid(early + "0"));
+  EXPECT_EQ(sha256Hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
+}  // namespace
+}  // namespace allot
