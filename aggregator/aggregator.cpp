@@ -216,7 +216,10 @@ Status Aggregator::readEvaluations() {
     ALLOT_ASSIGN(const auto evaluations, store_.readEvaluations(evaluations_read_, 256));
     if (evaluations.empty()) break;
     for (const Evaluation& evaluation : evaluations) {
-      evaluations_.add(evaluation.result);
+      if (!evaluations_.add(evaluation.result)) {
+        spdlog::warn("left out evaluation {} of {}: its scores cannot be",
+                     evaluation.result.unit().unit_id(), evaluation.result.worker());
+      }
       evaluations_read_ = evaluation.entry_id;
     }
     last_progress_ = options_.now();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <numeric>
+#include <set>
 
 namespace allot {
 namespace {
@@ -104,8 +105,16 @@ std::vector<v1::EvaluationUnit> planEvaluation(const v1::Experiment& experiment,
   return units;
 }
 
-void EvaluationTable::add(const v1::EvaluationResult& result) {
+bool EvaluationTable::add(const v1::EvaluationResult& result) {
   const v1::EvaluationUnit& unit = result.unit();
+  if (static_cast<uint32_t>(result.scores_size()) != unit.question_count()) return false;
+  std::set<uint32_t> questions;
+  for (const v1::QuestionScore& score : result.scores()) {
+    const bool in_unit = score.question() >= unit.first_question() &&
+                         score.question() - unit.first_question() < unit.question_count();
+    if (!in_unit || !questions.insert(score.question()).second) return false;
+    if (!(score.score() >= 0 && score.score() <= 1)) return false;
+  }
   EvaluationCell& cell =
       cells_[{unit.policy_version(), unit.method(), unit.schedule_name(), unit.total_budget()}];
   cell.version = unit.policy_version();
@@ -119,6 +128,7 @@ void EvaluationTable::add(const v1::EvaluationResult& result) {
   }
   cell.seconds += result.seconds();
   cell.complete = cell.n == held_out_;
+  return true;
 }
 
 std::vector<EvaluationCell> EvaluationTable::cells() const {

@@ -44,7 +44,9 @@ class EvaluationTable {
  public:
   explicit EvaluationTable(uint32_t held_out_questions) : held_out_(held_out_questions) {}
 
-  void add(const v1::EvaluationResult& result);
+  // False if the result cannot be: scores outside 0..1, not one a question, questions that are not
+  // the unit's. It is left out.
+  bool add(const v1::EvaluationResult& result);
   // By version, method, schedule name, budget.
   std::vector<EvaluationCell> cells() const;
   // Mean score of the newest complete learned cell at this budget; negative if there is none.

@@ -57,12 +57,19 @@ class SharedView {
   }
   std::string get() const {
     const std::lock_guard lock(mutex_);
+    asked_ = steadyMs();
     return text_;
+  }
+  // True if somebody has a page open, which asks every two seconds.
+  bool isWatched() const {
+    const std::lock_guard lock(mutex_);
+    return asked_ != 0 && steadyMs() - asked_ < 5000;
   }
 
  private:
   mutable std::mutex mutex_;
   std::string text_ = "{}";
+  mutable uint64_t asked_ = 0;
 };
 
 Result<RunSpec> readRun(const Options& options) {
@@ -105,7 +112,9 @@ Result<std::vector<std::string>> historyLines(Store* store) {
 Status writeArtefacts(const Options& options, Store* store, Aggregator* aggregator) {
   if (options.dir.empty()) return {};
   ALLOT_ASSIGN(const auto lines, historyLines(store));
-  return writeReport(options.dir, runView(aggregator->snapshot(), unixMs(), options.run_id), lines);
+  RunSnapshot snapshot = aggregator->snapshot();
+  if (draining && !aggregator->finished()) snapshot.phase = "stopped";
+  return writeReport(options.dir, runView(snapshot, unixMs(), options.run_id), lines);
 }
 
 // Ticks until the run ends or draining is set.
@@ -135,7 +144,10 @@ Status lead(const Options& options, Store* store, Aggregator* aggregator, Shared
     if (!*more) break;
     if (phase == "starting") std::this_thread::sleep_for(milliseconds(50));
   }
-  return writeArtefacts(options, store, aggregator);
+  ALLOT_TRY(writeArtefacts(options, store, aggregator));
+  // An open page learns that the run has ended before its server goes.
+  if (!draining && shared->isWatched()) std::this_thread::sleep_for(milliseconds(2500));
+  return {};
 }
 
 Status aggregate(const Options& options) {

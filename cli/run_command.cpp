@@ -136,6 +136,8 @@ class RunFolder {
                       " holds a run already: add --resume to go on with it, or name another --dir");
     }
     folder.is_new_ = !fs::exists(path, error);
+    folder.is_ours_ =
+        folder.is_new_ || (fs::is_directory(path, error) && fs::is_empty(path, error));
     fs::create_directories(path, error);
     if (error || access(path.c_str(), W_OK | X_OK) != 0) {
       return badInput("cannot write to " + path.string() + " (" +
@@ -176,8 +178,12 @@ class RunFolder {
 
   // A run that never began leaves nothing behind.
   void discard() const {
+    if (!is_ours_) return;
     std::error_code ignored;
-    if (is_new_) fs::remove_all(path_, ignored);
+    for (const auto& entry : fs::directory_iterator(path_, ignored)) {
+      fs::remove_all(entry.path(), ignored);
+    }
+    if (is_new_) fs::remove(path_, ignored);
   }
 
  private:
@@ -193,6 +199,7 @@ class RunFolder {
   std::string path_;
   std::string run_id_;
   bool is_new_ = false;
+  bool is_ours_ = false;  // new, or empty when we came
 };
 
 uint64_t availableMib() {

@@ -9,7 +9,7 @@
 
 namespace allot {
 
-enum class Purpose : uint32_t { kSchedule = 1, kQuestions = 2, kBootstrap = 3, kId = 4 };
+enum class Purpose : uint32_t { kSchedule = 1, kQuestions = 2 };
 
 class RandomStream {
  public:

@@ -68,10 +68,10 @@ std::vector<SpecRule> runRules() {
               "same seed makes the same draws, another seed makes an independent repetition."),
       text("model.path", kRequired,
            "Folder with config.json, *.safetensors and tokenizer.json, as published on Hugging "
-           "Face; a relative path starts at the working directory of the worker."),
+           "Face; a relative path starts where you are or in any folder above the experiment file."),
       choice("model.dtype", "float32", {"float32"}, "Number format that the model computes in."),
       choice("model.device", "auto", {"auto", "cpu"},
-             "Where workers compute: auto takes a GPU if the worker sees one, else the CPU."),
+             "Where workers compute: auto is the best that this build can use, which is the CPU."),
       choice("task.suite", "recall", {"recall"},
              "Family of questions: recall generates long texts whose answers stand in the text, "
              "so that what is measured is reading the KV cache."),

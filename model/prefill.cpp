@@ -9,6 +9,8 @@
 #include <cmath>
 #include <limits>
 
+#include "allot/kernels/dense_ops.h"
+
 namespace allot {
 namespace {
 
@@ -21,19 +23,33 @@ at::Tensor view(const float* data, at::IntArrayRef shape) {
 }
 
 at::Tensor project(const at::Tensor& x, const Matrix& matrix) {
-  return at::matmul(x, view(matrix.rows.data(), {matrix.outputs, matrix.inputs}).t());
+  return at::mm(x, view(matrix.rows.data(), {matrix.outputs, matrix.inputs}).t());
 }
 
 at::Tensor normalise(const at::Tensor& x, const std::vector<float>& weight, float eps) {
-  const at::Tensor factor = at::rsqrt(at::mean(x * x, {-1}, true) + eps);
-  return x * factor * view(weight.data(), {static_cast<int64_t>(weight.size())});
+  at::Tensor out = at::empty_like(x);
+  kernels::rmsNorm(x.data_ptr<float>(), weight.data(), static_cast<int>(x.size(0)),
+                   static_cast<int>(x.size(1)), eps, out.data_ptr<float>());
+  return out;
 }
 
-// x [n, heads, head_dim]; cosines and sines [n, 1, head_dim / 2].
-at::Tensor rotate(const at::Tensor& x, const at::Tensor& cosines, const at::Tensor& sines) {
-  const auto halves = at::chunk(x, 2, -1);
-  return at::cat({halves[0] * cosines - halves[1] * sines, halves[1] * cosines + halves[0] * sines},
-                 -1);
+at::Tensor mlp(const at::Tensor& x, const LayerWeights& w) {
+  const at::Tensor gate_up = project(x, w.gate_up);
+  at::Tensor gated = at::empty({x.size(0), w.down.inputs}, at::kFloat);
+  kernels::gatedSilu(gate_up.data_ptr<float>(), static_cast<int>(x.size(0)),
+                     static_cast<int>(w.down.inputs), gated.data_ptr<float>());
+  return project(gated, w.down);
+}
+
+// Applies positions 0..n-1 to the queries and keys of qkv [n, heads + 2 kv_heads, d], in place.
+void rotate(const ModelConfig& config, const RopeTable& rope, at::Tensor* qkv) {
+  const int64_t d = config.head_dim, row = (config.heads + 2 * config.kv_heads) * d;
+  float* data = qkv->data_ptr<float>();
+  for (int64_t i = 0; i < qkv->size(0); ++i) {
+    kernels::applyRope(data + i * row, static_cast<int>(config.heads + config.kv_heads),
+                       static_cast<int>(d), rope.cosines.data() + i * (d / 2),
+                       rope.sines.data() + i * (d / 2));
+  }
 }
 
 // Causal attention, q [n, heads, d], k and v [n, kv_heads, d]; only queries from `first` on.
@@ -53,7 +69,7 @@ at::Tensor attend(const ModelConfig& config, const at::Tensor& q, const at::Tens
                                    .view({count, config.kv_heads, group, d})
                                    .permute({1, 2, 0, 3})
                                    .reshape({config.kv_heads, group * count, d});
-    at::Tensor scores = at::bmm(queries, keys.slice(2, 0, end)).mul_(scale);
+    at::Tensor scores = at::bmm(at::mul(queries, scale), keys.slice(2, 0, end));
     scores = scores.view({config.kv_heads, group, count, end});
     const at::Tensor mask =
         at::full({count, count}, -std::numeric_limits<float>::infinity(), at::kFloat).triu_(1);
@@ -109,24 +125,20 @@ std::vector<float> prefillDense(const ModelConfig& config, const Weights& weight
     std::copy_n(weights.embeddings.data() + ids[i] * config.hidden_size, config.hidden_size,
                 x.data_ptr<float>() + i * config.hidden_size);
   }
-  const at::Tensor cosines = view(rope.cosines.data(), {n, 1, d / 2});
-  const at::Tensor sines = view(rope.sines.data(), {n, 1, d / 2});
   for (int64_t l = 0; l < config.layers; ++l) {
     const LayerWeights& w = weights.layers[l];
-    const auto qkv = project(normalise(x, w.attention_norm, config.rms_norm_eps), w.qkv)
-                         .view({n, config.heads + 2 * config.kv_heads, d})
-                         .split_with_sizes({config.heads, config.kv_heads, config.kv_heads}, 1);
-    const at::Tensor k = rotate(qkv[1], cosines, sines);
+    at::Tensor qkv = project(normalise(x, w.attention_norm, config.rms_norm_eps), w.qkv)
+                         .view({n, config.heads + 2 * config.kv_heads, d});
+    rotate(config, rope, &qkv);
+    const auto parts = qkv.split_with_sizes({config.heads, config.kv_heads, config.kv_heads}, 1);
     const kernels::PagedKv kv = pool.layer(l);
-    store(k, kv.keys, kv, pages);
-    store(qkv[2], kv.values, kv, pages);
+    store(parts[1], kv.keys, kv, pages);
+    store(parts[2], kv.values, kv, pages);
     // Nothing reads the last layer's output but at the last position.
     const int64_t first = l + 1 == config.layers ? n - 1 : 0;
     x = x.slice(0, first);
-    x = x + project(attend(config, rotate(qkv[0], cosines, sines), k, qkv[2], first), w.output);
-    const auto gate_up =
-        at::chunk(project(normalise(x, w.mlp_norm, config.rms_norm_eps), w.gate_up), 2, -1);
-    x = x + project(at::silu(gate_up[0]) * gate_up[1], w.down);
+    x = x + project(attend(config, parts[0], parts[1], parts[2], first), w.output);
+    x += mlp(normalise(x, w.mlp_norm, config.rms_norm_eps), w);
   }
   const at::Tensor logits =
       project(normalise(x.slice(0, x.size(0) - 1), weights.final_norm, config.rms_norm_eps),

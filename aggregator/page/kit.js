@@ -21,10 +21,8 @@ const kit = (() => {
 
   function duration(seconds) {
     if (number(seconds) === null || seconds < 0) return '–';
-    const s = Math.floor(seconds);
-    if (s < 60) return `${s} s`;
-    if (s < 3600) return `${Math.floor(s / 60)} min ${s % 60} s`;
-    return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
+    if (seconds < 100) return `${Math.floor(seconds)} s`;
+    return seconds < 6000 ? `${(seconds / 60).toFixed(1)} min` : `${(seconds / 3600).toFixed(1)} h`;
   }
 
   function magnitude(v) {
@@ -107,7 +105,7 @@ const kit = (() => {
     ...more,
     ticks: {color: paint('quiet'), padding: 6, maxRotation: 0, ...more.ticks},
   });
-  const shareTicks = {callback: (v) => `${Math.round(v * 100)} %`, maxTicksLimit: 7};
+  const shareTicks = {callback: (v) => `${Math.round(v * 100)} %`, maxTicksLimit: 11};
   function makeChart(canvas, type, scales, tooltip) {
     const options = {
       responsive: true, maintainAspectRatio: false, animation: false,
@@ -207,6 +205,6 @@ const kit = (() => {
   };
 
   return {COLOURS, SHAPES, byId, number, list, record, word, format, percent, count, plural, mean,
-    largest, duration, magnitude, say, readTheme, theme, paint, faint, axis, shareTicks, makeChart,
+    largest, duration, magnitude, say, readTheme, paint, faint, axis, shareTicks, makeChart,
     fill, lineSet, markedSet, drawLegend, plotOr, syncRows, start};
 })();

@@ -57,6 +57,7 @@
     const [low, high] = list(row.ci95).map(number);
     return {low: low ?? row.accuracy, high: high ?? row.accuracy};
   };
+  const range = (low, high) => `${(low * 100).toFixed(1)}–${(high * 100).toFixed(1)}`;
   const plotPoint = (x, row) =>
     ({x, y: row.accuracy, ...interval(row), n: row.n, version: row.version});
 
@@ -87,7 +88,6 @@
 
   function waitingForUpdates(view) {
     if (list(view.history).length) return '';
-    if (number(view.max_updates) === 0) return 'This run only evaluates: it makes no updates.';
     if (FINAL.includes(view.state)) return 'The run ended before its first update.';
     if (!list(view.workers).length) return 'Waiting for a worker to join.';
     return `Waiting for the first update: ${plural(number(view.episodes) || 0, 'episode')} so far.`;
@@ -108,27 +108,31 @@
       lineSet('smoothed', 'learned', history.map((h, i) => ({x: h.version, y: smoothed[i]})),
           {borderWidth: 2.5, order: 0}),
       lineSet('baseline', 'uniform', series(history, 'mean_baseline'),
-          {borderWidth: 1.25, borderDash: [4, 3], order: 1}),
+          {borderColor: faint('uniform', '70'), borderWidth: 1.25, order: 2}),
       lineSet('reward', 'learned', series(history, 'mean_reward'),
           {showLine: false, pointRadius: pointSize(history), pointBorderWidth: 0,
-            pointBackgroundColor: faint('learned', '66'), order: 2}),
+            pointBackgroundColor: faint('learned', '80'), order: 1}),
     ], `Reward over ${plural(history.length, 'update')}; smoothed, it went from ` +
         `${format(smoothed[0], 3)} to ${format(smoothed[smoothed.length - 1], 3)}.`);
     drawLegend(card, [{name: 'one update', colour: 'learned', look: 'dots'},
       {name: 'smoothed', colour: 'learned', look: 'line'},
-      {name: 'baseline', colour: 'uniform', look: 'dashed'}]);
+      {name: 'baseline', colour: 'uniform', look: 'line'}]);
   }
 
-  // The y axis around all intervals, in steps of 5 points.
+  // The y axis around all intervals, in whole steps.
   function fitShares(chart, values) {
     const y = chart.options.scales.y;
-    y.min = Math.max(0, Math.floor((Math.min(...values) - 0.005) * 20) / 20);
-    y.max = Math.min(1, Math.ceil((Math.max(...values) + 0.005) * 20) / 20);
+    const [low, high] = [Math.min(...values) - 0.005, Math.max(...values) + 0.005];
+    const step = high - low > 0.3 ? 0.1 : high - low > 0.1 ? 0.05 : 0.02;
+    const round = (v) => Math.round(v * 1000) / 1000;
+    y.min = Math.max(0, round(Math.floor(low / step) * step));
+    y.max = Math.min(1, round(Math.ceil(high / step) * step));
+    y.ticks.stepSize = step;
   }
   const pointLabel = (item) => {
     const p = item.raw;
-    return ` ${item.dataset.label}: ${percent(p.y)} (${(p.low * 100).toFixed(1)}–` +
-        `${(p.high * 100).toFixed(1)}), n = ${count(p.n)}, version ${p.version}`;
+    return ` ${item.dataset.label}: ${percent(p.y)} (${range(p.low, p.high)}), ` +
+        `n = ${count(p.n)}, version ${p.version}`;
   };
 
   function drawAccuracy(view, lines) {
@@ -180,7 +184,7 @@
         'worker has said how many layers the model has.')) return;
     const share = number(view.total_budget) === null ? null : view.total_budget / draws.length;
     charts.schedule ??= makeChart(card.querySelector('.plot canvas'), 'bar', {
-      x: axis('layer (0 reads the tokens)', {grid: {display: false, borderColor: paint('edge')}}),
+      x: axis('layer (0 comes first)', {grid: {display: false, borderColor: paint('edge')}}),
       y: axis('draws', {beginAtZero: true, ticks: {precision: 0, maxTicksLimit: 6}}),
     }, {
       title: (items) => `layer ${items[0].label}`,
@@ -266,21 +270,26 @@
     syncRows(byId('workers'), workers.map((worker) => {
       const away = view.now_unix_ms - worker.seen_unix_ms;
       const old = away > OLD_MS && !FINAL.includes(view.state);
-      return [{text: word(worker.worker)}, {text: word(worker.state)}, {text: word(worker.device)},
-        {text: count(worker.policy_version), kind: 'r'}, {text: count(worker.episodes), kind: 'r'},
+      return [{text: word(worker.worker)}, {text: word(worker.state)},
+        {text: word(worker.device), kind: 'wide'},
+        {text: count(worker.policy_version), kind: 'r wide'},
+        {text: count(worker.episodes), kind: 'r'},
         {text: Number.isFinite(away) ? `${duration(Math.max(0, away) / 1000)} ago` : '–',
           kind: old ? 'r old' : 'r'}];
     }));
     byId('card-numbers').hidden = !lines.length;
+    byId('card-numbers').classList.toggle('span',
+        view.max_updates !== 0 && byId('card-versions').hidden);
+    const several = new Set(lines.filter((l) => !isDense(l)).map((l) => l.method)).size > 1;
     syncRows(byId('numbers'), [...lines].sort((a, b) => isDense(a) - isDense(b)).flatMap((line) =>
       line.cells.map((row) => {
         const {low, high} = interval(row);
-        const name = isDense(line) ? 'dense' : `${line.schedule}, ${line.method}`;
-        return [{text: row.version > 0 ? `${name} (version ${row.version})` : name},
+        const name = several && !isDense(line) ? `${line.schedule}, ${line.method}` : line.schedule;
+        return [{text: name},
+          {text: line.schedule === 'learned' ? count(row.version) : '', kind: 'r'},
           {text: isDense(line) ? 'all' : count(row.total_budget), kind: 'r'},
-          {text: percent(row.accuracy), kind: 'r'},
-          {text: `${(low * 100).toFixed(1)}–${(high * 100).toFixed(1)}`, kind: 'r'},
-          {text: count(row.n), kind: 'r'}];
+          {text: `${percent(row.accuracy)} (${range(low, high)})`, kind: 'r'},
+          {text: count(row.n), kind: 'r wide'}];
       })));
     const settings = list(view.settings).map(list);
     byId('card-settings').hidden = !settings.length;
@@ -294,16 +303,18 @@
     const at = (schedule) => lines.filter((line) => line.schedule === schedule)
         .flatMap((line) => line.cells).find((row) => row.total_budget === budget);
     const [learned, uniform] = [at('learned'), at('uniform')];
-    const shown = learned || uniform;
-    say(byId('headline-name'), budget ? `Held-out accuracy at budget ${count(budget)}` :
-      'Held-out accuracy');
+    const dense = (lines.find(isDense) || {cells: []}).cells[0];
+    const shown = learned || uniform || dense;
+    say(byId('headline-name'), budget && (shown !== dense || !dense) ?
+      `Accuracy at budget ${count(budget)}` : 'Accuracy, dense');
     say(byId('headline'), shown ? percent(shown.accuracy) : '–');
     if (learned && uniform) {
       const gain = (learned.accuracy - uniform.accuracy) * 100;
       say(byId('headline-note'), `learned; ${gain < 0 ? '−' : '+'}${Math.abs(gain).toFixed(1)} ` +
           `points on uniform (${percent(uniform.accuracy)})`);
     } else {
-      say(byId('headline-note'), shown ? `${shown.schedule} only, so far` : 'not evaluated yet');
+      say(byId('headline-note'), !shown ? 'not evaluated yet' :
+        shown === dense ? 'every row read' : `${shown.schedule} only, so far`);
     }
   }
 
@@ -359,6 +370,15 @@
     say(byId('run-id'), view.run_id ? `run ${word(view.run_id)}` : '');
   }
 
+  // A run without updates, a sweep, has nothing to say about learning.
+  function layOut(view) {
+    const sweep = view.max_updates === 0;
+    for (const id of ['card-reward', 'card-schedule', 'card-lag', 'tile-reward', 'tile-speed',
+      'tile-lag']) {
+      byId(id).hidden = sweep;
+    }
+  }
+
   let shown = null;  // the view on the page
   function show(view) {
     shown = record(view);
@@ -367,12 +387,15 @@
     const lines = newestLines(rows).sort((a, b) =>
       a.schedule.localeCompare(b.schedule) || a.method.localeCompare(b.method));
     drawHeader(shown);
+    layOut(shown);
     drawHeadline(shown, lines);
     drawTiles(shown, history);
-    drawReward(shown, history);
+    if (shown.max_updates !== 0) {
+      drawReward(shown, history);
+      drawSchedule(shown);
+      drawStaleness(shown, history);
+    }
     drawAccuracy(shown, lines);
-    drawSchedule(shown);
-    drawStaleness(shown, history);
     drawVersions(shown, rows, lines);
     drawTables(shown, lines);
     document.documentElement.dataset.shown = word(shown.now_unix_ms);

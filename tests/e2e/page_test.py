@@ -120,8 +120,9 @@ class PageTest(unittest.TestCase):
         self.check_history(view, charts)
         self.check_accuracy(view, charts)
         self.check_versions(view, charts)
-        self.assertEqual("schedule" in charts, bool(view["learned_schedule"]))
-        if view["learned_schedule"]:
+        learns = view["max_updates"] > 0
+        self.assertEqual("schedule" in charts, learns and bool(view["learned_schedule"]))
+        if "schedule" in charts:
             self.assertEqual(charts["schedule"]["sets"], {"learned": view["learned_schedule"]})
             self.assertEqual([level["value"] for level in charts["schedule"]["levels"]],
                              [view["total_budget"] / len(view["learned_schedule"])])

@@ -404,7 +404,8 @@ TEST_F(AllotRun, LearnsWhereToSpendTheBudget) {
            "spec.evaluation.budgets=[8, 16]", "--set", "spec.evaluation.methods=[s2anta-sys]"});
   ASSERT_EQ(output.status, 0) << output.err;
   std::map<std::pair<std::string, int>, json> cells;
-  for (const json& row : summary("a")["evaluations"]) {
+  const json s = summary("a");
+  for (const json& row : s["evaluations"]) {
     cells[{row["schedule"], row["total_budget"]}] = row;
   }
   const auto learned = cells[{"learned", 8}], uniform = cells[{"uniform", 8}];

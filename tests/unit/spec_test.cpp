@@ -192,7 +192,7 @@ TEST(Spec, RefusesWithPathValueAndWhatIsAllowed) {
       {"spec.evaluation.budgets=[8, 0]",
        "spec.evaluation.budgets[1]: 0 is out of range 1..1000000"},
       {"spec.evaluation.methods=[dense, s2anta-sy]",
-       "spec.evaluation.methods[1]: \"s2anta-sy\" is not one of s2anta-sys, santa, top-k, dense "
+       "spec.evaluation.methods[1]: \"s2anta-sy\" is not one of dense, s2anta-sys, santa, top-k "
        "(did you mean s2anta-sys?)"},
       {"spec.evaluation.schedules=[learned]",
        "spec.evaluation.schedules[0]: learned needs the section spec.update, which is missing; "

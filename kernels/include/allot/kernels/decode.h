@@ -59,7 +59,7 @@ struct DecodeOutputs {
   float* out = nullptr;                 // [rows, heads, head_dim]
   float* lse = nullptr;                 // optional [rows, heads]: log sum_j exp(s_j)
   RowStatistics* statistics = nullptr;  // optional [rows], added to
-  double* sampling_seconds = nullptr;   // optional, added the time spent choosing rows: for benchmarks
+  double* sampling_seconds = nullptr;   // optional, added to: time spent choosing rows
 };
 
 // The value-stage methods. kernels/README.md says how to add one.

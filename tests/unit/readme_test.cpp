@@ -1,0 +1,38 @@
+// README.md says what the parser knows.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "core/spec.h"
+
+namespace allot {
+namespace {
+
+std::string read(const std::string& name) {
+  std::ifstream file(std::string(ALLOT_SOURCE_DIR) + "/" + name);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+std::string between(const std::string& text, const std::string& begin, const std::string& end) {
+  const size_t from = text.find(begin);
+  const size_t to = from == std::string::npos ? from : text.find(end, from + begin.size());
+  if (to == std::string::npos) return "(not found)";
+  return text.substr(from + begin.size(), to - from - begin.size());
+}
+
+TEST(Readme, ItsKeyTableIsTheParsers) {
+  EXPECT_EQ(between(read("README.md"), "<!-- keys: begin -->\n", "<!-- keys: end -->"),
+            specKeysMarkdown());
+}
+
+TEST(Readme, ItsExperimentIsTheOneThatShips) {
+  const std::string shown = between(read("README.md"), "```yaml\n", "```");
+  EXPECT_EQ(shown, read("experiments/recall-layer-budget/experiment.yaml"));
+  EXPECT_TRUE(parseExperiment(shown, "README.md"));
+}
+
+}  // namespace
+}  // namespace allot
