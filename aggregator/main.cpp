@@ -135,7 +135,9 @@ Status lead(const Options& options, Store* store, Aggregator* aggregator, Shared
     away = false;
     if (!*more || steadyMs() - shown >= 1000) {
       const RunSnapshot snapshot = aggregator->snapshot();
-      shared->set(runView(snapshot, unixMs(), options.run_id).dump());
+      // Names come from workers and may hold anything.
+      shared->set(runView(snapshot, unixMs(), options.run_id)
+                      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
       shown = steadyMs();
       const bool evaluated = phase == "evaluating" && snapshot.phase != "evaluating";
       phase = snapshot.phase;

@@ -16,20 +16,22 @@ constexpr size_t kMaxPoints = 1000;
 json historyView(const std::vector<v1::IterationRecord>& history) {
   json points = json::array();
   const size_t stride = history.size() / kMaxPoints + 1;
+  double baseline = history.empty() ? 0 : history.front().mean_reward();
   for (size_t i = 0; i < history.size(); ++i) {
-    if (i % stride != 0 && i + 1 != history.size()) continue;
     const v1::IterationRecord& record = history[i];
-    double baseline = 0;
-    for (double b : record.baselines()) baseline += b;
-    if (record.baselines_size() > 0) baseline /= record.baselines_size();
-    points.push_back({{"version", record.version()},
-                      {"mean_reward", record.mean_reward()},
-                      {"mean_baseline", baseline},
-                      {"gradient_norm", record.gradient_norm()},
-                      {"step_kl", record.step_kl_nats()},
-                      {"entropy", record.entropy_nats()},
-                      {"ess", record.effective_sample_size_ratio()},
-                      {"lag", record.mean_lag_updates()}});
+    if (i % stride == 0 || i + 1 == history.size()) {
+      points.push_back({{"version", record.version()},
+                        {"mean_reward", record.mean_reward()},
+                        {"mean_baseline", baseline},
+                        {"gradient_norm", record.gradient_norm()},
+                        {"step_kl", record.step_kl_nats()},
+                        {"entropy", record.entropy_nats()},
+                        {"ess", record.effective_sample_size_ratio()},
+                        {"lag", record.mean_lag_updates()}});
+    }
+    // What to compare a reward with by eye: the moving average of the updates before it. (The mean
+    // of a batch's leave-one-out baselines is the batch's own mean and would show nothing.)
+    baseline = 0.9 * baseline + 0.1 * record.mean_reward();
   }
   return points;
 }

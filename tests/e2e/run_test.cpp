@@ -288,6 +288,33 @@ TEST_F(AllotRun, TheAggregatorIsSmall) {
   EXPECT_EQ(libraries->out.find("torch"), std::string::npos);
 }
 
+// A browser on the page of a run under way. The workers are held still meanwhile, so that the page
+// and the script that checks it read the same numbers.
+TEST_F(AllotRun, ThePageShowsTheRun) {
+  auto settings = small();
+  settings.insert(settings.end(), {"--set", "spec.update.maxUpdates=4000"});
+  auto arguments =
+      std::vector<std::string>{"run", kExperiment, "--dir", dir("a"), "--workers", "1"};
+  auto process = Process::start(command(arguments, settings), folder_ + "/out.log");
+  ASSERT_TRUE(process);
+  ASSERT_TRUE(waitFor([&] { return updatesOnDisk("a") > 8 || process->poll(); }, 120));
+  for (pid_t pid : processes("allot-worker")) kill(pid, SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::seconds(3));
+  const std::string said = read(folder_ + "/out.log");
+  const size_t at = said.find("http://127.0.0.1:");
+  ASSERT_NE(at, std::string::npos);
+  const std::string url = said.substr(at, said.find('\n', at) - at);
+  const auto checked =
+      capture({ALLOT_PYTHON, {kSource + "/tests/e2e/page_test.py", url}, {{"HOME", folder_}}});
+  ASSERT_TRUE(checked);
+  EXPECT_EQ(checked->status, 0) << checked->out << checked->err;
+  for (pid_t pid : processes("allot-worker")) kill(pid, SIGCONT);
+  process->signal(SIGINT);
+  EXPECT_EQ(process->waitFor(std::chrono::seconds(60)).value_or(-1), 130);
+  const json s = summary("a");
+  EXPECT_EQ(s["state"], "stopped");
+}
+
 // Each wrong thing gives one sentence with the place and the mend, exit code 64, and leaves
 // nothing.
 class BadInput : public AllotRun {
