@@ -66,9 +66,10 @@ std::vector<SpecRule> runRules() {
       integer("seed", "1", 0, (uint64_t{1} << 63) - 1,
               "Starts every random stream (schedules, questions, draws); the same file with the "
               "same seed makes the same draws, another seed makes an independent repetition."),
-      text("model.path", kRequired,
-           "Folder with config.json, *.safetensors and tokenizer.json, as published on Hugging "
-           "Face; a relative path starts where you are or in any folder above the experiment file."),
+      text(
+          "model.path", kRequired,
+          "Folder with config.json, *.safetensors and tokenizer.json, as published on Hugging "
+          "Face; a relative path starts where you are or in any folder above the experiment file."),
       choice("model.dtype", "float32", {"float32"}, "Number format that the model computes in."),
       choice("model.device", "auto", {"auto", "cpu"},
              "Where workers compute: auto is the best that this build can use, which is the CPU."),

@@ -1,5 +1,8 @@
 #include "model/prefill.h"
 
+// First: List.h, which the others include, needs it whole.
+#include <ATen/core/ivalue.h>
+
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>

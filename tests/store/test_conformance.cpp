@@ -444,7 +444,7 @@ TEST_P(StoreConformance, WorkersLiveAsLongAsTheyBeat) {
 
 TEST_P(StoreConformance, AnyBytesSurvive) {
   const uint64_t epoch = lead();
-  const std::string odd("a\0b\r\n$5\r\n*1 %s {run} '\"", 24);
+  const std::string odd("a\0b\r\n$5\r\n*1 %s {run} '\"", 23);
   auto pushed = result(odd);
   pushed.set_worker(odd);
   ASSERT_EQ(store_->pushResult(pushed, 10).value(), PushOutcome::kAccepted);
