@@ -29,6 +29,9 @@ using std::chrono::milliseconds;
 
 std::atomic<bool> draining{false};
 
+// In --dir: where the page is.
+constexpr char kPageUrlFile[] = "page.url";
+
 struct Options {
   std::string redis;
   std::string run_id;
@@ -37,6 +40,7 @@ struct Options {
   std::string dir;
   std::string listen = "127.0.0.1";
   uint16_t port = 9464;
+  bool any_port = false;
   bool synchronous = false;
 };
 
@@ -152,14 +156,22 @@ Status lead(const Options& options, Store* store, Aggregator* aggregator, Shared
   return {};
 }
 
+Result<std::unique_ptr<HttpServer>> startPage(const Options& options, const SharedView* shared) {
+  const auto serve = [shared](const std::string& path) { return servePage(path, shared->get()); };
+  auto server = HttpServer::start(options.listen, options.port, serve);
+  if (!server && options.any_port) server = HttpServer::start(options.listen, 0, serve);
+  if (!server) return server;
+  const std::string url =
+      "http://" + options.listen + ":" + std::to_string((*server)->port()) + "/";
+  spdlog::info("page {}", url);
+  if (!options.dir.empty()) std::ofstream(options.dir + "/" + kPageUrlFile) << url << std::endl;
+  return server;
+}
+
 Status aggregate(const Options& options) {
   ALLOT_ASSIGN(RunSpec run, readRun(options));
   SharedView shared;
-  ALLOT_ASSIGN(const auto server,
-               HttpServer::start(options.listen, options.port, [&](const std::string& path) {
-                 return servePage(path, shared.get());
-               }));
-  spdlog::info("page http://{}:{}/", options.listen, server->port());
+  ALLOT_ASSIGN(const auto server, startPage(options, &shared));
   ALLOT_ASSIGN(const auto store, openRedisStore(options.redis, options.run_id));
   while (true) {
     const Status created = store->createRun(run);
@@ -195,6 +207,7 @@ int main(int argc, char** argv) {
   app.add_option("--dir", options.dir, "Write report, curve, policy and history here");
   app.add_option("--listen", options.listen, "Address of the page [127.0.0.1]");
   app.add_option("--port", options.port, "Port of the page, 0 for any [9464]");
+  app.add_flag("--any-port", options.any_port, "Take any free port if --port is taken");
   app.add_flag("--synchronous", options.synchronous,
                "Lag zero: episodes of an update are handed out only under its own policy");
   try {

@@ -40,11 +40,15 @@ LocalRun::LocalRun(LocalRunPlan plan) : plan_(std::move(plan)) {
                      "--maxmemory-policy", "noeviction", "--daemonize", "no"},
                     {}};
   aggregator_.name = "aggregator";
-  aggregator_.command = {
-      siblingProgram("allot-aggregator"),
-      {"--redis", url, "--run", plan_.run_id, "--experiment", plan_.options.experiment_file,
-       "--dir", plan_.dir, "--port", std::to_string(plan_.port)},
-      {}};
+  aggregator_.command = {siblingProgram("allot-aggregator"),
+                         {"--redis", url, "--run", plan_.run_id, "--experiment",
+                          plan_.options.experiment_file, "--dir", plan_.dir},
+                         {}};
+  const bool any_port = plan_.options.port < 0;
+  aggregator_.command.arguments.insert(
+      aggregator_.command.arguments.end(),
+      {"--port", std::to_string(any_port ? 9464 : plan_.options.port)});
+  if (any_port) aggregator_.command.arguments.push_back("--any-port");
   for (const std::string& set : plan_.options.set) {
     aggregator_.command.arguments.insert(aggregator_.command.arguments.end(), {"--set", set});
   }
@@ -66,7 +70,11 @@ std::string LocalRun::logOf(const Child& child) const {
   return plan_.dir + "/" + child.name + ".log";
 }
 
+std::string LocalRun::pageUrl() const { return lastLineOfFile(plan_.dir + "/page.url"); }
+
 Status LocalRun::start() {
+  std::error_code ignored;
+  fs::remove(plan_.dir + "/page.url", ignored);  // of an earlier `allot run`
   ALLOT_TRY(launch(&redis_));
   ALLOT_ASSIGN(store_, openRedisStore("unix:" + socket_, plan_.run_id));
   ALLOT_TRY(waitForRedis());

@@ -23,7 +23,6 @@ struct LocalRunPlan {
   std::string model_folder;
   unsigned workers = 1;
   uint64_t kv_mib = 0;  // per worker
-  uint16_t port = 0;
 };
 
 class LocalRun {
@@ -38,6 +37,9 @@ class LocalRun {
   Result<bool> watch();
   // Workers first, so that they can push what they have; Redis last.
   void stop();
+
+  // Where the aggregator serves the page, once it does; "" until then.
+  std::string pageUrl() const;
 
   Store& store() { return *store_; }
 

@@ -41,33 +41,21 @@ uint64_t unixMs() {
                                    .count());
 }
 
-// The port if nothing listens there; 0 asks for any free one.
-std::optional<uint16_t> freePort(uint16_t wanted) {
+// An explicit --port must be free; without one the aggregator finds its own.
+Status checkPort(int wanted) {
+  if (wanted < 0) return {};
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return std::nullopt;
   const int on = 1;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_port = htons(wanted);
+  address.sin_port = htons(static_cast<uint16_t>(wanted));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  const bool bound = bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
-                     getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  const bool bound = bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
   close(fd);
-  if (!bound) return std::nullopt;
-  return ntohs(address.sin_port);
-}
-
-Result<uint16_t> choosePort(int wanted) {
-  if (wanted > 0) {
-    if (const auto port = freePort(static_cast<uint16_t>(wanted))) return *port;
-    return badInput("port " + std::to_string(wanted) +
-                    " on 127.0.0.1 is taken: choose another with --port, or leave it out for any");
-  }
-  if (const auto port = freePort(9464)) return *port;
-  if (const auto port = freePort(0)) return *port;
-  return badInput("no port on 127.0.0.1 is free for the page");
+  if (bound) return {};
+  return badInput("port " + std::to_string(wanted) +
+                  " on 127.0.0.1 is taken: choose another with --port, or leave it out for any");
 }
 
 // Has a worker check file, model and questions; nothing is written yet.
@@ -286,8 +274,13 @@ Status finish(const RunFolder& folder) {
 // Watches until the end; true if it is the run's own.
 Result<bool> watchToEnd(LocalRun* run, Progress* progress, const RunFolder& folder) {
   bool linked = false;
+  bool shown = false;
   while (interrupts == 0) {
     ALLOT_ASSIGN(const bool ended, run->watch());
+    if (const std::string url = run->pageUrl(); !shown && !url.empty()) {
+      std::printf("page:   %s\n", url.c_str());
+      shown = true;
+    }
     if (!linked) {
       const auto model = run->store().readModel();
       if (model && *model) {
@@ -309,7 +302,7 @@ Status run(const RunOptions& options) {
                     " was not found: install redis-server (Debian: apt-get install redis-server) "
                     "or name it with --redis-server");
   }
-  ALLOT_ASSIGN(const uint16_t port, choosePort(options.port));
+  ALLOT_TRY(checkPort(options.port));
   std::ifstream file(options.experiment_file);
   std::stringstream text;
   text << file.rdbuf();
@@ -331,15 +324,12 @@ Status run(const RunOptions& options) {
       options.workers ? options.workers : std::max(1u, std::thread::hardware_concurrency());
   plan.kv_mib =
       options.kv_mib ? options.kv_mib : std::max<uint64_t>(64, availableMib() / 2 / plan.workers);
-  plan.port = port;
   const v1::Spec& spec = experiment.spec();
-  std::printf(
-      "%s %s: %s with %u layers, %.1f M parameters, %u workers\nfolder: %s\npage:   "
-      "http://127.0.0.1:%u/\n",
-      options.resume ? "resuming" : "running", experiment.name().c_str(),
-      facts.value("architecture", std::string()).c_str(), facts.value("layers", 0u),
-      static_cast<double>(facts.value("parameters", uint64_t{0})) / 1e6, plan.workers,
-      folder.path().c_str(), static_cast<unsigned>(port));
+  std::printf("%s %s: %s with %u layers, %.1f M parameters, %u workers\nfolder: %s\n",
+              options.resume ? "resuming" : "running", experiment.name().c_str(),
+              facts.value("architecture", std::string()).c_str(), facts.value("layers", 0u),
+              static_cast<double>(facts.value("parameters", uint64_t{0})) / 1e6, plan.workers,
+              folder.path().c_str());
   std::fflush(stdout);
 
   LocalRun local(plan);

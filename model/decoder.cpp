@@ -165,8 +165,7 @@ Result<Prompt> Decoder::prefill(const std::vector<int32_t>& ids) {
   }
   auto pages = impl_->pool.allocate(impl_->pool.pagesFor(ids.size()));
   if (!pages) {
-    return fail(ErrorCode::kUnavailable,
-                "the memory for keys and values is full: raise --kv-memory");
+    return badInput("the memory for keys and values is full: raise --kv-memory");
   }
   Prompt prompt{std::move(*pages), static_cast<int32_t>(ids.size()), {}};
   prompt.first_logits =

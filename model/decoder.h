@@ -54,7 +54,7 @@ class Decoder {
   KvPool& pool();
 
   // Dense prefill of ids (1..max_positions of them, each below vocab_size: checked, kUsage). Fails
-  // with kUnavailable when the pool has too few free pages.
+  // with kUsage when the pool has too few free pages.
   Result<Prompt> prefill(const std::vector<int32_t>& ids);
   void release(Prompt* prompt);
 

@@ -101,8 +101,7 @@ Result<std::vector<Generated>> generate(Decoder* decoder, const Tokenizer& token
 
   Batch batch(decoder, rows, options);
   if (!live.empty() && !batch.allocate()) {
-    return fail(ErrorCode::kUnavailable,
-                "the memory for keys and values does not hold a batch of " +
+    return badInput("the memory for keys and values does not hold a batch of " +
                     std::to_string(rows.size()) + " rows: raise --kv-memory");
   }
   while (!live.empty()) {

@@ -39,7 +39,7 @@ struct Generated {
 size_t pagesForRow(const KvPool& pool, const Prompt& prompt, int max_new_tokens);
 
 // The first token comes from the prompt's dense prefill; every later one is decoded with the row's
-// schedule. kUnavailable when the pool has too few free pages for the batch.
+// schedule. kUsage when the pool has too few free pages for the batch.
 Result<std::vector<Generated>> generate(Decoder* decoder, const Tokenizer& tokenizer,
                                         const std::vector<GenerationRow>& rows,
                                         const GenerationOptions& options);

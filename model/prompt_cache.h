@@ -18,7 +18,7 @@ class PromptCache {
 
   // The prompts of `keys` (ids(key) gives the tokens of one), all of them valid until the next
   // call, with `spare_pages(prompt)` pages left free for each entry of keys. Evicts others to make
-  // room; kUnavailable if even that is not enough.
+  // room; kUsage if even that is not enough.
   template <typename Ids, typename SparePages>
   Result<std::vector<const Prompt*>> get(const std::vector<uint64_t>& keys, const Ids& ids,
                                          const SparePages& spare_pages) {

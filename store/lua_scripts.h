@@ -20,6 +20,7 @@ extern const RedisScript push_evaluation;
 extern const RedisScript push_result;
 extern const RedisScript reject;
 extern const RedisScript release_lease;
+extern const RedisScript release_units;
 extern const RedisScript reset_tickets;
 extern const RedisScript take_tickets;
 extern const RedisScript update_index;

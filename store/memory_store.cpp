@@ -238,6 +238,14 @@ Result<std::vector<v1::EvaluationUnit>> MemoryStore::claimUnits(const std::vecto
   return units;
 }
 
+Status MemoryStore::releaseUnits(const std::vector<v1::EvaluationUnit>& units) {
+  for (const v1::EvaluationUnit& unit : units) {
+    const auto found = server_->units_.find(unit.unit_id());
+    if (found != server_->units_.end()) found->second.claimed_until_ms = 0;
+  }
+  return {};
+}
+
 Result<PushOutcome> MemoryStore::pushEvaluation(const v1::EvaluationResult& result) {
   ALLOT_TRY(store::checkUnit(result.unit()));
   const std::string& id = result.unit().unit_id();

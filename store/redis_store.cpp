@@ -188,6 +188,14 @@ Result<std::vector<v1::EvaluationUnit>> RedisStore::claimUnits(const std::vector
   return units;
 }
 
+Status RedisStore::releaseUnits(const std::vector<v1::EvaluationUnit>& units) {
+  if (units.empty()) return {};
+  RedisConnection::Arguments ids;
+  for (const v1::EvaluationUnit& unit : units) ids.push_back(unit.unit_id());
+  ALLOT_TRY(run(lua::release_units, {"units"}, ids));
+  return {};
+}
+
 Result<PushOutcome> RedisStore::pushEvaluation(const v1::EvaluationResult& result) {
   ALLOT_TRY(store::checkUnit(result.unit()));
   const std::string bytes = result.SerializeAsString();

@@ -47,6 +47,7 @@ class RedisStore final : public Store {
   Result<PushOutcome> pushResult(const v1::EpisodeResult& result, uint64_t cap) override;
   Result<std::vector<v1::EvaluationUnit>> claimUnits(const std::vector<uint32_t>& warm,
                                                      uint64_t lease_ms) override;
+  Status releaseUnits(const std::vector<v1::EvaluationUnit>& units) override;
   Result<PushOutcome> pushEvaluation(const v1::EvaluationResult& result) override;
   Status beat(const v1::WorkerBeat& beat, uint64_t ttl_ms) override;
   Status leave(const std::string& worker) override;

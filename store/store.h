@@ -121,6 +121,8 @@ class Store {
   // `warm` (their prompts are prefilled here), oldest version first. Empty: nothing waits.
   virtual Result<std::vector<v1::EvaluationUnit>> claimUnits(const std::vector<uint32_t>& warm,
                                                              uint64_t lease_ms) = 0;
+  // Opens claimed units again that this worker will not do; recorded ones are left alone.
+  virtual Status releaseUnits(const std::vector<v1::EvaluationUnit>& units) = 0;
   // Counts a unit once; kDuplicate if another worker was first.
   virtual Result<PushOutcome> pushEvaluation(const v1::EvaluationResult& result) = 0;
   virtual Status beat(const v1::WorkerBeat& beat, uint64_t ttl_ms) = 0;

@@ -93,17 +93,26 @@ Status WorkerLoop::pushHeld() {
   return {};
 }
 
+Status WorkerLoop::evaluateUnit(const v1::EvaluationUnit& unit) {
+  ALLOT_TRY(beat("evaluation"));
+  ALLOT_ASSIGN(v1::EvaluationResult result, engine_.evaluate(unit));
+  result.set_worker(options_.name);
+  result.set_finished_unix_ms(unixMs());
+  ALLOT_TRY(store_.pushEvaluation(result));
+  return {};
+}
+
 Result<bool> WorkerLoop::evaluateUnits() {
   ALLOT_ASSIGN(const auto units, store_.claimUnits(engine_.warmChunks(), claim_ms_));
   if (units.empty()) return false;
   const auto start = Clock::now();
-  for (const v1::EvaluationUnit& unit : units) {
-    ALLOT_TRY(beat("evaluation"));
-    ALLOT_ASSIGN(v1::EvaluationResult result, engine_.evaluate(unit));
-    result.set_worker(options_.name);
-    result.set_finished_unix_ms(unixMs());
-    ALLOT_TRY(store_.pushEvaluation(result));
-    if (draining_) break;  // the rest of the claim runs out and goes to others
+  for (size_t done = 0; done < units.size(); ++done) {
+    const Status evaluated = draining_ ? Status() : evaluateUnit(units[done]);
+    if (evaluated && !draining_) continue;
+    // Others need not wait until the claim runs out; should this fail, they will.
+    (void)store_.releaseUnits({units.begin() + static_cast<std::ptrdiff_t>(done), units.end()});
+    ALLOT_TRY(evaluated);
+    return true;
   }
   // Long enough that a claim runs out only if its worker is gone.
   const auto took = std::chrono::duration_cast<milliseconds>(Clock::now() - start).count();

@@ -35,6 +35,7 @@ class WorkerLoop {
   Result<Tick> tick();
   Status pushHeld();
   Result<bool> evaluateUnits();
+  Status evaluateUnit(const v1::EvaluationUnit& unit);
   Result<bool> rollOut();
   Status beat(const std::string& state);
   void hold(v1::EpisodeResult result);

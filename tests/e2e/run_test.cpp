@@ -267,6 +267,20 @@ TEST_F(AllotRun, StopsOnCtrlCAndResumes) {
   EXPECT_EQ(policies("a"), policies("b"));  // as if it had never been stopped
 }
 
+TEST_F(AllotRun, SaysThatMemoryIsTooSmallAndGoesOnWithMore) {
+  const auto with = [](const std::string& mib) {
+    auto settings = small();
+    settings.back() = mib;
+    return settings;
+  };
+  const Output cramped = run("a", {"--workers", "1"}, with("8"));
+  EXPECT_EQ(cramped.status, 64);
+  EXPECT_THAT(cramped.err, HasSubstr("raise --kv-memory"));
+  const Output roomy = run("a", {"--workers", "1", "--resume"}, with("256"));
+  EXPECT_EQ(roomy.status, 0) << roomy.err;
+  EXPECT_EQ(summary("a")["updates"], 6);
+}
+
 TEST_F(AllotRun, TheAggregatorIsSmall) {
   auto arguments =
       std::vector<std::string>{"run", kExperiment, "--dir", dir("a"), "--workers", "1"};

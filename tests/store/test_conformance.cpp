@@ -388,8 +388,12 @@ TEST_P(StoreConformance, UnitsAreRecordedOnceAndClaimsExpire) {
   EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w1")).value(), PushOutcome::kAccepted);
   EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w2")).value(), PushOutcome::kDuplicate);
   EXPECT_EQ(store_->openUnits().value(), 1u);
+  ASSERT_TRUE(succeeded(store_->releaseUnits({a, b, unit(7, 7, "never planned")})));
+  EXPECT_EQ(store_->openUnits().value(), 1u);
+  EXPECT_THAT(claim({}, 60), ElementsAre(b.unit_id()));  // given back; a is done
+  EXPECT_THAT(claim({}), IsEmpty());
   backend_->advance(80);
-  EXPECT_THAT(claim({}), ElementsAre(b.unit_id()));          // w1 died; a is done
+  EXPECT_THAT(claim({}), ElementsAre(b.unit_id()));          // w1 died
   ASSERT_TRUE(succeeded(store_->planUnits(epoch, {a, b})));  // a was recorded: not planned again
   EXPECT_EQ(store_->openUnits().value(), 1u);
   EXPECT_EQ(store_->pushEvaluation(evaluationOf(b, "w2")).value(), PushOutcome::kAccepted);
