@@ -145,12 +145,21 @@ Status lead(const Options& options, Store* store, Aggregator* aggregator, Shared
       shown = steadyMs();
       const bool evaluated = phase == "evaluating" && snapshot.phase != "evaluating";
       phase = snapshot.phase;
-      if (*more && evaluated) ALLOT_TRY(writeArtefacts(options, store, aggregator));
+      if (*more && evaluated) {
+        // The next evaluation or the end writes them again: no reason to stop learning.
+        const Status written = writeArtefacts(options, store, aggregator);
+        if (!written) spdlog::warn("{}", written.error().message);
+      }
     }
     if (!*more) break;
     if (phase == "starting") std::this_thread::sleep_for(milliseconds(50));
   }
-  ALLOT_TRY(writeArtefacts(options, store, aggregator));
+  Status written = writeArtefacts(options, store, aggregator);
+  while (!written && written.error().code == ErrorCode::kUnavailable && !draining) {
+    std::this_thread::sleep_for(milliseconds(500));
+    written = writeArtefacts(options, store, aggregator);
+  }
+  ALLOT_TRY(written);
   // An open page learns that the run has ended before its server goes.
   if (!draining && shared->isWatched()) std::this_thread::sleep_for(milliseconds(2500));
   return {};

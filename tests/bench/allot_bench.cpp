@@ -185,10 +185,7 @@ void print(const Bench& bench, const std::vector<Share>& shares, double aggregat
   line("batching, argmax, text", sum.text);
   line("grading", sum.grading);
   line("store", sum.store);
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  std::printf("aggregator: %.1f %% of a core, %ld MiB at most\n", 100 * aggregator_share,
-              usage.ru_maxrss >> 10);
+  std::printf("aggregator: %.1f %% of a core\n", 100 * aggregator_share);
 }
 
 void measure(Bench bench, const std::string& dir) {
