@@ -120,8 +120,9 @@ Status LocalRun::revive(Child* child, int status) {
                                             " times, last with status " + std::to_string(status) +
                                             ": see " + logOf(*child));
     }
-    std::fprintf(stderr, "\r%s ended with status %d and is started again; its log is %s\n",
-                 child->name.c_str(), status, logOf(*child).c_str());
+    std::fprintf(stderr, "%s%s ended with status %d and is started again; its log is %s\n",
+                 isatty(STDERR_FILENO) ? "\r\033[K" : "", child->name.c_str(), status,
+                 logOf(*child).c_str());
     child->start_after = now + milliseconds(200) * (1 << child->restarts);
     ++child->restarts;
   }

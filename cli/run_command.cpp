@@ -278,6 +278,7 @@ Result<bool> watchToEnd(LocalRun* run, Progress* progress, const RunFolder& fold
   while (interrupts == 0) {
     ALLOT_ASSIGN(const bool ended, run->watch());
     if (const std::string url = run->pageUrl(); !shown && !url.empty()) {
+      progress->clear();
       std::printf("page:   %s\n", url.c_str());
       shown = true;
     }
