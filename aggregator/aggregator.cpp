@@ -124,7 +124,12 @@ Status Aggregator::collect() {
   const size_t wanted = learning ? spec.update().episodes_per_update() : 16;
   if (batchReady()) return {};
   ALLOT_ASSIGN(const auto entries, store_.readInbox(wanted, options_.wait_ms));
-  for (const InboxEntry& entry : entries) ALLOT_TRY(take(entry));
+  for (const InboxEntry& entry : entries) {
+    if (const Status taken = take(entry); !taken) {
+      loaded_ = false;  // the rest of these entries is read again
+      return taken;
+    }
+  }
   return {};
 }
 

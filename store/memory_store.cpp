@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
+#include <utility>
 
 #include "core/digest.h"
 #include "store/checks.h"
@@ -146,6 +147,9 @@ Status MemoryStore::reopenInbox() {
 }
 
 Status MemoryStore::reject(uint64_t epoch, const InboxEntry& entry, const std::string& reason) {
+  if (std::exchange(server_->lose_reject_, false)) {
+    return fail(ErrorCode::kUnavailable, "the store is away");
+  }
   ALLOT_TRY(store::checkEntryId(entry.entry_id));
   ALLOT_TRY(checkEpoch(epoch));
   const uint64_t number = entryNumber(entry.entry_id);

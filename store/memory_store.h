@@ -33,6 +33,8 @@ class MemoryServer {
   const std::deque<RefusedResult>& refused() const { return refused_; }
   // Puts bytes into the inbox past pushResult's checks, as a stranger could do to Redis.
   void injectIntoInbox(std::string result_id, std::string payload);
+  // The next reject() finds the server away: kUnavailable, nothing done.
+  void loseNextReject() { lose_reject_ = true; }
 
  private:
   friend class MemoryStore;
@@ -58,6 +60,7 @@ class MemoryServer {
   std::map<uint64_t, v1::IterationRecord> history_;                // by version
   std::map<uint64_t, std::pair<std::string, std::string>> inbox_;  // number -> result id, payload
   uint64_t last_entry_ = 0;
+  bool lose_reject_ = false;
   std::set<std::string> seen_;
   std::map<std::string, uint64_t> pending_;  // result id -> number of its inbox entry
   std::deque<RefusedResult> refused_;

@@ -151,6 +151,24 @@ TEST_F(AggregatorTest, RefusesWhatCannotBeAndGoesOn) {
   EXPECT_EQ(version(), 1u);
 }
 
+TEST_F(AggregatorTest, ResultsReadBesideOneThatCouldNotBeRefusedAreNotForgotten) {
+  auto store = openMemoryStore(server_);
+  announceModel();
+  auto aggregator = start("a", store.get());
+  ASSERT_TRUE(*aggregator->tick());
+  server_->injectIntoInbox("junk", "\xff\xff\xff");
+  push(0);
+  push(1);
+  server_->loseNextReject();
+  const auto away = aggregator->tick();
+  ASSERT_FALSE(away);
+  EXPECT_EQ(away.error().code, ErrorCode::kUnavailable);
+  push(2);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(*aggregator->tick());
+  EXPECT_EQ(server_->refused().size(), 1u);
+  EXPECT_EQ(version(), 1u);
+}
+
 TEST_F(AggregatorTest, ASuccessorGoesOnAndTheOldOneIsFenced) {
   announceModel();
   auto first_store = openMemoryStore(server_), second_store = openMemoryStore(server_);
