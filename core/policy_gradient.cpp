@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/digest.h"
+#include "core/questions.h"
 #include "core/schedule.h"
 
 namespace allot {
@@ -43,7 +44,7 @@ std::vector<double> importanceWeights(const v1::Experiment& experiment,
                                       const std::vector<v1::EpisodeResult>& results) {
   const auto& spec = experiment.spec();
   std::vector<double> weights(results.size(), 1.0);
-  if (spec.staleness().mode() == "none") return weights;
+  if (spec.staleness().mode() != "truncated-is") return weights;
   for (size_t i = 0; i < results.size(); ++i) {
     const SampleSchedule schedule(results[i].schedule().begin(), results[i].schedule().end());
     const double log_ratio = logProbability(schedule, logits, spec.policy().min_per_layer()) -
@@ -77,7 +78,8 @@ void step(const v1::Update& update, const std::vector<double>& gradient,
           v1::AggregatorState* state) {
   auto* policy = state->mutable_policy();
   const double rate = update.learning_rate();
-  const double count = static_cast<double>(policy->version() + 1);
+  state->set_optimizer_steps(state->optimizer_steps() + 1);
+  const double count = static_cast<double>(state->optimizer_steps());
   for (int l = 0; l < policy->logits_size(); ++l) {
     double delta = gradient[l];
     if (update.optimizer() == "adam") {
@@ -129,10 +131,28 @@ std::vector<double> policyGradient(const v1::Experiment& experiment,
   return gradient;
 }
 
+Status checkBehaviour(const v1::Spec& spec, const v1::PolicySnapshot& behaviour,
+                      const v1::EpisodeResult& result) {
+  if (result.policy_sha256() != policyDigest(behaviour)) {
+    return fail(ErrorCode::kData, "the policy digest is not that of the version it names");
+  }
+  const SampleSchedule schedule(result.schedule().begin(), result.schedule().end());
+  const double expected =
+      logProbability(schedule, logitsOf(behaviour), spec.policy().min_per_layer());
+  // Other machines round the logarithm otherwise, but not by this much.
+  if (std::abs(expected - result.behaviour_log_prob()) > 1e-6 * (1 + std::abs(expected))) {
+    return fail(ErrorCode::kData, "the log-probability is not that of the policy it names");
+  }
+  return {};
+}
+
 }  // namespace
 
-v1::AggregatorState initialState(const v1::Experiment& experiment, uint32_t layers) {
+v1::AggregatorState initialState(const v1::Experiment& experiment, uint32_t layers,
+                                 const v1::Origin* origin) {
+  if (origin != nullptr) return origin->state();
   v1::AggregatorState state;
+  for (size_t bucket = 0; bucket < kLagBuckets; ++bucket) state.add_lag_counts(0);
   for (uint32_t l = 0; l < layers; ++l) {
     state.mutable_policy()->add_logits(0.0);
     state.add_first_moment(0.0);
@@ -140,6 +160,42 @@ v1::AggregatorState initialState(const v1::Experiment& experiment, uint32_t laye
   }
   (void)experiment;  // policy.init knows only `uniform`
   return state;
+}
+
+v1::Origin originOf(const std::string& run_id, const v1::AggregatorState& state) {
+  v1::Origin origin;
+  origin.set_run_id(run_id);
+  origin.set_version(state.policy().version());
+  origin.set_policy_sha256(policyDigest(state.policy()));
+  v1::AggregatorState& first = *origin.mutable_state();
+  *first.mutable_policy() = state.policy();
+  first.mutable_policy()->set_version(0);
+  *first.mutable_first_moment() = state.first_moment();
+  *first.mutable_second_moment() = state.second_moment();
+  first.set_moving_baseline(state.moving_baseline());
+  first.set_has_moving_baseline(state.has_moving_baseline());
+  first.set_optimizer_steps(state.optimizer_steps());
+  for (size_t bucket = 0; bucket < kLagBuckets; ++bucket) first.add_lag_counts(0);
+  return origin;
+}
+
+bool isStale(const v1::Experiment& experiment, uint64_t version, const v1::EpisodeResult& result) {
+  const v1::Staleness& staleness = experiment.spec().staleness();
+  return staleness.mode() == "drop" && version > result.policy_version() + staleness.max_lag();
+}
+
+size_t lagBucket(uint64_t lag) {
+  if (lag <= 2) return lag;
+  size_t bucket = 3;
+  for (uint64_t last = 4; lag > last && bucket + 1 < kLagBuckets; last *= 2) ++bucket;
+  return bucket;
+}
+
+std::string lagBucketLabel(size_t bucket) {
+  if (bucket <= 2) return std::to_string(bucket);
+  const uint64_t last = uint64_t{1} << (bucket - 1);
+  const std::string first = std::to_string(last / 2 + 1);
+  return bucket + 1 < kLagBuckets ? first + "-" + std::to_string(last) : first + "+";
 }
 
 UpdateOutcome applyUpdate(const v1::Experiment& experiment, const v1::AggregatorState& state,
@@ -160,7 +216,10 @@ UpdateOutcome applyUpdate(const v1::Experiment& experiment, const v1::Aggregator
   double reward = 0, lag = 0, weight = 0, weight_squares = 0, norm = 0;
   for (size_t i = 0; i < results.size(); ++i) {
     reward += results[i].reward();
-    lag += static_cast<double>(state.policy().version() - results[i].policy_version());
+    const uint64_t updates = state.policy().version() - results[i].policy_version();
+    lag += static_cast<double>(updates);
+    const int bucket = static_cast<int>(lagBucket(updates));
+    outcome.state.set_lag_counts(bucket, outcome.state.lag_counts(bucket) + 1);
     weight += weights[i];
     weight_squares += weights[i] * weights[i];
     outcome.state.set_worker_seconds(outcome.state.worker_seconds() + results[i].seconds());
@@ -188,11 +247,13 @@ UpdateOutcome applyUpdate(const v1::Experiment& experiment, const v1::Aggregator
   record.set_effective_sample_size_ratio(
       weight_squares > 0 ? weight * weight / (count * weight_squares) : 0);
   record.set_mean_lag_updates(lag / count);
+  *record.mutable_update() = experiment.spec().update();
+  *record.mutable_staleness() = experiment.spec().staleness();
   return outcome;
 }
 
 Status checkResult(const v1::Experiment& experiment, const v1::AggregatorState& state,
-                   const v1::EpisodeResult& result) {
+                   const v1::EpisodeResult& result, const v1::PolicySnapshot* behaviour) {
   const auto bad = [](std::string why) { return fail(ErrorCode::kData, std::move(why)); };
   const auto& spec = experiment.spec();
   if (result.result_id().empty() || result.result_id().size() > 200) {
@@ -226,23 +287,23 @@ Status checkResult(const v1::Experiment& experiment, const v1::AggregatorState& 
     if (!seen.insert(score.question()).second) return bad("a question is there twice");
     sum += score.score();
   }
-  if (std::abs(sum / result.scores_size() - result.reward()) > 1e-9) {
+  if (!(std::abs(sum / result.scores_size() - result.reward()) <= 1e-9)) {  // nor NaN
     return bad("the reward is not the mean score");
   }
   if (!std::isfinite(result.behaviour_log_prob()) || result.behaviour_log_prob() > 0) {
     return bad("the log-probability is not a finite number below 0");
   }
   if (!(result.seconds() >= 0 && result.seconds() < 1e7)) return bad("the duration makes no sense");
-  if (result.policy_version() == state.policy().version()) {
-    const SampleSchedule schedule(result.schedule().begin(), result.schedule().end());
-    const double expected =
-        logProbability(schedule, {state.policy().logits().begin(), state.policy().logits().end()},
-                       spec.policy().min_per_layer());
-    if (std::abs(expected - result.behaviour_log_prob()) > 1e-6 * (1 + std::abs(expected))) {
-      return bad("the log-probability is not that of the policy it names");
+  // Questions are a function of the ticket, in integers, so the same on every machine.
+  const auto questions =
+      episodeQuestions(spec.seed(), result.ticket(), spec.rollout().questions_per_episode(),
+                       spec.task().train_questions());
+  for (size_t i = 0; i < questions.size(); ++i) {
+    if (result.scores(static_cast<int>(i)).question() != questions[i]) {
+      return bad("its questions are not those of its ticket");
     }
   }
-  return {};
+  return behaviour == nullptr ? Status() : checkBehaviour(spec, *behaviour, result);
 }
 
 std::string policyDigest(const v1::PolicySnapshot& policy) {

@@ -18,8 +18,14 @@
 
 namespace allot {
 
-// Version 0: the uniform policy, fresh optimiser.
-v1::AggregatorState initialState(const v1::Experiment& experiment, uint32_t layers);
+// Version 0: the uniform policy, fresh optimiser; of a fork: what its origin holds (`layers` must
+// be the origin's then).
+v1::AggregatorState initialState(const v1::Experiment& experiment, uint32_t layers,
+                                 const v1::Origin* origin = nullptr);
+
+// How a fork of `run_id` at `state` begins: its policy, optimiser and moving baseline as they are,
+// counted from version 0; counters at zero.
+v1::Origin originOf(const std::string& run_id, const v1::AggregatorState& state);
 
 // The outcome of one update. `record.results` are the consumed ones, in the given order.
 struct UpdateOutcome {
@@ -32,9 +38,18 @@ UpdateOutcome applyUpdate(const v1::Experiment& experiment, const v1::Aggregator
                           const std::vector<v1::EpisodeResult>& results);
 
 // A worker is untrusted input: is this result one that this run can have produced? `kData` with the
-// reason otherwise.
+// reason otherwise. behaviour: the policy of the version that the result names, if it is at hand;
+// without it the log-probability and the digest are taken on trust.
 Status checkResult(const v1::Experiment& experiment, const v1::AggregatorState& state,
-                   const v1::EpisodeResult& result);
+                   const v1::EpisodeResult& result, const v1::PolicySnapshot* behaviour);
+
+// True if staleness.mode is drop and the result is too old for an update of `version`.
+bool isStale(const v1::Experiment& experiment, uint64_t version, const v1::EpisodeResult& result);
+
+// Classes of AggregatorState.lag_counts: 0, 1, 2, 3-4, 5-8, ..., 129-256, 257 and more.
+constexpr size_t kLagBuckets = 11;
+size_t lagBucket(uint64_t lag);
+std::string lagBucketLabel(size_t bucket);
 
 // Hex SHA-256 of the snapshot's deterministic bytes.
 std::string policyDigest(const v1::PolicySnapshot& policy);

@@ -155,28 +155,9 @@ Result<v1::Schedule> readSchedule(const YamlValue& value, const SpecRule& rule, 
 
 // ---- fields ----
 
-// The proto field that a rule fills; every rule has one (a test walks them all).
-struct Target {
-  Message* message;
-  const FieldDescriptor* field;
-};
-
-Target targetOf(const SpecRule& rule, v1::Spec& spec) {
-  static constexpr size_t kPrefix = sizeof("spec.") - 1;
-  const size_t dot = rule.path.find('.', kPrefix);
-  Message* message = &spec;
-  if (dot != std::string::npos) {
-    const auto* section =
-        spec.GetDescriptor()->FindFieldByCamelcaseName(rule.path.substr(kPrefix, dot - kPrefix));
-    message = spec.GetReflection()->MutableMessage(&spec, section);
-  }
-  const std::string key = rule.path.substr(rule.path.rfind('.') + 1);
-  return {message, message->GetDescriptor()->FindFieldByCamelcaseName(key)};
-}
-
 // Adds one entry to a repeated field; returns its canonical text, to find repetitions.
 Result<std::string> addEntry(const SpecRule& rule, const YamlValue& value, const Site& site,
-                             const Target& target) {
+                             const SpecField& target) {
   const auto* reflection = target.message->GetReflection();
   if (rule.type == SpecType::kIntegers) {
     ALLOT_ASSIGN(const uint64_t number, readInteger(value, rule.low, rule.high, site));
@@ -194,7 +175,7 @@ Result<std::string> addEntry(const SpecRule& rule, const YamlValue& value, const
 }
 
 Status readList(const SpecRule& rule, const YamlValue& value, const Site& site,
-                const Target& target) {
+                const SpecField& target) {
   if (value.kind != YamlValue::Kind::kList) return wrongType(site, value, "a list, as in [a, b]");
   if (value.items.empty()) return site.refuse("the list is empty; write at least one entry");
   if (value.items.size() > kMaxListEntries) {
@@ -213,7 +194,7 @@ Status readList(const SpecRule& rule, const YamlValue& value, const Site& site,
 }
 
 Status readField(const SpecRule& rule, const YamlValue& value, const Site& site,
-                 const Target& target) {
+                 const SpecField& target) {
   Message* message = target.message;
   const auto* reflection = message->GetReflection();
   switch (rule.type) {
@@ -317,7 +298,7 @@ Status readSpec(const YamlValue& root, const std::string& place, v1::Spec& spec)
   for (const SpecRule& rule : specRules()) {
     const bool of_update = rule.path.compare(0, 12, "spec.update.") == 0;
     if (of_update && !updates) continue;
-    const Target target = targetOf(rule, spec);
+    const SpecField target = fieldOf(rule, spec);
     const Site site{place, rule.path};
     if (const YamlValue* given = findPath(root, rule.path)) {
       ALLOT_TRY(readField(rule, *given, site, target));

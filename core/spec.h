@@ -18,6 +18,7 @@ struct SpecKey {
   std::string default_value;  // as YAML; "required" when there is none
   std::string allowed;        // "1..1000000" or "adam, sgd"
   std::string meaning;        // one sentence
+  bool live = false;          // may change while a run goes on (core/spec_change.h)
 };
 
 // All keys under `spec`, in the order of the file.

@@ -1,5 +1,8 @@
 #include "core/spec_keys.h"
 
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+
 #include <algorithm>
 #include <charconv>
 #include <numeric>
@@ -46,6 +49,11 @@ SpecRule choice(const char* path, const char* default_value, std::vector<std::st
                 const char* meaning) {
   SpecRule rule = base(path, SpecType::kChoice, default_value, meaning);
   rule.choices = std::move(choices);
+  return rule;
+}
+
+SpecRule live(SpecRule rule) {
+  rule.live = true;
   return rule;
 }
 
@@ -117,33 +125,39 @@ std::vector<SpecRule> learningRules() {
 
 std::vector<SpecRule> updateRules() {
   return {
-      integer("update.episodesPerUpdate", "10", 2, 10000,
-              "Episodes averaged into one policy step. Leave out the whole section update to "
-              "learn nothing and only measure the evaluation grid."),
-      integer("update.maxUpdates", "150", 1, 1000000, "The run ends after this many steps."),
+      live(integer("update.episodesPerUpdate", "10", 2, 10000,
+                   "Episodes averaged into one policy step. Leave out the whole section update to "
+                   "learn nothing and only measure the evaluation grid.")),
+      live(integer("update.maxUpdates", "150", 1, 1000000, "The run ends after this many steps.")),
       choice("update.optimizer", "adam", {"adam", "sgd"},
              "Rule that turns a gradient into a step: adam scales it per layer by its recent "
              "size, sgd takes it as it is."),
-      number("update.learningRate", "0.05", {.above_low = true, .high = 10},
-             "Step size on the layers' logits."),
+      live(number("update.learningRate", "0.05", {.above_low = true, .high = 10},
+                  "Step size on the layers' logits.")),
       choice("update.baseline", "leave-one-out", {"leave-one-out", "moving-average"},
              "Reward that an episode is compared with: the mean of the update's other episodes, "
              "or a moving average of earlier updates."),
-      number("update.entropyBonus", "0", {.high = 10},
-             "Reward per nat of policy entropy; above 0 it keeps the policy from settling early."),
-      choice("staleness.mode", "truncated-is", {"truncated-is", "none"},
-             "What is done about results of an older policy: truncated-is weights each by how "
-             "likely the present policy is to draw its schedule, none takes them as fresh."),
-      number("staleness.rhoBar", "1", {.above_low = true, .high = 1000},
-             "Largest such weight; higher is less biased and noisier."),
+      live(number(
+          "update.entropyBonus", "0", {.high = 10},
+          "Reward per nat of policy entropy; above 0 it keeps the policy from settling early.")),
+      live(choice(
+          "staleness.mode", "truncated-is", {"truncated-is", "none", "drop"},
+          "What is done about results of an older policy: truncated-is weights each by how "
+          "likely the present policy is to draw its schedule, none takes them as fresh, drop "
+          "refuses those beyond maxLag (biased against what takes long).")),
+      live(number("staleness.rhoBar", "1", {.above_low = true, .high = 1000},
+                  "Largest such weight; higher is less biased and noisier.")),
+      live(integer("staleness.maxLag", "4", 0, 1000000,
+                   "With mode drop: results more updates old than this are refused.")),
   };
 }
 
 std::vector<SpecRule> measuringRules() {
   return {
-      integer("evaluation.everyUpdates", "25", 0, 1000000,
-              "Measure held-out accuracy after every so many updates; 0 measures only before the "
-              "first and after the last."),
+      live(integer(
+          "evaluation.everyUpdates", "25", 0, 1000000,
+          "Measure held-out accuracy after every so many updates; 0 measures only before the "
+          "first and after the last.")),
       derived(integer("evaluation.budgets", "[spec.policy.totalBudget]", 1, kMaxBudget,
                       "Total budgets at which each schedule and method is measured: the x axis of "
                       "the accuracy curve."),
@@ -158,11 +172,13 @@ std::vector<SpecRule> measuringRules() {
                      "Attention methods to measure; dense is the exact baseline and has no "
                      "budget."),
               SpecType::kChoices),
-      number("stop.goal", "\"\"", {.high = 1, .or_empty = true},
-             "End early once the learned schedule's held-out accuracy reaches this share; empty "
-             "or 0: never."),
-      number("stop.maxGpuHours", "\"\"", {.above_low = true, .or_empty = true},
-             "End early after this many worker hours, summed over all workers; empty: never."),
+      live(number(
+          "stop.goal", "\"\"", {.high = 1, .or_empty = true},
+          "End early once the learned schedule's held-out accuracy reaches this share; empty "
+          "or 0: never.")),
+      live(
+          number("stop.maxGpuHours", "\"\"", {.above_low = true, .or_empty = true},
+                 "End early after this many worker hours, summed over all workers; empty: never.")),
   };
 }
 
@@ -239,8 +255,8 @@ const std::vector<SpecKey>& specKeys() {
   static const std::vector<SpecKey> keys = [] {
     std::vector<SpecKey> all;
     for (const SpecRule& rule : specRules()) {
-      all.push_back(
-          {rule.path, typeName(rule.type), rule.default_value, allowedText(rule), rule.meaning});
+      all.push_back({rule.path, typeName(rule.type), rule.default_value, allowedText(rule),
+                     rule.meaning, rule.live});
     }
     return all;
   }();
@@ -248,15 +264,29 @@ const std::vector<SpecKey>& specKeys() {
 }
 
 std::string specKeysMarkdown() {
-  std::string table = "| key | default | allowed | meaning |\n| --- | --- | --- | --- |\n";
+  std::string table =
+      "| key | default | allowed | live | meaning |\n| --- | --- | --- | --- | --- |\n";
   for (const SpecKey& key : specKeys()) {
     const bool literal =
         key.default_value.find("spec.") == std::string::npos && key.default_value != kRequired;
     const std::string shown = literal ? "`" + key.default_value + "`" : key.default_value;
     table += "| `" + key.path + "` | " + shown + " | " + key.type + ": " + key.allowed + " | " +
-             key.meaning + " |\n";
+             (key.live ? "yes" : "") + " | " + key.meaning + " |\n";
   }
   return table;
+}
+
+SpecField fieldOf(const SpecRule& rule, v1::Spec& spec) {
+  static constexpr size_t kPrefix = sizeof("spec.") - 1;
+  const size_t dot = rule.path.find('.', kPrefix);
+  google::protobuf::Message* message = &spec;
+  if (dot != std::string::npos) {
+    const auto* section =
+        spec.GetDescriptor()->FindFieldByCamelcaseName(rule.path.substr(kPrefix, dot - kPrefix));
+    message = spec.GetReflection()->MutableMessage(&spec, section);
+  }
+  const std::string key = rule.path.substr(rule.path.rfind('.') + 1);
+  return {message, message->GetDescriptor()->FindFieldByCamelcaseName(key)};
 }
 
 std::string rangeText(const SpecRule& rule) {

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "allot/v1/experiment.pb.h"
+
 namespace allot {
 
 enum class SpecType { kInteger, kNumber, kText, kChoice, kIntegers, kChoices, kSchedules };
@@ -38,7 +40,15 @@ struct SpecRule {
   NumberRange number;
   std::vector<std::string> choices;
   std::string meaning;
+  bool live = false;  // may change while a run goes on
 };
+
+// The proto field that a rule fills; every rule has one (a test walks them all).
+struct SpecField {
+  google::protobuf::Message* message;
+  const google::protobuf::FieldDescriptor* field;
+};
+SpecField fieldOf(const SpecRule& rule, v1::Spec& spec);
 
 constexpr size_t kMaxListEntries = 64;        // of every list in a file but an explicit schedule
 constexpr size_t kMaxScheduleEntries = 1024;  // layers

@@ -46,11 +46,12 @@ v1::EpisodeResult episode(const v1::Experiment& e, const v1::PolicySnapshot& pol
   result.set_result_id("r" + std::to_string(ticket));
   result.set_ticket(ticket);
   result.set_policy_version(policy.version());
+  result.set_policy_sha256(policyDigest(policy));
   *result.mutable_schedule() = {schedule.begin(), schedule.end()};
   result.set_behaviour_log_prob(logProbability(schedule, logits, min));
-  for (uint32_t q = 0; q < 4; ++q) {
+  for (const uint32_t question : episodeQuestions(e.spec().seed(), ticket, 4, 64)) {
     auto* score = result.add_scores();
-    score->set_question(q);
+    score->set_question(question);
     score->set_score(reward);
   }
   result.set_reward(reward);
@@ -177,25 +178,31 @@ TEST(PolicyGradient, RefusesResultsThatCannotBe) {
   const auto e = experiment();
   const auto state = initialState(e, 8);
   const auto good = episode(e, state.policy(), 3, 0.5);
-  ASSERT_TRUE(checkResult(e, state, good));
+  ASSERT_TRUE(checkResult(e, state, good, &state.policy()));
   const auto refused = [&](auto change) {
     auto bad = good;
     change(&bad);
-    return !checkResult(e, state, bad);
+    return !checkResult(e, state, bad, &state.policy());
   };
   EXPECT_TRUE(refused([](auto* r) { r->set_policy_version(1); }));
   EXPECT_TRUE(refused([](auto* r) { r->set_schedule(0, r->schedule(0) + 1); }));
   EXPECT_TRUE(refused([](auto* r) { r->add_schedule(0); }));
   EXPECT_TRUE(refused([](auto* r) { r->mutable_scores(1)->set_score(2); }));
   EXPECT_TRUE(refused([](auto* r) { r->mutable_scores(1)->set_score(NAN); }));
-  EXPECT_TRUE(refused([](auto* r) { r->mutable_scores(1)->set_question(0); }));
+  EXPECT_TRUE(
+      refused([](auto* r) { r->mutable_scores(1)->set_question(r->scores(0).question()); }));
   EXPECT_TRUE(refused([](auto* r) { r->mutable_scores(1)->set_question(64); }));
   EXPECT_TRUE(refused([](auto* r) { r->mutable_scores()->RemoveLast(); }));
   EXPECT_TRUE(refused([](auto* r) { r->set_reward(0.9); }));
+  EXPECT_TRUE(refused([](auto* r) { r->set_reward(NAN); }));
+  EXPECT_TRUE(refused([](auto* r) { r->set_reward(INFINITY); }));
   EXPECT_TRUE(refused([](auto* r) { r->set_behaviour_log_prob(-1); }));
   EXPECT_TRUE(refused([](auto* r) { r->set_behaviour_log_prob(NAN); }));
   EXPECT_TRUE(refused([](auto* r) { r->set_result_id(""); }));
   EXPECT_TRUE(refused([](auto* r) { r->set_seconds(-1); }));
+  EXPECT_TRUE(refused([](auto* r) { r->set_seconds(NAN); }));
+  EXPECT_TRUE(refused([](auto* r) { r->set_ticket(4); }));
+  EXPECT_TRUE(refused([](auto* r) { r->set_policy_sha256("another"); }));
 }
 
 TEST(Questions, AnEpochAsksEachOnceAndNobodyAsksTwice) {

@@ -396,13 +396,15 @@ TEST(Spec, KeysAreTheFieldsOfTheMessage) {
 
 TEST(Spec, MarkdownHasOneWellFormedRowForEachKey) {
   const std::string table = specKeysMarkdown();
-  EXPECT_THAT(table,
-              StartsWith("| key | default | allowed | meaning |\n| --- | --- | --- | --- |\n"));
+  EXPECT_THAT(
+      table,
+      StartsWith(
+          "| key | default | allowed | live | meaning |\n| --- | --- | --- | --- | --- |\n"));
   std::istringstream lines(table);
   std::string line;
   size_t count = 0;
   for (; std::getline(lines, line); ++count) {
-    EXPECT_EQ(std::count(line.begin(), line.end(), '|'), 5) << line;
+    EXPECT_EQ(std::count(line.begin(), line.end(), '|'), 6) << line;
   }
   EXPECT_EQ(count, specKeys().size() + 2);
   EXPECT_THAT(table, HasSubstr("| `spec.update.learningRate` | `0.05` | number: >0..10 | "));

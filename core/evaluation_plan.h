@@ -3,6 +3,7 @@
 // what came back summed up. Pure, any thread.
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -21,10 +22,13 @@ constexpr uint32_t kChunkQuestions = 32;
 bool evaluationDue(const v1::Experiment& experiment, uint64_t version);
 
 // The units due at `policy`'s version. Cells that no policy changes (dense, uniform, oneHot,
-// explicit) are due at version 0 only; learned ones at every due version but 0, where learned and
-// uniform are the same.
+// explicit) are due at version 0 only; learned ones at every due version, but at 0 only if the
+// policy is not uniform there (a fork's).
 std::vector<v1::EvaluationUnit> planEvaluation(const v1::Experiment& experiment,
                                                const v1::PolicySnapshot& policy);
+
+// The policy version in a unit's id; nothing if it is no id of planEvaluation's.
+std::optional<uint64_t> versionOfUnit(const std::string& unit_id);
 
 // One cell of the grid, summed over the units recorded so far.
 struct EvaluationCell {
@@ -45,7 +49,7 @@ class EvaluationTable {
   explicit EvaluationTable(uint32_t held_out_questions) : held_out_(held_out_questions) {}
 
   // False if the result cannot be: scores outside 0..1, not one a question, questions that are not
-  // the unit's. It is left out.
+  // the unit's, a duration that makes no sense. It is left out.
   bool add(const v1::EvaluationResult& result);
   // By version, method, schedule name, budget.
   std::vector<EvaluationCell> cells() const;

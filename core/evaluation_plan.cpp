@@ -1,6 +1,7 @@
-#include "aggregator/evaluation_plan.h"
+#include "core/evaluation_plan.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <numeric>
 #include <set>
@@ -26,9 +27,12 @@ uint64_t totalOf(const SampleSchedule& schedule) {
 }
 
 std::vector<Cell> cellsOf(const v1::Experiment& experiment, const std::string& method,
-                          const v1::PolicySnapshot& policy, bool policy_cells) {
+                          const v1::PolicySnapshot& policy) {
   const v1::Spec& spec = experiment.spec();
   const auto layers = static_cast<uint32_t>(policy.logits_size());
+  // Version 0 is uniform, unless the run is a fork.
+  const auto [least, most] = std::minmax_element(policy.logits().begin(), policy.logits().end());
+  const bool first = policy.version() == 0, has_learned = !first || *least != *most;
   std::vector<Cell> cells;
   size_t explicit_number = 0;
   for (const v1::Schedule& schedule : spec.evaluation().schedules()) {
@@ -36,10 +40,10 @@ std::vector<Cell> cellsOf(const v1::Experiment& experiment, const std::string& m
     if (schedule.kind() == "explicit") {
       const SampleSchedule samples(schedule.samples().begin(), schedule.samples().end());
       const std::string name = numbered("explicit", explicit_number++);
-      if (!policy_cells) cells.push_back({method, name, totalOf(samples), samples});
+      if (first) cells.push_back({method, name, totalOf(samples), samples});
       continue;
     }
-    if (learned != policy_cells) continue;
+    if (learned ? !has_learned : !first) continue;
     for (uint32_t budget : spec.evaluation().budgets()) {
       if (schedule.kind() == "uniform") {
         cells.push_back({method, "uniform", budget, uniformSchedule(budget, layers)});
@@ -63,7 +67,7 @@ std::vector<Cell> cellsOf(const v1::Experiment& experiment, const std::string& m
 
 bool evaluationDue(const v1::Experiment& experiment, uint64_t version) {
   const v1::Spec& spec = experiment.spec();
-  if (version == 0 || (spec.has_update() && version == spec.update().max_updates())) return true;
+  if (version == 0 || (spec.has_update() && version >= spec.update().max_updates())) return true;
   const uint32_t every = spec.evaluation().every_updates();
   return every > 0 && version % every == 0;
 }
@@ -77,7 +81,7 @@ std::vector<v1::EvaluationUnit> planEvaluation(const v1::Experiment& experiment,
       if (policy.version() == 0) cells.push_back({"dense", "dense", 0, {}});
       continue;
     }
-    const auto more = cellsOf(experiment, method, policy, policy.version() > 0);
+    const auto more = cellsOf(experiment, method, policy);
     cells.insert(cells.end(), more.begin(), more.end());
   }
   const uint32_t questions = spec.task().held_out_questions();
@@ -105,9 +109,20 @@ std::vector<v1::EvaluationUnit> planEvaluation(const v1::Experiment& experiment,
   return units;
 }
 
+std::optional<uint64_t> versionOfUnit(const std::string& unit_id) {
+  const size_t slash = unit_id.find('/');
+  if (slash == std::string::npos || unit_id[0] != 'v') return std::nullopt;
+  uint64_t version = 0;
+  const char* end = unit_id.data() + slash;
+  const auto [stop, error] = std::from_chars(unit_id.data() + 1, end, version);
+  if (error != std::errc() || stop != end) return std::nullopt;
+  return version;
+}
+
 bool EvaluationTable::add(const v1::EvaluationResult& result) {
   const v1::EvaluationUnit& unit = result.unit();
   if (static_cast<uint32_t>(result.scores_size()) != unit.question_count()) return false;
+  if (!(result.seconds() >= 0 && result.seconds() < 1e7)) return false;  // as of episodes
   std::set<uint32_t> questions;
   for (const v1::QuestionScore& score : result.scores()) {
     const bool in_unit = score.question() >= unit.first_question() &&

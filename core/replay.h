@@ -1,0 +1,41 @@
+#pragma once
+// Replay: every update of a run again, from its history.
+//
+// An update is a pure function of (settings, state, results in order), and the history holds all
+// three, so each published policy can be computed again, bit for bit, on any machine with the same
+// build. One thread; memory grows by about 64 bytes for each result.
+#include <deque>
+#include <string>
+#include <unordered_set>
+
+#include "allot/v1/experiment.pb.h"
+#include "allot/v1/policy.pb.h"
+#include "core/result.h"
+
+namespace allot {
+
+class Replay {
+ public:
+  // experiment: as the run was created; initial: its version 0.
+  Replay(v1::Experiment experiment, v1::AggregatorState initial, bool synchronous);
+
+  // Computes the next update and compares it with its record, all fields but the time. kData names
+  // the version and what differs: a version out of order, settings that a run cannot change, a
+  // result that cannot be or was consumed before, another policy.
+  Status next(const v1::IterationRecord& record);
+
+  // After the last record. What no update makes (evaluated_version) is not in it.
+  const v1::AggregatorState& state() const { return state_; }
+  bool hasConsumed(const std::string& result_id) const { return consumed_.contains(result_id); }
+
+ private:
+  Status checkResults(const v1::IterationRecord& record);
+
+  v1::Experiment experiment_;
+  v1::AggregatorState state_;
+  const bool synchronous_;
+  std::deque<v1::PolicySnapshot> policies_;  // the newest ones
+  std::unordered_set<std::string> consumed_;
+};
+
+}  // namespace allot
