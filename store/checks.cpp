@@ -1,5 +1,6 @@
 #include "store/checks.h"
 
+#include <algorithm>
 #include <charconv>
 #include <set>
 
@@ -10,6 +11,11 @@ bool isNumber(std::string_view text) {
   uint64_t value = 0;
   const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
   return !text.empty() && parsed.ec == std::errc() && parsed.ptr == text.data() + text.size();
+}
+
+std::string padded(uint64_t number, size_t width) {
+  const std::string digits = std::to_string(number);
+  return std::string(width - std::min(width, digits.size()), '0') + digits;
 }
 
 tl::unexpected<Error> fault(std::string message) {
@@ -50,10 +56,13 @@ Status checkRunSpec(const RunSpec& spec) {
   return checkName(spec.experiment.name(), "the name of the experiment");
 }
 
-Status checkDesired(const std::string& desired) {
+Status checkControl(const Control& control) {
+  if (control.revision >= kLargestNumber)
+    return badInput("a control record of revision " + std::to_string(control.revision) +
+                    " is beyond 2^53: pass the revision that was read");
   for (const char* known : {"running", "paused", "stopped", "finished"})
-    if (desired == known) return {};
-  return badInput("a run cannot be \"" + desired.substr(0, 64) +
+    if (control.desired == known) return {};
+  return badInput("a run cannot be \"" + control.desired.substr(0, 64) +
                   "\": use running, paused, stopped or finished");
 }
 
@@ -91,6 +100,68 @@ Status checkUnit(const v1::EvaluationUnit& unit) {
   return badInput("evaluation unit " + unit.unit_id() + " has a policy version beyond 2^53");
 }
 
+Status checkSize(uint64_t bytes, const std::string& what) {
+  if (bytes <= kLargestResult) return {};
+  return badInput(what + " has " + std::to_string(bytes) + " bytes, the store takes " +
+                  std::to_string(kLargestResult) + ": put fewer questions into one");
+}
+
+Status checkKind(const std::string& kind) {
+  for (const char* known : kRefusalKinds)
+    if (kind == known) return {};
+  return fault("a refusal cannot be of kind \"" + kind.substr(0, 64) + "\"");
+}
+
+Status checkImported(const std::vector<v1::IterationRecord>& records) {
+  for (const auto& record : records) {
+    if (record.version() == 0 || record.version() > kLargestNumber)
+      return badInput("an imported record has version " + std::to_string(record.version()) +
+                      ": versions start at 1");
+    for (const auto& result : record.results())
+      ALLOT_TRY(checkName(result.result_id(), "the id of an imported result"));
+  }
+  return {};
+}
+
+Status checkImported(const std::vector<v1::EvaluationResult>& results) {
+  for (const auto& result : results) {
+    ALLOT_TRY(checkUnit(result.unit()));
+    ALLOT_TRY(checkSize(result.ByteSizeLong(), "evaluation of unit " + result.unit().unit_id()));
+  }
+  return {};
+}
+
+Status checkImage(const RunImage& image) {
+  ALLOT_TRY(checkRunSpec(image.spec));
+  ALLOT_TRY(checkControl(image.control));
+  ALLOT_TRY(checkTicket(image.next_ticket));
+  for (const auto& unit : image.open_units) ALLOT_TRY(checkUnit(unit));
+  return {};
+}
+
+Result<uint64_t> toNumber(std::string_view text, const std::string& what) {
+  uint64_t value = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || parsed.ec != std::errc() || parsed.ptr != text.data() + text.size())
+    return fail(ErrorCode::kData,
+                "the store's " + what + " is no number: it was written by another program");
+  return value;
+}
+
+std::string paddedChunk(uint32_t chunk) { return padded(chunk, 10); }
+
+std::string groupOf(const v1::EvaluationUnit& unit) {
+  return padded(unit.policy_version(), 20) + ":" + paddedChunk(unit.chunk());
+}
+
+v1::EvaluationResult ownEvaluation(const InboxEntry& entry) {
+  v1::EvaluationResult result;
+  if (entry.result_id.empty() || !result.ParseFromString(entry.payload) ||
+      result.unit().unit_id() != entry.result_id)
+    return {};
+  return result;
+}
+
 Error otherExperiment(const std::string& run_id, std::string_view theirs, std::string_view ours) {
   return {ErrorCode::kUsage, "run " + run_id + " was started with another experiment (digest " +
                                  std::string(theirs.substr(0, 12)) + ", this one has " +
@@ -114,6 +185,40 @@ Error notInInbox(std::string_view result_id) {
   return {ErrorCode::kInternal, "result " + std::string(result_id) +
                                     " does not wait in the inbox: it was consumed or rejected "
                                     "before, so this commit is dropped whole"};
+}
+
+Error historyAhead(const std::string& where, std::string_view found) {
+  return {ErrorCode::kInternal, "the history in " + where + " is ahead of the policy (" +
+                                    std::string(found) + "): restore both from one backup"};
+}
+
+Error beingImported(const std::string& run_id) {
+  return {ErrorCode::kUsage, "run " + run_id +
+                                 " is being imported, or an import of it broke off: "
+                                 "import it again, or start a new run"};
+}
+
+Error importOverRun(const std::string& run_id) {
+  return {ErrorCode::kUsage,
+          "run " + run_id + " exists in this store: import it into an empty one"};
+}
+
+Error otherImport(const std::string& run_id) {
+  return {ErrorCode::kUsage, "run " + run_id +
+                                 " is not being imported from here (another import of it may have "
+                                 "begun): begin again, one import at a time"};
+}
+
+Error importOutOfOrder(const std::string& run_id, std::string_view record) {
+  return {ErrorCode::kUsage, "history entry " + std::string(record) + " of run " + run_id +
+                                 " cannot be imported here: records go in order of version, "
+                                 "each once"};
+}
+
+Error importIncomplete(const std::string& run_id, std::string_view last, uint64_t version) {
+  return {ErrorCode::kUsage, "run " + run_id + " was imported with history up to entry " +
+                                 std::string(last) + ", which is not all of 1-0 to " +
+                                 std::to_string(version) + "-0: export it again"};
 }
 
 }  // namespace allot::store

@@ -17,6 +17,8 @@ inline constexpr uint64_t kMostTicketsAtOnce = 10'000;
 inline constexpr size_t kMostRead = 100'000;   // entries a single read returns at most
 inline constexpr size_t kRefusedKept = 1'000;  // refused results kept for a person to look at
 inline constexpr uint64_t kLongestMs = uint64_t{1} << 50;
+// Payloads in one answer together, the first one aside: what a reader must have room for.
+inline constexpr uint64_t kMostBytesRead = 8 * 1024 * 1024;
 
 // A name that becomes part of a key or a member: 1 to 512 bytes, any bytes. `what` is for the
 // message.
@@ -26,16 +28,37 @@ Status checkRunId(std::string_view run_id);
 // "<number>-<number>", both below 2^64, as both stores name their entries.
 Status checkEntryId(std::string_view entry_id);
 Status checkRunSpec(const RunSpec& spec);
-Status checkDesired(const std::string& desired);
+Status checkControl(const Control& control);
 Status checkTicket(uint64_t ticket);
 Status checkInitial(const v1::PolicySnapshot& policy);
 Status checkCommit(const Commit& commit);
 Status checkUnit(const v1::EvaluationUnit& unit);
+// A payload that pushResult or pushEvaluation would store; `what` is for the message.
+Status checkSize(uint64_t bytes, const std::string& what);
+// One of kRefusalKinds.
+Status checkKind(const std::string& kind);
+Status checkImported(const std::vector<v1::IterationRecord>& records);
+Status checkImported(const std::vector<v1::EvaluationResult>& results);
+Status checkImage(const RunImage& image);
 
 Error otherExperiment(const std::string& run_id, std::string_view theirs, std::string_view ours);
 Error fenced(uint64_t epoch, std::string_view in_force);
 Error versionConflict(uint64_t expected, std::string_view found);
 Error notInInbox(std::string_view result_id);
+Error historyAhead(const std::string& where, std::string_view found);
+Error beingImported(const std::string& run_id);
+Error importOverRun(const std::string& run_id);
+Error otherImport(const std::string& run_id);
+Error importOutOfOrder(const std::string& run_id, std::string_view record);
+Error importIncomplete(const std::string& run_id, std::string_view last, uint64_t version);
+
+// A number that the store holds; `what` names it in the error (kData).
+Result<uint64_t> toNumber(std::string_view text, const std::string& what);
+// Names of a unit's group, "version:chunk": as text, the smaller one is the older version.
+std::string paddedChunk(uint32_t chunk);
+std::string groupOf(const v1::EvaluationUnit& unit);
+// What a push recorded in this entry, or an empty result if it cannot have been one.
+v1::EvaluationResult ownEvaluation(const InboxEntry& entry);
 
 // Decodes what the store holds; `what` names it in the error (kData).
 template <typename Message>

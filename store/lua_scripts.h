@@ -9,21 +9,30 @@ namespace allot::lua {
 
 extern const RedisScript acquire_lease;
 extern const RedisScript beat;
+extern const RedisScript begin_import;
+extern const RedisScript change_control;
 extern const RedisScript claim_units;
 extern const RedisScript commit_update;
 extern const RedisScript create_run;
+extern const RedisScript end_import;
+extern const RedisScript import_evaluations;
+extern const RedisScript import_history;
 extern const RedisScript leave;
 extern const RedisScript list_workers;
 extern const RedisScript plan_units;
 extern const RedisScript publish_initial;
 extern const RedisScript push_evaluation;
 extern const RedisScript push_result;
+extern const RedisScript read_entries;
+extern const RedisScript read_lease;
 extern const RedisScript reject;
+extern const RedisScript reject_evaluation;
 extern const RedisScript release_lease;
 extern const RedisScript release_units;
 extern const RedisScript reset_tickets;
 extern const RedisScript take_tickets;
 extern const RedisScript update_index;
+extern const RedisScript write_fenced;
 extern const RedisScript write_state;
 
 }  // namespace allot::lua

@@ -36,7 +36,11 @@ std::unique_ptr<MemoryStore> openMemoryStore(std::shared_ptr<MemoryServer> serve
 Status MemoryStore::createRun(const RunSpec& spec) {
   ALLOT_TRY(store::checkRunSpec(spec));
   auto& mine = server_->spec_;
-  if (!mine) mine = spec;
+  if (!mine) {
+    if (server_->import_ != 0) return tl::unexpected(store::beingImported("in memory"));
+    mine = spec;
+    server_->control_ = Control{"running", spec.experiment, spec.experiment, 1};
+  }
   if (mine->sha256 == spec.sha256) return {};
   return tl::unexpected(store::otherExperiment("in memory", mine->sha256, spec.sha256));
 }
@@ -50,12 +54,15 @@ Result<v1::ModelFacts> MemoryStore::agreeOnModel(const v1::ModelFacts& mine) {
 
 Result<std::optional<v1::ModelFacts>> MemoryStore::readModel() { return server_->model_; }
 
-Result<std::string> MemoryStore::readDesired() { return server_->desired_; }
+Result<std::optional<Control>> MemoryStore::readControl() { return server_->control_; }
 
-Status MemoryStore::setDesired(const std::string& desired) {
-  ALLOT_TRY(store::checkDesired(desired));
-  server_->desired_ = desired;
-  return {};
+Result<bool> MemoryStore::changeControl(const Control& next) {
+  ALLOT_TRY(store::checkControl(next));
+  auto& mine = server_->control_;
+  if (!mine || mine->revision != next.revision) return false;
+  mine = next;
+  ++mine->revision;
+  return true;
 }
 
 // --- aggregator ---
@@ -66,12 +73,21 @@ Result<Lease> MemoryStore::acquireLease(const std::string& holder, uint64_t ttl_
   std::string& current = server_->lease_holder_;
   if (current != holder) {
     if (!current.empty() && server_->lease_expires_ms_ > now)
-      return Lease{false, current, server_->lease_epoch_};
+      return Lease{false, current, server_->lease_epoch_, server_->lease_expires_ms_ - now};
     current = holder;
     ++server_->lease_epoch_;
   }
-  server_->lease_expires_ms_ = now + std::min(ttl_ms, store::kLongestMs);
-  return Lease{true, holder, server_->lease_epoch_};
+  ttl_ms = std::min(ttl_ms, store::kLongestMs);
+  server_->lease_expires_ms_ = now + ttl_ms;
+  return Lease{true, holder, server_->lease_epoch_, ttl_ms};
+}
+
+Result<Lease> MemoryStore::readLease() {
+  const uint64_t now = server_->now_ms_();
+  if (server_->lease_holder_.empty() || server_->lease_expires_ms_ <= now)
+    return Lease{false, "", server_->lease_epoch_, 0};
+  return Lease{true, server_->lease_holder_, server_->lease_epoch_,
+               server_->lease_expires_ms_ - now};
 }
 
 Status MemoryStore::releaseLease(const std::string& holder) {
@@ -84,6 +100,13 @@ Status MemoryStore::checkEpoch(uint64_t epoch) const {
   const uint64_t in_force = server_->lease_epoch_;
   if (in_force != 0 && in_force == epoch) return {};
   return tl::unexpected(store::fenced(epoch, in_force == 0 ? "none" : std::to_string(in_force)));
+}
+
+Status MemoryStore::checkVersion(uint64_t expected) const {
+  const auto& policy = server_->policy_;
+  if (policy && policy->snapshot.version() == expected) return {};
+  return tl::unexpected(store::versionConflict(
+      expected, policy ? std::to_string(policy->snapshot.version()) : std::string("none")));
 }
 
 void MemoryStore::publish(const v1::PolicySnapshot& policy, const v1::AggregatorState& state) {
@@ -103,24 +126,32 @@ Result<std::optional<v1::AggregatorState>> MemoryStore::readState() { return ser
 
 Status MemoryStore::writeState(uint64_t epoch, const v1::AggregatorState& state) {
   ALLOT_TRY(checkEpoch(epoch));
+  ALLOT_TRY(checkVersion(state.policy().version()));
   server_->state_ = state;
   return {};
 }
 
+Status MemoryStore::publishStatus(uint64_t epoch, const v1::AggregatorStatus& status) {
+  ALLOT_TRY(checkEpoch(epoch));
+  server_->status_ = status;
+  return {};
+}
+
+Result<std::optional<v1::AggregatorStatus>> MemoryStore::readStatus() { return server_->status_; }
+
 Status MemoryStore::commit(const Commit& commit) {
   ALLOT_TRY(store::checkCommit(commit));
   ALLOT_TRY(checkEpoch(commit.epoch));
-  const auto& policy = server_->policy_;
-  if (!policy || policy->snapshot.version() != commit.expected_version)
-    return tl::unexpected(store::versionConflict(
-        commit.expected_version,
-        policy ? std::to_string(policy->snapshot.version()) : std::string("none")));
+  ALLOT_TRY(checkVersion(commit.expected_version));
   for (const auto& [entry_id, result_id] : commit.consumed) {
     const auto waiting = server_->pending_.find(result_id);
     if (waiting == server_->pending_.end() || entryId(waiting->second) != entry_id)
       return tl::unexpected(store::notInInbox(result_id));
   }
-  server_->history_.emplace(commit.record.version(), commit.record);
+  auto& history = server_->history_;
+  if (!history.empty() && history.rbegin()->first >= commit.record.version())
+    return tl::unexpected(store::historyAhead("memory", entryId(history.rbegin()->first)));
+  history.emplace(commit.record.version(), commit.record);
   publish(commit.policy, commit.state);
   for (const auto& [entry_id, result_id] : commit.consumed) {
     server_->seen_.insert(result_id);
@@ -133,10 +164,20 @@ Status MemoryStore::commit(const Commit& commit) {
 Result<std::vector<InboxEntry>> MemoryStore::readInbox(size_t count, uint64_t) {
   std::vector<InboxEntry> entries;
   const auto& inbox = server_->inbox_;
+  uint64_t total = 0;
   for (auto it = inbox.upper_bound(inbox_cursor_);
        it != inbox.end() && entries.size() < std::min(count, store::kMostRead); ++it) {
-    entries.push_back({entryId(it->first), it->second.first, it->second.second});
-    inbox_cursor_ = it->first;
+    const auto& [number, item] = *it;
+    const auto& [result_id, payload] = item;
+    InboxEntry entry{entryId(number), "", "", payload.size()};
+    const auto waiting = server_->pending_.find(result_id);
+    if (waiting != server_->pending_.end() && waiting->second == number)
+      entry.result_id = result_id;
+    if (payload.size() <= kLargestResult) entry.payload = payload;
+    total += entry.payload.size() + entry.result_id.size();
+    if (!entries.empty() && total > store::kMostBytesRead) break;
+    entries.push_back(std::move(entry));
+    inbox_cursor_ = number;
   }
   return entries;
 }
@@ -146,22 +187,48 @@ Status MemoryStore::reopenInbox() {
   return {};
 }
 
-Status MemoryStore::reject(uint64_t epoch, const InboxEntry& entry, const std::string& reason) {
+void MemoryStore::refuse(const std::string& id, const std::string& kind,
+                         const std::string& reason) {
+  server_->refused_.push_back({id, kind, reason});
+  if (server_->refused_.size() > store::kRefusedKept) server_->refused_.pop_front();
+  ++server_->refused_counts_[kind];
+}
+
+Status MemoryStore::reject(uint64_t epoch, const InboxEntry& entry, const std::string& kind,
+                           const std::string& reason) {
   if (std::exchange(server_->lose_reject_, false)) {
     return fail(ErrorCode::kUnavailable, "the store is away");
   }
   ALLOT_TRY(store::checkEntryId(entry.entry_id));
+  ALLOT_TRY(store::checkKind(kind));
   ALLOT_TRY(checkEpoch(epoch));
   const uint64_t number = entryNumber(entry.entry_id);
   if (server_->inbox_.erase(number) == 0) return {};
-  server_->refused_.push_back({entry.result_id, reason});
-  if (server_->refused_.size() > store::kRefusedKept) server_->refused_.pop_front();
+  refuse(entry.result_id, kind, reason);
   // Only the entry that the push made speaks for a result id; a forged one must not take it away.
   const auto waiting = server_->pending_.find(entry.result_id);
   if (waiting != server_->pending_.end() && waiting->second == number) {
     server_->seen_.insert(entry.result_id);
     server_->pending_.erase(waiting);
   }
+  return {};
+}
+
+Status MemoryStore::rejectEvaluation(uint64_t epoch, const Evaluation& evaluation,
+                                     const std::string& kind, const std::string& reason,
+                                     const v1::EvaluationUnit* reopen) {
+  ALLOT_TRY(store::checkEntryId(evaluation.entry_id));
+  ALLOT_TRY(store::checkKind(kind));
+  ALLOT_TRY(checkEpoch(epoch));
+  const uint64_t number = entryNumber(evaluation.entry_id);
+  if (server_->evaluations_.erase(number) == 0) return {};
+  const std::string& unit_id = evaluation.result.unit().unit_id();
+  refuse(unit_id, kind, reason);
+  const auto done = server_->units_done_.find(unit_id);
+  if (done == server_->units_done_.end() || done->second != number) return {};
+  server_->units_done_.erase(done);
+  if (reopen != nullptr && reopen->unit_id() == unit_id)
+    server_->units_.try_emplace(unit_id, MemoryServer::Unit{*reopen, 0});
   return {};
 }
 
@@ -191,6 +258,12 @@ Status MemoryStore::planUnits(uint64_t epoch, const std::vector<v1::EvaluationUn
 
 Result<uint64_t> MemoryStore::openUnits() { return server_->units_.size(); }
 
+Result<std::vector<v1::EvaluationUnit>> MemoryStore::listUnits() {
+  std::vector<v1::EvaluationUnit> units;
+  for (const auto& [id, unit] : server_->units_) units.push_back(unit.unit);
+  return units;
+}
+
 // --- worker ---
 
 Result<std::optional<PublishedPolicy>> MemoryStore::readPolicy() { return server_->policy_; }
@@ -213,6 +286,7 @@ Result<std::vector<uint64_t>> MemoryStore::takeTickets(uint64_t count, uint64_t 
 Result<PushOutcome> MemoryStore::pushResult(const v1::EpisodeResult& result, uint64_t cap) {
   const std::string& id = result.result_id();
   ALLOT_TRY(store::checkName(id, "the id of a result"));
+  ALLOT_TRY(store::checkSize(result.ByteSizeLong(), "result " + id));
   if (server_->seen_.contains(id) || server_->pending_.contains(id)) return PushOutcome::kDuplicate;
   if (server_->inbox_.size() >= cap) return PushOutcome::kFull;
   server_->injectIntoInbox(id, result.SerializeAsString());
@@ -253,9 +327,10 @@ Status MemoryStore::releaseUnits(const std::vector<v1::EvaluationUnit>& units) {
 Result<PushOutcome> MemoryStore::pushEvaluation(const v1::EvaluationResult& result) {
   ALLOT_TRY(store::checkUnit(result.unit()));
   const std::string& id = result.unit().unit_id();
-  if (!server_->units_done_.insert(id).second) return PushOutcome::kDuplicate;
-  server_->units_.erase(id);
-  server_->evaluations_.push_back(result);
+  ALLOT_TRY(store::checkSize(result.ByteSizeLong(), "evaluation of unit " + id));
+  if (server_->units_.erase(id) == 0) return PushOutcome::kDuplicate;
+  server_->units_done_[id] = ++server_->last_evaluation_;
+  server_->evaluations_[server_->last_evaluation_] = result;
   return PushOutcome::kAccepted;
 }
 
@@ -296,13 +371,25 @@ Result<std::vector<Evaluation>> MemoryStore::readEvaluations(const std::string& 
                                                              size_t count) {
   if (!after.empty()) ALLOT_TRY(store::checkEntryId(after));
   std::vector<Evaluation> evaluations;
-  // The entry at index i has number i + 1.
-  const uint64_t first = after.empty() ? 0 : entryNumber(after);
-  for (uint64_t i = first;
-       i < server_->evaluations_.size() && evaluations.size() < std::min(count, store::kMostRead);
-       ++i)
-    evaluations.push_back({entryId(i + 1), server_->evaluations_[i]});
+  const auto& all = server_->evaluations_;
+  for (auto it = all.upper_bound(after.empty() ? 0 : entryNumber(after));
+       it != all.end() && evaluations.size() < std::min(count, store::kMostRead); ++it)
+    evaluations.push_back({entryId(it->first), it->second});
   return evaluations;
+}
+
+Result<uint64_t> MemoryStore::nextTicket() { return server_->next_ticket_; }
+
+Result<std::map<std::string, uint64_t>> MemoryStore::readRefusalCounts() {
+  std::map<std::string, uint64_t> counts = server_->refused_counts_;
+  for (const char* kind : kRefusalKinds) counts.try_emplace(kind, 0);
+  return counts;
+}
+
+Result<std::vector<Refusal>> MemoryStore::readRefusals(size_t count) {
+  const auto& all = server_->refused_;
+  return std::vector<Refusal>(all.rbegin(),
+                              all.rbegin() + static_cast<ptrdiff_t>(std::min(count, all.size())));
 }
 
 }  // namespace allot

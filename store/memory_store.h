@@ -19,18 +19,13 @@
 
 namespace allot {
 
-struct RefusedResult {
-  std::string result_id;
-  std::string reason;
-};
-
 class MemoryServer {
  public:
   // now_ms: any clock that does not go back, in milliseconds.
   explicit MemoryServer(std::function<uint64_t()> now_ms) : now_ms_(std::move(now_ms)) {}
 
-  // The results that were rejected, the oldest dropped first.
-  const std::deque<RefusedResult>& refused() const { return refused_; }
+  // What was rejected, the oldest first; the oldest are dropped.
+  const std::deque<Refusal>& refused() const { return refused_; }
   // Puts bytes into the inbox past pushResult's checks, as a stranger could do to Redis.
   void injectIntoInbox(std::string result_id, std::string payload);
   // The next reject() finds the server away: kUnavailable, nothing done.
@@ -51,25 +46,31 @@ class MemoryServer {
   std::function<uint64_t()> now_ms_;
   std::optional<RunSpec> spec_;
   std::optional<v1::ModelFacts> model_;
-  std::string desired_ = "running";
+  std::optional<Control> control_;
   std::string lease_holder_;  // empty: nobody
   uint64_t lease_epoch_ = 0;
   uint64_t lease_expires_ms_ = 0;
   std::optional<PublishedPolicy> policy_;
   std::optional<v1::AggregatorState> state_;
+  std::optional<v1::AggregatorStatus> status_;
   std::map<uint64_t, v1::IterationRecord> history_;                // by version
   std::map<uint64_t, std::pair<std::string, std::string>> inbox_;  // number -> result id, payload
   uint64_t last_entry_ = 0;
   bool lose_reject_ = false;
   std::set<std::string> seen_;
   std::map<std::string, uint64_t> pending_;  // result id -> number of its inbox entry
-  std::deque<RefusedResult> refused_;
+  std::deque<Refusal> refused_;
+  std::map<std::string, uint64_t> refused_counts_;  // by kind
   uint64_t next_ticket_ = 0;
   std::set<uint64_t> reissued_;
   std::map<std::string, Unit> units_;
-  std::set<std::string> units_done_;
-  std::vector<v1::EvaluationResult> evaluations_;
+  std::map<std::string, uint64_t> units_done_;            // -> number of the evaluation
+  std::map<uint64_t, v1::EvaluationResult> evaluations_;  // by number
+  uint64_t last_evaluation_ = 0;
   std::map<std::string, Worker> workers_;
+  uint64_t import_ = 0;  // the import that goes on, 0 if none
+  uint64_t last_import_ = 0;
+  uint64_t made_by_import_ = 0;  // the import that made the run
 };
 
 class MemoryStore final : public Store {
@@ -80,24 +81,31 @@ class MemoryStore final : public Store {
   Result<std::optional<RunSpec>> readSpec() override;
   Result<v1::ModelFacts> agreeOnModel(const v1::ModelFacts& mine) override;
   Result<std::optional<v1::ModelFacts>> readModel() override;
-  Result<std::string> readDesired() override;
-  Status setDesired(const std::string& desired) override;
+  Result<std::optional<Control>> readControl() override;
+  Result<bool> changeControl(const Control& next) override;
 
   Result<Lease> acquireLease(const std::string& holder, uint64_t ttl_ms) override;
+  Result<Lease> readLease() override;
   Status releaseLease(const std::string& holder) override;
   Status publishInitial(uint64_t epoch, const v1::PolicySnapshot& policy,
                         const v1::AggregatorState& state) override;
   Result<std::optional<v1::AggregatorState>> readState() override;
   Status writeState(uint64_t epoch, const v1::AggregatorState& state) override;
+  Status publishStatus(uint64_t epoch, const v1::AggregatorStatus& status) override;
+  Result<std::optional<v1::AggregatorStatus>> readStatus() override;
   Status commit(const Commit& commit) override;
   Result<std::vector<InboxEntry>> readInbox(size_t count, uint64_t wait_ms) override;
   Status reopenInbox() override;
-  Status reject(uint64_t epoch, const InboxEntry& entry, const std::string& reason) override;
+  Status reject(uint64_t epoch, const InboxEntry& entry, const std::string& kind,
+                const std::string& reason) override;
+  Status rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, const std::string& kind,
+                          const std::string& reason, const v1::EvaluationUnit* reopen) override;
   Result<uint64_t> inboxSize() override;
   Status reissueTicket(uint64_t ticket) override;
   Status resetTickets(uint64_t next) override;
   Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) override;
   Result<uint64_t> openUnits() override;
+  Result<std::vector<v1::EvaluationUnit>> listUnits() override;
 
   Result<std::optional<PublishedPolicy>> readPolicy() override;
   Result<std::vector<uint64_t>> takeTickets(uint64_t count, uint64_t limit) override;
@@ -112,13 +120,25 @@ class MemoryStore final : public Store {
   Result<std::vector<v1::WorkerBeat>> listWorkers() override;
   Result<std::vector<v1::IterationRecord>> readHistory(uint64_t after, size_t count) override;
   Result<std::vector<Evaluation>> readEvaluations(const std::string& after, size_t count) override;
+  Result<uint64_t> nextTicket() override;
+  Result<std::map<std::string, uint64_t>> readRefusalCounts() override;
+  Result<std::vector<Refusal>> readRefusals(size_t count) override;
+
+  Status beginImport() override;
+  Status importHistory(const std::vector<v1::IterationRecord>& records) override;
+  Status importEvaluations(const std::vector<v1::EvaluationResult>& results) override;
+  Status endImport(const RunImage& image) override;
 
  private:
   Status checkEpoch(uint64_t epoch) const;
+  Status checkVersion(uint64_t expected) const;
+  Status checkImport() const;
+  void refuse(const std::string& id, const std::string& kind, const std::string& reason);
   void publish(const v1::PolicySnapshot& policy, const v1::AggregatorState& state);
 
   std::shared_ptr<MemoryServer> server_;
   uint64_t inbox_cursor_ = 0;  // number of the last entry that readInbox handed out
+  uint64_t import_ = 0;        // the import that beginImport began
 };
 
 std::unique_ptr<MemoryStore> openMemoryStore(std::shared_ptr<MemoryServer> server);

@@ -4,10 +4,13 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/time.h>
-#include <sys/un.h>
 
 #include <algorithm>
-#include <charconv>
+#include <limits>
+
+#if ALLOT_REDIS_TLS
+#include "store/redis_tls.h"
+#endif
 
 namespace allot {
 namespace {
@@ -16,6 +19,8 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr uint64_t kLongestWaitMs = 3'600'000;
+// More than any result that allot writes.
+constexpr size_t kMostWakeUpBytes = 512 * 1024;
 
 // hiredis writes to its socket without MSG_NOSIGNAL, so a server that went away would kill this
 // process with SIGPIPE. Held back for this thread only: a library must not change how the whole
@@ -54,49 +59,16 @@ timeval toTimeval(milliseconds time) {
   return out;
 }
 
+milliseconds timeLeft(Clock::time_point deadline) {
+  return std::max(std::chrono::ceil<milliseconds>(deadline - Clock::now()), milliseconds(1));
+}
+
 bool startsWithAny(std::string_view text, std::initializer_list<std::string_view> words) {
   return std::any_of(words.begin(), words.end(),
                      [&](std::string_view word) { return text.starts_with(word); });
 }
 
-tl::unexpected<Error> badUrl(const std::string& url, const std::string& why) {
-  return badInput("store url \"" + url + "\" " + why +
-                  ": write unix:/path/redis.sock or redis://host:port");
-}
-
 }  // namespace
-
-Result<RedisAddress> parseRedisUrl(const std::string& url) {
-  RedisAddress address;
-  address.url = url;
-  if (url.find('\0') != std::string::npos) return badUrl(url, "holds a NUL byte");
-  std::string_view rest = url;
-  if (rest.starts_with("unix:")) {
-    address.unix_path = rest.substr(5);
-    if (address.unix_path.empty()) return badUrl(url, "names no socket");
-    // hiredis would cut the path short and connect to another one.
-    if (address.unix_path.size() >= sizeof(sockaddr_un::sun_path))
-      return badUrl(url, "has a socket path longer than the system allows");
-    return address;
-  }
-  if (!rest.starts_with("redis://")) return badUrl(url, "has an unknown scheme");
-  rest.remove_prefix(8);
-  const size_t colon = rest.rfind(':');
-  if (colon == std::string_view::npos) return badUrl(url, "names no port");
-  std::string_view host = rest.substr(0, colon);
-  const std::string_view port = rest.substr(colon + 1);
-  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
-  if (bracketed) host = host.substr(1, host.size() - 2);
-  if (host.empty() || host.find_first_of("@/[] ") != std::string_view::npos ||
-      (!bracketed && host.find(':') != std::string_view::npos))
-    return badUrl(url, "has no plain host name");
-  const auto parsed = std::from_chars(port.data(), port.data() + port.size(), address.port);
-  if (parsed.ec != std::errc() || parsed.ptr != port.data() + port.size() || address.port < 1 ||
-      address.port > 65535)
-    return badUrl(url, "has a port outside 1..65535");
-  address.host = host;
-  return address;
-}
 
 bool RedisView::isNil() const { return reply_ == nullptr || reply_->type == REDIS_REPLY_NIL; }
 
@@ -132,52 +104,86 @@ RedisConnection::RedisConnection(RedisAddress address, uint64_t timeout_ms)
     : address_(std::move(address)), timeout_(std::clamp<uint64_t>(timeout_ms, 1, kLongestWaitMs)) {}
 
 tl::unexpected<Error> RedisConnection::unavailable(std::string_view why) const {
-  return fail(ErrorCode::kUnavailable, "the store at " + address_.url + " does not answer (" +
+  return fail(ErrorCode::kUnavailable, "the store at " + address_.shown + " does not answer (" +
                                            std::string(why) +
                                            "): check that Redis runs and can be reached from here");
 }
 
 tl::unexpected<Error> RedisConnection::refused(std::string_view error) const {
   const std::string words(error.substr(0, 300));
-  if (startsWithAny(error, {"NOAUTH", "WRONGPASS", "NOPERM"}))
-    return badInput("the store at " + address_.url + " refuses this user (" + words +
-                    "): let the default user in, or use another Redis");
+  if (startsWithAny(error, {"NOAUTH", "WRONGPASS"}))
+    return badInput("the store at " + address_.shown + " wants to know who we are (" + words +
+                    "): give a user and a password file in its url");
+  // Redis 7 words a command that a script may not use in its own way.
+  if (startsWithAny(error, {"NOPERM", "ERR The user executing the script"}))
+    return badInput("the store at " + address_.shown + " does not let user " + user() +
+                    " do this (" + words + "): use the url of another user");
   // Conditions of the server, not of the command: they pass, or a person mends them there.
   if (startsWithAny(error, {"LOADING", "BUSY ", "OOM", "MISCONF", "READONLY", "NOREPLICAS",
                             "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "UNBLOCKED"}) ||
       error.find("max number of clients") != std::string_view::npos)
     return unavailable(words);
   return fail(ErrorCode::kInternal,
-              "the store at " + address_.url + " refused a command: " + words);
+              "the store at " + address_.shown + " refused a command: " + words);
 }
 
-Status RedisConnection::connect() {
-  if (context_ != nullptr) return {};
+Status RedisConnection::connect(Deadline deadline) {
   const timeval limit = toTimeval(timeout_);
+  socket_limit_ = milliseconds(0);
   const bool tcp = address_.unix_path.empty();
   context_.reset(tcp ? redisConnectWithTimeout(address_.host.c_str(), address_.port, limit)
                      : redisConnectUnixWithTimeout(address_.unix_path.c_str(), limit));
   if (context_ == nullptr) return unavailable("no memory for a connection");
-  if (context_->err != 0) {
-    const std::string why = context_->errstr;
-    context_.reset();
-    return unavailable(why);
-  }
+  if (context_->err != 0) return broken();
   if (tcp) redisEnableKeepAlive(context_.get());  // a help only: the time-outs do the work
+  ALLOT_TRY(limitWaits(timeLeft(deadline)));
+#if ALLOT_REDIS_TLS
+  if (address_.tls)
+    if (const Status secured = startTls(context_.get(), address_); !secured) {
+      context_.reset();
+      return secured;
+    }
+#endif
+  if (address_.password_file.empty()) return {};
+  const Status known = authenticate(deadline);
+  if (!known) context_.reset();
+  return known;
+}
+
+Status RedisConnection::authenticate(Deadline deadline) {
+  ALLOT_ASSIGN(const std::string password, readPassword(address_.password_file));
+  ALLOT_TRY(send(address_.user.empty() ? Arguments{"AUTH", password}
+                                       : Arguments{"AUTH", address_.user, password}));
+  ALLOT_ASSIGN(const RedisReply reply, receive(deadline, kMostWakeUpBytes));
+  const RedisView answer = reply.view();
+  if (answer.isText() && answer.text() == "OK") return {};
+  // The server's words are not repeated: some of them quote the password.
+  if (!startsWithAny(answer.text(), {"WRONGPASS", "ERR AUTH", "ERR Client sent AUTH", "ERR invalid",
+                                     "ERR unknown", "ERR wrong number"}))
+    return unavailable("it lets nobody in now");
+  return badInput("the store at " + address_.shown + " does not take the password in " +
+                  address_.password_file + " for user " + user() +
+                  ": check both against the server's ACL file");
+}
+
+std::string RedisConnection::user() const {
+  return address_.user.empty() ? "default" : address_.user;
+}
+
+tl::unexpected<Error> RedisConnection::broken() {
+  const std::string why = context_->errstr;
+  context_.reset();
+  return unavailable(why.empty() ? "connection lost" : why);
+}
+
+Status RedisConnection::limitWaits(milliseconds time) {
+  if (time == socket_limit_) return {};  // two system calls saved, nearly always
+  if (redisSetTimeout(context_.get(), toTimeval(time)) != REDIS_OK) return broken();
+  socket_limit_ = time;
   return {};
 }
 
-Result<RedisReply> RedisConnection::exchange(const Arguments& arguments, uint64_t block_ms) {
-  const SigpipeGuard guard;
-  const auto deadline = Clock::now() + timeout_;
-  ALLOT_TRY(connect());
-  const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
-  const milliseconds block(std::min(block_ms, kLongestWaitMs));
-  if (redisSetTimeout(context_.get(), toTimeval(std::max(left, milliseconds(1)) + block)) !=
-      REDIS_OK) {
-    context_.reset();
-    return unavailable("the socket takes no time-out");
-  }
+Status RedisConnection::send(const Arguments& arguments) {
   std::vector<const char*> words;
   std::vector<size_t> sizes;
   words.reserve(arguments.size());
@@ -186,20 +192,62 @@ Result<RedisReply> RedisConnection::exchange(const Arguments& arguments, uint64_
     words.push_back(argument.empty() ? "" : argument.data());
     sizes.push_back(argument.size());
   }
-  auto* reply = static_cast<redisReply*>(
-      redisCommandArgv(context_.get(), static_cast<int>(words.size()), words.data(), sizes.data()));
-  if (reply == nullptr) {
-    const std::string why = context_->errstr;
-    context_.reset();
-    return unavailable(why.empty() ? "connection lost" : why);
-  }
-  return RedisReply(reply);
+  if (redisAppendCommandArgv(context_.get(), static_cast<int>(words.size()), words.data(),
+                             sizes.data()) != REDIS_OK)
+    return broken();
+  for (int done = 0; done == 0;)
+    if (redisBufferWrite(context_.get(), &done) != REDIS_OK) return broken();
+  return {};
 }
 
-Result<RedisReply> RedisConnection::call(const Arguments& arguments, uint64_t block_ms) {
-  ALLOT_ASSIGN(RedisReply reply, exchange(arguments, block_ms));
+// redisGetReply's loop, with an end in time and in size.
+Result<RedisReply> RedisConnection::receive(Deadline deadline, size_t most_bytes) {
+  for (;;) {
+    if (redisBufferRead(context_.get()) != REDIS_OK) return broken();
+    void* reply = nullptr;
+    if (redisGetReplyFromReader(context_.get(), &reply) != REDIS_OK) return broken();
+    if (reply != nullptr) return RedisReply(static_cast<redisReply*>(reply));
+    if (context_->reader->len > most_bytes) {
+      context_.reset();
+      return RedisReply(nullptr);
+    }
+    if (Clock::now() > deadline) {
+      context_.reset();
+      return unavailable("the answer takes too long");
+    }
+  }
+}
+
+Result<RedisReply> RedisConnection::exchange(const Arguments& arguments, uint64_t block_ms,
+                                             size_t most_bytes) {
+  const SigpipeGuard guard;
+  const milliseconds block(std::min(block_ms, kLongestWaitMs));
+  const Deadline deadline = Clock::now() + timeout_ + block;
+  milliseconds left = timeout_ + block;
+  if (context_ == nullptr) {
+    ALLOT_TRY(connect(Clock::now() + timeout_));
+    left = timeLeft(deadline);
+  }
+  ALLOT_TRY(limitWaits(left));
+  ALLOT_TRY(send(arguments));
+  return receive(deadline, most_bytes);
+}
+
+Result<RedisReply> RedisConnection::exchange(const Arguments& arguments) {
+  return exchange(arguments, 0, std::numeric_limits<size_t>::max());
+}
+
+Result<RedisReply> RedisConnection::call(const Arguments& arguments) {
+  ALLOT_ASSIGN(RedisReply reply, exchange(arguments));
   if (reply.view().isError()) return refused(reply.view().text());
   return reply;
+}
+
+Result<bool> RedisConnection::wait(const Arguments& arguments, uint64_t block_ms) {
+  ALLOT_ASSIGN(const auto reply, exchange(arguments, block_ms, kMostWakeUpBytes));
+  if (reply.isMissing()) return true;
+  if (reply.view().isError()) return refused(reply.view().text());
+  return !reply.view().isNil();
 }
 
 Result<RedisReply> RedisConnection::run(const RedisScript& script, const Arguments& keys,
@@ -208,11 +256,11 @@ Result<RedisReply> RedisConnection::run(const RedisScript& script, const Argumen
   Arguments words = {"EVALSHA", script.sha1, key_count};
   words.insert(words.end(), keys.begin(), keys.end());
   words.insert(words.end(), arguments.begin(), arguments.end());
-  ALLOT_ASSIGN(RedisReply reply, exchange(words, 0));
+  ALLOT_ASSIGN(RedisReply reply, exchange(words));
   if (reply.view().isError() && reply.view().text().starts_with("NOSCRIPT")) {
     words[0] = "EVAL";
     words[1] = script.text;
-    ALLOT_ASSIGN(reply, exchange(words, 0));
+    ALLOT_ASSIGN(reply, exchange(words));
   }
   if (reply.view().isError()) {
     auto error = refused(reply.view().text());

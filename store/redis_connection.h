@@ -3,6 +3,7 @@
 //
 // Owned by one RedisStore and used by one thread. It connects on first use; after any failure it
 // drops the socket, and the next call connects anew, so a late answer never meets a later question.
+// Connecting reads the password file and the TLS files anew, so they may be replaced meanwhile.
 // Commands go out as argument vectors only (binary-safe, nothing to inject into).
 #include <chrono>
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "core/result.h"
+#include "store/redis_address.h"
 
 struct redisContext;
 struct redisReply;
@@ -24,17 +26,6 @@ struct RedisScript {
   std::string_view sha1;
   std::string_view text;
 };
-
-// Where a server listens: a unix socket, or host and port.
-struct RedisAddress {
-  std::string url;  // as written, for messages
-  std::string unix_path;
-  std::string host;
-  int port = 0;
-};
-
-// "unix:/path/redis.sock" or "redis://host:port" ("redis://[::1]:6379" for IPv6); kUsage otherwise.
-Result<RedisAddress> parseRedisUrl(const std::string& url);
 
 // A reply, or a part of one, to look at. Every question has an answer whatever the server sent:
 // text() of something that is no string is "", size() of something that is no array is 0, an
@@ -60,6 +51,7 @@ class RedisReply {
  public:
   explicit RedisReply(redisReply* reply) : reply_(reply) {}
 
+  bool isMissing() const { return reply_ == nullptr; }
   RedisView view() const { return RedisView(reply_.get()); }
 
  private:
@@ -77,30 +69,46 @@ class RedisConnection {
 
   // One command. Errors: kUnavailable when the server cannot be reached, does not answer within the
   // time-out, or says that it cannot serve now (loading, out of memory, read-only, ...); kUsage
-  // when it wants a password; kInternal for any other error reply. block_ms: how long the command
-  // itself may wait in the server, on top of the time-out.
-  Result<RedisReply> call(const Arguments& arguments, uint64_t block_ms = 0);
+  // when it does not let this user in or do this; kInternal for any other error reply.
+  Result<RedisReply> call(const Arguments& arguments);
 
   // A script: by digest, and by its text when the server does not know it (restarted, flushed).
   Result<RedisReply> run(const RedisScript& script, const Arguments& keys,
                          const Arguments& arguments);
 
-  const std::string& url() const { return address_.url; }
+  // A command that waits in the server (XREAD BLOCK), as a wake-up: whether it found something
+  // within block_ms. What it found is not looked at, and never kept if it is large.
+  Result<bool> wait(const Arguments& arguments, uint64_t block_ms);
+
+  const std::string& url() const { return address_.shown; }
 
  private:
   struct Free {
     void operator()(redisContext* context) const;
   };
 
-  // Any reply, error replies included.
-  Result<RedisReply> exchange(const Arguments& arguments, uint64_t block_ms);
-  Status connect();
+  using Deadline = std::chrono::steady_clock::time_point;
+
+  // Any reply, error replies included. Nothing: it has more than most_bytes; the connection is
+  // gone.
+  Result<RedisReply> exchange(const Arguments& arguments, uint64_t block_ms, size_t most_bytes);
+  Result<RedisReply> exchange(const Arguments& arguments);
+  // Connects, shakes hands and says who we are.
+  Status connect(Deadline deadline);
+  Status authenticate(Deadline deadline);
+  Status limitWaits(std::chrono::milliseconds time);
+  Status send(const Arguments& arguments);
+  Result<RedisReply> receive(Deadline deadline, size_t most_bytes);
+  // Drops the connection; the error says why.
+  tl::unexpected<Error> broken();
+  std::string user() const;  // for messages
   tl::unexpected<Error> unavailable(std::string_view why) const;
   tl::unexpected<Error> refused(std::string_view error) const;
 
   RedisAddress address_;
   std::chrono::milliseconds timeout_;
   std::unique_ptr<redisContext, Free> context_;
+  std::chrono::milliseconds socket_limit_{0};  // the socket's time-out now
 };
 
 }  // namespace allot

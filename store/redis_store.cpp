@@ -1,7 +1,6 @@
 #include "store/redis_store.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "core/digest.h"
 #include "store/checks.h"
@@ -10,22 +9,9 @@
 namespace allot {
 namespace {
 
+using store::toNumber;
+
 constexpr std::string_view kIndex = "allot:index";
-
-Result<uint64_t> toNumber(std::string_view text, const std::string& what) {
-  uint64_t value = 0;
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || parsed.ec != std::errc() || parsed.ptr != text.data() + text.size())
-    return fail(ErrorCode::kData, "the store's " + what +
-                                      " is no number: it was written by "
-                                      "another program");
-  return value;
-}
-
-std::string padded(uint64_t number, size_t width) {
-  const std::string digits = std::to_string(number);
-  return std::string(width - std::min(width, digits.size()), '0') + digits;
-}
 
 }  // namespace
 
@@ -42,6 +28,16 @@ Result<std::optional<std::string>> findRun(const std::string& url, const std::st
   ALLOT_ASSIGN(const RedisReply reply, connection.call({"HGET", kIndex, experiment}));
   if (!reply.view().isText()) return std::nullopt;
   return std::string(reply.view().text());
+}
+
+Result<std::map<std::string, std::string>> listRuns(const std::string& url) {
+  ALLOT_ASSIGN(RedisAddress address, parseRedisUrl(url));
+  RedisConnection connection(std::move(address), 5000);
+  ALLOT_ASSIGN(const RedisReply reply, connection.call({"HGETALL", kIndex}));
+  std::map<std::string, std::string> runs;
+  for (size_t i = 0; i + 1 < reply.view().size(); i += 2)
+    runs.emplace(reply.view()[i].text(), reply.view()[i + 1].text());
+  return runs;
 }
 
 RedisStore::RedisStore(RedisConnection connection, std::string run_id)
@@ -76,23 +72,30 @@ Status RedisStore::fencedStatus(const RedisReply& reply, uint64_t epoch) const {
 
 Status RedisStore::createRun(const RunSpec& spec) {
   ALLOT_TRY(store::checkRunSpec(spec));
-  const std::string experiment = spec.experiment.SerializeAsString();
-  ALLOT_ASSIGN(const RedisReply reply, run(lua::create_run, {"spec", "control"},
-                                           {experiment, spec.sha256, spec.synchronous ? "1" : "0",
-                                            std::to_string(spec.started_unix_ms)}));
-  if (reply.view()[0].text() == "OTHER")
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::create_run, {"spec", "control", "import"},
+                   {spec.experiment.SerializeAsString(), spec.sha256, spec.synchronous ? "1" : "0",
+                    std::to_string(spec.started_unix_ms),
+                    spec.origin ? spec.origin->SerializeAsString() : std::string()}));
+  const std::string_view word = reply.view()[0].text();
+  if (word == "OTHER")
     return tl::unexpected(store::otherExperiment(run_id_, reply.view()[1].text(), spec.sha256));
-  if (reply.view()[0].text() != "OK") return unexpectedReply("createRun");
+  if (word == "IMPORT") return tl::unexpected(store::beingImported(run_id_));
+  if (word != "OK") return unexpectedReply("createRun");
+  return updateIndex(spec.experiment.name());
+}
+
+Status RedisStore::updateIndex(const std::string& experiment) {
   // The index belongs to no run, so in a cluster it may live elsewhere: a call of its own. A crash
-  // in between is mended by the next createRun.
-  ALLOT_TRY(connection_.run(lua::update_index, {kIndex}, {spec.experiment.name(), run_id_}));
+  // in between is mended when createRun or endImport is called again.
+  ALLOT_TRY(connection_.run(lua::update_index, {kIndex}, {experiment, run_id_}));
   return {};
 }
 
 Result<std::optional<RunSpec>> RedisStore::readSpec() {
   ALLOT_ASSIGN(const RedisReply reply,
                connection_.call({"HMGET", key("spec"), "experiment", "sha256", "synchronous",
-                                 "started_unix_ms"}));
+                                 "started_unix_ms", "origin"}));
   const RedisView fields = reply.view();
   if (!fields[1].isText()) return std::nullopt;
   RunSpec spec;
@@ -100,6 +103,9 @@ Result<std::optional<RunSpec>> RedisStore::readSpec() {
   spec.sha256 = fields[1].text();
   spec.synchronous = fields[2].text() == "1";
   ALLOT_ASSIGN(spec.started_unix_ms, toNumber(fields[3].text(), key("spec")));
+  if (fields[4].isText()) {
+    ALLOT_ASSIGN(spec.origin, store::decode<v1::Origin>(fields[4].text(), key("spec")));
+  }
   return spec;
 }
 
@@ -117,15 +123,28 @@ Result<std::optional<v1::ModelFacts>> RedisStore::readModel() {
   return store::decode<v1::ModelFacts>(reply.view().text(), key("model"));
 }
 
-Result<std::string> RedisStore::readDesired() {
-  ALLOT_ASSIGN(const RedisReply reply, connection_.call({"HGET", key("control"), "desired"}));
-  return reply.view().isText() ? std::string(reply.view().text()) : "running";
+Result<std::optional<Control>> RedisStore::readControl() {
+  ALLOT_ASSIGN(const RedisReply reply, connection_.call({"HMGET", key("control"), "desired",
+                                                         "experiment", "file", "revision"}));
+  const RedisView fields = reply.view();
+  if (!fields[0].isText()) return std::nullopt;
+  Control control;
+  control.desired = fields[0].text();
+  ALLOT_ASSIGN(control.experiment, store::decode<v1::Experiment>(fields[1].text(), key("control")));
+  ALLOT_ASSIGN(control.file, store::decode<v1::Experiment>(fields[2].text(), key("control")));
+  ALLOT_ASSIGN(control.revision, toNumber(fields[3].text(), key("control")));
+  return control;
 }
 
-Status RedisStore::setDesired(const std::string& desired) {
-  ALLOT_TRY(store::checkDesired(desired));
-  ALLOT_TRY(connection_.call({"HSET", key("control"), "desired", desired}));
-  return {};
+Result<bool> RedisStore::changeControl(const Control& next) {
+  ALLOT_TRY(store::checkControl(next));
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::change_control, {"control"},
+                   {std::to_string(next.revision), next.desired,
+                    next.experiment.SerializeAsString(), next.file.SerializeAsString()}));
+  const std::string_view word = reply.view()[0].text();
+  if (word != "OK" && word != "CHANGED") return unexpectedReply("changeControl");
+  return word == "OK";
 }
 
 // --- worker ---
@@ -162,6 +181,7 @@ Result<std::vector<uint64_t>> RedisStore::takeTickets(uint64_t count, uint64_t l
 Result<PushOutcome> RedisStore::pushResult(const v1::EpisodeResult& result, uint64_t cap) {
   ALLOT_TRY(store::checkName(result.result_id(), "the id of a result"));
   const std::string bytes = result.SerializeAsString();
+  ALLOT_TRY(store::checkSize(bytes.size(), "result " + result.result_id()));
   ALLOT_ASSIGN(const RedisReply reply, run(lua::push_result, {"inbox", "seen", "pending"},
                                            {result.result_id(), bytes, std::to_string(cap)}));
   const std::string_view word = reply.view()[0].text();
@@ -174,12 +194,16 @@ Result<PushOutcome> RedisStore::pushResult(const v1::EpisodeResult& result, uint
 Result<std::vector<v1::EvaluationUnit>> RedisStore::claimUnits(const std::vector<uint32_t>& warm,
                                                                uint64_t lease_ms) {
   std::vector<std::string> words = {std::to_string(std::min(lease_ms, store::kLongestMs))};
-  for (const uint32_t chunk : warm) words.push_back(padded(chunk, 10));
+  for (const uint32_t chunk : warm) words.push_back(store::paddedChunk(chunk));
   ALLOT_ASSIGN(const RedisReply reply, run(lua::claim_units, {"units", "unit_groups", "unit_specs"},
                                            {words.begin(), words.end()}));
+  return toUnits(reply.view());
+}
+
+Result<std::vector<v1::EvaluationUnit>> RedisStore::toUnits(const RedisView& specs) const {
   std::vector<v1::EvaluationUnit> units;
-  for (size_t i = 0; i < reply.view().size(); ++i) {
-    ALLOT_ASSIGN(auto unit, store::decode<v1::EvaluationUnit>(reply.view()[i].text(),
+  for (size_t i = 0; i < specs.size(); ++i) {
+    ALLOT_ASSIGN(auto unit, store::decode<v1::EvaluationUnit>(specs[i].text(),
                                                               "unit in " + key("unit_specs")));
     units.push_back(std::move(unit));
   }
@@ -199,6 +223,7 @@ Status RedisStore::releaseUnits(const std::vector<v1::EvaluationUnit>& units) {
 Result<PushOutcome> RedisStore::pushEvaluation(const v1::EvaluationResult& result) {
   ALLOT_TRY(store::checkUnit(result.unit()));
   const std::string bytes = result.SerializeAsString();
+  ALLOT_TRY(store::checkSize(bytes.size(), "evaluation of unit " + result.unit().unit_id()));
   ALLOT_ASSIGN(
       const RedisReply reply,
       run(lua::push_evaluation, {"units", "unit_groups", "unit_specs", "units_done", "eval"},
@@ -256,22 +281,53 @@ Result<std::vector<v1::IterationRecord>> RedisStore::readHistory(uint64_t after,
 
 Result<std::vector<Evaluation>> RedisStore::readEvaluations(const std::string& after,
                                                             size_t count) {
-  std::vector<Evaluation> evaluations;
   if (!after.empty()) ALLOT_TRY(store::checkEntryId(after));
-  if (count == 0) return evaluations;
-  ALLOT_ASSIGN(const RedisReply reply,
-               connection_.call({"XRANGE", key("eval"), after.empty() ? "-" : "(" + after, "+",
-                                 "COUNT", std::to_string(std::min(count, store::kMostRead))}));
-  for (size_t i = 0; i < reply.view().size(); ++i) {
-    const RedisView entry = reply.view()[i];
-    Evaluation evaluation;
-    evaluation.entry_id = entry[0].text();
-    ALLOT_ASSIGN(evaluation.result,
-                 store::decode<v1::EvaluationResult>(
-                     entry[1][1].text(), "entry " + evaluation.entry_id + " of " + key("eval")));
-    evaluations.push_back(std::move(evaluation));
-  }
+  ALLOT_ASSIGN(const auto entries,
+               readEntries("eval", "units_done", after.empty() ? "-" : "(" + after, count));
+  std::vector<Evaluation> evaluations;
+  for (const InboxEntry& entry : entries)
+    evaluations.push_back({entry.entry_id, store::ownEvaluation(entry)});
   return evaluations;
+}
+
+Result<uint64_t> RedisStore::nextTicket() {
+  ALLOT_ASSIGN(const RedisReply reply, connection_.call({"GET", key("tickets")}));
+  if (reply.view().isNil()) return 0;
+  return toNumber(reply.view().text(), key("tickets"));
+}
+
+Result<std::map<std::string, uint64_t>> RedisStore::readRefusalCounts() {
+  const std::string counts = key("refused_counts");
+  RedisConnection::Arguments words = {"HMGET", counts};
+  for (const char* kind : kRefusalKinds) words.emplace_back(kind);
+  ALLOT_ASSIGN(const RedisReply reply, connection_.call(words));
+  std::map<std::string, uint64_t> out;
+  for (size_t i = 0; i < std::size(kRefusalKinds); ++i) {
+    const RedisView count = reply.view()[i];
+    out[kRefusalKinds[i]] = 0;
+    if (count.isNil()) continue;
+    ALLOT_ASSIGN(out[kRefusalKinds[i]], toNumber(count.text(), counts));
+  }
+  return out;
+}
+
+Result<std::vector<Refusal>> RedisStore::readRefusals(size_t count) {
+  std::vector<Refusal> refusals;
+  if (count == 0) return refusals;
+  ALLOT_ASSIGN(const RedisReply reply,
+               connection_.call({"XREVRANGE", key("dead"), "+", "-", "COUNT",
+                                 std::to_string(std::min(count, store::kRefusedKept))}));
+  for (size_t i = 0; i < reply.view().size(); ++i) {
+    const RedisView fields = reply.view()[i][1];
+    Refusal refusal;
+    for (size_t f = 0; f + 1 < fields.size(); f += 2) {
+      if (fields[f].text() == "id") refusal.result_id = fields[f + 1].text();
+      if (fields[f].text() == "kind") refusal.kind = fields[f + 1].text();
+      if (fields[f].text() == "reason") refusal.reason = fields[f + 1].text();
+    }
+    refusals.push_back(std::move(refusal));
+  }
+  return refusals;
 }
 
 }  // namespace allot

@@ -4,6 +4,7 @@
 // Owned by one thread of a worker, an aggregator or the command line, through openRedisStore().
 // Every write of more than one key is one Lua script (store/lua), so it happens as a whole or not
 // at all. What the keys hold: store/README.md.
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,24 +24,31 @@ class RedisStore final : public Store {
   Result<std::optional<RunSpec>> readSpec() override;
   Result<v1::ModelFacts> agreeOnModel(const v1::ModelFacts& mine) override;
   Result<std::optional<v1::ModelFacts>> readModel() override;
-  Result<std::string> readDesired() override;
-  Status setDesired(const std::string& desired) override;
+  Result<std::optional<Control>> readControl() override;
+  Result<bool> changeControl(const Control& next) override;
 
   Result<Lease> acquireLease(const std::string& holder, uint64_t ttl_ms) override;
+  Result<Lease> readLease() override;
   Status releaseLease(const std::string& holder) override;
   Status publishInitial(uint64_t epoch, const v1::PolicySnapshot& policy,
                         const v1::AggregatorState& state) override;
   Result<std::optional<v1::AggregatorState>> readState() override;
   Status writeState(uint64_t epoch, const v1::AggregatorState& state) override;
+  Status publishStatus(uint64_t epoch, const v1::AggregatorStatus& status) override;
+  Result<std::optional<v1::AggregatorStatus>> readStatus() override;
   Status commit(const Commit& commit) override;
   Result<std::vector<InboxEntry>> readInbox(size_t count, uint64_t wait_ms) override;
   Status reopenInbox() override;
-  Status reject(uint64_t epoch, const InboxEntry& entry, const std::string& reason) override;
+  Status reject(uint64_t epoch, const InboxEntry& entry, const std::string& kind,
+                const std::string& reason) override;
+  Status rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, const std::string& kind,
+                          const std::string& reason, const v1::EvaluationUnit* reopen) override;
   Result<uint64_t> inboxSize() override;
   Status reissueTicket(uint64_t ticket) override;
   Status resetTickets(uint64_t next) override;
   Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) override;
   Result<uint64_t> openUnits() override;
+  Result<std::vector<v1::EvaluationUnit>> listUnits() override;
 
   Result<std::optional<PublishedPolicy>> readPolicy() override;
   Result<std::vector<uint64_t>> takeTickets(uint64_t count, uint64_t limit) override;
@@ -55,6 +63,14 @@ class RedisStore final : public Store {
   Result<std::vector<v1::WorkerBeat>> listWorkers() override;
   Result<std::vector<v1::IterationRecord>> readHistory(uint64_t after, size_t count) override;
   Result<std::vector<Evaluation>> readEvaluations(const std::string& after, size_t count) override;
+  Result<uint64_t> nextTicket() override;
+  Result<std::map<std::string, uint64_t>> readRefusalCounts() override;
+  Result<std::vector<Refusal>> readRefusals(size_t count) override;
+
+  Status beginImport() override;
+  Status importHistory(const std::vector<v1::IterationRecord>& records) override;
+  Status importEvaluations(const std::vector<v1::EvaluationResult>& results) override;
+  Status endImport(const RunImage& image) override;
 
  private:
   std::string key(std::string_view name) const;
@@ -65,6 +81,14 @@ class RedisStore final : public Store {
   tl::unexpected<Error> unexpectedReply(std::string_view what) const;
   // OK or FENCED.
   Status fencedStatus(const RedisReply& reply, uint64_t epoch) const;
+  // Decoded, in order of unit id.
+  Result<std::vector<v1::EvaluationUnit>> toUnits(const RedisView& specs) const;
+  // What a part of an import answers.
+  Status importStatus(const RedisReply& reply) const;
+  Status updateIndex(const std::string& experiment);
+  // Entries of a stream (names, not keys) from `start` on, as read_entries.lua gives them.
+  Result<std::vector<InboxEntry>> readEntries(std::string_view stream, std::string_view owners,
+                                              const std::string& start, size_t count);
 
   RedisConnection connection_;
   std::string run_id_;
@@ -73,6 +97,7 @@ class RedisStore final : public Store {
   // holder) and consumed entries are deleted, so this is all that a consumer group would know; and
   // it does not move when a reply is lost.
   std::string inbox_cursor_ = "0-0";
+  std::string import_;  // name of the import that beginImport began, "" if none
 };
 
 }  // namespace allot

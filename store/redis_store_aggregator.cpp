@@ -1,6 +1,5 @@
 // The part of RedisStore that only the aggregator calls.
 #include <algorithm>
-#include <charconv>
 
 #include "core/digest.h"
 #include "store/checks.h"
@@ -15,22 +14,12 @@ constexpr size_t kRefusedBytes = 16 * 1024;
 constexpr size_t kUnitsPerCall = 500;
 constexpr uint64_t kLongestWaitMs = 60'000;
 
-std::string groupOf(const v1::EvaluationUnit& unit) {
-  const std::string version = std::to_string(unit.policy_version());
-  const std::string chunk = std::to_string(unit.chunk());
-  return std::string(20 - version.size(), '0') + version + ":" +
-         std::string(10 - chunk.size(), '0') + chunk;
-}
-
-// Reads one stream entry; fields that a stranger left out are empty, and the caller refuses them.
-InboxEntry inboxEntry(const RedisView& entry) {
-  InboxEntry out;
-  out.entry_id = entry[0].text();
-  for (size_t i = 0; i + 1 < entry[1].size(); i += 2) {
-    if (entry[1][i].text() == "id") out.result_id = entry[1][i + 1].text();
-    if (entry[1][i].text() == "r") out.payload = entry[1][i + 1].text();
-  }
-  return out;
+Result<Lease> toLease(const RedisView& reply, const std::string& key) {
+  Lease lease;
+  lease.holder = reply[1].text();
+  ALLOT_ASSIGN(lease.epoch, store::toNumber(reply[2].text(), key));
+  ALLOT_ASSIGN(lease.remaining_ms, store::toNumber(reply[3].text(), key));
+  return lease;
 }
 
 }  // namespace
@@ -41,13 +30,18 @@ Result<Lease> RedisStore::acquireLease(const std::string& holder, uint64_t ttl_m
                run(lua::acquire_lease, {"lease"},
                    {holder, std::to_string(std::min(ttl_ms, store::kLongestMs))}));
   const std::string_view word = reply.view()[0].text();
-  const std::string_view epoch = reply.view()[2].text();
-  Lease lease;
+  if (word != "OK" && word != "HELD") return unexpectedReply("acquireLease");
+  ALLOT_ASSIGN(Lease lease, toLease(reply.view(), key("lease")));
   lease.held = word == "OK";
-  lease.holder = reply.view()[1].text();
-  const auto parsed = std::from_chars(epoch.data(), epoch.data() + epoch.size(), lease.epoch);
-  if ((word != "OK" && word != "HELD") || epoch.empty() || parsed.ec != std::errc())
-    return unexpectedReply("acquireLease");
+  return lease;
+}
+
+Result<Lease> RedisStore::readLease() {
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::read_lease, {"lease"}, {}));
+  const std::string_view word = reply.view()[0].text();
+  if (word != "FREE" && word != "HELD") return unexpectedReply("readLease");
+  ALLOT_ASSIGN(Lease lease, toLease(reply.view(), key("lease")));
+  lease.held = word == "HELD";
   return lease;
 }
 
@@ -74,9 +68,25 @@ Result<std::optional<v1::AggregatorState>> RedisStore::readState() {
 }
 
 Status RedisStore::writeState(uint64_t epoch, const v1::AggregatorState& state) {
-  ALLOT_ASSIGN(const RedisReply reply, run(lua::write_state, {"lease", "state"},
-                                           {std::to_string(epoch), state.SerializeAsString()}));
+  const uint64_t version = state.policy().version();
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::write_state, {"lease", "policy", "state"},
+                   {std::to_string(epoch), std::to_string(version), state.SerializeAsString()}));
+  if (reply.view()[0].text() == "CONFLICT")
+    return tl::unexpected(store::versionConflict(version, reply.view()[1].text()));
   return fencedStatus(reply, epoch);
+}
+
+Status RedisStore::publishStatus(uint64_t epoch, const v1::AggregatorStatus& status) {
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::write_fenced, {"lease", "status"},
+                                           {std::to_string(epoch), status.SerializeAsString()}));
+  return fencedStatus(reply, epoch);
+}
+
+Result<std::optional<v1::AggregatorStatus>> RedisStore::readStatus() {
+  ALLOT_ASSIGN(const RedisReply reply, connection_.call({"GET", key("status")}));
+  if (!reply.view().isText()) return std::nullopt;
+  return store::decode<v1::AggregatorStatus>(reply.view().text(), key("status"));
 }
 
 Status RedisStore::commit(const Commit& commit) {
@@ -102,27 +112,42 @@ Status RedisStore::commit(const Commit& commit) {
   if (word == "CONFLICT")
     return tl::unexpected(store::versionConflict(commit.expected_version, detail));
   if (word == "GONE") return tl::unexpected(store::notInInbox(detail));
-  if (word == "HISTORY")
-    return fail(ErrorCode::kInternal, "the history in " + key("history") +
-                                          " is ahead of the policy (" + std::string(detail) +
-                                          "): restore both from one backup");
+  if (word == "HISTORY") return tl::unexpected(store::historyAhead(key("history"), detail));
   return fencedStatus(reply, commit.epoch);
 }
 
-Result<std::vector<InboxEntry>> RedisStore::readInbox(size_t count, uint64_t wait_ms) {
+Result<std::vector<InboxEntry>> RedisStore::readEntries(std::string_view stream,
+                                                        std::string_view owners,
+                                                        const std::string& start, size_t count) {
   std::vector<InboxEntry> entries;
   if (count == 0) return entries;
-  const std::string most = std::to_string(std::min(count, store::kMostRead));
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::read_entries, {stream, owners},
+                   {start, std::to_string(std::min(count, store::kMostRead)),
+                    std::to_string(kLargestResult), std::to_string(store::kMostBytesRead)}));
+  for (size_t i = 0; i < reply.view().size(); ++i) {
+    const RedisView entry = reply.view()[i];
+    ALLOT_TRY(store::checkEntryId(entry[0].text()));
+    entries.push_back({std::string(entry[0].text()), std::string(entry[1].text()),
+                       std::string(entry[2].text()), static_cast<uint64_t>(entry[3].integer())});
+  }
+  return entries;
+}
+
+Result<std::vector<InboxEntry>> RedisStore::readInbox(size_t count, uint64_t wait_ms) {
   wait_ms = std::min(wait_ms, kLongestWaitMs);
-  const std::string wait = std::to_string(wait_ms);
-  const std::string inbox = key("inbox");
-  RedisConnection::Arguments words = {"XREAD", "COUNT", most};
-  // BLOCK 0 would wait for ever.
-  if (wait_ms > 0) words.insert(words.end(), {"BLOCK", wait});
-  words.insert(words.end(), {"STREAMS", inbox, inbox_cursor_});
-  ALLOT_ASSIGN(const RedisReply reply, connection_.call(words, wait_ms));
-  const RedisView stream = reply.view()[0][1];  // of the first stream: its entries
-  for (size_t i = 0; i < stream.size(); ++i) entries.push_back(inboxEntry(stream[i]));
+  const auto read = [&] { return readEntries("inbox", "pending", "(" + inbox_cursor_, count); };
+  ALLOT_ASSIGN(auto entries, read());
+  if (entries.empty() && count > 0 && wait_ms > 0) {
+    // BLOCK 0 would wait for ever.
+    ALLOT_ASSIGN(const bool came,
+                 connection_.wait({"XREAD", "COUNT", "1", "BLOCK", std::to_string(wait_ms),
+                                   "STREAMS", key("inbox"), inbox_cursor_},
+                                  wait_ms));
+    if (came) {
+      ALLOT_ASSIGN(entries, read());
+    }
+  }
   if (!entries.empty()) inbox_cursor_ = entries.back().entry_id;
   return entries;
 }
@@ -132,13 +157,33 @@ Status RedisStore::reopenInbox() {
   return {};
 }
 
-Status RedisStore::reject(uint64_t epoch, const InboxEntry& entry, const std::string& reason) {
+Status RedisStore::reject(uint64_t epoch, const InboxEntry& entry, const std::string& kind,
+                          const std::string& reason) {
   ALLOT_TRY(store::checkEntryId(entry.entry_id));
+  ALLOT_TRY(store::checkKind(kind));
   ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::reject, {"lease", "inbox", "seen", "pending", "dead"},
-                   {std::to_string(epoch), entry.entry_id, entry.result_id, reason,
+               run(lua::reject, {"lease", "inbox", "seen", "pending", "dead", "refused_counts"},
+                   {std::to_string(epoch), entry.entry_id, entry.result_id, kind, reason,
                     std::string_view(entry.payload).substr(0, kRefusedBytes),
                     std::to_string(store::kRefusedKept)}));
+  return fencedStatus(reply, epoch);
+}
+
+Status RedisStore::rejectEvaluation(uint64_t epoch, const Evaluation& evaluation,
+                                    const std::string& kind, const std::string& reason,
+                                    const v1::EvaluationUnit* reopen) {
+  ALLOT_TRY(store::checkEntryId(evaluation.entry_id));
+  ALLOT_TRY(store::checkKind(kind));
+  const std::string payload = evaluation.result.SerializeAsString();
+  const bool again = reopen != nullptr && reopen->unit_id() == evaluation.result.unit().unit_id();
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::reject_evaluation,
+                   {"lease", "eval", "units_done", "dead", "refused_counts", "units", "unit_groups",
+                    "unit_specs"},
+                   {std::to_string(epoch), evaluation.entry_id, evaluation.result.unit().unit_id(),
+                    kind, reason, std::string_view(payload).substr(0, kRefusedBytes),
+                    std::to_string(store::kRefusedKept), again ? store::groupOf(*reopen) : "",
+                    again ? reopen->SerializeAsString() : ""}));
   return fencedStatus(reply, epoch);
 }
 
@@ -168,7 +213,7 @@ Status RedisStore::planUnits(uint64_t epoch, const std::vector<v1::EvaluationUni
     std::vector<std::string> words = {std::to_string(epoch)};
     for (const size_t end = std::min(units.size(), next + kUnitsPerCall); next < end; ++next) {
       words.push_back(units[next].unit_id());
-      words.push_back(groupOf(units[next]));
+      words.push_back(store::groupOf(units[next]));
       words.push_back(units[next].SerializeAsString());
     }
     ALLOT_ASSIGN(const RedisReply reply,
@@ -182,6 +227,11 @@ Status RedisStore::planUnits(uint64_t epoch, const std::vector<v1::EvaluationUni
 Result<uint64_t> RedisStore::openUnits() {
   ALLOT_ASSIGN(const RedisReply reply, connection_.call({"ZCARD", key("units")}));
   return static_cast<uint64_t>(reply.view().integer());
+}
+
+Result<std::vector<v1::EvaluationUnit>> RedisStore::listUnits() {
+  ALLOT_ASSIGN(const RedisReply reply, connection_.call({"HVALS", key("unit_specs")}));
+  return toUnits(reply.view());
 }
 
 }  // namespace allot

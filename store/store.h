@@ -7,6 +7,7 @@
 // effect, which is why every writing call may simply be repeated).
 // Keys, growth and the reasons behind them: store/README.md.
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,6 +28,15 @@ struct RunSpec {
   bool synchronous =
       false;  // tickets of update v+1 are handed out only once version v is published
   uint64_t started_unix_ms = 0;
+  std::optional<v1::Origin> origin = std::nullopt;  // of a fork
+};
+
+// The part of a run that people change while it goes on.
+struct Control {
+  std::string desired = "running";  // running, paused, stopped (by a person), finished
+  v1::Experiment experiment;        // in force; differs from RunSpec's in live settings only
+  v1::Experiment file;              // the experiment file that was taken up last
+  uint64_t revision = 0;            // of this record; every change adds one
 };
 
 struct PublishedPolicy {
@@ -36,17 +46,34 @@ struct PublishedPolicy {
 
 // A result as it waits in the inbox; payload is an EpisodeResult that nobody has checked yet.
 struct InboxEntry {
-  std::string entry_id;   // the store's name for it
-  std::string result_id;  // the worker's name for it
-  std::string payload;
+  std::string entry_id;  // the store's name for it
+  // The worker's name for it. Empty if no push made this entry: such a one can only be rejected.
+  std::string result_id;
+  std::string payload;  // empty if it has more than kLargestResult bytes
+  uint64_t bytes = 0;   // size of the payload
+};
+
+// An EpisodeResult or EvaluationResult is at most this large, in bytes; 4096 scores and 1024 layers
+// need less than 100 KiB. pushResult and pushEvaluation refuse larger ones (kUsage).
+inline constexpr uint64_t kLargestResult = 256 * 1024;
+
+// Why a result was refused, for counting.
+inline constexpr const char* kRefusalKinds[] = {"undecodable", "oversized", "invalid", "stale",
+                                                "superseded"};
+
+struct Refusal {
+  std::string result_id;
+  std::string kind;    // one of kRefusalKinds
+  std::string reason;  // a sentence
 };
 
 enum class PushOutcome { kAccepted, kDuplicate, kFull };
 
 struct Lease {
-  bool held = false;   // by us
-  std::string holder;  // who holds it
-  uint64_t epoch = 0;  // fencing token
+  bool held = false;          // acquireLease: by us; readLease: by anyone
+  std::string holder;         // who holds it; "": nobody
+  uint64_t epoch = 0;         // fencing token
+  uint64_t remaining_ms = 0;  // by the server's clock
 };
 
 // One atomic step from version v to v+1.
@@ -61,7 +88,19 @@ struct Commit {
 
 struct Evaluation {
   std::string entry_id;  // where to go on reading
+  // Empty (no unit id) if it cannot be decoded, has more than kLargestResult bytes or no push made
+  // this entry: such a one can only be rejected.
   v1::EvaluationResult result;
+};
+
+// All of a run but its history and evaluations: what an import writes last.
+struct RunImage {
+  RunSpec spec;
+  Control control;
+  std::optional<v1::ModelFacts> model;
+  std::optional<v1::AggregatorState> state;  // with the policy; none: the run has not begun
+  uint64_t next_ticket = 0;
+  std::vector<v1::EvaluationUnit> open_units;
 };
 
 class Store {
@@ -76,21 +115,28 @@ class Store {
   // Sets the model facts if nobody has; returns the facts in force.
   virtual Result<v1::ModelFacts> agreeOnModel(const v1::ModelFacts& mine) = 0;
   virtual Result<std::optional<v1::ModelFacts>> readModel() = 0;
-  // What the run should do: "running", "paused", "stopped" (by a person) or "finished".
-  virtual Result<std::string> readDesired() = 0;
-  virtual Status setDesired(const std::string& desired) = 0;
+  // Nothing before createRun, which writes revision 1: running, with the run's experiment.
+  virtual Result<std::optional<Control>> readControl() = 0;
+  // Replaces the record if its revision is still next.revision, and adds one to it. False: somebody
+  // else changed it in between; read it again. (After a lost reply a second try gives false, too.)
+  virtual Result<bool> changeControl(const Control& next) = 0;
 
   // --- aggregator ---
   // Takes or renews the lease for ttl_ms. Same holder keeps its epoch; a new holder gets epoch + 1.
   virtual Result<Lease> acquireLease(const std::string& holder, uint64_t ttl_ms) = 0;
+  // Who leads now.
+  virtual Result<Lease> readLease() = 0;
   // Gives the lease up if `holder` still has it, so that a successor need not wait.
   virtual Status releaseLease(const std::string& holder) = 0;
   // Publishes version 0 with its state unless a policy exists. Needs the lease's epoch (kFenced).
   virtual Status publishInitial(uint64_t epoch, const v1::PolicySnapshot& policy,
                                 const v1::AggregatorState& state) = 0;
   virtual Result<std::optional<v1::AggregatorState>> readState() = 0;
-  // Replaces the state without an update (e.g. evaluated_version). Needs the epoch (kFenced).
+  // Replaces the state without an update (e.g. evaluated_version). Needs the epoch (kFenced);
+  // kInternal if the state is not of the published version.
   virtual Status writeState(uint64_t epoch, const v1::AggregatorState& state) = 0;
+  virtual Status publishStatus(uint64_t epoch, const v1::AggregatorStatus& status) = 0;
+  virtual Result<std::optional<v1::AggregatorStatus>> readStatus() = 0;
   // All-or-nothing; kFenced if the epoch is old, kInternal if the version is not the expected one.
   // A lost reply is told by reading the policy's digest again.
   virtual Status commit(const Commit& commit) = 0;
@@ -98,8 +144,15 @@ class Store {
   // delivered before and neither consumed nor rejected come again after reopenInbox().
   virtual Result<std::vector<InboxEntry>> readInbox(size_t count, uint64_t wait_ms) = 0;
   virtual Status reopenInbox() = 0;
-  // Takes one entry out for good, into a bounded list of refused ones with the reason.
-  virtual Status reject(uint64_t epoch, const InboxEntry& entry, const std::string& reason) = 0;
+  // Takes one entry out for good, into a bounded list of refused ones, and counts it under `kind`
+  // (one of kRefusalKinds) once, however often the call is repeated.
+  virtual Status reject(uint64_t epoch, const InboxEntry& entry, const std::string& kind,
+                        const std::string& reason) = 0;
+  // The same for a recorded evaluation. Its unit counts as not recorded afterwards; `reopen`, which
+  // has that unit's id, makes it open again in the same step.
+  virtual Status rejectEvaluation(uint64_t epoch, const Evaluation& evaluation,
+                                  const std::string& kind, const std::string& reason,
+                                  const v1::EvaluationUnit* reopen) = 0;
   virtual Result<uint64_t> inboxSize() = 0;
   // Hands a lost ticket out again before new ones (synchronous runs cannot do without it).
   virtual Status reissueTicket(uint64_t ticket) = 0;
@@ -109,6 +162,7 @@ class Store {
   virtual Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) = 0;
   // Units not yet recorded.
   virtual Result<uint64_t> openUnits() = 0;
+  virtual Result<std::vector<v1::EvaluationUnit>> listUnits() = 0;  // the open ones
 
   // --- worker ---
   virtual Result<std::optional<PublishedPolicy>> readPolicy() = 0;
@@ -123,7 +177,7 @@ class Store {
                                                              uint64_t lease_ms) = 0;
   // Opens claimed units again that this worker will not do; recorded ones are left alone.
   virtual Status releaseUnits(const std::vector<v1::EvaluationUnit>& units) = 0;
-  // Counts a unit once; kDuplicate if another worker was first.
+  // Counts a unit once; kDuplicate if another worker was first, or if the unit was never planned.
   virtual Result<PushOutcome> pushEvaluation(const v1::EvaluationResult& result) = 0;
   virtual Status beat(const v1::WorkerBeat& beat, uint64_t ttl_ms) = 0;
   virtual Status leave(const std::string& worker) = 0;  // a worker that goes in good order
@@ -135,13 +189,29 @@ class Store {
   // Evaluations recorded after the entry ("" = from the start), at most `count`.
   virtual Result<std::vector<Evaluation>> readEvaluations(const std::string& after,
                                                           size_t count) = 0;
+  virtual Result<uint64_t> nextTicket() = 0;
+  // How many were refused, by kind; all of kRefusalKinds are there.
+  virtual Result<std::map<std::string, uint64_t>> readRefusalCounts() = 0;
+  // The last ones, newest first, at most `count`.
+  virtual Result<std::vector<Refusal>> readRefusals(size_t count) = 0;
+
+  // --- import: begin, history and evaluations in slices, end ---
+  // Until the end nobody sees a run here; what an interrupted import left is forgotten. kUsage if
+  // the run exists.
+  virtual Status beginImport() = 0;
+  // Records in order of version. Their results count as consumed.
+  virtual Status importHistory(const std::vector<v1::IterationRecord>& records) = 0;
+  virtual Status importEvaluations(const std::vector<v1::EvaluationResult>& results) = 0;
+  virtual Status endImport(const RunImage& image) = 0;
 };
 
-// Opens the store of one run. url: "unix:/path/redis.sock" or "redis://host:port".
+// Opens the store of one run. url: see store/redis_address.h.
 // Does not fail when the server is away: each call then says so.
 Result<std::unique_ptr<Store>> openRedisStore(const std::string& url, const std::string& run_id,
                                               uint64_t timeout_ms = 5000);
 // The run that was created last under this experiment name, if any.
 Result<std::optional<std::string>> findRun(const std::string& url, const std::string& experiment);
+// Experiment name -> newest run id.
+Result<std::map<std::string, std::string>> listRuns(const std::string& url);
 
 }  // namespace allot

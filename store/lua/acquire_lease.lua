@@ -5,9 +5,11 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local lease = redis.call('HMGET', KEYS[1], 'holder', 'epoch', 'expires_ms')
 local holder, epoch, expires = lease[1], lease[2] or '0', tonumber(lease[3] or '0')
 if holder ~= ARGV[1] then
-  if holder and expires > now then return {'HELD', holder, epoch} end
+  if holder and expires > now then
+    return {'HELD', holder, epoch, string.format('%.0f', expires - now)}
+  end
   epoch = string.format('%.0f', tonumber(epoch) + 1)
 end
 redis.call('HSET', KEYS[1], 'holder', ARGV[1], 'epoch', epoch,
            'expires_ms', string.format('%.0f', now + tonumber(ARGV[2])))
-return {'OK', ARGV[1], epoch}
+return {'OK', ARGV[1], epoch, ARGV[2]}

@@ -4,7 +4,7 @@
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
 if epoch ~= ARGV[1] then return {'FENCED', epoch or 'none'} end
 for i = 2, #ARGV, 3 do
-  if redis.call('SISMEMBER', KEYS[5], ARGV[i]) == 0 and
+  if redis.call('HEXISTS', KEYS[5], ARGV[i]) == 0 and
      redis.call('ZADD', KEYS[2], 'NX', 0, ARGV[i]) == 1 then
     redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1])
     redis.call('HSET', KEYS[4], ARGV[i], ARGV[i + 2])

@@ -1,12 +1,14 @@
 -- Takes one entry out of the inbox for good. An entry that is gone already is no error, so that the
 -- call may be repeated.
--- KEYS: 1 lease 2 inbox 3 seen 4 pending 5 dead
--- ARGV: 1 epoch 2 entry id 3 result id 4 reason 5 payload 6 how many refused ones to keep, about
+-- KEYS: 1 lease 2 inbox 3 seen 4 pending 5 dead 6 refused_counts
+-- ARGV: 1 epoch 2 entry id 3 result id 4 kind 5 reason 6 payload
+--       7 how many refused ones to keep, about
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
 if epoch ~= ARGV[1] then return {'FENCED', epoch or 'none'} end
 if #redis.call('XRANGE', KEYS[2], ARGV[2], ARGV[2]) == 0 then return {'OK'} end
-redis.call('XADD', KEYS[5], 'MAXLEN', '~', ARGV[6], '*', 'id', ARGV[3], 'reason', ARGV[4],
-           'r', ARGV[5])
+redis.call('XADD', KEYS[5], 'MAXLEN', '~', ARGV[7], '*', 'id', ARGV[3], 'kind', ARGV[4],
+           'reason', ARGV[5], 'r', ARGV[6])
+redis.call('HINCRBY', KEYS[6], ARGV[4], 1)
 -- Only the entry that the push made speaks for a result id; a forged one must not take it away.
 if redis.call('HGET', KEYS[4], ARGV[3]) == ARGV[2] then
   redis.call('SADD', KEYS[3], ARGV[3])

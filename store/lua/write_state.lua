@@ -1,6 +1,9 @@
--- Replaces the aggregator's state.
--- KEYS: 1 lease 2 state   ARGV: 1 epoch 2 state
+-- Replaces the aggregator's state, of the version that is published.
+-- KEYS: 1 lease 2 policy 3 state   ARGV: 1 epoch 2 version 3 state
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
 if epoch ~= ARGV[1] then return {'FENCED', epoch or 'none'} end
-redis.call('SET', KEYS[2], ARGV[2])
+-- A request that was long under way must not bring back what an update has replaced.
+local version = redis.call('HGET', KEYS[2], 'version')
+if version ~= ARGV[2] then return {'CONFLICT', version or 'none'} end
+redis.call('SET', KEYS[3], ARGV[3])
 return {'OK'}

@@ -1,30 +1,13 @@
 #pragma once
-// What the conformance suite needs of a store, and the messages that its tests are made of.
+// The messages that the tests of the store are made of. Pure functions.
 #include <gtest/gtest.h>
 
-#include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "store/store.h"
 
 namespace allot::test {
-
-// One server with one run on it. Each open() is another client.
-class Backend {
- public:
-  virtual ~Backend() = default;
-  virtual std::unique_ptr<Store> open() = 0;
-  virtual void advance(uint64_t ms) = 0;                                       // lets time pass
-  virtual void inject(const std::string& id, const std::string& payload) = 0;  // as a stranger
-  virtual std::vector<std::string> refusedReasons() = 0;
-};
-
-struct BackendFactory {
-  const char* name;
-  std::function<std::unique_ptr<Backend>()> make;
-};
 
 inline v1::EpisodeResult result(const std::string& id, uint64_t ticket = 0) {
   v1::EpisodeResult out;
@@ -34,6 +17,16 @@ inline v1::EpisodeResult result(const std::string& id, uint64_t ticket = 0) {
   out.add_schedule(3);
   out.add_schedule(5);
   return out;
+}
+
+inline RunSpec runSpec(const std::string& sha256) {
+  RunSpec spec;
+  spec.experiment.set_name("recall");
+  spec.experiment.mutable_spec()->set_seed(7);
+  spec.sha256 = sha256;
+  spec.synchronous = true;
+  spec.started_unix_ms = 1'700'000'000'123;
+  return spec;
 }
 
 inline v1::PolicySnapshot policy(uint64_t version) {

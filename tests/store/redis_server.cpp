@@ -9,17 +9,36 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <stdexcept>
 #include <thread>
 
-#include "store/redis_connection.h"
-
 namespace allot::test {
 
-RedisServer::RedisServer() {
+namespace {
+
+// How often the server has said that it is ready. Asking it would not do: one that wants a password
+// answers before it has loaded its data.
+size_t readyLines(const std::string& log) {
+  std::ifstream file(log);
+  size_t count = 0;
+  for (std::string line; std::getline(file, line);)
+    if (line.find("eady to accept connections") != std::string::npos) ++count;
+  return count;
+}
+
+}  // namespace
+
+RedisServer::RedisServer(std::vector<std::string> more,
+                         const std::function<void(const std::string&)>& prepare)
+    : more_(std::move(more)) {
   std::string pattern = (std::filesystem::temp_directory_path() / "allot-redis-XXXXXX").string();
   if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
   folder_ = pattern;
+  for (std::string& argument : more_)
+    if (const size_t at = argument.find("FOLDER"); at != std::string::npos)
+      argument.replace(at, 6, folder_);
+  if (prepare) prepare(folder_);
   start();
 }
 
@@ -30,20 +49,24 @@ RedisServer::~RedisServer() {
 }
 
 void RedisServer::start() {
-  const std::string socket = folder_ + "/redis.sock";
   const std::string log = folder_ + "/redis.log";
+  std::vector<std::string> words = {"redis-server", "--port", "0", "--appendonly", "yes"};
+  words.insert(words.end(), {"--unixsocket", folder_ + "/redis.sock", "--dir", folder_});
+  words.insert(words.end(), {"--appendfsync", "always", "--save", "", "--logfile", log});
+  words.insert(words.end(), more_.begin(), more_.end());  // the last word on a setting stands
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  const size_t before = readyLines(log);
   pid_ = fork();
   if (pid_ < 0) throw std::runtime_error("fork failed");
   if (pid_ == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);  // do not outlive a test that crashed
-    execlp("redis-server", "redis-server", "--port", "0", "--unixsocket", socket.c_str(), "--dir",
-           folder_.c_str(), "--appendonly", "yes", "--appendfsync", "always", "--save", "",
-           "--logfile", log.c_str(), "--daemonize", "no", static_cast<char*>(nullptr));
+    execvp("redis-server", arguments.data());
     _exit(127);
   }
-  RedisConnection connection(*parseRedisUrl(url()), 1000);
   for (int i = 0; i < 1000; ++i) {
-    if (connection.call({"PING"})) return;
+    if (readyLines(log) > before) return;
     int status = 0;
     if (waitpid(pid_, &status, WNOHANG) == pid_) {
       pid_ = -1;
@@ -51,7 +74,7 @@ void RedisServer::start() {
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  throw std::runtime_error("redis-server does not answer; see " + log);
+  throw std::runtime_error("redis-server does not become ready; see " + log);
 }
 
 void RedisServer::killHard() {

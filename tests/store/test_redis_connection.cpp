@@ -1,59 +1,13 @@
 // Addresses, and servers that do not speak as Redis does.
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include <chrono>
-#include <thread>
 
 #include "store/redis_connection.h"
 #include "store/store.h"
 #include "tests/store/conformance.h"
+#include "tests/store/fake_server.h"
 
 namespace allot::test {
 namespace {
-
-// Listens on a TCP port of this host and answers the first request of each client with fixed bytes.
-class FakeServer {
- public:
-  explicit FakeServer(std::string answer) : answer_(std::move(answer)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    fd_ = socket(AF_INET, SOCK_STREAM, 0);
-    EXPECT_EQ(bind(fd_, reinterpret_cast<sockaddr*>(&address), size), 0);
-    EXPECT_EQ(listen(fd_, 8), 0);
-    EXPECT_EQ(getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size), 0);
-    port_ = ntohs(address.sin_port);
-    thread_ = std::thread([this] { serve(); });
-  }
-  ~FakeServer() {
-    shutdown(fd_, SHUT_RDWR);
-    thread_.join();
-    close(fd_);
-  }
-  std::string url() const { return "redis://127.0.0.1:" + std::to_string(port_); }
-
- private:
-  void serve() {
-    for (;;) {
-      const int client = accept(fd_, nullptr, nullptr);
-      if (client < 0) return;
-      char request[4096];
-      if (recv(client, request, sizeof(request), 0) > 0)
-        send(client, answer_.data(), answer_.size(), MSG_NOSIGNAL);
-      close(client);
-    }
-  }
-
-  std::string answer_;
-  int fd_ = -1;
-  int port_ = 0;
-  std::thread thread_;
-};
 
 TEST(RedisAddress, TakesWhatItSaysAndNothingElse) {
   const auto unix_address = parseRedisUrl("unix:/run/redis.sock");
@@ -64,6 +18,20 @@ TEST(RedisAddress, TakesWhatItSaysAndNothingElse) {
   EXPECT_EQ(tcp->host, "redis.example");
   EXPECT_EQ(tcp->port, 6379);
   EXPECT_EQ(parseRedisUrl("redis://[::1]:1")->host, "::1");
+  EXPECT_EQ(parseRedisUrl("unix:///run/redis.sock")->unix_path, "/run/redis.sock");
+  const auto full = parseRedisUrl("redis://worker@h:1?password-file=/run/secrets/w@rker=1");
+  ASSERT_TRUE(succeeded(full));
+  EXPECT_EQ(full->user, "worker");
+  EXPECT_EQ(full->host, "h");
+  EXPECT_EQ(full->password_file, "/run/secrets/w@rker=1");
+  EXPECT_EQ(full->shown, "redis://worker@h:1");
+  const auto socket = parseRedisUrl("unix:/s?user=reader&password-file=/p");
+  ASSERT_TRUE(succeeded(socket));
+  EXPECT_EQ(socket->unix_path, "/s");
+  EXPECT_EQ(socket->user, "reader");
+  EXPECT_EQ(socket->password_file, "/p");
+  EXPECT_EQ(socket->shown, "unix:/s");
+  EXPECT_EQ(parseRedisUrl("redis://h:1?password-file=/p")->user, "");  // the default user
   const std::vector<std::string> bad = {"",
                                         "unix:",
                                         "redis://",
@@ -77,6 +45,19 @@ TEST(RedisAddress, TakesWhatItSaysAndNothingElse) {
                                         "redis://h:",
                                         "redis://h:1/2",
                                         "redis://u:p@h:6379",
+                                        "redis://u@h:6379",
+                                        "redis://@h:6379?password-file=/p",
+                                        "redis://a b@h:6379?password-file=/p",
+                                        "redis://h:1?user=u&password-file=/p",
+                                        "redis://h:1?ca=/p",
+                                        "redis://h:1?password-file",
+                                        "redis://h:1?password-file=",
+                                        "redis://h:1?password-file=/a&password-file=/b",
+                                        "redis://h:1?password-file=/a%20b",
+                                        "unix://host/run/redis.sock",
+                                        "unix:/s?user=u",
+                                        "unix:/s?user=a{b&password-file=/p",
+                                        "unix:/s?ca=/p",
                                         "redis://::1:6379",
                                         "redis://[]:1",
                                         "redis://h:99999999999999999999",
@@ -84,6 +65,23 @@ TEST(RedisAddress, TakesWhatItSaysAndNothingElse) {
                                         std::string("unix:/a\0b", 9)};
   for (const std::string& url : bad)
     EXPECT_TRUE(failsWith(parseRedisUrl(url), ErrorCode::kUsage)) << url;
+}
+
+TEST(RedisAddress, APasswordInsideIsRefusedAndNotRepeated) {
+  for (const std::string url :
+       {"redis://user:s3cret@h:1", "redis://:s3cret@h:1", "redis://s3cret@h:1",
+        "redis://user:s3cret@h", "redis://u:a?s3cret@h:1", "redis://u:s3cret?a@h:1",
+        "redis://u:a@s3cret@h:1", "rediss://u:s3cret@h:1", "redis://h:1?password=s3cret",
+        "redis://h:1?s3cret", "redis://h:1?s3cret=1", "unix:/s?password=s3cret",
+        "unix:/s?user=u&password=s3cret", "http://u:s3cret@h:1", "u:s3cret@h:1",
+        "redis://u:s3%63ret@h:1", "redis://u:s3cret/x@h:1", "redis:u:s3cret@h:1"}) {
+    const auto address = parseRedisUrl(url);
+    EXPECT_TRUE(failsWith(address, ErrorCode::kUsage)) << url;
+    if (address) continue;
+    EXPECT_EQ(address.error().message.find("s3"), std::string::npos) << address.error().message;
+  }
+  EXPECT_NE(parseRedisUrl("redis://user:s3cret@h:1").error().message.find("password-file="),
+            std::string::npos);
 }
 
 TEST(RedisAddress, ARunIdMayNotLeaveItsBraces) {

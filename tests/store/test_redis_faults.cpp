@@ -3,8 +3,9 @@
 #include <signal.h>
 
 #include <atomic>
-
 #include <chrono>
+#include <fstream>
+#include <set>
 #include <thread>
 
 #include "core/digest.h"
@@ -124,7 +125,7 @@ TEST_F(RedisFaults, AHungServerIsLeftAfterTheTimeoutAndItsLateAnswersAreNotHeard
   // Whether the push took effect is unknown; repeating it settles it.
   EXPECT_TRUE(succeeded(store->pushResult(result("r1"), 10)));
   EXPECT_EQ(store->inboxSize().value(), 1u);
-  EXPECT_EQ(store->readDesired().value(), "running");
+  EXPECT_EQ(store->nextTicket().value(), 0u);
   EXPECT_EQ(store->readPolicy().value()->snapshot.version(), 0u);
 }
 
@@ -142,6 +143,115 @@ TEST_F(RedisFaults, ACommitWhoseReplyIsLostIsToldByTheDigest) {
   EXPECT_EQ(store->readPolicy().value()->sha256, sha256Hex(policy(1).SerializeAsString()));
   EXPECT_THAT(store->readHistory(0, 10).value(), SizeIs(1));
   EXPECT_EQ(store->inboxSize().value(), 0u);
+}
+
+// The commit goes out before, into or after a freeze; whatever becomes of it, the digest tells.
+TEST_F(RedisFaults, ACommitInAFrozenServerTakesEffectOnceOrNotAtAll) {
+  auto store = open();
+  const uint64_t epoch = store->acquireLease("a", 3'600'000)->epoch;
+  ASSERT_TRUE(succeeded(store->publishInitial(epoch, policy(0), state(0))));
+  constexpr uint64_t kRounds = 20;
+  for (uint64_t version = 0; version < kRounds; ++version) {
+    ASSERT_TRUE(succeeded(store->pushResult(result("r" + std::to_string(version)), 10)));
+    const Commit commit = commitOf(epoch, version, store->readInbox(1, 0).value());
+    std::thread freezer([&] {
+      std::this_thread::sleep_for(std::chrono::microseconds(version * 20));
+      server_.freeze();
+    });
+    const bool told = store->commit(commit).has_value();
+    freezer.join();
+    server_.thaw();
+    const auto published = store->readPolicy().value();
+    const bool applied = published->sha256 == sha256Hex(commit.policy.SerializeAsString());
+    EXPECT_EQ(published->snapshot.version(), version + (applied ? 1 : 0));
+    EXPECT_TRUE(applied || !told) << "a commit that was acknowledged is lost";
+    // A repeated one is refused if the first took effect, and does its work if it did not.
+    EXPECT_EQ(store->commit(commit).has_value(), !applied);
+    EXPECT_EQ(store->readPolicy().value()->snapshot.version(), version + 1);
+    EXPECT_EQ(store->inboxSize().value(), 0u);
+  }
+  const auto history = store->readHistory(0, 100).value();
+  ASSERT_THAT(history, SizeIs(kRounds));
+  for (uint64_t i = 0; i < kRounds; ++i) EXPECT_EQ(history[i].version(), i + 1);
+}
+
+TEST_F(RedisFaults, OfTwoAggregatorsTheOlderWritesNothingAnyMore) {
+  auto older = open(), newer = open(), worker = open();
+  const uint64_t old_epoch = older->acquireLease("older", 50)->epoch;
+  ASSERT_TRUE(succeeded(older->publishInitial(old_epoch, policy(0), state(0))));
+  ASSERT_TRUE(succeeded(older->planUnits(old_epoch, {unit(0, 0, "a")})));
+  ASSERT_TRUE(succeeded(worker->pushResult(result("r1"), 10)));
+  ASSERT_TRUE(succeeded(worker->pushResult(result("r2"), 10)));
+  ASSERT_TRUE(succeeded(worker->pushEvaluation(evaluationOf(unit(0, 0, "a"), "w"))));
+  const auto entries = older->readInbox(10, 0).value();
+  const auto recorded = older->readEvaluations("", 10).value();
+  std::this_thread::sleep_for(milliseconds(60));  // it hangs: its lease runs out
+  const uint64_t epoch = newer->acquireLease("newer", 3'600'000)->epoch;
+  EXPECT_EQ(epoch, old_epoch + 1);
+  EXPECT_THAT(resultIds(newer->readInbox(10, 0)), ElementsAre("r1", "r2"));
+
+  const auto again = unit(0, 0, "a");
+  const std::vector<Status> writes = {
+      older->publishInitial(old_epoch, policy(0), state(0)),
+      older->writeState(old_epoch, state(0, 9)),
+      older->publishStatus(old_epoch, {}),
+      older->commit(commitOf(old_epoch, 0, entries)),
+      older->reject(old_epoch, entries[0], "stale", "no"),
+      older->rejectEvaluation(old_epoch, recorded[0], "invalid", "no", &again),
+      older->planUnits(old_epoch, {unit(0, 1, "b")}),
+  };
+  for (size_t i = 0; i < writes.size(); ++i)
+    EXPECT_TRUE(failsWith(writes[i], ErrorCode::kFenced)) << i;
+  EXPECT_FALSE(older->acquireLease("older", 50)->held);
+  ASSERT_TRUE(succeeded(older->releaseLease("older")));  // not its own any more: no effect
+  EXPECT_EQ(newer->readLease()->holder, "newer");
+  EXPECT_EQ(newer->readState().value()->episodes(), 0u);
+  EXPECT_FALSE(newer->readStatus().value().has_value());
+  EXPECT_EQ(newer->openUnits().value(), 0u);
+  EXPECT_THAT(newer->readRefusals(10).value(), SizeIs(0));
+  EXPECT_TRUE(succeeded(newer->commit(commitOf(epoch, 0, entries))));
+}
+
+// Each commits what it reads, as fast as it can, while the lease goes to and fro.
+TEST_F(RedisFaults, TwoAggregatorsAtOnceConsumeEachResultOnce) {
+  constexpr int kResults = 300;
+  auto worker = open();
+  for (int i = 0; i < kResults; ++i)
+    ASSERT_TRUE(succeeded(worker->pushResult(result("r" + std::to_string(i)), kResults)));
+  auto first = std::move(*openRedisStore(server_.url(), "run", 10'000));
+  const uint64_t epoch = first->acquireLease("first", 1)->epoch;
+  ASSERT_TRUE(succeeded(first->publishInitial(epoch, policy(0), state(0))));
+  const auto lead = [&](const std::string& name) {
+    auto store = std::move(*openRedisStore(server_.url(), "run", 10'000));
+    const auto start = steady_clock::now();
+    while (store->inboxSize().value() > 0 && steady_clock::now() - start < milliseconds(20'000)) {
+      const auto lease = store->acquireLease(name, 3).value();
+      if (!lease.held) continue;
+      ASSERT_TRUE(succeeded(store->reopenInbox()));
+      for (int i = 0; i < 4; ++i) {
+        const uint64_t version = store->readPolicy().value()->snapshot.version();
+        const auto entries = store->readInbox(2, 0).value();
+        if (!store->commit(commitOf(lease.epoch, version, entries))) break;
+        std::this_thread::sleep_for(milliseconds(1));
+      }
+    }
+  };
+  std::thread other([&] { lead("b"); });
+  lead("a");
+  other.join();
+
+  std::multiset<std::string> consumed;
+  uint64_t version = 0;
+  const auto history = worker->readHistory(0, 10'000).value();
+  for (const auto& record : history) {
+    EXPECT_EQ(record.version(), ++version);
+    for (const auto& one : record.results()) consumed.insert(one.result_id());
+  }
+  EXPECT_EQ(worker->readPolicy().value()->snapshot.version(), version);
+  EXPECT_THAT(consumed, SizeIs(kResults));
+  EXPECT_EQ(std::set<std::string>(consumed.begin(), consumed.end()).size(),
+            static_cast<size_t>(kResults));
+  EXPECT_GT(worker->readLease()->epoch, 2u) << "the lease never changed hands";
 }
 
 TEST_F(RedisFaults, ForgottenScriptsAreSentAgain) {
@@ -189,6 +299,107 @@ TEST_F(RedisFaults, ManyWorkersPushingTheSameResultsCountOnce) {
   EXPECT_EQ(open()->inboxSize().value(), 30u);
 }
 
+// The same results through two connections at once, against a reader who consumes them meanwhile.
+TEST_F(RedisFaults, AResultPushedTwiceAtOnceCountsOnce) {
+  constexpr int kResults = 400;
+  std::atomic<int> accepted = 0, duplicates = 0;
+  const auto push = [&] {
+    auto store = open();
+    for (int i = 0; i < kResults; ++i)
+      switch (*store->pushResult(result("r" + std::to_string(i)), kResults)) {
+        case PushOutcome::kAccepted:
+          ++accepted;
+          break;
+        case PushOutcome::kDuplicate:
+          ++duplicates;
+          break;
+        case PushOutcome::kFull:
+          ADD_FAILURE() << "there is room";
+          break;
+      }
+  };
+  auto aggregator = open();
+  const uint64_t epoch = aggregator->acquireLease("a", 3'600'000)->epoch;
+  ASSERT_TRUE(succeeded(aggregator->publishInitial(epoch, policy(0), state(0))));
+  std::thread first(push), second(push);
+  std::set<std::string> consumed;
+  uint64_t version = 0;
+  while (consumed.size() < kResults) {
+    const auto entries = aggregator->readInbox(7, kTimeoutMs).value();
+    if (entries.empty()) break;
+    for (const InboxEntry& entry : entries)
+      EXPECT_TRUE(consumed.insert(entry.result_id).second) << entry.result_id;
+    ASSERT_TRUE(succeeded(aggregator->commit(commitOf(epoch, version++, entries))));
+  }
+  first.join();
+  second.join();
+  EXPECT_EQ(accepted, kResults);
+  EXPECT_EQ(duplicates, kResults);
+  EXPECT_THAT(consumed, SizeIs(kResults));
+  EXPECT_EQ(aggregator->inboxSize().value(), 0u);
+}
+
+TEST_F(RedisFaults, AnEvaluationPastThePushCountsNothing) {
+  auto store = open();
+  const uint64_t epoch = store->acquireLease("a", 3'600'000)->epoch;
+  const auto a = unit(1, 0, "a");
+  ASSERT_TRUE(succeeded(store->planUnits(epoch, {a})));
+  ASSERT_EQ(store->pushEvaluation(evaluationOf(a, "w")).value(), PushOutcome::kAccepted);
+  const std::string forged = evaluationOf(a, "stranger").SerializeAsString();
+  const std::string large(kLargestResult + 1, 'x');
+  for (const std::string& payload : {forged, std::string("\xff\xff"), large})
+    ASSERT_TRUE(raw_.call({"XADD", "allot:{run}:eval", "*", "id", a.unit_id(), "r", payload}));
+  ASSERT_TRUE(raw_.call({"XADD", "allot:{run}:eval", "*", "odd", "fields"}));
+  const auto recorded = store->readEvaluations("", 10).value();
+  ASSERT_THAT(recorded, SizeIs(5));
+  EXPECT_EQ(recorded[0].result.worker(), "w");
+  for (size_t i = 1; i < 5; ++i) {
+    EXPECT_EQ(recorded[i].result.ByteSizeLong(), 0u) << i;
+    ASSERT_TRUE(succeeded(store->rejectEvaluation(epoch, recorded[i], "invalid", "no", nullptr)));
+  }
+  // The one who recorded the unit stands.
+  EXPECT_THAT(store->readEvaluations("", 10).value(), SizeIs(1));
+  EXPECT_EQ(store->pushEvaluation(evaluationOf(a, "w2")).value(), PushOutcome::kDuplicate);
+  ASSERT_TRUE(succeeded(store->planUnits(epoch, {a})));
+  EXPECT_EQ(store->openUnits().value(), 0u);
+}
+
+size_t residentKib() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmHWM:")) return std::stoul(line.substr(6));
+  return 0;
+}
+
+// A giant that arrives while we wait wakes us and stays where it is.
+TEST_F(RedisFaults, AGiantEntryNeverComesHere) {
+  auto store = std::move(*openRedisStore(server_.url(), "run", 60'000));
+  ASSERT_TRUE(raw_.call({"CONFIG", "SET", "appendonly", "no"}));  // for speed
+  const size_t before = residentKib();
+  ASSERT_GT(before, 0u);
+  RedisConnection other(*parseRedisUrl(server_.url()), 60'000);
+  std::thread stranger([&] {
+    std::this_thread::sleep_for(milliseconds(100));
+    // Made by the server, so that this process never has it either.
+    EXPECT_TRUE(other.call({"EVAL",
+                            "local id = redis.call('XADD', KEYS[1], '*', 'id', 'x', 'r', "
+                            "string.rep(string.rep('x', 1024), 32 * 1024)); "
+                            "local name = string.rep(string.rep('n', 1024), 8 * 1024); "
+                            "id = redis.call('XADD', KEYS[1], '*', 'id', name, 'r', 'x'); "
+                            "redis.call('HSET', KEYS[2], name, id)",
+                            "2", "allot:{run}:inbox", "allot:{run}:pending"}));
+  });
+  const auto entries = store->readInbox(10, 60'000);
+  stranger.join();
+  ASSERT_TRUE(succeeded(entries));
+  ASSERT_THAT(*entries, SizeIs(2));
+  EXPECT_EQ(entries->at(1).result_id, "");  // as if it were pushed, with a name of 8 MiB
+  EXPECT_EQ(entries->at(0).bytes, uint64_t{32} * 1024 * 1024);
+  EXPECT_EQ(entries->at(0).payload, "");
+  EXPECT_EQ(entries->at(0).result_id, "");
+  EXPECT_LT(residentKib() - before, size_t{16} * 1024);
+}
+
 TEST_F(RedisFaults, RunsDoNotMixAndTheNewestIsFound) {
   auto older = open("01HA");
   auto newer = open("01HB");
@@ -220,6 +431,12 @@ TEST_F(RedisFaults, WhatOthersWroteIsRefusedNotTrusted) {
   EXPECT_TRUE(failsWith(store->readSpec(), ErrorCode::kData));
   ASSERT_TRUE(raw_.call({"XADD", "allot:{run}:history", "1-0", "other", "\xff"}));
   EXPECT_TRUE(failsWith(store->readHistory(0, 10), ErrorCode::kData));
+  ASSERT_TRUE(raw_.call({"HSET", "allot:{run}:control", "desired", "running"}));  // no revision
+  EXPECT_TRUE(failsWith(store->readControl(), ErrorCode::kData));
+  ASSERT_TRUE(raw_.call({"SET", "allot:{run}:tickets", "many"}));
+  EXPECT_TRUE(failsWith(store->nextTicket(), ErrorCode::kData));
+  ASSERT_TRUE(raw_.call({"HSET", "allot:{run}:refused_counts", "stale", "many"}));
+  EXPECT_TRUE(failsWith(store->readRefusalCounts(), ErrorCode::kData));
   ASSERT_TRUE(raw_.call({"SET", "allot:{run}:seen", "not a set"}));
   EXPECT_TRUE(failsWith(store->pushResult(result("r1"), 10), ErrorCode::kInternal));
   ASSERT_TRUE(raw_.call({"XADD", "allot:{run}:inbox", "*", "odd", "fields"}));
@@ -244,7 +461,7 @@ TEST_F(RedisFaults, AFullServerIsUnavailableNotAFault) {
   auto store = open();
   ASSERT_TRUE(raw_.call({"CONFIG", "SET", "maxmemory", "1"}));
   EXPECT_TRUE(failsWith(store->pushResult(result("r1"), 10), ErrorCode::kUnavailable));
-  EXPECT_TRUE(failsWith(store->setDesired("paused"), ErrorCode::kUnavailable));
+  EXPECT_TRUE(failsWith(store->createRun(runSpec("aa")), ErrorCode::kUnavailable));
   ASSERT_TRUE(raw_.call({"CONFIG", "SET", "maxmemory", "0"}));
   EXPECT_TRUE(succeeded(store->pushResult(result("r1"), 10)));
 }

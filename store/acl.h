@@ -1,0 +1,34 @@
+#pragma once
+// The Redis accounts of an experiment: what each may do, as a Redis ACL file (Redis 7 or newer:
+// older ones have no key permissions). Used by the command line; any thread.
+//
+// Redis runs a script as the user who calls it, so a user needs every command that its scripts use,
+// on every key that they name. tests/store/test_acl.cpp holds the table to exactly that.
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+
+namespace allot {
+
+struct AclRole {
+  std::string name;
+  std::vector<std::string> keys;      // Redis 7 key permissions: ~pattern, %R~pattern
+  std::vector<std::string> commands;  // in lower case
+};
+
+// worker; aggregator, which the people's commands that change a run use, too (pause, import, ...);
+// reader, which changes nothing and answers health checks (PING). Nobody administers the server:
+// its configuration file and signals do that.
+const std::vector<AclRole>& aclRoles();
+
+// The ACL file, which has only the passwords' SHA-256. passwords: by role. The default user is off.
+std::string aclText(const std::map<std::string, std::string>& passwords);
+
+// Makes passwords of 256 random bits and the folder with users.acl, worker.password,
+// aggregator.password and reader.password, readable by their owner only. All of it or nothing;
+// kUsage if the folder is there and not empty.
+Status writeAcl(const std::string& folder);
+
+}  // namespace allot

@@ -1,0 +1,24 @@
+#pragma once
+// The tables of an export, for people and spreadsheets. Part of store/archive; pure functions, any
+// thread.
+#include <string>
+#include <string_view>
+
+#include "allot/v1/policy.pb.h"
+#include "allot/v1/result.pb.h"
+
+namespace allot::archive {
+
+// A text from elsewhere as one cell (RFC 4180). Control characters become spaces, and a text that a
+// spreadsheet would take for a formula gets an apostrophe in front.
+std::string csvCell(std::string_view text);
+
+// Header lines and rows, each with its newline. Numbers come back exactly when read.
+std::string updatesHeader(int layers);
+std::string updatesRow(const v1::IterationRecord& record);
+std::string episodesHeader();
+std::string episodesRows(const v1::IterationRecord& record);
+std::string evaluationsHeader();
+std::string evaluationsRow(const v1::EvaluationResult& result);
+
+}  // namespace allot::archive

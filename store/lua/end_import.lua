@@ -1,0 +1,42 @@
+-- Writes the rest of an imported run; spec comes last, because with it the run exists.
+-- KEYS: 1 import 2 history 3 units_done 4 model 5 policy 6 state 7 tickets 8 units 9 unit_groups
+--       10 unit_specs 11 control 12 spec
+-- ARGV: 1 name of this import 2 experiment 3 sha256 4 synchronous 5 started_unix_ms 6 origin
+--       7 desired 8 experiment in force 9 file 10 revision 11 model 12 version 13 policy
+--       14 sha256 of the policy 15 state 16 next ticket 17.. unit id, group, unit of each open unit
+--       '' for an origin, a model, a version that there is none of
+if redis.call('EXISTS', KEYS[12]) == 1 then
+  -- A repeated call: this import made the run.
+  if redis.call('HGET', KEYS[12], 'import') == ARGV[1] then return {'OK'} end
+  return {'EXISTS'}
+end
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return {'OTHER'} end
+-- Version v has v records behind it, 1-0 to v-0: as many as that, the last with that id, are all.
+local version = ARGV[12] == '' and '0' or ARGV[12]
+local last = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)[1]
+if redis.call('XLEN', KEYS[2]) ~= tonumber(version) or
+   (last and last[1] ~= version .. '-0') then
+  return {'HISTORY', last and last[1] or 'none'}
+end
+if ARGV[11] ~= '' then redis.call('SET', KEYS[4], ARGV[11]) end
+if ARGV[12] ~= '' then
+  local time = redis.call('TIME')
+  redis.call('HSET', KEYS[5], 'version', ARGV[12], 'blob', ARGV[13], 'sha256', ARGV[14],
+             'published_ms', string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)))
+  redis.call('SET', KEYS[6], ARGV[15])
+end
+redis.call('SET', KEYS[7], ARGV[16])
+for i = 17, #ARGV, 3 do
+  if redis.call('HEXISTS', KEYS[3], ARGV[i]) == 0 then
+    redis.call('ZADD', KEYS[8], 0, ARGV[i])
+    redis.call('HSET', KEYS[9], ARGV[i], ARGV[i + 1])
+    redis.call('HSET', KEYS[10], ARGV[i], ARGV[i + 2])
+  end
+end
+redis.call('HSET', KEYS[11], 'desired', ARGV[7], 'experiment', ARGV[8], 'file', ARGV[9],
+           'revision', ARGV[10])
+redis.call('DEL', KEYS[1])
+if ARGV[6] ~= '' then redis.call('HSET', KEYS[12], 'origin', ARGV[6]) end
+redis.call('HSET', KEYS[12], 'experiment', ARGV[2], 'sha256', ARGV[3], 'synchronous', ARGV[4],
+           'started_unix_ms', ARGV[5], 'import', ARGV[1])
+return {'OK'}

@@ -1,0 +1,17 @@
+-- Appends records to the history. Records that are there already are no error, so that the call may
+-- be repeated.
+-- KEYS: 1 import 2 history 3 seen
+-- ARGV: 1 name of this import 2.. of each record: entry id, record, number of results, result ids
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return {'OTHER'} end
+local i = 2
+while i <= #ARGV do
+  local found = redis.call('XRANGE', KEYS[2], ARGV[i], ARGV[i])
+  if not found[1] or found[1][2][2] ~= ARGV[i + 1] then
+    local added = redis.pcall('XADD', KEYS[2], ARGV[i], 'rec', ARGV[i + 1])
+    if type(added) == 'table' and added.err then return {'ORDER', ARGV[i]} end
+  end
+  local results = tonumber(ARGV[i + 2])
+  for k = i + 3, i + 2 + results do redis.call('SADD', KEYS[3], ARGV[k]) end
+  i = i + 3 + results
+end
+return {'OK'}

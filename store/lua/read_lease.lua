@@ -1,0 +1,8 @@
+-- Who leads, by the server's clock. Writes nothing.
+-- KEYS: 1 lease
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local lease = redis.call('HMGET', KEYS[1], 'holder', 'epoch', 'expires_ms')
+local epoch, expires = lease[2] or '0', tonumber(lease[3] or '0')
+if not lease[1] or expires <= now then return {'FREE', '', epoch, '0'} end
+return {'HELD', lease[1], epoch, string.format('%.0f', expires - now)}

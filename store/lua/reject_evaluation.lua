@@ -1,0 +1,22 @@
+-- Takes one recorded evaluation out for good; its unit may be planned again, and is, if a unit to
+-- reopen comes with the call. An entry that is gone already is no error, so that the call may be
+-- repeated.
+-- KEYS: 1 lease 2 eval 3 units_done 4 dead 5 refused_counts 6 units 7 unit_groups 8 unit_specs
+-- ARGV: 1 epoch 2 entry id 3 unit id 4 kind 5 reason 6 payload
+--       7 how many refused ones to keep, about 8 group 9 unit to reopen, or empty
+local epoch = redis.call('HGET', KEYS[1], 'epoch')
+if epoch ~= ARGV[1] then return {'FENCED', epoch or 'none'} end
+if #redis.call('XRANGE', KEYS[2], ARGV[2], ARGV[2]) == 0 then return {'OK'} end
+redis.call('XADD', KEYS[4], 'MAXLEN', '~', ARGV[7], '*', 'id', ARGV[3], 'kind', ARGV[4],
+           'reason', ARGV[5], 'r', ARGV[6])
+redis.call('HINCRBY', KEYS[5], ARGV[4], 1)
+-- Only the entry that recorded a unit speaks for it.
+if redis.call('HGET', KEYS[3], ARGV[3]) == ARGV[2] then
+  redis.call('HDEL', KEYS[3], ARGV[3])
+  if ARGV[9] ~= '' and redis.call('ZADD', KEYS[6], 'NX', 0, ARGV[3]) == 1 then
+    redis.call('HSET', KEYS[7], ARGV[3], ARGV[8])
+    redis.call('HSET', KEYS[8], ARGV[3], ARGV[9])
+  end
+end
+redis.call('XDEL', KEYS[2], ARGV[2])
+return {'OK'}

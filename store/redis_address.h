@@ -1,0 +1,40 @@
+#pragma once
+// RedisAddress: where a Redis server listens and as whom to speak to it. Pure functions but for
+// readPassword, which reads one file; any thread.
+//
+// redis://[user@]host:port[?password-file=/path]     host: a name, an address, [::1]
+// rediss://[user@]host:port[?...]                    the same over TLS; further options:
+//     ca=/path          trust what this file signed, instead of the system's authorities
+//     cert=/path        show this certificate; needs
+//     key=/path
+// unix:/path, unix:///path                           options: user=name, password-file=/path
+//
+// A password never stands in the address: addresses end up in process lists, logs and manifests.
+#include <string>
+#include <string_view>
+
+#include "core/result.h"
+
+namespace allot {
+
+struct RedisAddress {
+  std::string shown;      // for messages: without the options
+  std::string unix_path;  // empty: host and port
+  std::string host;
+  int port = 0;
+  bool tls = false;
+  std::string user;           // empty: the default user
+  std::string password_file;  // empty: none
+  std::string ca_file;
+  std::string cert_file;
+  std::string key_file;
+};
+
+// kUsage for anything else than the above; the message never repeats what may be a secret.
+Result<RedisAddress> parseRedisUrl(const std::string& url);
+
+// The content of a password file without its line end. kUsage if it is empty, too long or cannot be
+// read.
+Result<std::string> readPassword(const std::string& path);
+
+}  // namespace allot

@@ -1,0 +1,120 @@
+#pragma once
+// Archive: a fixture with a small run in memory and a folder to export it to.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "core/spec_change.h"
+#include "store/archive.h"
+#include "store/exact_json.h"
+#include "store/memory_store.h"
+#include "tests/store/small_run.h"
+
+namespace allot::test {
+
+inline constexpr char kRunId[] = "01M7YCD2AZVZVPGCPCSFDWQWNZ";
+
+inline std::string read(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+inline void write(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+inline std::vector<std::string> lines(const std::string& text) {
+  std::vector<std::string> all;
+  std::stringstream stream(text);
+  for (std::string line; std::getline(stream, line);) all.push_back(line);
+  return all;
+}
+
+class Archive : public testing::Test {
+ protected:
+  Archive() {
+    std::string name = (std::filesystem::temp_directory_path() / "allot-archive-XXXXXX").string();
+    folder_ = mkdtemp(name.data());
+    out_ = folder_ + "/out";
+    store_ = openMemoryStore(std::make_shared<MemoryServer>([] { return uint64_t{1}; }));
+  }
+  ~Archive() override { std::filesystem::remove_all(folder_); }
+
+  // Seven updates; the first evaluation done, the second begun.
+  void makeRun() {
+    run_ = std::make_unique<SmallRun>(store_.get());
+    run_->planEvaluation();
+    run_->evaluate(4);
+    run_->update(6);
+    run_->planEvaluation();
+    run_->evaluate(1);
+    run_->update();
+  }
+  Status exportTo(const std::string& folder) {
+    StoreSource source(store_.get(), kRunId);
+    const auto done = exportRun(&source, folder);
+    if (!done) return tl::unexpected(done.error());
+    summary_ = *done;
+    return {};
+  }
+  static Result<VerifySummary> verify(const std::string& folder) {
+    auto reader = ArchiveReader::open(folder);
+    if (!reader) return tl::unexpected(reader.error());
+    return verifyRun(reader->get());
+  }
+  static Result<VerifySummary> import(const std::string& folder, Store* store) {
+    auto reader = ArchiveReader::open(folder);
+    if (!reader) return tl::unexpected(reader.error());
+    return importRun(reader->get(), store);
+  }
+  static void changeLearningRate(Store* store, const std::string& rate) {
+    auto control = store->readControl();
+    ASSERT_TRUE(control && *control);
+    (*control)->experiment =
+        *withSettings((*control)->experiment, {"spec.update.learningRate=" + rate});
+    ASSERT_TRUE(store->changeControl(**control).value());
+  }
+  static std::unique_ptr<Store> emptyStore() {
+    return openMemoryStore(std::make_shared<MemoryServer>([] { return uint64_t{1}; }));
+  }
+
+  // What verify says of the export once `change` has been at the record of `version`.
+  std::string afterChanging(uint64_t version,
+                            const std::function<void(v1::IterationRecord*)>& change) {
+    const std::string path = out_ + "/history.jsonl";
+    const std::string before = read(path);
+    std::string after;
+    for (const std::string& line : lines(before)) {
+      v1::IterationRecord record;
+      EXPECT_TRUE(parseExactJson(line, &record));
+      if (record.version() == version) change(&record);
+      if (record.version() != 0) after += *exactJson(record) + "\n";
+    }
+    EXPECT_NE(after, before);
+    write(path, after);
+    const auto verified = verify(out_);
+    auto store = emptyStore();
+    EXPECT_EQ(import(out_, store.get()).has_value(), verified.has_value());
+    EXPECT_EQ(store->readSpec()->has_value(), verified.has_value());
+    write(path, before);
+    EXPECT_TRUE(verify(out_));
+    if (verified) return "verified";
+    EXPECT_EQ(verified.error().code, ErrorCode::kData);
+    return verified.error().message;
+  }
+
+  std::string folder_, out_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<SmallRun> run_;
+  ExportSummary summary_;
+};
+
+}  // namespace allot::test

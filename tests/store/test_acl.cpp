@@ -1,0 +1,297 @@
+// The accounts of store/acl.h on a real Redis 7: each role can make its calls and nothing else.
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <sstream>
+
+#include "core/digest.h"
+#include "store/acl.h"
+#include "store/redis_connection.h"
+#include "tests/store/conformance.h"
+#include "tests/store/redis_server.h"
+
+namespace allot::test {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+std::string readFile(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+// The accounts, and one that may do everything, to look from outside.
+void writeUsers(const std::string& folder) {
+  ASSERT_TRUE(succeeded(writeAcl(folder + "/acl")));
+  std::ofstream(folder + "/users.acl")
+      << readFile(folder + "/acl/users.acl") << "user tester on >tester ~* &* +@all\n";
+  std::ofstream(folder + "/acl/tester.password") << "tester";
+}
+
+// What a role did, and what the server did not let it do.
+class Log {
+ public:
+  template <typename T>
+  bool note(const std::string& what, const Result<T>& result) {
+    if (result) return true;
+    (result.error().code == ErrorCode::kUsage ? refused : failed)
+        .push_back(what + ": " + result.error().message);
+    return false;
+  }
+  std::vector<std::string> refused;
+  std::vector<std::string> failed;
+};
+
+#define ALLOT_NOTE(call) log.note(#call, call)
+
+class Acl : public ::testing::Test {
+ protected:
+  std::string urlOf(const std::string& user) const {
+    return server_.url() + "?user=" + user + "&password-file=" + server_.folder() + "/acl/" + user +
+           ".password";
+  }
+  std::unique_ptr<Store> open(const std::string& user, const std::string& run = "run") {
+    return std::move(*openRedisStore(urlOf(user), run));
+  }
+  RedisConnection connect(const std::string& user) {
+    return RedisConnection(*parseRedisUrl(urlOf(user)), 5000);
+  }
+
+  void prepareRun(Log& log, Store& store, const std::string& run) {
+    ALLOT_NOTE(store.createRun(runSpec(run)));
+    ALLOT_NOTE(store.readSpec());
+    if (const auto control = store.readControl(); ALLOT_NOTE(control) && *control)
+      ALLOT_NOTE(store.changeControl(**control));
+    ALLOT_NOTE(store.acquireLease("a", 3'600'000));
+    ALLOT_NOTE(store.readLease());
+    ALLOT_NOTE(store.publishInitial(1, policy(0), state(0)));
+    ALLOT_NOTE(store.readState());
+    ALLOT_NOTE(store.writeState(1, state(0)));
+    ALLOT_NOTE(store.publishStatus(1, {}));
+    ALLOT_NOTE(store.resetTickets(0));
+    ALLOT_NOTE(store.reissueTicket(0));
+    ALLOT_NOTE(store.planUnits(1, {unit(0, 0, "a"), unit(0, 0, "b")}));
+    ALLOT_NOTE(store.readInbox(1, 1));
+  }
+  void work(Log& log, Store& store, const std::string& run) {
+    ALLOT_NOTE(findRun(urlOf("worker"), "recall"));
+    ALLOT_NOTE(store.readSpec());
+    ALLOT_NOTE(store.readControl());
+    ALLOT_NOTE(store.agreeOnModel({}));
+    ALLOT_NOTE(store.readModel());
+    ALLOT_NOTE(store.readPolicy());
+    ALLOT_NOTE(store.takeTickets(1, 10));
+    ALLOT_NOTE(store.takeTickets(1, 10));
+    ALLOT_NOTE(store.pushResult(result(run + "-1"), 10));
+    ALLOT_NOTE(store.pushResult(result(run + "-2"), 10));
+    ALLOT_NOTE(store.claimUnits({0}, 1000));
+    ALLOT_NOTE(store.releaseUnits({unit(0, 0, "b")}));
+    ALLOT_NOTE(store.pushEvaluation(evaluationOf(unit(0, 0, "a"), "w")));
+    v1::WorkerBeat beat;
+    beat.set_worker("w");
+    ALLOT_NOTE(store.beat(beat, 3'600'000));
+    beat.set_worker("leaves");
+    ALLOT_NOTE(store.beat(beat, 3'600'000));
+    ALLOT_NOTE(store.leave("leaves"));
+  }
+  void update(Log& log, Store& store) {
+    ALLOT_NOTE(store.reopenInbox());
+    if (const auto entries = store.readInbox(10, 0); ALLOT_NOTE(entries) && entries->size() == 2) {
+      ALLOT_NOTE(store.commit(commitOf(1, 0, {entries->at(0)})));
+      ALLOT_NOTE(store.reject(1, entries->at(1), "stale", "old"));
+    }
+    const auto recorded = store.readEvaluations("", 10);
+    if (ALLOT_NOTE(recorded) && recorded->size() == 1) {
+      const auto again = unit(0, 0, "a");
+      ALLOT_NOTE(store.rejectEvaluation(1, recorded->at(0), "invalid", "no", &again));
+    }
+    ALLOT_NOTE(store.releaseLease("a"));
+  }
+  void import(Log& log, Store& store, const std::string& run) {
+    ALLOT_NOTE(store.beginImport());
+    auto record = commitOf(1, 0, {}).record;
+    *record.add_results() = result(run + "-1");
+    ALLOT_NOTE(store.importHistory({record}));
+    ALLOT_NOTE(store.importEvaluations({evaluationOf(unit(0, 0, "a"), "w")}));
+    RunImage image;
+    image.spec = runSpec(run);
+    image.state = state(1);
+    image.open_units = {unit(0, 0, "b")};
+    image.model.emplace().set_layers(4);
+    ALLOT_NOTE(store.endImport(image));
+  }
+  void look(Log& log, Store& store, const std::string& user) {
+    ALLOT_NOTE(findRun(urlOf(user), "recall"));
+    ALLOT_NOTE(listRuns(urlOf(user)));
+    ALLOT_NOTE(store.readSpec());
+    ALLOT_NOTE(store.readModel());
+    ALLOT_NOTE(store.readControl());
+    ALLOT_NOTE(store.readLease());
+    ALLOT_NOTE(store.readState());
+    ALLOT_NOTE(store.readStatus());
+    ALLOT_NOTE(store.readPolicy());
+    ALLOT_NOTE(store.inboxSize());
+    ALLOT_NOTE(store.openUnits());
+    ALLOT_NOTE(store.listUnits());
+    ALLOT_NOTE(store.listWorkers());
+    ALLOT_NOTE(store.readHistory(0, 10));
+    ALLOT_NOTE(store.readEvaluations("", 10));
+    ALLOT_NOTE(store.nextTicket());
+    ALLOT_NOTE(store.readRefusalCounts());
+    ALLOT_NOTE(store.readRefusals(10));
+  }
+
+  // Every call that a role makes, on a run of its own, each script sent whole at first.
+  std::map<std::string, Log> everyCall() {
+    const std::string run = "run" + std::to_string(++runs_);
+    std::map<std::string, Log> logs;
+    EXPECT_TRUE(tester_.call({"SCRIPT", "FLUSH"}));
+    const auto aggregator = open("aggregator", run);
+    prepareRun(logs["aggregator"], *aggregator, run);
+    work(logs["worker"], *open("worker", run), run);
+    look(logs["reader"], *open("reader", run), "reader");
+    auto reader = connect("reader");
+    logs["reader"].note("PING", reader.call({"PING"}));
+    look(logs["aggregator"], *aggregator, "aggregator");
+    update(logs["aggregator"], *aggregator);
+    import(logs["aggregator"], *open("aggregator", run + "-imported"), run);
+    return logs;
+  }
+
+  RedisServer server_{{"--aclfile", "FOLDER/users.acl", "--appendfsync", "no"}, writeUsers};
+  RedisConnection tester_{connect("tester")};
+  int runs_ = 0;
+};
+
+TEST_F(Acl, EveryCallOfARoleSucceeds) {
+  const auto logs = everyCall();
+  ASSERT_THAT(logs, SizeIs(3));
+  for (const auto& [role, log] : logs) {
+    EXPECT_THAT(log.refused, IsEmpty()) << role;
+    EXPECT_THAT(log.failed, IsEmpty()) << role;
+  }
+}
+
+TEST_F(Acl, NoRoleHasACommandThatItDoesNotNeed) {
+  for (const AclRole& role : aclRoles())
+    for (const std::string& command : role.commands) {
+      ASSERT_TRUE(tester_.call({"ACL", "SETUSER", role.name, "-" + command}));
+      EXPECT_THAT(everyCall()[role.name].refused, Not(IsEmpty())) << role.name << " " << command;
+      ASSERT_TRUE(tester_.call({"ACL", "SETUSER", role.name, "+" + command}));
+    }
+}
+
+TEST_F(Acl, NobodyAdministersTheServerOrLeavesItsKeys) {
+  using Words = std::vector<std::string_view>;
+  for (const AclRole& role : aclRoles()) {
+    auto connection = connect(role.name);
+    for (const Words& words :
+         {Words{"FLUSHALL"}, Words{"FLUSHDB"}, Words{"CONFIG", "GET", "*"}, Words{"KEYS", "*"},
+          Words{"SCAN", "0"}, Words{"ACL", "LIST"}, Words{"SHUTDOWN"}, Words{"SCRIPT", "FLUSH"},
+          Words{"CLIENT", "LIST"}, Words{"MONITOR"}, Words{"SUBSCRIBE", "a"},
+          Words{"PUBLISH", "allot:a", "b"}, Words{"GET", "theirs"}, Words{"SAVE"},
+          Words{"EVAL", "return redis.call('GET', 'theirs')", "0"},
+          Words{"EVAL", "return redis.call('KEYS', '*')", "0"}})
+      EXPECT_TRUE(failsWith(connection.call(words), ErrorCode::kUsage))
+          << role.name << " " << words[0];
+  }
+  auto nobody = std::move(*openRedisStore(server_.url(), "run"));
+  EXPECT_TRUE(failsWith(nobody->readPolicy(), ErrorCode::kUsage));
+}
+
+TEST_F(Acl, AWorkerCannotWriteWhatTheAggregatorDecides) {
+  ASSERT_THAT(everyCall()["worker"].refused, IsEmpty());
+  using Words = std::vector<std::string_view>;
+  auto worker = connect("worker");
+  for (const Words& words :
+       {Words{"HSET", "allot:{run1}:policy", "version", "7"},
+        Words{"EVAL", "redis.call('HSET', 'allot:{run1}:policy', 'version', '7')", "0"},
+        Words{"EVAL", "redis.call('HSET', KEYS[1], 'version', '7')", "1", "allot:{run1}:policy"},
+        Words{"HSET", "allot:{run1}:spec", "sha256", "x"},
+        Words{"HSET", "allot:{run1}:control", "desired", "stopped"},
+        Words{"XADD", "allot:{run1}:history", "*", "rec", "x"},
+        Words{"SETNX", "allot:{run1}:state", "x"},
+        Words{"HSET", "allot:{run1}:lease", "epoch", "9"},
+        Words{"HSET", "allot:index", "recall", "zzz"}, Words{"SADD", "allot:{run1}:seen", "x"},
+        Words{"DEL", "allot:{run1}:inbox"}, Words{"XDEL", "allot:{run1}:inbox", "1-0"},
+        Words{"GET", "allot:{run1}:state"}, Words{"XADD", "allot:{run1}:dead", "*", "id", "x"}})
+    EXPECT_TRUE(failsWith(worker.call(words), ErrorCode::kUsage)) << words[0] << " " << words[1];
+
+  const auto store = open("worker", "run1");
+  EXPECT_TRUE(failsWith(store->publishStatus(1, {}), ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(store->acquireLease("w", 1000), ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(store->commit(commitOf(1, 1, {})), ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(store->changeControl({}), ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(store->readHistory(0, 1), ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(open("worker", "new")->createRun(runSpec("aa")), ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(open("worker", "new")->beginImport(), ErrorCode::kUsage));
+}
+
+TEST_F(Acl, AReaderWritesNothing) {
+  ASSERT_THAT(everyCall()["reader"].refused, IsEmpty());
+  const auto store = open("reader", "run1");
+  v1::WorkerBeat beat;
+  beat.set_worker("w");
+  EXPECT_TRUE(failsWith(store->pushResult(result("r9"), 10), ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(store->takeTickets(1, 100), ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(store->claimUnits({}, 10), ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(store->beat(beat, 10), ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(store->agreeOnModel({}), ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(store->changeControl(*store->readControl().value()), ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(store->acquireLease("a", 10), ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(store->reissueTicket(1), ErrorCode::kUsage));
+  // No command of the reader is one that writes, whatever keys it may name.
+  const auto writers = tester_.call({"ACL", "CAT", "write"});
+  ASSERT_TRUE(succeeded(writers));
+  ASSERT_GT(writers->view().size(), 50u);
+  const std::vector<std::string>& mine = aclRoles().back().commands;
+  ASSERT_EQ(aclRoles().back().name, "reader");
+  for (size_t i = 0; i < writers->view().size(); ++i)
+    EXPECT_THAT(mine, Not(Contains(std::string(writers->view()[i].text()))));
+}
+
+TEST(AclFiles, AreWrittenWholeOrNotAtAll) {
+  std::string home = (std::filesystem::temp_directory_path() / "allot-acl-XXXXXX").string();
+  ASSERT_NE(mkdtemp(home.data()), nullptr);
+  const std::string folder = home + "/secrets";
+  ASSERT_TRUE(succeeded(writeAcl(folder + "/")));
+  const std::string text = readFile(folder + "/users.acl");
+  EXPECT_THAT(text, HasSubstr("user default off"));
+  std::set<std::string> passwords;
+  for (const AclRole& role : aclRoles()) {
+    const std::string path = folder + "/" + role.name + ".password";
+    struct stat facts {};
+    ASSERT_EQ(stat(path.c_str(), &facts), 0);
+    EXPECT_EQ(facts.st_mode & 0777, 0600u);
+    const auto password = readPassword(path);
+    ASSERT_TRUE(succeeded(password));
+    EXPECT_THAT(*password, SizeIs(64));
+    EXPECT_THAT(text, Not(HasSubstr(*password)));
+    EXPECT_THAT(text, HasSubstr("user " + role.name + " on #" + sha256Hex(*password) + " "));
+    passwords.insert(*password);
+  }
+  EXPECT_THAT(passwords, SizeIs(3));
+
+  // Never over another one, and nothing is left beside it.
+  EXPECT_TRUE(failsWith(writeAcl(folder), ErrorCode::kUsage));
+  EXPECT_EQ(readFile(folder + "/users.acl"), text);
+  std::ofstream(home + "/file") << "x";
+  EXPECT_TRUE(failsWith(writeAcl(home + "/file"), ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(writeAcl(home + "/no/such/folder"), ErrorCode::kIo));
+  EXPECT_TRUE(failsWith(writeAcl(""), ErrorCode::kUsage));
+  size_t items = 0;
+  for ([[maybe_unused]] const auto& item : std::filesystem::directory_iterator(home)) ++items;
+  EXPECT_EQ(items, 2u);
+  std::filesystem::remove_all(home);
+}
+
+}  // namespace
+}  // namespace allot::test

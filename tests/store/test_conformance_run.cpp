@@ -1,0 +1,309 @@
+// The run itself: its record, who leads, what people change, and its import.
+#include <gmock/gmock.h>
+
+#include "core/digest.h"
+#include "tests/store/conformance_suite.h"
+
+namespace allot::test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+TEST_P(StoreConformance, CreatesARunOnceAndRefusesAnotherExperiment) {
+  EXPECT_EQ(store_->readSpec().value(), std::nullopt);
+  ASSERT_TRUE(succeeded(store_->createRun(runSpec("aa"))));
+  ASSERT_TRUE(succeeded(store_->createRun(runSpec("aa"))));
+  const auto other = backend_->open()->createRun(runSpec("bb"));
+  EXPECT_TRUE(failsWith(other, ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(store_->createRun(runSpec("")), ErrorCode::kUsage));
+  const auto spec = store_->readSpec().value();
+  ASSERT_TRUE(spec.has_value());
+  EXPECT_EQ(spec->experiment.SerializeAsString(), runSpec("aa").experiment.SerializeAsString());
+  EXPECT_EQ(spec->sha256, "aa");
+  EXPECT_TRUE(spec->synchronous);
+  EXPECT_EQ(spec->started_unix_ms, 1'700'000'000'123u);
+}
+
+TEST_P(StoreConformance, TheFirstModelFactsStand) {
+  EXPECT_FALSE(store_->readModel().value().has_value());
+  v1::ModelFacts first;
+  first.set_layers(4);
+  v1::ModelFacts second;
+  second.set_layers(5);
+  EXPECT_EQ(store_->agreeOnModel(first)->layers(), 4u);
+  EXPECT_EQ(backend_->open()->agreeOnModel(second)->layers(), 4u);
+  EXPECT_EQ(store_->readModel().value()->layers(), 4u);
+}
+
+TEST_P(StoreConformance, AForkKeepsItsOrigin) {
+  RunSpec spec = runSpec("aa");
+  spec.origin.emplace();
+  spec.origin->set_run_id("01HA");
+  spec.origin->set_version(12);
+  *spec.origin->mutable_state() = state(0, 120);
+  ASSERT_TRUE(succeeded(store_->createRun(spec)));
+  ASSERT_TRUE(succeeded(store_->createRun(runSpec("aa"))));  // no error, and nothing changes
+  const auto read = store_->readSpec().value();
+  ASSERT_TRUE(read.has_value() && read->origin.has_value());
+  EXPECT_EQ(read->origin->SerializeAsString(), spec.origin->SerializeAsString());
+}
+
+TEST_P(StoreConformance, ControlIsChangedByCompareAndSet) {
+  EXPECT_FALSE(store_->readControl().value().has_value());
+  EXPECT_FALSE(store_->changeControl(Control()).value());  // there is none to change
+  EXPECT_FALSE(store_->readControl().value().has_value());
+  ASSERT_TRUE(succeeded(store_->createRun(runSpec("aa"))));
+  auto control = store_->readControl().value().value();
+  EXPECT_EQ(control.desired, "running");
+  EXPECT_EQ(control.revision, 1u);
+  EXPECT_EQ(control.experiment.SerializeAsString(), runSpec("aa").experiment.SerializeAsString());
+  EXPECT_EQ(control.file.SerializeAsString(), runSpec("aa").experiment.SerializeAsString());
+
+  control.desired = "paused";
+  control.experiment.mutable_spec()->mutable_update()->set_max_updates(9);
+  control.file.set_name("other");
+  EXPECT_TRUE(store_->changeControl(control).value());
+  EXPECT_FALSE(backend_->open()->changeControl(control).value());  // revision 1 is gone
+  ASSERT_TRUE(succeeded(store_->createRun(runSpec("aa"))));        // a restart leaves it alone
+  auto changed = backend_->open()->readControl().value().value();
+  EXPECT_EQ(changed.desired, "paused");
+  EXPECT_EQ(changed.revision, 2u);
+  EXPECT_EQ(changed.experiment.SerializeAsString(), control.experiment.SerializeAsString());
+  EXPECT_EQ(changed.file.name(), "other");
+  for (const std::string word : {"stopped", "finished", "running", "paused"}) {
+    changed.desired = word;
+    ASSERT_TRUE(store_->changeControl(changed).value());
+    changed = store_->readControl().value().value();
+    EXPECT_EQ(changed.desired, word);
+  }
+  changed.desired = "on fire";
+  EXPECT_TRUE(failsWith(store_->changeControl(changed), ErrorCode::kUsage));
+  EXPECT_EQ(store_->readControl().value()->desired, "paused");
+  EXPECT_EQ(store_->readControl().value()->revision, 6u);
+}
+
+TEST_P(StoreConformance, AnyoneSeesWhoLeads) {
+  auto reader = backend_->open();
+  auto lease = reader->readLease().value();
+  EXPECT_FALSE(lease.held);
+  EXPECT_EQ(lease.holder, "");
+  EXPECT_EQ(lease.epoch, 0u);
+  EXPECT_EQ(lease.remaining_ms, 0u);
+  EXPECT_EQ(store_->acquireLease("a", 5000)->remaining_ms, 5000u);
+  backend_->advance(30);
+  lease = reader->readLease().value();
+  EXPECT_TRUE(lease.held);
+  EXPECT_EQ(lease.holder, "a");
+  EXPECT_EQ(lease.epoch, 1u);
+  EXPECT_GT(lease.remaining_ms, 0u);
+  EXPECT_LE(lease.remaining_ms, 4970u);
+  const auto refused = store_->acquireLease("b", 5000).value();
+  EXPECT_FALSE(refused.held);
+  EXPECT_GT(refused.remaining_ms, 0u);
+  EXPECT_LE(refused.remaining_ms, 4970u);
+  ASSERT_TRUE(succeeded(store_->acquireLease("a", 20)));
+  backend_->advance(40);
+  EXPECT_FALSE(reader->readLease()->held);
+  EXPECT_EQ(reader->readLease()->holder, "");
+  EXPECT_EQ(reader->readLease()->epoch, 1u);
+  ASSERT_TRUE(succeeded(store_->acquireLease("b", 5000)));
+  ASSERT_TRUE(succeeded(store_->releaseLease("b")));
+  EXPECT_FALSE(reader->readLease()->held);
+  EXPECT_EQ(reader->readLease()->remaining_ms, 0u);
+}
+
+TEST_P(StoreConformance, TheLeaderSpeaksOfItself) {
+  EXPECT_FALSE(store_->readStatus().value().has_value());
+  const uint64_t epoch = lead();
+  v1::AggregatorStatus status;
+  status.set_phase("running");
+  ASSERT_TRUE(succeeded(store_->publishStatus(epoch, status)));
+  status.set_waiting("no worker");
+  ASSERT_TRUE(succeeded(store_->publishStatus(epoch, status)));
+  EXPECT_EQ(backend_->open()->readStatus().value()->SerializeAsString(),
+            status.SerializeAsString());
+}
+
+TEST_P(StoreConformance, LeaseGoesToOneHolderUntilItExpires) {
+  auto other = backend_->open();
+  const auto first = store_->acquireLease("a", 100).value();
+  EXPECT_TRUE(first.held);
+  EXPECT_EQ(first.epoch, 1u);
+  const auto refused = other->acquireLease("b", 100).value();
+  EXPECT_FALSE(refused.held);
+  EXPECT_EQ(refused.holder, "a");
+  EXPECT_EQ(store_->acquireLease("a", 100)->epoch, 1u);  // renewed
+  backend_->advance(120);
+  const auto second = other->acquireLease("b", 3'600'000).value();
+  EXPECT_TRUE(second.held);
+  EXPECT_EQ(second.epoch, 2u);
+  EXPECT_FALSE(store_->acquireLease("a", 100)->held);
+
+  ASSERT_TRUE(succeeded(store_->releaseLease("a")));  // not the holder: no effect
+  EXPECT_FALSE(store_->acquireLease("a", 100)->held);
+  ASSERT_TRUE(succeeded(other->releaseLease("b")));
+  EXPECT_EQ(store_->acquireLease("a", 100)->epoch, 3u);  // an epoch never comes twice
+  EXPECT_TRUE(failsWith(store_->acquireLease("", 100), ErrorCode::kUsage));
+}
+
+TEST_P(StoreConformance, AnOldEpochIsFencedEverywhere) {
+  EXPECT_TRUE(failsWith(store_->publishInitial(0, policy(0), state(0)), ErrorCode::kFenced));
+  const uint64_t old_epoch = store_->acquireLease("a", 20)->epoch;
+  ASSERT_TRUE(succeeded(store_->publishInitial(old_epoch, policy(0), state(0))));
+  push("r1");
+  const auto entries = store_->readInbox(10, 0).value();
+  ASSERT_TRUE(succeeded(store_->planUnits(old_epoch, {unit(0, 1, "done")})));
+  ASSERT_TRUE(succeeded(store_->pushEvaluation(evaluationOf(unit(0, 1, "done"), "w"))));
+  const auto recorded = store_->readEvaluations("", 10).value();
+  backend_->advance(40);
+  const uint64_t epoch = backend_->open()->acquireLease("b", 3'600'000)->epoch;
+
+  const auto commit = commitOf(old_epoch, 0, entries);
+  EXPECT_TRUE(failsWith(store_->commit(commit), ErrorCode::kFenced));
+  EXPECT_TRUE(failsWith(store_->writeState(old_epoch, state(0, 9)), ErrorCode::kFenced));
+  EXPECT_TRUE(
+      failsWith(store_->publishInitial(old_epoch, policy(0), state(0)), ErrorCode::kFenced));
+  EXPECT_TRUE(failsWith(store_->reject(old_epoch, entries[0], "stale", "no"), ErrorCode::kFenced));
+  EXPECT_TRUE(failsWith(store_->rejectEvaluation(old_epoch, recorded[0], "invalid", "no", nullptr),
+                        ErrorCode::kFenced));
+  EXPECT_TRUE(failsWith(store_->publishStatus(old_epoch, {}), ErrorCode::kFenced));
+  EXPECT_TRUE(failsWith(store_->planUnits(old_epoch, {unit(0, 0, "dense")}), ErrorCode::kFenced));
+  EXPECT_TRUE(failsWith(store_->planUnits(old_epoch, {}), ErrorCode::kFenced));
+
+  EXPECT_EQ(store_->readPolicy().value()->snapshot.version(), 0u);
+  EXPECT_EQ(store_->readState().value()->episodes(), 0u);
+  EXPECT_EQ(store_->inboxSize().value(), 1u);
+  EXPECT_EQ(store_->openUnits().value(), 0u);
+  EXPECT_THAT(store_->readEvaluations("", 10).value(), SizeIs(1));
+  EXPECT_FALSE(store_->readStatus().value().has_value());
+  EXPECT_EQ(store_->readRefusalCounts()->at("stale"), 0u);
+  EXPECT_TRUE(succeeded(store_->commit(commitOf(epoch, 0, entries))));
+}
+
+// What a run with two updates, two evaluations and an open unit looks like from outside.
+struct Exported {
+  RunImage image;
+  std::vector<v1::IterationRecord> history;
+  std::vector<v1::EvaluationResult> evaluations;
+};
+
+Exported exported() {
+  Exported out;
+  out.image.spec = runSpec("aa");
+  out.image.control = {"paused", runSpec("aa").experiment, runSpec("aa").experiment, 17};
+  out.image.control.experiment.set_name("in force");
+  out.image.model.emplace();
+  out.image.model->set_layers(4);
+  out.image.state = state(2, 3);
+  out.image.next_ticket = 40;
+  out.image.open_units = {unit(2, 1, "b"), unit(2, 1, "a"), unit(2, 0, "done")};
+  out.history = {commitOf(1, 0, {}).record, commitOf(1, 1, {}).record};
+  *out.history[0].add_results() = result("r1");
+  *out.history[0].add_results() = result("r2");
+  *out.history[1].add_results() = result("r3");
+  out.evaluations = {evaluationOf(unit(2, 0, "done"), "w1"), evaluationOf(unit(1, 0, "x"), "w2")};
+  return out;
+}
+
+TEST_P(StoreConformance, AnImportedRunGoesOnWhereItWas) {
+  const Exported run = exported();
+  ASSERT_TRUE(succeeded(store_->beginImport()));
+  ASSERT_TRUE(succeeded(store_->importHistory({run.history[0]})));
+  ASSERT_TRUE(succeeded(store_->importHistory({run.history[0]})));  // a lost reply: repeated
+  ASSERT_TRUE(succeeded(store_->importHistory({run.history[1]})));
+  ASSERT_TRUE(succeeded(store_->importEvaluations(run.evaluations)));
+  ASSERT_TRUE(succeeded(store_->importEvaluations(run.evaluations)));
+  auto other = backend_->open();
+  EXPECT_EQ(other->readSpec().value(), std::nullopt);
+  EXPECT_TRUE(failsWith(other->createRun(runSpec("aa")), ErrorCode::kUsage));  // keep out
+  ASSERT_TRUE(succeeded(store_->endImport(run.image)));
+  ASSERT_TRUE(succeeded(store_->endImport(run.image)));
+
+  EXPECT_EQ(other->readSpec().value()->sha256, "aa");
+  EXPECT_TRUE(other->readSpec().value()->synchronous);
+  EXPECT_EQ(other->readControl().value()->desired, "paused");
+  EXPECT_EQ(other->readControl().value()->revision, 17u);
+  EXPECT_EQ(other->readControl().value()->experiment.name(), "in force");
+  EXPECT_EQ(other->readModel().value()->layers(), 4u);
+  EXPECT_EQ(other->readPolicy().value()->sha256, sha256Hex(policy(2).SerializeAsString()));
+  EXPECT_EQ(other->readState().value()->episodes(), 3u);
+  EXPECT_EQ(other->nextTicket().value(), 40u);
+  const auto history = other->readHistory(0, 10).value();
+  ASSERT_THAT(history, SizeIs(2));
+  for (size_t i = 0; i < 2; ++i)
+    EXPECT_EQ(history[i].SerializeAsString(), run.history[i].SerializeAsString());
+  const auto evaluations = other->readEvaluations("", 10).value();
+  ASSERT_THAT(evaluations, SizeIs(2));
+  for (size_t i = 0; i < 2; ++i)
+    EXPECT_EQ(evaluations[i].result.SerializeAsString(), run.evaluations[i].SerializeAsString());
+
+  // Nothing counts twice, and the run goes on.
+  for (const char* id : {"r1", "r2", "r3"})
+    EXPECT_EQ(other->pushResult(result(id), 10).value(), PushOutcome::kDuplicate);
+  const uint64_t epoch = other->acquireLease("a", 3'600'000)->epoch;
+  ASSERT_TRUE(succeeded(other->planUnits(epoch, {unit(1, 0, "x")})));
+  EXPECT_EQ(other->openUnits().value(), 2u);  // "done" is in the evaluations
+  EXPECT_THAT(claim({}), ElementsAre(unit(2, 1, "a").unit_id(), unit(2, 1, "b").unit_id()));
+  EXPECT_EQ(other->pushEvaluation(evaluationOf(unit(2, 1, "a"), "w")).value(),
+            PushOutcome::kAccepted);
+  push("r4");
+  const auto entries = other->readInbox(10, 0).value();
+  EXPECT_TRUE(succeeded(other->commit(commitOf(epoch, 2, entries))));
+  EXPECT_TRUE(failsWith(backend_->open()->beginImport(), ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(store_->importHistory({}), ErrorCode::kUsage));  // it is over
+}
+
+TEST_P(StoreConformance, AnInterruptedImportLeavesNothingBehind) {
+  const Exported run = exported();
+  EXPECT_TRUE(failsWith(store_->importHistory(run.history), ErrorCode::kUsage));  // not begun
+  EXPECT_TRUE(failsWith(store_->importEvaluations(run.evaluations), ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(store_->endImport(run.image), ErrorCode::kUsage));
+  ASSERT_TRUE(succeeded(store_->beginImport()));
+  ASSERT_TRUE(succeeded(store_->importHistory(run.history)));
+  ASSERT_TRUE(succeeded(store_->importEvaluations(run.evaluations)));
+
+  auto other = backend_->open();
+  RunImage image;  // a run that has not begun
+  image.spec = runSpec("bb");
+  ASSERT_TRUE(succeeded(other->beginImport()));
+  EXPECT_TRUE(failsWith(store_->importHistory(run.history), ErrorCode::kUsage));  // displaced
+  EXPECT_TRUE(failsWith(store_->endImport(run.image), ErrorCode::kUsage));
+  ASSERT_TRUE(succeeded(other->endImport(image)));
+  EXPECT_EQ(store_->readSpec().value()->sha256, "bb");
+  EXPECT_TRUE(failsWith(store_->endImport(run.image), ErrorCode::kUsage));
+  EXPECT_FALSE(store_->readPolicy().value().has_value());
+  EXPECT_FALSE(store_->readModel().value().has_value());
+  EXPECT_THAT(store_->readHistory(0, 10).value(), IsEmpty());
+  EXPECT_THAT(store_->readEvaluations("", 10).value(), IsEmpty());
+  push("r1");
+  const uint64_t epoch = lead();
+  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {unit(2, 0, "done")})));
+  EXPECT_EQ(store_->openUnits().value(), 1u);
+}
+
+TEST_P(StoreConformance, AnImportWithAHoleIsRefused) {
+  const Exported run = exported();
+  ASSERT_TRUE(succeeded(store_->beginImport()));
+  EXPECT_TRUE(failsWith(store_->endImport(run.image), ErrorCode::kUsage));  // no history at all
+  ASSERT_TRUE(succeeded(store_->importHistory({run.history[1]})));
+  EXPECT_TRUE(failsWith(store_->importHistory({run.history[0]}), ErrorCode::kUsage));  // order
+  EXPECT_TRUE(failsWith(store_->endImport(run.image), ErrorCode::kUsage));
+  auto changed = run.history[1];
+  changed.set_mean_reward(1);
+  EXPECT_TRUE(failsWith(store_->importHistory({changed}), ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(store_->importHistory({v1::IterationRecord()}), ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(store_->importEvaluations({v1::EvaluationResult()}), ErrorCode::kUsage));
+  RunImage nameless = run.image;
+  nameless.spec.sha256.clear();
+  EXPECT_TRUE(failsWith(store_->endImport(nameless), ErrorCode::kUsage));
+  EXPECT_EQ(store_->readSpec().value(), std::nullopt);
+
+  ASSERT_TRUE(succeeded(store_->beginImport()));
+  ASSERT_TRUE(succeeded(store_->importHistory(run.history)));
+  ASSERT_TRUE(succeeded(store_->endImport(run.image)));
+}
+
+}  // namespace
+}  // namespace allot::test

@@ -1,0 +1,202 @@
+// Passwords and TLS: who we are to the server, and who it is to us.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "store/redis_connection.h"
+#include "tests/store/conformance.h"
+#include "tests/store/fake_server.h"
+#include "tests/store/redis_server.h"
+
+namespace allot::test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+void writeText(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
+
+template <typename T>
+std::string messageOf(const Result<T>& result) {
+  return result ? "" : result.error().message;
+}
+
+TEST(RedisPassword, ComesFromItsFileAtEachConnect) {
+  RedisServer server({"--requirepass", "first"});
+  const std::string file = server.folder() + "/password";
+  const std::string url = server.url() + "?password-file=" + file;
+  writeText(file, "first\n");
+  auto store = std::move(*openRedisStore(url, "run"));
+  ASSERT_TRUE(succeeded(store->takeTickets(1, 10)));
+
+  // The password is changed there and here while we are connected; then the server restarts.
+  server.killHard();
+  EXPECT_TRUE(failsWith(store->takeTickets(1, 10), ErrorCode::kUnavailable));
+  writeText(file, "second\r\n");
+  server.setMore({"--requirepass", "second"});
+  server.start();
+  EXPECT_THAT(store->takeTickets(1, 10).value(), ::testing::ElementsAre(1));
+
+  RedisConnection raw(*parseRedisUrl(url), 1000);
+  ASSERT_TRUE(raw.call({"ACL", "SETUSER", "someone", "on", ">pw", "~*", "+@all"}));
+  writeText(file, "pw");
+  const std::string someone = server.url() + "?user=someone&password-file=" + file;
+  EXPECT_EQ(RedisConnection(*parseRedisUrl(someone), 1000).call({"ACL", "WHOAMI"})->view().text(),
+            "someone");
+}
+
+TEST(RedisPassword, IsNeverInAMessage) {
+  RedisServer server({"--requirepass", "right"});
+  const std::string file = server.folder() + "/password";
+  const auto call = [&](const std::string& url) {
+    return std::move(*openRedisStore(url, "run", 1000))->readPolicy();
+  };
+  const std::string url = server.url() + "?password-file=" + file;
+  const auto missing = call(url);
+  EXPECT_TRUE(failsWith(missing, ErrorCode::kUsage));
+  EXPECT_THAT(messageOf(missing), HasSubstr(file));
+  writeText(file, "\n");
+  EXPECT_TRUE(failsWith(call(url), ErrorCode::kUsage));
+  writeText(file, std::string(5000, 'x'));
+  EXPECT_TRUE(failsWith(call(url), ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(call(server.url()), ErrorCode::kUsage));  // without one
+
+  writeText(file, "s3cret\n");
+  const auto wrong = call(url);
+  EXPECT_TRUE(failsWith(wrong, ErrorCode::kUsage));
+  EXPECT_THAT(messageOf(wrong), HasSubstr(file));
+  EXPECT_THAT(messageOf(wrong), Not(HasSubstr("s3cret")));
+  // Some servers quote what they do not understand.
+  for (const std::string answer :
+       {"-ERR unknown command `AUTH`, with args beginning with: `s3cret`", "-LOADING s3cret",
+        "-WRONGPASS s3cret", "+s3cret", "s3cret"}) {
+    const FakeServer fake(answer + "\r\n");
+    const auto quoted = call(fake.url() + "?password-file=" + file);
+    EXPECT_FALSE(quoted.has_value());
+    EXPECT_THAT(messageOf(quoted), HasSubstr(fake.url()));
+    EXPECT_THAT(messageOf(quoted), Not(HasSubstr("s3cret")));
+    EXPECT_THAT(messageOf(quoted), Not(HasSubstr("?")));
+  }
+  // A server that has no room for us now is no fault of the password.
+  const FakeServer full("-ERR max number of clients reached\r\n");
+  EXPECT_TRUE(failsWith(call(full.url() + "?password-file=" + file), ErrorCode::kUnavailable));
+}
+
+#if ALLOT_REDIS_TLS
+
+int freePort() {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
+  EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  close(fd);
+  return ntohs(address.sin_port);
+}
+
+// A throw-away authority, and certificates for the server ("localhost") and for us.
+void makeCertificates(const std::string& folder) {
+  const std::string script =
+      "cd '" + folder +
+      "' && exec 2>openssl.log && set -e\n"
+      "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=ca "
+      "-keyout ca.key -out ca.crt\n"
+      "for name in server client; do\n"
+      "openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=$name "
+      "-keyout $name.key -out $name.csr\n"
+      "echo subjectAltName=DNS:localhost > ext\n"
+      "openssl x509 -req -in $name.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 "
+      "-extfile ext -out $name.crt\n"
+      "done\n";
+  ASSERT_EQ(std::system(script.c_str()), 0) << "see openssl.log in " << folder;
+}
+
+class RedisTls : public ::testing::Test {
+ protected:
+  std::string url(const std::string& host, const std::string& options) const {
+    return "rediss://" + host + ":" + std::to_string(port_) + options;
+  }
+  std::string path(const std::string& name) const { return server_.folder() + "/" + name; }
+  std::string ours() const { return "&cert=" + path("client.crt") + "&key=" + path("client.key"); }
+  Result<std::vector<uint64_t>> take(const std::string& url) {
+    auto store = openRedisStore(url, "run", 2000);
+    if (!store) return tl::unexpected(store.error());
+    return (*store)->takeTickets(1, 100);
+  }
+
+  int port_ = freePort();
+  RedisServer server_{
+      {"--tls-port", std::to_string(port_), "--tls-cert-file", "FOLDER/server.crt",
+       "--tls-key-file", "FOLDER/server.key", "--tls-ca-cert-file", "FOLDER/ca.crt"},
+      makeCertificates};
+};
+
+TEST_F(RedisTls, EachSideShowsItsCertificate) {
+  signal(SIGPIPE, SIG_DFL);
+  const std::string good = url("localhost", "?ca=" + path("ca.crt") + ours());
+  auto store = std::move(*openRedisStore(good, "run", 2000));
+  const uint64_t epoch = store->acquireLease("a", 3'600'000)->epoch;
+  ASSERT_TRUE(succeeded(store->publishInitial(epoch, policy(0), state(0))));
+  auto large = result("large");
+  large.set_worker(std::string(200'000, 'x'));
+  ASSERT_TRUE(succeeded(store->pushResult(large, 10)));
+  const auto entries = store->readInbox(10, 0).value();
+  ASSERT_EQ(entries.size(), 1u);
+  EXPECT_EQ(entries[0].payload, large.SerializeAsString());
+  EXPECT_TRUE(succeeded(store->commit(commitOf(epoch, 0, entries))));
+  EXPECT_TRUE(succeeded(store->readInbox(1, 50)));
+
+  const auto strangers = take(url("localhost", ""));  // no authority of the system signed this
+  EXPECT_TRUE(failsWith(strangers, ErrorCode::kUnavailable));
+  EXPECT_THAT(messageOf(strangers), HasSubstr("certificate"));
+  // Another name than the one in the certificate.
+  EXPECT_TRUE(
+      failsWith(take(url("127.0.0.1", "?ca=" + path("ca.crt") + ours())), ErrorCode::kUnavailable));
+  // Redis wants to see ours.
+  EXPECT_TRUE(failsWith(take(url("localhost", "?ca=" + path("ca.crt"))), ErrorCode::kUnavailable));
+  EXPECT_TRUE(
+      failsWith(take("redis://localhost:" + std::to_string(port_)), ErrorCode::kUnavailable));
+  EXPECT_TRUE(failsWith(take(url("localhost", "?ca=/no/such/file")), ErrorCode::kUsage));
+  EXPECT_TRUE(
+      failsWith(take(url("localhost", "?ca=" + path("ca.crt") + "&cert=" + path("server.crt") +
+                                          "&key=" + path("client.key"))),
+                ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(take(url("localhost", "?cert=" + path("client.crt"))), ErrorCode::kUsage));
+
+  server_.killHard();  // a write to the dead socket must not kill us either
+  for (int i = 0; i < 3; ++i)
+    EXPECT_TRUE(failsWith(store->takeTickets(1, 10), ErrorCode::kUnavailable));
+  server_.start();
+  EXPECT_TRUE(succeeded(store->takeTickets(1, 10)));
+}
+
+TEST_F(RedisTls, AServerThatHangsIsLeft) {
+  const std::string good = url("localhost", "?ca=" + path("ca.crt") + ours());
+  auto store = std::move(*openRedisStore(good, "run", 300));
+  ASSERT_TRUE(succeeded(store->takeTickets(1, 10)));
+  server_.freeze();
+  EXPECT_TRUE(failsWith(store->takeTickets(1, 10), ErrorCode::kUnavailable));
+  EXPECT_TRUE(failsWith(store->takeTickets(1, 10), ErrorCode::kUnavailable));  // in the handshake
+  server_.thaw();
+  EXPECT_TRUE(succeeded(store->takeTickets(1, 10)));
+}
+
+#else
+
+TEST(RedisTls, IsMissingFromThisBuild) {
+  const auto address = parseRedisUrl("rediss://h:1?ca=/ca.crt");
+  EXPECT_TRUE(failsWith(address, ErrorCode::kUsage));
+  EXPECT_THAT(messageOf(address), HasSubstr("hiredis_ssl"));
+  GTEST_SKIP()
+      << "no TLS round trip: this build's hiredis has no hiredis_ssl (hiredis 1.0 or newer)";
+}
+
+#endif
+
+}  // namespace
+}  // namespace allot::test

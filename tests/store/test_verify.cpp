@@ -1,0 +1,144 @@
+// What verify finds in a run that was changed.
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "allot/v1/archive.pb.h"
+#include "core/policy_gradient.h"
+#include "tests/store/archive_fixture.h"
+
+namespace allot::test {
+namespace {
+
+using testing::HasSubstr;
+
+// The first difference is named, whatever it is.
+TEST_F(Archive, VerifyFindsWhatWasChanged) {
+  makeRun();
+  ASSERT_TRUE(exportTo(out_));
+  const auto at5 = [&](const std::function<void(v1::IterationRecord*)>& change) {
+    return afterChanging(5, change);
+  };
+  EXPECT_THAT(at5([](auto* record) {
+                auto* result = record->mutable_results(1);
+                double sum = 0;
+                result->mutable_scores(0)->set_score(result->scores(0).score() > 0 ? 0 : 1);
+                for (const auto& score : result->scores()) sum += score.score();
+                result->set_reward(sum / result->scores_size());
+              }),
+              HasSubstr("update 5: it computes to policy"));
+  EXPECT_THAT(at5([](auto* record) { record->mutable_results(1)->set_reward(0.75); }),
+              HasSubstr("update 5: result"));
+  EXPECT_THAT(at5([](auto* record) {
+                auto* logits = record->mutable_policy()->mutable_logits();
+                logits->Set(2, std::nextafter(logits->Get(2), 1));
+              }),
+              HasSubstr("update 5: its record differs"));
+  EXPECT_THAT(at5([](auto* record) {
+                auto* logits = record->mutable_policy()->mutable_logits();
+                logits->Set(2, std::nextafter(logits->Get(2), 1));
+                record->set_policy_sha256(policyDigest(record->policy()));
+              }),
+              HasSubstr("update 5: it computes to policy"));
+  // The order counts wherever the two differ in what they do to the policy.
+  const auto records = store_->readHistory(0, 100);
+  size_t swaps = 0;
+  for (const v1::IterationRecord& record : *records) {
+    if (record.results(0).reward() == record.results(1).reward()) continue;
+    ++swaps;
+    EXPECT_THAT(
+        afterChanging(record.version(), [](auto* r) { r->mutable_results()->SwapElements(0, 1); }),
+        HasSubstr("update " + std::to_string(record.version())));
+  }
+  EXPECT_GT(swaps, 0u);
+  EXPECT_THAT(at5([](auto* record) { record->mutable_results()->RemoveLast(); }),
+              HasSubstr("update 5: it consumed 2 results instead of 3"));
+  EXPECT_THAT(at5([](auto* record) { *record->mutable_results(2) = record->results(1); }),
+              HasSubstr("was consumed before"));
+  EXPECT_THAT(at5([](auto* record) { record->mutable_update()->set_learning_rate(0.06); }),
+              HasSubstr("update 5: it computes to policy"));
+  EXPECT_THAT(at5([](auto* record) { record->mutable_weights()->Set(0, 0.5); }),
+              HasSubstr("update 5: its record differs"));
+  EXPECT_THAT(at5([](auto* record) { record->set_mean_reward(record->mean_reward() + 1e-16); }),
+              HasSubstr("update 5: its record differs"));
+  EXPECT_THAT(at5([](auto* record) { record->set_version(0); }),  // left out
+              HasSubstr("line 5: holds update 6 where update 5 belongs"));
+  EXPECT_THAT(afterChanging(7, [](auto* record) { record->set_version(0); }),
+              HasSubstr("ends with update 6"));
+  v1::EpisodeResult first;
+  afterChanging(1, [&](auto* record) {
+    first = record->results(0);
+    record->set_version(0);
+  });
+  EXPECT_THAT(at5([&](auto* record) { *record->mutable_results(0) = first; }),
+              HasSubstr("result result-0 was consumed before"));
+}
+
+TEST_F(Archive, VerifyComparesTheEndWithTheStore) {
+  makeRun();
+  ASSERT_TRUE(exportTo(out_));
+  const std::string path = out_ + "/export.json";
+  v1::RunExport good;
+  ASSERT_TRUE(parseExactJson(read(path), &good));
+  const auto verdict = [&](const std::function<void(v1::RunExport*)>& change) -> std::string {
+    v1::RunExport changed = good;
+    change(&changed);
+    write(path, *exactJson(changed));
+    const auto verified = verify(out_);
+    return verified ? "verified" : verified.error().message;
+  };
+  EXPECT_EQ(verdict([](auto*) {}), "verified");
+  EXPECT_THAT(verdict([](auto* e) {
+                auto* moments = e->mutable_state()->mutable_second_moment();
+                moments->Set(1, std::nextafter(moments->Get(1), 1));
+              }),
+              HasSubstr("second_moment differs"));
+  EXPECT_THAT(verdict([](auto* e) { e->mutable_state()->set_episodes(20); }),
+              HasSubstr("episodes differs"));
+  EXPECT_THAT(verdict([](auto* e) { e->mutable_state()->set_optimizer_steps(8); }),
+              HasSubstr("optimizer_steps differs"));
+  EXPECT_THAT(verdict([](auto* e) { e->set_policy_sha256(std::string(64, '0')); }),
+              HasSubstr("the published policy is not the state's"));
+  EXPECT_THAT(verdict([](auto* e) {
+                e->mutable_state()->mutable_policy()->set_version(6);
+                e->set_policy_sha256(policyDigest(e->state().policy()));
+              }),
+              HasSubstr("policy differs"));
+  // What no update makes is not compared.
+  EXPECT_EQ(verdict([](auto* e) { e->mutable_state()->set_evaluated_version(3); }), "verified");
+}
+
+TEST_F(Archive, VerifyFindsAStoreThatDisagreesWithItself) {
+  makeRun();
+  // Imported with a history that goes on behind the state.
+  auto other = emptyStore();
+  StoreSource source(store_.get(), kRunId);
+  auto head = source.readHead();
+  ASSERT_TRUE(head);
+  const auto records = store_->readHistory(0, 100);
+  class Ahead final : public RunSource {
+   public:
+    Ahead(RunHead head, std::vector<v1::IterationRecord> records)
+        : head_(std::move(head)), records_(std::move(records)) {}
+    Result<RunHead> readHead() override { return head_; }
+    Result<std::vector<v1::IterationRecord>> nextRecords() override {
+      return std::exchange(records_, {});
+    }
+    Result<std::vector<v1::EvaluationResult>> nextEvaluations() override {
+      return std::vector<v1::EvaluationResult>();
+    }
+    Status checkEnd() override { return fail(ErrorCode::kData, "the history goes on"); }
+    std::string name() const override { return "x"; }
+
+   private:
+    RunHead head_;
+    std::vector<v1::IterationRecord> records_;
+  };
+  Ahead ahead(*head, *records);
+  const auto verified = verifyRun(&ahead);
+  ASSERT_FALSE(verified);
+  EXPECT_EQ(verified.error().message, "the history goes on");
+}
+
+}  // namespace
+}  // namespace allot::test
