@@ -18,6 +18,7 @@
 #include "model/generation.h"
 #include "model/prompt_cache.h"
 #include "model/tokenizer.h"
+#include "worker/episode_engine.h"
 #include "worker/tasks/task.h"
 
 namespace allot {
@@ -27,7 +28,7 @@ struct EngineOptions {
   size_t kv_bytes = size_t{1} << 30;
 };
 
-class Engine {
+class Engine final : public EpisodeEngine {
  public:
   // Loads the model and makes the datasets. kUsage errors name file or key.
   static Result<std::unique_ptr<Engine>> load(const v1::Experiment& experiment,
@@ -41,13 +42,13 @@ class Engine {
   // left to the caller.
   Result<std::vector<v1::EpisodeResult>> rollOut(const v1::PolicySnapshot& policy,
                                                  const std::string& policy_sha256,
-                                                 const std::vector<uint64_t>& tickets);
+                                                 const std::vector<uint64_t>& tickets) override;
 
   // Evaluates one unit. kData if the unit does not fit this experiment.
-  Result<v1::EvaluationResult> evaluate(const v1::EvaluationUnit& unit);
+  Result<v1::EvaluationResult> evaluate(const v1::EvaluationUnit& unit) override;
 
   // Evaluation chunks whose first prompt is in memory: cheaper here than elsewhere.
-  std::vector<uint32_t> warmChunks() const;
+  std::vector<uint32_t> warmChunks() const override;
 
   struct Times {
     double generation = 0;  // the decoder's steps included

@@ -34,11 +34,14 @@ struct Options {
   uint64_t kv_mib = 0;
 };
 
-uint64_t unixMs() {
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
-                                   std::chrono::system_clock::now().time_since_epoch())
-                                   .count());
+template <typename ClockType>
+uint64_t msOf() {
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(ClockType::now().time_since_epoch())
+          .count());
 }
+uint64_t unixMs() { return msOf<std::chrono::system_clock>(); }
+uint64_t steadyMs() { return msOf<std::chrono::steady_clock>(); }
 
 // A quarter of the memory that is free now: several workers share a machine.
 size_t defaultKvBytes() {
@@ -121,7 +124,12 @@ Status work(const Options& options) {
   }
   std::random_device random;
   const std::string unique = makeUlid(unixMs(), random(), random());
-  WorkerLoop loop(store.get(), engine.get(), *run, {.name = options.name + "-" + unique.substr(16)},
+  WorkerLoop loop(store.get(), engine.get(), *run,
+                  {.name = options.name + "-" + unique.substr(16),
+                   .build = ALLOT_BUILD,
+                   .jitter_seed = random(),
+                   .now = steadyMs,
+                   .unix_now = unixMs},
                   &draining);
   spdlog::info("{} works on run {}", options.name, options.run_id);
   ALLOT_TRY(loop.run());

@@ -3,7 +3,6 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <random>
 #include <thread>
 
 #include "core/policy_gradient.h"
@@ -11,82 +10,113 @@
 namespace allot {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr uint64_t kBeatTtlMs = 45'000;
-constexpr auto kBeatEvery = std::chrono::seconds(2);
+constexpr uint64_t kBeatEveryMs = 2'000;
+constexpr uint64_t kBeatAtMostEveryMs = 250;
 constexpr auto kIdle = milliseconds(50);
 constexpr auto kFirstWait = milliseconds(100);
 constexpr auto kLongestWait = milliseconds(5000);
 
-uint64_t unixMs() {
-  return static_cast<uint64_t>(
-      std::chrono::duration_cast<milliseconds>(std::chrono::system_clock::now().time_since_epoch())
-          .count());
-}
-
 }  // namespace
 
-WorkerLoop::WorkerLoop(Store* store, Engine* engine, RunSpec run, WorkerOptions options,
+WorkerLoop::WorkerLoop(Store* store, EpisodeEngine* engine, RunSpec run, WorkerOptions options,
                        const std::atomic<bool>* draining)
     : store_(*store),
       engine_(*engine),
       run_(std::move(run)),
       options_(std::move(options)),
-      draining_(*draining) {}
+      draining_(*draining),
+      jitter_(static_cast<std::minstd_rand::result_type>(options_.jitter_seed)),
+      wait_(kFirstWait) {
+  control_.experiment = run_.experiment;
+}
 
 Status WorkerLoop::run() {
-  std::minstd_rand jitter(std::random_device{}());
-  milliseconds wait = kFirstWait;
-  bool away = false;
-  while (!draining_ || !held_.empty()) {
-    const Result<Tick> ticked = tick();
-    if (ticked) {
-      if (away) spdlog::info("the store is back");
-      away = false;
-      wait = kFirstWait;
-      if (*ticked == Tick::kEnded) break;
-      if (*ticked == Tick::kIdle) rest(kIdle);
-      continue;
-    }
-    if (ticked.error().code != ErrorCode::kUnavailable) return tl::unexpected(ticked.error());
-    if (!away) spdlog::warn("{}; waiting", ticked.error().message);
-    away = true;
-    if (draining_) break;
-    // Jitter, so that many workers do not come back in step.
-    rest(wait + milliseconds(jitter() % static_cast<unsigned>(wait.count())));
-    wait = std::min(2 * wait, kLongestWait);
+  while (true) {
+    ALLOT_ASSIGN(const auto pause, step());
+    if (!pause) return {};
+    if (pause->count() > 0) rest(*pause);
   }
+}
+
+Result<std::optional<milliseconds>> WorkerLoop::step() {
+  const Result<Tick> ticked = tick();
+  if (!ticked) {
+    if (ticked.error().code == ErrorCode::kUnavailable) return away(ticked.error());
+    return tl::unexpected(ticked.error());
+  }
+  if (away_since_ms_) {
+    const uint64_t gone = options_.now() - *away_since_ms_;
+    spdlog::info("the store is back after {:.1f} s", static_cast<double>(gone) / 1000);
+  }
+  away_since_ms_.reset();
+  wait_ = kFirstWait;
+  if (*ticked == Tick::kEnded) {
+    leave();
+    return std::nullopt;
+  }
+  return *ticked == Tick::kIdle ? kIdle : milliseconds(0);
+}
+
+// The store does not answer: results stay here, and so does this process, which would take long to
+// load the model again.
+Result<std::optional<milliseconds>> WorkerLoop::away(const Error& error) {
+  last_error_ = error.message;
+  if (!away_since_ms_) {
+    spdlog::warn("{}; waiting with {} results in hand", error.message, held_.size());
+    away_since_ms_ = options_.now();
+  }
+  if (draining_) {
+    leave();
+    return std::nullopt;
+  }
+  // Jitter, so that many workers do not come back in step.
+  const milliseconds pause = wait_ + milliseconds(jitter_() % static_cast<unsigned>(wait_.count()));
+  wait_ = std::min(2 * wait_, kLongestWait);
+  return pause;
+}
+
+void WorkerLoop::leave() {
   if (!held_.empty()) spdlog::warn("{} results were not pushed and are dropped", held_.size());
   (void)store_.leave(options_.name);  // else its heartbeat runs out
-  return {};
 }
 
 Result<WorkerLoop::Tick> WorkerLoop::tick() {
   ALLOT_TRY(pushHeld());
-  if (!held_.empty()) {  // the inbox is full
-    ALLOT_TRY(beat("idle"));
-    return Tick::kIdle;
+  const bool full = !held_.empty();  // the inbox is
+  if (draining_ && !full) return Tick::kEnded;
+  // Also while the inbox is full: only here is heard that the run is over, or that there is more
+  // room than there was.
+  ALLOT_TRY(readControl());
+  if (control_.desired == "finished" || control_.desired == "stopped") return Tick::kEnded;
+  if (control_.desired != "paused" && !draining_) {
+    // Units even while the inbox is full: perhaps it is emptied only once they are done.
+    ALLOT_ASSIGN(const bool evaluated, evaluateUnits());
+    if (evaluated) return Tick::kWorked;
+    if (!full) {
+      ALLOT_ASSIGN(const bool rolled_out, rollOut());
+      if (rolled_out) return Tick::kWorked;
+    }
   }
-  if (draining_) return Tick::kEnded;
-  ALLOT_ASSIGN(const std::string desired, store_.readDesired());
-  if (desired == "finished" || desired == "stopped") return Tick::kEnded;
-  if (desired == "paused") {
-    ALLOT_TRY(beat("idle"));
-    return Tick::kIdle;
-  }
-  ALLOT_ASSIGN(const bool evaluated, evaluateUnits());
-  if (evaluated) return Tick::kWorked;
-  ALLOT_ASSIGN(const bool rolled_out, rollOut());
-  if (rolled_out) return Tick::kWorked;
   ALLOT_TRY(beat("idle"));
   return Tick::kIdle;
 }
 
+Status WorkerLoop::readControl() {
+  ALLOT_ASSIGN(auto control, store_.readControl());
+  if (!control) return fail(ErrorCode::kUsage, "the run is not in the store any more");
+  control_ = std::move(*control);
+  return {};
+}
+
 Status WorkerLoop::pushHeld() {
+  // Room for two updates at least: less would be for ever too little for one.
+  const uint64_t cap = std::max<uint64_t>(
+      options_.inbox_cap, 2 * uint64_t{control_.experiment.spec().update().episodes_per_update()});
   while (!held_.empty()) {
-    ALLOT_ASSIGN(const PushOutcome outcome, store_.pushResult(held_.front(), options_.inbox_cap));
+    ALLOT_ASSIGN(const PushOutcome outcome, store_.pushResult(held_.front(), cap));
     if (outcome == PushOutcome::kFull) return {};
     held_.pop_front();
   }
@@ -97,7 +127,7 @@ Status WorkerLoop::evaluateUnit(const v1::EvaluationUnit& unit) {
   ALLOT_TRY(beat("evaluation"));
   ALLOT_ASSIGN(v1::EvaluationResult result, engine_.evaluate(unit));
   result.set_worker(options_.name);
-  result.set_finished_unix_ms(unixMs());
+  result.set_finished_unix_ms(options_.unix_now());
   ALLOT_TRY(store_.pushEvaluation(result));
   return {};
 }
@@ -105,7 +135,7 @@ Status WorkerLoop::evaluateUnit(const v1::EvaluationUnit& unit) {
 Result<bool> WorkerLoop::evaluateUnits() {
   ALLOT_ASSIGN(const auto units, store_.claimUnits(engine_.warmChunks(), claim_ms_));
   if (units.empty()) return false;
-  const auto start = Clock::now();
+  const uint64_t start = options_.now();
   for (size_t done = 0; done < units.size(); ++done) {
     const Status evaluated = draining_ ? Status() : evaluateUnit(units[done]);
     if (evaluated && !draining_) continue;
@@ -115,21 +145,15 @@ Result<bool> WorkerLoop::evaluateUnits() {
     return true;
   }
   // Long enough that a claim runs out only if its worker is gone.
-  const auto took = std::chrono::duration_cast<milliseconds>(Clock::now() - start).count();
-  claim_ms_ = std::max<uint64_t>(claim_ms_, 4 * static_cast<uint64_t>(took));
+  claim_ms_ = std::max<uint64_t>(claim_ms_, 4 * (options_.now() - start));
   return true;
 }
 
 Result<bool> WorkerLoop::rollOut() {
-  const v1::Spec& spec = run_.experiment.spec();
+  const v1::Spec& spec = control_.experiment.spec();
   if (!spec.has_update()) return false;
   ALLOT_ASSIGN(const auto policy, store_.readPolicy());
   if (!policy) return false;
-  if (policyDigest(policy->snapshot) != policy->sha256) {
-    return fail(ErrorCode::kData, "the policy of version " +
-                                      std::to_string(policy->snapshot.version()) +
-                                      " does not have the digest it was published with");
-  }
   policy_version_ = policy->snapshot.version();
   if (policy_version_ >= spec.update().max_updates()) return false;
   uint64_t count = spec.rollout().episodes_per_pull();
@@ -152,31 +176,41 @@ void WorkerLoop::hold(v1::EpisodeResult result) {
   // Minted before the first attempt to push: pushing twice is then harmless.
   result.set_result_id(options_.name + "-" + std::to_string(results_++));
   result.set_worker(options_.name);
-  result.set_build(ALLOT_BUILD);
-  result.set_finished_unix_ms(unixMs());
+  result.set_build(options_.build);
+  result.set_finished_unix_ms(options_.unix_now());
   ++episodes_;
   held_.push_back(std::move(result));
 }
 
+// Best effort: a beat that is lost is no reason to drop the tickets or units in hand.
 Status WorkerLoop::beat(const std::string& state) {
-  const auto now = Clock::now();
-  if (state == beaten_state_ && now - beaten_ < kBeatEvery) return {};
-  // Idle moments between two episodes are not worth a message.
-  if (now - beaten_ < milliseconds(250)) return {};
+  const uint64_t now = options_.now();
+  if (beaten_ms_) {
+    const uint64_t since = now - *beaten_ms_;
+    if (state == beaten_state_ && since < kBeatEveryMs) return {};
+    // Idle moments between two episodes are not worth a message.
+    if (since < kBeatAtMostEveryMs) return {};
+  }
   v1::WorkerBeat beat;
   beat.set_worker(options_.name);
   beat.set_state(draining_ ? "draining" : state);
   beat.set_device("cpu");
   beat.set_policy_version(policy_version_);
   beat.set_episodes(episodes_);
-  beat.set_seen_unix_ms(unixMs());
-  ALLOT_TRY(store_.beat(beat, kBeatTtlMs));
-  beaten_ = now;
+  beat.set_seen_unix_ms(options_.unix_now());
+  beat.set_held_results(held_.size());
+  beat.set_last_error(last_error_);
+  if (const Status sent = store_.beat(beat, kBeatTtlMs);
+      !sent && sent.error().code != ErrorCode::kUnavailable) {
+    return sent;
+  }
+  beaten_ms_ = now;
   beaten_state_ = state;
   return {};
 }
 
 void WorkerLoop::rest(milliseconds time) const {
+  using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + time;
   while (Clock::now() < end && !draining_) {
     std::this_thread::sleep_for(std::min<Clock::duration>(end - Clock::now(), milliseconds(100)));

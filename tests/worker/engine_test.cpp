@@ -72,11 +72,10 @@ TEST(Engine, AnEpisodeIsTheSameAloneTogetherAndWithoutMemoryToSpare) {
       for (int i = 0; i < a.scores_size(); ++i) {
         EXPECT_EQ(a.scores(i).SerializeAsString(), b.scores(i).SerializeAsString());
       }
-      EXPECT_TRUE(checkResult(e, initialState(e, 8), [&] {
-        v1::EpisodeResult named = a;
-        named.set_result_id("r");
-        return named;
-      }()));
+      v1::EpisodeResult named = a;
+      named.set_result_id("r");
+      named.set_policy_sha256(policyDigest(policy));
+      EXPECT_TRUE(checkResult(e, initialState(e, 8), named, &policy));
       // 8 draws over the layers, each head, each decoded token but the first.
       EXPECT_EQ(a.counts().draws(), a.counts().decode_steps() * 8 * 8);
     }

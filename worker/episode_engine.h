@@ -1,0 +1,29 @@
+#pragma once
+// EpisodeEngine: what WorkerLoop needs of whoever decodes and grades. Engine is the real one; the
+// simulation has one that costs nothing. One thread.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "allot/v1/policy.pb.h"
+#include "allot/v1/result.pb.h"
+#include "core/result.h"
+
+namespace allot {
+
+class EpisodeEngine {
+ public:
+  virtual ~EpisodeEngine() = default;
+
+  // Runs the episodes of all tickets as one batch under `policy`. Result ids, worker and build are
+  // left to the caller.
+  virtual Result<std::vector<v1::EpisodeResult>> rollOut(const v1::PolicySnapshot& policy,
+                                                         const std::string& policy_sha256,
+                                                         const std::vector<uint64_t>& tickets) = 0;
+  // Evaluates one unit. kData if the unit does not fit this experiment.
+  virtual Result<v1::EvaluationResult> evaluate(const v1::EvaluationUnit& unit) = 0;
+  // Evaluation chunks whose first prompt is in memory: cheaper here than elsewhere.
+  virtual std::vector<uint32_t> warmChunks() const = 0;
+};
+
+}  // namespace allot
