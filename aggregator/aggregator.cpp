@@ -6,40 +6,89 @@
 
 #include "core/policy_gradient.h"
 #include "core/spec.h"
+#include "core/spec_change.h"
 
 namespace allot {
 namespace {
 
-// A record without the results it consumed: what pages and reports need.
-v1::IterationRecord withoutResults(v1::IterationRecord record) {
-  record.clear_results();
-  record.clear_weights();
-  return record;
-}
+// Policies kept to check results against; an older result's log-probability is taken on trust.
+constexpr size_t kPolicies = 1024;
 
 }  // namespace
+
+Result<RunSpec> beginRun(Store* store, const RunSpec& run) {
+  const Status created = store->createRun(run);
+  if (!created && created.error().code != ErrorCode::kUsage) return tl::unexpected(created.error());
+  while (true) {
+    // As stored: a run that goes on keeps its start, its mode and its origin.
+    ALLOT_ASSIGN(const auto stored, store->readSpec());
+    ALLOT_ASSIGN(const auto control, store->readControl());
+    if (!stored || !control) {
+      ALLOT_TRY(created);
+      return fail(ErrorCode::kData, "the run is not in the store that has just taken it");
+    }
+    const auto edited = specChanges(control->file, run.experiment);
+    if (edited.empty()) return *stored;
+    Control next = *control;
+    next.experiment = mergeChanges(control->experiment, control->file, run.experiment);
+    ALLOT_TRY(checkLiveChanges(control->experiment, next.experiment, stored->synchronous));
+    next.file = run.experiment;
+    ALLOT_ASSIGN(const bool changed, store->changeControl(next));
+    if (!changed) continue;  // somebody else was faster: look again
+    for (const SpecChange& change : edited) {
+      spdlog::info("{} is now {} (was {})", change.path, change.to, change.from);
+    }
+    return *stored;
+  }
+}
 
 Aggregator::Aggregator(Store* store, RunSpec run, AggregatorOptions options)
     : store_(*store),
       run_(std::move(run)),
       options_(std::move(options)),
-      evaluations_(run_.experiment.spec().task().held_out_questions()) {}
+      evaluations_(run_.experiment.spec().task().held_out_questions()) {
+  control_.experiment = run_.experiment;
+}
 
 uint64_t Aggregator::maxUpdates() const {
-  const v1::Spec& spec = run_.experiment.spec();
+  const v1::Spec& spec = control_.experiment.spec();
   return spec.has_update() ? spec.update().max_updates() : 0;
 }
 
+uint64_t Aggregator::episodesPerUpdate() const {
+  return control_.experiment.spec().update().episodes_per_update();
+}
+
 Result<bool> Aggregator::tick() {
+  auto more = work();
+  if (!more) {
+    last_error_ = more.error().message;
+    last_error_unix_ms_ = options_.unix_now();
+    return more;
+  }
+  // For people only: that it cannot be written stops nothing.
+  if (const Status told = publishStatus(); !told && told.error().code == ErrorCode::kFenced) {
+    return tl::unexpected(told.error());
+  }
+  return more;
+}
+
+Result<bool> Aggregator::work() {
+  const uint64_t renewed = lease_renewed_;
   ALLOT_TRY(lead());
+  // Now and then, since workers may have nothing to send for the version that is known here.
+  if (loaded_ && lease_renewed_ != renewed) ALLOT_TRY(checkNewest());
+  ALLOT_TRY(readControl());
   if (!loaded_) {
     ALLOT_ASSIGN(const bool started, start());
-    if (!started) return true;  // no worker has told the model's facts yet
+    if (!started) {
+      phase_ = control_.desired == "stopped" ? "stopped" : "starting";
+      return phase_ == "starting";  // no worker has told the model's facts yet
+    }
   }
-  ALLOT_ASSIGN(const std::string desired, store_.readDesired());
-  if (desired == "stopped" || desired == "finished") {
+  if (control_.desired == "stopped" || control_.desired == "finished") {
     ALLOT_TRY(readEvaluations());
-    phase_ = desired;
+    phase_ = control_.desired;
     return false;
   }
   ALLOT_TRY(planIfDue());
@@ -49,13 +98,17 @@ Result<bool> Aggregator::tick() {
   ALLOT_TRY(reissueMissing());
   ALLOT_ASSIGN(const bool done, finishIfDone());
   if (done) return false;
-  phase_ = desired == "paused" ? "paused" : open_units_ > 0 ? "evaluating" : "running";
+  phase_ = control_.desired == "paused" ? "paused" : open_units_ > 0 ? "evaluating" : "running";
   return true;
 }
 
 Status Aggregator::lead() {
+  const bool fresh = options_.now() - lease_renewed_ < options_.lease_ms / 3;
+  return epoch_ != 0 && fresh ? Status() : takeLease();
+}
+
+Status Aggregator::takeLease() {
   const uint64_t now = options_.now();
-  if (epoch_ != 0 && now - lease_renewed_ < options_.lease_ms / 3) return {};
   ALLOT_ASSIGN(const Lease lease, store_.acquireLease(options_.holder, options_.lease_ms));
   if (!lease.held) {
     if (epoch_ != 0) {
@@ -72,58 +125,126 @@ Status Aggregator::lead() {
   return {};
 }
 
+Status Aggregator::readControl() {
+  ALLOT_ASSIGN(auto control, store_.readControl());
+  if (!control) return fail(ErrorCode::kData, "the run is not in the store any more: restore it");
+  if (control->revision == control_.revision) return {};
+  if (control_.revision != 0) {
+    for (const SpecChange& change : specChanges(control_.experiment, control->experiment)) {
+      spdlog::info("{} is now {} (was {})", change.path, change.to, change.from);
+    }
+  }
+  control_ = std::move(*control);
+  // A worker or a person with a text editor may have written it.
+  return checkLiveChanges(run_.experiment, control_.experiment, run_.synchronous);
+}
+
 // True once the policy is there.
 Result<bool> Aggregator::start() {
   ALLOT_ASSIGN(model_, store_.readModel());
   if (!model_) return false;
-  ALLOT_TRY(checkAgainstLayers(run_.experiment, model_->layers()));
-  const v1::AggregatorState initial = initialState(run_.experiment, model_->layers());
+  const uint32_t layers = model_->layers();
+  ALLOT_TRY(checkAgainstLayers(run_.experiment, layers));
+  const v1::Origin* origin = run_.origin ? &*run_.origin : nullptr;
+  const v1::AggregatorState initial = initialState(run_.experiment, layers, origin);
+  if (initial.policy().logits_size() != static_cast<int64_t>(layers)) {
+    return badInput("the run was forked from one whose model has " +
+                    std::to_string(initial.policy().logits_size()) +
+                    " layers, but this model has " + std::to_string(layers) +
+                    ": fork with a model of as many layers");
+  }
   ALLOT_TRY(store_.publishInitial(epoch_, initial.policy(), initial));
   ALLOT_TRY(load());
   return true;
 }
 
 Status Aggregator::load() {
+  Status loaded = tryLoad();
+  // What is read piece by piece may belong to two versions: an update that was given up may still
+  // have arrived in between, or, once the lease is lost, another aggregator's.
+  for (int tries = 1; !loaded && loaded.error().code == ErrorCode::kData && tries < 3; ++tries) {
+    ALLOT_TRY(takeLease());
+    loaded = tryLoad();
+  }
+  return loaded;
+}
+
+Status Aggregator::tryLoad() {
   ALLOT_ASSIGN(const auto state, store_.readState());
   ALLOT_ASSIGN(const auto policy, store_.readPolicy());
   if (!state || !policy) {
     return fail(ErrorCode::kData, "the store has a run without policy or state: restore it");
   }
-  history_.clear();
-  while (true) {
-    const uint64_t after = history_.empty() ? 0 : history_.back().version();
-    ALLOT_ASSIGN(auto records, store_.readHistory(after, 256));
-    if (records.empty()) break;
-    for (auto& record : records) history_.push_back(withoutResults(std::move(record)));
-  }
-  const uint64_t last = history_.empty() ? 0 : history_.back().version();
-  if (policy->snapshot.version() != state->policy().version() ||
-      last != state->policy().version()) {
+  const uint64_t version = state->policy().version();
+  ALLOT_ASSIGN(const auto last, store_.readHistory(version > 0 ? version - 1 : 0, 2));
+  const uint64_t recorded = last.empty() ? 0 : last.back().version();
+  if (policy->snapshot.version() != version || recorded != version ||
+      policyDigest(state->policy()) != policy->sha256) {
     return fail(ErrorCode::kData, "the store disagrees with itself: policy version " +
                                       std::to_string(policy->snapshot.version()) + ", state " +
-                                      std::to_string(state->policy().version()) + ", history " +
-                                      std::to_string(last));
+                                      std::to_string(version) + ", history " +
+                                      std::to_string(recorded) +
+                                      (version == recorded ? " (with other logits)" : "") +
+                                      ": restore all of it from one backup or export");
   }
   state_ = *state;
+  ALLOT_TRY(loadHistory(version));
   ALLOT_TRY(store_.reopenInbox());
-  if (run_.synchronous) {
-    ALLOT_TRY(store_.resetTickets(state_.policy().version() *
-                                  run_.experiment.spec().update().episodes_per_update()));
-  }
+  if (run_.synchronous) ALLOT_TRY(store_.resetTickets(version * episodesPerUpdate()));
   held_.clear();
   held_ids_.clear();
   last_progress_ = options_.now();
   loaded_ = true;
-  if (last > 0) spdlog::info("continues after update {}", last);
+  if (version > 0) spdlog::info("continues after update {}", version);
   return {};
 }
 
+// Only as much as is drawn, and the newest policies: a long history does not make a start slow.
+Status Aggregator::loadHistory(uint64_t last) {
+  history_.clear();
+  policies_.clear();
+  evaluations_settled_ = false;
+  const std::vector<uint64_t> versions = HistorySample::versionsToLoad(last);
+  for (size_t i = 0; i < versions.size();) {
+    size_t run = 1;  // of consecutive versions, read at once
+    while (run < 64 && i + run < versions.size() && versions[i + run] == versions[i] + run) ++run;
+    ALLOT_ASSIGN(auto records, store_.readHistory(versions[i] - 1, run));
+    for (auto& record : records) {
+      if (!policies_.empty() && policies_.back().version() + 1 != record.version()) {
+        policies_.clear();
+      }
+      policies_.push_back(record.policy());
+      history_.add(std::move(record));
+    }
+    i += run;
+  }
+  if (policies_.empty() || policies_.front().version() == 1) {
+    const v1::Origin* origin = run_.origin ? &*run_.origin : nullptr;
+    policies_.push_front(initialState(run_.experiment, model_->layers(), origin).policy());
+  }
+  while (policies_.size() > kPolicies) policies_.pop_front();
+  return {};
+}
+
+const v1::PolicySnapshot* Aggregator::policyOf(uint64_t version) const {
+  if (policies_.empty() || version < policies_.front().version()) return nullptr;
+  const uint64_t place = version - policies_.front().version();
+  return place < policies_.size() ? &policies_[place] : nullptr;
+}
+
+bool Aggregator::learning() const {
+  return control_.experiment.spec().has_update() && state_.policy().version() < maxUpdates() &&
+         !goalReached();
+}
+
+// What comes after the last update stays in the inbox: should the run be extended, it counts.
 Status Aggregator::collect() {
-  const v1::Spec& spec = run_.experiment.spec();
-  const bool learning = spec.has_update() && state_.policy().version() < maxUpdates();
-  const size_t wanted = learning ? spec.update().episodes_per_update() : 16;
   if (batchReady()) return {};
-  ALLOT_ASSIGN(const auto entries, store_.readInbox(wanted, options_.wait_ms));
+  if (!learning()) {
+    options_.rest(options_.wait_ms);
+    return {};
+  }
+  ALLOT_ASSIGN(const auto entries, store_.readInbox(episodesPerUpdate(), options_.wait_ms));
   for (const InboxEntry& entry : entries) {
     if (const Status taken = take(entry); !taken) {
       loaded_ = false;  // the rest of these entries is read again
@@ -134,47 +255,80 @@ Status Aggregator::collect() {
 }
 
 Status Aggregator::take(const InboxEntry& entry) {
-  v1::EpisodeResult result;
-  if (!result.ParseFromString(entry.payload)) return reject(entry, "it is no EpisodeResult");
-  if (result.result_id() != entry.result_id) return reject(entry, "two names for one result");
-  const uint64_t version = state_.policy().version();
-  if (version >= maxUpdates()) return reject(entry, "the last update is done");
-  if (const Status checked = checkResult(run_.experiment, state_, result); !checked) {
-    return reject(entry, checked.error().message);
+  if (entry.bytes > kLargestResult) {
+    return reject(entry, "oversized", "it has " + std::to_string(entry.bytes) + " bytes");
   }
-  if (held_ids_.contains(entry.result_id)) return {};
+  v1::EpisodeResult result;
+  if (!result.ParseFromString(entry.payload)) {
+    return reject(entry, "undecodable", "it is no EpisodeResult");
+  }
+  if (result.result_id() != entry.result_id || entry.result_id.empty()) {
+    return reject(entry, "invalid", "it was put there by another way than a worker's push");
+  }
+  if (result.policy_version() > state_.policy().version()) ALLOT_TRY(checkNewest());
+  const Status checked =
+      checkResult(control_.experiment, state_, result, policyOf(result.policy_version()));
+  if (!checked) return reject(entry, "invalid", checked.error().message);
   uint64_t place = arrivals_;
   if (run_.synchronous) {
     place = result.ticket();
-    const uint64_t per_update = run_.experiment.spec().update().episodes_per_update();
-    if (place / per_update != version || result.policy_version() != version) {
-      return reject(entry, "its ticket belongs to another update");
+    const uint64_t version = state_.policy().version();
+    if (place / episodesPerUpdate() != version || result.policy_version() != version) {
+      return reject(entry, "superseded", "its ticket belongs to another update");
     }
-    if (held_.contains(place)) return reject(entry, "its ticket has a result already");
+    if (held_.contains(place)) {
+      return reject(entry, "superseded", "its ticket has a result already");
+    }
   }
   ++arrivals_;
   held_ids_.insert(entry.result_id);
   held_.emplace(place, Held{entry, std::move(result)});
+  held_.at(place).entry.payload.clear();
   last_progress_ = options_.now();
   return {};
 }
 
-Status Aggregator::reject(const InboxEntry& entry, const std::string& reason) {
-  ++rejected_;
-  if (state_.policy().version() < maxUpdates()) {
-    spdlog::warn("refused result {}: {}", entry.result_id, reason);
-  }
-  return store_.reject(epoch_, entry, reason);
+// Whether the run is where it is thought to be here: an update of ours that was given up may have
+// taken effect all the same.
+Status Aggregator::checkNewest() {
+  ALLOT_ASSIGN(const auto policy, store_.readPolicy());
+  if (!policy || policy->snapshot.version() == state_.policy().version()) return {};
+  return loadAgain({ErrorCode::kUnavailable, "the run is at version " +
+                                                 std::to_string(policy->snapshot.version()) +
+                                                 " already: it is loaded again"});
 }
 
-bool Aggregator::batchReady() const {
-  const v1::Spec& spec = run_.experiment.spec();
-  return spec.has_update() && state_.policy().version() < maxUpdates() && !goalReached() &&
-         held_.size() >= spec.update().episodes_per_update();
+Status Aggregator::reject(const InboxEntry& entry, const char* kind, const std::string& reason) {
+  ALLOT_TRY(store_.reject(epoch_, entry, kind, reason));
+  last_error_ = "refused result " + entry.result_id.substr(0, 200) + ": " + reason;
+  last_error_unix_ms_ = options_.unix_now();
+  spdlog::warn("{}", last_error_);
+  return {};
 }
+
+// Results grow old while they wait, so what is too old is known only when an update is due.
+Status Aggregator::dropStale() {
+  for (auto it = held_.begin(); it != held_.end();) {
+    if (!isStale(control_.experiment, state_.policy().version(), it->second.result)) {
+      ++it;
+      continue;
+    }
+    const uint64_t of = it->second.result.policy_version();
+    ALLOT_TRY(reject(it->second.entry, "stale",
+                     "it is of version " + std::to_string(of) + ", the policy of version " +
+                         std::to_string(state_.policy().version())));
+    held_ids_.erase(it->second.entry.result_id);
+    it = held_.erase(it);
+  }
+  return {};
+}
+
+bool Aggregator::batchReady() const { return learning() && held_.size() >= episodesPerUpdate(); }
 
 Status Aggregator::update() {
-  const size_t wanted = run_.experiment.spec().update().episodes_per_update();
+  ALLOT_TRY(dropStale());
+  if (!batchReady()) return {};
+  const size_t wanted = episodesPerUpdate();
   std::vector<v1::EpisodeResult> results;
   Commit commit;
   auto end = held_.begin();
@@ -182,7 +336,7 @@ Status Aggregator::update() {
     results.push_back(end->second.result);
     commit.consumed.emplace_back(end->second.entry.entry_id, end->second.entry.result_id);
   }
-  UpdateOutcome outcome = applyUpdate(run_.experiment, state_, results);
+  UpdateOutcome outcome = applyUpdate(control_.experiment, state_, results);
   outcome.record.set_committed_unix_ms(options_.unix_now());
   commit.epoch = epoch_;
   commit.expected_version = state_.policy().version();
@@ -190,60 +344,37 @@ Status Aggregator::update() {
   commit.state = outcome.state;
   commit.record = outcome.record;
   if (const Status committed = store_.commit(commit); !committed) {
-    // The reply may be lost and the update made, or refused: the store knows, so load from it.
-    if (committed.error().code != ErrorCode::kFenced) loaded_ = false;
-    return committed;
+    return loadAgain(committed.error());
   }
   state_ = std::move(outcome.state);
-  history_.push_back(withoutResults(std::move(outcome.record)));
+  history_.add(std::move(outcome.record));
+  policies_.push_back(state_.policy());
+  if (policies_.size() > kPolicies) policies_.pop_front();
   for (auto it = held_.begin(); it != end; ++it) held_ids_.erase(it->second.entry.result_id);
   held_.erase(held_.begin(), end);
   last_progress_ = options_.now();
   return planIfDue();
 }
 
-Status Aggregator::planIfDue() {
-  const uint64_t version = state_.policy().version();
-  if (state_.has_evaluation() && state_.evaluated_version() == version) return {};
-  if (!evaluationDue(run_.experiment, version) && !goalReached()) return {};
-  // Units first: planning them twice does nothing, forgetting them would lose them.
-  ALLOT_TRY(store_.planUnits(epoch_, planEvaluation(run_.experiment, state_.policy())));
-  v1::AggregatorState next = state_;
-  next.set_evaluated_version(version);
-  next.set_has_evaluation(true);
-  ALLOT_TRY(store_.writeState(epoch_, next));
-  state_ = std::move(next);
-  return {};
-}
-
-Status Aggregator::readEvaluations() {
-  while (true) {
-    ALLOT_ASSIGN(const auto evaluations, store_.readEvaluations(evaluations_read_, 256));
-    if (evaluations.empty()) break;
-    for (const Evaluation& evaluation : evaluations) {
-      if (!evaluations_.add(evaluation.result)) {
-        spdlog::warn("left out evaluation {} of {}: its scores cannot be",
-                     evaluation.result.unit().unit_id(), evaluation.result.worker());
-      }
-      evaluations_read_ = evaluation.entry_id;
-    }
-    last_progress_ = options_.now();
-  }
-  ALLOT_ASSIGN(open_units_, store_.openUnits());
-  return {};
+// The reply may be lost and the effect there, or an earlier try that was given up took effect after
+// all: the store knows, so load from it before anything else.
+Status Aggregator::loadAgain(const Error& refused) {
+  const bool known =
+      refused.code == ErrorCode::kUnavailable || refused.code == ErrorCode::kInternal;
+  if (!known) return tl::unexpected(refused);
+  loaded_ = false;
+  return fail(ErrorCode::kUnavailable, refused.message);
 }
 
 // A synchronous run cannot go on without every ticket of the update; one that died with its worker
 // is handed out again. (Handing out one that is merely slow does no harm: the second result is
 // refused.)
 Status Aggregator::reissueMissing() {
-  const v1::Spec& spec = run_.experiment.spec();
-  if (!run_.synchronous || !spec.has_update() || open_units_ > 0) return {};
-  const uint64_t version = state_.policy().version();
+  if (!run_.synchronous || !learning() || open_units_ > 0) return {};
   const uint64_t now = options_.now();
-  if (version >= maxUpdates() || now - last_progress_ < options_.reissue_ms) return {};
-  const uint64_t per_update = spec.update().episodes_per_update();
-  for (uint64_t t = version * per_update; t < (version + 1) * per_update; ++t) {
+  if (now - last_progress_ < options_.reissue_ms) return {};
+  const uint64_t first = state_.policy().version() * episodesPerUpdate();
+  for (uint64_t t = first; t < first + episodesPerUpdate(); ++t) {
     if (!held_.contains(t)) ALLOT_TRY(store_.reissueTicket(t));
   }
   last_progress_ = now;
@@ -251,7 +382,7 @@ Status Aggregator::reissueMissing() {
 }
 
 bool Aggregator::goalReached() const {
-  const v1::Spec& spec = run_.experiment.spec();
+  const v1::Spec& spec = control_.experiment.spec();
   if (spec.stop().max_gpu_hours() > 0 &&
       state_.worker_seconds() >= 3600 * spec.stop().max_gpu_hours()) {
     return true;
@@ -263,17 +394,13 @@ bool Aggregator::goalReached() const {
 Result<bool> Aggregator::finishIfDone() {
   const uint64_t version = state_.policy().version();
   const bool evaluated = state_.has_evaluation() && state_.evaluated_version() == version;
-  if (!evaluated || open_units_ > 0) return false;
-  if (version < maxUpdates() && !goalReached()) return false;
-  ALLOT_TRY(store_.setDesired("finished"));
-  phase_ = "finished";
-  return true;
-}
-
-RunSnapshot Aggregator::snapshot() {
-  RunSnapshot snapshot{run_, model_, phase_, state_, history_, evaluations_.cells(), {}, rejected_};
-  if (auto workers = store_.listWorkers()) snapshot.workers = std::move(*workers);
-  return snapshot;
+  if (!evaluated || open_units_ > 0 || learning()) return false;
+  Control next = control_;
+  next.desired = "finished";
+  // Refused if somebody extends the run at this moment; the next tick sees that.
+  ALLOT_ASSIGN(const bool finished, store_.changeControl(next));
+  if (finished) phase_ = "finished";
+  return finished;
 }
 
 }  // namespace allot

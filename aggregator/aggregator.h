@@ -6,6 +6,7 @@
 // and started again. One thread; tick() never blocks for longer than `wait_ms` and the store's
 // deadline.
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -13,7 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "aggregator/evaluation_plan.h"
+#include "aggregator/history_sample.h"
+#include "core/evaluation_plan.h"
 #include "core/result.h"
 #include "store/store.h"
 
@@ -24,28 +26,39 @@ struct AggregatorOptions {
   uint64_t lease_ms = 15'000;
   uint64_t wait_ms = 200;         // longest wait for results in one tick
   uint64_t reissue_ms = 10'000;   // synchronous: silence after which missing tickets are reissued
+  uint64_t status_ms = 1'000;     // how often the status is published
+  std::string page = {};          // address of the page, for the status
   std::function<uint64_t()> now;  // monotonic milliseconds
   std::function<uint64_t()> unix_now;
+  std::function<void(uint64_t ms)> rest = [](uint64_t) {};  // how to wait when there is nothing
 };
 
 // What a reader of the run (page, report, terminal) gets to see. A copy, free to keep.
 struct RunSnapshot {
   RunSpec run;
   std::optional<v1::ModelFacts> model;
-  std::string phase;  // starting, running, evaluating, paused, stopped, finished
+  v1::Experiment experiment;  // in force
+  std::string phase;          // starting, running, evaluating, paused, stopped, finished
+  std::string waiting;        // why it does not progress; empty while it does
+  std::string last_error;
   v1::AggregatorState state;
-  std::vector<v1::IterationRecord> history;  // results left out
+  std::vector<v1::IterationRecord> history;  // thinned (HistorySample)
   std::vector<EvaluationCell> cells;
   std::vector<v1::WorkerBeat> workers;
-  uint64_t rejected = 0;
+  std::map<std::string, uint64_t> refused;  // by kind
 };
+
+// Creates the run, or takes up one that exists: what the experiment file changed since it was last
+// taken up is applied if a run can change it, and refused otherwise (kUsage, which says why).
+Result<RunSpec> beginRun(Store* store, const RunSpec& run);
 
 class Aggregator {
  public:
   Aggregator(Store* store, RunSpec run, AggregatorOptions options);
 
-  // One round: lease, results, update, evaluation. True while there is more to do. Errors:
-  // kUnavailable (call again later), kFenced (another aggregator leads: leave), others final.
+  // One round: lease, settings, results, update, evaluation. True while there is more to do.
+  // Errors: kUnavailable (call again later), kFenced (another aggregator leads: leave), others
+  // final.
   Result<bool> tick();
 
   // The run as of the last tick. Reads the list of workers.
@@ -53,45 +66,66 @@ class Aggregator {
   bool finished() const { return phase_ == "finished" || phase_ == "stopped"; }
 
  private:
-  Status lead();
-  Status load();
-  Result<bool> start();
-  Status collect();
-  Status take(const InboxEntry& entry);
-  Status reject(const InboxEntry& entry, const std::string& reason);
-  bool batchReady() const;
-  Status update();
-  Status planIfDue();
-  Status readEvaluations();
-  Status reissueMissing();
-  Result<bool> finishIfDone();
-  bool goalReached() const;
-  uint64_t maxUpdates() const;
-
   struct Held {
     InboxEntry entry;
     v1::EpisodeResult result;
   };
 
+  Result<bool> work();
+  Status lead();
+  Status takeLease();
+  Result<bool> start();
+  Status load();
+  Status tryLoad();
+  Status loadAgain(const Error& refused);
+  Status loadHistory(uint64_t last);
+  Status readControl();
+  Status collect();
+  Status take(const InboxEntry& entry);
+  Status checkNewest();
+  Status reject(const InboxEntry& entry, const char* kind, const std::string& reason);
+  Status dropStale();
+  bool learning() const;
+  bool batchReady() const;
+  Status update();
+  Status planIfDue();
+  Status readEvaluations();
+  Status takeEvaluation(const Evaluation& evaluation);
+  Result<const v1::EvaluationUnit*> plannedUnit(const v1::EvaluationUnit& unit);
+  Status reissueMissing();
+  Result<bool> finishIfDone();
+  bool goalReached() const;
+  uint64_t maxUpdates() const;
+  uint64_t episodesPerUpdate() const;
+  const v1::PolicySnapshot* policyOf(uint64_t version) const;
+  Status publishStatus();
+  std::string whyWaiting();
+
   Store& store_;
   const RunSpec run_;
   const AggregatorOptions options_;
+  Control control_;
   std::string phase_ = "starting";
   uint64_t epoch_ = 0;
   uint64_t lease_renewed_ = 0;
   bool loaded_ = false;
   std::optional<v1::ModelFacts> model_;
   v1::AggregatorState state_;
-  std::vector<v1::IterationRecord> history_;
+  HistorySample history_;
+  std::deque<v1::PolicySnapshot> policies_;  // the newest ones, to check results against
   EvaluationTable evaluations_;
-  std::string evaluations_read_;  // entry id
+  std::string evaluations_read_;                                         // entry id
+  std::map<uint64_t, std::map<std::string, v1::EvaluationUnit>> plans_;  // by version, then unit id
   uint64_t open_units_ = 0;
+  bool evaluations_settled_ = false;  // no unit is open and everything recorded has been read
   // Results waiting for their update: by order of arrival, or by ticket in a synchronous run.
   std::map<uint64_t, Held> held_;
   std::set<std::string> held_ids_;
   uint64_t arrivals_ = 0;
   uint64_t last_progress_ = 0;
-  uint64_t rejected_ = 0;
+  std::optional<uint64_t> status_published_;
+  std::string last_error_;
+  uint64_t last_error_unix_ms_ = 0;
 };
 
 }  // namespace allot

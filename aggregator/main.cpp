@@ -21,6 +21,7 @@
 #include "aggregator/run_view.h"
 #include "core/spec.h"
 #include "core/ulid.h"
+#include "store/archive.h"
 
 namespace allot {
 namespace {
@@ -37,10 +38,12 @@ struct Options {
   std::string run_id;
   std::string experiment_file;
   std::vector<std::string> set;
+  std::string origin;
   std::string dir;
   std::string listen = "127.0.0.1";
   uint16_t port = 9464;
   bool any_port = false;
+  uint64_t lease_ms = 15'000;
   bool synchronous = false;
 };
 
@@ -89,40 +92,48 @@ Result<RunSpec> readRun(const Options& options) {
     return badInput(
         "--synchronous needs spec.update: an evaluation alone has no policy to wait for");
   }
-  return RunSpec{experiment, specDigest(experiment), options.synchronous, unixMs()};
-}
-
-Result<std::vector<std::string>> historyLines(Store* store) {
-  std::vector<std::string> lines;
-  google::protobuf::util::JsonPrintOptions print;
-  print.preserve_proto_field_names = true;
-  print.always_print_primitive_fields = true;
-  uint64_t after = 0;
-  while (true) {
-    ALLOT_ASSIGN(const auto records, store->readHistory(after, 64));
-    if (records.empty()) return lines;
-    for (const v1::IterationRecord& record : records) {
-      std::string line;
-      if (!google::protobuf::util::MessageToJsonString(record, &line, print).ok()) {
-        return fail(ErrorCode::kData, "history record " + std::to_string(record.version()) +
-                                          " cannot be written as JSON");
-      }
-      lines.push_back(std::move(line));
-      after = record.version();
+  RunSpec run{experiment, specDigest(experiment), options.synchronous, unixMs(), {}};
+  if (!options.origin.empty()) {
+    std::ifstream origin(options.origin);
+    std::stringstream json;
+    json << origin.rdbuf();
+    run.origin.emplace();
+    if (!origin || !google::protobuf::util::JsonStringToMessage(json.str(), &*run.origin).ok() ||
+        run.origin->state().policy().logits().empty()) {
+      return badInput(options.origin + ": is not the origin of a fork: make it with `allot fork`");
     }
   }
+  return run;
 }
 
-Status writeArtefacts(const Options& options, Store* store, Aggregator* aggregator) {
-  if (options.dir.empty()) return {};
-  ALLOT_ASSIGN(const auto lines, historyLines(store));
-  RunSnapshot snapshot = aggregator->snapshot();
-  if (draining && !aggregator->finished()) snapshot.phase = "stopped";
-  return writeReport(options.dir, runView(snapshot, unixMs(), options.run_id), lines);
-}
+// The report and the run as files, in --dir. What has grown long is exported less often, so that no
+// more than a twentieth of the time goes into it; at the end always.
+class Artefacts {
+ public:
+  Artefacts(const Options& options, Store* store) : options_(options), store_(*store) {}
+
+  Status write(Aggregator* aggregator, bool at_end) {
+    if (options_.dir.empty()) return {};
+    RunSnapshot snapshot = aggregator->snapshot();
+    if (draining && !aggregator->finished()) snapshot.phase = "stopped";
+    ALLOT_TRY(writeReport(options_.dir, runView(snapshot, unixMs(), options_.run_id)));
+    const uint64_t start = steadyMs();
+    if (!at_end && start < next_export_) return {};
+    StoreSource source(&store_, options_.run_id);
+    ALLOT_TRY(exportRun(&source, options_.dir));
+    next_export_ = steadyMs() + 20 * (steadyMs() - start);
+    return {};
+  }
+
+ private:
+  const Options& options_;
+  Store& store_;
+  uint64_t next_export_ = 0;
+};
 
 // Ticks until the run ends or draining is set.
 Status lead(const Options& options, Store* store, Aggregator* aggregator, SharedView* shared) {
+  Artefacts artefacts(options, store);
   bool away = false;
   uint64_t shown = 0;
   std::string phase;
@@ -132,7 +143,7 @@ Status lead(const Options& options, Store* store, Aggregator* aggregator, Shared
     if (!more) {
       if (!away) spdlog::warn("{}; waiting", more.error().message);
       away = true;
-      std::this_thread::sleep_for(milliseconds(500));
+      std::this_thread::sleep_for(milliseconds(200));
       continue;
     }
     if (away) spdlog::info("the store is back");
@@ -147,17 +158,17 @@ Status lead(const Options& options, Store* store, Aggregator* aggregator, Shared
       phase = snapshot.phase;
       if (*more && evaluated) {
         // The next evaluation or the end writes them again: no reason to stop learning.
-        const Status written = writeArtefacts(options, store, aggregator);
+        const Status written = artefacts.write(aggregator, false);
         if (!written) spdlog::warn("{}", written.error().message);
       }
     }
     if (!*more) break;
     if (phase == "starting") std::this_thread::sleep_for(milliseconds(50));
   }
-  Status written = writeArtefacts(options, store, aggregator);
+  Status written = artefacts.write(aggregator, true);
   while (!written && written.error().code == ErrorCode::kUnavailable && !draining) {
     std::this_thread::sleep_for(milliseconds(500));
-    written = writeArtefacts(options, store, aggregator);
+    written = artefacts.write(aggregator, true);
   }
   ALLOT_TRY(written);
   // An open page learns that the run has ended before its server goes.
@@ -165,13 +176,16 @@ Status lead(const Options& options, Store* store, Aggregator* aggregator, Shared
   return {};
 }
 
+std::string pageUrl(const Options& options, const HttpServer& server) {
+  return "http://" + options.listen + ":" + std::to_string(server.port()) + "/";
+}
+
 Result<std::unique_ptr<HttpServer>> startPage(const Options& options, const SharedView* shared) {
   const auto serve = [shared](const std::string& path) { return servePage(path, shared->get()); };
   auto server = HttpServer::start(options.listen, options.port, serve);
   if (!server && options.any_port) server = HttpServer::start(options.listen, 0, serve);
   if (!server) return server;
-  const std::string url =
-      "http://" + options.listen + ":" + std::to_string((*server)->port()) + "/";
+  const std::string url = pageUrl(options, **server);
   spdlog::info("page {}", url);
   if (!options.dir.empty()) std::ofstream(options.dir + "/" + kPageUrlFile) << url << std::endl;
   return server;
@@ -183,19 +197,31 @@ Status aggregate(const Options& options) {
   ALLOT_ASSIGN(const auto server, startPage(options, &shared));
   ALLOT_ASSIGN(const auto store, openRedisStore(options.redis, options.run_id));
   while (true) {
-    const Status created = store->createRun(run);
-    if (created) break;
-    if (created.error().code != ErrorCode::kUnavailable) return created;
+    auto begun = beginRun(store.get(), run);
+    if (begun) {
+      run = std::move(*begun);
+      break;
+    }
+    if (begun.error().code != ErrorCode::kUnavailable) return tl::unexpected(begun.error());
     if (draining) return {};
     std::this_thread::sleep_for(milliseconds(200));
   }
-  // As stored: a run that goes on keeps its start and its mode.
-  ALLOT_ASSIGN(const auto stored, store->readSpec());
-  if (stored) run = *stored;
+  if (run.experiment.spec().staleness().mode() == "drop") {
+    spdlog::warn(
+        "staleness mode drop is biased: what takes long (slow workers, long answers) is refused "
+        "more often; truncated-is is not");
+  }
 
   std::random_device random;
   const std::string holder = "aggregator-" + makeUlid(unixMs(), random(), random());
-  Aggregator aggregator(store.get(), run, {.holder = holder, .now = steadyMs, .unix_now = unixMs});
+  Aggregator aggregator(
+      store.get(), run,
+      {.holder = holder,
+       .lease_ms = options.lease_ms,
+       .page = pageUrl(options, *server),
+       .now = steadyMs,
+       .unix_now = unixMs,
+       .rest = [](uint64_t ms) { std::this_thread::sleep_for(milliseconds(ms)); }});
   const Status led = lead(options, store.get(), &aggregator, &shared);
   if (led || led.error().code != ErrorCode::kFenced) (void)store->releaseLease(holder);
   return led;
@@ -213,10 +239,15 @@ int main(int argc, char** argv) {
   app.add_option("--experiment", options.experiment_file, "Experiment file")->required();
   app.add_option("--set", options.set, "spec.key=value, replaces a value of the file")
       ->allow_extra_args(false);
+  app.add_option("--origin", options.origin,
+                 "Begin with the policy and optimiser in this file (allot fork writes it)");
   app.add_option("--dir", options.dir, "Write report, curve, policy and history here");
   app.add_option("--listen", options.listen, "Address of the page [127.0.0.1]");
   app.add_option("--port", options.port, "Port of the page, 0 for any [9464]");
   app.add_flag("--any-port", options.any_port, "Take any free port if --port is taken");
+  app.add_option("--lease-ms", options.lease_ms,
+                 "After so many ms of silence another aggregator may take over [15000]")
+      ->check(CLI::Range(uint64_t{100}, uint64_t{3'600'000}));
   app.add_flag("--synchronous", options.synchronous,
                "Lag zero: episodes of an update are handed out only under its own policy");
   try {

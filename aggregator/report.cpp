@@ -180,23 +180,7 @@ Status syncFolder(const std::string& dir) {
   return error == 0 ? Status() : ioError(dir, error);
 }
 
-Result<std::string> joinLines(const std::vector<std::string>& lines) {
-  std::string joined;
-  for (size_t i = 0; i < lines.size(); ++i) {
-    if (lines[i].find_first_of("\r\n") != std::string::npos) {
-      return fail(ErrorCode::kData, fmt::format("line {} of history.jsonl holds a line break: "
-                                                "write each record as one line of JSON",
-                                                i + 1));
-    }
-    joined += lines[i];
-    joined += '\n';
-  }
-  return joined;
-}
-
-Status writeFiles(const std::string& dir, const json& view,
-                  const std::vector<std::string>& history_lines) {
-  ALLOT_ASSIGN(const std::string history, joinLines(history_lines));
+Status writeFiles(const std::string& dir, const json& view) {
   ALLOT_ASSIGN(const std::string html, reportHtml(view));
   std::error_code made;
   std::filesystem::create_directories(dir, made);
@@ -207,7 +191,6 @@ Status writeFiles(const std::string& dir, const json& view,
   ALLOT_TRY(writeFile(dir, "curve.csv", curveCsv(curve)));
   ALLOT_TRY(writeFile(dir, "curve.svg", curveSvg(text(view, "experiment"), curve)));
   ALLOT_TRY(writeFile(dir, "policy.json", dump(policyJson(view), 2) + "\n"));
-  ALLOT_TRY(writeFile(dir, "history.jsonl", history));
   ALLOT_TRY(writeFile(dir, "summary.json", dump(summaryJson(view, points), 2) + "\n"));
   return syncFolder(dir);
 }
@@ -301,10 +284,9 @@ Result<std::string> reportHtml(const json& view) {
   return html;
 }
 
-Status writeReport(const std::string& dir, const json& view,
-                   const std::vector<std::string>& history_lines) {
+Status writeReport(const std::string& dir, const json& view) {
   try {
-    return writeFiles(dir, view, history_lines);
+    return writeFiles(dir, view);
   } catch (const std::exception& e) {
     return fail(ErrorCode::kInternal, "cannot write the report into " + dir + ": " + e.what());
   }

@@ -25,12 +25,10 @@ std::vector<CurvePoint> newestCompletePerSchedule(const std::vector<CurvePoint>&
 // For each method, schedule and budget the newest complete row, or the newest one if none is.
 std::vector<CurvePoint> newestCompletePerCell(const std::vector<CurvePoint>& points);
 
-// Writes report.html, curve.csv, curve.svg, policy.json, history.jsonl (the given lines) and
-// summary.json into `dir`, which is made if need be. Each file appears whole or not at all.
-// `view` is the document of GET /api/run. Errors name the file: kIo, or kData for a history line
-// that holds a line break.
-Status writeReport(const std::string& dir, const nlohmann::json& view,
-                   const std::vector<std::string>& history_lines);
+// Writes report.html, curve.csv, curve.svg, policy.json and summary.json into `dir`, which is made
+// if need be. Each file appears whole or not at all. `view` is the document of GET /api/run. Errors
+// name the file: kIo.
+Status writeReport(const std::string& dir, const nlohmann::json& view);
 
 // The parts, for tests and other commands.
 Result<std::string> reportHtml(const nlohmann::json& view);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/policy_gradient.h"
 #include "core/statistics.h"
 
 namespace allot {
@@ -86,6 +87,20 @@ json workersView(const std::vector<v1::WorkerBeat>& workers) {
   return rows;
 }
 
+// Consumed results by lag, from the first class to the last that has any.
+json lagView(const v1::AggregatorState& state) {
+  json rows = json::array();
+  int last = 0;
+  for (int bucket = 0; bucket < state.lag_counts_size(); ++bucket) {
+    if (state.lag_counts(bucket) > 0) last = bucket;
+  }
+  for (int bucket = 0; bucket <= last && bucket < state.lag_counts_size(); ++bucket) {
+    rows.push_back({{"lag", lagBucketLabel(static_cast<size_t>(bucket))},
+                    {"results", state.lag_counts(bucket)}});
+  }
+  return rows;
+}
+
 // Episodes per second of rollouts over the last updates, pauses for evaluation left out: the median
 // time between two updates is not moved by the few long ones.
 double episodesPerSecond(const RunSnapshot& snapshot) {
@@ -100,14 +115,16 @@ double episodesPerSecond(const RunSnapshot& snapshot) {
   std::nth_element(gaps.begin(), gaps.begin() + static_cast<std::ptrdiff_t>(gaps.size() / 2),
                    gaps.end());
   const double gap = gaps[gaps.size() / 2];
-  const double episodes = snapshot.run.experiment.spec().update().episodes_per_update();
+  const double episodes = snapshot.experiment.spec().update().episodes_per_update();
   return gap > 0 ? 1000.0 * episodes / gap : 0;
 }
 
 }  // namespace
 
 json runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::string& run_id) {
-  const v1::Spec& spec = snapshot.run.experiment.spec();
+  const v1::Spec& spec = snapshot.experiment.spec();
+  uint64_t refused = 0;
+  for (const auto& [kind, count] : snapshot.refused) refused += count;
   const auto& policy = snapshot.state.policy();
   const auto layers = static_cast<uint32_t>(policy.logits_size());
   json view = {
@@ -122,13 +139,17 @@ json runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::strin
       {"max_updates", spec.has_update() ? spec.update().max_updates() : 0},
       {"episodes", snapshot.state.episodes()},
       {"episodes_per_second", episodesPerSecond(snapshot)},
-      {"rejected_results", snapshot.rejected},
+      {"rejected_results", refused},
+      {"refused", snapshot.refused},
+      {"waiting", snapshot.waiting},
+      {"last_error", snapshot.last_error},
+      {"lag_histogram", lagView(snapshot.state)},
       {"total_budget", spec.policy().total_budget()},
       {"layers", layers},
       {"history", historyView(snapshot.history)},
       {"evaluations", evaluationsView(snapshot.cells)},
       {"workers", workersView(snapshot.workers)},
-      {"settings", settingsView(snapshot.run.experiment)},
+      {"settings", settingsView(snapshot.experiment)},
       {"policy_probabilities", json::array()},
       {"learned_schedule", json::array()},
       {"model", nullptr}};

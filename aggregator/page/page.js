@@ -230,6 +230,34 @@
       {name: 'effective sample size (share of batch)', colour: 'third', look: 'line'}]);
   }
 
+  function drawSteps(view, history) {
+    const card = byId('card-steps');
+    if (!plotOr(card, waitingForUpdates(view))) return;
+    const [top, bottom] = card.querySelectorAll('.plot canvas');
+    const width = (scale) => { scale.width = 74; };
+    charts.kl ??= makeChart(top, 'line', {
+      x: updateAxis(),
+      y: axis('nats', {beginAtZero: true, afterFit: width, ticks: {maxTicksLimit: 4}}),
+    }, {...updateTitle, label: (item) => ` step: ${format(item.parsed.y, 5)} nats`});
+    charts.lags ??= makeChart(bottom, 'bar', {
+      x: axis('lag in updates', {grid: {display: false, borderColor: paint('edge')}}),
+      y: axis('results', {beginAtZero: true, afterFit: width,
+        ticks: {maxTicksLimit: 4, precision: 0}}),
+    }, {title: (items) => `lag ${items[0].label}`, label: (item) => ` ${plural(item.raw, 'result')}`});
+    const last = history[history.length - 1];
+    fill(charts.kl, [lineSet('step KL', 'learned', series(history, 'step_kl'),
+        {showLine: true, borderWidth: 1.75})],
+    `Kullback-Leibler divergence of each step, now ${format(last.step_kl, 5)} nats.`);
+    const classes = list(view.lag_histogram).map(record);
+    const results = classes.map((row) => number(row.results) || 0);
+    fill(charts.lags, [{label: 'results by lag', data: results, backgroundColor: paint('fourth'),
+      borderRadius: 3, maxBarThickness: 46, categoryPercentage: 0.82, barPercentage: 0.9}],
+    `Results by lag: ${classes.map((row, i) => `${count(results[i])} of lag ${word(row.lag)}`)
+        .join(', ')}.`, classes.map((row) => word(row.lag)));
+    drawLegend(card, [{name: 'step KL (nats)', colour: 'learned', look: 'line'},
+      {name: 'results by lag', colour: 'fourth', look: 'bar'}]);
+  }
+
   function drawVersions(view, rows, lines) {
     const card = byId('card-versions');
     const trained = rows.filter((row) => row.schedule === 'learned' && row.complete &&
@@ -277,9 +305,13 @@
         {text: Number.isFinite(away) ? `${duration(Math.max(0, away) / 1000)} ago` : '–',
           kind: old ? 'r old' : 'r'}];
     }));
+    const refused = Object.entries(record(view.refused)).filter(([, n]) => number(n) > 0);
+    byId('refused').hidden = !refused.length;
+    say(byId('refused'), refused.length ? `Refused results: ${refused.map(([kind, n]) =>
+      `${count(n)} ${kind}`).join(', ')}. Last: ${word(view.last_error)}` : '');
     byId('card-numbers').hidden = !lines.length;
     byId('card-numbers').classList.toggle('span',
-        view.max_updates !== 0 && byId('card-versions').hidden);
+        view.max_updates !== 0 && !byId('card-versions').hidden);
     const several = new Set(lines.filter((l) => !isDense(l)).map((l) => l.method)).size > 1;
     syncRows(byId('numbers'), [...lines].sort((a, b) => isDense(a) - isDense(b)).flatMap((line) =>
       line.cells.map((row) => {
@@ -367,13 +399,15 @@
       track.setAttribute('aria-valuenow', String(done));
       say(byId('progress-text'), `${count(done)} of ${plural(most, 'update')}`);
     }
+    byId('waiting').hidden = !word(view.waiting);
+    say(byId('waiting'), word(view.waiting) ? `Not progressing: ${word(view.waiting)}` : '');
     say(byId('run-id'), view.run_id ? `run ${word(view.run_id)}` : '');
   }
 
   // A run without updates, a sweep, has nothing to say about learning.
   function layOut(view) {
     const sweep = view.max_updates === 0;
-    for (const id of ['card-reward', 'card-schedule', 'card-lag', 'tile-reward', 'tile-speed',
+    for (const id of ['card-reward', 'card-schedule', 'card-lag', 'card-steps', 'tile-reward', 'tile-speed',
       'tile-lag']) {
       byId(id).hidden = sweep;
     }
@@ -394,6 +428,7 @@
       drawReward(shown, history);
       drawSchedule(shown);
       drawStaleness(shown, history);
+      drawSteps(shown, history);
     }
     drawAccuracy(shown, lines);
     drawVersions(shown, rows, lines);

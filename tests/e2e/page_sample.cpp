@@ -57,7 +57,7 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
 
   if (!report.empty()) {
-    const Status written = writeReport(report, sampleView(), {"{\"version\":1}"});
+    const Status written = writeReport(report, sampleView());
     if (!written) return std::fprintf(stderr, "%s\n", written.error().message.c_str()), 1;
   }
   const auto server = HttpServer::start("127.0.0.1", port, serveSample);

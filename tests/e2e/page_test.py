@@ -133,13 +133,16 @@ class PageTest(unittest.TestCase):
     def check_history(self, view, charts):
         history = view["history"]
         names = {("reward", "reward"): "mean_reward", ("reward", "baseline"): "mean_baseline",
-                 ("lag", "lag"): "lag", ("ess", "effective sample size"): "ess"}
+                 ("lag", "lag"): "lag", ("kl", "step KL"): "step_kl", ("ess", "effective sample size"): "ess"}
         for (chart, label), key in names.items():
             self.assertEqual(chart in charts, bool(history), chart)
             if history:
                 self.assert_points(charts[chart]["sets"][label],
                                    [(h["version"], h[key]) for h in history], label)
         if history:
+            self.assertEqual(charts["lags"]["labels"], [c["lag"] for c in view["lag_histogram"]])
+            self.assertEqual(charts["lags"]["sets"]["results by lag"],
+                             [c["results"] for c in view["lag_histogram"]])
             rewards = [h["mean_reward"] for h in history]
             windows = [rewards[max(0, i - 4):i + 5] for i in range(len(rewards))]
             self.assert_points(charts["reward"]["sets"]["smoothed"],
@@ -185,6 +188,11 @@ class PageTest(unittest.TestCase):
         self.assertEqual(self.text("experiment"), view["experiment"])
         self.assertEqual(self.text("state"), view["state"])
         self.assertEqual(self.text("run-id"), f"run {view['run_id']}")
+        waiting = view["waiting"]
+        self.assertEqual(self.text("waiting"), f"Not progressing: {waiting}" if waiting else "")
+        refused = ", ".join(f"{n:,} {kind}" for kind, n in view["refused"].items() if n)
+        self.assertEqual(self.text("refused"), refused and
+                         f"Refused results: {refused}. Last: {view['last_error']}")
         if view["max_updates"]:
             self.assertEqual(self.text("progress-text"),
                              f"{view['updates']:,} of {view['max_updates']:,} updates")

@@ -16,7 +16,7 @@ inline nlohmann::json sampleHistory(int updates) {
                        {"mean_reward", reward},
                        {"mean_baseline", reward - 0.003},
                        {"gradient_norm", 0.1},
-                       {"step_kl", 0.0001},
+                       {"step_kl", 0.0004 * std::exp(-v / 60.0) * (1 + 0.3 * noise)},
                        {"entropy", 2.07 - v * 0.003},
                        {"ess", 0.985 - 0.02 * std::abs(noise)},
                        {"lag", 0.5 + 0.4 * std::abs(std::sin(v * 1.7))}});
@@ -82,6 +82,14 @@ inline nlohmann::json sampleView() {
       {"max_updates", 150},
       {"episodes", 1370},
       {"episodes_per_second", 12.34},
+      {"waiting", ""},
+      {"last_error", "refused result w-9: there are 3 scores instead of 16 <b>bold</b>"},
+      {"refused", {{"undecodable", 1}, {"oversized", 0}, {"invalid", 12}, {"stale", 1048}}},
+      {"lag_histogram",
+       {{{"lag", "0"}, {"results", 611}},
+        {{"lag", "1"}, {"results", 702}},
+        {{"lag", "2"}, {"results", 51}},
+        {{"lag", "3-4"}, {"results", 6}}}},
       {"total_budget", 8},
       {"layers", 8},
       {"history", sampleHistory(137)},
@@ -114,6 +122,9 @@ inline nlohmann::json emptyView() {
        {"history", "policy_probabilities", "learned_schedule", "evaluations", "workers"}) {
     view[key] = nlohmann::json::array();
   }
+  view["waiting"] = "no worker has loaded the model yet (no worker is alive)";
+  view["refused"] = nlohmann::json::object();
+  view["lag_histogram"] = nlohmann::json::array();
   view["model"] = nullptr;
   return view;
 }
@@ -122,6 +133,7 @@ inline nlohmann::json emptyView() {
 inline nlohmann::json sweepView() {
   nlohmann::json view = emptyView();
   view["state"] = "finished";
+  view["waiting"] = "";
   view["max_updates"] = 0;
   view["evaluations"] = nlohmann::json::array();
   view["evaluations"].push_back(sampleCell("dense", "dense", 0, 0, 0.91));

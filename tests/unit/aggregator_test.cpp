@@ -4,12 +4,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <set>
 
 #include "core/policy_gradient.h"
+#include "core/questions.h"
+#include "core/replay.h"
 #include "core/schedule.h"
 #include "core/spec.h"
+#include "core/spec_change.h"
 #include "store/memory_store.h"
 
 namespace allot {
@@ -35,7 +39,7 @@ spec:
 )",
                                         "test");
     EXPECT_TRUE(parsed) << parsed.error().message;
-    run_ = {*parsed, specDigest(*parsed), false, 1};
+    run_ = {*parsed, specDigest(*parsed), false, 1, {}};
     server_ = std::make_shared<MemoryServer>([this] { return now_; });
     worker_ = openMemoryStore(server_);
   }
@@ -63,11 +67,13 @@ spec:
     result.set_result_id("w-" + std::to_string(ticket));
     result.set_ticket(ticket);
     result.set_policy_version(snapshot.version());
+    result.set_policy_sha256((*policy)->sha256);
     *result.mutable_schedule() = {schedule.begin(), schedule.end()};
     result.set_behaviour_log_prob(logProbability(schedule, logits, 0));
-    for (uint32_t q = 0; q < 4; ++q) {
-      result.add_scores()->set_question(q);
-      result.mutable_scores(static_cast<int>(q))->set_score(q < schedule[1] ? 1 : 0);
+    for (const uint32_t question : episodeQuestions(3, ticket, 4, 32)) {
+      const auto place = static_cast<uint32_t>(result.scores_size());
+      result.add_scores()->set_question(question);
+      result.mutable_scores(static_cast<int>(place))->set_score(place < schedule[1] ? 1 : 0);
     }
     result.set_reward(std::min<double>(schedule[1], 4) / 4);
     return result;
@@ -87,6 +93,25 @@ spec:
         ASSERT_TRUE(worker_->pushEvaluation(result));
       }
     }
+  }
+  void set(const std::vector<std::string>& settings, const std::string& desired = "") {
+    Control control = **worker_->readControl();
+    const auto changed = withSettings(control.experiment, settings);
+    ASSERT_TRUE(changed) << changed.error().message;
+    control.experiment = *changed;
+    if (!desired.empty()) control.desired = desired;
+    ASSERT_TRUE(*worker_->changeControl(control));
+  }
+  // Ticks until the run ends; evaluates what is planned in between.
+  void finish(Aggregator* aggregator) {
+    bool more = true;
+    for (int i = 0; more && i < 60; ++i) {
+      const auto ticked = aggregator->tick();
+      ASSERT_TRUE(ticked) << ticked.error().message;
+      more = *ticked;
+      evaluateAll();
+    }
+    ASSERT_FALSE(more);
   }
   uint64_t version() { return (*worker_->readPolicy())->snapshot.version(); }
 
@@ -112,7 +137,7 @@ TEST_F(AggregatorTest, LearnsEvaluatesAndFinishes) {
     evaluateAll();
   }
   EXPECT_FALSE(more);
-  EXPECT_EQ(*worker_->readDesired(), "finished");
+  EXPECT_EQ((*worker_->readControl())->desired, "finished");
   const auto snapshot = aggregator->snapshot();
   EXPECT_EQ(snapshot.state.policy().version(), 4u);
   EXPECT_EQ(snapshot.state.episodes(), 12u);
@@ -142,13 +167,174 @@ TEST_F(AggregatorTest, RefusesWhatCannotBeAndGoesOn) {
   auto lie = episode(0);
   lie.set_result_id("other");
   server_->injectIntoInbox("name", lie.SerializeAsString());
+  server_->injectIntoInbox("w-11", episode(11).SerializeAsString());  // a copy, before the result
   auto rich = episode(1);
   rich.set_reward(1e9);
-  server_->injectIntoInbox(rich.result_id(), rich.SerializeAsString());
+  auto future = episode(2);
+  future.set_policy_version(7);
+  auto nan = episode(3);
+  nan.mutable_scores(0)->set_score(std::nan(""));
+  auto strange = episode(4);
+  strange.mutable_scores(0)->set_question(31 - strange.scores(0).question());
+  auto forged = episode(5);
+  forged.set_policy_sha256("another");
+  auto huge = episode(6);
+  huge.set_device(std::string(kLargestResult, 'x'));
+  server_->injectIntoInbox(huge.result_id(), huge.SerializeAsString());
+  for (const auto& bad : {rich, future, nan, strange, forged}) {
+    ASSERT_TRUE(worker_->pushResult(bad, 100));
+  }
   for (uint64_t ticket = 10; ticket < 13; ++ticket) push(ticket);
-  for (int i = 0; i < 5; ++i) ASSERT_TRUE(*aggregator->tick());
-  EXPECT_EQ(server_->refused().size(), 3u);
+  for (int i = 0; i < 9; ++i) ASSERT_TRUE(*aggregator->tick());
   EXPECT_EQ(version(), 1u);
+  const auto counts = *worker_->readRefusalCounts();
+  EXPECT_EQ(counts.at("undecodable"), 1u);
+  EXPECT_EQ(counts.at("oversized"), 1u);
+  EXPECT_EQ(counts.at("invalid"), 7u);
+  const auto records = *worker_->readHistory(0, 10);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(records[0].results(i).ticket(), 10u + i);
+  EXPECT_EQ(*worker_->inboxSize(), 0u);
+  EXPECT_THAT(aggregator->snapshot().last_error, testing::HasSubstr("refused result"));
+}
+
+TEST_F(AggregatorTest, LiveSettingsChangeWhatComesNextAndReplayKnowsThem) {
+  auto store = openMemoryStore(server_);
+  announceModel();
+  auto aggregator = start("a", store.get());
+  ASSERT_TRUE(*aggregator->tick());
+  evaluateAll();
+  for (uint64_t ticket = 0; ticket < 3; ++ticket) push(ticket);
+  ASSERT_TRUE(*aggregator->tick());
+  EXPECT_EQ(version(), 1u);
+  set({"spec.update.episodesPerUpdate=2", "spec.update.learningRate=0.5",
+       "spec.update.maxUpdates=3"});
+  for (uint64_t ticket = 3; ticket < 7; ++ticket) push(ticket);
+  finish(aggregator.get());
+  EXPECT_EQ(version(), 3u);
+  Replay replay(run_.experiment, initialState(run_.experiment, kLayers), false);
+  const auto records = *worker_->readHistory(0, 10);
+  for (const auto& record : records) {
+    const Status same = replay.next(record);
+    EXPECT_TRUE(same) << same.error().message;
+  }
+  EXPECT_EQ(policyDigest(replay.state().policy()), (*worker_->readPolicy())->sha256);
+}
+
+TEST_F(AggregatorTest, AFinishedRunThatIsExtendedUsesWhatHadWaited) {
+  auto store = openMemoryStore(server_);
+  announceModel();
+  auto aggregator = start("a", store.get());
+  ASSERT_TRUE(*aggregator->tick());
+  for (uint64_t ticket = 0; ticket < 15; ++ticket) push(ticket);
+  finish(aggregator.get());
+  EXPECT_EQ(version(), 4u);
+  EXPECT_EQ(*worker_->inboxSize(), 3u);
+  set({"spec.update.maxUpdates=5"}, "running");
+  auto again_store = openMemoryStore(server_);
+  now_ += 20'000;
+  auto again = start("b", again_store.get());
+  finish(again.get());
+  EXPECT_EQ(version(), 5u);
+  EXPECT_EQ(*worker_->inboxSize(), 0u);
+}
+
+TEST_F(AggregatorTest, DropRefusesWhatIsTooOldAtItsUpdate) {
+  auto store = openMemoryStore(server_);
+  announceModel();
+  set({"spec.staleness.mode=drop", "spec.staleness.maxLag=0"});
+  auto aggregator = start("a", store.get());
+  ASSERT_TRUE(*aggregator->tick());
+  for (uint64_t ticket = 0; ticket < 5; ++ticket) push(ticket);  // two of these grow old
+  ASSERT_TRUE(*aggregator->tick());
+  for (uint64_t ticket = 5; ticket < 8; ++ticket) push(ticket);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(*aggregator->tick());
+  EXPECT_EQ(version(), 2u);
+  EXPECT_EQ(worker_->readRefusalCounts()->at("stale"), 2u);
+  EXPECT_EQ((*worker_->readState())->lag_counts(0), 6u);
+}
+
+TEST_F(AggregatorTest, AnEditedFileIsTakenUpOrRefusedWithTheReason) {
+  auto store = openMemoryStore(server_);
+  ASSERT_TRUE(beginRun(store.get(), run_));
+  RunSpec edited = run_;
+  edited.experiment.mutable_spec()->mutable_update()->set_max_updates(9);
+  edited.sha256 = specDigest(edited.experiment);
+  set({"spec.update.learningRate=0.2"});  // by command; the file must not take it back
+  ASSERT_TRUE(beginRun(store.get(), edited));
+  const Control control = **store->readControl();
+  EXPECT_EQ(control.experiment.spec().update().max_updates(), 9u);
+  EXPECT_EQ(control.experiment.spec().update().learning_rate(), 0.2);
+  edited.experiment.mutable_spec()->mutable_policy()->set_total_budget(9);
+  edited.sha256 = specDigest(edited.experiment);
+  const auto refused = beginRun(store.get(), edited);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
+  EXPECT_THAT(
+      refused.error().message,
+      testing::AllOf(testing::HasSubstr("spec.policy.totalBudget cannot change from 8 to 9"),
+                     testing::HasSubstr("allot fork")));
+  EXPECT_EQ((*store->readControl())->revision, control.revision);
+}
+
+TEST_F(AggregatorTest, AForkBeginsWithThePolicyOfItsOrigin) {
+  v1::AggregatorState parent = initialState(run_.experiment, kLayers);
+  parent.mutable_policy()->set_version(40);
+  parent.mutable_policy()->set_logits(1, 2.5);
+  parent.set_optimizer_steps(40);
+  parent.set_episodes(120);
+  run_.origin = originOf("parent", parent);
+  announceModel();
+  auto store = openMemoryStore(server_);
+  auto aggregator = start("a", store.get());
+  ASSERT_TRUE(*aggregator->tick());
+  EXPECT_EQ(version(), 0u);
+  EXPECT_EQ((*worker_->readPolicy())->snapshot.logits(1), 2.5);
+  EXPECT_EQ((*worker_->readState())->episodes(), 0u);
+  EXPECT_EQ(*worker_->openUnits(), 4u);  // uniform and what the origin had learned, two chunks each
+  for (uint64_t ticket = 0; ticket < 3; ++ticket) push(ticket);
+  ASSERT_TRUE(*aggregator->tick());
+  EXPECT_EQ((*worker_->readState())->optimizer_steps(), 41u);
+}
+
+// The store knows a unit by its id alone, so nothing else in a forged one may say which it was.
+TEST_F(AggregatorTest, AForgedVersionDoesNotTakeAUnitAway) {
+  auto store = openMemoryStore(server_);
+  announceModel();
+  auto aggregator = start("a", store.get());
+  ASSERT_TRUE(*aggregator->tick());
+  v1::EvaluationResult forged;
+  *forged.mutable_unit() = worker_->claimUnits({}, 1000)->front();
+  forged.mutable_unit()->set_policy_version(1);
+  ASSERT_EQ(*worker_->pushEvaluation(forged), PushOutcome::kAccepted);
+  ASSERT_TRUE(*aggregator->tick());
+  EXPECT_EQ(worker_->readRefusalCounts()->at("invalid"), 1u);
+  EXPECT_EQ(*worker_->openUnits(), 2u);
+}
+
+TEST_F(AggregatorTest, AForgedEvaluationIsRefusedAndItsUnitDoneAgain) {
+  auto store = openMemoryStore(server_);
+  announceModel();
+  auto aggregator = start("a", store.get());
+  ASSERT_TRUE(*aggregator->tick());
+  auto units = *worker_->claimUnits({}, 1000);
+  ASSERT_FALSE(units.empty());
+  v1::EvaluationResult forged;
+  *forged.mutable_unit() = units[0];
+  forged.mutable_unit()->set_total_budget(1'000'000);  // a cell that nobody asked for
+  for (uint32_t i = 0; i < units[0].question_count(); ++i) {
+    forged.add_scores()->set_question(units[0].first_question() + i);
+    forged.mutable_scores(static_cast<int>(i))->set_score(1);
+  }
+  ASSERT_EQ(*worker_->pushEvaluation(forged), PushOutcome::kAccepted);
+  ASSERT_TRUE(*aggregator->tick());
+  EXPECT_EQ(worker_->readRefusalCounts()->at("invalid"), 1u);
+  for (uint64_t ticket = 0; ticket < 12; ++ticket) push(ticket);
+  now_ += 2000;  // the claim on the other unit ends
+  finish(aggregator.get());
+  for (const auto& cell : aggregator->snapshot().cells) {
+    EXPECT_TRUE(cell.complete);
+    EXPECT_EQ(cell.total_budget, 8u);
+  }
 }
 
 TEST_F(AggregatorTest, ResultsReadBesideOneThatCouldNotBeRefusedAreNotForgotten) {
@@ -165,7 +351,7 @@ TEST_F(AggregatorTest, ResultsReadBesideOneThatCouldNotBeRefusedAreNotForgotten)
   EXPECT_EQ(away.error().code, ErrorCode::kUnavailable);
   push(2);
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(*aggregator->tick());
-  EXPECT_EQ(server_->refused().size(), 1u);
+  EXPECT_EQ(worker_->readRefusals(100)->size(), 1u);
   EXPECT_EQ(version(), 1u);
 }
 
@@ -211,7 +397,7 @@ TEST_F(AggregatorTest, SynchronousTakesEachTicketOnceUnderItsOwnPolicyAndReissue
   twice.set_result_id("again");
   ASSERT_TRUE(worker_->pushResult(twice, 100));
   ASSERT_TRUE(*aggregator->tick());
-  EXPECT_EQ(server_->refused().size(), 1u);
+  EXPECT_EQ(worker_->readRefusals(100)->size(), 1u);
   EXPECT_TRUE(worker_->takeTickets(1, 3)->empty());
   now_ += 11'000;
   ASSERT_TRUE(*aggregator->tick());
@@ -243,6 +429,66 @@ TEST_F(AggregatorTest, StopsAtItsGoal) {
   }
   EXPECT_FALSE(more);
   EXPECT_EQ(version(), 1u);
+}
+
+TEST(HistorySample, KeepsWhatAFreshStartWouldLoadAndStaysSmall) {
+  HistorySample sample;
+  for (uint64_t version = 0; version <= 20'000; ++version) {
+    if (version > 0) {
+      v1::IterationRecord record;
+      record.set_version(version);
+      record.add_results();
+      sample.add(record);
+    }
+    if (version % 997 > 3 && version % 1000 > 2) continue;
+    std::vector<uint64_t> kept;
+    for (const auto& record : sample.records()) {
+      kept.push_back(record.version());
+      EXPECT_EQ(record.results_size(), 0);
+    }
+    ASSERT_EQ(kept, HistorySample::versionsToLoad(version));
+    ASSERT_LE(kept.size(), HistorySample::kPoints + HistorySample::kRecent + 1);
+    if (version > 0) {
+      ASSERT_EQ(kept.front(), 1u);
+      ASSERT_EQ(kept.back(), version);
+    }
+  }
+}
+
+TEST(EvaluationTable, LeavesOutWhatCannotBe) {
+  v1::EvaluationResult good;
+  good.mutable_unit()->set_unit_id("v000000/c0000/santa/uniform/8");
+  good.mutable_unit()->set_first_question(32);
+  good.mutable_unit()->set_question_count(2);
+  for (uint32_t question : {32u, 33u}) {
+    good.add_scores()->set_question(question);
+    good.mutable_scores(static_cast<int>(question) - 32)->set_score(1);
+  }
+  good.set_seconds(3);
+  const auto left_out = [&](auto change) {
+    v1::EvaluationResult bad = good;
+    change(&bad);
+    EvaluationTable table(2);
+    return !table.add(bad) && table.cells().empty();
+  };
+  EXPECT_FALSE(left_out([](auto*) {}));
+  EXPECT_TRUE(left_out([](auto* r) { r->mutable_scores(0)->set_score(NAN); }));
+  EXPECT_TRUE(left_out([](auto* r) { r->mutable_scores(0)->set_score(1.5); }));
+  EXPECT_TRUE(left_out([](auto* r) { r->mutable_scores(0)->set_question(33); }));
+  EXPECT_TRUE(left_out([](auto* r) { r->mutable_scores(1)->set_question(34); }));
+  EXPECT_TRUE(left_out([](auto* r) { r->mutable_scores()->RemoveLast(); }));
+  for (double seconds : {-1.0, 1e7, double(NAN), double(INFINITY)}) {
+    EXPECT_TRUE(left_out([&](auto* r) { r->set_seconds(seconds); }));
+  }
+}
+
+TEST(EvaluationPlan, TellsTheVersionInTheIdOfAUnit) {
+  EXPECT_EQ(versionOfUnit("v000012/c0001/dense/dense/0"), 12u);
+  EXPECT_EQ(versionOfUnit("v1234567/c0001/dense/dense/0"), 1234567u);
+  for (const char* id :
+       {"", "v", "v/", "/", "v12", "12/", "v-1/", "v1x/", "v99999999999999999999/"}) {
+    EXPECT_EQ(versionOfUnit(id), std::nullopt) << id;
+  }
 }
 
 TEST(EvaluationPlan, CoversEveryQuestionOnceForEveryCell) {

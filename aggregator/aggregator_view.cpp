@@ -1,0 +1,149 @@
+// The part of Aggregator that evaluates and tells.
+#include <spdlog/spdlog.h>
+
+#include "aggregator/aggregator.h"
+#include "core/policy_gradient.h"
+
+namespace allot {
+namespace {
+
+// Silence after which a person wants to know why.
+constexpr uint64_t kQuietMs = 5'000;
+
+std::string counted(uint64_t count, const char* what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
+}  // namespace
+
+Status Aggregator::planIfDue() {
+  const uint64_t version = state_.policy().version();
+  if (state_.has_evaluation() && state_.evaluated_version() == version) return {};
+  if (!evaluationDue(control_.experiment, version) && learning()) return {};
+  // Units first: planning them twice does nothing, forgetting them would lose them.
+  ALLOT_TRY(store_.planUnits(epoch_, planEvaluation(control_.experiment, state_.policy())));
+  evaluations_settled_ = false;
+  v1::AggregatorState next = state_;
+  next.set_evaluated_version(version);
+  next.set_has_evaluation(true);
+  if (const Status written = store_.writeState(epoch_, next); !written) {
+    return loadAgain(written.error());
+  }
+  state_ = std::move(next);
+  return {};
+}
+
+Status Aggregator::readEvaluations() {
+  if (evaluations_settled_) return {};
+  // Counted first: a unit that is recorded in between is then still waited for.
+  ALLOT_ASSIGN(open_units_, store_.openUnits());
+  while (true) {
+    ALLOT_ASSIGN(const auto evaluations, store_.readEvaluations(evaluations_read_, 256));
+    if (evaluations.empty()) {
+      evaluations_settled_ = open_units_ == 0;
+      return {};
+    }
+    for (const Evaluation& evaluation : evaluations) {
+      ALLOT_TRY(takeEvaluation(evaluation));
+      evaluations_read_ = evaluation.entry_id;
+    }
+    last_progress_ = options_.now();
+  }
+}
+
+// A worker's word is checked against the plan; a unit that it got wrong is open again.
+Status Aggregator::takeEvaluation(const Evaluation& evaluation) {
+  const v1::EvaluationUnit& unit = evaluation.result.unit();
+  ALLOT_ASSIGN(const v1::EvaluationUnit* planned, plannedUnit(unit));
+  const bool as_planned =
+      planned != nullptr && planned->SerializeAsString() == unit.SerializeAsString();
+  if (as_planned && evaluations_.add(evaluation.result)) return {};
+  const std::string reason = as_planned ? "its scores cannot be" : "nobody planned this unit";
+  ALLOT_TRY(store_.rejectEvaluation(epoch_, evaluation, "invalid", reason, planned));
+  ++open_units_;  // at least until they are counted again
+  last_error_ = "refused evaluation " + unit.unit_id().substr(0, 200) + ": " + reason;
+  last_error_unix_ms_ = options_.unix_now();
+  spdlog::warn("{}", last_error_);
+  return {};
+}
+
+// The unit of the plan that has this one's id, by which alone the store knows it; null if there is
+// none.
+Result<const v1::EvaluationUnit*> Aggregator::plannedUnit(const v1::EvaluationUnit& unit) {
+  const std::optional<uint64_t> named = versionOfUnit(unit.unit_id());
+  if (!named || *named > state_.policy().version()) return nullptr;
+  const uint64_t version = *named;
+  auto plan = plans_.find(version);
+  if (plan == plans_.end()) {
+    v1::PolicySnapshot policy;
+    if (const v1::PolicySnapshot* known = policyOf(version)) {
+      policy = *known;
+    } else if (version == 0) {
+      const v1::Origin* origin = run_.origin ? &*run_.origin : nullptr;
+      policy = initialState(run_.experiment, model_->layers(), origin).policy();
+    } else {
+      ALLOT_ASSIGN(auto records, store_.readHistory(version - 1, 1));
+      if (records.empty() || records[0].version() != version) return nullptr;
+      policy = records[0].policy();
+    }
+    constexpr size_t kPlans = 8;  // older ones are made again when asked for
+    if (plans_.size() == kPlans) plans_.erase(plans_.begin());
+    plan = plans_.try_emplace(version).first;
+    for (auto& planned : planEvaluation(control_.experiment, policy)) {
+      plan->second.emplace(planned.unit_id(), planned);
+    }
+  }
+  const auto found = plan->second.find(unit.unit_id());
+  return found == plan->second.end() ? nullptr : &found->second;
+}
+
+std::string Aggregator::whyWaiting() {
+  if (finished()) return "";
+  if (phase_ == "paused") return "it is paused: allot resume";
+  if (loaded_ && options_.now() - last_progress_ < kQuietMs) return "";
+  const auto workers = store_.listWorkers();
+  if (!workers) return workers.error().message;
+  if (!loaded_) {
+    return "no worker has loaded the model yet" +
+           std::string(workers->empty() ? " (no worker is alive)" : "");
+  }
+  if (workers->empty()) return "no worker is alive";
+  if (open_units_ > 0) return counted(open_units_, "evaluation unit") + " wait for workers";
+  return "waiting for episodes: " + std::to_string(held_.size()) + " of " +
+         std::to_string(episodesPerUpdate()) + " are in, " + counted(workers->size(), "worker") +
+         " alive";
+}
+
+Status Aggregator::publishStatus() {
+  const uint64_t now = options_.now();
+  if (status_published_ && now - *status_published_ < options_.status_ms && !finished()) return {};
+  v1::AggregatorStatus status;
+  status.set_holder(options_.holder);
+  status.set_phase(phase_);
+  status.set_waiting(whyWaiting());
+  status.set_last_error(last_error_);
+  status.set_last_error_unix_ms(last_error_unix_ms_);
+  status.set_unix_ms(options_.unix_now());
+  status.set_page(options_.page);
+  status_published_ = now;
+  return store_.publishStatus(epoch_, status);
+}
+
+RunSnapshot Aggregator::snapshot() {
+  RunSnapshot snapshot{run_,
+                       model_,
+                       control_.experiment,
+                       phase_,
+                       whyWaiting(),
+                       last_error_,
+                       state_,
+                       history_.records(),
+                       evaluations_.cells(),
+                       {},
+                       {}};
+  if (auto workers = store_.listWorkers()) snapshot.workers = std::move(*workers);
+  if (auto counts = store_.readRefusalCounts()) snapshot.refused = std::move(*counts);
+  return snapshot;
+}
+
+}  // namespace allot

@@ -1,0 +1,192 @@
+// Aggregator beside requests that are late: whatever was given up may still take effect.
+#include <gmock/gmock.h>
+
+#include "aggregator/aggregator.h"
+#include "core/policy_gradient.h"
+#include "core/questions.h"
+#include "core/schedule.h"
+#include "core/spec.h"
+#include "store/memory_store.h"
+#include "tests/sim/forwarding_store.h"
+
+namespace allot {
+namespace {
+
+// Gives one commit up without an answer and delivers it when asked to, and calls back at
+// some calls.
+class LateStore final : public sim::ForwardingStore {
+ public:
+  using ForwardingStore::ForwardingStore;
+
+  Status commit(const Commit& commit) override {
+    if (before_commit_) std::exchange(before_commit_, nullptr)();
+    if (!lose_) return inner_->commit(commit);
+    lose_ = false;
+    late_ = commit;
+    return fail(ErrorCode::kUnavailable, "the store did not answer");
+  }
+  Result<std::optional<v1::AggregatorState>> readState() override {
+    auto state = inner_->readState();
+    if (after_read_state_) std::exchange(after_read_state_, nullptr)();
+    return state;
+  }
+
+  Result<std::vector<InboxEntry>> readInbox(size_t count, uint64_t wait_ms) override {
+    if (before_read_inbox_) std::exchange(before_read_inbox_, nullptr)();
+    return inner_->readInbox(count, wait_ms);
+  }
+
+  void loseNextCommit() { lose_ = true; }
+  void deliver() { EXPECT_TRUE(inner_->commit(*late_)); }
+  void beforeNextCommit(std::function<void()> call) { before_commit_ = std::move(call); }
+  void beforeNextReadInbox(std::function<void()> call) { before_read_inbox_ = std::move(call); }
+  void afterNextReadState(std::function<void()> call) { after_read_state_ = std::move(call); }
+
+ private:
+  bool lose_ = false;
+  std::optional<Commit> late_;
+  std::function<void()> before_commit_;
+  std::function<void()> before_read_inbox_;
+  std::function<void()> after_read_state_;
+};
+
+class AggregatorRaceTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto parsed = parseExperiment(R"(
+apiVersion: allot.dev/v1alpha1
+kind: Experiment
+metadata: {name: test}
+spec:
+  seed: 3
+  model: {path: none}
+  task: {suite: recall, tasks: [niah], trainQuestions: 32, heldOutQuestions: 40}
+  policy: {totalBudget: 8}
+  rollout: {questionsPerEpisode: 4}
+  update: {episodesPerUpdate: 2, maxUpdates: 4}
+)",
+                                        "test");
+    ASSERT_TRUE(parsed) << parsed.error().message;
+    run_ = {*parsed, specDigest(*parsed), false, 1, {}};
+    ASSERT_TRUE(worker_->createRun(run_));
+    v1::ModelFacts facts;
+    facts.set_layers(4);
+    ASSERT_TRUE(worker_->agreeOnModel(facts));
+  }
+
+  std::unique_ptr<Aggregator> start(const std::string& holder, Store* store) {
+    return std::make_unique<Aggregator>(
+        store, run_,
+        AggregatorOptions{
+            .holder = holder, .now = [this] { return now_; }, .unix_now = [this] { return now_; }});
+  }
+  void push(uint64_t ticket) {
+    const PublishedPolicy policy = **worker_->readPolicy();
+    const std::vector<double> logits(policy.snapshot.logits().begin(),
+                                     policy.snapshot.logits().end());
+    const auto schedule = drawSchedule(softmax(logits), 8, 0, 3, ticket);
+    v1::EpisodeResult result;
+    result.set_result_id("w-" + std::to_string(ticket));
+    result.set_ticket(ticket);
+    result.set_policy_version(policy.snapshot.version());
+    result.set_policy_sha256(policy.sha256);
+    *result.mutable_schedule() = {schedule.begin(), schedule.end()};
+    result.set_behaviour_log_prob(logProbability(schedule, logits, 0));
+    for (const uint32_t question : episodeQuestions(3, ticket, 4, 32)) {
+      result.add_scores()->set_question(question);
+    }
+    ASSERT_EQ(*worker_->pushResult(result, 100), PushOutcome::kAccepted);
+  }
+  // Leaves it with a commit without an answer, about to load the run again.
+  void beginUpdate(LateStore* store, Aggregator* aggregator) {
+    ASSERT_TRUE(aggregator->tick());
+    push(0);
+    push(1);
+    store->loseNextCommit();
+    ASSERT_EQ(codeOf(aggregator->tick()), ErrorCode::kUnavailable);
+    ASSERT_EQ(version(), 0u);
+  }
+  static std::optional<ErrorCode> codeOf(const Result<bool>& ticked) {
+    if (ticked) return std::nullopt;
+    return ticked.error().code;
+  }
+  uint64_t version() { return (*worker_->readPolicy())->snapshot.version(); }
+
+  uint64_t now_ = 100'000;
+  RunSpec run_;
+  std::shared_ptr<MemoryServer> server_ = std::make_shared<MemoryServer>([this] { return now_; });
+  std::unique_ptr<MemoryStore> worker_ = openMemoryStore(server_);
+};
+
+TEST_F(AggregatorRaceTest, ItsOwnCommitThatArrivesBeforeTheSecondTryIsTakenUp) {
+  LateStore store(openMemoryStore(server_));
+  auto aggregator = start("a", &store);
+  beginUpdate(&store, aggregator.get());
+  store.beforeNextCommit([&] { store.deliver(); });
+  EXPECT_EQ(codeOf(aggregator->tick()), ErrorCode::kUnavailable);
+  ASSERT_TRUE(aggregator->tick());
+  EXPECT_EQ(version(), 1u);
+  push(2);
+  push(3);
+  ASSERT_TRUE(aggregator->tick());
+  EXPECT_EQ(version(), 2u);
+}
+
+TEST_F(AggregatorRaceTest, ItsOwnCommitThatArrivesWhileItLoadsIsTakenUp) {
+  LateStore store(openMemoryStore(server_));
+  auto aggregator = start("a", &store);
+  beginUpdate(&store, aggregator.get());
+  store.afterNextReadState([&] { store.deliver(); });
+  const auto ticked = aggregator->tick();
+  ASSERT_TRUE(ticked) << ticked.error().message;
+  EXPECT_EQ(version(), 1u);
+}
+
+// What workers make of a policy that it does not know yet is no lie.
+TEST_F(AggregatorRaceTest, AfterItsOwnCommitArrivedLateItRefusesNoResultOfThatPolicy) {
+  LateStore store(openMemoryStore(server_));
+  auto aggregator = start("a", &store);
+  beginUpdate(&store, aggregator.get());
+  store.beforeNextReadInbox([&] {
+    store.deliver();
+    push(2);
+    push(3);
+  });
+  EXPECT_EQ(codeOf(aggregator->tick()), ErrorCode::kUnavailable);
+  ASSERT_EQ(version(), 1u);
+  EXPECT_TRUE(aggregator->tick());
+  EXPECT_EQ(worker_->readRefusalCounts()->at("invalid"), 0u);
+  EXPECT_EQ(version(), 2u);
+}
+
+// Nobody may have a reason to send anything: if it was the last update, workers wait for the end.
+TEST_F(AggregatorRaceTest, ItsOwnCommitThatArrivedLateIsSeenThoughNothingCame) {
+  LateStore store(openMemoryStore(server_));
+  auto aggregator = start("a", &store);
+  beginUpdate(&store, aggregator.get());
+  store.beforeNextReadInbox([&] { store.deliver(); });
+  EXPECT_TRUE(aggregator->tick());
+  ASSERT_EQ(version(), 1u);
+  now_ += 6'000;  // the lease is renewed
+  EXPECT_EQ(codeOf(aggregator->tick()), ErrorCode::kUnavailable);
+  EXPECT_TRUE(aggregator->tick());
+  EXPECT_EQ(aggregator->snapshot().state.policy().version(), 1u);
+}
+
+// It must not take the other one's progress for a damaged store.
+TEST_F(AggregatorRaceTest, DisplacedWhileItLoadsItLeaves) {
+  LateStore store(openMemoryStore(server_));
+  auto other_store = openMemoryStore(server_);
+  auto aggregator = start("a", &store);
+  auto other = start("b", other_store.get());
+  beginUpdate(&store, aggregator.get());
+  store.afterNextReadState([&] {
+    now_ += 20'000;  // beyond the lease
+    EXPECT_TRUE(other->tick());
+    EXPECT_EQ(version(), 1u);
+  });
+  EXPECT_EQ(codeOf(aggregator->tick()), ErrorCode::kFenced);
+}
+
+}  // namespace
+}  // namespace allot

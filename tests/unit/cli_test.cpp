@@ -1,0 +1,313 @@
+// What commands decide and say, without processes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/control.h"
+#include "cli/leaderboard.h"
+#include "cli/run_folder.h"
+#include "cli/run_status.h"
+#include "cli/terminal.h"
+#include "core/policy_gradient.h"
+#include "core/spec.h"
+#include "store/memory_store.h"
+
+namespace allot {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(Printable, ShowsNothingThatATerminalObeys) {
+  EXPECT_EQ(printable("worker-1 é 漢 \U0001F600"), "worker-1 é 漢 \U0001F600");
+  EXPECT_EQ(printable("\x1b[2J\r\nx\t\x7f"), "?[2J??x??");
+  EXPECT_EQ(printable("a\u009bb\u202ec\u2066d\u200ee\u2028f"),
+            "a?"
+            "?b???c???d???e???f");
+  EXPECT_EQ(printable(std::string("a\0b", 3)), "a?b");
+  for (const char* broken : {"\xff", "\xc3", "\xe2\x82", "\xf0\x9f\x98", "\x80", "\xed\xa0\x80",
+                             "\xc0\xaf", "\xe0\x80\xaf", "\xf4\x90\x80\x80"}) {
+    EXPECT_EQ(printable(broken), std::string(std::string(broken).size(), '?'));
+  }
+  EXPECT_EQ(printable("abcdef", 3), "abc...");
+  EXPECT_EQ(printable("aéé", 4), "aé...");
+  EXPECT_EQ(printable("abc", 3), "abc");
+}
+
+TEST(ShellWord, IsOneWord) {
+  EXPECT_EQ(shellWord("/a/b-c_1.yaml"), "/a/b-c_1.yaml");
+  EXPECT_EQ(shellWord("a b"), "'a b'");
+  EXPECT_EQ(shellWord("it's $HOME"), "'it'\\''s $HOME'");
+  EXPECT_EQ(shellWord(""), "''");
+}
+
+TEST(SocketPath, FitsIntoAnAddress) {
+  EXPECT_EQ(socketPath("/runs/a", "R"), "/runs/a/redis.sock");
+  const std::string one = socketPath("/" + std::string(200, 'a'), "R");
+  const std::string two = socketPath("/" + std::string(200, 'b'), "R");
+  EXPECT_LT(one.size(), 100u);
+  EXPECT_NE(one, two);  // an imported run may live in two folders
+}
+
+class ControlTest : public testing::Test {
+ protected:
+  ControlTest() {
+    const auto experiment = parseExperiment(R"(
+apiVersion: allot.dev/v1alpha1
+kind: Experiment
+metadata: {name: test}
+spec:
+  model: {path: none}
+  task: {suite: recall, tasks: [niah]}
+  policy: {totalBudget: 8}
+  update: {maxUpdates: 40}
+)",
+                                            "test");
+    EXPECT_TRUE(experiment) << experiment.error().message;
+    run_.experiment = *experiment;
+    run_.sha256 = specDigest(*experiment);
+    EXPECT_TRUE(store_->createRun(run_));
+  }
+  std::string desired() { return store_->readControl().value().value().desired; }
+  void set(const std::string& desired) { ASSERT_TRUE(changeDesired(store_.get(), desired)); }
+
+  std::shared_ptr<MemoryServer> server_ =
+      std::make_shared<MemoryServer>([] { return uint64_t{1}; });
+  std::unique_ptr<Store> store_ = openMemoryStore(server_);
+  RunSpec run_;
+};
+
+TEST_F(ControlTest, EveryStepThatMakesSenseIsTakenAndNoOther) {
+  struct Row {
+    const char* from;
+    Result<ControlChange> (*step)(Store*);
+    const char* to;  // "": refused
+    bool changed;
+  };
+  for (const Row& row : {Row{"running", pauseRun, "paused", true},
+                         {"paused", pauseRun, "paused", false},
+                         {"stopped", pauseRun, "", false},
+                         {"finished", pauseRun, "", false},
+                         {"running", resumeRun, "running", false},
+                         {"paused", resumeRun, "running", true},
+                         {"stopped", resumeRun, "running", true},
+                         {"finished", resumeRun, "", false},
+                         {"running", stopRun, "stopped", true},
+                         {"paused", stopRun, "stopped", true},
+                         {"stopped", stopRun, "stopped", false},
+                         {"finished", stopRun, "", false}}) {
+    set(row.from);
+    const auto change = row.step(store_.get());
+    const bool refused = *row.to == '\0';
+    EXPECT_EQ(change.has_value(), !refused) << row.from << " to " << row.to;
+    EXPECT_EQ(desired(), refused ? row.from : row.to);
+    if (change) {
+      EXPECT_EQ(change->changed, row.changed);
+      EXPECT_EQ(change->before, row.from);
+    } else {
+      EXPECT_EQ(change.error().code, ErrorCode::kUsage);
+    }
+  }
+  set("finished");
+  EXPECT_THAT(resumeRun(store_.get()).error().message, HasSubstr("use `allot extend"));
+}
+
+TEST_F(ControlTest, OthersMayChangeItAtTheSameTime) {
+  auto other = openMemoryStore(server_);
+  int tries = 0;
+  const auto changed = changeControl(store_.get(), [&](Control* control) -> Result<bool> {
+    if (++tries <= 3) {
+      EXPECT_TRUE(extendRun(other.get(), 1));
+    }
+    control->desired = "paused";
+    return true;
+  });
+  ASSERT_TRUE(changed);
+  EXPECT_EQ(tries, 4);
+  const auto control = store_->readControl().value().value();
+  EXPECT_EQ(control.desired, "paused");
+  EXPECT_EQ(control.experiment.spec().update().max_updates(), 43u);  // neither is lost
+}
+
+TEST_F(ControlTest, ExtendAddsUpdates) {
+  const auto running = extendRun(store_.get(), 10);
+  ASSERT_TRUE(running);
+  EXPECT_EQ(running->now.experiment.spec().update().max_updates(), 50u);
+  EXPECT_EQ(desired(), "running");
+  set("finished");
+  ASSERT_TRUE(extendRun(store_.get(), 5));
+  EXPECT_EQ(desired(), "running");
+  set("stopped");
+  ASSERT_TRUE(extendRun(store_.get(), 5));
+  EXPECT_EQ(desired(), "stopped");
+  EXPECT_FALSE(extendRun(store_.get(), 1'000'000));
+  EXPECT_EQ(store_->readControl().value()->experiment.spec().update().max_updates(), 60u);
+}
+
+TEST_F(ControlTest, SetTakesLiveSettingsOnly) {
+  const auto changes =
+      setInRun(store_.get(), {"spec.update.learningRate=0.25", "spec.staleness.mode=none"});
+  ASSERT_TRUE(changes) << changes.error().message;
+  ASSERT_EQ(changes->size(), 2u);
+  EXPECT_EQ(changes->at(0).path, "spec.update.learningRate");
+  EXPECT_EQ(changes->at(0).to, "0.25");
+  EXPECT_EQ(store_->readControl().value()->experiment.spec().update().learning_rate(), 0.25);
+  const auto revision = store_->readControl().value()->revision;
+  EXPECT_TRUE(setInRun(store_.get(), {"spec.update.learningRate=0.25"})->empty());
+  for (const char* refused : {"spec.policy.totalBudget=16", "spec.seed=9",
+                              "spec.update.learningRate=-1", "spec.update.nothing=1", "x"}) {
+    const auto done = setInRun(store_.get(), {"spec.staleness.rhoBar=2", refused});
+    ASSERT_FALSE(done) << refused;
+    EXPECT_EQ(done.error().code, ErrorCode::kUsage);
+  }
+  EXPECT_THAT(setInRun(store_.get(), {"spec.policy.totalBudget=16"}).error().message,
+              HasSubstr("allot fork"));
+  EXPECT_EQ(store_->readControl().value()->revision, revision);  // all or nothing
+}
+
+TEST_F(ControlTest, NothingIsChangedWhereNothingIs) {
+  auto empty = openMemoryStore(std::make_shared<MemoryServer>([] { return uint64_t{1}; }));
+  for (const auto& refused : {pauseRun(empty.get()), resumeRun(empty.get()), stopRun(empty.get()),
+                              extendRun(empty.get(), 1)}) {
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
+  }
+}
+
+class StatusTest : public testing::Test {
+ protected:
+  StatusTest() {
+    status_.kind = RunAccess::Kind::kLive;
+    status_.now_unix_ms = 1'000'000;
+    status_.head.run_id = "RUN";
+    auto& control = status_.head.image.control;
+    control.experiment.mutable_spec()->mutable_update()->set_max_updates(9);
+    status_.lease.held = true;
+    status_.lease.holder = "aggregator-2";
+    status_.aggregator.emplace();
+    status_.aggregator->set_holder("aggregator-1");
+    status_.aggregator->set_phase("running");
+    status_.aggregator->set_unix_ms(999'000);
+    worker("rollout");
+  }
+  void worker(const char* state) {
+    auto& beat = status_.workers.emplace_back();
+    beat.set_worker("w\x1b[2J");
+    beat.set_state(state);
+    beat.set_seen_unix_ms(998'000);
+  }
+  std::string why() const { return whyNotProgressing(status_); }
+  std::string& desired() { return status_.head.image.control.desired; }
+
+  RunStatus status_;
+};
+
+TEST_F(StatusTest, SaysWhyNothingMoves) {
+  EXPECT_EQ(why(), "");
+  status_.aggregator->set_waiting("waiting for episodes: 3 of 10 are in");
+  EXPECT_EQ(why(), "waiting for episodes: 3 of 10 are in");
+  status_.workers[0].set_state("loading");
+  EXPECT_EQ(why(), "1 worker still loading the model");
+  status_.workers.clear();
+  EXPECT_EQ(why(), "no worker is alive");
+  status_.aggregator->set_unix_ms(900'000);
+  EXPECT_EQ(why(), "the aggregator aggregator-1 was last heard of 1 min 40 s ago");
+  status_.lease.held = false;
+  EXPECT_EQ(why(), "no aggregator leads (last: aggregator-1, 1 min 40 s ago)");
+  status_.aggregator.reset();
+  EXPECT_EQ(why(), "no aggregator leads");
+  desired() = "paused";
+  EXPECT_EQ(why(), "it is paused: allot resume");
+  desired() = "stopped";
+  EXPECT_EQ(why(), "it was stopped: allot resume");
+  desired() = "finished";
+  EXPECT_EQ(why(), "");
+  status_.kind = RunAccess::Kind::kEnded;
+  status_.resume_command = "allot run --resume --dir x";
+  EXPECT_EQ(why(), "");
+  desired() = "running";
+  EXPECT_EQ(why(), "nobody works on it: allot run --resume --dir x");
+  status_.kind = RunAccess::Kind::kFiles;
+  EXPECT_EQ(why(), "");
+}
+
+TEST_F(StatusTest, ShowsWhatStrangersWroteHarmlessly) {
+  status_.workers[0].set_last_error("a\nb");
+  status_.refusals.push_back({"id\x1b", "invalid", "why\r"});
+  status_.head.refused["invalid"] = 3;
+  status_.aggregator->set_last_error("\x1b]0;x\x07");
+  status_.aggregator->set_last_error_unix_ms(999'500);
+  const std::string text = statusText(status_, false);
+  EXPECT_EQ(text.find_first_of("\x1b\x07\r"), std::string::npos);
+  EXPECT_THAT(text, HasSubstr("refused: invalid 3"));
+  EXPECT_THAT(text, HasSubstr("id? (invalid): why?"));
+  EXPECT_THAT(text, HasSubstr("2 s ago"));
+  EXPECT_THAT(statusText(status_, true), HasSubstr("\033["));
+  const auto json = statusJson(status_);
+  EXPECT_EQ(json["state"], "running");
+  EXPECT_EQ(json["refused"]["invalid"], 3);
+  EXPECT_EQ(json["workers"][0]["last_error"], "a\nb");
+}
+
+EvaluationCell cell(const char* name, uint64_t version, uint64_t budget, uint64_t n, double sum,
+                    bool complete = true, const char* method = "s2anta-sys") {
+  EvaluationCell c;
+  c.version = version;
+  c.method = method;
+  c.schedule_name = name;
+  c.total_budget = budget;
+  c.schedule = {3, 5};
+  c.n = n;
+  c.sum = sum;
+  c.complete = complete;
+  return c;
+}
+
+TEST(LeaderboardTest, RanksByAccuracyAtEqualBudget) {
+  const Leaderboard board = makeLeaderboard(
+      {cell("dense", 0, 0, 480, 447, true, "dense"), cell("uniform", 0, 8, 480, 166),
+       cell("uniform", 0, 16, 480, 325), cell("oneHot-01", 0, 16, 480, 320),
+       cell("learned", 25, 8, 480, 300), cell("learned", 50, 8, 480, 341),
+       cell("learned", 75, 8, 32, 32, false), cell("learned", 75, 16, 32, 8, false)},
+      0);
+  ASSERT_EQ(board.dense.size(), 1u);
+  ASSERT_EQ(board.blocks.size(), 2u);
+  const auto& eight = board.blocks[0];
+  EXPECT_EQ(eight.total_budget, 8u);
+  ASSERT_EQ(eight.rows.size(), 2u);
+  EXPECT_EQ(eight.rows[0].cell.schedule_name, "learned");
+  EXPECT_EQ(eight.rows[0].cell.version, 50u);  // the newest complete one
+  EXPECT_NEAR(*eight.rows[0].over_uniform, 175.0 / 480, 1e-12);
+  EXPECT_FALSE(eight.rows[0].like_best);
+  EXPECT_FALSE(eight.rows[1].like_best);  // clearly worse
+  EXPECT_FALSE(eight.rows[1].over_uniform);
+  const auto& sixteen = board.blocks[1];
+  ASSERT_EQ(sixteen.rows.size(), 3u);
+  EXPECT_EQ(sixteen.rows[0].cell.schedule_name, "uniform");
+  EXPECT_TRUE(sixteen.rows[1].like_best);
+  EXPECT_EQ(sixteen.rows[2].cell.n, 32u);  // nothing complete: what there is
+  const std::string text = leaderboardText(board, false);
+  EXPECT_THAT(text, HasSubstr("dense attention: 0.931  [0.905, 0.951]  n 480"));
+  EXPECT_THAT(text, HasSubstr("2 ~   oneHot-01"));
+  EXPECT_THAT(text, HasSubstr("32 so far"));
+  EXPECT_THAT(text, HasSubstr("cannot tell the two apart"));
+  EXPECT_THAT(text, Not(HasSubstr("(s2anta-sys)")));
+  EXPECT_EQ(makeLeaderboard({cell("uniform", 0, 8, 480, 166)}, 16).blocks.size(), 0u);
+  const auto json = leaderboardJson(board);
+  EXPECT_EQ(json["budgets"][0]["schedules"][0]["schedule"], "learned");
+}
+
+TEST(LeaderboardTest, NamesMethodsWhereThereAreSeveral) {
+  const std::string text =
+      leaderboardText(makeLeaderboard({cell("uniform", 0, 8, 100, 50),
+                                       cell("uniform", 0, 8, 100, 50, true, "santa"),
+                                       cell("learned", 4, 8, 100, 70, true, "santa")},
+                                      8),
+                      false);
+  EXPECT_THAT(text, HasSubstr("learned (santa)"));
+  EXPECT_THAT(text, HasSubstr("+0.200"));
+  EXPECT_THAT(text, HasSubstr("uniform (s2anta-sys)"));
+}
+
+}  // namespace
+}  // namespace allot
