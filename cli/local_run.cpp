@@ -5,7 +5,9 @@
 
 #include <cstdio>
 #include <filesystem>
-#include <thread>
+
+#include "cli/run_access.h"
+#include "cli/run_folder.h"
 
 namespace allot {
 namespace {
@@ -15,8 +17,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr int kMaxRestarts = 5;
-// A unix socket's address holds 108 bytes.
-constexpr size_t kLongestSocketPath = 100;
+// A child that lived so long did not end for what ended the one before it.
+constexpr auto kLongLife = seconds(30);
 
 std::string siblingProgram(const std::string& name) {
   std::error_code ignored;
@@ -27,22 +29,14 @@ std::string siblingProgram(const std::string& name) {
 }  // namespace
 
 LocalRun::LocalRun(LocalRunPlan plan) : plan_(std::move(plan)) {
-  socket_ = plan_.dir + "/redis.sock";
-  if (socket_.size() > kLongestSocketPath) {
-    socket_ = (fs::temp_directory_path() / ("allot-" + plan_.run_id + ".sock")).string();
-  }
+  socket_ = socketPath(plan_.dir, plan_.run_id);
   const std::string url = "unix:" + socket_;
   redis_.name = "redis";
-  // Every acknowledged write is on the disk: a kill -9 loses nothing.
-  redis_.command = {plan_.options.redis_server,
-                    {"--port", "0", "--unixsocket", socket_, "--unixsocketperm", "700", "--dir",
-                     plan_.dir, "--appendonly", "yes", "--appendfsync", "always", "--save", "",
-                     "--maxmemory-policy", "noeviction", "--daemonize", "no"},
-                    {}};
+  redis_.command = redisCommand(plan_.options.redis_server, plan_.dir, socket_);
   aggregator_.name = "aggregator";
   aggregator_.command = {siblingProgram("allot-aggregator"),
                          {"--redis", url, "--run", plan_.run_id, "--experiment",
-                          plan_.options.experiment_file, "--dir", plan_.dir},
+                          plan_.options.experiment_file, "--dir", plan_.dir, "--lease-ms", "3000"},
                          {}};
   const bool any_port = plan_.options.port < 0;
   aggregator_.command.arguments.insert(
@@ -51,6 +45,11 @@ LocalRun::LocalRun(LocalRunPlan plan) : plan_(std::move(plan)) {
   if (any_port) aggregator_.command.arguments.push_back("--any-port");
   for (const std::string& set : plan_.options.set) {
     aggregator_.command.arguments.insert(aggregator_.command.arguments.end(), {"--set", set});
+  }
+  // Of a fork; it matters only until the run is in the store.
+  const std::string origin = plan_.dir + "/" + kOriginFile;
+  if (std::error_code ignored; fs::exists(origin, ignored)) {
+    aggregator_.command.arguments.insert(aggregator_.command.arguments.end(), {"--origin", origin});
   }
   if (plan_.options.synchronous) aggregator_.command.arguments.push_back("--synchronous");
   for (unsigned i = 1; i <= plan_.workers; ++i) {
@@ -72,38 +71,26 @@ std::string LocalRun::logOf(const Child& child) const {
 
 std::string LocalRun::pageUrl() const { return lastLineOfFile(plan_.dir + "/page.url"); }
 
-Status LocalRun::start() {
+Status LocalRun::startStore() {
   std::error_code ignored;
   fs::remove(plan_.dir + "/page.url", ignored);  // of an earlier `allot run`
+  ALLOT_TRY(waitUntilUnserved(socket_));
   ALLOT_TRY(launch(&redis_));
   ALLOT_ASSIGN(store_, openRedisStore("unix:" + socket_, plan_.run_id));
-  ALLOT_TRY(waitForRedis());
+  return waitForRedis(store_.get(), &*redis_.process, logOf(redis_));
+}
+
+Status LocalRun::startProcesses(bool with_workers) {
   ALLOT_TRY(launch(&aggregator_));
+  if (!with_workers) workers_.clear();
   for (Child& worker : workers_) ALLOT_TRY(launch(&worker));
   return {};
 }
 
 Status LocalRun::launch(Child* child) {
   ALLOT_ASSIGN(child->process, Process::start(child->command, logOf(*child)));
+  child->started = std::chrono::steady_clock::now();
   return {};
-}
-
-Status LocalRun::waitForRedis() {
-  const auto end = std::chrono::steady_clock::now() + seconds(60);
-  while (true) {
-    const auto answer = store_->readSpec();
-    if (answer) return {};
-    if (answer.error().code != ErrorCode::kUnavailable) return tl::unexpected(answer.error());
-    if (const auto status = redis_.process->poll()) {
-      return badInput("redis-server ended with status " + std::to_string(*status) + ": " +
-                      lastLineOfFile(logOf(redis_)));
-    }
-    if (std::chrono::steady_clock::now() > end) {
-      return fail(ErrorCode::kUnavailable,
-                  "redis-server did not answer within 60 s: see " + logOf(redis_));
-    }
-    std::this_thread::sleep_for(milliseconds(20));
-  }
 }
 
 Status LocalRun::revive(Child* child, int status) {
@@ -115,10 +102,11 @@ Status LocalRun::revive(Child* child, int status) {
     return fail(code, colon == std::string::npos ? line : line.substr(colon + 2));
   }
   if (child->start_after == std::chrono::steady_clock::time_point{}) {
+    if (now - child->started >= kLongLife) child->restarts = 0;
     if (child->restarts == kMaxRestarts) {
       return fail(ErrorCode::kInternal, child->name + " ended " + std::to_string(kMaxRestarts + 1) +
-                                            " times, last with status " + std::to_string(status) +
-                                            ": see " + logOf(*child));
+                                            " times in a row, last with status " +
+                                            std::to_string(status) + ": see " + logOf(*child));
     }
     std::fprintf(stderr, "%s%s ended with status %d and is started again; its log is %s\n",
                  isatty(STDERR_FILENO) ? "\r\033[K" : "", child->name.c_str(), status,
@@ -144,9 +132,9 @@ Result<bool> LocalRun::watch() {
     if (status && *status != 0) ALLOT_TRY(revive(&worker, *status));
     if (!status || *status != 0) ++alive;
   }
-  if (alive == 0) {
-    const auto desired = store_->readDesired();
-    if (desired && *desired == "running" && !aggregator_.process->poll()) {
+  if (alive == 0 && !workers_.empty()) {
+    const auto control = store_->readControl();
+    if (control && *control && (*control)->desired == "running" && !aggregator_.process->poll()) {
       return fail(ErrorCode::kUnavailable,
                   "every worker has been ended and nobody is left to do "
                   "the work: go on with --resume");

@@ -17,8 +17,8 @@
 namespace allot {
 
 struct LocalRunPlan {
-  RunOptions options;
-  std::string dir;  // absolute
+  RunOptions options;  // paths absolute
+  std::string dir;     // absolute
   std::string run_id;
   std::string model_folder;
   unsigned workers = 1;
@@ -30,8 +30,10 @@ class LocalRun {
   explicit LocalRun(LocalRunPlan plan);
   ~LocalRun();  // stops what still runs
 
-  // Starts Redis and waits until it answers, then the others.
-  Status start();
+  // Starts Redis and waits until it answers.
+  Status startStore();
+  // Starts the others; without workers where only the report is to be written again.
+  Status startProcesses(bool with_workers);
   // Looks after the processes; call a few times a second. The aggregator's good end gives true;
   // a process that cannot be helped gives its error.
   Result<bool> watch();
@@ -48,14 +50,14 @@ class LocalRun {
     std::string name;  // "worker-1"; its log is <dir>/<name>.log
     Command command;
     std::optional<Process> process;
-    int restarts = 0;
+    int restarts = 0;  // of those that came soon after each other
+    std::chrono::steady_clock::time_point started{};
     std::chrono::steady_clock::time_point start_after{};
   };
 
   Status launch(Child* child);
   // Restarts a child that ended with `status`, after a pause; an error if that cannot help.
   Status revive(Child* child, int status);
-  Status waitForRedis();
   std::string logOf(const Child& child) const;
   static void stopChild(Child* child, std::chrono::milliseconds patience);
 

@@ -4,8 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
+
+#include "cli/terminal.h"
 
 namespace allot {
 namespace {
@@ -22,6 +23,12 @@ double meanReward(const std::vector<v1::IterationRecord>& history, size_t first,
   return end > first ? sum / static_cast<double>(end - first) : 0;
 }
 
+double secondsBetween(const v1::IterationRecord& from, const v1::IterationRecord& to) {
+  return (static_cast<double>(to.committed_unix_ms()) -
+          static_cast<double>(from.committed_unix_ms())) /
+         1000.0;
+}
+
 size_t terminalWidth() {
   winsize size{};
   return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
@@ -29,85 +36,82 @@ size_t terminalWidth() {
 
 }  // namespace
 
-std::string duration(double seconds) {
-  char text[64];
-  const auto whole = static_cast<long>(std::lround(std::max(0.0, seconds)));
-  if (whole < 60) {
-    std::snprintf(text, sizeof text, "%ld s", whole);
-  } else if (whole < 3600) {
-    std::snprintf(text, sizeof text, "%ld min %02ld s", whole / 60, whole % 60);
-  } else {
-    std::snprintf(text, sizeof text, "%ld h %02ld min", whole / 3600, whole / 60 % 60);
-  }
-  return text;
-}
-
 std::string progressLine(const ProgressState& state, size_t width) {
-  char text[256];
   std::string line;
   if (state.starting) {
     line = "starting: " + std::to_string(state.workers) + " workers have loaded the model";
   } else {
     if (state.max_updates > 0) {
-      std::snprintf(text, sizeof text, "update %llu/%llu",
-                    static_cast<unsigned long long>(state.updates),
-                    static_cast<unsigned long long>(state.max_updates));
-      line = text;
+      line = "update " + std::to_string(state.updates) + "/" + std::to_string(state.max_updates);
     }
     if (state.updates > 0) {
-      std::snprintf(text, sizeof text, "  reward %.3f (first %.3f)  lag %.1f  %.1f episodes/s",
-                    state.reward, state.first_reward, state.lag, state.episodes_per_second);
-      line += text;
+      line += formatted("  reward %.3f (first %.3f)  lag %.1f  %.1f episodes/s", state.reward,
+                        state.first_reward, state.lag, state.episodes_per_second);
     }
     if (state.open_units > 0) {
-      std::snprintf(text, sizeof text, "%sevaluating, %llu units to go", line.empty() ? "" : "  ",
-                    static_cast<unsigned long long>(state.open_units));
-      line += text;
+      line += (line.empty() ? "" : "  ") + std::string("evaluating, ") +
+              std::to_string(state.open_units) + " units to go";
     }
-    if (state.seconds_left >= 0) line += "  " + duration(state.seconds_left) + " left";
+    if (state.paused) line += "  paused: allot resume";
+    if (state.seconds_left >= 0 && !state.paused) {
+      line += "  " + duration(state.seconds_left) + " left";
+    }
   }
   if (width > 0 && line.size() >= width) line.resize(width - 1);
   return line;
 }
 
-Progress::Progress(Store* store, uint64_t max_updates, uint64_t episodes_per_update)
-    : store_(*store), episodes_per_update_(episodes_per_update), started_(Clock::now()) {
-  state_.max_updates = max_updates;
+Progress::Progress(Store* store) : store_(*store), started_(Clock::now()) {
   terminal_ = isatty(STDOUT_FILENO) == 1;
 }
 
 Status Progress::read() {
-  const uint64_t after = history_.empty() ? 0 : history_.back().version();
-  ALLOT_ASSIGN(auto records, store_.readHistory(after, 256));
-  for (auto& record : records) {
-    record.clear_results();
-    history_.push_back(std::move(record));
+  // Settings may change while the run goes on.
+  ALLOT_ASSIGN(const auto control, store_.readControl());
+  if (control) {
+    const v1::Spec& spec = control->experiment.spec();
+    state_.max_updates = spec.has_update() ? spec.update().max_updates() : 0;
+    state_.paused = control->desired == "paused";
   }
   ALLOT_ASSIGN(const auto workers, store_.listWorkers());
   ALLOT_ASSIGN(state_.open_units, store_.openUnits());
-  ALLOT_ASSIGN(const auto model, store_.readModel());
-  state_.starting = !model;
-  state_.workers = workers.size();
-  if (history_.empty()) return {};
-  state_.updates = history_.back().version();
-  state_.lag = history_.back().mean_lag_updates();
-  const size_t count = history_.size();
-  state_.first_reward = meanReward(history_, 0, std::min(kWindow, count));
-  state_.reward = meanReward(history_, count > kWindow ? count - kWindow : 0, count);
-  const size_t from = count > kWindow ? count - kWindow - 1 : 0;
-  const double seconds = (static_cast<double>(history_.back().committed_unix_ms()) -
-                          static_cast<double>(history_[from].committed_unix_ms())) /
-                         1000.0;
-  if (seconds > 0) {
-    state_.episodes_per_second =
-        static_cast<double>((count - 1 - from) * episodes_per_update_) / seconds;
+  ALLOT_ASSIGN(const auto policy, store_.readPolicy());
+  state_.starting = !policy;
+  state_.workers =
+      static_cast<size_t>(std::count_if(workers.begin(), workers.end(), [](const auto& worker) {
+        return worker.state() != "loading";
+      }));
+  const uint64_t version = policy ? policy->snapshot.version() : 0;
+  return version > state_.updates ? readUpdates(version) : Status();
+}
+
+Status Progress::readUpdates(uint64_t version) {
+  const uint64_t shown = std::min<uint64_t>(version, kWindow);
+  if (state_.updates < kWindow) {
+    ALLOT_ASSIGN(const auto first, store_.readHistory(0, shown));
+    state_.first_reward = meanReward(first, 0, first.size());
   }
-  // From the whole run so far, evaluations included, which the rest will have as well.
-  const double total = (static_cast<double>(history_.back().committed_unix_ms()) -
-                        static_cast<double>(history_.front().committed_unix_ms())) /
-                       1000.0;
-  if (count > kWindow) {
-    state_.seconds_left = total / static_cast<double>(count - 1) *
+  // One more than the mean covers: rates are between two updates.
+  ALLOT_ASSIGN(const auto last,
+               store_.readHistory(version > shown ? version - shown - 1 : 0, shown + 1));
+  if (last.empty()) return {};
+  state_.updates = last.back().version();
+  state_.lag = last.back().mean_lag_updates();
+  state_.reward = meanReward(last, last.size() > kWindow ? 1 : 0, last.size());
+  size_t episodes = 0;
+  for (size_t i = 1; i < last.size(); ++i) {
+    episodes += static_cast<size_t>(last[i].results_size());
+  }
+  const double seconds = secondsBetween(last.front(), last.back());
+  if (seconds > 0) state_.episodes_per_second = static_cast<double>(episodes) / seconds;
+  if (!began_) {
+    began_ = last.back();
+    began_->clear_results();
+  }
+  // From all that we have seen, evaluations included, which the rest will have as well.
+  const uint64_t done = state_.updates - began_->version();
+  if (done >= kWindow && state_.max_updates > state_.updates) {
+    state_.seconds_left = secondsBetween(*began_, last.back()) / static_cast<double>(done) *
                           static_cast<double>(state_.max_updates - state_.updates);
   }
   return {};

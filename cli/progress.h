@@ -3,6 +3,7 @@
 // elsewhere a plain line every ten seconds. One thread.
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "core/result.h"
@@ -20,18 +21,16 @@ struct ProgressState {
   double episodes_per_second = 0;
   uint64_t open_units = 0;  // evaluation units that wait
   size_t workers = 0;
+  bool paused = false;
   double seconds_left = -1;  // -1: not known yet
 };
 
 // One line, without a newline, fit for `width` columns (0: any).
 std::string progressLine(const ProgressState& state, size_t width);
 
-// "2 min 05 s"
-std::string duration(double seconds);
-
 class Progress {
  public:
-  Progress(Store* store, uint64_t max_updates, uint64_t episodes_per_update);
+  explicit Progress(Store* store);
 
   // Reads the store and shows what changed; call a few times a second.
   void show();
@@ -40,11 +39,11 @@ class Progress {
 
  private:
   Status read();
+  Status readUpdates(uint64_t version);
 
   Store& store_;
   ProgressState state_;
-  const uint64_t episodes_per_update_;
-  std::vector<v1::IterationRecord> history_;  // results left out
+  std::optional<v1::IterationRecord> began_;  // the first update that we saw, without results
   bool terminal_ = false;
   bool line_open_ = false;
   std::chrono::steady_clock::time_point started_;

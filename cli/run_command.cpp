@@ -20,12 +20,18 @@
 #include <sstream>
 #include <thread>
 
+#include "cli/control.h"
 #include "cli/local_run.h"
 #include "cli/process.h"
 #include "cli/progress.h"
+#include "cli/run_folder.h"
+#include "cli/run_report.h"
+#include "cli/terminal.h"
 #include "core/result.h"
 #include "core/spec.h"
+#include "core/spec_change.h"
 #include "core/ulid.h"
+#include "store/exact_json.h"
 
 namespace allot {
 namespace {
@@ -34,12 +40,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 volatile sig_atomic_t interrupts = 0;
-
-uint64_t unixMs() {
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
-                                   std::chrono::system_clock::now().time_since_epoch())
-                                   .count());
-}
 
 // An explicit --port must be free; without one the aggregator finds its own.
 Status checkPort(int wanted) {
@@ -89,33 +89,39 @@ Result<json> preflight(const RunOptions& options) {
   return facts;
 }
 
-Status writeFile(const std::string& path, const std::string& text) {
-  const std::string temporary = path + ".tmp";
-  std::ofstream file(temporary, std::ios::trunc);
-  file << text;
-  file.close();
-  std::error_code error;
-  if (file) fs::rename(temporary, path, error);
-  if (!file || error) {
-    return badInput("cannot write " + path + ": is the folder writable and the disk not full?");
+// How long `allot run` waits for another command at work in its folder.
+constexpr auto kCommandPatience = std::chrono::seconds(60);
+
+Result<FolderLock> lockFolder(const std::string& folder) {
+  const auto end = std::chrono::steady_clock::now() + kCommandPatience;
+  bool told = false;
+  while (true) {
+    ALLOT_ASSIGN(auto lock, FolderLock::tryTake(folder, FolderLock::Holder::kRun));
+    if (lock) return std::move(*lock);
+    if (FolderLock::holderOf(folder) != FolderLock::Holder::kCommand || interrupts > 0 ||
+        std::chrono::steady_clock::now() > end) {
+      return badInput(folder + " is in use by another `allot run`: wait for it or stop it");
+    }
+    if (!told) std::fprintf(stderr, "waiting for another allot command in %s\n", folder.c_str());
+    told = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
-  return {};
 }
 
 // The run's folder: made, locked against a second `allot run`, and remembered by run.json.
 class RunFolder {
  public:
   static Result<RunFolder> open(const RunOptions& options) {
-    RunFolder folder;
+    fs::path path = options.dir;
     std::random_device random;
     const auto number = [&] { return uint64_t{random()} << 32 | random(); };
-    folder.run_id_ = makeUlid(unixMs(), number(), number());
-    fs::path path = options.dir;
+    RunNote note{makeUlid(unixMs(), number(), number()), options.experiment_file, options.set,
+                 options.model};
     if (options.dir.empty()) {
-      path = options.resume ? fs::path("runs/latest") : fs::path("runs") / folder.run_id_;
+      path = options.resume ? fs::path(kLatestRun) : fs::path("runs") / note.run_id;
     }
     std::error_code error;
-    const bool has_run = fs::exists(path / "run.json", error);
+    const bool has_run = holdsRun(path.string());
     if (options.resume && !has_run) {
       return badInput(path.string() + " holds no run to resume: name its folder with --dir");
     }
@@ -123,46 +129,31 @@ class RunFolder {
       return badInput(path.string() +
                       " holds a run already: add --resume to go on with it, or name another --dir");
     }
-    folder.is_new_ = !fs::exists(path, error);
-    folder.is_ours_ =
-        folder.is_new_ || (fs::is_directory(path, error) && fs::is_empty(path, error));
+    if (!options.resume && holdsExport(path.string())) {
+      return badInput(path.string() + " holds an exported run: name another --dir");
+    }
+    const bool is_new = !fs::exists(path, error);
+    const bool is_ours = is_new || (fs::is_directory(path, error) && fs::is_empty(path, error));
     fs::create_directories(path, error);
     if (error || access(path.c_str(), W_OK | X_OK) != 0) {
       return badInput("cannot write to " + path.string() + " (" +
                       (error ? error.message() : std::strerror(errno)) +
                       "): name another folder with --dir");
     }
-    folder.path_ = fs::canonical(path, error).string();
-    ALLOT_TRY(folder.lock());
+    const std::string folder = fs::canonical(path, error).string();
+    ALLOT_ASSIGN(FolderLock lock, lockFolder(folder));
     if (options.resume) {
-      std::ifstream file(folder.path_ + "/run.json");
-      const json run = json::parse(file, nullptr, false);
-      if (!run.is_object() || !run.value("run_id", json()).is_string() ||
-          !isUlid(run["run_id"].get<std::string>())) {
-        return badInput(folder.path_ + "/run.json does not name a run: it cannot be resumed");
-      }
-      folder.run_id_ = run["run_id"].get<std::string>();
-    } else {
-      ALLOT_TRY(writeFile(
-          folder.path_ + "/run.json",
-          json{{"run_id", folder.run_id_}, {"experiment_file", options.experiment_file}}.dump(2) +
-              "\n"));
+      ALLOT_ASSIGN(const RunNote old, readRunNote(folder));
+      note.run_id = old.run_id;
     }
-    return folder;
+    // A resumed run keeps its note until the aggregator has taken the file up.
+    if (!options.resume) ALLOT_TRY(writeRunNote(folder, note));
+    return RunFolder(folder, std::move(note), is_new, is_ours, std::move(lock));
   }
 
   const std::string& path() const { return path_; }
-  const std::string& runId() const { return run_id_; }
-
-  // Points <parent>/latest here.
-  void linkLatest() const {
-    const fs::path here(path_);
-    const fs::path temporary = here.parent_path() / (".latest-" + run_id_);
-    std::error_code ignored;
-    fs::create_directory_symlink(here.filename(), temporary, ignored);
-    fs::rename(temporary, here.parent_path() / "latest", ignored);
-    if (ignored) fs::remove(temporary, ignored);
-  }
+  const std::string& runId() const { return note_.run_id; }
+  const RunNote& note() const { return note_; }
 
   // A run that never began leaves nothing behind.
   void discard() const {
@@ -175,19 +166,18 @@ class RunFolder {
   }
 
  private:
-  Status lock() {
-    const int fd = ::open((path_ + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) != 0) {
-      if (fd >= 0) close(fd);
-      return badInput(path_ + " is in use by another `allot run`: wait for it or stop it");
-    }
-    return {};  // held until the process ends
-  }
+  RunFolder(std::string path, RunNote note, bool is_new, bool is_ours, FolderLock lock)
+      : path_(std::move(path)),
+        note_(std::move(note)),
+        is_new_(is_new),
+        is_ours_(is_ours),
+        lock_(std::move(lock)) {}
 
   std::string path_;
-  std::string run_id_;
-  bool is_new_ = false;
-  bool is_ours_ = false;  // new, or empty when we came
+  RunNote note_;
+  bool is_new_;
+  bool is_ours_;  // new, or empty when we came
+  FolderLock lock_;
 };
 
 uint64_t availableMib() {
@@ -201,78 +191,10 @@ uint64_t availableMib() {
   return 2048;
 }
 
-std::string percentCell(const json& row) {
-  if (row.is_null()) return "-";
-  char text[96];
-  std::snprintf(text, sizeof text, "%.3f  [%.3f, %.3f]  n %llu", row.value("accuracy", 0.0),
-                row["ci95"][0].get<double>(), row["ci95"][1].get<double>(),
-                static_cast<unsigned long long>(row.value("n", uint64_t{0})));
-  return text;
-}
-
-// The table at the end: one row a total budget, uniform and learned side by side.
-void printTable(const json& summary) {
-  for (const json& row : summary.value("evaluations", json::array())) {
-    if (row["schedule"] == "dense") {
-      std::printf("\ndense attention: accuracy %s\n", percentCell(row).c_str());
-    }
-  }
-  std::vector<std::string> methods;
-  for (const json& row : summary["evaluations"]) {
-    const std::string method = row["method"];
-    if (method != "dense" && std::find(methods.begin(), methods.end(), method) == methods.end()) {
-      methods.push_back(method);
-    }
-  }
-  for (const std::string& method : methods) {
-    std::printf("\n%-24s %-34s %s\n", (method + ", total budget").c_str(),
-                "uniform (95 % interval)", "learned (95 % interval)");
-    std::map<uint64_t, std::map<std::string, json>> table;
-    std::vector<json> others;
-    for (const json& row : summary["evaluations"]) {
-      if (row["method"] != method) continue;
-      const std::string schedule = row["schedule"];
-      if (schedule == "uniform" || schedule == "learned") {
-        table[row["total_budget"].get<uint64_t>()][schedule] = row;
-      } else {
-        others.push_back(row);
-      }
-    }
-    for (auto& [budget, cells] : table) {
-      std::printf("%-24llu %-34s %s\n", static_cast<unsigned long long>(budget),
-                  percentCell(cells["uniform"]).c_str(), percentCell(cells["learned"]).c_str());
-    }
-    for (const json& row : others) {
-      std::printf("%-24s %s\n",
-                  (row["schedule"].get<std::string>() + " " + row["total_budget"].dump()).c_str(),
-                  percentCell(row).c_str());
-    }
-  }
-  if (!summary.value("learned_schedule", json::array()).empty() &&
-      summary.value("updates", 0) > 0) {
-    std::printf("\nlearned schedule, samples per layer: %s\n",
-                summary["learned_schedule"].dump().c_str());
-  }
-}
-
-Status finish(const RunFolder& folder) {
-  std::ifstream file(folder.path() + "/summary.json");
-  const json summary = json::parse(file, nullptr, false);
-  if (!summary.is_object() || !summary.contains("evaluations")) {
-    return fail(ErrorCode::kInternal, "the run ended without " + folder.path() + "/summary.json");
-  }
-  printTable(summary);
-  std::printf(
-      "\n%llu updates, %llu episodes, %s, %.1f episodes/s while learning\nreport: %s/report.html\n",
-      static_cast<unsigned long long>(summary.value("updates", uint64_t{0})),
-      static_cast<unsigned long long>(summary.value("episodes", uint64_t{0})),
-      duration(summary.value("wall_seconds", 0.0)).c_str(),
-      summary.value("episodes_per_second", 0.0), folder.path().c_str());
-  return {};
-}
-
 // Watches until the end; true if it is the run's own.
-Result<bool> watchToEnd(LocalRun* run, Progress* progress, const RunFolder& folder) {
+Result<bool> watchToEnd(LocalRun* run, Progress* progress, const RunFolder& folder,
+                        const v1::Experiment& experiment) {
+  bool noted = false;
   bool linked = false;
   bool shown = false;
   while (interrupts == 0) {
@@ -282,10 +204,16 @@ Result<bool> watchToEnd(LocalRun* run, Progress* progress, const RunFolder& fold
       std::printf("page:   %s\n", url.c_str());
       shown = true;
     }
+    if (!noted) {
+      const auto control = run->store().readControl();
+      if (control && *control && specChanges((*control)->file, experiment).empty()) {
+        noted = writeRunNote(folder.path(), folder.note()).has_value();
+      }
+    }
     if (!linked) {
       const auto model = run->store().readModel();
       if (model && *model) {
-        folder.linkLatest();
+        linkLatest(folder.path());
         linked = true;
       }
     }
@@ -296,36 +224,113 @@ Result<bool> watchToEnd(LocalRun* run, Progress* progress, const RunFolder& fold
   return false;
 }
 
-Status run(const RunOptions& options) {
-  ALLOT_ASSIGN(const json facts, preflight(options));
-  if (!findProgram(options.redis_server)) {
-    return badInput(options.redis_server +
-                    " was not found: install redis-server (Debian: apt-get install redis-server) "
-                    "or name it with --redis-server");
+// What --resume takes from the run's folder unless the command line says otherwise.
+Status fillFromFolder(RunOptions* options) {
+  if (!options->resume || !options->experiment_file.empty()) return {};
+  const std::string folder = options->dir.empty() ? kLatestRun : options->dir;
+  if (!holdsRun(folder)) {
+    return badInput(folder + " holds no run to resume: name its folder with --dir");
   }
-  ALLOT_TRY(checkPort(options.port));
+  ALLOT_ASSIGN(const RunNote note, readRunNote(folder));
+  options->experiment_file = note.experiment_file;
+  options->set.insert(options->set.begin(), note.set.begin(), note.set.end());
+  if (options->model.empty()) options->model = note.model;
+  return {};
+}
+
+// Paths as they are from anywhere: the run may be resumed from another folder.
+void makeAbsolute(RunOptions* options) {
+  options->experiment_file = fs::absolute(options->experiment_file).string();
+  if (!options->model.empty()) options->model = fs::absolute(options->model).string();
+}
+
+Result<v1::Experiment> readExperiment(const RunOptions& options) {
   std::ifstream file(options.experiment_file);
   std::stringstream text;
   text << file.rdbuf();
-  ALLOT_ASSIGN(const v1::Experiment experiment,
-               parseExperiment(text.str(), options.experiment_file, options.set));
+  ALLOT_ASSIGN(auto experiment, parseExperiment(text.str(), options.experiment_file, options.set));
   if (options.synchronous && !experiment.spec().has_update()) {
     return badInput(
         "--synchronous needs spec.update: an evaluation alone has no policy to wait for");
   }
-  ALLOT_ASSIGN(const RunFolder folder, RunFolder::open(options));
+  return experiment;
+}
 
-  LocalRunPlan plan{.options = options,
-                    .dir = folder.path(),
-                    .run_id = folder.runId(),
-                    .model_folder = facts["model_folder"].get<std::string>()};
-  plan.options.experiment_file = fs::absolute(options.experiment_file).string();
-  plan.model_folder = fs::absolute(plan.model_folder).string();
+LocalRunPlan planOf(const RunOptions& options, const RunFolder& folder, const json& facts) {
+  LocalRunPlan plan{
+      .options = options,
+      .dir = folder.path(),
+      .run_id = folder.runId(),
+      .model_folder = fs::absolute(facts["model_folder"].get<std::string>()).string()};
   plan.workers =
       options.workers ? options.workers : std::max(1u, std::thread::hardware_concurrency());
   plan.kv_mib =
       options.kv_mib ? options.kv_mib : std::max<uint64_t>(64, availableMib() / 2 / plan.workers);
-  const v1::Spec& spec = experiment.spec();
+  return plan;
+}
+
+// What a person wants of the run, as far as the store knows it.
+std::string desiredOf(Store* store) {
+  const auto control = store->readControl();
+  return control && *control ? (*control)->desired : "";
+}
+
+// Starts everything; a run that was stopped goes on.
+Status startRun(LocalRun* local) {
+  ALLOT_TRY(local->startStore());
+  Store& store = local->store();
+  const std::string desired = desiredOf(&store);
+  if (desired == "stopped") ALLOT_TRY(changeDesired(&store, "running"));
+  if (desired == "paused") std::printf("it is paused: `allot resume` lets the workers go on\n");
+  return local->startProcesses(desired != "finished");
+}
+
+struct Outcome {
+  bool began = false;
+  std::string desired;
+  uint64_t updates = 0;
+  uint64_t max_updates = 0;
+};
+
+Outcome outcomeOf(Store* store) {
+  Outcome outcome;
+  if (const auto policy = store->readPolicy(); policy && *policy) {
+    outcome.began = true;
+    outcome.updates = (*policy)->snapshot.version();
+  }
+  if (const auto control = store->readControl(); control && *control) {
+    outcome.desired = (*control)->desired;
+    outcome.max_updates = (*control)->experiment.spec().update().max_updates();
+  }
+  return outcome;
+}
+
+Status tellEnd(const Outcome& outcome, bool ended, bool was_finished, const RunFolder& folder) {
+  if (ended && outcome.desired != "stopped") {
+    ALLOT_TRY(printReport(folder.path()));
+    if (was_finished) std::printf("finished: allot extend --updates N to go on\n");
+    return {};
+  }
+  std::printf("stopped after update %llu of %llu; go on with:\n  allot run --resume --dir %s\n",
+              static_cast<unsigned long long>(outcome.updates),
+              static_cast<unsigned long long>(outcome.max_updates),
+              shellWord(folder.path()).c_str());
+  return {};
+}
+
+Status run(RunOptions options) {
+  ALLOT_TRY(fillFromFolder(&options));
+  ALLOT_ASSIGN(const json facts, preflight(options));
+  ALLOT_TRY(checkRedisProgram(options.redis_server));
+  ALLOT_TRY(checkPort(options.port));
+  ALLOT_ASSIGN(const v1::Experiment experiment, readExperiment(options));
+  makeAbsolute(&options);
+  ALLOT_ASSIGN(const RunFolder folder, RunFolder::open(options));
+  if (options.origin) {
+    ALLOT_ASSIGN(const std::string origin, exactJson(*options.origin));
+    ALLOT_TRY(writeWholeFile(folder.path() + "/" + kOriginFile, origin + "\n"));
+  }
+  const LocalRunPlan plan = planOf(options, folder, facts);
   std::printf("%s %s: %s with %u layers, %.1f M parameters, %u workers\nfolder: %s\n",
               options.resume ? "resuming" : "running", experiment.name().c_str(),
               facts.value("architecture", std::string()).c_str(), facts.value("layers", 0u),
@@ -334,39 +339,27 @@ Status run(const RunOptions& options) {
   std::fflush(stdout);
 
   LocalRun local(plan);
-  Status started = local.start();
+  const Status started = startRun(&local);
   Result<bool> ended = false;
+  Outcome outcome;
+  bool was_finished = false;
   if (started) {
-    Progress progress(&local.store(), spec.has_update() ? spec.update().max_updates() : 0,
-                      spec.update().episodes_per_update());
-    ended = watchToEnd(&local, &progress, folder);
+    was_finished = options.resume && desiredOf(&local.store()) == "finished";
+    Progress progress(&local.store());
+    ended = watchToEnd(&local, &progress, folder, experiment);
     progress.clear();
+    outcome = outcomeOf(&local.store());
   } else {
     ended = tl::unexpected(started.error());
-  }
-  uint64_t updates = 0;
-  bool began = false;
-  if (started) {
-    if (const auto policy = local.store().readPolicy(); policy && *policy) {
-      updates = (*policy)->snapshot.version();
-      began = true;
-    }
   }
   if (ended && !*ended) std::printf("stopping: workers finish the episode in hand\n");
   std::fflush(stdout);
   local.stop();
   if (!ended) {
-    if (!began) folder.discard();
+    if (!outcome.began) folder.discard();
     return tl::unexpected(ended.error());
   }
-  if (*ended) return finish(folder);
-  std::string again = "allot run " + options.experiment_file;
-  for (const std::string& set : options.set) again += " --set " + set;
-  if (!options.model.empty()) again += " --model " + options.model;
-  std::printf("stopped after update %llu of %u; go on with:\n  %s --dir %s --resume\n",
-              static_cast<unsigned long long>(updates), spec.update().max_updates(), again.c_str(),
-              folder.path().c_str());
-  return {};
+  return tellEnd(outcome, *ended, was_finished, folder);
 }
 
 }  // namespace
@@ -379,7 +372,7 @@ int runCommand(const RunOptions& options) {
   signal(SIGPIPE, SIG_IGN);
   const Status done = run(options);
   if (done) return interrupts > 0 ? 130 : 0;
-  std::fprintf(stderr, "allot: %s\n", done.error().message.c_str());
+  std::fprintf(stderr, "allot: %s\n", printable(done.error().message, kLongestMessage).c_str());
   return done.error().exitCode();
 }
 

@@ -1,0 +1,205 @@
+// allot verify, export, import, acl.
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/terminal.h"
+#include "core/spec_change.h"
+#include "core/ulid.h"
+#include "store/acl.h"
+#include "store/archive.h"
+
+namespace allot {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ArchiveOptions {
+  RunChoice choice;
+  std::string out;     // export
+  std::string folder;  // import: what
+  std::string dir;     // import: where to
+};
+
+Status verify(const ArchiveOptions& options) {
+  ALLOT_ASSIGN(RunAccess access, RunAccess::open(options.choice));
+  LongTask task("verifying update");
+  ALLOT_ASSIGN(
+      const VerifySummary summary,
+      verifyRun(&access.source(), [&](uint64_t done, uint64_t all) { task.show(done, all); }));
+  if (!summary.head.image.state) {
+    std::printf("verified: the run has not begun\n");
+    return {};
+  }
+  std::printf(
+      "verified: %s, %s of %s, every policy equal bit for bit (sha256 of version %llu: %s)\n",
+      counted(summary.updates, "update").c_str(), counted(summary.results, "result").c_str(),
+      counted(summary.workers, "worker").c_str(),
+      static_cast<unsigned long long>(summary.head.version()), summary.head.policy_sha256.c_str());
+  return {};
+}
+
+Status exportTo(const ArchiveOptions& options) {
+  ALLOT_ASSIGN(RunAccess access, RunAccess::open(options.choice));
+  LongTask task("exporting update");
+  ALLOT_ASSIGN(const ExportSummary summary,
+               exportRun(&access.source(), options.out,
+                         [&](uint64_t done, uint64_t all) { task.show(done, all); }));
+  const bool known = summary.new_updates < summary.updates;
+  std::printf("exported: %s%s, %s, %s, into %s\n", counted(summary.updates, "update").c_str(),
+              known ? (" (" + std::to_string(summary.new_updates) + " new)").c_str() : "",
+              counted(summary.results, "result").c_str(),
+              counted(summary.evaluations, "evaluation unit").c_str(), options.out.c_str());
+  if (summary.waiting_results > 0) {
+    std::printf("%s in the inbox, which no update has consumed yet: left out\n",
+                counted(summary.waiting_results, "result").c_str());
+  }
+  return {};
+}
+
+// A folder that is empty to begin with, and gone again unless kept.
+class FreshFolder {
+ public:
+  static Result<FreshFolder> make(const std::string& path) {
+    std::error_code error;
+    const bool is_new = !fs::exists(path, error);
+    if (!is_new && !(fs::is_directory(path, error) && fs::is_empty(path, error))) {
+      return badInput(path + " is not empty: name a new folder with --dir");
+    }
+    fs::create_directories(path, error);
+    const fs::path made = error ? fs::path() : fs::canonical(path, error);
+    if (error) return badInput("cannot make " + path + ": " + error.message());
+    return FreshFolder(made.string(), is_new);
+  }
+  FreshFolder(FreshFolder&& other) noexcept
+      : path_(std::exchange(other.path_, "")), is_new_(other.is_new_) {}
+  FreshFolder& operator=(FreshFolder&&) = delete;
+  ~FreshFolder() {
+    if (path_.empty()) return;
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator(path_, ignored)) {
+      fs::remove_all(entry.path(), ignored);
+    }
+    if (is_new_) fs::remove(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+  void keep() { path_.clear(); }
+
+ private:
+  FreshFolder(std::string path, bool is_new) : path_(std::move(path)), is_new_(is_new) {}
+  std::string path_;
+  bool is_new_;
+};
+
+Result<VerifySummary> importInto(RunSource* source, const std::string& url,
+                                 const std::string& run_id) {
+  ALLOT_ASSIGN(const auto store, openRedisStore(url, run_id));
+  LongTask task("importing update");
+  return importRun(source, store.get(), [&](uint64_t done, uint64_t all) { task.show(done, all); });
+}
+
+// A run folder as `allot run` leaves one. run.json comes last: without it there is no run.
+Result<VerifySummary> importIntoFolder(RunSource* source, const RunHead& head,
+                                       const ArchiveOptions& options) {
+  if (!isUlid(head.run_id)) {
+    return badInput("run " + head.run_id +
+                    " was no local run, its id is no ULID: import it with "
+                    "--redis");
+  }
+  ALLOT_TRY(checkRedisProgram(options.choice.redis_server));
+  ALLOT_ASSIGN(FreshFolder folder, FreshFolder::make(options.dir));
+  ALLOT_ASSIGN(const auto lock, FolderLock::tryTake(folder.path(), FolderLock::Holder::kCommand));
+  if (!lock) return badInput(folder.path() + " is in use by another allot command");
+  const auto import = [&]() -> Result<VerifySummary> {
+    ALLOT_ASSIGN(const LocalRedis redis,
+                 LocalRedis::start(options.choice.redis_server, folder.path(), head.run_id));
+    return importInto(source, "unix:" + redis.socket(), head.run_id);
+  };
+  auto summary = import();
+  if (!summary) return summary;
+  const std::string experiment = folder.path() + "/experiment.yaml";
+  ALLOT_TRY(writeWholeFile(experiment, experimentYaml(head.image.control.file)));
+  ALLOT_TRY(writeRunNote(folder.path(), {head.run_id, experiment, {}, ""}));
+  folder.keep();
+  return summary;
+}
+
+Status import(const ArchiveOptions& options) {
+  if (options.dir.empty() == options.choice.redis.empty()) {
+    return badInput("say where to: either --dir NEWDIR or --redis URL");
+  }
+  ALLOT_ASSIGN(const std::string folder, existingFolder(options.folder));
+  ALLOT_ASSIGN(const auto source, ArchiveReader::open(folder));
+  ALLOT_ASSIGN(const RunHead head, source->readHead());
+  auto summary = options.dir.empty() ? importInto(source.get(), options.choice.redis, head.run_id)
+                                     : importIntoFolder(source.get(), head, options);
+  if (!summary) return tl::unexpected(summary.error());
+  std::printf("imported: run %s of %s, %s, %s, %s; every policy equal bit for bit\n",
+              head.run_id.c_str(), head.image.spec.experiment.name().c_str(),
+              counted(summary->updates, "update").c_str(),
+              counted(summary->results, "result").c_str(),
+              counted(summary->evaluations, "evaluation unit").c_str());
+  if (!options.dir.empty()) {
+    const std::string model = head.image.control.file.spec().model().path();
+    std::printf("go on with (--model FOLDER if %s is not there):\n  allot run --resume --dir %s\n",
+                printable(model).c_str(), shellWord(options.dir).c_str());
+  }
+  return {};
+}
+
+Status acl(const ArchiveOptions& options) {
+  ALLOT_TRY(writeAcl(options.out));
+  std::printf("wrote %s/users.acl (redis-server --aclfile) and a password file for each of %s\n",
+              options.out.c_str(), "worker, aggregator, reader");
+  return {};
+}
+
+}  // namespace
+
+void addArchiveCommands(CLI::App* app, Action* action) {
+  auto options = std::make_shared<ArchiveOptions>();
+  auto* check = app->add_subcommand(
+      "verify", "Compute every update of a run again and compare each policy, bit for bit");
+  addRunChoice(check, &options->choice);
+  check->footer(
+      "DIR may also hold an export. Exit code 65: something differs, or is not what it should "
+      "be.\n\n"
+      "Examples:\n"
+      "  allot verify\n"
+      "  allot verify backup/recall\n"
+      "  allot verify --redis redis://redis:6379 --experiment recall-layer-budget");
+  check->callback([=] { *action = [options] { return exitCodeOf(verify(*options)); }; });
+
+  auto* write = app->add_subcommand(
+      "export", "Write a run as files: JSON to import and verify elsewhere, CSV for people");
+  addRunChoice(write, &options->choice);
+  write->add_option("--out", options->out, "Folder; an earlier export is brought up to date")
+      ->required();
+  write->footer(
+      "Examples:\n"
+      "  allot export --out backup/recall\n"
+      "  allot export --redis redis://redis:6379 --out backup/recall");
+  write->callback([=] { *action = [options] { return exitCodeOf(exportTo(*options)); }; });
+
+  auto* read = app->add_subcommand("import", "Make a run of exported files, once they verify");
+  read->add_option("FOLDER", options->folder, "What `allot export` wrote")->required();
+  read->add_option("--dir", options->dir, "New folder for the run");
+  read->add_option("--redis", options->choice.redis,
+                   "Or a store: unix:/path/redis.sock or redis://host:port");
+  read->add_option("--redis-server", options->choice.redis_server,
+                   "redis-server to use with --dir [from PATH]");
+  read->footer(
+      "Examples:\n"
+      "  allot import backup/recall --dir runs/recall\n"
+      "  allot import backup/recall --redis redis://redis:6379");
+  read->callback([=] { *action = [options] { return exitCodeOf(import(*options)); }; });
+
+  auto* accounts = app->add_subcommand(
+      "acl", "Make the Redis accounts of a cluster: users, passwords, what each may do");
+  accounts->add_option("--out", options->out, "New folder")->required();
+  accounts->footer("Example:\n  allot acl --out secrets/redis");
+  accounts->callback([=] { *action = [options] { return exitCodeOf(acl(*options)); }; });
+}
+
+}  // namespace allot

@@ -1,0 +1,152 @@
+#include "cli/leaderboard.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "cli/terminal.h"
+
+namespace allot {
+namespace {
+
+using nlohmann::json;
+
+constexpr char kDense[] = "dense";
+constexpr size_t kLongestSchedule = 60;
+
+LeaderboardRow rowOf(const EvaluationCell& cell) {
+  LeaderboardRow row;
+  row.cell = cell;
+  row.accuracy = cell.n > 0 ? cell.sum / static_cast<double>(cell.n) : 0;
+  row.interval = wilson95(cell.sum, cell.n);
+  return row;
+}
+
+void rank(std::vector<LeaderboardRow>* rows) {
+  std::stable_sort(rows->begin(), rows->end(),
+                   [](const auto& a, const auto& b) { return a.accuracy > b.accuracy; });
+  std::map<std::string, double> uniform;  // by method
+  for (const LeaderboardRow& row : *rows) {
+    if (row.cell.schedule_name == "uniform") uniform[row.cell.method] = row.accuracy;
+  }
+  for (LeaderboardRow& row : *rows) {
+    const auto reference = uniform.find(row.cell.method);
+    if (reference != uniform.end() && row.cell.schedule_name != "uniform") {
+      row.over_uniform = row.accuracy - reference->second;
+    }
+    row.like_best = &row != rows->data() && row.interval.high >= rows->front().interval.low;
+  }
+}
+
+// "3 2 0 0"
+std::string scheduleText(const SampleSchedule& schedule) {
+  std::string text;
+  for (const uint32_t samples : schedule) {
+    if (text.size() > kLongestSchedule) return text + " ...";
+    text += (text.empty() ? "" : " ") + std::to_string(samples);
+  }
+  return text;
+}
+
+json rowJson(const LeaderboardRow& row) {
+  return {{"schedule", row.cell.schedule_name},
+          {"method", row.cell.method},
+          {"version", row.cell.version},
+          {"samples", row.cell.schedule},
+          {"accuracy", row.accuracy},
+          {"ci95", {row.interval.low, row.interval.high}},
+          {"n", row.cell.n},
+          {"complete", row.cell.complete},
+          {"over_uniform", row.over_uniform ? json(*row.over_uniform) : json()},
+          {"overlaps_best", row.like_best}};
+}
+
+std::vector<std::string> measured(const LeaderboardRow& row) {
+  return {formatted("%.3f", row.accuracy),
+          formatted("[%.3f, %.3f]", row.interval.low, row.interval.high),
+          std::to_string(row.cell.n) + (row.cell.complete ? "" : " so far")};
+}
+
+std::string blockText(const LeaderboardBlock& block, bool with_method, bool colour) {
+  TextTable table({"rank", "schedule", "version", "accuracy", "95 % interval", "n", "over uniform",
+                   "samples per layer"});
+  size_t place = 1;  // the same for equals
+  for (size_t i = 0; i < block.rows.size(); ++i) {
+    const LeaderboardRow& row = block.rows[i];
+    std::string name = printable(row.cell.schedule_name, 40);
+    if (with_method) name += " (" + printable(row.cell.method, 20) + ")";
+    if (i == 0 || row.accuracy < block.rows[i - 1].accuracy) place = i + 1;
+    std::vector<std::string> cells = {std::to_string(place) + (row.like_best ? " ~" : ""), name,
+                                      std::to_string(row.cell.version)};
+    for (const std::string& cell : measured(row)) cells.push_back(cell);
+    cells.push_back(row.over_uniform ? formatted("%+.3f", *row.over_uniform) : "");
+    cells.push_back(scheduleText(row.cell.schedule));
+    table.add(cells);
+  }
+  const std::string budget = std::to_string(block.total_budget);
+  return toned("total budget " + budget, Tone::kBold, colour) + "\n" + table.text(colour);
+}
+
+}  // namespace
+
+Leaderboard makeLeaderboard(const std::vector<EvaluationCell>& cells, uint64_t budget) {
+  // Cells come by ascending version.
+  std::map<std::tuple<uint64_t, std::string, std::string>, const EvaluationCell*> newest;
+  for (const EvaluationCell& cell : cells) {
+    auto& chosen = newest[{cell.total_budget, cell.method, cell.schedule_name}];
+    if (chosen == nullptr || cell.complete || !chosen->complete) chosen = &cell;
+  }
+  Leaderboard board;
+  std::map<uint64_t, std::vector<LeaderboardRow>> blocks;
+  for (const auto& [key, cell] : newest) {
+    if (cell->schedule_name == kDense) {
+      board.dense.push_back(rowOf(*cell));
+    } else if (budget == 0 || cell->total_budget == budget) {
+      blocks[cell->total_budget].push_back(rowOf(*cell));
+    }
+  }
+  for (auto& [total, rows] : blocks) {
+    rank(&rows);
+    board.blocks.push_back({total, std::move(rows)});
+  }
+  return board;
+}
+
+json leaderboardJson(const Leaderboard& board) {
+  json budgets = json::array();
+  for (const LeaderboardBlock& block : board.blocks) {
+    json rows = json::array();
+    for (const LeaderboardRow& row : block.rows) rows.push_back(rowJson(row));
+    budgets.push_back({{"total_budget", block.total_budget}, {"schedules", rows}});
+  }
+  return {{"dense", board.dense.empty() ? json() : rowJson(board.dense.front())},
+          {"budgets", budgets}};
+}
+
+std::string leaderboardText(const Leaderboard& board, bool colour) {
+  std::set<std::string> methods;
+  bool ties = false;
+  for (const LeaderboardBlock& block : board.blocks) {
+    for (const LeaderboardRow& row : block.rows) {
+      methods.insert(row.cell.method);
+      ties = ties || row.like_best;
+    }
+  }
+  std::string text;
+  for (const LeaderboardRow& row : board.dense) {
+    const auto cells = measured(row);
+    text += "dense attention: " + cells[0] + "  " + cells[1] + "  n " + cells[2] + "\n\n";
+  }
+  for (const LeaderboardBlock& block : board.blocks) {
+    text += blockText(block, methods.size() > 1, colour) + "\n";
+  }
+  if (ties) {
+    text += "~ its interval overlaps that of rank 1: these questions cannot tell the two apart\n";
+  } else if (!text.empty()) {
+    text.pop_back();  // the blank line after the last block
+  }
+  return text;
+}
+
+}  // namespace allot

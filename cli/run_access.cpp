@@ -1,0 +1,190 @@
+#include "cli/run_access.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+
+#include "cli/terminal.h"
+#include "store/archive.h"
+
+namespace allot {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr size_t kMostNamed = 20;  // runs in one sentence
+// A local server answers at once, unless it is reading its data or is just being started again.
+constexpr auto kLocalPatience = seconds(20);
+
+// "a, b and 3 more"
+std::string namesOf(const std::map<std::string, std::string>& runs) {
+  std::string names;
+  size_t named = 0;
+  for (const auto& [experiment, run_id] : runs) {
+    if (named == kMostNamed) {
+      return names + " and " + std::to_string(runs.size() - named) + " more";
+    }
+    names += (named++ == 0 ? "" : ", ") + printable(experiment, 60);
+  }
+  return names;
+}
+
+Result<std::string> chooseRun(const RunChoice& choice) {
+  if (!choice.run.empty()) return choice.run;
+  if (!choice.experiment.empty()) {
+    ALLOT_ASSIGN(const auto found, findRun(choice.redis, choice.experiment));
+    if (found) return *found;
+  }
+  ALLOT_ASSIGN(const auto runs, listRuns(choice.redis));
+  if (runs.empty()) return badInput("there is no run in this store");
+  if (!choice.experiment.empty()) {
+    return badInput("no run of experiment " + choice.experiment + " is in this store: there are " +
+                    namesOf(runs));
+  }
+  if (runs.size() == 1) return runs.begin()->second;
+  return badInput("this store holds runs of " + std::to_string(runs.size()) +
+                  " experiments, choose one with --experiment: " + namesOf(runs));
+}
+
+}  // namespace
+
+Status waitForRedis(Store* store, Process* server, const std::string& log) {
+  const auto end = std::chrono::steady_clock::now() + seconds(60);
+  while (true) {
+    const auto answer = store->readSpec();
+    if (answer) return {};
+    if (answer.error().code != ErrorCode::kUnavailable) return tl::unexpected(answer.error());
+    if (const auto status = server->poll()) {
+      return badInput("redis-server ended with status " + std::to_string(*status) + ": " +
+                      printable(lastLineOfFile(log)));
+    }
+    if (std::chrono::steady_clock::now() > end) {
+      return fail(ErrorCode::kUnavailable, "redis-server did not answer within 60 s: see " + log);
+    }
+    std::this_thread::sleep_for(milliseconds(20));
+  }
+}
+
+Result<LocalRedis> LocalRedis::start(const std::string& program, const std::string& folder,
+                                     const std::string& run_id) {
+  ALLOT_TRY(checkRedisProgram(program));
+  const std::string socket = socketPath(folder, run_id);
+  const std::string log = folder + "/redis.log";
+  ALLOT_TRY(waitUntilUnserved(socket));
+  ALLOT_ASSIGN(Process process, Process::start(redisCommand(program, folder, socket), log));
+  ALLOT_ASSIGN(const auto store, openRedisStore("unix:" + socket, run_id));
+  LocalRedis redis(socket, std::move(process));
+  ALLOT_TRY(waitForRedis(store.get(), &*redis.process_, log));
+  return redis;
+}
+
+LocalRedis::~LocalRedis() {
+  if (!process_ || process_->pid() <= 0) return;  // moved from
+  process_->signal(SIGTERM);
+  if (!process_->waitFor(seconds(10))) process_->signal(SIGKILL);
+  process_.reset();
+  unlink(socket_.c_str());
+}
+
+Result<RunAccess> RunAccess::open(const RunChoice& choice) {
+  if (choice.redis.empty()) {
+    if (!choice.run.empty() || !choice.experiment.empty()) {
+      return badInput("--run and --experiment choose a run in a store: add --redis URL");
+    }
+    return openFolder(choice);
+  }
+  if (!choice.folder.empty()) {
+    return badInput("name either a folder or --redis URL, not both");
+  }
+  return openRemote(choice);
+}
+
+Result<RunAccess> RunAccess::openRemote(const RunChoice& choice) {
+  RunAccess access;
+  access.kind_ = Kind::kRemote;
+  access.redis_ = choice.redis;
+  ALLOT_ASSIGN(access.run_id_, chooseRun(choice));
+  ALLOT_ASSIGN(access.store_, openRedisStore(choice.redis, access.run_id_));
+  access.source_ = std::make_unique<StoreSource>(access.store_.get(), access.run_id_);
+  return access;
+}
+
+Result<RunAccess> RunAccess::openFolder(const RunChoice& choice) {
+  RunAccess access;
+  ALLOT_ASSIGN(access.folder_, existingFolder(choice.folder.empty() ? kLatestRun : choice.folder));
+  if (!holdsRun(access.folder_)) {
+    if (holdsExport(access.folder_)) return openFiles(access.folder_);
+    return badInput(access.folder_ + " holds no run");
+  }
+  ALLOT_ASSIGN(const RunNote note, readRunNote(access.folder_));
+  access.run_id_ = note.run_id;
+  const auto end = std::chrono::steady_clock::now() + kLocalPatience;
+  while (true) {
+    ALLOT_ASSIGN(const bool open, access.tryOpen(choice));
+    if (open) break;
+    if (access.kind_ == Kind::kFiles) return openFiles(access.folder_);
+    if (std::chrono::steady_clock::now() > end) return access.stillTaken();
+    std::this_thread::sleep_for(milliseconds(50));
+  }
+  access.source_ = std::make_unique<StoreSource>(access.store_.get(), access.run_id_);
+  return access;
+}
+
+tl::unexpected<Error> RunAccess::stillTaken() const {
+  if (FolderLock::holderOf(folder_) == FolderLock::Holder::kCommand) {
+    return fail(ErrorCode::kUnavailable,
+                "another allot command is at work in " + folder_ + ": wait for it");
+  }
+  return fail(ErrorCode::kUnavailable, "`allot run` is at work in " + folder_ +
+                                           ", but its redis-server does not answer: see " +
+                                           folder_ + "/redis.log");
+}
+
+Result<bool> RunAccess::tryOpen(const RunChoice& choice) {
+  ALLOT_ASSIGN(lock_, FolderLock::tryTake(folder_, FolderLock::Holder::kCommand));
+  if (lock_) {
+    if (!holdsData(folder_)) {
+      lock_.reset();
+      if (!holdsExport(folder_)) return badInput(folder_ + " holds a run that has not begun");
+      kind_ = Kind::kFiles;
+      return false;
+    }
+    kind_ = Kind::kEnded;
+    ALLOT_ASSIGN(LocalRedis server, LocalRedis::start(choice.redis_server, folder_, run_id_));
+    server_.emplace(std::move(server));
+    ALLOT_ASSIGN(store_, openRedisStore("unix:" + server_->socket(), run_id_));
+    return true;
+  }
+  kind_ = Kind::kLive;
+  // Another command gives the folder back soon; its server goes with it.
+  if (FolderLock::holderOf(folder_) == FolderLock::Holder::kCommand) return false;
+  ALLOT_ASSIGN(store_, openRedisStore("unix:" + socketPath(folder_, run_id_), run_id_));
+  return store_->readSpec().has_value();
+}
+
+Result<RunAccess> RunAccess::openFiles(const std::string& folder) {
+  RunAccess access;
+  access.kind_ = Kind::kFiles;
+  access.folder_ = folder;
+  ALLOT_ASSIGN(access.source_, ArchiveReader::open(folder));
+  return access;
+}
+
+Result<Store*> RunAccess::needStore() {
+  if (store_) return store_.get();
+  return badInput(folder_ + " holds exported files: make a run of them first with `allot import " +
+                  folder_ + " --dir NEWDIR`");
+}
+
+std::string RunAccess::arguments() const {
+  return redis_.empty() ? shellWord(folder_) : "--redis " + shellWord(redis_) + " --run " + run_id_;
+}
+
+std::string RunAccess::resumeCommand() const {
+  return kind_ == Kind::kEnded ? "allot run --resume --dir " + shellWord(folder_) : "";
+}
+
+}  // namespace allot

@@ -1,0 +1,93 @@
+#pragma once
+// RunAccess: whatever run a command is about, opened for the length of that command.
+//
+// A folder in which `allot run` is alive: through its redis-server. A folder whose run has ended: a
+// redis-server of our own on its data, stopped afterwards. An exported folder: its files. --redis:
+// that server. One thread.
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "cli/process.h"
+#include "cli/run_folder.h"
+#include "core/result.h"
+#include "store/run_source.h"
+#include "store/store.h"
+
+namespace allot {
+
+// What a command line says about the run.
+struct RunChoice {
+  std::string folder;      // "": runs/latest, unless redis is given
+  std::string redis;       // URL
+  std::string run;         // with redis: run id
+  std::string experiment;  // with redis: its newest run
+  std::string redis_server = "redis-server";
+};
+
+// A redis-server on a folder's data.
+class LocalRedis {
+ public:
+  // Starts it and waits until it answers.
+  static Result<LocalRedis> start(const std::string& program, const std::string& folder,
+                                  const std::string& run_id);
+  LocalRedis(LocalRedis&&) noexcept = default;
+  LocalRedis& operator=(LocalRedis&&) = delete;
+  ~LocalRedis();  // stops it in good order
+
+  const std::string& socket() const { return socket_; }
+
+ private:
+  LocalRedis(std::string socket, Process process)
+      : socket_(std::move(socket)), process_(std::move(process)) {}
+  std::string socket_;
+  std::optional<Process> process_;
+};
+
+// Waits until the server answers the store's questions; an error at once if `server` has ended.
+Status waitForRedis(Store* store, Process* server, const std::string& log);
+
+class RunAccess {
+ public:
+  enum class Kind {
+    kLive,    // a folder with `allot run` at work
+    kEnded,   // a folder without
+    kRemote,  // --redis
+    kFiles,   // an exported folder: no store
+  };
+
+  static Result<RunAccess> open(const RunChoice& choice);
+
+  Kind kind() const { return kind_; }
+  const std::string& runId() const { return run_id_; }
+  const std::string& folder() const { return folder_; }  // absolute; "" with --redis
+  RunSource& source() { return *source_; }
+  Store* store() { return store_.get(); }  // null for files
+  // kUsage for files: "import them first".
+  Result<Store*> needStore();
+  // How to name this run on another command line: "runs/x" or "--redis URL --run ID".
+  std::string arguments() const;
+  // The command that sets an ended run going again; "" for others.
+  std::string resumeCommand() const;
+
+ private:
+  RunAccess() = default;
+  static Result<RunAccess> openRemote(const RunChoice& choice);
+  static Result<RunAccess> openFolder(const RunChoice& choice);
+  static Result<RunAccess> openFiles(const std::string& folder);
+  // True once either `allot run` or a redis-server of our own answers.
+  Result<bool> tryOpen(const RunChoice& choice);
+  tl::unexpected<Error> stillTaken() const;
+
+  Kind kind_ = Kind::kFiles;
+  std::string run_id_;
+  std::string folder_;
+  std::string redis_;
+  // In the order in which they are needed: destroyed from the last to the first.
+  std::optional<FolderLock> lock_;
+  std::optional<LocalRedis> server_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<RunSource> source_;
+};
+
+}  // namespace allot

@@ -1,0 +1,141 @@
+// allot run, fork, keys.
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/run_command.h"
+#include "cli/terminal.h"
+#include "core/spec.h"
+#include "store/archive.h"
+
+namespace allot {
+namespace {
+
+struct ForkOptions {
+  std::string from;
+  RunChoice source;
+  RunOptions run;
+};
+
+void addRunOptions(CLI::App* command, RunOptions* options) {
+  command->add_option("--workers", options->workers, "Worker processes [one a core]")
+      ->check(CLI::Range(1, 512));
+  command->add_option("--dir", options->dir, "Folder of the run [runs/<run id>]");
+  command->add_flag("--synchronous", options->synchronous,
+                    "Lag zero: the same episodes and rewards whatever the number of workers");
+  command
+      ->add_option("--set", options->set,
+                   "spec.key=value, replaces a value of the file; repeatable")
+      ->allow_extra_args(false);
+  command->add_option("--port", options->port, "Port of the run's page [9464 if free, else any]")
+      ->check(CLI::Range(1, 65535));
+  command->add_option("--model", options->model, "Model folder, instead of spec.model.path");
+  command
+      ->add_option("--kv-memory", options->kv_mib,
+                   "MiB for keys and values, per worker [half the free memory, shared equally]")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 30));
+}
+
+// "runs/x@120": a folder or run id, and a version.
+struct RunAtVersion {
+  std::string run;
+  std::optional<uint64_t> version;
+};
+
+Result<RunAtVersion> parseFrom(const std::string& from) {
+  const size_t at = from.rfind('@');
+  std::error_code ignored;
+  if (at == std::string::npos || std::filesystem::is_directory(from, ignored)) return {{from, {}}};
+  const std::string digits = from.substr(at + 1);
+  if (digits.empty() || digits.size() > 18 ||
+      digits.find_first_not_of("0123456789") != std::string::npos) {
+    return badInput("--from " + from + ": write RUN@VERSION, with a number for VERSION, or RUN");
+  }
+  return {{from.substr(0, at), std::stoull(digits)}};
+}
+
+Result<v1::Origin> readOrigin(const ForkOptions& options) {
+  ALLOT_ASSIGN(const RunAtVersion from, parseFrom(options.from));
+  RunChoice choice = options.source;
+  (choice.redis.empty() ? choice.folder : choice.run) = from.run;
+  ALLOT_ASSIGN(RunAccess access, RunAccess::open(choice));
+  ALLOT_ASSIGN(const RunHead head, access.source().readHead());
+  LongTask task("computing update");
+  return originAt(&access.source(), from.version.value_or(head.version()),
+                  [&](uint64_t done, uint64_t all) { task.show(done, all); });
+}
+
+int fork(ForkOptions options) {
+  auto origin = readOrigin(options);
+  if (!origin) return exitCodeOf(tl::unexpected(origin.error()));
+  std::printf("fork of run %s at version %llu, policy %s\n", printable(origin->run_id()).c_str(),
+              static_cast<unsigned long long>(origin->version()),
+              origin->policy_sha256().substr(0, 12).c_str());
+  options.run.origin = std::move(*origin);
+  options.run.redis_server = options.source.redis_server;
+  return runCommand(options.run);
+}
+
+void addRun(CLI::App* app, Action* action) {
+  auto* run = app->add_subcommand("run", "Run an experiment on this machine, from start to report");
+  auto options = std::make_shared<RunOptions>();
+  run->add_option("experiment", options->experiment_file,
+                  "Experiment file (YAML) [with --resume: the run's own]");
+  addRunOptions(run, options.get());
+  run->add_flag("--resume", options->resume,
+                "Go on with the run in --dir [runs/latest] after its last committed update");
+  run->add_option("--redis-server", options->redis_server, "redis-server to start [from PATH]");
+  run->footer(
+      "Examples:\n"
+      "  allot run experiments/recall-layer-budget/experiment.yaml\n"
+      "  allot run my.yaml --workers 4 --set spec.policy.totalBudget=16\n"
+      "  allot run --resume                 # go on with runs/latest\n"
+      "  allot run my.yaml --dir runs/a --resume");
+  run->callback([=] {
+    if (options->experiment_file.empty() && !options->resume) {
+      throw CLI::RequiredError("experiment");
+    }
+    *action = [options] { return runCommand(*options); };
+  });
+}
+
+void addFork(CLI::App* app, Action* action) {
+  auto* command = app->add_subcommand(
+      "fork", "Begin another run with the policy and optimiser that a run had at some version");
+  auto options = std::make_shared<ForkOptions>();
+  command->add_option("experiment", options->run.experiment_file, "Experiment file (YAML)")
+      ->required();
+  command
+      ->add_option("--from", options->from,
+                   "RUN@VERSION; RUN is a folder, or with --redis a run id; newest version if "
+                   "there is no @VERSION")
+      ->required();
+  command->add_option("--redis", options->source.redis,
+                      "Store of RUN: unix:/path/redis.sock or redis://host:port");
+  addRunOptions(command, &options->run);
+  command->add_option("--redis-server", options->source.redis_server,
+                      "redis-server to start [from PATH]");
+  command->footer(
+      "Examples:\n"
+      "  allot fork --from runs/latest@100 my.yaml --set spec.update.learningRate=0.01\n"
+      "  allot fork --from runs/a my.yaml --dir runs/b");
+  command->callback([=] { *action = [options] { return fork(*options); }; });
+}
+
+}  // namespace
+
+void addRunCommands(CLI::App* app, Action* action) {
+  addRun(app, action);
+  addFork(app, action);
+  auto* keys = app->add_subcommand("keys", "Print every key of the experiment file (Markdown)");
+  keys->footer("Example:\n  allot keys | less");
+  keys->callback([=] {
+    *action = [] {
+      std::printf("%s", specKeysMarkdown().c_str());
+      return 0;
+    };
+  });
+}
+
+}  // namespace allot

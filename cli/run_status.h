@@ -1,0 +1,50 @@
+#pragma once
+// RunStatus: how a run is doing, as `allot status` tells it. Reading takes a store or exported
+// files; the rest is pure. One thread.
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/run_access.h"
+#include "core/result.h"
+#include "store/store.h"
+
+namespace allot {
+
+// Means over a few updates.
+struct UpdateMeans {
+  size_t updates = 0;
+  double reward = 0;
+  double lag = 0;
+  double effective_sample_size_ratio = 0;
+  double step_kl_nats = 0;
+};
+
+struct RunStatus {
+  RunAccess::Kind kind = RunAccess::Kind::kFiles;
+  RunHead head;
+  UpdateMeans first;  // the first ten updates
+  UpdateMeans last;   // the last ten
+  uint64_t last_update_unix_ms = 0;
+  uint64_t now_unix_ms = 0;
+  std::string resume_command;  // of a run on this machine that has ended
+  // Nothing of what follows is in exported files.
+  std::optional<v1::AggregatorStatus> aggregator;
+  Lease lease;
+  std::vector<v1::WorkerBeat> workers;
+  std::vector<Refusal> refusals;  // the last ones
+
+  uint64_t maxUpdates() const;  // 0: the run learns nothing
+};
+
+Result<RunStatus> readRunStatus(RunAccess* access);
+
+// Why the run makes no progress and what would mend it; "" while it does or once it is finished.
+std::string whyNotProgressing(const RunStatus& status);
+
+nlohmann::json statusJson(const RunStatus& status);
+std::string statusText(const RunStatus& status, bool colour);
+
+}  // namespace allot

@@ -1,0 +1,157 @@
+#include "cli/terminal.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+
+namespace allot {
+namespace {
+
+// Bytes of the well-formed UTF-8 character at text[at] that moves no cursor; 0 if there is none.
+size_t characterAt(std::string_view text, size_t at) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(at);
+  if (first < 0x80) return first >= 0x20 && first != 0x7f ? 1 : 0;
+  const size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4 || at + length > text.size()) return 0;
+  uint32_t code = first & (0x7fu >> length);
+  for (size_t i = at + 1; i < at + length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+    code = code << 6 | (byte(i) & 0x3fu);
+  }
+  constexpr uint32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
+  if (code < kSmallest[length] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) return 0;
+  // C1 controls; marks that turn the direction of what follows.
+  const bool control = code < 0xa0;
+  const bool turning = (code >= 0x200e && code <= 0x200f) || (code >= 0x2028 && code <= 0x202e) ||
+                       (code >= 0x2066 && code <= 0x2069) || code == 0x61c;
+  return control || turning ? 0 : length;
+}
+
+// Columns that a text takes, for characters of one column.
+size_t columns(std::string_view text) {
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+}
+
+}  // namespace
+
+std::string printable(std::string_view text, size_t longest) {
+  std::string out;
+  for (size_t i = 0; i < text.size();) {
+    const size_t length = characterAt(text, i);
+    if (out.size() + std::max<size_t>(length, 1) > longest) return out + "...";
+    if (length == 0) {
+      out += '?';
+    } else {
+      out += text.substr(i, length);
+    }
+    i += std::max<size_t>(length, 1);
+  }
+  return out;
+}
+
+std::string shellWord(const std::string& text) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:@%+=,-";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
+  std::string word = "'";
+  for (const char c : text) {
+    if (c == '\'') {
+      word += "'\\''";
+    } else {
+      word += c;
+    }
+  }
+  return word + "'";
+}
+
+std::string TextTable::text(bool bold_header) const {
+  std::vector<size_t> widths(rows_[0].size(), 0);
+  for (const auto& row : rows_) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], columns(row[i]));
+  }
+  std::string text;
+  for (const auto& row : rows_) {
+    std::string line = "  ";
+    for (size_t i = 0; i < row.size(); ++i) {
+      line += row[i] + std::string(widths[i] - columns(row[i]) + 2, ' ');
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += toned(line, &row == rows_.data() ? Tone::kBold : Tone::kPlain, bold_header) + "\n";
+  }
+  return text;
+}
+
+bool usesColour() {
+  const char* refused = std::getenv("NO_COLOR");
+  return isatty(STDOUT_FILENO) == 1 && (refused == nullptr || *refused == '\0');
+}
+
+std::string toned(const std::string& text, Tone tone, bool colour) {
+  constexpr const char* kCodes[] = {"", "1", "32", "33", "31"};
+  if (!colour || tone == Tone::kPlain) return text;
+  return std::string("\033[") + kCodes[static_cast<int>(tone)] + "m" + text + "\033[0m";
+}
+
+std::string formatted(const char* format, ...) {
+  va_list arguments, again;
+  va_start(arguments, format);
+  va_copy(again, arguments);
+  const int size = std::vsnprintf(nullptr, 0, format, arguments);
+  std::string text(static_cast<size_t>(std::max(size, 0)), '\0');
+  std::vsnprintf(text.data(), text.size() + 1, format, again);
+  va_end(again);
+  va_end(arguments);
+  return text;
+}
+
+std::string counted(uint64_t count, const std::string& what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
+std::string duration(double seconds) {
+  const long whole = std::lround(std::clamp(seconds, 0.0, 1e12));
+  if (whole < 60) return formatted("%ld s", whole);
+  if (whole < 3600) return formatted("%ld min %02ld s", whole / 60, whole % 60);
+  return formatted("%ld h %02ld min", whole / 3600, whole / 60 % 60);
+}
+
+std::string ago(uint64_t then_ms, uint64_t now_ms) {
+  if (now_ms < then_ms + 500) return "now";
+  return duration(static_cast<double>(now_ms - then_ms) / 1000) + " ago";
+}
+
+uint64_t unixMs() {
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
+                                   std::chrono::system_clock::now().time_since_epoch())
+                                   .count());
+}
+
+void LongTask::show(uint64_t done, uint64_t all) {
+  const bool terminal = isatty(STDERR_FILENO) == 1;
+  const auto now = Clock::now();
+  const auto pause = terminal ? Clock::duration(std::chrono::milliseconds(250))
+                              : Clock::duration(std::chrono::seconds(10));
+  if (now - began_ < std::chrono::seconds(2) || now - shown_ < pause) return;
+  shown_ = now;
+  std::string line = what_ + " " + std::to_string(done) + " of " + std::to_string(all);
+  const double seconds = std::chrono::duration<double>(now - began_).count();
+  if (done > 0 && all > done) {
+    const double left = seconds / static_cast<double>(done) * static_cast<double>(all - done);
+    line += "  " + duration(left) + " left";
+  }
+  std::fprintf(stderr, terminal ? "\r\033[K%s" : "%s\n", line.c_str());
+  std::fflush(stderr);
+  line_open_ = terminal;
+}
+
+LongTask::~LongTask() {
+  if (line_open_) std::fprintf(stderr, "\r\033[K");
+}
+
+}  // namespace allot

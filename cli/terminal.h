@@ -1,0 +1,69 @@
+#pragma once
+// What commands write for people: colours only on a terminal, nothing that a stranger's name could
+// make the terminal do, and a sign of life while something takes long. One thread.
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace allot {
+
+// Text from elsewhere (names, errors) as it may be shown: no control characters, no broken UTF-8,
+// at most `longest` bytes.
+std::string printable(std::string_view text, size_t longest = 200);
+
+// Of a sentence that goes to stderr.
+constexpr size_t kLongestMessage = 4000;
+
+// A path or name as it can be pasted into a shell: quoted if it has to be.
+std::string shellWord(const std::string& text);
+
+// Cells of a table; numbers of columns by the header's, widths by the widest cell.
+class TextTable {
+ public:
+  explicit TextTable(std::vector<std::string> header) : rows_{std::move(header)} {}
+  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  bool empty() const { return rows_.size() == 1; }
+  // Each line indented by two; `bold_header` on a terminal.
+  std::string text(bool bold_header) const;
+
+ private:
+  std::vector<std::vector<std::string>> rows_;
+};
+
+enum class Tone { kPlain, kBold, kGood, kAttention, kBad };
+
+// True if stdout is a terminal that wants colours (NO_COLOR is not set).
+bool usesColour();
+std::string toned(const std::string& text, Tone tone, bool colour);
+
+// printf to a string.
+__attribute__((format(printf, 1, 2))) std::string formatted(const char* format, ...);
+
+// "1 update", "2 updates"
+std::string counted(uint64_t count, const std::string& what);
+// "2 min 05 s"
+std::string duration(double seconds);
+// "12 s ago" of two Unix times in ms; "now" where the clocks disagree.
+std::string ago(uint64_t then_ms, uint64_t now_ms);
+uint64_t unixMs();
+
+// Says on stderr how far a task is, once it has taken two seconds; on a terminal in one line that
+// goes away again, elsewhere a line every ten seconds.
+class LongTask {
+ public:
+  explicit LongTask(std::string what) : what_(std::move(what)) {}
+  ~LongTask();
+  void show(uint64_t done, uint64_t all);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  const std::string what_;
+  const Clock::time_point began_ = Clock::now();
+  Clock::time_point shown_{};
+  bool line_open_ = false;
+};
+
+}  // namespace allot

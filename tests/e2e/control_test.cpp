@@ -1,0 +1,354 @@
+// Run control from outside: the commands on a run that goes on, stops, is extended, exported,
+// imported, forked. Real binaries, a real redis-server, the real model.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "cli/process.h"
+#include "tests/store/redis_server.h"
+
+namespace allot {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+const std::string kAllot = std::string(ALLOT_BIN_DIR) + "/allot";
+const std::string kExperiment =
+    std::string(ALLOT_SOURCE_DIR) + "/experiments/recall-layer-budget/experiment.yaml";
+
+const std::string kModel = std::string(ALLOT_SOURCE_DIR) + "/experiments/models/recall-7m";
+
+std::string read(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+size_t lineCount(const std::string& path) {
+  const std::string text = read(path);
+  return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+class RunControl : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/allot-control-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    folder_ = name;
+  }
+  void TearDown() override {
+    if (HasFailure()) {
+      for (const auto& entry : fs::recursive_directory_iterator(folder_)) {
+        if (entry.path().extension() == ".log") {
+          std::printf("--- %s\n%s", entry.path().c_str(), read(entry.path()).c_str());
+        }
+      }
+    }
+    fs::remove_all(folder_);
+  }
+  std::string dir(const std::string& name) const { return folder_ + "/" + name; }
+
+  // Few and short prompts.
+  static std::vector<std::string> small(const std::string& updates) {
+    return {"--set",       "spec.task.contextTokens=192",
+            "--set",       "spec.task.trainQuestions=32",
+            "--set",       "spec.task.heldOutQuestions=40",
+            "--set",       "spec.update.maxUpdates=" + updates,
+            "--set",       "spec.update.episodesPerUpdate=4",
+            "--set",       "spec.evaluation.everyUpdates=3",
+            "--set",       "spec.evaluation.budgets=[8, 16]",
+            "--kv-memory", "256",
+            "--workers",   "2"};
+  }
+  Output allot(std::vector<std::string> arguments) const {
+    // From a folder that has no runs/latest.
+    const auto output = capture({"/usr/bin/env",
+                                 [&] {
+                                   std::vector<std::string> all{"-C", folder_, kAllot};
+                                   all.insert(all.end(), arguments.begin(), arguments.end());
+                                   return all;
+                                 }(),
+                                 {}});
+    EXPECT_TRUE(output);
+    return output ? *output : Output{};
+  }
+  // The command succeeds; what it says.
+  std::string said(const std::vector<std::string>& arguments) const {
+    const Output output = allot(arguments);
+    EXPECT_EQ(output.status, 0) << arguments[0] << ": " << output.out << output.err;
+    return output.out;
+  }
+  // The command is refused in one sentence, which is given back.
+  std::string refused(const std::vector<std::string>& arguments, int status = 64) const {
+    const Output output = allot(arguments);
+    EXPECT_EQ(output.status, status) << arguments[0] << ": " << output.out << output.err;
+    EXPECT_EQ(std::count(output.err.begin(), output.err.end(), '\n'), 1) << output.err;
+    return output.err;
+  }
+  json statusOf(const std::string& name) const {
+    const Output output = allot({"status", dir(name), "--json"});
+    return output.status == 0 ? json::parse(output.out, nullptr, false) : json();
+  }
+  uint64_t version(const std::string& name) const {
+    const json status = statusOf(name);
+    return status.is_object() ? status.value("version", uint64_t{0}) : 0;
+  }
+  static bool waitFor(const std::function<bool()>& condition, int seconds) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+    while (std::chrono::steady_clock::now() < end) {
+      if (condition()) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    return false;
+  }
+  Process startRun(const std::string& name, const std::string& updates) const {
+    std::vector<std::string> arguments{"run", kExperiment, "--dir", dir(name)};
+    const auto settings = small(updates);
+    arguments.insert(arguments.end(), settings.begin(), settings.end());
+    auto process = Process::start({kAllot, arguments, {}}, dir(name + ".log"));
+    EXPECT_TRUE(process);
+    return std::move(*process);
+  }
+  // No redis-server or allot process is left that names this test's folder.
+  bool nobodyIsLeft() const {
+    for (const auto& entry : fs::directory_iterator("/proc")) {
+      const std::string name = entry.path().filename();
+      if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+      std::string line = read(entry.path() / "cmdline");
+      if (line.find(folder_) != std::string::npos &&
+          line.find("control_test") == std::string::npos) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  std::string folder_;
+};
+
+TEST_F(RunControl, ARunIsWatchedSteeredStoppedExtendedCopiedAndForked) {
+  // --- while it goes on ---
+  Process process = startRun("a", "4000");
+  ASSERT_TRUE(waitFor([&] { return version("a") >= 3 || process.poll(); }, 120));
+  json status = statusOf("a");
+  EXPECT_THAT(status["state"], testing::AnyOf("running", "evaluating"));
+  EXPECT_EQ(status["not_progressing"], "");
+  EXPECT_EQ(status["max_updates"], 4000);
+  EXPECT_EQ(status["workers"].size(), 2u);
+  EXPECT_GE(status["episodes"].get<int>(), 12);
+  EXPECT_EQ(status["first"]["updates"], status["last"]["updates"]);
+  EXPECT_THAT(said({"status", dir("a")}),
+              AllOf(HasSubstr("reward:"), HasSubstr("workers: 2"),
+                    HasSubstr("effective sample size"), HasSubstr("page:    http://127.0.0.1:")));
+  EXPECT_THAT(said({"top", dir("a"), "--budget", "8"}), HasSubstr("total budget 8"));
+  EXPECT_THAT(refused({"top", dir("a"), "--budget", "9"}), HasSubstr("total budget of 9"));
+  EXPECT_THAT(said({"verify", dir("a")}), HasSubstr("every policy equal bit for bit"));
+
+  EXPECT_THAT(said({"pause", dir("a")}), HasSubstr("paused: workers finish"));
+  ASSERT_TRUE(waitFor(
+      [&] {
+        status = statusOf("a");
+        return std::all_of(status["workers"].begin(), status["workers"].end(),
+                           [](const json& worker) { return worker["state"] == "idle"; });
+      },
+      30));
+  EXPECT_EQ(status["state"], "paused");
+  EXPECT_THAT(status["not_progressing"], "it is paused: allot resume");
+  const uint64_t paused_at = version("a");
+  EXPECT_THAT(said({"set", dir("a"), "spec.update.learningRate=0.02"}),
+              HasSubstr("spec.update.learningRate: 0.05 -> 0.02"));
+  EXPECT_THAT(said({"set", dir("a"), "spec.update.learningRate=0.02"}),
+              HasSubstr("nothing changes"));
+  EXPECT_THAT(refused({"set", dir("a"), "spec.policy.totalBudget=16"}), HasSubstr("allot fork"));
+  EXPECT_THAT(refused({"set", dir("a")}), HasSubstr("write spec.key=value"));
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  EXPECT_EQ(version("a"), paused_at);
+  EXPECT_THAT(said({"resume", dir("a")}), HasSubstr("running again (was paused)"));
+  EXPECT_THAT(said({"resume", dir("a")}), HasSubstr("running already"));
+  ASSERT_TRUE(waitFor([&] { return version("a") > paused_at + 1; }, 60));
+
+  EXPECT_THAT(said({"stop", dir("a")}), HasSubstr("allot run --resume --dir " + dir("a")));
+  const auto stopped = process.waitFor(std::chrono::seconds(60));
+  ASSERT_TRUE(stopped);
+  EXPECT_EQ(*stopped, 0);
+  EXPECT_THAT(read(dir("a.log")), HasSubstr("allot run --resume --dir " + dir("a")));
+
+  // --- stopped ---
+  status = statusOf("a");
+  EXPECT_EQ(status["state"], "stopped");
+  EXPECT_EQ(status["not_progressing"], "it was stopped: allot run --resume --dir " + dir("a"));
+  EXPECT_THAT(refused({"pause", dir("a")}), HasSubstr("is stopped"));
+  EXPECT_THAT(said({"stop", dir("a")}), HasSubstr("stopped already"));
+  const uint64_t most = status["version"].get<uint64_t>() + 3;
+  EXPECT_THAT(said({"set", dir("a"), "spec.update.maxUpdates=" + std::to_string(most)}),
+              HasSubstr("4000 -> " + std::to_string(most)));
+  EXPECT_THAT(said({"resume", dir("a") + "/"}),
+              AllOf(HasSubstr("was stopped"), HasSubstr("allot run --resume --dir " + dir("a"))));
+  EXPECT_EQ(statusOf("a")["state"], "interrupted");
+  EXPECT_THAT(said({"stop", dir("a")}), HasSubstr("nobody was at work"));
+  // The relative name from elsewhere, and a slash at the end; the file is the run's own.
+  EXPECT_THAT(said({"run", "--resume", "--dir", "a/", "--kv-memory", "256", "--workers", "2"}),
+              HasSubstr(std::to_string(most) + " updates"));
+
+  // --- finished ---
+  status = statusOf("a");
+  EXPECT_EQ(status["state"], "finished");
+  EXPECT_EQ(status["version"], most);
+  EXPECT_THAT(refused({"resume", dir("a")}), HasSubstr("allot extend"));
+  EXPECT_THAT(refused({"pause", dir("a")}), HasSubstr("finished"));
+  EXPECT_THAT(refused({"stop", dir("a")}), HasSubstr("finished"));
+  EXPECT_THAT(said({"run", "--resume", "--dir", dir("a")}),
+              HasSubstr("finished: allot extend --updates N"));
+  EXPECT_THAT(said({"extend", dir("a"), "--updates", "2"}),
+              AllOf(HasSubstr("it goes on to " + std::to_string(most + 2)),
+                    HasSubstr("allot run --resume")));
+  said({"run", "--resume", "--dir", dir("a"), "--kv-memory", "256"});
+  EXPECT_EQ(version("a"), most + 2);
+  // What was set in between is in the history, from there on.
+  const auto history = read(dir("a/history.jsonl"));
+  EXPECT_EQ(lineCount(dir("a/history.jsonl")), most + 2);
+  EXPECT_THAT(history.substr(0, history.find('\n')), HasSubstr("\"learning_rate\":0.05,"));
+  EXPECT_THAT(history.substr(history.rfind('\n', history.size() - 2)),
+              HasSubstr("\"learning_rate\":0.02,"));
+
+  // --- elsewhere ---
+  const std::string verified = said({"verify", dir("a")});
+  EXPECT_THAT(verified, HasSubstr("verified: " + std::to_string(most + 2) + " updates"));
+  EXPECT_THAT(said({"export", dir("a"), "--out", "copy"}), HasSubstr("exported: "));
+  EXPECT_EQ(said({"verify", dir("copy")}), verified);
+  EXPECT_EQ(said({"top", "copy"}), said({"top", dir("a")}));
+  EXPECT_THAT(said({"status", "copy"}), HasSubstr("finished"));
+  EXPECT_THAT(refused({"stop", "copy"}), HasSubstr("allot import"));
+  EXPECT_EQ(lineCount(dir("copy/episodes.csv")), 4 * (most + 2) + 1);
+  said({"import", "copy", "--dir", "b c'd"});  // a name that a shell would take apart
+  EXPECT_EQ(said({"verify", "b c'd"}), verified);
+  EXPECT_EQ(said({"top", "b c'd"}), said({"top", dir("a")}));
+  EXPECT_THAT(refused({"import", "copy", "--dir", dir("b c'd")}), HasSubstr("is not empty"));
+  EXPECT_THAT(said({"extend", "b c'd", "--updates", "2"}),
+              HasSubstr("'" + folder_ + "/b c'\\''d'"));
+  EXPECT_THAT(refused({"run", "--resume", "--dir", "b c'd"}), HasSubstr("spec.model.path"));
+  said({"run", "--resume", "--dir", "b c'd", "--kv-memory", "256", "--model", kModel});
+  EXPECT_EQ(version("b c'd"), most + 4);
+  EXPECT_THAT(said({"verify", "b c'd"}), HasSubstr(std::to_string(most + 4) + " updates"));
+  EXPECT_EQ(said({"verify", dir("a")}), verified);  // the original has stayed as it was
+
+  // One digit in one reward.
+  std::string forged = read(dir("copy/history.jsonl"));
+  const size_t reward = forged.find("\"reward\":", forged.size() / 2) + 9;
+  forged.replace(reward, forged.find(',', reward) - reward, "0.4375001");
+  std::ofstream(dir("copy/history.jsonl")) << forged;
+  EXPECT_THAT(refused({"verify", "copy"}, 65), HasSubstr("update "));
+  EXPECT_THAT(refused({"import", "copy", "--dir", "c"}, 65), HasSubstr("update "));
+  EXPECT_FALSE(fs::exists(dir("c")));
+
+  // --- another run from it ---
+  std::vector<std::string> fork{"fork", "--from", dir("a") + "@4", kExperiment, "--dir", dir("f")};
+  const auto settings = small("3");
+  fork.insert(fork.end(), settings.begin(), settings.end());
+  EXPECT_THAT(said(fork), HasSubstr("at version 4"));
+  EXPECT_THAT(said({"verify", dir("f")}), HasSubstr("verified: 3 updates"));
+  const json origin = json::parse(read(dir("f/origin.json")));
+  EXPECT_EQ(origin["run_id"], statusOf("a")["run_id"]);
+  EXPECT_EQ(origin["version"], "4");
+  fork[2] = dir("a") + "@4000";
+  EXPECT_THAT(refused(fork), HasSubstr("has no version 4000"));
+  EXPECT_TRUE(nobodyIsLeft());
+
+  // --- in a server ---
+  test::RedisServer server;
+  EXPECT_THAT(refused({"status", "--redis", server.url()}), HasSubstr("there is no run"));
+  said({"export", dir("a"), "--out", "again"});
+  said({"import", "again", "--redis", server.url()});
+  EXPECT_EQ(said({"verify", "--redis", server.url()}), verified);
+  EXPECT_EQ(said({"verify", "--redis", server.url(), "--experiment", "recall-layer-budget"}),
+            verified);
+  EXPECT_THAT(refused({"verify", "--redis", server.url(), "--experiment", "other"}),
+              HasSubstr("there are recall-layer-budget"));
+  EXPECT_THAT(said({"extend", "--redis", server.url(), "--updates", "1"}),
+              HasSubstr("no aggregator leads it"));
+  EXPECT_THAT(said({"status", "--redis", server.url()}),
+              HasSubstr("not progressing: no aggregator leads"));
+  EXPECT_THAT(refused({"import", "again", "--redis", server.url()}), HasSubstr("run"));
+}
+
+// The processes of an `allot run` that is killed end by themselves; its folder can be used at once.
+TEST_F(RunControl, AKilledRunIsReadAndGoesOn) {
+  {
+    Process process = startRun("a", "4000");
+    ASSERT_TRUE(waitFor([&] { return version("a") >= 2 || process.poll(); }, 120));
+    process.signal(SIGKILL);
+    process.waitFor(std::chrono::seconds(10));
+  }
+  const json status = statusOf("a");
+  ASSERT_TRUE(status.is_object());
+  EXPECT_EQ(status["state"], "interrupted");
+  const auto done = status["version"].get<uint64_t>();
+  EXPECT_GE(done, 2u);
+  // Two commands at once wait for each other.
+  std::vector<Process> both;
+  for (const char* name : {"one", "two"}) {
+    both.push_back(*Process::start({kAllot, {"verify", dir("a")}, {}}, dir(name)));
+  }
+  for (Process& process : both) {
+    EXPECT_EQ(process.waitFor(std::chrono::seconds(60)).value_or(-1), 0);
+  }
+  EXPECT_THAT(read(dir("one")), HasSubstr("verified: "));
+  EXPECT_EQ(read(dir("one")), read(dir("two")));
+  said({"set", dir("a"), "spec.update.maxUpdates=" + std::to_string(done + 2)});
+  said({"run", "--resume", "--dir", dir("a"), "--kv-memory", "256"});
+  EXPECT_EQ(version("a"), done + 2);
+  EXPECT_THAT(said({"verify", dir("a")}), HasSubstr(std::to_string(done + 2) + " updates"));
+  EXPECT_TRUE(nobodyIsLeft());
+}
+
+TEST_F(RunControl, WhatCannotBeIsRefusedInOneSentence) {
+  for (const char* command : {"status", "top", "verify", "pause", "resume", "stop"}) {
+    EXPECT_THAT(refused({command}), HasSubstr("there is no runs/latest here")) << command;
+    EXPECT_THAT(refused({command, "none"}), HasSubstr("none is no folder")) << command;
+    EXPECT_THAT(refused({command, folder_}), HasSubstr("holds no run")) << command;
+    EXPECT_THAT(refused({command, "--run", "x"}), HasSubstr("add --redis URL")) << command;
+    EXPECT_THAT(refused({command, "--redis", "http://x"}), HasSubstr("unknown scheme")) << command;
+    EXPECT_THAT(refused({command, "--redis", "unix:" + folder_ + "/none"}, 69),
+                HasSubstr(folder_ + "/none"))
+        << command;
+    const Output help = allot({command, "--help"});
+    EXPECT_EQ(help.status, 0);
+    EXPECT_THAT(help.out, HasSubstr("Example")) << command;
+  }
+  for (const char* command : {"extend", "set", "fork", "export", "import", "acl", "run"}) {
+    const Output help = allot({command, "--help"});
+    EXPECT_EQ(help.status, 0);
+    EXPECT_THAT(help.out, HasSubstr("Example")) << command;
+    EXPECT_EQ(allot({command}).status, 64) << command;
+  }
+  fs::create_directory(dir("x"));
+  std::ofstream(dir("x/run.json")) << "{\"run_id\": \"../..\"}";
+  EXPECT_THAT(refused({"status", "x"}), HasSubstr("does not name a run"));
+  std::ofstream(dir("x/run.json")) << "{\"run_id\": \"01M7YCD2AZVZVPGCPCSFDWQWNZ\"}";
+  EXPECT_THAT(refused({"status", "x"}), HasSubstr("has not begun"));
+  fs::create_directory(dir("x/appendonlydir"));
+  EXPECT_THAT(refused({"status", "x", "--redis-server", "no-such-redis"}),
+              HasSubstr("no-such-redis was not found: install redis-server"));
+  EXPECT_THAT(refused({"status", "x"}), HasSubstr("there is no run"));
+  EXPECT_THAT(refused({"fork", "--from", "x@y", kExperiment}), HasSubstr("RUN@VERSION"));
+  EXPECT_THAT(refused({"import", "x", "--dir", "y"}), HasSubstr("holds no exported run"));
+  EXPECT_THAT(refused({"import", "x"}), HasSubstr("say where to"));
+  said({"acl", "--out", "accounts"});
+  EXPECT_TRUE(fs::exists(dir("accounts/users.acl")));
+}
+
+}  // namespace
+}  // namespace allot
