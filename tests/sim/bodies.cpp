@@ -1,0 +1,144 @@
+#include "tests/sim/bodies.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "aggregator/aggregator.h"
+#include "tests/sim/fake_engine.h"
+#include "tests/sim/faulty_store.h"
+#include "worker/worker_loop.h"
+
+namespace allot::sim {
+namespace {
+
+constexpr uint64_t kUnixMs = 1'700'000'000'000;
+
+// Repeats a call until the store answers; other errors are no fault of the store.
+template <typename Call>
+auto patiently(World& world, const Call& call) -> decltype(call()) {
+  while (true) {
+    auto result = call();
+    if (result || result.error().code != ErrorCode::kUnavailable) return result;
+    world.sleep(world.chance().between(100, 1000));
+  }
+}
+
+v1::ModelFacts factsOf(const Scenario& scenario) {
+  v1::ModelFacts facts;
+  facts.set_layers(scenario.layers);
+  facts.set_weights_sha256("weights");
+  return facts;
+}
+
+}  // namespace
+
+void workerBody(World& world, Process& process) {
+  FaultyStore store(&world, &process);
+  std::optional<RunSpec> run;
+  while (!run && !process.draining) {
+    auto read = patiently(world, [&] { return store.readSpec(); });
+    if (!read) return world.violate("a worker cannot read the run: " + read.error().message);
+    run = *read;
+    if (!run) world.sleep(500);
+  }
+  if (!run) return;
+  const auto facts =
+      patiently(world, [&] { return store.agreeOnModel(factsOf(world.scenario())); });
+  if (!facts || facts->layers() != world.scenario().layers) {
+    return world.violate("workers do not agree on the model");
+  }
+  FakeEngine engine(&world, &process);
+  const uint64_t born = world.chance().below(1'000'000);
+  WorkerLoop loop(&store, &engine, *run,
+                  {.name = process.name,
+                   .build = "sim",
+                   .inbox_cap = world.scenario().inbox_cap,
+                   .jitter_seed = world.chance().next(),
+                   .now = [&world, born] { return world.now() + born; },
+                   .unix_now = [&world, born] { return kUnixMs + world.now() + born; }},
+                  &process.draining);
+  // Rests are longer than those asked for: nothing happens in them, and they cost time.
+  const uint64_t pace = world.chance().between(0, 800);
+  while (true) {
+    const auto rest = loop.step();
+    if (!rest) {
+      return world.violate("worker " + process.name + " ended: " + rest.error().message);
+    }
+    if (!*rest) break;
+    const auto ms = static_cast<uint64_t>((*rest)->count());
+    world.sleep(ms == 0 ? 0 : std::max(ms, pace));
+  }
+  world.note("leaves with results in hand:", "", loop.heldResults());
+  world.ledger().workerLeft(process.name, loop.heldResults());
+}
+
+void aggregatorBody(World& world, Process& process) {
+  FaultyStore store(&world, &process);
+  const auto run = patiently(world, [&] { return beginRun(&store, world.scenario().run); });
+  if (!run) return world.violate("the run cannot begin: " + run.error().message);
+  const uint64_t born = world.chance().below(1'000'000);
+  Aggregator aggregator(&store, *run,
+                        {.holder = process.name,
+                         .lease_ms = 15'000,
+                         .wait_ms = 500,
+                         .reissue_ms = 10'000,
+                         .status_ms = 5'000,
+                         .page = "",
+                         .now = [&world, born] { return world.now() + born; },
+                         .unix_now = [&world, born] { return kUnixMs + world.now() + born; },
+                         .rest = [&world](uint64_t ms) { world.sleep(ms); }});
+  uint64_t shown = 0;
+  while (!process.draining) {
+    const uint64_t start = world.now();
+    const Result<bool> more = aggregator.tick();
+    if (!more && more.error().code == ErrorCode::kFenced) {
+      world.note("leaves:", "fenced");
+      if (!world.ledger().displaced(process.name)) {
+        world.violate(process.name +
+                      " was fenced, though nobody displaced it: " + more.error().message);
+      }
+      return;
+    }
+    if (!more && more.error().code != ErrorCode::kUnavailable) {
+      return world.violate(process.name + " ended: " + more.error().message);
+    }
+    if (more && !*more) break;
+    if (more && world.now() - shown >= 1'000) {  // for the page
+      (void)aggregator.snapshot();
+      shown = world.now();
+    }
+    if (!more) world.sleep(500);
+    if (world.now() == start) world.sleep(100);  // nothing can begin before a worker is there
+  }
+  if (aggregator.finished()) {
+    const RunSnapshot snapshot = aggregator.snapshot();
+    world.note("ends:", snapshot.phase == "finished" ? "finished" : "stopped");
+    if (snapshot.phase == "finished") {
+      world.ledger().shown(snapshot.state.policy().version(), snapshot.cells);
+    }
+  }
+  (void)store.releaseLease(process.name);
+}
+
+void gremlin(World& world) {
+  Chance& chance = world.chance();
+  const uint64_t most = world.scenario().most_workers;
+  while (world.faultsOn()) {
+    world.sleep(chance.between(500, 15'000));
+    if (!world.faultsOn()) break;
+    switch (chance.below(4)) {
+      case 0:
+      case 1:
+        world.killOne();
+        break;
+      case 2:
+        world.drainOne();
+        break;
+      default:
+        world.scaleWorkers(chance.between(0, most));
+    }
+  }
+  world.scaleWorkers(chance.between(1, most));
+}
+
+}  // namespace allot::sim

@@ -1,0 +1,106 @@
+#include "tests/sim/fake_engine.h"
+
+#include "core/questions.h"
+#include "core/schedule.h"
+
+namespace allot::sim {
+namespace {
+
+uint64_t hash(const std::string& text) {
+  uint64_t value = 0;
+  for (const char c : text) value = mix(value * 31 + static_cast<unsigned char>(c));
+  return value;
+}
+
+// 0, 0.25 .. 1: the more of its budget the schedule spends on the first layer, the better.
+double trainScore(uint64_t ticket, const SampleSchedule& schedule, uint32_t question) {
+  const uint64_t noise = mix(ticket * 1000 + question) % 3;
+  return static_cast<double>(std::min<uint64_t>(4, schedule[0] / 2 + noise)) / 4;
+}
+
+}  // namespace
+
+double heldOutScore(const v1::EvaluationUnit& unit, uint32_t question) {
+  return static_cast<double>(mix(hash(unit.unit_id()) + question) % 2);
+}
+
+bool isTrue(const v1::EvaluationUnit& unit, const v1::EvaluationResult& result) {
+  if (result.unit().SerializeAsString() != unit.SerializeAsString() ||
+      static_cast<uint32_t>(result.scores_size()) != unit.question_count()) {
+    return false;
+  }
+  for (uint32_t i = 0; i < unit.question_count(); ++i) {
+    const v1::QuestionScore& score = result.scores(static_cast<int>(i));
+    const uint32_t question = unit.first_question() + i;
+    if (score.question() != question || score.score() != heldOutScore(unit, question)) return false;
+  }
+  return true;
+}
+
+FakeEngine::FakeEngine(World* world, const Process* process)
+    : world_(*world), process_(*process), episode_ms_(world->chance().between(50, 3000)) {}
+
+void FakeEngine::work(uint64_t ms) {
+  world_.sleep(ms);
+  if (world_.faultsOn() && world_.chance().hit(world_.scenario().engine_hang_rate)) {
+    const uint64_t hang = world_.chance().between(5'000, 90'000);
+    world_.note("engine", "hangs, ms", hang);
+    world_.sleep(hang);
+  }
+}
+
+v1::EpisodeResult FakeEngine::episode(const v1::PolicySnapshot& policy, uint64_t ticket) {
+  const v1::Spec& spec = world_.scenario().run.experiment.spec();
+  const std::vector<double> logits(policy.logits().begin(), policy.logits().end());
+  const SampleSchedule schedule = drawSchedule(softmax(logits), spec.policy().total_budget(),
+                                               spec.policy().min_per_layer(), spec.seed(), ticket);
+  v1::EpisodeResult result;
+  result.set_ticket(ticket);
+  result.set_policy_version(policy.version());
+  *result.mutable_schedule() = {schedule.begin(), schedule.end()};
+  result.set_behaviour_log_prob(logProbability(schedule, logits, spec.policy().min_per_layer()));
+  const uint32_t count = spec.rollout().questions_per_episode();
+  double sum = 0;
+  for (uint32_t question :
+       episodeQuestions(spec.seed(), ticket, count, spec.task().train_questions())) {
+    v1::QuestionScore& score = *result.add_scores();
+    score.set_question(question);
+    score.set_score(trainScore(ticket, schedule, question));
+    score.set_tokens(3);
+    sum += score.score();
+  }
+  result.set_reward(sum / count);
+  return result;
+}
+
+Result<std::vector<v1::EpisodeResult>> FakeEngine::rollOut(const v1::PolicySnapshot& policy,
+                                                           const std::string& policy_sha256,
+                                                           const std::vector<uint64_t>& tickets) {
+  std::vector<v1::EpisodeResult> results;
+  for (uint64_t ticket : tickets) {
+    const uint64_t ms = world_.chance().between(episode_ms_ / 2, 2 * episode_ms_);
+    work(ms);
+    v1::EpisodeResult result = episode(policy, ticket);
+    result.set_policy_sha256(policy_sha256);
+    result.set_seconds(static_cast<double>(ms) / 1000);
+    world_.ledger().made(process_.name, result);
+    results.push_back(std::move(result));
+  }
+  return results;
+}
+
+Result<v1::EvaluationResult> FakeEngine::evaluate(const v1::EvaluationUnit& unit) {
+  work(world_.chance().between(episode_ms_ / 2, 2 * episode_ms_));
+  v1::EvaluationResult result;
+  *result.mutable_unit() = unit;
+  for (uint32_t i = 0; i < unit.question_count(); ++i) {
+    v1::QuestionScore& score = *result.add_scores();
+    score.set_question(unit.first_question() + i);
+    score.set_score(heldOutScore(unit, score.question()));
+  }
+  result.set_seconds(1);
+  if (warm_.empty() || warm_.back() != unit.chunk()) warm_.push_back(unit.chunk());
+  return result;
+}
+
+}  // namespace allot::sim

@@ -1,0 +1,39 @@
+#pragma once
+// FakeEngine: an EpisodeEngine that decodes nothing: schedules and questions as the real one draws
+// them, scores made out of names, durations that differ from worker to worker. Owned by one
+// worker's body; one thread.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tests/sim/world.h"
+#include "worker/episode_engine.h"
+
+namespace allot::sim {
+
+// 0 or 1; the truth about a held-out question.
+double heldOutScore(const v1::EvaluationUnit& unit, uint32_t question);
+// Whether `result` says about `unit` what is true.
+bool isTrue(const v1::EvaluationUnit& unit, const v1::EvaluationResult& result);
+
+class FakeEngine final : public EpisodeEngine {
+ public:
+  FakeEngine(World* world, const Process* process);
+
+  Result<std::vector<v1::EpisodeResult>> rollOut(const v1::PolicySnapshot& policy,
+                                                 const std::string& policy_sha256,
+                                                 const std::vector<uint64_t>& tickets) override;
+  Result<v1::EvaluationResult> evaluate(const v1::EvaluationUnit& unit) override;
+  std::vector<uint32_t> warmChunks() const override { return warm_; }
+
+ private:
+  v1::EpisodeResult episode(const v1::PolicySnapshot& policy, uint64_t ticket);
+  void work(uint64_t ms);
+
+  World& world_;
+  const Process& process_;
+  uint64_t episode_ms_;  // about how long one takes here
+  std::vector<uint32_t> warm_;
+};
+
+}  // namespace allot::sim

@@ -1,0 +1,389 @@
+#include "tests/sim/faulty_store.h"
+
+namespace allot::sim {
+
+FaultyStore::FaultyStore(World* world, const Process* process)
+    : world_(*world), process_(*process), server_(world->openClient()) {}
+
+// --- how a call goes ---
+
+void FaultyStore::travel() {
+  const uint64_t latency = world_.scenario().latency_ms;
+  world_.sleep(latency == 0 ? 0 : world_.chance().below(latency + 1));
+}
+
+// Beyond the lease (15 s) or a claim (60 s), or not.
+void FaultyStore::hang() {
+  world_.sleep(world_.chance().hit(0.5) ? world_.chance().between(15'000, 30'000)
+                                        : world_.chance().between(1'000, 90'000));
+}
+
+tl::unexpected<Error> FaultyStore::timeOut(const char* what, const char* why) {
+  world_.note(what, why);
+  world_.sleep(world_.chance().between(50, 5'000));
+  return fail(ErrorCode::kUnavailable, std::string("the store did not answer (") + what + ")");
+}
+
+template <typename T>
+T FaultyStore::answered(const char* what, T answer) {
+  travel();
+  if (world_.serverAway()) return timeOut(what, "reply lost, the server goes away");
+  return answer;
+}
+
+template <typename T>
+T FaultyStore::reading(const char* what, const Effect<T>& effect) {
+  world_.countCall();
+  travel();
+  if (world_.serverAway()) return timeOut(what, "server away");
+  switch (world_.drawFault(1)) {
+    case Fault::kRequestLost:
+    case Fault::kReplyLost:
+    case Fault::kLate:
+      return timeOut(what, "no answer");
+    case Fault::kKillBefore:
+    case Fault::kKillAfter:
+      world_.note(what, "killed");
+      throw Killed{};
+    case Fault::kHangBefore:
+      world_.note(what, "hangs before");
+      hang();
+      return effect(*server_);
+    case Fault::kHangAfter: {
+      T answer = effect(*server_);
+      world_.note(what, "hangs after");
+      hang();
+      return answer;
+    }
+    case Fault::kTwice:
+    case Fault::kNone:
+      world_.note(what, "");
+      return answered(what, effect(*server_));
+  }
+  return fail(ErrorCode::kInternal, "no such fault");
+}
+
+template <typename T>
+T FaultyStore::writing(const char* what, Effect<T> effect, double weight) {
+  world_.countCall();
+  travel();
+  if (world_.serverAway()) return timeOut(what, "server away");
+  const Fault fault = world_.drawFault(weight);
+  world_.note(what, fault == Fault::kNone ? "" : nameOf(fault));
+  if (fault == Fault::kNone) return answered(what, effect(*server_));
+  return faulty(what, fault, std::move(effect));
+}
+
+template <typename T>
+T FaultyStore::faulty(const char* what, Fault fault, Effect<T> effect) {
+  Chance& chance = world_.chance();
+  switch (fault) {
+    case Fault::kNone:
+    case Fault::kRequestLost:
+      break;
+    case Fault::kReplyLost:
+      (void)effect(*server_);
+      break;
+    case Fault::kTwice: {
+      T first = effect(*server_);
+      if (chance.hit(0.5)) travel();
+      T second = effect(*server_);
+      return answered(what, chance.hit(0.5) ? std::move(first) : std::move(second));
+    }
+    case Fault::kLate:
+      world_.later(chance.hit(0.5) ? chance.below(1'000) : chance.below(40'000),
+                   [effect = std::move(effect), server = server_] { (void)effect(*server); });
+      break;
+    case Fault::kKillBefore:
+      throw Killed{};
+    case Fault::kKillAfter:
+      (void)effect(*server_);
+      throw Killed{};
+    case Fault::kHangBefore:
+      hang();
+      return effect(*server_);
+    case Fault::kHangAfter: {
+      T answer = effect(*server_);
+      hang();
+      return answer;
+    }
+  }
+  return timeOut(what, "gives up waiting");
+}
+
+// --- run ---
+
+Status FaultyStore::createRun(const RunSpec& spec) {
+  return writing<Status>("createRun", [spec](Store& s) { return s.createRun(spec); });
+}
+
+Result<std::optional<RunSpec>> FaultyStore::readSpec() {
+  return reading<Result<std::optional<RunSpec>>>("readSpec", [](Store& s) { return s.readSpec(); });
+}
+
+Result<v1::ModelFacts> FaultyStore::agreeOnModel(const v1::ModelFacts& mine) {
+  return writing<Result<v1::ModelFacts>>("agreeOnModel",
+                                         [mine](Store& s) { return s.agreeOnModel(mine); });
+}
+
+Result<std::optional<v1::ModelFacts>> FaultyStore::readModel() {
+  return reading<Result<std::optional<v1::ModelFacts>>>("readModel",
+                                                        [](Store& s) { return s.readModel(); });
+}
+
+Result<std::optional<Control>> FaultyStore::readControl() {
+  return reading<Result<std::optional<Control>>>("readControl",
+                                                 [](Store& s) { return s.readControl(); });
+}
+
+Result<bool> FaultyStore::changeControl(const Control& next) {
+  return writing<Result<bool>>("changeControl", [next, world = &world_](Store& s) {
+    auto changed = s.changeControl(next);
+    world->ledger().changedControl(next, changed);
+    return changed;
+  });
+}
+
+// --- aggregator ---
+
+Result<Lease> FaultyStore::acquireLease(const std::string& holder, uint64_t ttl_ms) {
+  return writing<Result<Lease>>(
+      "acquireLease",
+      [holder, ttl_ms, world = &world_](Store& s) {
+        auto lease = s.acquireLease(holder, ttl_ms);
+        world->ledger().led(holder, lease);
+        return lease;
+      },
+      kOften);
+}
+
+Result<Lease> FaultyStore::readLease() {
+  return reading<Result<Lease>>("readLease", [](Store& s) { return s.readLease(); });
+}
+
+Status FaultyStore::releaseLease(const std::string& holder) {
+  return writing<Status>("releaseLease", [holder](Store& s) { return s.releaseLease(holder); });
+}
+
+Status FaultyStore::publishInitial(uint64_t epoch, const v1::PolicySnapshot& policy,
+                                   const v1::AggregatorState& state) {
+  return writing<Status>("publishInitial", [epoch, policy, state, world = &world_](Store& s) {
+    const Status status = s.publishInitial(epoch, policy, state);
+    world->ledger().wroteUnder(epoch, "publishInitial", status);
+    return status;
+  });
+}
+
+Result<std::optional<v1::AggregatorState>> FaultyStore::readState() {
+  return reading<Result<std::optional<v1::AggregatorState>>>(
+      "readState", [](Store& s) { return s.readState(); });
+}
+
+Status FaultyStore::writeState(uint64_t epoch, const v1::AggregatorState& state) {
+  return writing<Status>(
+      "writeState",
+      [epoch, state, world = &world_](Store& s) {
+        const Status status = s.writeState(epoch, state);
+        world->ledger().wroteState(epoch, status);
+        return status;
+      },
+      kSeldom);
+}
+
+Status FaultyStore::publishStatus(uint64_t epoch, const v1::AggregatorStatus& status) {
+  return writing<Status>(
+      "publishStatus",
+      [epoch, status, world = &world_](Store& s) {
+        const Status published = s.publishStatus(epoch, status);
+        world->ledger().wroteUnder(epoch, "publishStatus", published);
+        return published;
+      },
+      kOften);
+}
+
+Result<std::optional<v1::AggregatorStatus>> FaultyStore::readStatus() {
+  return reading<Result<std::optional<v1::AggregatorStatus>>>(
+      "readStatus", [](Store& s) { return s.readStatus(); });
+}
+
+Status FaultyStore::commit(const Commit& commit) {
+  return writing<Status>(
+      "commit",
+      [commit, world = &world_, holder = process_.name](Store& s) {
+        const Status status = s.commit(commit);
+        if (status) world->note("update", "", commit.record.version());
+        world->ledger().committed(holder, commit, status);
+        return status;
+      },
+      kSeldom);
+}
+
+// Read when the answer is heard: as with Redis, an answer that is lost does not move the place.
+Result<std::vector<InboxEntry>> FaultyStore::readInbox(size_t count, uint64_t wait_ms) {
+  const Effect<Status> nothing = [](Store&) { return Status(); };
+  ALLOT_TRY(reading<Status>("readInbox", nothing));
+  auto entries = server_->readInbox(count, 0);
+  if (!entries || !entries->empty() || wait_ms == 0) return entries;
+  world_.sleep(world_.chance().below(wait_ms + 1));
+  return server_->readInbox(count, 0);
+}
+
+// The place in the inbox is the client's own affair.
+Status FaultyStore::reopenInbox() { return server_->reopenInbox(); }
+
+Status FaultyStore::reject(uint64_t epoch, const InboxEntry& entry, const std::string& kind,
+                           const std::string& reason) {
+  return writing<Status>("reject", [epoch, entry, kind, reason, world = &world_](Store& s) {
+    const Status status = s.reject(epoch, entry, kind, reason);
+    world->ledger().wroteUnder(epoch, "reject", status);
+    world->ledger().rejected(entry, kind, status);
+    return status;
+  });
+}
+
+Status FaultyStore::rejectEvaluation(uint64_t epoch, const Evaluation& evaluation,
+                                     const std::string& kind, const std::string& reason,
+                                     const v1::EvaluationUnit* reopen) {
+  std::optional<v1::EvaluationUnit> unit;
+  if (reopen != nullptr) unit = *reopen;
+  return writing<Status>(
+      "rejectEvaluation",
+      [epoch, evaluation, kind, reason, unit, world = &world_](Store& s) {
+        const Status status =
+            s.rejectEvaluation(epoch, evaluation, kind, reason, unit ? &*unit : nullptr);
+        world->ledger().wroteUnder(epoch, "rejectEvaluation", status);
+        world->ledger().evaluationRejected(evaluation, kind, status);
+        return status;
+      },
+      kSeldom);
+}
+
+Result<uint64_t> FaultyStore::inboxSize() {
+  return reading<Result<uint64_t>>("inboxSize", [](Store& s) { return s.inboxSize(); });
+}
+
+Status FaultyStore::reissueTicket(uint64_t ticket) {
+  return writing<Status>(
+      "reissueTicket", [ticket](Store& s) { return s.reissueTicket(ticket); }, kSeldom);
+}
+
+Status FaultyStore::resetTickets(uint64_t next) {
+  return writing<Status>(
+      "resetTickets", [next](Store& s) { return s.resetTickets(next); }, kSeldom);
+}
+
+Status FaultyStore::planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) {
+  return writing<Status>(
+      "planUnits",
+      [epoch, units, world = &world_](Store& s) {
+        const Status status = s.planUnits(epoch, units);
+        world->ledger().wroteUnder(epoch, "planUnits", status);
+        world->ledger().planned(units, status);
+        return status;
+      },
+      kSeldom);
+}
+
+Result<uint64_t> FaultyStore::openUnits() {
+  return reading<Result<uint64_t>>("openUnits", [](Store& s) { return s.openUnits(); });
+}
+
+Result<std::vector<v1::EvaluationUnit>> FaultyStore::listUnits() {
+  return reading<Result<std::vector<v1::EvaluationUnit>>>("listUnits",
+                                                          [](Store& s) { return s.listUnits(); });
+}
+
+// --- worker ---
+
+Result<std::optional<PublishedPolicy>> FaultyStore::readPolicy() {
+  return reading<Result<std::optional<PublishedPolicy>>>("readPolicy",
+                                                         [](Store& s) { return s.readPolicy(); });
+}
+
+Result<std::vector<uint64_t>> FaultyStore::takeTickets(uint64_t count, uint64_t limit) {
+  auto tickets = writing<Result<std::vector<uint64_t>>>("takeTickets",
+                                                        [count, limit, world = &world_](Store& s) {
+                                                          auto taken = s.takeTickets(count, limit);
+                                                          if (taken)
+                                                            world->ledger().handedOut(*taken);
+                                                          return taken;
+                                                        });
+  if (tickets) world_.ledger().heard(process_.name, *tickets);
+  return tickets;
+}
+
+Result<PushOutcome> FaultyStore::pushResult(const v1::EpisodeResult& result, uint64_t cap) {
+  return writing<Result<PushOutcome>>(
+      "pushResult", [result, cap, world = &world_, worker = process_.name](Store& s) {
+        auto outcome = s.pushResult(result, cap);
+        world->ledger().pushed(worker, result, outcome);
+        return outcome;
+      });
+}
+
+Result<std::vector<v1::EvaluationUnit>> FaultyStore::claimUnits(const std::vector<uint32_t>& warm,
+                                                                uint64_t lease_ms) {
+  return writing<Result<std::vector<v1::EvaluationUnit>>>(
+      "claimUnits", [warm, lease_ms](Store& s) { return s.claimUnits(warm, lease_ms); }, kOften);
+}
+
+Status FaultyStore::releaseUnits(const std::vector<v1::EvaluationUnit>& units) {
+  return writing<Status>("releaseUnits", [units](Store& s) { return s.releaseUnits(units); });
+}
+
+Result<PushOutcome> FaultyStore::pushEvaluation(const v1::EvaluationResult& result) {
+  return writing<Result<PushOutcome>>("pushEvaluation",
+                                      [result](Store& s) { return s.pushEvaluation(result); });
+}
+
+Status FaultyStore::beat(const v1::WorkerBeat& beat, uint64_t ttl_ms) {
+  return writing<Status>(
+      "beat", [beat, ttl_ms](Store& s) { return s.beat(beat, ttl_ms); }, kOften);
+}
+
+Status FaultyStore::leave(const std::string& worker) {
+  return writing<Status>("leave", [worker](Store& s) { return s.leave(worker); });
+}
+
+// --- anyone ---
+
+Result<std::vector<v1::WorkerBeat>> FaultyStore::listWorkers() {
+  return reading<Result<std::vector<v1::WorkerBeat>>>("listWorkers",
+                                                      [](Store& s) { return s.listWorkers(); });
+}
+
+Result<std::vector<v1::IterationRecord>> FaultyStore::readHistory(uint64_t after, size_t count) {
+  return reading<Result<std::vector<v1::IterationRecord>>>(
+      "readHistory", [after, count](Store& s) { return s.readHistory(after, count); });
+}
+
+Result<std::vector<Evaluation>> FaultyStore::readEvaluations(const std::string& after,
+                                                             size_t count) {
+  return reading<Result<std::vector<Evaluation>>>(
+      "readEvaluations", [after, count](Store& s) { return s.readEvaluations(after, count); });
+}
+
+Result<uint64_t> FaultyStore::nextTicket() {
+  return reading<Result<uint64_t>>("nextTicket", [](Store& s) { return s.nextTicket(); });
+}
+
+Result<std::map<std::string, uint64_t>> FaultyStore::readRefusalCounts() {
+  return reading<Result<std::map<std::string, uint64_t>>>(
+      "readRefusalCounts", [](Store& s) { return s.readRefusalCounts(); });
+}
+
+Result<std::vector<Refusal>> FaultyStore::readRefusals(size_t count) {
+  return reading<Result<std::vector<Refusal>>>("readRefusals",
+                                               [count](Store& s) { return s.readRefusals(count); });
+}
+
+Status FaultyStore::beginImport() { return server_->beginImport(); }
+Status FaultyStore::importHistory(const std::vector<v1::IterationRecord>& records) {
+  return server_->importHistory(records);
+}
+Status FaultyStore::importEvaluations(const std::vector<v1::EvaluationResult>& results) {
+  return server_->importEvaluations(results);
+}
+Status FaultyStore::endImport(const RunImage& image) { return server_->endImport(image); }
+
+}  // namespace allot::sim

@@ -1,0 +1,100 @@
+#pragma once
+// FaultyStore: the store as one process of the world meets it: far away, and with faults.
+//
+// Each call travels to the server and back, in virtual time; on the way the world draws what
+// becomes of it (Fault). Whatever takes effect is told to the ledger, heard or not. One thread.
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "store/store.h"
+#include "tests/sim/world.h"
+
+namespace allot::sim {
+
+class FaultyStore final : public Store {
+ public:
+  FaultyStore(World* world, const Process* process);
+
+  Status createRun(const RunSpec& spec) override;
+  Result<std::optional<RunSpec>> readSpec() override;
+  Result<v1::ModelFacts> agreeOnModel(const v1::ModelFacts& mine) override;
+  Result<std::optional<v1::ModelFacts>> readModel() override;
+  Result<std::optional<Control>> readControl() override;
+  Result<bool> changeControl(const Control& next) override;
+
+  Result<Lease> acquireLease(const std::string& holder, uint64_t ttl_ms) override;
+  Result<Lease> readLease() override;
+  Status releaseLease(const std::string& holder) override;
+  Status publishInitial(uint64_t epoch, const v1::PolicySnapshot& policy,
+                        const v1::AggregatorState& state) override;
+  Result<std::optional<v1::AggregatorState>> readState() override;
+  Status writeState(uint64_t epoch, const v1::AggregatorState& state) override;
+  Status publishStatus(uint64_t epoch, const v1::AggregatorStatus& status) override;
+  Result<std::optional<v1::AggregatorStatus>> readStatus() override;
+  Status commit(const Commit& commit) override;
+  Result<std::vector<InboxEntry>> readInbox(size_t count, uint64_t wait_ms) override;
+  Status reopenInbox() override;
+  Status reject(uint64_t epoch, const InboxEntry& entry, const std::string& kind,
+                const std::string& reason) override;
+  Status rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, const std::string& kind,
+                          const std::string& reason, const v1::EvaluationUnit* reopen) override;
+  Result<uint64_t> inboxSize() override;
+  Status reissueTicket(uint64_t ticket) override;
+  Status resetTickets(uint64_t next) override;
+  Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) override;
+  Result<uint64_t> openUnits() override;
+  Result<std::vector<v1::EvaluationUnit>> listUnits() override;
+
+  Result<std::optional<PublishedPolicy>> readPolicy() override;
+  Result<std::vector<uint64_t>> takeTickets(uint64_t count, uint64_t limit) override;
+  Result<PushOutcome> pushResult(const v1::EpisodeResult& result, uint64_t cap) override;
+  Result<std::vector<v1::EvaluationUnit>> claimUnits(const std::vector<uint32_t>& warm,
+                                                     uint64_t lease_ms) override;
+  Status releaseUnits(const std::vector<v1::EvaluationUnit>& units) override;
+  Result<PushOutcome> pushEvaluation(const v1::EvaluationResult& result) override;
+  Status beat(const v1::WorkerBeat& beat, uint64_t ttl_ms) override;
+  Status leave(const std::string& worker) override;
+
+  Result<std::vector<v1::WorkerBeat>> listWorkers() override;
+  Result<std::vector<v1::IterationRecord>> readHistory(uint64_t after, size_t count) override;
+  Result<std::vector<Evaluation>> readEvaluations(const std::string& after, size_t count) override;
+  Result<uint64_t> nextTicket() override;
+  Result<std::map<std::string, uint64_t>> readRefusalCounts() override;
+  Result<std::vector<Refusal>> readRefusals(size_t count) override;
+
+  // The simulation imports nothing.
+  Status beginImport() override;
+  Status importHistory(const std::vector<v1::IterationRecord>& records) override;
+  Status importEvaluations(const std::vector<v1::EvaluationResult>& results) override;
+  Status endImport(const RunImage& image) override;
+
+ private:
+  // What a call does when it reaches the server. Those of writing calls own what they need, since
+  // they may outlive the caller.
+  template <typename T>
+  using Effect = std::function<T(Store&)>;
+
+  // Calls that are made seldom get more than their share of faults, else they had hardly any.
+  static constexpr double kOften = 1, kSometimes = 3, kSeldom = 8;
+
+  template <typename T>
+  T reading(const char* what, const Effect<T>& effect);
+  template <typename T>
+  T writing(const char* what, Effect<T> effect, double weight = kSometimes);
+  template <typename T>
+  T faulty(const char* what, Fault fault, Effect<T> effect);
+  template <typename T>
+  T answered(const char* what, T answer);
+  void travel();
+  void hang();
+  // Waits for an answer that does not come, then says so.
+  tl::unexpected<Error> timeOut(const char* what, const char* why);
+
+  World& world_;
+  const Process& process_;
+  const std::shared_ptr<Store> server_;
+};
+
+}  // namespace allot::sim

@@ -1,0 +1,287 @@
+#include "tests/sim/ledger.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "core/policy_gradient.h"
+#include "tests/sim/fake_engine.h"
+
+namespace allot::sim {
+namespace {
+
+// A result as the engine made it: what the worker adds is taken away.
+std::string contentOf(v1::EpisodeResult result) {
+  result.clear_result_id();
+  result.clear_worker();
+  result.clear_build();
+  result.clear_finished_unix_ms();
+  return result.SerializeAsString();
+}
+
+std::string named(uint64_t number) { return std::to_string(number); }
+
+}  // namespace
+
+Ledger::Ledger(const Scenario* scenario, const std::function<std::unique_ptr<Store>()>& open,
+               std::function<void(const std::string&)> violated)
+    : scenario_(*scenario),
+      eye_(open()),
+      late_eye_(open()),
+      violated_(std::move(violated)),
+      replay_(scenario->run.experiment, initialState(scenario->run.experiment, scenario->layers),
+              scenario->run.synchronous) {
+  control_.experiment = scenario_.run.experiment;
+  changedControl(control_, true);
+}
+
+void Ledger::violate(const std::string& sentence) { violated_(sentence); }
+
+// --- workers ---
+
+void Ledger::made(const std::string& worker, const v1::EpisodeResult& result) {
+  made_[{worker, result.ticket()}].insert(contentOf(result));
+}
+
+void Ledger::handedOut(const std::vector<uint64_t>& tickets) {
+  for (uint64_t ticket : tickets) {
+    const bool fresh = handed_out_.insert(ticket).second;
+    if (!fresh && !scenario_.run.synchronous) {
+      violate("ticket " + named(ticket) + " was handed out twice");
+    }
+    unheard_.insert(ticket);
+  }
+}
+
+void Ledger::heard(const std::string& worker, const std::vector<uint64_t>& tickets) {
+  for (uint64_t ticket : tickets) {
+    unheard_.erase(ticket);
+    in_hand_[worker].insert(ticket);
+  }
+}
+
+std::optional<InboxEntry> Ledger::newEntry() {
+  auto entries = eye_->readInbox(1000, 0);
+  if (!entries || entries->size() != 1) {
+    violate("the inbox did not grow by one entry");
+    return std::nullopt;
+  }
+  return std::move(entries->front());
+}
+
+void Ledger::pushed(const std::string& worker, const v1::EpisodeResult& result,
+                    const Result<PushOutcome>& outcome) {
+  const std::string& id = result.result_id();
+  if (!outcome) return violate("push of " + id + ": " + outcome.error().message);
+  if (*outcome == PushOutcome::kFull) return;
+  const std::string payload = result.SerializeAsString();
+  const auto known = accepted_.find(id);
+  if (*outcome == PushOutcome::kDuplicate) {
+    if (known == accepted_.end())
+      violate("result " + id + " was refused as there, but was not");
+    else if (known->second != payload)
+      violate("two results have the name " + id);
+    return;
+  }
+  if (known != accepted_.end()) violate("result " + id + " was taken in twice");
+  if (!made_[{worker, result.ticket()}].contains(contentOf(result))) {
+    violate("result " + id + " is not what the engine made");
+  }
+  accepted_[id] = payload;
+  arrived_.insert(result.ticket());
+  in_hand_[worker].erase(result.ticket());
+  const auto entry = newEntry();
+  if (!entry) return;
+  if (entry->payload != payload || entry->result_id != id) {
+    violate("the inbox does not hold result " + id + " as it was pushed");
+  }
+  entries_[entry->entry_id] = {id, payload, true, result.ticket(), result.policy_version(), ""};
+  genuine_entries_.push_back(entry->entry_id);
+}
+
+void Ledger::injected(bool by_push) {
+  const auto entry = newEntry();
+  if (!entry) return;
+  if (entry->result_id.empty() == by_push) {
+    violate("whether entry " + entry->entry_id + " was pushed is told wrongly");
+  }
+  entries_[entry->entry_id] = {entry->result_id, entry->payload, false, 0, 0, ""};
+}
+
+void Ledger::workerKilled(const std::string& worker) {
+  excused_.merge(in_hand_[worker]);
+  in_hand_.erase(worker);
+}
+
+void Ledger::workerLeft(const std::string& worker, size_t dropped_results) {
+  std::set<uint64_t>& tickets = in_hand_[worker];
+  if (tickets.size() > dropped_results) {
+    violate("worker " + worker + " left with " + named(tickets.size()) +
+            " tickets in hand, but says that it dropped " + named(dropped_results) + " results");
+  }
+  excused_.merge(tickets);
+  in_hand_.erase(worker);
+}
+
+// --- aggregators ---
+
+void Ledger::led(const std::string& holder, const Result<Lease>& lease) {
+  if (!lease || !lease->held) return;
+  const auto [leader, fresh] = leaders_.emplace(lease->epoch, holder);
+  if (leader->second != holder) {
+    violate("epoch " + named(lease->epoch) + " belongs to " + leader->second + " and to " + holder);
+  }
+  if (lease->epoch < leaders_.rbegin()->first) {
+    violate("the lease went back to epoch " + named(lease->epoch));
+  }
+  first_epoch_.emplace(holder, lease->epoch);
+}
+
+bool Ledger::displaced(const std::string& holder) const {
+  const auto mine = first_epoch_.find(holder);
+  return mine != first_epoch_.end() && leaders_.rbegin()->first > mine->second;
+}
+
+void Ledger::wroteUnder(uint64_t epoch, const char* what, const Status& status) {
+  if (!status) return;
+  const auto lease = eye_->readLease();
+  if (!lease || lease->epoch != epoch) {
+    violate(std::string(what) + " of epoch " + named(epoch) + " took effect under epoch " +
+            named(lease ? lease->epoch : 0));
+  }
+}
+
+void Ledger::wroteState(uint64_t epoch, const Status& status) {
+  wroteUnder(epoch, "writeState", status);
+  checkVersions();
+}
+
+void Ledger::rejected(const InboxEntry& entry, const std::string& kind, const Status& status) {
+  if (!status) return;
+  const auto found = entries_.find(entry.entry_id);
+  if (found == entries_.end()) return violate("entry " + entry.entry_id + " was never there");
+  Entry& mine = found->second;
+  if (!mine.fate.empty()) return;  // gone already: no effect
+  mine.fate = kind;
+  refusals_.insert(kind);
+  if (!mine.genuine) return;
+  if (!mayBeRefused(entry.entry_id, mine)) {
+    violate("result " + mine.result_id + ", which its worker made and pushed, was refused as " +
+            kind);
+  }
+}
+
+// Whether a result that is as its worker made it may be refused all the same.
+bool Ledger::mayBeRefused(const std::string& entry_id, const Entry& entry) const {
+  if (entry.fate == "stale") return drop_ever_ && version_ > entry.policy_version + least_lag_;
+  if (entry.fate != "superseded" || !scenario_.run.synchronous) return false;
+  if (entry.policy_version != version_) return true;
+  return std::any_of(entries_.begin(), entries_.end(), [&](const auto& item) {
+    const Entry& other = item.second;
+    return item.first != entry_id && other.genuine && other.ticket == entry.ticket &&
+           (other.fate.empty() || other.fate == "consumed");
+  });
+}
+
+void Ledger::evaluationRejected(const Evaluation& evaluation, const std::string& kind,
+                                const Status& status) {
+  if (!status || !rejected_evaluations_.insert(evaluation.entry_id).second) return;
+  refusals_.insert(kind);
+  const v1::EvaluationUnit& unit = evaluation.result.unit();
+  const auto plan = planned_.find(unit.unit_id());
+  if (plan != planned_.end() && isTrue(plan->second, evaluation.result)) {
+    violate("the evaluation of unit " + unit.unit_id() + " was refused, though it is right");
+  }
+}
+
+void Ledger::consume(const Commit& commit, int index) {
+  const auto& [entry_id, result_id] = commit.consumed[static_cast<size_t>(index)];
+  const auto found = entries_.find(entry_id);
+  if (found == entries_.end()) return violate("entry " + entry_id + " was never there");
+  Entry& mine = found->second;
+  const std::string update = "update " + named(commit.record.version()) + " consumed ";
+  if (!mine.genuine) violate(update + result_id + ", which no worker pushed");
+  if (!mine.fate.empty()) violate(update + result_id + ", which was " + mine.fate + " before");
+  if (!consumed_.insert(result_id).second) violate(update + result_id + " a second time");
+  mine.fate = "consumed";
+  if (index >= commit.record.results_size()) return violate(update + "more than its record holds");
+  const v1::EpisodeResult& recorded = commit.record.results(index);
+  if (mine.result_id != result_id || recorded.SerializeAsString() != mine.payload) {
+    violate(update + result_id + " with other content than was pushed");
+  }
+}
+
+void Ledger::committed(const std::string& holder, const Commit& commit, const Status& status) {
+  if (!status) return checkVersions();
+  wroteUnder(commit.epoch, "a commit", status);
+  if (leaders_[commit.epoch] != holder) {
+    violate(holder + " committed under epoch " + named(commit.epoch) + " of " +
+            leaders_[commit.epoch]);
+  }
+  if (commit.epoch < committed_epoch_) violate("the epochs of commits went back");
+  committed_epoch_ = commit.epoch;
+  if (commit.record.version() != version_ + 1) {
+    violate("update " + named(commit.record.version()) + " followed " + named(version_));
+  }
+  version_ = commit.record.version();
+  for (int i = 0; i < static_cast<int>(commit.consumed.size()); ++i) consume(commit, i);
+  if (commit.record.results_size() != static_cast<int>(commit.consumed.size())) {
+    violate("update " + named(version_) + " records other results than it consumed");
+  }
+  if (const Status replayed = replay_.next(commit.record); !replayed) {
+    violate("replay: " + replayed.error().message);
+  }
+  checkVersions();
+}
+
+// Policy, state and history speak of one version, and it is the one that the ledger knows.
+void Ledger::checkVersions() {
+  const auto policy = eye_->readPolicy();
+  if (!policy || !*policy) return;  // not begun
+  const auto state = eye_->readState();
+  const auto history = eye_->readHistory(version_ == 0 ? 0 : version_ - 1, 10);
+  if (!state || !*state || !history) return violate("the store lost the run's state");
+  const uint64_t last = history->empty() ? 0 : history->back().version();
+  if ((*policy)->snapshot.version() != version_ || (*state)->policy().version() != version_ ||
+      last != version_ || history->size() > 1) {
+    violate("the policy has version " + named((*policy)->snapshot.version()) + ", the state " +
+            named((*state)->policy().version()) + ", the history " + named(last) + ", but " +
+            named(version_) + " updates were made");
+  }
+}
+
+void Ledger::planned(const std::vector<v1::EvaluationUnit>& units, const Status& status) {
+  if (!status) return;
+  for (const auto& unit : units) {
+    const auto [known, fresh] = planned_.emplace(unit.unit_id(), unit);
+    if (fresh && control_.desired == "finished") planned_late_.insert(unit.unit_id());
+    if (!fresh && known->second.SerializeAsString() != unit.SerializeAsString()) {
+      violate("unit " + unit.unit_id() + " was planned in two ways");
+    }
+  }
+}
+
+void Ledger::changedControl(const Control& control, const Result<bool>& changed) {
+  if (!changed || !*changed) return;
+  control_ = control;
+  most_updates_ =
+      std::max<uint64_t>(most_updates_, control.experiment.spec().update().max_updates());
+  const v1::Staleness& staleness = control.experiment.spec().staleness();
+  if (staleness.mode() != "drop") return;
+  drop_ever_ = true;
+  least_lag_ = std::min<uint64_t>(least_lag_, staleness.max_lag());
+}
+
+// --- for strangers ---
+
+const std::string* Ledger::anyPayload(uint64_t pick) const {
+  if (genuine_entries_.empty()) return nullptr;
+  return &entries_.at(genuine_entries_[static_cast<size_t>(pick % genuine_entries_.size())])
+              .payload;
+}
+
+const v1::EvaluationUnit* Ledger::anyPlannedUnit(uint64_t pick) const {
+  if (planned_.empty()) return nullptr;
+  return &std::next(planned_.begin(), static_cast<std::ptrdiff_t>(pick % planned_.size()))->second;
+}
+
+}  // namespace allot::sim

@@ -1,0 +1,226 @@
+#include "tests/sim/planted.h"
+
+#include "tests/sim/forwarding_store.h"
+
+namespace allot::sim {
+namespace {
+
+// What the clients of one broken server share.
+struct Shared {
+  uint64_t calls = 0;
+  std::vector<uint64_t> tickets;             // handed out last
+  std::map<std::string, std::string> alias;  // entry id -> the name that the sound store knows
+  std::set<std::string> settled;             // result ids consumed or refused
+};
+
+class Broken : public ForwardingStore {
+ public:
+  Broken(std::unique_ptr<Store> inner, std::shared_ptr<Shared> shared)
+      : ForwardingStore(std::move(inner)), shared_(std::move(shared)) {}
+
+ protected:
+  // Every n-th time.
+  bool due(uint64_t n) { return ++shared_->calls % n == 0; }
+
+  std::shared_ptr<Shared> shared_;
+};
+
+// Publishes and records an update, and leaves what it consumed in the inbox.
+class CommitInParts final : public Broken {
+ public:
+  using Broken::Broken;
+  Status commit(const Commit& commit) override {
+    if (!due(3)) return inner_->commit(commit);
+    Commit part = commit;
+    part.consumed.clear();
+    return inner_->commit(part);
+  }
+};
+
+// Takes a result in again that it has: the sound store below gets it under another name, which is
+// taken back wherever it shows.
+class PushAgain : public Broken {
+ public:
+  using Broken::Broken;
+
+  Result<PushOutcome> pushResult(const v1::EpisodeResult& result, uint64_t cap) override {
+    auto outcome = inner_->pushResult(result, cap);
+    if (!outcome || *outcome != PushOutcome::kDuplicate || !forgets(result.result_id())) {
+      return outcome;
+    }
+    v1::EpisodeResult again = result;
+    again.set_result_id(result.result_id() + "~" + std::to_string(++shared_->calls));
+    return inner_->pushResult(again, cap);
+  }
+
+  Result<std::vector<InboxEntry>> readInbox(size_t count, uint64_t wait_ms) override {
+    auto entries = inner_->readInbox(count, wait_ms);
+    if (!entries) return entries;
+    for (InboxEntry& entry : *entries) {
+      const size_t tilde = entry.result_id.find('~');
+      if (tilde == std::string::npos) continue;
+      shared_->alias[entry.entry_id] = entry.result_id;
+      entry.result_id.resize(tilde);
+      v1::EpisodeResult result;
+      if (!result.ParseFromString(entry.payload)) continue;
+      result.set_result_id(entry.result_id);
+      entry.payload = result.SerializeAsString();
+    }
+    return entries;
+  }
+
+  Status commit(const Commit& commit) override {
+    Commit real = commit;
+    for (auto& [entry_id, result_id] : real.consumed) result_id = nameOf(entry_id, result_id);
+    const Status status = inner_->commit(real);
+    if (!status) return status;
+    for (const auto& [entry_id, result_id] : commit.consumed) shared_->settled.insert(result_id);
+    return status;
+  }
+
+  Status reject(uint64_t epoch, const InboxEntry& entry, const std::string& kind,
+                const std::string& reason) override {
+    InboxEntry real = entry;
+    real.result_id = nameOf(entry.entry_id, entry.result_id);
+    return inner_->reject(epoch, real, kind, reason);
+  }
+
+ protected:
+  virtual bool forgets(const std::string&) const { return true; }
+
+ private:
+  std::string nameOf(const std::string& entry_id, const std::string& result_id) const {
+    const auto known = shared_->alias.find(entry_id);
+    return known == shared_->alias.end() ? result_id : known->second;
+  }
+};
+
+// Knows what waits, but not what was consumed.
+class ForgetSeen final : public PushAgain {
+ public:
+  using PushAgain::PushAgain;
+
+ protected:
+  bool forgets(const std::string& id) const override { return shared_->settled.contains(id); }
+};
+
+class FullIsAccepted final : public Broken {
+ public:
+  using Broken::Broken;
+  Result<PushOutcome> pushResult(const v1::EpisodeResult& result, uint64_t cap) override {
+    auto outcome = inner_->pushResult(result, cap);
+    if (outcome && *outcome == PushOutcome::kFull) return PushOutcome::kAccepted;
+    return outcome;
+  }
+};
+
+class TicketTwice final : public Broken {
+ public:
+  using Broken::Broken;
+  Result<std::vector<uint64_t>> takeTickets(uint64_t count, uint64_t limit) override {
+    if (due(5) && !shared_->tickets.empty()) return shared_->tickets;
+    auto tickets = inner_->takeTickets(count, limit);
+    if (tickets && !tickets->empty()) shared_->tickets = *tickets;
+    return tickets;
+  }
+};
+
+// A unit that comes a second time is recorded a second time.
+class UnitTwice final : public Broken {
+ public:
+  using Broken::Broken;
+  Result<PushOutcome> pushEvaluation(const v1::EvaluationResult& result) override {
+    auto outcome = inner_->pushEvaluation(result);
+    if (outcome && *outcome == PushOutcome::kDuplicate) {
+      shared_->settled.insert(result.unit().unit_id());
+    }
+    return outcome;
+  }
+  Result<std::vector<Evaluation>> readEvaluations(const std::string& after, size_t count) override {
+    auto evaluations = inner_->readEvaluations(after, count);
+    if (!evaluations) return evaluations;
+    std::vector<Evaluation> all;
+    for (Evaluation& evaluation : *evaluations) {
+      if (shared_->settled.contains(evaluation.result.unit().unit_id())) all.push_back(evaluation);
+      all.push_back(std::move(evaluation));
+    }
+    return all;
+  }
+};
+
+class NoFence final : public Broken {
+ public:
+  using Broken::Broken;
+  Status writeState(uint64_t, const v1::AggregatorState& state) override {
+    return inner_->writeState(inForce(), state);
+  }
+  Status commit(const Commit& commit) override {
+    Commit mine = commit;
+    mine.epoch = inForce();
+    return inner_->commit(mine);
+  }
+  Status reject(uint64_t, const InboxEntry& entry, const std::string& kind,
+                const std::string& reason) override {
+    return inner_->reject(inForce(), entry, kind, reason);
+  }
+  Status planUnits(uint64_t, const std::vector<v1::EvaluationUnit>& units) override {
+    return inner_->planUnits(inForce(), units);
+  }
+
+ private:
+  uint64_t inForce() {
+    const auto lease = inner_->readLease();
+    return lease ? lease->epoch : 0;
+  }
+};
+
+class EndlessClaims final : public Broken {
+ public:
+  using Broken::Broken;
+  Result<std::vector<v1::EvaluationUnit>> claimUnits(const std::vector<uint32_t>& warm,
+                                                     uint64_t) override {
+    return inner_->claimUnits(warm, uint64_t{1} << 48);
+  }
+};
+
+class RefusedUnitIsLost final : public Broken {
+ public:
+  using Broken::Broken;
+  Status rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, const std::string& kind,
+                          const std::string& reason, const v1::EvaluationUnit*) override {
+    return inner_->rejectEvaluation(epoch, evaluation, kind, reason, nullptr);
+  }
+};
+
+template <typename Kind>
+OpenStore plantOf() {
+  auto shared = std::make_shared<Shared>();
+  return [shared](const std::shared_ptr<MemoryServer>& server) -> std::unique_ptr<Store> {
+    return std::make_unique<Kind>(openMemoryStore(server), shared);
+  };
+}
+
+}  // namespace
+
+OpenStore soundStore() {
+  return [](const std::shared_ptr<MemoryServer>& server) -> std::unique_ptr<Store> {
+    return openMemoryStore(server);
+  };
+}
+
+const std::vector<Planted>& plantedFaults() {
+  static const std::vector<Planted> all = {
+      {"commit-in-parts", "a commit is whole", plantOf<CommitInParts>},
+      {"push-again", "a result is taken in once", plantOf<PushAgain>},
+      {"forget-seen", "a result that was consumed is known for ever", plantOf<ForgetSeen>},
+      {"full-is-accepted", "an acknowledged result is there", plantOf<FullIsAccepted>},
+      {"ticket-twice", "a ticket is handed out once", plantOf<TicketTwice>},
+      {"unit-twice", "a unit is recorded once", plantOf<UnitTwice>},
+      {"no-fence", "an older epoch writes nothing", plantOf<NoFence>},
+      {"endless-claims", "a claim runs out", plantOf<EndlessClaims>},
+      {"refused-unit-is-lost", "a unit that was refused is open again", plantOf<RefusedUnitIsLost>},
+  };
+  return all;
+}
+
+}  // namespace allot::sim

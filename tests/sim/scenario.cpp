@@ -1,0 +1,138 @@
+#include "tests/sim/scenario.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "core/spec.h"
+#include "tests/sim/chance.h"
+
+namespace allot::sim {
+namespace {
+
+// Two chunks of held-out questions, so that a cell needs two units.
+constexpr char kExperiment[] = R"(
+apiVersion: allot.dev/v1alpha1
+kind: Experiment
+metadata: {name: sim}
+spec:
+  model: {path: m}
+  task: {suite: recall, tasks: [niah], trainQuestions: 12, heldOutQuestions: 40}
+  policy: {totalBudget: 6}
+  rollout: {questionsPerEpisode: 3}
+  update: {episodesPerUpdate: 3, maxUpdates: 6}
+  evaluation: {everyUpdates: 2, budgets: [6], schedules: [uniform, learned], methods: [s2anta-sys]}
+)";
+
+v1::Experiment baseExperiment() {
+  auto parsed = parseExperiment(kExperiment, "tests/sim");
+  if (!parsed) {
+    std::fprintf(stderr, "%s\n", parsed.error().message.c_str());
+    std::abort();
+  }
+  return *parsed;
+}
+
+RunSpec drawRun(Chance& chance) {
+  static const v1::Experiment base = baseExperiment();
+  v1::Experiment experiment = base;
+  v1::Spec& spec = *experiment.mutable_spec();
+  spec.set_seed(chance.below(1000));
+  spec.mutable_rollout()->set_episodes_per_pull(static_cast<uint32_t>(chance.between(1, 3)));
+  spec.mutable_update()->set_episodes_per_update(static_cast<uint32_t>(chance.between(2, 4)));
+  spec.mutable_update()->set_max_updates(static_cast<uint32_t>(chance.between(3, 6)));
+  if (chance.hit(0.3)) spec.mutable_update()->set_optimizer("sgd");
+  if (chance.hit(0.3)) spec.mutable_update()->set_baseline("moving-average");
+  if (chance.hit(0.2)) spec.mutable_evaluation()->set_every_updates(0);
+  static const char* const modes[] = {"none", "truncated-is", "drop"};
+  spec.mutable_staleness()->set_mode(chance.oneOf(modes));
+  spec.mutable_staleness()->set_max_lag(static_cast<uint32_t>(chance.below(3)));
+  const bool synchronous = chance.hit(0.3);
+  return {experiment, specDigest(experiment), synchronous, 1'700'000'000'000, {}};
+}
+
+// Every seed has some kinds of faults only, and those more often: faults of one kind hide others.
+std::vector<Fault> drawFaults(Chance& chance) {
+  std::vector<Fault> faults;
+  for (Fault fault :
+       {Fault::kRequestLost, Fault::kReplyLost, Fault::kTwice, Fault::kLate, Fault::kKillBefore,
+        Fault::kKillAfter, Fault::kHangBefore, Fault::kHangAfter}) {
+    if (chance.hit(0.4)) faults.push_back(fault);
+  }
+  return faults;
+}
+
+}  // namespace
+
+const char* nameOf(Fault fault) {
+  switch (fault) {
+    case Fault::kNone:
+      return "none";
+    case Fault::kRequestLost:
+      return "request lost";
+    case Fault::kReplyLost:
+      return "reply lost";
+    case Fault::kTwice:
+      return "delivered twice";
+    case Fault::kLate:
+      return "delivered late";
+    case Fault::kKillBefore:
+      return "killed before";
+    case Fault::kKillAfter:
+      return "killed after";
+    case Fault::kHangBefore:
+      return "hangs before";
+    case Fault::kHangAfter:
+      return "hangs after";
+  }
+  return "?";
+}
+
+Scenario drawScenario(uint64_t seed) {
+  Chance chance(seed);
+  Scenario scenario;
+  scenario.seed = seed;
+  scenario.run = drawRun(chance);
+  scenario.inbox_cap = chance.hit(0.4) ? 2 : chance.between(2, 20);
+  scenario.most_workers = chance.between(1, 4);
+  scenario.workers = chance.between(1, scenario.most_workers);
+  scenario.aggregators = chance.between(1, 2);
+  scenario.calm_ms = chance.between(10, 60) * 1000;
+  static const double rates[] = {0.005, 0.02, 0.05, 0.15};
+  scenario.faults = drawFaults(chance);
+  scenario.fault_rate = scenario.faults.empty() ? 0 : chance.oneOf(rates);
+  scenario.engine_hang_rate = chance.hit(0.3) ? 0.05 : 0;
+  static const uint64_t latencies[] = {0, 5, 50, 500};
+  scenario.latency_ms = chance.oneOf(latencies);
+  for (uint64_t outages = chance.hit(0.3) ? chance.between(1, 3) : 0; outages > 0; --outages) {
+    const uint64_t from = chance.below(scenario.calm_ms);
+    const uint64_t length = chance.hit(0.3) ? 60'000 : chance.between(100, 10'000);
+    scenario.outages.emplace_back(from, std::min(from + length, scenario.calm_ms));
+  }
+  scenario.gremlin = chance.hit(0.5);
+  scenario.stranger = chance.hit(0.4);
+  scenario.orders = chance.hit(0.5) ? chance.between(1, 5) : 0;
+  scenario.extend = chance.hit(0.25);
+  return scenario;
+}
+
+std::string Scenario::text() const {
+  const v1::Spec& spec = run.experiment.spec();
+  std::string text = "seed " + std::to_string(seed) + ": " +
+                     (run.synchronous ? "synchronous, " : "asynchronous, ") +
+                     std::to_string(spec.update().max_updates()) + " updates of " +
+                     std::to_string(spec.update().episodes_per_update()) + ", " +
+                     std::to_string(spec.rollout().episodes_per_pull()) + " a pull, staleness " +
+                     spec.staleness().mode() + ", inbox " + std::to_string(inbox_cap) + ", " +
+                     std::to_string(workers) + " of " + std::to_string(most_workers) +
+                     " workers, " + std::to_string(aggregators) + " aggregators, calm at " +
+                     std::to_string(calm_ms) + " ms, latency " + std::to_string(latency_ms) +
+                     " ms, faults at " + std::to_string(fault_rate) + ":";
+  for (Fault fault : faults) text += std::string(" [") + nameOf(fault) + "]";
+  text += "; " + std::to_string(outages.size()) + " outages" + (gremlin ? ", gremlin" : "") +
+          (stranger ? ", stranger" : "") + ", " + std::to_string(orders) + " orders" +
+          (extend ? ", extended" : "");
+  return text;
+}
+
+}  // namespace allot::sim

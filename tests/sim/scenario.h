@@ -1,0 +1,55 @@
+#pragma once
+// Scenario: what a seed stands for before anything has happened: the run, who takes part, which
+// faults there are and when they end. A value; any thread.
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "store/store.h"
+
+namespace allot::sim {
+
+// What can happen to one store call.
+enum class Fault {
+  kNone,
+  kRequestLost,  // no effect, no answer
+  kReplyLost,    // effect, no answer
+  kTwice,        // the effect happens twice; the answer of either is heard
+  kLate,         // no answer; the effect happens later, perhaps after other calls
+  kKillBefore,   // the caller dies before the effect
+  kKillAfter,    // the caller dies after the effect, before the answer
+  kHangBefore,   // the caller stands still, beyond leases and claims, then calls
+  kHangAfter,    // the call is made, and the caller stands still before it hears the answer
+};
+const char* nameOf(Fault fault);
+
+struct Scenario {
+  uint64_t seed = 0;
+  RunSpec run;
+  uint32_t layers = 3;
+  uint64_t inbox_cap = 256;
+  size_t most_workers = 1;
+  size_t workers = 1;  // at the start
+  size_t aggregators = 1;
+
+  // Faults happen before this moment (virtual ms); afterwards the run must come to its end.
+  uint64_t calm_ms = 60'000;
+  double fault_rate = 0;      // per store call
+  std::vector<Fault> faults;  // the kinds that this seed has
+  double engine_hang_rate = 0;
+  uint64_t latency_ms = 0;                             // longest way to the server, one way
+  std::vector<std::pair<uint64_t, uint64_t>> outages;  // from, to: the server is away
+  bool gremlin = false;                                // kills, stops and scales processes
+  bool stranger = false;                               // writes what it likes
+  size_t orders = 0;                                   // of a person, while the run goes on
+  bool extend = false;                                 // once it has finished
+
+  // One line for people.
+  std::string text() const;
+};
+
+Scenario drawScenario(uint64_t seed);
+
+}  // namespace allot::sim

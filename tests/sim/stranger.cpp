@@ -1,0 +1,157 @@
+// Somebody who can write to the server and wishes the run no good: what no worker would send.
+#include <cmath>
+#include <limits>
+
+#include "tests/sim/bodies.h"
+
+namespace allot::sim {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+std::string bytes(Chance& chance) {
+  std::string text(static_cast<size_t>(chance.below(200)), '\0');
+  for (char& c : text) c = static_cast<char>(chance.below(256));
+  return text;
+}
+
+// A result that no worker of this run can have made.
+void spoil(Chance& chance, v1::EpisodeResult& result) {
+  switch (chance.below(10)) {
+    case 0:
+      result.set_reward(kNan);
+      break;
+    case 1:
+      result.set_policy_version(result.policy_version() + 1000);
+      break;
+    case 2:
+      result.set_schedule(0, result.schedule(0) + 1);
+      break;
+    case 3:
+      result.add_schedule(0);
+      break;
+    case 4:
+      result.mutable_scores(0)->set_score(kNan);
+      break;
+    case 5:
+      result.mutable_scores(0)->set_question(1'000'000);
+      break;
+    case 6:
+      result.set_seconds(-std::numeric_limits<double>::infinity());
+      break;
+    case 7:
+      result.set_behaviour_log_prob(kNan);
+      break;
+    case 8:
+      result.clear_scores();
+      break;
+    default:
+      // Adds up to the budget again in 32 bits.
+      result.set_schedule(0, std::numeric_limits<uint32_t>::max());
+      result.set_schedule(1, result.schedule(1) + 1 + result.schedule(0));
+  }
+}
+
+// A real result with other scores, as if it were true.
+void beautify(v1::EpisodeResult& result) {
+  for (v1::QuestionScore& score : *result.mutable_scores()) score.set_score(1);
+  result.set_reward(1);
+}
+
+// Past the push: entries that no push made.
+void inject(World& world) {
+  Chance& chance = world.chance();
+  const std::string* real = world.ledger().anyPayload(chance.next());
+  v1::EpisodeResult result;
+  if (real != nullptr && !result.ParseFromString(*real)) return world.violate("no result");
+  std::string id = result.result_id();
+  std::string payload = result.SerializeAsString();
+  const uint64_t what = chance.below(real == nullptr ? 2 : 8);
+  if (what == 0) {
+    id = "stranger-" + std::to_string(chance.below(5));
+    payload = bytes(chance);
+  } else if (what == 1) {
+    id = chance.hit(0.1) ? std::string(5'000, 'x') : "worker-1-0";
+    payload = chance.hit(0.1) ? std::string(kLargestResult + 1, 'x') : "";
+  } else if (what == 2) {
+    payload.resize(payload.size() / 2);
+  } else if (what == 3) {  // the same id, other content
+    beautify(result);
+    payload = result.SerializeAsString();
+  } else if (what == 4) {  // the same content, another id
+    id += "-again";
+    result.set_result_id(id);
+    payload = result.SerializeAsString();
+  } else if (what == 5) {  // a name that a worker will use soon
+    const size_t dash = id.rfind('-');
+    id = id.substr(0, dash + 1) + std::to_string(std::stoul(id.substr(dash + 1)) + 1);
+    result.set_result_id(id);
+    payload = result.SerializeAsString();
+  } else if (what == 6) {
+    spoil(chance, result);
+    payload = result.SerializeAsString();
+  }  // else an exact copy
+  world.note("injects, kind", "", what);
+  world.server().injectIntoInbox(id, payload);
+  world.ledger().injected(false);
+}
+
+// A worker that lies so that it can be told.
+void pushForged(World& world, Store& store) {
+  const std::string* real = world.ledger().anyPayload(world.chance().next());
+  v1::EpisodeResult result;
+  if (real == nullptr || !result.ParseFromString(*real)) return;
+  spoil(world.chance(), result);
+  result.set_result_id("stranger-" + std::to_string(world.chance().next()));
+  result.set_worker("stranger");
+  const auto outcome = store.pushResult(result, 1'000);
+  world.note("pushes what cannot be", "");
+  if (outcome && *outcome == PushOutcome::kAccepted) world.ledger().injected(true);
+}
+
+void forgeEvaluation(World& world, Store& store) {
+  Chance& chance = world.chance();
+  const v1::EvaluationUnit* unit = world.ledger().anyPlannedUnit(chance.next());
+  if (unit == nullptr) return;
+  v1::EvaluationResult result;
+  *result.mutable_unit() = *unit;
+  const uint64_t what = chance.below(6);
+  for (uint32_t i = 0; i < unit->question_count(); ++i) {
+    v1::QuestionScore& score = *result.add_scores();
+    score.set_question(unit->first_question() + i);
+    score.set_score(what == 0 ? kNan : 1);
+  }
+  if (what == 1) result.clear_scores();
+  if (what == 2) result.mutable_unit()->set_unit_id("v000000/c0000/no/such/1");
+  if (what == 3) result.mutable_unit()->set_policy_version(unit->policy_version() + 1);
+  if (what == 4) result.mutable_unit()->set_schedule_name("mine");
+  if (what == 5) result.mutable_scores(0)->set_question(unit->first_question() + 1);
+  world.note("forges an evaluation, kind", "", what);
+  (void)store.pushEvaluation(result);
+}
+
+}  // namespace
+
+void stranger(World& world) {
+  Chance& chance = world.chance();
+  const auto store = world.openClient();
+  while (world.faultsOn()) {
+    world.sleep(chance.between(100, 8'000));
+    if (!world.faultsOn()) return;
+    const uint64_t what = chance.below(10);
+    if (what < 5) {
+      inject(world);
+    } else if (what == 5) {
+      pushForged(world, *store);
+    } else if (what < 8) {
+      forgeEvaluation(world, *store);
+    } else if (what == 8) {
+      const auto tickets = store->takeTickets(chance.between(1, 3), UINT64_MAX);
+      if (tickets) world.ledger().handedOut(*tickets);
+    } else if (const auto* unit = world.ledger().anyPlannedUnit(chance.next())) {
+      (void)store->releaseUnits({*unit});
+    }
+  }
+}
+
+}  // namespace allot::sim
