@@ -203,7 +203,7 @@ void measure(Bench bench, const std::string& dir) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   for (unsigned i = 0; i < bench.workers; ++i) workers.push_back(startWorker(bench, i));
   auto store = must(openRedisStore(bench.url, "bench"));
-  const RunSpec run{bench.experiment, specDigest(bench.experiment), false, nowMs()};
+  const RunSpec run{bench.experiment, specDigest(bench.experiment), false, nowMs(), {}};
   if (const Status created = store->createRun(run); !created) die(created.error());
   Aggregator aggregator(store.get(), run, {.holder = "bench", .now = nowMs, .unix_now = nowMs});
   std::printf("prefilling %u prompts in each of %u workers\n",

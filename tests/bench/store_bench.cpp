@@ -1,0 +1,250 @@
+// allot-store-bench: what the store and the aggregator sustain, without a model. Results pushed and
+// updates committed a second, the aggregator's memory after many updates, the time to resume.
+// redis-server and this process, which is every worker and the aggregator, share one core. Prints
+// figures; gates nothing.
+#include <sched.h>
+#include <signal.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <thread>
+
+#include "aggregator/aggregator.h"
+#include "cli/process.h"
+#include "core/policy_gradient.h"
+#include "core/questions.h"
+#include "core/schedule.h"
+#include "core/spec.h"
+#include "store/store.h"
+
+namespace allot {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr uint32_t kLayers = 28;
+constexpr size_t kResultBytes = 1024;
+
+double secondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+uint64_t nowMs() {
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now().time_since_epoch())
+          .count());
+}
+
+double residentMib() {
+  std::ifstream file("/proc/self/statm");
+  uint64_t size = 0, resident = 0;
+  file >> size >> resident;
+  return static_cast<double>(resident) * static_cast<double>(sysconf(_SC_PAGESIZE)) / (1 << 20);
+}
+
+Result<v1::Experiment> experimentWith(uint64_t episodes_per_update) {
+  return parseExperiment(
+      "apiVersion: allot.dev/v1alpha1\nkind: Experiment\nmetadata: {name: bench}\nspec:\n"
+      "  model: {path: none}\n  task: {suite: recall, tasks: [niah]}\n"
+      "  policy: {totalBudget: 224}\n  rollout: {questionsPerEpisode: 16}\n"
+      "  update: {episodesPerUpdate: " +
+          std::to_string(episodes_per_update) + ", maxUpdates: 1000000}\n" +
+          "  evaluation: {everyUpdates: 0, methods: [dense]}\n",
+      "bench");
+}
+
+// One run on one Redis; this process is every worker and the aggregator.
+class StoreBench {
+ public:
+  StoreBench(std::string dir, std::string run, uint64_t episodes_per_update, size_t result_bytes)
+      : dir_(std::move(dir)),
+        run_id_(std::move(run)),
+        per_update_(episodes_per_update),
+        result_bytes_(result_bytes) {}
+
+  Status open() {
+    ALLOT_ASSIGN(store_, openRedisStore("unix:" + dir_ + "/redis.sock", run_id_));
+    ALLOT_ASSIGN(const auto experiment, experimentWith(per_update_));
+    run_ = {experiment, specDigest(experiment), false, 1, {}};
+    ALLOT_TRY(store_->createRun(run_));
+    v1::ModelFacts facts;
+    facts.set_layers(kLayers);
+    ALLOT_TRY(store_->agreeOnModel(facts));
+    return restart();
+  }
+  // A new aggregator, up to its first tick with the state loaded; the seconds that took.
+  Status restart() {
+    if (store_ && aggregator_) ALLOT_TRY(store_->releaseLease("bench"));
+    aggregator_.emplace(
+        store_.get(), run_,
+        AggregatorOptions{
+            .holder = "bench", .wait_ms = 0, .page = "", .now = nowMs, .unix_now = nowMs});
+    const auto start = Clock::now();
+    ALLOT_TRY(aggregator_->tick());
+    resume_seconds_ = secondsSince(start);
+    return {};
+  }
+  Status push(uint64_t count) {
+    ALLOT_ASSIGN(const auto policy, store_->readPolicy());
+    const std::vector<double> logits(policy->snapshot.logits().begin(),
+                                     policy->snapshot.logits().end());
+    for (uint64_t i = 0; i < count; ++i, ++ticket_) {
+      ALLOT_TRY(store_->pushResult(episode(*policy, logits), 1'000'000));
+    }
+    return {};
+  }
+  Status commit(uint64_t updates) {
+    for (const uint64_t end = version() + updates; version() < end;) {
+      ALLOT_TRY(aggregator_->tick());
+      ++ticks_;
+    }
+    return {};
+  }
+  uint64_t version() const { return ticks_; }
+  double resumeSeconds() const { return resume_seconds_; }
+
+ private:
+  v1::EpisodeResult episode(const PublishedPolicy& policy, const std::vector<double>& logits) {
+    v1::EpisodeResult result;
+    result.set_result_id("w-" + std::to_string(ticket_));
+    result.set_ticket(ticket_);
+    result.set_policy_version(policy.snapshot.version());
+    result.set_policy_sha256(policy.sha256);
+    const auto schedule =
+        drawSchedule(softmax(logits), 224, 0, run_.experiment.spec().seed(), ticket_);
+    *result.mutable_schedule() = {schedule.begin(), schedule.end()};
+    result.set_behaviour_log_prob(logProbability(schedule, logits, 0));
+    double sum = 0;
+    for (const uint32_t question :
+         episodeQuestions(run_.experiment.spec().seed(), ticket_, 16, 256)) {
+      auto* score = result.add_scores();
+      score->set_question(question);
+      score->set_score((question + ticket_) % 2);
+      sum += score->score();
+    }
+    result.set_reward(sum / 16);
+    result.set_seconds(0.1);
+    const size_t bytes = result.ByteSizeLong();
+    if (bytes + 3 < result_bytes_) result.set_device(std::string(result_bytes_ - bytes - 3, 'x'));
+    return result;
+  }
+
+  const std::string dir_;
+  const std::string run_id_;
+  const uint64_t per_update_;
+  const size_t result_bytes_;
+  std::unique_ptr<Store> store_;
+  RunSpec run_;
+  std::optional<Aggregator> aggregator_;
+  uint64_t ticket_ = 0;
+  uint64_t ticks_ = 0;  // one update each: enough results wait
+  double resume_seconds_ = 0;
+};
+
+Result<Process> startRedis(const std::string& dir, const char* fsync) {
+  std::error_code ignored;
+  std::filesystem::create_directories(dir, ignored);
+  ALLOT_ASSIGN(auto redis,
+               Process::start({"redis-server",
+                               {"--port", "0", "--unixsocket", dir + "/redis.sock", "--dir", dir,
+                                "--appendonly", "yes", "--appendfsync", fsync, "--save", "",
+                                "--auto-aof-rewrite-percentage", "0"},
+                               {}},
+                              dir + "/redis.log"));
+  while (!std::filesystem::exists(dir + "/redis.sock"))
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  return redis;
+}
+
+Status throughput(const std::string& dir, const char* fsync, uint64_t updates, bool resume) {
+  ALLOT_ASSIGN(auto redis, startRedis(dir, fsync));
+  StoreBench bench(dir, "throughput", 10, kResultBytes);
+  ALLOT_TRY(bench.open());
+  double pushing = 0, committing = 0;
+  // In slices: an inbox is short in life, too.
+  for (uint64_t done = 0; done < updates; done += 100) {
+    auto start = Clock::now();
+    ALLOT_TRY(bench.push(1000));
+    pushing += secondsSince(start);
+    start = Clock::now();
+    ALLOT_TRY(bench.commit(100));
+    committing += secondsSince(start);
+  }
+  const double count = static_cast<double>(updates);
+  std::printf("fsync %-7s %6.0f results/s pushed, %5.0f updates/s of 10 results committed\n", fsync,
+              10 * count / pushing, count / committing);
+  if (resume) {
+    ALLOT_TRY(bench.restart());
+    std::printf("resume from a history of %llu updates (%.0f MiB): %.2f s\n",
+                static_cast<unsigned long long>(updates), count * 10 * kResultBytes / (1 << 20),
+                bench.resumeSeconds());
+  }
+  redis.signal(SIGTERM);
+  redis.waitFor(std::chrono::seconds(20));
+  return {};
+}
+
+Status memory(const std::string& dir, uint64_t updates) {
+  ALLOT_ASSIGN(auto redis, startRedis(dir, "no"));
+  StoreBench bench(dir, "memory", 2, 0);
+  ALLOT_TRY(bench.open());
+  std::printf("aggregator's resident memory after");
+  const uint64_t tenth = std::max<uint64_t>(updates / 10, 500) / 500 * 500;
+  for (uint64_t done = 0; done < updates;) {
+    for (uint64_t slice = 0; slice < tenth && done < updates; slice += 500, done += 500) {
+      ALLOT_TRY(bench.push(1000));
+      ALLOT_TRY(bench.commit(500));
+    }
+    if (done == tenth || done == 5 * tenth || done >= updates) {
+      std::printf(" %llu updates: %.1f MiB%s", static_cast<unsigned long long>(done), residentMib(),
+                  done >= updates ? "\n" : ",");
+      std::fflush(stdout);
+    }
+  }
+  redis.signal(SIGTERM);
+  redis.waitFor(std::chrono::seconds(20));
+  return {};
+}
+
+Status measure(const std::string& dir, uint64_t many_updates) {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(0, &one);
+  sched_setaffinity(0, sizeof one, &one);  // redis-server inherits it
+  std::printf(
+      "store: results of %zu bytes, %u layers; redis-server, workers' pushes and aggregator on one "
+      "core, unix socket\n",
+      kResultBytes, kLayers);
+  std::fflush(stdout);
+  ALLOT_TRY(memory(dir + "/memory", many_updates));  // before others leave their memory here
+  ALLOT_TRY(throughput(dir + "/no", "no", 10'000, true));
+  return throughput(dir + "/always", "always", 1'000, false);
+}
+
+int main(int argc, char** argv) {
+  CLI::App app("allot-store-bench: what the store and the aggregator sustain.");
+  uint64_t updates = 100'000;
+  app.add_option("--updates", updates, "Updates before the aggregator's memory is read [100000]");
+  CLI11_PARSE(app, argc, argv);
+  spdlog::set_level(spdlog::level::warn);
+  char dir[] = "/tmp/allot-bench-XXXXXX";
+  if (!mkdtemp(dir)) {
+    std::fprintf(stderr, "allot-store-bench: cannot make a folder in /tmp\n");
+    return 74;
+  }
+  const Status done = measure(dir, updates);
+  std::filesystem::remove_all(dir);
+  if (done) return 0;
+  std::fprintf(stderr, "allot-store-bench: %s\n", done.error().message.c_str());
+  return done.error().exitCode();
+}
+
+}  // namespace
+}  // namespace allot
+
+int main(int argc, char** argv) { return allot::main(argc, argv); }
