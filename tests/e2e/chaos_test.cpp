@@ -290,7 +290,13 @@ TEST_F(Chaos, ARedisThatIsAwayForAMinuteEndsNobodyAndLosesNothing) {
   }));
   EXPECT_GE(before, 3u);
   EXPECT_TRUE(reaches(store.get(), before + 3));
+  // Each in its own time: a pause grows to ten seconds.
   for (const char* name : {"worker-1", "worker-2"}) {
+    const auto end = steady_clock::now() + seconds(30);
+    while (logOf(name).find("the store is back after") == std::string::npos &&
+           steady_clock::now() < end) {
+      std::this_thread::sleep_for(milliseconds(100));
+    }
     EXPECT_THAT(logOf(name), HasSubstr("the store is back after")) << name;
   }
   EXPECT_EQ(revived_, 0u);
