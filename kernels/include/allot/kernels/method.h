@@ -1,0 +1,89 @@
+#pragma once
+// How one decode step of attention is computed: a method with its parameters, and its text form.
+//
+// The text is what an experiment file, a report and a metric's label show: a name and key=value
+// pairs that differ from the defaults, separated by single spaces.
+//
+//   s2anta-sys
+//   s2anta-flash tileSize=64
+//   bernoulli featureSamples=4 meanGroupQuery=true values=s2anta-sys
+//   vattention epsilon=0.1 delta=0.1
+//
+// Pure functions, any thread; no dependency.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "allot/kernels/method_names.h"
+
+namespace allot::kernels {
+
+#define ALLOT_ENUMERATOR(enumerator, name, select) enumerator,
+enum class Method { ALLOT_METHODS(ALLOT_ENUMERATOR) };
+#undef ALLOT_ENUMERATOR
+
+// What ranks or proposes keys: q.k itself, or q.k~ with the keys' shadow of that many bits.
+enum class KeyScores { kExact = 0, kQ3 = 3, kQ4 = 4, kQ8 = 8 };
+
+struct MethodOptions {
+  Method method = Method::kDense;
+
+  // s2anta-prop, s2anta-flash: keys in one tile.
+  uint32_t tile_size = 256;
+
+  // s2anta-q4: bits of the keys' shadow that draws are proposed from. top-k, vattention and
+  // adaptive-denominator: what the heavy keys are found by.
+  KeyScores scores = KeyScores::kExact;
+
+  // s2anta-q4: divide by the sum of the drawn weights (false), or by the exact normaliser, which
+  // needs every exact score and is there for analysis (true).
+  bool exact_weights = false;
+
+  // bernoulli: ternary queries in front of the value stage `values`.
+  uint32_t feature_samples = 8;   // B
+  bool mean_group_query = false;  // one set of features for all query heads of a KV head
+  bool iid_features = false;      // independent draws rather than stratified ones
+  Method values = Method::kDense;
+
+  // vattention, adaptive-denominator.
+  uint32_t sink = 16;       // first keys, always read
+  uint32_t local = 16;      // last keys, always read
+  double heavy = 0.05;      // share of the other keys read as the heaviest
+  double pilot = 0.05;      // share of the rest sampled to estimate its spread
+  double epsilon = 0.05;    // relative error of the output...
+  double delta = 0.05;      // ...exceeded with at most this probability
+  uint32_t max_budget = 0;  // most tail rows sampled a head; 0: no limit (a limit voids the claim)
+
+  // quest: keys in one page of its own bounds, a multiple of 16.
+  uint32_t page_size = 16;
+
+  bool operator==(const MethodOptions&) const = default;
+};
+
+// Reads a text form. Nothing if all is well; else one sentence that says what is wrong and what is
+// allowed, and `options` is as it was.
+std::optional<std::string> parseMethod(std::string_view text, MethodOptions* options);
+
+// The shortest text that parses to these options: equal options, equal text.
+std::string methodText(const MethodOptions& options);
+
+// Names in order of the list.
+const std::vector<std::string_view>& methodNames();
+std::string_view methodName(Method method);
+
+// False for methods that read what they need whatever the sample budget (dense, vattention,
+// adaptive-denominator, bernoulli in front of dense): a budget of 0 still silences the layer.
+bool usesBudget(const MethodOptions& options);
+
+// Bits of the key shadow that the method reads; 0: none.
+int shadowBits(const MethodOptions& options);
+// True if the method reads the keys' page bounds (quest).
+bool readsBounds(const MethodOptions& options);
+
+// "| `tileSize` | s2anta-prop, s2anta-flash | 256 | 16..65536 | keys in one tile |", a row for each
+// parameter: the table in the documents.
+std::string methodParametersMarkdown();
+
+}  // namespace allot::kernels

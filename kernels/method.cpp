@@ -1,0 +1,289 @@
+#include "allot/kernels/method.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+namespace allot::kernels {
+namespace {
+
+#define ALLOT_NAME(enumerator, name, select) name,
+const std::vector<std::string_view> kNames = {ALLOT_METHODS(ALLOT_NAME)};
+#undef ALLOT_NAME
+
+// Value stages that work from scores alone, and so behind Bernoulli scores, too.
+const std::vector<Method> kValueStages = {
+    Method::kDense,      Method::kSanta,       Method::kS2antaStrat, Method::kS2antaSys,
+    Method::kS2antaProp, Method::kS2antaFlash, Method::kTopK};
+const std::vector<Method> kTiled = {Method::kS2antaProp, Method::kS2antaFlash};
+const std::vector<Method> kAdaptive = {Method::kVAttention, Method::kAdaptiveDenominator};
+const std::vector<Method> kRanked = {Method::kTopK, Method::kVAttention,
+                                     Method::kAdaptiveDenominator};
+
+bool contains(const std::vector<Method>& methods, Method method) {
+  return std::find(methods.begin(), methods.end(), method) != methods.end();
+}
+
+std::string joined(const std::vector<std::string_view>& words) {
+  std::string text;
+  for (const std::string_view word : words) text.append(text.empty() ? "" : ", ").append(word);
+  return text;
+}
+
+std::string joined(const std::vector<Method>& methods) {
+  std::vector<std::string_view> names;
+  for (const Method method : methods) names.push_back(methodName(method));
+  return joined(names);
+}
+
+// The shortest decimal that reads back as the same number.
+std::string decimal(double value) {
+  char text[32];
+  const auto end = std::to_chars(text, text + sizeof text, value);
+  return {text, end.ptr};
+}
+
+bool readInteger(std::string_view text, uint32_t low, uint32_t high, uint32_t* value) {
+  const auto end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, *value);
+  return parsed.ec == std::errc() && parsed.ptr == end && *value >= low && *value <= high;
+}
+
+bool readNumber(std::string_view text, double low, double high, double* value) {
+  const auto end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, *value);
+  return parsed.ec == std::errc() && parsed.ptr == end && *value >= low && *value <= high;
+}
+
+bool readBool(std::string_view text, bool* value) {
+  *value = text == "true";
+  return *value || text == "false";
+}
+
+// One parameter: who takes it, how it is read and written. `read` returns false for a bad value.
+struct Parameter {
+  std::string_view key;
+  std::vector<Method> methods;
+  std::string_view allowed;
+  std::string_view meaning;
+  bool (*read)(std::string_view text, MethodOptions* options);
+  std::string (*write)(const MethodOptions& options);
+};
+
+std::string truth(bool value) { return value ? "true" : "false"; }
+
+bool readScores(std::string_view text, MethodOptions* o) {
+  for (const auto& [name, scores] : {std::pair{"exact", KeyScores::kExact},
+                                     {"q3", KeyScores::kQ3},
+                                     {"q4", KeyScores::kQ4},
+                                     {"q8", KeyScores::kQ8}}) {
+    if (text != name) continue;
+    o->scores = scores;
+    return true;
+  }
+  return false;
+}
+
+bool readBits(std::string_view text, MethodOptions* o) {
+  return (text == "3" || text == "4" || text == "8") && readScores("q" + std::string(text), o);
+}
+
+bool readValues(std::string_view text, MethodOptions* o) {
+  for (const Method method : kValueStages) {
+    if (methodName(method) != text) continue;
+    o->values = method;
+    return true;
+  }
+  return false;
+}
+
+std::vector<Parameter> tileParameters() {
+  return {{"tileSize", kTiled, "16..65536", "keys in one tile",
+           [](std::string_view t, MethodOptions* o) {
+             return readInteger(t, 16, 65536, &o->tile_size);
+           },
+           [](const MethodOptions& o) { return std::to_string(o.tile_size); }},
+          {"bits",
+           {Method::kS2antaQ4},
+           "3, 4, 8",
+           "bits a channel of the keys that draws are proposed from",
+           readBits,
+           [](const MethodOptions& o) { return std::to_string(static_cast<int>(o.scores)); }},
+          {"weights",
+           {Method::kS2antaQ4},
+           "self, exact",
+           "divide by the sum of the drawn weights, or by the exact normaliser (for analysis: "
+           "reads every key)",
+           [](std::string_view t, MethodOptions* o) {
+             o->exact_weights = t == "exact";
+             return o->exact_weights || t == "self";
+           },
+           [](const MethodOptions& o) { return std::string(o.exact_weights ? "exact" : "self"); }},
+          {"scores", kRanked, "exact, q3, q4, q8", "what the heaviest keys are found by",
+           readScores, [](const MethodOptions& o) {
+             return o.scores == KeyScores::kExact
+                        ? std::string("exact")
+                        : "q" + std::to_string(static_cast<int>(o.scores));
+           }}};
+}
+
+std::vector<Parameter> bernoulliParameters() {
+  const std::vector<Method> only = {Method::kBernoulli};
+  return {
+      {"featureSamples", only, "1..65536", "ternary draws a query feature",
+       [](std::string_view t, MethodOptions* o) {
+         return readInteger(t, 1, 65536, &o->feature_samples);
+       },
+       [](const MethodOptions& o) { return std::to_string(o.feature_samples); }},
+      {"meanGroupQuery", only, "true, false",
+       "one set of features for all query heads of a KV head",
+       [](std::string_view t, MethodOptions* o) { return readBool(t, &o->mean_group_query); },
+       [](const MethodOptions& o) { return truth(o.mean_group_query); }},
+      {"features", only, "stratified, iid", "how the draws of a feature are spread",
+       [](std::string_view t, MethodOptions* o) {
+         o->iid_features = t == "iid";
+         return o->iid_features || t == "stratified";
+       },
+       [](const MethodOptions& o) { return std::string(o.iid_features ? "iid" : "stratified"); }},
+      {"values", only, "dense, santa, s2anta-strat, s2anta-sys, s2anta-prop, s2anta-flash, top-k",
+       "the value stage behind these scores", readValues,
+       [](const MethodOptions& o) { return std::string(methodName(o.values)); }}};
+}
+
+std::vector<Parameter> adaptiveParameters() {
+  return {{"sink", kAdaptive, "0..65536", "first keys, always read",
+           [](std::string_view t, MethodOptions* o) { return readInteger(t, 0, 65536, &o->sink); },
+           [](const MethodOptions& o) { return std::to_string(o.sink); }},
+          {"local", kAdaptive, "0..65536", "last keys, always read",
+           [](std::string_view t, MethodOptions* o) { return readInteger(t, 0, 65536, &o->local); },
+           [](const MethodOptions& o) { return std::to_string(o.local); }},
+          {"heavy", kAdaptive, "0..1", "share of the other keys that is read as the heaviest",
+           [](std::string_view t, MethodOptions* o) { return readNumber(t, 0, 1, &o->heavy); },
+           [](const MethodOptions& o) { return decimal(o.heavy); }},
+          {"pilot", kAdaptive, "0..1", "share of the rest that is sampled to estimate its spread",
+           [](std::string_view t, MethodOptions* o) { return readNumber(t, 0, 1, &o->pilot); },
+           [](const MethodOptions& o) { return decimal(o.pilot); }},
+          {"epsilon", kAdaptive, "0.0001..1", "relative error of a head's output",
+           [](std::string_view t, MethodOptions* o) { return readNumber(t, 1e-4, 1, &o->epsilon); },
+           [](const MethodOptions& o) { return decimal(o.epsilon); }},
+          {"delta", kAdaptive, "0.0001..0.9", "probability of a larger error",
+           [](std::string_view t, MethodOptions* o) { return readNumber(t, 1e-4, 0.9, &o->delta); },
+           [](const MethodOptions& o) { return decimal(o.delta); }},
+          {"maxBudget", kAdaptive, "0..1000000", "most tail rows sampled a head; 0: no limit",
+           [](std::string_view t, MethodOptions* o) {
+             return readInteger(t, 0, 1000000, &o->max_budget);
+           },
+           [](const MethodOptions& o) { return std::to_string(o.max_budget); }},
+          {"pageSize",
+           {Method::kQuest},
+           "16, 32, 64",
+           "keys in one page",
+           [](std::string_view t, MethodOptions* o) {
+             return (t == "16" || t == "32" || t == "64") && readInteger(t, 16, 64, &o->page_size);
+           },
+           [](const MethodOptions& o) { return std::to_string(o.page_size); }}};
+}
+
+const std::vector<Parameter>& parameters() {
+  static const std::vector<Parameter> all = [] {
+    std::vector<Parameter> list;
+    for (auto part : {tileParameters(), bernoulliParameters(), adaptiveParameters()}) {
+      std::move(part.begin(), part.end(), std::back_inserter(list));
+    }
+    return list;
+  }();
+  return all;
+}
+
+MethodOptions defaultsOf(Method method) {
+  MethodOptions options;
+  options.method = method;
+  if (method == Method::kS2antaQ4) options.scores = KeyScores::kQ4;
+  return options;
+}
+
+std::optional<std::string> readParameter(std::string_view word, MethodOptions* options) {
+  const size_t equals = word.find('=');
+  const std::string_view key = word.substr(0, equals);
+  std::vector<std::string_view> known;
+  for (const Parameter& parameter : parameters()) {
+    if (!contains(parameter.methods, options->method)) continue;
+    known.push_back(parameter.key);
+    if (parameter.key != key) continue;
+    if (equals == word.npos || !parameter.read(word.substr(equals + 1), options)) {
+      return std::string(key) + (equals == word.npos ? " has no value" : ": a bad value") +
+             "; allowed: " + std::string(parameter.allowed);
+    }
+    return std::nullopt;
+  }
+  return std::string(methodName(options->method)) +
+         (known.empty() ? " takes no parameters"
+                        : " has no such parameter; it takes " + joined(known));
+}
+
+}  // namespace
+
+const std::vector<std::string_view>& methodNames() { return kNames; }
+
+std::string_view methodName(Method method) { return kNames[static_cast<size_t>(method)]; }
+
+std::optional<std::string> parseMethod(std::string_view text, MethodOptions* options) {
+  const size_t space = text.find(' ');
+  const auto found = std::find(kNames.begin(), kNames.end(), text.substr(0, space));
+  if (found == kNames.end()) return "no such method; there are " + joined(kNames);
+  MethodOptions parsed = defaultsOf(static_cast<Method>(found - kNames.begin()));
+  std::vector<std::string_view> seen;
+  for (size_t from = space; from != text.npos;) {
+    const size_t start = from + 1;
+    from = text.find(' ', start);
+    const std::string_view word = text.substr(start, from == text.npos ? from : from - start);
+    if (word.empty()) return "write single spaces between its parameters, and none at the end";
+    if (auto wrong = readParameter(word, &parsed)) return wrong;
+    const std::string_view key = word.substr(0, word.find('='));
+    if (std::find(seen.begin(), seen.end(), key) != seen.end()) {
+      return std::string(key) + " is given twice";
+    }
+    seen.push_back(key);
+  }
+  *options = parsed;
+  return std::nullopt;
+}
+
+std::string methodText(const MethodOptions& options) {
+  const MethodOptions defaults = defaultsOf(options.method);
+  std::string text(methodName(options.method));
+  for (const Parameter& parameter : parameters()) {
+    if (!contains(parameter.methods, options.method)) continue;
+    const std::string value = parameter.write(options);
+    if (value != parameter.write(defaults)) {
+      text.append(" ").append(parameter.key).append("=").append(value);
+    }
+  }
+  return text;
+}
+
+bool usesBudget(const MethodOptions& options) {
+  const Method stage = options.method == Method::kBernoulli ? options.values : options.method;
+  return stage != Method::kDense && !contains(kAdaptive, stage);
+}
+
+int shadowBits(const MethodOptions& options) {
+  const bool reads = options.method == Method::kS2antaQ4 || contains(kRanked, options.method);
+  return reads ? static_cast<int>(options.scores) : 0;
+}
+
+bool readsBounds(const MethodOptions& options) { return options.method == Method::kQuest; }
+
+std::string methodParametersMarkdown() {
+  std::string table =
+      "| parameter | of | default | allowed | meaning |\n| --- | --- | --- | --- | --- |\n";
+  for (const Parameter& parameter : parameters()) {
+    table.append("| `").append(parameter.key).append("` | ").append(joined(parameter.methods));
+    table.append(" | `").append(parameter.write(defaultsOf(parameter.methods.front())));
+    table.append("` | ").append(parameter.allowed).append(" | ").append(parameter.meaning);
+    table.append(" |\n");
+  }
+  return table;
+}
+
+}  // namespace allot::kernels
