@@ -1,0 +1,29 @@
+#pragma once
+// Sixteen elements of the cache as floats. Private to kernels/cpu.
+#include "allot/kernels/paged_kv.h"
+#include "kernels/cpu/simd.h"
+
+namespace allot::kernels {
+
+typedef uint16_t Half16 __attribute__((vector_size(32), aligned(2), may_alias));
+typedef uint32_t Word16 __attribute__((vector_size(64)));
+
+ALLOT_INLINE Float16 loadElements(const float* at) { return load(at); }
+
+// A bfloat16 is the upper half of a float.
+ALLOT_INLINE Float16 loadElements(const uint16_t* at) {
+  const Word16 words = __builtin_convertvector(*reinterpret_cast<const Half16*>(at), Word16) << 16;
+  Float16 floats;
+  std::memcpy(&floats, &words, sizeof floats);
+  return floats;
+}
+
+// Pages lie anywhere, so that the processor's own prefetching stops at each page's end. Loops over
+// keys or values therefore name the rows that they come to kAhead rows later, and fetch them bit by
+// bit while they work: all at once would only fill the processor's queue of open requests.
+constexpr int kAhead = 32;
+ALLOT_INLINE void fetch(const void* from, size_t bytes) {
+  for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(from) + i);
+}
+
+}  // namespace allot::kernels

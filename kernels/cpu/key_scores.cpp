@@ -1,0 +1,189 @@
+#include "kernels/cpu/key_scores.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/elements.h"
+
+namespace allot::kernels {
+namespace {
+
+// Lane i of the result is sum(v[i]), with the additions of `sum` in the same order: sixteen sums
+// for about the price of three.
+ALLOT_INLINE Float16 sums(Float16* v) {
+  for (int i = 0; i < 8; ++i) {
+    const Float16 a = v[2 * i], b = v[2 * i + 1];
+    v[i] =
+        __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
+        __builtin_shufflevector(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+  }
+  for (int i = 0; i < 4; ++i) {
+    const Float16 a = v[2 * i], b = v[2 * i + 1];
+    v[i] =
+        __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
+        __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+  }
+  for (int i = 0; i < 2; ++i) {
+    const Float16 a = v[2 * i], b = v[2 * i + 1];
+    v[i] =
+        __builtin_shufflevector(a, b, 0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29) +
+        __builtin_shufflevector(a, b, 2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23, 26, 27, 30, 31);
+  }
+  return __builtin_shufflevector(v[0], v[1], 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28,
+                                 30) +
+         __builtin_shufflevector(v[0], v[1], 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29,
+                                 31);
+}
+
+// Sixteen products at once: `Heads` queries, head_dim apart, with 16 / Heads keys. Lane
+// h * (16 / Heads) + k of the result is q_h . keys[k].
+template <int Heads, typename T>
+ALLOT_INLINE Float16 products(const float* queries, const T* const* keys, int head_dim) {
+  constexpr int kKeys = 16 / Heads;
+  Float16 v[16] = {};
+  for (int d = 0; d < head_dim; d += 16) {
+    Float16 key[kKeys];
+    for (int k = 0; k < kKeys; ++k) key[k] = loadElements(keys[k] + d);
+    for (int h = 0; h < Heads; ++h) {
+      const Float16 query = load(queries + static_cast<int64_t>(h) * head_dim + d);
+      for (int k = 0; k < kKeys; ++k) v[h * kKeys + k] += query * key[k];
+    }
+  }
+  return sums(v);
+}
+
+// `count` consecutive keys, scores of head h at scores + h * stride; as many keys at `ahead` are
+// fetched.
+template <int Heads, typename T>
+ALLOT_INLINE void scoreHeads(const float* queries, const T* keys, const T* ahead, int head_dim,
+                             int count, float scale, float* scores, int64_t stride) {
+  constexpr int kKeys = 16 / Heads;
+  for (int j = 0; j < count; j += kKeys) {
+    fetch(ahead + static_cast<int64_t>(j) * head_dim, kKeys * head_dim * sizeof(T));
+    const T* rows[kKeys];
+    // Beyond the end the last key again: its products are not stored.
+    for (int k = 0; k < kKeys; ++k) {
+      rows[k] = keys + static_cast<int64_t>(std::min(j + k, count - 1)) * head_dim;
+    }
+    const Float16 values = scale * products<Heads>(queries, rows, head_dim);
+    float flat[16];
+    at(flat) = values;
+    const int valid = std::min(kKeys, count - j);
+    for (int h = 0; h < Heads; ++h) {
+      float* to = scores + h * stride + j;
+      if (valid == kKeys) {
+        std::memcpy(to, flat + h * kKeys, kKeys * sizeof(float));
+      } else {
+        for (int k = 0; k < valid; ++k) to[k] = flat[h * kKeys + k];
+      }
+    }
+  }
+}
+
+template <typename T>
+ALLOT_INLINE void scorePage(const float* queries, const T* keys, const T* ahead, int group,
+                            int head_dim, int count, float scale, float* scores, int64_t stride) {
+  int h = 0;
+  for (; h + 4 <= group; h += 4) {
+    scoreHeads<4>(queries + static_cast<int64_t>(h) * head_dim, keys, ahead, head_dim, count, scale,
+                  scores + h * stride, stride);
+  }
+  if (h + 2 <= group) {
+    scoreHeads<2>(queries + static_cast<int64_t>(h) * head_dim, keys, ahead, head_dim, count, scale,
+                  scores + h * stride, stride);
+    h += 2;
+  }
+  if (h < group) {
+    scoreHeads<1>(queries + static_cast<int64_t>(h) * head_dim, keys, ahead, head_dim, count, scale,
+                  scores + h * stride, stride);
+  }
+}
+
+ALLOT_CLONES
+void scorePageFloat32(const float* queries, const float* keys, const float* ahead, int group,
+                      int head_dim, int count, float scale, float* scores, int64_t stride) {
+  scorePage(queries, keys, ahead, group, head_dim, count, scale, scores, stride);
+}
+ALLOT_CLONES
+void scorePageBFloat16(const float* queries, const uint16_t* keys, const uint16_t* ahead, int group,
+                       int head_dim, int count, float scale, float* scores, int64_t stride) {
+  scorePage(queries, keys, ahead, group, head_dim, count, scale, scores, stride);
+}
+
+// Sixteen scattered keys.
+ALLOT_CLONES
+void scoreRowsFloat32(const float* query, const float* const* keys, int head_dim, float scale,
+                      float* scores) {
+  at(scores) = scale * products<1>(query, keys, head_dim);
+}
+ALLOT_CLONES
+void scoreRowsBFloat16(const float* query, const uint16_t* const* keys, int head_dim, float scale,
+                       float* scores) {
+  at(scores) = scale * products<1>(query, keys, head_dim);
+}
+
+template <typename T, typename Scorer>
+void scorePages(const KeyRange& keys, const float* queries, int group, float scale, float* scores,
+                int64_t stride, Scorer scorer) {
+  const PagedKv& kv = *keys.kv;
+  constexpr int kPiece = 16;  // no longer than kAhead
+  const auto* pool = static_cast<const T*>(kv.keys);
+  const auto piece = [&](int start) {
+    return pool + kv.offset(keys.pages[start / kv.page_size], keys.kv_head, start % kv.page_size);
+  };
+  for (int start = 0; start < keys.n;) {
+    const int in_page = kv.page_size - start % kv.page_size;
+    const int count = std::min({kPiece, in_page, keys.n - start});
+    const int ahead = std::min(start + kAhead, keys.n - 1);
+    scorer(queries, piece(start), piece(ahead), group, kv.head_dim, count, scale, scores + start,
+           stride);
+    start += count;
+  }
+}
+
+template <typename T, typename Scorer>
+void scoreRows(const KeyRange& keys, const float* query, float scale, const int32_t* rows,
+               int count, float* scores, Scorer scorer) {
+  const PagedKv& kv = *keys.kv;
+  const auto* pool = static_cast<const T*>(kv.keys);
+  constexpr int kRows = 16;
+  const T* now[kRows];
+  const T* next[kRows];
+  const auto find = [&](int first, const T** to) {
+    for (int i = 0; i < kRows; ++i) {
+      const int j = rows[std::min(first + i, count - 1)];
+      to[i] = pool + kv.offset(keys.pages[j / kv.page_size], keys.kv_head, j % kv.page_size);
+      if (first + i < count) fetch(to[i], static_cast<size_t>(kv.head_dim) * sizeof(T));
+    }
+  };
+  if (count > 0) find(0, next);
+  for (int first = 0; first < count; first += kRows) {
+    std::copy_n(next, kRows, now);
+    if (first + kRows < count) find(first + kRows, next);
+    float flat[kRows];
+    scorer(query, now, kv.head_dim, scale, flat);
+    std::copy_n(flat, std::min(kRows, count - first), scores + first);
+  }
+}
+
+}  // namespace
+
+void exactScores(const KeyRange& keys, const float* queries, int group, float scale, float* scores,
+                 int64_t stride) {
+  if (keys.kv->element == Element::kFloat32) {
+    scorePages<float>(keys, queries, group, scale, scores, stride, scorePageFloat32);
+  } else {
+    scorePages<uint16_t>(keys, queries, group, scale, scores, stride, scorePageBFloat16);
+  }
+}
+
+void exactScoresOf(const KeyRange& keys, const float* query, float scale, const int32_t* rows,
+                   int count, float* scores) {
+  if (keys.kv->element == Element::kFloat32) {
+    scoreRows<float>(keys, query, scale, rows, count, scores, scoreRowsFloat32);
+  } else {
+    scoreRows<uint16_t>(keys, query, scale, rows, count, scores, scoreRowsBFloat16);
+  }
+}
+
+}  // namespace allot::kernels

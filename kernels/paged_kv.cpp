@@ -1,0 +1,192 @@
+#include "allot/kernels/paged_kv.h"
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+#include <cstring>
+
+#include "kernels/cpu/key_scores.h"
+
+namespace allot::kernels {
+namespace {
+
+// Round to nearest even, of a number.
+inline uint16_t rounded(uint32_t bits) {
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+// True if the cache holds all of `count` values as finite numbers. The least magnitude that it does
+// not is infinity, or what rounds to it: half a step above the largest bfloat16.
+bool holdsAll(Element element, const float* values, int count) {
+  const int32_t limit = element == Element::kFloat32 ? 0x7f800000 : 0x7f7f8000;
+  int32_t bad = 0;
+  for (int i = 0; i < count; ++i) {
+    bad |= (std::bit_cast<int32_t>(values[i]) & 0x7fffffff) >= limit;
+  }
+  return bad == 0;
+}
+
+void store(Element element, void* pool, int64_t offset, const float* values, int count) {
+  if (element == Element::kFloat32) {
+    std::copy_n(values, count, static_cast<float*>(pool) + offset);
+  } else {
+    uint16_t* to = static_cast<uint16_t*>(pool) + offset;
+    for (int i = 0; i < count; ++i) to[i] = rounded(std::bit_cast<uint32_t>(values[i]));
+  }
+}
+
+// One call of appendKv: what its loops share.
+class Append {
+ public:
+  Append(const PagedKv& kv, const AppendInputs& in) : kv_(kv), in_(in) {}
+
+  std::optional<std::string> check(int row) const {
+    const int64_t start = in_.starts[row];
+    const int64_t end = start + in_.count;
+    const std::string name = "row " + std::to_string(row);
+    if (start < 0) return "starts: " + name + " starts at " + std::to_string(start);
+    if (end > static_cast<int64_t>(in_.max_pages) * kv_.page_size) {
+      return "page_table: " + name + " ends at position " + std::to_string(end) + ", beyond its " +
+             std::to_string(in_.max_pages) + " pages of " + std::to_string(kv_.page_size);
+    }
+    // The first page too: it holds the sequence's centre.
+    for (int64_t i = 0; i * kv_.page_size < end; ++i) {
+      if (i > 0 && (i + 1) * kv_.page_size <= start) continue;
+      if (pages(row)[i] < 0 || pages(row)[i] >= kv_.pages) {
+        return "page_table: " + name + ", entry " + std::to_string(i) + " is page " +
+               std::to_string(pages(row)[i]) + ", outside the pool of " + std::to_string(kv_.pages);
+      }
+    }
+    if (auto wrong = checkFinite("keys", in_.keys, row)) return wrong;
+    return checkFinite("values", in_.values, row);
+  }
+
+  void write(int row) const {
+    const int start = in_.starts[row];
+    for (int head = 0; head < kv_.kv_heads; ++head) {
+      for (int i = 0; i < in_.count; ++i) {
+        const int64_t to = offset(row, head, start + i);
+        store(kv_.element, kv_.keys, to, at(in_.keys, row, i, head), kv_.head_dim);
+        store(kv_.element, kv_.values, to, at(in_.values, row, i, head), kv_.head_dim);
+      }
+      if (start == 0 && in_.count > 0 && kv_.centres) setCentre(row, head);
+      for (const KeyShadow& shadow : kv_.shadows) {
+        if (shadow.bits > 0) writeShadow(shadow, kv_, pages(row), head, start, in_.count);
+      }
+      if (kv_.bounds) extendBounds(row, head);
+    }
+  }
+
+ private:
+  const int32_t* pages(int row) const {
+    return in_.page_table + static_cast<int64_t>(row) * in_.max_pages;
+  }
+  int64_t offset(int row, int head, int position) const {
+    return kv_.offset(pages(row)[position / kv_.page_size], head, position % kv_.page_size);
+  }
+  const float* at(const float* tensor, int row, int i, int head) const {
+    return tensor +
+           ((static_cast<int64_t>(row) * in_.count + i) * kv_.kv_heads + head) * kv_.head_dim;
+  }
+
+  std::optional<std::string> checkFinite(const char* name, const float* tensor, int row) const {
+    for (int i = 0; i < in_.count; ++i) {
+      for (int head = 0; head < kv_.kv_heads; ++head) {
+        if (holdsAll(kv_.element, at(tensor, row, i, head), kv_.head_dim)) continue;
+        return std::string(name) + " of row " + std::to_string(row) + ", KV head " +
+               std::to_string(head) + ", position " + std::to_string(in_.starts[row] + i) +
+               ": a number that is not finite" +
+               (kv_.element == Element::kBFloat16 ? " in bfloat16" : "");
+      }
+    }
+    return std::nullopt;
+  }
+
+  // The mean of what the cache holds, so that a shadow is a function of the cache alone.
+  void setCentre(int row, int head) const {
+    float* centre =
+        kv_.centres + (static_cast<int64_t>(pages(row)[0]) * kv_.kv_heads + head) * kv_.head_dim;
+    double totals[kMaxHeadDim] = {};
+    for (int i = 0; i < in_.count; ++i) {
+      const int64_t from = offset(row, head, i);
+      for (int d = 0; d < kv_.head_dim; ++d) totals[d] += keyAt(kv_, from + d);
+    }
+    for (int d = 0; d < kv_.head_dim; ++d) {
+      centre[d] = static_cast<float>(totals[d] / in_.count);
+    }
+  }
+
+  void extendBounds(int row, int head) const {
+    for (int i = 0; i < in_.count; ++i) {
+      const int position = in_.starts[row] + i;
+      const int64_t from = offset(row, head, position);
+      float* low = kv_.bounds + from / kv_.head_dim / kTileKeys * 2 * kv_.head_dim;
+      float* high = low + kv_.head_dim;
+      // The bounds of a page's earlier use are dropped by the first key of a tile.
+      const bool first = position % kTileKeys == 0;
+      for (int d = 0; d < kv_.head_dim; ++d) {
+        const float key = keyAt(kv_, from + d);
+        low[d] = first ? key : std::min(low[d], key);
+        high[d] = first ? key : std::max(high[d], key);
+      }
+    }
+  }
+
+  const PagedKv& kv_;
+  const AppendInputs& in_;
+};
+
+}  // namespace
+
+uint16_t toBFloat16(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  // A NaN whose payload is cut off would be infinity.
+  if ((bits & 0x7fffffff) > 0x7f800000) return static_cast<uint16_t>(bits >> 16 | 0x40);
+  return rounded(bits);
+}
+
+float fromBFloat16(uint16_t bits) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
+
+size_t shadowBytesPerPage(int bits, int kv_heads, int page_size, int head_dim) {
+  const KeyShadow shadow{.bits = bits};
+  const size_t tiles = static_cast<size_t>(kv_heads) * (page_size / kTileKeys);
+  return tiles * (shadow.tileBytes(head_dim) + kTileKeys * sizeof(float));
+}
+
+size_t boundsBytesPerPage(int kv_heads, int page_size, int head_dim) {
+  return static_cast<size_t>(kv_heads) * (page_size / kTileKeys) * 2 * head_dim * sizeof(float);
+}
+
+std::optional<std::string> appendKv(const PagedKv& kv, const AppendInputs& in) {
+  assert(kv.page_size > 0 && kv.head_dim % 16 == 0 && kv.head_dim <= kMaxHeadDim);
+  const Append append(kv, in);
+  for (int row = 0; row < in.rows; ++row) {
+    if (auto wrong = append.check(row)) return wrong;
+  }
+  for (int row = 0; row < in.rows; ++row) append.write(row);
+  return std::nullopt;
+}
+
+void copyPage(const PagedKv& kv, int64_t from, int64_t to) {
+  if (from == to) return;
+  const auto copy = [&](void* base, size_t page_bytes) {
+    if (!base) return;
+    auto* bytes = static_cast<uint8_t*>(base);
+    std::memcpy(bytes + to * page_bytes, bytes + from * page_bytes, page_bytes);
+  };
+  const size_t positions = static_cast<size_t>(kv.kv_heads) * kv.page_size;
+  const size_t tiles = positions / kTileKeys;
+  copy(kv.keys, positions * kv.head_dim * bytesOf(kv.element));
+  copy(kv.values, positions * kv.head_dim * bytesOf(kv.element));
+  for (const KeyShadow& shadow : kv.shadows) {
+    if (shadow.bits == 0) continue;
+    copy(shadow.codes, tiles * shadow.tileBytes(kv.head_dim));
+    copy(shadow.scales, positions * sizeof(float));
+  }
+  copy(kv.centres, static_cast<size_t>(kv.kv_heads) * kv.head_dim * sizeof(float));
+  copy(kv.bounds, tiles * 2 * kv.head_dim * sizeof(float));
+}
+
+}  // namespace allot::kernels
