@@ -1,282 +1,308 @@
 #include "allot/kernels/decode.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cassert>
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <vector>
 
+#include "kernels/cpu/bernoulli.h"
+#include "kernels/cpu/check_inputs.h"
+#include "kernels/cpu/key_scores.h"
 #include "kernels/cpu/methods.h"
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/softmax.h"
+#include "kernels/cpu/statistics.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/values.h"
 
 namespace allot::kernels {
 namespace {
 
-struct NamedMethod {
-  std::string_view name;
-  Method method;
-  SelectFunction select;  // null: exact attention
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+#define ALLOT_SELECT(enumerator, name, select) select,
+constexpr SelectFunction kSelect[] = {ALLOT_METHODS(ALLOT_SELECT)};
+#undef ALLOT_SELECT
+
+// What one thread works with: one KV head of one row at a time.
+struct Scratch {
+  std::vector<float> scores;   // [group, padded length]
+  std::vector<float> mass;     // the same
+  std::vector<float> queries;  // [group, head_dim], Bernoulli's
+  std::vector<uint32_t> weights, features;
+  std::vector<uint64_t> block_weights;
+  std::vector<double> totals;          // [group]
+  std::vector<const void*> addresses;  // of selected value rows
+  std::vector<uint64_t> group_rows;    // bits: values, then keys that some head of the group reads
+  Selection selection;
+  double sampling_seconds = 0;
+  int failed_item = -1;
 };
-
-#define ALLOT_NAMED(enumerator, name, select) {name, Method::enumerator, select},
-constexpr NamedMethod kMethods[] = {ALLOT_METHODS(ALLOT_NAMED)};
-#undef ALLOT_NAMED
-
-int padded(int n) { return (n + kBlock - 1) / kBlock * kBlock; }
-
-// scores[g * stride + j] = scale * q_g . k_j for `count` keys of one page.
-ALLOT_CLONES
-void scorePage(const float* queries, const float* keys, int group, int head_dim, int count,
-               float scale, float* scores, int stride) {
-  const int lanes = head_dim / 16;
-  for (int j = 0; j < count; ++j) {
-    const float* key = keys + static_cast<int64_t>(j) * head_dim;
-    for (int g = 0; g < group; ++g) {
-      const float* query = queries + g * head_dim;
-      Float16 product = load(query) * load(key);
-      for (int lane = 1; lane < lanes; ++lane) {
-        product += load(query + 16 * lane) * load(key + 16 * lane);
-      }
-      scores[static_cast<int64_t>(g) * stride + j] = scale * sum(product);
-    }
-  }
-}
-
-// mass = exp(scores - top), padded length; the maximum is found first.
-ALLOT_CLONES
-float exponentials(const float* scores, int padded_length, float* mass) {
-  float top = -std::numeric_limits<float>::infinity();
-  for (int j = 0; j < padded_length; ++j) top = scores[j] > top ? scores[j] : top;
-  const float shift = std::isfinite(top) ? top : 0.0f;
-  for (int j = 0; j < padded_length; j += 16) at(mass + j) = expOf(load(scores + j) - shift);
-  return shift;
-}
-
-// out += weight * row, head_dim floats.
-ALLOT_CLONES
-void gather(const float* const* rows, const float* weights, int count, int head_dim, float* out) {
-  for (int d = 0; d < head_dim; d += 16) {
-    Float16 total = {};
-    for (int i = 0; i < count; ++i) total += weights[i] * load(rows[i] + d);
-    at(out + d) += total;
-  }
-}
-
-// out += sum_j weights_j * values_j over `count` consecutive rows of one page.
-ALLOT_CLONES
-void accumulatePage(const float* values, const float* weights, int count, int head_dim,
-                    float* out) {
-  for (int d = 0; d < head_dim; d += 16) {
-    Float16 total = at(out + d);
-    for (int j = 0; j < count; ++j) {
-      total += weights[j] * load(values + static_cast<int64_t>(j) * head_dim + d);
-    }
-    at(out + d) = total;
-  }
-}
-
-ALLOT_CLONES
-void scaleRow(float* out, int head_dim, float factor) {
-  for (int d = 0; d < head_dim; d += 16) at(out + d) *= factor;
-}
 
 }  // namespace
 
-ALLOT_CLONES
-double blockSum(const float* mass, int block) {
-  const float* start = mass + static_cast<int64_t>(block) * kBlock;
-  static_assert(kBlock == 32);
-  return static_cast<double>(sum(load(start) + load(start + 16)));
+struct DecodeWorkspace::Impl {
+  explicit Impl(int threads) : pool(threads), scratch(static_cast<size_t>(pool.threads())) {}
+  ThreadPool pool;
+  std::vector<Scratch> scratch;
+};
+
+DecodeWorkspace::DecodeWorkspace(int threads)
+    : impl_(std::make_unique<Impl>(std::max(threads, 1))) {}
+DecodeWorkspace::~DecodeWorkspace() = default;
+DecodeWorkspace::DecodeWorkspace(DecodeWorkspace&&) noexcept = default;
+DecodeWorkspace& DecodeWorkspace::operator=(DecodeWorkspace&&) noexcept = default;
+
+void DecodeWorkspace::plan(int max_length, int group, int head_dim) {
+  const auto length = static_cast<size_t>(paddedLength(std::max(max_length, 1)));
+  const auto heads = static_cast<size_t>(group);
+  const auto grow = [](auto& vector, size_t size) {
+    if (vector.size() < size) vector.resize(size);
+  };
+  for (Scratch& scratch : impl_->scratch) {
+    grow(scratch.scores, heads * length);
+    grow(scratch.mass, heads * length);
+    grow(scratch.queries, heads * head_dim);
+    grow(scratch.weights, length);
+    grow(scratch.features, heads);
+    grow(scratch.block_weights, length / kBlock);
+    grow(scratch.totals, heads);
+    grow(scratch.group_rows, 2 * (length / 64 + 1));
+    scratch.selection.rows.reserve(length);
+    scratch.selection.weights.reserve(length);
+    scratch.selection.counts.reserve(length);
+    scratch.selection.thresholds.reserve(length);
+    scratch.selection.order.reserve(length);
+    scratch.selection.bits.reserve(length / 64 + 1);
+    scratch.selection.buffer.reserve(std::max(length, 2 * static_cast<size_t>(head_dim)));
+    scratch.selection.sums.reserve(length);
+    scratch.addresses.reserve(length);
+  }
 }
 
-// One call of decodeAttention: what its loops share.
-class DecodeRun {
+namespace {
+
+// One KV head of one row: the work of one item.
+class GroupRun {
  public:
-  DecodeRun(SelectFunction select, const PagedKv& kv, const DecodeInputs& in,
-            DecodeWorkspace* workspace, const DecodeOutputs& out)
-      : select_(select), kv_(kv), in_(in), space_(*workspace), out_(out) {
+  GroupRun(const MethodOptions& options, const PagedKv& kv, const DecodeInputs& in,
+           const DecodeOutputs& out, Scratch* scratch, int row, int kv_head)
+      : options_(options), kv_(kv), in_(in), out_(out), s_(*scratch), row_(row), kv_head_(kv_head) {
     group_ = in.heads / kv.kv_heads;
+    n_ = in.lengths[row];
+    stride_ = paddedLength(n_);
+    budget_ = in.budgets[row];
+    first_head_ = kv_head * group_;
+    select_ = kSelect[static_cast<size_t>(options.method == Method::kBernoulli ? options.values
+                                                                               : options.method)];
+    // Enough budget for every key is exact attention, without estimates on the way.
+    exact_ = !select_ || (usesBudget(options) && budget_ >= static_cast<uint32_t>(n_));
   }
 
-  void row(int r) {
-    const int n = in_.lengths[r];
-    float* out = out_.out + static_cast<int64_t>(r) * in_.heads * kv_.head_dim;
-    std::fill(out, out + static_cast<int64_t>(in_.heads) * kv_.head_dim, 0.0f);
-    if (out_.statistics) {
-      out_.statistics[r].dense_rows += static_cast<uint64_t>(in_.heads) * std::max(n, 0);
+  // False if a score is not finite.
+  bool run() {
+    GroupCounts counts(kv_, n_, s_.group_rows.data());
+    if (n_ == 0 || (budget_ == 0 && !out_.lse)) {
+      silence(counts);
+      return true;
     }
-    if (n <= 0 || (in_.budgets[r] == 0 && !out_.lse)) {
-      if (out_.lse) {
-        std::fill_n(out_.lse + static_cast<int64_t>(r) * in_.heads, in_.heads,
-                    -std::numeric_limits<float>::infinity());
+    stage_bytes_ = 0;
+    if (!scoreKeys()) return false;
+    if (exact_ || budget_ == 0) {
+      everyValue(counts);
+    } else {
+      for (int g = 0; g < group_; ++g) {
+        if (!chosenValues(g, counts)) return false;
       }
-      return;
     }
-    for (int kv_head = 0; kv_head < kv_.kv_heads; ++kv_head) {
-      score(r, kv_head, n);
-      for (int g = 0; g < group_; ++g) head(r, kv_head, g, n);
-    }
+    counts.addStage(stage_bytes_);
+    counts.finish(out_, in_, row_, kv_head_);
+    return true;
   }
 
  private:
-  const int32_t* pages(int r) const {
-    return in_.page_table + static_cast<int64_t>(r) * in_.max_pages;
+  float* output(int g) const {
+    return out_.out + (static_cast<int64_t>(row_) * in_.heads + first_head_ + g) * kv_.head_dim;
+  }
+  float* scores(int g) const { return s_.scores.data() + static_cast<int64_t>(g) * stride_; }
+  float* mass(int g) const { return s_.mass.data() + static_cast<int64_t>(g) * stride_; }
+  const float* bias() const { return in_.bias ? in_.bias + row_ * in_.bias_stride : nullptr; }
+  KeyRange keys() const {
+    return {&kv_, in_.page_table + static_cast<int64_t>(row_) * in_.max_pages, kv_head_, n_};
+  }
+  const float* queries() const {
+    return in_.queries + (static_cast<int64_t>(row_) * in_.heads + first_head_) * kv_.head_dim;
+  }
+  void setLse(int g, float lse) const {
+    if (out_.lse) out_.lse[static_cast<int64_t>(row_) * in_.heads + first_head_ + g] = lse;
   }
 
-  void score(int r, int kv_head, int n) {
-    const int stride = padded(n);
-    assert(space_.scores_.size() >= static_cast<size_t>(stride) * group_);
-    const float* queries = in_.queries + (static_cast<int64_t>(r) * in_.heads +
-                                          static_cast<int64_t>(kv_head) * group_) *
-                                             kv_.head_dim;
-    for (int start = 0; start < n; start += kv_.page_size) {
-      const int count = std::min(kv_.page_size, n - start);
-      const float* keys = kv_.keys + kv_.offset(pages(r)[start / kv_.page_size], kv_head, 0);
-      scorePage(queries, keys, group_, kv_.head_dim, count, in_.scale,
-                space_.scores_.data() + start, stride);
+  void silence(GroupCounts& counts) {
+    for (int g = 0; g < group_; ++g) {
+      setLse(g, kMinusInfinity);
+      counts.silent(out_, in_, row_, first_head_ + g);
+    }
+    counts.finish(out_, in_, row_, kv_head_);
+  }
+
+  // The score stage: scores of the group, and the key bytes that it read for each head and in all.
+  bool scoreKeys() {
+    const bool replaced = !exact_ && budget_ > 0;
+    if (replaced && readsBounds(options_)) return true;  // the method finds its keys by itself
+    const auto row_bytes = static_cast<uint64_t>(kv_.head_dim) * bytesOf(kv_.element);
+    uint64_t head_bytes = n_ * row_bytes;
+    stage_bytes_ = head_bytes;
+    std::fill_n(s_.features.begin(), group_, static_cast<uint32_t>(kv_.head_dim));
+    if (options_.method == Method::kBernoulli) {
+      uint32_t group_features = 0;
+      bernoulliQueries(options_, queries(), group_, kv_.head_dim, in_.seed, in_.sequences[row_],
+                       in_.steps[row_], in_.layer, first_head_, s_.queries.data(),
+                       s_.features.data(), &group_features);
+      exactScores(keys(), s_.queries.data(), group_, in_.scale, scores(0), stride_);
+      stage_bytes_ = static_cast<uint64_t>(n_) * group_features * bytesOf(kv_.element);
+    } else if (const int bits = replaced ? shadowBits(options_) : 0; bits > 0) {
+      shadowScores(keys(), bits, queries(), group_, in_.scale, scores(0), stride_);
+      stage_bytes_ = n_ * (static_cast<uint64_t>(kv_.head_dim) * bits / 8 + sizeof(float));
+    } else {
+      exactScores(keys(), queries(), group_, in_.scale, scores(0), stride_);
     }
     for (int g = 0; g < group_; ++g) {
-      std::fill(space_.scores_.data() + static_cast<int64_t>(g) * stride + n,
-                space_.scores_.data() + static_cast<int64_t>(g + 1) * stride,
-                -std::numeric_limits<float>::infinity());
+      if (!finishScores(scores(g), n_, bias())) return false;
+    }
+    return true;
+  }
+
+  // Key bytes of the score stage for one head.
+  uint64_t headStageBytes(int g) const {
+    if (options_.method != Method::kBernoulli) return stage_bytes_;
+    return static_cast<uint64_t>(n_) * s_.features[g] * bytesOf(kv_.element);
+  }
+
+  void everyValue(GroupCounts& counts) {
+    for (int g = 0; g < group_; ++g) {
+      const float top = exponentials(scores(g), stride_, mass(g));
+      const double total = s_.totals[g] = massTotal(mass(g), stride_);
+      setLse(g, total > 0 ? top + static_cast<float>(std::log(total)) : kMinusInfinity);
+    }
+    if (budget_ == 0) {
+      for (int g = 0; g < group_; ++g) counts.silent(out_, in_, row_, first_head_ + g);
+      return;
+    }
+    accumulateValues(kv_, keys().pages, kv_head_, n_, mass(0), stride_, group_, output(0));
+    for (int g = 0; g < group_; ++g) {
+      // A head whose keys are all masked attends to nothing.
+      const double total = s_.totals[g];
+      scaleRow(output(g), kv_.head_dim, total > 0 ? static_cast<float>(1.0 / total) : 0.0f);
+      counts.exact(out_, in_, row_, first_head_ + g, headStageBytes(g),
+                   options_.method != Method::kBernoulli);
     }
   }
 
-  void head(int r, int kv_head, int g, int n) {
-    const int stride = padded(n);
-    const int h = kv_head * group_ + g;
-    float* mass = space_.mass_.data();
-    const float shift =
-        exponentials(space_.scores_.data() + static_cast<int64_t>(g) * stride, stride, mass);
-    double total = 0;
-    for (int b = 0; b < stride / kBlock; ++b) total += blockSum(mass, b);
-    if (out_.lse) {
-      out_.lse[static_cast<int64_t>(r) * in_.heads + h] =
-          shift + static_cast<float>(std::log(total));
+  Head head(int g) {
+    Head head;
+    if (!readsBounds(options_)) {
+      head.scores = scores(g);
+      head.mass = mass(g);
+      head.top = exponentials(scores(g), stride_, mass(g));
+      head.mass_total = massTotal(mass(g), stride_);
+      head.weights = s_.weights.data();
+      head.block_weights = s_.block_weights.data();
+      head.weight_total =
+          integerWeights(mass(g), stride_, s_.weights.data(), s_.block_weights.data());
     }
-    const uint32_t budget = in_.budgets[r];
-    if (budget == 0 || !(total > 0)) return;
-    float* out = out_.out + (static_cast<int64_t>(r) * in_.heads + h) * kv_.head_dim;
-    if (!select_ || budget >= static_cast<uint32_t>(n)) {
-      exact(r, kv_head, n, total, out);
-    } else {
-      sampled(r, kv_head, h, n, total, out);
-    }
+    head.n = n_;
+    head.budget = budget_;
+    head.seed = in_.seed;
+    head.sequence = in_.sequences[row_];
+    head.step = in_.steps[row_];
+    head.stream = in_.layer << 16 | static_cast<uint32_t>(first_head_ + g);
+    head.options = &options_;
+    head.kv = &kv_;
+    head.pages = keys().pages;
+    head.kv_head = kv_head_;
+    head.query = queries() + static_cast<int64_t>(g) * kv_.head_dim;
+    head.bias = bias();
+    head.scale = in_.scale;
+    return head;
   }
 
-  void exact(int r, int kv_head, int n, double total, float* out) {
-    for (int start = 0; start < n; start += kv_.page_size) {
-      const int count = std::min(kv_.page_size, n - start);
-      const float* values = kv_.values + kv_.offset(pages(r)[start / kv_.page_size], kv_head, 0);
-      accumulatePage(values, space_.mass_.data() + start, count, kv_.head_dim, out);
-    }
-    scaleRow(out, kv_.head_dim, static_cast<float>(1.0 / total));
-    count(r, n, n);
-  }
-
-  void sampled(int r, int kv_head, int h, int n, double total, float* out) {
-    const HeadProbabilities probabilities{.mass = space_.mass_.data(),
-                                          .total = total,
-                                          .n = n,
-                                          .budget = in_.budgets[r],
-                                          .seed = in_.seed,
-                                          .sequence = in_.sequences[r],
-                                          .step = in_.steps[r],
-                                          .stream = in_.layer << 16 | static_cast<uint32_t>(h)};
-    Selection selection{.rows = space_.picked_rows_.data(),
-                        .weights = space_.picked_weights_.data(),
-                        .thresholds = space_.thresholds_.data(),
-                        .order = space_.order_.data()};
-    if (out_.sampling_seconds) {
-      const auto start = std::chrono::steady_clock::now();
-      select_(probabilities, &selection);
-      *out_.sampling_seconds +=
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    } else {
-      select_(probabilities, &selection);
-    }
-    // In pieces, so that the addresses stay on the stack.
-    constexpr int kPiece = 64;
-    const float* rows[kPiece];
-    for (int first = 0; first < selection.count; first += kPiece) {
-      const int piece = std::min(kPiece, selection.count - first);
-      for (int i = 0; i < piece; ++i) {
-        const int j = selection.rows[first + i];
-        rows[i] = kv_.values + kv_.offset(pages(r)[j / kv_.page_size], kv_head, j % kv_.page_size);
-      }
-      gather(rows, selection.weights + first, piece, kv_.head_dim, out);
-    }
-    count(r, selection.draws, selection.count);
-  }
-
-  void count(int r, uint64_t draws, uint64_t unique) {
-    if (!out_.statistics) return;
-    out_.statistics[r].draws += draws;
-    out_.statistics[r].unique_rows += unique;
-  }
-
-  SelectFunction select_;
-  const PagedKv& kv_;
-  const DecodeInputs& in_;
-  DecodeWorkspace& space_;
-  const DecodeOutputs& out_;
-  int group_;
-};
-
-bool parseMethod(std::string_view name, Method* method) {
-  for (const auto& entry : kMethods) {
-    if (entry.name == name) {
-      *method = entry.method;
+  // False if a score that the method read by itself is not finite.
+  bool chosenValues(int g, GroupCounts& counts) {
+    const Head at = head(g);
+    if (at.scores && at.weight_total == 0) {
+      setLse(g, kMinusInfinity);
+      counts.silent(out_, in_, row_, first_head_ + g);
       return true;
     }
-  }
-  return false;
-}
-
-const std::vector<std::string_view>& methodNames() {
-  static const auto* names = [] {
-    auto* list = new std::vector<std::string_view>;
-    for (const auto& entry : kMethods) list->push_back(entry.name);
-    return list;
-  }();
-  return *names;
-}
-
-void DecodeWorkspace::plan(int max_length, int group) {
-  const auto length = static_cast<size_t>(padded(std::max(max_length, 1)));
-  if (mass_.size() < length) {
-    mass_.resize(length);
-    thresholds_.resize(length);
-    order_.resize(length);
-    picked_rows_.resize(length);
-    picked_weights_.resize(length);
-  }
-  if (scores_.size() < length * group) scores_.resize(length * group);
-}
-
-void decodeAttention(Method method, const PagedKv& kv, const DecodeInputs& in,
-                     DecodeWorkspace* workspace, const DecodeOutputs& out) {
-  assert(in.heads % kv.kv_heads == 0 && kv.head_dim % 16 == 0);
-  SelectFunction select = nullptr;
-  for (const auto& entry : kMethods) {
-    if (entry.method == method) select = entry.select;
-  }
-  DecodeRun run(select, kv, in, workspace, out);
-  for (int r = 0; r < in.rows; ++r) run.row(r);
-}
-
-void appendKv(const PagedKv& kv, const float* keys, const float* values, const int32_t* page_table,
-              const int32_t* lengths, int rows, int max_pages) {
-  for (int r = 0; r < rows; ++r) {
-    const int position = lengths[r] - 1;
-    const int64_t page = page_table[static_cast<int64_t>(r) * max_pages + position / kv.page_size];
-    for (int h = 0; h < kv.kv_heads; ++h) {
-      const int64_t to = kv.offset(page, h, position % kv.page_size);
-      const int64_t from = (static_cast<int64_t>(r) * kv.kv_heads + h) * kv.head_dim;
-      std::copy_n(keys + from, kv.head_dim, kv.keys + to);
-      std::copy_n(values + from, kv.head_dim, kv.values + to);
+    Selection& chosen = s_.selection;
+    chosen.clear();
+    if (out_.sampling_seconds) {
+      const auto start = std::chrono::steady_clock::now();
+      select_(at, &chosen);
+      s_.sampling_seconds +=
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    } else {
+      select_(at, &chosen);
     }
+    if (chosen.sets_lse && !(chosen.lse <= std::numeric_limits<float>::max())) return false;
+    s_.addresses.resize(chosen.rows.size());
+    for (size_t i = 0; i < chosen.rows.size(); ++i) {
+      s_.addresses[i] = rowAddress(kv_, kv_.values, at.pages, kv_head_, chosen.rows[i]);
+    }
+    gatherValues(s_.addresses.data(), chosen.weights.data(), static_cast<int>(chosen.rows.size()),
+                 kv_.element, kv_.head_dim, output(g));
+    setLse(g, chosen.sets_lse ? chosen.lse : at.top + static_cast<float>(std::log(at.mass_total)));
+    const bool error_known = chosen.error_known && options_.method != Method::kBernoulli;
+    counts.chosen(out_, in_, row_, first_head_ + g, at, chosen, headStageBytes(g), error_known,
+                  output(g));
+    return true;
   }
+
+  const MethodOptions& options_;
+  const PagedKv& kv_;
+  const DecodeInputs& in_;
+  const DecodeOutputs& out_;
+  Scratch& s_;
+  int row_, kv_head_, group_ = 0, n_ = 0, stride_ = 0, first_head_ = 0;
+  uint32_t budget_ = 0;
+  SelectFunction select_ = nullptr;
+  bool exact_ = false;
+  uint64_t stage_bytes_ = 0;  // keys read by the score stage, once for the group
+};
+
+}  // namespace
+
+std::optional<std::string> decodeAttention(const MethodOptions& method, const PagedKv& kv,
+                                           const DecodeInputs& in, DecodeWorkspace* workspace,
+                                           const DecodeOutputs& out) {
+  if (auto refusal = checkInputs(method, kv, in)) return refusal;
+  std::fill(out.out, out.out + static_cast<int64_t>(in.rows) * in.heads * kv.head_dim, 0.0f);
+  DecodeWorkspace::Impl& space = workspace->impl();
+  for (Scratch& scratch : space.scratch) {
+    scratch.failed_item = -1;
+    scratch.sampling_seconds = 0;
+  }
+  auto body = [&](int thread, int item) {
+    Scratch& scratch = space.scratch[static_cast<size_t>(thread)];
+    GroupRun run(method, kv, in, out, &scratch, item / kv.kv_heads, item % kv.kv_heads);
+    if (!run.run() && (scratch.failed_item < 0 || item < scratch.failed_item)) {
+      scratch.failed_item = item;
+    }
+  };
+  space.pool.forEach(in.rows * kv.kv_heads, body);
+  int failed = -1;
+  for (const Scratch& scratch : space.scratch) {
+    if (out.sampling_seconds) *out.sampling_seconds += scratch.sampling_seconds;
+    const int item = scratch.failed_item;
+    if (item >= 0 && (failed < 0 || item < failed)) failed = item;
+  }
+  if (failed < 0) return std::nullopt;
+  return "scores of row " + std::to_string(failed / kv.kv_heads) + ", KV head " +
+         std::to_string(failed % kv.kv_heads) +
+         " are not finite: keys or queries are too large for float32, or were not written by "
+         "appendKv";
 }
 
 }  // namespace allot::kernels

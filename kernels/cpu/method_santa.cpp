@@ -2,42 +2,23 @@
 // trace of covariance (sum_j a_j |v_j|^2 - |o|^2) / S.
 #include <algorithm>
 
-#include "kernels/cpu/methods.h"
+#include "kernels/cpu/draws.h"
 
 namespace allot::kernels {
 
-void selectSanta(const HeadProbabilities& head, Selection* selection) {
-  double* thresholds = selection->thresholds;
-  for (uint32_t s = 0; s < head.budget; s += 2) {
-    const auto words = head.random(s / 2);
-    thresholds[s] = uniformDouble(words[0], words[1]) * head.total;
-    if (s + 1 < head.budget) thresholds[s + 1] = uniformDouble(words[2], words[3]) * head.total;
+void selectSanta(const Head& head, Selection* selection) {
+  __extension__ using Wide = unsigned __int128;
+  const uint32_t samples = head.budget;
+  auto& thresholds = selection->thresholds;
+  thresholds.resize(samples);
+  std::array<uint32_t, 4> words{};
+  for (uint32_t m = 0; m < samples; ++m) {
+    if (m % 2 == 0) words = head.random(m / 2);
+    const uint64_t random = static_cast<uint64_t>(words[m % 2 * 2]) << 32 | words[m % 2 * 2 + 1];
+    thresholds[m] = static_cast<uint64_t>(static_cast<Wide>(random) * head.weight_total >> 64);
   }
-  std::sort(thresholds, thresholds + head.budget);
-
-  const float weight = 1.0f / static_cast<float>(head.budget);
-  double before = 0;
-  uint32_t next = 0;
-  for (int b = 0; next < head.budget; ++b) {
-    const double after = before + blockSum(head.mass, b);
-    const bool final_block = after >= head.total;
-    if (thresholds[next] < after || final_block) {
-      const int last = lastPositive(head.mass, b);
-      double prefix = before;
-      for (int j = b * kBlock; j <= last && next < head.budget; ++j) {
-        prefix += head.mass[j];
-        // The block's last key takes what rounding left over.
-        const double reached = j == last ? after : prefix;
-        const uint32_t first = next;
-        while (next < head.budget && (thresholds[next] < reached || (final_block && j == last))) {
-          ++next;
-        }
-        if (next > first) selection->add(j, static_cast<float>(next - first) * weight);
-      }
-    }
-    before = after;
-  }
-  selection->draws = head.budget;
+  std::sort(thresholds.begin(), thresholds.end());
+  addDraws(head, thresholds.data(), samples, 1.0f / static_cast<float>(samples), selection);
 }
 
 }  // namespace allot::kernels

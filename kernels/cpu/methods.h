@@ -1,65 +1,109 @@
 #pragma once
 // The value stage of one query head: which rows of V are read, and with which weights.
 //
-// A method gets the head's probabilities and fills `selection`; decode.cpp does the rest (scores,
-// softmax, S = 0, S >= n, gathering). Adding one: a file method_<name>.cpp with a function of this
-// form, its declaration below and its line in allot/kernels/method_names.h.
+// A method gets a Head and fills a Selection; decode.cpp does the rest (scores, softmax, S = 0,
+// S >= n, gathering, statistics). Adding one: a file method_<name>.cpp with a function of this
+// form, its declaration below, its line in allot/kernels/method_names.h and its parameters in
+// method.cpp.
 #include <array>
 #include <cstdint>
+#include <vector>
 
+#include "allot/kernels/decode.h"
 #include "allot/kernels/philox.h"
 
 namespace allot::kernels {
 
-// mass_j = exp(s_j - max s), so a_j = mass_j / total.
-struct HeadProbabilities {
-  const float* mass = nullptr;  // [n], padded with zeros to a multiple of 16
-  double total = 0;             // sum of mass, as the sum of blockSum over the blocks
+// Integer masses are summed in blocks of this many keys, so that a draw can skip whole blocks.
+constexpr int kBlock = 32;
+
+// What one query head knows. Which scores there are is the score stage's business: q.k, Bernoulli's
+// estimate of it, or q.k~ (methods that ask for a shadow); `scores` may be null for quest.
+struct Head {
+  const float* scores = nullptr;  // [n], then -inf up to a multiple of kBlock
+  // mass_j = exp(s_j - top), top the largest score; 0 beyond n and where a key is masked.
+  const float* mass = nullptr;
+  double mass_total = 0;
+  float top = 0;
+  // The same masses as integers, round(mass_j * 2^30): sums of them do not depend on order, so
+  // draws are equal however keys are tiled. All zero if every key is masked (then no method is
+  // called).
+  const uint32_t* weights = nullptr;
+  const uint64_t* block_weights = nullptr;  // sums over kBlock keys
+  uint64_t weight_total = 0;
   int n = 0;
-  uint32_t budget = 0;  // S, 0 < S < n
+  uint32_t budget = 0;  // S, 0 < S < n for methods that use it
+
   uint64_t seed = 0;
   uint32_t sequence = 0;
   uint32_t step = 0;
   uint32_t stream = 0;  // layer << 16 | head
 
+  const MethodOptions* options = nullptr;
+  // Where this head's keys and values are.
+  const PagedKv* kv = nullptr;
+  const int32_t* pages = nullptr;
+  int kv_head = 0;
+  const float* query = nullptr;  // [head_dim]
+  const float* bias = nullptr;   // [n] or null
+  float scale = 1;
+
+  // Stages have random blocks of their own: 0 the value stage, 1 Bernoulli features.
   std::array<uint32_t, 4> random(uint32_t block) const {
     return philox(seed, sequence, step, stream, block);
   }
+  // s_j from the key itself, whatever `scores` holds. The caller counts what it reads.
+  float exactScore(int j) const;
+  // out += weight * v_j, [head_dim].
+  void addValue(int j, float weight, float* out) const;
+  // |v_j - centre|^2; centre null: |v_j|^2.
+  double valueDistance(int j, const float* centre) const;
 };
 
-// Scratch of the workspace, each with room for n entries.
+// What a method chose. Rows are distinct, in any order; out = sum_i weights_i v_{rows_i}.
 struct Selection {
-  int32_t* rows = nullptr;
-  float* weights = nullptr;
-  double* thresholds = nullptr;
-  int32_t* order = nullptr;
-  int count = 0;       // rows filled, ascending and distinct
-  uint64_t draws = 0;  // draws made
+  std::vector<int32_t> rows;
+  std::vector<float> weights;    // of the output, all of a row's draws together
+  std::vector<uint32_t> counts;  // draws of the row; 0: not sampled but always read
+  uint64_t draws = 0;            // draws made, repetitions and always-read rows included
+  // Exact keys read beyond the score stage: none, those of `rows`, those and the ones in `bits`
+  // (pilots), or all n.
+  uint64_t key_rows = 0;
+  uint64_t extra_key_bytes = 0;  // anything else read of the keys, the same for every head (bounds)
+  uint64_t extra_value_rows = 0;  // value rows read but not in `rows`; all of them are in `bits`
+  float finite_population = 1;    // (1 - b / n_s): scales the error of sampling without replacement
+  bool error_known = true;        // false: the method has no estimate of its own error
+  // Set by methods with estimated scores, where sets_lse. Not a number or +inf if an exact score
+  // was not finite: the step is then refused.
+  float lse = 0;
+  bool sets_lse = false;
 
-  void add(int row, float weight) {
-    rows[count] = row;
-    weights[count] = weight;
-    ++count;
+  // Scratch, kept between calls so that nothing is allocated.
+  std::vector<uint64_t> thresholds;
+  std::vector<int32_t> order;
+  std::vector<uint64_t> bits;  // [n / 64 + 1], of rows
+  std::vector<float> buffer;
+  std::vector<double> sums;
+
+  void add(int row, float weight, uint32_t count) {
+    rows.push_back(row);
+    weights.push_back(weight);
+    counts.push_back(count);
   }
+  void clear();
 };
 
-using SelectFunction = void (*)(const HeadProbabilities&, Selection*);
+using SelectFunction = void (*)(const Head&, Selection*);
 
-void selectSanta(const HeadProbabilities& head, Selection* selection);
-void selectS2antaSys(const HeadProbabilities& head, Selection* selection);
-void selectTopK(const HeadProbabilities& head, Selection* selection);
-
-// Probabilities are summed in blocks of this many keys, so that a draw can skip whole blocks.
-constexpr int kBlock = 32;
-
-// The sum of one block's mass; blocks beyond n are padded with zeros. In a fixed order.
-double blockSum(const float* mass, int block);
-
-// The last key of the block with any mass; the block's first if there is none.
-inline int lastPositive(const float* mass, int block) {
-  int last = (block + 1) * kBlock - 1;
-  while (last > block * kBlock && !(mass[last] > 0)) --last;
-  return last;
-}
+void selectSanta(const Head& head, Selection* selection);
+void selectS2antaStrat(const Head& head, Selection* selection);
+void selectS2antaSys(const Head& head, Selection* selection);
+void selectS2antaProp(const Head& head, Selection* selection);
+void selectS2antaFlash(const Head& head, Selection* selection);
+void selectS2antaQ4(const Head& head, Selection* selection);
+void selectTopK(const Head& head, Selection* selection);
+void selectVAttention(const Head& head, Selection* selection);
+void selectAdaptiveDenominator(const Head& head, Selection* selection);
+void selectQuest(const Head& head, Selection* selection);
 
 }  // namespace allot::kernels

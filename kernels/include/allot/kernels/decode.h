@@ -2,35 +2,23 @@
 // Decode attention over a paged KV cache: one call is one decode step of one layer for a batch.
 //
 // Rows of a batch may differ in length, sample budget and place in the page table. Framework-free;
-// the CPU implementation takes float32. Everything is a pure function of its inputs: a row's output
-// does not depend on which other rows are in the batch, and its random draws are
-// philox(seed, sequence, step, layer << 16 | head, block).
+// arithmetic is float32 whatever the elements of the cache. Everything is a pure function of its
+// inputs: a row's output does not depend on the other rows, on the page size, or on the number of
+// threads, and its random draws are philox(seed, sequence, step, layer << 16 | head, block).
 //
-// Notation (one query head): n keys, s_j = scale * q.k_j, a = softmax(s), o = sum_j a_j v_j.
-// Every row with budget 0 gives a zero output; budget >= n gives exact attention whatever the
-// method.
-#include <cstddef>
+// Notation (one query head): n keys, s_j = scale * q.k_j + bias_j, a = softmax(s),
+// o = sum_j a_j v_j.
+// Every row with budget 0 gives a zero output; budget >= n gives exact attention over the scores
+// whatever the value stage.
 #include <cstdint>
-#include <string_view>
-#include <vector>
+#include <memory>
+#include <optional>
+#include <string>
 
-#include "allot/kernels/method_names.h"
+#include "allot/kernels/method.h"
+#include "allot/kernels/paged_kv.h"
 
 namespace allot::kernels {
-
-// The pools of one layer, float32, [pages, kv_heads, page_size, head_dim].
-struct PagedKv {
-  float* keys = nullptr;
-  float* values = nullptr;
-  int64_t pages = 0;
-  int kv_heads = 0;
-  int page_size = 0;
-  int head_dim = 0;  // 64 or 128
-
-  int64_t offset(int64_t page, int kv_head, int slot) const {
-    return ((page * kv_heads + kv_head) * page_size + slot) * head_dim;
-  }
-};
 
 // One decode step of one layer. Pointers are borrowed for the call.
 struct DecodeInputs {
@@ -41,59 +29,89 @@ struct DecodeInputs {
   const uint32_t* sequences = nullptr;  // [rows], names the random stream of a row
   const uint32_t* steps = nullptr;      // [rows], decode step within the sequence
   int rows = 0;
-  int heads = 0;  // a multiple of kv.kv_heads
+  int heads = 0;  // a multiple of kv.kv_heads, below 2^16
   int max_pages = 0;
-  uint32_t layer = 0;
+  uint32_t layer = 0;  // below 2^16
   uint64_t seed = 0;
   float scale = 1.0f;
+  const float* bias = nullptr;  // optional [rows, bias_stride], added to scores; -inf masks a key
+  int64_t bias_stride = 0;      // >= the longest length
 };
 
-// What was read, summed over the heads of one row.
+// What one query head read, as if it had read alone. Sums are over nothing: one step, one head.
+struct HeadStatistics {
+  uint32_t draws = 0;        // value draws made (exact attention: n)
+  uint32_t unique_rows = 0;  // distinct value rows read
+  uint64_t key_bytes = 0;    // keys, shadows, scales and bounds read
+  uint64_t value_bytes = 0;  // unique_rows * head_dim * element size
+  // (sum of weights)^2 / sum of squared weights over the draws; n draws of equal weight give n.
+  float effective_sample_size = 0;
+  // Estimate of |out - o| / |out| from the draws alone: the standard error of a self-normalised
+  // mean of independent draws. Stratified and systematic draws err less, on average. As a guide to
+  // |out - o| / |o| it is good where it is small; |out| holds the error too, so that large errors
+  // read low (0.85 as about 0.6). 0 when nothing was sampled; negative where it cannot be known
+  // (one draw; top-k, quest, Bernoulli scores).
+  float relative_error = 0;
+};
+
+// What a KV head's group of query heads read together: a row wanted by several is read once.
+struct GroupStatistics {
+  uint32_t unique_rows = 0;
+  uint64_t key_bytes = 0;
+  uint64_t value_bytes = 0;
+};
+
+// Summed over the heads (and KV heads) of one row; added to, so that steps and layers sum up.
 struct RowStatistics {
-  uint64_t draws = 0;        // value draws made (exact attention: n a head)
-  uint64_t unique_rows = 0;  // distinct value rows read, per head
-  uint64_t dense_rows = 0;   // n a head
+  uint64_t draws = 0;
+  uint64_t unique_rows = 0;  // per query head
+  uint64_t group_rows = 0;   // per KV head: the union over its query heads
+  uint64_t dense_rows = 0;   // n a query head
+  uint64_t key_bytes = 0;    // read once a KV head
+  uint64_t value_bytes = 0;
+  uint64_t dense_bytes = 0;  // keys and values, once a KV head: what exact attention reads
 };
 
 struct DecodeOutputs {
-  float* out = nullptr;                 // [rows, heads, head_dim]
-  float* lse = nullptr;                 // optional [rows, heads]: log sum_j exp(s_j)
-  RowStatistics* statistics = nullptr;  // optional [rows], added to
-  double* sampling_seconds = nullptr;   // optional, added to: time spent choosing rows
+  float* out = nullptr;  // [rows, heads, head_dim]
+  // Optional [rows, heads]: log sum_j exp(s_j). Exact where every exact score is computed; else the
+  // method's estimate (s2anta-q4, vattention) or its value over the keys kept (quest, top-k by a
+  // shadow).
+  float* lse = nullptr;
+  RowStatistics* statistics = nullptr;          // optional [rows], added to
+  HeadStatistics* head_statistics = nullptr;    // optional [rows, heads], overwritten
+  GroupStatistics* group_statistics = nullptr;  // optional [rows, kv_heads], overwritten
+  double* sampling_seconds = nullptr;  // optional, added to: time choosing rows, over all threads
 };
 
-// The value-stage methods. kernels/README.md says how to add one.
-#define ALLOT_ENUMERATOR(enumerator, name, select) enumerator,
-enum class Method { ALLOT_METHODS(ALLOT_ENUMERATOR) };
-#undef ALLOT_ENUMERATOR
-
-// False if the name is none of methodNames().
-bool parseMethod(std::string_view name, Method* method);
-const std::vector<std::string_view>& methodNames();
-
-// Reusable scratch memory. Made once, grown by plan(); then run() allocates nothing. One thread at
-// a time.
+// Threads and scratch memory. Made once, grown by plan(); then decodeAttention() allocates nothing.
+// One caller at a time.
 class DecodeWorkspace {
  public:
+  // `threads` in all, the caller's included; the others wait for work in between.
+  explicit DecodeWorkspace(int threads = 1);
+  ~DecodeWorkspace();
+  DecodeWorkspace(DecodeWorkspace&&) noexcept;
+  DecodeWorkspace& operator=(DecodeWorkspace&&) noexcept;
+
   // Room for rows of at most max_length keys and `group` query heads a KV head.
-  void plan(int max_length, int group);
+  void plan(int max_length, int group, int head_dim);
+
+  struct Impl;
+  Impl& impl() { return *impl_; }
 
  private:
-  friend class DecodeRun;
-  std::vector<float> scores_;  // [group, padded length]
-  std::vector<float> mass_;    // [padded length]
-  std::vector<double> thresholds_;
-  std::vector<int32_t> order_;
-  std::vector<int32_t> picked_rows_;
-  std::vector<float> picked_weights_;
+  std::unique_ptr<Impl> impl_;
 };
 
-// Runs the step. Requires a workspace planned for the longest row.
-void decodeAttention(Method method, const PagedKv& kv, const DecodeInputs& in,
-                     DecodeWorkspace* workspace, const DecodeOutputs& out);
-
-// Writes this step's key and value, [rows, kv_heads, head_dim] each, at position lengths[row] - 1.
-void appendKv(const PagedKv& kv, const float* keys, const float* values, const int32_t* page_table,
-              const int32_t* lengths, int rows, int max_pages);
+// Runs the step. Returns nothing if all is well; else one sentence that names the tensor and the
+// entry, and `out` is unspecified. Refused: a query that is not finite, a bias that is NaN or
+// +inf, a length below 0 or beyond the page table, a page outside the pool, scores that are not
+// finite (keys are checked as they are written; a product may still overflow), a method whose
+// shadow or bounds the cache does not hold. Requires a workspace planned for the longest row.
+[[nodiscard]] std::optional<std::string> decodeAttention(const MethodOptions& method,
+                                                         const PagedKv& kv, const DecodeInputs& in,
+                                                         DecodeWorkspace* workspace,
+                                                         const DecodeOutputs& out);
 
 }  // namespace allot::kernels

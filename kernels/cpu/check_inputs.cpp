@@ -1,0 +1,63 @@
+#include "kernels/cpu/check_inputs.h"
+
+#include <cassert>
+#include <cmath>
+#include <limits>
+
+namespace allot::kernels {
+namespace {
+
+std::optional<std::string> checkRow(const PagedKv& kv, const DecodeInputs& in, int row) {
+  const auto name = [row](const char* tensor) {
+    return std::string(tensor) + "[" + std::to_string(row) + "]";
+  };
+  const int n = in.lengths[row];
+  const int64_t room = static_cast<int64_t>(in.max_pages) * kv.page_size;
+  if (n < 0 || n > room) {
+    return name("lengths") + " = " + std::to_string(n) +
+           " is beyond the page table: " + std::to_string(in.max_pages) + " pages of " +
+           std::to_string(kv.page_size) + " keys hold " + std::to_string(room);
+  }
+  for (int p = 0; p * kv.page_size < n; ++p) {
+    const int32_t page = in.page_table[static_cast<int64_t>(row) * in.max_pages + p];
+    if (page < 0 || page >= kv.pages) {
+      return name("page_table") + ": entry " + std::to_string(p) + " is " + std::to_string(page) +
+             ", but the pool has the pages 0.." + std::to_string(kv.pages - 1);
+    }
+  }
+  const int64_t row_size = static_cast<int64_t>(in.heads) * kv.head_dim;
+  const float* query = in.queries + row * row_size;
+  for (int64_t i = 0; i < row_size; ++i) {
+    if (std::isfinite(query[i])) continue;
+    return name("queries") + ": head " + std::to_string(i / kv.head_dim) + ", channel " +
+           std::to_string(i % kv.head_dim) + " is not finite";
+  }
+  if (!in.bias) return std::nullopt;
+  for (int j = 0; j < n; ++j) {
+    // -inf masks a key; the comparison is false for NaN.
+    if (in.bias[row * in.bias_stride + j] <= std::numeric_limits<float>::max()) continue;
+    return name("bias") + ": key " + std::to_string(j) + " is NaN or +inf";
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::string> checkInputs(const MethodOptions& method, const PagedKv& kv,
+                                       const DecodeInputs& in) {
+  assert(kv.kv_heads > 0 && in.heads % kv.kv_heads == 0 && kv.head_dim % 16 == 0);
+  const int bits = shadowBits(method);
+  if (bits > 0 && !kv.shadow(bits)) {
+    return std::string(methodName(method.method)) + " reads keys in " + std::to_string(bits) +
+           " bits, but the cache holds no such shadow";
+  }
+  if (readsBounds(method) && !kv.bounds) {
+    return std::string(methodName(method.method)) + " reads page bounds, but the cache holds none";
+  }
+  for (int row = 0; row < in.rows; ++row) {
+    if (auto refusal = checkRow(kv, in, row)) return refusal;
+  }
+  return std::nullopt;
+}
+
+}  // namespace allot::kernels

@@ -1,0 +1,75 @@
+#include "kernels/cpu/draws.h"
+
+namespace allot::kernels {
+namespace {
+
+// total < 2^62 and offsets below 2^24 S need more than 64 bits on the way.
+__extension__ using Wide = unsigned __int128;
+
+}  // namespace
+
+void systematicThresholds(uint64_t total, uint32_t samples, uint32_t offset, uint64_t* thresholds) {
+  // Draw m is the first key whose prefix P satisfies S P / total + u >= m + 1, that is
+  // P > floor((((m + 1) 2^24 - offset) total - 1) / (S 2^24)). Stepped without a division: total /
+  // S at a time, the remainders carried.
+  const uint64_t divisor = static_cast<uint64_t>(samples) << kOffsetBits;
+  const Wide first = static_cast<Wide>((uint64_t{1} << kOffsetBits) - offset) * total - 1;
+  uint64_t threshold = static_cast<uint64_t>(first / divisor);
+  uint64_t remainder = static_cast<uint64_t>(first % divisor);
+  const uint64_t step = total / samples;
+  const uint64_t step_remainder = (total % samples) << kOffsetBits;
+  for (uint32_t m = 0; m < samples; ++m) {
+    thresholds[m] = threshold;
+    threshold += step;
+    remainder += step_remainder;
+    if (remainder >= divisor) {
+      remainder -= divisor;
+      ++threshold;
+    }
+  }
+}
+
+uint32_t systematicDrawsBelow(uint64_t prefix, uint64_t total, uint32_t samples, uint32_t offset) {
+  const Wide reached =
+      ((static_cast<Wide>(prefix) * samples) << kOffsetBits) + static_cast<Wide>(offset) * total;
+  return static_cast<uint32_t>(reached / (static_cast<Wide>(total) << kOffsetBits));
+}
+
+void addDraws(const Head& head, const uint64_t* thresholds, uint32_t count, float weight_per_draw,
+              Selection* selection) {
+  uint64_t prefix = 0;
+  uint32_t next = 0;
+  for (int block = 0; next < count; ++block) {
+    const uint64_t end = prefix + head.block_weights[block];
+    if (thresholds[next] < end) {
+      uint64_t reached = prefix;
+      for (int j = block * kBlock; next < count && thresholds[next] < end; ++j) {
+        reached += head.weights[j];
+        const uint32_t first = next;
+        while (next < count && thresholds[next] < reached) ++next;
+        if (next > first) {
+          selection->add(j, static_cast<float>(next - first) * weight_per_draw, next - first);
+        }
+      }
+    }
+    prefix = end;
+  }
+  selection->draws += count;
+}
+
+void addDrawsWithin(const Head& head, int first, int last, const uint64_t* thresholds,
+                    uint32_t count, float weight_per_draw, Selection* selection) {
+  uint64_t reached = 0;
+  uint32_t next = 0;
+  for (int j = first; j < last && next < count; ++j) {
+    reached += head.weights[j];
+    const uint32_t before = next;
+    while (next < count && thresholds[next] < reached) ++next;
+    if (next > before) {
+      selection->add(j, static_cast<float>(next - before) * weight_per_draw, next - before);
+    }
+  }
+  selection->draws += count;
+}
+
+}  // namespace allot::kernels

@@ -1,0 +1,28 @@
+// The budget rule of the sparse-attention-hub's AdaptiveSampling, under a name of its own: it
+// bounds the denominator's error alone, and on one side, so it does not claim what vattention does.
+//   b = (Phi^-1(1 - delta) sigma_D n_s / (epsilon D^))^2
+// All else is vattention's, so that a comparison is one of rules. What the hub's code does besides
+// and is not reproduced here: keys are drawn with replacement and duplicates collapse while their
+// weight stays n_s / b, which loses (1 - (1 - e^-f) / f) of the tail at f = b / n_s; sink, local
+// and heavy keys stay in the population, so draws are spent on them, they inflate sigma and they
+// count twice in D^; weights are rounded to the model's element; two pilots are enough.
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/adaptive.h"
+
+namespace allot::kernels {
+
+double adaptiveDenominatorRows(const PilotEstimate& pilot, const MethodOptions& options) {
+  // Negative where delta > 1/2: then any number will do.
+  const double z = std::fmax(0.0, normalUpperQuantile(options.delta));
+  if (!(pilot.denominator > 0)) return std::numeric_limits<double>::infinity();
+  return std::pow(z * pilot.denominator_spread * pilot.tail / (options.epsilon * pilot.denominator),
+                  2);
+}
+
+void selectAdaptiveDenominator(const Head& head, Selection* selection) {
+  selectAdaptively(head, {.uses_values = false, .rows = adaptiveDenominatorRows}, selection);
+}
+
+}  // namespace allot::kernels

@@ -1,0 +1,109 @@
+// Quest (Tang et al. 2024, Section 3.3): pages of keys ranked by the largest score that the bounds
+// of their channels allow, sum_i max(q_i min_i, q_i max_i); exact attention over the best pages and
+// the newest one. A biased baseline.
+//
+// Choices: the S / pageSize pages kept (at least one) include the newest; a page's largest bias is
+// added to its bound, so that masked pages rank last; ties go to the older page. scale > 0.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "kernels/cpu/key_scores.h"
+#include "kernels/cpu/methods.h"
+#include "kernels/cpu/simd.h"
+
+namespace allot::kernels {
+namespace {
+
+constexpr int kMostTiles = 4;  // pageSize is 64 at most
+
+// sum_i max(q_i min_i, q_i max_i); a page's bounds are the least and the most of its tiles', each
+// [2, head_dim].
+ALLOT_CLONES
+float pageBound(const float* query, const float* const* tiles, int count, int head_dim) {
+  Float16 total = {};
+  for (int d = 0; d < head_dim; d += 16) {
+    Float16 low = load(tiles[0] + d), high = load(tiles[0] + head_dim + d);
+    for (int t = 1; t < count; ++t) {
+      const Float16 least = load(tiles[t] + d), most = load(tiles[t] + head_dim + d);
+      low = least < low ? least : low;
+      high = most > high ? most : high;
+    }
+    const Float16 a = load(query + d) * low, b = load(query + d) * high;
+    total += a > b ? a : b;
+  }
+  return sum(total);
+}
+
+// The largest score that page `page` could have.
+float pageScore(const Head& head, int page, int page_keys) {
+  const PagedKv& kv = *head.kv;
+  const int first = page * page_keys, end = std::min(first + page_keys, head.n);
+  const float* tiles[kMostTiles];
+  int count = 0;
+  for (int j = first; j < end; j += kTileKeys) {
+    const int64_t at = kv.offset(head.pages[j / kv.page_size], head.kv_head, j % kv.page_size);
+    tiles[count++] = kv.bounds + at / kTileKeys * 2;
+  }
+  const float bound = head.scale * pageBound(head.query, tiles, count, kv.head_dim);
+  return head.bias ? bound + *std::max_element(head.bias + first, head.bias + end) : bound;
+}
+
+// The pages kept, ascending, at the front of selection->order; returns how many.
+int choosePages(const Head& head, int page_keys, Selection* selection) {
+  const int pages = (head.n + page_keys - 1) / page_keys;
+  const int kept = std::clamp(static_cast<int>(head.budget) / page_keys, 1, pages);
+  auto& scores = selection->buffer;
+  auto& order = selection->order;
+  scores.resize(static_cast<size_t>(pages));
+  order.resize(static_cast<size_t>(pages));
+  for (int page = 0; page < pages; ++page) scores[page] = pageScore(head, page, page_keys);
+  scores[pages - 1] = std::numeric_limits<float>::infinity();  // the newest is always kept
+  std::iota(order.begin(), order.end(), 0);
+  const auto better = [&](int32_t a, int32_t b) {
+    return scores[a] != scores[b] ? scores[a] > scores[b] : a < b;
+  };
+  std::nth_element(order.begin(), order.begin() + kept - 1, order.end(), better);
+  std::sort(order.begin(), order.begin() + kept);
+  return kept;
+}
+
+}  // namespace
+
+void selectQuest(const Head& head, Selection* selection) {
+  const int page_keys = static_cast<int>(head.options->page_size);
+  const int kept = choosePages(head, page_keys, selection);
+  const int tiles = (head.n + kTileKeys - 1) / kTileKeys;
+  selection->extra_key_bytes +=
+      sizeof(float) * 2 * tiles * static_cast<uint64_t>(head.kv->head_dim);
+  selection->error_known = false;
+  for (int i = 0; i < kept; ++i) {
+    const int first = selection->order[i] * page_keys;
+    for (int j = first; j < std::min(first + page_keys, head.n); ++j) selection->add(j, 0.0f, 1);
+  }
+  const auto& rows = selection->rows;
+  const auto count = rows.size();
+  auto& scores = selection->buffer;
+  scores.resize(count);
+  exactScoresOf({head.kv, head.pages, head.kv_head, head.n}, head.query, head.scale, rows.data(),
+                static_cast<int>(count), scores.data());
+  selection->key_rows += count;
+  selection->draws += count;
+  for (size_t i = 0; head.bias && i < count; ++i) scores[i] += head.bias[rows[i]];
+  const float top = *std::max_element(scores.begin(), scores.end());
+  double total = 0;
+  for (float& score : scores) {
+    // Every key kept may be masked.
+    score = std::isfinite(top) ? std::exp(score - top) : 0.0f;
+    total += score;
+  }
+  for (size_t i = 0; i < count && total > 0; ++i) {
+    selection->weights[i] = static_cast<float>(scores[i] / total);
+  }
+  selection->sets_lse = true;
+  // -inf where every key kept is masked; not a number where a score was none.
+  selection->lse = top + static_cast<float>(std::log(total));
+}
+
+}  // namespace allot::kernels

@@ -1,0 +1,28 @@
+// One pass over tiles, normalised at the end (SANTA paper, Section 3.3): every tile of mass W_t
+// makes S_t = max(1, floor(S / T)) systematic draws of its own, each of weight W_t / S_t. Unbiased,
+// sum_t W_t^2 Var_t(S_t). The draws made are T S_t, not S: that is what is reported.
+#include <algorithm>
+
+#include "kernels/cpu/draws.h"
+
+namespace allot::kernels {
+
+void selectS2antaFlash(const Head& head, Selection* selection) {
+  const int tile = static_cast<int>(head.options->tile_size);
+  const auto tiles = static_cast<uint32_t>((head.n + tile - 1) / tile);
+  const uint32_t samples = std::max<uint32_t>(1, head.budget / tiles);
+  selection->thresholds.resize(samples);
+  uint64_t* thresholds = selection->thresholds.data();
+  for (uint32_t t = 0; t < tiles; ++t) {
+    const int first = static_cast<int>(t) * tile, last = std::min(first + tile, head.n);
+    uint64_t mass = 0;
+    for (int j = first; j < last; ++j) mass += head.weights[j];
+    if (mass == 0) continue;  // every key masked, or too light to be drawn from
+    systematicThresholds(mass, samples, offsetOf(head.random(t)[0]), thresholds);
+    const double share = static_cast<double>(mass) / static_cast<double>(head.weight_total);
+    addDrawsWithin(head, first, last, thresholds, samples, static_cast<float>(share / samples),
+                   selection);
+  }
+}
+
+}  // namespace allot::kernels

@@ -1,0 +1,33 @@
+// Systematic sampling from per-tile masses, as a GPU does it (SANTA paper, Section 3.3, with the
+// rounding mended). With C_t = S times the mass of tiles 0..t, tile t makes
+// floor(C_t + u) - floor(C_{t-1} + u) draws and continues the count inside. A tile needs its own
+// weights and one prefix sum over tiles, and the draws are those of global systematic sampling.
+// The released code instead rounds S W_t by largest remainder, which is biased.
+#include <algorithm>
+
+#include "kernels/cpu/draws.h"
+
+namespace allot::kernels {
+
+void selectS2antaProp(const Head& head, Selection* selection) {
+  const uint32_t samples = head.budget;
+  const uint32_t offset = offsetOf(head.random(0)[0]);
+  selection->thresholds.resize(samples);
+  uint64_t* thresholds = selection->thresholds.data();
+  systematicThresholds(head.weight_total, samples, offset, thresholds);
+  const int tile = static_cast<int>(head.options->tile_size);
+  const float weight = 1.0f / static_cast<float>(samples);
+  uint64_t before = 0;  // weight of the tiles passed
+  for (int first = 0; first < head.n; first += tile) {
+    const int last = std::min(first + tile, head.n);
+    uint64_t mass = 0;
+    for (int j = first; j < last; ++j) mass += head.weights[j];
+    const uint32_t from = systematicDrawsBelow(before, head.weight_total, samples, offset);
+    const uint32_t to = systematicDrawsBelow(before + mass, head.weight_total, samples, offset);
+    for (uint32_t m = from; m < to; ++m) thresholds[m] -= before;
+    addDrawsWithin(head, first, last, thresholds + from, to - from, weight, selection);
+    before += mass;
+  }
+}
+
+}  // namespace allot::kernels

@@ -1,0 +1,143 @@
+#include "kernels/cpu/statistics.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cmath>
+
+namespace allot::kernels {
+namespace {
+
+void add(uint64_t& total, uint64_t amount) {
+  std::atomic_ref<uint64_t>(total).fetch_add(amount, std::memory_order_relaxed);
+}
+
+HeadStatistics* headEntry(const DecodeOutputs& out, const DecodeInputs& in, int row, int head) {
+  if (!out.head_statistics) return nullptr;
+  return out.head_statistics + static_cast<int64_t>(row) * in.heads + head;
+}
+
+// (sum of weights)^2 / sum of squared weights over the draws. A row drawn c times with weight w in
+// all is c draws of w / c; a row that is always read is one draw.
+float effectiveSampleSize(const Selection& s) {
+  double sum = 0, squares = 0;
+  for (size_t i = 0; i < s.rows.size(); ++i) {
+    const double w = s.weights[i];
+    sum += w;
+    squares += w * w / std::max<uint32_t>(s.counts[i], 1);
+  }
+  return squares > 0 ? static_cast<float>(sum * sum / squares) : 0.0f;
+}
+
+// sqrt(S / (S - 1) * sum over S draws of w^2 |v - out|^2) / |out|: for equal weights the square is
+// unbiased. One draw says nothing of its spread.
+float relativeError(const Head& at, const Selection& s, const float* output) {
+  double variance = 0, norm = 0, drawn = 0;
+  for (size_t i = 0; i < s.rows.size(); ++i) {
+    if (s.counts[i] == 0) continue;
+    const double w = s.weights[i];
+    drawn += s.counts[i];
+    variance += w * w / s.counts[i] * at.valueDistance(s.rows[i], output);
+  }
+  if (drawn == 0 || s.finite_population <= 0) return 0;
+  if (drawn == 1) return -1;
+  variance *= s.finite_population * drawn / (drawn - 1);
+  for (int d = 0; d < at.kv->head_dim; ++d) norm += static_cast<double>(output[d]) * output[d];
+  if (variance <= 0) return 0;
+  return norm > 0 ? static_cast<float>(std::sqrt(variance / norm)) : 1.0f;
+}
+
+}  // namespace
+
+GroupCounts::GroupCounts(const PagedKv& kv, int n, uint64_t* bits)
+    : kv_(kv),
+      n_(n),
+      row_bytes_(static_cast<uint64_t>(kv.head_dim) * bytesOf(kv.element)),
+      bits_(bits) {}
+
+void GroupCounts::silent(const DecodeOutputs& out, const DecodeInputs& in, int row, int head) {
+  if (HeadStatistics* entry = headEntry(out, in, row, head)) *entry = {};
+}
+
+void GroupCounts::exact(const DecodeOutputs& out, const DecodeInputs& in, int row, int head,
+                        uint64_t key_bytes, bool known) {
+  const auto n = static_cast<uint64_t>(n_);
+  draws_ += n;
+  unique_ += n;
+  all_ = true;
+  if (HeadStatistics* entry = headEntry(out, in, row, head)) {
+    *entry = {.draws = static_cast<uint32_t>(n),
+              .unique_rows = static_cast<uint32_t>(n),
+              .key_bytes = key_bytes,
+              .value_bytes = n * row_bytes_,
+              .effective_sample_size = static_cast<float>(n),
+              .relative_error = known ? 0.0f : -1.0f};
+  }
+}
+
+void GroupCounts::chosen(const DecodeOutputs& out, const DecodeInputs& in, int row, int head,
+                         const Head& at, const Selection& selection, uint64_t key_bytes,
+                         bool error_known, const float* output) {
+  const uint64_t unique = selection.rows.size();
+  const uint64_t more_key_bytes = selection.key_rows * row_bytes_ + selection.extra_key_bytes;
+  draws_ += selection.draws;
+  unique_ += unique + selection.extra_value_rows;
+  extra_key_bytes_ = std::max(extra_key_bytes_, selection.extra_key_bytes);
+  if (out.statistics || out.group_statistics) mark(selection);
+  if (HeadStatistics* entry = headEntry(out, in, row, head)) {
+    *entry = {.draws = static_cast<uint32_t>(selection.draws),
+              .unique_rows = static_cast<uint32_t>(unique + selection.extra_value_rows),
+              .key_bytes = key_bytes + more_key_bytes,
+              .value_bytes = (unique + selection.extra_value_rows) * row_bytes_,
+              .effective_sample_size = effectiveSampleSize(selection),
+              .relative_error = error_known ? relativeError(at, selection, output) : -1.0f};
+  }
+}
+
+void GroupCounts::mark(const Selection& selection) {
+  const int words = n_ / 64 + 1;
+  if (!marked_) std::fill_n(bits_, 2 * words, 0);
+  marked_ = true;
+  uint64_t* keys = bits_ + words;
+  const auto set = [](uint64_t* bits, int32_t j) { bits[j / 64] |= uint64_t{1} << (j % 64); };
+  for (const int32_t j : selection.rows) set(bits_, j);
+  const bool pilot_values = selection.extra_value_rows > 0;
+  for (int word = 0; pilot_values && word < words; ++word) bits_[word] |= selection.bits[word];
+  all_keys_ = all_keys_ || selection.key_rows >= static_cast<uint64_t>(n_);
+  if (all_keys_ || selection.key_rows == 0) return;
+  for (const int32_t j : selection.rows) set(keys, j);
+  const bool pilot_keys = selection.key_rows > selection.rows.size();
+  for (int word = 0; pilot_keys && word < words; ++word) keys[word] |= selection.bits[word];
+}
+
+uint64_t GroupCounts::marked(int half) const {
+  const int words = n_ / 64 + 1;
+  uint64_t count = 0;
+  for (int word = 0; marked_ && word < words; ++word) {
+    count += static_cast<uint64_t>(std::popcount(bits_[half * words + word]));
+  }
+  return count;
+}
+
+void GroupCounts::finish(const DecodeOutputs& out, const DecodeInputs& in, int row, int kv_head) {
+  const auto all = static_cast<uint64_t>(n_);
+  const uint64_t rows = all_ ? all : marked(0);
+  group_.key_bytes += (all_keys_ ? all : marked(1)) * row_bytes_ + extra_key_bytes_;
+  group_.unique_rows = static_cast<uint32_t>(rows);
+  group_.value_bytes = rows * row_bytes_;
+  if (out.group_statistics) {
+    out.group_statistics[static_cast<int64_t>(row) * kv_.kv_heads + kv_head] = group_;
+  }
+  if (!out.statistics) return;
+  RowStatistics& sums = out.statistics[row];
+  const auto n = static_cast<uint64_t>(std::max(n_, 0));
+  add(sums.draws, draws_);
+  add(sums.unique_rows, unique_);
+  add(sums.group_rows, rows);
+  add(sums.dense_rows, n * static_cast<uint64_t>(in.heads / kv_.kv_heads));
+  add(sums.key_bytes, group_.key_bytes);
+  add(sums.value_bytes, group_.value_bytes);
+  add(sums.dense_bytes, 2 * n * row_bytes_);
+}
+
+}  // namespace allot::kernels
