@@ -1,0 +1,61 @@
+#pragma once
+// RotatingCache: the KV caches of several layers, so that each step reads memory that the
+// processor's caches have forgotten, as the layers of a model do. Owned by one thread.
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "allot/kernels/paged_kv.h"
+
+namespace allot::bench {
+
+// The shapes of one attention layer of Llama-3.1-8B.
+constexpr int kHeads = 32, kKvHeads = 8, kHeadDim = 128, kModelLayers = 32;
+
+// Memory in huge pages where the system has them: a step touches hundreds of megabytes.
+class Memory {
+ public:
+  explicit Memory(size_t bytes);
+  void* data() const { return data_.get(); }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  struct Free {
+    void operator()(void* data) const { std::free(data); }
+  };
+  std::unique_ptr<void, Free> data_;
+  size_t bytes_;
+};
+
+class RotatingCache {
+ public:
+  // `layers` caches of n keys each, the same normal numbers in every one, in bfloat16, with
+  // shadows of 3, 4 and 8 bits and bounds; pages in random order.
+  RotatingCache(int n, int page_size, int layers, uint64_t seed);
+
+  const kernels::PagedKv& next() { return layers_[turn_++ % layers_.size()]; }
+  const std::vector<int32_t>& pageTable() const { return table_; }
+
+  // The floors of a step: reads all keys, or all codes of 4 bits, of the next layer and does
+  // nothing with them; head by head in the order of the page table, or as they lie. Returns a sum.
+  enum class Read { kKeysAsTheyLie, kKeys, kCodes };
+  uint64_t read(Read what);
+  size_t bytesOf(Read what) const;
+
+ private:
+  // Bytes of one KV head of one page.
+  size_t pieceBytes(Read what) const;
+  kernels::PagedKv makeLayer(int pages, int page_size);
+  template <typename T>
+  T* allocate(size_t count);
+
+  std::vector<Memory> memory_;
+  std::vector<kernels::PagedKv> layers_;
+  std::vector<int32_t> table_;
+  size_t turn_ = 0;
+};
+
+// `count` normal numbers: slices of one list at random places.
+void fillNormal(float* to, size_t count, uint64_t seed);
+
+}  // namespace allot::bench
