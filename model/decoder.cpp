@@ -57,6 +57,7 @@ struct Decoder::Impl {
   std::vector<float> x, normed, qkv, queries, keys, values, attended, projected, gate_up, gated,
       logits;
   std::vector<uint32_t> budgets;
+  std::vector<int32_t> newest;  // positions
 
   void resize(size_t rows) {
     const auto hidden = static_cast<size_t>(config.hidden_size);
@@ -75,6 +76,7 @@ struct Decoder::Impl {
     gated.resize(rows * mlp);
     logits.resize(rows * static_cast<size_t>(config.vocab_size));
     budgets.resize(rows);
+    newest.resize(rows);
   }
 
   // qkv [rows, (heads + 2 kv_heads) * d] -> queries, keys (both rotated) and values.
@@ -96,12 +98,25 @@ struct Decoder::Impl {
     }
   }
 
-  void attend(const StepBatch& batch, int64_t layer, int rows,
-              std::vector<kernels::RowStatistics>* statistics) {
-    for (int r = 0; r < rows; ++r) budgets[r] = batch.schedules[r][layer];
+  Status attend(const StepBatch& batch, int64_t layer, int rows,
+                std::vector<kernels::RowStatistics>* statistics) {
+    const auto refused = [layer](const std::string& why) {
+      return fail(ErrorCode::kData, "decode, layer " + std::to_string(layer) + ": " + why);
+    };
+    for (int r = 0; r < rows; ++r) {
+      budgets[r] = batch.schedules[r][layer];
+      newest[r] = batch.lengths[r] - 1;
+    }
     const kernels::PagedKv kv = pool.layer(layer);
-    kernels::appendKv(kv, keys.data(), values.data(), batch.page_table.data(), batch.lengths.data(),
-                      rows, batch.max_pages);
+    if (const auto why = kernels::appendKv(kv, {.keys = keys.data(),
+                                                .values = values.data(),
+                                                .page_table = batch.page_table.data(),
+                                                .starts = newest.data(),
+                                                .rows = rows,
+                                                .count = 1,
+                                                .max_pages = batch.max_pages})) {
+      return refused(*why);
+    }
     const kernels::DecodeInputs in{
         .queries = queries.data(),
         .page_table = batch.page_table.data(),
@@ -115,11 +130,15 @@ struct Decoder::Impl {
         .layer = static_cast<uint32_t>(layer),
         .seed = batch.seed,
         .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim)))};
-    kernels::decodeAttention(batch.method, kv, in, &workspace,
-                             {.out = attended.data(),
-                              .lse = nullptr,
-                              .statistics = statistics ? statistics->data() : nullptr,
-                              .sampling_seconds = measure_sampling ? &times.sampling : nullptr});
+    if (const auto why = kernels::decodeAttention(
+            batch.method, kv, in, &workspace,
+            {.out = attended.data(),
+             .statistics = statistics ? statistics->data() : nullptr,
+             .sampling_seconds = measure_sampling ? &times.sampling : nullptr})) {
+      return refused(*why);
+    }
+    if (batch.probe) batch.probe(kv, in, attended.data());
+    return {};
   }
 };
 
@@ -127,10 +146,10 @@ Decoder::Decoder(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Decoder::~Decoder() = default;
 
 Result<std::unique_ptr<Decoder>> Decoder::load(const std::string& folder,
-                                               const DecoderOptions& options) {
+                                               const KvPoolOptions& options) {
   ALLOT_ASSIGN(ModelConfig config, ModelConfig::load(folder));
   ALLOT_ASSIGN(Weights weights, Weights::load(folder, config));
-  ALLOT_ASSIGN(KvPool pool, KvPool::create(config, options.page_size, options.kv_bytes));
+  ALLOT_ASSIGN(KvPool pool, KvPool::create(config, options));
   prepareProcess();
   RopeTable rope = RopeTable::make(config, config.max_positions);
   auto impl = std::make_unique<Impl>();
@@ -168,8 +187,12 @@ Result<Prompt> Decoder::prefill(const std::vector<int32_t>& ids) {
     return badInput("the memory for keys and values is full: raise --kv-memory");
   }
   Prompt prompt{std::move(*pages), static_cast<int32_t>(ids.size()), {}};
-  prompt.first_logits =
-      prefillDense(config, impl_->weights, impl_->rope, ids, prompt.pages, impl_->pool);
+  auto logits = prefillDense(config, impl_->weights, impl_->rope, ids, prompt.pages, impl_->pool);
+  if (!logits) {
+    release(&prompt);
+    return tl::unexpected<Error>(std::move(logits.error()));
+  }
+  prompt.first_logits = std::move(*logits);
   return prompt;
 }
 
@@ -178,8 +201,8 @@ void Decoder::release(Prompt* prompt) {
   *prompt = {};
 }
 
-const std::vector<float>& Decoder::step(const StepBatch& batch,
-                                        std::vector<kernels::RowStatistics>* statistics) {
+Result<std::span<const float>> Decoder::step(const StepBatch& batch,
+                                             std::vector<kernels::RowStatistics>* statistics) {
   Impl& m = *impl_;
   const int rows = static_cast<int>(batch.tokens.size());
   const int hidden = static_cast<int>(m.config.hidden_size);
@@ -188,7 +211,8 @@ const std::vector<float>& Decoder::step(const StepBatch& batch,
     m.resize(static_cast<size_t>(rows));
     int longest = 0;
     for (int32_t length : batch.lengths) longest = std::max(longest, length);
-    m.workspace.plan(longest, static_cast<int>(m.config.heads / m.config.kv_heads));
+    m.workspace.plan(longest, static_cast<int>(m.config.heads / m.config.kv_heads),
+                     static_cast<int>(m.config.head_dim));
     for (int r = 0; r < rows; ++r) {
       std::copy_n(m.weights.embeddings.data() + static_cast<size_t>(batch.tokens[r]) * hidden,
                   hidden, m.x.data() + static_cast<size_t>(r) * hidden);
@@ -205,7 +229,7 @@ const std::vector<float>& Decoder::step(const StepBatch& batch,
     }
     {
       const Stopwatch watch(&m.times.attention);
-      m.attend(batch, l, rows, statistics);
+      ALLOT_TRY(m.attend(batch, l, rows, statistics));
     }
     const Stopwatch watch(&m.times.projections);
     const int64_t count = static_cast<int64_t>(rows) * hidden;
@@ -223,7 +247,7 @@ const std::vector<float>& Decoder::step(const StepBatch& batch,
   kernels::rmsNorm(m.x.data(), m.weights.final_norm.data(), rows, hidden, m.config.rms_norm_eps,
                    m.normed.data());
   m.weights.head.packed.multiply(m.normed.data(), rows, m.logits.data());
-  return m.logits;
+  return std::span<const float>(m.logits);
 }
 
 }  // namespace allot

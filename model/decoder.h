@@ -5,7 +5,9 @@
 // Owns the weights and the pool of keys and values. One thread. Everything it computes for a
 // sequence is independent of the other sequences in a batch, to the bit.
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,9 +25,14 @@ struct Prompt {
   std::vector<float> first_logits;  // [vocab], after the last prompt token, dense attention
 };
 
+// Called after the attention of each layer with what it was given and its output, [rows, heads,
+// head_dim]; all of it is borrowed for the call.
+using AttentionProbe = std::function<void(const kernels::PagedKv& kv,
+                                          const kernels::DecodeInputs& in, const float* attended)>;
+
 // One decode step of a batch. All arrays have one entry a row.
 struct StepBatch {
-  kernels::Method method = kernels::Method::kDense;
+  kernels::MethodOptions method;
   uint64_t seed = 0;
   std::vector<int32_t> tokens;   // to feed
   std::vector<int32_t> lengths;  // positions in the cache once the token is in
@@ -34,18 +41,14 @@ struct StepBatch {
   std::vector<const uint32_t*> schedules;  // [layers] each: draws per head in that layer
   std::vector<int32_t> page_table;         // [rows, max_pages]
   int max_pages = 0;
-};
-
-struct DecoderOptions {
-  int page_size = 16;
-  size_t kv_bytes = size_t{1} << 30;
+  AttentionProbe probe = nullptr;  // optional
 };
 
 class Decoder {
  public:
   // Reads config.json and the weights of `folder` (kUsage errors name file and tensor).
   static Result<std::unique_ptr<Decoder>> load(const std::string& folder,
-                                               const DecoderOptions& options);
+                                               const KvPoolOptions& options);
   ~Decoder();
 
   const ModelConfig& config() const;
@@ -54,14 +57,16 @@ class Decoder {
   KvPool& pool();
 
   // Dense prefill of ids (1..max_positions of them, each below vocab_size: checked, kUsage). Fails
-  // with kUsage when the pool has too few free pages.
+  // with kUsage when the pool has too few free pages, with kData when a number is not finite.
   Result<Prompt> prefill(const std::vector<int32_t>& ids);
   void release(Prompt* prompt);
 
   // Appends the tokens, returns logits [rows, vocab] (valid until the next call). Statistics,
-  // [rows], are added to.
-  const std::vector<float>& step(const StepBatch& batch,
-                                 std::vector<kernels::RowStatistics>* statistics);
+  // [rows], are added to. kData, naming layer and tensor, when a number is not finite, a row does
+  // not fit its pages or the pool lacks what the method reads; the newest positions are then
+  // unspecified.
+  Result<std::span<const float>> step(const StepBatch& batch,
+                                      std::vector<kernels::RowStatistics>* statistics);
 
   // Where step() spent its time so far, in seconds.
   struct Times {

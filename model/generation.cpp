@@ -40,6 +40,7 @@ class Batch {
   StepBatch step(const std::vector<size_t>& live, const std::vector<Generated>& outputs) const {
     StepBatch batch;
     batch.method = options_.method;
+    batch.probe = options_.probe;
     batch.seed = options_.seed;
     batch.max_pages = static_cast<int>(max_pages_);
     batch.page_table.assign(live.size() * max_pages_, 0);
@@ -69,6 +70,16 @@ class Batch {
 };
 
 }  // namespace
+
+void add(const kernels::RowStatistics& more, kernels::RowStatistics* total) {
+  total->draws += more.draws;
+  total->unique_rows += more.unique_rows;
+  total->group_rows += more.group_rows;
+  total->dense_rows += more.dense_rows;
+  total->key_bytes += more.key_bytes;
+  total->value_bytes += more.value_bytes;
+  total->dense_bytes += more.dense_bytes;
+}
 
 size_t pagesForRow(const KvPool& pool, const Prompt& prompt, int max_new_tokens) {
   const size_t shared = static_cast<size_t>(prompt.length) / pool.pageSize();
@@ -106,13 +117,12 @@ Result<std::vector<Generated>> generate(Decoder* decoder, const Tokenizer& token
   }
   while (!live.empty()) {
     std::vector<kernels::RowStatistics> statistics(live.size());
-    const std::vector<float>& logits = decoder->step(batch.step(live, outputs), &statistics);
+    const StepBatch step = batch.step(live, outputs);
+    if (options.before_step) ALLOT_TRY(options.before_step(step, live));
+    ALLOT_ASSIGN(const std::span<const float> logits, decoder->step(step, &statistics));
     std::vector<size_t> still;
     for (size_t r = 0; r < live.size(); ++r) {
-      kernels::RowStatistics& total = outputs[live[r]].statistics;
-      total.draws += statistics[r].draws;
-      total.unique_rows += statistics[r].unique_rows;
-      total.dense_rows += statistics[r].dense_rows;
+      add(statistics[r], &outputs[live[r]].statistics);
       if (accept(live[r], argmax(logits.data() + r * vocabulary, vocabulary))) {
         still.push_back(live[r]);
       }

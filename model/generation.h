@@ -23,10 +23,16 @@ struct GenerationRow {
 };
 
 struct GenerationOptions {
-  kernels::Method method = kernels::Method::kDense;
+  kernels::MethodOptions method;
   uint64_t seed = 0;
   int max_new_tokens = 1;
   std::function<bool(const std::string& text)> is_complete;  // the answer needs no more tokens
+
+  // For measurements, both optional: called before each step with the step and, for each of its
+  // rows, the index of the row it continues; and after each layer's attention.
+  std::function<Status(const StepBatch& step, const std::vector<size_t>& rows)> before_step =
+      nullptr;
+  AttentionProbe probe = nullptr;
 };
 
 struct Generated {
@@ -35,11 +41,14 @@ struct Generated {
   kernels::RowStatistics statistics;
 };
 
+// total += more, field by field.
+void add(const kernels::RowStatistics& more, kernels::RowStatistics* total);
+
 // The pages that a row of this prompt will take from the pool.
 size_t pagesForRow(const KvPool& pool, const Prompt& prompt, int max_new_tokens);
 
 // The first token comes from the prompt's dense prefill; every later one is decoded with the row's
-// schedule. kUsage when the pool has too few free pages for the batch.
+// schedule. kUsage when the pool has too few free pages for the batch; errors of Decoder::step().
 Result<std::vector<Generated>> generate(Decoder* decoder, const Tokenizer& tokenizer,
                                         const std::vector<GenerationRow>& rows,
                                         const GenerationOptions& options);

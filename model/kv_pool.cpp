@@ -3,25 +3,67 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
+#include <numeric>
+#include <set>
 #include <utility>
 
 namespace allot {
+namespace {
 
-Result<KvPool> KvPool::create(const ModelConfig& config, int page_size, size_t max_bytes) {
+// Arrays start at cache lines, as vector code likes them.
+size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+Status check(const ModelConfig& config, const KvPoolOptions& options) {
+  const std::set<int> bits(options.shadow_bits.begin(), options.shadow_bits.end());
+  const bool known =
+      std::all_of(bits.begin(), bits.end(), [](int b) { return b == 3 || b == 4 || b == 8; });
+  if (!known || bits.size() != options.shadow_bits.size()) {
+    return badInput("shadows of keys have 3, 4 or 8 bits, each once");
+  }
+  if (bits.empty() && !options.bounds) return {};
+  if (options.page_size % kernels::kTileKeys != 0 || config.head_dim % 16 != 0) {
+    return badInput(
+        "shadows and bounds of keys need pages of a multiple of 16 positions and heads "
+        "of a multiple of 16 channels, not " +
+        std::to_string(options.page_size) + " and " + std::to_string(config.head_dim));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<KvPool> KvPool::create(const ModelConfig& config, const KvPoolOptions& options) {
+  ALLOT_TRY(check(config, options));
   KvPool pool;
   pool.layers_ = static_cast<size_t>(config.layers);
-  pool.kv_heads_ = static_cast<int>(config.kv_heads);
-  pool.head_dim_ = static_cast<int>(config.head_dim);
-  pool.page_size_ = page_size;
-  pool.floats_per_page_ = static_cast<size_t>(config.kv_heads * config.head_dim) * page_size;
-  pool.total_ = std::min<size_t>(max_bytes / pool.bytesPerPage(), INT32_MAX);
-  if (pool.total_ == 0) {
-    return badInput("the memory for keys and values, " + std::to_string(max_bytes) +
-                    " bytes, does not hold one page of " + std::to_string(pool.bytesPerPage()) +
+  kernels::PagedKv& layout = pool.layout_;
+  layout.kv_heads = static_cast<int>(config.kv_heads);
+  layout.head_dim = static_cast<int>(config.head_dim);
+  layout.page_size = options.page_size;
+  const auto heads = static_cast<size_t>(config.kv_heads);
+  const auto width = static_cast<size_t>(config.head_dim);
+  const auto positions = static_cast<size_t>(options.page_size);
+  const size_t tiles = positions / kernels::kTileKeys;
+  auto& bytes = pool.part_bytes_;
+  bytes[kKeys] = bytes[kValues] = heads * positions * width * bytesOf(layout.element);
+  for (size_t i = 0; i < options.shadow_bits.size(); ++i) {
+    layout.shadows[i].bits = options.shadow_bits[i];
+    bytes[kCodes0 + i] = heads * tiles * layout.shadows[i].tileBytes(layout.head_dim);
+    bytes[kScales0 + i] = heads * positions * sizeof(float);
+    bytes[kCentres] = heads * width * sizeof(float);
+  }
+  if (options.bounds) bytes[kBounds] = heads * tiles * 2 * width * sizeof(float);
+
+  const size_t page_bytes = pool.bytesPerPage();
+  if (options.kv_bytes < page_bytes || page_bytes == 0) {
+    return badInput("the memory for keys and values, " + std::to_string(options.kv_bytes) +
+                    " bytes, does not hold one page of " + std::to_string(page_bytes) +
                     " bytes: raise --kv-memory");
   }
-  pool.mapped_bytes_ = pool.total_ * pool.bytesPerPage();
+  layout.pages = static_cast<int64_t>(std::min<size_t>(options.kv_bytes / page_bytes, INT32_MAX));
+  pool.mapped_bytes_ = pool.layers_ * pool.bytesOfLayer();
   void* memory = mmap(nullptr, pool.mapped_bytes_, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
@@ -29,11 +71,11 @@ Result<KvPool> KvPool::create(const ModelConfig& config, int page_size, size_t m
                                     " MiB for keys and values (" + std::strerror(errno) +
                                     "): lower --kv-memory");
   }
-  pool.memory_ = static_cast<float*>(memory);
-  pool.free_.resize(pool.total_);
+  pool.memory_ = static_cast<uint8_t*>(memory);
+  pool.free_.resize(pool.totalPages());
   // The lowest page is handed out first, so that memory use follows what is needed.
-  for (size_t i = 0; i < pool.total_; ++i) {
-    pool.free_[i] = static_cast<int32_t>(pool.total_ - 1 - i);
+  for (size_t i = 0; i < pool.free_.size(); ++i) {
+    pool.free_[i] = static_cast<int32_t>(pool.free_.size() - 1 - i);
   }
   return pool;
 }
@@ -43,12 +85,9 @@ KvPool::KvPool(KvPool&& other) noexcept { *this = std::move(other); }
 KvPool& KvPool::operator=(KvPool&& other) noexcept {
   std::swap(memory_, other.memory_);
   std::swap(mapped_bytes_, other.mapped_bytes_);
-  total_ = other.total_;
   layers_ = other.layers_;
-  floats_per_page_ = other.floats_per_page_;
-  kv_heads_ = other.kv_heads_;
-  head_dim_ = other.head_dim_;
-  page_size_ = other.page_size_;
+  layout_ = other.layout_;
+  part_bytes_ = other.part_bytes_;
   free_.swap(other.free_);
   return *this;
 }
@@ -71,25 +110,39 @@ void KvPool::release(const std::vector<int32_t>& pages) {
 
 void KvPool::copyPage(int32_t from, int32_t to) {
   for (size_t l = 0; l < layers_; ++l) {
-    for (bool values : {false, true}) {
-      float* base = half(static_cast<int64_t>(l), values);
-      std::copy_n(base + static_cast<size_t>(from) * floats_per_page_, floats_per_page_,
-                  base + static_cast<size_t>(to) * floats_per_page_);
-    }
+    kernels::copyPage(layer(static_cast<int64_t>(l)), from, to);
   }
 }
 
-float* KvPool::half(int64_t layer, bool values) const {
-  return memory_ + (2 * static_cast<size_t>(layer) + (values ? 1 : 0)) * total_ * floats_per_page_;
+size_t KvPool::bytesPerPage() const {
+  return layers_ * std::accumulate(part_bytes_.begin(), part_bytes_.end(), size_t{0});
+}
+
+size_t KvPool::bytesOfLayer() const {
+  size_t sum = 0;
+  for (const size_t bytes : part_bytes_) sum += aligned(bytes * totalPages());
+  return sum;
 }
 
 kernels::PagedKv KvPool::layer(int64_t layer) const {
-  return {.keys = half(layer, false),
-          .values = half(layer, true),
-          .pages = static_cast<int64_t>(total_),
-          .kv_heads = kv_heads_,
-          .page_size = page_size_,
-          .head_dim = head_dim_};
+  std::array<uint8_t*, kParts> parts{};
+  uint8_t* next = memory_ + static_cast<size_t>(layer) * bytesOfLayer();
+  for (size_t i = 0; i < kParts; ++i) {
+    if (part_bytes_[i] == 0) continue;
+    parts[i] = next;
+    next += aligned(part_bytes_[i] * totalPages());
+  }
+  const auto floats = [](uint8_t* part) { return reinterpret_cast<float*>(part); };
+  kernels::PagedKv kv = layout_;
+  kv.keys = parts[kKeys];
+  kv.values = parts[kValues];
+  for (size_t i = 0; i < std::size(kv.shadows); ++i) {
+    kv.shadows[i].codes = parts[kCodes0 + i];
+    kv.shadows[i].scales = floats(parts[kScales0 + i]);
+  }
+  kv.centres = floats(parts[kCentres]);
+  kv.bounds = floats(parts[kBounds]);
+  return kv;
 }
 
 }  // namespace allot

@@ -1,24 +1,35 @@
 #pragma once
 // KvPool: the memory that all sequences of a process keep their keys and values in, by pages.
 //
-// One page holds page_size positions of every layer and KV head. The address space is reserved at
-// once and becomes memory as pages are first written, so a generous limit costs nothing. Owned by
-// the decoder; one thread.
+// One page holds page_size positions of every layer and KV head, with the shadows and bounds of
+// their keys if these were asked for (what each is: allot/kernels/paged_kv.h). The address space is
+// reserved at once and becomes memory as pages are first written, so a generous limit costs
+// nothing. Owned by the decoder; one thread.
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
-#include "allot/kernels/decode.h"
+#include "allot/kernels/paged_kv.h"
 #include "core/result.h"
 #include "model/model_config.h"
 
 namespace allot {
 
+struct KvPoolOptions {
+  int page_size = 16;
+  size_t kv_bytes = size_t{1} << 30;  // rounded down to whole pages
+  // What is kept beside keys and values, each only if asked for.
+  std::vector<int> shadow_bits = {};  // of the keys' shadows, out of 3, 4, 8; once each
+  bool bounds = false;                // of the keys, for quest
+};
+
 class KvPool {
  public:
-  // max_bytes is rounded down to whole pages; too little for one page is an error (kUsage).
-  static Result<KvPool> create(const ModelConfig& config, int page_size, size_t max_bytes);
+  // kUsage: bytes that do not hold one page, shadows that do not exist, a page size or head size
+  // that these do not fit.
+  static Result<KvPool> create(const ModelConfig& config, const KvPoolOptions& options);
 
   KvPool() = default;  // holds nothing
   KvPool(KvPool&& other) noexcept;
@@ -28,27 +39,43 @@ class KvPool {
   // Nothing if fewer than `count` pages are free.
   std::optional<std::vector<int32_t>> allocate(size_t count);
   void release(const std::vector<int32_t>& pages);
-  // Copies all layers of one page.
+  // Copies all layers of one page, with all that belongs to it.
   void copyPage(int32_t from, int32_t to);
 
+  // float32 keys and values.
   kernels::PagedKv layer(int64_t layer) const;
-  int pageSize() const { return page_size_; }
+  int pageSize() const { return layout_.page_size; }
   size_t freePages() const { return free_.size(); }
-  size_t totalPages() const { return total_; }
-  size_t bytesPerPage() const { return 2 * layers_ * floats_per_page_ * sizeof(float); }
-  size_t pagesFor(size_t positions) const { return (positions + page_size_ - 1) / page_size_; }
+  size_t totalPages() const { return static_cast<size_t>(layout_.pages); }
+  // All layers, shadows, centres and bounds included.
+  size_t bytesPerPage() const;
+  size_t pagesFor(size_t positions) const {
+    return (positions + layout_.page_size - 1) / layout_.page_size;
+  }
 
  private:
-  float* half(int64_t layer, bool values) const;
+  // The arrays of one layer, one after another in memory, each [pages, bytes].
+  enum Part {
+    kKeys,
+    kValues,
+    kCodes0,
+    kCodes1,
+    kCodes2,
+    kScales0,
+    kScales1,
+    kScales2,
+    kCentres,
+    kBounds,
+    kParts
+  };
 
-  float* memory_ = nullptr;
+  size_t bytesOfLayer() const;
+
+  uint8_t* memory_ = nullptr;
   size_t mapped_bytes_ = 0;
-  size_t total_ = 0;
   size_t layers_ = 0;
-  size_t floats_per_page_ = 0;  // of one layer, keys or values
-  int kv_heads_ = 0;
-  int head_dim_ = 0;
-  int page_size_ = 0;
+  kernels::PagedKv layout_;                  // the shapes; no pointers
+  std::array<size_t, kParts> part_bytes_{};  // of one page and layer; 0: not there
   std::vector<int32_t> free_;
 };
 

@@ -86,18 +86,20 @@ at::Tensor attend(const ModelConfig& config, const at::Tensor& q, const at::Tens
   return at::cat(pieces, 0);
 }
 
-// Copies [n, kv_heads, d] to the pool's pages.
-void store(const at::Tensor& x, float* pool, const kernels::PagedKv& kv,
-           const std::vector<int32_t>& pages) {
-  const at::Tensor contiguous = x.contiguous();
-  const float* from = contiguous.data_ptr<float>();
-  for (int64_t position = 0; position < contiguous.size(0); ++position) {
-    for (int h = 0; h < kv.kv_heads; ++h, from += kv.head_dim) {
-      const int64_t to =
-          kv.offset(pages[position / kv.page_size], h, static_cast<int>(position % kv.page_size));
-      std::copy_n(from, kv.head_dim, pool + to);
-    }
-  }
+// Writes [n, kv_heads, d] each to the pages of an empty sequence.
+Status store(const at::Tensor& keys, const at::Tensor& values, const kernels::PagedKv& kv,
+             const std::vector<int32_t>& pages, int64_t layer) {
+  const at::Tensor k = keys.contiguous(), v = values.contiguous();
+  const int32_t start = 0;
+  const auto refusal = kernels::appendKv(kv, {.keys = k.data_ptr<float>(),
+                                              .values = v.data_ptr<float>(),
+                                              .page_table = pages.data(),
+                                              .starts = &start,
+                                              .rows = 1,
+                                              .count = static_cast<int>(k.size(0)),
+                                              .max_pages = static_cast<int>(pages.size())});
+  if (!refusal) return {};
+  return fail(ErrorCode::kData, "prefill, layer " + std::to_string(layer) + ": " + *refusal);
 }
 
 }  // namespace
@@ -118,9 +120,9 @@ RopeTable RopeTable::make(const ModelConfig& config, int64_t positions) {
   return table;
 }
 
-std::vector<float> prefillDense(const ModelConfig& config, const Weights& weights,
-                                const RopeTable& rope, const std::vector<int32_t>& ids,
-                                const std::vector<int32_t>& pages, const KvPool& pool) {
+Result<std::vector<float>> prefillDense(const ModelConfig& config, const Weights& weights,
+                                        const RopeTable& rope, const std::vector<int32_t>& ids,
+                                        const std::vector<int32_t>& pages, const KvPool& pool) {
   const c10::InferenceMode guard;
   const int64_t n = static_cast<int64_t>(ids.size()), d = config.head_dim;
   at::Tensor x = at::empty({n, config.hidden_size}, at::kFloat);
@@ -134,9 +136,7 @@ std::vector<float> prefillDense(const ModelConfig& config, const Weights& weight
                          .view({n, config.heads + 2 * config.kv_heads, d});
     rotate(config, rope, &qkv);
     const auto parts = qkv.split_with_sizes({config.heads, config.kv_heads, config.kv_heads}, 1);
-    const kernels::PagedKv kv = pool.layer(l);
-    store(parts[1], kv.keys, kv, pages);
-    store(parts[2], kv.values, kv, pages);
+    ALLOT_TRY(store(parts[1], parts[2], pool.layer(l), pages, l));
     // Nothing reads the last layer's output but at the last position.
     const int64_t first = l + 1 == config.layers ? n - 1 : 0;
     x = x.slice(0, first);
@@ -148,7 +148,11 @@ std::vector<float> prefillDense(const ModelConfig& config, const Weights& weight
               weights.head)
           .contiguous();
   const float* data = logits.data_ptr<float>();
-  return {data, data + config.vocab_size};
+  // What the last layer makes is not in any cache, where it would have been checked.
+  if (!std::all_of(data, data + config.vocab_size, [](float x) { return std::isfinite(x); })) {
+    return fail(ErrorCode::kData, "prefill: the logits are not finite");
+  }
+  return std::vector<float>(data, data + config.vocab_size);
 }
 
 }  // namespace allot

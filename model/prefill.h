@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/result.h"
 #include "model/kv_pool.h"
 #include "model/model_config.h"
 #include "model/weights.h"
@@ -18,9 +19,10 @@ struct RopeTable {
 };
 
 // Runs the prompt, writes its keys and values to `pages` of the pool, returns the logits after its
-// last token, [vocab].
-std::vector<float> prefillDense(const ModelConfig& config, const Weights& weights,
-                                const RopeTable& rope, const std::vector<int32_t>& ids,
-                                const std::vector<int32_t>& pages, const KvPool& pool);
+// last token, [vocab]. kData where a number is not finite, which weights that are damaged make: the
+// error names the layer and the tensor.
+Result<std::vector<float>> prefillDense(const ModelConfig& config, const Weights& weights,
+                                        const RopeTable& rope, const std::vector<int32_t>& ids,
+                                        const std::vector<int32_t>& pages, const KvPool& pool);
 
 }  // namespace allot

@@ -6,19 +6,31 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "model/generation.h"
 #include "model/prompt_cache.h"
 #include "model/tokenizer.h"
+#include "tests/model/temp_folder.h"
 
 namespace allot {
 namespace {
 
 const std::string kFolder = std::string(ALLOT_SOURCE_DIR) + "/experiments/models/recall-7m";
 constexpr uint32_t kAll = UINT32_MAX;
+
+kernels::MethodOptions methodOf(const std::string& text) {
+  kernels::MethodOptions method;
+  const auto wrong = kernels::parseMethod(text, &method);
+  EXPECT_FALSE(wrong) << text << ": " << *wrong;
+  return method;
+}
 
 std::vector<std::string> firstWords(const std::string& text, size_t count) {
   std::istringstream stream(text);
@@ -30,7 +42,8 @@ std::vector<std::string> firstWords(const std::string& text, size_t count) {
 class Recall7m : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    auto decoder = Decoder::load(kFolder, {.page_size = 16, .kv_bytes = size_t{256} << 20});
+    auto decoder = Decoder::load(
+        kFolder, {.kv_bytes = size_t{256} << 20, .shadow_bits = {8, 3, 4}, .bounds = true});
     ASSERT_TRUE(decoder) << decoder.error().message;
     decoder_ = decoder->release();
     auto tokenizer = Tokenizer::load(kFolder + "/tokenizer.json");
@@ -45,8 +58,8 @@ class Recall7m : public testing::Test {
     delete golden_;
   }
 
-  static GenerationOptions answerOptions(kernels::Method method) {
-    return {.method = method,
+  static GenerationOptions answerOptions(const std::string& method) {
+    return {.method = methodOf(method),
             .seed = 3,
             .max_new_tokens = 40,
             .is_complete = [](const std::string& text) {
@@ -85,7 +98,7 @@ TEST_F(Recall7m, GreedyDenseDecodeGivesEveryGoldenAnswer) {
     auto prompt = decoder_->prefill(golden["prompt_ids"].get<std::vector<int32_t>>());
     ASSERT_TRUE(prompt);
     const std::vector<GenerationRow> rows{{&*prompt, SampleSchedule(8, kAll), 1}};
-    auto out = generate(decoder_, *tokenizer_, rows, answerOptions(kernels::Method::kDense));
+    auto out = generate(decoder_, *tokenizer_, rows, answerOptions("dense"));
     ASSERT_TRUE(out) << out.error().message;
     const auto expected = golden["answer_ids"].get<std::vector<int32_t>>();
     if (golden["task"] == "freq") {
@@ -110,7 +123,7 @@ TEST_F(Recall7m, DecodeStepsContinueThePrefill) {
   auto more = decoder_->pool().allocate(2);
   ASSERT_TRUE(more);
   const SampleSchedule schedule(8, kAll);
-  std::vector<float> logits;
+  std::span<const float> logits;
   for (size_t i = cut; i < ids.size(); ++i) {
     StepBatch batch;
     batch.tokens = {ids[i]};
@@ -121,7 +134,9 @@ TEST_F(Recall7m, DecodeStepsContinueThePrefill) {
     batch.page_table = part->pages;
     batch.page_table.insert(batch.page_table.end(), more->begin(), more->end());
     batch.max_pages = static_cast<int>(batch.page_table.size());
-    logits = decoder_->step(batch, nullptr);
+    auto stepped = decoder_->step(batch, nullptr);
+    ASSERT_TRUE(stepped) << stepped.error().message;
+    logits = *stepped;
   }
   for (size_t i = 0; i < logits.size(); ++i) EXPECT_NEAR(logits[i], whole->first_logits[i], 2e-3);
   decoder_->pool().release(*more);
@@ -129,28 +144,48 @@ TEST_F(Recall7m, DecodeStepsContinueThePrefill) {
   decoder_->release(&*part);
 }
 
+// What every head of every layer gave at every step, by the row's sequence.
+AttentionProbe recordInto(std::map<uint32_t, std::vector<float>>* attended) {
+  return [attended](const kernels::PagedKv& kv, const kernels::DecodeInputs& in, const float* out) {
+    const auto width = static_cast<std::ptrdiff_t>(in.heads) * kv.head_dim;
+    for (int r = 0; r < in.rows; ++r) {
+      auto& record = (*attended)[in.sequences[r]];
+      record.insert(record.end(), out + r * width, out + (r + 1) * width);
+    }
+  };
+}
+
+// Rows of one prompt share its full pages, shadows and bounds included, and have copies of the page
+// that they go on in.
 TEST_F(Recall7m, ARowDoesNotDependOnItsBatch) {
   std::vector<Prompt> prompts;
   for (const auto& golden : (*golden_)["logits"]) {
     prompts.push_back(*decoder_->prefill(golden["prompt_ids"].get<std::vector<int32_t>>()));
   }
-  for (auto method :
-       {kernels::Method::kS2antaSys, kernels::Method::kSanta, kernels::Method::kTopK}) {
+  for (const char* method :
+       {"s2anta-sys", "santa", "top-k", "s2anta-q4", "s2anta-q4 bits=3", "top-k scores=q8", "quest",
+        "vattention epsilon=0.3", "bernoulli meanGroupQuery=true values=s2anta-sys"}) {
     std::vector<GenerationRow> rows;
     for (size_t i = 0; i < 23; ++i) {
-      SampleSchedule schedule{3, 2, 1, 0, 3, 1, 0, 4};
+      SampleSchedule schedule{3, 2, 1, 0, 33, 1, 0, 40};
       std::rotate(schedule.begin(), schedule.begin() + static_cast<std::ptrdiff_t>(i % 8),
                   schedule.end());
       rows.push_back({&prompts[i % prompts.size()], schedule, static_cast<uint32_t>(i)});
     }
-    auto together = generate(decoder_, *tokenizer_, rows, answerOptions(method));
+    std::map<uint32_t, std::vector<float>> together_attended, alone_attended;
+    GenerationOptions options = answerOptions(method);
+    options.probe = recordInto(&together_attended);
+    auto together = generate(decoder_, *tokenizer_, rows, options);
     ASSERT_TRUE(together) << together.error().message;
+    options.probe = recordInto(&alone_attended);
     for (size_t i = 0; i < rows.size(); ++i) {
-      auto alone = generate(decoder_, *tokenizer_, {rows[i]}, answerOptions(method));
+      auto alone = generate(decoder_, *tokenizer_, {rows[i]}, options);
       ASSERT_TRUE(alone);
-      EXPECT_EQ(alone->front().tokens, (*together)[i].tokens);
+      EXPECT_EQ(alone->front().tokens, (*together)[i].tokens) << method;
       EXPECT_EQ(alone->front().statistics.unique_rows, (*together)[i].statistics.unique_rows);
+      EXPECT_EQ(alone->front().statistics.key_bytes, (*together)[i].statistics.key_bytes);
     }
+    EXPECT_TRUE(alone_attended == together_attended) << method << ": outputs differ";
   }
   for (Prompt& prompt : prompts) decoder_->release(&prompt);
   EXPECT_EQ(decoder_->pool().freePages(), decoder_->pool().totalPages());
@@ -162,6 +197,55 @@ TEST_F(Recall7m, RefusesPromptsThatDoNotFitTheModel) {
   const auto foreign = decoder_->prefill({1, 5000});
   ASSERT_FALSE(foreign);
   EXPECT_NE(foreign.error().message.find("token 5000"), std::string::npos);
+}
+
+// The model with one number of one tensor made NaN.
+void writeDamagedModel(const TempFolder& folder, const std::string& tensor) {
+  for (const char* name : {"config.json", "tokenizer.json"}) {
+    std::filesystem::copy_file(kFolder + "/" + name, folder.path() + "/" + name);
+  }
+  std::ifstream file(kFolder + "/model.safetensors", std::ios::binary);
+  std::string bytes((std::istreambuf_iterator<char>(file)), {});
+  uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  const auto index = nlohmann::json::parse(bytes.substr(sizeof header, header));
+  ASSERT_EQ(index[tensor]["dtype"], "BF16");
+  const size_t at = sizeof header + header + index[tensor]["data_offsets"][0].get<size_t>();
+  bytes[at] = '\xc0';
+  bytes[at + 1] = '\x7f';
+  folder.write("model.safetensors", bytes);
+}
+
+TEST(Decoder, RefusesNumbersThatAreNotFiniteByLayerAndTensor) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"model.layers.3.self_attn.k_proj.weight", "layer 3: keys of row 0, KV head 0"},
+      {"model.layers.5.self_attn.v_proj.weight", "layer 5: values of row 0, KV head 0"},
+      {"model.layers.7.mlp.down_proj.weight", "the logits are not finite"}};
+  for (const auto& [tensor, expected] : cases) {
+    const TempFolder folder;
+    writeDamagedModel(folder, tensor);
+    auto decoder = Decoder::load(folder.path(), {.kv_bytes = size_t{64} << 20});
+    ASSERT_TRUE(decoder) << decoder.error().message;
+    const auto prompt = (*decoder)->prefill({0, 5, 6, 7});
+    ASSERT_FALSE(prompt) << tensor;
+    EXPECT_EQ(prompt.error().code, ErrorCode::kData);
+    EXPECT_NE(prompt.error().message.find(expected), std::string::npos) << prompt.error().message;
+    EXPECT_EQ((*decoder)->pool().freePages(), (*decoder)->pool().totalPages());
+  }
+}
+
+TEST_F(Recall7m, AStepRefusesWhatItCannotDo) {
+  auto plain = Decoder::load(kFolder, {.kv_bytes = size_t{64} << 20});
+  ASSERT_TRUE(plain);
+  auto prompt = (*plain)->prefill({0, 5, 6, 7});
+  ASSERT_TRUE(prompt);
+  for (const char* method : {"s2anta-q4", "quest", "top-k scores=q8"}) {
+    const std::vector<GenerationRow> rows{{&*prompt, SampleSchedule(8, 2), 1}};
+    const auto refused = generate(plain->get(), *tokenizer_, rows, answerOptions(method));
+    ASSERT_FALSE(refused) << method;
+    EXPECT_NE(refused.error().message.find("decode, layer 0: "), std::string::npos)
+        << refused.error().message;
+  }
 }
 
 TEST(PromptCache, EvictsTheLeastRecentlyUsedAndSaysWhenMemoryIsTooSmall) {

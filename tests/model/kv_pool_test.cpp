@@ -1,0 +1,109 @@
+// Pages of the pool: what they cost, where their parts are, and that a copy is whole.
+#include "model/kv_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+namespace allot {
+namespace {
+
+ModelConfig config() {
+  ModelConfig config;
+  config.layers = 3;
+  config.kv_heads = 2;
+  config.head_dim = 64;
+  return config;
+}
+
+constexpr size_t kDenseBytes = size_t{2} * 2 * 32 * 64 * sizeof(float);  // of one page and layer
+
+TEST(KvPool, APageCostsWhatItHolds) {
+  const auto bytes = [](const KvPoolOptions& options) {
+    auto pool = KvPool::create(config(), options);
+    EXPECT_TRUE(pool) << pool.error().message;
+    return pool->bytesPerPage() / 3;
+  };
+  EXPECT_EQ(bytes({.page_size = 32}), kDenseBytes);
+  const size_t centre = 2 * 64 * sizeof(float);
+  EXPECT_EQ(bytes({.page_size = 32, .shadow_bits = {4}}),
+            kDenseBytes + kernels::shadowBytesPerPage(4, 2, 32, 64) + centre);
+  EXPECT_EQ(bytes({.page_size = 32, .shadow_bits = {8, 3}, .bounds = true}),
+            kDenseBytes + kernels::shadowBytesPerPage(8, 2, 32, 64) +
+                kernels::shadowBytesPerPage(3, 2, 32, 64) + centre +
+                kernels::boundsBytesPerPage(2, 32, 64));
+  const auto pool = KvPool::create(config(), {.page_size = 32, .kv_bytes = 10 * 3 * kDenseBytes});
+  EXPECT_EQ(pool->totalPages(), 10u);
+  EXPECT_EQ(pool->layer(0).shadow(4), nullptr);
+  EXPECT_EQ(pool->layer(0).bounds, nullptr);
+  EXPECT_EQ(pool->layer(0).centres, nullptr);
+}
+
+// All bytes of one layer's page, and where each array starts.
+std::vector<std::pair<uint8_t*, size_t>> partsOf(const kernels::PagedKv& kv, int64_t page) {
+  const auto part = [&](void* base, size_t bytes) {
+    return std::pair(static_cast<uint8_t*>(base) + static_cast<size_t>(page) * bytes, bytes);
+  };
+  const size_t positions = static_cast<size_t>(kv.kv_heads * kv.page_size);
+  const auto width = static_cast<size_t>(kv.head_dim);
+  std::vector<std::pair<uint8_t*, size_t>> parts = {
+      part(kv.keys, positions * width * 4), part(kv.values, positions * width * 4),
+      part(kv.centres, static_cast<size_t>(kv.kv_heads) * width * 4),
+      part(kv.bounds, positions / 16 * 2 * width * 4)};
+  for (const auto& shadow : kv.shadows) {
+    if (shadow.bits == 0) continue;
+    parts.push_back(part(shadow.codes, positions / 16 * shadow.tileBytes(kv.head_dim)));
+    parts.push_back(part(shadow.scales, positions * 4));
+  }
+  return parts;
+}
+
+TEST(KvPool, PartsDoNotOverlapAndACopyIsWhole) {
+  auto pool = KvPool::create(
+      config(), {.page_size = 32, .kv_bytes = 600 << 10, .shadow_bits = {3, 8, 4}, .bounds = true});
+  ASSERT_TRUE(pool) << pool.error().message;
+  const auto pages = static_cast<int64_t>(pool->totalPages());
+  ASSERT_GE(pages, 3);
+  // A mark of its own in every part of every page; were two to overlap, one mark would be gone.
+  uint8_t mark = 0;
+  const auto eachPart = [&](auto&& visit) {
+    mark = 0;
+    for (int64_t layer = 0; layer < 3; ++layer) {
+      for (int64_t page = 0; page < pages; ++page) {
+        for (const auto& [bytes, size] : partsOf(pool->layer(layer), page)) {
+          visit(bytes, size, ++mark);
+        }
+      }
+    }
+  };
+  eachPart([](uint8_t* bytes, size_t size, uint8_t m) { std::memset(bytes, m, size); });
+  eachPart([](const uint8_t* bytes, size_t size, uint8_t m) {
+    EXPECT_EQ(std::count(bytes, bytes + size, m), static_cast<std::ptrdiff_t>(size));
+  });
+  pool->copyPage(0, 2);
+  for (int64_t layer = 0; layer < 3; ++layer) {
+    const auto from = partsOf(pool->layer(layer), 0), to = partsOf(pool->layer(layer), 2);
+    const auto beside = partsOf(pool->layer(layer), 1);
+    for (size_t i = 0; i < from.size(); ++i) {
+      EXPECT_EQ(std::memcmp(from[i].first, to[i].first, from[i].second), 0) << i;
+      EXPECT_NE(std::memcmp(from[i].first, beside[i].first, from[i].second), 0) << i;
+    }
+  }
+}
+
+TEST(KvPool, RefusesWhatItCannotHold) {
+  const auto refused = [](const KvPoolOptions& options) {
+    const auto pool = KvPool::create(config(), options);
+    return pool ? std::string() : pool.error().message;
+  };
+  EXPECT_NE(refused({.shadow_bits = {5}}).find("3, 4 or 8"), std::string::npos);
+  EXPECT_NE(refused({.shadow_bits = {4, 4}}).find("once"), std::string::npos);
+  EXPECT_NE(refused({.page_size = 24, .bounds = true}).find("24"), std::string::npos);
+  EXPECT_EQ(refused({.page_size = 24}), "");
+  EXPECT_NE(refused({.kv_bytes = 1000}).find("--kv-memory"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace allot
