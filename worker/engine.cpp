@@ -8,6 +8,7 @@
 #include "core/questions.h"
 #include "core/schedule.h"
 #include "core/spec.h"
+#include "worker/fidelity.h"
 
 namespace allot {
 namespace {
@@ -22,17 +23,31 @@ uint64_t promptKey(bool held_out, uint32_t question) {
   return (held_out ? uint64_t{1} << 32 : 0) | question;
 }
 
-// Adds rows [first, first + count) of the counts.
-void addCounts(const std::vector<kernels::RowStatistics>& statistics,
-               const google::protobuf::RepeatedPtrField<v1::QuestionScore>& scores, size_t first,
-               v1::DecodeCounts* counts) {
-  for (int i = 0; i < scores.size(); ++i) {
-    const kernels::RowStatistics& row = statistics[first + static_cast<size_t>(i)];
-    counts->set_decode_steps(counts->decode_steps() + scores[i].tokens() - 1);
-    counts->set_draws(counts->draws() + row.draws);
-    counts->set_unique_rows(counts->unique_rows() + row.unique_rows);
-    counts->set_dense_rows(counts->dense_rows() + row.dense_rows);
+void addCounts(const kernels::RowStatistics& row, uint64_t steps, v1::DecodeCounts* counts) {
+  counts->set_decode_steps(counts->decode_steps() + steps);
+  counts->set_draws(counts->draws() + row.draws);
+  counts->set_unique_rows(counts->unique_rows() + row.unique_rows);
+  counts->set_group_rows(counts->group_rows() + row.group_rows);
+  counts->set_dense_rows(counts->dense_rows() + row.dense_rows);
+  counts->set_key_bytes(counts->key_bytes() + row.key_bytes);
+  counts->set_value_bytes(counts->value_bytes() + row.value_bytes);
+  counts->set_dense_bytes(counts->dense_bytes() + row.dense_bytes);
+}
+
+Result<kernels::MethodOptions> methodOf(const std::string& key, const std::string& text) {
+  kernels::MethodOptions method;
+  if (const auto wrong = kernels::parseMethod(text, &method)) {
+    return badInput(key + ": " + text + ": " + *wrong);
   }
+  return method;
+}
+
+// What the methods of the experiment read beside keys and values is kept; nothing else is.
+void askFor(const kernels::MethodOptions& method, KvPoolOptions* pool) {
+  const int bits = kernels::shadowBits(method);
+  auto& kept = pool->shadow_bits;
+  if (bits > 0 && std::find(kept.begin(), kept.end(), bits) == kept.end()) kept.push_back(bits);
+  pool->bounds |= kernels::readsBounds(method);
 }
 
 }  // namespace
@@ -42,11 +57,19 @@ Engine::Engine(const v1::Experiment& experiment, Tokenizer tokenizer)
 
 Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
                                              const EngineOptions& options) {
-  ALLOT_ASSIGN(auto decoder, Decoder::load(options.model_folder,
-                                           {.page_size = 16, .kv_bytes = options.kv_bytes}));
+  KvPoolOptions pool{.page_size = 16, .kv_bytes = options.kv_bytes};
+  const v1::Spec& spec = experiment.spec();
+  ALLOT_ASSIGN(const auto rollout_method,
+               methodOf("spec.attention.decode", spec.attention().decode()));
+  askFor(rollout_method, &pool);
+  for (const std::string& text : spec.evaluation().methods()) {
+    ALLOT_ASSIGN(const auto method, methodOf("spec.evaluation.methods", text));
+    askFor(method, &pool);
+  }
+  ALLOT_ASSIGN(auto decoder, Decoder::load(options.model_folder, pool));
   ALLOT_ASSIGN(Tokenizer tokenizer, Tokenizer::load(options.model_folder + "/tokenizer.json"));
   const ModelConfig& config = decoder->config();
-  const v1::Task& task = experiment.spec().task();
+  const v1::Task& task = spec.task();
   const uint64_t longest = uint64_t{task.context_tokens()} + task.max_new_tokens();
   if (longest > static_cast<uint64_t>(config.max_positions)) {
     return badInput("spec.task.contextTokens: " + std::to_string(task.context_tokens()) + " plus " +
@@ -54,12 +77,12 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
                     std::to_string(config.max_positions) + " positions of the model");
   }
   ALLOT_TRY(checkAgainstLayers(experiment, static_cast<uint32_t>(config.layers)));
-  ALLOT_ASSIGN(Dataset dataset,
-               makeDataset(task, experiment.spec().seed(), tokenizer, config.bos_token));
+  ALLOT_ASSIGN(Dataset dataset, makeDataset(task, spec.seed(), tokenizer, config.bos_token));
 
   auto engine = std::unique_ptr<Engine>(new Engine(experiment, std::move(tokenizer)));
   engine->decoder_ = std::move(decoder);
   engine->dataset_ = std::move(dataset);
+  engine->rollout_method_ = rollout_method;
   engine->prompts_ = std::make_unique<PromptCache>(engine->decoder_.get());
   v1::ModelFacts& facts = engine->facts_;
   facts.set_architecture(config.architecture);
@@ -83,11 +106,16 @@ const Question& Engine::question(bool held_out, uint32_t index) const {
   return held_out ? dataset_.held_out[index] : dataset_.train[index];
 }
 
-Result<Engine::Answered> Engine::answer(const std::vector<Row>& rows, kernels::Method method) {
+uint32_t Engine::taskOf(const Question& question) const {
+  const auto& tasks = experiment_.spec().task().tasks();
+  return static_cast<uint32_t>(std::find(tasks.begin(), tasks.end(), question.task) -
+                               tasks.begin());
+}
+
+Result<std::vector<GenerationRow>> Engine::prompted(const std::vector<Row>& rows, size_t spare) {
   const auto max_new_tokens = static_cast<int>(experiment_.spec().task().max_new_tokens());
   std::vector<uint64_t> keys;
   for (const Row& row : rows) keys.push_back(promptKey(row.held_out, row.question));
-  const double prefill_before = decoder_->times().prefill;
   ALLOT_ASSIGN(const auto prompts,
                prompts_->get(
                    keys,
@@ -95,29 +123,41 @@ Result<Engine::Answered> Engine::answer(const std::vector<Row>& rows, kernels::M
                      return question(key >> 32, static_cast<uint32_t>(key)).prompt_ids;
                    },
                    [&](const Prompt& prompt) {
-                     return pagesForRow(decoder_->pool(), prompt, max_new_tokens);
+                     return pagesForRow(decoder_->pool(), prompt, max_new_tokens) + spare;
                    }));
   std::vector<GenerationRow> batch;
   for (size_t i = 0; i < rows.size(); ++i) {
     batch.push_back({prompts[i], rows[i].schedule, rows[i].sequence});
   }
+  return batch;
+}
+
+GenerationOptions Engine::generationOptions(const kernels::MethodOptions& method) const {
+  return {.method = method,
+          .seed = experiment_.spec().seed(),
+          .max_new_tokens = static_cast<int>(experiment_.spec().task().max_new_tokens()),
+          .is_complete = [](const std::string& text) { return isComplete(text); }};
+}
+
+Result<Engine::Answered> Engine::answer(const std::vector<Row>& rows,
+                                        const kernels::MethodOptions& method) {
+  const double prefill_before = decoder_->times().prefill;
+  ALLOT_ASSIGN(const auto batch, prompted(rows, 0));
   Answered answered;
   answered.prefill_seconds = decoder_->times().prefill - prefill_before;
   const auto start = Clock::now();
   ALLOT_ASSIGN(const auto generated,
-               generate(decoder_.get(), tokenizer_, batch,
-                        {.method = method,
-                         .seed = experiment_.spec().seed(),
-                         .max_new_tokens = max_new_tokens,
-                         .is_complete = [](const std::string& text) { return isComplete(text); }}));
+               generate(decoder_.get(), tokenizer_, batch, generationOptions(method)));
   answered.decode_seconds = secondsSince(start);
   times_.generation += answered.decode_seconds;
   const auto grading = Clock::now();
   for (size_t i = 0; i < rows.size(); ++i) {
+    const Question& asked = question(rows[i].held_out, rows[i].question);
     v1::QuestionScore score;
     score.set_question(rows[i].question);
-    score.set_score(grade(question(rows[i].held_out, rows[i].question), generated[i].text));
+    score.set_score(grade(asked, generated[i].text));
     score.set_tokens(static_cast<uint32_t>(generated[i].tokens.size()));
+    score.set_task(taskOf(asked));
     answered.scores.push_back(score);
     answered.statistics.push_back(generated[i].statistics);
   }
@@ -136,10 +176,6 @@ Result<std::vector<v1::EpisodeResult>> Engine::rollOut(const v1::PolicySnapshot&
     return fail(ErrorCode::kData, "the policy has " + std::to_string(logits.size()) +
                                       " layers, the model " + std::to_string(facts_.layers()));
   }
-  kernels::Method method;
-  if (!kernels::parseMethod(spec.attention().decode(), &method)) {
-    return badInput("spec.attention.decode: " + spec.attention().decode() + " is not known here");
-  }
   const std::vector<double> probabilities = softmax(logits);
   std::vector<Row> rows;
   std::vector<SampleSchedule> schedules;
@@ -152,7 +188,7 @@ Result<std::vector<v1::EpisodeResult>> Engine::rollOut(const v1::PolicySnapshot&
       rows.push_back({false, questions[i], schedules.back(), rolloutSequence(ticket, count, i)});
     }
   }
-  ALLOT_ASSIGN(const Answered answered, answer(rows, method));
+  ALLOT_ASSIGN(const Answered answered, answer(rows, rollout_method_));
 
   std::vector<v1::EpisodeResult> results;
   for (size_t t = 0; t < tickets.size(); ++t) {
@@ -167,9 +203,10 @@ Result<std::vector<v1::EpisodeResult>> Engine::rollOut(const v1::PolicySnapshot&
     for (uint32_t i = 0; i < count; ++i) {
       *result.add_scores() = answered.scores[t * count + i];
       sum += answered.scores[t * count + i].score();
+      addCounts(answered.statistics[t * count + i], answered.scores[t * count + i].tokens() - 1,
+                result.mutable_counts());
     }
     result.set_reward(sum / count);
-    addCounts(answered.statistics, result.scores(), t * count, result.mutable_counts());
     // The batch's time, shared equally: its episodes ran side by side.
     const double share = 1.0 / static_cast<double>(tickets.size());
     result.mutable_counts()->set_prefill_seconds(answered.prefill_seconds * share);
@@ -186,28 +223,63 @@ Result<v1::EvaluationResult> Engine::evaluate(const v1::EvaluationUnit& unit) {
   const auto bad = [&](const std::string& why) {
     return fail(ErrorCode::kData, "evaluation unit " + unit.unit_id() + ": " + why);
   };
-  kernels::Method method;
-  if (!kernels::parseMethod(unit.method(), &method)) return bad("unknown method " + unit.method());
+  kernels::MethodOptions method;
+  if (const auto wrong = kernels::parseMethod(unit.method(), &method)) {
+    return bad("method " + unit.method() + ": " + *wrong);
+  }
+  const bool fidelity = unit.measure() == "fidelity";
+  if (!fidelity && !unit.measure().empty() && unit.measure() != "accuracy") {
+    return bad("unknown measure " + unit.measure());
+  }
   const uint64_t end = uint64_t{unit.first_question()} + unit.question_count();
   if (end > dataset_.held_out.size()) return bad("questions beyond the held-out set");
   SampleSchedule schedule(unit.schedule().begin(), unit.schedule().end());
-  if (method == kernels::Method::kDense) schedule.assign(facts_.layers(), UINT32_MAX);
+  if (schedule.empty() && !kernels::usesBudget(method)) {
+    schedule.assign(facts_.layers(), UINT32_MAX);
+  }
   if (schedule.size() != facts_.layers()) return bad("a schedule for another number of layers");
   std::vector<Row> rows;
   for (uint32_t q = unit.first_question(); q < end; ++q) {
     rows.push_back({true, q, schedule, evaluationSequence(q)});
   }
-  ALLOT_ASSIGN(const Answered answered, answer(rows, method));
-  chunks_[unit.chunk()] = unit.first_question();
-
   v1::EvaluationResult result;
   *result.mutable_unit() = unit;
-  *result.mutable_scores() = {answered.scores.begin(), answered.scores.end()};
-  addCounts(answered.statistics, result.scores(), 0, result.mutable_counts());
-  result.mutable_counts()->set_prefill_seconds(answered.prefill_seconds);
-  result.mutable_counts()->set_decode_seconds(answered.decode_seconds);
+  ALLOT_TRY(fidelity ? measureFidelity(rows, method, &result)
+                     : measureAccuracy(rows, method, &result));
+  chunks_[unit.chunk()] = unit.first_question();
   result.set_seconds(secondsSince(start));
   return result;
+}
+
+Status Engine::measureAccuracy(const std::vector<Row>& rows, const kernels::MethodOptions& method,
+                               v1::EvaluationResult* result) {
+  ALLOT_ASSIGN(const Answered answered, answer(rows, method));
+  *result->mutable_scores() = {answered.scores.begin(), answered.scores.end()};
+  v1::DecodeCounts* counts = result->mutable_counts();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    addCounts(answered.statistics[i], answered.scores[i].tokens() - 1, counts);
+  }
+  counts->set_prefill_seconds(answered.prefill_seconds);
+  counts->set_decode_seconds(answered.decode_seconds);
+  return {};
+}
+
+Status Engine::measureFidelity(const std::vector<Row>& rows, const kernels::MethodOptions& method,
+                               v1::EvaluationResult* result) {
+  const double prefill_before = decoder_->times().prefill;
+  ALLOT_ASSIGN(const auto batch, prompted(rows, kFidelityPages));
+  v1::DecodeCounts* counts = result->mutable_counts();
+  counts->set_prefill_seconds(decoder_->times().prefill - prefill_before);
+  std::vector<uint32_t> tasks;
+  for (const Row& row : rows) tasks.push_back(taskOf(question(row.held_out, row.question)));
+  const auto start = Clock::now();
+  ALLOT_ASSIGN(const Fidelity fidelity, allot::measureFidelity(decoder_.get(), tokenizer_, batch,
+                                                               tasks, generationOptions(method)));
+  counts->set_decode_seconds(secondsSince(start));
+  addCounts(fidelity.statistics, fidelity.steps, counts);
+  *result->mutable_fidelity() = {fidelity.cells.begin(), fidelity.cells.end()};
+  *result->mutable_agreement() = {fidelity.agreement.begin(), fidelity.agreement.end()};
+  return {};
 }
 
 std::vector<uint32_t> Engine::warmChunks() const {

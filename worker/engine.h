@@ -72,13 +72,23 @@ class Engine final : public EpisodeEngine {
   };
 
   Engine(const v1::Experiment& experiment, Tokenizer tokenizer);
-  Result<Answered> answer(const std::vector<Row>& rows, kernels::Method method);
+  // The rows with their prompts in memory, and `spare` pages a row beyond what generation takes.
+  Result<std::vector<GenerationRow>> prompted(const std::vector<Row>& rows, size_t spare);
+  GenerationOptions generationOptions(const kernels::MethodOptions& method) const;
+  Result<Answered> answer(const std::vector<Row>& rows, const kernels::MethodOptions& method);
+  // Fills all but the unit and the seconds.
+  Status measureAccuracy(const std::vector<Row>& rows, const kernels::MethodOptions& method,
+                         v1::EvaluationResult* result);
+  Status measureFidelity(const std::vector<Row>& rows, const kernels::MethodOptions& method,
+                         v1::EvaluationResult* result);
   const Question& question(bool held_out, uint32_t index) const;
+  uint32_t taskOf(const Question& question) const;
 
   v1::Experiment experiment_;
   Tokenizer tokenizer_;
   std::unique_ptr<Decoder> decoder_;
   Dataset dataset_;
+  kernels::MethodOptions rollout_method_;
   std::unique_ptr<PromptCache> prompts_;
   v1::ModelFacts facts_;
   std::map<uint32_t, uint32_t> chunks_;  // seen so far: chunk -> first question

@@ -69,11 +69,14 @@ class Staleness : public testing::Test {
     for (uint64_t version = 0; version < updates; ++version) {
       policies.push_back(**worker->readPolicy());
       const PublishedPolicy& old = policies[version > lag ? version - lag : 0];
-      while (ticket < (version + 1) * experiment.spec().update().episodes_per_update()) {
-        auto results = engine->rollOut(old.snapshot, old.sha256, {ticket});
-        EXPECT_TRUE(results);
-        results->front().set_result_id("w-" + std::to_string(ticket++));
-        EXPECT_TRUE(worker->pushResult(results->front(), 1000));
+      std::vector<uint64_t> tickets(experiment.spec().update().episodes_per_update());
+      std::iota(tickets.begin(), tickets.end(), ticket);
+      ticket += tickets.size();
+      auto results = engine->rollOut(old.snapshot, old.sha256, tickets);
+      EXPECT_TRUE(results);
+      for (v1::EpisodeResult& result : *results) {
+        result.set_result_id("w-" + std::to_string(result.ticket()));
+        EXPECT_TRUE(worker->pushResult(result, 1000));
       }
       const auto ticked = aggregator.tick();
       EXPECT_TRUE(ticked) << ticked.error().message;
