@@ -2,24 +2,30 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
 #include <numeric>
-#include <set>
+
+#include "allot/kernels/method.h"
+#include "core/schedule.h"
 
 namespace allot {
 namespace {
+
+constexpr char kDense[] = "dense";
 
 struct Cell {
   std::string method;
   std::string schedule_name;
   uint64_t total_budget = 0;
-  SampleSchedule schedule;  // empty for dense
+  SampleSchedule schedule;  // empty for a method without a budget
 };
 
+std::string padded(uint64_t number, size_t width) {
+  const std::string text = std::to_string(number);
+  return std::string(width - std::min(width, text.size()), '0') + text;
+}
+
 std::string numbered(const char* name, size_t number) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%s-%02zu", name, number);
-  return text;
+  return std::string(name) + "-" + padded(number, 2);
 }
 
 uint64_t totalOf(const SampleSchedule& schedule) {
@@ -63,6 +69,24 @@ std::vector<Cell> cellsOf(const v1::Experiment& experiment, const std::string& m
   return cells;
 }
 
+// "v000025/c0003/s2anta-flash tileSize=64/uniform/128", and "/fidelity" where that is measured.
+v1::EvaluationUnit unitOf(const Cell& cell, uint64_t version, uint32_t chunk,
+                          const std::string& measure) {
+  v1::EvaluationUnit unit;
+  std::string id = "v" + padded(version, 6) + "/c" + padded(chunk, 4) + "/" + cell.method + "/" +
+                   cell.schedule_name + "/" + std::to_string(cell.total_budget);
+  if (measure != kAccuracy) id += "/" + measure;
+  unit.set_unit_id(id);
+  unit.set_policy_version(version);
+  unit.set_method(cell.method);
+  unit.set_schedule_name(cell.schedule_name);
+  unit.set_total_budget(cell.total_budget);
+  *unit.mutable_schedule() = {cell.schedule.begin(), cell.schedule.end()};
+  unit.set_chunk(chunk);
+  unit.set_measure(measure);
+  return unit;
+}
+
 }  // namespace
 
 bool evaluationDue(const v1::Experiment& experiment, uint64_t version) {
@@ -77,8 +101,11 @@ std::vector<v1::EvaluationUnit> planEvaluation(const v1::Experiment& experiment,
   const v1::Spec& spec = experiment.spec();
   std::vector<Cell> cells;
   for (const std::string& method : spec.evaluation().methods()) {
-    if (method == "dense") {
-      if (policy.version() == 0) cells.push_back({"dense", "dense", 0, {}});
+    kernels::MethodOptions options;
+    const bool known = !kernels::parseMethod(method, &options);
+    if (known && !kernels::usesBudget(options)) {
+      const char* name = method == kDense ? kDense : "adaptive";
+      if (policy.version() == 0) cells.push_back({method, name, 0, {}});
       continue;
     }
     const auto more = cellsOf(experiment, method, policy);
@@ -87,23 +114,15 @@ std::vector<v1::EvaluationUnit> planEvaluation(const v1::Experiment& experiment,
   const uint32_t questions = spec.task().held_out_questions();
   std::vector<v1::EvaluationUnit> units;
   for (uint32_t first = 0; first < questions; first += kChunkQuestions) {
-    for (const Cell& cell : cells) {
-      v1::EvaluationUnit unit;
-      const uint32_t chunk = first / kChunkQuestions;
-      char id[160];
-      std::snprintf(id, sizeof id, "v%06llu/c%04u/%s/%s/%llu",
-                    static_cast<unsigned long long>(policy.version()), chunk, cell.method.c_str(),
-                    cell.schedule_name.c_str(), static_cast<unsigned long long>(cell.total_budget));
-      unit.set_unit_id(id);
-      unit.set_policy_version(policy.version());
-      unit.set_method(cell.method);
-      unit.set_schedule_name(cell.schedule_name);
-      unit.set_total_budget(cell.total_budget);
-      *unit.mutable_schedule() = {cell.schedule.begin(), cell.schedule.end()};
-      unit.set_chunk(chunk);
-      unit.set_first_question(first);
-      unit.set_question_count(std::min(kChunkQuestions, questions - first));
-      units.push_back(std::move(unit));
+    for (const std::string& measure : spec.evaluation().measures()) {
+      if (measure == kFidelity && first / kChunkQuestions >= kFidelityChunks) continue;
+      for (const Cell& cell : cells) {
+        if (measure == kFidelity && cell.method == kDense) continue;
+        v1::EvaluationUnit unit = unitOf(cell, policy.version(), first / kChunkQuestions, measure);
+        unit.set_first_question(first);
+        unit.set_question_count(std::min(kChunkQuestions, questions - first));
+        units.push_back(std::move(unit));
+      }
     }
   }
   return units;
@@ -117,49 +136,6 @@ std::optional<uint64_t> versionOfUnit(const std::string& unit_id) {
   const auto [stop, error] = std::from_chars(unit_id.data() + 1, end, version);
   if (error != std::errc() || stop != end) return std::nullopt;
   return version;
-}
-
-bool EvaluationTable::add(const v1::EvaluationResult& result) {
-  const v1::EvaluationUnit& unit = result.unit();
-  if (static_cast<uint32_t>(result.scores_size()) != unit.question_count()) return false;
-  if (!(result.seconds() >= 0 && result.seconds() < 1e7)) return false;  // as of episodes
-  std::set<uint32_t> questions;
-  for (const v1::QuestionScore& score : result.scores()) {
-    const bool in_unit = score.question() >= unit.first_question() &&
-                         score.question() - unit.first_question() < unit.question_count();
-    if (!in_unit || !questions.insert(score.question()).second) return false;
-    if (!(score.score() >= 0 && score.score() <= 1)) return false;
-  }
-  EvaluationCell& cell =
-      cells_[{unit.policy_version(), unit.method(), unit.schedule_name(), unit.total_budget()}];
-  cell.version = unit.policy_version();
-  cell.method = unit.method();
-  cell.schedule_name = unit.schedule_name();
-  cell.total_budget = unit.total_budget();
-  cell.schedule.assign(unit.schedule().begin(), unit.schedule().end());
-  for (const v1::QuestionScore& score : result.scores()) {
-    ++cell.n;
-    cell.sum += score.score();
-  }
-  cell.seconds += result.seconds();
-  cell.complete = cell.n == held_out_;
-  return true;
-}
-
-std::vector<EvaluationCell> EvaluationTable::cells() const {
-  std::vector<EvaluationCell> cells;
-  for (const auto& [key, cell] : cells_) cells.push_back(cell);
-  return cells;
-}
-
-double EvaluationTable::learnedAccuracy(uint64_t total_budget) const {
-  double accuracy = -1;
-  for (const auto& [key, cell] : cells_) {  // ascending version: the newest stays
-    if (cell.complete && cell.schedule_name == "learned" && cell.total_budget == total_budget) {
-      accuracy = cell.sum / static_cast<double>(cell.n);
-    }
-  }
-  return accuracy;
 }
 
 }  // namespace allot

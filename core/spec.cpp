@@ -1,8 +1,6 @@
 #include "core/spec.h"
 
 #include <google/protobuf/descriptor.h>
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/message.h>
 
 #include <algorithm>
@@ -11,7 +9,7 @@
 #include <system_error>
 #include <unordered_set>
 
-#include "core/digest.h"
+#include "allot/kernels/method.h"
 #include "core/spec_keys.h"
 #include "core/spec_yaml.h"
 
@@ -128,6 +126,20 @@ Result<std::string> readChoice(const YamlValue& value, const std::vector<std::st
                      didYouMean(nearest(value.text, choices)));
 }
 
+// The shortest text of the same method: equal methods, equal files.
+Result<std::string> readMethod(const YamlValue& value, const Site& site) {
+  ALLOT_ASSIGN(const std::string text, readText(value, site));
+  kernels::MethodOptions options;
+  if (const auto wrong = kernels::parseMethod(text, &options)) {
+    const auto& names = kernels::methodNames();
+    const std::string name = text.substr(0, text.find(' '));
+    const bool known = std::find(names.begin(), names.end(), name) != names.end();
+    return site.refuse(quoted(text) + ": " + *wrong +
+                       (known ? "" : didYouMean(nearest(name, {names.begin(), names.end()}))));
+  }
+  return kernels::methodText(options);
+}
+
 Result<v1::Schedule> readSchedule(const YamlValue& value, const SpecRule& rule, const Site& site) {
   v1::Schedule schedule;
   if (value.kind != YamlValue::Kind::kList) {
@@ -168,6 +180,11 @@ Result<std::string> addEntry(const SpecRule& rule, const YamlValue& value, const
     ALLOT_ASSIGN(const std::string choice, readChoice(value, rule.choices, site));
     reflection->AddString(target.message, target.field, choice);
     return choice;
+  }
+  if (rule.type == SpecType::kMethods) {
+    ALLOT_ASSIGN(const std::string method, readMethod(value, site));
+    reflection->AddString(target.message, target.field, method);
+    return method;
   }
   ALLOT_ASSIGN(const v1::Schedule schedule, readSchedule(value, rule, site));
   reflection->AddMessage(target.message, target.field)->CopyFrom(schedule);
@@ -213,9 +230,11 @@ Status readField(const SpecRule& rule, const YamlValue& value, const Site& site,
       return {};
     }
     case SpecType::kText:
-    case SpecType::kChoice: {
-      ALLOT_ASSIGN(const std::string text, rule.type == SpecType::kText
-                                               ? readText(value, site)
+    case SpecType::kChoice:
+    case SpecType::kMethod: {
+      ALLOT_ASSIGN(const std::string text, rule.type == SpecType::kText ? readText(value, site)
+                                           : rule.type == SpecType::kMethod
+                                               ? readMethod(value, site)
                                                : readChoice(value, rule.choices, site));
       reflection->SetString(message, target.field, text);
       return {};
@@ -327,6 +346,35 @@ void deriveDefaults(v1::Spec& spec) {
   }
 }
 
+// Rules that join two keys and a method.
+Status checkMethods(const v1::Spec& spec, const std::string& place) {
+  const auto options = [](const std::string& text) {
+    kernels::MethodOptions parsed;
+    kernels::parseMethod(text, &parsed);  // it has been read before
+    return parsed;
+  };
+  const std::string& decode = spec.attention().decode();
+  if (spec.has_update() && !kernels::usesBudget(options(decode))) {
+    return Site{place, "spec.attention.decode"}.refuse(
+        quoted(decode) +
+        " reads what it needs, whatever its budget, so that there is no schedule to learn: choose "
+        "a method that samples, or remove the section spec.update");
+  }
+  const v1::Evaluation& evaluation = spec.evaluation();
+  for (int i = 0; i < evaluation.measures_size(); ++i) {
+    if (evaluation.measures(i) != "fidelity" || evaluation.methods_size() > 1 ||
+        evaluation.methods(0) != "dense") {
+      continue;
+    }
+    return Site{place, "spec.evaluation.measures"}
+        .at(static_cast<size_t>(i))
+        .refuse(
+            "fidelity compares methods with dense, but spec.evaluation.methods has no other; add "
+            "one");
+  }
+  return {};
+}
+
 // Rules that join two keys.
 Status checkTogether(const v1::Spec& spec, const std::string& place) {
   if (spec.rollout().questions_per_episode() > spec.task().train_questions()) {
@@ -340,7 +388,7 @@ Status checkTogether(const v1::Spec& spec, const std::string& place) {
     return Site{place, "spec.evaluation.schedules"}.at(i).refuse(
         "learned needs the section spec.update, which is missing; add it or remove learned");
   }
-  return {};
+  return checkMethods(spec, place);
 }
 
 // Puts the value of one "spec.a.b=value" into the tree.
@@ -402,50 +450,6 @@ Result<v1::Experiment> parseExperiment(const std::string& yaml, const std::strin
   deriveDefaults(*experiment.mutable_spec());
   ALLOT_TRY(checkTogether(experiment.spec(), place));
   return experiment;
-}
-
-Status checkAgainstLayers(const v1::Experiment& experiment, uint32_t layers) {
-  const v1::Spec& spec = experiment.spec();
-  const std::string model = "the model has " + std::to_string(layers) + " layers";
-  if (layers == 0) return badInput("the model has no layers");
-  const uint64_t least = uint64_t{spec.policy().min_per_layer()} * layers;
-  if (least > spec.policy().total_budget()) {
-    return badInput("spec.policy.minPerLayer: " + std::to_string(spec.policy().min_per_layer()) +
-                    " in each layer needs " + std::to_string(least) +
-                    " samples, more than spec.policy.totalBudget, which is " +
-                    std::to_string(spec.policy().total_budget()) + " (" + model + ")");
-  }
-  for (int i = 0; i < spec.evaluation().schedules_size(); ++i) {
-    const v1::Schedule& schedule = spec.evaluation().schedules(i);
-    const std::string path = "spec.evaluation.schedules[" + std::to_string(i) + "]: ";
-    if (schedule.kind() == "explicit" && schedule.samples_size() != static_cast<int64_t>(layers)) {
-      return badInput(path + "has " + std::to_string(schedule.samples_size()) + " entries, but " +
-                      model + "; write one for each layer");
-    }
-    if (schedule.kind() != "oneHot") continue;
-    if (layers < 2) return badInput(path + "oneHot compares layers, but the model has only one");
-    for (const uint32_t budget : spec.evaluation().budgets()) {
-      if (budget >= layers) continue;
-      return badInput(path + "oneHot needs at least one sample in each layer, but " + model +
-                      " and spec.evaluation.budgets has " + std::to_string(budget));
-    }
-  }
-  return {};
-}
-
-std::string canonicalBytes(const v1::Experiment& experiment) {
-  std::string bytes;
-  {
-    google::protobuf::io::StringOutputStream stream(&bytes);
-    google::protobuf::io::CodedOutputStream coded(&stream);
-    coded.SetSerializationDeterministic(true);
-    experiment.SerializeToCodedStream(&coded);
-  }
-  return bytes;
-}
-
-std::string specDigest(const v1::Experiment& experiment) {
-  return sha256Hex(canonicalBytes(experiment));
 }
 
 }  // namespace allot

@@ -27,9 +27,6 @@ const std::vector<SpecKey>& specKeys();
 // The rows above as a Markdown table (README.md holds exactly this text; a test compares).
 std::string specKeysMarkdown();
 
-// Names of the decode attention methods that attention.decode and evaluation.methods may name.
-const std::vector<std::string>& decodeMethods();
-
 // Parses and checks. `place` names the file in errors. `overrides` are "spec.a.b=value" (value is
 // YAML); they replace or add keys before the check. Errors (kUsage) name the place, path, value and
 // what is allowed, e.g. "x.yaml: spec.policy.totalBudget: 0 is out of range 1..1000000".

@@ -7,9 +7,8 @@
 #include <charconv>
 #include <numeric>
 
+#include "allot/kernels/method.h"
 #include "core/spec.h"
-
-#include "allot/kernels/method_names.h"
 
 namespace allot {
 namespace {
@@ -54,6 +53,12 @@ SpecRule choice(const char* path, const char* default_value, std::vector<std::st
 
 SpecRule live(SpecRule rule) {
   rule.live = true;
+  return rule;
+}
+
+// A list of choices.
+SpecRule listed(SpecRule rule) {
+  rule.type = SpecType::kChoices;
   return rule;
 }
 
@@ -102,10 +107,9 @@ std::vector<SpecRule> learningRules() {
   return {
       choice("attention.prefill", "dense", {"dense"},
              "How the prompt is read: dense attends to every earlier token, exactly."),
-      choice("attention.decode", "s2anta-sys", decodeMethods(),
-             "How episodes attend while they write the answer: santa draws value rows "
-             "independently, s2anta-sys spreads the draws evenly over the attention mass (less "
-             "noise), top-k takes the heaviest rows (biased), dense reads all."),
+      base("attention.decode", SpecType::kMethod, "s2anta-sys",
+           "How episodes attend while they write the answer: a method with its parameters, as in "
+           "s2anta-flash tileSize=64. `allot methods` says what each one does."),
       integer("policy.totalBudget", kRequired, 1, kMaxBudget,
               "Value-row reads per head and decoded token, summed over all layers; the policy "
               "learns which layers get them. 8 over 8 layers is one read a layer."),
@@ -168,10 +172,15 @@ std::vector<SpecRule> measuringRules() {
                      "policy, oneHot with one layer cut to a single read (once for each layer), or "
                      "a list such as [4, 2, 1, 1] with the reads of each layer."),
               SpecType::kSchedules),
-      derived(choice("evaluation.methods", "[dense, spec.attention.decode]", decodeMethods(),
-                     "Attention methods to measure; dense is the exact baseline and has no "
-                     "budget."),
-              SpecType::kChoices),
+      derived(base("evaluation.methods", SpecType::kMethods, "[dense, spec.attention.decode]",
+                   "Methods to measure, with their parameters. Those that read what they need "
+                   "(dense, vattention, bernoulli in front of dense) are measured once, without "
+                   "schedule or budget."),
+              SpecType::kMethods),
+      listed(choice("evaluation.measures", "[accuracy]", {"accuracy", "fidelity"},
+                    "What is measured: accuracy grades whole answers, fidelity compares every "
+                    "attention output and next token with dense attention's from the same state "
+                    "(on the first 64 held-out questions: it computes everything twice).")),
       live(number(
           "stop.goal", "\"\"", {.high = 1, .or_empty = true},
           "End early once the learned schedule's held-out accuracy reaches this share; empty "
@@ -197,12 +206,16 @@ const char* typeName(SpecType type) {
     case SpecType::kText:
     case SpecType::kChoice:
       return "string";
+    case SpecType::kMethod:
+      return "method";
     case SpecType::kIntegers:
       return "list of integers";
     case SpecType::kChoices:
       return "list of strings";
     case SpecType::kSchedules:
       return "list of schedules";
+    case SpecType::kMethods:
+      return "list of methods";
   }
   return "";
 }
@@ -232,13 +245,6 @@ size_t editDistance(std::string_view a, std::string_view b) {
 }
 
 }  // namespace
-
-const std::vector<std::string>& decodeMethods() {
-#define ALLOT_NAME(enumerator, name, select) name,
-  static const std::vector<std::string> methods = {ALLOT_METHODS(ALLOT_NAME)};
-#undef ALLOT_NAME
-  return methods;
-}
 
 const std::vector<SpecRule>& specRules() {
   static const std::vector<SpecRule> rules = [] {
@@ -305,6 +311,9 @@ std::string rangeText(const SpecRule& rule) {
     case SpecType::kChoices:
     case SpecType::kSchedules:
       return joined(rule.choices);
+    case SpecType::kMethod:
+    case SpecType::kMethods:
+      return joined({kernels::methodNames().begin(), kernels::methodNames().end()});
   }
   return "";
 }

@@ -14,7 +14,17 @@
 
 namespace allot {
 
-enum class SpecType { kInteger, kNumber, kText, kChoice, kIntegers, kChoices, kSchedules };
+enum class SpecType {
+  kInteger,
+  kNumber,
+  kText,
+  kChoice,
+  kMethod,
+  kIntegers,
+  kChoices,
+  kSchedules,
+  kMethods
+};
 
 enum class SpecDefault {
   kValue,     // default_value is YAML, read as if it stood in the file

@@ -70,6 +70,7 @@ class ArchiveReader final : public RunSource {
   uint64_t read_ = 0;
   size_t slice_ = 1;
   uint64_t evaluations_left_ = 0;  // that export.json counts
+  EvaluationBounds bounds_;
 };
 
 struct VerifySummary {

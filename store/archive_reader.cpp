@@ -3,7 +3,6 @@
 #include <filesystem>
 
 #include "allot/v1/archive.pb.h"
-#include "core/evaluation_plan.h"
 #include "core/spec.h"
 #include "core/spec_change.h"
 #include "store/archive.h"
@@ -119,6 +118,7 @@ Result<RunHead> ArchiveReader::readHead() {
   if (!checked) return fail(ErrorCode::kData, path + ": " + checked.error().message);
   RunHead head = headOf(exported);
   version_ = head.version();
+  bounds_ = head.bounds();
   slice_ = recordsInSlice(head.image.control.experiment);
   evaluations_left_ = exported.evaluations();
   return head;
@@ -162,7 +162,9 @@ Result<std::vector<v1::EvaluationResult>> ArchiveReader::nextEvaluations() {
     Status checked = parseExactJson(*line, &result);
     if (checked && result.unit().unit_id().empty()) checked = wrong("names no unit");
     if (checked && result.ByteSizeLong() > kLargestResult) checked = wrong("is too large");
-    if (checked && !EvaluationTable(0).add(result)) checked = wrong("has scores that cannot be");
+    if (checked) {
+      if (const auto why = whyImpossible(result, bounds_)) checked = wrong(*why);
+    }
     if (!checked) {
       return archive::wrongLine(evaluations_.path(), evaluations_.number(),
                                 checked.error().message);

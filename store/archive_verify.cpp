@@ -3,7 +3,6 @@
 #include <chrono>
 #include <unordered_set>
 
-#include "core/evaluation_plan.h"
 #include "core/policy_gradient.h"
 #include "core/spec.h"
 #include "store/archive.h"
@@ -59,8 +58,8 @@ class Verifier {
     if (!units_.insert(id).second) {
       return fail(ErrorCode::kData, "evaluation unit " + id + " is recorded twice");
     }
-    if (!EvaluationTable(0).add(result)) {
-      return fail(ErrorCode::kData, "evaluation unit " + id + " has scores that cannot be");
+    if (const auto why = whyImpossible(result, summary_.head.bounds())) {
+      return fail(ErrorCode::kData, "evaluation unit " + id + " " + *why);
     }
     ++summary_.evaluations;
     return {};

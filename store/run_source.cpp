@@ -5,7 +5,6 @@
 #include <cmath>
 #include <thread>
 
-#include "core/evaluation_plan.h"
 #include "core/policy_gradient.h"
 #include "core/spec.h"
 #include "core/spec_keys.h"
@@ -77,6 +76,7 @@ Result<RunHead> StoreSource::readHead() {
   ALLOT_ASSIGN(head.refused, store_.readRefusalCounts());
   ALLOT_ASSIGN(head.waiting_results, store_.inboxSize());
   version_ = head.version();
+  bounds_ = head.bounds();
   slice_ = recordsInSlice(head.image.control.experiment);
   return head;
 }
@@ -126,7 +126,7 @@ Result<std::vector<v1::EvaluationResult>> StoreSource::nextEvaluations() {
       // One that cannot be waits for its refusal.
       const v1::EvaluationUnit& unit = evaluation.result.unit();
       if (!unit.unit_id().empty() && unit.policy_version() <= version_ &&
-          EvaluationTable(0).add(evaluation.result)) {
+          !whyImpossible(evaluation.result, bounds_)) {
         results.push_back(std::move(evaluation.result));
       }
     }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/evaluation_check.h"
 #include "core/result.h"
 #include "store/store.h"
 
@@ -21,6 +22,10 @@ struct RunHead {
   std::map<std::string, uint64_t> refused;  // by kind
   uint64_t waiting_results = 0;             // in the inbox
 
+  // What its evaluations are held against.
+  EvaluationBounds bounds() const {
+    return boundsOf(image.spec.experiment, image.model ? image.model->layers() : 0);
+  }
   // 0 before the run began.
   uint64_t version() const { return image.state ? image.state->policy().version() : 0; }
 };
@@ -62,6 +67,7 @@ class StoreSource final : public RunSource {
   uint64_t read_ = 0;     // last version handed out
   size_t slice_ = 1;
   std::string evaluations_read_;
+  EvaluationBounds bounds_;
 };
 
 // Records to read at once, so that a slice stays small whatever an update consumes.

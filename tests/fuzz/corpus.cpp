@@ -126,7 +126,31 @@ void makeEvaluations(const Maker& maker, size_t number) {
   changed("evaluation-question", [](auto& r) { r.mutable_scores(0)->set_question(1); });
   changed("evaluation-version", [](auto& r) { r.mutable_unit()->set_policy_version(7); });
   changed("evaluation-cell", [](auto& r) { r.mutable_unit()->set_total_budget(1); });
+  changed("evaluation-task", [](auto& r) { r.mutable_scores(0)->set_task(1); });
+  changed("evaluation-bytes", [](auto& r) { r.mutable_counts()->set_value_bytes(901); });
   changed("evaluation-unit", [](auto& r) { r.mutable_unit()->set_unit_id("v/"); });
+}
+
+void makeFidelity(const Maker& maker, size_t number) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const v1::EvaluationResult good = goodFidelity(preparedRun(number));
+  const auto changed = [&](const char* name, auto change) {
+    v1::EvaluationResult result = good;
+    change(result);
+    maker.write(Kind::kEvaluation, number, name, result.SerializeAsString());
+  };
+  changed("fidelity", [](auto&) {});
+  changed("fidelity-infinite",
+          [](auto& r) { r.mutable_fidelity(0)->set_squared_error(kInfinity); });
+  changed("fidelity-cosine", [](auto& r) { r.mutable_fidelity(0)->set_cosine(-21); });
+  changed("fidelity-sum", [](auto& r) { r.mutable_fidelity(0)->set_relative_error(12); });
+  changed("fidelity-twice", [](auto& r) { *r.add_fidelity() = r.fidelity(0); });
+  changed("fidelity-layer", [](auto& r) { r.mutable_fidelity(0)->set_layer(4); });
+  changed("fidelity-task", [](auto& r) { r.mutable_fidelity(0)->set_task(1); });
+  changed("fidelity-none", [](auto& r) { r.clear_fidelity(); });
+  changed("fidelity-scores", [](auto& r) { r.add_scores(); });
+  changed("fidelity-states", [](auto& r) { r.mutable_fidelity(1)->set_states(UINT64_MAX); });
+  changed("agreement", [](auto& r) { r.mutable_agreement(0)->set_agreed(13); });
 }
 
 int main(int argc, char** argv) {
@@ -140,6 +164,7 @@ int main(int argc, char** argv) {
   for (size_t run = 0; run < kRuns; ++run) {
     makeResults(maker, run);
     makeEvaluations(maker, run);
+    makeFidelity(maker, run);
   }
   return 0;
 }

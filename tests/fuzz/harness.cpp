@@ -99,12 +99,25 @@ Verdict feedEvaluation(World& world, const v1::EvaluationResult& evaluation) {
   world.tick();
   uint64_t questions = 0;
   for (const EvaluationCell& cell : world.aggregator.snapshot().cells) {
-    require(cell.sum >= 0 && cell.sum <= static_cast<double>(cell.n), "a cell cannot be");
+    require(cell.all.sum >= 0 && cell.all.sum <= static_cast<double>(cell.all.n),
+            "a cell cannot be");
     require(std::isfinite(cell.seconds) && cell.seconds >= 0, "a cell's time cannot be");
-    questions += cell.n;
+    require(cell.reads.bytesShare() <= 3 && cell.reads.valueRowsShare() <= 1, "reads cannot be");
+    questions += cell.all.n;
+  }
+  for (const FidelitySummary& summary : world.aggregator.snapshot().fidelity) {
+    const FidelitySums& sums = summary.all;
+    for (double mean : {sums.meanRelativeError(), sums.rmsRelativeError(), sums.traceCovariance(),
+                        sums.meanCosine() + 1.1, sums.meanEstimatedError().value_or(0),
+                        sums.effectiveSampleSize()}) {
+      require(std::isfinite(mean) && mean >= 0, "a fidelity cannot be");
+    }
+    require(sums.agreement().value_or(0) <= 1 && sums.density() <= 1 && sums.exceedRate() <= 1,
+            "a share cannot be");
+    questions += summary.questions;
   }
   const auto units = unitsOf(world.store.get());
-  const auto recorded = valueOf(world.store->readEvaluations("", 10));
+  const auto recorded = valueOf(world.store->readEvaluations("", 100));
   require(units.size() + recorded.size() == world.run.units.size(), "a unit is lost");
   if (recorded.empty()) {
     require(units == world.run.units, "another unit is open than was planned");

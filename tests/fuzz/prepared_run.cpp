@@ -30,7 +30,12 @@ spec:
   policy: {totalBudget: 8}
   rollout: {questionsPerEpisode: 4}
   update: {episodesPerUpdate: 2, maxUpdates: 9}
-  evaluation: {everyUpdates: 1, budgets: [8], schedules: [uniform, learned], methods: [s2anta-sys]}
+  evaluation:
+    everyUpdates: 1
+    budgets: [8]
+    schedules: [uniform, learned]
+    methods: [s2anta-sys, vattention epsilon=0.1 delta=0.1]
+    measures: [accuracy, fidelity]
 )";
   static const std::array<std::vector<std::string>, kRuns> settings = {
       {{"spec.staleness.rhoBar=1000"},
@@ -97,8 +102,19 @@ PreparedRun prepare(size_t number) {
   require(store->releaseLease("first").has_value(), "the lease is not released");
   run.units_to_choose = valueOf(store->listUnits());
   run.units = unitsOf(store.get());
-  require(run.units.size() == 4 && refusedOf(store.get()) == 0, "the run is not as described");
+  require(run.units.size() == 12 && refusedOf(store.get()) == 0, "the run is not as described");
   return run;
+}
+
+// The second one of this measure.
+const v1::EvaluationUnit& unitOf(const PreparedRun& run, const char* measure) {
+  const v1::EvaluationUnit* found = nullptr;
+  for (const auto& unit : run.units_to_choose) {
+    if (unit.measure() != measure) continue;
+    if (found != nullptr) return unit;
+    found = &unit;
+  }
+  harm("the run has fewer than two units of this measure");
 }
 
 }  // namespace
@@ -142,9 +158,41 @@ const PreparedRun& preparedRun(size_t number) {
 
 v1::EpisodeResult goodResult(const PreparedRun& run) { return episode(run, 3); }
 
+v1::EvaluationResult goodFidelity(const PreparedRun& run) {
+  v1::EvaluationResult result;
+  *result.mutable_unit() = unitOf(run, "fidelity");
+  for (uint32_t layer = 0; layer < 2; ++layer) {
+    v1::FidelityCell& cell = *result.add_fidelity();
+    cell.set_layer(layer);
+    cell.set_support(3);
+    cell.set_states(20);
+    cell.set_relative_error(10);
+    cell.set_relative_error_squared(6);
+    cell.set_cosine(15);
+    cell.set_squared_error(7);
+    cell.set_estimated_error(9);
+    cell.set_estimated_states(20);
+    cell.set_exceeded(2);
+    cell.set_draws(160);
+    cell.set_unique_rows(100);
+    cell.set_dense_rows(1000);
+    cell.set_effective_sample_size(90);
+  }
+  v1::AgreementCell& agreement = *result.add_agreement();
+  agreement.set_steps(12);
+  agreement.set_agreed(11);
+  result.set_seconds(1.5);
+  return result;
+}
+
 v1::EvaluationResult goodEvaluation(const PreparedRun& run) {
   v1::EvaluationResult result;
-  *result.mutable_unit() = run.units_to_choose[1];
+  *result.mutable_unit() = unitOf(run, "accuracy");
+  result.mutable_counts()->set_unique_rows(30);
+  result.mutable_counts()->set_dense_rows(300);
+  result.mutable_counts()->set_key_bytes(400);
+  result.mutable_counts()->set_value_bytes(80);
+  result.mutable_counts()->set_dense_bytes(900);
   for (uint32_t i = 0; i < result.unit().question_count(); ++i) {
     v1::QuestionScore& score = *result.add_scores();
     score.set_question(result.unit().first_question() + i);

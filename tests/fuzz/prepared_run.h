@@ -33,6 +33,7 @@ const PreparedRun& preparedRun(size_t number);
 // A result that the run accepts: the next ticket, under the newest policy.
 v1::EpisodeResult goodResult(const PreparedRun& run);
 v1::EvaluationResult goodEvaluation(const PreparedRun& run);
+v1::EvaluationResult goodFidelity(const PreparedRun& run);
 // Makes what follows from other fields follow from them: questions, reward, digest,
 // log-probability.
 void repair(const PreparedRun& run, v1::EpisodeResult* result);

@@ -1,5 +1,6 @@
 #include "tests/sim/fake_engine.h"
 
+#include "core/evaluation_plan.h"
 #include "core/questions.h"
 #include "core/schedule.h"
 
@@ -24,8 +25,23 @@ double heldOutScore(const v1::EvaluationUnit& unit, uint32_t question) {
   return static_cast<double>(mix(hash(unit.unit_id()) + question) % 2);
 }
 
+v1::FidelityCell fidelityOf(const v1::EvaluationUnit& unit) {
+  v1::FidelityCell cell;
+  cell.set_support(1);
+  cell.set_states(1 + hash(unit.unit_id()) % 100);
+  cell.set_relative_error(0.5 * static_cast<double>(cell.states()));
+  cell.set_relative_error_squared(0.5 * static_cast<double>(cell.states()));
+  cell.set_cosine(0.5 * static_cast<double>(cell.states()));
+  return cell;
+}
+
 bool isTrue(const v1::EvaluationUnit& unit, const v1::EvaluationResult& result) {
-  if (result.unit().SerializeAsString() != unit.SerializeAsString() ||
+  if (result.unit().SerializeAsString() != unit.SerializeAsString()) return false;
+  if (unit.measure() == kFidelity) {
+    return result.fidelity_size() == 1 && result.scores().empty() &&
+           result.fidelity(0).SerializeAsString() == fidelityOf(unit).SerializeAsString();
+  }
+  if (result.fidelity_size() > 0 ||
       static_cast<uint32_t>(result.scores_size()) != unit.question_count()) {
     return false;
   }
@@ -93,7 +109,9 @@ Result<v1::EvaluationResult> FakeEngine::evaluate(const v1::EvaluationUnit& unit
   work(world_.chance().between(episode_ms_ / 2, 2 * episode_ms_));
   v1::EvaluationResult result;
   *result.mutable_unit() = unit;
-  for (uint32_t i = 0; i < unit.question_count(); ++i) {
+  const bool graded = unit.measure() != kFidelity;
+  if (!graded) *result.add_fidelity() = fidelityOf(unit);
+  for (uint32_t i = 0; graded && i < unit.question_count(); ++i) {
     v1::QuestionScore& score = *result.add_scores();
     score.set_question(unit.first_question() + i);
     score.set_score(heldOutScore(unit, score.question()));

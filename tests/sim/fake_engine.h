@@ -13,6 +13,8 @@ namespace allot::sim {
 
 // 0 or 1; the truth about a held-out question.
 double heldOutScore(const v1::EvaluationUnit& unit, uint32_t question);
+// What fidelity units have instead: one cell, made out of the unit's name.
+v1::FidelityCell fidelityOf(const v1::EvaluationUnit& unit);
 // Whether `result` says about `unit` what is true.
 bool isTrue(const v1::EvaluationUnit& unit, const v1::EvaluationResult& result);
 

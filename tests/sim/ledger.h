@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/evaluation_plan.h"
+#include "core/evaluation_table.h"
 #include "core/replay.h"
 #include "store/store.h"
 #include "tests/sim/scenario.h"

@@ -119,7 +119,7 @@ void Ledger::checkTickets() {
 std::map<std::string, std::pair<uint64_t, double>> Ledger::trueCells(uint64_t version) const {
   std::map<std::string, std::pair<uint64_t, double>> cells;
   for (const auto& [id, unit] : planned_) {
-    if (unit.policy_version() > version) continue;
+    if (unit.policy_version() > version || unit.measure() == kFidelity) continue;
     auto& [questions, sum] = cells[cellName(unit.policy_version(), unit.method(),
                                             unit.schedule_name(), unit.total_budget())];
     questions += unit.question_count();
@@ -142,10 +142,10 @@ void Ledger::shown(uint64_t version, const std::vector<EvaluationCell>& cells) {
     const auto truth = expected.find(name);
     if (truth == expected.end()) {
       violate("the aggregator shows cell " + name + ", which was not planned");
-    } else if (!cell.complete || cell.n != truth->second.first ||
-               std::abs(cell.sum - truth->second.second) > 1e-9) {
-      violate("cell " + name + " shows " + std::to_string(cell.sum) + " of " + named(cell.n) +
-              " instead of " + std::to_string(truth->second.second) + " of " +
+    } else if (!cell.complete || cell.all.n != truth->second.first ||
+               std::abs(cell.all.sum - truth->second.second) > 1e-9) {
+      violate("cell " + name + " shows " + std::to_string(cell.all.sum) + " of " +
+              named(cell.all.n) + " instead of " + std::to_string(truth->second.second) + " of " +
               named(truth->second.first));
     }
   }

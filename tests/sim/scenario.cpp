@@ -38,6 +38,10 @@ RunSpec drawRun(Chance& chance) {
   v1::Experiment experiment = base;
   v1::Spec& spec = *experiment.mutable_spec();
   spec.set_seed(chance.below(1000));
+  if (spec.seed() % 4 == 0) {
+    spec.mutable_evaluation()->add_methods("vattention epsilon=0.1 delta=0.1");
+    spec.mutable_evaluation()->add_measures("fidelity");
+  }
   spec.mutable_rollout()->set_episodes_per_pull(static_cast<uint32_t>(chance.between(1, 3)));
   spec.mutable_update()->set_episodes_per_update(static_cast<uint32_t>(chance.between(2, 4)));
   spec.mutable_update()->set_max_updates(static_cast<uint32_t>(chance.between(3, 6)));

@@ -192,8 +192,34 @@ TEST(Spec, RefusesWithPathValueAndWhatIsAllowed) {
       {"spec.evaluation.budgets=[8, 0]",
        "spec.evaluation.budgets[1]: 0 is out of range 1..1000000"},
       {"spec.evaluation.methods=[dense, s2anta-sy]",
-       "spec.evaluation.methods[1]: \"s2anta-sy\" is not one of dense, s2anta-sys, santa, top-k "
-       "(did you mean s2anta-sys?)"},
+       "spec.evaluation.methods[1]: \"s2anta-sy\": no such method; there are dense, santa, "
+       "s2anta-strat, s2anta-sys, s2anta-prop, s2anta-flash, s2anta-q4, top-k, bernoulli, "
+       "vattention, adaptive-denominator, quest (did you mean s2anta-sys?)"},
+      {"spec.evaluation.methods=[vatention epsilon=0.1]",
+       "spec.evaluation.methods[0]: \"vatention epsilon=0.1\": no such method; there are dense, "
+       "santa, s2anta-strat, s2anta-sys, s2anta-prop, s2anta-flash, s2anta-q4, top-k, bernoulli, "
+       "vattention, adaptive-denominator, quest (did you mean vattention?)"},
+      {"spec.attention.decode=s2anta-flash tileSize=1",
+       "spec.attention.decode: \"s2anta-flash tileSize=1\": tileSize: a bad value; allowed: "
+       "16..65536"},
+      {"spec.attention.decode=s2anta-sys tileSize=64",
+       "spec.attention.decode: \"s2anta-sys tileSize=64\": s2anta-sys takes no parameters"},
+      {"spec.attention.decode='s2anta-sys '",
+       "spec.attention.decode: \"s2anta-sys \": write single spaces between its parameters, and "
+       "none at the end"},
+      {"spec.attention.decode=", "spec.attention.decode: \"\" is empty; write a value"},
+      {"spec.attention.decode=[dense]", "spec.attention.decode: a list is not a string"},
+      // The same method in two texts: 256 is the default.
+      {"spec.evaluation.methods=[s2anta-flash, s2anta-flash tileSize=256]",
+       "spec.evaluation.methods[1]: the list has this entry already; remove one"},
+      {"spec.evaluation.methods=[vattention epsilon=0.10 delta=.1, vattention delta=0.1 "
+       "epsilon=0.1]",
+       "spec.evaluation.methods[1]: the list has this entry already; remove one"},
+      {"spec.evaluation.measures=[accuracy, speed]",
+       "spec.evaluation.measures[1]: \"speed\" is not one of accuracy, fidelity"},
+      {"spec.evaluation={measures: [fidelity], methods: [dense]}",
+       "spec.evaluation.measures[0]: fidelity compares methods with dense, but "
+       "spec.evaluation.methods has no other; add one"},
       {"spec.evaluation.schedules=[learned]",
        "spec.evaluation.schedules[0]: learned needs the section spec.update, which is missing; "
        "add it or remove learned"},
@@ -225,6 +251,35 @@ TEST(Spec, RefusesWithPathValueAndWhatIsAllowed) {
   };
   for (const auto& [assignment, message] : cases) {
     EXPECT_EQ(refusalOf(assignment), "x.yaml: " + message) << assignment;
+  }
+}
+
+TEST(Spec, MethodsAreKeptInTheirShortestText) {
+  const v1::Experiment e =
+      parsed(tiny(), {"spec.attention.decode=bernoulli values=s2anta-sys featureSamples=8",
+                      "spec.evaluation={methods: [dense, s2anta-q4 bits=4 weights=exact, "
+                      "vattention delta=0.10 epsilon=1e-1], measures: [fidelity, accuracy]}"});
+  EXPECT_EQ(e.spec().attention().decode(), "bernoulli values=s2anta-sys");
+  EXPECT_THAT(e.spec().evaluation().methods(),
+              ElementsAre("dense", "s2anta-q4 weights=exact", "vattention epsilon=0.1 delta=0.1"));
+  EXPECT_THAT(e.spec().evaluation().measures(), ElementsAre("fidelity", "accuracy"));
+  EXPECT_THAT(parsed(tiny()).spec().evaluation().measures(), ElementsAre("accuracy"));
+  EXPECT_THAT(parsed(tiny(), {"spec.attention.decode=quest"}).spec().evaluation().methods(),
+              ElementsAre("dense", "quest"));
+}
+
+TEST(Spec, OnlyASampleBudgetCanBeLearned) {
+  for (const char* method :
+       {"dense", "vattention epsilon=0.1", "adaptive-denominator", "bernoulli"}) {
+    EXPECT_EQ(refusal(tiny("  update: {}\n"), {std::string("spec.attention.decode=") + method}),
+              "x.yaml: spec.attention.decode: \"" + std::string(method) +
+                  "\" reads what it needs, whatever its budget, so that there is no schedule to "
+                  "learn: choose a method that samples, or remove the section spec.update");
+    parsed(tiny(), {std::string("spec.attention.decode=") + method});  // a sweep may have it
+  }
+  for (const char* method :
+       {"s2anta-q4 bits=3", "top-k scores=q4", "bernoulli values=s2anta-sys"}) {
+    parsed(tiny("  update: {}\n"), {std::string("spec.attention.decode=") + method});
   }
 }
 
