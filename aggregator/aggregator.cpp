@@ -46,7 +46,8 @@ Aggregator::Aggregator(Store* store, RunSpec run, AggregatorOptions options)
     : store_(*store),
       run_(std::move(run)),
       options_(std::move(options)),
-      evaluations_(run_.experiment.spec().task().held_out_questions()) {
+      evaluations_(run_.experiment),
+      fidelity_(run_.experiment.spec().task().held_out_questions()) {
   control_.experiment = run_.experiment;
 }
 

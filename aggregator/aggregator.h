@@ -15,7 +15,8 @@
 #include <vector>
 
 #include "aggregator/history_sample.h"
-#include "core/evaluation_plan.h"
+#include "core/evaluation_table.h"
+#include "core/fidelity.h"
 #include "core/result.h"
 #include "store/store.h"
 
@@ -44,6 +45,7 @@ struct RunSnapshot {
   v1::AggregatorState state;
   std::vector<v1::IterationRecord> history;  // thinned (HistorySample)
   std::vector<EvaluationCell> cells;
+  std::vector<FidelitySummary> fidelity;
   std::vector<v1::WorkerBeat> workers;
   std::map<std::string, uint64_t> refused;  // by kind
 };
@@ -114,6 +116,7 @@ class Aggregator {
   HistorySample history_;
   std::deque<v1::PolicySnapshot> policies_;  // the newest ones, to check results against
   EvaluationTable evaluations_;
+  FidelityTable fidelity_;
   std::string evaluations_read_;                                         // entry id
   std::map<uint64_t, std::map<std::string, v1::EvaluationUnit>> plans_;  // by version, then unit id
   uint64_t open_units_ = 0;

@@ -2,6 +2,8 @@
 #include <spdlog/spdlog.h>
 
 #include "aggregator/aggregator.h"
+#include "core/evaluation_check.h"
+#include "core/evaluation_plan.h"
 #include "core/policy_gradient.h"
 
 namespace allot {
@@ -57,8 +59,16 @@ Status Aggregator::takeEvaluation(const Evaluation& evaluation) {
   ALLOT_ASSIGN(const v1::EvaluationUnit* planned, plannedUnit(unit));
   const bool as_planned =
       planned != nullptr && planned->SerializeAsString() == unit.SerializeAsString();
-  if (as_planned && evaluations_.add(evaluation.result)) return {};
-  const std::string reason = as_planned ? "its scores cannot be" : "nobody planned this unit";
+  std::string reason = "nobody planned this unit";
+  if (as_planned) {
+    const auto why = whyImpossible(evaluation.result, boundsOf(run_.experiment, model_->layers()));
+    if (!why) {
+      evaluations_.add(evaluation.result);
+      fidelity_.add(evaluation.result);
+      return {};
+    }
+    reason = "it " + *why;
+  }
   ALLOT_TRY(store_.rejectEvaluation(epoch_, evaluation, "invalid", reason, planned));
   ++open_units_;  // at least until they are counted again
   last_error_ = "refused evaluation " + unit.unit_id().substr(0, 200) + ": " + reason;
@@ -139,6 +149,7 @@ RunSnapshot Aggregator::snapshot() {
                        state_,
                        history_.records(),
                        evaluations_.cells(),
+                       fidelity_.summaries(),
                        {},
                        {}};
   if (auto workers = store_.listWorkers()) snapshot.workers = std::move(*workers);

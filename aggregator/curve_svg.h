@@ -1,27 +1,37 @@
 #pragma once
-// Accuracy against total budget as a stand-alone SVG picture (curve.svg of a run's report).
+// Accuracy against total budget: curve.svg of a run's report, and its parts by task.
 //
-// Pure function, any thread. The picture has its own background and follows the viewer's light or
-// dark theme, so that it reads well in a README on either.
-#include <cstdint>
+// Pure functions, any thread.
+#include <map>
 #include <string>
 #include <vector>
 
+#include "aggregator/plot.h"
+#include "aggregator/report_data.h"
+
 namespace allot {
 
-// One cell of an evaluation grid, graded with the schedules of one policy version.
-struct CurvePoint {
-  std::string method;
-  std::string schedule;       // "dense" is drawn as one dashed level, whatever its budget
-  uint64_t version = 0;       // policy version
-  uint64_t total_budget = 0;  // draws per head and decode step, summed over the layers
-  uint64_t n = 0;             // questions graded
-  double accuracy = 0;        // share of n, 0..1
-  double low = 0;             // 95 % interval
-  double high = 0;
+// How each line looks in every plot of a run: by its method, or where there is one method only by
+// its schedule. Names what tells the lines apart: method, schedule, or both.
+class LineStyles {
+ public:
+  explicit LineStyles(const std::vector<CurvePoint>& points,
+                      const std::vector<FidelityPoint>& fidelity = {});
+  std::string name(const std::string& method, const std::string& schedule) const;
+  size_t style(const std::string& method, const std::string& schedule) const;
+
+ private:
+  bool methods_ = false;    // several
+  bool schedules_ = false;  // several
+  std::map<std::pair<std::string, std::string>, size_t> styles_;
 };
 
-// Points of one method and schedule make one line. `title` goes above the picture. Text is escaped.
+// Points of one method and schedule make one line; those without a budget are left out. With a
+// task, its scores instead of all.
+Plot curvePlot(const std::vector<CurvePoint>& points, const LineStyles& styles,
+               const std::string& task = "");
+
+// `title` goes above the picture.
 std::string curveSvg(const std::string& title, const std::vector<CurvePoint>& points);
 
 }  // namespace allot

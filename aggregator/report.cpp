@@ -4,75 +4,21 @@
 #include <spdlog/fmt/fmt.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <filesystem>
-#include <map>
-#include <optional>
 #include <string_view>
 #include <system_error>
-#include <tuple>
 
+#include "aggregator/curve_svg.h"
+#include "aggregator/figures.h"
 #include "aggregator/page/assets.h"
+#include "aggregator/report_data.h"
+#include "aggregator/report_tables.h"
 
 namespace allot {
 namespace {
 
 using nlohmann::json;
-
-// --- reading the view, which workers' words have gone into ---
-
-const json& field(const json& object, const char* key) {
-  static const json kNothing;
-  if (!object.is_object()) return kNothing;
-  const auto it = object.find(key);
-  return it == object.end() ? kNothing : *it;
-}
-
-std::string text(const json& object, const char* key) {
-  const json& value = field(object, key);
-  return value.is_string() ? value.get<std::string>() : std::string();
-}
-
-std::optional<double> number(const json& value) {
-  if (!value.is_number()) return std::nullopt;
-  const double number = value.get<double>();
-  return std::isfinite(number) ? std::optional(number) : std::nullopt;
-}
-
-// A count that a double holds exactly.
-std::optional<uint64_t> count(const json& value) {
-  const auto real = number(value);
-  if (!real || *real < 0 || *real > 9007199254740992.0) return std::nullopt;
-  return static_cast<uint64_t>(*real);
-}
-
-std::optional<CurvePoint> evaluationPoint(const json& row) {
-  const auto accuracy = number(field(row, "accuracy"));
-  const auto budget = count(field(row, "total_budget"));
-  const auto n = count(field(row, "n"));
-  if (!accuracy || *accuracy < 0 || *accuracy > 1 || !budget || !n || *n == 0) return std::nullopt;
-  CurvePoint point;
-  point.method = text(row, "method");
-  point.schedule = text(row, "schedule");
-  point.version = count(field(row, "version")).value_or(0);
-  point.total_budget = *budget;
-  point.n = *n;
-  point.accuracy = point.low = point.high = *accuracy;
-  const json& interval = field(row, "ci95");
-  if (interval.is_array() && interval.size() == 2) {
-    point.low = std::clamp(number(interval[0]).value_or(*accuracy), 0.0, *accuracy);
-    point.high = std::clamp(number(interval[1]).value_or(*accuracy), *accuracy, 1.0);
-  }
-  return point;
-}
-
-uint64_t fullCount(const std::vector<CurvePoint>& points) {
-  uint64_t full = 0;
-  for (const auto& point : points) full = std::max(full, point.n);
-  return full;
-}
 
 // --- the documents ---
 
@@ -80,50 +26,14 @@ std::string dump(const json& value, int indent) {
   return value.dump(indent, ' ', false, json::error_handler_t::replace);
 }
 
-json evaluationsJson(const std::vector<CurvePoint>& points) {
-  json rows = json::array();
-  for (const auto& point : points) {
-    rows.push_back({{"method", point.method},
-                    {"schedule", point.schedule},
-                    {"total_budget", point.total_budget},
-                    {"n", point.n},
-                    {"accuracy", point.accuracy},
-                    {"ci95", {point.low, point.high}},
-                    {"version", point.version}});
-  }
-  return rows;
-}
-
-json summaryJson(const json& view, const std::vector<CurvePoint>& points) {
-  json summary = json::object();
-  for (const char* key :
-       {"run_id", "experiment", "state", "synchronous", "started_unix_ms", "updates", "max_updates",
-        "episodes", "wall_seconds", "episodes_per_second", "total_budget", "layers",
-        "learned_schedule", "model"}) {
-    summary[key] = field(view, key);
-  }
-  summary["evaluations"] = evaluationsJson(newestCompletePerCell(points));
-  return summary;
-}
-
 json policyJson(const json& view) {
-  return {{"experiment", field(view, "experiment")},
-          {"run_id", field(view, "run_id")},
-          {"version", field(view, "updates")},
-          {"total_budget", field(view, "total_budget")},
-          {"layers", field(view, "layers")},
-          {"probabilities", field(view, "policy_probabilities")},
-          {"learned_schedule", field(view, "learned_schedule")}};
-}
-
-std::string csvField(const std::string& value) {
-  if (value.find_first_of(",\"\r\n") == std::string::npos) return value;
-  std::string quoted = "\"";
-  for (const char c : value) {
-    if (c == '"') quoted += '"';
-    quoted += c;
-  }
-  return quoted + '"';
+  return {{"experiment", viewField(view, "experiment")},
+          {"run_id", viewField(view, "run_id")},
+          {"version", viewField(view, "updates")},
+          {"total_budget", viewField(view, "total_budget")},
+          {"layers", viewField(view, "layers")},
+          {"probabilities", viewField(view, "policy_probabilities")},
+          {"learned_schedule", viewField(view, "learned_schedule")}};
 }
 
 // Puts `text` in the place of `mark`, which index.html holds exactly once.
@@ -185,75 +95,18 @@ Status writeFiles(const std::string& dir, const json& view) {
   std::error_code made;
   std::filesystem::create_directories(dir, made);
   if (made) return ioError(dir, made.value());
-  const auto points = evaluationPoints(view);
-  const auto curve = newestCompletePerSchedule(points);
+  const auto curve = newestCompletePerSchedule(evaluationPoints(view));
+  const auto fidelity = fidelityPoints(view);
   ALLOT_TRY(writeFile(dir, "report.html", html));
   ALLOT_TRY(writeFile(dir, "curve.csv", curveCsv(curve)));
-  ALLOT_TRY(writeFile(dir, "curve.svg", curveSvg(text(view, "experiment"), curve)));
+  ALLOT_TRY(writeFile(dir, "curve.svg", curveSvg(viewText(view, "experiment"), curve)));
   ALLOT_TRY(writeFile(dir, "policy.json", dump(policyJson(view), 2) + "\n"));
-  ALLOT_TRY(writeFile(dir, "summary.json", dump(summaryJson(view, points), 2) + "\n"));
+  ALLOT_TRY(writeFile(dir, "summary.json", dump(summaryJson(view), 2) + "\n"));
+  if (!fidelity.empty()) ALLOT_TRY(writeFile(dir, "fidelity.csv", fidelityCsv(fidelity)));
   return syncFolder(dir);
 }
 
 }  // namespace
-
-std::vector<CurvePoint> evaluationPoints(const json& view) {
-  std::vector<CurvePoint> points;
-  const json& rows = field(view, "evaluations");
-  if (!rows.is_array()) return points;
-  for (const json& row : rows) {
-    if (auto point = evaluationPoint(row)) points.push_back(std::move(*point));
-  }
-  return points;
-}
-
-std::vector<CurvePoint> newestCompletePerSchedule(const std::vector<CurvePoint>& points) {
-  using Line = std::pair<std::string, std::string>;
-  using Row = std::map<uint64_t, const CurvePoint*>;  // by budget
-  const uint64_t full = fullCount(points);
-  std::map<Line, std::map<uint64_t, Row>> lines;  // by version
-  for (const auto& point : points) {
-    lines[{point.method, point.schedule}][point.version][point.total_budget] = &point;
-  }
-  std::vector<CurvePoint> chosen;
-  for (const auto& [line, versions] : lines) {
-    const Row* best = nullptr;
-    std::pair<size_t, size_t> best_rank;
-    for (const auto& [version, row] : versions) {  // ascending: the newest of equals wins
-      const auto complete = static_cast<size_t>(std::count_if(
-          row.begin(), row.end(), [&](const auto& cell) { return cell.second->n == full; }));
-      const std::pair rank(complete, row.size());
-      if (best == nullptr || rank >= best_rank) {
-        best = &row;
-        best_rank = rank;
-      }
-    }
-    for (const auto& [budget, point] : *best) chosen.push_back(*point);
-  }
-  return chosen;
-}
-
-std::vector<CurvePoint> newestCompletePerCell(const std::vector<CurvePoint>& points) {
-  const uint64_t full = fullCount(points);
-  std::map<std::tuple<std::string, std::string, uint64_t>, const CurvePoint*> cells;
-  for (const auto& point : points) {
-    const auto rank = [&](const CurvePoint& p) { return std::pair(p.n == full, p.version); };
-    auto& cell = cells[{point.method, point.schedule, point.total_budget}];
-    if (cell == nullptr || rank(point) >= rank(*cell)) cell = &point;
-  }
-  std::vector<CurvePoint> chosen;
-  for (const auto& [key, point] : cells) chosen.push_back(*point);
-  return chosen;
-}
-
-std::string curveCsv(const std::vector<CurvePoint>& points) {
-  std::string csv = "method,schedule,total_budget,n,accuracy,ci_low,ci_high,version\n";
-  for (const auto& p : points) {
-    csv += fmt::format("{},{},{},{},{},{},{},{}\n", csvField(p.method), csvField(p.schedule),
-                       p.total_budget, p.n, p.accuracy, p.low, p.high, p.version);
-  }
-  return csv;
-}
 
 Result<std::string> reportHtml(const json& view) {
   // Inside <script> only "<" can start something else (</script, <!--); JSON may write it as an
@@ -276,6 +129,9 @@ Result<std::string> reportHtml(const json& view) {
                 "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">"));
   ALLOT_TRY(put(html, "<link rel=\"stylesheet\" href=\"page.css\">",
                 element("<style>", page::kPageCss, "</style>")));
+  ALLOT_TRY(put(html, "<div id=\"figures\"></div>",
+                "<style>" + std::string(plotStyle()) + "</style>\n<div id=\"figures\">\n" +
+                    figuresHtml(view) + "</div>"));
   ALLOT_TRY(put(html, "<script src=\"chart.js\"></script>",
                 element("<script>", page::kChartJs, "</script>")));
   ALLOT_TRY(put(html, "<script src=\"page.js\"></script>",

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "core/policy_gradient.h"
-#include "core/statistics.h"
 
 namespace allot {
 namespace {
@@ -37,19 +36,98 @@ json historyView(const std::vector<v1::IterationRecord>& history) {
   return points;
 }
 
-json evaluationsView(const std::vector<EvaluationCell>& cells) {
+// Null where nothing was counted.
+json shareView(double share) { return share < 0 ? json() : json(share); }
+
+json tallyView(const ScoreTally& tally) {
+  return {{"n", tally.n},
+          {"accuracy", tally.mean()},
+          {"ci95", {tally.interval.low, tally.interval.high}}};
+}
+
+std::string taskName(const v1::Spec& spec, uint32_t task) {
+  const auto index = static_cast<int>(task);
+  return index < spec.task().tasks_size() ? spec.task().tasks(index)
+                                          : "task " + std::to_string(task);
+}
+
+json evaluationsView(const std::vector<EvaluationCell>& cells, const v1::Spec& spec) {
   json rows = json::array();
   for (const EvaluationCell& cell : cells) {
     if (!cell.complete) continue;
-    const Interval interval = wilson95(cell.sum, cell.n);
-    rows.push_back({{"version", cell.version},
-                    {"method", cell.method},
-                    {"schedule", cell.schedule_name},
-                    {"total_budget", cell.total_budget},
-                    {"n", cell.n},
-                    {"accuracy", cell.sum / static_cast<double>(cell.n)},
-                    {"ci95", {interval.low, interval.high}},
-                    {"samples", cell.schedule}});
+    json row = tallyView(cell.all);
+    row.update({{"version", cell.version},
+                {"method", cell.method},
+                {"schedule", cell.schedule_name},
+                {"total_budget", cell.total_budget},
+                {"samples", cell.schedule},
+                {"kv_bytes_share", shareView(cell.reads.bytesShare())},
+                {"key_share", shareView(cell.reads.keyShare())},
+                {"value_rows_share", shareView(cell.reads.valueRowsShare())},
+                {"tasks", json::array()}});
+    for (const auto& [task, tally] : cell.tasks) {
+      json one = tallyView(tally);
+      one["task"] = taskName(spec, task);
+      row["tasks"].push_back(std::move(one));
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+json optionalView(const std::optional<double>& value) { return value ? json(*value) : json(); }
+
+json fidelityNumbers(const FidelitySums& sums) {
+  return {{"states", sums.states},
+          {"relative_error", sums.meanRelativeError()},
+          {"rms_relative_error", sums.rmsRelativeError()},
+          {"cosine", sums.meanCosine()},
+          {"agreement", optionalView(sums.agreement())},
+          {"trace_covariance", sums.traceCovariance()},
+          {"estimated_error", optionalView(sums.meanEstimatedError())},
+          {"exceed_rate", sums.exceedRate()},
+          {"draws", sums.drawsMade()},
+          {"unique_rows", sums.uniqueRows()},
+          {"density", sums.density()},
+          {"effective_sample_size", sums.effectiveSampleSize()}};
+}
+
+// The parts of one cell, each under its name: "layer", "support" or "task".
+template <typename Name>
+json fidelityParts(const std::map<uint32_t, FidelitySums>& parts, const char* key, Name name) {
+  json rows = json::array();
+  for (const auto& [number, sums] : parts) {
+    json row = fidelityNumbers(sums);
+    row[key] = name(number);
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+json fidelityView(const std::vector<FidelitySummary>& summaries, const v1::Spec& spec) {
+  json rows = json::array();
+  for (const FidelitySummary& summary : summaries) {
+    if (!summary.complete) continue;
+    json row = fidelityNumbers(summary.all);
+    row.update({{"version", summary.version},
+                {"method", summary.method},
+                {"schedule", summary.schedule_name},
+                {"total_budget", summary.total_budget},
+                {"samples_per_layer", summary.samplesPerLayer()},
+                {"questions", summary.questions}});
+    row["layers"] = fidelityParts(summary.layers, "layer", [](uint32_t layer) { return layer; });
+    row["supports"] = fidelityParts(summary.supports, "tiles", supportLabel);
+    row["tasks"] =
+        fidelityParts(summary.tasks, "task", [&](uint32_t task) { return taskName(spec, task); });
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+json slopesView(const std::vector<FidelitySummary>& summaries) {
+  json rows = json::array();
+  for (const VarianceSlope& slope : varianceSlopes(summaries)) {
+    rows.push_back({{"method", slope.method}, {"slope", slope.slope}, {"budgets", slope.budgets}});
   }
   return rows;
 }
@@ -147,7 +225,9 @@ json runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::strin
       {"total_budget", spec.policy().total_budget()},
       {"layers", layers},
       {"history", historyView(snapshot.history)},
-      {"evaluations", evaluationsView(snapshot.cells)},
+      {"evaluations", evaluationsView(snapshot.cells, spec)},
+      {"fidelity", fidelityView(snapshot.fidelity, spec)},
+      {"variance_slopes", slopesView(snapshot.fidelity)},
       {"workers", workersView(snapshot.workers)},
       {"settings", settingsView(snapshot.experiment)},
       {"policy_probabilities", json::array()},

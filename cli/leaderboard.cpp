@@ -1,6 +1,7 @@
 #include "cli/leaderboard.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 #include <tuple>
@@ -14,12 +15,13 @@ using nlohmann::json;
 
 constexpr char kDense[] = "dense";
 constexpr size_t kLongestSchedule = 60;
+constexpr size_t kLongestMethod = 100;
 
 LeaderboardRow rowOf(const EvaluationCell& cell) {
   LeaderboardRow row;
   row.cell = cell;
-  row.accuracy = cell.n > 0 ? cell.sum / static_cast<double>(cell.n) : 0;
-  row.interval = wilson95(cell.sum, cell.n);
+  row.accuracy = cell.all.mean();
+  row.interval = cell.all.interval;
   return row;
 }
 
@@ -56,7 +58,9 @@ json rowJson(const LeaderboardRow& row) {
           {"samples", row.cell.schedule},
           {"accuracy", row.accuracy},
           {"ci95", {row.interval.low, row.interval.high}},
-          {"n", row.cell.n},
+          {"n", row.cell.all.n},
+          {"kv_bytes_share",
+           row.cell.reads.bytesShare() < 0 ? json() : json(row.cell.reads.bytesShare())},
           {"complete", row.cell.complete},
           {"over_uniform", row.over_uniform ? json(*row.over_uniform) : json()},
           {"overlaps_best", row.like_best}};
@@ -65,27 +69,70 @@ json rowJson(const LeaderboardRow& row) {
 std::vector<std::string> measured(const LeaderboardRow& row) {
   return {formatted("%.3f", row.accuracy),
           formatted("[%.3f, %.3f]", row.interval.low, row.interval.high),
-          std::to_string(row.cell.n) + (row.cell.complete ? "" : " so far")};
+          std::to_string(row.cell.all.n) + (row.cell.complete ? "" : " so far")};
+}
+
+// One column: its head, and what stands in a row.
+struct Column {
+  std::string head;
+  std::function<std::string(const LeaderboardRow&)> text;
+};
+
+// Only the columns in which anything stands.
+std::vector<Column> columnsOf(const LeaderboardBlock& block, bool with_method) {
+  std::vector<Column> columns;
+  if (with_method) {
+    columns.push_back(
+        {"method", [](const auto& row) { return printable(row.cell.method, kLongestMethod); }});
+  }
+  const bool budgeted = block.total_budget > 0;
+  if (budgeted) {
+    columns.push_back(
+        {"schedule", [](const auto& row) { return printable(row.cell.schedule_name, 40); }});
+    columns.push_back(
+        {"version", [](const auto& row) { return std::to_string(row.cell.version); }});
+  }
+  for (const auto& [index, head] : {std::pair{0, "accuracy"}, {1, "95 % interval"}, {2, "n"}}) {
+    columns.push_back({head, [place = static_cast<size_t>(index)](const auto& row) {
+                         return measured(row)[place];
+                       }});
+  }
+  const auto any = [&](auto has) { return std::any_of(block.rows.begin(), block.rows.end(), has); };
+  if (any([](const auto& row) { return row.cell.reads.bytesShare() >= 0; })) {
+    columns.push_back({"KV bytes", [](const auto& row) {
+                         const double share = row.cell.reads.bytesShare();
+                         return share < 0 ? "" : formatted("%.1f %%", 100 * share);
+                       }});
+  }
+  if (any([](const auto& row) { return row.over_uniform.has_value(); })) {
+    columns.push_back({"over uniform", [](const auto& row) {
+                         return row.over_uniform ? formatted("%+.3f", *row.over_uniform) : "";
+                       }});
+  }
+  if (budgeted) {
+    columns.push_back(
+        {"samples per layer", [](const auto& row) { return scheduleText(row.cell.schedule); }});
+  }
+  return columns;
 }
 
 std::string blockText(const LeaderboardBlock& block, bool with_method, bool colour) {
-  TextTable table({"rank", "schedule", "version", "accuracy", "95 % interval", "n", "over uniform",
-                   "samples per layer"});
+  const std::vector<Column> columns = columnsOf(block, with_method || block.total_budget == 0);
+  std::vector<std::string> head = {"rank"};
+  for (const Column& column : columns) head.push_back(column.head);
+  TextTable table(head);
   size_t place = 1;  // the same for equals
   for (size_t i = 0; i < block.rows.size(); ++i) {
     const LeaderboardRow& row = block.rows[i];
-    std::string name = printable(row.cell.schedule_name, 40);
-    if (with_method) name += " (" + printable(row.cell.method, 20) + ")";
     if (i == 0 || row.accuracy < block.rows[i - 1].accuracy) place = i + 1;
-    std::vector<std::string> cells = {std::to_string(place) + (row.like_best ? " ~" : ""), name,
-                                      std::to_string(row.cell.version)};
-    for (const std::string& cell : measured(row)) cells.push_back(cell);
-    cells.push_back(row.over_uniform ? formatted("%+.3f", *row.over_uniform) : "");
-    cells.push_back(scheduleText(row.cell.schedule));
+    std::vector<std::string> cells = {std::to_string(place) + (row.like_best ? " ~" : "")};
+    for (const Column& column : columns) cells.push_back(column.text(row));
     table.add(cells);
   }
-  const std::string budget = std::to_string(block.total_budget);
-  return toned("total budget " + budget, Tone::kBold, colour) + "\n" + table.text(colour);
+  const std::string title = block.total_budget > 0
+                                ? "total budget " + std::to_string(block.total_budget)
+                                : "methods that read what they need";
+  return toned(title, Tone::kBold, colour) + "\n" + table.text(colour);
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/evaluation_plan.h"
+#include "core/evaluation_table.h"
 #include "core/statistics.h"
 
 namespace allot {
@@ -23,7 +23,7 @@ struct LeaderboardRow {
 
 // All schedules measured at one total budget, the best first.
 struct LeaderboardBlock {
-  uint64_t total_budget = 0;
+  uint64_t total_budget = 0;  // 0: methods that read what they need
   std::vector<LeaderboardRow> rows;
 };
 

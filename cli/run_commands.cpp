@@ -1,9 +1,10 @@
-// allot run, fork, keys.
+// allot run, fork, keys, methods.
 #include <cstdio>
 #include <filesystem>
 #include <memory>
 
 #include "cli/commands.h"
+#include "cli/methods_text.h"
 #include "cli/run_command.h"
 #include "cli/terminal.h"
 #include "core/spec.h"
@@ -133,6 +134,18 @@ void addRunCommands(CLI::App* app, Action* action) {
   keys->callback([=] {
     *action = [] {
       std::printf("%s", specKeysMarkdown().c_str());
+      return 0;
+    };
+  });
+  auto* methods =
+      app->add_subcommand("methods", "Print every attention method, what it does, its parameters");
+  methods->footer(
+      "Examples:\n"
+      "  allot methods\n"
+      "  allot run my.yaml --set 'spec.evaluation.methods=[dense, vattention epsilon=0.1]'");
+  methods->callback([=] {
+    *action = [] {
+      std::printf("%s", methodsText().c_str());
       return 0;
     };
   });

@@ -1,10 +1,9 @@
 #include "cli/run_report.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,59 +16,138 @@ using nlohmann::json;
 
 std::string percentCell(const json& row) {
   if (row.is_null()) return "-";
-  char text[96];
-  std::snprintf(text, sizeof text, "%.3f  [%.3f, %.3f]  n %llu", row.value("accuracy", 0.0),
-                row["ci95"][0].get<double>(), row["ci95"][1].get<double>(),
-                static_cast<unsigned long long>(row.value("n", uint64_t{0})));
+  return formatted("%.3f  [%.3f, %.3f]  n %llu", row.value("accuracy", 0.0),
+                   row["ci95"][0].get<double>(), row["ci95"][1].get<double>(),
+                   static_cast<unsigned long long>(row.value("n", uint64_t{0})));
+}
+
+std::string nameOf(const json& row, const char* key) { return printable(row.value(key, ""), 100); }
+
+// "12.5 %"; "" for null.
+std::string shareText(const json& share) {
+  return share.is_number() ? formatted("%.1f %%", 100 * share.get<double>()) : "";
+}
+
+bool isPlain(const json& row) {
+  return row["schedule"] == "uniform" || row["schedule"] == "learned";
+}
+
+// One method: a row for each total budget, uniform and learned side by side.
+std::string methodText(const std::vector<json>& rows) {
+  std::string text =
+      formatted("\n%-24s %-34s %s\n", (nameOf(rows.front(), "method") + ", total budget").c_str(),
+                "uniform (95 % interval)", "learned (95 % interval)");
+  std::map<uint64_t, std::map<std::string, json>> table;
+  for (const json& row : rows) table[row["total_budget"]][row["schedule"]] = row;
+  for (auto& [budget, cells] : table) {
+    text += formatted("%-24llu %-34s %s\n", static_cast<unsigned long long>(budget),
+                      percentCell(cells["uniform"]).c_str(), percentCell(cells["learned"]).c_str());
+  }
   return text;
 }
 
-// The table at the end: one row a total budget, uniform and learned side by side.
-void printTable(const json& summary) {
-  for (const json& row : summary.value("evaluations", json::array())) {
+// A row for each method, a column for each number (a budget, S), in a cell what `cell` makes of it.
+template <typename Number, typename Cell>
+std::string gridText(const std::vector<json>& rows, const char* number, const std::string& title,
+                     Cell cell) {
+  std::set<Number> columns;
+  std::map<std::string, std::map<Number, std::string>> table;
+  for (const json& row : rows) {
+    const Number column = row[number].get<Number>();
+    columns.insert(column);
+    table[nameOf(row, "method")][column] = cell(row);
+  }
+  std::vector<std::string> head = {title};
+  for (const Number column : columns) {
+    head.push_back(formatted("%g", static_cast<double>(column)));
+  }
+  TextTable grid(head);
+  for (auto& [method, cells] : table) {
+    std::vector<std::string> line = {method};
+    for (const Number column : columns) line.push_back(cells[column]);
+    grid.add(line);
+  }
+  return "\n" + grid.text(false);
+}
+
+std::string accuracyText(const json& evaluations) {
+  std::string text;
+  std::map<std::string, std::vector<json>> plain;  // uniform and learned, by method
+  std::vector<json> all;
+  std::vector<json> others;
+  bool learned = false;
+  TextTable adaptive({"reads what it needs", "accuracy", "95 % interval", "n", "KV bytes"});
+  for (const json& row : evaluations) {
+    learned = learned || row["schedule"] == "learned";
     if (row["schedule"] == "dense") {
-      std::printf("\ndense attention: accuracy %s\n", percentCell(row).c_str());
+      text += "\ndense attention: accuracy " + percentCell(row) + "\n";
+    } else if (row["schedule"] == "adaptive") {
+      adaptive.add(
+          {nameOf(row, "method"), formatted("%.3f", row.value("accuracy", 0.0)),
+           formatted("[%.3f, %.3f]", row["ci95"][0].get<double>(), row["ci95"][1].get<double>()),
+           row["n"].dump(), shareText(row.value("kv_bytes_share", json()))});
+    } else if (isPlain(row)) {
+      plain[row["method"]].push_back(row);
+      all.push_back(row);
+    } else {
+      others.push_back(row);
     }
   }
-  std::vector<std::string> methods;
-  for (const json& row : summary["evaluations"]) {
-    const std::string method = row["method"];
-    if (method != "dense" && std::find(methods.begin(), methods.end(), method) == methods.end()) {
-      methods.push_back(method);
-    }
+  if (learned || plain.size() == 1) {
+    for (const auto& [method, rows] : plain) text += methodText(rows);
+  } else if (!plain.empty()) {
+    text += gridText<uint64_t>(
+        all, "total_budget", "accuracy at total budget",
+        [](const json& row) { return formatted("%.3f", row.value("accuracy", 0.0)); });
   }
-  for (const std::string& method : methods) {
-    std::printf("\n%-24s %-34s %s\n", (method + ", total budget").c_str(),
-                "uniform (95 % interval)", "learned (95 % interval)");
-    std::map<uint64_t, std::map<std::string, json>> table;
-    std::vector<json> others;
-    for (const json& row : summary["evaluations"]) {
-      if (row["method"] != method) continue;
-      const std::string schedule = row["schedule"];
-      if (schedule == "uniform" || schedule == "learned") {
-        table[row["total_budget"].get<uint64_t>()][schedule] = row;
-      } else {
-        others.push_back(row);
-      }
-    }
-    for (auto& [budget, cells] : table) {
-      std::printf("%-24llu %-34s %s\n", static_cast<unsigned long long>(budget),
-                  percentCell(cells["uniform"]).c_str(), percentCell(cells["learned"]).c_str());
-    }
-    for (const json& row : others) {
-      std::printf("%-24s %s\n",
-                  (row["schedule"].get<std::string>() + " " + row["total_budget"].dump()).c_str(),
-                  percentCell(row).c_str());
-    }
+  if (!adaptive.empty()) text += "\n" + adaptive.text(false);
+  if (!others.empty()) text += "\n";
+  for (const json& row : others) {
+    const std::string name =
+        nameOf(row, "method") + "  " + nameOf(row, "schedule") + "  " + row["total_budget"].dump();
+    text += formatted("%-34s %s\n", name.c_str(), percentCell(row).c_str());
   }
-  if (!summary.value("learned_schedule", json::array()).empty() &&
-      summary.value("updates", 0) > 0) {
-    std::printf("\nlearned schedule, samples per layer: %s\n",
-                summary["learned_schedule"].dump().c_str());
+  return text;
+}
+
+std::string fidelityText(const json& summary) {
+  std::vector<json> budgeted;
+  TextTable adaptive({"reads what it needs", "relative error", "next token", "value rows"});
+  for (const json& row : summary.value("fidelity", json::array())) {
+    if (row["schedule"] == "uniform") budgeted.push_back(row);
+    if (row["schedule"] != "adaptive") continue;
+    adaptive.add({nameOf(row, "method"), formatted("%.4f", row["relative_error"].get<double>()),
+                  shareText(row["agreement"]), shareText(row["density"])});
   }
+  std::string text;
+  if (!budgeted.empty()) {
+    text += gridText<double>(
+        budgeted, "samples_per_layer", "relative error at S a layer",
+        [](const json& row) { return formatted("%.4f", row["relative_error"].get<double>()); });
+    text += gridText<double>(budgeted, "samples_per_layer", "next token as dense at S",
+                             [](const json& row) { return shareText(row["agreement"]); });
+  }
+  if (!adaptive.empty()) text += "\n" + adaptive.text(false);
+  const json slopes = summary.value("variance_slopes", json::array());
+  if (!slopes.empty()) text += "\n";
+  for (const json& row : slopes) {
+    text += formatted("%s: squared error falls as S to the power %.2f\n",
+                      nameOf(row, "method").c_str(), row["slope"].get<double>());
+  }
+  return text;
 }
 
 }  // namespace
+
+std::string reportText(const json& summary) {
+  std::string text = accuracyText(summary.value("evaluations", json::array()));
+  text += fidelityText(summary);
+  if (!summary.value("learned_schedule", json::array()).empty() &&
+      summary.value("updates", 0) > 0) {
+    text += "\nlearned schedule, samples per layer: " + summary["learned_schedule"].dump() + "\n";
+  }
+  return text;
+}
 
 Status printReport(const std::string& folder) {
   std::ifstream file(folder + "/summary.json");
@@ -77,7 +155,7 @@ Status printReport(const std::string& folder) {
   if (!summary.is_object() || !summary.contains("evaluations")) {
     return fail(ErrorCode::kInternal, "the run ended without " + folder + "/summary.json");
   }
-  printTable(summary);
+  std::printf("%s", reportText(summary).c_str());
   std::printf(
       "\n%llu updates, %llu episodes, %s, %.1f episodes/s while learning\nreport: %s/report.html\n",
       static_cast<unsigned long long>(summary.value("updates", uint64_t{0})),

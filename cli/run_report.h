@@ -1,12 +1,16 @@
 #pragma once
 // What `allot run` prints at the end, from the summary.json that the aggregator leaves. One thread.
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "core/result.h"
 
 namespace allot {
 
-// The table of accuracies, the learned schedule, where the report is.
+// Accuracies by method and budget, fidelity, and the learned schedule, of such a summary.
+std::string reportText(const nlohmann::json& summary);
+
+// That and where the report is, to stdout.
 Status printReport(const std::string& folder);
 
 }  // namespace allot

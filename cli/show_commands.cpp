@@ -6,7 +6,7 @@
 #include "cli/leaderboard.h"
 #include "cli/run_status.h"
 #include "cli/terminal.h"
-#include "core/evaluation_plan.h"
+#include "core/evaluation_table.h"
 
 namespace allot {
 namespace {
@@ -47,7 +47,7 @@ Status showStatus(const ShowOptions& options) {
 Status showTop(const ShowOptions& options) {
   ALLOT_ASSIGN(RunAccess access, RunAccess::open(options.choice));
   ALLOT_ASSIGN(const RunHead head, access.source().readHead());
-  EvaluationTable table(head.image.spec.experiment.spec().task().held_out_questions());
+  EvaluationTable table(head.image.spec.experiment);
   while (true) {
     ALLOT_ASSIGN(const auto results, access.source().nextEvaluations());
     if (results.empty()) break;
@@ -89,7 +89,8 @@ void addShowCommands(CLI::App* app, Action* action) {
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 62));
   top->add_flag("--json", options->as_json, "For programs");
   top->footer(
-      "Intervals are Wilson's, 95 %. Of each schedule the newest complete measurement is shown.\n\n"
+      "Intervals are 95 %, by bootstrap. Of each schedule the newest complete measurement is "
+      "shown.\n\n"
       "Examples:\n"
       "  allot top\n"
       "  allot top runs/a --budget 8");

@@ -3,7 +3,7 @@
 'use strict';
 const kit = (() => {
   // Colour-blind safe, and each with a mark of its own; the values are in page.css.
-  const COLOURS = ['learned', 'uniform', 'third', 'fourth', 'fifth'];
+  const COLOURS = ['learned', 'uniform', 'third', 'fourth', 'fifth', 'sixth', 'seventh', 'eighth'];
   const SHAPES = ['circle', 'rect', 'triangle', 'rectRot', 'crossRot'];
 
   // --- words and numbers ---

@@ -61,15 +61,25 @@
   const plotPoint = (x, row) =>
     ({x, y: row.accuracy, ...interval(row), n: row.n, version: row.version});
 
+  // What tells a line from the others: its method, its schedule, or both.
+  function namer(lines) {
+    const methods = new Set(lines.map((line) => line.method));
+    const schedules = new Set(lines.map((line) => line.schedule));
+    return (line) => (methods.size < 2 ? line.schedule :
+      schedules.size < 2 || line.schedule === 'adaptive' ? line.method :
+        `${line.schedule}, ${line.method}`);
+  }
+
   // Names and colours: learned and uniform always look the same, others follow.
   function styleLines(lines) {
     const methods = new Set(lines.map((line) => line.method));
+    const named = namer(lines);
     let next = methods.size === 1 ? 2 : 0;
     return lines.map((line) => {
       const known = methods.size === 1 ? COLOURS.indexOf(line.schedule) : -1;
       const index = known >= 0 ? known : next++ % COLOURS.length;
-      const name = methods.size > 1 ? `${line.schedule}, ${line.method}` : line.schedule;
-      return {...line, name, colour: COLOURS[index], shape: SHAPES[index]};
+      const name = named(line);
+      return {...line, name, colour: COLOURS[index], shape: SHAPES[index % SHAPES.length]};
     });
   }
 
@@ -137,13 +147,18 @@
 
   function drawAccuracy(view, lines) {
     const card = byId('card-accuracy');
-    const curves = styleLines(lines.filter((line) => !isDense(line)))
-        .map((line) => ({...line, cells: line.cells.filter((row) => row.total_budget > 0)}))
-        .filter((line) => line.cells.length);
+    // A method that reads what it needs has no place on an axis of budgets.
+    const curves = styleLines(lines.filter((line) => !isDense(line) &&
+        line.cells.some((row) => row.total_budget > 0)))
+        .map((line) => ({...line, cells: line.cells.filter((row) => row.total_budget > 0)}));
     const dense = (lines.find(isDense) || {cells: []}).cells[0];
     const budgets = [...new Set(curves.flatMap((line) =>
       line.cells.map((row) => row.total_budget)))].sort((a, b) => a - b);
     const ended = FINAL.includes(view.state);
+    // Nothing was to be graded at a budget: the run compared outputs, or its methods take none.
+    const compared = list(view.fidelity).length > 0;
+    card.hidden = ended && !budgets.length && (compared || lines.some((line) => !isDense(line)));
+    byId('headline').closest('.tile').hidden = ended && compared && !lines.length;
     if (!plotOr(card, budgets.length ? '' : ended ? 'No sampled evaluation was finished.' :
       `Waiting for the first held-out evaluation${dense ? ` with a sample budget; read in full, ` +
         `the answers are ${percent(dense.accuracy)} right` : ''}.`)) return;
@@ -312,14 +327,14 @@
     byId('card-numbers').hidden = !lines.length;
     byId('card-numbers').classList.toggle('span',
         view.max_updates !== 0 && !byId('card-versions').hidden);
-    const several = new Set(lines.filter((l) => !isDense(l)).map((l) => l.method)).size > 1;
+    const named = namer(lines.filter((line) => !isDense(line)));
     syncRows(byId('numbers'), [...lines].sort((a, b) => isDense(a) - isDense(b)).flatMap((line) =>
       line.cells.map((row) => {
         const {low, high} = interval(row);
-        const name = several && !isDense(line) ? `${line.schedule}, ${line.method}` : line.schedule;
-        return [{text: name},
+        return [{text: isDense(line) ? 'dense' : named(line)},
           {text: line.schedule === 'learned' ? count(row.version) : '', kind: 'r'},
-          {text: isDense(line) ? 'all' : count(row.total_budget), kind: 'r'},
+          {text: isDense(line) ? 'all' : row.total_budget ? count(row.total_budget) : 'its own',
+            kind: 'r'},
           {text: `${percent(row.accuracy)} (${range(low, high)})`, kind: 'r'},
           {text: count(row.n), kind: 'r wide'}];
       })));
@@ -332,8 +347,14 @@
   // --- header and key numbers ---
   function drawHeadline(view, lines) {
     const budget = number(view.total_budget);
-    const at = (schedule) => lines.filter((line) => line.schedule === schedule)
-        .flatMap((line) => line.cells).find((row) => row.total_budget === budget);
+    // Of several methods the one that rollouts use, which is the one that a sweep names, too.
+    const setting = list(view.settings).map(list).find(([key]) => key === 'spec.attention.decode');
+    const at = (schedule) => {
+      const rows = lines.filter((line) => line.schedule === schedule)
+          .flatMap((line) => line.cells.filter((row) => row.total_budget === budget)
+              .map((row) => ({...row, method: line.method})));
+      return rows.find((row) => setting && row.method === word(setting[1])) || rows[0];
+    };
     const [learned, uniform] = [at('learned'), at('uniform')];
     const dense = (lines.find(isDense) || {cells: []}).cells[0];
     const shown = learned || uniform || dense;
@@ -346,7 +367,9 @@
           `points on uniform (${percent(uniform.accuracy)})`);
     } else {
       say(byId('headline-note'), !shown ? 'not evaluated yet' :
-        shown === dense ? 'every row read' : `${shown.schedule} only, so far`);
+        shown === dense ? 'every row read' :
+        view.max_updates === 0 ? `${shown.method}, ${shown.schedule}` :
+        `${shown.schedule} only, so far`);
     }
   }
 

@@ -2,9 +2,10 @@
 //
 //   page_sample [--port N] [--report DIR] [-- COMMAND...]
 //
-// serves a run at /, one that is starting at /empty/ and a sweep at /sweep/, and writes the run's
-// report into DIR. With a COMMAND it runs this with the page's address as the last argument and
-// leaves with its exit code; without, it serves until standard input ends.
+// serves a run at /, one that is starting at /empty/, a sweep at /sweep/ and one of many methods at
+// /methods/, and writes the run's report into DIR and that of the many methods into DIR/methods.
+// With a COMMAND it runs this with the page's address as the last argument and leaves with its exit
+// code; without, it serves until standard input ends.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,6 +28,7 @@ HttpReply serveSample(std::string path) {
     return true;
   };
   if (under("/empty")) return servePage(path, emptyView().dump());
+  if (under("/methods")) return servePage(path, methodsView().dump());
   if (under("/sweep")) return servePage(path, sweepView().dump());
   return servePage(path, sampleView().dump());
 }
@@ -57,7 +59,8 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
 
   if (!report.empty()) {
-    const Status written = writeReport(report, sampleView());
+    Status written = writeReport(report, sampleView());
+    if (written) written = writeReport(report + "/methods", methodsView());
     if (!written) return std::fprintf(stderr, "%s\n", written.error().message.c_str()), 1;
   }
   const auto server = HttpServer::start("127.0.0.1", port, serveSample);

@@ -41,6 +41,28 @@ return out;
 """
 
 
+# Words of a plot that lie over each other or leave the picture.
+OVERLAPS = """
+const bad = [];
+for (const svg of document.querySelectorAll('.figure .plot-svg:not(.sample)')) {
+  const frame = svg.getBoundingClientRect();
+  const boxes = [...svg.querySelectorAll('text')].map((e) => [e.textContent,
+    e.getBoundingClientRect()]);
+  boxes.forEach(([words, a], i) => {
+    if (a.left < frame.left - 1 || a.right > frame.right + 1 || a.bottom > frame.bottom + 1) {
+      bad.push(`${words} leaves ${svg.getAttribute('aria-label')}`);
+    }
+    for (const [other, b] of boxes.slice(i + 1)) {
+      if (a.left < b.right && b.left < a.right && a.top + 3 < b.bottom && b.top + 3 < a.bottom) {
+        bad.push(`${words} over ${other} in ${svg.getAttribute('aria-label')}`);
+      }
+    }
+  });
+}
+return bad;
+"""
+
+
 def browser(dark=False):
     options = Options()
     for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
@@ -152,7 +174,8 @@ class PageTest(unittest.TestCase):
     def check_accuracy(self, view, charts):
         lines = newest_lines(view)
         dense = [rows[0] for (_, schedule), rows in lines.items() if schedule == "dense"]
-        sampled = {key: rows for key, rows in lines.items() if key[1] != "dense"}
+        sampled = {key: rows for key, rows in lines.items()
+                   if key[1] != "dense" and rows[0]["total_budget"] > 0}
         self.assertEqual("accuracy" in charts, bool(sampled))
         if not sampled:
             return
@@ -164,8 +187,9 @@ class PageTest(unittest.TestCase):
                                "dense")
             self.assertEqual([level["value"] for level in charts["accuracy"]["levels"]],
                              [dense[0]["accuracy"]])
-        several = len({method for method, _ in sampled}) > 1
-        named = {f"{s}, {m}" if several else s: rows for (m, s), rows in sampled.items()}
+        methods, schedules = ({key[i] for key in sampled} for i in (0, 1))
+        named = {s if len(methods) < 2 else m if len(schedules) < 2 else f"{s}, {m}": rows
+                 for (m, s), rows in sampled.items()}
         self.assertEqual(sorted(sets), sorted(named))
         for name, rows in named.items():
             self.assert_points(sets[name], [(r["total_budget"], r["accuracy"]) for r in rows], name)
@@ -255,10 +279,35 @@ class PageTest(unittest.TestCase):
         self.assertEqual(asked, [])
         self.assert_clean()
 
+    def test_report_of_many_methods(self):
+        if not (ARGS.report and ARGS.samples):
+            self.skipTest("no --report or no --samples")
+        report = pathlib.Path(ARGS.report).resolve()
+        self.open((report.parent / "methods" / report.name).as_uri())
+        view = read_json(f"{ARGS.url}/methods/api/run")
+        self.check_view(view)
+        headings = self.driver.execute_script(
+            "return [...document.querySelectorAll('#figures h2')].map((e) => e.textContent)")
+        self.assertEqual(headings, [
+            "Accuracy by task", "Accuracy against KV bytes read",
+            "Accuracy against key features read", "Accuracy by layer that is cut",
+            "Relative error against samples", "Variance against samples",
+            "Relative error against rows read", "Relative error against epsilon",
+            "Fidelity in numbers", "Relative error by layer",
+            "Relative error by spread of the attention"])
+        panels = self.driver.execute_script(
+            "return [...document.querySelectorAll('.panels figcaption')].map((e) => e.textContent)")
+        self.assertEqual(panels, ["freq", "multi", "niah", "track"])
+        for width in (1280, 390):
+            resize(self.driver, width, 900)
+            self.assertEqual(self.driver.execute_script(OVERLAPS), [])
+        self.check_narrow()
+        self.assert_clean()
+
     def test_other_samples(self):
         if not ARGS.samples:
             self.skipTest("no --samples")
-        for name in ("empty", "sweep"):
+        for name in ("empty", "sweep", "methods"):
             with self.subTest(name):
                 self.open(f"{ARGS.url}/{name}/")
                 self.check_view(read_json(f"{ARGS.url}/{name}/api/run"))
@@ -306,7 +355,13 @@ def screenshots():
     folder.mkdir(parents=True, exist_ok=True)
     pages = {"run": f"{ARGS.url}/"}
     if ARGS.samples:
-        pages.update(empty=f"{ARGS.url}/empty/", sweep=f"{ARGS.url}/sweep/")
+        pages.update(empty=f"{ARGS.url}/empty/", sweep=f"{ARGS.url}/sweep/",
+                     methods=f"{ARGS.url}/methods/")
+    if ARGS.report:
+        report = pathlib.Path(ARGS.report).resolve()
+        pages["report"] = report.as_uri()
+        if ARGS.samples:
+            pages["methods-report"] = (report.parent / "methods" / report.name).as_uri()
     for dark in (False, True):
         driver = browser(dark)
         for page, address in pages.items():

@@ -2,8 +2,10 @@
 // A run view with known numbers for the page's tests: a run in its 137th update, with hostile
 // names among its workers. Pure, any thread.
 #include <cmath>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 namespace allot {
 
@@ -144,6 +146,99 @@ inline nlohmann::json sweepView() {
       view["evaluations"].push_back(sampleCell(methods[m], "uniform", 0, budget, accuracy));
     }
   }
+  return view;
+}
+
+inline nlohmann::json sampleFidelity(const std::string& method, double samples, double error,
+                                     double density) {
+  const auto numbers = [&](double factor) {
+    return nlohmann::json{{"states", 4800},
+                          {"relative_error", error * factor},
+                          {"rms_relative_error", error * factor * 1.2},
+                          {"cosine", 1 - error * error * factor / 2},
+                          {"agreement", 1 - error * factor / 4},
+                          {"trace_covariance", error * error * factor},
+                          {"estimated_error", nullptr},
+                          {"exceed_rate", 0.021},
+                          {"draws", samples},
+                          {"unique_rows", 512 * density},
+                          {"density", density},
+                          {"effective_sample_size", samples * 0.9}};
+  };
+  nlohmann::json row = numbers(1);
+  row.update({{"version", 0},
+              {"method", method},
+              {"schedule", samples > 0 ? "uniform" : "adaptive"},
+              {"total_budget", static_cast<int>(8 * samples)},
+              {"samples_per_layer", samples},
+              {"questions", 64},
+              {"layers", nlohmann::json::array()},
+              {"supports", nlohmann::json::array()},
+              {"tasks", nlohmann::json::array()}});
+  for (int layer = 0; layer < 8; ++layer) {
+    row["layers"].push_back(numbers(0.4 + 0.2 * layer));
+    row["layers"].back()["layer"] = layer;
+  }
+  for (const char* tiles : {"1", "2", "3-4", "5-8", "9+"}) {
+    row["supports"].push_back(numbers(0.5 + 0.2 * static_cast<double>(row["supports"].size())));
+    row["supports"].back()["tiles"] = tiles;
+  }
+  return row;
+}
+
+// Many methods with parameters, by task, with what they read, one-hot schedules and fidelity.
+inline nlohmann::json methodsView() {
+  nlohmann::json view = sweepView();
+  view["experiment"] = "recall-methods";
+  nlohmann::json rows = nlohmann::json::array();
+  nlohmann::json fidelity = nlohmann::json::array();
+  const auto add = [&](const std::string& method, const std::string& schedule, int budget,
+                       double accuracy, double share) {
+    rows.push_back(sampleCell(method, schedule, 0, budget, accuracy));
+    rows.back().update({{"kv_bytes_share", share},
+                        {"key_share", 2 * share - share * share},
+                        {"value_rows_share", share * share}});
+    double task_accuracy = accuracy;
+    for (const char* task : {"freq", "multi", "niah", "track"}) {
+      nlohmann::json score = sampleCell(method, schedule, 0, budget, task_accuracy, 120);
+      rows.back()["tasks"].push_back(
+          {{"task", task}, {"n", 120}, {"accuracy", task_accuracy}, {"ci95", score["ci95"]}});
+      task_accuracy += (1 - task_accuracy) / 4;
+    }
+  };
+  add("dense", "dense", 0, 0.91, 1);
+  const char* const methods[] = {"bernoulli featureSamples=4 meanGroupQuery=true values=s2anta-sys",
+                                 "quest",
+                                 "s2anta-flash tileSize=64",
+                                 "s2anta-prop",
+                                 "s2anta-q4",
+                                 "s2anta-strat",
+                                 "s2anta-sys",
+                                 "santa",
+                                 "top-k"};
+  for (size_t m = 0; m < std::size(methods); ++m) {
+    const auto place = static_cast<double>(m);
+    for (int budget = 8; budget <= 2048; budget *= 2) {
+      const double error = (0.3 + 0.05 * place) * std::sqrt(16.0 / (8 + budget));
+      add(methods[m], "uniform", budget, 0.9 - error, 0.5 + 0.02 * place + budget / 8192.0);
+      fidelity.push_back(
+          sampleFidelity(methods[m], budget / 8.0, error, 1 - std::exp(-budget / 1024.0)));
+    }
+  }
+  const std::pair<const char*, double> epsilons[] = {
+      {" epsilon=0.025", 0.025}, {"", 0.05}, {" epsilon=0.1", 0.1}, {" epsilon=0.2", 0.2}};
+  for (const auto& [text, epsilon] : epsilons) {
+    const std::string method = "vattention heavy=0.025" + std::string(text) + " delta=0.1";
+    add(method, "adaptive", 0, 0.91 - epsilon / 3, 0.6 - epsilon);
+    fidelity.push_back(sampleFidelity(method, 0, epsilon * 0.7, 0.4 - epsilon));
+  }
+  for (int layer = 0; layer < 8; ++layer) {
+    add("s2anta-sys", "oneHot-0" + std::to_string(layer), 512, 0.6 + 0.03 * layer, 0.6);
+  }
+  view["evaluations"] = rows;
+  view["fidelity"] = fidelity;
+  view["variance_slopes"] = {{{"method", "santa"}, {"slope", -1.0}, {"budgets", 8}},
+                             {{"method", "s2anta-sys"}, {"slope", -1.41}, {"budgets", 8}}};
   return view;
 }
 

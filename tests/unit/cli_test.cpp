@@ -2,9 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "allot/kernels/method.h"
 #include "cli/control.h"
 #include "cli/leaderboard.h"
+#include "cli/methods_text.h"
 #include "cli/run_folder.h"
+#include "cli/run_report.h"
 #include "cli/run_status.h"
 #include "cli/terminal.h"
 #include "core/policy_gradient.h"
@@ -257,8 +260,9 @@ EvaluationCell cell(const char* name, uint64_t version, uint64_t budget, uint64_
   c.schedule_name = name;
   c.total_budget = budget;
   c.schedule = {3, 5};
-  c.n = n;
-  c.sum = sum;
+  c.all.n = n;
+  c.all.sum = sum;
+  c.all.interval = wilson95(sum, n);
   c.complete = complete;
   return c;
 }
@@ -285,13 +289,13 @@ TEST(LeaderboardTest, RanksByAccuracyAtEqualBudget) {
   ASSERT_EQ(sixteen.rows.size(), 3u);
   EXPECT_EQ(sixteen.rows[0].cell.schedule_name, "uniform");
   EXPECT_TRUE(sixteen.rows[1].like_best);
-  EXPECT_EQ(sixteen.rows[2].cell.n, 32u);  // nothing complete: what there is
+  EXPECT_EQ(sixteen.rows[2].cell.all.n, 32u);  // nothing complete: what there is
   const std::string text = leaderboardText(board, false);
   EXPECT_THAT(text, HasSubstr("dense attention: 0.931  [0.905, 0.951]  n 480"));
   EXPECT_THAT(text, HasSubstr("2 ~   oneHot-01"));
   EXPECT_THAT(text, HasSubstr("32 so far"));
   EXPECT_THAT(text, HasSubstr("cannot tell the two apart"));
-  EXPECT_THAT(text, Not(HasSubstr("(s2anta-sys)")));
+  EXPECT_THAT(text, Not(HasSubstr("s2anta-sys")));
   EXPECT_EQ(makeLeaderboard({cell("uniform", 0, 8, 480, 166)}, 16).blocks.size(), 0u);
   const auto json = leaderboardJson(board);
   EXPECT_EQ(json["budgets"][0]["schedules"][0]["schedule"], "learned");
@@ -304,9 +308,85 @@ TEST(LeaderboardTest, NamesMethodsWhereThereAreSeveral) {
                                        cell("learned", 4, 8, 100, 70, true, "santa")},
                                       8),
                       false);
-  EXPECT_THAT(text, HasSubstr("learned (santa)"));
+  EXPECT_THAT(text, HasSubstr("santa       learned"));
   EXPECT_THAT(text, HasSubstr("+0.200"));
-  EXPECT_THAT(text, HasSubstr("uniform (s2anta-sys)"));
+  EXPECT_THAT(text, HasSubstr("s2anta-sys  uniform"));
+}
+
+TEST(LeaderboardTest, MethodsWithoutABudgetHaveABlockOfTheirOwn) {
+  const char* const long_name = "vattention scores=q4 heavy=0.025 epsilon=0.1 delta=0.1";
+  EvaluationCell adaptive = cell("adaptive", 0, 0, 100, 90, true, long_name);
+  adaptive.schedule.clear();
+  adaptive.reads.dense_bytes = 1000;
+  adaptive.reads.key_bytes = 100;
+  adaptive.reads.value_bytes = 25;
+  const auto board = makeLeaderboard({adaptive, cell("uniform", 0, 8, 100, 50)}, 0);
+  const std::string text = leaderboardText(board, false);
+  EXPECT_THAT(text, HasSubstr("methods that read what they need\n"));
+  EXPECT_THAT(text, HasSubstr(std::string("1     ") + long_name + "  0.900"));
+  EXPECT_THAT(text, HasSubstr("12.5 %"));
+  EXPECT_EQ(text.find("over uniform"), std::string::npos);
+  EXPECT_EQ(leaderboardJson(board)["budgets"][0]["schedules"][0]["kv_bytes_share"], 0.125);
+}
+
+nlohmann::json summaryRow(const char* method, const char* schedule, int budget, double accuracy) {
+  return {{"method", method},     {"schedule", schedule},    {"total_budget", budget},
+          {"accuracy", accuracy}, {"ci95", {accuracy, 1.0}}, {"n", 480},
+          {"kv_bytes_share", 0.5}};
+}
+
+TEST(RunReport, SetsManyMethodsSideBySide) {
+  nlohmann::json summary = {{"evaluations", nlohmann::json::array()}};
+  auto& rows = summary["evaluations"];
+  rows.push_back(summaryRow("dense", "dense", 0, 0.93));
+  for (int budget : {8, 256}) {
+    rows.push_back(
+        summaryRow("bernoulli featureSamples=4 values=s2anta-sys", "uniform", budget, 0.5));
+    rows.push_back(summaryRow("top-k", "uniform", budget, 0.25));
+  }
+  rows.push_back(summaryRow("vattention epsilon=0.1 delta=0.1", "adaptive", 0, 0.9));
+  rows.push_back(summaryRow("top-k", "oneHot-03", 512, 0.75));
+  summary["fidelity"] = {{{"method", "top-k"},
+                          {"schedule", "uniform"},
+                          {"samples_per_layer", 2.5},
+                          {"relative_error", 0.125},
+                          {"agreement", 0.5},
+                          {"density", 0.1}}};
+  summary["variance_slopes"] = {{{"method", "santa"}, {"slope", -1.004}}};
+  EXPECT_EQ(reportText(summary), R"(
+dense attention: accuracy 0.930  [0.930, 1.000]  n 480
+
+  accuracy at total budget                      8      256
+  bernoulli featureSamples=4 values=s2anta-sys  0.500  0.500
+  top-k                                         0.250  0.250
+
+  reads what it needs               accuracy  95 % interval   n    KV bytes
+  vattention epsilon=0.1 delta=0.1  0.900     [0.900, 1.000]  480  50.0 %
+
+top-k  oneHot-03  512              0.750  [0.750, 1.000]  n 480
+
+  relative error at S a layer  2.5
+  top-k                        0.1250
+
+  next token as dense at S  2.5
+  top-k                     50.0 %
+
+santa: squared error falls as S to the power -1.00
+)");
+  // With a learned schedule, or one method alone, uniform and learned stand side by side.
+  rows.push_back(summaryRow("top-k", "learned", 8, 0.6));
+  EXPECT_THAT(reportText(summary), HasSubstr("top-k, total budget"));
+  EXPECT_EQ(reportText({{"evaluations", nlohmann::json::array()}}), "");
+}
+
+TEST(MethodsText, HasAMeaningForEveryMethodAndEveryParameter) {
+  const std::string text = methodsText();
+  for (const std::string_view name : kernels::methodNames()) {
+    EXPECT_NE(methodMeaning(name), "") << name;
+    EXPECT_THAT(text, HasSubstr("  " + std::string(name) + "  "));
+  }
+  EXPECT_EQ(methodMeaning("nonsense"), "");
+  EXPECT_THAT(text, HasSubstr(kernels::methodParametersMarkdown()));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "allot/kernels/method.h"
 #include "core/spec.h"
 
 namespace allot {
@@ -26,6 +27,12 @@ std::string between(const std::string& text, const std::string& begin, const std
 TEST(Readme, ItsKeyTableIsTheParsers) {
   EXPECT_EQ(between(read("README.md"), "<!-- keys: begin -->\n", "<!-- keys: end -->"),
             specKeysMarkdown());
+}
+
+TEST(Readme, ItsTableOfMethodParametersIsTheParsers) {
+  EXPECT_EQ(between(read("README.md"), "<!-- method parameters: begin -->\n",
+                    "<!-- method parameters: end -->"),
+            kernels::methodParametersMarkdown());
 }
 
 TEST(Readme, ItsExperimentIsTheOneThatShips) {

@@ -10,8 +10,13 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <set>
 #include <sstream>
 
+#include "aggregator/curve_svg.h"
+#include "aggregator/figure_lines.h"
+#include "aggregator/figures.h"
+#include "aggregator/report_tables.h"
 #include "tests/e2e/sample_view.h"
 
 namespace allot {
@@ -105,8 +110,109 @@ TEST(Report, BadRowsAreLeftOut) {
 TEST(Report, CsvIsExactAndQuoted) {
   const CurvePoint point{"a,\"b\"", "[1,2]", 25, 8, 480, 0.1, 0.05, 0.15};
   EXPECT_EQ(curveCsv({point}),
-            "method,schedule,total_budget,n,accuracy,ci_low,ci_high,version\n"
-            "\"a,\"\"b\"\"\",\"[1,2]\",8,480,0.1,0.05,0.15,25\n");
+            "method,schedule,total_budget,n,accuracy,ci_low,ci_high,version,task,kv_bytes_share,"
+            "key_share,value_rows_share\n"
+            "\"a,\"\"b\"\"\",\"[1,2]\",8,480,0.1,0.05,0.15,25,all,,,\n");
+}
+
+TEST(Report, CsvHasTheCellsFirstThenTheirTasks) {
+  CurvePoint point{"top-k scores=q4", "uniform", 0, 8, 480, 0.5, 0.45, 0.55};
+  point.tasks = {{"niah", 240, 0.75, 0.7, 0.8}};
+  point.kv_bytes_share = 0.25;
+  point.key_share = 0.5;
+  point.value_rows_share = 0.125;
+  const std::string csv = curveCsv({point, point});
+  const std::string all = "top-k scores=q4,uniform,8,480,0.5,0.45,0.55,0,all,0.25,0.5,0.125\n";
+  const std::string task = "top-k scores=q4,uniform,8,240,0.75,0.7,0.8,0,niah,,,\n";
+  EXPECT_EQ(csv.substr(csv.find('\n') + 1), all + all + task + task);
+}
+
+TEST(Report, FidelityIsWrittenPartByPart) {
+  const auto points = fidelityPoints(methodsView());
+  ASSERT_THAT(points, SizeIs(9 * 9 + 4));
+  const std::string csv = fidelityCsv(points);
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 1 + 85 * (1 + 8 + 5));
+  EXPECT_THAT(csv, HasSubstr("\ns2anta-sys,uniform,16,2,layer,3,4800,"));
+  EXPECT_THAT(csv, HasSubstr("\nvattention heavy=0.025 epsilon=0.1 delta=0.1,adaptive,0,0,tiles,"
+                             "9+,4800,"));
+  const json summary = summaryJson(methodsView());
+  EXPECT_THAT(summary["fidelity"], SizeIs(85));
+  EXPECT_THAT(summary["fidelity"][0]["layers"], SizeIs(8));
+  EXPECT_EQ(summary["variance_slopes"][1]["slope"], -1.41);
+  EXPECT_THAT(summary["evaluations"][0]["tasks"], SizeIs(4));
+  json newer = methodsView();
+  newer["fidelity"] = {newer["fidelity"][0], newer["fidelity"][0], 7, json::object()};
+  newer["fidelity"][1]["version"] = 3;
+  newer["fidelity"][1]["relative_error"] = 0.125;
+  ASSERT_THAT(fidelityPoints(newer), SizeIs(1));
+  EXPECT_EQ(fidelityPoints(newer)[0].all.relative_error, 0.125);
+}
+
+TEST(Report, MethodsThatDifferInOneNumberMakeALine) {
+  const std::vector<std::string> methods = {"vattention", "vattention epsilon=0.1",
+                                            "vattention epsilon=0.2 delta=0.1",
+                                            "vattention epsilon=0.1 delta=0.1", "bernoulli"};
+  const auto name = [&](const std::string& method) {
+    const NumberedName named = nameWithoutNumber(method, methods);
+    return named.text + "|" + named.parameter;
+  };
+  EXPECT_EQ(name("bernoulli"), "bernoulli|");
+  EXPECT_EQ(name("vattention epsilon=0.2 delta=0.1"), "vattention delta=0.1|epsilon");
+  EXPECT_EQ(nameWithoutNumber("quest", {"quest", "quest pageSize=32", "quest pageSize=64"}).text,
+            "quest");
+  EXPECT_EQ(nameWithoutNumber("top-k scores=q4", {"top-k scores=q4", "top-k"}).parameter, "");
+
+  // Budgets of one method make a line; so do single budgets of methods that differ in a number.
+  std::vector<Measured> measured;
+  for (uint64_t budget : {16, 8}) {
+    measured.push_back({"santa", "uniform", budget, {static_cast<double>(budget), 1, 1, 1}});
+  }
+  for (const char* method : {"vattention epsilon=0.2", "vattention"}) {
+    measured.push_back({method, "adaptive", 0, {static_cast<double>(measured.size()), 1, 1, 1}});
+  }
+  const auto lines = linesByNumber(measured, LineStyles(evaluationPoints(methodsView())));
+  ASSERT_THAT(lines, SizeIs(2));
+  EXPECT_EQ(lines[0].name, "santa");
+  EXPECT_EQ(lines[0].points[0].x, 8);
+  EXPECT_EQ(lines[1].name, "vattention, by epsilon");
+  EXPECT_THAT(lines[1].points, SizeIs(2));
+}
+
+TEST(Report, LinesKeepTheirLooksFromPlotToPlot) {
+  const auto points = evaluationPoints(methodsView());
+  const LineStyles styles(points);
+  const Plot all = curvePlot(points, styles);
+  const Plot task = curvePlot(points, styles, "niah");
+  ASSERT_EQ(all.series.size(), 9u);  // no vattention, no oneHot: they have no place on this axis
+  std::set<size_t> looks;
+  for (size_t i = 0; i < all.series.size(); ++i) {
+    EXPECT_EQ(all.series[i].name, task.series[i].name);
+    EXPECT_EQ(all.series[i].style, task.series[i].style);
+    looks.insert(all.series[i].style);
+  }
+  EXPECT_EQ(looks.size(), 9u);
+  // Nine names in the legend, in rows that make the picture higher.
+  const std::string svg = curveSvg("", points);
+  for (const auto& line : all.series) EXPECT_THAT(svg, HasSubstr(">" + line.name + "</text>"));
+  EXPECT_THAT(svg, Not(HasSubstr("height=\"440\"")));
+}
+
+TEST(Report, FiguresEscapeNamesAndSurviveOddNumbers) {
+  json view = methodsView();
+  view["evaluations"][1]["method"] = "<script>alert(1)</script>";
+  view["evaluations"][1]["tasks"][0]["task"] = "<b>";
+  view["fidelity"][0]["method"] = "<i>";
+  view["fidelity"][0]["layers"][0]["relative_error"] = 0;
+  view["fidelity"][1]["relative_error"] = 1e300;
+  view["fidelity"][2]["trace_covariance"] = 5e-324;
+  view["variance_slopes"][0]["method"] = "<u>";
+  const std::string html = figuresHtml(view);
+  for (const char* odd : {"<script", "<b>", "<i>", "<u>", "nan", "inf"}) {
+    EXPECT_THAT(html, Not(HasSubstr(odd))) << odd;
+  }
+  EXPECT_THAT(html, HasSubstr("&lt;script&gt;"));
+  EXPECT_EQ(figuresHtml(sampleView()), "");  // an ordinary run has its page, and nothing more
+  EXPECT_EQ(figuresHtml(json()), "");
 }
 
 TEST(Report, SvgEscapesItsWordsAndDrawsEveryPoint) {
@@ -198,6 +304,8 @@ TEST(Report, WritesEveryFile) {
   EXPECT_EQ(dense["ci95"], sampleView()["evaluations"][0]["ci95"]);
   std::istringstream csv(folder.read("new/run/curve.csv"));
   EXPECT_EQ(std::count(std::istreambuf_iterator<char>(csv), {}, '\n'), 12);
+  ASSERT_TRUE(writeReport(dir, methodsView()));
+  EXPECT_EQ(folder.read("new/run/fidelity.csv"), fidelityCsv(fidelityPoints(methodsView())));
 }
 
 TEST(Report, ErrorsNameTheFileAndLeaveTheOldOneAlone) {

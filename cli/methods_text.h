@@ -1,0 +1,14 @@
+#pragma once
+// What `allot methods` prints. Pure functions, any thread.
+#include <string>
+#include <string_view>
+
+namespace allot {
+
+// One sentence on a method of kernels::methodNames(); "" for a name that is not there.
+std::string_view methodMeaning(std::string_view name);
+
+// Every method with its meaning, then the table of parameters.
+std::string methodsText();
+
+}  // namespace allot
