@@ -1,5 +1,5 @@
 // HttpServer and the page's paths, over real sockets.
-#include "aggregator/http_server.h"
+#include "telemetry/http_server.h"
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
@@ -9,9 +9,13 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <stdexcept>
 #include <thread>
 #include <vector>
+
+#include "aggregator/page.h"
 
 namespace allot {
 namespace {
@@ -250,8 +254,7 @@ TEST(ServePage, AnswersItsPathsAndNoOthers) {
       {"/page.js", "text/javascript; charset=utf-8"},
       {"/chart.js", "text/javascript; charset=utf-8"},
       {"/icon.svg", "image/svg+xml"},
-      {"/api/run", "application/json"},
-      {"/livez", "text/plain; charset=utf-8"}};
+      {"/api/run", "application/json"}};
   for (const auto& [path, type] : types) {
     const HttpReply reply = servePage(path, "{\"a\":1}");
     EXPECT_EQ(reply.status, 200u) << path;
@@ -265,6 +268,27 @@ TEST(ServePage, AnswersItsPathsAndNoOthers) {
     EXPECT_EQ(reply.status, 404u) << path;
     EXPECT_EQ(reply.content_type, "text/plain; charset=utf-8");
   }
+}
+
+TEST(ServeReport, AnswersTheReportsFilesAndNoOthers) {
+  char name[] = "/tmp/allot-report-XXXXXX";
+  ASSERT_NE(mkdtemp(name), nullptr);
+  const std::string dir = name;
+  EXPECT_THAT(serveReport("/report/summary.json", dir).body, HasSubstr("Not there yet"));
+  std::ofstream(dir + "/summary.json") << "{\"updates\":3}";
+  std::ofstream(dir + "/history.jsonl") << "{}";
+  const HttpReply reply = serveReport("/report/summary.json", dir);
+  EXPECT_EQ(reply.status, 200u);
+  EXPECT_EQ(reply.content_type, "application/json");
+  EXPECT_EQ(reply.body, "{\"updates\":3}");
+  EXPECT_EQ(serveReport("/report/summary.json", "").status, 404u);  // without --dir
+  for (const char* path : {"/report/", "/report/history.jsonl", "/report/../summary.json",
+                           "/report//etc/passwd", "/summary.json"}) {
+    EXPECT_EQ(serveReport(path, dir).status, 404u) << path;
+  }
+  EXPECT_TRUE(isReportPath("/report/x"));
+  EXPECT_FALSE(isReportPath("/reports"));
+  std::filesystem::remove_all(dir);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "aggregator/http_server.h"
+#include "telemetry/http_server.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -14,8 +14,6 @@
 #include <string_view>
 #include <thread>
 #include <utility>
-
-#include "aggregator/page/assets.h"
 
 namespace allot {
 namespace {
@@ -37,10 +35,6 @@ struct Shared {
   milliseconds timeout;
   size_t connections = 0;
 };
-
-HttpReply plainText(unsigned status, std::string sentence) {
-  return {status, "text/plain; charset=utf-8", std::move(sentence) + "\n"};
-}
 
 HttpReply callHandler(const HttpServer::Handler& handler, const std::string& path) {
   try {
@@ -157,6 +151,10 @@ class Session : public std::enable_shared_from_this<Session> {
 
 }  // namespace
 
+HttpReply plainText(unsigned status, std::string sentence) {
+  return {status, "text/plain; charset=utf-8", std::move(sentence) + "\n"};
+}
+
 class HttpServer::Impl {
  public:
   Impl(Handler handler, milliseconds timeout) : shared_{std::move(handler), timeout} {}
@@ -256,20 +254,6 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const std::string& address
   } catch (const std::exception& e) {
     return fail(ErrorCode::kInternal, std::string("cannot start the HTTP server: ") + e.what());
   }
-}
-
-HttpReply servePage(const std::string& path, const std::string& view_json) {
-  const auto asset = [](const char* type, std::string_view text) {
-    return HttpReply{200, type, std::string(text)};
-  };
-  if (path == "/") return asset("text/html; charset=utf-8", page::kIndexHtml);
-  if (path == "/page.css") return asset("text/css; charset=utf-8", page::kPageCss);
-  if (path == "/page.js") return asset("text/javascript; charset=utf-8", page::kPageJs);
-  if (path == "/chart.js") return asset("text/javascript; charset=utf-8", page::kChartJs);
-  if (path == "/icon.svg") return asset("image/svg+xml", page::kIconSvg);
-  if (path == "/api/run") return {200, "application/json", view_json};
-  if (path == "/livez") return plainText(200, "ok");
-  return plainText(404, "There is no such page here: the run's page is at /.");
 }
 
 }  // namespace allot

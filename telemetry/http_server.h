@@ -21,6 +21,9 @@ struct HttpReply {
   std::string body;
 };
 
+// A sentence as text/plain; charset=utf-8.
+HttpReply plainText(unsigned status, std::string sentence);
+
 class HttpServer {
  public:
   // Answers one path ("/api/run", without the query). Called on the server's thread; it should
@@ -45,9 +48,5 @@ class HttpServer {
   explicit HttpServer(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
-
-// The answers of the run's page: / and its parts, /api/run (`view_json`, as it is) and /livez;
-// 404 for everything else. Any thread.
-HttpReply servePage(const std::string& path, const std::string& view_json);
 
 }  // namespace allot
