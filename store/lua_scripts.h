@@ -19,6 +19,7 @@ extern const RedisScript import_evaluations;
 extern const RedisScript import_history;
 extern const RedisScript leave;
 extern const RedisScript list_workers;
+extern const RedisScript name_run;
 extern const RedisScript plan_units;
 extern const RedisScript publish_initial;
 extern const RedisScript push_evaluation;

@@ -100,8 +100,10 @@ void RedisReply::Free::operator()(redisReply* reply) const { freeReplyObject(rep
 
 void RedisConnection::Free::operator()(redisContext* context) const { redisFree(context); }
 
-RedisConnection::RedisConnection(RedisAddress address, uint64_t timeout_ms)
-    : address_(std::move(address)), timeout_(std::clamp<uint64_t>(timeout_ms, 1, kLongestWaitMs)) {}
+RedisConnection::RedisConnection(RedisAddress address, uint64_t timeout_ms, StoreObserver* observer)
+    : address_(std::move(address)),
+      timeout_(std::clamp<uint64_t>(timeout_ms, 1, kLongestWaitMs)),
+      observer_(observer) {}
 
 tl::unexpected<Error> RedisConnection::unavailable(std::string_view why) const {
   return fail(ErrorCode::kUnavailable, "the store at " + address_.shown + " does not answer (" +
@@ -226,6 +228,8 @@ Result<RedisReply> RedisConnection::exchange(const Arguments& arguments, uint64_
   milliseconds left = timeout_ + block;
   if (context_ == nullptr) {
     ALLOT_TRY(connect(Clock::now() + timeout_));
+    if (was_connected_ && observer_ != nullptr) observer_->reconnected();
+    was_connected_ = true;
     left = timeLeft(deadline);
   }
   ALLOT_TRY(limitWaits(left));
@@ -237,17 +241,35 @@ Result<RedisReply> RedisConnection::exchange(const Arguments& arguments) {
   return exchange(arguments, 0, std::numeric_limits<size_t>::max());
 }
 
+void RedisConnection::tell(std::string_view command, const Result<RedisReply>& reply,
+                           std::optional<double> seconds) const {
+  if (observer_ == nullptr) return;
+  const RequestOutcome outcome = !reply                    ? RequestOutcome::kUnavailable
+                                 : reply->view().isError() ? RequestOutcome::kError
+                                                           : RequestOutcome::kOk;
+  observer_->requested(command, outcome, seconds);
+}
+
+Result<RedisReply> RedisConnection::observed(std::string_view command, const Arguments& arguments) {
+  const auto start = Clock::now();
+  auto reply = exchange(arguments);
+  tell(command, reply, std::chrono::duration<double>(Clock::now() - start).count());
+  return reply;
+}
+
 Result<RedisReply> RedisConnection::call(const Arguments& arguments) {
-  ALLOT_ASSIGN(RedisReply reply, exchange(arguments));
+  ALLOT_ASSIGN(RedisReply reply, observed(arguments.at(0), arguments));
   if (reply.view().isError()) return refused(reply.view().text());
   return reply;
 }
 
 Result<bool> RedisConnection::wait(const Arguments& arguments, uint64_t block_ms) {
-  ALLOT_ASSIGN(const auto reply, exchange(arguments, block_ms, kMostWakeUpBytes));
-  if (reply.isMissing()) return true;
-  if (reply.view().isError()) return refused(reply.view().text());
-  return !reply.view().isNil();
+  const auto reply = exchange(arguments, block_ms, kMostWakeUpBytes);
+  tell(arguments.at(0), reply, std::nullopt);
+  if (!reply) return tl::unexpected(reply.error());
+  if (reply->isMissing()) return true;
+  if (reply->view().isError()) return refused(reply->view().text());
+  return !reply->view().isNil();
 }
 
 Result<RedisReply> RedisConnection::run(const RedisScript& script, const Arguments& keys,
@@ -256,12 +278,15 @@ Result<RedisReply> RedisConnection::run(const RedisScript& script, const Argumen
   Arguments words = {"EVALSHA", script.sha1, key_count};
   words.insert(words.end(), keys.begin(), keys.end());
   words.insert(words.end(), arguments.begin(), arguments.end());
-  ALLOT_ASSIGN(RedisReply reply, exchange(words));
-  if (reply.view().isError() && reply.view().text().starts_with("NOSCRIPT")) {
+  const auto start = Clock::now();
+  auto answer = exchange(words);
+  if (answer && answer->view().isError() && answer->view().text().starts_with("NOSCRIPT")) {
     words[0] = "EVAL";
     words[1] = script.text;
-    ALLOT_ASSIGN(reply, exchange(words));
+    answer = exchange(words);
   }
+  tell(script.name, answer, std::chrono::duration<double>(Clock::now() - start).count());
+  ALLOT_ASSIGN(RedisReply reply, std::move(answer));
   if (reply.view().isError()) {
     auto error = refused(reply.view().text());
     if (error.value().code == ErrorCode::kInternal)

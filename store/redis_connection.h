@@ -8,12 +8,14 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/result.h"
 #include "store/redis_address.h"
+#include "store/store_observer.h"
 
 struct redisContext;
 struct redisReply;
@@ -65,7 +67,8 @@ class RedisConnection {
  public:
   using Arguments = std::vector<std::string_view>;
 
-  RedisConnection(RedisAddress address, uint64_t timeout_ms);
+  // observer: may be null.
+  RedisConnection(RedisAddress address, uint64_t timeout_ms, StoreObserver* observer = nullptr);
 
   // One command. Errors: kUnavailable when the server cannot be reached, does not answer within the
   // time-out, or says that it cannot serve now (loading, out of memory, read-only, ...); kUsage
@@ -93,6 +96,10 @@ class RedisConnection {
   // gone.
   Result<RedisReply> exchange(const Arguments& arguments, uint64_t block_ms, size_t most_bytes);
   Result<RedisReply> exchange(const Arguments& arguments);
+  // The same for the observer; `command` is what it calls the request.
+  Result<RedisReply> observed(std::string_view command, const Arguments& arguments);
+  void tell(std::string_view command, const Result<RedisReply>& reply,
+            std::optional<double> seconds) const;
   // Connects, shakes hands and says who we are.
   Status connect(Deadline deadline);
   Status authenticate(Deadline deadline);
@@ -107,6 +114,8 @@ class RedisConnection {
 
   RedisAddress address_;
   std::chrono::milliseconds timeout_;
+  StoreObserver* observer_;
+  bool was_connected_ = false;
   std::unique_ptr<redisContext, Free> context_;
   std::chrono::milliseconds socket_limit_{0};  // the socket's time-out now
 };

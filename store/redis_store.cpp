@@ -16,10 +16,11 @@ constexpr std::string_view kIndex = "allot:index";
 }  // namespace
 
 Result<std::unique_ptr<Store>> openRedisStore(const std::string& url, const std::string& run_id,
-                                              uint64_t timeout_ms) {
+                                              uint64_t timeout_ms, StoreObserver* observer) {
   ALLOT_TRY(store::checkRunId(run_id));
   ALLOT_ASSIGN(RedisAddress address, parseRedisUrl(url));
-  return std::make_unique<RedisStore>(RedisConnection(std::move(address), timeout_ms), run_id);
+  return std::make_unique<RedisStore>(RedisConnection(std::move(address), timeout_ms, observer),
+                                      run_id);
 }
 
 Result<std::optional<std::string>> findRun(const std::string& url, const std::string& experiment) {
@@ -28,6 +29,16 @@ Result<std::optional<std::string>> findRun(const std::string& url, const std::st
   ALLOT_ASSIGN(const RedisReply reply, connection.call({"HGET", kIndex, experiment}));
   if (!reply.view().isText()) return std::nullopt;
   return std::string(reply.view().text());
+}
+
+Result<std::string> findOrNameRun(const std::string& url, const std::string& experiment,
+                                  const std::string& fresh) {
+  ALLOT_TRY(store::checkRunId(fresh));
+  ALLOT_ASSIGN(RedisAddress address, parseRedisUrl(url));
+  RedisConnection connection(std::move(address), 5000);
+  ALLOT_ASSIGN(const RedisReply reply,
+               connection.run(lua::name_run, {kIndex}, {experiment, fresh}));
+  return std::string(reply.view()[1].text());
 }
 
 Result<std::map<std::string, std::string>> listRuns(const std::string& url) {

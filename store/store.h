@@ -21,6 +21,8 @@
 
 namespace allot {
 
+class StoreObserver;
+
 // The part of a run that is fixed when it starts.
 struct RunSpec {
   v1::Experiment experiment;
@@ -206,11 +208,17 @@ class Store {
 };
 
 // Opens the store of one run. url: see store/redis_address.h.
-// Does not fail when the server is away: each call then says so.
+// Does not fail when the server is away: each call then says so. observer: told of every request,
+// and outlives the store; may be null.
 Result<std::unique_ptr<Store>> openRedisStore(const std::string& url, const std::string& run_id,
-                                              uint64_t timeout_ms = 5000);
+                                              uint64_t timeout_ms = 5000,
+                                              StoreObserver* observer = nullptr);
 // The run that was created last under this experiment name, if any.
 Result<std::optional<std::string>> findRun(const std::string& url, const std::string& experiment);
+// The same; if there is none, `fresh` is noted as the newest run, which createRun is then to make.
+// Whoever asks at the same moment gets the same run.
+Result<std::string> findOrNameRun(const std::string& url, const std::string& experiment,
+                                  const std::string& fresh);
 // Experiment name -> newest run id.
 Result<std::map<std::string, std::string>> listRuns(const std::string& url);
 

@@ -235,6 +235,40 @@ TEST_F(Acl, AWorkerCannotWriteWhatTheAggregatorDecides) {
   EXPECT_TRUE(failsWith(open("worker", "new")->beginImport(), ErrorCode::kUsage));
 }
 
+// With the default user off: Redis 7.0 loads its file as that user, and said "no permission" to
+// every script's effects, which were then gone.
+TEST_F(Acl, NothingIsLostWhenTheServerStartsAnew) {
+  ASSERT_THAT(everyCall()["aggregator"].failed, IsEmpty());
+  const auto before = open("aggregator", "run1")->readState();
+  ASSERT_TRUE(succeeded(before));
+  ASSERT_TRUE(before->has_value());
+  const auto units = open("aggregator", "run1")->readHistory(0, 100);
+  ASSERT_TRUE(succeeded(units));
+  ASSERT_THAT(*units, Not(IsEmpty()));
+  server_.killHard();
+  server_.start();
+  const auto after = open("aggregator", "run1")->readState();
+  ASSERT_TRUE(succeeded(after));
+  ASSERT_TRUE(after->has_value());
+  EXPECT_EQ((*after)->SerializeAsString(), (*before)->SerializeAsString());
+  EXPECT_THAT(*open("aggregator", "run1")->readHistory(0, 100), SizeIs(units->size()));
+}
+
+TEST_F(Acl, WhoDoesNotLogInDoesNothing) {
+  RedisConnection stranger(*parseRedisUrl(server_.url()), 5000);
+  for (const std::vector<std::string_view>& words :
+       {std::vector<std::string_view>{"GET", "allot:index"}, {"PING"}, {"ACL", "WHOAMI"}}) {
+    const auto reply = stranger.call(words);
+    ASSERT_FALSE(reply);
+    EXPECT_THAT(reply.error().message, HasSubstr("NOAUTH"));
+  }
+  for (const char* password : {"", "x"}) {
+    const auto reply = stranger.call({"AUTH", "default", password});
+    ASSERT_FALSE(reply);
+    EXPECT_THAT(reply.error().message, HasSubstr("WRONGPASS"));
+  }
+}
+
 TEST_F(Acl, AReaderWritesNothing) {
   ASSERT_THAT(everyCall()["reader"].refused, IsEmpty());
   const auto store = open("reader", "run1");

@@ -407,6 +407,9 @@ TEST_F(RedisFaults, RunsDoNotMixAndTheNewestIsFound) {
   spec.experiment.set_name("recall");
   spec.sha256 = "aa";
   EXPECT_EQ(findRun(server_.url(), "recall").value(), std::nullopt);
+  EXPECT_EQ(findOrNameRun(server_.url(), "unborn", "01HC").value(), "01HC");
+  EXPECT_EQ(findOrNameRun(server_.url(), "unborn", "01HD").value(), "01HC");
+  EXPECT_EQ(findRun(server_.url(), "unborn").value(), "01HC");
   ASSERT_TRUE(succeeded(older->createRun(spec)));
   EXPECT_EQ(findRun(server_.url(), "recall").value(), "01HA");
   spec.sha256 = "bb";

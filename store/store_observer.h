@@ -1,0 +1,26 @@
+#pragma once
+// StoreObserver: told of every request that a RedisStore sends. Called on the store's thread; each
+// call must be short. It outlives the store.
+#include <optional>
+#include <string_view>
+
+namespace allot {
+
+enum class RequestOutcome {
+  kOk,
+  kError,        // an answer that is an error
+  kUnavailable,  // no answer
+};
+
+class StoreObserver {
+ public:
+  virtual ~StoreObserver() = default;
+  // command: a script's name or a Redis command, of which there are a few dozen. seconds: until the
+  // answer was there; nothing for a read that waits in the server.
+  virtual void requested(std::string_view command, RequestOutcome outcome,
+                         std::optional<double> seconds) = 0;
+  // A connection beyond a store's first one.
+  virtual void reconnected() = 0;
+};
+
+}  // namespace allot

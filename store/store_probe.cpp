@@ -1,0 +1,58 @@
+#include "store/store_probe.h"
+
+#include <algorithm>
+#include <cctype>
+
+namespace allot {
+
+StoreProbe::StoreProbe(MetricRegistry* metrics, Health* health)
+    : metrics_(*metrics),
+      health_(*health),
+      reconnects_(metrics_.counter("allot_redis_reconnects_total")) {}
+
+StoreProbe::Series& StoreProbe::seriesOf(std::string_view command) {
+  const auto found = series_.find(command);
+  if (found != series_.end()) return found->second;
+  std::string name(command);  // Redis's own are in capitals
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const auto counter = [&](const char* outcome) {
+    return &metrics_.counter("allot_redis_commands_total",
+                             {{"command", name}, {"outcome", outcome}});
+  };
+  const Series series{name, counter("ok"), counter("error"), counter("unavailable")};
+  return series_.emplace(command, series).first->second;
+}
+
+void StoreProbe::requested(std::string_view command, RequestOutcome outcome,
+                           std::optional<double> seconds) {
+  Series& series = seriesOf(command);
+  switch (outcome) {
+    case RequestOutcome::kOk:
+      series.ok->Increment();
+      break;
+    case RequestOutcome::kError:
+      series.error->Increment();
+      break;
+    case RequestOutcome::kUnavailable:
+      series.unavailable->Increment();
+      break;
+  }
+  if (seconds && outcome != RequestOutcome::kUnavailable) {
+    if (series.seconds == nullptr) {
+      series.seconds =
+          &metrics_.histogram("allot_redis_command_duration_seconds", {{"command", series.name}});
+    }
+    series.seconds->Observe(*seconds);
+  }
+  // A server that answers with errors (loading its data, out of memory) serves nobody.
+  if (outcome == RequestOutcome::kOk) {
+    health_.storeAnswered();
+  } else {
+    health_.storeDidNotAnswer();
+  }
+}
+
+void StoreProbe::reconnected() { reconnects_.Increment(); }
+
+}  // namespace allot

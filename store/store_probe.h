@@ -1,0 +1,40 @@
+#pragma once
+// StoreProbe: the metrics of the requests to Redis, and what health has to know of them.
+//
+// Owned by main(), told by the store's connection on its thread.
+#include <map>
+#include <string>
+
+#include "store/store_observer.h"
+#include "telemetry/health.h"
+#include "telemetry/registry.h"
+
+namespace allot {
+
+class StoreProbe final : public StoreObserver {
+ public:
+  // Both outlive it.
+  StoreProbe(MetricRegistry* metrics, Health* health);
+
+  void requested(std::string_view command, RequestOutcome outcome,
+                 std::optional<double> seconds) override;
+  void reconnected() override;
+
+ private:
+  // The series of one command, which are there, at 0, from its first request on.
+  struct Series {
+    std::string name;  // as a label
+    prometheus::Counter* ok;
+    prometheus::Counter* error;
+    prometheus::Counter* unavailable;
+    prometheus::Histogram* seconds = nullptr;  // once there is one
+  };
+  Series& seriesOf(std::string_view command);
+
+  MetricRegistry& metrics_;
+  Health& health_;
+  prometheus::Counter& reconnects_;
+  std::map<std::string, Series, std::less<>> series_;
+};
+
+}  // namespace allot
