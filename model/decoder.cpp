@@ -162,6 +162,7 @@ Result<std::unique_ptr<Decoder>> Decoder::load(const std::string& folder,
 
 const ModelConfig& Decoder::config() const { return impl_->config; }
 uint64_t Decoder::parameters() const { return impl_->weights.parameters; }
+size_t Decoder::weightBytes() const { return impl_->weights.bytes(); }
 const std::string& Decoder::weightsDigest() const { return impl_->weights.digest; }
 KvPool& Decoder::pool() { return impl_->pool; }
 const Decoder::Times& Decoder::times() const { return impl_->times; }

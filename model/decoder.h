@@ -54,6 +54,7 @@ class Decoder {
   const ModelConfig& config() const;
   uint64_t parameters() const;
   const std::string& weightsDigest() const;
+  size_t weightBytes() const;  // in memory, in all layouts
   KvPool& pool();
 
   // Dense prefill of ids (1..max_positions of them, each below vocab_size: checked, kUsage). Fails

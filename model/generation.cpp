@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <chrono>
 
 namespace allot {
 namespace {
@@ -119,7 +120,13 @@ Result<std::vector<Generated>> generate(Decoder* decoder, const Tokenizer& token
     std::vector<kernels::RowStatistics> statistics(live.size());
     const StepBatch step = batch.step(live, outputs);
     if (options.before_step) ALLOT_TRY(options.before_step(step, live));
+    const auto start = std::chrono::steady_clock::now();
     ALLOT_ASSIGN(const std::span<const float> logits, decoder->step(step, &statistics));
+    if (options.after_step) {
+      options.after_step(
+          live.size(),
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    }
     std::vector<size_t> still;
     for (size_t r = 0; r < live.size(); ++r) {
       add(statistics[r], &outputs[live[r]].statistics);

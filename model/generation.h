@@ -28,11 +28,13 @@ struct GenerationOptions {
   int max_new_tokens = 1;
   std::function<bool(const std::string& text)> is_complete;  // the answer needs no more tokens
 
-  // For measurements, both optional: called before each step with the step and, for each of its
-  // rows, the index of the row it continues; and after each layer's attention.
+  // Both optional: called before each step with the step and, for each of its rows, the index of
+  // the row it continues (an error ends the generation); and after each layer's attention.
   std::function<Status(const StepBatch& step, const std::vector<size_t>& rows)> before_step =
       nullptr;
   AttentionProbe probe = nullptr;
+  // Optional: called after each step with its rows and the seconds that the decoder took.
+  std::function<void(size_t rows, double seconds)> after_step = nullptr;
 };
 
 struct Generated {

@@ -16,9 +16,10 @@ class PromptCache {
  public:
   explicit PromptCache(Decoder* decoder) : decoder_(decoder) {}
 
-  // The prompts of `keys` (ids(key) gives the tokens of one), all of them valid until the next
-  // call, with `spare_pages(prompt)` pages left free for each entry of keys. Evicts others to make
-  // room; kUsage if even that is not enough.
+  // The prompts of `keys`, all of them valid until the next call, with `spare_pages(prompt)` pages
+  // left free for each entry of keys. ids(key) gives the tokens of one that is not here, as a
+  // Result<const std::vector<int32_t>*>; its error ends the call. Evicts others to make room;
+  // kUsage if even that is not enough.
   template <typename Ids, typename SparePages>
   Result<std::vector<const Prompt*>> get(const std::vector<uint64_t>& keys, const Ids& ids,
                                          const SparePages& spare_pages) {
@@ -52,9 +53,9 @@ class PromptCache {
       found->second->round = round_;
       return &found->second->prompt;
     }
-    const std::vector<int32_t>& tokens = ids(key);
-    ALLOT_TRY(makeRoom(decoder_->pool().pagesFor(tokens.size())));
-    ALLOT_ASSIGN(Prompt prompt, decoder_->prefill(tokens));
+    ALLOT_ASSIGN(const std::vector<int32_t>* tokens, ids(key));
+    ALLOT_TRY(makeRoom(decoder_->pool().pagesFor(tokens->size())));
+    ALLOT_ASSIGN(Prompt prompt, decoder_->prefill(*tokens));
     order_.push_back({key, round_, std::move(prompt)});
     entries_[key] = std::prev(order_.end());
     return &order_.back().prompt;

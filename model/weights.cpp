@@ -75,4 +75,15 @@ Result<Weights> Weights::load(const std::string& folder, const ModelConfig& conf
   return weights;
 }
 
+size_t Weights::bytes() const {
+  const auto of = [](const std::vector<float>& floats) { return floats.size() * sizeof(float); };
+  const auto both = [&](const Matrix& matrix) { return of(matrix.rows) + matrix.packed.bytes(); };
+  size_t sum = of(embeddings) + of(final_norm) + both(head);
+  for (const LayerWeights& layer : layers) {
+    sum += of(layer.attention_norm) + of(layer.mlp_norm) + both(layer.qkv) + both(layer.output) +
+           both(layer.gate_up) + both(layer.down);
+  }
+  return sum;
+}
+
 }  // namespace allot

@@ -36,6 +36,8 @@ struct Weights {
   uint64_t parameters = 0;        // stored ones: tied embeddings count once
   std::string digest;             // SHA-256 of the files
 
+  size_t bytes() const;  // in memory, both layouts
+
   static Result<Weights> load(const std::string& folder, const ModelConfig& config);
 };
 

@@ -42,30 +42,42 @@ Result<kernels::MethodOptions> methodOf(const std::string& key, const std::strin
   return method;
 }
 
-// What the methods of the experiment read beside keys and values is kept; nothing else is.
+bool holds(const std::vector<int>& numbers, int number) {
+  return std::find(numbers.begin(), numbers.end(), number) != numbers.end();
+}
+
 void askFor(const kernels::MethodOptions& method, KvPoolOptions* pool) {
   const int bits = kernels::shadowBits(method);
-  auto& kept = pool->shadow_bits;
-  if (bits > 0 && std::find(kept.begin(), kept.end(), bits) == kept.end()) kept.push_back(bits);
+  if (bits > 0 && !holds(pool->shadow_bits, bits)) pool->shadow_bits.push_back(bits);
   pool->bounds |= kernels::readsBounds(method);
 }
 
-}  // namespace
-
-Engine::Engine(const v1::Experiment& experiment, Tokenizer tokenizer)
-    : experiment_(experiment), tokenizer_(std::move(tokenizer)) {}
-
-Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
-                                             const EngineOptions& options) {
-  KvPoolOptions pool{.page_size = 16, .kv_bytes = options.kv_bytes};
-  const v1::Spec& spec = experiment.spec();
-  ALLOT_ASSIGN(const auto rollout_method,
-               methodOf("spec.attention.decode", spec.attention().decode()));
-  askFor(rollout_method, &pool);
+// What the methods of the experiment read beside keys and values is kept; nothing else is.
+Result<KvPoolOptions> poolFor(const v1::Spec& spec) {
+  KvPoolOptions pool{.page_size = 16};
+  ALLOT_ASSIGN(const auto rollout, methodOf("spec.attention.decode", spec.attention().decode()));
+  askFor(rollout, &pool);
   for (const std::string& text : spec.evaluation().methods()) {
     ALLOT_ASSIGN(const auto method, methodOf("spec.evaluation.methods", text));
     askFor(method, &pool);
   }
+  return pool;
+}
+
+}  // namespace
+
+Engine::Engine(const v1::Experiment& experiment, Tokenizer tokenizer, WorkerEvents* events)
+    : events_(events != nullptr ? *events : nobody_),
+      experiment_(experiment),
+      tokenizer_(std::move(tokenizer)) {}
+
+Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
+                                             const EngineOptions& options) {
+  const v1::Spec& spec = experiment.spec();
+  ALLOT_ASSIGN(KvPoolOptions pool, poolFor(spec));
+  pool.kv_bytes = options.kv_bytes;
+  ALLOT_ASSIGN(const auto rollout_method,
+               methodOf("spec.attention.decode", spec.attention().decode()));
   ALLOT_ASSIGN(auto decoder, Decoder::load(options.model_folder, pool));
   ALLOT_ASSIGN(Tokenizer tokenizer, Tokenizer::load(options.model_folder + "/tokenizer.json"));
   const ModelConfig& config = decoder->config();
@@ -79,7 +91,8 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
   ALLOT_TRY(checkAgainstLayers(experiment, static_cast<uint32_t>(config.layers)));
   ALLOT_ASSIGN(Dataset dataset, makeDataset(task, spec.seed(), tokenizer, config.bos_token));
 
-  auto engine = std::unique_ptr<Engine>(new Engine(experiment, std::move(tokenizer)));
+  auto engine =
+      std::unique_ptr<Engine>(new Engine(experiment, std::move(tokenizer), options.events));
   engine->decoder_ = std::move(decoder);
   engine->dataset_ = std::move(dataset);
   engine->rollout_method_ = rollout_method;
@@ -99,7 +112,34 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
           facts.longest_prompt(), static_cast<uint32_t>(question.prompt_ids.size())));
     }
   }
+  engine->tellMemory();
   return engine;
+}
+
+Status Engine::takeUp(const v1::Experiment& next) {
+  const v1::Spec &now = experiment_.spec(), &then = next.spec();
+  const auto differs = [](const google::protobuf::Message& a, const google::protobuf::Message& b) {
+    return a.SerializeAsString() != b.SerializeAsString();
+  };
+  const auto other = [](const std::string& what) {
+    return fail(ErrorCode::kFenced, "the newest run has another " + what +
+                                        " than the one loaded here: this worker must be started "
+                                        "again to work on it");
+  };
+  if (differs(now.model(), then.model())) return other("spec.model");
+  if (differs(now.task(), then.task())) return other("spec.task");
+  if (now.seed() != then.seed()) return other("spec.seed");
+  ALLOT_ASSIGN(const KvPoolOptions kept, poolFor(now));
+  ALLOT_ASSIGN(const KvPoolOptions wanted, poolFor(then));
+  for (const int bits : wanted.shadow_bits) {
+    if (!holds(kept.shadow_bits, bits)) return other("method (its key shadows are not kept)");
+  }
+  if (wanted.bounds && !kept.bounds) return other("method (its key bounds are not kept)");
+  ALLOT_TRY(checkAgainstLayers(next, facts_.layers()));
+  ALLOT_ASSIGN(rollout_method_, methodOf("spec.attention.decode", then.attention().decode()));
+  experiment_ = next;
+  chunks_.clear();  // may be cut in another way
+  return {};
 }
 
 const Question& Engine::question(bool held_out, uint32_t index) const {
@@ -119,8 +159,11 @@ Result<std::vector<GenerationRow>> Engine::prompted(const std::vector<Row>& rows
   ALLOT_ASSIGN(const auto prompts,
                prompts_->get(
                    keys,
-                   [&](uint64_t key) -> const std::vector<int32_t>& {
-                     return question(key >> 32, static_cast<uint32_t>(key)).prompt_ids;
+                   [&](uint64_t key) -> Result<const std::vector<int32_t>*> {
+                     ALLOT_TRY(goOn());
+                     const auto& ids = question(key >> 32, static_cast<uint32_t>(key)).prompt_ids;
+                     events_.prefill(ids.size());
+                     return &ids;
                    },
                    [&](const Prompt& prompt) {
                      return pagesForRow(decoder_->pool(), prompt, max_new_tokens) + spare;
@@ -129,6 +172,7 @@ Result<std::vector<GenerationRow>> Engine::prompted(const std::vector<Row>& rows
   for (size_t i = 0; i < rows.size(); ++i) {
     batch.push_back({prompts[i], rows[i].schedule, rows[i].sequence});
   }
+  tellMemory();
   return batch;
 }
 
@@ -136,7 +180,16 @@ GenerationOptions Engine::generationOptions(const kernels::MethodOptions& method
   return {.method = method,
           .seed = experiment_.spec().seed(),
           .max_new_tokens = static_cast<int>(experiment_.spec().task().max_new_tokens()),
-          .is_complete = [](const std::string& text) { return isComplete(text); }};
+          .is_complete = [](const std::string& text) { return isComplete(text); },
+          .before_step = [this](const StepBatch&, const std::vector<size_t>&) { return goOn(); },
+          .after_step = [this, name = kernels::methodName(method.method)](
+                            size_t rows, double seconds) { events_.decoded(name, rows, seconds); }};
+}
+
+void Engine::tellMemory() {
+  const KvPool& pool = decoder_->pool();
+  events_.memory(decoder_->weightBytes(),
+                 (pool.totalPages() - pool.freePages()) * pool.bytesPerPage());
 }
 
 Result<Engine::Answered> Engine::answer(const std::vector<Row>& rows,

@@ -20,12 +20,14 @@
 #include "model/tokenizer.h"
 #include "worker/episode_engine.h"
 #include "worker/tasks/task.h"
+#include "worker/worker_events.h"
 
 namespace allot {
 
 struct EngineOptions {
   std::string model_folder;
   size_t kv_bytes = size_t{1} << 30;
+  WorkerEvents* events = nullptr;  // told of the work; outlives the engine; may be null
 };
 
 class Engine final : public EpisodeEngine {
@@ -34,9 +36,14 @@ class Engine final : public EpisodeEngine {
   static Result<std::unique_ptr<Engine>> load(const v1::Experiment& experiment,
                                               const EngineOptions& options);
 
+  // Works for another experiment from now on, with the model, the questions and the prompts that
+  // are here. kFenced, and nothing changes, if that one needs others: a new process must do it.
+  Status takeUp(const v1::Experiment& next);
+
   const v1::ModelFacts& facts() const { return facts_; }
   const Dataset& dataset() const { return dataset_; }
   Decoder& decoder() { return *decoder_; }
+  const Decoder& decoder() const { return *decoder_; }
 
   // Runs the episodes of all tickets as one batch under `policy`. Result ids, worker and build are
   // left to the caller.
@@ -71,9 +78,10 @@ class Engine final : public EpisodeEngine {
     double decode_seconds = 0;
   };
 
-  Engine(const v1::Experiment& experiment, Tokenizer tokenizer);
+  Engine(const v1::Experiment& experiment, Tokenizer tokenizer, WorkerEvents* events);
   // The rows with their prompts in memory, and `spare` pages a row beyond what generation takes.
   Result<std::vector<GenerationRow>> prompted(const std::vector<Row>& rows, size_t spare);
+  void tellMemory();
   GenerationOptions generationOptions(const kernels::MethodOptions& method) const;
   Result<Answered> answer(const std::vector<Row>& rows, const kernels::MethodOptions& method);
   // Fills all but the unit and the seconds.
@@ -84,6 +92,8 @@ class Engine final : public EpisodeEngine {
   const Question& question(bool held_out, uint32_t index) const;
   uint32_t taskOf(const Question& question) const;
 
+  WorkerEvents nobody_;  // listens where the options name no one
+  WorkerEvents& events_;
   v1::Experiment experiment_;
   Tokenizer tokenizer_;
   std::unique_ptr<Decoder> decoder_;

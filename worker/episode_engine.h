@@ -2,7 +2,9 @@
 // EpisodeEngine: what WorkerLoop needs of whoever decodes and grades. Engine is the real one; the
 // simulation has one that costs nothing. One thread.
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "allot/v1/policy.pb.h"
@@ -24,6 +26,20 @@ class EpisodeEngine {
   virtual Result<v1::EvaluationResult> evaluate(const v1::EvaluationUnit& unit) = 0;
   // Evaluation chunks whose first prompt is in memory: cheaper here than elsewhere.
   virtual std::vector<uint32_t> warmChunks() const = 0;
+
+  // `asked` is called before each decode step and each prompt, and says whether to give up what is
+  // in hand: the call under way then ends with an error and leaves nothing behind.
+  void interruptWhen(std::function<bool()> asked) { interrupted_ = std::move(asked); }
+
+ protected:
+  // The error to end with, once that is asked for.
+  Status goOn() const {
+    if (!interrupted_ || !interrupted_()) return {};
+    return fail(ErrorCode::kUnavailable, "the work in hand was given up, as asked");
+  }
+
+ private:
+  std::function<bool()> interrupted_;
 };
 
 }  // namespace allot

@@ -1,6 +1,5 @@
 // allot-worker: one worker process of a run.
 #include <signal.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -12,26 +11,48 @@
 #include <nlohmann/json.hpp>
 #include <random>
 #include <sstream>
-#include <thread>
 
 #include "core/spec.h"
 #include "core/ulid.h"
+#include "store/store_probe.h"
+#include "telemetry/flags.h"
+#include "telemetry/termination.h"
 #include "worker/engine.h"
+#include "worker/run_finder.h"
 #include "worker/worker_loop.h"
+#include "worker/worker_probe.h"
 
 namespace allot {
 namespace {
 
 std::atomic<bool> draining{false};
+// What was given up is counted last: a little more than the 15 s between two scrapes, and within
+// the 20 s that a pod has beyond --grace.
+constexpr std::chrono::seconds kLastScrape{16};
 
 struct Options {
   std::string redis;
   std::string run_id;
+  std::string wanted;  // the experiment whose newest run it is to work for
   std::string name;
   std::string model;
   std::string check;
   std::vector<std::string> set;
   uint64_t kv_mib = 0;
+  bool stay = false;
+  uint64_t grace_s = 15;
+  TelemetryFlags telemetry;
+};
+
+// What of this process is shown.
+struct Shown {
+  explicit Shown(Telemetry* of)
+      : telemetry(*of),
+        store(&of->metrics(), &of->health()),
+        worker(&of->metrics(), &of->health()) {}
+  Telemetry& telemetry;
+  StoreProbe store;
+  WorkerProbe worker;
 };
 
 template <typename ClockType>
@@ -51,13 +72,15 @@ size_t defaultKvBytes() {
 }
 
 Result<std::unique_ptr<Engine>> loadEngine(const v1::Experiment& experiment, const Options& options,
-                                           const std::string& experiment_file) {
+                                           const std::string& experiment_file,
+                                           WorkerEvents* events = nullptr) {
   const std::string& path =
       options.model.empty() ? experiment.spec().model().path() : options.model;
   ALLOT_ASSIGN(const std::string folder, findModelFolder(path, experiment_file));
   return Engine::load(experiment,
                       {.model_folder = folder,
-                       .kv_bytes = options.kv_mib ? options.kv_mib << 20 : defaultKvBytes()});
+                       .kv_bytes = options.kv_mib ? options.kv_mib << 20 : defaultKvBytes(),
+                       .events = events});
 }
 
 // --check: everything that can be wrong with an experiment, before anything is started.
@@ -87,87 +110,119 @@ Status check(const Options& options) {
   return {};
 }
 
-// Repeats a store call until the store is there; gives up only when draining.
-template <typename Call>
-auto patiently(const Call& call) -> decltype(call()) {
-  bool told = false;
-  while (true) {
-    auto result = call();
-    if (result || result.error().code != ErrorCode::kUnavailable || draining) return result;
-    if (!told) spdlog::warn("{}; waiting", result.error().message);
-    told = true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
-  }
-}
-
-Status work(const Options& options) {
-  ALLOT_ASSIGN(auto store, openRedisStore(options.redis, options.run_id));
-  std::optional<RunSpec> run;
-  while (!run) {  // the aggregator creates the run
-    ALLOT_ASSIGN(run, patiently([&] { return store->readSpec(); }));
-    if (draining) return {};
-    if (!run) std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  }
-  ALLOT_ASSIGN(const auto engine, loadEngine(run->experiment, options, ""));
+Status agreeOnModel(const RunFinder& finder, Store* store, const Engine& engine) {
+  const v1::ModelFacts& mine = engine.facts();
   ALLOT_ASSIGN(const v1::ModelFacts agreed,
-               patiently([&] { return store->agreeOnModel(engine->facts()); }));
-  if (agreed.weights_sha256() != engine->facts().weights_sha256()) {
-    return badInput("this worker's model weights (" +
-                    engine->facts().weights_sha256().substr(0, 12) +
+               finder.patiently([&] { return store->agreeOnModel(mine); }));
+  if (agreed.weights_sha256() != mine.weights_sha256()) {
+    return badInput("this worker's model weights (" + mine.weights_sha256().substr(0, 12) +
                     ") are not those of the run (" + agreed.weights_sha256().substr(0, 12) +
                     "): give every worker the same model folder");
   }
-  if (agreed.dataset_sha256() != engine->facts().dataset_sha256()) {
+  if (agreed.dataset_sha256() != mine.dataset_sha256()) {
     return badInput(
         "this worker's questions are not those of the run: give every worker the same "
         "build and tokenizer.json");
   }
-  std::random_device random;
-  const std::string unique = makeUlid(unixMs(), random(), random());
-  WorkerLoop loop(store.get(), engine.get(), *run,
-                  {.name = options.name + "-" + unique.substr(16),
-                   .build = ALLOT_BUILD,
-                   .jitter_seed = random(),
-                   .now = steadyMs,
-                   .unix_now = unixMs},
-                  &draining);
-  spdlog::info("{} works on run {}", options.name, options.run_id);
-  ALLOT_TRY(loop.run());
-  const auto& decoder = engine->decoder().times();
-  const auto& times = engine->times();
+  return {};
+}
+
+void tellTimes(const Engine& engine) {
+  const auto& decoder = engine.decoder().times();
+  const auto& times = engine.times();
   spdlog::info(
       "seconds: prefill {:.1f}, projections {:.1f}, attention {:.1f}, sampling and text {:.1f}, "
       "grading {:.2f}",
       decoder.prefill, decoder.projections, decoder.attention,
       times.generation - decoder.projections - decoder.attention, times.grading);
+}
+
+// Until the run ends, or with --stay until there is another one.
+Status workOn(const Options& options, FoundRun* run, Engine* engine, const RunFinder& finder,
+              WorkerEvents* events) {
+  std::random_device random;
+  const std::string unique = makeUlid(unixMs(), random(), random());
+  WorkerLoop loop(run->store.get(), engine, run->spec,
+                  {.name = options.name + "-" + unique.substr(16),
+                   .build = ALLOT_BUILD,
+                   .jitter_seed = random(),
+                   .stay = options.stay,
+                   .grace_ms = options.grace_s * 1000,
+                   .moved = [&finder] { return finder.moved(); },
+                   .now = steadyMs,
+                   .unix_now = unixMs,
+                   .events = events},
+                  &draining);
+  spdlog::info("{} works on run {}", options.name, run->id);
+  return loop.run();
+}
+
+Status work(const Options& options) {
+  ALLOT_ASSIGN(const auto telemetry, Telemetry::start(options.telemetry.options));
+  Shown shown(telemetry.get());
+  telemetry->setRun("", options.wanted);
+  RunFinder finder(options.redis, options.run_id, options.wanted, &draining, &shown.store);
+  std::unique_ptr<Engine> engine;
+  do {
+    telemetry->health().loading("it waits for its run");
+    ALLOT_ASSIGN(auto run, finder.find());
+    if (!run) return {};
+    telemetry->setRun(run->id, run->spec.experiment.name());
+    telemetry->health().loading("the model is being loaded");
+    if (engine) {
+      ALLOT_TRY(engine->takeUp(run->spec.experiment));
+    } else {
+      ALLOT_ASSIGN(engine, loadEngine(run->spec.experiment, options, "", &shown.worker));
+    }
+    const Status agreed = agreeOnModel(finder, run->store.get(), *engine);
+    if (!agreed && draining) return {};
+    ALLOT_TRY(agreed);
+    telemetry->health().ready();
+    ALLOT_TRY(workOn(options, &*run, engine.get(), finder, &shown.worker));
+    tellTimes(*engine);
+  } while (options.stay && !draining);
+  if (shown.worker.hasAborted()) telemetry->waitForScrape(kLastScrape);
   return {};
 }
 
 int main(int argc, char** argv) {
   CLI::App app(
       "allot-worker: decodes and grades for one run until the run ends.\n\n"
-      "Example: allot-worker --redis redis://redis:6379 --run 01J9ZK3V5Q8XH2M4N6P7R8S9TA");
+      "Examples:\n"
+      "  allot-worker --redis redis://redis:6379 --run 01J9ZK3V5Q8XH2M4N6P7R8S9TA\n"
+      "  allot-worker --redis redis://redis:6379 --experiment recall-layer-budget --stay");
   Options options;
   options.name = "worker";
   if (const char* host = std::getenv("HOSTNAME")) options.name = host;
   app.add_option("--redis", options.redis, "unix:/path/redis.sock or redis://host:port");
   app.add_option("--run", options.run_id, "Run id, as `allot run` prints it");
+  app.add_option("--experiment", options.wanted,
+                 "Instead of --run: the newest run of this experiment, once there is one");
   app.add_option("--name", options.name, "Name of this worker [the host's name]");
   app.add_option("--model", options.model, "Model folder, instead of spec.model.path");
   app.add_option("--kv-memory", options.kv_mib,
                  "MiB for keys and values [a quarter of the free memory]");
+  app.add_flag("--stay", options.stay,
+               "At the run's end: wait, model loaded, and work again when the run goes on or, with "
+               "--experiment, a newer one begins");
+  app.add_option("--grace", options.grace_s,
+                 "On SIGTERM: seconds for the episode in hand, which is then dropped whole [15]")
+      ->check(CLI::Range(uint64_t{0}, uint64_t{1'000'000}));
   app.add_option("--check", options.check,
                  "Check this experiment file, its model and its questions, print what was found "
                  "and exit");
   app.add_option("--set", options.set, "With --check: spec.key=value, replaces a value of the file")
       ->allow_extra_args(false);
+  options.telemetry.add(&app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : static_cast<int>(ErrorCode::kUsage);
+    if (app.exit(error) == 0) return 0;
+    writeTermination(error.what());
+    return static_cast<int>(ErrorCode::kUsage);
   }
 
-  spdlog::set_default_logger(spdlog::stderr_color_mt("allot-worker"));
+  setUpLog(options.telemetry.logFormat());
   struct sigaction action {};
   action.sa_handler = [](int) { draining = true; };
   sigaction(SIGTERM, &action, nullptr);
@@ -177,14 +232,12 @@ int main(int argc, char** argv) {
   Status done;
   if (!options.check.empty()) {
     done = check(options);
-  } else if (options.redis.empty() || options.run_id.empty()) {
-    done = badInput("--redis and --run are needed: see --help");
+  } else if (options.redis.empty() || options.run_id.empty() == options.wanted.empty()) {
+    done = badInput("--redis and either --run or --experiment are needed: see --help");
   } else {
     done = work(options);
   }
-  if (done) return 0;
-  std::fprintf(stderr, "allot-worker: %s\n", done.error().message.c_str());
-  return done.error().exitCode();
+  return endProcess("allot-worker", done);
 }
 
 }  // namespace
@@ -194,7 +247,7 @@ int main(int argc, char** argv) {
   try {
     return allot::main(argc, argv);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "allot-worker: %s\n", error.what());
-    return 70;
+    return allot::endProcess("allot-worker",
+                             allot::fail(allot::ErrorCode::kInternal, error.what()));
   }
 }

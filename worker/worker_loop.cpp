@@ -15,7 +15,11 @@ using std::chrono::milliseconds;
 constexpr uint64_t kBeatTtlMs = 45'000;
 constexpr uint64_t kBeatEveryMs = 2'000;
 constexpr uint64_t kBeatAtMostEveryMs = 250;
+constexpr uint64_t kBeatWhileBusyMs = 10'000;  // a store that hangs then costs little
+constexpr uint64_t kAskMovedMs = 5'000;
+constexpr uint64_t kMostBad = 5;  // results in a row that no aggregator will take
 constexpr auto kIdle = milliseconds(50);
+constexpr auto kResting = milliseconds(1000);  // the run has ended
 constexpr auto kFirstWait = milliseconds(100);
 constexpr auto kLongestWait = milliseconds(5000);
 
@@ -28,10 +32,14 @@ WorkerLoop::WorkerLoop(Store* store, EpisodeEngine* engine, RunSpec run, WorkerO
       run_(std::move(run)),
       options_(std::move(options)),
       draining_(*draining),
+      events_(options_.events ? *options_.events : nobody_),
       jitter_(static_cast<std::minstd_rand::result_type>(options_.jitter_seed)),
       wait_(kFirstWait) {
   control_.experiment = run_.experiment;
+  engine_.interruptWhen([this] { return interrupted(); });
 }
+
+WorkerLoop::~WorkerLoop() { engine_.interruptWhen(nullptr); }
 
 Status WorkerLoop::run() {
   while (true) {
@@ -43,6 +51,7 @@ Status WorkerLoop::run() {
 
 Result<std::optional<milliseconds>> WorkerLoop::step() {
   const Result<Tick> ticked = tick();
+  tellProgress();
   if (!ticked) {
     if (ticked.error().code == ErrorCode::kUnavailable) return away(ticked.error());
     return tl::unexpected(ticked.error());
@@ -57,7 +66,39 @@ Result<std::optional<milliseconds>> WorkerLoop::step() {
     leave();
     return std::nullopt;
   }
+  if (*ticked == Tick::kResting) return kResting;
   return *ticked == Tick::kIdle ? kIdle : milliseconds(0);
+}
+
+void WorkerLoop::tellProgress() { events_.progress({policy_version_, held_.size(), draining_}); }
+
+bool WorkerLoop::graceIsOver() {
+  if (!draining_) return false;
+  const uint64_t now = options_.now();
+  if (!draining_since_ms_) {
+    draining_since_ms_ = now;
+    spdlog::info("asked to end: takes no new work, {} s for what is in hand",
+                 options_.grace_ms / 1000);
+  }
+  return now - *draining_since_ms_ >= options_.grace_ms;
+}
+
+bool WorkerLoop::interrupted() {
+  tellProgress();
+  // Else a worker with a long episode would be taken for idle, and then for dead.
+  const bool told = state_ == beaten_state_;
+  const uint64_t since = options_.now() - beaten_ms_.value_or(0);
+  if (since >= (told ? kBeatWhileBusyMs : kBeatAtMostEveryMs)) (void)beat(state_);
+  if (graceIsOver()) given_up_ = true;
+  return given_up_;
+}
+
+bool WorkerLoop::movedOn() {
+  if (!options_.stay || !options_.moved) return false;
+  const uint64_t now = options_.now();
+  if (asked_moved_ms_ && now - *asked_moved_ms_ < kAskMovedMs) return false;
+  asked_moved_ms_ = now;
+  return options_.moved();
 }
 
 // The store does not answer: results stay here, and so does this process, which would take long to
@@ -80,17 +121,26 @@ Result<std::optional<milliseconds>> WorkerLoop::away(const Error& error) {
 
 void WorkerLoop::leave() {
   if (!held_.empty()) spdlog::warn("{} results were not pushed and are dropped", held_.size());
+  for (size_t i = 0; i < held_.size(); ++i) events_.episode(WorkOutcome::kFailed, nullptr);
   (void)store_.leave(options_.name);  // else its heartbeat runs out
 }
 
 Result<WorkerLoop::Tick> WorkerLoop::tick() {
   ALLOT_TRY(pushHeld());
   const bool full = !held_.empty();  // the inbox is
-  if (draining_ && !full) return Tick::kEnded;
+  if (draining_ && (!full || graceIsOver())) return Tick::kEnded;
+  if (movedOn()) return Tick::kEnded;
   // Also while the inbox is full: only here is heard that the run is over, or that there is more
   // room than there was.
   ALLOT_TRY(readControl());
-  if (control_.desired == "finished" || control_.desired == "stopped") return Tick::kEnded;
+  const bool over = control_.desired == "finished" || control_.desired == "stopped";
+  if (over && (!options_.stay || draining_)) return Tick::kEnded;
+  if (over != resting_) spdlog::info(over ? "the run has ended: waits" : "the run goes on");
+  resting_ = over;
+  if (over) {
+    ALLOT_TRY(beat("idle"));
+    return Tick::kResting;
+  }
   if (control_.desired != "paused" && !draining_) {
     // Units even while the inbox is full: perhaps it is emptied only once they are done.
     ALLOT_ASSIGN(const bool evaluated, evaluateUnits());
@@ -118,6 +168,7 @@ Status WorkerLoop::pushHeld() {
   while (!held_.empty()) {
     ALLOT_ASSIGN(const PushOutcome outcome, store_.pushResult(held_.front(), cap));
     if (outcome == PushOutcome::kFull) return {};
+    events_.episode(WorkOutcome::kPushed, &held_.front());
     held_.pop_front();
   }
   return {};
@@ -129,6 +180,7 @@ Status WorkerLoop::evaluateUnit(const v1::EvaluationUnit& unit) {
   result.set_worker(options_.name);
   result.set_finished_unix_ms(options_.unix_now());
   ALLOT_TRY(store_.pushEvaluation(result));
+  events_.unit(WorkOutcome::kPushed, &result);
   return {};
 }
 
@@ -136,11 +188,21 @@ Result<bool> WorkerLoop::evaluateUnits() {
   ALLOT_ASSIGN(const auto units, store_.claimUnits(engine_.warmChunks(), claim_ms_));
   if (units.empty()) return false;
   const uint64_t start = options_.now();
-  for (size_t done = 0; done < units.size(); ++done) {
-    const Status evaluated = draining_ ? Status() : evaluateUnit(units[done]);
-    if (evaluated && !draining_) continue;
+  size_t done = 0;
+  Status evaluated;
+  while (done < units.size() && !draining_) {
+    evaluated = evaluateUnit(units[done]);
+    if (!evaluated) break;
+    ++done;
+  }
+  if (done < units.size()) {
     // Others need not wait until the claim runs out; should this fail, they will.
     (void)store_.releaseUnits({units.begin() + static_cast<std::ptrdiff_t>(done), units.end()});
+    for (size_t i = done; i < units.size(); ++i) {
+      const bool failed = i == done && !evaluated && !given_up_;
+      events_.unit(failed ? WorkOutcome::kFailed : WorkOutcome::kAborted, nullptr);
+    }
+    if (given_up_) return true;
     ALLOT_TRY(evaluated);
     return true;
   }
@@ -166,10 +228,29 @@ Result<bool> WorkerLoop::rollOut() {
   ALLOT_ASSIGN(const auto tickets, store_.takeTickets(count, limit));
   if (tickets.empty()) return false;
   ALLOT_TRY(beat("rollout"));
-  ALLOT_ASSIGN(auto results, engine_.rollOut(policy->snapshot, policy->sha256, tickets));
-  for (auto& result : results) hold(std::move(result));
-  ALLOT_TRY(pushHeld());
-  return true;
+  auto results = engine_.rollOut(policy->snapshot, policy->sha256, tickets);
+  if (!results) {
+    for (size_t i = 0; i < tickets.size(); ++i) {
+      events_.episode(given_up_ ? WorkOutcome::kAborted : WorkOutcome::kFailed, nullptr);
+    }
+    if (!given_up_) return tl::unexpected(results.error());
+    spdlog::warn("the grace period is over: {} episodes are given up", tickets.size());
+    return true;
+  }
+  v1::AggregatorState state;
+  *state.mutable_policy() = policy->snapshot;
+  Status checked;
+  for (auto& result : *results) {
+    hold(std::move(result));
+    checked = checkResult(control_.experiment, state, held_.back(), &policy->snapshot);
+    bad_in_a_row_ = checked ? 0 : bad_in_a_row_ + 1;
+  }
+  ALLOT_TRY(pushHeld());  // the aggregator's word counts, and it keeps what it refuses
+  if (bad_in_a_row_ < kMostBad) return true;
+  return fail(ErrorCode::kData, "the last " + std::to_string(bad_in_a_row_) +
+                                    " results of this worker cannot be right (" +
+                                    checked.error().message +
+                                    "): its machine or its build computes wrongly");
 }
 
 void WorkerLoop::hold(v1::EpisodeResult result) {
@@ -185,6 +266,7 @@ void WorkerLoop::hold(v1::EpisodeResult result) {
 // Best effort: a beat that is lost is no reason to drop the tickets or units in hand.
 Status WorkerLoop::beat(const std::string& state) {
   const uint64_t now = options_.now();
+  state_ = state;
   if (beaten_ms_) {
     const uint64_t since = now - *beaten_ms_;
     if (state == beaten_state_ && since < kBeatEveryMs) return {};
@@ -212,8 +294,9 @@ Status WorkerLoop::beat(const std::string& state) {
 void WorkerLoop::rest(milliseconds time) const {
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + time;
-  while (Clock::now() < end && !draining_) {
+  while (Clock::now() < end) {
     std::this_thread::sleep_for(std::min<Clock::duration>(end - Clock::now(), milliseconds(100)));
+    if (draining_) return;
   }
 }
 

@@ -16,6 +16,7 @@
 #include "core/result.h"
 #include "store/store.h"
 #include "worker/episode_engine.h"
+#include "worker/worker_events.h"
 
 namespace allot {
 
@@ -24,17 +25,28 @@ struct WorkerOptions {
   std::string build;         // what the results say they were made with
   uint64_t inbox_cap = 256;  // results waiting in the inbox before workers hold theirs back
   uint64_t jitter_seed = 0;
+  bool stay = false;           // at the run's end: rest, and work again when the run goes on
+  uint64_t grace_ms = 15'000;  // draining: the work in hand may take so long, then it is given up
+  // With stay: whether there is another run to work for. Asked between two rounds, every 5 s.
+  std::function<bool()> moved = {};
   std::function<uint64_t()> now;  // monotonic milliseconds
   std::function<uint64_t()> unix_now;
+  WorkerEvents* events = nullptr;  // told what happens; may be null
 };
 
 class WorkerLoop {
  public:
+  // The engine is asked to ask this loop whether to go on; one loop at a time has an engine.
   WorkerLoop(Store* store, EpisodeEngine* engine, RunSpec run, WorkerOptions options,
              const std::atomic<bool>* draining);
+  ~WorkerLoop();
+  WorkerLoop(const WorkerLoop&) = delete;
+  WorkerLoop& operator=(const WorkerLoop&) = delete;
 
-  // Works until the run ends or draining is set; the episode in hand is finished and pushed first.
-  // Errors are those that waiting cannot mend.
+  // Works until the run ends, there is another run to work for or draining is set. Draining, the
+  // work in hand is finished if the grace period is long enough, else dropped whole: of an episode
+  // all results or none are pushed. Errors are those that waiting cannot mend; kData also if five
+  // results in a row are such as an aggregator refuses (checkResult).
   Status run();
 
   // One round of the above: push what is held, then one unit or one episode. How long to rest
@@ -45,7 +57,7 @@ class WorkerLoop {
   size_t heldResults() const { return held_.size(); }
 
  private:
-  enum class Tick { kWorked, kIdle, kEnded };
+  enum class Tick { kWorked, kIdle, kResting, kEnded };
 
   Result<Tick> tick();
   Result<std::optional<std::chrono::milliseconds>> away(const Error& error);
@@ -57,6 +69,11 @@ class WorkerLoop {
   Status beat(const std::string& state);
   void hold(v1::EpisodeResult result);
   void leave();
+  bool graceIsOver();
+  // Asked by the engine in the middle of its work.
+  bool interrupted();
+  bool movedOn();
+  void tellProgress();
   // Sleeps, but not for long once draining.
   void rest(std::chrono::milliseconds time) const;
 
@@ -65,17 +82,25 @@ class WorkerLoop {
   const RunSpec run_;
   const WorkerOptions options_;
   const std::atomic<bool>& draining_;
+  WorkerEvents nobody_;  // listens where the options name no one
+  WorkerEvents& events_;
   Control control_;  // as last read
   std::minstd_rand jitter_;
   std::deque<v1::EpisodeResult> held_;  // made, not yet pushed
   uint64_t results_ = 0;
   uint64_t episodes_ = 0;
+  uint64_t bad_in_a_row_ = 0;
   uint64_t policy_version_ = 0;
   uint64_t claim_ms_ = 60'000;
   std::string last_error_;
-  std::string beaten_state_;
+  std::string state_;
+  std::string beaten_state_;  // as last told
   std::optional<uint64_t> beaten_ms_;
   std::optional<uint64_t> away_since_ms_;
+  std::optional<uint64_t> draining_since_ms_;
+  std::optional<uint64_t> asked_moved_ms_;
+  bool given_up_ = false;  // the engine was told to stop
+  bool resting_ = false;   // the run has ended, and this worker stays
   std::chrono::milliseconds wait_;
 };
 

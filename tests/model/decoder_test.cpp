@@ -255,7 +255,11 @@ TEST(PromptCache, EvictsTheLeastRecentlyUsedAndSaysWhenMemoryIsTooSmall) {
   ASSERT_GE(pages, 12u);
   PromptCache cache(decoder->get());
   const std::vector<int32_t> ids(5 * 16, 7);  // 5 pages
-  const auto tokens = [&](uint64_t) -> const std::vector<int32_t>& { return ids; };
+  bool refuse = false;
+  const auto tokens = [&](uint64_t) -> Result<const std::vector<int32_t>*> {
+    if (refuse) return badInput("not this one");
+    return &ids;
+  };
   const auto spare = [](const Prompt&) { return size_t{1}; };
   ASSERT_TRUE(cache.get({1}, tokens, spare));
   ASSERT_TRUE(cache.get({2}, tokens, spare));
@@ -267,6 +271,12 @@ TEST(PromptCache, EvictsTheLeastRecentlyUsedAndSaysWhenMemoryIsTooSmall) {
   const auto tooMany = cache.get({4, 5, 6, 7}, tokens, spare);
   ASSERT_FALSE(tooMany);
   EXPECT_NE(tooMany.error().message.find("--kv-memory"), std::string::npos);
+  // Tokens are asked for only where there is something to prefill; their error ends the call.
+  refuse = true;
+  const auto refused = cache.get({8}, tokens, spare);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message, "not this one");
+  EXPECT_FALSE(cache.contains(8));
 }
 
 }  // namespace

@@ -3,7 +3,11 @@
 
 #include <gmock/gmock.h>
 
+#include <limits>
+
 #include "core/policy_gradient.h"
+#include "core/questions.h"
+#include "core/schedule.h"
 #include "core/spec.h"
 #include "store/memory_store.h"
 
@@ -17,19 +21,74 @@ class TestEngine final : public EpisodeEngine {
                                                  const std::vector<uint64_t>& tickets) override {
     std::vector<v1::EpisodeResult> results;
     for (uint64_t ticket : tickets) {
-      v1::EpisodeResult& result = results.emplace_back();
-      result.set_ticket(ticket);
-      result.set_policy_version(policy.version());
-      result.set_policy_sha256(sha256);
+      ALLOT_TRY(stepOn());
+      results.push_back(episode(policy, sha256, ticket));
     }
     return results;
   }
   Result<v1::EvaluationResult> evaluate(const v1::EvaluationUnit& unit) override {
+    ALLOT_TRY(stepOn());
     v1::EvaluationResult result;
     *result.mutable_unit() = unit;
     return result;
   }
   std::vector<uint32_t> warmChunks() const override { return {}; }
+
+  // Before each episode and unit; it may set draining or refuse.
+  std::function<Status()> at_step = [] { return Status(); };
+
+  double score = 1;  // of every question
+
+ private:
+  v1::EpisodeResult episode(const v1::PolicySnapshot& policy, const std::string& sha256,
+                            uint64_t ticket) const {
+    const std::vector<double> logits(policy.logits().begin(), policy.logits().end());
+    const auto schedule = drawSchedule(softmax(logits), 8, 0, 1, ticket);
+    v1::EpisodeResult result;
+    result.set_ticket(ticket);
+    result.set_policy_version(policy.version());
+    result.set_policy_sha256(sha256);
+    *result.mutable_schedule() = {schedule.begin(), schedule.end()};
+    result.set_behaviour_log_prob(logProbability(schedule, logits, 0));
+    for (const uint32_t question : episodeQuestions(1, ticket, 16, 256)) {
+      result.add_scores()->set_question(question);
+      result.mutable_scores()->rbegin()->set_score(score);
+    }
+    result.set_reward(score);
+    return result;
+  }
+  Status stepOn() {
+    ALLOT_TRY(at_step());
+    return goOn();
+  }
+};
+
+// What a WorkerLoop said, as words: "episode pushed 0".
+class Words final : public WorkerEvents {
+ public:
+  void episode(WorkOutcome outcome, const v1::EpisodeResult* result) override {
+    add("episode", outcome, result != nullptr);
+    if (result) said.back() += " " + std::to_string(result->ticket());
+  }
+  void unit(WorkOutcome outcome, const v1::EvaluationResult* result) override {
+    add("unit", outcome, result != nullptr);
+    if (result) said.back() += " " + result->unit().unit_id();
+  }
+  void progress(const WorkerNow& now) override {
+    ++rounds;
+    last = now;
+  }
+  std::vector<std::string> said;
+  int rounds = 0;
+  WorkerNow last;
+
+ private:
+  void add(const std::string& what, WorkOutcome outcome, bool has_result) {
+    EXPECT_EQ(has_result, outcome == WorkOutcome::kPushed);
+    said.push_back(what + (outcome == WorkOutcome::kPushed    ? " pushed"
+                           : outcome == WorkOutcome::kAborted ? " aborted"
+                                                              : " failed"));
+  }
 };
 
 class WorkerLoopTest : public testing::Test {
@@ -56,14 +115,31 @@ spec:
   }
 
   // With room for four results: twice episodesPerUpdate.
-  std::unique_ptr<WorkerLoop> worker() {
+  std::unique_ptr<WorkerLoop> worker(uint64_t grace_ms = 15'000, bool stay = false) {
     return std::make_unique<WorkerLoop>(store_.get(), &engine_, run_,
                                         WorkerOptions{.name = "w",
                                                       .build = "test",
                                                       .inbox_cap = 1,
+                                                      .stay = stay,
+                                                      .grace_ms = grace_ms,
+                                                      .moved = [this] { return moved_; },
                                                       .now = [this] { return now_ += 10; },
-                                                      .unix_now = [this] { return now_; }},
+                                                      .unix_now = [this] { return now_; },
+                                                      .events = &words_},
                                         &draining_);
+  }
+  void emptyInbox() {
+    const auto entries = store_->readInbox(10, 0);
+    for (const InboxEntry& entry : *entries) {
+      ASSERT_TRUE(store_->reject(epoch_, entry, "invalid", "makes room"));
+    }
+  }
+  // Two units of one chunk, claimed together.
+  void planTwoUnits() {
+    std::vector<v1::EvaluationUnit> units(2);
+    units[0].set_unit_id("a");
+    units[1].set_unit_id("b");
+    ASSERT_TRUE(store_->planUnits(epoch_, units));
   }
   // Two rounds of three episodes: four fit, two are held.
   std::unique_ptr<WorkerLoop> workerBeforeAFullInbox() {
@@ -94,6 +170,8 @@ spec:
   RunSpec run_;
   uint64_t epoch_ = 0;
   std::atomic<bool> draining_{false};
+  bool moved_ = false;
+  Words words_;
 };
 
 TEST_F(WorkerLoopTest, AFullInboxMakesItHoldItsResultsAndTakeNoTickets) {
@@ -144,6 +222,144 @@ TEST_F(WorkerLoopTest, DrainingItPushesWhatItHoldsAndLeaves) {
   EXPECT_TRUE(ends(loop.get()));
   EXPECT_EQ(*store_->inboxSize(), 2u);
   EXPECT_EQ(*store_->nextTicket(), 6u);
+}
+
+using testing::ElementsAre;
+
+TEST_F(WorkerLoopTest, WhatTheGracePeriodAllowsIsFinishedAndPushed) {
+  engine_.at_step = [&] {
+    draining_ = true;
+    return Status();
+  };
+  const auto loop = worker();
+  EXPECT_FALSE(ends(loop.get()));
+  EXPECT_TRUE(ends(loop.get()));
+  EXPECT_EQ(*store_->inboxSize(), 3u);
+  EXPECT_THAT(words_.said, ElementsAre("episode pushed 0", "episode pushed 1", "episode pushed 2"));
+  EXPECT_TRUE(words_.last.draining);
+  EXPECT_TRUE(store_->listWorkers()->empty());
+}
+
+TEST_F(WorkerLoopTest, AtTheEndOfTheGracePeriodTheWholeBatchIsDropped) {
+  int steps = 0;
+  engine_.at_step = [&] {
+    draining_ = true;
+    if (++steps == 3) now_ += 20'000;  // two of the three episodes are done
+    return Status();
+  };
+  const auto loop = worker();
+  EXPECT_FALSE(ends(loop.get()));
+  EXPECT_EQ(steps, 3);
+  EXPECT_EQ(loop->heldResults(), 0u);
+  EXPECT_TRUE(ends(loop.get()));
+  EXPECT_EQ(*store_->inboxSize(), 0u);
+  EXPECT_EQ(*store_->nextTicket(), 3u);  // a gap
+  EXPECT_THAT(words_.said, ElementsAre("episode aborted", "episode aborted", "episode aborted"));
+  EXPECT_TRUE(store_->listWorkers()->empty());
+}
+
+TEST_F(WorkerLoopTest, ResultsThatDoNotFitAreDroppedOnlyAtTheEndOfTheGracePeriod) {
+  const auto loop = workerBeforeAFullInbox();
+  words_.said.clear();
+  draining_ = true;
+  EXPECT_FALSE(ends(loop.get()));
+  now_ += 20'000;
+  EXPECT_TRUE(ends(loop.get()));
+  EXPECT_THAT(words_.said, ElementsAre("episode failed", "episode failed"));
+  EXPECT_EQ(*store_->inboxSize(), 4u);
+}
+
+TEST_F(WorkerLoopTest, UnitsThatAreGivenUpAreOpenForOthersAtOnce) {
+  planTwoUnits();
+  int steps = 0;
+  engine_.at_step = [&] {
+    draining_ = ++steps == 2;
+    return Status();
+  };
+  const auto loop = worker(0);
+  EXPECT_FALSE(ends(loop.get()));
+  EXPECT_THAT(words_.said, ElementsAre(testing::StartsWith("unit pushed "), "unit aborted"));
+  EXPECT_EQ(*store_->openUnits(), 1u);
+  const auto other = openMemoryStore(server_);
+  EXPECT_EQ(other->claimUnits({}, 1000)->size(), 1u);
+  EXPECT_TRUE(ends(loop.get()));
+}
+
+// Only a worker that has been told to go gives work up.
+TEST_F(WorkerLoopTest, AnEngineThatFailsEndsTheWorkerAndReleasesItsUnits) {
+  planTwoUnits();
+  engine_.at_step = [] { return fail(ErrorCode::kData, "a number is not finite"); };
+  const auto loop = worker();
+  const auto stepped = loop->step();
+  ASSERT_FALSE(stepped);
+  EXPECT_EQ(stepped.error().message, "a number is not finite");
+  EXPECT_THAT(words_.said, ElementsAre("unit failed", "unit aborted"));
+  EXPECT_EQ(openMemoryStore(server_)->claimUnits({}, 1000)->size(), 2u);
+}
+
+TEST_F(WorkerLoopTest, StayingItRestsAtTheEndAndWorksWhenTheRunGoesOn) {
+  const auto loop = worker(15'000, true);
+  change("finished", 2);
+  for (int i = 0; i < 3; ++i) {
+    const auto rest = loop->step();
+    ASSERT_TRUE(rest && *rest);
+    EXPECT_GE((*rest)->count(), 500);  // no hurry
+  }
+  EXPECT_EQ(*store_->nextTicket(), 0u);
+  EXPECT_EQ(store_->listWorkers()->size(), 1u);
+  EXPECT_EQ(words_.rounds, 3);
+  change("running", 2);
+  EXPECT_FALSE(ends(loop.get()));
+  EXPECT_EQ(*store_->inboxSize(), 3u);
+  change("stopped", 2);
+  EXPECT_FALSE(ends(loop.get()));
+  draining_ = true;
+  EXPECT_TRUE(ends(loop.get()));
+}
+
+TEST_F(WorkerLoopTest, StayingItLeavesForAnotherRun) {
+  const auto loop = worker(15'000, true);
+  EXPECT_FALSE(ends(loop.get()));
+  moved_ = true;
+  EXPECT_FALSE(ends(loop.get()));  // asked a moment ago
+  now_ += 5'000;
+  EXPECT_TRUE(ends(loop.get()));
+  EXPECT_TRUE(store_->listWorkers()->empty());
+}
+
+TEST_F(WorkerLoopTest, AfterFiveResultsInARowThatCannotBeItEnds) {
+  const auto loop = worker();
+  engine_.score = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_TRUE(loop->step());  // three
+  engine_.score = 0.5;
+  EXPECT_TRUE(loop->step());  // three that are good: counted from the beginning again
+  engine_.score = 2;
+  EXPECT_TRUE(loop->step());
+  emptyInbox();
+  EXPECT_TRUE(loop->step());  // pushes what was held
+  emptyInbox();
+  const auto ended = loop->step();
+  ASSERT_FALSE(ended);
+  EXPECT_EQ(ended.error().code, ErrorCode::kData);
+  EXPECT_THAT(ended.error().message, testing::HasSubstr("a score is outside 0..1"));
+}
+
+// Longer than a heartbeat lives.
+TEST_F(WorkerLoopTest, ItIsSeenToWorkWhileAnEpisodeTakesLong) {
+  int steps = 0;
+  engine_.at_step = [&] {
+    now_ += 40'000;
+    if (++steps > 1) {
+      const auto workers = *store_->listWorkers();
+      EXPECT_EQ(workers.size(), 1u);
+      EXPECT_EQ(workers.empty() ? "" : workers[0].state(), "rollout");
+    }
+    return Status();
+  };
+  const auto loop = worker();
+  EXPECT_FALSE(ends(loop.get()));
+  EXPECT_EQ(steps, 3);
+  EXPECT_GE(words_.rounds, 4);
 }
 
 }  // namespace

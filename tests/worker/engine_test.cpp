@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <optional>
 #include <sstream>
@@ -284,6 +285,79 @@ TEST(Engine, TooLittleMemoryIsSaidNotDied) {
   const auto result = engine->rollOut(initialState(e, 8).policy(), "x", {0});
   ASSERT_FALSE(result);
   EXPECT_NE(result.error().message.find("--kv-memory"), std::string::npos);
+}
+
+// Asked between prompts and between decode steps; what is in memory by then stays good.
+TEST(Engine, WorkThatIsGivenUpLeavesNothingBehind) {
+  const auto e = experimentOf(
+      {"s2anta-sys"}, {"spec.task.contextTokens=192", "spec.task.trainQuestions=32",
+                       "spec.task.heldOutQuestions=8", "spec.evaluation.measures=[fidelity]"});
+  const auto engine = load(e, 128);
+  const auto policy = initialState(e, 8).policy();
+  v1::EvaluationUnit fidelity = unitOf("s2anta-sys", 4, 8);
+  fidelity.set_measure("fidelity");
+  const std::function<bool()> works[] = {
+      [&] {
+        return engine->rollOut(policy, "x", {0, 1}).has_value();
+      },
+      [&] { return engine->evaluate(unitOf("s2anta-sys", 4, 8)).has_value(); },
+      [&] { return engine->evaluate(fidelity).has_value(); }};
+  const auto alone = load(e, 128)->rollOut(policy, "x", {0, 1});
+  ASSERT_TRUE(alone);
+  for (const auto& work : works) {
+    int asked = 0, most = 3;
+    engine->interruptWhen([&] { return ++asked > most; });  // while there are prompts to read
+    EXPECT_FALSE(work());
+    EXPECT_EQ(asked, 4);
+    most = 1'000'000;
+    EXPECT_TRUE(work());
+    const size_t free = engine->decoder().pool().freePages();
+    asked = 0;
+    EXPECT_TRUE(work());
+    most = asked - 1;  // up to the last step
+    ASSERT_GT(most, 1);
+    asked = 0;
+    EXPECT_FALSE(work());
+    EXPECT_EQ(engine->decoder().pool().freePages(), free);
+    engine->interruptWhen(nullptr);
+    EXPECT_TRUE(work());
+    EXPECT_EQ(engine->decoder().pool().freePages(), free);
+  }
+  const auto again = engine->rollOut(policy, "x", {0, 1});
+  ASSERT_TRUE(again);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ((*again)[i].reward(), (*alone)[i].reward());
+    EXPECT_EQ((*again)[i].counts().draws(), (*alone)[i].counts().draws());
+  }
+}
+
+TEST(Engine, TakesUpAnotherExperimentOnTheSameModelAndQuestions) {
+  const std::vector<std::string> set = {
+      "spec.task.contextTokens=192", "spec.task.trainQuestions=32", "spec.task.heldOutQuestions=8"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), set.begin(), set.end());
+    return experimentOf({"s2anta-sys"}, more);
+  };
+  const auto engine = load(with({}), 128);
+  const auto other = with({"spec.policy.totalBudget=16", "spec.attention.decode=santa",
+                           "spec.rollout.questionsPerEpisode=4"});
+  const auto policy = initialState(other, 8).policy();
+  ASSERT_TRUE(engine->rollOut(policy, "x", {5}));
+  const Status taken = engine->takeUp(other);
+  ASSERT_TRUE(taken) << taken.error().message;
+  const auto here = engine->rollOut(policy, "x", {5});
+  const auto fresh = load(other, 128)->rollOut(policy, "x", {5});
+  ASSERT_TRUE(here && fresh);
+  EXPECT_EQ(here->front().scores_size(), 4);
+  EXPECT_EQ(here->front().reward(), fresh->front().reward());
+  EXPECT_EQ(here->front().counts().draws(), fresh->front().counts().draws());
+  for (const char* change : {"spec.seed=8", "spec.task.contextTokens=256",
+                             "spec.task.maxNewTokens=9", "spec.model.path=elsewhere",
+                             "spec.attention.decode=s2anta-q4", "spec.attention.decode=quest"}) {
+    const Status refused = engine->takeUp(with({change}));
+    ASSERT_FALSE(refused) << change;
+    EXPECT_EQ(refused.error().code, ErrorCode::kFenced) << change;
+  }
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 // Why not a BLAS: its results for one row change with the number of rows beside it, and a run must
 // give the same bits however its rows were batched. Here every output is one sum over k in order.
 // All functions: any thread, no allocation (but PackedWeights' constructor).
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -18,6 +19,7 @@ class PackedWeights {
 
   int outputs() const { return outputs_; }
   int inputs() const { return inputs_; }
+  size_t bytes() const { return panels_.size() * sizeof(float); }
 
   // y[r, o] = sum_i x[r, i] * w[o, i]; x [rows, inputs], y [rows, outputs].
   void multiply(const float* x, int rows, float* y) const;

@@ -1,0 +1,93 @@
+#include "worker/worker_probe.h"
+
+namespace allot {
+
+WorkerProbe::Outcomes::Outcomes(MetricRegistry* metrics, const char* name)
+    : pushed(metrics->counter(name, {{"outcome", "pushed"}})),
+      aborted(metrics->counter(name, {{"outcome", "aborted"}})),
+      failed(metrics->counter(name, {{"outcome", "failed"}})) {}
+
+WorkerProbe::Counter& WorkerProbe::Outcomes::of(WorkOutcome outcome) const {
+  switch (outcome) {
+    case WorkOutcome::kPushed:
+      return pushed;
+    case WorkOutcome::kAborted:
+      return aborted;
+    case WorkOutcome::kFailed:
+      return failed;
+  }
+  return failed;
+}
+
+WorkerProbe::WorkerProbe(MetricRegistry* metrics, Health* health)
+    : metrics_(*metrics),
+      health_(*health),
+      episodes_(metrics, "allot_worker_episodes_total"),
+      units_(metrics, "allot_worker_units_total"),
+      correct_(metrics->counter("allot_worker_questions_total", {{"result", "correct"}})),
+      partial_(metrics->counter("allot_worker_questions_total", {{"result", "partial"}})),
+      incorrect_(metrics->counter("allot_worker_questions_total", {{"result", "incorrect"}})),
+      prefill_tokens_(metrics->counter("allot_worker_tokens_total", {{"phase", "prefill"}})),
+      decode_tokens_(metrics->counter("allot_worker_tokens_total", {{"phase", "decode"}})),
+      rows_read_(metrics->counter("allot_worker_value_rows_read_total")),
+      rows_dense_(metrics->counter("allot_worker_value_rows_dense_total")),
+      episode_seconds_(metrics->histogram("allot_worker_episode_duration_seconds")),
+      policy_version_(metrics->gauge("allot_worker_policy_version")),
+      held_results_(metrics->gauge("allot_worker_held_results")),
+      draining_(metrics->gauge("allot_worker_draining")),
+      weights_bytes_(metrics->gauge("allot_worker_memory_bytes", {{"kind", "weights"}})),
+      kv_bytes_(metrics->gauge("allot_worker_memory_bytes", {{"kind", "kv"}})) {}
+
+void WorkerProbe::addReads(const v1::DecodeCounts& counts) {
+  rows_read_.Increment(static_cast<double>(counts.unique_rows()));
+  rows_dense_.Increment(static_cast<double>(counts.dense_rows()));
+}
+
+void WorkerProbe::episode(WorkOutcome outcome, const v1::EpisodeResult* result) {
+  episodes_.of(outcome).Increment();
+  if (result == nullptr) return;
+  episode_seconds_.Observe(result->seconds());
+  for (const v1::QuestionScore& score : result->scores()) {
+    (score.score() >= 1 ? correct_ : score.score() > 0 ? partial_ : incorrect_).Increment();
+  }
+  addReads(result->counts());
+}
+
+void WorkerProbe::unit(WorkOutcome outcome, const v1::EvaluationResult* result) {
+  units_.of(outcome).Increment();
+  if (result != nullptr) addReads(result->counts());
+}
+
+void WorkerProbe::progress(const WorkerNow& now) {
+  health_.progress();
+  policy_version_.Set(static_cast<double>(now.policy_version));
+  held_results_.Set(static_cast<double>(now.held_results));
+  draining_.Set(now.draining ? 1 : 0);
+}
+
+void WorkerProbe::prefill(size_t tokens) { prefill_tokens_.Increment(static_cast<double>(tokens)); }
+
+prometheus::Histogram& WorkerProbe::stepsOf(std::string_view method) {
+  const auto found = step_seconds_.find(method);
+  if (found != step_seconds_.end()) return *found->second;
+  auto& histogram = metrics_.histogram("allot_worker_decode_step_duration_seconds",
+                                       {{"method", std::string(method)}});
+  step_seconds_.emplace(method, &histogram);
+  return histogram;
+}
+
+void WorkerProbe::decoded(std::string_view method, size_t rows, double seconds) {
+  decode_tokens_.Increment(static_cast<double>(rows));
+  stepsOf(method).Observe(seconds);
+}
+
+void WorkerProbe::memory(size_t weights_bytes, size_t kv_bytes) {
+  weights_bytes_.Set(static_cast<double>(weights_bytes));
+  kv_bytes_.Set(static_cast<double>(kv_bytes));
+}
+
+bool WorkerProbe::hasAborted() const {
+  return episodes_.aborted.Value() + units_.aborted.Value() > 0;
+}
+
+}  // namespace allot

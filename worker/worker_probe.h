@@ -1,0 +1,63 @@
+#pragma once
+// WorkerProbe: the metrics of one worker, and the progress that its health is judged by.
+//
+// Owned by main(), told by the loop and the engine on their thread.
+#include <map>
+#include <string>
+
+#include "telemetry/health.h"
+#include "telemetry/registry.h"
+#include "worker/worker_events.h"
+
+namespace allot {
+
+class WorkerProbe final : public WorkerEvents {
+ public:
+  // Both outlive it.
+  WorkerProbe(MetricRegistry* metrics, Health* health);
+
+  void episode(WorkOutcome outcome, const v1::EpisodeResult* result) override;
+  void unit(WorkOutcome outcome, const v1::EvaluationResult* result) override;
+  void progress(const WorkerNow& now) override;
+  void prefill(size_t tokens) override;
+  void decoded(std::string_view method, size_t rows, double seconds) override;
+  void memory(size_t weights_bytes, size_t kv_bytes) override;
+
+  // Whether an episode or unit was given up.
+  bool hasAborted() const;
+
+ private:
+  using Counter = prometheus::Counter;
+  using Gauge = prometheus::Gauge;
+  struct Outcomes {
+    Outcomes(MetricRegistry* metrics, const char* name);
+    Counter& of(WorkOutcome outcome) const;
+    Counter& pushed;
+    Counter& aborted;
+    Counter& failed;
+  };
+
+  void addReads(const v1::DecodeCounts& counts);
+  prometheus::Histogram& stepsOf(std::string_view method);
+
+  MetricRegistry& metrics_;
+  Health& health_;
+  Outcomes episodes_;
+  Outcomes units_;
+  Counter& correct_;
+  Counter& partial_;
+  Counter& incorrect_;
+  Counter& prefill_tokens_;
+  Counter& decode_tokens_;
+  Counter& rows_read_;
+  Counter& rows_dense_;
+  prometheus::Histogram& episode_seconds_;
+  Gauge& policy_version_;
+  Gauge& held_results_;
+  Gauge& draining_;
+  Gauge& weights_bytes_;
+  Gauge& kv_bytes_;
+  std::map<std::string, prometheus::Histogram*, std::less<>> step_seconds_;  // by method
+};
+
+}  // namespace allot
