@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "core/policy_gradient.h"
 #include "core/spec.h"
@@ -46,6 +47,7 @@ Aggregator::Aggregator(Store* store, RunSpec run, AggregatorOptions options)
     : store_(*store),
       run_(std::move(run)),
       options_(std::move(options)),
+      events_(options_.events != nullptr ? *options_.events : nobody_),
       evaluations_(run_.experiment),
       fidelity_(run_.experiment.spec().task().held_out_questions()) {
   control_.experiment = run_.experiment;
@@ -301,6 +303,7 @@ Status Aggregator::checkNewest() {
 
 Status Aggregator::reject(const InboxEntry& entry, const char* kind, const std::string& reason) {
   ALLOT_TRY(store_.reject(epoch_, entry, kind, reason));
+  events_.refused(kind);
   last_error_ = "refused result " + entry.result_id.substr(0, 200) + ": " + reason;
   last_error_unix_ms_ = options_.unix_now();
   spdlog::warn("{}", last_error_);
@@ -337,6 +340,7 @@ Status Aggregator::update() {
     results.push_back(end->second.result);
     commit.consumed.emplace_back(end->second.entry.entry_id, end->second.entry.result_id);
   }
+  const auto start = std::chrono::steady_clock::now();
   UpdateOutcome outcome = applyUpdate(control_.experiment, state_, results);
   outcome.record.set_committed_unix_ms(options_.unix_now());
   commit.epoch = epoch_;
@@ -347,6 +351,8 @@ Status Aggregator::update() {
   if (const Status committed = store_.commit(commit); !committed) {
     return loadAgain(committed.error());
   }
+  events_.updated(outcome.record,
+                  std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   state_ = std::move(outcome.state);
   history_.add(std::move(outcome.record));
   policies_.push_back(state_.policy());

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "aggregator/aggregator_events.h"
 #include "aggregator/history_sample.h"
 #include "core/evaluation_table.h"
 #include "core/fidelity.h"
@@ -31,6 +32,7 @@ struct AggregatorOptions {
   std::string page = {};          // address of the page, for the status
   std::function<uint64_t()> now;  // monotonic milliseconds
   std::function<uint64_t()> unix_now;
+  AggregatorEvents* events = nullptr;                       // told what happens; may be null
   std::function<void(uint64_t ms)> rest = [](uint64_t) {};  // how to wait when there is nothing
 };
 
@@ -48,6 +50,9 @@ struct RunSnapshot {
   std::vector<FidelitySummary> fidelity;
   std::vector<v1::WorkerBeat> workers;
   std::map<std::string, uint64_t> refused;  // by kind
+  std::string edit_refused;                 // see Aggregator::setEditRefused
+  uint64_t open_units = 0;                  // evaluation units planned and not recorded
+  uint64_t inbox_entries = 0;               // results that wait
 };
 
 // Creates the run, or takes up one that exists: what the experiment file changed since it was last
@@ -63,8 +68,14 @@ class Aggregator {
   // final.
   Result<bool> tick();
 
-  // The run as of the last tick. Reads the list of workers.
+  // The run as of the last tick. Reads the list of workers and what else is counted in the store.
   RunSnapshot snapshot();
+  // Whether this process holds the lease, as far as it knows.
+  bool leads() const { return epoch_ != 0 && options_.now() - lease_renewed_ < options_.lease_ms; }
+  // What the experiment file says that the run cannot take, and why; empty: nothing. For people.
+  void setEditRefused(const std::string& sentence);
+  // The run has ended. tick() may go on being called: the lease is kept, and should a person extend
+  // or resume the run, it goes on.
   bool finished() const { return phase_ == "finished" || phase_ == "stopped"; }
 
  private:
@@ -106,6 +117,8 @@ class Aggregator {
   Store& store_;
   const RunSpec run_;
   const AggregatorOptions options_;
+  AggregatorEvents nobody_;  // listens where the options name no one
+  AggregatorEvents& events_;
   Control control_;
   std::string phase_ = "starting";
   uint64_t epoch_ = 0;
@@ -129,6 +142,7 @@ class Aggregator {
   std::optional<uint64_t> status_published_;
   std::string last_error_;
   uint64_t last_error_unix_ms_ = 0;
+  std::string edit_refused_;
 };
 
 }  // namespace allot

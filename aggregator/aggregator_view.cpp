@@ -70,6 +70,7 @@ Status Aggregator::takeEvaluation(const Evaluation& evaluation) {
     reason = "it " + *why;
   }
   ALLOT_TRY(store_.rejectEvaluation(epoch_, evaluation, "invalid", reason, planned));
+  events_.refused("invalid");
   ++open_units_;  // at least until they are counted again
   last_error_ = "refused evaluation " + unit.unit_id().substr(0, 200) + ": " + reason;
   last_error_unix_ms_ = options_.unix_now();
@@ -135,8 +136,15 @@ Status Aggregator::publishStatus() {
   status.set_last_error_unix_ms(last_error_unix_ms_);
   status.set_unix_ms(options_.unix_now());
   status.set_page(options_.page);
+  status.set_edit_refused(edit_refused_);
   status_published_ = now;
   return store_.publishStatus(epoch_, status);
+}
+
+void Aggregator::setEditRefused(const std::string& sentence) {
+  if (sentence == edit_refused_) return;
+  edit_refused_ = sentence;
+  status_published_.reset();  // with the next tick
 }
 
 RunSnapshot Aggregator::snapshot() {
@@ -151,9 +159,12 @@ RunSnapshot Aggregator::snapshot() {
                        evaluations_.cells(),
                        fidelity_.summaries(),
                        {},
-                       {}};
+                       {},
+                       edit_refused_,
+                       open_units_};
   if (auto workers = store_.listWorkers()) snapshot.workers = std::move(*workers);
   if (auto counts = store_.readRefusalCounts()) snapshot.refused = std::move(*counts);
+  if (const auto waiting = store_.inboxSize()) snapshot.inbox_entries = *waiting;
   return snapshot;
 }
 

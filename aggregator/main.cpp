@@ -1,7 +1,5 @@
 // allot-aggregator: the one learner of a run, and the page that shows it.
-#include <google/protobuf/util/json_util.h>
 #include <signal.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -12,16 +10,19 @@
 #include <fstream>
 #include <mutex>
 #include <random>
-#include <sstream>
 #include <thread>
 
 #include "aggregator/aggregator.h"
-#include "aggregator/http_server.h"
+#include "aggregator/aggregator_probe.h"
+#include "aggregator/experiment_file.h"
+#include "aggregator/page.h"
 #include "aggregator/report.h"
 #include "aggregator/run_view.h"
-#include "core/spec.h"
 #include "core/ulid.h"
 #include "store/archive.h"
+#include "store/store_probe.h"
+#include "telemetry/flags.h"
+#include "telemetry/termination.h"
 
 namespace allot {
 namespace {
@@ -30,6 +31,9 @@ using std::chrono::milliseconds;
 
 std::atomic<bool> draining{false};
 
+// How often the experiment file is looked at, with --stay.
+constexpr uint64_t kFollowMs = 2000;
+constexpr uint64_t kTimeoutMs = 5000;  // of a request to the store
 // In --dir: where the page is.
 constexpr char kPageUrlFile[] = "page.url";
 
@@ -40,11 +44,10 @@ struct Options {
   std::vector<std::string> set;
   std::string origin;
   std::string dir;
-  std::string listen = "127.0.0.1";
-  uint16_t port = 9464;
-  bool any_port = false;
+  TelemetryFlags telemetry{.options = {.port = 9464}};
   uint64_t lease_ms = 15'000;
   bool synchronous = false;
+  bool stay = false;
 };
 
 template <typename ClockType>
@@ -79,33 +82,6 @@ class SharedView {
   mutable uint64_t asked_ = 0;
 };
 
-Result<RunSpec> readRun(const Options& options) {
-  std::ifstream file(options.experiment_file);
-  if (!file) {
-    return badInput(options.experiment_file + ": cannot be read: is the path right?");
-  }
-  std::stringstream text;
-  text << file.rdbuf();
-  ALLOT_ASSIGN(const auto experiment,
-               parseExperiment(text.str(), options.experiment_file, options.set));
-  if (options.synchronous && !experiment.spec().has_update()) {
-    return badInput(
-        "--synchronous needs spec.update: an evaluation alone has no policy to wait for");
-  }
-  RunSpec run{experiment, specDigest(experiment), options.synchronous, unixMs(), {}};
-  if (!options.origin.empty()) {
-    std::ifstream origin(options.origin);
-    std::stringstream json;
-    json << origin.rdbuf();
-    run.origin.emplace();
-    if (!origin || !google::protobuf::util::JsonStringToMessage(json.str(), &*run.origin).ok() ||
-        run.origin->state().policy().logits().empty()) {
-      return badInput(options.origin + ": is not the origin of a fork: make it with `allot fork`");
-    }
-  }
-  return run;
-}
-
 // The report and the run as files, in --dir. What has grown long is exported less often, so that no
 // more than a twentieth of the time goes into it; at the end always.
 class Artefacts {
@@ -131,98 +107,200 @@ class Artefacts {
   uint64_t next_export_ = 0;
 };
 
-// Ticks until the run ends or draining is set.
-Status lead(const Options& options, Store* store, Aggregator* aggregator, SharedView* shared) {
-  Artefacts artefacts(options, store);
+// Sleeps, but not for long once draining.
+void rest(milliseconds time) {
+  const uint64_t end = steadyMs() + static_cast<uint64_t>(time.count());
+  while (!draining && steadyMs() < end) std::this_thread::sleep_for(milliseconds(50));
+}
+
+// What of this process is shown.
+struct Shown {
+  explicit Shown(Telemetry* of)
+      : telemetry(*of),
+        store(&of->metrics(), &of->health()),
+        aggregator(&of->metrics(), &of->health(), unixMs) {}
+  Telemetry& telemetry;
+  StoreProbe store;
+  AggregatorProbe aggregator;
+};
+
+// What main's loop has, and what it does between two ticks.
+class Leading {
+ public:
+  Leading(const Options& options, Store* store, Aggregator* aggregator, ExperimentFile* file,
+          SharedView* shared, Shown* shown)
+      : options_(options),
+        store_(*store),
+        aggregator_(*aggregator),
+        file_(*file),
+        shared_(*shared),
+        shown_(*shown),
+        artefacts_(options, store) {}
+
+  // Ticks until draining is set or, without --stay, the run ends.
+  Status run();
+
+ private:
+  Status followFile();
+  void show(bool more);
+  void stayAtEnd();
+  Status writeAtEnd();
+
+  const Options& options_;
+  Store& store_;
+  Aggregator& aggregator_;
+  ExperimentFile& file_;
+  SharedView& shared_;
+  Shown& shown_;
+  Artefacts artefacts_;
+  uint64_t followed_ = 0;
+  uint64_t looked_ = 0;
+  std::string phase_;
+  bool end_written_ = false;  // of the end that the run is at
+};
+
+Status Leading::run() {
   bool away = false;
-  uint64_t shown = 0;
-  std::string phase;
   while (!draining) {
-    const Result<bool> more = aggregator->tick();
+    const Status followed = followFile();
+    const Result<bool> more = followed ? aggregator_.tick() : tl::unexpected(followed.error());
+    shown_.telemetry.health().progress();
     if (!more && more.error().code != ErrorCode::kUnavailable) return tl::unexpected(more.error());
     if (!more) {
       if (!away) spdlog::warn("{}; waiting", more.error().message);
       away = true;
+      if (!aggregator_.leads()) shown_.aggregator.doNotLead(more.error().message);
       std::this_thread::sleep_for(milliseconds(200));
       continue;
     }
     if (away) spdlog::info("the store is back");
     away = false;
-    if (!*more || steadyMs() - shown >= 1000) {
-      const RunSnapshot snapshot = aggregator->snapshot();
-      // Names come from workers and may hold anything.
-      shared->set(runView(snapshot, unixMs(), options.run_id)
-                      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-      shown = steadyMs();
-      const bool evaluated = phase == "evaluating" && snapshot.phase != "evaluating";
-      phase = snapshot.phase;
-      if (*more && evaluated) {
-        // The next evaluation or the end writes them again: no reason to stop learning.
-        const Status written = artefacts.write(aggregator, false);
-        if (!written) spdlog::warn("{}", written.error().message);
-      }
-    }
-    if (!*more) break;
-    if (phase == "starting") std::this_thread::sleep_for(milliseconds(50));
+    if (!*more || steadyMs() - looked_ >= 1000) show(*more);
+    if (!*more && !options_.stay) break;
+    if (!*more) stayAtEnd();
+    if (*more) end_written_ = false;
+    if (phase_ == "starting") std::this_thread::sleep_for(milliseconds(50));
   }
-  Status written = artefacts.write(aggregator, true);
-  while (!written && written.error().code == ErrorCode::kUnavailable && !draining) {
-    std::this_thread::sleep_for(milliseconds(500));
-    written = artefacts.write(aggregator, true);
-  }
-  ALLOT_TRY(written);
+  ALLOT_TRY(writeAtEnd());
   // An open page learns that the run has ended before its server goes.
-  if (!draining && shared->isWatched()) std::this_thread::sleep_for(milliseconds(2500));
+  if (!draining && shared_.isWatched()) std::this_thread::sleep_for(milliseconds(2500));
   return {};
 }
 
-std::string pageUrl(const Options& options, const HttpServer& server) {
-  return "http://" + options.listen + ":" + std::to_string(server.port()) + "/";
+// A file that the run cannot take stops nothing; that the store is away, the tick says, too.
+Status Leading::followFile() {
+  if (!options_.stay || steadyMs() - followed_ < kFollowMs) return {};
+  ALLOT_TRY(file_.follow(&store_));
+  followed_ = steadyMs();
+  aggregator_.setEditRefused(file_.refused());
+  return {};
 }
 
-Result<std::unique_ptr<HttpServer>> startPage(const Options& options, const SharedView* shared) {
-  const auto serve = [shared](const std::string& path) { return servePage(path, shared->get()); };
-  auto server = HttpServer::start(options.listen, options.port, serve);
-  if (!server && options.any_port) server = HttpServer::start(options.listen, 0, serve);
-  if (!server) return server;
-  const std::string url = pageUrl(options, **server);
+void Leading::show(bool more) {
+  const RunSnapshot snapshot = aggregator_.snapshot();
+  // Names come from workers and may hold anything.
+  shared_.set(runView(snapshot, unixMs(), options_.run_id)
+                  .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  looked_ = steadyMs();
+  shown_.aggregator.lead(snapshot, options_.run_id);
+  const bool evaluated = phase_ == "evaluating" && snapshot.phase != "evaluating";
+  phase_ = snapshot.phase;
+  if (!more || !evaluated) return;
+  // The next evaluation or the end writes them again: no reason to stop learning.
+  const Status written = artefacts_.write(&aggregator_, false);
+  if (!written) spdlog::warn("{}", written.error().message);
+}
+
+// With --stay: each end leaves its files once; then only the lease is kept, until the run goes on.
+void Leading::stayAtEnd() {
+  if (!end_written_) {
+    const Status written = artefacts_.write(&aggregator_, true);
+    if (!written) spdlog::warn("{}", written.error().message);
+    end_written_ = written || written.error().code != ErrorCode::kUnavailable;
+    if (end_written_) spdlog::info("the run is {}: waits, in case it goes on", phase_);
+  }
+  rest(milliseconds(1000));
+}
+
+Status Leading::writeAtEnd() {
+  if (end_written_) return {};
+  Status written = artefacts_.write(&aggregator_, true);
+  while (!written && written.error().code == ErrorCode::kUnavailable && !draining) {
+    std::this_thread::sleep_for(milliseconds(500));
+    written = artefacts_.write(&aggregator_, true);
+  }
+  return written;
+}
+
+Result<std::unique_ptr<Telemetry>> startTelemetry(const Options& options, const SharedView* shared,
+                                                  const Result<RunSpec>& wanted) {
+  ALLOT_ASSIGN(auto telemetry,
+               Telemetry::start(options.telemetry.options,
+                                [shared, dir = options.dir](const std::string& path) {
+                                  return isReportPath(path) ? serveReport(path, dir)
+                                                            : servePage(path, shared->get());
+                                }));
+  if (wanted) telemetry->setRun(options.run_id, wanted->experiment.name());
+  const std::string& url = telemetry->url();
   spdlog::info("page {}", url);
   if (!options.dir.empty()) std::ofstream(options.dir + "/" + kPageUrlFile) << url << std::endl;
-  return server;
+  return telemetry;
 }
 
-Status aggregate(const Options& options) {
-  ALLOT_ASSIGN(RunSpec run, readRun(options));
-  SharedView shared;
-  ALLOT_ASSIGN(const auto server, startPage(options, &shared));
-  ALLOT_ASSIGN(const auto store, openRedisStore(options.redis, options.run_id));
+// Repeats a call until the store answers; gives up only once draining.
+template <typename Call>
+auto patiently(const Call& call) -> decltype(call()) {
+  bool told = false;
   while (true) {
-    auto begun = beginRun(store.get(), run);
-    if (begun) {
-      run = std::move(*begun);
-      break;
-    }
-    if (begun.error().code != ErrorCode::kUnavailable) return tl::unexpected(begun.error());
-    if (draining) return {};
+    auto result = call();
+    if (result || result.error().code != ErrorCode::kUnavailable || draining) return result;
+    if (!told) spdlog::warn("{}; waiting", result.error().message);
+    told = true;
     std::this_thread::sleep_for(milliseconds(200));
   }
+}
+
+Status aggregate(Options options) {
+  ExperimentFile file({.path = options.experiment_file,
+                       .set = options.set,
+                       .origin = options.origin,
+                       .synchronous = options.synchronous,
+                       .unix_now = unixMs});
+  const Result<RunSpec> wanted = file.read();
+  if (!wanted && !options.stay) return tl::unexpected(wanted.error());
+  SharedView shared;
+  ALLOT_ASSIGN(const auto telemetry, startTelemetry(options, &shared, wanted));
+  Shown shown(telemetry.get());
+  std::random_device random;
+  const std::string fresh = makeUlid(unixMs(), random(), random());
+  auto run_id = patiently([&] { return chooseRun(options.redis, options.run_id, wanted, fresh); });
+  if (!run_id && draining) return {};
+  ALLOT_ASSIGN(options.run_id, run_id);
+  ALLOT_ASSIGN(const auto store,
+               openRedisStore(options.redis, options.run_id, kTimeoutMs, &shown.store));
+  auto begun = patiently([&] { return file.begin(store.get(), options.stay); });
+  if (!begun && draining) return {};
+  ALLOT_ASSIGN(const RunSpec run, begun);
+  telemetry->setRun(options.run_id, run.experiment.name());
+  spdlog::info("run {} of {}", options.run_id, run.experiment.name());
   if (run.experiment.spec().staleness().mode() == "drop") {
     spdlog::warn(
         "staleness mode drop is biased: what takes long (slow workers, long answers) is refused "
         "more often; truncated-is is not");
   }
 
-  std::random_device random;
   const std::string holder = "aggregator-" + makeUlid(unixMs(), random(), random());
   Aggregator aggregator(
       store.get(), run,
       {.holder = holder,
        .lease_ms = options.lease_ms,
-       .page = pageUrl(options, *server),
+       .page = telemetry->url(),
        .now = steadyMs,
        .unix_now = unixMs,
+       .events = &shown.aggregator,
        .rest = [](uint64_t ms) { std::this_thread::sleep_for(milliseconds(ms)); }});
-  const Status led = lead(options, store.get(), &aggregator, &shared);
+  aggregator.setEditRefused(file.refused());
+  const Status led = Leading(options, store.get(), &aggregator, &file, &shared, &shown).run();
   if (led || led.error().code != ErrorCode::kFenced) (void)store->releaseLease(holder);
   return led;
 }
@@ -230,42 +308,45 @@ Status aggregate(const Options& options) {
 int main(int argc, char** argv) {
   CLI::App app(
       "allot-aggregator: learns the schedule of one run and shows it.\n\n"
-      "Example: allot-aggregator --redis redis://redis:6379 --run 01J9ZK3V5Q8XH2M4N6P7R8S9TA "
-      "--experiment /config/experiment.yaml");
+      "Example: allot-aggregator --redis redis://redis:6379 --experiment /config/experiment.yaml "
+      "--stay");
   Options options;
   app.add_option("--redis", options.redis, "unix:/path/redis.sock or redis://host:port")
       ->required();
-  app.add_option("--run", options.run_id, "Run id (a ULID)")->required();
+  app.add_option("--run", options.run_id,
+                 "Run id (a ULID) [the experiment's newest run, or one that begins now]");
   app.add_option("--experiment", options.experiment_file, "Experiment file")->required();
   app.add_option("--set", options.set, "spec.key=value, replaces a value of the file")
       ->allow_extra_args(false);
   app.add_option("--origin", options.origin,
                  "Begin with the policy and optimiser in this file (allot fork writes it)");
   app.add_option("--dir", options.dir, "Write report, curve, policy and history here");
-  app.add_option("--listen", options.listen, "Address of the page [127.0.0.1]");
-  app.add_option("--port", options.port, "Port of the page, 0 for any [9464]");
-  app.add_flag("--any-port", options.any_port, "Take any free port if --port is taken");
+  options.telemetry.add(&app);
+  app.add_flag("--any-port", options.telemetry.options.any_port,
+               "Take any free port if --port is taken");
   app.add_option("--lease-ms", options.lease_ms,
                  "After so many ms of silence another aggregator may take over [15000]")
       ->check(CLI::Range(uint64_t{100}, uint64_t{3'600'000}));
+  app.add_flag("--stay", options.stay,
+               "Do not exit at the run's end: go on when it does; take up edits of the experiment "
+               "file meanwhile, as far as a run can");
   app.add_flag("--synchronous", options.synchronous,
                "Lag zero: episodes of an update are handed out only under its own policy");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : static_cast<int>(ErrorCode::kUsage);
+    if (app.exit(error) == 0) return 0;
+    writeTermination(error.what());
+    return static_cast<int>(ErrorCode::kUsage);
   }
-  spdlog::set_default_logger(spdlog::stderr_color_mt("allot-aggregator"));
+  setUpLog(options.telemetry.logFormat());
   struct sigaction action {};
   action.sa_handler = [](int) { draining = true; };
   sigaction(SIGTERM, &action, nullptr);
   sigaction(SIGINT, &action, nullptr);
   signal(SIGPIPE, SIG_IGN);
 
-  const Status done = aggregate(options);
-  if (done) return 0;
-  std::fprintf(stderr, "allot-aggregator: %s\n", done.error().message.c_str());
-  return done.error().exitCode();
+  return endProcess("allot-aggregator", aggregate(options));
 }
 
 }  // namespace
@@ -275,7 +356,7 @@ int main(int argc, char** argv) {
   try {
     return allot::main(argc, argv);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "allot-aggregator: %s\n", error.what());
-    return 70;
+    return allot::endProcess("allot-aggregator",
+                             allot::fail(allot::ErrorCode::kInternal, error.what()));
   }
 }

@@ -16,22 +16,19 @@ constexpr size_t kMaxPoints = 1000;
 json historyView(const std::vector<v1::IterationRecord>& history) {
   json points = json::array();
   const size_t stride = history.size() / kMaxPoints + 1;
-  double baseline = history.empty() ? 0 : history.front().mean_reward();
+  const std::vector<double> baselines = shownBaselines(history);
   for (size_t i = 0; i < history.size(); ++i) {
     const v1::IterationRecord& record = history[i];
     if (i % stride == 0 || i + 1 == history.size()) {
       points.push_back({{"version", record.version()},
                         {"mean_reward", record.mean_reward()},
-                        {"mean_baseline", baseline},
+                        {"mean_baseline", baselines[i]},
                         {"gradient_norm", record.gradient_norm()},
                         {"step_kl", record.step_kl_nats()},
                         {"entropy", record.entropy_nats()},
                         {"ess", record.effective_sample_size_ratio()},
                         {"lag", record.mean_lag_updates()}});
     }
-    // What to compare a reward with by eye: the moving average of the updates before it. (The mean
-    // of a batch's leave-one-out baselines is the batch's own mean and would show nothing.)
-    baseline = 0.9 * baseline + 0.1 * record.mean_reward();
   }
   return points;
 }
@@ -199,6 +196,16 @@ double episodesPerSecond(const RunSnapshot& snapshot) {
 
 }  // namespace
 
+std::vector<double> shownBaselines(const std::vector<v1::IterationRecord>& history) {
+  std::vector<double> baselines;
+  double baseline = history.empty() ? 0 : history.front().mean_reward();
+  for (const v1::IterationRecord& record : history) {
+    baselines.push_back(baseline);
+    baseline = 0.9 * baseline + 0.1 * record.mean_reward();
+  }
+  return baselines;
+}
+
 json runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::string& run_id) {
   const v1::Spec& spec = snapshot.experiment.spec();
   uint64_t refused = 0;
@@ -221,6 +228,7 @@ json runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::strin
       {"refused", snapshot.refused},
       {"waiting", snapshot.waiting},
       {"last_error", snapshot.last_error},
+      {"edit_refused", snapshot.edit_refused},
       {"lag_histogram", lagView(snapshot.state)},
       {"total_budget", spec.policy().total_budget()},
       {"layers", layers},

@@ -45,6 +45,8 @@ void EvaluationTable::add(const v1::EvaluationResult& result) {
   }
   cell.reads.add(result.counts());
   cell.seconds += result.seconds();
+  cell.decode_seconds += result.counts().decode_seconds();
+  cell.decode_steps += result.counts().decode_steps();
   cell.complete = cell.all.n == held_out_;
   setIntervals(&cell);
 }

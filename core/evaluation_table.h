@@ -50,7 +50,9 @@ struct EvaluationCell {
   std::map<uint32_t, ScoreTally> tasks;  // by index in spec.task.tasks
   KvReads reads;
   double seconds = 0;
-  bool complete = false;  // all.n is the whole held-out set
+  double decode_seconds = 0;
+  uint64_t decode_steps = 0;  // of rows
+  bool complete = false;      // all.n is the whole held-out set
 };
 
 // Adds results up, whatever the order in which they come.

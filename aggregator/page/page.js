@@ -424,6 +424,8 @@
     }
     byId('waiting').hidden = !word(view.waiting);
     say(byId('waiting'), word(view.waiting) ? `Not progressing: ${word(view.waiting)}` : '');
+    byId('edit-refused').hidden = !word(view.edit_refused);
+    say(byId('edit-refused'), word(view.edit_refused && `Edit refused: ${view.edit_refused}`));
     say(byId('run-id'), view.run_id ? `run ${word(view.run_id)}` : '');
   }
 

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "aggregator/http_server.h"
+#include "aggregator/page.h"
 #include "aggregator/report.h"
 #include "tests/e2e/sample_view.h"
 

@@ -214,6 +214,9 @@ class PageTest(unittest.TestCase):
         self.assertEqual(self.text("run-id"), f"run {view['run_id']}")
         waiting = view["waiting"]
         self.assertEqual(self.text("waiting"), f"Not progressing: {waiting}" if waiting else "")
+        edit = view["edit_refused"]
+        self.assertEqual(self.text("edit-refused"),
+                         edit and f"Edit refused: {edit}")
         refused = ", ".join(f"{n:,} {kind}" for kind, n in view["refused"].items() if n)
         self.assertEqual(self.text("refused"), refused and
                          f"Refused results: {refused}. Last: {view['last_error']}")

@@ -86,6 +86,7 @@ inline nlohmann::json sampleView() {
       {"episodes_per_second", 12.34},
       {"waiting", ""},
       {"last_error", "refused result w-9: there are 3 scores instead of 16 <b>bold</b>"},
+      {"edit_refused", "spec.policy.totalBudget cannot change from 8 to 16 <i>in</i> a run"},
       {"refused", {{"undecodable", 1}, {"oversized", 0}, {"invalid", 12}, {"stale", 1048}}},
       {"lag_histogram",
        {{{"lag", "0"}, {"results", 611}},
@@ -125,6 +126,7 @@ inline nlohmann::json emptyView() {
     view[key] = nlohmann::json::array();
   }
   view["waiting"] = "no worker has loaded the model yet (no worker is alive)";
+  view["edit_refused"] = "";
   view["refused"] = nlohmann::json::object();
   view["lag_histogram"] = nlohmann::json::array();
   view["model"] = nullptr;

@@ -220,6 +220,47 @@ TEST_F(AggregatorTest, LiveSettingsChangeWhatComesNextAndReplayKnowsThem) {
   EXPECT_EQ(policyDigest(replay.state().policy()), (*worker_->readPolicy())->sha256);
 }
 
+// What `--stay` is made of: the same object goes on.
+TEST_F(AggregatorTest, StayingAtTheEndItKeepsLeadingAndGoesOn) {
+  auto store = openMemoryStore(server_);
+  auto aggregator = start("a", store.get());
+  announceModel();
+  ASSERT_TRUE(*aggregator->tick());
+  for (uint64_t ticket = 0; ticket < 12; ++ticket) push(ticket);
+  finish(aggregator.get());
+  EXPECT_EQ(version(), 4u);
+  for (int i = 0; i < 10; ++i) {  // beyond the lease
+    now_ += 4'000;
+    EXPECT_FALSE(aggregator->tick().value());
+  }
+  EXPECT_EQ(worker_->readLease()->holder, "a");
+  EXPECT_EQ((*worker_->readStatus())->phase(), "finished");
+  set({"spec.update.maxUpdates=6"}, "running");
+  for (uint64_t ticket = 12; ticket < 15; ++ticket) push(ticket);
+  EXPECT_TRUE(*aggregator->tick());
+  EXPECT_EQ(version(), 5u);
+  EXPECT_EQ(aggregator->snapshot().phase, "running");
+  set({}, "stopped");
+  EXPECT_FALSE(*aggregator->tick());
+  set({}, "running");
+  for (uint64_t ticket = 15; ticket < 18; ++ticket) push(ticket);
+  finish(aggregator.get());
+  EXPECT_EQ(version(), 6u);
+}
+
+TEST_F(AggregatorTest, ARefusedEditIsToldWithTheNextTickAndForgottenAgain) {
+  auto store = openMemoryStore(server_);
+  auto aggregator = start("a", store.get());
+  announceModel();
+  ASSERT_TRUE(*aggregator->tick());
+  aggregator->setEditRefused("spec.seed cannot change");
+  ASSERT_TRUE(*aggregator->tick());
+  EXPECT_EQ((*worker_->readStatus())->edit_refused(), "spec.seed cannot change");
+  aggregator->setEditRefused("");
+  ASSERT_TRUE(*aggregator->tick());
+  EXPECT_EQ((*worker_->readStatus())->edit_refused(), "");
+}
+
 TEST_F(AggregatorTest, AFinishedRunThatIsExtendedUsesWhatHadWaited) {
   auto store = openMemoryStore(server_);
   announceModel();

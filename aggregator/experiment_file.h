@@ -1,0 +1,63 @@
+#pragma once
+// ExperimentFile: the file that says how a run is meant to be, at the start and while it goes on.
+//
+// In a cluster it is a ConfigMap's: people edit it while the run goes on. What a run can take is
+// applied (beginRun); anything else is refused with a sentence, and the run stays as it was. Owned
+// by the aggregator's main thread; reads the file, and the store only in begin() and follow().
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "store/store.h"
+
+namespace allot {
+
+struct ExperimentFileOptions {
+  std::string path;
+  std::vector<std::string> set = {};  // spec.key=value, replaces a value of the file
+  std::string origin = {};            // file with the v1::Origin of a fork; "": none
+  bool synchronous = false;
+  std::function<uint64_t()> unix_now;
+};
+
+class ExperimentFile {
+ public:
+  explicit ExperimentFile(ExperimentFileOptions options) : options_(std::move(options)) {}
+
+  // The run that the file asks for. kUsage names the file and the mend.
+  Result<RunSpec> read();
+
+  // The run of this store as the file has it: created, or taken up with the edits that it can take.
+  // With `stay` a file that cannot be taken is no error as long as there is a run: that goes on as
+  // it is stored, and refused() says why.
+  Result<RunSpec> begin(Store* store, bool stay);
+
+  // Looks whether the file has another content than when it was last taken up or refused, and does
+  // the same with that. kUnavailable: nothing has happened, try again later; other errors are those
+  // of the store.
+  Status follow(Store* store);
+
+  // Why the file as it is cannot be taken; empty if it is.
+  const std::string& refused() const { return refused_; }
+
+ private:
+  // The file's bytes; nothing if it cannot be read.
+  std::optional<std::string> content() const;
+  Result<RunSpec> parse(const std::optional<std::string>& content) const;
+  Result<RunSpec> takeUp(Store* store, const std::optional<std::string>& content);
+
+  const ExperimentFileOptions options_;
+  std::optional<std::string> seen_;  // the content that was last taken up or refused
+  std::string refused_;
+};
+
+// The id of the run that this aggregator leads: `run_id` if it is given; else the newest run of the
+// experiment in the file, or one that begins now. A file that cannot be read leaves the only run of
+// the store, if there is just one; its own error otherwise.
+Result<std::string> chooseRun(const std::string& redis, const std::string& run_id,
+                              const Result<RunSpec>& file, const std::string& fresh_id);
+
+}  // namespace allot

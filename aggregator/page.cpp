@@ -1,0 +1,56 @@
+#include "aggregator/page.h"
+
+#include <fstream>
+#include <sstream>
+#include <string_view>
+
+#include "aggregator/page/assets.h"
+
+namespace allot {
+namespace {
+
+constexpr std::string_view kReport = "/report/";
+// The files of report.h. Nothing else of the folder is shown, whatever a path says.
+struct ReportFile {
+  std::string_view name;
+  const char* type;
+};
+constexpr ReportFile kReportFiles[] = {{"summary.json", "application/json"},
+                                       {"policy.json", "application/json"},
+                                       {"report.html", "text/html; charset=utf-8"},
+                                       {"curve.csv", "text/csv; charset=utf-8"},
+                                       {"curve.svg", "image/svg+xml"},
+                                       {"fidelity.csv", "text/csv; charset=utf-8"}};
+
+}  // namespace
+
+bool isReportPath(const std::string& path) { return path.starts_with(kReport); }
+
+HttpReply serveReport(const std::string& path, const std::string& dir) {
+  for (const auto& [name, type] : kReportFiles) {
+    if (!isReportPath(path) || path.substr(kReport.size()) != name) continue;
+    std::ifstream file(dir + "/" + std::string(name), std::ios::binary);
+    if (dir.empty() || !file) {
+      return plainText(404, "Not there yet: it is written after an evaluation and at the end.");
+    }
+    std::stringstream text;
+    text << file.rdbuf();
+    return {200, type, text.str()};
+  }
+  return plainText(404, "The report has no such file: its summary is /report/summary.json.");
+}
+
+HttpReply servePage(const std::string& path, const std::string& view_json) {
+  const auto asset = [](const char* type, std::string_view text) {
+    return HttpReply{200, type, std::string(text)};
+  };
+  if (path == "/") return asset("text/html; charset=utf-8", page::kIndexHtml);
+  if (path == "/page.css") return asset("text/css; charset=utf-8", page::kPageCss);
+  if (path == "/page.js") return asset("text/javascript; charset=utf-8", page::kPageJs);
+  if (path == "/chart.js") return asset("text/javascript; charset=utf-8", page::kChartJs);
+  if (path == "/icon.svg") return asset("image/svg+xml", page::kIconSvg);
+  if (path == "/api/run") return {200, "application/json", view_json};
+  return plainText(404, "There is no such page here: the run's page is at /.");
+}
+
+}  // namespace allot

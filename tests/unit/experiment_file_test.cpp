@@ -1,0 +1,146 @@
+// ExperimentFile: what becomes of a run when its file is edited, on the in-memory store.
+#include "aggregator/experiment_file.h"
+
+#include <gmock/gmock.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "store/memory_store.h"
+#include "tests/sim/forwarding_store.h"
+
+namespace allot {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class AwayStore final : public sim::ForwardingStore {
+ public:
+  using ForwardingStore::ForwardingStore;
+  Result<std::optional<Control>> readControl() override {
+    if (away) return fail(ErrorCode::kUnavailable, "the store is away");
+    return inner_->readControl();
+  }
+  bool away = false;
+};
+
+class ExperimentFileTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/allot-file-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    folder_ = name;
+    write(8, 10);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::string path() const { return folder_ + "/experiment.yaml"; }
+  void write(int budget, int updates, const std::string& name = "x") const {
+    std::ofstream(path()) << "apiVersion: allot.dev/v1alpha1\nkind: Experiment\nmetadata: {name: "
+                          << name << "}\nspec:\n  model: {path: none}\n"
+                          << "  task: {suite: recall, tasks: [niah]}\n"
+                          << "  policy: {totalBudget: " << budget
+                          << "}\n  update: {maxUpdates: " << updates << "}\n";
+  }
+  ExperimentFile file() const {
+    return ExperimentFile({.path = path(), .unix_now = [] { return uint64_t{5}; }});
+  }
+  uint64_t updates() { return control().experiment.spec().update().max_updates(); }
+  Control control() { return **store_.readControl(); }
+
+  std::string folder_;
+  std::shared_ptr<MemoryServer> server_ = std::make_shared<MemoryServer>([] { return 1; });
+  AwayStore store_{openMemoryStore(server_)};
+};
+
+TEST_F(ExperimentFileTest, ALiveEditTakesEffectOnce) {
+  ExperimentFile followed = file();
+  ASSERT_TRUE(followed.begin(&store_, true));
+  ASSERT_TRUE(followed.follow(&store_));
+  EXPECT_EQ(control().revision, 1u);
+  write(8, 20);
+  ASSERT_TRUE(followed.follow(&store_));
+  ASSERT_TRUE(followed.follow(&store_));
+  EXPECT_EQ(updates(), 20u);
+  EXPECT_EQ(control().revision, 2u);
+  EXPECT_EQ(followed.refused(), "");
+}
+
+// All of an edit or nothing of it.
+TEST_F(ExperimentFileTest, AnEditThatTheRunCannotTakeIsRefusedWholeUntilItIsPutRight) {
+  ExperimentFile followed = file();
+  ASSERT_TRUE(followed.begin(&store_, true));
+  write(16, 20);
+  ASSERT_TRUE(followed.follow(&store_));
+  EXPECT_THAT(followed.refused(),
+              AllOf(HasSubstr("spec.policy.totalBudget cannot change from 8 to 16"),
+                    HasSubstr("allot fork")));
+  EXPECT_EQ(updates(), 10u);
+  write(8, 20, "y");
+  ASSERT_TRUE(followed.follow(&store_));
+  EXPECT_THAT(followed.refused(), HasSubstr("metadata.name"));
+  for (const char* text : {"", "apiVersion: allot.dev/v1al", "\xff\xfe", "a: [", "spec: 3"}) {
+    std::ofstream(path()) << text;
+    ASSERT_TRUE(followed.follow(&store_));
+    EXPECT_THAT(followed.refused(), HasSubstr(path())) << text;
+  }
+  fs::remove(path());
+  ASSERT_TRUE(followed.follow(&store_));
+  EXPECT_THAT(followed.refused(), HasSubstr("cannot be read"));
+  EXPECT_EQ(control().revision, 1u);
+  write(8, 20);
+  ASSERT_TRUE(followed.follow(&store_));
+  EXPECT_EQ(followed.refused(), "");
+  EXPECT_EQ(updates(), 20u);
+}
+
+// `allot set` and the file each have their word; a refused file does not undo the former.
+TEST_F(ExperimentFileTest, WhatWasSetByCommandStaysThroughAnEdit) {
+  ExperimentFile followed = file();
+  ASSERT_TRUE(followed.begin(&store_, true));
+  Control next = control();
+  next.experiment.mutable_spec()->mutable_update()->set_learning_rate(0.5);
+  ASSERT_TRUE(*store_.changeControl(next));
+  write(16, 10);
+  ASSERT_TRUE(followed.follow(&store_));
+  write(8, 20);
+  ASSERT_TRUE(followed.follow(&store_));
+  EXPECT_EQ(updates(), 20u);
+  EXPECT_EQ(control().experiment.spec().update().learning_rate(), 0.5);
+}
+
+TEST_F(ExperimentFileTest, AnEditWaitsWhileTheStoreIsAway) {
+  ExperimentFile followed = file();
+  ASSERT_TRUE(followed.begin(&store_, true));
+  write(8, 20);
+  store_.away = true;
+  const Status followed_now = followed.follow(&store_);
+  ASSERT_FALSE(followed_now);
+  EXPECT_EQ(followed_now.error().code, ErrorCode::kUnavailable);
+  store_.away = false;
+  ASSERT_TRUE(followed.follow(&store_));
+  EXPECT_EQ(updates(), 20u);
+}
+
+TEST_F(ExperimentFileTest, AtTheStartTheStoredRunGoesOnOnlyIfTheProcessIsToStay) {
+  ASSERT_TRUE(file().begin(&store_, false));
+  write(16, 10);
+  const auto ended = file().begin(&store_, false);
+  ASSERT_FALSE(ended);
+  EXPECT_EQ(ended.error().code, ErrorCode::kUsage);
+  ExperimentFile staying = file();
+  const auto run = staying.begin(&store_, true);
+  ASSERT_TRUE(run);
+  EXPECT_EQ(run->experiment.spec().policy().total_budget(), 8u);
+  EXPECT_THAT(staying.refused(), HasSubstr("spec.policy.totalBudget"));
+  // With nothing stored there is nothing to go on with.
+  AwayStore empty(openMemoryStore(std::make_shared<MemoryServer>([] { return 1; })));
+  std::ofstream(path()) << "broken";
+  EXPECT_FALSE(file().begin(&empty, true));
+}
+
+}  // namespace
+}  // namespace allot
