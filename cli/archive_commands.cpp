@@ -22,12 +22,11 @@ struct ArchiveOptions {
   std::string dir;     // import: where to
 };
 
-Status verify(const ArchiveOptions& options) {
-  ALLOT_ASSIGN(RunAccess access, RunAccess::open(options.choice));
+Status verify(RunAccess* access, const ArchiveOptions& /*options*/) {
   LongTask task("verifying update");
   ALLOT_ASSIGN(
       const VerifySummary summary,
-      verifyRun(&access.source(), [&](uint64_t done, uint64_t all) { task.show(done, all); }));
+      verifyRun(&access->source(), [&](uint64_t done, uint64_t all) { task.show(done, all); }));
   if (!summary.head.image.state) {
     std::printf("verified: the run has not begun\n");
     return {};
@@ -40,11 +39,10 @@ Status verify(const ArchiveOptions& options) {
   return {};
 }
 
-Status exportTo(const ArchiveOptions& options) {
-  ALLOT_ASSIGN(RunAccess access, RunAccess::open(options.choice));
+Status exportTo(RunAccess* access, const ArchiveOptions& options) {
   LongTask task("exporting update");
   ALLOT_ASSIGN(const ExportSummary summary,
-               exportRun(&access.source(), options.out,
+               exportRun(&access->source(), options.out,
                          [&](uint64_t done, uint64_t all) { task.show(done, all); }));
   const bool known = summary.new_updates < summary.updates;
   std::printf("exported: %s%s, %s, %s, into %s\n", counted(summary.updates, "update").c_str(),
@@ -148,6 +146,11 @@ Status import(const ArchiveOptions& options) {
   return {};
 }
 
+int onRun(const ArchiveOptions& options, Status (*work)(RunAccess*, const ArchiveOptions&)) {
+  return exitCodeOf(withRun(options.choice, StoreAccount::kReader,
+                            [&](RunAccess* access) { return work(access, options); }));
+}
+
 Status acl(const ArchiveOptions& options) {
   ALLOT_TRY(writeAcl(options.out));
   std::printf("wrote %s/users.acl (redis-server --aclfile) and a password file for each of %s\n",
@@ -169,7 +172,7 @@ void addArchiveCommands(CLI::App* app, Action* action) {
       "  allot verify\n"
       "  allot verify backup/recall\n"
       "  allot verify --redis redis://redis:6379 --experiment recall-layer-budget");
-  check->callback([=] { *action = [options] { return exitCodeOf(verify(*options)); }; });
+  check->callback([=] { *action = [options] { return onRun(*options, verify); }; });
 
   auto* write = app->add_subcommand(
       "export", "Write a run as files: JSON to import and verify elsewhere, CSV for people");
@@ -179,8 +182,9 @@ void addArchiveCommands(CLI::App* app, Action* action) {
   write->footer(
       "Examples:\n"
       "  allot export --out backup/recall\n"
-      "  allot export --redis redis://redis:6379 --out backup/recall");
-  write->callback([=] { *action = [options] { return exitCodeOf(exportTo(*options)); }; });
+      "  allot export --redis redis://redis:6379 --out backup/recall\n"
+      "  allot export --context current --experiment recall-layer-budget --out backup/recall");
+  write->callback([=] { *action = [options] { return onRun(*options, exportTo); }; });
 
   auto* read = app->add_subcommand("import", "Make a run of exported files, once they verify");
   read->add_option("FOLDER", options->folder, "What `allot export` wrote")->required();

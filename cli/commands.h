@@ -12,7 +12,7 @@ namespace allot {
 // What main() does and exits with.
 using Action = std::function<int()>;
 
-void addRunCommands(CLI::App* app, Action* action);      // run, fork, keys, methods
+void addRunCommands(CLI::App* app, Action* action);      // run, fork, keys, methods, metrics
 void addShowCommands(CLI::App* app, Action* action);     // status, top
 void addControlCommands(CLI::App* app, Action* action);  // pause, resume, stop, extend, set
 void addArchiveCommands(CLI::App* app, Action* action);  // verify, export, import, acl
@@ -20,7 +20,7 @@ void addArchiveCommands(CLI::App* app, Action* action);  // verify, export, impo
 // 0, or the error's code, with its sentence on stderr.
 int exitCodeOf(const Status& done);
 
-// --redis, --run, --experiment, --redis-server; and DIR, if `with_folder`.
+// --redis, --context, --namespace, --run, --experiment, --redis-server; and DIR, if `with_folder`.
 void addRunChoice(CLI::App* command, RunChoice* choice, bool with_folder = true);
 
 }  // namespace allot

@@ -26,11 +26,10 @@ Status tellNext(RunAccess* access) {
   return {};
 }
 
-Status pause(const ControlOptions& options) {
-  ALLOT_ASSIGN(RunAccess access, RunAccess::open(options.choice));
-  ALLOT_ASSIGN(Store * store, access.needStore());
+Status pause(RunAccess* access, const ControlOptions& /*options*/) {
+  ALLOT_ASSIGN(Store * store, access->needStore());
   ALLOT_ASSIGN(const ControlChange change, pauseRun(store));
-  const bool live = access.kind() != RunAccess::Kind::kEnded;
+  const bool live = access->kind() != RunAccess::Kind::kEnded;
   std::printf("%s%s\n", change.changed ? "paused" : "it is paused already",
               change.changed && live
                   ? ": workers finish the episode in hand; `allot resume` lets them go on"
@@ -38,29 +37,27 @@ Status pause(const ControlOptions& options) {
   return {};
 }
 
-Status resume(const ControlOptions& options) {
-  ALLOT_ASSIGN(RunAccess access, RunAccess::open(options.choice));
-  ALLOT_ASSIGN(Store * store, access.needStore());
+Status resume(RunAccess* access, const ControlOptions& /*options*/) {
+  ALLOT_ASSIGN(Store * store, access->needStore());
   ALLOT_ASSIGN(const ControlChange change, resumeRun(store));
   if (change.changed) {
     std::printf("running again (was %s)\n", change.before.c_str());
-  } else if (access.kind() != RunAccess::Kind::kEnded) {
+  } else if (access->kind() != RunAccess::Kind::kEnded) {
     std::printf("it is running already\n");
   }
-  return tellNext(&access);
+  return tellNext(access);
 }
 
-Status stop(const ControlOptions& options) {
-  ALLOT_ASSIGN(RunAccess access, RunAccess::open(options.choice));
-  ALLOT_ASSIGN(Store * store, access.needStore());
+Status stop(RunAccess* access, const ControlOptions& /*options*/) {
+  ALLOT_ASSIGN(Store * store, access->needStore());
   ALLOT_ASSIGN(const ControlChange change, stopRun(store));
   if (!change.changed) {
     std::printf("it is stopped already\n");
-  } else if (access.kind() == RunAccess::Kind::kEnded) {
+  } else if (access->kind() == RunAccess::Kind::kEnded) {
     std::printf("stopped (nobody was at work on it)\n");
   } else {
-    const std::string later = access.kind() == RunAccess::Kind::kLive
-                                  ? "allot run --resume --dir " + access.arguments()
+    const std::string later = access->kind() == RunAccess::Kind::kLive
+                                  ? "allot run --resume --dir " + access->arguments()
                                   : "allot resume";
     std::printf("stopping: workers finish the episode in hand; later `%s` goes on\n",
                 later.c_str());
@@ -68,9 +65,8 @@ Status stop(const ControlOptions& options) {
   return {};
 }
 
-Status extend(const ControlOptions& options) {
-  ALLOT_ASSIGN(RunAccess access, RunAccess::open(options.choice));
-  ALLOT_ASSIGN(Store * store, access.needStore());
+Status extend(RunAccess* access, const ControlOptions& options) {
+  ALLOT_ASSIGN(Store * store, access->needStore());
   ALLOT_ASSIGN(const ControlChange change, extendRun(store, options.updates));
   ALLOT_ASSIGN(const auto policy, store->readPolicy());
   const uint64_t version = policy ? policy->snapshot.version() : 0;
@@ -81,7 +77,7 @@ Status extend(const ControlOptions& options) {
     std::printf(
         "it had ended early, at spec.stop: change that with `allot set`, or it ends again\n");
   }
-  return tellNext(&access);
+  return tellNext(access);
 }
 
 // "spec.a=b" is a setting, anything else the folder.
@@ -96,24 +92,30 @@ Status set(ControlOptions options) {
     }
   }
   if (settings.empty()) return badInput("nothing to set: write spec.key=value");
-  ALLOT_ASSIGN(RunAccess access, RunAccess::open(options.choice));
-  ALLOT_ASSIGN(Store * store, access.needStore());
-  ALLOT_ASSIGN(const auto changes, setInRun(store, settings));
-  for (const SpecChange& change : changes) {
-    std::printf("%s: %s -> %s\n", change.path.c_str(), printable(change.from).c_str(),
-                printable(change.to).c_str());
-  }
-  if (changes.empty()) std::printf("nothing changes: that is what is in force\n");
-  return {};
+  return withRun(options.choice, StoreAccount::kAggregator, [&](RunAccess* access) -> Status {
+    ALLOT_ASSIGN(Store * store, access->needStore());
+    ALLOT_ASSIGN(const auto changes, setInRun(store, settings));
+    for (const SpecChange& change : changes) {
+      std::printf("%s: %s -> %s\n", change.path.c_str(), printable(change.from).c_str(),
+                  printable(change.to).c_str());
+    }
+    if (changes.empty()) std::printf("nothing changes: that is what is in force\n");
+    return {};
+  });
 }
 
 CLI::App* add(CLI::App* app, Action* action, const std::shared_ptr<ControlOptions>& options,
               const char* name, const char* what, const char* examples,
-              Status (*function)(const ControlOptions&)) {
+              Status (*work)(RunAccess*, const ControlOptions&)) {
   auto* command = app->add_subcommand(name, what);
   addRunChoice(command, &options->choice);
   command->footer(std::string("Examples:\n") + examples);
-  command->callback([=] { *action = [=] { return exitCodeOf(function(*options)); }; });
+  command->callback([=] {
+    *action = [=] {
+      return exitCodeOf(withRun(options->choice, StoreAccount::kAggregator,
+                                [&](RunAccess* access) { return work(access, *options); }));
+    };
+  });
   return command;
 }
 
@@ -122,7 +124,9 @@ CLI::App* add(CLI::App* app, Action* action, const std::shared_ptr<ControlOption
 void addControlCommands(CLI::App* app, Action* action) {
   auto options = std::make_shared<ControlOptions>();
   add(app, action, options, "pause", "Let a run's workers rest; nothing is lost",
-      "  allot pause\n  allot pause --redis redis://redis:6379", pause);
+      "  allot pause\n  allot pause --redis redis://redis:6379\n"
+      "  allot pause --context current --experiment recall-layer-budget",
+      pause);
   add(app, action, options, "resume", "Let a paused or stopped run go on",
       "  allot resume\n  allot resume runs/a", resume);
   add(app, action, options, "stop", "End a run's processes in good order; it can go on later",

@@ -34,10 +34,11 @@ LocalRun::LocalRun(LocalRunPlan plan) : plan_(std::move(plan)) {
   redis_.name = "redis";
   redis_.command = redisCommand(plan_.options.redis_server, plan_.dir, socket_);
   aggregator_.name = "aggregator";
-  aggregator_.command = {siblingProgram("allot-aggregator"),
-                         {"--redis", url, "--run", plan_.run_id, "--experiment",
-                          plan_.options.experiment_file, "--dir", plan_.dir, "--lease-ms", "3000"},
-                         {}};
+  aggregator_.command = {
+      siblingProgram("allot-aggregator"),
+      {"--redis", url, "--run", plan_.run_id, "--experiment", plan_.options.experiment_file,
+       "--dir", plan_.dir, "--lease-ms", "3000", "--target-file", targetFileOf(aggregator_)},
+      {}};
   const bool any_port = plan_.options.port < 0;
   aggregator_.command.arguments.insert(
       aggregator_.command.arguments.end(),
@@ -57,7 +58,8 @@ LocalRun::LocalRun(LocalRunPlan plan) : plan_(std::move(plan)) {
     worker.name = "worker-" + std::to_string(i);
     worker.command = {siblingProgram("allot-worker"),
                       {"--redis", url, "--run", plan_.run_id, "--name", worker.name, "--model",
-                       plan_.model_folder, "--kv-memory", std::to_string(plan_.kv_mib)},
+                       plan_.model_folder, "--kv-memory", std::to_string(plan_.kv_mib), "--listen",
+                       "127.0.0.1", "--port", "0", "--target-file", targetFileOf(worker)},
                       {{"OPENBLAS_NUM_THREADS", "1"}, {"OMP_NUM_THREADS", "1"}}};
     workers_.push_back(std::move(worker));
   }
@@ -69,11 +71,17 @@ std::string LocalRun::logOf(const Child& child) const {
   return plan_.dir + "/" + child.name + ".log";
 }
 
+std::string LocalRun::targetFileOf(const Child& child) const {
+  return plan_.dir + "/" + kTargetsFolder + "/" + child.name + ".json";
+}
+
 std::string LocalRun::pageUrl() const { return lastLineOfFile(plan_.dir + "/page.url"); }
 
 Status LocalRun::startStore() {
   std::error_code ignored;
   fs::remove(plan_.dir + "/page.url", ignored);  // of an earlier `allot run`
+  fs::remove_all(plan_.dir + "/" + kTargetsFolder, ignored);
+  fs::create_directory(plan_.dir + "/" + kTargetsFolder, ignored);
   ALLOT_TRY(waitUntilUnserved(socket_));
   ALLOT_TRY(launch(&redis_));
   ALLOT_ASSIGN(store_, openRedisStore("unix:" + socket_, plan_.run_id));
@@ -163,6 +171,9 @@ void LocalRun::stop() {
   if (redis_.process) redis_.process->signal(SIGTERM);
   stopChild(&redis_, seconds(10));
   unlink(socket_.c_str());
+  // Those that were killed have left theirs.
+  std::error_code ignored;
+  fs::remove_all(plan_.dir + "/" + kTargetsFolder, ignored);
 }
 
 }  // namespace allot

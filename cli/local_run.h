@@ -59,6 +59,8 @@ class LocalRun {
   // Restarts a child that ended with `status`, after a pause; an error if that cannot help.
   Status revive(Child* child, int status);
   std::string logOf(const Child& child) const;
+  // Where it tells Prometheus of itself, as long as it lives.
+  std::string targetFileOf(const Child& child) const;
   static void stopChild(Child* child, std::chrono::milliseconds patience);
 
   const LocalRunPlan plan_;

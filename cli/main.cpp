@@ -21,9 +21,16 @@ void addRunChoice(CLI::App* command, RunChoice* choice, bool with_folder) {
   }
   command->add_option("--redis", choice->redis,
                       "Instead of a folder: unix:/path/redis.sock or redis://host:port");
-  command->add_option("--run", choice->run, "With --redis: run id [the only run there]");
+  command->add_option(
+      "--context", choice->context,
+      "Instead of a folder: this context of kubectl (current: the one it is set to)");
+  command->add_option("--namespace", choice->name_space,
+                      "With --context: the experiment's namespace [named as the experiment]");
+  command->add_option("--run", choice->run,
+                      "With --redis or --context: run id [the newest run, if there is one "
+                      "experiment]");
   command->add_option("--experiment", choice->experiment,
-                      "With --redis: the newest run of this experiment");
+                      "With --redis or --context: the newest run of this experiment");
   command->add_option("--redis-server", choice->redis_server,
                       "redis-server to read an ended run's folder with [from PATH]");
 }

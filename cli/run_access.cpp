@@ -89,27 +89,54 @@ LocalRedis::~LocalRedis() {
   unlink(socket_.c_str());
 }
 
-Result<RunAccess> RunAccess::open(const RunChoice& choice) {
+Result<RunAccess> RunAccess::open(const RunChoice& choice, StoreAccount account) {
+  const bool elsewhere = !choice.redis.empty() || !choice.context.empty();
+  if (elsewhere && !choice.folder.empty()) {
+    return badInput("name either a folder or a store (--redis URL, --context CTX), not both");
+  }
+  if (!choice.redis.empty() && !choice.context.empty()) {
+    return badInput("name either --redis URL or --context CTX, not both");
+  }
+  if (choice.context.empty() && !choice.name_space.empty()) {
+    return badInput("--namespace is a cluster's: add --context CTX (current: kubectl's own)");
+  }
+  if (!choice.context.empty()) return openCluster(choice, account);
   if (choice.redis.empty()) {
     if (!choice.run.empty() || !choice.experiment.empty()) {
-      return badInput("--run and --experiment choose a run in a store: add --redis URL");
+      return badInput(
+          "--run and --experiment choose a run in a store: add --redis URL or --context CTX");
     }
     return openFolder(choice);
   }
-  if (!choice.folder.empty()) {
-    return badInput("name either a folder or --redis URL, not both");
-  }
-  return openRemote(choice);
+  RunAccess access;
+  ALLOT_TRY(access.openRemote(choice));
+  access.remote_ = "--redis " + shellWord(choice.redis) + " --run " + access.run_id_;
+  return access;
 }
 
-Result<RunAccess> RunAccess::openRemote(const RunChoice& choice) {
+Result<RunAccess> RunAccess::openCluster(const RunChoice& choice, StoreAccount account) {
   RunAccess access;
-  access.kind_ = Kind::kRemote;
-  access.redis_ = choice.redis;
-  ALLOT_ASSIGN(access.run_id_, chooseRun(choice));
-  ALLOT_ASSIGN(access.store_, openRedisStore(choice.redis, access.run_id_));
-  access.source_ = std::make_unique<StoreSource>(access.store_.get(), access.run_id_);
+  ALLOT_ASSIGN(ClusterStore cluster,
+               ClusterStore::open({choice.context, choice.name_space, choice.experiment}, account));
+  access.cluster_.emplace(std::move(cluster));
+  RunChoice there = choice;
+  there.redis = access.cluster_->url();
+  ALLOT_TRY(access.explained(access.openRemote(there)));
+  access.remote_ = "--context " + shellWord(choice.context) + " --experiment " + choice.experiment;
+  if (!choice.name_space.empty()) access.remote_ += " --namespace " + choice.name_space;
   return access;
+}
+
+Status RunAccess::openRemote(const RunChoice& choice) {
+  kind_ = Kind::kRemote;
+  ALLOT_ASSIGN(run_id_, chooseRun(choice));
+  ALLOT_ASSIGN(store_, openRedisStore(choice.redis, run_id_));
+  source_ = std::make_unique<StoreSource>(store_.get(), run_id_);
+  return {};
+}
+
+Status RunAccess::explained(Status outcome) {
+  return cluster_ ? cluster_->explained(std::move(outcome)) : outcome;
 }
 
 Result<RunAccess> RunAccess::openFolder(const RunChoice& choice) {
@@ -179,9 +206,7 @@ Result<Store*> RunAccess::needStore() {
                   folder_ + " --dir NEWDIR`");
 }
 
-std::string RunAccess::arguments() const {
-  return redis_.empty() ? shellWord(folder_) : "--redis " + shellWord(redis_) + " --run " + run_id_;
-}
+std::string RunAccess::arguments() const { return remote_.empty() ? shellWord(folder_) : remote_; }
 
 std::string RunAccess::resumeCommand() const {
   return kind_ == Kind::kEnded ? "allot run --resume --dir " + shellWord(folder_) : "";

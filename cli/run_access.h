@@ -3,11 +3,12 @@
 //
 // A folder in which `allot run` is alive: through its redis-server. A folder whose run has ended: a
 // redis-server of our own on its data, stopped afterwards. An exported folder: its files. --redis:
-// that server. One thread.
+// that server. --context: the one of an experiment in a cluster. One thread.
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "cli/cluster.h"
 #include "cli/process.h"
 #include "cli/run_folder.h"
 #include "core/result.h"
@@ -21,7 +22,9 @@ struct RunChoice {
   std::string folder;      // "": runs/latest, unless redis is given
   std::string redis;       // URL
   std::string run;         // with redis: run id
-  std::string experiment;  // with redis: its newest run
+  std::string experiment;  // with redis or context: its newest run
+  std::string context;     // a cluster, see ClusterChoice
+  std::string name_space;  // with context
   std::string redis_server = "redis-server";
 };
 
@@ -52,11 +55,16 @@ class RunAccess {
   enum class Kind {
     kLive,    // a folder with `allot run` at work
     kEnded,   // a folder without
-    kRemote,  // --redis
+    kRemote,  // --redis or --context
     kFiles,   // an exported folder: no store
   };
 
-  static Result<RunAccess> open(const RunChoice& choice);
+  // account: as whom to reach the store of a cluster.
+  static Result<RunAccess> open(const RunChoice& choice,
+                                StoreAccount account = StoreAccount::kReader);
+
+  // A command's outcome, with the reason if it is that the way to the cluster ended.
+  Status explained(Status outcome);
 
   Kind kind() const { return kind_; }
   const std::string& runId() const { return run_id_; }
@@ -65,14 +73,16 @@ class RunAccess {
   Store* store() { return store_.get(); }  // null for files
   // kUsage for files: "import them first".
   Result<Store*> needStore();
-  // How to name this run on another command line: "runs/x" or "--redis URL --run ID".
+  // How to name this run on another command line: "runs/x" or "--redis URL --run ID"; for a cluster
+  // "--context CTX --experiment NAME ...".
   std::string arguments() const;
   // The command that sets an ended run going again; "" for others.
   std::string resumeCommand() const;
 
  private:
   RunAccess() = default;
-  static Result<RunAccess> openRemote(const RunChoice& choice);
+  static Result<RunAccess> openCluster(const RunChoice& choice, StoreAccount account);
+  Status openRemote(const RunChoice& choice);
   static Result<RunAccess> openFolder(const RunChoice& choice);
   static Result<RunAccess> openFiles(const std::string& folder);
   // True once either `allot run` or a redis-server of our own answers.
@@ -82,12 +92,20 @@ class RunAccess {
   Kind kind_ = Kind::kFiles;
   std::string run_id_;
   std::string folder_;
-  std::string redis_;
+  std::string remote_;  // arguments that name the store and the run
   // In the order in which they are needed: destroyed from the last to the first.
   std::optional<FolderLock> lock_;
   std::optional<LocalRedis> server_;
+  std::optional<ClusterStore> cluster_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<RunSource> source_;
 };
+
+// Opens the run, does the command's work on it, and says why if the way to it ended.
+template <typename Work>
+Status withRun(const RunChoice& choice, StoreAccount account, const Work& work) {
+  ALLOT_ASSIGN(RunAccess access, RunAccess::open(choice, account));
+  return access.explained(work(&access));
+}
 
 }  // namespace allot

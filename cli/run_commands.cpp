@@ -1,4 +1,4 @@
-// allot run, fork, keys, methods.
+// allot run, fork, keys, methods, metrics.
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -9,6 +9,7 @@
 #include "cli/terminal.h"
 #include "core/spec.h"
 #include "store/archive.h"
+#include "telemetry/metric_catalogue.h"
 
 namespace allot {
 namespace {
@@ -146,6 +147,15 @@ void addRunCommands(CLI::App* app, Action* action) {
   methods->callback([=] {
     *action = [] {
       std::printf("%s", methodsText().c_str());
+      return 0;
+    };
+  });
+  auto* metrics =
+      app->add_subcommand("metrics", "Print every metric that the processes export (Markdown)");
+  metrics->footer("Example:\n  allot metrics | less");
+  metrics->callback([=] {
+    *action = [] {
+      std::printf("%s", metricsMarkdown().c_str());
       return 0;
     };
   });

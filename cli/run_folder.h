@@ -14,6 +14,7 @@
 namespace allot {
 
 constexpr char kLatestRun[] = "runs/latest";
+constexpr char kTargetsFolder[] = "targets";   // of Prometheus: a file a process
 constexpr char kOriginFile[] = "origin.json";  // v1::Origin; in a fork's folder
 
 // run.json: what going on with a run takes.

@@ -247,6 +247,7 @@ json statusJson(const RunStatus& status) {
           {"leader", status.lease.held ? json(status.lease.holder) : json()},
           {"page", told ? told->page() : ""},
           {"last_error", told ? told->last_error() : ""},
+          {"edit_refused", told ? told->edit_refused() : ""},
           {"last_error_unix_ms", told ? told->last_error_unix_ms() : 0},
           {"now_unix_ms", status.now_unix_ms}};
 }
@@ -272,6 +273,11 @@ std::string statusText(const RunStatus& status, bool colour) {
     text += workersText(status, colour);
   }
   text += refusedText(status);
+  if (const auto& told = status.aggregator; told && !told->edit_refused().empty()) {
+    text += toned("edit refused: " + printable(told->edit_refused(), kLongestMessage),
+                  Tone::kAttention, colour) +
+            "\n";
+  }
   if (const auto& told = status.aggregator; told && !told->last_error().empty()) {
     text += toned("last error: " + printable(told->last_error()), Tone::kBad, colour) + " (" +
             ago(told->last_error_unix_ms(), status.now_unix_ms) + ")\n";

@@ -24,18 +24,17 @@ void print(const json& document) {
   std::printf("%s\n", document.dump(2, ' ', false, json::error_handler_t::replace).c_str());
 }
 
-Status showStatus(const ShowOptions& options) {
-  ALLOT_ASSIGN(RunAccess access, RunAccess::open(options.choice));
-  if (Store* store = access.store()) {
+Status showStatus(RunAccess* access, const ShowOptions& options) {
+  if (Store* store = access->store()) {
     ALLOT_ASSIGN(const auto spec, store->readSpec());
-    if (!spec && access.kind() == RunAccess::Kind::kLive) {
+    if (!spec && access->kind() == RunAccess::Kind::kLive) {
       // Its aggregator has not come up yet.
-      if (options.as_json) print({{"run_id", access.runId()}, {"state", "starting"}});
-      if (!options.as_json) std::printf("run %s  starting\n", access.runId().c_str());
+      if (options.as_json) print({{"run_id", access->runId()}, {"state", "starting"}});
+      if (!options.as_json) std::printf("run %s  starting\n", access->runId().c_str());
       return {};
     }
   }
-  ALLOT_ASSIGN(const RunStatus status, readRunStatus(&access));
+  ALLOT_ASSIGN(const RunStatus status, readRunStatus(access));
   if (options.as_json) {
     print(statusJson(status));
   } else {
@@ -44,12 +43,11 @@ Status showStatus(const ShowOptions& options) {
   return {};
 }
 
-Status showTop(const ShowOptions& options) {
-  ALLOT_ASSIGN(RunAccess access, RunAccess::open(options.choice));
-  ALLOT_ASSIGN(const RunHead head, access.source().readHead());
+Status showTop(RunAccess* access, const ShowOptions& options) {
+  ALLOT_ASSIGN(const RunHead head, access->source().readHead());
   EvaluationTable table(head.image.spec.experiment);
   while (true) {
-    ALLOT_ASSIGN(const auto results, access.source().nextEvaluations());
+    ALLOT_ASSIGN(const auto results, access->source().nextEvaluations());
     if (results.empty()) break;
     for (const v1::EvaluationResult& result : results) table.add(result);
   }
@@ -69,6 +67,11 @@ Status showTop(const ShowOptions& options) {
   return {};
 }
 
+int onRun(const ShowOptions& options, Status (*work)(RunAccess*, const ShowOptions&)) {
+  return exitCodeOf(withRun(options.choice, StoreAccount::kReader,
+                            [&](RunAccess* access) { return work(access, options); }));
+}
+
 }  // namespace
 
 void addShowCommands(CLI::App* app, Action* action) {
@@ -80,8 +83,9 @@ void addShowCommands(CLI::App* app, Action* action) {
       "Examples:\n"
       "  allot status\n"
       "  allot status runs/a --json\n"
-      "  allot status --redis redis://redis:6379 --experiment recall-layer-budget");
-  status->callback([=] { *action = [options] { return exitCodeOf(showStatus(*options)); }; });
+      "  allot status --redis redis://redis:6379 --experiment recall-layer-budget\n"
+      "  allot status --context current --experiment recall-layer-budget");
+  status->callback([=] { *action = [options] { return onRun(*options, showStatus); }; });
 
   auto* top = app->add_subcommand("top", "Schedules by held-out accuracy at equal total budget");
   addRunChoice(top, &options->choice);
@@ -94,7 +98,7 @@ void addShowCommands(CLI::App* app, Action* action) {
       "Examples:\n"
       "  allot top\n"
       "  allot top runs/a --budget 8");
-  top->callback([=] { *action = [options] { return exitCodeOf(showTop(*options)); }; });
+  top->callback([=] { *action = [options] { return onRun(*options, showTop); }; });
 }
 
 }  // namespace allot

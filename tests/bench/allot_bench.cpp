@@ -1,7 +1,8 @@
 // allot-bench: episodes per second on this machine, and where the time goes.
 //
 // The real parts: redis-server with fsync on every write, an aggregator that updates the policy,
-// one process a worker. Only the evaluation grid is left out. Prints one table; gates nothing.
+// one process a worker, metrics in all of them. Only the evaluation grid is left out. Prints one
+// table; gates nothing.
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -17,12 +18,16 @@
 #include <thread>
 
 #include "aggregator/aggregator.h"
+#include "aggregator/aggregator_probe.h"
 #include "cli/process.h"
 #include "core/policy_gradient.h"
 #include "core/schedule.h"
 #include "core/spec.h"
 #include "store/store.h"
+#include "store/store_probe.h"
+#include "telemetry/telemetry.h"
 #include "worker/engine.h"
+#include "worker/worker_probe.h"
 
 namespace allot {
 namespace {
@@ -80,9 +85,13 @@ void prefillAll(const Bench& bench, Engine* engine, Share* share) {
 // One worker: what WorkerLoop does for an episode, with a clock around each part.
 Share work(const Bench& bench, unsigned number, int ready, int go) {
   Share share;
+  const auto telemetry = must(Telemetry::start({}));
+  StoreProbe store_probe(&telemetry->metrics(), &telemetry->health());
+  WorkerProbe probe(&telemetry->metrics(), &telemetry->health());
   auto engine = must(Engine::load(
-      bench.experiment, {.model_folder = bench.model_folder, .kv_bytes = size_t{4} << 30}));
-  auto store = must(openRedisStore(bench.url, "bench"));
+      bench.experiment,
+      {.model_folder = bench.model_folder, .kv_bytes = size_t{4} << 30, .events = &probe}));
+  auto store = must(openRedisStore(bench.url, "bench", 5000, &store_probe));
   must(store->agreeOnModel(engine->facts()));
   prefillAll(bench, engine.get(), &share);
   engine->decoder().measureSampling();
@@ -105,6 +114,7 @@ Share work(const Bench& bench, unsigned number, int ready, int go) {
     for (auto& result : results) {
       result.set_result_id(std::to_string(number) + "-" + std::to_string(sequence++));
       must(store->pushResult(result, 1000));
+      probe.episode(WorkOutcome::kPushed, &result);
       share.steps += static_cast<double>(result.counts().decode_steps());
       ++share.episodes;
     }
@@ -205,7 +215,10 @@ void measure(Bench bench, const std::string& dir) {
   auto store = must(openRedisStore(bench.url, "bench"));
   const RunSpec run{bench.experiment, specDigest(bench.experiment), false, nowMs(), {}};
   if (const Status created = store->createRun(run); !created) die(created.error());
-  Aggregator aggregator(store.get(), run, {.holder = "bench", .now = nowMs, .unix_now = nowMs});
+  const auto telemetry = must(Telemetry::start({}));
+  AggregatorProbe probe(&telemetry->metrics(), &telemetry->health(), nowMs);
+  Aggregator aggregator(store.get(), run,
+                        {.holder = "bench", .now = nowMs, .unix_now = nowMs, .events = &probe});
   std::printf("prefilling %u prompts in each of %u workers\n",
               bench.experiment.spec().task().train_questions(), bench.workers);
   std::fflush(stdout);
@@ -217,7 +230,13 @@ void measure(Bench bench, const std::string& dir) {
   for (const WorkerProcess& worker : workers) (void)!write(worker.to, "g", 1);
   const auto start = Clock::now();
   const double cpu = cpuSeconds();
-  while (secondsSince(start) < bench.seconds) must(aggregator.tick());
+  uint64_t shown = 0;
+  while (secondsSince(start) < bench.seconds) {
+    must(aggregator.tick());
+    if (nowMs() - shown < 1000) continue;
+    probe.lead(aggregator.snapshot(), "bench");
+    shown = nowMs();
+  }
   const double aggregator_share = (cpuSeconds() - cpu) / secondsSince(start);
   std::vector<Share> shares(workers.size());
   for (size_t i = 0; i < workers.size(); ++i) {

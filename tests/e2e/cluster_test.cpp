@@ -1,0 +1,246 @@
+// allot --context: a run in a cluster, reached through kubectl. Real processes with the accounts
+// that they have there; kubectl is fake_kubectl.py.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "cli/cluster.h"
+#include "cli/process.h"
+#include "store/acl.h"
+#include "tests/store/redis_server.h"
+
+namespace allot {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+const std::string kBin = ALLOT_BIN_DIR;
+const std::string kSource = ALLOT_SOURCE_DIR;
+
+constexpr char kExperiment[] = R"(
+apiVersion: allot.dev/v1alpha1
+kind: Experiment
+metadata: {name: stay}
+spec:
+  model: {path: experiments/models/recall-7m}
+  task: {suite: recall, tasks: [niah], contextTokens: 192, trainQuestions: 16, heldOutQuestions: 8}
+  policy: {totalBudget: 8}
+  rollout: {questionsPerEpisode: 4}
+  update: {episodesPerUpdate: 2, maxUpdates: 2}
+  evaluation: {everyUpdates: 0, budgets: [8], schedules: [learned], methods: [s2anta-sys]}
+)";
+
+std::string read(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+std::string toBase64(const std::string& text) {
+  const std::string digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string out;
+  for (size_t i = 0; i < text.size(); i += 3) {
+    uint32_t bits = 0;
+    for (size_t k = 0; k < 3; ++k) {
+      bits = bits << 8 | (i + k < text.size() ? static_cast<unsigned char>(text[i + k]) : 0);
+    }
+    for (size_t k = 0; k < 4; ++k) {
+      out += i + k > text.size() ? '=' : digits[bits >> (18 - 6 * k) & 63];
+    }
+  }
+  return out;
+}
+
+class Cluster : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/allot-cluster-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    folder_ = name;
+    fs::create_directory(folder_ + "/bin");
+    fs::copy(kSource + "/tests/e2e/fake_kubectl.py", folder_ + "/bin/kubectl");
+    chmod((folder_ + "/bin/kubectl").c_str(), 0755);
+    fs::create_symlink(server_.folder() + "/redis.sock", folder_ + "/redis.sock");
+    writeSecrets(json::array({secretWith({"reader", "aggregator"}, "2026-01-02T00:00:00Z")}));
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::string passwordOf(const std::string& user) const {
+    return read(server_.folder() + "/acl/" + user + ".password");
+  }
+  json secretWith(const std::vector<std::string>& users, const std::string& made) const {
+    json secret = {{"metadata", {{"name", "stay-accounts-1"}, {"creationTimestamp", made}}},
+                   {"data", json::object()}};
+    for (const std::string& user : users) {
+      secret["data"][user + ".password"] = toBase64(passwordOf(user));
+    }
+    return secret;
+  }
+  void writeSecrets(const json& items) const { say("secrets.json", json{{"items", items}}.dump()); }
+  void say(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_ + "/" + name) << text;
+  }
+  std::string urlOf(const std::string& user) const {
+    return server_.url() + "?user=" + user + "&password-file=" + server_.folder() + "/acl/" + user +
+           ".password";
+  }
+  Output allotAs(const std::string& path, std::vector<std::string> arguments) const {
+    const auto output = capture(
+        {kBin + "/allot", std::move(arguments), {{"PATH", path}, {"FAKE_CLUSTER", folder_}}});
+    EXPECT_TRUE(output);
+    return output ? *output : Output{};
+  }
+  Output allot(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.end(), {"--context", "test", "--experiment", "stay"});
+    return allotAs(folder_ + "/bin:/usr/bin:/bin", std::move(arguments));
+  }
+  std::string said(const std::vector<std::string>& arguments) const {
+    const Output output = allot(arguments);
+    EXPECT_EQ(output.status, 0) << arguments[0] << ": " << output.out << output.err;
+    return output.out;
+  }
+  // Refused in one sentence.
+  static std::string sentence(const Output& output, int status) {
+    EXPECT_EQ(output.status, status) << output.out << output.err;
+    EXPECT_EQ(std::count(output.err.begin(), output.err.end(), '\n'), 1) << output.err;
+    return output.err;
+  }
+  json statusOf() const { return json::parse(allot({"status", "--json"}).out, nullptr, false); }
+  // A kubectl of this test that has been left behind.
+  bool isForwarding() const {
+    for (const auto& entry : fs::directory_iterator("/proc")) {
+      const std::string name = entry.path().filename();
+      if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+      if (read(entry.path() / "cmdline").find(folder_ + "/bin/kubectl") != std::string::npos) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  std::string folder_;
+  test::RedisServer server_{{"--aclfile", "FOLDER/acl/users.acl"}, [](const std::string& folder) {
+                              EXPECT_TRUE(writeAcl(folder + "/acl"));
+                            }};
+};
+
+TEST_F(Cluster, EveryCommandReachesTheRunThroughKubectl) {
+  say("experiment.yaml", kExperiment);
+  const std::string file = folder_ + "/experiment.yaml";
+  auto aggregator = Process::start(
+      {kBin + "/allot-aggregator",
+       {"--redis", urlOf("aggregator"), "--experiment", file, "--stay", "--port", "0"},
+       {}},
+      folder_ + "/aggregator.log");
+  auto worker =
+      Process::start({kBin + "/allot-worker",
+                      {"--redis", urlOf("worker"), "--experiment", "stay", "--stay", "--model",
+                       kSource + "/experiments/models/recall-7m", "--kv-memory", "128"},
+                      {}},
+                     folder_ + "/worker.log");
+  ASSERT_TRUE(aggregator && worker);
+  json status;
+  for (int i = 0; i < 100 && !(status.is_object() && status["state"] == "finished"); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    status = statusOf();
+  }
+  ASSERT_TRUE(status.is_object() && status["state"] == "finished")
+      << status << read(folder_ + "/aggregator.log") << read(folder_ + "/worker.log");
+  EXPECT_THAT(said({"status"}), HasSubstr("stay  run " + status["run_id"].get<std::string>()));
+  EXPECT_THAT(said({"top"}), HasSubstr("total budget 8"));
+  EXPECT_THAT(said({"verify"}), HasSubstr("verified: 2 updates"));
+  EXPECT_THAT(said({"export", "--out", folder_ + "/out"}), HasSubstr("exported: 2 updates"));
+  EXPECT_TRUE(fs::exists(folder_ + "/out/export.json"));
+  EXPECT_THAT(said({"set", "spec.update.learningRate=0.02"}), HasSubstr("0.05 -> 0.02"));
+  EXPECT_THAT(said({"extend", "--updates", "1"}), HasSubstr("it goes on to 3"));
+  EXPECT_THAT(sentence(allot({"stop", "--run", "01JGFJJZ005QXH2M4N6P7R8S9T"}), 64),
+              HasSubstr("has not begun"));
+
+  // What only reads needs no more than the reader's password.
+  writeSecrets(json::array({secretWith({"reader"}, "2026-01-02T00:00:00Z")}));
+  EXPECT_THAT(said({"verify"}), HasSubstr("verified: "));
+  EXPECT_THAT(sentence(allot({"pause"}), 64), HasSubstr("no Secret with aggregator.password"));
+  // Secrets of earlier passwords stay behind; the newest one counts.
+  json older = secretWith({"reader"}, "2026-01-01T00:00:00Z");
+  older["data"]["reader.password"] = toBase64("of yesterday");
+  for (const json& items : {json::array({older, secretWith({"reader"}, "2026-01-02T00:00:00Z")}),
+                            json::array({secretWith({"reader"}, "2026-01-02T00:00:00Z"), older})}) {
+    writeSecrets(items);
+    EXPECT_THAT(said({"verify"}), HasSubstr("verified: "));
+  }
+  older["data"]["reader.password"] = "not base64";
+  writeSecrets(json::array({older}));
+  EXPECT_THAT(sentence(allot({"status"}), 65), HasSubstr("is not base64"));
+
+  writeSecrets(json::array({secretWith({"reader"}, "2026-01-02T00:00:00Z")}));
+  say("connections", "1");
+  EXPECT_THAT(sentence(allot({"status"}), 69),
+              AllOf(HasSubstr("svc/stay-redis in namespace stay: lost connection to pod"),
+                    HasSubstr("try again")));
+  EXPECT_FALSE(isForwarding());
+  const std::string calls = read(folder_ + "/calls");
+  EXPECT_THAT(calls, HasSubstr("--context=test --namespace=stay get secret "
+                               "--selector=allot.dev/experiment=stay,"
+                               "app.kubernetes.io/component=store --output=json"));
+  EXPECT_THAT(calls, Not(HasSubstr(passwordOf("reader"))));
+}
+
+TEST_F(Cluster, WhatIsMissingIsSaidInOneSentence) {
+  const std::string path = folder_ + "/bin:/usr/bin:/bin";
+  const auto refused = [&](const std::vector<std::string>& arguments) {
+    return sentence(allotAs(path, arguments), 64);
+  };
+  EXPECT_THAT(
+      sentence(allotAs("/nowhere", {"status", "--context", "-", "--experiment", "stay"}), 64),
+      HasSubstr("kubectl was not found"));
+  EXPECT_THAT(refused({"status", "--context", "other", "--experiment", "stay"}),
+              HasSubstr("context \"other\" does not exist"));
+  EXPECT_THAT(refused({"status", "--context", "test"}), HasSubstr("add --experiment NAME"));
+  EXPECT_THAT(refused({"status", "--context", "test", "--experiment", "a,b=c"}),
+              HasSubstr("no name that Kubernetes allows"));
+  EXPECT_THAT(refused({"status", "--namespace", "x"}), HasSubstr("add --context CTX"));
+  EXPECT_THAT(refused({"status", "--context", "test", "--redis", server_.url()}),
+              HasSubstr("not both"));
+  EXPECT_THAT(refused({"status", folder_, "--context", "test"}), HasSubstr("not both"));
+  EXPECT_THAT(refused({"status", "--context", "current", "--experiment", "stay"}),
+              HasSubstr("there is no run in this store"));
+  EXPECT_THAT(refused({"status", "--context", "-", "--experiment", "gone"}),
+              HasSubstr("services \"gone-redis\" not found"));
+  EXPECT_THAT(read(folder_ + "/calls"), HasSubstr("\n--namespace=gone port-forward"));
+  writeSecrets(json::array());
+  EXPECT_THAT(refused({"status", "--context", "-", "--experiment", "stay", "--namespace", "y"}),
+              HasSubstr("namespace y has no Secret with reader.password of experiment stay"));
+  say("denied", "Error from server (Forbidden): secrets is forbidden: User \"me\" cannot list");
+  EXPECT_THAT(refused({"status", "--context", "-", "--experiment", "stay"}),
+              HasSubstr("secrets is forbidden: User \"me\" cannot list"));
+  say("denied", "Unable to connect to the server: dial tcp 192.0.2.1:6443: i/o timeout");
+  EXPECT_THAT(sentence(allotAs(path, {"status", "--context", "-", "--experiment", "stay"}), 69),
+              HasSubstr("Unable to connect to the server"));
+  EXPECT_FALSE(isForwarding());
+}
+
+TEST(FromBase64, IsTheInverseAndRefusesWhatIsNot) {
+  std::string all;
+  for (int i = 0; i < 256; ++i) {
+    EXPECT_EQ(fromBase64(toBase64(all)), all);
+    all += static_cast<char>(i);
+  }
+  for (const char* bad : {"a", "ab", "abc", "a===", "ab=c", "====", "ab c", "abc\n", "abcde==="}) {
+    EXPECT_EQ(fromBase64(bad), std::nullopt) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace allot

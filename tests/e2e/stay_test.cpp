@@ -1,0 +1,297 @@
+// Aggregator and workers as they run in a cluster: they find their run by the experiment's name,
+// stay at its end, take up edits of the file, and leave in good order on SIGTERM. Real binaries, a
+// real redis-server, the real model.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "cli/process.h"
+#include "core/ulid.h"
+#include "store/store.h"
+#include "tests/store/redis_server.h"
+
+namespace allot {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+const std::string kBin = ALLOT_BIN_DIR;
+const std::string kModel = std::string(ALLOT_SOURCE_DIR) + "/experiments/models/recall-7m";
+
+std::string read(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// Few and short prompts; two episodes an update.
+struct Settings {
+  int budget = 8;
+  std::string rate = "0.05";
+  int updates = 4000;
+  int train_questions = 16;
+  int context = 192;
+  int episodes_per_pull = 1;
+  int episodes_per_update = 2;
+};
+
+std::string yamlOf(const Settings& s) {
+  const auto number = [](int value) { return std::to_string(value); };
+  return "apiVersion: allot.dev/v1alpha1\nkind: Experiment\nmetadata: {name: stay}\nspec:\n"
+         "  seed: 7\n  model: {path: experiments/models/recall-7m}\n"
+         "  task: {suite: recall, tasks: [niah], contextTokens: " +
+         number(s.context) + ", trainQuestions: " + number(s.train_questions) +
+         ", heldOutQuestions: 8}\n"
+         "  policy: {totalBudget: " +
+         number(s.budget) +
+         "}\n  rollout: {questionsPerEpisode: 8, episodesPerPull: " + number(s.episodes_per_pull) +
+         "}\n  update: {episodesPerUpdate: " + number(s.episodes_per_update) +
+         ", maxUpdates: " + number(s.updates) + ", learningRate: \"" + s.rate +
+         "\"}\n  evaluation: {everyUpdates: 0, budgets: [8], schedules: [learned], methods: "
+         "[s2anta-sys]}\n";
+}
+
+class Stay : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/allot-stay-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    folder_ = name;
+    write(yamlOf({}));
+  }
+  void TearDown() override {
+    processes_.clear();
+    if (HasFailure()) {
+      for (const auto& entry : fs::recursive_directory_iterator(folder_)) {
+        if (entry.path().extension() == ".log") {
+          std::printf("--- %s\n%s", entry.path().c_str(), read(entry.path()).c_str());
+        }
+      }
+    }
+    fs::remove_all(folder_);
+  }
+
+  std::string dir(const std::string& name) const { return folder_ + "/" + name; }
+  // As a ConfigMap's mount does it: at once.
+  void write(const std::string& yaml) const {
+    std::ofstream(dir("next.yaml")) << yaml;
+    fs::rename(dir("next.yaml"), dir("experiment.yaml"));
+  }
+  Process& start(const std::string& program, const std::string& log,
+                 std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"--redis", server_.url()});
+    auto process =
+        Process::start({kBin + "/" + program, std::move(arguments), {}}, dir(log + ".log"));
+    EXPECT_TRUE(process);
+    return processes_.emplace_back(std::move(*process));
+  }
+  Process& startAggregator(const std::string& log, std::vector<std::string> more = {"--stay"}) {
+    more.insert(more.end(), {"--experiment", dir("experiment.yaml"), "--dir", dir("out"), "--port",
+                             "0", "--lease-ms", "1000"});
+    fs::create_directories(dir("out"));
+    return start("allot-aggregator", log, std::move(more));
+  }
+  Process& startWorker(const std::string& log, std::vector<std::string> more = {"--stay"}) {
+    more.insert(more.end(),
+                {"--experiment", "stay", "--name", log, "--model", kModel, "--kv-memory", "512"});
+    return start("allot-worker", log, std::move(more));
+  }
+  Output allot(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.end(), {"--redis", server_.url()});
+    const auto output = capture({kBin + "/allot", std::move(arguments), {}});
+    EXPECT_TRUE(output);
+    return output ? *output : Output{};
+  }
+  json status() const {
+    const Output output = allot({"status", "--json"});
+    return output.status == 0 ? json::parse(output.out, nullptr, false) : json::object();
+  }
+  uint64_t version() const { return status().value("version", uint64_t{0}); }
+  std::string stateNow() const { return status().value("state", std::string()); }
+  std::string refusedEdit() const { return status().value("edit_refused", std::string()); }
+  std::string workerState() const {
+    const json now = status();
+    return now.contains("workers") && !now["workers"].empty()
+               ? now["workers"][0]["state"].get<std::string>()
+               : "";
+  }
+  static bool waitFor(const std::function<bool()>& condition, int most_seconds) {
+    const auto end = std::chrono::steady_clock::now() + seconds(most_seconds);
+    while (std::chrono::steady_clock::now() < end) {
+      if (condition()) return true;
+      std::this_thread::sleep_for(milliseconds(50));
+    }
+    return false;
+  }
+
+  std::string folder_;
+  test::RedisServer server_;
+  std::deque<Process> processes_;
+};
+
+TEST_F(Stay, AtTheEndOfTheGracePeriodAnEpisodeIsDroppedWhole) {
+  // Ten episodes at once, most of whose time goes into reading 64 prompts.
+  Settings slow;
+  slow.train_questions = 64;
+  slow.context = 512;
+  slow.episodes_per_pull = slow.episodes_per_update = 10;
+  write(yamlOf(slow));
+  Process& hasty = startWorker("hasty", {"--stay", "--grace", "0"});
+  startAggregator("aggregator");
+  ASSERT_TRUE(waitFor([&] { return workerState() == "rollout"; }, 60));
+  hasty.signal(SIGTERM);
+  EXPECT_EQ(hasty.waitFor(seconds(3)).value_or(-1), 0);
+  EXPECT_THAT(read(dir("hasty.log")), HasSubstr("10 episodes are given up"));
+  json now = status();
+  EXPECT_EQ(now["waiting_results"], 0);
+  EXPECT_EQ(now["version"], 0);
+  EXPECT_EQ(now["workers"].size(), 0u);
+
+  Process& patient = startWorker("patient", {"--stay", "--grace", "100"});
+  ASSERT_TRUE(waitFor([&] { return workerState() == "rollout"; }, 60));
+  patient.signal(SIGTERM);
+  EXPECT_EQ(patient.waitFor(seconds(90)).value_or(-1), 0);
+  ASSERT_TRUE(waitFor([&] { return version() == 1; }, 10));
+  now = status();
+  EXPECT_EQ(now["episodes"], 10);  // those ten and no more
+  EXPECT_EQ(now["waiting_results"], 0);
+  EXPECT_EQ(now["workers"].size(), 0u);
+}
+
+TEST_F(Stay, EditsOfTheFileAreTakenUpOrRefusedWhileTheRunGoesOn) {
+  startWorker("worker");
+  Process* aggregator = &startAggregator("aggregator");
+  ASSERT_TRUE(waitFor([&] { return version() >= 1; }, 60));
+  EXPECT_EQ(refusedEdit(), "");
+
+  Settings edited;
+  edited.updates = 3000;
+  write(yamlOf(edited));
+  EXPECT_TRUE(waitFor([&] { return status()["max_updates"] == 3000; }, 5));
+  EXPECT_THAT(read(dir("aggregator.log")), HasSubstr("spec.update.maxUpdates is now 3000"));
+
+  Settings other = edited;
+  other.budget = 16;
+  other.rate = "0.01";
+  write(yamlOf(other));
+  ASSERT_TRUE(waitFor([&] { return !refusedEdit().empty(); }, 5));
+  EXPECT_THAT(refusedEdit(), HasSubstr("spec.policy.totalBudget cannot change from 8 to 16"));
+  EXPECT_THAT(allot({"status"}).out, HasSubstr("edit refused: spec.policy.totalBudget"));
+  const uint64_t before = version();
+  EXPECT_TRUE(waitFor([&] { return version() > before + 1; }, 30));
+
+  // Nor does a new process mind, which goes on with the run as it is stored.
+  aggregator->signal(SIGTERM);
+  EXPECT_EQ(aggregator->waitFor(seconds(20)).value_or(-1), 0);
+  EXPECT_THAT(read(dir("out/history.jsonl")), testing::Not(HasSubstr("\"learning_rate\":0.01,")));
+  const json run = status()["run_id"];
+  aggregator = &startAggregator("again");
+  ASSERT_TRUE(waitFor([&] { return version() > before + 3; }, 30));
+  EXPECT_THAT(refusedEdit(), HasSubstr("spec.policy.totalBudget"));
+  EXPECT_EQ(status()["run_id"], run);
+
+  std::ofstream(dir("experiment.yaml")) << yamlOf(edited).substr(0, 150);
+  ASSERT_TRUE(waitFor([&] { return refusedEdit().find("totalBudget") == std::string::npos; }, 5));
+  EXPECT_THAT(refusedEdit(), HasSubstr("experiment.yaml"));
+  fs::remove(dir("experiment.yaml"));
+  ASSERT_TRUE(
+      waitFor([&] { return refusedEdit().find("cannot be read") != std::string::npos; }, 5));
+  // With a file that names nothing a new process still finds its run.
+  aggregator->signal(SIGKILL);
+  aggregator->waitFor(seconds(5));
+  startAggregator("third");
+  const uint64_t then = version();
+  ASSERT_TRUE(waitFor([&] { return version() > then + 1; }, 30));
+
+  edited.rate = "0.02";
+  write(yamlOf(edited));
+  EXPECT_TRUE(waitFor([&] { return refusedEdit().empty(); }, 5));
+  EXPECT_THAT(read(dir("third.log")), HasSubstr("spec.update.learningRate is now 0.02"));
+}
+
+TEST_F(Stay, AtTheEndTheyWaitAndGoOnWithTheRunOrANewerOne) {
+  Settings few;
+  few.updates = 2;
+  write(yamlOf(few));
+  Process& worker = startWorker("worker");
+  ASSERT_TRUE(waitFor([&] { return !read(dir("worker.log")).empty(); }, 20));
+  Process& aggregator = startAggregator("aggregator");
+  ASSERT_TRUE(waitFor([&] { return stateNow() == "finished"; }, 60));
+  ASSERT_TRUE(waitFor([&] { return fs::exists(dir("out/export.json")); }, 10));
+  EXPECT_THAT(read(dir("out/report.html")), HasSubstr("\"state\":\"finished\""));
+  json now = status();
+  EXPECT_EQ(now["version"], 2);
+  std::this_thread::sleep_for(seconds(3));  // beyond the lease
+  EXPECT_FALSE(worker.poll());
+  EXPECT_FALSE(aggregator.poll());
+  now = status();
+  EXPECT_TRUE(now["leader"].is_string());
+  EXPECT_EQ(now["workers"].size(), 1u);
+  // While nothing happens nothing is done.
+  EXPECT_EQ(read(dir("aggregator.log")).find("waits"), read(dir("aggregator.log")).rfind("waits"));
+
+  EXPECT_EQ(allot({"extend", "--updates", "2"}).status, 0);
+  ASSERT_TRUE(waitFor([&] { return version() == 4 && stateNow() == "finished"; }, 60));
+  ASSERT_TRUE(waitFor(
+      [&] { return read(dir("out/history.jsonl")).find("\"version\":\"4\"") != std::string::npos; },
+      10));
+  EXPECT_EQ(allot({"verify"}).status, 0);
+
+  // Another run of that name: the worker, model loaded, works for it.
+  Settings next = few;
+  next.budget = 16;
+  next.updates = 1;
+  write(yamlOf(next));
+  const std::string newer = makeUlid(4'000'000'000'000, 1, 2);
+  startAggregator("newer", {"--run", newer}).waitFor(seconds(60));
+  now = status();
+  EXPECT_EQ(now["run_id"], newer);
+  EXPECT_EQ(now["state"], "finished");
+  EXPECT_FALSE(worker.poll());
+  EXPECT_THAT(read(dir("worker.log")), HasSubstr("works on run " + newer));
+
+  // One that asks other questions needs another process.
+  next.context = 160;
+  write(yamlOf(next));
+  startAggregator("other", {"--run", makeUlid(4'000'000'000'001, 1, 2)});
+  EXPECT_EQ(worker.waitFor(seconds(30)).value_or(-1), static_cast<int>(ErrorCode::kFenced));
+  EXPECT_THAT(read(dir("worker.log")), HasSubstr("another spec.task"));
+}
+
+TEST_F(Stay, WithoutARunIdEveryAggregatorEndsOnTheSameRun) {
+  startWorker("worker");
+  Process& one = startAggregator("one");
+  Process& two = startAggregator("two");
+  ASSERT_TRUE(waitFor([&] { return version() >= 2; }, 60));
+  const json run = status()["run_id"];
+  EXPECT_EQ(allot({"status", "--run", run.get<std::string>()}).status, 0);
+  for (const char* log : {"one.log", "two.log"}) {
+    EXPECT_THAT(read(dir(log)), HasSubstr("run " + run.get<std::string>() + " of stay"));
+  }
+  for (Process* aggregator : {&one, &two}) {
+    aggregator->signal(SIGKILL);
+    aggregator->waitFor(seconds(5));
+  }
+  const uint64_t before = version();
+  startAggregator("three");
+  ASSERT_TRUE(waitFor([&] { return version() >= before + 2; }, 30));
+  EXPECT_EQ(status()["run_id"], run);
+  EXPECT_THAT(read(dir("three.log")), HasSubstr("continues after update"));
+  EXPECT_EQ(allot({"verify"}).status, 0);
+}
+
+}  // namespace
+}  // namespace allot
