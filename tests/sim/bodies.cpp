@@ -23,6 +23,13 @@ auto patiently(World& world, const Call& call) -> decltype(call()) {
   }
 }
 
+struct Counts final : WorkerEvents {
+  void episode(WorkOutcome outcome, const v1::EpisodeResult* /*result*/) override {
+    if (outcome == WorkOutcome::kAborted) ++aborted;
+  }
+  size_t aborted = 0;
+};
+
 v1::ModelFacts factsOf(const Scenario& scenario) {
   v1::ModelFacts facts;
   facts.set_layers(scenario.layers);
@@ -48,14 +55,19 @@ void workerBody(World& world, Process& process) {
     return world.violate("workers do not agree on the model");
   }
   FakeEngine engine(&world, &process);
+  Counts counts;
   const uint64_t born = world.chance().below(1'000'000);
   WorkerLoop loop(&store, &engine, *run,
                   {.name = process.name,
                    .build = "sim",
                    .inbox_cap = world.scenario().inbox_cap,
                    .jitter_seed = world.chance().next(),
+                   .stay = world.scenario().stay,
+                   .grace_ms = world.chance().below(4) * 5'000,
+                   .moved = {},
                    .now = [&world, born] { return world.now() + born; },
-                   .unix_now = [&world, born] { return kUnixMs + world.now() + born; }},
+                   .unix_now = [&world, born] { return kUnixMs + world.now() + born; },
+                   .events = &counts},
                   &process.draining);
   // Rests are longer than those asked for: nothing happens in them, and they cost time.
   const uint64_t pace = world.chance().between(0, 800);
@@ -69,8 +81,21 @@ void workerBody(World& world, Process& process) {
     world.sleep(ms == 0 ? 0 : std::max(ms, pace));
   }
   world.note("leaves with results in hand:", "", loop.heldResults());
-  world.ledger().workerLeft(process.name, loop.heldResults());
+  world.ledger().workerLeft(process.name, loop.heldResults(), counts.aborted);
 }
+
+namespace {
+
+// What the page and the report say at the run's end.
+void showEnd(World& world, Aggregator* aggregator) {
+  const RunSnapshot snapshot = aggregator->snapshot();
+  world.note("ends:", snapshot.phase == "finished" ? "finished" : "stopped");
+  if (snapshot.phase == "finished") {
+    world.ledger().shown(snapshot.state.policy().version(), snapshot.cells);
+  }
+}
+
+}  // namespace
 
 void aggregatorBody(World& world, Process& process) {
   FaultyStore store(&world, &process);
@@ -88,6 +113,7 @@ void aggregatorBody(World& world, Process& process) {
                          .unix_now = [&world, born] { return kUnixMs + world.now() + born; },
                          .rest = [&world](uint64_t ms) { world.sleep(ms); }});
   uint64_t shown = 0;
+  bool end_shown = false;
   while (!process.draining) {
     const uint64_t start = world.now();
     const Result<bool> more = aggregator.tick();
@@ -102,20 +128,17 @@ void aggregatorBody(World& world, Process& process) {
     if (!more && more.error().code != ErrorCode::kUnavailable) {
       return world.violate(process.name + " ended: " + more.error().message);
     }
-    if (more && !*more) break;
+    const bool ended = more && !*more;
+    if (ended && !end_shown) showEnd(world, &aggregator);
+    end_shown = ended;
+    if (ended && !world.scenario().stay) break;
+    if (ended) world.sleep(1'000);
     if (more && world.now() - shown >= 1'000) {  // for the page
       (void)aggregator.snapshot();
       shown = world.now();
     }
     if (!more) world.sleep(500);
     if (world.now() == start) world.sleep(100);  // nothing can begin before a worker is there
-  }
-  if (aggregator.finished()) {
-    const RunSnapshot snapshot = aggregator.snapshot();
-    world.note("ends:", snapshot.phase == "finished" ? "finished" : "stopped");
-    if (snapshot.phase == "finished") {
-      world.ledger().shown(snapshot.state.policy().version(), snapshot.cells);
-    }
   }
   (void)store.releaseLease(process.name);
 }

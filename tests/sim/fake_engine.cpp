@@ -1,5 +1,7 @@
 #include "tests/sim/fake_engine.h"
 
+#include <algorithm>
+
 #include "core/evaluation_plan.h"
 #include "core/questions.h"
 #include "core/schedule.h"
@@ -56,13 +58,18 @@ bool isTrue(const v1::EvaluationUnit& unit, const v1::EvaluationResult& result) 
 FakeEngine::FakeEngine(World* world, const Process* process)
     : world_(*world), process_(*process), episode_ms_(world->chance().between(50, 3000)) {}
 
-void FakeEngine::work(uint64_t ms) {
-  world_.sleep(ms);
+Status FakeEngine::work(uint64_t ms) {
+  constexpr uint64_t kStepMs = 1'000;
+  for (uint64_t done = 0; done < ms; done += kStepMs) {
+    ALLOT_TRY(goOn());
+    world_.sleep(std::min(kStepMs, ms - done));
+  }
   if (world_.faultsOn() && world_.chance().hit(world_.scenario().engine_hang_rate)) {
     const uint64_t hang = world_.chance().between(5'000, 90'000);
     world_.note("engine", "hangs, ms", hang);
     world_.sleep(hang);
   }
+  return goOn();
 }
 
 v1::EpisodeResult FakeEngine::episode(const v1::PolicySnapshot& policy, uint64_t ticket) {
@@ -95,18 +102,19 @@ Result<std::vector<v1::EpisodeResult>> FakeEngine::rollOut(const v1::PolicySnaps
   std::vector<v1::EpisodeResult> results;
   for (uint64_t ticket : tickets) {
     const uint64_t ms = world_.chance().between(episode_ms_ / 2, 2 * episode_ms_);
-    work(ms);
+    ALLOT_TRY(work(ms));
     v1::EpisodeResult result = episode(policy, ticket);
     result.set_policy_sha256(policy_sha256);
     result.set_seconds(static_cast<double>(ms) / 1000);
-    world_.ledger().made(process_.name, result);
     results.push_back(std::move(result));
   }
+  // All of them or none: a part of a batch was never made.
+  for (const v1::EpisodeResult& result : results) world_.ledger().made(process_.name, result);
   return results;
 }
 
 Result<v1::EvaluationResult> FakeEngine::evaluate(const v1::EvaluationUnit& unit) {
-  work(world_.chance().between(episode_ms_ / 2, 2 * episode_ms_));
+  ALLOT_TRY(work(world_.chance().between(episode_ms_ / 2, 2 * episode_ms_)));
   v1::EvaluationResult result;
   *result.mutable_unit() = unit;
   const bool graded = unit.measure() != kFidelity;

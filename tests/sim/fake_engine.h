@@ -30,7 +30,8 @@ class FakeEngine final : public EpisodeEngine {
 
  private:
   v1::EpisodeResult episode(const v1::PolicySnapshot& policy, uint64_t ticket);
-  void work(uint64_t ms);
+  // An error once the work is to be given up.
+  Status work(uint64_t ms);
 
   World& world_;
   const Process& process_;

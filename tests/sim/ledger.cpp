@@ -112,11 +112,13 @@ void Ledger::workerKilled(const std::string& worker) {
   in_hand_.erase(worker);
 }
 
-void Ledger::workerLeft(const std::string& worker, size_t dropped_results) {
+void Ledger::workerLeft(const std::string& worker, size_t dropped_results,
+                        size_t aborted_episodes) {
   std::set<uint64_t>& tickets = in_hand_[worker];
-  if (tickets.size() > dropped_results) {
+  if (tickets.size() > dropped_results + aborted_episodes) {
     violate("worker " + worker + " left with " + named(tickets.size()) +
-            " tickets in hand, but says that it dropped " + named(dropped_results) + " results");
+            " tickets in hand, but says that it dropped " + named(dropped_results) +
+            " results and gave up " + named(aborted_episodes) + " episodes");
   }
   excused_.merge(tickets);
   in_hand_.erase(worker);

@@ -36,7 +36,8 @@ class Ledger {
   void pushed(const std::string& worker, const v1::EpisodeResult& result,
               const Result<PushOutcome>& outcome);
   void workerKilled(const std::string& worker);
-  void workerLeft(const std::string& worker, size_t dropped_results);
+  // It says how many results it did not push, and how many episodes it gave up half-way.
+  void workerLeft(const std::string& worker, size_t dropped_results, size_t aborted_episodes);
   // --- what strangers do ---
   void injected(bool by_push);
 

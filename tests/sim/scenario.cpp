@@ -117,6 +117,7 @@ Scenario drawScenario(uint64_t seed) {
   scenario.stranger = chance.hit(0.4);
   scenario.orders = chance.hit(0.5) ? chance.between(1, 5) : 0;
   scenario.extend = chance.hit(0.25);
+  scenario.stay = chance.hit(0.4);
   return scenario;
 }
 
@@ -135,7 +136,7 @@ std::string Scenario::text() const {
   for (Fault fault : faults) text += std::string(" [") + nameOf(fault) + "]";
   text += "; " + std::to_string(outages.size()) + " outages" + (gremlin ? ", gremlin" : "") +
           (stranger ? ", stranger" : "") + ", " + std::to_string(orders) + " orders" +
-          (extend ? ", extended" : "");
+          (extend ? ", extended" : "") + (stay ? ", stays" : "");
   return text;
 }
 

@@ -45,6 +45,7 @@ struct Scenario {
   bool stranger = false;                               // writes what it likes
   size_t orders = 0;                                   // of a person, while the run goes on
   bool extend = false;                                 // once it has finished
+  bool stay = false;                                   // processes wait at the run's end
 
   // One line for people.
   std::string text() const;

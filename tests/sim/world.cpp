@@ -166,6 +166,12 @@ bool World::runWanted() {
          ((*control)->desired != "finished" && (*control)->desired != "stopped");
 }
 
+// What stays at the run's end is told to go once nobody will make the run go on.
+void World::drainWhatStays() {
+  if (!scenario_.stay || !person_->fiber->done() || faultsOn() || runWanted()) return;
+  for (Slot* slot : living()) drain(*slot->process);
+}
+
 // True once everybody has left, nothing is under way and nobody will change that.
 bool World::over() {
   if (!late_.empty() || !person_->fiber->done()) return false;
@@ -177,6 +183,7 @@ bool World::over() {
 
 Outcome World::run() {
   while (outcome_.violation.empty()) {
+    drainWhatStays();
     if (over()) {
       ledger_->checkEnd();
       break;

@@ -109,6 +109,7 @@ class World {
   void reap(Slot& slot);
   uint64_t earliest(const Process* except) const;
   bool step();
+  void drainWhatStays();
   bool over();
   bool runWanted();
   std::vector<Slot*> living();
