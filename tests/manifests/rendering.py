@@ -1,0 +1,155 @@
+"""An experiment's manifests as `kubectl kustomize` renders them, and the ways to look into them."""
+import itertools
+import pathlib
+import re
+import shutil
+import subprocess
+
+import yaml
+
+COMPONENTS = ("gpu", "disruption-budget", "monitoring")
+COMBINATIONS = [chosen for size in range(len(COMPONENTS) + 1)
+                for chosen in itertools.combinations(COMPONENTS, size)]
+
+
+class Source:
+    """A copy of k8s/ and experiments/ with accounts, so that the checkout stays as it is."""
+
+    def __init__(self, root, programs, folder):
+        self.root, self.programs, self.folder = root, programs, folder
+        shutil.copytree(root / "k8s", folder / "k8s", ignore=shutil.ignore_patterns("accounts"))
+        shutil.copytree(root / "experiments", folder / "experiments",
+                        ignore=shutil.ignore_patterns("models"))
+        self.run("allot", "acl", "--out", str(folder / "k8s/base/accounts"))
+        self.version = re.search(r"project\(allot VERSION ([0-9.]+)",
+                                 (root / "CMakeLists.txt").read_text()).group(1)
+        self.experiments = sorted(file.parent.name
+                                  for file in folder.glob("experiments/*/experiment.yaml"))
+        self.help = {}
+
+    def run(self, program, *arguments):
+        done = subprocess.run([self.programs / program, *arguments], cwd=self.root,
+                              capture_output=True, text=True)
+        if done.returncode:
+            raise AssertionError(f"{program} {' '.join(arguments)}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def options_of(self, program):
+        """What the program's own --help lists."""
+        if program not in self.help:
+            self.help[program] = set(re.findall(r"(?m)^  (?:-\w,)?(--[\w-]+)",
+                                                self.run(program, "--help")))
+        return self.help[program]
+
+    def render(self, experiment, components=(), more=""):
+        """As a user does it: the components are named in the experiment's kustomization.yaml, and
+        more is added to it."""
+        home = self.folder / "experiments" / experiment
+        file = home / "kustomization.yaml"
+        plain = file.read_text()
+        if components:
+            names = ", ".join(f"../../k8s/components/{name}" for name in components)
+            more = f"components: [{names}]\n{more}"
+        file.write_text(plain + more)
+        try:
+            done = subprocess.run(["kubectl", "kustomize", str(home)], capture_output=True,
+                                  text=True)
+        finally:
+            file.write_text(plain)
+        if done.returncode or done.stderr:
+            raise AssertionError(f"kubectl kustomize {experiment} (1.27 or newer?): {done.stderr}")
+        return Rendering(self, experiment, components,
+                         [item for item in yaml.safe_load_all(done.stdout) if item])
+
+
+class Rendering:
+    """The objects of one experiment. Plain dictionaries; checks only read them."""
+
+    def __init__(self, source, experiment, components, objects):
+        self.source, self.experiment, self.components = source, experiment, components
+        self.objects = objects
+
+    def of(self, *kinds):
+        return [item for item in self.objects if item["kind"] in kinds]
+
+    def find(self, kind, name):
+        return next((item for item in self.of(kind) if item["metadata"]["name"] == name), None)
+
+    def workload(self, component):
+        """The Deployment or StatefulSet of worker, aggregator or store."""
+        return next(item for item in self.workloads()
+                    if labels_of(item)["app.kubernetes.io/component"] == component)
+
+    def workloads(self):
+        return self.of("Deployment", "StatefulSet")
+
+    def containers(self):
+        """(workload, container) of every container."""
+        for workload in self.workloads():
+            spec = workload["spec"]["template"]["spec"]
+            for container in spec["containers"] + spec.get("initContainers", []):
+                yield workload, container
+
+
+def title(item):
+    return f"{item['kind']} {item['metadata']['name']}"
+
+
+def labels_of(item):
+    return item["metadata"].get("labels", {})
+
+
+def template_labels(workload):
+    return labels_of(workload["spec"]["template"])
+
+
+def ports_of(workload):
+    return {port["name"]: port["containerPort"]
+            for container in workload["spec"]["template"]["spec"]["containers"]
+            for port in container.get("ports", [])}
+
+
+def selects(selector, labels):
+    """A Kubernetes label selector (matchLabels, matchExpressions) on labels."""
+    if not all(labels.get(key) == value for key, value in selector.get("matchLabels", {}).items()):
+        return False
+    for expression in selector.get("matchExpressions", []):
+        value, values = labels.get(expression["key"]), expression.get("values", [])
+        holds = {"In": value in values, "NotIn": value not in values, "Exists": value is not None,
+                 "DoesNotExist": value is None}[expression["operator"]]
+        if not holds:
+            return False
+    return True
+
+
+def quantity(text):
+    """"250m" -> 0.25, "512Mi" -> 536870912.0"""
+    number, unit = re.fullmatch(r"([0-9.]+)([A-Za-z]*)", str(text)).groups()
+    scale = {"": 1, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
+    return float(number) * scale[unit]
+
+
+def flags_of(container):
+    """{"--port": "9464", "--stay": None, ...}"""
+    return dict((argument.split("=", 1) + [None])[:2] for argument in container.get("args", [])
+                if argument.startswith("--"))
+
+
+def mounted(workload, container, rendering):
+    """What the container finds below its mounts of ConfigMaps and Secrets: {path: content}."""
+    volumes = {volume["name"]: volume
+               for volume in workload["spec"]["template"]["spec"].get("volumes", [])}
+    files = {}
+    for mount in container.get("volumeMounts", []):
+        volume = volumes.get(mount["name"], {})
+        for kind, field, name in (("ConfigMap", "configMap", "name"),
+                                  ("Secret", "secret", "secretName")):
+            if field not in volume:
+                continue
+            held = (rendering.find(kind, volume[field][name]) or {}).get("data", {})
+            items = volume[field].get("items", [{"key": key, "path": key} for key in held])
+            for item in items:
+                if item["key"] in held:
+                    files[str(pathlib.PurePath(mount["mountPath"]) / item["path"])] = \
+                        held[item["key"]]
+    return files
