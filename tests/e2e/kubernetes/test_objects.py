@@ -1,0 +1,74 @@
+"""What an API server says of the manifests: that it takes every one, and what it keeps out."""
+import pathlib
+import unittest
+
+import yaml
+
+from harness import kube, report
+
+SOURCE = pathlib.Path(__file__).resolve().parents[3]
+# Kinds of the Prometheus operator, which the cluster need not have.
+FOREIGN = {"PodMonitor", "ServiceMonitor", "PrometheusRule"}
+
+
+def too_new(each, version):
+    """PodDisruptionBudgets of policy/v1 came with 1.21."""
+    return each["apiVersion"] == "policy/v1" and version < (1, 21)
+
+
+class Objects(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.namespaces = set()
+
+    @classmethod
+    def tearDownClass(cls):
+        if cls.namespaces:
+            kube.kubectl("delete", "namespace", *cls.namespaces, "--timeout=100s")
+
+    def namespace(self, objects):
+        """What the objects are to be in is there in earnest: a dry run wants it."""
+        space = next(each for each in objects if each["kind"] == "Namespace")
+        name = space["metadata"]["name"]
+        if name not in self.namespaces:
+            self.namespaces.add(name)
+            kube.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(space))
+            kube.until("the namespace's service account",
+                       lambda: kube.kubectl("-n", name, "get", "serviceaccount", "default"), 60)
+        return name
+
+    def accepted(self, folder):
+        version = kube.server_version()
+        objects = kube.render(folder)
+        rest = [each for each in objects if each["kind"] != "Namespace"
+                and each["kind"] not in FOREIGN and not too_new(each, version)]
+        self.namespace(objects)
+        kube.kubectl("apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump_all(rest))
+        return len(rest)
+
+    def test_every_experiment_is_accepted(self):
+        count = 0
+        folders = sorted(SOURCE.glob("experiments/*/kustomization.yaml"))
+        self.assertGreaterEqual(len(folders), 7)
+        for file in folders:
+            with self.subTest(file.parent.name):
+                count += self.accepted(file.parent)
+        report.note("objects that the API server accepts", count)
+
+    def test_every_component_is_accepted(self):
+        for component in sorted(SOURCE.glob("k8s/components/*/kustomization.yaml")):
+            with self.subTest(component.parent.name):
+                folder = pathlib.Path(__file__).parent / "overlays" / component.parent.name
+                self.assertTrue(folder.is_dir(), f"{folder} is to try this component")
+                self.accepted(folder)
+
+    def test_the_namespace_keeps_a_privileged_pod_out(self):
+        if kube.server_version() < (1, 23):
+            self.skipTest("Pod Security admission came with 1.23")
+        name = self.namespace(kube.render(SOURCE / "experiments/recall-layer-budget"))
+        with self.assertRaisesRegex(kube.KubectlError, 'violates PodSecurity "restricted'):
+            kube.kubectl("-n", name, "run", "privileged", "--image=localhost/busybox:1",
+                         "--privileged")
+        # What has no privilege, but could ask for it, is kept out, too.
+        with self.assertRaisesRegex(kube.KubectlError, "allowPrivilegeEscalation"):
+            kube.kubectl("-n", name, "run", "plain", "--image=localhost/busybox:1")
