@@ -50,8 +50,9 @@ spec:
         AggregatorOptions{
             .holder = holder, .now = [this] { return now_; }, .unix_now = [this] { return now_; }});
   }
+  void createRun() { ASSERT_TRUE(worker_->createRun(run_)); }
   void announceModel() {
-    ASSERT_TRUE(worker_->createRun(run_));
+    createRun();
     v1::ModelFacts facts;
     facts.set_layers(kLayers);
     facts.set_weights_sha256("w");
@@ -102,13 +103,17 @@ spec:
     if (!desired.empty()) control.desired = desired;
     ASSERT_TRUE(*worker_->changeControl(control));
   }
+  // One tick, which must not fail. True while the run goes on.
+  bool tick(Aggregator* aggregator) {
+    const auto more = aggregator->tick();
+    EXPECT_TRUE(more) << more.error().message;
+    return more && *more;
+  }
   // Ticks until the run ends; evaluates what is planned in between.
   void finish(Aggregator* aggregator) {
     bool more = true;
     for (int i = 0; more && i < 60; ++i) {
-      const auto ticked = aggregator->tick();
-      ASSERT_TRUE(ticked) << ticked.error().message;
-      more = *ticked;
+      more = tick(aggregator);
       evaluateAll();
     }
     ASSERT_FALSE(more);
@@ -124,16 +129,17 @@ spec:
 TEST_F(AggregatorTest, LearnsEvaluatesAndFinishes) {
   auto store = openMemoryStore(server_);
   auto aggregator = start("a", store.get());
-  EXPECT_TRUE(*aggregator->tick());
+  createRun();
+  EXPECT_TRUE(tick(aggregator.get()));
   EXPECT_EQ(aggregator->snapshot().phase, "starting");
   announceModel();
-  EXPECT_TRUE(*aggregator->tick());
+  EXPECT_TRUE(tick(aggregator.get()));
   EXPECT_EQ(*worker_->openUnits(), 2u);  // uniform, two chunks; learned is uniform at version 0
   evaluateAll();
   for (uint64_t ticket = 0; ticket < 14; ++ticket) push(ticket);
   bool more = true;
   for (int i = 0; more && i < 50; ++i) {
-    more = *aggregator->tick();
+    more = tick(aggregator.get());
     evaluateAll();
   }
   EXPECT_FALSE(more);
@@ -162,7 +168,7 @@ TEST_F(AggregatorTest, RefusesWhatCannotBeAndGoesOn) {
   auto store = openMemoryStore(server_);
   announceModel();
   auto aggregator = start("a", store.get());
-  ASSERT_TRUE(*aggregator->tick());
+  ASSERT_TRUE(tick(aggregator.get()));
   server_->injectIntoInbox("junk", "\xff\xff\xff");
   auto lie = episode(0);
   lie.set_result_id("other");
@@ -185,7 +191,7 @@ TEST_F(AggregatorTest, RefusesWhatCannotBeAndGoesOn) {
     ASSERT_TRUE(worker_->pushResult(bad, 100));
   }
   for (uint64_t ticket = 10; ticket < 13; ++ticket) push(ticket);
-  for (int i = 0; i < 9; ++i) ASSERT_TRUE(*aggregator->tick());
+  for (int i = 0; i < 9; ++i) ASSERT_TRUE(tick(aggregator.get()));
   EXPECT_EQ(version(), 1u);
   const auto counts = *worker_->readRefusalCounts();
   EXPECT_EQ(counts.at("undecodable"), 1u);
@@ -201,10 +207,10 @@ TEST_F(AggregatorTest, LiveSettingsChangeWhatComesNextAndReplayKnowsThem) {
   auto store = openMemoryStore(server_);
   announceModel();
   auto aggregator = start("a", store.get());
-  ASSERT_TRUE(*aggregator->tick());
+  ASSERT_TRUE(tick(aggregator.get()));
   evaluateAll();
   for (uint64_t ticket = 0; ticket < 3; ++ticket) push(ticket);
-  ASSERT_TRUE(*aggregator->tick());
+  ASSERT_TRUE(tick(aggregator.get()));
   EXPECT_EQ(version(), 1u);
   set({"spec.update.episodesPerUpdate=2", "spec.update.learningRate=0.5",
        "spec.update.maxUpdates=3"});
@@ -225,7 +231,7 @@ TEST_F(AggregatorTest, StayingAtTheEndItKeepsLeadingAndGoesOn) {
   auto store = openMemoryStore(server_);
   auto aggregator = start("a", store.get());
   announceModel();
-  ASSERT_TRUE(*aggregator->tick());
+  ASSERT_TRUE(tick(aggregator.get()));
   for (uint64_t ticket = 0; ticket < 12; ++ticket) push(ticket);
   finish(aggregator.get());
   EXPECT_EQ(version(), 4u);
@@ -237,11 +243,11 @@ TEST_F(AggregatorTest, StayingAtTheEndItKeepsLeadingAndGoesOn) {
   EXPECT_EQ((*worker_->readStatus())->phase(), "finished");
   set({"spec.update.maxUpdates=6"}, "running");
   for (uint64_t ticket = 12; ticket < 15; ++ticket) push(ticket);
-  EXPECT_TRUE(*aggregator->tick());
+  EXPECT_TRUE(tick(aggregator.get()));
   EXPECT_EQ(version(), 5u);
   EXPECT_EQ(aggregator->snapshot().phase, "running");
   set({}, "stopped");
-  EXPECT_FALSE(*aggregator->tick());
+  EXPECT_FALSE(tick(aggregator.get()));
   set({}, "running");
   for (uint64_t ticket = 15; ticket < 18; ++ticket) push(ticket);
   finish(aggregator.get());
@@ -252,12 +258,12 @@ TEST_F(AggregatorTest, ARefusedEditIsToldWithTheNextTickAndForgottenAgain) {
   auto store = openMemoryStore(server_);
   auto aggregator = start("a", store.get());
   announceModel();
-  ASSERT_TRUE(*aggregator->tick());
+  ASSERT_TRUE(tick(aggregator.get()));
   aggregator->setEditRefused("spec.seed cannot change");
-  ASSERT_TRUE(*aggregator->tick());
+  ASSERT_TRUE(tick(aggregator.get()));
   EXPECT_EQ((*worker_->readStatus())->edit_refused(), "spec.seed cannot change");
   aggregator->setEditRefused("");
-  ASSERT_TRUE(*aggregator->tick());
+  ASSERT_TRUE(tick(aggregator.get()));
   EXPECT_EQ((*worker_->readStatus())->edit_refused(), "");
 }
 
@@ -265,7 +271,7 @@ TEST_F(AggregatorTest, AFinishedRunThatIsExtendedUsesWhatHadWaited) {
   auto store = openMemoryStore(server_);
   announceModel();
   auto aggregator = start("a", store.get());
-  ASSERT_TRUE(*aggregator->tick());
+  ASSERT_TRUE(tick(aggregator.get()));
   for (uint64_t ticket = 0; ticket < 15; ++ticket) push(ticket);
   finish(aggregator.get());
   EXPECT_EQ(version(), 4u);
@@ -284,11 +290,11 @@ TEST_F(AggregatorTest, DropRefusesWhatIsTooOldAtItsUpdate) {
   announceModel();
   set({"spec.staleness.mode=drop", "spec.staleness.maxLag=0"});
   auto aggregator = start("a", store.get());
-  ASSERT_TRUE(*aggregator->tick());
+  ASSERT_TRUE(tick(aggregator.get()));
   for (uint64_t ticket = 0; ticket < 5; ++ticket) push(ticket);  // two of these grow old
-  ASSERT_TRUE(*aggregator->tick());
+  ASSERT_TRUE(tick(aggregator.get()));
   for (uint64_t ticket = 5; ticket < 8; ++ticket) push(ticket);
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(*aggregator->tick());
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(tick(aggregator.get()));
   EXPECT_EQ(version(), 2u);
   EXPECT_EQ(worker_->readRefusalCounts()->at("stale"), 2u);
   EXPECT_EQ((*worker_->readState())->lag_counts(0), 6u);
@@ -327,13 +333,13 @@ TEST_F(AggregatorTest, AForkBeginsWithThePolicyOfItsOrigin) {
   announceModel();
   auto store = openMemoryStore(server_);
   auto aggregator = start("a", store.get());
-  ASSERT_TRUE(*aggregator->tick());
+  ASSERT_TRUE(tick(aggregator.get()));
   EXPECT_EQ(version(), 0u);
   EXPECT_EQ((*worker_->readPolicy())->snapshot.logits(1), 2.5);
   EXPECT_EQ((*worker_->readState())->episodes(), 0u);
   EXPECT_EQ(*worker_->openUnits(), 4u);  // uniform and what the origin had learned, two chunks each
   for (uint64_t ticket = 0; ticket < 3; ++ticket) push(ticket);
-  ASSERT_TRUE(*aggregator->tick());
+  ASSERT_TRUE(tick(aggregator.get()));
   EXPECT_EQ((*worker_->readState())->optimizer_steps(), 41u);
 }
 
@@ -342,12 +348,12 @@ TEST_F(AggregatorTest, AForgedVersionDoesNotTakeAUnitAway) {
   auto store = openMemoryStore(server_);
   announceModel();
   auto aggregator = start("a", store.get());
-  ASSERT_TRUE(*aggregator->tick());
+  ASSERT_TRUE(tick(aggregator.get()));
   v1::EvaluationResult forged;
   *forged.mutable_unit() = worker_->claimUnits({}, 1000)->front();
   forged.mutable_unit()->set_policy_version(1);
   ASSERT_EQ(*worker_->pushEvaluation(forged), PushOutcome::kAccepted);
-  ASSERT_TRUE(*aggregator->tick());
+  ASSERT_TRUE(tick(aggregator.get()));
   EXPECT_EQ(worker_->readRefusalCounts()->at("invalid"), 1u);
   EXPECT_EQ(*worker_->openUnits(), 2u);
 }
@@ -356,7 +362,7 @@ TEST_F(AggregatorTest, AForgedEvaluationIsRefusedAndItsUnitDoneAgain) {
   auto store = openMemoryStore(server_);
   announceModel();
   auto aggregator = start("a", store.get());
-  ASSERT_TRUE(*aggregator->tick());
+  ASSERT_TRUE(tick(aggregator.get()));
   auto units = *worker_->claimUnits({}, 1000);
   ASSERT_FALSE(units.empty());
   v1::EvaluationResult forged;
@@ -367,7 +373,7 @@ TEST_F(AggregatorTest, AForgedEvaluationIsRefusedAndItsUnitDoneAgain) {
     forged.mutable_scores(static_cast<int>(i))->set_score(1);
   }
   ASSERT_EQ(*worker_->pushEvaluation(forged), PushOutcome::kAccepted);
-  ASSERT_TRUE(*aggregator->tick());
+  ASSERT_TRUE(tick(aggregator.get()));
   EXPECT_EQ(worker_->readRefusalCounts()->at("invalid"), 1u);
   for (uint64_t ticket = 0; ticket < 12; ++ticket) push(ticket);
   now_ += 2000;  // the claim on the other unit ends
@@ -382,7 +388,7 @@ TEST_F(AggregatorTest, ResultsReadBesideOneThatCouldNotBeRefusedAreNotForgotten)
   auto store = openMemoryStore(server_);
   announceModel();
   auto aggregator = start("a", store.get());
-  ASSERT_TRUE(*aggregator->tick());
+  ASSERT_TRUE(tick(aggregator.get()));
   server_->injectIntoInbox("junk", "\xff\xff\xff");
   push(0);
   push(1);
@@ -391,7 +397,7 @@ TEST_F(AggregatorTest, ResultsReadBesideOneThatCouldNotBeRefusedAreNotForgotten)
   ASSERT_FALSE(away);
   EXPECT_EQ(away.error().code, ErrorCode::kUnavailable);
   push(2);
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(*aggregator->tick());
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(tick(aggregator.get()));
   EXPECT_EQ(worker_->readRefusals(100)->size(), 1u);
   EXPECT_EQ(version(), 1u);
 }
@@ -400,19 +406,19 @@ TEST_F(AggregatorTest, ASuccessorGoesOnAndTheOldOneIsFenced) {
   announceModel();
   auto first_store = openMemoryStore(server_), second_store = openMemoryStore(server_);
   auto first = start("a", first_store.get());
-  ASSERT_TRUE(*first->tick());
+  ASSERT_TRUE(tick(first.get()));
   for (uint64_t ticket = 0; ticket < 4; ++ticket) push(ticket);
-  ASSERT_TRUE(*first->tick());
+  ASSERT_TRUE(tick(first.get()));
   EXPECT_EQ(version(), 1u);  // the fourth result is held by the first
   auto second = start("b", second_store.get());
   const auto early = second->tick();
   ASSERT_FALSE(early);
   EXPECT_EQ(early.error().code, ErrorCode::kUnavailable);
   now_ += 20'000;  // the lease runs out
-  ASSERT_TRUE(*second->tick());
+  ASSERT_TRUE(tick(second.get()));
   push(4);
   push(5);
-  ASSERT_TRUE(*second->tick());
+  ASSERT_TRUE(tick(second.get()));
   EXPECT_EQ(version(), 2u);  // made of the fourth result, too
   push(6);
   push(7);
@@ -428,7 +434,7 @@ TEST_F(AggregatorTest, SynchronousTakesEachTicketOnceUnderItsOwnPolicyAndReissue
   announceModel();
   auto store = openMemoryStore(server_);
   auto aggregator = start("a", store.get());
-  ASSERT_TRUE(*aggregator->tick());
+  ASSERT_TRUE(tick(aggregator.get()));
   evaluateAll();
   const auto tickets = worker_->takeTickets(3, 3);
   EXPECT_THAT(*tickets, testing::ElementsAre(0, 1, 2));
@@ -437,14 +443,14 @@ TEST_F(AggregatorTest, SynchronousTakesEachTicketOnceUnderItsOwnPolicyAndReissue
   auto twice = episode(0);
   twice.set_result_id("again");
   ASSERT_TRUE(worker_->pushResult(twice, 100));
-  ASSERT_TRUE(*aggregator->tick());
+  ASSERT_TRUE(tick(aggregator.get()));
   EXPECT_EQ(worker_->readRefusals(100)->size(), 1u);
   EXPECT_TRUE(worker_->takeTickets(1, 3)->empty());
   now_ += 11'000;
-  ASSERT_TRUE(*aggregator->tick());
+  ASSERT_TRUE(tick(aggregator.get()));
   EXPECT_THAT(*worker_->takeTickets(1, 3), testing::ElementsAre(1));
   push(1);
-  ASSERT_TRUE(*aggregator->tick());
+  ASSERT_TRUE(tick(aggregator.get()));
   EXPECT_EQ(version(), 1u);
   const auto records = worker_->readHistory(0, 10);
   ASSERT_EQ(records->size(), 1u);
@@ -456,7 +462,7 @@ TEST_F(AggregatorTest, StopsAtItsGoal) {
   announceModel();
   auto store = openMemoryStore(server_);
   auto aggregator = start("a", store.get());
-  ASSERT_TRUE(*aggregator->tick());
+  ASSERT_TRUE(tick(aggregator.get()));
   evaluateAll();
   for (uint64_t ticket = 0; ticket < 3; ++ticket) {
     auto result = episode(ticket);
@@ -465,7 +471,7 @@ TEST_F(AggregatorTest, StopsAtItsGoal) {
   }
   bool more = true;
   for (int i = 0; more && i < 10; ++i) {
-    more = *aggregator->tick();
+    more = tick(aggregator.get());
     evaluateAll();
   }
   EXPECT_FALSE(more);
