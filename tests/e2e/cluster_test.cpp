@@ -8,13 +8,13 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <thread>
 
 #include "cli/cluster.h"
 #include "cli/process.h"
 #include "store/acl.h"
 #include "tests/store/redis_server.h"
+#include "tests/temp_folder.h"
 
 namespace allot {
 namespace {
@@ -41,13 +41,6 @@ spec:
   evaluation: {everyUpdates: 0, budgets: [8], schedules: [learned], methods: [s2anta-sys]}
 )";
 
-std::string read(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 std::string toBase64(const std::string& text) {
   const std::string digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string out;
@@ -65,20 +58,19 @@ std::string toBase64(const std::string& text) {
 
 class Cluster : public testing::Test {
  protected:
+  TempFolder temp_;
+  const std::string folder_ = temp_.path();
+
   void SetUp() override {
-    char name[] = "/tmp/allot-cluster-XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    folder_ = name;
     fs::create_directory(folder_ + "/bin");
     fs::copy(kSource + "/tests/e2e/fake_kubectl.py", folder_ + "/bin/kubectl");
     chmod((folder_ + "/bin/kubectl").c_str(), 0755);
     fs::create_symlink(server_.folder() + "/redis.sock", folder_ + "/redis.sock");
     writeSecrets(json::array({secretWith({"reader", "aggregator"}, "2026-01-02T00:00:00Z")}));
   }
-  void TearDown() override { fs::remove_all(folder_); }
 
   std::string passwordOf(const std::string& user) const {
-    return read(server_.folder() + "/acl/" + user + ".password");
+    return readFile(server_.folder() + "/acl/" + user + ".password");
   }
   json secretWith(const std::vector<std::string>& users, const std::string& made) const {
     json secret = {{"metadata", {{"name", "stay-accounts-1"}, {"creationTimestamp", made}}},
@@ -123,14 +115,13 @@ class Cluster : public testing::Test {
     for (const auto& entry : fs::directory_iterator("/proc")) {
       const std::string name = entry.path().filename();
       if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-      if (read(entry.path() / "cmdline").find(folder_ + "/bin/kubectl") != std::string::npos) {
+      if (readFile(entry.path() / "cmdline").find(folder_ + "/bin/kubectl") != std::string::npos) {
         return true;
       }
     }
     return false;
   }
 
-  std::string folder_;
   test::RedisServer server_{{"--aclfile", "FOLDER/acl/users.acl"}, [](const std::string& folder) {
                               EXPECT_TRUE(writeAcl(folder + "/acl"));
                             }};
@@ -157,7 +148,7 @@ TEST_F(Cluster, EveryCommandReachesTheRunThroughKubectl) {
     status = statusOf();
   }
   ASSERT_TRUE(status.is_object() && status["state"] == "finished")
-      << status << read(folder_ + "/aggregator.log") << read(folder_ + "/worker.log");
+      << status << readFile(folder_ + "/aggregator.log") << readFile(folder_ + "/worker.log");
   EXPECT_THAT(said({"status"}), HasSubstr("stay  run " + status["run_id"].get<std::string>()));
   EXPECT_THAT(said({"top"}), HasSubstr("total budget 8"));
   EXPECT_THAT(said({"verify"}), HasSubstr("verified: 2 updates"));
@@ -190,7 +181,7 @@ TEST_F(Cluster, EveryCommandReachesTheRunThroughKubectl) {
               AllOf(HasSubstr("svc/stay-redis in namespace stay: lost connection to pod"),
                     HasSubstr("try again")));
   EXPECT_FALSE(isForwarding());
-  const std::string calls = read(folder_ + "/calls");
+  const std::string calls = readFile(folder_ + "/calls");
   EXPECT_THAT(calls, HasSubstr("--context=test --namespace=stay get secret "
                                "--selector=allot.dev/experiment=stay,"
                                "app.kubernetes.io/component=store --output=json"));
@@ -218,7 +209,7 @@ TEST_F(Cluster, WhatIsMissingIsSaidInOneSentence) {
               HasSubstr("there is no run in this store"));
   EXPECT_THAT(refused({"status", "--context", "-", "--experiment", "gone"}),
               HasSubstr("services \"gone-redis\" not found"));
-  EXPECT_THAT(read(folder_ + "/calls"), HasSubstr("\n--namespace=gone port-forward"));
+  EXPECT_THAT(readFile(folder_ + "/calls"), HasSubstr("\n--namespace=gone port-forward"));
   writeSecrets(json::array());
   EXPECT_THAT(refused({"status", "--context", "-", "--experiment", "stay", "--namespace", "y"}),
               HasSubstr("namespace y has no Secret with reader.password of experiment stay"));

@@ -9,11 +9,11 @@
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <thread>
 
 #include "cli/process.h"
 #include "tests/store/redis_server.h"
+#include "tests/temp_folder.h"
 
 namespace allot {
 namespace {
@@ -30,34 +30,18 @@ const std::string kExperiment =
 
 const std::string kModel = std::string(ALLOT_SOURCE_DIR) + "/experiments/models/recall-7m";
 
-std::string read(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 size_t lineCount(const std::string& path) {
-  const std::string text = read(path);
+  const std::string text = readFile(path);
   return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
 }
 
 class RunControl : public testing::Test {
  protected:
-  void SetUp() override {
-    char name[] = "/tmp/allot-control-XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    folder_ = name;
-  }
+  TempFolder temp_;
+  const std::string folder_ = temp_.path();
+
   void TearDown() override {
-    if (HasFailure()) {
-      for (const auto& entry : fs::recursive_directory_iterator(folder_)) {
-        if (entry.path().extension() == ".log") {
-          std::printf("--- %s\n%s", entry.path().c_str(), read(entry.path()).c_str());
-        }
-      }
-    }
-    fs::remove_all(folder_);
+    if (HasFailure()) temp_.printLogs();
   }
   std::string dir(const std::string& name) const { return folder_ + "/" + name; }
 
@@ -127,7 +111,7 @@ class RunControl : public testing::Test {
     for (const auto& entry : fs::directory_iterator("/proc")) {
       const std::string name = entry.path().filename();
       if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-      std::string line = read(entry.path() / "cmdline");
+      std::string line = readFile(entry.path() / "cmdline");
       if (line.find(folder_) != std::string::npos &&
           line.find("control_test") == std::string::npos) {
         return false;
@@ -135,8 +119,6 @@ class RunControl : public testing::Test {
     }
     return true;
   }
-
-  std::string folder_;
 };
 
 TEST_F(RunControl, ARunIsWatchedSteeredStoppedExtendedCopiedAndForked) {
@@ -184,7 +166,7 @@ TEST_F(RunControl, ARunIsWatchedSteeredStoppedExtendedCopiedAndForked) {
   const auto stopped = process.waitFor(std::chrono::seconds(60));
   ASSERT_TRUE(stopped);
   EXPECT_EQ(*stopped, 0);
-  EXPECT_THAT(read(dir("a.log")), HasSubstr("allot run --resume --dir " + dir("a")));
+  EXPECT_THAT(readFile(dir("a.log")), HasSubstr("allot run --resume --dir " + dir("a")));
 
   // --- stopped ---
   status = statusOf("a");
@@ -218,7 +200,7 @@ TEST_F(RunControl, ARunIsWatchedSteeredStoppedExtendedCopiedAndForked) {
   said({"run", "--resume", "--dir", dir("a"), "--kv-memory", "256"});
   EXPECT_EQ(version("a"), most + 2);
   // What was set in between is in the history, from there on.
-  const auto history = read(dir("a/history.jsonl"));
+  const auto history = readFile(dir("a/history.jsonl"));
   EXPECT_EQ(lineCount(dir("a/history.jsonl")), most + 2);
   EXPECT_THAT(history.substr(0, history.find('\n')), HasSubstr("\"learning_rate\":0.05,"));
   EXPECT_THAT(history.substr(history.rfind('\n', history.size() - 2)),
@@ -246,7 +228,7 @@ TEST_F(RunControl, ARunIsWatchedSteeredStoppedExtendedCopiedAndForked) {
   EXPECT_EQ(said({"verify", dir("a")}), verified);  // the original has stayed as it was
 
   // One digit in one reward.
-  std::string forged = read(dir("copy/history.jsonl"));
+  std::string forged = readFile(dir("copy/history.jsonl"));
   const size_t reward = forged.find("\"reward\":", forged.size() / 2) + 9;
   forged.replace(reward, forged.find(',', reward) - reward, "0.4375001");
   std::ofstream(dir("copy/history.jsonl")) << forged;
@@ -260,7 +242,7 @@ TEST_F(RunControl, ARunIsWatchedSteeredStoppedExtendedCopiedAndForked) {
   fork.insert(fork.end(), settings.begin(), settings.end());
   EXPECT_THAT(said(fork), HasSubstr("at version 4"));
   EXPECT_THAT(said({"verify", dir("f")}), HasSubstr("verified: 3 updates"));
-  const json origin = json::parse(read(dir("f/origin.json")));
+  const json origin = json::parse(readFile(dir("f/origin.json")));
   EXPECT_EQ(origin["run_id"], statusOf("a")["run_id"]);
   EXPECT_EQ(origin["version"], "4");
   fork[2] = dir("a") + "@4000";
@@ -305,8 +287,8 @@ TEST_F(RunControl, AKilledRunIsReadAndGoesOn) {
   for (Process& process : both) {
     EXPECT_EQ(process.waitFor(std::chrono::seconds(60)).value_or(-1), 0);
   }
-  EXPECT_THAT(read(dir("one")), HasSubstr("verified: "));
-  EXPECT_EQ(read(dir("one")), read(dir("two")));
+  EXPECT_THAT(readFile(dir("one")), HasSubstr("verified: "));
+  EXPECT_EQ(readFile(dir("one")), readFile(dir("two")));
   said({"set", dir("a"), "spec.update.maxUpdates=" + std::to_string(done + 2)});
   said({"run", "--resume", "--dir", dir("a"), "--kv-memory", "256"});
   EXPECT_EQ(version("a"), done + 2);

@@ -4,12 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 
 #include "cli/process.h"
+#include "tests/temp_folder.h"
 
 namespace allot {
 namespace {
@@ -20,13 +19,6 @@ using testing::HasSubstr;
 
 const std::string kExperiments = std::string(ALLOT_SOURCE_DIR) + "/experiments";
 const std::string kAllot = std::string(ALLOT_BIN_DIR) + "/allot";
-
-std::string read(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 std::vector<std::string> sweeps() {
   std::vector<std::string> names;
@@ -42,12 +34,8 @@ std::vector<std::string> sweeps() {
 
 class Experiments : public testing::Test {
  protected:
-  void SetUp() override {
-    char name[] = "/tmp/allot-experiments-XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
+  TempFolder temp_;
+  const std::string folder_ = temp_.path();
 
   json run(const std::string& name, std::vector<std::string> settings) {
     std::vector<std::string> arguments{
@@ -60,11 +48,9 @@ class Experiments : public testing::Test {
     EXPECT_TRUE(output);
     if (!output) return {};
     EXPECT_EQ(output->status, 0) << output->err;
-    return json::parse(read(dir(name) + "/summary.json"), nullptr, false);
+    return json::parse(readFile(dir(name) + "/summary.json"), nullptr, false);
   }
   std::string dir(const std::string& name) const { return folder_ + "/" + name; }
-
-  std::string folder_;
 };
 
 TEST_F(Experiments, EachRunsWholeAndLeavesItsReport) {
@@ -95,10 +81,10 @@ TEST_F(Experiments, EachRunsWholeAndLeavesItsReport) {
       EXPECT_GE(row["relative_error"], 0);
       EXPECT_LE(row["agreement"], 1);
     }
-    EXPECT_THAT(read(dir(name) + "/report.html"), HasSubstr("<svg"));
-    EXPECT_THAT(read(dir(name) + "/curve.csv"), HasSubstr("method,schedule,total_budget"));
+    EXPECT_THAT(readFile(dir(name) + "/report.html"), HasSubstr("<svg"));
+    EXPECT_THAT(readFile(dir(name) + "/curve.csv"), HasSubstr("method,schedule,total_budget"));
     EXPECT_EQ(fs::exists(dir(name) + "/fidelity.csv"), fidelity);
-    EXPECT_THAT(read(kExperiments + "/" + name + "/README.md"), HasSubstr("allot run"));
+    EXPECT_THAT(readFile(kExperiments + "/" + name + "/README.md"), HasSubstr("allot run"));
   }
 }
 

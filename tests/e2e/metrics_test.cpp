@@ -16,6 +16,7 @@
 #include "cli/process.h"
 #include "telemetry/metric_catalogue.h"
 #include "tests/http_get.h"
+#include "tests/temp_folder.h"
 
 namespace allot {
 namespace {
@@ -28,13 +29,6 @@ using testing::HasSubstr;
 const std::string kAllot = std::string(ALLOT_BIN_DIR) + "/allot";
 const std::string kExperiment =
     std::string(ALLOT_SOURCE_DIR) + "/experiments/recall-layer-budget/experiment.yaml";
-
-std::string read(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 // One metric of an exposition.
 struct Family {
@@ -78,22 +72,13 @@ std::map<std::string, Family> parse(const std::string& text) {
 
 class RunMetrics : public testing::Test {
  protected:
-  void SetUp() override {
-    char name[] = "/tmp/allot-metrics-XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    folder_ = name;
-    ASSERT_TRUE(findProgram("promtool")) << "install prometheus";
-  }
+  TempFolder temp_;
+  const std::string folder_ = temp_.path();
+
+  void SetUp() override { ASSERT_TRUE(findProgram("promtool")) << "install prometheus"; }
   void TearDown() override {
     run_.reset();
-    if (HasFailure()) {
-      for (const auto& entry : fs::recursive_directory_iterator(folder_)) {
-        if (entry.path().extension() == ".log") {
-          std::printf("--- %s\n%s", entry.path().c_str(), read(entry.path()).c_str());
-        }
-      }
-    }
-    fs::remove_all(folder_);
+    if (HasFailure()) temp_.printLogs();
   }
 
   // Few and short prompts, every measure, and no end before the test says so.
@@ -118,7 +103,7 @@ class RunMetrics : public testing::Test {
   // The port in a process's target file; 0 until there is one.
   uint16_t portOf(const std::string& process) const {
     const json targets =
-        json::parse(read(folder_ + "/run/targets/" + process + ".json"), nullptr, false);
+        json::parse(readFile(folder_ + "/run/targets/" + process + ".json"), nullptr, false);
     if (!targets.is_array()) return 0;
     const std::string at = targets[0]["targets"][0];
     EXPECT_TRUE(at.starts_with("127.0.0.1:")) << at;
@@ -180,7 +165,6 @@ class RunMetrics : public testing::Test {
     EXPECT_EQ(checked->out + checked->err, "");
   }
 
-  std::string folder_;
   std::optional<Process> run_;
 };
 
@@ -249,15 +233,15 @@ TEST_F(RunMetrics, AProcessThatEndsLeavesItsReason) {
     const json last = json::parse(lastLine(output->err), nullptr, false);
     ASSERT_TRUE(last.is_object()) << output->err;
     EXPECT_EQ(last["level"], "critical");
-    EXPECT_EQ(last["message"], read(words));
-    EXPECT_NE(read(words), "");
+    EXPECT_EQ(last["message"], readFile(words));
+    EXPECT_NE(readFile(words), "");
   }
   // Also where the command line is wrong.
   fs::remove(words);
   const auto output = capture({bin + "/allot-worker", {"--log-format", "xml"}, environment});
   ASSERT_TRUE(output);
   EXPECT_EQ(output->status, 64);
-  EXPECT_THAT(read(words), HasSubstr("--log-format"));
+  EXPECT_THAT(readFile(words), HasSubstr("--log-format"));
 }
 
 TEST_F(RunMetrics, TheCommandPrintsTheCatalogue) {

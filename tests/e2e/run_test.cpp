@@ -13,10 +13,10 @@
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <thread>
 
 #include "cli/process.h"
+#include "tests/temp_folder.h"
 
 namespace allot {
 namespace {
@@ -29,31 +29,15 @@ const std::string kSource = ALLOT_SOURCE_DIR;
 const std::string kAllot = std::string(ALLOT_BIN_DIR) + "/allot";
 const std::string kExperiment = kSource + "/experiments/recall-layer-budget/experiment.yaml";
 
-std::string read(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 void write(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
 
 class AllotRun : public testing::Test {
  protected:
-  void SetUp() override {
-    char name[] = "/tmp/allot-e2e-XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    folder_ = name;
-  }
+  TempFolder temp_;
+  const std::string folder_ = temp_.path();
+
   void TearDown() override {
-    if (HasFailure()) {
-      for (const auto& entry : fs::recursive_directory_iterator(folder_)) {
-        if (entry.path().extension() == ".log") {
-          std::printf("--- %s\n%s", entry.path().c_str(), read(entry.path()).c_str());
-        }
-      }
-    }
-    fs::remove_all(folder_);
+    if (HasFailure()) temp_.printLogs();
   }
 
   // Few and short prompts: what is tested here is not how well is learned.
@@ -80,7 +64,7 @@ class AllotRun : public testing::Test {
     return output ? *output : Output{};
   }
   json summary(const std::string& name) {
-    return json::parse(read(dir(name) + "/summary.json"), nullptr, false);
+    return json::parse(readFile(dir(name) + "/summary.json"), nullptr, false);
   }
   // ticket -> what the episode was and gave
   std::map<uint64_t, json> episodes(const std::string& name) {
@@ -112,7 +96,7 @@ class AllotRun : public testing::Test {
     for (const auto& entry : fs::directory_iterator("/proc")) {
       const std::string name = entry.path().filename();
       if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-      std::string line = read(entry.path() / "cmdline");
+      std::string line = readFile(entry.path() / "cmdline");
       std::replace(line.begin(), line.end(), '\0', ' ');
       if (line.find(folder_) != std::string::npos &&
           line.substr(0, line.find(' ')).ends_with(program)) {
@@ -135,7 +119,7 @@ class AllotRun : public testing::Test {
     size_t count = 0;
     if (!fs::exists(dir(name) + "/appendonlydir")) return 0;
     for (const auto& file : fs::directory_iterator(dir(name) + "/appendonlydir")) {
-      const std::string text = read(file.path());
+      const std::string text = readFile(file.path());
       for (size_t at = text.find(":history"); at != std::string::npos;
            at = text.find(":history", at + 1)) {
         ++count;
@@ -143,8 +127,6 @@ class AllotRun : public testing::Test {
     }
     return count;
   }
-
-  std::string folder_;
 };
 
 TEST_F(AllotRun, LeavesEverythingThatIsPromised) {
@@ -223,7 +205,7 @@ TEST_F(AllotRun, GoesOnWhenProcessesAreKilled) {
   EXPECT_EQ(killed, 3u) << "the run was over too soon to be disturbed";
   const auto status = process->waitFor(std::chrono::seconds(200));
   ASSERT_TRUE(status);
-  EXPECT_EQ(*status, 0) << read(folder_ + "/out.log");
+  EXPECT_EQ(*status, 0) << readFile(folder_ + "/out.log");
   EXPECT_EQ(summary("a")["updates"], 40);
 
   const Output calm = run("b", {"--synchronous", "--workers", "1"}, settings);
@@ -249,7 +231,7 @@ TEST_F(AllotRun, StopsOnCtrlCAndResumes) {
   const auto status = process->waitFor(std::chrono::seconds(60));
   ASSERT_TRUE(status);
   EXPECT_EQ(*status, 130);
-  const std::string said = read(folder_ + "/out.log");
+  const std::string said = readFile(folder_ + "/out.log");
   EXPECT_THAT(said, HasSubstr("stopped after update"));
   EXPECT_THAT(said, HasSubstr("--resume"));
   EXPECT_TRUE(processes("redis-server").empty());
@@ -289,7 +271,7 @@ TEST_F(AllotRun, TheAggregatorIsSmall) {
   long peak_kib = 0;
   while (!process->poll()) {
     for (pid_t pid : processes("allot-aggregator")) {
-      const std::string status = read("/proc/" + std::to_string(pid) + "/status");
+      const std::string status = readFile("/proc/" + std::to_string(pid) + "/status");
       const size_t at = status.find("VmHWM:");
       if (at != std::string::npos) peak_kib = std::max(peak_kib, std::stol(status.substr(at + 6)));
     }
@@ -314,7 +296,7 @@ TEST_F(AllotRun, ThePageShowsTheRun) {
   ASSERT_TRUE(waitFor([&] { return updatesOnDisk("a") > 8 || process->poll(); }, 120));
   for (pid_t pid : processes("allot-worker")) kill(pid, SIGSTOP);
   std::this_thread::sleep_for(std::chrono::seconds(3));
-  const std::string said = read(folder_ + "/out.log");
+  const std::string said = readFile(folder_ + "/out.log");
   const size_t at = said.find("http://127.0.0.1:");
   ASSERT_NE(at, std::string::npos);
   const std::string url = said.substr(at, said.find('\n', at) - at);
@@ -373,9 +355,9 @@ TEST_F(BadInput, Experiments) {
 TEST_F(BadInput, Models) {
   const std::string model = modelCopy();
   const auto use = std::vector<std::string>{kExperiment, "--model", model};
-  const std::string config = read(model + "/config.json");
-  const std::string weights = read(model + "/model.safetensors");
-  const std::string tokenizer = read(model + "/tokenizer.json");
+  const std::string config = readFile(model + "/config.json");
+  const std::string weights = readFile(model + "/model.safetensors");
+  const std::string tokenizer = readFile(model + "/tokenizer.json");
 
   fs::remove(model + "/config.json");
   expectRefused(use, "config.json");

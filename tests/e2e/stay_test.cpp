@@ -10,13 +10,13 @@
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <thread>
 
 #include "cli/process.h"
 #include "core/ulid.h"
 #include "store/store.h"
 #include "tests/store/redis_server.h"
+#include "tests/temp_folder.h"
 
 namespace allot {
 namespace {
@@ -29,13 +29,6 @@ using testing::HasSubstr;
 
 const std::string kBin = ALLOT_BIN_DIR;
 const std::string kModel = std::string(ALLOT_SOURCE_DIR) + "/experiments/models/recall-7m";
-
-std::string read(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 // Few and short prompts; two episodes an update.
 struct Settings {
@@ -66,22 +59,13 @@ std::string yamlOf(const Settings& s) {
 
 class Stay : public testing::Test {
  protected:
-  void SetUp() override {
-    char name[] = "/tmp/allot-stay-XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    folder_ = name;
-    write(yamlOf({}));
-  }
+  TempFolder temp_;
+  const std::string folder_ = temp_.path();
+
+  void SetUp() override { write(yamlOf({})); }
   void TearDown() override {
     processes_.clear();
-    if (HasFailure()) {
-      for (const auto& entry : fs::recursive_directory_iterator(folder_)) {
-        if (entry.path().extension() == ".log") {
-          std::printf("--- %s\n%s", entry.path().c_str(), read(entry.path()).c_str());
-        }
-      }
-    }
-    fs::remove_all(folder_);
+    if (HasFailure()) temp_.printLogs();
   }
 
   std::string dir(const std::string& name) const { return folder_ + "/" + name; }
@@ -137,7 +121,6 @@ class Stay : public testing::Test {
     return false;
   }
 
-  std::string folder_;
   test::RedisServer server_;
   std::deque<Process> processes_;
 };
@@ -154,7 +137,7 @@ TEST_F(Stay, AtTheEndOfTheGracePeriodAnEpisodeIsDroppedWhole) {
   ASSERT_TRUE(waitFor([&] { return workerState() == "rollout"; }, 60));
   hasty.signal(SIGTERM);
   EXPECT_EQ(hasty.waitFor(seconds(3)).value_or(-1), 0);
-  EXPECT_THAT(read(dir("hasty.log")), HasSubstr("10 episodes are given up"));
+  EXPECT_THAT(readFile(dir("hasty.log")), HasSubstr("10 episodes are given up"));
   json now = status();
   EXPECT_EQ(now["waiting_results"], 0);
   EXPECT_EQ(now["version"], 0);
@@ -181,7 +164,7 @@ TEST_F(Stay, EditsOfTheFileAreTakenUpOrRefusedWhileTheRunGoesOn) {
   edited.updates = 3000;
   write(yamlOf(edited));
   EXPECT_TRUE(waitFor([&] { return status()["max_updates"] == 3000; }, 5));
-  EXPECT_THAT(read(dir("aggregator.log")), HasSubstr("spec.update.maxUpdates is now 3000"));
+  EXPECT_THAT(readFile(dir("aggregator.log")), HasSubstr("spec.update.maxUpdates is now 3000"));
 
   Settings other = edited;
   other.budget = 16;
@@ -196,7 +179,8 @@ TEST_F(Stay, EditsOfTheFileAreTakenUpOrRefusedWhileTheRunGoesOn) {
   // Nor does a new process mind, which goes on with the run as it is stored.
   aggregator->signal(SIGTERM);
   EXPECT_EQ(aggregator->waitFor(seconds(20)).value_or(-1), 0);
-  EXPECT_THAT(read(dir("out/history.jsonl")), testing::Not(HasSubstr("\"learning_rate\":0.01,")));
+  EXPECT_THAT(readFile(dir("out/history.jsonl")),
+              testing::Not(HasSubstr("\"learning_rate\":0.01,")));
   const json run = status()["run_id"];
   aggregator = &startAggregator("again");
   ASSERT_TRUE(waitFor([&] { return version() > before + 3; }, 30));
@@ -219,7 +203,7 @@ TEST_F(Stay, EditsOfTheFileAreTakenUpOrRefusedWhileTheRunGoesOn) {
   edited.rate = "0.02";
   write(yamlOf(edited));
   EXPECT_TRUE(waitFor([&] { return refusedEdit().empty(); }, 5));
-  EXPECT_THAT(read(dir("third.log")), HasSubstr("spec.update.learningRate is now 0.02"));
+  EXPECT_THAT(readFile(dir("third.log")), HasSubstr("spec.update.learningRate is now 0.02"));
 }
 
 TEST_F(Stay, AtTheEndTheyWaitAndGoOnWithTheRunOrANewerOne) {
@@ -227,11 +211,11 @@ TEST_F(Stay, AtTheEndTheyWaitAndGoOnWithTheRunOrANewerOne) {
   few.updates = 2;
   write(yamlOf(few));
   Process& worker = startWorker("worker");
-  ASSERT_TRUE(waitFor([&] { return !read(dir("worker.log")).empty(); }, 20));
+  ASSERT_TRUE(waitFor([&] { return !readFile(dir("worker.log")).empty(); }, 20));
   Process& aggregator = startAggregator("aggregator");
   ASSERT_TRUE(waitFor([&] { return stateNow() == "finished"; }, 60));
   ASSERT_TRUE(waitFor([&] { return fs::exists(dir("out/export.json")); }, 10));
-  EXPECT_THAT(read(dir("out/report.html")), HasSubstr("\"state\":\"finished\""));
+  EXPECT_THAT(readFile(dir("out/report.html")), HasSubstr("\"state\":\"finished\""));
   json now = status();
   EXPECT_EQ(now["version"], 2);
   std::this_thread::sleep_for(seconds(3));  // beyond the lease
@@ -241,12 +225,15 @@ TEST_F(Stay, AtTheEndTheyWaitAndGoOnWithTheRunOrANewerOne) {
   EXPECT_TRUE(now["leader"].is_string());
   EXPECT_EQ(now["workers"].size(), 1u);
   // While nothing happens nothing is done.
-  EXPECT_EQ(read(dir("aggregator.log")).find("waits"), read(dir("aggregator.log")).rfind("waits"));
+  EXPECT_EQ(readFile(dir("aggregator.log")).find("waits"),
+            readFile(dir("aggregator.log")).rfind("waits"));
 
   EXPECT_EQ(allot({"extend", "--updates", "2"}).status, 0);
   ASSERT_TRUE(waitFor([&] { return version() == 4 && stateNow() == "finished"; }, 60));
   ASSERT_TRUE(waitFor(
-      [&] { return read(dir("out/history.jsonl")).find("\"version\":\"4\"") != std::string::npos; },
+      [&] {
+        return readFile(dir("out/history.jsonl")).find("\"version\":\"4\"") != std::string::npos;
+      },
       10));
   EXPECT_EQ(allot({"verify"}).status, 0);
 
@@ -261,14 +248,14 @@ TEST_F(Stay, AtTheEndTheyWaitAndGoOnWithTheRunOrANewerOne) {
   EXPECT_EQ(now["run_id"], newer);
   EXPECT_EQ(now["state"], "finished");
   EXPECT_FALSE(worker.poll());
-  EXPECT_THAT(read(dir("worker.log")), HasSubstr("works on run " + newer));
+  EXPECT_THAT(readFile(dir("worker.log")), HasSubstr("works on run " + newer));
 
   // One that asks other questions needs another process.
   next.context = 160;
   write(yamlOf(next));
   startAggregator("other", {"--run", makeUlid(4'000'000'000'001, 1, 2)});
   EXPECT_EQ(worker.waitFor(seconds(30)).value_or(-1), static_cast<int>(ErrorCode::kFenced));
-  EXPECT_THAT(read(dir("worker.log")), HasSubstr("another spec.task"));
+  EXPECT_THAT(readFile(dir("worker.log")), HasSubstr("another spec.task"));
 }
 
 TEST_F(Stay, WithoutARunIdEveryAggregatorEndsOnTheSameRun) {
@@ -279,7 +266,7 @@ TEST_F(Stay, WithoutARunIdEveryAggregatorEndsOnTheSameRun) {
   const json run = status()["run_id"];
   EXPECT_EQ(allot({"status", "--run", run.get<std::string>()}).status, 0);
   for (const char* log : {"one.log", "two.log"}) {
-    EXPECT_THAT(read(dir(log)), HasSubstr("run " + run.get<std::string>() + " of stay"));
+    EXPECT_THAT(readFile(dir(log)), HasSubstr("run " + run.get<std::string>() + " of stay"));
   }
   for (Process* aggregator : {&one, &two}) {
     aggregator->signal(SIGKILL);
@@ -289,7 +276,7 @@ TEST_F(Stay, WithoutARunIdEveryAggregatorEndsOnTheSameRun) {
   startAggregator("three");
   ASSERT_TRUE(waitFor([&] { return version() >= before + 2; }, 30));
   EXPECT_EQ(status()["run_id"], run);
-  EXPECT_THAT(read(dir("three.log")), HasSubstr("continues after update"));
+  EXPECT_THAT(readFile(dir("three.log")), HasSubstr("continues after update"));
   EXPECT_EQ(allot({"verify"}).status, 0);
 }
 

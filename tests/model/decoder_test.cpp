@@ -17,7 +17,7 @@
 #include "model/generation.h"
 #include "model/prompt_cache.h"
 #include "model/tokenizer.h"
-#include "tests/model/temp_folder.h"
+#include "tests/temp_folder.h"
 
 namespace allot {
 namespace {

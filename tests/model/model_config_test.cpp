@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tests/model/temp_folder.h"
+#include "tests/temp_folder.h"
 
 namespace allot {
 namespace {

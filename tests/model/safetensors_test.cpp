@@ -12,7 +12,7 @@
 #include <random>
 
 #include "core/digest.h"
-#include "tests/model/temp_folder.h"
+#include "tests/temp_folder.h"
 
 namespace allot {
 namespace {

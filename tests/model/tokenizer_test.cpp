@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "tests/model/temp_folder.h"
+#include "tests/temp_folder.h"
 
 namespace allot {
 namespace {

@@ -15,17 +15,11 @@
 #include "store/exact_json.h"
 #include "store/memory_store.h"
 #include "tests/store/small_run.h"
+#include "tests/temp_folder.h"
 
 namespace allot::test {
 
 inline constexpr char kRunId[] = "01M7YCD2AZVZVPGCPCSFDWQWNZ";
-
-inline std::string read(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 inline void write(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
@@ -40,13 +34,13 @@ inline std::vector<std::string> lines(const std::string& text) {
 
 class Archive : public testing::Test {
  protected:
+  TempFolder temp_;
+  const std::string folder_ = temp_.path();
+  const std::string out_ = folder_ + "/out";
+
   Archive() {
-    std::string name = (std::filesystem::temp_directory_path() / "allot-archive-XXXXXX").string();
-    folder_ = mkdtemp(name.data());
-    out_ = folder_ + "/out";
     store_ = openMemoryStore(std::make_shared<MemoryServer>([] { return uint64_t{1}; }));
   }
-  ~Archive() override { std::filesystem::remove_all(folder_); }
 
   // Seven updates; the first evaluation done, the second begun.
   void makeRun() {
@@ -90,7 +84,7 @@ class Archive : public testing::Test {
   std::string afterChanging(uint64_t version,
                             const std::function<void(v1::IterationRecord*)>& change) {
     const std::string path = out_ + "/history.jsonl";
-    const std::string before = read(path);
+    const std::string before = readFile(path);
     std::string after;
     for (const std::string& line : lines(before)) {
       v1::IterationRecord record;
@@ -111,7 +105,6 @@ class Archive : public testing::Test {
     return verified.error().message;
   }
 
-  std::string folder_, out_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<SmallRun> run_;
   ExportSummary summary_;

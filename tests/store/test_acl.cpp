@@ -5,13 +5,13 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <sstream>
 
 #include "core/digest.h"
 #include "store/acl.h"
 #include "store/redis_connection.h"
 #include "tests/store/conformance.h"
 #include "tests/store/redis_server.h"
+#include "tests/temp_folder.h"
 
 namespace allot::test {
 namespace {
@@ -21,12 +21,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
-
-std::string readFile(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
 
 // The accounts, and one that may do everything, to look from outside.
 void writeUsers(const std::string& folder) {
@@ -293,9 +287,8 @@ TEST_F(Acl, AReaderWritesNothing) {
 }
 
 TEST(AclFiles, AreWrittenWholeOrNotAtAll) {
-  std::string home = (std::filesystem::temp_directory_path() / "allot-acl-XXXXXX").string();
-  ASSERT_NE(mkdtemp(home.data()), nullptr);
-  const std::string folder = home + "/secrets";
+  const TempFolder home;
+  const std::string folder = home.path() + "/secrets";
   ASSERT_TRUE(succeeded(writeAcl(folder + "/")));
   const std::string text = readFile(folder + "/users.acl");
   EXPECT_THAT(text, HasSubstr("user default off"));
@@ -317,14 +310,13 @@ TEST(AclFiles, AreWrittenWholeOrNotAtAll) {
   // Never over another one, and nothing is left beside it.
   EXPECT_TRUE(failsWith(writeAcl(folder), ErrorCode::kUsage));
   EXPECT_EQ(readFile(folder + "/users.acl"), text);
-  std::ofstream(home + "/file") << "x";
-  EXPECT_TRUE(failsWith(writeAcl(home + "/file"), ErrorCode::kUsage));
-  EXPECT_TRUE(failsWith(writeAcl(home + "/no/such/folder"), ErrorCode::kIo));
+  EXPECT_TRUE(failsWith(writeAcl(home.write("file", "x")), ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(writeAcl(home.path() + "/no/such/folder"), ErrorCode::kIo));
   EXPECT_TRUE(failsWith(writeAcl(""), ErrorCode::kUsage));
   size_t items = 0;
-  for ([[maybe_unused]] const auto& item : std::filesystem::directory_iterator(home)) ++items;
+  for ([[maybe_unused]] const auto& item : std::filesystem::directory_iterator(home.path()))
+    ++items;
   EXPECT_EQ(items, 2u);
-  std::filesystem::remove_all(home);
 }
 
 }  // namespace

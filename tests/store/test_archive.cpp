@@ -93,7 +93,7 @@ TEST_F(Archive, AnExportImportsAsTheSameRun) {
   ASSERT_TRUE(exportRun(&source, folder_ + "/again"));
   for (const char* name :
        {"history.jsonl", "evaluations.jsonl", "updates.csv", "episodes.csv", "evaluations.csv"}) {
-    EXPECT_EQ(read(out_ + "/" + name), read(folder_ + "/again/" + name)) << name;
+    EXPECT_EQ(readFile(out_ + "/" + name), readFile(folder_ + "/again/" + name)) << name;
   }
 }
 
@@ -138,7 +138,7 @@ TEST_F(Archive, AForkTravelsWithItsOrigin) {
   // An origin that is not what it says.
   const std::string path = out_ + "/export.json";
   v1::RunExport exported;
-  ASSERT_TRUE(parseExactJson(read(path), &exported));
+  ASSERT_TRUE(parseExactJson(readFile(path), &exported));
   auto* logits = exported.mutable_origin()->mutable_state()->mutable_policy()->mutable_logits();
   logits->Set(0, std::nextafter(logits->Get(0), 1));
   write(path, *exactJson(exported));
@@ -206,7 +206,7 @@ TEST_F(Archive, ARunningRunIsExportedAsOfOneMoment) {
 TEST_F(Archive, AnExportGrowsWithItsRun) {
   makeRun();
   ASSERT_TRUE(exportTo(out_));
-  const std::string before = read(out_ + "/history.jsonl");
+  const std::string before = readFile(out_ + "/history.jsonl");
   run_->update(3);
   run_->evaluate(2);
   // An earlier export was killed while it wrote a line.
@@ -214,14 +214,14 @@ TEST_F(Archive, AnExportGrowsWithItsRun) {
   ASSERT_TRUE(exportTo(out_));
   EXPECT_EQ(summary_.new_updates, 3u);
   EXPECT_EQ(summary_.updates, 10u);
-  const std::string after = read(out_ + "/history.jsonl");
+  const std::string after = readFile(out_ + "/history.jsonl");
   EXPECT_TRUE(after.starts_with(before));
   EXPECT_EQ(lines(after).size(), 10u);
-  EXPECT_EQ(lines(read(out_ + "/evaluations.jsonl")).size(), 7u);
+  EXPECT_EQ(lines(readFile(out_ + "/evaluations.jsonl")).size(), 7u);
   EXPECT_TRUE(verify(out_));
   ASSERT_TRUE(exportTo(folder_ + "/fresh"));
-  EXPECT_EQ(read(folder_ + "/fresh/history.jsonl"), after);
-  EXPECT_EQ(read(folder_ + "/fresh/export.json"), read(out_ + "/export.json"));
+  EXPECT_EQ(readFile(folder_ + "/fresh/history.jsonl"), after);
+  EXPECT_EQ(readFile(folder_ + "/fresh/export.json"), readFile(out_ + "/export.json"));
   for (const auto& entry : fs::directory_iterator(out_)) {
     EXPECT_NE(entry.path().filename().string().front(), '.') << entry.path();
   }
@@ -278,7 +278,7 @@ TEST_F(Archive, OneProcessWritesAnExport) {
 TEST_F(Archive, AFullDiskLeavesAnExportThatCanGrow) {
   makeRun();
   ASSERT_TRUE(exportTo(out_));
-  const auto before = read(out_ + "/export.json");
+  const auto before = readFile(out_ + "/export.json");
   run_->update(20);
   {
     const FullDisk full(fs::file_size(out_ + "/history.jsonl") + 2000);
@@ -287,7 +287,7 @@ TEST_F(Archive, AFullDiskLeavesAnExportThatCanGrow) {
     EXPECT_EQ(refused.error().code, ErrorCode::kIo);
     EXPECT_THAT(refused.error().message, HasSubstr("cannot write " + out_));
   }
-  EXPECT_EQ(read(out_ + "/export.json"), before);
+  EXPECT_EQ(readFile(out_ + "/export.json"), before);
   EXPECT_TRUE(verify(out_));  // what it was before
   EXPECT_TRUE(exportTo(out_));
   EXPECT_EQ(verify(out_)->updates, 27u);

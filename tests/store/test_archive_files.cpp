@@ -22,12 +22,8 @@ using testing::HasSubstr;
 
 class Folder : public testing::Test {
  protected:
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "allot-files-XXXXXX").string();
-    folder_ = mkdtemp(name.data());
-  }
-  ~Folder() override { fs::remove_all(folder_); }
-  std::string folder_;
+  TempFolder temp_;
+  const std::string folder_ = temp_.path();
 };
 
 TEST(ExactJson, EveryDoubleComesBack) {
@@ -108,9 +104,9 @@ TEST_F(Folder, AWholeFileIsThereWholeOrNotAtAll) {
     auto file = WholeFile::create(path);
     ASSERT_TRUE(file);
     ASSERT_TRUE(file->write(std::string(200'000, 'x')));
-    EXPECT_EQ(read(path), "old");
+    EXPECT_EQ(readFile(path), "old");
   }
-  EXPECT_EQ(read(path), "old");
+  EXPECT_EQ(readFile(path), "old");
   {
     const FullDisk full(100'000);
     const Status written = writeWholeFile(path, std::string(200'000, 'x'));
@@ -118,9 +114,9 @@ TEST_F(Folder, AWholeFileIsThereWholeOrNotAtAll) {
     EXPECT_EQ(written.error().code, ErrorCode::kIo);
     EXPECT_THAT(written.error().message, HasSubstr("cannot write " + path));
   }
-  EXPECT_EQ(read(path), "old");
+  EXPECT_EQ(readFile(path), "old");
   ASSERT_TRUE(writeWholeFile(path, "new"));
-  EXPECT_EQ(read(path), "new");
+  EXPECT_EQ(readFile(path), "new");
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
   EXPECT_EQ(writeWholeFile(folder_ + "/none/a", "x").error().code, ErrorCode::kIo);
   EXPECT_EQ(readWholeFile(folder_ + "/none", 10).error().code, ErrorCode::kUsage);
@@ -140,7 +136,7 @@ TEST_F(Folder, ALineFileDropsAnUnfinishedLine) {
       write(path, whole + torn);
       auto file = LineFile::open(path);
       ASSERT_TRUE(file);
-      EXPECT_EQ(read(path), whole);
+      EXPECT_EQ(readFile(path), whole);
       const auto last = file->lastLine();
       ASSERT_TRUE(last);
       if (whole.empty()) {
@@ -151,7 +147,7 @@ TEST_F(Folder, ALineFileDropsAnUnfinishedLine) {
         EXPECT_EQ(**last, whole.substr(from, whole.size() - 1 - from));
       }
       ASSERT_TRUE(file->append("end\n"));
-      EXPECT_EQ(read(path), whole + "end\n");
+      EXPECT_EQ(readFile(path), whole + "end\n");
     }
   }
 }
@@ -167,11 +163,11 @@ TEST_F(Folder, AFullDiskLeavesWholeLines) {
     ASSERT_FALSE(written);
     EXPECT_EQ(written.error().code, ErrorCode::kIo);
     EXPECT_THAT(written.error().message, HasSubstr("cannot write " + path));
-    EXPECT_EQ(read(path), "first\n");
+    EXPECT_EQ(readFile(path), "first\n");
     ASSERT_TRUE(file->append("short\n"));
   }
   ASSERT_TRUE(file->append(std::string(2000, 'x') + "\n"));
-  EXPECT_EQ(read(path), "first\nshort\n" + std::string(2000, 'x') + "\n");
+  EXPECT_EQ(readFile(path), "first\nshort\n" + std::string(2000, 'x') + "\n");
 }
 
 TEST_F(Folder, ALineReaderGivesWholeLinesOnly) {
@@ -206,7 +202,7 @@ class HostileArchive : public Folder {
     StoreSource source(store.get(), "01M7YCD2AZVZVPGCPCSFDWQWNZ");
     ASSERT_TRUE(exportRun(&source, folder_ + "/out"));
     for (const char* name : {"export.json", "history.jsonl", "evaluations.jsonl"}) {
-      good_[name] = read(path(name));
+      good_[name] = readFile(path(name));
     }
   }
   std::string path(const std::string& name) const { return folder_ + "/out/" + name; }
@@ -368,7 +364,7 @@ TEST(Csv, TextFromElsewhereIsNoFormulaAndOneCell) {
 }
 
 TEST_F(HostileArchive, TablesAreWhole) {
-  const auto updates = parseCsv(read(path("updates.csv")));
+  const auto updates = parseCsv(readFile(path("updates.csv")));
   ASSERT_EQ(updates.size(), 5u);
   for (const auto& row : updates) ASSERT_EQ(row.size(), 12u);
   EXPECT_EQ(updates[0][9], "probability_0");
@@ -377,13 +373,13 @@ TEST_F(HostileArchive, TablesAreWhole) {
   double sum = 0;
   for (size_t l = 9; l < 12; ++l) sum += std::stod(updates[4][l]);
   EXPECT_NEAR(sum, 1, 1e-15);
-  const auto episodes = parseCsv(read(path("episodes.csv")));
+  const auto episodes = parseCsv(readFile(path("episodes.csv")));
   ASSERT_EQ(episodes.size(), 13u);
   for (const auto& row : episodes) ASSERT_EQ(row.size(), 12u);
   EXPECT_EQ(episodes[1][0], "0");
   EXPECT_EQ(episodes[5][4], "1");  // ticket 4 used the policy before
   EXPECT_EQ(episodes[2][9], "'=HYPERLINK(\"http://x\"),a");
-  const auto evaluations = parseCsv(read(path("evaluations.csv")));
+  const auto evaluations = parseCsv(readFile(path("evaluations.csv")));
   ASSERT_EQ(evaluations.size(), 4u);
   for (const auto& row : evaluations) ASSERT_EQ(row.size(), 13u);
 }

@@ -79,7 +79,7 @@ TEST_F(Archive, VerifyComparesTheEndWithTheStore) {
   ASSERT_TRUE(exportTo(out_));
   const std::string path = out_ + "/export.json";
   v1::RunExport good;
-  ASSERT_TRUE(parseExactJson(read(path), &good));
+  ASSERT_TRUE(parseExactJson(readFile(path), &good));
   const auto verdict = [&](const std::function<void(v1::RunExport*)>& change) -> std::string {
     v1::RunExport changed = good;
     change(&changed);

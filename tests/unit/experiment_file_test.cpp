@@ -9,6 +9,7 @@
 
 #include "store/memory_store.h"
 #include "tests/sim/forwarding_store.h"
+#include "tests/temp_folder.h"
 
 namespace allot {
 namespace {
@@ -29,13 +30,10 @@ class AwayStore final : public sim::ForwardingStore {
 
 class ExperimentFileTest : public testing::Test {
  protected:
-  void SetUp() override {
-    char name[] = "/tmp/allot-file-XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    folder_ = name;
-    write(8, 10);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
+  TempFolder temp_;
+  const std::string folder_ = temp_.path();
+
+  ExperimentFileTest() { write(8, 10); }
 
   std::string path() const { return folder_ + "/experiment.yaml"; }
   void write(int budget, int updates, const std::string& name = "x") const {
@@ -51,7 +49,6 @@ class ExperimentFileTest : public testing::Test {
   uint64_t updates() { return control().experiment.spec().update().max_updates(); }
   Control control() { return **store_.readControl(); }
 
-  std::string folder_;
   std::shared_ptr<MemoryServer> server_ = std::make_shared<MemoryServer>([] { return 1; });
   AwayStore store_{openMemoryStore(server_)};
 };

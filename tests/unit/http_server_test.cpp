@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "aggregator/page.h"
+#include "tests/temp_folder.h"
 
 namespace allot {
 namespace {
@@ -271,9 +272,8 @@ TEST(ServePage, AnswersItsPathsAndNoOthers) {
 }
 
 TEST(ServeReport, AnswersTheReportsFilesAndNoOthers) {
-  char name[] = "/tmp/allot-report-XXXXXX";
-  ASSERT_NE(mkdtemp(name), nullptr);
-  const std::string dir = name;
+  const TempFolder folder;
+  const std::string dir = folder.path();
   EXPECT_THAT(serveReport("/report/summary.json", dir).body, HasSubstr("Not there yet"));
   std::ofstream(dir + "/summary.json") << "{\"updates\":3}";
   std::ofstream(dir + "/history.jsonl") << "{}";
@@ -288,7 +288,6 @@ TEST(ServeReport, AnswersTheReportsFilesAndNoOthers) {
   }
   EXPECT_TRUE(isReportPath("/report/x"));
   EXPECT_FALSE(isReportPath("/reports"));
-  std::filesystem::remove_all(dir);
 }
 
 }  // namespace

@@ -1,20 +1,15 @@
 // README.md says what the parser knows.
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <sstream>
-
 #include "allot/kernels/method.h"
 #include "core/spec.h"
+#include "tests/temp_folder.h"
 
 namespace allot {
 namespace {
 
 std::string read(const std::string& name) {
-  std::ifstream file(std::string(ALLOT_SOURCE_DIR) + "/" + name);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
+  return readFile(std::string(ALLOT_SOURCE_DIR) + "/" + name);
 }
 
 std::string between(const std::string& text, const std::string& begin, const std::string& end) {

@@ -18,6 +18,7 @@
 #include "aggregator/figures.h"
 #include "aggregator/report_tables.h"
 #include "tests/e2e/sample_view.h"
+#include "tests/temp_folder.h"
 
 namespace allot {
 namespace {
@@ -27,25 +28,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 using testing::SizeIs;
-
-class Folder {
- public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "allot-report-XXXXXX").string();
-    path_ = ::mkdtemp(name.data());
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  std::string path(const std::string& name) const { return path_ + "/" + name; }
-  std::string read(const std::string& name) const {
-    std::ifstream file(path(name), std::ios::binary);
-    std::stringstream text;
-    text << file.rdbuf();
-    return text.str();
-  }
-
- private:
-  std::string path_;
-};
 
 std::vector<std::string> labels(const std::vector<CurvePoint>& points) {
   std::vector<std::string> out;
@@ -269,8 +251,8 @@ TEST(Report, HtmlHoldsTheViewAndNothingElseThatRuns) {
 }
 
 TEST(Report, WritesEveryFile) {
-  const Folder folder;
-  const std::string dir = folder.path("new/run");
+  const TempFolder folder;
+  const std::string dir = folder.path() + "/new/run";
   json view = sampleView();
   view["experiment"] = "bad \xff text";  // not UTF-8: replaced, never thrown
   ASSERT_TRUE(writeReport(dir, view));
@@ -283,9 +265,9 @@ TEST(Report, WritesEveryFile) {
   std::sort(names.begin(), names.end());
   EXPECT_THAT(names,
               ElementsAre("curve.csv", "curve.svg", "policy.json", "report.html", "summary.json"));
-  EXPECT_EQ(folder.read("new/run/report.html"), *reportHtml(sampleView()));
+  EXPECT_EQ(readFile(folder.path() + "/new/run/report.html"), *reportHtml(sampleView()));
 
-  const json policy = json::parse(folder.read("new/run/policy.json"));
+  const json policy = json::parse(readFile(folder.path() + "/new/run/policy.json"));
   EXPECT_EQ(policy, (json{{"experiment", "recall-layer-budget"},
                           {"run_id", "01JGFJJZ005QXH2M4N6P7R8S9T"},
                           {"version", 137},
@@ -293,7 +275,7 @@ TEST(Report, WritesEveryFile) {
                           {"layers", 8},
                           {"probabilities", sampleView()["policy_probabilities"]},
                           {"learned_schedule", {0, 3, 0, 0, 2, 2, 1, 0}}}));
-  const json summary = json::parse(folder.read("new/run/summary.json"));
+  const json summary = json::parse(readFile(folder.path() + "/new/run/summary.json"));
   for (const char* key : {"run_id", "experiment", "state", "updates", "episodes", "wall_seconds",
                           "episodes_per_second", "learned_schedule"}) {
     EXPECT_EQ(summary.at(key), sampleView().at(key)) << key;
@@ -302,15 +284,16 @@ TEST(Report, WritesEveryFile) {
   const json& dense = summary["evaluations"][0];
   EXPECT_EQ(dense["accuracy"], 0.91);
   EXPECT_EQ(dense["ci95"], sampleView()["evaluations"][0]["ci95"]);
-  std::istringstream csv(folder.read("new/run/curve.csv"));
+  std::istringstream csv(readFile(folder.path() + "/new/run/curve.csv"));
   EXPECT_EQ(std::count(std::istreambuf_iterator<char>(csv), {}, '\n'), 12);
   ASSERT_TRUE(writeReport(dir, methodsView()));
-  EXPECT_EQ(folder.read("new/run/fidelity.csv"), fidelityCsv(fidelityPoints(methodsView())));
+  EXPECT_EQ(readFile(folder.path() + "/new/run/fidelity.csv"),
+            fidelityCsv(fidelityPoints(methodsView())));
 }
 
 TEST(Report, ErrorsNameTheFileAndLeaveTheOldOneAlone) {
-  const Folder folder;
-  const std::string dir = folder.path("run");
+  const TempFolder folder;
+  const std::string dir = folder.path() + "/run";
   ASSERT_TRUE(writeReport(dir, sampleView()));
   std::filesystem::remove(dir + "/curve.svg");
   std::filesystem::create_directories(dir + "/curve.svg/in-the-way");
@@ -322,17 +305,17 @@ TEST(Report, ErrorsNameTheFileAndLeaveTheOldOneAlone) {
     EXPECT_NE(entry.path().filename().string().front(), '.') << "a temporary file stayed";
   }
 
-  std::ofstream(folder.path("file")) << "x";
-  const Status no_folder = writeReport(folder.path("file") + "/run", sampleView());
+  const std::string file = folder.write("file", "x");
+  const Status no_folder = writeReport(file + "/run", sampleView());
   ASSERT_FALSE(no_folder);
-  EXPECT_THAT(no_folder.error().message, HasSubstr(folder.path("file")));
+  EXPECT_THAT(no_folder.error().message, HasSubstr(file));
 }
 
 TEST(Report, AnyJsonIsWritten) {
-  const Folder folder;
+  const TempFolder folder;
   for (const json& view : {json(), json::array(), json("text"), json{{"evaluations", {1, 2}}}}) {
-    EXPECT_TRUE(writeReport(folder.path("odd"), view)) << view.dump();
-    EXPECT_TRUE(json::accept(folder.read("odd/summary.json")));
+    EXPECT_TRUE(writeReport(folder.path() + "/odd", view)) << view.dump();
+    EXPECT_TRUE(json::accept(readFile(folder.path() + "/odd/summary.json")));
   }
 }
 

@@ -13,6 +13,7 @@
 
 #include "telemetry/termination.h"
 #include "tests/http_get.h"
+#include "tests/temp_folder.h"
 
 namespace allot {
 namespace {
@@ -23,22 +24,10 @@ using test::httpGet;
 using testing::HasSubstr;
 using testing::Not;
 
-std::string read(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 class TelemetryTest : public testing::Test {
  protected:
-  void SetUp() override {
-    char name[] = "/tmp/allot-telemetry-XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-  std::string folder_;
+  TempFolder temp_;
+  const std::string folder_ = temp_.path();
 };
 
 class HealthTest : public testing::Test {
@@ -170,20 +159,20 @@ TEST_F(TelemetryTest, LastWordsGoToTheTerminationFile) {
     EXPECT_EQ(endProcess("allot-worker", badInput("there is no model")), 64);
   });
   EXPECT_EQ(shown, "allot-worker: there is no model\n");
-  EXPECT_EQ(read(file), "there is no model");
+  EXPECT_EQ(readFile(file), "there is no model");
   EXPECT_EQ(endProcess("allot-worker", {}), 0);
-  EXPECT_EQ(read(file), "there is no model");
+  EXPECT_EQ(readFile(file), "there is no model");
   // Bounded, and not cut within a character.
   std::string words = "x";
   while (words.size() < 5000) words += "\u00e9";
   writeTermination(words);
-  EXPECT_EQ(read(file), words.substr(0, 4095));
+  EXPECT_EQ(readFile(file), words.substr(0, 4095));
   // Best effort.
   ASSERT_EQ(setenv("ALLOT_TERMINATION_LOG", (folder_ + "/no/such/folder").c_str(), 1), 0);
   writeTermination("x");
   ASSERT_EQ(unsetenv("ALLOT_TERMINATION_LOG"), 0);
   writeTermination("x");
-  EXPECT_EQ(read(file), words.substr(0, 4095));
+  EXPECT_EQ(readFile(file), words.substr(0, 4095));
 }
 
 TEST_F(TelemetryTest, TheTargetFileLivesAsLongAsTheServer) {
@@ -191,7 +180,7 @@ TEST_F(TelemetryTest, TheTargetFileLivesAsLongAsTheServer) {
   {
     const auto file = TargetFile::write(path, "0.0.0.0", 9464);
     ASSERT_TRUE(file);
-    EXPECT_EQ(json::parse(read(path)),
+    EXPECT_EQ(json::parse(readFile(path)),
               json::parse(R"([{"targets": ["127.0.0.1:9464"], "labels": {}}])"));
     EXPECT_FALSE(fs::exists(path + ".new"));
   }
@@ -212,7 +201,7 @@ TEST_F(TelemetryTest, ServesMetricsAndHealth) {
                                         });
   ASSERT_TRUE(started) << started.error().message;
   Telemetry& telemetry = **started;
-  const std::string at = json::parse(read(target))[0]["targets"][0];
+  const std::string at = json::parse(readFile(target))[0]["targets"][0];
   EXPECT_EQ(telemetry.url(), "http://" + at + "/");
   const auto port = static_cast<uint16_t>(std::stoi(at.substr(at.find(':') + 1)));
 

@@ -1,13 +1,23 @@
 #pragma once
-// TempFolder: a fresh folder for one test, removed at its end. One thread.
+// TempFolder: a fresh folder for one test, removed at its end; readFile. One thread.
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 
 namespace allot {
+
+// The bytes of a file; none if it cannot be read.
+inline std::string readFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream bytes;
+  bytes << file.rdbuf();
+  return bytes.str();
+}
 
 class TempFolder {
  public:
@@ -30,6 +40,14 @@ class TempFolder {
     return path;
   }
   std::string path() const { return path_.string(); }
+
+  // Every *.log in it, for a test that failed.
+  void printLogs() const {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(path_)) {
+      if (entry.path().extension() != ".log") continue;
+      std::printf("--- %s\n%s", entry.path().c_str(), readFile(entry.path()).c_str());
+    }
+  }
 
  private:
   std::filesystem::path path_;
