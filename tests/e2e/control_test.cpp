@@ -7,13 +7,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "cli/process.h"
 #include "tests/store/redis_server.h"
 #include "tests/temp_folder.h"
+#include "tests/wait_for.h"
 
 namespace allot {
 namespace {
@@ -89,14 +89,6 @@ class RunControl : public testing::Test {
   uint64_t version(const std::string& name) const {
     const json status = statusOf(name);
     return status.is_object() ? status.value("version", uint64_t{0}) : 0;
-  }
-  static bool waitFor(const std::function<bool()>& condition, int seconds) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
-    while (std::chrono::steady_clock::now() < end) {
-      if (condition()) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    }
-    return false;
   }
   Process startRun(const std::string& name, const std::string& updates) const {
     std::vector<std::string> arguments{"run", kExperiment, "--dir", dir(name)};

@@ -10,13 +10,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "cli/process.h"
 #include "tests/temp_folder.h"
+#include "tests/wait_for.h"
 
 namespace allot {
 namespace {
@@ -104,15 +104,6 @@ class AllotRun : public testing::Test {
       }
     }
     return found;
-  }
-  // Waits until the run's log says so many updates, or the process ends.
-  static bool waitFor(const std::function<bool()>& condition, int seconds) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
-    while (std::chrono::steady_clock::now() < end) {
-      if (condition()) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    }
-    return false;
   }
   // Updates that Redis's append-only file has seen committed: no client of ours in between.
   size_t updatesOnDisk(const std::string& name) {

@@ -8,7 +8,6 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -17,6 +16,7 @@
 #include "store/store.h"
 #include "tests/store/redis_server.h"
 #include "tests/temp_folder.h"
+#include "tests/wait_for.h"
 
 namespace allot {
 namespace {
@@ -111,14 +111,6 @@ class Stay : public testing::Test {
     return now.contains("workers") && !now["workers"].empty()
                ? now["workers"][0]["state"].get<std::string>()
                : "";
-  }
-  static bool waitFor(const std::function<bool()>& condition, int most_seconds) {
-    const auto end = std::chrono::steady_clock::now() + seconds(most_seconds);
-    while (std::chrono::steady_clock::now() < end) {
-      if (condition()) return true;
-      std::this_thread::sleep_for(milliseconds(50));
-    }
-    return false;
   }
 
   test::RedisServer server_;
