@@ -161,6 +161,7 @@ size_t boundsBytesPerPage(int kv_heads, int page_size, int head_dim) {
 
 std::optional<std::string> appendKv(const PagedKv& kv, const AppendInputs& in) {
   assert(kv.page_size > 0 && kv.head_dim % 16 == 0 && kv.head_dim <= kMaxHeadDim);
+  if (kv.element == Element::kFloat16) return "the CPU writes no float16 cache";
   const Append append(kv, in);
   for (int row = 0; row < in.rows; ++row) {
     if (auto wrong = append.check(row)) return wrong;

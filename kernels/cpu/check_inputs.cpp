@@ -46,6 +46,7 @@ std::optional<std::string> checkRow(const PagedKv& kv, const DecodeInputs& in, i
 std::optional<std::string> checkInputs(const MethodOptions& method, const PagedKv& kv,
                                        const DecodeInputs& in) {
   assert(kv.kv_heads > 0 && in.heads % kv.kv_heads == 0 && kv.head_dim % 16 == 0);
+  if (kv.element == Element::kFloat16) return "the CPU decodes no float16 cache";
   const int bits = shadowBits(method);
   if (bits > 0 && !kv.shadow(bits)) {
     return std::string(methodName(method.method)) + " reads keys in " + std::to_string(bits) +

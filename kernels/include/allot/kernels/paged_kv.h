@@ -12,7 +12,8 @@
 
 namespace allot::kernels {
 
-enum class Element { kFloat32, kBFloat16 };
+// float16 caches are the GPU's alone (cuda_decode.h).
+enum class Element { kFloat32, kBFloat16, kFloat16 };
 constexpr size_t bytesOf(Element element) { return element == Element::kFloat32 ? 4 : 2; }
 
 // Keys of a shadow and of bounds come in tiles of this many positions.
