@@ -123,6 +123,59 @@ int movedDraws(const std::vector<uint32_t>& a, const std::vector<uint32_t>& b) {
   return static_cast<int>((differences + 1) / 2);
 }
 
+namespace {
+
+// Masses as cuda_decode.h documents them, and without their rounding.
+void massesOf(const std::vector<float>& scores, std::vector<double>* coarse,
+              std::vector<double>* exact) {
+  const int n = static_cast<int>(scores.size());
+  const double top = *std::max_element(scores.begin(), scores.end()) * M_LOG2E;
+  for (int first = 0; first < n; first += cuda::kPieceKeys) {
+    const int last = std::min(first + cuda::kPieceKeys, n);
+    const double most = *std::max_element(&scores[0] + first, &scores[0] + last) * M_LOG2E;
+    const double e = std::isinf(most) ? 0 : std::floor(most) + 2;
+    for (int j = first; j < last; ++j) {
+      const double power = scores[j] * M_LOG2E;
+      const auto mass = static_cast<float>(std::exp2(power - e));
+      coarse->push_back(fromFloat16(toFloat16(mass)) * std::exp2(e - top));
+      exact->push_back(std::exp2(power - top));
+    }
+  }
+}
+
+// S sum_j |F~_j - F_j| of the shares F of keys first..j, over keys first..last-1.
+double movesWithin(const std::vector<double>& coarse, const std::vector<double>& exact, int first,
+                   int last, double samples) {
+  double coarse_total = 0, exact_total = 0, coarse_sum = 0, exact_sum = 0, moves = 0;
+  for (int j = first; j < last; ++j) coarse_total += coarse[j], exact_total += exact[j];
+  if (coarse_total == 0 || exact_total == 0) return 0;
+  for (int j = first; j < last; ++j) {
+    coarse_sum += coarse[j] / coarse_total;
+    exact_sum += exact[j] / exact_total;
+    moves += std::fabs(coarse_sum - exact_sum);
+  }
+  return samples * moves;
+}
+
+}  // namespace
+
+double expectedMoves(const MethodOptions& method, const Cache& cache, int row, int head) {
+  if (method.method == Method::kTopK) return 0;
+  const std::vector<float> scores = cpuScores(method, cache, row, head);
+  std::vector<double> coarse, exact;
+  massesOf(scores, &coarse, &exact);
+  const int n = cache.lengths[row];
+  const uint32_t samples = cache.budgets[row];
+  if (method.method != Method::kS2antaFlash) return movesWithin(coarse, exact, 0, n, samples);
+  const int tile = static_cast<int>(method.tile_size), tiles = (n + tile - 1) / tile;
+  const double each = std::max<uint32_t>(1, samples / static_cast<uint32_t>(tiles));
+  double moves = 0;
+  for (int first = 0; first < n; first += tile) {
+    moves += movesWithin(coarse, exact, first, std::min(first + tile, n), each);
+  }
+  return moves;
+}
+
 std::vector<int> exactGaps() {
   std::vector<int> gaps;
   for (int k = 0; k <= 20; ++k) {
