@@ -16,7 +16,7 @@ Status benchKernels(const std::vector<std::string>& arguments) {
   const std::string cpu = siblingProgram("allot-kernel-bench");
   std::string reason = "there is no " + gpu;
   if (findProgram(gpu)) {
-    ALLOT_ASSIGN(const Output probe, capture({.program = gpu, .arguments = {"--probe"}}));
+    ALLOT_ASSIGN(const Output probe, capture({gpu, {"--probe"}, {}}));
     if (probe.status == 0) return tl::unexpected(become({gpu, arguments, {}}));
     reason = lastLine(probe.err);
     if (reason.empty()) reason = gpu + " ends with " + std::to_string(probe.status);

@@ -27,6 +27,7 @@ namespace {
 
 namespace cuda = kernels::cuda;
 
+constexpr int kUsage = 64;
 constexpr int kUnavailable = 69;
 constexpr int kCannotWrite = 74;
 constexpr float kStandInDeviation = 4;  // of peaked scores without a recording
@@ -37,13 +38,15 @@ void progress(const std::string& text) {
 }
 
 std::string driverText() {
+  // "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15  Wed Jan ...".
   std::ifstream file("/proc/driver/nvidia/version");
-  std::string line;
-  std::getline(file, line);
-  // "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.1  date".
-  const size_t at = line.find_first_of("0123456789", line.find("Module"));
-  if (at == std::string::npos) return "driver unknown";
-  return "driver " + line.substr(at, line.find(' ', at) - at);
+  std::string word;
+  while (file >> word) {
+    if (word[0] >= '0' && word[0] <= '9' && word.find('.') != std::string::npos) {
+      return "driver " + word;
+    }
+  }
+  return "driver unknown";
 }
 
 CudaDevice askDevice() {
@@ -88,6 +91,10 @@ struct Peaked {
 Peaked makePeaked(const std::string& path) {
   Peaked peaked;
   const ScoreProfiles profiles = readScoreProfiles(path);
+  if (profiles.size() == 0 && !path.empty()) {
+    std::fprintf(stderr, "allot-cuda-bench: --states: %s holds no recorded states\n", path.c_str());
+    std::exit(kUsage);
+  }
   if (profiles.size() == 0) {
     peaked.source.deviation = kStandInDeviation;
     peaked.text = "normal scores of variance 16 (no recording: --states)";
@@ -139,7 +146,9 @@ class ShapeBench {
     std::vector<float> out;
     kernels::RowStatistics sums;
     if (!leaveOut(name, check(what, &sums, nullptr))) return;
-    figure.bytes = static_cast<double>(sums.key_bytes + sums.value_bytes);
+    const bool dense = what.method.method == kernels::Method::kDense;
+    figure.bytes =
+        dense ? report_.dense_bytes : static_cast<double>(sums.key_bytes + sums.value_bytes);
     figure.draws = static_cast<double>(sums.draws) / report_.shape.rows / options_.heads;
     // Without statistics: what is timed is what is compared.
     if (!leaveOut(name, check(what, nullptr, &out))) return;
@@ -435,7 +444,7 @@ int main(int argc, char** argv) {
     return kUnavailable;
   }
   if (options.probe) return 0;
-  // Before this process uses the GPU, so that nothing of it is inherited.
+  // First of all, so that its start is over when anything is timed.
   std::unique_ptr<SdpaPeer> peer;
   if (options.sdpa && !options.two_floors) {
     progress("starting PyTorch");

@@ -46,6 +46,8 @@ class DeviceMemory {
     need(from.size() * sizeof(T));
     must(cudaMemcpy(data_, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice),
          "copying to the device");
+    // The copy may still be on its way, and streams that do not block would not wait for it.
+    must(cudaDeviceSynchronize(), "copying to the device");
   }
   template <typename T>
   std::vector<T> download(size_t count) const {

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "allot/kernels/cuda_decode.h"
+
 namespace allot::bench {
 namespace {
 
@@ -12,30 +14,33 @@ using kernels::KeyScores;
 using kernels::Method;
 
 constexpr int kUsage = 64;
-// Of cuda_decode.h, which needs more than the methods' names.
-constexpr int kPieceKeys = 256;
 // Below it a graph replay is mostly its launches.
 constexpr double kShortMilliseconds = 0.012;
 
 const char* const kFooter =
-    "Protocol: each figure is the median of CUDA events around one replay of a CUDA graph of one "
-    "decode step of one layer, behind warm-up replays. The L2 cache is cold: steps take copies of "
-    "the sequences in turn (by their page tables, which are copied before the step and are the one "
-    "thing that is warm); where the copies do not fit, other memory is read in between. A short "
-    "delay kernel ahead of the first event hides the launch's way through the host.\n\n"
-    "Scores: keys are made so that every query head of a group sees exactly the scores drawn for "
-    "it. gaussian: normal, standard deviation 1, a flat softmax. peaked: the quantiles of scores "
-    "recorded from a model (--states), heads and places of the keys at random, so that the share "
-    "of keys at each height is the recording's whatever the length; without a recording normal "
-    "with variance 16.\n\n"
-    "Columns: GB/s are bytes needed over time, keys, shadows and values once a KV head (drawn rows "
-    "as the step counts them itself); share is that over the copy bandwidth measured first in the "
-    "same run (bytes read and written), which reads alone may exceed; bound is dense's bytes over "
-    "the method's, the most that xdense can be; error is |out - dense| / |dense|, the mean over "
-    "rows and heads of one step.\n\n"
-    "xSDPA: PyTorch's scaled_dot_product_attention in the same run, between our own figures, same "
-    "protocol: the fastest of its backends, with enable_gqa and with a group's heads as queries, "
-    "over contiguous keys.\n\n";
+    "Protocol: each figure is the median of CUDA events around one replay of a CUDA graph\n"
+    "that holds one decode step of one layer, behind warm-up replays. The L2 cache is cold:\n"
+    "steps take copies of the sequences in turn, until four times its size has been read in\n"
+    "between (where the copies do not fit, other memory is read); page tables are copied\n"
+    "right before a step, and warm. A short delay kernel ahead of the first event hides the\n"
+    "launch's way through the host.\n\n"
+    "Scores: keys are made so that every query head of a group sees the scores drawn for it.\n"
+    "gaussian: normal, standard deviation 1, a flat softmax. peaked: the quantiles of scores\n"
+    "recorded from a model (--states), the places of the keys at random and independent from\n"
+    "head to head, so that the share of keys at each height is the recording's whatever the\n"
+    "length; without a recording normal with variance 16. Values are independent normal\n"
+    "numbers: where scores are flat, |dense| is next to nothing and relative errors are\n"
+    "larger than a model's.\n\n"
+    "Columns: GB/s are bytes needed over time: keys, shadows and values once a KV head, drawn\n"
+    "rows as the step itself counts them. share is that over the copy bandwidth measured\n"
+    "first in the same run (bytes read and written), which reads alone may exceed. error is\n"
+    "|out - dense| / |dense|, the mean over rows and heads of one step. bound is dense's\n"
+    "bytes over the method's, the most that xdense can be; of bound is xdense over it.\n\n"
+    "xSDPA: over PyTorch's scaled_dot_product_attention in the same run, between our own\n"
+    "figures, by the same protocol: the fastest of its backends, with enable_gqa and with a\n"
+    "group's heads as queries, over contiguous keys.\n\n"
+    "Left out, as they would repeat another figure: budgets of methods that use none, budgets\n"
+    "that reach all keys, all but the largest budget of s2anta-flash.\n\n";
 
 const char* const kExamples =
     "Examples:\n"
@@ -147,10 +152,10 @@ std::optional<Reads> readsOf(const kernels::MethodOptions& method, double n, dou
 }  // namespace
 
 const char* const kLimitRule =
-    "limited by: memory where share is 0.70 or more; launch/latency where a step takes less than "
-    "12 us, or where share is below 0.35 with fewer than two pieces of 256 keys for each "
-    "multiprocessor; instructions/latency otherwise. It is read off the figures; a profiler may "
-    "know better.\n\n";
+    "limited by: memory where share is 0.70 or more; launch/latency where a step takes less\n"
+    "than 12 us, or where share is below 0.35 with fewer than two pieces of 256 keys for each\n"
+    "multiprocessor; instructions/latency otherwise. It is read off the figures; a profiler\n"
+    "may know better.\n\n";
 
 std::optional<int> parseOptions(int argc, char** argv, CudaOptions* options) {
   CLI::App app("allot-cuda-bench: one decode step of one attention layer on a GPU, by method.");
@@ -229,7 +234,8 @@ int copiesFor(const CudaOptions& options, Shape shape, double l2_bytes) {
 }
 
 int64_t piecesOf(const CudaOptions& options, Shape shape) {
-  return int64_t{shape.rows} * options.kv_heads * ((shape.keys + kPieceKeys - 1) / kPieceKeys);
+  return int64_t{shape.rows} * options.kv_heads *
+         ((shape.keys + kernels::cuda::kPieceKeys - 1) / kernels::cuda::kPieceKeys);
 }
 
 Timing summarise(std::vector<double> milliseconds) {

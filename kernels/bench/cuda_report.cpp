@@ -116,10 +116,10 @@ void printReport(const CudaOptions& options, const CudaDevice& device, const Sha
 void printFloors(const CudaOptions& options, const CudaDevice& device, Shape shape) {
   const bool known = device.multiprocessors > 0;
   const double clocks = 1e3 * device.clock_mhz * device.multiprocessors;  // a millisecond, in all
-  std::printf("\n%d %s of %d keys%s\n%-24s %5s %10s %13s %9s", shape.rows,
-              shape.rows == 1 ? "row" : "rows", shape.keys,
-              known ? "; us at the copy bandwidth and at the nominal rates" : "", "method", "S",
-              "MB", "G mult.-adds", "M exps");
+  std::printf("\n%d %s of %d keys; drawn rows as if no two draws met%s\n%-24s %5s %10s %13s %9s",
+              shape.rows, shape.rows == 1 ? "row" : "rows", shape.keys,
+              known ? "; us at the copy bandwidth and at nominal rates" : "", "method", "S", "MB",
+              "G mult.-adds", "M exps");
   std::printf(known ? " %9s %9s %9s\n" : "\n", "us bytes", "us m.-a.", "us exps");
   for (const Case& one : casesOf(options, shape.keys)) {
     const auto floor = floorOf(options, shape, one);

@@ -36,17 +36,24 @@ void CudaTimer::flush(size_t bytes) {
   must(cudaMemsetAsync(flushed_.as<void>(), 0, bytes, stream_), "clearing memory");
 }
 
-double CudaTimer::replay(cudaGraphExec_t graph, const std::function<void()>& prepare) {
+double CudaTimer::once(const std::function<void()>& work, const std::function<void()>& prepare) {
   if (flush_bytes_ > 0) readAll(flushed_.as<void>(), flush_bytes_, sum_.as<uint32_t>(), stream_);
   prepare();
   delay(kDelayMicroseconds, stream_);
   must(cudaEventRecord(begin_, stream_), "timing");
-  must(cudaGraphLaunch(graph, stream_), "replaying a step");
+  work();
   must(cudaEventRecord(end_, stream_), "timing");
   must(cudaEventSynchronize(end_), "waiting for a step");
   float milliseconds = 0;
   must(cudaEventElapsedTime(&milliseconds, begin_, end_), "timing");
   return milliseconds;
+}
+
+Timing CudaTimer::repeat(const std::function<void()>& work, const std::function<void()>& prepare) {
+  for (int i = 0; i < warm_up_; ++i) once(work, prepare);
+  std::vector<double> samples(static_cast<size_t>(samples_));
+  for (double& sample : samples) sample = once(work, prepare);
+  return summarise(std::move(samples));
 }
 
 std::optional<std::string> CudaTimer::time(const Launch& launch,
@@ -66,10 +73,7 @@ std::optional<std::string> CudaTimer::time(const Launch& launch,
   }
   must(cudaGraphInstantiate(&ready, graph, 0), "making a graph");
   must(cudaGraphUpload(ready, stream_), "making a graph");
-  for (int i = 0; i < warm_up_; ++i) replay(ready, prepare);
-  std::vector<double> samples(static_cast<size_t>(samples_));
-  for (double& sample : samples) sample = replay(ready, prepare);
-  *timing = summarise(std::move(samples));
+  *timing = repeat([&] { must(cudaGraphLaunch(ready, stream_), "replaying a step"); }, prepare);
   cudaGraphExecDestroy(ready);
   cudaGraphDestroy(graph);
   return std::nullopt;
@@ -80,16 +84,11 @@ double CudaTimer::copyBandwidth() {
   size_t bytes = kBandwidthBytes;
   while (bytes > 1 << 20 && !(from.allocate(bytes) && to.allocate(bytes))) bytes /= 2;
   must(cudaMemsetAsync(from.as<void>(), 0, bytes, stream_), "clearing memory");
-  Timing timing;
-  const auto refusal = time(
-      [&]() -> std::optional<std::string> {
-        must(cudaMemcpyAsync(to.as<void>(), from.as<void>(), bytes, cudaMemcpyDeviceToDevice,
-                             stream_),
-             "copying");
-        return std::nullopt;
-      },
-      [] {}, &timing);
-  return refusal ? 0 : 2.0 * static_cast<double>(bytes) / timing.median / 1e6;
+  const auto copy = [&] {
+    must(cudaMemcpyAsync(to.as<void>(), from.as<void>(), bytes, cudaMemcpyDeviceToDevice, stream_),
+         "copying");
+  };
+  return 2.0 * static_cast<double>(bytes) / repeat(copy, [] {}).median / 1e6;
 }
 
 double CudaTimer::readBandwidth() {
@@ -97,14 +96,8 @@ double CudaTimer::readBandwidth() {
   size_t bytes = kBandwidthBytes;
   while (bytes > 1 << 20 && !from.allocate(bytes)) bytes /= 2;
   must(cudaMemsetAsync(from.as<void>(), 0, bytes, stream_), "clearing memory");
-  Timing timing;
-  const auto refusal = time(
-      [&]() -> std::optional<std::string> {
-        readAll(from.as<void>(), bytes, sum_.as<uint32_t>(), stream_);
-        return std::nullopt;
-      },
-      [] {}, &timing);
-  return refusal ? 0 : static_cast<double>(bytes) / timing.median / 1e6;
+  const auto read = [&] { readAll(from.as<void>(), bytes, sum_.as<uint32_t>(), stream_); };
+  return static_cast<double>(bytes) / repeat(read, [] {}).median / 1e6;
 }
 
 }  // namespace allot::bench

@@ -31,8 +31,9 @@ class CudaTimer {
   double readBandwidth();
 
  private:
-  // One replay's time.
-  double replay(cudaGraphExec_t graph, const std::function<void()>& prepare);
+  // What `work` takes on the stream, once and many times.
+  double once(const std::function<void()>& work, const std::function<void()>& prepare);
+  Timing repeat(const std::function<void()>& work, const std::function<void()>& prepare);
 
   int warm_up_, samples_;
   cudaStream_t stream_;

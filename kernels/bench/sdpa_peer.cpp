@@ -16,7 +16,7 @@
 namespace allot::bench {
 namespace {
 
-constexpr int kStartSeconds = 120;
+constexpr int kStartSeconds = 180;
 constexpr int kAnswerSeconds = 180;
 
 // In the child: never returns.
