@@ -20,12 +20,14 @@ Refusal failed(const char* what, cudaError_t error) {
   return std::string(what) + ": " + cudaGetErrorString(error);
 }
 
+// Shared memory that kernels declare by themselves, at most.
+constexpr int kDeclaredBytes = 8 << 10;
+
 struct Device {
   int major = 0;
   int minor = 0;
   int multiprocessors = 0;
-  int shared_bytes = 0;        // that a block may have
-  int shared_bytes_of_sm = 0;  // that blocks of one multiprocessor share
+  int shared_bytes = 0;  // that a block may have beside what kernels declare
 };
 
 // The current one.
@@ -36,12 +38,12 @@ Refusal findDevice(Device* device) {
       {cudaDevAttrComputeCapabilityMajor, &device->major},
       {cudaDevAttrComputeCapabilityMinor, &device->minor},
       {cudaDevAttrMultiProcessorCount, &device->multiprocessors},
-      {cudaDevAttrMaxSharedMemoryPerBlockOptin, &device->shared_bytes},
-      {cudaDevAttrMaxSharedMemoryPerMultiprocessor, &device->shared_bytes_of_sm}};
+      {cudaDevAttrMaxSharedMemoryPerBlockOptin, &device->shared_bytes}};
   for (const auto& [attribute, value] : attributes) {
     const cudaError_t error = cudaDeviceGetAttribute(value, attribute, index);
     if (auto why = failed("the GPU does not answer", error)) return why;
   }
+  device->shared_bytes -= kDeclaredBytes;
   if (device->major < 8) {
     return "the GPU has compute capability " + std::to_string(device->major) + "." +
            std::to_string(device->minor) + ", the kernels need 8.0 (Ampere) or later";
@@ -145,6 +147,11 @@ Refusal unsupportedShape(const MethodOptions& method, const PagedKv& kv, int hea
   return std::nullopt;
 }
 
+std::string noShadow(const MethodOptions& method) {
+  return std::string(methodName(method.method)) +
+         " reads keys in 4 bits, but the cache holds no such shadow";
+}
+
 }  // namespace
 
 struct Workspace::Impl {
@@ -214,7 +221,8 @@ struct Workspace::Impl {
 
   // As many warps a block as give the most on a multiprocessor.
   Refusal configure(const SweepKernel& sweep, int rows, Launch* launch) {
-    const int row_bytes = (rows + 1) * static_cast<int>(sizeof(int));
+    // And what brings the warps' memory to a multiple of 256 bytes.
+    const int row_bytes = (rows + 1) * static_cast<int>(sizeof(int)) + 256;
     for (const Launch& known : launches) {
       if (known.kernel == sweep.kernel &&
           known.shared_bytes == known.threads / 32 * sweep.warp_bytes + row_bytes) {
@@ -258,7 +266,8 @@ Refusal Workspace::plan(const MethodOptions& method, const PagedKv& kv, const St
   Impl& impl = *impl_;
   if (auto why = impl.prepare()) return why;
   const Sweep sweep = sweepOf(method.method);
-  const int max_pieces = std::max(1, (bounds.max_length + kPieceKeys - 1) / kPieceKeys);
+  if (sweep == Sweep::kShadow && !kv.shadow(4)) return noShadow(method);
+  const int max_pieces = mostPieces(bounds.max_length);
   const auto heads = static_cast<size_t>(bounds.rows) * bounds.heads;
   const size_t entries = heads * max_pieces;
   if (auto why = impl.pieces.grow(entries * sizeof(Piece))) return why;
@@ -270,10 +279,9 @@ Refusal Workspace::plan(const MethodOptions& method, const PagedKv& kv, const St
   uint32_t stride = std::min(bounds.max_budget, static_cast<uint32_t>(bounds.max_length));
   if (sweep == Sweep::kFlash) stride = std::max(stride, static_cast<uint32_t>(max_pieces));
   if (bounds.statistics) {
-    if (Impl::statisticsBytes(bounds.max_length) >
-        static_cast<size_t>(impl.device.shared_bytes) - 1024) {
+    if (Impl::statisticsBytes(bounds.max_length) > static_cast<size_t>(impl.device.shared_bytes)) {
       return "statistics on the GPU are counted for rows of up to " +
-             std::to_string((impl.device.shared_bytes - 1024) * 4) + " keys";
+             std::to_string(impl.device.shared_bytes * 4) + " keys";
     }
     if (auto why = impl.draw_keys.grow(heads * stride * sizeof(int32_t))) return why;
     if (auto why = impl.draw_weights.grow(heads * stride * sizeof(float))) return why;
@@ -374,10 +382,7 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
     return "the step is larger than, or other than, the workspace was planned for";
   }
   const KeyShadow* shadow = kv.shadow(4);
-  if (sweep == Sweep::kShadow && !shadow) {
-    return std::string(methodName(method.method)) +
-           " reads keys in 4 bits, but the cache holds no such shadow";
-  }
+  if (sweep == Sweep::kShadow && !shadow) return noShadow(method);
   const bool lists = impl.bounds.statistics;
   const Step step{.keys = kv.keys,
                   .values = kv.values,

@@ -59,6 +59,7 @@ class FinishHead {
     } else if (kind == RowKind::kSilent) {
       fill(0, minusInfinity());
     } else if (kind == RowKind::kExact) {
+      pieces_ = (n_ + exactPieceKeys(n_) - 1) / exactPieceKeys(n_);
       combine<false>();
     } else if (step_.sweep == Sweep::kFlash) {
       combine<true>();

@@ -27,7 +27,11 @@ __device__ inline uint32_t sharedAddress(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
 }
 
-// Copies 16 bytes from global to shared memory behind the thread's back; zeros if !valid.
+// Copies 16 bytes from global to shared memory behind the thread's back.
+__device__ inline void copyAsync(uint32_t shared, const void* global) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
+}
+// Copies 16 bytes from global to shared memory; zeros if !valid.
 __device__ inline void copyAsync(uint32_t shared, const void* global, bool valid) {
   const int bytes = valid ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global),
@@ -123,6 +127,13 @@ __device__ inline uint32_t twoParts(float x) {
   memcpy(&low, &first, sizeof low);
   memcpy(&high, &rest, sizeof high);
   return static_cast<uint32_t>(high) << 16 | low;
+}
+
+// Two numbers as float16, the first in the low half.
+__device__ inline uint32_t halves(float low, float high) {
+  uint32_t both;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
 }
 
 __device__ inline bool isNumber(float x) { return fabsf(x) <= kLargest; }

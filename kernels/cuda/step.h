@@ -21,6 +21,18 @@ constexpr int kParts = kPieceKeys / kPart;
 constexpr int kPieceBytes =
     512;  // of one piece and head: 256 masses of 2 bytes, or head_dim floats
 
+// Keys of a piece of an exact row, by the row's length alone: short rows in more pieces, so that
+// there is work for every multiprocessor, long ones in fewer, so that less is written between the
+// kernels. At most 32 parts.
+constexpr int kSplitLength = 4096;
+constexpr int exactPieceKeys(int n) { return n <= kSplitLength ? 128 : n <= 16384 ? 256 : 512; }
+// No row has more pieces, exact or not.
+constexpr int mostPieces(int max_length) {
+  const int whole = (max_length + kPieceKeys - 1) / kPieceKeys;
+  const int split = ((max_length < kSplitLength ? max_length : kSplitLength) + 127) / 128;
+  return whole > split ? whole : split > 0 ? split : 1;
+}
+
 // What the sweep does for rows that are not exact.
 enum class Sweep {
   kExact,   // nothing: dense, all rows are exact
