@@ -144,6 +144,9 @@ Refusal unsupportedShape(const MethodOptions& method, const PagedKv& kv, int hea
     return "the GPU decodes up to 16 query heads a KV head, not " + std::to_string(heads) +
            " over " + std::to_string(kv.kv_heads);
   }
+  if (static_cast<uint64_t>(kv.pages) * kv.kv_heads * kv.page_size > UINT32_MAX) {
+    return "the GPU decodes pools of up to 2^32 keys over all KV heads";
+  }
   return std::nullopt;
 }
 
@@ -201,7 +204,7 @@ struct Workspace::Impl {
     if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, append.centre);
     if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, append.shadow);
     if (error == cudaSuccess)
-      error = allow(finishKernelOf(kv.head_dim, kv.element), finishBytes(pieces));
+      error = allow(finishKernelOf(sweep, kv.head_dim, kv.element), finishBytes(pieces));
     if (error == cudaSuccess && of.statistics) {
       error = allow(statisticsKernelOf(kv.head_dim, kv.element), statisticsBytes(of.max_length));
     }
@@ -222,7 +225,7 @@ struct Workspace::Impl {
   // As many warps a block as give the most on a multiprocessor.
   Refusal configure(const SweepKernel& sweep, int rows, Launch* launch) {
     // And what brings the warps' memory to a multiple of 256 bytes.
-    const int row_bytes = (rows + 1) * static_cast<int>(sizeof(int)) + 256;
+    const int row_bytes = (rows + 1) * 8 + 256;
     for (const Launch& known : launches) {
       if (known.kernel == sweep.kernel &&
           known.shared_bytes == known.threads / 32 * sweep.warp_bytes + row_bytes) {
@@ -445,7 +448,7 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
   overlap.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &overlap;
   config.numAttrs = impl.device.major >= 9 ? 1 : 0;
-  const StepKernel finish = finishKernelOf(kv.head_dim, kv.element);
+  const StepKernel finish = finishKernelOf(sweep, kv.head_dim, kv.element);
   cudaError_t error = cudaLaunchKernelEx(&config, finish, step);
   if (error == cudaSuccess && statistics) {
     const StepKernel count = statisticsKernelOf(kv.head_dim, kv.element);

@@ -26,11 +26,13 @@ struct FinishShared {
   float biases[kFinishThreads];
 };
 
-template <int kDim, typename T>
+template <int kDim, typename T, Sweep kFrom>
 class FinishHead {
   static constexpr int kLanes = kDim / 8;    // that read one row together
   static constexpr int kRows = 32 / kLanes;  // a warp reads at once
   static constexpr int kStride = kRows * kFinishWarps;
+  static constexpr int kAhead = 8;                 // rows that a lane has on their way
+  static constexpr int kBatch = kStride * kAhead;  // draws made together
 
  public:
   __device__ FinishHead(const Step& step, FinishShared<kDim>& shared, uint8_t* memory)
@@ -61,12 +63,10 @@ class FinishHead {
     } else if (kind == RowKind::kExact) {
       pieces_ = (n_ + exactPieceKeys(n_) - 1) / exactPieceKeys(n_);
       combine<false>();
-    } else if (step_.sweep == Sweep::kFlash) {
+    } else if (kFrom == Sweep::kFlash) {
       combine<true>();
-    } else if (step_.sweep == Sweep::kShadow) {
-      sample<true>();
-    } else {
-      sample<false>();
+    } else if (kFrom != Sweep::kExact) {
+      sample<kFrom == Sweep::kShadow>();
     }
   }
 
@@ -106,7 +106,8 @@ class FinishHead {
 
   __device__ float largestReference() {
     float reference = kNoKeys;
-    for (int p = tid_; p < pieces_; p += kFinishThreads) {
+    if (tid_ < pieces_) reference = (piece_ = step_.pieces[at_ + tid_]).reference;
+    for (int p = tid_ + kFinishThreads; p < pieces_; p += kFinishThreads) {
       reference = fmaxf(reference, step_.pieces[at_ + p].reference);
     }
     return largest(reference);
@@ -120,7 +121,7 @@ class FinishHead {
     const float reference = largestReference();
     float weights = 0, exponentials = 0;
     for (int p = tid_; p < pieces_; p += kFinishThreads) {
-      const Piece piece = step_.pieces[at_ + p];
+      const Piece piece = p == tid_ ? piece_ : step_.pieces[at_ + p];
       const float scale = power2(piece.reference - reference);
       exponentials += scale * piece.sum;
       factors[p] = kFlash ? scale * static_cast<float>(piece.mass) : scale;
@@ -170,7 +171,7 @@ class FinishHead {
       const int p = first + tid_;
       uint64_t mass = 0;
       if (p < pieces_) {
-        const Piece piece = step_.pieces[at_ + p];
+        const Piece piece = first == 0 ? piece_ : step_.pieces[at_ + p];
         mass = inUnits(piece.mass, kept, reference - piece.reference);
         sums += power2(piece.reference - reference) * piece.sum;
       }
@@ -199,32 +200,39 @@ class FinishHead {
     return bits >= 0 ? static_cast<uint64_t>(mass) << bits : mass >> -bits;
   }
 
-  __device__ uint64_t threshold(uint32_t m, uint64_t total) const {
-    const auto words = [&](uint32_t block) {
-      return philox(step_.seed, step_.sequences[row_], step_.steps[row_],
-                    step_.layer << 16 | static_cast<uint32_t>(head_), block);
-    };
-    switch (step_.draw) {
-      case Draw::kStratified: {
-        const uint64_t place = words(m / 4)[m % 4];
-        // floor((m 2^32 + place) total / (S 2^32))
-        const uint64_t low = (place * (total >> 32)) + (place * (total & 0xffffffffu) >> 32);
-        return (m * total + low) / budget_;
-      }
-      case Draw::kIndependent: {
-        const auto four = words(m / 2);
-        const uint64_t random = static_cast<uint64_t>(four[m % 2 * 2]) << 32 | four[m % 2 * 2 + 1];
-        return __umul64hi(random, total);
-      }
-      default: {
-        // As kernels/cpu/draws.cpp has it.
-        const uint64_t offset = words(0)[0] >> 8;
-        const uint64_t divisor = static_cast<uint64_t>(budget_) << 24;
-        const uint64_t start = ((uint64_t{1} << 24) - offset) * total - 1;
-        const uint64_t first = start / divisor, rest = start % divisor;
-        return first + m * (total / budget_) + (rest + m * ((total % budget_) << 24)) / divisor;
-      }
+  // What systematic thresholds have in common, as kernels/cpu/draws.cpp steps them.
+  struct Systematic {
+    uint64_t first, rest, step, step_rest, divisor;
+    double inverse;
+  };
+  __device__ Systematic systematic(uint64_t total) const {
+    const uint64_t divisor = static_cast<uint64_t>(budget_) << 24;
+    const double inverse = 1.0 / static_cast<double>(divisor);
+    const uint64_t start = ((uint64_t{1} << 24) - (words(0)[0] >> 8)) * total - 1;
+    const uint64_t first = quotient(start, divisor, inverse);
+    const uint64_t step = quotient(total, budget_, inverse * 0x1p24);
+    return {first, start - first * divisor, step, (total - step * budget_) << 24, divisor, inverse};
+  }
+
+  __device__ std::array<uint32_t, 4> words(uint32_t block) const {
+    return philox(step_.seed, step_.sequences[row_], step_.steps[row_],
+                  step_.layer << 16 | static_cast<uint32_t>(head_), block);
+  }
+
+  __device__ uint64_t threshold(uint32_t m, uint64_t total, const Systematic& all) const {
+    if (step_.draw == Draw::kStratified) {
+      const uint64_t place = words(m / 4)[m % 4];
+      // floor((m 2^32 + place) total / (S 2^32))
+      const uint64_t low = (place * (total >> 32)) + (place * (total & 0xffffffffu) >> 32);
+      return (m * total + low) / budget_;
     }
+    if (step_.draw == Draw::kIndependent) {
+      const auto four = words(m / 2);
+      const uint64_t random = static_cast<uint64_t>(four[m % 2 * 2]) << 32 | four[m % 2 * 2 + 1];
+      return __umul64hi(random, total);
+    }
+    return all.first + m * all.step +
+           quotient(all.rest + m * all.step_rest, all.divisor, all.inverse);
   }
 
   // The key that the threshold falls on: its row in the pool, and its mass.
@@ -264,10 +272,12 @@ class FinishHead {
         ++part;
       }
     }
+    Drawn drawn{low * kPieceKeys + part * kPart, 0, 0};
+    const int from = drawn.key;
+    const uint32_t first = rowOf(from);  // a part is in one page
     const auto* masses =
         reinterpret_cast<const uint4*>(step_.piece_bytes + (at_ + low) * kPieceBytes + part * 32);
     uint4 eight[2] = {masses[0], masses[1]};
-    Drawn drawn{low * kPieceKeys + part * kPart, 0, 0};
     found = false;
     float mass = 0;
 #pragma unroll
@@ -290,7 +300,7 @@ class FinishHead {
       }
     }
     drawn.log_mass = log2f(mass) + 1 + own;
-    drawn.row = rowOf(drawn.key);
+    drawn.row = first + static_cast<uint32_t>(drawn.key - from);
     return drawn;
   }
 
@@ -321,23 +331,12 @@ class FinishHead {
     }
   }
 
-  // For draws first, first + kStride, ... of the batch: body(draw, eight elements of its row), the
-  // loads well ahead of their use. All lanes of a warp come along.
-  template <typename Body>
-  __device__ void eachRow(const void* pool, int count, Body body) const {
-    constexpr int kAhead = 8;
-    const int mine = warp_ * kRows + lane_ / kLanes;
-    for (int first = 0; first < count; first += kStride * kAhead) {
-      uint4 rows[kAhead];
+  // This lane's eight elements of the rows of draws draw(0), draw(1), ... of a batch.
+  __device__ int draw(int i) const { return i * kStride + warp_ * kRows + lane_ / kLanes; }
+  __device__ void loadRows(const void* pool, int count, uint4 (&rows)[kAhead]) const {
 #pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        const int draw = first + i * kStride + mine;
-        rows[i] = draw < count ? loadRow(pool, shared_.rows[draw]) : uint4{};
-      }
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        if (first + i * kStride < count) body(first + i * kStride + mine, rows[i]);
-      }
+    for (int i = 0; i < kAhead; ++i) {
+      rows[i] = draw(i) < count ? loadRow(pool, shared_.rows[draw(i)]) : uint4{};
     }
   }
 
@@ -367,11 +366,12 @@ class FinishHead {
 #pragma unroll
       for (int i = 0; i < 8; ++i) query[i] = from[i];
     }
-    for (uint32_t first = 0; first < budget_; first += kFinishThreads) {
-      const int count = static_cast<int>(min(budget_ - first, uint32_t{kFinishThreads}));
+    const Systematic all = systematic(total);
+    for (uint32_t first = 0; first < budget_; first += kBatch) {
+      const int count = static_cast<int>(min(budget_ - first, uint32_t{kBatch}));
       __syncthreads();
       if (tid_ < count) {
-        const Drawn drawn = find(threshold(first + tid_, total), prefix, reference);
+        const Drawn drawn = find(threshold(first + tid_, total, all), prefix, reference);
         shared_.rows[tid_] = drawn.row;
         if (kRescore) {
           shared_.weights[tid_] = drawn.log_mass;
@@ -386,6 +386,8 @@ class FinishHead {
         }
       }
       __syncthreads();
+      uint4 values[kAhead];
+      loadRows(step_.values, count, values);
       if (kRescore) {
         importance(count, query);
         __syncthreads();
@@ -395,19 +397,20 @@ class FinishHead {
         const float factor = power2(top - raised);
         top = raised;
         const float weight = power2(own - top);
-        weights = weights * factor + sum(weight);
+        if (tid_ < count) shared_.weights[tid_] = weight;
+        weights = weights * factor + sum(weight);  // and a barrier
 #pragma unroll
         for (int i = 0; i < 8; ++i) out[i] *= factor;
-        if (tid_ < count) shared_.weights[tid_] = weight;
-        __syncthreads();
       }
-      eachRow(step_.values, count, [&](int draw, const uint4& eight) {
-        const float weight = draw >= count ? 0.0f : kRescore ? shared_.weights[draw] : 1.0f;
-        unpack(eight, [&](int i, float x) { out[i] += weight * x; });
-      });
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        if (i * kStride >= count) break;
+        const float weight = draw(i) >= count ? 0.0f : kRescore ? shared_.weights[draw(i)] : 1.0f;
+        unpack(values[i], [&](int j, float x) { out[j] += weight * x; });
+      }
     }
     if (kRescore) {
-      for (uint32_t m = tid_; step_.draw_keys && m < budget_; m += kFinishThreads) {
+      for (uint32_t m = tid_; step_.draw_keys && tid_ < kBatch && m < budget_; m += kBatch) {
         float& weight = step_.draw_weights[listAt() + m];
         weight = power2(weight - top) / weights;
       }
@@ -423,16 +426,23 @@ class FinishHead {
 
   // shared_.weights: from log2 of masses to log2 of importance weights exp(s) / mass.
   __device__ void importance(int count, const float (&query)[8]) {
-    eachRow(step_.keys, count, [&](int draw, const uint4& eight) {
-      float dot = 0;
-      unpack(eight, [&](int i, float x) { dot += query[i] * x; });
+    uint4 keys[kAhead];
+    loadRows(step_.keys, count, keys);
 #pragma unroll
-      for (int i = kLanes / 2; i > 0; i /= 2) dot += __shfl_xor_sync(kAll, dot, i);
-      if (lane_ % kLanes != 0 || draw >= count) return;
+    for (int i = 0; i < kAhead; ++i) {
+      if (i * kStride >= count) break;
+      float dot = 0;
+      unpack(keys[i], [&](int j, float x) { dot += query[j] * x; });
+#pragma unroll
+      for (int apart = kLanes / 2; apart > 0; apart /= 2) {
+        dot += __shfl_xor_sync(kAll, dot, apart);
+      }
+      if (lane_ % kLanes != 0 || draw(i) >= count) continue;
       const float score = step_.scale * dot;
       if (!isNumber(score)) report(step_, Wrong::kScore, row_, kv_head_);
-      shared_.weights[draw] = (score + shared_.biases[draw]) * kLog2E - shared_.weights[draw];
-    });
+      float& weight = shared_.weights[draw(i)];
+      weight = (score + shared_.biases[draw(i)]) * kLog2E - weight;
+    }
   }
 
   // What the lanes and warps summed, in order.
@@ -462,16 +472,18 @@ class FinishHead {
   int row_, head_, kv_head_, n_, pieces_;
   uint32_t budget_;
   int64_t at_;
+  Piece piece_{};  // of index tid_
 };
 
-template <int kDim, typename T>
-__global__ void __launch_bounds__(kFinishThreads) finishKernel(const __grid_constant__ Step step) {
+template <int kDim, typename T, Sweep kFrom>
+__global__ void __launch_bounds__(kFinishThreads, kFrom == Sweep::kShadow ? 2 : 4)
+    finishKernel(const __grid_constant__ Step step) {
   extern __shared__ __align__(16) uint8_t memory[];  // max_pieces + 1 sums
   __shared__ FinishShared<kDim> shared;
 #if __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
 #endif
-  FinishHead<kDim, T>(step, shared, memory).run();
+  FinishHead<kDim, T, kFrom>(step, shared, memory).run();
 }
 
 }  // namespace allot::kernels::cuda

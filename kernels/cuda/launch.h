@@ -21,7 +21,7 @@ SweepKernel exactSweep(int head_dim, Element element);
 SweepKernel massesSweep(int head_dim, Element element);
 SweepKernel shadowSweep(int head_dim, Element element);
 SweepKernel flashSweep(int head_dim, Element element);
-StepKernel finishKernelOf(int head_dim, Element element);
+StepKernel finishKernelOf(Sweep sweep, int head_dim, Element element);
 StepKernel statisticsKernelOf(int head_dim, Element element);
 
 // Launched together.

@@ -34,15 +34,33 @@ struct SweepLayout {
   static constexpr int kScaleBytes = kSweep == Sweep::kShadow ? 256 : 0;
   static constexpr int kSlotBytes = kTileBytes + kScaleBytes;
 #ifndef SLOTS
-#define SLOTS 4
+#define SLOTS 3
 #endif
-  static constexpr int kSlots = SLOTS;
+#ifndef QSLOTS
+#define QSLOTS 2
+#endif
+  static constexpr int kSlots = kSweep == Sweep::kShadow ? QSLOTS : SLOTS;
   // s2anta-flash: value rows of a piece, and what its draws need beside the masses.
   static constexpr int kGatherSlots = kSweep == Sweep::kFlash ? 4 : 0;
   static constexpr int kDrawBytes = kSweep == Sweep::kFlash ? sizeof(DrawScratch) : 0;
   static constexpr int kScratch =
       kSweep == Sweep::kExact ? 0 : (kQuad * kScoreRow + kDrawBytes + 255) / 256 * 256;
   static constexpr int kWarpBytes = (kSlots + kGatherSlots) * kSlotBytes + kScratch;
+};
+
+// What a block keeps of a row in shared memory.
+struct RowPieces {
+  int before;     // pieces of the rows before that are swept
+  uint32_t keys;  // its length; the upper bit: it is exact
+  __device__ int length() const { return static_cast<int>(keys & 0x7fffffff); }
+  __device__ bool exact() const { return keys >> 31; }
+};
+
+// A place in the list of work: rows, their pieces, KV heads, quads of query heads. It only goes on.
+struct Place {
+  int outer;   // piece, counted over all rows
+  int within;  // KV head and quad
+  int row;
 };
 
 // One piece of one KV head, for up to kQuad of its query heads.
@@ -65,9 +83,9 @@ class SweepWarp {
   static constexpr int kRowsAtOnce = 32 / kChunks;  // that a warp copies
 
  public:
-  __device__ SweepWarp(const Step& step, const int* row_pieces, uint8_t* memory)
+  __device__ SweepWarp(const Step& step, const RowPieces* rows, uint8_t* memory)
       : step_(step),
-        row_pieces_(row_pieces),
+        rows_(rows),
         scratch_(memory + (Layout::kSlots + Layout::kGatherSlots) * Layout::kSlotBytes),
         ring_(sharedAddress(memory)),
         lane_(threadIdx.x % 32),
@@ -75,9 +93,11 @@ class SweepWarp {
         t_(lane_ % 4) {
     const int group = step.heads / step.kv_heads;
     quads_ = (group + kQuad - 1) / kQuad;
-    items_ = row_pieces[step.rows] * step.kv_heads * quads_;
-    stride_ = gridDim.x * (blockDim.x / 32);
-    start_ = (threadIdx.x / 32) * gridDim.x + blockIdx.x;  // few pieces: one to a block
+    inner_ = step.kv_heads * quads_;
+    pieces_ = rows[step.rows].before;
+    const int warps = gridDim.x * (blockDim.x / 32);
+    outer_stride_ = warps / inner_;
+    inner_stride_ = warps % inner_;
     head_slot_ = tail_slot_ = ring_;
     // Slots begin at multiples of 256 bytes, so that another chunk is an exclusive or away.
     const int row = lane_ / kChunks, chunk = lane_ % kChunks;
@@ -90,12 +110,15 @@ class SweepWarp {
   }
 
   __device__ void run() {
-    next_item_ = start_;
+    // Few pieces: one to a block.
+    const int start = (threadIdx.x / 32) * gridDim.x + blockIdx.x;
+    Place place{start / inner_, start % inner_, 0};
+    next_ = place;
     lookAhead();
     open();
     for (int i = 0; i < Layout::kSlots; ++i) issue();
-    for (int item = start_; item < items_; item += stride_) {
-      const Work work = find(item);
+    for (; place.outer < pieces_; goOn(place)) {
+      const Work work = workAt(place);
       if (work.exact) {
         exactPiece(work);
       } else if constexpr (kSweep != Sweep::kExact) {
@@ -109,21 +132,25 @@ class SweepWarp {
  private:
   // ---- Which work, and its bytes.
 
-  __device__ Work find(int item) const {
-    const int inner = step_.kv_heads * quads_;
-    const int outer = item / inner, within = item % inner;
-    int low = 0, high = step_.rows;  // row_pieces[low] <= outer < row_pieces[high]
-    while (high - low > 1) {
-      const int middle = (low + high) / 2;
-      (row_pieces_[middle] <= outer ? low : high) = middle;
+  __device__ void goOn(Place& place) const {
+    place.outer += outer_stride_;
+    place.within += inner_stride_;
+    if (place.within >= inner_) {
+      place.within -= inner_;
+      ++place.outer;
     }
+  }
+
+  __device__ Work workAt(Place& place) const {
+    while (rows_[place.row + 1].before <= place.outer) ++place.row;
+    const RowPieces row = rows_[place.row];
     Work work;
-    work.row = low;
-    work.kv_head = within / quads_;
-    work.quad = within % quads_;
-    work.piece = outer - row_pieces_[low];
-    work.exact = kSweep == Sweep::kExact || kindOf(step_, low) == RowKind::kExact;
-    const int n = step_.lengths[low];
+    work.row = place.row;
+    work.kv_head = quads_ == 1 ? place.within : place.within / quads_;
+    work.quad = quads_ == 1 ? 0 : place.within % quads_;
+    work.piece = place.outer - row.before;
+    work.exact = kSweep == Sweep::kExact || row.exact();
+    const int n = row.length();
     const int keys = work.exact ? exactPieceKeys(n) : kPieceKeys;
     work.first = work.piece * keys;
     work.count = min(keys, n - work.first);
@@ -139,11 +166,11 @@ class SweepWarp {
 
   // The piece after the one being copied, and its pages, are fetched one piece ahead.
   __device__ void lookAhead() {
-    has_ahead_ = next_item_ < items_;
+    has_ahead_ = next_.outer < pieces_;
     if (!has_ahead_) return;
-    ahead_ = find(next_item_);
+    ahead_ = workAt(next_);
     ahead_pages_ = pagesOf(ahead_);
-    next_item_ += stride_;
+    goOn(next_);
   }
 
   __device__ void open() {
@@ -163,10 +190,10 @@ class SweepWarp {
     lookAhead();
   }
 
-  // The position of a key in the pool, in rows of head_dim.
-  __device__ int64_t position(int page, int kv_head, int key) const {
+  // The position of a key in the pool, in rows of head_dim: a pool has fewer than 2^32.
+  __device__ uint32_t position(int page, int kv_head, int key) const {
     const int within = key & ((1 << step_.page_shift) - 1);
-    return ((static_cast<int64_t>(page) * step_.kv_heads + kv_head) << step_.page_shift) + within;
+    return (static_cast<uint32_t>(page * step_.kv_heads + kv_head) << step_.page_shift) + within;
   }
 
   __device__ uint32_t after(uint32_t slot) const {
@@ -210,27 +237,34 @@ class SweepWarp {
     }
   }
 
-  // Codes and scales of 64 keys: lane (g, t) copies what it will itself use, of keys 4 (g % 4) ..
-  // + 3 of tile g / 4 of each 32 keys, the feature groups t, t + 4, ...; lanes with t = 0 the
-  // scales.
+  // Codes and scales of 64 keys, tile by tile as they lie: a copy whose 16-byte chunks change their
+  // order takes eight times as long. Chunk 4 p + i of a tile holds features 8 p .. 8 p + 7 of keys
+  // 4 i .. 4 i + 3; i is exclusive-ored so that reads by (keys, features) meet in no bank.
+  __device__ static int codeChunk(int chunk) { return chunk ^ (chunk >> 2 & 2); }
+
   __device__ void copyCodes() const {
     if constexpr (kSweep == Sweep::kShadow) {
+      constexpr int kTileCodes = kDim * 8;
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int tile = load_slot_ * 4 + half * 2 + g_ / 4;
+      for (int i = 0; i < 4; ++i) {
+        const int tile = load_slot_ * 4 + i;
         const int page = __shfl_sync(kAll, load_pages_, tile);
         const bool valid = page >= 0 && tile * kPart < load_.count;
-        const int64_t at =
+        const uint64_t at =
             position(valid ? page : 0, load_.kv_head, load_.first + (valid ? tile * kPart : 0));
-        const uint8_t* codes = step_.codes + at * (kDim / 2) + t_ * 64 + g_ % 4 * 16;
+        const uint8_t* codes = step_.codes + at * (kDim / 2) + lane_ * 16;
+        const uint32_t to = head_slot_ + i * kTileCodes + codeChunk(lane_) * 16;
 #pragma unroll
-        for (int v = 0; v < kDim / 32; ++v) {
-          copyAsync(head_slot_ + half * (16 * kDim) + v * 512 + lane_ * 16, codes + v * 256, valid);
-        }
-        if (t_ == 0) {
-          copyAsync(head_slot_ + Layout::kTileBytes + half * 128 + g_ * 16,
-                    step_.code_scales + at + g_ % 4 * 4, valid);
-        }
+        for (int j = 0; j < kTileCodes / 512; ++j) copyAsync(to + j * 512, codes + j * 512, valid);
+      }
+      const int tile = load_slot_ * 4 + lane_ / 4 % 4;
+      const int page = __shfl_sync(kAll, load_pages_, tile);
+      const bool valid = page >= 0 && tile * kPart < load_.count;
+      const uint64_t at =
+          position(valid ? page : 0, load_.kv_head, load_.first + (valid ? tile * kPart : 0));
+      if (lane_ < 16) {
+        copyAsync(head_slot_ + Layout::kTileBytes + lane_ * 16,
+                  step_.code_scales + at + lane_ % 4 * 4, valid);
       }
     }
   }
@@ -459,6 +493,7 @@ class SweepWarp {
     top = largestOverKeys(top);
     const float reference = top >= kNoKeys ? ceilf(top) : kNoKeys;
     __syncwarp();
+    const int64_t first = pieceIndex(step_, work.row, headOf(work, 0), work.piece);
     float sums[kQuad];
 #pragma unroll
     for (int h = 0; h < kQuad; ++h) {
@@ -475,7 +510,7 @@ class SweepWarp {
         __syncwarp();
         *reinterpret_cast<uint4*>(scratch_ + h * kScoreRow + lane_ * 16) = masses;
       } else if (hasHead(work, h)) {
-        storeMasses(work, h, masses);
+        storeMasses(first + static_cast<int64_t>(h) * step_.max_pieces, h, masses);
       }
     }
     const float sum = 2 * overLanes(sums);
@@ -483,7 +518,7 @@ class SweepWarp {
       __syncwarp();
       drawPiece(work, reference, sum);
     } else if (lane_ < kQuad && hasHead(work, lane_)) {
-      Piece& piece = step_.pieces[pieceIndex(step_, work.row, headOf(work, lane_), work.piece)];
+      Piece& piece = step_.pieces[first + static_cast<int64_t>(lane_) * step_.max_pieces];
       piece.reference = reference;
       piece.sum = sum;
     }
@@ -529,12 +564,11 @@ class SweepWarp {
   }
 
   // Masses of keys 8 lane .. + 7, and their sums.
-  __device__ void storeMasses(const Work& work, int h, const uint4& masses) const {
+  __device__ void storeMasses(int64_t at, int h, const uint4& masses) const {
     const uint32_t own =
         unitsOfTwo(masses.x) + unitsOfTwo(masses.y) + unitsOfTwo(masses.z) + unitsOfTwo(masses.w);
     const uint32_t part = own + __shfl_xor_sync(kAll, own, 1);
     const uint32_t all = __reduce_add_sync(kAll, own);
-    const int64_t at = pieceIndex(step_, work.row, headOf(work, h), work.piece);
     *reinterpret_cast<uint4*>(step_.piece_bytes + at * kPieceBytes + lane_ * 16) = masses;
     if (lane_ % 2 == 0) step_.part_masses[at * kParts + lane_ / 2] = part;
     if (lane_ == h) step_.pieces[at].mass = all;
@@ -570,12 +604,14 @@ class SweepWarp {
         }
         const bool whole = !step_.bias && slot * 64 + 64 <= work.count;
         const uint32_t at = await();
+        // Features 8 (t + 4 v) .. + 7 of keys 4 (g % 4) .. + 3 of tile g / 4 of 32 keys.
+        const uint32_t codes = at + g_ / 4 * (kDim * 8) + codeChunk(t_ * 4 + g_ % 4) * 16;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           int first[4] = {}, second[4] = {};
 #pragma unroll
           for (int v = 0; v < kDim / 32; ++v) {
-            const uint4 words = loadShared(at + half * (16 * kDim) + v * 512 + lane_ * 16);
+            const uint4 words = loadShared(codes + half * (16 * kDim) + v * 256);
             constexpr uint32_t kLow = 0x0f0f0f0f;
             const uint32_t a[4] = {words.x & kLow, words.y & kLow, words.x >> 4 & kLow,
                                    words.y >> 4 & kLow};
@@ -625,8 +661,8 @@ class SweepWarp {
 
   __device__ void drawPiece(const Work& work, float reference, float sum) {
     if constexpr (kSweep == Sweep::kFlash) {
-      const uint32_t samples =
-          drawsOfPiece(step_.budgets[work.row], row_pieces_[work.row + 1] - row_pieces_[work.row]);
+      const uint32_t samples = drawsOfPiece(step_.budgets[work.row],
+                                            rows_[work.row + 1].before - rows_[work.row].before);
       countDraws(work, samples, reference, sum);
       // Keys that some head drew, in order: their counts, and which they are.
       const DrawScratch& draws = drawScratch();
@@ -771,8 +807,9 @@ class SweepWarp {
         const int key = valid ? keys[index] : 0;
         const int page = __shfl_sync(kAll, pages, key / kPart);
         const bool good = static_cast<uint32_t>(page) < static_cast<uint64_t>(step_.pages);
-        const T* from = static_cast<const T*>(step_.values) +
-                        position(good ? page : 0, work.kv_head, work.first + key) * kDim;
+        const T* from =
+            static_cast<const T*>(step_.values) +
+            static_cast<uint64_t>(position(good ? page : 0, work.kv_head, work.first + key)) * kDim;
         copyAsync(to + row * Layout::kRowBytes + ((chunk ^ (row & 7)) << 4), from + chunk * 8,
                   valid && good);
       }
@@ -809,17 +846,18 @@ class SweepWarp {
   }
 
   const Step& step_;
-  const int* row_pieces_;  // [rows + 1], shared memory: pieces of the rows before
+  const RowPieces* rows_;  // [rows + 1], shared memory
   uint8_t* scratch_;
   uint32_t ring_;
   int lane_, g_, t_;
-  int quads_, items_, stride_, start_;
+  int quads_, inner_, pieces_, outer_stride_, inner_stride_;
 
   uint32_t head_slot_, tail_slot_;  // to fill next, to read next
   uint32_t lane_offset_, lane_copy_, lane_key_, lane_value_;
   bool loading_ = false, has_ahead_ = false;
   Work load_, ahead_;
-  int load_pages_ = 0, ahead_pages_ = 0, load_slot_ = 0, load_slots_ = 0, next_item_ = 0;
+  int load_pages_ = 0, ahead_pages_ = 0, load_slot_ = 0, load_slots_ = 0;
+  Place next_;
 
   Work pending_;  // s2anta-flash: the piece whose values are on their way
   int pending_rows_ = -1;
@@ -834,8 +872,7 @@ class SweepWarp {
   float byte_factor_ = 0;
 };
 
-// row_pieces[r] = pieces of rows 0..r-1 that are swept.
-__device__ inline void countPieces(const Step& step, int* row_pieces) {
+__device__ inline void countPieces(const Step& step, RowPieces* rows) {
   __shared__ int warp_totals[32];
   __shared__ int passed;
   if (threadIdx.x == 0) passed = 0;
@@ -844,11 +881,13 @@ __device__ inline void countPieces(const Step& step, int* row_pieces) {
   for (int first = 0; first < step.rows; first += blockDim.x) {
     const int row = first + threadIdx.x;
     int pieces = 0;
+    uint32_t keys = 0;
     if (row < step.rows) {
       const RowKind kind = kindOf(step, row);
       const int n = step.lengths[row];
       if (kind == RowKind::kExact) pieces = (n + exactPieceKeys(n) - 1) / exactPieceKeys(n);
       if (kind == RowKind::kSampled) pieces = piecesOf(n);
+      keys = kind == RowKind::kExact ? n | 0x80000000u : n;
     }
     int sum = pieces;
     for (int i = 1; i < 32; i *= 2) {
@@ -859,26 +898,27 @@ __device__ inline void countPieces(const Step& step, int* row_pieces) {
     __syncthreads();
     int before = passed;
     for (int w = 0; w < warp; ++w) before += warp_totals[w];
-    if (row < step.rows) row_pieces[row] = before + sum - pieces;
+    if (row < step.rows) rows[row] = {before + sum - pieces, keys};
     __syncthreads();
     if (threadIdx.x == blockDim.x - 1) passed = before + sum;
     __syncthreads();
   }
-  if (threadIdx.x == 0) row_pieces[step.rows] = passed;
+  if (threadIdx.x == 0) rows[step.rows] = {passed, 0};
   __syncthreads();
 }
 
 template <int kDim, typename T, Sweep kSweep>
-__global__ void __launch_bounds__(128) sweepKernel(const __grid_constant__ Step step) {
+__global__ void __launch_bounds__(128, kSweep == Sweep::kFlash ? 3 : 4)
+    sweepKernel(const __grid_constant__ Step step) {
   extern __shared__ __align__(256) uint8_t unaligned[];
   using Layout = SweepLayout<kDim, kSweep>;
   uint8_t* memory = unaligned + (-sharedAddress(unaligned) & 255);
-  auto* row_pieces = reinterpret_cast<int*>(memory + blockDim.x / 32 * Layout::kWarpBytes);
-  countPieces(step, row_pieces);
+  auto* rows = reinterpret_cast<RowPieces*>(memory + blockDim.x / 32 * Layout::kWarpBytes);
+  countPieces(step, rows);
 #if __CUDA_ARCH__ >= 900
   cudaTriggerProgrammaticLaunchCompletion();
 #endif
-  SweepWarp<kDim, T, kSweep> warp(step, row_pieces, memory + threadIdx.x / 32 * Layout::kWarpBytes);
+  SweepWarp<kDim, T, kSweep> warp(step, rows, memory + threadIdx.x / 32 * Layout::kWarpBytes);
   warp.run();
 }
 
