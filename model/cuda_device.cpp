@@ -28,7 +28,6 @@ std::string cudaDeviceName() {
 KvPlace cudaPlace(kernels::cuda::Stream stream,
                   std::shared_ptr<std::optional<std::string>> refusal) {
   KvPlace place;
-  place.element = kernels::Element::kBFloat16;
   place.reserve = [](size_t bytes) -> Result<std::shared_ptr<uint8_t>> {
     void* memory = nullptr;
     cudaError_t error = cudaMalloc(&memory, bytes);

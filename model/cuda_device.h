@@ -12,9 +12,8 @@ namespace allot {
 // "NVIDIA H200".
 std::string cudaDeviceName();
 
-// The GPU's memory, and bfloat16 keys and values: half of float32's bytes, and what the kernels
-// read. Pages are copied on `stream`; a copy that could not be started says so in `refusal`, if it
-// is the first.
+// The GPU's memory. Pages are copied on `stream`; a copy that could not be started says so in
+// `refusal`, if it is the first.
 KvPlace cudaPlace(kernels::cuda::Stream stream,
                   std::shared_ptr<std::optional<std::string>> refusal);
 

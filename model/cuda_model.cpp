@@ -129,9 +129,11 @@ Result<std::unique_ptr<CudaModel>> CudaModel::create(const ModelConfig& config, 
   const RopeTable rope = RopeTable::make(config, config.max_positions);
   model->cosines_ = upload(rope.cosines, {config.max_positions, config.head_dim / 2});
   model->sines_ = upload(rope.sines, {config.max_positions, config.head_dim / 2});
+  KvPoolOptions kept = options;
+  kept.element = kernels::Element::kBFloat16;
   ALLOT_ASSIGN(
       model->pool_,
-      KvPool::create(config, options, cudaPlace(model->stream_.stream(), model->refused_copy_)));
+      KvPool::create(config, kept, cudaPlace(model->stream_.stream(), model->refused_copy_)));
   // What was uploaded was so on the default stream.
   cudaDeviceSynchronize();
   return model;

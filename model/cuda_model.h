@@ -47,7 +47,8 @@ struct CudaWeights {
 
 class CudaModel {
  public:
-  // kUsage where the GPU's memory is too small.
+  // Keys and values are kept in bfloat16, whatever the options say: it is half of float32's bytes
+  // and what the kernels read. kUsage where the GPU's memory is too small.
   static Result<std::unique_ptr<CudaModel>> create(const ModelConfig& config, CudaWeights weights,
                                                    const KvPoolOptions& options);
 

@@ -58,7 +58,7 @@ Result<KvPool> KvPool::create(const ModelConfig& config, const KvPoolOptions& op
   pool.place_ = std::move(place);
   pool.layers_ = static_cast<size_t>(config.layers);
   kernels::PagedKv& layout = pool.layout_;
-  layout.element = pool.place_.element;
+  layout.element = options.element;
   layout.kv_heads = static_cast<int>(config.kv_heads);
   layout.head_dim = static_cast<int>(config.head_dim);
   layout.page_size = options.page_size;

@@ -21,15 +21,15 @@ namespace allot {
 
 struct KvPoolOptions {
   int page_size = 16;
-  size_t kv_bytes = size_t{1} << 30;  // rounded down to whole pages
+  size_t kv_bytes = size_t{1} << 30;                      // rounded down to whole pages
+  kernels::Element element = kernels::Element::kFloat32;  // of keys and values
   // What is kept beside keys and values, each only if asked for.
   std::vector<int> shadow_bits = {};  // of the keys' shadows, out of 3, 4, 8; once each
   bool bounds = false;                // of the keys, for quest
 };
 
-// Where a pool's arrays lie and how they are kept: the decoder's device.
+// Where a pool's arrays lie: the memory of the decoder's device.
 struct KvPlace {
-  kernels::Element element = kernels::Element::kFloat32;
   // So many bytes of zeros, which go with the last reference. kIo.
   std::function<Result<std::shared_ptr<uint8_t>>(size_t bytes)> reserve;
   std::function<void(const kernels::PagedKv& kv, int64_t from, int64_t to)> copy_page;
