@@ -195,7 +195,11 @@ Result<std::span<const float>> CudaBackend::stepOnStream(
   const auto bytes = static_cast<int64_t>(sizeof(kernels::RowStatistics));
   if (const auto why = model_->prepare(batch, statistics != nullptr))
     return refused("decode", *why);
-  if (const auto why = model_->enqueue()) return refused("decode", *why);
+  if (const auto why = model_->enqueue()) {
+    // What was enqueued still reads the step's arrays.
+    (void)waited("decode");
+    return refused("decode", *why);
+  }
   const auto pinned = [](at::Tensor* host, int64_t count, at::ScalarType type) {
     if (host->defined() && host->numel() >= count) return;
     *host = at::empty({count}, at::TensorOptions().dtype(type).pinned_memory(true));
