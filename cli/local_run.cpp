@@ -20,12 +20,6 @@ constexpr int kMaxRestarts = 5;
 // A child that lived so long did not end for what ended the one before it.
 constexpr auto kLongLife = seconds(30);
 
-std::string siblingProgram(const std::string& name) {
-  std::error_code ignored;
-  const fs::path self = fs::read_symlink("/proc/self/exe", ignored);
-  return (self.parent_path() / name).string();
-}
-
 }  // namespace
 
 LocalRun::LocalRun(LocalRunPlan plan) : plan_(std::move(plan)) {

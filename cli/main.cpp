@@ -55,6 +55,7 @@ int runMain(int argc, char** argv) {
   allot::addShowCommands(&app, &action);
   allot::addControlCommands(&app, &action);
   allot::addArchiveCommands(&app, &action);
+  allot::addBenchCommands(&app, &action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

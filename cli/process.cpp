@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -157,6 +158,18 @@ Result<Output> capture(const Command& command) {
   close(err[0]);
   if (!pid) return tl::unexpected(pid.error());
   return output;
+}
+
+Error become(const Command& command) {
+  Prepared prepared(command);
+  execve(prepared.path.c_str(), prepared.argv.data(), prepared.envp.data());
+  return {ErrorCode::kIo, "cannot start " + command.program + ": " + std::strerror(errno)};
+}
+
+std::string siblingProgram(const std::string& name) {
+  std::error_code ignored;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", ignored);
+  return (self.parent_path() / name).string();
 }
 
 std::optional<std::string> findProgram(const std::string& name) {

@@ -53,6 +53,12 @@ struct Output {
 // Runs a command to its end and returns what it wrote.
 Result<Output> capture(const Command& command);
 
+// Becomes that program: returns only if the system refuses.
+Error become(const Command& command);
+
+// The path of a program of this project: beside the one that runs.
+std::string siblingProgram(const std::string& name);
+
 // The path of a program in PATH.
 std::optional<std::string> findProgram(const std::string& name);
 

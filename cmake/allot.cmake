@@ -4,7 +4,7 @@ add_library(allot_options INTERFACE)
 target_include_directories(allot_options INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_options(allot_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic>
-  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>)
+  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra --expt-relaxed-constexpr>)
 if(ALLOT_WERROR)
   target_compile_options(allot_options INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-Werror> $<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings>)

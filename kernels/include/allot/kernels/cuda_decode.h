@@ -1,7 +1,7 @@
 #pragma once
 // Decode attention on an NVIDIA GPU: the functions of decode.h and paged_kv.h over the same
 // structs, whose pointers are then device memory. bfloat16 and float16 caches, head sizes 64 and
-// 128, up to 16 query heads a KV head, pages of 16, 64 or 256 keys.
+// 128, up to 16 query heads a KV head, pages of a power of two of keys, 16 or more.
 //
 // plan() once a step on the host, by sizes alone; then appendKv() and decodeAttention() once a
 // layer. These two launch kernels on the caller's stream and return: they allocate nothing, wait
@@ -15,7 +15,7 @@
 // How it agrees with the CPU (kernels/cpu):
 //   scores        products of cache elements with queries in two parts of the cache's type (their
 //                 sum is good to 2^-16 for bfloat16, 2^-21 for float16), float32 sums.
-//   4-bit scores  the same integers and the same float32 products: equal bits.
+//   4-bit scores  the same integers, then float32 products.
 //   masses        float16 of 2^(s' - e), s' the score in powers of two and e the least whole number
 //                 above all s' of the piece, and one more: a multiple of 2^-24, within 2^-11 of the
 //                 mass or within 2^-25 of the piece's largest. Sums of masses are exact integers,
@@ -54,7 +54,7 @@ struct StepBounds {
 };
 
 // What the last step drew, for rows that draw; device memory, [rows * heads, stride]. Ascending
-// by key.
+// by key; of santa in the order drawn. -1: a head or piece whose keys are all masked.
 struct DrawList {
   const int32_t* keys = nullptr;
   const float* weights = nullptr;  // of one draw in the output

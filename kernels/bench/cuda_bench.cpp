@@ -1,0 +1,468 @@
+// allot-cuda-bench: what one decode step of one attention layer costs on a GPU with each method,
+// held against the copy bandwidth, our dense attention and PyTorch's, all in one run. --help says
+// how it measures. Prints tables; gates nothing.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdarg>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "allot/kernels/cuda_decode.h"
+#include "kernels/bench/cuda_cache.h"
+#include "kernels/bench/cuda_plan.h"
+#include "kernels/bench/cuda_report.h"
+#include "kernels/bench/cuda_timer.h"
+#include "kernels/bench/score_profiles.h"
+#include "kernels/bench/sdpa_peer.h"
+
+namespace allot::bench {
+namespace {
+
+namespace cuda = kernels::cuda;
+
+constexpr int kUsage = 64;
+constexpr int kUnavailable = 69;
+constexpr int kCannotWrite = 74;
+constexpr float kStandInDeviation = 4;  // of peaked scores without a recording
+constexpr double kGib = 1 << 30;
+
+void progress(const std::string& text) {
+  if (isatty(STDERR_FILENO)) std::fprintf(stderr, "\r\033[K%s", text.c_str());
+}
+
+std::string driverText() {
+  // "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15  Wed Jan ...".
+  std::ifstream file("/proc/driver/nvidia/version");
+  std::string word;
+  while (file >> word) {
+    if (word[0] >= '0' && word[0] <= '9' && word.find('.') != std::string::npos) {
+      return "driver " + word;
+    }
+  }
+  return "driver unknown";
+}
+
+CudaDevice askDevice() {
+  CudaDevice device;
+  cudaDeviceProp properties;
+  must(cudaGetDeviceProperties(&properties, 0), "asking for the device");
+  must(cudaDeviceGetAttribute(&device.clock_mhz, cudaDevAttrClockRate, 0), "asking for its clock");
+  device.clock_mhz /= 1000;
+  must(cudaDriverGetVersion(&device.cuda_driver), "asking for the driver");
+  must(cudaRuntimeGetVersion(&device.cuda_runtime), "asking for the runtime");
+  device.name = properties.name;
+  device.driver = driverText();
+  device.build = ALLOT_BUILD;
+  device.compute_capability = properties.major * 10 + properties.minor;
+  device.multiprocessors = properties.multiProcessorCount;
+  device.memory_bytes = static_cast<double>(properties.totalGlobalMem);
+  device.l2_bytes = properties.l2CacheSize;
+  return device;
+}
+
+void measureDevice(CudaTimer* timer, cudaStream_t stream, CudaDevice* device) {
+  progress("measuring the copy bandwidth");
+  device->copy_gbs = timer->copyBandwidth();
+  device->read_gbs = timer->readBandwidth();
+  Timing timing;
+  const auto refusal = timer->time(
+      [&]() -> std::optional<std::string> {
+        launchNothing(stream);
+        return std::nullopt;
+      },
+      [] {}, &timing);
+  device->empty_graph_ms = refusal ? 0 : timing.median;
+}
+
+// Where peaked scores come from, on the device.
+struct Peaked {
+  ScoreSource source;
+  std::string text;
+  DeviceMemory scores, offsets;
+};
+
+Peaked makePeaked(const std::string& path) {
+  Peaked peaked;
+  const ScoreProfiles profiles = readScoreProfiles(path);
+  if (profiles.size() == 0 && !path.empty()) {
+    std::fprintf(stderr, "allot-cuda-bench: --states: %s holds no recorded states\n", path.c_str());
+    std::exit(kUsage);
+  }
+  if (profiles.size() == 0) {
+    peaked.source.deviation = kStandInDeviation;
+    peaked.text = "normal scores of variance 16 (no recording: --states)";
+    return peaked;
+  }
+  peaked.scores.upload(profiles.scores);
+  peaked.offsets.upload(profiles.offsets);
+  peaked.source = {.deviation = 0,
+                   .scores = peaked.scores.as<float>(),
+                   .offsets = peaked.offsets.as<int>(),
+                   .profiles = static_cast<int>(profiles.size())};
+  peaked.text =
+      "quantiles of " + std::to_string(profiles.size()) + " recorded score vectors in " + path;
+  return peaked;
+}
+
+// One shape: its caches, every distribution and method.
+class ShapeBench {
+ public:
+  ShapeBench(const CudaOptions& options, ShapeReport* report, CudaTimer* timer,
+             std::unique_ptr<CudaCache> cache, cudaStream_t stream)
+      : options_(options),
+        report_(*report),
+        timer_(*timer),
+        cache_(std::move(cache)),
+        stream_(stream) {
+    const size_t rows = static_cast<size_t>(report_.shape.rows);
+    out_count_ = rows * options.heads * options.head_dim;
+    out_.need(out_count_ * sizeof(float));
+    statistics_.need(rows * sizeof(kernels::RowStatistics));
+  }
+
+  // False if the cache cannot be filled so: said in the report.
+  bool fill(const std::string& scores, const ScoreSource& source) {
+    scores_ = scores;
+    if (!leaveOut(scores + " scores", cache_->fill(source))) return false;
+    const Case dense{.text = "dense", .method = {}, .budget = {}};
+    return leaveOut("dense", check(dense, nullptr, &dense_));
+  }
+
+  void measure(const Case& what) {
+    Figure figure{.shape = report_.shape,
+                  .scores = scores_,
+                  .method = what.text,
+                  .budget = what.budget,
+                  .timing = {}};
+    const std::string name =
+        what.text + (what.budget ? " S=" + std::to_string(*what.budget) : "") + ", " + scores_;
+    std::vector<float> out;
+    kernels::RowStatistics sums;
+    if (!leaveOut(name, check(what, &sums, nullptr))) return;
+    const bool dense = what.method.method == kernels::Method::kDense;
+    figure.bytes =
+        dense ? report_.dense_bytes : static_cast<double>(sums.key_bytes + sums.value_bytes);
+    figure.draws = static_cast<double>(sums.draws) / report_.shape.rows / options_.heads;
+    // Without statistics: what is timed is what is compared.
+    if (!leaveOut(name, check(what, nullptr, &out))) return;
+    compare(out, &figure);
+    if (!leaveOut(name, time(what, &figure))) return;
+    report_.figures.push_back(figure);
+  }
+
+ private:
+  // True if there is no refusal; else it goes into the report.
+  bool leaveOut(const std::string& name, const std::optional<std::string>& refusal) {
+    if (refusal) report_.left_out.push_back(name + ": " + *refusal);
+    return !refusal;
+  }
+
+  cuda::StepBounds bounds(const Case& what, bool statistics) const {
+    return {.rows = report_.shape.rows,
+            .heads = options_.heads,
+            .max_length = report_.shape.keys,
+            .max_budget = what.budget.value_or(1),
+            .statistics = statistics};
+  }
+
+  // One step on the first copy, of step number 0: its statistics and its output, if wanted.
+  std::optional<std::string> check(const Case& what, kernels::RowStatistics* sums,
+                                   std::vector<float>* out) {
+    cuda::Workspace workspace;
+    if (auto refusal = workspace.plan(what.method, cache_->kv(), bounds(what, sums != nullptr))) {
+      return refusal;
+    }
+    const size_t rows = static_cast<size_t>(report_.shape.rows);
+    must(cudaMemsetAsync(statistics_.as<void>(), 0, rows * sizeof(kernels::RowStatistics), stream_),
+         "clearing statistics");
+    cache_->setBudget(what.budget.value_or(1));
+    cache_->rewind();
+    cache_->turn(0);
+    kernels::DecodeOutputs to{.out = out_.as<float>()};
+    if (sums != nullptr) to.statistics = statistics_.as<kernels::RowStatistics>();
+    if (auto refusal = cuda::decodeAttention(what.method, cache_->kv(), cache_->inputs(),
+                                             &workspace, to, stream_)) {
+      return refusal;
+    }
+    if (auto refusal = workspace.failure(stream_)) return refusal;
+    must(cudaStreamSynchronize(stream_), "running a step");
+    if (out != nullptr) *out = out_.download<float>(out_count_);
+    if (sums == nullptr) return std::nullopt;
+    *sums = {};
+    for (const auto& row : statistics_.download<kernels::RowStatistics>(rows)) {
+      sums->draws += row.draws;
+      sums->key_bytes += row.key_bytes;
+      sums->value_bytes += row.value_bytes;
+    }
+    return std::nullopt;
+  }
+
+  std::optional<std::string> time(const Case& what, Figure* figure) {
+    cuda::Workspace workspace;
+    if (auto refusal = workspace.plan(what.method, cache_->kv(), bounds(what, false))) {
+      return refusal;
+    }
+    figure->workspace_bytes = workspace.bytes();
+    uint32_t step = 0;
+    const auto launch = [&] {
+      return cuda::decodeAttention(what.method, cache_->kv(), cache_->inputs(), &workspace,
+                                   {.out = out_.as<float>()}, stream_);
+    };
+    // A kernel's first launch may load it, which no graph can hold.
+    if (auto refusal = launch()) return refusal;
+    if (auto refusal = timer_.time(
+            launch, [&] { cache_->turn(step++); }, &figure->timing)) {
+      return refusal;
+    }
+    return workspace.failure(stream_);
+  }
+
+  void compare(const std::vector<float>& out, Figure* figure) const {
+    const size_t dim = static_cast<size_t>(options_.head_dim), heads = out.size() / dim;
+    double ratios = 0, squares = 0;
+    for (size_t head = 0; head < heads; ++head) {
+      double gap = 0, norm = 0;
+      for (size_t i = head * dim; i < (head + 1) * dim; ++i) {
+        const double difference = double{out[i]} - double{dense_[i]};
+        gap += difference * difference;
+        norm += double{dense_[i]} * double{dense_[i]};
+      }
+      ratios += std::sqrt(gap / norm);
+      squares += gap;
+    }
+    figure->error = ratios / static_cast<double>(heads);
+    figure->value_error = std::sqrt(squares / static_cast<double>(out.size()));
+  }
+
+  const CudaOptions& options_;
+  ShapeReport& report_;
+  CudaTimer& timer_;
+  std::unique_ptr<CudaCache> cache_;
+  cudaStream_t stream_;
+  std::string scores_;
+  size_t out_count_ = 0;
+  DeviceMemory out_, statistics_;
+  std::vector<float> dense_;
+};
+
+// The grid, shape by shape.
+class Bench {
+ public:
+  Bench(const CudaOptions& options, SdpaPeer* peer, cudaStream_t stream)
+      : options_(options),
+        peer_(peer),
+        stream_(stream),
+        timer_(options.warm_up, options.samples, stream),
+        device_(askDevice()) {}
+
+  void run() {
+    measureDevice(&timer_, stream_, &device_);
+    progress("");
+    printDevice(options_, device_);
+    const Peaked peaked = makePeaked(options_.states);
+    peaked_text_ = peaked.text;
+    std::printf("gaussian: normal scores of variance 1; peaked: %s\n", peaked.text.c_str());
+    std::printf("SDPA: %s\n", sdpaText().c_str());
+    plan();
+    for (const Shape& shape : shapes_) {
+      ShapeReport report = measure(shape, peaked.source);
+      progress("");
+      printReport(options_, device_, report);
+      reports_.push_back(reportJson(options_, device_, report));
+    }
+  }
+
+  void floors() {
+    measureDevice(&timer_, stream_, &device_);
+    progress("");
+    printDevice(options_, device_);
+    for (const int rows : options_.rows) {
+      for (const int keys : options_.keys) printFloors(options_, device_, {rows, keys});
+    }
+  }
+
+  nlohmann::json json() const {
+    return {{"device", deviceJson(device_)},  {"heads", options_.heads},
+            {"kvHeads", options_.kv_heads},   {"headDim", options_.head_dim},
+            {"pageSize", options_.page_size}, {"element", options_.element},
+            {"seed", options_.seed},          {"warmUp", options_.warm_up},
+            {"peaked", peaked_text_},         {"sdpa", sdpaText()},
+            {"leftOut", left_out_},           {"shapes", reports_}};
+  }
+
+ private:
+  std::string sdpaText() const {
+    if (peer_ == nullptr) return "left out (--no-sdpa)";
+    if (!peer_->torch().empty()) return "PyTorch " + peer_->torch();
+    return "left out, " + peer_->absence();
+  }
+
+  void leaveOut(const std::string& sentence) {
+    left_out_.push_back(sentence);
+    std::printf("left out: %s\n", sentence.c_str());
+  }
+
+  // What is measured; says what is not.
+  void plan() {
+    for (const std::string& text : options_.methods) {
+      kernels::MethodOptions method;
+      if (kernels::parseMethod(text, &method)) continue;
+      if (const auto refusal = cuda::unsupported(method)) {
+        leaveOut(text + ": " + *refusal);
+        refused_.push_back(text);
+      }
+    }
+    for (const int rows : options_.rows) {
+      for (const int keys : options_.keys) {
+        const double gib = cacheBytes(options_, rows, keys) / kGib;
+        if (gib > options_.memory_gib) {
+          char sentence[160];
+          std::snprintf(sentence, sizeof sentence,
+                        "%d rows of %d keys: their caches take %.0f GiB, --memory-gib is %.0f",
+                        rows, keys, gib, options_.memory_gib);
+          leaveOut(sentence);
+          continue;
+        }
+        shapes_.push_back({rows, keys});
+        figures_ += cases(keys).size() * options_.scores.size();
+      }
+    }
+    if (isatty(STDERR_FILENO)) {
+      std::fprintf(stderr, "%zu figures of %zu shapes\n", figures_, shapes_.size());
+    }
+    std::fflush(stdout);
+  }
+
+  std::vector<Case> cases(int keys) const {
+    std::vector<Case> cases = casesOf(options_, keys);
+    std::erase_if(cases, [&](const Case& one) {
+      return std::find(refused_.begin(), refused_.end(), one.text) != refused_.end();
+    });
+    return cases;
+  }
+
+  std::string title(Shape shape) const {
+    return "[" + std::to_string(done_) + "/" + std::to_string(figures_) + "] " +
+           std::to_string(shape.rows) + " x " + std::to_string(shape.keys) + ": ";
+  }
+
+  ShapeReport measure(Shape shape, const ScoreSource& peaked) {
+    ShapeReport report{.shape = shape, .sdpa = nullptr, .figures = {}, .left_out = {}};
+    report.dense_bytes =
+        floorOf(options_, shape, {.text = "dense", .method = {}, .budget = {}})->bytes;
+    // Enough copies that no step finds its keys in L2; if they do not fit, other memory does it.
+    report.copies = copiesFor(options_, shape, device_.l2_bytes);
+    const double each = cacheBytes(options_, shape.rows, shape.keys);
+    const int most = std::max(1, static_cast<int>(options_.memory_gib * kGib / each));
+    if (report.copies > most) {
+      report.copies = most;
+      report.flush_bytes = 4 * device_.l2_bytes;
+    }
+    timer_.flush(static_cast<size_t>(report.flush_bytes));
+    progress(title(shape) + "filling the caches");
+    auto cache = CudaCache::make(options_, shape, report.copies, stream_);
+    if (!cache) {
+      report.left_out.push_back("everything: there is too little device memory");
+      return report;
+    }
+    ShapeBench bench(options_, &report, &timer_, std::move(cache), stream_);
+    for (const std::string& scores : options_.scores) {
+      progress(title(shape) + "filling the caches, " + scores + " scores");
+      if (!bench.fill(scores, scores == "peaked" ? peaked : ScoreSource{})) continue;
+      for (const Case& one : cases(shape.keys)) {
+        progress(title(shape) + scores + ", " + one.text +
+                 (one.budget ? " S=" + std::to_string(*one.budget) : ""));
+        bench.measure(one);
+        ++done_;
+        // Between our own figures: right behind the first dense one.
+        if (report.sdpa.is_null()) askPeer(shape, &report);
+      }
+    }
+    return report;
+  }
+
+  void askPeer(Shape shape, ShapeReport* report) {
+    if (peer_ == nullptr || peer_->torch().empty()) return;
+    progress(title(shape) + "PyTorch");
+    report->sdpa = peer_->ask({{"rows", shape.rows},
+                               {"keys", shape.keys},
+                               {"heads", options_.heads},
+                               {"kv_heads", options_.kv_heads},
+                               {"dim", options_.head_dim},
+                               {"element", options_.element},
+                               {"flush_bytes", static_cast<int64_t>(4 * device_.l2_bytes)},
+                               {"warm_up", options_.warm_up},
+                               {"samples", options_.samples}});
+  }
+
+  const CudaOptions& options_;
+  SdpaPeer* peer_;  // nothing with --no-sdpa
+  cudaStream_t stream_;
+  CudaTimer timer_;
+  CudaDevice device_;
+  std::string peaked_text_;
+  std::vector<std::string> refused_, left_out_;
+  std::vector<Shape> shapes_;
+  size_t figures_ = 0, done_ = 0;
+  nlohmann::json reports_ = nlohmann::json::array();
+};
+
+int writeJson(const std::string& path, const nlohmann::json& document) {
+  std::ofstream file(path);
+  file << document.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+  if (file.flush()) return 0;
+  std::fprintf(stderr, "allot-cuda-bench: cannot write %s\n", path.c_str());
+  return kCannotWrite;
+}
+
+// The recording of the source tree, where this was built.
+std::string builtInStates() {
+  const std::string path = ALLOT_SOURCE_DIR "/tests/golden/recall_states.bin";
+  return access(path.c_str(), R_OK) == 0 ? path : "";
+}
+
+int main(int argc, char** argv) {
+  CudaOptions options;
+  options.states = builtInStates();
+  if (const auto status = parseOptions(argc, argv, &options)) return *status;
+  const auto absent = cuda::unavailable();
+  if (options.two_floors && absent) {
+    for (const int rows : options.rows) {
+      for (const int keys : options.keys) printFloors(options, {}, {rows, keys});
+    }
+    return 0;
+  }
+  if (absent) {
+    std::fprintf(stderr, "allot-cuda-bench: %s\n", absent->c_str());
+    return kUnavailable;
+  }
+  if (options.probe) return 0;
+  // First of all, so that its start is over when anything is timed.
+  std::unique_ptr<SdpaPeer> peer;
+  if (options.sdpa && !options.two_floors) {
+    progress("starting PyTorch");
+    peer = std::make_unique<SdpaPeer>(options.python);
+  }
+  cudaStream_t stream = nullptr;
+  must(cudaSetDevice(0), "opening the device");
+  must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
+  Bench bench(options, peer.get(), stream);
+  if (options.two_floors) {
+    bench.floors();
+    return 0;
+  }
+  bench.run();
+  return options.json.empty() ? 0 : writeJson(options.json, bench.json());
+}
+
+}  // namespace
+}  // namespace allot::bench
+
+int main(int argc, char** argv) { return allot::bench::main(argc, argv); }

@@ -1,0 +1,57 @@
+#pragma once
+// The sequences that steps of one shape are measured on: a pool of pages on the GPU with the keys'
+// 4-bit shadow, filled through the library's own append; page tables in random order; and the
+// inputs of a step. Copies of the batch take turns, so that no step finds its keys in the L2 cache.
+// One thread, one stream.
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "allot/kernels/cuda_decode.h"
+#include "kernels/bench/cuda_fill.h"
+#include "kernels/bench/cuda_memory.h"
+#include "kernels/bench/cuda_plan.h"
+
+namespace allot::bench {
+
+class CudaCache {
+ public:
+  // Nothing if there is too little memory.
+  static std::unique_ptr<CudaCache> make(const CudaOptions& options, Shape shape, int copies,
+                                         cudaStream_t stream);
+
+  // Writes keys whose scores come from there, and values. Returns a refusal of the library.
+  [[nodiscard]] std::optional<std::string> fill(const ScoreSource& source);
+
+  // Makes the next copy's page table and that step the inputs' own: two small launches.
+  void turn(uint32_t step);
+  // The first copy again.
+  void rewind() { next_ = 0; }
+
+  // Sets every row's budget.
+  void setBudget(uint32_t budget);
+
+  const kernels::PagedKv& kv() const { return kv_; }
+  const kernels::DecodeInputs& inputs() const { return inputs_; }
+  int copies() const { return copies_; }
+
+ private:
+  CudaCache(const CudaOptions& options, Shape shape, int copies, cudaStream_t stream);
+  bool allocatePool();
+  void makeInputs();
+  void makeTables();
+
+  const CudaOptions& options_;
+  Shape shape_;
+  int copies_;
+  cudaStream_t stream_;
+  int pages_ = 0;  // of a sequence
+  int next_ = 0;
+  kernels::PagedKv kv_;
+  kernels::DecodeInputs inputs_;
+  DeviceMemory keys_, values_, codes_, scales_, centres_;
+  DeviceMemory queries_, duals_, tables_, table_, lengths_, budgets_, sequences_, steps_;
+};
+
+}  // namespace allot::bench

@@ -1,0 +1,167 @@
+#include <cmath>
+
+#include "kernels/bench/cuda_fill.h"
+
+namespace allot::bench {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarp = 32;
+constexpr float kTwoPi = 6.2831853f;
+
+// SplitMix64's finaliser: any two inputs give unrelated outputs.
+__device__ uint64_t mix(uint64_t x) {
+  x += 0x9E3779B97F4A7C15ull;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+  return x ^ (x >> 31);
+}
+
+// In (0, 1).
+__device__ float uniform(uint32_t bits) {
+  return (static_cast<float>(bits >> 8) + 0.5f) * 5.9604645e-8f;
+}
+
+__device__ float2 normalPair(uint64_t bits) {
+  const float radius = sqrtf(-2.0f * logf(uniform(static_cast<uint32_t>(bits >> 32))));
+  float sine, cosine;
+  sincosf(kTwoPi * uniform(static_cast<uint32_t>(bits)), &sine, &cosine);
+  return {radius * cosine, radius * sine};
+}
+
+__device__ float warpSum(float x) {
+  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+    x += __shfl_xor_sync(0xFFFFFFFFu, x, distance);
+  }
+  return x;
+}
+
+// One score of a query head.
+__device__ float drawScore(const ScoreSource& source, uint64_t head, uint64_t bits) {
+  if (source.profiles == 0) return source.deviation * normalPair(bits).x;
+  const int profile = static_cast<int>(mix(head) % static_cast<uint64_t>(source.profiles));
+  const float* scores = source.scores + source.offsets[profile];
+  const int count = source.offsets[profile + 1] - source.offsets[profile];
+  const float at = uniform(static_cast<uint32_t>(bits)) * static_cast<float>(count) - 0.5f;
+  const float inside = fminf(fmaxf(at, 0.0f), static_cast<float>(count - 1));
+  const int below = min(static_cast<int>(inside), count - 2);
+  const float part = inside - static_cast<float>(below);
+  return scores[below] + part * (scores[below + 1] - scores[below]);
+}
+
+// A warp makes one key and one value: normal numbers n, moved within the span of the group's
+// queries until its products with them are the drawn scores.
+template <int kHeadDim>
+__global__ void fillKeysKernel(FillInputs in) {
+  constexpr int kPairs = kHeadDim / kWarp / 2;
+  const int lane = threadIdx.x % kWarp;
+  const int64_t vectors = int64_t{in.sequences} * in.count * in.kv_heads;
+  const int64_t stride = int64_t{gridDim.x} * (kThreads / kWarp);
+  for (int64_t at = int64_t{blockIdx.x} * (kThreads / kWarp) + threadIdx.x / kWarp; at < vectors;
+       at += stride) {
+    const int kv_head = static_cast<int>(at % in.kv_heads);
+    const int position = in.start + static_cast<int>(at / in.kv_heads % in.count);
+    const int sequence = in.first + static_cast<int>(at / in.kv_heads / in.count);
+    const int row = sequence % in.rows;
+    const uint64_t name =
+        mix(mix(in.seed + static_cast<uint64_t>(sequence)) +
+            static_cast<uint64_t>(position) * 1024 + static_cast<uint64_t>(kv_head));
+    float2 key[kPairs], moved[kPairs];
+    for (int i = 0; i < kPairs; ++i) {
+      const uint64_t stream = static_cast<uint64_t>(lane + i * kWarp);
+      key[i] = moved[i] = normalPair(mix(name + stream));
+      const float2 value = normalPair(mix(name + 256 + stream));
+      reinterpret_cast<float2*>(in.values)[at * (kHeadDim / 2) + lane + i * kWarp] = value;
+    }
+    for (int h = 0; h < in.group; ++h) {
+      const int64_t head = (int64_t{row} * in.kv_heads + kv_head) * in.group + h;
+      const float2* query = reinterpret_cast<const float2*>(in.queries) + head * (kHeadDim / 2);
+      const float2* dual = reinterpret_cast<const float2*>(in.duals) + head * (kHeadDim / 2);
+      float product = 0;
+      for (int i = 0; i < kPairs; ++i) {
+        const float2 q = query[lane + i * kWarp];
+        product += q.x * key[i].x + q.y * key[i].y;
+      }
+      const float score = drawScore(in.source, static_cast<uint64_t>(head) + in.seed,
+                                    mix(name + 512 + static_cast<uint64_t>(h)));
+      const float gap = score * sqrtf(static_cast<float>(kHeadDim)) - warpSum(product);
+      for (int i = 0; i < kPairs; ++i) {
+        const float2 d = dual[lane + i * kWarp];
+        moved[i].x += gap * d.x;
+        moved[i].y += gap * d.y;
+      }
+    }
+    for (int i = 0; i < kPairs; ++i) {
+      reinterpret_cast<float2*>(in.keys)[at * (kHeadDim / 2) + lane + i * kWarp] = moved[i];
+    }
+  }
+}
+
+__global__ void fillNormalKernel(float* to, size_t count, uint64_t seed) {
+  const size_t stride = size_t{gridDim.x} * blockDim.x;
+  for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) {
+    to[i] = normalPair(mix(mix(seed) + i)).x;
+  }
+}
+
+__global__ void setStepsKernel(uint32_t* steps, int rows, uint32_t step) {
+  for (int i = threadIdx.x; i < rows; i += blockDim.x) steps[i] = step;
+}
+
+__global__ void delayKernel(uint64_t nanoseconds) {
+  uint64_t begin, now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
+  do {
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  } while (now - begin < nanoseconds);
+}
+
+__global__ void readKernel(const uint4* from, size_t count, uint32_t* sum) {
+  constexpr int kLoads = 4;
+  const size_t stride = size_t{gridDim.x} * blockDim.x;
+  uint32_t total = 0;
+  for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += kLoads * stride) {
+    uint4 words[kLoads] = {};
+#pragma unroll
+    for (int k = 0; k < kLoads; ++k) {
+      if (i + k * stride < count) words[k] = from[i + k * stride];
+    }
+#pragma unroll
+    for (int k = 0; k < kLoads; ++k) total += words[k].x ^ words[k].y ^ words[k].z ^ words[k].w;
+  }
+  if (total == 0x5EED5EEDu) *sum = total;
+}
+
+__global__ void nothingKernel() {}
+
+}  // namespace
+
+void fillKeys(const FillInputs& in, cudaStream_t stream) {
+  constexpr int kBlocks = 4096;
+  if (in.head_dim == 64) {
+    fillKeysKernel<64><<<kBlocks, kThreads, 0, stream>>>(in);
+  } else {
+    fillKeysKernel<128><<<kBlocks, kThreads, 0, stream>>>(in);
+  }
+}
+
+void fillNormal(float* to, size_t count, uint64_t seed, cudaStream_t stream) {
+  fillNormalKernel<<<256, kThreads, 0, stream>>>(to, count, seed);
+}
+
+void setSteps(uint32_t* steps, int rows, uint32_t step, cudaStream_t stream) {
+  setStepsKernel<<<1, kThreads, 0, stream>>>(steps, rows, step);
+}
+
+void delay(int microseconds, cudaStream_t stream) {
+  delayKernel<<<1, 1, 0, stream>>>(static_cast<uint64_t>(microseconds) * 1000);
+}
+
+void readAll(const void* from, size_t bytes, uint32_t* sum, cudaStream_t stream) {
+  readKernel<<<2048, kThreads, 0, stream>>>(static_cast<const uint4*>(from), bytes / sizeof(uint4),
+                                            sum);
+}
+
+void launchNothing(cudaStream_t stream) { nothingKernel<<<1, 1, 0, stream>>>(); }
+
+}  // namespace allot::bench

@@ -1,0 +1,68 @@
+#pragma once
+// Device memory of allot-cuda-bench, and its way of ending where CUDA refuses. One thread.
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace allot::bench {
+
+// Ends the program with what CUDA said.
+inline void must(cudaError_t error, const char* doing) {
+  if (error == cudaSuccess) return;
+  std::fprintf(stderr, "allot-cuda-bench: %s: %s\n", doing, cudaGetErrorString(error));
+  std::exit(70);
+}
+
+// Memory that is freed with its owner.
+class DeviceMemory {
+ public:
+  DeviceMemory() = default;
+  DeviceMemory(DeviceMemory&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
+  DeviceMemory& operator=(DeviceMemory&& other) noexcept {
+    std::swap(data_, other.data_);
+    return *this;
+  }
+  ~DeviceMemory() { cudaFree(data_); }
+
+  // False if there is not so much.
+  [[nodiscard]] bool allocate(size_t bytes) {
+    cudaFree(std::exchange(data_, nullptr));
+    if (cudaMalloc(&data_, bytes) == cudaSuccess) return true;
+    data_ = nullptr;
+    cudaGetLastError();  // it is sticky
+    return false;
+  }
+  // Small things, without which nothing goes on.
+  void need(size_t bytes) {
+    if (!allocate(bytes)) must(cudaErrorMemoryAllocation, "taking device memory");
+  }
+  template <typename T>
+  void upload(const std::vector<T>& from) {
+    need(from.size() * sizeof(T));
+    must(cudaMemcpy(data_, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice),
+         "copying to the device");
+    // The copy may still be on its way, and streams that do not block would not wait for it.
+    must(cudaDeviceSynchronize(), "copying to the device");
+  }
+  template <typename T>
+  std::vector<T> download(size_t count) const {
+    std::vector<T> to(count);
+    must(cudaMemcpy(to.data(), data_, count * sizeof(T), cudaMemcpyDeviceToHost),
+         "copying from the device");
+    return to;
+  }
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+
+ private:
+  void* data_ = nullptr;
+};
+
+}  // namespace allot::bench

@@ -1,0 +1,259 @@
+#include "kernels/bench/cuda_plan.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "allot/kernels/cuda_decode.h"
+
+namespace allot::bench {
+namespace {
+
+using kernels::KeyScores;
+using kernels::Method;
+
+constexpr int kUsage = 64;
+// Below it a graph replay is mostly its launches.
+constexpr double kShortMilliseconds = 0.012;
+
+const char* const kFooter =
+    "Protocol: each figure is the median of CUDA events around one replay of a CUDA graph\n"
+    "that holds one decode step of one layer, behind warm-up replays. The L2 cache is cold:\n"
+    "steps take copies of the sequences in turn, until four times its size has been read in\n"
+    "between (where the copies do not fit, other memory is read); page tables are copied\n"
+    "right before a step, and warm. A short delay kernel ahead of the first event hides the\n"
+    "launch's way through the host.\n\n"
+    "Scores: keys are made so that every query head of a group sees the scores drawn for it.\n"
+    "gaussian: normal, standard deviation 1, a flat softmax. peaked: the quantiles of scores\n"
+    "recorded from a model (--states), the places of the keys at random and independent from\n"
+    "head to head, so that the share of keys at each height is the recording's whatever the\n"
+    "length; without a recording normal with variance 16. Values are independent normal\n"
+    "numbers: where scores are flat, |dense| is next to nothing and relative errors are\n"
+    "larger than a model's.\n\n"
+    "Columns: GB/s are bytes needed over time: keys, shadows and values once a KV head, drawn\n"
+    "rows as the step itself counts them. share is that over the copy bandwidth measured\n"
+    "first in the same run (bytes read and written), which reads alone may exceed. error is\n"
+    "|out - dense| / |dense|, the mean over rows and heads of one step. bound is dense's\n"
+    "bytes over the method's, the most that xdense can be; of bound is xdense over it.\n\n"
+    "xSDPA: over PyTorch's scaled_dot_product_attention in the same run, between our own\n"
+    "figures, by the same protocol: the fastest of its backends, with enable_gqa and with a\n"
+    "group's heads as queries, over contiguous keys.\n\n"
+    "Left out, as they would repeat another figure: budgets of methods that use none, budgets\n"
+    "that reach all keys, all but the largest budget of s2anta-flash.\n\n";
+
+const char* const kExamples =
+    "Examples:\n"
+    "  allot-cuda-bench                                       everything, about three minutes\n"
+    "  allot-cuda-bench --rows 16 --keys 32768 --budgets 128\n"
+    "  allot-cuda-bench --rows 4 --methods dense \"s2anta-flash tileSize=256\" --no-sdpa\n"
+    "  allot-cuda-bench --states recall_states.bin --python /opt/venv/bin/python --json h200.json\n"
+    "  allot-cuda-bench --two-floors --rows 16 --keys 32768   what each method cannot do without";
+
+int refuse(const std::string& sentence) {
+  std::fprintf(stderr, "allot-cuda-bench: %s\n", sentence.c_str());
+  return kUsage;
+}
+
+void addOptions(CLI::App* app, CudaOptions* options) {
+  app->add_option("--rows", options->rows, "Rows of a batch [1 4 16 64]")
+      ->check(CLI::Range(1, 4096));
+  app->add_option("--keys", options->keys, "Keys of a row [4096 8192 32768 131072]")
+      ->check(CLI::Range(1, 1 << 22));
+  app->add_option("--budgets", options->budgets, "Draws a head, S [64 128 256 2048]")
+      ->check(CLI::Range(1, 1 << 22));
+  app->add_option("--scores", options->scores, "gaussian, peaked [both]")
+      ->check(CLI::IsMember({"gaussian", "peaked"}));
+  app->add_option("--methods", options->methods, "Methods, each with its parameters");
+  app->add_option("--heads", options->heads, "Query heads [32]")->check(CLI::Range(1, 1024));
+  app->add_option("--kv-heads", options->kv_heads, "KV heads [8]")->check(CLI::Range(1, 1024));
+  app->add_option("--head-dim", options->head_dim, "64 or 128 [128]")
+      ->check(CLI::IsMember(std::vector<int>{64, 128}));
+  app->add_option("--page-size", options->page_size, "16, 64 or 256 keys in a page [16]")
+      ->check(CLI::IsMember(std::vector<int>{16, 64, 256}));
+  app->add_option("--element", options->element, "bf16 or fp16 [bf16]")
+      ->check(CLI::IsMember({"bf16", "fp16"}));
+  app->add_option("--memory-gib", options->memory_gib,
+                  "Leave out shapes whose caches take more, GiB [100]")
+      ->check(CLI::PositiveNumber);
+  app->add_option("--warm-up", options->warm_up, "Replays that are not counted [10]")
+      ->check(CLI::Range(0, 10000));
+  app->add_option("--samples", options->samples, "Replays that are timed [40]")
+      ->check(CLI::Range(1, 10000));
+  app->add_option("--seed", options->seed, "Of keys, values, queries and draws [1]");
+  app->add_option("--states", options->states,
+                  "Recorded queries and keys that peaked scores are made from: a file as "
+                  "tests/golden/recall_states.bin [that one, where this was built]");
+  app->add_option("--python", options->python, "Python that has torch, for xSDPA [python3]");
+  app->add_flag("!--no-sdpa", options->sdpa, "Leave PyTorch out");
+  app->add_flag("--two-floors", options->two_floors,
+                "Print the bytes and operations that each method cannot do without, and end");
+  app->add_flag("--probe", options->probe,
+                "End at once: with 0 if there is a GPU to measure, else with 69 and a sentence");
+  app->add_option("--json", options->json, "Write the figures to this file");
+}
+
+// Nothing if the options fit together.
+std::optional<std::string> clash(const CudaOptions& options) {
+  if (options.heads % options.kv_heads != 0 || options.group() > 16) {
+    return "--heads must be a multiple of --kv-heads, at most 16 times as many";
+  }
+  for (const std::string& text : options.methods) {
+    kernels::MethodOptions method;
+    if (const auto wrong = kernels::parseMethod(text, &method)) return "--methods: " + *wrong;
+  }
+  return std::nullopt;
+}
+
+struct Reads {
+  bool keys = false;    // all keys as they are
+  bool shadow = false;  // all keys in `bits`
+  int bits = 0;
+  double drawn_keys = 0;  // a head
+  double values = 0;      // a head
+};
+
+std::optional<Reads> readsOf(const kernels::MethodOptions& method, double n, double budget) {
+  Reads reads;
+  reads.bits = kernels::shadowBits(method);
+  reads.shadow = reads.bits > 0;
+  reads.keys = !reads.shadow;
+  reads.values = std::min(n, budget);
+  switch (method.method) {
+    case Method::kDense:
+      reads.values = n;
+      return reads;
+    case Method::kSanta:
+    case Method::kS2antaStrat:
+    case Method::kS2antaSys:
+    case Method::kS2antaProp:
+      return reads;
+    case Method::kS2antaFlash: {
+      const double tiles = std::ceil(n / method.tile_size);
+      reads.values = std::min(n, tiles * std::max(1.0, std::floor(budget / tiles)));
+      return reads;
+    }
+    case Method::kS2antaQ4:
+    case Method::kTopK:
+      if (reads.shadow) reads.drawn_keys = reads.values;
+      return reads;
+    case Method::kVAttention: {
+      const double fixed = std::min<double>(n, method.sink + method.local);
+      const double heavy = method.heavy * (n - fixed);
+      reads.values = fixed + heavy + method.pilot * (n - fixed - heavy);
+      if (reads.shadow) reads.drawn_keys = reads.values;
+      return reads;
+    }
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace
+
+const char* const kLimitRule =
+    "limited by: memory where share is 0.70 or more; launch/latency where a step takes less\n"
+    "than 12 us, or where share is below 0.35 with fewer than two pieces of 256 keys for each\n"
+    "multiprocessor; instructions/latency otherwise. It is read off the figures; a profiler\n"
+    "may know better.\n\n";
+
+std::optional<int> parseOptions(int argc, char** argv, CudaOptions* options) {
+  CLI::App app("allot-cuda-bench: one decode step of one attention layer on a GPU, by method.");
+  addOptions(&app, options);
+  app.footer(std::string(kFooter) + kLimitRule + kExamples);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kUsage;
+  }
+  if (const auto wrong = clash(*options)) return refuse(*wrong);
+  return std::nullopt;
+}
+
+std::vector<Case> casesOf(const CudaOptions& options, int keys) {
+  std::vector<Case> cases;
+  const uint32_t largest = *std::max_element(options.budgets.begin(), options.budgets.end());
+  for (const std::string& text : options.methods) {
+    Case one{.text = text, .method = {}, .budget = {}};
+    if (kernels::parseMethod(text, &one.method)) continue;
+    if (!kernels::usesBudget(one.method)) {
+      const bool dense = one.method.method == Method::kDense;
+      cases.insert(dense ? cases.begin() : cases.end(), one);
+      continue;
+    }
+    for (const uint32_t budget : options.budgets) {
+      if (budget >= static_cast<uint32_t>(keys)) continue;
+      if (one.method.method == Method::kS2antaFlash && budget != largest) continue;
+      one.budget = budget;
+      cases.push_back(one);
+    }
+  }
+  return cases;
+}
+
+std::optional<Floor> floorOf(const CudaOptions& options, Shape shape, const Case& what) {
+  const double n = shape.keys, dim = options.head_dim, group = options.group();
+  const double element = static_cast<double>(kernels::bytesOf(options.elementType()));
+  const auto reads = readsOf(what.method, n, what.budget.value_or(0));
+  if (!reads) return std::nullopt;
+  // One KV head of one row.
+  const double keys = reads->keys ? n : std::min(n, group * reads->drawn_keys);
+  const double values = std::min(n, group * reads->values);
+  Floor floor;
+  floor.bytes = (keys + values) * dim * element;
+  if (reads->shadow) floor.bytes += n * (dim * reads->bits / 8 + sizeof(float));
+  // Its query heads.
+  const double scored = n + (reads->shadow ? reads->drawn_keys : 0);
+  floor.multiply_adds = group * (scored + reads->values) * dim;
+  floor.exponentials = group * scored;
+  const double heads = static_cast<double>(shape.rows) * options.kv_heads;
+  return Floor{floor.bytes * heads, floor.multiply_adds * heads, floor.exponentials * heads};
+}
+
+double cacheBytes(const CudaOptions& options, int sequences, int keys) {
+  const double pages = std::ceil(static_cast<double>(keys) / options.page_size) * sequences;
+  const double positions = pages * options.page_size * options.kv_heads;
+  const double element = static_cast<double>(kernels::bytesOf(options.elementType()));
+  const double shadow = positions * (options.head_dim / 2.0 + sizeof(float));
+  const double centres = pages * options.kv_heads * options.head_dim * sizeof(float);
+  return positions * options.head_dim * element * 2 + shadow + centres;
+}
+
+int copiesFor(const CudaOptions& options, Shape shape, double l2_bytes) {
+  double least = INFINITY;
+  for (const Case& one : casesOf(options, shape.keys)) {
+    // Draws that meet may read less, never less than the keys.
+    Case keys_alone = one;
+    if (one.budget) keys_alone.budget = 1;
+    if (const auto floor = floorOf(options, shape, keys_alone)) {
+      least = std::min(least, floor->bytes);
+    }
+  }
+  if (least >= 4 * l2_bytes) return 1;
+  return 1 + static_cast<int>(std::ceil(4 * l2_bytes / least));
+}
+
+int64_t piecesOf(const CudaOptions& options, Shape shape) {
+  return int64_t{shape.rows} * options.kv_heads *
+         ((shape.keys + kernels::cuda::kPieceKeys - 1) / kernels::cuda::kPieceKeys);
+}
+
+Timing summarise(std::vector<double> milliseconds) {
+  std::sort(milliseconds.begin(), milliseconds.end());
+  const auto at = [&](size_t tenths) {
+    return milliseconds[(milliseconds.size() - 1) * tenths / 10];
+  };
+  return {.median = at(5),
+          .p10 = at(1),
+          .p90 = at(9),
+          .samples = static_cast<int>(milliseconds.size())};
+}
+
+const char* limitedBy(double milliseconds, double share, int64_t pieces, int multiprocessors) {
+  if (share >= 0.7) return "memory";
+  if (milliseconds < kShortMilliseconds) return "launch/latency";
+  if (share < 0.35 && pieces < 2 * int64_t{multiprocessors}) return "launch/latency";
+  return "instructions/latency";
+}
+
+}  // namespace allot::bench

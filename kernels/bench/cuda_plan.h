@@ -1,0 +1,99 @@
+#pragma once
+// What allot-cuda-bench measures, and what its figures are held against: options, the grid of
+// cases, and for each case the fewest bytes and operations. Pure functions; no CUDA.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "allot/kernels/method.h"
+#include "allot/kernels/paged_kv.h"
+
+namespace allot::bench {
+
+struct CudaOptions {
+  std::vector<int> rows = {1, 4, 16, 64};
+  std::vector<int> keys = {4096, 8192, 32768, 131072};
+  std::vector<uint32_t> budgets = {64, 128, 256, 2048};
+  std::vector<std::string> scores = {"gaussian", "peaked"};
+  std::vector<std::string> methods = {
+      "dense", "s2anta-prop",     "s2anta-flash",        "s2anta-q4",
+      "top-k", "top-k scores=q4", "vattention scores=q4"};
+  int heads = 32;
+  int kv_heads = 8;
+  int head_dim = 128;
+  int page_size = 16;
+  std::string element = "bf16";
+  double memory_gib = 100;
+  int warm_up = 10;
+  int samples = 40;
+  uint64_t seed = 1;
+  std::string states;  // recorded attention states; "": none
+  std::string python = "python3";
+  bool sdpa = true;
+  bool two_floors = false;
+  bool probe = false;
+  std::string json;
+
+  int group() const { return heads / kv_heads; }
+  kernels::Element elementType() const {
+    return element == "fp16" ? kernels::Element::kFloat16 : kernels::Element::kBFloat16;
+  }
+};
+
+// Reads the command line. Nothing if the program is to go on; else what it exits with, after help
+// or a sentence has been printed. `states` holds the default of --states.
+std::optional<int> parseOptions(int argc, char** argv, CudaOptions* options);
+
+struct Shape {
+  int rows = 0;
+  int keys = 0;
+};
+
+// A method at one sample budget.
+struct Case {
+  std::string text;
+  kernels::MethodOptions method;
+  std::optional<uint32_t> budget;  // nothing: it does not depend on one
+};
+
+// What is measured at that length, dense first. Left out, as they would repeat another case:
+// budgets of methods that use none, budgets that reach all keys (dense), and all but the largest
+// budget of s2anta-flash (below one draw a tile they are all the same).
+std::vector<Case> casesOf(const CudaOptions& options, int keys);
+
+// What a step cannot do without, whatever the implementation.
+struct Floor {
+  double bytes = 0;          // of keys, shadows and values, each read once a KV head
+  double multiply_adds = 0;  // of queries with keys and of weights with values
+  double exponentials = 0;
+};
+
+// Rows that are drawn are counted as if no two draws met; vattention without the rows that its
+// promise asks for beyond the pilot. Nothing for a method whose reads are not known from its sizes.
+std::optional<Floor> floorOf(const CudaOptions& options, Shape shape, const Case& what);
+
+// Device memory of the caches of that many sequences, with their 4-bit shadow.
+double cacheBytes(const CudaOptions& options, int sequences, int keys);
+
+// Copies of a shape's sequences that steps take in turn, so that four times the L2 cache is read
+// between two uses of a key: for the case that reads least. At least 1.
+int copiesFor(const CudaOptions& options, Shape shape, double l2_bytes);
+
+// Pieces of work that a step is cut into.
+int64_t piecesOf(const CudaOptions& options, Shape shape);
+
+// In milliseconds.
+struct Timing {
+  double median = 0;
+  double p10 = 0;
+  double p90 = 0;
+  int samples = 0;
+};
+Timing summarise(std::vector<double> milliseconds);
+
+// What holds a step back, judged by its figures alone: see kLimitRule.
+const char* limitedBy(double milliseconds, double share, int64_t pieces, int multiprocessors);
+extern const char* const kLimitRule;
+
+}  // namespace allot::bench

@@ -1,0 +1,16 @@
+#include "kernels/cuda/append.cuh"
+
+#include "kernels/cuda/by_shape.cuh"
+
+namespace allot::kernels::cuda {
+
+AppendKernels appendKernelsOf(int head_dim, Element element) {
+  return byShape<AppendKernels>(head_dim, element, [](auto shape) {
+    using S = decltype(shape);
+    return AppendKernels{appendKernel<S::kDim, typename S::Type>,
+                         centreKernel<S::kDim, typename S::Type>,
+                         shadowKernel<S::kDim, typename S::Type>};
+  });
+}
+
+}  // namespace allot::kernels::cuda

@@ -1,0 +1,193 @@
+#pragma once
+// Keys and values into the cache, with their 4-bit shadow and its centre: kernels/paged_kv.cpp and
+// kernels/cpu/shadow.cpp on the GPU, to the bit. A warp takes one position of one KV head; the
+// centre of a sequence that starts is in the way of its shadow, so that appends of more than one
+// position are three launches.
+#include "kernels/cuda/primitives.cuh"
+
+namespace allot::kernels::cuda {
+
+constexpr int kAppendThreads = 128;
+
+struct Append {
+  void* keys;
+  void* values;
+  uint8_t* codes;  // null: no shadow
+  float* code_scales;
+  float* centres;  // null: none
+  int64_t pages;
+  int kv_heads;
+  int page_shift;
+  const float* new_keys;
+  const float* new_values;
+  const int32_t* page_table;
+  const int32_t* starts;
+  int rows;
+  int count;
+  int max_pages;
+  unsigned long long* wrong;
+};
+
+__device__ inline void report(const Append& in, Wrong kind, int row, int kv_head) {
+  atomicMin(in.wrong, static_cast<unsigned long long>(kind) << 56 |
+                          static_cast<unsigned long long>(row) << 24 | kv_head);
+}
+
+// The position's row in the pool, or -1 (reported).
+__device__ inline int64_t poolRow(const Append& in, int row, int kv_head, int64_t position) {
+  if (position < 0 || position >= static_cast<int64_t>(in.max_pages) << in.page_shift) {
+    report(in, Wrong::kLength, row, kv_head);
+    return -1;
+  }
+  const int page =
+      in.page_table[static_cast<int64_t>(row) * in.max_pages + (position >> in.page_shift)];
+  if (static_cast<uint32_t>(page) >= static_cast<uint64_t>(in.pages)) {
+    report(in, Wrong::kPage, row, kv_head);
+    return -1;
+  }
+  return ((static_cast<int64_t>(page) * in.kv_heads + kv_head) << in.page_shift) +
+         (position & ((1 << in.page_shift) - 1));
+}
+
+// kDim / 32 elements of a position a lane.
+template <int kDim, typename T>
+struct LaneRow {
+  static constexpr int kOwn = kDim / 32;
+  T element[kOwn];
+
+  // False if the cache cannot hold one of them.
+  __device__ bool take(const float* from, int lane) {
+    bool good = true;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      element[i] = ElementOf<T>::of(from[lane * kOwn + i]);
+      good &= isNumber(ElementOf<T>::toFloat(element[i]));
+    }
+    return __all_sync(kAll, good);
+  }
+  __device__ void store(void* pool, int64_t row, int lane) const {
+    T* to = static_cast<T*>(pool) + row * kDim + lane * kOwn;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) to[i] = element[i];
+  }
+  __device__ void load(const void* pool, int64_t row, int lane) {
+    const T* from = static_cast<const T*>(pool) + row * kDim + lane * kOwn;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) element[i] = from[i];
+  }
+};
+
+// Codes and scale of one key (kernels/cpu/shadow.cpp, quantise and pack). `halves` are half the
+// differences to the centre.
+template <int kDim, typename T>
+__device__ inline void writeShadow(const Append& in, const LaneRow<kDim, T>& key,
+                                   const float* centre, int64_t row, int lane) {
+  constexpr int kOwn = kDim / 32;
+  float halves[kOwn], largest = 0;
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    const float x = __fmul_rn(0.5f, ElementOf<T>::toFloat(key.element[i]));
+    halves[i] = __fsub_rn(x, centre ? __fmul_rn(0.5f, centre[lane * kOwn + i]) : 0.0f);
+    largest = fmaxf(largest, fabsf(halves[i]));
+  }
+  for (int i = 16; i > 0; i /= 2) largest = fmaxf(largest, __shfl_xor_sync(kAll, largest, i));
+  const bool zero = largest < 1e-30f;
+  const float inverse = __fdiv_rn(7.0f, largest);
+  uint32_t codes = 0;  // a byte each
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    const int code = zero ? 8 : static_cast<int>(rintf(__fmul_rn(halves[i], inverse))) + 8;
+    codes |= static_cast<uint32_t>(code) << (8 * i);
+  }
+  // A word of the tile holds features 8v .. 8v + 3 in its low nibbles and the next four in its
+  // high ones.
+  constexpr int kLanesOfFour = 4 / kOwn;
+  if (kLanesOfFour == 2) {
+    const uint32_t other = __shfl_down_sync(kAll, codes, 1);
+    codes |= other << 16;
+  }
+  const uint32_t high = __shfl_down_sync(kAll, codes, kLanesOfFour);
+  if (lane % (2 * kLanesOfFour) == 0) {
+    const int v = lane / (2 * kLanesOfFour);
+    uint8_t* tile = in.codes + row / kPart * (kDim * 8);
+    *reinterpret_cast<uint32_t*>(tile + v * 64 + row % kPart * 4) = codes | high << 4;
+  }
+  if (lane == 0) in.code_scales[row] = zero ? 0.0f : __fmul_rn(2, __fdiv_rn(largest, 7.0f));
+}
+
+__device__ inline float* centreOf(const Append& in, int row, int kv_head, int dim) {
+  if (!in.centres) return nullptr;
+  const int page = in.page_table[static_cast<int64_t>(row) * in.max_pages];
+  if (static_cast<uint32_t>(page) >= static_cast<uint64_t>(in.pages)) return nullptr;
+  return in.centres + (static_cast<int64_t>(page) * in.kv_heads + kv_head) * dim;
+}
+
+// Keys and values; the shadow too, if the append is of one position.
+template <int kDim, typename T>
+__global__ void __launch_bounds__(kAppendThreads) appendKernel(const __grid_constant__ Append in) {
+  const int lane = threadIdx.x % 32;
+  const int64_t item = static_cast<int64_t>(blockIdx.x) * (kAppendThreads / 32) + threadIdx.x / 32;
+  if (item >= static_cast<int64_t>(in.rows) * in.count * in.kv_heads) return;
+  const int kv_head = static_cast<int>(item % in.kv_heads);
+  const int i = static_cast<int>(item / in.kv_heads % in.count);
+  const int row = static_cast<int>(item / in.kv_heads / in.count);
+  const int64_t at = poolRow(in, row, kv_head, static_cast<int64_t>(in.starts[row]) + i);
+  if (at < 0) return;
+  LaneRow<kDim, T> key, value;
+  const bool keys_good = key.take(in.new_keys + item * kDim, lane);
+  const bool values_good = value.take(in.new_values + item * kDim, lane);
+  if (!keys_good || !values_good) {
+    if (lane == 0) report(in, keys_good ? Wrong::kValue : Wrong::kKey, row, kv_head);
+    return;
+  }
+  key.store(in.keys, at, lane);
+  value.store(in.values, at, lane);
+  if (in.count > 1) return;
+  float* centre = centreOf(in, row, kv_head, kDim);
+  if (centre && in.starts[row] == 0) {
+    for (int j = 0; j < kDim / 32; ++j) {
+      centre[lane * (kDim / 32) + j] = ElementOf<T>::toFloat(key.element[j]);
+    }
+  }
+  if (in.codes) writeShadow(in, key, centre, at, lane);
+}
+
+// The centre of every sequence that starts: the mean of its keys, summed in double precision, where
+// sums of 8- or 11-bit numbers are exact unless they differ by 2^20 and more.
+template <int kDim, typename T>
+__global__ void __launch_bounds__(1024) centreKernel(const __grid_constant__ Append in) {
+  constexpr int kSides = 1024 / kDim;
+  __shared__ double totals[kSides][kDim];
+  const int row = blockIdx.x / in.kv_heads, kv_head = blockIdx.x % in.kv_heads;
+  if (in.starts[row] != 0) return;
+  float* centre = centreOf(in, row, kv_head, kDim);
+  if (!centre) return;
+  const int d = threadIdx.x % kDim, side = threadIdx.x / kDim;
+  double total = 0;
+  for (int i = side; i < in.count; i += kSides) {
+    const int64_t at = poolRow(in, row, kv_head, i);
+    if (at >= 0) total += ElementOf<T>::toFloat(static_cast<const T*>(in.keys)[at * kDim + d]);
+  }
+  totals[side][d] = total;
+  __syncthreads();
+  if (side > 0) return;
+  for (int s = 1; s < kSides; ++s) total += totals[s][d];
+  centre[d] = static_cast<float>(total / in.count);
+}
+
+template <int kDim, typename T>
+__global__ void __launch_bounds__(kAppendThreads) shadowKernel(const __grid_constant__ Append in) {
+  const int lane = threadIdx.x % 32;
+  const int64_t item = static_cast<int64_t>(blockIdx.x) * (kAppendThreads / 32) + threadIdx.x / 32;
+  if (item >= static_cast<int64_t>(in.rows) * in.count * in.kv_heads) return;
+  const int kv_head = static_cast<int>(item % in.kv_heads);
+  const int i = static_cast<int>(item / in.kv_heads % in.count);
+  const int row = static_cast<int>(item / in.kv_heads / in.count);
+  const int64_t at = poolRow(in, row, kv_head, static_cast<int64_t>(in.starts[row]) + i);
+  if (at < 0) return;
+  LaneRow<kDim, T> key;
+  key.load(in.keys, at, lane);
+  writeShadow(in, key, centreOf(in, row, kv_head, kDim), at, lane);
+}
+
+}  // namespace allot::kernels::cuda

@@ -1,0 +1,29 @@
+#pragma once
+// From a cache's shape to the kernel that was compiled for it.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "kernels/cuda/launch.h"
+
+namespace allot::kernels::cuda {
+
+template <int kHeadDim, typename T>
+struct Shape {
+  static constexpr int kDim = kHeadDim;
+  using Type = T;
+};
+
+// make(Shape), or nothing where there is no such kernel.
+template <typename Result, typename Make>
+Result byShape(int head_dim, Element element, Make make) {
+  if (element == Element::kBFloat16) {
+    if (head_dim == 64) return make(Shape<64, __nv_bfloat16>());
+    if (head_dim == 128) return make(Shape<128, __nv_bfloat16>());
+  } else if (element == Element::kFloat16) {
+    if (head_dim == 64) return make(Shape<64, __half>());
+    if (head_dim == 128) return make(Shape<128, __half>());
+  }
+  return {};
+}
+
+}  // namespace allot::kernels::cuda

@@ -1,0 +1,520 @@
+// The host's side: what is planned, refused and launched.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <vector>
+
+#include "allot/kernels/cuda_decode.h"
+#include "kernels/cuda/append.cuh"
+#include "kernels/cuda/launch.h"
+
+namespace allot::kernels::cuda {
+namespace {
+
+using Refusal = std::optional<std::string>;
+
+Refusal failed(const char* what, cudaError_t error) {
+  if (error == cudaSuccess) return std::nullopt;
+  return std::string(what) + ": " + cudaGetErrorString(error);
+}
+
+// Shared memory that kernels declare by themselves, at most.
+constexpr int kDeclaredBytes = 8 << 10;
+
+struct Device {
+  int major = 0;
+  int minor = 0;
+  int multiprocessors = 0;
+  int shared_bytes = 0;  // that a block may have beside what kernels declare
+};
+
+// The current one.
+Refusal findDevice(Device* device) {
+  int index = 0;
+  if (auto why = failed("no GPU is usable", cudaGetDevice(&index))) return why;
+  const std::pair<cudaDeviceAttr, int*> attributes[] = {
+      {cudaDevAttrComputeCapabilityMajor, &device->major},
+      {cudaDevAttrComputeCapabilityMinor, &device->minor},
+      {cudaDevAttrMultiProcessorCount, &device->multiprocessors},
+      {cudaDevAttrMaxSharedMemoryPerBlockOptin, &device->shared_bytes}};
+  for (const auto& [attribute, value] : attributes) {
+    const cudaError_t error = cudaDeviceGetAttribute(value, attribute, index);
+    if (auto why = failed("the GPU does not answer", error)) return why;
+  }
+  device->shared_bytes -= kDeclaredBytes;
+  if (device->major < 8) {
+    return "the GPU has compute capability " + std::to_string(device->major) + "." +
+           std::to_string(device->minor) + ", the kernels need 8.0 (Ampere) or later";
+  }
+  return std::nullopt;
+}
+
+// Device memory that grows.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer() { cudaFree(data_); }
+
+  // What it held is lost where it grows.
+  Refusal grow(size_t bytes) {
+    if (bytes <= bytes_) return std::nullopt;
+    cudaDeviceSynchronize();
+    cudaFree(data_);
+    data_ = nullptr;
+    bytes_ = 0;
+    if (cudaMalloc(&data_, bytes) != cudaSuccess) {
+      cudaGetLastError();
+      data_ = nullptr;
+      return "the GPU has no " + std::to_string((bytes >> 20) + 1) +
+             " MiB left for the attention's workspace: lower the rows of a batch or the memory for "
+             "keys and values";
+    }
+    bytes_ = bytes;
+    return std::nullopt;
+  }
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+Sweep sweepOf(Method method) {
+  switch (method) {
+    case Method::kS2antaFlash:
+      return Sweep::kFlash;
+    case Method::kS2antaQ4:
+      return Sweep::kShadow;
+    case Method::kDense:
+      return Sweep::kExact;
+    default:
+      return Sweep::kMasses;
+  }
+}
+
+Draw drawOf(Method method) {
+  switch (method) {
+    case Method::kSanta:
+      return Draw::kIndependent;
+    case Method::kS2antaStrat:
+      return Draw::kStratified;
+    case Method::kS2antaSys:
+    case Method::kS2antaProp:
+    case Method::kS2antaQ4:
+      return Draw::kSystematic;
+    default:
+      return Draw::kNone;
+  }
+}
+
+SweepKernel sweepKernelOf(Sweep sweep, int head_dim, Element element) {
+  switch (sweep) {
+    case Sweep::kExact:
+      return exactSweep(head_dim, element);
+    case Sweep::kMasses:
+      return massesSweep(head_dim, element);
+    case Sweep::kShadow:
+      return shadowSweep(head_dim, element);
+    case Sweep::kFlash:
+      return flashSweep(head_dim, element);
+  }
+  return {};
+}
+
+Refusal unsupportedShape(const MethodOptions& method, const PagedKv& kv, int heads) {
+  if (auto why = unsupported(method)) return why;
+  if (kv.element == Element::kFloat32) {
+    return "the GPU decodes bfloat16 and float16 caches, not float32";
+  }
+  if (kv.head_dim != 64 && kv.head_dim != 128) {
+    return "the GPU decodes heads of 64 and 128 channels, not " + std::to_string(kv.head_dim);
+  }
+  if (kv.page_size < kPart || !std::has_single_bit(static_cast<unsigned>(kv.page_size))) {
+    return "the GPU decodes pages of 16, 32, 64 ... keys, not " + std::to_string(kv.page_size);
+  }
+  if (kv.kv_heads <= 0 || heads % kv.kv_heads != 0 || heads / kv.kv_heads > 16) {
+    return "the GPU decodes up to 16 query heads a KV head, not " + std::to_string(heads) +
+           " over " + std::to_string(kv.kv_heads);
+  }
+  return std::nullopt;
+}
+
+std::string noShadow(const MethodOptions& method) {
+  return std::string(methodName(method.method)) +
+         " reads keys in 4 bits, but the cache holds no such shadow";
+}
+
+}  // namespace
+
+struct Workspace::Impl {
+  Device device;
+  bool ready = false;
+  StepBounds bounds;
+  MethodOptions method;
+  int max_pieces = 0;
+  uint32_t draw_stride = 0;
+  Buffer pieces, piece_bytes, part_masses, draw_keys, draw_weights, wrong;
+  unsigned long long* host_wrong = nullptr;  // pinned
+
+  // Sweeps that were configured, with how many blocks of how many threads they run as.
+  struct Launch {
+    StepKernel kernel = nullptr;
+    int threads = 0;
+    int shared_bytes = 0;
+    int blocks = 0;
+  };
+  std::vector<Launch> launches;
+
+  ~Impl() { cudaFreeHost(host_wrong); }
+
+  Refusal prepare() {
+    if (ready) return std::nullopt;
+    if (auto why = findDevice(&device)) return why;
+    if (auto why = wrong.grow(sizeof *host_wrong)) return why;
+    if (auto why = failed("pinned memory", cudaMallocHost(&host_wrong, sizeof *host_wrong))) {
+      return why;
+    }
+    if (auto why = failed("the workspace", cudaMemset(wrong.as<void>(), 0xff, wrong.bytes()))) {
+      return why;
+    }
+    ready = true;
+    return std::nullopt;
+  }
+
+  // Kernels are in the device's memory, and may have the shared memory that they need, before the
+  // first launch: neither may happen while a graph is captured.
+  Refusal load(Sweep sweep, const PagedKv& kv, const StepBounds& of, int pieces) {
+    Launch launch;
+    const SweepKernel kernel = sweepKernelOf(sweep, kv.head_dim, kv.element);
+    if (auto why = configure(kernel, of.rows, &launch)) return why;
+    const AppendKernels append = appendKernelsOf(kv.head_dim, kv.element);
+    cudaFuncAttributes attributes;
+    cudaError_t error = cudaFuncGetAttributes(&attributes, append.append);
+    if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, append.centre);
+    if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, append.shadow);
+    if (error == cudaSuccess)
+      error = allow(finishKernelOf(kv.head_dim, kv.element), finishBytes(pieces));
+    if (error == cudaSuccess && of.statistics) {
+      error = allow(statisticsKernelOf(kv.head_dim, kv.element), statisticsBytes(of.max_length));
+    }
+    return failed("the GPU did not load the kernels", error);
+  }
+
+  static size_t finishBytes(int pieces) {
+    return static_cast<size_t>(pieces + 1) * sizeof(uint64_t);
+  }
+  static size_t statisticsBytes(int max_length) {
+    return 2 * (static_cast<size_t>(max_length) / 32 + 1) * sizeof(uint32_t);
+  }
+  static cudaError_t allow(StepKernel kernel, size_t bytes) {
+    return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                static_cast<int>(bytes));
+  }
+
+  // As many warps a block as give the most on a multiprocessor.
+  Refusal configure(const SweepKernel& sweep, int rows, Launch* launch) {
+    // And what brings the warps' memory to a multiple of 256 bytes.
+    const int row_bytes = (rows + 1) * static_cast<int>(sizeof(int)) + 256;
+    for (const Launch& known : launches) {
+      if (known.kernel == sweep.kernel &&
+          known.shared_bytes == known.threads / 32 * sweep.warp_bytes + row_bytes) {
+        *launch = known;
+        return std::nullopt;
+      }
+    }
+    int most = 0;
+    for (const int warps : {4, 3, 2, 1}) {
+      const int bytes = warps * sweep.warp_bytes + row_bytes;
+      if (bytes > device.shared_bytes) continue;
+      cudaError_t error =
+          cudaFuncSetAttribute(sweep.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+      int blocks = 0;
+      if (error == cudaSuccess) {
+        error =
+            cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, sweep.kernel, warps * 32, bytes);
+      }
+      if (auto why = failed("the sweep over keys", error)) return why;
+      if (blocks * warps > most) {
+        most = blocks * warps;
+        *launch = {sweep.kernel, warps * 32, bytes, blocks * device.multiprocessors};
+      }
+    }
+    if (most == 0) return "a step of " + std::to_string(rows) + " rows is too large for the GPU";
+    const cudaError_t error = cudaFuncSetAttribute(
+        sweep.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, device.shared_bytes);
+    if (auto why = failed("the sweep over keys", error)) return why;
+    launches.push_back(*launch);
+    return std::nullopt;
+  }
+};
+
+Workspace::Workspace() : impl_(std::make_unique<Impl>()) {}
+Workspace::~Workspace() = default;
+Workspace::Workspace(Workspace&&) noexcept = default;
+Workspace& Workspace::operator=(Workspace&&) noexcept = default;
+
+Refusal Workspace::plan(const MethodOptions& method, const PagedKv& kv, const StepBounds& bounds) {
+  if (auto why = unsupportedShape(method, kv, bounds.heads)) return why;
+  Impl& impl = *impl_;
+  if (auto why = impl.prepare()) return why;
+  const Sweep sweep = sweepOf(method.method);
+  if (sweep == Sweep::kShadow && !kv.shadow(4)) return noShadow(method);
+  const int max_pieces = mostPieces(bounds.max_length);
+  const auto heads = static_cast<size_t>(bounds.rows) * bounds.heads;
+  const size_t entries = heads * max_pieces;
+  if (auto why = impl.pieces.grow(entries * sizeof(Piece))) return why;
+  if (auto why = impl.piece_bytes.grow(entries * kPieceBytes)) return why;
+  if (sweep == Sweep::kMasses || sweep == Sweep::kShadow) {
+    if (auto why = impl.part_masses.grow(entries * kParts * sizeof(uint32_t))) return why;
+  }
+  // Draws fewer than keys; s2anta-flash may make one a piece whatever its budget.
+  uint32_t stride = std::min(bounds.max_budget, static_cast<uint32_t>(bounds.max_length));
+  if (sweep == Sweep::kFlash) stride = std::max(stride, static_cast<uint32_t>(max_pieces));
+  if (bounds.statistics) {
+    if (Impl::statisticsBytes(bounds.max_length) > static_cast<size_t>(impl.device.shared_bytes)) {
+      return "statistics on the GPU are counted for rows of up to " +
+             std::to_string(impl.device.shared_bytes * 4) + " keys";
+    }
+    if (auto why = impl.draw_keys.grow(heads * stride * sizeof(int32_t))) return why;
+    if (auto why = impl.draw_weights.grow(heads * stride * sizeof(float))) return why;
+  }
+  if (auto why = impl.load(sweep, kv, bounds, max_pieces)) return why;
+  impl.bounds = bounds;
+  impl.method = method;
+  impl.max_pieces = max_pieces;
+  impl.draw_stride = stride;
+  return std::nullopt;
+}
+
+size_t Workspace::bytes() const {
+  const Impl& impl = *impl_;
+  return impl.pieces.bytes() + impl.piece_bytes.bytes() + impl.part_masses.bytes() +
+         impl.draw_keys.bytes() + impl.draw_weights.bytes();
+}
+
+DrawList Workspace::draws() const {
+  return {impl_->draw_keys.as<int32_t>(), impl_->draw_weights.as<float>(), impl_->draw_stride};
+}
+
+Refusal Workspace::failure(Stream stream) {
+  Impl& impl = *impl_;
+  if (auto why = impl.prepare()) return why;
+  cudaError_t error = cudaMemcpyAsync(impl.host_wrong, impl.wrong.as<void>(),
+                                      sizeof *impl.host_wrong, cudaMemcpyDeviceToHost, stream);
+  if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
+  if (auto why = failed("the GPU failed", error)) return why;
+  const unsigned long long word = *impl.host_wrong;
+  if (word == kNothingWrong) return std::nullopt;
+  error = cudaMemsetAsync(impl.wrong.as<void>(), 0xff, impl.wrong.bytes(), stream);
+  if (auto why = failed("the GPU failed", error)) return why;
+  const std::string where = "row " + std::to_string(word >> 24 & 0xffffffffu) + ", KV head " +
+                            std::to_string(word & 0xffffff);
+  switch (static_cast<Wrong>(word >> 56)) {
+    case Wrong::kLength:
+      return "the length of " + where + " is below 0, beyond its page table or beyond the plan";
+    case Wrong::kPage:
+      return "the page table of " + where + " names a page outside the pool";
+    case Wrong::kBudget:
+      return "the budget of " + where + " is beyond the plan";
+    case Wrong::kScore:
+      return "scores of " + where +
+             " are not finite: keys or queries are too large for float32, or were not written by "
+             "appendKv";
+    case Wrong::kKey:
+      return "keys of " + where + " hold a number that is not finite in the cache";
+    case Wrong::kValue:
+      return "values of " + where + " hold a number that is not finite in the cache";
+  }
+  return "something went wrong in " + where;
+}
+
+Refusal unavailable() {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess || count == 0) {
+    cudaGetLastError();
+    return std::string("no GPU is usable here: ") +
+           (error != cudaSuccess ? cudaGetErrorString(error) : "there is none");
+  }
+  Device device;
+  return findDevice(&device);
+}
+
+Refusal unsupported(const MethodOptions& method) {
+  switch (method.method) {
+    case Method::kDense:
+    case Method::kSanta:
+    case Method::kS2antaStrat:
+    case Method::kS2antaSys:
+    case Method::kS2antaProp:
+      return std::nullopt;
+    case Method::kS2antaFlash:
+      if (method.tile_size == kPieceKeys) return std::nullopt;
+      return "the GPU's tiles of s2anta-flash have " + std::to_string(kPieceKeys) + " keys, not " +
+             std::to_string(method.tile_size);
+    case Method::kS2antaQ4:
+      if (shadowBits(method) == 4 && !method.exact_weights) return std::nullopt;
+      return "the GPU decodes s2anta-q4 with bits=4 and without exactWeights";
+    default:
+      return "the GPU does not decode " + std::string(methodName(method.method)) +
+             ": it has dense, santa, s2anta-strat, s2anta-sys, s2anta-prop, s2anta-flash and "
+             "s2anta-q4";
+  }
+}
+
+Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const DecodeInputs& in,
+                        Workspace* workspace, const DecodeOutputs& out, Stream stream) {
+  if (auto why = unsupportedShape(method, kv, in.heads)) return why;
+  if (in.rows == 0) return std::nullopt;
+  Workspace::Impl& impl = workspace->impl();
+  const bool statistics = out.statistics || out.head_statistics || out.group_statistics;
+  const Sweep sweep = sweepOf(method.method);
+  if (!impl.ready || in.rows > impl.bounds.rows || in.heads != impl.bounds.heads ||
+      sweep != sweepOf(impl.method.method) || (statistics && !impl.bounds.statistics)) {
+    return "the step is larger than, or other than, the workspace was planned for";
+  }
+  const KeyShadow* shadow = kv.shadow(4);
+  if (sweep == Sweep::kShadow && !shadow) return noShadow(method);
+  const bool lists = impl.bounds.statistics;
+  const Step step{.keys = kv.keys,
+                  .values = kv.values,
+                  .codes = shadow ? shadow->codes : nullptr,
+                  .code_scales = shadow ? shadow->scales : nullptr,
+                  .pages = kv.pages,
+                  .kv_heads = kv.kv_heads,
+                  .page_shift = std::countr_zero(static_cast<unsigned>(kv.page_size)),
+                  .queries = in.queries,
+                  .page_table = in.page_table,
+                  .lengths = in.lengths,
+                  .budgets = in.budgets,
+                  .sequences = in.sequences,
+                  .steps = in.steps,
+                  .bias = in.bias,
+                  .bias_stride = in.bias_stride,
+                  .rows = in.rows,
+                  .heads = in.heads,
+                  .max_pages = in.max_pages,
+                  .layer = in.layer,
+                  .seed = in.seed,
+                  .scale = in.scale,
+                  .out = out.out,
+                  .lse = out.lse,
+                  .uses_budget = usesBudget(method),
+                  .draw = drawOf(method.method),
+                  .sweep = sweep,
+                  .max_length = impl.bounds.max_length,
+                  .max_budget = impl.bounds.max_budget,
+                  .max_pieces = impl.max_pieces,
+                  .pieces = impl.pieces.as<Piece>(),
+                  .piece_bytes = impl.piece_bytes.as<uint8_t>(),
+                  .part_masses = impl.part_masses.as<uint32_t>(),
+                  .draw_keys = lists ? impl.draw_keys.as<int32_t>() : nullptr,
+                  .draw_weights = lists ? impl.draw_weights.as<float>() : nullptr,
+                  .draw_stride = impl.draw_stride,
+                  .wrong = impl.wrong.as<unsigned long long>(),
+                  .statistics = out.statistics,
+                  .head_statistics = out.head_statistics,
+                  .group_statistics = out.group_statistics};
+
+  Workspace::Impl::Launch launch;
+  if (auto why = impl.configure(sweepKernelOf(sweep, kv.head_dim, kv.element), in.rows, &launch)) {
+    return why;
+  }
+  const int quads = (in.heads / kv.kv_heads + kQuad - 1) / kQuad;
+  const int64_t items = int64_t{in.rows} * impl.max_pieces * kv.kv_heads * quads;
+  const auto blocks = static_cast<unsigned>(std::min<int64_t>(items, launch.blocks));
+  launch.kernel<<<blocks, static_cast<unsigned>(launch.threads),
+                  static_cast<size_t>(launch.shared_bytes), stream>>>(step);
+
+  cudaLaunchConfig_t config{};
+  config.gridDim = static_cast<unsigned>(in.rows * in.heads);
+  config.blockDim = 256;
+  config.dynamicSmemBytes = Workspace::Impl::finishBytes(impl.max_pieces);
+  config.stream = stream;
+  // On Hopper and later the finish is brought in while the sweep's last warps still work.
+  cudaLaunchAttribute overlap;
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &overlap;
+  config.numAttrs = impl.device.major >= 9 ? 1 : 0;
+  const StepKernel finish = finishKernelOf(kv.head_dim, kv.element);
+  cudaError_t error = cudaLaunchKernelEx(&config, finish, step);
+  if (error == cudaSuccess && statistics) {
+    const StepKernel count = statisticsKernelOf(kv.head_dim, kv.element);
+    const size_t bytes = Workspace::Impl::statisticsBytes(impl.bounds.max_length);
+    count<<<static_cast<unsigned>(in.rows * kv.kv_heads), 256, bytes, stream>>>(step);
+  }
+  if (error == cudaSuccess) error = cudaGetLastError();
+  return failed("the GPU did not take the step", error);
+}
+
+Refusal appendKv(const PagedKv& kv, const AppendInputs& in, Workspace* workspace, Stream stream) {
+  MethodOptions any;
+  if (auto why = unsupportedShape(any, kv, kv.kv_heads)) return why;
+  for (const KeyShadow& shadow : kv.shadows) {
+    if (shadow.bits != 0 && shadow.bits != 4) {
+      return "the GPU writes 4-bit shadows of keys, not " + std::to_string(shadow.bits) + "-bit";
+    }
+  }
+  if (kv.bounds) return "the GPU writes no bounds of keys";
+  if (in.rows == 0 || in.count == 0) return std::nullopt;
+  Workspace::Impl& impl = workspace->impl();
+  if (auto why = impl.prepare()) return why;
+  const KeyShadow* shadow = kv.shadow(4);
+  const Append append{.keys = kv.keys,
+                      .values = kv.values,
+                      .codes = shadow ? shadow->codes : nullptr,
+                      .code_scales = shadow ? shadow->scales : nullptr,
+                      .centres = kv.centres,
+                      .pages = kv.pages,
+                      .kv_heads = kv.kv_heads,
+                      .page_shift = std::countr_zero(static_cast<unsigned>(kv.page_size)),
+                      .new_keys = in.keys,
+                      .new_values = in.values,
+                      .page_table = in.page_table,
+                      .starts = in.starts,
+                      .rows = in.rows,
+                      .count = in.count,
+                      .max_pages = in.max_pages,
+                      .wrong = impl.wrong.as<unsigned long long>()};
+  const AppendKernels kernels = appendKernelsOf(kv.head_dim, kv.element);
+  const int64_t warps = int64_t{in.rows} * in.count * kv.kv_heads;
+  const auto blocks =
+      static_cast<unsigned>((warps + kAppendThreads / 32 - 1) / (kAppendThreads / 32));
+  kernels.append<<<blocks, kAppendThreads, 0, stream>>>(append);
+  if (in.count > 1 && kv.centres) {
+    kernels.centre<<<static_cast<unsigned>(in.rows * kv.kv_heads), 1024, 0, stream>>>(append);
+  }
+  if (in.count > 1 && shadow) kernels.shadow<<<blocks, kAppendThreads, 0, stream>>>(append);
+  return failed("the GPU did not take the append", cudaGetLastError());
+}
+
+Refusal copyPage(const PagedKv& kv, int64_t from, int64_t to, Stream stream) {
+  if (from == to) return std::nullopt;
+  cudaError_t error = cudaSuccess;
+  const auto copy = [&](void* base, size_t page_bytes) {
+    if (!base || error != cudaSuccess) return;
+    auto* bytes = static_cast<uint8_t*>(base);
+    error = cudaMemcpyAsync(bytes + to * page_bytes, bytes + from * page_bytes, page_bytes,
+                            cudaMemcpyDeviceToDevice, stream);
+  };
+  const size_t positions = static_cast<size_t>(kv.kv_heads) * kv.page_size;
+  copy(kv.keys, positions * kv.head_dim * bytesOf(kv.element));
+  copy(kv.values, positions * kv.head_dim * bytesOf(kv.element));
+  if (const KeyShadow* shadow = kv.shadow(4)) {
+    copy(shadow->codes, positions / kTileKeys * shadow->tileBytes(kv.head_dim));
+    copy(shadow->scales, positions * sizeof(float));
+  }
+  copy(kv.centres, static_cast<size_t>(kv.kv_heads) * kv.head_dim * sizeof(float));
+  return failed("the GPU did not copy a page", error);
+}
+
+}  // namespace allot::kernels::cuda

@@ -1,0 +1,35 @@
+#pragma once
+// The kernels by shape: one file of each kind instantiates them, so that they compile side by side.
+// Private to kernels/cuda.
+#include "kernels/cuda/step.h"
+
+namespace allot::kernels::cuda {
+
+struct Append;
+
+using StepKernel = void (*)(Step);
+using AppendKernel = void (*)(Append);
+
+// One sweep, and the shared memory it needs.
+struct SweepKernel {
+  StepKernel kernel = nullptr;
+  int warp_bytes = 0;
+};
+
+// Nothing (null) for other head sizes than 64 and 128.
+SweepKernel exactSweep(int head_dim, Element element);
+SweepKernel massesSweep(int head_dim, Element element);
+SweepKernel shadowSweep(int head_dim, Element element);
+SweepKernel flashSweep(int head_dim, Element element);
+StepKernel finishKernelOf(int head_dim, Element element);
+StepKernel statisticsKernelOf(int head_dim, Element element);
+
+// Launched together.
+struct AppendKernels {
+  AppendKernel append = nullptr;
+  AppendKernel centre = nullptr;
+  AppendKernel shadow = nullptr;
+};
+AppendKernels appendKernelsOf(int head_dim, Element element);
+
+}  // namespace allot::kernels::cuda

@@ -1,0 +1,188 @@
+#pragma once
+// The machine's instructions by name, and what every kernel asks of a step. Device code; sm_80 and
+// later.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "kernels/cuda/step.h"
+
+namespace allot::kernels::cuda {
+
+constexpr unsigned kAll = 0xffffffffu;
+constexpr float kLog2E = 1.4426950408889634f;
+constexpr float kLn2 = 0.6931471805599453f;
+constexpr float kLargest = 3.4028235e38f;
+
+__device__ inline float minusInfinity() { return __int_as_float(0xff800000); }
+__device__ inline float notANumber() { return __int_as_float(0x7fffffff); }
+
+// 2^x, within 2 units of the last place; 0 for -infinity.
+__device__ inline float power2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+__device__ inline uint32_t sharedAddress(const void* shared) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+}
+
+// Copies 16 bytes from global to shared memory behind the thread's back.
+__device__ inline void copyAsync(uint32_t shared, const void* global) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
+}
+// Copies 16 bytes from global to shared memory; zeros if !valid.
+__device__ inline void copyAsync(uint32_t shared, const void* global, bool valid) {
+  const int bytes = valid ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global),
+               "r"(bytes)
+               : "memory");
+}
+__device__ inline void commitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// All but the last `Pending` groups of this thread's copies have arrived.
+template <int Pending>
+__device__ inline void waitCopies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
+}
+
+// Four 8x8 matrices of 2-byte elements; lane i gives the address of row i % 8 of matrix i / 8.
+__device__ inline void loadMatrices(uint32_t (&to)[4], uint32_t shared) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(shared)
+               : "memory");
+}
+__device__ inline void loadTransposed(uint32_t (&to)[4], uint32_t shared) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(shared)
+               : "memory");
+}
+// An 8x8 matrix held by a warp, two elements of a row a lane, to its transpose.
+__device__ inline uint32_t transpose(uint32_t matrix) {
+  uint32_t to;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(to) : "r"(matrix));
+  return to;
+}
+
+// Elements of the cache.
+template <typename T>
+struct ElementOf;
+
+template <>
+struct ElementOf<__nv_bfloat16> {
+  // c += a b, 16 x 16 times 16 x 8.
+  __device__ static void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+        "{%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+  __device__ static __nv_bfloat16 of(float x) { return __float2bfloat16_rn(x); }
+  __device__ static float toFloat(__nv_bfloat16 x) { return __bfloat162float(x); }
+  __device__ static float2 pair(uint32_t bits) {
+    return {__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u)};
+  }
+  // Queries are used as they are.
+  static constexpr bool kScalesQueries = false;
+};
+
+template <>
+struct ElementOf<__half> {
+  __device__ static void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+        "{%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+  __device__ static __half of(float x) { return __float2half_rn(x); }
+  __device__ static float toFloat(__half x) { return __half2float(x); }
+  __device__ static float2 pair(uint32_t bits) {
+    __half2 both;
+    memcpy(&both, &bits, sizeof both);
+    return __half22float2(both);
+  }
+  // Queries are brought into float16's range by a power of two.
+  static constexpr bool kScalesQueries = true;
+};
+
+// c += a b, 16 x 32 times 32 x 8 of signed bytes.
+__device__ inline void multiplyBytes(int (&c)[4], const uint32_t (&a)[4], uint32_t b0,
+                                     uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// x as the sum of two elements, both in one word: x rounded in the low half, the rest in the high.
+template <typename T>
+__device__ inline uint32_t twoParts(float x) {
+  const T first = ElementOf<T>::of(x);
+  const T rest = ElementOf<T>::of(x - ElementOf<T>::toFloat(first));
+  uint16_t low, high;
+  memcpy(&low, &first, sizeof low);
+  memcpy(&high, &rest, sizeof high);
+  return static_cast<uint32_t>(high) << 16 | low;
+}
+
+// Two numbers as float16, the first in the low half.
+__device__ inline uint32_t halves(float low, float high) {
+  uint32_t both;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
+}
+
+__device__ inline bool isNumber(float x) { return fabsf(x) <= kLargest; }
+
+__device__ inline void report(const Step& step, Wrong kind, int row, int kv_head) {
+  atomicMin(step.wrong, static_cast<unsigned long long>(kind) << 56 |
+                            static_cast<unsigned long long>(row) << 24 | kv_head);
+}
+
+// What is done for a row. A budget of 0 where log-sums are wanted is exact attention whose output
+// is not written.
+__device__ inline RowKind kindOf(const Step& step, int row) {
+  const int n = step.lengths[row];
+  const uint32_t budget = step.budgets[row];
+  if (n < 0 || n > step.max_length || n > static_cast<int64_t>(step.max_pages) << step.page_shift) {
+    return RowKind::kBad;
+  }
+  if (n == 0) return RowKind::kSilent;
+  if (budget == 0) return step.lse ? RowKind::kExact : RowKind::kSilent;
+  if (!step.uses_budget || budget >= static_cast<uint32_t>(n)) return RowKind::kExact;
+  return budget > step.max_budget ? RowKind::kBad : RowKind::kSampled;
+}
+
+__device__ inline int piecesOf(int n) { return (n + kPieceKeys - 1) / kPieceKeys; }
+
+// Where a piece of a query head is in the workspace's arrays.
+__device__ inline int64_t pieceIndex(const Step& step, int row, int head, int piece) {
+  return (static_cast<int64_t>(row) * step.heads + head) * step.max_pieces + piece;
+}
+
+// Draws of one piece of s2anta-flash.
+__device__ inline uint32_t drawsOfPiece(uint32_t budget, int pieces) {
+  const uint32_t share = budget / static_cast<uint32_t>(pieces);
+  return share > 0 ? share : 1;
+}
+
+// floor((product + 0 .. ) / divisor) by a double's quotient, put right: dividend below 2^63.
+__device__ inline uint64_t quotient(uint64_t dividend, uint64_t divisor, double inverse) {
+  uint64_t q = static_cast<uint64_t>(static_cast<double>(dividend) * inverse);
+  int64_t rest = static_cast<int64_t>(dividend - q * divisor);
+  while (rest < 0) {
+    --q;
+    rest += static_cast<int64_t>(divisor);
+  }
+  while (rest >= static_cast<int64_t>(divisor)) {
+    ++q;
+    rest -= static_cast<int64_t>(divisor);
+  }
+  return q;
+}
+
+}  // namespace allot::kernels::cuda

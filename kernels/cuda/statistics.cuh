@@ -1,0 +1,188 @@
+#pragma once
+// What was read (HeadStatistics, GroupStatistics, RowStatistics), from the list of draws: one block
+// a row and KV head, after the finish. Only where a caller asks for it.
+#include "kernels/cuda/primitives.cuh"
+
+namespace allot::kernels::cuda {
+
+constexpr int kStatisticsThreads = 256;
+
+template <int kDim, typename T>
+class GroupCount {
+ public:
+  __device__ GroupCount(const Step& step, uint32_t* bits, double* sums)
+      : step_(step), sums_(sums), tid_(threadIdx.x) {
+    row_ = blockIdx.x / step.kv_heads;
+    kv_head_ = blockIdx.x % step.kv_heads;
+    group_ = step.heads / step.kv_heads;
+    kind_ = kindOf(step, row_);
+    n_ = kind_ == RowKind::kBad ? 0 : step.lengths[row_];
+    words_ = n_ / 32 + 1;
+    head_bits_ = bits;
+    group_bits_ = bits + words_;
+  }
+
+  __device__ void run() {
+    const bool silent = kind_ == RowKind::kBad || kind_ == RowKind::kSilent;
+    const bool exact = kind_ == RowKind::kExact;
+    const bool sampled = kind_ == RowKind::kSampled;
+    const uint64_t n = n_;
+    const bool shadow = sampled && step_.sweep == Sweep::kShadow;
+    const uint64_t stage = silent ? 0 : n * (shadow ? kDim / 2 + sizeof(float) : kRowBytes);
+    if (sampled) clear(group_bits_);
+    uint64_t draws = 0, unique = 0;
+    for (int h = 0; h < group_; ++h) {
+      HeadStatistics head{};
+      if (exact && step_.budgets[row_] > 0) {
+        head = {static_cast<uint32_t>(n),
+                static_cast<uint32_t>(n),
+                stage,
+                n * kRowBytes,
+                static_cast<float>(n),
+                0};
+      } else if (sampled) {
+        head = sampledHead(kv_head_ * group_ + h, stage);
+      }
+      draws += head.draws;
+      unique += head.unique_rows;
+      if (step_.head_statistics && tid_ == 0) {
+        step_.head_statistics[row_ * step_.heads + kv_head_ * group_ + h] = head;
+      }
+    }
+    uint64_t rows = 0;
+    if (exact && step_.budgets[row_] > 0) rows = n;
+    if (sampled) rows = count(group_bits_);
+    if (tid_ != 0) return;
+    const GroupStatistics together{static_cast<uint32_t>(rows),
+                                   stage + (shadow ? rows * kRowBytes : 0), rows * kRowBytes};
+    if (step_.group_statistics) {
+      step_.group_statistics[row_ * step_.kv_heads + kv_head_] = together;
+    }
+    if (!step_.statistics) return;
+    RowStatistics& sums = step_.statistics[row_];
+    add(sums.draws, draws);
+    add(sums.unique_rows, unique);
+    add(sums.group_rows, rows);
+    add(sums.dense_rows, n * group_);
+    add(sums.key_bytes, together.key_bytes);
+    add(sums.value_bytes, together.value_bytes);
+    add(sums.dense_bytes, 2 * n * kRowBytes);
+  }
+
+ private:
+  static constexpr uint64_t kRowBytes = kDim * 2;
+
+  __device__ static void add(uint64_t& total, uint64_t amount) {
+    atomicAdd(reinterpret_cast<unsigned long long*>(&total), amount);
+  }
+
+  __device__ void clear(uint32_t* bits) const {
+    __syncthreads();
+    for (int i = tid_; i < words_; i += kStatisticsThreads) bits[i] = 0;
+    __syncthreads();
+  }
+
+  // In order: the same bits whatever else runs.
+  __device__ double sum(double x) {
+    for (int i = 16; i > 0; i /= 2) x += __shfl_xor_sync(kAll, x, i);
+    __syncthreads();
+    if (tid_ % 32 == 0) sums_[tid_ / 32] = x;
+    __syncthreads();
+    x = 0;
+    for (int w = 0; w < kStatisticsThreads / 32; ++w) x += sums_[w];
+    return x;
+  }
+
+  __device__ uint64_t count(const uint32_t* bits) {
+    __syncthreads();
+    uint32_t own = 0;
+    for (int i = tid_; i < words_; i += kStatisticsThreads) own += __popc(bits[i]);
+    return static_cast<uint64_t>(sum(own));
+  }
+
+  __device__ HeadStatistics sampledHead(int head, uint64_t stage) {
+    const int64_t list = (static_cast<int64_t>(row_) * step_.heads + head) * step_.draw_stride;
+    const uint32_t budget = step_.budgets[row_];
+    const int pieces = piecesOf(n_);
+    const uint32_t length = step_.sweep == Sweep::kFlash
+                                ? drawsOfPiece(budget, pieces) * static_cast<uint32_t>(pieces)
+                                : budget;
+    clear(head_bits_);
+    double made = 0, weights = 0, squares = 0;
+    for (uint32_t m = tid_; m < length; m += kStatisticsThreads) {
+      const int key = step_.draw_keys[list + m];
+      if (key < 0) continue;  // a piece, or a head, whose keys are all masked
+      const double weight = step_.draw_weights[list + m];
+      made += 1;
+      weights += weight;
+      squares += weight * weight;
+      atomicOr(&head_bits_[key / 32], 1u << key % 32);
+      atomicOr(&group_bits_[key / 32], 1u << key % 32);
+    }
+    made = sum(made);
+    weights = sum(weights);
+    squares = sum(squares);
+    const uint64_t unique = count(head_bits_);
+    HeadStatistics stats{};
+    if (made == 0) return stats;
+    stats.draws = static_cast<uint32_t>(made);
+    stats.unique_rows = static_cast<uint32_t>(unique);
+    stats.key_bytes = stage + (step_.sweep == Sweep::kShadow ? unique * kRowBytes : 0);
+    stats.value_bytes = unique * kRowBytes;
+    stats.effective_sample_size =
+        squares > 0 ? static_cast<float>(weights * weights / squares) : 0.0f;
+    if (step_.head_statistics) stats.relative_error = error(head, list, length, made);
+    return stats;
+  }
+
+  // As kernels/cpu/statistics.cpp: over draws rather than rows, which comes to the same.
+  __device__ float error(int head, int64_t list, uint32_t length, double made) {
+    if (made == 1) return -1;
+    const int lane = tid_ % 32, warp = tid_ / 32;
+    const float* out = step_.out + (static_cast<int64_t>(row_) * step_.heads + head) * kDim;
+    double variance = 0, norm = 0;
+    for (uint32_t m = warp; m < length; m += kStatisticsThreads / 32) {
+      const int key = step_.draw_keys[list + m];
+      if (key < 0) continue;
+      const int page =
+          step_
+              .page_table[static_cast<int64_t>(row_) * step_.max_pages + (key >> step_.page_shift)];
+      if (static_cast<uint32_t>(page) >= static_cast<uint64_t>(step_.pages)) continue;
+      const int64_t at =
+          ((static_cast<int64_t>(page) * step_.kv_heads + kv_head_) << step_.page_shift) +
+          (key & ((1 << step_.page_shift) - 1));
+      const T* value = static_cast<const T*>(step_.values) + at * kDim;
+      float distance = 0;
+      for (int d = lane; d < kDim; d += 32) {
+        const float gap = ElementOf<T>::toFloat(value[d]) - out[d];
+        distance += gap * gap;
+      }
+      const double weight = step_.draw_weights[list + m];
+      variance += weight * weight * distance;
+    }
+    for (int d = tid_; d < kDim; d += kStatisticsThreads) {
+      norm += static_cast<double>(out[d]) * out[d];
+    }
+    variance = sum(variance) * made / (made - 1);
+    norm = sum(norm);
+    if (!(variance > 0)) return 0;
+    return norm > 0 ? static_cast<float>(sqrt(variance / norm)) : 1.0f;
+  }
+
+  const Step& step_;
+  double* sums_;
+  int tid_, row_, kv_head_, group_, n_, words_;
+  RowKind kind_;
+  uint32_t* head_bits_;
+  uint32_t* group_bits_;
+};
+
+template <int kDim, typename T>
+__global__ void __launch_bounds__(kStatisticsThreads)
+    statisticsKernel(const __grid_constant__ Step step) {
+  extern __shared__ __align__(16) uint32_t bits[];  // 2 * (max_length / 32 + 1)
+  __shared__ double sums[kStatisticsThreads / 32];
+  GroupCount<kDim, T>(step, bits, sums).run();
+}
+
+}  // namespace allot::kernels::cuda

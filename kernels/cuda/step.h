@@ -1,0 +1,115 @@
+#pragma once
+// What the kernels of one decode step are given, and what they leave for each other. Private to
+// kernels/cuda; plain data, passed by value.
+//
+// A step is a sweep over keys and a finish over heads. The sweep cuts every row's keys into pieces
+// of kPieceKeys; one warp takes one piece of one KV head for up to kQuad of its query heads, alone.
+// What it leaves of each piece and head depends on the row:
+//   exact rows    the softmax's sum and the weighted sum of values, over the piece
+//   sampled rows  the piece's masses and their sums: draws are made from these by the finish
+//   flash rows    the piece's masses' sum and the mean of the values that it drew itself
+// The finish, one block a row and query head, puts pieces together in order.
+#include <cstdint>
+
+#include "allot/kernels/cuda_decode.h"
+
+namespace allot::kernels::cuda {
+
+constexpr int kQuad = 4;   // query heads that a warp handles at once
+constexpr int kPart = 16;  // keys of one part: a piece's masses are summed by parts too
+constexpr int kParts = kPieceKeys / kPart;
+constexpr int kPieceBytes =
+    512;  // of one piece and head: 256 masses of 2 bytes, or head_dim floats
+
+// Keys of a piece of an exact row, by the row's length alone: short rows in more pieces, so that
+// there is work for every multiprocessor, long ones in fewer, so that less is written between the
+// kernels. At most 32 parts.
+constexpr int kSplitLength = 4096;
+constexpr int exactPieceKeys(int n) { return n <= kSplitLength ? 128 : n <= 16384 ? 256 : 512; }
+// No row has more pieces, exact or not.
+constexpr int mostPieces(int max_length) {
+  const int whole = (max_length + kPieceKeys - 1) / kPieceKeys;
+  const int split = ((max_length < kSplitLength ? max_length : kSplitLength) + 127) / 128;
+  return whole > split ? whole : split > 0 ? split : 1;
+}
+
+// What the sweep does for rows that are not exact.
+enum class Sweep {
+  kExact,   // nothing: dense, all rows are exact
+  kMasses,  // masses from exact scores
+  kShadow,  // masses from the keys' 4-bit shadow
+  kFlash,   // draws and gathers by itself
+};
+
+// How the finish turns masses into draws.
+enum class Draw { kNone, kSystematic, kStratified, kIndependent };
+
+// One piece and query head.
+struct Piece {
+  float reference;  // e: exact rows: what exponents are relative to; else a whole number, see below
+  uint32_t mass;    // sum of masses in units of 2^-24, at most 2^31; exact rows: not set
+  float sum;        // sum of 2^(s' - e), s' = s log2(e), float32
+  float pad;
+};
+// A mass is float16(2^(s' - e) / 2) with e = ceil(largest s' of the piece): at most a half, a
+// multiple of 2^-24.
+constexpr float kMassUnits = 0x1p24f;
+constexpr float kNoKeys = -3.4028235e38f;  // reference of a piece whose keys are all masked
+
+// What went wrong, the smallest counts: kind << 56 | row << 24 | KV head.
+enum class Wrong : uint32_t { kLength, kPage, kBudget, kScore, kKey, kValue };
+constexpr unsigned long long kNothingWrong = ~0ull;
+
+enum class RowKind { kBad, kSilent, kExact, kSampled };
+
+struct Step {
+  // The cache.
+  const void* keys;
+  const void* values;
+  const uint8_t* codes;  // of 4 bits, or null
+  const float* code_scales;
+  int64_t pages;
+  int kv_heads;
+  int page_shift;  // page_size = 1 << page_shift
+
+  // Inputs and outputs, as in DecodeInputs and DecodeOutputs.
+  const float* queries;
+  const int32_t* page_table;
+  const int32_t* lengths;
+  const uint32_t* budgets;
+  const uint32_t* sequences;
+  const uint32_t* steps;
+  const float* bias;
+  int64_t bias_stride;
+  int rows;
+  int heads;
+  int max_pages;
+  uint32_t layer;
+  uint64_t seed;
+  float scale;
+  float* out;
+  float* lse;
+
+  // How.
+  bool uses_budget;  // false: every row with a budget is exact
+  Draw draw;
+  Sweep sweep;
+
+  // The workspace.
+  int max_length;
+  uint32_t max_budget;
+  int max_pieces;
+  Piece* pieces;          // [rows, heads, max_pieces]
+  uint8_t* piece_bytes;   // [rows, heads, max_pieces, kPieceBytes]
+  uint32_t* part_masses;  // [rows, heads, max_pieces, kParts]
+  int32_t* draw_keys;     // [rows * heads, draw_stride], or null
+  float* draw_weights;
+  uint32_t draw_stride;
+  unsigned long long* wrong;
+
+  RowStatistics* statistics;
+  HeadStatistics* head_statistics;
+  GroupStatistics* group_statistics;
+};
+
+}  // namespace allot::kernels::cuda

@@ -1,0 +1,162 @@
+#pragma once
+// What the tests of the GPU share: the caches of tests/estimators in device memory, and steps on
+// them whose outputs are poisoned before and read back after.
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "allot/kernels/cuda_decode.h"
+#include "tests/estimators/fixture.h"
+#include "tests/gpu/device.h"
+
+namespace allot::kernels {
+
+// Skips where there is no GPU.
+template <typename Base>
+class OnGpu : public Base {
+ protected:
+  void SetUp() override {
+    if (const auto why = cuda::unavailable()) GTEST_SKIP() << *why;
+  }
+};
+using GpuTest = OnGpu<testing::Test>;
+
+// A test of one method, skipped if the GPU does not decode with it.
+class GpuMethodTest : public OnGpu<testing::TestWithParam<std::string>> {
+ protected:
+  void SetUp() override {
+    OnGpu::SetUp();
+    if (IsSkipped()) return;
+    method = methodOf(GetParam());
+    if (const auto why = cuda::unsupported(method)) GTEST_SKIP() << *why;
+  }
+  MethodOptions method;
+};
+
+// Of methodTexts(), those that choose keys by scores and the budget alone; `dense` too where it is
+// asked for. What the GPU decodes with is to be among them, or these tests say nothing of it.
+std::vector<std::string> sampledMethodTexts(bool with_dense = false);
+
+std::string nameOf(Element element);
+uint16_t toFloat16(float value);
+float fromFloat16(uint16_t bits);
+// The element's nearest number to x.
+float rounded(Element element, float x);
+
+// One way of laying out a cache and its heads.
+struct Layout {
+  Element element = Element::kBFloat16;
+  int head_dim = 64;
+  int page_size = 16;
+  int group = 1;
+  int kv_heads = 1;
+};
+std::string textOf(const Layout& layout);
+// Every head size, element, page size and group size; not every combination.
+const std::vector<Layout>& layouts();
+
+// A cache on the CPU that holds numbers of the element: in bfloat16, or float32 for a float16 one,
+// which the CPU does not have. Scale 1 / sqrt(head_dim).
+Cache hostCache(const Layout& layout, std::vector<int> lengths, uint64_t seed = 1);
+// Rounds keys and values to what `element` holds, and writes them.
+void roundAndWrite(Cache* cache, Element element);
+// A bias of the longest row's width, NaN beyond each row's length.
+void addBias(Cache* cache, const std::function<float(int row, int key)>& bias);
+
+// The memory of a cache, in elements of the GPU's.
+struct DevicePool {
+  DevicePool(const KeyPool& host, Element element);
+  void assign(const KeyPool& host, Element element);
+  // Whether it holds what `host` holds, to the bit, also where nothing was written.
+  void expectEqual(const KeyPool& host) const;
+  void expectGuards() const;
+
+  PagedKv kv;
+  DeviceArray<uint8_t> keys, values, codes;
+  DeviceArray<float> scales, centres;
+};
+// Keys or values of a pool as bytes of `element`.
+std::vector<uint8_t> bytesAs(Element element, const KeyPool& host,
+                             const std::vector<uint8_t>& pool);
+
+// What a step writes; poisoned when made and by poison().
+class DeviceOutputs {
+ public:
+  DeviceOutputs(int rows, int heads, int kv_heads, int head_dim);
+  void poison();
+  DecodeOutputs get() const;
+  Cache::Result read() const;
+
+ private:
+  int rows_;
+  DeviceArray<float> out_, lse_;
+  DeviceArray<RowStatistics> statistics_;
+  DeviceArray<HeadStatistics> heads_;
+  DeviceArray<GroupStatistics> groups_;
+};
+
+// A head's draws, ascending by key, and the weight of each in the output.
+struct HeadDraws {
+  std::vector<int32_t> keys;
+  std::vector<float> weights;
+};
+struct GpuResult : Cache::Result {
+  std::vector<HeadDraws> draws;  // [rows, heads]; empty for rows that draw nothing
+};
+
+// A copy of a cache with what a step on it needs. `cache` is borrowed.
+class Gpu {
+ public:
+  Gpu(const Cache& cache, Element element);
+  ~Gpu();
+  Gpu(const Gpu&) = delete;
+  Gpu& operator=(const Gpu&) = delete;
+
+  // Copies what the cache holds now; load() the inputs alone, where only they changed.
+  void load();
+  void loadPool();
+
+  cuda::StepBounds bounds(const MethodOptions& method) const;
+  // Fails the test if the step is refused or fails.
+  GpuResult run(const MethodOptions& method) { return run(method, bounds(method), inputs()); }
+  GpuResult run(const MethodOptions& method, const cuda::StepBounds& planned,
+                const DecodeInputs& in);
+  // What Workspace::failure() says after the step, which is not to be refused; `result` gets the
+  // outputs without the draws.
+  std::string failureOf(const MethodOptions& method, const cuda::StepBounds& planned,
+                        Cache::Result* result);
+
+  // Pointers to device memory.
+  DecodeInputs inputs() const;
+  const Cache& cache() const { return cache_; }
+  const PagedKv& kv() const { return pool.kv; }
+
+  const Element element;
+  DevicePool pool;
+  DeviceArray<int32_t> table, lengths;
+  DeviceArray<uint32_t> budgets, sequences, steps;
+  DeviceArray<float> queries, bias;
+  cuda::Workspace workspace;
+  cudaStream_t stream = nullptr;
+
+ private:
+  std::vector<HeadDraws> readDraws(const MethodOptions& method, const DecodeInputs& in,
+                                   const std::vector<HeadStatistics>& heads) const;
+
+  const Cache& cache_;
+};
+
+// Rows of the method that draw: neither silent nor exact.
+bool draws(const MethodOptions& method, int64_t length, uint32_t budget);
+
+// Whether row `a` of x and row `b` of y are the same to the bit, statistics and all.
+void expectSameRow(const Cache::Result& x, int a, const Cache::Result& y, int b,
+                   const Cache& cache);
+void expectSame(const Cache::Result& x, const Cache::Result& y, const Cache& cache);
+
+}  // namespace allot::kernels

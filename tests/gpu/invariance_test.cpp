@@ -1,0 +1,188 @@
+// The same results to the bit whatever the batch, its order, the page size, the place in the pool,
+// what was planned and how often it runs.
+#include <cmath>
+#include <numeric>
+
+#include "tests/gpu/reference.h"
+
+namespace allot::kernels {
+namespace {
+
+using Invariance = GpuMethodTest;
+
+constexpr int kRows = 7;
+
+// Budgets of their own, silent and exact rows among them, and a bias that masks some keys. Numbers
+// do not depend on the page size.
+Cache batch(const Layout& layout) {
+  Cache cache = hostCache(layout, {130, 77, 512, 33, 0, 300, 1500}, 121);
+  cache.budgets = {16, 77, 100, 7, 4, 0, 128};
+  cache.steps = {1, 2, 3, 4, 5, 6, 7};
+  const std::vector<float> numbers = normals(kRows * 1500, 122);
+  addBias(&cache, [&](int row, int key) {
+    const int at = row * 1500 + key;
+    return at % 11 == 0 ? -INFINITY : numbers[at];
+  });
+  return cache;
+}
+
+const Layout kLayouts[] = {
+    {Element::kBFloat16, 64, 16, 3, 2},
+    {Element::kBFloat16, 128, 64, 4, 1},
+    {Element::kFloat16, 64, 64, 8, 1},
+    {Element::kFloat16, 128, 16, 1, 2},
+};
+
+// Row i of the batch is row order[i] of the cache.
+void reorder(Cache* cache, const std::vector<int>& order) {
+  const auto take = [&](auto& list, size_t width) {
+    const auto all = list;
+    list.clear();
+    for (const int r : order) {
+      const auto first = all.begin() + static_cast<std::ptrdiff_t>(r * width);
+      list.insert(list.end(), first, first + static_cast<std::ptrdiff_t>(width));
+    }
+  };
+  take(cache->table, cache->max_pages);
+  take(cache->lengths, 1);
+  take(cache->queries, static_cast<size_t>(cache->shape.heads) * cache->shape.head_dim);
+  take(cache->bias, cache->bias_stride);
+  take(cache->budgets, 1);
+  take(cache->sequences, 1);
+  take(cache->steps, 1);
+}
+
+TEST_P(Invariance, Repetitions) {
+  for (const Layout& layout : kLayouts) {
+    SCOPED_TRACE(textOf(layout));
+    const Cache cache = batch(layout);
+    Gpu gpu(cache, layout.element);
+    const GpuResult once = gpu.run(method);
+    for (int i = 0; i < 3; ++i) expectSame(once, gpu.run(method), cache);
+    // With other work of the workspace's before.
+    gpu.run(methodOf("dense"));
+    expectSame(once, gpu.run(method), cache);
+    Gpu other(cache, layout.element);
+    expectSame(once, other.run(method), cache);
+  }
+}
+
+TEST_P(Invariance, PageSize) {
+  for (Layout layout : kLayouts) {
+    layout.page_size = 16;
+    const Cache small = batch(layout);
+    Gpu gpu(small, layout.element);
+    const GpuResult run = gpu.run(method);
+    for (const int page_size : {64, 256}) {
+      layout.page_size = page_size;
+      SCOPED_TRACE(textOf(layout));
+      const Cache cache = batch(layout);
+      Gpu other(cache, layout.element);
+      expectSame(run, other.run(method), cache);
+    }
+  }
+}
+
+TEST_P(Invariance, AnyRowsBesideInAnyOrder) {
+  for (const Layout& layout : kLayouts) {
+    SCOPED_TRACE(textOf(layout));
+    const Cache cache = batch(layout);
+    Gpu gpu(cache, layout.element);
+    const GpuResult all = gpu.run(method);
+    const std::vector<std::vector<int>> orders = {
+        {6, 5, 4, 3, 2, 1, 0}, {2, 0, 6, 1, 5, 3, 4}, {0}, {1}, {2}, {6}, {3, 3, 6, 3}};
+    for (const std::vector<int>& order : orders) {
+      SCOPED_TRACE("first row " + std::to_string(order[0]));
+      Cache some = batch(layout);
+      reorder(&some, order);
+      Gpu other(some, layout.element);
+      const GpuResult run = other.run(method);
+      for (size_t i = 0; i < order.size(); ++i) {
+        expectSameRow(all, order[i], run, static_cast<int>(i), cache);
+      }
+    }
+  }
+}
+
+TEST_P(Invariance, PlansWithRoomToSpare) {
+  for (const Layout& layout : kLayouts) {
+    SCOPED_TRACE(textOf(layout));
+    const Cache cache = batch(layout);
+    Gpu gpu(cache, layout.element), roomy(cache, layout.element);
+    const cuda::StepBounds exact = gpu.bounds(method);
+    const GpuResult run = gpu.run(method, exact, gpu.inputs());
+    for (int i = 1; i < 4; ++i) {  // each of them, then all
+      cuda::StepBounds more = exact;
+      if (i == 1) more.rows += 60;
+      if (i == 2) more.max_length += 5000;
+      if (i == 3) more.max_budget += 500, more.rows += 5, more.max_length += 9000;
+      expectSame(run, roomy.run(method, more, roomy.inputs()), cache);
+    }
+    EXPECT_GE(roomy.workspace.bytes(), gpu.workspace.bytes());
+    // The smaller plan again: it grows only.
+    const size_t bytes = roomy.workspace.bytes();
+    expectSame(run, roomy.run(method, exact, roomy.inputs()), cache);
+    EXPECT_EQ(roomy.workspace.bytes(), bytes);
+  }
+}
+
+// What a caller does not ask for changes nothing.
+TEST_P(Invariance, OptionalOutputs) {
+  for (const Layout& layout : kLayouts) {
+    SCOPED_TRACE(textOf(layout));
+    const Cache cache = batch(layout);
+    Gpu gpu(cache, layout.element);
+    const GpuResult all = gpu.run(method);
+    cuda::Workspace bare;
+    cuda::StepBounds bounds = gpu.bounds(method);
+    bounds.statistics = false;
+    ASSERT_EQ(bare.plan(method, gpu.kv(), bounds), std::nullopt);
+    for (const bool with_lse : {false, true}) {
+      const DeviceArray<float> out(
+          std::vector<float>(all.out.size(), std::numeric_limits<float>::quiet_NaN()));
+      const DeviceArray<float> lse(all.lse.size());
+      ASSERT_EQ(cuda::decodeAttention(method, gpu.kv(), gpu.inputs(), &bare,
+                                      {.out = out.get(), .lse = with_lse ? lse.get() : nullptr},
+                                      gpu.stream),
+                std::nullopt);
+      ASSERT_EQ(bare.failure(gpu.stream), std::nullopt);
+      EXPECT_EQ(out.host(), all.out);
+      if (with_lse) {
+        EXPECT_EQ(lse.host(), all.lse);
+      }
+    }
+  }
+}
+
+// A row's draws are its own: another sequence, step, layer, seed or head draws others.
+TEST_P(Invariance, StreamsDiffer) {
+  if (!usesBudget(method) || method.method == Method::kTopK) GTEST_SKIP() << "draws nothing";
+  const Layout layout = kLayouts[0];
+  Cache cache = batch(layout);
+  const auto draws = [&](const Cache& from) {
+    Gpu gpu(from, layout.element);
+    std::vector<int32_t> keys;
+    for (const HeadDraws& head : gpu.run(method).draws) {
+      keys.insert(keys.end(), head.keys.begin(), head.keys.end());
+    }
+    return keys;
+  };
+  const std::vector<int32_t> base = draws(cache);
+  EXPECT_EQ(base, draws(cache));
+  ++cache.layer;
+  EXPECT_NE(base, draws(cache));
+  --cache.layer, cache.seed += uint64_t{1} << 40;
+  EXPECT_NE(base, draws(cache));
+  cache.seed -= uint64_t{1} << 40;
+  for (uint32_t& step : cache.steps) ++step;
+  EXPECT_NE(base, draws(cache));
+  for (uint32_t& step : cache.steps) --step;
+  for (uint32_t& sequence : cache.sequences) ++sequence;
+  EXPECT_NE(base, draws(cache));
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, Invariance, testing::ValuesIn(sampledMethodTexts(true)),
+                         methodTestName);
+
+}  // namespace
+}  // namespace allot::kernels

@@ -1,0 +1,336 @@
+#include "tests/gpu/reference.h"
+
+#include <cmath>
+#include <limits>
+#include <map>
+#include <random>
+#include <set>
+
+#include "kernels/cpu/key_scores.h"
+#include "kernels/cpu/softmax.h"
+
+namespace allot::kernels {
+namespace {
+
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+#define ALLOT_SELECT(enumerator, name, select) select,
+constexpr SelectFunction kSelect[] = {ALLOT_METHODS(ALLOT_SELECT)};
+#undef ALLOT_SELECT
+
+KeyRange keysOf(const Cache& cache, int row, int head) {
+  return {&cache.pool.kv, cache.table.data() + static_cast<size_t>(row) * cache.max_pages,
+          cache.kvHead(head), cache.lengths[row]};
+}
+const float* queryOf(const Cache& cache, int row, int head) {
+  return cache.queries.data() +
+         (static_cast<size_t>(row) * cache.shape.heads + head) * cache.shape.head_dim;
+}
+
+// Statistics of one head from its draws, as kernels/cpu/statistics.cpp has them of a selection.
+HeadStatistics statisticsOf(const Cache& cache, const MethodOptions& method, int row, int head,
+                            const HeadDraws& draws, const float* output, uint64_t row_bytes,
+                            uint64_t stage_bytes) {
+  struct Drawn {
+    double weight = 0;
+    double count = 0;
+  };
+  std::map<int32_t, Drawn> drawn;
+  for (size_t i = 0; i < draws.keys.size(); ++i) {
+    drawn[draws.keys[i]].weight += draws.weights[i];
+    drawn[draws.keys[i]].count += 1;
+  }
+  HeadStatistics s{.draws = static_cast<uint32_t>(draws.keys.size()),
+                   .unique_rows = static_cast<uint32_t>(drawn.size())};
+  if (drawn.empty()) return s;  // every key is masked
+  s.key_bytes = stage_bytes + (shadowBits(method) > 0 ? drawn.size() * row_bytes : 0);
+  s.value_bytes = drawn.size() * row_bytes;
+  double sum = 0, squares = 0, variance = 0, norm = 0;
+  for (const auto& [j, d] : drawn) {
+    sum += d.weight;
+    squares += d.weight * d.weight / d.count;
+    const float* v = cache.value(row, cache.kvHead(head), j);
+    double distance = 0;
+    for (int i = 0; i < cache.shape.head_dim; ++i) {
+      distance += (v[i] - output[i]) * static_cast<double>(v[i] - output[i]);
+    }
+    variance += d.weight * d.weight / d.count * distance;
+  }
+  for (int i = 0; i < cache.shape.head_dim; ++i) norm += output[i] * static_cast<double>(output[i]);
+  s.effective_sample_size = static_cast<float>(sum * sum / squares);
+  if (method.method == Method::kTopK || s.draws == 1) {
+    s.relative_error = -1;
+  } else {
+    variance *= s.draws / (s.draws - 1.0);
+    s.relative_error = static_cast<float>(std::sqrt(variance / norm));
+  }
+  return s;
+}
+
+void expectNear(float x, float expected, double absolute, const char* name) {
+  EXPECT_NEAR(x, expected, 1e-3 * std::fabs(expected) + absolute) << name;
+}
+
+}  // namespace
+
+std::vector<float> cpuScores(const MethodOptions& method, const Cache& cache, int row, int head) {
+  const int n = cache.lengths[row], bits = shadowBits(method);
+  std::vector<float> scores(static_cast<size_t>(paddedLength(n)));
+  const KeyRange keys = keysOf(cache, row, head);
+  const float* query = queryOf(cache, row, head);
+  if (bits > 0) {
+    shadowScores(keys, bits, query, 1, cache.scale, scores.data(), paddedLength(n));
+  } else {
+    exactScores(keys, query, 1, cache.scale, scores.data(), paddedLength(n));
+  }
+  EXPECT_TRUE(finishScores(scores.data(), n,
+                           cache.bias.empty() ? nullptr : &cache.bias[row * cache.bias_stride]));
+  scores.resize(n);
+  return scores;
+}
+
+Selection cpuSelection(const MethodOptions& method, const Cache& cache, int row, int head) {
+  ScoredHead scored(cpuScores(method, cache, row, head));
+  scored.options = method;
+  Head& at = scored.head;
+  at.budget = cache.budgets[row];
+  at.seed = cache.seed;
+  at.sequence = cache.sequences[row];
+  at.step = cache.steps[row];
+  at.stream = cache.layer << 16 | static_cast<uint32_t>(head);
+  const KeyRange keys = keysOf(cache, row, head);
+  at.kv = keys.kv;
+  at.pages = keys.pages;
+  at.kv_head = keys.kv_head;
+  at.query = queryOf(cache, row, head);
+  at.bias = cache.bias.empty() ? nullptr : &cache.bias[row * cache.bias_stride];
+  at.scale = cache.scale;
+  Selection selection;
+  selection.clear();
+  if (at.weight_total > 0) kSelect[static_cast<size_t>(method.method)](at, &selection);
+  return selection;
+}
+
+std::vector<uint32_t> countsOf(const HeadDraws& draws, int n) {
+  std::vector<uint32_t> counts(n);
+  for (const int32_t j : draws.keys) ++counts[j];
+  return counts;
+}
+
+int movedDraws(const std::vector<uint32_t>& a, const std::vector<uint32_t>& b) {
+  int64_t differences = 0;
+  for (size_t j = 0; j < a.size(); ++j) differences += std::abs(int64_t{a[j]} - int64_t{b[j]});
+  return static_cast<int>((differences + 1) / 2);
+}
+
+namespace {
+
+// Masses as cuda_decode.h documents them, and without their rounding.
+void massesOf(const std::vector<float>& scores, std::vector<double>* coarse,
+              std::vector<double>* exact) {
+  const int n = static_cast<int>(scores.size());
+  const double top = *std::max_element(scores.begin(), scores.end()) * M_LOG2E;
+  for (int first = 0; first < n; first += cuda::kPieceKeys) {
+    const int last = std::min(first + cuda::kPieceKeys, n);
+    const double most = *std::max_element(&scores[0] + first, &scores[0] + last) * M_LOG2E;
+    const double e = std::isinf(most) ? 0 : std::floor(most) + 2;
+    for (int j = first; j < last; ++j) {
+      const double power = scores[j] * M_LOG2E;
+      const auto mass = static_cast<float>(std::exp2(power - e));
+      coarse->push_back(fromFloat16(toFloat16(mass)) * std::exp2(e - top));
+      exact->push_back(std::exp2(power - top));
+    }
+  }
+}
+
+// S sum_j |F~_j - F_j| of the shares F of keys first..j, over keys first..last-1.
+double movesWithin(const std::vector<double>& coarse, const std::vector<double>& exact, int first,
+                   int last, double samples) {
+  double coarse_total = 0, exact_total = 0, coarse_sum = 0, exact_sum = 0, moves = 0;
+  for (int j = first; j < last; ++j) coarse_total += coarse[j], exact_total += exact[j];
+  if (coarse_total == 0 || exact_total == 0) return 0;
+  for (int j = first; j < last; ++j) {
+    coarse_sum += coarse[j] / coarse_total;
+    exact_sum += exact[j] / exact_total;
+    moves += std::fabs(coarse_sum - exact_sum);
+  }
+  return samples * moves;
+}
+
+}  // namespace
+
+double expectedMoves(const MethodOptions& method, const Cache& cache, int row, int head) {
+  if (method.method == Method::kTopK) return 0;
+  const std::vector<float> scores = cpuScores(method, cache, row, head);
+  std::vector<double> coarse, exact;
+  massesOf(scores, &coarse, &exact);
+  const int n = cache.lengths[row];
+  const uint32_t samples = cache.budgets[row];
+  if (method.method != Method::kS2antaFlash) return movesWithin(coarse, exact, 0, n, samples);
+  const int tile = static_cast<int>(method.tile_size), tiles = (n + tile - 1) / tile;
+  const double each = std::max<uint32_t>(1, samples / static_cast<uint32_t>(tiles));
+  double moves = 0;
+  for (int first = 0; first < n; first += tile) {
+    moves += movesWithin(coarse, exact, first, std::min(first + tile, n), each);
+  }
+  return moves;
+}
+
+std::vector<int> exactGaps() {
+  std::vector<int> gaps;
+  for (int k = 0; k <= 20; ++k) {
+    std::vector<float> scores(kBlock, kMinusInfinity), mass(kBlock);
+    scores[0] = 0;
+    scores[1] = static_cast<float>(-k * M_LN2);
+    uint32_t weights[kBlock];
+    uint64_t block;
+    exponentials(scores.data(), kBlock, mass.data());
+    integerWeights(mass.data(), kBlock, weights, &block);
+    if (weights[0] == 1u << 30 && weights[1] == 1u << (30 - k)) gaps.push_back(k);
+  }
+  return gaps;
+}
+
+void makeCoarse(Cache* cache, Coarse kind, uint64_t seed) {
+  const std::vector<int> gaps = exactGaps();
+  EXPECT_GE(gaps.size(), 3u) << "the grid is not coarse but flat";
+  std::fill(cache->queries.begin(), cache->queries.end(), 0.0f);
+  std::mt19937_64 random(seed);
+  const auto gap = [](int k) { return static_cast<float>(-k * M_LN2); };
+  std::vector<int> heavy;  // of each row: a key of the largest mass
+  for (const int n : cache->lengths) heavy.push_back(static_cast<int>(random() % std::max(n, 1)));
+  addBias(cache, [&](int row, int key) {
+    if (kind == Coarse::kEqual || key == heavy[row]) return 0.0f;
+    if (kind == Coarse::kOneHeavy) return gap(gaps.back());
+    if (kind == Coarse::kMasked && random() % 3 != 0) return kMinusInfinity;
+    return gap(gaps[random() % gaps.size()]);
+  });
+}
+
+double relativeDistance(const float* x, const double* y, int count) {
+  double distance = 0, norm = 0;
+  for (int i = 0; i < count; ++i) {
+    distance += (x[i] - y[i]) * (x[i] - y[i]);
+    norm += y[i] * y[i];
+  }
+  if (distance == 0) return 0;
+  return std::sqrt(distance / norm);  // NaN stays one
+}
+
+void expectOutputsFollowDraws(const Cache& cache, const GpuResult& run, const MethodOptions& method,
+                              double tolerance) {
+  const int heads = cache.shape.heads, dim = cache.shape.head_dim;
+  for (int r = 0; r < cache.rows(); ++r) {
+    if (!draws(method, cache.lengths[r], cache.budgets[r])) continue;
+    for (int h = 0; h < heads; ++h) {
+      const HeadDraws& drawn = run.draws[r * heads + h];
+      std::vector<double> o(dim);
+      for (size_t i = 0; i < drawn.keys.size(); ++i) {
+        const float* v = cache.value(r, cache.kvHead(h), drawn.keys[i]);
+        for (int d = 0; d < dim; ++d) o[d] += static_cast<double>(drawn.weights[i]) * v[d];
+      }
+      const float* out = &run.out[(static_cast<size_t>(r) * heads + h) * dim];
+      EXPECT_LE(relativeDistance(out, o.data(), dim), tolerance) << "row " << r << ", head " << h;
+    }
+  }
+}
+
+void expectStatisticsFollowDraws(const Cache& cache, const GpuResult& run,
+                                 const MethodOptions& method, Element element) {
+  const int heads = cache.shape.heads, kv_heads = cache.shape.kv_heads, group = heads / kv_heads;
+  const int dim = cache.shape.head_dim;
+  const uint64_t row_bytes = dim * bytesOf(element);
+  Cache::Result expected;
+  for (int r = 0; r < cache.rows(); ++r) {
+    const auto n = static_cast<uint64_t>(cache.lengths[r]);
+    const bool drawing = draws(method, cache.lengths[r], cache.budgets[r]);
+    const bool exact = !drawing && cache.budgets[r] > 0 && n > 0;
+    const uint64_t stage = drawing && shadowBits(method) > 0
+                               ? n * (dim * shadowBits(method) / 8 + sizeof(float))
+                               : n * row_bytes;
+    RowStatistics sums{.dense_rows = n * heads, .dense_bytes = 2 * n * row_bytes * kv_heads};
+    for (int k = 0; k < kv_heads; ++k) {
+      std::set<int32_t> together;
+      for (int h = k * group; h < (k + 1) * group; ++h) {
+        const size_t at = static_cast<size_t>(r) * heads + h;
+        HeadStatistics head;
+        if (drawing) {
+          head = statisticsOf(cache, method, r, h, run.draws[at], &run.out[at * dim], row_bytes,
+                              stage);
+          together.insert(run.draws[at].keys.begin(), run.draws[at].keys.end());
+        } else if (exact) {
+          head = {.draws = static_cast<uint32_t>(n),
+                  .unique_rows = static_cast<uint32_t>(n),
+                  .key_bytes = n * row_bytes,
+                  .value_bytes = n * row_bytes,
+                  .effective_sample_size = static_cast<float>(n),
+                  .relative_error = 0};
+        }
+        sums.draws += head.draws;
+        sums.unique_rows += head.unique_rows;
+        expected.heads.push_back(head);
+      }
+      GroupStatistics union_of;
+      union_of.unique_rows = static_cast<uint32_t>(exact ? n : together.size());
+      // A silent row has its keys read for the normaliser, which these tests ask for.
+      union_of.key_bytes =
+          stage + (drawing && shadowBits(method) > 0 ? together.size() * row_bytes : 0);
+      union_of.value_bytes = union_of.unique_rows * row_bytes;
+      sums.group_rows += union_of.unique_rows;
+      sums.key_bytes += union_of.key_bytes;
+      sums.value_bytes += union_of.value_bytes;
+      expected.groups.push_back(union_of);
+    }
+    expected.statistics.push_back(sums);
+  }
+  expectStatistics(run, expected);
+}
+
+void expectStatistics(const Cache::Result& gpu, const Cache::Result& expected) {
+  for (size_t i = 0; i < expected.heads.size(); ++i) {
+    SCOPED_TRACE("head " + std::to_string(i) + " of all rows");
+    const HeadStatistics &is = gpu.heads[i], &should = expected.heads[i];
+    ASSERT_EQ(is.draws, should.draws);
+    ASSERT_EQ(is.unique_rows, should.unique_rows);
+    ASSERT_EQ(is.key_bytes, should.key_bytes);
+    ASSERT_EQ(is.value_bytes, should.value_bytes);
+    expectNear(is.effective_sample_size, should.effective_sample_size, 0, "effective sample size");
+    // Draws of one key alone have no spread but that of rounding.
+    expectNear(is.relative_error, should.relative_error, 1e-4, "relative error");
+  }
+  for (size_t i = 0; i < expected.groups.size(); ++i) {
+    SCOPED_TRACE("KV head " + std::to_string(i) + " of all rows");
+    ASSERT_EQ(gpu.groups[i].unique_rows, expected.groups[i].unique_rows);
+    ASSERT_EQ(gpu.groups[i].key_bytes, expected.groups[i].key_bytes);
+    ASSERT_EQ(gpu.groups[i].value_bytes, expected.groups[i].value_bytes);
+  }
+  for (size_t r = 0; r < expected.statistics.size(); ++r) {
+    SCOPED_TRACE("row " + std::to_string(r));
+    const RowStatistics &is = gpu.statistics[r], &should = expected.statistics[r];
+    ASSERT_EQ(is.draws, should.draws);
+    ASSERT_EQ(is.unique_rows, should.unique_rows);
+    ASSERT_EQ(is.group_rows, should.group_rows);
+    ASSERT_EQ(is.dense_rows, should.dense_rows);
+    ASSERT_EQ(is.key_bytes, should.key_bytes);
+    ASSERT_EQ(is.value_bytes, should.value_bytes);
+    ASSERT_EQ(is.dense_bytes, should.dense_bytes);
+  }
+}
+
+void expectLse(const Cache& cache, const Cache::Result& run, const MethodOptions& method) {
+  for (int r = 0; r < cache.rows(); ++r) {
+    // A draw's scores may be a shadow's: then the method estimates.
+    if (draws(method, cache.lengths[r], cache.budgets[r]) && shadowBits(method) > 0) continue;
+    for (int h = 0; h < cache.shape.heads; ++h) {
+      const double exact = cache.exactLse(r, h);
+      const float lse = run.lse[r * cache.shape.heads + h];
+      if (std::isinf(exact)) {
+        EXPECT_EQ(lse, kMinusInfinity) << "row " << r << ", head " << h;
+      } else {
+        EXPECT_NEAR(lse, exact, 1e-4 + 1e-4 * std::fabs(exact)) << "row " << r << ", head " << h;
+      }
+    }
+  }
+}
+
+}  // namespace allot::kernels
