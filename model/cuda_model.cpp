@@ -134,7 +134,9 @@ Result<std::unique_ptr<CudaModel>> CudaModel::create(const ModelConfig& config, 
   ALLOT_ASSIGN(
       model->pool_,
       KvPool::create(config, kept, cudaPlace(model->stream_.stream(), model->refused_copy_)));
-  // What was uploaded was so on the default stream.
+  // What the kernels do not take is said here, not at the first prompt.
+  if (const auto why = model->planPrompt(1)) return badInput(*why);
+  // What was uploaded and cleared was so on the default stream.
   cudaDeviceSynchronize();
   return model;
 }
