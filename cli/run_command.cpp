@@ -262,10 +262,14 @@ LocalRunPlan planOf(const RunOptions& options, const RunFolder& folder, const js
       .dir = folder.path(),
       .run_id = folder.runId(),
       .model_folder = fs::absolute(facts["model_folder"].get<std::string>()).string()};
-  plan.workers =
-      options.workers ? options.workers : std::max(1u, std::thread::hardware_concurrency());
+  // A worker is a core's worth of work; on a GPU two of them leave it little time to wait for
+  // either's text and grading.
+  const bool gpu = facts.value("device", std::string("cpu")) != "cpu";
+  const unsigned workers = gpu ? 2 : std::max(1u, std::thread::hardware_concurrency());
+  plan.workers = options.workers ? options.workers : workers;
+  const uint64_t free_mib = gpu ? facts.value("gpu_memory_mib", uint64_t{0}) : availableMib();
   plan.kv_mib =
-      options.kv_mib ? options.kv_mib : std::max<uint64_t>(64, availableMib() / 2 / plan.workers);
+      options.kv_mib ? options.kv_mib : std::max<uint64_t>(64, free_mib / 2 / plan.workers);
   return plan;
 }
 
@@ -331,11 +335,12 @@ Status run(RunOptions options) {
     ALLOT_TRY(writeWholeFile(folder.path() + "/" + kOriginFile, origin + "\n"));
   }
   const LocalRunPlan plan = planOf(options, folder, facts);
-  std::printf("%s %s: %s with %u layers, %.1f M parameters, %u workers\nfolder: %s\n",
+  const std::string device = facts.value("device", std::string("cpu"));
+  std::printf("%s %s: %s with %u layers, %.1f M parameters, %u workers%s\nfolder: %s\n",
               options.resume ? "resuming" : "running", experiment.name().c_str(),
               facts.value("architecture", std::string()).c_str(), facts.value("layers", 0u),
               static_cast<double>(facts.value("parameters", uint64_t{0})) / 1e6, plan.workers,
-              folder.path().c_str());
+              device == "cpu" ? "" : (" on " + device).c_str(), folder.path().c_str());
   std::fflush(stdout);
 
   LocalRun local(plan);

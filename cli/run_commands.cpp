@@ -21,7 +21,7 @@ struct ForkOptions {
 };
 
 void addRunOptions(CLI::App* command, RunOptions* options) {
-  command->add_option("--workers", options->workers, "Worker processes [one a core]")
+  command->add_option("--workers", options->workers, "Worker processes [one a core; 2 on a GPU]")
       ->check(CLI::Range(1, 512));
   command->add_option("--dir", options->dir, "Folder of the run [runs/<run id>]");
   command->add_flag("--synchronous", options->synchronous,
@@ -34,8 +34,9 @@ void addRunOptions(CLI::App* command, RunOptions* options) {
       ->check(CLI::Range(1, 65535));
   command->add_option("--model", options->model, "Model folder, instead of spec.model.path");
   command
-      ->add_option("--kv-memory", options->kv_mib,
-                   "MiB for keys and values, per worker [half the free memory, shared equally]")
+      ->add_option(
+          "--kv-memory", options->kv_mib,
+          "MiB for keys and values, per worker [half the device's free memory, shared equally]")
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 30));
 }
 

@@ -3,8 +3,12 @@
 add_library(allot_options INTERFACE)
 target_include_directories(allot_options INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_options(allot_options INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Werror>
-  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra --Werror=all-warnings --expt-relaxed-constexpr>)
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic>
+  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra --expt-relaxed-constexpr>)
+if(ALLOT_WERROR)
+  target_compile_options(allot_options INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-Werror> $<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings>)
+endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # g++ 12 sees overlapping copies in `"a" + std::string` (GCC bug 105651).
   target_compile_options(allot_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)

@@ -84,8 +84,9 @@ std::vector<SpecRule> runRules() {
           "Folder with config.json, *.safetensors and tokenizer.json, as published on Hugging "
           "Face; a relative path starts where you are or in any folder above the experiment file."),
       choice("model.dtype", "float32", {"float32"}, "Number format that the model computes in."),
-      choice("model.device", "auto", {"auto", "cpu"},
-             "Where workers compute: auto is the best that this build can use, which is the CPU."),
+      choice("model.device", "auto", {"auto", "cpu", "cuda"},
+             "Where workers compute: auto is an NVIDIA GPU where a worker's build and machine have "
+             "one that decodes with all of the experiment's methods, else the CPU."),
       choice("task.suite", "recall", {"recall"},
              "Family of questions: recall generates long texts whose answers stand in the text, "
              "so that what is measured is reading the KV cache."),

@@ -3,7 +3,9 @@
 // with the sparse attention of kernels/.
 //
 // Owns the weights and the pool of keys and values. One thread. Everything it computes for a
-// sequence is independent of the other sequences in a batch, to the bit.
+// sequence is independent of the other sequences in a batch, to the bit; on the CPU it is the same
+// on every machine, on a GPU on every GPU of one model. Between the two a bfloat16 cache and other
+// sums make a difference: kernels/include/allot/kernels/cuda_decode.h says which.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -13,6 +15,7 @@
 
 #include "allot/kernels/decode.h"
 #include "core/result.h"
+#include "model/device.h"
 #include "model/kv_pool.h"
 #include "model/model_config.h"
 
@@ -26,7 +29,7 @@ struct Prompt {
 };
 
 // Called after the attention of each layer with what it was given and its output, [rows, heads,
-// head_dim]; all of it is borrowed for the call.
+// head_dim]; all of it is borrowed for the call. On the CPU only.
 using AttentionProbe = std::function<void(const kernels::PagedKv& kv,
                                           const kernels::DecodeInputs& in, const float* attended)>;
 
@@ -46,15 +49,18 @@ struct StepBatch {
 
 class Decoder {
  public:
-  // Reads config.json and the weights of `folder` (kUsage errors name file and tensor).
+  // Reads config.json and the weights of `folder` (kUsage errors name file and tensor). On a GPU
+  // kUsage, too, where there is none to be used, and where its memory is too small.
   static Result<std::unique_ptr<Decoder>> load(const std::string& folder,
-                                               const KvPoolOptions& options);
+                                               const KvPoolOptions& options,
+                                               Device device = Device::kCpu);
   ~Decoder();
 
   const ModelConfig& config() const;
   uint64_t parameters() const;
   const std::string& weightsDigest() const;
-  size_t weightBytes() const;  // in memory, in all layouts
+  std::string deviceName() const;  // "cpu", "NVIDIA H200"
+  size_t weightBytes() const;      // in memory, in all layouts
   KvPool& pool();
 
   // Dense prefill of ids (1..max_positions of them, each below vocab_size: checked, kUsage). Fails
@@ -65,7 +71,7 @@ class Decoder {
   // Appends the tokens, returns logits [rows, vocab] (valid until the next call). Statistics,
   // [rows], are added to. kData, naming layer and tensor, when a number is not finite, a row does
   // not fit its pages or the pool lacks what the method reads; the newest positions are then
-  // unspecified.
+  // unspecified. A GPU says so after the whole step and does not name the layer.
   Result<std::span<const float>> step(const StepBatch& batch,
                                       std::vector<kernels::RowStatistics>* statistics);
 
@@ -75,6 +81,7 @@ class Decoder {
     double projections = 0;  // and norms, positions, activations
     double attention = 0;    // the sampling included
     double sampling = 0;     // choosing rows; only after measureSampling()
+    double gpu_steps = 0;    // whole steps on a GPU, in place of the three above
   };
   const Times& times() const;
   // Reads the clock around every head's sampling from now on (about 1 % slower): for benchmarks.

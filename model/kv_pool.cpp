@@ -34,11 +34,31 @@ Status check(const ModelConfig& config, const KvPoolOptions& options) {
 
 }  // namespace
 
-Result<KvPool> KvPool::create(const ModelConfig& config, const KvPoolOptions& options) {
+KvPlace KvPlace::host() {
+  KvPlace place;
+  place.reserve = [](size_t bytes) -> Result<std::shared_ptr<uint8_t>> {
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) {
+      return fail(ErrorCode::kIo, "cannot reserve " + std::to_string(bytes >> 20) +
+                                      " MiB for keys and values (" + std::strerror(errno) +
+                                      "): lower --kv-memory");
+    }
+    return std::shared_ptr<uint8_t>(static_cast<uint8_t*>(memory),
+                                    [bytes](uint8_t* start) { munmap(start, bytes); });
+  };
+  place.copy_page = kernels::copyPage;
+  return place;
+}
+
+Result<KvPool> KvPool::create(const ModelConfig& config, const KvPoolOptions& options,
+                              KvPlace place) {
   ALLOT_TRY(check(config, options));
   KvPool pool;
+  pool.place_ = std::move(place);
   pool.layers_ = static_cast<size_t>(config.layers);
   kernels::PagedKv& layout = pool.layout_;
+  layout.element = options.element;
   layout.kv_heads = static_cast<int>(config.kv_heads);
   layout.head_dim = static_cast<int>(config.head_dim);
   layout.page_size = options.page_size;
@@ -63,37 +83,13 @@ Result<KvPool> KvPool::create(const ModelConfig& config, const KvPoolOptions& op
                     " bytes: raise --kv-memory");
   }
   layout.pages = static_cast<int64_t>(std::min<size_t>(options.kv_bytes / page_bytes, INT32_MAX));
-  pool.mapped_bytes_ = pool.layers_ * pool.bytesOfLayer();
-  void* memory = mmap(nullptr, pool.mapped_bytes_, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) {
-    return fail(ErrorCode::kIo, "cannot reserve " + std::to_string(pool.mapped_bytes_ >> 20) +
-                                    " MiB for keys and values (" + std::strerror(errno) +
-                                    "): lower --kv-memory");
-  }
-  pool.memory_ = static_cast<uint8_t*>(memory);
+  ALLOT_ASSIGN(pool.memory_, pool.place_.reserve(pool.layers_ * pool.bytesOfLayer()));
   pool.free_.resize(pool.totalPages());
   // The lowest page is handed out first, so that memory use follows what is needed.
   for (size_t i = 0; i < pool.free_.size(); ++i) {
     pool.free_[i] = static_cast<int32_t>(pool.free_.size() - 1 - i);
   }
   return pool;
-}
-
-KvPool::KvPool(KvPool&& other) noexcept { *this = std::move(other); }
-
-KvPool& KvPool::operator=(KvPool&& other) noexcept {
-  std::swap(memory_, other.memory_);
-  std::swap(mapped_bytes_, other.mapped_bytes_);
-  layers_ = other.layers_;
-  layout_ = other.layout_;
-  part_bytes_ = other.part_bytes_;
-  free_.swap(other.free_);
-  return *this;
-}
-
-KvPool::~KvPool() {
-  if (memory_) munmap(memory_, mapped_bytes_);
 }
 
 std::optional<std::vector<int32_t>> KvPool::allocate(size_t count) {
@@ -110,7 +106,7 @@ void KvPool::release(const std::vector<int32_t>& pages) {
 
 void KvPool::copyPage(int32_t from, int32_t to) {
   for (size_t l = 0; l < layers_; ++l) {
-    kernels::copyPage(layer(static_cast<int64_t>(l)), from, to);
+    place_.copy_page(layer(static_cast<int64_t>(l)), from, to);
   }
 }
 
@@ -126,7 +122,7 @@ size_t KvPool::bytesOfLayer() const {
 
 kernels::PagedKv KvPool::layer(int64_t layer) const {
   std::array<uint8_t*, kParts> parts{};
-  uint8_t* next = memory_ + static_cast<size_t>(layer) * bytesOfLayer();
+  uint8_t* next = memory_.get() + static_cast<size_t>(layer) * bytesOfLayer();
   for (size_t i = 0; i < kParts; ++i) {
     if (part_bytes_[i] == 0) continue;
     parts[i] = next;

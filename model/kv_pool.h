@@ -4,10 +4,12 @@
 // One page holds page_size positions of every layer and KV head, with the shadows and bounds of
 // their keys if these were asked for (what each is: allot/kernels/paged_kv.h). The address space is
 // reserved at once and becomes memory as pages are first written, so a generous limit costs
-// nothing. Owned by the decoder; one thread.
+// nothing; on a GPU it is memory from the start. Owned by the decoder; one thread.
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -19,22 +21,32 @@ namespace allot {
 
 struct KvPoolOptions {
   int page_size = 16;
-  size_t kv_bytes = size_t{1} << 30;  // rounded down to whole pages
+  size_t kv_bytes = size_t{1} << 30;                      // rounded down to whole pages
+  kernels::Element element = kernels::Element::kFloat32;  // of keys and values
   // What is kept beside keys and values, each only if asked for.
   std::vector<int> shadow_bits = {};  // of the keys' shadows, out of 3, 4, 8; once each
   bool bounds = false;                // of the keys, for quest
+};
+
+// Where a pool's arrays lie: the memory of the decoder's device.
+struct KvPlace {
+  // So many bytes of zeros, which go with the last reference. kIo.
+  std::function<Result<std::shared_ptr<uint8_t>>(size_t bytes)> reserve;
+  std::function<void(const kernels::PagedKv& kv, int64_t from, int64_t to)> copy_page;
+
+  static KvPlace host();
 };
 
 class KvPool {
  public:
   // kUsage: bytes that do not hold one page, shadows that do not exist, a page size or head size
   // that these do not fit.
-  static Result<KvPool> create(const ModelConfig& config, const KvPoolOptions& options);
+  static Result<KvPool> create(const ModelConfig& config, const KvPoolOptions& options,
+                               KvPlace place = KvPlace::host());
 
   KvPool() = default;  // holds nothing
-  KvPool(KvPool&& other) noexcept;
-  KvPool& operator=(KvPool&& other) noexcept;
-  ~KvPool();
+  KvPool(KvPool&&) noexcept = default;
+  KvPool& operator=(KvPool&&) noexcept = default;
 
   // Nothing if fewer than `count` pages are free.
   std::optional<std::vector<int32_t>> allocate(size_t count);
@@ -42,7 +54,7 @@ class KvPool {
   // Copies all layers of one page, with all that belongs to it.
   void copyPage(int32_t from, int32_t to);
 
-  // float32 keys and values.
+  // The place's memory.
   kernels::PagedKv layer(int64_t layer) const;
   int pageSize() const { return layout_.page_size; }
   size_t freePages() const { return free_.size(); }
@@ -71,8 +83,8 @@ class KvPool {
 
   size_t bytesOfLayer() const;
 
-  uint8_t* memory_ = nullptr;
-  size_t mapped_bytes_ = 0;
+  KvPlace place_;
+  std::shared_ptr<uint8_t> memory_;
   size_t layers_ = 0;
   kernels::PagedKv layout_;                  // the shapes; no pointers
   std::array<size_t, kParts> part_bytes_{};  // of one page and layer; 0: not there

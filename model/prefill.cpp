@@ -13,6 +13,7 @@
 #include <limits>
 
 #include "allot/kernels/dense_ops.h"
+#include "model/prefill_attention.h"
 
 namespace allot {
 namespace {
@@ -55,37 +56,6 @@ void rotate(const ModelConfig& config, const RopeTable& rope, at::Tensor* qkv) {
   }
 }
 
-// Causal attention, q [n, heads, d], k and v [n, kv_heads, d]; only queries from `first` on.
-// Returns [n - first, heads * d].
-at::Tensor attend(const ModelConfig& config, const at::Tensor& q, const at::Tensor& k,
-                  const at::Tensor& v, int64_t first) {
-  const int64_t n = q.size(0), d = config.head_dim;
-  const int64_t group = config.heads / config.kv_heads;
-  const at::Tensor keys = k.permute({1, 2, 0});    // [kv_heads, d, n]
-  const at::Tensor values = v.permute({1, 0, 2});  // [kv_heads, n, d]
-  const double scale = 1.0 / std::sqrt(static_cast<double>(d));
-  std::vector<at::Tensor> pieces;
-  for (int64_t start = first; start < n; start += kQueryPiece) {
-    const int64_t end = std::min(n, start + kQueryPiece), count = end - start;
-    // The group's queries side by side: [kv_heads, group * count, d].
-    const at::Tensor queries = q.slice(0, start, end)
-                                   .view({count, config.kv_heads, group, d})
-                                   .permute({1, 2, 0, 3})
-                                   .reshape({config.kv_heads, group * count, d});
-    at::Tensor scores = at::bmm(at::mul(queries, scale), keys.slice(2, 0, end));
-    scores = scores.view({config.kv_heads, group, count, end});
-    const at::Tensor mask =
-        at::full({count, count}, -std::numeric_limits<float>::infinity(), at::kFloat).triu_(1);
-    scores.slice(3, start, end).add_(mask);
-    const at::Tensor weights = at::softmax(scores, -1).view({config.kv_heads, group * count, end});
-    pieces.push_back(at::bmm(weights, values.slice(1, 0, end))
-                         .view({config.kv_heads, group, count, d})
-                         .permute({2, 0, 1, 3})
-                         .reshape({count, config.heads * d}));
-  }
-  return at::cat(pieces, 0);
-}
-
 // Writes [n, kv_heads, d] each to the pages of an empty sequence.
 Status store(const at::Tensor& keys, const at::Tensor& values, const kernels::PagedKv& kv,
              const std::vector<int32_t>& pages, int64_t layer) {
@@ -103,6 +73,35 @@ Status store(const at::Tensor& keys, const at::Tensor& values, const kernels::Pa
 }
 
 }  // namespace
+
+at::Tensor causalAttention(const ModelConfig& config, const at::Tensor& q, const at::Tensor& k,
+                           const at::Tensor& v, int64_t first) {
+  const int64_t n = q.size(0), d = config.head_dim;
+  const int64_t group = config.heads / config.kv_heads;
+  const at::Tensor keys = k.permute({1, 2, 0});    // [kv_heads, d, n]
+  const at::Tensor values = v.permute({1, 0, 2});  // [kv_heads, n, d]
+  const double scale = 1.0 / std::sqrt(static_cast<double>(d));
+  std::vector<at::Tensor> pieces;
+  for (int64_t start = first; start < n; start += kQueryPiece) {
+    const int64_t end = std::min(n, start + kQueryPiece), count = end - start;
+    // The group's queries side by side: [kv_heads, group * count, d].
+    const at::Tensor queries = q.slice(0, start, end)
+                                   .view({count, config.kv_heads, group, d})
+                                   .permute({1, 2, 0, 3})
+                                   .reshape({config.kv_heads, group * count, d});
+    at::Tensor scores = at::bmm(at::mul(queries, scale), keys.slice(2, 0, end));
+    scores = scores.view({config.kv_heads, group, count, end});
+    const at::Tensor mask =
+        at::full({count, count}, -std::numeric_limits<float>::infinity(), q.options()).triu_(1);
+    scores.slice(3, start, end).add_(mask);
+    const at::Tensor weights = at::softmax(scores, -1).view({config.kv_heads, group * count, end});
+    pieces.push_back(at::bmm(weights, values.slice(1, 0, end))
+                         .view({config.kv_heads, group, count, d})
+                         .permute({2, 0, 1, 3})
+                         .reshape({count, config.heads * d}));
+  }
+  return at::cat(pieces, 0);
+}
 
 RopeTable RopeTable::make(const ModelConfig& config, int64_t positions) {
   const int64_t half = config.head_dim / 2;
@@ -140,7 +139,7 @@ Result<std::vector<float>> prefillDense(const ModelConfig& config, const Weights
     // Nothing reads the last layer's output but at the last position.
     const int64_t first = l + 1 == config.layers ? n - 1 : 0;
     x = x.slice(0, first);
-    x = x + project(attend(config, parts[0], parts[1], parts[2], first), w.output);
+    x = x + project(causalAttention(config, parts[0], parts[1], parts[2], first), w.output);
     x += mlp(normalise(x, w.mlp_norm, config.rms_norm_eps), w);
   }
   const at::Tensor logits =

@@ -16,15 +16,16 @@ Status append(const Safetensors& file, const std::string& name, const std::vecto
   return {};
 }
 
-void finish(Matrix* matrix, int64_t outputs, int64_t inputs) {
+void finish(Matrix* matrix, int64_t outputs, int64_t inputs, bool packed) {
   matrix->outputs = outputs;
   matrix->inputs = inputs;
+  if (!packed) return;
   matrix->packed = kernels::PackedWeights(matrix->rows.data(), static_cast<int>(outputs),
                                           static_cast<int>(inputs));
 }
 
 Result<LayerWeights> loadLayer(const Safetensors& file, const ModelConfig& config, int64_t layer,
-                               uint64_t* parameters) {
+                               bool packed, uint64_t* parameters) {
   const std::string prefix = "model.layers." + std::to_string(layer) + ".";
   const int64_t hidden = config.hidden_size;
   const int64_t q = config.heads * config.head_dim;
@@ -44,16 +45,16 @@ Result<LayerWeights> loadLayer(const Safetensors& file, const ModelConfig& confi
   ALLOT_TRY(add("mlp.gate_proj", {mlp, hidden}, &w.gate_up.rows));
   ALLOT_TRY(add("mlp.up_proj", {mlp, hidden}, &w.gate_up.rows));
   ALLOT_TRY(add("mlp.down_proj", {hidden, mlp}, &w.down.rows));
-  finish(&w.qkv, q + 2 * kv, hidden);
-  finish(&w.output, hidden, q);
-  finish(&w.gate_up, 2 * mlp, hidden);
-  finish(&w.down, hidden, mlp);
+  finish(&w.qkv, q + 2 * kv, hidden, packed);
+  finish(&w.output, hidden, q, packed);
+  finish(&w.gate_up, 2 * mlp, hidden, packed);
+  finish(&w.down, hidden, mlp, packed);
   return w;
 }
 
 }  // namespace
 
-Result<Weights> Weights::load(const std::string& folder, const ModelConfig& config) {
+Result<Weights> Weights::load(const std::string& folder, const ModelConfig& config, bool packed) {
   ALLOT_ASSIGN(const Safetensors file, Safetensors::open(folder));
   Weights weights;
   weights.digest = file.digest();
@@ -61,7 +62,7 @@ Result<Weights> Weights::load(const std::string& folder, const ModelConfig& conf
   ALLOT_TRY(
       append(file, "model.embed_tokens.weight", table, &weights.embeddings, &weights.parameters));
   for (int64_t l = 0; l < config.layers; ++l) {
-    ALLOT_ASSIGN(LayerWeights layer, loadLayer(file, config, l, &weights.parameters));
+    ALLOT_ASSIGN(LayerWeights layer, loadLayer(file, config, l, packed, &weights.parameters));
     weights.layers.push_back(std::move(layer));
   }
   ALLOT_TRY(append(file, "model.norm.weight", {config.hidden_size}, &weights.final_norm,
@@ -71,7 +72,7 @@ Result<Weights> Weights::load(const std::string& folder, const ModelConfig& conf
   } else {
     ALLOT_TRY(append(file, "lm_head.weight", table, &weights.head.rows, &weights.parameters));
   }
-  finish(&weights.head, config.vocab_size, config.hidden_size);
+  finish(&weights.head, config.vocab_size, config.hidden_size, packed);
   return weights;
 }
 

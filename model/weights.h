@@ -38,7 +38,9 @@ struct Weights {
 
   size_t bytes() const;  // in memory, both layouts
 
-  static Result<Weights> load(const std::string& folder, const ModelConfig& config);
+  // `packed`: with the panels of the decode's products, which the CPU alone needs.
+  static Result<Weights> load(const std::string& folder, const ModelConfig& config,
+                              bool packed = true);
 };
 
 }  // namespace allot

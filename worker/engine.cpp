@@ -8,6 +8,7 @@
 #include "core/questions.h"
 #include "core/schedule.h"
 #include "core/spec.h"
+#include "worker/device_choice.h"
 #include "worker/fidelity.h"
 
 namespace allot {
@@ -74,11 +75,17 @@ Engine::Engine(const v1::Experiment& experiment, Tokenizer tokenizer, WorkerEven
 Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
                                              const EngineOptions& options) {
   const v1::Spec& spec = experiment.spec();
+  ALLOT_ASSIGN(const ModelConfig shape, ModelConfig::load(options.model_folder));
+  ALLOT_ASSIGN(const Device device, chooseDevice(spec, shape));
   ALLOT_ASSIGN(KvPoolOptions pool, poolFor(spec));
-  pool.kv_bytes = options.kv_bytes;
+  if (options.kv_bytes > 0) {
+    pool.kv_bytes = options.kv_bytes;
+  } else if (const size_t free = freeMemory(device); free > 0) {
+    pool.kv_bytes = free / 4;
+  }
   ALLOT_ASSIGN(const auto rollout_method,
                methodOf("spec.attention.decode", spec.attention().decode()));
-  ALLOT_ASSIGN(auto decoder, Decoder::load(options.model_folder, pool));
+  ALLOT_ASSIGN(auto decoder, Decoder::load(options.model_folder, pool, device));
   ALLOT_ASSIGN(Tokenizer tokenizer, Tokenizer::load(options.model_folder + "/tokenizer.json"));
   const ModelConfig& config = decoder->config();
   const v1::Task& task = spec.task();
@@ -93,6 +100,7 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
 
   auto engine =
       std::unique_ptr<Engine>(new Engine(experiment, std::move(tokenizer), options.events));
+  engine->device_ = device;
   engine->decoder_ = std::move(decoder);
   engine->dataset_ = std::move(dataset);
   engine->rollout_method_ = rollout_method;
@@ -135,6 +143,8 @@ Status Engine::takeUp(const v1::Experiment& next) {
     if (!holds(kept.shadow_bits, bits)) return other("method (its key shadows are not kept)");
   }
   if (wanted.bounds && !kept.bounds) return other("method (its key bounds are not kept)");
+  ALLOT_ASSIGN(const Device device, chooseDevice(then, decoder_->config()));
+  if (device != device_) return other("method (it is not for the device in use here)");
   ALLOT_TRY(checkAgainstLayers(next, facts_.layers()));
   ALLOT_ASSIGN(rollout_method_, methodOf("spec.attention.decode", then.attention().decode()));
   experiment_ = next;
@@ -265,7 +275,7 @@ Result<std::vector<v1::EpisodeResult>> Engine::rollOut(const v1::PolicySnapshot&
     result.mutable_counts()->set_prefill_seconds(answered.prefill_seconds * share);
     result.mutable_counts()->set_decode_seconds(answered.decode_seconds * share);
     result.set_seconds(secondsSince(start) * share);
-    result.set_device("cpu");
+    result.set_device(deviceName());
     results.push_back(std::move(result));
   }
   return results;

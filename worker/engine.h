@@ -15,6 +15,7 @@
 #include "allot/v1/result.pb.h"
 #include "core/result.h"
 #include "model/decoder.h"
+#include "model/device.h"
 #include "model/generation.h"
 #include "model/prompt_cache.h"
 #include "model/tokenizer.h"
@@ -26,7 +27,9 @@ namespace allot {
 
 struct EngineOptions {
   std::string model_folder;
-  size_t kv_bytes = size_t{1} << 30;
+  // For keys and values, on the device; 0: a quarter of what is free there, because several
+  // workers share it.
+  size_t kv_bytes = 0;
   WorkerEvents* events = nullptr;  // told of the work; outlives the engine; may be null
 };
 
@@ -56,6 +59,10 @@ class Engine final : public EpisodeEngine {
 
   // Evaluation chunks whose first prompt is in memory: cheaper here than elsewhere.
   std::vector<uint32_t> warmChunks() const override;
+
+  std::string deviceName() const override { return decoder_->deviceName(); }
+  // Bytes; 0 on the CPU.
+  size_t freeGpuMemory() const { return device_ == Device::kCuda ? freeMemory(device_) : 0; }
 
   struct Times {
     double generation = 0;  // the decoder's steps included
@@ -96,6 +103,7 @@ class Engine final : public EpisodeEngine {
   WorkerEvents& events_;
   v1::Experiment experiment_;
   Tokenizer tokenizer_;
+  Device device_ = Device::kCpu;
   std::unique_ptr<Decoder> decoder_;
   Dataset dataset_;
   kernels::MethodOptions rollout_method_;

@@ -26,6 +26,8 @@ class EpisodeEngine {
   virtual Result<v1::EvaluationResult> evaluate(const v1::EvaluationUnit& unit) = 0;
   // Evaluation chunks whose first prompt is in memory: cheaper here than elsewhere.
   virtual std::vector<uint32_t> warmChunks() const = 0;
+  // What computes: "cpu" or a GPU's name.
+  virtual std::string deviceName() const { return "cpu"; }
 
   // `asked` is called before each decode step and each prompt, and says whether to give up what is
   // in hand: the call under way then ends with an error and leaves nothing behind.

@@ -64,13 +64,6 @@ uint64_t msOf() {
 uint64_t unixMs() { return msOf<std::chrono::system_clock>(); }
 uint64_t steadyMs() { return msOf<std::chrono::steady_clock>(); }
 
-// A quarter of the memory that is free now: several workers share a machine.
-size_t defaultKvBytes() {
-  const long pages = sysconf(_SC_AVPHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-  if (pages <= 0 || page <= 0) return size_t{1} << 30;
-  return static_cast<size_t>(pages) * static_cast<size_t>(page) / 4;
-}
-
 Result<std::unique_ptr<Engine>> loadEngine(const v1::Experiment& experiment, const Options& options,
                                            const std::string& experiment_file,
                                            WorkerEvents* events = nullptr) {
@@ -78,9 +71,7 @@ Result<std::unique_ptr<Engine>> loadEngine(const v1::Experiment& experiment, con
       options.model.empty() ? experiment.spec().model().path() : options.model;
   ALLOT_ASSIGN(const std::string folder, findModelFolder(path, experiment_file));
   return Engine::load(experiment,
-                      {.model_folder = folder,
-                       .kv_bytes = options.kv_mib ? options.kv_mib << 20 : defaultKvBytes(),
-                       .events = events});
+                      {.model_folder = folder, .kv_bytes = options.kv_mib << 20, .events = events});
 }
 
 // --check: everything that can be wrong with an experiment, before anything is started.
@@ -105,7 +96,9 @@ Status check(const Options& options) {
                                {"weights_sha256", facts.weights_sha256()},
                                {"dataset_sha256", facts.dataset_sha256()},
                                {"longest_prompt", facts.longest_prompt()},
-                               {"model_folder", folder}};
+                               {"model_folder", folder},
+                               {"device", engine->deviceName()},
+                               {"gpu_memory_mib", engine->freeGpuMemory() >> 20}};
   std::printf("%s\n", json.dump().c_str());
   return {};
 }
@@ -131,10 +124,11 @@ void tellTimes(const Engine& engine) {
   const auto& decoder = engine.decoder().times();
   const auto& times = engine.times();
   spdlog::info(
-      "seconds: prefill {:.1f}, projections {:.1f}, attention {:.1f}, sampling and text {:.1f}, "
-      "grading {:.2f}",
-      decoder.prefill, decoder.projections, decoder.attention,
-      times.generation - decoder.projections - decoder.attention, times.grading);
+      "seconds: prefill {:.1f}, projections {:.1f}, attention {:.1f}, steps on a GPU {:.1f}, "
+      "sampling and text {:.1f}, grading {:.2f}",
+      decoder.prefill, decoder.projections, decoder.attention, decoder.gpu_steps,
+      times.generation - decoder.projections - decoder.attention - decoder.gpu_steps,
+      times.grading);
 }
 
 // Until the run ends, or with --stay until there is another one.
@@ -201,7 +195,7 @@ int main(int argc, char** argv) {
   app.add_option("--name", options.name, "Name of this worker [the host's name]");
   app.add_option("--model", options.model, "Model folder, instead of spec.model.path");
   app.add_option("--kv-memory", options.kv_mib,
-                 "MiB for keys and values [a quarter of the free memory]");
+                 "MiB for keys and values [a quarter of the device's free memory]");
   app.add_flag("--stay", options.stay,
                "At the run's end: wait, model loaded, and work again when the run goes on or, with "
                "--experiment, a newer one begins");

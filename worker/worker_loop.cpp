@@ -276,7 +276,7 @@ Status WorkerLoop::beat(const std::string& state) {
   v1::WorkerBeat beat;
   beat.set_worker(options_.name);
   beat.set_state(draining_ ? "draining" : state);
-  beat.set_device("cpu");
+  beat.set_device(engine_.deviceName());
   beat.set_policy_version(policy_version_);
   beat.set_episodes(episodes_);
   beat.set_seen_unix_ms(options_.unix_now());

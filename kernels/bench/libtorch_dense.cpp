@@ -19,6 +19,19 @@ extern "C" __attribute__((weak)) void openblas_set_num_threads(int threads);
 
 namespace allot::bench {
 
+namespace {
+
+// [heads, queries or keys, head dimension] each; LibTorch 2 made it public.
+at::Tensor attention(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values) {
+#if TORCH_VERSION_MAJOR >= 2
+  return at::scaled_dot_product_attention(queries, keys, values);
+#else
+  return std::get<0>(at::_scaled_dot_product_attention(queries, keys, values));
+#endif
+}
+
+}  // namespace
+
 struct LibTorchDense::Impl {
   struct Layer {
     at::Tensor keys, values;  // [KV heads, n, head dimension]
@@ -82,13 +95,13 @@ float LibTorchDense::step(size_t way, const float* queries) {
             .expand({kKvHeads, kGroup, x.size(1), kHeadDim})
             .reshape({kHeads, x.size(1), kHeadDim});
       };
-      out = std::get<0>(at::_scaled_dot_product_attention(
-          query.view({kHeads, 1, kHeadDim}), repeated(layer.keys), repeated(layer.values)));
+      out = attention(query.view({kHeads, 1, kHeadDim}), repeated(layer.keys),
+                      repeated(layer.values));
       break;
     }
     case 1:
       // The heads of a group as if they were consecutive queries: each key is read once.
-      out = std::get<0>(at::_scaled_dot_product_attention(query, layer.keys, layer.values));
+      out = attention(query, layer.keys, layer.values);
       break;
     case 2:
       out = at::bmm(at::bmm(query * scale, layer.transposed).softmax(-1), layer.values);

@@ -47,7 +47,8 @@ uint64_t nowMs() {
 struct Share {
   double prefill_seconds = 0, prefill_tokens = 0;
   double seconds = 0, episodes = 0, steps = 0;
-  double projections = 0, attention = 0, sampling = 0, text = 0, grading = 0, store = 0;
+  double projections = 0, attention = 0, sampling = 0, gpu_steps = 0;
+  double text = 0, grading = 0, store = 0;
 };
 
 struct Bench {
@@ -125,8 +126,9 @@ Share work(const Bench& bench, unsigned number, int ready, int go) {
   share.projections = after.projections - decoder.projections;
   share.sampling = after.sampling - decoder.sampling;
   share.attention = after.attention - decoder.attention - share.sampling;
+  share.gpu_steps = after.gpu_steps - decoder.gpu_steps;
   share.text = engine->times().generation - times.generation - share.projections - share.attention -
-               share.sampling;
+               share.sampling - share.gpu_steps;
   share.grading = engine->times().grading - times.grading;
   return share;
 }
@@ -171,6 +173,7 @@ void print(const Bench& bench, const std::vector<Share>& shares, double aggregat
     sum.projections += share.projections;
     sum.attention += share.attention;
     sum.sampling += share.sampling;
+    sum.gpu_steps += share.gpu_steps;
     sum.text += share.text;
     sum.grading += share.grading;
     sum.store += share.store;
@@ -192,6 +195,7 @@ void print(const Bench& bench, const std::vector<Share>& shares, double aggregat
   line("projections", sum.projections);
   line("attention: scores, softmax, values", sum.attention);
   line("sampling", sum.sampling);
+  if (sum.gpu_steps > 0) line("steps on the GPU", sum.gpu_steps);
   line("batching, argmax, text", sum.text);
   line("grading", sum.grading);
   line("store", sum.store);

@@ -33,6 +33,7 @@ class TestEngine final : public EpisodeEngine {
     return result;
   }
   std::vector<uint32_t> warmChunks() const override { return {}; }
+  std::string deviceName() const override { return "NVIDIA H200"; }
 
   // Before each episode and unit; it may set draining or refuse.
   std::function<Status()> at_step = [] { return Status(); };
@@ -306,7 +307,8 @@ TEST_F(WorkerLoopTest, StayingItRestsAtTheEndAndWorksWhenTheRunGoesOn) {
     EXPECT_GE((*rest)->count(), 500);  // no hurry
   }
   EXPECT_EQ(*store_->nextTicket(), 0u);
-  EXPECT_EQ(store_->listWorkers()->size(), 1u);
+  ASSERT_EQ(store_->listWorkers()->size(), 1u);
+  EXPECT_EQ(store_->listWorkers()->front().device(), "NVIDIA H200");
   EXPECT_EQ(words_.rounds, 3);
   change("running", 2);
   EXPECT_FALSE(ends(loop.get()));

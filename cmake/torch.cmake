@@ -1,0 +1,20 @@
+# LibTorch, once for all folders: some versions' packages cannot be read twice.
+#
+# The package of a LibTorch with CUDA writes nvcc flags and architectures of its own into our
+# variables; what it compiles for is its affair, so ours are put back.
+foreach(name CMAKE_CUDA_FLAGS CMAKE_CUDA_ARCHITECTURES CMAKE_CUDA_STANDARD)
+  set(kept_${name} "${${name}}")
+endforeach()
+find_package(Torch REQUIRED)
+foreach(name CMAKE_CUDA_FLAGS CMAKE_CUDA_ARCHITECTURES CMAKE_CUDA_STANDARD)
+  set(${name} "${kept_${name}}")
+endforeach()
+
+# Decoding on a GPU takes both: our kernels and LibTorch's matrix products.
+set(ALLOT_TORCH_CUDA OFF)
+if(ALLOT_CUDA AND TARGET torch_cuda)
+  set(ALLOT_TORCH_CUDA ON)
+  find_package(CUDAToolkit REQUIRED)
+  # LibTorch brings the shared runtime; one process has one.
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
+endif()

@@ -1,0 +1,19 @@
+// What the GPU's half of model/ is in a build without nvcc or with a LibTorch for CPUs: it says so.
+#include "model/decoder_backend.h"
+#include "model/device.h"
+
+namespace allot {
+
+std::optional<std::string> cudaUnavailable() {
+  return "this build decodes on the CPU alone: build it where there are nvcc and a LibTorch with "
+         "CUDA (preset cuda)";
+}
+
+Result<std::unique_ptr<DecoderBackend>> makeCudaBackend(const ModelConfig&, const Weights&,
+                                                        const KvPoolOptions&) {
+  return badInput(*cudaUnavailable());
+}
+
+size_t freeCudaMemory() { return 0; }
+
+}  // namespace allot

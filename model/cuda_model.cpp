@@ -1,0 +1,342 @@
+#include "model/cuda_model.h"
+
+// First: List.h, which the others include, needs it whole.
+#include <ATen/core/ivalue.h>
+
+#include <ATen/Context.h>
+#include <ATen/Functions.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "model/cuda_device.h"
+#include "model/prefill.h"
+
+namespace allot {
+namespace {
+
+// Every matrix product of a step has exactly this many rows, and a larger batch is several
+// products: cuBLAS picks another kernel, with sums in another order, for another number of rows,
+// and a row's bits must not depend on how many are beside it. 64 is a tile of Hopper's tensor
+// cores; the rows that a small batch leaves unused cost nothing where weights are what is waited
+// for.
+constexpr int64_t kRowTile = 64;
+
+// Plans are made in steps, so that a sequence that grows does not make the workspace grow with
+// every token.
+constexpr int kPlannedKeys = 1024;
+
+at::TensorOptions onGpu(at::ScalarType type) {
+  return at::TensorOptions().device(at::kCUDA).dtype(type);
+}
+
+at::Tensor upload(const std::vector<float>& from, at::IntArrayRef shape) {
+  return at::from_blob(const_cast<float*>(from.data()), shape, at::kFloat).to(at::kCUDA);
+}
+
+at::Tensor upload(const Matrix& matrix) {
+  return upload(matrix.rows, {matrix.outputs, matrix.inputs}).t();
+}
+
+// cuBLAS with float32 sums, whatever the environment says.
+void prepareProcess() {
+  at::globalContext().setAllowTF32CuBLAS(false);
+  at::globalContext().setAllowBF16ReductionCuBLAS(false);
+}
+
+}  // namespace
+
+CudaWeights CudaWeights::upload(const ModelConfig& config, const Weights& weights) {
+  const c10::InferenceMode guard;
+  const int64_t hidden = config.hidden_size;
+  CudaWeights on_gpu;
+  on_gpu.embeddings = allot::upload(weights.embeddings, {config.vocab_size, hidden});
+  for (const LayerWeights& layer : weights.layers) {
+    on_gpu.layers.push_back({.attention_norm = allot::upload(layer.attention_norm, {hidden}),
+                             .qkv = allot::upload(layer.qkv),
+                             .output = allot::upload(layer.output),
+                             .mlp_norm = allot::upload(layer.mlp_norm, {hidden}),
+                             .gate_up = allot::upload(layer.gate_up),
+                             .down = allot::upload(layer.down)});
+  }
+  on_gpu.final_norm = allot::upload(weights.final_norm, {hidden});
+  on_gpu.head = config.tied_embeddings ? on_gpu.embeddings.t() : allot::upload(weights.head);
+  return on_gpu;
+}
+
+CudaWeights CudaWeights::random(const ModelConfig& config, uint64_t seed) {
+  const c10::InferenceMode guard;
+  at::manual_seed(seed);
+  const int64_t hidden = config.hidden_size, d = config.head_dim;
+  const auto matrix = [](int64_t outputs, int64_t inputs) {
+    at::Tensor rows = at::empty({outputs, inputs}, onGpu(at::kBFloat16));
+    rows.normal_(0, 1 / std::sqrt(static_cast<double>(inputs)));
+    return rows;
+  };
+  const at::Tensor ones = at::ones({hidden}, onGpu(at::kFloat));
+  CudaWeights weights;
+  weights.embeddings = matrix(config.vocab_size, hidden);
+  for (int64_t l = 0; l < config.layers; ++l) {
+    weights.layers.push_back({.attention_norm = ones,
+                              .qkv = matrix((config.heads + 2 * config.kv_heads) * d, hidden).t(),
+                              .output = matrix(hidden, config.heads * d).t(),
+                              .mlp_norm = ones,
+                              .gate_up = matrix(2 * config.intermediate_size, hidden).t(),
+                              .down = matrix(hidden, config.intermediate_size).t()});
+  }
+  weights.final_norm = ones;
+  weights.head =
+      config.tied_embeddings ? weights.embeddings.t() : matrix(config.vocab_size, hidden).t();
+  return weights;
+}
+
+size_t CudaWeights::bytes() const {
+  size_t sum = embeddings.nbytes() + final_norm.nbytes();
+  if (head.data_ptr() != embeddings.data_ptr()) sum += head.nbytes();
+  for (const CudaLayer& layer : layers) {
+    for (const at::Tensor* tensor : {&layer.attention_norm, &layer.qkv, &layer.output,
+                                     &layer.mlp_norm, &layer.gate_up, &layer.down}) {
+      sum += tensor->nbytes();
+    }
+  }
+  return sum;
+}
+
+cuda_ops::Number CudaWeights::number() const {
+  return embeddings.scalar_type() == at::kFloat ? cuda_ops::Number::kFloat32
+                                                : cuda_ops::Number::kBFloat16;
+}
+
+CudaModel::CudaModel(const ModelConfig& config, CudaWeights weights, c10::cuda::CUDAStream stream)
+    : config_(config),
+      weights_(std::move(weights)),
+      number_(weights_.number()),
+      stream_(stream),
+      refused_copy_(std::make_shared<std::optional<std::string>>()) {}
+
+Result<std::unique_ptr<CudaModel>> CudaModel::create(const ModelConfig& config, CudaWeights weights,
+                                                     const KvPoolOptions& options) {
+  const c10::InferenceMode guard;
+  prepareProcess();
+  // A stream of its own: the default one can neither be captured nor run beside another.
+  std::unique_ptr<CudaModel> model(
+      new CudaModel(config, std::move(weights), c10::cuda::getStreamFromPool()));
+  const RopeTable rope = RopeTable::make(config, config.max_positions);
+  model->cosines_ = upload(rope.cosines, {config.max_positions, config.head_dim / 2});
+  model->sines_ = upload(rope.sines, {config.max_positions, config.head_dim / 2});
+  KvPoolOptions kept = options;
+  kept.element = kernels::Element::kBFloat16;
+  ALLOT_ASSIGN(
+      model->pool_,
+      KvPool::create(config, kept, cudaPlace(model->stream_.stream(), model->refused_copy_)));
+  // What the kernels do not take is said here, not at the first prompt.
+  if (const auto why = model->planPrompt(1)) return badInput(*why);
+  // What was uploaded and cleared was so on the default stream.
+  cudaDeviceSynchronize();
+  return model;
+}
+
+std::optional<std::string> CudaModel::planPrompt(int positions) {
+  if (*refused_copy_) return *refused_copy_;
+  return workspace_.plan(
+      {}, pool_.layer(0),
+      {.rows = 1,
+       .heads = static_cast<int>(config_.heads),
+       .max_length = (positions + kPlannedKeys - 1) / kPlannedKeys * kPlannedKeys,
+       .max_budget = 0,
+       .statistics = false});
+}
+
+std::optional<std::string> CudaModel::prepare(const StepBatch& batch, bool statistics) {
+  const c10::InferenceMode guard;
+  if (*refused_copy_) return *refused_copy_;
+  rows_ = static_cast<int>(batch.tokens.size());
+  max_pages_ = batch.max_pages;
+  method_ = batch.method;
+  seed_ = batch.seed;
+  with_statistics_ = statistics;
+  int longest = 1;
+  uint32_t most = 1;
+  for (int r = 0; r < rows_; ++r) {
+    longest = std::max(longest, batch.lengths[r]);
+    for (int64_t l = 0; l < config_.layers; ++l) {
+      const uint32_t budget = batch.schedules[r][l];
+      if (budget < static_cast<uint32_t>(batch.lengths[r])) most = std::max(most, budget);
+    }
+  }
+  if (auto why =
+          workspace_.plan(method_, pool_.layer(0),
+                          {.rows = rows_,
+                           .heads = static_cast<int>(config_.heads),
+                           .max_length = (longest + kPlannedKeys - 1) / kPlannedKeys * kPlannedKeys,
+                           .max_budget = std::bit_ceil(most),
+                           .statistics = statistics})) {
+    return why;
+  }
+  resize(rows_);
+  fill(batch);
+  return {};
+}
+
+void CudaModel::fill(const StepBatch& batch) {
+  const int64_t entries = offset(kPages) + static_cast<int64_t>(rows_) * max_pages_;
+  if (!arrays_.defined() || arrays_.numel() < entries) {
+    arrays_ = at::empty({2 * entries}, onGpu(at::kInt));
+    host_arrays_ =
+        at::empty({2 * entries}, at::TensorOptions().dtype(at::kInt).pinned_memory(true));
+  }
+  int32_t* start = host_arrays_.data_ptr<int32_t>();
+  const auto put = [&](Array array, const auto& values) {
+    std::memcpy(start + offset(array), values.data(), values.size() * sizeof(int32_t));
+  };
+  put(kTokens, batch.tokens);
+  put(kLengths, batch.lengths);
+  put(kSequences, batch.sequences);
+  put(kSteps, batch.steps);
+  put(kPages, batch.page_table);
+  for (int r = 0; r < rows_; ++r) {
+    start[offset(kPositions) + r] = batch.lengths[r] - 1;
+    for (int64_t l = 0; l < config_.layers; ++l) {
+      const uint32_t budget = batch.schedules[r][l];
+      std::memcpy(start + offset(kBudgets) + l * rows_ + r, &budget, sizeof budget);
+    }
+  }
+}
+
+void CudaModel::resize(int64_t rows) {
+  const int64_t whole = (rows + kRowTile - 1) / kRowTile * kRowTile;
+  if (x_.defined() && x_.size(0) >= whole) return;
+  const int64_t d = config_.head_dim, q = config_.heads * d, kv = config_.kv_heads * d;
+  const auto make = [&](int64_t width, at::ScalarType type) {
+    return at::zeros({whole, width}, onGpu(type));
+  };
+  const at::ScalarType number = weights_.embeddings.scalar_type();
+  x_ = make(config_.hidden_size, at::kFloat);
+  normed_ = make(config_.hidden_size, number);
+  qkv_ = make(q + 2 * kv, number);
+  queries_ = make(q, at::kFloat);
+  keys_ = make(kv, at::kFloat);
+  values_ = make(kv, at::kFloat);
+  attended_ = make(q, at::kFloat);
+  attended_number_ = number == at::kFloat ? attended_ : make(q, number);
+  projected_ = make(config_.hidden_size, number);
+  gate_up_ = make(2 * config_.intermediate_size, number);
+  gated_ = make(config_.intermediate_size, number);
+  logits_ = make(config_.vocab_size, number);
+  statistics_ = make(static_cast<int64_t>(sizeof(kernels::RowStatistics)), at::kByte);
+  // They are made on the stream that is current here.
+  cudaDeviceSynchronize();
+}
+
+int64_t CudaModel::offset(Array array) const {
+  // All have an entry a row, but for the budgets, which have one a layer.
+  int64_t before = array;
+  if (array == kPages) before += config_.layers - 1;
+  return before * rows_;
+}
+
+template <typename T>
+T* CudaModel::onDevice(Array array) const {
+  return reinterpret_cast<T*>(arrays_.data_ptr<int32_t>() + offset(array));
+}
+
+const kernels::RowStatistics* CudaModel::statistics() const {
+  return reinterpret_cast<const kernels::RowStatistics*>(statistics_.data_ptr<uint8_t>());
+}
+
+void CudaModel::multiply(const at::Tensor& in, const at::Tensor& matrix, at::Tensor* out) const {
+  for (int64_t row = 0; row < rows_; row += kRowTile) {
+    at::Tensor rows = out->narrow(0, row, kRowTile);
+    at::mm_out(rows, in.narrow(0, row, kRowTile), matrix);
+  }
+}
+
+std::optional<std::string> CudaModel::attend(int64_t layer) {
+  const auto stream = c10::cuda::getCurrentCUDAStream().stream();
+  const kernels::PagedKv kv = pool_.layer(layer);
+  if (auto why = kernels::cuda::appendKv(kv,
+                                         {.keys = keys_.data_ptr<float>(),
+                                          .values = values_.data_ptr<float>(),
+                                          .page_table = onDevice<int32_t>(kPages),
+                                          .starts = onDevice<int32_t>(kPositions),
+                                          .rows = rows_,
+                                          .count = 1,
+                                          .max_pages = max_pages_},
+                                         &workspace_, stream)) {
+    return why;
+  }
+  kernels::DecodeOutputs out{.out = attended_.data_ptr<float>()};
+  if (with_statistics_) out.statistics = const_cast<kernels::RowStatistics*>(statistics());
+  return kernels::cuda::decodeAttention(
+      method_, kv,
+      {.queries = queries_.data_ptr<float>(),
+       .page_table = onDevice<int32_t>(kPages),
+       .lengths = onDevice<int32_t>(kLengths),
+       .budgets = onDevice<uint32_t>(kBudgets) + layer * rows_,
+       .sequences = onDevice<uint32_t>(kSequences),
+       .steps = onDevice<uint32_t>(kSteps),
+       .rows = rows_,
+       .heads = static_cast<int>(config_.heads),
+       .max_pages = max_pages_,
+       .layer = static_cast<uint32_t>(layer),
+       .seed = seed_,
+       .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim)))},
+      &workspace_, out, stream);
+}
+
+std::optional<std::string> CudaModel::enqueue(bool attention) {
+  const c10::InferenceMode guard;
+  const auto stream = c10::cuda::getCurrentCUDAStream().stream();
+  const int hidden = static_cast<int>(config_.hidden_size);
+  const cuda_ops::Heads heads{static_cast<int>(config_.heads), static_cast<int>(config_.kv_heads),
+                              static_cast<int>(config_.head_dim)};
+  const int64_t entries = offset(kPages) + static_cast<int64_t>(rows_) * max_pages_;
+  cudaMemcpyAsync(arrays_.data_ptr(), host_arrays_.data_ptr(),
+                  static_cast<size_t>(entries) * sizeof(int32_t), cudaMemcpyHostToDevice, stream);
+  if (with_statistics_) {
+    cudaMemsetAsync(statistics_.data_ptr(), 0,
+                    static_cast<size_t>(rows_) * sizeof(kernels::RowStatistics), stream);
+  }
+  cuda_ops::embed(number_, weights_.embeddings.data_ptr(), onDevice<int32_t>(kTokens), rows_,
+                  hidden, x_.data_ptr<float>(), stream);
+  // x += what the block before gave, and the norm in front of the next.
+  const auto addAndNorm = [&](bool add, const at::Tensor& weight) {
+    cuda_ops::addRmsNorm(number_, x_.data_ptr<float>(), add ? projected_.data_ptr() : nullptr,
+                         weight.data_ptr<float>(), rows_, hidden, config_.rms_norm_eps,
+                         normed_.data_ptr(), stream);
+  };
+  for (int64_t l = 0; l < config_.layers; ++l) {
+    const CudaLayer& w = weights_.layers[static_cast<size_t>(l)];
+    addAndNorm(l > 0, w.attention_norm);
+    multiply(normed_, w.qkv, &qkv_);
+    cuda_ops::splitRope(
+        number_, qkv_.data_ptr(), onDevice<int32_t>(kPositions), cosines_.data_ptr<float>(),
+        sines_.data_ptr<float>(), rows_, heads,
+        {queries_.data_ptr<float>(), keys_.data_ptr<float>(), values_.data_ptr<float>()}, stream);
+    if (attention) {
+      if (const auto why = attend(l)) return "layer " + std::to_string(l) + ": " + *why;
+    }
+    if (number_ == cuda_ops::Number::kBFloat16) {
+      cuda_ops::toBFloat16(attended_.data_ptr<float>(), rows_ * config_.heads * config_.head_dim,
+                           attended_number_.data_ptr(), stream);
+    }
+    multiply(attended_number_, w.output, &projected_);
+    addAndNorm(true, w.mlp_norm);
+    multiply(normed_, w.gate_up, &gate_up_);
+    cuda_ops::gatedSilu(number_, gate_up_.data_ptr(), rows_,
+                        static_cast<int>(config_.intermediate_size), gated_.data_ptr(), stream);
+    multiply(gated_, w.down, &projected_);
+  }
+  addAndNorm(true, weights_.final_norm);
+  multiply(normed_, weights_.head, &logits_);
+  const cudaError_t error = cudaGetLastError();
+  if (error != cudaSuccess) return std::string(cudaGetErrorString(error));
+  return {};
+}
+
+}  // namespace allot

@@ -1,0 +1,117 @@
+#pragma once
+// CudaModel: a Llama-architecture model on a GPU, and how one decode step gets onto its stream.
+//
+// Owns weights, pool, the kernels' workspace and the activations of a step. LibTorch multiplies
+// matrices, cuda_ops.h does what lies between, kernels/ the attention. Used by the decoder
+// (cuda_backend.cpp) and by allot-decode-bench. One thread. Private to these, like all that knows
+// at::Tensor.
+#include <ATen/core/Tensor.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "allot/kernels/cuda_decode.h"
+#include "core/result.h"
+#include "model/cuda_ops.h"
+#include "model/decoder.h"
+#include "model/kv_pool.h"
+#include "model/model_config.h"
+#include "model/weights.h"
+
+namespace allot {
+
+// Matrices are [inputs, outputs], transposed views of rows as they are stored; norms are float32.
+struct CudaLayer {
+  at::Tensor attention_norm, qkv, output, mlp_norm, gate_up, down;
+};
+
+struct CudaWeights {
+  at::Tensor embeddings;  // [vocab, hidden]
+  std::vector<CudaLayer> layers;
+  at::Tensor final_norm;
+  at::Tensor head;
+
+  // float32, as the weights are: spec.model.dtype says so, and a run on the GPU then differs from
+  // one on the CPU by the cache's bfloat16 alone. Small models do not wait for their weights.
+  static CudaWeights upload(const ModelConfig& config, const Weights& weights);
+  // bfloat16, normal, of a size that keeps activations near 1: for measuring time.
+  static CudaWeights random(const ModelConfig& config, uint64_t seed);
+
+  size_t bytes() const;
+  cuda_ops::Number number() const;
+};
+
+class CudaModel {
+ public:
+  // Keys and values are kept in bfloat16, whatever the options say: it is half of float32's bytes
+  // and what the kernels read. kUsage where the GPU's memory is too small.
+  static Result<std::unique_ptr<CudaModel>> create(const ModelConfig& config, CudaWeights weights,
+                                                   const KvPoolOptions& options);
+
+  const ModelConfig& config() const { return config_; }
+  const CudaWeights& weights() const { return weights_; }
+  const at::Tensor& cosines() const { return cosines_; }
+  const at::Tensor& sines() const { return sines_; }
+  KvPool& pool() { return pool_; }
+  kernels::cuda::Workspace& workspace() { return workspace_; }
+  // What everything runs on. Its callers make it the current one.
+  c10::cuda::CUDAStream stream() const { return stream_; }
+
+  // Room for keys of one sequence to be appended, `positions` in all. Refusals are sentences.
+  [[nodiscard]] std::optional<std::string> planPrompt(int positions);
+
+  // Takes a step's arrays over and makes room for it; the step before must be done. The probe is
+  // ignored. With the sizes of the step before nothing moves in memory: a graph captured of that
+  // step then does this one.
+  [[nodiscard]] std::optional<std::string> prepare(const StepBatch& batch, bool statistics);
+
+  // Puts the prepared step on the current stream: one upload, then kernels. Allocates nothing and
+  // waits for nothing, so that it can be captured. Without attention: all the rest, for measuring.
+  [[nodiscard]] std::optional<std::string> enqueue(bool attention = true);
+
+  // Of the step, on the device: [at least rows, vocab] of the weights' type; [rows].
+  const at::Tensor& logits() const { return logits_; }
+  const kernels::RowStatistics* statistics() const;
+
+ private:
+  // The step's arrays, one after another in one piece of memory, of 4 bytes an entry.
+  enum Array { kTokens, kLengths, kPositions, kSequences, kSteps, kBudgets, kPages };
+
+  CudaModel(const ModelConfig& config, CudaWeights weights, c10::cuda::CUDAStream stream);
+  void fill(const StepBatch& batch);
+  void resize(int64_t rows);
+  int64_t offset(Array array) const;
+  template <typename T>
+  T* onDevice(Array array) const;
+  // out = in times matrix, all row tiles.
+  void multiply(const at::Tensor& in, const at::Tensor& matrix, at::Tensor* out) const;
+  [[nodiscard]] std::optional<std::string> attend(int64_t layer);
+
+  ModelConfig config_;
+  CudaWeights weights_;
+  cuda_ops::Number number_;
+  c10::cuda::CUDAStream stream_;
+  at::Tensor cosines_, sines_;  // [max_positions, head_dim / 2]
+  std::shared_ptr<std::optional<std::string>> refused_copy_;
+  KvPool pool_;
+  kernels::cuda::Workspace workspace_;
+
+  kernels::MethodOptions method_;
+  uint64_t seed_ = 0;
+  int rows_ = 0;
+  int max_pages_ = 0;
+  bool with_statistics_ = false;
+  at::Tensor host_arrays_;  // pinned
+  at::Tensor arrays_;
+  at::Tensor statistics_;  // bytes
+  // Activations, [rows in whole tiles, ...]; beyond the batch's rows they hold what was there.
+  at::Tensor x_, normed_, qkv_, queries_, keys_, values_, attended_, projected_, gate_up_, gated_,
+      logits_;
+  at::Tensor attended_number_;  // attended_ as the products take it
+};
+
+}  // namespace allot

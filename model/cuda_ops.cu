@@ -1,0 +1,147 @@
+#include "model/cuda_ops.h"
+
+#include <cuda_bf16.h>
+
+namespace allot::cuda_ops {
+namespace {
+
+// Of every block: sums are in the same order whatever the number of rows.
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / 32;
+
+__device__ float load(const float* from) { return *from; }
+__device__ float load(const __nv_bfloat16* from) { return __bfloat162float(*from); }
+__device__ void store(float value, float* to) { *to = value; }
+__device__ void store(float value, __nv_bfloat16* to) { *to = __float2bfloat16(value); }
+
+// The block's sum, in all its threads.
+__device__ float blockSum(float value) {
+  __shared__ float sums[kWarps];
+  for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(~0u, value, step);
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
+  __syncthreads();
+  float sum = 0;
+  for (int warp = 0; warp < kWarps; ++warp) sum += sums[warp];
+  return sum;
+}
+
+template <typename T>
+__global__ void embedKernel(const T* table, const int32_t* tokens, int width, float* x) {
+  const T* from = table + static_cast<int64_t>(tokens[blockIdx.x]) * width;
+  float* to = x + static_cast<int64_t>(blockIdx.x) * width;
+  for (int i = threadIdx.x; i < width; i += kThreads) to[i] = load(from + i);
+}
+
+template <typename T>
+__global__ void addRmsNormKernel(float* x, const T* more, const float* weight, int width, float eps,
+                                 T* out) {
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * width;
+  float squares = 0;
+  for (int i = threadIdx.x; i < width; i += kThreads) {
+    float value = x[row + i];
+    if (more) {
+      value += load(more + row + i);
+      x[row + i] = value;
+    }
+    squares += value * value;
+  }
+  const float scale = 1.0f / sqrtf(blockSum(squares) / static_cast<float>(width) + eps);
+  for (int i = threadIdx.x; i < width; i += kThreads) {
+    store(x[row + i] * scale * weight[i], out + row + i);
+  }
+}
+
+template <typename T>
+__global__ void gatedSiluKernel(const T* gate_up, int width, T* out) {
+  const T* gate = gate_up + static_cast<int64_t>(blockIdx.x) * 2 * width;
+  const int i = static_cast<int>(blockIdx.y) * kThreads + static_cast<int>(threadIdx.x);
+  if (i >= width) return;
+  const float g = load(gate + i);
+  store(g / (1.0f + expf(-g)) * load(gate + width + i),
+        out + static_cast<int64_t>(blockIdx.x) * width + i);
+}
+
+// A thread has a pair of channels of one head.
+template <typename T>
+__global__ void splitRopeKernel(const T* qkv, const int32_t* positions, const float* cosines,
+                                const float* sines, Heads shape, SplitOutputs out) {
+  const int half = shape.head_dim / 2;
+  const int pair = static_cast<int>(blockIdx.y) * kThreads + static_cast<int>(threadIdx.x);
+  const int head = pair / half, i = pair % half;
+  if (head >= shape.heads + 2 * shape.kv_heads) return;
+  const int64_t row = blockIdx.x;
+  const T* from = qkv + (row * (shape.heads + 2 * shape.kv_heads) + head) * shape.head_dim;
+  const float a = load(from + i), b = load(from + i + half);
+  const int kv_head = head - shape.heads;
+  if (kv_head >= shape.kv_heads) {
+    float* to = out.values + (row * shape.kv_heads + kv_head - shape.kv_heads) * shape.head_dim + i;
+    to[0] = a;
+    to[half] = b;
+    return;
+  }
+  const int64_t angle = (positions ? positions[row] : row) * half + i;
+  const float c = cosines[angle], s = sines[angle];
+  float* to = kv_head < 0 ? out.queries + (row * shape.heads + head) * shape.head_dim + i
+                          : out.keys + (row * shape.kv_heads + kv_head) * shape.head_dim + i;
+  to[0] = a * c - b * s;
+  to[half] = b * c + a * s;
+}
+
+__global__ void toBFloat16Kernel(const float* from, int64_t count, __nv_bfloat16* to) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i < count) to[i] = __float2bfloat16(from[i]);
+}
+
+unsigned blocksFor(int64_t count) {
+  return static_cast<unsigned>((count + kThreads - 1) / kThreads);
+}
+
+// Calls launch(T*) with the type of `number`.
+template <typename Launch>
+void typed(Number number, const Launch& launch) {
+  if (number == Number::kFloat32) return launch(static_cast<float*>(nullptr));
+  launch(static_cast<__nv_bfloat16*>(nullptr));
+}
+
+}  // namespace
+
+void embed(Number number, const void* table, const int32_t* tokens, int rows, int width, float* x,
+           Stream stream) {
+  typed(number, [&]<typename T>(T*) {
+    embedKernel<<<rows, kThreads, 0, stream>>>(static_cast<const T*>(table), tokens, width, x);
+  });
+}
+
+void addRmsNorm(Number number, float* x, const void* more, const float* weight, int rows, int width,
+                float eps, void* out, Stream stream) {
+  typed(number, [&]<typename T>(T*) {
+    addRmsNormKernel<<<rows, kThreads, 0, stream>>>(x, static_cast<const T*>(more), weight, width,
+                                                    eps, static_cast<T*>(out));
+  });
+}
+
+void gatedSilu(Number number, const void* gate_up, int rows, int width, void* out, Stream stream) {
+  const dim3 grid(static_cast<unsigned>(rows), blocksFor(width));
+  typed(number, [&]<typename T>(T*) {
+    gatedSiluKernel<<<grid, kThreads, 0, stream>>>(static_cast<const T*>(gate_up), width,
+                                                   static_cast<T*>(out));
+  });
+}
+
+void splitRope(Number number, const void* qkv, const int32_t* positions, const float* cosines,
+               const float* sines, int rows, const Heads& heads, const SplitOutputs& out,
+               Stream stream) {
+  const int64_t pairs = int64_t{heads.heads + 2 * heads.kv_heads} * (heads.head_dim / 2);
+  const dim3 grid(static_cast<unsigned>(rows), blocksFor(pairs));
+  typed(number, [&]<typename T>(T*) {
+    splitRopeKernel<<<grid, kThreads, 0, stream>>>(static_cast<const T*>(qkv), positions, cosines,
+                                                   sines, heads, out);
+  });
+}
+
+void toBFloat16(const float* from, int64_t count, void* to, Stream stream) {
+  toBFloat16Kernel<<<blocksFor(count), kThreads, 0, stream>>>(from, count,
+                                                              static_cast<__nv_bfloat16*>(to));
+}
+
+}  // namespace allot::cuda_ops

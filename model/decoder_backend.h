@@ -1,0 +1,48 @@
+#pragma once
+// DecoderBackend: what differs between a decoder on the CPU and one on a GPU. Private to model/.
+//
+// Owns weights and pool. Decoder checks prompts and gives out their pages. One thread.
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/result.h"
+#include "model/decoder.h"
+#include "model/kv_pool.h"
+#include "model/model_config.h"
+#include "model/weights.h"
+
+namespace allot {
+
+class DecoderBackend {
+ public:
+  virtual ~DecoderBackend() = default;
+
+  virtual std::string deviceName() const = 0;
+  virtual size_t weightBytes() const = 0;
+  virtual KvPool& pool() = 0;
+
+  // Runs the prompt, writes its keys and values to `pages` of the pool, returns the logits after
+  // its last token, [vocab].
+  virtual Result<std::vector<float>> prefill(const std::vector<int32_t>& ids,
+                                             const std::vector<int32_t>& pages) = 0;
+  // As Decoder::step().
+  virtual Result<std::span<const float>> step(const StepBatch& batch,
+                                              std::vector<kernels::RowStatistics>* statistics) = 0;
+
+  Decoder::Times times;
+  bool measure_sampling = false;
+};
+
+Result<std::unique_ptr<DecoderBackend>> makeCpuBackend(const ModelConfig& config, Weights weights,
+                                                       const KvPoolOptions& options);
+// kUsage where cudaUnavailable() or cudaUnsupported() says something, and where the GPU's memory is
+// too small. Weights need not be packed.
+Result<std::unique_ptr<DecoderBackend>> makeCudaBackend(const ModelConfig& config,
+                                                        const Weights& weights,
+                                                        const KvPoolOptions& options);
+// 0 where there is no GPU.
+size_t freeCudaMemory();
+
+}  // namespace allot

@@ -1,0 +1,264 @@
+// The decoder on a GPU beside the one on the CPU: the same model gives the same logits, and a row's
+// bits do not depend on its batch. Skipped where there is no GPU.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "allot/kernels/cuda_decode.h"
+#include "core/policy_gradient.h"
+#include "core/spec.h"
+#include "model/decoder.h"
+#include "worker/device_choice.h"
+#include "worker/engine.h"
+
+namespace allot {
+namespace {
+
+const std::string kFolder = std::string(ALLOT_SOURCE_DIR) + "/experiments/models/recall-7m";
+constexpr uint32_t kAll = UINT32_MAX;
+// Logits are of the order of 10. Prompts: float32 on both sides, sums in another order.
+constexpr float kPromptTolerance = 2e-3f;
+// Steps: bfloat16 caches on both sides. A key that is computed a little differently may be rounded
+// to the next bfloat16, 2^-8 of it away.
+constexpr float kStepTolerance = 5e-2f;
+
+using Ids = std::vector<int32_t>;
+
+std::vector<std::pair<Ids, Ids>> goldenCases() {
+  std::ifstream file(kFolder + "/golden.json");
+  const auto golden = nlohmann::json::parse(file);
+  std::vector<std::pair<Ids, Ids>> cases;
+  for (const auto& one : golden["logits"]) {
+    cases.emplace_back(one["prompt_ids"].get<Ids>(), one["answer_ids"].get<Ids>());
+  }
+  return cases;
+}
+
+kernels::MethodOptions methodOf(const std::string& text) {
+  kernels::MethodOptions method;
+  const auto wrong = kernels::parseMethod(text, &method);
+  EXPECT_FALSE(wrong) << text << ": " << *wrong;
+  return method;
+}
+
+std::unique_ptr<Decoder> load(Device device) {
+  auto decoder = Decoder::load(
+      kFolder,
+      {.kv_bytes = size_t{256} << 20, .element = kernels::Element::kBFloat16, .shadow_bits = {4}},
+      device);
+  EXPECT_TRUE(decoder) << decoder.error().message;
+  return decoder ? std::move(*decoder) : nullptr;
+}
+
+// A sequence that is decoded by hand: its prompt, pages of its own from the prompt's last on.
+struct Sequence {
+  Sequence(Decoder* decoder, const Prompt& prompt, uint32_t name, SampleSchedule schedule)
+      : decoder_(*decoder), length(prompt.length), name(name), schedule(std::move(schedule)) {
+    KvPool& pool = decoder_.pool();
+    const size_t shared = static_cast<size_t>(length) / static_cast<size_t>(pool.pageSize());
+    own = *pool.allocate(pool.pagesFor(static_cast<size_t>(length) + 40) - shared);
+    pages.assign(prompt.pages.begin(), prompt.pages.begin() + static_cast<std::ptrdiff_t>(shared));
+    if (shared < prompt.pages.size()) pool.copyPage(prompt.pages[shared], own[0]);
+    pages.insert(pages.end(), own.begin(), own.end());
+  }
+  ~Sequence() { decoder_.pool().release(own); }
+  Sequence(const Sequence&) = delete;
+  Sequence& operator=(const Sequence&) = delete;
+
+  Decoder& decoder_;
+  Ids pages, own;
+  int32_t length;
+  uint32_t name;
+  uint32_t made = 0;
+  SampleSchedule schedule;
+};
+
+// Feeds one token to each; their logits, [rows, vocab].
+std::vector<float> feed(Decoder* decoder, const std::vector<Sequence*>& rows, const Ids& tokens,
+                        const std::string& method,
+                        std::vector<kernels::RowStatistics>* statistics = nullptr) {
+  StepBatch batch;
+  batch.method = methodOf(method);
+  batch.seed = 5;
+  for (const Sequence* row : rows) {
+    batch.max_pages = std::max(batch.max_pages, static_cast<int>(row->pages.size()));
+  }
+  batch.page_table.assign(rows.size() * static_cast<size_t>(batch.max_pages), 0);
+  for (size_t r = 0; r < rows.size(); ++r) {
+    Sequence& row = *rows[r];
+    batch.tokens.push_back(tokens[r]);
+    batch.lengths.push_back(++row.length);
+    batch.sequences.push_back(row.name);
+    batch.steps.push_back(++row.made);
+    batch.schedules.push_back(row.schedule.data());
+    std::copy(row.pages.begin(), row.pages.end(),
+              batch.page_table.begin() +
+                  static_cast<std::ptrdiff_t>(r * static_cast<size_t>(batch.max_pages)));
+  }
+  const auto logits = decoder->step(batch, statistics);
+  EXPECT_TRUE(logits) << logits.error().message;
+  return logits ? std::vector<float>(logits->begin(), logits->end()) : std::vector<float>();
+}
+
+float largestGap(const std::vector<float>& a, const std::vector<float>& b) {
+  if (a.size() != b.size() || a.empty()) return INFINITY;
+  float gap = 0;
+  for (size_t i = 0; i < a.size(); ++i) gap = std::max(gap, std::abs(a[i] - b[i]));
+  return gap;
+}
+
+class DecoderCuda : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const auto why = cudaUnavailable()) GTEST_SKIP() << *why;
+    gpu_ = load(Device::kCuda);
+    ASSERT_TRUE(gpu_);
+  }
+  std::unique_ptr<Decoder> gpu_;
+};
+
+TEST_F(DecoderCuda, PromptsGiveTheLogitsOfTheCpu) {
+  EXPECT_NE(gpu_->deviceName(), "cpu");
+  const auto cpu = load(Device::kCpu);
+  ASSERT_TRUE(cpu);
+  for (const auto& [ids, answer] : goldenCases()) {
+    auto expected = cpu->prefill(ids);
+    auto prompt = gpu_->prefill(ids);
+    ASSERT_TRUE(expected);
+    ASSERT_TRUE(prompt) << prompt.error().message;
+    EXPECT_LE(largestGap(prompt->first_logits, expected->first_logits), kPromptTolerance);
+    cpu->release(&*expected);
+    gpu_->release(&*prompt);
+  }
+  EXPECT_EQ(gpu_->pool().freePages(), gpu_->pool().totalPages());
+}
+
+// Fed the same answers, step by step: dense attention, and sampling that falls back to it.
+TEST_F(DecoderCuda, DenseStepsGiveTheLogitsAndCountsOfTheCpu) {
+  const auto cpu = load(Device::kCpu);
+  ASSERT_TRUE(cpu);
+  for (const auto& [ids, answer] : goldenCases()) {
+    auto expected = cpu->prefill(ids);
+    auto prompt = gpu_->prefill(ids);
+    ASSERT_TRUE(expected && prompt);
+    Sequence on_cpu(cpu.get(), *expected, 1, SampleSchedule(8, kAll));
+    Sequence on_gpu(gpu_.get(), *prompt, 1, SampleSchedule(8, kAll));
+    for (const int32_t token : answer) {
+      const std::string method = on_cpu.made % 2 == 0 ? "dense" : "s2anta-sys";
+      std::vector<kernels::RowStatistics> wanted(1), made(1);
+      const auto a = feed(cpu.get(), {&on_cpu}, {token}, method, &wanted);
+      const auto b = feed(gpu_.get(), {&on_gpu}, {token}, method, &made);
+      EXPECT_LE(largestGap(a, b), kStepTolerance);
+      EXPECT_EQ(made[0].draws, wanted[0].draws);
+      EXPECT_EQ(made[0].unique_rows, wanted[0].unique_rows);
+      EXPECT_EQ(made[0].group_rows, wanted[0].group_rows);
+      EXPECT_EQ(made[0].dense_rows, wanted[0].dense_rows);
+      EXPECT_EQ(made[0].dense_bytes, wanted[0].dense_bytes);
+    }
+    cpu->release(&*expected);
+    gpu_->release(&*prompt);
+  }
+}
+
+// 70 rows are more than one product of kRowTile rows.
+TEST_F(DecoderCuda, ARowDoesNotDependOnItsBatch) {
+  std::vector<Prompt> prompts;
+  for (const auto& [ids, answer] : goldenCases()) prompts.push_back(*gpu_->prefill(ids));
+  for (const char* method : {"dense", "santa", "s2anta-strat", "s2anta-sys", "s2anta-prop",
+                             "s2anta-flash", "s2anta-q4"}) {
+    if (kernels::cuda::unsupported(methodOf(method))) continue;
+    std::vector<std::unique_ptr<Sequence>> together, alone;
+    std::vector<Sequence*> rows;
+    Ids tokens;
+    for (size_t i = 0; i < 70; ++i) {
+      SampleSchedule schedule{3, 2, 1, 0, 33, 1, kAll, 40};
+      std::rotate(schedule.begin(), schedule.begin() + static_cast<std::ptrdiff_t>(i % 8),
+                  schedule.end());
+      for (auto* list : {&together, &alone}) {
+        list->push_back(std::make_unique<Sequence>(gpu_.get(), prompts[i % prompts.size()],
+                                                   static_cast<uint32_t>(i), schedule));
+      }
+      rows.push_back(together.back().get());
+      tokens.push_back(static_cast<int32_t>(20 + i));
+    }
+    for (int step = 0; step < 3; ++step) {
+      std::vector<kernels::RowStatistics> all(70);
+      const auto logits = feed(gpu_.get(), rows, tokens, method, &all);
+      const size_t width = logits.size() / 70;
+      for (size_t i = 0; i < 70; ++i) {
+        std::vector<kernels::RowStatistics> one(1);
+        const auto own = feed(gpu_.get(), {alone[i].get()}, {tokens[i]}, method, &one);
+        ASSERT_EQ(own.size(), width);
+        EXPECT_EQ(std::memcmp(own.data(), logits.data() + i * width, width * sizeof(float)), 0)
+            << method << ", row " << i << ", step " << step;
+        EXPECT_EQ(std::memcmp(one.data(), &all[i], sizeof one[0]), 0) << method << ", row " << i;
+      }
+    }
+  }
+  for (Prompt& prompt : prompts) gpu_->release(&prompt);
+  EXPECT_EQ(gpu_->pool().freePages(), gpu_->pool().totalPages());
+}
+
+TEST_F(DecoderCuda, RefusesWhatTheGpuDoesNotDo) {
+  const auto bounds = Decoder::load(kFolder, {.bounds = true}, Device::kCuda);
+  ASSERT_FALSE(bounds);
+  EXPECT_THAT(bounds.error().message, testing::HasSubstr("no bounds"));
+  const auto large = Decoder::load(kFolder, {.kv_bytes = size_t{1} << 50}, Device::kCuda);
+  ASSERT_FALSE(large);
+  EXPECT_THAT(large.error().message, testing::HasSubstr("lower --kv-memory"));
+  StepBatch batch;
+  batch.probe = [](const kernels::PagedKv&, const kernels::DecodeInputs&, const float*) {};
+  const auto probed = gpu_->step(batch, nullptr);
+  ASSERT_FALSE(probed);
+  EXPECT_THAT(probed.error().message, testing::HasSubstr("set spec.model.device to cpu"));
+}
+
+v1::Experiment experiment(const std::vector<std::string>& set) {
+  const std::string path =
+      std::string(ALLOT_SOURCE_DIR) + "/experiments/recall-layer-budget/experiment.yaml";
+  std::ifstream file(path);
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  auto parsed = parseExperiment(text, path, set);
+  EXPECT_TRUE(parsed) << parsed.error().message;
+  return *parsed;
+}
+
+TEST_F(DecoderCuda, AutoIsTheGpuUnlessSomethingNeedsTheCpu) {
+  const auto chosen = [&](const std::vector<std::string>& set) {
+    return chooseDevice(experiment(set).spec(), gpu_->config());
+  };
+  EXPECT_EQ(chosen({}), Device::kCuda);
+  EXPECT_EQ(chosen({"spec.model.device=cpu"}), Device::kCpu);
+  EXPECT_EQ(chosen({"spec.evaluation.measures=[fidelity]"}), Device::kCpu);
+  EXPECT_FALSE(chosen({"spec.model.device=cuda", "spec.evaluation.measures=[fidelity]"}));
+}
+
+TEST_F(DecoderCuda, EpisodesAreTheSameAloneAndTogetherAndNameTheGpu) {
+  const auto e = experiment({"spec.model.device=cuda", "spec.task.contextTokens=192",
+                             "spec.task.trainQuestions=64", "spec.task.heldOutQuestions=8"});
+  const auto engine = Engine::load(e, {.model_folder = kFolder, .kv_bytes = size_t{256} << 20});
+  ASSERT_TRUE(engine) << engine.error().message;
+  const auto policy = initialState(e, 8).policy();
+  const auto together = (*engine)->rollOut(policy, "x", {0, 1, 2, 3, 4});
+  ASSERT_TRUE(together) << together.error().message;
+  for (const uint64_t ticket : {3, 0, 4}) {
+    const auto alone = (*engine)->rollOut(policy, "x", {ticket});
+    ASSERT_TRUE(alone) << alone.error().message;
+    const v1::EpisodeResult &a = alone->front(), &b = (*together)[ticket];
+    EXPECT_EQ(a.device(), gpu_->deviceName());
+    EXPECT_EQ(a.reward(), b.reward());
+    EXPECT_EQ(a.counts().draws(), a.counts().decode_steps() * 8 * 8);
+    EXPECT_EQ(a.counts().unique_rows(), b.counts().unique_rows());
+    for (int i = 0; i < a.scores_size(); ++i) {
+      EXPECT_EQ(a.scores(i).SerializeAsString(), b.scores(i).SerializeAsString());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace allot

@@ -1,0 +1,68 @@
+// Where a worker computes: what is refused, and with which words.
+#include "worker/device_choice.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "worker/engine.h"
+
+namespace allot {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+v1::Spec specOf(const std::string& device, const std::string& method = "s2anta-sys") {
+  v1::Spec spec;
+  spec.mutable_model()->set_device(device);
+  spec.mutable_attention()->set_decode(method);
+  return spec;
+}
+
+ModelConfig shape(int64_t heads, int64_t kv_heads, int64_t head_dim) {
+  ModelConfig config;
+  config.heads = heads;
+  config.kv_heads = kv_heads;
+  config.head_dim = head_dim;
+  return config;
+}
+
+TEST(DeviceChoice, TheCpuIsAlwaysThere) {
+  const auto device = chooseDevice(specOf("cpu"), shape(8, 2, 64));
+  ASSERT_TRUE(device);
+  EXPECT_EQ(*device, Device::kCpu);
+}
+
+TEST(DeviceChoice, WithoutAGpuAutoIsTheCpuAndCudaIsRefusedWithTheMend) {
+  const auto why = cudaUnavailable();
+  if (!why) GTEST_SKIP() << "there is a GPU here";
+  const auto chosen = chooseDevice(specOf("auto"), shape(8, 2, 64));
+  ASSERT_TRUE(chosen);
+  EXPECT_EQ(*chosen, Device::kCpu);
+  const auto refused = chooseDevice(specOf("cuda"), shape(8, 2, 64));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
+  EXPECT_EQ(refused.error().message,
+            "spec.model.device: cuda: " + *why + "; or set it to cpu or auto");
+  EXPECT_EQ(freeMemory(Device::kCuda), 0u);
+}
+
+TEST(DeviceChoice, AnEngineIsRefusedBeforeItsWeightsAreRead) {
+  if (!cudaUnavailable()) GTEST_SKIP() << "there is a GPU here";
+  v1::Experiment experiment;
+  *experiment.mutable_spec() = specOf("cuda");
+  const auto engine = Engine::load(experiment, {.model_folder = std::string(ALLOT_SOURCE_DIR) +
+                                                                "/experiments/models/recall-7m"});
+  ASSERT_FALSE(engine);
+  EXPECT_THAT(engine.error().message, StartsWith("spec.model.device: cuda: "));
+}
+
+TEST(DeviceChoice, ModelsOfOtherShapesAreNotForTheGpu) {
+  EXPECT_FALSE(cudaUnsupported(shape(32, 8, 128)));
+  EXPECT_FALSE(cudaUnsupported(shape(16, 1, 64)));
+  EXPECT_THAT(cudaUnsupported(shape(8, 2, 96)).value_or(""), HasSubstr("this model's 96 and 4"));
+  EXPECT_THAT(cudaUnsupported(shape(32, 1, 64)).value_or(""), HasSubstr("64 and 32"));
+}
+
+}  // namespace
+}  // namespace allot

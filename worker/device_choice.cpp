@@ -1,0 +1,47 @@
+#include "worker/device_choice.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "allot/kernels/cuda_decode.h"
+#include "allot/kernels/method.h"
+
+namespace allot {
+namespace {
+
+// Why one method of the experiment is not for the GPU, if it is not. Text that is no method is
+// refused elsewhere.
+std::optional<std::string> refusalOf(const std::string& key, const std::string& text) {
+  kernels::MethodOptions method;
+  if (kernels::parseMethod(text, &method)) return {};
+  const auto why = kernels::cuda::unsupported(method);
+  if (!why) return {};
+  return key + ": " + text + ": " + *why;
+}
+
+std::optional<std::string> refusalOf(const v1::Spec& spec, const ModelConfig& config) {
+  if (auto why = cudaUnavailable()) return why;
+  if (auto why = cudaUnsupported(config)) return why;
+  if (auto why = refusalOf("spec.attention.decode", spec.attention().decode())) return why;
+  for (const std::string& text : spec.evaluation().methods()) {
+    if (auto why = refusalOf("spec.evaluation.methods", text)) return why;
+  }
+  const auto& measures = spec.evaluation().measures();
+  if (std::find(measures.begin(), measures.end(), "fidelity") != measures.end()) {
+    return "spec.evaluation.measures: fidelity is measured on the CPU alone";
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Device> chooseDevice(const v1::Spec& spec, const ModelConfig& config) {
+  if (spec.model().device() == "cpu") return Device::kCpu;
+  const auto why = refusalOf(spec, config);
+  if (!why) return Device::kCuda;
+  if (spec.model().device() != "cuda") return Device::kCpu;
+  return badInput("spec.model.device: cuda: " + *why + "; or set it to cpu or auto");
+}
+
+}  // namespace allot
