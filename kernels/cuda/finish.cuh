@@ -340,6 +340,16 @@ class FinishHead {
     }
   }
 
+  __device__ void fetchRows(const void* pool, int count) const {
+    constexpr int kLines = kDim * 2 / 128;
+    for (int i = tid_; i < count * kLines; i += kFinishThreads) {
+      const auto* at = static_cast<const uint8_t*>(pool) +
+                       static_cast<uint64_t>(shared_.rows[i / kLines]) * (kDim * 2) +
+                       i % kLines * 128;
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+    }
+  }
+
   template <bool kRescore>
   __device__ void sample() {
     auto* prefix = reinterpret_cast<uint64_t*>(memory_);
@@ -387,8 +397,10 @@ class FinishHead {
       }
       __syncthreads();
       uint4 values[kAhead];
-      loadRows(step_.values, count, values);
+      if (!kRescore) loadRows(step_.values, count, values);
       if (kRescore) {
+        // Values come into the L2 cache meanwhile: registers for both are too many.
+        fetchRows(step_.values, count);
         importance(count, query);
         __syncthreads();
         const float own = tid_ < count ? shared_.weights[tid_] : minusInfinity();
@@ -401,6 +413,7 @@ class FinishHead {
         weights = weights * factor + sum(weight);  // and a barrier
 #pragma unroll
         for (int i = 0; i < 8; ++i) out[i] *= factor;
+        loadRows(step_.values, count, values);
       }
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {

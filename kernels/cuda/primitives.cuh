@@ -108,11 +108,11 @@ struct ElementOf<__half> {
   static constexpr bool kScalesQueries = true;
 };
 
-// c += a b, 16 x 32 times 32 x 8 of signed bytes.
+// c += a b, 16 x 32 unsigned bytes times 32 x 8 signed ones.
 __device__ inline void multiplyBytes(int (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                                      uint32_t b1) {
   asm volatile(
-      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
       "{%0,%1,%2,%3};"
       : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));

@@ -33,13 +33,8 @@ struct SweepLayout {
   static constexpr int kTileBytes = kPart * kRowBytes;  // also the codes of 64 keys
   static constexpr int kScaleBytes = kSweep == Sweep::kShadow ? 256 : 0;
   static constexpr int kSlotBytes = kTileBytes + kScaleBytes;
-#ifndef SLOTS
-#define SLOTS 3
-#endif
-#ifndef QSLOTS
-#define QSLOTS 2
-#endif
-  static constexpr int kSlots = kSweep == Sweep::kShadow ? QSLOTS : SLOTS;
+  // More slots would leave room for fewer warps, which hide more.
+  static constexpr int kSlots = kSweep == Sweep::kShadow ? 2 : 3;
   // s2anta-flash: value rows of a piece, and what its draws need beside the masses.
   static constexpr int kGatherSlots = kSweep == Sweep::kFlash ? 4 : 0;
   static constexpr int kDrawBytes = kSweep == Sweep::kFlash ? sizeof(DrawScratch) : 0;
@@ -56,7 +51,7 @@ struct RowPieces {
   __device__ bool exact() const { return keys >> 31; }
 };
 
-// A place in the list of work: rows, their pieces, KV heads, quads of query heads. It only goes on.
+// A place in a warp's share of the work. It only goes on.
 struct Place {
   int outer;   // piece, counted over all rows
   int within;  // KV head and quad
@@ -95,9 +90,22 @@ class SweepWarp {
     quads_ = (group + kQuad - 1) / kQuad;
     inner_ = step.kv_heads * quads_;
     pieces_ = rows[step.rows].before;
-    const int warps = gridDim.x * (blockDim.x / 32);
-    outer_stride_ = warps / inner_;
-    inner_stride_ = warps % inner_;
+    // As many warps as there are KV heads and quads take a piece together, since its heads are
+    // neighbours in memory, and go on to the next pieces of the row, so that queries stay. Where
+    // pieces are few, teams are of warps of different blocks.
+    warps_ = gridDim.x * (blockDim.x / 32);
+    const int warp = (threadIdx.x / 32) * gridDim.x + blockIdx.x;
+    const int teams = max(warps_ / inner_, 1);
+    const int team = min(warp / inner_, teams);
+    within_ = warp % inner_;
+    if (pieces_ <= teams) {
+      begin_ = min(team, pieces_);
+      end_ = min(team + 1, pieces_);
+    } else {
+      begin_ = static_cast<int>(static_cast<int64_t>(pieces_) * team / teams);
+      end_ = team < teams ? static_cast<int>(static_cast<int64_t>(pieces_) * (team + 1) / teams)
+                          : begin_;
+    }
     head_slot_ = tail_slot_ = ring_;
     // Slots begin at multiples of 256 bytes, so that another chunk is an exclusive or away.
     const int row = lane_ / kChunks, chunk = lane_ % kChunks;
@@ -110,14 +118,12 @@ class SweepWarp {
   }
 
   __device__ void run() {
-    // Few pieces: one to a block.
-    const int start = (threadIdx.x / 32) * gridDim.x + blockIdx.x;
-    Place place{start / inner_, start % inner_, 0};
+    Place place{begin_, begin_ < end_ ? within_ : inner_, 0};
     next_ = place;
     lookAhead();
     open();
     for (int i = 0; i < Layout::kSlots; ++i) issue();
-    for (; place.outer < pieces_; goOn(place)) {
+    for (; place.within < inner_; goOn(place)) {
       const Work work = workAt(place);
       if (work.exact) {
         exactPiece(work);
@@ -133,12 +139,9 @@ class SweepWarp {
   // ---- Which work, and its bytes.
 
   __device__ void goOn(Place& place) const {
-    place.outer += outer_stride_;
-    place.within += inner_stride_;
-    if (place.within >= inner_) {
-      place.within -= inner_;
-      ++place.outer;
-    }
+    if (++place.outer < end_) return;
+    // Fewer warps than KV heads and quads: the others of the same pieces.
+    place = {begin_, place.within + warps_, 0};
   }
 
   __device__ Work workAt(Place& place) const {
@@ -166,7 +169,7 @@ class SweepWarp {
 
   // The piece after the one being copied, and its pages, are fetched one piece ahead.
   __device__ void lookAhead() {
-    has_ahead_ = next_.outer < pieces_;
+    has_ahead_ = next_.within < inner_;
     if (!has_ahead_) return;
     ahead_ = workAt(next_);
     ahead_pages_ = pagesOf(ahead_);
@@ -608,33 +611,39 @@ class SweepWarp {
         const uint32_t codes = at + g_ / 4 * (kDim * 8) + codeChunk(t_ * 4 + g_ % 4) * 16;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          int first[4] = {}, second[4] = {};
+          // Products of low nibbles, and 16 times those of high ones, which stay where they are.
+          int low[2][4] = {}, high[2][4] = {};
 #pragma unroll
-          for (int v = 0; v < kDim / 32; ++v) {
-            const uint4 words = loadShared(codes + half * (16 * kDim) + v * 256);
-            constexpr uint32_t kLow = 0x0f0f0f0f;
-            const uint32_t a[4] = {words.x & kLow, words.y & kLow, words.x >> 4 & kLow,
-                                   words.y >> 4 & kLow};
-            multiplyBytes(first, a, byte_query_[v][0], byte_query_[v][1]);
-            const uint32_t b[4] = {words.z & kLow, words.w & kLow, words.z >> 4 & kLow,
-                                   words.w >> 4 & kLow};
-            multiplyBytes(second, b, byte_query_[v][0], byte_query_[v][1]);
+          for (int v = 0; v < kDim / 32; v += 2) {
+            const uint4 one = loadShared(codes + half * (16 * kDim) + v * 256);
+            const uint4 two = loadShared(codes + half * (16 * kDim) + (v + 1) * 256);
+            constexpr uint32_t kLow = 0x0f0f0f0f, kHigh = 0xf0f0f0f0;
+            const uint32_t a[4] = {one.x & kLow, one.y & kLow, two.x & kLow, two.y & kLow};
+            multiplyBytes(low[0], a, byte_query_[v][0], byte_query_[v + 1][0]);
+            const uint32_t b[4] = {one.x & kHigh, one.y & kHigh, two.x & kHigh, two.y & kHigh};
+            multiplyBytes(high[0], b, byte_query_[v][1], byte_query_[v + 1][1]);
+            const uint32_t c[4] = {one.z & kLow, one.w & kLow, two.z & kLow, two.w & kLow};
+            multiplyBytes(low[1], c, byte_query_[v][0], byte_query_[v + 1][0]);
+            const uint32_t d[4] = {one.z & kHigh, one.w & kHigh, two.z & kHigh, two.w & kHigh};
+            multiplyBytes(high[1], d, byte_query_[v][1], byte_query_[v + 1][1]);
           }
           const uint4 bits = loadShared(at + Layout::kTileBytes + half * 128 + g_ * 16);
           const float scales[4] = {__uint_as_float(bits.x), __uint_as_float(bits.y),
                                    __uint_as_float(bits.z), __uint_as_float(bits.w)};
-          const int dots[4] = {first[0], first[2], second[0], second[2]};
           float s[4];
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            s[i] = static_cast<float>(dots[i] - byte_offset_) * (byte_factor_ * scales[i]);
-            if (whole) {
-              poison_ = fmaf(s[i], 0.0f, poison_);
-            } else {
-              s[i] = finished(work, s[i], begin + half * 32 + i);
-            }
-            top = fmaxf(top, s[i]);
+            const int dot = low[i / 2][i % 2 * 2] + (high[i / 2][i % 2 * 2] >> 4) - byte_offset_;
+            s[i] = static_cast<float>(dot) * (byte_factor_ * scales[i]);
           }
+          if (whole) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) poison_ = fmaf(s[i], 0.0f, poison_);
+          } else {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) s[i] = finished(work, s[i], begin + half * 32 + i);
+          }
+          top = fmaxf(top, fmaxf(fmaxf(s[0], s[1]), fmaxf(s[2], s[3])));
           *reinterpret_cast<float4*>(to + half * 32) = {s[0], s[1], s[2], s[3]};
         }
         release();
@@ -723,6 +732,12 @@ class SweepWarp {
   // draws.counts, and the list of draws where it is wanted.
   __device__ void countDraws(const Work& work, uint32_t samples, float reference, float sum) {
     DrawScratch& draws = drawScratch();
+    if (lane_ < kQuad) {
+      const uint32_t stream = step_.layer << 16 | static_cast<uint32_t>(headOf(work, lane_));
+      draws.offsets[lane_] = philox(step_.seed, step_.sequences[work.row], step_.steps[work.row],
+                                    stream, static_cast<uint32_t>(work.piece))[0] >>
+                             8;
+    }
 #pragma unroll
     for (int h = 0; h < kQuad; ++h) {
       const uint4 eight = *reinterpret_cast<const uint4*>(scratch_ + h * kScoreRow + lane_ * 16);
@@ -740,10 +755,6 @@ class SweepWarp {
         if (hasHead(work, h)) {
           step_.pieces[pieceIndex(step_, work.row, headOf(work, h), work.piece)] = {reference, mass,
                                                                                     sum, 0};
-          const uint32_t stream = step_.layer << 16 | static_cast<uint32_t>(headOf(work, h));
-          draws.offsets[h] = philox(step_.seed, step_.sequences[work.row], step_.steps[work.row],
-                                    stream, static_cast<uint32_t>(work.piece))[0] >>
-                             8;
         }
       }
     }
@@ -796,22 +807,24 @@ class SweepWarp {
   __device__ void fetchRows(const Work& work, int pages, const uint8_t* keys, int first,
                             int drawn) {
     const int groups = min(Layout::kGatherSlots, (drawn - first + kPart - 1) / kPart);
+#pragma unroll 1
     for (int group = 0; group < groups; ++group) {
-      const uint32_t to = ring_ + (Layout::kSlots + group) * Layout::kSlotBytes;
+      // Lane i of the lower half: where row i of the group is.
+      const int own = first + group * kPart + lane_ % kPart;
+      const int key = keys[min(own, drawn - 1)];
+      const int page = __shfl_sync(kAll, pages, key / kPart);
+      const bool good =
+          own < drawn && static_cast<uint32_t>(page) < static_cast<uint64_t>(step_.pages);
+      const uint32_t at = position(good ? page : 0, work.kv_head, work.first + key);
+      const uint32_t to = ring_ + (Layout::kSlots + group) * Layout::kSlotBytes + lane_copy_;
+      const uint8_t* values = static_cast<const uint8_t*>(step_.values) + lane_ % kChunks * 16;
 #pragma unroll
-      for (int j = 0; j < kDim / 16; ++j) {
-        const int at = j * 32 + lane_;
-        const int row = at / kChunks, chunk = at % kChunks;
-        const int index = first + group * kPart + row;
-        const bool valid = index < drawn;
-        const int key = valid ? keys[index] : 0;
-        const int page = __shfl_sync(kAll, pages, key / kPart);
-        const bool good = static_cast<uint32_t>(page) < static_cast<uint64_t>(step_.pages);
-        const T* from =
-            static_cast<const T*>(step_.values) +
-            static_cast<uint64_t>(position(good ? page : 0, work.kv_head, work.first + key)) * kDim;
-        copyAsync(to + row * Layout::kRowBytes + ((chunk ^ (row & 7)) << 4), from + chunk * 8,
-                  valid && good);
+      for (int j = 0; j < kPart / kRowsAtOnce; ++j) {
+        const int row = j * kRowsAtOnce + lane_ / kChunks;
+        const uint64_t from = __shfl_sync(kAll, at, row);
+        const bool valid = __shfl_sync(kAll, good, row);
+        copyAsync((to ^ ((kRowsAtOnce * j & 7) << 4)) + j * 512, values + from * Layout::kRowBytes,
+                  valid);
       }
     }
     commitCopies();
@@ -850,7 +863,8 @@ class SweepWarp {
   uint8_t* scratch_;
   uint32_t ring_;
   int lane_, g_, t_;
-  int quads_, inner_, pieces_, outer_stride_, inner_stride_;
+  int quads_, inner_, pieces_;
+  int warps_, within_, begin_, end_;
 
   uint32_t head_slot_, tail_slot_;  // to fill next, to read next
   uint32_t lane_offset_, lane_copy_, lane_key_, lane_value_;
