@@ -58,9 +58,9 @@ void expectDense(const Cache& cache, Element element, const Cache::Result& run) 
       }
       error = std::sqrt(error), usual = std::sqrt(usual), norm = std::sqrt(norm);
       // One key's output is exact in 16 bits, too.
-      EXPECT_LE(error, 2 * usual + 2e-5 * norm);
-      EXPECT_LE(largest, 2 * usual_largest + 2e-5 * norm);
-      EXPECT_LE(error, tightBound(element) * norm);
+      ASSERT_LE(error, 2 * usual + 2e-5 * norm);
+      ASSERT_LE(largest, 2 * usual_largest + 2e-5 * norm);
+      ASSERT_LE(error, tightBound(element) * norm);
     }
   }
   expectLse(cache, run, kDense);

@@ -230,7 +230,7 @@ void expectOutputsFollowDraws(const Cache& cache, const GpuResult& run, const Me
         for (int d = 0; d < dim; ++d) o[d] += static_cast<double>(drawn.weights[i]) * v[d];
       }
       const float* out = &run.out[(static_cast<size_t>(r) * heads + h) * dim];
-      EXPECT_LE(relativeDistance(out, o.data(), dim), tolerance) << "row " << r << ", head " << h;
+      ASSERT_LE(relativeDistance(out, o.data(), dim), tolerance) << "row " << r << ", head " << h;
     }
   }
 }
@@ -325,9 +325,9 @@ void expectLse(const Cache& cache, const Cache::Result& run, const MethodOptions
       const double exact = cache.exactLse(r, h);
       const float lse = run.lse[r * cache.shape.heads + h];
       if (std::isinf(exact)) {
-        EXPECT_EQ(lse, kMinusInfinity) << "row " << r << ", head " << h;
+        ASSERT_EQ(lse, kMinusInfinity) << "row " << r << ", head " << h;
       } else {
-        EXPECT_NEAR(lse, exact, 1e-4 + 1e-4 * std::fabs(exact)) << "row " << r << ", head " << h;
+        ASSERT_NEAR(lse, exact, 1e-4 + 1e-4 * std::fabs(exact)) << "row " << r << ", head " << h;
       }
     }
   }
