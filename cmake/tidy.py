@@ -5,7 +5,8 @@
 
 A file has passed before if clang-tidy, its settings, the compile command, the file and every header
 that it includes (as ninja recorded them) are the same to the byte. Passes are remembered outside
-the tree, in $XDG_CACHE_HOME/allot/tidy, so that a fresh clone has them, too.
+the tree, in $XDG_CACHE_HOME/allot/tidy, so that a fresh clone has them, too. Files that are built
+with LibTorch's CUDA alone are left out where the build has none.
 """
 import concurrent.futures
 import functools
@@ -18,6 +19,7 @@ import subprocess
 import sys
 
 COMMAND = ["clang-tidy", "--quiet", "--extra-arg=-Wno-unknown-warning-option"]
+NEEDS_CUDA_TORCH = re.compile(r'#include (<c10/cuda/|"model/cuda_model.h")|TEST.*DecoderCuda')
 NOISE = re.compile(r"^\d+ warnings? (generated|treated)|^Suppressed|^Use -header-filter|^$")
 
 
@@ -45,7 +47,9 @@ class Sources:
         self.root = os.getcwd()
         headers = recorded_headers(build)
         self.made_of = {}  # file -> (compile command, files)
-        for entry in json.loads(pathlib.Path(build, "compile_commands.json").read_text()):
+        commands = json.loads(pathlib.Path(build, "compile_commands.json").read_text())
+        self.built = {entry["file"] for entry in commands}
+        for entry in commands:
             output = re.search(r" -o (\S+)", entry["command"])
             if output and output[1] in headers:
                 # Relative ones, which ccache may make of them, are so to the build folder.
@@ -54,6 +58,11 @@ class Sources:
                 self.made_of[entry["file"]] = (entry["command"], files)
         version = subprocess.run(["clang-tidy", "--version"], capture_output=True, check=True).stdout
         self.settings = version + pathlib.Path(".clang-tidy").read_bytes()
+
+    def left_out(self, file):
+        if os.path.join(self.root, file) in self.built:
+            return False
+        return NEEDS_CUDA_TORCH.search(pathlib.Path(file).read_text()) is not None
 
     def key(self, file):
         """None: unknown what the file is made of."""
@@ -79,6 +88,10 @@ def tidy(build, file):
 def main():
     build, files = sys.argv[1], sys.argv[2:]
     sources = Sources(build)
+    absent = [file for file in files if sources.left_out(file)]
+    if absent:
+        print(f"left out, since this LibTorch has no CUDA: {' '.join(absent)}", flush=True)
+    files = [file for file in files if file not in absent]
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     passes = pathlib.Path(home, "allot", "tidy")
     passes.mkdir(parents=True, exist_ok=True)

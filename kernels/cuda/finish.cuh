@@ -30,6 +30,8 @@ template <int kDim, typename T, Sweep kFrom>
 class FinishHead {
   static constexpr int kLanes = kDim / 8;    // that read one row together
   static constexpr int kRows = 32 / kLanes;  // a warp reads at once
+  static constexpr bool kRescores = kFrom == Sweep::kShadow;
+  static constexpr bool kSamples = kRescores || kFrom == Sweep::kMasses;
   static constexpr int kStride = kRows * kFinishWarps;
   static constexpr int kAhead = 8;                 // rows that a lane has on their way
   static constexpr int kBatch = kStride * kAhead;  // draws made together
@@ -49,24 +51,34 @@ class FinishHead {
     budget_ = step.budgets[row_];
     pieces_ = piecesOf(n_);
     at_ = pieceIndex(step, row_, head_, 0);
+    kind_ = kindOf(step, row_);
+    if constexpr (kSamples) {
+      if (kind_ == RowKind::kSampled) offset_ = words(0)[0] >> 8;
+    }
+    if constexpr (kRescores) {
+      const float* from = step_.queries +
+                          (static_cast<int64_t>(row_) * step_.heads + head_) * kDim +
+                          lane_ % kLanes * 8;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) query_[i] = from[i];
+    }
   }
 
   __device__ void run() {
-    const RowKind kind = kindOf(step_, row_);
-    if (kind == RowKind::kBad) {
+    if (kind_ == RowKind::kBad) {
       const bool length = n_ < 0 || n_ > step_.max_length ||
                           n_ > static_cast<int64_t>(step_.max_pages) << step_.page_shift;
       if (tid_ == 0) report(step_, length ? Wrong::kLength : Wrong::kBudget, row_, kv_head_);
       fill(notANumber(), notANumber());
-    } else if (kind == RowKind::kSilent) {
+    } else if (kind_ == RowKind::kSilent) {
       fill(0, minusInfinity());
-    } else if (kind == RowKind::kExact) {
+    } else if (kind_ == RowKind::kExact) {
       pieces_ = (n_ + exactPieceKeys(n_) - 1) / exactPieceKeys(n_);
       combine<false>();
     } else if (kFrom == Sweep::kFlash) {
       combine<true>();
     } else if (kFrom != Sweep::kExact) {
-      sample<kFrom == Sweep::kShadow>();
+      sample();
     }
   }
 
@@ -208,7 +220,7 @@ class FinishHead {
   __device__ Systematic systematic(uint64_t total) const {
     const uint64_t divisor = static_cast<uint64_t>(budget_) << 24;
     const double inverse = 1.0 / static_cast<double>(divisor);
-    const uint64_t start = ((uint64_t{1} << 24) - (words(0)[0] >> 8)) * total - 1;
+    const uint64_t start = ((uint64_t{1} << 24) - offset_) * total - 1;
     const uint64_t first = quotient(start, divisor, inverse);
     const uint64_t step = quotient(total, budget_, inverse * 0x1p24);
     return {first, start - first * divisor, step, (total - step * budget_) << 24, divisor, inverse};
@@ -350,7 +362,6 @@ class FinishHead {
     }
   }
 
-  template <bool kRescore>
   __device__ void sample() {
     auto* prefix = reinterpret_cast<uint64_t*>(memory_);
     const float reference = largestReference();
@@ -363,19 +374,11 @@ class FinishHead {
       fill(exponentials == exponentials ? 0.0f : notANumber(), minusInfinity());
       return;
     }
-    if (!kRescore) setLse((reference + log2f(exponentials)) * kLn2);
+    if (!kRescores) setLse((reference + log2f(exponentials)) * kLn2);
 
     float out[8] = {};
     float weights = 0;    // sum over draws, relative to 2^top
     float top = kNoKeys;  // the largest importance weight so far, in powers of two
-    float query[8];
-    if (kRescore) {
-      const float* from = step_.queries +
-                          (static_cast<int64_t>(row_) * step_.heads + head_) * kDim +
-                          lane_ % kLanes * 8;
-#pragma unroll
-      for (int i = 0; i < 8; ++i) query[i] = from[i];
-    }
     const Systematic all = systematic(total);
     for (uint32_t first = 0; first < budget_; first += kBatch) {
       const int count = static_cast<int>(min(budget_ - first, uint32_t{kBatch}));
@@ -383,25 +386,25 @@ class FinishHead {
       if (tid_ < count) {
         const Drawn drawn = find(threshold(first + tid_, total, all), prefix, reference);
         shared_.rows[tid_] = drawn.row;
-        if (kRescore) {
+        if (kRescores) {
           shared_.weights[tid_] = drawn.log_mass;
           shared_.biases[tid_] =
               step_.bias ? step_.bias[row_ * step_.bias_stride + drawn.key] : 0.0f;
         }
         if (step_.draw_keys) {
           step_.draw_keys[listAt() + first + tid_] = drawn.key;
-          if (!kRescore) {
+          if (!kRescores) {
             step_.draw_weights[listAt() + first + tid_] = 1.0f / static_cast<float>(budget_);
           }
         }
       }
       __syncthreads();
       uint4 values[kAhead];
-      if (!kRescore) loadRows(step_.values, count, values);
-      if (kRescore) {
+      if (!kRescores) loadRows(step_.values, count, values);
+      if (kRescores) {
         // Values come into the L2 cache meanwhile: registers for both are too many.
         fetchRows(step_.values, count);
-        importance(count, query);
+        importance(count);
         __syncthreads();
         const float own = tid_ < count ? shared_.weights[tid_] : minusInfinity();
         if (step_.draw_keys && tid_ < count) step_.draw_weights[listAt() + first + tid_] = own;
@@ -418,11 +421,11 @@ class FinishHead {
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
         if (i * kStride >= count) break;
-        const float weight = draw(i) >= count ? 0.0f : kRescore ? shared_.weights[draw(i)] : 1.0f;
+        const float weight = draw(i) >= count ? 0.0f : kRescores ? shared_.weights[draw(i)] : 1.0f;
         unpack(values[i], [&](int j, float x) { out[j] += weight * x; });
       }
     }
-    if (kRescore) {
+    if (kRescores) {
       for (uint32_t m = tid_; step_.draw_keys && tid_ < kBatch && m < budget_; m += kBatch) {
         float& weight = step_.draw_weights[listAt() + m];
         weight = power2(weight - top) / weights;
@@ -438,14 +441,14 @@ class FinishHead {
   }
 
   // shared_.weights: from log2 of masses to log2 of importance weights exp(s) / mass.
-  __device__ void importance(int count, const float (&query)[8]) {
+  __device__ void importance(int count) {
     uint4 keys[kAhead];
     loadRows(step_.keys, count, keys);
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       if (i * kStride >= count) break;
       float dot = 0;
-      unpack(keys[i], [&](int j, float x) { dot += query[j] * x; });
+      unpack(keys[i], [&](int j, float x) { dot += query_[j] * x; });
 #pragma unroll
       for (int apart = kLanes / 2; apart > 0; apart /= 2) {
         dot += __shfl_xor_sync(kAll, dot, apart);
@@ -486,6 +489,9 @@ class FinishHead {
   uint32_t budget_;
   int64_t at_;
   Piece piece_{};  // of index tid_
+  RowKind kind_;
+  uint32_t offset_ = 0;             // of systematic draws
+  float query_[kRescores ? 8 : 1];  // this lane's channels
 };
 
 template <int kDim, typename T, Sweep kFrom>
@@ -493,10 +499,12 @@ __global__ void __launch_bounds__(kFinishThreads, kFrom == Sweep::kShadow ? 2 : 
     finishKernel(const __grid_constant__ Step step) {
   extern __shared__ __align__(16) uint8_t memory[];  // max_pieces + 1 sums
   __shared__ FinishShared<kDim> shared;
+  // What does not depend on the sweep is read while it ends.
+  FinishHead<kDim, T, kFrom> head(step, shared, memory);
 #if __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
 #endif
-  FinishHead<kDim, T, kFrom>(step, shared, memory).run();
+  head.run();
 }
 
 }  // namespace allot::kernels::cuda

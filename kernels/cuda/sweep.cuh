@@ -336,28 +336,39 @@ class SweepWarp {
       byte_queries_of_ = name;
       const bool there = g_ % 2 == 0 && hasHead(work, g_ / 2);
       const float* query = queryOf(work, there ? g_ / 2 : 0);
+      // All of them are on their way at once; the four lanes of a head have every feature.
+      float4 own[kDim / 32][2];
+#pragma unroll
+      for (int v = 0; v < kDim / 32; ++v) {
+        const auto* from = reinterpret_cast<const float4*>(query + 8 * (t_ + 4 * v));
+        own[v][0] = from[0];
+        own[v][1] = from[1];
+      }
       float largest = 0;
-      for (int i = t_; i < kDim; i += 4) largest = fmaxf(largest, fabsf(query[i]));
+#pragma unroll
+      for (int i = 0; i < kDim / 16; ++i) {
+        const float4& four = own[i / 2][i % 2];
+        largest = fmaxf(largest, fmaxf(fmaxf(fabsf(four.x), fabsf(four.y)),
+                                       fmaxf(fabsf(four.z), fabsf(four.w))));
+      }
       largest = fmaxf(largest, __shfl_xor_sync(kAll, largest, 1));
       largest = fmaxf(largest, __shfl_xor_sync(kAll, largest, 2));
       // So small that its inverse is not a number: as good as zero.
       const bool zero = !there || largest < 1e-30f;
       const float inverse = 127.0f / largest;
       int total = 0;
-      const auto four = [&](const float* from) {
-        uint32_t word = 0;
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int rounded = zero ? 0 : static_cast<int>(rintf(from[i] * inverse));
-          total += rounded;
-          word |= (rounded & 0xff) << (8 * i);
-        }
-        return word;
+      const auto rounded = [&](float x, int shift) {
+        const int code = zero ? 0 : static_cast<int>(rintf(x * inverse));
+        total += code;
+        return static_cast<uint32_t>(code & 0xff) << shift;
+      };
+      const auto four = [&](const float4& x) {
+        return rounded(x.x, 0) | rounded(x.y, 8) | rounded(x.z, 16) | rounded(x.w, 24);
       };
 #pragma unroll
       for (int v = 0; v < kDim / 32; ++v) {
-        byte_query_[v][0] = four(query + 8 * (t_ + 4 * v));
-        byte_query_[v][1] = four(query + 8 * (t_ + 4 * v) + 4);
+        byte_query_[v][0] = four(own[v][0]);
+        byte_query_[v][1] = four(own[v][1]);
       }
       total += __shfl_xor_sync(kAll, total, 1);
       total += __shfl_xor_sync(kAll, total, 2);

@@ -11,6 +11,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -68,9 +69,11 @@ void must(cudaError_t error) {
 
 Shape parseShape(const std::string& text) {
   Shape shape;
-  char rest = 0;
-  if (std::sscanf(text.c_str(), "%dx%d%c", &shape.rows, &shape.keys, &rest) != 2 ||
-      shape.rows < 1 || shape.keys < 1) {
+  const char* end = text.data() + text.size();
+  const auto rows = std::from_chars(text.data(), end, shape.rows);
+  const bool parted = rows.ec == std::errc() && rows.ptr != end && *rows.ptr == 'x';
+  const auto keys = parted ? std::from_chars(rows.ptr + 1, end, shape.keys) : rows;
+  if (!parted || keys.ec != std::errc() || keys.ptr != end || shape.rows < 1 || shape.keys < 1) {
     die("--shapes: " + text + ": rows, x, keys, as in 6x30000");
   }
   return shape;

@@ -47,7 +47,7 @@ class DeviceArray {
   }
   void expectGuards() const {
     if (!memory_) return;
-    uint8_t guard[2 * kGuard];
+    uint8_t guard[2 * kGuard] = {};
     copy(guard, memory_, kGuard, cudaMemcpyDeviceToHost);
     copy(guard + kGuard, memory_ + kGuard + count_ * sizeof(T), kGuard, cudaMemcpyDeviceToHost);
     EXPECT_TRUE(std::all_of(guard, guard + kGuard, [](uint8_t x) { return x == kPattern; }))
