@@ -444,17 +444,23 @@ class FinishHead {
   __device__ void importance(int count) {
     uint4 keys[kAhead];
     loadRows(step_.keys, count, keys);
+    // First every sum over lanes, while all lanes are together; rows beyond the count are zeros.
+    float dots[kAhead];
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
-      if (i * kStride >= count) break;
       float dot = 0;
       unpack(keys[i], [&](int j, float x) { dot += query_[j] * x; });
 #pragma unroll
       for (int apart = kLanes / 2; apart > 0; apart /= 2) {
         dot += __shfl_xor_sync(kAll, dot, apart);
       }
-      if (lane_ % kLanes != 0 || draw(i) >= count) continue;
-      const float score = step_.scale * dot;
+      dots[i] = dot;
+    }
+    if (lane_ % kLanes != 0) return;
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      if (draw(i) >= count) break;
+      const float score = step_.scale * dots[i];
       if (!isNumber(score)) report(step_, Wrong::kScore, row_, kv_head_);
       float& weight = shared_.weights[draw(i)];
       weight = (score + shared_.biases[draw(i)]) * kLog2E - weight;
