@@ -21,7 +21,7 @@ Refusal failed(const char* what, cudaError_t error) {
 }
 
 // Shared memory that kernels declare by themselves, at most.
-constexpr int kDeclaredBytes = 8 << 10;
+constexpr int kDeclaredBytes = 12 << 10;
 
 struct Device {
   int major = 0;
@@ -87,14 +87,16 @@ class Buffer {
   size_t bytes_ = 0;
 };
 
-Sweep sweepOf(Method method) {
-  switch (method) {
+Sweep sweepOf(const MethodOptions& method) {
+  switch (method.method) {
     case Method::kS2antaFlash:
       return Sweep::kFlash;
     case Method::kS2antaQ4:
       return Sweep::kShadow;
     case Method::kDense:
       return Sweep::kExact;
+    case Method::kTopK:
+      return shadowBits(method) > 0 ? Sweep::kShadow : Sweep::kMasses;
     default:
       return Sweep::kMasses;
   }
@@ -110,6 +112,8 @@ Draw drawOf(Method method) {
     case Method::kS2antaProp:
     case Method::kS2antaQ4:
       return Draw::kSystematic;
+    case Method::kTopK:
+      return Draw::kTop;
     default:
       return Draw::kNone;
   }
@@ -164,7 +168,7 @@ struct Workspace::Impl {
   MethodOptions method;
   int max_pieces = 0;
   uint32_t draw_stride = 0;
-  Buffer pieces, piece_bytes, part_masses, draw_keys, draw_weights, wrong;
+  Buffer pieces, piece_bytes, part_masses, scores, draw_keys, draw_weights, wrong;
   unsigned long long* host_wrong = nullptr;  // pinned
 
   // Sweeps that were configured, with how many blocks of how many threads they run as.
@@ -194,7 +198,7 @@ struct Workspace::Impl {
 
   // Kernels are in the device's memory, and may have the shared memory that they need, before the
   // first launch: neither may happen while a graph is captured.
-  Refusal load(Sweep sweep, const PagedKv& kv, const StepBounds& of, int pieces) {
+  Refusal load(Sweep sweep, bool top, const PagedKv& kv, const StepBounds& of, int pieces) {
     Launch launch;
     const SweepKernel kernel = sweepKernelOf(sweep, kv.head_dim, kv.element);
     if (auto why = configure(kernel, of.rows, &launch)) return why;
@@ -204,7 +208,7 @@ struct Workspace::Impl {
     if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, append.centre);
     if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, append.shadow);
     if (error == cudaSuccess)
-      error = allow(finishKernelOf(sweep, kv.head_dim, kv.element), finishBytes(pieces));
+      error = allow(finishKernelOf(sweep, top, kv.head_dim, kv.element), finishBytes(pieces));
     if (error == cudaSuccess && of.statistics) {
       error = allow(statisticsKernelOf(kv.head_dim, kv.element), statisticsBytes(of.max_length));
     }
@@ -268,14 +272,17 @@ Refusal Workspace::plan(const MethodOptions& method, const PagedKv& kv, const St
   if (auto why = unsupportedShape(method, kv, bounds.heads)) return why;
   Impl& impl = *impl_;
   if (auto why = impl.prepare()) return why;
-  const Sweep sweep = sweepOf(method.method);
+  const Sweep sweep = sweepOf(method);
   if (sweep == Sweep::kShadow && !kv.shadow(4)) return noShadow(method);
   const int max_pieces = mostPieces(bounds.max_length);
   const auto heads = static_cast<size_t>(bounds.rows) * bounds.heads;
   const size_t entries = heads * max_pieces;
   if (auto why = impl.pieces.grow(entries * sizeof(Piece))) return why;
   if (auto why = impl.piece_bytes.grow(entries * kPieceBytes)) return why;
-  if (sweep == Sweep::kMasses || sweep == Sweep::kShadow) {
+  const bool top = drawOf(method.method) == Draw::kTop;
+  if (top) {
+    if (auto why = impl.scores.grow(entries * kPieceKeys * sizeof(float))) return why;
+  } else if (sweep == Sweep::kMasses || sweep == Sweep::kShadow) {
     if (auto why = impl.part_masses.grow(entries * kParts * sizeof(uint32_t))) return why;
   }
   // Draws fewer than keys; s2anta-flash may make one a piece whatever its budget.
@@ -286,10 +293,12 @@ Refusal Workspace::plan(const MethodOptions& method, const PagedKv& kv, const St
       return "statistics on the GPU are counted for rows of up to " +
              std::to_string(impl.device.shared_bytes * 4) + " keys";
     }
+  }
+  if (bounds.statistics || top) {
     if (auto why = impl.draw_keys.grow(heads * stride * sizeof(int32_t))) return why;
     if (auto why = impl.draw_weights.grow(heads * stride * sizeof(float))) return why;
   }
-  if (auto why = impl.load(sweep, kv, bounds, max_pieces)) return why;
+  if (auto why = impl.load(sweep, top, kv, bounds, max_pieces)) return why;
   impl.bounds = bounds;
   impl.method = method;
   impl.max_pieces = max_pieces;
@@ -300,7 +309,7 @@ Refusal Workspace::plan(const MethodOptions& method, const PagedKv& kv, const St
 size_t Workspace::bytes() const {
   const Impl& impl = *impl_;
   return impl.pieces.bytes() + impl.piece_bytes.bytes() + impl.part_masses.bytes() +
-         impl.draw_keys.bytes() + impl.draw_weights.bytes();
+         impl.scores.bytes() + impl.draw_keys.bytes() + impl.draw_weights.bytes();
 }
 
 DrawList Workspace::draws() const {
@@ -363,13 +372,17 @@ Refusal unsupported(const MethodOptions& method) {
       if (method.tile_size == kPieceKeys) return std::nullopt;
       return "the GPU's tiles of s2anta-flash have " + std::to_string(kPieceKeys) + " keys, not " +
              std::to_string(method.tile_size);
+    case Method::kTopK:
+      if (shadowBits(method) == 0 || shadowBits(method) == 4) return std::nullopt;
+      return "the GPU finds the largest scores of top-k exactly or in 4 bits, not in " +
+             std::to_string(shadowBits(method));
     case Method::kS2antaQ4:
       if (shadowBits(method) == 4 && !method.exact_weights) return std::nullopt;
       return "the GPU decodes s2anta-q4 with bits=4 and without exactWeights";
     default:
       return "the GPU does not decode " + std::string(methodName(method.method)) +
-             ": it has dense, santa, s2anta-strat, s2anta-sys, s2anta-prop, s2anta-flash and "
-             "s2anta-q4";
+             ": it has dense, santa, s2anta-strat, s2anta-sys, s2anta-prop, s2anta-flash, "
+             "s2anta-q4 and top-k";
   }
 }
 
@@ -379,14 +392,16 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
   if (in.rows == 0) return std::nullopt;
   Workspace::Impl& impl = workspace->impl();
   const bool statistics = out.statistics || out.head_statistics || out.group_statistics;
-  const Sweep sweep = sweepOf(method.method);
+  const Sweep sweep = sweepOf(method);
+  const bool top = drawOf(method.method) == Draw::kTop;
   if (!impl.ready || in.rows > impl.bounds.rows || in.heads != impl.bounds.heads ||
-      sweep != sweepOf(impl.method.method) || (statistics && !impl.bounds.statistics)) {
+      sweep != sweepOf(impl.method) || (top && drawOf(impl.method.method) != Draw::kTop) ||
+      (statistics && !impl.bounds.statistics)) {
     return "the step is larger than, or other than, the workspace was planned for";
   }
   const KeyShadow* shadow = kv.shadow(4);
   if (sweep == Sweep::kShadow && !shadow) return noShadow(method);
-  const bool lists = impl.bounds.statistics;
+  const bool lists = impl.bounds.statistics || top;
   const Step step{.keys = kv.keys,
                   .values = kv.values,
                   .codes = shadow ? shadow->codes : nullptr,
@@ -419,6 +434,7 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
                   .pieces = impl.pieces.as<Piece>(),
                   .piece_bytes = impl.piece_bytes.as<uint8_t>(),
                   .part_masses = impl.part_masses.as<uint32_t>(),
+                  .scores = top ? impl.scores.as<float>() : nullptr,
                   .draw_keys = lists ? impl.draw_keys.as<int32_t>() : nullptr,
                   .draw_weights = lists ? impl.draw_weights.as<float>() : nullptr,
                   .draw_stride = impl.draw_stride,
@@ -448,7 +464,7 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
   overlap.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &overlap;
   config.numAttrs = impl.device.major >= 9 ? 1 : 0;
-  const StepKernel finish = finishKernelOf(sweep, kv.head_dim, kv.element);
+  const StepKernel finish = finishKernelOf(sweep, top, kv.head_dim, kv.element);
   cudaError_t error = cudaLaunchKernelEx(&config, finish, step);
   if (error == cudaSuccess && statistics) {
     const StepKernel count = statisticsKernelOf(kv.head_dim, kv.element);

@@ -24,14 +24,20 @@ struct FinishShared {
   uint32_t rows[kFinishThreads];  // of the pool
   float weights[kFinishThreads];  // or what they are made from
   float biases[kFinishThreads];
+  // The selection of the largest scores.
+  uint32_t counts[256];
+  uint32_t digit, wanted;
+  uint32_t warp_ties[kFinishWarps], warp_larger[kFinishWarps];
 };
 
-template <int kDim, typename T, Sweep kFrom>
+template <int kDim, typename T, Sweep kFrom, bool kTop>
 class FinishHead {
   static constexpr int kLanes = kDim / 8;    // that read one row together
   static constexpr int kRows = 32 / kLanes;  // a warp reads at once
   static constexpr bool kRescores = kFrom == Sweep::kShadow;
-  static constexpr bool kSamples = kRescores || kFrom == Sweep::kMasses;
+  static constexpr bool kSamples = !kTop && (kRescores || kFrom == Sweep::kMasses);
+  // Rows of unequal weights, which are known relative to the largest so far.
+  static constexpr bool kWeighs = kRescores || kTop;
   static constexpr int kStride = kRows * kFinishWarps;
   static constexpr int kAhead = 8;                 // rows that a lane has on their way
   static constexpr int kBatch = kStride * kAhead;  // draws made together
@@ -367,7 +373,7 @@ class FinishHead {
     const float reference = largestReference();
     float exponentials;
     const uint64_t total = scanMasses(reference, prefix, &exponentials);
-    if (total == 0) {
+    if (kTop ? !(exponentials > 0) : total == 0) {
       for (uint32_t m = tid_; step_.draw_keys && m < budget_; m += kFinishThreads) {
         step_.draw_keys[listAt() + m] = -1;
       }
@@ -375,25 +381,34 @@ class FinishHead {
       return;
     }
     if (!kRescores) setLse((reference + log2f(exponentials)) * kLn2);
+    if constexpr (kTop) takeLargest();
 
     float out[8] = {};
     float weights = 0;    // sum over draws, relative to 2^top
-    float top = kNoKeys;  // the largest importance weight so far, in powers of two
-    const Systematic all = systematic(total);
+    float top = kNoKeys;  // the largest weight so far, in powers of two
+    Systematic all{};
+    if constexpr (kSamples) all = systematic(total);
     for (uint32_t first = 0; first < budget_; first += kBatch) {
       const int count = static_cast<int>(min(budget_ - first, uint32_t{kBatch}));
       __syncthreads();
       if (tid_ < count) {
-        const Drawn drawn = find(threshold(first + tid_, total, all), prefix, reference);
-        shared_.rows[tid_] = drawn.row;
+        int key;
+        if constexpr (kTop) {
+          key = step_.draw_keys[listAt() + first + tid_];
+          shared_.rows[tid_] = rowOf(key);
+          shared_.weights[tid_] = kRescores ? 0.0f : step_.scores[at_ * kPieceKeys + key];
+        } else {
+          const Drawn drawn = find(threshold(first + tid_, total, all), prefix, reference);
+          key = drawn.key;
+          shared_.rows[tid_] = drawn.row;
+          if (kRescores) shared_.weights[tid_] = drawn.log_mass;
+        }
         if (kRescores) {
-          shared_.weights[tid_] = drawn.log_mass;
-          shared_.biases[tid_] =
-              step_.bias ? step_.bias[row_ * step_.bias_stride + drawn.key] : 0.0f;
+          shared_.biases[tid_] = step_.bias ? step_.bias[row_ * step_.bias_stride + key] : 0.0f;
         }
         if (step_.draw_keys) {
-          step_.draw_keys[listAt() + first + tid_] = drawn.key;
-          if (!kRescores) {
+          if (!kTop) step_.draw_keys[listAt() + first + tid_] = key;
+          if (!kWeighs) {
             step_.draw_weights[listAt() + first + tid_] = 1.0f / static_cast<float>(budget_);
           }
         }
@@ -406,6 +421,8 @@ class FinishHead {
         fetchRows(step_.values, count);
         importance(count);
         __syncthreads();
+      }
+      if (kWeighs) {
         const float own = tid_ < count ? shared_.weights[tid_] : minusInfinity();
         if (step_.draw_keys && tid_ < count) step_.draw_weights[listAt() + first + tid_] = own;
         const float raised = fmaxf(top, largest(own));
@@ -416,28 +433,108 @@ class FinishHead {
         weights = weights * factor + sum(weight);  // and a barrier
 #pragma unroll
         for (int i = 0; i < 8; ++i) out[i] *= factor;
-        loadRows(step_.values, count, values);
       }
+      if (kRescores) loadRows(step_.values, count, values);
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
         if (i * kStride >= count) break;
-        const float weight = draw(i) >= count ? 0.0f : kRescores ? shared_.weights[draw(i)] : 1.0f;
+        const float weight = draw(i) >= count ? 0.0f : kWeighs ? shared_.weights[draw(i)] : 1.0f;
         unpack(values[i], [&](int j, float x) { out[j] += weight * x; });
       }
     }
-    if (kRescores) {
-      for (uint32_t m = tid_; step_.draw_keys && tid_ < kBatch && m < budget_; m += kBatch) {
-        float& weight = step_.draw_weights[listAt() + m];
-        weight = power2(weight - top) / weights;
-      }
-      // The proposal's normaliser times the mean importance weight.
-      const float proposal =
-          reference - 23 - static_cast<float>(keptBits(pieces_)) + log2f(static_cast<float>(total));
-      setLse((proposal + top + log2f(weights / static_cast<float>(budget_))) * kLn2);
-    } else {
-      weights = static_cast<float>(budget_);
+    if (!kWeighs) weights = static_cast<float>(budget_);
+    for (uint32_t m = tid_; kWeighs && step_.draw_keys && tid_ < kBatch && m < budget_;
+         m += kBatch) {
+      float& weight = step_.draw_weights[listAt() + m];
+      weight = weights > 0 ? power2(weight - top) / weights : 0.0f;
     }
-    reduceRows(out, 1.0f / weights);
+    if (kRescores) {
+      float scale = top;
+      // Draws: the proposal's normaliser times the mean importance weight.
+      if (!kTop) {
+        scale += reference - 23 - static_cast<float>(keptBits(pieces_)) +
+                 log2f(static_cast<float>(total) / static_cast<float>(budget_));
+      }
+      setLse(weights > 0 ? (scale + log2f(weights)) * kLn2 : minusInfinity());
+    }
+    // Kept keys may all be masked, or so light beside what is not kept that nothing is left.
+    reduceRows(out, weights > 0 ? 1.0f / weights : 0.0f);
+  }
+
+  // ---- The largest scores; of equal ones the older.
+
+  // Larger floats to larger integers.
+  __device__ static uint32_t ordered(float x) {
+    const uint32_t bits = __float_as_uint(x);
+    return bits >> 31 ? ~bits : bits | 0x80000000u;
+  }
+
+  // draw_keys: the budget_ keys of the largest scores, ascending by key.
+  __device__ void takeLargest() {
+    const float* scores = step_.scores + at_ * kPieceKeys;
+    // The score of the last that is taken, eight bits at a time, and how many are as large.
+    uint32_t least = 0, known = 0;
+    uint32_t wanted = budget_;  // among those whose upper bits are those of `least`
+    for (int shift = 24; shift >= 0; shift -= 8) {
+      shared_.counts[tid_] = 0;
+      __syncthreads();
+      for (int j = tid_; j < n_; j += kFinishThreads) {
+        const uint32_t x = ordered(scores[j]);
+        if ((x & known) == least) atomicAdd(&shared_.counts[x >> shift & 255], 1u);
+      }
+      __syncthreads();
+      // Thread i: how many have a digit of 255 - i and above.
+      const uint32_t own = shared_.counts[255 - tid_];
+      uint32_t above = own;
+      for (int i = 1; i < 32; i *= 2) {
+        const uint32_t left = __shfl_up_sync(kAll, above, i);
+        if (lane_ >= i) above += left;
+      }
+      if (lane_ == 31) shared_.warp_ties[warp_] = above;
+      __syncthreads();
+      for (int w = 0; w < warp_; ++w) above += shared_.warp_ties[w];
+      if (above >= wanted && above - own < wanted) {
+        shared_.digit = 255 - tid_;
+        shared_.wanted = wanted - (above - own);
+      }
+      __syncthreads();
+      least |= shared_.digit << shift;
+      wanted = shared_.wanted;
+      known |= 255u << shift;
+      __syncthreads();
+    }
+    // Each warp a stretch of keys: first it counts, then it knows where its own go.
+    const int stretch = ((n_ + kFinishWarps - 1) / kFinishWarps + 31) / 32 * 32;
+    const int begin = min(warp_ * stretch, n_), end = min(begin + stretch, n_);
+    uint32_t ties = 0, larger = 0;
+    for (int j = begin + lane_; j - lane_ < end; j += 32) {
+      const uint32_t x = j < end ? ordered(scores[j]) : 0;
+      ties += __popc(__ballot_sync(kAll, j < end && x == least));
+      larger += __popc(__ballot_sync(kAll, j < end && x > least));
+    }
+    if (lane_ == 0) {
+      shared_.warp_ties[warp_] = ties;
+      shared_.warp_larger[warp_] = larger;
+    }
+    __syncthreads();
+    ties = larger = 0;
+    for (int w = 0; w < warp_; ++w) {
+      ties += shared_.warp_ties[w];
+      larger += shared_.warp_larger[w];
+    }
+    uint32_t place = larger + min(ties, wanted);
+    const uint32_t before = (1u << lane_) - 1;
+    for (int j = begin + lane_; j - lane_ < end; j += 32) {
+      const uint32_t x = j < end ? ordered(scores[j]) : 0;
+      const bool tie = j < end && x == least;
+      const uint32_t tied = __ballot_sync(kAll, tie);
+      const bool taken = (j < end && x > least) || (tie && ties + __popc(tied & before) < wanted);
+      const uint32_t all = __ballot_sync(kAll, taken);
+      if (taken) step_.draw_keys[listAt() + place + __popc(all & before)] = j;
+      ties += __popc(tied);
+      place += __popc(all);
+    }
+    __syncthreads();
   }
 
   // shared_.weights: from log2 of masses to log2 of importance weights exp(s) / mass.
@@ -500,13 +597,13 @@ class FinishHead {
   float query_[kRescores ? 8 : 1];  // this lane's channels
 };
 
-template <int kDim, typename T, Sweep kFrom>
-__global__ void __launch_bounds__(kFinishThreads, kFrom == Sweep::kShadow ? 2 : 4)
+template <int kDim, typename T, Sweep kFrom, bool kTop>
+__global__ void __launch_bounds__(kFinishThreads, kFrom == Sweep::kShadow || kTop ? 2 : 4)
     finishKernel(const __grid_constant__ Step step) {
   extern __shared__ __align__(16) uint8_t memory[];  // max_pieces + 1 sums
   __shared__ FinishShared<kDim> shared;
   // What does not depend on the sweep is read while it ends.
-  FinishHead<kDim, T, kFrom> head(step, shared, memory);
+  FinishHead<kDim, T, kFrom, kTop> head(step, shared, memory);
 #if __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
 #endif

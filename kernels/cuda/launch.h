@@ -21,7 +21,8 @@ SweepKernel exactSweep(int head_dim, Element element);
 SweepKernel massesSweep(int head_dim, Element element);
 SweepKernel shadowSweep(int head_dim, Element element);
 SweepKernel flashSweep(int head_dim, Element element);
-StepKernel finishKernelOf(Sweep sweep, int head_dim, Element element);
+// `top`: for Draw::kTop.
+StepKernel finishKernelOf(Sweep sweep, bool top, int head_dim, Element element);
 StepKernel statisticsKernelOf(int head_dim, Element element);
 
 // Launched together.

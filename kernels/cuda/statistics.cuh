@@ -137,7 +137,7 @@ class GroupCount {
 
   // As kernels/cpu/statistics.cpp: over draws rather than rows, which comes to the same.
   __device__ float error(int head, int64_t list, uint32_t length, double made) {
-    if (made == 1) return -1;
+    if (made == 1 || step_.draw == Draw::kTop) return -1;  // it cannot be known
     const int lane = tid_ % 32, warp = tid_ / 32;
     const float* out = step_.out + (static_cast<int64_t>(row_) * step_.heads + head) * kDim;
     double variance = 0, norm = 0;

@@ -41,8 +41,9 @@ enum class Sweep {
   kFlash,   // draws and gathers by itself
 };
 
-// How the finish turns masses into draws.
-enum class Draw { kNone, kSystematic, kStratified, kIndependent };
+// How the finish turns masses into draws; kTop: it takes the largest scores, and the sweep leaves
+// scores instead of masses.
+enum class Draw { kNone, kSystematic, kStratified, kIndependent, kTop };
 
 // One piece and query head.
 struct Piece {
@@ -102,7 +103,8 @@ struct Step {
   Piece* pieces;          // [rows, heads, max_pieces]
   uint8_t* piece_bytes;   // [rows, heads, max_pieces, kPieceBytes]
   uint32_t* part_masses;  // [rows, heads, max_pieces, kParts]
-  int32_t* draw_keys;     // [rows * heads, draw_stride], or null
+  float* scores;       // [rows, heads, max_pieces, kPieceKeys], s', or null where masses are kept
+  int32_t* draw_keys;  // [rows * heads, draw_stride], or null
   float* draw_weights;
   uint32_t draw_stride;
   unsigned long long* wrong;

@@ -524,6 +524,14 @@ class SweepWarp {
         __syncwarp();
         *reinterpret_cast<uint4*>(scratch_ + h * kScoreRow + lane_ * 16) = masses;
       } else if (hasHead(work, h)) {
+        if (step_.scores) {
+          auto* to = reinterpret_cast<float4*>(
+              step_.scores + (first + static_cast<int64_t>(h) * step_.max_pieces) * kPieceKeys +
+              8 * lane_);
+          to[0] = low;
+          to[1] = high;
+          continue;
+        }
         storeMasses(first + static_cast<int64_t>(h) * step_.max_pieces, h, masses);
       }
     }
