@@ -170,7 +170,8 @@ __device__ inline uint32_t drawsOfPiece(uint32_t budget, int pieces) {
   return share > 0 ? share : 1;
 }
 
-// floor(dividend / divisor), both below 2^63: a double's quotient, put right. inverse = 1 / divisor.
+// floor(dividend / divisor), both below 2^63: a double's quotient, put right. inverse = 1 /
+// divisor.
 __device__ inline uint64_t quotient(uint64_t dividend, uint64_t divisor, double inverse) {
   uint64_t q = static_cast<uint64_t>(static_cast<double>(dividend) * inverse);
   int64_t rest = static_cast<int64_t>(dividend - q * divisor);
