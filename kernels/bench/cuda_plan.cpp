@@ -140,7 +140,11 @@ std::optional<Reads> readsOf(const kernels::MethodOptions& method, double n, dou
     case Method::kVAttention: {
       const double fixed = std::min<double>(n, method.sink + method.local);
       const double heavy = method.heavy * (n - fixed);
-      reads.values = fixed + heavy + method.pilot * (n - fixed - heavy);
+      // As many rows as it may sample: independent numbers of mean zero ask for all of them.
+      const double tail = n - fixed - heavy;
+      const double pilot = method.pilot * tail;
+      const double most = method.max_budget > 0 ? std::min<double>(tail, method.max_budget) : tail;
+      reads.values = std::min(n, fixed + heavy + most + (pilot < most ? pilot : 0));
       if (reads.shadow) reads.drawn_keys = reads.values;
       return reads;
     }

@@ -17,8 +17,8 @@ struct CudaOptions {
   std::vector<uint32_t> budgets = {64, 128, 256, 2048};
   std::vector<std::string> scores = {"gaussian", "peaked"};
   std::vector<std::string> methods = {
-      "dense", "s2anta-prop",     "s2anta-flash",        "s2anta-q4",
-      "top-k", "top-k scores=q4", "vattention scores=q4"};
+      "dense", "s2anta-prop",     "s2anta-flash",         "s2anta-q4",
+      "top-k", "top-k scores=q4", "vattention scores=q4", "vattention scores=q4 maxBudget=1024"};
   int heads = 32;
   int kv_heads = 8;
   int head_dim = 128;

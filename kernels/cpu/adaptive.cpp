@@ -8,46 +8,18 @@
 namespace allot::kernels {
 namespace {
 
-constexpr int kMinimumPilot = 32;
-
-// The value stage's random words in order.
-class Words {
- public:
-  explicit Words(const Head& head) : head_(head) {}
-
-  // Uniform in 0..limit-1, exactly: the high half of word * limit, drawn again in the few cases
-  // that would make some values likelier.
-  uint32_t below(uint32_t limit) {
-    const uint32_t surplus = (0u - limit) % limit;  // 2^32 mod limit
-    while (true) {
-      const uint64_t product = uint64_t{next()} * limit;
-      if (static_cast<uint32_t>(product) >= surplus) return static_cast<uint32_t>(product >> 32);
-    }
-  }
-
- private:
-  uint32_t next() {
-    if (used_ % 4 == 0) words_ = head_.random(used_ / 4);
-    return words_[used_++ % 4];
-  }
-
-  const Head& head_;
-  uint32_t used_ = 0;
-  std::array<uint32_t, 4> words_{};
-};
-
 bool masked(float score) { return score == -std::numeric_limits<float>::infinity(); }
 
 class Adaptive {
  public:
   Adaptive(const Head& head, const BudgetRule& rule, Selection* selection)
-      : head_(head), options_(*head.options), rule_(rule), out_(*selection), words_(head) {}
+      : head_(head), options_(*head.options), rule_(rule), out_(*selection) {}
 
   void run() {
     split();
     const int sampled = budget();
-    sample(sampled);
-    for (int i = 0; i < sampled; ++i) out_.add(out_.order[i], score(out_.order[i]), 1);
+    sample(sampled, kSampleBlocks);
+    for (int i = 0; i < sampled; ++i) out_.add(sampledKey(i), score(sampledKey(i)), 1);
     weigh(sampled);
     out_.draws = out_.rows.size();
     // Scores that came from a shadow: every key that was used is one more exact key.
@@ -82,13 +54,11 @@ class Adaptive {
     for (int j = begin; j < end; ++j) {
       if (!masked(head_.scores[j])) ranked.push_back(head_.scores[j]);
     }
-    // A share such as 0.07 of 100 is not to become 8 keys by rounding.
-    const double share = options_.heavy * static_cast<double>(ranked.size());
-    const auto heavy = std::min(ranked.size(), static_cast<size_t>(std::ceil(share - 1e-9)));
+    const int heavy = shareOf(options_.heavy, static_cast<int>(ranked.size()));
     float least = std::numeric_limits<float>::infinity();
     size_t ties = 0;  // keys as heavy as the least heavy that are to be taken
     if (heavy > 0) {
-      const auto last = ranked.begin() + static_cast<std::ptrdiff_t>(heavy) - 1;
+      const auto last = ranked.begin() + heavy - 1;
       std::nth_element(ranked.begin(), last, ranked.end(), std::greater<>());
       least = *last;
       ties = static_cast<size_t>(std::count(ranked.begin(), last + 1, least));
@@ -112,25 +82,32 @@ class Adaptive {
     const int most = options_.max_budget == 0
                          ? n_s
                          : static_cast<int>(std::min<int64_t>(options_.max_budget, n_s));
-    const double share = std::ceil(options_.pilot * n_s - 1e-9);
-    const int pilots = std::max(kMinimumPilot, static_cast<int>(share));
+    const int pilots = std::max(kMinimumPilot, shareOf(options_.pilot, n_s));
     if (pilots >= most) return most;
-    sample(pilots);
-    const PilotEstimate estimate = measure(pilots);
-    const double wanted = std::ceil(rule_.rows(estimate, options_));
+    sample(pilots, kPilotBlocks);
+    const double wanted = rule_.rows(measure(pilots), options_);
     markPilots(pilots);
-    return wanted < most ? std::max(pilots, static_cast<int>(wanted)) : most;
+    return limitedRows(wanted, pilots, most);
   }
 
-  // Puts a uniform sample without replacement in order[0..count): the first steps of a shuffle,
-  // which are uniform whatever the arrangement before.
-  void sample(int count) {
-    const int n_s = tail();
-    if (count == n_s) return;
-    for (int i = 0; i < count; ++i) {
-      std::swap(out_.order[i], out_.order[i + words_.below(static_cast<uint32_t>(n_s - i))]);
+  // Takes a sample of the tail, uniform without replacement: the `count` keys with the smallest
+  // words, where every key has a word of its own. Words that are equal (of n keys one pair in
+  // 2^33 / n^2 samples) leave the older key first.
+  void sample(int count, uint32_t first_block) {
+    std::vector<uint64_t>& words = out_.thresholds;
+    words.clear();
+    std::array<uint32_t, 4> four{};
+    uint32_t block = UINT32_MAX;
+    for (const int32_t j : out_.order) {  // ascending
+      const auto key = static_cast<uint32_t>(j);
+      if (count < tail() && key / 4 != block) four = head_.random(first_block + (block = key / 4));
+      words.push_back(uint64_t{four[key % 4]} << 32 | key);
+    }
+    if (count > 0 && count < tail()) {
+      std::nth_element(words.begin(), words.begin() + count - 1, words.end());
     }
   }
+  int32_t sampledKey(int i) const { return static_cast<int32_t>(out_.thresholds[i] & UINT32_MAX); }
 
   PilotEstimate measure(int pilots) {
     const int dim = head_.kv->head_dim;
@@ -140,62 +117,39 @@ class Adaptive {
     float top = -std::numeric_limits<float>::infinity();
     for (const float s : out_.weights) top = std::max(top, s);
     for (int i = 0; i < pilots; ++i) {
-      const float s = score(out_.order[i]);
+      const float s = score(sampledKey(i));
       out_.sums.push_back(s);
       top = std::max(top, s);
     }
     float* fixed_rows = out_.buffer.data();
     float* pilot_rows = fixed_rows + dim;
-    double fixed = 0;
+    PilotSums sums{.tail = static_cast<double>(tail()), .rows = static_cast<double>(pilots)};
     for (size_t i = 0; i < out_.rows.size(); ++i) {
       const double e = std::exp(static_cast<double>(out_.weights[i]) - top);
-      fixed += e;
+      sums.fixed += e;
       if (rule_.uses_values) head_.addValue(out_.rows[i], static_cast<float>(e), fixed_rows);
     }
-    double mass = 0, squares = 0, norms = 0;
     for (int i = 0; i < pilots; ++i) {
       const double e = std::exp(out_.sums[i] - top);
-      mass += e;
-      squares += e * e;
+      sums.mass += e;
+      sums.squares += e * e;
       if (!rule_.uses_values) continue;
-      head_.addValue(out_.order[i], static_cast<float>(e), pilot_rows);
-      norms += e * e * head_.valueDistance(out_.order[i], nullptr);
+      head_.addValue(sampledKey(i), static_cast<float>(e), pilot_rows);
+      sums.norms += e * e * head_.valueDistance(sampledKey(i), nullptr);
     }
-    PilotEstimate estimate;
-    estimate.tail = tail();
-    const double scale = estimate.tail / pilots;
-    estimate.denominator = fixed + scale * mass;
-    estimate.denominator_spread =
-        std::sqrt(std::max(0.0, squares - mass * mass / pilots) / (pilots - 1));
-    if (rule_.uses_values) numerator(fixed_rows, pilot_rows, norms, pilots, &estimate);
-    return estimate;
-  }
-
-  // |N| and its spread from the sums of r over I_f and over the pilot, and of the pilot's |r|^2.
-  void numerator(const float* fixed_rows, const float* pilot_rows, double norms, int pilots,
-                 PilotEstimate* estimate) const {
-    const double scale = estimate->tail / pilots;
-    double pilot_norm = 0, norm = 0;
-    for (int d = 0; d < head_.kv->head_dim; ++d) {
+    for (int d = 0; d < dim; ++d) {
       const double sum = pilot_rows[d];
-      const double whole = fixed_rows[d] + scale * sum;
-      pilot_norm += sum * sum;
-      norm += whole * whole;
+      const double whole = fixed_rows[d] + sums.tail / sums.rows * sum;
+      sums.pilot_norm += sum * sum;
+      sums.whole_norm += whole * whole;
     }
-    const double trace = std::max(0.0, norms - pilot_norm / pilots) / (pilots - 1);
-    // E|N^|^2 = |N|^2 + E|N^ - N|^2, and the second is known. Left in, it would make values that
-    // nearly cancel look large, and their relative error small. A sum that the pilot cannot tell
-    // from 0 (by the bound that the claim rests on) may be 0: then no sample will do.
-    const double noise = scale * (estimate->tail - pilots) * trace;
-    const double z = normalUpperQuantile(options_.delta / 4);
-    estimate->numerator = norm > (1 + z * z) * noise ? std::sqrt(norm - noise) : 0;
-    estimate->numerator_spread = std::sqrt(trace);
+    return estimateOf(sums, normalUpperQuantile(options_.delta / 4), rule_.uses_values);
   }
 
   // So that pilots which the final sample has, too, are not counted twice.
   void markPilots(int pilots) {
     out_.bits.assign(static_cast<size_t>(head_.n) / 64 + 1, 0);
-    for (int i = 0; i < pilots; ++i) out_.bits[out_.order[i] / 64] |= bit(out_.order[i]);
+    for (int i = 0; i < pilots; ++i) out_.bits[sampledKey(i) / 64] |= bit(sampledKey(i));
     pilots_ = pilots;
   }
   static uint64_t bit(int j) { return uint64_t{1} << (j % 64); }
@@ -226,7 +180,6 @@ class Adaptive {
   const MethodOptions& options_;
   const BudgetRule& rule_;
   Selection& out_;
-  Words words_;
   uint32_t pilots_ = 0;
   uint64_t extra_keys_ = 0;  // pilots that the final sample has not
 };

@@ -28,19 +28,10 @@
 // and 32 in 10 each. The claim rests on the heavy keys being out of the tail, as the central limit
 // theorem does: with heavy = 0 one key of the tail may carry most of the mass, and 32 pilots fail
 // in 30 cases.
+#include "kernels/adaptive_rule.h"
 #include "kernels/cpu/methods.h"
 
 namespace allot::kernels {
-
-// What is known of one head before its tail is sampled.
-struct PilotEstimate {
-  double tail = 0;                // n_s
-  double denominator = 0;         // D, estimated
-  double denominator_spread = 0;  // standard deviation of e_j over the tail
-  // |N|, estimated; 0 where the pilot cannot tell it from 0, or if the rule does not use values.
-  double numerator = 0;
-  double numerator_spread = 0;  // sqrt(Tr Cov r_j) over the tail
-};
 
 struct BudgetRule {
   bool uses_values = false;  // the pilot's value rows are read

@@ -1,16 +1,14 @@
 // vAttention (ICLR 2026), Algorithm 2 with its guarantee: P(|o^ - o| > epsilon |o|) <= delta, by
 // the central limit theorem. Numerator and denominator both, unlike adaptive-denominator.
-#include <cmath>
-
 #include "kernels/cpu/adaptive.h"
 
 namespace allot::kernels {
 
 // With b of n_s tail keys, sampled without replacement, the estimates' standard errors are
-//   n_s sigma_X sqrt(1/b - 1/n_s), X = D (sigma_D the deviation of e_j) or N (sigma_N^2 the trace
-//   of
-// the covariance of r_j). Let c_X = n_s sigma_X / |X| and h = sqrt(1/b - 1/n_s). By the paper's
-// lemma on sums, X is off by more than eps_X |X| with probability at most delta_X if
+//   n_s sigma_X sqrt(1/b - 1/n_s),
+// X = D (sigma_D the deviation of e_j) or N (sigma_N^2 the trace of the covariance of r_j). Let c_X
+// = n_s sigma_X / |X| and h = sqrt(1/b - 1/n_s). By the paper's lemma on sums, X is off by more
+// than eps_X |X| with probability at most delta_X if
 //   eps_X >= z h c_X,  z = Phi^-1(1 - delta_X / 2).
 // Lemma 4.2: o^ = N^/D^ is then off by at most 2 (eps_N + eps_D) |o| but for delta_N + delta_D; so
 // eps_N + eps_D = epsilon / 2 and delta_N = delta_D = delta / 2, z = Phi^-1(1 - delta / 4).
@@ -22,14 +20,7 @@ namespace allot::kernels {
 // For vectors the lemma on sums holds up to delta = 0.43: among normal vectors of one trace, those
 // along a line have the heaviest tail of |X| beyond 1.24 deviations (Szekely and Bakirov, 2003).
 double vAttentionRows(const PilotEstimate& pilot, const MethodOptions& options) {
-  const double z = normalUpperQuantile(options.delta / 4);
-  const auto relative = [&](double spread, double size) {
-    return spread > 0 ? pilot.tail * spread / size : 0;
-  };
-  const double c = relative(pilot.numerator_spread, pilot.numerator) +
-                   relative(pilot.denominator_spread, pilot.denominator);
-  const double unlimited = std::pow(z * c / (options.epsilon / 2), 2);
-  return 1 / (1 / unlimited + 1 / pilot.tail);
+  return vAttentionRows(pilot, normalUpperQuantile(options.delta / 4), options.epsilon);
 }
 
 void selectVAttention(const Head& head, Selection* selection) {

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <climits>
 #include <cstring>
 #include <vector>
 
 #include "allot/kernels/cuda_decode.h"
+#include "kernels/cpu/adaptive.h"
 #include "kernels/cuda/append.cuh"
 #include "kernels/cuda/launch.h"
 
@@ -96,6 +98,7 @@ Sweep sweepOf(const MethodOptions& method) {
     case Method::kDense:
       return Sweep::kExact;
     case Method::kTopK:
+    case Method::kVAttention:
       return shadowBits(method) > 0 ? Sweep::kShadow : Sweep::kMasses;
     default:
       return Sweep::kMasses;
@@ -114,6 +117,8 @@ Draw drawOf(Method method) {
       return Draw::kSystematic;
     case Method::kTopK:
       return Draw::kTop;
+    case Method::kVAttention:
+      return Draw::kAdaptive;
     default:
       return Draw::kNone;
   }
@@ -131,6 +136,11 @@ SweepKernel sweepKernelOf(Sweep sweep, int head_dim, Element element) {
       return flashSweep(head_dim, element);
   }
   return {};
+}
+
+StepKernel finishKernelOf(Sweep sweep, Draw draw, int head_dim, Element element) {
+  return chooses(draw) ? choiceKernelOf(sweep, head_dim, element)
+                       : finishKernelOf(sweep, head_dim, element);
 }
 
 Refusal unsupportedShape(const MethodOptions& method, const PagedKv& kv, int heads) {
@@ -168,7 +178,8 @@ struct Workspace::Impl {
   MethodOptions method;
   int max_pieces = 0;
   uint32_t draw_stride = 0;
-  Buffer pieces, piece_bytes, part_masses, scores, draw_keys, draw_weights, wrong;
+  Buffer pieces, piece_bytes, part_masses, scores, draw_keys, draw_weights, chosen, pilot_bits,
+      wrong;
   unsigned long long* host_wrong = nullptr;  // pinned
 
   // Sweeps that were configured, with how many blocks of how many threads they run as.
@@ -198,7 +209,7 @@ struct Workspace::Impl {
 
   // Kernels are in the device's memory, and may have the shared memory that they need, before the
   // first launch: neither may happen while a graph is captured.
-  Refusal load(Sweep sweep, bool top, const PagedKv& kv, const StepBounds& of, int pieces) {
+  Refusal load(Sweep sweep, Draw draw, const PagedKv& kv, const StepBounds& of, int pieces) {
     Launch launch;
     const SweepKernel kernel = sweepKernelOf(sweep, kv.head_dim, kv.element);
     if (auto why = configure(kernel, of.rows, &launch)) return why;
@@ -207,15 +218,18 @@ struct Workspace::Impl {
     cudaError_t error = cudaFuncGetAttributes(&attributes, append.append);
     if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, append.centre);
     if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, append.shadow);
-    if (error == cudaSuccess)
-      error = allow(finishKernelOf(sweep, top, kv.head_dim, kv.element), finishBytes(pieces));
+    if (error == cudaSuccess) {
+      error = allow(finishKernelOf(sweep, draw, kv.head_dim, kv.element),
+                    finishBytes(draw, of.max_length, pieces));
+    }
     if (error == cudaSuccess && of.statistics) {
       error = allow(statisticsKernelOf(kv.head_dim, kv.element), statisticsBytes(of.max_length));
     }
     return failed("the GPU did not load the kernels", error);
   }
 
-  static size_t finishBytes(int pieces) {
+  static size_t finishBytes(Draw draw, int max_length, int pieces) {
+    if (chooses(draw)) return choiceBytes(max_length, pieces);
     return static_cast<size_t>(pieces + 1) * sizeof(uint64_t);
   }
   static size_t statisticsBytes(int max_length) {
@@ -279,8 +293,8 @@ Refusal Workspace::plan(const MethodOptions& method, const PagedKv& kv, const St
   const size_t entries = heads * max_pieces;
   if (auto why = impl.pieces.grow(entries * sizeof(Piece))) return why;
   if (auto why = impl.piece_bytes.grow(entries * kPieceBytes)) return why;
-  const bool top = drawOf(method.method) == Draw::kTop;
-  if (top) {
+  const Draw draw = drawOf(method.method);
+  if (chooses(draw)) {
     if (auto why = impl.scores.grow(entries * kPieceKeys * sizeof(float))) return why;
   } else if (sweep == Sweep::kMasses || sweep == Sweep::kShadow) {
     if (auto why = impl.part_masses.grow(entries * kParts * sizeof(uint32_t))) return why;
@@ -288,17 +302,29 @@ Refusal Workspace::plan(const MethodOptions& method, const PagedKv& kv, const St
   // Draws fewer than keys; s2anta-flash may make one a piece whatever its budget.
   uint32_t stride = std::min(bounds.max_budget, static_cast<uint32_t>(bounds.max_length));
   if (sweep == Sweep::kFlash) stride = std::max(stride, static_cast<uint32_t>(max_pieces));
+  if (draw == Draw::kAdaptive) stride = static_cast<uint32_t>(bounds.max_length);
+  stride = (stride + 7) / 8 * 8;
   if (bounds.statistics) {
     if (Impl::statisticsBytes(bounds.max_length) > static_cast<size_t>(impl.device.shared_bytes)) {
       return "statistics on the GPU are counted for rows of up to " +
              std::to_string(impl.device.shared_bytes * 4) + " keys";
     }
   }
-  if (bounds.statistics || top) {
+  if (bounds.statistics || chooses(draw)) {
     if (auto why = impl.draw_keys.grow(heads * stride * sizeof(int32_t))) return why;
     if (auto why = impl.draw_weights.grow(heads * stride * sizeof(float))) return why;
   }
-  if (auto why = impl.load(sweep, top, kv, bounds, max_pieces)) return why;
+  if (chooses(draw)) {
+    const auto room = static_cast<size_t>(impl.device.shared_bytes);
+    if (choiceBytes(bounds.max_length, max_pieces) > room) {
+      return std::string(methodName(method.method)) + " on the GPU takes rows of up to " +
+             std::to_string((room - choiceBytes(0, 0)) / 12 * 32) + " keys";
+    }
+    const size_t bits = bitWords(bounds.max_length) * sizeof(uint32_t);
+    if (auto why = impl.chosen.grow(heads * sizeof(Chosen))) return why;
+    if (auto why = impl.pilot_bits.grow(heads * bits)) return why;
+  }
+  if (auto why = impl.load(sweep, draw, kv, bounds, max_pieces)) return why;
   impl.bounds = bounds;
   impl.method = method;
   impl.max_pieces = max_pieces;
@@ -309,7 +335,8 @@ Refusal Workspace::plan(const MethodOptions& method, const PagedKv& kv, const St
 size_t Workspace::bytes() const {
   const Impl& impl = *impl_;
   return impl.pieces.bytes() + impl.piece_bytes.bytes() + impl.part_masses.bytes() +
-         impl.scores.bytes() + impl.draw_keys.bytes() + impl.draw_weights.bytes();
+         impl.scores.bytes() + impl.draw_keys.bytes() + impl.draw_weights.bytes() +
+         impl.chosen.bytes() + impl.pilot_bits.bytes();
 }
 
 DrawList Workspace::draws() const {
@@ -376,13 +403,17 @@ Refusal unsupported(const MethodOptions& method) {
       if (shadowBits(method) == 0 || shadowBits(method) == 4) return std::nullopt;
       return "the GPU finds the largest scores of top-k exactly or in 4 bits, not in " +
              std::to_string(shadowBits(method));
+    case Method::kVAttention:
+      if (shadowBits(method) == 0 || shadowBits(method) == 4) return std::nullopt;
+      return "the GPU finds the heavy keys of vattention exactly or in 4 bits, not in " +
+             std::to_string(shadowBits(method));
     case Method::kS2antaQ4:
       if (shadowBits(method) == 4 && !method.exact_weights) return std::nullopt;
       return "the GPU decodes s2anta-q4 with bits=4 and without exactWeights";
     default:
       return "the GPU does not decode " + std::string(methodName(method.method)) +
              ": it has dense, santa, s2anta-strat, s2anta-sys, s2anta-prop, s2anta-flash, "
-             "s2anta-q4 and top-k";
+             "s2anta-q4, top-k and vattention";
   }
 }
 
@@ -393,55 +424,66 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
   Workspace::Impl& impl = workspace->impl();
   const bool statistics = out.statistics || out.head_statistics || out.group_statistics;
   const Sweep sweep = sweepOf(method);
-  const bool top = drawOf(method.method) == Draw::kTop;
+  const Draw draw = drawOf(method.method), planned = drawOf(impl.method.method);
   if (!impl.ready || in.rows > impl.bounds.rows || in.heads != impl.bounds.heads ||
-      sweep != sweepOf(impl.method) || (top && drawOf(impl.method.method) != Draw::kTop) ||
+      sweep != sweepOf(impl.method) || (draw != planned && (chooses(draw) || chooses(planned))) ||
       (statistics && !impl.bounds.statistics)) {
     return "the step is larger than, or other than, the workspace was planned for";
   }
   const KeyShadow* shadow = kv.shadow(4);
   if (sweep == Sweep::kShadow && !shadow) return noShadow(method);
-  const bool lists = impl.bounds.statistics || top;
-  const Step step{.keys = kv.keys,
-                  .values = kv.values,
-                  .codes = shadow ? shadow->codes : nullptr,
-                  .code_scales = shadow ? shadow->scales : nullptr,
-                  .pages = kv.pages,
-                  .kv_heads = kv.kv_heads,
-                  .page_shift = std::countr_zero(static_cast<unsigned>(kv.page_size)),
-                  .queries = in.queries,
-                  .page_table = in.page_table,
-                  .lengths = in.lengths,
-                  .budgets = in.budgets,
-                  .sequences = in.sequences,
-                  .steps = in.steps,
-                  .bias = in.bias,
-                  .bias_stride = in.bias_stride,
-                  .rows = in.rows,
-                  .heads = in.heads,
-                  .max_pages = in.max_pages,
-                  .layer = in.layer,
-                  .seed = in.seed,
-                  .scale = in.scale,
-                  .out = out.out,
-                  .lse = out.lse,
-                  .uses_budget = usesBudget(method),
-                  .draw = drawOf(method.method),
-                  .sweep = sweep,
-                  .max_length = impl.bounds.max_length,
-                  .max_budget = impl.bounds.max_budget,
-                  .max_pieces = impl.max_pieces,
-                  .pieces = impl.pieces.as<Piece>(),
-                  .piece_bytes = impl.piece_bytes.as<uint8_t>(),
-                  .part_masses = impl.part_masses.as<uint32_t>(),
-                  .scores = top ? impl.scores.as<float>() : nullptr,
-                  .draw_keys = lists ? impl.draw_keys.as<int32_t>() : nullptr,
-                  .draw_weights = lists ? impl.draw_weights.as<float>() : nullptr,
-                  .draw_stride = impl.draw_stride,
-                  .wrong = impl.wrong.as<unsigned long long>(),
-                  .statistics = out.statistics,
-                  .head_statistics = out.head_statistics,
-                  .group_statistics = out.group_statistics};
+  const bool choice = chooses(draw);
+  const bool lists = impl.bounds.statistics || choice;
+  const Step step{
+      .keys = kv.keys,
+      .values = kv.values,
+      .codes = shadow ? shadow->codes : nullptr,
+      .code_scales = shadow ? shadow->scales : nullptr,
+      .pages = kv.pages,
+      .kv_heads = kv.kv_heads,
+      .page_shift = std::countr_zero(static_cast<unsigned>(kv.page_size)),
+      .queries = in.queries,
+      .page_table = in.page_table,
+      .lengths = in.lengths,
+      .budgets = in.budgets,
+      .sequences = in.sequences,
+      .steps = in.steps,
+      .bias = in.bias,
+      .bias_stride = in.bias_stride,
+      .rows = in.rows,
+      .heads = in.heads,
+      .max_pages = in.max_pages,
+      .layer = in.layer,
+      .seed = in.seed,
+      .scale = in.scale,
+      .out = out.out,
+      .lse = out.lse,
+      .uses_budget = usesBudget(method),
+      .draw = draw,
+      .sweep = sweep,
+      .sink = static_cast<int>(method.sink),
+      .local = static_cast<int>(method.local),
+      .heavy = method.heavy,
+      .pilot = method.pilot,
+      .epsilon = method.epsilon,
+      .z = normalUpperQuantile(method.delta / 4),
+      .max_sample = method.max_budget > 0 ? static_cast<int>(method.max_budget) : INT_MAX,
+      .max_length = impl.bounds.max_length,
+      .max_budget = impl.bounds.max_budget,
+      .max_pieces = impl.max_pieces,
+      .pieces = impl.pieces.as<Piece>(),
+      .piece_bytes = impl.piece_bytes.as<uint8_t>(),
+      .part_masses = impl.part_masses.as<uint32_t>(),
+      .scores = choice ? impl.scores.as<float>() : nullptr,
+      .draw_keys = lists ? impl.draw_keys.as<int32_t>() : nullptr,
+      .draw_weights = lists ? impl.draw_weights.as<float>() : nullptr,
+      .draw_stride = impl.draw_stride,
+      .chosen = choice && impl.bounds.statistics ? impl.chosen.as<Chosen>() : nullptr,
+      .pilot_bits = choice && impl.bounds.statistics ? impl.pilot_bits.as<uint32_t>() : nullptr,
+      .wrong = impl.wrong.as<unsigned long long>(),
+      .statistics = out.statistics,
+      .head_statistics = out.head_statistics,
+      .group_statistics = out.group_statistics};
 
   Workspace::Impl::Launch launch;
   if (auto why = impl.configure(sweepKernelOf(sweep, kv.head_dim, kv.element), in.rows, &launch)) {
@@ -456,7 +498,8 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
   cudaLaunchConfig_t config{};
   config.gridDim = static_cast<unsigned>(in.rows * in.heads);
   config.blockDim = 256;
-  config.dynamicSmemBytes = Workspace::Impl::finishBytes(impl.max_pieces);
+  config.dynamicSmemBytes =
+      Workspace::Impl::finishBytes(draw, impl.bounds.max_length, impl.max_pieces);
   config.stream = stream;
   // On Hopper and later the finish is brought in while the sweep's last warps still work.
   cudaLaunchAttribute overlap;
@@ -464,7 +507,7 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
   overlap.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &overlap;
   config.numAttrs = impl.device.major >= 9 ? 1 : 0;
-  const StepKernel finish = finishKernelOf(sweep, top, kv.head_dim, kv.element);
+  const StepKernel finish = finishKernelOf(sweep, draw, kv.head_dim, kv.element);
   cudaError_t error = cudaLaunchKernelEx(&config, finish, step);
   if (error == cudaSuccess && statistics) {
     const StepKernel count = statisticsKernelOf(kv.head_dim, kv.element);

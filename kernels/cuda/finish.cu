@@ -5,21 +5,19 @@
 
 namespace allot::kernels::cuda {
 
-StepKernel finishKernelOf(Sweep sweep, bool top, int head_dim, Element element) {
+StepKernel finishKernelOf(Sweep sweep, int head_dim, Element element) {
   return byShape<StepKernel>(head_dim, element, [=](auto shape) -> StepKernel {
     using S = decltype(shape);
     using T = typename S::Type;
     switch (sweep) {
       case Sweep::kExact:
-        return finishKernel<S::kDim, T, Sweep::kExact, false>;
+        return finishKernel<S::kDim, T, Sweep::kExact>;
       case Sweep::kMasses:
-        return top ? finishKernel<S::kDim, T, Sweep::kMasses, true>
-                   : finishKernel<S::kDim, T, Sweep::kMasses, false>;
+        return finishKernel<S::kDim, T, Sweep::kMasses>;
       case Sweep::kShadow:
-        return top ? finishKernel<S::kDim, T, Sweep::kShadow, true>
-                   : finishKernel<S::kDim, T, Sweep::kShadow, false>;
+        return finishKernel<S::kDim, T, Sweep::kShadow>;
       case Sweep::kFlash:
-        return finishKernel<S::kDim, T, Sweep::kFlash, false>;
+        return finishKernel<S::kDim, T, Sweep::kFlash>;
     }
     return nullptr;
   });

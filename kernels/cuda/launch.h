@@ -1,6 +1,8 @@
 #pragma once
 // The kernels by shape: one file of each kind instantiates them, so that they compile side by side.
 // Private to kernels/cuda.
+#include <cstddef>
+
 #include "kernels/cuda/step.h"
 
 namespace allot::kernels::cuda {
@@ -21,8 +23,11 @@ SweepKernel exactSweep(int head_dim, Element element);
 SweepKernel massesSweep(int head_dim, Element element);
 SweepKernel shadowSweep(int head_dim, Element element);
 SweepKernel flashSweep(int head_dim, Element element);
-// `top`: for Draw::kTop.
-StepKernel finishKernelOf(Sweep sweep, bool top, int head_dim, Element element);
+StepKernel finishKernelOf(Sweep sweep, int head_dim, Element element);
+// The finish where keys are chosen by scores (sweeps kMasses and kShadow).
+StepKernel choiceKernelOf(Sweep sweep, int head_dim, Element element);
+// Shared memory that it is to have beside what it declares.
+size_t choiceBytes(int max_length, int pieces);
 StepKernel statisticsKernelOf(int head_dim, Element element);
 
 // Launched together.

@@ -153,6 +153,7 @@ __device__ inline RowKind kindOf(const Step& step, int row) {
   }
   if (n == 0) return RowKind::kSilent;
   if (budget == 0) return step.lse ? RowKind::kExact : RowKind::kSilent;
+  if (step.draw == Draw::kAdaptive) return RowKind::kSampled;
   if (!step.uses_budget || budget >= static_cast<uint32_t>(n)) return RowKind::kExact;
   return budget > step.max_budget ? RowKind::kBad : RowKind::kSampled;
 }

@@ -104,9 +104,12 @@ class GroupCount {
     const int64_t list = (static_cast<int64_t>(row_) * step_.heads + head) * step_.draw_stride;
     const uint32_t budget = step_.budgets[row_];
     const int pieces = piecesOf(n_);
-    const uint32_t length = step_.sweep == Sweep::kFlash
-                                ? drawsOfPiece(budget, pieces) * static_cast<uint32_t>(pieces)
-                                : budget;
+    Chosen chosen{0, budget, 0, 0};
+    if (step_.sweep == Sweep::kFlash) {
+      chosen.sampled = drawsOfPiece(budget, pieces) * static_cast<uint32_t>(pieces);
+    }
+    if (chooses(step_.draw)) chosen = step_.chosen[row_ * step_.heads + head];
+    const uint32_t length = chosen.fixed + chosen.sampled;
     clear(head_bits_);
     double made = 0, weights = 0, squares = 0;
     for (uint32_t m = tid_; m < length; m += kStatisticsThreads) {
@@ -122,7 +125,17 @@ class GroupCount {
     made = sum(made);
     weights = sum(weights);
     squares = sum(squares);
-    const uint64_t unique = count(head_bits_);
+    uint64_t unique = count(head_bits_);
+    if (chosen.pilots > 0) {
+      const int64_t words = bitWords(step_.max_length);
+      const uint32_t* pilots = step_.pilot_bits + (row_ * step_.heads + head) * words;
+      __syncthreads();
+      for (int i = tid_; i < words_; i += kStatisticsThreads) {
+        head_bits_[i] |= pilots[i];
+        group_bits_[i] |= pilots[i];
+      }
+      unique = count(head_bits_);
+    }
     HeadStatistics stats{};
     if (made == 0) return stats;
     stats.draws = static_cast<uint32_t>(made);
@@ -131,17 +144,30 @@ class GroupCount {
     stats.value_bytes = unique * kRowBytes;
     stats.effective_sample_size =
         squares > 0 ? static_cast<float>(weights * weights / squares) : 0.0f;
-    if (step_.head_statistics) stats.relative_error = error(head, list, length, made);
+    if (step_.head_statistics) stats.relative_error = error(head, list, chosen);
     return stats;
   }
 
   // As kernels/cpu/statistics.cpp: over draws rather than rows, which comes to the same.
-  __device__ float error(int head, int64_t list, uint32_t length, double made) {
-    if (made == 1 || step_.draw == Draw::kTop) return -1;  // it cannot be known
+  __device__ float error(int head, int64_t list, const Chosen& chosen) {
+    if (step_.draw == Draw::kTop) return -1;  // it cannot be known
+    double made = 0, share = 1;
+    if (step_.draw == Draw::kAdaptive) {
+      made = chosen.sampled;
+      share = chosen.tail > 0 ? 1 - made / chosen.tail : 0.0;
+      if (made == 0 || share <= 0) return 0;
+    } else {
+      for (uint32_t m = tid_; m < chosen.sampled; m += kStatisticsThreads) {
+        made += step_.draw_keys[list + m] >= 0;
+      }
+      made = sum(made);
+    }
+    if (made == 1) return -1;
     const int lane = tid_ % 32, warp = tid_ / 32;
     const float* out = step_.out + (static_cast<int64_t>(row_) * step_.heads + head) * kDim;
     double variance = 0, norm = 0;
-    for (uint32_t m = warp; m < length; m += kStatisticsThreads / 32) {
+    const uint32_t length = chosen.fixed + chosen.sampled;
+    for (uint32_t m = chosen.fixed + warp; m < length; m += kStatisticsThreads / 32) {
       const int key = step_.draw_keys[list + m];
       if (key < 0) continue;
       const int page =
@@ -163,7 +189,7 @@ class GroupCount {
     for (int d = tid_; d < kDim; d += kStatisticsThreads) {
       norm += static_cast<double>(out[d]) * out[d];
     }
-    variance = sum(variance) * made / (made - 1);
+    variance = sum(variance) * share * made / (made - 1);
     norm = sum(norm);
     if (!(variance > 0)) return 0;
     return norm > 0 ? static_cast<float>(sqrt(variance / norm)) : 1.0f;

@@ -33,6 +33,9 @@ constexpr int mostPieces(int max_length) {
   return whole > split ? whole : split > 0 ? split : 1;
 }
 
+// Of one bit a key.
+constexpr int bitWords(int n) { return n / 32 + 1; }
+
 // What the sweep does for rows that are not exact.
 enum class Sweep {
   kExact,   // nothing: dense, all rows are exact
@@ -41,9 +44,19 @@ enum class Sweep {
   kFlash,   // draws and gathers by itself
 };
 
-// How the finish turns masses into draws; kTop: it takes the largest scores, and the sweep leaves
-// scores instead of masses.
-enum class Draw { kNone, kSystematic, kStratified, kIndependent, kTop };
+// What the finish does of sampled rows: how it turns masses into draws; or which keys it chooses by
+// their scores, which the sweep then leaves instead of masses.
+enum class Draw { kNone, kSystematic, kStratified, kIndependent, kTop, kAdaptive };
+constexpr bool chooses(Draw draw) { return draw == Draw::kTop || draw == Draw::kAdaptive; }
+
+// How many keys a head chose: its list of draws begins with those that are always read, and goes on
+// with those that are sampled.
+struct Chosen {
+  uint32_t fixed;
+  uint32_t sampled;
+  uint32_t tail;    // keys that were sampled from
+  uint32_t pilots;  // keys of the sample before; they are in pilot_bits
+};
 
 // One piece and query head.
 struct Piece {
@@ -96,6 +109,15 @@ struct Step {
   Draw draw;
   Sweep sweep;
 
+  // Draw::kAdaptive, as in MethodOptions.
+  int sink;
+  int local;
+  double heavy;
+  double pilot;
+  double epsilon;
+  double z;        // Phi^-1(1 - delta / 4)
+  int max_sample;  // most rows of the tail
+
   // The workspace.
   int max_length;
   uint32_t max_budget;
@@ -106,7 +128,9 @@ struct Step {
   float* scores;       // [rows, heads, max_pieces, kPieceKeys], s', or null where masses are kept
   int32_t* draw_keys;  // [rows * heads, draw_stride], or null
   float* draw_weights;
-  uint32_t draw_stride;
+  uint32_t draw_stride;  // a multiple of 8
+  Chosen* chosen;        // [rows * heads], or null
+  uint32_t* pilot_bits;  // [rows * heads, bitWords(max_length)], or null
   unsigned long long* wrong;
 
   RowStatistics* statistics;

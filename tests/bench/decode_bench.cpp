@@ -26,7 +26,9 @@ namespace {
 
 struct Options {
   std::vector<std::string> shapes = {"6x30000", "16x32768"};
-  std::vector<std::string> methods = {"dense", "s2anta-prop", "s2anta-flash @2048", "s2anta-q4"};
+  std::vector<std::string> methods = {
+      "dense",     "s2anta-prop",     "s2anta-flash @2048",
+      "s2anta-q4", "top-k scores=q4", "vattention scores=q4 maxBudget=1024"};
   uint32_t budget = 128;
   int steps = 40;
   int page_size = 64;

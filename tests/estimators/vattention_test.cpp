@@ -366,11 +366,38 @@ TEST(VAttention, AShadowRanksAndExactScoresWeigh) {
 
 TEST(VAttention, TheStreamDecidesAlone) {
   HandHead head(normals(2000, 4));
-  head.options.epsilon = 0.3;
+  head.options.max_budget = 300;  // fewer than the tail, which would be the same for all
   const Selection first = head.select(3), again = head.select(3), other = head.select(4);
   EXPECT_EQ(first.rows, again.rows);
   EXPECT_EQ(first.weights, again.weights);
   EXPECT_NE(first.rows, other.rows);
+}
+
+// The documented sample: the b keys of the tail with the smallest words, pilot and sample apart.
+TEST(VAttention, ASampleIsTheSmallestWords) {
+  HandHead head(std::vector<float>(500, 0.5f), {}, true);
+  head.options.sink = 10;
+  head.options.heavy = 0;
+  const Selection chosen = head.select(6);  // nothing varies: as many as the pilot
+  const auto smallest = [&](uint32_t first_block) {
+    std::vector<std::pair<uint32_t, int32_t>> words;
+    for (int32_t j = 10; j < 500; ++j) {
+      words.emplace_back(philox(5, 6, 0, 2 << 16 | 1, first_block + j / 4)[j % 4], j);
+    }
+    std::sort(words.begin(), words.end());
+    std::set<int32_t> keys;
+    for (int i = 0; i < 32; ++i) keys.insert(words[i].second);
+    return keys;
+  };
+  std::set<int32_t> sampled, pilot;
+  for (const auto& [row, count] : countsOf(chosen)) {
+    if (count > 0) sampled.insert(row);
+  }
+  for (int32_t j = 0; j < 500; ++j) {
+    if (chosen.bits[j / 64] >> (j % 64) & 1) pilot.insert(j);
+  }
+  EXPECT_EQ(sampled, smallest(kSampleBlocks));
+  EXPECT_EQ(pilot, smallest(kPilotBlocks));
 }
 
 }  // namespace

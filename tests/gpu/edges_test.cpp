@@ -71,7 +71,7 @@ TEST_P(Edges, BudgetsAndLengths) {
           if (budget == 0 || n == 0) {
             expectRow(
                 cache, run, r, h, [](int) { return 0; }, 0);
-          } else if (budget >= n || !usesBudget(method)) {
+          } else if (!draws(method, n, budget)) {
             expectRow(
                 cache, run, r, h, [&](int d) { return dense.out[at * dim + d]; }, 0);
             ASSERT_EQ(run.lse[at], dense.lse[at]);
@@ -122,15 +122,19 @@ TEST_P(Edges, EqualScores) {
     for (int r = 0; r < cache.rows(); ++r) {
       for (int h = 0; h < cache.shape.heads; ++h) {
         if (!draws(method, cache.lengths[r], cache.budgets[r])) continue;
-        const auto counts =
-            countsOf(run.draws[static_cast<size_t>(r) * cache.shape.heads + h], cache.lengths[r]);
-        ASSERT_EQ(counts, countsOf(cpuSelection(method, cache, r, h), cache.lengths[r]));
+        const HeadDraws& drawn = run.draws[static_cast<size_t>(r) * cache.shape.heads + h];
+        Selection chosen = cpuSelection(method, cache, r, h);
+        if (method.method == Method::kVAttention) chosen.counts.assign(chosen.rows.size(), 1);
+        ASSERT_EQ(countsOf(drawn, cache.lengths[r]), countsOf(chosen, cache.lengths[r]));
       }
     }
   }
 }
 
 TEST_P(Edges, OneDominantKey) {
+  if (method.method == Method::kVAttention && method.heavy == 0) {
+    GTEST_SKIP() << "draws uniformly: it may miss the key";
+  }
   for (const Layout& layout : kLayouts) {
     Cache cache = mixedRows(layout);
     Gpu gpu(cache, layout.element);
@@ -204,8 +208,7 @@ TEST_P(Edges, MaskedKeys) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Methods, Edges, testing::ValuesIn(sampledMethodTexts(true)),
-                         methodTestName);
+INSTANTIATE_TEST_SUITE_P(Methods, Edges, testing::ValuesIn(gpuMethodTexts()), methodTestName);
 
 }  // namespace
 }  // namespace allot::kernels

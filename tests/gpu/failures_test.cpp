@@ -134,8 +134,7 @@ TEST_P(Failures, LengthsPagesAndBudgets) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Methods, Failures, testing::ValuesIn(sampledMethodTexts(true)),
-                         methodTestName);
+INSTANTIATE_TEST_SUITE_P(Methods, Failures, testing::ValuesIn(gpuMethodTexts()), methodTestName);
 
 using Refusals = GpuTest;
 
@@ -171,7 +170,7 @@ TEST_F(Refusals, MethodsThatTheGpuDoesNotDecode) {
 
 // These tests speak for every method that the GPU has.
 TEST_F(Refusals, EveryOtherMethodIsTested) {
-  const std::vector<std::string> tested = sampledMethodTexts(true);
+  const std::vector<std::string> tested = gpuMethodTexts();
   for (const std::string& text : methodTexts()) {
     if (cuda::unsupported(methodOf(text))) continue;
     EXPECT_NE(std::find(tested.begin(), tested.end(), text), tested.end()) << text;
@@ -241,6 +240,16 @@ TEST_F(Refusals, StepsBeyondThePlan) {
   EXPECT_TRUE(refused([](cuda::StepBounds* bounds) { bounds->rows = 3; }));
   EXPECT_TRUE(refused([](cuda::StepBounds* bounds) { bounds->heads = 2; }));
   EXPECT_TRUE(refused([](cuda::StepBounds* bounds) { bounds->statistics = false; }));
+  // Planned for another method, whose steps leave other things between the kernels.
+  for (const char* other : {"dense", "s2anta-q4", "top-k", "vattention"}) {
+    cuda::Workspace workspace;
+    EXPECT_EQ(workspace.plan(methodOf(other), gpu.kv(), gpu.bounds(method)), std::nullopt);
+    const DeviceOutputs outputs(cache.rows(), cache.shape.heads, layout.kv_heads, layout.head_dim);
+    EXPECT_TRUE(
+        cuda::decodeAttention(method, gpu.kv(), gpu.inputs(), &workspace, outputs.get(), gpu.stream)
+            .has_value())
+        << other;
+  }
 }
 
 }  // namespace

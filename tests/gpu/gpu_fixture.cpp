@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 
 namespace allot::kernels {
 namespace {
@@ -19,15 +20,35 @@ std::vector<T> copied(const T* from, size_t count) {
   return list;
 }
 
+// What is always read comes first, then the sample; a key is there once.
+void sortByKey(HeadDraws* draws) {
+  std::map<int32_t, float> weights;
+  for (size_t i = 0; i < draws->keys.size(); ++i) weights[draws->keys[i]] = draws->weights[i];
+  EXPECT_EQ(weights.size(), draws->keys.size()) << "a key twice";
+  *draws = {};
+  for (const auto& [key, weight] : weights) {
+    draws->keys.push_back(key);
+    draws->weights.push_back(weight);
+  }
+}
+
 }  // namespace
 
-std::vector<std::string> sampledMethodTexts(bool with_dense) {
+std::vector<std::string> sampledMethodTexts() {
   std::vector<std::string> list;
   for (const std::string& text : methodTexts()) {
     const Method method = methodOf(text).method;
     const bool other = method == Method::kBernoulli || method == Method::kQuest;
-    const bool samples = usesBudget(methodOf(text)) && !other;
-    if (method == Method::kDense ? with_dense : samples) list.push_back(text);
+    if (usesBudget(methodOf(text)) && !other) list.push_back(text);
+  }
+  return list;
+}
+
+std::vector<std::string> gpuMethodTexts() {
+  std::vector<std::string> list = sampledMethodTexts();
+  for (const std::string& text : methodTexts()) {
+    const Method method = methodOf(text).method;
+    if (method == Method::kDense || method == Method::kVAttention) list.push_back(text);
   }
   return list;
 }
@@ -231,6 +252,7 @@ DecodeInputs Gpu::inputs() const {
 }
 
 bool draws(const MethodOptions& method, int64_t length, uint32_t budget) {
+  if (method.method == Method::kVAttention) return budget > 0 && length > 0;
   return usesBudget(method) && budget > 0 && static_cast<int64_t>(budget) < length;
 }
 
@@ -301,6 +323,7 @@ std::vector<HeadDraws> Gpu::readDraws(const MethodOptions& method, const DecodeI
       std::vector<int32_t>& drawn = lists[i].keys;
       std::sort(drawn.begin(), drawn.end());  // weights are all the same
     }
+    if (method.method == Method::kVAttention) sortByKey(&lists[i]);
     EXPECT_TRUE(std::is_sorted(lists[i].keys.begin(), lists[i].keys.end()));
     for (const int32_t j : lists[i].keys) {
       EXPECT_TRUE(j >= 0 && j < lengths_read[row]) << "key " << j << " of " << lengths_read[row];

@@ -38,9 +38,11 @@ class GpuMethodTest : public OnGpu<testing::TestWithParam<std::string>> {
   MethodOptions method;
 };
 
-// Of methodTexts(), those that choose keys by scores and the budget alone; `dense` too where it is
-// asked for. What the GPU decodes with is to be among them, or these tests say nothing of it.
-std::vector<std::string> sampledMethodTexts(bool with_dense = false);
+// Of methodTexts(), those that choose keys by scores and the budget alone.
+std::vector<std::string> sampledMethodTexts();
+// These, dense and vattention: what the GPU decodes with is to be among them, or these tests say
+// nothing of it.
+std::vector<std::string> gpuMethodTexts();
 
 std::string nameOf(Element element);
 uint16_t toFloat16(float value);
@@ -100,7 +102,8 @@ class DeviceOutputs {
   DeviceArray<GroupStatistics> groups_;
 };
 
-// A head's draws, ascending by key, and the weight of each in the output.
+// A head's draws (and what it always reads), ascending by key, and the weight of each in the
+// output.
 struct HeadDraws {
   std::vector<int32_t> keys;
   std::vector<float> weights;
@@ -151,7 +154,7 @@ class Gpu {
   const Cache& cache_;
 };
 
-// Rows of the method that draw: neither silent nor exact.
+// Rows of the method that draw: neither silent nor exact, though vattention may read all.
 bool draws(const MethodOptions& method, int64_t length, uint32_t budget);
 
 // Whether row `a` of x and row `b` of y are the same to the bit, statistics and all.

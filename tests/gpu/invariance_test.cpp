@@ -181,8 +181,7 @@ TEST_P(Invariance, StreamsDiffer) {
   EXPECT_NE(base, draws(cache));
 }
 
-INSTANTIATE_TEST_SUITE_P(Methods, Invariance, testing::ValuesIn(sampledMethodTexts(true)),
-                         methodTestName);
+INSTANTIATE_TEST_SUITE_P(Methods, Invariance, testing::ValuesIn(gpuMethodTexts()), methodTestName);
 
 }  // namespace
 }  // namespace allot::kernels

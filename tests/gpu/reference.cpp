@@ -27,10 +27,29 @@ const float* queryOf(const Cache& cache, int row, int head) {
          (static_cast<size_t>(row) * cache.shape.heads + head) * cache.shape.head_dim;
 }
 
+// What a head of vattention reads whatever its sample, and what that is drawn from.
+struct Fixed {
+  std::set<int32_t> rows, pilots;
+  size_t tail = 0;
+};
+Fixed fixedOf(const MethodOptions& method, const Cache& cache, int row, int head) {
+  Fixed fixed;
+  const Selection chosen = cpuSelection(method, cache, row, head);
+  for (size_t i = 0; i < chosen.rows.size(); ++i) {
+    if (chosen.counts[i] == 0) fixed.rows.insert(chosen.rows[i]);
+  }
+  for (int32_t j = 0; j < cache.lengths[row] && !chosen.bits.empty(); ++j) {
+    if (chosen.bits[j / 64] >> (j % 64) & 1) fixed.pilots.insert(j);
+  }
+  for (const float s : cpuScores(method, cache, row, head)) fixed.tail += s != kMinusInfinity;
+  fixed.tail -= fixed.rows.size();
+  return fixed;
+}
+
 // Statistics of one head from its draws, as kernels/cpu/statistics.cpp has them of a selection.
 HeadStatistics statisticsOf(const Cache& cache, const MethodOptions& method, int row, int head,
-                            const HeadDraws& draws, const float* output, uint64_t row_bytes,
-                            uint64_t stage_bytes) {
+                            const HeadDraws& draws, const Fixed& fixed, const float* output,
+                            uint64_t row_bytes, uint64_t stage_bytes) {
   struct Drawn {
     double weight = 0;
     double count = 0;
@@ -40,15 +59,19 @@ HeadStatistics statisticsOf(const Cache& cache, const MethodOptions& method, int
     drawn[draws.keys[i]].weight += draws.weights[i];
     drawn[draws.keys[i]].count += 1;
   }
+  if (drawn.empty()) return {};  // every key is masked
+  std::set<int32_t> read = fixed.pilots;
+  for (const int32_t j : draws.keys) read.insert(j);
   HeadStatistics s{.draws = static_cast<uint32_t>(draws.keys.size()),
-                   .unique_rows = static_cast<uint32_t>(drawn.size())};
-  if (drawn.empty()) return s;  // every key is masked
-  s.key_bytes = stage_bytes + (shadowBits(method) > 0 ? drawn.size() * row_bytes : 0);
-  s.value_bytes = drawn.size() * row_bytes;
-  double sum = 0, squares = 0, variance = 0, norm = 0;
+                   .unique_rows = static_cast<uint32_t>(read.size())};
+  s.key_bytes = stage_bytes + (shadowBits(method) > 0 ? read.size() * row_bytes : 0);
+  s.value_bytes = read.size() * row_bytes;
+  double sum = 0, squares = 0, variance = 0, norm = 0, sampled = 0;
   for (const auto& [j, d] : drawn) {
     sum += d.weight;
     squares += d.weight * d.weight / d.count;
+    if (fixed.rows.count(j)) continue;
+    sampled += d.count;
     const float* v = cache.value(row, cache.kvHead(head), j);
     double distance = 0;
     for (int i = 0; i < cache.shape.head_dim; ++i) {
@@ -58,11 +81,15 @@ HeadStatistics statisticsOf(const Cache& cache, const MethodOptions& method, int
   }
   for (int i = 0; i < cache.shape.head_dim; ++i) norm += output[i] * static_cast<double>(output[i]);
   s.effective_sample_size = static_cast<float>(sum * sum / squares);
-  if (method.method == Method::kTopK || s.draws == 1) {
+  const bool all = method.method == Method::kVAttention && sampled == fixed.tail;
+  if (all || sampled == 0) {
+    s.relative_error = 0;
+  } else if (method.method == Method::kTopK || sampled == 1) {
     s.relative_error = -1;
   } else {
-    variance *= s.draws / (s.draws - 1.0);
-    s.relative_error = static_cast<float>(std::sqrt(variance / norm));
+    if (method.method == Method::kVAttention) variance *= 1 - sampled / fixed.tail;
+    variance *= sampled / (sampled - 1.0);
+    s.relative_error = norm > 0 ? static_cast<float>(std::sqrt(variance / norm)) : 1.0f;
   }
   return s;
 }
@@ -255,8 +282,11 @@ void expectStatisticsFollowDraws(const Cache& cache, const GpuResult& run,
         const size_t at = static_cast<size_t>(r) * heads + h;
         HeadStatistics head;
         if (drawing) {
-          head = statisticsOf(cache, method, r, h, run.draws[at], &run.out[at * dim], row_bytes,
-                              stage);
+          Fixed fixed;
+          if (method.method == Method::kVAttention) fixed = fixedOf(method, cache, r, h);
+          head = statisticsOf(cache, method, r, h, run.draws[at], fixed, &run.out[at * dim],
+                              row_bytes, stage);
+          together.insert(fixed.pilots.begin(), fixed.pilots.end());
           together.insert(run.draws[at].keys.begin(), run.draws[at].keys.end());
         } else if (exact) {
           head = {.draws = static_cast<uint32_t>(n),
@@ -319,8 +349,9 @@ void expectStatistics(const Cache::Result& gpu, const Cache::Result& expected) {
 
 void expectLse(const Cache& cache, const Cache::Result& run, const MethodOptions& method) {
   for (int r = 0; r < cache.rows(); ++r) {
-    // A draw's scores may be a shadow's: then the method estimates.
-    if (draws(method, cache.lengths[r], cache.budgets[r]) && shadowBits(method) > 0) continue;
+    // A draw's scores may be a shadow's: then the method estimates, as vattention does anyway.
+    const bool estimates = shadowBits(method) > 0 || method.method == Method::kVAttention;
+    if (estimates && draws(method, cache.lengths[r], cache.budgets[r])) continue;
     for (int h = 0; h < cache.shape.heads; ++h) {
       const double exact = cache.exactLse(r, h);
       const float lse = run.lse[r * cache.shape.heads + h];

@@ -36,8 +36,7 @@ TEST_P(Small, Step) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Methods, Small, testing::ValuesIn(sampledMethodTexts(true)),
-                         methodTestName);
+INSTANTIATE_TEST_SUITE_P(Methods, Small, testing::ValuesIn(gpuMethodTexts()), methodTestName);
 
 using SmallAppend = GpuTest;
 

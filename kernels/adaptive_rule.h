@@ -1,0 +1,87 @@
+#pragma once
+// The arithmetic of adaptive budgets, the same on the CPU and the GPU: how many keys are heavy, how
+// many are sampled for a pilot, what the pilot says, and vattention's budget. What it is for stands
+// in kernels/cpu/adaptive.h. Private to kernels/; host and device.
+#include <cmath>
+#include <cstdint>
+
+#include "allot/kernels/philox.h"
+
+namespace allot::kernels {
+
+// Where the random words of a sample begin: key j has word j % 4 of block j / 4. A sample of b keys
+// takes the b smallest words, and of equal ones the older key.
+constexpr uint32_t kPilotBlocks = 0;
+constexpr uint32_t kSampleBlocks = 1u << 27;
+
+constexpr int kMinimumPilot = 32;
+
+// ceil(share * count), where a share such as 0.07 of 100 is not to become 8 by rounding.
+ALLOT_HOST_DEVICE inline int shareOf(double share, int count) {
+  const double wanted = ceil(share * count - 1e-9);
+  return wanted < count ? static_cast<int>(wanted) : count;
+}
+
+// What is known of one head before its tail is sampled.
+struct PilotEstimate {
+  double tail = 0;                // n_s
+  double denominator = 0;         // D, estimated
+  double denominator_spread = 0;  // standard deviation of e_j over the tail
+  // |N|, estimated; 0 where the pilot cannot tell it from 0, or if the rule does not use values.
+  double numerator = 0;
+  double numerator_spread = 0;  // sqrt(Tr Cov r_j) over the tail
+};
+
+// Sums over a pilot of `rows` keys of the tail's n_s.
+struct PilotSums {
+  double tail = 0;
+  double rows = 0;
+  double fixed = 0;    // sum of e over the keys that are always read
+  double mass = 0;     // of e over the pilot
+  double squares = 0;  // of e^2
+  // With values alone:
+  double norms = 0;       // of |r|^2
+  double pilot_norm = 0;  // |sum of r|^2
+  double whole_norm = 0;  // |sum of r over I_f + n_s / rows sum of r over the pilot|^2
+};
+
+// z = Phi^-1(1 - delta / 4).
+ALLOT_HOST_DEVICE inline PilotEstimate estimateOf(const PilotSums& s, double z, bool uses_values) {
+  const double scale = s.tail / s.rows;
+  PilotEstimate estimate;
+  estimate.tail = s.tail;
+  estimate.denominator = s.fixed + scale * s.mass;
+  estimate.denominator_spread =
+      sqrt(fmax(0.0, s.squares - s.mass * s.mass / s.rows) / (s.rows - 1));
+  if (!uses_values) return estimate;
+  const double trace = fmax(0.0, s.norms - s.pilot_norm / s.rows) / (s.rows - 1);
+  // E|N^|^2 = |N|^2 + E|N^ - N|^2, and the second is known. Left in, it would make values that
+  // nearly cancel look large, and their relative error small. A sum that the pilot cannot tell from
+  // 0 (by the bound that the claim rests on) may be 0: then no sample will do.
+  const double noise = scale * (s.tail - s.rows) * trace;
+  estimate.numerator = s.whole_norm > (1 + z * z) * noise ? sqrt(s.whole_norm - noise) : 0.0;
+  estimate.numerator_spread = sqrt(trace);
+  return estimate;
+}
+
+// Rows of the tail that vattention samples (vAttention, ICLR 2026, Algorithm 2; derived in
+// kernels/cpu/method_vattention.cpp), before it is limited.
+ALLOT_HOST_DEVICE inline double vAttentionRows(const PilotEstimate& pilot, double z,
+                                               double epsilon) {
+  const double n =
+      pilot.numerator_spread > 0 ? pilot.tail * pilot.numerator_spread / pilot.numerator : 0.0;
+  const double d = pilot.denominator_spread > 0
+                       ? pilot.tail * pilot.denominator_spread / pilot.denominator
+                       : 0.0;
+  const double h = z * (n + d) / (epsilon / 2);
+  return 1 / (1 / (h * h) + 1 / pilot.tail);
+}
+
+// The rows that are sampled where `wanted` would be right: at least the pilot's, at most `most`.
+ALLOT_HOST_DEVICE inline int limitedRows(double wanted, int pilots, int most) {
+  const double rows = ceil(wanted);
+  if (!(rows < most)) return most;
+  return rows > pilots ? static_cast<int>(rows) : pilots;
+}
+
+}  // namespace allot::kernels

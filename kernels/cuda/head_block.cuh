@@ -1,0 +1,219 @@
+#pragma once
+// What every way of finishing a query head has in common (step.h): one block, which puts the
+// sweep's pieces together in order and gathers rows of keys and values.
+#include "allot/kernels/philox.h"
+#include "kernels/cuda/primitives.cuh"
+
+namespace allot::kernels::cuda {
+
+constexpr int kFinishThreads = 256;
+constexpr int kFinishWarps = kFinishThreads / 32;
+
+template <int kDim>
+struct HeadShared {
+  double warp_doubles[kFinishWarps];
+  float warp_floats[kFinishWarps];
+  float sums[kFinishWarps][kDim];
+};
+
+// kRescores: scores that come from a shadow are computed again, exactly, for the rows gathered.
+template <int kDim, typename T, bool kRescores>
+class HeadBlock {
+ protected:
+  static constexpr int kLanes = kDim / 8;    // that read one row together
+  static constexpr int kRows = 32 / kLanes;  // a warp reads at once
+
+  __device__ HeadBlock(const Step& step, HeadShared<kDim>& shared, uint8_t* memory)
+      : step_(step),
+        shared_(shared),
+        memory_(memory),
+        tid_(threadIdx.x),
+        lane_(threadIdx.x % 32),
+        warp_(threadIdx.x / 32) {
+    row_ = blockIdx.x / step.heads;
+    head_ = blockIdx.x % step.heads;
+    kv_head_ = head_ / (step.heads / step.kv_heads);
+    n_ = step.lengths[row_];
+    budget_ = step.budgets[row_];
+    pieces_ = piecesOf(n_);
+    at_ = pieceIndex(step, row_, head_, 0);
+    kind_ = kindOf(step, row_);
+    if constexpr (kRescores) {
+      const float* from = step_.queries + headIndex() * kDim + lane_ % kLanes * 8;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) query_[i] = from[i];
+    }
+  }
+
+  // Rows that are silent, wrong or exact are done; false: it is none of these.
+  __device__ bool plain() {
+    if (kind_ == RowKind::kBad) {
+      const bool length = n_ < 0 || n_ > step_.max_length ||
+                          n_ > static_cast<int64_t>(step_.max_pages) << step_.page_shift;
+      if (tid_ == 0) report(step_, length ? Wrong::kLength : Wrong::kBudget, row_, kv_head_);
+      fill(notANumber(), notANumber());
+    } else if (kind_ == RowKind::kSilent) {
+      fill(0, minusInfinity());
+    } else if (kind_ == RowKind::kExact) {
+      pieces_ = (n_ + exactPieceKeys(n_) - 1) / exactPieceKeys(n_);
+      combine<false>();
+    } else {
+      return false;
+    }
+    return true;
+  }
+
+  __device__ int64_t headIndex() const { return static_cast<int64_t>(row_) * step_.heads + head_; }
+  __device__ void fill(float out, float lse) const {
+    if (tid_ < kDim) output()[tid_] = out;
+    setLse(lse);
+  }
+  __device__ float* output() const { return step_.out + headIndex() * kDim; }
+  __device__ void setLse(float lse) const {
+    if (tid_ == 0 && step_.lse) step_.lse[headIndex()] = lse;
+  }
+  __device__ int64_t listAt() const { return headIndex() * step_.draw_stride; }
+  __device__ std::array<uint32_t, 4> words(uint32_t block) const {
+    return philox(step_.seed, step_.sequences[row_], step_.steps[row_],
+                  step_.layer << 16 | static_cast<uint32_t>(head_), block);
+  }
+
+  // ---- Over the block, in one order whatever the block's neighbours.
+
+  template <typename X, typename Function>
+  __device__ X reduce(X x, X* warps, Function function) {
+    for (int i = 16; i > 0; i /= 2) x = function(x, __shfl_xor_sync(kAll, x, i));
+    __syncthreads();
+    if (lane_ == 0) warps[warp_] = x;
+    __syncthreads();
+    x = warps[0];
+    for (int w = 1; w < kFinishWarps; ++w) x = function(x, warps[w]);
+    return x;
+  }
+  __device__ float largest(float x) {
+    return reduce(x, shared_.warp_floats, [](float a, float b) { return fmaxf(a, b); });
+  }
+  __device__ float sum(float x) {
+    return reduce(x, shared_.warp_floats, [](float a, float b) { return a + b; });
+  }
+  __device__ double sum(double x) {
+    return reduce(x, shared_.warp_doubles, [](double a, double b) { return a + b; });
+  }
+
+  __device__ float largestReference() {
+    float reference = kNoKeys;
+    if (tid_ < pieces_) reference = (piece_ = step_.pieces[at_ + tid_]).reference;
+    for (int p = tid_ + kFinishThreads; p < pieces_; p += kFinishThreads) {
+      reference = fmaxf(reference, step_.pieces[at_ + p].reference);
+    }
+    return largest(reference);
+  }
+
+  // ---- Sums of pieces.
+
+  template <bool kFlash>
+  __device__ void combine() {
+    auto* factors = reinterpret_cast<float*>(memory_);
+    const float reference = largestReference();
+    float weights = 0, exponentials = 0;
+    for (int p = tid_; p < pieces_; p += kFinishThreads) {
+      const Piece piece = p == tid_ ? piece_ : step_.pieces[at_ + p];
+      const float scale = power2(piece.reference - reference);
+      exponentials += scale * piece.sum;
+      factors[p] = kFlash ? scale * static_cast<float>(piece.mass) : scale;
+      weights += kFlash ? factors[p] : scale * piece.sum;
+    }
+    exponentials = sum(exponentials);
+    const float total = kFlash ? sum(weights) : exponentials;
+    setLse(exponentials > 0 ? (reference + log2f(exponentials)) * kLn2 : minusInfinity());
+    if (kFlash && step_.draw_keys) {
+      const uint32_t samples = drawsOfPiece(budget_, pieces_);
+      for (uint32_t m = tid_; m < samples * pieces_; m += kFinishThreads) {
+        step_.draw_weights[listAt() + m] =
+            total > 0 ? factors[m / samples] / (total * static_cast<float>(samples)) : 0.0f;
+      }
+    }
+    if (budget_ == 0 || !(total > 0)) {
+      // NaN scores end here too: they were reported, and their row must not look like a number.
+      const float out = budget_ == 0 || total == 0 ? 0.0f : notANumber();
+      if (tid_ < kDim) output()[tid_] = out;
+      return;
+    }
+    constexpr int kSide = kFinishThreads / kDim;  // threads that share a channel
+    const int d = tid_ % kDim, side = tid_ / kDim;
+    float out = 0;
+#pragma unroll 8
+    for (int p = side; p < pieces_; p += kSide) {
+      const auto* values =
+          reinterpret_cast<const float*>(step_.piece_bytes + (at_ + p) * kPieceBytes);
+      out += factors[p] * values[d];
+    }
+    shared_.sums[side][d] = out;
+    __syncthreads();
+    if (side == 0) {
+      for (int s = 1; s < kSide; ++s) out += shared_.sums[s][d];
+      output()[d] = out / total;
+    }
+  }
+
+  // ---- Rows of the pool.
+
+  // In the pool, in rows of head_dim: the pool has fewer than 2^32.
+  __device__ uint32_t rowOf(int key) const {
+    const int page =
+        step_.page_table[static_cast<int64_t>(row_) * step_.max_pages + (key >> step_.page_shift)];
+    const bool good = static_cast<uint32_t>(page) < static_cast<uint64_t>(step_.pages);
+    const uint32_t first = static_cast<uint32_t>((good ? page : 0) * step_.kv_heads + kv_head_)
+                           << step_.page_shift;
+    return first + (key & ((1 << step_.page_shift) - 1));
+  }
+
+  __device__ uint4 loadRow(const void* pool, uint32_t row) const {
+    return __ldg(reinterpret_cast<const uint4*>(static_cast<const T*>(pool) +
+                                                static_cast<int64_t>(row) * kDim) +
+                 lane_ % kLanes);
+  }
+
+  template <typename Body>
+  __device__ static void unpack(const uint4& eight, Body body) {
+    const uint32_t words[4] = {eight.x, eight.y, eight.z, eight.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 two = ElementOf<T>::pair(words[i]);
+      body(2 * i, two.x);
+      body(2 * i + 1, two.y);
+    }
+  }
+
+  // out over lanes and warps, in order: thread d gets channel d.
+  __device__ float sumRows(float (&out)[8]) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      for (int apart = kLanes; apart < 32; apart *= 2) {
+        out[i] += __shfl_xor_sync(kAll, out[i], apart);
+      }
+    }
+    __syncthreads();
+    if (lane_ < kLanes) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) shared_.sums[warp_][lane_ * 8 + i] = out[i];
+    }
+    __syncthreads();
+    float total = 0;
+    for (int w = 0; tid_ < kDim && w < kFinishWarps; ++w) total += shared_.sums[w][tid_];
+    return total;
+  }
+
+  const Step& step_;
+  HeadShared<kDim>& shared_;
+  uint8_t* memory_;
+  int tid_, lane_, warp_;
+  int row_, head_, kv_head_, n_, pieces_;
+  uint32_t budget_;
+  int64_t at_;
+  Piece piece_{};  // of index tid_
+  RowKind kind_;
+  float query_[kRescores ? 8 : 1];  // this lane's channels
+};
+
+}  // namespace allot::kernels::cuda
