@@ -222,9 +222,10 @@ class SweepWarp {
   __device__ void copyTile(const void* pool, int tile) const {
     const int page = __shfl_sync(kAll, load_pages_, tile);
     const int key = tile * kPart;
+    // 64 bits: a pool may have more than 4 GiB.
+    const uint64_t row = position(max(page, 0), load_.kv_head, load_.first + key);
     const uint8_t* from =
-        static_cast<const uint8_t*>(pool) + lane_offset_ +
-        position(max(page, 0), load_.kv_head, load_.first + key) * Layout::kRowBytes;
+        static_cast<const uint8_t*>(pool) + lane_offset_ + row * Layout::kRowBytes;
     const uint32_t to = head_slot_ + lane_copy_;
     if (page >= 0 && key + kPart <= load_.count) {
 #pragma unroll
