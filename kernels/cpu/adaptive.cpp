@@ -8,6 +8,8 @@
 namespace allot::kernels {
 namespace {
 
+constexpr uint64_t kAllWords = uint64_t{1} << 32;
+
 bool masked(float score) { return score == -std::numeric_limits<float>::infinity(); }
 
 class Adaptive {
@@ -95,16 +97,29 @@ class Adaptive {
   // 2^33 / n^2 samples) leave the older key first.
   void sample(int count, uint32_t first_block) {
     std::vector<uint64_t>& words = out_.thresholds;
+    if (count == tail()) {
+      words.assign(out_.order.begin(), out_.order.end());
+      return;
+    }
+    // Nearly always the words wanted are below this: six deviations more than their share.
+    const double share = static_cast<double>(count) / tail();
+    const double below = share + 6 * std::sqrt(share / tail());
+    keysBelow(below < 1 ? static_cast<uint64_t>(below * 0x1p32) : kAllWords, first_block);
+    if (words.size() < static_cast<size_t>(count)) keysBelow(kAllWords, first_block);
+    if (count > 0) std::nth_element(words.begin(), words.begin() + count - 1, words.end());
+  }
+
+  // Of the tail's keys those whose words are below `limit`, behind their words.
+  void keysBelow(uint64_t limit, uint32_t first_block) {
+    std::vector<uint64_t>& words = out_.thresholds;
     words.clear();
     std::array<uint32_t, 4> four{};
     uint32_t block = UINT32_MAX;
     for (const int32_t j : out_.order) {  // ascending
       const auto key = static_cast<uint32_t>(j);
-      if (count < tail() && key / 4 != block) four = head_.random(first_block + (block = key / 4));
-      words.push_back(uint64_t{four[key % 4]} << 32 | key);
-    }
-    if (count > 0 && count < tail()) {
-      std::nth_element(words.begin(), words.begin() + count - 1, words.end());
+      if (key / 4 != block) four = head_.random(first_block + (block = key / 4));
+      const uint32_t word = four[key % 4];
+      if (word < limit) words.push_back(uint64_t{word} << 32 | key);
     }
   }
   int32_t sampledKey(int i) const { return static_cast<int32_t>(out_.thresholds[i] & UINT32_MAX); }

@@ -33,8 +33,9 @@ template <int kDim, typename T, bool kRescores>
 class ChoiceHead : HeadBlock<kDim, T, kRescores> {
   using Base = HeadBlock<kDim, T, kRescores>;
   using Base::at_, Base::budget_, Base::kv_head_, Base::lane_, Base::n_;
-  using Base::kLanes, Base::kRows;
+  using Base::kLanes;
   using Base::pieces_, Base::row_, Base::step_, Base::tid_, Base::warp_;
+  using typename Base::Sums;
   static constexpr int kAhead = kRescores ? 4 : 8;  // rows that a lane has on their way
 
  public:
@@ -53,13 +54,6 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores> {
   }
 
  private:
-  // Rows gathered: sums of e = 2^(s' - top) and e^2, and with `out` of e v and |e v|^2.
-  struct Sums {
-    float top = kNoKeys;
-    double mass = 0, squares = 0, norms = 0;
-    float value = 0;  // of channel tid_
-  };
-
   __device__ void choose() {
     const float reference = this->largestReference();
     float exponentials = 0;
@@ -79,13 +73,13 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores> {
     const int end = adaptive ? max(begin, n_ - min(step_.local, n_)) : n_;
     chosen.tail = split(begin, end, reference);
     chosen.fixed = list(0);
-    const Sums fixed = gather<false>(0, chosen.fixed);
+    const Sums fixed = gatherListed<false>(0, chosen.fixed);
     Sums sample;
     if (adaptive) {
       chosen.sampled = budget(fixed, &chosen);
       takeSample(chosen.sampled, chosen.tail, kSampleBlocks);
       list(chosen.fixed);
-      sample = gather<false>(chosen.fixed, chosen.sampled);
+      sample = gatherListed<false>(chosen.fixed, chosen.sampled);
     }
     // The sample stands for the whole tail.
     const float top = fmaxf(fixed.top, sample.top);
@@ -131,7 +125,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores> {
       uint32_t* to = step_.pilot_bits + this->headIndex() * bitWords(step_.max_length);
       for (int w = tid_; w < words_; w += kFinishThreads) to[w] = kept_[w];
     }
-    const Sums pilot = gather<true>(chosen->fixed, pilots);
+    const Sums pilot = gatherListed<true>(chosen->fixed, pilots);
     const float top = fmaxf(fixed.top, pilot.top);
     const double f = power2(fixed.top - top), p = power2(pilot.top - top);
     PilotSums sums;
@@ -479,118 +473,37 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores> {
 
   // ---- Rows.
 
-  // Sums over the keys of `count` places of the list from `first` on; warps work alone until the
-  // end. Where scores come from a shadow, exact ones take their place.
+  // Sums over the keys of `count` places of the list from `first` on. Where scores come from a
+  // shadow, exact ones take their place.
   template <bool kPilot>
-  __device__ Sums gather(uint32_t first, uint32_t count) {
-    constexpr int kGroup = kRows * kAhead;  // rows on their way at once
+  __device__ Sums gatherListed(uint32_t first, uint32_t count) {
     float* scores = step_.scores + at_ * kPieceKeys;
     const int32_t* list = step_.draw_keys + this->listAt() + first;
     const float* bias = step_.bias ? step_.bias + row_ * step_.bias_stride : nullptr;
+    const auto keyAt = [&](uint32_t place) { return place < count ? list[place] : -1; };
     Sums sums;
-    float out[8] = {};
-    float poison = 0;
-    const auto placeOf = [&](uint32_t passed) { return passed + lane_; };
     uint32_t passed = warp_ * 32;
-    int key = placeOf(passed) < count ? list[placeOf(passed)] : -1;
+    int key = keyAt(passed + lane_);
     uint32_t row = key >= 0 ? this->rowOf(key) : 0;
     for (; passed < count; passed += kFinishWarps * 32) {
       // Where the next rows are is read meanwhile.
-      const uint32_t place = placeOf(passed + kFinishWarps * 32);
-      const int next_key = place < count ? list[place] : -1;
+      const int next_key = keyAt(passed + kFinishWarps * 32 + lane_);
       const uint32_t next_row = next_key >= 0 ? this->rowOf(next_key) : 0;
-      // A score, or what is to be added to the product. Places beyond the list have the row of the
-      // first, and no weight: a load that may not happen would wait for the one before.
       row = __shfl_sync(kAll, row, key >= 0 ? lane_ : 0);
       float known = minusInfinity();
-      if (key >= 0) known = kRescores ? (bias ? bias[key] : 0.0f) : scores[key];
-#pragma unroll 1
-      for (int group = 0; group < 32 && passed + group < count; group += kGroup) {
-        uint4 keys[kRescores ? kAhead : 1], values[kAhead];
-        float s[kAhead];
-#pragma unroll
-        for (int i = 0; i < kAhead; ++i) {
-          const int r = group + i * kRows + lane_ / kLanes;
-          const uint32_t at = __shfl_sync(kAll, row, r);
-          s[i] = __shfl_sync(kAll, known, r);
-          if constexpr (kRescores) keys[i] = this->loadRow(step_.keys, at);
-          values[i] = this->loadRow(step_.values, at);
-        }
-        if constexpr (kRescores) {
-#pragma unroll
-          for (int i = 0; i < kAhead; ++i) {
-            float dot = 0;
-            this->unpack(keys[i], [&](int j, float x) { dot += this->query_[j] * x; });
-#pragma unroll
-            for (int apart = kLanes / 2; apart > 0; apart /= 2) {
-              dot += __shfl_xor_sync(kAll, dot, apart);
-            }
-            const float score = step_.scale * dot;
-            poison = fmaf(score, 0.0f, poison);
-            s[i] = (score + s[i]) * kLog2E;
-          }
-          if (step_.chosen) {
-#pragma unroll
-            for (int i = 0; i < kAhead; ++i) {
-              const int owner = __shfl_sync(kAll, key, group + i * kRows + lane_ / kLanes);
-              if (owner >= 0 && lane_ % kLanes == 0) scores[owner] = s[i];
-            }
-          }
-        }
-        float top = s[0];
-#pragma unroll
-        for (int i = 1; i < kAhead; ++i) top = fmaxf(top, s[i]);
-#pragma unroll
-        for (int apart = kLanes; apart < 32; apart *= 2) {
-          top = fmaxf(top, __shfl_xor_sync(kAll, top, apart));
-        }
-        raise(&sums, out, fmaxf(sums.top, top));
-        float mass = 0, squares = 0;
-#pragma unroll
-        for (int i = 0; i < kAhead; ++i) {
-          const float e = power2(s[i] - sums.top);
-          mass += e;
-          float norm = 0;
-          this->unpack(values[i], [&](int j, float x) {
-            out[j] += e * x;
-            if (kPilot) norm += x * x;
-          });
-          if (kPilot) {
-            squares += e * e;
-            sums.norms += static_cast<double>(e * e) * norm;
-          }
-        }
-        sums.mass += mass;
-        if (kPilot) sums.squares += squares;
-      }
+      if (key >= 0) known = kRescores ? (bias ? bias[key] * kLog2E : 0.0f) : scores[key];
+      this->template gather<kAhead, kPilot>(min(count - passed, 32u), row, known, &sums,
+                                            [&](int i, float score) {
+                                              if (!kRescores || !step_.chosen) return;
+                                              const int owner = __shfl_sync(kAll, key, i);
+                                              if (owner >= 0 && lane_ % kLanes == 0)
+                                                scores[owner] = score;
+                                            });
       key = next_key;
       row = next_row;
     }
-    if (kRescores && __any_sync(kAll, poison != 0) && lane_ == 0) {
-      report(step_, Wrong::kScore, row_, kv_head_);
-    }
-    raise(&sums, out, this->largest(sums.top));
-    // All lanes of a row have its mass.
-    const bool counts = lane_ % kLanes == 0;
-    sums.mass = this->sum(counts ? sums.mass : 0.0);
-    if (kPilot) {
-      sums.squares = this->sum(counts ? sums.squares : 0.0);
-      sums.norms = this->sum(sums.norms);
-    }
-    sums.value = this->sumRows(out);
+    this->template finish<kPilot>(&sums);
     return sums;
-  }
-
-  // To another largest score.
-  __device__ static void raise(Sums* sums, float (&out)[8], float top) {
-    const float factor = power2(sums->top - top);
-    const double square = static_cast<double>(factor) * factor;
-    sums->top = top;
-    sums->mass *= factor;
-    sums->squares *= square;
-    sums->norms *= square;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) out[i] *= factor;
   }
 
   ChoiceShared<kDim>& shared_;

@@ -15,10 +15,6 @@ __device__ inline int keptBits(int pieces) { return 8 - (32 - __clz(pieces - 1))
 template <int kDim>
 struct FinishShared : HeadShared<kDim> {
   uint64_t warp_sums[kFinishWarps];
-  // One batch of draws.
-  uint32_t rows[kFinishThreads];  // of the pool
-  float weights[kFinishThreads];  // or what they are made from
-  float biases[kFinishThreads];
 };
 
 template <int kDim, typename T, Sweep kFrom>
@@ -26,12 +22,10 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow> {
   static constexpr bool kRescores = kFrom == Sweep::kShadow;
   static constexpr bool kSamples = kRescores || kFrom == Sweep::kMasses;
   using Base = HeadBlock<kDim, T, kRescores>;
-  using Base::at_, Base::budget_, Base::kv_head_, Base::lane_, Base::memory_, Base::n_;
+  using Base::at_, Base::budget_, Base::lane_, Base::memory_, Base::pieces_, Base::row_;
   using Base::kLanes, Base::kRows;
-  static constexpr int kStride = kRows * kFinishWarps;
-  static constexpr int kAhead = 8;                 // rows that a lane has on their way
-  static constexpr int kBatch = kStride * kAhead;  // draws made together
-  using Base::pieces_, Base::row_, Base::step_, Base::tid_, Base::warp_;
+  using Base::step_, Base::tid_, Base::warp_;
+  static constexpr int kAhead = kRescores ? 4 : 8;  // rows that a lane has on their way
 
  public:
   __device__ FinishHead(const Step& step, FinishShared<kDim>& shared, uint8_t* memory)
@@ -189,52 +183,6 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow> {
     return drawn;
   }
 
-  // This lane's eight elements of the rows of draws draw(0), draw(1), ... of a batch.
-  __device__ int draw(int i) const { return i * kStride + warp_ * kRows + lane_ / kLanes; }
-  __device__ void loadRows(const void* pool, int count, uint4 (&rows)[kAhead]) const {
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      rows[i] = draw(i) < count ? this->loadRow(pool, shared_.rows[draw(i)]) : uint4{};
-    }
-  }
-
-  __device__ void fetchRows(const void* pool, int count) const {
-    constexpr int kLines = kDim * 2 / 128;
-    for (int i = tid_; i < count * kLines; i += kFinishThreads) {
-      const auto* at = static_cast<const uint8_t*>(pool) +
-                       static_cast<uint64_t>(shared_.rows[i / kLines]) * (kDim * 2) +
-                       i % kLines * 128;
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
-    }
-  }
-
-  // shared_.weights: from log2 of x to log2 of exp(s) / x, s the exact score.
-  __device__ void rescore(int count) {
-    uint4 keys[kAhead];
-    loadRows(step_.keys, count, keys);
-    // First every sum over lanes, while all lanes are together; rows beyond the count are zeros.
-    float dots[kAhead];
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      float dot = 0;
-      this->unpack(keys[i], [&](int j, float x) { dot += this->query_[j] * x; });
-#pragma unroll
-      for (int apart = kLanes / 2; apart > 0; apart /= 2) {
-        dot += __shfl_xor_sync(kAll, dot, apart);
-      }
-      dots[i] = dot;
-    }
-    if (lane_ % kLanes != 0) return;
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      if (draw(i) >= count) break;
-      const float score = step_.scale * dots[i];
-      if (!isNumber(score)) report(step_, Wrong::kScore, row_, kv_head_);
-      float& weight = shared_.weights[draw(i)];
-      weight = (score + shared_.biases[draw(i)]) * kLog2E - weight;
-    }
-  }
-
   __device__ void sample() {
     auto* prefix = reinterpret_cast<uint64_t*>(memory_);
     const float reference = this->largestReference();
@@ -250,70 +198,55 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow> {
     }
     if (!kRescores) this->setLse((reference + log2f(exponentials)) * kLn2);
 
-    float out[8] = {};
-    float weights = 0;    // sum over draws, relative to 2^top
-    float top = kNoKeys;  // the largest weight so far, in powers of two
+    // Every lane finds a draw, and the warp gathers them: few draws are shared out among all warps.
+    constexpr int kGroup = kRows * kAhead;
+    const auto per_warp = static_cast<int>((budget_ + kFinishWarps - 1) / kFinishWarps);
+    const int each = min(32, (per_warp + kGroup - 1) / kGroup * kGroup);
     const Systematic all = systematic(total);
-    for (uint32_t first = 0; first < budget_; first += kBatch) {
-      const int count = static_cast<int>(min(budget_ - first, uint32_t{kBatch}));
-      __syncthreads();
-      if (tid_ < count) {
-        const Drawn drawn = find(threshold(first + tid_, total, all), prefix, reference);
-        shared_.rows[tid_] = drawn.row;
-        if (kRescores) {
-          shared_.weights[tid_] = drawn.log_mass;
-          shared_.biases[tid_] =
-              step_.bias ? step_.bias[row_ * step_.bias_stride + drawn.key] : 0.0f;
-        }
-        if (step_.draw_keys) {
-          step_.draw_keys[list + first + tid_] = drawn.key;
-          if (!kRescores) {
-            step_.draw_weights[list + first + tid_] = 1.0f / static_cast<float>(budget_);
-          }
-        }
+    typename Base::Sums sums;
+    for (uint32_t first = warp_ * each; first < budget_; first += kFinishWarps * each) {
+      const int count = static_cast<int>(min(budget_ - first, static_cast<uint32_t>(each)));
+      const uint32_t m = first + lane_;
+      Drawn drawn{};
+      if (lane_ < count) {
+        drawn = find(threshold(m, total, all), prefix, reference);
+        if (step_.draw_keys) step_.draw_keys[list + m] = drawn.key;
       }
-      __syncthreads();
-      uint4 values[kAhead];
-      if (!kRescores) loadRows(step_.values, count, values);
-      if (kRescores) {
-        // Values come into the L2 cache meanwhile: registers for both are too many.
-        fetchRows(step_.values, count);
-        rescore(count);
-        __syncthreads();
-        const float own = tid_ < count ? shared_.weights[tid_] : minusInfinity();
-        if (step_.draw_keys && tid_ < count) step_.draw_weights[list + first + tid_] = own;
-        const float raised = fmaxf(top, this->largest(own));
-        const float factor = power2(top - raised);
-        top = raised;
-        const float weight = power2(own - top);
-        if (tid_ < count) shared_.weights[tid_] = weight;
-        weights = weights * factor + this->sum(weight);  // and a barrier
-#pragma unroll
-        for (int i = 0; i < 8; ++i) out[i] *= factor;
-        loadRows(step_.values, count, values);
-      }
-#pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        if (i * kStride >= count) break;
-        const float weight = draw(i) >= count ? 0.0f : kRescores ? shared_.weights[draw(i)] : 1.0f;
-        this->unpack(values[i], [&](int j, float x) { out[j] += weight * x; });
+      const uint32_t row = __shfl_sync(kAll, drawn.row, lane_ < count ? lane_ : 0);
+      if constexpr (kRescores) {
+        float known = lane_ < count ? -drawn.log_mass : minusInfinity();
+        if (lane_ < count && step_.bias) {
+          known += step_.bias[row_ * step_.bias_stride + drawn.key] * kLog2E;
+        }
+        this->template gather<kAhead, false>(count, row, known, &sums, [&](int i, float weight) {
+          if (!step_.draw_keys || i >= count || lane_ % kLanes != 0) return;
+          step_.draw_weights[list + first + i] = weight;
+        });
+      } else {
+        this->template gatherEqual<kAhead>(count, row, sums.out);
       }
     }
-    if (!kRescores) weights = static_cast<float>(budget_);
-    for (uint32_t m = tid_; kRescores && step_.draw_keys && tid_ < kBatch && m < budget_;
-         m += kBatch) {
-      float& weight = step_.draw_weights[list + m];
-      weight = weights > 0 ? power2(weight - top) / weights : 0.0f;
-    }
-    if (kRescores) {
+    if constexpr (kRescores) {
+      this->template finish<false>(&sums);
+      const auto mass = static_cast<float>(sums.mass);
+      for (uint32_t m = tid_; step_.draw_keys && m < budget_; m += kFinishThreads) {
+        float& weight = step_.draw_weights[list + m];
+        weight = mass > 0 ? power2(weight - sums.top) / mass : 0.0f;
+      }
       // The proposal's normaliser times the mean importance weight.
-      const float scale = top + reference - 23 - static_cast<float>(keptBits(pieces_)) +
+      const float scale = sums.top + reference - 23 - static_cast<float>(keptBits(pieces_)) +
                           log2f(static_cast<float>(total) / static_cast<float>(budget_));
-      this->setLse(weights > 0 ? (scale + log2f(weights)) * kLn2 : minusInfinity());
+      this->setLse(mass > 0 ? (scale + log2f(mass)) * kLn2 : minusInfinity());
+      // Draws may be so light beside what is not drawn that nothing is left.
+      if (tid_ < kDim) this->output()[tid_] = sums.value * (mass == 0 ? 0.0f : 1.0f / mass);
+    } else {
+      const float share = 1.0f / static_cast<float>(budget_);
+      for (uint32_t m = tid_; step_.draw_keys && m < budget_; m += kFinishThreads) {
+        step_.draw_weights[list + m] = share;
+      }
+      const float value = this->sumRows(sums.out);
+      if (tid_ < kDim) this->output()[tid_] = value * share;
     }
-    // Draws may be so light beside what is not drawn that nothing is left.
-    const float summed = this->sumRows(out);
-    if (tid_ < kDim) this->output()[tid_] = summed * (weights > 0 ? 1.0f / weights : 0.0f);
   }
 
   FinishShared<kDim>& shared_;

@@ -185,6 +185,127 @@ class HeadBlock {
     }
   }
 
+  // Rows gathered: sums of e = 2^(s' - top), and with the thread's eight channels of e v. For a
+  // pilot of e^2 and |e v|^2 as well.
+  struct Sums {
+    float top = kNoKeys;
+    double mass = 0, squares = 0, norms = 0;
+    float poison = 0;  // not a number once a score was not
+    float out[8] = {};
+    float value = 0;  // after finish(): of channel tid_
+
+    // To another largest score.
+    __device__ void raise(float to) {
+      const float factor = power2(top - to);
+      const double square = static_cast<double>(factor) * factor;
+      top = to;
+      mass *= factor;
+      squares *= square;
+      norms *= square;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) out[i] *= factor;
+    }
+  };
+
+  // Adds a warp's rows: lane i has the place of row i < count in the pool, and its s', or what to
+  // add to the exact score's. Lanes beyond have any row of the pool, and -infinity: a load that may
+  // not happen would wait for the one before. used(i, s') is called by all lanes of a row, which
+  // are together.
+  template <int kAhead, bool kPilot, typename Used>
+  __device__ void gather(int count, uint32_t row, float known, Sums* sums, Used used) const {
+#pragma unroll 1
+    for (int first = 0; first < count; first += kRows * kAhead) {
+      uint4 keys[kRescores ? kAhead : 1], values[kAhead];
+      float s[kAhead];
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const int r = first + i * kRows + lane_ / kLanes;
+        const uint32_t at = __shfl_sync(kAll, row, r);
+        s[i] = __shfl_sync(kAll, known, r);
+        if constexpr (kRescores) keys[i] = loadRow(step_.keys, at);
+        values[i] = loadRow(step_.values, at);
+      }
+      if constexpr (kRescores) {
+#pragma unroll
+        for (int i = 0; i < kAhead; ++i) {
+          float dot = 0;
+          unpack(keys[i], [&](int j, float x) { dot += query_[j] * x; });
+#pragma unroll
+          for (int apart = kLanes / 2; apart > 0; apart /= 2) {
+            dot += __shfl_xor_sync(kAll, dot, apart);
+          }
+          const float score = step_.scale * dot;
+          sums->poison = fmaf(score, 0.0f, sums->poison);
+          s[i] = fmaf(score, kLog2E, s[i]);
+        }
+      }
+      float top = sums->top;
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        used(first + i * kRows + lane_ / kLanes, s[i]);
+        top = fmaxf(top, s[i]);
+      }
+#pragma unroll
+      for (int apart = kLanes; apart < 32; apart *= 2) {
+        top = fmaxf(top, __shfl_xor_sync(kAll, top, apart));
+      }
+      sums->raise(top);
+      float mass = 0, squares = 0;
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const float e = power2(s[i] - top);
+        mass += e;
+        float norm = 0;
+        unpack(values[i], [&](int j, float x) {
+          sums->out[j] += e * x;
+          if (kPilot) norm += x * x;
+        });
+        if (kPilot) {
+          squares += e * e;
+          sums->norms += static_cast<double>(e * e) * norm;
+        }
+      }
+      sums->mass += mass;
+      if (kPilot) sums->squares += squares;
+    }
+  }
+
+  // The same where all rows weigh the same: out += v.
+  template <int kAhead>
+  __device__ void gatherEqual(int count, uint32_t row, float (&out)[8]) const {
+#pragma unroll 1
+    for (int first = 0; first < count; first += kRows * kAhead) {
+      uint4 values[kAhead];
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const int r = first + i * kRows + lane_ / kLanes;
+        values[i] = loadRow(step_.values, __shfl_sync(kAll, row, r));
+      }
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const float weight = first + i * kRows + lane_ / kLanes < count ? 1.0f : 0.0f;
+        unpack(values[i], [&](int j, float x) { out[j] += weight * x; });
+      }
+    }
+  }
+
+  // The sums over all warps, in order.
+  template <bool kPilot>
+  __device__ void finish(Sums* sums) {
+    if (kRescores && __any_sync(kAll, sums->poison != 0) && lane_ == 0) {
+      report(step_, Wrong::kScore, row_, kv_head_);
+    }
+    sums->raise(largest(sums->top));
+    // All lanes of a row have its mass.
+    const bool counts = lane_ % kLanes == 0;
+    sums->mass = sum(counts ? sums->mass : 0.0);
+    if (kPilot) {
+      sums->squares = sum(counts ? sums->squares : 0.0);
+      sums->norms = sum(sums->norms);
+    }
+    sums->value = sumRows(sums->out);
+  }
+
   // out over lanes and warps, in order: thread d gets channel d.
   __device__ float sumRows(float (&out)[8]) {
 #pragma unroll

@@ -21,6 +21,9 @@
 //                 mass or within 2^-25 of the piece's largest. Sums of masses are exact integers,
 //                 and so are draws from them. Where masses are powers of two times each other (all
 //                 scores equal, gaps of k ln 2, masked keys) draws are the CPU's.
+//   chosen keys   top-k's and vattention's are the CPU's where scores that decide differ by more
+//                 than their rounding; vattention's budget is, within the rounding of the pilot's
+//                 sums, and of equal budgets the samples are the same keys.
 // Free of any framework: CUDA's runtime alone.
 #include <cstdint>
 #include <memory>
@@ -54,7 +57,8 @@ struct StepBounds {
 };
 
 // What the last step drew, for rows that draw; device memory, [rows * heads, stride]. Ascending
-// by key; of santa in the order drawn. -1: a head or piece whose keys are all masked.
+// by key; of santa in the order drawn, of vattention what is always read before the sample. -1: a
+// head or piece whose keys are all masked. How many there are says HeadStatistics::draws.
 struct DrawList {
   const int32_t* keys = nullptr;
   const float* weights = nullptr;  // of one draw in the output
