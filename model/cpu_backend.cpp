@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 
 #include "model/decoder_backend.h"
 #include "model/prefill.h"
@@ -86,6 +87,19 @@ class CpuBackend final : public DecoderBackend {
     }
   }
 
+  // bias_: what lies before a row's sliding window is masked; empty if nothing does.
+  void maskOldKeys(const StepBatch& batch, int longest) {
+    bias_.clear();
+    if (config_.sliding_window == 0 || longest <= config_.sliding_window) return;
+    bias_stride_ = longest;
+    bias_.resize(batch.lengths.size() * static_cast<size_t>(longest));
+    for (size_t r = 0; r < batch.lengths.size(); ++r) {
+      const int64_t old = std::max<int64_t>(0, batch.lengths[r] - config_.sliding_window);
+      std::fill_n(bias_.begin() + static_cast<std::ptrdiff_t>(r) * bias_stride_, old,
+                  -std::numeric_limits<float>::infinity());
+    }
+  }
+
   Status attend(const StepBatch& batch, int64_t layer, int rows,
                 std::vector<kernels::RowStatistics>* statistics) {
     const auto refused = [layer](const std::string& why) {
@@ -117,7 +131,9 @@ class CpuBackend final : public DecoderBackend {
         .max_pages = batch.max_pages,
         .layer = static_cast<uint32_t>(layer),
         .seed = batch.seed,
-        .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim)))};
+        .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim))),
+        .bias = bias_.empty() ? nullptr : bias_.data(),
+        .bias_stride = bias_stride_};
     if (const auto why = kernels::decodeAttention(
             batch.method, kv, in, &workspace_,
             {.out = attended_.data(),
@@ -139,6 +155,8 @@ class CpuBackend final : public DecoderBackend {
       gated_, logits_;
   std::vector<uint32_t> budgets_;
   std::vector<int32_t> newest_;  // positions
+  std::vector<float> bias_;      // [rows, bias_stride_]
+  int64_t bias_stride_ = 0;
 };
 
 Result<std::span<const float>> CpuBackend::step(const StepBatch& batch,
@@ -152,6 +170,7 @@ Result<std::span<const float>> CpuBackend::step(const StepBatch& batch,
     for (int32_t length : batch.lengths) longest = std::max(longest, length);
     workspace_.plan(longest, static_cast<int>(config_.heads / config_.kv_heads),
                     static_cast<int>(config_.head_dim));
+    maskOldKeys(batch, longest);
     for (int r = 0; r < rows; ++r) {
       std::copy_n(weights_.embeddings.data() + static_cast<size_t>(batch.tokens[r]) * hidden,
                   hidden, x_.data() + static_cast<size_t>(r) * hidden);
@@ -164,6 +183,9 @@ Result<std::span<const float>> CpuBackend::step(const StepBatch& batch,
       kernels::rmsNorm(x_.data(), w.attention_norm.data(), rows, hidden, config_.rms_norm_eps,
                        normed_.data());
       w.qkv.packed.multiply(normed_.data(), rows, qkv_.data());
+      for (int r = 0; r < rows && !w.qkv_bias.empty(); ++r) {
+        kernels::addTo(qkv_.data() + r * w.qkv.outputs, w.qkv_bias.data(), w.qkv.outputs);
+      }
       split(batch, rows);
     }
     {

@@ -121,8 +121,9 @@ Result<CudaBackend::Attended> CudaBackend::storePrompt(const at::Tensor& qkv,
                       activations(n, config.kv_heads * d).view({n, config.kv_heads, d}),
                       activations(n, config.kv_heads * d).view({n, config.kv_heads, d})};
   cuda_ops::splitRope(
-      cuda_ops::Number::kFloat32, qkv.data_ptr(), nullptr, model_->cosines().data_ptr<float>(),
-      model_->sines().data_ptr<float>(), static_cast<int>(n),
+      cuda_ops::Number::kFloat32, qkv.data_ptr(),
+      model_->weights().layers[static_cast<size_t>(layer)].bias(), nullptr,
+      model_->cosines().data_ptr<float>(), model_->sines().data_ptr<float>(), static_cast<int>(n),
       {static_cast<int>(config.heads), static_cast<int>(config.kv_heads), static_cast<int>(d)},
       {made.queries.data_ptr<float>(), made.keys.data_ptr<float>(), made.values.data_ptr<float>()},
       stream);

@@ -63,6 +63,8 @@ CudaWeights CudaWeights::upload(const ModelConfig& config, const Weights& weight
                              .mlp_norm = allot::upload(layer.mlp_norm, {hidden}),
                              .gate_up = allot::upload(layer.gate_up),
                              .down = allot::upload(layer.down)});
+    if (layer.qkv_bias.empty()) continue;
+    on_gpu.layers.back().qkv_bias = allot::upload(layer.qkv_bias, {layer.qkv.outputs});
   }
   on_gpu.final_norm = allot::upload(weights.final_norm, {hidden});
   on_gpu.head = config.tied_embeddings ? on_gpu.embeddings.t() : allot::upload(weights.head);
@@ -88,6 +90,9 @@ CudaWeights CudaWeights::random(const ModelConfig& config, uint64_t seed) {
                               .mlp_norm = ones,
                               .gate_up = matrix(2 * config.intermediate_size, hidden).t(),
                               .down = matrix(hidden, config.intermediate_size).t()});
+    if (!config.qkv_bias) continue;
+    at::Tensor& bias = weights.layers.back().qkv_bias;
+    bias = at::empty({(config.heads + 2 * config.kv_heads) * d}, onGpu(at::kFloat)).normal_(0, 0.1);
   }
   weights.final_norm = ones;
   weights.head =
@@ -103,6 +108,7 @@ size_t CudaWeights::bytes() const {
                                      &layer.mlp_norm, &layer.gate_up, &layer.down}) {
       sum += tensor->nbytes();
     }
+    if (layer.qkv_bias.defined()) sum += layer.qkv_bias.nbytes();
   }
   return sum;
 }
@@ -179,6 +185,13 @@ std::optional<std::string> CudaModel::prepare(const StepBatch& batch, bool stati
     return why;
   }
   resize(rows_);
+  bias_stride_ = 0;
+  if (config_.sliding_window > 0 && longest > config_.sliding_window) {
+    bias_stride_ = (longest + kPlannedKeys - 1) / kPlannedKeys * kPlannedKeys;
+    const int64_t entries = int64_t{rows_} * bias_stride_;
+    if (!bias_.defined() || bias_.numel() < entries)
+      bias_ = at::empty({entries}, onGpu(at::kFloat));
+  }
   fill(batch);
   return {};
 }
@@ -285,7 +298,9 @@ std::optional<std::string> CudaModel::attend(int64_t layer) {
        .max_pages = max_pages_,
        .layer = static_cast<uint32_t>(layer),
        .seed = seed_,
-       .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim)))},
+       .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim))),
+       .bias = bias_stride_ > 0 ? bias_.data_ptr<float>() : nullptr,
+       .bias_stride = bias_stride_},
       &workspace_, out, stream);
 }
 
@@ -304,6 +319,10 @@ std::optional<std::string> CudaModel::enqueue(bool attention) {
   }
   cuda_ops::embed(number_, weights_.embeddings.data_ptr(), onDevice<int32_t>(kTokens), rows_,
                   hidden, x_.data_ptr<float>(), stream);
+  if (bias_stride_ > 0) {
+    cuda_ops::maskOldKeys(onDevice<int32_t>(kLengths), rows_, config_.sliding_window, bias_stride_,
+                          bias_.data_ptr<float>(), stream);
+  }
   // x += what the block before gave, and the norm in front of the next.
   const auto addAndNorm = [&](bool add, const at::Tensor& weight) {
     cuda_ops::addRmsNorm(number_, x_.data_ptr<float>(), add ? projected_.data_ptr() : nullptr,
@@ -315,8 +334,8 @@ std::optional<std::string> CudaModel::enqueue(bool attention) {
     addAndNorm(l > 0, w.attention_norm);
     multiply(normed_, w.qkv, &qkv_);
     cuda_ops::splitRope(
-        number_, qkv_.data_ptr(), onDevice<int32_t>(kPositions), cosines_.data_ptr<float>(),
-        sines_.data_ptr<float>(), rows_, heads,
+        number_, qkv_.data_ptr(), w.bias(), onDevice<int32_t>(kPositions),
+        cosines_.data_ptr<float>(), sines_.data_ptr<float>(), rows_, heads,
         {queries_.data_ptr<float>(), keys_.data_ptr<float>(), values_.data_ptr<float>()}, stream);
     if (attention) {
       if (const auto why = attend(l)) return "layer " + std::to_string(l) + ": " + *why;

@@ -27,6 +27,9 @@ namespace allot {
 // Matrices are [inputs, outputs], transposed views of rows as they are stored; norms are float32.
 struct CudaLayer {
   at::Tensor attention_norm, qkv, output, mlp_norm, gate_up, down;
+  at::Tensor qkv_bias;  // float32, undefined where there is none
+
+  const float* bias() const { return qkv_bias.defined() ? qkv_bias.data_ptr<float>() : nullptr; }
 };
 
 struct CudaWeights {
@@ -105,9 +108,11 @@ class CudaModel {
   int rows_ = 0;
   int max_pages_ = 0;
   bool with_statistics_ = false;
+  int bias_stride_ = 0;     // 0: no row is longer than the sliding window
   at::Tensor host_arrays_;  // pinned
   at::Tensor arrays_;
   at::Tensor statistics_;  // bytes
+  at::Tensor bias_;        // masks keys before the sliding window
   // Activations, [rows in whole tiles, ...]; beyond the batch's rows they hold what was there.
   at::Tensor x_, normed_, qkv_, queries_, keys_, values_, attended_, projected_, gate_up_, gated_,
       logits_;

@@ -63,15 +63,20 @@ __global__ void gatedSiluKernel(const T* gate_up, int width, T* out) {
 
 // A thread has a pair of channels of one head.
 template <typename T>
-__global__ void splitRopeKernel(const T* qkv, const int32_t* positions, const float* cosines,
-                                const float* sines, Heads shape, SplitOutputs out) {
+__global__ void splitRopeKernel(const T* qkv, const float* bias, const int32_t* positions,
+                                const float* cosines, const float* sines, Heads shape,
+                                SplitOutputs out) {
   const int half = shape.head_dim / 2;
   const int pair = static_cast<int>(blockIdx.y) * kThreads + static_cast<int>(threadIdx.x);
   const int head = pair / half, i = pair % half;
   if (head >= shape.heads + 2 * shape.kv_heads) return;
   const int64_t row = blockIdx.x;
   const T* from = qkv + (row * (shape.heads + 2 * shape.kv_heads) + head) * shape.head_dim;
-  const float a = load(from + i), b = load(from + i + half);
+  float a = load(from + i), b = load(from + i + half);
+  if (bias) {
+    a += bias[head * shape.head_dim + i];
+    b += bias[head * shape.head_dim + i + half];
+  }
   const int kv_head = head - shape.heads;
   if (kv_head >= shape.kv_heads) {
     float* to = out.values + (row * shape.kv_heads + kv_head - shape.kv_heads) * shape.head_dim + i;
@@ -85,6 +90,13 @@ __global__ void splitRopeKernel(const T* qkv, const int32_t* positions, const fl
                           : out.keys + (row * shape.kv_heads + kv_head) * shape.head_dim + i;
   to[0] = a * c - b * s;
   to[half] = b * c + a * s;
+}
+
+__global__ void maskOldKeysKernel(const int32_t* lengths, int64_t window, int64_t stride,
+                                  float* bias) {
+  const int64_t j = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
+  if (j >= stride) return;
+  bias[blockIdx.x * stride + j] = j < lengths[blockIdx.x] - window ? __int_as_float(0xff800000) : 0;
 }
 
 __global__ void toBFloat16Kernel(const float* from, int64_t count, __nv_bfloat16* to) {
@@ -128,15 +140,21 @@ void gatedSilu(Number number, const void* gate_up, int rows, int width, void* ou
   });
 }
 
-void splitRope(Number number, const void* qkv, const int32_t* positions, const float* cosines,
-               const float* sines, int rows, const Heads& heads, const SplitOutputs& out,
-               Stream stream) {
+void splitRope(Number number, const void* qkv, const float* bias, const int32_t* positions,
+               const float* cosines, const float* sines, int rows, const Heads& heads,
+               const SplitOutputs& out, Stream stream) {
   const int64_t pairs = int64_t{heads.heads + 2 * heads.kv_heads} * (heads.head_dim / 2);
   const dim3 grid(static_cast<unsigned>(rows), blocksFor(pairs));
   typed(number, [&]<typename T>(T*) {
-    splitRopeKernel<<<grid, kThreads, 0, stream>>>(static_cast<const T*>(qkv), positions, cosines,
-                                                   sines, heads, out);
+    splitRopeKernel<<<grid, kThreads, 0, stream>>>(static_cast<const T*>(qkv), bias, positions,
+                                                   cosines, sines, heads, out);
   });
+}
+
+void maskOldKeys(const int32_t* lengths, int rows, int64_t window, int64_t stride, float* bias,
+                 Stream stream) {
+  const dim3 grid(static_cast<unsigned>(rows), blocksFor(stride));
+  maskOldKeysKernel<<<grid, kThreads, 0, stream>>>(lengths, window, stride, bias);
 }
 
 void toBFloat16(const float* from, int64_t count, void* to, Stream stream) {

@@ -27,9 +27,10 @@ void addRmsNorm(Number number, float* x, const void* more, const float* weight, 
 // out[r, i] = silu(gate_up[r, i]) * gate_up[r, width + i]; both of `number`.
 void gatedSilu(Number number, const void* gate_up, int rows, int width, void* out, Stream stream);
 
-// qkv [rows, (heads + 2 kv_heads) * head_dim] of `number` -> queries [rows, heads, head_dim], keys
-// and values [rows, kv_heads, head_dim], float32; queries and keys rotated by the angles of
-// positions[r] (null: r), pairs (i, i + head_dim / 2). cosines, sines [positions, head_dim / 2].
+// qkv [rows, (heads + 2 kv_heads) * head_dim] of `number`, plus bias (null: none; a row, float32)
+// -> queries [rows, heads, head_dim], keys and values [rows, kv_heads, head_dim], float32; queries
+// and keys rotated by the angles of positions[r] (null: r), pairs (i, i + head_dim / 2). cosines,
+// sines [positions, head_dim / 2].
 struct SplitOutputs {
   float* queries = nullptr;
   float* keys = nullptr;
@@ -40,9 +41,13 @@ struct Heads {
   int kv_heads = 0;
   int head_dim = 0;
 };
-void splitRope(Number number, const void* qkv, const int32_t* positions, const float* cosines,
-               const float* sines, int rows, const Heads& heads, const SplitOutputs& out,
-               Stream stream);
+void splitRope(Number number, const void* qkv, const float* bias, const int32_t* positions,
+               const float* cosines, const float* sines, int rows, const Heads& heads,
+               const SplitOutputs& out, Stream stream);
+
+// bias[r, j] = -infinity for keys j < lengths[r] - window, else 0; [rows, stride], j < stride.
+void maskOldKeys(const int32_t* lengths, int rows, int64_t window, int64_t stride, float* bias,
+                 Stream stream);
 
 // `count` numbers.
 void toBFloat16(const float* from, int64_t count, void* to, Stream stream);

@@ -1,5 +1,6 @@
 #include "model/model_config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <limits>
@@ -9,7 +10,17 @@
 namespace allot {
 namespace {
 
-constexpr const char* kSupported = "LlamaForCausalLM";
+constexpr const char* kLlama = "LlamaForCausalLM";
+constexpr const char* kQwen2 = "Qwen2ForCausalLM";
+constexpr const char* kMistral = "MistralForCausalLM";
+
+std::string supportedText() {
+  std::string text;
+  for (const std::string& name : supportedArchitectures())
+    text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
 constexpr size_t kMaxFileBytes = size_t{4} << 20;
 constexpr size_t kMostEosTokens = 64;
 
@@ -70,13 +81,16 @@ Status readArchitecture(const nlohmann::json& root, ModelConfig& config) {
   if (names == nullptr) return Reader::missing("architectures");
   if (!names->is_array() || names->size() != 1 || !(*names)[0].is_string()) {
     return badInput("config.json: architectures must be a list of one name; supported: " +
-                    std::string(kSupported));
+                    supportedText());
   }
-  if ((*names)[0] != kSupported) {
+  const auto& known = supportedArchitectures();
+  const auto found = std::find(known.begin(), known.end(), (*names)[0].get<std::string>());
+  if (found == known.end()) {
     return badInput("config.json: architecture " + described((*names)[0]) +
-                    " is not supported; supported: " + kSupported);
+                    " is not supported; supported: " + supportedText());
   }
-  config.architecture = kSupported;
+  config.architecture = *found;
+  config.qkv_bias = config.architecture == kQwen2;
   return {};
 }
 
@@ -107,25 +121,42 @@ Status readSizes(const nlohmann::json& root, ModelConfig& config) {
   return reader.integer("max_position_embeddings", 1, 1 << 26, config.max_positions);
 }
 
-// rope_theta and its variants. Newer files keep them in an object rope_parameters.
+// What kind of positions `rope` asks for: the member's name has changed over the years.
+Status readScaling(const nlohmann::json& rope, const char* where, ModelConfig& config) {
+  const nlohmann::json* type = member(rope, "rope_type");
+  if (type == nullptr) type = member(rope, "type");
+  if (type == nullptr || *type == "default") return {};
+  if (*type != "llama3") {
+    return badInput(Reader::at(where) + "rope_type " + described(*type) +
+                    " is not supported; supported: \"default\", \"llama3\"");
+  }
+  const Reader reader(rope);
+  RopeScaling& scaling = config.rope_scaling;
+  ALLOT_TRY(reader.real(member(rope, "factor"), "factor", 1, 1e6, "1..1e6", scaling.factor));
+  ALLOT_TRY(reader.real(member(rope, "low_freq_factor"), "low_freq_factor", 1e-3, 1e6, "1e-3..1e6",
+                        scaling.low_frequency));
+  ALLOT_TRY(reader.real(member(rope, "high_freq_factor"), "high_freq_factor", 1e-3, 1e6,
+                        "1e-3..1e6", scaling.high_frequency));
+  if (scaling.high_frequency <= scaling.low_frequency) {
+    return badInput(Reader::at(where) + "high_freq_factor must be above low_freq_factor");
+  }
+  return reader.integer("original_max_position_embeddings", 1, 1 << 26, scaling.original_positions);
+}
+
+// rope_theta and its variants. Newer files keep all in an object rope_parameters, older ones the
+// scaling in rope_scaling.
 Status readRope(const nlohmann::json& root, ModelConfig& config) {
   const Reader reader(root);
-  const nlohmann::json* parameters = member(root, "rope_parameters");
-  if (parameters != nullptr && !parameters->is_object()) {
-    return badInput(Reader::at("rope_parameters") + described(*parameters) + " is not an object");
-  }
-  const nlohmann::json& rope = parameters == nullptr ? root : *parameters;
-  if (parameters != nullptr) {
-    const nlohmann::json* type = member(rope, "rope_type");
-    if (type != nullptr && *type != "default") {
-      return badInput(Reader::at("rope_parameters") + "rope_type " + described(*type) +
-                      " is not supported; supported: \"default\"");
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    const nlohmann::json* value = member(root, key);
+    if (value == nullptr) continue;
+    if (!value->is_object()) {
+      return badInput(Reader::at(key) + described(*value) + " is not an object");
     }
+    ALLOT_TRY(readScaling(*value, key, config));
   }
-  if (const nlohmann::json* scaling = member(root, "rope_scaling"); scaling != nullptr) {
-    return badInput(Reader::at("rope_scaling") + described(*scaling) +
-                    " is not supported; only models whose rope_scaling is null are");
-  }
+  const nlohmann::json* parameters = member(root, "rope_parameters");
+  const nlohmann::json& rope = parameters == nullptr ? root : *parameters;
   for (const nlohmann::json* place : {&root, &rope}) {
     const nlohmann::json* rotated = member(*place, "partial_rotary_factor");
     if (rotated != nullptr && *rotated != 1) {
@@ -136,6 +167,18 @@ Status readRope(const nlohmann::json& root, ModelConfig& config) {
   const nlohmann::json* theta = member(rope, "rope_theta");
   if (theta == nullptr && parameters == nullptr) return {};  // the default, as in Hugging Face's
   return reader.real(theta, "rope_theta", 1, 1e12, "1..1e12", config.rope_theta);
+}
+
+// Mistral's is on when it is there; Qwen2's has a switch, and layers with and without.
+Status readWindow(const nlohmann::json& root, ModelConfig& config) {
+  if (config.architecture == kQwen2) {
+    ALLOT_ASSIGN(const bool set, boolMember(root, "use_sliding_window", false, "config.json"));
+    if (!set) return {};
+    return badInput(Reader::at("use_sliding_window") +
+                    "true is not supported for Qwen2; only models that attend to all keys are");
+  }
+  if (config.architecture != kMistral || member(root, "sliding_window") == nullptr) return {};
+  return Reader(root).integer("sliding_window", 1, 1 << 26, config.sliding_window);
 }
 
 Status readActivation(const nlohmann::json& root) {
@@ -180,6 +223,11 @@ Status readTokens(const nlohmann::json& root, ModelConfig& config) {
 
 }  // namespace
 
+const std::vector<std::string>& supportedArchitectures() {
+  static const std::vector<std::string> all = {kLlama, kQwen2, kMistral};
+  return all;
+}
+
 Result<ModelConfig> ModelConfig::load(const std::string& folder) {
   const std::string path = (std::filesystem::path(folder) / "config.json").string();
   ALLOT_ASSIGN(const nlohmann::json root, readJsonFile(path, kMaxFileBytes));
@@ -191,6 +239,7 @@ Result<ModelConfig> ModelConfig::load(const std::string& folder) {
   ALLOT_TRY(reader.real(member(root, "rms_norm_eps"), "rms_norm_eps", 1e-12, 0.1, "1e-12..0.1",
                         config.rms_norm_eps));
   ALLOT_TRY(readRope(root, config));
+  ALLOT_TRY(readWindow(root, config));
   ALLOT_TRY(readActivation(root));
   ALLOT_ASSIGN(config.tied_embeddings,
                boolMember(root, "tie_word_embeddings", false, "config.json"));

@@ -9,8 +9,17 @@
 
 namespace allot {
 
+// rope_type llama3: frequencies of long waves are divided by `factor`, those of short ones stay,
+// and between the two they go over smoothly. factor 1: nothing of the kind.
+struct RopeScaling {
+  float factor = 1;
+  float low_frequency = 1;   // waves longer than original_positions / low_frequency are long
+  float high_frequency = 4;  // waves shorter than original_positions / high_frequency are short
+  int64_t original_positions = 0;
+};
+
 struct ModelConfig {
-  std::string architecture;  // "LlamaForCausalLM"
+  std::string architecture;  // one of supportedArchitectures()
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
@@ -20,6 +29,9 @@ struct ModelConfig {
   int64_t head_dim = 0;  // may differ from hidden_size / heads
   float rms_norm_eps = 1e-5f;
   float rope_theta = 10000.0f;
+  RopeScaling rope_scaling;
+  bool qkv_bias = false;       // Qwen2: queries, keys and values have biases
+  int64_t sliding_window = 0;  // keys that a position attends to, itself included; 0: all
   int64_t max_positions = 0;
   bool tied_embeddings = false;
   int32_t bos_token = -1;  // -1: none
@@ -29,5 +41,8 @@ struct ModelConfig {
   // unsupported architecture is refused by name with the list of supported ones.
   static Result<ModelConfig> load(const std::string& folder);
 };
+
+// "LlamaForCausalLM", ...
+const std::vector<std::string>& supportedArchitectures();
 
 }  // namespace allot

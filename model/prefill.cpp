@@ -94,6 +94,11 @@ at::Tensor causalAttention(const ModelConfig& config, const at::Tensor& q, const
     const at::Tensor mask =
         at::full({count, count}, -std::numeric_limits<float>::infinity(), q.options()).triu_(1);
     scores.slice(3, start, end).add_(mask);
+    if (const int64_t window = config.sliding_window; window > 0 && end > window) {
+      // Query i sees the keys after i - window.
+      scores.add_(at::full({count, end}, -std::numeric_limits<float>::infinity(), q.options())
+                      .tril_(start - window));
+    }
     const at::Tensor weights = at::softmax(scores, -1).view({config.kv_heads, group * count, end});
     pieces.push_back(at::bmm(weights, values.slice(1, 0, end))
                          .view({config.kv_heads, group, count, d})
@@ -103,6 +108,21 @@ at::Tensor causalAttention(const ModelConfig& config, const at::Tensor& q, const
   return at::cat(pieces, 0);
 }
 
+namespace {
+
+// As RopeScaling says.
+double scaled(const RopeScaling& scaling, double frequency) {
+  if (scaling.factor == 1) return frequency;
+  // How many waves the original positions hold.
+  const double waves = static_cast<double>(scaling.original_positions) * frequency / (2 * M_PI);
+  const double share = (waves - scaling.low_frequency) /
+                       (static_cast<double>(scaling.high_frequency) - scaling.low_frequency);
+  const double kept = std::clamp(share, 0.0, 1.0);
+  return frequency * (kept + (1 - kept) / scaling.factor);
+}
+
+}  // namespace
+
 RopeTable RopeTable::make(const ModelConfig& config, int64_t positions) {
   const int64_t half = config.head_dim / 2;
   RopeTable table;
@@ -110,7 +130,8 @@ RopeTable RopeTable::make(const ModelConfig& config, int64_t positions) {
   table.sines.resize(table.cosines.size());
   for (int64_t i = 0; i < half; ++i) {
     const double frequency =
-        std::pow(static_cast<double>(config.rope_theta), -2.0 * i / config.head_dim);
+        scaled(config.rope_scaling,
+               std::pow(static_cast<double>(config.rope_theta), -2.0 * i / config.head_dim));
     for (int64_t p = 0; p < positions; ++p) {
       table.cosines[p * half + i] = static_cast<float>(std::cos(p * frequency));
       table.sines[p * half + i] = static_cast<float>(std::sin(p * frequency));
@@ -131,8 +152,9 @@ Result<std::vector<float>> prefillDense(const ModelConfig& config, const Weights
   }
   for (int64_t l = 0; l < config.layers; ++l) {
     const LayerWeights& w = weights.layers[l];
-    at::Tensor qkv = project(normalise(x, w.attention_norm, config.rms_norm_eps), w.qkv)
-                         .view({n, config.heads + 2 * config.kv_heads, d});
+    at::Tensor qkv = project(normalise(x, w.attention_norm, config.rms_norm_eps), w.qkv);
+    if (!w.qkv_bias.empty()) qkv += view(w.qkv_bias.data(), {w.qkv.outputs});
+    qkv = qkv.view({n, config.heads + 2 * config.kv_heads, d});
     rotate(config, rope, &qkv);
     const auto parts = qkv.split_with_sizes({config.heads, config.kv_heads, config.kv_heads}, 1);
     ALLOT_TRY(store(parts[1], parts[2], pool.layer(l), pages, l));

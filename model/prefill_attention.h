@@ -9,8 +9,8 @@
 
 namespace allot {
 
-// Causal attention, q [n, heads, d], k and v [n, kv_heads, d], float32; only queries from `first`
-// on. Returns [n - first, heads * d].
+// Causal attention within the model's sliding window, q [n, heads, d], k and v [n, kv_heads, d],
+// float32; only queries from `first` on. Returns [n - first, heads * d].
 at::Tensor causalAttention(const ModelConfig& config, const at::Tensor& q, const at::Tensor& k,
                            const at::Tensor& v, int64_t first);
 

@@ -40,6 +40,12 @@ Result<LayerWeights> loadLayer(const Safetensors& file, const ModelConfig& confi
   ALLOT_TRY(add("self_attn.q_proj", {q, hidden}, &w.qkv.rows));
   ALLOT_TRY(add("self_attn.k_proj", {kv, hidden}, &w.qkv.rows));
   ALLOT_TRY(add("self_attn.v_proj", {kv, hidden}, &w.qkv.rows));
+  if (config.qkv_bias) {
+    for (const auto& [name, width] : {std::pair{"q", q}, {"k", kv}, {"v", kv}}) {
+      ALLOT_TRY(append(file, prefix + "self_attn." + name + "_proj.bias", {width}, &w.qkv_bias,
+                       parameters));
+    }
+  }
   ALLOT_TRY(add("self_attn.o_proj", {hidden, q}, &w.output.rows));
   ALLOT_TRY(add("post_attention_layernorm", {hidden}, &w.mlp_norm));
   ALLOT_TRY(add("mlp.gate_proj", {mlp, hidden}, &w.gate_up.rows));
@@ -81,8 +87,8 @@ size_t Weights::bytes() const {
   const auto both = [&](const Matrix& matrix) { return of(matrix.rows) + matrix.packed.bytes(); };
   size_t sum = of(embeddings) + of(final_norm) + both(head);
   for (const LayerWeights& layer : layers) {
-    sum += of(layer.attention_norm) + of(layer.mlp_norm) + both(layer.qkv) + both(layer.output) +
-           both(layer.gate_up) + both(layer.down);
+    sum += of(layer.attention_norm) + of(layer.mlp_norm) + of(layer.qkv_bias) + both(layer.qkv) +
+           both(layer.output) + both(layer.gate_up) + both(layer.down);
   }
   return sum;
 }

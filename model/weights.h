@@ -22,6 +22,7 @@ struct Matrix {
 struct LayerWeights {
   std::vector<float> attention_norm;  // [hidden]
   Matrix qkv;                         // [(heads + 2 kv_heads) * head_dim, hidden]
+  std::vector<float> qkv_bias;        // as many as qkv's outputs; empty: none
   Matrix output;                      // [hidden, heads * head_dim]
   std::vector<float> mlp_norm;        // [hidden]
   Matrix gate_up;                     // [2 * intermediate, hidden]

@@ -46,9 +46,9 @@ kernels::MethodOptions methodOf(const std::string& text) {
   return method;
 }
 
-std::unique_ptr<Decoder> load(Device device) {
+std::unique_ptr<Decoder> load(Device device, const std::string& folder = kFolder) {
   auto decoder = Decoder::load(
-      kFolder,
+      folder,
       {.kv_bytes = size_t{256} << 20, .element = kernels::Element::kBFloat16, .shadow_bits = {4}},
       device);
   EXPECT_TRUE(decoder) << decoder.error().message;
@@ -136,6 +136,29 @@ TEST_F(DecoderCuda, PromptsGiveTheLogitsOfTheCpu) {
     gpu_->release(&*prompt);
   }
   EXPECT_EQ(gpu_->pool().freePages(), gpu_->pool().totalPages());
+}
+
+// Scaled positions, biases, a sliding window: what tests/model/families_test.cpp holds the CPU to.
+TEST_F(DecoderCuda, EveryFamilyGivesTheLogitsOfTheCpu) {
+  for (const char* name : {"llama", "qwen2", "mistral"}) {
+    SCOPED_TRACE(name);
+    const std::string folder = std::string(ALLOT_SOURCE_DIR) + "/tests/golden/families/" + name;
+    std::ifstream file(folder + "/golden.json");
+    const auto golden = nlohmann::json::parse(file);
+    const auto cpu = load(Device::kCpu, folder), gpu = load(Device::kCuda, folder);
+    ASSERT_TRUE(cpu && gpu);
+    auto expected = cpu->prefill(golden["prompt"].get<Ids>());
+    auto prompt = gpu->prefill(golden["prompt"].get<Ids>());
+    ASSERT_TRUE(expected && prompt);
+    EXPECT_LE(largestGap(prompt->first_logits, golden["logits"][0].get<std::vector<float>>()),
+              kPromptTolerance);
+    Sequence on_cpu(cpu.get(), *expected, 1, SampleSchedule(2, kAll));
+    Sequence on_gpu(gpu.get(), *prompt, 1, SampleSchedule(2, kAll));
+    for (const int32_t token : golden["tokens"].get<Ids>()) {
+      const auto should = feed(cpu.get(), {&on_cpu}, {token}, "dense");
+      ASSERT_LE(largestGap(feed(gpu.get(), {&on_gpu}, {token}, "dense"), should), kStepTolerance);
+    }
+  }
 }
 
 // Fed the same answers, step by step: dense attention, and sampling that falls back to it.

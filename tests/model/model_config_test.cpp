@@ -83,6 +83,60 @@ TEST(ModelConfig, ListsAndNewerKeys) {
   EXPECT_EQ(config->rope_theta, 250000.0f);
 }
 
+// As Llama-3.1's, but for what `other` says.
+json llama3(const json& other = json::object()) {
+  json value = {{"rope_type", "llama3"},   {"rope_theta", 500000.0},
+                {"factor", 8.0},           {"low_freq_factor", 1.0},
+                {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 8192}};
+  value.update(other);
+  return value;
+}
+
+TEST(ModelConfig, ScaledPositions) {
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    json value = minimal();
+    value[key] = llama3();
+    value["rope_theta"] = 500000.0;
+    const auto config = load(value);
+    ASSERT_TRUE(config.has_value()) << config.error().message;
+    EXPECT_EQ(config->rope_theta, 500000.0f);
+    EXPECT_EQ(config->rope_scaling.factor, 8.0f);
+    EXPECT_EQ(config->rope_scaling.low_frequency, 1.0f);
+    EXPECT_EQ(config->rope_scaling.high_frequency, 4.0f);
+    EXPECT_EQ(config->rope_scaling.original_positions, 8192);
+  }
+  EXPECT_EQ(load(minimal())->rope_scaling.factor, 1.0f);
+}
+
+TEST(ModelConfig, Families) {
+  json value = minimal();
+  EXPECT_FALSE(load(value)->qkv_bias);
+  value["sliding_window"] = 4096;  // says nothing for a Llama
+  EXPECT_EQ(load(value)->sliding_window, 0);
+  value["architectures"] = {"MistralForCausalLM"};
+  EXPECT_EQ(load(value)->sliding_window, 4096);
+  value["sliding_window"] = 0;
+  EXPECT_EQ(errorOf(value), "config.json: sliding_window: 0 is out of range 1..67108864");
+  value["sliding_window"] = nullptr;
+  EXPECT_EQ(load(value)->sliding_window, 0);
+  value["architectures"] = {"Qwen2ForCausalLM"};
+  value["sliding_window"] = 32768;
+  value["use_sliding_window"] = false;
+  EXPECT_TRUE(load(value)->qkv_bias);
+  EXPECT_EQ(load(value)->sliding_window, 0);
+  value["use_sliding_window"] = true;
+  EXPECT_EQ(errorOf(value),
+            "config.json: use_sliding_window: true is not supported for Qwen2; only models that "
+            "attend to all keys are");
+}
+
+TEST(ModelConfig, TheReadmeNamesEveryArchitecture) {
+  const std::string readme = readFile(ALLOT_SOURCE_DIR "/README.md");
+  for (const std::string& name : supportedArchitectures()) {
+    EXPECT_THAT(readme, HasSubstr("| `" + name + "` | "));
+  }
+}
+
 TEST(ModelConfig, NamesMissingKeysAndFiles) {
   const json all = minimal();
   for (const auto& [key, unused] : all.items()) {
@@ -108,9 +162,10 @@ TEST(ModelConfig, RefusesByName) {
   const Bad kBad[] = {
       {"architectures", json::array({"GPT2LMHeadModel"}),
        "config.json: architecture \"GPT2LMHeadModel\" is not supported; supported: "
-       "LlamaForCausalLM"},
+       "LlamaForCausalLM, Qwen2ForCausalLM, MistralForCausalLM"},
       {"architectures", "LlamaForCausalLM",
-       "config.json: architectures must be a list of one name; supported: LlamaForCausalLM"},
+       "config.json: architectures must be a list of one name; supported: LlamaForCausalLM, "
+       "Qwen2ForCausalLM, MistralForCausalLM"},
       {"vocab_size", 0, "config.json: vocab_size: 0 is out of range 1..16777216"},
       {"vocab_size", uint64_t{1} << 63,
        "config.json: vocab_size: 9223372036854775808 is out of range 1..16777216"},
@@ -128,12 +183,20 @@ TEST(ModelConfig, RefusesByName) {
       {"rms_norm_eps", 0, "config.json: rms_norm_eps: 0 is not a number of 1e-12..0.1"},
       {"rms_norm_eps", "1e-5", "config.json: rms_norm_eps: \"1e-5\" is not a number of 1e-12..0.1"},
       {"rope_theta", 0.5, "config.json: rope_theta: 0.5 is not a number of 1..1e12"},
-      {"rope_scaling", json{{"rope_type", "llama3"}},
-       "config.json: rope_scaling: an object is not supported; only models whose rope_scaling is "
-       "null are"},
-      {"rope_parameters", json{{"rope_type", "llama3"}, {"rope_theta", 1e6}},
-       "config.json: rope_parameters: rope_type \"llama3\" is not supported; supported: "
-       "\"default\""},
+      {"rope_scaling", json{{"rope_type", "yarn"}},
+       "config.json: rope_scaling: rope_type \"yarn\" is not supported; supported: \"default\", "
+       "\"llama3\""},
+      {"rope_scaling", json{{"type", "linear"}, {"factor", 2}},
+       "config.json: rope_scaling: rope_type \"linear\" is not supported; supported: "
+       "\"default\", \"llama3\""},
+      {"rope_scaling", 2, "config.json: rope_scaling: 2 is not an object"},
+      {"rope_scaling", json{{"rope_type", "llama3"}}, "config.json lacks factor"},
+      {"rope_parameters", llama3({{"factor", 0}}),
+       "config.json: factor: 0 is not a number of 1..1e6"},
+      {"rope_parameters", llama3({{"high_freq_factor", 1}}),
+       "config.json: rope_parameters: high_freq_factor must be above low_freq_factor"},
+      {"rope_parameters", llama3({{"original_max_position_embeddings", -8}}),
+       "config.json: original_max_position_embeddings: -8 is out of range 1..67108864"},
       {"hidden_act", "gelu",
        "config.json: hidden_act: \"gelu\" is not supported; supported: "
        "\"silu\""},

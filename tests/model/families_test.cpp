@@ -1,0 +1,112 @@
+// Checkpoints of every family against Hugging Face's transformers: the small random models of
+// tests/golden/families, logits of a prompt and of sixteen steps after it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "model/decoder.h"
+#include "tests/temp_folder.h"
+
+namespace allot {
+namespace {
+
+using Ids = std::vector<int32_t>;
+
+const std::string kFolder = std::string(ALLOT_SOURCE_DIR) + "/tests/golden/families/";
+
+struct Golden {
+  Ids prompt, tokens;
+  std::vector<std::vector<float>> logits;  // after the prompt, then after each token
+};
+
+Golden goldenOf(const std::string& name) {
+  std::ifstream file(kFolder + name + "/golden.json");
+  const auto golden = nlohmann::json::parse(file);
+  return {golden["prompt"].get<Ids>(), golden["tokens"].get<Ids>(),
+          golden["logits"].get<std::vector<std::vector<float>>>()};
+}
+
+float largestGap(std::span<const float> is, const std::vector<float>& should) {
+  if (is.size() != should.size()) return INFINITY;
+  float gap = 0;
+  for (size_t i = 0; i < should.size(); ++i) gap = std::max(gap, std::fabs(is[i] - should[i]));
+  return gap;
+}
+
+class Families : public testing::TestWithParam<const char*> {
+ protected:
+  static std::unique_ptr<Decoder> load(const std::string& folder) {
+    auto decoder = Decoder::load(folder, {.kv_bytes = size_t{16} << 20});
+    EXPECT_TRUE(decoder) << decoder.error().message;
+    return decoder ? std::move(*decoder) : nullptr;
+  }
+};
+
+const std::vector<uint32_t> kSchedule(2, UINT32_MAX);  // of the models' two layers: exact
+
+// One row that goes on from a prompt's pages.
+StepBatch batchOf(const Ids& pages, int32_t token, int32_t length) {
+  StepBatch batch;
+  batch.tokens = {token};
+  batch.lengths = {length};
+  batch.sequences = {1};
+  batch.steps = {static_cast<uint32_t>(length)};
+  batch.schedules = {kSchedule.data()};
+  batch.page_table = pages;
+  batch.max_pages = static_cast<int>(pages.size());
+  return batch;
+}
+
+TEST_P(Families, LogitsAreTransformers) {
+  const auto decoder = load(kFolder + GetParam());
+  ASSERT_TRUE(decoder);
+  const Golden golden = goldenOf(GetParam());
+  ASSERT_EQ(golden.logits.size(), golden.tokens.size() + 1);
+  auto prompt = decoder->prefill(golden.prompt);
+  ASSERT_TRUE(prompt) << prompt.error().message;
+  float gap = largestGap(prompt->first_logits, golden.logits[0]);
+  EXPECT_LE(gap, 1e-3f);
+  Ids pages = prompt->pages;
+  auto more = decoder->pool().allocate(decoder->pool().pagesFor(golden.tokens.size()) + 1);
+  ASSERT_TRUE(more);
+  pages.insert(pages.end(), more->begin(), more->end());
+  for (size_t i = 0; i < golden.tokens.size(); ++i) {
+    SCOPED_TRACE("step " + std::to_string(i));
+    const auto length = static_cast<int32_t>(golden.prompt.size() + i + 1);
+    auto logits = decoder->step(batchOf(pages, golden.tokens[i], length), nullptr);
+    ASSERT_TRUE(logits) << logits.error().message;
+    const float here = largestGap(*logits, golden.logits[i + 1]);
+    EXPECT_LE(here, 1e-3f);
+    gap = std::max(gap, here);
+  }
+  printf("[  parity  ] %s: logits differ by %.1e at most\n", GetParam(), gap);
+}
+
+// What the families differ in is seen by the test: without it the logits are others.
+TEST_P(Families, TheGoldenLogitsSeeWhatIsSpecial) {
+  const std::string name = GetParam();
+  std::ifstream file(kFolder + name + "/config.json");
+  auto config = nlohmann::json::parse(file);
+  if (name == "llama") config["rope_scaling"] = nullptr;
+  if (name == "mistral") config["sliding_window"] = nullptr;
+  if (name == "qwen2") config["architectures"] = {"LlamaForCausalLM"};
+  const TempFolder folder;
+  std::filesystem::copy(kFolder + name, folder.path(), std::filesystem::copy_options::recursive);
+  folder.write("config.json", config.dump());
+  const auto decoder = load(folder.path());
+  ASSERT_TRUE(decoder);
+  const Golden golden = goldenOf(name);
+  auto prompt = decoder->prefill(golden.prompt);
+  ASSERT_TRUE(prompt) << prompt.error().message;
+  EXPECT_GT(largestGap(prompt->first_logits, golden.logits[0]), 0.05f);
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, Families, testing::Values("llama", "qwen2", "mistral"),
+                         [](const auto& param) { return std::string(param.param); });
+
+}  // namespace
+}  // namespace allot
