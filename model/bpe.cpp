@@ -1,11 +1,14 @@
 #include "model/bpe.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <queue>
 #include <unordered_set>
 
 #include "model/byte_level.h"
 #include "model/json_file.h"
+#include "model/metaspace.h"
+#include "model/utf8.h"
 
 namespace allot {
 namespace {
@@ -27,13 +30,6 @@ Status refuseVariants(const nlohmann::json& model, const std::string& file) {
   }
   return {};
 }
-
-struct Symbol {
-  int32_t id;
-  int64_t previous;  // index, -1: none
-  int64_t next;      // index, -1: none
-  bool gone = false;
-};
 
 struct Candidate {
   uint32_t rank;
@@ -58,6 +54,7 @@ Result<Bpe> Bpe::parse(const nlohmann::json& model, const std::string& file) {
   }
   ALLOT_TRY(refuseVariants(model, file));
   Bpe bpe;
+  ALLOT_ASSIGN(bpe.byte_fallback_, boolMember(model, "byte_fallback", false, file + ": model"));
   ALLOT_ASSIGN(bpe.ignore_merges_, boolMember(model, "ignore_merges", false, file + ": model"));
   ALLOT_TRY(bpe.readVocab(model, file));
   ALLOT_TRY(bpe.readMerges(model, file));
@@ -84,12 +81,15 @@ Status Bpe::readVocab(const nlohmann::json& model, const std::string& file) {
     vocab_.emplace(token, static_cast<int32_t>(id));
   }
   for (size_t byte = 0; byte < 256; ++byte) {
-    const auto found = vocab_.find(byteCharacters()[byte]);
+    const std::string name =
+        byte_fallback_ ? byteTokenName(static_cast<unsigned char>(byte)) : byteCharacters()[byte];
+    const auto found = vocab_.find(name);
     if (found == vocab_.end()) {
       char hex[8];
       std::snprintf(hex, sizeof hex, "0x%02x", static_cast<unsigned>(byte));
-      return badInput(file + ": model.vocab has no token for byte " + hex + " (" +
-                      inQuotes(byteCharacters()[byte]) + "), so it is not a byte-level BPE");
+      return badInput(file + ": model.vocab has no token for byte " + hex + " (" + inQuotes(name) +
+                      "), so it is not a " +
+                      (byte_fallback_ ? "BPE with byte_fallback" : "byte-level BPE"));
     }
     byte_ids_[byte] = found->second;
   }
@@ -137,21 +137,38 @@ Status Bpe::addMerge(const std::string& left, const std::string& right, const st
   return {};
 }
 
+// What merges begin from.
+std::vector<Bpe::Symbol> Bpe::symbolsOf(std::string_view piece) const {
+  std::vector<Symbol> symbols;
+  symbols.reserve(piece.size());
+  const auto add = [&](int32_t id) {
+    const auto index = static_cast<int64_t>(symbols.size());
+    symbols.push_back({id, index - 1, index + 1});
+  };
+  for (size_t at = 0; at < piece.size();) {
+    const size_t bytes = byte_fallback_ ? std::max<size_t>(utf8Length(piece.substr(at)), 1) : 1;
+    const auto whole = byte_fallback_ ? vocab_.find(piece.substr(at, bytes)) : vocab_.end();
+    if (whole != vocab_.end()) {
+      add(whole->second);
+    } else {
+      for (size_t i = 0; i < bytes; ++i) add(byte_ids_[static_cast<unsigned char>(piece[at + i])]);
+    }
+    at += bytes;
+  }
+  if (!symbols.empty()) symbols.back().next = -1;
+  return symbols;
+}
+
 void Bpe::encode(std::string_view piece, std::vector<int32_t>& ids) const {
   if (ignore_merges_) {
-    if (const auto whole = vocab_.find(toByteCharacters(piece)); whole != vocab_.end()) {
+    const std::string name = byte_fallback_ ? std::string(piece) : toByteCharacters(piece);
+    if (const auto whole = vocab_.find(name); whole != vocab_.end()) {
       ids.push_back(whole->second);
       return;
     }
   }
-  const auto length = static_cast<int64_t>(piece.size());
-  std::vector<Symbol> symbols;
-  symbols.reserve(piece.size());
-  for (int64_t i = 0; i < length; ++i) {
-    const int32_t id = byte_ids_[static_cast<unsigned char>(piece[i])];
-    symbols.push_back({id, i - 1, i + 1 < length ? i + 1 : -1});
-  }
-
+  std::vector<Symbol> symbols = symbolsOf(piece);
+  const auto length = static_cast<int64_t>(symbols.size());
   std::priority_queue<Candidate> queue;
   const auto mergeAt = [&](int64_t left) {
     return merges_.find(pairKey(symbols[left].id, symbols[symbols[left].next].id));

@@ -1,5 +1,7 @@
 #pragma once
-// Bpe: the vocabulary and the merges of a byte-level BPE; turns the bytes of one piece into ids.
+// Bpe: the vocabulary and the merges of a BPE; turns the bytes of one piece into ids. Tokens are
+// made of bytes (byte-level), or of characters, with a token a byte for those that the vocabulary
+// has not (byte_fallback).
 //
 // Immutable after parse; any thread. Private to model/, owned by Tokenizer.
 #include <array>
@@ -33,7 +35,9 @@ class Bpe {
   void encode(std::string_view piece, std::vector<int32_t>& ids) const;
 
   std::optional<int32_t> idOf(std::string_view token) const;
-  const Vocab& vocab() const { return vocab_; }  // keys in the byte-level alphabet
+  // Keys are in the byte-level alphabet, or characters and "<0x0A>".
+  const Vocab& vocab() const { return vocab_; }
+  bool byteFallback() const { return byte_fallback_; }
 
  private:
   struct Merge {
@@ -41,6 +45,14 @@ class Bpe {
     int32_t id;
   };
 
+  struct Symbol {
+    int32_t id;
+    int64_t previous;  // index, -1: none
+    int64_t next;      // index, -1: none
+    bool gone = false;
+  };
+
+  std::vector<Symbol> symbolsOf(std::string_view piece) const;
   static uint64_t pairKey(int32_t left, int32_t right) {
     return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
   }
@@ -52,6 +64,7 @@ class Bpe {
   std::unordered_map<uint64_t, Merge> merges_;  // by pairKey
   std::array<int32_t, 256> byte_ids_{};
   uint32_t next_rank_ = 0;
+  bool byte_fallback_ = false;
   bool ignore_merges_ = false;  // a piece that is in the vocabulary is one token (Llama-3)
 };
 

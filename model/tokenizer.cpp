@@ -7,6 +7,7 @@
 #include "model/bpe.h"
 #include "model/byte_level.h"
 #include "model/json_file.h"
+#include "model/metaspace.h"
 #include "model/pre_tokenizer.h"
 
 namespace allot {
@@ -118,14 +119,15 @@ Status refuseUnsupported(const nlohmann::json& root, const std::string& file) {
 }  // namespace
 
 struct Tokenizer::Impl {
-  Impl(Bpe bpe_in, PreTokenizer pre_tokenizer_in)
-      : bpe(std::move(bpe_in)), pre_tokenizer(std::move(pre_tokenizer_in)) {}
+  explicit Impl(Bpe bpe_in) : bpe(std::move(bpe_in)) {}
 
   Status readAddedTokens(const nlohmann::json& root, const std::string& file);
   Status addToken(const AddedToken& token, const std::string& file);
 
   Bpe bpe;
-  PreTokenizer pre_tokenizer;
+  // One of these.
+  std::optional<PreTokenizer> pre_tokenizer;
+  std::optional<Metaspace> metaspace;
   std::unordered_map<std::string, int32_t> added;
   // Tokens that are looked for before and after normalisation. As that changes nothing here, the
   // difference is only who comes first.
@@ -137,7 +139,9 @@ struct Tokenizer::Impl {
 
 Status Tokenizer::Impl::readAddedTokens(const nlohmann::json& root, const std::string& file) {
   for (const auto& [token, id] : bpe.vocab()) {
-    pieces.emplace(id, Piece{fromByteCharacters(token).value_or(token), false});
+    pieces.emplace(
+        id, Piece{metaspace ? Metaspace::bytesOf(token) : fromByteCharacters(token).value_or(token),
+                  false});
   }
   const nlohmann::json* tokens = member(root, "added_tokens");
   if (tokens != nullptr && !tokens->is_array()) {
@@ -169,7 +173,9 @@ Status Tokenizer::Impl::addToken(const AddedToken& token, const std::string& fil
   if (!vocab_id.has_value() && pieces.contains(token.id)) {
     return badInput(entry + ": id " + std::to_string(token.id) + " is the id of another token too");
   }
-  pieces[token.id] = {fromByteCharacters(token.content).value_or(token.content), token.special};
+  pieces[token.id] = {
+      metaspace ? token.content : fromByteCharacters(token.content).value_or(token.content),
+      token.special};
   (token.normalized ? after : before).add(token);
   return {};
 }
@@ -180,11 +186,15 @@ Result<Tokenizer> Tokenizer::load(const std::string& path) {
   const nlohmann::json* model = member(root, "model");
   const nlohmann::json* pre_tokenizer = member(root, "pre_tokenizer");
   ALLOT_ASSIGN(Bpe bpe, Bpe::parse(model == nullptr ? nlohmann::json() : *model, path));
-  ALLOT_TRY(refuseUnsupported(root, path));
-  ALLOT_ASSIGN(
-      PreTokenizer splitter,
-      PreTokenizer::parse(pre_tokenizer == nullptr ? nlohmann::json() : *pre_tokenizer, path));
-  auto impl = std::make_unique<Impl>(std::move(bpe), std::move(splitter));
+  auto impl = std::make_unique<Impl>(std::move(bpe));
+  if (impl->bpe.byteFallback()) {
+    ALLOT_ASSIGN(impl->metaspace, Metaspace::parse(root, path));
+  } else {
+    ALLOT_TRY(refuseUnsupported(root, path));
+    ALLOT_ASSIGN(
+        impl->pre_tokenizer,
+        PreTokenizer::parse(pre_tokenizer == nullptr ? nlohmann::json() : *pre_tokenizer, path));
+  }
   ALLOT_TRY(impl->readAddedTokens(root, path));
   return Tokenizer(std::move(impl));
 }
@@ -199,7 +209,11 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
   const auto addId = [&](int32_t id) { ids.push_back(id); };
   const auto encodePiece = [&](std::string_view piece) { impl_->bpe.encode(piece, ids); };
   const auto encodePlain = [&](std::string_view plain) {
-    impl_->pre_tokenizer.split(plain, encodePiece);
+    if (impl_->metaspace) {
+      impl_->metaspace->split(plain, plain.data() == text.data(), encodePiece);
+    } else {
+      impl_->pre_tokenizer->split(plain, encodePiece);
+    }
   };
   const auto secondPass = [&](std::string_view rest) {
     impl_->after.split(rest, encodePlain, addId);
@@ -215,7 +229,7 @@ std::string Tokenizer::decode(const std::vector<int32_t>& ids, bool skip_special
     if (found == impl_->pieces.end() || (skip_special && found->second.special)) continue;
     text += found->second.bytes;
   }
-  return text;
+  return impl_->metaspace ? impl_->metaspace->decoded(std::move(text)) : text;
 }
 
 std::optional<int32_t> Tokenizer::idOf(std::string_view token) const {

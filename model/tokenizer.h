@@ -1,5 +1,6 @@
 #pragma once
-// Tokenizer: Hugging Face tokenizer.json, byte-level BPE (GPT-2, Llama-3, Qwen2 and the like).
+// Tokenizer: Hugging Face tokenizer.json, byte-level BPE (GPT-2, Llama-3, Qwen2 and the like) and
+// BPE of characters with byte fallback (SentencePiece's: Llama-2, Mistral).
 //
 // Text is taken as already NFC-normalised: a normalizer NFC (Qwen2) is accepted and does nothing.
 // The post_processor is not applied, so no bos is added. Immutable after load; encode and decode
@@ -26,7 +27,8 @@ class Tokenizer {
   ~Tokenizer();
 
   // Token ids of UTF-8 text. Added (special) tokens in the text become their ids. Bytes that are
-  // not UTF-8 are tokenised as bytes; decode gives them back.
+  // not UTF-8 are tokenised as bytes; decode gives them back. With byte fallback decode leaves out
+  // one space at the start, which encode puts there.
   std::vector<int32_t> encode(std::string_view text) const;
   // The text of ids; special tokens are left out when skip_special, ids that no token has always.
   // Not UTF-8 when the ids begin or end within a character.

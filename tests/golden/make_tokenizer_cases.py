@@ -239,4 +239,5 @@ def main():
     print(" ]\n}")
 
 
-main()
+if __name__ == "__main__":
+    main()

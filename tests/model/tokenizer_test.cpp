@@ -100,6 +100,71 @@ TEST(Tokenizer, MatchesHuggingFaceOnEveryVariant) {
   }
 }
 
+// Tokenizers with byte fallback, as Llama-2's and Mistral's (make_metaspace_cases.py).
+const json& metaspaceGolden() {
+  static const json kGolden = readJson(ALLOT_SOURCE_DIR "/tests/golden/metaspace_cases.json");
+  return kGolden;
+}
+
+json metaspaceFile(const json& golden_case) {
+  json file = golden_case["tokenizer"];
+  file["model"] = metaspaceGolden()["model"];
+  return file;
+}
+
+TEST(Tokenizer, MatchesHuggingFaceOnByteFallback) {
+  ASSERT_EQ(metaspaceGolden()["cases"].size(), 5u);
+  size_t texts = 0;
+  for (const json& golden_case : metaspaceGolden()["cases"]) {
+    SCOPED_TRACE(golden_case["name"].get<std::string>());
+    const auto tokenizer = load(metaspaceFile(golden_case));
+    ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
+    for (const json& item : golden_case["texts"]) {
+      const auto ids = item[1].get<std::vector<int32_t>>();
+      EXPECT_EQ(tokenizer->encode(item[0].get<std::string>()), ids) << item[0];
+      EXPECT_EQ(tokenizer->decode(ids), item[2].get<std::string>()) << item[0];
+      ++texts;
+    }
+  }
+  EXPECT_GE(texts, 300u);
+}
+
+TEST(Tokenizer, ByteFallbackKeepsBytesThatAreNotText) {
+  const auto tokenizer = load(metaspaceFile(metaspaceGolden()["cases"][0]));
+  ASSERT_TRUE(tokenizer.has_value());
+  const std::string bytes = "the \xc3 rain\xff\xe2\x96";
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode(bytes)), bytes);
+}
+
+TEST(Tokenizer, RefusesBadPartsOfByteFallback) {
+  struct Bad {
+    const char* pointer;
+    const char* value;
+    const char* message;
+  };
+  const Bad kBad[] = {
+      {"/model/vocab", R"({"<0x00>": 0})", "no token for byte 0x01 (\"<0x01>\")"},
+      {"/model/byte_fallback", "1", "byte_fallback: 1 is not true or false"},
+      {"/normalizer", "null", "neither normalizer nor pre_tokenizer writes spaces as U+2581"},
+      {"/normalizer", R"({"type": "NFKC"})", "normalizer type \"NFKC\" is not supported"},
+      {"/normalizer/normalizers/1/content", R"("_")", "normalizer type \"Replace\""},
+      {"/pre_tokenizer", R"({"type": "ByteLevel"})", "pre_tokenizer type \"ByteLevel\""},
+      {"/pre_tokenizer", R"({"type": "Metaspace", "replacement": "\u2581"})", "no normalizer"},
+      {"/decoder/decoders/3/start", "2", "decoder type \"Strip\" is not supported here"},
+      {"/decoder", R"({"type": "Metaspace"})", "decoder type \"Metaspace\""},
+  };
+  const json good = metaspaceFile(metaspaceGolden()["cases"][0]);
+  ASSERT_EQ(errorOf(good), "loaded");
+  for (const Bad& bad : kBad) {
+    json file = good;
+    file[json::json_pointer(bad.pointer)] = json::parse(bad.value);
+    EXPECT_THAT(errorOf(file), HasSubstr(bad.message)) << bad.pointer << " = " << bad.value;
+  }
+  json file = metaspaceFile(metaspaceGolden()["cases"][2]);
+  file["pre_tokenizer"]["prepend_scheme"] = "last";
+  EXPECT_THAT(errorOf(file), HasSubstr("prepend_scheme: \"last\" is not supported"));
+}
+
 TEST(Tokenizer, DecodeGivesBackAnyBytes) {
   std::mt19937 random(7);
   for (const char* name : {"llama3", "qwen2", "gpt2", "digits", "whole"}) {
@@ -283,11 +348,12 @@ TEST(Tokenizer, SurvivesAnExponentialPattern) {
 
 // Damaged files are refused or work; a crash or a sanitizer's finding fails the test.
 TEST(Tokenizer, DamagedFiles) {
-  const std::string good = fileOf("llama3").dump();
+  const std::string good[] = {fileOf("llama3").dump(),
+                              metaspaceFile(metaspaceGolden()["cases"][2]).dump()};
   std::mt19937 random(7);
   const TempFolder folder;
-  for (int i = 0; i < 300; ++i) {
-    std::string bytes = good;
+  for (int i = 0; i < 600; ++i) {
+    std::string bytes = good[i % 2];
     for (int change = 0; change < 3; ++change) {
       bytes[random() % bytes.size()] = "\"{}[],:0-1a\\x"[random() % 13];
     }
