@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""Writes tests/fuzz/model_files: small files of a model folder, whole ones and damaged ones, from
+which fuzz-model-files starts. The first byte says which file it is (model_files.h).
+
+    python3 tests/fuzz/make_model_files.py
+"""
+import json
+import pathlib
+import struct
+
+FOLDER = pathlib.Path(__file__).parent / "model_files"
+MARK = "\u2581"
+
+
+def byte_characters():
+    """GPT-2's alphabet: byte -> character."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in plain]
+    table = {byte: chr(byte) for byte in plain}
+    table.update({byte: chr(256 + i) for i, byte in enumerate(others)})
+    return [table[byte] for byte in range(256)]
+
+
+def tokenizer(model, **other):
+    parts = {"added_tokens": [], "normalizer": None, "pre_tokenizer": None, "decoder": None}
+    added = {"id": 500, "content": "<s>", "single_word": False, "lstrip": False, "rstrip": False,
+             "normalized": False, "special": True}
+    return {**parts, "added_tokens": [added], **other, "model": {"type": "BPE", **model}}
+
+
+def byte_level(regex):
+    vocab = {character: i for i, character in enumerate(byte_characters())}
+    vocab.update({"th": 256, "the": 257, "\u0120the": 258, "in": 259})
+    merges = ["t h", "th e", "\u0120 the", "i n"]
+    step = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True,
+            "use_regex": regex is None}
+    steps = step if regex is None else {"type": "Sequence", "pretokenizers": [
+        {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False},
+        step]}
+    return tokenizer({"vocab": vocab, "merges": merges}, pre_tokenizer=steps, decoder=step)
+
+
+def metaspace(**other):
+    vocab = {f"<0x{byte:02X}>": byte for byte in range(256)}
+    vocab.update({token: 256 + i for i, token in enumerate([MARK, "t", "h", "e", "th", MARK + "th"])})
+    return tokenizer({"vocab": vocab, "merges": [["t", "h"], [MARK, "th"]], "byte_fallback": True},
+                     **other)
+
+
+def safetensors(header, data):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def tensor(dtype, shape, begin, end):
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+
+CONFIG = {"architectures": ["LlamaForCausalLM"], "vocab_size": 1000, "hidden_size": 128,
+          "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
+          "max_position_embeddings": 512, "rms_norm_eps": 1e-5}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 8192, "rope_theta": 5e5}
+
+
+def files():
+    yield "accepted-bytes", "t", json.dumps(byte_level(None))
+    yield "accepted-regex", "t", json.dumps(byte_level(r" ?\p{L}+|\p{N}{1,3}|\s+(?!\S)|[^\s\p{L}]"))
+    normalizer = {"type": "Sequence", "normalizers": [
+        {"type": "Prepend", "prepend": MARK},
+        {"type": "Replace", "pattern": {"String": " "}, "content": MARK}]}
+    yield "accepted-llama2", "t", json.dumps(metaspace(normalizer=normalizer))
+    yield "accepted-mistral", "t", json.dumps(metaspace(pre_tokenizer={
+        "type": "Metaspace", "replacement": MARK, "prepend_scheme": "first", "split": False}))
+    yield "refused-no-spaces", "t", json.dumps(metaspace())
+    yield "refused-cut", "t", json.dumps(byte_level(None))[:1000]
+    yield "refused-pattern", "t", json.dumps(byte_level(r"(\w"))
+    both = {"a": tensor("F32", [2, 3], 0, 24), "b": tensor("BF16", [2, 3], 24, 36),
+            "c": tensor("F16", [4], 36, 44), "__metadata__": {"format": "pt"}}
+    yield "accepted-tensors", "s", safetensors(both, bytes(44))
+    overlap = {"a": tensor("F32", [2, 3], 0, 24), "b": tensor("BF16", [2, 3], 12, 24)}
+    yield "refused-overlap", "s", safetensors(overlap, bytes(24))
+    yield "refused-short", "s", safetensors(both, bytes(40))
+    huge = {"a": tensor("F32", [1 << 40, 1 << 40], 0, 24)}
+    yield "refused-huge", "s", safetensors(huge, bytes(24))
+    yield "refused-length", "s", struct.pack("<Q", 1 << 62) + b"{}"
+    yield "accepted-llama", "c", json.dumps({**CONFIG, "rope_scaling": LLAMA3})
+    yield "accepted-qwen2", "c", json.dumps({**CONFIG, "architectures": ["Qwen2ForCausalLM"]})
+    yield "accepted-window", "c", json.dumps({**CONFIG, "architectures": ["MistralForCausalLM"],
+                                              "sliding_window": 24, "eos_token_id": [1, 2]})
+    yield "refused-heads", "c", json.dumps({**CONFIG, "num_attention_heads": 0})
+    yield "refused-yarn", "c", json.dumps({**CONFIG, "rope_scaling": {"rope_type": "yarn"}})
+
+
+def main():
+    FOLDER.mkdir(exist_ok=True)
+    for name, kind, content in files():
+        bytes_of = content.encode() if isinstance(content, str) else content
+        (FOLDER / name).write_bytes(kind.encode() + bytes_of)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,13 @@
+#pragma once
+// What a model folder's files are fed to: the readers that take them from strangers.
+#include <cstddef>
+#include <cstdint>
+
+namespace allot::fuzz {
+
+// The first byte says which file the rest is: 't' tokenizer.json, 's' model.safetensors, 'c'
+// config.json. What is accepted is used as the program uses it. Returns whether it was; aborts if
+// it does harm.
+bool feedModelFile(const uint8_t* data, size_t size);
+
+}  // namespace allot::fuzz
