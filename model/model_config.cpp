@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <limits>
 
+#include "model/gguf_model.h"
 #include "model/json_file.h"
 
 namespace allot {
@@ -229,6 +230,10 @@ const std::vector<std::string>& supportedArchitectures() {
 }
 
 Result<ModelConfig> ModelConfig::load(const std::string& folder) {
+  if (isGguf(folder)) {
+    ALLOT_ASSIGN(const Gguf gguf, Gguf::open(folder));
+    return ggufConfig(gguf);
+  }
   const std::string path = (std::filesystem::path(folder) / "config.json").string();
   ALLOT_ASSIGN(const nlohmann::json root, readJsonFile(path, kMaxFileBytes));
   if (!root.is_object()) return badInput(path + " is not a JSON object");

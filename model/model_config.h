@@ -16,6 +16,7 @@ struct RopeScaling {
   float low_frequency = 1;   // waves longer than original_positions / low_frequency are long
   float high_frequency = 4;  // waves shorter than original_positions / high_frequency are short
   int64_t original_positions = 0;
+  std::vector<float> factors;  // GGUF has them worked out, [head_dim / 2]; empty: by the above
 };
 
 struct ModelConfig {
@@ -37,9 +38,9 @@ struct ModelConfig {
   int32_t bos_token = -1;  // -1: none
   std::vector<int32_t> eos_tokens;
 
-  // Reads `folder`/config.json. Errors (kUsage) name the file, the key and the mend; an
-  // unsupported architecture is refused by name with the list of supported ones.
-  static Result<ModelConfig> load(const std::string& folder);
+  // Reads `path`/config.json, or what a GGUF file says. Errors (kUsage) name the file, the key and
+  // the mend; an unsupported architecture is refused by name with the list of supported ones.
+  static Result<ModelConfig> load(const std::string& path);
 };
 
 // "LlamaForCausalLM", ...

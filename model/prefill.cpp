@@ -110,8 +110,9 @@ at::Tensor causalAttention(const ModelConfig& config, const at::Tensor& q, const
 
 namespace {
 
-// As RopeScaling says.
-double scaled(const RopeScaling& scaling, double frequency) {
+// The frequency of the channels i and i + head_dim / 2, as RopeScaling says.
+double scaled(const RopeScaling& scaling, int64_t i, double frequency) {
+  if (!scaling.factors.empty()) return frequency / scaling.factors[static_cast<size_t>(i)];
   if (scaling.factor == 1) return frequency;
   // How many waves the original positions hold.
   const double waves = static_cast<double>(scaling.original_positions) * frequency / (2 * M_PI);
@@ -130,7 +131,7 @@ RopeTable RopeTable::make(const ModelConfig& config, int64_t positions) {
   table.sines.resize(table.cosines.size());
   for (int64_t i = 0; i < half; ++i) {
     const double frequency =
-        scaled(config.rope_scaling,
+        scaled(config.rope_scaling, i,
                std::pow(static_cast<double>(config.rope_theta), -2.0 * i / config.head_dim));
     for (int64_t p = 0; p < positions; ++p) {
       table.cosines[p * half + i] = static_cast<float>(std::cos(p * frequency));

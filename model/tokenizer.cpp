@@ -6,6 +6,7 @@
 
 #include "model/bpe.h"
 #include "model/byte_level.h"
+#include "model/gguf_model.h"
 #include "model/json_file.h"
 #include "model/metaspace.h"
 #include "model/pre_tokenizer.h"
@@ -181,7 +182,13 @@ Status Tokenizer::Impl::addToken(const AddedToken& token, const std::string& fil
 }
 
 Result<Tokenizer> Tokenizer::load(const std::string& path) {
-  ALLOT_ASSIGN(const nlohmann::json root, readJsonFile(path, kMaxFileBytes));
+  nlohmann::json root;
+  if (isGguf(path)) {
+    ALLOT_ASSIGN(const Gguf gguf, Gguf::open(path));
+    ALLOT_ASSIGN(root, ggufTokenizer(gguf));
+  } else {
+    ALLOT_ASSIGN(root, readJsonFile(path, kMaxFileBytes));
+  }
   if (!root.is_object()) return badInput(path + " is not a JSON object");
   const nlohmann::json* model = member(root, "model");
   const nlohmann::json* pre_tokenizer = member(root, "pre_tokenizer");
@@ -197,6 +204,10 @@ Result<Tokenizer> Tokenizer::load(const std::string& path) {
   }
   ALLOT_TRY(impl->readAddedTokens(root, path));
   return Tokenizer(std::move(impl));
+}
+
+std::string tokenizerPath(const std::string& model) {
+  return isGguf(model) ? model : model + "/tokenizer.json";
 }
 
 Tokenizer::Tokenizer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -18,8 +18,9 @@ namespace allot {
 
 class Tokenizer {
  public:
-  // Reads `path` (tokenizer.json). Errors (kUsage) name the file and what is missing or not
-  // supported: not JSON, model type other than BPE, no vocab, no merges, unknown pre-tokenizer.
+  // Reads `path`: a tokenizer.json, or a GGUF file. Errors (kUsage) name the file and what is
+  // missing or not supported: not JSON, model type other than BPE, no vocab, no merges, unknown
+  // pre-tokenizer.
   static Result<Tokenizer> load(const std::string& path);
 
   Tokenizer(Tokenizer&&) noexcept;
@@ -41,5 +42,8 @@ class Tokenizer {
   explicit Tokenizer(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
+
+// The file that a model's tokenizer is in: a folder's tokenizer.json, or a GGUF file itself.
+std::string tokenizerPath(const std::string& model);
 
 }  // namespace allot

@@ -1,20 +1,16 @@
 #include "model/weights.h"
 
+#include <functional>
+
+#include "model/gguf_model.h"
 #include "model/safetensors.h"
 
 namespace allot {
 namespace {
 
-// Appends the named tensor to `out`, as float32.
-Status append(const Safetensors& file, const std::string& name, const std::vector<int64_t>& shape,
-              std::vector<float>* out, uint64_t* parameters) {
-  ALLOT_ASSIGN(const TensorView view, file.tensor(name, shape));
-  const size_t start = out->size();
-  out->resize(start + static_cast<size_t>(view.elements()));
-  toFloat(view, out->data() + start);
-  *parameters += static_cast<uint64_t>(view.elements());
-  return {};
-}
+// Appends the tensor of a Hugging Face name to `out`, as float32.
+using Append = std::function<Status(const std::string& name, const std::vector<int64_t>& shape,
+                                    std::vector<float>* out)>;
 
 void finish(Matrix* matrix, int64_t outputs, int64_t inputs, bool packed) {
   matrix->outputs = outputs;
@@ -24,8 +20,8 @@ void finish(Matrix* matrix, int64_t outputs, int64_t inputs, bool packed) {
                                           static_cast<int>(inputs));
 }
 
-Result<LayerWeights> loadLayer(const Safetensors& file, const ModelConfig& config, int64_t layer,
-                               bool packed, uint64_t* parameters) {
+Result<LayerWeights> loadLayer(const Append& append, const ModelConfig& config, int64_t layer,
+                               bool packed) {
   const std::string prefix = "model.layers." + std::to_string(layer) + ".";
   const int64_t hidden = config.hidden_size;
   const int64_t q = config.heads * config.head_dim;
@@ -34,7 +30,7 @@ Result<LayerWeights> loadLayer(const Safetensors& file, const ModelConfig& confi
   LayerWeights w;
   const auto add = [&](const std::string& name, const std::vector<int64_t>& shape,
                        std::vector<float>* out) {
-    return append(file, prefix + name + ".weight", shape, out, parameters);
+    return append(prefix + name + ".weight", shape, out);
   };
   ALLOT_TRY(add("input_layernorm", {hidden}, &w.attention_norm));
   ALLOT_TRY(add("self_attn.q_proj", {q, hidden}, &w.qkv.rows));
@@ -42,8 +38,7 @@ Result<LayerWeights> loadLayer(const Safetensors& file, const ModelConfig& confi
   ALLOT_TRY(add("self_attn.v_proj", {kv, hidden}, &w.qkv.rows));
   if (config.qkv_bias) {
     for (const auto& [name, width] : {std::pair{"q", q}, {"k", kv}, {"v", kv}}) {
-      ALLOT_TRY(append(file, prefix + "self_attn." + name + "_proj.bias", {width}, &w.qkv_bias,
-                       parameters));
+      ALLOT_TRY(append(prefix + "self_attn." + name + "_proj.bias", {width}, &w.qkv_bias));
     }
   }
   ALLOT_TRY(add("self_attn.o_proj", {hidden, q}, &w.output.rows));
@@ -58,28 +53,54 @@ Result<LayerWeights> loadLayer(const Safetensors& file, const ModelConfig& confi
   return w;
 }
 
-}  // namespace
-
-Result<Weights> Weights::load(const std::string& folder, const ModelConfig& config, bool packed) {
-  ALLOT_ASSIGN(const Safetensors file, Safetensors::open(folder));
+Result<Weights> loadAll(const Append& from, std::string digest, const ModelConfig& config,
+                        bool packed) {
   Weights weights;
-  weights.digest = file.digest();
+  weights.digest = std::move(digest);
+  const Append append = [&](const std::string& name, const std::vector<int64_t>& shape,
+                            std::vector<float>* out) -> Status {
+    const size_t before = out->size();
+    ALLOT_TRY(from(name, shape, out));
+    weights.parameters += out->size() - before;
+    return {};
+  };
   const std::vector<int64_t> table{config.vocab_size, config.hidden_size};
-  ALLOT_TRY(
-      append(file, "model.embed_tokens.weight", table, &weights.embeddings, &weights.parameters));
+  ALLOT_TRY(append("model.embed_tokens.weight", table, &weights.embeddings));
   for (int64_t l = 0; l < config.layers; ++l) {
-    ALLOT_ASSIGN(LayerWeights layer, loadLayer(file, config, l, packed, &weights.parameters));
+    ALLOT_ASSIGN(LayerWeights layer, loadLayer(append, config, l, packed));
     weights.layers.push_back(std::move(layer));
   }
-  ALLOT_TRY(append(file, "model.norm.weight", {config.hidden_size}, &weights.final_norm,
-                   &weights.parameters));
+  ALLOT_TRY(append("model.norm.weight", {config.hidden_size}, &weights.final_norm));
   if (config.tied_embeddings) {
     weights.head.rows = weights.embeddings;
   } else {
-    ALLOT_TRY(append(file, "lm_head.weight", table, &weights.head.rows, &weights.parameters));
+    ALLOT_TRY(append("lm_head.weight", table, &weights.head.rows));
   }
   finish(&weights.head, config.vocab_size, config.hidden_size, packed);
   return weights;
+}
+
+}  // namespace
+
+Result<Weights> Weights::load(const std::string& path, const ModelConfig& config, bool packed) {
+  if (isGguf(path)) {
+    ALLOT_ASSIGN(const Gguf gguf, Gguf::open(path));
+    const auto append = [&](const std::string& name, const std::vector<int64_t>& shape,
+                            std::vector<float>* out) {
+      return appendGgufTensor(gguf, config, name, shape, out);
+    };
+    return loadAll(append, gguf.digest(), config, packed);
+  }
+  ALLOT_ASSIGN(const Safetensors file, Safetensors::open(path));
+  const auto append = [&](const std::string& name, const std::vector<int64_t>& shape,
+                          std::vector<float>* out) -> Status {
+    ALLOT_ASSIGN(const TensorView view, file.tensor(name, shape));
+    const size_t start = out->size();
+    out->resize(start + static_cast<size_t>(view.elements()));
+    toFloat(view, out->data() + start);
+    return {};
+  };
+  return loadAll(append, file.digest(), config, packed);
 }
 
 size_t Weights::bytes() const {

@@ -40,7 +40,8 @@ struct Weights {
   size_t bytes() const;  // in memory, both layouts
 
   // `packed`: with the panels of the decode's products, which the CPU alone needs.
-  static Result<Weights> load(const std::string& folder, const ModelConfig& config,
+  // From a Hugging Face folder or a GGUF file.
+  static Result<Weights> load(const std::string& path, const ModelConfig& config,
                               bool packed = true);
 };
 

@@ -86,7 +86,7 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
   ALLOT_ASSIGN(const auto rollout_method,
                methodOf("spec.attention.decode", spec.attention().decode()));
   ALLOT_ASSIGN(auto decoder, Decoder::load(options.model_folder, pool, device));
-  ALLOT_ASSIGN(Tokenizer tokenizer, Tokenizer::load(options.model_folder + "/tokenizer.json"));
+  ALLOT_ASSIGN(Tokenizer tokenizer, Tokenizer::load(tokenizerPath(options.model_folder)));
   const ModelConfig& config = decoder->config();
   const v1::Task& task = spec.task();
   const uint64_t longest = uint64_t{task.context_tokens()} + task.max_new_tokens();

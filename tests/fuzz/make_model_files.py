@@ -92,9 +92,58 @@ def files():
     yield "refused-yarn", "c", json.dumps({**CONFIG, "rope_scaling": {"rope_type": "yarn"}})
 
 
+def gguf_text(text):
+    data = text.encode()
+    return struct.pack("<Q", len(data)) + data
+
+
+def gguf_value(value):
+    if isinstance(value, bool):
+        return struct.pack("<IB", 7, value)
+    if isinstance(value, int):
+        return struct.pack("<II", 4, value)
+    if isinstance(value, float):
+        return struct.pack("<If", 6, value)
+    if isinstance(value, str):
+        return struct.pack("<I", 8) + gguf_text(value)
+    kind = 8 if isinstance(value[0], str) else 6 if isinstance(value[0], float) else 5
+    pack = {8: gguf_text, 6: lambda x: struct.pack("<f", x), 5: lambda x: struct.pack("<i", x)}[kind]
+    return struct.pack("<IIQ", 9, kind, len(value)) + b"".join(pack(x) for x in value)
+
+
+def gguf(metadata, kind, data):
+    """One tensor t of 256 numbers."""
+    out = b"GGUF" + struct.pack("<IQQ", 3, 1, len(metadata))
+    for key, value in metadata.items():
+        out += gguf_text(key) + gguf_value(value)
+    out += gguf_text("t") + struct.pack("<IQQIQ", 2, 256, 1, kind, 0)
+    return out + bytes(-len(out) % 32) + data
+
+
+LLAMA = {"general.architecture": "llama", "llama.embedding_length": 128,
+         "llama.feed_forward_length": 64, "llama.block_count": 2, "llama.attention.head_count": 2,
+         "llama.context_length": 512, "llama.attention.layer_norm_rms_epsilon": 1e-5}
+
+
+def gguf_files():
+    bytes_of = [f"<0x{byte:02X}>" for byte in range(256)]
+    pieces = ["<unk>", "<s>"] + bytes_of + [MARK, "t", "h", "th", MARK + "th"]
+    yield "accepted-pieces", "g", gguf({
+        **LLAMA, "tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": pieces,
+        "tokenizer.ggml.token_type": [2, 3] + [6] * 256 + [1] * 5,
+        "tokenizer.ggml.scores": [-float(i) for i in range(len(pieces))]}, 12, bytes(144))
+    tokens = ["<s>"] + byte_characters() + ["th", "the"]
+    yield "accepted-gpt2", "g", gguf({
+        **LLAMA, "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "smollm",
+        "tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": [3] + [1] * 258,
+        "tokenizer.ggml.merges": ["t h", "th e"], "tokenizer.ggml.bos_token_id": 0}, 14, bytes(210))
+    yield "refused-gguf-cut", "g", gguf(LLAMA, 0, bytes(1000))
+    yield "refused-gguf-rows", "g", gguf(LLAMA, 2, bytes(100))
+
+
 def main():
     FOLDER.mkdir(exist_ok=True)
-    for name, kind, content in files():
+    for name, kind, content in [*files(), *gguf_files()]:
         bytes_of = content.encode() if isinstance(content, str) else content
         (FOLDER / name).write_bytes(kind.encode() + bytes_of)
 

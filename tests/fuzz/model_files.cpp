@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "model/gguf.h"
 #include "model/model_config.h"
 #include "model/safetensors.h"
 #include "model/tokenizer.h"
@@ -48,6 +49,19 @@ bool feedSafetensors(const std::string& folder) {
   return !file->digest().empty();
 }
 
+bool feedGguf(const std::string& path) {
+  const auto gguf = Gguf::open(path);
+  if (!gguf) return false;
+  (void)ModelConfig::load(path);
+  feedTokenizer(path);
+  const auto tensor = gguf->tensor("t", {1, 256});
+  if (tensor) {
+    std::vector<float> numbers(256);
+    toFloat(*tensor, numbers.data());
+  }
+  return true;
+}
+
 bool feedConfig(const std::string& folder) {
   const auto config = ModelConfig::load(folder);
   if (!config) return false;
@@ -72,6 +86,8 @@ bool feedModelFile(const uint8_t* data, size_t size) {
     case 'c':
       folder.write("config.json", bytes);
       return feedConfig(folder.path());
+    case 'g':
+      return feedGguf(folder.write("model.gguf", bytes));
     default:
       return false;
   }

@@ -6,7 +6,7 @@
 namespace allot::fuzz {
 
 // The first byte says which file the rest is: 't' tokenizer.json, 's' model.safetensors, 'c'
-// config.json. What is accepted is used as the program uses it. Returns whether it was; aborts if
+// config.json, 'g' a GGUF file. What is accepted is used as the program uses it. Returns whether it was; aborts if
 // it does harm.
 bool feedModelFile(const uint8_t* data, size_t size);
 

@@ -1,0 +1,152 @@
+// GGUF files: blocks against gguf-py, a model's logits against transformers, its tokenizer, and
+// files that are damaged (tests/golden/make_gguf_cases.py).
+#include "model/gguf.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "model/decoder.h"
+#include "model/tokenizer.h"
+#include "tests/temp_folder.h"
+
+namespace allot {
+namespace {
+
+using nlohmann::json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const std::string kFolder = std::string(ALLOT_SOURCE_DIR) + "/tests/golden/gguf/";
+
+json golden(const std::string& name) {
+  std::ifstream file(kFolder + name);
+  return json::parse(file);
+}
+
+TEST(Gguf, BlocksAreGgufPys) {
+  const json cases = golden("blocks.json");
+  ASSERT_EQ(cases.size(), 8u);
+  for (const json& item : cases) {
+    SCOPED_TRACE(item["name"].get<std::string>());
+    const auto hex = item["bytes"].get<std::string>();
+    std::vector<std::byte> bytes(hex.size() / 2);
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      bytes[i] = static_cast<std::byte>(std::stoi(hex.substr(2 * i, 2), nullptr, 16));
+    }
+    const auto values = item["values"].get<std::vector<float>>();
+    std::vector<float> out(values.size());
+    toFloat({static_cast<GgmlType>(item["type"].get<uint32_t>()),
+             {static_cast<int64_t>(values.size())},
+             bytes.data()},
+            out.data());
+    for (size_t i = 0; i < out.size(); ++i) {
+      ASSERT_NEAR(out[i], values[i], 1e-6 * (1 + std::fabs(values[i]))) << i;
+    }
+  }
+}
+
+TEST(Gguf, AModelsLogitsAreTransformers) {
+  auto decoder = Decoder::load(kFolder + "model.gguf", {.kv_bytes = size_t{16} << 20});
+  ASSERT_TRUE(decoder) << decoder.error().message;
+  const ModelConfig& config = (*decoder)->config();
+  EXPECT_EQ(config.architecture, "LlamaForCausalLM");
+  EXPECT_EQ(config.bos_token, -1);  // the file asks for none
+  EXPECT_THAT(config.eos_tokens, ElementsAre(1));
+  EXPECT_FALSE(config.tied_embeddings);
+  const json expected = golden("golden.json");
+  // Fed token by token: every position of the rest is a step's.
+  const auto tokens = expected["tokens"].get<std::vector<int32_t>>();
+  auto ids = expected["prompt"].get<std::vector<int32_t>>();
+  float gap = 0;
+  for (size_t i = 0; i <= tokens.size(); ++i) {
+    auto prompt = (*decoder)->prefill(ids);
+    ASSERT_TRUE(prompt) << prompt.error().message;
+    const auto should = expected["logits"][i].get<std::vector<float>>();
+    ASSERT_EQ(prompt->first_logits.size(), should.size());
+    for (size_t t = 0; t < should.size(); ++t) {
+      gap = std::max(gap, std::fabs(prompt->first_logits[t] - should[t]));
+    }
+    (*decoder)->release(&*prompt);
+    if (i < tokens.size()) ids.push_back(tokens[i]);
+  }
+  EXPECT_LE(gap, 1e-3f);
+  printf("[  parity  ] gguf: logits differ by %.1e at most\n", gap);
+}
+
+TEST(Gguf, ATokenizerIsInTheFile) {
+  const auto tokenizer = Tokenizer::load(tokenizerPath(kFolder + "model.gguf"));
+  ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+  const auto ids = tokenizer->encode("the the<|im_start|>12");
+  EXPECT_EQ(ids, (std::vector<int32_t>{*tokenizer->idOf("the"), *tokenizer->idOf("\u0120the"), 1,
+                                       *tokenizer->idOf("1"), *tokenizer->idOf("2")}));
+  EXPECT_EQ(tokenizer->decode(ids), "the the12");
+}
+
+std::string errorOf(const std::string& bytes) {
+  const TempFolder folder;
+  const auto gguf = Gguf::open(folder.write("model.gguf", bytes));
+  if (!gguf) return gguf.error().message;
+  const auto config = ModelConfig::load(folder.path() + "/model.gguf");
+  return config ? "loaded" : config.error().message;
+}
+
+std::string replaced(std::string bytes, const std::string& from, const std::string& to) {
+  EXPECT_EQ(from.size(), to.size());
+  const size_t at = bytes.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return bytes.replace(at, to.size(), to);
+}
+
+TEST(Gguf, NamesWhatIsWrong) {
+  const std::string good = readFile(kFolder + "model.gguf");
+  ASSERT_EQ(errorOf(good), "loaded");
+  EXPECT_THAT(errorOf("GGUX" + good.substr(4)), HasSubstr("is no GGUF file"));
+  EXPECT_THAT(errorOf(good.substr(0, 4) + '\x09' + good.substr(5)),
+              HasSubstr("GGUF version 9 is not supported; supported: 2, 3"));
+  EXPECT_THAT(errorOf(good.substr(0, 3)), HasSubstr("is cut short at byte 3"));
+  EXPECT_THAT(errorOf(good.substr(0, good.size() / 2)), HasSubstr("ends beyond the file"));
+  EXPECT_THAT(errorOf(replaced(good, "general.architecture", "general.architectura")),
+              HasSubstr("lacks general.architecture"));
+  EXPECT_THAT(errorOf(replaced(good, "llama.block_count", "llama.block_kount")),
+              HasSubstr("lacks llama.block_count"));
+  EXPECT_THAT(errorOf(replaced(good, "blk.0.attn_norm.weight", "blk.1.attn_norm.weight")),
+              HasSubstr("\"blk.1.attn_norm.weight\" is there twice"));
+  const TempFolder folder;
+  folder.write("model.gguf", replaced(good, "blk.0.attn_q.weight", "blk.0.attn_Q.weight"));
+  const auto decoder = Decoder::load(folder.path() + "/model.gguf", {.kv_bytes = 1 << 20});
+  ASSERT_FALSE(decoder);
+  EXPECT_THAT(decoder.error().message, HasSubstr("tensor \"blk.0.attn_q.weight\" is not there"));
+  folder.write("pre.gguf", replaced(good, "smollm", "smollX"));
+  const auto tokenizer = Tokenizer::load(folder.path() + "/pre.gguf");
+  ASSERT_FALSE(tokenizer);
+  EXPECT_THAT(tokenizer.error().message,
+              HasSubstr("tokenizer.ggml.pre \"smollX\" is not supported; supported: llama-bpe"));
+}
+
+// Damaged files are refused or read; a crash or a sanitizer's finding fails the test.
+TEST(Gguf, DamagedFiles) {
+  const std::string good = readFile(kFolder + "model.gguf");
+  const size_t header = good.find("rope_freqs.weight");
+  ASSERT_LT(header, good.size());
+  std::mt19937 random(11);
+  const TempFolder folder;
+  for (int i = 0; i < 400; ++i) {
+    std::string bytes = good;
+    for (int change = 0; change < 4; ++change) {
+      bytes[random() % header] = static_cast<char>(random());
+    }
+    if (i % 4 == 0) bytes.resize(random() % bytes.size());
+    const std::string path = folder.write("model.gguf", bytes);
+    (void)Decoder::load(path, {.kv_bytes = 1 << 20});
+    (void)Tokenizer::load(path);
+  }
+}
+
+}  // namespace
+}  // namespace allot
