@@ -80,18 +80,28 @@ Status Bpe::readVocab(const nlohmann::json& model, const std::string& file) {
     }
     vocab_.emplace(token, static_cast<int32_t>(id));
   }
+  return readBytes(model, file);
+}
+
+// The token of each byte. Trained byte-level vocabularies may lack bytes that no text had
+// (SmolLM2's does); these become unk_token, or nothing, as Hugging Face has it.
+Status Bpe::readBytes(const nlohmann::json& model, const std::string& file) {
+  ALLOT_ASSIGN(fuse_unknown_, boolMember(model, "fuse_unk", false, file + ": model"));
+  unknown_ = kNoToken;
+  if (const nlohmann::json* name = member(model, "unk_token");
+      name != nullptr && name->is_string()) {
+    unknown_ = idOf(name->get_ref<const std::string&>()).value_or(kNoToken);
+  }
   for (size_t byte = 0; byte < 256; ++byte) {
     const std::string name =
         byte_fallback_ ? byteTokenName(static_cast<unsigned char>(byte)) : byteCharacters()[byte];
-    const auto found = vocab_.find(name);
-    if (found == vocab_.end()) {
-      char hex[8];
-      std::snprintf(hex, sizeof hex, "0x%02x", static_cast<unsigned>(byte));
-      return badInput(file + ": model.vocab has no token for byte " + hex + " (" + inQuotes(name) +
-                      "), so it is not a " +
-                      (byte_fallback_ ? "BPE with byte_fallback" : "byte-level BPE"));
-    }
-    byte_ids_[byte] = found->second;
+    byte_ids_[byte] = idOf(name).value_or(unknown_);
+    if (idOf(name) || (!byte_fallback_ && (byte < 0x20 || byte > 0x7e))) continue;
+    char hex[8];
+    std::snprintf(hex, sizeof hex, "0x%02x", static_cast<unsigned>(byte));
+    return badInput(file + ": model.vocab has no token for byte " + hex + " (" + inQuotes(name) +
+                    "), so it is not a " +
+                    (byte_fallback_ ? "BPE with byte_fallback" : "byte-level BPE"));
   }
   return {};
 }
@@ -151,7 +161,12 @@ std::vector<Bpe::Symbol> Bpe::symbolsOf(std::string_view piece) const {
     if (whole != vocab_.end()) {
       add(whole->second);
     } else {
-      for (size_t i = 0; i < bytes; ++i) add(byte_ids_[static_cast<unsigned char>(piece[at + i])]);
+      for (size_t i = 0; i < bytes; ++i) {
+        const int32_t id = byte_ids_[static_cast<unsigned char>(piece[at + i])];
+        const bool fused =
+            fuse_unknown_ && id == unknown_ && !symbols.empty() && symbols.back().id == unknown_;
+        if (id != kNoToken && !fused) add(id);
+      }
     }
     at += bytes;
   }

@@ -57,12 +57,16 @@ class Bpe {
     return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
   }
   Status readVocab(const nlohmann::json& model, const std::string& file);
+  Status readBytes(const nlohmann::json& model, const std::string& file);
   Status readMerges(const nlohmann::json& model, const std::string& file);
   Status addMerge(const std::string& left, const std::string& right, const std::string& file);
 
   Vocab vocab_;
   std::unordered_map<uint64_t, Merge> merges_;  // by pairKey
+  static constexpr int32_t kNoToken = -1;
   std::array<int32_t, 256> byte_ids_{};
+  int32_t unknown_ = kNoToken;
+  bool fuse_unknown_ = false;  // a run of unknown bytes is one token
   uint32_t next_rank_ = 0;
   bool byte_fallback_ = false;
   bool ignore_merges_ = false;  // a piece that is in the vocabulary is one token (Llama-3)

@@ -229,6 +229,38 @@ TEST(Tokenizer, AcceptsNfc) {
   EXPECT_EQ(normalizing->encode("the rain, café"), plain->encode("the rain, café"));
 }
 
+// Hugging Face's `tokenizers` 0.23 leaves such bytes out, or writes unk_token.
+TEST(Tokenizer, BytesThatTheVocabularyLacks) {
+  json file = fileOf("gpt2");
+  const auto whole = load(file);
+  ASSERT_TRUE(whole.has_value());
+  json& vocab = file["model"]["vocab"];
+  vocab.erase("\u0104");  // byte 0x04
+  vocab.erase("\u0106");  // byte 0x06
+  const auto lacking = load(file);
+  const int unknown = 5;
+  file["model"]["unk_token"] = vocab.items().begin().key();
+  vocab[vocab.items().begin().key()] = unknown;
+  for (auto& [token, id] : vocab.items()) {
+    if (id == unknown && token != file["model"]["unk_token"]) vocab[token] = 1 << 20;
+  }
+  const auto named = load(file);
+  file["model"]["fuse_unk"] = true;
+  const auto fused = load(file);
+  ASSERT_TRUE(lacking.has_value() && named.has_value() && fused.has_value());
+  std::vector<int32_t> expected = whole->encode("the");
+  const std::vector<int32_t> rest = whole->encode(" rain");
+  const auto with = [&](std::vector<int32_t> between) {
+    std::vector<int32_t> ids = expected;
+    ids.insert(ids.end(), between.begin(), between.end());
+    ids.insert(ids.end(), rest.begin(), rest.end());
+    return ids;
+  };
+  EXPECT_EQ(lacking->encode("the\x04\x06 rain"), with({}));
+  EXPECT_EQ(named->encode("the\x04\x06 rain"), with({unknown, unknown}));
+  EXPECT_EQ(fused->encode("the\x04\x06 rain"), with({unknown}));
+}
+
 TEST(Tokenizer, NamesWhatTheFileLacks) {
   const TempFolder folder;
   const auto missing = Tokenizer::load(folder.path() + "/tokenizer.json");
@@ -264,7 +296,7 @@ TEST(Tokenizer, RefusesBadParts) {
       {"/model/vocab/!", "18446744073709551615", "not an integer"},
       {"/model/vocab/!", "1.5", "not an integer"},
       {"/model/vocab/!", "5", "is the id of another token too"},
-      {"/model/vocab", R"({"a": 0})", "no token for byte 0x00 (\"\\u0100\")"},
+      {"/model/vocab", R"({"a": 0})", "no token for byte 0x20 (\"\\u0120\")"},
       {"/model/merges/0", R"("zq zq")", "(\"zq\", \"zq\") needs \"zq\", which is not in the vocab"},
       {"/model/merges/1", R"(["~", "~"])", "model.merges[1] (\"~\", \"~\") needs \"~~\""},
       {"/model/merges/0", R"("a b c")", "is neither"},
