@@ -93,7 +93,8 @@ void addShowCommands(CLI::App* app, Action* action) {
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 62));
   top->add_flag("--json", options->as_json, "For programs");
   top->footer(
-      "Intervals are 95 %, by bootstrap. Of each schedule the newest complete measurement is "
+      "Intervals are 95 %, by Wilson or bootstrap. Of each schedule the newest complete "
+      "measurement is "
       "shown.\n\n"
       "Examples:\n"
       "  allot top\n"

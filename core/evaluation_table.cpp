@@ -54,9 +54,9 @@ void EvaluationTable::add(const v1::EvaluationResult& result) {
 // A bootstrap takes some 10 ms: only once, when nothing more will come.
 void EvaluationTable::setIntervals(EvaluationCell* cell) const {
   const auto set = [&](ScoreTally* tally, uint64_t stream) {
-    tally->interval = cell->complete ? bootstrap95(tally->scores,
-                                                   RandomStream(seed_, Purpose::kBootstrap, stream))
-                                     : wilson95(tally->sum, tally->n);
+    tally->interval =
+        cell->complete ? interval95(tally->scores, RandomStream(seed_, Purpose::kBootstrap, stream))
+                       : wilson95(tally->sum, tally->n);
   };
   set(&cell->all, 0);
   for (auto& [task, tally] : cell->tasks) set(&tally, uint64_t{task} + 1);

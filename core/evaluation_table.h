@@ -18,7 +18,7 @@ struct ScoreTally {
   uint64_t n = 0;
   double sum = 0;
   ScoreCounts scores;
-  Interval interval = {0, 1};  // 95 %: bootstrap95 once the cell is complete, wilson95 before
+  Interval interval = {0, 1};  // 95 %: interval95 once the cell is complete, wilson95 before
 
   double mean() const { return n > 0 ? sum / static_cast<double>(n) : 0; }
 };

@@ -362,15 +362,17 @@ Status checkMethods(const v1::Spec& spec, const std::string& place) {
   }
   const v1::Evaluation& evaluation = spec.evaluation();
   for (int i = 0; i < evaluation.measures_size(); ++i) {
-    if (evaluation.measures(i) != "fidelity" || evaluation.methods_size() > 1 ||
-        evaluation.methods(0) != "dense") {
-      continue;
+    if (evaluation.measures(i) != "fidelity") continue;
+    const Site site = Site{place, "spec.evaluation.measures"}.at(static_cast<size_t>(i));
+    if (evaluation.methods_size() == 1 && evaluation.methods(0) == "dense") {
+      return site.refuse(
+          "fidelity compares methods with dense, but spec.evaluation.methods has no other; add "
+          "one");
     }
-    return Site{place, "spec.evaluation.measures"}
-        .at(static_cast<size_t>(i))
-        .refuse(
-            "fidelity compares methods with dense, but spec.evaluation.methods has no other; add "
-            "one");
+    if (spec.attention().protocol() == "B") {
+      return site.refuse(
+          "fidelity compares the answer's tokens alone: set spec.attention.protocol to A");
+    }
   }
   return {};
 }

@@ -83,7 +83,9 @@ std::vector<SpecRule> runRules() {
           "model.path", kRequired,
           "Folder with config.json, *.safetensors and tokenizer.json, as published on Hugging "
           "Face; a relative path starts where you are or in any folder above the experiment file."),
-      choice("model.dtype", "float32", {"float32"}, "Number format that the model computes in."),
+      choice("model.dtype", "float32", {"float32", "bfloat16"},
+             "Number format of weights and products: bfloat16, on a GPU only, takes half the "
+             "memory and is how large models are published."),
       choice("model.device", "auto", {"auto", "cpu", "cuda"},
              "Where workers compute: auto is an NVIDIA GPU where a worker's build and machine have "
              "one that decodes with all of the experiment's methods, else the CPU."),
@@ -111,6 +113,17 @@ std::vector<SpecRule> learningRules() {
       base("attention.decode", SpecType::kMethod, "s2anta-sys",
            "How episodes attend while they write the answer: a method with its parameters, as in "
            "s2anta-flash tileSize=64. `allot methods` says what each one does."),
+      choice("attention.protocol", "A", {"A", "B"},
+             "What is sampled: A reads the whole prompt densely and samples while it writes the "
+             "answer, B also samples while it reads the question at the prompt's end (niah's last "
+             "sentence, for example). Figures of the two are not comparable."),
+      number("generation.temperature", "0", {.high = 10},
+             "Divides the logits before a token is drawn; 0 takes the likeliest token. Draws are "
+             "seeded by question and episode, whatever else is in the batch."),
+      number("generation.topP", "1", {.above_low = true, .high = 1},
+             "With a temperature: draw from the likeliest tokens that together have this mass."),
+      integer("generation.topK", "0", 0, 1000000,
+              "With a temperature: draw from so many of the likeliest tokens, 0 from all."),
       integer("policy.totalBudget", kRequired, 1, kMaxBudget,
               "Value-row reads per head and decoded token, summed over all layers; the policy "
               "learns which layers get them. 8 over 8 layers is one read a layer."),

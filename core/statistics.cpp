@@ -7,7 +7,7 @@ namespace allot {
 namespace {
 
 constexpr double kZ = 1.959963984540054;
-constexpr size_t kResamples = 2000;
+constexpr size_t kResamples = 1000;
 constexpr size_t kTail = kResamples / 40;  // means left out at either end
 constexpr uint64_t kMostResampled = 10'000;
 
@@ -36,14 +36,17 @@ Interval wilson95(double sum, size_t n) {
   return {std::max(0.0, centre - half), std::min(1.0, centre + half)};
 }
 
-Interval bootstrap95(const ScoreCounts& scores, RandomStream random) {
+Interval interval95(const ScoreCounts& scores, RandomStream random) {
   uint64_t n = 0;
   double sum = 0;
   for (const auto& [score, count] : scores) {
     n += count;
     sum += score * static_cast<double>(count);
   }
-  if (scores.size() < 2) return wilson95(sum, n);
+  const bool binary = std::all_of(scores.begin(), scores.end(), [](const auto& entry) {
+    return entry.first == 0 || entry.first == 1;
+  });
+  if (binary || scores.size() < 2) return wilson95(sum, n);
   if (n > kMostResampled) {
     const double mean = sum / static_cast<double>(n);
     double squares = 0;

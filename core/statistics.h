@@ -23,12 +23,13 @@ using ScoreCounts = std::map<double, uint64_t>;
 // other than 0 and 1 it is conservative: their variance is at most p(1-p). n = 0 gives [0, 1].
 Interval wilson95(double sum, size_t n);
 
-// Percentile bootstrap interval, 95 %, for the mean of these scores: the 50th smallest and the 50th
-// largest of 2000 means of n scores drawn with replacement (Efron and Tibshirani, "An Introduction
-// to the Bootstrap", 13.3). The same stream gives the same interval. Where all scores are equal a
-// bootstrap knows nothing of those not seen, and wilson95 answers; beyond 10,000 scores it is the
-// mean and 1.96 standard errors, which that many resamples come to.
-Interval bootstrap95(const ScoreCounts& scores, RandomStream random);
+// 95 % interval for the mean of these scores. Where every one is 0 or 1: wilson95. Else a
+// percentile bootstrap: the 25th smallest and the 25th largest of 1000 means of n scores drawn with
+// replacement (Efron and Tibshirani, "An Introduction to the Bootstrap", 13.3); the same stream
+// gives the same interval. Where all scores are equal a bootstrap knows nothing of those not seen,
+// and wilson95 answers; beyond 10,000 scores it is the mean and 1.96 standard errors, which that
+// many resamples come to.
+Interval interval95(const ScoreCounts& scores, RandomStream random);
 
 // Slope of the least-squares line through (x, y); nothing without two different x.
 std::optional<double> leastSquaresSlope(const std::vector<std::pair<double, double>>& points);

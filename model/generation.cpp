@@ -7,8 +7,16 @@
 namespace allot {
 namespace {
 
-int32_t argmax(const float* logits, size_t count) {
-  return static_cast<int32_t>(std::max_element(logits, logits + count) - logits);
+bool holds(const std::vector<int32_t>& tokens, int32_t token) {
+  return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
+}
+
+// What the last token adds to the text: a tokenizer may leave out the blank in front of a first
+// word, so a word is read behind the one before it.
+std::string textOfLast(const Tokenizer& tokenizer, const std::vector<int32_t>& tokens) {
+  if (tokens.size() < 2) return tokenizer.decode(tokens);
+  const int32_t before = tokens[tokens.size() - 2];
+  return tokenizer.decode({before, tokens.back()}).substr(tokenizer.decode({before}).size());
 }
 
 // The rows of one generate() call; gives their pages back when it goes.
@@ -27,7 +35,9 @@ class Batch {
     KvPool& pool = decoder_.pool();
     for (size_t i = 0; i < rows_.size(); ++i) {
       const Prompt& prompt = *rows_[i].prompt;
-      auto pages = pool.allocate(pagesForRow(pool, prompt, options_.max_new_tokens));
+      auto pages = pool.allocate(
+          pagesForRow(pool, static_cast<size_t>(prompt.length),
+                      rows_[i].question.size() + static_cast<size_t>(options_.max_new_tokens)));
       if (!pages) return false;
       own_pages_[i] = std::move(*pages);
       const size_t shared = static_cast<size_t>(prompt.length) / pool.pageSize();
@@ -37,7 +47,7 @@ class Batch {
     return true;
   }
 
-  // The step that feeds each live row its newest token.
+  // The step that feeds each live row the token after those it has read.
   StepBatch step(const std::vector<size_t>& live, const std::vector<Generated>& outputs) const {
     StepBatch batch;
     batch.method = options_.method;
@@ -48,11 +58,12 @@ class Batch {
     const int page_size = decoder_.pool().pageSize();
     for (size_t r = 0; r < live.size(); ++r) {
       const GenerationRow& row = rows_[live[r]];
-      const auto made = static_cast<int32_t>(outputs[live[r]].tokens.size());
-      batch.tokens.push_back(outputs[live[r]].tokens.back());
-      batch.lengths.push_back(row.prompt->length + made);
+      const Generated& output = outputs[live[r]];
+      const bool asking = output.steps < row.question.size();
+      batch.tokens.push_back(asking ? row.question[output.steps] : output.tokens.back());
+      batch.lengths.push_back(row.prompt->length + static_cast<int32_t>(output.steps) + 1);
       batch.sequences.push_back(row.sequence);
-      batch.steps.push_back(static_cast<uint32_t>(made));
+      batch.steps.push_back(static_cast<uint32_t>(output.steps) + 1);
       batch.schedules.push_back(row.schedule.data());
       const auto table = batch.page_table.begin() + static_cast<std::ptrdiff_t>(r * max_pages_);
       const auto shared = row.prompt->length / page_size;
@@ -82,9 +93,8 @@ void add(const kernels::RowStatistics& more, kernels::RowStatistics* total) {
   total->dense_bytes += more.dense_bytes;
 }
 
-size_t pagesForRow(const KvPool& pool, const Prompt& prompt, int max_new_tokens) {
-  const size_t shared = static_cast<size_t>(prompt.length) / pool.pageSize();
-  return pool.pagesFor(static_cast<size_t>(prompt.length) + max_new_tokens) - shared;
+size_t pagesForRow(const KvPool& pool, size_t length, size_t more) {
+  return pool.pagesFor(length + more) - length / static_cast<size_t>(pool.pageSize());
 }
 
 Result<std::vector<Generated>> generate(Decoder* decoder, const Tokenizer& tokenizer,
@@ -95,20 +105,22 @@ Result<std::vector<Generated>> generate(Decoder* decoder, const Tokenizer& token
   std::vector<Generated> outputs(rows.size());
   std::vector<size_t> live;
   // Takes the next token of a row; true while the row goes on.
-  const auto accept = [&](size_t row, int32_t token) {
+  const auto accept = [&](size_t row, std::span<const float> logits) {
     Generated& out = outputs[row];
+    const auto place = static_cast<uint32_t>(out.tokens.size());
+    const int32_t token =
+        chooseToken(logits, options.choice, options.seed, rows[row].sequence, place);
     out.tokens.push_back(token);
-    const bool ended = std::find(config.eos_tokens.begin(), config.eos_tokens.end(), token) !=
-                       config.eos_tokens.end();
-    if (!ended) out.text += tokenizer.decode({token});
-    const auto length = rows[row].prompt->length + static_cast<int64_t>(out.tokens.size());
+    const bool ended = holds(config.eos_tokens, token) || holds(options.more_eos, token);
+    if (!ended) out.text += textOfLast(tokenizer, out.tokens);
+    const auto length = rows[row].prompt->length + static_cast<int64_t>(out.steps) + 1;
     return !ended && !options.is_complete(out.text) &&
            static_cast<int>(out.tokens.size()) < options.max_new_tokens &&
            length <= config.max_positions;
   };
   for (size_t i = 0; i < rows.size(); ++i) {
     assert(rows[i].schedule.size() == static_cast<size_t>(config.layers));
-    if (accept(i, argmax(rows[i].prompt->first_logits.data(), vocabulary))) live.push_back(i);
+    if (!rows[i].question.empty() || accept(i, rows[i].prompt->first_logits)) live.push_back(i);
   }
 
   Batch batch(decoder, rows, options);
@@ -129,8 +141,10 @@ Result<std::vector<Generated>> generate(Decoder* decoder, const Tokenizer& token
     }
     std::vector<size_t> still;
     for (size_t r = 0; r < live.size(); ++r) {
-      add(statistics[r], &outputs[live[r]].statistics);
-      if (accept(live[r], argmax(logits.data() + r * vocabulary, vocabulary))) {
+      Generated& out = outputs[live[r]];
+      add(statistics[r], &out.statistics);
+      const bool asking = ++out.steps < rows[live[r]].question.size();
+      if (asking || accept(live[r], logits.subspan(r * vocabulary, vocabulary))) {
         still.push_back(live[r]);
       }
     }

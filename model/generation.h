@@ -1,5 +1,5 @@
 #pragma once
-// Generation: greedy decode of many rows in one batch.
+// Generation: decode of many rows in one batch.
 //
 // Each row continues a prefilled prompt under its own schedule; rows of the same prompt share its
 // pages (the last, partly filled page is copied for each). A row's tokens do not depend on the
@@ -12,20 +12,25 @@
 #include "core/result.h"
 #include "core/schedule.h"
 #include "model/decoder.h"
+#include "model/token_choice.h"
 #include "model/tokenizer.h"
 
 namespace allot {
 
 struct GenerationRow {
-  const Prompt* prompt = nullptr;
-  SampleSchedule schedule;  // [layers]
-  uint32_t sequence = 0;    // names the row's random stream
+  const Prompt* prompt = nullptr;  // prefilled densely
+  SampleSchedule schedule;         // [layers]
+  uint32_t sequence = 0;           // names the row's random stream
+  // What the row reads before it writes, under its schedule as what it writes; may be empty.
+  std::vector<int32_t> question = {};
 };
 
 struct GenerationOptions {
   kernels::MethodOptions method;
   uint64_t seed = 0;
   int max_new_tokens = 1;
+  TokenChoice choice = {};
+  std::vector<int32_t> more_eos = {};  // tokens that end an answer beside the model's own
   std::function<bool(const std::string& text)> is_complete;  // the answer needs no more tokens
 
   // Both optional: called before each step with the step and, for each of its rows, the index of
@@ -40,17 +45,20 @@ struct GenerationOptions {
 struct Generated {
   std::vector<int32_t> tokens;
   std::string text;
+  uint64_t steps = 0;  // made for this row
   kernels::RowStatistics statistics;
 };
 
 // total += more, field by field.
 void add(const kernels::RowStatistics& more, kernels::RowStatistics* total);
 
-// The pages that a row of this prompt will take from the pool.
-size_t pagesForRow(const KvPool& pool, const Prompt& prompt, int max_new_tokens);
+// The pages that a row will take from the pool which continues a prompt of `length` positions by
+// `more`.
+size_t pagesForRow(const KvPool& pool, size_t length, size_t more);
 
-// The first token comes from the prompt's dense prefill; every later one is decoded with the row's
-// schedule. kUsage when the pool has too few free pages for the batch; errors of Decoder::step().
+// Where a row has no question, its first token comes from the prompt's dense prefill; every other
+// step is decoded with the row's schedule. kUsage when the pool has too few free pages for the
+// batch; errors of Decoder::step().
 Result<std::vector<Generated>> generate(Decoder* decoder, const Tokenizer& tokenizer,
                                         const std::vector<GenerationRow>& rows,
                                         const GenerationOptions& options);

@@ -16,8 +16,8 @@ class PromptCache {
  public:
   explicit PromptCache(Decoder* decoder) : decoder_(decoder) {}
 
-  // The prompts of `keys`, all of them valid until the next call, with `spare_pages(prompt)` pages
-  // left free for each entry of keys. ids(key) gives the tokens of one that is not here, as a
+  // The prompts of `keys`, all of them valid until the next call, with `spare_pages(i)` pages left
+  // free for each entry i of keys. ids(i) gives the tokens of one that is not here, as a
   // Result<const std::vector<int32_t>*>; its error ends the call. Evicts others to make room;
   // kUsage if even that is not enough.
   template <typename Ids, typename SparePages>
@@ -26,10 +26,10 @@ class PromptCache {
     std::vector<const Prompt*> prompts;
     ++round_;
     size_t spare = 0;
-    for (uint64_t key : keys) {
-      ALLOT_ASSIGN(const Prompt* prompt, fetch(key, ids));
+    for (size_t i = 0; i < keys.size(); ++i) {
+      ALLOT_ASSIGN(const Prompt* prompt, fetch(keys[i], i, ids));
       prompts.push_back(prompt);
-      spare += spare_pages(*prompt);
+      spare += spare_pages(i);
     }
     ALLOT_TRY(makeRoom(spare));
     return prompts;
@@ -46,14 +46,14 @@ class PromptCache {
   };
 
   template <typename Ids>
-  Result<const Prompt*> fetch(uint64_t key, const Ids& ids) {
+  Result<const Prompt*> fetch(uint64_t key, size_t i, const Ids& ids) {
     const auto found = entries_.find(key);
     if (found != entries_.end()) {
       order_.splice(order_.end(), order_, found->second);
       found->second->round = round_;
       return &found->second->prompt;
     }
-    ALLOT_ASSIGN(const std::vector<int32_t>* tokens, ids(key));
+    ALLOT_ASSIGN(const std::vector<int32_t>* tokens, ids(i));
     ALLOT_TRY(makeRoom(decoder_->pool().pagesFor(tokens->size())));
     ALLOT_ASSIGN(Prompt prompt, decoder_->prefill(*tokens));
     order_.push_back({key, round_, std::move(prompt)});

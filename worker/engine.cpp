@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <set>
 
 #include "core/policy_gradient.h"
 #include "core/questions.h"
@@ -137,6 +138,9 @@ Status Engine::takeUp(const v1::Experiment& next) {
   if (differs(now.model(), then.model())) return other("spec.model");
   if (differs(now.task(), then.task())) return other("spec.task");
   if (now.seed() != then.seed()) return other("spec.seed");
+  if (now.attention().protocol() != then.attention().protocol()) {
+    return other("spec.attention.protocol");
+  }
   ALLOT_ASSIGN(const KvPoolOptions kept, poolFor(now));
   ALLOT_ASSIGN(const KvPoolOptions wanted, poolFor(then));
   for (const int bits : wanted.shadow_bits) {
@@ -162,34 +166,70 @@ uint32_t Engine::taskOf(const Question& question) const {
                                tasks.begin());
 }
 
-Result<std::vector<GenerationRow>> Engine::prompted(const std::vector<Row>& rows, size_t spare) {
-  const auto max_new_tokens = static_cast<int>(experiment_.spec().task().max_new_tokens());
+Engine::Read Engine::readingOf(const Question& asked) const {
+  const auto& ids = asked.prompt_ids;
+  if (experiment_.spec().attention().protocol() != "B") return {ids, {}};
+  // Something has to be prefilled, if it is the first token alone.
+  const size_t cut = std::clamp<size_t>(asked.context_tokens, 1, ids.size());
+  const auto middle = ids.begin() + static_cast<std::ptrdiff_t>(cut);
+  return {{ids.begin(), middle}, {middle, ids.end()}};
+}
+
+Result<std::vector<GenerationRow>> Engine::prompted(std::span<const Row> rows, size_t spare) {
+  const size_t max_new_tokens = experiment_.spec().task().max_new_tokens();
   std::vector<uint64_t> keys;
-  for (const Row& row : rows) keys.push_back(promptKey(row.held_out, row.question));
-  ALLOT_ASSIGN(const auto prompts,
-               prompts_->get(
-                   keys,
-                   [&](uint64_t key) -> Result<const std::vector<int32_t>*> {
-                     ALLOT_TRY(goOn());
-                     const auto& ids = question(key >> 32, static_cast<uint32_t>(key)).prompt_ids;
-                     events_.prefill(ids.size());
-                     return &ids;
-                   },
-                   [&](const Prompt& prompt) {
-                     return pagesForRow(decoder_->pool(), prompt, max_new_tokens) + spare;
-                   }));
+  std::vector<Read> readings;
+  for (const Row& row : rows) {
+    keys.push_back(promptKey(row.held_out, row.question));
+    readings.push_back(readingOf(question(row.held_out, row.question)));
+  }
+  ALLOT_ASSIGN(const auto prompts, prompts_->get(
+                                       keys,
+                                       [&](size_t i) -> Result<const std::vector<int32_t>*> {
+                                         ALLOT_TRY(goOn());
+                                         events_.prefill(readings[i].context.size());
+                                         return &readings[i].context;
+                                       },
+                                       [&](size_t i) {
+                                         return pagesForRow(
+                                                    decoder_->pool(), readings[i].context.size(),
+                                                    readings[i].question.size() + max_new_tokens) +
+                                                spare;
+                                       }));
   std::vector<GenerationRow> batch;
   for (size_t i = 0; i < rows.size(); ++i) {
-    batch.push_back({prompts[i], rows[i].schedule, rows[i].sequence});
+    batch.push_back(
+        {prompts[i], rows[i].schedule, rows[i].sequence, std::move(readings[i].question)});
   }
   tellMemory();
   return batch;
+}
+
+// Rows do not depend on each other, so a batch too large for the pool is answered in parts.
+size_t Engine::rowsThatFit(std::span<const Row> rows) const {
+  const KvPool& pool = decoder_->pool();
+  const size_t max_new_tokens = experiment_.spec().task().max_new_tokens();
+  std::set<uint64_t> prompts;
+  size_t pages = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const Question& asked = question(rows[i].held_out, rows[i].question);
+    const Read reading = readingOf(asked);
+    if (prompts.insert(promptKey(rows[i].held_out, rows[i].question)).second) {
+      pages += pool.pagesFor(reading.context.size());
+    }
+    pages += pagesForRow(pool, reading.context.size(), reading.question.size() + max_new_tokens);
+    if (pages > pool.totalPages()) return std::max<size_t>(i, 1);
+  }
+  return rows.size();
 }
 
 GenerationOptions Engine::generationOptions(const kernels::MethodOptions& method) const {
   return {.method = method,
           .seed = experiment_.spec().seed(),
           .max_new_tokens = static_cast<int>(experiment_.spec().task().max_new_tokens()),
+          .choice = {.temperature = experiment_.spec().generation().temperature(),
+                     .top_k = static_cast<int>(experiment_.spec().generation().top_k()),
+                     .top_p = experiment_.spec().generation().top_p()},
           .is_complete = [](const std::string& text) { return isComplete(text); },
           .before_step = [this](const StepBatch&, const std::vector<size_t>&) { return goOn(); },
           .after_step = [this, name = kernels::methodName(method.method)](
@@ -204,15 +244,26 @@ void Engine::tellMemory() {
 
 Result<Engine::Answered> Engine::answer(const std::vector<Row>& rows,
                                         const kernels::MethodOptions& method) {
+  Answered answered;
+  for (std::span<const Row> left = rows; !left.empty();) {
+    const auto batch = left.first(rowsThatFit(left));
+    ALLOT_TRY(answerBatch(batch, method, &answered));
+    left = left.subspan(batch.size());
+  }
+  return answered;
+}
+
+Status Engine::answerBatch(std::span<const Row> rows, const kernels::MethodOptions& method,
+                           Answered* answered) {
   const double prefill_before = decoder_->times().prefill;
   ALLOT_ASSIGN(const auto batch, prompted(rows, 0));
-  Answered answered;
-  answered.prefill_seconds = decoder_->times().prefill - prefill_before;
+  answered->prefill_seconds += decoder_->times().prefill - prefill_before;
   const auto start = Clock::now();
   ALLOT_ASSIGN(const auto generated,
                generate(decoder_.get(), tokenizer_, batch, generationOptions(method)));
-  answered.decode_seconds = secondsSince(start);
-  times_.generation += answered.decode_seconds;
+  const double seconds = secondsSince(start);
+  answered->decode_seconds += seconds;
+  times_.generation += seconds;
   const auto grading = Clock::now();
   for (size_t i = 0; i < rows.size(); ++i) {
     const Question& asked = question(rows[i].held_out, rows[i].question);
@@ -221,11 +272,12 @@ Result<Engine::Answered> Engine::answer(const std::vector<Row>& rows,
     score.set_score(grade(asked, generated[i].text));
     score.set_tokens(static_cast<uint32_t>(generated[i].tokens.size()));
     score.set_task(taskOf(asked));
-    answered.scores.push_back(score);
-    answered.statistics.push_back(generated[i].statistics);
+    answered->scores.push_back(score);
+    answered->steps.push_back(generated[i].steps);
+    answered->statistics.push_back(generated[i].statistics);
   }
   times_.grading += secondsSince(grading);
-  return answered;
+  return {};
 }
 
 Result<std::vector<v1::EpisodeResult>> Engine::rollOut(const v1::PolicySnapshot& policy,
@@ -266,7 +318,7 @@ Result<std::vector<v1::EpisodeResult>> Engine::rollOut(const v1::PolicySnapshot&
     for (uint32_t i = 0; i < count; ++i) {
       *result.add_scores() = answered.scores[t * count + i];
       sum += answered.scores[t * count + i].score();
-      addCounts(answered.statistics[t * count + i], answered.scores[t * count + i].tokens() - 1,
+      addCounts(answered.statistics[t * count + i], answered.steps[t * count + i],
                 result.mutable_counts());
     }
     result.set_reward(sum / count);
@@ -320,7 +372,7 @@ Status Engine::measureAccuracy(const std::vector<Row>& rows, const kernels::Meth
   *result->mutable_scores() = {answered.scores.begin(), answered.scores.end()};
   v1::DecodeCounts* counts = result->mutable_counts();
   for (size_t i = 0; i < rows.size(); ++i) {
-    addCounts(answered.statistics[i], answered.scores[i].tokens() - 1, counts);
+    addCounts(answered.statistics[i], answered.steps[i], counts);
   }
   counts->set_prefill_seconds(answered.prefill_seconds);
   counts->set_decode_seconds(answered.decode_seconds);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -79,18 +80,30 @@ class Engine final : public EpisodeEngine {
     uint32_t sequence = 0;
   };
   struct Answered {
-    std::vector<v1::QuestionScore> scores;  // one a row
+    std::vector<v1::QuestionScore> scores;  // one a row, as the next two
+    std::vector<uint64_t> steps;
     std::vector<kernels::RowStatistics> statistics;
     double prefill_seconds = 0;
     double decode_seconds = 0;
   };
 
   Engine(const v1::Experiment& experiment, Tokenizer tokenizer, WorkerEvents* events);
+  // A prompt by how it is read (spec.attention.protocol).
+  struct Read {
+    std::vector<int32_t> context;   // densely
+    std::vector<int32_t> question;  // under the row's schedule
+  };
+  Read readingOf(const Question& asked) const;
   // The rows with their prompts in memory, and `spare` pages a row beyond what generation takes.
-  Result<std::vector<GenerationRow>> prompted(const std::vector<Row>& rows, size_t spare);
+  Result<std::vector<GenerationRow>> prompted(std::span<const Row> rows, size_t spare);
+  // How many of the first rows the pool holds at once; at least one.
+  size_t rowsThatFit(std::span<const Row> rows) const;
   void tellMemory();
   GenerationOptions generationOptions(const kernels::MethodOptions& method) const;
   Result<Answered> answer(const std::vector<Row>& rows, const kernels::MethodOptions& method);
+  // Adds to `answered`.
+  Status answerBatch(std::span<const Row> rows, const kernels::MethodOptions& method,
+                     Answered* answered);
   // Fills all but the unit and the seconds.
   Status measureAccuracy(const std::vector<Row>& rows, const kernels::MethodOptions& method,
                          v1::EvaluationResult* result);

@@ -246,6 +246,7 @@ Result<Fidelity> measureFidelity(Decoder* decoder, const Tokenizer& tokenizer,
   for (GenerationRow& row : dense_rows) row.schedule.assign(row.schedule.size(), UINT32_MAX);
   GenerationOptions dense = options;
   dense.method = {};
+  dense.choice = {};           // greedily
   dense.after_step = nullptr;  // the time of a step would hold the comparison's
   dense.before_step = [&](const StepBatch& step, const std::vector<size_t>& live) -> Status {
     if (options.before_step) ALLOT_TRY(options.before_step(step, live));

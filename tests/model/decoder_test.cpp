@@ -191,6 +191,33 @@ TEST_F(Recall7m, ARowDoesNotDependOnItsBatch) {
   EXPECT_EQ(decoder_->pool().freePages(), decoder_->pool().totalPages());
 }
 
+// Protocol B: what a row is asked goes through the same steps as what it writes.
+TEST_F(Recall7m, AQuestionThatIsReadInStepsIsThePrompt) {
+  for (const auto& golden : (*golden_)["logits"]) {
+    const auto ids = golden["prompt_ids"].get<std::vector<int32_t>>();
+    const auto cut = static_cast<std::ptrdiff_t>(ids.size()) - 9;
+    auto whole = decoder_->prefill(ids);
+    auto context = decoder_->prefill({ids.begin(), ids.begin() + cut});
+    ASSERT_TRUE(whole && context);
+    GenerationRow plain{&*whole, SampleSchedule(8, kAll), 1};
+    GenerationRow asked{&*context, SampleSchedule(8, kAll), 1, {ids.begin() + cut, ids.end()}};
+    auto out = generate(decoder_, *tokenizer_, {plain, asked}, answerOptions("s2anta-sys"));
+    ASSERT_TRUE(out) << out.error().message;
+    EXPECT_EQ((*out)[1].tokens, (*out)[0].tokens) << golden["task"];
+    EXPECT_EQ((*out)[1].text, (*out)[0].text);
+    EXPECT_EQ((*out)[0].steps, (*out)[0].tokens.size() - 1);
+    EXPECT_EQ((*out)[1].steps, (*out)[1].tokens.size() - 1 + 9);
+    // With nothing to attend to, the question is not read: a sampled question is sampled.
+    asked.schedule = SampleSchedule(8, 0);
+    auto blind = generate(decoder_, *tokenizer_, {asked}, answerOptions("s2anta-sys"));
+    ASSERT_TRUE(blind);
+    EXPECT_NE((*blind)[0].tokens[0], (*out)[0].tokens[0]) << golden["task"];
+    decoder_->release(&*whole);
+    decoder_->release(&*context);
+  }
+  EXPECT_EQ(decoder_->pool().freePages(), decoder_->pool().totalPages());
+}
+
 TEST_F(Recall7m, RefusesPromptsThatDoNotFitTheModel) {
   const auto empty = decoder_->prefill({});
   ASSERT_FALSE(empty);
@@ -256,11 +283,11 @@ TEST(PromptCache, EvictsTheLeastRecentlyUsedAndSaysWhenMemoryIsTooSmall) {
   PromptCache cache(decoder->get());
   const std::vector<int32_t> ids(5 * 16, 7);  // 5 pages
   bool refuse = false;
-  const auto tokens = [&](uint64_t) -> Result<const std::vector<int32_t>*> {
+  const auto tokens = [&](size_t) -> Result<const std::vector<int32_t>*> {
     if (refuse) return badInput("not this one");
     return &ids;
   };
-  const auto spare = [](const Prompt&) { return size_t{1}; };
+  const auto spare = [](size_t) { return size_t{1}; };
   ASSERT_TRUE(cache.get({1}, tokens, spare));
   ASSERT_TRUE(cache.get({2}, tokens, spare));
   ASSERT_TRUE(cache.get({1}, tokens, spare));

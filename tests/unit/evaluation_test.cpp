@@ -238,7 +238,7 @@ TEST(EvaluationTable, AddsUpByTaskWhateverTheOrder) {
     const Interval wilson = wilson95(0.5, 2);
     EXPECT_EQ(cell.tasks.at(1).interval.low, wilson.low);
     EXPECT_EQ(cell.all.interval.high,
-              bootstrap95(cell.all.scores, RandomStream(7, Purpose::kBootstrap, 0)).high);
+              interval95(cell.all.scores, RandomStream(7, Purpose::kBootstrap, 0)).high);
     EXPECT_DOUBLE_EQ(cell.reads.bytesShare(), 0.4);
     EXPECT_DOUBLE_EQ(cell.reads.keyShare(), 0.6);
     EXPECT_DOUBLE_EQ(cell.reads.valueRowsShare(), 0.1);
@@ -301,7 +301,7 @@ TEST(FidelityTable, SlopesAreThoseOfTheVariance) {
 TEST(Statistics, BootstrapIsDeterministicAndFallsBackWhereItKnowsNothing) {
   const ScoreCounts scores = {{0, 30}, {0.5, 20}, {1, 70}};
   const auto with = [&](uint64_t seed) {
-    return bootstrap95(scores, RandomStream(seed, Purpose::kBootstrap, 0));
+    return interval95(scores, RandomStream(seed, Purpose::kBootstrap, 0));
   };
   EXPECT_EQ(with(1).low, with(1).low);
   EXPECT_TRUE(with(1).low != with(2).low || with(1).high != with(2).high);
@@ -309,11 +309,16 @@ TEST(Statistics, BootstrapIsDeterministicAndFallsBackWhereItKnowsNothing) {
   EXPECT_NEAR(with(1).low, 0.6667 - 0.0760, 0.012);
   EXPECT_NEAR(with(1).high, 0.6667 + 0.0760, 0.012);
   const RandomStream any(1, Purpose::kBootstrap, 0);
-  EXPECT_EQ(bootstrap95({{1, 60}}, any).low, wilson95(60, 60).low);
-  EXPECT_EQ(bootstrap95({}, any).high, 1);
+  EXPECT_EQ(interval95({{1, 60}}, any).low, wilson95(60, 60).low);
+  EXPECT_EQ(interval95({{0.5, 60}}, any).low, wilson95(30, 60).low);
+  EXPECT_EQ(interval95({}, any).high, 1);
+  // Right or wrong, and nothing between.
+  EXPECT_EQ(interval95({{0, 12}, {1, 48}}, any).low, wilson95(48, 60).low);
+  EXPECT_EQ(interval95({{0, 12}, {1, 48}}, any).high, wilson95(48, 60).high);
+  EXPECT_NE(interval95({{0, 12}, {0.5, 1}, {1, 47}}, any).high, wilson95(47.5, 60).high);
   // Either side of 10,000 scores, where the formula takes over.
-  const Interval resampled = bootstrap95({{0, 2000}, {1, 8000}}, any);
-  const Interval formula = bootstrap95({{0, 2000}, {1, 8001}}, any);
+  const Interval resampled = interval95({{0, 1999}, {0.5, 1}, {1, 8000}}, any);
+  const Interval formula = interval95({{0, 2000}, {0.5, 1}, {1, 8000}}, any);
   EXPECT_NEAR(resampled.low, formula.low, 0.001);
   EXPECT_NEAR(resampled.high, formula.high, 0.001);
 }
@@ -330,7 +335,7 @@ double coverage(double shift) {
       const double u = draw.uniform();
       ++scores[u < 0.6 ? 1.0 : u < 0.8 ? 0.5 : 0.0];
     }
-    const Interval interval = bootstrap95(scores, RandomStream(12, Purpose::kBootstrap, trial));
+    const Interval interval = interval95(scores, RandomStream(12, Purpose::kBootstrap, trial));
     if (interval.low + shift <= 0.7 && 0.7 <= interval.high + shift) ++covered;
   }
   return static_cast<double>(covered) / kTrials;

@@ -62,12 +62,13 @@ TEST(Engine, AnEpisodeIsTheSameAloneTogetherAndWithoutMemoryToSpare) {
   const auto e = experiment({"spec.task.contextTokens=192", "spec.task.trainQuestions=64",
                              "spec.task.heldOutQuestions=8"});
   const auto roomy = load(e, 512);
-  const auto cramped = load(e, 60);  // holds two episodes' prompts and no more
+  const auto cramped = load(e, 60);   // holds two episodes' prompts and no more
+  const auto wretched = load(e, 12);  // not even one's: its questions are asked in parts
   const auto policy = initialState(e, 8).policy();
   const auto together = roomy->rollOut(policy, "x", {0, 1, 2, 3});
   ASSERT_TRUE(together) << together.error().message;
   for (uint64_t ticket : {3, 0, 2, 1, 3}) {
-    for (Engine* engine : {roomy.get(), cramped.get()}) {
+    for (Engine* engine : {roomy.get(), cramped.get(), wretched.get()}) {
       const auto alone = engine->rollOut(policy, "x", {ticket});
       ASSERT_TRUE(alone) << alone.error().message;
       const v1::EpisodeResult &a = alone->front(), &b = (*together)[ticket];
@@ -85,6 +86,29 @@ TEST(Engine, AnEpisodeIsTheSameAloneTogetherAndWithoutMemoryToSpare) {
       EXPECT_EQ(a.counts().draws(), a.counts().decode_steps() * 8 * 8);
     }
   }
+}
+
+// At a temperature, too, a question's answer depends on the episode and the question alone.
+TEST(Engine, ATemperatureDrawsTheSameAnswersInAnyBatch) {
+  std::vector<std::string> set{"spec.task.contextTokens=192", "spec.task.trainQuestions=32",
+                               "spec.task.heldOutQuestions=8", "spec.generation.temperature=3"};
+  const auto hot = load(experiment(set), 256);
+  const auto cramped = load(experiment(set), 12);
+  set.push_back("spec.generation.topK=1");
+  const auto greedy = load(experiment(set), 256);
+  const auto policy = initialState(experiment(set), 8).policy();
+  const auto together = hot->rollOut(policy, "x", {0, 1, 2});
+  const auto one = cramped->rollOut(policy, "x", {2});
+  const auto likeliest = greedy->rollOut(policy, "x", {2});
+  ASSERT_TRUE(together && one && likeliest);
+  int drawn_otherwise = 0;
+  for (int i = 0; i < 16; ++i) {
+    EXPECT_EQ(one->front().scores(i).SerializeAsString(),
+              (*together)[2].scores(i).SerializeAsString());
+    drawn_otherwise += one->front().scores(i).SerializeAsString() !=
+                       likeliest->front().scores(i).SerializeAsString();
+  }
+  EXPECT_GT(drawn_otherwise, 4);
 }
 
 // A unit on the first questions, with the same budget in every layer; none: an empty schedule.
@@ -281,7 +305,7 @@ TEST(Engine, RefusesMethodsItDoesNotKnow) {
 TEST(Engine, TooLittleMemoryIsSaidNotDied) {
   const auto e = experiment({"spec.task.contextTokens=192", "spec.task.trainQuestions=16",
                              "spec.task.heldOutQuestions=8"});
-  const auto engine = load(e, 8);
+  const auto engine = load(e, 1);
   const auto result = engine->rollOut(initialState(e, 8).policy(), "x", {0});
   ASSERT_FALSE(result);
   EXPECT_NE(result.error().message.find("--kv-memory"), std::string::npos);

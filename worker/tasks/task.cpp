@@ -98,7 +98,7 @@ class DatasetBuilder {
         if (!best) misses.answer_tokens.push_back(answer_tokens);
         return best;
       }
-      Question question{task, std::move(draft->prompt), {}, std::move(draft->answer)};
+      Question question{task, std::move(draft->prompt), {}, std::move(draft->answer), 0};
       question.prompt_ids = promptIds(question.prompt);
       const auto tokens = static_cast<int64_t>(question.prompt_ids.size());
       if (tokens <= limit && (!best || question.prompt_ids.size() > best->prompt_ids.size())) {

@@ -18,6 +18,7 @@ struct Question {
   std::string prompt;               // text, without bos
   std::vector<int32_t> prompt_ids;  // with bos, if the model has one
   std::string answer;               // expected, without surrounding blanks
+  size_t context_tokens = 0;        // leading ones that come before the question proper
 };
 
 struct Dataset {

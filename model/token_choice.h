@@ -1,0 +1,22 @@
+#pragma once
+// TokenChoice: how the next token comes out of the logits. Pure, any thread.
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace allot {
+
+// In the order in which Hugging Face's generate() applies them.
+struct TokenChoice {
+  double temperature = 0;  // 0: the likeliest token (greedy), and the other two mean nothing
+  int top_k = 0;           // only so many of the likeliest; 0: all
+  double top_p = 1;        // of these the likeliest that together have this mass (nucleus)
+};
+
+// The token of `step` of the sequence, out of logits [vocab] (finite, not empty): a function of
+// (logits, choice, seed, sequence, step) alone, whatever else is in the batch. Equal logits: the
+// lower id comes first.
+int32_t chooseToken(std::span<const float> logits, const TokenChoice& choice, uint64_t seed,
+                    uint32_t sequence, uint32_t step);
+
+}  // namespace allot
