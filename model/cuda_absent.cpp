@@ -9,8 +9,9 @@ std::optional<std::string> cudaUnavailable() {
          "CUDA (preset cuda)";
 }
 
-Result<std::unique_ptr<DecoderBackend>> makeCudaBackend(const ModelConfig&, const Weights&,
-                                                        const KvPoolOptions&) {
+Result<std::unique_ptr<DecoderBackend>> makeCudaBackend(const ModelConfig&, const std::string&,
+                                                        WeightType, const KvPoolOptions&,
+                                                        Weights*) {
   return badInput(*cudaUnavailable());
 }
 

@@ -44,9 +44,13 @@ at::Tensor uploaded(const std::vector<T>& values) {
       .to(at::kCUDA);
 }
 
-at::Tensor activations(int64_t rows, int64_t width) {
-  return at::empty({rows, width}, at::TensorOptions().device(at::kCUDA).dtype(at::kFloat));
+// Uninitialised, [rows, width].
+at::Tensor activations(int64_t rows, int64_t width, at::ScalarType type = at::kFloat) {
+  return at::empty({rows, width}, at::TensorOptions().device(at::kCUDA).dtype(type));
 }
+
+// The widest activations of a prompt are made of so many positions at a time.
+constexpr int64_t kMlpPiece = 4096;
 
 class CudaBackend final : public DecoderBackend {
  public:
@@ -103,6 +107,14 @@ class CudaBackend final : public DecoderBackend {
   };
   Result<Attended> storePrompt(const at::Tensor& qkv, const at::Tensor& pages,
                                const at::Tensor& start, int64_t layer);
+  // Dense causal attention of the positions from `first` on, [n - first, heads * head_dim] of the
+  // weights' type. `first` is 0 or the last.
+  at::Tensor attendPrompt(const Attended& made, int64_t first) const;
+  // x [n, hidden] after `more` was added and an MLP -> what is to be added.
+  at::Tensor mlp(const CudaLayer& layer, const at::Tensor& x, const at::Tensor& more) const;
+  // x += more (undefined: nothing); the root-mean-square norm of x, in the weights' type.
+  at::Tensor normalised(const at::Tensor& x, const at::Tensor& more,
+                        const at::Tensor& weight) const;
   Result<std::span<const float>> stepOnStream(const StepBatch& batch,
                                               std::vector<kernels::RowStatistics>* statistics);
 
@@ -121,7 +133,7 @@ Result<CudaBackend::Attended> CudaBackend::storePrompt(const at::Tensor& qkv,
                       activations(n, config.kv_heads * d).view({n, config.kv_heads, d}),
                       activations(n, config.kv_heads * d).view({n, config.kv_heads, d})};
   cuda_ops::splitRope(
-      cuda_ops::Number::kFloat32, qkv.data_ptr(),
+      model_->weights().number(), qkv.data_ptr(),
       model_->weights().layers[static_cast<size_t>(layer)].bias(), nullptr,
       model_->cosines().data_ptr<float>(), model_->sines().data_ptr<float>(), static_cast<int>(n),
       {static_cast<int>(config.heads), static_cast<int>(config.kv_heads), static_cast<int>(d)},
@@ -144,6 +156,51 @@ Result<CudaBackend::Attended> CudaBackend::storePrompt(const at::Tensor& qkv,
   return made;
 }
 
+at::Tensor CudaBackend::attendPrompt(const Attended& made, int64_t first) const {
+  const ModelConfig& config = model_->config();
+  const int64_t n = made.queries.size(0);
+  const at::ScalarType type = model_->weights().embeddings.scalar_type();
+  const bool windowed = config.sliding_window > 0 && n > config.sliding_window;
+  if (type == at::kFloat || windowed) {
+    return causalAttention(config, made.queries, made.keys, made.values, first).to(type);
+  }
+  // [1, heads, n, d]; LibTorch's flash attention, which never has the scores in memory at once.
+  const auto heads = [type](const at::Tensor& x) {
+    return x.to(type).transpose(0, 1).unsqueeze(0);
+  };
+  const at::Tensor out = at::scaled_dot_product_attention(
+      heads(made.queries.slice(0, first)), heads(made.keys), heads(made.values), {}, 0.0,
+      /*is_causal=*/first == 0, {}, /*enable_gqa=*/true);
+  return out.squeeze(0).transpose(0, 1).reshape({n - first, config.heads * config.head_dim});
+}
+
+at::Tensor CudaBackend::normalised(const at::Tensor& x, const at::Tensor& more,
+                                   const at::Tensor& weight) const {
+  const int64_t rows = x.size(0), hidden = x.size(1);
+  at::Tensor out = activations(rows, hidden, model_->weights().embeddings.scalar_type());
+  cuda_ops::addRmsNorm(model_->weights().number(), x.data_ptr<float>(),
+                       more.defined() ? more.data_ptr() : nullptr, weight.data_ptr<float>(),
+                       static_cast<int>(rows), static_cast<int>(hidden),
+                       model_->config().rms_norm_eps, out.data_ptr(), model_->stream().stream());
+  return out;
+}
+
+at::Tensor CudaBackend::mlp(const CudaLayer& layer, const at::Tensor& x,
+                            const at::Tensor& more) const {
+  const int64_t n = x.size(0), width = model_->config().intermediate_size;
+  std::vector<at::Tensor> pieces;
+  for (int64_t i = 0; i < n; i += kMlpPiece) {
+    const int64_t end = std::min(i + kMlpPiece, n);
+    const at::Tensor in = normalised(x.slice(0, i, end), more.slice(0, i, end), layer.mlp_norm);
+    const at::Tensor gate_up = at::mm(in, layer.gate_up);
+    at::Tensor gated = activations(end - i, width, gate_up.scalar_type());
+    cuda_ops::gatedSilu(model_->weights().number(), gate_up.data_ptr(), static_cast<int>(end - i),
+                        static_cast<int>(width), gated.data_ptr(), model_->stream().stream());
+    pieces.push_back(at::mm(gated, layer.down));
+  }
+  return pieces.size() == 1 ? pieces[0] : at::cat(pieces, 0);
+}
+
 // As prefillDense() on the CPU, layer by layer.
 Result<std::vector<float>> CudaBackend::prefillOnStream(const std::vector<int32_t>& ids,
                                                         const std::vector<int32_t>& pages) {
@@ -152,34 +209,23 @@ Result<std::vector<float>> CudaBackend::prefillOnStream(const std::vector<int32_
   const auto stream = model_->stream().stream();
   const int64_t n = static_cast<int64_t>(ids.size()), hidden = config.hidden_size;
   if (const auto why = model_->planPrompt(static_cast<int>(n))) return refused("prefill", *why);
-  constexpr auto kNumber = cuda_ops::Number::kFloat32;
   const at::Tensor tokens = uploaded(ids), page_table = uploaded(pages);
   const at::Tensor start = uploaded(std::vector<int32_t>{0});
   at::Tensor x = activations(n, hidden), more;
-  cuda_ops::embed(kNumber, weights.embeddings.data_ptr(), tokens.data_ptr<int32_t>(),
+  cuda_ops::embed(weights.number(), weights.embeddings.data_ptr(), tokens.data_ptr<int32_t>(),
                   static_cast<int>(n), static_cast<int>(hidden), x.data_ptr<float>(), stream);
-  const auto normalised = [&](const at::Tensor& weight) {
-    at::Tensor out = activations(x.size(0), hidden);
-    cuda_ops::addRmsNorm(kNumber, x.data_ptr<float>(), more.defined() ? more.data_ptr() : nullptr,
-                         weight.data_ptr<float>(), static_cast<int>(x.size(0)),
-                         static_cast<int>(hidden), config.rms_norm_eps, out.data_ptr(), stream);
-    return out;
-  };
   for (int64_t l = 0; l < config.layers; ++l) {
     const CudaLayer& w = weights.layers[static_cast<size_t>(l)];
-    const at::Tensor qkv = at::mm(normalised(w.attention_norm), w.qkv);
+    const at::Tensor qkv = at::mm(normalised(x, more, w.attention_norm), w.qkv);
     ALLOT_ASSIGN(const Attended made, storePrompt(qkv, page_table, start, l));
     // Nothing reads the last layer's output but at the last position.
     const int64_t first = l + 1 == config.layers ? n - 1 : 0;
     x = x.slice(0, first);
-    more = at::mm(causalAttention(config, made.queries, made.keys, made.values, first), w.output);
-    const at::Tensor gate_up = at::mm(normalised(w.mlp_norm), w.gate_up);
-    const at::Tensor gated = activations(x.size(0), config.intermediate_size);
-    cuda_ops::gatedSilu(kNumber, gate_up.data_ptr(), static_cast<int>(x.size(0)),
-                        static_cast<int>(config.intermediate_size), gated.data_ptr(), stream);
-    more = at::mm(gated, w.down);
+    more = at::mm(attendPrompt(made, first), w.output);
+    more = mlp(w, x, more);
   }
-  const at::Tensor logits = at::mm(normalised(weights.final_norm), weights.head).cpu();
+  const at::Tensor logits =
+      at::mm(normalised(x, more, weights.final_norm), weights.head).to(at::kFloat).cpu();
   const float* data = logits.data_ptr<float>();
   // What the last layer makes is not in any cache, where it would have been checked.
   if (!std::all_of(data, data + config.vocab_size, [](float x) { return std::isfinite(x); })) {
@@ -207,7 +253,8 @@ Result<std::span<const float>> CudaBackend::stepOnStream(
   };
   pinned(&host_logits_, numbers, at::kFloat);
   pinned(&host_statistics_, rows * bytes, at::kByte);
-  cudaMemcpyAsync(host_logits_.data_ptr(), model_->logits().data_ptr(),
+  const at::Tensor logits = model_->logits().slice(0, 0, rows).to(at::kFloat);
+  cudaMemcpyAsync(host_logits_.data_ptr(), logits.data_ptr(),
                   static_cast<size_t>(numbers) * sizeof(float), cudaMemcpyDeviceToHost, stream);
   if (statistics) {
     cudaMemcpyAsync(host_statistics_.data_ptr(), model_->statistics(),
@@ -224,8 +271,9 @@ Result<std::span<const float>> CudaBackend::stepOnStream(
 }  // namespace
 
 Result<std::unique_ptr<DecoderBackend>> makeCudaBackend(const ModelConfig& config,
-                                                        const Weights& weights,
-                                                        const KvPoolOptions& options) {
+                                                        const std::string& path, WeightType type,
+                                                        const KvPoolOptions& options,
+                                                        Weights* read) {
   if (const auto why = cudaUnavailable()) return badInput(*why);
   if (const auto why = cudaUnsupported(config)) return badInput(*why);
   const bool four = std::all_of(options.shadow_bits.begin(), options.shadow_bits.end(),
@@ -234,8 +282,8 @@ Result<std::unique_ptr<DecoderBackend>> makeCudaBackend(const ModelConfig& confi
     return badInput("the GPU keeps shadows of keys in 4 bits and no bounds of keys");
   }
   return guarded([&]() -> Result<std::unique_ptr<DecoderBackend>> {
-    ALLOT_ASSIGN(auto model,
-                 CudaModel::create(config, CudaWeights::upload(config, weights), options));
+    ALLOT_ASSIGN(CudaWeights weights, CudaWeights::load(config, path, type, read));
+    ALLOT_ASSIGN(auto model, CudaModel::create(config, std::move(weights), options));
     return std::unique_ptr<DecoderBackend>(std::make_unique<CudaBackend>(std::move(model)));
   });
 }

@@ -41,6 +41,7 @@ KvPlace cudaPlace(kernels::cuda::Stream stream,
                     " MiB of the GPU's memory for keys and values (" + cudaGetErrorString(error) +
                     "): lower --kv-memory");
   };
+  place.free_bytes = freeCudaMemory;
   place.copy_page = [stream, refusal = std::move(refusal)](const kernels::PagedKv& kv, int64_t from,
                                                            int64_t to) {
     auto why = kernels::cuda::copyPage(kv, from, to, stream);

@@ -6,6 +6,7 @@
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <cuda_runtime_api.h>
 
@@ -39,10 +40,6 @@ at::Tensor upload(const std::vector<float>& from, at::IntArrayRef shape) {
   return at::from_blob(const_cast<float*>(from.data()), shape, at::kFloat).to(at::kCUDA);
 }
 
-at::Tensor upload(const Matrix& matrix) {
-  return upload(matrix.rows, {matrix.outputs, matrix.inputs}).t();
-}
-
 // cuBLAS with float32 sums, whatever the environment says.
 void prepareProcess() {
   at::globalContext().setAllowTF32CuBLAS(false);
@@ -51,23 +48,31 @@ void prepareProcess() {
 
 }  // namespace
 
-CudaWeights CudaWeights::upload(const ModelConfig& config, const Weights& weights) {
+Result<CudaWeights> CudaWeights::load(const ModelConfig& config, const std::string& path,
+                                      WeightType type, Weights* read) {
   const c10::InferenceMode guard;
   const int64_t hidden = config.hidden_size;
+  const at::ScalarType number = type == WeightType::kFloat32 ? at::kFloat : at::kBFloat16;
+  const auto matrix = [&](const std::vector<float>& rows, int64_t outputs, int64_t inputs) {
+    return upload(rows, {outputs, inputs}).to(number);
+  };
+  const auto product = [&](const Matrix& m) { return matrix(m.rows, m.outputs, m.inputs).t(); };
   CudaWeights on_gpu;
-  on_gpu.embeddings = allot::upload(weights.embeddings, {config.vocab_size, hidden});
-  for (const LayerWeights& layer : weights.layers) {
-    on_gpu.layers.push_back({.attention_norm = allot::upload(layer.attention_norm, {hidden}),
-                             .qkv = allot::upload(layer.qkv),
-                             .output = allot::upload(layer.output),
-                             .mlp_norm = allot::upload(layer.mlp_norm, {hidden}),
-                             .gate_up = allot::upload(layer.gate_up),
-                             .down = allot::upload(layer.down)});
-    if (layer.qkv_bias.empty()) continue;
-    on_gpu.layers.back().qkv_bias = allot::upload(layer.qkv_bias, {layer.qkv.outputs});
-  }
-  on_gpu.final_norm = allot::upload(weights.final_norm, {hidden});
-  on_gpu.head = config.tied_embeddings ? on_gpu.embeddings.t() : allot::upload(weights.head);
+  ALLOT_ASSIGN(*read, Weights::loadByLayer(path, config, [&](const LayerWeights& layer) {
+    on_gpu.layers.push_back({.attention_norm = upload(layer.attention_norm, {hidden}),
+                             .qkv = product(layer.qkv),
+                             .output = product(layer.output),
+                             .mlp_norm = upload(layer.mlp_norm, {hidden}),
+                             .gate_up = product(layer.gate_up),
+                             .down = product(layer.down)});
+    if (layer.qkv_bias.empty()) return;
+    on_gpu.layers.back().qkv_bias = upload(layer.qkv_bias, {layer.qkv.outputs});
+  }));
+  on_gpu.embeddings = matrix(read->embeddings, config.vocab_size, hidden);
+  on_gpu.final_norm = upload(read->final_norm, {hidden});
+  on_gpu.head = config.tied_embeddings ? on_gpu.embeddings.t() : product(read->head);
+  // What was float32 on its way is free for the cache of keys and values.
+  c10::cuda::CUDACachingAllocator::emptyCache();
   return on_gpu;
 }
 

@@ -18,6 +18,7 @@
 #include "core/result.h"
 #include "model/cuda_ops.h"
 #include "model/decoder.h"
+#include "model/device.h"
 #include "model/kv_pool.h"
 #include "model/model_config.h"
 #include "model/weights.h"
@@ -38,9 +39,11 @@ struct CudaWeights {
   at::Tensor final_norm;
   at::Tensor head;
 
-  // float32, as the weights are: spec.model.dtype says so, and a run on the GPU then differs from
-  // one on the CPU by the cache's bfloat16 alone. Small models do not wait for their weights.
-  static CudaWeights upload(const ModelConfig& config, const Weights& weights);
+  // Reads the checkpoint at `path`, layer by layer. In float32 a run on the GPU differs from one on
+  // the CPU by the cache's bfloat16 alone, and small models do not wait for their weights; large
+  // ones are for bfloat16. `read` is told parameters and digest.
+  static Result<CudaWeights> load(const ModelConfig& config, const std::string& path,
+                                  WeightType type, Weights* read);
   // bfloat16, normal, of a size that keeps activations near 1: for measuring time.
   static CudaWeights random(const ModelConfig& config, uint64_t seed);
 

@@ -17,15 +17,26 @@ Decoder::Decoder(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Decoder::~Decoder() = default;
 
 Result<std::unique_ptr<Decoder>> Decoder::load(const std::string& folder,
-                                               const KvPoolOptions& options, Device device) {
+                                               const KvPoolOptions& options, Device device,
+                                               WeightType type) {
   const bool cuda = device == Device::kCuda;
+  if (!cuda && type != WeightType::kFloat32) {
+    return badInput("spec.model.dtype: the CPU computes in float32 alone: set it so");
+  }
   auto impl = std::make_unique<Impl>();
   ALLOT_ASSIGN(impl->config, ModelConfig::load(folder));
-  ALLOT_ASSIGN(Weights weights, Weights::load(folder, impl->config, !cuda));
-  impl->parameters = weights.parameters;
-  impl->digest = weights.digest;
-  ALLOT_ASSIGN(impl->backend, cuda ? makeCudaBackend(impl->config, weights, options)
-                                   : makeCpuBackend(impl->config, std::move(weights), options));
+  ALLOT_TRY(checkWeightsFit(impl->config, device, type));
+  Weights weights;
+  if (cuda) {
+    ALLOT_ASSIGN(impl->backend, makeCudaBackend(impl->config, folder, type, options, &weights));
+    impl->parameters = weights.parameters;
+    impl->digest = weights.digest;
+  } else {
+    ALLOT_ASSIGN(weights, Weights::load(folder, impl->config));
+    impl->parameters = weights.parameters;
+    impl->digest = weights.digest;
+    ALLOT_ASSIGN(impl->backend, makeCpuBackend(impl->config, std::move(weights), options));
+  }
   return std::unique_ptr<Decoder>(new Decoder(std::move(impl)));
 }
 

@@ -50,10 +50,11 @@ struct StepBatch {
 class Decoder {
  public:
   // Reads config.json and the weights of `folder` (kUsage errors name file and tensor). On a GPU
-  // kUsage, too, where there is none to be used, and where its memory is too small.
+  // kUsage, too, where there is none to be used. Where the memory is too small it is said.
   static Result<std::unique_ptr<Decoder>> load(const std::string& folder,
                                                const KvPoolOptions& options,
-                                               Device device = Device::kCpu);
+                                               Device device = Device::kCpu,
+                                               WeightType type = WeightType::kFloat32);
   ~Decoder();
 
   const ModelConfig& config() const;

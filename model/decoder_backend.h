@@ -38,10 +38,12 @@ class DecoderBackend {
 Result<std::unique_ptr<DecoderBackend>> makeCpuBackend(const ModelConfig& config, Weights weights,
                                                        const KvPoolOptions& options);
 // kUsage where cudaUnavailable() or cudaUnsupported() says something, and where the GPU's memory is
-// too small. Weights need not be packed.
+// too small. Reads the weights of `path`; what is said of them (parameters, digest) is put into
+// `read`, whose tensors stay empty.
 Result<std::unique_ptr<DecoderBackend>> makeCudaBackend(const ModelConfig& config,
-                                                        const Weights& weights,
-                                                        const KvPoolOptions& options);
+                                                        const std::string& path, WeightType type,
+                                                        const KvPoolOptions& options,
+                                                        Weights* read);
 // 0 where there is no GPU.
 size_t freeCudaMemory();
 

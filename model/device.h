@@ -4,11 +4,15 @@
 #include <optional>
 #include <string>
 
+#include "core/result.h"
 #include "model/model_config.h"
 
 namespace allot {
 
 enum class Device { kCpu, kCuda };
+
+// Of weights and of what goes into and out of their products; bfloat16 on a GPU alone.
+enum class WeightType { kFloat32, kBFloat16 };
 
 // Nothing if this build decodes on a GPU and one that it can use is there; else one sentence that
 // says why not, with the mend.
@@ -17,7 +21,12 @@ std::optional<std::string> cudaUnavailable();
 // Nothing if models of this shape decode on the GPU; else one sentence.
 std::optional<std::string> cudaUnsupported(const ModelConfig& config);
 
-// Bytes of memory that are free there now; 0 where that cannot be known.
+// Bytes of memory that this process may still take there: on the CPU what the system has to give
+// without swapping, and no more than is left of the control group's limit (a container's). 0 where
+// that cannot be known.
 size_t freeMemory(Device device);
+
+// kUsage where the model's weights are more than the memory that is free there.
+Status checkWeightsFit(const ModelConfig& config, Device device, WeightType type);
 
 }  // namespace allot

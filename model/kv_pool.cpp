@@ -9,11 +9,15 @@
 #include <set>
 #include <utility>
 
+#include "model/device.h"
+
 namespace allot {
 namespace {
 
 // Arrays start at cache lines, as vector code likes them.
 size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+constexpr size_t kUnknownMemory = size_t{4} << 30;  // what is taken to be free where nobody knows
 
 Status check(const ModelConfig& config, const KvPoolOptions& options) {
   const std::set<int> bits(options.shadow_bits.begin(), options.shadow_bits.end());
@@ -48,12 +52,18 @@ KvPlace KvPlace::host() {
                                     [bytes](uint8_t* start) { munmap(start, bytes); });
   };
   place.copy_page = kernels::copyPage;
+  place.free_bytes = [] { return freeMemory(Device::kCpu); };
   return place;
 }
 
 Result<KvPool> KvPool::create(const ModelConfig& config, const KvPoolOptions& options,
                               KvPlace place) {
   ALLOT_TRY(check(config, options));
+  size_t kv_bytes = options.kv_bytes;
+  if (kv_bytes == 0) {
+    const size_t free = place.free_bytes();
+    kv_bytes = (free > 0 ? free : kUnknownMemory) / 4;
+  }
   KvPool pool;
   pool.place_ = std::move(place);
   pool.layers_ = static_cast<size_t>(config.layers);
@@ -77,12 +87,12 @@ Result<KvPool> KvPool::create(const ModelConfig& config, const KvPoolOptions& op
   if (options.bounds) bytes[kBounds] = heads * tiles * 2 * width * sizeof(float);
 
   const size_t page_bytes = pool.bytesPerPage();
-  if (options.kv_bytes < page_bytes || page_bytes == 0) {
-    return badInput("the memory for keys and values, " + std::to_string(options.kv_bytes) +
+  if (kv_bytes < page_bytes || page_bytes == 0) {
+    return badInput("the memory for keys and values, " + std::to_string(kv_bytes) +
                     " bytes, does not hold one page of " + std::to_string(page_bytes) +
                     " bytes: raise --kv-memory");
   }
-  layout.pages = static_cast<int64_t>(std::min<size_t>(options.kv_bytes / page_bytes, INT32_MAX));
+  layout.pages = static_cast<int64_t>(std::min<size_t>(kv_bytes / page_bytes, INT32_MAX));
   ALLOT_ASSIGN(pool.memory_, pool.place_.reserve(pool.layers_ * pool.bytesOfLayer()));
   pool.free_.resize(pool.totalPages());
   // The lowest page is handed out first, so that memory use follows what is needed.

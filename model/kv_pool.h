@@ -21,7 +21,9 @@ namespace allot {
 
 struct KvPoolOptions {
   int page_size = 16;
-  size_t kv_bytes = size_t{1} << 30;                      // rounded down to whole pages
+  // Rounded down to whole pages. 0: a quarter of what is free on the device once the weights are
+  // there, because several workers share it.
+  size_t kv_bytes = size_t{1} << 30;
   kernels::Element element = kernels::Element::kFloat32;  // of keys and values
   // What is kept beside keys and values, each only if asked for.
   std::vector<int> shadow_bits = {};  // of the keys' shadows, out of 3, 4, 8; once each
@@ -33,6 +35,7 @@ struct KvPlace {
   // So many bytes of zeros, which go with the last reference. kIo.
   std::function<Result<std::shared_ptr<uint8_t>>(size_t bytes)> reserve;
   std::function<void(const kernels::PagedKv& kv, int64_t from, int64_t to)> copy_page;
+  std::function<size_t()> free_bytes;  // 0: unknown
 
   static KvPlace host();
 };

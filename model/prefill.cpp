@@ -22,12 +22,18 @@ namespace {
 // after a piece, which causality masks anyway, cost nothing.
 constexpr int64_t kQueryPiece = 256;
 
+constexpr int64_t kMlpPiece = 2048;
+
 at::Tensor view(const float* data, at::IntArrayRef shape) {
   return at::from_blob(const_cast<float*>(data), shape, at::kFloat);
 }
 
+at::Tensor project(const at::Tensor& x, const Matrix& matrix, const std::vector<float>& rows) {
+  return at::mm(x, view(rows.data(), {matrix.outputs, matrix.inputs}).t());
+}
+
 at::Tensor project(const at::Tensor& x, const Matrix& matrix) {
-  return at::mm(x, view(matrix.rows.data(), {matrix.outputs, matrix.inputs}).t());
+  return project(x, matrix, matrix.rows);
 }
 
 at::Tensor normalise(const at::Tensor& x, const std::vector<float>& weight, float eps) {
@@ -163,11 +169,15 @@ Result<std::vector<float>> prefillDense(const ModelConfig& config, const Weights
     const int64_t first = l + 1 == config.layers ? n - 1 : 0;
     x = x.slice(0, first);
     x = x + project(causalAttention(config, parts[0], parts[1], parts[2], first), w.output);
-    x += mlp(normalise(x, w.mlp_norm, config.rms_norm_eps), w);
+    // In pieces: these activations are the widest, and no position needs another's.
+    for (int64_t i = 0; i < x.size(0); i += kMlpPiece) {
+      at::Tensor piece = x.slice(0, i, std::min(i + kMlpPiece, x.size(0)));
+      piece += mlp(normalise(piece, w.mlp_norm, config.rms_norm_eps), w);
+    }
   }
   const at::Tensor logits =
       project(normalise(x.slice(0, x.size(0) - 1), weights.final_norm, config.rms_norm_eps),
-              weights.head)
+              weights.head, weights.headRows())
           .contiguous();
   const float* data = logits.data_ptr<float>();
   // What the last layer makes is not in any cache, where it would have been checked.

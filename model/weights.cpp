@@ -1,7 +1,5 @@
 #include "model/weights.h"
 
-#include <functional>
-
 #include "model/gguf_model.h"
 #include "model/safetensors.h"
 
@@ -12,16 +10,17 @@ namespace {
 using Append = std::function<Status(const std::string& name, const std::vector<int64_t>& shape,
                                     std::vector<float>* out)>;
 
-void finish(Matrix* matrix, int64_t outputs, int64_t inputs, bool packed) {
+void shape(Matrix* matrix, int64_t outputs, int64_t inputs) {
   matrix->outputs = outputs;
   matrix->inputs = inputs;
-  if (!packed) return;
-  matrix->packed = kernels::PackedWeights(matrix->rows.data(), static_cast<int>(outputs),
-                                          static_cast<int>(inputs));
 }
 
-Result<LayerWeights> loadLayer(const Append& append, const ModelConfig& config, int64_t layer,
-                               bool packed) {
+void pack(Matrix* matrix, const std::vector<float>& rows) {
+  matrix->packed = kernels::PackedWeights(rows.data(), static_cast<int>(matrix->outputs),
+                                          static_cast<int>(matrix->inputs));
+}
+
+Result<LayerWeights> loadLayer(const Append& append, const ModelConfig& config, int64_t layer) {
   const std::string prefix = "model.layers." + std::to_string(layer) + ".";
   const int64_t hidden = config.hidden_size;
   const int64_t q = config.heads * config.head_dim;
@@ -46,15 +45,15 @@ Result<LayerWeights> loadLayer(const Append& append, const ModelConfig& config, 
   ALLOT_TRY(add("mlp.gate_proj", {mlp, hidden}, &w.gate_up.rows));
   ALLOT_TRY(add("mlp.up_proj", {mlp, hidden}, &w.gate_up.rows));
   ALLOT_TRY(add("mlp.down_proj", {hidden, mlp}, &w.down.rows));
-  finish(&w.qkv, q + 2 * kv, hidden, packed);
-  finish(&w.output, hidden, q, packed);
-  finish(&w.gate_up, 2 * mlp, hidden, packed);
-  finish(&w.down, hidden, mlp, packed);
+  shape(&w.qkv, q + 2 * kv, hidden);
+  shape(&w.output, hidden, q);
+  shape(&w.gate_up, 2 * mlp, hidden);
+  shape(&w.down, hidden, mlp);
   return w;
 }
 
 Result<Weights> loadAll(const Append& from, std::string digest, const ModelConfig& config,
-                        bool packed) {
+                        const std::function<void(LayerWeights)>& take) {
   Weights weights;
   weights.digest = std::move(digest);
   const Append append = [&](const std::string& name, const std::vector<int64_t>& shape,
@@ -67,29 +66,41 @@ Result<Weights> loadAll(const Append& from, std::string digest, const ModelConfi
   const std::vector<int64_t> table{config.vocab_size, config.hidden_size};
   ALLOT_TRY(append("model.embed_tokens.weight", table, &weights.embeddings));
   for (int64_t l = 0; l < config.layers; ++l) {
-    ALLOT_ASSIGN(LayerWeights layer, loadLayer(append, config, l, packed));
-    weights.layers.push_back(std::move(layer));
+    ALLOT_ASSIGN(LayerWeights layer, loadLayer(append, config, l));
+    take(std::move(layer));
   }
   ALLOT_TRY(append("model.norm.weight", {config.hidden_size}, &weights.final_norm));
-  if (config.tied_embeddings) {
-    weights.head.rows = weights.embeddings;
-  } else {
+  if (!config.tied_embeddings) {
     ALLOT_TRY(append("lm_head.weight", table, &weights.head.rows));
   }
-  finish(&weights.head, config.vocab_size, config.hidden_size, packed);
+  shape(&weights.head, config.vocab_size, config.hidden_size);
   return weights;
 }
 
 }  // namespace
 
-Result<Weights> Weights::load(const std::string& path, const ModelConfig& config, bool packed) {
+Result<Weights> Weights::load(const std::string& path, const ModelConfig& config) {
+  std::vector<LayerWeights> layers;
+  ALLOT_ASSIGN(Weights weights, loadByLayer(path, config, [&](LayerWeights layer) {
+                 for (Matrix* matrix : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) {
+                   pack(matrix, matrix->rows);
+                 }
+                 layers.push_back(std::move(layer));
+               }));
+  pack(&weights.head, weights.headRows());
+  weights.layers = std::move(layers);
+  return weights;
+}
+
+Result<Weights> Weights::loadByLayer(const std::string& path, const ModelConfig& config,
+                                     const std::function<void(LayerWeights)>& take) {
   if (isGguf(path)) {
     ALLOT_ASSIGN(const Gguf gguf, Gguf::open(path));
     const auto append = [&](const std::string& name, const std::vector<int64_t>& shape,
                             std::vector<float>* out) {
       return appendGgufTensor(gguf, config, name, shape, out);
     };
-    return loadAll(append, gguf.digest(), config, packed);
+    return loadAll(append, gguf.digest(), config, take);
   }
   ALLOT_ASSIGN(const Safetensors file, Safetensors::open(path));
   const auto append = [&](const std::string& name, const std::vector<int64_t>& shape,
@@ -100,7 +111,7 @@ Result<Weights> Weights::load(const std::string& path, const ModelConfig& config
     toFloat(view, out->data() + start);
     return {};
   };
-  return loadAll(append, file.digest(), config, packed);
+  return loadAll(append, file.digest(), config, take);
 }
 
 size_t Weights::bytes() const {

@@ -2,6 +2,7 @@
 // The tensors of a Llama-architecture checkpoint in float32, in the two layouts that are needed:
 // plain rows for the prefill's matrix products, panels for the decode's. Immutable once loaded.
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -33,16 +34,19 @@ struct Weights {
   std::vector<float> embeddings;  // [vocab, hidden]
   std::vector<LayerWeights> layers;
   std::vector<float> final_norm;  // [hidden]
-  Matrix head;                    // [vocab, hidden]
+  Matrix head;                    // [vocab, hidden]; its rows are empty where they are embeddings
   uint64_t parameters = 0;        // stored ones: tied embeddings count once
   std::string digest;             // SHA-256 of the files
 
   size_t bytes() const;  // in memory, both layouts
+  const std::vector<float>& headRows() const { return head.rows.empty() ? embeddings : head.rows; }
 
-  // `packed`: with the panels of the decode's products, which the CPU alone needs.
-  // From a Hugging Face folder or a GGUF file.
-  static Result<Weights> load(const std::string& path, const ModelConfig& config,
-                              bool packed = true);
+  // From a Hugging Face folder or a GGUF file, in both layouts.
+  static Result<Weights> load(const std::string& path, const ModelConfig& config);
+  // As plain rows alone. Each layer goes to `take` as soon as it is read and is not kept, so that a
+  // model on a GPU does not have to fit the host's memory.
+  static Result<Weights> loadByLayer(const std::string& path, const ModelConfig& config,
+                                     const std::function<void(LayerWeights)>& take);
 };
 
 }  // namespace allot

@@ -37,10 +37,20 @@ std::optional<std::string> refusalOf(const v1::Spec& spec, const ModelConfig& co
 }  // namespace
 
 Result<Device> chooseDevice(const v1::Spec& spec, const ModelConfig& config) {
-  if (spec.model().device() == "cpu") return Device::kCpu;
+  const bool narrow = spec.model().dtype() == "bfloat16";
+  if (spec.model().device() == "cpu") {
+    if (!narrow) return Device::kCpu;
+    return badInput(
+        "spec.model.dtype: bfloat16 is for a GPU, and spec.model.device is cpu: set it "
+        "to float32");
+  }
   const auto why = refusalOf(spec, config);
   if (!why) return Device::kCuda;
-  if (spec.model().device() != "cuda") return Device::kCpu;
+  if (spec.model().device() != "cuda") {
+    if (!narrow) return Device::kCpu;
+    return badInput("spec.model.dtype: bfloat16 is for a GPU: " + *why +
+                    "; or set it to float32, for the CPU");
+  }
   return badInput("spec.model.device: cuda: " + *why + "; or set it to cpu or auto");
 }
 

@@ -79,14 +79,12 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
   ALLOT_ASSIGN(const ModelConfig shape, ModelConfig::load(options.model_folder));
   ALLOT_ASSIGN(const Device device, chooseDevice(spec, shape));
   ALLOT_ASSIGN(KvPoolOptions pool, poolFor(spec));
-  if (options.kv_bytes > 0) {
-    pool.kv_bytes = options.kv_bytes;
-  } else if (const size_t free = freeMemory(device); free > 0) {
-    pool.kv_bytes = free / 4;
-  }
+  pool.kv_bytes = options.kv_bytes;
+  const WeightType type =
+      spec.model().dtype() == "bfloat16" ? WeightType::kBFloat16 : WeightType::kFloat32;
   ALLOT_ASSIGN(const auto rollout_method,
                methodOf("spec.attention.decode", spec.attention().decode()));
-  ALLOT_ASSIGN(auto decoder, Decoder::load(options.model_folder, pool, device));
+  ALLOT_ASSIGN(auto decoder, Decoder::load(options.model_folder, pool, device, type));
   ALLOT_ASSIGN(Tokenizer tokenizer, Tokenizer::load(tokenizerPath(options.model_folder)));
   const ModelConfig& config = decoder->config();
   const v1::Task& task = spec.task();

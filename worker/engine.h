@@ -28,8 +28,7 @@ namespace allot {
 
 struct EngineOptions {
   std::string model_folder;
-  // For keys and values, on the device; 0: a quarter of what is free there, because several
-  // workers share it.
+  // For keys and values, on the device; 0: a share of what is free there (KvPoolOptions).
   size_t kv_bytes = 0;
   WorkerEvents* events = nullptr;  // told of the work; outlives the engine; may be null
 };
