@@ -46,11 +46,12 @@ kernels::MethodOptions methodOf(const std::string& text) {
   return method;
 }
 
-std::unique_ptr<Decoder> load(Device device, const std::string& folder = kFolder) {
+std::unique_ptr<Decoder> load(Device device, const std::string& folder = kFolder,
+                              WeightType type = WeightType::kFloat32) {
   auto decoder = Decoder::load(
       folder,
       {.kv_bytes = size_t{256} << 20, .element = kernels::Element::kBFloat16, .shadow_bits = {4}},
-      device);
+      device, type);
   EXPECT_TRUE(decoder) << decoder.error().message;
   return decoder ? std::move(*decoder) : nullptr;
 }
@@ -227,6 +228,37 @@ TEST_F(DecoderCuda, ARowDoesNotDependOnItsBatch) {
   EXPECT_EQ(gpu_->pool().freePages(), gpu_->pool().totalPages());
 }
 
+// Weights and products in bfloat16: the same model but for roundings of 2^-9 in every product, and
+// prompts go through another attention (LibTorch's). Answers stay what they were.
+TEST_F(DecoderCuda, BFloat16WeightsAreTheSameModel) {
+  const auto narrow = load(Device::kCuda, kFolder, WeightType::kBFloat16);
+  ASSERT_TRUE(narrow);
+  EXPECT_LT(narrow->weightBytes(), gpu_->weightBytes() * 6 / 10);
+  EXPECT_EQ(narrow->weightsDigest(), gpu_->weightsDigest());
+  for (const auto& [ids, answer] : goldenCases()) {
+    auto wide = gpu_->prefill(ids);
+    auto prompt = narrow->prefill(ids);
+    ASSERT_TRUE(wide && prompt);
+    EXPECT_LT(largestGap(prompt->first_logits, wide->first_logits), 0.5f);
+    EXPECT_GT(largestGap(prompt->first_logits, wide->first_logits), 0);
+    // Its steps continue its prompts.
+    const Ids start(ids.begin(), ids.end() - 20);
+    auto part = narrow->prefill(start);
+    ASSERT_TRUE(part);
+    {
+      Sequence row(narrow.get(), *part, 1, SampleSchedule(8, kAll));
+      std::vector<float> logits;
+      for (size_t i = start.size(); i < ids.size(); ++i) {
+        logits = feed(narrow.get(), {&row}, {ids[i]}, "dense");
+      }
+      EXPECT_LT(largestGap(logits, prompt->first_logits), 0.5f);
+    }
+    for (Prompt* made : {&*prompt, &*part}) narrow->release(made);
+    gpu_->release(&*wide);
+  }
+  EXPECT_EQ(narrow->pool().freePages(), narrow->pool().totalPages());
+}
+
 TEST_F(DecoderCuda, RefusesWhatTheGpuDoesNotDo) {
   const auto bounds = Decoder::load(kFolder, {.bounds = true}, Device::kCuda);
   ASSERT_FALSE(bounds);
@@ -259,6 +291,8 @@ TEST_F(DecoderCuda, AutoIsTheGpuUnlessSomethingNeedsTheCpu) {
   EXPECT_EQ(chosen({"spec.model.device=cpu"}), Device::kCpu);
   EXPECT_EQ(chosen({"spec.evaluation.measures=[fidelity]"}), Device::kCpu);
   EXPECT_FALSE(chosen({"spec.model.device=cuda", "spec.evaluation.measures=[fidelity]"}));
+  EXPECT_EQ(chosen({"spec.model.dtype=bfloat16"}), Device::kCuda);
+  EXPECT_FALSE(chosen({"spec.model.dtype=bfloat16", "spec.evaluation.measures=[fidelity]"}));
 }
 
 TEST_F(DecoderCuda, EpisodesAreTheSameAloneAndTogetherAndNameTheGpu) {

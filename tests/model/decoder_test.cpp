@@ -112,36 +112,40 @@ TEST_F(Recall7m, GreedyDenseDecodeGivesEveryGoldenAnswer) {
   EXPECT_EQ(decoder_->pool().freePages(), decoder_->pool().totalPages());
 }
 
-// Prefill goes through LibTorch, decode through kernels/: fed the same tokens they must agree.
+// Prefill goes through LibTorch, decode through kernels/: fed the same tokens they must agree. The
+// longer prompt goes through the MLP in pieces.
 TEST_F(Recall7m, DecodeStepsContinueThePrefill) {
-  const auto ids = (*golden_)["logits"][0]["prompt_ids"].get<std::vector<int32_t>>();
-  auto whole = decoder_->prefill(ids);
-  ASSERT_TRUE(whole);
-  const size_t cut = ids.size() - 20;
-  auto part = decoder_->prefill({ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(cut)});
-  ASSERT_TRUE(part);
-  auto more = decoder_->pool().allocate(2);
-  ASSERT_TRUE(more);
-  const SampleSchedule schedule(8, kAll);
-  std::span<const float> logits;
-  for (size_t i = cut; i < ids.size(); ++i) {
-    StepBatch batch;
-    batch.tokens = {ids[i]};
-    batch.lengths = {static_cast<int32_t>(i + 1)};
-    batch.sequences = {0};
-    batch.steps = {0};
-    batch.schedules = {schedule.data()};
-    batch.page_table = part->pages;
-    batch.page_table.insert(batch.page_table.end(), more->begin(), more->end());
-    batch.max_pages = static_cast<int>(batch.page_table.size());
-    auto stepped = decoder_->step(batch, nullptr);
-    ASSERT_TRUE(stepped) << stepped.error().message;
-    logits = *stepped;
+  const auto golden = (*golden_)["logits"][0]["prompt_ids"].get<std::vector<int32_t>>();
+  std::vector<int32_t> longer;
+  while (longer.size() < 2060) longer.insert(longer.end(), golden.begin(), golden.end());
+  longer.resize(2060);
+  for (const auto& ids : {golden, longer}) {
+    auto whole = decoder_->prefill(ids);
+    auto part = decoder_->prefill({ids.begin(), ids.end() - 20});
+    ASSERT_TRUE(whole && part);
+    auto more = decoder_->pool().allocate(2);
+    ASSERT_TRUE(more);
+    const SampleSchedule schedule(8, kAll);
+    std::span<const float> logits;
+    for (size_t i = ids.size() - 20; i < ids.size(); ++i) {
+      StepBatch batch;
+      batch.tokens = {ids[i]};
+      batch.lengths = {static_cast<int32_t>(i + 1)};
+      batch.sequences = {0};
+      batch.steps = {0};
+      batch.schedules = {schedule.data()};
+      batch.page_table = part->pages;
+      batch.page_table.insert(batch.page_table.end(), more->begin(), more->end());
+      batch.max_pages = static_cast<int>(batch.page_table.size());
+      auto stepped = decoder_->step(batch, nullptr);
+      ASSERT_TRUE(stepped) << stepped.error().message;
+      logits = *stepped;
+    }
+    for (size_t i = 0; i < logits.size(); ++i) EXPECT_NEAR(logits[i], whole->first_logits[i], 2e-3);
+    decoder_->pool().release(*more);
+    decoder_->release(&*whole);
+    decoder_->release(&*part);
   }
-  for (size_t i = 0; i < logits.size(); ++i) EXPECT_NEAR(logits[i], whole->first_logits[i], 2e-3);
-  decoder_->pool().release(*more);
-  decoder_->release(&*whole);
-  decoder_->release(&*part);
 }
 
 // What every head of every layer gave at every step, by the row's sequence.
@@ -273,6 +277,29 @@ TEST_F(Recall7m, AStepRefusesWhatItCannotDo) {
     EXPECT_NE(refused.error().message.find("decode, layer 0: "), std::string::npos)
         << refused.error().message;
   }
+}
+
+TEST(Decoder, SaysWhenWeightsDoNotFitTheMemory) {
+  ModelConfig config;
+  config.vocab_size = 1 << 17;
+  config.hidden_size = 1 << 14;
+  config.intermediate_size = 1 << 16;
+  config.layers = 400;
+  config.heads = config.kv_heads = config.head_dim = 128;
+  const auto refused = checkWeightsFit(config, Device::kCpu, WeightType::kFloat32);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
+  EXPECT_NE(refused.error().message.find("the model's weights take 12"), std::string::npos)
+      << refused.error().message;
+  EXPECT_NE(refused.error().message.find("of memory are free"), std::string::npos);
+  // What is free is known here, and recall-7m fits it.
+  EXPECT_GT(freeMemory(Device::kCpu), size_t{64} << 20);
+  const auto decoder = Decoder::load(kFolder, {.kv_bytes = 0});
+  ASSERT_TRUE(decoder) << decoder.error().message;
+  EXPECT_GT((*decoder)->pool().totalPages(), 100u);
+  const auto narrow = Decoder::load(kFolder, {}, Device::kCpu, WeightType::kBFloat16);
+  ASSERT_FALSE(narrow);
+  EXPECT_NE(narrow.error().message.find("spec.model.dtype: "), std::string::npos);
 }
 
 TEST(PromptCache, EvictsTheLeastRecentlyUsedAndSaysWhenMemoryIsTooSmall) {

@@ -33,6 +33,22 @@ TEST(DeviceChoice, TheCpuIsAlwaysThere) {
   EXPECT_EQ(*device, Device::kCpu);
 }
 
+TEST(DeviceChoice, BFloat16IsForAGpu) {
+  v1::Spec spec = specOf("cpu");
+  spec.mutable_model()->set_dtype("bfloat16");
+  const auto refused = chooseDevice(spec, shape(8, 2, 64));
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, StartsWith("spec.model.dtype: bfloat16 is for a GPU"));
+  spec.mutable_model()->set_device("auto");
+  const auto chosen = chooseDevice(spec, shape(8, 2, 64));
+  if (!cudaUnavailable()) {
+    EXPECT_EQ(*chosen, Device::kCuda);
+  } else {
+    ASSERT_FALSE(chosen);
+    EXPECT_THAT(chosen.error().message, HasSubstr("set it to float32, for the CPU"));
+  }
+}
+
 TEST(DeviceChoice, WithoutAGpuAutoIsTheCpuAndCudaIsRefusedWithTheMend) {
   const auto why = cudaUnavailable();
   if (!why) GTEST_SKIP() << "there is a GPU here";
