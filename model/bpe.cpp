@@ -162,7 +162,8 @@ std::vector<Bpe::Symbol> Bpe::symbolsOf(std::string_view piece) const {
 void Bpe::encode(std::string_view piece, std::vector<int32_t>& ids) const {
   if (ignore_merges_) {
     const std::string name = byte_fallback_ ? std::string(piece) : toByteCharacters(piece);
-    if (const auto whole = vocab_.find(name); whole != vocab_.end()) {
+    const auto whole = vocab_.find(name);
+    if (whole != vocab_.end() && !hidden_.contains(whole->second)) {
       ids.push_back(whole->second);
       return;
     }

@@ -4,6 +4,7 @@
 #include <array>
 #include <unordered_map>
 
+#include "model/bos_rule.h"
 #include "model/bpe.h"
 #include "model/byte_level.h"
 #include "model/gguf_model.h"
@@ -21,7 +22,13 @@ struct AddedToken {
   int32_t id = 0;
   bool special = false;
   bool normalized = false;
+  bool control = false;  // text when Specials::kText
 };
+
+bool isControl(std::string_view content, bool special) {
+  return special || (content.starts_with("<|") && content.ends_with("|>")) ||
+         (content.starts_with("<｜") && content.ends_with("｜>"));
+}
 
 // A token as decode writes it.
 struct Piece {
@@ -42,10 +49,11 @@ class AddedTokenMatcher {
 
   // Calls plain for the text between matches (never empty) and match for an added token's id.
   template <typename Plain, typename Match>
-  void split(std::string_view text, const Plain& plain, const Match& match) const {
+  void split(std::string_view text, Specials specials, const Plain& plain,
+             const Match& match) const {
     size_t done = 0;
     for (size_t at = 0; at < text.size();) {
-      const AddedToken* found = longestAt(text.substr(at));
+      const AddedToken* found = longestAt(text.substr(at), specials);
       if (found == nullptr) {
         ++at;
         continue;
@@ -62,8 +70,9 @@ class AddedTokenMatcher {
   static size_t firstByte(std::string_view text) {
     return static_cast<unsigned char>(text.front());
   }
-  const AddedToken* longestAt(std::string_view text) const {
+  const AddedToken* longestAt(std::string_view text, Specials specials) const {
     for (const AddedToken& token : by_first_byte_[firstByte(text)]) {
+      if (token.control && specials == Specials::kText) continue;
       if (text.starts_with(token.content)) return &token;
     }
     return nullptr;
@@ -91,6 +100,7 @@ Result<AddedToken> parseAddedToken(const nlohmann::json& value, const std::strin
   token.id = static_cast<int32_t>(number);
   ALLOT_ASSIGN(token.special, boolMember(value, "special", false, entry));
   ALLOT_ASSIGN(token.normalized, boolMember(value, "normalized", !token.special, entry));
+  token.control = isControl(token.content, token.special);
   for (const char* key : {"single_word", "lstrip", "rstrip"}) {
     ALLOT_ASSIGN(const bool set, boolMember(value, key, false, entry));
     if (set) return badInput(entry + ": " + key + ": true is not supported");
@@ -124,6 +134,7 @@ struct Tokenizer::Impl {
 
   Status readAddedTokens(const nlohmann::json& root, const std::string& file);
   Status addToken(const AddedToken& token, const std::string& file);
+  std::optional<int32_t> addedIdOf(std::string_view token) const;
 
   Bpe bpe;
   // One of these.
@@ -136,6 +147,7 @@ struct Tokenizer::Impl {
   AddedTokenMatcher after;
   std::unordered_map<int32_t, Piece> pieces;
   size_t vocab_size = 0;
+  std::optional<int32_t> bos;
 };
 
 Status Tokenizer::Impl::readAddedTokens(const nlohmann::json& root, const std::string& file) {
@@ -174,11 +186,19 @@ Status Tokenizer::Impl::addToken(const AddedToken& token, const std::string& fil
   if (!vocab_id.has_value() && pieces.contains(token.id)) {
     return badInput(entry + ": id " + std::to_string(token.id) + " is the id of another token too");
   }
+  // With ignore_merges a piece that is a token whole becomes it: text must not become a control.
+  if (token.control) bpe.hideWhole(token.id);
   pieces[token.id] = {
       metaspace ? token.content : fromByteCharacters(token.content).value_or(token.content),
       token.special};
   (token.normalized ? after : before).add(token);
   return {};
+}
+
+std::optional<int32_t> Tokenizer::Impl::addedIdOf(std::string_view token) const {
+  const auto found = added.find(std::string(token));
+  if (found == added.end()) return std::nullopt;
+  return found->second;
 }
 
 Result<Tokenizer> Tokenizer::load(const std::string& path) {
@@ -203,6 +223,8 @@ Result<Tokenizer> Tokenizer::load(const std::string& path) {
         PreTokenizer::parse(pre_tokenizer == nullptr ? nlohmann::json() : *pre_tokenizer, path));
   }
   ALLOT_TRY(impl->readAddedTokens(root, path));
+  const auto added = [&](std::string_view token) { return impl->addedIdOf(token); };
+  ALLOT_ASSIGN(impl->bos, bosRule(root, path, static_cast<int64_t>(impl->vocab_size), added));
   return Tokenizer(std::move(impl));
 }
 
@@ -215,21 +237,22 @@ Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
-std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
+std::vector<int32_t> Tokenizer::encode(std::string_view text, Specials specials,
+                                       bool begins) const {
   std::vector<int32_t> ids;
   const auto addId = [&](int32_t id) { ids.push_back(id); };
   const auto encodePiece = [&](std::string_view piece) { impl_->bpe.encode(piece, ids); };
   const auto encodePlain = [&](std::string_view plain) {
     if (impl_->metaspace) {
-      impl_->metaspace->split(plain, plain.data() == text.data(), encodePiece);
+      impl_->metaspace->split(plain, begins && plain.data() == text.data(), encodePiece);
     } else {
       impl_->pre_tokenizer->split(plain, encodePiece);
     }
   };
   const auto secondPass = [&](std::string_view rest) {
-    impl_->after.split(rest, encodePlain, addId);
+    impl_->after.split(rest, specials, encodePlain, addId);
   };
-  impl_->before.split(text, secondPass, addId);
+  impl_->before.split(text, specials, secondPass, addId);
   return ids;
 }
 
@@ -243,12 +266,17 @@ std::string Tokenizer::decode(const std::vector<int32_t>& ids, bool skip_special
   return impl_->metaspace ? impl_->metaspace->decoded(std::move(text)) : text;
 }
 
+std::optional<int32_t> Tokenizer::addedIdOf(std::string_view token) const {
+  return impl_->addedIdOf(token);
+}
+
 std::optional<int32_t> Tokenizer::idOf(std::string_view token) const {
-  const auto found = impl_->added.find(std::string(token));
-  if (found != impl_->added.end()) return found->second;
-  return impl_->bpe.idOf(token);
+  const std::optional<int32_t> added = addedIdOf(token);
+  return added ? added : impl_->bpe.idOf(token);
 }
 
 size_t Tokenizer::vocabSize() const { return impl_->vocab_size; }
+
+std::optional<int32_t> Tokenizer::bosToken() const { return impl_->bos; }
 
 }  // namespace allot

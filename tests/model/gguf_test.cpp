@@ -56,7 +56,6 @@ TEST(Gguf, AModelsLogitsAreTransformers) {
   ASSERT_TRUE(decoder) << decoder.error().message;
   const ModelConfig& config = (*decoder)->config();
   EXPECT_EQ(config.architecture, "LlamaForCausalLM");
-  EXPECT_EQ(config.bos_token, -1);  // the file asks for none
   EXPECT_THAT(config.eos_tokens, ElementsAre(1));
   EXPECT_FALSE(config.tied_embeddings);
   const json expected = golden("golden.json");
@@ -86,6 +85,7 @@ TEST(Gguf, ATokenizerIsInTheFile) {
   EXPECT_EQ(ids, (std::vector<int32_t>{*tokenizer->idOf("the"), *tokenizer->idOf("\u0120the"), 1,
                                        *tokenizer->idOf("1"), *tokenizer->idOf("2")}));
   EXPECT_EQ(tokenizer->decode(ids), "the the12");
+  EXPECT_EQ(tokenizer->bosToken(), std::nullopt);  // the file asks for none
 }
 
 std::string errorOf(const std::string& bytes) {
