@@ -100,13 +100,15 @@ json split(const char* pattern) {
           {"invert", false}};
 }
 
-// The pre-tokenizer that tokenizer.ggml.pre names.
-Result<json> preTokenizer(const Gguf& gguf, bool* ignore_merges) {
+// The pre-tokenizer that tokenizer.ggml.pre names; `composes`: behind NFC, which llama.cpp leaves
+// out.
+Result<json> preTokenizer(const Gguf& gguf, bool* ignore_merges, bool* composes) {
   const auto* name = gguf.find<std::string>("tokenizer.ggml.pre");
   const std::string pre = name ? *name : "(missing)";
   *ignore_merges = pre == "llama-bpe";
   if (pre == "llama-bpe") return sequence(split(kLlama3Words));
-  if (pre == "qwen2" || pre == "deepseek-r1-qwen") return sequence(split(kQwen2Words));
+  *composes = pre == "qwen2" || pre == "deepseek-r1-qwen";
+  if (*composes) return sequence(split(kQwen2Words));
   if (pre == "gpt-2") return byteLevel(true);
   if (pre == "smollm") {
     return json{
@@ -302,8 +304,9 @@ Result<json> ggufTokenizer(const Gguf& gguf) {
   } else {
     const auto* merges = gguf.find<std::vector<std::string>>("tokenizer.ggml.merges");
     if (!merges) return badInput(gguf.path() + " lacks tokenizer.ggml.merges");
-    bool ignore_merges = false;
-    ALLOT_ASSIGN(out["pre_tokenizer"], preTokenizer(gguf, &ignore_merges));
+    bool ignore_merges = false, composes = false;
+    ALLOT_ASSIGN(out["pre_tokenizer"], preTokenizer(gguf, &ignore_merges, &composes));
+    if (composes) out["normalizer"] = {{"type", "NFC"}};
     out["model"]["merges"] = *merges;
     out["model"]["ignore_merges"] = ignore_merges;
     out["decoder"] = byteLevel(true);

@@ -10,6 +10,7 @@
 #include "model/gguf_model.h"
 #include "model/json_file.h"
 #include "model/metaspace.h"
+#include "model/nfc.h"
 #include "model/pre_tokenizer.h"
 
 namespace allot {
@@ -108,23 +109,43 @@ Result<AddedToken> parseAddedToken(const nlohmann::json& value, const std::strin
   return token;
 }
 
-// Parts that change ids or text and that this tokenizer does not do.
-Status refuseUnsupported(const nlohmann::json& root, const std::string& file) {
-  struct Part {
-    const char* key;
-    const char* type;
-  };
-  for (const Part& part : {Part{"normalizer", "NFC"}, Part{"decoder", "ByteLevel"}}) {
-    const nlohmann::json* value = member(root, part.key);
-    if (value == nullptr) continue;
-    const nlohmann::json* type = member(*value, "type");
-    if (type == nullptr || *type != part.type) {
-      return badInput(file + ": " + part.key + " type " +
-                      (type == nullptr ? "(missing)" : described(*type)) +
-                      " is not supported; supported: none, " + part.type);
+Error notSupported(const std::string& file, const char* part, const nlohmann::json& value,
+                   const char* supported) {
+  const nlohmann::json* type = member(value, "type");
+  return {ErrorCode::kUsage, file + ": " + part + " type " +
+                                 (type == nullptr ? "(missing)" : described(*type)) +
+                                 " is not supported; supported: none, " + supported};
+}
+
+// Whether a byte-level tokenizer's normalizer is NFC. There is no other that it may have.
+Result<bool> readNormalizer(const nlohmann::json& root, const std::string& file) {
+  const nlohmann::json* value = member(root, "normalizer");
+  if (value == nullptr) return false;
+  const nlohmann::json* steps = member(*value, "normalizers");
+  const nlohmann::json* type = member(*value, "type");
+  const bool sequence =
+      type != nullptr && *type == "Sequence" && steps != nullptr && steps->is_array();
+  const nlohmann::json list = sequence ? *steps : nlohmann::json::array({*value});
+  for (const nlohmann::json& step : list) {
+    const nlohmann::json* kind = member(step, "type");
+    if (kind == nullptr || *kind != "NFC") {
+      return tl::unexpected(notSupported(file, "normalizer", step, "NFC"));
     }
   }
-  return {};
+  if (!list.empty() && !nfcAvailable()) {
+    return badInput(file +
+                    ": normalizer type \"NFC\" needs libutf8proc, which this build lacks; install "
+                    "it (Debian: libutf8proc-dev) and build again");
+  }
+  return !list.empty();
+}
+
+Status checkDecoder(const nlohmann::json& root, const std::string& file) {
+  const nlohmann::json* value = member(root, "decoder");
+  if (value == nullptr) return {};
+  const nlohmann::json* type = member(*value, "type");
+  if (type != nullptr && *type == "ByteLevel") return {};
+  return tl::unexpected(notSupported(file, "decoder", *value, "ByteLevel"));
 }
 
 }  // namespace
@@ -141,8 +162,8 @@ struct Tokenizer::Impl {
   std::optional<PreTokenizer> pre_tokenizer;
   std::optional<Metaspace> metaspace;
   std::unordered_map<std::string, int32_t> added;
-  // Tokens that are looked for before and after normalisation. As that changes nothing here, the
-  // difference is only who comes first.
+  bool composes = false;  // the normalizer is NFC
+  // Tokens that are looked for before and after normalisation.
   AddedTokenMatcher before;
   AddedTokenMatcher after;
   std::unordered_map<int32_t, Piece> pieces;
@@ -191,7 +212,9 @@ Status Tokenizer::Impl::addToken(const AddedToken& token, const std::string& fil
   pieces[token.id] = {
       metaspace ? token.content : fromByteCharacters(token.content).value_or(token.content),
       token.special};
-  (token.normalized ? after : before).add(token);
+  AddedToken sought = token;
+  if (token.normalized && composes) sought.content = nfc(token.content);
+  (token.normalized ? after : before).add(sought);
   return {};
 }
 
@@ -217,7 +240,8 @@ Result<Tokenizer> Tokenizer::load(const std::string& path) {
   if (impl->bpe.byteFallback()) {
     ALLOT_ASSIGN(impl->metaspace, Metaspace::parse(root, path));
   } else {
-    ALLOT_TRY(refuseUnsupported(root, path));
+    ALLOT_TRY(checkDecoder(root, path));
+    ALLOT_ASSIGN(impl->composes, readNormalizer(root, path));
     ALLOT_ASSIGN(
         impl->pre_tokenizer,
         PreTokenizer::parse(pre_tokenizer == nullptr ? nlohmann::json() : *pre_tokenizer, path));
@@ -250,7 +274,11 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, Specials specials,
     }
   };
   const auto secondPass = [&](std::string_view rest) {
-    impl_->after.split(rest, specials, encodePlain, addId);
+    if (!impl_->composes || !mayChangeInNfc(rest)) {
+      impl_->after.split(rest, specials, encodePlain, addId);
+      return;
+    }
+    impl_->after.split(nfc(rest), specials, encodePlain, addId);
   };
   impl_->before.split(text, specials, secondPass, addId);
   return ids;

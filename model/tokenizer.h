@@ -2,7 +2,7 @@
 // Tokenizer: Hugging Face tokenizer.json, byte-level BPE (GPT-2, Llama-3, Qwen2 and the like) and
 // BPE of characters with byte fallback (SentencePiece's: Llama-2, Mistral).
 //
-// Text is taken as already NFC-normalised: a normalizer NFC (Qwen2) is accepted and does nothing.
+// A normalizer NFC (Qwen2) is applied, in builds that have libutf8proc; others refuse such files.
 // encode puts no bos in front; bosToken says which one belongs there. Immutable after load; encode
 // and decode may be called from any thread.
 #include <cstdint>
