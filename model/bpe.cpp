@@ -31,6 +31,8 @@ Status refuseVariants(const nlohmann::json& model, const std::string& file) {
   return {};
 }
 
+constexpr int32_t kNoToken = -1;
+
 struct Candidate {
   uint32_t rank;
   int64_t left;  // index of the pair's left symbol
@@ -84,14 +86,22 @@ Status Bpe::readVocab(const nlohmann::json& model, const std::string& file) {
     const std::string name =
         byte_fallback_ ? byteTokenName(static_cast<unsigned char>(byte)) : byteCharacters()[byte];
     const auto found = vocab_.find(name);
-    if (found == vocab_.end()) {
+    if (found != vocab_.end()) {
+      byte_ids_[byte] = found->second;
+      continue;
+    }
+    // SmolLM2's vocabulary has no control characters and no bytes that its corpus lacked. They are
+    // left out of the ids, as Hugging Face's and llama.cpp's tokenizers do where nothing is said
+    // of unknown ones.
+    const bool text = byte == '\n' || (byte >= ' ' && byte <= '~');
+    if (byte_fallback_ || text || member(model, "unk_token") != nullptr) {
       char hex[8];
       std::snprintf(hex, sizeof hex, "0x%02x", static_cast<unsigned>(byte));
       return badInput(file + ": model.vocab has no token for byte " + hex + " (" + inQuotes(name) +
                       "), so it is not a " +
                       (byte_fallback_ ? "BPE with byte_fallback" : "byte-level BPE"));
     }
-    byte_ids_[byte] = found->second;
+    byte_ids_[byte] = kNoToken;
   }
   return {};
 }
@@ -151,7 +161,10 @@ std::vector<Bpe::Symbol> Bpe::symbolsOf(std::string_view piece) const {
     if (whole != vocab_.end()) {
       add(whole->second);
     } else {
-      for (size_t i = 0; i < bytes; ++i) add(byte_ids_[static_cast<unsigned char>(piece[at + i])]);
+      for (size_t i = 0; i < bytes; ++i) {
+        const int32_t id = byte_ids_[static_cast<unsigned char>(piece[at + i])];
+        if (id != kNoToken) add(id);
+      }
     }
     at += bytes;
   }

@@ -32,7 +32,8 @@ class Bpe {
   // From the "model" member of tokenizer.json; `file` names it in errors (kUsage).
   static Result<Bpe> parse(const nlohmann::json& model, const std::string& file);
 
-  // Appends the ids of a piece (any bytes). Time n log n in the piece's length.
+  // Appends the ids of a piece (any bytes; those that the vocabulary lacks are left out). Time n
+  // log n in the piece's length.
   void encode(std::string_view piece, std::vector<int32_t>& ids) const;
 
   // From now on a piece is never this token whole (ignore_merges). While loading.
@@ -67,7 +68,7 @@ class Bpe {
   Vocab vocab_;
   std::unordered_set<int32_t> hidden_;
   std::unordered_map<uint64_t, Merge> merges_;  // by pairKey
-  std::array<int32_t, 256> byte_ids_{};
+  std::array<int32_t, 256> byte_ids_{};         // -1: the vocabulary lacks it
   uint32_t next_rank_ = 0;
   bool byte_fallback_ = false;
   bool ignore_merges_ = false;  // a piece that is in the vocabulary is one token (Llama-3)

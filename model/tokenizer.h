@@ -34,9 +34,10 @@ class Tokenizer {
   ~Tokenizer();
 
   // Token ids of UTF-8 text. Added (special) tokens in the text become their ids. Bytes that are
-  // not UTF-8 are tokenised as bytes; decode gives them back. With byte fallback decode leaves out
-  // one space at the start, which encode puts there. `begins`: no token stands in front, which
-  // decides about that space.
+  // not UTF-8 are tokenised as bytes; decode gives them back, but for control characters and rare
+  // bytes that a vocabulary has no token for (SmolLM2's), which are left out. With byte fallback
+  // decode leaves out one space at the start, which encode puts there. `begins`: no token stands in
+  // front, which decides about that space.
   std::vector<int32_t> encode(std::string_view text, Specials specials = Specials::kTokens,
                               bool begins = true) const;
   // The text of ids; special tokens are left out when skip_special, ids that no token has always.

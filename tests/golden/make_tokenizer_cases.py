@@ -30,7 +30,10 @@ CORPUS = [
     "ein schöner Tag für Käse, déjà vu, naïve café, 漢字かな交じり文, привет мир, 🙂🙂",
 ]
 # Llama-3, Qwen2, SmolLM2.
-FAMILIES = ("llama3", "qwen2-nfc", "digits")
+FAMILIES = ("llama3", "qwen2-nfc", "smollm2")
+# Bytes that SmolLM2's vocabulary lacks.
+LACKED = [0x04, 0x06, 0x13, 0x14, 0x16, 0x1D, 0xC0, 0xC1, 0xF1, 0xF2, *range(0xF5, 0x100)]
+LACKING_TEXTS = ["\x04", "a\x04b", "t\x04he", " \x1dthe", "\U00040000\U000bffff", "the\x16\x16 in"]
 FRAGMENTS = CORPUS + [
     "the",
     " the",
@@ -184,6 +187,7 @@ def variants():
             steps = sequence(split("Regex", r"\s|in|[\p{P}\p{S}]", behavior, invert), plain)
             result[f"{behavior}-{invert}"] = (steps, False, False)
     result["qwen2-nfc"] = (*result["qwen2"], {"type": "NFC"})
+    result["smollm2"] = result["digits"]
     return result
 
 
@@ -254,6 +258,16 @@ def random_text(rng):
     return "".join(parts)
 
 
+def lacking(model):
+    """Without the tokens of LACKED, whose ids other tokens have that no text becomes."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in plain]
+    alphabet = {byte: chr(byte) for byte in plain}
+    alphabet.update({byte: chr(256 + i) for i, byte in enumerate(others)})
+    renamed = {alphabet[byte]: f"<lacks {byte:02x}>" for byte in LACKED}
+    return {renamed.get(token, token): id for token, id in model["vocab"].items()}, renamed
+
+
 def family_texts(seed):
     rng = random.Random(seed)
     return FAMILY_TEXTS + [random_text(rng) for _ in range(210 - len(FAMILY_TEXTS))]
@@ -269,15 +283,19 @@ def main():
     fixed = ["", " rains", "it rains", " \u180e x", "'ſ'S"]
     cases = []
     for name, variant in variants().items():
-        file = file_of(model, *variant)
+        vocab, renamed = lacking(model) if name == "smollm2" else (model["vocab"], {})
+        file = file_of({**model, "vocab": vocab}, *variant)
         tokenizer = Tokenizer.from_str(json.dumps(file))
         texts = fixed + [random_text(rng) for _ in range(args.texts)]
         if name in FAMILIES:
             texts += family_texts(args.seed)
+        if renamed:
+            texts += LACKING_TEXTS
         results = [[t, tokenizer.encode(t, add_special_tokens=False).ids] for t in texts]
         file["model"] = {
             "ignore_merges": file["model"]["ignore_merges"],
             "merges_as_strings": variant[2],
+            **({"renamed": renamed} if renamed else {}),
         }
         cases.append({"name": name, "tokenizer": file, "texts": results})
     print("{")
