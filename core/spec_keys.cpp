@@ -89,6 +89,11 @@ std::vector<SpecRule> runRules() {
       choice("model.device", "auto", {"auto", "cpu", "cuda"},
              "Where workers compute: auto is an NVIDIA GPU where a worker's build and machine have "
              "one that decodes with all of the experiment's methods, else the CPU."),
+      choice("model.chatTemplate", "auto",
+             {"auto", "none", "llama-3", "qwen2", "deepseek", "mistral", "chatml"},
+             "Turns and marks that an instruction-tuned model wants a question in: auto recognises "
+             "the template that the model publishes (a model without one gets none), none asks in "
+             "plain text. Suite recall never uses one."),
       choice("task.suite", "recall", {"recall"},
              "Family of questions: recall generates long texts whose answers stand in the text, "
              "so that what is measured is reading the KV cache."),

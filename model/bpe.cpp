@@ -96,7 +96,8 @@ Status Bpe::readBytes(const nlohmann::json& model, const std::string& file) {
     const std::string name =
         byte_fallback_ ? byteTokenName(static_cast<unsigned char>(byte)) : byteCharacters()[byte];
     byte_ids_[byte] = idOf(name).value_or(unknown_);
-    if (idOf(name) || (!byte_fallback_ && (byte < 0x20 || byte > 0x7e))) continue;
+    const bool text = byte == '\n' || (byte >= ' ' && byte <= '~');
+    if (idOf(name) || (!byte_fallback_ && !text)) continue;
     char hex[8];
     std::snprintf(hex, sizeof hex, "0x%02x", static_cast<unsigned>(byte));
     return badInput(file + ": model.vocab has no token for byte " + hex + " (" + inQuotes(name) +
@@ -177,7 +178,8 @@ std::vector<Bpe::Symbol> Bpe::symbolsOf(std::string_view piece) const {
 void Bpe::encode(std::string_view piece, std::vector<int32_t>& ids) const {
   if (ignore_merges_) {
     const std::string name = byte_fallback_ ? std::string(piece) : toByteCharacters(piece);
-    if (const auto whole = vocab_.find(name); whole != vocab_.end()) {
+    const auto whole = vocab_.find(name);
+    if (whole != vocab_.end() && !hidden_.contains(whole->second)) {
       ids.push_back(whole->second);
       return;
     }

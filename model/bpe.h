@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "core/result.h"
@@ -31,8 +32,12 @@ class Bpe {
   // From the "model" member of tokenizer.json; `file` names it in errors (kUsage).
   static Result<Bpe> parse(const nlohmann::json& model, const std::string& file);
 
-  // Appends the ids of a piece (any bytes). Time n log n in the piece's length.
+  // Appends the ids of a piece (any bytes; those that the vocabulary lacks are left out). Time n
+  // log n in the piece's length.
   void encode(std::string_view piece, std::vector<int32_t>& ids) const;
+
+  // From now on a piece is never this token whole (ignore_merges). While loading.
+  void hideWhole(int32_t id) { hidden_.insert(id); }
 
   std::optional<int32_t> idOf(std::string_view token) const;
   // Keys are in the byte-level alphabet, or characters and "<0x0A>".
@@ -62,6 +67,7 @@ class Bpe {
   Status addMerge(const std::string& left, const std::string& right, const std::string& file);
 
   Vocab vocab_;
+  std::unordered_set<int32_t> hidden_;
   std::unordered_map<uint64_t, Merge> merges_;  // by pairKey
   static constexpr int32_t kNoToken = -1;
   std::array<int32_t, 256> byte_ids_{};

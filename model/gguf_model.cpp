@@ -55,10 +55,6 @@ Status readTokens(const Gguf& gguf, ModelConfig* config) {
   const Keys keys(gguf, "tokenizer.ggml.");
   const int64_t none = -1;
   int64_t id = -1;
-  ALLOT_TRY(keys.integer("bos_token_id", -1, config->vocab_size - 1, &id, &none));
-  // A model that wants no token in front says so.
-  const auto* wanted = gguf.find<bool>("tokenizer.ggml.add_bos_token");
-  if (!wanted || *wanted) config->bos_token = static_cast<int32_t>(id);
   for (const char* key : {"eos_token_id", "eot_token_id"}) {
     ALLOT_TRY(keys.integer(key, -1, config->vocab_size - 1, &id, &none));
     const auto token = static_cast<int32_t>(id);
@@ -104,13 +100,15 @@ json split(const char* pattern) {
           {"invert", false}};
 }
 
-// The pre-tokenizer that tokenizer.ggml.pre names.
-Result<json> preTokenizer(const Gguf& gguf, bool* ignore_merges) {
+// The pre-tokenizer that tokenizer.ggml.pre names; `composes`: behind NFC, which llama.cpp leaves
+// out.
+Result<json> preTokenizer(const Gguf& gguf, bool* ignore_merges, bool* composes) {
   const auto* name = gguf.find<std::string>("tokenizer.ggml.pre");
   const std::string pre = name ? *name : "(missing)";
   *ignore_merges = pre == "llama-bpe";
   if (pre == "llama-bpe") return sequence(split(kLlama3Words));
-  if (pre == "qwen2" || pre == "deepseek-r1-qwen") return sequence(split(kQwen2Words));
+  *composes = pre == "qwen2" || pre == "deepseek-r1-qwen";
+  if (*composes) return sequence(split(kQwen2Words));
   if (pre == "gpt-2") return byteLevel(true);
   if (pre == "smollm") {
     return json{
@@ -146,6 +144,27 @@ json mergesOf(const std::unordered_map<std::string, int64_t>& vocab,
 json addedToken(const std::string& content, size_t id, bool special) {
   return {{"id", id},        {"content", content},  {"single_word", false}, {"lstrip", false},
           {"rstrip", false}, {"normalized", false}, {"special", special}};
+}
+
+// The token in front of a text, in tokenizer.json's form; null: none. Where the file says nothing,
+// what llama.cpp takes for granted.
+Result<json> postProcessor(const Gguf& gguf, bool pieces, size_t tokens) {
+  const auto* pre = gguf.find<std::string>("tokenizer.ggml.pre");
+  const auto* wanted = gguf.find<bool>("tokenizer.ggml.add_bos_token");
+  const bool adds = wanted ? *wanted : pieces || (pre && *pre == "llama-bpe");
+  if (!adds) return json();
+  const Keys keys(gguf, "tokenizer.ggml.");
+  const int64_t sentence_piece = 1, none = -1;
+  int64_t id = -1;
+  ALLOT_TRY(keys.integer("bos_token_id", pieces ? 0 : -1, static_cast<int64_t>(tokens) - 1, &id,
+                         pieces ? &sentence_piece : &none));
+  if (id < 0)
+    return badInput(gguf.path() + " puts a token in front but lacks " +
+                    "tokenizer.ggml.bos_token_id, which says which one");
+  return json{{"type", "TemplateProcessing"},
+              {"single", json::array({json{{"SpecialToken", {{"id", "bos"}}}},
+                                      json{{"Sequence", {{"id", "A"}}}}})},
+              {"special_tokens", {{"bos", {{"ids", json::array({id})}}}}}};
 }
 
 // ---- Tensors.
@@ -285,13 +304,15 @@ Result<json> ggufTokenizer(const Gguf& gguf) {
   } else {
     const auto* merges = gguf.find<std::vector<std::string>>("tokenizer.ggml.merges");
     if (!merges) return badInput(gguf.path() + " lacks tokenizer.ggml.merges");
-    bool ignore_merges = false;
-    ALLOT_ASSIGN(out["pre_tokenizer"], preTokenizer(gguf, &ignore_merges));
+    bool ignore_merges = false, composes = false;
+    ALLOT_ASSIGN(out["pre_tokenizer"], preTokenizer(gguf, &ignore_merges, &composes));
+    if (composes) out["normalizer"] = {{"type", "NFC"}};
     out["model"]["merges"] = *merges;
     out["model"]["ignore_merges"] = ignore_merges;
     out["decoder"] = byteLevel(true);
   }
   out["model"]["vocab"] = std::move(vocab);
+  ALLOT_ASSIGN(out["post_processor"], postProcessor(gguf, pieces, tokens->size()));
   return out;
 }
 

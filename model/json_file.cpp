@@ -12,7 +12,7 @@ constexpr size_t kLongestQuote = 100;
 
 }  // namespace
 
-Result<nlohmann::json> readJsonFile(const std::string& path, size_t max_bytes) {
+Result<std::string> readTextFile(const std::string& path, size_t max_bytes) {
   namespace fs = std::filesystem;
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
@@ -34,6 +34,11 @@ Result<nlohmann::json> readJsonFile(const std::string& path, size_t max_bytes) {
   if (file.gcount() != static_cast<std::streamsize>(bytes)) {
     return fail(ErrorCode::kIo, "cannot read all of " + path);
   }
+  return text;
+}
+
+Result<nlohmann::json> readJsonFile(const std::string& path, size_t max_bytes) {
+  ALLOT_ASSIGN(const std::string text, readTextFile(path, max_bytes));
   nlohmann::json value = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (value.is_discarded()) return badInput(path + " is not JSON; download it again");
   return value;

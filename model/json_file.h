@@ -11,8 +11,10 @@
 
 namespace allot {
 
-// Errors (kUsage): not there, not a plain file, larger than max_bytes, not JSON. The message of a
-// missing file begins "the model folder lacks NAME".
+// Errors (kUsage): not there, not a plain file, larger than max_bytes. The message of a missing
+// file begins "the model folder lacks NAME".
+Result<std::string> readTextFile(const std::string& path, size_t max_bytes);
+// The same; and an error when it is not JSON.
 Result<nlohmann::json> readJsonFile(const std::string& path, size_t max_bytes);
 
 // The member of an object; nullptr when it is missing or null.

@@ -204,9 +204,6 @@ Status readToken(const nlohmann::json& value, const char* key, int64_t vocab_siz
 }
 
 Status readTokens(const nlohmann::json& root, ModelConfig& config) {
-  if (const nlohmann::json* bos = member(root, "bos_token_id"); bos != nullptr) {
-    ALLOT_TRY(readToken(*bos, "bos_token_id", config.vocab_size, config.bos_token));
-  }
   const nlohmann::json* eos = member(root, "eos_token_id");
   if (eos == nullptr) return {};
   const nlohmann::json list = eos->is_array() ? *eos : nlohmann::json::array({*eos});

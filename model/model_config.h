@@ -35,7 +35,6 @@ struct ModelConfig {
   int64_t sliding_window = 0;  // keys that a position attends to, itself included; 0: all
   int64_t max_positions = 0;
   bool tied_embeddings = false;
-  int32_t bos_token = -1;  // -1: none
   std::vector<int32_t> eos_tokens;
 
   // Reads `path`/config.json, or what a GGUF file says. Errors (kUsage) name the file, the key and

@@ -4,11 +4,13 @@
 #include <array>
 #include <unordered_map>
 
+#include "model/bos_rule.h"
 #include "model/bpe.h"
 #include "model/byte_level.h"
 #include "model/gguf_model.h"
 #include "model/json_file.h"
 #include "model/metaspace.h"
+#include "model/nfc.h"
 #include "model/pre_tokenizer.h"
 
 namespace allot {
@@ -21,7 +23,13 @@ struct AddedToken {
   int32_t id = 0;
   bool special = false;
   bool normalized = false;
+  bool control = false;  // text when Specials::kText
 };
+
+bool isControl(std::string_view content, bool special) {
+  return special || (content.starts_with("<|") && content.ends_with("|>")) ||
+         (content.starts_with("<｜") && content.ends_with("｜>"));
+}
 
 // A token as decode writes it.
 struct Piece {
@@ -42,10 +50,11 @@ class AddedTokenMatcher {
 
   // Calls plain for the text between matches (never empty) and match for an added token's id.
   template <typename Plain, typename Match>
-  void split(std::string_view text, const Plain& plain, const Match& match) const {
+  void split(std::string_view text, Specials specials, const Plain& plain,
+             const Match& match) const {
     size_t done = 0;
     for (size_t at = 0; at < text.size();) {
-      const AddedToken* found = longestAt(text.substr(at));
+      const AddedToken* found = longestAt(text.substr(at), specials);
       if (found == nullptr) {
         ++at;
         continue;
@@ -62,8 +71,9 @@ class AddedTokenMatcher {
   static size_t firstByte(std::string_view text) {
     return static_cast<unsigned char>(text.front());
   }
-  const AddedToken* longestAt(std::string_view text) const {
+  const AddedToken* longestAt(std::string_view text, Specials specials) const {
     for (const AddedToken& token : by_first_byte_[firstByte(text)]) {
+      if (token.control && specials == Specials::kText) continue;
       if (text.starts_with(token.content)) return &token;
     }
     return nullptr;
@@ -91,6 +101,7 @@ Result<AddedToken> parseAddedToken(const nlohmann::json& value, const std::strin
   token.id = static_cast<int32_t>(number);
   ALLOT_ASSIGN(token.special, boolMember(value, "special", false, entry));
   ALLOT_ASSIGN(token.normalized, boolMember(value, "normalized", !token.special, entry));
+  token.control = isControl(token.content, token.special);
   for (const char* key : {"single_word", "lstrip", "rstrip"}) {
     ALLOT_ASSIGN(const bool set, boolMember(value, key, false, entry));
     if (set) return badInput(entry + ": " + key + ": true is not supported");
@@ -98,23 +109,43 @@ Result<AddedToken> parseAddedToken(const nlohmann::json& value, const std::strin
   return token;
 }
 
-// Parts that change ids or text and that this tokenizer does not do.
-Status refuseUnsupported(const nlohmann::json& root, const std::string& file) {
-  struct Part {
-    const char* key;
-    const char* type;
-  };
-  for (const Part& part : {Part{"normalizer", "NFC"}, Part{"decoder", "ByteLevel"}}) {
-    const nlohmann::json* value = member(root, part.key);
-    if (value == nullptr) continue;
-    const nlohmann::json* type = member(*value, "type");
-    if (type == nullptr || *type != part.type) {
-      return badInput(file + ": " + part.key + " type " +
-                      (type == nullptr ? "(missing)" : described(*type)) +
-                      " is not supported; supported: none, " + part.type);
+Error notSupported(const std::string& file, const char* part, const nlohmann::json& value,
+                   const char* supported) {
+  const nlohmann::json* type = member(value, "type");
+  return {ErrorCode::kUsage, file + ": " + part + " type " +
+                                 (type == nullptr ? "(missing)" : described(*type)) +
+                                 " is not supported; supported: none, " + supported};
+}
+
+// Whether a byte-level tokenizer's normalizer is NFC. There is no other that it may have.
+Result<bool> readNormalizer(const nlohmann::json& root, const std::string& file) {
+  const nlohmann::json* value = member(root, "normalizer");
+  if (value == nullptr) return false;
+  const nlohmann::json* steps = member(*value, "normalizers");
+  const nlohmann::json* type = member(*value, "type");
+  const bool sequence =
+      type != nullptr && *type == "Sequence" && steps != nullptr && steps->is_array();
+  const nlohmann::json list = sequence ? *steps : nlohmann::json::array({*value});
+  for (const nlohmann::json& step : list) {
+    const nlohmann::json* kind = member(step, "type");
+    if (kind == nullptr || *kind != "NFC") {
+      return tl::unexpected(notSupported(file, "normalizer", step, "NFC"));
     }
   }
-  return {};
+  if (!list.empty() && !nfcAvailable()) {
+    return badInput(file +
+                    ": normalizer type \"NFC\" needs libutf8proc, which this build lacks; install "
+                    "it (Debian: libutf8proc-dev) and build again");
+  }
+  return !list.empty();
+}
+
+Status checkDecoder(const nlohmann::json& root, const std::string& file) {
+  const nlohmann::json* value = member(root, "decoder");
+  if (value == nullptr) return {};
+  const nlohmann::json* type = member(*value, "type");
+  if (type != nullptr && *type == "ByteLevel") return {};
+  return tl::unexpected(notSupported(file, "decoder", *value, "ByteLevel"));
 }
 
 }  // namespace
@@ -124,18 +155,20 @@ struct Tokenizer::Impl {
 
   Status readAddedTokens(const nlohmann::json& root, const std::string& file);
   Status addToken(const AddedToken& token, const std::string& file);
+  std::optional<int32_t> addedIdOf(std::string_view token) const;
 
   Bpe bpe;
   // One of these.
   std::optional<PreTokenizer> pre_tokenizer;
   std::optional<Metaspace> metaspace;
   std::unordered_map<std::string, int32_t> added;
-  // Tokens that are looked for before and after normalisation. As that changes nothing here, the
-  // difference is only who comes first.
+  bool composes = false;  // the normalizer is NFC
+  // Tokens that are looked for before and after normalisation.
   AddedTokenMatcher before;
   AddedTokenMatcher after;
   std::unordered_map<int32_t, Piece> pieces;
   size_t vocab_size = 0;
+  std::optional<int32_t> bos;
 };
 
 Status Tokenizer::Impl::readAddedTokens(const nlohmann::json& root, const std::string& file) {
@@ -174,11 +207,21 @@ Status Tokenizer::Impl::addToken(const AddedToken& token, const std::string& fil
   if (!vocab_id.has_value() && pieces.contains(token.id)) {
     return badInput(entry + ": id " + std::to_string(token.id) + " is the id of another token too");
   }
+  // With ignore_merges a piece that is a token whole becomes it: text must not become a control.
+  if (token.control) bpe.hideWhole(token.id);
   pieces[token.id] = {
       metaspace ? token.content : fromByteCharacters(token.content).value_or(token.content),
       token.special};
-  (token.normalized ? after : before).add(token);
+  AddedToken sought = token;
+  if (token.normalized && composes) sought.content = nfc(token.content);
+  (token.normalized ? after : before).add(sought);
   return {};
+}
+
+std::optional<int32_t> Tokenizer::Impl::addedIdOf(std::string_view token) const {
+  const auto found = added.find(std::string(token));
+  if (found == added.end()) return std::nullopt;
+  return found->second;
 }
 
 Result<Tokenizer> Tokenizer::load(const std::string& path) {
@@ -197,12 +240,15 @@ Result<Tokenizer> Tokenizer::load(const std::string& path) {
   if (impl->bpe.byteFallback()) {
     ALLOT_ASSIGN(impl->metaspace, Metaspace::parse(root, path));
   } else {
-    ALLOT_TRY(refuseUnsupported(root, path));
+    ALLOT_TRY(checkDecoder(root, path));
+    ALLOT_ASSIGN(impl->composes, readNormalizer(root, path));
     ALLOT_ASSIGN(
         impl->pre_tokenizer,
         PreTokenizer::parse(pre_tokenizer == nullptr ? nlohmann::json() : *pre_tokenizer, path));
   }
   ALLOT_TRY(impl->readAddedTokens(root, path));
+  const auto added = [&](std::string_view token) { return impl->addedIdOf(token); };
+  ALLOT_ASSIGN(impl->bos, bosRule(root, path, static_cast<int64_t>(impl->vocab_size), added));
   return Tokenizer(std::move(impl));
 }
 
@@ -215,21 +261,26 @@ Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
-std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
+std::vector<int32_t> Tokenizer::encode(std::string_view text, Specials specials,
+                                       bool begins) const {
   std::vector<int32_t> ids;
   const auto addId = [&](int32_t id) { ids.push_back(id); };
   const auto encodePiece = [&](std::string_view piece) { impl_->bpe.encode(piece, ids); };
   const auto encodePlain = [&](std::string_view plain) {
     if (impl_->metaspace) {
-      impl_->metaspace->split(plain, plain.data() == text.data(), encodePiece);
+      impl_->metaspace->split(plain, begins && plain.data() == text.data(), encodePiece);
     } else {
       impl_->pre_tokenizer->split(plain, encodePiece);
     }
   };
   const auto secondPass = [&](std::string_view rest) {
-    impl_->after.split(rest, encodePlain, addId);
+    if (!impl_->composes || !mayChangeInNfc(rest)) {
+      impl_->after.split(rest, specials, encodePlain, addId);
+      return;
+    }
+    impl_->after.split(nfc(rest), specials, encodePlain, addId);
   };
-  impl_->before.split(text, secondPass, addId);
+  impl_->before.split(text, specials, secondPass, addId);
   return ids;
 }
 
@@ -243,12 +294,17 @@ std::string Tokenizer::decode(const std::vector<int32_t>& ids, bool skip_special
   return impl_->metaspace ? impl_->metaspace->decoded(std::move(text)) : text;
 }
 
+std::optional<int32_t> Tokenizer::addedIdOf(std::string_view token) const {
+  return impl_->addedIdOf(token);
+}
+
 std::optional<int32_t> Tokenizer::idOf(std::string_view token) const {
-  const auto found = impl_->added.find(std::string(token));
-  if (found != impl_->added.end()) return found->second;
-  return impl_->bpe.idOf(token);
+  const std::optional<int32_t> added = addedIdOf(token);
+  return added ? added : impl_->bpe.idOf(token);
 }
 
 size_t Tokenizer::vocabSize() const { return impl_->vocab_size; }
+
+std::optional<int32_t> Tokenizer::bosToken() const { return impl_->bos; }
 
 }  // namespace allot

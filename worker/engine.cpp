@@ -95,7 +95,8 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
                     std::to_string(config.max_positions) + " positions of the model");
   }
   ALLOT_TRY(checkAgainstLayers(experiment, static_cast<uint32_t>(config.layers)));
-  ALLOT_ASSIGN(Dataset dataset, makeDataset(task, spec.seed(), tokenizer, config.bos_token));
+  ALLOT_ASSIGN(Dataset dataset,
+               makeDataset(task, spec.seed(), tokenizer, tokenizer.bosToken().value_or(-1)));
 
   auto engine =
       std::unique_ptr<Engine>(new Engine(experiment, std::move(tokenizer), options.events));

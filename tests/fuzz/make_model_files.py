@@ -75,6 +75,15 @@ def files():
     yield "refused-no-spaces", "t", json.dumps(metaspace())
     yield "refused-cut", "t", json.dumps(byte_level(None))[:1000]
     yield "refused-pattern", "t", json.dumps(byte_level(r"(\w"))
+    single = [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
+    template = {"type": "TemplateProcessing", "single": single,
+                "special_tokens": {"<s>": {"id": "<s>", "ids": [500], "tokens": ["<s>"]}}}
+    chain = {"type": "Sequence", "processors": [{"type": "ByteLevel"}, template]}
+    nfc = {**byte_level(None), "normalizer": {"type": "NFC"}}
+    yield "accepted-bos", "t", json.dumps({**nfc, "post_processor": chain})
+    template = {**template, "special_tokens": {"<s>": {"ids": [501]}}}
+    yield "refused-bos", "t", json.dumps({**nfc, "post_processor": template})
+    yield from chat_files()
     both = {"a": tensor("F32", [2, 3], 0, 24), "b": tensor("BF16", [2, 3], 24, 36),
             "c": tensor("F16", [4], 36, 44), "__metadata__": {"format": "pt"}}
     yield "accepted-tensors", "s", safetensors(both, bytes(44))
@@ -90,6 +99,24 @@ def files():
                                               "sliding_window": 24, "eos_token_id": [1, 2]})
     yield "refused-heads", "c", json.dumps({**CONFIG, "num_attention_heads": 0})
     yield "refused-yarn", "c", json.dumps({**CONFIG, "rope_scaling": {"rope_type": "yarn"}})
+
+
+def chat_files():
+    ml = ("{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + "
+          "'<|im_end|>\n' }}{% endfor %}")
+    yield "accepted-no-template", "j", json.dumps({"bos_token": "<s>", "add_bos_token": True})
+    yield "accepted-chatml", "j", json.dumps({"chat_template": ml})
+    yield "accepted-llama-3", "j", json.dumps({
+        "chat_template": "{{ '<|start_header_id|>' + role + '<|end_header_id|><|eot_id|>' }}"})
+    yield "accepted-templates", "j", json.dumps({"chat_template": [
+        {"name": "tool_use", "template": ""},
+        {"name": "default", "template": "{{ '<｜User｜>' + q + '<｜Assistant｜><think>' }}"}]},
+        ensure_ascii=False)
+    yield "accepted-inst", "j", json.dumps({"chat_template": '{{ "[INST] " + q + "[/INST]" }}'})
+    yield "refused-system", "j", json.dumps({"chat_template": "<|im_start|>system\nBe brief" + ml})
+    yield "refused-template", "j", json.dumps({"chat_template": "<|user|>"})
+    yield "refused-templates", "j", json.dumps({"chat_template": [{"name": "default"}]})
+    yield "refused-bos-token", "j", json.dumps({"add_bos_token": True, "bos_token": {"content": 1}})
 
 
 def gguf_text(text):
@@ -137,6 +164,12 @@ def gguf_files():
         **LLAMA, "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "smollm",
         "tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": [3] + [1] * 258,
         "tokenizer.ggml.merges": ["t h", "th e"], "tokenizer.ggml.bos_token_id": 0}, 14, bytes(210))
+    yield "accepted-llama-bpe", "g", gguf({
+        **LLAMA, "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "llama-bpe",
+        "tokenizer.ggml.tokens": tokens + ["<|im_start|>", "<|im_end|>"],
+        "tokenizer.ggml.token_type": [3] + [1] * 258 + [3, 3],
+        "tokenizer.ggml.merges": ["t h", "th e"], "tokenizer.ggml.bos_token_id": 0,
+        "tokenizer.chat_template": "<|im_start|>user<|im_end|>"}, 14, bytes(210))
     yield "refused-gguf-cut", "g", gguf(LLAMA, 0, bytes(1000))
     yield "refused-gguf-rows", "g", gguf(LLAMA, 2, bytes(100))
 

@@ -5,9 +5,9 @@
 
 namespace allot::fuzz {
 
-// The first byte says which file the rest is: 't' tokenizer.json, 's' model.safetensors, 'c'
-// config.json, 'g' a GGUF file. What is accepted is used as the program uses it. Returns whether it was; aborts if
-// it does harm.
+// The first byte says which file the rest is: 't' tokenizer.json, 'j' tokenizer_config.json beside
+// a sound tokenizer, 's' model.safetensors, 'c' config.json, 'g' a GGUF file. What is accepted is
+// used as the program uses it. Returns whether it was; aborts if it does harm.
 bool feedModelFile(const uint8_t* data, size_t size);
 
 }  // namespace allot::fuzz

@@ -11,7 +11,7 @@ import argparse
 import json
 import random
 
-from make_tokenizer_cases import CORPUS, random_text
+from make_tokenizer_cases import CORPUS, family_texts, random_text
 from tokenizers import Tokenizer, models, normalizers, trainers
 
 MARK = "\u2581"
@@ -86,13 +86,15 @@ def main():
         file = file_of(model, *variant)
         tokenizer = Tokenizer.from_str(json.dumps(file))
         texts = fixed + [random_text(rng) for _ in range(args.texts)]
+        if name in ("llama2", "mistral"):
+            texts += family_texts(args.seed)
         results = []
         for text in texts:
             ids = tokenizer.encode(text, add_special_tokens=False).ids
             results.append([text, ids, tokenizer.decode(ids)])
         del file["model"]
         cases.append({"name": name, "tokenizer": file, "texts": results})
-    print(json.dumps({"model": model, "cases": cases}, ensure_ascii=True, separators=(",", ":")))
+    print(json.dumps({"model": model, "cases": cases}, ensure_ascii=False, separators=(",", ":")))
 
 
 if __name__ == "__main__":

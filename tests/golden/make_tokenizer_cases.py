@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes tokenizer_cases.json: small byte-level BPE tokenizers and what Hugging Face's `tokenizers`
-makes of texts with them. Run in an environment with `pip install tokenizers` (0.23 was used):
+makes of texts with them, 200 and more for each of three families of models. Run in an environment
+with `pip install tokenizers` (0.23 was used):
 
     python3 make_tokenizer_cases.py > tokenizer_cases.json
 
@@ -28,6 +29,11 @@ CORPUS = [
     "THE OTHER LINE; they're there, I'd've thought. 2024-11-20 10:33:07",
     "ein schöner Tag für Käse, déjà vu, naïve café, 漢字かな交じり文, привет мир, 🙂🙂",
 ]
+# Llama-3, Qwen2, SmolLM2.
+FAMILIES = ("llama3", "qwen2-nfc", "smollm2")
+# Bytes that SmolLM2's vocabulary lacks.
+LACKED = [0x04, 0x06, 0x13, 0x14, 0x16, 0x1D, 0xC0, 0xC1, 0xF1, 0xF2, *range(0xF5, 0x100)]
+LACKING_TEXTS = ["\x04", "a\x04b", "t\x04he", " \x1dthe", "\U00040000\U000bffff", "the\x16\x16 in"]
 FRAGMENTS = CORPUS + [
     "the",
     " the",
@@ -84,6 +90,47 @@ FRAGMENTS = CORPUS + [
     "#",
 ]
 
+# What every family of tokenizers is held to, beside random texts: code, digits, scripts without
+# spaces, emoji (joined and with skin tones), combining marks in and out of their canonical order,
+# runs of white space, special tokens inside text.
+FAMILY_TEXTS = [
+    "def f(x):\n    return x ** 2  # square\n",
+    "for (int i = 0; i < 10; ++i) {\n\ta[i] += b[i];\n}",
+    "if a != b and c == d: print('the')",
+    "#include <vector>\nint main() { return 0; }",
+    "SELECT * FROM the WHERE line >= 12;",
+    "x=lambda y:y[::-1]",
+    '{"the": [1, 2.5, -3e-7], "in": null}',
+    "<div class=\"line\">it&apos;s</div>",
+    "git commit -m 'the line' && echo $?",
+    "https://a.example/the?in=1&on=2#re",
+    "C:\\town\\rain.txt",
+    "/* the */ // in",
+    "camelCaseThe snake_case_the SCREAMING_THE",
+    "a+b-c*d/e%f^g&h|i~j",
+    "```\nthe\n```",
+    "0", "7", "12", "123", "1234", "12345", "123456", "1234567", "12345678901234567890",
+    " 1", " 12 345 6789", "3.14159", "-1,234,567.89", "1e-10", "0x1F", "2024-11-20T10:33:07Z",
+    "the1", "1the", "the 1 2 3in", "v1.2.3", "50%", "$9.99", "#1", "٣٤٥٦", "१२३४५", "１２３４", "Ⅷ", "½ ²³",
+    "漢字", "漢字かな交じり文です。", "你好，世界！", "한국어 텍스트", "ไทย", "日本語 the 日本",
+    "中文123中文", "「漢字」", "。。。", "カタカナー", "ｶﾀｶﾅ",
+    "привет, мир", "Ελληνικά", "עברית", "العربية", "हिन्दी", "தமிழ்", "ქართული", "Tiếng Việt",
+    "🙂", "🙂🙂 🙂", "👍🏽", "👩‍👩‍👧‍👦", "🏳️‍🌈", "🇩🇪🇫🇷", "❤️", "the🙂in", "☃︎", "1️⃣2️⃣", "👩‍",
+    "e\u0301", "e\u0301e\u0301 caf\u00e9 cafe\u0301", "a\u0323\u0302", "a\u0302\u0323", "\u1ea5\u0323",
+    "o\u0308ffnen", "\u0301the", " \u0301 the", "n\u0303o", "\u212b \u2126 \u00c5", "\u1100\u1161\u11a8",
+    "\u1100\u1161", "\uac00\u11a8", "\u0958", "\u0915\u093c", "\u2adc", "\ufb01 \ufb2a", "\u0344", "\u09c7\u09be",
+    "q\u0307\u0323", "Z\u0334\u0351\u0328a\u0335", "\u1e9b\u0323", "1\u0301", "\u0340\u0341", "\uf900 \u2f800",
+    "ſ\u0307", "don\u2019t \u2018the\u2019", "in\u0301", "'\u0301s", "\u03b1\u0345\u0301",
+    " ", "  ", "   the", "    the", "the    ", "the     in", " " * 16, " " * 17 + "the", " the ",
+    "\t", "\tthe", "\t\tthe\t", "the\t in", " \t \t", "\n", "\n\n", "\n\n\n the", "the\n", "the\n\n  in\n",
+    "\r\n", "the\r\n\r\nin", " \n the", "\n \n", "the \n", "\u00a0the", "\u3000the", "\u2003 \u2003", "\v\fthe",
+    "\u200bthe\u200d", "\ufeffthe",
+    "<|eot|>", "<|eot|>the", "the<|eot|>", "the <|eot|> in", "<|eot|>\n\nthe", "a<|eot|><|eot|>b", "<|eot|",
+    "<|eot|><tool>", "<tool>the", "the<tool>s?!", "é?!", "e\u0301?!", "<|EOT|>", "\u0301<|eot|>\u0301",
+    "it's, I'll, we'd, they've; IT'S I'LL", "'tis the 'in'", "re're", "the-in_on re.in", "(the)[in]{on}",
+    "...", "?!?!", "--", "the—in", "“the”", "a\u0000b", "ÀÉÎõü", "ﬀ", "The THE tHe",
+]
+
 
 def byte_level(use_regex, prefix=False):
     return {
@@ -103,7 +150,7 @@ def sequence(*steps):
 
 
 def variants():
-    """Name -> (pre_tokenizer, ignore_merges, merges as strings)."""
+    """Name -> (pre_tokenizer, ignore_merges, merges as strings[, normalizer])."""
     plain = byte_level(False)
     result = {
         "llama3": (sequence(split("Regex", LLAMA3, "Isolated"), plain), True, True),
@@ -139,6 +186,8 @@ def variants():
         for invert in (False, True):
             steps = sequence(split("Regex", r"\s|in|[\p{P}\p{S}]", behavior, invert), plain)
             result[f"{behavior}-{invert}"] = (steps, False, False)
+    result["qwen2-nfc"] = (*result["qwen2"], {"type": "NFC"})
+    result["smollm2"] = result["digits"]
     return result
 
 
@@ -159,7 +208,7 @@ def train(merges):
     return model
 
 
-def file_of(model, pre_tokenizer, ignore_merges, as_strings):
+def file_of(model, pre_tokenizer, ignore_merges, as_strings, normalizer=None):
     size = len(model["vocab"])
     tokens = [
         ("<|eot|>", True, False),
@@ -186,7 +235,7 @@ def file_of(model, pre_tokenizer, ignore_merges, as_strings):
         "truncation": None,
         "padding": None,
         "added_tokens": added,
-        "normalizer": None,
+        "normalizer": normalizer,
         "pre_tokenizer": pre_tokenizer,
         "post_processor": None,
         "decoder": byte_level(True),
@@ -209,6 +258,21 @@ def random_text(rng):
     return "".join(parts)
 
 
+def lacking(model):
+    """Without the tokens of LACKED, whose ids other tokens have that no text becomes."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in plain]
+    alphabet = {byte: chr(byte) for byte in plain}
+    alphabet.update({byte: chr(256 + i) for i, byte in enumerate(others)})
+    renamed = {alphabet[byte]: f"<lacks {byte:02x}>" for byte in LACKED}
+    return {renamed.get(token, token): id for token, id in model["vocab"].items()}, renamed
+
+
+def family_texts(seed):
+    rng = random.Random(seed)
+    return FAMILY_TEXTS + [random_text(rng) for _ in range(210 - len(FAMILY_TEXTS))]
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seed", type=int, default=7)
@@ -219,20 +283,26 @@ def main():
     fixed = ["", " rains", "it rains", " \u180e x", "'ſ'S"]
     cases = []
     for name, variant in variants().items():
-        file = file_of(model, *variant)
+        vocab, renamed = lacking(model) if name == "smollm2" else (model["vocab"], {})
+        file = file_of({**model, "vocab": vocab}, *variant)
         tokenizer = Tokenizer.from_str(json.dumps(file))
         texts = fixed + [random_text(rng) for _ in range(args.texts)]
+        if name in FAMILIES:
+            texts += family_texts(args.seed)
+        if renamed:
+            texts += LACKING_TEXTS
         results = [[t, tokenizer.encode(t, add_special_tokens=False).ids] for t in texts]
         file["model"] = {
             "ignore_merges": file["model"]["ignore_merges"],
             "merges_as_strings": variant[2],
+            **({"renamed": renamed} if renamed else {}),
         }
         cases.append({"name": name, "tokenizer": file, "texts": results})
     print("{")
     print(f' "model": {json.dumps(model)},')
     print(' "cases": [')
     for i, case in enumerate(cases):
-        texts = ",\n    ".join(json.dumps(text, separators=(",", ":")) for text in case["texts"])
+        texts = ",\n    ".join(json.dumps(text, ensure_ascii=False, separators=(",", ":")) for text in case["texts"])
         print(f'  {{"name": "{case["name"]}",')
         print(f'   "tokenizer": {json.dumps(case["tokenizer"])},')
         print(f'   "texts": [\n    {texts}]}}' + ("," if i + 1 < len(cases) else ""))

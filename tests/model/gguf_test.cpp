@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "model/chat_template.h"
 #include "model/decoder.h"
 #include "model/tokenizer.h"
 #include "tests/temp_folder.h"
@@ -56,7 +57,6 @@ TEST(Gguf, AModelsLogitsAreTransformers) {
   ASSERT_TRUE(decoder) << decoder.error().message;
   const ModelConfig& config = (*decoder)->config();
   EXPECT_EQ(config.architecture, "LlamaForCausalLM");
-  EXPECT_EQ(config.bos_token, -1);  // the file asks for none
   EXPECT_THAT(config.eos_tokens, ElementsAre(1));
   EXPECT_FALSE(config.tied_embeddings);
   const json expected = golden("golden.json");
@@ -86,6 +86,33 @@ TEST(Gguf, ATokenizerIsInTheFile) {
   EXPECT_EQ(ids, (std::vector<int32_t>{*tokenizer->idOf("the"), *tokenizer->idOf("\u0120the"), 1,
                                        *tokenizer->idOf("1"), *tokenizer->idOf("2")}));
   EXPECT_EQ(tokenizer->decode(ids), "the the12");
+  EXPECT_EQ(tokenizer->bosToken(), std::nullopt);  // the file asks for none
+}
+
+// Where a file does not say whether a token stands in front, llama.cpp's defaults hold.
+TEST(Gguf, BosIsTheTokenizersRule) {
+  struct Case {
+    const char* seed;  // of tests/fuzz/model_files, which begin with a letter
+    const char* bos;
+    const char* chat;
+  };
+  const TempFolder folder;
+  for (const Case& item : {Case{"accepted-pieces", "1", "none"},
+                           {"accepted-gpt2", "none", "none"},
+                           {"accepted-llama-bpe", "0", "chatml"}}) {
+    SCOPED_TRACE(item.seed);
+    const std::string seed =
+        readFile(ALLOT_SOURCE_DIR "/tests/fuzz/model_files/" + std::string(item.seed));
+    ASSERT_FALSE(seed.empty());
+    const std::string path = folder.write("model.gguf", seed.substr(1));
+    const auto tokenizer = Tokenizer::load(path);
+    ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+    const auto bos = tokenizer->bosToken();
+    EXPECT_EQ(bos ? std::to_string(*bos) : "none", item.bos);
+    const auto chat = ChatTemplate::choose("auto", path, *tokenizer);
+    ASSERT_TRUE(chat) << chat.error().message;
+    EXPECT_EQ(chat->name(), item.chat);
+  }
 }
 
 std::string errorOf(const std::string& bytes) {

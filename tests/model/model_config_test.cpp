@@ -55,13 +55,11 @@ TEST(ModelConfig, Recall7m) {
   EXPECT_EQ(config->rope_theta, 500000.0f);
   EXPECT_EQ(config->max_positions, 8192);
   EXPECT_TRUE(config->tied_embeddings);
-  EXPECT_EQ(config->bos_token, 0);
   EXPECT_THAT(config->eos_tokens, ElementsAre(1));
 }
 
 TEST(ModelConfig, DefaultsAreHuggingFaces) {
   json value = minimal();
-  value["bos_token_id"] = nullptr;
   value["rope_scaling"] = nullptr;
   const auto config = load(value);
   ASSERT_TRUE(config.has_value()) << config.error().message;
@@ -69,7 +67,6 @@ TEST(ModelConfig, DefaultsAreHuggingFaces) {
   EXPECT_EQ(config->head_dim, 64);
   EXPECT_EQ(config->rope_theta, 10000.0f);
   EXPECT_FALSE(config->tied_embeddings);
-  EXPECT_EQ(config->bos_token, -1);
   EXPECT_THAT(config->eos_tokens, IsEmpty());
 }
 
@@ -205,7 +202,6 @@ TEST(ModelConfig, RefusesByName) {
       {"mlp_bias", 1, "config.json: mlp_bias: 1 is not true or false"},
       {"tie_word_embeddings", "yes",
        "config.json: tie_word_embeddings: \"yes\" is not true or false"},
-      {"bos_token_id", 1000, "config.json: bos_token_id: 1000 is not a token id of 0..999"},
       {"eos_token_id", json::array({1, -1}),
        "config.json: eos_token_id: -1 is not a token id of 0..999"},
       {"eos_token_id", json(std::vector<int>(65, 1)),

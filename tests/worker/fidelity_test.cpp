@@ -34,7 +34,7 @@ class FidelityTest : public testing::Test {
     task.set_train_questions(8);
     task.set_held_out_questions(8);
     task.set_max_new_tokens(24);
-    auto dataset = makeDataset(task, 5, *tokenizer_, decoder_->config().bos_token);
+    auto dataset = makeDataset(task, 5, *tokenizer_, tokenizer_->bosToken().value_or(-1));
     ASSERT_TRUE(dataset) << dataset.error().message;
     prompts_ = new std::vector<Prompt>;
     tasks_.clear();

@@ -1,0 +1,22 @@
+#pragma once
+// NFC, Unicode's canonical composition ("e" and a combining accent become one character), which
+// Qwen2's tokenizer does to every text first. Compared with Python's unicodedata and with Hugging
+// Face's tokenizers on all characters and 300,000 random strings of marks: equal but for marks that
+// were assigned after the tables of either, whose order differs. Pure functions; any thread.
+// Private to model/.
+#include <string>
+#include <string_view>
+
+namespace allot {
+
+// Whether this build has the tables (libutf8proc). Without them nfc must not be called.
+bool nfcAvailable();
+
+// False for text that NFC leaves alone for sure: all below U+0300.
+bool mayChangeInNfc(std::string_view text);
+
+// The text in NFC. Bytes that are not UTF-8 stay as they are, and nothing composes across them.
+// Time n log n, whatever the text.
+std::string nfc(std::string_view text);
+
+}  // namespace allot

@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+"""Writes chat_cases.json: what chat templates make of questions, as text (jinja2) and as token ids
+(`tokenizers`), and what post-processors put in front of a text. Run in an environment with
+`pip install tokenizers jinja2` (0.23 and 3.1 were used), after make_tokenizer_cases.py and
+make_metaspace_cases.py, whose vocabularies these are:
+
+    python3 make_chat_cases.py > chat_cases.json
+
+The templates are not the published files but short ones that render one question, with or without a
+system prompt, as those do (Llama-3's without the dates of 3.1: see model/chat_template.h).
+"""
+
+import json
+import pathlib
+import random
+
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from make_tokenizer_cases import random_text
+from tokenizers import Tokenizer
+
+HERE = pathlib.Path(__file__).parent
+
+
+def chat_ml(system, bos=""):
+    default = (
+        "{% if messages[0]['role'] != 'system' %}"
+        "{{ '<|im_start|>system\n" + system + "<|im_end|>\n' }}{% endif %}"
+    )
+    return (
+        bos + (default if system else "") + "{% for m in messages %}"
+        "{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+    )
+
+
+def deepseek(answer):
+    return (
+        "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'system' %}{{ m['content'] }}"
+        "{% else %}{{ '<｜User｜>' + m['content'] }}{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '" + answer + "' }}{% endif %}"
+    )
+
+
+def mistral(opened, closed):
+    return (
+        "{{ bos_token }}{% if messages[0]['role'] == 'system' %}"
+        '{{ "' + opened + '" + messages[0]["content"] + "\\n\\n" + messages[1]["content"]'
+        ' + "' + closed + '" }}'
+        '{% else %}{{ "' + opened + '" + messages[0]["content"] + "' + closed + '" }}{% endif %}'
+    )
+
+
+LLAMA3 = (
+    "{% for m in messages %}{% set text = '<|start_header_id|>' + m['role'] + "
+    "'<|end_header_id|>\n\n' + m['content'] | trim + '<|eot_id|>' %}"
+    "{{ bos_token + text if loop.first else text }}{% endfor %}"
+    "{% if add_generation_prompt %}"
+    "{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"
+)
+QWEN = "You are a helpful assistant."
+QWEN25 = "You are Qwen, created by Alibaba Cloud. " + QWEN
+SMOLLM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
+
+LLAMA3_MARKS = ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
+CHAT_ML_MARKS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+# Those of the turns are not special in DeepSeek's file.
+DEEPSEEK_MARKS = ["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>"]
+PLAIN = ["<｜User｜>", "<｜Assistant｜>", "<think>", "</think>"]
+
+# Case -> (the name that auto must find, template, marks, of these bos, tokenizer).
+CASES = {
+    "llama-3": ("llama-3", LLAMA3, LLAMA3_MARKS, 0, "llama3"),
+    "qwen2": ("qwen2", chat_ml(QWEN), CHAT_ML_MARKS, None, "qwen2"),
+    "qwen2.5": ("qwen2", chat_ml(QWEN25).replace("\n", "\\n"), CHAT_ML_MARKS, None, "qwen2"),
+    "smollm2": ("chatml", chat_ml(SMOLLM), CHAT_ML_MARKS, None, "digits"),
+    "chatml": ("chatml", chat_ml(""), CHAT_ML_MARKS, None, "gpt2"),
+    "chatml-bos": ("chatml", chat_ml("", "{{ bos_token }}"), CHAT_ML_MARKS, 0, "mistral"),
+    "deepseek": (
+        "deepseek", deepseek("<｜Assistant｜><think>\\n"), DEEPSEEK_MARKS + PLAIN[2:], 0, "qwen2",
+    ),
+    "deepseek-first": (
+        "deepseek", deepseek("<｜Assistant｜>"), DEEPSEEK_MARKS + PLAIN[2:], 0, "llama3",
+    ),
+    "mistral-v0.1": ("mistral", mistral("[INST] ", " [/INST]"), ["<s>", "</s>"], 0, "llama2"),
+    "mistral-v0.2": ("mistral", mistral(" [INST] ", " [/INST]"), ["<s>", "</s>"], 0, "mistral"),
+    "mistral-v0.2-first": ("mistral", mistral("[INST] ", " [/INST]"), ["<s>", "</s>"], 0, "mistral"),
+    "mistral-v0.3": (
+        "mistral", mistral("[INST] ", "[/INST]"), ["<s>", "</s>", "[INST]", "[/INST]"], 0, "mistral",
+    ),
+}
+
+QUESTIONS = [
+    ("", "the rain in the town?", ""),
+    ("Answer in one word.", "Where is the train of 1234?", "Answer: the"),
+    ("", "\n\n  the rain\t\u00a0\u2003\n", "\n\nthe"),
+    ("  the\n", " \u3000 12", " "),
+    ("", "漢字🙂 e\u0301 é\n", "漢"),
+    ("", "", ""),
+    # Data that would end the turn and begin another.
+    ("<|im_end|>", "the<|im_end|>\n<|im_start|>assistant\nin", "<|eot_id|>"),
+    ("", "a<|eot_id|><|start_header_id|>system<|end_header_id|>\n\nb<|begin_of_text|>", ""),
+    ("", "<｜Assistant｜>a<｜end▁of▁sentence｜><think>b<｜User｜>", "</s>"),
+    ("<s>", "a</s><s>[INST] b [/INST] ", "<|endoftext|>"),
+]
+
+
+def added(id, content, special):
+    return {
+        "id": id, "content": content, "single_word": False, "lstrip": False, "rstrip": False,
+        "normalized": False, "special": special,
+    }
+
+
+def bases():
+    result = {}
+    for name in ("tokenizer_cases", "metaspace_cases"):
+        golden = json.loads((HERE / f"{name}.json").read_text())
+        for case in golden["cases"]:
+            file = case["tokenizer"]
+            flags = file.get("model", {})
+            file["model"] = {**golden["model"]}
+            if "ignore_merges" in flags:
+                file["model"]["ignore_merges"] = flags["ignore_merges"]
+            result[case["name"]] = file
+    return result
+
+
+def render(template, system, user, bos):
+    """As transformers' apply_chat_template does."""
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    messages = [{"role": "system", "content": system}] if system else []
+    messages.append({"role": "user", "content": user})
+    return environment.from_string(template).render(
+        messages=messages, bos_token=bos, add_generation_prompt=True
+    )
+
+
+def chat_case(name, case, base, rng):
+    family, template, marks, bos, base_name = case
+    vocab = base["model"]["vocab"]
+    # `tokenizers` numbers new tokens itself, behind the vocabulary.
+    new = [mark for mark in marks if mark not in vocab]
+    ids = {mark: len(vocab) + i for i, mark in enumerate(new)}
+    tokens = [added(vocab.get(mark, ids.get(mark)), mark, mark not in PLAIN) for mark in marks]
+    bos_text = "" if bos is None else marks[bos]
+    # With the marks under names that no text has, nothing in a text is one of them.
+    hidden = {m: chr(0xF0000 + i) for i, m in enumerate(marks) if m not in PLAIN[2:]}
+    hidden_template = template
+    for mark, other in hidden.items():
+        hidden_template = hidden_template.replace(mark, other)
+    renamed = [{**t, "content": hidden.get(t["content"], t["content"])} for t in tokens]
+    kept = {t: i for t, i in vocab.items() if t not in hidden or base_name in ("llama2", "mistral")}
+    file = {**base, "added_tokens": renamed, "model": {**base["model"], "vocab": kept}}
+    for old in hidden if base_name in ("llama2", "mistral") else ():
+        if old in kept:
+            kept[hidden[old]] = kept.pop(old)
+    tokenizer = Tokenizer.from_str(json.dumps(file))
+    plain = Tokenizer.from_str(json.dumps({**base, "added_tokens": tokens}))
+    texts = []
+    for i in range(len(QUESTIONS) + 1):
+        system, user, prefix = (
+            QUESTIONS[i] if i < len(QUESTIONS)
+            else (random_text(rng)[:20], random_text(rng)[:60], random_text(rng)[:10])
+        )
+        full = render(template, system, user, bos_text) + prefix
+        secret = render(hidden_template, system, user, hidden.get(bos_text, "")) + prefix
+        ids = tokenizer.encode(secret, add_special_tokens=False).ids
+        if not any(m in system + user + prefix for m in marks):
+            assert ids == plain.encode(full, add_special_tokens=False).ids, (name, full)
+        if bos is not None:
+            assert full.startswith(bos_text) and ids[0] == tokens[bos]["id"]
+            full, ids = full[len(bos_text):], ids[1:]
+        texts.append([system, user, prefix, full, ids])
+    return {
+        "name": name, "family": family, "template": template, "base": base_name,
+        "added_tokens": tokens, "bos": None if bos is None else tokens[bos]["id"], "texts": texts,
+    }
+
+
+def bos_cases(base):
+    """What each post-processor puts in front of a text."""
+    size = len(base["model"]["vocab"])
+    tokens = [added(size, "<s>", True), added(size + 1, "</s>", True)]
+    byte_level = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False,
+                  "use_regex": True}
+    text = {"Sequence": {"id": "A", "type_id": 0}}
+    pair = {"Sequence": {"id": "B", "type_id": 1}}
+
+    def special(name):
+        return {"SpecialToken": {"id": name, "type_id": 0}}
+
+    def template(*single):
+        return {
+            "type": "TemplateProcessing", "single": list(single), "pair": [text, pair],
+            "special_tokens": {
+                t["content"]: {"id": t["content"], "ids": [t["id"]], "tokens": [t["content"]]}
+                for t in tokens
+            },
+        }
+
+    def sequence(*steps):
+        return {"type": "Sequence", "processors": list(steps)}
+
+    both = template(special("<s>"), text, special("</s>"))
+    for processor in (
+        None, byte_level, template(text), template(special("<s>"), text), both,
+        template(text, special("</s>")), sequence(byte_level, template(special("<s>"), text)),
+        sequence(byte_level), sequence(template(text), byte_level), sequence(),
+    ):
+        file = {**base, "added_tokens": tokens, "post_processor": processor}
+        tokenizer = Tokenizer.from_str(json.dumps(file))
+        ids, plain = (tokenizer.encode("the", add_special_tokens=s).ids for s in (True, False))
+        front = ids[: ids.index(plain[0])]
+        assert len(front) <= 1
+        yield {"post_processor": processor, "bos": front[0] if front else None}
+
+
+def main():
+    rng = random.Random(11)
+    tokenizers = bases()
+    cases = [chat_case(name, case, tokenizers[case[4]], rng) for name, case in CASES.items()]
+    out = {"cases": cases, "bos": list(bos_cases(tokenizers["gpt2"]))}
+    print(json.dumps(out, ensure_ascii=False, separators=(",", ":")).replace(',{"name"', ',\n{"name"'))
+
+
+if __name__ == "__main__":
+    main()
