@@ -89,14 +89,17 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
   ALLOT_ASSIGN(Tokenizer tokenizer, Tokenizer::load(tokenizerPath(options.model_folder)));
   const ModelConfig& config = decoder->config();
   const v1::Task& task = spec.task();
-  const uint64_t longest = uint64_t{task.context_tokens()} + task.max_new_tokens();
-  if (longest > static_cast<uint64_t>(config.max_positions)) {
-    return badInput("spec.task.contextTokens: " + std::to_string(task.context_tokens()) + " plus " +
-                    std::to_string(task.max_new_tokens()) + " new tokens is more than the " +
+  if (const uint64_t longest = longestRow(task);
+      longest > static_cast<uint64_t>(config.max_positions)) {
+    return badInput("spec.task.contextTokens: prompt and answer take up to " +
+                    std::to_string(longest) + " tokens, which is more than the " +
                     std::to_string(config.max_positions) + " positions of the model");
   }
   ALLOT_TRY(checkAgainstLayers(experiment, static_cast<uint32_t>(config.layers)));
-  ALLOT_ASSIGN(Dataset dataset, makeDataset(task, spec.seed(), tokenizer, config.bos_token));
+  ALLOT_ASSIGN(Dataset dataset, makeDataset(task, spec.seed(), tokenizer,
+                                            {.bos_token = config.bos_token,
+                                             .path = options.task_path,
+                                             .held_out_path = options.held_out_path}));
 
   auto engine =
       std::unique_ptr<Engine>(new Engine(experiment, std::move(tokenizer), options.events));
@@ -187,13 +190,15 @@ Result<std::vector<GenerationRow>> Engine::prompted(const std::vector<Row>& rows
 }
 
 GenerationOptions Engine::generationOptions(const kernels::MethodOptions& method) const {
-  return {.method = method,
-          .seed = experiment_.spec().seed(),
-          .max_new_tokens = static_cast<int>(experiment_.spec().task().max_new_tokens()),
-          .is_complete = [](const std::string& text) { return isComplete(text); },
-          .before_step = [this](const StepBatch&, const std::vector<size_t>&) { return goOn(); },
-          .after_step = [this, name = kernels::methodName(method.method)](
-                            size_t rows, double seconds) { events_.decoded(name, rows, seconds); }};
+  return {
+      .method = method,
+      .seed = experiment_.spec().seed(),
+      .max_new_tokens = static_cast<int>(experiment_.spec().task().max_new_tokens()),
+      .is_complete =
+          [this](const std::string& text) { return isComplete(experiment_.spec().task(), text); },
+      .before_step = [this](const StepBatch&, const std::vector<size_t>&) { return goOn(); },
+      .after_step = [this, name = kernels::methodName(method.method)](
+                        size_t rows, double seconds) { events_.decoded(name, rows, seconds); }};
 }
 
 void Engine::tellMemory() {
@@ -218,7 +223,9 @@ Result<Engine::Answered> Engine::answer(const std::vector<Row>& rows,
     const Question& asked = question(rows[i].held_out, rows[i].question);
     v1::QuestionScore score;
     score.set_question(rows[i].question);
-    score.set_score(grade(asked, generated[i].text));
+    const Grades grades = grade(experiment_.spec().task(), asked, generated[i].text);
+    score.set_score(grades.score);
+    if (grades.other) score.set_other_score(*grades.other);
     score.set_tokens(static_cast<uint32_t>(generated[i].tokens.size()));
     score.set_task(taskOf(asked));
     answered.scores.push_back(score);

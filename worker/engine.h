@@ -27,6 +27,8 @@ namespace allot {
 
 struct EngineOptions {
   std::string model_folder;
+  std::string task_path = {};      // where spec.task.path is; empty: there as it stands
+  std::string held_out_path = {};  // the same of spec.task.heldOutPath
   // For keys and values, on the device; 0: a quarter of what is free there, because several
   // workers share it.
   size_t kv_bytes = 0;
