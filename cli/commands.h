@@ -12,7 +12,7 @@ namespace allot {
 // What main() does and exits with.
 using Action = std::function<int()>;
 
-void addRunCommands(CLI::App* app, Action* action);      // run, fork, keys, methods, metrics
+void addRunCommands(CLI::App* app, Action* action);      // run, fork, keys, methods, tasks, metrics
 void addShowCommands(CLI::App* app, Action* action);     // status, top
 void addControlCommands(CLI::App* app, Action* action);  // pause, resume, stop, extend, set
 void addArchiveCommands(CLI::App* app, Action* action);  // verify, export, import, acl

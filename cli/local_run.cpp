@@ -55,6 +55,11 @@ LocalRun::LocalRun(LocalRunPlan plan) : plan_(std::move(plan)) {
                        plan_.model_folder, "--kv-memory", std::to_string(plan_.kv_mib), "--listen",
                        "127.0.0.1", "--port", "0", "--target-file", targetFileOf(worker)},
                       {{"OPENBLAS_NUM_THREADS", "1"}, {"OMP_NUM_THREADS", "1"}}};
+    for (const auto& [option, path] : {std::pair{"--task-path", &plan_.task_path},
+                                       std::pair{"--held-out-path", &plan_.held_out_path}}) {
+      if (path->empty()) continue;
+      worker.command.arguments.insert(worker.command.arguments.end(), {option, *path});
+    }
     workers_.push_back(std::move(worker));
   }
 }

@@ -21,6 +21,8 @@ struct LocalRunPlan {
   std::string dir;     // absolute
   std::string run_id;
   std::string model_folder;
+  std::string task_path = {};  // "": the spec names none
+  std::string held_out_path = {};
   unsigned workers = 1;
   uint64_t kv_mib = 0;  // per worker
 };

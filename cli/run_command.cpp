@@ -262,6 +262,11 @@ LocalRunPlan planOf(const RunOptions& options, const RunFolder& folder, const js
       .dir = folder.path(),
       .run_id = folder.runId(),
       .model_folder = fs::absolute(facts["model_folder"].get<std::string>()).string()};
+  for (const auto& [fact, path] :
+       {std::pair{"task_path", &plan.task_path}, std::pair{"held_out_path", &plan.held_out_path}}) {
+    const auto found = facts.value(fact, std::string());
+    if (!found.empty()) *path = fs::absolute(found).string();
+  }
   // A worker is a core's worth of work; on a GPU two of them leave it little time to wait for
   // either's text and grading.
   const bool gpu = facts.value("device", std::string("cpu")) != "cpu";

@@ -6,6 +6,7 @@
 #include "cli/commands.h"
 #include "cli/methods_text.h"
 #include "cli/run_command.h"
+#include "cli/tasks_text.h"
 #include "cli/terminal.h"
 #include "core/spec.h"
 #include "store/archive.h"
@@ -126,6 +127,22 @@ void addFork(CLI::App* app, Action* action) {
   command->callback([=] { *action = [options] { return fork(*options); }; });
 }
 
+void addTasks(CLI::App* app, Action* action) {
+  auto* tasks = app->add_subcommand("tasks", "Print every suite with its tasks, and every grader");
+  auto as_json = std::make_shared<bool>(false);
+  tasks->add_flag("--json", *as_json, "For programs");
+  tasks->footer(
+      "Examples:\n"
+      "  allot tasks\n"
+      "  allot run my.yaml --set spec.task.suite=ruler --set 'spec.task.tasks=[vt, fwe]'");
+  tasks->callback([=] {
+    *action = [as_json] {
+      std::printf("%s", *as_json ? (tasksJson().dump(2) + "\n").c_str() : tasksText().c_str());
+      return 0;
+    };
+  });
+}
+
 }  // namespace
 
 void addRunCommands(CLI::App* app, Action* action) {
@@ -151,6 +168,7 @@ void addRunCommands(CLI::App* app, Action* action) {
       return 0;
     };
   });
+  addTasks(app, action);
   auto* metrics =
       app->add_subcommand("metrics", "Print every metric that the processes export (Markdown)");
   metrics->footer("Example:\n  allot metrics | less");

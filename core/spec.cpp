@@ -11,6 +11,7 @@
 
 #include "allot/kernels/method.h"
 #include "core/spec_keys.h"
+#include "core/spec_task.h"
 #include "core/spec_yaml.h"
 
 namespace allot {
@@ -176,6 +177,11 @@ Result<std::string> addEntry(const SpecRule& rule, const YamlValue& value, const
     reflection->AddUInt32(target.message, target.field, static_cast<uint32_t>(number));
     return std::to_string(number);
   }
+  if (rule.type == SpecType::kTexts) {
+    ALLOT_ASSIGN(const std::string text, readText(value, site));
+    reflection->AddString(target.message, target.field, text);
+    return text;
+  }
   if (rule.type == SpecType::kChoices) {
     ALLOT_ASSIGN(const std::string choice, readChoice(value, rule.choices, site));
     reflection->AddString(target.message, target.field, choice);
@@ -232,6 +238,9 @@ Status readField(const SpecRule& rule, const YamlValue& value, const Site& site,
     case SpecType::kText:
     case SpecType::kChoice:
     case SpecType::kMethod: {
+      if (rule.may_be_empty && value.kind == YamlValue::Kind::kScalar && value.text.empty()) {
+        return {};  // an unset field is the empty text
+      }
       ALLOT_ASSIGN(const std::string text, rule.type == SpecType::kText ? readText(value, site)
                                            : rule.type == SpecType::kMethod
                                                ? readMethod(value, site)
@@ -334,6 +343,7 @@ Status readSpec(const YamlValue& root, const std::string& place, v1::Spec& spec)
 
 // Defaults that follow from other keys.
 void deriveDefaults(v1::Spec& spec) {
+  deriveTaskDefaults(*spec.mutable_task());
   v1::Evaluation& evaluation = *spec.mutable_evaluation();
   if (evaluation.budgets().empty()) evaluation.add_budgets(spec.policy().total_budget());
   if (evaluation.schedules().empty()) {
@@ -379,6 +389,9 @@ Status checkMethods(const v1::Spec& spec, const std::string& place) {
 
 // Rules that join two keys.
 Status checkTogether(const v1::Spec& spec, const std::string& place) {
+  if (const auto problem = taskProblem(spec.task())) {
+    return Site{place, problem->path}.refuse(problem->what);
+  }
   if (spec.rollout().questions_per_episode() > spec.task().train_questions()) {
     return Site{place, "spec.rollout.questionsPerEpisode"}.refuse(
         std::to_string(spec.rollout().questions_per_episode()) +

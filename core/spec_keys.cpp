@@ -9,6 +9,7 @@
 
 #include "allot/kernels/method.h"
 #include "core/spec.h"
+#include "core/task_catalogue.h"
 
 namespace allot {
 namespace {
@@ -68,13 +69,65 @@ SpecRule derived(SpecRule rule, SpecType type) {
   return rule;
 }
 
+SpecRule orEmpty(SpecRule rule) {
+  rule.may_be_empty = true;
+  return rule;
+}
+
+// A text of which messages say that it may be `allowed`.
+SpecRule allowing(const char* allowed, SpecRule rule) {
+  rule.allowed = allowed;
+  return rule;
+}
+
+std::vector<SpecRule> taskRules() {
+  return {
+      choice("task.suite", "recall", suiteNames(),
+             "Family of questions: recall and ruler generate long texts whose answers stand in "
+             "the text, the others are read from files. `allot tasks` says what each one is."),
+      derived(allowing("tasks of the suite (`allot tasks`)",
+                       base("task.tasks", SpecType::kTexts,
+                            "required; [spec.task.suite] where the suite has one task",
+                            "Kinds of question asked, in equal shares.")),
+              SpecType::kTexts),
+      integer("task.contextTokens", "512", 16, 1048576,
+              "Room for each prompt in tokens (suite ruler: for prompt and answer); more context "
+              "means more KV-cache rows to choose from. Prompt and answer must fit the model."),
+      integer("task.trainQuestions", "256", 1, 1000000,
+              "Questions that episodes learn from, chosen once by the seed."),
+      integer("task.heldOutQuestions", "480", 1, 1000000,
+              "Other questions, never learned from, that every reported accuracy is measured on; "
+              "480 give a 95 % interval of at most 4.5 points either way."),
+      integer("task.maxNewTokens", "24", 1, 4096,
+              "Longest answer in tokens; decoding stops there even without an end token."),
+      orEmpty(text("task.path", "\"\"",
+                   "File with the questions (gsm8k, mmlu, longbench-v2, jsonl), or the folder that "
+                   "RULER's scripts made (ruler); a relative path starts where you are or in any "
+                   "folder above the experiment file. Empty: they are generated.")),
+      orEmpty(text("task.heldOutPath", "\"\"",
+                   "Second file that held-out questions come from, less those that the first has "
+                   "too. Empty: the file is split by a hash of each question's text.")),
+      derived(orEmpty(allowing("any name", text("task.promptField", "prompt",
+                                                "Suite jsonl: the field with the prompt."))),
+              SpecType::kText),
+      derived(orEmpty(allowing("any name",
+                               text("task.answersField", "answers",
+                                    "Suite jsonl: the field with the answer (a string or a number) "
+                                    "or several (a list of strings)."))),
+              SpecType::kText),
+      derived(orEmpty(choice(
+                  "task.promptStyle", "llama", {"llama", "deepseek"},
+                  "Suites gsm8k and mmlu: the SANTA paper's prompts and ways to find the answer "
+                  "for Llama (a system prompt, the answer in the last line) or DeepSeek (a "
+                  "sentence at the end, the answer in \\boxed{}).")),
+              SpecType::kChoice),
+      orEmpty(choice("task.grader", "\"\"", graderChoices(),
+                     "How an answer is scored; santa: each task as the SANTA paper does. Empty: "
+                     "each task's own grader.")),
+  };
+}
+
 std::vector<SpecRule> runRules() {
-  SpecRule tasks = choice(
-      "task.tasks", kRequired, {"niah", "multi", "track", "freq", "qa", "hop"},
-      "Kinds of question asked: niah finds one hidden value, multi several, track follows "
-      "a variable through assignments, freq names the commonest words, qa answers from a passage, "
-      "hop joins two facts.");
-  tasks.type = SpecType::kChoices;
   return {
       integer("seed", "1", 0, (uint64_t{1} << 63) - 1,
               "Starts every random stream (schedules, questions, draws); the same file with the "
@@ -94,20 +147,6 @@ std::vector<SpecRule> runRules() {
              "Turns and marks that an instruction-tuned model wants a question in: auto recognises "
              "the template that the model publishes (a model without one gets none), none asks in "
              "plain text. Suite recall never uses one."),
-      choice("task.suite", "recall", {"recall"},
-             "Family of questions: recall generates long texts whose answers stand in the text, "
-             "so that what is measured is reading the KV cache."),
-      std::move(tasks),
-      integer("task.contextTokens", "512", 16, 1048576,
-              "Room for each prompt in tokens; more context means more KV-cache rows to choose "
-              "from. Prompt and answer must fit the model."),
-      integer("task.trainQuestions", "256", 1, 1000000,
-              "Questions that episodes learn from, generated once from the seed."),
-      integer("task.heldOutQuestions", "480", 1, 1000000,
-              "Other questions, never learned from, that every reported accuracy is measured on; "
-              "480 give a 95 % interval of at most 4.5 points either way."),
-      integer("task.maxNewTokens", "24", 1, 4096,
-              "Longest answer in tokens; decoding stops there even without an end token."),
   };
 }
 
@@ -229,6 +268,7 @@ const char* typeName(SpecType type) {
       return "method";
     case SpecType::kIntegers:
       return "list of integers";
+    case SpecType::kTexts:
     case SpecType::kChoices:
       return "list of strings";
     case SpecType::kSchedules:
@@ -241,7 +281,7 @@ const char* typeName(SpecType type) {
 
 std::string allowedText(const SpecRule& rule) {
   std::string allowed = rangeText(rule);
-  if (rule.number.or_empty) allowed = "\"\" or " + allowed;
+  if (rule.number.or_empty || rule.may_be_empty) allowed = "\"\" or " + allowed;
   if (rule.type == SpecType::kSchedules) {
     allowed += ", or a list of integers 0.." + std::to_string(kMaxBudget) + ", one for each layer";
   }
@@ -268,7 +308,7 @@ size_t editDistance(std::string_view a, std::string_view b) {
 const std::vector<SpecRule>& specRules() {
   static const std::vector<SpecRule> rules = [] {
     std::vector<SpecRule> all;
-    for (auto part : {runRules(), learningRules(), updateRules(), measuringRules()}) {
+    for (auto part : {runRules(), taskRules(), learningRules(), updateRules(), measuringRules()}) {
       std::move(part.begin(), part.end(), std::back_inserter(all));
     }
     return all;
@@ -325,7 +365,8 @@ std::string rangeText(const SpecRule& rule) {
       return low;
     }
     case SpecType::kText:
-      return "any path";
+    case SpecType::kTexts:
+      return rule.allowed.empty() ? "any path" : rule.allowed;
     case SpecType::kChoice:
     case SpecType::kChoices:
     case SpecType::kSchedules:

@@ -21,6 +21,7 @@ enum class SpecType {
   kChoice,
   kMethod,
   kIntegers,
+  kTexts,
   kChoices,
   kSchedules,
   kMethods
@@ -49,6 +50,8 @@ struct SpecRule {
   uint64_t high = 0;
   NumberRange number;
   std::vector<std::string> choices;
+  std::string allowed;        // of a text: what it may be, for messages
+  bool may_be_empty = false;  // of a text or a choice: "" is a value
   std::string meaning;
   bool live = false;  // may change while a run goes on
 };

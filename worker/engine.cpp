@@ -88,20 +88,35 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
   ALLOT_ASSIGN(Tokenizer tokenizer, Tokenizer::load(tokenizerPath(options.model_folder)));
   const ModelConfig& config = decoder->config();
   const v1::Task& task = spec.task();
-  const uint64_t longest = uint64_t{task.context_tokens()} + task.max_new_tokens();
-  if (longest > static_cast<uint64_t>(config.max_positions)) {
-    return badInput("spec.task.contextTokens: " + std::to_string(task.context_tokens()) + " plus " +
-                    std::to_string(task.max_new_tokens()) + " new tokens is more than the " +
+  if (const uint64_t longest = longestRow(task);
+      longest > static_cast<uint64_t>(config.max_positions)) {
+    return badInput("spec.task.contextTokens: prompt and answer take up to " +
+                    std::to_string(longest) + " tokens, which is more than the " +
                     std::to_string(config.max_positions) + " positions of the model");
   }
   ALLOT_TRY(checkAgainstLayers(experiment, static_cast<uint32_t>(config.layers)));
-  ALLOT_ASSIGN(Dataset dataset,
-               makeDataset(task, spec.seed(), tokenizer, tokenizer.bosToken().value_or(-1)));
+  std::optional<ChatTemplate> chat;
+  if (task.suite() != "recall") {
+    ALLOT_ASSIGN(
+        chat, ChatTemplate::choose(spec.model().chat_template(), options.model_folder, tokenizer));
+  }
+  const auto render = [&](const Draft& draft) {
+    Rendered rendered{chat->render(draft.system, draft.prompt, draft.answer_prefix),
+                      chat->encode(tokenizer, draft.system, draft.prompt, draft.answer_prefix)};
+    if (const auto bos = chat->bosToken()) rendered.ids.insert(rendered.ids.begin(), *bos);
+    return rendered;
+  };
+  ALLOT_ASSIGN(Dataset dataset, makeDataset(task, spec.seed(), tokenizer,
+                                            {.bos_token = tokenizer.bosToken().value_or(-1),
+                                             .render = render,
+                                             .path = options.task_path,
+                                             .held_out_path = options.held_out_path}));
 
   auto engine =
       std::unique_ptr<Engine>(new Engine(experiment, std::move(tokenizer), options.events));
   engine->device_ = device;
   engine->decoder_ = std::move(decoder);
+  engine->chat_ = std::move(chat);
   engine->dataset_ = std::move(dataset);
   engine->rollout_method_ = rollout_method;
   engine->prompts_ = std::make_unique<PromptCache>(engine->decoder_.get());
@@ -223,16 +238,20 @@ size_t Engine::rowsThatFit(std::span<const Row> rows) const {
 }
 
 GenerationOptions Engine::generationOptions(const kernels::MethodOptions& method) const {
-  return {.method = method,
-          .seed = experiment_.spec().seed(),
-          .max_new_tokens = static_cast<int>(experiment_.spec().task().max_new_tokens()),
-          .choice = {.temperature = experiment_.spec().generation().temperature(),
-                     .top_k = static_cast<int>(experiment_.spec().generation().top_k()),
-                     .top_p = experiment_.spec().generation().top_p()},
-          .is_complete = [](const std::string& text) { return isComplete(text); },
-          .before_step = [this](const StepBatch&, const std::vector<size_t>&) { return goOn(); },
-          .after_step = [this, name = kernels::methodName(method.method)](
-                            size_t rows, double seconds) { events_.decoded(name, rows, seconds); }};
+  return {
+      .method = method,
+      .seed = experiment_.spec().seed(),
+      .max_new_tokens = static_cast<int>(experiment_.spec().task().max_new_tokens()),
+      .choice = {.temperature = experiment_.spec().generation().temperature(),
+                 .top_k = static_cast<int>(experiment_.spec().generation().top_k()),
+                 .top_p = experiment_.spec().generation().top_p()},
+      .more_eos =
+          chat_ && chat_->endOfTurn() ? std::vector{*chat_->endOfTurn()} : std::vector<int32_t>{},
+      .is_complete =
+          [this](const std::string& text) { return isComplete(experiment_.spec().task(), text); },
+      .before_step = [this](const StepBatch&, const std::vector<size_t>&) { return goOn(); },
+      .after_step = [this, name = kernels::methodName(method.method)](
+                        size_t rows, double seconds) { events_.decoded(name, rows, seconds); }};
 }
 
 void Engine::tellMemory() {
@@ -268,7 +287,9 @@ Status Engine::answerBatch(std::span<const Row> rows, const kernels::MethodOptio
     const Question& asked = question(rows[i].held_out, rows[i].question);
     v1::QuestionScore score;
     score.set_question(rows[i].question);
-    score.set_score(grade(asked, generated[i].text));
+    const Grades grades = grade(experiment_.spec().task(), asked, generated[i].text);
+    score.set_score(grades.score);
+    if (grades.other) score.set_other_score(*grades.other);
     score.set_tokens(static_cast<uint32_t>(generated[i].tokens.size()));
     score.set_task(taskOf(asked));
     answered->scores.push_back(score);

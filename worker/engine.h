@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "allot/v1/policy.pb.h"
 #include "allot/v1/result.pb.h"
 #include "core/result.h"
+#include "model/chat_template.h"
 #include "model/decoder.h"
 #include "model/device.h"
 #include "model/generation.h"
@@ -28,6 +30,8 @@ namespace allot {
 
 struct EngineOptions {
   std::string model_folder;
+  std::string task_path = {};      // where spec.task.path is; empty: there as it stands
+  std::string held_out_path = {};  // the same of spec.task.heldOutPath
   // For keys and values, on the device; 0: a share of what is free there (KvPoolOptions).
   size_t kv_bytes = 0;
   WorkerEvents* events = nullptr;  // told of the work; outlives the engine; may be null
@@ -115,6 +119,7 @@ class Engine final : public EpisodeEngine {
   WorkerEvents& events_;
   v1::Experiment experiment_;
   Tokenizer tokenizer_;
+  std::optional<ChatTemplate> chat_;  // of all suites but recall
   Device device_ = Device::kCpu;
   std::unique_ptr<Decoder> decoder_;
   Dataset dataset_;

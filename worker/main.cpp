@@ -19,6 +19,7 @@
 #include "telemetry/termination.h"
 #include "worker/engine.h"
 #include "worker/run_finder.h"
+#include "worker/task_files.h"
 #include "worker/worker_loop.h"
 #include "worker/worker_probe.h"
 
@@ -36,6 +37,8 @@ struct Options {
   std::string wanted;  // the experiment whose newest run it is to work for
   std::string name;
   std::string model;
+  std::string task_path;
+  std::string held_out_path;
   std::string check;
   std::vector<std::string> set;
   uint64_t kv_mib = 0;
@@ -64,14 +67,36 @@ uint64_t msOf() {
 uint64_t unixMs() { return msOf<std::chrono::system_clock>(); }
 uint64_t steadyMs() { return msOf<std::chrono::steady_clock>(); }
 
+struct TaskPaths {
+  std::string path;
+  std::string held_out_path;
+};
+
+Result<TaskPaths> taskPaths(const v1::Experiment& experiment, const Options& options,
+                            const std::string& experiment_file) {
+  const v1::Task& task = experiment.spec().task();
+  const auto found = [&](const char* key, const std::string& option, const std::string& named) {
+    return findTaskPath(key, option.empty() ? named : option, experiment_file);
+  };
+  TaskPaths paths;
+  ALLOT_ASSIGN(paths.path, found("spec.task.path", options.task_path, task.path()));
+  ALLOT_ASSIGN(paths.held_out_path,
+               found("spec.task.heldOutPath", options.held_out_path, task.held_out_path()));
+  return paths;
+}
+
 Result<std::unique_ptr<Engine>> loadEngine(const v1::Experiment& experiment, const Options& options,
                                            const std::string& experiment_file,
                                            WorkerEvents* events = nullptr) {
   const std::string& path =
       options.model.empty() ? experiment.spec().model().path() : options.model;
   ALLOT_ASSIGN(const std::string folder, findModelFolder(path, experiment_file));
-  return Engine::load(experiment,
-                      {.model_folder = folder, .kv_bytes = options.kv_mib << 20, .events = events});
+  ALLOT_ASSIGN(const TaskPaths tasks, taskPaths(experiment, options, experiment_file));
+  return Engine::load(experiment, {.model_folder = folder,
+                                   .task_path = tasks.path,
+                                   .held_out_path = tasks.held_out_path,
+                                   .kv_bytes = options.kv_mib << 20,
+                                   .events = events});
 }
 
 // --check: everything that can be wrong with an experiment, before anything is started.
@@ -87,6 +112,7 @@ Status check(const Options& options) {
       const std::string folder,
       findModelFolder(options.model.empty() ? experiment.spec().model().path() : options.model,
                       options.check));
+  ALLOT_ASSIGN(const TaskPaths tasks, taskPaths(experiment, options, options.check));
   const nlohmann::json json = {{"architecture", facts.architecture()},
                                {"layers", facts.layers()},
                                {"heads", facts.heads()},
@@ -97,6 +123,8 @@ Status check(const Options& options) {
                                {"dataset_sha256", facts.dataset_sha256()},
                                {"longest_prompt", facts.longest_prompt()},
                                {"model_folder", folder},
+                               {"task_path", tasks.path},
+                               {"held_out_path", tasks.held_out_path},
                                {"device", engine->deviceName()},
                                {"gpu_memory_mib", engine->freeGpuMemory() >> 20}};
   std::printf("%s\n", json.dump().c_str());
@@ -115,7 +143,7 @@ Status agreeOnModel(const RunFinder& finder, Store* store, const Engine& engine)
   if (agreed.dataset_sha256() != mine.dataset_sha256()) {
     return badInput(
         "this worker's questions are not those of the run: give every worker the same "
-        "build and tokenizer.json");
+        "build, tokenizer.json and files of spec.task");
   }
   return {};
 }
@@ -194,6 +222,9 @@ int main(int argc, char** argv) {
                  "Instead of --run: the newest run of this experiment, once there is one");
   app.add_option("--name", options.name, "Name of this worker [the host's name]");
   app.add_option("--model", options.model, "Model folder, instead of spec.model.path");
+  app.add_option("--task-path", options.task_path, "File or folder, instead of spec.task.path");
+  app.add_option("--held-out-path", options.held_out_path,
+                 "File, instead of spec.task.heldOutPath");
   app.add_option("--kv-memory", options.kv_mib,
                  "MiB for keys and values [a quarter of the device's free memory]");
   app.add_flag("--stay", options.stay,

@@ -9,9 +9,11 @@
 #include "cli/run_folder.h"
 #include "cli/run_report.h"
 #include "cli/run_status.h"
+#include "cli/tasks_text.h"
 #include "cli/terminal.h"
 #include "core/policy_gradient.h"
 #include "core/spec.h"
+#include "core/task_catalogue.h"
 #include "store/memory_store.h"
 
 namespace allot {
@@ -387,6 +389,27 @@ TEST(MethodsText, HasAMeaningForEveryMethodAndEveryParameter) {
   }
   EXPECT_EQ(methodMeaning("nonsense"), "");
   EXPECT_THAT(text, HasSubstr(kernels::methodParametersMarkdown()));
+}
+
+TEST(Tasks, EverySuiteTaskAndGraderIsThereWithItsMeaning) {
+  const std::string text = tasksText();
+  const nlohmann::json document = tasksJson();
+  ASSERT_EQ(document["suites"].size(), suiteCatalogue().size());
+  size_t s = 0;
+  for (const SuiteInfo& suite : suiteCatalogue()) {
+    const auto& shown = document["suites"][s++];
+    EXPECT_EQ(shown["name"], suite.name);
+    EXPECT_NE(text.find("suite " + std::string(suite.name) + ": "), std::string::npos);
+    ASSERT_EQ(shown["tasks"].size(), suite.tasks.size());
+    for (size_t i = 0; i < suite.tasks.size(); ++i) {
+      EXPECT_EQ(shown["tasks"][i]["name"], suite.tasks[i].name);
+      EXPECT_NE(text.find(suite.tasks[i].meaning), std::string::npos) << suite.tasks[i].name;
+    }
+  }
+  for (const GraderInfo& grader : graderCatalogue()) {
+    EXPECT_NE(text.find(grader.meaning), std::string::npos) << grader.name;
+  }
+  EXPECT_EQ(document["graders"].size(), graderCatalogue().size());
 }
 
 }  // namespace

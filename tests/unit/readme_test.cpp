@@ -3,6 +3,7 @@
 
 #include "allot/kernels/method.h"
 #include "core/spec.h"
+#include "core/task_catalogue.h"
 #include "tests/temp_folder.h"
 
 namespace allot {
@@ -28,6 +29,13 @@ TEST(Readme, ItsTableOfMethodParametersIsTheParsers) {
   EXPECT_EQ(between(read("README.md"), "<!-- method parameters: begin -->\n",
                     "<!-- method parameters: end -->"),
             kernels::methodParametersMarkdown());
+}
+
+TEST(Readme, ItsTablesOfTasksAndGradersAreTheCatalogues) {
+  const std::string readme = read("README.md");
+  EXPECT_EQ(between(readme, "<!-- tasks: begin -->\n", "<!-- tasks: end -->"), tasksMarkdown());
+  EXPECT_EQ(between(readme, "<!-- graders: begin -->\n", "<!-- graders: end -->"),
+            gradersMarkdown());
 }
 
 TEST(Readme, ItsExperimentIsTheOneThatShips) {

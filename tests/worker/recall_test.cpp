@@ -160,21 +160,5 @@ TEST(Recall, BudgetsBelowTheMinimumStillMakeEveryTask) {
   }
 }
 
-TEST(Recall, GradesTheFirstLineStripped) {
-  const Suite suite = recallSuite();
-  EXPECT_EQ(suite.grade("12345", " 12345\n"), 1);
-  EXPECT_EQ(suite.grade("12345", "12345"), 1);
-  EXPECT_EQ(suite.grade("12345", "\t 12345 \r\nQuestion: more"), 1);
-  EXPECT_EQ(suite.grade("12345 54321", " 12345 54321\n"), 1);
-  EXPECT_EQ(suite.grade("12345 54321", " 12345  54321\n"), 0);
-  EXPECT_EQ(suite.grade("12345", " 123456\n"), 0);
-  EXPECT_EQ(suite.grade("12345", " 1234\n"), 0);
-  EXPECT_EQ(suite.grade("12345", "\n12345\n"), 0);
-  EXPECT_EQ(suite.grade("12345", ""), 0);
-  EXPECT_EQ(suite.grade("12345", "  "), 0);
-  EXPECT_EQ(suite.grade("Oslo", " oslo\n"), 0);
-  EXPECT_EQ(suite.grade("Oslo", std::string("\0Oslo\n\xff", 7)), 0);
-}
-
 }  // namespace
 }  // namespace allot

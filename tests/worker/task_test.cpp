@@ -16,7 +16,8 @@ using testing::HasSubstr;
 using testing::StartsWith;
 
 constexpr int32_t kBos = 0;
-const std::vector<std::string> kTasks = {"niah", "multi", "hop", "qa", "track", "freq"};
+const std::vector<std::string> kTasks = {"niah", "multi", "hop",
+                                         "qa",   "track", "freq"};  // any order
 
 const Tokenizer& tokenizer() {
   static const Tokenizer loaded =
@@ -37,7 +38,7 @@ v1::Task spec(const std::vector<std::string>& tasks, uint32_t context_tokens, ui
 }
 
 Result<Dataset> make(const v1::Task& task, uint64_t seed = 7) {
-  return makeDataset(task, seed, tokenizer(), kBos);
+  return makeDataset(task, seed, tokenizer(), {.bos_token = kBos});
 }
 
 // The first group of each match of `pattern` in the text.
@@ -108,7 +109,8 @@ std::string solve(const std::string& prompt) {
 
 TEST(Dataset, EveryQuestionFitsAndHasTheRightAnswer) {
   for (uint32_t length : {256U, 512U, 1024U}) {
-    const Result<Dataset> dataset = make(spec(kTasks, length, 60, 90));
+    const v1::Task task = spec(kTasks, length, 60, 90);
+    const Result<Dataset> dataset = make(task);
     ASSERT_TRUE(dataset) << dataset.error().message;
     ASSERT_EQ(dataset->train.size(), 60U);
     ASSERT_EQ(dataset->held_out.size(), 90U);
@@ -117,14 +119,21 @@ TEST(Dataset, EveryQuestionFitsAndHasTheRightAnswer) {
       for (size_t i = 0; i < split->size(); ++i) {
         const Question& question = (*split)[i];
         EXPECT_EQ(question.task, kTasks[i % kTasks.size()]);
-        EXPECT_EQ(solve(question.prompt), question.answer) << question.prompt;
+        ASSERT_EQ(question.answers.size(), 1U);
+        const std::string& answer = question.answers[0];
+        EXPECT_EQ(solve(question.prompt), answer) << question.prompt;
         EXPECT_LE(question.prompt_ids.size(), length);
         EXPECT_EQ(question.prompt_ids.front(), kBos);
         EXPECT_EQ(std::vector<int32_t>(question.prompt_ids.begin() + 1, question.prompt_ids.end()),
                   tokenizer().encode(question.prompt));
-        EXPECT_LE(tokenizer().encode(" " + question.answer + "\n").size(), 24U);
-        EXPECT_EQ(grade(question, " " + question.answer + "\n"), 1);
-        EXPECT_EQ(grade(question, " " + question.answer + "x\n"), 0);
+        EXPECT_LE(tokenizer().encode(" " + answer + "\n").size(), 24U);
+        EXPECT_EQ(grade(task, question, " " + answer + "\n").score, 1);
+        EXPECT_EQ(grade(task, question, " " + answer + "x\n").score, 0);
+        const auto context = static_cast<std::ptrdiff_t>(question.context_tokens);
+        const std::string before = tokenizer().decode(
+            {question.prompt_ids.begin(), question.prompt_ids.begin() + context});
+        EXPECT_NEAR(static_cast<double>(before.size()),
+                    static_cast<double>(question.prompt.find("Question: ")), 3);
         tokens[question.task] += static_cast<double>(question.prompt_ids.size());
       }
     }
@@ -166,17 +175,19 @@ TEST(Dataset, DigestSeesWhereAFieldEndsAndWhichSplitItIsIn) {
   const auto digest = [](std::vector<Question> train, std::vector<Question> held_out) {
     return datasetDigest({std::move(train), std::move(held_out)});
   };
-  const Question a{"niah", "ab", {}, "c"};
-  const Question b{"niah", "a", {}, "bc"};
-  std::set<std::string> all = {digest({a}, {}),    digest({b}, {}),   digest({}, {a}),
-                               digest({a, b}, {}), digest({a}, {b}),  digest({b, a}, {}),
-                               digest({}, {}),     digest({}, {a, b})};
-  EXPECT_EQ(all.size(), 8U);
+  const Question a{"niah", "ab", {}, {"c"}};
+  const Question b{"niah", "a", {}, {"bc"}};
+  const Question two{"niah", "a", {}, {"b", "c"}}, three{"niah", "a", {}, {"b", "c", "bc"}};
+  std::set<std::string> all = {digest({a}, {}),    digest({b}, {}),    digest({}, {a}),
+                               digest({a, b}, {}), digest({a}, {b}),   digest({b, a}, {}),
+                               digest({}, {}),     digest({}, {a, b}), digest({two}, {}),
+                               digest({three}, {})};
+  EXPECT_EQ(all.size(), 10U);
   EXPECT_EQ(all.begin()->size(), 64U);
 }
 
 TEST(Dataset, NoBosTokenAndEmptySplits) {
-  const Result<Dataset> dataset = makeDataset(spec({"qa"}, 256, 0, 2), 7, tokenizer(), -1);
+  const Result<Dataset> dataset = makeDataset(spec({"qa"}, 256, 0, 2), 7, tokenizer(), {});
   ASSERT_TRUE(dataset) << dataset.error().message;
   EXPECT_TRUE(dataset->train.empty());
   EXPECT_EQ(dataset->held_out[0].prompt_ids, tokenizer().encode(dataset->held_out[0].prompt));
@@ -238,24 +249,29 @@ TEST(DatasetErrors, SpecsThatNoOneCanMeet) {
     return made ? std::string() : made.error().message;
   };
   v1::Task other = spec({"niah"}, 256, 1, 1);
-  other.set_suite("ruler");
-  EXPECT_EQ(refusal(other), "spec.task.suite: \"ruler\" is not known; allowed: recall");
+  other.set_suite("rular");
+  EXPECT_EQ(refusal(other),
+            "spec.task.suite: \"rular\" is not known; allowed: recall, ruler, gsm8k, mmlu, "
+            "longbench-v2, jsonl");
   EXPECT_EQ(refusal(spec({"niah", "Niah"}, 256, 1, 1)),
             "spec.task.tasks[1]: \"Niah\" is not known; allowed for suite recall: "
-            "niah, multi, hop, qa, track, freq");
+            "niah, multi, track, freq, qa, hop");
   EXPECT_THAT(refusal(spec({}, 256, 1, 1)), StartsWith("spec.task.tasks: is empty"));
   EXPECT_THAT(refusal(spec({"niah"}, 0, 1, 1)), HasSubstr("contextTokens: 0 is out of range"));
   EXPECT_THAT(refusal(spec({"niah"}, UINT32_MAX, 1, 1)), HasSubstr("is out of range 1..1048576"));
   EXPECT_THAT(refusal(spec({"niah"}, 512, UINT32_MAX, UINT32_MAX)), HasSubstr("are too many"));
 }
 
-TEST(Grading, GoesByTheQuestionsTask) {
-  const Question question{"freq", "", {}, "fa go li"};
-  EXPECT_EQ(grade(question, " fa go li\nmore"), 1);
-  EXPECT_EQ(grade(question, " go fa li\n"), 0);
-  EXPECT_EQ(grade({"no such task", "", {}, "x"}, "x"), 0);
-  EXPECT_FALSE(isComplete(" fa go li"));
-  EXPECT_TRUE(isComplete(" fa go li\n"));
+TEST(Grading, GoesByTheSpecAndTheQuestionsTask) {
+  v1::Task task = spec({"freq"}, 512, 1, 1);
+  const Question question{"freq", "", {}, {"fa go li"}};
+  EXPECT_EQ(grade(task, question, " fa go li\nmore").score, 1);
+  EXPECT_EQ(grade(task, question, " go fa li\n").score, 0);
+  EXPECT_FALSE(grade(task, question, "").other);
+  EXPECT_FALSE(isComplete(task, " fa go li"));
+  EXPECT_TRUE(isComplete(task, " fa go li\n"));
+  task.set_grader("contains-any");
+  EXPECT_EQ(grade(task, question, "x fa go li y").score, 1);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "worker/tasks/recall_words.h"
+#include "worker/tasks/suites.h"
 
 namespace allot {
 namespace {
@@ -192,28 +193,30 @@ RecallQuestion mostCommonWords(const std::vector<std::string>& text) {
   return question;
 }
 
-int64_t recallWordsPer100Tokens(std::string_view task) { return task == "freq" ? 57 : 73; }
+int64_t recallWordsPer10000Tokens(std::string_view task) { return task == "freq" ? 5700 : 7300; }
 
-std::optional<Draft> recallDraft(std::string_view task, uint64_t seed, int64_t budget_words) {
-  PythonRandom random(seed);
-  const RecallSample sample =
-      task == "freq" ? makeRecallFreq(random, budget_words) : makeRecall(random, budget_words);
+std::optional<Draft> recallDraft(const DraftRequest& request) {
+  PythonRandom random(request.seed);
+  const RecallSample sample = request.task == "freq" ? makeRecallFreq(random, request.size)
+                                                     : makeRecall(random, request.size);
   for (const RecallQuestion& question : sample.questions) {
-    if (question.task != task) continue;
+    if (question.task != request.task) continue;
     if (question.ambiguous) return std::nullopt;
-    return Draft{sample.context + "\nQuestion: " + question.text + " Answer:", question.answer};
+    // The form that the model was trained on: no template goes around it.
+    Draft draft;
+    draft.prompt = sample.context + "\n";
+    draft.question_start = draft.prompt.size();
+    draft.prompt += "Question: " + question.text + " Answer:";
+    draft.answers = {question.answer};
+    draft.bare = true;
+    return draft;
   }
   return std::nullopt;
 }
 
-double recallGrade(const std::string& answer, const std::string& completion) {
-  constexpr std::string_view kBlanks = " \t\r\v\f";
-  std::string_view line(completion);
-  line = line.substr(0, line.find('\n'));
-  const size_t first = line.find_first_not_of(kBlanks);
-  if (first == std::string_view::npos) return 0;
-  line = line.substr(first, line.find_last_not_of(kBlanks) - first + 1);
-  return line == answer ? 1 : 0;
+// Every answer ends its line.
+bool recallComplete(const std::string& completion) {
+  return completion.find('\n') != std::string::npos;
 }
 
 }  // namespace
@@ -237,11 +240,11 @@ RecallSample makeRecallFreq(PythonRandom& random, int64_t budget_words) {
 }
 
 Suite recallSuite() {
-  return {"recall",
-          {"niah", "multi", "hop", "qa", "track", "freq"},
-          recallWordsPer100Tokens,
-          recallDraft,
-          recallGrade};
+  return {.name = "recall",
+          .generated = {"niah", "multi", "track", "freq", "qa", "hop"},
+          .draft = recallDraft,
+          .size_per_10000_tokens = recallWordsPer10000Tokens,
+          .complete = recallComplete};
 }
 
 }  // namespace allot

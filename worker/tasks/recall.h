@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "worker/tasks/python_random.h"
-#include "worker/tasks/suite.h"
 
 namespace allot {
 
@@ -32,8 +31,5 @@ RecallSample makeRecall(PythonRandom& random, int64_t budget_words);
 
 // recall_suite.make_freq: one question of task freq, the three most common words.
 RecallSample makeRecallFreq(PythonRandom& random, int64_t budget_words);
-
-// Grading: 1 if the completion's first line, stripped, is the answer, else 0.
-Suite recallSuite();
 
 }  // namespace allot

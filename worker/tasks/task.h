@@ -2,23 +2,28 @@
 // Tasks: questions with answers, and how an answer is graded.
 //
 // A suite makes two datasets from a seed: `train` (rewards) and `heldOut` (evaluation), which share
-// no context. Datasets are immutable once made; any thread.
+// no context and no question. Datasets are immutable once made; any thread.
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "allot/v1/experiment.pb.h"
 #include "core/result.h"
 #include "model/tokenizer.h"
+#include "worker/tasks/suite.h"
 
 namespace allot {
 
 struct Question {
-  std::string task;                 // "niah"
-  std::string prompt;               // text, without bos
-  std::vector<int32_t> prompt_ids;  // with bos, if the model has one
-  std::string answer;               // expected, without surrounding blanks
-  size_t context_tokens = 0;        // leading ones that come before the question proper
+  std::string task;                  // "niah"
+  std::string prompt;                // rendered: all that the model reads, without bos
+  std::vector<int32_t> prompt_ids;   // with bos, if the model has one
+  std::vector<std::string> answers;  // expected, without surrounding blanks
+  // Leading prompt_ids that are the same whatever is asked: those of the context before the
+  // question; 0 if it has none.
+  size_t context_tokens = 0;
 };
 
 struct Dataset {
@@ -26,18 +31,46 @@ struct Dataset {
   std::vector<Question> held_out;
 };
 
-// Makes both splits of the spec's suite. Errors (kUsage): a suite or a task that is not known, no
-// question that fits contextTokens (the message says which length would do).
-Result<Dataset> makeDataset(const v1::Task& task, uint64_t seed, const Tokenizer& tokenizer,
-                            int32_t bos_token);
+struct Rendered {
+  std::string text;          // without bos
+  std::vector<int32_t> ids;  // with bos, if there is one
+};
 
-// 0..1: how good `completion` (the decoded text after the prompt) is as the answer.
-double grade(const Question& question, const std::string& completion);
+struct DatasetOptions {
+  int32_t bos_token = -1;  // put before every plain prompt that does not begin with it; < 0: none
+  // Makes what the model reads (a chat template); null: renderPlain. Drafts that are `bare` do not
+  // come by here.
+  std::function<Rendered(const Draft& draft)> render = nullptr;
+  std::string path = {};           // where spec.task.path is; empty: there as it stands
+  std::string held_out_path = {};  // the same of spec.task.heldOutPath
+};
+
+// System prompt, blank line, prompt, answer prefix.
+std::string renderPlain(const Draft& draft);
+
+// Makes both splits of the spec's suite. Errors (kUsage): a suite or a task that is not known, no
+// question that fits contextTokens (the message says which length would do), a file that cannot be
+// read, with its line, or that has too few questions.
+Result<Dataset> makeDataset(const v1::Task& task, uint64_t seed, const Tokenizer& tokenizer,
+                            const DatasetOptions& options);
+
+// The most tokens that a question of this spec and its answer take together.
+uint64_t longestRow(const v1::Task& task);
+
+struct Grades {
+  double score = 0;             // 0..1
+  std::optional<double> other;  // by the task's other grader, if it has one
+};
+// How good `completion` (the decoded text after the prompt) is as the answer.
+Grades grade(const v1::Task& task, const Question& question, const std::string& completion);
 
 // True once the decoded text holds a whole answer: the suite's stop mark was written.
-bool isComplete(const std::string& completion);
+bool isComplete(const v1::Task& task, const std::string& completion);
 
 // SHA-256 over both splits' prompts and answers: equal on every worker of a run.
 std::string datasetDigest(const Dataset& dataset);
+
+// Null if there is none of this name.
+const Suite* findSuite(std::string_view name);
 
 }  // namespace allot

@@ -1,0 +1,195 @@
+#include "worker/tasks/generated.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+namespace allot {
+namespace {
+
+constexpr int kSeedsPerQuestion = 200;
+constexpr int kLengthsPerSeed = 5;
+
+// How large a draft must be for a number of tokens, about.
+struct Sizing {
+  int64_t overhead_tokens = 0;  // of a draft of size 0
+  int64_t size_per_10000_tokens = 0;
+  int64_t aim_percent = 97;     // of the room, at which drafts are aimed after the first
+  int64_t enough_percent = 92;  // of the room, at which a draft is long enough
+};
+
+// Finds questions of one suite whose prompts and answers fit the spec's lengths.
+class DatasetBuilder {
+ public:
+  DatasetBuilder(const v1::Task& spec, const Suite& suite, uint64_t seed,
+                 const PromptTokens& tokens)
+      : spec_(spec),
+        suite_(suite),
+        seed_(seed),
+        tokens_(tokens),
+        answer_room_(suite.context_holds_answer ? spec.max_new_tokens() : 0),
+        limit_(int64_t{spec.context_tokens()} - answer_room_) {
+    for (const std::string& task : spec.tasks()) sizings_[task] = sizingOf(task);
+  }
+
+  Result<std::vector<Question>> makeSplit(Split split, uint32_t count) const {
+    std::vector<Question> questions;
+    for (uint32_t i = 0; i < count; ++i) {
+      const std::string& task = spec_.tasks(static_cast<int>(i % spec_.tasks_size()));
+      ALLOT_ASSIGN(Question question, makeQuestion(task, split, i));
+      questions.push_back(std::move(question));
+    }
+    return questions;
+  }
+
+ private:
+  // What the tries for one question came to, for the message if none fits.
+  struct Misses {
+    std::vector<size_t> answer_tokens;  // of seeds whose answer is too long
+    std::vector<size_t> prompt_tokens;  // of seeds whose prompt is too long: its shortest
+  };
+
+  Result<Question> makeQuestion(const std::string& task, Split split, uint32_t index) const {
+    Misses misses;
+    for (int attempt = 0; attempt < kSeedsPerQuestion; ++attempt) {
+      const uint64_t generator = generatorSeed(seed_, split, index, static_cast<uint64_t>(attempt));
+      if (std::optional<Question> found = tryOneSeed(task, generator, misses)) {
+        return std::move(*found);
+      }
+    }
+    return tl::unexpected<Error>(nothingFits(task, misses));
+  }
+
+  // Suites without a rate: two drafts of the model's own tokens say how size becomes tokens.
+  Sizing sizingOf(const std::string& task) const {
+    if (suite_.size_per_10000_tokens != nullptr) {
+      return {.size_per_10000_tokens = suite_.size_per_10000_tokens(task)};
+    }
+    constexpr int64_t kSmall = 100, kLarge = 400;
+    Sizing sizing = sizingBetween(task, kSmall, kLarge);
+    // Far from there the rate may be another (longer numbers, other words): once more, close to it.
+    const int64_t expected =
+        (limit_ - sizing.overhead_tokens) * sizing.size_per_10000_tokens / 10000;
+    if (expected > 2 * kLarge) sizing = sizingBetween(task, expected / 2, expected);
+    return sizing;
+  }
+
+  Sizing sizingBetween(const std::string& task, int64_t small, int64_t large) const {
+    const auto tokensAt = [&](int64_t size) -> int64_t {
+      const uint64_t generator = generatorSeed(seed_, Split::kTrain, UINT64_MAX, 0);
+      const auto draft = suite_.draft({task, generator, size, std::max<int64_t>(limit_, 0)});
+      return draft ? static_cast<int64_t>(tokens_.make(task, *draft).prompt_ids.size()) : 0;
+    };
+    const int64_t low = tokensAt(small), high = tokensAt(large);
+    if (low == 0 || high <= low) return {.size_per_10000_tokens = 1000};
+    // At size 0 there are some tokens, by the line through both; it may miss a little.
+    const int64_t overhead = std::max<int64_t>(0, low - (high - low) * small / (large - small));
+    // The first draft is meant to fit as well: one per cent below the room.
+    return {.overhead_tokens = overhead + limit_ / 100,
+            .size_per_10000_tokens = (large - small) * 10000 / (high - low),
+            .aim_percent = 99,
+            .enough_percent = 97};
+  }
+
+  // The longest fitting prompt of a few lengths tried; stops at the first close to the room.
+  std::optional<Question> tryOneSeed(const std::string& task, uint64_t generator,
+                                     Misses& misses) const {
+    const Sizing& sizing = sizings_.at(task);
+    const int64_t rate = sizing.size_per_10000_tokens;
+    const int64_t aim = limit_ * sizing.aim_percent / 100;
+    int64_t size = std::max<int64_t>(1, (limit_ - sizing.overhead_tokens) * rate / 10000);
+    std::optional<Draft> best;
+    std::optional<Question> question;
+    size_t shortest = SIZE_MAX;
+    for (int length = 0; length < kLengthsPerSeed; ++length) {
+      std::optional<Draft> draft = suite_.draft({task, generator, size, limit_});
+      if (!draft) break;
+      const size_t answer_tokens = answerTokens(*draft);
+      if (answer_tokens > spec_.max_new_tokens()) {
+        if (best) break;
+        misses.answer_tokens.push_back(answer_tokens);
+        return std::nullopt;
+      }
+      Question made = tokens_.make(task, *draft);
+      const auto tokens = static_cast<int64_t>(made.prompt_ids.size());
+      if (tokens <= limit_ && (!best || made.prompt_ids.size() > question->prompt_ids.size())) {
+        question = std::move(made);
+        best = std::move(draft);
+      }
+      if (tokens <= limit_ && tokens * 100 >= limit_ * sizing.enough_percent) break;
+      // At the suite's minimum a smaller size changes nothing.
+      if (!best && static_cast<size_t>(tokens) >= shortest) break;
+      shortest = std::min(shortest, static_cast<size_t>(tokens));
+      size = std::max<int64_t>(1, size + (aim - tokens) * rate / 10000);
+    }
+    if (best) {
+      tokens_.locateQuestion(*best, &*question);
+    } else if (shortest != SIZE_MAX) {
+      misses.prompt_tokens.push_back(shortest);
+    }
+    return question;
+  }
+
+  size_t answerTokens(const Draft& draft) const {
+    std::string text;
+    for (const std::string& answer : draft.answers) text += (text.empty() ? " " : ", ") + answer;
+    return tokens_.tokenizer().encode(text + "\n").size();
+  }
+
+  // Names the shortest length seen, and advises one that a tenth of all tries meets, so that each
+  // of a dataset's questions then finds one (0.9^200 is nothing).
+  static std::string shortestAndAdvice(std::vector<size_t> lengths, uint64_t least,
+                                       uint64_t beside) {
+    std::sort(lengths.begin(), lengths.end());
+    const uint64_t advised = std::max<uint64_t>(lengths[lengths.size() / 10] + beside, least);
+    return "the shortest of " + std::to_string(kSeedsPerQuestion) + " tried needs " +
+           std::to_string(lengths.front() + beside) + ": set it to at least " +
+           std::to_string(advised);
+  }
+
+  Error nothingFits(const std::string& task, const Misses& misses) const {
+    std::string tokens = std::to_string(spec_.context_tokens()) + " tokens";
+    if (answer_room_ > 0) tokens += ", " + std::to_string(answer_room_) + " of them the answer's";
+    tokens += "; ";
+    std::string message;
+    if (misses.prompt_tokens.empty() && !misses.answer_tokens.empty()) {
+      message = "spec.task.maxNewTokens: no " + task + " answer fits in " +
+                std::to_string(spec_.max_new_tokens()) + " tokens; " +
+                shortestAndAdvice(misses.answer_tokens, 0, 0);
+      return {ErrorCode::kUsage, std::move(message)};
+    }
+    message = "spec.task.contextTokens: no " + task + " question fits in " + tokens;
+    const uint64_t twice = 2 * uint64_t{spec_.context_tokens()};
+    if (misses.prompt_tokens.empty()) {
+      message += "none of " + std::to_string(kSeedsPerQuestion) +
+                 " tried has a clear answer: set it to at least " + std::to_string(twice);
+    } else {
+      // Clear answers being rare at this length, a few more tokens would not do.
+      const bool rare = misses.prompt_tokens.size() < kSeedsPerQuestion / 4;
+      message += shortestAndAdvice(misses.prompt_tokens, rare ? twice : 0,
+                                   static_cast<uint64_t>(answer_room_));
+    }
+    return {ErrorCode::kUsage, std::move(message)};
+  }
+
+  const v1::Task& spec_;
+  const Suite& suite_;
+  uint64_t seed_;
+  const PromptTokens& tokens_;
+  int64_t answer_room_;  // tokens of contextTokens that are the answer's
+  int64_t limit_;        // tokens of contextTokens that are the prompt's
+  std::map<std::string, Sizing> sizings_;
+};
+
+}  // namespace
+
+Result<Dataset> generateDataset(const v1::Task& spec, const Suite& suite, uint64_t seed,
+                                const PromptTokens& tokens) {
+  const DatasetBuilder builder(spec, suite, seed, tokens);
+  Dataset dataset;
+  ALLOT_ASSIGN(dataset.train, builder.makeSplit(Split::kTrain, spec.train_questions()));
+  ALLOT_ASSIGN(dataset.held_out, builder.makeSplit(Split::kHeldOut, spec.held_out_questions()));
+  return dataset;
+}
+
+}  // namespace allot

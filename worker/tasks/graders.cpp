@@ -1,0 +1,322 @@
+#include "worker/tasks/graders.h"
+
+#include <algorithm>
+#include <cctype>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "worker/tasks/number.h"
+
+namespace allot {
+namespace {
+
+using References = std::vector<std::string>;
+
+constexpr std::string_view kBlanks = " \t\n\r\v\f";
+
+bool isAlnum(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; }
+
+char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c; }
+
+std::string lowered(std::string_view text) {
+  std::string low(text);
+  std::transform(low.begin(), low.end(), low.begin(), lower);
+  return low;
+}
+
+std::string_view stripped(std::string_view text, std::string_view blanks = kBlanks) {
+  const size_t first = text.find_first_not_of(blanks);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(blanks) - first + 1);
+}
+
+bool holds(const std::string& low, const std::string& reference) {
+  return low.find(lowered(reference)) != std::string::npos;
+}
+
+double shareHeld(const References& references, const std::string& low) {
+  if (references.empty()) return 0;
+  const auto held = std::count_if(references.begin(), references.end(),
+                                  [&](const auto& reference) { return holds(low, reference); });
+  return static_cast<double>(held) / static_cast<double>(references.size());
+}
+
+double share(const References& references, const std::set<std::string>& found) {
+  std::set<std::string> gold;
+  for (const std::string& reference : references) gold.insert(lowered(reference));
+  if (gold.empty()) return 0;
+  const auto hits = std::count_if(gold.begin(), gold.end(),
+                                  [&](const auto& word) { return found.contains(word); });
+  return static_cast<double>(hits) / static_cast<double>(gold.size());
+}
+
+// The last `count` words (runs without blanks), first one first.
+std::vector<std::string_view> lastWords(std::string_view text, size_t count) {
+  std::vector<std::string_view> words;
+  while (words.size() < count) {
+    const size_t last = text.find_last_not_of(kBlanks);
+    if (last == std::string_view::npos) break;
+    text = text.substr(0, last + 1);
+    const size_t before = text.find_last_of(kBlanks);
+    const size_t first = before == std::string_view::npos ? 0 : before + 1;
+    words.push_back(text.substr(first));
+    text = text.substr(0, first);
+  }
+  std::reverse(words.begin(), words.end());
+  return words;
+}
+
+std::string_view lastLine(std::string_view text) {
+  text = stripped(text);
+  const size_t newline = text.rfind('\n');
+  return stripped(newline == std::string_view::npos ? text : text.substr(newline + 1));
+}
+
+// Where the last `count` characters (UTF-8) begin.
+size_t lastCharacters(std::string_view text, size_t count) {
+  size_t at = text.size();
+  for (; at > 0 && count > 0; --at) {
+    if ((static_cast<unsigned char>(text[at - 1]) & 0xc0U) != 0x80U) --count;
+  }
+  return at;
+}
+
+// The inside of the last \boxed{} whose braces balance.
+std::optional<std::string_view> lastBoxed(std::string_view text) {
+  constexpr std::string_view kBoxed = "\\boxed";
+  for (size_t at = text.rfind(kBoxed); at != std::string_view::npos;
+       at = at == 0 ? std::string_view::npos : text.rfind(kBoxed, at - 1)) {
+    size_t open = at + kBoxed.size();
+    while (open < text.size() && text[open] == ' ') ++open;
+    if (open == text.size() || text[open] != '{') continue;
+    int depth = 0;
+    for (size_t i = open; i < text.size(); ++i) {
+      if (text[i] == '\\') {
+        ++i;  // an escaped brace is no brace
+      } else if (text[i] == '{') {
+        ++depth;
+      } else if (text[i] == '}' && --depth == 0) {
+        return text.substr(open + 1, i - open - 1);
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+// ---- texts ----
+
+double gradeExact(const References& references, std::string_view completion) {
+  const std::string_view line = stripped(completion.substr(0, completion.find('\n')), " \t\r\v\f");
+  const bool right =
+      !line.empty() && std::find(references.begin(), references.end(), line) != references.end();
+  return right ? 1 : 0;
+}
+
+// RULER puts a newline in the place of each control character before it looks.
+std::string rulerText(std::string_view completion) {
+  std::string low = lowered(stripped(completion));
+  for (char& c : low) {
+    if (static_cast<unsigned char>(c) < 0x20) c = '\n';
+  }
+  return low;
+}
+
+double gradeRulerAll(const References& references, std::string_view completion) {
+  return shareHeld(references, rulerText(completion));
+}
+
+double gradeRulerPart(const References& references, std::string_view completion) {
+  return shareHeld(references, rulerText(completion)) > 0 ? 1 : 0;
+}
+
+double gradeContainsAll(const References& references, std::string_view completion) {
+  return shareHeld(references, lowered(completion)) == 1 ? 1 : 0;
+}
+
+double gradeContainsAny(const References& references, std::string_view completion) {
+  return shareHeld(references, lowered(completion)) > 0 ? 1 : 0;
+}
+
+double gradeSantaSubstring(const References& references, std::string_view completion) {
+  return !references.empty() && holds(lowered(completion), references[0]) ? 1 : 0;
+}
+
+// "The first four unique integers": runs of digits, leading zeros apart.
+double gradeSantaNiah(const References& references, std::string_view completion) {
+  constexpr size_t kFirst = 4;
+  constexpr std::string_view kDigits = "0123456789";
+  std::set<std::string> found;
+  for (size_t at = 0; found.size() < kFirst;) {
+    at = completion.find_first_of(kDigits, at);
+    if (at == std::string_view::npos) break;
+    const size_t end = std::min(completion.find_first_not_of(kDigits, at), completion.size());
+    std::string_view digits = completion.substr(at, end - at);
+    digits.remove_prefix(std::min(digits.find_first_not_of('0'), digits.size() - 1));
+    found.emplace(digits);
+    at = end;
+  }
+  return share(references, found);
+}
+
+double gradeSantaFwe(const References& references, std::string_view completion) {
+  std::set<std::string> words;
+  std::string word;
+  for (const char c : completion) {
+    if (isAlnum(c)) {
+      word += lower(c);
+    } else if (!word.empty()) {
+      words.insert(std::exchange(word, ""));
+    }
+  }
+  words.insert(word);
+  return share(references, words);
+}
+
+// ---- numbers ----
+
+double gradeNumber(const References& references, const std::optional<double>& given) {
+  if (!given) return 0;
+  return std::any_of(references.begin(), references.end(),
+                     [&](const std::string& reference) {
+                       const auto gold = findNumber(reference);
+                       return gold && sameNumber(gold->value, *given);
+                     })
+             ? 1
+             : 0;
+}
+
+double gradeNumberLlama(const References& references, std::string_view completion) {
+  std::optional<TextNumber> number = findNumber(lastLine(completion));
+  if (!number) {
+    const auto words = lastWords(completion, 25);
+    if (words.empty()) return 0;
+    const char* const end = words.back().data() + words.back().size();
+    const std::string_view tail(words.front().data(),
+                                static_cast<size_t>(end - words.front().data()));
+    number = findNumber(tail);
+  }
+  return gradeNumber(references, number ? std::optional(number->value) : std::nullopt);
+}
+
+// Behind the last equals sign, if there is one; several numbers, or a formula, are no answer.
+std::optional<double> boxedNumber(std::string_view boxed) {
+  std::string text = plainMath(boxed);
+  text = text.substr(text.rfind('=') + 1);
+  if (text.find('\\') != std::string::npos) return std::nullopt;
+  const auto numbers = findNumbers(text);
+  if (numbers.size() != 1) return std::nullopt;
+  return numbers[0].value;
+}
+
+double gradeNumberDeepseek(const References& references, std::string_view completion) {
+  if (const auto boxed = lastBoxed(completion)) return gradeNumber(references, boxedNumber(*boxed));
+  const size_t from = lastCharacters(completion, 200);
+  std::optional<double> last;
+  // Of the whole text, so that a number which the 200 characters cut is not taken for its end.
+  for (const TextNumber& number : findNumbers(completion)) {
+    if (number.begin >= from) last = number.value;
+  }
+  return gradeNumber(references, last);
+}
+
+// ---- letters ----
+
+constexpr std::string_view kCapitals = "ABCD";
+constexpr std::string_view kSmall = "abcd";
+
+// The first or last letter of `letters` that is no part of a word; upper case.
+std::optional<char> letterIn(std::string_view text, std::string_view letters, bool last) {
+  std::optional<char> found;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (letters.find(text[i]) == std::string_view::npos) continue;
+    const auto inWord = [](char c) { return isAlnum(c) || c == '\'' || c == '\\'; };
+    if (i > 0 && inWord(text[i - 1])) continue;
+    if (i + 1 < text.size() && inWord(text[i + 1])) continue;
+    found = static_cast<char>(std::toupper(static_cast<unsigned char>(text[i])));
+    if (!last) break;
+  }
+  return found;
+}
+
+// The article "a" is no answer where a capital is there too.
+std::optional<char> choiceIn(std::string_view text, bool last) {
+  const auto capital = letterIn(text, kCapitals, last);
+  return capital ? capital : letterIn(text, kSmall, last);
+}
+
+double gradeChoice(const References& references, const std::optional<char>& given) {
+  if (!given) return 0;
+  return std::any_of(references.begin(), references.end(),
+                     [&](const std::string& reference) {
+                       return choiceIn(stripped(reference), false) == given;
+                     })
+             ? 1
+             : 0;
+}
+
+double gradeChoiceLlama(const References& references, std::string_view completion) {
+  std::optional<char> choice = choiceIn(lastLine(completion), false);
+  if (!choice) {
+    std::string tail;
+    for (const std::string_view word : lastWords(completion, 10)) tail.append(word).append(" ");
+    choice = choiceIn(tail, true);
+  }
+  return gradeChoice(references, choice);
+}
+
+double gradeChoiceDeepseek(const References& references, std::string_view completion) {
+  if (const auto boxed = lastBoxed(completion)) {
+    return gradeChoice(references, choiceIn(plainMath(*boxed), true));
+  }
+  return gradeChoice(references,
+                     choiceIn(completion.substr(lastCharacters(completion, 300)), true));
+}
+
+double gradeLongbenchChoice(const References& references, std::string_view completion) {
+  std::string text(completion);
+  std::erase(text, '*');
+  for (const std::string_view mark : {"The correct answer is (", "The correct answer is "}) {
+    for (size_t at = text.find(mark); at != std::string::npos; at = text.find(mark, at + 1)) {
+      const size_t letter = at + mark.size();
+      if (letter >= text.size() || kCapitals.find(text[letter]) == std::string_view::npos) continue;
+      const char next = letter + 1 < text.size() ? text[letter + 1] : ' ';
+      if (mark.back() == '(' ? next != ')' : isAlnum(next)) continue;
+      return gradeChoice(references, text[letter]);
+    }
+  }
+  return 0;
+}
+
+const std::vector<std::pair<std::string_view, Grader>> kGraders = {
+    {"exact", gradeExact},
+    {"ruler-all", gradeRulerAll},
+    {"ruler-part", gradeRulerPart},
+    {"santa-niah", gradeSantaNiah},
+    {"santa-fwe", gradeSantaFwe},
+    {"santa-substring", gradeSantaSubstring},
+    {"number-llama", gradeNumberLlama},
+    {"number-deepseek", gradeNumberDeepseek},
+    {"choice-llama", gradeChoiceLlama},
+    {"choice-deepseek", gradeChoiceDeepseek},
+    {"longbench-choice", gradeLongbenchChoice},
+    {"contains-all", gradeContainsAll},
+    {"contains-any", gradeContainsAny},
+};
+
+}  // namespace
+
+Grader findGrader(std::string_view name) {
+  for (const auto& [known, grader] : kGraders) {
+    if (known == name) return grader;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> implementedGraders() {
+  std::vector<std::string> names;
+  for (const auto& [name, grader] : kGraders) names.emplace_back(name);
+  return names;
+}
+
+}  // namespace allot

@@ -1,0 +1,21 @@
+#pragma once
+// Graders: how good a completion is, given the right answers.
+//
+// Each is a pure function of the references and of the decoded text after the prompt; the names are
+// those of core/task_catalogue.h. Sources: RULER's scripts/eval/synthetic/constants.py
+// (string_match_all, string_match_part), Appendix O of the SANTA paper, LongBench v2's pred.py.
+// Letters are compared without their case in ASCII alone: beyond it, as written. Any thread.
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace allot {
+
+// 0..1; 0 where there is no reference.
+using Grader = double (*)(const std::vector<std::string>& references, std::string_view completion);
+
+// Null for a name that is not there.
+Grader findGrader(std::string_view name);
+std::vector<std::string> implementedGraders();
+
+}  // namespace allot

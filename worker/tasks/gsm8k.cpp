@@ -1,0 +1,46 @@
+// Suite gsm8k: grade-school mathematics (Cobbe et al. 2021), JSON lines with `question` and
+// `answer`, whose last line is "#### 42". Prompts: the SANTA paper, Appendix O.
+#include "worker/tasks/number.h"
+#include "worker/tasks/records.h"
+#include "worker/tasks/suites.h"
+
+namespace allot {
+namespace {
+
+constexpr const char* kLlamaSystem =
+    "You are a precise mathematician. Explain your reasoning step by step, then output ONLY the "
+    "final number on a new line.";
+constexpr const char* kDeepseekSuffix =
+    "\n\nPlease reason step by step, and put your final numeric answer within \\boxed{}.";
+
+Result<std::vector<Record>> readGsm8k(const std::string& path, const v1::Task& spec) {
+  const bool deepseek = spec.prompt_style() == "deepseek";
+  std::vector<Record> records;
+  const Status done = readJson(path, [&](const JsonRecord& json) -> Status {
+    Record record{.task = "gsm8k", .draft = {}, .identity = {}};
+    ALLOT_ASSIGN(const std::string question, json.text("question"));
+    ALLOT_ASSIGN(const std::string answer, json.text("answer"));
+    constexpr std::string_view kMark = "####";
+    const size_t mark = answer.rfind(kMark);
+    const std::string gold =
+        mark == std::string::npos ? "" : trimmed(answer.substr(mark + kMark.size()));
+    if (!findNumber(gold)) {
+      return json.place().refuse("field \"answer\" does not end with \"#### \" and a number");
+    }
+    record.identity = question;
+    record.draft.answers = {gold};
+    record.draft.prompt = trimmed(question);
+    if (deepseek) record.draft.prompt += kDeepseekSuffix;
+    if (!deepseek) record.draft.system = kLlamaSystem;
+    records.push_back(std::move(record));
+    return {};
+  });
+  ALLOT_TRY(done);
+  return records;
+}
+
+}  // namespace
+
+Suite gsm8kSuite() { return {.name = "gsm8k", .read = readGsm8k}; }
+
+}  // namespace allot

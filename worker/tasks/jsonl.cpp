@@ -1,0 +1,26 @@
+// Suite jsonl: questions of your own, JSON lines with a prompt and its answers.
+#include "worker/tasks/records.h"
+#include "worker/tasks/suites.h"
+
+namespace allot {
+namespace {
+
+Result<std::vector<Record>> readJsonl(const std::string& path, const v1::Task& spec) {
+  std::vector<Record> records;
+  const Status done = readJson(path, [&](const JsonRecord& json) -> Status {
+    Record record{.task = "jsonl", .draft = {}, .identity = {}};
+    ALLOT_ASSIGN(record.draft.prompt, json.text(spec.prompt_field()));
+    ALLOT_ASSIGN(record.draft.answers, json.texts(spec.answers_field()));
+    record.identity = record.draft.prompt;
+    records.push_back(std::move(record));
+    return {};
+  });
+  ALLOT_TRY(done);
+  return records;
+}
+
+}  // namespace
+
+Suite jsonlSuite() { return {.name = "jsonl", .read = readJsonl}; }
+
+}  // namespace allot

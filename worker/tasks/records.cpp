@@ -1,0 +1,260 @@
+#include "worker/tasks/records.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace allot {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view kBlanks = " \t\r\n";
+
+// The length of the UTF-8 character at `at`; 0 if there is none (RFC 3629).
+size_t characterAt(std::string_view text, size_t at) {
+  const auto byte = [&](size_t i) {
+    return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0U;
+  };
+  const unsigned lead = byte(0);
+  if (lead < 0x80) return 1;
+  const size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+  unsigned low = 0x80, high = 0xbf;  // of the second byte: no overlong forms, no surrogates
+  if (lead == 0xe0) low = 0xa0;
+  if (lead == 0xed) high = 0x9f;
+  if (lead == 0xf0) low = 0x90;
+  if (lead == 0xf4) high = 0x8f;
+  if (lead < 0xc2 || lead > 0xf4 || byte(1) < low || byte(1) > high) return 0;
+  for (size_t i = 2; i < length; ++i) {
+    if ((byte(i) & 0xc0U) != 0x80U) return 0;
+  }
+  return length;
+}
+
+bool isUtf8(std::string_view text) {
+  for (size_t at = 0; at < text.size();) {
+    const size_t length = characterAt(text, at);
+    if (length == 0) return false;
+    at += length;
+  }
+  return true;
+}
+
+Result<std::string> readWhole(const std::string& file) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(file, ignored)) {
+    return badInput(file + ": is a folder; name the file with the questions");
+  }
+  std::ifstream in(file, std::ios::binary);
+  if (!in) return badInput(file + ": cannot be read: is the path right?");
+  std::string text;
+  in.seekg(0, std::ios::end);
+  if (const auto size = in.tellg(); size > 0) text.reserve(static_cast<size_t>(size));
+  in.seekg(0);
+  text.assign(std::istreambuf_iterator<char>(in), {});
+  if (in.bad()) return fail(ErrorCode::kIo, file + ": cannot be read to its end");
+  if (text.starts_with("\xef\xbb\xbf")) text.erase(0, 3);
+  if (text.find_first_not_of(kBlanks) == std::string::npos) {
+    return badInput(file + ": is empty: it has no question");
+  }
+  return text;
+}
+
+Status useObject(const RecordPlace& place, std::string_view text,
+                 const std::function<Status(const JsonRecord&)>& use) {
+  if (!isUtf8(text)) return place.refuse("is not UTF-8");
+  json object = json::parse(text, nullptr, false);
+  if (object.is_discarded()) return place.refuse("is not JSON");
+  if (!object.is_object()) return place.refuse("is JSON, but no object ({...})");
+  return use(JsonRecord(place, std::move(object)));
+}
+
+// The end of the JSON value that begins at `at`: behind its closing bracket, or at the comma or
+// bracket that follows it.
+size_t endOfValue(std::string_view text, size_t at) {
+  int depth = 0;
+  bool in_string = false;
+  for (; at < text.size(); ++at) {
+    const char c = text[at];
+    if (in_string) {
+      if (c == '\\') {
+        ++at;
+      } else if (c == '"') {
+        in_string = false;
+      }
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '{' || c == '[') {
+      ++depth;
+    } else if (c == '}' || c == ']') {
+      if (depth == 0) return at;
+      if (--depth == 0) return at + 1;
+    } else if (c == ',' && depth == 0) {
+      return at;
+    }
+  }
+  return text.size();
+}
+
+// A JSON array, element by element: the largest of these files is half a gigabyte.
+Status readArray(const std::string& file, std::string_view text, size_t open,
+                 const std::function<Status(const JsonRecord&)>& use) {
+  RecordPlace place{file,
+                    1 + static_cast<size_t>(std::count(
+                            text.begin(), text.begin() + static_cast<std::ptrdiff_t>(open), '\n'))};
+  const auto skipBlanks = [&](size_t at) {
+    for (; at < text.size() && kBlanks.find(text[at]) != std::string_view::npos; ++at) {
+      place.line += text[at] == '\n';
+    }
+    return at;
+  };
+  for (size_t at = skipBlanks(open + 1); at < text.size();) {
+    if (text[at] == ']') {
+      at = skipBlanks(at + 1);
+      return at == text.size() ? Status() : place.refuse("has text behind the end of its array");
+    }
+    const size_t end = endOfValue(text, at);
+    const std::string_view element = text.substr(at, end - at);
+    ALLOT_TRY(useObject(place, element, use));
+    place.line += static_cast<size_t>(std::count(element.begin(), element.end(), '\n'));
+    at = skipBlanks(end);
+    if (at < text.size() && text[at] == ',') {
+      at = skipBlanks(at + 1);
+    } else if (at < text.size() && text[at] != ']') {
+      return place.refuse("has neither a comma nor a ] behind an element of its array");
+    }
+  }
+  return place.refuse("its array does not end: is the file whole?");
+}
+
+// The fields of one row of CSV from `at` on, which is left behind the row.
+class CsvRow {
+ public:
+  CsvRow(std::string_view text, size_t* at, RecordPlace* place)
+      : text_(text), at_(*at), place_(*place) {}
+
+  Result<std::vector<std::string>> read() {
+    const RecordPlace start = place_;
+    std::vector<std::string> fields;
+    while (true) {
+      const bool quoted = at_ < text_.size() && text_[at_] == '"';
+      std::string field;
+      if (quoted && !quotedField(&field)) {
+        return start.refuse("has a quoted field that does not end");
+      }
+      while (at_ < text_.size() && text_[at_] != ',' && text_[at_] != '\n') field += text_[at_++];
+      const bool last = at_ >= text_.size() || text_[at_] == '\n';
+      if (last && field.ends_with('\r')) field.pop_back();
+      fields.push_back(std::move(field));
+      if (at_ < text_.size()) ++at_;
+      if (!last) continue;
+      ++place_.line;
+      return fields;
+    }
+  }
+
+ private:
+  bool quotedField(std::string* field) {
+    for (++at_; at_ < text_.size(); ++at_) {
+      const char c = text_[at_];
+      place_.line += c == '\n';
+      if (c == '"') {
+        ++at_;
+        if (at_ >= text_.size() || text_[at_] != '"') return true;
+      }
+      *field += c;
+    }
+    return false;
+  }
+
+  std::string_view text_;
+  size_t& at_;
+  RecordPlace& place_;
+};
+
+}  // namespace
+
+std::string trimmed(const std::string& text) {
+  const size_t first = text.find_first_not_of(kBlanks);
+  if (first == std::string::npos) return "";
+  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
+}
+
+tl::unexpected<Error> RecordPlace::refuse(const std::string& what) const {
+  return badInput(file + ": line " + std::to_string(line) + ": " + what);
+}
+
+Result<const json*> JsonRecord::value(const std::string& field) const {
+  const auto found = object_.find(field);
+  if (found == object_.end()) return place_.refuse("has no field \"" + field + "\"");
+  return &*found;
+}
+
+Result<std::string> JsonRecord::text(const std::string& field) const {
+  ALLOT_ASSIGN(const json* found, value(field));
+  if (!found->is_string()) {
+    return place_.refuse("field \"" + field + "\" is not a string");
+  }
+  auto text = found->get<std::string>();
+  if (trimmed(text).empty()) return place_.refuse("field \"" + field + "\" is blank");
+  return text;
+}
+
+Result<std::vector<std::string>> JsonRecord::texts(const std::string& field,
+                                                   bool may_be_blank) const {
+  ALLOT_ASSIGN(const json* found, value(field));
+  const json all = found->is_array() ? *found : json::array({*found});
+  std::vector<std::string> texts;
+  for (const json& one : all) {
+    if (!one.is_string() && !one.is_number()) {
+      return place_.refuse("field \"" + field + "\" is not a string, a number or a list of them");
+    }
+    texts.push_back(trimmed(one.is_string() ? one.get<std::string>() : one.dump()));
+    if (texts.back().empty() && !may_be_blank)
+      return place_.refuse("field \"" + field + "\" has a blank entry");
+  }
+  if (texts.empty()) return place_.refuse("field \"" + field + "\" is an empty list");
+  return texts;
+}
+
+Status readJson(const std::string& file, const std::function<Status(const JsonRecord&)>& use) {
+  ALLOT_ASSIGN(const std::string whole, readWhole(file));
+  const std::string_view text(whole);
+  if (const size_t first = text.find_first_not_of(kBlanks); text[first] == '[') {
+    return readArray(file, text, first, use);
+  }
+  RecordPlace place{file, 0};
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    const std::string_view line = text.substr(at, end - at);
+    ++place.line;
+    at = end + 1;
+    if (line.find_first_not_of(kBlanks) == std::string_view::npos) continue;
+    ALLOT_TRY(useObject(place, line, use));
+  }
+  return {};
+}
+
+Status readCsv(
+    const std::string& file, size_t columns,
+    const std::function<Status(const RecordPlace&, const std::vector<std::string>&)>& use) {
+  ALLOT_ASSIGN(const std::string text, readWhole(file));
+  RecordPlace place{file, 1};
+  for (size_t at = 0; at < text.size();) {
+    const RecordPlace start = place;
+    ALLOT_ASSIGN(const auto fields, CsvRow(text, &at, &place).read());
+    if (fields.size() == 1 && trimmed(fields[0]).empty()) continue;
+    if (fields.size() != columns) {
+      return start.refuse("has " + std::to_string(fields.size()) + " fields instead of " +
+                          std::to_string(columns));
+    }
+    for (const std::string& field : fields) {
+      if (!isUtf8(field)) return start.refuse("is not UTF-8");
+    }
+    ALLOT_TRY(use(start, fields));
+  }
+  return {};
+}
+
+}  // namespace allot

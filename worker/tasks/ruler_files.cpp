@@ -1,0 +1,49 @@
+#include "worker/tasks/ruler_files.h"
+
+#include "worker/tasks/records.h"
+
+namespace allot {
+namespace {
+
+// Where the question begins that ends a prompt of RULER's: its last line that is one.
+size_t questionStart(const std::string& prompt) {
+  for (const char* const mark :
+       {"\nQuestion: ", "\nWhat are all the special magic ", "\nWhat is the special magic "}) {
+    if (const size_t at = prompt.rfind(mark); at != std::string::npos) return at + 1;
+  }
+  return 0;
+}
+
+}  // namespace
+
+Result<std::vector<Record>> readRuler(const std::string& path, const v1::Task& spec) {
+  std::vector<Record> records;
+  for (const std::string& task : spec.tasks()) {
+    const std::string file = path + "/" + task + "/validation.jsonl";
+    const Status done = readJson(file, [&](const JsonRecord& json) -> Status {
+      Record record{.task = task, .draft = {}, .identity = {}};
+      Draft& draft = record.draft;
+      ALLOT_ASSIGN(draft.prompt, json.text("input"));
+      ALLOT_ASSIGN(draft.answers, json.texts("outputs"));
+      if (json.has("answer_prefix")) {
+        ALLOT_ASSIGN(const nlohmann::json* prefix, json.value("answer_prefix"));
+        if (!prefix->is_string()) {
+          return json.place().refuse("field \"answer_prefix\" is not a string");
+        }
+        draft.answer_prefix = prefix->get<std::string>();
+      }
+      draft.bare = true;
+      draft.question_start = questionStart(draft.prompt);
+      // The same question of SQuAD among other paragraphs is the same question; elsewhere all of
+      // the prompt is.
+      record.identity =
+          task.starts_with("qa_") ? draft.prompt.substr(draft.question_start) : draft.prompt;
+      records.push_back(std::move(record));
+      return {};
+    });
+    ALLOT_TRY(done);
+  }
+  return records;
+}
+
+}  // namespace allot

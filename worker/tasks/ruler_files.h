@@ -1,0 +1,14 @@
+#pragma once
+// Suite ruler, read from files: a folder that RULER's own scripts made. Any thread.
+#include <string>
+#include <vector>
+
+#include "worker/tasks/suite.h"
+
+namespace allot {
+
+// PATH/TASK/validation.jsonl for every task of the spec: `input`, `outputs` and, optional,
+// `answer_prefix`. The prompts are complete (the scripts put the model's template around them).
+Result<std::vector<Record>> readRuler(const std::string& path, const v1::Task& spec);
+
+}  // namespace allot
