@@ -38,6 +38,7 @@ bool scoresCanBe(const v1::EvaluationResult& result, const EvaluationBounds& bou
                          score.question() - unit.first_question() < unit.question_count();
     if (!in_unit || !questions.insert(score.question()).second) return false;
     if (!(score.score() >= 0 && score.score() <= 1)) return false;
+    if (!(score.other_score() >= 0 && score.other_score() <= 1)) return false;
     if (score.task() >= tasksOf(bounds)) return false;
   }
   return true;

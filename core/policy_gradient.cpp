@@ -283,6 +283,9 @@ Status checkResult(const v1::Experiment& experiment, const v1::AggregatorState& 
   std::set<uint32_t> seen;
   for (const auto& score : result.scores()) {
     if (!(score.score() >= 0 && score.score() <= 1)) return bad("a score is outside 0..1");
+    if (!(score.other_score() >= 0 && score.other_score() <= 1)) {
+      return bad("an other score is outside 0..1");
+    }
     if (score.question() >= spec.task().train_questions()) return bad("a question does not exist");
     if (!seen.insert(score.question()).second) return bad("a question is there twice");
     sum += score.score();

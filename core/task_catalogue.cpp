@@ -26,7 +26,8 @@ SuiteInfo rulerInfo() {
         "santa-niah"},
        {"vt", "five variables that have one value, through a chain of assignments", kAll},
        {"cwe",
-        "the ten commonest words of a numbered list; generated: pairs of words beyond 740 of them",
+        "the ten commonest words of a numbered list; generated: of pairs of words beyond 12000 "
+        "tokens",
         kAll},
        {"fwe", "the three commonest of coded words with Zipf frequencies", kAll, "santa-fwe"},
        {"qa_1", "SQuAD's questions among many paragraphs", "ruler-part", "santa-substring", true},

@@ -189,6 +189,8 @@ TEST(PolicyGradient, RefusesResultsThatCannotBe) {
   EXPECT_TRUE(refused([](auto* r) { r->add_schedule(0); }));
   EXPECT_TRUE(refused([](auto* r) { r->mutable_scores(1)->set_score(2); }));
   EXPECT_TRUE(refused([](auto* r) { r->mutable_scores(1)->set_score(NAN); }));
+  EXPECT_TRUE(refused([](auto* r) { r->mutable_scores(1)->set_other_score(NAN); }));
+  EXPECT_TRUE(refused([](auto* r) { r->mutable_scores(1)->set_other_score(-0.5); }));
   EXPECT_TRUE(
       refused([](auto* r) { r->mutable_scores(1)->set_question(r->scores(0).question()); }));
   EXPECT_TRUE(refused([](auto* r) { r->mutable_scores(1)->set_question(64); }));

@@ -120,6 +120,7 @@ TEST(EvaluationCheck, RefusesScoresAndCountsThatCannotBe) {
   const std::string scores = "has scores that cannot be";
   EXPECT_EQ(why([](auto* r) { r->mutable_scores(0)->set_score(NAN); }), scores);
   EXPECT_EQ(why([](auto* r) { r->mutable_scores(0)->set_score(1.5); }), scores);
+  EXPECT_EQ(why([](auto* r) { r->mutable_scores(0)->set_other_score(NAN); }), scores);
   EXPECT_EQ(why([](auto* r) { r->mutable_scores(0)->set_question(33); }), scores);
   EXPECT_EQ(why([](auto* r) { r->mutable_scores(1)->set_question(34); }), scores);
   EXPECT_EQ(why([](auto* r) { r->mutable_scores(1)->set_task(2); }), scores);

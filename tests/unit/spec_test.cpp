@@ -92,6 +92,22 @@ TEST(Spec, ExampleGivesEveryField) {
   EXPECT_EQ(spec.stop().max_gpu_hours(), 0.0);
 }
 
+TEST(Spec, ASuiteDecidesWhatItsKeysAre) {
+  const v1::Task jsonl = parsed(tiny(), {"spec.task={suite: jsonl, path: f}"}).spec().task();
+  EXPECT_THAT(jsonl.tasks(), ElementsAre("jsonl"));
+  EXPECT_EQ(jsonl.prompt_field(), "prompt");
+  EXPECT_EQ(jsonl.answers_field(), "answers");
+  EXPECT_EQ(jsonl.prompt_style(), "");
+  EXPECT_EQ(parsed(tiny(), {"spec.task={suite: mmlu, path: f}"}).spec().task().prompt_style(),
+            "llama");
+  // What means nothing for recall leaves no trace in it: runs of earlier builds go on.
+  const v1::Task recall = parsed(tiny()).spec().task();
+  EXPECT_EQ(recall.path() + recall.prompt_field() + recall.answers_field() + recall.grader() +
+                recall.prompt_style() + recall.held_out_path(),
+            "");
+  parsed(tiny(), {"spec.task={suite: ruler, tasks: [qa_1, fwe], path: d, grader: santa}"});
+}
+
 // The example writes out nearly every default, so leaving the defaults to the parser must give the
 // same bytes once the differing keys are set.
 TEST(Spec, DefaultsAreThoseOfTheExample) {
@@ -187,6 +203,40 @@ TEST(Spec, RefusesWithPathValueAndWhatIsAllowed) {
       {"spec.task.tasks=[niah, nih]",
        "spec.task.tasks[1]: \"nih\" is not one of niah, multi, track, freq, qa, hop (did you mean "
        "niah?)"},
+      {"spec.task.suite=rule",
+       "spec.task.suite: \"rule\" is not one of recall, ruler, gsm8k, mmlu, longbench-v2, jsonl "
+       "(did "
+       "you mean ruler?)"},
+      {"spec.task={suite: ruler}",
+       "spec.task.tasks: required, but missing; allowed for suite ruler: niah_single_1, "
+       "niah_single_2, niah_single_3, niah_multikey_1, niah_multikey_2, niah_multikey_3, "
+       "niah_multivalue, niah_multiquery, vt, cwe, fwe, qa_1, qa_2"},
+      {"spec.task={suite: ruler, tasks: [vt, qa_1]}",
+       "spec.task.tasks[1]: \"qa_1\" cannot be generated here: make it with RULER's scripts and "
+       "set "
+       "spec.task.path to their folder"},
+      {"spec.task={suite: ruler, tasks: [vt, qa_1], path: d, grader: santa}",
+       "spec.task.grader: santa has no grader for task vt; name one (`allot tasks` lists them)"},
+      {"spec.task={suite: gsm8k}",
+       "spec.task.path: required for suite gsm8k, but missing; name the file with its questions"},
+      {"spec.task={suite: gsm8k, tasks: [mmlu], path: f}",
+       "spec.task.tasks[0]: \"mmlu\" is not one of gsm8k"},
+      {"spec.task.path=f",
+       "spec.task.path: suite recall generates its questions and reads no file; remove the key"},
+      {"spec.task={suite: ruler, tasks: [vt], heldOutPath: f}",
+       "spec.task.heldOutPath: needs spec.task.path, which says where training questions come "
+       "from"},
+      {"spec.task.promptField=question",
+       "spec.task.promptField: is for suite jsonl only; remove it or change spec.task.suite"},
+      {"spec.task={suite: jsonl, path: f, promptStyle: deepseek}",
+       "spec.task.promptStyle: is for suites gsm8k and mmlu only; remove it or change "
+       "spec.task.suite"},
+      {"spec.task.promptStyle=qwen",
+       "spec.task.promptStyle: \"qwen\" is not one of llama, deepseek"},
+      {"spec.task.grader=exct",
+       "spec.task.grader: \"exct\" is not one of exact, ruler-all, ruler-part, santa-niah, "
+       "santa-fwe, santa-substring, number-llama, number-deepseek, choice-llama, choice-deepseek, "
+       "longbench-choice, contains-all, contains-any, santa (did you mean exact?)"},
       {"spec.evaluation.budgets=[8, 08]",
        "spec.evaluation.budgets[1]: the list has this entry already; remove one"},
       {"spec.evaluation.budgets=[8, 0]",

@@ -86,6 +86,7 @@ class FileDataset {
     const uint32_t count =
         split == Split::kTrain ? spec_.train_questions() : spec_.held_out_questions();
     const auto tasks = static_cast<uint32_t>(spec_.tasks_size());
+    if (tasks == 0) return badInput("spec.task.tasks: is empty");
     std::vector<std::vector<Question>> chosen;
     for (uint32_t t = 0; t < tasks; ++t) {
       const uint32_t share = count / tasks + (t < count % tasks ? 1 : 0);

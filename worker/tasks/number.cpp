@@ -199,7 +199,8 @@ bool sameNumber(double a, double b) {
 
 std::string plainMath(std::string_view latex) {
   std::string text(latex);
-  for (const std::string_view gone : {"\\left", "\\right", "\\!", "\\,", "\\(", "\\)"}) {
+  for (const std::string_view gone :
+       {"\\left", "\\right", "\\{", "\\}", "\\!", "\\,", "\\(", "\\)"}) {
     replaceAll(&text, gone, "");
   }
   for (const std::string_view blank : {"\\;", "\\:", "\\ ", "\\quad", "~"}) {

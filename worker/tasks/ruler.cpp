@@ -212,23 +212,29 @@ Draft variableDraft(const DraftRequest& request) {
 
 // ---- common words ----
 
-// Ten words stand more often than the others in a numbered list.
-std::pair<std::string, std::vector<std::string>> wordList(PythonRandom& random, size_t words,
-                                                          size_t common_times, size_t other_times) {
+// Ten words stand more often than the others in a numbered list. All are single words or all are
+// pairs, so that none is known by its form.
+struct WordList {
+  size_t words;
+  size_t common_times, other_times;
+  bool pairs;
+};
+
+std::pair<std::string, std::vector<std::string>> wordList(PythonRandom& random,
+                                                          const WordList& kind) {
   constexpr size_t kCommon = 10;
-  words = std::max(words, kCommon + 1);
+  const std::vector<std::string>& single = ruler_words::singleWords();
+  const size_t most = kind.pairs ? 50'000 : single.size() * 9 / 10;
+  const size_t words = std::clamp(kind.words, kCommon + 1, most);
   std::vector<std::string> chosen;
   std::set<std::string> used;
-  // Where the single words do not suffice all are pairs, so that nobody is known by its form.
-  const std::vector<std::string>& single = ruler_words::singleWords();
   while (chosen.size() < words) {
-    chosen.push_back(fresh(&used, [&] {
-      return words <= single.size() * 3 / 4 ? random.choice(single) : pairedWord(random);
-    }));
+    chosen.push_back(
+        fresh(&used, [&] { return kind.pairs ? pairedWord(random) : random.choice(single); }));
   }
   std::vector<std::string> list;
   for (size_t i = 0; i < words; ++i) {
-    list.insert(list.end(), i < kCommon ? common_times : other_times, chosen[i]);
+    list.insert(list.end(), i < kCommon ? kind.common_times : kind.other_times, chosen[i]);
   }
   random.shuffle(list);
   std::string text;
@@ -246,11 +252,13 @@ Draft commonWordsDraft(const DraftRequest& request) {
   const std::string question = "Question: What are the 10 most common words in the above list?";
   const std::string prefix = " Answer: The top 10 words that appear most often in the list are:";
   PythonRandom random(request.seed);
-  const bool small = request.prompt_tokens < 3900;  // RULER: 4096 with its 120 of the answer
+  const bool small = request.prompt_tokens < 3900;    // RULER: 4096 with its 120 of the answer
+  const bool pairs = request.prompt_tokens > 12'000;  // more than the single words can fill
   const auto [example, example_answers] =
-      small ? wordList(random, 20, 3, 1) : wordList(random, 40, 10, 3);
-  const auto size = static_cast<size_t>(std::clamp<int64_t>(request.size, 0, 50'000));
-  const auto [list, answers] = small ? wordList(random, size, 6, 1) : wordList(random, size, 30, 3);
+      wordList(random, small ? WordList{20, 3, 1, pairs} : WordList{40, 10, 3, pairs});
+  const auto size = static_cast<size_t>(std::max<int64_t>(request.size, 0));
+  const auto [list, answers] =
+      wordList(random, small ? WordList{size, 6, 1, pairs} : WordList{size, 30, 3, pairs});
   Draft draft;
   draft.prompt = before + example + "\n" + question + prefix;
   for (size_t i = 0; i < example_answers.size(); ++i) {

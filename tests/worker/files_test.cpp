@@ -1,0 +1,392 @@
+// Questions from files: the prompts that are made of them, the split, and what is said of files
+// that are not what they should be.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/spec_task.h"
+#include "tests/temp_folder.h"
+#include "worker/tasks/task.h"
+
+namespace allot {
+namespace {
+
+using nlohmann::json;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+const Tokenizer& tokenizer() {
+  static const Tokenizer loaded =
+      Tokenizer::load(ALLOT_SOURCE_DIR "/experiments/models/recall-7m/tokenizer.json").value();
+  return loaded;
+}
+
+v1::Task spec(const std::string& suite, const std::string& path, uint32_t train = 1,
+              uint32_t held_out = 1, uint32_t context_tokens = 2048) {
+  v1::Task task;
+  task.set_suite(suite);
+  task.set_path(path);
+  task.set_context_tokens(context_tokens);
+  task.set_train_questions(train);
+  task.set_held_out_questions(held_out);
+  task.set_max_new_tokens(24);
+  deriveTaskDefaults(task);
+  return task;
+}
+
+Result<Dataset> make(const v1::Task& task, uint64_t seed = 7) {
+  return makeDataset(task, seed, tokenizer(), {.bos_token = 0});
+}
+
+std::string refusal(const v1::Task& task) {
+  const auto made = make(task);
+  EXPECT_FALSE(made);
+  return made ? std::string() : made.error().message;
+}
+
+class Files : public testing::Test {
+ protected:
+  std::string write(const std::string& name, const std::string& text) {
+    const std::string path = folder_.path() + "/" + name;
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+    std::ofstream(path, std::ios::binary) << text;
+    return path;
+  }
+
+  // `count` lines of suite jsonl.
+  std::string writeQuestions(const std::string& name, int count, int first = 0) {
+    std::string text;
+    for (int i = first; i < first + count; ++i) {
+      text += json({{"prompt", "Question number " + std::to_string(i) + ": why?"},
+                    {"answers", std::to_string(i)}})
+                  .dump() +
+              "\n";
+    }
+    return write(name, text);
+  }
+
+  TempFolder folder_;
+};
+
+// The one question of a dataset with one on a side, whichever side it fell to.
+const Question& some(const Dataset& dataset) {
+  return dataset.train.empty() ? dataset.held_out[0] : dataset.train[0];
+}
+
+TEST_F(Files, Gsm8kPromptsAreThoseOfAppendixO) {
+  std::string text;
+  for (int i = 0; i < 20; ++i) {
+    text += json({{"question", "What is " + std::to_string(i) + " and 1?"},
+                  {"answer", "Add <<1>> one.\n#### 1," + std::to_string(100 + i)}})
+                .dump() +
+            "\n";
+  }
+  v1::Task task = spec("gsm8k", write("train.jsonl", text));
+  const Dataset llama = make(task).value();
+  EXPECT_THAT(llama.train[0].prompt,
+              StartsWith("You are a precise mathematician. Explain your reasoning step by step, "
+                         "then output ONLY the final number on a new line.\n\nWhat is "));
+  EXPECT_THAT(llama.train[0].answers[0], StartsWith("1,1"));
+  EXPECT_EQ(llama.train[0].context_tokens, 0U);
+  EXPECT_EQ(grade(task, llama.train[0], "So\n" + llama.train[0].answers[0].substr(2)).score, 0);
+  EXPECT_EQ(grade(task, llama.train[0], "So\n$" + llama.train[0].answers[0] + ".0").score, 1);
+  task.set_prompt_style("deepseek");
+  const Dataset deepseek = make(task).value();
+  EXPECT_THAT(deepseek.train[0].prompt,
+              EndsWith(" and 1?\n\nPlease reason step by step, and put your final numeric answer "
+                       "within \\boxed{}."));
+  EXPECT_THAT(deepseek.train[0].prompt, StartsWith("What is "));
+  EXPECT_EQ(grade(task, deepseek.train[0], "\\boxed{" + deepseek.train[0].answers[0] + "} 3").score,
+            1);
+}
+
+TEST_F(Files, MmluIsReadAsCsvFolderAndJsonToTheSameQuestions) {
+  const std::string csv =
+      "\"Which \"\"word\"\", here?\",\"a, b\",two,\"three\nlines\",four,C\r\n"
+      "Plain question,1,2,3,4,A\r\n\r\n"
+      "Third,1,,3,4,d";
+  json lines = {
+      {{"question", "Which \"word\", here?"},
+       {"choices", {"a, b", "two", "three\nlines", "four"}},
+       {"answer", 2},
+       {"subject", "x"}},
+      {{"question", "Plain question"}, {"choices", {"1", "2", "3", "4"}}, {"answer", "A"}},
+      {{"question", "Third"}, {"choices", {"1", "", "3", "4"}}, {"answer", 3}}};
+  std::string jsonl;
+  for (const json& line : lines) jsonl += line.dump() + "\r\n";
+  write("val/one_val.csv", csv.substr(0, csv.rfind("Third")) + "Third,1,,3,4,D");
+  write("val/README.txt", "not read");
+  const auto all = [&](const std::string& path) {
+    // Any split of three questions has two on a side or three; all are wanted.
+    std::set<std::string> texts;
+    for (uint32_t train = 0; train <= 3; ++train) {
+      const auto made = make(spec("mmlu", path, train, 3 - train));
+      if (!made) continue;
+      for (const auto* split : {&made->train, &made->held_out}) {
+        for (const Question& question : *split) {
+          texts.insert(question.prompt + "|" + question.answers[0]);
+        }
+      }
+    }
+    return texts;
+  };
+  const auto from_folder = all(folder_.path() + "/val");
+  EXPECT_EQ(from_folder.size(), 3U);
+  EXPECT_EQ(all(write("val.jsonl", jsonl)), from_folder);
+  EXPECT_EQ(all(write("val.json", lines.dump(1))), from_folder);
+  EXPECT_THAT(from_folder, testing::Contains(testing::AllOf(
+                               StartsWith("You are a knowledgeable and concise subject-matter "),
+                               EndsWith("\n\nWhich \"word\", here?\n\nA. a, b\nB. two\nC. three\n"
+                                        "lines\nD. four|C"))));
+  EXPECT_THAT(refusal(spec("mmlu", write("bad.csv", csv))),
+              EndsWith("bad.csv: line 5: its answer is not one of A, B, C, D"));
+}
+
+TEST_F(Files, LongDocumentsLoseTheirMiddle) {
+  std::string context = "BEGIN \xc3\xa9";
+  for (int i = 0; i < 3000; ++i) context += " w\xc3\xb6rd" + std::to_string(i);
+  context += " END";
+  const auto record = [&](const std::string& document, int i) {
+    return json({{"context", document},
+                 {"question", "Which one is number " + std::to_string(i) + "?"},
+                 {"choice_A", "one"},
+                 {"choice_B", "two"},
+                 {"choice_C", "three"},
+                 {"choice_D", "four"},
+                 {"answer", "B"},
+                 {"length", "long"},
+                 {"difficulty", "easy"}});
+  };
+  json array = json::array();
+  for (int i = 0; i < 8; ++i) array.push_back(record(i % 2 ? context : "BEGIN short END", i));
+  for (const std::string& text : {array.dump(), array.dump(2)}) {
+    const v1::Task task = spec("longbench-v2", write("data.json", text), 2, 2, 700);
+    const Dataset dataset = make(task).value();
+    for (const Question& question : dataset.held_out) {
+      const std::string& prompt = question.prompt;
+      EXPECT_THAT(prompt, StartsWith("Please read the following text and answer the question "
+                                     "below.\n\n<text>\nBEGIN "));
+      EXPECT_THAT(prompt, HasSubstr(" END\n</text>\n\nWhat is the correct answer to this question: "
+                                    "Which one is number "));
+      EXPECT_THAT(prompt, EndsWith("\nChoices:\n(A) one\n(B) two\n(C) three\n(D) four\n\nFormat "
+                                   "your response as follows: \"The correct answer is (insert "
+                                   "answer here)\"."));
+      EXPECT_LE(question.prompt_ids.size(), 700U);
+      EXPECT_NO_THROW(json(prompt).dump()) << "not UTF-8";
+      if (prompt.size() > 1000) {
+        EXPECT_GE(question.prompt_ids.size(), 690U);
+        EXPECT_GT(question.context_tokens, 500U);
+      }
+      EXPECT_EQ(grade(task, question, "The correct answer is (B).").score, 1);
+    }
+  }
+  EXPECT_THAT(refusal(spec("longbench-v2", folder_.path() + "/data.json", 2, 2, 60)),
+              HasSubstr("do not fit spec.task.contextTokens, the shortest of which takes "));
+}
+
+TEST_F(Files, RulersOwnFilesAreTakenAsTheyAre) {
+  std::string niah, qa;
+  for (int i = 0; i < 24; ++i) {
+    const std::string n = std::to_string(i);
+    niah += json({{"index", i},
+                  {"input", "<s>[INST] text " + n + "\nWhat is the special magic number for k" + n +
+                                " mentioned in the provided text? [/INST]"},
+                  {"answer_prefix", " The special magic number is"},
+                  {"outputs", {"100000" + n}}})
+                .dump() +
+            "\n";
+    qa += json({{"input", "Documents " + n + "\n\nQuestion: who is " + std::to_string(i / 2) + "?"},
+                {"outputs", {"me", "I"}}})
+              .dump() +
+          "\n";
+  }
+  write("r/niah_single_2/validation.jsonl", niah);
+  write("r/qa_1/validation.jsonl", qa);
+  v1::Task task = spec("ruler", folder_.path() + "/r", 4, 4);
+  task.add_tasks("niah_single_2");
+  task.add_tasks("qa_1");
+  const auto template_never = [](const Draft&) { return std::string("a template"); };
+  const Dataset dataset = makeDataset(task, 7, tokenizer(), {.render = template_never}).value();
+  EXPECT_THAT(dataset.train[0].prompt, StartsWith("<s>[INST] text "));
+  EXPECT_THAT(dataset.train[0].prompt, EndsWith("? [/INST] The special magic number is"));
+  EXPECT_GT(dataset.train[0].context_tokens, 3U);
+  EXPECT_EQ(dataset.train[1].task, "qa_1");
+  // One question among other documents is the same question.
+  std::set<std::string> sides[2];
+  for (int side = 0; side < 2; ++side) {
+    for (const Question& question : side == 0 ? dataset.train : dataset.held_out) {
+      if (question.task != "qa_1") continue;
+      sides[side].insert(question.prompt.substr(question.prompt.find("Question: ")));
+    }
+  }
+  for (const std::string& question : sides[0]) EXPECT_FALSE(sides[1].contains(question));
+  task.set_tasks(0, "vt");
+  EXPECT_THAT(refusal(task), EndsWith("r/vt/validation.jsonl: cannot be read: is the path right?"));
+}
+
+TEST_F(Files, NoQuestionIsOnBothSides) {
+  // Each question three times, with other case and other blanks; and the answers differ.
+  std::string text;
+  for (int i = 0; i < 300; ++i) {
+    const std::string n = std::to_string(i);
+    for (const std::string& prompt :
+         {"What is question " + n + "?", "what  is\tQUESTION " + n + "? ",
+          "\n What is Question\n" + n + "?"}) {
+      text += json({{"prompt", prompt}, {"answers", {n, "x"}}}).dump() + "\n";
+    }
+  }
+  const std::string path = write("q.jsonl", text);
+  const auto numbers = [](const std::vector<Question>& questions) {
+    std::multiset<std::string> all;
+    for (const Question& question : questions) all.insert(question.answers[0]);
+    return all;
+  };
+  std::set<std::string> ever[2];
+  for (uint64_t seed = 0; seed < 8; ++seed) {
+    const Dataset dataset = make(spec("jsonl", path, 60, 60), seed).value();
+    const auto train = numbers(dataset.train), held_out = numbers(dataset.held_out);
+    ever[0].insert(train.begin(), train.end());
+    ever[1].insert(held_out.begin(), held_out.end());
+    // Nor is one there twice.
+    EXPECT_EQ(std::set<std::string>(train.begin(), train.end()).size(), 60U);
+    EXPECT_EQ(std::set<std::string>(held_out.begin(), held_out.end()).size(), 60U);
+  }
+  for (const std::string& question : ever[0]) EXPECT_FALSE(ever[1].contains(question)) << question;
+  EXPECT_GT(ever[0].size(), 100U);
+  EXPECT_GT(ever[1].size(), 100U);
+  EXPECT_EQ(datasetDigest(make(spec("jsonl", path, 60, 60), 3).value()),
+            datasetDigest(make(spec("jsonl", path, 60, 60), 3).value()));
+  EXPECT_NE(datasetDigest(make(spec("jsonl", path, 60, 60), 3).value()),
+            datasetDigest(make(spec("jsonl", path, 60, 60), 4).value()));
+}
+
+TEST_F(Files, ASecondFileIsHeldOutButForWhatTheFirstHas) {
+  v1::Task task = spec("jsonl", writeQuestions("train.jsonl", 50), 50, 20);
+  task.set_held_out_path(writeQuestions("test.jsonl", 50, 30));
+  const Dataset dataset = make(task).value();
+  EXPECT_EQ(dataset.train.size(), 50U);  // all of the first file
+  for (const Question& question : dataset.held_out) EXPECT_GE(std::stoi(question.answers[0]), 50);
+  task.set_held_out_questions(31);
+  EXPECT_EQ(refusal(task),
+            "spec.task.heldOutQuestions: " + folder_.path() +
+                "/test.jsonl has 30 of the 31 questions asked for: 30 different ones are for "
+                "evaluation (20 more are in the file of the training questions, too); ask for "
+                "fewer or give a larger file");
+}
+
+TEST_F(Files, TooFewQuestionsAreCounted) {
+  const std::string path = writeQuestions("q.jsonl", 20);
+  EXPECT_THAT(refusal(spec("jsonl", path, 100, 1)),
+              testing::MatchesRegex("spec.task.trainQuestions: .*/q.jsonl has [0-9]+ of the 100 "
+                                    "questions asked for: [0-9]+ different ones are for training; "
+                                    "ask for fewer or give a larger file"));
+  EXPECT_THAT(
+      refusal(spec("jsonl", path, 1, 1, 4)),
+      HasSubstr(" of them do not fit spec.task.contextTokens, the shortest of which takes"));
+}
+
+TEST_F(Files, AnswersAreTextsNumbersOrLists) {
+  for (const auto& [answers, expected] :
+       std::vector<std::pair<json, std::vector<std::string>>>{{"a", {"a"}},
+                                                              {7, {"7"}},
+                                                              {2.5, {"2.5"}},
+                                                              {-3, {"-3"}},
+                                                              {" a ", {"a"}},
+                                                              {{"a", "b"}, {"a", "b"}},
+                                                              {{1, "b"}, {"1", "b"}}}) {
+    v1::Task task = spec("jsonl", write("q.jsonl", json({{"q", "why?"}, {"a", answers}}).dump()));
+    task.set_prompt_field("q");
+    task.set_answers_field("a");
+    task.set_train_questions(0);
+    auto made = make(task);
+    if (!made) {
+      task.set_train_questions(1);
+      task.set_held_out_questions(0);
+      made = make(task);
+    }
+    ASSERT_TRUE(made) << made.error().message;
+    EXPECT_EQ(some(*made).answers, expected);
+  }
+}
+
+TEST_F(Files, HostileFilesAreASentenceWithFileAndLine) {
+  const std::string good = R"({"prompt": "p", "answers": "a"})";
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"", ": is empty: it has no question"},
+      {" \r\n\n", ": is empty: it has no question"},
+      {"\xef\xbb\xbf", ": is empty: it has no question"},
+      {"prompt,answers\n", ": line 1: is not JSON"},
+      {good + "\n{\"prompt\": \"p\"", ": line 2: is not JSON"},
+      {good + "\r\n\r\n" + good + " x\r\n", ": line 3: is not JSON"},
+      {good + "\n\"p\"\n", ": line 2: is JSON, but no object ({...})"},
+      {good + "\nnull\n", ": line 2: is JSON, but no object ({...})"},
+      {"{}", ": line 1: has no field \"prompt\""},
+      {"{\"prompt\": \"p\"}", ": line 1: has no field \"answers\""},
+      {"{\"prompt\": 1, \"answers\": 2}", ": line 1: field \"prompt\" is not a string"},
+      {"{\"prompt\": null, \"answers\": 2}", ": line 1: field \"prompt\" is not a string"},
+      {"{\"prompt\": \" \", \"answers\": 2}", ": line 1: field \"prompt\" is blank"},
+      {"{\"prompt\": \"p\", \"answers\": null}",
+       ": line 1: field \"answers\" is not a string, a number or a list of them"},
+      {"{\"prompt\": \"p\", \"answers\": {\"a\": 1}}",
+       ": line 1: field \"answers\" is not a string, a number or a list of them"},
+      {"{\"prompt\": \"p\", \"answers\": [[1]]}",
+       ": line 1: field \"answers\" is not a string, a number or a list of them"},
+      {"{\"prompt\": \"p\", \"answers\": true}",
+       ": line 1: field \"answers\" is not a string, a number or a list of them"},
+      {"{\"prompt\": \"p\", \"answers\": []}", ": line 1: field \"answers\" is an empty list"},
+      {"{\"prompt\": \"p\", \"answers\": [\"\"]}", ": line 1: field \"answers\" has a blank entry"},
+      {good + "\n{\"prompt\": \"\xff\", \"answers\": 1}", ": line 2: is not UTF-8"},
+      {good + "\n{\"prompt\": \"\xed\xa0\x80\", \"answers\": 1}", ": line 2: is not UTF-8"},
+      {good + "\n{\"prompt\": \"\xc0\xaf\", \"answers\": 1}", ": line 2: is not UTF-8"},
+      {std::string("\0\0\0", 3), ": line 1: is not JSON"},
+      {std::string(100000, '[') + std::string(100000, ']'),
+       ": line 1: is JSON, but no object ({...})"},
+      {std::string(100000, '{'), ": line 1: is not JSON"},
+      {"[\n" + good + ",\n" + good + "\n", ": line 4: its array does not end: is the file whole?"},
+      {"[\n" + good + ",\n{\"prompt\": }]", ": line 3: is not JSON"},
+      {"[" + good + " " + good + "]",
+       ": line 1: has neither a comma nor a ] behind an element of its array"},
+      {"[" + good + "] " + good, ": line 1: has text behind the end of its array"},
+      {"[1, 2]", ": line 1: is JSON, but no object ({...})"},
+      {std::string(1 << 20, 'x'), ": line 1: is not JSON"}};
+  for (const auto& [text, message] : cases) {
+    const std::string path = write("q.jsonl", text);
+    EXPECT_EQ(refusal(spec("jsonl", path)), path + message) << text.substr(0, 80);
+  }
+  EXPECT_EQ(refusal(spec("jsonl", folder_.path())),
+            folder_.path() + ": is a folder; name the file with the questions");
+  EXPECT_EQ(refusal(spec("jsonl", "/no/such/file")),
+            "/no/such/file: cannot be read: is the path right?");
+  const std::string csv = write("q.csv", "q,1,2,3,4,A\nq,\"1,2,3,4,A\nmore");
+  EXPECT_EQ(refusal(spec("mmlu", csv)), csv + ": line 2: has a quoted field that does not end");
+  write("q.csv", "q,1,2,3,4,A\nq,1,2,3,A\n");
+  EXPECT_EQ(refusal(spec("mmlu", csv)), csv + ": line 2: has 5 fields instead of 6");
+  write("q.csv", "q,1,2,3,4,A\nq\xff,1,2,3,4,A\n");
+  EXPECT_EQ(refusal(spec("mmlu", csv)), csv + ": line 2: is not UTF-8");
+  const std::string gsm = write("g.jsonl", R"({"question": "q", "answer": "no mark 42"})");
+  EXPECT_EQ(refusal(spec("gsm8k", gsm)),
+            gsm + ": line 1: field \"answer\" does not end with \"#### \" and a number");
+}
+
+TEST_F(Files, WhatIsOnlyUnusualIsRead) {
+  const std::string good = R"({"prompt": "one", "answers": "a"})";
+  std::string large =
+      json({{"prompt", "p" + std::string(1 << 20, ' ') + "q"}, {"answers", 1}}).dump();
+  std::string text = "\xef\xbb\xbf" + good + "\r\n\r\n" + large + "\r\n";
+  for (int i = 0; i < 20; ++i) {
+    text +=
+        json({{"prompt", "tab\tquote\" \xe2\x82\xac " + std::to_string(i)}, {"answers", 1}}).dump();
+    if (i < 19) text += "\r\n";  // the last line does not end
+  }
+  const auto made = make(spec("jsonl", write("q.jsonl", text), 4, 4));
+  ASSERT_TRUE(made) << made.error().message;
+  EXPECT_THAT(some(*made).prompt, testing::Not(HasSubstr("\r")));
+}
+
+}  // namespace
+}  // namespace allot
