@@ -132,10 +132,10 @@ std::vector<SpecRule> runRules() {
       integer("seed", "1", 0, (uint64_t{1} << 63) - 1,
               "Starts every random stream (schedules, questions, draws); the same file with the "
               "same seed makes the same draws, another seed makes an independent repetition."),
-      text(
-          "model.path", kRequired,
-          "Folder with config.json, *.safetensors and tokenizer.json, as published on Hugging "
-          "Face; a relative path starts where you are or in any folder above the experiment file."),
+      text("model.path", kRequired,
+           "Folder with config.json, *.safetensors and tokenizer.json, as published on Hugging "
+           "Face, or a GGUF file; a relative path starts where you are or in any folder above the "
+           "experiment file."),
       choice("model.dtype", "float32", {"float32", "bfloat16"},
              "Number format of weights and products: bfloat16, on a GPU only, takes half the "
              "memory and is how large models are published."),

@@ -1,8 +1,9 @@
 #include "model/token_choice.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <numeric>
+#include <vector>
 
 #include "allot/kernels/philox.h"
 
@@ -12,60 +13,131 @@ namespace {
 // Where attention's draws have layer << 16 | head: no layer and no head is this.
 constexpr uint32_t kStream = UINT32_MAX;
 
+// All tokens that are less likely than this over the size of the vocabulary, against the likeliest:
+// together they have less than this of its mass, and they are never drawn. Most of a vocabulary is
+// of that kind and needs no exponential.
+constexpr double kNegligible = 1e-6;
+
+// Logits are looked at in blocks, most of which hold nothing that counts.
+constexpr size_t kBlock = 64;
+
 struct Candidate {
   float logit;
   int32_t id;
+  double mass;  // over that of the likeliest
 
-  // The heap's top is the likeliest, and of these the lowest id.
+  // The likeliest first, and of these the lowest id.
   bool operator<(const Candidate& other) const {
-    return logit != other.logit ? logit < other.logit : id > other.id;
+    return logit != other.logit ? logit > other.logit : id < other.id;
   }
 };
+
+using Candidates = std::vector<Candidate>;
+
+double massOf(Candidates::const_iterator begin, Candidates::const_iterator end) {
+  double sum = 0;
+  for (; begin != end; ++begin) sum += begin->mass;
+  return sum;
+}
+
+// The last of the likeliest that together have `wanted`. By halves: a vocabulary is not sorted.
+Candidate lastOfNucleus(Candidates candidates, double wanted) {
+  auto low = candidates.begin(), high = candidates.end();
+  while (high - low > 1) {
+    const auto middle = low + (high - low) / 2;
+    std::nth_element(low, middle, high);
+    const double half = massOf(low, middle);
+    if (half >= wanted) {
+      high = middle;
+    } else {
+      wanted -= half;
+      low = middle;
+    }
+  }
+  return *low;
+}
+
+// The largest of each block. Lane by lane, which compilers turn into vector instructions.
+std::vector<float> largestOfBlocks(std::span<const float> logits) {
+  constexpr size_t kLanes = 16;
+  std::vector<float> largest;
+  for (size_t start = 0; start < logits.size(); start += kBlock) {
+    const std::span<const float> block =
+        logits.subspan(start, std::min(kBlock, logits.size() - start));
+    if (block.size() < kBlock) {
+      largest.push_back(*std::max_element(block.begin(), block.end()));
+      continue;
+    }
+    std::array<float, kLanes> lanes;
+    std::copy_n(block.begin(), kLanes, lanes.begin());
+    for (size_t i = kLanes; i < kBlock; i += kLanes) {
+      for (size_t j = 0; j < kLanes; ++j) {
+        lanes[j] = block[i + j] > lanes[j] ? block[i + j] : lanes[j];
+      }
+    }
+    largest.push_back(*std::max_element(lanes.begin(), lanes.end()));
+  }
+  return largest;
+}
+
+int32_t likeliest(std::span<const float> logits) {
+  const std::vector<float> largest = largestOfBlocks(logits);
+  const auto best = std::max_element(largest.begin(), largest.end());
+  const auto start = static_cast<size_t>(best - largest.begin()) * kBlock;
+  return static_cast<int32_t>(
+      std::find(logits.begin() + static_cast<std::ptrdiff_t>(start), logits.end(), *best) -
+      logits.begin());
+}
+
+// The tokens that count, by id.
+Candidates candidatesOf(std::span<const float> logits, double temperature) {
+  const std::vector<float> largest = largestOfBlocks(logits);
+  const double highest = *std::max_element(largest.begin(), largest.end());
+  const double least =
+      highest - temperature * std::log(static_cast<double>(logits.size()) / kNegligible);
+  Candidates candidates;
+  for (size_t block = 0; block < largest.size(); ++block) {
+    if (largest[block] < least) continue;
+    const size_t end = std::min((block + 1) * kBlock, logits.size());
+    for (size_t i = block * kBlock; i < end; ++i) {
+      if (logits[i] < least) continue;
+      candidates.push_back(
+          {logits[i], static_cast<int32_t>(i), std::exp((logits[i] - highest) / temperature)});
+    }
+  }
+  return candidates;
+}
+
+void dropWorse(const Candidate& last, Candidates* candidates) {
+  std::erase_if(*candidates, [&](const Candidate& candidate) { return last < candidate; });
+}
 
 }  // namespace
 
 int32_t chooseToken(std::span<const float> logits, const TokenChoice& choice, uint64_t seed,
                     uint32_t sequence, uint32_t step) {
-  const auto likeliest = std::max_element(logits.begin(), logits.end());
-  if (choice.temperature <= 0) return static_cast<int32_t>(likeliest - logits.begin());
-  const double highest = *likeliest;
-  const auto mass = [&](float logit) { return std::exp((logit - highest) / choice.temperature); };
+  if (choice.temperature <= 0) {
+    return likeliest(logits);
+  }
+  Candidates candidates = candidatesOf(logits, choice.temperature);
+  const auto most = static_cast<size_t>(choice.top_k);
+  if (choice.top_k > 0 && most < candidates.size()) {
+    Candidates ordered = candidates;
+    const auto last = ordered.begin() + choice.top_k - 1;
+    std::nth_element(ordered.begin(), last, ordered.end());
+    dropWorse(*last, &candidates);
+  }
+  if (choice.top_p < 1) {
+    const double total = massOf(candidates.begin(), candidates.end());
+    dropWorse(lastOfNucleus(candidates, choice.top_p * total), &candidates);
+  }
   const auto words = philox(seed, sequence, step, kStream, 0);
-  const double u = uniformDouble(words[0], words[1]);
-
-  std::vector<Candidate> heap(logits.size());
-  for (size_t i = 0; i < heap.size(); ++i) heap[i] = {logits[i], static_cast<int32_t>(i)};
-  std::make_heap(heap.begin(), heap.end());
-  // Candidates are taken off one by one: a nucleus is far smaller than a vocabulary.
-  std::vector<Candidate> taken;
-  std::vector<double> masses;
-  const auto take = [&] {
-    std::pop_heap(heap.begin(), heap.end());
-    taken.push_back(heap.back());
-    masses.push_back(mass(heap.back().logit));
-    heap.pop_back();
-  };
-  double total = 0;  // of all that top-k leaves
-  size_t most = logits.size();
-  if (choice.top_k > 0 && static_cast<size_t>(choice.top_k) < most) {
-    most = static_cast<size_t>(choice.top_k);
-    while (taken.size() < most) take();
-    total = std::accumulate(masses.begin(), masses.end(), 0.0);
-  } else {
-    for (const float logit : logits) total += mass(logit);
+  double left = uniformDouble(words[0], words[1]) * massOf(candidates.begin(), candidates.end());
+  for (const Candidate& candidate : candidates) {
+    left -= candidate.mass;
+    if (left < 0) return candidate.id;
   }
-  double sum = 0;
-  size_t count = 0;
-  while (count < most && (count == 0 || sum < choice.top_p * total)) {
-    if (count == taken.size()) take();
-    sum += masses[count++];
-  }
-  double left = u * sum;
-  for (size_t i = 0; i + 1 < count; ++i) {
-    left -= masses[i];
-    if (left < 0) return taken[i].id;
-  }
-  return taken[count - 1].id;
+  return candidates.back().id;
 }
 
 }  // namespace allot

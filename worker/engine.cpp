@@ -428,18 +428,22 @@ std::vector<uint32_t> Engine::warmChunks() const {
 Result<std::string> findModelFolder(const std::string& path, const std::string& experiment_file) {
   namespace fs = std::filesystem;
   std::error_code ignored;
-  if (fs::is_directory(path, ignored)) return path;
+  const auto isModel = [&](const fs::path& at) {
+    return fs::is_directory(at, ignored) ||
+           (at.extension() == ".gguf" && fs::is_regular_file(at, ignored));
+  };
+  if (isModel(path)) return path;
   if (fs::path(path).is_relative() && !experiment_file.empty()) {
     fs::path folder = fs::absolute(experiment_file, ignored).parent_path();
     for (; !folder.empty(); folder = folder.parent_path()) {
-      if (fs::is_directory(folder / path, ignored)) return (folder / path).string();
+      if (isModel(folder / path)) return (folder / path).string();
       if (folder == folder.root_path()) break;
     }
   }
   return badInput(
-      "spec.model.path: there is no folder " + path +
-      ": name a Hugging Face model folder, absolute or relative to where you are or to a "
-      "folder above the experiment file");
+      "spec.model.path: there is no folder or .gguf file " + path +
+      ": name a Hugging Face model folder or a GGUF file, absolute or relative to where you are or "
+      "to a folder above the experiment file");
 }
 
 }  // namespace allot

@@ -37,14 +37,21 @@ class Manifests(unittest.TestCase):
 
     def test_every_experiment_is_one_that_workers_take(self):
         for experiment in SOURCE.experiments:
-            SOURCE.run("allot-worker", "--check", f"experiments/{experiment}/experiment.yaml",
-                       "--kv-memory", "64")
+            check = ("allot-worker", "--check", f"experiments/{experiment}/experiment.yaml",
+                     "--kv-memory", "64")
+            if experiment.startswith("recall-"):
+                SOURCE.run(*check)
+                continue
+            # The model is not here, which is looked for once all else has been found good.
+            with self.assertRaisesRegex(AssertionError, "spec.model.path: there is no folder or"):
+                SOURCE.run(*check, "--model", "/nowhere")
 
     def test_the_readme_shows_what_works(self):
         plain, more = re.findall(r"(?s)```yaml\n(.*?)```", (SOURCE.root / "k8s/README.md").read_text())
         for name in SOURCE.experiments:
             file = SOURCE.root / "experiments" / name / "kustomization.yaml"
-            self.assertEqual(plain.replace("NAME", name), file.read_text())
+            # Those of large models add components and a patch at its end.
+            self.assertTrue(file.read_text().startswith(plain.replace("NAME", name)), name)
         rendering = SOURCE.render(SOURCE.experiments[0], more=more)
         worker, store = rendering.workload("worker"), rendering.workload("store")
         spec = worker["spec"]["template"]["spec"]

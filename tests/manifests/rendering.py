@@ -23,8 +23,10 @@ class Source:
         self.run("allot", "acl", "--out", str(folder / "k8s/base/accounts"))
         self.version = re.search(r"project\(allot VERSION ([0-9.]+)",
                                  (root / "CMakeLists.txt").read_text()).group(1)
-        self.experiments = sorted(file.parent.name
-                                  for file in folder.glob("experiments/*/experiment.yaml"))
+        # Those that name no components come first.
+        self.experiments = sorted((file.parent.name
+                                   for file in folder.glob("experiments/*/experiment.yaml")),
+                                  key=lambda name: (not name.startswith("recall-"), name))
         self.help = {}
 
     def run(self, program, *arguments):
@@ -47,10 +49,15 @@ class Source:
         home = self.folder / "experiments" / experiment
         file = home / "kustomization.yaml"
         plain = file.read_text()
+        own = re.search(r"(?m)^components: \[(.*)\]\n", plain)
+        if own:
+            # It has components already: these are added to them.
+            named = [name.rsplit("/", 1)[1] for name in own.group(1).split(", ")]
+            components = tuple(named) + tuple(name for name in components if name not in named)
         if components:
             names = ", ".join(f"../../k8s/components/{name}" for name in components)
             more = f"components: [{names}]\n{more}"
-        file.write_text(plain + more)
+        file.write_text(plain.replace(own.group(0), "") + more if own else plain + more)
         try:
             done = subprocess.run(["kubectl", "kustomize", str(home)], capture_output=True,
                                   text=True)

@@ -8,7 +8,7 @@ BASE = {("v1", "Namespace"), ("v1", "ServiceAccount"), ("v1", "ConfigMap"), ("v1
         ("v1", "Service"), ("apps/v1", "Deployment"), ("apps/v1", "StatefulSet"),
         ("networking.k8s.io/v1", "NetworkPolicy")}
 # ... and with a component these. Of the Prometheus operator's kinds: the fields used.
-ADDED = {"disruption-budget": {("policy/v1", "PodDisruptionBudget")}, "gpu": set(),
+ADDED = {"disruption-budget": {("policy/v1", "PodDisruptionBudget")}, "gpu": set(), "models": set(),
          "monitoring": {("monitoring.coreos.com/v1", kind)
                         for kind in ("PodMonitor", "ServiceMonitor", "PrometheusRule")}}
 CUSTOM = {"PodMonitor": {"selector", "podMetricsEndpoints"},

@@ -210,7 +210,7 @@ TEST_F(Files, RulersOwnFilesAreTakenAsTheyAre) {
   v1::Task task = spec("ruler", folder_.path() + "/r", 4, 4);
   task.add_tasks("niah_single_2");
   task.add_tasks("qa_1");
-  const auto template_never = [](const Draft&) { return std::string("a template"); };
+  const auto template_never = [](const Draft&) { return Rendered{"a template", {1}}; };
   const Dataset dataset = makeDataset(task, 7, tokenizer(), {.render = template_never}).value();
   EXPECT_THAT(dataset.train[0].prompt, StartsWith("<s>[INST] text "));
   EXPECT_THAT(dataset.train[0].prompt, EndsWith("? [/INST] The special magic number is"));
