@@ -130,8 +130,8 @@ class Engine final : public EpisodeEngine {
   Times times_;
 };
 
-// Where spec.model.path, a folder or a GGUF file, is: as it stands, or below the nearest parent of `experiment_file`'s folder
-// that has it. kUsage if nowhere.
+// Where spec.model.path, a folder or a GGUF file, is: as it stands, or below the nearest parent of
+// `experiment_file`'s folder that has it. kUsage if nowhere.
 Result<std::string> findModelFolder(const std::string& path, const std::string& experiment_file);
 
 }  // namespace allot
