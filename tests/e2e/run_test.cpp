@@ -246,7 +246,7 @@ TEST_F(AllotRun, SaysThatMemoryIsTooSmallAndGoesOnWithMore) {
     settings.back() = mib;
     return settings;
   };
-  const Output cramped = run("a", {"--workers", "1"}, with("8"));
+  const Output cramped = run("a", {"--workers", "1"}, with("1"));
   EXPECT_EQ(cramped.status, 64);
   EXPECT_THAT(cramped.err, HasSubstr("raise --kv-memory"));
   const Output roomy = run("a", {"--workers", "1", "--resume"}, with("256"));
