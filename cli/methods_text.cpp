@@ -25,6 +25,12 @@ const std::vector<std::pair<std::string_view, std::string_view>> kMeanings = {
     {"quest", "the pages of keys whose bounds promise the largest scores; biased"},
 };
 
+// With its default parameters.
+std::string onGpu(std::string_view name) {
+  kernels::MethodOptions options;
+  return kernels::parseMethod(name, &options) || kernels::gpuUnsupported(options) ? "" : "yes";
+}
+
 }  // namespace
 
 std::string_view methodMeaning(std::string_view name) {
@@ -35,13 +41,22 @@ std::string_view methodMeaning(std::string_view name) {
 }
 
 std::string methodsText() {
-  TextTable table({"method", "what it reads"});
+  TextTable table({"method", "GPU", "what it reads"});
   for (const std::string_view name : kernels::methodNames()) {
-    table.add({std::string(name), std::string(methodMeaning(name))});
+    table.add({std::string(name), onGpu(name), std::string(methodMeaning(name))});
   }
   return table.text(usesColour()) +
          "\nParameters follow the name, as in `vattention epsilon=0.1 delta=0.1`:\n\n" +
          kernels::methodParametersMarkdown();
+}
+
+std::string methodsMarkdown() {
+  std::string table = "| method | what it reads | GPU |\n| --- | --- | --- |\n";
+  for (const std::string_view name : kernels::methodNames()) {
+    table.append("| `").append(name).append("` | ").append(methodMeaning(name));
+    table.append(" | ").append(onGpu(name)).append(" |\n");
+  }
+  return table;
 }
 
 }  // namespace allot

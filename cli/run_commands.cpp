@@ -8,6 +8,7 @@
 #include "cli/run_command.h"
 #include "cli/tasks_text.h"
 #include "cli/terminal.h"
+#include "core/model_catalogue.h"
 #include "core/spec.h"
 #include "store/archive.h"
 #include "telemetry/metric_catalogue.h"
@@ -169,6 +170,18 @@ void addRunCommands(CLI::App* app, Action* action) {
     };
   });
   addTasks(app, action);
+  auto* models = app->add_subcommand(
+      "models", "Print what models can be of, and what they can be asked in (Markdown)");
+  models->footer(
+      "Examples:\n"
+      "  allot models\n"
+      "  allot run my.yaml --model models/X --set spec.model.chatTemplate=qwen2");
+  models->callback([=] {
+    *action = [] {
+      std::printf("%s\n%s", architecturesMarkdown().c_str(), chatTemplatesMarkdown().c_str());
+      return 0;
+    };
+  });
   auto* metrics =
       app->add_subcommand("metrics", "Print every metric that the processes export (Markdown)");
   metrics->footer("Example:\n  allot metrics | less");

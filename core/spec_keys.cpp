@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "allot/kernels/method.h"
+#include "core/model_catalogue.h"
 #include "core/spec.h"
 #include "core/task_catalogue.h"
 
@@ -142,8 +143,7 @@ std::vector<SpecRule> runRules() {
       choice("model.device", "auto", {"auto", "cpu", "cuda"},
              "Where workers compute: auto is an NVIDIA GPU where a worker's build and machine have "
              "one that decodes with all of the experiment's methods, else the CPU."),
-      choice("model.chatTemplate", "auto",
-             {"auto", "none", "llama-3", "qwen2", "deepseek", "mistral", "chatml"},
+      choice("model.chatTemplate", "auto", chatTemplateChoices(),
              "Turns and marks that an instruction-tuned model wants a question in: auto recognises "
              "the template that the model publishes (a model without one gets none), none asks in "
              "plain text. Suite recall never uses one."),

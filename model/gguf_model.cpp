@@ -7,6 +7,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "core/model_catalogue.h"
 #include "model/json_file.h"
 
 namespace allot {
@@ -15,6 +16,14 @@ namespace {
 using nlohmann::json;
 
 // ---- Configuration.
+
+std::string supportedText() {
+  std::string text;
+  for (const ArchitectureInfo& info : architectureCatalogue()) {
+    if (!info.gguf.empty()) text.append(text.empty() ? "" : ", ").append(info.gguf);
+  }
+  return text;
+}
 
 // Numbers below the architecture's prefix.
 class Keys {
@@ -218,13 +227,17 @@ bool isGguf(const std::string& path) {
 Result<ModelConfig> ggufConfig(const Gguf& gguf) {
   const auto* architecture = gguf.find<std::string>("general.architecture");
   if (!architecture) return badInput(gguf.path() + " lacks general.architecture");
-  if (*architecture != "llama" && *architecture != "qwen2") {
+  const auto& known = architectureCatalogue();
+  const auto found = std::find_if(known.begin(), known.end(), [&](const ArchitectureInfo& info) {
+    return !info.gguf.empty() && info.gguf == *architecture;
+  });
+  if (found == known.end()) {
     return badInput(gguf.path() + ": general.architecture " + inQuotes(*architecture) +
-                    " is not supported; supported: llama, qwen2");
+                    " is not supported; supported: " + supportedText());
   }
   const Keys keys(gguf, *architecture + ".");
   ModelConfig config;
-  config.architecture = *architecture == "llama" ? "LlamaForCausalLM" : "Qwen2ForCausalLM";
+  config.architecture = found->name;
   config.qkv_bias = *architecture == "qwen2";
   ALLOT_TRY(keys.integer("embedding_length", 1, 1 << 16, &config.hidden_size));
   ALLOT_TRY(keys.integer("feed_forward_length", 1, 1 << 20, &config.intermediate_size));

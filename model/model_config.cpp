@@ -5,20 +5,19 @@
 #include <filesystem>
 #include <limits>
 
+#include "core/model_catalogue.h"
 #include "model/gguf_model.h"
 #include "model/json_file.h"
 
 namespace allot {
 namespace {
 
-constexpr const char* kLlama = "LlamaForCausalLM";
 constexpr const char* kQwen2 = "Qwen2ForCausalLM";
 constexpr const char* kMistral = "MistralForCausalLM";
 
 std::string supportedText() {
   std::string text;
-  for (const std::string& name : supportedArchitectures())
-    text += (text.empty() ? "" : ", ") + name;
+  for (const std::string& name : architectureNames()) text += (text.empty() ? "" : ", ") + name;
   return text;
 }
 
@@ -84,7 +83,7 @@ Status readArchitecture(const nlohmann::json& root, ModelConfig& config) {
     return badInput("config.json: architectures must be a list of one name; supported: " +
                     supportedText());
   }
-  const auto& known = supportedArchitectures();
+  const std::vector<std::string> known = architectureNames();
   const auto found = std::find(known.begin(), known.end(), (*names)[0].get<std::string>());
   if (found == known.end()) {
     return badInput("config.json: architecture " + described((*names)[0]) +
@@ -220,11 +219,6 @@ Status readTokens(const nlohmann::json& root, ModelConfig& config) {
 }
 
 }  // namespace
-
-const std::vector<std::string>& supportedArchitectures() {
-  static const std::vector<std::string> all = {kLlama, kQwen2, kMistral};
-  return all;
-}
 
 Result<ModelConfig> ModelConfig::load(const std::string& folder) {
   if (isGguf(folder)) {

@@ -20,7 +20,7 @@ struct RopeScaling {
 };
 
 struct ModelConfig {
-  std::string architecture;  // one of supportedArchitectures()
+  std::string architecture;  // of core/model_catalogue.h
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
@@ -41,8 +41,5 @@ struct ModelConfig {
   // the mend; an unsupported architecture is refused by name with the list of supported ones.
   static Result<ModelConfig> load(const std::string& path);
 };
-
-// "LlamaForCausalLM", ...
-const std::vector<std::string>& supportedArchitectures();
 
 }  // namespace allot

@@ -387,35 +387,7 @@ Refusal unavailable() {
   return findDevice(&device);
 }
 
-Refusal unsupported(const MethodOptions& method) {
-  switch (method.method) {
-    case Method::kDense:
-    case Method::kSanta:
-    case Method::kS2antaStrat:
-    case Method::kS2antaSys:
-    case Method::kS2antaProp:
-      return std::nullopt;
-    case Method::kS2antaFlash:
-      if (method.tile_size == kPieceKeys) return std::nullopt;
-      return "the GPU's tiles of s2anta-flash have " + std::to_string(kPieceKeys) + " keys, not " +
-             std::to_string(method.tile_size);
-    case Method::kTopK:
-      if (shadowBits(method) == 0 || shadowBits(method) == 4) return std::nullopt;
-      return "the GPU finds the largest scores of top-k exactly or in 4 bits, not in " +
-             std::to_string(shadowBits(method));
-    case Method::kVAttention:
-      if (shadowBits(method) == 0 || shadowBits(method) == 4) return std::nullopt;
-      return "the GPU finds the heavy keys of vattention exactly or in 4 bits, not in " +
-             std::to_string(shadowBits(method));
-    case Method::kS2antaQ4:
-      if (shadowBits(method) == 4 && !method.exact_weights) return std::nullopt;
-      return "the GPU decodes s2anta-q4 with bits=4 and without exactWeights";
-    default:
-      return "the GPU does not decode " + std::string(methodName(method.method)) +
-             ": it has dense, santa, s2anta-strat, s2anta-sys, s2anta-prop, s2anta-flash, "
-             "s2anta-q4, top-k and vattention";
-  }
-}
+Refusal unsupported(const MethodOptions& method) { return gpuUnsupported(method); }
 
 Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const DecodeInputs& in,
                         Workspace* workspace, const DecodeOutputs& out, Stream stream) {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/model_catalogue.h"
 #include "tests/temp_folder.h"
 
 namespace allot {
@@ -119,10 +120,12 @@ TEST(ChatTemplate, ANameAloneDoes) {
     const char* name;
     const char* golden_case;  // the strings of that name where nothing is published
   };
+  std::vector<std::string> tested = {"auto", "none"};
   for (const auto& [name, golden_case] :
-       {Named{"llama-3", "llama-3"}, Named{"qwen2", "qwen2"}, Named{"chatml", "smollm2"},
-        Named{"deepseek", "deepseek"}, Named{"mistral", "mistral-v0.1"}}) {
+       {Named{"llama-3", "llama-3"}, Named{"qwen2", "qwen2"}, Named{"deepseek", "deepseek"},
+        Named{"mistral", "mistral-v0.1"}, Named{"chatml", "smollm2"}}) {
     SCOPED_TRACE(name);
+    tested.emplace_back(name);
     const json item = caseOf(golden_case);
     ModelFolder model(item);
     const auto chat = model.choose(name);
@@ -138,6 +141,7 @@ TEST(ChatTemplate, ANameAloneDoes) {
     model.publish("{{ 'Human: ' + messages[0]['content'] }}");
     EXPECT_TRUE(model.choose(name));
   }
+  EXPECT_EQ(tested, chatTemplateChoices());
   // Of the same name, the published one decides about the details.
   ModelFolder model(caseOf("mistral-v0.3"));
   model.publish(caseOf("mistral-v0.3")["template"]);

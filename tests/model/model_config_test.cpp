@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/model_catalogue.h"
 #include "tests/temp_folder.h"
 
 namespace allot {
@@ -127,11 +128,19 @@ TEST(ModelConfig, Families) {
             "attend to all keys are");
 }
 
-TEST(ModelConfig, TheReadmeNamesEveryArchitecture) {
-  const std::string readme = readFile(ALLOT_SOURCE_DIR "/README.md");
-  for (const std::string& name : supportedArchitectures()) {
-    EXPECT_THAT(readme, HasSubstr("| `" + name + "` | "));
+TEST(ModelConfig, EveryArchitectureOfTheCatalogueLoadsAndNoOther) {
+  for (const std::string& name : architectureNames()) {
+    json value = minimal();
+    value["architectures"] = {name};
+    const auto config = load(value);
+    ASSERT_TRUE(config) << config.error().message;
+    EXPECT_EQ(config->architecture, name);
   }
+  json value = minimal();
+  value["architectures"] = {"Qwen3ForCausalLM"};
+  EXPECT_EQ(errorOf(value),
+            "config.json: architecture \"Qwen3ForCausalLM\" is not supported; supported: "
+            "LlamaForCausalLM, Qwen2ForCausalLM, MistralForCausalLM");
 }
 
 TEST(ModelConfig, NamesMissingKeysAndFiles) {

@@ -1,7 +1,13 @@
 // README.md says what the parser knows.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <regex>
+#include <set>
+
 #include "allot/kernels/method.h"
+#include "cli/methods_text.h"
+#include "core/model_catalogue.h"
 #include "core/spec.h"
 #include "core/task_catalogue.h"
 #include "tests/temp_folder.h"
@@ -25,6 +31,19 @@ TEST(Readme, ItsKeyTableIsTheParsers) {
             specKeysMarkdown());
 }
 
+TEST(Readme, ItsTablesOfModelsAndChatTemplatesAreTheCatalogues) {
+  const std::string readme = read("README.md");
+  EXPECT_EQ(between(readme, "<!-- models: begin -->\n", "<!-- models: end -->"),
+            architecturesMarkdown());
+  EXPECT_EQ(between(readme, "<!-- chat templates: begin -->\n", "<!-- chat templates: end -->"),
+            chatTemplatesMarkdown());
+}
+
+TEST(Readme, ItsTableOfMethodsIsTheListOfMethods) {
+  EXPECT_EQ(between(read("README.md"), "<!-- methods: begin -->\n", "<!-- methods: end -->"),
+            methodsMarkdown());
+}
+
 TEST(Readme, ItsTableOfMethodParametersIsTheParsers) {
   EXPECT_EQ(between(read("README.md"), "<!-- method parameters: begin -->\n",
                     "<!-- method parameters: end -->"),
@@ -36,6 +55,29 @@ TEST(Readme, ItsTablesOfTasksAndGradersAreTheCatalogues) {
   EXPECT_EQ(between(readme, "<!-- tasks: begin -->\n", "<!-- tasks: end -->"), tasksMarkdown());
   EXPECT_EQ(between(readme, "<!-- graders: begin -->\n", "<!-- graders: end -->"),
             gradersMarkdown());
+}
+
+// NAME of each "./run NAME" that begins a line or stands in backquotes.
+std::set<std::string> commandsIn(const std::string& text) {
+  std::set<std::string> commands;
+  const std::regex command("(^|\n|`)\\./run ([a-z][a-z0-9]*)");
+  for (std::sregex_iterator it(text.begin(), text.end(), command), end; it != end; ++it) {
+    commands.insert((*it)[2]);
+  }
+  return commands;
+}
+
+TEST(Readme, EveryCommandOfRunThatItOrTheHelpNamesIsThere) {
+  const auto succeeds = [](const std::string& arguments) {
+    return std::system((ALLOT_SOURCE_DIR "/run " + arguments + " >/dev/null 2>&1").c_str()) == 0;
+  };
+  std::set<std::string> commands = commandsIn(read("run"));
+  commands.merge(commandsIn(read("README.md")));
+  EXPECT_GE(commands.size(), 11u);
+  for (const std::string& command : commands) {
+    EXPECT_TRUE(succeeds("help " + command)) << "./run " << command;
+  }
+  EXPECT_FALSE(succeeds("help nonsense"));
 }
 
 TEST(Readme, ItsExperimentIsTheOneThatShips) {

@@ -82,6 +82,10 @@ int shadowBits(const MethodOptions& options);
 // True if the method reads the keys' page bounds (quest).
 bool readsBounds(const MethodOptions& options);
 
+// Nothing if the GPU's kernels have this method; else one sentence that says what they have.
+// Whether this build and machine have a GPU at all: cuda_decode.h.
+std::optional<std::string> gpuUnsupported(const MethodOptions& options);
+
 // "| `tileSize` | s2anta-prop, s2anta-flash | 256 | 16..65536 | keys in one tile |", a row for each
 // parameter: the table in the documents.
 std::string methodParametersMarkdown();
