@@ -67,6 +67,7 @@ json evaluationsView(const std::vector<EvaluationCell>& cells, const v1::Spec& s
       one["task"] = taskName(spec, task);
       row["tasks"].push_back(std::move(one));
     }
+    if (cell.other.n > 0) row["other_grader"] = tallyView(cell.other);
     rows.push_back(std::move(row));
   }
   return rows;

@@ -51,6 +51,13 @@ std::string scheduleText(const SampleSchedule& schedule) {
   return text;
 }
 
+json otherJson(const ScoreTally& other) {
+  if (other.n == 0) return nullptr;
+  return {{"accuracy", other.mean()},
+          {"ci95", {other.interval.low, other.interval.high}},
+          {"n", other.n}};
+}
+
 json rowJson(const LeaderboardRow& row) {
   return {{"schedule", row.cell.schedule_name},
           {"method", row.cell.method},
@@ -59,6 +66,7 @@ json rowJson(const LeaderboardRow& row) {
           {"accuracy", row.accuracy},
           {"ci95", {row.interval.low, row.interval.high}},
           {"n", row.cell.all.n},
+          {"other_grader", otherJson(row.cell.other)},
           {"kv_bytes_share",
            row.cell.reads.bytesShare() < 0 ? json() : json(row.cell.reads.bytesShare())},
           {"complete", row.cell.complete},
@@ -70,6 +78,16 @@ std::vector<std::string> measured(const LeaderboardRow& row) {
   return {formatted("%.3f", row.accuracy),
           formatted("[%.3f, %.3f]", row.interval.low, row.interval.high),
           std::to_string(row.cell.all.n) + (row.cell.complete ? "" : " so far")};
+}
+
+// Not every task has another grader, so n may be less.
+std::string otherText(const EvaluationCell& cell) {
+  const ScoreTally& other = cell.other;
+  if (other.n == 0) return "";
+  std::string text =
+      formatted("%.3f  [%.3f, %.3f]", other.mean(), other.interval.low, other.interval.high);
+  if (other.n != cell.all.n) text += "  n " + std::to_string(other.n);
+  return text;
 }
 
 // One column: its head, and what stands in a row.
@@ -98,6 +116,9 @@ std::vector<Column> columnsOf(const LeaderboardBlock& block, bool with_method) {
                        }});
   }
   const auto any = [&](auto has) { return std::any_of(block.rows.begin(), block.rows.end(), has); };
+  if (any([](const auto& row) { return row.cell.other.n > 0; })) {
+    columns.push_back({"SANTA's grader", [](const auto& row) { return otherText(row.cell); }});
+  }
   if (any([](const auto& row) { return row.cell.reads.bytesShare() >= 0; })) {
     columns.push_back({"KV bytes", [](const auto& row) {
                          const double share = row.cell.reads.bytesShare();
@@ -183,7 +204,9 @@ std::string leaderboardText(const Leaderboard& board, bool colour) {
   std::string text;
   for (const LeaderboardRow& row : board.dense) {
     const auto cells = measured(row);
-    text += "dense attention: " + cells[0] + "  " + cells[1] + "  n " + cells[2] + "\n\n";
+    text += "dense attention: " + cells[0] + "  " + cells[1] + "  n " + cells[2];
+    if (row.cell.other.n > 0) text += "  SANTA's grader: " + otherText(row.cell);
+    text += "\n\n";
   }
   for (const LeaderboardBlock& block : board.blocks) {
     text += blockText(block, methods.size() > 1, colour) + "\n";

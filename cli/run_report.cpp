@@ -46,16 +46,19 @@ std::string methodText(const std::vector<json>& rows) {
   return text;
 }
 
-// A row for each method, a column for each number (a budget, S), in a cell what `cell` makes of it.
+// A row for each method, a column for each number (a budget, S), in a cell the lines that `cell`
+// makes of it, one below the other.
 template <typename Number, typename Cell>
 std::string gridText(const std::vector<json>& rows, const char* number, const std::string& title,
                      Cell cell) {
   std::set<Number> columns;
-  std::map<std::string, std::map<Number, std::string>> table;
+  std::map<std::string, std::map<Number, std::vector<std::string>>> table;
+  size_t height = 1;
   for (const json& row : rows) {
     const Number column = row[number].get<Number>();
     columns.insert(column);
-    table[nameOf(row, "method")][column] = cell(row);
+    auto& lines = table[nameOf(row, "method")][column] = cell(row);
+    height = std::max(height, lines.size());
   }
   std::vector<std::string> head = {title};
   for (const Number column : columns) {
@@ -63,9 +66,14 @@ std::string gridText(const std::vector<json>& rows, const char* number, const st
   }
   TextTable grid(head);
   for (auto& [method, cells] : table) {
-    std::vector<std::string> line = {method};
-    for (const Number column : columns) line.push_back(cells[column]);
-    grid.add(line);
+    for (size_t i = 0; i < height; ++i) {
+      std::vector<std::string> line = {i == 0 ? method : ""};
+      for (const Number column : columns) {
+        const auto& lines = cells[column];
+        line.push_back(i < lines.size() ? lines[i] : "");
+      }
+      grid.add(line);
+    }
   }
   return "\n" + grid.text(false);
 }
@@ -96,9 +104,14 @@ std::string accuracyText(const json& evaluations) {
   if (learned || plain.size() == 1) {
     for (const auto& [method, rows] : plain) text += methodText(rows);
   } else if (!plain.empty()) {
-    text += gridText<uint64_t>(
-        all, "total_budget", "accuracy at total budget",
-        [](const json& row) { return formatted("%.3f", row.value("accuracy", 0.0)); });
+    // Half of the interval: its two ends would make the table too wide.
+    text +=
+        gridText<uint64_t>(all, "total_budget", "accuracy at total budget", [](const json& row) {
+          const double low = row["ci95"][0].get<double>(), high = row["ci95"][1].get<double>();
+          return std::vector{formatted("%.3f", row.value("accuracy", 0.0)),
+                             formatted("±%.3f", (high - low) / 2)};
+        });
+    text += "  ± half of the 95 % interval; `allot top` shows its ends\n";
   }
   if (!adaptive.empty()) text += "\n" + adaptive.text(false);
   if (!others.empty()) text += "\n";
@@ -122,10 +135,12 @@ std::string fidelityText(const json& summary) {
   std::string text;
   if (!budgeted.empty()) {
     text += gridText<double>(
-        budgeted, "samples_per_layer", "relative error at S a layer",
-        [](const json& row) { return formatted("%.4f", row["relative_error"].get<double>()); });
-    text += gridText<double>(budgeted, "samples_per_layer", "next token as dense at S",
-                             [](const json& row) { return shareText(row["agreement"]); });
+        budgeted, "samples_per_layer", "relative error at S a layer", [](const json& row) {
+          return std::vector{formatted("%.4f", row["relative_error"].get<double>())};
+        });
+    text +=
+        gridText<double>(budgeted, "samples_per_layer", "next token as dense at S",
+                         [](const json& row) { return std::vector{shareText(row["agreement"])}; });
   }
   if (!adaptive.empty()) text += "\n" + adaptive.text(false);
   const json slopes = summary.value("variance_slopes", json::array());

@@ -42,6 +42,7 @@ void EvaluationTable::add(const v1::EvaluationResult& result) {
   for (const v1::QuestionScore& score : result.scores()) {
     count(score.score(), &cell.all);
     count(score.score(), &cell.tasks[score.task()]);
+    if (score.has_other_score()) count(score.other_score(), &cell.other);
   }
   cell.reads.add(result.counts());
   cell.seconds += result.seconds();
@@ -60,6 +61,7 @@ void EvaluationTable::setIntervals(EvaluationCell* cell) const {
   };
   set(&cell->all, 0);
   for (auto& [task, tally] : cell->tasks) set(&tally, uint64_t{task} + 1);
+  if (cell->other.n > 0) set(&cell->other, UINT32_MAX);
 }
 
 std::vector<EvaluationCell> EvaluationTable::cells() const {

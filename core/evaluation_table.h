@@ -48,6 +48,7 @@ struct EvaluationCell {
   SampleSchedule schedule;
   ScoreTally all;
   std::map<uint32_t, ScoreTally> tasks;  // by index in spec.task.tasks
+  ScoreTally other;                      // the same answers by the paper's other grader, if any
   KvReads reads;
   double seconds = 0;
   double decode_seconds = 0;

@@ -315,6 +315,21 @@ TEST(LeaderboardTest, NamesMethodsWhereThereAreSeveral) {
   EXPECT_THAT(text, HasSubstr("s2anta-sys  uniform"));
 }
 
+TEST(LeaderboardTest, ShowsTheOtherGraderWhereThereIsOne) {
+  EvaluationCell dense = cell("dense", 0, 0, 100, 90, true, "dense");
+  EvaluationCell uniform = cell("uniform", 0, 8, 100, 50);
+  dense.other = uniform.other = cell("", 0, 0, 50, 40).all;
+  const auto board = makeLeaderboard({dense, uniform, cell("learned", 4, 8, 100, 60)}, 0);
+  const std::string text = leaderboardText(board, false);
+  EXPECT_THAT(text, HasSubstr("n 100  SANTA's grader: 0.800  [0.670, 0.888]  n 50"));
+  EXPECT_THAT(text, HasSubstr("SANTA's grader"));
+  const auto json = leaderboardJson(board);
+  const auto& schedules = json["budgets"][0]["schedules"];
+  EXPECT_EQ(schedules[0]["other_grader"], nullptr);
+  EXPECT_EQ(schedules[1]["other_grader"]["n"], 50);
+  EXPECT_DOUBLE_EQ(schedules[1]["other_grader"]["accuracy"], 0.8);
+}
+
 TEST(LeaderboardTest, MethodsWithoutABudgetHaveABlockOfTheirOwn) {
   const char* const long_name = "vattention scores=q4 heavy=0.025 epsilon=0.1 delta=0.1";
   EvaluationCell adaptive = cell("adaptive", 0, 0, 100, 90, true, long_name);
@@ -358,9 +373,12 @@ TEST(RunReport, SetsManyMethodsSideBySide) {
   EXPECT_EQ(reportText(summary), R"(
 dense attention: accuracy 0.930  [0.930, 1.000]  n 480
 
-  accuracy at total budget                      8      256
-  bernoulli featureSamples=4 values=s2anta-sys  0.500  0.500
-  top-k                                         0.250  0.250
+  accuracy at total budget                      8       256
+  bernoulli featureSamples=4 values=s2anta-sys  0.500   0.500
+                                                ±0.250  ±0.250
+  top-k                                         0.250   0.250
+                                                ±0.375  ±0.375
+  ± half of the 95 % interval; `allot top` shows its ends
 
   reads what it needs               accuracy  95 % interval   n    KV bytes
   vattention epsilon=0.1 delta=0.1  0.900     [0.900, 1.000]  480  50.0 %

@@ -220,7 +220,8 @@ TEST(EvaluationCheck, RefusesFidelityThatCannotBe) {
 TEST(EvaluationTable, AddsUpByTaskWhateverTheOrder) {
   v1::Experiment e = gridOf(4, {"santa"});
   const auto first = graded(0, {1, 0.25});
-  const auto second = graded(2, {0, 0.25});
+  auto second = graded(2, {0, 0.25});
+  second.mutable_scores(0)->set_other_score(1);  // not every task has another grader
   for (const bool swapped : {false, true}) {
     EvaluationTable table(e);
     table.add(swapped ? second : first);
@@ -235,6 +236,9 @@ TEST(EvaluationTable, AddsUpByTaskWhateverTheOrder) {
     EXPECT_EQ(cell.all.scores, (ScoreCounts{{0, 1}, {0.25, 2}, {1, 1}}));
     EXPECT_DOUBLE_EQ(cell.tasks.at(0).mean(), 0.5);
     EXPECT_DOUBLE_EQ(cell.tasks.at(1).mean(), 0.25);
+    EXPECT_EQ(cell.other.n, 1u);
+    EXPECT_DOUBLE_EQ(cell.other.mean(), 1);
+    EXPECT_EQ(cell.other.interval.low, wilson95(1, 1).low);
     // Equal scores: Wilson's interval. Two values: a bootstrap's, in a stream of its own.
     const Interval wilson = wilson95(0.5, 2);
     EXPECT_EQ(cell.tasks.at(1).interval.low, wilson.low);
