@@ -13,6 +13,7 @@ class End:
         self.metrics = None  # of the last scrape that was answered
         self.log = ""
         self.exit_code = None
+        self.seen = []  # what the watch said: an exit code, nothing yet, an error
         self.experiment = experiment
         self.pod = pod
         self.gone = threading.Event()
@@ -29,6 +30,7 @@ class End:
 
     def watch(self, lines):
         for line in lines:
+            self.seen.append(line.strip())
             if line.strip().isdigit():
                 self.exit_code = int(line)
 
@@ -37,6 +39,12 @@ class End:
         kube.until(f"{name} is gone", lambda: not any(
             each.uid == self.pod.uid for each in x.pods("worker")), seconds, every=0.2)
         self.gone.set()
+        # The kubelet reports the exit code and removes the pod in one go, so that the watch may
+        # still be busy with the former when the latter is seen.
+        try:
+            kube.until(f"the exit code of {name}", lambda: self.exit_code is not None, 20, 0.05)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; its watch said {self.seen}") from None
 
 
 @contextlib.contextmanager
@@ -48,7 +56,7 @@ def watched_end(experiment, pod):
     log = subprocess.Popen([*base, "logs", "-f", "--tail=1", pod.name], text=True,
                            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     watch = subprocess.Popen([*base, "get", "pod", pod.name, "--watch", "-o", code], text=True,
-                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     with kube.forwarded(experiment.namespace, f"pod/{pod.name}") as address:
         threads = [threading.Thread(target=end.scrape, args=(address,)),
                    threading.Thread(target=end.watch, args=(watch.stdout,))]
