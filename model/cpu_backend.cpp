@@ -46,6 +46,18 @@ class CpuBackend final : public DecoderBackend {
   }
   Result<std::span<const float>> step(const StepBatch& batch,
                                       std::vector<kernels::RowStatistics>* statistics) override;
+  Result<std::span<const int32_t>> stepAndChoose(
+      const StepBatch& batch, const TokenChoice& choice, const std::vector<uint32_t>& places,
+      std::vector<kernels::RowStatistics>* statistics) override {
+    ALLOT_ASSIGN(const std::span<const float> logits, step(batch, statistics));
+    const auto vocabulary = static_cast<size_t>(config_.vocab_size);
+    chosen_.clear();
+    for (size_t r = 0; r < places.size(); ++r) {
+      chosen_.push_back(chooseToken(logits.subspan(r * vocabulary, vocabulary), choice, batch.seed,
+                                    batch.sequences[r], places[r]));
+    }
+    return chosen_;
+  }
 
  private:
   void resize(size_t rows) {
@@ -153,6 +165,7 @@ class CpuBackend final : public DecoderBackend {
   // Activations of one step, [rows, ...].
   std::vector<float> x_, normed_, qkv_, queries_, keys_, values_, attended_, projected_, gate_up_,
       gated_, logits_;
+  std::vector<int32_t> chosen_;
   std::vector<uint32_t> budgets_;
   std::vector<int32_t> newest_;  // positions
   std::vector<float> bias_;      // [rows, bias_stride_]

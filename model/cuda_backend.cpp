@@ -14,6 +14,7 @@
 
 #include "model/cuda_device.h"
 #include "model/cuda_model.h"
+#include "model/cuda_token_choice.h"
 #include "model/decoder_backend.h"
 #include "model/generation.h"
 #include "model/prefill_attention.h"
@@ -72,10 +73,7 @@ class CudaBackend final : public DecoderBackend {
 
   Result<std::span<const float>> step(const StepBatch& batch,
                                       std::vector<kernels::RowStatistics>* statistics) override {
-    if (batch.probe) {
-      return badInput(
-          "attention outputs are looked at on the CPU alone: set spec.model.device to cpu");
-    }
+    ALLOT_TRY(canDo(batch));
     const Stopwatch watch(&times.gpu_steps);
     return guarded([&]() -> Result<std::span<const float>> {
       const c10::InferenceMode guard;
@@ -84,7 +82,25 @@ class CudaBackend final : public DecoderBackend {
     });
   }
 
+  Result<std::span<const int32_t>> stepAndChoose(
+      const StepBatch& batch, const TokenChoice& choice, const std::vector<uint32_t>& places,
+      std::vector<kernels::RowStatistics>* statistics) override {
+    ALLOT_TRY(canDo(batch));
+    const Stopwatch watch(&times.gpu_steps);
+    return guarded([&]() -> Result<std::span<const int32_t>> {
+      const c10::InferenceMode guard;
+      const c10::cuda::CUDAStreamGuard on(model_->stream());
+      return chooseOnStream(batch, choice, places, statistics);
+    });
+  }
+
  private:
+  static Status canDo(const StepBatch& batch) {
+    if (!batch.probe) return {};
+    return badInput(
+        "attention outputs are looked at on the CPU alone: set spec.model.device to cpu");
+  }
+
   static tl::unexpected<Error> refused(const std::string& during, const std::string& why) {
     return fail(ErrorCode::kData, during + ": " + why);
   }
@@ -117,10 +133,16 @@ class CudaBackend final : public DecoderBackend {
                         const at::Tensor& weight) const;
   Result<std::span<const float>> stepOnStream(const StepBatch& batch,
                                               std::vector<kernels::RowStatistics>* statistics);
+  Result<std::span<const int32_t>> chooseOnStream(const StepBatch& batch, const TokenChoice& choice,
+                                                  const std::vector<uint32_t>& places,
+                                                  std::vector<kernels::RowStatistics>* statistics);
+  // The step's kernels; then its statistics' way home, which ends with the stream empty.
+  Status begin(const StepBatch& batch, bool statistics);
+  Status finish(size_t rows, std::vector<kernels::RowStatistics>* statistics);
 
   const std::unique_ptr<CudaModel> model_;
   const std::string name_;
-  at::Tensor host_logits_, host_statistics_;  // pinned
+  at::Tensor host_logits_, host_statistics_, host_tokens_;  // pinned
 };
 
 Result<CudaBackend::Attended> CudaBackend::storePrompt(const at::Tensor& qkv,
@@ -234,38 +256,68 @@ Result<std::vector<float>> CudaBackend::prefillOnStream(const std::vector<int32_
   return std::vector<float>(data, data + config.vocab_size);
 }
 
-Result<std::span<const float>> CudaBackend::stepOnStream(
-    const StepBatch& batch, std::vector<kernels::RowStatistics>* statistics) {
-  const auto stream = model_->stream().stream();
-  const auto rows = static_cast<int64_t>(batch.tokens.size());
-  const int64_t numbers = rows * model_->config().vocab_size;
-  const auto bytes = static_cast<int64_t>(sizeof(kernels::RowStatistics));
-  if (const auto why = model_->prepare(batch, statistics != nullptr))
-    return refused("decode", *why);
+void pinned(at::Tensor* host, int64_t count, at::ScalarType type) {
+  if (host->defined() && host->numel() >= count) return;
+  *host = at::empty({count}, at::TensorOptions().dtype(type).pinned_memory(true));
+}
+
+Status CudaBackend::begin(const StepBatch& batch, bool statistics) {
+  if (const auto why = model_->prepare(batch, statistics)) return refused("decode", *why);
   if (const auto why = model_->enqueue()) {
     // What was enqueued still reads the step's arrays.
     (void)waited("decode");
     return refused("decode", *why);
   }
-  const auto pinned = [](at::Tensor* host, int64_t count, at::ScalarType type) {
-    if (host->defined() && host->numel() >= count) return;
-    *host = at::empty({count}, at::TensorOptions().dtype(type).pinned_memory(true));
-  };
+  return {};
+}
+
+Status CudaBackend::finish(size_t rows, std::vector<kernels::RowStatistics>* statistics) {
+  if (!statistics) return waited("decode");
+  const size_t bytes = rows * sizeof(kernels::RowStatistics);
+  pinned(&host_statistics_, static_cast<int64_t>(bytes), at::kByte);
+  cudaMemcpyAsync(host_statistics_.data_ptr(), model_->statistics(), bytes, cudaMemcpyDeviceToHost,
+                  model_->stream().stream());
+  ALLOT_TRY(waited("decode"));
+  const auto* made = static_cast<const kernels::RowStatistics*>(host_statistics_.data_ptr());
+  for (size_t r = 0; r < rows; ++r) add(made[r], &(*statistics)[r]);
+  return {};
+}
+
+Result<std::span<const float>> CudaBackend::stepOnStream(
+    const StepBatch& batch, std::vector<kernels::RowStatistics>* statistics) {
+  ALLOT_TRY(begin(batch, statistics != nullptr));
+  const auto rows = static_cast<int64_t>(batch.tokens.size());
+  const int64_t numbers = rows * model_->config().vocab_size;
   pinned(&host_logits_, numbers, at::kFloat);
-  pinned(&host_statistics_, rows * bytes, at::kByte);
   const at::Tensor logits = model_->logits().slice(0, 0, rows).to(at::kFloat);
   cudaMemcpyAsync(host_logits_.data_ptr(), logits.data_ptr(),
-                  static_cast<size_t>(numbers) * sizeof(float), cudaMemcpyDeviceToHost, stream);
-  if (statistics) {
-    cudaMemcpyAsync(host_statistics_.data_ptr(), model_->statistics(),
-                    static_cast<size_t>(rows * bytes), cudaMemcpyDeviceToHost, stream);
-  }
-  ALLOT_TRY(waited("decode"));
-  if (statistics) {
-    const auto* made = static_cast<const kernels::RowStatistics*>(host_statistics_.data_ptr());
-    for (int64_t r = 0; r < rows; ++r) add(made[r], &(*statistics)[static_cast<size_t>(r)]);
-  }
+                  static_cast<size_t>(numbers) * sizeof(float), cudaMemcpyDeviceToHost,
+                  model_->stream().stream());
+  ALLOT_TRY(finish(batch.tokens.size(), statistics));
   return std::span<const float>(host_logits_.data_ptr<float>(), static_cast<size_t>(numbers));
+}
+
+Result<std::span<const int32_t>> CudaBackend::chooseOnStream(
+    const StepBatch& batch, const TokenChoice& choice, const std::vector<uint32_t>& places,
+    std::vector<kernels::RowStatistics>* statistics) {
+  ALLOT_TRY(begin(batch, statistics != nullptr));
+  const size_t rows = batch.tokens.size();
+  const at::Tensor sequences = uploaded(batch.sequences), steps = uploaded(places);
+  const at::Tensor tokens = at::empty({static_cast<int64_t>(rows)}, sequences.options());
+  cuda_ops::chooseTokens(model_->weights().number(), model_->logits().data_ptr(),
+                         static_cast<int>(rows), static_cast<int>(model_->config().vocab_size),
+                         choice, batch.seed, static_cast<const uint32_t*>(sequences.data_ptr()),
+                         static_cast<const uint32_t*>(steps.data_ptr()), tokens.data_ptr<int32_t>(),
+                         model_->stream().stream());
+  pinned(&host_tokens_, static_cast<int64_t>(rows), at::kInt);
+  cudaMemcpyAsync(host_tokens_.data_ptr(), tokens.data_ptr(), rows * sizeof(int32_t),
+                  cudaMemcpyDeviceToHost, model_->stream().stream());
+  ALLOT_TRY(finish(rows, statistics));
+  const std::span<const int32_t> chosen(host_tokens_.data_ptr<int32_t>(), rows);
+  if (std::find(chosen.begin(), chosen.end(), -1) != chosen.end()) {
+    return refused("decode", "the logits are not finite");
+  }
+  return chosen;
 }
 
 }  // namespace

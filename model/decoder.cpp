@@ -89,4 +89,10 @@ Result<std::span<const float>> Decoder::step(const StepBatch& batch,
   return impl_->backend->step(batch, statistics);
 }
 
+Result<std::span<const int32_t>> Decoder::stepAndChoose(
+    const StepBatch& batch, const TokenChoice& choice, const std::vector<uint32_t>& places,
+    std::vector<kernels::RowStatistics>* statistics) {
+  return impl_->backend->stepAndChoose(batch, choice, places, statistics);
+}
+
 }  // namespace allot

@@ -18,6 +18,7 @@
 #include "model/device.h"
 #include "model/kv_pool.h"
 #include "model/model_config.h"
+#include "model/token_choice.h"
 
 namespace allot {
 
@@ -75,6 +76,14 @@ class Decoder {
   // unspecified. A GPU says so after the whole step and does not name the layer.
   Result<std::span<const float>> step(const StepBatch& batch,
                                       std::vector<kernels::RowStatistics>* statistics);
+
+  // step(), and the token that comes next in each row: chooseToken() of its logits with the batch's
+  // seed and sequences and these `places` [rows], made where the logits are. On a GPU a mass may be
+  // rounded otherwise, 2^-36 of the likeliest one's. Valid until the next call. Errors: step()'s;
+  // kData when a logit is not finite.
+  Result<std::span<const int32_t>> stepAndChoose(const StepBatch& batch, const TokenChoice& choice,
+                                                 const std::vector<uint32_t>& places,
+                                                 std::vector<kernels::RowStatistics>* statistics);
 
   // Where step() spent its time so far, in seconds.
   struct Times {

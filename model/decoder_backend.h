@@ -31,6 +31,11 @@ class DecoderBackend {
   virtual Result<std::span<const float>> step(const StepBatch& batch,
                                               std::vector<kernels::RowStatistics>* statistics) = 0;
 
+  // As Decoder::stepAndChoose().
+  virtual Result<std::span<const int32_t>> stepAndChoose(
+      const StepBatch& batch, const TokenChoice& choice, const std::vector<uint32_t>& places,
+      std::vector<kernels::RowStatistics>* statistics) = 0;
+
   Decoder::Times times;
   bool measure_sampling = false;
 };

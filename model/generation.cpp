@@ -101,15 +101,11 @@ Result<std::vector<Generated>> generate(Decoder* decoder, const Tokenizer& token
                                         const std::vector<GenerationRow>& rows,
                                         const GenerationOptions& options) {
   const ModelConfig& config = decoder->config();
-  const auto vocabulary = static_cast<size_t>(config.vocab_size);
   std::vector<Generated> outputs(rows.size());
   std::vector<size_t> live;
   // Takes the next token of a row; true while the row goes on.
-  const auto accept = [&](size_t row, std::span<const float> logits) {
+  const auto accept = [&](size_t row, int32_t token) {
     Generated& out = outputs[row];
-    const auto place = static_cast<uint32_t>(out.tokens.size());
-    const int32_t token =
-        chooseToken(logits, options.choice, options.seed, rows[row].sequence, place);
     out.tokens.push_back(token);
     const bool ended = holds(config.eos_tokens, token) || holds(options.more_eos, token);
     if (!ended) out.text += textOfLast(tokenizer, out.tokens);
@@ -120,7 +116,11 @@ Result<std::vector<Generated>> generate(Decoder* decoder, const Tokenizer& token
   };
   for (size_t i = 0; i < rows.size(); ++i) {
     assert(rows[i].schedule.size() == static_cast<size_t>(config.layers));
-    if (!rows[i].question.empty() || accept(i, rows[i].prompt->first_logits)) live.push_back(i);
+    const auto first = [&] {
+      return chooseToken(rows[i].prompt->first_logits, options.choice, options.seed,
+                         rows[i].sequence, 0);
+    };
+    if (!rows[i].question.empty() || accept(i, first())) live.push_back(i);
   }
 
   Batch batch(decoder, rows, options);
@@ -132,8 +132,13 @@ Result<std::vector<Generated>> generate(Decoder* decoder, const Tokenizer& token
     std::vector<kernels::RowStatistics> statistics(live.size());
     const StepBatch step = batch.step(live, outputs);
     if (options.before_step) ALLOT_TRY(options.before_step(step, live));
+    std::vector<uint32_t> places;
+    for (const size_t row : live) {
+      places.push_back(static_cast<uint32_t>(outputs[row].tokens.size()));
+    }
     const auto start = std::chrono::steady_clock::now();
-    ALLOT_ASSIGN(const std::span<const float> logits, decoder->step(step, &statistics));
+    ALLOT_ASSIGN(const std::span<const int32_t> tokens,
+                 decoder->stepAndChoose(step, options.choice, places, &statistics));
     if (options.after_step) {
       options.after_step(
           live.size(),
@@ -144,7 +149,7 @@ Result<std::vector<Generated>> generate(Decoder* decoder, const Tokenizer& token
       Generated& out = outputs[live[r]];
       add(statistics[r], &out.statistics);
       const bool asking = ++out.steps < rows[live[r]].question.size();
-      if (asking || accept(live[r], logits.subspan(r * vocabulary, vocabulary))) {
+      if (asking || accept(live[r], tokens[r])) {
         still.push_back(live[r]);
       }
     }

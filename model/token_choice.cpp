@@ -5,18 +5,10 @@
 #include <cmath>
 #include <vector>
 
-#include "allot/kernels/philox.h"
+#include "model/token_mass.h"
 
 namespace allot {
 namespace {
-
-// Where attention's draws have layer << 16 | head: no layer and no head is this.
-constexpr uint32_t kStream = UINT32_MAX;
-
-// All tokens that are less likely than this over the size of the vocabulary, against the likeliest:
-// together they have less than this of its mass, and they are never drawn. Most of a vocabulary is
-// of that kind and needs no exponential.
-constexpr double kNegligible = 1e-6;
 
 // Logits are looked at in blocks, most of which hold nothing that counts.
 constexpr size_t kBlock = 64;
@@ -24,7 +16,7 @@ constexpr size_t kBlock = 64;
 struct Candidate {
   float logit;
   int32_t id;
-  double mass;  // over that of the likeliest
+  uint64_t mass;
 
   // The likeliest first, and of these the lowest id.
   bool operator<(const Candidate& other) const {
@@ -34,19 +26,19 @@ struct Candidate {
 
 using Candidates = std::vector<Candidate>;
 
-double massOf(Candidates::const_iterator begin, Candidates::const_iterator end) {
-  double sum = 0;
+uint64_t massOf(Candidates::const_iterator begin, Candidates::const_iterator end) {
+  uint64_t sum = 0;
   for (; begin != end; ++begin) sum += begin->mass;
   return sum;
 }
 
 // The last of the likeliest that together have `wanted`. By halves: a vocabulary is not sorted.
-Candidate lastOfNucleus(Candidates candidates, double wanted) {
+Candidate lastOfNucleus(Candidates candidates, uint64_t wanted) {
   auto low = candidates.begin(), high = candidates.end();
   while (high - low > 1) {
     const auto middle = low + (high - low) / 2;
     std::nth_element(low, middle, high);
-    const double half = massOf(low, middle);
+    const uint64_t half = massOf(low, middle);
     if (half >= wanted) {
       high = middle;
     } else {
@@ -89,20 +81,19 @@ int32_t likeliest(std::span<const float> logits) {
       logits.begin());
 }
 
-// The tokens that count, by id.
+// The tokens that have a mass, by id: most of a vocabulary has none and needs no exponential.
 Candidates candidatesOf(std::span<const float> logits, double temperature) {
   const std::vector<float> largest = largestOfBlocks(logits);
-  const double highest = *std::max_element(largest.begin(), largest.end());
-  const double least =
-      highest - temperature * std::log(static_cast<double>(logits.size()) / kNegligible);
+  const float highest = *std::max_element(largest.begin(), largest.end());
+  const double least = highest - temperature * std::log(4 * kTokenMass);
   Candidates candidates;
   for (size_t block = 0; block < largest.size(); ++block) {
     if (largest[block] < least) continue;
     const size_t end = std::min((block + 1) * kBlock, logits.size());
     for (size_t i = block * kBlock; i < end; ++i) {
       if (logits[i] < least) continue;
-      candidates.push_back(
-          {logits[i], static_cast<int32_t>(i), std::exp((logits[i] - highest) / temperature)});
+      const uint64_t mass = tokenMass(logits[i], highest, temperature);
+      if (mass > 0) candidates.push_back({logits[i], static_cast<int32_t>(i), mass});
     }
   }
   return candidates;
@@ -128,16 +119,16 @@ int32_t chooseToken(std::span<const float> logits, const TokenChoice& choice, ui
     dropWorse(*last, &candidates);
   }
   if (choice.top_p < 1) {
-    const double total = massOf(candidates.begin(), candidates.end());
-    dropWorse(lastOfNucleus(candidates, choice.top_p * total), &candidates);
+    const uint64_t total = massOf(candidates.begin(), candidates.end());
+    dropWorse(lastOfNucleus(candidates, nucleusMass(total, choice.top_p)), &candidates);
   }
-  const auto words = philox(seed, sequence, step, kStream, 0);
-  double left = uniformDouble(words[0], words[1]) * massOf(candidates.begin(), candidates.end());
+  const uint64_t total = massOf(candidates.begin(), candidates.end());
+  uint64_t left = drawnMass(total, seed, sequence, step);
   for (const Candidate& candidate : candidates) {
+    if (left < candidate.mass) return candidate.id;
     left -= candidate.mass;
-    if (left < 0) return candidate.id;
   }
-  return candidates.back().id;
+  return candidates.back().id;  // not reached: drawn is less than the total
 }
 
 }  // namespace allot

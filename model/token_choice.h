@@ -15,8 +15,7 @@ struct TokenChoice {
 
 // The token of `step` of the sequence, out of logits [vocab] (finite, not empty): a function of
 // (logits, choice, seed, sequence, step) alone, whatever else is in the batch. Equal logits: the
-// lower id comes first. Tokens that together have less than a millionth of the likeliest one's mass
-// are never drawn.
+// lower id comes first. Tokens with less than 2^-37 of the likeliest one's mass are never drawn.
 int32_t chooseToken(std::span<const float> logits, const TokenChoice& choice, uint64_t seed,
                     uint32_t sequence, uint32_t step);
 
