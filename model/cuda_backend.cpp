@@ -110,7 +110,8 @@ class CudaBackend final : public DecoderBackend {
     if (const auto why = model_->workspace().failure(model_->stream().stream())) {
       return refused(during, *why);
     }
-    const cudaError_t error = cudaStreamSynchronize(model_->stream().stream());
+    cudaError_t error = cudaStreamSynchronize(model_->stream().stream());
+    if (error == cudaSuccess) error = cudaGetLastError();  // of a kernel that was never launched
     if (error == cudaSuccess) return {};
     return fail(ErrorCode::kInternal, during + ": the GPU: " + cudaGetErrorString(error));
   }
@@ -300,9 +301,10 @@ Result<std::span<const float>> CudaBackend::stepOnStream(
 Result<std::span<const int32_t>> CudaBackend::chooseOnStream(
     const StepBatch& batch, const TokenChoice& choice, const std::vector<uint32_t>& places,
     std::vector<kernels::RowStatistics>* statistics) {
+  // These copies wait for the stream: while it is empty.
+  const at::Tensor sequences = uploaded(batch.sequences), steps = uploaded(places);
   ALLOT_TRY(begin(batch, statistics != nullptr));
   const size_t rows = batch.tokens.size();
-  const at::Tensor sequences = uploaded(batch.sequences), steps = uploaded(places);
   const at::Tensor tokens = at::empty({static_cast<int64_t>(rows)}, sequences.options());
   cuda_ops::chooseTokens(model_->weights().number(), model_->logits().data_ptr(),
                          static_cast<int>(rows), static_cast<int>(model_->config().vocab_size),
