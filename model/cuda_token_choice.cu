@@ -6,8 +6,8 @@
 namespace allot::cuda_ops {
 namespace {
 
-// A block has a row. It goes through the row's logits some twenty times, which then lie in the L2
-// cache: 160 rows of 150,000 are 97 MB in float32, read at the cache's speed in some 20 us a time.
+// A block has a row and goes through its logits some twenty times, each thread every 1024th of
+// them; after the first time they lie in the L2 cache (160 rows of 152,064 in bfloat16: 49 MB).
 constexpr int kThreads = 1024;
 constexpr int kWarps = kThreads / 32;
 constexpr int kSums = 3;

@@ -18,9 +18,10 @@ ALLOT_HOST_DEVICE inline uint64_t tokenMass(float logit, float highest, double t
   return static_cast<uint64_t>(exp(gap / temperature) * kTokenMass + 0.5);
 }
 
-// The mass that the nucleus must have at least.
+// The mass that the nucleus must have at least, 1..total.
 ALLOT_HOST_DEVICE inline uint64_t nucleusMass(uint64_t total, double top_p) {
   const auto wanted = static_cast<uint64_t>(ceil(top_p * static_cast<double>(total)));
+  if (wanted > total) return total;  // a total above 2^53 may have been rounded up
   return wanted > 0 ? wanted : 1;
 }
 

@@ -261,6 +261,8 @@ int main(int argc, char** argv) {
     done = badInput("--redis and either --run or --experiment are needed: see --help");
   } else {
     done = work(options);
+    // The last line of a log that is whole: not every kubelet tells a deleted pod's exit code.
+    if (done) spdlog::info("ended, exit code 0");
   }
   return endProcess("allot-worker", done);
 }

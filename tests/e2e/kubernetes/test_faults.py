@@ -163,7 +163,7 @@ class Faults(unittest.TestCase):
             x.kubectl("delete", "pod", pod.name, "--wait=false")
             end.wait(120)
         watch.note("SIGTERM to gone")
-        self.assertEqual(end.exit_code, 0)
+        self.assertEqual(end.exit_status(), 0)
         self.assertEqual(end.metrics.get("allot_worker_draining"), 1)
         pushed = end.metrics.get("allot_worker_episodes_total", outcome="pushed")
         self.assertGreaterEqual(pushed, before)
@@ -181,7 +181,7 @@ class Faults(unittest.TestCase):
             with watched_end(x, pod) as end:
                 x.kubectl("delete", "pod", name, "--wait=false")
                 end.wait(120)
-            self.assertEqual(end.exit_code, 0)
+            self.assertEqual(end.exit_status(), 0)
             if end.metrics.get("allot_worker_episodes_total", outcome="aborted") == 1:
                 self.assertIn("1 episodes are given up", end.log)
                 return
