@@ -54,8 +54,8 @@ class End:
         """
         if self.exit_code is not None:
             return self.exit_code
-        last = self.log.rstrip().rpartition("\n")[2]
-        found = re.search(r"ended, exit code (\d+)", last)
+        # Behind it `kubectl logs` may complain that the container is no more.
+        found = re.search(r"ended, exit code (\d+)", self.log)
         if not found:
             raise AssertionError(f"no exit code of {self.pod.name}: its watch said {self.seen}, "
                                  f"its log ended {self.log[-500:]!r}")
