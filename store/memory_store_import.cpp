@@ -18,6 +18,7 @@ Status MemoryStore::beginImport() {
   fresh.lease_expires_ms_ = server_->lease_expires_ms_;
   fresh.workers_ = server_->workers_;
   fresh.last_entry_ = server_->last_entry_;
+  fresh.last_evaluation_ = server_->last_evaluation_;  // entry ids name one thing for ever
   fresh.last_import_ = server_->last_import_ + 1;
   fresh.import_ = fresh.last_import_;
   *server_ = std::move(fresh);

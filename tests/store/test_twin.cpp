@@ -1,0 +1,429 @@
+// The same random calls on MemoryStore and on a real Redis: the twins answer alike.
+//
+// A walk is one run on a server of each kind, and some hundred calls of two clients. What a call
+// asks for is drawn once and asked of both sides; the answers are compared as texts, which leave
+// out what each side may name in its own way: entry ids, times, the words of an error.
+//
+// To add a call of Store: a function that draws its arguments and returns the call, and its line in
+// kCalls. A test at the end fails when Store has calls that are not there.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <chrono>
+#include <fstream>
+#include <functional>
+#include <random>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "store/memory_store.h"
+#include "tests/store/conformance.h"
+#include "tests/store/redis_server.h"
+
+namespace allot::test {
+namespace {
+
+constexpr uint64_t kWalks = 60;
+constexpr int kCallsAWalk = 200;
+// What ends while a walk goes on ends at once, for the two sides' clocks are not the same.
+constexpr uint64_t kHourMs = 3'600'000;
+
+// --- answers as texts ---
+
+std::string text(uint64_t number) { return std::to_string(number); }
+std::string text(bool yes) { return yes ? "true" : "false"; }
+std::string text(const std::string& bytes) { return "\"" + bytes + "\""; }
+std::string text(PushOutcome outcome) { return std::to_string(static_cast<int>(outcome)); }
+std::string text(const google::protobuf::Message& message) {
+  return "{" + message.ShortDebugString() + "}";
+}
+std::string text(const Lease& lease) {
+  return text(lease.held) + " " + lease.holder + " epoch " + text(lease.epoch);
+}
+std::string text(const Refusal& refusal) {
+  return refusal.result_id + " " + refusal.kind + " " + refusal.reason;
+}
+std::string text(const InboxEntry& entry) {
+  return text(entry.result_id) + " " + text(entry.payload) + " " + text(entry.bytes);
+}
+std::string text(const Evaluation& evaluation) { return text(evaluation.result); }
+std::string text(const PublishedPolicy& policy) { return text(policy.snapshot) + policy.sha256; }
+std::string text(const Control& control) {
+  return control.desired + text(control.experiment) + text(control.file) + text(control.revision);
+}
+std::string text(const RunSpec& spec) {
+  return text(spec.experiment) + spec.sha256 + text(spec.synchronous) + text(spec.started_unix_ms) +
+         (spec.origin ? text(*spec.origin) : "");
+}
+template <typename T>
+std::string text(const std::optional<T>& value) {
+  return value ? text(*value) : "nothing";
+}
+template <typename T>
+std::string text(const std::vector<T>& list) {
+  std::string all = "[";
+  for (const T& one : list) all += text(one) + ", ";
+  return all + "]";
+}
+std::string text(const std::map<std::string, uint64_t>& counts) {
+  std::string all;
+  for (const auto& [name, count] : counts) all += name + " " + text(count) + ", ";
+  return all;
+}
+template <typename T>
+std::string text(const Result<T>& answer) {
+  if (!answer) return "error " + std::to_string(answer.error().exitCode());
+  if constexpr (std::is_void_v<T>) {
+    return "done";
+  } else {
+    return text(*answer);
+  }
+}
+
+// --- the two sides ---
+
+// One kind of store with two clients, and the names that it gave to what both know by its place.
+struct Side {
+  std::array<std::unique_ptr<Store>, 2> clients;
+  std::vector<InboxEntry> entries;  // whatever readInbox gave
+  std::vector<Evaluation> evaluations;
+};
+
+// Where arguments come from: chance, and how far the run is.
+class Scene {
+ public:
+  Scene(uint64_t seed, const Side* memory) : random_(seed), memory_(*memory) {}
+
+  uint64_t below(uint64_t bound) { return random_() % bound; }
+  bool mostly() { return below(6) != 0; }
+  std::string one(std::initializer_list<const char*> words) {
+    return words.begin()[below(words.size())];
+  }
+  uint64_t ttl() { return below(3) == 0 ? 0 : kHourMs; }
+  std::string resultId() { return "r" + std::to_string(below(12)); }
+  v1::EvaluationUnit someUnit() {
+    return unit(below(3), static_cast<uint32_t>(below(3)), one({"a", "b", "c"}));
+  }
+  std::vector<v1::EvaluationUnit> someUnits() {
+    std::vector<v1::EvaluationUnit> units;
+    for (uint64_t left = below(4); left > 0; --left) units.push_back(someUnit());
+    return units;
+  }
+  // The one in force, or nearly always.
+  uint64_t epoch() { return mostly() ? store().readLease()->epoch : below(4); }
+  uint64_t version() {
+    const auto policy = store().readPolicy().value();
+    return policy && mostly() ? policy->snapshot.version() : below(3);
+  }
+  // Places in Side's lists; nothing if there is none.
+  std::vector<size_t> someEntries(uint64_t most) {
+    std::vector<size_t> places;
+    for (uint64_t left = below(most + 1); left > 0 && !memory_.entries.empty(); --left) {
+      places.push_back(below(memory_.entries.size()));
+    }
+    return places;
+  }
+  std::optional<size_t> someEvaluation() {
+    if (memory_.evaluations.empty()) return std::nullopt;
+    return below(memory_.evaluations.size());
+  }
+
+ private:
+  Store& store() const { return *memory_.clients[0]; }
+
+  std::mt19937_64 random_;
+  const Side& memory_;
+};
+
+// --- one function for each call of Store ---
+
+// Makes the call on a side by one of its clients, and tells the answer.
+using Call = std::function<std::string(Store&, Side&)>;
+
+// A call without arguments.
+template <typename Answer>
+std::function<Call(Scene&)> plain(Answer (Store::*call)()) {
+  return [call](Scene&) -> Call { return [call](Store& s, Side&) { return text((s.*call)()); }; };
+}
+
+Call createRun(Scene& scene) {
+  const RunSpec spec = runSpec(scene.mostly() ? "aa" : "bb");
+  return [=](Store& s, Side&) { return text(s.createRun(spec)); };
+}
+Call agreeOnModel(Scene& scene) {
+  v1::ModelFacts facts;
+  facts.set_layers(static_cast<uint32_t>(scene.below(3)));
+  return [=](Store& s, Side&) { return text(s.agreeOnModel(facts)); };
+}
+Call changeControl(Scene& scene) {
+  Control next{scene.one({"running", "paused", "stopped", "finished", "lost"}), {}, {}, 0};
+  next.experiment.set_name("recall");
+  const bool stale = !scene.mostly();
+  return [=](Store& s, Side&) {
+    Control mine = next;
+    if (const auto now = *s.readControl()) mine.revision = now->revision - (stale ? 1 : 0);
+    return text(s.changeControl(mine));
+  };
+}
+Call acquireLease(Scene& scene) {
+  const std::string holder = scene.one({"a", "b", "a", "b", ""});
+  return [=, ttl = scene.ttl()](Store& s, Side&) { return text(s.acquireLease(holder, ttl)); };
+}
+Call releaseLease(Scene& scene) {
+  return [holder = scene.one({"a", "b"})](Store& s, Side&) { return text(s.releaseLease(holder)); };
+}
+Call publishInitial(Scene& scene) {
+  const auto first = policy(scene.mostly() ? 0 : 1);
+  return [=, epoch = scene.epoch()](Store& s, Side&) {
+    return text(s.publishInitial(epoch, first, state(0)));
+  };
+}
+Call writeState(Scene& scene) {
+  const auto next = state(scene.version(), scene.below(9));
+  return [=, epoch = scene.epoch()](Store& s, Side&) { return text(s.writeState(epoch, next)); };
+}
+Call publishStatus(Scene& scene) {
+  v1::AggregatorStatus status;
+  status.set_phase(scene.one({"running", "paused"}));
+  return
+      [=, epoch = scene.epoch()](Store& s, Side&) { return text(s.publishStatus(epoch, status)); };
+}
+Call commit(Scene& scene) {
+  const auto places = scene.someEntries(3);
+  return [=, epoch = scene.epoch(), version = scene.version()](Store& s, Side& side) {
+    std::vector<InboxEntry> consumed;
+    for (const size_t place : places) consumed.push_back(side.entries[place]);
+    return text(s.commit(commitOf(epoch, version, consumed)));
+  };
+}
+Call readInbox(Scene& scene) {
+  return [count = scene.below(5)](Store& s, Side& side) {
+    const auto read = s.readInbox(count, 0);
+    if (read) side.entries.insert(side.entries.end(), read->begin(), read->end());
+    return text(read);
+  };
+}
+Call reject(Scene& scene) {
+  const auto places = scene.someEntries(1);
+  const std::string kind = scene.one({"invalid", "stale", "no such kind"});
+  const std::string forged = scene.mostly() ? "" : scene.resultId();
+  return [=, epoch = scene.epoch()](Store& s, Side& side) {
+    if (places.empty()) return std::string();
+    InboxEntry entry = side.entries[places[0]];
+    if (!forged.empty()) entry.result_id = forged;
+    return text(s.reject(epoch, entry, kind, "because"));
+  };
+}
+Call rejectEvaluation(Scene& scene) {
+  const auto place = scene.someEvaluation();
+  const uint64_t reopen = scene.below(3);
+  return [=, epoch = scene.epoch(), other = scene.someUnit()](Store& s, Side& side) {
+    if (!place) return std::string();
+    const Evaluation& evaluation = side.evaluations[*place];
+    const v1::EvaluationUnit* units[] = {nullptr, &evaluation.result.unit(), &other};
+    return text(s.rejectEvaluation(epoch, evaluation, "invalid", "because", units[reopen]));
+  };
+}
+Call reissueTicket(Scene& scene) {
+  const uint64_t ticket = scene.mostly() ? scene.below(12) : uint64_t{1} << 60;
+  return [=](Store& s, Side&) { return text(s.reissueTicket(ticket)); };
+}
+Call resetTickets(Scene& scene) {
+  return [next = scene.below(12)](Store& s, Side&) { return text(s.resetTickets(next)); };
+}
+Call planUnits(Scene& scene) {
+  return [epoch = scene.epoch(), units = scene.someUnits()](Store& s, Side&) {
+    return text(s.planUnits(epoch, units));
+  };
+}
+Call takeTickets(Scene& scene) {
+  return [count = scene.below(4), limit = scene.below(30)](Store& s, Side&) {
+    return text(s.takeTickets(count, limit));
+  };
+}
+Call pushResult(Scene& scene) {
+  const auto made = result(scene.mostly() ? scene.resultId() : "", scene.below(5));
+  return [=, cap = 3 + scene.below(8)](Store& s, Side&) { return text(s.pushResult(made, cap)); };
+}
+Call claimUnits(Scene& scene) {
+  std::vector<uint32_t> warm;
+  if (scene.below(2) == 0) warm.push_back(static_cast<uint32_t>(scene.below(3)));
+  return [=, lease = scene.ttl()](Store& s, Side&) { return text(s.claimUnits(warm, lease)); };
+}
+Call releaseUnits(Scene& scene) {
+  return [units = scene.someUnits()](Store& s, Side&) { return text(s.releaseUnits(units)); };
+}
+Call pushEvaluation(Scene& scene) {
+  const auto made = evaluationOf(scene.someUnit(), scene.one({"v", "w"}));
+  return [=](Store& s, Side&) { return text(s.pushEvaluation(made)); };
+}
+Call beat(Scene& scene) {
+  v1::WorkerBeat beat;
+  beat.set_worker(scene.one({"v", "w", ""}));
+  beat.set_episodes(scene.below(9));
+  return [=, ttl = scene.ttl()](Store& s, Side&) { return text(s.beat(beat, ttl)); };
+}
+Call leave(Scene& scene) {
+  return [worker = scene.one({"v", "w"})](Store& s, Side&) { return text(s.leave(worker)); };
+}
+Call readHistory(Scene& scene) {
+  return [after = scene.below(4), count = scene.below(9)](Store& s, Side&) {
+    return text(s.readHistory(after, count));
+  };
+}
+Call readEvaluations(Scene& scene) {
+  const auto place = scene.below(2) == 0 ? scene.someEvaluation() : std::nullopt;
+  return [=, count = scene.below(9)](Store& s, Side& side) {
+    const std::string after = place ? side.evaluations[*place].entry_id : "";
+    const auto read = s.readEvaluations(after, count);
+    if (read) side.evaluations.insert(side.evaluations.end(), read->begin(), read->end());
+    return text(read);
+  };
+}
+Call readRefusals(Scene& scene) {
+  return [count = scene.below(9)](Store& s, Side&) { return text(s.readRefusals(count)); };
+}
+Call beginImport(Scene&) {
+  return [](Store& s, Side&) {
+    // It forgets the inbox; Redis would use the entry ids of this millisecond again.
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    return text(s.beginImport());
+  };
+}
+Call importHistory(Scene& scene) {
+  std::vector<v1::IterationRecord> records;
+  for (uint64_t left = scene.below(3), v = scene.below(3); left > 0; --left) {
+    records.push_back(commitOf(1, v++, {}).record);
+    *records.back().add_results() = result(scene.resultId());
+  }
+  return [=](Store& s, Side&) { return text(s.importHistory(records)); };
+}
+Call importEvaluations(Scene& scene) {
+  const auto made = evaluationOf(scene.someUnit(), "importer");
+  return [=](Store& s, Side&) { return text(s.importEvaluations({made})); };
+}
+Call endImport(Scene& scene) {
+  RunImage image;
+  image.spec = runSpec("aa");
+  if (const uint64_t version = scene.below(3); version > 0) image.state = state(version);
+  image.next_ticket = scene.below(9);
+  image.open_units = scene.someUnits();
+  return [=](Store& s, Side&) { return text(s.endImport(image)); };
+}
+
+struct Kind {
+  const char* name;  // of the call in store.h
+  int weight;        // how often it is drawn, against others
+  std::function<Call(Scene&)> draw;
+};
+
+const std::vector<Kind> kCalls = {
+    {"createRun", 1, createRun},
+    {"readSpec", 1, plain(&Store::readSpec)},
+    {"agreeOnModel", 1, agreeOnModel},
+    {"readModel", 1, plain(&Store::readModel)},
+    {"readControl", 1, plain(&Store::readControl)},
+    {"changeControl", 1, changeControl},
+    {"acquireLease", 4, acquireLease},
+    {"readLease", 1, plain(&Store::readLease)},
+    {"releaseLease", 1, releaseLease},
+    {"publishInitial", 3, publishInitial},
+    {"readState", 1, plain(&Store::readState)},
+    {"writeState", 2, writeState},
+    {"publishStatus", 1, publishStatus},
+    {"readStatus", 1, plain(&Store::readStatus)},
+    {"commit", 5, commit},
+    {"readInbox", 6, readInbox},
+    {"reopenInbox", 2, plain(&Store::reopenInbox)},
+    {"reject", 3, reject},
+    {"rejectEvaluation", 3, rejectEvaluation},
+    {"inboxSize", 1, plain(&Store::inboxSize)},
+    {"reissueTicket", 2, reissueTicket},
+    {"resetTickets", 1, resetTickets},
+    {"planUnits", 4, planUnits},
+    {"openUnits", 1, plain(&Store::openUnits)},
+    {"listUnits", 1, plain(&Store::listUnits)},
+    {"readPolicy", 1, plain(&Store::readPolicy)},
+    {"takeTickets", 4, takeTickets},
+    {"pushResult", 8, pushResult},
+    {"claimUnits", 4, claimUnits},
+    {"releaseUnits", 2, releaseUnits},
+    {"pushEvaluation", 4, pushEvaluation},
+    {"beat", 2, beat},
+    {"leave", 1, leave},
+    {"listWorkers", 1, plain(&Store::listWorkers)},
+    {"readHistory", 1, readHistory},
+    {"readEvaluations", 4, readEvaluations},
+    {"nextTicket", 1, plain(&Store::nextTicket)},
+    {"readRefusalCounts", 1, plain(&Store::readRefusalCounts)},
+    {"readRefusals", 1, readRefusals},
+    {"beginImport", 1, beginImport},
+    {"importHistory", 2, importHistory},
+    {"importEvaluations", 1, importEvaluations},
+    {"endImport", 1, endImport},
+};
+
+// --- the walks ---
+
+class Twin : public ::testing::Test {
+ protected:
+  // The calls of one walk, until an answer differs; says so with the calls before.
+  void walk(uint64_t seed) {
+    uint64_t now = 1'000'000;
+    const auto server = std::make_shared<MemoryServer>([&now] { return now; });
+    Side memory, redis;
+    for (size_t client = 0; client < 2; ++client) {
+      memory.clients[client] = openMemoryStore(server);
+      redis.clients[client] =
+          std::move(*openRedisStore(redis_.url(), "walk" + std::to_string(seed)));
+    }
+    Scene scene(seed, &memory);
+    std::vector<const Kind*> lots;
+    for (const Kind& kind : kCalls)
+      lots.insert(lots.end(), static_cast<size_t>(kind.weight), &kind);
+    std::string story;
+    for (int i = 0; i < kCallsAWalk; ++i, ++now) {
+      const Kind& kind = *lots[scene.below(lots.size())];
+      const size_t client = scene.below(2);
+      const Call call = kind.draw(scene);
+      const std::string here = call(*memory.clients[client], memory);
+      const std::string there = call(*redis.clients[client], redis);
+      story += std::string(kind.name) + " by client " + text(client) + " -> " + here + "\n";
+      if (here.starts_with("error")) ++refused_[kind.name];
+      ++made_[kind.name];
+      ASSERT_EQ(here, there) << "seed " << seed << ", the last calls:\n"
+                             << story.substr(story.size() - std::min<size_t>(story.size(), 3000));
+    }
+  }
+
+  RedisServer redis_{{"--appendonly", "no"}};
+  std::map<std::string, int> made_, refused_;
+};
+
+TEST_F(Twin, AnswerRandomCallsAlike) {
+  for (uint64_t seed = 0; seed < kWalks && !HasFatalFailure(); ++seed) walk(seed);
+  // A walk in which everything is refused would show nothing.
+  for (const Kind& kind : kCalls) {
+    EXPECT_GT(made_[kind.name], refused_[kind.name]) << kind.name << " never succeeded";
+  }
+}
+
+TEST(TwinCalls, AreAllThatStoreHas) {
+  std::ifstream file(std::string(ALLOT_SOURCE_DIR) + "/store/store.h");
+  std::stringstream header;
+  header << file.rdbuf();
+  const std::string code = header.str();
+  std::set<std::string> declared, drawn;
+  const std::regex pure("virtual [^;~]*? (\\w+)\\([^;]*\\) = 0;");
+  for (std::sregex_iterator it(code.begin(), code.end(), pure), end; it != end; ++it) {
+    declared.insert((*it)[1]);
+  }
+  for (const Kind& kind : kCalls) drawn.insert(kind.name);
+  EXPECT_GT(declared.size(), 40u);
+  EXPECT_EQ(drawn, declared);
+}
+
+}  // namespace
+}  // namespace allot::test
