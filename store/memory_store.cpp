@@ -264,6 +264,8 @@ Result<std::vector<v1::EvaluationUnit>> MemoryStore::listUnits() {
   return units;
 }
 
+Result<StoreFill> MemoryStore::fill() { return server_->fill_; }
+
 // --- worker ---
 
 Result<std::optional<PublishedPolicy>> MemoryStore::readPolicy() { return server_->policy_; }
@@ -373,8 +375,11 @@ Result<std::vector<Evaluation>> MemoryStore::readEvaluations(const std::string& 
   std::vector<Evaluation> evaluations;
   const auto& all = server_->evaluations_;
   for (auto it = all.upper_bound(after.empty() ? 0 : entryNumber(after));
-       it != all.end() && evaluations.size() < std::min(count, store::kMostRead); ++it)
-    evaluations.push_back({entryId(it->first), it->second});
+       it != all.end() && evaluations.size() < std::min(count, store::kMostRead); ++it) {
+    const auto done = server_->units_done_.find(it->second.unit().unit_id());
+    const bool own = done != server_->units_done_.end() && done->second == it->first;
+    evaluations.push_back({entryId(it->first), own ? it->second : v1::EvaluationResult()});
+  }
   return evaluations;
 }
 

@@ -30,6 +30,8 @@ class MemoryServer {
   void injectIntoInbox(std::string result_id, std::string payload);
   // The next reject() finds the server away: kUnavailable, nothing done.
   void loseNextReject() { lose_reject_ = true; }
+  // What fill() says.
+  void setFill(StoreFill fill) { fill_ = fill; }
 
  private:
   friend class MemoryStore;
@@ -57,6 +59,7 @@ class MemoryServer {
   std::map<uint64_t, std::pair<std::string, std::string>> inbox_;  // number -> result id, payload
   uint64_t last_entry_ = 0;
   bool lose_reject_ = false;
+  StoreFill fill_;
   std::set<std::string> seen_;
   std::map<std::string, uint64_t> pending_;  // result id -> number of its inbox entry
   std::deque<Refusal> refused_;
@@ -106,6 +109,7 @@ class MemoryStore final : public Store {
   Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) override;
   Result<uint64_t> openUnits() override;
   Result<std::vector<v1::EvaluationUnit>> listUnits() override;
+  Result<StoreFill> fill() override;
 
   Result<std::optional<PublishedPolicy>> readPolicy() override;
   Result<std::vector<uint64_t>> takeTickets(uint64_t count, uint64_t limit) override;

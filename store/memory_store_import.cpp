@@ -17,6 +17,7 @@ Status MemoryStore::beginImport() {
   fresh.lease_epoch_ = server_->lease_epoch_;
   fresh.lease_expires_ms_ = server_->lease_expires_ms_;
   fresh.workers_ = server_->workers_;
+  fresh.fill_ = server_->fill_;
   fresh.last_entry_ = server_->last_entry_;
   fresh.last_evaluation_ = server_->last_evaluation_;  // entry ids name one thing for ever
   fresh.last_import_ = server_->last_import_ + 1;
@@ -67,7 +68,7 @@ Status MemoryStore::endImport(const RunImage& image) {
   if (history.size() != version || last != version)
     return tl::unexpected(
         store::importIncomplete("in memory", std::to_string(last) + "-0", version));
-  server_->model_ = image.model;
+  if (image.model) server_->model_ = image.model;
   if (image.state) publish(image.state->policy(), *image.state);
   server_->next_ticket_ = image.next_ticket;
   for (const auto& unit : image.open_units)

@@ -68,6 +68,14 @@ bool startsWithAny(std::string_view text, std::initializer_list<std::string_view
                      [&](std::string_view word) { return text.starts_with(word); });
 }
 
+// What an error is about. Before Redis 7 one of a script says first where it happened:
+// "ERR Error running script (call to f_1): @user_script:3: @user_script: 3: -OOM command ...".
+std::string_view causeOf(std::string_view error) {
+  if (!startsWithAny(error, {"ERR Error running script", "@user_script"})) return error;
+  const size_t cause = error.find(": -");
+  return cause == std::string_view::npos ? error : error.substr(cause + 3);
+}
+
 }  // namespace
 
 bool RedisView::isNil() const { return reply_ == nullptr || reply_->type == REDIS_REPLY_NIL; }
@@ -111,18 +119,23 @@ tl::unexpected<Error> RedisConnection::unavailable(std::string_view why) const {
                                            "): check that Redis runs and can be reached from here");
 }
 
-tl::unexpected<Error> RedisConnection::refused(std::string_view error) const {
+tl::unexpected<Error> RedisConnection::refused(std::string_view reply) const {
+  const std::string_view error = causeOf(reply);
   const std::string words(error.substr(0, 300));
   if (startsWithAny(error, {"NOAUTH", "WRONGPASS"}))
     return badInput("the store at " + address_.shown + " wants to know who we are (" + words +
                     "): give a user and a password file in its url");
-  // Redis 7 words a command that a script may not use in its own way.
-  if (startsWithAny(error, {"NOPERM", "ERR The user executing the script"}))
+  // A command that a script may not use has words of its own.
+  if (error.starts_with("NOPERM") ||
+      error.find("The user executing the script") != std::string_view::npos)
     return badInput("the store at " + address_.shown + " does not let user " + user() +
                     " do this (" + words + "): use the url of another user");
   // Conditions of the server, not of the command: they pass, or a person mends them there.
-  if (startsWithAny(error, {"LOADING", "BUSY ", "OOM", "MISCONF", "READONLY", "NOREPLICAS",
-                            "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "UNBLOCKED"}) ||
+  if (error.starts_with("OOM"))
+    return fail(ErrorCode::kUnavailable, "the store is full: raise maxmemory of the Redis at " +
+                                             address_.shown + " (" + words + ")");
+  if (startsWithAny(error, {"LOADING", "BUSY ", "MISCONF", "READONLY", "NOREPLICAS", "MASTERDOWN",
+                            "CLUSTERDOWN", "TRYAGAIN", "UNBLOCKED"}) ||
       error.find("max number of clients") != std::string_view::npos)
     return unavailable(words);
   return fail(ErrorCode::kInternal,

@@ -110,7 +110,7 @@ class RedisConnection {
   tl::unexpected<Error> broken();
   std::string user() const;  // for messages
   tl::unexpected<Error> unavailable(std::string_view why) const;
-  tl::unexpected<Error> refused(std::string_view error) const;
+  tl::unexpected<Error> refused(std::string_view reply) const;
 
   RedisAddress address_;
   std::chrono::milliseconds timeout_;

@@ -66,15 +66,17 @@ Status RedisStore::importStatus(const RedisReply& reply) const {
 }
 
 Status RedisStore::beginImport() {
-  import_ = nameOfImport();
+  const std::string name = nameOfImport();
   ALLOT_ASSIGN(
       const RedisReply reply,
       run(lua::begin_import, {"spec",  "import",      "control",        "model",      "policy",
                               "state", "status",      "history",        "inbox",      "pending",
                               "seen",  "dead",        "refused_counts", "tickets",    "reissue",
                               "units", "unit_groups", "unit_specs",     "units_done", "eval"},
-          {import_}));
-  return importStatus(reply);
+          {name}));
+  ALLOT_TRY(importStatus(reply));
+  import_ = name;
+  return {};
 }
 
 Status RedisStore::importHistory(const std::vector<v1::IterationRecord>& records) {

@@ -88,6 +88,12 @@ struct Commit {
   std::vector<std::pair<std::string, std::string>> consumed;  // entry id, result id
 };
 
+// How full the server is, with all that it holds of all runs.
+struct StoreFill {
+  uint64_t used_bytes = 0;
+  uint64_t limit_bytes = 0;  // 0: it has none
+};
+
 struct Evaluation {
   std::string entry_id;  // where to go on reading
   // Empty (no unit id) if it cannot be decoded, has more than kLargestResult bytes or no push made
@@ -165,6 +171,8 @@ class Store {
   // Units not yet recorded.
   virtual Result<uint64_t> openUnits() = 0;
   virtual Result<std::vector<v1::EvaluationUnit>> listUnits() = 0;  // the open ones
+  // kUsage where this user may not ask, as with accounts that an older build made.
+  virtual Result<StoreFill> fill() = 0;
 
   // --- worker ---
   virtual Result<std::optional<PublishedPolicy>> readPolicy() = 0;

@@ -8,7 +8,11 @@ while i <= #ARGV do
   local found = redis.call('XRANGE', KEYS[2], ARGV[i], ARGV[i])
   if not found[1] or found[1][2][2] ~= ARGV[i + 1] then
     local added = redis.pcall('XADD', KEYS[2], ARGV[i], 'rec', ARGV[i + 1])
-    if type(added) == 'table' and added.err then return {'ORDER', ARGV[i]} end
+    if type(added) == 'table' and added.err then
+      -- Whatever it is but the id (memory, disk, rights) is the server's own to say.
+      if not string.find(added.err, 'equal or smaller', 1, true) then return added end
+      return {'ORDER', ARGV[i]}
+    end
   end
   local results = tonumber(ARGV[i + 2])
   for k = i + 3, i + 2 + results do redis.call('SADD', KEYS[3], ARGV[k]) end

@@ -293,6 +293,10 @@ Result<std::vector<v1::EvaluationUnit>> FaultyStore::listUnits() {
                                                           [](Store& s) { return s.listUnits(); });
 }
 
+Result<StoreFill> FaultyStore::fill() {
+  return reading<Result<StoreFill>>("fill", [](Store& s) { return s.fill(); });
+}
+
 // --- worker ---
 
 Result<std::optional<PublishedPolicy>> FaultyStore::readPolicy() {

@@ -46,6 +46,7 @@ class FaultyStore final : public Store {
   Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) override;
   Result<uint64_t> openUnits() override;
   Result<std::vector<v1::EvaluationUnit>> listUnits() override;
+  Result<StoreFill> fill() override;
 
   Result<std::optional<PublishedPolicy>> readPolicy() override;
   Result<std::vector<uint64_t>> takeTickets(uint64_t count, uint64_t limit) override;

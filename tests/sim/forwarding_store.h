@@ -54,6 +54,7 @@ class ForwardingStore : public Store {
     return inner_->rejectEvaluation(epoch, evaluation, kind, reason, reopen);
   }
   Result<uint64_t> inboxSize() override { return inner_->inboxSize(); }
+  Result<StoreFill> fill() override { return inner_->fill(); }
   Status reissueTicket(uint64_t ticket) override { return inner_->reissueTicket(ticket); }
   Status resetTickets(uint64_t next) override { return inner_->resetTickets(next); }
   Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) override {

@@ -97,6 +97,7 @@ class Acl : public ::testing::Test {
     ALLOT_NOTE(store.leave("leaves"));
   }
   void update(Log& log, Store& store) {
+    ALLOT_NOTE(store.fill());
     ALLOT_NOTE(store.reopenInbox());
     if (const auto entries = store.readInbox(10, 0); ALLOT_NOTE(entries) && entries->size() == 2) {
       ALLOT_NOTE(store.commit(commitOf(1, 0, {entries->at(0)})));

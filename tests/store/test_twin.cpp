@@ -39,6 +39,8 @@ std::string text(PushOutcome outcome) { return std::to_string(static_cast<int>(o
 std::string text(const google::protobuf::Message& message) {
   return "{" + message.ShortDebugString() + "}";
 }
+// How full it is, each side says in its own bytes.
+std::string text(const StoreFill&) { return "a figure"; }
 std::string text(const Lease& lease) {
   return text(lease.held) + " " + lease.holder + " epoch " + text(lease.epoch);
 }
@@ -345,6 +347,7 @@ const std::vector<Kind> kCalls = {
     {"planUnits", 4, planUnits},
     {"openUnits", 1, plain(&Store::openUnits)},
     {"listUnits", 1, plain(&Store::listUnits)},
+    {"fill", 1, plain(&Store::fill)},
     {"readPolicy", 1, plain(&Store::readPolicy)},
     {"takeTickets", 4, takeTickets},
     {"pushResult", 8, pushResult},
