@@ -17,6 +17,8 @@ inline constexpr uint64_t kMostTicketsAtOnce = 10'000;
 inline constexpr size_t kMostRead = 100'000;   // entries a single read returns at most
 inline constexpr size_t kRefusedKept = 1'000;  // refused results kept for a person to look at
 inline constexpr uint64_t kLongestMs = uint64_t{1} << 50;
+// A beat counts for at most this long; beat.lua and list_workers.lua know the number, too.
+inline constexpr uint64_t kLongestBeatMs = 600'000;
 // Payloads in one answer together, the first one aside: what a reader must have room for.
 inline constexpr uint64_t kMostBytesRead = 8 * 1024 * 1024;
 

@@ -67,11 +67,17 @@ Result<bool> MemoryStore::changeControl(const Control& next) {
 
 // --- aggregator ---
 
+// An end further away than the lease is long: the clock was set back since it was written.
+uint64_t MemoryStore::leaseEnd(uint64_t now) const {
+  return std::min(server_->lease_expires_ms_, now + server_->lease_ttl_ms_);
+}
+
 Result<Lease> MemoryStore::acquireLease(const std::string& holder, uint64_t ttl_ms) {
   ALLOT_TRY(store::checkName(holder, "the holder of the lease"));
   const uint64_t now = server_->now_ms_();
   std::string& current = server_->lease_holder_;
   if (current != holder) {
+    server_->lease_expires_ms_ = leaseEnd(now);
     if (!current.empty() && server_->lease_expires_ms_ > now)
       return Lease{false, current, server_->lease_epoch_, server_->lease_expires_ms_ - now};
     current = holder;
@@ -79,15 +85,16 @@ Result<Lease> MemoryStore::acquireLease(const std::string& holder, uint64_t ttl_
   }
   ttl_ms = std::min(ttl_ms, store::kLongestMs);
   server_->lease_expires_ms_ = now + ttl_ms;
+  server_->lease_ttl_ms_ = ttl_ms;
   return Lease{true, holder, server_->lease_epoch_, ttl_ms};
 }
 
 Result<Lease> MemoryStore::readLease() {
   const uint64_t now = server_->now_ms_();
-  if (server_->lease_holder_.empty() || server_->lease_expires_ms_ <= now)
+  const uint64_t end = leaseEnd(now);
+  if (server_->lease_holder_.empty() || end <= now)
     return Lease{false, "", server_->lease_epoch_, 0};
-  return Lease{true, server_->lease_holder_, server_->lease_epoch_,
-               server_->lease_expires_ms_ - now};
+  return Lease{true, server_->lease_holder_, server_->lease_epoch_, end - now};
 }
 
 Status MemoryStore::releaseLease(const std::string& holder) {
@@ -336,11 +343,16 @@ Result<PushOutcome> MemoryStore::pushEvaluation(const v1::EvaluationResult& resu
   return PushOutcome::kAccepted;
 }
 
+// An end that no beat makes: the clock was set back since.
+bool MemoryStore::lives(const MemoryServer::Worker& worker, uint64_t now) {
+  return worker.dies_ms > now && worker.dies_ms <= now + store::kLongestBeatMs;
+}
+
 Status MemoryStore::beat(const v1::WorkerBeat& beat, uint64_t ttl_ms) {
   ALLOT_TRY(store::checkName(beat.worker(), "the name of a worker"));
   const uint64_t now = server_->now_ms_();
-  std::erase_if(server_->workers_, [&](const auto& item) { return item.second.dies_ms <= now; });
-  server_->workers_[beat.worker()] = {beat, now + std::min(ttl_ms, store::kLongestMs)};
+  std::erase_if(server_->workers_, [&](const auto& item) { return !lives(item.second, now); });
+  server_->workers_[beat.worker()] = {beat, now + std::min(ttl_ms, store::kLongestBeatMs)};
   return {};
 }
 
@@ -356,7 +368,7 @@ Result<std::vector<v1::WorkerBeat>> MemoryStore::listWorkers() {
   const uint64_t now = server_->now_ms_();
   std::vector<v1::WorkerBeat> workers;
   for (const auto& [id, worker] : server_->workers_)
-    if (worker.dies_ms > now) workers.push_back(worker.beat);
+    if (lives(worker, now)) workers.push_back(worker.beat);
   return workers;
 }
 

@@ -3,7 +3,7 @@
 //
 // A MemoryServer holds one run; every MemoryStore opened on it is one client, as every RedisStore
 // is one client of a Redis. Time is what the injected clock says, so leases and claims expire when
-// the test wants it. All of it belongs to one thread; readInbox never waits.
+// the test wants it; it may be set back, as that of a machine may. All of it belongs to one thread; readInbox never waits.
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -21,7 +21,7 @@ namespace allot {
 
 class MemoryServer {
  public:
-  // now_ms: any clock that does not go back, in milliseconds.
+  // now_ms: any clock, in milliseconds.
   explicit MemoryServer(std::function<uint64_t()> now_ms) : now_ms_(std::move(now_ms)) {}
 
   // What was rejected, the oldest first; the oldest are dropped.
@@ -52,6 +52,7 @@ class MemoryServer {
   std::string lease_holder_;  // empty: nobody
   uint64_t lease_epoch_ = 0;
   uint64_t lease_expires_ms_ = 0;
+  uint64_t lease_ttl_ms_ = 0;
   std::optional<PublishedPolicy> policy_;
   std::optional<v1::AggregatorState> state_;
   std::optional<v1::AggregatorStatus> status_;
@@ -134,6 +135,8 @@ class MemoryStore final : public Store {
   Status endImport(const RunImage& image) override;
 
  private:
+  static bool lives(const MemoryServer::Worker& worker, uint64_t now);
+  uint64_t leaseEnd(uint64_t now) const;
   Status checkEpoch(uint64_t epoch) const;
   Status checkVersion(uint64_t expected) const;
   Status checkImport() const;

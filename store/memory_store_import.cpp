@@ -16,6 +16,7 @@ Status MemoryStore::beginImport() {
   fresh.lease_holder_ = server_->lease_holder_;
   fresh.lease_epoch_ = server_->lease_epoch_;
   fresh.lease_expires_ms_ = server_->lease_expires_ms_;
+  fresh.lease_ttl_ms_ = server_->lease_ttl_ms_;
   fresh.workers_ = server_->workers_;
   fresh.fill_ = server_->fill_;
   fresh.last_entry_ = server_->last_entry_;

@@ -249,7 +249,7 @@ Status RedisStore::beat(const v1::WorkerBeat& beat, uint64_t ttl_ms) {
   ALLOT_TRY(store::checkName(beat.worker(), "the name of a worker"));
   const std::string bytes = beat.SerializeAsString();
   ALLOT_TRY(run(lua::beat, {"workers", "beats"},
-                {beat.worker(), bytes, std::to_string(std::min(ttl_ms, store::kLongestMs))}));
+                {beat.worker(), bytes, std::to_string(std::min(ttl_ms, store::kLongestBeatMs))}));
   return {};
 }
 

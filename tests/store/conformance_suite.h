@@ -18,6 +18,8 @@ class Backend {
   virtual ~Backend() = default;
   virtual std::unique_ptr<Store> open() = 0;
   virtual void advance(uint64_t ms) = 0;                                       // lets time pass
+  // Sets the server's clock back; what is stored stays as it is.
+  virtual void turnBack(uint64_t ms) = 0;
   virtual void inject(const std::string& id, const std::string& payload) = 0;  // as a stranger
 };
 

@@ -148,6 +148,39 @@ TEST_P(StoreConformance, LeaseGoesToOneHolderUntilItExpires) {
   EXPECT_TRUE(failsWith(store_->acquireLease("", 100), ErrorCode::kUsage));
 }
 
+// Whoever held the lease when the server's clock was set back is waited for as long as its lease
+// lasts, not as long as the clock was set back.
+TEST_P(StoreConformance, AClockSetBackAnHourDoesNotMakeALeaseLonger) {
+  ASSERT_TRUE(store_->acquireLease("a", 60)->held);
+  backend_->turnBack(3'600'000);
+  auto other = backend_->open();
+  EXPECT_EQ(other->readLease()->holder, "a");
+  EXPECT_LE(other->readLease()->remaining_ms, 60u);
+  const auto refused = other->acquireLease("b", 5000).value();
+  EXPECT_FALSE(refused.held);
+  EXPECT_LE(refused.remaining_ms, 60u);
+  backend_->advance(80);
+  EXPECT_TRUE(other->acquireLease("b", 5000)->held);
+  // A holder that lives renews it under the new clock.
+  backend_->turnBack(3'600'000);
+  EXPECT_EQ(other->acquireLease("b", 5000)->remaining_ms, 5000u);
+  EXPECT_FALSE(store_->acquireLease("a", 60)->held);
+  EXPECT_EQ(store_->readLease()->epoch, 2u);
+}
+
+TEST_P(StoreConformance, AClockSetBackAnHourDoesNotKeepDeadWorkersAlive) {
+  v1::WorkerBeat dead, alive;
+  dead.set_worker("dead");
+  alive.set_worker("alive");
+  ASSERT_TRUE(succeeded(store_->beat(dead, 30'000)));
+  ASSERT_TRUE(succeeded(store_->beat(alive, 30'000)));
+  backend_->turnBack(3'600'000);
+  ASSERT_TRUE(succeeded(store_->beat(alive, 30'000)));
+  const auto workers = store_->listWorkers().value();
+  ASSERT_EQ(workers.size(), 1u);
+  EXPECT_EQ(workers[0].worker(), "alive");
+}
+
 TEST_P(StoreConformance, AnOldEpochIsFencedEverywhere) {
   EXPECT_TRUE(failsWith(store_->publishInitial(0, policy(0), state(0)), ErrorCode::kFenced));
   const uint64_t old_epoch = store_->acquireLease("a", 20)->epoch;
