@@ -196,7 +196,7 @@ Status Aggregator::tryLoad() {
   if (run_.synchronous) ALLOT_TRY(store_.resetTickets(version * episodesPerUpdate()));
   held_.clear();
   held_ids_.clear();
-  last_progress_ = options_.now();
+  progressed();
   loaded_ = true;
   if (version > 0) spdlog::info("continues after update {}", version);
   return {};
@@ -229,6 +229,11 @@ Status Aggregator::loadHistory(uint64_t last) {
   return {};
 }
 
+void Aggregator::progressed() {
+  last_progress_ = options_.now();
+  refused_in_a_row_ = 0;
+}
+
 const v1::PolicySnapshot* Aggregator::policyOf(uint64_t version) const {
   if (policies_.empty() || version < policies_.front().version()) return nullptr;
   const uint64_t place = version - policies_.front().version();
@@ -237,7 +242,7 @@ const v1::PolicySnapshot* Aggregator::policyOf(uint64_t version) const {
 
 bool Aggregator::learning() const {
   return control_.experiment.spec().has_update() && state_.policy().version() < maxUpdates() &&
-         !goalReached();
+         !hoursSpent() && !goalReached();
 }
 
 // What comes after the last update stays in the inbox: should the run be extended, it counts.
@@ -287,7 +292,7 @@ Status Aggregator::take(const InboxEntry& entry) {
   held_ids_.insert(entry.result_id);
   held_.emplace(place, Held{entry, std::move(result)});
   held_.at(place).entry.payload.clear();
-  last_progress_ = options_.now();
+  progressed();
   return {};
 }
 
@@ -304,6 +309,8 @@ Status Aggregator::checkNewest() {
 Status Aggregator::reject(const InboxEntry& entry, const char* kind, const std::string& reason) {
   ALLOT_TRY(store_.reject(epoch_, entry, kind, reason));
   events_.refused(kind);
+  // One that was superseded is a second one: the first counts.
+  if (kind != std::string_view("superseded")) ++refused_in_a_row_;
   last_error_ = "refused result " + entry.result_id.substr(0, 200) + ": " + reason;
   last_error_unix_ms_ = options_.unix_now();
   spdlog::warn("{}", last_error_);
@@ -359,7 +366,7 @@ Status Aggregator::update() {
   if (policies_.size() > kPolicies) policies_.pop_front();
   for (auto it = held_.begin(); it != end; ++it) held_ids_.erase(it->second.entry.result_id);
   held_.erase(held_.begin(), end);
-  last_progress_ = options_.now();
+  progressed();
   return planIfDue();
 }
 
@@ -379,29 +386,51 @@ Status Aggregator::loadAgain(const Error& refused) {
 Status Aggregator::reissueMissing() {
   if (!run_.synchronous || !learning() || open_units_ > 0) return {};
   const uint64_t now = options_.now();
-  if (now - last_progress_ < options_.reissue_ms) return {};
+  if (now - std::max(last_progress_, last_reissue_) < options_.reissue_ms) return {};
   const uint64_t first = state_.policy().version() * episodesPerUpdate();
   for (uint64_t t = first; t < first + episodesPerUpdate(); ++t) {
     if (!held_.contains(t)) ALLOT_TRY(store_.reissueTicket(t));
   }
-  last_progress_ = now;
+  last_reissue_ = now;
   return {};
 }
 
 bool Aggregator::goalReached() const {
   const v1::Spec& spec = control_.experiment.spec();
-  if (spec.stop().max_gpu_hours() > 0 &&
-      state_.worker_seconds() >= 3600 * spec.stop().max_gpu_hours()) {
-    return true;
-  }
   return spec.stop().goal() > 0 &&
-         evaluations_.learnedAccuracy(spec.policy().total_budget()) >= spec.stop().goal();
+         evaluations_.learnedAccuracy(spec.attention().decode(), spec.policy().total_budget()) >=
+             spec.stop().goal();
+}
+
+bool Aggregator::hoursSpent() const {
+  const double most = control_.experiment.spec().stop().max_gpu_hours();
+  return most > 0 && state_.worker_seconds() + evaluation_seconds_ >= 3600 * most;
+}
+
+// Should the run go on, with more hours, they are planned again.
+Status Aggregator::withdrawOpenUnits() {
+  if (open_units_ == 0) return {};
+  spdlog::info("spec.stop.maxGpuHours is reached: {} open evaluation units are withdrawn",
+               open_units_);
+  v1::AggregatorState next = state_;
+  next.set_has_evaluation(false);
+  if (const Status written = store_.writeState(epoch_, next); !written) {
+    return loadAgain(written.error());
+  }
+  state_ = std::move(next);
+  ALLOT_TRY(store_.withdrawUnits(epoch_));
+  open_units_ = 0;
+  return {};
 }
 
 Result<bool> Aggregator::finishIfDone() {
   const uint64_t version = state_.policy().version();
   const bool evaluated = state_.has_evaluation() && state_.evaluated_version() == version;
-  if (!evaluated || open_units_ > 0 || learning()) return false;
+  if (hoursSpent()) {
+    ALLOT_TRY(withdrawOpenUnits());
+  } else if (!evaluated || open_units_ > 0 || learning()) {
+    return false;
+  }
   Control next = control_;
   next.desired = "finished";
   // Refused if somebody extends the run at this moment; the next tick sees that.

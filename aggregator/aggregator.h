@@ -108,11 +108,14 @@ class Aggregator {
   Status reissueMissing();
   Result<bool> finishIfDone();
   bool goalReached() const;
+  bool hoursSpent() const;
+  Status withdrawOpenUnits();
   uint64_t maxUpdates() const;
   uint64_t episodesPerUpdate() const;
   const v1::PolicySnapshot* policyOf(uint64_t version) const;
   Status publishStatus();
   std::string whyWaiting();
+  void progressed();
 
   Store& store_;
   const RunSpec run_;
@@ -132,13 +135,16 @@ class Aggregator {
   FidelityTable fidelity_;
   std::string evaluations_read_;                                         // entry id
   std::map<uint64_t, std::map<std::string, v1::EvaluationUnit>> plans_;  // by version, then unit id
+  double evaluation_seconds_ = 0;  // of workers, in what is recorded
   uint64_t open_units_ = 0;
   bool evaluations_settled_ = false;  // no unit is open and everything recorded has been read
   // Results waiting for their update: by order of arrival, or by ticket in a synchronous run.
   std::map<uint64_t, Held> held_;
   std::set<std::string> held_ids_;
   uint64_t arrivals_ = 0;
-  uint64_t last_progress_ = 0;
+  uint64_t last_progress_ = 0;  // a result or an evaluation that counts, or an update
+  uint64_t last_reissue_ = 0;
+  uint64_t refused_in_a_row_ = 0;  // since then: results and evaluations
   std::optional<uint64_t> status_published_;
   std::string last_error_;
   uint64_t last_error_unix_ms_ = 0;

@@ -13,7 +13,8 @@ namespace {
 
 constexpr const char* kPhases[] = {"starting", "running", "evaluating",
                                    "paused",   "stopped", "finished"};
-constexpr const char* kWorkerStates[] = {"idle", "rollout", "evaluation", "draining"};
+constexpr const char* kWorkerStates[] = {"loading",    "idle",     "rollout",
+                                         "evaluation", "draining", "failed"};
 // A device's name comes from workers, who may say anything: so many get a series of their own.
 constexpr size_t kMostDevices = 8;
 constexpr size_t kLongestDevice = 64;
@@ -169,6 +170,8 @@ void AggregatorProbe::showWorkers(const RunSnapshot& snapshot) {
     metrics_.gauge("allot_workers", {{"state", state}}).Set(static_cast<double>(count));
   }
   set("allot_inbox_entries", static_cast<double>(snapshot.inbox_entries));
+  set("allot_inbox_capacity_entries",
+      static_cast<double>(inboxCapacity(kInboxEntries, snapshot.experiment)));
   set("allot_evaluation_units", static_cast<double>(snapshot.open_units));
 }
 

@@ -1,16 +1,21 @@
 // The part of Aggregator that evaluates and tells.
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+
 #include "aggregator/aggregator.h"
 #include "core/evaluation_check.h"
 #include "core/evaluation_plan.h"
 #include "core/policy_gradient.h"
+#include "core/worker_beats.h"
 
 namespace allot {
 namespace {
 
 // Silence after which a person wants to know why.
 constexpr uint64_t kQuietMs = 5'000;
+// So many, and as many as there are workers: then it is not one worker or a stranger alone.
+constexpr size_t kRefusedInARow = 3;
 
 std::string counted(uint64_t count, const char* what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
@@ -21,6 +26,7 @@ std::string counted(uint64_t count, const char* what) {
 Status Aggregator::planIfDue() {
   const uint64_t version = state_.policy().version();
   if (state_.has_evaluation() && state_.evaluated_version() == version) return {};
+  if (hoursSpent()) return {};
   if (!evaluationDue(control_.experiment, version) && learning()) return {};
   // Units first: planning them twice does nothing, forgetting them would lose them.
   ALLOT_TRY(store_.planUnits(epoch_, planEvaluation(control_.experiment, state_.policy())));
@@ -49,7 +55,6 @@ Status Aggregator::readEvaluations() {
       ALLOT_TRY(takeEvaluation(evaluation));
       evaluations_read_ = evaluation.entry_id;
     }
-    last_progress_ = options_.now();
   }
 }
 
@@ -65,13 +70,17 @@ Status Aggregator::takeEvaluation(const Evaluation& evaluation) {
     if (!why) {
       evaluations_.add(evaluation.result);
       fidelity_.add(evaluation.result);
+      evaluation_seconds_ += evaluation.result.seconds();
+      progressed();
       return {};
     }
     reason = "it " + *why;
   }
-  ALLOT_TRY(store_.rejectEvaluation(epoch_, evaluation, "invalid", reason, planned));
+  const v1::EvaluationUnit* reopen = hoursSpent() ? nullptr : planned;
+  ALLOT_TRY(store_.rejectEvaluation(epoch_, evaluation, "invalid", reason, reopen));
   events_.refused("invalid");
-  ++open_units_;  // at least until they are counted again
+  ++refused_in_a_row_;
+  if (reopen != nullptr) ++open_units_;  // at least until they are counted again
   last_error_ = "refused evaluation " + unit.unit_id().substr(0, 200) + ": " + reason;
   last_error_unix_ms_ = options_.unix_now();
   spdlog::warn("{}", last_error_);
@@ -108,21 +117,26 @@ Result<const v1::EvaluationUnit*> Aggregator::plannedUnit(const v1::EvaluationUn
   return found == plan->second.end() ? nullptr : &found->second;
 }
 
+// Nothing moves only if no result comes and nobody is at work on one: an episode or a unit of a
+// large model takes minutes.
 std::string Aggregator::whyWaiting() {
   if (finished()) return "";
   if (phase_ == "paused") return "it is paused: allot resume";
   if (loaded_ && options_.now() - last_progress_ < kQuietMs) return "";
   const auto workers = store_.listWorkers();
   if (!workers) return workers.error().message;
-  if (!loaded_) {
-    return "no worker has loaded the model yet" +
-           std::string(workers->empty() ? " (no worker is alive)" : "");
+  if (const std::string why = whyNobodyCanWork(*workers); !why.empty()) return why;
+  if (!loaded_) return "no worker has loaded the model yet";
+  const size_t alive = aliveWorkers(*workers);
+  if (refused_in_a_row_ >= std::max<size_t>(alive, kRefusedInARow)) {
+    return "the last " + counted(refused_in_a_row_, "result") + " were refused (" + last_error_ +
+           ")";
   }
-  if (workers->empty()) return "no worker is alive";
-  if (open_units_ > 0) return counted(open_units_, "evaluation unit") + " wait for workers";
+  if (std::any_of(workers->begin(), workers->end(), isAtWork)) return "";
+  const std::string idle = ", and none of the " + counted(alive, "worker") + " alive is at work";
+  if (open_units_ > 0) return counted(open_units_, "evaluation unit") + " to do" + idle;
   return "waiting for episodes: " + std::to_string(held_.size()) + " of " +
-         std::to_string(episodesPerUpdate()) + " are in, " + counted(workers->size(), "worker") +
-         " alive";
+         std::to_string(episodesPerUpdate()) + " are in" + idle;
 }
 
 Status Aggregator::publishStatus() {

@@ -64,11 +64,17 @@ class SharedView {
   void set(std::string text) {
     const std::lock_guard lock(mutex_);
     text_ = std::move(text);
+    away_.clear();
+  }
+  // There is no newer one, and why.
+  void keep(const std::string& why) {
+    const std::lock_guard lock(mutex_);
+    away_ = why;
   }
   std::string get() const {
     const std::lock_guard lock(mutex_);
     asked_ = steadyMs();
-    return text_;
+    return servedView(text_, unixMs(), away_);
   }
   // True if somebody has a page open, which asks every two seconds.
   bool isWatched() const {
@@ -79,6 +85,7 @@ class SharedView {
  private:
   mutable std::mutex mutex_;
   std::string text_ = "{}";
+  std::string away_;
   mutable uint64_t asked_ = 0;
 };
 
@@ -169,6 +176,7 @@ Status Leading::run() {
     if (!more) {
       if (!away) spdlog::warn("{}; waiting", more.error().message);
       away = true;
+      shared_.keep(more.error().message);
       if (!aggregator_.leads()) shown_.aggregator.doNotLead(more.error().message);
       std::this_thread::sleep_for(milliseconds(200));
       continue;

@@ -1,6 +1,7 @@
 #include "aggregator/page.h"
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string_view>
 
@@ -38,6 +39,16 @@ HttpReply serveReport(const std::string& path, const std::string& dir) {
     return {200, type, text.str()};
   }
   return plainText(404, "The report has no such file: its summary is /report/summary.json.");
+}
+
+std::string servedView(const std::string& view_json, uint64_t now_unix_ms,
+                       const std::string& away) {
+  const std::string more = nlohmann::json({{"served_unix_ms", now_unix_ms}, {"away", away}})
+                               .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  const size_t end = view_json.rfind('}');
+  if (end == std::string::npos || view_json.size() <= 2) return more;
+  // Not parsed: it may be large, and is asked for every two seconds.
+  return view_json.substr(0, end) + "," + more.substr(1);
 }
 
 HttpReply servePage(const std::string& path, const std::string& view_json) {

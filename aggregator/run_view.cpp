@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/policy_gradient.h"
+#include "core/worker_beats.h"
 
 namespace allot {
 namespace {
@@ -154,7 +155,8 @@ json workersView(const std::vector<v1::WorkerBeat>& workers) {
   json rows = json::array();
   for (const v1::WorkerBeat& beat : workers) {
     rows.push_back({{"worker", beat.worker()},
-                    {"state", beat.state()},
+                    {"state", stateText(beat)},
+                    {"last_error", beat.last_error()},
                     {"device", beat.device()},
                     {"policy_version", beat.policy_version()},
                     {"episodes", beat.episodes()},
@@ -222,7 +224,9 @@ json runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::strin
       {"wall_seconds", static_cast<double>(now_unix_ms - snapshot.run.started_unix_ms) / 1000.0},
       {"synchronous", snapshot.run.synchronous},
       {"updates", policy.version()},
-      {"max_updates", spec.has_update() ? spec.update().max_updates() : 0},
+      // An edited file may ask for fewer than there are: none is taken back.
+      {"max_updates",
+       spec.has_update() ? std::max<uint64_t>(spec.update().max_updates(), policy.version()) : 0},
       {"episodes", snapshot.state.episodes()},
       {"episodes_per_second", episodesPerSecond(snapshot)},
       {"rejected_results", refused},

@@ -1,5 +1,6 @@
 #include "cli/control.h"
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -20,6 +21,22 @@ Result<ControlChange> changeDesired(Store* store, const char* wanted,
                  return true;
                }));
   return change;
+}
+
+// Updates are not taken back.
+Status checkUpdatesLeft(Store* store, const std::vector<SpecChange>& changes,
+                        const v1::Experiment& next) {
+  const bool asked = std::any_of(changes.begin(), changes.end(), [](const SpecChange& change) {
+    return change.path == "spec.update.maxUpdates";
+  });
+  if (!asked) return {};
+  ALLOT_ASSIGN(const auto policy, store->readPolicy());
+  const uint64_t done = policy ? policy->snapshot.version() : 0;
+  const uint64_t most = next.spec().update().max_updates();
+  if (most >= done) return {};
+  return badInput("spec.update.maxUpdates: " + std::to_string(most) + " is less than the " +
+                  std::to_string(done) + " updates that the run has made; " + std::to_string(done) +
+                  " ends it now, after an evaluation");
 }
 
 }  // namespace
@@ -56,11 +73,12 @@ Result<ControlChange> pauseRun(Store* store) {
 }
 
 Result<ControlChange> resumeRun(Store* store) {
-  return changeDesired(store, "running", [](const std::string& now) -> Status {
-    if (now == "finished") {
-      return badInput("the run is finished: use `allot extend --updates N` to go on");
-    }
-    return {};
+  return changeDesired(store, "running", [store](const std::string& now) -> Status {
+    if (now != "finished") return {};
+    // spec.stop.maxGpuHours left something out.
+    ALLOT_ASSIGN(const auto state, store->readState());
+    if (state && !state->has_evaluation()) return {};
+    return badInput("the run is finished: use `allot extend --updates N` to go on");
   });
 }
 
@@ -98,6 +116,7 @@ Result<std::vector<SpecChange>> setInRun(Store* store, const std::vector<std::st
     ALLOT_ASSIGN(auto next, withSettings(control->experiment, settings));
     ALLOT_TRY(checkLiveChanges(control->experiment, next, spec->synchronous));
     changes = specChanges(control->experiment, next);
+    ALLOT_TRY(checkUpdatesLeft(store, changes, next));
     control->experiment = std::move(next);
     return !changes.empty();
   }));

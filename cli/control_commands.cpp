@@ -42,6 +42,10 @@ Status resume(RunAccess* access, const ControlOptions& /*options*/) {
   ALLOT_ASSIGN(const ControlChange change, resumeRun(store));
   if (change.changed) {
     std::printf("running again (was %s)\n", change.before.c_str());
+    if (change.before == "finished") {
+      std::printf(
+          "spec.stop.maxGpuHours had ended it: raise that with `allot set`, or it ends again\n");
+    }
   } else if (access->kind() != RunAccess::Kind::kEnded) {
     std::printf("it is running already\n");
   }

@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "cli/terminal.h"
+#include "core/worker_beats.h"
 
 namespace allot {
 namespace {
@@ -79,7 +80,7 @@ Status Progress::read() {
   state_.starting = !policy;
   state_.workers =
       static_cast<size_t>(std::count_if(workers.begin(), workers.end(), [](const auto& worker) {
-        return worker.state() != "loading";
+        return isAlive(worker) && worker.state() != "loading";
       }));
   const uint64_t version = policy ? policy->snapshot.version() : 0;
   return version > state_.updates ? readUpdates(version) : Status();

@@ -317,12 +317,15 @@ Outcome outcomeOf(Store* store) {
 Status tellEnd(const Outcome& outcome, bool ended, bool was_finished, const RunFolder& folder) {
   if (ended && outcome.desired != "stopped") {
     ALLOT_TRY(printReport(folder.path()));
-    if (was_finished) std::printf("finished: allot extend --updates N to go on\n");
+    const bool learns = outcome.max_updates > 0;
+    if (was_finished && learns) std::printf("finished: allot extend --updates N to go on\n");
     return {};
   }
-  std::printf("stopped after update %llu of %llu; go on with:\n  allot run --resume --dir %s\n",
-              static_cast<unsigned long long>(outcome.updates),
-              static_cast<unsigned long long>(outcome.max_updates),
+  const std::string after = outcome.max_updates > 0
+                                ? " after update " + std::to_string(outcome.updates) + " of " +
+                                      std::to_string(outcome.max_updates)
+                                : "";
+  std::printf("stopped%s; go on with:\n  allot run --resume --dir %s\n", after.c_str(),
               shellWord(folder.path()).c_str());
   return {};
 }

@@ -164,6 +164,15 @@ std::string reportText(const json& summary) {
   return text;
 }
 
+std::string endText(const json& summary) {
+  const std::string time = duration(summary.value("wall_seconds", 0.0));
+  const auto updates = summary.value("updates", uint64_t{0});
+  if (updates == 0) return "evaluated in " + time;
+  return counted(updates, "update") + ", " +
+         counted(summary.value("episodes", uint64_t{0}), "episode") + ", " + time +
+         formatted(", %.1f episodes/s while learning", summary.value("episodes_per_second", 0.0));
+}
+
 Status printReport(const std::string& folder) {
   std::ifstream file(folder + "/summary.json");
   const json summary = json::parse(file, nullptr, false);
@@ -171,12 +180,7 @@ Status printReport(const std::string& folder) {
     return fail(ErrorCode::kInternal, "the run ended without " + folder + "/summary.json");
   }
   std::printf("%s", reportText(summary).c_str());
-  std::printf(
-      "\n%llu updates, %llu episodes, %s, %.1f episodes/s while learning\nreport: %s/report.html\n",
-      static_cast<unsigned long long>(summary.value("updates", uint64_t{0})),
-      static_cast<unsigned long long>(summary.value("episodes", uint64_t{0})),
-      duration(summary.value("wall_seconds", 0.0)).c_str(),
-      summary.value("episodes_per_second", 0.0), folder.c_str());
+  std::printf("\n%s\nreport: %s/report.html\n", endText(summary).c_str(), folder.c_str());
   return {};
 }
 

@@ -10,7 +10,10 @@ namespace allot {
 // Accuracies by method and budget, fidelity, and the learned schedule, of such a summary.
 std::string reportText(const nlohmann::json& summary);
 
-// That and where the report is, to stdout.
+// How much was done and how long it took: of a sweep, which learns nothing, the time alone.
+std::string endText(const nlohmann::json& summary);
+
+// Both and where the report is, to stdout.
 Status printReport(const std::string& folder);
 
 }  // namespace allot

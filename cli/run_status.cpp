@@ -4,6 +4,7 @@
 
 #include "cli/terminal.h"
 #include "core/policy_gradient.h"
+#include "core/worker_beats.h"
 
 namespace allot {
 namespace {
@@ -113,13 +114,17 @@ std::string workersText(const RunStatus& status, bool colour) {
   if (status.workers.empty()) return "workers: none\n";
   TextTable table({"worker", "state", "version", "episodes", "held", "seen", "last error"});
   for (const v1::WorkerBeat& worker : status.workers) {
-    table.add({printable(worker.worker(), 40), printable(worker.state(), 12),
+    table.add({printable(worker.worker(), 40), printable(stateText(worker), 30),
                std::to_string(worker.policy_version()), std::to_string(worker.episodes()),
                std::to_string(worker.held_results()),
                ago(worker.seen_unix_ms(), status.now_unix_ms),
                printable(worker.last_error(), 100)});
   }
-  return "workers: " + std::to_string(status.workers.size()) + "\n" + table.text(colour);
+  const size_t alive = aliveWorkers(status.workers);
+  const size_t ended = status.workers.size() - alive;
+  return "workers: " + std::to_string(alive) +
+         (ended > 0 ? " alive, " + std::to_string(ended) + " ended with an error" : "") + "\n" +
+         table.text(colour);
 }
 
 std::string refusedText(const RunStatus& status) {
@@ -153,7 +158,8 @@ std::string learningText(const RunStatus& status) {
 
 uint64_t RunStatus::maxUpdates() const {
   const v1::Spec& spec = head.image.control.experiment.spec();
-  return spec.has_update() ? spec.update().max_updates() : 0;
+  // An edited file may ask for fewer than there are: none is taken back.
+  return spec.has_update() ? std::max<uint64_t>(spec.update().max_updates(), head.version()) : 0;
 }
 
 Result<RunStatus> readRunStatus(RunAccess* access) {
@@ -191,12 +197,8 @@ std::string whyNotProgressing(const RunStatus& status) {
     return "the aggregator " + printable(status.aggregator->holder(), 60) + " was last heard of " +
            ago(status.aggregator->unix_ms(), status.now_unix_ms);
   }
-  if (status.workers.empty()) return "no worker is alive";
-  const auto loading = static_cast<size_t>(
-      std::count_if(status.workers.begin(), status.workers.end(),
-                    [](const auto& worker) { return worker.state() == "loading"; }));
-  if (loading == status.workers.size()) {
-    return counted(loading, "worker") + " still loading the model";
+  if (const std::string why = whyNobodyCanWork(status.workers); !why.empty()) {
+    return printable(why, kLongestMessage);
   }
   return status.aggregator ? printable(status.aggregator->waiting()) : "";
 }
@@ -216,6 +218,8 @@ json statusJson(const RunStatus& status) {
                        {"policy_version", worker.policy_version()},
                        {"episodes", worker.episodes()},
                        {"held_results", worker.held_results()},
+                       {"loaded_bytes", worker.loaded_bytes()},
+                       {"total_bytes", worker.total_bytes()},
                        {"seen_unix_ms", worker.seen_unix_ms()},
                        {"last_error", worker.last_error()}});
   }

@@ -70,12 +70,12 @@ std::vector<EvaluationCell> EvaluationTable::cells() const {
   return cells;
 }
 
-double EvaluationTable::learnedAccuracy(uint64_t total_budget) const {
+double EvaluationTable::learnedAccuracy(const std::string& method, uint64_t total_budget) const {
   double accuracy = -1;
   for (const auto& [key, cell] : cells_) {  // ascending version: the newest stays
-    if (cell.complete && cell.schedule_name == "learned" && cell.total_budget == total_budget) {
-      accuracy = cell.all.mean();
-    }
+    const bool asked = cell.method == method && cell.schedule_name == "learned" &&
+                       cell.total_budget == total_budget;
+    if (asked && cell.complete) accuracy = cell.all.mean();
   }
   return accuracy;
 }

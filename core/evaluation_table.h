@@ -66,8 +66,9 @@ class EvaluationTable {
   void add(const v1::EvaluationResult& result);
   // By version, method, schedule name, budget.
   std::vector<EvaluationCell> cells() const;
-  // Mean score of the newest complete learned cell at this budget; negative if there is none.
-  double learnedAccuracy(uint64_t total_budget) const;
+  // Mean score of this method's newest complete learned cell at this budget; negative if there is
+  // none.
+  double learnedAccuracy(const std::string& method, uint64_t total_budget) const;
 
  private:
   using Key = std::tuple<uint64_t, std::string, std::string, uint64_t>;

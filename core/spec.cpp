@@ -449,6 +449,13 @@ Status applyOverride(const std::string& text, YamlValue& root) {
 
 Result<v1::Experiment> parseExperiment(const std::string& yaml, const std::string& place,
                                        const std::vector<std::string>& overrides) {
+  ALLOT_ASSIGN(auto experiment, parseStoredExperiment(yaml, place, overrides));
+  ALLOT_TRY(checkGoal(experiment, place));
+  return experiment;
+}
+
+Result<v1::Experiment> parseStoredExperiment(const std::string& yaml, const std::string& place,
+                                             const std::vector<std::string>& overrides) {
   ALLOT_ASSIGN(YamlValue root, parseYaml(yaml, place));
   const Site site{place, ""};
   if (root.kind != YamlValue::Kind::kMap) {

@@ -33,6 +33,14 @@ std::string specKeysMarkdown();
 Result<v1::Experiment> parseExperiment(const std::string& yaml, const std::string& place,
                                        const std::vector<std::string>& overrides = {});
 
+// The same without checkGoal: a run of an older build may have been stored with any goal.
+Result<v1::Experiment> parseStoredExperiment(const std::string& yaml, const std::string& place,
+                                             const std::vector<std::string>& overrides = {});
+
+// kUsage if spec.stop.goal is one that no evaluation can reach; the sentence names the key that
+// makes it so. `place` as above.
+Status checkGoal(const v1::Experiment& experiment, const std::string& place);
+
 // Checks what needs the number of layers: minPerLayer * layers <= totalBudget, explicit schedules
 // with one entry a layer, oneHot. Called once the model is known.
 Status checkAgainstLayers(const v1::Experiment& experiment, uint32_t layers);

@@ -150,7 +150,11 @@ v1::Experiment mergeChanges(const v1::Experiment& in_force, const v1::Experiment
 
 Result<v1::Experiment> withSettings(const v1::Experiment& experiment,
                                     const std::vector<std::string>& settings) {
-  return parseExperiment(experimentYaml(experiment), "the run's experiment", settings);
+  constexpr char kPlace[] = "the run's experiment";
+  ALLOT_ASSIGN(auto next, parseStoredExperiment(experimentYaml(experiment), kPlace, settings));
+  // A run that was stored with a goal beyond its reach goes on; others get none.
+  if (checkGoal(experiment, kPlace)) ALLOT_TRY(checkGoal(next, kPlace));
+  return next;
 }
 
 std::string experimentYaml(const v1::Experiment& experiment) {

@@ -2,10 +2,54 @@
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
+#include <algorithm>
+
 #include "core/digest.h"
 #include "core/spec.h"
 
 namespace allot {
+namespace {
+
+template <typename Values, typename Value>
+bool has(const Values& values, const Value& value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+// What keeps the accuracy that the goal is compared with from being measured; "" if nothing does.
+std::string goalLacks(const v1::Spec& spec) {
+  const v1::Evaluation& evaluation = spec.evaluation();
+  const auto& schedules = evaluation.schedules();
+  const uint32_t budget = spec.policy().total_budget();
+  if (!spec.has_update()) return "the section spec.update is missing, so that nothing is learned";
+  if (evaluation.every_updates() == 0) {
+    return "spec.evaluation.everyUpdates is 0, so that only the last policy is evaluated";
+  }
+  if (std::none_of(schedules.begin(), schedules.end(),
+                   [](const v1::Schedule& schedule) { return schedule.kind() == "learned"; })) {
+    return "spec.evaluation.schedules has no learned";
+  }
+  if (!has(evaluation.methods(), spec.attention().decode())) {
+    return "spec.evaluation.methods has no " + spec.attention().decode();
+  }
+  if (!has(evaluation.budgets(), budget)) {
+    return "spec.evaluation.budgets has no " + std::to_string(budget);
+  }
+  if (!has(evaluation.measures(), "accuracy")) return "spec.evaluation.measures has no accuracy";
+  return "";
+}
+
+}  // namespace
+
+Status checkGoal(const v1::Experiment& experiment, const std::string& place) {
+  const v1::Spec& spec = experiment.spec();
+  if (!(spec.stop().goal() > 0)) return {};
+  const std::string lacks = goalLacks(spec);
+  if (lacks.empty()) return {};
+  return badInput(
+      place + ": spec.stop.goal: it cannot be reached: it is compared with the accuracy of " +
+      "spec.attention.decode under the learned schedule at spec.policy.totalBudget, but " + lacks +
+      "; mend that, or leave the goal empty");
+}
 
 Status checkAgainstLayers(const v1::Experiment& experiment, uint32_t layers) {
   const v1::Spec& spec = experiment.spec();

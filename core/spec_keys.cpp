@@ -239,13 +239,12 @@ std::vector<SpecRule> measuringRules() {
                     "What is measured: accuracy grades whole answers, fidelity compares every "
                     "attention output and next token with dense attention's from the same state "
                     "(on the first 64 held-out questions: it computes everything twice).")),
-      live(number(
-          "stop.goal", "\"\"", {.high = 1, .or_empty = true},
-          "End early once the learned schedule's held-out accuracy reaches this share; empty "
-          "or 0: never.")),
-      live(
-          number("stop.maxGpuHours", "\"\"", {.above_low = true, .or_empty = true},
-                 "End early after this many worker hours, summed over all workers; empty: never.")),
+      live(number("stop.goal", "\"\"", {.high = 1, .or_empty = true},
+                  "End early once the held-out accuracy of spec.attention.decode under the learned "
+                  "schedule at spec.policy.totalBudget reaches this share; empty or 0: never.")),
+      live(number("stop.maxGpuHours", "\"\"", {.above_low = true, .or_empty = true},
+                  "End once episodes and evaluations took so many worker hours, summed over all "
+                  "workers; evaluations that are open then are withdrawn. Empty: never.")),
   };
 }
 

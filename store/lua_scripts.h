@@ -33,6 +33,7 @@ extern const RedisScript release_units;
 extern const RedisScript reset_tickets;
 extern const RedisScript take_tickets;
 extern const RedisScript update_index;
+extern const RedisScript withdraw_units;
 extern const RedisScript write_fenced;
 extern const RedisScript write_state;
 

@@ -263,6 +263,12 @@ Status MemoryStore::planUnits(uint64_t epoch, const std::vector<v1::EvaluationUn
   return {};
 }
 
+Status MemoryStore::withdrawUnits(uint64_t epoch) {
+  ALLOT_TRY(checkEpoch(epoch));
+  server_->units_.clear();
+  return {};
+}
+
 Result<uint64_t> MemoryStore::openUnits() { return server_->units_.size(); }
 
 Result<std::vector<v1::EvaluationUnit>> MemoryStore::listUnits() {

@@ -224,6 +224,13 @@ Status RedisStore::planUnits(uint64_t epoch, const std::vector<v1::EvaluationUni
   return {};
 }
 
+Status RedisStore::withdrawUnits(uint64_t epoch) {
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::withdraw_units, {"lease", "units", "unit_groups", "unit_specs"},
+                   {std::to_string(epoch)}));
+  return fencedStatus(reply, epoch);
+}
+
 Result<uint64_t> RedisStore::openUnits() {
   ALLOT_ASSIGN(const RedisReply reply, connection_.call({"ZCARD", key("units")}));
   return static_cast<uint64_t>(reply.view().integer());

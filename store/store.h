@@ -6,6 +6,7 @@
 // or its deadline has passed (ErrorCode::kUnavailable: nothing is known about whether it took
 // effect, which is why every writing call may simply be repeated).
 // Keys, growth and the reasons behind them: store/README.md.
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -58,6 +59,13 @@ struct InboxEntry {
 // An EpisodeResult or EvaluationResult is at most this large, in bytes; 4096 scores and 1024 layers
 // need less than 100 KiB. pushResult and pushEvaluation refuse larger ones (kUsage).
 inline constexpr uint64_t kLargestResult = 256 * 1024;
+
+// Results that wait in the inbox before workers hold theirs back: `least`, and room for two
+// updates, for less would be for ever too little for one.
+inline constexpr uint64_t kInboxEntries = 256;
+inline uint64_t inboxCapacity(uint64_t least, const v1::Experiment& experiment) {
+  return std::max<uint64_t>(least, 2 * uint64_t{experiment.spec().update().episodes_per_update()});
+}
 
 // Why a result was refused, for counting.
 inline constexpr const char* kRefusalKinds[] = {"undecodable", "oversized", "invalid", "stale",
@@ -168,6 +176,9 @@ class Store {
   virtual Status resetTickets(uint64_t next) = 0;
   // Adds units that were neither planned nor recorded before; others are left as they are.
   virtual Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) = 0;
+  // Forgets the units that are not recorded, claimed or not: what comes of them is kDuplicate. They
+  // may be planned again.
+  virtual Status withdrawUnits(uint64_t epoch) = 0;
   // Units not yet recorded.
   virtual Result<uint64_t> openUnits() = 0;
   virtual Result<std::vector<v1::EvaluationUnit>> listUnits() = 0;  // the open ones

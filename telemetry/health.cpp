@@ -13,13 +13,19 @@ Health::Health(std::function<uint64_t()> now) : now_(std::move(now)) {}
 
 void Health::loading(std::string why) {
   const std::lock_guard lock(mutex_);
-  loading_ = true;
+  phase_ = Phase::kLoading;
+  why_unready_ = std::move(why);
+}
+
+void Health::waiting(std::string why) {
+  const std::lock_guard lock(mutex_);
+  phase_ = Phase::kWaiting;
   why_unready_ = std::move(why);
 }
 
 void Health::progress() {
   const std::lock_guard lock(mutex_);
-  loading_ = false;
+  phase_ = Phase::kWorking;
   progressed_ms_ = now_();
 }
 
@@ -44,9 +50,15 @@ void Health::storeDidNotAnswer() {
   store_away_ = true;
 }
 
+Health::Answer Health::started() const {
+  const std::lock_guard lock(mutex_);
+  if (phase_ == Phase::kLoading) return {false, "not started: " + why_unready_};
+  return {true, phase_ == Phase::kWaiting ? "started: " + why_unready_ : "started"};
+}
+
 Health::Answer Health::live() const {
   const std::lock_guard lock(mutex_);
-  if (loading_) return {true, "alive: " + why_unready_};
+  if (phase_ != Phase::kWorking) return {true, "alive: " + why_unready_};
   const uint64_t silent = now_() - progressed_ms_;
   if (silent < kStuckMs) return {true, "alive"};
   return {false, "the main loop has made no progress for " + seconds(silent)};

@@ -54,6 +54,7 @@ Status Telemetry::serve(const TelemetryOptions& options, HttpServer::Handler oth
 }
 
 HttpReply Telemetry::answer(const std::string& path) {
+  if (path == "/startedz") return reply(health_.started());
   if (path == "/livez") return reply(health_.live());
   if (path == "/readyz") return reply(health_.readiness());
   if (path == "/metrics") {
@@ -63,7 +64,7 @@ HttpReply Telemetry::answer(const std::string& path) {
     return {200, "text/plain; version=0.0.4; charset=utf-8", std::move(text)};
   }
   if (other_) return other_(path);
-  return plainText(404, "There is nothing here: /metrics, /livez and /readyz are.");
+  return plainText(404, "There is nothing here: /metrics, /startedz, /livez and /readyz are.");
 }
 
 void Telemetry::waitForScrape(std::chrono::milliseconds limit) const {

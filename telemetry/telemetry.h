@@ -2,7 +2,8 @@
 // Telemetry: what a process shows of itself, in one object that main() owns: its metrics, its
 // health, and the server and the file that tell of them.
 //
-// /metrics, /livez and /readyz are answered here; other paths by whoever starts it. Any thread.
+// /metrics, /startedz, /livez and /readyz are answered here; other paths by whoever starts it. Any
+// thread.
 #include <atomic>
 #include <chrono>
 #include <cstdint>

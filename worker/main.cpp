@@ -18,6 +18,7 @@
 #include "telemetry/flags.h"
 #include "telemetry/termination.h"
 #include "worker/engine.h"
+#include "worker/loading_beats.h"
 #include "worker/run_finder.h"
 #include "worker/task_files.h"
 #include "worker/worker_loop.h"
@@ -30,6 +31,8 @@ std::atomic<bool> draining{false};
 // What was given up is counted last: a little more than the 15 s between two scrapes, and within
 // the 20 s that a pod has beyond --grace.
 constexpr std::chrono::seconds kLastScrape{16};
+// Of a beat while the model is loaded: what comes after it need not wait long.
+constexpr uint64_t kLoadingTimeoutMs = 1000;
 
 struct Options {
   std::string redis;
@@ -160,12 +163,11 @@ void tellTimes(const Engine& engine) {
 }
 
 // Until the run ends, or with --stay until there is another one.
-Status workOn(const Options& options, FoundRun* run, Engine* engine, const RunFinder& finder,
-              WorkerEvents* events) {
+Status workOn(const Options& options, const std::string& name, FoundRun* run, Engine* engine,
+              const RunFinder& finder, WorkerEvents* events) {
   std::random_device random;
-  const std::string unique = makeUlid(unixMs(), random(), random());
   WorkerLoop loop(run->store.get(), engine, run->spec,
-                  {.name = options.name + "-" + unique.substr(16),
+                  {.name = name,
                    .build = ALLOT_BUILD,
                    .jitter_seed = random(),
                    .stay = options.stay,
@@ -179,29 +181,65 @@ Status workOn(const Options& options, FoundRun* run, Engine* engine, const RunFi
   return loop.run();
 }
 
+v1::WorkerBeat beatOf(const std::string& name) {
+  v1::WorkerBeat beat;
+  beat.set_worker(name);
+  beat.set_build(ALLOT_BUILD);
+  return beat;
+}
+
+// Makes `engine` one for this run. Meanwhile the run hears that this worker is on its way.
+Status load(const Options& options, const std::string& name, const FoundRun& run,
+            WorkerEvents* events, std::unique_ptr<Engine>* engine) {
+  if (*engine) return (*engine)->takeUp(run.spec.experiment);
+  const std::string& path =
+      options.model.empty() ? run.spec.experiment.spec().model().path() : options.model;
+  const WeightFiles files(findModelFolder(path, "").value_or(""));
+  ALLOT_ASSIGN(auto store, openRedisStore(options.redis, run.id, kLoadingTimeoutMs));
+  const LoadingBeats beats(
+      std::move(store), beatOf(name), [&] { return files.loaded(); }, unixMs);
+  ALLOT_ASSIGN(*engine, loadEngine(run.spec.experiment, options, "", events));
+  return {};
+}
+
+// One run, from loading the model to its end.
+Status workFor(const Options& options, FoundRun* run, const RunFinder& finder, Shown* shown,
+               std::unique_ptr<Engine>* engine) {
+  Health& health = shown->telemetry.health();
+  std::random_device random;
+  const std::string name = options.name + "-" + makeUlid(unixMs(), random(), random()).substr(16);
+  Store& store = *run->store;
+  const Status worked = [&]() -> Status {
+    health.loading("the model is being loaded");
+    ALLOT_TRY(load(options, name, *run, &shown->worker, engine));
+    const Status agreed = agreeOnModel(finder, &store, **engine);
+    if (!agreed && draining) return {};
+    ALLOT_TRY(agreed);
+    health.ready();
+    (void)store.leave(options.name);  // the failure of the process before this one
+    return workOn(options, name, run, engine->get(), finder, &shown->worker);
+  }();
+  if (worked) return {};
+  (void)store.leave(name);
+  // Under the name that the next process will have as well: the newest failure is enough.
+  beatFailure(&store, beatOf(options.name), worked.error().message, unixMs());
+  return worked;
+}
+
 Status work(const Options& options) {
   ALLOT_ASSIGN(const auto telemetry, Telemetry::start(options.telemetry.options));
   Shown shown(telemetry.get());
   telemetry->setRun("", options.wanted);
-  RunFinder finder(options.redis, options.run_id, options.wanted, &draining, &shown.store);
+  RunFinder finder(options.redis, options.run_id, options.wanted, &draining, &shown.store,
+                   [&](const std::string& why) { telemetry->health().waiting(why); });
   std::unique_ptr<Engine> engine;
   do {
-    telemetry->health().loading("it waits for its run");
+    telemetry->health().loading("it looks for its run");
     ALLOT_ASSIGN(auto run, finder.find());
     if (!run) return {};
     telemetry->setRun(run->id, run->spec.experiment.name());
-    telemetry->health().loading("the model is being loaded");
-    if (engine) {
-      ALLOT_TRY(engine->takeUp(run->spec.experiment));
-    } else {
-      ALLOT_ASSIGN(engine, loadEngine(run->spec.experiment, options, "", &shown.worker));
-    }
-    const Status agreed = agreeOnModel(finder, run->store.get(), *engine);
-    if (!agreed && draining) return {};
-    ALLOT_TRY(agreed);
-    telemetry->health().ready();
-    ALLOT_TRY(workOn(options, &*run, engine.get(), finder, &shown.worker));
-    tellTimes(*engine);
+    ALLOT_TRY(workFor(options, &*run, finder, &shown, &engine));
+    if (engine) tellTimes(*engine);
   } while (options.stay && !draining);
   if (shown.worker.hasAborted()) telemetry->waitForScrape(kLastScrape);
   return {};

@@ -9,7 +9,10 @@ constexpr uint64_t kTimeoutMs = 5000;
 
 }  // namespace
 
-void RunFinder::tellAway(const Error& error) { spdlog::warn("{}; waiting", error.message); }
+void RunFinder::tellAway(const Error& error) const {
+  spdlog::warn("{}; waiting", error.message);
+  on_wait_("it waits for the store");
+}
 
 Result<std::optional<std::string>> RunFinder::newest() const {
   if (!run_id_.empty()) return run_id_;
@@ -32,7 +35,10 @@ Result<std::optional<FoundRun>> RunFinder::find() {
         return FoundRun{found_, std::move(**spec), std::move(store)};
       }
     }
-    if (!told) spdlog::info("there is no run yet: waiting for the aggregator to begin it");
+    if (!told) {
+      spdlog::info("there is no run yet: waiting for the aggregator to begin it");
+      on_wait_("it waits for its run");
+    }
     told = true;
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
   }

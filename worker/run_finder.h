@@ -3,6 +3,7 @@
 // experiment. Owned by the worker's main thread; blocks on the store.
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,14 +23,18 @@ struct FoundRun {
 class RunFinder {
  public:
   // run_id: this run; "": the newest of `experiment`. `draining` ends every wait. observer: of the
-  // run's store, which it outlives; may be null.
-  RunFinder(std::string redis, std::string run_id, std::string experiment,
-            const std::atomic<bool>* draining, StoreObserver* observer = nullptr)
+  // run's store, which it outlives; may be null. on_wait: called whenever a wait begins, for the
+  // run or for the store.
+  RunFinder(
+      std::string redis, std::string run_id, std::string experiment,
+      const std::atomic<bool>* draining, StoreObserver* observer = nullptr,
+      std::function<void(const std::string& why)> on_wait = [](const std::string&) {})
       : redis_(std::move(redis)),
         run_id_(std::move(run_id)),
         experiment_(std::move(experiment)),
         draining_(*draining),
-        observer_(observer) {}
+        observer_(observer),
+        on_wait_(std::move(on_wait)) {}
 
   // Waits until the run is there, and the store if that is away; nothing once draining. Errors are
   // those that waiting cannot mend.
@@ -52,11 +57,12 @@ class RunFinder {
 
  private:
   Result<std::optional<std::string>> newest() const;
-  static void tellAway(const Error& error);
+  void tellAway(const Error& error) const;
 
   const std::string redis_, run_id_, experiment_;
   const std::atomic<bool>& draining_;
   StoreObserver* const observer_;
+  const std::function<void(const std::string& why)> on_wait_;
   std::string found_;
 };
 

@@ -162,9 +162,7 @@ Status WorkerLoop::readControl() {
 }
 
 Status WorkerLoop::pushHeld() {
-  // Room for two updates at least: less would be for ever too little for one.
-  const uint64_t cap = std::max<uint64_t>(
-      options_.inbox_cap, 2 * uint64_t{control_.experiment.spec().update().episodes_per_update()});
+  const uint64_t cap = inboxCapacity(options_.inbox_cap, control_.experiment);
   while (!held_.empty()) {
     ALLOT_ASSIGN(const PushOutcome outcome, store_.pushResult(held_.front(), cap));
     if (outcome == PushOutcome::kFull) return {};

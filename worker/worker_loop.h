@@ -21,9 +21,9 @@
 namespace allot {
 
 struct WorkerOptions {
-  std::string name;          // unique among the run's workers, ever: results are named after it
-  std::string build;         // what the results say they were made with
-  uint64_t inbox_cap = 256;  // results waiting in the inbox before workers hold theirs back
+  std::string name;   // unique among the run's workers, ever: results are named after it
+  std::string build;  // what the results say they were made with
+  uint64_t inbox_cap = kInboxEntries;  // inboxCapacity's least
   uint64_t jitter_seed = 0;
   bool stay = false;           // at the run's end: rest, and work again when the run goes on
   uint64_t grace_ms = 15'000;  // draining: the work in hand may take so long, then it is given up

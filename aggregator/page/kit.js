@@ -204,7 +204,23 @@ const kit = (() => {
     readTheme();
   };
 
+  // --- of what moment a view is, and who is there ---
+  const NO_NEWS_MS = 10000;  // a view that is older is said to be
+  // now_unix_ms is when it was made; the server adds when it was asked for, by the same clock.
+  const nowOf = (view) => number(view.served_unix_ms) || number(view.now_unix_ms);
+  const timeOf = (unixMs) => new Date(unixMs).toLocaleTimeString('en-GB');
+  const isAlive = (worker) => worker.state !== 'failed';
+
+  // Why what is shown is not of this moment; empty if it is.
+  function staleness(view) {
+    const age = nowOf(view) - number(view.now_unix_ms);
+    const why = word(view.away);
+    if (age <= NO_NEWS_MS) return '';
+    return `no news of the run for ${duration(age / 1000)}${why ? `: ${why}` : ''}`;
+  }
+
   return {COLOURS, SHAPES, byId, number, list, record, word, format, percent, count, plural, mean,
     largest, duration, magnitude, say, readTheme, paint, faint, axis, shareTicks, makeChart,
-    fill, lineSet, markedSet, drawLegend, plotOr, syncRows, start};
+    fill, lineSet, markedSet, drawLegend, plotOr, syncRows, nowOf, timeOf, isAlive, staleness,
+    start};
 })();

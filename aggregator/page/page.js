@@ -9,12 +9,16 @@
   const GIVE_UP_MS = 8000;  // on one request
   const SMOOTH = 9;         // points in the moving average
   const NOW = 10;           // updates in "reward now"
+  const REST_MS = 15000;    // of a run that has ended: it may go on
   const OLD_MS = 30000;     // a worker not seen for longer is marked
+  const FAILURES = 3;       // shown, the newest
   const FINAL = ['finished', 'stopped'];
 
   const {COLOURS, SHAPES, byId, number, list, record, word, format, percent, count, plural, mean,
     largest, duration, magnitude, say, readTheme, paint, faint, axis, shareTicks, makeChart, fill,
-    lineSet, markedSet, drawLegend, plotOr, syncRows, start} = kit;
+    lineSet, markedSet, drawLegend, plotOr, syncRows, nowOf, timeOf, isAlive, staleness, start} = kit;
+
+  const inlined = byId('run-view');
 
   const charts = {};
   window.allotCharts = charts;
@@ -99,7 +103,7 @@
   function waitingForUpdates(view) {
     if (list(view.history).length) return '';
     if (FINAL.includes(view.state)) return 'The run ended before its first update.';
-    if (!list(view.workers).length) return 'Waiting for a worker to join.';
+    if (!list(view.workers).map(record).some(isAlive)) return 'Waiting for a worker to join.';
     return `Waiting for the first update: ${plural(number(view.episodes) || 0, 'episode')} so far.`;
   }
 
@@ -311,15 +315,21 @@
     say(card.querySelector('.empty'), FINAL.includes(view.state) ? 'No worker is here any more.' :
       'Waiting for a worker to join.');
     syncRows(byId('workers'), workers.map((worker) => {
-      const away = view.now_unix_ms - worker.seen_unix_ms;
-      const old = away > OLD_MS && !FINAL.includes(view.state);
+      const away = nowOf(view) - worker.seen_unix_ms;
+      const old = away > OLD_MS && !FINAL.includes(view.state) && isAlive(worker);
       return [{text: word(worker.worker)}, {text: word(worker.state)},
         {text: word(worker.device), kind: 'wide'},
         {text: count(worker.policy_version), kind: 'r wide'},
         {text: count(worker.episodes), kind: 'r'},
-        {text: Number.isFinite(away) ? `${duration(Math.max(0, away) / 1000)} ago` : '–',
-          kind: old ? 'r old' : 'r'}];
+        {text: !Number.isFinite(away) ? '–' : inlined ? timeOf(worker.seen_unix_ms) :
+          `${duration(Math.max(0, away) / 1000)} ago`, kind: old ? 'r old' : 'r'}];
     }));
+    const failed = workers.filter((worker) => !isAlive(worker))
+        .sort((a, b) => b.seen_unix_ms - a.seen_unix_ms);
+    byId('failed').hidden = !failed.length;
+    say(byId('failed'), failed.length ? `Ended with an error: ${failed.slice(0, FAILURES)
+        .map((worker) => `${word(worker.worker)} (${word(worker.last_error)})`).join('; ')}` +
+        (failed.length > FAILURES ? `; and ${failed.length - FAILURES} more` : '') : '');
     const refused = Object.entries(record(view.refused)).filter(([, n]) => number(n) > 0);
     byId('refused').hidden = !refused.length;
     say(byId('refused'), refused.length ? `Refused results: ${refused.map(([kind, n]) =>
@@ -387,8 +397,8 @@
     say(byId('lag-now'), history.length ? format(last.lag, 1) : '–');
     say(byId('lag-note'), history.length ? `updates; ${percent(last.ess)} of the batch counts` :
       'no update yet');
-    const workers = list(view.workers).map(record);
-    const live = workers.filter((w) => view.now_unix_ms - w.seen_unix_ms <= OLD_MS).length;
+    const workers = list(view.workers).map(record).filter(isAlive);
+    const live = workers.filter((w) => nowOf(view) - w.seen_unix_ms <= OLD_MS).length;
     const ended = FINAL.includes(view.state);
     say(byId('worker-count'), count(ended ? workers.length : live));
     say(byId('worker-note'), ended ? 'when the run ended' : live < workers.length ?
@@ -462,7 +472,12 @@
   }
 
   // --- keeping it fresh ---
-  const clock = () => new Date().toLocaleTimeString('en-GB');
+  const hasEnded = () => shown !== null && FINAL.includes(shown.state);
+  function notice(text) {
+    byId('notice').hidden = !text;
+    say(byId('notice'), text);
+  }
+
   async function refresh() {
     let view;
     try {
@@ -471,17 +486,17 @@
       if (!response.ok) throw new Error(`status ${response.status}`);
       view = await response.json();
     } catch {
-      byId('notice').hidden = false;
-      say(byId('notice'), 'connection lost, retrying');
-      setTimeout(refresh, REFRESH_MS);
+      // The server of a run on a laptop goes when the run has ended.
+      if (!hasEnded()) notice('connection lost, retrying');
+      setTimeout(refresh, hasEnded() ? REST_MS : REFRESH_MS);
       return;
     }
-    byId('notice').hidden = true;
     show(view);
-    const ended = FINAL.includes(shown.state);
-    say(byId('freshness'), ended ? `the run has ended: last refreshed at ${clock()}` :
-      `refreshed at ${clock()}`);
-    if (!ended) setTimeout(refresh, REFRESH_MS);
+    notice(staleness(shown));
+    const clock = timeOf(Date.now());
+    say(byId('freshness'), hasEnded() ? `the run has ended: last refreshed at ${clock}` :
+      `refreshed at ${clock}`);
+    setTimeout(refresh, hasEnded() ? REST_MS : REFRESH_MS);
   }
 
   start();
@@ -489,7 +504,6 @@
     readTheme();
     if (shown) show(shown);
   });
-  const inlined = byId('run-view');
   if (inlined) {
     show(JSON.parse(inlined.textContent));
     const made = number(shown.now_unix_ms);

@@ -98,7 +98,7 @@ def state():
 
 
 def workers():
-    heard = gauge("allot_workers", "experiment, state")
+    heard = gauge("allot_workers", "experiment, state", 'state!="failed"')
     return stat("Workers", "Workers heard of in the last 45 s.", f"sum({heard}) or vector(0)",
                 "workers")
 

@@ -2,10 +2,11 @@
 //
 //   page_sample [--port N] [--report DIR] [-- COMMAND...]
 //
-// serves a run at /, one that is starting at /empty/, a sweep at /sweep/ and one of many methods at
-// /methods/, and writes the run's report into DIR and that of the many methods into DIR/methods.
-// With a COMMAND it runs this with the page's address as the last argument and leaves with its exit
-// code; without, it serves until standard input ends.
+// serves a run at /, one that is starting at /empty/, a sweep at /sweep/, one of many methods at
+// /methods/, one whose store is away at /away/ and one that is finished when it is first asked for
+// and then goes on at /extended/, and writes the run's report into DIR and that of the many methods
+// into DIR/methods. With a COMMAND it runs this with the page's address as the last argument and
+// leaves with its exit code; without, it serves until standard input ends.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,12 +22,25 @@
 namespace allot {
 namespace {
 
+// As the aggregator serves it once it has not heard of the store for 25 s.
+std::string awayView() {
+  const nlohmann::json view = sampleView();
+  return servedView(view.dump(), view["now_unix_ms"].get<uint64_t>() + 25'000,
+                    "Redis at unix:/x does not answer");
+}
+
 HttpReply serveSample(std::string path) {
   const auto under = [&](const std::string& folder) {
     if (path.rfind(folder + "/", 0) != 0) return false;
     path.erase(0, folder.size());
     return true;
   };
+  if (under("/away")) return servePage(path, awayView());
+  if (under("/extended")) {
+    static int asked = 0;
+    if (path == "/") asked = 0;
+    return servePage(path, extendedView(path == "/api/run" && asked++ > 0).dump());
+  }
   if (under("/empty")) return servePage(path, emptyView().dump());
   if (under("/methods")) return servePage(path, methodsView().dump());
   if (under("/sweep")) return servePage(path, sweepView().dump());

@@ -41,6 +41,8 @@ return out;
 """
 
 
+NOTICE = "const n = document.getElementById('notice'); return n.hidden ? '' : n.textContent"
+
 # Words of a plot that lie over each other or leave the picture.
 OVERLAPS = """
 const bad = [];
@@ -223,6 +225,10 @@ class PageTest(unittest.TestCase):
         if view["max_updates"]:
             self.assertEqual(self.text("progress-text"),
                              f"{view['updates']:,} of {view['max_updates']:,} updates")
+        failed = [f"{w['worker']} ({w['last_error']})" for w in view["workers"]
+                  if w["state"] == "failed"]
+        self.assertEqual(self.text("failed"),
+                         failed and f"Ended with an error: {'; '.join(failed)}" or "")
         self.assertEqual(self.text("speed"), f"{view['episodes_per_second']:.1f} /s")
         rows = self.driver.execute_script(
             "return [...document.querySelectorAll('#workers tr')].map((row) =>"
@@ -316,9 +322,34 @@ class PageTest(unittest.TestCase):
                 self.check_view(read_json(f"{ARGS.url}/{name}/api/run"))
                 self.check_narrow()
                 self.assert_clean()
-        asked = len(self.requests())  # the sweep has finished: nobody asks again
+
+    def test_no_news_from_the_store_is_said(self):
+        if not ARGS.samples:
+            self.skipTest("no --samples")
+        self.open(f"{ARGS.url}/away/")
+        self.assertEqual(self.driver.execute_script(NOTICE),
+                         "no news of the run for 25 s: Redis at unix:/x does not answer")
+        # Times go on, by the server's clock.
+        self.assertIn("26 s ago", self.text("workers"))
+        self.check_narrow()
+        self.open(f"{ARGS.url}/")
+        self.assertEqual(self.driver.execute_script(NOTICE), "")
+        self.assertIn("1 s ago", self.text("workers"))
+        self.assert_clean()
+
+    def test_a_run_that_ended_is_asked_for_seldom_and_may_go_on(self):
+        if not ARGS.samples:
+            self.skipTest("no --samples")
+        self.open(f"{ARGS.url}/extended/")
+        self.assertEqual(self.text("state"), "finished")
+        self.assertIn("the run has ended", self.text("freshness"))
         time.sleep(2.6)
-        self.assertEqual(len(self.requests()), asked)
+        self.assertEqual(len(self.requests()), 1)
+        WebDriverWait(self.driver, 60).until(lambda d: self.text("state") == "running")
+        self.assertEqual(len(self.requests()), 2)
+        self.assertEqual(self.text("progress-text"), "137 of 150 updates")
+        WebDriverWait(self.driver, 20).until(lambda d: len(self.requests()) > 2)
+        self.assert_clean()
 
     def requests(self):
         return self.driver.execute_script(
@@ -346,11 +377,10 @@ class PageTest(unittest.TestCase):
         self.assert_clean()
         network = {"latency": 0, "download_throughput": -1, "upload_throughput": -1}
         self.driver.set_network_conditions(offline=True, **network)
-        notice = "const n = document.getElementById('notice'); return n.hidden ? '' : n.textContent"
         WebDriverWait(self.driver, 10).until(
-            lambda d: d.execute_script(notice) == "connection lost, retrying")
+            lambda d: d.execute_script(NOTICE) == "connection lost, retrying")
         self.driver.set_network_conditions(offline=False, **network)
-        WebDriverWait(self.driver, 10).until(lambda d: d.execute_script(notice) == "")
+        WebDriverWait(self.driver, 10).until(lambda d: d.execute_script(NOTICE) == "")
 
 
 def screenshots():

@@ -67,10 +67,18 @@ inline nlohmann::json sampleView() {
   for (int i = 0; i < 3; ++i) {
     workers.push_back({{"worker", names[i]},
                        {"state", i == 1 ? "evaluation" : "rollout"},
+                       {"last_error", ""},
                        {"device", i == 0 ? "NVIDIA H200" : "cpu"},
                        {"policy_version", 136 - i},
                        {"episodes", 480 - 7 * i},
                        {"seen_unix_ms", now - 1200 - (i == 2 ? 45000 : 0)}});
+  }
+  for (const char* state : {"loading 3.1 of 16.1 GB", "failed"}) {
+    workers.push_back(workers[0]);
+    workers.back()["worker"] = "recall-layer-budget-worker-6d9f8c7b5-" + std::string(state, 5);
+    workers.back()["state"] = state;
+    workers.back()["last_error"] = "spec.model.path: there is no folder <b>x</b>";
+    workers.back()["seen_unix_ms"] = now - (state[0] == 'f' ? 140'000 : 900);
   }
   return {
       {"run_id", "01JGFJJZ005QXH2M4N6P7R8S9T"},
@@ -130,6 +138,14 @@ inline nlohmann::json emptyView() {
   view["refused"] = nlohmann::json::object();
   view["lag_histogram"] = nlohmann::json::array();
   view["model"] = nullptr;
+  return view;
+}
+
+// The run finished, or after somebody has extended it.
+inline nlohmann::json extendedView(bool extended) {
+  nlohmann::json view = sampleView();
+  view["state"] = extended ? "running" : "finished";
+  view["max_updates"] = extended ? 150 : 137;
   return view;
 }
 

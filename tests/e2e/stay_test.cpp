@@ -14,6 +14,7 @@
 #include "cli/process.h"
 #include "core/ulid.h"
 #include "store/store.h"
+#include "tests/http_get.h"
 #include "tests/store/redis_server.h"
 #include "tests/temp_folder.h"
 #include "tests/wait_for.h"
@@ -116,6 +117,35 @@ class Stay : public testing::Test {
   test::RedisServer server_;
   std::deque<Process> processes_;
 };
+
+TEST_F(Stay, AWorkerThatCannotLoadSaysWhyInTheRunUntilOneOfItsNameCan) {
+  Process& broken = start("allot-worker", "broken",
+                          {"--stay", "--experiment", "stay", "--name", "w", "--model", "/nowhere",
+                           "--port", "0", "--target-file", dir("target.json")});
+  const auto started = [&] {
+    const json target = json::parse(readFile(dir("target.json")), nullptr, false);
+    if (!target.is_array()) return std::string();
+    const auto at = target[0]["targets"][0].get<std::string>();
+    const auto reply =
+        test::httpGet(static_cast<uint16_t>(std::stoul(at.substr(at.rfind(':') + 1))), "/startedz");
+    return std::to_string(reply.status) + " " + reply.body;
+  };
+  // Without a run there is nothing to load: no reason to start it again.
+  EXPECT_TRUE(waitFor([&] { return started() == "200 started: it waits for its run\n"; }, 30));
+  startAggregator("aggregator");
+  EXPECT_EQ(broken.waitFor(seconds(30)).value_or(-1), 64);
+  ASSERT_TRUE(waitFor([&] { return workerState() == "failed"; }, 30));
+  const json now = status();
+  EXPECT_EQ(now["workers"].size(), 1u);
+  EXPECT_EQ(now["workers"][0]["worker"], "w");
+  EXPECT_THAT(now["workers"][0]["last_error"], HasSubstr("there is no folder"));
+  EXPECT_THAT(now["not_progressing"],
+              HasSubstr("no worker is alive; the last one ended: spec.model.path"));
+  startWorker("w");
+  ASSERT_TRUE(waitFor([&] { return version() > 0; }, 60));
+  EXPECT_EQ(status()["workers"].size(), 1u);
+  EXPECT_NE(workerState(), "failed");
+}
 
 TEST_F(Stay, AtTheEndOfTheGracePeriodAnEpisodeIsDroppedWhole) {
   // Ten episodes at once, most of whose time goes into reading 64 prompts.

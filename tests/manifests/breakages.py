@@ -217,6 +217,16 @@ def no_time_to_load(rendering):
     del container(rendering, "worker")["startupProbe"]
 
 
+@found_by(checks.probes_are_there)
+def a_startup_probe_that_guards_nothing(rendering):
+    container(rendering, "worker")["startupProbe"]["httpGet"]["path"] = "/livez"
+
+
+@found_by(checks.probes_are_there)
+def half_the_time_to_load(rendering):
+    container(rendering, "worker")["startupProbe"]["failureThreshold"] //= 2
+
+
 @found_by(checks.scaling_and_endings)
 def replicas_of_the_worker(rendering):
     rendering.workload("worker")["spec"]["replicas"] = 2

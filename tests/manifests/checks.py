@@ -258,14 +258,21 @@ def probes_are_there(rendering):
             if container["livenessProbe"] == container["readinessProbe"]:
                 yield f"{title(workload)}: not ready is not dead"
         else:
-            paths = {probe: container.get(probe, {}).get("httpGet", {}).get("path")
-                     for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
-            if paths != {"startupProbe": "/livez", "livenessProbe": "/livez",
-                         "readinessProbe": "/readyz"}:
-                yield f"{title(workload)}: probes {paths}"
+            paths = {probe: container[probe].get("httpGet", {}).get("path")
+                     for probe in ("startupProbe", "livenessProbe", "readinessProbe")
+                     if probe in container}
+            expected = {"livenessProbe": "/livez", "readinessProbe": "/readyz"}
+            # /startedz is 503 while a model is being loaded, /livez is not; who loads nothing has
+            # started when it answers.
+            if container["name"] == "worker":
+                expected["startupProbe"] = "/startedz"
+            if paths != expected:
+                yield f"{title(workload)}: probes {paths} and not {expected}"
             startup = container.get("startupProbe", {})
-            if startup.get("periodSeconds", 0) * startup.get("failureThreshold", 0) < 600:
-                yield f"{title(workload)} has less than ten minutes to load its model"
+            seconds = startup.get("periodSeconds", 10) * startup.get("failureThreshold", 3)
+            wanted = 3600 if "models" in rendering.components else 600
+            if startup and seconds != wanted:
+                yield f"{title(workload)} has {seconds} s to load its model and not {wanted}"
         if container.get("terminationMessagePolicy") != "FallbackToLogsOnError":
             yield f"{title(workload)} may end without a word"
 

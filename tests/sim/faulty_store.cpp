@@ -284,6 +284,17 @@ Status FaultyStore::planUnits(uint64_t epoch, const std::vector<v1::EvaluationUn
       kSeldom);
 }
 
+Status FaultyStore::withdrawUnits(uint64_t epoch) {
+  return writing<Status>(
+      "withdrawUnits",
+      [epoch, world = &world_](Store& s) {
+        const Status status = s.withdrawUnits(epoch);
+        world->ledger().wroteUnder(epoch, "withdrawUnits", status);
+        return status;
+      },
+      kSeldom);
+}
+
 Result<uint64_t> FaultyStore::openUnits() {
   return reading<Result<uint64_t>>("openUnits", [](Store& s) { return s.openUnits(); });
 }

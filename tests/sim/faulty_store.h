@@ -44,6 +44,7 @@ class FaultyStore final : public Store {
   Status reissueTicket(uint64_t ticket) override;
   Status resetTickets(uint64_t next) override;
   Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) override;
+  Status withdrawUnits(uint64_t epoch) override;
   Result<uint64_t> openUnits() override;
   Result<std::vector<v1::EvaluationUnit>> listUnits() override;
   Result<StoreFill> fill() override;

@@ -60,6 +60,7 @@ class ForwardingStore : public Store {
   Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) override {
     return inner_->planUnits(epoch, units);
   }
+  Status withdrawUnits(uint64_t epoch) override { return inner_->withdrawUnits(epoch); }
   Result<uint64_t> openUnits() override { return inner_->openUnits(); }
   Result<std::vector<v1::EvaluationUnit>> listUnits() override { return inner_->listUnits(); }
 

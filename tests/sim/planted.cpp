@@ -166,6 +166,7 @@ class NoFence final : public Broken {
   Status planUnits(uint64_t, const std::vector<v1::EvaluationUnit>& units) override {
     return inner_->planUnits(inForce(), units);
   }
+  Status withdrawUnits(uint64_t) override { return inner_->withdrawUnits(inForce()); }
 
  private:
   uint64_t inForce() {

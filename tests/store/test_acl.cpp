@@ -108,6 +108,7 @@ class Acl : public ::testing::Test {
       const auto again = unit(0, 0, "a");
       ALLOT_NOTE(store.rejectEvaluation(1, recorded->at(0), "invalid", "no", &again));
     }
+    ALLOT_NOTE(store.withdrawUnits(1));
     ALLOT_NOTE(store.releaseLease("a"));
   }
   void import(Log& log, Store& store, const std::string& run) {

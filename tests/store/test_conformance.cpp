@@ -371,6 +371,24 @@ TEST_P(StoreConformance, OnlyPlannedUnitsAreRecordedAndRejectedOnesMayBePlannedA
   EXPECT_EQ(store_->pushEvaluation(evaluationOf(b, "w3")).value(), PushOutcome::kDuplicate);
 }
 
+TEST_P(StoreConformance, WithdrawnUnitsAreForgottenAndMayBePlannedAgain) {
+  const uint64_t epoch = lead();
+  const auto a = unit(1, 0, "a"), b = unit(1, 0, "b"), c = unit(1, 1, "c");
+  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {a, b, c})));
+  EXPECT_THAT(claim({}), ElementsAre(a.unit_id(), b.unit_id()));
+  EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w")).value(), PushOutcome::kAccepted);
+  ASSERT_TRUE(succeeded(store_->withdrawUnits(epoch)));
+  ASSERT_TRUE(succeeded(store_->withdrawUnits(epoch)));
+  EXPECT_EQ(store_->openUnits().value(), 0u);
+  EXPECT_THAT(store_->listUnits().value(), IsEmpty());
+  EXPECT_THAT(claim({}), IsEmpty());
+  EXPECT_EQ(store_->pushEvaluation(evaluationOf(b, "w")).value(), PushOutcome::kDuplicate);
+  EXPECT_THAT(store_->readEvaluations("", 10).value(), SizeIs(1));
+  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {a, b, c})));  // a is recorded
+  EXPECT_THAT(claim({}), ElementsAre(b.unit_id()));             // whoever had claimed it before
+  EXPECT_EQ(store_->openUnits().value(), 2u);
+}
+
 TEST_P(StoreConformance, ALargeGridIsClaimedWhole) {
   const uint64_t epoch = lead();
   std::vector<v1::EvaluationUnit> units;

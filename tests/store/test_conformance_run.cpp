@@ -204,6 +204,7 @@ TEST_P(StoreConformance, AnOldEpochIsFencedEverywhere) {
   EXPECT_TRUE(failsWith(store_->publishStatus(old_epoch, {}), ErrorCode::kFenced));
   EXPECT_TRUE(failsWith(store_->planUnits(old_epoch, {unit(0, 0, "dense")}), ErrorCode::kFenced));
   EXPECT_TRUE(failsWith(store_->planUnits(old_epoch, {}), ErrorCode::kFenced));
+  EXPECT_TRUE(failsWith(store_->withdrawUnits(old_epoch), ErrorCode::kFenced));
 
   EXPECT_EQ(store_->readPolicy().value()->snapshot.version(), 0u);
   EXPECT_EQ(store_->readState().value()->episodes(), 0u);

@@ -168,6 +168,20 @@ TEST_F(AggregatorProbeTest, BooksWhatOthersConsumedAndNeverTwice) {
   EXPECT_THAT(text(), HasSubstr("allot_workers{experiment=\"e\",state=\"rollout\"} 1\n"));
 }
 
+TEST_F(AggregatorProbeTest, ShowsLoadingAndFailedWorkersAndTheInboxsRoom) {
+  snapshot_.workers.resize(3);
+  snapshot_.workers[0].set_state("loading");
+  snapshot_.workers[1].set_state("failed");
+  snapshot_.workers[2].set_state("failed");
+  probe_.lead(snapshot_, "01RUN");
+  EXPECT_THAT(text(), HasSubstr("allot_workers{experiment=\"e\",state=\"loading\"} 1\n"));
+  EXPECT_THAT(text(), HasSubstr("allot_workers{experiment=\"e\",state=\"failed\"} 2\n"));
+  EXPECT_THAT(text(), HasSubstr("allot_inbox_capacity_entries{experiment=\"e\"} 256\n"));
+  snapshot_.experiment.mutable_spec()->mutable_update()->set_episodes_per_update(1000);
+  probe_.lead(snapshot_, "01RUN");
+  EXPECT_THAT(text(), HasSubstr("allot_inbox_capacity_entries{experiment=\"e\"} 2000\n"));
+}
+
 TEST_F(AggregatorProbeTest, AWorkerCannotMakeSeriesWithoutBound) {
   snapshot_.workers.resize(2);
   snapshot_.workers[0].set_state("nonsense");

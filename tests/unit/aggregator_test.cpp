@@ -1,130 +1,13 @@
-// The aggregator on the in-memory store, with a scripted worker and a clock of the test's own.
-#include "aggregator/aggregator.h"
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
+// The aggregator: what becomes of results, evaluations, edits and forks.
 #include <cmath>
 #include <map>
 #include <set>
 
-#include "core/policy_gradient.h"
-#include "core/questions.h"
 #include "core/replay.h"
-#include "core/schedule.h"
-#include "core/spec.h"
-#include "core/spec_change.h"
-#include "store/memory_store.h"
+#include "tests/unit/aggregator_fixture.h"
 
 namespace allot {
 namespace {
-
-constexpr uint32_t kLayers = 4;
-
-class AggregatorTest : public testing::Test {
- protected:
-  AggregatorTest() {
-    const auto parsed = parseExperiment(R"(
-apiVersion: allot.dev/v1alpha1
-kind: Experiment
-metadata: {name: test}
-spec:
-  seed: 3
-  model: {path: none}
-  task: {suite: recall, tasks: [niah], trainQuestions: 32, heldOutQuestions: 40}
-  policy: {totalBudget: 8}
-  rollout: {questionsPerEpisode: 4}
-  update: {episodesPerUpdate: 3, maxUpdates: 4}
-  evaluation: {everyUpdates: 2, budgets: [8], schedules: [uniform, learned], methods: [s2anta-sys]}
-)",
-                                        "test");
-    EXPECT_TRUE(parsed) << parsed.error().message;
-    run_ = {*parsed, specDigest(*parsed), false, 1, {}};
-    server_ = std::make_shared<MemoryServer>([this] { return now_; });
-    worker_ = openMemoryStore(server_);
-  }
-
-  std::unique_ptr<Aggregator> start(const std::string& holder, Store* store) {
-    return std::make_unique<Aggregator>(
-        store, run_,
-        AggregatorOptions{
-            .holder = holder, .now = [this] { return now_; }, .unix_now = [this] { return now_; }});
-  }
-  void createRun() { ASSERT_TRUE(worker_->createRun(run_)); }
-  void announceModel() {
-    createRun();
-    v1::ModelFacts facts;
-    facts.set_layers(kLayers);
-    facts.set_weights_sha256("w");
-    ASSERT_TRUE(worker_->agreeOnModel(facts));
-  }
-  v1::EpisodeResult episode(uint64_t ticket) {
-    const auto policy = worker_->readPolicy();
-    EXPECT_TRUE(policy && *policy);
-    const auto& snapshot = (*policy)->snapshot;
-    const std::vector<double> logits(snapshot.logits().begin(), snapshot.logits().end());
-    const auto schedule = drawSchedule(softmax(logits), 8, 0, 3, ticket);
-    v1::EpisodeResult result;
-    result.set_result_id("w-" + std::to_string(ticket));
-    result.set_ticket(ticket);
-    result.set_policy_version(snapshot.version());
-    result.set_policy_sha256((*policy)->sha256);
-    *result.mutable_schedule() = {schedule.begin(), schedule.end()};
-    result.set_behaviour_log_prob(logProbability(schedule, logits, 0));
-    for (const uint32_t question : episodeQuestions(3, ticket, 4, 32)) {
-      const auto place = static_cast<uint32_t>(result.scores_size());
-      result.add_scores()->set_question(question);
-      result.mutable_scores(static_cast<int>(place))->set_score(place < schedule[1] ? 1 : 0);
-    }
-    result.set_reward(std::min<double>(schedule[1], 4) / 4);
-    return result;
-  }
-  void push(uint64_t ticket) { ASSERT_TRUE(worker_->pushResult(episode(ticket), 100)); }
-  void evaluateAll() {
-    while (true) {
-      const auto units = worker_->claimUnits({}, 1000);
-      ASSERT_TRUE(units);
-      if (units->empty()) return;
-      for (const auto& unit : *units) {
-        v1::EvaluationResult result;
-        *result.mutable_unit() = unit;
-        for (uint32_t i = 0; i < unit.question_count(); ++i) {
-          result.add_scores()->set_question(unit.first_question() + i);
-        }
-        ASSERT_TRUE(worker_->pushEvaluation(result));
-      }
-    }
-  }
-  void set(const std::vector<std::string>& settings, const std::string& desired = "") {
-    Control control = **worker_->readControl();
-    const auto changed = withSettings(control.experiment, settings);
-    ASSERT_TRUE(changed) << changed.error().message;
-    control.experiment = *changed;
-    if (!desired.empty()) control.desired = desired;
-    ASSERT_TRUE(*worker_->changeControl(control));
-  }
-  // One tick, which must not fail. True while the run goes on.
-  bool tick(Aggregator* aggregator) {
-    const auto more = aggregator->tick();
-    EXPECT_TRUE(more) << more.error().message;
-    return more && *more;
-  }
-  // Ticks until the run ends; evaluates what is planned in between.
-  void finish(Aggregator* aggregator) {
-    bool more = true;
-    for (int i = 0; more && i < 60; ++i) {
-      more = tick(aggregator);
-      evaluateAll();
-    }
-    ASSERT_FALSE(more);
-  }
-  uint64_t version() { return (*worker_->readPolicy())->snapshot.version(); }
-
-  uint64_t now_ = 1000;
-  RunSpec run_;
-  std::shared_ptr<MemoryServer> server_;
-  std::unique_ptr<MemoryStore> worker_;
-};
 
 TEST_F(AggregatorTest, LearnsEvaluatesAndFinishes) {
   auto store = openMemoryStore(server_);
@@ -455,27 +338,6 @@ TEST_F(AggregatorTest, SynchronousTakesEachTicketOnceUnderItsOwnPolicyAndReissue
   const auto records = worker_->readHistory(0, 10);
   ASSERT_EQ(records->size(), 1u);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(records->front().results(i).ticket(), uint64_t(i));
-}
-
-TEST_F(AggregatorTest, StopsAtItsGoal) {
-  run_.experiment.mutable_spec()->mutable_stop()->set_max_gpu_hours(1);
-  announceModel();
-  auto store = openMemoryStore(server_);
-  auto aggregator = start("a", store.get());
-  ASSERT_TRUE(tick(aggregator.get()));
-  evaluateAll();
-  for (uint64_t ticket = 0; ticket < 3; ++ticket) {
-    auto result = episode(ticket);
-    result.set_seconds(1200);
-    ASSERT_TRUE(worker_->pushResult(result, 100));
-  }
-  bool more = true;
-  for (int i = 0; more && i < 10; ++i) {
-    more = tick(aggregator.get());
-    evaluateAll();
-  }
-  EXPECT_FALSE(more);
-  EXPECT_EQ(version(), 1u);
 }
 
 TEST(HistorySample, KeepsWhatAFreshStartWouldLoadAndStaysSmall) {

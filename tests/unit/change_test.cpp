@@ -87,6 +87,22 @@ TEST(SpecChange, EverySettingIsEitherLiveOrRefusedWithReasonAndMend) {
   EXPECT_FALSE(withSettings(before, {"spec.update.learnRate=1"}));
 }
 
+// As an older build may have stored it.
+TEST(SpecChange, ARunWithAGoalOutOfReachGoesOnAndOthersGetNone) {
+  const v1::Experiment good = parsed({"spec.stop.goal=0.5"});
+  v1::Experiment old = good;
+  old.mutable_spec()->mutable_evaluation()->clear_budgets();
+  old.mutable_spec()->mutable_evaluation()->add_budgets(16);
+  const auto changed = withSettings(old, {"spec.update.maxUpdates=151"});
+  ASSERT_TRUE(changed) << changed.error().message;
+  EXPECT_EQ(changed->spec().stop().goal(), 0.5);
+  EXPECT_TRUE(withSettings(old, {}));
+  EXPECT_TRUE(withSettings(old, {"spec.stop.goal=''"}));
+  const auto refused = withSettings(good, {"spec.evaluation.everyUpdates=0"});
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("spec.stop.goal: it cannot be reached"));
+}
+
 TEST(SpecChange, AnEditedFileChangesWhatWasEditedInIt) {
   const v1::Experiment file = parsed();
   const v1::Experiment in_force = *withSettings(file, {"spec.update.maxUpdates=200"});

@@ -170,6 +170,35 @@ TEST_F(ControlTest, SetTakesLiveSettingsOnly) {
   EXPECT_EQ(store_->readControl().value()->revision, revision);  // all or nothing
 }
 
+TEST_F(ControlTest, UpdatesThatAreMadeAreNotTakenBack) {
+  const uint64_t epoch = store_->acquireLease("a", 1000)->epoch;
+  v1::AggregatorState state;
+  state.mutable_policy()->set_version(20);
+  state.mutable_policy()->add_logits(0);
+  ASSERT_TRUE(store_->publishInitial(epoch, state.policy(), state));
+  const auto refused = setInRun(store_.get(), {"spec.update.maxUpdates=19"});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message,
+            "spec.update.maxUpdates: 19 is less than the 20 updates that the run has made; 20 ends "
+            "it now, after an evaluation");
+  EXPECT_TRUE(setInRun(store_.get(), {"spec.update.maxUpdates=20"}));
+  EXPECT_TRUE(setInRun(store_.get(), {"spec.update.learningRate=0.2"}));
+}
+
+TEST_F(ControlTest, ARunThatItsHoursEndedMayBeResumedAndNoOther) {
+  const uint64_t epoch = store_->acquireLease("a", 1000)->epoch;
+  v1::AggregatorState state;
+  state.mutable_policy()->add_logits(0);
+  state.set_has_evaluation(true);
+  ASSERT_TRUE(store_->publishInitial(epoch, state.policy(), state));
+  set("finished");
+  EXPECT_FALSE(resumeRun(store_.get()));
+  state.set_has_evaluation(false);  // as the aggregator leaves it that withdrew units
+  ASSERT_TRUE(store_->writeState(epoch, state));
+  EXPECT_TRUE(resumeRun(store_.get()));
+  EXPECT_EQ(desired(), "running");
+}
+
 TEST_F(ControlTest, NothingIsChangedWhereNothingIs) {
   auto empty = openMemoryStore(std::make_shared<MemoryServer>([] { return uint64_t{1}; }));
   for (const auto& refused : {pauseRun(empty.get()), resumeRun(empty.get()), stopRun(empty.get()),
@@ -234,6 +263,39 @@ TEST_F(StatusTest, SaysWhyNothingMoves) {
   EXPECT_EQ(why(), "nobody works on it: allot run --resume --dir x");
   status_.kind = RunAccess::Kind::kFiles;
   EXPECT_EQ(why(), "");
+}
+
+TEST_F(StatusTest, ShowsLoadingAndFailedWorkersAndCountsThemApart) {
+  status_.workers[0].set_state("loading");
+  status_.workers[0].set_loaded_bytes(3'060'000'000);
+  status_.workers[0].set_total_bytes(16'060'000'000);
+  EXPECT_EQ(why(), "1 worker still loading the model (3.1 of 16.1 GB)");
+  worker("failed");
+  status_.workers[1].set_last_error("spec.model.path: there is no folder \x1bx");
+  EXPECT_EQ(why(),
+            "1 worker still loading the model (3.1 of 16.1 GB); the last one ended: "
+            "spec.model.path: there is no folder ?x");
+  const std::string text = statusText(status_, false);
+  EXPECT_THAT(text, HasSubstr("workers: 1 alive, 1 ended with an error\n"));
+  EXPECT_THAT(text, HasSubstr("loading 3.1 of 16.1 GB"));
+  EXPECT_THAT(text, HasSubstr("there is no folder ?x"));
+  const auto json = statusJson(status_);
+  EXPECT_EQ(json["workers"][0]["loaded_bytes"], 3'060'000'000);
+  EXPECT_EQ(json["workers"][1]["state"], "failed");
+  worker("rollout");
+  EXPECT_EQ(why(), "");  // one can work
+  status_.workers.erase(status_.workers.begin());
+  status_.workers.pop_back();
+  EXPECT_THAT(why(), HasSubstr("no worker is alive; the last one ended: spec.model.path"));
+}
+
+TEST_F(StatusTest, NeverHasMoreUpdatesThanItGoesOnTo) {
+  auto& spec = *status_.head.image.control.experiment.mutable_spec();
+  spec.mutable_update()->set_max_updates(3);
+  EXPECT_EQ(status_.maxUpdates(), 3u);
+  status_.head.image.state.emplace().mutable_policy()->set_version(150);
+  EXPECT_THAT(statusText(status_, false), HasSubstr("updates: 150 of 150"));
+  EXPECT_EQ(statusJson(status_)["max_updates"], 150);
 }
 
 TEST_F(StatusTest, ShowsWhatStrangersWroteHarmlessly) {
@@ -397,6 +459,16 @@ santa: squared error falls as S to the power -1.00
   rows.push_back(summaryRow("top-k", "learned", 8, 0.6));
   EXPECT_THAT(reportText(summary), HasSubstr("top-k, total budget"));
   EXPECT_EQ(reportText({{"evaluations", nlohmann::json::array()}}), "");
+}
+
+TEST(RunReport, ASweepThatLearnsNothingSaysNothingOfLearning) {
+  EXPECT_EQ(endText({{"updates", 0}, {"episodes", 0}, {"wall_seconds", 207.0}}),
+            "evaluated in 3 min 27 s");
+  EXPECT_EQ(endText({{"updates", 150},
+                     {"episodes", 1500},
+                     {"wall_seconds", 131.0},
+                     {"episodes_per_second", 38.5}}),
+            "150 updates, 1500 episodes, 2 min 11 s, 38.5 episodes/s while learning");
 }
 
 TEST(MethodsText, HasAMeaningForEveryMethodAndEveryParameter) {

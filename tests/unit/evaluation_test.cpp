@@ -110,6 +110,39 @@ v1::EvaluationResult graded(uint32_t first, const std::vector<double>& scores) {
   return result;
 }
 
+v1::EvaluationResult learned(uint64_t version, const std::string& method, uint64_t budget,
+                             double score, const std::string& schedule = "learned") {
+  v1::EvaluationResult result = graded(0, {score, score});
+  result.mutable_unit()->set_policy_version(version);
+  result.mutable_unit()->set_method(method);
+  result.mutable_unit()->set_total_budget(budget);
+  result.mutable_unit()->set_schedule_name(schedule);
+  return result;
+}
+
+TEST(EvaluationTable, LearnedAccuracyIsTheNewestCompleteOfItsMethodAndBudget) {
+  EvaluationTable table(gridOf(2, {"s2anta-q4", "s2anta-sys", "top-k"}));
+  EXPECT_LT(table.learnedAccuracy("s2anta-sys", 8), 0);
+  table.add(learned(25, "s2anta-sys", 8, 0.5, "uniform"));
+  EXPECT_LT(table.learnedAccuracy("s2anta-sys", 8), 0);
+  table.add(learned(50, "s2anta-sys", 8, 0.25));
+  table.add(learned(25, "s2anta-sys", 8, 0.75));  // comes later and is older
+  for (const char* other : {"s2anta-q4", "top-k"}) {
+    table.add(learned(25, other, 8, 0.875));
+    table.add(learned(75, other, 8, 1));
+  }
+  table.add(learned(75, "s2anta-sys", 4, 1));
+  table.add(learned(75, "s2anta-sys", 16, 1));
+  EXPECT_EQ(table.learnedAccuracy("s2anta-sys", 8), 0.25);
+  EXPECT_EQ(table.learnedAccuracy("s2anta-sys", 4), 1);
+  EXPECT_EQ(table.learnedAccuracy("top-k", 8), 1);
+  EXPECT_LT(table.learnedAccuracy("top-k", 16), 0);
+  v1::EvaluationResult half = learned(75, "s2anta-sys", 8, 1);
+  half.mutable_scores()->RemoveLast();
+  table.add(half);
+  EXPECT_EQ(table.learnedAccuracy("s2anta-sys", 8), 0.25);
+}
+
 TEST(EvaluationCheck, RefusesScoresAndCountsThatCannotBe) {
   const auto why = [](auto change) {
     v1::EvaluationResult result = graded(32, {1, 0.5});

@@ -248,6 +248,15 @@ TEST(HttpServer, SendsALargeAnswerWhole) {
   EXPECT_TRUE(answer.ends_with("\r\n\r\n" + body));
 }
 
+TEST(ServePage, AViewIsServedWithThePresentMomentAndWhyThereIsNoNewerOne) {
+  using nlohmann::json;
+  EXPECT_EQ(json::parse(servedView(R"({"a":{"b":"}"},"now_unix_ms":5})", 7, "")),
+            json::parse(R"({"a":{"b":"}"},"now_unix_ms":5,"served_unix_ms":7,"away":""})"));
+  EXPECT_EQ(json::parse(servedView("{}", 7, "Redis \"x\" is\nnot there \xff"))["served_unix_ms"],
+            7);
+  EXPECT_THAT(servedView("{}", 7, "\"\xff"), HasSubstr(R"("away":"\")"));
+}
+
 TEST(ServePage, AnswersItsPathsAndNoOthers) {
   const std::pair<const char*, const char*> types[] = {
       {"/", "text/html; charset=utf-8"},

@@ -15,6 +15,7 @@
 namespace allot {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
@@ -402,15 +403,45 @@ TEST(Spec, RefusesBombs) {
               EndsWith("has 65 entries, more than 64"));
 }
 
+TEST(Spec, AGoalThatNoEvaluationCanReachIsRefusedWithTheKeyThatIsMissing) {
+  const auto why = [](std::vector<std::string> settings) {
+    settings.push_back("spec.stop.goal=0.9");
+    const auto experiment = parseExperiment(exampleText(), "x.yaml", settings);
+    return experiment ? "" : experiment.error().message;
+  };
+  EXPECT_EQ(why({}), "");
+  EXPECT_EQ(
+      why({"spec.evaluation.methods=[s2anta-sys]", "spec.evaluation.budgets=[8]",
+           "spec.evaluation.schedules=[learned]", "spec.evaluation.measures=[fidelity, accuracy]"}),
+      "");
+  for (const auto& [setting, lack] : std::vector<std::pair<std::string, std::string>>{
+           {"spec.evaluation.budgets=[4, 16]", "spec.evaluation.budgets has no 8;"},
+           {"spec.policy.totalBudget=9", "spec.evaluation.budgets has no 9;"},
+           {"spec.evaluation.schedules=[uniform, oneHot]",
+            "spec.evaluation.schedules has no learned;"},
+           {"spec.evaluation.measures=[fidelity]", "spec.evaluation.measures has no accuracy;"},
+           {"spec.evaluation.methods=[dense, top-k]", "spec.evaluation.methods has no s2anta-sys;"},
+           {"spec.attention.decode=s2anta-q4", "spec.evaluation.methods has no s2anta-q4;"},
+           {"spec.evaluation.everyUpdates=0", "spec.evaluation.everyUpdates is 0,"}}) {
+    EXPECT_THAT(why({setting}),
+                AllOf(StartsWith("x.yaml: spec.stop.goal: it cannot be reached"), HasSubstr(lack)));
+    const auto without = parseExperiment(exampleText(), "x.yaml", {setting});
+    EXPECT_TRUE(without) << without.error().message;
+  }
+  const auto sweep = parseExperiment(tiny(), "x.yaml", {"spec.stop.goal=0.9"});
+  ASSERT_FALSE(sweep);
+  EXPECT_THAT(sweep.error().message, HasSubstr("spec.update is missing"));
+}
+
 TEST(Spec, OverridesReplaceAndAdd) {
   const auto experiment =
       parsed(exampleText(),
-             {"spec.policy.totalBudget=16", "spec.stop.goal=0.9", "spec.evaluation.budgets=[4, 2]",
+             {"spec.policy.totalBudget=16", "spec.stop.goal=0.9", "spec.evaluation.budgets=[4, 32]",
               "spec.policy.totalBudget=32", "spec.model.path=a=b"});
   EXPECT_EQ(experiment.spec().policy().total_budget(), 32u);
   EXPECT_EQ(experiment.spec().stop().goal(), 0.9);
   EXPECT_EQ(experiment.spec().model().path(), "a=b");
-  EXPECT_THAT(experiment.spec().evaluation().budgets(), ElementsAre(4, 2));
+  EXPECT_THAT(experiment.spec().evaluation().budgets(), ElementsAre(4, 32));
   EXPECT_EQ(parsed(tiny(), {"spec.update.maxUpdates=3"}).spec().update().max_updates(), 3u);
 }
 

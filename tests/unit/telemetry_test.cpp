@@ -47,6 +47,24 @@ TEST_F(HealthTest, LoadingIsAliveHoweverLongAndNotReady) {
   EXPECT_THAT(health_.readiness().sentence, HasSubstr("the model is being loaded"));
 }
 
+TEST_F(HealthTest, IsStartedOnceItHasLoadedOrWaitsForOthers) {
+  EXPECT_FALSE(health_.started().good);
+  health_.waiting("it waits for its run");
+  after(10 * Health::kStuckMs);
+  EXPECT_TRUE(health_.started().good);
+  EXPECT_TRUE(health_.live().good);
+  EXPECT_THAT(health_.readiness().sentence, HasSubstr("it waits for its run"));
+  health_.loading("the model is being loaded");
+  EXPECT_FALSE(health_.started().good);
+  EXPECT_THAT(health_.started().sentence, HasSubstr("the model is being loaded"));
+  EXPECT_TRUE(health_.live().good);
+  health_.progress();
+  EXPECT_TRUE(health_.started().good);
+  after(10 * Health::kStuckMs);  // which is not its matter
+  EXPECT_TRUE(health_.started().good);
+  EXPECT_FALSE(health_.live().good);
+}
+
 TEST_F(HealthTest, IsDeadOnceTheLoopHasBeenSilentForTwoMinutes) {
   health_.progress();
   after(Health::kStuckMs - 1);
