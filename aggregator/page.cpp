@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "aggregator/page/assets.h"
+#include "aggregator/report.h"
 
 namespace allot {
 namespace {
@@ -36,7 +37,7 @@ HttpReply serveReport(const std::string& path, const std::string& dir) {
     }
     std::stringstream text;
     text << file.rdbuf();
-    return {200, type, text.str()};
+    return {200, type, text.str(), kReportLoads};
   }
   return plainText(404, "The report has no such file: its summary is /report/summary.json.");
 }

@@ -124,9 +124,9 @@ Result<std::string> reportHtml(const json& view) {
   };
   std::string html(page::kIndexHtml);
   // Later marks are looked for in a text that holds the earlier files; the data comes last.
-  ALLOT_TRY(put(html, "<link rel=\"icon\" href=\"icon.svg\">",
-                "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-                "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">"));
+  ALLOT_TRY(put(
+      html, "<link rel=\"icon\" href=\"icon.svg\">",
+      fmt::format("<meta http-equiv=\"Content-Security-Policy\" content=\"{}\">", kReportLoads)));
   ALLOT_TRY(put(html, "<link rel=\"stylesheet\" href=\"page.css\">",
                 element("<style>", page::kPageCss, "</style>")));
   ALLOT_TRY(put(html, "<div id=\"figures\"></div>",

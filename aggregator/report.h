@@ -9,6 +9,11 @@
 
 namespace allot {
 
+// What report.html needs of a browser, as a Content-Security-Policy: all is in the file itself, and
+// nothing goes over the network.
+inline constexpr const char* kReportLoads =
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
+
 // Writes report.html, curve.csv, curve.svg, policy.json, summary.json and, where it was measured,
 // fidelity.csv into `dir`, which is made if need be. Each file appears whole or not at all. `view`
 // is the document of GET /api/run. Errors name the file: kIo.

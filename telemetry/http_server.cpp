@@ -10,6 +10,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
+#include <list>
 #include <optional>
 #include <string_view>
 #include <thread>
@@ -29,11 +30,14 @@ constexpr size_t kMaxConnections = 64;
 constexpr size_t kMaxDrainBytes = 64 * 1024;
 constexpr milliseconds kAcceptPause{100};
 
+class Session;
+
 // What the sessions share; outlives them.
 struct Shared {
   HttpServer::Handler handler;
   milliseconds timeout;
-  size_t connections = 0;
+  // The open connections. In front stands the one that has done nothing for the longest time.
+  std::list<Session*> waiting;
 };
 
 HttpReply callHandler(const HttpServer::Handler& handler, const std::string& path) {
@@ -50,12 +54,20 @@ HttpReply callHandler(const HttpServer::Handler& handler, const std::string& pat
 // One connection: reads a request, answers it, and goes on until the client or a deadline ends it.
 class Session : public std::enable_shared_from_this<Session> {
  public:
-  Session(tcp::socket socket, Shared& shared) : stream_(std::move(socket)), shared_(shared) {
-    ++shared_.connections;
+  Session(tcp::socket socket, Shared& shared)
+      : stream_(std::move(socket)),
+        shared_(shared),
+        place_(shared_.waiting.insert(shared_.waiting.end(), this)) {}
+  ~Session() { leave(); }
+
+  // Ends it, whatever it is at. The object goes once its handlers have run.
+  void close() {
+    leave();
+    stream_.close();
   }
-  ~Session() { --shared_.connections; }
 
   void readRequest() {
+    goBehind();
     parser_.emplace();
     parser_->header_limit(kMaxHeaderBytes);
     parser_->body_limit(0);
@@ -66,7 +78,16 @@ class Session : public std::enable_shared_from_this<Session> {
   }
 
  private:
+  // It did something: others have waited longer.
+  void goBehind() {
+    if (open_) shared_.waiting.splice(shared_.waiting.end(), shared_.waiting, place_);
+  }
+  void leave() {
+    if (std::exchange(open_, false)) shared_.waiting.erase(place_);
+  }
+
   void onRequest(beast::error_code error) {
+    goBehind();
     if (error) return refuse(error);
     const auto& request = parser_->get();
     const bool head = request.method() == http::verb::head;
@@ -105,8 +126,9 @@ class Session : public std::enable_shared_from_this<Session> {
     response_.set(http::field::content_type, reply.content_type);
     response_.set(http::field::cache_control, "no-store");
     response_.set("Content-Security-Policy",
-                  "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; "
-                  "frame-ancestors 'none'");
+                  reply.loads +
+                      "; object-src 'none'; base-uri 'none'; form-action 'none'; "
+                      "frame-ancestors 'none'");
     response_.set("X-Content-Type-Options", "nosniff");
     response_.set("X-Frame-Options", "DENY");
     response_.set("Referrer-Policy", "no-referrer");
@@ -142,6 +164,8 @@ class Session : public std::enable_shared_from_this<Session> {
 
   beast::tcp_stream stream_;
   Shared& shared_;
+  const std::list<Session*>::iterator place_;
+  bool open_ = true;
   beast::flat_buffer buffer_{2 * kMaxHeaderBytes};
   std::optional<http::request_parser<http::empty_body>> parser_;
   http::response<http::string_body> response_;
@@ -157,7 +181,7 @@ HttpReply plainText(unsigned status, std::string sentence) {
 
 class HttpServer::Impl {
  public:
-  Impl(Handler handler, milliseconds timeout) : shared_{std::move(handler), timeout} {}
+  Impl(Handler handler, milliseconds timeout) : shared_{std::move(handler), timeout, {}} {}
 
   ~Impl() {
     context_.stop();
@@ -227,7 +251,8 @@ class HttpServer::Impl {
         return;
       }
       accept();
-      if (shared_.connections >= kMaxConnections) return;  // closes the socket
+      // Not the new one: it may be a probe, and one that is not answered ends the process.
+      if (shared_.waiting.size() >= kMaxConnections) shared_.waiting.front()->close();
       std::make_shared<Session>(std::move(socket), shared_)->readRequest();
     });
   }

@@ -1,10 +1,11 @@
 #pragma once
 // HttpServer: the small HTTP server of one process (page, run view, metrics, liveness).
 //
-// It only reads: GET and HEAD, no request bodies, headers of at most 8 KiB, at most 64 connections,
-// and a deadline on each request, so that a slow or hostile client costs little and for a short
-// time. The process's main owns it; it runs its own thread, on which it calls the handler one
-// request at a time. The destructor stops and joins that thread.
+// It only reads: GET and HEAD, no request bodies, headers of at most 8 KiB, a deadline on each
+// request, and at most 64 connections, of which the one that has done nothing for the longest time
+// makes room for a new one: so a slow or hostile client costs little and for a short time, and
+// keeps no probe out. The process's main owns it; it runs its own thread, on which it calls the
+// handler one request at a time. The destructor stops and joins that thread.
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -19,6 +20,8 @@ struct HttpReply {
   unsigned status = 200;
   std::string content_type = "text/plain; charset=utf-8";
   std::string body;
+  // What a browser may load for it, in the words of a Content-Security-Policy.
+  std::string loads = "default-src 'self'";
 };
 
 // A sentence as text/plain; charset=utf-8.

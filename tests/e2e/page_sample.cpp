@@ -29,7 +29,8 @@ std::string awayView() {
                     "Redis at unix:/x does not answer");
 }
 
-HttpReply serveSample(std::string path) {
+HttpReply serveSample(std::string path, const std::string& report) {
+  if (isReportPath(path)) return serveReport(path, report);
   const auto under = [&](const std::string& folder) {
     if (path.rfind(folder + "/", 0) != 0) return false;
     path.erase(0, folder.size());
@@ -77,7 +78,8 @@ int main(int argc, char** argv) {
     if (written) written = writeReport(report + "/methods", methodsView());
     if (!written) return std::fprintf(stderr, "%s\n", written.error().message.c_str()), 1;
   }
-  const auto server = HttpServer::start("127.0.0.1", port, serveSample);
+  const auto server = HttpServer::start(
+      "127.0.0.1", port, [&](const std::string& path) { return serveSample(path, report); });
   if (!server) return std::fprintf(stderr, "%s\n", server.error().message.c_str()), 1;
   const std::string address = "http://127.0.0.1:" + std::to_string((*server)->port());
   if (!command.empty()) {

@@ -263,6 +263,15 @@ class PageTest(unittest.TestCase):
             self.assertEqual(cut, [])
         resize(self.driver, 1280, 900)
 
+    def check_report(self, address):
+        self.open(address)
+        self.check_view(read_json(ARGS.view or f"{ARGS.url}/api/run"))
+        self.check_narrow()
+        asked = self.driver.execute_script(
+            "return performance.getEntriesByType('resource').map((entry) => entry.name)")
+        self.assertEqual(asked, [])
+        self.assert_clean()
+
     # --- the tests ---
     def test_live_page_shows_the_view(self):
         for attempt in range(5):  # a live run moves on between our look and the page's
@@ -280,13 +289,12 @@ class PageTest(unittest.TestCase):
     def test_report_shows_the_view(self):
         if not ARGS.report:
             self.skipTest("no --report")
-        self.open(pathlib.Path(ARGS.report).resolve().as_uri())
-        self.check_view(read_json(ARGS.view or f"{ARGS.url}/api/run"))
-        self.check_narrow()
-        asked = self.driver.execute_script(
-            "return performance.getEntriesByType('resource').map((entry) => entry.name)")
-        self.assertEqual(asked, [])
-        self.assert_clean()
+        self.check_report(pathlib.Path(ARGS.report).resolve().as_uri())
+
+    def test_report_shows_the_view_where_it_is_served(self):
+        if not ARGS.samples:
+            self.skipTest("no --samples")
+        self.check_report(f"{ARGS.url}/report/report.html")
 
     def test_report_of_many_methods(self):
         if not (ARGS.report and ARGS.samples):

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "aggregator/page.h"
+#include "aggregator/report.h"
 #include "tests/temp_folder.h"
 
 namespace allot {
@@ -172,7 +174,13 @@ TEST(HttpServer, CutsOffASlowClientAlthoughItKeepsSending) {
   EXPECT_GT(std::chrono::steady_clock::now() - start, milliseconds(250));
 }
 
-TEST(HttpServer, ServesAtMost64Connections) {
+// The probes of a kubelet: /livez that is not answered three times in a row ends the process.
+void probe(const HttpServer& server) {
+  EXPECT_THAT(ask(server, "GET /livez HTTP/1.1\r\nConnection: close\r\n\r\n"),
+              HasSubstr("path /livez"));
+}
+
+TEST(HttpServer, A65thConnectionTakesThePlaceOfTheOneThatWaitsLongest) {
   const auto server = serve(echo);
   const std::string request = "GET /x HTTP/1.1\r\n\r\n";
   std::vector<std::unique_ptr<Client>> clients;
@@ -181,17 +189,60 @@ TEST(HttpServer, ServesAtMost64Connections) {
     ASSERT_TRUE(clients.back()->send(request));
     ASSERT_THAT(clients.back()->readAnswer(), HasSubstr("path /x")) << i;
   }
+  // The first one asks again, so the second one is now the one that waits longest.
+  ASSERT_TRUE(clients[0]->send(request));
+  ASSERT_THAT(clients[0]->readAnswer(), HasSubstr("path /x"));
   Client late(server->port());
   late.send(request);
-  EXPECT_EQ(late.readAll(), "");
-  clients.pop_back();
-  std::string answer;
-  for (int i = 0; i < 100 && answer.empty(); ++i) {  // until the server has seen the close
-    Client next(server->port());
-    next.send(request);
-    answer = next.readAnswer();
+  EXPECT_THAT(late.readAnswer(), HasSubstr("path /x"));
+  EXPECT_EQ(clients[1]->readAll(), "");  // closed
+  for (const size_t i : {size_t{0}, size_t{2}, size_t{63}}) {
+    ASSERT_TRUE(clients[i]->send(request));
+    EXPECT_THAT(clients[i]->readAnswer(), HasSubstr("path /x")) << i;
   }
-  EXPECT_THAT(answer, HasSubstr("path /x"));
+}
+
+TEST(HttpServer, ProbesAreAnsweredWhile64ConnectionsWaitOrHaveSentHalfARequest) {
+  for (const char* sent : {"", "GET /x HTTP/1.1\r\nX: y"}) {
+    const auto server = serve(echo);
+    std::vector<std::unique_ptr<Client>> clients;
+    for (int i = 0; i < 100; ++i) {
+      clients.push_back(std::make_unique<Client>(server->port()));
+      clients.back()->send(sent);
+    }
+    for (int i = 0; i < 20; ++i) probe(*server);
+  }
+}
+
+// Somebody opens a connection for each that is closed, as fast as it goes.
+TEST(HttpServer, ProbesAreAnsweredWhileHalfSentRequestsAreRefilled) {
+  const auto server = serve(echo);
+  std::atomic<bool> stop = false;
+  std::thread attacker([&] {
+    std::deque<std::unique_ptr<Client>> clients;
+    while (!stop) {
+      clients.push_back(std::make_unique<Client>(server->port()));
+      clients.back()->send("GET /x HTTP/1.1\r\nX: y");
+      if (clients.size() > 80) clients.pop_front();
+    }
+  });
+  for (int i = 0; i < 35; ++i) probe(*server);
+  stop = true;
+  attacker.join();
+}
+
+// Whoever does not read its answer waits, too, and is not waited for.
+TEST(HttpServer, ProbesAreAnsweredWhile64ConnectionsDoNotReadTheirAnswers) {
+  const std::string body(3 << 20, 'v');
+  const auto server = serve([&](const std::string& path) {
+    return HttpReply{200, "text/plain", path == "/livez" ? "path /livez" : body};
+  });
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 64; ++i) {
+    clients.push_back(std::make_unique<Client>(server->port()));
+    clients.back()->send("GET /x HTTP/1.1\r\n\r\n");
+  }
+  for (int i = 0; i < 5; ++i) probe(*server);
 }
 
 TEST(HttpServer, AHandlerThatThrowsAnswers500) {
@@ -290,7 +341,18 @@ TEST(ServeReport, AnswersTheReportsFilesAndNoOthers) {
   EXPECT_EQ(reply.status, 200u);
   EXPECT_EQ(reply.content_type, "application/json");
   EXPECT_EQ(reply.body, "{\"updates\":3}");
-  EXPECT_EQ(serveReport("/report/summary.json", "").status, 404u);  // without --dir
+  // Its page is one file, which the page's own policy would not let run.
+  const auto html = reportHtml(nlohmann::json::object());
+  ASSERT_TRUE(html) << html.error().message;
+  std::ofstream(dir + "/report.html") << *html;
+  const auto server = serve([&](const std::string& path) { return serveReport(path, dir); });
+  const std::string answer =
+      ask(*server, "GET /report/report.html HTTP/1.1\r\nConnection: close\r\n\r\n");
+  const std::string head = answer.substr(0, answer.find("\r\n\r\n"));
+  EXPECT_THAT(head, HasSubstr("Content-Security-Policy: default-src 'none'; style-src "
+                              "'unsafe-inline'; script-src 'unsafe-inline'; object-src 'none'"));
+  EXPECT_THAT(answer.substr(head.size()), HasSubstr(kReportLoads));  // for who opens the file
+  EXPECT_EQ(serveReport("/report/summary.json", "").status, 404u);   // without --dir
   for (const char* path : {"/report/", "/report/history.jsonl", "/report/../summary.json",
                            "/report//etc/passwd", "/summary.json"}) {
     EXPECT_EQ(serveReport(path, dir).status, 404u) << path;
