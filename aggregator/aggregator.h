@@ -53,6 +53,7 @@ struct RunSnapshot {
   std::string edit_refused;                 // see Aggregator::setEditRefused
   uint64_t open_units = 0;                  // evaluation units planned and not recorded
   uint64_t inbox_entries = 0;               // results that wait
+  StoreFill store_fill = {};                // all zero: not known
 };
 
 // Creates the run, or takes up one that exists: what the experiment file changed since it was last
@@ -114,6 +115,8 @@ class Aggregator {
   uint64_t episodesPerUpdate() const;
   const v1::PolicySnapshot* policyOf(uint64_t version) const;
   Status publishStatus();
+  void lookAtStore();
+  uint64_t nextUpdateBytes();
   std::string whyWaiting();
   void progressed();
 
@@ -149,6 +152,12 @@ class Aggregator {
   std::string last_error_;
   uint64_t last_error_unix_ms_ = 0;
   std::string edit_refused_;
+  // How full the store is; looked at now and then.
+  StoreFill store_fill_;
+  std::optional<uint64_t> updates_until_full_;
+  std::optional<uint64_t> store_looked_;
+  bool may_ask_fill_ = true;     // false: this account may not
+  bool told_too_small_ = false;  // a person has been told
 };
 
 }  // namespace allot

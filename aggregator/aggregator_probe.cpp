@@ -172,6 +172,10 @@ void AggregatorProbe::showWorkers(const RunSnapshot& snapshot) {
   set("allot_inbox_entries", static_cast<double>(snapshot.inbox_entries));
   set("allot_inbox_capacity_entries",
       static_cast<double>(inboxCapacity(kInboxEntries, snapshot.experiment)));
+  if (snapshot.store_fill.used_bytes > 0) {
+    set("allot_store_used_bytes", static_cast<double>(snapshot.store_fill.used_bytes));
+    set("allot_store_limit_bytes", static_cast<double>(snapshot.store_fill.limit_bytes));
+  }
   set("allot_evaluation_units", static_cast<double>(snapshot.open_units));
 }
 

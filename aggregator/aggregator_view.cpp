@@ -8,6 +8,7 @@
 #include "core/evaluation_plan.h"
 #include "core/policy_gradient.h"
 #include "core/worker_beats.h"
+#include "store/store_room.h"
 
 namespace allot {
 namespace {
@@ -16,6 +17,7 @@ namespace {
 constexpr uint64_t kQuietMs = 5'000;
 // So many, and as many as there are workers: then it is not one worker or a stranger alone.
 constexpr size_t kRefusedInARow = 3;
+constexpr uint64_t kLookAtStoreMs = 10'000;
 
 std::string counted(uint64_t count, const char* what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
@@ -139,9 +141,57 @@ std::string Aggregator::whyWaiting() {
          std::to_string(episodesPerUpdate()) + " are in" + idle;
 }
 
+// For people only: what cannot be had stays unknown.
+void Aggregator::lookAtStore() {
+  const uint64_t now = options_.now();
+  if (!loaded_ || !may_ask_fill_) return;
+  if (store_looked_ && now - *store_looked_ < kLookAtStoreMs) return;
+  store_looked_ = now;
+  const auto fill = store_.fill();
+  if (!fill) {
+    may_ask_fill_ = fill.error().code == ErrorCode::kUnavailable;
+    if (!may_ask_fill_) spdlog::warn("how full the store is: not known: {}", fill.error().message);
+    return;
+  }
+  store_fill_ = *fill;
+  updates_until_full_ = updatesUntilFull(store_fill_, nextUpdateBytes());
+  const uint64_t done = state_.policy().version();
+  const std::string small =
+      learning() ? whyTooSmall(updates_until_full_, maxUpdates() - done) : std::string();
+  if (!small.empty() && !told_too_small_) spdlog::warn("{}", small);
+  told_too_small_ = !small.empty();
+}
+
+// What the next update will take in the store, by the newest one or else by the results that wait
+// for the first; 0: nobody knows.
+uint64_t Aggregator::nextUpdateBytes() {
+  const uint64_t version = state_.policy().version();
+  uint64_t record_bytes = 0;
+  uint64_t results = episodesPerUpdate();
+  if (version > 0) {
+    const auto newest = store_.readHistory(version - 1, 1);
+    if (!newest || newest->empty()) return 0;
+    record_bytes = newest->front().ByteSizeLong();
+    results = static_cast<uint64_t>(newest->front().results_size());
+  } else if (!held_.empty()) {
+    for (const auto& [place, held] : held_) record_bytes += held.entry.bytes;
+    record_bytes = record_bytes * results / held_.size();
+  }
+  if (record_bytes == 0) return 0;
+  double units = 0;
+  if (const uint32_t every = control_.experiment.spec().evaluation().every_updates(); every > 0) {
+    // Only what depends on the policy is measured again.
+    v1::PolicySnapshot later = state_.policy();
+    later.set_version(version + 1);
+    units = static_cast<double>(planEvaluation(control_.experiment, later).size()) / every;
+  }
+  return bytesOfUpdate(record_bytes, results, units);
+}
+
 Status Aggregator::publishStatus() {
   const uint64_t now = options_.now();
   if (status_published_ && now - *status_published_ < options_.status_ms && !finished()) return {};
+  lookAtStore();
   v1::AggregatorStatus status;
   status.set_holder(options_.holder);
   status.set_phase(phase_);
@@ -151,6 +201,9 @@ Status Aggregator::publishStatus() {
   status.set_unix_ms(options_.unix_now());
   status.set_page(options_.page);
   status.set_edit_refused(edit_refused_);
+  status.set_store_used_bytes(store_fill_.used_bytes);
+  status.set_store_limit_bytes(store_fill_.limit_bytes);
+  if (updates_until_full_) status.set_updates_until_full(*updates_until_full_);
   status_published_ = now;
   return store_.publishStatus(epoch_, status);
 }
@@ -179,6 +232,7 @@ RunSnapshot Aggregator::snapshot() {
   if (auto workers = store_.listWorkers()) snapshot.workers = std::move(*workers);
   if (auto counts = store_.readRefusalCounts()) snapshot.refused = std::move(*counts);
   if (const auto waiting = store_.inboxSize()) snapshot.inbox_entries = *waiting;
+  snapshot.store_fill = store_fill_;
   return snapshot;
 }
 

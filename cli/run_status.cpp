@@ -5,6 +5,7 @@
 #include "cli/terminal.h"
 #include "core/policy_gradient.h"
 #include "core/worker_beats.h"
+#include "store/store_room.h"
 
 namespace allot {
 namespace {
@@ -141,6 +142,22 @@ std::string refusedText(const RunStatus& status) {
   return text;
 }
 
+std::string storeText(const RunStatus& status, bool colour) {
+  if (!status.aggregator) return "";
+  const StoreFill fill{status.aggregator->store_used_bytes(),
+                       status.aggregator->store_limit_bytes()};
+  std::optional<uint64_t> updates;
+  if (status.aggregator->has_updates_until_full()) {
+    updates = status.aggregator->updates_until_full();
+  }
+  const std::string filled = fillText(fill, updates);
+  if (filled.empty()) return "";
+  const std::string small = whyTooSmall(
+      updates, status.maxUpdates() - std::min(status.maxUpdates(), status.head.version()));
+  return "store:   " + filled + "\n" +
+         (small.empty() ? "" : toned(small, Tone::kAttention, colour) + "\n");
+}
+
 std::string learningText(const RunStatus& status) {
   if (status.first.updates == 0) return "";
   std::string text =
@@ -252,6 +269,10 @@ json statusJson(const RunStatus& status) {
           {"page", told ? told->page() : ""},
           {"last_error", told ? told->last_error() : ""},
           {"edit_refused", told ? told->edit_refused() : ""},
+          {"store_used_bytes", told ? told->store_used_bytes() : 0},
+          {"store_limit_bytes", told ? told->store_limit_bytes() : 0},
+          {"updates_until_full",
+           told && told->has_updates_until_full() ? json(told->updates_until_full()) : json()},
           {"last_error_unix_ms", told ? told->last_error_unix_ms() : 0},
           {"now_unix_ms", status.now_unix_ms}};
 }
@@ -276,6 +297,7 @@ std::string statusText(const RunStatus& status, bool colour) {
   if (status.kind == RunAccess::Kind::kLive || status.kind == RunAccess::Kind::kRemote) {
     text += workersText(status, colour);
   }
+  text += storeText(status, colour);
   text += refusedText(status);
   if (const auto& told = status.aggregator; told && !told->edit_refused().empty()) {
     text += toned("edit refused: " + printable(told->edit_refused(), kLongestMessage),
