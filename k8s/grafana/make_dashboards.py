@@ -198,7 +198,10 @@ def experiment_results():
                 limit=limits((None, "transparent"), (16, "red")))
     outcomes = lines("Results", "Results taken from the inbox, by what became of them.",
                      [query(rate("allot_results_total", "outcome"), "{{outcome}}")], "suffix: /s")
-    inbox = lines("Inbox", "Results that wait.", [query(gauge("allot_inbox_entries"), "waiting")])
+    inbox = lines("Inbox", "Results that wait, how many an update takes, and how many there is room for.",
+                  [query(gauge("allot_inbox_entries"), "waiting"),
+                   query(gauge("allot_experiment_episodes_per_update"), "an update takes"),
+                   query(gauge("allot_inbox_capacity_entries"), "room")])
     devices = lines("Devices at work", "Seconds of consumed episodes a second, by device.",
                     [query(rate("allot_worker_seconds_total", "device"), "{{device}}")])
     age = lines("Age of results", "Median time from an episode's begin to its end (in_flight) and "

@@ -240,6 +240,9 @@ Call planUnits(Scene& scene) {
     return text(s.planUnits(epoch, units));
   };
 }
+Call withdrawUnits(Scene& scene) {
+  return [epoch = scene.epoch()](Store& s, Side&) { return text(s.withdrawUnits(epoch)); };
+}
 Call takeTickets(Scene& scene) {
   return [count = scene.below(4), limit = scene.below(30)](Store& s, Side&) {
     return text(s.takeTickets(count, limit));
@@ -345,6 +348,7 @@ const std::vector<Kind> kCalls = {
     {"reissueTicket", 2, reissueTicket},
     {"resetTickets", 1, resetTickets},
     {"planUnits", 4, planUnits},
+    {"withdrawUnits", 1, withdrawUnits},
     {"openUnits", 1, plain(&Store::openUnits)},
     {"listUnits", 1, plain(&Store::listUnits)},
     {"fill", 1, plain(&Store::fill)},

@@ -173,15 +173,22 @@ TEST_F(ControlTest, SetTakesLiveSettingsOnly) {
 TEST_F(ControlTest, UpdatesThatAreMadeAreNotTakenBack) {
   const uint64_t epoch = store_->acquireLease("a", 1000)->epoch;
   v1::AggregatorState state;
-  state.mutable_policy()->set_version(20);
   state.mutable_policy()->add_logits(0);
   ASSERT_TRUE(store_->publishInitial(epoch, state.policy(), state));
-  const auto refused = setInRun(store_.get(), {"spec.update.maxUpdates=19"});
+  for (uint64_t version = 0; version < 2; ++version) {
+    Commit commit{.epoch = epoch, .expected_version = version};
+    state.mutable_policy()->set_version(version + 1);
+    commit.policy = state.policy();
+    commit.state = state;
+    commit.record.set_version(version + 1);
+    ASSERT_TRUE(store_->commit(commit));
+  }
+  const auto refused = setInRun(store_.get(), {"spec.update.maxUpdates=1"});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().message,
-            "spec.update.maxUpdates: 19 is less than the 20 updates that the run has made; 20 ends "
-            "it now, after an evaluation");
-  EXPECT_TRUE(setInRun(store_.get(), {"spec.update.maxUpdates=20"}));
+            "spec.update.maxUpdates: 1 is less than the 2 updates that the run has made; 2 ends it "
+            "now, after an evaluation");
+  EXPECT_TRUE(setInRun(store_.get(), {"spec.update.maxUpdates=2"}));
   EXPECT_TRUE(setInRun(store_.get(), {"spec.update.learningRate=0.2"}));
 }
 
