@@ -5,17 +5,14 @@
 #include <algorithm>
 #include <chrono>
 
+#include "core/evaluation_plan.h"
 #include "core/policy_gradient.h"
 #include "core/spec.h"
 #include "core/spec_change.h"
+#include "core/spec_keys.h"
+#include "store/checks.h"
 
 namespace allot {
-namespace {
-
-// Policies kept to check results against; an older result's log-probability is taken on trust.
-constexpr size_t kPolicies = 1024;
-
-}  // namespace
 
 Result<RunSpec> beginRun(Store* store, const RunSpec& run) {
   const Status created = store->createRun(run);
@@ -89,6 +86,8 @@ Result<bool> Aggregator::work() {
       return phase_ == "starting";  // no worker has told the model's facts yet
     }
   }
+  ALLOT_ASSIGN(const bool caught_up, catchUp());
+  if (!caught_up) return true;
   if (control_.desired == "stopped" || control_.desired == "finished") {
     ALLOT_TRY(readEvaluations());
     phase_ = control_.desired;
@@ -147,6 +146,12 @@ Result<bool> Aggregator::start() {
   ALLOT_ASSIGN(model_, store_.readModel());
   if (!model_) return false;
   const uint32_t layers = model_->layers();
+  if (layers < 1 || layers > kMaxScheduleEntries) {
+    return badInput("the model's facts in the store name " + std::to_string(layers) +
+                    " layers, a run can have 1 to " + std::to_string(kMaxScheduleEntries) +
+                    ": no worker of ours wrote them; delete the key `model` of the run, and a "
+                    "worker that starts will say what the model is");
+  }
   ALLOT_TRY(checkAgainstLayers(run_.experiment, layers));
   const v1::Origin* origin = run_.origin ? &*run_.origin : nullptr;
   const v1::AggregatorState initial = initialState(run_.experiment, layers, origin);
@@ -159,74 +164,6 @@ Result<bool> Aggregator::start() {
   ALLOT_TRY(store_.publishInitial(epoch_, initial.policy(), initial));
   ALLOT_TRY(load());
   return true;
-}
-
-Status Aggregator::load() {
-  Status loaded = tryLoad();
-  // What is read piece by piece may belong to two versions: an update that was given up may still
-  // have arrived in between, or, once the lease is lost, another aggregator's.
-  for (int tries = 1; !loaded && loaded.error().code == ErrorCode::kData && tries < 3; ++tries) {
-    ALLOT_TRY(takeLease());
-    loaded = tryLoad();
-  }
-  return loaded;
-}
-
-Status Aggregator::tryLoad() {
-  ALLOT_ASSIGN(const auto state, store_.readState());
-  ALLOT_ASSIGN(const auto policy, store_.readPolicy());
-  if (!state || !policy) {
-    return fail(ErrorCode::kData, "the store has a run without policy or state: restore it");
-  }
-  const uint64_t version = state->policy().version();
-  ALLOT_ASSIGN(const auto last, store_.readHistory(version > 0 ? version - 1 : 0, 2));
-  const uint64_t recorded = last.empty() ? 0 : last.back().version();
-  if (policy->snapshot.version() != version || recorded != version ||
-      policyDigest(state->policy()) != policy->sha256) {
-    return fail(ErrorCode::kData, "the store disagrees with itself: policy version " +
-                                      std::to_string(policy->snapshot.version()) + ", state " +
-                                      std::to_string(version) + ", history " +
-                                      std::to_string(recorded) +
-                                      (version == recorded ? " (with other logits)" : "") +
-                                      ": restore all of it from one backup or export");
-  }
-  state_ = *state;
-  ALLOT_TRY(loadHistory(version));
-  ALLOT_TRY(store_.reopenInbox());
-  if (run_.synchronous) ALLOT_TRY(store_.resetTickets(version * episodesPerUpdate()));
-  held_.clear();
-  held_ids_.clear();
-  progressed();
-  loaded_ = true;
-  if (version > 0) spdlog::info("continues after update {}", version);
-  return {};
-}
-
-// Only as much as is drawn, and the newest policies: a long history does not make a start slow.
-Status Aggregator::loadHistory(uint64_t last) {
-  history_.clear();
-  policies_.clear();
-  evaluations_settled_ = false;
-  const std::vector<uint64_t> versions = HistorySample::versionsToLoad(last);
-  for (size_t i = 0; i < versions.size();) {
-    size_t run = 1;  // of consecutive versions, read at once
-    while (run < 64 && i + run < versions.size() && versions[i + run] == versions[i] + run) ++run;
-    ALLOT_ASSIGN(auto records, store_.readHistory(versions[i] - 1, run));
-    for (auto& record : records) {
-      if (!policies_.empty() && policies_.back().version() + 1 != record.version()) {
-        policies_.clear();
-      }
-      policies_.push_back(record.policy());
-      history_.add(std::move(record));
-    }
-    i += run;
-  }
-  if (policies_.empty() || policies_.front().version() == 1) {
-    const v1::Origin* origin = run_.origin ? &*run_.origin : nullptr;
-    policies_.push_front(initialState(run_.experiment, model_->layers(), origin).policy());
-  }
-  while (policies_.size() > kPolicies) policies_.pop_front();
-  return {};
 }
 
 void Aggregator::progressed() {
@@ -253,43 +190,64 @@ Status Aggregator::collect() {
     return {};
   }
   ALLOT_ASSIGN(const auto entries, store_.readInbox(episodesPerUpdate(), options_.wait_ms));
-  for (const InboxEntry& entry : entries) {
-    if (const Status taken = take(entry); !taken) {
-      loaded_ = false;  // the rest of these entries is read again
-      return taken;
-    }
+  if (entries.empty()) return {};
+  const Status taken = takeAll(entries);
+  if (!taken) loaded_ = false;  // the rest of these entries is read again
+  return taken;
+}
+
+Status Aggregator::takeAll(const std::vector<InboxEntry>& entries) {
+  std::vector<std::optional<v1::EpisodeResult>> results(entries.size());
+  std::vector<uint64_t> tickets;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    v1::EpisodeResult result;
+    if (!result.ParseFromString(entries[i].payload)) continue;
+    // What nobody here can read would stay in the history for ever.
+    result.DiscardUnknownFields();
+    tickets.push_back(result.ticket());
+    results[i] = std::move(result);
+  }
+  ALLOT_ASSIGN(const auto counted, store_.countedTickets(tickets));
+  const std::set<uint64_t> counted_before(counted.begin(), counted.end());
+  const uint64_t highest = tickets.empty() ? 0 : *std::max_element(tickets.begin(), tickets.end());
+  if (highest >= next_ticket_) {
+    ALLOT_ASSIGN(next_ticket_, store_.nextTicket());
+  }
+  for (size_t i = 0; i < entries.size(); ++i) {
+    ALLOT_TRY(take(entries[i], std::move(results[i]), counted_before));
   }
   return {};
 }
 
-Status Aggregator::take(const InboxEntry& entry) {
+Status Aggregator::take(const InboxEntry& entry, std::optional<v1::EpisodeResult> decoded,
+                        const std::set<uint64_t>& counted_before) {
   if (entry.bytes > kLargestResult) {
     return reject(entry, "oversized", "it has " + std::to_string(entry.bytes) + " bytes");
   }
-  v1::EpisodeResult result;
-  if (!result.ParseFromString(entry.payload)) {
-    return reject(entry, "undecodable", "it is no EpisodeResult");
-  }
+  if (!decoded) return reject(entry, "undecodable", "it is no EpisodeResult");
+  v1::EpisodeResult& result = *decoded;
   if (result.result_id() != entry.result_id || entry.result_id.empty()) {
     return reject(entry, "invalid", "it was put there by another way than a worker's push");
   }
   if (result.policy_version() > state_.policy().version()) ALLOT_TRY(checkNewest());
+  if (isBeyondWindow(result)) return rejectStale(entry, result);
   const Status checked =
       checkResult(control_.experiment, state_, result, policyOf(result.policy_version()));
   if (!checked) return reject(entry, "invalid", checked.error().message);
-  uint64_t place = arrivals_;
   if (run_.synchronous) {
-    place = result.ticket();
     const uint64_t version = state_.policy().version();
-    if (place / episodesPerUpdate() != version || result.policy_version() != version) {
+    if (result.ticket() / episodesPerUpdate() != version || result.policy_version() != version) {
       return reject(entry, "superseded", "its ticket belongs to another update");
     }
-    if (held_.contains(place)) {
-      return reject(entry, "superseded", "its ticket has a result already");
-    }
+  } else if (result.ticket() >= std::min(next_ticket_, store::kLargestNumber)) {
+    return reject(entry, "invalid", "its ticket was never handed out");
   }
+  const bool again = counted_before.contains(result.ticket());
+  if (again || !held_tickets_.insert(result.ticket()).second) {
+    return reject(entry, "superseded", "its ticket has a result already");
+  }
+  const uint64_t place = run_.synchronous ? result.ticket() : arrivals_;
   ++arrivals_;
-  held_ids_.insert(entry.result_id);
   held_.emplace(place, Held{entry, std::move(result)});
   held_.at(place).entry.payload.clear();
   progressed();
@@ -317,18 +275,28 @@ Status Aggregator::reject(const InboxEntry& entry, const char* kind, const std::
   return {};
 }
 
+Status Aggregator::rejectStale(const InboxEntry& entry, const v1::EpisodeResult& result) {
+  return reject(entry, "stale",
+                "it is of version " + std::to_string(result.policy_version()) +
+                    ", the policy of version " + std::to_string(state_.policy().version()));
+}
+
+// Whether the policy that it names is so old that nobody can say any more what it drew.
+bool Aggregator::isBeyondWindow(const v1::EpisodeResult& result) const {
+  return result.policy_version() + options_.policy_window <= state_.policy().version();
+}
+
 // Results grow old while they wait, so what is too old is known only when an update is due.
 Status Aggregator::dropStale() {
   for (auto it = held_.begin(); it != held_.end();) {
-    if (!isStale(control_.experiment, state_.policy().version(), it->second.result)) {
+    const v1::EpisodeResult& result = it->second.result;
+    if (!isBeyondWindow(result) &&
+        !isStale(control_.experiment, state_.policy().version(), result)) {
       ++it;
       continue;
     }
-    const uint64_t of = it->second.result.policy_version();
-    ALLOT_TRY(reject(it->second.entry, "stale",
-                     "it is of version " + std::to_string(of) + ", the policy of version " +
-                         std::to_string(state_.policy().version())));
-    held_ids_.erase(it->second.entry.result_id);
+    ALLOT_TRY(rejectStale(it->second.entry, result));
+    held_tickets_.erase(result.ticket());
     it = held_.erase(it);
   }
   return {};
@@ -346,6 +314,7 @@ Status Aggregator::update() {
   for (; results.size() < wanted; ++end) {
     results.push_back(end->second.result);
     commit.consumed.emplace_back(end->second.entry.entry_id, end->second.entry.result_id);
+    commit.tickets.push_back(end->second.result.ticket());
   }
   const auto start = std::chrono::steady_clock::now();
   UpdateOutcome outcome = applyUpdate(control_.experiment, state_, results);
@@ -355,6 +324,7 @@ Status Aggregator::update() {
   commit.policy = outcome.state.policy();
   commit.state = outcome.state;
   commit.record = outcome.record;
+  commit.forget_policy = policyToForget(outcome.record.version());
   if (const Status committed = store_.commit(commit); !committed) {
     return loadAgain(committed.error());
   }
@@ -363,11 +333,19 @@ Status Aggregator::update() {
   state_ = std::move(outcome.state);
   history_.add(std::move(outcome.record));
   policies_.push_back(state_.policy());
-  if (policies_.size() > kPolicies) policies_.pop_front();
-  for (auto it = held_.begin(); it != end; ++it) held_ids_.erase(it->second.entry.result_id);
+  if (policies_.size() > options_.policy_window) policies_.pop_front();
+  counted_through_ = state_.policy().version();
+  for (auto it = held_.begin(); it != end; ++it) held_tickets_.erase(it->second.result.ticket());
   held_.erase(held_.begin(), end);
   progressed();
   return planIfDue();
+}
+
+// What leaves the window with this version, unless evaluations are held against it.
+std::optional<uint64_t> Aggregator::policyToForget(uint64_t version) const {
+  if (version < options_.policy_window) return std::nullopt;
+  const uint64_t oldest = version - options_.policy_window;
+  return evaluationDue(control_.experiment, oldest) ? std::nullopt : std::optional(oldest);
 }
 
 // The reply may be lost and the effect there, or an earlier try that was given up took effect after
@@ -389,7 +367,7 @@ Status Aggregator::reissueMissing() {
   if (now - std::max(last_progress_, last_reissue_) < options_.reissue_ms) return {};
   const uint64_t first = state_.policy().version() * episodesPerUpdate();
   for (uint64_t t = first; t < first + episodesPerUpdate(); ++t) {
-    if (!held_.contains(t)) ALLOT_TRY(store_.reissueTicket(t));
+    if (!held_.contains(t)) ALLOT_TRY(store_.reissueTicket(epoch_, t));
   }
   last_reissue_ = now;
   return {};

@@ -18,6 +18,7 @@
 #include "aggregator/history_sample.h"
 #include "core/evaluation_table.h"
 #include "core/fidelity.h"
+#include "core/replay.h"
 #include "core/result.h"
 #include "store/store.h"
 
@@ -26,11 +27,12 @@ namespace allot {
 struct AggregatorOptions {
   std::string holder;  // names this process in the lease
   uint64_t lease_ms = 15'000;
-  uint64_t wait_ms = 200;         // longest wait for results in one tick
-  uint64_t reissue_ms = 10'000;   // synchronous: silence after which missing tickets are reissued
-  uint64_t status_ms = 1'000;     // how often the status is published
-  std::string page = {};          // address of the page, for the status
-  std::function<uint64_t()> now;  // monotonic milliseconds
+  uint64_t wait_ms = 200;        // longest wait for results in one tick
+  uint64_t reissue_ms = 10'000;  // synchronous: silence after which missing tickets are reissued
+  uint64_t status_ms = 1'000;    // how often the status is published
+  std::string page = {};         // address of the page, for the status
+  uint64_t policy_window = kPolicyWindow;  // another one in tests only
+  std::function<uint64_t()> now;           // monotonic milliseconds
   std::function<uint64_t()> unix_now;
   AggregatorEvents* events = nullptr;                       // told what happens; may be null
   std::function<void(uint64_t ms)> rest = [](uint64_t) {};  // how to wait when there is nothing
@@ -92,20 +94,32 @@ class Aggregator {
   Status load();
   Status tryLoad();
   Status loadAgain(const Error& refused);
-  Status loadHistory(uint64_t last);
+  Result<uint64_t> lastRecorded(uint64_t version);
+  Result<bool> catchUp();
+  Result<uint64_t> catchUpOnce();
+  Result<uint64_t> readOldPolicies();
+  Result<uint64_t> countOldTickets();
+  Result<uint64_t> readSample();
   Status readControl();
   Status collect();
-  Status take(const InboxEntry& entry);
+  Status takeAll(const std::vector<InboxEntry>& entries);
+  Status take(const InboxEntry& entry, std::optional<v1::EpisodeResult> decoded,
+              const std::set<uint64_t>& counted_before);
   Status checkNewest();
   Status reject(const InboxEntry& entry, const char* kind, const std::string& reason);
+  Status rejectStale(const InboxEntry& entry, const v1::EpisodeResult& result);
+  bool isBeyondWindow(const v1::EpisodeResult& result) const;
   Status dropStale();
   bool learning() const;
   bool batchReady() const;
   Status update();
+  std::optional<uint64_t> policyToForget(uint64_t version) const;
   Status planIfDue();
   Status readEvaluations();
+  Result<uint64_t> readSomeEvaluations();
   Status takeEvaluation(const Evaluation& evaluation);
   Result<const v1::EvaluationUnit*> plannedUnit(const v1::EvaluationUnit& unit);
+  Result<std::optional<v1::PolicySnapshot>> policyAt(uint64_t version);
   Status reissueMissing();
   Result<bool> finishIfDone();
   bool goalReached() const;
@@ -133,17 +147,23 @@ class Aggregator {
   std::optional<v1::ModelFacts> model_;
   v1::AggregatorState state_;
   HistorySample history_;
+  std::vector<uint64_t> history_to_read_;  // versions of it; so many have been:
+  size_t history_read_ = 0;
   std::deque<v1::PolicySnapshot> policies_;  // the newest ones, to check results against
+  uint64_t counted_through_ =
+      0;  // the version up to which the store knows the tickets that counted
   EvaluationTable evaluations_;
   FidelityTable fidelity_;
   std::string evaluations_read_;                                         // entry id
   std::map<uint64_t, std::map<std::string, v1::EvaluationUnit>> plans_;  // by version, then unit id
   double evaluation_seconds_ = 0;  // of workers, in what is recorded
   uint64_t open_units_ = 0;
-  bool evaluations_settled_ = false;  // no unit is open and everything recorded has been read
+  bool evaluations_caught_up_ = false;  // what was recorded before the start has been read
+  bool evaluations_settled_ = false;    // no unit is open and everything recorded has been read
   // Results waiting for their update: by order of arrival, or by ticket in a synchronous run.
   std::map<uint64_t, Held> held_;
-  std::set<std::string> held_ids_;
+  std::set<uint64_t> held_tickets_;
+  uint64_t next_ticket_ = 0;  // at least so many have been handed out
   uint64_t arrivals_ = 0;
   uint64_t last_progress_ = 0;  // a result or an evaluation that counts, or an update
   uint64_t last_reissue_ = 0;

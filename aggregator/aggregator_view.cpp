@@ -47,17 +47,26 @@ Status Aggregator::readEvaluations() {
   if (evaluations_settled_) return {};
   // Counted first: a unit that is recorded in between is then still waited for.
   ALLOT_ASSIGN(open_units_, store_.openUnits());
-  while (true) {
-    ALLOT_ASSIGN(const auto evaluations, store_.readEvaluations(evaluations_read_, 256));
-    if (evaluations.empty()) {
-      evaluations_settled_ = open_units_ == 0;
-      return {};
-    }
-    for (const Evaluation& evaluation : evaluations) {
-      ALLOT_TRY(takeEvaluation(evaluation));
-      evaluations_read_ = evaluation.entry_id;
-    }
+  uint64_t read = 1;
+  while (read > 0) {
+    ALLOT_ASSIGN(read, readSomeEvaluations());
   }
+  evaluations_settled_ = open_units_ == 0;
+  return {};
+}
+
+// One slice; how many bytes, about. 0: everything that was recorded has been read.
+Result<uint64_t> Aggregator::readSomeEvaluations() {
+  ALLOT_ASSIGN(auto evaluations, store_.readEvaluations(evaluations_read_, 256));
+  uint64_t bytes = 0;
+  for (Evaluation& evaluation : evaluations) {
+    bytes += 1 + evaluation.result.ByteSizeLong();
+    evaluation.result.DiscardUnknownFields();
+    ALLOT_TRY(takeEvaluation(evaluation));
+    evaluations_read_ = evaluation.entry_id;
+  }
+  if (bytes == 0) evaluations_caught_up_ = true;
+  return bytes;
 }
 
 // A worker's word is checked against the plan; a unit that it got wrong is open again.
@@ -97,26 +106,31 @@ Result<const v1::EvaluationUnit*> Aggregator::plannedUnit(const v1::EvaluationUn
   const uint64_t version = *named;
   auto plan = plans_.find(version);
   if (plan == plans_.end()) {
-    v1::PolicySnapshot policy;
-    if (const v1::PolicySnapshot* known = policyOf(version)) {
-      policy = *known;
-    } else if (version == 0) {
-      const v1::Origin* origin = run_.origin ? &*run_.origin : nullptr;
-      policy = initialState(run_.experiment, model_->layers(), origin).policy();
-    } else {
-      ALLOT_ASSIGN(auto records, store_.readHistory(version - 1, 1));
-      if (records.empty() || records[0].version() != version) return nullptr;
-      policy = records[0].policy();
-    }
+    ALLOT_ASSIGN(const auto policy, policyAt(version));
+    if (!policy) return nullptr;
     constexpr size_t kPlans = 8;  // older ones are made again when asked for
     if (plans_.size() == kPlans) plans_.erase(plans_.begin());
     plan = plans_.try_emplace(version).first;
-    for (auto& planned : planEvaluation(control_.experiment, policy)) {
+    for (auto& planned : planEvaluation(control_.experiment, *policy)) {
       plan->second.emplace(planned.unit_id(), planned);
     }
   }
   const auto found = plan->second.find(unit.unit_id());
   return found == plan->second.end() ? nullptr : &found->second;
+}
+
+// The policy of any version up to now; nothing if the history does not have it.
+Result<std::optional<v1::PolicySnapshot>> Aggregator::policyAt(uint64_t version) {
+  if (const v1::PolicySnapshot* known = policyOf(version)) return *known;
+  if (version == 0) {
+    const v1::Origin* origin = run_.origin ? &*run_.origin : nullptr;
+    return initialState(run_.experiment, model_->layers(), origin).policy();
+  }
+  ALLOT_ASSIGN(const auto kept, store_.readPolicies(version, 1));
+  if (!kept.empty()) return kept[0];
+  ALLOT_ASSIGN(const auto records, store_.readHistory(version - 1, 1));
+  if (records.empty() || records[0].version() != version) return std::nullopt;
+  return records[0].policy();
 }
 
 // Nothing moves only if no result comes and nobody is at work on one: an episode or a unit of a

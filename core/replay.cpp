@@ -8,9 +8,6 @@
 namespace allot {
 namespace {
 
-// Policies that are remembered, to check what older results say of theirs.
-constexpr size_t kPolicies = 1024;
-
 tl::unexpected<Error> refuse(uint64_t version, const std::string& what) {
   return fail(ErrorCode::kData, "update " + std::to_string(version) + ": " + what);
 }
@@ -26,8 +23,12 @@ std::string difference(const v1::IterationRecord& recorded, const v1::IterationR
 
 }  // namespace
 
-Replay::Replay(v1::Experiment experiment, v1::AggregatorState initial, bool synchronous)
-    : experiment_(std::move(experiment)), state_(std::move(initial)), synchronous_(synchronous) {
+Replay::Replay(v1::Experiment experiment, v1::AggregatorState initial, bool synchronous,
+               uint64_t window)
+    : experiment_(std::move(experiment)),
+      state_(std::move(initial)),
+      synchronous_(synchronous),
+      window_(window) {
   policies_.push_back(state_.policy());
 }
 
@@ -36,6 +37,11 @@ Status Replay::checkResults(const v1::IterationRecord& record) {
   for (const v1::EpisodeResult& result : record.results()) {
     if (!consumed_.insert(result.result_id()).second) {
       return refuse(record.version(), "result " + result.result_id() + " was consumed before");
+    }
+    if (!tickets_.insert(result.ticket())) {
+      return refuse(record.version(), "result " + result.result_id() +
+                                          " is a second one of ticket " +
+                                          std::to_string(result.ticket()));
     }
     const uint64_t lag = now - result.policy_version();
     const v1::PolicySnapshot* behaviour = result.policy_version() <= now && lag < policies_.size()
@@ -86,7 +92,7 @@ Status Replay::next(const v1::IterationRecord& record) {
   }
   state_ = std::move(outcome.state);
   policies_.push_back(state_.policy());
-  if (policies_.size() > kPolicies) policies_.pop_front();
+  if (policies_.size() > window_) policies_.pop_front();
   return {};
 }
 

@@ -11,17 +11,28 @@
 #include "allot/v1/experiment.pb.h"
 #include "allot/v1/policy.pb.h"
 #include "core/result.h"
+#include "core/ticket_set.h"
 
 namespace allot {
 
+// The newest policies that are at hand to check what a result says of the one it was made under.
+// The aggregator refuses results of older ones, so that whatever it commits has been checked as
+// Replay checks it. Replay itself lets them pass unchecked: older builds took them on trust, and
+// what those committed must still verify.
+inline constexpr uint64_t kPolicyWindow = 1024;
+
 class Replay {
  public:
-  // experiment: as the run was created; initial: its version 0.
-  Replay(v1::Experiment experiment, v1::AggregatorState initial, bool synchronous);
+  // experiment: as the run was created; initial: its version 0; window: other than kPolicyWindow in
+  // tests only.
+  Replay(v1::Experiment experiment, v1::AggregatorState initial, bool synchronous,
+         uint64_t window = kPolicyWindow);
 
   // Computes the next update and compares it with its record, all fields but the time. kData names
   // the version and what differs: a version out of order, settings that a run cannot change, a
-  // result that cannot be or was consumed before, another policy.
+  // result that cannot be, was consumed before or is a second one of its ticket, another policy.
+  // (Builds that let a ticket count twice had no worker that sent one twice: no history of theirs
+  // is known that this refuses.)
   Status next(const v1::IterationRecord& record);
 
   // After the last record. What no update makes (evaluated_version) is not in it.
@@ -34,8 +45,10 @@ class Replay {
   v1::Experiment experiment_;
   v1::AggregatorState state_;
   const bool synchronous_;
+  const uint64_t window_;
   std::deque<v1::PolicySnapshot> policies_;  // the newest ones
   std::unordered_set<std::string> consumed_;
+  TicketSet tickets_;  // of the consumed results
 };
 
 }  // namespace allot

@@ -71,6 +71,18 @@ Status checkTicket(uint64_t ticket) {
   return badInput("ticket " + std::to_string(ticket) + " is beyond 2^53");
 }
 
+Status checkTickets(const std::vector<uint64_t>& tickets) {
+  for (const uint64_t ticket : tickets) ALLOT_TRY(checkTicket(ticket));
+  return {};
+}
+
+Status checkFacts(uint64_t bytes, const std::string& where) {
+  if (bytes <= kLargestFacts) return {};
+  return fail(ErrorCode::kData, "the model's facts in " + where + " have " + std::to_string(bytes) +
+                                    " bytes: no worker of ours wrote them; delete that key, and a "
+                                    "worker that starts will say what the model is");
+}
+
 Status checkInitial(const v1::PolicySnapshot& policy) {
   if (policy.version() == 0) return {};
   return fault("the first policy has version " + std::to_string(policy.version()) +
@@ -91,6 +103,9 @@ Status checkCommit(const Commit& commit) {
     if (!results.insert(result_id).second)
       return fault("a commit consumes result " + result_id + " twice");
   }
+  ALLOT_TRY(checkTickets(commit.tickets));
+  if (std::set(commit.tickets.begin(), commit.tickets.end()).size() != commit.tickets.size())
+    return fault("a commit counts a ticket twice");
   return {};
 }
 
@@ -162,6 +177,25 @@ v1::EvaluationResult ownEvaluation(const InboxEntry& entry) {
   return result;
 }
 
+std::vector<uint64_t> among(const std::vector<uint64_t>& tickets, const TicketSet& set) {
+  std::set<uint64_t> found;
+  for (const uint64_t ticket : tickets)
+    if (set.contains(ticket)) found.insert(ticket);
+  return {found.begin(), found.end()};
+}
+
+void append(const TicketSet& tickets, std::vector<std::string>* words) {
+  for (const auto& [number, bits] : tickets.chunks()) {
+    words->push_back(std::to_string(number));
+    words->push_back(bits);
+  }
+}
+
+v1::WorkerBeat fitting(v1::WorkerBeat beat) {
+  if (beat.ByteSizeLong() > kLargestBeat) beat.clear_last_error();
+  return beat;
+}
+
 Error otherExperiment(const std::string& run_id, std::string_view theirs, std::string_view ours) {
   return {ErrorCode::kUsage, "run " + run_id + " was started with another experiment (digest " +
                                  std::string(theirs.substr(0, 12)) + ", this one has " +
@@ -185,6 +219,12 @@ Error notInInbox(std::string_view result_id) {
   return {ErrorCode::kInternal, "result " + std::string(result_id) +
                                     " does not wait in the inbox: it was consumed or rejected "
                                     "before, so this commit is dropped whole"};
+}
+
+Error ticketCounted(uint64_t version) {
+  return {ErrorCode::kInternal, "update " + std::to_string(version) +
+                                    " would count a ticket that has counted before, so it is "
+                                    "dropped whole"};
 }
 
 Error historyAhead(const std::string& where, std::string_view found) {

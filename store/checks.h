@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/ticket_set.h"
 #include "store/store.h"
 
 namespace allot::store {
@@ -14,7 +15,8 @@ namespace allot::store {
 // Lua numbers and sorted-set scores are doubles, exact up to here.
 inline constexpr uint64_t kLargestNumber = uint64_t{1} << 53;
 inline constexpr uint64_t kMostTicketsAtOnce = 10'000;
-inline constexpr size_t kMostRead = 100'000;   // entries a single read returns at most
+inline constexpr size_t kMostRead = 100'000;  // entries a single read returns at most
+inline constexpr size_t kMostPoliciesRead = 256;
 inline constexpr size_t kRefusedKept = 1'000;  // refused results kept for a person to look at
 inline constexpr uint64_t kLongestMs = uint64_t{1} << 50;
 // A beat counts for at most this long; beat.lua and list_workers.lua know the number, too.
@@ -32,6 +34,9 @@ Status checkEntryId(std::string_view entry_id);
 Status checkRunSpec(const RunSpec& spec);
 Status checkControl(const Control& control);
 Status checkTicket(uint64_t ticket);
+Status checkTickets(const std::vector<uint64_t>& tickets);
+// The model's facts, of this size; `where` they are is for the message (kData).
+Status checkFacts(uint64_t bytes, const std::string& where);
 Status checkInitial(const v1::PolicySnapshot& policy);
 Status checkCommit(const Commit& commit);
 Status checkUnit(const v1::EvaluationUnit& unit);
@@ -47,6 +52,7 @@ Error otherExperiment(const std::string& run_id, std::string_view theirs, std::s
 Error fenced(uint64_t epoch, std::string_view in_force);
 Error versionConflict(uint64_t expected, std::string_view found);
 Error notInInbox(std::string_view result_id);
+Error ticketCounted(uint64_t version);
 Error historyAhead(const std::string& where, std::string_view found);
 Error beingImported(const std::string& run_id);
 Error importOverRun(const std::string& run_id);
@@ -61,6 +67,13 @@ std::string paddedChunk(uint32_t chunk);
 std::string groupOf(const v1::EvaluationUnit& unit);
 // What a push recorded in this entry, or an empty result if it cannot have been one.
 v1::EvaluationResult ownEvaluation(const InboxEntry& entry);
+
+// Those of the tickets that are in the set, ascending, each once.
+std::vector<uint64_t> among(const std::vector<uint64_t>& tickets, const TicketSet& set);
+// Number and bits of each chunk.
+void append(const TicketSet& tickets, std::vector<std::string>* words);
+// The beat, without its last error if it is larger than kLargestBeat with it.
+v1::WorkerBeat fitting(v1::WorkerBeat beat);
 
 // Decodes what the store holds; `what` names it in the error (kData).
 template <typename Message>

@@ -27,6 +27,12 @@ void MemoryServer::injectIntoInbox(std::string result_id, std::string payload) {
   inbox_.emplace(++last_entry_, std::pair(std::move(result_id), std::move(payload)));
 }
 
+void MemoryServer::forgetPoliciesAndTickets() {
+  policies_.clear();
+  counted_tickets_ = {};
+  tickets_counted_through_ = 0;
+}
+
 std::unique_ptr<MemoryStore> openMemoryStore(std::shared_ptr<MemoryServer> server) {
   return std::make_unique<MemoryStore>(std::move(server));
 }
@@ -49,10 +55,14 @@ Result<std::optional<RunSpec>> MemoryStore::readSpec() { return server_->spec_; 
 
 Result<v1::ModelFacts> MemoryStore::agreeOnModel(const v1::ModelFacts& mine) {
   if (!server_->model_) server_->model_ = mine;
-  return *server_->model_;
+  ALLOT_ASSIGN(const auto facts, readModel());
+  return *facts;
 }
 
-Result<std::optional<v1::ModelFacts>> MemoryStore::readModel() { return server_->model_; }
+Result<std::optional<v1::ModelFacts>> MemoryStore::readModel() {
+  if (server_->model_) ALLOT_TRY(store::checkFacts(server_->model_->ByteSizeLong(), "memory"));
+  return server_->model_;
+}
 
 Result<std::optional<Control>> MemoryStore::readControl() { return server_->control_; }
 
@@ -118,6 +128,7 @@ Status MemoryStore::checkVersion(uint64_t expected) const {
 
 void MemoryStore::publish(const v1::PolicySnapshot& policy, const v1::AggregatorState& state) {
   server_->policy_ = PublishedPolicy{policy, sha256Hex(policy.SerializeAsString())};
+  server_->policies_[policy.version()] = policy;
   server_->state_ = state;
 }
 
@@ -155,16 +166,47 @@ Status MemoryStore::commit(const Commit& commit) {
     if (waiting == server_->pending_.end() || entryId(waiting->second) != entry_id)
       return tl::unexpected(store::notInInbox(result_id));
   }
+  if (!store::among(commit.tickets, server_->counted_tickets_).empty())
+    return tl::unexpected(store::ticketCounted(commit.expected_version + 1));
   auto& history = server_->history_;
   if (!history.empty() && history.rbegin()->first >= commit.record.version())
     return tl::unexpected(store::historyAhead("memory", entryId(history.rbegin()->first)));
   history.emplace(commit.record.version(), commit.record);
   publish(commit.policy, commit.state);
+  if (commit.forget_policy) server_->policies_.erase(*commit.forget_policy);
+  for (const uint64_t ticket : commit.tickets) server_->counted_tickets_.insert(ticket);
+  if (server_->tickets_counted_through_ == commit.expected_version)
+    ++server_->tickets_counted_through_;
   for (const auto& [entry_id, result_id] : commit.consumed) {
     server_->seen_.insert(result_id);
     server_->pending_.erase(result_id);
     server_->inbox_.erase(entryNumber(entry_id));
   }
+  return {};
+}
+
+Result<std::vector<v1::PolicySnapshot>> MemoryStore::readPolicies(uint64_t first, size_t count) {
+  std::vector<v1::PolicySnapshot> policies;
+  count = std::min(count, store::kMostPoliciesRead);
+  const auto& all = server_->policies_;
+  for (auto it = all.lower_bound(first); it != all.end() && it->first - first < count; ++it)
+    policies.push_back(it->second);
+  return policies;
+}
+
+Result<std::vector<uint64_t>> MemoryStore::countedTickets(const std::vector<uint64_t>& tickets) {
+  return store::among(tickets, server_->counted_tickets_);
+}
+
+Result<uint64_t> MemoryStore::ticketsCountedThrough() { return server_->tickets_counted_through_; }
+
+Status MemoryStore::countTickets(uint64_t epoch, uint64_t from, uint64_t through,
+                                 const std::vector<uint64_t>& tickets) {
+  ALLOT_TRY(store::checkTickets(tickets));
+  ALLOT_TRY(checkEpoch(epoch));
+  if (server_->tickets_counted_through_ != from) return {};
+  for (const uint64_t ticket : tickets) server_->counted_tickets_.insert(ticket);
+  server_->tickets_counted_through_ = through;
   return {};
 }
 
@@ -241,14 +283,16 @@ Status MemoryStore::rejectEvaluation(uint64_t epoch, const Evaluation& evaluatio
 
 Result<uint64_t> MemoryStore::inboxSize() { return server_->inbox_.size(); }
 
-Status MemoryStore::reissueTicket(uint64_t ticket) {
+Status MemoryStore::reissueTicket(uint64_t epoch, uint64_t ticket) {
   ALLOT_TRY(store::checkTicket(ticket));
+  ALLOT_TRY(checkEpoch(epoch));
   server_->reissued_.insert(ticket);
   return {};
 }
 
-Status MemoryStore::resetTickets(uint64_t next) {
+Status MemoryStore::resetTickets(uint64_t epoch, uint64_t next) {
   ALLOT_TRY(store::checkTicket(next));
+  ALLOT_TRY(checkEpoch(epoch));
   server_->next_ticket_ = next;
   server_->reissued_.clear();
   return {};
@@ -273,7 +317,8 @@ Result<uint64_t> MemoryStore::openUnits() { return server_->units_.size(); }
 
 Result<std::vector<v1::EvaluationUnit>> MemoryStore::listUnits() {
   std::vector<v1::EvaluationUnit> units;
-  for (const auto& [id, unit] : server_->units_) units.push_back(unit.unit);
+  for (const auto& [id, unit] : server_->units_)
+    if (unit.unit.ByteSizeLong() <= kLargestFacts) units.push_back(unit.unit);
   return units;
 }
 
@@ -358,7 +403,8 @@ Status MemoryStore::beat(const v1::WorkerBeat& beat, uint64_t ttl_ms) {
   ALLOT_TRY(store::checkName(beat.worker(), "the name of a worker"));
   const uint64_t now = server_->now_ms_();
   std::erase_if(server_->workers_, [&](const auto& item) { return !lives(item.second, now); });
-  server_->workers_[beat.worker()] = {beat, now + std::min(ttl_ms, store::kLongestBeatMs)};
+  server_->workers_[beat.worker()] = {store::fitting(beat),
+                                      now + std::min(ttl_ms, store::kLongestBeatMs)};
   return {};
 }
 
@@ -374,16 +420,21 @@ Result<std::vector<v1::WorkerBeat>> MemoryStore::listWorkers() {
   const uint64_t now = server_->now_ms_();
   std::vector<v1::WorkerBeat> workers;
   for (const auto& [id, worker] : server_->workers_)
-    if (lives(worker, now)) workers.push_back(worker.beat);
+    if (lives(worker, now) && worker.beat.ByteSizeLong() <= kLargestBeat)
+      workers.push_back(worker.beat);
   return workers;
 }
 
 Result<std::vector<v1::IterationRecord>> MemoryStore::readHistory(uint64_t after, size_t count) {
   std::vector<v1::IterationRecord> records;
   const auto& history = server_->history_;
+  uint64_t total = 0;
   for (auto it = history.upper_bound(after);
-       it != history.end() && records.size() < std::min(count, store::kMostRead); ++it)
+       it != history.end() && records.size() < std::min(count, store::kMostRead); ++it) {
+    total += it->second.ByteSizeLong();
+    if (!records.empty() && total > store::kMostBytesRead) break;
     records.push_back(it->second);
+  }
   return records;
 }
 

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/ticket_set.h"
 #include "store/store.h"
 
 namespace allot {
@@ -28,6 +29,8 @@ class MemoryServer {
   const std::deque<Refusal>& refused() const { return refused_; }
   // Puts bytes into the inbox past pushResult's checks, as a stranger could do to Redis.
   void injectIntoInbox(std::string result_id, std::string payload);
+  // Forgets what builds of before there were policies and tickets in the store did not write.
+  void forgetPoliciesAndTickets();
   // The next reject() finds the server away: kUnavailable, nothing done.
   void loseNextReject() { lose_reject_ = true; }
   // What fill() says.
@@ -56,6 +59,9 @@ class MemoryServer {
   std::optional<PublishedPolicy> policy_;
   std::optional<v1::AggregatorState> state_;
   std::optional<v1::AggregatorStatus> status_;
+  std::map<uint64_t, v1::PolicySnapshot> policies_;  // by version
+  TicketSet counted_tickets_;
+  uint64_t tickets_counted_through_ = 0;                           // a version
   std::map<uint64_t, v1::IterationRecord> history_;                // by version
   std::map<uint64_t, std::pair<std::string, std::string>> inbox_;  // number -> result id, payload
   uint64_t last_entry_ = 0;
@@ -98,6 +104,11 @@ class MemoryStore final : public Store {
   Status publishStatus(uint64_t epoch, const v1::AggregatorStatus& status) override;
   Result<std::optional<v1::AggregatorStatus>> readStatus() override;
   Status commit(const Commit& commit) override;
+  Result<std::vector<v1::PolicySnapshot>> readPolicies(uint64_t first, size_t count) override;
+  Result<std::vector<uint64_t>> countedTickets(const std::vector<uint64_t>& tickets) override;
+  Result<uint64_t> ticketsCountedThrough() override;
+  Status countTickets(uint64_t epoch, uint64_t from, uint64_t through,
+                      const std::vector<uint64_t>& tickets) override;
   Result<std::vector<InboxEntry>> readInbox(size_t count, uint64_t wait_ms) override;
   Status reopenInbox() override;
   Status reject(uint64_t epoch, const InboxEntry& entry, const std::string& kind,
@@ -105,8 +116,8 @@ class MemoryStore final : public Store {
   Status rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, const std::string& kind,
                           const std::string& reason, const v1::EvaluationUnit* reopen) override;
   Result<uint64_t> inboxSize() override;
-  Status reissueTicket(uint64_t ticket) override;
-  Status resetTickets(uint64_t next) override;
+  Status reissueTicket(uint64_t epoch, uint64_t ticket) override;
+  Status resetTickets(uint64_t epoch, uint64_t next) override;
   Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) override;
   Status withdrawUnits(uint64_t epoch) override;
   Result<uint64_t> openUnits() override;

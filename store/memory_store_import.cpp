@@ -40,7 +40,10 @@ Status MemoryStore::importHistory(const std::vector<v1::IterationRecord>& record
       return tl::unexpected(
           store::importOutOfOrder("in memory", std::to_string(record.version()) + "-0"));
     history.emplace(record.version(), record);
-    for (const auto& result : record.results()) server_->seen_.insert(result.result_id());
+    for (const auto& result : record.results()) {
+      server_->seen_.insert(result.result_id());
+      server_->counted_tickets_.insert(result.ticket());
+    }
   }
   return {};
 }
@@ -71,6 +74,7 @@ Status MemoryStore::endImport(const RunImage& image) {
         store::importIncomplete("in memory", std::to_string(last) + "-0", version));
   if (image.model) server_->model_ = image.model;
   if (image.state) publish(image.state->policy(), *image.state);
+  server_->tickets_counted_through_ = version;
   server_->next_ticket_ = image.next_ticket;
   for (const auto& unit : image.open_units)
     if (!server_->units_done_.contains(unit.unit_id()))

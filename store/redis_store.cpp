@@ -129,9 +129,11 @@ Result<v1::ModelFacts> RedisStore::agreeOnModel(const v1::ModelFacts& mine) {
 }
 
 Result<std::optional<v1::ModelFacts>> RedisStore::readModel() {
-  ALLOT_ASSIGN(const RedisReply reply, connection_.call({"GET", key("model")}));
-  if (!reply.view().isText()) return std::nullopt;
-  return store::decode<v1::ModelFacts>(reply.view().text(), key("model"));
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::read_bounded, {"model"}, {std::to_string(kLargestFacts)}));
+  if (reply.view().size() == 0) return std::nullopt;
+  ALLOT_TRY(store::checkFacts(static_cast<uint64_t>(reply.view()[1].integer()), key("model")));
+  return store::decode<v1::ModelFacts>(reply.view()[0].text(), key("model"));
 }
 
 Result<std::optional<Control>> RedisStore::readControl() {
@@ -211,12 +213,11 @@ Result<std::vector<v1::EvaluationUnit>> RedisStore::claimUnits(const std::vector
   return toUnits(reply.view());
 }
 
-Result<std::vector<v1::EvaluationUnit>> RedisStore::toUnits(const RedisView& specs) const {
+std::vector<v1::EvaluationUnit> RedisStore::toUnits(const RedisView& specs) {
   std::vector<v1::EvaluationUnit> units;
   for (size_t i = 0; i < specs.size(); ++i) {
-    ALLOT_ASSIGN(auto unit, store::decode<v1::EvaluationUnit>(specs[i].text(),
-                                                              "unit in " + key("unit_specs")));
-    units.push_back(std::move(unit));
+    auto unit = store::decode<v1::EvaluationUnit>(specs[i].text(), "unit");
+    if (unit) units.push_back(std::move(*unit));
   }
   std::sort(units.begin(), units.end(),
             [](const auto& a, const auto& b) { return a.unit_id() < b.unit_id(); });
@@ -247,7 +248,7 @@ Result<PushOutcome> RedisStore::pushEvaluation(const v1::EvaluationResult& resul
 
 Status RedisStore::beat(const v1::WorkerBeat& beat, uint64_t ttl_ms) {
   ALLOT_TRY(store::checkName(beat.worker(), "the name of a worker"));
-  const std::string bytes = beat.SerializeAsString();
+  const std::string bytes = store::fitting(beat).SerializeAsString();
   ALLOT_TRY(run(lua::beat, {"workers", "beats"},
                 {beat.worker(), bytes, std::to_string(std::min(ttl_ms, store::kLongestBeatMs))}));
   return {};
@@ -262,12 +263,13 @@ Status RedisStore::leave(const std::string& worker) {
 // --- anyone ---
 
 Result<std::vector<v1::WorkerBeat>> RedisStore::listWorkers() {
-  ALLOT_ASSIGN(const RedisReply reply, run(lua::list_workers, {"workers", "beats"}, {}));
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::list_workers, {"workers", "beats"},
+                   {std::to_string(kLargestBeat), std::to_string(store::kMostBytesRead)}));
   std::vector<v1::WorkerBeat> workers;
   for (size_t i = 0; i < reply.view().size(); ++i) {
-    ALLOT_ASSIGN(auto beat,
-                 store::decode<v1::WorkerBeat>(reply.view()[i].text(), "beat in " + key("beats")));
-    workers.push_back(std::move(beat));
+    auto beat = store::decode<v1::WorkerBeat>(reply.view()[i].text(), "beat");
+    if (beat) workers.push_back(std::move(*beat));  // one that is none hides nobody else's
   }
   std::sort(workers.begin(), workers.end(),
             [](const auto& a, const auto& b) { return a.worker() < b.worker(); });
@@ -277,9 +279,10 @@ Result<std::vector<v1::WorkerBeat>> RedisStore::listWorkers() {
 Result<std::vector<v1::IterationRecord>> RedisStore::readHistory(uint64_t after, size_t count) {
   std::vector<v1::IterationRecord> records;
   if (count == 0 || after >= store::kLargestNumber) return records;
-  ALLOT_ASSIGN(const RedisReply reply,
-               connection_.call({"XRANGE", key("history"), std::to_string(after + 1) + "-0", "+",
-                                 "COUNT", std::to_string(std::min(count, store::kMostRead))}));
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::read_history, {"history"},
+                                           {std::to_string(after + 1) + "-0",
+                                            std::to_string(std::min(count, store::kMostRead)),
+                                            std::to_string(store::kMostBytesRead)}));
   for (size_t i = 0; i < reply.view().size(); ++i) {
     const RedisView entry = reply.view()[i];
     ALLOT_ASSIGN(auto record, store::decode<v1::IterationRecord>(

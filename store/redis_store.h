@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/ticket_set.h"
 #include "store/redis_connection.h"
 #include "store/store.h"
 
@@ -37,6 +38,11 @@ class RedisStore final : public Store {
   Status publishStatus(uint64_t epoch, const v1::AggregatorStatus& status) override;
   Result<std::optional<v1::AggregatorStatus>> readStatus() override;
   Status commit(const Commit& commit) override;
+  Result<std::vector<v1::PolicySnapshot>> readPolicies(uint64_t first, size_t count) override;
+  Result<std::vector<uint64_t>> countedTickets(const std::vector<uint64_t>& tickets) override;
+  Result<uint64_t> ticketsCountedThrough() override;
+  Status countTickets(uint64_t epoch, uint64_t from, uint64_t through,
+                      const std::vector<uint64_t>& tickets) override;
   Result<std::vector<InboxEntry>> readInbox(size_t count, uint64_t wait_ms) override;
   Status reopenInbox() override;
   Status reject(uint64_t epoch, const InboxEntry& entry, const std::string& kind,
@@ -44,8 +50,8 @@ class RedisStore final : public Store {
   Status rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, const std::string& kind,
                           const std::string& reason, const v1::EvaluationUnit* reopen) override;
   Result<uint64_t> inboxSize() override;
-  Status reissueTicket(uint64_t ticket) override;
-  Status resetTickets(uint64_t next) override;
+  Status reissueTicket(uint64_t epoch, uint64_t ticket) override;
+  Status resetTickets(uint64_t epoch, uint64_t next) override;
   Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) override;
   Status withdrawUnits(uint64_t epoch) override;
   Result<uint64_t> openUnits() override;
@@ -83,8 +89,10 @@ class RedisStore final : public Store {
   tl::unexpected<Error> unexpectedReply(std::string_view what) const;
   // OK or FENCED.
   Status fencedStatus(const RedisReply& reply, uint64_t epoch) const;
-  // Decoded, in order of unit id.
-  Result<std::vector<v1::EvaluationUnit>> toUnits(const RedisView& specs) const;
+  // Decoded, in order of unit id; what cannot be is left out, for a worker may have written it.
+  static std::vector<v1::EvaluationUnit> toUnits(const RedisView& specs);
+  // What is known of the chunks that these tickets are in.
+  Result<TicketSet> readTickets(const std::vector<uint64_t>& tickets);
   // What a part of an import answers.
   Status importStatus(const RedisReply& reply) const;
   Status updateIndex(const std::string& experiment);
@@ -100,6 +108,7 @@ class RedisStore final : public Store {
   // it does not move when a reply is lost.
   std::string inbox_cursor_ = "0-0";
   std::string import_;  // name of the import that beginImport began, "" if none
+  TicketSet imported_;  // the tickets that it has counted
 };
 
 }  // namespace allot

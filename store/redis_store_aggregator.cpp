@@ -1,5 +1,6 @@
 // The part of RedisStore that only the aggregator calls.
 #include <algorithm>
+#include <set>
 
 #include "core/digest.h"
 #include "store/checks.h"
@@ -8,6 +9,8 @@
 
 namespace allot {
 namespace {
+
+using store::toNumber;
 
 // What is kept of a refused payload: enough for a person to see what it was.
 constexpr size_t kRefusedBytes = 16 * 1024;
@@ -56,7 +59,7 @@ Status RedisStore::publishInitial(uint64_t epoch, const v1::PolicySnapshot& poli
   ALLOT_TRY(store::checkInitial(policy));
   const std::string bytes = policy.SerializeAsString();
   ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::publish_initial, {"lease", "policy", "state"},
+               run(lua::publish_initial, {"lease", "policy", "state", "policies"},
                    {std::to_string(epoch), bytes, sha256Hex(bytes), state.SerializeAsString()}));
   return fencedStatus(reply, epoch);
 }
@@ -92,28 +95,92 @@ Result<std::optional<v1::AggregatorStatus>> RedisStore::readStatus() {
 Status RedisStore::commit(const Commit& commit) {
   ALLOT_TRY(store::checkCommit(commit));
   const std::string policy = commit.policy.SerializeAsString();
-  std::vector<std::string> words = {std::to_string(commit.epoch),
-                                    std::to_string(commit.expected_version),
-                                    std::to_string(commit.expected_version + 1),
-                                    policy,
-                                    sha256Hex(policy),
-                                    commit.state.SerializeAsString(),
-                                    commit.record.SerializeAsString()};
+  std::vector<std::string> words = {
+      std::to_string(commit.epoch),
+      std::to_string(commit.expected_version),
+      std::to_string(commit.expected_version + 1),
+      policy,
+      sha256Hex(policy),
+      commit.state.SerializeAsString(),
+      commit.record.SerializeAsString(),
+      commit.forget_policy ? std::to_string(*commit.forget_policy) : ""};
+  TicketSet tickets;
+  for (const uint64_t ticket : commit.tickets) tickets.insert(ticket);
+  words.push_back(std::to_string(tickets.chunks().size()));
+  store::append(tickets, &words);
   for (const auto& [entry_id, result_id] : commit.consumed) {
     words.push_back(entry_id);
     words.push_back(result_id);
   }
-  ALLOT_ASSIGN(
-      const RedisReply reply,
-      run(lua::commit_update, {"lease", "policy", "state", "history", "inbox", "seen", "pending"},
-          {words.begin(), words.end()}));
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::commit_update,
+                                           {"lease", "policy", "state", "history", "inbox", "seen",
+                                            "pending", "policies", "counted_tickets"},
+                                           {words.begin(), words.end()}));
   const std::string_view word = reply.view()[0].text();
   const std::string_view detail = reply.view()[1].text();
   if (word == "CONFLICT")
     return tl::unexpected(store::versionConflict(commit.expected_version, detail));
   if (word == "GONE") return tl::unexpected(store::notInInbox(detail));
+  if (word == "COUNTED") return tl::unexpected(store::ticketCounted(commit.expected_version + 1));
   if (word == "HISTORY") return tl::unexpected(store::historyAhead(key("history"), detail));
   return fencedStatus(reply, commit.epoch);
+}
+
+Result<std::vector<v1::PolicySnapshot>> RedisStore::readPolicies(uint64_t first, size_t count) {
+  std::vector<v1::PolicySnapshot> policies;
+  count = std::min(count, store::kMostPoliciesRead);
+  if (count == 0 || first > store::kLargestNumber) return policies;
+  const std::string where = key("policies");
+  std::vector<std::string> words = {"HMGET", where};
+  for (size_t i = 0; i < count; ++i) words.push_back(std::to_string(first + i));
+  ALLOT_ASSIGN(const RedisReply reply, connection_.call({words.begin(), words.end()}));
+  for (size_t i = 0; i < reply.view().size(); ++i) {
+    if (!reply.view()[i].isText()) continue;
+    ALLOT_ASSIGN(auto policy, store::decode<v1::PolicySnapshot>(reply.view()[i].text(), where));
+    policies.push_back(std::move(policy));
+  }
+  return policies;
+}
+
+Result<TicketSet> RedisStore::readTickets(const std::vector<uint64_t>& tickets) {
+  TicketSet found;
+  std::set<uint64_t> numbers;
+  for (const uint64_t ticket : tickets) numbers.insert(ticket / TicketSet::kChunkTickets);
+  if (numbers.empty()) return found;
+  std::vector<std::string> words = {"HMGET", key("counted_tickets")};
+  for (const uint64_t number : numbers) words.push_back(std::to_string(number));
+  ALLOT_ASSIGN(const RedisReply reply, connection_.call({words.begin(), words.end()}));
+  size_t i = 0;
+  for (const uint64_t number : numbers) {
+    const RedisView bits = reply.view()[i++];
+    if (bits.isText()) found.insertChunk(number, std::string(bits.text()));
+  }
+  return found;
+}
+
+Result<std::vector<uint64_t>> RedisStore::countedTickets(const std::vector<uint64_t>& tickets) {
+  ALLOT_ASSIGN(const TicketSet known, readTickets(tickets));
+  return store::among(tickets, known);
+}
+
+Result<uint64_t> RedisStore::ticketsCountedThrough() {
+  ALLOT_ASSIGN(const RedisReply reply,
+               connection_.call({"HGET", key("counted_tickets"), "through"}));
+  if (reply.view().isNil()) return 0;
+  return toNumber(reply.view().text(), key("counted_tickets"));
+}
+
+Status RedisStore::countTickets(uint64_t epoch, uint64_t from, uint64_t through,
+                                const std::vector<uint64_t>& tickets) {
+  ALLOT_TRY(store::checkTickets(tickets));
+  ALLOT_ASSIGN(TicketSet counted, readTickets(tickets));
+  for (const uint64_t ticket : tickets) counted.insert(ticket);
+  std::vector<std::string> words = {std::to_string(epoch), std::to_string(from),
+                                    std::to_string(through)};
+  store::append(counted, &words);
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::count_tickets, {"lease", "counted_tickets"}, {words.begin(), words.end()}));
+  return fencedStatus(reply, epoch);
 }
 
 Result<std::vector<InboxEntry>> RedisStore::readEntries(std::string_view stream,
@@ -192,17 +259,18 @@ Result<uint64_t> RedisStore::inboxSize() {
   return static_cast<uint64_t>(reply.view().integer());
 }
 
-Status RedisStore::reissueTicket(uint64_t ticket) {
+Status RedisStore::reissueTicket(uint64_t epoch, uint64_t ticket) {
   ALLOT_TRY(store::checkTicket(ticket));
-  const std::string number = std::to_string(ticket);
-  ALLOT_TRY(connection_.call({"ZADD", key("reissue"), number, number}));
-  return {};
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::reissue_ticket, {"lease", "reissue"},
+                                           {std::to_string(epoch), std::to_string(ticket)}));
+  return fencedStatus(reply, epoch);
 }
 
-Status RedisStore::resetTickets(uint64_t next) {
+Status RedisStore::resetTickets(uint64_t epoch, uint64_t next) {
   ALLOT_TRY(store::checkTicket(next));
-  ALLOT_TRY(run(lua::reset_tickets, {"tickets", "reissue"}, {std::to_string(next)}));
-  return {};
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::reset_tickets, {"lease", "tickets", "reissue"},
+                                           {std::to_string(epoch), std::to_string(next)}));
+  return fencedStatus(reply, epoch);
 }
 
 Status RedisStore::planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) {
@@ -237,7 +305,8 @@ Result<uint64_t> RedisStore::openUnits() {
 }
 
 Result<std::vector<v1::EvaluationUnit>> RedisStore::listUnits() {
-  ALLOT_ASSIGN(const RedisReply reply, connection_.call({"HVALS", key("unit_specs")}));
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::list_units, {"unit_specs"}, {std::to_string(kLargestFacts)}));
   return toUnits(reply.view());
 }
 

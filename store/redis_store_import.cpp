@@ -69,28 +69,41 @@ Status RedisStore::beginImport() {
   const std::string name = nameOfImport();
   ALLOT_ASSIGN(
       const RedisReply reply,
-      run(lua::begin_import, {"spec",  "import",      "control",        "model",      "policy",
-                              "state", "status",      "history",        "inbox",      "pending",
-                              "seen",  "dead",        "refused_counts", "tickets",    "reissue",
-                              "units", "unit_groups", "unit_specs",     "units_done", "eval"},
+      run(lua::begin_import,
+          {"spec",           "import",  "control",  "model",          "policy",      "state",
+           "status",         "history", "inbox",    "pending",        "seen",        "dead",
+           "refused_counts", "tickets", "reissue",  "units",          "unit_groups", "unit_specs",
+           "units_done",     "eval",    "policies", "counted_tickets"},
           {name}));
   ALLOT_TRY(importStatus(reply));
   import_ = name;
+  imported_ = {};
   return {};
 }
 
 Status RedisStore::importHistory(const std::vector<v1::IterationRecord>& records) {
   ALLOT_TRY(store::checkImported(records));
   Slices slices(import_, [this](const std::vector<std::string>& words) -> Status {
-    ALLOT_ASSIGN(const RedisReply reply, run(lua::import_history, {"import", "history", "seen"},
-                                             {words.begin(), words.end()}));
+    ALLOT_ASSIGN(const RedisReply reply,
+                 run(lua::import_history, {"import", "history", "seen", "counted_tickets"},
+                     {words.begin(), words.end()}));
     return importStatus(reply);
   });
   for (const auto& record : records) {
     std::vector<std::string> words = {std::to_string(record.version()) + "-0",
                                       record.SerializeAsString(),
                                       std::to_string(record.results_size())};
-    for (const auto& result : record.results()) words.push_back(result.result_id());
+    TicketSet changed;  // the chunks that this record's tickets are in, whole
+    for (const auto& result : record.results()) {
+      words.push_back(result.result_id());
+      imported_.insert(result.ticket());
+    }
+    for (const auto& result : record.results()) {
+      const uint64_t number = result.ticket() / TicketSet::kChunkTickets;
+      changed.insertChunk(number, imported_.chunks().at(number));
+    }
+    words.push_back(std::to_string(changed.chunks().size()));
+    store::append(changed, &words);
     ALLOT_TRY(slices.add(std::move(words)));
   }
   return slices.flush();
@@ -135,11 +148,12 @@ Status RedisStore::endImport(const RunImage& image) {
     words.push_back(store::groupOf(unit));
     words.push_back(unit.SerializeAsString());
   }
-  ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::end_import,
-                   {"import", "history", "units_done", "model", "policy", "state", "tickets",
-                    "units", "unit_groups", "unit_specs", "control", "spec"},
-                   {words.begin(), words.end()}));
+  ALLOT_ASSIGN(
+      const RedisReply reply,
+      run(lua::end_import,
+          {"import", "history", "units_done", "model", "policy", "state", "tickets", "units",
+           "unit_groups", "unit_specs", "control", "spec", "policies", "counted_tickets"},
+          {words.begin(), words.end()}));
   if (reply.view()[0].text() == "HISTORY")
     return tl::unexpected(store::importIncomplete(run_id_, reply.view()[1].text(), version));
   ALLOT_TRY(importStatus(reply));

@@ -66,6 +66,10 @@ inline constexpr uint64_t kInboxEntries = 256;
 inline uint64_t inboxCapacity(uint64_t least, const v1::Experiment& experiment) {
   return std::max<uint64_t>(least, 2 * uint64_t{experiment.spec().update().episodes_per_update()});
 }
+// What workers write for others to read, beside results: a beat is at most this large, in bytes
+// (a longer one goes without its last error), the model's facts and a unit at most that.
+inline constexpr uint64_t kLargestBeat = 4 * 1024;
+inline constexpr uint64_t kLargestFacts = 64 * 1024;
 
 // Why a result was refused, for counting.
 inline constexpr const char* kRefusalKinds[] = {"undecodable", "oversized", "invalid", "stale",
@@ -94,6 +98,8 @@ struct Commit {
   v1::AggregatorState state;
   v1::IterationRecord record;
   std::vector<std::pair<std::string, std::string>> consumed;  // entry id, result id
+  std::vector<uint64_t> tickets;          // of those results; each counts once in a run
+  std::optional<uint64_t> forget_policy;  // the version of a policy that nobody asks for any more
 };
 
 // How full the server is, with all that it holds of all runs.
@@ -153,9 +159,23 @@ class Store {
   virtual Status writeState(uint64_t epoch, const v1::AggregatorState& state) = 0;
   virtual Status publishStatus(uint64_t epoch, const v1::AggregatorStatus& status) = 0;
   virtual Result<std::optional<v1::AggregatorStatus>> readStatus() = 0;
-  // All-or-nothing; kFenced if the epoch is old, kInternal if the version is not the expected one.
+  // All-or-nothing; kFenced if the epoch is old, kInternal if the version is not the expected one,
+  // a result does not wait or a ticket has counted before.
   // A lost reply is told by reading the policy's digest again.
   virtual Status commit(const Commit& commit) = 0;
+  // The policies of versions first, ..., first + count - 1, ascending, as far as commits have kept
+  // them: not those that one was told to forget, nor any that an older build committed (they are in
+  // the history).
+  virtual Result<std::vector<v1::PolicySnapshot>> readPolicies(uint64_t first, size_t count) = 0;
+  // Those of these tickets that have counted in an update, ascending.
+  virtual Result<std::vector<uint64_t>> countedTickets(const std::vector<uint64_t>& tickets) = 0;
+  // The version up to which the tickets of all updates are known to countedTickets: behind the
+  // policy's if an older build made updates.
+  virtual Result<uint64_t> ticketsCountedThrough() = 0;
+  // Counts the tickets of the updates after version `from` and up to `through`, if
+  // ticketsCountedThrough() is still `from`, else does nothing. Needs the epoch (kFenced).
+  virtual Status countTickets(uint64_t epoch, uint64_t from, uint64_t through,
+                              const std::vector<uint64_t>& tickets) = 0;
   // New inbox entries, at most `count`, waiting at most wait_ms for the first. Entries that were
   // delivered before and neither consumed nor rejected come again after reopenInbox().
   virtual Result<std::vector<InboxEntry>> readInbox(size_t count, uint64_t wait_ms) = 0;
@@ -171,9 +191,11 @@ class Store {
                                   const v1::EvaluationUnit* reopen) = 0;
   virtual Result<uint64_t> inboxSize() = 0;
   // Hands a lost ticket out again before new ones (synchronous runs cannot do without it).
-  virtual Status reissueTicket(uint64_t ticket) = 0;
-  // Sets the next ticket to hand out and forgets reissued ones (resuming a synchronous run).
-  virtual Status resetTickets(uint64_t next) = 0;
+  // Needs the epoch (kFenced).
+  virtual Status reissueTicket(uint64_t epoch, uint64_t ticket) = 0;
+  // Sets the next ticket to hand out and forgets reissued ones (resuming a synchronous run). Needs
+  // the epoch (kFenced).
+  virtual Status resetTickets(uint64_t epoch, uint64_t next) = 0;
   // Adds units that were neither planned nor recorded before; others are left as they are.
   virtual Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) = 0;
   // Forgets the units that are not recorded, claimed or not: what comes of them is kDuplicate. They
@@ -181,7 +203,8 @@ class Store {
   virtual Status withdrawUnits(uint64_t epoch) = 0;
   // Units not yet recorded.
   virtual Result<uint64_t> openUnits() = 0;
-  virtual Result<std::vector<v1::EvaluationUnit>> listUnits() = 0;  // the open ones
+  // The open ones; those that cannot be decoded or are larger than kLargestFacts are left out.
+  virtual Result<std::vector<v1::EvaluationUnit>> listUnits() = 0;
   // kUsage where this user may not ask, as with accounts that an older build made.
   virtual Result<StoreFill> fill() = 0;
 
@@ -204,8 +227,10 @@ class Store {
   virtual Status leave(const std::string& worker) = 0;  // a worker that goes in good order
 
   // --- anyone ---
+  // Beats that are too large (kLargestBeat) or cannot be decoded are left out.
   virtual Result<std::vector<v1::WorkerBeat>> listWorkers() = 0;
-  // Records with version > after, oldest first, at most `count`.
+  // Records with version > after, oldest first, at most `count`; fewer where they are large: one,
+  // and then as many as are 8 MiB together.
   virtual Result<std::vector<v1::IterationRecord>> readHistory(uint64_t after, size_t count) = 0;
   // Evaluations recorded after the entry ("" = from the start), at most `count`.
   virtual Result<std::vector<Evaluation>> readEvaluations(const std::string& after,

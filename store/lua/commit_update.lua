@@ -1,15 +1,33 @@
 -- The step from one policy version to the next, all or nothing.
 -- Redis does not roll back: every check comes before the first write, and the only write that can
 -- be refused (XADD, by its explicit id) is the first.
--- KEYS: 1 lease 2 policy 3 state 4 history 5 inbox 6 seen 7 pending
+-- KEYS: 1 lease 2 policy 3 state 4 history 5 inbox 6 seen 7 pending 8 policies 9 counted_tickets
 -- ARGV: 1 epoch 2 expected version 3 new version 4 policy 5 sha256 6 state 7 record
---       8.. entry id, result id of each consumed result
+--       8 version of a policy to forget, or '' 9 number of chunks of tickets
+--       10.. of each chunk: its number, its tickets as bits; then of each consumed result: entry id,
+--       result id
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
 if epoch ~= ARGV[1] then return {'FENCED', epoch or 'none'} end
 local version = redis.call('HGET', KEYS[2], 'version')
 if version ~= ARGV[2] then return {'CONFLICT', version or 'none'} end
-for i = 8, #ARGV, 2 do
+local results = 10 + 2 * tonumber(ARGV[9])
+for i = results, #ARGV, 2 do
   if redis.call('HGET', KEYS[7], ARGV[i + 1]) ~= ARGV[i] then return {'GONE', ARGV[i + 1]} end
+end
+-- What has counted, and these tickets with it; none of them may be in both.
+local chunks = {}
+for i = 10, results - 1, 2 do
+  local bits, mine = redis.call('HGET', KEYS[9], ARGV[i]), ARGV[i + 1]
+  if bits then
+    local bytes = {}
+    for k = 1, #mine do
+      local old, new = string.byte(bits, k) or 0, string.byte(mine, k)
+      if bit.band(old, new) ~= 0 then return {'COUNTED', ARGV[i]} end
+      bytes[k] = string.char(bit.bor(old, new))
+    end
+    mine = table.concat(bytes)
+  end
+  chunks[ARGV[i]] = mine
 end
 local time = redis.call('TIME')
 local added = redis.pcall('XADD', KEYS[4], ARGV[3] .. '-0', 'rec', ARGV[7])
@@ -21,7 +39,13 @@ end
 redis.call('HSET', KEYS[2], 'version', ARGV[3], 'blob', ARGV[4], 'sha256', ARGV[5],
            'published_ms', string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)))
 redis.call('SET', KEYS[3], ARGV[6])
-for i = 8, #ARGV, 2 do
+redis.call('HSET', KEYS[8], ARGV[3], ARGV[4])
+if ARGV[8] ~= '' then redis.call('HDEL', KEYS[8], ARGV[8]) end
+for chunk, bits in pairs(chunks) do redis.call('HSET', KEYS[9], chunk, bits) end
+if (redis.call('HGET', KEYS[9], 'through') or '0') == ARGV[2] then
+  redis.call('HSET', KEYS[9], 'through', ARGV[3])
+end
+for i = results, #ARGV, 2 do
   redis.call('SADD', KEYS[6], ARGV[i + 1])
   redis.call('HDEL', KEYS[7], ARGV[i + 1])
   redis.call('XDEL', KEYS[5], ARGV[i])

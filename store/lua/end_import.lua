@@ -1,6 +1,6 @@
 -- Writes the rest of an imported run; spec comes last, because with it the run exists.
 -- KEYS: 1 import 2 history 3 units_done 4 model 5 policy 6 state 7 tickets 8 units 9 unit_groups
---       10 unit_specs 11 control 12 spec
+--       10 unit_specs 11 control 12 spec 13 policies 14 counted_tickets
 -- ARGV: 1 name of this import 2 experiment 3 sha256 4 synchronous 5 started_unix_ms 6 origin
 --       7 desired 8 experiment in force 9 file 10 revision 11 model 12 version 13 policy
 --       14 sha256 of the policy 15 state 16 next ticket 17.. unit id, group, unit of each open unit
@@ -24,6 +24,8 @@ if ARGV[12] ~= '' then
   redis.call('HSET', KEYS[5], 'version', ARGV[12], 'blob', ARGV[13], 'sha256', ARGV[14],
              'published_ms', string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)))
   redis.call('SET', KEYS[6], ARGV[15])
+  redis.call('HSET', KEYS[13], version, ARGV[13])
+  redis.call('HSET', KEYS[14], 'through', version)
 end
 redis.call('SET', KEYS[7], ARGV[16])
 for i = 17, #ARGV, 3 do

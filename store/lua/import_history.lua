@@ -1,7 +1,8 @@
 -- Appends records to the history. Records that are there already are no error, so that the call may
 -- be repeated.
--- KEYS: 1 import 2 history 3 seen
--- ARGV: 1 name of this import 2.. of each record: entry id, record, number of results, result ids
+-- KEYS: 1 import 2 history 3 seen 4 counted_tickets
+-- ARGV: 1 name of this import 2.. of each record: entry id, record, number of results, result ids,
+--       number of chunks of tickets, of each chunk: its number, all of its counted tickets as bits
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return {'OTHER'} end
 local i = 2
 while i <= #ARGV do
@@ -17,5 +18,8 @@ while i <= #ARGV do
   local results = tonumber(ARGV[i + 2])
   for k = i + 3, i + 2 + results do redis.call('SADD', KEYS[3], ARGV[k]) end
   i = i + 3 + results
+  local chunks = tonumber(ARGV[i])
+  for k = i + 1, i + 2 * chunks, 2 do redis.call('HSET', KEYS[4], ARGV[k], ARGV[k + 1]) end
+  i = i + 1 + 2 * chunks
 end
 return {'OK'}

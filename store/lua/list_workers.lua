@@ -1,11 +1,18 @@
--- The last beat of every worker that is alive by the server's clock. Writes nothing.
--- KEYS: 1 workers 2 beats
+-- The last beat of every worker that is alive by the server's clock. A worker can write anything: a
+-- beat that is too large is left out, and an answer that has grown too long ends early. Writes
+-- nothing.
+-- KEYS: 1 workers 2 beats   ARGV: 1 largest beat 2 most bytes together
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local beats = {}
+local beats, total = {}, 0
 for _, worker in
     ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. string.format('%.0f', now),
                       string.format('%.0f', now + 600000))) do  -- see beat.lua
-  table.insert(beats, redis.call('HGET', KEYS[2], worker))
+  local beat = redis.call('HGET', KEYS[2], worker)
+  if beat and #beat <= tonumber(ARGV[1]) then
+    total = total + #beat
+    if total > tonumber(ARGV[2]) then break end
+    table.insert(beats, beat)
+  end
 end
 return beats

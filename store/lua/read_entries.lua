@@ -5,19 +5,27 @@
 -- Writes nothing.
 -- KEYS: 1 stream 2 owners
 -- ARGV: 1 start, as XRANGE takes it 2 count 3 largest payload 4 most bytes together
-local answer, total = {}, 0
-for i, entry in ipairs(redis.call('XRANGE', KEYS[1], ARGV[1], '+', 'COUNT', ARGV[2])) do
-  local id, fields = entry[1], entry[2]
-  local name, payload = '', ''
-  for f = 1, #fields - 1, 2 do
-    if fields[f] == 'id' then name = fields[f + 1] end
-    if fields[f] == 'r' then payload = fields[f + 1] end
+-- Entries are taken from the stream a few at a time, so that no more of them than these lie beside
+-- the answer.
+local answer, total, start = {}, 0, ARGV[1]
+while #answer < tonumber(ARGV[2]) do
+  local few = math.min(16, tonumber(ARGV[2]) - #answer)
+  local entries = redis.call('XRANGE', KEYS[1], start, '+', 'COUNT', few)
+  for _, entry in ipairs(entries) do
+    local id, fields = entry[1], entry[2]
+    local name, payload = '', ''
+    for f = 1, #fields - 1, 2 do
+      if fields[f] == 'id' then name = fields[f + 1] end
+      if fields[f] == 'r' then payload = fields[f + 1] end
+    end
+    if #name > 512 or redis.call('HGET', KEYS[2], name) ~= id then name = '' end
+    local size = #payload
+    if size > tonumber(ARGV[3]) then payload = '' end
+    total = total + #payload + #name
+    if #answer > 0 and total > tonumber(ARGV[4]) then return answer end
+    table.insert(answer, {id, name, payload, size})
   end
-  if #name > 512 or redis.call('HGET', KEYS[2], name) ~= id then name = '' end
-  local size = #payload
-  if size > tonumber(ARGV[3]) then payload = '' end
-  total = total + #payload + #name
-  if i > 1 and total > tonumber(ARGV[4]) then break end
-  answer[i] = {id, name, payload, size}
+  if #entries < few then break end
+  start = '(' .. entries[#entries][1]
 end
 return answer

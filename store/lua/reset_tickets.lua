@@ -1,5 +1,7 @@
 -- Sets the next ticket and forgets the reissued ones.
--- KEYS: 1 tickets 2 reissue   ARGV: 1 next
-redis.call('SET', KEYS[1], ARGV[1])
-redis.call('DEL', KEYS[2])
+-- KEYS: 1 lease 2 tickets 3 reissue   ARGV: 1 epoch 2 next
+local epoch = redis.call('HGET', KEYS[1], 'epoch')
+if epoch ~= ARGV[1] then return {'FENCED', epoch or 'none'} end
+redis.call('SET', KEYS[2], ARGV[2])
+redis.call('DEL', KEYS[3])
 return {'OK'}

@@ -109,6 +109,7 @@ void aggregatorBody(World& world, Process& process) {
                          .reissue_ms = 10'000,
                          .status_ms = 5'000,
                          .page = "",
+                         .policy_window = world.scenario().policy_window,
                          .now = [&world, born] { return world.now() + born; },
                          .unix_now = [&world, born] { return kUnixMs + world.now() + born; },
                          .rest = [&world](uint64_t ms) { world.sleep(ms); }});

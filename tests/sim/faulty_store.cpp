@@ -218,6 +218,33 @@ Status FaultyStore::commit(const Commit& commit) {
       kSeldom);
 }
 
+Result<std::vector<v1::PolicySnapshot>> FaultyStore::readPolicies(uint64_t first, size_t count) {
+  return reading<Result<std::vector<v1::PolicySnapshot>>>(
+      "readPolicies", [first, count](Store& s) { return s.readPolicies(first, count); });
+}
+
+Result<std::vector<uint64_t>> FaultyStore::countedTickets(const std::vector<uint64_t>& tickets) {
+  return reading<Result<std::vector<uint64_t>>>(
+      "countedTickets", [tickets](Store& s) { return s.countedTickets(tickets); });
+}
+
+Result<uint64_t> FaultyStore::ticketsCountedThrough() {
+  return reading<Result<uint64_t>>("ticketsCountedThrough",
+                                   [](Store& s) { return s.ticketsCountedThrough(); });
+}
+
+Status FaultyStore::countTickets(uint64_t epoch, uint64_t from, uint64_t through,
+                                 const std::vector<uint64_t>& tickets) {
+  return writing<Status>(
+      "countTickets",
+      [epoch, from, through, tickets, world = &world_](Store& s) {
+        const Status status = s.countTickets(epoch, from, through, tickets);
+        world->ledger().wroteUnder(epoch, "countTickets", status);
+        return status;
+      },
+      kSeldom);
+}
+
 // Read when the answer is heard: as with Redis, an answer that is lost does not move the place.
 Result<std::vector<InboxEntry>> FaultyStore::readInbox(size_t count, uint64_t wait_ms) {
   const Effect<Status> nothing = [](Store&) { return Status(); };
@@ -262,14 +289,26 @@ Result<uint64_t> FaultyStore::inboxSize() {
   return reading<Result<uint64_t>>("inboxSize", [](Store& s) { return s.inboxSize(); });
 }
 
-Status FaultyStore::reissueTicket(uint64_t ticket) {
+Status FaultyStore::reissueTicket(uint64_t epoch, uint64_t ticket) {
   return writing<Status>(
-      "reissueTicket", [ticket](Store& s) { return s.reissueTicket(ticket); }, kSeldom);
+      "reissueTicket",
+      [epoch, ticket, world = &world_](Store& s) {
+        const Status status = s.reissueTicket(epoch, ticket);
+        world->ledger().wroteUnder(epoch, "reissueTicket", status);
+        return status;
+      },
+      kSeldom);
 }
 
-Status FaultyStore::resetTickets(uint64_t next) {
+Status FaultyStore::resetTickets(uint64_t epoch, uint64_t next) {
   return writing<Status>(
-      "resetTickets", [next](Store& s) { return s.resetTickets(next); }, kSeldom);
+      "resetTickets",
+      [epoch, next, world = &world_](Store& s) {
+        const Status status = s.resetTickets(epoch, next);
+        world->ledger().wroteUnder(epoch, "resetTickets", status);
+        return status;
+      },
+      kSeldom);
 }
 
 Status FaultyStore::planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) {

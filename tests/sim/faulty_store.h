@@ -34,6 +34,11 @@ class FaultyStore final : public Store {
   Status publishStatus(uint64_t epoch, const v1::AggregatorStatus& status) override;
   Result<std::optional<v1::AggregatorStatus>> readStatus() override;
   Status commit(const Commit& commit) override;
+  Result<std::vector<v1::PolicySnapshot>> readPolicies(uint64_t first, size_t count) override;
+  Result<std::vector<uint64_t>> countedTickets(const std::vector<uint64_t>& tickets) override;
+  Result<uint64_t> ticketsCountedThrough() override;
+  Status countTickets(uint64_t epoch, uint64_t from, uint64_t through,
+                      const std::vector<uint64_t>& tickets) override;
   Result<std::vector<InboxEntry>> readInbox(size_t count, uint64_t wait_ms) override;
   Status reopenInbox() override;
   Status reject(uint64_t epoch, const InboxEntry& entry, const std::string& kind,
@@ -41,8 +46,8 @@ class FaultyStore final : public Store {
   Status rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, const std::string& kind,
                           const std::string& reason, const v1::EvaluationUnit* reopen) override;
   Result<uint64_t> inboxSize() override;
-  Status reissueTicket(uint64_t ticket) override;
-  Status resetTickets(uint64_t next) override;
+  Status reissueTicket(uint64_t epoch, uint64_t ticket) override;
+  Status resetTickets(uint64_t epoch, uint64_t next) override;
   Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) override;
   Status withdrawUnits(uint64_t epoch) override;
   Result<uint64_t> openUnits() override;

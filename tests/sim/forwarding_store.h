@@ -41,6 +41,17 @@ class ForwardingStore : public Store {
   }
   Result<std::optional<v1::AggregatorStatus>> readStatus() override { return inner_->readStatus(); }
   Status commit(const Commit& commit) override { return inner_->commit(commit); }
+  Result<std::vector<v1::PolicySnapshot>> readPolicies(uint64_t first, size_t count) override {
+    return inner_->readPolicies(first, count);
+  }
+  Result<std::vector<uint64_t>> countedTickets(const std::vector<uint64_t>& tickets) override {
+    return inner_->countedTickets(tickets);
+  }
+  Result<uint64_t> ticketsCountedThrough() override { return inner_->ticketsCountedThrough(); }
+  Status countTickets(uint64_t epoch, uint64_t from, uint64_t through,
+                      const std::vector<uint64_t>& tickets) override {
+    return inner_->countTickets(epoch, from, through, tickets);
+  }
   Result<std::vector<InboxEntry>> readInbox(size_t count, uint64_t wait_ms) override {
     return inner_->readInbox(count, wait_ms);
   }
@@ -55,8 +66,12 @@ class ForwardingStore : public Store {
   }
   Result<uint64_t> inboxSize() override { return inner_->inboxSize(); }
   Result<StoreFill> fill() override { return inner_->fill(); }
-  Status reissueTicket(uint64_t ticket) override { return inner_->reissueTicket(ticket); }
-  Status resetTickets(uint64_t next) override { return inner_->resetTickets(next); }
+  Status reissueTicket(uint64_t epoch, uint64_t ticket) override {
+    return inner_->reissueTicket(epoch, ticket);
+  }
+  Status resetTickets(uint64_t epoch, uint64_t next) override {
+    return inner_->resetTickets(epoch, next);
+  }
   Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) override {
     return inner_->planUnits(epoch, units);
   }

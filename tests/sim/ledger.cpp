@@ -29,7 +29,7 @@ Ledger::Ledger(const Scenario* scenario, const std::function<std::unique_ptr<Sto
       late_eye_(open()),
       violated_(std::move(violated)),
       replay_(scenario->run.experiment, initialState(scenario->run.experiment, scenario->layers),
-              scenario->run.synchronous) {
+              scenario->run.synchronous, scenario->policy_window) {
   control_.experiment = scenario_.run.experiment;
   changedControl(control_, true);
 }
@@ -174,7 +174,10 @@ void Ledger::rejected(const InboxEntry& entry, const std::string& kind, const St
 
 // Whether a result that is as its worker made it may be refused all the same.
 bool Ledger::mayBeRefused(const std::string& entry_id, const Entry& entry) const {
-  if (entry.fate == "stale") return drop_ever_ && version_ > entry.policy_version + least_lag_;
+  if (entry.fate == "stale") {
+    const bool dropped = drop_ever_ && version_ > entry.policy_version + least_lag_;
+    return dropped || version_ >= entry.policy_version + scenario_.policy_window;
+  }
   if (entry.fate != "superseded" || !scenario_.run.synchronous) return false;
   if (entry.policy_version != version_) return true;
   return std::any_of(entries_.begin(), entries_.end(), [&](const auto& item) {
@@ -279,6 +282,15 @@ const std::string* Ledger::anyPayload(uint64_t pick) const {
   if (genuine_entries_.empty()) return nullptr;
   return &entries_.at(genuine_entries_[static_cast<size_t>(pick % genuine_entries_.size())])
               .payload;
+}
+
+const std::string* Ledger::anyConsumedPayload(uint64_t pick) const {
+  std::vector<const std::string*> consumed;
+  for (const std::string& entry_id : genuine_entries_) {
+    const Entry& entry = entries_.at(entry_id);
+    if (entry.fate == "consumed") consumed.push_back(&entry.payload);
+  }
+  return consumed.empty() ? nullptr : consumed[static_cast<size_t>(pick % consumed.size())];
 }
 
 const v1::EvaluationUnit* Ledger::anyPlannedUnit(uint64_t pick) const {

@@ -63,6 +63,8 @@ class Ledger {
   size_t refused() const { return refusals_.size(); }
   // The payload of any result that was pushed so far; for strangers to forge. Nothing: none was.
   const std::string* anyPayload(uint64_t pick) const;
+  // The same of those that an update consumed.
+  const std::string* anyConsumedPayload(uint64_t pick) const;
   const v1::EvaluationUnit* anyPlannedUnit(uint64_t pick) const;
 
  private:

@@ -40,7 +40,7 @@ void Ledger::checkHistory() {
   const auto records = eye_->readHistory(0, 100'000);
   if (!records) return violate("the history cannot be read");
   Replay replay(scenario_.run.experiment, initialState(scenario_.run.experiment, scenario_.layers),
-                scenario_.run.synchronous);
+                scenario_.run.synchronous, scenario_.policy_window);
   std::set<std::string> ids;
   uint64_t ticket = 0;
   for (const auto& record : *records) {

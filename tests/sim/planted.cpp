@@ -148,6 +148,17 @@ class UnitTwice final : public Broken {
   }
 };
 
+// A ticket counts as often as there are results of it.
+class ForgetTickets final : public Broken {
+ public:
+  using Broken::Broken;
+  Status commit(const Commit& commit) override {
+    Commit without = commit;
+    without.tickets.clear();
+    return inner_->commit(without);
+  }
+};
+
 class NoFence final : public Broken {
  public:
   using Broken::Broken;
@@ -216,6 +227,7 @@ const std::vector<Planted>& plantedFaults() {
       {"forget-seen", "a result that was consumed is known for ever", plantOf<ForgetSeen>},
       {"full-is-accepted", "an acknowledged result is there", plantOf<FullIsAccepted>},
       {"ticket-twice", "a ticket is handed out once", plantOf<TicketTwice>},
+      {"forget-tickets", "a ticket counts once", plantOf<ForgetTickets>},
       {"unit-twice", "a unit is recorded once", plantOf<UnitTwice>},
       {"no-fence", "an older epoch writes nothing", plantOf<NoFence>},
       {"endless-claims", "a claim runs out", plantOf<EndlessClaims>},

@@ -118,6 +118,7 @@ Scenario drawScenario(uint64_t seed) {
   scenario.orders = chance.hit(0.5) ? chance.between(1, 5) : 0;
   scenario.extend = chance.hit(0.25);
   scenario.stay = chance.hit(0.4);
+  if (chance.hit(0.3)) scenario.policy_window = 2;
   return scenario;
 }
 
@@ -136,7 +137,8 @@ std::string Scenario::text() const {
   for (Fault fault : faults) text += std::string(" [") + nameOf(fault) + "]";
   text += "; " + std::to_string(outages.size()) + " outages" + (gremlin ? ", gremlin" : "") +
           (stranger ? ", stranger" : "") + ", " + std::to_string(orders) + " orders" +
-          (extend ? ", extended" : "") + (stay ? ", stays" : "");
+          (extend ? ", extended" : "") + (stay ? ", stays" : "") + ", a window of " +
+          std::to_string(policy_window) + " policies";
   return text;
 }
 

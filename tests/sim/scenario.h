@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/replay.h"
 #include "store/store.h"
 
 namespace allot::sim {
@@ -46,6 +47,7 @@ struct Scenario {
   size_t orders = 0;                                   // of a person, while the run goes on
   bool extend = false;                                 // once it has finished
   bool stay = false;                                   // processes wait at the run's end
+  uint64_t policy_window = kPolicyWindow;              // runs are too short for the real one
 
   // One line for people.
   std::string text() const;

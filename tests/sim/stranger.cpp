@@ -17,7 +17,7 @@ std::string bytes(Chance& chance) {
 
 // A result that no worker of this run can have made.
 void spoil(Chance& chance, v1::EpisodeResult& result) {
-  switch (chance.below(10)) {
+  switch (chance.below(11)) {
     case 0:
       result.set_reward(kNan);
       break;
@@ -44,6 +44,9 @@ void spoil(Chance& chance, v1::EpisodeResult& result) {
       break;
     case 8:
       result.clear_scores();
+      break;
+    case 9:  // as if it had been less likely: it would weigh more
+      result.set_behaviour_log_prob(result.behaviour_log_prob() - 1);
       break;
     default:
       // Adds up to the budget again in 32 bits.
@@ -109,6 +112,17 @@ void pushForged(World& world, Store& store) {
   if (outcome && *outcome == PushOutcome::kAccepted) world.ledger().injected(true);
 }
 
+// A result that has counted, once more under another name.
+void pushAgain(World& world, Store& store) {
+  const std::string* real = world.ledger().anyConsumedPayload(world.chance().next());
+  v1::EpisodeResult result;
+  if (real == nullptr || !result.ParseFromString(*real)) return;
+  result.set_result_id("stranger-" + std::to_string(world.chance().next()));
+  const auto outcome = store.pushResult(result, 1'000);
+  world.note("pushes what has counted", "");
+  if (outcome && *outcome == PushOutcome::kAccepted) world.ledger().injected(true);
+}
+
 void forgeEvaluation(World& world, Store& store) {
   Chance& chance = world.chance();
   const v1::EvaluationUnit* unit = world.ledger().anyPlannedUnit(chance.next());
@@ -138,7 +152,7 @@ void stranger(World& world) {
   while (world.faultsOn()) {
     world.sleep(chance.between(100, 8'000));
     if (!world.faultsOn()) return;
-    const uint64_t what = chance.below(10);
+    const uint64_t what = chance.below(11);
     if (what < 5) {
       inject(world);
     } else if (what == 5) {
@@ -148,6 +162,8 @@ void stranger(World& world) {
     } else if (what == 8) {
       const auto tickets = store->takeTickets(chance.between(1, 3), UINT64_MAX);
       if (tickets) world.ledger().handedOut(*tickets);
+    } else if (what == 9) {
+      pushAgain(world, *store);
     } else if (const auto* unit = world.ledger().anyPlannedUnit(chance.next())) {
       (void)store->releaseUnits({*unit});
     }

@@ -70,8 +70,10 @@ class Acl : public ::testing::Test {
     ALLOT_NOTE(store.readState());
     ALLOT_NOTE(store.writeState(1, state(0)));
     ALLOT_NOTE(store.publishStatus(1, {}));
-    ALLOT_NOTE(store.resetTickets(0));
-    ALLOT_NOTE(store.reissueTicket(0));
+    ALLOT_NOTE(store.resetTickets(1, 0));
+    ALLOT_NOTE(store.reissueTicket(1, 0));
+    ALLOT_NOTE(store.ticketsCountedThrough());
+    ALLOT_NOTE(store.countTickets(1, 0, 0, {7}));
     ALLOT_NOTE(store.planUnits(1, {unit(0, 0, "a"), unit(0, 0, "b")}));
     ALLOT_NOTE(store.readInbox(1, 1));
   }
@@ -100,7 +102,12 @@ class Acl : public ::testing::Test {
     ALLOT_NOTE(store.fill());
     ALLOT_NOTE(store.reopenInbox());
     if (const auto entries = store.readInbox(10, 0); ALLOT_NOTE(entries) && entries->size() == 2) {
-      ALLOT_NOTE(store.commit(commitOf(1, 0, {entries->at(0)})));
+      ALLOT_NOTE(store.countedTickets({0, 1}));
+      Commit first = commitOf(1, 0, {entries->at(0)});
+      first.tickets = {5};
+      first.forget_policy = 0;
+      ALLOT_NOTE(store.commit(first));
+      ALLOT_NOTE(store.readPolicies(0, 2));
       ALLOT_NOTE(store.reject(1, entries->at(1), "stale", "old"));
     }
     const auto recorded = store.readEvaluations("", 10);
@@ -277,7 +284,7 @@ TEST_F(Acl, AReaderWritesNothing) {
   EXPECT_TRUE(failsWith(store->agreeOnModel({}), ErrorCode::kUsage));
   EXPECT_TRUE(failsWith(store->changeControl(*store->readControl().value()), ErrorCode::kUsage));
   EXPECT_TRUE(failsWith(store->acquireLease("a", 10), ErrorCode::kUsage));
-  EXPECT_TRUE(failsWith(store->reissueTicket(1), ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(store->reissueTicket(1, 1), ErrorCode::kUsage));
   // No command of the reader is one that writes, whatever keys it may name.
   const auto writers = tester_.call({"ACL", "CAT", "write"});
   ASSERT_TRUE(succeeded(writers));

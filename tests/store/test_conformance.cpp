@@ -256,20 +256,21 @@ TEST_P(StoreConformance, TicketsAreConsecutiveLimitedAndReissued) {
   EXPECT_THAT(store_->takeTickets(1, 6).value(), ElementsAre(5));
   EXPECT_THAT(store_->takeTickets(0, 100).value(), IsEmpty());
 
-  ASSERT_TRUE(succeeded(store_->reissueTicket(3)));
-  ASSERT_TRUE(succeeded(store_->reissueTicket(3)));  // repeated: once
-  ASSERT_TRUE(succeeded(store_->reissueTicket(0)));
+  const uint64_t epoch = lead();
+  ASSERT_TRUE(succeeded(store_->reissueTicket(epoch, 3)));
+  ASSERT_TRUE(succeeded(store_->reissueTicket(epoch, 3)));  // repeated: once
+  ASSERT_TRUE(succeeded(store_->reissueTicket(epoch, 0)));
   EXPECT_THAT(store_->takeTickets(4, 6).value(), ElementsAre(0));
   EXPECT_THAT(store_->takeTickets(4, kNoLimit).value(), ElementsAre(3));
   EXPECT_THAT(store_->takeTickets(4, kNoLimit).value(), ElementsAre(6, 7, 8, 9));
 
-  ASSERT_TRUE(succeeded(store_->reissueTicket(1)));
-  ASSERT_TRUE(succeeded(store_->resetTickets(4)));
+  ASSERT_TRUE(succeeded(store_->reissueTicket(epoch, 1)));
+  ASSERT_TRUE(succeeded(store_->resetTickets(epoch, 4)));
   EXPECT_THAT(store_->takeTickets(1, kNoLimit).value(), ElementsAre(4));
-  ASSERT_TRUE(succeeded(store_->resetTickets(uint64_t{1} << 53)));  // the largest
+  ASSERT_TRUE(succeeded(store_->resetTickets(epoch, uint64_t{1} << 53)));  // the largest
   EXPECT_THAT(store_->takeTickets(1, kNoLimit).value(), ElementsAre(uint64_t{1} << 53));
-  EXPECT_TRUE(failsWith(store_->resetTickets(kNoLimit), ErrorCode::kUsage));
-  EXPECT_TRUE(failsWith(store_->reissueTicket(kNoLimit), ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(store_->resetTickets(epoch, kNoLimit), ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(store_->reissueTicket(epoch, kNoLimit), ErrorCode::kUsage));
 }
 
 TEST_P(StoreConformance, UnitsAreClaimedByGroupAndWarmChunksFirst) {

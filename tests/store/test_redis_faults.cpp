@@ -424,6 +424,33 @@ TEST_F(RedisFaults, RunsDoNotMixAndTheNewestIsFound) {
   EXPECT_TRUE(failsWith(findRun(server_.url(), "recall"), ErrorCode::kUnavailable));
 }
 
+// A worker may write beats and units, whatever is in them.
+TEST_F(RedisFaults, OneBadBeatOrUnitHidesNobodyElses) {
+  auto store = open();
+  v1::WorkerBeat beat;
+  beat.set_worker("sound");
+  ASSERT_TRUE(succeeded(store->beat(beat, 60'000)));
+  ASSERT_TRUE(
+      raw_.call({"ZADD", "allot:{run}:workers", "9e15", "none", "9e15", "bad", "9e15", "large"}));
+  ASSERT_TRUE(raw_.call(
+      {"HSET", "allot:{run}:beats", "bad", "\xff\xff", "large", std::string(2 << 20, '\x08')}));
+  const auto workers = store->listWorkers();
+  ASSERT_TRUE(succeeded(workers));
+  ASSERT_THAT(*workers, SizeIs(1));
+  EXPECT_EQ(workers->at(0).worker(), "sound");
+
+  const uint64_t epoch = store->acquireLease("a", 60'000)->epoch;
+  ASSERT_TRUE(
+      succeeded(store->planUnits(epoch, {unit(0, 0, "a"), unit(0, 0, "b"), unit(0, 0, "c")})));
+  ASSERT_TRUE(raw_.call({"HSET", "allot:{run}:unit_specs", unit(0, 0, "a").unit_id(), "\xff",
+                         unit(0, 0, "b").unit_id(), std::string(1 << 20, '\xff')}));
+  const auto open_units = store->listUnits();
+  ASSERT_TRUE(succeeded(open_units));
+  ASSERT_THAT(*open_units, SizeIs(1));
+  EXPECT_EQ(open_units->at(0).unit_id(), unit(0, 0, "c").unit_id());
+  EXPECT_THAT(store->claimUnits({}, 1000).value(), SizeIs(1));
+}
+
 TEST_F(RedisFaults, WhatOthersWroteIsRefusedNotTrusted) {
   auto store = open();
   ASSERT_TRUE(raw_.call({"SET", "allot:{run}:state", "\xff\xff\xff"}));

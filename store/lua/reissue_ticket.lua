@@ -1,0 +1,6 @@
+-- Has a lost ticket handed out again.
+-- KEYS: 1 lease 2 reissue   ARGV: 1 epoch 2 ticket
+local epoch = redis.call('HGET', KEYS[1], 'epoch')
+if epoch ~= ARGV[1] then return {'FENCED', epoch or 'none'} end
+redis.call('ZADD', KEYS[2], ARGV[2], ARGV[2])
+return {'OK'}
