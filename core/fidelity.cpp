@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/evaluation_plan.h"
+#include "core/exact_math.h"
 #include "core/statistics.h"
 
 namespace allot {
@@ -98,7 +99,7 @@ std::vector<VarianceSlope> varianceSlopes(const std::vector<FidelitySummary>& su
     if (!summary.complete || summary.schedule_name != "uniform" || samples < 2 || variance <= 0) {
       continue;
     }
-    points[summary.method].emplace_back(std::log(samples), std::log(variance));
+    points[summary.method].emplace_back(exactLog(samples), exactLog(variance));
   }
   std::vector<VarianceSlope> slopes;
   for (const auto& [method, line] : points) {

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/digest.h"
+#include "core/exact_math.h"
 #include "core/questions.h"
 #include "core/schedule.h"
 
@@ -26,7 +27,7 @@ std::vector<double> logitsOf(const v1::PolicySnapshot& policy) {
 double entropy(const std::vector<double>& probabilities) {
   double nats = 0;
   for (double p : probabilities) {
-    if (p > 0) nats -= p * std::log(p);
+    if (p > 0) nats -= p * exactLog(p);
   }
   return nats;
 }
@@ -34,7 +35,7 @@ double entropy(const std::vector<double>& probabilities) {
 double divergence(const std::vector<double>& from, const std::vector<double>& to) {
   double nats = 0;
   for (size_t l = 0; l < from.size(); ++l) {
-    if (from[l] > 0) nats += from[l] * std::log(from[l] / to[l]);
+    if (from[l] > 0) nats += from[l] * exactLog(from[l] / to[l]);
   }
   return nats;
 }
@@ -49,7 +50,7 @@ std::vector<double> importanceWeights(const v1::Experiment& experiment,
     const SampleSchedule schedule(results[i].schedule().begin(), results[i].schedule().end());
     const double log_ratio = logProbability(schedule, logits, spec.policy().min_per_layer()) -
                              results[i].behaviour_log_prob();
-    weights[i] = std::min(spec.staleness().rho_bar(), std::exp(log_ratio));
+    weights[i] = std::min(spec.staleness().rho_bar(), exactExp(log_ratio));
   }
   return weights;
 }
@@ -79,7 +80,8 @@ void step(const v1::Update& update, const std::vector<double>& gradient,
   auto* policy = state->mutable_policy();
   const double rate = update.learning_rate();
   state->set_optimizer_steps(state->optimizer_steps() + 1);
-  const double count = static_cast<double>(state->optimizer_steps());
+  const double share1 = 1 - exactPower(kAdamDecay1, state->optimizer_steps());
+  const double share2 = 1 - exactPower(kAdamDecay2, state->optimizer_steps());
   for (int l = 0; l < policy->logits_size(); ++l) {
     double delta = gradient[l];
     if (update.optimizer() == "adam") {
@@ -88,8 +90,8 @@ void step(const v1::Update& update, const std::vector<double>& gradient,
           kAdamDecay2 * state->second_moment(l) + (1 - kAdamDecay2) * gradient[l] * gradient[l];
       state->set_first_moment(l, m);
       state->set_second_moment(l, v);
-      const double m_hat = m / (1 - std::pow(kAdamDecay1, count));
-      const double v_hat = v / (1 - std::pow(kAdamDecay2, count));
+      const double m_hat = m / share1;
+      const double v_hat = v / share2;
       delta = m_hat / (std::sqrt(v_hat) + kAdamEpsilon);
     }
     policy->set_logits(l, policy->logits(l) + rate * delta);
@@ -125,7 +127,7 @@ std::vector<double> policyGradient(const v1::Experiment& experiment,
     const double h = entropy(probabilities);
     for (size_t l = 0; l < layers; ++l) {
       const double p = probabilities[l];
-      if (p > 0) gradient[l] -= bonus * p * (std::log(p) + h);  // dH/dlogit_l
+      if (p > 0) gradient[l] -= bonus * p * (exactLog(p) + h);  // dH/dlogit_l
     }
   }
   return gradient;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/exact_math.h"
 #include "core/random_stream.h"
 
 namespace allot {
@@ -35,7 +36,7 @@ std::vector<double> softmax(const std::vector<double>& logits) {
   const double top = *std::max_element(logits.begin(), logits.end());
   std::vector<double> probabilities(logits.size());
   double sum = 0;
-  for (size_t l = 0; l < logits.size(); ++l) sum += probabilities[l] = std::exp(logits[l] - top);
+  for (size_t l = 0; l < logits.size(); ++l) sum += probabilities[l] = exactExp(logits[l] - top);
   for (double& p : probabilities) p /= sum;
   return probabilities;
 }
@@ -61,8 +62,8 @@ double logProbability(const SampleSchedule& schedule, const std::vector<double>&
                       uint32_t min_per_layer) {
   const double top = *std::max_element(logits.begin(), logits.end());
   double sum = 0;
-  for (double logit : logits) sum += std::exp(logit - top);
-  const double log_normaliser = top + std::log(sum);
+  for (double logit : logits) sum += exactExp(logit - top);
+  const double log_normaliser = top + exactLog(sum);
   double log_probability = 0;
   for (size_t l = 0; l < schedule.size(); ++l) {
     // Not 0 * log pi: pi may have underflowed to nothing.
