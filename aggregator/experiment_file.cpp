@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "aggregator/aggregator.h"
+#include "core/exact_math.h"
 #include "core/spec.h"
 
 namespace allot {
@@ -33,6 +34,7 @@ Result<RunSpec> ExperimentFile::parse(const std::optional<std::string>& content)
         "--synchronous needs spec.update: an evaluation alone has no policy to wait for");
   }
   RunSpec run{experiment, specDigest(experiment), options_.synchronous, options_.unix_now(), {}};
+  run.arithmetic = kArithmetic;
   if (!options_.origin.empty()) {
     std::ifstream origin(options_.origin);
     std::stringstream json;

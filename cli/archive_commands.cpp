@@ -31,6 +31,9 @@ Status verify(RunAccess* access, const ArchiveOptions& /*options*/) {
     std::printf("verified: the run has not begun\n");
     return {};
   }
+  if (const std::string rounding = roundingSentence(summary); !rounding.empty()) {
+    return fail(ErrorCode::kRounding, rounding);
+  }
   std::printf(
       "verified: %s, %s of %s, every policy equal bit for bit (sha256 of version %llu: %s)\n",
       counted(summary.updates, "update").c_str(), counted(summary.results, "result").c_str(),
@@ -133,11 +136,14 @@ Status import(const ArchiveOptions& options) {
   auto summary = options.dir.empty() ? importInto(source.get(), options.choice.redis, head.run_id)
                                      : importIntoFolder(source.get(), head, options);
   if (!summary) return tl::unexpected(summary.error());
-  std::printf("imported: run %s of %s, %s, %s, %s; every policy equal bit for bit\n",
-              head.run_id.c_str(), head.image.spec.experiment.name().c_str(),
+  const std::string rounding = roundingSentence(*summary);
+  if (!rounding.empty()) std::fprintf(stderr, "allot: %s\n", rounding.c_str());
+  std::printf("imported: run %s of %s, %s, %s, %s; every policy equal %s\n", head.run_id.c_str(),
+              head.image.spec.experiment.name().c_str(),
               counted(summary->updates, "update").c_str(),
               counted(summary->results, "result").c_str(),
-              counted(summary->evaluations, "evaluation unit").c_str());
+              counted(summary->evaluations, "evaluation unit").c_str(),
+              rounding.empty() ? "bit for bit" : "up to rounding");
   if (!options.dir.empty()) {
     const std::string model = head.image.control.file.spec().model().path();
     std::printf("go on with (--model FOLDER if %s is not there):\n  allot run --resume --dir %s\n",
@@ -166,8 +172,9 @@ void addArchiveCommands(CLI::App* app, Action* action) {
       "verify", "Compute every update of a run again and compare each policy, bit for bit");
   addRunChoice(check, &options->choice);
   check->footer(
-      "DIR may also hold an export. Exit code 65: something differs, or is not what it should "
-      "be.\n\n"
+      "DIR may also hold an export. Exit code 65: something differs, or is not what it should be. "
+      "Exit code 76: some updates differ by rounding alone, and nothing else does: another "
+      "processor, or an allot from before arithmetic was the same on all, computed them.\n\n"
       "Examples:\n"
       "  allot verify\n"
       "  allot verify backup/recall\n"

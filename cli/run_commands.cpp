@@ -66,9 +66,16 @@ Result<v1::Origin> readOrigin(const ForkOptions& options) {
   (choice.redis.empty() ? choice.folder : choice.run) = from.run;
   ALLOT_ASSIGN(RunAccess access, RunAccess::open(choice));
   ALLOT_ASSIGN(const RunHead head, access.source().readHead());
-  LongTask task("computing update");
-  return originAt(&access.source(), from.version.value_or(head.version()),
-                  [&](uint64_t done, uint64_t all) { task.show(done, all); });
+  VerifySummary summary;
+  auto origin = [&] {
+    LongTask task("computing update");
+    return originAt(
+        &access.source(), from.version.value_or(head.version()),
+        [&](uint64_t done, uint64_t all) { task.show(done, all); }, &summary);
+  }();
+  const std::string rounding = roundingSentence(summary);
+  if (origin && !rounding.empty()) std::fprintf(stderr, "allot: %s\n", rounding.c_str());
+  return origin;
 }
 
 int fork(ForkOptions options) {

@@ -74,14 +74,17 @@ std::vector<double> baselines(const v1::Experiment& experiment, const v1::Aggreg
   return values;
 }
 
+// What Adam's moments have gathered of a constant gradient's after so many steps.
+double gathered(double decay, uint64_t steps) { return 1 - exactPower(decay, steps); }
+
 // One step uphill along `gradient`, on the logits and the moments in `state`.
 void step(const v1::Update& update, const std::vector<double>& gradient,
           v1::AggregatorState* state) {
   auto* policy = state->mutable_policy();
   const double rate = update.learning_rate();
   state->set_optimizer_steps(state->optimizer_steps() + 1);
-  const double share1 = 1 - exactPower(kAdamDecay1, state->optimizer_steps());
-  const double share2 = 1 - exactPower(kAdamDecay2, state->optimizer_steps());
+  const double gathered1 = gathered(kAdamDecay1, state->optimizer_steps());
+  const double gathered2 = gathered(kAdamDecay2, state->optimizer_steps());
   for (int l = 0; l < policy->logits_size(); ++l) {
     double delta = gradient[l];
     if (update.optimizer() == "adam") {
@@ -90,8 +93,8 @@ void step(const v1::Update& update, const std::vector<double>& gradient,
           kAdamDecay2 * state->second_moment(l) + (1 - kAdamDecay2) * gradient[l] * gradient[l];
       state->set_first_moment(l, m);
       state->set_second_moment(l, v);
-      const double m_hat = m / share1;
-      const double v_hat = v / share2;
+      const double m_hat = m / gathered1;
+      const double v_hat = v / gathered2;
       delta = m_hat / (std::sqrt(v_hat) + kAdamEpsilon);
     }
     policy->set_logits(l, policy->logits(l) + rate * delta);
@@ -213,7 +216,6 @@ UpdateOutcome applyUpdate(const v1::Experiment& experiment, const v1::Aggregator
   step(experiment.spec().update(), gradient, &outcome.state);
   auto* policy = outcome.state.mutable_policy();
   policy->set_version(state.policy().version() + 1);
-  const std::vector<double> after = softmax(logitsOf(*policy));
 
   double reward = 0, lag = 0, weight = 0, weight_squares = 0, norm = 0;
   for (size_t i = 0; i < results.size(); ++i) {
@@ -241,17 +243,28 @@ UpdateOutcome applyUpdate(const v1::Experiment& experiment, const v1::Aggregator
   *record.mutable_weights() = {weights.begin(), weights.end()};
   *record.mutable_baselines() = {baseline.begin(), baseline.end()};
   *record.mutable_policy() = *policy;
-  record.set_policy_sha256(policyDigest(*policy));
+  describeStep(state.policy(), &record);
   record.set_mean_reward(reward / count);
   record.set_gradient_norm(std::sqrt(norm));
-  record.set_step_kl_nats(divergence(before, after));
-  record.set_entropy_nats(entropy(after));
   record.set_effective_sample_size_ratio(
       weight_squares > 0 ? weight * weight / (count * weight_squares) : 0);
   record.set_mean_lag_updates(lag / count);
   *record.mutable_update() = experiment.spec().update();
   *record.mutable_staleness() = experiment.spec().staleness();
   return outcome;
+}
+
+void describeStep(const v1::PolicySnapshot& before, v1::IterationRecord* record) {
+  const std::vector<double> after = softmax(logitsOf(record->policy()));
+  record->set_policy_sha256(policyDigest(record->policy()));
+  record->set_step_kl_nats(divergence(softmax(logitsOf(before)), after));
+  record->set_entropy_nats(entropy(after));
+}
+
+double stepPerGradient(const v1::Update& update, const v1::AggregatorState& after, int layer) {
+  if (update.optimizer() != "adam") return update.learning_rate();
+  const double v_hat = after.second_moment(layer) / gathered(kAdamDecay2, after.optimizer_steps());
+  return update.learning_rate() / (std::sqrt(v_hat) + kAdamEpsilon);
 }
 
 Status checkResult(const v1::Experiment& experiment, const v1::AggregatorState& state,

@@ -37,6 +37,12 @@ struct UpdateOutcome {
 UpdateOutcome applyUpdate(const v1::Experiment& experiment, const v1::AggregatorState& state,
                           const std::vector<v1::EpisodeResult>& results);
 
+// Fills in what follows from record.policy and the policy before it: digest, divergence, entropy.
+void describeStep(const v1::PolicySnapshot& before, v1::IterationRecord* record);
+
+// How far a logit moves for one more in its gradient: from the state after the step.
+double stepPerGradient(const v1::Update& update, const v1::AggregatorState& after, int layer);
+
 // A worker is untrusted input: is this result one that this run can have produced? `kData` with the
 // reason otherwise. behaviour: the policy of the version that the result names, if it is at hand;
 // without it the log-probability and the digest are taken on trust.

@@ -81,12 +81,16 @@ Status Replay::next(const v1::IterationRecord& record) {
   ALLOT_TRY(checkResults(record));
   UpdateOutcome outcome =
       applyUpdate(experiment_, state_, {record.results().begin(), record.results().end()});
+  outcome.record.set_committed_unix_ms(record.committed_unix_ms());
+  const std::string recorded = record.SerializeAsString();
+  if (outcome.record.SerializeAsString() != recorded) {
+    rounding_.takeOver(experiment_, state_, record, &outcome);
+  }
   if (outcome.record.policy_sha256() != record.policy_sha256()) {
     return refuse(version, "it computes to policy " + outcome.record.policy_sha256() +
                                ", not to the recorded " + record.policy_sha256());
   }
-  outcome.record.set_committed_unix_ms(record.committed_unix_ms());
-  if (outcome.record.SerializeAsString() != record.SerializeAsString()) {
+  if (outcome.record.SerializeAsString() != recorded) {
     return refuse(version, "its record differs from what it computes to: " +
                                difference(record, outcome.record));
   }
@@ -94,6 +98,11 @@ Status Replay::next(const v1::IterationRecord& record) {
   policies_.push_back(state_.policy());
   if (policies_.size() > window_) policies_.pop_front();
   return {};
+}
+
+const v1::AggregatorState& Replay::stateNear(const v1::AggregatorState& recorded) {
+  rounding_.takeOver(recorded, &state_);
+  return state_;
 }
 
 }  // namespace allot

@@ -114,6 +114,7 @@ v1::RunExport exportOf(const RunHead& head) {
   exported.set_synchronous(spec.synchronous);
   exported.set_started_unix_ms(spec.started_unix_ms);
   if (spec.origin) *exported.mutable_origin() = *spec.origin;
+  exported.set_arithmetic(spec.arithmetic);
   const Control& control = head.image.control;
   exported.set_desired(control.desired);
   *exported.mutable_experiment_in_force() = control.experiment;

@@ -82,6 +82,7 @@ RunHead headOf(const v1::RunExport& exported) {
   spec.synchronous = exported.synchronous();
   spec.started_unix_ms = exported.started_unix_ms();
   if (exported.has_origin()) spec.origin = exported.origin();
+  spec.arithmetic = exported.arithmetic();
   head.image.control = {exported.desired(), exported.experiment_in_force(),
                         exported.experiment_file(), exported.control_revision()};
   if (exported.has_model()) head.image.model = exported.model();

@@ -1,8 +1,10 @@
 // Verify, import and origins: what computes a run's updates again.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <unordered_set>
 
+#include "core/exact_math.h"
 #include "core/policy_gradient.h"
 #include "core/spec.h"
 #include "store/archive.h"
@@ -73,7 +75,8 @@ class Verifier {
     if (head.policy_sha256 != policyDigest(head.image.state->policy())) {
       return fail(ErrorCode::kData, at + ": the published policy is not the state's");
     }
-    const std::string field = firstDifference(*head.image.state, replay_.state());
+    const v1::AggregatorState& stored = *head.image.state;
+    const std::string field = firstDifference(stored, replay_.stateNear(stored));
     if (!field.empty()) {
       return fail(ErrorCode::kData,
                   at + ": the stored state is not what its history gives: " + field + " differs");
@@ -87,6 +90,7 @@ class Verifier {
 
   VerifySummary summary() {
     summary_.workers = workers_.size();
+    summary_.rounding = replay_.rounding();
     summary_.seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
     return summary_;
@@ -138,6 +142,22 @@ Status checkEvaluations(RunSource* source, Verifier* verifier,
 
 }  // namespace
 
+std::string roundingSentence(const VerifySummary& summary) {
+  const Rounding& rounding = summary.rounding;
+  if (!rounding.differs()) return "";
+  const std::string& arithmetic = summary.head.image.spec.arithmetic;
+  std::string who = "a processor or compiler that rounds otherwise computed them";
+  if (arithmetic.empty()) {
+    who = "they were computed with libm, whose exp and log round by processor";
+  } else if (arithmetic != kArithmetic) {
+    who = "their arithmetic is " + arithmetic + ", this build's " + kArithmetic;
+  }
+  return std::to_string(rounding.updates) + " of " + std::to_string(summary.updates) +
+         " updates differ by rounding only (" +
+         std::to_string(static_cast<uint64_t>(std::ceil(rounding.most_ulps))) +
+         " ulp at most): " + who + "; nothing else differs";
+}
+
 Result<VerifySummary> verifyRun(RunSource* source, const ArchiveProgress& progress) {
   ALLOT_ASSIGN(Verifier verifier, Verifier::start(source));
   ALLOT_TRY(replayRecords(source, &verifier, verifier.head().version(), progress, {}));
@@ -163,7 +183,8 @@ Result<VerifySummary> importRun(RunSource* source, Store* store, const ArchivePr
   return verifier.summary();
 }
 
-Result<v1::Origin> originAt(RunSource* source, uint64_t version, const ArchiveProgress& progress) {
+Result<v1::Origin> originAt(RunSource* source, uint64_t version, const ArchiveProgress& progress,
+                            VerifySummary* summary) {
   ALLOT_ASSIGN(Verifier verifier, Verifier::start(source));
   const RunHead& head = verifier.head();
   if (!head.image.state) return badInput(source->name() + " has not begun: it has no version yet");
@@ -172,6 +193,7 @@ Result<v1::Origin> originAt(RunSource* source, uint64_t version, const ArchivePr
                     ": its newest is " + std::to_string(head.version()));
   }
   ALLOT_TRY(replayRecords(source, &verifier, version, progress, {}));
+  if (summary) *summary = verifier.summary();
   return originOf(head.run_id, verifier.state());
 }
 

@@ -83,11 +83,12 @@ Status RedisStore::fencedStatus(const RedisReply& reply, uint64_t epoch) const {
 
 Status RedisStore::createRun(const RunSpec& spec) {
   ALLOT_TRY(store::checkRunSpec(spec));
-  ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::create_run, {"spec", "control", "import"},
-                   {spec.experiment.SerializeAsString(), spec.sha256, spec.synchronous ? "1" : "0",
-                    std::to_string(spec.started_unix_ms),
-                    spec.origin ? spec.origin->SerializeAsString() : std::string()}));
+  ALLOT_ASSIGN(
+      const RedisReply reply,
+      run(lua::create_run, {"spec", "control", "import"},
+          {spec.experiment.SerializeAsString(), spec.sha256, spec.synchronous ? "1" : "0",
+           std::to_string(spec.started_unix_ms),
+           spec.origin ? spec.origin->SerializeAsString() : std::string(), spec.arithmetic}));
   const std::string_view word = reply.view()[0].text();
   if (word == "OTHER")
     return tl::unexpected(store::otherExperiment(run_id_, reply.view()[1].text(), spec.sha256));
@@ -106,7 +107,7 @@ Status RedisStore::updateIndex(const std::string& experiment) {
 Result<std::optional<RunSpec>> RedisStore::readSpec() {
   ALLOT_ASSIGN(const RedisReply reply,
                connection_.call({"HMGET", key("spec"), "experiment", "sha256", "synchronous",
-                                 "started_unix_ms", "origin"}));
+                                 "started_unix_ms", "origin", "arithmetic"}));
   const RedisView fields = reply.view();
   if (!fields[1].isText()) return std::nullopt;
   RunSpec spec;
@@ -117,6 +118,7 @@ Result<std::optional<RunSpec>> RedisStore::readSpec() {
   if (fields[4].isText()) {
     ALLOT_ASSIGN(spec.origin, store::decode<v1::Origin>(fields[4].text(), key("spec")));
   }
+  if (fields[5].isText()) spec.arithmetic = fields[5].text();
   return spec;
 }
 

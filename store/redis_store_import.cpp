@@ -142,7 +142,8 @@ Status RedisStore::endImport(const RunImage& image) {
                                     policy,
                                     sha256Hex(policy),
                                     image.state ? image.state->SerializeAsString() : "",
-                                    std::to_string(image.next_ticket)};
+                                    std::to_string(image.next_ticket),
+                                    spec.arithmetic};
   for (const auto& unit : image.open_units) {
     words.push_back(unit.unit_id());
     words.push_back(store::groupOf(unit));

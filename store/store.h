@@ -32,6 +32,7 @@ struct RunSpec {
       false;  // tickets of update v+1 are handed out only once version v is published
   uint64_t started_unix_ms = 0;
   std::optional<v1::Origin> origin = std::nullopt;  // of a fork
+  std::string arithmetic = {};  // core/exact_math.h, as the run was created; "": libm's
 };
 
 // The part of a run that people change while it goes on.

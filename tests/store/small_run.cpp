@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/evaluation_plan.h"
+#include "core/exact_math.h"
 #include "core/policy_gradient.h"
 #include "core/questions.h"
 #include "core/schedule.h"
@@ -11,7 +12,6 @@
 namespace allot::test {
 namespace {
 
-constexpr uint32_t kLayers = 3;
 constexpr uint32_t kBudget = 8;
 constexpr uint32_t kQuestions = 4;
 constexpr uint32_t kTrainQuestions = 32;
@@ -40,13 +40,15 @@ spec:
   return *parsed;
 }
 
-SmallRun::SmallRun(Store* store, bool synchronous) : store_(*store) {
+SmallRun::SmallRun(Store* store, bool synchronous, uint32_t layers)
+    : store_(*store), layers_(layers) {
   spec_.experiment = smallExperiment();
   spec_.synchronous = synchronous;
   begin();
 }
 
-SmallRun::SmallRun(Store* store, const v1::Origin& origin) : store_(*store) {
+SmallRun::SmallRun(Store* store, const v1::Origin& origin)
+    : store_(*store), layers_(static_cast<uint32_t>(origin.state().policy().logits_size())) {
   spec_.experiment = smallExperiment();
   spec_.origin = origin;
   begin();
@@ -55,16 +57,17 @@ SmallRun::SmallRun(Store* store, const v1::Origin& origin) : store_(*store) {
 void SmallRun::begin() {
   spec_.sha256 = specDigest(spec_.experiment);
   spec_.started_unix_ms = 1'900'000'000'123;
+  spec_.arithmetic = kArithmetic;
   EXPECT_TRUE(store_.createRun(spec_));
   const auto lease = store_.acquireLease("aggregator", 1'000'000);
   EXPECT_TRUE(lease && lease->held);
   epoch_ = lease->epoch;
   v1::ModelFacts facts;
-  facts.set_layers(kLayers);
+  facts.set_layers(layers_);
   facts.set_weights_sha256("w");
   EXPECT_TRUE(store_.agreeOnModel(facts));
   const auto first =
-      initialState(spec_.experiment, kLayers, spec_.origin ? &*spec_.origin : nullptr);
+      initialState(spec_.experiment, layers_, spec_.origin ? &*spec_.origin : nullptr);
   EXPECT_TRUE(store_.publishInitial(epoch_, first.policy(), first));
   policies_.push_back(first.policy());
 }

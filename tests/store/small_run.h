@@ -1,6 +1,7 @@
 #pragma once
-// SmallRun: a run made in a store without processes, for tests of what reads runs: three layers,
-// updates of three results, some of them of older policies and from workers with unpleasant names.
+// SmallRun: a run made in a store without processes, for tests of what reads runs: three layers if
+// nothing else is said, updates of three results, some of them of older policies and from workers
+// with unpleasant names.
 #include <memory>
 #include <string>
 
@@ -11,7 +12,7 @@ namespace allot::test {
 class SmallRun {
  public:
   // Creates the run with its version 0; the store must outlive this.
-  explicit SmallRun(Store* store, bool synchronous = false);
+  explicit SmallRun(Store* store, bool synchronous = false, uint32_t layers = 3);
   // Of another run at one of its versions.
   SmallRun(Store* store, const v1::Origin& origin);
 
@@ -32,6 +33,7 @@ class SmallRun {
   v1::EpisodeResult episode(uint64_t ticket);
 
   Store& store_;
+  const uint32_t layers_;
   RunSpec spec_;
   uint64_t epoch_ = 0;
   std::vector<v1::PolicySnapshot> policies_;

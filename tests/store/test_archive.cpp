@@ -35,6 +35,7 @@ void expectSameRun(Store* a, Store* b) {
   EXPECT_EQ(p.spec.synchronous, q.spec.synchronous);
   EXPECT_EQ(p.spec.started_unix_ms, q.spec.started_unix_ms);
   EXPECT_EQ(p.spec.origin.has_value(), q.spec.origin.has_value());
+  EXPECT_EQ(p.spec.arithmetic, q.spec.arithmetic);
   EXPECT_EQ(p.control.desired, q.control.desired);
   EXPECT_EQ(p.control.revision, q.control.revision);
   EXPECT_EQ(canonicalBytes(p.control.experiment), canonicalBytes(q.control.experiment));

@@ -37,6 +37,14 @@ TEST_P(StoreConformance, TheFirstModelFactsStand) {
   EXPECT_EQ(store_->readModel().value()->layers(), 4u);
 }
 
+TEST_P(StoreConformance, ARunKeepsItsArithmetic) {
+  RunSpec spec = runSpec("aa");
+  spec.arithmetic = "exact-7";
+  ASSERT_TRUE(succeeded(store_->createRun(spec)));
+  ASSERT_TRUE(succeeded(store_->createRun(runSpec("aa"))));  // no error, and nothing changes
+  EXPECT_EQ(store_->readSpec().value()->arithmetic, "exact-7");
+}
+
 TEST_P(StoreConformance, AForkKeepsItsOrigin) {
   RunSpec spec = runSpec("aa");
   spec.origin.emplace();

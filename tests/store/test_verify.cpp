@@ -31,12 +31,12 @@ TEST_F(Archive, VerifyFindsWhatWasChanged) {
               HasSubstr("update 5: result"));
   EXPECT_THAT(at5([](auto* record) {
                 auto* logits = record->mutable_policy()->mutable_logits();
-                logits->Set(2, std::nextafter(logits->Get(2), 1));
+                logits->Set(2, logits->Get(2) + 1e-9);
               }),
               HasSubstr("update 5: its record differs"));
   EXPECT_THAT(at5([](auto* record) {
                 auto* logits = record->mutable_policy()->mutable_logits();
-                logits->Set(2, std::nextafter(logits->Get(2), 1));
+                logits->Set(2, logits->Get(2) + 1e-9);
                 record->set_policy_sha256(policyDigest(record->policy()));
               }),
               HasSubstr("update 5: it computes to policy"));
@@ -90,7 +90,7 @@ TEST_F(Archive, VerifyComparesTheEndWithTheStore) {
   EXPECT_EQ(verdict([](auto*) {}), "verified");
   EXPECT_THAT(verdict([](auto* e) {
                 auto* moments = e->mutable_state()->mutable_second_moment();
-                moments->Set(1, std::nextafter(moments->Get(1), 1));
+                moments->Set(1, moments->Get(1) + 1e-9);
               }),
               HasSubstr("second_moment differs"));
   EXPECT_THAT(verdict([](auto* e) { e->mutable_state()->set_episodes(20); }),
@@ -106,6 +106,46 @@ TEST_F(Archive, VerifyComparesTheEndWithTheStore) {
               HasSubstr("policy differs"));
   // What no update makes is not compared.
   EXPECT_EQ(verdict([](auto* e) { e->mutable_state()->set_evaluated_version(3); }), "verified");
+}
+
+// The last bits of what exp or log made are another processor's matter; the digest has to fit.
+TEST_F(Archive, VerifyTellsRoundingFromWhatWasChanged) {
+  makeRun();
+  ASSERT_TRUE(exportTo(out_));
+  const std::string path = out_ + "/history.jsonl";
+  const std::string before = readFile(path);
+  const auto changed = [&](const std::function<void(v1::IterationRecord*)>& change) {
+    std::string after;
+    for (const std::string& line : lines(before)) {
+      v1::IterationRecord record;
+      EXPECT_TRUE(parseExactJson(line, &record));
+      if (record.version() == 7) change(&record);
+      after += *exactJson(record) + "\n";
+    }
+    write(path, after);
+    return verify(out_);
+  };
+  const auto kl = changed(
+      [](auto* record) { record->set_step_kl_nats(std::nextafter(record->step_kl_nats(), 1)); });
+  ASSERT_TRUE(kl) << kl.error().message;
+  EXPECT_EQ(kl->rounding.updates, 1u);
+  EXPECT_EQ(roundingSentence(*kl),
+            "1 of 7 updates differ by rounding only (1 ulp at most): a processor or compiler that "
+            "rounds otherwise computed them; nothing else differs");
+  // The last policy is also the published one, which is another then.
+  const auto logit = changed([](auto* record) {
+    auto* logits = record->mutable_policy()->mutable_logits();
+    logits->Set(2, std::nextafter(logits->Get(2), 1));
+    record->set_policy_sha256(policyDigest(record->policy()));
+  });
+  ASSERT_FALSE(logit);
+  EXPECT_THAT(logit.error().message, HasSubstr("policy differs"));
+  const auto forged = changed([](auto* record) {
+    auto* logits = record->mutable_policy()->mutable_logits();
+    logits->Set(2, std::nextafter(logits->Get(2), 1));
+  });
+  ASSERT_FALSE(forged);
+  EXPECT_THAT(forged.error().message, HasSubstr("update 7: it computes to policy"));
 }
 
 TEST_F(Archive, VerifyFindsAStoreThatDisagreesWithItself) {

@@ -223,7 +223,7 @@ TEST_F(ReplayTest, FindsWhateverWasChanged) {
       {"policy.logits[2]",
        [](auto& r) {
          auto* policy = r[20].mutable_policy();
-         policy->set_logits(2, std::nextafter(policy->logits(2), 1.0));
+         policy->set_logits(2, policy->logits(2) + 1e-9);
        }},
       {"mean_reward", [](auto& r) { r[20].set_mean_reward(0.25 + r[20].mean_reward()); }},
       {"weights", [](auto& r) { r[20].set_weights(0, 0.125); }},
