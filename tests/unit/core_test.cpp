@@ -1,6 +1,8 @@
 // Schedules, the policy gradient, statistics, identifiers: pure functions against closed forms.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -78,7 +80,7 @@ TEST(Schedule, DrawsSumToTheBudgetAndKeepTheMinimum) {
 
 TEST(Schedule, DeterministicOnes) {
   EXPECT_EQ(uniformSchedule(8, 8), SampleSchedule(8, 1));
-  EXPECT_EQ(total(uniformSchedule(13, 8)), 13u);
+  EXPECT_EQ(uniformSchedule(13, 8), (SampleSchedule{1, 2, 1, 2, 2, 1, 2, 2}));
   EXPECT_EQ(learnedSchedule({0.375, 0.25, 0.375}, 8, 0, 8), (SampleSchedule{3, 2, 3}));
   EXPECT_EQ(learnedSchedule({0.4, 0.3, 0.3}, 5, 0, 5), (SampleSchedule{2, 2, 1}));
   EXPECT_EQ(learnedSchedule({1, 0, 0}, 8, 2, 8), (SampleSchedule{4, 2, 2}));
@@ -158,17 +160,22 @@ TEST(PolicyGradient, IsAPureFunctionAndReportsWhatItDid) {
 TEST(PolicyGradient, TruncatesImportanceWeights) {
   auto e = experiment();
   auto state = initialState(e, 4);
-  auto old_policy = state.policy();
-  std::vector<v1::EpisodeResult> results{episode(e, old_policy, 0, 1),
-                                         episode(e, old_policy, 1, 0)};
+  const auto old_policy = state.policy();
+  std::vector<v1::EpisodeResult> results;
+  for (int i = 0; i < 20; ++i) results.push_back(episode(e, old_policy, i, i % 2));
   state.mutable_policy()->set_version(3);
   state.mutable_policy()->set_logits(0, 2.0);
   const auto outcome = applyUpdate(e, state, results);
-  for (int i = 0; i < 2; ++i) {
+  size_t above = 0;
+  for (int i = 0; i < 20; ++i) {
     const SampleSchedule n(results[i].schedule().begin(), results[i].schedule().end());
-    const double ratio = logProbability(n, {2, 0, 0, 0}, 0) - logProbability(n, {0, 0, 0, 0}, 0);
-    EXPECT_DOUBLE_EQ(outcome.record.weights(i), std::min(1.0, std::exp(ratio)));
+    const double ratio =
+        std::exp(logProbability(n, {2, 0, 0, 0}, 0) - logProbability(n, {0, 0, 0, 0}, 0));
+    EXPECT_DOUBLE_EQ(outcome.record.weights(i), std::min(1.0, ratio));
+    above += ratio > 1;
   }
+  EXPECT_GT(above, 0u);
+  EXPECT_LT(above, 20u);
   EXPECT_DOUBLE_EQ(outcome.record.mean_lag_updates(), 3);
   e.mutable_spec()->mutable_staleness()->set_mode("none");
   EXPECT_EQ(applyUpdate(e, state, results).record.weights(0), 1);
@@ -179,32 +186,92 @@ TEST(PolicyGradient, RefusesResultsThatCannotBe) {
   const auto state = initialState(e, 8);
   const auto good = episode(e, state.policy(), 3, 0.5);
   ASSERT_TRUE(checkResult(e, state, good, &state.policy()));
-  const auto refused = [&](auto change) {
+  const auto refused = [&](auto change) -> std::string {
     auto bad = good;
     change(&bad);
-    return !checkResult(e, state, bad, &state.policy());
+    const Status checked = checkResult(e, state, bad, &state.policy());
+    return checked ? "nothing" : checked.error().message;
   };
-  EXPECT_TRUE(refused([](auto* r) { r->set_policy_version(1); }));
-  EXPECT_TRUE(refused([](auto* r) { r->set_schedule(0, r->schedule(0) + 1); }));
-  EXPECT_TRUE(refused([](auto* r) { r->add_schedule(0); }));
-  EXPECT_TRUE(refused([](auto* r) { r->mutable_scores(1)->set_score(2); }));
-  EXPECT_TRUE(refused([](auto* r) { r->mutable_scores(1)->set_score(NAN); }));
-  EXPECT_TRUE(refused([](auto* r) { r->mutable_scores(1)->set_other_score(NAN); }));
-  EXPECT_TRUE(refused([](auto* r) { r->mutable_scores(1)->set_other_score(-0.5); }));
-  EXPECT_TRUE(
-      refused([](auto* r) { r->mutable_scores(1)->set_question(r->scores(0).question()); }));
-  EXPECT_TRUE(refused([](auto* r) { r->mutable_scores(1)->set_question(64); }));
-  EXPECT_TRUE(refused([](auto* r) { r->mutable_scores()->RemoveLast(); }));
-  EXPECT_TRUE(refused([](auto* r) { r->set_reward(0.9); }));
-  EXPECT_TRUE(refused([](auto* r) { r->set_reward(NAN); }));
-  EXPECT_TRUE(refused([](auto* r) { r->set_reward(INFINITY); }));
-  EXPECT_TRUE(refused([](auto* r) { r->set_behaviour_log_prob(-1); }));
-  EXPECT_TRUE(refused([](auto* r) { r->set_behaviour_log_prob(NAN); }));
-  EXPECT_TRUE(refused([](auto* r) { r->set_result_id(""); }));
-  EXPECT_TRUE(refused([](auto* r) { r->set_seconds(-1); }));
-  EXPECT_TRUE(refused([](auto* r) { r->set_seconds(NAN); }));
-  EXPECT_TRUE(refused([](auto* r) { r->set_ticket(4); }));
-  EXPECT_TRUE(refused([](auto* r) { r->set_policy_sha256("another"); }));
+  const auto setScore = [](auto* r, double score) {  // and the reward that goes with it
+    r->mutable_scores(1)->set_score(score);
+    r->set_reward((0.5 * 3 + score) / 4);
+  };
+  using testing::HasSubstr;
+  EXPECT_EQ(refused([](auto*) {}), "nothing");
+  EXPECT_THAT(refused([](auto* r) { r->set_policy_version(1); }), HasSubstr("published"));
+  EXPECT_THAT(refused([](auto* r) { r->set_schedule(0, r->schedule(0) + 1); }),
+              HasSubstr("total budget"));
+  EXPECT_THAT(refused([](auto* r) {
+                const auto full = std::find_if(r->schedule().begin(), r->schedule().end(),
+                                               [](uint32_t samples) { return samples > 0; });
+                r->set_schedule(static_cast<int>(full - r->schedule().begin()), *full - 1);
+              }),
+              HasSubstr("total budget"));
+  EXPECT_THAT(refused([](auto* r) { r->add_schedule(0); }), HasSubstr("layers"));
+  EXPECT_THAT(refused([&](auto* r) { setScore(r, 2); }), HasSubstr("a score is outside"));
+  EXPECT_THAT(refused([&](auto* r) { setScore(r, -0.25); }), HasSubstr("a score is outside"));
+  EXPECT_THAT(refused([&](auto* r) { setScore(r, NAN); }), HasSubstr("a score is outside"));
+  EXPECT_THAT(refused([](auto* r) { r->mutable_scores(1)->set_other_score(NAN); }),
+              HasSubstr("other score"));
+  EXPECT_THAT(refused([](auto* r) { r->mutable_scores(1)->set_other_score(-0.5); }),
+              HasSubstr("other score"));
+  EXPECT_THAT(refused([](auto* r) { r->mutable_scores(1)->set_question(r->scores(0).question()); }),
+              HasSubstr("a question is there twice"));
+  EXPECT_THAT(refused([](auto* r) { r->mutable_scores(1)->set_question(64); }),
+              HasSubstr("a question does not exist"));
+  EXPECT_THAT(refused([](auto* r) { r->mutable_scores()->RemoveLast(); }), HasSubstr("3 scores"));
+  for (const double reward : {0.9, static_cast<double>(NAN), static_cast<double>(INFINITY)}) {
+    EXPECT_THAT(refused([&](auto* r) { r->set_reward(reward); }), HasSubstr("mean score"));
+  }
+  EXPECT_THAT(refused([](auto* r) { r->set_behaviour_log_prob(-1); }),
+              HasSubstr("not that of the policy"));
+  EXPECT_THAT(refused([](auto* r) { r->set_behaviour_log_prob(NAN); }), HasSubstr("finite"));
+  EXPECT_THAT(refused([](auto* r) { r->set_behaviour_log_prob(1); }), HasSubstr("finite"));
+  EXPECT_THAT(refused([](auto* r) { r->set_result_id(""); }), HasSubstr("result id"));
+  EXPECT_THAT(refused([](auto* r) { r->set_seconds(-1); }), HasSubstr("duration"));
+  EXPECT_THAT(refused([](auto* r) { r->set_seconds(NAN); }), HasSubstr("duration"));
+  EXPECT_THAT(refused([](auto* r) { r->set_ticket(4); }), HasSubstr("not those of its ticket"));
+  EXPECT_THAT(refused([](auto* r) { r->set_policy_sha256("another"); }), HasSubstr("digest"));
+  const auto with_minimum = experiment(8, 1);
+  EXPECT_THAT(checkResult(with_minimum, state, good, nullptr).error().message,
+              HasSubstr("minPerLayer"));
+}
+
+TEST(PolicyGradient, DropsWhatIsOlderThanMaxLag) {
+  auto e = experiment();
+  e.mutable_spec()->mutable_staleness()->set_max_lag(4);
+  v1::EpisodeResult result;
+  result.set_policy_version(10);
+  EXPECT_FALSE(isStale(e, 15, result));  // another mode
+  e.mutable_spec()->mutable_staleness()->set_mode("drop");
+  EXPECT_FALSE(isStale(e, 10, result));
+  EXPECT_FALSE(isStale(e, 14, result));
+  EXPECT_TRUE(isStale(e, 15, result));
+}
+
+TEST(PolicyGradient, AForkBeginsWithPolicyAndOptimiserOfItsOrigin) {
+  const auto e = experiment();
+  auto state = initialState(e, 3);
+  for (uint64_t ticket = 0; ticket < 40; ticket += 10) {
+    std::vector<v1::EpisodeResult> results;
+    for (uint64_t i = 0; i < 10; ++i) {
+      results.push_back(episode(e, state.policy(), ticket + i, (ticket + i) % 3 * 0.5));
+    }
+    state = applyUpdate(e, state, results).state;
+  }
+  const v1::Origin origin = originOf("run", state);
+  EXPECT_EQ(origin.run_id(), "run");
+  EXPECT_EQ(origin.version(), 4u);
+  EXPECT_EQ(origin.policy_sha256(), policyDigest(state.policy()));
+  const auto first = initialState(e, 3, &origin);
+  v1::AggregatorState expected = state;  // but for what is counted from here
+  expected.mutable_policy()->set_version(0);
+  expected.set_episodes(0);
+  expected.set_worker_seconds(0);
+  for (auto& count : *expected.mutable_lag_counts()) count = 0;
+  EXPECT_EQ(first.SerializeAsString(), expected.SerializeAsString());
+  EXPECT_EQ(first.optimizer_steps(), 4u);
+  EXPECT_TRUE(first.has_moving_baseline());
 }
 
 TEST(Questions, AnEpochAsksEachOnceAndNobodyAsksTwice) {

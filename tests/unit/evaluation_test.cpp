@@ -359,6 +359,36 @@ TEST(Statistics, BootstrapIsDeterministicAndFallsBackWhereItKnowsNothing) {
   const Interval formula = interval95({{0, 2000}, {0.5, 1}, {1, 8000}}, any);
   EXPECT_NEAR(resampled.low, formula.low, 0.001);
   EXPECT_NEAR(resampled.high, formula.high, 0.001);
+  // 1.959964 standard errors of 0.4 / sqrt(10001), nearly: the variance of these is 0.16.
+  EXPECT_NEAR(formula.high - formula.low, 2 * 1.959964 * 0.4 / 100.005, 2e-6);
+}
+
+// Of the 1000 means, 24 lie below the interval and 24 above. The scores are so uneven that no two
+// of those means are equal.
+TEST(Statistics, TheBootstrapLeavesTwentyFourMeansOutAtEitherEnd) {
+  std::vector<double> values;
+  for (int i = 0; i < 37; ++i) values.push_back(std::fmod(0.6180339887 * (i + 1), 1.0));
+  std::sort(values.begin(), values.end());
+  ScoreCounts scores;
+  for (const double value : values) ++scores[value];
+  RandomStream random(5, Purpose::kBootstrap, 3);
+  const Interval interval = interval95(scores, random);
+  size_t below = 0, above = 0, lowest = 0;
+  for (int i = 0; i < 1000; ++i) {
+    double sum = 0;
+    for (size_t drawn = 0; drawn < values.size();) {
+      for (const uint32_t word : random.words()) {
+        const auto place = static_cast<size_t>(std::floor(word * 0x1p-32 * 37));
+        if (drawn++ < values.size()) sum += values[place];
+        lowest += place == 36;
+      }
+    }
+    below += sum / 37 < interval.low;
+    above += sum / 37 > interval.high;
+  }
+  EXPECT_EQ(below, 24u);
+  EXPECT_EQ(above, 24u);
+  EXPECT_GT(lowest, 0u);
 }
 
 // Share of 400 samples of 120 scores (P(1) = 0.6, P(0.5) = 0.2) whose interval, moved by `shift`,

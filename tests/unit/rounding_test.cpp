@@ -1,0 +1,183 @@
+// A history that another processor computed: every number that exp or log made a few ulp away, each
+// update computed from the policy that this processor recorded.
+#include "core/rounding.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <limits>
+
+#include "core/policy_gradient.h"
+#include "core/questions.h"
+#include "core/replay.h"
+#include "core/schedule.h"
+#include "core/spec.h"
+
+namespace allot {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr uint32_t kLayers = 4;
+
+double away(double x, int ulps) {
+  for (int i = 0; i < std::abs(ulps); ++i) {
+    x = std::nextafter(x, std::copysign(std::numeric_limits<double>::infinity(), ulps));
+  }
+  return x;
+}
+
+class Rounding : public testing::TestWithParam<const char*> {
+ protected:
+  Rounding()
+      : experiment_(*parseExperiment(R"(
+apiVersion: allot.dev/v1alpha1
+kind: Experiment
+metadata: {name: rounding}
+spec:
+  model: {path: none}
+  task: {suite: recall, tasks: [niah]}
+  policy: {totalBudget: 8}
+  rollout: {questionsPerEpisode: 4}
+  update: {episodesPerUpdate: 3, entropyBonus: "0.01"}
+  staleness: {rhoBar: "2"}
+)",
+                                     "test", {std::string("spec.update.optimizer=") + GetParam()})),
+        initial_(initialState(experiment_, kLayers)) {}
+
+  // `count` updates, the logits of each `ulps` away, with lags of up to three.
+  std::vector<v1::IterationRecord> history(int count, int ulps) {
+    v1::AggregatorState state = initial_;
+    std::vector<v1::PolicySnapshot> policies = {state.policy()};
+    std::vector<v1::IterationRecord> records;
+    uint64_t ticket = 0;
+    for (int update = 0; update < count; ++update) {
+      std::vector<v1::EpisodeResult> results;
+      for (size_t i = 0; i < 3; ++i, ++ticket) {
+        results.push_back(episode(
+            policies[policies.size() - 1 - std::min(ticket % 4, policies.size() - 1)], ticket));
+      }
+      UpdateOutcome outcome = applyUpdate(experiment_, state, results);
+      auto& record = outcome.record;
+      auto* logits = record.mutable_policy()->mutable_logits();
+      for (double& logit : *logits) logit = away(logit, ulps);
+      for (double& weight : *record.mutable_weights()) weight = away(weight, -ulps);
+      describeStep(state.policy(), &record);
+      *outcome.state.mutable_policy() = record.policy();
+      state = outcome.state;
+      policies.push_back(state.policy());
+      records.push_back(record);
+    }
+    final_ = state;
+    return records;
+  }
+
+  v1::EpisodeResult episode(const v1::PolicySnapshot& policy, uint64_t ticket) const {
+    const uint64_t seed = experiment_.spec().seed();
+    const std::vector<double> logits(policy.logits().begin(), policy.logits().end());
+    const auto schedule = drawSchedule(softmax(logits), 8, 0, seed, ticket);
+    v1::EpisodeResult result;
+    result.set_result_id("w-" + std::to_string(ticket));
+    result.set_ticket(ticket);
+    result.set_policy_version(policy.version());
+    result.set_policy_sha256(policyDigest(policy));
+    *result.mutable_schedule() = {schedule.begin(), schedule.end()};
+    result.set_behaviour_log_prob(logProbability(schedule, logits, 0));
+    double sum = 0;
+    for (const uint32_t question :
+         episodeQuestions(seed, ticket, 4, experiment_.spec().task().train_questions())) {
+      auto* score = result.add_scores();
+      score->set_question(question);
+      score->set_score(static_cast<uint32_t>(result.scores_size()) <= schedule[1] ? 1 : 0);
+      sum += score->score();
+    }
+    result.set_reward(sum / 4);
+    return result;
+  }
+
+  // What the replay says of all records; "" if it takes them.
+  std::string refusal(Replay* replay, const std::vector<v1::IterationRecord>& records) const {
+    for (const auto& record : records) {
+      if (const Status same = replay->next(record); !same) return same.error().message;
+    }
+    return "";
+  }
+  Replay replay() const { return Replay(experiment_, initial_, false); }
+
+  const v1::Experiment experiment_;
+  const v1::AggregatorState initial_;
+  v1::AggregatorState final_;
+};
+
+// Forty times in the same direction: they would be forty ulps in the end, if they added up.
+TEST_P(Rounding, IsCountedAndDoesNotAddUp) {
+  for (const int ulps : {-2, 0, 2}) {
+    Replay replay = this->replay();
+    ASSERT_EQ(refusal(&replay, history(40, ulps)), "") << ulps;
+    EXPECT_EQ(replay.rounding().updates, ulps == 0 ? 0u : 40u);
+    EXPECT_EQ(replay.rounding().differs(), ulps != 0);
+    EXPECT_LE(replay.rounding().most_ulps, 4);
+    EXPECT_EQ(replay.state().policy().SerializeAsString(), final_.policy().SerializeAsString());
+    // The moments were computed from the same policies, so they are the same.
+    EXPECT_EQ(replay.stateNear(final_).SerializeAsString(), final_.SerializeAsString());
+  }
+}
+
+TEST_P(Rounding, IsNoExcuse) {
+  const auto good = history(40, 1);
+  using Change = std::function<void(v1::IterationRecord*)>;
+  const std::vector<std::pair<const char*, Change>> changes = {
+      {"it computes to policy",
+       [](auto* r) {
+         r->mutable_policy()->set_logits(1, r->policy().logits(1) + 1e-6);
+         r->set_policy_sha256(policyDigest(r->policy()));
+       }},
+      {"it computes to policy",
+       [](auto* r) {
+         r->mutable_policy()->set_logits(1, NAN);
+         r->set_policy_sha256(policyDigest(r->policy()));
+       }},
+      {"it computes to policy",
+       [](auto* r) {
+         r->mutable_policy()->add_logits(0);
+         r->set_policy_sha256(policyDigest(r->policy()));
+       }},
+      // The digest has to be that of the recorded policy, to the bit.
+      {"it computes to policy",
+       [](auto* r) { r->mutable_policy()->set_logits(1, away(r->policy().logits(1), -2)); }},
+      {"step_kl_nats", [](auto* r) { r->set_step_kl_nats(r->step_kl_nats() + 1e-12); }},
+      {"step_kl_nats", [](auto* r) { r->set_step_kl_nats(NAN); }},
+      {"entropy_nats", [](auto* r) { r->set_entropy_nats(r->entropy_nats() + 1e-12); }},
+      {"gradient_norm", [](auto* r) { r->set_gradient_norm(r->gradient_norm() + 1e-11); }},
+      {"effective_sample", [](auto* r) { r->set_effective_sample_size_ratio(1.5); }},
+      {"weights", [](auto* r) { r->set_weights(2, r->weights(2) + 1e-11); }},
+      {"weights", [](auto* r) { r->set_weights(2, INFINITY); }},
+      // No exp or log makes these.
+      {"mean_reward", [](auto* r) { r->set_mean_reward(away(r->mean_reward(), 1)); }},
+      {"baselines", [](auto* r) { r->set_baselines(0, away(r->baselines(0), 1)); }},
+      {"mean_lag", [](auto* r) { r->set_mean_lag_updates(away(r->mean_lag_updates(), 1)); }},
+  };
+  for (const auto& [expected, change] : changes) {
+    auto records = good;
+    change(&records.back());
+    Replay replay = this->replay();
+    EXPECT_THAT(refusal(&replay, records), HasSubstr(expected));
+  }
+}
+
+TEST_P(Rounding, OfTheMomentsIsTakenOverAtTheEnd) {
+  Replay replay = this->replay();
+  ASSERT_EQ(refusal(&replay, history(20, 0)), "");
+  v1::AggregatorState stored = final_;
+  stored.set_second_moment(1, away(stored.second_moment(1), 1));
+  EXPECT_EQ(replay.stateNear(stored).SerializeAsString(), stored.SerializeAsString());
+  EXPECT_TRUE(replay.rounding().differs());
+  EXPECT_EQ(replay.rounding().updates, 0u);
+  stored.set_first_moment(1, stored.first_moment(1) + 1e-9);
+  EXPECT_NE(replay.stateNear(stored).SerializeAsString(), stored.SerializeAsString());
+}
+
+INSTANTIATE_TEST_SUITE_P(Optimizers, Rounding, testing::Values("adam", "sgd"));
+
+}  // namespace
+}  // namespace allot
