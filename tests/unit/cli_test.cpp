@@ -176,7 +176,9 @@ TEST_F(ControlTest, UpdatesThatAreMadeAreNotTakenBack) {
   state.mutable_policy()->add_logits(0);
   ASSERT_TRUE(store_->publishInitial(epoch, state.policy(), state));
   for (uint64_t version = 0; version < 2; ++version) {
-    Commit commit{.epoch = epoch, .expected_version = version};
+    Commit commit;
+    commit.epoch = epoch;
+    commit.expected_version = version;
     state.mutable_policy()->set_version(version + 1);
     commit.policy = state.policy();
     commit.state = state;
