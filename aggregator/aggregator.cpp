@@ -14,32 +14,6 @@
 
 namespace allot {
 
-Result<RunSpec> beginRun(Store* store, const RunSpec& run) {
-  const Status created = store->createRun(run);
-  if (!created && created.error().code != ErrorCode::kUsage) return tl::unexpected(created.error());
-  while (true) {
-    // As stored: a run that goes on keeps its start, its mode and its origin.
-    ALLOT_ASSIGN(const auto stored, store->readSpec());
-    ALLOT_ASSIGN(const auto control, store->readControl());
-    if (!stored || !control) {
-      ALLOT_TRY(created);
-      return fail(ErrorCode::kData, "the run is not in the store that has just taken it");
-    }
-    const auto edited = specChanges(control->file, run.experiment);
-    if (edited.empty()) return *stored;
-    Control next = *control;
-    next.experiment = mergeChanges(control->experiment, control->file, run.experiment);
-    ALLOT_TRY(checkLiveChanges(control->experiment, next.experiment, stored->synchronous));
-    next.file = run.experiment;
-    ALLOT_ASSIGN(const bool changed, store->changeControl(next));
-    if (!changed) continue;  // somebody else was faster: look again
-    for (const SpecChange& change : edited) {
-      spdlog::info("{} is now {} (was {})", change.path, change.to, change.from);
-    }
-    return *stored;
-  }
-}
-
 Aggregator::Aggregator(Store* store, RunSpec run, AggregatorOptions options)
     : store_(*store),
       run_(std::move(run)),

@@ -25,7 +25,8 @@
 namespace allot {
 
 struct AggregatorOptions {
-  std::string holder;  // names this process in the lease
+  std::string holder;      // names this process in the lease
+  std::string build = {};  // what it is, for the status
   uint64_t lease_ms = 15'000;
   uint64_t wait_ms = 200;        // longest wait for results in one tick
   uint64_t reissue_ms = 10'000;  // synchronous: silence after which missing tickets are reissued
@@ -57,10 +58,6 @@ struct RunSnapshot {
   uint64_t inbox_entries = 0;               // results that wait
   StoreFill store_fill = {};                // all zero: not known
 };
-
-// Creates the run, or takes up one that exists: what the experiment file changed since it was last
-// taken up is applied if a run can change it, and refused otherwise (kUsage, which says why).
-Result<RunSpec> beginRun(Store* store, const RunSpec& run);
 
 class Aggregator {
  public:

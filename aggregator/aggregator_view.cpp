@@ -7,6 +7,7 @@
 #include "core/evaluation_check.h"
 #include "core/evaluation_plan.h"
 #include "core/policy_gradient.h"
+#include "core/spec_yaml.h"
 #include "core/worker_beats.h"
 #include "store/store_room.h"
 
@@ -18,10 +19,6 @@ constexpr uint64_t kQuietMs = 5'000;
 // So many, and as many as there are workers: then it is not one worker or a stranger alone.
 constexpr size_t kRefusedInARow = 3;
 constexpr uint64_t kLookAtStoreMs = 10'000;
-
-std::string counted(uint64_t count, const char* what) {
-  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
-}
 
 }  // namespace
 
@@ -215,6 +212,7 @@ Status Aggregator::publishStatus() {
   status.set_unix_ms(options_.unix_now());
   status.set_page(options_.page);
   status.set_edit_refused(edit_refused_);
+  status.set_build(options_.build);
   status.set_store_used_bytes(store_fill_.used_bytes);
   status.set_store_limit_bytes(store_fill_.limit_bytes);
   if (updates_until_full_) status.set_updates_until_full(*updates_until_full_);

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "aggregator/aggregator.h"
+#include "aggregator/begin_run.h"
 #include "core/exact_math.h"
 #include "core/spec.h"
 
@@ -26,15 +26,19 @@ std::optional<std::string> ExperimentFile::content() const {
   return text.str();
 }
 
-Result<RunSpec> ExperimentFile::parse(const std::optional<std::string>& content) const {
+Result<RunSpec> ExperimentFile::parse(const std::optional<std::string>& content,
+                                      uint32_t schema) const {
   if (!content) return badInput(options_.path + ": cannot be read: is the path right?");
-  ALLOT_ASSIGN(const auto experiment, parseExperiment(*content, options_.path, options_.set));
+  ALLOT_ASSIGN(const auto experiment,
+               parseStoredExperiment(*content, options_.path, options_.set, schema));
   if (options_.synchronous && !experiment.spec().has_update()) {
     return badInput(
         "--synchronous needs spec.update: an evaluation alone has no policy to wait for");
   }
-  RunSpec run{experiment, specDigest(experiment), options_.synchronous, options_.unix_now(), {}};
+  RunSpec run{experiment, specDigest(experiment), options_.synchronous, options_.unix_now()};
   run.arithmetic = kArithmetic;
+  run.schema = schema;
+  run.build = options_.build;
   if (!options_.origin.empty()) {
     std::ifstream origin(options_.origin);
     std::stringstream json;
@@ -48,39 +52,48 @@ Result<RunSpec> ExperimentFile::parse(const std::optional<std::string>& content)
   return run;
 }
 
-Result<RunSpec> ExperimentFile::read() { return parse(content()); }
+Result<RunSpec> ExperimentFile::read() { return parse(content(), kSpecSchema); }
 
 Result<RunSpec> ExperimentFile::takeUp(Store* store, const std::optional<std::string>& content) {
-  ALLOT_ASSIGN(const RunSpec wanted, parse(content));
+  ALLOT_ASSIGN(const auto stored, store->readSpec());
+  ALLOT_ASSIGN(const RunSpec wanted, parse(content, stored ? stored->schema : kSpecSchema));
+  // A run that was stored with a goal beyond its reach goes on with it.
+  if (!stored || checkGoal(stored->experiment, options_.path)) {
+    ALLOT_TRY(checkGoal(wanted.experiment, options_.path));
+  }
   return beginRun(store, wanted);
 }
 
 Result<RunSpec> ExperimentFile::begin(Store* store, bool stay) {
   auto now = content();
   auto run = takeUp(store, now);
+  if (run) run_sha256_ = run->sha256;
   if (run || !stay || !isRefusal(run.error())) {
     seen_ = std::move(now);
     return run;
   }
   ALLOT_ASSIGN(auto stored, store->readSpec());
   if (!stored) return run;
+  run_sha256_ = stored->sha256;
   seen_ = std::move(now);
   refused_ = run.error().message;
   spdlog::warn("the run goes on as it is stored: {}", refused_);
   return std::move(*stored);
 }
 
-Status ExperimentFile::follow(Store* store) {
+Result<std::optional<RunSpec>> ExperimentFile::follow(Store* store) {
   auto now = content();
-  if (now == seen_) return {};
-  const auto run = takeUp(store, now);
+  if (now == seen_) return std::nullopt;
+  auto run = takeUp(store, now);
   if (!run && !isRefusal(run.error())) return tl::unexpected(run.error());
   seen_ = std::move(now);
   const std::string why = run ? "" : run.error().message;
   if (!why.empty()) spdlog::warn("an edit is refused, the run stays as it is: {}", why);
   if (why.empty() && !refused_.empty()) spdlog::info("the experiment file is in order again");
   refused_ = why;
-  return {};
+  if (!run || run->sha256 == run_sha256_) return std::nullopt;
+  run_sha256_ = run->sha256;
+  return std::move(*run);
 }
 
 Result<std::string> chooseRun(const std::string& redis, const std::string& run_id,

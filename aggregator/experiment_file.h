@@ -2,8 +2,9 @@
 // ExperimentFile: the file that says how a run is meant to be, at the start and while it goes on.
 //
 // In a cluster it is a ConfigMap's: people edit it while the run goes on. What a run can take is
-// applied (beginRun); anything else is refused with a sentence, and the run stays as it was. Owned
-// by the aggregator's main thread; reads the file, and the store only in begin() and follow().
+// applied (beginRun), and until something counts that is anything but the name; the rest is refused
+// with a sentence, and the run stays as it was. Owned by the aggregator's main thread; reads the
+// file, and the store only in begin() and follow().
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -19,6 +20,7 @@ struct ExperimentFileOptions {
   std::string path;
   std::vector<std::string> set = {};  // spec.key=value, replaces a value of the file
   std::string origin = {};            // file with the v1::Origin of a fork; "": none
+  std::string build = {};             // of this process, for a run that it creates
   bool synchronous = false;
   std::function<uint64_t()> unix_now;
 };
@@ -36,9 +38,9 @@ class ExperimentFile {
   Result<RunSpec> begin(Store* store, bool stay);
 
   // Looks whether the file has another content than when it was last taken up or refused, and does
-  // the same with that. kUnavailable: nothing has happened, try again later; other errors are those
-  // of the store.
-  Status follow(Store* store);
+  // the same with that. The run as it is now, if the file has replaced it: its leader must begin
+  // anew. kUnavailable: nothing has happened, try again later; other errors are those of the store.
+  Result<std::optional<RunSpec>> follow(Store* store);
 
   // Why the file as it is cannot be taken; empty if it is.
   const std::string& refused() const { return refused_; }
@@ -46,12 +48,13 @@ class ExperimentFile {
  private:
   // The file's bytes; nothing if it cannot be read.
   std::optional<std::string> content() const;
-  Result<RunSpec> parse(const std::optional<std::string>& content) const;
+  Result<RunSpec> parse(const std::optional<std::string>& content, uint32_t schema) const;
   Result<RunSpec> takeUp(Store* store, const std::optional<std::string>& content);
 
   const ExperimentFileOptions options_;
   std::optional<std::string> seen_;  // the content that was last taken up or refused
   std::string refused_;
+  std::string run_sha256_;  // of the run as it was last taken up
 };
 
 // The id of the run that this aggregator leads: `run_id` if it is given; else the newest run of the

@@ -144,8 +144,10 @@ class Leading {
         shown_(*shown),
         artefacts_(options, store) {}
 
-  // Ticks until draining is set or, without --stay, the run ends.
+  // Ticks until draining is set, the file has replaced the run or, without --stay, the run ends.
   Status run();
+  // The run that the file has made of it, for which another Aggregator is needed.
+  const std::optional<RunSpec>& replaced() const { return replaced_; }
 
  private:
   Status followFile();
@@ -164,12 +166,14 @@ class Leading {
   uint64_t looked_ = 0;
   std::string phase_;
   bool end_written_ = false;  // of the end that the run is at
+  std::optional<RunSpec> replaced_;
 };
 
 Status Leading::run() {
   bool away = false;
   while (!draining) {
     const Status followed = followFile();
+    if (replaced_) return {};
     const Result<bool> more = followed ? aggregator_.tick() : tl::unexpected(followed.error());
     shown_.telemetry.health().progress();
     if (!more && more.error().code != ErrorCode::kUnavailable) return tl::unexpected(more.error());
@@ -198,7 +202,7 @@ Status Leading::run() {
 // A file that the run cannot take stops nothing; that the store is away, the tick says, too.
 Status Leading::followFile() {
   if (!options_.stay || steadyMs() - followed_ < kFollowMs) return {};
-  ALLOT_TRY(file_.follow(&store_));
+  ALLOT_ASSIGN(replaced_, file_.follow(&store_));
   followed_ = steadyMs();
   aggregator_.setEditRefused(file_.refused());
   return {};
@@ -268,10 +272,39 @@ auto patiently(const Call& call) -> decltype(call()) {
   }
 }
 
+// Again and again for as long as the file replaces the run.
+Status lead(const Options& options, RunSpec run, Store* store, ExperimentFile* file,
+            SharedView* shared, Shown* shown) {
+  std::random_device random;
+  const std::string holder = "aggregator-" + makeUlid(unixMs(), random(), random());
+  while (true) {
+    Aggregator aggregator(
+        store, run,
+        {.holder = holder,
+         .build = ALLOT_BUILD,
+         .lease_ms = options.lease_ms,
+         .page = shown->telemetry.url(),
+         .now = steadyMs,
+         .unix_now = unixMs,
+         .events = &shown->aggregator,
+         .rest = [](uint64_t ms) { std::this_thread::sleep_for(milliseconds(ms)); }});
+    aggregator.setEditRefused(file->refused());
+    Leading leading(options, store, &aggregator, file, shared, shown);
+    const Status led = leading.run();
+    if (led && leading.replaced()) {
+      run = *leading.replaced();
+      continue;
+    }
+    if (led || led.error().code != ErrorCode::kFenced) (void)store->releaseLease(holder);
+    return led;
+  }
+}
+
 Status aggregate(Options options) {
   ExperimentFile file({.path = options.experiment_file,
                        .set = options.set,
                        .origin = options.origin,
+                       .build = ALLOT_BUILD,
                        .synchronous = options.synchronous,
                        .unix_now = unixMs});
   const Result<RunSpec> wanted = file.read();
@@ -296,21 +329,7 @@ Status aggregate(Options options) {
         "staleness mode drop is biased: what takes long (slow workers, long answers) is refused "
         "more often; truncated-is is not");
   }
-
-  const std::string holder = "aggregator-" + makeUlid(unixMs(), random(), random());
-  Aggregator aggregator(
-      store.get(), run,
-      {.holder = holder,
-       .lease_ms = options.lease_ms,
-       .page = telemetry->url(),
-       .now = steadyMs,
-       .unix_now = unixMs,
-       .events = &shown.aggregator,
-       .rest = [](uint64_t ms) { std::this_thread::sleep_for(milliseconds(ms)); }});
-  aggregator.setEditRefused(file.refused());
-  const Status led = Leading(options, store.get(), &aggregator, &file, &shared, &shown).run();
-  if (led || led.error().code != ErrorCode::kFenced) (void)store->releaseLease(holder);
-  return led;
+  return lead(options, run, store.get(), &file, &shared, &shown);
 }
 
 int main(int argc, char** argv) {

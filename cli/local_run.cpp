@@ -87,9 +87,12 @@ Status LocalRun::startStore() {
   return waitForRedis(store_.get(), &*redis_.process, logOf(redis_));
 }
 
-Status LocalRun::startProcesses(bool with_workers) {
-  ALLOT_TRY(launch(&aggregator_));
-  if (!with_workers) workers_.clear();
+Status LocalRun::startAggregator() { return launch(&aggregator_); }
+
+bool LocalRun::aggregatorLives() { return aggregator_.process && !aggregator_.process->poll(); }
+
+Status LocalRun::startWorkers(bool wanted) {
+  if (!wanted) workers_.clear();
   for (Child& worker : workers_) ALLOT_TRY(launch(&worker));
   return {};
 }

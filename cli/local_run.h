@@ -34,8 +34,10 @@ class LocalRun {
 
   // Starts Redis and waits until it answers.
   Status startStore();
-  // Starts the others; without workers where only the report is to be written again.
-  Status startProcesses(bool with_workers);
+  Status startAggregator();
+  bool aggregatorLives();
+  // None are wanted where only the report is to be written again.
+  Status startWorkers(bool wanted);
   // Looks after the processes; call a few times a second. The aggregator's good end gives true;
   // a process that cannot be helped gives its error.
   Result<bool> watch();

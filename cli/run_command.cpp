@@ -89,6 +89,8 @@ Result<json> preflight(const RunOptions& options) {
   return facts;
 }
 
+// How long workers wait for the aggregator to have taken the experiment file up.
+constexpr auto kTakeUpPatience = std::chrono::seconds(30);
 // How long `allot run` waits for another command at work in its folder.
 constexpr auto kCommandPatience = std::chrono::seconds(60);
 
@@ -191,9 +193,32 @@ uint64_t availableMib() {
   return 2048;
 }
 
+// `schema`: of the run.
+Result<v1::Experiment> readExperiment(const RunOptions& options, uint32_t schema = kSpecSchema) {
+  std::ifstream file(options.experiment_file);
+  std::stringstream text;
+  text << file.rdbuf();
+  ALLOT_ASSIGN(auto experiment,
+               parseStoredExperiment(text.str(), options.experiment_file, options.set, schema));
+  if (options.synchronous && !experiment.spec().has_update()) {
+    return badInput(
+        "--synchronous needs spec.update: an evaluation alone has no policy to wait for");
+  }
+  return experiment;
+}
+
+// Whether the run is as its experiment file is now.
+bool hasTakenUp(Store* store, const RunOptions& options) {
+  const auto spec = store->readSpec();
+  const auto control = store->readControl();
+  if (!spec || !*spec || !control || !*control) return false;
+  const auto experiment = readExperiment(options, (*spec)->schema);
+  return experiment && specChanges((*control)->file, *experiment).empty();
+}
+
 // Watches until the end; true if it is the run's own.
 Result<bool> watchToEnd(LocalRun* run, Progress* progress, const RunFolder& folder,
-                        const v1::Experiment& experiment) {
+                        const RunOptions& options) {
   bool noted = false;
   bool linked = false;
   bool shown = false;
@@ -204,11 +229,8 @@ Result<bool> watchToEnd(LocalRun* run, Progress* progress, const RunFolder& fold
       std::printf("page:   %s\n", url.c_str());
       shown = true;
     }
-    if (!noted) {
-      const auto control = run->store().readControl();
-      if (control && *control && specChanges((*control)->file, experiment).empty()) {
-        noted = writeRunNote(folder.path(), folder.note()).has_value();
-      }
+    if (!noted && hasTakenUp(&run->store(), options)) {
+      noted = writeRunNote(folder.path(), folder.note()).has_value();
     }
     if (!linked) {
       const auto model = run->store().readModel();
@@ -244,18 +266,6 @@ void makeAbsolute(RunOptions* options) {
   if (!options->model.empty()) options->model = fs::absolute(options->model).string();
 }
 
-Result<v1::Experiment> readExperiment(const RunOptions& options) {
-  std::ifstream file(options.experiment_file);
-  std::stringstream text;
-  text << file.rdbuf();
-  ALLOT_ASSIGN(auto experiment, parseExperiment(text.str(), options.experiment_file, options.set));
-  if (options.synchronous && !experiment.spec().has_update()) {
-    return badInput(
-        "--synchronous needs spec.update: an evaluation alone has no policy to wait for");
-  }
-  return experiment;
-}
-
 LocalRunPlan planOf(const RunOptions& options, const RunFolder& folder, const json& facts) {
   LocalRunPlan plan{
       .options = options,
@@ -285,13 +295,21 @@ std::string desiredOf(Store* store) {
 }
 
 // Starts everything; a run that was stopped goes on.
-Status startRun(LocalRun* local) {
+Status startRun(LocalRun* local, const RunOptions& options) {
   ALLOT_TRY(local->startStore());
   Store& store = local->store();
   const std::string desired = desiredOf(&store);
   if (desired == "stopped") ALLOT_TRY(changeDesired(&store, "running"));
   if (desired == "paused") std::printf("it is paused: `allot resume` lets the workers go on\n");
-  return local->startProcesses(desired != "finished");
+  ALLOT_TRY(local->startAggregator());
+  // Workers wait until it is known which model they load: an edited file may replace the experiment
+  // of a run without results.
+  const auto end = std::chrono::steady_clock::now() + kTakeUpPatience;
+  while (options.resume && local->aggregatorLives() && !hasTakenUp(&store, options) &&
+         interrupts == 0 && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return local->startWorkers(desired != "finished");
 }
 
 struct Outcome {
@@ -352,14 +370,14 @@ Status run(RunOptions options) {
   std::fflush(stdout);
 
   LocalRun local(plan);
-  const Status started = startRun(&local);
+  const Status started = startRun(&local, options);
   Result<bool> ended = false;
   Outcome outcome;
   bool was_finished = false;
   if (started) {
     was_finished = options.resume && desiredOf(&local.store()) == "finished";
     Progress progress(&local.store());
-    ended = watchToEnd(&local, &progress, folder, experiment);
+    ended = watchToEnd(&local, &progress, folder, options);
     progress.clear();
     outcome = outcomeOf(&local.store());
   } else {

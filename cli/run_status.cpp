@@ -1,9 +1,11 @@
 #include "cli/run_status.h"
 
 #include <algorithm>
+#include <map>
 
 #include "cli/terminal.h"
 #include "core/policy_gradient.h"
+#include "core/spec_keys.h"
 #include "core/worker_beats.h"
 #include "store/store_room.h"
 
@@ -128,6 +130,40 @@ std::string workersText(const RunStatus& status, bool colour) {
          table.text(colour);
 }
 
+// Workers of another build than the aggregator's, as in the middle of an upgrade; "" if there are
+// none. That stops nothing: what a worker sends is checked whatever made it, keys that it does not
+// know have the value that means what it does (core/spec_schema.h), and the two builds' scores are
+// of the same task. Their floating-point sums may differ in the last bits, so that a synchronous
+// run does not come out the same twice.
+std::string otherBuilds(const RunStatus& status) {
+  if (!status.aggregator || status.aggregator->build().empty()) return "";
+  const std::string& ours = status.aggregator->build();
+  constexpr size_t kMostNamed = 5;
+  std::map<std::string, std::vector<std::string>> others;  // build -> workers
+  for (const v1::WorkerBeat& worker : status.workers) {
+    if (worker.build() == ours || worker.state() == "failed") continue;
+    others[worker.build()].push_back(printable(worker.worker(), 40));
+  }
+  std::string text;
+  for (auto& [build, workers] : others) {
+    const size_t more = workers.size() - std::min(workers.size(), kMostNamed);
+    workers.resize(workers.size() - more);
+    if (more > 0) workers.push_back(std::to_string(more) + " more");
+    text += (text.empty() ? "" : "; ") + joined(workers) + ": " +
+            (build.empty() ? "an earlier one" : printable(build, 100));
+  }
+  return text.empty() ? "" : "the aggregator is " + printable(ours, 100) + "; " + text;
+}
+
+std::string buildsText(const RunStatus& status, bool colour) {
+  std::string text = otherBuilds(status);
+  if (text.empty()) return "";
+  if (status.head.image.spec.synchronous) {
+    text += " (a synchronous run has the same bits again only with one build)";
+  }
+  return toned("builds:  " + text, Tone::kAttention, colour) + "\n";
+}
+
 std::string refusedText(const RunStatus& status) {
   std::string text;
   for (const auto& [kind, count] : status.head.refused) {
@@ -238,6 +274,7 @@ json statusJson(const RunStatus& status) {
                        {"loaded_bytes", worker.loaded_bytes()},
                        {"total_bytes", worker.total_bytes()},
                        {"seen_unix_ms", worker.seen_unix_ms()},
+                       {"build", worker.build()},
                        {"last_error", worker.last_error()}});
   }
   json refusals = json::array();
@@ -266,6 +303,8 @@ json statusJson(const RunStatus& status) {
           {"refused", head.refused},
           {"refusals", refusals},
           {"leader", status.lease.held ? json(status.lease.holder) : json()},
+          {"build", told ? told->build() : ""},
+          {"other_builds", otherBuilds(status)},
           {"page", told ? told->page() : ""},
           {"last_error", told ? told->last_error() : ""},
           {"edit_refused", told ? told->edit_refused() : ""},
@@ -295,7 +334,7 @@ std::string statusText(const RunStatus& status, bool colour) {
   text += "waits:   " + counted(head.waiting_results, "result") + " in the inbox, " +
           counted(head.image.open_units.size(), "evaluation unit") + " to do\n";
   if (status.kind == RunAccess::Kind::kLive || status.kind == RunAccess::Kind::kRemote) {
-    text += workersText(status, colour);
+    text += workersText(status, colour) + buildsText(status, colour);
   }
   text += storeText(status, colour);
   text += refusedText(status);

@@ -110,10 +110,6 @@ std::string formatted(const char* format, ...) {
   return text;
 }
 
-std::string counted(uint64_t count, const std::string& what) {
-  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
-}
-
 std::string duration(double seconds) {
   const long whole = std::lround(std::clamp(seconds, 0.0, 1e12));
   if (whole < 60) return formatted("%ld s", whole);

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/spec_yaml.h"  // counted
+
 namespace allot {
 
 // Text from elsewhere (names, errors) as it may be shown: no control characters, no broken UTF-8,
@@ -41,8 +43,6 @@ std::string toned(const std::string& text, Tone tone, bool colour);
 // printf to a string.
 __attribute__((format(printf, 1, 2))) std::string formatted(const char* format, ...);
 
-// "1 update", "2 updates"
-std::string counted(uint64_t count, const std::string& what);
 // "2 min 05 s"
 std::string duration(double seconds);
 // "12 s ago" of two Unix times in ms; "now" where the clocks disagree.

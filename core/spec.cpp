@@ -321,7 +321,7 @@ const YamlValue* findPath(const YamlValue& root, const std::string& path) {
   return value;
 }
 
-Status readSpec(const YamlValue& root, const std::string& place, v1::Spec& spec) {
+Status readSpec(const YamlValue& root, const std::string& place, uint32_t schema, v1::Spec& spec) {
   const bool updates = findPath(root, "spec.update") != nullptr;
   for (const SpecRule& rule : specRules()) {
     const bool of_update = rule.path.compare(0, 12, "spec.update.") == 0;
@@ -330,12 +330,13 @@ Status readSpec(const YamlValue& root, const std::string& place, v1::Spec& spec)
     const Site site{place, rule.path};
     if (const YamlValue* given = findPath(root, rule.path)) {
       ALLOT_TRY(readField(rule, *given, site, target));
+    } else if (rule.since > schema) {
+      ALLOT_TRY(readRule(rule, rule.before, target));
     } else if (rule.when_missing == SpecDefault::kRequired) {
       const std::string allowed = rangeText(rule);
       return site.refuse("required, but missing; allowed: " + allowed);
     } else if (rule.when_missing == SpecDefault::kValue) {
-      ALLOT_ASSIGN(const YamlValue value, parseYaml(rule.default_value, rule.path));
-      ALLOT_TRY(readField(rule, value, site, target));
+      ALLOT_TRY(readRule(rule, rule.default_value, target));
     }
   }
   return {};
@@ -447,6 +448,11 @@ Status applyOverride(const std::string& text, YamlValue& root) {
 
 }  // namespace
 
+Status readRule(const SpecRule& rule, const std::string& yaml, const SpecField& target) {
+  ALLOT_ASSIGN(const YamlValue value, parseYaml(yaml, rule.path));
+  return readField(rule, value, Site{"the table of keys", rule.path}, target);
+}
+
 Result<v1::Experiment> parseExperiment(const std::string& yaml, const std::string& place,
                                        const std::vector<std::string>& overrides) {
   ALLOT_ASSIGN(auto experiment, parseStoredExperiment(yaml, place, overrides));
@@ -455,7 +461,8 @@ Result<v1::Experiment> parseExperiment(const std::string& yaml, const std::strin
 }
 
 Result<v1::Experiment> parseStoredExperiment(const std::string& yaml, const std::string& place,
-                                             const std::vector<std::string>& overrides) {
+                                             const std::vector<std::string>& overrides,
+                                             uint32_t schema) {
   ALLOT_ASSIGN(YamlValue root, parseYaml(yaml, place));
   const Site site{place, ""};
   if (root.kind != YamlValue::Kind::kMap) {
@@ -468,7 +475,7 @@ Result<v1::Experiment> parseStoredExperiment(const std::string& yaml, const std:
   v1::Experiment experiment;
   ALLOT_ASSIGN(*experiment.mutable_name(), readName(root, site));
   if (root.find("spec") == nullptr) return site.under("spec").refuse("required, but missing");
-  ALLOT_TRY(readSpec(root, place, *experiment.mutable_spec()));
+  ALLOT_TRY(readSpec(root, place, schema, *experiment.mutable_spec()));
   deriveDefaults(*experiment.mutable_spec());
   ALLOT_TRY(checkTogether(experiment.spec(), place));
   return experiment;

@@ -9,6 +9,7 @@
 
 #include "allot/v1/experiment.pb.h"
 #include "core/result.h"
+#include "core/spec_schema.h"
 
 namespace allot {
 
@@ -33,9 +34,12 @@ std::string specKeysMarkdown();
 Result<v1::Experiment> parseExperiment(const std::string& yaml, const std::string& place,
                                        const std::vector<std::string>& overrides = {});
 
-// The same without checkGoal: a run of an older build may have been stored with any goal.
+// The same for a run that exists, maybe of an older build. A key that its build did not know, by
+// the run's `schema`, and that the file leaves out, is not today's default but what that build did.
+// Without checkGoal: it may have been stored with any goal.
 Result<v1::Experiment> parseStoredExperiment(const std::string& yaml, const std::string& place,
-                                             const std::vector<std::string>& overrides = {});
+                                             const std::vector<std::string>& overrides = {},
+                                             uint32_t schema = kSpecSchema);
 
 // kUsage if spec.stop.goal is one that no evaluation can reach; the sentence names the key that
 // makes it so. `place` as above.

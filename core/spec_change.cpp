@@ -82,13 +82,16 @@ std::string valueYaml(const SpecRule& rule, const v1::Spec& spec) {
 
 bool isOfUpdate(const SpecRule& rule) { return rule.path.starts_with("spec.update."); }
 
-// Why a setting that is not live cannot change.
-std::string reasonFor(const std::string& path) {
-  if (path.starts_with("spec.evaluation.")) {
-    return "accuracies measured before would have no counterpart";
-  }
-  if (path.starts_with("metadata.")) return "it names the run";
-  return "the episodes in this run's history were made under the other value";
+constexpr char kFork[] = "begin another run from this one with `allot fork`";
+
+// Why a setting that is not live cannot change, and what to do.
+std::string reasonFor(const std::string& path, const std::string& made) {
+  if (path == "metadata.name")
+    return "it names the run; give it back its name, or " + std::string(kFork);
+  if (!made.empty()) return "it has " + made + " of the other value; " + kFork;
+  return "it is not live; until the first result counts, edit the experiment file, and from then "
+         "on " +
+         std::string(kFork);
 }
 
 }  // namespace
@@ -113,14 +116,14 @@ std::vector<SpecChange> specChanges(const v1::Experiment& from, const v1::Experi
   return changes;
 }
 
-Status checkLiveChanges(const v1::Experiment& from, const v1::Experiment& to, bool synchronous) {
+Status checkLiveChanges(const v1::Experiment& from, const v1::Experiment& to, bool synchronous,
+                        const std::string& made) {
   for (const SpecChange& change : specChanges(from, to)) {
     const std::string what = change.path + " cannot change from " + escaped(change.from) + " to " +
-                             escaped(change.to) + " in a run that has begun: ";
-    const std::string mend = "; begin another run from this one with `allot fork`";
-    if (!change.live) return badInput(what + reasonFor(change.path) + mend);
+                             escaped(change.to) + " in this run: ";
+    if (!change.live) return badInput(what + reasonFor(change.path, made));
     if (synchronous && change.path == "spec.update.episodesPerUpdate") {
-      return badInput(what + "in a synchronous run the ticket tells the update" + mend);
+      return badInput(what + "in a synchronous run the ticket tells the update; " + kFork);
     }
   }
   return {};

@@ -1,9 +1,9 @@
 #pragma once
 // Changing a run while it goes on: which settings may change, and what a change is.
 //
-// Live settings (SpecKey::live) may change in a run; every other one shapes results that are
-// already in its history, so a run with another value is another run: `allot fork`. Pure functions,
-// any thread.
+// Live settings (SpecKey::live) may change in a run; every other one shapes results that count.
+// Until there are any, an edited experiment file replaces the run's (Store::replaceRun); from then
+// on a run with another value is another run: `allot fork`. Pure functions, any thread.
 #include <string>
 #include <vector>
 
@@ -23,8 +23,10 @@ struct SpecChange {
 std::vector<SpecChange> specChanges(const v1::Experiment& from, const v1::Experiment& to);
 
 // kUsage if a run under `from` cannot go on under `to`; the sentence names the setting, the reason
-// and the mend.
-Status checkLiveChanges(const v1::Experiment& from, const v1::Experiment& to, bool synchronous);
+// and the mend. made: what the run has, "12 episodes and 30 evaluations"; empty: the caller does
+// not know.
+Status checkLiveChanges(const v1::Experiment& from, const v1::Experiment& to, bool synchronous,
+                        const std::string& made = "");
 
 // `in_force` with those settings replaced in which `new_file` differs from `old_file`: an edited
 // file changes what was edited in it, and takes back nothing that was changed by command.

@@ -248,6 +248,27 @@ std::vector<SpecRule> measuringRules() {
   };
 }
 
+// Keys that came later: with which schema, and what builds did that did not know them.
+struct Added {
+  std::string_view path;
+  uint32_t since;
+  const char* before;
+};
+constexpr Added kAdded[] = {
+    {"spec.evaluation.measures", 2, "[accuracy]"},
+    {"spec.attention.protocol", 3, "A"},
+    {"spec.generation.temperature", 3, "0"},
+    {"spec.generation.topP", 3, "1"},
+    {"spec.generation.topK", 3, "0"},
+    {"spec.model.chatTemplate", 4, "none"},
+    {"spec.task.path", 5, "\"\""},
+    {"spec.task.heldOutPath", 5, "\"\""},
+    {"spec.task.promptField", 5, "\"\""},
+    {"spec.task.answersField", 5, "\"\""},
+    {"spec.task.grader", 5, "\"\""},
+    {"spec.task.promptStyle", 5, "\"\""},
+};
+
 std::string decimal(double value) {
   char buffer[64];
   const auto end = std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::fixed);
@@ -309,6 +330,12 @@ const std::vector<SpecRule>& specRules() {
     std::vector<SpecRule> all;
     for (auto part : {runRules(), taskRules(), learningRules(), updateRules(), measuringRules()}) {
       std::move(part.begin(), part.end(), std::back_inserter(all));
+    }
+    for (const Added& added : kAdded) {
+      const auto rule = std::find_if(all.begin(), all.end(),
+                                     [&](const SpecRule& r) { return r.path == added.path; });
+      rule->since = added.since;
+      rule->before = added.before;
     }
     return all;
   }();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "allot/v1/experiment.pb.h"
+#include "core/result.h"
 
 namespace allot {
 
@@ -54,6 +55,10 @@ struct SpecRule {
   bool may_be_empty = false;  // of a text or a choice: "" is a value
   std::string meaning;
   bool live = false;  // may change while a run goes on
+  // Which builds know it (core/spec_schema.h), and what those did that did not, as YAML. A key of a
+  // schema after the first needs both.
+  uint32_t since = 1;
+  std::string before;
 };
 
 // The proto field that a rule fills; every rule has one (a test walks them all).
@@ -62,6 +67,8 @@ struct SpecField {
   const google::protobuf::FieldDescriptor* field;
 };
 SpecField fieldOf(const SpecRule& rule, v1::Spec& spec);
+// Sets it to a value of the rule, given as in a file.
+Status readRule(const SpecRule& rule, const std::string& yaml, const SpecField& target);
 
 constexpr size_t kMaxListEntries = 64;        // of every list in a file but an explicit schedule
 constexpr size_t kMaxScheduleEntries = 1024;  // layers

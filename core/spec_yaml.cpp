@@ -273,4 +273,8 @@ std::string escaped(std::string_view text, size_t limit) {
 
 std::string quoted(std::string_view text) { return "\"" + escaped(text) + "\""; }
 
+std::string counted(uint64_t count, const std::string& what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
 }  // namespace allot

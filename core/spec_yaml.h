@@ -37,5 +37,7 @@ Result<YamlValue> parseYaml(const std::string& text, const std::string& place);
 std::string escaped(std::string_view text, size_t limit = 60);
 // The same in double quotes.
 std::string quoted(std::string_view text);
+// "1 update", "2 updates"
+std::string counted(uint64_t count, const std::string& what);
 
 }  // namespace allot

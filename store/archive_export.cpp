@@ -131,6 +131,8 @@ v1::RunExport exportOf(const RunHead& head) {
     refused->set_count(count);
   }
   exported.set_waiting_results(head.waiting_results);
+  exported.set_schema(spec.schema);
+  exported.set_build(spec.build);
   return exported;
 }
 

@@ -1,3 +1,5 @@
+#include <google/protobuf/util/json_util.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -58,9 +60,6 @@ Status checkExport(const v1::RunExport& exported) {
   ALLOT_TRY(checkExperiment(exported.experiment(), "experiment"));
   ALLOT_TRY(checkExperiment(exported.experiment_in_force(), "experiment_in_force"));
   ALLOT_TRY(checkExperiment(exported.experiment_file(), "experiment_file"));
-  if (specDigest(exported.experiment()) != exported.experiment_sha256()) {
-    return wrong("experiment_sha256 is not the experiment's");
-  }
   if (const Status live = checkLiveChanges(exported.experiment(), exported.experiment_in_force(),
                                            exported.synchronous());
       !live) {
@@ -73,6 +72,31 @@ Status checkExport(const v1::RunExport& exported) {
   return checkState(exported);
 }
 
+// What an older build wrote, or a newer one of an older build's run, as this one understands it.
+// The digest is of what was stored, which may lack the keys of later schemas.
+Status completeExport(v1::RunExport* exported) {
+  v1::Experiment* experiment = exported->mutable_experiment();
+  if (exported->schema() == 0) exported->set_schema(schemaOf(*experiment));
+  const std::string& digest = exported->experiment_sha256();
+  if (specDigest(*experiment) != digest &&
+      specDigest(asOfSchema(*experiment, exported->schema())) != digest) {
+    return wrong("experiment_sha256 is not the experiment's");
+  }
+  complete(experiment);
+  complete(exported->mutable_experiment_in_force());
+  complete(exported->mutable_experiment_file());
+  return {};
+}
+
+// Before anything else: what a newer build wrote may hold what is unknown here.
+Status checkReadable(const std::string& text, const std::string& path) {
+  google::protobuf::util::JsonParseOptions options;
+  options.ignore_unknown_fields = true;
+  v1::RunExport exported;
+  if (!google::protobuf::util::JsonStringToMessage(text, &exported, options).ok()) return {};
+  return checkSchema(exported.schema(), exported.build(), path + ": the run");
+}
+
 RunHead headOf(const v1::RunExport& exported) {
   RunHead head;
   head.run_id = exported.run_id();
@@ -83,6 +107,8 @@ RunHead headOf(const v1::RunExport& exported) {
   spec.started_unix_ms = exported.started_unix_ms();
   if (exported.has_origin()) spec.origin = exported.origin();
   spec.arithmetic = exported.arithmetic();
+  spec.schema = exported.schema();
+  spec.build = exported.build();
   head.image.control = {exported.desired(), exported.experiment_in_force(),
                         exported.experiment_file(), exported.control_revision()};
   if (exported.has_model()) head.image.model = exported.model();
@@ -113,8 +139,10 @@ Result<std::unique_ptr<ArchiveReader>> ArchiveReader::open(const std::string& fo
 Result<RunHead> ArchiveReader::readHead() {
   const std::string path = folder_ + "/" + archive::kExportFile;
   ALLOT_ASSIGN(const std::string text, readWholeFile(path, archive::kLargestExportFile));
+  ALLOT_TRY(checkReadable(text, path));
   v1::RunExport exported;
   Status checked = parseExactJson(text, &exported);
+  if (checked) checked = completeExport(&exported);
   if (checked) checked = checkExport(exported);
   if (!checked) return fail(ErrorCode::kData, path + ": " + checked.error().message);
   RunHead head = headOf(exported);

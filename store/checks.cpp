@@ -154,6 +154,17 @@ Status checkImage(const RunImage& image) {
   return {};
 }
 
+Status completeStored(RunSpec* spec, const std::string& run_id) {
+  if (spec->schema == 0) spec->schema = schemaOf(spec->experiment);
+  complete(&spec->experiment);
+  return checkSchema(spec->schema, spec->build, "run " + run_id);
+}
+
+void completeStored(Control* control) {
+  complete(&control->experiment);
+  complete(&control->file);
+}
+
 Result<uint64_t> toNumber(std::string_view text, const std::string& what) {
   uint64_t value = 0;
   const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -201,6 +212,13 @@ Error otherExperiment(const std::string& run_id, std::string_view theirs, std::s
                                  std::string(theirs.substr(0, 12)) + ", this one has " +
                                  std::string(ours.substr(0, 12)) +
                                  "): start a new run or restore the experiment file"};
+}
+
+Error replaced(const std::string& run_id) {
+  return {ErrorCode::kFenced, "run " + run_id +
+                                  " has another experiment now: its file was edited before the "
+                                  "first result counted, so what was made under the old one is "
+                                  "dropped"};
 }
 
 Error fenced(uint64_t epoch, std::string_view in_force) {

@@ -49,6 +49,7 @@ Status checkImported(const std::vector<v1::EvaluationResult>& results);
 Status checkImage(const RunImage& image);
 
 Error otherExperiment(const std::string& run_id, std::string_view theirs, std::string_view ours);
+Error replaced(const std::string& run_id);
 Error fenced(uint64_t epoch, std::string_view in_force);
 Error versionConflict(uint64_t expected, std::string_view found);
 Error notInInbox(std::string_view result_id);
@@ -59,6 +60,11 @@ Error importOverRun(const std::string& run_id);
 Error otherImport(const std::string& run_id);
 Error importOutOfOrder(const std::string& run_id, std::string_view record);
 Error importIncomplete(const std::string& run_id, std::string_view last, uint64_t version);
+
+// What was stored by this or an older build, as this one understands it. kUsage if a newer one
+// created the run. schema 0: it was not stored.
+Status completeStored(RunSpec* spec, const std::string& run_id);
+void completeStored(Control* control);
 
 // A number that the store holds; `what` names it in the error (kData).
 Result<uint64_t> toNumber(std::string_view text, const std::string& what);

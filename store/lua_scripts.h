@@ -8,6 +8,7 @@
 namespace allot::lua {
 
 extern const RedisScript acquire_lease;
+extern const RedisScript agree_on_model;
 extern const RedisScript beat;
 extern const RedisScript begin_import;
 extern const RedisScript change_control;
@@ -35,6 +36,7 @@ extern const RedisScript reject;
 extern const RedisScript reject_evaluation;
 extern const RedisScript release_lease;
 extern const RedisScript release_units;
+extern const RedisScript replace_run;
 extern const RedisScript reset_tickets;
 extern const RedisScript take_tickets;
 extern const RedisScript update_index;

@@ -33,6 +33,21 @@ void MemoryServer::forgetPoliciesAndTickets() {
   tickets_counted_through_ = 0;
 }
 
+MemoryServer MemoryServer::withoutGathered() const {
+  MemoryServer fresh(now_ms_);
+  // Those that wait for the run stay.
+  fresh.lease_holder_ = lease_holder_;
+  fresh.lease_epoch_ = lease_epoch_;
+  fresh.lease_expires_ms_ = lease_expires_ms_;
+  fresh.lease_ttl_ms_ = lease_ttl_ms_;
+  fresh.workers_ = workers_;
+  fresh.fill_ = fill_;
+  fresh.last_entry_ = last_entry_;
+  fresh.last_evaluation_ = last_evaluation_;  // entry ids name one thing for ever
+  fresh.last_import_ = last_import_;
+  return fresh;
+}
+
 std::unique_ptr<MemoryStore> openMemoryStore(std::shared_ptr<MemoryServer> server) {
   return std::make_unique<MemoryStore>(std::move(server));
 }
@@ -51,9 +66,50 @@ Status MemoryStore::createRun(const RunSpec& spec) {
   return tl::unexpected(store::otherExperiment("in memory", mine->sha256, spec.sha256));
 }
 
-Result<std::optional<RunSpec>> MemoryStore::readSpec() { return server_->spec_; }
+Result<std::optional<RunSpec>> MemoryStore::readSpec() {
+  std::optional<RunSpec> spec = server_->spec_;
+  if (!spec) return spec;
+  ALLOT_TRY(store::completeStored(&*spec, "in memory"));
+  spec_sha256_ = spec->sha256;
+  return spec;
+}
+
+Status MemoryStore::checkSpec() const {
+  if (!server_->spec_ || spec_sha256_.empty() || server_->spec_->sha256 == spec_sha256_) return {};
+  return tl::unexpected(store::replaced("in memory"));
+}
+
+Result<Replacement> MemoryStore::replaceRun(const RunSpec& next, const Control& control) {
+  ALLOT_TRY(store::checkRunSpec(next));
+  ALLOT_TRY(store::checkControl(control));
+  auto& mine = server_->control_;
+  if (!mine || mine->revision != control.revision) {
+    return Replacement{Replacement::Outcome::kChanged};
+  }
+  const auto& policy = server_->policy_;
+  const uint64_t updates = server_->history_.size(), evaluations = server_->evaluations_.size();
+  if (updates > 0 || evaluations > 0 || (policy && policy->snapshot.version() > 0)) {
+    return Replacement{Replacement::Outcome::kBegun, updates, evaluations};
+  }
+  MemoryServer fresh = server_->withoutGathered();
+  fresh.spec_ = server_->spec_;
+  fresh.spec_->experiment = next.experiment;
+  fresh.spec_->sha256 = next.sha256;
+  fresh.spec_->arithmetic = next.arithmetic;
+  fresh.spec_->schema = next.schema;
+  fresh.spec_->build = next.build;
+  fresh.control_ = Control{mine->desired, control.experiment, control.file, control.revision + 1};
+  fresh.made_by_import_ = server_->made_by_import_;
+  if (fresh.lease_epoch_ > 0) {
+    ++fresh.lease_epoch_;
+    fresh.lease_holder_.clear();
+  }
+  *server_ = std::move(fresh);
+  return Replacement{};
+}
 
 Result<v1::ModelFacts> MemoryStore::agreeOnModel(const v1::ModelFacts& mine) {
+  ALLOT_TRY(checkSpec());
   if (!server_->model_) server_->model_ = mine;
   ALLOT_ASSIGN(const auto facts, readModel());
   return *facts;
@@ -64,7 +120,11 @@ Result<std::optional<v1::ModelFacts>> MemoryStore::readModel() {
   return server_->model_;
 }
 
-Result<std::optional<Control>> MemoryStore::readControl() { return server_->control_; }
+Result<std::optional<Control>> MemoryStore::readControl() {
+  std::optional<Control> control = server_->control_;
+  if (control) store::completeStored(&*control);
+  return control;
+}
 
 Result<bool> MemoryStore::changeControl(const Control& next) {
   ALLOT_TRY(store::checkControl(next));
@@ -347,6 +407,7 @@ Result<PushOutcome> MemoryStore::pushResult(const v1::EpisodeResult& result, uin
   const std::string& id = result.result_id();
   ALLOT_TRY(store::checkName(id, "the id of a result"));
   ALLOT_TRY(store::checkSize(result.ByteSizeLong(), "result " + id));
+  ALLOT_TRY(checkSpec());
   if (server_->seen_.contains(id) || server_->pending_.contains(id)) return PushOutcome::kDuplicate;
   if (server_->inbox_.size() >= cap) return PushOutcome::kFull;
   server_->injectIntoInbox(id, result.SerializeAsString());
@@ -388,6 +449,7 @@ Result<PushOutcome> MemoryStore::pushEvaluation(const v1::EvaluationResult& resu
   ALLOT_TRY(store::checkUnit(result.unit()));
   const std::string& id = result.unit().unit_id();
   ALLOT_TRY(store::checkSize(result.ByteSizeLong(), "evaluation of unit " + id));
+  ALLOT_TRY(checkSpec());
   if (server_->units_.erase(id) == 0) return PushOutcome::kDuplicate;
   server_->units_done_[id] = ++server_->last_evaluation_;
   server_->evaluations_[server_->last_evaluation_] = result;

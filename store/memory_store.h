@@ -3,7 +3,8 @@
 //
 // A MemoryServer holds one run; every MemoryStore opened on it is one client, as every RedisStore
 // is one client of a Redis. Time is what the injected clock says, so leases and claims expire when
-// the test wants it; it may be set back, as that of a machine may. All of it belongs to one thread; readInbox never waits.
+// the test wants it; it may be set back, as that of a machine may. All of it belongs to one thread;
+// readInbox never waits.
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -48,6 +49,9 @@ class MemoryServer {
     uint64_t dies_ms = 0;
   };
 
+  // Another one with the same leader, workers and names, and no run.
+  MemoryServer withoutGathered() const;
+
   std::function<uint64_t()> now_ms_;
   std::optional<RunSpec> spec_;
   std::optional<v1::ModelFacts> model_;
@@ -89,6 +93,7 @@ class MemoryStore final : public Store {
 
   Status createRun(const RunSpec& spec) override;
   Result<std::optional<RunSpec>> readSpec() override;
+  Result<Replacement> replaceRun(const RunSpec& next, const Control& control) override;
   Result<v1::ModelFacts> agreeOnModel(const v1::ModelFacts& mine) override;
   Result<std::optional<v1::ModelFacts>> readModel() override;
   Result<std::optional<Control>> readControl() override;
@@ -152,10 +157,12 @@ class MemoryStore final : public Store {
   Status checkEpoch(uint64_t epoch) const;
   Status checkVersion(uint64_t expected) const;
   Status checkImport() const;
+  Status checkSpec() const;
   void refuse(const std::string& id, const std::string& kind, const std::string& reason);
   void publish(const v1::PolicySnapshot& policy, const v1::AggregatorState& state);
 
   std::shared_ptr<MemoryServer> server_;
+  std::string spec_sha256_;    // of the spec as this client read it last
   uint64_t inbox_cursor_ = 0;  // number of the last entry that readInbox handed out
   uint64_t import_ = 0;        // the import that beginImport began
 };

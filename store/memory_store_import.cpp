@@ -11,17 +11,8 @@ Status MemoryStore::checkImport() const {
 
 Status MemoryStore::beginImport() {
   if (server_->spec_) return tl::unexpected(store::importOverRun("in memory"));
-  MemoryServer fresh(server_->now_ms_);
-  // Those that wait for the run stay.
-  fresh.lease_holder_ = server_->lease_holder_;
-  fresh.lease_epoch_ = server_->lease_epoch_;
-  fresh.lease_expires_ms_ = server_->lease_expires_ms_;
-  fresh.lease_ttl_ms_ = server_->lease_ttl_ms_;
-  fresh.workers_ = server_->workers_;
-  fresh.fill_ = server_->fill_;
-  fresh.last_entry_ = server_->last_entry_;
-  fresh.last_evaluation_ = server_->last_evaluation_;  // entry ids name one thing for ever
-  fresh.last_import_ = server_->last_import_ + 1;
+  MemoryServer fresh = server_->withoutGathered();
+  ++fresh.last_import_;
   fresh.import_ = fresh.last_import_;
   *server_ = std::move(fresh);
   import_ = server_->import_;

@@ -12,7 +12,6 @@ namespace {
 using store::toNumber;
 
 constexpr std::string_view kIndex = "allot:index";
-
 }  // namespace
 
 Result<std::unique_ptr<Store>> openRedisStore(const std::string& url, const std::string& run_id,
@@ -83,12 +82,12 @@ Status RedisStore::fencedStatus(const RedisReply& reply, uint64_t epoch) const {
 
 Status RedisStore::createRun(const RunSpec& spec) {
   ALLOT_TRY(store::checkRunSpec(spec));
-  ALLOT_ASSIGN(
-      const RedisReply reply,
-      run(lua::create_run, {"spec", "control", "import"},
-          {spec.experiment.SerializeAsString(), spec.sha256, spec.synchronous ? "1" : "0",
-           std::to_string(spec.started_unix_ms),
-           spec.origin ? spec.origin->SerializeAsString() : std::string(), spec.arithmetic}));
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::create_run, {"spec", "control", "import"},
+                   {spec.experiment.SerializeAsString(), spec.sha256, spec.synchronous ? "1" : "0",
+                    std::to_string(spec.started_unix_ms),
+                    spec.origin ? spec.origin->SerializeAsString() : std::string(), spec.arithmetic,
+                    std::to_string(spec.schema), spec.build}));
   const std::string_view word = reply.view()[0].text();
   if (word == "OTHER")
     return tl::unexpected(store::otherExperiment(run_id_, reply.view()[1].text(), spec.sha256));
@@ -107,7 +106,7 @@ Status RedisStore::updateIndex(const std::string& experiment) {
 Result<std::optional<RunSpec>> RedisStore::readSpec() {
   ALLOT_ASSIGN(const RedisReply reply,
                connection_.call({"HMGET", key("spec"), "experiment", "sha256", "synchronous",
-                                 "started_unix_ms", "origin", "arithmetic"}));
+                                 "started_unix_ms", "origin", "arithmetic", "schema", "build"}));
   const RedisView fields = reply.view();
   if (!fields[1].isText()) return std::nullopt;
   RunSpec spec;
@@ -119,12 +118,44 @@ Result<std::optional<RunSpec>> RedisStore::readSpec() {
     ALLOT_ASSIGN(spec.origin, store::decode<v1::Origin>(fields[4].text(), key("spec")));
   }
   if (fields[5].isText()) spec.arithmetic = fields[5].text();
+  uint64_t schema = 0;
+  if (fields[6].isText()) {
+    ALLOT_ASSIGN(schema, toNumber(fields[6].text(), key("spec")));
+  }
+  spec.schema = static_cast<uint32_t>(std::min<uint64_t>(schema, UINT32_MAX));
+  spec.build = fields[7].isText() ? fields[7].text() : "";
+  ALLOT_TRY(store::completeStored(&spec, run_id_));
+  spec_sha256_ = spec.sha256;
   return spec;
 }
 
+Result<Replacement> RedisStore::replaceRun(const RunSpec& next, const Control& control) {
+  ALLOT_TRY(store::checkRunSpec(next));
+  ALLOT_TRY(store::checkControl(control));
+  std::vector<std::string_view> names = {"lease", "spec", "control", "seen"};
+  names.insert(names.end(), std::begin(kGathered), std::end(kGathered));
+  ALLOT_ASSIGN(
+      const RedisReply reply,
+      run(lua::replace_run, names,
+          {std::to_string(control.revision), next.experiment.SerializeAsString(), next.sha256,
+           std::to_string(next.schema), next.build, control.experiment.SerializeAsString(),
+           control.file.SerializeAsString(), next.arithmetic}));
+  const std::string_view word = reply.view()[0].text();
+  if (word == "OK") return Replacement{};
+  if (word == "CHANGED") return Replacement{Replacement::Outcome::kChanged};
+  if (word != "BEGUN") return unexpectedReply("replaceRun");
+  Replacement begun{Replacement::Outcome::kBegun};
+  begun.updates = static_cast<uint64_t>(reply.view()[1].integer());
+  begun.evaluations = static_cast<uint64_t>(reply.view()[2].integer());
+  return begun;
+}
+
 Result<v1::ModelFacts> RedisStore::agreeOnModel(const v1::ModelFacts& mine) {
-  const std::string bytes = mine.SerializeAsString();
-  ALLOT_TRY(connection_.call({"SETNX", key("model"), bytes}));
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::agree_on_model, {"model", "seen"},
+                                           {mine.SerializeAsString(), spec_sha256_}));
+  const std::string_view word = reply.view()[0].text();
+  if (word == "REPLACED") return tl::unexpected(store::replaced(run_id_));
+  if (word != "OK") return unexpectedReply("agreeOnModel");
   ALLOT_ASSIGN(auto facts, readModel());
   if (!facts) return unexpectedReply("agreeOnModel");
   return std::move(*facts);
@@ -148,6 +179,7 @@ Result<std::optional<Control>> RedisStore::readControl() {
   ALLOT_ASSIGN(control.experiment, store::decode<v1::Experiment>(fields[1].text(), key("control")));
   ALLOT_ASSIGN(control.file, store::decode<v1::Experiment>(fields[2].text(), key("control")));
   ALLOT_ASSIGN(control.revision, toNumber(fields[3].text(), key("control")));
+  store::completeStored(&control);
   return control;
 }
 
@@ -197,12 +229,14 @@ Result<PushOutcome> RedisStore::pushResult(const v1::EpisodeResult& result, uint
   ALLOT_TRY(store::checkName(result.result_id(), "the id of a result"));
   const std::string bytes = result.SerializeAsString();
   ALLOT_TRY(store::checkSize(bytes.size(), "result " + result.result_id()));
-  ALLOT_ASSIGN(const RedisReply reply, run(lua::push_result, {"inbox", "seen", "pending"},
-                                           {result.result_id(), bytes, std::to_string(cap)}));
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::push_result, {"inbox", "seen", "pending"},
+                   {result.result_id(), bytes, std::to_string(cap), spec_sha256_}));
   const std::string_view word = reply.view()[0].text();
   if (word == "OK") return PushOutcome::kAccepted;
   if (word == "DUPLICATE") return PushOutcome::kDuplicate;
   if (word == "FULL") return PushOutcome::kFull;
+  if (word == "REPLACED") return tl::unexpected(store::replaced(run_id_));
   return unexpectedReply("pushResult");
 }
 
@@ -238,11 +272,12 @@ Result<PushOutcome> RedisStore::pushEvaluation(const v1::EvaluationResult& resul
   ALLOT_TRY(store::checkUnit(result.unit()));
   const std::string bytes = result.SerializeAsString();
   ALLOT_TRY(store::checkSize(bytes.size(), "evaluation of unit " + result.unit().unit_id()));
-  ALLOT_ASSIGN(
-      const RedisReply reply,
-      run(lua::push_evaluation, {"units", "unit_groups", "unit_specs", "units_done", "eval"},
-          {result.unit().unit_id(), bytes}));
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::push_evaluation,
+                   {"units", "unit_groups", "unit_specs", "units_done", "eval", "seen"},
+                   {result.unit().unit_id(), bytes, spec_sha256_}));
   const std::string_view word = reply.view()[0].text();
+  if (word == "REPLACED") return tl::unexpected(store::replaced(run_id_));
   if (word == "OK") return PushOutcome::kAccepted;
   if (word == "DUPLICATE") return PushOutcome::kDuplicate;
   return unexpectedReply("pushEvaluation");

@@ -23,6 +23,7 @@ class RedisStore final : public Store {
 
   Status createRun(const RunSpec& spec) override;
   Result<std::optional<RunSpec>> readSpec() override;
+  Result<Replacement> replaceRun(const RunSpec& next, const Control& control) override;
   Result<v1::ModelFacts> agreeOnModel(const v1::ModelFacts& mine) override;
   Result<std::optional<v1::ModelFacts>> readModel() override;
   Result<std::optional<Control>> readControl() override;
@@ -81,6 +82,13 @@ class RedisStore final : public Store {
   Status endImport(const RunImage& image) override;
 
  private:
+  // Keys of all that a run gathers while it goes on; policy, history and eval come first, for
+  // replace_run.
+  static constexpr std::string_view kGathered[] = {
+      "policy",      "history",    "eval",     "model",           "state",     "status",  "inbox",
+      "pending",     "seen",       "dead",     "refused_counts",  "tickets",   "reissue", "units",
+      "unit_groups", "unit_specs", "policies", "counted_tickets", "units_done"};
+
   std::string key(std::string_view name) const;
   // Runs a script whose reply starts with a word; the words beside OK are for the caller.
   Result<RedisReply> run(const RedisScript& script, const std::vector<std::string_view>& names,
@@ -103,6 +111,7 @@ class RedisStore final : public Store {
   RedisConnection connection_;
   std::string run_id_;
   std::string prefix_;
+  std::string spec_sha256_;  // of the spec as this client read it last
   // The last inbox entry that readInbox handed out. The inbox has one reader at a time (the lease
   // holder) and consumed entries are deleted, so this is all that a consumer group would know; and
   // it does not move when a reply is lost.

@@ -67,14 +67,9 @@ Status RedisStore::importStatus(const RedisReply& reply) const {
 
 Status RedisStore::beginImport() {
   const std::string name = nameOfImport();
-  ALLOT_ASSIGN(
-      const RedisReply reply,
-      run(lua::begin_import,
-          {"spec",           "import",  "control",  "model",          "policy",      "state",
-           "status",         "history", "inbox",    "pending",        "seen",        "dead",
-           "refused_counts", "tickets", "reissue",  "units",          "unit_groups", "unit_specs",
-           "units_done",     "eval",    "policies", "counted_tickets"},
-          {name}));
+  std::vector<std::string_view> names = {"spec", "import", "control"};
+  names.insert(names.end(), std::begin(kGathered), std::end(kGathered));
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::begin_import, names, {name}));
   ALLOT_TRY(importStatus(reply));
   import_ = name;
   imported_ = {};
@@ -143,7 +138,9 @@ Status RedisStore::endImport(const RunImage& image) {
                                     sha256Hex(policy),
                                     image.state ? image.state->SerializeAsString() : "",
                                     std::to_string(image.next_ticket),
-                                    spec.arithmetic};
+                                    spec.arithmetic,
+                                    std::to_string(spec.schema),
+                                    spec.build};
   for (const auto& unit : image.open_units) {
     words.push_back(unit.unit_id());
     words.push_back(store::groupOf(unit));

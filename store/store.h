@@ -19,20 +19,24 @@
 #include "allot/v1/policy.pb.h"
 #include "allot/v1/result.pb.h"
 #include "core/result.h"
+#include "core/spec_schema.h"
 
 namespace allot {
 
 class StoreObserver;
 
-// The part of a run that is fixed when it starts.
+// The part of a run that is fixed when its first result counts.
 struct RunSpec {
-  v1::Experiment experiment;
-  std::string sha256;  // of the canonical experiment
+  v1::Experiment experiment;  // as read, complete (core/spec_schema.h)
+  std::string sha256;         // of the canonical experiment as it was stored
   bool synchronous =
       false;  // tickets of update v+1 are handed out only once version v is published
   uint64_t started_unix_ms = 0;
   std::optional<v1::Origin> origin = std::nullopt;  // of a fork
   std::string arithmetic = {};  // core/exact_math.h, as the run was created; "": libm's
+  // Of the build that created it; its name is empty if it was not yet stored then.
+  uint32_t schema = kSpecSchema;
+  std::string build = {};
 };
 
 // The part of a run that people change while it goes on.
@@ -84,6 +88,18 @@ struct Refusal {
 
 enum class PushOutcome { kAccepted, kDuplicate, kFull };
 
+// What became of a replaceRun.
+struct Replacement {
+  enum class Outcome {
+    kReplaced,
+    kChanged,  // the control record is of another revision: read it again
+    kBegun,    // something counts already, and nothing was changed
+  };
+  Outcome outcome = Outcome::kReplaced;
+  uint64_t updates = 0;      // kBegun: in its history
+  uint64_t evaluations = 0;  // kBegun: recorded
+};
+
 struct Lease {
   bool held = false;          // acquireLease: by us; readLease: by anyone
   std::string holder;         // who holds it; "": nobody
@@ -134,7 +150,15 @@ class Store {
   // Creates the run; if it exists already with the same experiment digest, that is no error.
   // A different digest is refused (kUsage).
   virtual Status createRun(const RunSpec& spec) = 0;
+  // What this client then agrees on and pushes is for the run as it was read here: should it be
+  // replaced, agreeOnModel, pushResult and pushEvaluation are refused (kFenced) until it is read
+  // again. kUsage if a newer build created the run.
   virtual Result<std::optional<RunSpec>> readSpec() = 0;
+  // Until something counts (an update, a recorded evaluation): makes it a run of next.experiment,
+  // as if it had been created so, with next.sha256, arithmetic, schema and build; mode, start and
+  // origin stay. The control record becomes `control` if its revision is still that one. What the
+  // run had gathered is dropped, and whoever leads it is fenced off.
+  virtual Result<Replacement> replaceRun(const RunSpec& next, const Control& control) = 0;
   // Sets the model facts if nobody has; returns the facts in force.
   virtual Result<v1::ModelFacts> agreeOnModel(const v1::ModelFacts& mine) = 0;
   virtual Result<std::optional<v1::ModelFacts>> readModel() = 0;

@@ -214,6 +214,8 @@ Status workFor(const Options& options, FoundRun* run, const RunFinder& finder, S
     ALLOT_TRY(load(options, name, *run, &shown->worker, engine));
     const Status agreed = agreeOnModel(finder, &store, **engine);
     if (!agreed && draining) return {};
+    // The run's experiment was replaced while the model was being loaded: look again.
+    if (!agreed && agreed.error().code == ErrorCode::kFenced && options.stay) return {};
     ALLOT_TRY(agreed);
     health.ready();
     (void)store.leave(options.name);  // the failure of the process before this one

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "core/policy_gradient.h"
+#include "core/spec_change.h"
 
 namespace allot {
 namespace {
@@ -54,6 +55,12 @@ Result<std::optional<milliseconds>> WorkerLoop::step() {
   tellProgress();
   if (!ticked) {
     if (ticked.error().code == ErrorCode::kUnavailable) return away(ticked.error());
+    if (ticked.error().code == ErrorCode::kFenced) {
+      // What is in hand is no longer wanted, and there is another experiment to take up.
+      spdlog::warn("{}", ticked.error().message);
+      leave();
+      return std::nullopt;
+    }
     return tl::unexpected(ticked.error());
   }
   if (away_since_ms_) {
@@ -157,6 +164,11 @@ Result<WorkerLoop::Tick> WorkerLoop::tick() {
 Status WorkerLoop::readControl() {
   ALLOT_ASSIGN(auto control, store_.readControl());
   if (!control) return fail(ErrorCode::kUsage, "the run is not in the store any more");
+  // Live settings aside, a run has the experiment that it began with, unless it was replaced.
+  if (control->revision != control_.revision &&
+      !checkLiveChanges(run_.experiment, control->experiment, run_.synchronous)) {
+    return fail(ErrorCode::kFenced, "the run has another experiment now");
+  }
   control_ = std::move(*control);
   return {};
 }
@@ -176,6 +188,7 @@ Status WorkerLoop::evaluateUnit(const v1::EvaluationUnit& unit) {
   ALLOT_TRY(beat("evaluation"));
   ALLOT_ASSIGN(v1::EvaluationResult result, engine_.evaluate(unit));
   result.set_worker(options_.name);
+  result.set_build(options_.build);
   result.set_finished_unix_ms(options_.unix_now());
   ALLOT_TRY(store_.pushEvaluation(result));
   events_.unit(WorkOutcome::kPushed, &result);
@@ -280,6 +293,7 @@ Status WorkerLoop::beat(const std::string& state) {
   beat.set_seen_unix_ms(options_.unix_now());
   beat.set_held_results(held_.size());
   beat.set_last_error(last_error_);
+  beat.set_build(options_.build);
   if (const Status sent = store_.beat(beat, kBeatTtlMs);
       !sent && sent.error().code != ErrorCode::kUnavailable) {
     return sent;

@@ -43,7 +43,8 @@ class WorkerLoop {
   WorkerLoop(const WorkerLoop&) = delete;
   WorkerLoop& operator=(const WorkerLoop&) = delete;
 
-  // Works until the run ends, there is another run to work for or draining is set. Draining, the
+  // Works until the run ends, there is another run or experiment to work for or draining is set.
+  // Draining, the
   // work in hand is finished if the grace period is long enough, else dropped whole: of an episode
   // all results or none are pushed. Errors are those that waiting cannot mend; kData also if five
   // results in a row are such as an aggregator refuses (checkResult).

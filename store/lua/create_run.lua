@@ -1,6 +1,7 @@
 -- Creates the run, unless it exists.
 -- KEYS: 1 spec 2 control 3 import
 -- ARGV: 1 experiment 2 sha256 3 synchronous 4 started_unix_ms 5 origin, '' if none 6 arithmetic
+--       7 schema 8 build
 local sha256 = redis.call('HGET', KEYS[1], 'sha256')
 if sha256 then
   if sha256 == ARGV[2] then return {'OK'} end
@@ -11,5 +12,5 @@ redis.call('HSET', KEYS[2], 'desired', 'running', 'experiment', ARGV[1], 'file',
            'revision', '1')
 if ARGV[5] ~= '' then redis.call('HSET', KEYS[1], 'origin', ARGV[5]) end
 redis.call('HSET', KEYS[1], 'experiment', ARGV[1], 'sha256', ARGV[2], 'synchronous', ARGV[3],
-           'started_unix_ms', ARGV[4], 'arithmetic', ARGV[6])
+           'started_unix_ms', ARGV[4], 'arithmetic', ARGV[6], 'schema', ARGV[7], 'build', ARGV[8])
 return {'OK'}

@@ -3,8 +3,8 @@
 --       10 unit_specs 11 control 12 spec 13 policies 14 counted_tickets
 -- ARGV: 1 name of this import 2 experiment 3 sha256 4 synchronous 5 started_unix_ms 6 origin
 --       7 desired 8 experiment in force 9 file 10 revision 11 model 12 version 13 policy
---       14 sha256 of the policy 15 state 16 next ticket 17 arithmetic
---       18.. unit id, group, unit of each open unit
+--       14 sha256 of the policy 15 state 16 next ticket 17 arithmetic 18 schema 19 build
+--       20.. unit id, group, unit of each open unit
 --       '' for an origin, a model, a version that there is none of
 if redis.call('EXISTS', KEYS[12]) == 1 then
   -- A repeated call: this import made the run.
@@ -29,7 +29,7 @@ if ARGV[12] ~= '' then
   redis.call('HSET', KEYS[14], 'through', version)
 end
 redis.call('SET', KEYS[7], ARGV[16])
-for i = 18, #ARGV, 3 do
+for i = 20, #ARGV, 3 do
   if redis.call('HEXISTS', KEYS[3], ARGV[i]) == 0 then
     redis.call('ZADD', KEYS[8], 0, ARGV[i])
     redis.call('HSET', KEYS[9], ARGV[i], ARGV[i + 1])
@@ -41,5 +41,6 @@ redis.call('HSET', KEYS[11], 'desired', ARGV[7], 'experiment', ARGV[8], 'file', 
 redis.call('DEL', KEYS[1])
 if ARGV[6] ~= '' then redis.call('HSET', KEYS[12], 'origin', ARGV[6]) end
 redis.call('HSET', KEYS[12], 'experiment', ARGV[2], 'sha256', ARGV[3], 'synchronous', ARGV[4],
-           'started_unix_ms', ARGV[5], 'arithmetic', ARGV[17], 'import', ARGV[1])
+           'started_unix_ms', ARGV[5], 'arithmetic', ARGV[17], 'schema', ARGV[18],
+           'build', ARGV[19], 'import', ARGV[1])
 return {'OK'}

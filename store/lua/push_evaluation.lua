@@ -1,5 +1,10 @@
 -- Records one open unit, once. A unit that is not open was recorded before or never planned.
--- KEYS: 1 units 2 unit_groups 3 unit_specs 4 units_done 5 eval   ARGV: 1 unit id 2 result
+-- KEYS: 1 units 2 unit_groups 3 unit_specs 4 units_done 5 eval 6 seen
+-- ARGV: 1 unit id 2 result 3 sha256 of the spec that it was made for, '' if not known
+if ARGV[3] ~= '' and redis.call('SISMEMBER', KEYS[6], 'replaced') == 1 and
+   redis.call('SISMEMBER', KEYS[6], 'spec ' .. ARGV[3]) == 0 then
+  return {'REPLACED'}
+end
 if not redis.call('ZSCORE', KEYS[1], ARGV[1]) then return {'DUPLICATE'} end
 local entry = redis.call('XADD', KEYS[5], '*', 'id', ARGV[1], 'r', ARGV[2])
 redis.call('HSET', KEYS[4], ARGV[1], entry)

@@ -1,5 +1,10 @@
 -- Puts one result into the inbox, once per result id.
--- KEYS: 1 inbox 2 seen 3 pending   ARGV: 1 result id 2 payload 3 inbox capacity
+-- KEYS: 1 inbox 2 seen 3 pending
+-- ARGV: 1 result id 2 payload 3 inbox capacity 4 sha256 of the spec that it was made for, '' if not known
+if ARGV[4] ~= '' and redis.call('SISMEMBER', KEYS[2], 'replaced') == 1 and
+   redis.call('SISMEMBER', KEYS[2], 'spec ' .. ARGV[4]) == 0 then
+  return {'REPLACED'}
+end
 if redis.call('SISMEMBER', KEYS[2], ARGV[1]) == 1 then return {'DUPLICATE'} end
 if redis.call('HEXISTS', KEYS[3], ARGV[1]) == 1 then return {'DUPLICATE'} end
 if redis.call('XLEN', KEYS[1]) >= tonumber(ARGV[3]) then return {'FULL'} end

@@ -40,12 +40,15 @@ struct Settings {
   int context = 192;
   int episodes_per_pull = 1;
   int episodes_per_update = 2;
+  std::string model = "experiments/models/recall-7m";
 };
 
 std::string yamlOf(const Settings& s) {
   const auto number = [](int value) { return std::to_string(value); };
   return "apiVersion: allot.dev/v1alpha1\nkind: Experiment\nmetadata: {name: stay}\nspec:\n"
-         "  seed: 7\n  model: {path: experiments/models/recall-7m}\n"
+         "  seed: 7\n  model: {path: " +
+         s.model +
+         "}\n"
          "  task: {suite: recall, tasks: [niah], contextTokens: " +
          number(s.context) + ", trainQuestions: " + number(s.train_questions) +
          ", heldOutQuestions: 8}\n"
@@ -226,6 +229,52 @@ TEST_F(Stay, EditsOfTheFileAreTakenUpOrRefusedWhileTheRunGoesOn) {
   write(yamlOf(edited));
   EXPECT_TRUE(waitFor([&] { return refusedEdit().empty(); }, 5));
   EXPECT_THAT(readFile(dir("third.log")), HasSubstr("spec.update.learningRate is now 0.02"));
+}
+
+// A typo in the first apply is mended in the file.
+TEST_F(Stay, BeforeTheFirstResultTheEditedFileReplacesTheExperiment) {
+  Settings typo;
+  typo.model = kModel + "-of-mine";
+  write(yamlOf(typo));
+  startAggregator("aggregator");
+  const std::vector<std::string> plain = {"--stay", "--experiment", "stay", "--kv-memory", "512"};
+  Process& first = start("allot-worker", "first", plain);
+  EXPECT_EQ(first.waitFor(seconds(30)).value_or(-1), static_cast<int>(ErrorCode::kUsage));
+  EXPECT_THAT(readFile(dir("first.log")), HasSubstr("recall-7m-of-mine"));
+  const json run = status()["run_id"];
+
+  Settings mended;
+  mended.model = kModel;
+  write(yamlOf(mended));
+  ASSERT_TRUE(waitFor(
+      [&] { return readFile(dir("aggregator.log")).find("begins anew") != std::string::npos; },
+      10));
+  EXPECT_EQ(refusedEdit(), "");
+  EXPECT_EQ(allot({"pause"}).status, 0);
+  Process& worker = start("allot-worker", "worker", plain);
+  ASSERT_TRUE(waitFor([&] { return workerState() == "idle"; }, 60));
+
+  // One that has loaded the model takes up what is edited then, without loading it again.
+  mended.budget = 16;
+  write(yamlOf(mended));
+  ASSERT_TRUE(waitFor(
+      [&] {
+        return readFile(dir("worker.log")).find("another experiment now") != std::string::npos;
+      },
+      10));
+  EXPECT_EQ(allot({"resume"}).status, 0);
+  ASSERT_TRUE(waitFor([&] { return version() >= 2; }, 60));
+  EXPECT_EQ(status()["run_id"], run);
+  EXPECT_FALSE(worker.poll());
+  const Output verified = allot({"verify"});
+  EXPECT_EQ(verified.status, 0) << verified.err;
+
+  // From here on it is another run, and the sentence says what it would cost.
+  mended.budget = 8;
+  write(yamlOf(mended));
+  ASSERT_TRUE(waitFor([&] { return !refusedEdit().empty(); }, 10));
+  EXPECT_THAT(refusedEdit(), testing::AllOf(HasSubstr("cannot change from 16 to 8"),
+                                            HasSubstr(" episodes"), HasSubstr("allot fork")));
 }
 
 TEST_F(Stay, AtTheEndTheyWaitAndGoOnWithTheRunOrANewerOne) {

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "aggregator/aggregator.h"
+#include "aggregator/begin_run.h"
 #include "tests/sim/fake_engine.h"
 #include "tests/sim/faulty_store.h"
 #include "worker/worker_loop.h"

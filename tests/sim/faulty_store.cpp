@@ -121,6 +121,11 @@ Result<std::optional<RunSpec>> FaultyStore::readSpec() {
   return reading<Result<std::optional<RunSpec>>>("readSpec", [](Store& s) { return s.readSpec(); });
 }
 
+Result<Replacement> FaultyStore::replaceRun(const RunSpec& next, const Control& control) {
+  return writing<Result<Replacement>>(
+      "replaceRun", [next, control](Store& s) { return s.replaceRun(next, control); });
+}
+
 Result<v1::ModelFacts> FaultyStore::agreeOnModel(const v1::ModelFacts& mine) {
   return writing<Result<v1::ModelFacts>>("agreeOnModel",
                                          [mine](Store& s) { return s.agreeOnModel(mine); });

@@ -19,6 +19,7 @@ class FaultyStore final : public Store {
 
   Status createRun(const RunSpec& spec) override;
   Result<std::optional<RunSpec>> readSpec() override;
+  Result<Replacement> replaceRun(const RunSpec& next, const Control& control) override;
   Result<v1::ModelFacts> agreeOnModel(const v1::ModelFacts& mine) override;
   Result<std::optional<v1::ModelFacts>> readModel() override;
   Result<std::optional<Control>> readControl() override;

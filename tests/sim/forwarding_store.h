@@ -16,6 +16,9 @@ class ForwardingStore : public Store {
 
   Status createRun(const RunSpec& spec) override { return inner_->createRun(spec); }
   Result<std::optional<RunSpec>> readSpec() override { return inner_->readSpec(); }
+  Result<Replacement> replaceRun(const RunSpec& next, const Control& control) override {
+    return inner_->replaceRun(next, control);
+  }
   Result<v1::ModelFacts> agreeOnModel(const v1::ModelFacts& mine) override {
     return inner_->agreeOnModel(mine);
   }

@@ -92,6 +92,147 @@ TEST_P(StoreConformance, ControlIsChangedByCompareAndSet) {
   EXPECT_EQ(store_->readControl().value()->revision, 6u);
 }
 
+RunSpec edited(const std::string& sha256) {
+  RunSpec spec = runSpec(sha256);
+  spec.experiment.mutable_spec()->set_seed(8);
+  spec.started_unix_ms = 5;
+  spec.synchronous = false;
+  spec.build = "allot 2";
+  return spec;
+}
+
+Control controlOf(const RunSpec& spec, uint64_t revision) {
+  return {"running", spec.experiment, spec.experiment, revision};
+}
+
+TEST_P(StoreConformance, UntilSomethingCountsARunIsReplacedWhole) {
+  RunSpec first = runSpec("aa");
+  first.origin.emplace().set_run_id("01HA");
+  ASSERT_TRUE(succeeded(store_->createRun(first)));
+  Control paused = controlOf(first, 1);
+  paused.desired = "paused";
+  ASSERT_TRUE(store_->changeControl(paused).value());
+  auto worker = backend_->open();
+  ASSERT_TRUE(worker->readSpec().value().has_value());
+  ASSERT_TRUE(succeeded(worker->agreeOnModel({})));
+  const uint64_t epoch = lead("old");
+  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {unit(0, 0, "a"), unit(0, 1, "b")})));
+  ASSERT_THAT(store_->takeTickets(7, 100).value(), SizeIs(7));
+  ASSERT_TRUE(succeeded(store_->reissueTicket(3)));
+  push("waits");
+  push("refused");
+  const auto entries = store_->readInbox(10, 0).value();
+  ASSERT_THAT(entries, SizeIs(2));
+  ASSERT_TRUE(succeeded(store_->reject(epoch, entries[1], "invalid", "no")));
+
+  const RunSpec next = edited("bb");
+  EXPECT_EQ(store_->replaceRun(next, controlOf(next, 1)).value().outcome,
+            Replacement::Outcome::kChanged);
+  EXPECT_EQ(store_->readSpec().value()->sha256, "aa");
+  ASSERT_EQ(store_->replaceRun(next, controlOf(next, 2)).value().outcome,
+            Replacement::Outcome::kReplaced);
+  EXPECT_EQ(store_->replaceRun(next, controlOf(next, 2)).value().outcome,
+            Replacement::Outcome::kChanged);  // a lost reply: repeated
+
+  auto other = backend_->open();
+  const auto spec = other->readSpec().value();
+  ASSERT_TRUE(spec.has_value());
+  EXPECT_EQ(spec->sha256, "bb");
+  EXPECT_EQ(spec->experiment.spec().seed(), 8u);
+  EXPECT_EQ(spec->build, "allot 2");
+  EXPECT_TRUE(spec->synchronous);
+  EXPECT_EQ(spec->started_unix_ms, first.started_unix_ms);
+  EXPECT_EQ(spec->origin->run_id(), "01HA");
+  const Control control = other->readControl().value().value();
+  EXPECT_EQ(control.desired, "paused");
+  EXPECT_EQ(control.revision, 3u);
+  EXPECT_EQ(control.experiment.spec().seed(), 8u);
+  EXPECT_EQ(control.file.spec().seed(), 8u);
+  EXPECT_FALSE(other->readModel().value().has_value());
+  EXPECT_FALSE(other->readPolicy().value().has_value());
+  EXPECT_FALSE(other->readState().value().has_value());
+  EXPECT_EQ(other->inboxSize().value(), 0u);
+  EXPECT_EQ(other->openUnits().value(), 0u);
+  EXPECT_EQ(other->nextTicket().value(), 0u);
+  EXPECT_EQ(other->takeTickets(1, 100).value(), std::vector<uint64_t>{0});
+  EXPECT_EQ(other->readRefusalCounts()->at("invalid"), 0u);
+
+  // Who led leads no more, and what was made for the old experiment is not taken.
+  EXPECT_TRUE(failsWith(store_->publishInitial(epoch, policy(0), state(0)), ErrorCode::kFenced));
+  EXPECT_FALSE(other->readLease()->held);
+  const uint64_t successor = other->acquireLease("new", 3'600'000)->epoch;
+  EXPECT_GT(successor, epoch);
+  ASSERT_TRUE(succeeded(other->publishInitial(successor, policy(0), state(0))));
+  ASSERT_TRUE(succeeded(other->planUnits(successor, {unit(0, 0, "a")})));
+  EXPECT_TRUE(failsWith(worker->agreeOnModel({}), ErrorCode::kFenced));
+  EXPECT_TRUE(failsWith(worker->pushResult(result("stale"), 10), ErrorCode::kFenced));
+  EXPECT_TRUE(
+      failsWith(worker->pushEvaluation(evaluationOf(unit(0, 0, "a"), "w")), ErrorCode::kFenced));
+  EXPECT_EQ(other->inboxSize().value(), 0u);
+  EXPECT_EQ(other->openUnits().value(), 1u);
+  EXPECT_FALSE(other->readModel().value().has_value());
+  // Until it has looked again.
+  ASSERT_TRUE(worker->readSpec().value().has_value());
+  ASSERT_TRUE(succeeded(worker->agreeOnModel({})));
+  EXPECT_EQ(worker->pushResult(result("waits"), 10).value(), PushOutcome::kAccepted);
+  const auto fresh = other->readInbox(10, 0).value();
+  EXPECT_TRUE(succeeded(other->commit(commitOf(successor, 0, fresh))));
+}
+
+TEST_P(StoreConformance, OnceSomethingCountsNoRunIsReplaced) {
+  ASSERT_TRUE(succeeded(store_->createRun(runSpec("aa"))));
+  const uint64_t epoch = lead();
+  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {unit(0, 0, "a")})));
+  ASSERT_EQ(store_->pushEvaluation(evaluationOf(unit(0, 0, "a"), "w")).value(),
+            PushOutcome::kAccepted);
+  const RunSpec next = edited("bb");
+  auto begun = store_->replaceRun(next, controlOf(next, 1)).value();
+  EXPECT_EQ(begun.outcome, Replacement::Outcome::kBegun);
+  EXPECT_EQ(begun.updates, 0u);
+  EXPECT_EQ(begun.evaluations, 1u);
+
+  // A refused one does not count, an update does.
+  const auto recorded = store_->readEvaluations("", 10).value();
+  ASSERT_THAT(recorded, SizeIs(1));
+  ASSERT_TRUE(succeeded(store_->rejectEvaluation(epoch, recorded[0], "invalid", "no", nullptr)));
+  push("r1");
+  ASSERT_TRUE(succeeded(store_->commit(commitOf(epoch, 0, store_->readInbox(10, 0).value()))));
+  begun = store_->replaceRun(next, controlOf(next, 1)).value();
+  EXPECT_EQ(begun.outcome, Replacement::Outcome::kBegun);
+  EXPECT_EQ(begun.updates, 1u);
+  EXPECT_EQ(begun.evaluations, 0u);
+  EXPECT_EQ(store_->readSpec().value()->sha256, "aa");
+  EXPECT_EQ(store_->readControl().value()->revision, 1u);
+  EXPECT_EQ(store_->readPolicy().value()->snapshot.version(), 1u);
+  EXPECT_TRUE(succeeded(store_->writeState(epoch, state(1))));  // and nobody was fenced off
+}
+
+TEST_P(StoreConformance, WhatAnOlderBuildStoredIsReadAsItMeantIt) {
+  RunSpec old = runSpec("aa");
+  old.experiment = asOfSchema(old.experiment, 1);
+  old.schema = 0;  // no number was stored
+  ASSERT_TRUE(succeeded(store_->createRun(old)));
+  const auto spec = backend_->open()->readSpec().value();
+  ASSERT_TRUE(spec.has_value());
+  EXPECT_EQ(spec->schema, 1u);
+  EXPECT_EQ(spec->sha256, "aa");
+  const Control control = store_->readControl().value().value();
+  for (const auto& experiment : {spec->experiment, control.experiment, control.file}) {
+    EXPECT_EQ(experiment.SerializeAsString(), runSpec("aa").experiment.SerializeAsString());
+    EXPECT_EQ(experiment.spec().model().chat_template(), "none");
+  }
+}
+
+TEST_P(StoreConformance, ARunOfANewerBuildIsRefused) {
+  RunSpec newer = runSpec("aa");
+  newer.schema = kSpecSchema + 1;
+  newer.build = "allot 9";
+  ASSERT_TRUE(succeeded(store_->createRun(newer)));
+  const auto refused = backend_->open()->readSpec();
+  ASSERT_TRUE(failsWith(refused, ErrorCode::kUsage));
+  EXPECT_THAT(refused.error().message, ::testing::HasSubstr("newer build, allot 9"));
+}
+
 TEST_P(StoreConformance, AnyoneSeesWhoLeads) {
   auto reader = backend_->open();
   auto lease = reader->readLease().value();

@@ -57,7 +57,11 @@ std::string text(const Control& control) {
 }
 std::string text(const RunSpec& spec) {
   return text(spec.experiment) + spec.sha256 + text(spec.synchronous) + text(spec.started_unix_ms) +
-         (spec.origin ? text(*spec.origin) : "");
+         (spec.origin ? text(*spec.origin) : "") + text(uint64_t{spec.schema}) + spec.build;
+}
+std::string text(const Replacement& replacement) {
+  return text(static_cast<uint64_t>(replacement.outcome)) + " " + text(replacement.updates) + " " +
+         text(replacement.evaluations);
 }
 template <typename T>
 std::string text(const std::optional<T>& value) {
@@ -153,6 +157,17 @@ std::function<Call(Scene&)> plain(Answer (Store::*call)()) {
 Call createRun(Scene& scene) {
   const RunSpec spec = runSpec(scene.mostly() ? "aa" : "bb");
   return [=](Store& s, Side&) { return text(s.createRun(spec)); };
+}
+Call replaceRun(Scene& scene) {
+  const RunSpec next = runSpec(scene.one({"aa", "bb", "cc", ""}));
+  const bool stale = !scene.mostly();
+  return [=](Store& s, Side&) {
+    // As with beginImport.
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    Control mine{"running", next.experiment, next.experiment, 0};
+    if (const auto now = *s.readControl()) mine.revision = now->revision - (stale ? 1 : 0);
+    return text(s.replaceRun(next, mine));
+  };
 }
 Call agreeOnModel(Scene& scene) {
   v1::ModelFacts facts;
@@ -327,6 +342,7 @@ struct Kind {
 const std::vector<Kind> kCalls = {
     {"createRun", 1, createRun},
     {"readSpec", 1, plain(&Store::readSpec)},
+    {"replaceRun", 1, replaceRun},
     {"agreeOnModel", 1, agreeOnModel},
     {"readModel", 1, plain(&Store::readModel)},
     {"readControl", 1, plain(&Store::readControl)},

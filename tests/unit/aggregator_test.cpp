@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 
+#include "aggregator/begin_run.h"
 #include "core/replay.h"
 #include "tests/unit/aggregator_fixture.h"
 
@@ -194,6 +195,11 @@ TEST_F(AggregatorTest, AnEditedFileIsTakenUpOrRefusedWithTheReason) {
   const Control control = **store->readControl();
   EXPECT_EQ(control.experiment.spec().update().max_updates(), 9u);
   EXPECT_EQ(control.experiment.spec().update().learning_rate(), 0.2);
+  // From the first evaluation on.
+  v1::EvaluationResult evaluated;
+  evaluated.mutable_unit()->set_unit_id("a");
+  ASSERT_TRUE(store->planUnits(store->acquireLease("a", 60'000)->epoch, {evaluated.unit()}));
+  ASSERT_TRUE(store->pushEvaluation(evaluated));
   edited.experiment.mutable_spec()->mutable_policy()->set_total_budget(9);
   edited.sha256 = specDigest(edited.experiment);
   const auto refused = beginRun(store.get(), edited);
@@ -202,6 +208,7 @@ TEST_F(AggregatorTest, AnEditedFileIsTakenUpOrRefusedWithTheReason) {
   EXPECT_THAT(
       refused.error().message,
       testing::AllOf(testing::HasSubstr("spec.policy.totalBudget cannot change from 8 to 9"),
+                     testing::HasSubstr("it has 1 evaluation of the other value"),
                      testing::HasSubstr("allot fork")));
   EXPECT_EQ((*store->readControl())->revision, control.revision);
 }

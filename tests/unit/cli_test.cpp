@@ -298,6 +298,28 @@ TEST_F(StatusTest, ShowsLoadingAndFailedWorkersAndCountsThemApart) {
   EXPECT_THAT(why(), HasSubstr("no worker is alive; the last one ended: spec.model.path"));
 }
 
+// As in the middle of an upgrade.
+TEST_F(StatusTest, NamesWorkersOfAnotherBuild) {
+  EXPECT_THAT(statusText(status_, false), Not(HasSubstr("builds:")));  // nobody says any
+  status_.aggregator->set_build("allot 2 (GNU 12)");
+  status_.workers[0].set_build("allot 2 (GNU 12)");
+  worker("rollout");
+  status_.workers[1].set_build("allot 1\x1b (GNU 12)");
+  worker("rollout");  // from before builds were told
+  worker("failed");
+  const std::string expected =
+      "the aggregator is allot 2 (GNU 12); w?[2J: an earlier one; w?[2J: allot 1? (GNU 12)";
+  EXPECT_THAT(statusText(status_, false), HasSubstr("builds:  " + expected + "\n"));
+  const auto json = statusJson(status_);
+  EXPECT_EQ(json["build"], "allot 2 (GNU 12)");
+  EXPECT_EQ(json["other_builds"], expected);
+  EXPECT_EQ(json["workers"][0]["build"], "allot 2 (GNU 12)");
+  status_.head.image.spec.synchronous = true;
+  EXPECT_THAT(statusText(status_, false), HasSubstr("(a synchronous run has the same bits again"));
+  status_.workers.resize(1);
+  EXPECT_THAT(statusText(status_, false), Not(HasSubstr("builds:")));
+}
+
 TEST_F(StatusTest, NeverHasMoreUpdatesThanItGoesOnTo) {
   auto& spec = *status_.head.image.control.experiment.mutable_spec();
   spec.mutable_update()->set_max_updates(3);

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/spec.h"
 #include "store/memory_store.h"
 #include "tests/sim/forwarding_store.h"
 #include "tests/temp_folder.h"
@@ -46,6 +47,13 @@ class ExperimentFileTest : public testing::Test {
   ExperimentFile file() const {
     return ExperimentFile({.path = path(), .unix_now = [] { return uint64_t{5}; }});
   }
+  // From here on something counts.
+  void recordAnEvaluation() {
+    v1::EvaluationResult result;
+    result.mutable_unit()->set_unit_id("a");
+    ASSERT_TRUE(store_.planUnits(store_.acquireLease("x", 1000)->epoch, {result.unit()}));
+    ASSERT_TRUE(store_.pushEvaluation(result));
+  }
   uint64_t updates() { return control().experiment.spec().update().max_updates(); }
   Control control() { return **store_.readControl(); }
 
@@ -70,6 +78,7 @@ TEST_F(ExperimentFileTest, ALiveEditTakesEffectOnce) {
 TEST_F(ExperimentFileTest, AnEditThatTheRunCannotTakeIsRefusedWholeUntilItIsPutRight) {
   ExperimentFile followed = file();
   ASSERT_TRUE(followed.begin(&store_, true));
+  recordAnEvaluation();
   write(16, 20);
   ASSERT_TRUE(followed.follow(&store_));
   EXPECT_THAT(followed.refused(),
@@ -98,6 +107,7 @@ TEST_F(ExperimentFileTest, AnEditThatTheRunCannotTakeIsRefusedWholeUntilItIsPutR
 TEST_F(ExperimentFileTest, WhatWasSetByCommandStaysThroughAnEdit) {
   ExperimentFile followed = file();
   ASSERT_TRUE(followed.begin(&store_, true));
+  recordAnEvaluation();
   Control next = control();
   next.experiment.mutable_spec()->mutable_update()->set_learning_rate(0.5);
   ASSERT_TRUE(*store_.changeControl(next));
@@ -109,12 +119,73 @@ TEST_F(ExperimentFileTest, WhatWasSetByCommandStaysThroughAnEdit) {
   EXPECT_EQ(control().experiment.spec().update().learning_rate(), 0.5);
 }
 
+// Until something counts: a typo in the first file is mended in the file.
+TEST_F(ExperimentFileTest, BeforeTheFirstResultAnyEditButTheNameIsTaken) {
+  ExperimentFile followed = file();
+  const auto begun = followed.begin(&store_, true);
+  ASSERT_TRUE(begun);
+  Control next = control();
+  next.experiment.mutable_spec()->mutable_update()->set_learning_rate(0.5);  // by command
+  ASSERT_TRUE(*store_.changeControl(next));
+  write(16, 20);
+  const auto replaced = followed.follow(&store_);
+  ASSERT_TRUE(replaced && *replaced);
+  EXPECT_EQ((*replaced)->experiment.spec().policy().total_budget(), 16u);
+  EXPECT_EQ((*replaced)->started_unix_ms, begun->started_unix_ms);
+  EXPECT_EQ((*store_.readSpec())->sha256, (*replaced)->sha256);
+  EXPECT_EQ(followed.refused(), "");
+  EXPECT_EQ(updates(), 20u);
+  EXPECT_EQ(control().experiment.spec().update().learning_rate(), 0.5);
+  EXPECT_EQ(control().file.spec().policy().total_budget(), 16u);
+
+  // A live edit leaves what is there alone, the name stays.
+  write(16, 30);
+  const auto live = followed.follow(&store_);
+  ASSERT_TRUE(live);
+  EXPECT_FALSE(*live);
+  EXPECT_EQ(updates(), 30u);
+  write(16, 30, "y");
+  ASSERT_TRUE(followed.follow(&store_));
+  EXPECT_THAT(followed.refused(), HasSubstr("metadata.name cannot change"));
+  EXPECT_EQ(control().experiment.name(), "x");
+
+  // A new process does the same with a file that was edited while none was there.
+  write(24, 30);
+  const auto again = file().begin(&store_, false);
+  ASSERT_TRUE(again) << again.error().message;
+  EXPECT_EQ(again->experiment.spec().policy().total_budget(), 24u);
+  recordAnEvaluation();
+  write(8, 30);
+  const auto refused = file().begin(&store_, false);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("it has 1 evaluation of the other value"));
+}
+
+// A file without a key that the build of then did not know: not today's default.
+TEST_F(ExperimentFileTest, TheUnchangedFileOfAnOlderBuildsRunIsNoEdit) {
+  RunSpec old = *file().read();
+  old.experiment = asOfSchema(old.experiment, 1);
+  old.sha256 = specDigest(old.experiment);
+  old.schema = 0;
+  ASSERT_TRUE(store_.createRun(old));
+  recordAnEvaluation();
+  ExperimentFile followed = file();
+  const auto run = followed.begin(&store_, false);
+  ASSERT_TRUE(run) << run.error().message;
+  EXPECT_EQ(run->experiment.spec().model().chat_template(), "none");
+  EXPECT_EQ(control().revision, 1u);
+  write(8, 20);
+  ASSERT_TRUE(followed.follow(&store_));
+  EXPECT_EQ(followed.refused(), "");
+  EXPECT_EQ(updates(), 20u);
+}
+
 TEST_F(ExperimentFileTest, AnEditWaitsWhileTheStoreIsAway) {
   ExperimentFile followed = file();
   ASSERT_TRUE(followed.begin(&store_, true));
   write(8, 20);
   store_.away = true;
-  const Status followed_now = followed.follow(&store_);
+  const auto followed_now = followed.follow(&store_);
   ASSERT_FALSE(followed_now);
   EXPECT_EQ(followed_now.error().code, ErrorCode::kUnavailable);
   store_.away = false;
@@ -124,6 +195,7 @@ TEST_F(ExperimentFileTest, AnEditWaitsWhileTheStoreIsAway) {
 
 TEST_F(ExperimentFileTest, AtTheStartTheStoredRunGoesOnOnlyIfTheProcessIsToStay) {
   ASSERT_TRUE(file().begin(&store_, false));
+  recordAnEvaluation();
   write(16, 10);
   const auto ended = file().begin(&store_, false);
   ASSERT_FALSE(ended);

@@ -364,5 +364,30 @@ TEST_F(WorkerLoopTest, ItIsSeenToWorkWhileAnEpisodeTakesLong) {
   EXPECT_GE(words_.rounds, 4);
 }
 
+// The file was edited before the first result counted: what is in hand is of no use any more.
+TEST_F(WorkerLoopTest, AReplacedExperimentEndsItsWork) {
+  for (const bool holds : {true, false}) {
+    ASSERT_TRUE(*store_->readSpec());
+    auto loop = holds ? workerBeforeAFullInbox() : worker();
+    if (!holds) {
+      ASSERT_TRUE(loop->step());
+    }
+    const Control control = **store_->readControl();
+    run_.experiment.mutable_spec()->set_seed(run_.experiment.spec().seed() + 1);
+    run_.sha256 = specDigest(run_.experiment);
+    ASSERT_EQ(
+        store_->replaceRun(run_, {"running", run_.experiment, run_.experiment, control.revision})
+            ->outcome,
+        Replacement::Outcome::kReplaced);
+    EXPECT_TRUE(ends(loop.get()));
+    EXPECT_EQ(*store_->inboxSize(), 0u);
+    EXPECT_EQ(*store_->nextTicket(), 0u);
+    // The next leader begins anew.
+    epoch_ = store_->acquireLease("b", 60'000)->epoch;
+    const v1::AggregatorState state = initialState(run_.experiment, 4);
+    ASSERT_TRUE(store_->publishInitial(epoch_, state.policy(), state));
+  }
+}
+
 }  // namespace
 }  // namespace allot

@@ -1,0 +1,24 @@
+-- Makes the run one of another experiment, unless something counts already.
+-- KEYS: 1 lease 2 spec 3 control 4 seen 5 policy 6 history 7 eval 8.. everything else that a run
+--       gathers
+-- ARGV: 1 revision of the control record 2 experiment 3 sha256 4 schema 5 build
+--       6 experiment in force 7 file 8 arithmetic
+local revision = redis.call('HGET', KEYS[3], 'revision')
+if revision ~= ARGV[1] then return {'CHANGED', revision or 'none'} end
+local version = redis.call('HGET', KEYS[5], 'version') or '0'
+local updates, evaluations = redis.call('XLEN', KEYS[6]), redis.call('XLEN', KEYS[7])
+if version ~= '0' or updates > 0 or evaluations > 0 then return {'BEGUN', updates, evaluations} end
+-- Who leads has the old experiment: nothing that it writes from now on may take effect.
+local epoch = redis.call('HGET', KEYS[1], 'epoch')
+if epoch then
+  redis.call('HSET', KEYS[1], 'epoch', string.format('%.0f', tonumber(epoch) + 1))
+  redis.call('HDEL', KEYS[1], 'holder', 'expires_ms', 'ttl_ms')
+end
+for i = 5, #KEYS do redis.call('UNLINK', KEYS[i]) end
+redis.call('HSET', KEYS[2], 'experiment', ARGV[2], 'sha256', ARGV[3], 'schema', ARGV[4], 'build',
+           ARGV[5], 'arithmetic', ARGV[8])
+-- Workers' scripts, which may not name spec, tell by these what is made for the old experiment.
+redis.call('SADD', KEYS[4], 'replaced', 'spec ' .. ARGV[3])
+redis.call('HSET', KEYS[3], 'experiment', ARGV[6], 'file', ARGV[7],
+           'revision', string.format('%.0f', tonumber(revision) + 1))
+return {'OK'}

@@ -1,0 +1,111 @@
+// Run folders that earlier builds left behind go on with this one. Real binaries, the real model.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "cli/process.h"
+#include "core/spec.h"
+#include "core/ulid.h"
+#include "store/store.h"
+#include "tests/store/redis_server.h"
+#include "tests/temp_folder.h"
+
+namespace allot {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::HasSubstr;
+
+const std::string kAllot = std::string(ALLOT_BIN_DIR) + "/allot";
+const std::string kExports = ALLOT_SOURCE_DIR "/tests/golden/exports";
+const std::string kModel = ALLOT_SOURCE_DIR "/experiments/models/recall-7m";
+
+std::vector<std::string> names() {
+  std::vector<std::string> all;
+  for (const auto& entry : fs::directory_iterator(kExports)) {
+    if (entry.is_directory()) all.push_back(entry.path().filename().string());
+  }
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+class Folder : public testing::Test {
+ protected:
+  void TearDown() override {
+    if (HasFailure()) temp_.printLogs();
+  }
+  static Output allot(std::vector<std::string> arguments) {
+    const auto output = capture({kAllot, std::move(arguments), {}});
+    EXPECT_TRUE(output);
+    return output ? *output : Output{};
+  }
+  // As `allot run` writes it.
+  void note(const std::string& run_id) const {
+    std::ofstream(run_ + "/run.json") << json({{"run_id", run_id},
+                                               {"experiment_file", file_},
+                                               {"set", json::array()},
+                                               {"model", kModel}});
+  }
+  Output resume() const {
+    return allot({"run", file_, "--resume", "--dir", run_, "--model", kModel, "--workers", "1",
+                  "--kv-memory", "256"});
+  }
+  json status() const { return json::parse(allot({"status", run_, "--json"}).out, nullptr, false); }
+
+  TempFolder temp_;
+  const std::string run_ = temp_.path() + "/run";
+  const std::string file_ = temp_.path() + "/experiment.yaml";
+};
+
+class OlderBuild : public Folder, public testing::WithParamInterface<std::string> {};
+
+TEST_P(OlderBuild, ItsRunFolderIsResumed) {
+  const std::string folder = kExports + "/" + GetParam();
+  fs::create_directories(run_);
+  fs::copy(folder + "/appendonlydir", run_ + "/appendonlydir");
+  fs::copy(kExports + "/experiment.yaml", file_);
+  note(json::parse(readFile(folder + "/export.json"))["run_id"]);
+  EXPECT_EQ(status()["version"], 3);
+  const Output extended = allot({"extend", run_, "--updates", "1"});
+  EXPECT_EQ(extended.status, 0) << extended.err;
+  const Output resumed = resume();
+  EXPECT_EQ(resumed.status, 0) << resumed.out << resumed.err;
+  EXPECT_EQ(status()["version"], 4);
+  EXPECT_EQ(status()["episodes"], 8);
+  // Bit for bit, or up to rounding where that build had another arithmetic.
+  EXPECT_NE(allot({"verify", run_}).status, 65);
+}
+
+INSTANTIATE_TEST_SUITE_P(Builds, OlderBuild, testing::ValuesIn(names()),
+                         [](const auto& info) { return "of" + info.param; });
+
+TEST_F(Folder, WithoutAResultARunIsResumedAsItsFileIsNow) {
+  fs::copy(kExports + "/experiment.yaml", file_);
+  const std::string run_id = makeUlid(1'795'000'000'000, 1, 2);
+  {
+    const test::RedisServer server;
+    auto experiment = parseExperiment(readFile(file_), file_, {"spec.model.path=nowhere"});
+    ASSERT_TRUE(experiment) << experiment.error().message;
+    const auto store = *openRedisStore(server.url(), run_id);
+    ASSERT_TRUE(store->createRun({*experiment, specDigest(*experiment), true, 1}));
+    v1::ModelFacts other;
+    other.set_layers(5);
+    ASSERT_TRUE(store->agreeOnModel(other));
+    fs::create_directories(run_);
+    fs::copy(server.folder() + "/appendonlydir", run_ + "/appendonlydir");
+  }
+  note(run_id);
+  const Output resumed = resume();
+  EXPECT_EQ(resumed.status, 0) << resumed.out << resumed.err;
+  EXPECT_EQ(status()["version"], 3);
+  EXPECT_THAT(readFile(run_ + "/aggregator.log"), HasSubstr("begins anew"));
+  EXPECT_EQ(allot({"verify", run_}).status, 0);
+}
+
+}  // namespace
+}  // namespace allot
