@@ -312,7 +312,8 @@ Status aggregate(Options options) {
   SharedView shared;
   ALLOT_ASSIGN(const auto telemetry, startTelemetry(options, &shared, wanted));
   Shown shown(telemetry.get());
-  std::random_device random;
+  std::random_device device;
+  const auto random = [&] { return uint64_t{device()} << 32 | device(); };
   const std::string fresh = makeUlid(unixMs(), random(), random());
   auto run_id = patiently([&] { return chooseRun(options.redis, options.run_id, wanted, fresh); });
   if (!run_id && draining) return {};

@@ -7,6 +7,7 @@
 
 namespace allot {
 
+// Takes 40 bits of each number.
 std::string makeUlid(uint64_t unix_ms, uint64_t random_high, uint64_t random_low);
 bool isUlid(std::string_view text);
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <mutex>
 
 #if ALLOT_REDIS_TLS
 #include "store/redis_tls.h"
@@ -68,6 +69,30 @@ bool startsWithAny(std::string_view text, std::initializer_list<std::string_view
                      [&](std::string_view word) { return text.starts_with(word); });
 }
 
+// The accounts that let this process in at some time. A password that one of them refuses now was
+// right once, so it is being changed, and that passes. Of the process and not of a connection, for
+// findRun() and its like connect anew each time.
+class KnownAccounts {
+ public:
+  void add(const std::string& account) {
+    const std::lock_guard lock(mutex_);
+    names_.insert(account);
+  }
+  bool has(const std::string& account) {
+    const std::lock_guard lock(mutex_);
+    return names_.contains(account);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<std::string> names_;
+};
+
+KnownAccounts& knownAccounts() {
+  static KnownAccounts known;
+  return known;
+}
+
 // What an error is about. Before Redis 7 one of a script says first where it happened:
 // "ERR Error running script (call to f_1): @user_script:3: @user_script: 3: -OOM command ...".
 std::string_view causeOf(std::string_view error) {
@@ -119,17 +144,24 @@ tl::unexpected<Error> RedisConnection::unavailable(std::string_view why) const {
                                            "): check that Redis runs and can be reached from here");
 }
 
-tl::unexpected<Error> RedisConnection::refused(std::string_view reply) const {
+tl::unexpected<Error> RedisConnection::refused(std::string_view reply, std::string_view command) {
   const std::string_view error = causeOf(reply);
   const std::string words(error.substr(0, 300));
-  if (startsWithAny(error, {"NOAUTH", "WRONGPASS"}))
+  if (startsWithAny(error, {"NOAUTH", "WRONGPASS"})) {
+    context_.reset();  // the next call reads the password file again
+    if (wasLetIn()) return notLetInNow(address_.password_file);
     return badInput("the store at " + address_.shown + " wants to know who we are (" + words +
                     "): give a user and a password file in its url");
+  }
   // A command that a script may not use has words of its own.
   if (error.starts_with("NOPERM") ||
-      error.find("The user executing the script") != std::string_view::npos)
+      error.find("The user executing the script") != std::string_view::npos) {
+    // What it was let do before is a change of accounts that is under way.
+    if (allowed_.contains(command))
+      return unavailable("it does not let user " + user() + " do this any more: " + words);
     return badInput("the store at " + address_.shown + " does not let user " + user() +
                     " do this (" + words + "): use the url of another user");
+  }
   // Conditions of the server, not of the command: they pass, or a person mends them there.
   if (error.starts_with("OOM"))
     return fail(ErrorCode::kUnavailable, "the store is full: raise maxmemory of the Redis at " +
@@ -166,19 +198,37 @@ Status RedisConnection::connect(Deadline deadline) {
 }
 
 Status RedisConnection::authenticate(Deadline deadline) {
-  ALLOT_ASSIGN(const std::string password, readPassword(address_.password_file));
+  const auto password_read = readPassword(address_.password_file);
+  if (!password_read && wasLetIn()) return unavailable(password_read.error().message);
+  ALLOT_ASSIGN(const std::string password, password_read);
   ALLOT_TRY(send(address_.user.empty() ? Arguments{"AUTH", password}
                                        : Arguments{"AUTH", address_.user, password}));
   ALLOT_ASSIGN(const RedisReply reply, receive(deadline, kMostWakeUpBytes));
   const RedisView answer = reply.view();
-  if (answer.isText() && answer.text() == "OK") return {};
+  if (answer.isText() && answer.text() == "OK") {
+    knownAccounts().add(account());
+    return {};
+  }
   // The server's words are not repeated: some of them quote the password.
   if (!startsWithAny(answer.text(), {"WRONGPASS", "ERR AUTH", "ERR Client sent AUTH", "ERR invalid",
                                      "ERR unknown", "ERR wrong number"}))
     return unavailable("it lets nobody in now");
+  if (wasLetIn()) return notLetInNow(address_.password_file);
   return badInput("the store at " + address_.shown + " does not take the password in " +
                   address_.password_file + " for user " + user() +
                   ": check both against the server's ACL file");
+}
+
+std::string RedisConnection::account() const { return user() + "@" + address_.shown; }
+
+bool RedisConnection::wasLetIn() const { return knownAccounts().has(account()); }
+
+tl::unexpected<Error> RedisConnection::notLetInNow(const std::string& password_file) const {
+  return fail(
+      ErrorCode::kUnavailable,
+      "the store at " + address_.shown + " does not take the password in " + password_file +
+          " for user " + user() +
+          " any more: it waits until the file holds the new one, or the server the old one");
 }
 
 std::string RedisConnection::user() const {
@@ -272,7 +322,8 @@ Result<RedisReply> RedisConnection::observed(std::string_view command, const Arg
 
 Result<RedisReply> RedisConnection::call(const Arguments& arguments) {
   ALLOT_ASSIGN(RedisReply reply, observed(arguments.at(0), arguments));
-  if (reply.view().isError()) return refused(reply.view().text());
+  if (reply.view().isError()) return refused(reply.view().text(), arguments.at(0));
+  allowed_.emplace(arguments.at(0));
   return reply;
 }
 
@@ -281,7 +332,7 @@ Result<bool> RedisConnection::wait(const Arguments& arguments, uint64_t block_ms
   tell(arguments.at(0), reply, std::nullopt);
   if (!reply) return tl::unexpected(reply.error());
   if (reply->isMissing()) return true;
-  if (reply->view().isError()) return refused(reply->view().text());
+  if (reply->view().isError()) return refused(reply->view().text(), arguments.at(0));
   return !reply->view().isNil();
 }
 
@@ -301,11 +352,12 @@ Result<RedisReply> RedisConnection::run(const RedisScript& script, const Argumen
   tell(script.name, answer, std::chrono::duration<double>(Clock::now() - start).count());
   ALLOT_ASSIGN(RedisReply reply, std::move(answer));
   if (reply.view().isError()) {
-    auto error = refused(reply.view().text());
+    auto error = refused(reply.view().text(), script.name);
     if (error.value().code == ErrorCode::kInternal)
       error.value().message += std::string(" (script ") + script.name + ")";
     return error;
   }
+  allowed_.emplace(script.name);
   return reply;
 }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -71,8 +72,9 @@ class RedisConnection {
   RedisConnection(RedisAddress address, uint64_t timeout_ms, StoreObserver* observer = nullptr);
 
   // One command. Errors: kUnavailable when the server cannot be reached, does not answer within the
-  // time-out, or says that it cannot serve now (loading, out of memory, read-only, ...); kUsage
-  // when it does not let this user in or do this; kInternal for any other error reply.
+  // time-out, or says that it cannot serve now (loading, out of memory, read-only, a password or a
+  // right that is gone since it let us in); kUsage when it does not let this user in or do this;
+  // kInternal for any other error reply.
   Result<RedisReply> call(const Arguments& arguments);
 
   // A script: by digest, and by its text when the server does not know it (restarted, flushed).
@@ -110,12 +112,18 @@ class RedisConnection {
   tl::unexpected<Error> broken();
   std::string user() const;  // for messages
   tl::unexpected<Error> unavailable(std::string_view why) const;
-  tl::unexpected<Error> refused(std::string_view reply) const;
+  // What an error reply means to the caller of a command (or script).
+  tl::unexpected<Error> refused(std::string_view reply, std::string_view command);
+  // This account let us in before.
+  bool wasLetIn() const;
+  std::string account() const;
+  tl::unexpected<Error> notLetInNow(const std::string& password_file) const;
 
   RedisAddress address_;
   std::chrono::milliseconds timeout_;
   StoreObserver* observer_;
   bool was_connected_ = false;
+  std::set<std::string, std::less<>> allowed_;  // commands and scripts that were let through
   std::unique_ptr<redisContext, Free> context_;
   std::chrono::milliseconds socket_limit_{0};  // the socket's time-out now
 };

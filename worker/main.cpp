@@ -206,7 +206,8 @@ Status load(const Options& options, const std::string& name, const FoundRun& run
 Status workFor(const Options& options, FoundRun* run, const RunFinder& finder, Shown* shown,
                std::unique_ptr<Engine>* engine) {
   Health& health = shown->telemetry.health();
-  std::random_device random;
+  std::random_device device;
+  const auto random = [&] { return uint64_t{device()} << 32 | device(); };
   const std::string name = options.name + "-" + makeUlid(unixMs(), random(), random()).substr(16);
   Store& store = *run->store;
   const Status worked = [&]() -> Status {

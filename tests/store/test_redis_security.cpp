@@ -48,6 +48,56 @@ TEST(RedisPassword, ComesFromItsFileAtEachConnect) {
             "someone");
 }
 
+// A person changes the password there and here, in any order: who was let in before waits.
+TEST(RedisPassword, WaitsWhileItIsBeingChanged) {
+  RedisServer server;
+  RedisConnection admin(*parseRedisUrl(server.url()), 1000);
+  const std::string file = server.folder() + "/password";
+  const std::string url = server.url() + "?user=w&password-file=" + file;
+  const auto change = [&](const std::string& rule) {
+    ASSERT_TRUE(admin.call({"ACL", "SETUSER", "w", rule}));
+    ASSERT_TRUE(admin.call({"CLIENT", "KILL", "USER", "w"}));
+  };
+  for (const char* rule : {"on", ">first", "~*", "+@all"}) change(rule);
+  writeText(file, "wrong");
+  auto store = std::move(*openRedisStore(url, "run", 1000));
+  EXPECT_TRUE(failsWith(store->takeTickets(1, 10), ErrorCode::kUsage));  // it was never right
+  writeText(file, "first");
+  ASSERT_TRUE(succeeded(store->takeTickets(1, 10)));
+
+  change("resetpass");
+  change(">second");
+  (void)store->takeTickets(1, 10);  // the connection was closed
+  const auto refused = store->takeTickets(1, 10);
+  EXPECT_TRUE(failsWith(refused, ErrorCode::kUnavailable));
+  EXPECT_THAT(messageOf(refused), HasSubstr("does not take the password in " + file));
+  EXPECT_THAT(messageOf(refused), Not(HasSubstr("first")));
+  EXPECT_TRUE(failsWith(findRun(url, "recall"), ErrorCode::kUnavailable));  // connects anew
+  std::filesystem::remove(file);                                            // as it is replaced
+  EXPECT_TRUE(failsWith(store->takeTickets(1, 10), ErrorCode::kUnavailable));
+  writeText(file, "second");
+  EXPECT_EQ(store->takeTickets(1, 10)->size(), 1u);
+
+  // The file first: the connection that is open stays so, a new one waits.
+  writeText(file, "third");
+  EXPECT_TRUE(succeeded(store->takeTickets(1, 10)));
+  EXPECT_TRUE(failsWith(findRun(url, "recall"), ErrorCode::kUnavailable));
+  change(">third");
+  (void)store->takeTickets(1, 10);
+  EXPECT_TRUE(succeeded(store->takeTickets(1, 10)));
+
+  // A right that it had comes back; one that it never had does not.
+  change("-zpopmin");
+  (void)store->inboxSize();
+  EXPECT_TRUE(failsWith(store->takeTickets(1, 10), ErrorCode::kUnavailable));
+  change("-xread");
+  (void)store->inboxSize();
+  EXPECT_TRUE(failsWith(store->readInbox(1, 10), ErrorCode::kUsage));
+  change("+zpopmin");
+  (void)store->inboxSize();
+  EXPECT_TRUE(succeeded(store->takeTickets(1, 10)));
+}
+
 TEST(RedisPassword, IsNeverInAMessage) {
   RedisServer server({"--requirepass", "right"});
   const std::string file = server.folder() + "/password";

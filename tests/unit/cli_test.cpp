@@ -245,6 +245,19 @@ class StatusTest : public testing::Test {
   RunStatus status_;
 };
 
+TEST_F(StatusTest, SaysHowFullTheStoreIs) {
+  EXPECT_THAT(statusText(status_, false), Not(HasSubstr("store:")));
+  status_.aggregator->set_store_used_bytes(300 << 20);
+  status_.aggregator->set_store_limit_bytes(400 << 20);
+  EXPECT_THAT(statusText(status_, false), HasSubstr("store:   300 of 400 MiB (75 %)\n"));
+  status_.aggregator->set_updates_until_full(9);
+  EXPECT_THAT(statusText(status_, false),
+              HasSubstr("store:   300 of 400 MiB (75 %), full after about 9 more updates\n"));
+  status_.aggregator->set_updates_until_full(8);  // of 9 that are to come
+  EXPECT_THAT(statusText(status_, false), HasSubstr("room for about 8 of the 9 updates"));
+  EXPECT_EQ(statusJson(status_)["updates_until_full"], 8);
+}
+
 TEST_F(StatusTest, SaysWhyNothingMoves) {
   EXPECT_EQ(why(), "");
   status_.aggregator->set_waiting("waiting for episodes: 3 of 10 are in");
