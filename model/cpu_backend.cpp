@@ -32,16 +32,14 @@ void prepareProcess() {
 class CpuBackend final : public DecoderBackend {
  public:
   CpuBackend(const ModelConfig& config, Weights weights, KvPool pool)
-      : config_(config),
-        weights_(std::move(weights)),
-        rope_(RopeTable::make(config, config.max_positions)),
-        pool_(std::move(pool)) {}
+      : config_(config), weights_(std::move(weights)), pool_(std::move(pool)) {}
 
   std::string deviceName() const override { return "cpu"; }
   size_t weightBytes() const override { return weights_.bytes(); }
   KvPool& pool() override { return pool_; }
   Result<std::vector<float>> prefill(const std::vector<int32_t>& ids,
                                      const std::vector<int32_t>& pages) override {
+    rope_.cover(config_, static_cast<int64_t>(ids.size()));
     return prefillDense(config_, weights_, rope_, ids, pages, pool_);
   }
   Result<std::span<const float>> step(const StepBatch& batch,
@@ -159,7 +157,7 @@ class CpuBackend final : public DecoderBackend {
 
   const ModelConfig config_;
   const Weights weights_;
-  const RopeTable rope_;
+  RopeTable rope_;
   KvPool pool_;
   kernels::DecodeWorkspace workspace_;
   // Activations of one step, [rows, ...].
@@ -184,6 +182,7 @@ Result<std::span<const float>> CpuBackend::step(const StepBatch& batch,
     workspace_.plan(longest, static_cast<int>(config_.heads / config_.kv_heads),
                     static_cast<int>(config_.head_dim));
     maskOldKeys(batch, longest);
+    rope_.cover(config_, longest);
     for (int r = 0; r < rows; ++r) {
       std::copy_n(weights_.embeddings.data() + static_cast<size_t>(batch.tokens[r]) * hidden,
                   hidden, x_.data() + static_cast<size_t>(r) * hidden);

@@ -9,6 +9,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -23,6 +24,9 @@ namespace {
 constexpr int64_t kQueryPiece = 256;
 
 constexpr int64_t kMlpPiece = 2048;
+
+// Positions that a table of angles has at least.
+constexpr int64_t kFewestAngles = 1024;
 
 at::Tensor view(const float* data, at::IntArrayRef shape) {
   return at::from_blob(const_cast<float*>(data), shape, at::kFloat);
@@ -130,21 +134,24 @@ double scaled(const RopeScaling& scaling, int64_t i, double frequency) {
 
 }  // namespace
 
-RopeTable RopeTable::make(const ModelConfig& config, int64_t positions) {
+bool RopeTable::cover(const ModelConfig& config, int64_t positions) {
   const int64_t half = config.head_dim / 2;
-  RopeTable table;
-  table.cosines.resize(static_cast<size_t>(positions * half));
-  table.sines.resize(table.cosines.size());
+  const int64_t there = static_cast<int64_t>(cosines.size()) / half;
+  if (positions <= there) return false;
+  const auto doubled = std::bit_ceil(static_cast<uint64_t>(std::max(positions, kFewestAngles)));
+  const int64_t made = std::min(static_cast<int64_t>(doubled), config.max_positions);
+  cosines.resize(static_cast<size_t>(made * half));
+  sines.resize(cosines.size());
   for (int64_t i = 0; i < half; ++i) {
     const double frequency =
         scaled(config.rope_scaling, i,
                std::pow(static_cast<double>(config.rope_theta), -2.0 * i / config.head_dim));
-    for (int64_t p = 0; p < positions; ++p) {
-      table.cosines[p * half + i] = static_cast<float>(std::cos(p * frequency));
-      table.sines[p * half + i] = static_cast<float>(std::sin(p * frequency));
+    for (int64_t p = there; p < made; ++p) {
+      cosines[p * half + i] = static_cast<float>(std::cos(p * frequency));
+      sines[p * half + i] = static_cast<float>(std::sin(p * frequency));
     }
   }
-  return table;
+  return true;
 }
 
 Result<std::vector<float>> prefillDense(const ModelConfig& config, const Weights& weights,
