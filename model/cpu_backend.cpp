@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <limits>
 
 #include "model/decoder_backend.h"
 #include "model/prefill.h"
@@ -97,19 +96,6 @@ class CpuBackend final : public DecoderBackend {
     }
   }
 
-  // bias_: what lies before a row's sliding window is masked; empty if nothing does.
-  void maskOldKeys(const StepBatch& batch, int longest) {
-    bias_.clear();
-    if (config_.sliding_window == 0 || longest <= config_.sliding_window) return;
-    bias_stride_ = longest;
-    bias_.resize(batch.lengths.size() * static_cast<size_t>(longest));
-    for (size_t r = 0; r < batch.lengths.size(); ++r) {
-      const int64_t old = std::max<int64_t>(0, batch.lengths[r] - config_.sliding_window);
-      std::fill_n(bias_.begin() + static_cast<std::ptrdiff_t>(r) * bias_stride_, old,
-                  -std::numeric_limits<float>::infinity());
-    }
-  }
-
   Status attend(const StepBatch& batch, int64_t layer, int rows,
                 std::vector<kernels::RowStatistics>* statistics) {
     const auto refused = [layer](const std::string& why) {
@@ -142,8 +128,7 @@ class CpuBackend final : public DecoderBackend {
         .layer = static_cast<uint32_t>(layer),
         .seed = batch.seed,
         .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim))),
-        .bias = bias_.empty() ? nullptr : bias_.data(),
-        .bias_stride = bias_stride_};
+        .window = static_cast<int>(config_.sliding_window)};
     if (const auto why = kernels::decodeAttention(
             batch.method, kv, in, &workspace_,
             {.out = attended_.data(),
@@ -166,8 +151,6 @@ class CpuBackend final : public DecoderBackend {
   std::vector<int32_t> chosen_;
   std::vector<uint32_t> budgets_;
   std::vector<int32_t> newest_;  // positions
-  std::vector<float> bias_;      // [rows, bias_stride_]
-  int64_t bias_stride_ = 0;
 };
 
 Result<std::span<const float>> CpuBackend::step(const StepBatch& batch,
@@ -181,7 +164,6 @@ Result<std::span<const float>> CpuBackend::step(const StepBatch& batch,
     for (int32_t length : batch.lengths) longest = std::max(longest, length);
     workspace_.plan(longest, static_cast<int>(config_.heads / config_.kv_heads),
                     static_cast<int>(config_.head_dim));
-    maskOldKeys(batch, longest);
     rope_.cover(config_, longest);
     for (int r = 0; r < rows; ++r) {
       std::copy_n(weights_.embeddings.data() + static_cast<size_t>(batch.tokens[r]) * hidden,

@@ -94,23 +94,26 @@ at::Tensor causalAttention(const ModelConfig& config, const at::Tensor& q, const
   std::vector<at::Tensor> pieces;
   for (int64_t start = first; start < n; start += kQueryPiece) {
     const int64_t end = std::min(n, start + kQueryPiece), count = end - start;
+    // Query i sees the keys after i - window; no query of the piece sees those before `oldest`.
+    const int64_t window = config.sliding_window;
+    const int64_t oldest = window > 0 ? std::max<int64_t>(0, start + 1 - window) : 0;
+    const int64_t seen = end - oldest;
     // The group's queries side by side: [kv_heads, group * count, d].
     const at::Tensor queries = q.slice(0, start, end)
                                    .view({count, config.kv_heads, group, d})
                                    .permute({1, 2, 0, 3})
                                    .reshape({config.kv_heads, group * count, d});
-    at::Tensor scores = at::bmm(at::mul(queries, scale), keys.slice(2, 0, end));
-    scores = scores.view({config.kv_heads, group, count, end});
+    at::Tensor scores = at::bmm(at::mul(queries, scale), keys.slice(2, oldest, end));
+    scores = scores.view({config.kv_heads, group, count, seen});
     const at::Tensor mask =
         at::full({count, count}, -std::numeric_limits<float>::infinity(), q.options()).triu_(1);
-    scores.slice(3, start, end).add_(mask);
-    if (const int64_t window = config.sliding_window; window > 0 && end > window) {
-      // Query i sees the keys after i - window.
-      scores.add_(at::full({count, end}, -std::numeric_limits<float>::infinity(), q.options())
-                      .tril_(start - window));
+    scores.slice(3, start - oldest, seen).add_(mask);
+    if (window > 0 && end > window) {
+      scores.add_(at::full({count, seen}, -std::numeric_limits<float>::infinity(), q.options())
+                      .tril_(start - window - oldest));
     }
-    const at::Tensor weights = at::softmax(scores, -1).view({config.kv_heads, group * count, end});
-    pieces.push_back(at::bmm(weights, values.slice(1, 0, end))
+    const at::Tensor weights = at::softmax(scores, -1).view({config.kv_heads, group * count, seen});
+    pieces.push_back(at::bmm(weights, values.slice(1, oldest, end))
                          .view({config.kv_heads, group, count, d})
                          .permute({2, 0, 1, 3})
                          .reshape({count, config.heads * d}));

@@ -18,7 +18,8 @@ std::optional<std::string> checkRow(const PagedKv& kv, const DecodeInputs& in, i
            " is beyond the page table: " + std::to_string(in.max_pages) + " pages of " +
            std::to_string(kv.page_size) + " keys hold " + std::to_string(room);
   }
-  for (int p = 0; p * kv.page_size < n; ++p) {
+  const int first = in.first(n);
+  for (int p = first / kv.page_size; p * kv.page_size < n; ++p) {
     const int32_t page = in.page_table[static_cast<int64_t>(row) * in.max_pages + p];
     if (page < 0 || page >= kv.pages) {
       return name("page_table") + ": entry " + std::to_string(p) + " is " + std::to_string(page) +
@@ -33,7 +34,7 @@ std::optional<std::string> checkRow(const PagedKv& kv, const DecodeInputs& in, i
            std::to_string(i % kv.head_dim) + " is not finite";
   }
   if (!in.bias) return std::nullopt;
-  for (int j = 0; j < n; ++j) {
+  for (int j = first; j < n; ++j) {
     // -inf masks a key; the comparison is false for NaN.
     if (in.bias[row * in.bias_stride + j] <= std::numeric_limits<float>::max()) continue;
     return name("bias") + ": key " + std::to_string(j) + " is NaN or +inf";
@@ -55,6 +56,7 @@ std::optional<std::string> checkInputs(const MethodOptions& method, const PagedK
   if (readsBounds(method) && !kv.bounds) {
     return std::string(methodName(method.method)) + " reads page bounds, but the cache holds none";
   }
+  if (in.window < 0) return "window = " + std::to_string(in.window) + " is below 0";
   for (int row = 0; row < in.rows; ++row) {
     if (auto refusal = checkRow(kv, in, row)) return refusal;
   }

@@ -392,6 +392,7 @@ Refusal unsupported(const MethodOptions& method) { return gpuUnsupported(method)
 Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const DecodeInputs& in,
                         Workspace* workspace, const DecodeOutputs& out, Stream stream) {
   if (auto why = unsupportedShape(method, kv, in.heads)) return why;
+  if (in.window != 0) return "the GPU takes a sliding window as a bias that masks, not as a range";
   if (in.rows == 0) return std::nullopt;
   Workspace::Impl& impl = workspace->impl();
   const bool statistics = out.statistics || out.head_statistics || out.group_statistics;

@@ -9,7 +9,8 @@
 // Notation (one query head): n keys, s_j = scale * q.k_j + bias_j, a = softmax(s),
 // o = sum_j a_j v_j.
 // Every row with budget 0 gives a zero output; budget >= n gives exact attention over the scores
-// whatever the value stage.
+// whatever the value stage. With a sliding window a row has the keys that it leaves, and n is their
+// number: those before it are not read, not counted and not drawn from.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -34,8 +35,12 @@ struct DecodeInputs {
   uint32_t layer = 0;  // below 2^16
   uint64_t seed = 0;
   float scale = 1.0f;
+  int window = 0;               // keys that a row attends to, its newest; 0: all
   const float* bias = nullptr;  // optional [rows, bias_stride], added to scores; -inf masks a key
   int64_t bias_stride = 0;      // >= the longest length
+
+  // The oldest key that a row of this length attends to.
+  int first(int length) const { return window > 0 && length > window ? length - window : 0; }
 };
 
 // What one query head read, as if it had read alone. Sums are over nothing: one step, one head.
