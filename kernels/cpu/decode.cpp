@@ -45,6 +45,17 @@ struct Scratch {
 
 struct DecodeWorkspace::Impl {
   explicit Impl(int threads) : pool(threads), scratch(static_cast<size_t>(pool.threads())) {}
+
+  // Room for such a row? Each size that a row takes is compared: of two plans the larger sizes
+  // are kept, which need not be one row's.
+  bool holds(int length, int group, int head_dim) const {
+    const Scratch& s = scratch.front();
+    const auto keys = static_cast<size_t>(paddedLength(length));
+    const auto heads = static_cast<size_t>(group), width = static_cast<size_t>(head_dim);
+    return s.scores.size() >= heads * keys && s.weights.size() >= keys &&
+           s.queries.size() >= heads * width && s.totals.size() >= heads;
+  }
+
   ThreadPool pool;
   std::vector<Scratch> scratch;
 };
@@ -281,10 +292,27 @@ class GroupRun {
 
 }  // namespace
 
+namespace {
+
+std::optional<std::string> beyondPlan(const PagedKv& kv, const DecodeInputs& in,
+                                      const DecodeWorkspace::Impl& space) {
+  const int group = in.heads / kv.kv_heads;
+  for (int row = 0; row < in.rows; ++row) {
+    if (space.holds(in.lengths[row], group, kv.head_dim)) continue;
+    return "lengths[" + std::to_string(row) + "] = " + std::to_string(in.lengths[row]) + " with " +
+           std::to_string(group) + " heads a KV head of " + std::to_string(kv.head_dim) +
+           " channels is beyond the workspace's plan";
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 std::optional<std::string> decodeAttention(const MethodOptions& method, const PagedKv& kv,
                                            const DecodeInputs& in, DecodeWorkspace* workspace,
                                            const DecodeOutputs& out) {
   if (auto refusal = checkInputs(method, kv, in)) return refusal;
+  if (auto refusal = beyondPlan(kv, in, workspace->impl())) return refusal;
   std::fill(out.out, out.out + static_cast<int64_t>(in.rows) * in.heads * kv.head_dim, 0.0f);
   DecodeWorkspace::Impl& space = workspace->impl();
   for (Scratch& scratch : space.scratch) {

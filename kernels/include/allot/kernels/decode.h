@@ -111,9 +111,10 @@ class DecodeWorkspace {
 
 // Runs the step. Returns nothing if all is well; else one sentence that names the tensor and the
 // entry, and `out` is unspecified. Refused: a query that is not finite, a bias that is NaN or
-// +inf, a length below 0 or beyond the page table, a page outside the pool, scores that are not
-// finite (keys are checked as they are written; a product may still overflow), a method whose
-// shadow or bounds the cache does not hold. Requires a workspace planned for the longest row.
+// +inf, a length below 0, beyond the page table, the plan or the bias's stride, a layer or heads
+// beyond the counters' bits, heads that are no multiple of the KV heads, a page outside the pool,
+// scores that are not finite (keys are checked as they are written; a product may still overflow),
+// a method whose shadow or bounds the cache does not hold.
 [[nodiscard]] std::optional<std::string> decodeAttention(const MethodOptions& method,
                                                          const PagedKv& kv, const DecodeInputs& in,
                                                          DecodeWorkspace* workspace,
