@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <limits>
 
 #include "model/decoder_backend.h"
 #include "model/prefill.h"
@@ -32,16 +31,14 @@ void prepareProcess() {
 class CpuBackend final : public DecoderBackend {
  public:
   CpuBackend(const ModelConfig& config, Weights weights, KvPool pool)
-      : config_(config),
-        weights_(std::move(weights)),
-        rope_(RopeTable::make(config, config.max_positions)),
-        pool_(std::move(pool)) {}
+      : config_(config), weights_(std::move(weights)), pool_(std::move(pool)) {}
 
   std::string deviceName() const override { return "cpu"; }
   size_t weightBytes() const override { return weights_.bytes(); }
   KvPool& pool() override { return pool_; }
   Result<std::vector<float>> prefill(const std::vector<int32_t>& ids,
                                      const std::vector<int32_t>& pages) override {
+    rope_.cover(config_, static_cast<int64_t>(ids.size()));
     return prefillDense(config_, weights_, rope_, ids, pages, pool_);
   }
   Result<std::span<const float>> step(const StepBatch& batch,
@@ -99,19 +96,6 @@ class CpuBackend final : public DecoderBackend {
     }
   }
 
-  // bias_: what lies before a row's sliding window is masked; empty if nothing does.
-  void maskOldKeys(const StepBatch& batch, int longest) {
-    bias_.clear();
-    if (config_.sliding_window == 0 || longest <= config_.sliding_window) return;
-    bias_stride_ = longest;
-    bias_.resize(batch.lengths.size() * static_cast<size_t>(longest));
-    for (size_t r = 0; r < batch.lengths.size(); ++r) {
-      const int64_t old = std::max<int64_t>(0, batch.lengths[r] - config_.sliding_window);
-      std::fill_n(bias_.begin() + static_cast<std::ptrdiff_t>(r) * bias_stride_, old,
-                  -std::numeric_limits<float>::infinity());
-    }
-  }
-
   Status attend(const StepBatch& batch, int64_t layer, int rows,
                 std::vector<kernels::RowStatistics>* statistics) {
     const auto refused = [layer](const std::string& why) {
@@ -144,8 +128,7 @@ class CpuBackend final : public DecoderBackend {
         .layer = static_cast<uint32_t>(layer),
         .seed = batch.seed,
         .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim))),
-        .bias = bias_.empty() ? nullptr : bias_.data(),
-        .bias_stride = bias_stride_};
+        .window = static_cast<int>(config_.sliding_window)};
     if (const auto why = kernels::decodeAttention(
             batch.method, kv, in, &workspace_,
             {.out = attended_.data(),
@@ -159,7 +142,7 @@ class CpuBackend final : public DecoderBackend {
 
   const ModelConfig config_;
   const Weights weights_;
-  const RopeTable rope_;
+  RopeTable rope_;
   KvPool pool_;
   kernels::DecodeWorkspace workspace_;
   // Activations of one step, [rows, ...].
@@ -168,8 +151,6 @@ class CpuBackend final : public DecoderBackend {
   std::vector<int32_t> chosen_;
   std::vector<uint32_t> budgets_;
   std::vector<int32_t> newest_;  // positions
-  std::vector<float> bias_;      // [rows, bias_stride_]
-  int64_t bias_stride_ = 0;
 };
 
 Result<std::span<const float>> CpuBackend::step(const StepBatch& batch,
@@ -183,7 +164,7 @@ Result<std::span<const float>> CpuBackend::step(const StepBatch& batch,
     for (int32_t length : batch.lengths) longest = std::max(longest, length);
     workspace_.plan(longest, static_cast<int>(config_.heads / config_.kv_heads),
                     static_cast<int>(config_.head_dim));
-    maskOldKeys(batch, longest);
+    rope_.cover(config_, longest);
     for (int r = 0; r < rows; ++r) {
       std::copy_n(weights_.embeddings.data() + static_cast<size_t>(batch.tokens[r]) * hidden,
                   hidden, x_.data() + static_cast<size_t>(r) * hidden);

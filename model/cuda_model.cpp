@@ -137,9 +137,6 @@ Result<std::unique_ptr<CudaModel>> CudaModel::create(const ModelConfig& config, 
   // A stream of its own: the default one can neither be captured nor run beside another.
   std::unique_ptr<CudaModel> model(
       new CudaModel(config, std::move(weights), c10::cuda::getStreamFromPool()));
-  const RopeTable rope = RopeTable::make(config, config.max_positions);
-  model->cosines_ = upload(rope.cosines, {config.max_positions, config.head_dim / 2});
-  model->sines_ = upload(rope.sines, {config.max_positions, config.head_dim / 2});
   KvPoolOptions kept = options;
   kept.element = kernels::Element::kBFloat16;
   ALLOT_ASSIGN(
@@ -152,8 +149,20 @@ Result<std::unique_ptr<CudaModel>> CudaModel::create(const ModelConfig& config, 
   return model;
 }
 
+void CudaModel::coverPositions(int64_t positions) {
+  if (!rope_.cover(config_, positions)) return;
+  const int64_t half = config_.head_dim / 2;
+  const auto made = static_cast<int64_t>(rope_.cosines.size()) / half;
+  cosines_ = upload(rope_.cosines, {made, half});
+  sines_ = upload(rope_.sines, {made, half});
+  // Uploaded on the stream that is current here.
+  cudaDeviceSynchronize();
+}
+
 std::optional<std::string> CudaModel::planPrompt(int positions) {
+  const c10::InferenceMode guard;
   if (*refused_copy_) return *refused_copy_;
+  coverPositions(positions);
   return workspace_.plan(
       {}, pool_.layer(0),
       {.rows = 1,
@@ -190,6 +199,7 @@ std::optional<std::string> CudaModel::prepare(const StepBatch& batch, bool stati
     return why;
   }
   resize(rows_);
+  coverPositions(longest);
   bias_stride_ = 0;
   if (config_.sliding_window > 0 && longest > config_.sliding_window) {
     bias_stride_ = (longest + kPlannedKeys - 1) / kPlannedKeys * kPlannedKeys;

@@ -21,6 +21,7 @@
 #include "model/device.h"
 #include "model/kv_pool.h"
 #include "model/model_config.h"
+#include "model/prefill.h"
 #include "model/weights.h"
 
 namespace allot {
@@ -88,6 +89,8 @@ class CudaModel {
   enum Array { kTokens, kLengths, kPositions, kSequences, kSteps, kBudgets, kPages };
 
   CudaModel(const ModelConfig& config, CudaWeights weights, c10::cuda::CUDAStream stream);
+  // The angles of positions below `positions` are in cosines_ and sines_.
+  void coverPositions(int64_t positions);
   void fill(const StepBatch& batch);
   void resize(int64_t rows);
   int64_t offset(Array array) const;
@@ -101,7 +104,8 @@ class CudaModel {
   CudaWeights weights_;
   cuda_ops::Number number_;
   c10::cuda::CUDAStream stream_;
-  at::Tensor cosines_, sines_;  // [max_positions, head_dim / 2]
+  RopeTable rope_;
+  at::Tensor cosines_, sines_;  // rope_ on the device
   std::shared_ptr<std::optional<std::string>> refused_copy_;
   KvPool pool_;
   kernels::cuda::Workspace workspace_;

@@ -13,6 +13,28 @@ struct Decoder::Impl {
   std::unique_ptr<DecoderBackend> backend;
 };
 
+namespace {
+
+Status checkToken(int32_t id, const ModelConfig& config) {
+  if (id >= 0 && id < config.vocab_size) return {};
+  return badInput("token " + std::to_string(id) + " is outside the model's vocabulary of " +
+                  std::to_string(config.vocab_size) +
+                  ": the tokenizer does not belong to this model");
+}
+
+Status checkStep(const StepBatch& batch, const ModelConfig& config) {
+  for (const int32_t id : batch.tokens) ALLOT_TRY(checkToken(id, config));
+  for (const int32_t length : batch.lengths) {
+    if (length >= 1 && length <= config.max_positions) continue;
+    return badInput("a sequence of " + std::to_string(length) +
+                    " tokens does not fit the model: 1.." + std::to_string(config.max_positions) +
+                    " are allowed");
+  }
+  return {};
+}
+
+}  // namespace
+
 Decoder::Decoder(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Decoder::~Decoder() = default;
 
@@ -58,13 +80,7 @@ Result<Prompt> Decoder::prefill(const std::vector<int32_t>& ids) {
                     " tokens does not fit the model: 1.." + std::to_string(config.max_positions) +
                     " are allowed");
   }
-  for (int32_t id : ids) {
-    if (id < 0 || id >= config.vocab_size) {
-      return badInput("token " + std::to_string(id) + " is outside the model's vocabulary of " +
-                      std::to_string(config.vocab_size) +
-                      ": tokenizer.json does not belong to this model");
-    }
-  }
+  for (const int32_t id : ids) ALLOT_TRY(checkToken(id, config));
   auto pages = backend.pool().allocate(backend.pool().pagesFor(ids.size()));
   if (!pages) {
     return badInput("the memory for keys and values is full: raise --kv-memory");
@@ -86,12 +102,14 @@ void Decoder::release(Prompt* prompt) {
 
 Result<std::span<const float>> Decoder::step(const StepBatch& batch,
                                              std::vector<kernels::RowStatistics>* statistics) {
+  ALLOT_TRY(checkStep(batch, impl_->config));
   return impl_->backend->step(batch, statistics);
 }
 
 Result<std::span<const int32_t>> Decoder::stepAndChoose(
     const StepBatch& batch, const TokenChoice& choice, const std::vector<uint32_t>& places,
     std::vector<kernels::RowStatistics>* statistics) {
+  ALLOT_TRY(checkStep(batch, impl_->config));
   return impl_->backend->stepAndChoose(batch, choice, places, statistics);
 }
 

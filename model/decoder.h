@@ -71,9 +71,10 @@ class Decoder {
   void release(Prompt* prompt);
 
   // Appends the tokens, returns logits [rows, vocab] (valid until the next call). Statistics,
-  // [rows], are added to. kData, naming layer and tensor, when a number is not finite, a row does
-  // not fit its pages or the pool lacks what the method reads; the newest positions are then
-  // unspecified. A GPU says so after the whole step and does not name the layer.
+  // [rows], are added to. kUsage: a token outside the vocabulary, a length beyond max_positions.
+  // kData, naming layer and tensor, when a number is not finite, a row does not fit its pages or
+  // the pool lacks what the method reads; the newest positions are then unspecified. A GPU says so
+  // after the whole step and does not name the layer.
   Result<std::span<const float>> step(const StepBatch& batch,
                                       std::vector<kernels::RowStatistics>* statistics);
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <string_view>
 #include <tuple>
 #include <unordered_map>
 
@@ -75,6 +76,9 @@ Status readTokens(const Gguf& gguf, ModelConfig* config) {
 
 // ---- Tokenizer.
 
+// Bytes of a piece that can be merged; every cut of it is looked up. SentencePiece's own limit is
+// 16 characters, and what is known to be longer are runs of some 30 blanks.
+constexpr size_t kLongestPiece = 256;
 constexpr const char* kMark = "\u2581";
 constexpr const char* kLlama3Words =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
@@ -132,21 +136,27 @@ Result<json> preTokenizer(const Gguf& gguf, bool* ignore_merges, bool* composes)
 
 // SentencePiece's scores as merges: every way of putting a token together from two others, in the
 // order of its score, the highest first.
-json mergesOf(const std::unordered_map<std::string, int64_t>& vocab,
-              const std::vector<double>& scores) {
-  std::vector<std::tuple<double, int64_t, int64_t, std::string, std::string>> merges;
+Result<json> mergesOf(const Gguf& gguf, const std::unordered_map<std::string_view, int64_t>& vocab,
+                      const std::vector<std::string>& tokens, const std::vector<double>& scores) {
+  std::vector<std::tuple<double, int64_t, int64_t>> merges;
   for (const auto& [token, id] : vocab) {
+    if (token.size() > kLongestPiece) {
+      return badInput(gguf.path() + ": tokenizer.ggml.tokens[" + std::to_string(id) +
+                      "]: " + inQuotes(token) + " has " + std::to_string(token.size()) +
+                      " bytes; at most " + std::to_string(kLongestPiece) + " are supported");
+    }
     for (size_t cut = 1; cut < token.size(); ++cut) {
       if ((static_cast<unsigned char>(token[cut]) & 0xc0) == 0x80) continue;  // within a character
       const auto left = vocab.find(token.substr(0, cut)), right = vocab.find(token.substr(cut));
       if (left == vocab.end() || right == vocab.end()) continue;
-      merges.emplace_back(-scores[static_cast<size_t>(id)], left->second, right->second,
-                          left->first, right->first);
+      merges.emplace_back(-scores[static_cast<size_t>(id)], left->second, right->second);
     }
   }
   std::sort(merges.begin(), merges.end());
   json list = json::array();
-  for (const auto& merge : merges) list.push_back({std::get<3>(merge), std::get<4>(merge)});
+  for (const auto& [score, left, right] : merges) {
+    list.push_back({tokens[static_cast<size_t>(left)], tokens[static_cast<size_t>(right)]});
+  }
   return list;
 }
 
@@ -240,6 +250,11 @@ Result<ModelConfig> ggufConfig(const Gguf& gguf) {
   config.architecture = found->name;
   config.qkv_bias = *architecture == "qwen2";
   ALLOT_TRY(keys.integer("embedding_length", 1, 1 << 16, &config.hidden_size));
+  if (config.hidden_size % kWidthUnit != 0) {
+    return badInput(gguf.path() + ": " + *architecture +
+                    ".embedding_length: " + std::to_string(config.hidden_size) +
+                    " is not supported; supported: a multiple of " + std::to_string(kWidthUnit));
+  }
   ALLOT_TRY(keys.integer("feed_forward_length", 1, 1 << 20, &config.intermediate_size));
   ALLOT_TRY(keys.integer("block_count", 1, 1024, &config.layers));
   ALLOT_TRY(keys.integer("attention.head_count", 1, 1024, &config.heads));
@@ -282,7 +297,7 @@ Result<json> ggufTokenizer(const Gguf& gguf) {
                     " is not supported; supported: gpt2, llama");
   }
   json vocab = json::object(), added = json::array();
-  std::unordered_map<std::string, int64_t> normal;
+  std::unordered_map<std::string_view, int64_t> normal;
   for (size_t id = 0; id < tokens->size(); ++id) {
     const std::string& token = (*tokens)[id];
     const int64_t type = (*types)[id];
@@ -301,7 +316,7 @@ Result<json> ggufTokenizer(const Gguf& gguf) {
       return badInput(gguf.path() + " lacks a score of tokenizer.ggml.scores each");
     }
     out["model"]["byte_fallback"] = true;
-    out["model"]["merges"] = mergesOf(normal, *scores);
+    ALLOT_ASSIGN(out["model"]["merges"], mergesOf(gguf, normal, *tokens, *scores));
     const auto* prefix = gguf.find<bool>("tokenizer.ggml.add_space_prefix");
     json steps = json::array();
     if (!prefix || *prefix) steps.push_back({{"type", "Prepend"}, {"prepend", kMark}});

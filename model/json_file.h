@@ -1,9 +1,10 @@
 #pragma once
 // Reading the JSON files of a model folder, whose content is hostile until checked.
-// Pure functions but for the read; any thread. Private to model/.
+// Pure functions but for the read; any thread. Private to model/ and to the readers of questions.
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -14,7 +15,12 @@ namespace allot {
 // Errors (kUsage): not there, not a plain file, larger than max_bytes. The message of a missing
 // file begins "the model folder lacks NAME".
 Result<std::string> readTextFile(const std::string& path, size_t max_bytes);
-// The same; and an error when it is not JSON.
+// What is wrong with JSON whose brackets are nested deeper than 64 levels, with the member that
+// they are in: copying or comparing a value takes a stack frame a level. Looks at the text alone,
+// so that nothing is made of it first. No file that we read has more than ten levels.
+std::optional<std::string> tooDeep(std::string_view json);
+
+// readTextFile; and an error when it is not JSON, or too deep.
 Result<nlohmann::json> readJsonFile(const std::string& path, size_t max_bytes);
 
 // The member of an object; nullptr when it is missing or null.

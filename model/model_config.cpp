@@ -98,6 +98,10 @@ Status readSizes(const nlohmann::json& root, ModelConfig& config) {
   const Reader reader(root);
   ALLOT_TRY(reader.integer("vocab_size", 1, 1 << 24, config.vocab_size));
   ALLOT_TRY(reader.integer("hidden_size", 1, 1 << 16, config.hidden_size));
+  if (config.hidden_size % kWidthUnit != 0) {
+    return badInput("config.json: hidden_size: " + std::to_string(config.hidden_size) +
+                    " is not supported; supported: a multiple of " + std::to_string(kWidthUnit));
+  }
   ALLOT_TRY(reader.integer("intermediate_size", 1, 1 << 20, config.intermediate_size));
   ALLOT_TRY(reader.integer("num_hidden_layers", 1, 1024, config.layers));
   ALLOT_TRY(reader.integer("num_attention_heads", 1, 1024, config.heads));
@@ -205,14 +209,14 @@ Status readToken(const nlohmann::json& value, const char* key, int64_t vocab_siz
 Status readTokens(const nlohmann::json& root, ModelConfig& config) {
   const nlohmann::json* eos = member(root, "eos_token_id");
   if (eos == nullptr) return {};
-  const nlohmann::json list = eos->is_array() ? *eos : nlohmann::json::array({*eos});
-  if (list.size() > kMostEosTokens) {
+  const size_t count = eos->is_array() ? eos->size() : 1;
+  if (count > kMostEosTokens) {
     return badInput(Reader::at("eos_token_id") + "more than " + std::to_string(kMostEosTokens) +
                     " tokens");
   }
-  for (const nlohmann::json& value : list) {
+  for (size_t i = 0; i < count; ++i) {
     int32_t id = -1;
-    ALLOT_TRY(readToken(value, "eos_token_id", config.vocab_size, id));
+    ALLOT_TRY(readToken(eos->is_array() ? (*eos)[i] : *eos, "eos_token_id", config.vocab_size, id));
     config.eos_tokens.push_back(id);
   }
   return {};

@@ -19,6 +19,9 @@ struct RopeScaling {
   std::vector<float> factors;  // GGUF has them worked out, [head_dim / 2]; empty: by the above
 };
 
+// The kernels work on this many channels of a hidden state at a time.
+inline constexpr int64_t kWidthUnit = 16;
+
 struct ModelConfig {
   std::string architecture;  // of core/model_catalogue.h
   int64_t vocab_size = 0;

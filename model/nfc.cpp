@@ -101,9 +101,86 @@ std::string nfc(std::string_view text) {
   return out;
 }
 
+namespace {
+
+bool isCased(utf8proc_int32_t character) {
+  const utf8proc_category_t category = utf8proc_category(character);
+  return category == UTF8PROC_CATEGORY_LU || category == UTF8PROC_CATEGORY_LL ||
+         category == UTF8PROC_CATEGORY_LT;
+}
+
+// What does not end a word for the rule of the final sigma: marks, modifiers, an apostrophe.
+bool isIgnored(utf8proc_int32_t character) {
+  switch (utf8proc_category(character)) {
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_SK:
+      return true;
+    default:
+      return std::u32string_view(U"'.:\u00b7\u2018\u2019\u2024\u2027")
+                 .find(static_cast<char32_t>(character)) != std::u32string_view::npos;
+  }
+}
+
+// Of a sigma at `at`: behind a letter, and none follows.
+bool isFinal(const std::vector<utf8proc_int32_t>& text, size_t at) {
+  size_t before = at, after = at + 1;
+  while (before > 0 && isIgnored(text[before - 1])) --before;
+  if (before == 0 || !isCased(text[before - 1])) return false;
+  while (after < text.size() && isIgnored(text[after])) ++after;
+  return after == text.size() || !isCased(text[after]);
+}
+
+void append(utf8proc_int32_t character, std::string& out) {
+  utf8proc_uint8_t bytes[4];
+  const auto count = utf8proc_encode_char(character, bytes);
+  out.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(count));
+}
+
+}  // namespace
+
+std::string lowerCase(std::string_view text) {
+  constexpr utf8proc_int32_t kDottedI = 0x130, kDotAbove = 0x307;
+  constexpr utf8proc_int32_t kSigma = 0x3a3, kFinalSigma = 0x3c2;
+  // A byte that is no character stands as a negative number.
+  std::vector<utf8proc_int32_t> characters;
+  for (size_t at = 0; at < text.size();) {
+    const size_t bytes = utf8Length(text.substr(at));
+    utf8proc_int32_t character = -1 - static_cast<unsigned char>(text[at]);
+    if (bytes > 0) {
+      utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data() + at),
+                       static_cast<utf8proc_ssize_t>(bytes), &character);
+    }
+    characters.push_back(character);
+    at += std::max<size_t>(bytes, 1);
+  }
+  std::string out;
+  out.reserve(text.size());
+  for (size_t i = 0; i < characters.size(); ++i) {
+    const utf8proc_int32_t c = characters[i];
+    if (c < 0) {
+      out += static_cast<char>(-1 - c);
+    } else if (c == kDottedI) {
+      append('i', out);
+      append(kDotAbove, out);
+    } else {
+      append(c == kSigma && isFinal(characters, i) ? kFinalSigma : utf8proc_tolower(c), out);
+    }
+  }
+  return out;
+}
+
 #else
 
 bool nfcAvailable() { return false; }
+
+std::string lowerCase(std::string_view text) {
+  std::string low(text);
+  for (char& c : low) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c;
+  return low;
+}
 
 std::string nfc(std::string_view text) {
   assert(!"nfc without libutf8proc");

@@ -19,4 +19,9 @@ bool mayChangeInNfc(std::string_view text);
 // Time n log n, whatever the text.
 std::string nfc(std::string_view text);
 
+// The text in lower case, as Python's str.lower() writes it: U+0130 becomes two characters, and a
+// sigma at the end of a word the final one. Bytes that are not UTF-8 stay as they are; a build
+// without the tables lowers ASCII alone.
+std::string lowerCase(std::string_view text);
+
 }  // namespace allot

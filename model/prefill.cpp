@@ -9,6 +9,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -23,6 +24,9 @@ namespace {
 constexpr int64_t kQueryPiece = 256;
 
 constexpr int64_t kMlpPiece = 2048;
+
+// Positions that a table of angles has at least.
+constexpr int64_t kFewestAngles = 1024;
 
 at::Tensor view(const float* data, at::IntArrayRef shape) {
   return at::from_blob(const_cast<float*>(data), shape, at::kFloat);
@@ -90,23 +94,26 @@ at::Tensor causalAttention(const ModelConfig& config, const at::Tensor& q, const
   std::vector<at::Tensor> pieces;
   for (int64_t start = first; start < n; start += kQueryPiece) {
     const int64_t end = std::min(n, start + kQueryPiece), count = end - start;
+    // Query i sees the keys after i - window; no query of the piece sees those before `oldest`.
+    const int64_t window = config.sliding_window;
+    const int64_t oldest = window > 0 ? std::max<int64_t>(0, start + 1 - window) : 0;
+    const int64_t seen = end - oldest;
     // The group's queries side by side: [kv_heads, group * count, d].
     const at::Tensor queries = q.slice(0, start, end)
                                    .view({count, config.kv_heads, group, d})
                                    .permute({1, 2, 0, 3})
                                    .reshape({config.kv_heads, group * count, d});
-    at::Tensor scores = at::bmm(at::mul(queries, scale), keys.slice(2, 0, end));
-    scores = scores.view({config.kv_heads, group, count, end});
+    at::Tensor scores = at::bmm(at::mul(queries, scale), keys.slice(2, oldest, end));
+    scores = scores.view({config.kv_heads, group, count, seen});
     const at::Tensor mask =
         at::full({count, count}, -std::numeric_limits<float>::infinity(), q.options()).triu_(1);
-    scores.slice(3, start, end).add_(mask);
-    if (const int64_t window = config.sliding_window; window > 0 && end > window) {
-      // Query i sees the keys after i - window.
-      scores.add_(at::full({count, end}, -std::numeric_limits<float>::infinity(), q.options())
-                      .tril_(start - window));
+    scores.slice(3, start - oldest, seen).add_(mask);
+    if (window > 0 && end > window) {
+      scores.add_(at::full({count, seen}, -std::numeric_limits<float>::infinity(), q.options())
+                      .tril_(start - window - oldest));
     }
-    const at::Tensor weights = at::softmax(scores, -1).view({config.kv_heads, group * count, end});
-    pieces.push_back(at::bmm(weights, values.slice(1, 0, end))
+    const at::Tensor weights = at::softmax(scores, -1).view({config.kv_heads, group * count, seen});
+    pieces.push_back(at::bmm(weights, values.slice(1, oldest, end))
                          .view({config.kv_heads, group, count, d})
                          .permute({2, 0, 1, 3})
                          .reshape({count, config.heads * d}));
@@ -130,21 +137,24 @@ double scaled(const RopeScaling& scaling, int64_t i, double frequency) {
 
 }  // namespace
 
-RopeTable RopeTable::make(const ModelConfig& config, int64_t positions) {
+bool RopeTable::cover(const ModelConfig& config, int64_t positions) {
   const int64_t half = config.head_dim / 2;
-  RopeTable table;
-  table.cosines.resize(static_cast<size_t>(positions * half));
-  table.sines.resize(table.cosines.size());
+  const int64_t there = static_cast<int64_t>(cosines.size()) / half;
+  if (positions <= there) return false;
+  const auto doubled = std::bit_ceil(static_cast<uint64_t>(std::max(positions, kFewestAngles)));
+  const int64_t made = std::min(static_cast<int64_t>(doubled), config.max_positions);
+  cosines.resize(static_cast<size_t>(made * half));
+  sines.resize(cosines.size());
   for (int64_t i = 0; i < half; ++i) {
     const double frequency =
         scaled(config.rope_scaling, i,
                std::pow(static_cast<double>(config.rope_theta), -2.0 * i / config.head_dim));
-    for (int64_t p = 0; p < positions; ++p) {
-      table.cosines[p * half + i] = static_cast<float>(std::cos(p * frequency));
-      table.sines[p * half + i] = static_cast<float>(std::sin(p * frequency));
+    for (int64_t p = there; p < made; ++p) {
+      cosines[p * half + i] = static_cast<float>(std::cos(p * frequency));
+      sines[p * half + i] = static_cast<float>(std::sin(p * frequency));
     }
   }
-  return table;
+  return true;
 }
 
 Result<std::vector<float>> prefillDense(const ModelConfig& config, const Weights& weights,

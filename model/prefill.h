@@ -11,11 +11,14 @@
 
 namespace allot {
 
-// Cosines and sines of the rotary angles, [positions, head_dim / 2] each.
+// Cosines and sines of the rotary angles, [positions, head_dim / 2] each: of the positions that a
+// sequence has reached, not of all that a config.json allows, which may be millions.
 struct RopeTable {
   std::vector<float> cosines;
   std::vector<float> sines;
-  static RopeTable make(const ModelConfig& config, int64_t positions);
+  // Makes the angles of positions below `positions` (at most config.max_positions), if they are not
+  // there, and of some more: true where it did.
+  bool cover(const ModelConfig& config, int64_t positions);
 };
 
 // Runs the prompt, writes its keys and values to `pages` of the pool, returns the logits after its

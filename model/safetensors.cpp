@@ -148,9 +148,9 @@ Result<Entries> readHeader(const MappedFile& file, const std::string& path) {
                     " bytes, more than the file has or than is accepted; it is cut short or not a "
                     "safetensors file");
   }
-  const auto* text = reinterpret_cast<const char*>(file.data()) + 8;
-  const nlohmann::json header =
-      nlohmann::json::parse(text, text + header_bytes, nullptr, /*allow_exceptions=*/false);
+  const std::string_view text(reinterpret_cast<const char*>(file.data()) + 8, header_bytes);
+  if (const auto deep = tooDeep(text)) return badInput(path + ": its header: " + *deep);
+  const nlohmann::json header = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!header.is_object()) return badInput(path + ": its header is not a JSON object");
 
   const std::byte* data = file.data() + 8 + header_bytes;

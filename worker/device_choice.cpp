@@ -1,5 +1,7 @@
 #include "worker/device_choice.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -47,7 +49,10 @@ Result<Device> chooseDevice(const v1::Spec& spec, const ModelConfig& config) {
   const auto why = refusalOf(spec, config);
   if (!why) return Device::kCuda;
   if (spec.model().device() != "cuda") {
-    if (!narrow) return Device::kCpu;
+    if (!narrow) {
+      spdlog::info("spec.model.device: auto: this worker computes on the CPU: {}", *why);
+      return Device::kCpu;
+    }
     return badInput("spec.model.dtype: bfloat16 is for a GPU: " + *why +
                     "; or set it to float32, for the CPU");
   }

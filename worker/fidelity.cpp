@@ -26,7 +26,8 @@ float dot(const float* a, const float* b, int width) {
   return sum;
 }
 
-// The exact scores of one query head over its row's keys, which the pool holds as float32.
+// The exact scores of one query head over the keys that its row attends to, which the pool holds as
+// float32.
 void exactScores(const kernels::PagedKv& kv, const kernels::DecodeInputs& in, int row, int head,
                  std::vector<float>* scores) {
   assert(kv.element == kernels::Element::kFloat32);
@@ -34,10 +35,11 @@ void exactScores(const kernels::PagedKv& kv, const kernels::DecodeInputs& in, in
   const int32_t* pages = in.page_table + static_cast<int64_t>(row) * in.max_pages;
   const float* query = in.queries + (static_cast<int64_t>(row) * in.heads + head) * kv.head_dim;
   const int kv_head = head / (in.heads / kv.kv_heads);
-  scores->resize(static_cast<size_t>(in.lengths[row]));
-  for (int j = 0; j < in.lengths[row]; ++j) {
+  const int first = in.first(in.lengths[row]);
+  scores->resize(static_cast<size_t>(in.lengths[row] - first));
+  for (int j = first; j < in.lengths[row]; ++j) {
     const int64_t key = kv.offset(pages[j / kv.page_size], kv_head, j % kv.page_size);
-    (*scores)[static_cast<size_t>(j)] = in.scale * dot(query, keys + key, kv.head_dim);
+    (*scores)[static_cast<size_t>(j - first)] = in.scale * dot(query, keys + key, kv.head_dim);
   }
 }
 
@@ -184,7 +186,8 @@ class Comparison {
     if (promises && relative > method.epsilon) cell.set_exceeded(cell.exceeded() + 1);
     cell.set_draws(cell.draws() + head_statistics.draws);
     cell.set_unique_rows(cell.unique_rows() + head_statistics.unique_rows);
-    cell.set_dense_rows(cell.dense_rows() + static_cast<uint64_t>(in.lengths[row]));
+    cell.set_dense_rows(cell.dense_rows() +
+                        static_cast<uint64_t>(in.lengths[row] - in.first(in.lengths[row])));
     cell.set_effective_sample_size(cell.effective_sample_size() +
                                    head_statistics.effective_sample_size);
   }

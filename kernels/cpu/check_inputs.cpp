@@ -1,11 +1,31 @@
 #include "kernels/cpu/check_inputs.h"
 
-#include <cassert>
 #include <cmath>
 #include <limits>
 
+#include "kernels/cpu/key_scores.h"
+#include "kernels/stream_bits.h"
+
 namespace allot::kernels {
 namespace {
+
+std::string badSize(const char* what, int64_t value, const char* why) {
+  return std::string(what) + " = " + std::to_string(value) + " is " + why;
+}
+
+// What holds for all rows.
+std::optional<std::string> checkSizes(const PagedKv& kv, const DecodeInputs& in) {
+  if (kv.kv_heads <= 0 || in.heads % kv.kv_heads != 0) {
+    return badSize("heads", in.heads, "no multiple of the cache's ") + std::to_string(kv.kv_heads) +
+           " KV heads";
+  }
+  if (kv.head_dim <= 0 || kv.head_dim % 16 != 0 || kv.head_dim > kMaxHeadDim) {
+    return badSize("head_dim", kv.head_dim, "no multiple of 16 up to ") +
+           std::to_string(kMaxHeadDim);
+  }
+  if (in.window < 0) return badSize("window", in.window, "below 0");
+  return beyondStreams(in);
+}
 
 std::optional<std::string> checkRow(const PagedKv& kv, const DecodeInputs& in, int row) {
   const auto name = [row](const char* tensor) {
@@ -18,7 +38,12 @@ std::optional<std::string> checkRow(const PagedKv& kv, const DecodeInputs& in, i
            " is beyond the page table: " + std::to_string(in.max_pages) + " pages of " +
            std::to_string(kv.page_size) + " keys hold " + std::to_string(room);
   }
-  for (int p = 0; p * kv.page_size < n; ++p) {
+  if (in.bias && in.bias_stride < n) {
+    return "bias_stride = " + std::to_string(in.bias_stride) + " is below " + name("lengths") +
+           " = " + std::to_string(n);
+  }
+  const int first = in.first(n);
+  for (int p = first / kv.page_size; p * kv.page_size < n; ++p) {
     const int32_t page = in.page_table[static_cast<int64_t>(row) * in.max_pages + p];
     if (page < 0 || page >= kv.pages) {
       return name("page_table") + ": entry " + std::to_string(p) + " is " + std::to_string(page) +
@@ -33,7 +58,7 @@ std::optional<std::string> checkRow(const PagedKv& kv, const DecodeInputs& in, i
            std::to_string(i % kv.head_dim) + " is not finite";
   }
   if (!in.bias) return std::nullopt;
-  for (int j = 0; j < n; ++j) {
+  for (int j = first; j < n; ++j) {
     // -inf masks a key; the comparison is false for NaN.
     if (in.bias[row * in.bias_stride + j] <= std::numeric_limits<float>::max()) continue;
     return name("bias") + ": key " + std::to_string(j) + " is NaN or +inf";
@@ -45,7 +70,7 @@ std::optional<std::string> checkRow(const PagedKv& kv, const DecodeInputs& in, i
 
 std::optional<std::string> checkInputs(const MethodOptions& method, const PagedKv& kv,
                                        const DecodeInputs& in) {
-  assert(kv.kv_heads > 0 && in.heads % kv.kv_heads == 0 && kv.head_dim % 16 == 0);
+  if (auto refusal = checkSizes(kv, in)) return refusal;
   if (kv.element == Element::kFloat16) return "the CPU decodes no float16 cache";
   const int bits = shadowBits(method);
   if (bits > 0 && !kv.shadow(bits)) {

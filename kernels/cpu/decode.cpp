@@ -45,6 +45,17 @@ struct Scratch {
 
 struct DecodeWorkspace::Impl {
   explicit Impl(int threads) : pool(threads), scratch(static_cast<size_t>(pool.threads())) {}
+
+  // Room for such a row? Each size that a row takes is compared: of two plans the larger sizes
+  // are kept, which need not be one row's.
+  bool holds(int length, int group, int head_dim) const {
+    const Scratch& s = scratch.front();
+    const auto keys = static_cast<size_t>(paddedLength(length));
+    const auto heads = static_cast<size_t>(group), width = static_cast<size_t>(head_dim);
+    return s.scores.size() >= heads * keys && s.weights.size() >= keys &&
+           s.queries.size() >= heads * width && s.totals.size() >= heads;
+  }
+
   ThreadPool pool;
   std::vector<Scratch> scratch;
 };
@@ -92,18 +103,20 @@ class GroupRun {
       : options_(options), kv_(kv), in_(in), out_(out), s_(*scratch), row_(row), kv_head_(kv_head) {
     group_ = in.heads / kv.kv_heads;
     n_ = in.lengths[row];
+    first_ = in.first(n_);
+    base_ = first_ / kBlock * kBlock;
     stride_ = paddedLength(n_);
     budget_ = in.budgets[row];
     first_head_ = kv_head * group_;
     select_ = kSelect[static_cast<size_t>(options.method == Method::kBernoulli ? options.values
                                                                                : options.method)];
     // Enough budget for every key is exact attention, without estimates on the way.
-    exact_ = !select_ || (usesBudget(options) && budget_ >= static_cast<uint32_t>(n_));
+    exact_ = !select_ || (usesBudget(options) && budget_ >= static_cast<uint32_t>(n_ - first_));
   }
 
   // False if a score is not finite.
   bool run() {
-    GroupCounts counts(kv_, n_, s_.group_rows.data());
+    GroupCounts counts(kv_, first_, n_, s_.group_rows.data());
     if (n_ == 0 || (budget_ == 0 && !out_.lse)) {
       silence(counts);
       return true;
@@ -130,7 +143,8 @@ class GroupRun {
   float* mass(int g) const { return s_.mass.data() + static_cast<int64_t>(g) * stride_; }
   const float* bias() const { return in_.bias ? in_.bias + row_ * in_.bias_stride : nullptr; }
   KeyRange keys() const {
-    return {&kv_, in_.page_table + static_cast<int64_t>(row_) * in_.max_pages, kv_head_, n_};
+    return {&kv_, in_.page_table + static_cast<int64_t>(row_) * in_.max_pages, kv_head_, n_,
+            first_};
   }
   const float* queries() const {
     return in_.queries + (static_cast<int64_t>(row_) * in_.heads + first_head_) * kv_.head_dim;
@@ -152,8 +166,8 @@ class GroupRun {
     const bool replaced = !exact_ && budget_ > 0;
     if (replaced && readsBounds(options_)) return true;  // the method finds its keys by itself
     const auto row_bytes = static_cast<uint64_t>(kv_.head_dim) * bytesOf(kv_.element);
-    uint64_t head_bytes = n_ * row_bytes;
-    stage_bytes_ = head_bytes;
+    const auto keys_here = static_cast<uint64_t>(n_ - first_);
+    stage_bytes_ = keys_here * row_bytes;
     std::fill_n(s_.features.begin(), group_, static_cast<uint32_t>(kv_.head_dim));
     if (options_.method == Method::kBernoulli) {
       uint32_t group_features = 0;
@@ -161,15 +175,15 @@ class GroupRun {
                        in_.steps[row_], in_.layer, first_head_, s_.queries.data(),
                        s_.features.data(), &group_features);
       exactScores(keys(), s_.queries.data(), group_, in_.scale, scores(0), stride_);
-      stage_bytes_ = static_cast<uint64_t>(n_) * group_features * bytesOf(kv_.element);
+      stage_bytes_ = keys_here * group_features * bytesOf(kv_.element);
     } else if (const int bits = replaced ? shadowBits(options_) : 0; bits > 0) {
       shadowScores(keys(), bits, queries(), group_, in_.scale, scores(0), stride_);
-      stage_bytes_ = n_ * (static_cast<uint64_t>(kv_.head_dim) * bits / 8 + sizeof(float));
+      stage_bytes_ = keys_here * (static_cast<uint64_t>(kv_.head_dim) * bits / 8 + sizeof(float));
     } else {
       exactScores(keys(), queries(), group_, in_.scale, scores(0), stride_);
     }
     for (int g = 0; g < group_; ++g) {
-      if (!finishScores(scores(g), n_, bias())) return false;
+      if (!finishScores(scores(g), n_, bias(), first_)) return false;
     }
     return true;
   }
@@ -177,20 +191,20 @@ class GroupRun {
   // Key bytes of the score stage for one head.
   uint64_t headStageBytes(int g) const {
     if (options_.method != Method::kBernoulli) return stage_bytes_;
-    return static_cast<uint64_t>(n_) * s_.features[g] * bytesOf(kv_.element);
+    return static_cast<uint64_t>(n_ - first_) * s_.features[g] * bytesOf(kv_.element);
   }
 
   void everyValue(GroupCounts& counts) {
     for (int g = 0; g < group_; ++g) {
-      const float top = exponentials(scores(g), stride_, mass(g));
-      const double total = s_.totals[g] = massTotal(mass(g), stride_);
+      const float top = exponentials(scores(g) + base_, stride_ - base_, mass(g) + base_);
+      const double total = s_.totals[g] = massTotal(mass(g) + base_, stride_ - base_);
       setLse(g, total > 0 ? top + static_cast<float>(std::log(total)) : kMinusInfinity);
     }
     if (budget_ == 0) {
       for (int g = 0; g < group_; ++g) counts.silent(out_, in_, row_, first_head_ + g);
       return;
     }
-    accumulateValues(kv_, keys().pages, kv_head_, n_, mass(0), stride_, group_, output(0));
+    accumulateValues(kv_, keys().pages, kv_head_, first_, n_, mass(0), stride_, group_, output(0));
     for (int g = 0; g < group_; ++g) {
       // A head whose keys are all masked attends to nothing.
       const double total = s_.totals[g];
@@ -205,13 +219,15 @@ class GroupRun {
     if (!readsBounds(options_)) {
       head.scores = scores(g);
       head.mass = mass(g);
-      head.top = exponentials(scores(g), stride_, mass(g));
-      head.mass_total = massTotal(mass(g), stride_);
+      const int padded = stride_ - base_;
+      head.top = exponentials(scores(g) + base_, padded, mass(g) + base_);
+      head.mass_total = massTotal(mass(g) + base_, padded);
       head.weights = s_.weights.data();
       head.block_weights = s_.block_weights.data();
-      head.weight_total =
-          integerWeights(mass(g), stride_, s_.weights.data(), s_.block_weights.data());
+      head.weight_total = integerWeights(mass(g) + base_, padded, s_.weights.data() + base_,
+                                         s_.block_weights.data() + base_ / kBlock);
     }
+    head.first = first_;
     head.n = n_;
     head.budget = budget_;
     head.seed = in_.seed;
@@ -265,7 +281,9 @@ class GroupRun {
   const DecodeInputs& in_;
   const DecodeOutputs& out_;
   Scratch& s_;
-  int row_, kv_head_, group_ = 0, n_ = 0, stride_ = 0, first_head_ = 0;
+  int row_, kv_head_, group_ = 0, stride_ = 0, first_head_ = 0;
+  int first_ = 0, n_ = 0;  // the keys are first_..n_-1
+  int base_ = 0;           // of the block that first_ is in; what lies before is not defined
   uint32_t budget_ = 0;
   SelectFunction select_ = nullptr;
   bool exact_ = false;
@@ -274,10 +292,27 @@ class GroupRun {
 
 }  // namespace
 
+namespace {
+
+std::optional<std::string> beyondPlan(const PagedKv& kv, const DecodeInputs& in,
+                                      const DecodeWorkspace::Impl& space) {
+  const int group = in.heads / kv.kv_heads;
+  for (int row = 0; row < in.rows; ++row) {
+    if (space.holds(in.lengths[row], group, kv.head_dim)) continue;
+    return "lengths[" + std::to_string(row) + "] = " + std::to_string(in.lengths[row]) + " with " +
+           std::to_string(group) + " heads a KV head of " + std::to_string(kv.head_dim) +
+           " channels is beyond the workspace's plan";
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 std::optional<std::string> decodeAttention(const MethodOptions& method, const PagedKv& kv,
                                            const DecodeInputs& in, DecodeWorkspace* workspace,
                                            const DecodeOutputs& out) {
   if (auto refusal = checkInputs(method, kv, in)) return refusal;
+  if (auto refusal = beyondPlan(kv, in, workspace->impl())) return refusal;
   std::fill(out.out, out.out + static_cast<int64_t>(in.rows) * in.heads * kv.head_dim, 0.0f);
   DecodeWorkspace::Impl& space = workspace->impl();
   for (Scratch& scratch : space.scratch) {

@@ -39,7 +39,7 @@ void addDraws(const Head& head, const uint64_t* thresholds, uint32_t count, floa
               Selection* selection) {
   uint64_t prefix = 0;
   uint32_t next = 0;
-  for (int block = 0; next < count; ++block) {
+  for (int block = head.first / kBlock; next < count; ++block) {
     const uint64_t end = prefix + head.block_weights[block];
     if (thresholds[next] < end) {
       uint64_t reached = prefix;

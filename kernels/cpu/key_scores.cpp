@@ -131,7 +131,7 @@ void scorePages(const KeyRange& keys, const float* queries, int group, float sca
   const auto piece = [&](int start) {
     return pool + kv.offset(keys.pages[start / kv.page_size], keys.kv_head, start % kv.page_size);
   };
-  for (int start = 0; start < keys.n;) {
+  for (int start = keys.first; start < keys.n;) {
     const int in_page = kv.page_size - start % kv.page_size;
     const int count = std::min({kPiece, in_page, keys.n - start});
     const int ahead = std::min(start + kAhead, keys.n - 1);

@@ -22,6 +22,7 @@ struct KeyRange {
   const int32_t* pages = nullptr;  // of the row
   int kv_head = 0;
   int n = 0;
+  int first = 0;  // keys before it are left out
 };
 
 // One number of the key cache, `offset` in elements.
@@ -31,7 +32,7 @@ inline float keyAt(const PagedKv& kv, int64_t offset) {
   return std::bit_cast<float>(bits << 16);
 }
 
-// scores[g * stride + j] = scale * q_g . k_j; queries [group, head_dim].
+// scores[g * stride + j] = scale * q_g . k_j for first <= j < n; queries [group, head_dim].
 void exactScores(const KeyRange& keys, const float* queries, int group, float scale, float* scores,
                  int64_t stride);
 
@@ -42,7 +43,7 @@ void exactScoresOf(const KeyRange& keys, const float* query, float scale, const 
 
 // The same from the shadow with `bits` bits, the centre left out:
 // scores = scale * s_q * s_k,j * (int8 query . code_j), the query rounded to 8 bits with one scale.
-// Up to 15 scores beyond n are written, with anything. head_dim <= kMaxHeadDim.
+// Up to 15 scores before `first` and beyond n are written, with anything. head_dim <= kMaxHeadDim.
 void shadowScores(const KeyRange& keys, int bits, const float* queries, int group, float scale,
                   float* scores, int64_t stride);
 

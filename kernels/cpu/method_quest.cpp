@@ -39,10 +39,11 @@ float pageBound(const float* query, const float* const* tiles, int count, int he
 // The largest score that page `page` could have.
 float pageScore(const Head& head, int page, int page_keys) {
   const PagedKv& kv = *head.kv;
-  const int first = page * page_keys, end = std::min(first + page_keys, head.n);
+  const int first = std::max(page * page_keys, head.first);
+  const int end = std::min((page + 1) * page_keys, head.n);
   const float* tiles[kMostTiles];
   int count = 0;
-  for (int j = first; j < end; j += kTileKeys) {
+  for (int j = first / kTileKeys * kTileKeys; j < end; j += kTileKeys) {
     const int64_t at = kv.offset(head.pages[j / kv.page_size], head.kv_head, j % kv.page_size);
     tiles[count++] = kv.bounds + at / kTileKeys * 2;
   }
@@ -52,13 +53,14 @@ float pageScore(const Head& head, int page, int page_keys) {
 
 // The pages kept, ascending, at the front of selection->order; returns how many.
 int choosePages(const Head& head, int page_keys, Selection* selection) {
-  const int pages = (head.n + page_keys - 1) / page_keys;
+  const int oldest = head.first / page_keys;
+  const int pages = (head.n + page_keys - 1) / page_keys - oldest;
   const int kept = std::clamp(static_cast<int>(head.budget) / page_keys, 1, pages);
   auto& scores = selection->buffer;
   auto& order = selection->order;
   scores.resize(static_cast<size_t>(pages));
   order.resize(static_cast<size_t>(pages));
-  for (int page = 0; page < pages; ++page) scores[page] = pageScore(head, page, page_keys);
+  for (int p = 0; p < pages; ++p) scores[p] = pageScore(head, oldest + p, page_keys);
   scores[pages - 1] = std::numeric_limits<float>::infinity();  // the newest is always kept
   std::iota(order.begin(), order.end(), 0);
   const auto better = [&](int32_t a, int32_t b) {
@@ -66,6 +68,7 @@ int choosePages(const Head& head, int page_keys, Selection* selection) {
   };
   std::nth_element(order.begin(), order.begin() + kept - 1, order.end(), better);
   std::sort(order.begin(), order.begin() + kept);
+  for (int i = 0; i < kept; ++i) order[i] += oldest;
   return kept;
 }
 
@@ -74,13 +77,14 @@ int choosePages(const Head& head, int page_keys, Selection* selection) {
 void selectQuest(const Head& head, Selection* selection) {
   const int page_keys = static_cast<int>(head.options->page_size);
   const int kept = choosePages(head, page_keys, selection);
-  const int tiles = (head.n + kTileKeys - 1) / kTileKeys;
+  const int tiles = (head.n + kTileKeys - 1) / kTileKeys - head.first / kTileKeys;
   selection->extra_key_bytes +=
       sizeof(float) * 2 * tiles * static_cast<uint64_t>(head.kv->head_dim);
   selection->error_known = false;
   for (int i = 0; i < kept; ++i) {
-    const int first = selection->order[i] * page_keys;
-    for (int j = first; j < std::min(first + page_keys, head.n); ++j) selection->add(j, 0.0f, 1);
+    const int start = selection->order[i] * page_keys;
+    const int first = std::max(start, head.first), end = std::min(start + page_keys, head.n);
+    for (int j = first; j < end; ++j) selection->add(j, 0.0f, 1);
   }
   const auto& rows = selection->rows;
   const auto count = rows.size();

@@ -9,12 +9,14 @@ namespace allot::kernels {
 
 void selectS2antaFlash(const Head& head, Selection* selection) {
   const int tile = static_cast<int>(head.options->tile_size);
-  const auto tiles = static_cast<uint32_t>((head.n + tile - 1) / tile);
-  const uint32_t samples = std::max<uint32_t>(1, head.budget / tiles);
+  const auto begin = static_cast<uint32_t>(head.first / tile);  // tiles before have no key
+  const auto end = static_cast<uint32_t>((head.n + tile - 1) / tile);
+  const uint32_t samples = std::max<uint32_t>(1, head.budget / (end - begin));
   selection->thresholds.resize(samples);
   uint64_t* thresholds = selection->thresholds.data();
-  for (uint32_t t = 0; t < tiles; ++t) {
-    const int first = static_cast<int>(t) * tile, last = std::min(first + tile, head.n);
+  for (uint32_t t = begin; t < end; ++t) {
+    const int start = static_cast<int>(t) * tile;
+    const int first = std::max(start, head.first), last = std::min(start + tile, head.n);
     uint64_t mass = 0;
     for (int j = first; j < last; ++j) mass += head.weights[j];
     if (mass == 0) continue;  // every key masked, or too light to be drawn from

@@ -18,8 +18,8 @@ void selectS2antaProp(const Head& head, Selection* selection) {
   const int tile = static_cast<int>(head.options->tile_size);
   const float weight = 1.0f / static_cast<float>(samples);
   uint64_t before = 0;  // weight of the tiles passed
-  for (int first = 0; first < head.n; first += tile) {
-    const int last = std::min(first + tile, head.n);
+  for (int start = head.first / tile * tile; start < head.n; start += tile) {
+    const int first = std::max(start, head.first), last = std::min(start + tile, head.n);
     uint64_t mass = 0;
     for (int j = first; j < last; ++j) mass += head.weights[j];
     const uint32_t from = systematicDrawsBelow(before, head.weight_total, samples, offset);

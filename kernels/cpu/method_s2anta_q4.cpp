@@ -20,7 +20,7 @@ void scoreDrawn(const Head& head, Selection* selection) {
   const auto& rows = selection->rows;
   auto& scores = selection->buffer;
   scores.resize(rows.size());
-  const KeyRange keys{head.kv, head.pages, head.kv_head, head.n};
+  const KeyRange keys{head.kv, head.pages, head.kv_head, head.n, head.first};
   exactScoresOf(keys, head.query, head.scale, rows.data(), static_cast<int>(rows.size()),
                 scores.data());
   for (size_t i = 0; head.bias && i < rows.size(); ++i) scores[i] += head.bias[rows[i]];
@@ -31,15 +31,15 @@ void scoreDrawn(const Head& head, Selection* selection) {
 double exactLse(const Head& head, Selection* selection) {
   auto& scores = selection->buffer;
   scores.resize(static_cast<size_t>(head.n));
-  exactScores({head.kv, head.pages, head.kv_head, head.n}, head.query, 1, head.scale, scores.data(),
-              head.n);
+  exactScores({head.kv, head.pages, head.kv_head, head.n, head.first}, head.query, 1, head.scale,
+              scores.data(), head.n);
   float top = -std::numeric_limits<float>::infinity();
-  for (int j = 0; j < head.n; ++j) {
+  for (int j = head.first; j < head.n; ++j) {
     if (head.bias) scores[j] += head.bias[j];
     top = std::max(top, scores[j]);
   }
   double total = 0;
-  for (int j = 0; j < head.n; ++j) total += std::exp(static_cast<double>(scores[j]) - top);
+  for (int j = head.first; j < head.n; ++j) total += std::exp(static_cast<double>(scores[j]) - top);
   return top + std::log(total);
 }
 
@@ -78,7 +78,7 @@ void selectS2antaQ4(const Head& head, Selection* selection) {
     // count_j / S * a_j / a~_j: unbiased, and the weights need not sum to 1.
     factor = std::exp(proposal_lse + top - exact_lse) / head.budget;
     selection->lse = static_cast<float>(exact_lse);
-    selection->key_rows = static_cast<uint64_t>(head.n);
+    selection->key_rows = static_cast<uint64_t>(head.keys());
   }
   for (size_t i = 0; i < rows.size(); ++i) {
     selection->weights[i] = static_cast<float>(sums[i] * factor);

@@ -11,8 +11,8 @@ namespace allot::kernels {
 
 void selectTopK(const Head& head, Selection* selection) {
   auto& order = selection->order;
-  order.resize(static_cast<size_t>(head.n));
-  std::iota(order.begin(), order.end(), 0);
+  order.resize(static_cast<size_t>(head.keys()));
+  std::iota(order.begin(), order.end(), head.first);
   const auto heavier = [&](int32_t a, int32_t b) {
     return head.scores[a] != head.scores[b] ? head.scores[a] > head.scores[b] : a < b;
   };

@@ -20,7 +20,8 @@ constexpr int kBlock = 32;
 // What one query head knows. Which scores there are is the score stage's business: q.k, Bernoulli's
 // estimate of it, or q.k~ (methods that ask for a shadow); `scores` may be null for quest.
 struct Head {
-  const float* scores = nullptr;  // [n], then -inf up to a multiple of kBlock
+  // [n], then -inf up to a multiple of kBlock; so are those before `first`, back to a multiple.
+  const float* scores = nullptr;
   // mass_j = exp(s_j - top), top the largest score; 0 beyond n and where a key is masked.
   const float* mass = nullptr;
   double mass_total = 0;
@@ -31,8 +32,12 @@ struct Head {
   const uint32_t* weights = nullptr;
   const uint64_t* block_weights = nullptr;  // sums over kBlock keys
   uint64_t weight_total = 0;
+  // The keys are first..n-1: a sliding window leaves out those before. Nothing before the block of
+  // `first` is defined.
+  int first = 0;
   int n = 0;
-  uint32_t budget = 0;  // S, 0 < S < n for methods that use it
+  uint32_t budget = 0;  // S, 0 < S < keys() for methods that use it
+  int keys() const { return n - first; }
 
   uint64_t seed = 0;
   uint32_t sequence = 0;
@@ -67,7 +72,7 @@ struct Selection {
   std::vector<uint32_t> counts;  // draws of the row; 0: not sampled but always read
   uint64_t draws = 0;            // draws made, repetitions and always-read rows included
   // Exact keys read beyond the score stage: none, those of `rows`, those and the ones in `bits`
-  // (pilots), or all n.
+  // (pilots), or all.
   uint64_t key_rows = 0;
   uint64_t extra_key_bytes = 0;  // anything else read of the keys, the same for every head (bounds)
   uint64_t extra_value_rows = 0;  // value rows read but not in `rows`; all of them are in `bits`

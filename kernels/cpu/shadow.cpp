@@ -349,7 +349,7 @@ void shadowScores(const KeyRange& keys, int bits, const float* queries, int grou
                             bits, rounded + h * kv.head_dim);
       query[h].scale *= scale;
     }
-    for (int start = 0; start < keys.n; start += kTileKeys) {
+    for (int start = keys.first / kTileKeys * kTileKeys; start < keys.n; start += kTileKeys) {
       const int64_t at = position(start);
       const int64_t later = position(std::min(start + kAhead, keys.n - 1));
       __builtin_prefetch(shadow.scales + later);

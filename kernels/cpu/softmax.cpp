@@ -21,18 +21,20 @@ double blockSum(const float* mass) {
 int paddedLength(int n) { return (n + kBlock - 1) / kBlock * kBlock; }
 
 ALLOT_CLONES
-bool finishScores(float* scores, int n, const float* bias) {
+bool finishScores(float* scores, int n, const float* bias, int first) {
   int bad = 0;
-  for (int j = 0; j < n; ++j) {
+  for (int j = first; j < n; ++j) {
     bad |= !(std::fabs(scores[j]) <= std::numeric_limits<float>::max());
   }
   if (bias) {
-    for (int j = 0; j < n; ++j) {
+    for (int j = first; j < n; ++j) {
       scores[j] += bias[j];
       // -inf masks; a sum of two finite numbers may overflow the other way.
       bad |= !(scores[j] <= std::numeric_limits<float>::max());
     }
   }
+  std::fill(scores + first / kBlock * kBlock, scores + first,
+            -std::numeric_limits<float>::infinity());
   std::fill(scores + n, scores + paddedLength(n), -std::numeric_limits<float>::infinity());
   return !bad;
 }

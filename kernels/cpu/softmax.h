@@ -7,9 +7,9 @@ namespace allot::kernels {
 // Room for n scores: up to a multiple of a block, so that vectors never need a tail.
 int paddedLength(int n);
 
-// Adds bias (may be null) to scores[0..n) and fills up to the padded length with -inf. False if a
-// score was not finite before, or is +inf now.
-bool finishScores(float* scores, int n, const float* bias);
+// Adds bias (may be null) to scores[first..n) and fills with -inf down to a whole block and up to
+// the padded length. False if a score was not finite before, or is +inf now.
+bool finishScores(float* scores, int n, const float* bias, int first = 0);
 
 // mass_j = exp(s_j - top) over the padded length; returns top, 0 if every score is -inf.
 float exponentials(const float* scores, int padded_length, float* mass);

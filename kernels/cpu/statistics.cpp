@@ -49,9 +49,10 @@ float relativeError(const Head& at, const Selection& s, const float* output) {
 
 }  // namespace
 
-GroupCounts::GroupCounts(const PagedKv& kv, int n, uint64_t* bits)
+GroupCounts::GroupCounts(const PagedKv& kv, int first, int n, uint64_t* bits)
     : kv_(kv),
       n_(n),
+      keys_(static_cast<uint64_t>(n - first)),
       row_bytes_(static_cast<uint64_t>(kv.head_dim) * bytesOf(kv.element)),
       bits_(bits) {}
 
@@ -61,7 +62,7 @@ void GroupCounts::silent(const DecodeOutputs& out, const DecodeInputs& in, int r
 
 void GroupCounts::exact(const DecodeOutputs& out, const DecodeInputs& in, int row, int head,
                         uint64_t key_bytes, bool known) {
-  const auto n = static_cast<uint64_t>(n_);
+  const uint64_t n = keys_;
   draws_ += n;
   unique_ += n;
   all_ = true;
@@ -103,7 +104,7 @@ void GroupCounts::mark(const Selection& selection) {
   for (const int32_t j : selection.rows) set(bits_, j);
   const bool pilot_values = selection.extra_value_rows > 0;
   for (int word = 0; pilot_values && word < words; ++word) bits_[word] |= selection.bits[word];
-  all_keys_ = all_keys_ || selection.key_rows >= static_cast<uint64_t>(n_);
+  all_keys_ = all_keys_ || selection.key_rows >= keys_;
   if (all_keys_ || selection.key_rows == 0) return;
   for (const int32_t j : selection.rows) set(keys, j);
   const bool pilot_keys = selection.key_rows > selection.rows.size();
@@ -120,9 +121,8 @@ uint64_t GroupCounts::marked(int half) const {
 }
 
 void GroupCounts::finish(const DecodeOutputs& out, const DecodeInputs& in, int row, int kv_head) {
-  const auto all = static_cast<uint64_t>(n_);
-  const uint64_t rows = all_ ? all : marked(0);
-  group_.key_bytes += (all_keys_ ? all : marked(1)) * row_bytes_ + extra_key_bytes_;
+  const uint64_t rows = all_ ? keys_ : marked(0);
+  group_.key_bytes += (all_keys_ ? keys_ : marked(1)) * row_bytes_ + extra_key_bytes_;
   group_.unique_rows = static_cast<uint32_t>(rows);
   group_.value_bytes = rows * row_bytes_;
   if (out.group_statistics) {
@@ -130,14 +130,13 @@ void GroupCounts::finish(const DecodeOutputs& out, const DecodeInputs& in, int r
   }
   if (!out.statistics) return;
   RowStatistics& sums = out.statistics[row];
-  const auto n = static_cast<uint64_t>(std::max(n_, 0));
   add(sums.draws, draws_);
   add(sums.unique_rows, unique_);
   add(sums.group_rows, rows);
-  add(sums.dense_rows, n * static_cast<uint64_t>(in.heads / kv_.kv_heads));
+  add(sums.dense_rows, keys_ * static_cast<uint64_t>(in.heads / kv_.kv_heads));
   add(sums.key_bytes, group_.key_bytes);
   add(sums.value_bytes, group_.value_bytes);
-  add(sums.dense_bytes, 2 * n * row_bytes_);
+  add(sums.dense_bytes, 2 * keys_ * row_bytes_);
 }
 
 }  // namespace allot::kernels

@@ -11,8 +11,8 @@ namespace allot::kernels {
 // one by one, then finish() adds to the row's sums, exact in any order of threads.
 class GroupCounts {
  public:
-  // `bits`: 2 * (n / 64 + 1) words of any content.
-  GroupCounts(const PagedKv& kv, int n, uint64_t* bits);
+  // Of keys first..n-1. `bits`: 2 * (n / 64 + 1) words of any content.
+  GroupCounts(const PagedKv& kv, int first, int n, uint64_t* bits);
 
   // A head that reads nothing.
   void silent(const DecodeOutputs& out, const DecodeInputs& in, int row, int head);
@@ -32,7 +32,8 @@ class GroupCounts {
   uint64_t marked(int half) const;
 
   const PagedKv& kv_;
-  int n_;
+  int n_;          // positions that bits_ has
+  uint64_t keys_;  // of the row
   uint64_t row_bytes_;
   uint64_t* bits_;         // value rows read, then exact keys
   bool all_ = false;       // some head reads every value

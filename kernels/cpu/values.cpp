@@ -120,13 +120,13 @@ void gatherValues(const void* const* rows, const float* weights, int count, Elem
   gather(rows, weights, count, head_dim, out);
 }
 
-void accumulateValues(const PagedKv& kv, const int32_t* pages, int kv_head, int n,
+void accumulateValues(const PagedKv& kv, const int32_t* pages, int kv_head, int first, int n,
                       const float* weights, int64_t weight_stride, int group, float* out) {
   constexpr int kPiece = 16;  // no longer than kAhead
   const auto address = [&](int position) {
     return rowAddress(kv, kv.values, pages, kv_head, position);
   };
-  for (int start = 0; start < n;) {
+  for (int start = first; start < n;) {
     const int count = std::min({kPiece, kv.page_size - start % kv.page_size, n - start});
     const void* values = address(start);
     const void* ahead = address(std::min(start + kAhead, n - 1));

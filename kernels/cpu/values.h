@@ -11,10 +11,10 @@ namespace allot::kernels {
 void gatherValues(const void* const* rows, const float* weights, int count, Element element,
                   int head_dim, float* out);
 
-// For each of `group` heads, out_g += sum_j weights_g,j * v_j over the n value rows of one row's KV
-// head; weights [group] rows `weight_stride` apart, out [group, head_dim]. Each value row is read
-// once for all heads.
-void accumulateValues(const PagedKv& kv, const int32_t* pages, int kv_head, int n,
+// For each of `group` heads, out_g += sum_j weights_g,j * v_j over the value rows first <= j < n of
+// one row's KV head; weights [group] rows `weight_stride` apart, out [group, head_dim]. Each value
+// row is read once for all heads.
+void accumulateValues(const PagedKv& kv, const int32_t* pages, int kv_head, int first, int n,
                       const float* weights, int64_t weight_stride, int group, float* out);
 
 // x *= factor, head_dim floats.

@@ -520,9 +520,7 @@ __global__ void __launch_bounds__(kFinishThreads, 2)
   extern __shared__ __align__(16) uint8_t memory[];  // choiceBytes()
   __shared__ ChoiceShared<kDim> shared;
   ChoiceHead<kDim, T, kRescores> head(step, shared, memory);
-#if __CUDA_ARCH__ >= 900
-  cudaGridDependencySynchronize();
-#endif
+  waitForKernelBefore();
   head.run();
 }
 

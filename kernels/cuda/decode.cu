@@ -11,6 +11,7 @@
 #include "kernels/cpu/adaptive.h"
 #include "kernels/cuda/append.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/stream_bits.h"
 
 namespace allot::kernels::cuda {
 namespace {
@@ -32,6 +33,23 @@ struct Device {
   int shared_bytes = 0;  // that a block may have beside what kernels declare
 };
 
+// Whether the build has code for it: machine code, or PTX that the driver compiles.
+Refusal noCode(const Device& device) {
+  cudaFuncAttributes attributes;
+  const AppendKernel kernel = appendKernelsOf(64, Element::kBFloat16).append;
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+  if (error == cudaSuccess) return std::nullopt;
+  cudaGetLastError();
+  if (error != cudaErrorNoKernelImageForDevice && error != cudaErrorInvalidDeviceFunction &&
+      error != cudaErrorUnsupportedPtxVersion) {
+    return failed("the GPU did not load the kernels", error);
+  }
+  const std::string number = std::to_string(device.major) + std::to_string(device.minor);
+  return "this build has no code for the GPU's compute capability " + std::to_string(device.major) +
+         "." + std::to_string(device.minor) + " (it has " + ALLOT_CUDA_ARCHITECTURES +
+         "): build with -DCMAKE_CUDA_ARCHITECTURES=" + number;
+}
+
 // The current one.
 Refusal findDevice(Device* device) {
   int index = 0;
@@ -50,7 +68,7 @@ Refusal findDevice(Device* device) {
     return "the GPU has compute capability " + std::to_string(device->major) + "." +
            std::to_string(device->minor) + ", the kernels need 8.0 (Ampere) or later";
   }
-  return std::nullopt;
+  return noCode(*device);
 }
 
 // Device memory that grows.
@@ -190,6 +208,8 @@ struct Workspace::Impl {
     int blocks = 0;
   };
   std::vector<Launch> launches;
+  // Finishes whose code waits for the sweep, so that they may be launched while it still works.
+  std::vector<StepKernel> overlapping;
 
   ~Impl() { cudaFreeHost(host_wrong); }
 
@@ -218,14 +238,26 @@ struct Workspace::Impl {
     cudaError_t error = cudaFuncGetAttributes(&attributes, append.append);
     if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, append.centre);
     if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, append.shadow);
+    const StepKernel finish = finishKernelOf(sweep, draw, kv.head_dim, kv.element);
+    if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, finish);
     if (error == cudaSuccess) {
-      error = allow(finishKernelOf(sweep, draw, kv.head_dim, kv.element),
-                    finishBytes(draw, of.max_length, pieces));
+      if (waits(attributes) && !overlaps(finish)) overlapping.push_back(finish);
+      error = allow(finish, finishBytes(draw, of.max_length, pieces));
     }
     if (error == cudaSuccess && of.statistics) {
       error = allow(statisticsKernelOf(kv.head_dim, kv.element), statisticsBytes(of.max_length));
     }
     return failed("the GPU did not load the kernels", error);
+  }
+
+  // Asked of the kernel that was loaded, not of the GPU: code for an older architecture, which the
+  // driver compiles for a newer GPU, has no wait.
+  static bool waits(const cudaFuncAttributes& kernel) {
+    return kernel.ptxVersion * 10 >= ALLOT_OVERLAP_ARCH &&
+           kernel.binaryVersion * 10 >= ALLOT_OVERLAP_ARCH;
+  }
+  bool overlaps(StepKernel finish) const {
+    return std::find(overlapping.begin(), overlapping.end(), finish) != overlapping.end();
   }
 
   static size_t finishBytes(Draw draw, int max_length, int pieces) {
@@ -358,7 +390,8 @@ Refusal Workspace::failure(Stream stream) {
                             std::to_string(word & 0xffffff);
   switch (static_cast<Wrong>(word >> 56)) {
     case Wrong::kLength:
-      return "the length of " + where + " is below 0, beyond its page table or beyond the plan";
+      return "the length of " + where +
+             " is below 0 or beyond its page table, its bias or the plan";
     case Wrong::kPage:
       return "the page table of " + where + " names a page outside the pool";
     case Wrong::kBudget:
@@ -392,6 +425,8 @@ Refusal unsupported(const MethodOptions& method) { return gpuUnsupported(method)
 Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const DecodeInputs& in,
                         Workspace* workspace, const DecodeOutputs& out, Stream stream) {
   if (auto why = unsupportedShape(method, kv, in.heads)) return why;
+  if (auto why = beyondStreams(in)) return why;
+  if (in.window != 0) return "the GPU takes a sliding window as a bias that masks, not as a range";
   if (in.rows == 0) return std::nullopt;
   Workspace::Impl& impl = workspace->impl();
   const bool statistics = out.statistics || out.head_statistics || out.group_statistics;
@@ -473,13 +508,13 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
   config.dynamicSmemBytes =
       Workspace::Impl::finishBytes(draw, impl.bounds.max_length, impl.max_pieces);
   config.stream = stream;
-  // On Hopper and later the finish is brought in while the sweep's last warps still work.
+  // Where its code waits, the finish is brought in while the sweep's last warps still work.
   cudaLaunchAttribute overlap;
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &overlap;
-  config.numAttrs = impl.device.major >= 9 ? 1 : 0;
   const StepKernel finish = finishKernelOf(sweep, draw, kv.head_dim, kv.element);
+  config.numAttrs = impl.overlaps(finish) ? 1 : 0;
   cudaError_t error = cudaLaunchKernelEx(&config, finish, step);
   if (error == cudaSuccess && statistics) {
     const StepKernel count = statisticsKernelOf(kv.head_dim, kv.element);

@@ -260,9 +260,7 @@ __global__ void __launch_bounds__(kFinishThreads, kFrom == Sweep::kShadow ? 2 : 
   __shared__ FinishShared<kDim> shared;
   // What does not depend on the sweep is read while it ends.
   FinishHead<kDim, T, kFrom> head(step, shared, memory);
-#if __CUDA_ARCH__ >= 900
-  cudaGridDependencySynchronize();
-#endif
+  waitForKernelBefore();
   head.run();
 }
 

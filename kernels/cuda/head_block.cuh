@@ -48,8 +48,7 @@ class HeadBlock {
   // Rows that are silent, wrong or exact are done; false: it is none of these.
   __device__ bool plain() {
     if (kind_ == RowKind::kBad) {
-      const bool length = n_ < 0 || n_ > step_.max_length ||
-                          n_ > static_cast<int64_t>(step_.max_pages) << step_.page_shift;
+      const bool length = beyondRoom(step_, n_);
       if (tid_ == 0) report(step_, length ? Wrong::kLength : Wrong::kBudget, row_, kv_head_);
       fill(notANumber(), notANumber());
     } else if (kind_ == RowKind::kSilent) {

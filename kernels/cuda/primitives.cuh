@@ -143,14 +143,28 @@ __device__ inline void report(const Step& step, Wrong kind, int row, int kv_head
                             static_cast<unsigned long long>(row) << 24 | kv_head);
 }
 
+// A length below 0 or beyond the plan, the row's pages or its bias.
+__device__ inline bool beyondRoom(const Step& step, int n) {
+  return n < 0 || n > step.max_length ||
+         n > static_cast<int64_t>(step.max_pages) << step.page_shift ||
+         (step.bias && n > step.bias_stride);
+}
+
+// In a kernel that may be launched while the one before it on the stream still works: from here on
+// that one's writes are there. Compiled for architectures below ALLOT_OVERLAP_ARCH it is nothing,
+// and such code may not be launched so, whatever the GPU.
+__device__ inline void waitForKernelBefore() {
+#if __CUDA_ARCH__ >= ALLOT_OVERLAP_ARCH
+  cudaGridDependencySynchronize();
+#endif
+}
+
 // What is done for a row. A budget of 0 where log-sums are wanted is exact attention whose output
 // is not written.
 __device__ inline RowKind kindOf(const Step& step, int row) {
   const int n = step.lengths[row];
   const uint32_t budget = step.budgets[row];
-  if (n < 0 || n > step.max_length || n > static_cast<int64_t>(step.max_pages) << step.page_shift) {
-    return RowKind::kBad;
-  }
+  if (beyondRoom(step, n)) return RowKind::kBad;
   if (n == 0) return RowKind::kSilent;
   if (budget == 0) return step.lse ? RowKind::kExact : RowKind::kSilent;
   if (step.draw == Draw::kAdaptive) return RowKind::kSampled;

@@ -13,6 +13,11 @@
 
 #include "allot/kernels/cuda_decode.h"
 
+// The first architecture whose code waits for the kernel before it (primitives.cuh), as
+// __CUDA_ARCH__ counts: the kernels' own gate and, by what a loaded kernel was compiled for, the
+// launch's. tests/gpu/check_ptx.py holds the waits against it.
+#define ALLOT_OVERLAP_ARCH 900
+
 namespace allot::kernels::cuda {
 
 constexpr int kQuad = 4;   // query heads that a warp handles at once

@@ -63,7 +63,26 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_fr
           "original_max_position_embeddings": 8192, "rope_theta": 5e5}
 
 
+def deep(levels):
+    """A value that only copying by recursion would stumble over."""
+    return "[" * levels + "]" * levels
+
+
+def deep_files():
+    config = json.dumps(CONFIG)[:-1]
+    yield "refused-deep-eos", "c", config + ', "eos_token_id": ' + deep(9000) + "}"
+    yield "accepted-nested", "c", config + ', "comment": ' + deep(60) + "}"
+    yield "refused-width", "c", json.dumps({**CONFIG, "hidden_size": 72, "head_dim": 64})
+    yield "accepted-positions", "c", json.dumps({**CONFIG, "max_position_embeddings": 1 << 26})
+    whole = json.dumps(byte_level(None))
+    yield "refused-deep-normalizer", "t", whole.replace('"normalizer": null',
+                                                        '"normalizer": ' + deep(9000))
+    yield "refused-deep-template", "j", '{"chat_template": ' + deep(9000) + "}"
+    yield "refused-deep-header", "s", safetensors(('{"a": ' + deep(9000) + "}").encode(), bytes(24))
+
+
 def files():
+    yield from deep_files()
     yield "accepted-bytes", "t", json.dumps(byte_level(None))
     yield "accepted-regex", "t", json.dumps(byte_level(r" ?\p{L}+|\p{N}{1,3}|\s+(?!\S)|[^\s\p{L}]"))
     normalizer = {"type": "Sequence", "normalizers": [

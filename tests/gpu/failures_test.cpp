@@ -100,6 +100,31 @@ TEST_P(Failures, QueriesAndBiasesThatAreNotFinite) {
   }
 }
 
+// A bias shorter than a row is that row's failure; layers and heads beyond the counters' bits are
+// the step's, and so is a window, which a GPU takes as a bias.
+TEST_P(Failures, ShortBiasesLayersAndWindows) {
+  const Layout& layout = kLayouts[0];
+  Cache cache = fourRows(layout);
+  cache.bias_stride = 310;
+  cache.bias.assign(4 * 310, 0.0f);
+  Gpu gpu(cache, layout.element);
+  Cache::Result run;
+  EXPECT_THAT(gpu.failureOf(method, gpu.bounds(method), &run),
+              HasSubstr("the length of row 3, KV head 0 is below 0 or beyond its page table, its "
+                        "bias or the plan"));
+  const auto said = [&](DecodeInputs in) {
+    EXPECT_EQ(gpu.workspace.plan(method, gpu.pool.kv, gpu.bounds(method)), std::nullopt);
+    return cuda::decodeAttention(method, gpu.pool.kv, in, &gpu.workspace, {}, gpu.stream)
+        .value_or("");
+  };
+  DecodeInputs in = gpu.inputs();
+  in.layer = 1 << 16;
+  EXPECT_THAT(said(in), HasSubstr("layer = 65536 is beyond 65535"));
+  in = gpu.inputs();
+  in.window = 100;
+  EXPECT_THAT(said(in), HasSubstr("the GPU takes a sliding window as a bias"));
+}
+
 TEST_P(Failures, LengthsPagesAndBudgets) {
   for (const Layout& layout : kLayouts) {
     SCOPED_TRACE(textOf(layout));

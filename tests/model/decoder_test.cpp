@@ -15,6 +15,7 @@
 #include <sstream>
 
 #include "model/generation.h"
+#include "model/prefill.h"
 #include "model/prompt_cache.h"
 #include "model/tokenizer.h"
 #include "tests/temp_folder.h"
@@ -228,6 +229,71 @@ TEST_F(Recall7m, RefusesPromptsThatDoNotFitTheModel) {
   const auto foreign = decoder_->prefill({1, 5000});
   ASSERT_FALSE(foreign);
   EXPECT_NE(foreign.error().message.find("token 5000"), std::string::npos);
+}
+
+// From the prompt, from a question that is read in steps, from a caller of step().
+TEST_F(Recall7m, TokensOutsideTheVocabularyAreRefused) {
+  auto prompt = decoder_->prefill({0, 5, 6, 7});
+  ASSERT_TRUE(prompt);
+  const SampleSchedule schedule(8, 2);
+  for (const int32_t foreign : {1024, 1 << 30, -1}) {
+    const std::string token = "token " + std::to_string(foreign) +
+                              " is outside the model's vocabulary of 1024: the tokenizer does not "
+                              "belong to this model";
+    const auto prefilled = decoder_->prefill({0, foreign});
+    ASSERT_FALSE(prefilled);
+    EXPECT_EQ(prefilled.error().message, token);
+    const std::vector<GenerationRow> rows{{&*prompt, schedule, 1, {5, foreign, 6}}};
+    const auto answered = generate(decoder_, *tokenizer_, rows, answerOptions("dense"));
+    ASSERT_FALSE(answered);
+    EXPECT_EQ(answered.error().message, token);
+    EXPECT_EQ(answered.error().code, ErrorCode::kUsage);
+    StepBatch batch;
+    batch.tokens = {foreign};
+    batch.lengths = {5};
+    batch.sequences = batch.steps = {0};
+    batch.schedules = {schedule.data()};
+    batch.page_table = prompt->pages;
+    batch.max_pages = static_cast<int>(prompt->pages.size());
+    EXPECT_FALSE(decoder_->step(batch, nullptr));
+    // So is a position that the model does not have.
+    batch.tokens = {5};
+    batch.lengths = {8193};
+    const auto beyond = decoder_->step(batch, nullptr);
+    ASSERT_FALSE(beyond);
+    EXPECT_EQ(beyond.error().message,
+              "a sequence of 8193 tokens does not fit the model: 1..8192 are allowed");
+  }
+  decoder_->release(&*prompt);
+}
+
+// A config.json may allow 2^26 positions; angles are made for those that a sequence reaches.
+TEST(Decoder, PositionsThatNobodyUsesTakeNoMemory) {
+  const TempFolder folder;
+  for (const char* name : {"tokenizer.json", "model.safetensors"}) {
+    std::filesystem::create_symlink(kFolder + "/" + name, folder.path() + "/" + name);
+  }
+  auto config = nlohmann::json::parse(readFile(kFolder + "/config.json"));
+  config["max_position_embeddings"] = 1 << 26;
+  folder.write("config.json", config.dump());
+  auto decoder = Decoder::load(folder.path(), {.kv_bytes = size_t{64} << 20});
+  ASSERT_TRUE(decoder) << decoder.error().message;
+  RopeTable table;
+  const ModelConfig& loaded = (*decoder)->config();
+  EXPECT_TRUE(table.cover(loaded, 1));
+  EXPECT_EQ(table.cosines.size(), 1024u * 32);
+  EXPECT_FALSE(table.cover(loaded, 1024));
+  EXPECT_TRUE(table.cover(loaded, 1500));
+  EXPECT_EQ(table.sines.size(), 2048u * 32);
+  for (const int64_t position : {1, 1023, 1024, 2047}) {  // of the fastest channel
+    EXPECT_FLOAT_EQ(table.cosines[position * 32], static_cast<float>(std::cos(position)));
+    EXPECT_FLOAT_EQ(table.sines[position * 32], static_cast<float>(std::sin(position)));
+  }
+  ModelConfig small = loaded;
+  small.max_positions = 1100;
+  RopeTable all;
+  EXPECT_TRUE(all.cover(small, 1100));
+  EXPECT_EQ(all.cosines.size(), 1100u * 32);
 }
 
 // The model with one number of one tensor made NaN.

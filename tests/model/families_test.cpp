@@ -105,6 +105,38 @@ TEST_P(Families, TheGoldenLogitsSeeWhatIsSpecial) {
   EXPECT_GT(largestGap(prompt->first_logits, golden.logits[0]), 0.05f);
 }
 
+// Beyond its window a row has the window's keys: it reads no others, and counts no others.
+TEST(FamiliesWindow, AWindowIsARangeOfKeys) {
+  auto loaded = Decoder::load(kFolder + "mistral", {.kv_bytes = size_t{16} << 20});
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  const auto decoder = std::move(*loaded);
+  const ModelConfig& config = decoder->config();
+  const Golden golden = goldenOf("mistral");
+  auto prompt = decoder->prefill(golden.prompt);
+  ASSERT_TRUE(prompt) << prompt.error().message;
+  ASSERT_GT(prompt->length, config.sliding_window);
+  Ids pages = prompt->pages;
+  auto more = decoder->pool().allocate(1);
+  ASSERT_TRUE(more);
+  pages.push_back(more->front());
+  std::vector<kernels::RowStatistics> statistics(1);
+  StepBatch batch = batchOf(pages, golden.tokens[0], prompt->length + 1);
+  const auto exact = decoder->step(batch, &statistics);
+  ASSERT_TRUE(exact) << exact.error().message;
+  const auto keys = static_cast<uint64_t>(config.sliding_window * config.heads * config.layers);
+  EXPECT_EQ(statistics[0].dense_rows, keys);
+  EXPECT_EQ(statistics[0].unique_rows, keys);
+  EXPECT_EQ(statistics[0].key_bytes + statistics[0].value_bytes, statistics[0].dense_bytes);
+  const std::vector<float> dense(exact->begin(), exact->end());
+  // As many draws as the window has keys are exact attention.
+  const std::vector<uint32_t> window(2, static_cast<uint32_t>(config.sliding_window));
+  batch.schedules = {window.data()};
+  batch.method.method = kernels::Method::kS2antaSys;
+  const auto sampled = decoder->step(batch, nullptr);
+  ASSERT_TRUE(sampled);
+  EXPECT_EQ(std::vector<float>(sampled->begin(), sampled->end()), dense);
+}
+
 INSTANTIATE_TEST_SUITE_P(Golden, Families, testing::Values("llama", "qwen2", "mistral"),
                          [](const auto& param) { return std::string(param.param); });
 

@@ -20,6 +20,7 @@ namespace allot {
 namespace {
 
 using nlohmann::json;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -154,6 +155,40 @@ TEST(Gguf, NamesWhatIsWrong) {
   ASSERT_FALSE(tokenizer);
   EXPECT_THAT(tokenizer.error().message,
               HasSubstr("tokenizer.ggml.pre \"smollX\" is not supported; supported: llama-bpe"));
+}
+
+// The file of tests/fuzz with pieces, its last token made as long.
+std::string withPiece(size_t bytes) {
+  std::string file = readFile(ALLOT_SOURCE_DIR "/tests/fuzz/model_files/accepted-pieces").substr(1);
+  const std::string old = std::string("\5\0\0\0\0\0\0\0", 8) + "\u2581th";
+  const size_t at = file.find(old);
+  EXPECT_NE(at, std::string::npos);
+  // By a multiple of 32, so that the tensors keep their places.
+  const uint64_t length = 5 + bytes / 32 * 32;
+  std::string grown(sizeof length, '\0');
+  std::memcpy(grown.data(), &length, sizeof length);
+  return file.replace(at, old.size(), grown + std::string(length, 't'));
+}
+
+TEST(Gguf, LongPiecesTakeNoTime) {
+  const TempFolder folder;
+  const std::string path = folder.write("model.gguf", withPiece(10'000'000));
+  ASSERT_TRUE(Gguf::open(path));
+  const auto tokenizer = Tokenizer::load(path);
+  ASSERT_FALSE(tokenizer);
+  EXPECT_EQ(tokenizer.error().code, ErrorCode::kUsage);
+  EXPECT_THAT(tokenizer.error().message,
+              AllOf(HasSubstr(path + ": tokenizer.ggml.tokens[262]: \"tttt"),
+                    HasSubstr("has 10000005 bytes; at most 256 are supported")));
+  EXPECT_TRUE(Tokenizer::load(folder.write("model.gguf", withPiece(224))));
+}
+
+TEST(Gguf, WidthsThatTheKernelsDoNotTake) {
+  std::string file = readFile(ALLOT_SOURCE_DIR "/tests/fuzz/model_files/accepted-pieces").substr(1);
+  const std::string key = "llama.embedding_length";
+  file[file.find(key) + key.size() + 4] = 72;  // behind the type
+  EXPECT_THAT(errorOf(file), HasSubstr("llama.embedding_length: 72 is not supported; supported: a "
+                                       "multiple of 16"));
 }
 
 // Damaged files are refused or read; a crash or a sanitizer's finding fails the test.

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "model/nfc.h"
 #include "worker/tasks/number.h"
 
 namespace allot {
@@ -19,12 +20,6 @@ bool isAlnum(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; 
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c; }
 
-std::string lowered(std::string_view text) {
-  std::string low(text);
-  std::transform(low.begin(), low.end(), low.begin(), lower);
-  return low;
-}
-
 std::string_view stripped(std::string_view text, std::string_view blanks = kBlanks) {
   const size_t first = text.find_first_not_of(blanks);
   if (first == std::string_view::npos) return {};
@@ -32,7 +27,7 @@ std::string_view stripped(std::string_view text, std::string_view blanks = kBlan
 }
 
 bool holds(const std::string& low, const std::string& reference) {
-  return low.find(lowered(reference)) != std::string::npos;
+  return low.find(lowerCase(reference)) != std::string::npos;
 }
 
 double shareHeld(const References& references, const std::string& low) {
@@ -44,7 +39,7 @@ double shareHeld(const References& references, const std::string& low) {
 
 double share(const References& references, const std::set<std::string>& found) {
   std::set<std::string> gold;
-  for (const std::string& reference : references) gold.insert(lowered(reference));
+  for (const std::string& reference : references) gold.insert(lowerCase(reference));
   if (gold.empty()) return 0;
   const auto hits = std::count_if(gold.begin(), gold.end(),
                                   [&](const auto& word) { return found.contains(word); });
@@ -115,7 +110,7 @@ double gradeExact(const References& references, std::string_view completion) {
 
 // RULER puts a newline in the place of each control character before it looks.
 std::string rulerText(std::string_view completion) {
-  std::string low = lowered(stripped(completion));
+  std::string low = lowerCase(stripped(completion));
   for (char& c : low) {
     if (static_cast<unsigned char>(c) < 0x20) c = '\n';
   }
@@ -131,15 +126,15 @@ double gradeRulerPart(const References& references, std::string_view completion)
 }
 
 double gradeContainsAll(const References& references, std::string_view completion) {
-  return shareHeld(references, lowered(completion)) == 1 ? 1 : 0;
+  return shareHeld(references, lowerCase(completion)) == 1 ? 1 : 0;
 }
 
 double gradeContainsAny(const References& references, std::string_view completion) {
-  return shareHeld(references, lowered(completion)) > 0 ? 1 : 0;
+  return shareHeld(references, lowerCase(completion)) > 0 ? 1 : 0;
 }
 
 double gradeSantaSubstring(const References& references, std::string_view completion) {
-  return !references.empty() && holds(lowered(completion), references[0]) ? 1 : 0;
+  return !references.empty() && holds(lowerCase(completion), references[0]) ? 1 : 0;
 }
 
 // "The first four unique integers": runs of digits, leading zeros apart.

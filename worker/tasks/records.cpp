@@ -5,6 +5,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "model/json_file.h"
+
 namespace allot {
 namespace {
 
@@ -64,6 +66,7 @@ Result<std::string> readWhole(const std::string& file) {
 Status useObject(const RecordPlace& place, std::string_view text,
                  const std::function<Status(const JsonRecord&)>& use) {
   if (!isUtf8(text)) return place.refuse("is not UTF-8");
+  if (const auto deep = tooDeep(text)) return place.refuse(*deep);
   json object = json::parse(text, nullptr, false);
   if (object.is_discarded()) return place.refuse("is not JSON");
   if (!object.is_object()) return place.refuse("is JSON, but no object ({...})");

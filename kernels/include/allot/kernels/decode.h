@@ -9,7 +9,8 @@
 // Notation (one query head): n keys, s_j = scale * q.k_j + bias_j, a = softmax(s),
 // o = sum_j a_j v_j.
 // Every row with budget 0 gives a zero output; budget >= n gives exact attention over the scores
-// whatever the value stage.
+// whatever the value stage. With a sliding window a row has the keys that it leaves, and n is their
+// number: those before it are not read, not counted and not drawn from.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -34,8 +35,12 @@ struct DecodeInputs {
   uint32_t layer = 0;  // below 2^16
   uint64_t seed = 0;
   float scale = 1.0f;
+  int window = 0;               // keys that a row attends to, its newest; 0: all
   const float* bias = nullptr;  // optional [rows, bias_stride], added to scores; -inf masks a key
   int64_t bias_stride = 0;      // >= the longest length
+
+  // The oldest key that a row of this length attends to.
+  int first(int length) const { return window > 0 && length > window ? length - window : 0; }
 };
 
 // What one query head read, as if it had read alone. Sums are over nothing: one step, one head.
@@ -106,9 +111,10 @@ class DecodeWorkspace {
 
 // Runs the step. Returns nothing if all is well; else one sentence that names the tensor and the
 // entry, and `out` is unspecified. Refused: a query that is not finite, a bias that is NaN or
-// +inf, a length below 0 or beyond the page table, a page outside the pool, scores that are not
-// finite (keys are checked as they are written; a product may still overflow), a method whose
-// shadow or bounds the cache does not hold. Requires a workspace planned for the longest row.
+// +inf, a length below 0, beyond the page table, the plan or the bias's stride, a layer or heads
+// beyond the counters' bits, heads that are no multiple of the KV heads, a page outside the pool,
+// scores that are not finite (keys are checked as they are written; a product may still overflow),
+// a method whose shadow or bounds the cache does not hold.
 [[nodiscard]] std::optional<std::string> decodeAttention(const MethodOptions& method,
                                                          const PagedKv& kv, const DecodeInputs& in,
                                                          DecodeWorkspace* workspace,
