@@ -9,7 +9,6 @@ namespace allot {
 namespace {
 
 bool isDense(const CurvePoint& point) { return point.schedule == "dense"; }
-bool isOneHot(const std::string& schedule) { return schedule.rfind("oneHot", 0) == 0; }
 
 // The scores of a task in a cell, or of all of it.
 std::optional<TaskScore> scoreOf(const CurvePoint& point, const std::string& task) {
@@ -28,6 +27,8 @@ PlotPoint plotPoint(const CurvePoint& point, const TaskScore& score, const std::
 }
 
 }  // namespace
+
+bool isOneHot(const std::string& schedule) { return schedule.rfind("oneHot-", 0) == 0; }
 
 LineStyles::LineStyles(const std::vector<CurvePoint>& points,
                        const std::vector<FidelityPoint>& fidelity) {

@@ -11,6 +11,10 @@
 
 namespace allot {
 
+// A schedule that spends everything in one layer: not a point of a line, but of the profile by
+// layer.
+bool isOneHot(const std::string& schedule);
+
 // How each line looks in every plot of a run: by its method, or where there is one method only by
 // its schedule. Names what tells the lines apart: method, schedule, or both.
 class LineStyles {

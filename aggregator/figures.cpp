@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 
+#include "aggregator/curve_svg.h"
 #include "aggregator/figure_lines.h"
 #include "allot/kernels/method.h"
 
@@ -52,8 +53,6 @@ double leadingNumber(const std::string& text) {
   std::from_chars(text.data(), text.data() + text.size(), number);
   return number;
 }
-
-bool isOneHot(const std::string& schedule) { return schedule.rfind("oneHot-", 0) == 0; }
 
 // --- accuracy ---
 

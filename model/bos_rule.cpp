@@ -12,7 +12,7 @@ namespace {
 namespace fs = std::filesystem;
 using Bos = std::optional<int32_t>;
 
-constexpr size_t kMaxFileBytes = size_t{16} << 20;
+constexpr size_t kMaxSettingsBytes = size_t{16} << 20;
 
 // "single" lists what a text becomes: special tokens and, as Sequence A, the text itself.
 Result<Bos> templateBos(const nlohmann::json& step, const std::string& where, int64_t vocab_size) {
@@ -84,7 +84,7 @@ Result<Bos> bosRule(const nlohmann::json& root, const std::string& path, int64_t
   const fs::path folder = fs::path(path).parent_path();
   const std::string settings = (folder / "tokenizer_config.json").string();
   if (fs::exists(settings, ignored)) {
-    ALLOT_ASSIGN(const nlohmann::json config, readJsonFile(settings, kMaxFileBytes));
+    ALLOT_ASSIGN(const nlohmann::json config, readJsonFile(settings, kMaxSettingsBytes));
     ALLOT_ASSIGN(const bool adds, boolMember(config, "add_bos_token", false, settings));
     if (!adds) return Bos();
     const std::string* token = tokenText(member(config, "bos_token"));
@@ -95,7 +95,7 @@ Result<Bos> bosRule(const nlohmann::json& root, const std::string& path, int64_t
   }
   const std::string model = (folder / "config.json").string();
   if (!fs::exists(model, ignored)) return Bos();
-  ALLOT_ASSIGN(const nlohmann::json config, readJsonFile(model, kMaxFileBytes));
+  ALLOT_ASSIGN(const nlohmann::json config, readJsonFile(model, kMaxSettingsBytes));
   const nlohmann::json* value = member(config, "bos_token_id");
   int64_t id = 0;
   if (value == nullptr) return Bos();

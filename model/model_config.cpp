@@ -21,7 +21,7 @@ std::string supportedText() {
   return text;
 }
 
-constexpr size_t kMaxFileBytes = size_t{4} << 20;
+constexpr size_t kMaxConfigBytes = size_t{4} << 20;
 constexpr size_t kMostEosTokens = 64;
 
 // Numbers of the file by key, each checked for its range.
@@ -230,7 +230,7 @@ Result<ModelConfig> ModelConfig::load(const std::string& folder) {
     return ggufConfig(gguf);
   }
   const std::string path = (std::filesystem::path(folder) / "config.json").string();
-  ALLOT_ASSIGN(const nlohmann::json root, readJsonFile(path, kMaxFileBytes));
+  ALLOT_ASSIGN(const nlohmann::json root, readJsonFile(path, kMaxConfigBytes));
   if (!root.is_object()) return badInput(path + " is not a JSON object");
   ModelConfig config;
   ALLOT_TRY(readArchitecture(root, config));

@@ -16,7 +16,7 @@
 namespace allot {
 namespace {
 
-constexpr size_t kMaxFileBytes = size_t{256} << 20;
+constexpr size_t kMaxTokenizerBytes = size_t{256} << 20;
 
 struct AddedToken {
   std::string content;
@@ -230,7 +230,7 @@ Result<Tokenizer> Tokenizer::load(const std::string& path) {
     ALLOT_ASSIGN(const Gguf gguf, Gguf::open(path));
     ALLOT_ASSIGN(root, ggufTokenizer(gguf));
   } else {
-    ALLOT_ASSIGN(root, readJsonFile(path, kMaxFileBytes));
+    ALLOT_ASSIGN(root, readJsonFile(path, kMaxTokenizerBytes));
   }
   if (!root.is_object()) return badInput(path + " is not a JSON object");
   const nlohmann::json* model = member(root, "model");

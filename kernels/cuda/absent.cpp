@@ -1,11 +1,12 @@
-// What cuda_decode.h is in a build without nvcc: it says so.
+// What cuda_decode.h is in a build without nvcc or with a LibTorch for CPUs: it says so.
 #include "allot/kernels/cuda_decode.h"
 
 namespace allot::kernels::cuda {
 namespace {
 
 const char* const kAbsent =
-    "this build has no CUDA kernels: build it where there is nvcc (preset cuda)";
+    "this build has no CUDA kernels: build it where there are nvcc and a LibTorch with CUDA "
+    "(preset cuda)";
 
 }  // namespace
 

@@ -7,7 +7,7 @@ Each *.patch beside this file is one fault. Its first lines say what to build an
   # Run:   core_test --gtest_filter=...   at least one such line has to fail; {bin} is not needed
   # Quick: yes                            in the part that every CI run does
 
-  run.py [--quick] [PATTERN...]   those whose name holds one of the patterns
+  run.py [--quick] [--today N] [PATTERN...]   those whose name holds one of the patterns
 
 The tree is copied to build/mutants/tree and built there, in its own build/release, without CUDA: a
 fault never stands in the repository. A patch that does not apply, or a fault that does not compile,
@@ -90,7 +90,7 @@ def configure():
     BUILD.mkdir(parents=True, exist_ok=True)
     if (BUILD / "build.ninja").is_file():
         return
-    configured = run(["cmake", "--preset", "release", "-DALLOT_CUDA=OFF"])
+    configured = run(["cmake", "--preset", "release", "-DALLOT_CUDA=OFF", "-DALLOT_UNITY=OFF"])
     if configured.returncode != 0:
         sys.exit(configured.stdout + "\nmutants: the tree cannot be configured")
 
@@ -146,6 +146,9 @@ def chosen(options):
         mutants = [mutant for mutant in mutants if mutant.quick]
     if options.patterns:
         mutants = [m for m in mutants if any(pattern in m.name for pattern in options.patterns)]
+    if options.today:
+        first = int(time.time()) // 86400 * options.today % len(mutants)
+        mutants = (mutants + mutants)[first:first + min(options.today, len(mutants))]
     if not mutants:
         sys.exit("mutants: none has such a name; tests/mutants has them")
     return mutants
@@ -154,6 +157,7 @@ def chosen(options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="only those of the quick part")
+    parser.add_argument("--today", type=int, metavar="N", help="only N of them, the next ones tomorrow")
     parser.add_argument("patterns", nargs="*", metavar="PATTERN", help="part of a name")
     mutants = chosen(parser.parse_args())
 

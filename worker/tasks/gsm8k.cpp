@@ -7,10 +7,10 @@
 namespace allot {
 namespace {
 
-constexpr const char* kLlamaSystem =
+constexpr const char* kGsm8kSystem =
     "You are a precise mathematician. Explain your reasoning step by step, then output ONLY the "
     "final number on a new line.";
-constexpr const char* kDeepseekSuffix =
+constexpr const char* kGsm8kSuffix =
     "\n\nPlease reason step by step, and put your final numeric answer within \\boxed{}.";
 
 Result<std::vector<Record>> readGsm8k(const std::string& path, const v1::Task& spec) {
@@ -30,8 +30,8 @@ Result<std::vector<Record>> readGsm8k(const std::string& path, const v1::Task& s
     record.identity = question;
     record.draft.answers = {gold};
     record.draft.prompt = trimmed(question);
-    if (deepseek) record.draft.prompt += kDeepseekSuffix;
-    if (!deepseek) record.draft.system = kLlamaSystem;
+    if (deepseek) record.draft.prompt += kGsm8kSuffix;
+    if (!deepseek) record.draft.system = kGsm8kSystem;
     records.push_back(std::move(record));
     return {};
   });

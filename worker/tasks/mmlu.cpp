@@ -11,11 +11,11 @@
 namespace allot {
 namespace {
 
-constexpr const char* kLlamaSystem =
+constexpr const char* kMmluSystem =
     "You are a knowledgeable and concise subject-matter expert. Work through the problem step by "
     "step. Finally, on a new line, output ONLY the single capital letter (A, B, C, or D) that "
     "corresponds to the correct choice.";
-constexpr const char* kDeepseekSuffix =
+constexpr const char* kMmluSuffix =
     "\n\nAnswer briefly. Put your final answer as a single letter inside \\boxed{}.";
 constexpr std::string_view kLetters = "ABCD";
 
@@ -27,8 +27,8 @@ Record recordOf(const std::string& question, const std::vector<std::string>& cho
   for (size_t i = 0; i < choices.size(); ++i) {
     prompt.append("\n").append(1, kLetters[i]).append(". ").append(trimmed(choices[i]));
   }
-  if (deepseek) prompt += kDeepseekSuffix;
-  if (!deepseek) record.draft.system = kLlamaSystem;
+  if (deepseek) prompt += kMmluSuffix;
+  if (!deepseek) record.draft.system = kMmluSystem;
   record.draft.answers = {std::string(1, answer)};
   return record;
 }
