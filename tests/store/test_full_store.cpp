@@ -130,6 +130,7 @@ TEST_F(FullStore, EveryScriptSaysSoOrNeedsNoRoom) {
   EXPECT_TRUE(succeeded(run_->readModel()));
   EXPECT_TRUE(succeeded(run_->readHistory(0, 1)));
   EXPECT_TRUE(succeeded(run_->readInbox(10, 0)));
+  EXPECT_TRUE(succeeded(run_->withdrawUnits(epoch_)));
   EXPECT_TRUE(succeeded(run_->leave("w")));
   EXPECT_TRUE(succeeded(run_->releaseLease("nobody")));
   (void)run_->releaseUnits({unit(0, 1, "b")});
