@@ -126,7 +126,9 @@ TEST_F(AggregatorHistoryTest, KeepsThePoliciesOfTheWindowAndThoseThatWereEvaluat
   EXPECT_EQ(refused("stale"), 1u);
   learnUntil(&aggregator, 12);
   std::vector<uint64_t> versions;
-  for (const auto& policy : *worker_->readPolicies(0, 100)) versions.push_back(policy.version());
+  const auto kept = worker_->readPolicies(0, 100);
+  ASSERT_TRUE(kept);
+  for (const auto& policy : *kept) versions.push_back(policy.version());
   EXPECT_THAT(versions, testing::ElementsAre(0, 8, 9, 10, 11, 12));
 }
 
