@@ -19,8 +19,8 @@ Aggregator::Aggregator(Store* store, RunSpec run, AggregatorOptions options)
       run_(std::move(run)),
       options_(std::move(options)),
       events_(options_.events != nullptr ? *options_.events : nobody_),
-      evaluations_(run_.experiment),
-      fidelity_(run_.experiment.spec().task().held_out_questions()) {
+      evaluations_(run_.experiment, EvaluationTable::Keep::kNewest),
+      fidelity_(run_.experiment.spec().task().held_out_questions(), true) {
   control_.experiment = run_.experiment;
 }
 

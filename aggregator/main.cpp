@@ -16,10 +16,9 @@
 #include "aggregator/aggregator_probe.h"
 #include "aggregator/experiment_file.h"
 #include "aggregator/page.h"
-#include "aggregator/report.h"
+#include "aggregator/run_files.h"
 #include "aggregator/run_view.h"
 #include "core/ulid.h"
-#include "store/archive.h"
 #include "store/store_probe.h"
 #include "telemetry/flags.h"
 #include "telemetry/termination.h"
@@ -33,7 +32,8 @@ std::atomic<bool> draining{false};
 
 // How often the experiment file is looked at, with --stay.
 constexpr uint64_t kFollowMs = 2000;
-constexpr uint64_t kTimeoutMs = 5000;  // of a request to the store
+constexpr uint64_t kTimeoutMs = 5000;       // of a request to the store
+constexpr uint64_t kFilesAgainMs = 60'000;  // with --stay: after files that could not be written
 // In --dir: where the page is.
 constexpr char kPageUrlFile[] = "page.url";
 
@@ -58,12 +58,15 @@ uint64_t msOf() {
 uint64_t unixMs() { return msOf<std::chrono::system_clock>(); }
 uint64_t steadyMs() { return msOf<std::chrono::steady_clock>(); }
 
-// The view that the page's thread serves; replaced by the main thread.
+// What the page's thread serves; the main thread replaces it. The view is made where it is asked
+// for: nobody may be watching.
 class SharedView {
  public:
-  void set(std::string text) {
+  void set(RunSnapshot snapshot, const std::string& run_id) {
     const std::lock_guard lock(mutex_);
-    text_ = std::move(text);
+    snapshot_ = std::make_shared<const RunSnapshot>(std::move(snapshot));
+    run_id_ = run_id;
+    text_.clear();
     away_.clear();
   }
   // There is no newer one, and why.
@@ -71,10 +74,21 @@ class SharedView {
     const std::lock_guard lock(mutex_);
     away_ = why;
   }
-  std::string get() const {
-    const std::lock_guard lock(mutex_);
+  std::string get() {
+    std::unique_lock lock(mutex_);
     asked_ = steadyMs();
-    return servedView(text_, unixMs(), away_);
+    const auto snapshot = snapshot_;
+    if (snapshot && text_.empty()) {
+      const std::string run_id = run_id_;
+      lock.unlock();  // the main thread does not wait for this
+      // Names come from workers and may hold anything.
+      std::string text = runView(*snapshot, unixMs(), run_id)
+                             .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+      lock.lock();
+      if (snapshot != snapshot_) return servedView(text, unixMs(), away_);
+      text_ = std::move(text);
+    }
+    return servedView(snapshot ? text_ : "{}", unixMs(), away_);
   }
   // True if somebody has a page open, which asks every two seconds.
   bool isWatched() const {
@@ -84,34 +98,11 @@ class SharedView {
 
  private:
   mutable std::mutex mutex_;
-  std::string text_ = "{}";
+  std::shared_ptr<const RunSnapshot> snapshot_;
+  std::string run_id_;
+  std::string text_;  // of the snapshot; "": nobody has asked
   std::string away_;
-  mutable uint64_t asked_ = 0;
-};
-
-// The report and the run as files, in --dir. What has grown long is exported less often, so that no
-// more than a twentieth of the time goes into it; at the end always.
-class Artefacts {
- public:
-  Artefacts(const Options& options, Store* store) : options_(options), store_(*store) {}
-
-  Status write(Aggregator* aggregator, bool at_end) {
-    if (options_.dir.empty()) return {};
-    RunSnapshot snapshot = aggregator->snapshot();
-    if (draining && !aggregator->finished()) snapshot.phase = "stopped";
-    ALLOT_TRY(writeReport(options_.dir, runView(snapshot, unixMs(), options_.run_id)));
-    const uint64_t start = steadyMs();
-    if (!at_end && start < next_export_) return {};
-    StoreSource source(&store_, options_.run_id);
-    ALLOT_TRY(exportRun(&source, options_.dir));
-    next_export_ = steadyMs() + 20 * (steadyMs() - start);
-    return {};
-  }
-
- private:
-  const Options& options_;
-  Store& store_;
-  uint64_t next_export_ = 0;
+  uint64_t asked_ = 0;
 };
 
 // Sleeps, but not for long once draining.
@@ -142,18 +133,22 @@ class Leading {
         file_(*file),
         shared_(*shared),
         shown_(*shown),
-        artefacts_(options, store) {}
+        files_(options.dir, options.run_id,
+               [&options] { return openRedisStore(options.redis, options.run_id, kTimeoutMs); }) {}
 
   // Ticks until draining is set, the file has replaced the run or, without --stay, the run ends.
   Status run();
   // The run that the file has made of it, for which another Aggregator is needed.
   const std::optional<RunSpec>& replaced() const { return replaced_; }
+  // What is left to do after that, and after the lease: nobody waits for files.
+  Status writeAtEnd();
 
  private:
   Status followFile();
   void show(bool more);
+  RunSnapshot lastSnapshot();
+  void tellOfFiles();
   void stayAtEnd();
-  Status writeAtEnd();
 
   const Options& options_;
   Store& store_;
@@ -161,11 +156,13 @@ class Leading {
   ExperimentFile& file_;
   SharedView& shared_;
   Shown& shown_;
-  Artefacts artefacts_;
+  RunFiles files_;
   uint64_t followed_ = 0;
   uint64_t looked_ = 0;
   std::string phase_;
-  bool end_written_ = false;  // of the end that the run is at
+  // Of the end that the run is at: whether its files are being written, or there.
+  bool end_begun_ = false, end_written_ = false;
+  uint64_t end_again_ = 0;  // when to try once more
   std::optional<RunSpec> replaced_;
 };
 
@@ -190,12 +187,12 @@ Status Leading::run() {
     if (!*more || steadyMs() - looked_ >= 1000) show(*more);
     if (!*more && !options_.stay) break;
     if (!*more) stayAtEnd();
-    if (*more) end_written_ = false;
+    if (*more) {
+      tellOfFiles();
+      end_begun_ = end_written_ = false;
+    }
     if (phase_ == "starting") std::this_thread::sleep_for(milliseconds(50));
   }
-  ALLOT_TRY(writeAtEnd());
-  // An open page learns that the run has ended before its server goes.
-  if (!draining && shared_.isWatched()) std::this_thread::sleep_for(milliseconds(2500));
   return {};
 }
 
@@ -209,48 +206,68 @@ Status Leading::followFile() {
 }
 
 void Leading::show(bool more) {
-  const RunSnapshot snapshot = aggregator_.snapshot();
-  // Names come from workers and may hold anything.
-  shared_.set(runView(snapshot, unixMs(), options_.run_id)
-                  .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  RunSnapshot snapshot = aggregator_.snapshot();
   looked_ = steadyMs();
   shown_.aggregator.lead(snapshot, options_.run_id);
   const bool evaluated = phase_ == "evaluating" && snapshot.phase != "evaluating";
   phase_ = snapshot.phase;
-  if (!more || !evaluated) return;
-  // The next evaluation or the end writes them again: no reason to stop learning.
-  const Status written = artefacts_.write(&aggregator_, false);
-  if (!written) spdlog::warn("{}", written.error().message);
+  // Where it is writing still, the next evaluation or the end writes them again.
+  if (more && evaluated) (void)files_.write(snapshot, false);
+  shared_.set(std::move(snapshot), options_.run_id);
 }
 
-// With --stay: each end leaves its files once; then only the lease is kept, until the run goes on.
+RunSnapshot Leading::lastSnapshot() {
+  RunSnapshot snapshot = aggregator_.snapshot();
+  if (draining && !aggregator_.finished()) snapshot.phase = "stopped";
+  return snapshot;
+}
+
+void Leading::tellOfFiles() {
+  const auto written = files_.outcome();
+  if (written && !*written) spdlog::warn("{}", written->error().message);
+}
+
+// With --stay: each end leaves its files; then only the lease is kept, until the run goes on.
 void Leading::stayAtEnd() {
-  if (!end_written_) {
-    const Status written = artefacts_.write(&aggregator_, true);
-    if (!written) spdlog::warn("{}", written.error().message);
-    end_written_ = written || written.error().code != ErrorCode::kUnavailable;
-    if (end_written_) spdlog::info("the run is {}: waits, in case it goes on", phase_);
+  if (!end_begun_) {
+    tellOfFiles();  // of what an evaluation had begun
+    end_begun_ = steadyMs() >= end_again_ && files_.write(lastSnapshot(), true);
+  } else if (const auto written = files_.outcome(); written && *written) {
+    end_written_ = true;
+    spdlog::info("the run is {}: waits, in case it goes on", phase_);
+  } else if (written) {
+    const bool away = written->error().code == ErrorCode::kUnavailable;
+    spdlog::warn("{}; the files of the run's end are tried again{}", written->error().message,
+                 away ? "" : " in a minute");
+    end_begun_ = false;
+    end_again_ = steadyMs() + (away ? 0 : kFilesAgainMs);
   }
-  rest(milliseconds(1000));
+  rest(milliseconds(end_written_ ? 1000 : 200));
 }
 
 Status Leading::writeAtEnd() {
   if (end_written_) return {};
-  Status written = artefacts_.write(&aggregator_, true);
-  while (!written && written.error().code == ErrorCode::kUnavailable && !draining) {
+  (void)files_.wait();
+  while (true) {
+    (void)files_.write(lastSnapshot(), true);
+    const Status written = files_.wait();
+    const bool again = !written && written.error().code == ErrorCode::kUnavailable && !draining;
+    if (!again) {
+      // An open page learns that the run has ended before its server goes.
+      if (!draining && shared_.isWatched()) std::this_thread::sleep_for(milliseconds(2500));
+      return written;
+    }
     std::this_thread::sleep_for(milliseconds(500));
-    written = artefacts_.write(&aggregator_, true);
   }
-  return written;
 }
 
-Result<std::unique_ptr<Telemetry>> startTelemetry(const Options& options, const SharedView* shared,
+Result<std::unique_ptr<Telemetry>> startTelemetry(const Options& options, SharedView* shared,
                                                   const Result<RunSpec>& wanted) {
   ALLOT_ASSIGN(auto telemetry,
                Telemetry::start(options.telemetry.options,
                                 [shared, dir = options.dir](const std::string& path) {
-                                  return isReportPath(path) ? serveReport(path, dir)
-                                                            : servePage(path, shared->get());
+                                  if (isReportPath(path)) return serveReport(path, dir);
+                                  return servePage(path, path == kViewPath ? shared->get() : "");
                                 }));
   if (wanted) telemetry->setRun(options.run_id, wanted->experiment.name());
   const std::string& url = telemetry->url();
@@ -296,7 +313,7 @@ Status lead(const Options& options, RunSpec run, Store* store, ExperimentFile* f
       continue;
     }
     if (led || led.error().code != ErrorCode::kFenced) (void)store->releaseLease(holder);
-    return led;
+    return led ? leading.writeAtEnd() : led;
   }
 }
 

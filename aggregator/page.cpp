@@ -61,7 +61,7 @@ HttpReply servePage(const std::string& path, const std::string& view_json) {
   if (path == "/page.js") return asset("text/javascript; charset=utf-8", page::kPageJs);
   if (path == "/chart.js") return asset("text/javascript; charset=utf-8", page::kChartJs);
   if (path == "/icon.svg") return asset("image/svg+xml", page::kIconSvg);
-  if (path == "/api/run") return {200, "application/json", view_json};
+  if (path == kViewPath) return {200, "application/json", view_json};
   return plainText(404, "There is no such page here: the run's page is at /.");
 }
 

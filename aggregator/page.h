@@ -11,6 +11,9 @@ namespace allot {
 // Pure.
 std::string servedView(const std::string& view_json, uint64_t now_unix_ms, const std::string& away);
 
+// Where the run's view is asked for.
+inline constexpr char kViewPath[] = "/api/run";
+
 // / and its parts and /api/run (`view_json`, as it is); 404 for everything else.
 // Pure.
 HttpReply servePage(const std::string& path, const std::string& view_json);

@@ -221,7 +221,10 @@ json runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::strin
       {"state", snapshot.phase},
       {"started_unix_ms", snapshot.run.started_unix_ms},
       {"now_unix_ms", now_unix_ms},
-      {"wall_seconds", static_cast<double>(now_unix_ms - snapshot.run.started_unix_ms) / 1000.0},
+      // The clock that the start was told by may be ahead of ours.
+      {"wall_seconds",
+       static_cast<double>(now_unix_ms - std::min(now_unix_ms, snapshot.run.started_unix_ms)) /
+           1000.0},
       {"synchronous", snapshot.run.synchronous},
       {"updates", policy.version()},
       // An edited file may ask for fewer than there are: none is taken back.

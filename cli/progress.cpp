@@ -8,6 +8,7 @@
 
 #include "cli/terminal.h"
 #include "core/worker_beats.h"
+#include "store/run_source.h"
 
 namespace allot {
 namespace {
@@ -89,12 +90,12 @@ Status Progress::read() {
 Status Progress::readUpdates(uint64_t version) {
   const uint64_t shown = std::min<uint64_t>(version, kWindow);
   if (state_.updates < kWindow) {
-    ALLOT_ASSIGN(const auto first, store_.readHistory(0, shown));
+    ALLOT_ASSIGN(const auto first, allot::readUpdates(&store_, 0, shown));
     state_.first_reward = meanReward(first, 0, first.size());
   }
   // One more than the mean covers: rates are between two updates.
   ALLOT_ASSIGN(const auto last,
-               store_.readHistory(version > shown ? version - shown - 1 : 0, shown + 1));
+               allot::readUpdates(&store_, version > shown ? version - shown - 1 : 0, shown + 1));
   if (last.empty()) return {};
   state_.updates = last.back().version();
   state_.lag = last.back().mean_lag_updates();

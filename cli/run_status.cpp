@@ -7,6 +7,7 @@
 #include "core/policy_gradient.h"
 #include "core/spec_keys.h"
 #include "core/worker_beats.h"
+#include "store/run_source.h"
 #include "store/store_room.h"
 
 namespace allot {
@@ -61,8 +62,8 @@ Status readFileMeans(RunSource* source, RunStatus* status) {
 Status readStoreMeans(Store* store, RunStatus* status) {
   const uint64_t version = status->head.version();
   const uint64_t shown = std::min<uint64_t>(version, kWindow);
-  ALLOT_ASSIGN(const auto first, store->readHistory(0, shown > 0 ? shown : 1));
-  ALLOT_ASSIGN(const auto last, store->readHistory(version - shown, kWindow));
+  ALLOT_ASSIGN(const auto first, readUpdates(store, 0, shown > 0 ? shown : 1));
+  ALLOT_ASSIGN(const auto last, readUpdates(store, version - shown, kWindow));
   status->first = meansOf(first);
   status->last = meansOf(last);
   if (!last.empty()) status->last_update_unix_ms = last.back().committed_unix_ms();

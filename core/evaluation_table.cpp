@@ -11,6 +11,18 @@ void count(double score, ScoreTally* tally) {
   ++tally->scores[score];
 }
 
+constexpr char kLearned[] = "learned";
+constexpr size_t kWholeLines = 2;
+constexpr size_t kPoints = 1000;
+
+// The sums stay.
+void forgetDetails(EvaluationCell* cell) {
+  cell->tasks.clear();
+  cell->other = {};
+  cell->all.scores.clear();
+  cell->schedule.clear();
+}
+
 double share(uint64_t part, uint64_t whole) {
   return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : -1;
 }
@@ -29,11 +41,18 @@ double KvReads::bytesShare() const { return share(key_bytes + value_bytes, dense
 double KvReads::keyShare() const { return share(2 * key_bytes, dense_bytes); }
 double KvReads::valueRowsShare() const { return share(unique_rows, dense_rows); }
 
+EvaluationTable::EvaluationTable(const v1::Experiment& experiment, Keep keep)
+    : keep_(keep),
+      held_out_(experiment.spec().task().held_out_questions()),
+      seed_(experiment.spec().seed()),
+      total_budget_(experiment.spec().policy().total_budget()),
+      budgets_(static_cast<size_t>(experiment.spec().evaluation().budgets_size())) {}
+
 void EvaluationTable::add(const v1::EvaluationResult& result) {
   const v1::EvaluationUnit& unit = result.unit();
   if (unit.measure() == kFidelity) return;
-  EvaluationCell& cell =
-      cells_[{unit.policy_version(), unit.method(), unit.schedule_name(), unit.total_budget()}];
+  const Key key = {unit.policy_version(), unit.method(), unit.schedule_name(), unit.total_budget()};
+  EvaluationCell& cell = cells_[key];
   cell.version = unit.policy_version();
   cell.method = unit.method();
   cell.schedule_name = unit.schedule_name();
@@ -49,10 +68,56 @@ void EvaluationTable::add(const v1::EvaluationResult& result) {
   cell.decode_seconds += result.counts().decode_seconds();
   cell.decode_steps += result.counts().decode_steps();
   cell.complete = cell.all.n == held_out_;
-  setIntervals(&cell);
+  if (!cell.complete) return setIntervals(&cell);
+  unsettled_[key] = &cell;
+  if (keep_ == Keep::kNewest && cell.schedule_name == kLearned) thinOut(EvaluationCell(cell));
 }
 
-// A bootstrap takes some 10 ms: only once, when nothing more will come.
+// What a complete cell makes superfluous.
+void EvaluationTable::thinOut(const EvaluationCell& completed) {
+  const std::string& method = completed.method;
+  auto& complete = complete_[method];
+  if (++complete[completed.version] < budgets_) return;
+  complete.erase(completed.version);
+  std::set<uint64_t>& lines = lines_[method];
+  lines.insert(completed.version);
+  if (lines.size() <= kWholeLines) return;
+  thinLine(method, *lines.begin());
+  lines.erase(lines.begin());
+}
+
+void EvaluationTable::thinLine(const std::string& method, uint64_t version) {
+  std::set<uint64_t>& points = points_[method];
+  auto it = cells_.lower_bound({version, method, kLearned, 0});
+  while (it != cells_.end() && it->second.version == version && it->second.method == method &&
+         it->second.schedule_name == kLearned) {
+    unsettled_.erase(it->first);
+    if (it->second.total_budget != total_budget_) {
+      it = cells_.erase(it);
+      continue;
+    }
+    EvaluationCell& cell = it->second;
+    // A bootstrap would cost more than it says about one of many.
+    if (cell.all.interval.low == 0 && cell.all.interval.high == 1) {
+      cell.all.interval = wilson95(cell.all.sum, cell.all.n);
+    }
+    forgetDetails(&cell);
+    points.insert(version);
+    ++it;
+  }
+  if (points.size() <= kPoints) return;
+  bool drop = false;  // every second one, the first stays
+  for (auto point = points.begin(); point != points.end(); drop = !drop) {
+    if (!drop) {
+      ++point;
+      continue;
+    }
+    cells_.erase({*point, method, kLearned, total_budget_});
+    point = points.erase(point);
+  }
+}
+
+// A bootstrap takes some 10 ms: only once, when nothing more will come and somebody asks.
 void EvaluationTable::setIntervals(EvaluationCell* cell) const {
   const auto set = [&](ScoreTally* tally, uint64_t stream) {
     tally->interval =
@@ -64,7 +129,9 @@ void EvaluationTable::setIntervals(EvaluationCell* cell) const {
   if (cell->other.n > 0) set(&cell->other, UINT32_MAX);
 }
 
-std::vector<EvaluationCell> EvaluationTable::cells() const {
+std::vector<EvaluationCell> EvaluationTable::cells() {
+  for (const auto& [key, cell] : unsettled_) setIntervals(cell);
+  unsettled_.clear();
   std::vector<EvaluationCell> cells;
   for (const auto& [key, cell] : cells_) cells.push_back(cell);
   return cells;

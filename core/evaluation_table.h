@@ -2,6 +2,7 @@
 // What evaluations came to: accuracies with intervals, and the KV cache read. Pure, one thread.
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -59,13 +60,17 @@ struct EvaluationCell {
 // Adds results up, whatever the order in which they come.
 class EvaluationTable {
  public:
-  explicit EvaluationTable(const v1::Experiment& experiment)
-      : held_out_(experiment.spec().task().held_out_questions()), seed_(experiment.spec().seed()) {}
+  // kNewest: for a process that must not grow by what was ever evaluated. Of the learned schedules'
+  // lines (a method's cells of one version at all budgets) it keeps the newest two complete ones
+  // and whatever is not complete; of older ones the cell at the spec's total budget, without its
+  // tasks, thinned to about a thousand versions.
+  enum class Keep { kAll, kNewest };
+  explicit EvaluationTable(const v1::Experiment& experiment, Keep keep = Keep::kAll);
 
   // A result that can be (whyImpossible); measures other than accuracy are passed over.
   void add(const v1::EvaluationResult& result);
   // By version, method, schedule name, budget.
-  std::vector<EvaluationCell> cells() const;
+  std::vector<EvaluationCell> cells();
   // Mean score of this method's newest complete learned cell at this budget; negative if there is
   // none.
   double learnedAccuracy(const std::string& method, uint64_t total_budget) const;
@@ -74,10 +79,20 @@ class EvaluationTable {
   using Key = std::tuple<uint64_t, std::string, std::string, uint64_t>;
 
   void setIntervals(EvaluationCell* cell) const;
+  void thinOut(const EvaluationCell& completed);
+  void thinLine(const std::string& method, uint64_t version);
 
+  Keep keep_;
   uint32_t held_out_;
   uint64_t seed_;
+  uint64_t total_budget_;
+  size_t budgets_;  // of a line
   std::map<Key, EvaluationCell> cells_;
+  std::map<Key, EvaluationCell*> unsettled_;  // complete, their intervals not computed
+  // Of learned schedules, by method: how many cells of a version are complete; the versions that
+  // are complete lines; those of which one cell is left.
+  std::map<std::string, std::map<uint64_t, size_t>> complete_;
+  std::map<std::string, std::set<uint64_t>> lines_, points_;
 };
 
 }  // namespace allot

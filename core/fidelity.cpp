@@ -56,8 +56,9 @@ double FidelitySummary::samplesPerLayer() const {
   return static_cast<double>(total_budget) / static_cast<double>(schedule.size());
 }
 
-FidelityTable::FidelityTable(uint32_t held_out_questions)
-    : questions_(std::min(held_out_questions, kFidelityChunks * kChunkQuestions)) {}
+FidelityTable::FidelityTable(uint32_t held_out_questions, bool keep_newest)
+    : questions_(std::min(held_out_questions, kFidelityChunks * kChunkQuestions)),
+      keep_newest_(keep_newest) {}
 
 void FidelityTable::add(const v1::EvaluationResult& result) {
   const v1::EvaluationUnit& unit = result.unit();
@@ -83,6 +84,17 @@ void FidelityTable::add(const v1::EvaluationResult& result) {
   }
   summary.questions += unit.question_count();
   summary.complete = summary.questions == questions_;
+  if (keep_newest_ && summary.complete && summary.schedule_name == "learned") dropOld(summary);
+}
+
+void FidelityTable::dropOld(const FidelitySummary& completed) {
+  const std::string method = completed.method;
+  const uint64_t budget = completed.total_budget;
+  std::set<uint64_t>& versions = complete_[{method, budget}];
+  versions.insert(completed.version);
+  if (versions.size() <= 2) return;
+  summaries_.erase({*versions.begin(), method, "learned", budget});
+  versions.erase(versions.begin());
 }
 
 std::vector<FidelitySummary> FidelityTable::summaries() const {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -79,7 +80,9 @@ struct FidelitySummary {
 // Adds results up, whatever the order in which they come.
 class FidelityTable {
  public:
-  explicit FidelityTable(uint32_t held_out_questions);
+  // keep_newest: of what a learned schedule came to at one budget, only the newest two complete
+  // versions and what is not complete.
+  explicit FidelityTable(uint32_t held_out_questions, bool keep_newest = false);
 
   // A result that can be (whyImpossible); measures other than fidelity are passed over.
   void add(const v1::EvaluationResult& result);
@@ -88,8 +91,13 @@ class FidelityTable {
 
  private:
   using Key = std::tuple<uint64_t, std::string, std::string, uint64_t>;
+  void dropOld(const FidelitySummary& completed);
+
   uint64_t questions_;
+  bool keep_newest_;
   std::map<Key, FidelitySummary> summaries_;
+  // Complete versions of learned schedules, by method and budget.
+  std::map<std::pair<std::string, uint64_t>, std::set<uint64_t>> complete_;
 };
 
 // How fast a method's variance falls: the slope of log tr Cov against log S over its uniform

@@ -68,7 +68,6 @@ class ArchiveReader final : public RunSource {
   LineReader evaluations_;
   uint64_t version_ = 0;
   uint64_t read_ = 0;
-  size_t slice_ = 1;
   uint64_t evaluations_left_ = 0;  // that export.json counts
   EvaluationBounds bounds_;
 };

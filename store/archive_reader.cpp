@@ -19,6 +19,9 @@ namespace fs = std::filesystem;
 
 constexpr const char* kDesired[] = {"running", "paused", "stopped", "finished"};
 
+// Lines that are read at once, about: whatever an update consumes, a slice stays small.
+constexpr size_t kBytesInSlice = 2 << 20;
+
 Status wrong(const std::string& what) { return fail(ErrorCode::kData, what); }
 
 // As an experiment file is checked.
@@ -148,20 +151,20 @@ Result<RunHead> ArchiveReader::readHead() {
   RunHead head = headOf(exported);
   version_ = head.version();
   bounds_ = head.bounds();
-  slice_ = recordsInSlice(head.image.control.experiment);
   evaluations_left_ = exported.evaluations();
   return head;
 }
 
 Result<std::vector<v1::IterationRecord>> ArchiveReader::nextRecords() {
   std::vector<v1::IterationRecord> records;
-  while (records.size() < slice_ && read_ < version_) {
+  for (size_t bytes = 0; bytes < kBytesInSlice && read_ < version_;) {
     ALLOT_ASSIGN(const auto line, history_.next());
     if (!line) {
       return fail(ErrorCode::kData, history_.path() + " ends with update " + std::to_string(read_) +
                                         ", " + archive::kExportFile + " is of version " +
                                         std::to_string(version_));
     }
+    bytes += line->size();
     v1::IterationRecord record;
     if (const Status parsed = parseExactJson(*line, &record); !parsed) {
       return archive::wrongLine(history_.path(), history_.number(), parsed.error().message);

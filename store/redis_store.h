@@ -117,7 +117,6 @@ class RedisStore final : public Store {
   // it does not move when a reply is lost.
   std::string inbox_cursor_ = "0-0";
   std::string import_;  // name of the import that beginImport began, "" if none
-  TicketSet imported_;  // the tickets that it has counted
 };
 
 }  // namespace allot

@@ -72,7 +72,6 @@ Status RedisStore::beginImport() {
   ALLOT_ASSIGN(const RedisReply reply, run(lua::begin_import, names, {name}));
   ALLOT_TRY(importStatus(reply));
   import_ = name;
-  imported_ = {};
   return {};
 }
 
@@ -88,17 +87,13 @@ Status RedisStore::importHistory(const std::vector<v1::IterationRecord>& records
     std::vector<std::string> words = {std::to_string(record.version()) + "-0",
                                       record.SerializeAsString(),
                                       std::to_string(record.results_size())};
-    TicketSet changed;  // the chunks that this record's tickets are in, whole
+    TicketSet tickets;
     for (const auto& result : record.results()) {
       words.push_back(result.result_id());
-      imported_.insert(result.ticket());
+      tickets.insert(result.ticket());
     }
-    for (const auto& result : record.results()) {
-      const uint64_t number = result.ticket() / TicketSet::kChunkTickets;
-      changed.insertChunk(number, imported_.chunks().at(number));
-    }
-    words.push_back(std::to_string(changed.chunks().size()));
-    store::append(changed, &words);
+    words.push_back(std::to_string(tickets.chunks().size()));
+    store::append(tickets, &words);
     ALLOT_TRY(slices.add(std::move(words)));
   }
   return slices.flush();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iterator>
 #include <thread>
 
 #include "core/policy_gradient.h"
@@ -12,8 +13,7 @@
 namespace allot {
 namespace {
 
-constexpr size_t kResultsInSlice = 2048;
-constexpr size_t kMostRecordsInSlice = 256;
+constexpr size_t kRecordsInSlice = 256;  // fewer where they are large: see Store::readHistory
 constexpr size_t kEvaluationsInSlice = 256;
 // Policy and state change in one step, so reading them one after the other soon gives a pair.
 constexpr int kPairTries = 50;
@@ -24,9 +24,15 @@ bool allFinite(const google::protobuf::RepeatedField<double>& values) {
 
 }  // namespace
 
-size_t recordsInSlice(const v1::Experiment& experiment) {
-  const uint32_t results = std::max(1u, experiment.spec().update().episodes_per_update());
-  return std::clamp<size_t>(kResultsInSlice / results, 1, kMostRecordsInSlice);
+Result<std::vector<v1::IterationRecord>> readUpdates(Store* store, uint64_t after, size_t count) {
+  std::vector<v1::IterationRecord> records;
+  while (records.size() < count) {
+    ALLOT_ASSIGN(auto more, store->readHistory(after, count - records.size()));
+    if (more.empty()) break;
+    after = more.back().version();
+    std::move(more.begin(), more.end(), std::back_inserter(records));
+  }
+  return records;
 }
 
 Result<v1::AggregatorState> firstState(const RunSpec& spec, const v1::ModelFacts& model) {
@@ -77,7 +83,6 @@ Result<RunHead> StoreSource::readHead() {
   ALLOT_ASSIGN(head.waiting_results, store_.inboxSize());
   version_ = head.version();
   bounds_ = head.bounds();
-  slice_ = recordsInSlice(head.image.control.experiment);
   return head;
 }
 
@@ -101,7 +106,7 @@ Status StoreSource::readPolicy(RunHead* head) {
 Result<std::vector<v1::IterationRecord>> StoreSource::nextRecords() {
   if (read_ == version_) return std::vector<v1::IterationRecord>();
   ALLOT_ASSIGN(auto records,
-               store_.readHistory(read_, std::min<uint64_t>(slice_, version_ - read_)));
+               store_.readHistory(read_, std::min<uint64_t>(kRecordsInSlice, version_ - read_)));
   for (const v1::IterationRecord& record : records) {
     if (record.version() != ++read_) {
       return fail(ErrorCode::kData, "update " + std::to_string(read_) +

@@ -65,13 +65,12 @@ class StoreSource final : public RunSource {
   const std::string run_id_;
   uint64_t version_ = 0;  // of the head
   uint64_t read_ = 0;     // last version handed out
-  size_t slice_ = 1;
   std::string evaluations_read_;
   EvaluationBounds bounds_;
 };
 
-// Records to read at once, so that a slice stays small whatever an update consumes.
-size_t recordsInSlice(const v1::Experiment& experiment);
+// Records with version > after, oldest first, at most `count`, however large they are: for a few.
+Result<std::vector<v1::IterationRecord>> readUpdates(Store* store, uint64_t after, size_t count);
 
 // Version 0 of a run: its origin's state, or the initial one. kData if the origin does not fit the
 // model or contradicts itself.

@@ -26,8 +26,8 @@ if ARGV[12] ~= '' then
              'published_ms', string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)))
   redis.call('SET', KEYS[6], ARGV[15])
   redis.call('HSET', KEYS[13], version, ARGV[13])
-  redis.call('HSET', KEYS[14], 'through', version)
 end
+redis.call('HSET', KEYS[14], 'through', version)
 redis.call('SET', KEYS[7], ARGV[16])
 for i = 20, #ARGV, 3 do
   if redis.call('HEXISTS', KEYS[3], ARGV[i]) == 0 then

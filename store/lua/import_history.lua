@@ -2,8 +2,15 @@
 -- be repeated.
 -- KEYS: 1 import 2 history 3 seen 4 counted_tickets
 -- ARGV: 1 name of this import 2.. of each record: entry id, record, number of results, result ids,
---       number of chunks of tickets, of each chunk: its number, all of its counted tickets as bits
+--       number of chunks of tickets, of each chunk: its number, its tickets as bits
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return {'OTHER'} end
+local function count(chunk, mine)
+  local bits, bytes = redis.call('HGET', KEYS[4], chunk) or '', {}
+  for k = 1, #mine do
+    bytes[k] = string.char(bit.bor(string.byte(bits, k) or 0, string.byte(mine, k)))
+  end
+  redis.call('HSET', KEYS[4], chunk, table.concat(bytes))
+end
 local i = 2
 while i <= #ARGV do
   local found = redis.call('XRANGE', KEYS[2], ARGV[i], ARGV[i])
@@ -19,7 +26,7 @@ while i <= #ARGV do
   for k = i + 3, i + 2 + results do redis.call('SADD', KEYS[3], ARGV[k]) end
   i = i + 3 + results
   local chunks = tonumber(ARGV[i])
-  for k = i + 1, i + 2 * chunks, 2 do redis.call('HSET', KEYS[4], ARGV[k], ARGV[k + 1]) end
+  for k = i + 1, i + 2 * chunks, 2 do count(ARGV[k], ARGV[k + 1]) end
   i = i + 1 + 2 * chunks
 end
 return {'OK'}

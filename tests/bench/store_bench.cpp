@@ -1,5 +1,6 @@
 // allot-store-bench: what the store and the aggregator sustain, without a model. Results pushed and
-// updates committed a second, the aggregator's memory after many updates, the time to resume.
+// updates committed a second; the aggregator's memory and its work a second after many updates with
+// their evaluations and beside many workers; what resuming takes, with large updates, too.
 // redis-server and this process, which is every worker and the aggregator, share one core. Prints
 // figures; gates nothing.
 #include <sched.h>
@@ -30,6 +31,11 @@ using Clock = std::chrono::steady_clock;
 
 constexpr uint32_t kLayers = 28;
 constexpr size_t kResultBytes = 1024;
+constexpr size_t kWorkers = 1000;
+constexpr char kNothing[] = "{everyUpdates: 0, methods: [dense]}";
+constexpr char kDefaultGrid[] =
+    "{everyUpdates: 25, budgets: [8, 16, 32, 64, 128], schedules: [uniform, learned], "
+    "methods: [dense, s2anta-sys]}";
 
 double secondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -40,6 +46,24 @@ uint64_t nowMs() {
           .count());
 }
 
+double cpuSeconds() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+// The most that was resident since resetPeak().
+double peakMib() {
+  std::ifstream file("/proc/self/status");
+  std::string word;
+  double kib = 0;
+  while (file >> word) {
+    if (word == "VmHWM:") file >> kib;
+  }
+  return kib / 1024;
+}
+void resetPeak() { std::ofstream("/proc/self/clear_refs") << "5"; }
+
 double residentMib() {
   std::ifstream file("/proc/self/statm");
   uint64_t size = 0, resident = 0;
@@ -47,29 +71,31 @@ double residentMib() {
   return static_cast<double>(resident) * static_cast<double>(sysconf(_SC_PAGESIZE)) / (1 << 20);
 }
 
-Result<v1::Experiment> experimentWith(uint64_t episodes_per_update) {
+Result<v1::Experiment> experimentWith(uint64_t episodes_per_update, const std::string& evaluation) {
   return parseExperiment(
       "apiVersion: allot.dev/v1alpha1\nkind: Experiment\nmetadata: {name: bench}\nspec:\n"
       "  model: {path: none}\n  task: {suite: recall, tasks: [niah]}\n"
       "  policy: {totalBudget: 224}\n  rollout: {questionsPerEpisode: 16}\n"
       "  update: {episodesPerUpdate: " +
           std::to_string(episodes_per_update) + ", maxUpdates: 1000000}\n" +
-          "  evaluation: {everyUpdates: 0, methods: [dense]}\n",
+          "  evaluation: " + evaluation + "\n",
       "bench");
 }
 
 // One run on one Redis; this process is every worker and the aggregator.
 class StoreBench {
  public:
-  StoreBench(std::string dir, std::string run, uint64_t episodes_per_update, size_t result_bytes)
+  StoreBench(std::string dir, std::string run, uint64_t episodes_per_update, size_t result_bytes,
+             std::string evaluation = kNothing)
       : dir_(std::move(dir)),
         run_id_(std::move(run)),
         per_update_(episodes_per_update),
-        result_bytes_(result_bytes) {}
+        result_bytes_(result_bytes),
+        evaluation_(std::move(evaluation)) {}
 
   Status open() {
     ALLOT_ASSIGN(store_, openRedisStore("unix:" + dir_ + "/redis.sock", run_id_));
-    ALLOT_ASSIGN(const auto experiment, experimentWith(per_update_));
+    ALLOT_ASSIGN(const auto experiment, experimentWith(per_update_, evaluation_));
     run_ = {experiment, specDigest(experiment), false, 1, {}};
     ALLOT_TRY(store_->createRun(run_));
     v1::ModelFacts facts;
@@ -85,27 +111,81 @@ class StoreBench {
         AggregatorOptions{
             .holder = "bench", .wait_ms = 0, .page = "", .now = nowMs, .unix_now = nowMs});
     const auto start = Clock::now();
-    ALLOT_TRY(aggregator_->tick());
+    const double cpu = cpuSeconds();
+    // It has caught up once its snapshot has the newest update.
+    do {
+      ALLOT_TRY(aggregator_->tick());
+    } while (aggregator_->snapshot().phase == "starting");
     resume_seconds_ = secondsSince(start);
+    resume_cpu_seconds_ = cpuSeconds() - cpu;
     return {};
   }
+  // What the aggregator does each second beside updates: a tick and what metrics and page need.
+  Result<double> cpuOfASecond() {
+    constexpr int kTimes = 20;
+    const double cpu = cpuSeconds();
+    for (int i = 0; i < kTimes; ++i) {
+      ALLOT_TRY(aggregator_->tick());
+      (void)aggregator_->snapshot();
+    }
+    return (cpuSeconds() - cpu) / kTimes;
+  }
+  // Every open unit, as workers would do it.
+  Status evaluate() {
+    while (true) {
+      ALLOT_ASSIGN(const auto units, store_->claimUnits({}, 60'000));
+      if (units.empty()) return {};
+      for (const v1::EvaluationUnit& unit : units) {
+        v1::EvaluationResult result;
+        *result.mutable_unit() = unit;
+        for (uint32_t i = 0; i < unit.question_count(); ++i) {
+          auto* score = result.add_scores();
+          score->set_question(unit.first_question() + i);
+          score->set_score(i % 2);
+        }
+        result.set_seconds(0.1);
+        result.set_worker("w");
+        ALLOT_TRY(store_->pushEvaluation(result));
+        ++evaluations_;
+      }
+    }
+  }
+  Status beat(size_t workers) {
+    v1::WorkerBeat beat;
+    beat.set_state("rollout");
+    beat.set_device("NVIDIA H100 80GB HBM3");
+    for (size_t i = 0; i < workers; ++i) {
+      beat.set_worker("bench-worker-7d9f8b6c5-" + std::to_string(i));
+      beat.set_episodes(i);
+      ALLOT_TRY(store_->beat(beat, 3'600'000));
+    }
+    return {};
+  }
+  uint64_t evaluations() const { return evaluations_; }
+  double resumeCpuSeconds() const { return resume_cpu_seconds_; }
   Status push(uint64_t count) {
     ALLOT_ASSIGN(const auto policy, store_->readPolicy());
     const std::vector<double> logits(policy->snapshot.logits().begin(),
                                      policy->snapshot.logits().end());
-    for (uint64_t i = 0; i < count; ++i, ++ticket_) {
+    ALLOT_ASSIGN(const auto tickets, store_->takeTickets(count, UINT64_MAX));
+    for (const uint64_t ticket : tickets) {
+      ticket_ = ticket;
       ALLOT_TRY(store_->pushResult(episode(*policy, logits), 1'000'000));
     }
     return {};
   }
   Status commit(uint64_t updates) {
-    for (const uint64_t end = version() + updates; version() < end;) {
+    for (const uint64_t end = version_ + updates; version_ < end;) {
       ALLOT_TRY(aggregator_->tick());
-      ++ticks_;
+      // Asked for at the end alone: a batch of 5000 results takes more than one tick to read.
+      if (++ticks_ < updates) continue;
+      ALLOT_ASSIGN(const auto policy, store_->readPolicy());
+      version_ = policy->snapshot.version();
+      if (version_ < end) continue;
+      ticks_ = 0;
     }
     return {};
   }
-  uint64_t version() const { return ticks_; }
   double resumeSeconds() const { return resume_seconds_; }
 
  private:
@@ -138,12 +218,15 @@ class StoreBench {
   const std::string run_id_;
   const uint64_t per_update_;
   const size_t result_bytes_;
+  const std::string evaluation_;
   std::unique_ptr<Store> store_;
   RunSpec run_;
   std::optional<Aggregator> aggregator_;
   uint64_t ticket_ = 0;
-  uint64_t ticks_ = 0;  // one update each: enough results wait
-  double resume_seconds_ = 0;
+  uint64_t version_ = 0;
+  uint64_t ticks_ = 0;  // of this commit(); one update each, at most
+  double resume_seconds_ = 0, resume_cpu_seconds_ = 0;
+  uint64_t evaluations_ = 0;
 };
 
 Result<Process> startRedis(const std::string& dir, const char* fsync) {
@@ -211,6 +294,58 @@ Status memory(const std::string& dir, uint64_t updates) {
   return {};
 }
 
+// A long run that is evaluated, beside many workers: what the aggregator costs at its end.
+Status evaluated(const std::string& dir, uint64_t updates) {
+  ALLOT_ASSIGN(auto redis, startRedis(dir, "no"));
+  StoreBench bench(dir, "evaluated", 2, 0, kDefaultGrid);
+  ALLOT_TRY(bench.open());
+  ALLOT_TRY(bench.evaluate());
+  for (uint64_t done = 0; done < updates; done += 25) {
+    ALLOT_TRY(bench.push(50));
+    ALLOT_TRY(bench.commit(25));
+    ALLOT_TRY(bench.evaluate());
+  }
+  ALLOT_TRY(bench.beat(kWorkers));
+  ALLOT_ASSIGN(const double second, bench.cpuOfASecond());
+  std::printf(
+      "%llu updates evaluated every 25 (%llu evaluations), %zu workers alive: aggregator's "
+      "resident memory %.0f MiB, %.1f %% of a core beside its updates\n",
+      static_cast<unsigned long long>(updates),
+      static_cast<unsigned long long>(bench.evaluations()), kWorkers, residentMib(), 100 * second);
+  std::fflush(stdout);
+  resetPeak();
+  ALLOT_TRY(bench.restart());
+  std::printf("resume of that run: %.1f s of a core, at most %.0f MiB\n", bench.resumeCpuSeconds(),
+              peakMib());
+  redis.signal(SIGTERM);
+  redis.waitFor(std::chrono::seconds(20));
+  return {};
+}
+
+// Updates of 5 MB each: a resume reads some at a time.
+Status large(const std::string& dir) {
+  constexpr uint64_t kResults = 5000, kUpdates = 70;
+  ALLOT_ASSIGN(auto redis, startRedis(dir, "no"));
+  StoreBench bench(dir, "large", kResults, kResultBytes);
+  ALLOT_TRY(bench.open());
+  resetPeak();
+  for (uint64_t done = 0; done < kUpdates; ++done) {
+    ALLOT_TRY(bench.push(kResults));
+    ALLOT_TRY(bench.commit(1));
+  }
+  std::printf("updates of %llu results: at most %.0f MiB,",
+              static_cast<unsigned long long>(kResults), peakMib());
+  resetPeak();
+  ALLOT_TRY(bench.restart());
+  std::printf(" resume after %llu updates (%.0f MiB): %.1f s of a core, at most %.0f MiB\n",
+              static_cast<unsigned long long>(kUpdates),
+              static_cast<double>(kUpdates * kResults * kResultBytes) / (1 << 20),
+              bench.resumeCpuSeconds(), peakMib());
+  redis.signal(SIGTERM);
+  redis.waitFor(std::chrono::seconds(20));
+  return {};
+}
+
 Status measure(const std::string& dir, uint64_t many_updates) {
   cpu_set_t one;
   CPU_ZERO(&one);
@@ -222,6 +357,8 @@ Status measure(const std::string& dir, uint64_t many_updates) {
       kResultBytes, kLayers);
   std::fflush(stdout);
   ALLOT_TRY(memory(dir + "/memory", many_updates));  // before others leave their memory here
+  ALLOT_TRY(evaluated(dir + "/evaluated", many_updates));
+  ALLOT_TRY(large(dir + "/large"));
   ALLOT_TRY(throughput(dir + "/no", "no", 10'000, true));
   return throughput(dir + "/always", "always", 1'000, false);
 }

@@ -281,6 +281,7 @@ TEST_F(Acl, AReaderWritesNothing) {
   beat.set_worker("w");
   EXPECT_TRUE(failsWith(store->pushResult(result("r9"), 10), ErrorCode::kUsage));
   EXPECT_TRUE(failsWith(store->takeTickets(1, 100), ErrorCode::kUsage));
+  ASSERT_TRUE(succeeded(open("aggregator", "run1")->planUnits(1, {unit(0, 1, "c")})));
   EXPECT_TRUE(failsWith(store->claimUnits({}, 10), ErrorCode::kUsage));
   EXPECT_TRUE(failsWith(store->beat(beat, 10), ErrorCode::kUsage));
   EXPECT_TRUE(failsWith(store->agreeOnModel({}), ErrorCode::kUsage));

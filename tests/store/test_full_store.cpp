@@ -101,7 +101,7 @@ TEST_F(FullStore, EveryScriptSaysSoOrNeedsNoRoom) {
       {"rejectEvaluation",
        run_->rejectEvaluation(epoch_, evaluations_[0], "invalid", "no", &reopen)},
       {"planUnits", run_->planUnits(epoch_, {unit(0, 2, "c")})},
-      {"resetTickets", run_->resetTickets(5)},
+      {"resetTickets", run_->resetTickets(epoch_, 5)},
       {"pushResult", statusOf(run_->pushResult(result("r3"), 10))},
       {"claimUnits", statusOf(run_->claimUnits({}, 1000))},
       {"pushEvaluation", statusOf(run_->pushEvaluation(evaluationOf(unit(0, 1, "b"), "w")))},
@@ -110,7 +110,8 @@ TEST_F(FullStore, EveryScriptSaysSoOrNeedsNoRoom) {
       {"importEvaluations", imported_->importEvaluations({evaluationOf(unit(0, 0, "a"), "w")})},
       {"endImport", imported_->endImport(image)},
       {"findOrNameRun", statusOf(findOrNameRun(server_.url(), "other", "01HZ"))},
-      {"reissueTicket", run_->reissueTicket(3)},
+      {"reissueTicket", run_->reissueTicket(epoch_, 3)},
+      {"countTickets", run_->countTickets(epoch_, 0, 0, {1})},
       {"agreeOnModel", statusOf(fresh_->agreeOnModel({}))},
   };
   for (const auto& [call, status] : refused) {
@@ -125,7 +126,11 @@ TEST_F(FullStore, EveryScriptSaysSoOrNeedsNoRoom) {
   EXPECT_TRUE(succeeded(run_->takeTickets(1, 10)));
   EXPECT_TRUE(succeeded(run_->readLease()));
   EXPECT_TRUE(succeeded(run_->listWorkers()));
+  EXPECT_TRUE(succeeded(run_->listUnits()));
+  EXPECT_TRUE(succeeded(run_->readModel()));
+  EXPECT_TRUE(succeeded(run_->readHistory(0, 1)));
   EXPECT_TRUE(succeeded(run_->readInbox(10, 0)));
+  EXPECT_TRUE(succeeded(run_->withdrawUnits(epoch_)));
   EXPECT_TRUE(succeeded(run_->leave("w")));
   EXPECT_TRUE(succeeded(run_->releaseLease("nobody")));
   (void)run_->releaseUnits({unit(0, 1, "b")});

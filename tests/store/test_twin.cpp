@@ -117,6 +117,11 @@ class Scene {
     for (uint64_t left = below(4); left > 0; --left) units.push_back(someUnit());
     return units;
   }
+  std::vector<uint64_t> someTickets() {
+    std::vector<uint64_t> tickets;
+    for (uint64_t left = below(4); left > 0; --left) tickets.push_back(below(2000));
+    return tickets;
+  }
   // The one in force, or nearly always.
   uint64_t epoch() { return mostly() ? store().readLease()->epoch : below(4); }
   uint64_t version() {
@@ -209,10 +214,30 @@ Call publishStatus(Scene& scene) {
 }
 Call commit(Scene& scene) {
   const auto places = scene.someEntries(3);
-  return [=, epoch = scene.epoch(), version = scene.version()](Store& s, Side& side) {
+  const auto forget = scene.mostly() ? std::nullopt : std::optional(scene.below(3));
+  return [=, epoch = scene.epoch(), version = scene.version(), tickets = scene.someTickets()](
+             Store& s, Side& side) {
     std::vector<InboxEntry> consumed;
     for (const size_t place : places) consumed.push_back(side.entries[place]);
-    return text(s.commit(commitOf(epoch, version, consumed)));
+    Commit made = commitOf(epoch, version, consumed);
+    made.tickets = tickets;
+    made.forget_policy = forget;
+    return text(s.commit(made));
+  };
+}
+Call readPolicies(Scene& scene) {
+  return [first = scene.below(4), count = scene.below(4)](Store& s, Side&) {
+    return text(s.readPolicies(first, count));
+  };
+}
+Call countedTickets(Scene& scene) {
+  return
+      [tickets = scene.someTickets()](Store& s, Side&) { return text(s.countedTickets(tickets)); };
+}
+Call countTickets(Scene& scene) {
+  return [from = scene.below(3), through = scene.below(4), tickets = scene.someTickets(),
+          epoch = scene.epoch()](Store& s, Side&) {
+    return text(s.countTickets(epoch, from, through, tickets));
   };
 }
 Call readInbox(Scene& scene) {
@@ -245,10 +270,13 @@ Call rejectEvaluation(Scene& scene) {
 }
 Call reissueTicket(Scene& scene) {
   const uint64_t ticket = scene.mostly() ? scene.below(12) : uint64_t{1} << 60;
-  return [=](Store& s, Side&) { return text(s.reissueTicket(ticket)); };
+  return
+      [=, epoch = scene.epoch()](Store& s, Side&) { return text(s.reissueTicket(epoch, ticket)); };
 }
 Call resetTickets(Scene& scene) {
-  return [next = scene.below(12)](Store& s, Side&) { return text(s.resetTickets(next)); };
+  return [next = scene.below(12), epoch = scene.epoch()](Store& s, Side&) {
+    return text(s.resetTickets(epoch, next));
+  };
 }
 Call planUnits(Scene& scene) {
   return [epoch = scene.epoch(), units = scene.someUnits()](Store& s, Side&) {
@@ -316,7 +344,7 @@ Call importHistory(Scene& scene) {
   std::vector<v1::IterationRecord> records;
   for (uint64_t left = scene.below(3), v = scene.below(3); left > 0; --left) {
     records.push_back(commitOf(1, v++, {}).record);
-    *records.back().add_results() = result(scene.resultId());
+    *records.back().add_results() = result(scene.resultId(), scene.below(2000));
   }
   return [=](Store& s, Side&) { return text(s.importHistory(records)); };
 }
@@ -356,6 +384,10 @@ const std::vector<Kind> kCalls = {
     {"publishStatus", 1, publishStatus},
     {"readStatus", 1, plain(&Store::readStatus)},
     {"commit", 5, commit},
+    {"readPolicies", 2, readPolicies},
+    {"countedTickets", 2, countedTickets},
+    {"ticketsCountedThrough", 1, plain(&Store::ticketsCountedThrough)},
+    {"countTickets", 2, countTickets},
     {"readInbox", 6, readInbox},
     {"reopenInbox", 2, plain(&Store::reopenInbox)},
     {"reject", 3, reject},

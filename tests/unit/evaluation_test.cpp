@@ -250,6 +250,40 @@ TEST(EvaluationCheck, RefusesFidelityThatCannotBe) {
   EXPECT_TRUE(refused([](auto* r) { r->mutable_agreement(0)->set_task(2); }));
 }
 
+// What an aggregator keeps: the newest two lines whole, of older ones the cell that curves show.
+TEST(EvaluationTable, KeepsOldLearnedLinesAsPoints) {
+  v1::Experiment e = gridOf(2, {"s2anta-sys"});
+  e.mutable_spec()->mutable_policy()->set_total_budget(8);
+  e.mutable_spec()->mutable_evaluation()->clear_budgets();
+  for (const uint32_t budget : {8, 16}) e.mutable_spec()->mutable_evaluation()->add_budgets(budget);
+  EvaluationTable table(e, EvaluationTable::Keep::kNewest);
+  table.add(learned(0, "s2anta-sys", 8, 0.5, "uniform"));
+  const auto add = [&](uint64_t version, std::initializer_list<uint64_t> budgets) {
+    for (const uint64_t budget : budgets) table.add(learned(version, "s2anta-sys", budget, 0.25));
+  };
+  const auto kept = [&] {
+    std::string text;
+    for (const EvaluationCell& cell : table.cells()) {
+      text += std::to_string(cell.version) + "@" + std::to_string(cell.total_budget) +
+              (cell.tasks.empty() ? "-" : "") + " ";
+    }
+    return text;
+  };
+  add(1, {8, 16});
+  add(2, {8});  // its other cell comes last
+  add(3, {8, 16});
+  add(4, {16, 8});
+  EXPECT_EQ(kept(), "0@8 1@8- 2@8 3@8 3@16 4@8 4@16 ");
+  add(2, {16});
+  EXPECT_EQ(kept(), "0@8 1@8- 2@8- 3@8 3@16 4@8 4@16 ");
+  for (const EvaluationCell& cell : table.cells()) EXPECT_EQ(cell.all.n, 2u);
+  EXPECT_EQ(table.learnedAccuracy("s2anta-sys", 16), 0.25);
+  for (uint64_t version = 5; version < 10'000; ++version) add(version, {8, 16});
+  EXPECT_LT(table.cells().size(), 1010u);
+  EXPECT_GT(table.cells().size(), 500u);
+  EXPECT_EQ(table.cells()[1].version, 1u);
+}
+
 TEST(EvaluationTable, AddsUpByTaskWhateverTheOrder) {
   v1::Experiment e = gridOf(4, {"santa"});
   const auto first = graded(0, {1, 0.25});
