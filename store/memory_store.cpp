@@ -368,32 +368,6 @@ Status MemoryStore::resetTickets(uint64_t epoch, uint64_t next) {
   return {};
 }
 
-Status MemoryStore::planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) {
-  for (const auto& unit : units) ALLOT_TRY(store::checkUnit(unit));
-  ALLOT_TRY(checkEpoch(epoch));
-  for (const auto& unit : units)
-    if (!server_->units_done_.contains(unit.unit_id())) plan(unit, 0);
-  ++server_->news_;
-  return {};
-}
-
-Status MemoryStore::withdrawUnits(uint64_t epoch) {
-  ALLOT_TRY(checkEpoch(epoch));
-  server_->units_.clear();
-  server_->free_units_.clear();
-  server_->free_groups_.clear();
-  return {};
-}
-
-Result<uint64_t> MemoryStore::openUnits() { return server_->units_.size(); }
-
-Result<std::vector<v1::EvaluationUnit>> MemoryStore::listUnits() {
-  std::vector<v1::EvaluationUnit> units;
-  for (const auto& [id, unit] : server_->units_)
-    if (unit.unit.ByteSizeLong() <= kLargestFacts) units.push_back(unit.unit);
-  return units;
-}
-
 Result<StoreFill> MemoryStore::fill() { return server_->fill_; }
 
 // --- worker ---
@@ -424,20 +398,6 @@ Result<PushOutcome> MemoryStore::pushResult(const v1::EpisodeResult& result, uin
   if (server_->inbox_.size() >= cap) return PushOutcome::kFull;
   server_->injectIntoInbox(id, result.SerializeAsString());
   server_->pending_.emplace(id, server_->last_entry_);
-  return PushOutcome::kAccepted;
-}
-
-Result<PushOutcome> MemoryStore::pushEvaluation(const v1::EvaluationResult& result) {
-  ALLOT_TRY(store::checkUnit(result.unit()));
-  const std::string& id = result.unit().unit_id();
-  ALLOT_TRY(store::checkSize(result.ByteSizeLong(), "evaluation of unit " + id));
-  ALLOT_TRY(checkSpec());
-  const auto open = server_->units_.find(id);
-  if (open == server_->units_.end()) return PushOutcome::kDuplicate;
-  server_->free_units_.erase(store::groupOf(open->second.unit) + "/" + id);
-  server_->units_.erase(open);
-  server_->units_done_[id] = ++server_->last_evaluation_;
-  server_->evaluations_[server_->last_evaluation_] = result;
   return PushOutcome::kAccepted;
 }
 
