@@ -84,6 +84,13 @@ class Aggregator {
     v1::EpisodeResult result;
   };
 
+  // A unit whose evaluations were refused and none taken since.
+  struct UnitRefusals {
+    uint64_t count = 0;
+    std::set<std::string> workers;
+    std::string reason;
+  };
+
   Result<bool> work();
   Status lead();
   Status takeLease();
@@ -117,6 +124,8 @@ class Aggregator {
   Status takeEvaluation(const Evaluation& evaluation);
   Result<const v1::EvaluationUnit*> plannedUnit(const v1::EvaluationUnit& unit);
   Result<std::optional<v1::PolicySnapshot>> policyAt(uint64_t version);
+  uint64_t noteRefusal(const v1::EvaluationResult& result, const std::string& reason);
+  std::string heldBack() const;
   Status reissueMissing();
   Result<bool> finishIfDone();
   bool goalReached() const;
@@ -151,6 +160,7 @@ class Aggregator {
       0;  // the version up to which the store knows the tickets that counted
   EvaluationTable evaluations_;
   FidelityTable fidelity_;
+  std::map<std::string, UnitRefusals> refused_units_;                    // by unit id
   std::string evaluations_read_;                                         // entry id
   std::map<uint64_t, std::map<std::string, v1::EvaluationUnit>> plans_;  // by version, then unit id
   double evaluation_seconds_ = 0;  // of workers, in what is recorded

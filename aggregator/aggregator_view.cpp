@@ -19,6 +19,11 @@ constexpr uint64_t kQuietMs = 5'000;
 // So many, and as many as there are workers: then it is not one worker or a stranger alone.
 constexpr size_t kRefusedInARow = 3;
 constexpr uint64_t kLookAtStoreMs = 10'000;
+// A unit that was refused so often, from so many workers, is held back for so long each time: it
+// is not one machine that computes wrongly, and doing it over and over mends nothing.
+constexpr uint64_t kMostRefusals = 3;
+constexpr size_t kMostRefusedWorkers = 2;
+constexpr uint64_t kHoldBackMs = 600'000;
 
 }  // namespace
 
@@ -80,12 +85,14 @@ Status Aggregator::takeEvaluation(const Evaluation& evaluation) {
       fidelity_.add(evaluation.result);
       evaluation_seconds_ += evaluation.result.seconds();
       progressed();
+      refused_units_.erase(unit.unit_id());
       return {};
     }
     reason = "it " + *why;
   }
   const v1::EvaluationUnit* reopen = hoursSpent() ? nullptr : planned;
-  ALLOT_TRY(store_.rejectEvaluation(epoch_, evaluation, "invalid", reason, reopen));
+  const uint64_t hold_ms = reopen == nullptr ? 0 : noteRefusal(evaluation.result, reason);
+  ALLOT_TRY(store_.rejectEvaluation(epoch_, evaluation, "invalid", reason, reopen, hold_ms));
   events_.refused("invalid");
   ++refused_in_a_row_;
   if (reopen != nullptr) ++open_units_;  // at least until they are counted again
@@ -93,6 +100,33 @@ Status Aggregator::takeEvaluation(const Evaluation& evaluation) {
   last_error_unix_ms_ = options_.unix_now();
   spdlog::warn("{}", last_error_);
   return {};
+}
+
+// For how long nobody is to do this unit again.
+uint64_t Aggregator::noteRefusal(const v1::EvaluationResult& result, const std::string& reason) {
+  UnitRefusals& refusals = refused_units_[result.unit().unit_id()];
+  ++refusals.count;
+  if (refusals.workers.size() < kMostRefusals) refusals.workers.insert(result.worker());
+  refusals.reason = reason;
+  const bool held =
+      refusals.count >= kMostRefusals && refusals.workers.size() >= kMostRefusedWorkers;
+  return held ? kHoldBackMs : 0;
+}
+
+// Why the first unit that is held back is; empty if none is.
+std::string Aggregator::heldBack() const {
+  for (const auto& [unit, refusals] : refused_units_) {
+    if (refusals.count < kMostRefusals || refusals.workers.size() < kMostRefusedWorkers) continue;
+    std::string workers;
+    for (const std::string& worker : refusals.workers) {
+      workers += (workers.empty() ? "" : ", ") + worker.substr(0, 100);
+    }
+    return "evaluation unit " + unit.substr(0, 200) + " was refused " +
+           counted(refusals.count, "time") + ", from " + workers + ": " + refusals.reason +
+           "; it is held back for 10 minutes each time: see whether the workers' build is the "
+           "aggregator's";
+  }
+  return "";
 }
 
 // The unit of the plan that has this one's id, by which alone the store knows it; null if there is
@@ -140,6 +174,7 @@ std::string Aggregator::whyWaiting() {
   if (!workers) return workers.error().message;
   if (const std::string why = whyNobodyCanWork(*workers); !why.empty()) return why;
   if (!loaded_) return "no worker has loaded the model yet";
+  if (const std::string held_back = heldBack(); !held_back.empty()) return held_back;
   const size_t alive = aliveWorkers(*workers);
   if (refused_in_a_row_ >= std::max<size_t>(alive, kRefusedInARow)) {
     return "the last " + counted(refused_in_a_row_, "result") + " were refused (" + last_error_ +

@@ -128,6 +128,45 @@ std::vector<v1::EvaluationUnit> planEvaluation(const v1::Experiment& experiment,
   return units;
 }
 
+Status checkGrid(const v1::Experiment& experiment, uint32_t layers) {
+  const v1::Evaluation& evaluation = experiment.spec().evaluation();
+  // Of one method with a budget: planEvaluation at version 0 of a fork, where all of them are due.
+  const auto budgets = static_cast<uint64_t>(evaluation.budgets_size());
+  uint64_t schedules = 0;
+  for (const v1::Schedule& schedule : evaluation.schedules()) {
+    if (schedule.kind() == "explicit")
+      ++schedules;
+    else
+      schedules += budgets * (schedule.kind() == "oneHot" ? layers : 1);
+  }
+  uint64_t cells = 0;
+  bool has_dense = false;
+  for (const std::string& method : evaluation.methods()) {
+    kernels::MethodOptions options;
+    const bool known = !kernels::parseMethod(method, &options);
+    cells += known && !kernels::usesBudget(options) ? 1 : schedules;
+    has_dense |= method == kDense;
+  }
+  const uint64_t questions = experiment.spec().task().held_out_questions();
+  const uint64_t chunks = (questions + kChunkQuestions - 1) / kChunkQuestions;
+  uint64_t units = 0;
+  for (const std::string& measure : evaluation.measures()) {
+    units += measure == kFidelity
+                 ? (cells - (has_dense ? 1 : 0)) * std::min<uint64_t>(chunks, kFidelityChunks)
+                 : cells * chunks;
+  }
+  if (units <= kMostUnits) return {};
+  return badInput("spec.evaluation: " + std::to_string(evaluation.methods_size()) +
+                  " methods with " + std::to_string(schedules) +
+                  " schedules and budgets each (the model has " + std::to_string(layers) +
+                  " layers) are " + std::to_string(cells) + " cells, times " +
+                  std::to_string(chunks) + " chunks of " + std::to_string(kChunkQuestions) +
+                  " held-out questions " + std::to_string(units) + " units, more than " +
+                  std::to_string(kMostUnits) +
+                  ": take fewer budgets, schedules or methods, or lower "
+                  "spec.task.heldOutQuestions");
+}
+
 std::optional<uint64_t> versionOfUnit(const std::string& unit_id) {
   const size_t slash = unit_id.find('/');
   if (slash == std::string::npos || unit_id[0] != 'v') return std::nullopt;

@@ -10,6 +10,7 @@
 #include "allot/v1/experiment.pb.h"
 #include "allot/v1/policy.pb.h"
 #include "allot/v1/result.pb.h"
+#include "core/result.h"
 
 namespace allot {
 
@@ -35,6 +36,12 @@ bool evaluationDue(const v1::Experiment& experiment, uint64_t version);
 // there (a fork's).
 std::vector<v1::EvaluationUnit> planEvaluation(const v1::Experiment& experiment,
                                                const v1::PolicySnapshot& policy);
+
+// Units in one plan at most: the store and its server go through lists of them.
+constexpr uint64_t kMostUnits = 200'000;
+
+// Whether the largest plan of this experiment is small enough; the error has its arithmetic.
+Status checkGrid(const v1::Experiment& experiment, uint32_t layers);
 
 // The policy version in a unit's id; nothing if it is no id of planEvaluation's.
 std::optional<uint64_t> versionOfUnit(const std::string& unit_id);

@@ -115,6 +115,13 @@ Status checkUnit(const v1::EvaluationUnit& unit) {
   return badInput("evaluation unit " + unit.unit_id() + " has a policy version beyond 2^53");
 }
 
+Status checkClaim(const ClaimRequest& request) {
+  ALLOT_TRY(checkName(request.holder, "the holder of a claim"));
+  if (request.count > 0 && request.count <= kMostUnitsAtOnce) return {};
+  return badInput("a claim on " + std::to_string(request.count) + " units: ask for 1 to " +
+                  std::to_string(kMostUnitsAtOnce));
+}
+
 Status checkSize(uint64_t bytes, const std::string& what) {
   if (bytes <= kLargestResult) return {};
   return badInput(what + " has " + std::to_string(bytes) + " bytes, the store takes " +

@@ -18,9 +18,12 @@ inline constexpr uint64_t kMostTicketsAtOnce = 10'000;
 inline constexpr size_t kMostRead = 100'000;  // entries a single read returns at most
 inline constexpr size_t kMostPoliciesRead = 256;
 inline constexpr size_t kRefusedKept = 1'000;  // refused results kept for a person to look at
+inline constexpr uint64_t kMostUnitsAtOnce = 10'000;
 inline constexpr uint64_t kLongestMs = uint64_t{1} << 50;
 // A beat counts for at most this long; beat.lua and list_workers.lua know the number, too.
 inline constexpr uint64_t kLongestBeatMs = 600'000;
+// A claim lasts for at most this long; claim_units.lua knows the number, too.
+inline constexpr uint64_t kLongestClaimMs = 600'000;
 // Payloads in one answer together, the first one aside: what a reader must have room for.
 inline constexpr uint64_t kMostBytesRead = 8 * 1024 * 1024;
 
@@ -40,6 +43,7 @@ Status checkFacts(uint64_t bytes, const std::string& where);
 Status checkInitial(const v1::PolicySnapshot& policy);
 Status checkCommit(const Commit& commit);
 Status checkUnit(const v1::EvaluationUnit& unit);
+Status checkClaim(const ClaimRequest& request);
 // A payload that pushResult or pushEvaluation would store; `what` is for the message.
 Status checkSize(uint64_t bytes, const std::string& what);
 // One of kRefusalKinds.

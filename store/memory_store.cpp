@@ -45,6 +45,7 @@ MemoryServer MemoryServer::withoutGathered() const {
   fresh.last_entry_ = last_entry_;
   fresh.last_evaluation_ = last_evaluation_;  // entry ids name one thing for ever
   fresh.last_import_ = last_import_;
+  fresh.news_ = news_;
   return fresh;
 }
 
@@ -105,6 +106,7 @@ Result<Replacement> MemoryStore::replaceRun(const RunSpec& next, const Control& 
     fresh.lease_holder_.clear();
   }
   *server_ = std::move(fresh);
+  ++server_->news_;
   return Replacement{};
 }
 
@@ -132,6 +134,7 @@ Result<bool> MemoryStore::changeControl(const Control& next) {
   if (!mine || mine->revision != next.revision) return false;
   mine = next;
   ++mine->revision;
+  ++server_->news_;
   return true;
 }
 
@@ -196,7 +199,9 @@ Status MemoryStore::publishInitial(uint64_t epoch, const v1::PolicySnapshot& pol
                                    const v1::AggregatorState& state) {
   ALLOT_TRY(store::checkInitial(policy));
   ALLOT_TRY(checkEpoch(epoch));
-  if (!server_->policy_) publish(policy, state);
+  if (server_->policy_) return {};
+  publish(policy, state);
+  ++server_->news_;
   return {};
 }
 
@@ -242,6 +247,7 @@ Status MemoryStore::commit(const Commit& commit) {
     server_->pending_.erase(result_id);
     server_->inbox_.erase(entryNumber(entry_id));
   }
+  ++server_->news_;
   return {};
 }
 
@@ -320,12 +326,13 @@ Status MemoryStore::reject(uint64_t epoch, const InboxEntry& entry, const std::s
     server_->seen_.insert(entry.result_id);
     server_->pending_.erase(waiting);
   }
+  ++server_->news_;
   return {};
 }
 
 Status MemoryStore::rejectEvaluation(uint64_t epoch, const Evaluation& evaluation,
                                      const std::string& kind, const std::string& reason,
-                                     const v1::EvaluationUnit* reopen) {
+                                     const v1::EvaluationUnit* reopen, uint64_t hold_ms) {
   ALLOT_TRY(store::checkEntryId(evaluation.entry_id));
   ALLOT_TRY(store::checkKind(kind));
   ALLOT_TRY(checkEpoch(epoch));
@@ -336,8 +343,9 @@ Status MemoryStore::rejectEvaluation(uint64_t epoch, const Evaluation& evaluatio
   const auto done = server_->units_done_.find(unit_id);
   if (done == server_->units_done_.end() || done->second != number) return {};
   server_->units_done_.erase(done);
-  if (reopen != nullptr && reopen->unit_id() == unit_id)
-    server_->units_.try_emplace(unit_id, MemoryServer::Unit{*reopen, 0});
+  if (reopen == nullptr || reopen->unit_id() != unit_id) return {};
+  plan(*reopen, hold_ms);
+  if (hold_ms == 0) ++server_->news_;
   return {};
 }
 
@@ -347,6 +355,7 @@ Status MemoryStore::reissueTicket(uint64_t epoch, uint64_t ticket) {
   ALLOT_TRY(store::checkTicket(ticket));
   ALLOT_TRY(checkEpoch(epoch));
   server_->reissued_.insert(ticket);
+  ++server_->news_;
   return {};
 }
 
@@ -355,31 +364,8 @@ Status MemoryStore::resetTickets(uint64_t epoch, uint64_t next) {
   ALLOT_TRY(checkEpoch(epoch));
   server_->next_ticket_ = next;
   server_->reissued_.clear();
+  ++server_->news_;
   return {};
-}
-
-Status MemoryStore::planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) {
-  for (const auto& unit : units) ALLOT_TRY(store::checkUnit(unit));
-  ALLOT_TRY(checkEpoch(epoch));
-  for (const auto& unit : units)
-    if (!server_->units_done_.contains(unit.unit_id()))
-      server_->units_.try_emplace(unit.unit_id(), MemoryServer::Unit{unit, 0});
-  return {};
-}
-
-Status MemoryStore::withdrawUnits(uint64_t epoch) {
-  ALLOT_TRY(checkEpoch(epoch));
-  server_->units_.clear();
-  return {};
-}
-
-Result<uint64_t> MemoryStore::openUnits() { return server_->units_.size(); }
-
-Result<std::vector<v1::EvaluationUnit>> MemoryStore::listUnits() {
-  std::vector<v1::EvaluationUnit> units;
-  for (const auto& [id, unit] : server_->units_)
-    if (unit.unit.ByteSizeLong() <= kLargestFacts) units.push_back(unit.unit);
-  return units;
 }
 
 Result<StoreFill> MemoryStore::fill() { return server_->fill_; }
@@ -415,58 +401,23 @@ Result<PushOutcome> MemoryStore::pushResult(const v1::EpisodeResult& result, uin
   return PushOutcome::kAccepted;
 }
 
-Result<std::vector<v1::EvaluationUnit>> MemoryStore::claimUnits(const std::vector<uint32_t>& warm,
-                                                                uint64_t lease_ms) {
-  const uint64_t now = server_->now_ms_();
-  // Smallest first: warm before cold, then older, then lower chunk.
-  const auto rank = [&](const v1::EvaluationUnit& unit) {
-    const bool cold = std::find(warm.begin(), warm.end(), unit.chunk()) == warm.end();
-    return std::tuple(cold, unit.policy_version(), unit.chunk());
-  };
-  std::vector<MemoryServer::Unit*> claimed;
-  for (auto& [id, unit] : server_->units_) {
-    if (unit.claimed_until_ms > now) continue;
-    if (!claimed.empty() && rank(unit.unit) < rank(claimed.front()->unit)) claimed.clear();
-    if (claimed.empty() || rank(unit.unit) == rank(claimed.front()->unit)) claimed.push_back(&unit);
-  }
-  std::vector<v1::EvaluationUnit> units;
-  for (MemoryServer::Unit* unit : claimed) {
-    unit->claimed_until_ms = now + std::min(lease_ms, store::kLongestMs);
-    units.push_back(unit->unit);
-  }
-  return units;
-}
-
-Status MemoryStore::releaseUnits(const std::vector<v1::EvaluationUnit>& units) {
-  for (const v1::EvaluationUnit& unit : units) {
-    const auto found = server_->units_.find(unit.unit_id());
-    if (found != server_->units_.end()) found->second.claimed_until_ms = 0;
-  }
-  return {};
-}
-
-Result<PushOutcome> MemoryStore::pushEvaluation(const v1::EvaluationResult& result) {
-  ALLOT_TRY(store::checkUnit(result.unit()));
-  const std::string& id = result.unit().unit_id();
-  ALLOT_TRY(store::checkSize(result.ByteSizeLong(), "evaluation of unit " + id));
-  ALLOT_TRY(checkSpec());
-  if (server_->units_.erase(id) == 0) return PushOutcome::kDuplicate;
-  server_->units_done_[id] = ++server_->last_evaluation_;
-  server_->evaluations_[server_->last_evaluation_] = result;
-  return PushOutcome::kAccepted;
-}
-
 // An end that no beat makes: the clock was set back since.
 bool MemoryStore::lives(const MemoryServer::Worker& worker, uint64_t now) {
   return worker.dies_ms > now && worker.dies_ms <= now + store::kLongestBeatMs;
 }
 
-Status MemoryStore::beat(const v1::WorkerBeat& beat, uint64_t ttl_ms) {
-  ALLOT_TRY(store::checkName(beat.worker(), "the name of a worker"));
+Status MemoryStore::beat(const Heartbeat& heartbeat) {
+  const std::string& worker = heartbeat.beat.worker();
+  ALLOT_TRY(store::checkName(worker, "the name of a worker"));
   const uint64_t now = server_->now_ms_();
   std::erase_if(server_->workers_, [&](const auto& item) { return !lives(item.second, now); });
-  server_->workers_[beat.worker()] = {store::fitting(beat),
-                                      now + std::min(ttl_ms, store::kLongestBeatMs)};
+  server_->workers_[worker] = {store::fitting(heartbeat.beat),
+                               now + std::min(heartbeat.ttl_ms, store::kLongestBeatMs)};
+  for (const std::string& id : heartbeat.units) {
+    const auto unit = server_->units_.find(id);
+    if (unit != server_->units_.end() && unit->second.holder == worker)
+      unit->second.claimed_until_ms = now + std::min(heartbeat.claim_ms, store::kLongestClaimMs);
+  }
   return {};
 }
 
@@ -474,6 +425,10 @@ Status MemoryStore::leave(const std::string& worker) {
   ALLOT_TRY(store::checkName(worker, "the name of a worker"));
   server_->workers_.erase(worker);
   return {};
+}
+
+Result<bool> MemoryStore::awaitNews(uint64_t, const std::function<bool()>&) {
+  return std::exchange(news_heard_, server_->news_) < server_->news_;
 }
 
 // --- anyone ---

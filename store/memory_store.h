@@ -4,7 +4,7 @@
 // A MemoryServer holds one run; every MemoryStore opened on it is one client, as every RedisStore
 // is one client of a Redis. Time is what the injected clock says, so leases and claims expire when
 // the test wants it; it may be set back, as that of a machine may. All of it belongs to one thread;
-// readInbox never waits.
+// readInbox and awaitNews never wait.
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -42,7 +42,8 @@ class MemoryServer {
 
   struct Unit {
     v1::EvaluationUnit unit;
-    uint64_t claimed_until_ms = 0;  // 0: never claimed
+    uint64_t claimed_until_ms = 0;  // 0: free
+    std::string holder = {};        // of the claim
   };
   struct Worker {
     v1::WorkerBeat beat;
@@ -78,10 +79,15 @@ class MemoryServer {
   uint64_t next_ticket_ = 0;
   std::set<uint64_t> reissued_;
   std::map<std::string, Unit> units_;
+  // What is free as "group/unit", and the order in which its groups were claimed from: as
+  // claim_units.lua has them.
+  std::set<std::string> free_units_;
+  std::map<std::string, uint64_t> free_groups_;
   std::map<std::string, uint64_t> units_done_;            // -> number of the evaluation
   std::map<uint64_t, v1::EvaluationResult> evaluations_;  // by number
   uint64_t last_evaluation_ = 0;
   std::map<std::string, Worker> workers_;
+  uint64_t news_ = 0;    // how often there were some
   uint64_t import_ = 0;  // the import that goes on, 0 if none
   uint64_t last_import_ = 0;
   uint64_t made_by_import_ = 0;  // the import that made the run
@@ -119,7 +125,8 @@ class MemoryStore final : public Store {
   Status reject(uint64_t epoch, const InboxEntry& entry, const std::string& kind,
                 const std::string& reason) override;
   Status rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, const std::string& kind,
-                          const std::string& reason, const v1::EvaluationUnit* reopen) override;
+                          const std::string& reason, const v1::EvaluationUnit* reopen,
+                          uint64_t hold_ms) override;
   Result<uint64_t> inboxSize() override;
   Status reissueTicket(uint64_t epoch, uint64_t ticket) override;
   Status resetTickets(uint64_t epoch, uint64_t next) override;
@@ -132,12 +139,13 @@ class MemoryStore final : public Store {
   Result<std::optional<PublishedPolicy>> readPolicy() override;
   Result<std::vector<uint64_t>> takeTickets(uint64_t count, uint64_t limit) override;
   Result<PushOutcome> pushResult(const v1::EpisodeResult& result, uint64_t cap) override;
-  Result<std::vector<v1::EvaluationUnit>> claimUnits(const std::vector<uint32_t>& warm,
-                                                     uint64_t lease_ms) override;
-  Status releaseUnits(const std::vector<v1::EvaluationUnit>& units) override;
+  Result<std::vector<v1::EvaluationUnit>> claimUnits(const ClaimRequest& request) override;
+  Status releaseUnits(const std::string& holder,
+                      const std::vector<v1::EvaluationUnit>& units) override;
   Result<PushOutcome> pushEvaluation(const v1::EvaluationResult& result) override;
-  Status beat(const v1::WorkerBeat& beat, uint64_t ttl_ms) override;
+  Status beat(const Heartbeat& heartbeat) override;
   Status leave(const std::string& worker) override;
+  Result<bool> awaitNews(uint64_t wait_ms, const std::function<bool()>& stop) override;
 
   Result<std::vector<v1::WorkerBeat>> listWorkers() override;
   Result<std::vector<v1::IterationRecord>> readHistory(uint64_t after, size_t count) override;
@@ -160,11 +168,17 @@ class MemoryStore final : public Store {
   Status checkSpec() const;
   void refuse(const std::string& id, const std::string& kind, const std::string& reason);
   void publish(const v1::PolicySnapshot& policy, const v1::AggregatorState& state);
+  void plan(const v1::EvaluationUnit& unit, uint64_t hold_ms);
+  void free(MemoryServer::Unit* unit);
+  void freeEnded();
+  std::optional<std::string> bestGroup(const std::vector<uint32_t>& warm) const;
+  std::vector<MemoryServer::Unit*> take(const std::string& group, uint64_t count);
 
   std::shared_ptr<MemoryServer> server_;
   std::string spec_sha256_;    // of the spec as this client read it last
   uint64_t inbox_cursor_ = 0;  // number of the last entry that readInbox handed out
   uint64_t import_ = 0;        // the import that beginImport began
+  uint64_t news_heard_ = 0;
 };
 
 std::unique_ptr<MemoryStore> openMemoryStore(std::shared_ptr<MemoryServer> server);

@@ -69,7 +69,7 @@ Status MemoryStore::endImport(const RunImage& image) {
   server_->next_ticket_ = image.next_ticket;
   for (const auto& unit : image.open_units)
     if (!server_->units_done_.contains(unit.unit_id()))
-      server_->units_.try_emplace(unit.unit_id(), MemoryServer::Unit{unit, 0});
+      server_->units_.try_emplace(unit.unit_id(), MemoryServer::Unit{unit});
   server_->control_ = image.control;
   server_->spec_ = image.spec;
   server_->made_by_import_ = import_;

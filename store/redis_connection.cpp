@@ -1,6 +1,7 @@
 #include "store/redis_connection.h"
 
 #include <hiredis/hiredis.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/time.h>
@@ -22,6 +23,7 @@ using std::chrono::milliseconds;
 constexpr uint64_t kLongestWaitMs = 3'600'000;
 // More than any result that allot writes.
 constexpr size_t kMostWakeUpBytes = 512 * 1024;
+constexpr int kAskStopEveryMs = 100;
 
 // hiredis writes to its socket without MSG_NOSIGNAL, so a server that went away would kill this
 // process with SIGPIPE. Held back for this thread only: a library must not change how the whole
@@ -283,8 +285,17 @@ Result<RedisReply> RedisConnection::receive(Deadline deadline, size_t most_bytes
   }
 }
 
+bool RedisConnection::listen(Deadline deadline, const std::function<bool()>& stop) const {
+  pollfd socket{context_->fd, POLLIN, 0};
+  while (!stop()) {
+    const int ready = poll(&socket, 1, kAskStopEveryMs);  // a signal interrupts it
+    if (ready > 0 || Clock::now() > deadline) return true;
+  }
+  return false;
+}
+
 Result<RedisReply> RedisConnection::exchange(const Arguments& arguments, uint64_t block_ms,
-                                             size_t most_bytes) {
+                                             size_t most_bytes, const std::function<bool()>& stop) {
   const SigpipeGuard guard;
   const milliseconds block(std::min(block_ms, kLongestWaitMs));
   const Deadline deadline = Clock::now() + timeout_ + block;
@@ -297,6 +308,13 @@ Result<RedisReply> RedisConnection::exchange(const Arguments& arguments, uint64_
   }
   ALLOT_TRY(limitWaits(left));
   ALLOT_TRY(send(arguments));
+  if (stop) {
+    if (!listen(deadline, stop)) {
+      context_.reset();  // its answer will come, and nobody will be there to read it
+      return RedisReply(nullptr);
+    }
+    ALLOT_TRY(limitWaits(timeLeft(deadline)));
+  }
   return receive(deadline, most_bytes);
 }
 
@@ -327,13 +345,22 @@ Result<RedisReply> RedisConnection::call(const Arguments& arguments) {
   return reply;
 }
 
-Result<bool> RedisConnection::wait(const Arguments& arguments, uint64_t block_ms) {
-  const auto reply = exchange(arguments, block_ms, kMostWakeUpBytes);
-  tell(arguments.at(0), reply, std::nullopt);
+Result<std::string> RedisConnection::wait(const std::string& stream, const std::string& after,
+                                          uint64_t block_ms, const std::function<bool()>& stop) {
+  bool stopped = false;
+  std::function<bool()> ask;
+  if (stop) ask = [&] { return stopped = stop(); };
+  const std::string block = std::to_string(block_ms);
+  const auto reply = exchange({"XREAD", "COUNT", "1", "BLOCK", block, "STREAMS", stream, after},
+                              block_ms, kMostWakeUpBytes, ask);
+  tell("XREAD", reply, std::nullopt);
   if (!reply) return tl::unexpected(reply.error());
-  if (reply->isMissing()) return true;
-  if (reply->view().isError()) return refused(reply->view().text(), arguments.at(0));
-  return !reply->view().isNil();
+  if (stopped) return "";
+  if (reply->isMissing()) return "large";
+  if (reply->view().isError()) return refused(reply->view().text(), "XREAD");
+  if (reply->view().isNil()) return "";
+  const std::string_view id = reply->view()[0][1][0][0].text();
+  return std::string(id.empty() ? "unknown" : id);
 }
 
 Result<RedisReply> RedisConnection::run(const RedisScript& script, const Arguments& keys,

@@ -5,8 +5,10 @@
 // drops the socket, and the next call connects anew, so a late answer never meets a later question.
 // Connecting reads the password file and the TLS files anew, so they may be replaced meanwhile.
 // Commands go out as argument vectors only (binary-safe, nothing to inject into).
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -81,9 +83,28 @@ class RedisConnection {
   Result<RedisReply> run(const RedisScript& script, const Arguments& keys,
                          const Arguments& arguments);
 
-  // A command that waits in the server (XREAD BLOCK), as a wake-up: whether it found something
-  // within block_ms. What it found is not looked at, and never kept if it is large.
-  Result<bool> wait(const Arguments& arguments, uint64_t block_ms);
+  // Waits in the server (XREAD BLOCK) for an entry of a stream after `after`, as a wake-up: the
+  // entry's id; "large" if it is too large to be looked at; "" if none came within block_ms > 0, or
+  // if `stop`, which is asked some ten times a second, said so first. That costs the connection.
+  Result<std::string> wait(const std::string& stream, const std::string& after, uint64_t block_ms,
+                           const std::function<bool()>& stop = nullptr);
+
+  // While it lives, calls wait for so long at most; 0: as long as always.
+  class Hurry {
+   public:
+    Hurry(RedisConnection* connection, uint64_t timeout_ms)
+        : connection_(*connection), usual_(connection->timeout_) {
+      if (timeout_ms > 0)
+        connection_.timeout_ = std::min(usual_, std::chrono::milliseconds(timeout_ms));
+    }
+    ~Hurry() { connection_.timeout_ = usual_; }
+    Hurry(const Hurry&) = delete;
+    Hurry& operator=(const Hurry&) = delete;
+
+   private:
+    RedisConnection& connection_;
+    const std::chrono::milliseconds usual_;
+  };
 
   const std::string& url() const { return address_.shown; }
 
@@ -96,7 +117,8 @@ class RedisConnection {
 
   // Any reply, error replies included. Nothing: it has more than most_bytes; the connection is
   // gone.
-  Result<RedisReply> exchange(const Arguments& arguments, uint64_t block_ms, size_t most_bytes);
+  Result<RedisReply> exchange(const Arguments& arguments, uint64_t block_ms, size_t most_bytes,
+                              const std::function<bool()>& stop = nullptr);
   Result<RedisReply> exchange(const Arguments& arguments);
   // The same for the observer; `command` is what it calls the request.
   Result<RedisReply> observed(std::string_view command, const Arguments& arguments);
@@ -108,6 +130,8 @@ class RedisConnection {
   Status limitWaits(std::chrono::milliseconds time);
   Status send(const Arguments& arguments);
   Result<RedisReply> receive(Deadline deadline, size_t most_bytes);
+  // Until there is something to read or the deadline is over; false if `stop` said so first.
+  bool listen(Deadline deadline, const std::function<bool()>& stop) const;
   // Drops the connection; the error says why.
   tl::unexpected<Error> broken();
   std::string user() const;  // for messages

@@ -141,7 +141,10 @@ Result<Replacement> RedisStore::replaceRun(const RunSpec& next, const Control& c
            std::to_string(next.schema), next.build, control.experiment.SerializeAsString(),
            control.file.SerializeAsString(), next.arithmetic}));
   const std::string_view word = reply.view()[0].text();
-  if (word == "OK") return Replacement{};
+  if (word == "OK") {
+    ALLOT_TRY(connection_.call({"XADD", key("news"), "MAXLEN", "1", "*", "new", "experiment"}));
+    return Replacement{};
+  }
   if (word == "CHANGED") return Replacement{Replacement::Outcome::kChanged};
   if (word != "BEGUN") return unexpectedReply("replaceRun");
   Replacement begun{Replacement::Outcome::kBegun};
@@ -186,7 +189,7 @@ Result<std::optional<Control>> RedisStore::readControl() {
 Result<bool> RedisStore::changeControl(const Control& next) {
   ALLOT_TRY(store::checkControl(next));
   ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::change_control, {"control"},
+               run(lua::change_control, {"control", "news"},
                    {std::to_string(next.revision), next.desired,
                     next.experiment.SerializeAsString(), next.file.SerializeAsString()}));
   const std::string_view word = reply.view()[0].text();
@@ -240,11 +243,15 @@ Result<PushOutcome> RedisStore::pushResult(const v1::EpisodeResult& result, uint
   return unexpectedReply("pushResult");
 }
 
-Result<std::vector<v1::EvaluationUnit>> RedisStore::claimUnits(const std::vector<uint32_t>& warm,
-                                                               uint64_t lease_ms) {
-  std::vector<std::string> words = {std::to_string(std::min(lease_ms, store::kLongestMs))};
-  for (const uint32_t chunk : warm) words.push_back(store::paddedChunk(chunk));
-  ALLOT_ASSIGN(const RedisReply reply, run(lua::claim_units, {"units", "unit_groups", "unit_specs"},
+Result<std::vector<v1::EvaluationUnit>> RedisStore::claimUnits(const ClaimRequest& request) {
+  ALLOT_TRY(store::checkClaim(request));
+  std::vector<std::string> words = {
+      request.holder, std::to_string(request.count),
+      std::to_string(std::min(request.lease_ms, store::kLongestClaimMs))};
+  for (const uint32_t chunk : request.warm) words.push_back(store::paddedChunk(chunk));
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::claim_units,
+                                           {"units", "unit_groups", "unit_specs", "unit_holders",
+                                            "free_units", "free_groups", "workers"},
                                            {words.begin(), words.end()}));
   return toUnits(reply.view());
 }
@@ -260,11 +267,15 @@ std::vector<v1::EvaluationUnit> RedisStore::toUnits(const RedisView& specs) {
   return units;
 }
 
-Status RedisStore::releaseUnits(const std::vector<v1::EvaluationUnit>& units) {
+Status RedisStore::releaseUnits(const std::string& holder,
+                                const std::vector<v1::EvaluationUnit>& units) {
+  ALLOT_TRY(store::checkName(holder, "the holder of a claim"));
   if (units.empty()) return {};
-  RedisConnection::Arguments ids;
-  for (const v1::EvaluationUnit& unit : units) ids.push_back(unit.unit_id());
-  ALLOT_TRY(run(lua::release_units, {"units"}, ids));
+  RedisConnection::Arguments words = {holder};
+  for (const v1::EvaluationUnit& unit : units) words.push_back(unit.unit_id());
+  ALLOT_TRY(run(lua::release_units,
+                {"units", "unit_groups", "unit_holders", "free_units", "free_groups", "news"},
+                words));
   return {};
 }
 
@@ -272,10 +283,10 @@ Result<PushOutcome> RedisStore::pushEvaluation(const v1::EvaluationResult& resul
   ALLOT_TRY(store::checkUnit(result.unit()));
   const std::string bytes = result.SerializeAsString();
   ALLOT_TRY(store::checkSize(bytes.size(), "evaluation of unit " + result.unit().unit_id()));
-  ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::push_evaluation,
-                   {"units", "unit_groups", "unit_specs", "units_done", "eval", "seen"},
-                   {result.unit().unit_id(), bytes, spec_sha256_}));
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::push_evaluation,
+                                           {"units", "unit_groups", "unit_specs", "units_done",
+                                            "eval", "seen", "unit_holders", "free_units"},
+                                           {result.unit().unit_id(), bytes, spec_sha256_}));
   const std::string_view word = reply.view()[0].text();
   if (word == "REPLACED") return tl::unexpected(store::replaced(run_id_));
   if (word == "OK") return PushOutcome::kAccepted;
@@ -283,11 +294,16 @@ Result<PushOutcome> RedisStore::pushEvaluation(const v1::EvaluationResult& resul
   return unexpectedReply("pushEvaluation");
 }
 
-Status RedisStore::beat(const v1::WorkerBeat& beat, uint64_t ttl_ms) {
-  ALLOT_TRY(store::checkName(beat.worker(), "the name of a worker"));
-  const std::string bytes = store::fitting(beat).SerializeAsString();
-  ALLOT_TRY(run(lua::beat, {"workers", "beats"},
-                {beat.worker(), bytes, std::to_string(std::min(ttl_ms, store::kLongestBeatMs))}));
+Status RedisStore::beat(const Heartbeat& heartbeat) {
+  const std::string& worker = heartbeat.beat.worker();
+  ALLOT_TRY(store::checkName(worker, "the name of a worker"));
+  const std::string bytes = store::fitting(heartbeat.beat).SerializeAsString();
+  const std::string ttl_ms = std::to_string(std::min(heartbeat.ttl_ms, store::kLongestBeatMs));
+  const std::string claim_ms = std::to_string(std::min(heartbeat.claim_ms, store::kLongestClaimMs));
+  RedisConnection::Arguments words = {worker, bytes, ttl_ms, claim_ms};
+  words.insert(words.end(), heartbeat.units.begin(), heartbeat.units.end());
+  const RedisConnection::Hurry hurry(&connection_, heartbeat.patience_ms);
+  ALLOT_TRY(run(lua::beat, {"workers", "beats", "units", "unit_holders"}, words));
   return {};
 }
 
@@ -295,6 +311,13 @@ Status RedisStore::leave(const std::string& worker) {
   ALLOT_TRY(store::checkName(worker, "the name of a worker"));
   ALLOT_TRY(run(lua::leave, {"workers", "beats"}, {worker}));
   return {};
+}
+
+Result<bool> RedisStore::awaitNews(uint64_t wait_ms, const std::function<bool()>& stop) {
+  ALLOT_ASSIGN(const std::string came,
+               connection_.wait(key("news"), news_cursor_, std::max<uint64_t>(1, wait_ms), stop));
+  if (store::checkEntryId(came)) news_cursor_ = came;
+  return !came.empty();
 }
 
 // --- anyone ---

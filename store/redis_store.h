@@ -49,7 +49,8 @@ class RedisStore final : public Store {
   Status reject(uint64_t epoch, const InboxEntry& entry, const std::string& kind,
                 const std::string& reason) override;
   Status rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, const std::string& kind,
-                          const std::string& reason, const v1::EvaluationUnit* reopen) override;
+                          const std::string& reason, const v1::EvaluationUnit* reopen,
+                          uint64_t hold_ms) override;
   Result<uint64_t> inboxSize() override;
   Status reissueTicket(uint64_t epoch, uint64_t ticket) override;
   Status resetTickets(uint64_t epoch, uint64_t next) override;
@@ -62,12 +63,13 @@ class RedisStore final : public Store {
   Result<std::optional<PublishedPolicy>> readPolicy() override;
   Result<std::vector<uint64_t>> takeTickets(uint64_t count, uint64_t limit) override;
   Result<PushOutcome> pushResult(const v1::EpisodeResult& result, uint64_t cap) override;
-  Result<std::vector<v1::EvaluationUnit>> claimUnits(const std::vector<uint32_t>& warm,
-                                                     uint64_t lease_ms) override;
-  Status releaseUnits(const std::vector<v1::EvaluationUnit>& units) override;
+  Result<std::vector<v1::EvaluationUnit>> claimUnits(const ClaimRequest& request) override;
+  Status releaseUnits(const std::string& holder,
+                      const std::vector<v1::EvaluationUnit>& units) override;
   Result<PushOutcome> pushEvaluation(const v1::EvaluationResult& result) override;
-  Status beat(const v1::WorkerBeat& beat, uint64_t ttl_ms) override;
+  Status beat(const Heartbeat& heartbeat) override;
   Status leave(const std::string& worker) override;
+  Result<bool> awaitNews(uint64_t wait_ms, const std::function<bool()>& stop) override;
 
   Result<std::vector<v1::WorkerBeat>> listWorkers() override;
   Result<std::vector<v1::IterationRecord>> readHistory(uint64_t after, size_t count) override;
@@ -85,9 +87,14 @@ class RedisStore final : public Store {
   // Keys of all that a run gathers while it goes on; policy, history and eval come first, for
   // replace_run.
   static constexpr std::string_view kGathered[] = {
-      "policy",      "history",    "eval",     "model",           "state",     "status",  "inbox",
-      "pending",     "seen",       "dead",     "refused_counts",  "tickets",   "reissue", "units",
-      "unit_groups", "unit_specs", "policies", "counted_tickets", "units_done"};
+      "policy",     "history",        "eval",
+      "model",      "state",          "status",
+      "inbox",      "pending",        "seen",
+      "dead",       "refused_counts", "tickets",
+      "reissue",    "units",          "unit_groups",
+      "unit_specs", "policies",       "counted_tickets",
+      "units_done", "unit_holders",   "free_units",
+      "free_groups"};
 
   std::string key(std::string_view name) const;
   // Runs a script whose reply starts with a word; the words beside OK are for the caller.
@@ -116,7 +123,8 @@ class RedisStore final : public Store {
   // holder) and consumed entries are deleted, so this is all that a consumer group would know; and
   // it does not move when a reply is lost.
   std::string inbox_cursor_ = "0-0";
-  std::string import_;  // name of the import that beginImport began, "" if none
+  std::string news_cursor_ = "0-0";  // the last entry of `news` that awaitNews told of
+  std::string import_;               // name of the import that beginImport began, "" if none
 };
 
 }  // namespace allot

@@ -59,7 +59,7 @@ Status RedisStore::publishInitial(uint64_t epoch, const v1::PolicySnapshot& poli
   ALLOT_TRY(store::checkInitial(policy));
   const std::string bytes = policy.SerializeAsString();
   ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::publish_initial, {"lease", "policy", "state", "policies"},
+               run(lua::publish_initial, {"lease", "policy", "state", "policies", "news"},
                    {std::to_string(epoch), bytes, sha256Hex(bytes), state.SerializeAsString()}));
   return fencedStatus(reply, epoch);
 }
@@ -114,7 +114,7 @@ Status RedisStore::commit(const Commit& commit) {
   }
   ALLOT_ASSIGN(const RedisReply reply, run(lua::commit_update,
                                            {"lease", "policy", "state", "history", "inbox", "seen",
-                                            "pending", "policies", "counted_tickets"},
+                                            "pending", "policies", "counted_tickets", "news"},
                                            {words.begin(), words.end()}));
   const std::string_view word = reply.view()[0].text();
   const std::string_view detail = reply.view()[1].text();
@@ -207,11 +207,8 @@ Result<std::vector<InboxEntry>> RedisStore::readInbox(size_t count, uint64_t wai
   ALLOT_ASSIGN(auto entries, read());
   if (entries.empty() && count > 0 && wait_ms > 0) {
     // BLOCK 0 would wait for ever.
-    ALLOT_ASSIGN(const bool came,
-                 connection_.wait({"XREAD", "COUNT", "1", "BLOCK", std::to_string(wait_ms),
-                                   "STREAMS", key("inbox"), inbox_cursor_},
-                                  wait_ms));
-    if (came) {
+    ALLOT_ASSIGN(const std::string came, connection_.wait(key("inbox"), inbox_cursor_, wait_ms));
+    if (!came.empty()) {
       ALLOT_ASSIGN(entries, read());
     }
   }
@@ -228,17 +225,18 @@ Status RedisStore::reject(uint64_t epoch, const InboxEntry& entry, const std::st
                           const std::string& reason) {
   ALLOT_TRY(store::checkEntryId(entry.entry_id));
   ALLOT_TRY(store::checkKind(kind));
-  ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::reject, {"lease", "inbox", "seen", "pending", "dead", "refused_counts"},
-                   {std::to_string(epoch), entry.entry_id, entry.result_id, kind, reason,
-                    std::string_view(entry.payload).substr(0, kRefusedBytes),
-                    std::to_string(store::kRefusedKept)}));
+  ALLOT_ASSIGN(
+      const RedisReply reply,
+      run(lua::reject, {"lease", "inbox", "seen", "pending", "dead", "refused_counts", "news"},
+          {std::to_string(epoch), entry.entry_id, entry.result_id, kind, reason,
+           std::string_view(entry.payload).substr(0, kRefusedBytes),
+           std::to_string(store::kRefusedKept)}));
   return fencedStatus(reply, epoch);
 }
 
 Status RedisStore::rejectEvaluation(uint64_t epoch, const Evaluation& evaluation,
                                     const std::string& kind, const std::string& reason,
-                                    const v1::EvaluationUnit* reopen) {
+                                    const v1::EvaluationUnit* reopen, uint64_t hold_ms) {
   ALLOT_TRY(store::checkEntryId(evaluation.entry_id));
   ALLOT_TRY(store::checkKind(kind));
   const std::string payload = evaluation.result.SerializeAsString();
@@ -246,11 +244,12 @@ Status RedisStore::rejectEvaluation(uint64_t epoch, const Evaluation& evaluation
   ALLOT_ASSIGN(const RedisReply reply,
                run(lua::reject_evaluation,
                    {"lease", "eval", "units_done", "dead", "refused_counts", "units", "unit_groups",
-                    "unit_specs"},
+                    "unit_specs", "free_units", "free_groups", "news"},
                    {std::to_string(epoch), evaluation.entry_id, evaluation.result.unit().unit_id(),
                     kind, reason, std::string_view(payload).substr(0, kRefusedBytes),
                     std::to_string(store::kRefusedKept), again ? store::groupOf(*reopen) : "",
-                    again ? reopen->SerializeAsString() : ""}));
+                    again ? reopen->SerializeAsString() : "",
+                    std::to_string(std::min(hold_ms, store::kLongestClaimMs))}));
   return fencedStatus(reply, epoch);
 }
 
@@ -261,15 +260,16 @@ Result<uint64_t> RedisStore::inboxSize() {
 
 Status RedisStore::reissueTicket(uint64_t epoch, uint64_t ticket) {
   ALLOT_TRY(store::checkTicket(ticket));
-  ALLOT_ASSIGN(const RedisReply reply, run(lua::reissue_ticket, {"lease", "reissue"},
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::reissue_ticket, {"lease", "reissue", "news"},
                                            {std::to_string(epoch), std::to_string(ticket)}));
   return fencedStatus(reply, epoch);
 }
 
 Status RedisStore::resetTickets(uint64_t epoch, uint64_t next) {
   ALLOT_TRY(store::checkTicket(next));
-  ALLOT_ASSIGN(const RedisReply reply, run(lua::reset_tickets, {"lease", "tickets", "reissue"},
-                                           {std::to_string(epoch), std::to_string(next)}));
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::reset_tickets, {"lease", "tickets", "reissue", "news"},
+                   {std::to_string(epoch), std::to_string(next)}));
   return fencedStatus(reply, epoch);
 }
 
@@ -284,18 +284,20 @@ Status RedisStore::planUnits(uint64_t epoch, const std::vector<v1::EvaluationUni
       words.push_back(store::groupOf(units[next]));
       words.push_back(units[next].SerializeAsString());
     }
-    ALLOT_ASSIGN(const RedisReply reply,
-                 run(lua::plan_units, {"lease", "units", "unit_groups", "unit_specs", "units_done"},
-                     {words.begin(), words.end()}));
+    ALLOT_ASSIGN(const RedisReply reply, run(lua::plan_units,
+                                             {"lease", "units", "unit_groups", "unit_specs",
+                                              "units_done", "free_units", "free_groups", "news"},
+                                             {words.begin(), words.end()}));
     ALLOT_TRY(fencedStatus(reply, epoch));
   } while (next < units.size());
   return {};
 }
 
 Status RedisStore::withdrawUnits(uint64_t epoch) {
-  ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::withdraw_units, {"lease", "units", "unit_groups", "unit_specs"},
-                   {std::to_string(epoch)}));
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::withdraw_units,
+                                           {"lease", "units", "unit_groups", "unit_specs",
+                                            "unit_holders", "free_units", "free_groups"},
+                                           {std::to_string(epoch)}));
   return fencedStatus(reply, epoch);
 }
 

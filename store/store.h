@@ -8,6 +8,7 @@
 // Keys, growth and the reasons behind them: store/README.md.
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -132,6 +133,23 @@ struct Evaluation {
   v1::EvaluationResult result;
 };
 
+// What a worker asks for when it asks for evaluation units.
+struct ClaimRequest {
+  std::string holder = {};          // the worker
+  std::vector<uint32_t> warm = {};  // chunks whose prompts are prefilled there
+  uint64_t count = 1;               // at most so many
+  uint64_t lease_ms = 0;            // afterwards others may claim them, unless a beat renews it
+};
+
+// What a worker's heartbeat carries.
+struct Heartbeat {
+  v1::WorkerBeat beat = {};
+  uint64_t ttl_ms = 0;                  // so long it counts as alive
+  std::vector<std::string> units = {};  // ids; claims that are still this worker's last claim_ms
+  uint64_t claim_ms = 0;                // from now on
+  uint64_t patience_ms = 0;  // longest wait for an answer, if less than for other calls; 0: as they
+};
+
 // All of a run but its history and evaluations: what an import writes last.
 struct RunImage {
   RunSpec spec;
@@ -210,10 +228,10 @@ class Store {
   virtual Status reject(uint64_t epoch, const InboxEntry& entry, const std::string& kind,
                         const std::string& reason) = 0;
   // The same for a recorded evaluation. Its unit counts as not recorded afterwards; `reopen`, which
-  // has that unit's id, makes it open again in the same step.
+  // has that unit's id, makes it open again in the same step; nobody may claim it for hold_ms.
   virtual Status rejectEvaluation(uint64_t epoch, const Evaluation& evaluation,
                                   const std::string& kind, const std::string& reason,
-                                  const v1::EvaluationUnit* reopen) = 0;
+                                  const v1::EvaluationUnit* reopen, uint64_t hold_ms) = 0;
   virtual Result<uint64_t> inboxSize() = 0;
   // Hands a lost ticket out again before new ones (synchronous runs cannot do without it).
   // Needs the epoch (kFenced).
@@ -240,16 +258,24 @@ class Store {
   virtual Result<std::vector<uint64_t>> takeTickets(uint64_t count, uint64_t limit) = 0;
   // kFull when the inbox holds `cap` entries: keep the result and try later.
   virtual Result<PushOutcome> pushResult(const v1::EpisodeResult& result, uint64_t cap) = 0;
-  // Claims, for lease_ms, every open unit of one (policy version, chunk), preferring chunks in
-  // `warm` (their prompts are prefilled here), oldest version first. Empty: nothing waits.
-  virtual Result<std::vector<v1::EvaluationUnit>> claimUnits(const std::vector<uint32_t>& warm,
-                                                             uint64_t lease_ms) = 0;
-  // Opens claimed units again that this worker will not do; recorded ones are left alone.
-  virtual Status releaseUnits(const std::vector<v1::EvaluationUnit>& units) = 0;
+  // Claims open units of one (policy version, chunk): free ones before those whose claim has ended;
+  // chunks in `warm` first, then the oldest version, then the chunk that was claimed from longest
+  // ago. Fewer than `count` if the free ones would not last long for all workers. Empty: nothing
+  // waits.
+  virtual Result<std::vector<v1::EvaluationUnit>> claimUnits(const ClaimRequest& request) = 0;
+  // Opens units again that `holder` claimed and will not do; what is recorded or claimed by another
+  // one meanwhile is left alone.
+  virtual Status releaseUnits(const std::string& holder,
+                              const std::vector<v1::EvaluationUnit>& units) = 0;
   // Counts a unit once; kDuplicate if another worker was first, or if the unit was never planned.
   virtual Result<PushOutcome> pushEvaluation(const v1::EvaluationResult& result) = 0;
-  virtual Status beat(const v1::WorkerBeat& beat, uint64_t ttl_ms) = 0;
+  virtual Status beat(const Heartbeat& heartbeat) = 0;
   virtual Status leave(const std::string& worker) = 0;  // a worker that goes in good order
+
+  // Whether there is something new for a worker that has nothing to do: a policy, settings, units
+  // or tickets to hand out, room in the inbox. Waits for it, at most wait_ms or until `stop`, which
+  // is asked some ten times a second, says so. What was new once is not new again for this object.
+  virtual Result<bool> awaitNews(uint64_t wait_ms, const std::function<bool()>& stop) = 0;
 
   // --- anyone ---
   // Beats that are too large (kLargestBeat) or cannot be decoded are left out.

@@ -53,7 +53,7 @@ void LoadingBeats::send() {
   beat_.set_loaded_bytes(bytes.loaded);
   beat_.set_total_bytes(bytes.total);
   beat_.set_seen_unix_ms(unix_now_());
-  (void)store_->beat(beat_, kTtlMs);
+  (void)store_->beat({.beat = beat_, .ttl_ms = kTtlMs});
 }
 
 WeightFiles::WeightFiles(const std::string& model) : before_(mappedBytes()) {
@@ -73,7 +73,7 @@ void beatFailure(Store* store, v1::WorkerBeat beat, const std::string& why, uint
   beat.set_state("failed");
   beat.set_last_error(why.substr(0, kLongestReason));
   beat.set_seen_unix_ms(unix_now_ms);
-  (void)store->beat(beat, kFailureKeptMs);
+  (void)store->beat({.beat = std::move(beat), .ttl_ms = kFailureKeptMs});
 }
 
 }  // namespace allot

@@ -12,6 +12,7 @@
 #include <random>
 #include <sstream>
 
+#include "core/evaluation_plan.h"
 #include "core/spec.h"
 #include "core/ulid.h"
 #include "store/store_probe.h"
@@ -28,8 +29,8 @@ namespace allot {
 namespace {
 
 std::atomic<bool> draining{false};
-// What was given up is counted last: a little more than the 15 s between two scrapes, and within
-// the 20 s that a pod has beyond --grace.
+// What was given up or dropped is counted last: a little more than the 15 s between two scrapes,
+// and within the 20 s that a pod has beyond --grace.
 constexpr std::chrono::seconds kLastScrape{16};
 // Of a beat while the model is loaded: what comes after it need not wait long.
 constexpr uint64_t kLoadingTimeoutMs = 1000;
@@ -111,6 +112,7 @@ Status check(const Options& options) {
   ALLOT_ASSIGN(const auto experiment, parseExperiment(text.str(), options.check, options.set));
   ALLOT_ASSIGN(const auto engine, loadEngine(experiment, options, options.check));
   const v1::ModelFacts& facts = engine->facts();
+  ALLOT_TRY(checkGrid(experiment, facts.layers()));
   ALLOT_ASSIGN(
       const std::string folder,
       findModelFolder(options.model.empty() ? experiment.spec().model().path() : options.model,
@@ -236,16 +238,17 @@ Status work(const Options& options) {
   RunFinder finder(options.redis, options.run_id, options.wanted, &draining, &shown.store,
                    [&](const std::string& why) { telemetry->health().waiting(why); });
   std::unique_ptr<Engine> engine;
+  Status done;
   do {
     telemetry->health().loading("it looks for its run");
     ALLOT_ASSIGN(auto run, finder.find());
     if (!run) return {};
     telemetry->setRun(run->id, run->spec.experiment.name());
-    ALLOT_TRY(workFor(options, &*run, finder, &shown, &engine));
+    done = workFor(options, &*run, finder, &shown, &engine);
     if (engine) tellTimes(*engine);
-  } while (options.stay && !draining);
-  if (shown.worker.hasAborted()) telemetry->waitForScrape(kLastScrape);
-  return {};
+  } while (done && options.stay && !draining);
+  if (draining && shown.worker.hasLost()) telemetry->waitForScrape(kLastScrape);
+  return done;
 }
 
 int main(int argc, char** argv) {

@@ -2,10 +2,15 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+
 namespace allot {
 namespace {
 
 constexpr uint64_t kTimeoutMs = 5000;
+// Between two looks for a run that is not there yet. One that is about to begin is found soon.
+constexpr auto kFirstPause = std::chrono::milliseconds(200);
+constexpr auto kLongestPause = std::chrono::milliseconds(2500);
 
 }  // namespace
 
@@ -21,6 +26,7 @@ Result<std::optional<std::string>> RunFinder::newest() const {
 
 Result<std::optional<FoundRun>> RunFinder::find() {
   bool told = false;
+  auto pause = kFirstPause;
   while (!draining_) {  // the aggregator creates the run
     auto id = patiently([&] { return newest(); });
     if (!id && draining_) break;
@@ -40,7 +46,8 @@ Result<std::optional<FoundRun>> RunFinder::find() {
       on_wait_("it waits for its run");
     }
     told = true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    std::this_thread::sleep_for(pause);
+    pause = std::min(2 * pause, kLongestPause);
   }
   return std::nullopt;
 }

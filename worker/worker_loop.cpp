@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "core/evaluation_check.h"
 #include "core/policy_gradient.h"
 #include "core/spec_change.h"
 
@@ -16,11 +17,25 @@ using std::chrono::milliseconds;
 constexpr uint64_t kBeatTtlMs = 45'000;
 constexpr uint64_t kBeatEveryMs = 2'000;
 constexpr uint64_t kBeatAtMostEveryMs = 250;
-constexpr uint64_t kBeatWhileBusyMs = 10'000;  // a store that hangs then costs little
-constexpr uint64_t kAskMovedMs = 5'000;
+// In the middle of work: often enough to renew a claim several times, and a store that hangs costs
+// a hundredth of the time.
+constexpr uint64_t kBeatWhileBusyMs = 10'000;
+constexpr uint64_t kPatienceMs = 300;
+constexpr uint64_t kSilentMs = 20'000;  // so long the store is not asked again
+// Units: as many at once as take about a minute, and then others may claim them unless they are
+// renewed. All that are claimed are named in each beat.
+constexpr uint64_t kClaimMs = 60'000;
+constexpr uint64_t kClaimedWorkMs = 60'000;
+constexpr uint64_t kMostClaimed = 64;
+constexpr uint64_t kAskMovedMs = 10'000;
 constexpr uint64_t kMostBad = 5;  // results in a row that no aggregator will take
-constexpr auto kIdle = milliseconds(50);
-constexpr auto kResting = milliseconds(1000);  // the run has ended
+// With nothing to do: until there is news, and at most for so long, since nobody tells that a dead
+// worker's claim has ended. Half a heartbeat's life.
+constexpr auto kIdle = milliseconds(20'000);
+constexpr auto kFull = milliseconds(250);  // draining, with results that the inbox has no room for
+constexpr auto kSlice = milliseconds(100);
+// News wakes many workers: they do not all ask at once.
+constexpr unsigned kMostWakeMs = 100;
 constexpr auto kFirstWait = milliseconds(100);
 constexpr auto kLongestWait = milliseconds(5000);
 
@@ -63,6 +78,7 @@ Result<std::optional<milliseconds>> WorkerLoop::step() {
     }
     return tl::unexpected(ticked.error());
   }
+  if (*ticked == Tick::kDropped) return leaveResultsBehind();
   if (away_since_ms_) {
     const uint64_t gone = options_.now() - *away_since_ms_;
     spdlog::info("the store is back after {:.1f} s", static_cast<double>(gone) / 1000);
@@ -73,11 +89,15 @@ Result<std::optional<milliseconds>> WorkerLoop::step() {
     leave();
     return std::nullopt;
   }
-  if (*ticked == Tick::kResting) return kResting;
-  return *ticked == Tick::kIdle ? kIdle : milliseconds(0);
+  if (*ticked != Tick::kIdle) return milliseconds(0);
+  // It has told its state only just now: the new one is told before the long wait.
+  if (beaten_state_ != state_) return milliseconds(kBeatAtMostEveryMs);
+  return draining_ ? kFull : kIdle;
 }
 
-void WorkerLoop::tellProgress() { events_.progress({policy_version_, held_.size(), draining_}); }
+void WorkerLoop::tellProgress() {
+  events_.progress({policy_version_, held_.size() + held_evaluations_.size(), draining_});
+}
 
 bool WorkerLoop::graceIsOver() {
   if (!draining_) return false;
@@ -95,58 +115,80 @@ bool WorkerLoop::interrupted() {
   // Else a worker with a long episode would be taken for idle, and then for dead.
   const bool told = state_ == beaten_state_;
   const uint64_t since = options_.now() - beaten_ms_.value_or(0);
-  if (since >= (told ? kBeatWhileBusyMs : kBeatAtMostEveryMs)) (void)beat(state_);
+  if (since >= (told ? kBeatWhileBusyMs : kBeatAtMostEveryMs)) (void)beat(state_, kPatienceMs);
   if (graceIsOver()) given_up_ = true;
   return given_up_;
 }
 
 bool WorkerLoop::movedOn() {
-  if (!options_.stay || !options_.moved) return false;
+  if (!options_.stay || !options_.moved || moved_) return moved_;
   const uint64_t now = options_.now();
   if (asked_moved_ms_ && now - *asked_moved_ms_ < kAskMovedMs) return false;
   asked_moved_ms_ = now;
-  return options_.moved();
+  moved_ = options_.moved();
+  return moved_;
 }
 
 // The store does not answer: results stay here, and so does this process, which would take long to
 // load the model again.
 Result<std::optional<milliseconds>> WorkerLoop::away(const Error& error) {
   last_error_ = error.message;
+  const size_t held = held_.size() + held_evaluations_.size();
   if (!away_since_ms_) {
-    spdlog::warn("{}; waiting with {} results in hand", error.message, held_.size());
+    spdlog::warn("{}; waiting with {} results in hand", error.message, held);
     away_since_ms_ = options_.now();
   }
-  if (draining_) {
-    leave();
-    return std::nullopt;
-  }
   // Jitter, so that many workers do not come back in step.
-  const milliseconds pause = wait_ + milliseconds(jitter_() % static_cast<unsigned>(wait_.count()));
+  milliseconds pause = wait_ + milliseconds(jitter_() % static_cast<unsigned>(wait_.count()));
   wait_ = std::min(2 * wait_, kLongestWait);
+  if (draining_) {
+    if (held > 0 && graceIsOver()) return leaveResultsBehind();
+    if (held == 0) {
+      leave();
+      return std::nullopt;
+    }
+    const uint64_t left = options_.grace_ms - (options_.now() - *draining_since_ms_);
+    pause = std::min(pause, milliseconds(left));
+  }
   return pause;
 }
 
 void WorkerLoop::leave() {
-  if (!held_.empty()) spdlog::warn("{} results were not pushed and are dropped", held_.size());
+  const size_t held = held_.size() + held_evaluations_.size();
+  if (held > 0) spdlog::warn("{} results were not pushed and are dropped", held);
   for (size_t i = 0; i < held_.size(); ++i) events_.episode(WorkOutcome::kFailed, nullptr);
+  for (size_t i = 0; i < held_evaluations_.size(); ++i) {
+    events_.unit(WorkOutcome::kFailed, nullptr);
+  }
   (void)store_.leave(options_.name);  // else its heartbeat runs out
+}
+
+tl::unexpected<Error> WorkerLoop::leaveResultsBehind() {
+  leave();
+  return fail(ErrorCode::kUnavailable,
+              std::to_string(held_.size() + held_evaluations_.size()) +
+                  " results are dropped: the store did not take them within the grace period of " +
+                  std::to_string(options_.grace_ms / 1000) + " s" +
+                  (last_error_.empty() ? " (its inbox is full)" : " (" + last_error_ + ")") +
+                  ": give --grace more time, or see what became of the store");
 }
 
 Result<WorkerLoop::Tick> WorkerLoop::tick() {
   ALLOT_TRY(pushHeld());
   const bool full = !held_.empty();  // the inbox is
-  if (draining_ && (!full || graceIsOver())) return Tick::kEnded;
+  if (draining_ && !full) return Tick::kEnded;
   if (movedOn()) return Tick::kEnded;
   // Also while the inbox is full: only here is heard that the run is over, or that there is more
   // room than there was.
   ALLOT_TRY(readControl());
   const bool over = control_.desired == "finished" || control_.desired == "stopped";
   if (over && (!options_.stay || draining_)) return Tick::kEnded;
+  if (graceIsOver()) return Tick::kDropped;
   if (over != resting_) spdlog::info(over ? "the run has ended: waits" : "the run goes on");
   resting_ = over;
   if (over) {
     ALLOT_TRY(beat("idle"));
-    return Tick::kResting;
+    return Tick::kIdle;
   }
   if (control_.desired != "paused" && !draining_) {
     // Units even while the inbox is full: perhaps it is emptied only once they are done.
@@ -170,10 +212,12 @@ Status WorkerLoop::readControl() {
     return fail(ErrorCode::kFenced, "the run has another experiment now");
   }
   control_ = std::move(*control);
+  silent_ms_.reset();
   return {};
 }
 
 Status WorkerLoop::pushHeld() {
+  ALLOT_TRY(pushEvaluations());
   const uint64_t cap = inboxCapacity(options_.inbox_cap, control_.experiment);
   while (!held_.empty()) {
     ALLOT_ASSIGN(const PushOutcome outcome, store_.pushResult(held_.front(), cap));
@@ -184,41 +228,70 @@ Status WorkerLoop::pushHeld() {
   return {};
 }
 
+// The unit's id makes a second push harmless.
+Status WorkerLoop::pushEvaluations() {
+  while (!held_evaluations_.empty()) {
+    ALLOT_TRY(store_.pushEvaluation(held_evaluations_.front()));
+    events_.unit(WorkOutcome::kPushed, &held_evaluations_.front());
+    held_evaluations_.pop_front();
+  }
+  return {};
+}
+
 Status WorkerLoop::evaluateUnit(const v1::EvaluationUnit& unit) {
   ALLOT_TRY(beat("evaluation"));
   ALLOT_ASSIGN(v1::EvaluationResult result, engine_.evaluate(unit));
   result.set_worker(options_.name);
   result.set_build(options_.build);
   result.set_finished_unix_ms(options_.unix_now());
-  ALLOT_TRY(store_.pushEvaluation(result));
-  events_.unit(WorkOutcome::kPushed, &result);
+  const auto why = whyImpossible(result, boundsOf(run_.experiment, 0));
+  note(why ? fail(ErrorCode::kData, "unit " + unit.unit_id() + " " + *why) : Status());
+  held_evaluations_.push_back(std::move(result));
   return {};
 }
 
-Result<bool> WorkerLoop::evaluateUnits() {
-  ALLOT_ASSIGN(const auto units, store_.claimUnits(engine_.warmChunks(), claim_ms_));
-  if (units.empty()) return false;
-  const uint64_t start = options_.now();
+// How many of the claimed units were evaluated. That the store is away is no reason to stop: what
+// is finished is pushed when it is back.
+Result<size_t> WorkerLoop::evaluateClaimed() {
   size_t done = 0;
-  Status evaluated;
-  while (done < units.size() && !draining_) {
-    evaluated = evaluateUnit(units[done]);
-    if (!evaluated) break;
-    ++done;
-  }
-  if (done < units.size()) {
-    // Others need not wait until the claim runs out; should this fail, they will.
-    (void)store_.releaseUnits({units.begin() + static_cast<std::ptrdiff_t>(done), units.end()});
-    for (size_t i = done; i < units.size(); ++i) {
-      const bool failed = i == done && !evaluated && !given_up_;
-      events_.unit(failed ? WorkOutcome::kFailed : WorkOutcome::kAborted, nullptr);
-    }
-    if (given_up_) return true;
+  while (!claimed_.empty() && !draining_) {
+    const Status evaluated = evaluateUnit(claimed_.front());
+    if (!evaluated && given_up_) break;
     ALLOT_TRY(evaluated);
-    return true;
+    claimed_.pop_front();
+    ++done;
+    if (storeWasSilent()) continue;
+    const Status pushed = pushEvaluations();
+    if (!pushed && pushed.error().code != ErrorCode::kUnavailable) {
+      return tl::unexpected(pushed.error());
+    }
+    if (!pushed) silent_ms_ = options_.now();
+    ALLOT_TRY(tooManyBad());
   }
-  // Long enough that a claim runs out only if its worker is gone.
-  claim_ms_ = std::max<uint64_t>(claim_ms_, 4 * (options_.now() - start));
+  return done;
+}
+
+Result<bool> WorkerLoop::evaluateUnits() {
+  const uint64_t count =
+      unit_ms_ == 0 ? 1 : std::clamp<uint64_t>(kClaimedWorkMs / unit_ms_, 1, kMostClaimed);
+  ALLOT_ASSIGN(const auto units, store_.claimUnits({.holder = options_.name,
+                                                    .warm = engine_.warmChunks(),
+                                                    .count = count,
+                                                    .lease_ms = kClaimMs}));
+  if (units.empty()) return false;
+  claimed_.assign(units.begin(), units.end());
+  const uint64_t start = options_.now();
+  const Result<size_t> done = evaluateClaimed();
+  if (done && *done > 0) unit_ms_ = std::max<uint64_t>(1, (options_.now() - start) / *done);
+  if (!claimed_.empty()) {
+    // Others need not wait until the claim runs out; should this fail, they will.
+    (void)store_.releaseUnits(options_.name, {claimed_.begin(), claimed_.end()});
+    for (size_t i = 0; i < claimed_.size(); ++i) {
+      events_.unit(i == 0 && !done ? WorkOutcome::kFailed : WorkOutcome::kAborted, nullptr);
+    }
+    claimed_.clear();
+  }
+  ALLOT_TRY(done);
   return true;
 }
 
@@ -250,17 +323,25 @@ Result<bool> WorkerLoop::rollOut() {
   }
   v1::AggregatorState state;
   *state.mutable_policy() = policy->snapshot;
-  Status checked;
   for (auto& result : *results) {
     hold(std::move(result));
-    checked = checkResult(control_.experiment, state, held_.back(), &policy->snapshot);
-    bad_in_a_row_ = checked ? 0 : bad_in_a_row_ + 1;
+    note(checkResult(control_.experiment, state, held_.back(), &policy->snapshot));
   }
   ALLOT_TRY(pushHeld());  // the aggregator's word counts, and it keeps what it refuses
-  if (bad_in_a_row_ < kMostBad) return true;
+  ALLOT_TRY(tooManyBad());
+  return true;
+}
+
+// Counts results that no aggregator will take.
+void WorkerLoop::note(const Status& checked) {
+  bad_in_a_row_ = checked ? 0 : bad_in_a_row_ + 1;
+  if (!checked) bad_ = checked.error().message;
+}
+
+Status WorkerLoop::tooManyBad() const {
+  if (bad_in_a_row_ < kMostBad) return {};
   return fail(ErrorCode::kData, "the last " + std::to_string(bad_in_a_row_) +
-                                    " results of this worker cannot be right (" +
-                                    checked.error().message +
+                                    " results of this worker cannot be right (" + bad_ +
                                     "): its machine or its build computes wrongly");
 }
 
@@ -274,10 +355,18 @@ void WorkerLoop::hold(v1::EpisodeResult result) {
   held_.push_back(std::move(result));
 }
 
-// Best effort: a beat that is lost is no reason to drop the tickets or units in hand.
-Status WorkerLoop::beat(const std::string& state) {
+// Whether the store did not answer a moment ago. In the middle of work, where nothing depends on
+// it, it is left alone for a while then.
+bool WorkerLoop::storeWasSilent() const {
+  return silent_ms_ && options_.now() - *silent_ms_ < kSilentMs;
+}
+
+// Best effort: a beat that is lost is no reason to drop the tickets or units in hand, nor to keep
+// the engine waiting.
+Status WorkerLoop::beat(const std::string& state, uint64_t patience_ms) {
   const uint64_t now = options_.now();
   state_ = state;
+  if (storeWasSilent()) return {};
   if (beaten_ms_) {
     const uint64_t since = now - *beaten_ms_;
     if (state == beaten_state_ && since < kBeatEveryMs) return {};
@@ -291,25 +380,47 @@ Status WorkerLoop::beat(const std::string& state) {
   beat.set_policy_version(policy_version_);
   beat.set_episodes(episodes_);
   beat.set_seen_unix_ms(options_.unix_now());
-  beat.set_held_results(held_.size());
+  beat.set_held_results(held_.size() + held_evaluations_.size());
   beat.set_last_error(last_error_);
   beat.set_build(options_.build);
-  if (const Status sent = store_.beat(beat, kBeatTtlMs);
-      !sent && sent.error().code != ErrorCode::kUnavailable) {
-    return sent;
+  Heartbeat heartbeat{.beat = std::move(beat),
+                      .ttl_ms = kBeatTtlMs,
+                      .claim_ms = kClaimMs,
+                      .patience_ms = patience_ms};
+  for (const auto& unit : claimed_) heartbeat.units.push_back(unit.unit_id());
+  for (const auto& made : held_evaluations_) heartbeat.units.push_back(made.unit().unit_id());
+  if (const Status sent = store_.beat(heartbeat); !sent) {
+    if (sent.error().code != ErrorCode::kUnavailable) return sent;
+    silent_ms_ = options_.now();
+    return {};
   }
   beaten_ms_ = now;
   beaten_state_ = state;
   return {};
 }
 
-void WorkerLoop::rest(milliseconds time) const {
-  using Clock = std::chrono::steady_clock;
-  const auto end = Clock::now() + time;
-  while (Clock::now() < end) {
-    std::this_thread::sleep_for(std::min<Clock::duration>(end - Clock::now(), milliseconds(100)));
-    if (draining_) return;
+void WorkerLoop::rest(milliseconds time) {
+  const bool draining = draining_;
+  const auto stop = [&] {
+    tellProgress();
+    return draining_ != draining || movedOn();
+  };
+  const uint64_t end = options_.now() + static_cast<uint64_t>(time.count());
+  while (options_.now() < end && !stop()) {
+    const uint64_t left = end - options_.now();
+    if (!away_since_ms_ && !draining) {
+      const auto news = store_.awaitNews(left, stop);
+      if (!news) return sleep(kSlice);  // the next step waits for the store
+      if (*news) return sleep(milliseconds(jitter_() % kMostWakeMs));
+      if (options_.now() >= end) return;
+    }
+    sleep(std::min(kSlice, milliseconds(left)));
   }
+}
+
+void WorkerLoop::sleep(milliseconds time) const {
+  if (options_.sleep) return options_.sleep(static_cast<uint64_t>(time.count()));
+  std::this_thread::sleep_for(time);
 }
 
 }  // namespace allot

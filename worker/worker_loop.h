@@ -1,9 +1,10 @@
 #pragma once
 // WorkerLoop: pulls work from the store, has the engine do it, pushes results.
 //
-// Stateless: whatever is killed here costs at most the episodes in flight. The store being away
-// makes it wait, never fail. One thread; `draining` may be set by a signal handler. Time comes from
-// the options alone, so that a simulation can run many of these in one thread.
+// Stateless: whatever is killed here costs at most the episodes and units in flight. The store
+// being away makes it wait, never fail, and what is finished is kept until it is back. One thread;
+// `draining` may be set by a signal handler. Time comes from the options alone, so that a
+// simulation can run many of these in one thread.
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -31,7 +32,8 @@ struct WorkerOptions {
   std::function<bool()> moved = {};
   std::function<uint64_t()> now;  // monotonic milliseconds
   std::function<uint64_t()> unix_now;
-  WorkerEvents* events = nullptr;  // told what happens; may be null
+  std::function<void(uint64_t ms)> sleep = {};  // empty: this thread sleeps
+  WorkerEvents* events = nullptr;               // told what happens; may be null
 };
 
 class WorkerLoop {
@@ -47,36 +49,45 @@ class WorkerLoop {
   // Draining, the
   // work in hand is finished if the grace period is long enough, else dropped whole: of an episode
   // all results or none are pushed. Errors are those that waiting cannot mend; kData also if five
-  // results in a row are such as an aggregator refuses (checkResult).
+  // results in a row are such as an aggregator refuses (checkResult, whyImpossible); kUnavailable
+  // if the grace period ended before the store took what is held.
   Status run();
 
-  // One round of the above: push what is held, then one unit or one episode. How long to rest
+  // One round of the above: push what is held, then a few units or one episode. How long to rest
   // before the next one; nothing once it is over. The store being away is no error.
   Result<std::optional<std::chrono::milliseconds>> step();
+  // Waits for so long, or until the store has news for a worker that has nothing to do. Ends soon
+  // after draining is set.
+  void rest(std::chrono::milliseconds time);
 
-  // Results made and not yet pushed.
+  // Results of episodes made and not yet pushed.
   size_t heldResults() const { return held_.size(); }
 
  private:
-  enum class Tick { kWorked, kIdle, kResting, kEnded };
+  enum class Tick { kWorked, kIdle, kEnded, kDropped };
 
   Result<Tick> tick();
   Result<std::optional<std::chrono::milliseconds>> away(const Error& error);
   Status readControl();
   Status pushHeld();
+  Status pushEvaluations();
   Result<bool> evaluateUnits();
+  Result<size_t> evaluateClaimed();
   Status evaluateUnit(const v1::EvaluationUnit& unit);
   Result<bool> rollOut();
-  Status beat(const std::string& state);
+  Status beat(const std::string& state, uint64_t patience_ms = 0);
+  bool storeWasSilent() const;
   void hold(v1::EpisodeResult result);
+  void note(const Status& checked);
+  Status tooManyBad() const;
   void leave();
+  tl::unexpected<Error> leaveResultsBehind();
   bool graceIsOver();
   // Asked by the engine in the middle of its work.
   bool interrupted();
   bool movedOn();
   void tellProgress();
-  // Sleeps, but not for long once draining.
-  void rest(std::chrono::milliseconds time) const;
+  void sleep(std::chrono::milliseconds time) const;
 
   Store& store_;
   EpisodeEngine& engine_;
@@ -88,18 +99,23 @@ class WorkerLoop {
   Control control_;  // as last read
   std::minstd_rand jitter_;
   std::deque<v1::EpisodeResult> held_;  // made, not yet pushed
+  std::deque<v1::EvaluationResult> held_evaluations_;
+  std::deque<v1::EvaluationUnit> claimed_;  // to be evaluated; the first one is in hand
+  uint64_t unit_ms_ = 0;                    // how long a unit took of late; 0: not known
   uint64_t results_ = 0;
   uint64_t episodes_ = 0;
   uint64_t bad_in_a_row_ = 0;
+  std::string bad_;  // what is wrong with the last of them
   uint64_t policy_version_ = 0;
-  uint64_t claim_ms_ = 60'000;
   std::string last_error_;
   std::string state_;
   std::string beaten_state_;  // as last told
   std::optional<uint64_t> beaten_ms_;
   std::optional<uint64_t> away_since_ms_;
+  std::optional<uint64_t> silent_ms_;  // when the store last did not answer in the middle of work
   std::optional<uint64_t> draining_since_ms_;
   std::optional<uint64_t> asked_moved_ms_;
+  bool moved_ = false;     // there is another run to work for
   bool given_up_ = false;  // the engine was told to stop
   bool resting_ = false;   // the run has ended, and this worker stays
   std::chrono::milliseconds wait_;

@@ -86,8 +86,10 @@ void WorkerProbe::memory(size_t weights_bytes, size_t kv_bytes) {
   kv_bytes_.Set(static_cast<double>(kv_bytes));
 }
 
-bool WorkerProbe::hasAborted() const {
-  return episodes_.aborted.Value() + units_.aborted.Value() > 0;
+bool WorkerProbe::hasLost() const {
+  double lost = 0;
+  for (const Outcomes* of : {&episodes_, &units_}) lost += of->aborted.Value() + of->failed.Value();
+  return lost > 0;
 }
 
 }  // namespace allot

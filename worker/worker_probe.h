@@ -23,8 +23,8 @@ class WorkerProbe final : public WorkerEvents {
   void decoded(std::string_view method, size_t rows, double seconds) override;
   void memory(size_t weights_bytes, size_t kv_bytes) override;
 
-  // Whether an episode or unit was given up.
-  bool hasAborted() const;
+  // Whether an episode or unit was given up or dropped.
+  bool hasLost() const;
 
  private:
   using Counter = prometheus::Counter;

@@ -1,5 +1,7 @@
--- Notes that a worker lives, and forgets those that have not beaten for their time to live.
--- KEYS: 1 workers (end of life per worker) 2 beats   ARGV: 1 worker 2 beat 3 ttl_ms
+-- Notes that a worker lives, and forgets those that have not beaten for their time to live. Renews
+-- its claims on units; what another worker has claimed meanwhile stays that one's.
+-- KEYS: 1 workers (end of life per worker) 2 beats 3 units 4 unit_holders
+-- ARGV: 1 worker 2 beat 3 ttl_ms 4 claim_ms 5.. unit ids
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local function forget(from, to)
@@ -13,4 +15,10 @@ forget('-inf', string.format('%.0f', now))
 forget('(' .. string.format('%.0f', now + 600000), '+inf')
 redis.call('ZADD', KEYS[1], string.format('%.0f', now + tonumber(ARGV[3])), ARGV[1])
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
+local ends = string.format('%.0f', now + tonumber(ARGV[4]))
+for i = 5, #ARGV do
+  if redis.call('HGET', KEYS[4], ARGV[i]) == ARGV[1] then
+    redis.call('ZADD', KEYS[3], 'XX', ends, ARGV[i])
+  end
+end
 return {'OK'}

@@ -1,33 +1,97 @@
--- Claims every open unit of one group. A group is 'version:chunk', both padded with zeros, so that
--- the smaller string is the older version. The score of a unit is the end of its claim, 0 if none.
--- KEYS: 1 units 2 unit_groups 3 unit_specs   ARGV: 1 lease_ms 2.. warm chunks, padded
+-- Claims units of one group. A group is 'version:chunk', both padded with zeros, so that the smaller
+-- string is the older version. The score of a unit is the end of its claim, 0 if none. What is free
+-- is listed in free_units as 'group/unit'; that list may be behind (an older build does not keep
+-- it), so each unit is looked up before it is taken, and an empty list is filled from the scores.
+-- KEYS: 1 units 2 unit_groups 3 unit_specs 4 unit_holders 5 free_units
+--       6 free_groups (in the order in which they were claimed from) 7 workers
+-- ARGV: 1 holder 2 count 3 lease_ms 4.. warm chunks, padded
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local warm = {}
-for i = 2, #ARGV do warm[ARGV[i]] = true end
+for i = 4, #ARGV do warm[ARGV[i]] = true end
+-- Groups found empty. They are taken off the list last: the first write is one that needs room, so
+-- that a full server refuses the claim whole.
+local empty = {}
 
-local open = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now))
-local members, best, best_warm = {}, nil, false
-for start = 1, #open, 1000 do  -- unpack takes some thousands at most
-  local last = math.min(start + 999, #open)
-  local groups = redis.call('HMGET', KEYS[2], unpack(open, start, last))
-  for i, group in ipairs(groups) do
-    if not members[group] then
-      members[group] = {}
-      local is_warm = warm[string.match(group, ':(.*)$')] or false
-      if not best or (is_warm and not best_warm) or (is_warm == best_warm and group < best) then
-        best, best_warm = group, is_warm
-      end
+-- Frees units whose claim has ended, or ends later than any can (checks.h knows the number, too):
+-- the clock was set back since. Only once nothing is free: their workers may still be at them.
+local function free_units(from, to)
+  for _, unit in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], from, to, 'LIMIT', 0, 1000)) do
+    local group = redis.call('HGET', KEYS[2], unit) or ''
+    redis.call('ZADD', KEYS[1], 0, unit)
+    redis.call('HDEL', KEYS[4], unit)
+    redis.call('ZADD', KEYS[5], 0, group .. '/' .. unit)
+    if empty[group] then
+      redis.call('ZADD', KEYS[6], 0, group)
+      empty[group] = nil
+    else
+      redis.call('ZADD', KEYS[6], 'NX', 0, group)
     end
-    table.insert(members[group], open[start + i - 1])
   end
 end
-if not best then return {} end
+
+-- Warm, then the oldest version, then longest not claimed from: the list has that order. Also the
+-- next place in it.
+local function best_group()
+  local groups = redis.call('ZRANGEBYSCORE', KEYS[6], '-inf', '+inf', 'WITHSCORES')
+  local best, best_warm, best_version, place
+  for i = 1, #groups, 2 do
+    local version, chunk = string.match(groups[i], '^(.*):(.*)$')
+    local is_warm = warm[chunk or ''] or false
+    version = version or ''
+    if not empty[groups[i]] then
+      if not best or (is_warm and not best_warm) or
+         (is_warm == best_warm and version < best_version) then
+        best, best_warm, best_version = groups[i], is_warm, version
+      end
+      place = tonumber(groups[i + 1]) + 1
+    end
+  end
+  return best, place
+end
+
+-- Up to `count` free units of the group, claimed.
+local function take(group, count)
+  local taken = {}
+  while #taken < count do
+    local listed = redis.call('ZRANGEBYLEX', KEYS[5], '[' .. group .. '/', '(' .. group .. '0',
+                              'LIMIT', 0, count - #taken)
+    if #listed == 0 then
+      empty[group] = true
+      break
+    end
+    for _, item in ipairs(listed) do
+      local unit = string.sub(item, #group + 2)
+      local ends = redis.call('ZSCORE', KEYS[1], unit)
+      if ends and tonumber(ends) <= now then
+        redis.call('ZADD', KEYS[1], string.format('%.0f', now + tonumber(ARGV[3])), unit)
+        redis.call('HSET', KEYS[4], unit, ARGV[1])
+        table.insert(taken, unit)
+      end
+      redis.call('ZREM', KEYS[5], item)
+    end
+  end
+  return taken
+end
 
 local specs = {}
-local expires = string.format('%.0f', now + tonumber(ARGV[1]))
-for i, unit in ipairs(members[best]) do
-  redis.call('ZADD', KEYS[1], expires, unit)
-  specs[i] = redis.call('HGET', KEYS[3], unit)
+local tried_ended = false
+while #specs == 0 do
+  local group, place = best_group()
+  if group then
+    -- A share of what is free, so that nobody is left with much when the others have nothing.
+    local workers = math.max(1, redis.call('ZCARD', KEYS[7]))
+    local share = math.ceil(redis.call('ZCARD', KEYS[5]) / (2 * workers))
+    local units = take(group, math.max(1, math.min(tonumber(ARGV[2]), share)))
+    for i, unit in ipairs(units) do specs[i] = redis.call('HGET', KEYS[3], unit) end
+    if #units > 0 then redis.call('ZADD', KEYS[6], 'XX', place, group) end
+  elseif tried_ended then
+    break
+  else
+    tried_ended = true
+    free_units('-inf', string.format('%.0f', now))
+    free_units('(' .. string.format('%.0f', now + 600000), '+inf')
+  end
 end
+for group in pairs(empty) do redis.call('ZREM', KEYS[6], group) end
 return specs

@@ -2,6 +2,7 @@
 -- Redis does not roll back: every check comes before the first write, and the only write that can
 -- be refused (XADD, by its explicit id) is the first.
 -- KEYS: 1 lease 2 policy 3 state 4 history 5 inbox 6 seen 7 pending 8 policies 9 counted_tickets
+--       10 news
 -- ARGV: 1 epoch 2 expected version 3 new version 4 policy 5 sha256 6 state 7 record
 --       8 version of a policy to forget, or '' 9 number of chunks of tickets
 --       10.. of each chunk: its number, its tickets as bits; then of each consumed result: entry id,
@@ -50,4 +51,5 @@ for i = results, #ARGV, 2 do
   redis.call('HDEL', KEYS[7], ARGV[i + 1])
   redis.call('XDEL', KEYS[5], ARGV[i])
 end
+redis.call('XADD', KEYS[10], 'MAXLEN', 1, '*', 'new', 'policy')
 return {'OK'}

@@ -1,5 +1,5 @@
 -- Adds the units that are neither planned nor done.
--- KEYS: 1 lease 2 units 3 unit_groups 4 unit_specs 5 units_done
+-- KEYS: 1 lease 2 units 3 unit_groups 4 unit_specs 5 units_done 6 free_units 7 free_groups 8 news
 -- ARGV: 1 epoch 2.. unit id, group, unit
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
 if epoch ~= ARGV[1] then return {'FENCED', epoch or 'none'} end
@@ -8,6 +8,9 @@ for i = 2, #ARGV, 3 do
      redis.call('ZADD', KEYS[2], 'NX', 0, ARGV[i]) == 1 then
     redis.call('HSET', KEYS[3], ARGV[i], ARGV[i + 1])
     redis.call('HSET', KEYS[4], ARGV[i], ARGV[i + 2])
+    redis.call('ZADD', KEYS[6], 0, ARGV[i + 1] .. '/' .. ARGV[i])
+    redis.call('ZADD', KEYS[7], 'NX', 0, ARGV[i + 1])
   end
 end
+redis.call('XADD', KEYS[8], 'MAXLEN', 1, '*', 'new', 'units')
 return {'OK'}

@@ -1,5 +1,6 @@
 -- Records one open unit, once. A unit that is not open was recorded before or never planned.
--- KEYS: 1 units 2 unit_groups 3 unit_specs 4 units_done 5 eval 6 seen
+-- KEYS: 1 units 2 unit_groups 3 unit_specs 4 units_done 5 eval 6 seen 7 unit_holders
+--       8 free_units
 -- ARGV: 1 unit id 2 result 3 sha256 of the spec that it was made for, '' if not known
 if ARGV[3] ~= '' and redis.call('SISMEMBER', KEYS[6], 'replaced') == 1 and
    redis.call('SISMEMBER', KEYS[6], 'spec ' .. ARGV[3]) == 0 then
@@ -9,6 +10,10 @@ if not redis.call('ZSCORE', KEYS[1], ARGV[1]) then return {'DUPLICATE'} end
 local entry = redis.call('XADD', KEYS[5], '*', 'id', ARGV[1], 'r', ARGV[2])
 redis.call('HSET', KEYS[4], ARGV[1], entry)
 redis.call('ZREM', KEYS[1], ARGV[1])
+-- Listed as free if its claim had ended.
+local group = redis.call('HGET', KEYS[2], ARGV[1])
+if group then redis.call('ZREM', KEYS[8], group .. '/' .. ARGV[1]) end
+redis.call('HDEL', KEYS[7], ARGV[1])
 redis.call('HDEL', KEYS[2], ARGV[1])
 redis.call('HDEL', KEYS[3], ARGV[1])
 return {'OK'}

@@ -1,6 +1,7 @@
 -- Has a lost ticket handed out again.
--- KEYS: 1 lease 2 reissue   ARGV: 1 epoch 2 ticket
+-- KEYS: 1 lease 2 reissue 3 news   ARGV: 1 epoch 2 ticket
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
 if epoch ~= ARGV[1] then return {'FENCED', epoch or 'none'} end
 redis.call('ZADD', KEYS[2], ARGV[2], ARGV[2])
+redis.call('XADD', KEYS[3], 'MAXLEN', 1, '*', 'new', 'tickets')
 return {'OK'}

@@ -1,6 +1,6 @@
 -- Takes one entry out of the inbox for good. An entry that is gone already is no error, so that the
 -- call may be repeated.
--- KEYS: 1 lease 2 inbox 3 seen 4 pending 5 dead 6 refused_counts
+-- KEYS: 1 lease 2 inbox 3 seen 4 pending 5 dead 6 refused_counts 7 news
 -- ARGV: 1 epoch 2 entry id 3 result id 4 kind 5 reason 6 payload
 --       7 how many refused ones to keep, about
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
@@ -15,4 +15,5 @@ if redis.call('HGET', KEYS[4], ARGV[3]) == ARGV[2] then
   redis.call('HDEL', KEYS[4], ARGV[3])
 end
 redis.call('XDEL', KEYS[2], ARGV[2])
+redis.call('XADD', KEYS[7], 'MAXLEN', 1, '*', 'new', 'room')
 return {'OK'}

@@ -2,8 +2,10 @@
 -- reopen comes with the call. An entry that is gone already is no error, so that the call may be
 -- repeated.
 -- KEYS: 1 lease 2 eval 3 units_done 4 dead 5 refused_counts 6 units 7 unit_groups 8 unit_specs
+--       9 free_units 10 free_groups 11 news
 -- ARGV: 1 epoch 2 entry id 3 unit id 4 kind 5 reason 6 payload
 --       7 how many refused ones to keep, about 8 group 9 unit to reopen, or empty
+--       10 ms for which nobody may claim it
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
 if epoch ~= ARGV[1] then return {'FENCED', epoch or 'none'} end
 if #redis.call('XRANGE', KEYS[2], ARGV[2], ARGV[2]) == 0 then return {'OK'} end
@@ -13,9 +15,20 @@ redis.call('HINCRBY', KEYS[5], ARGV[4], 1)
 -- Only the entry that recorded a unit speaks for it.
 if redis.call('HGET', KEYS[3], ARGV[3]) == ARGV[2] then
   redis.call('HDEL', KEYS[3], ARGV[3])
-  if ARGV[9] ~= '' and redis.call('ZADD', KEYS[6], 'NX', 0, ARGV[3]) == 1 then
+  local free_at = '0'
+  if tonumber(ARGV[10]) > 0 then
+    local time = redis.call('TIME')
+    local now = time[1] * 1000 + math.floor(time[2] / 1000)
+    free_at = string.format('%.0f', now + tonumber(ARGV[10]))
+  end
+  if ARGV[9] ~= '' and redis.call('ZADD', KEYS[6], 'NX', free_at, ARGV[3]) == 1 then
     redis.call('HSET', KEYS[7], ARGV[3], ARGV[8])
     redis.call('HSET', KEYS[8], ARGV[3], ARGV[9])
+    if free_at == '0' then
+      redis.call('ZADD', KEYS[9], 0, ARGV[8] .. '/' .. ARGV[3])
+      redis.call('ZADD', KEYS[10], 'NX', 0, ARGV[8])
+      redis.call('XADD', KEYS[11], 'MAXLEN', 1, '*', 'new', 'units')
+    end
   end
 end
 redis.call('XDEL', KEYS[2], ARGV[2])

@@ -1,4 +1,14 @@
--- Opens units again that were claimed and not recorded.
--- KEYS: 1 units   ARGV: unit ids
-for _, unit in ipairs(ARGV) do redis.call('ZADD', KEYS[1], 'XX', 0, unit) end
+-- Opens units again that this worker claimed and will not do.
+-- KEYS: 1 units 2 unit_groups 3 unit_holders 4 free_units 5 free_groups 6 news
+-- ARGV: 1 holder 2.. unit ids
+for i = 2, #ARGV do
+  local group = redis.call('HGET', KEYS[2], ARGV[i])
+  if group and redis.call('HGET', KEYS[3], ARGV[i]) == ARGV[1] then
+    redis.call('ZADD', KEYS[1], 'XX', 0, ARGV[i])
+    redis.call('HDEL', KEYS[3], ARGV[i])
+    redis.call('ZADD', KEYS[4], 0, group .. '/' .. ARGV[i])
+    redis.call('ZADD', KEYS[5], 'NX', 0, group)
+  end
+end
+redis.call('XADD', KEYS[6], 'MAXLEN', 1, '*', 'new', 'units')
 return {'OK'}

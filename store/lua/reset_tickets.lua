@@ -1,7 +1,8 @@
 -- Sets the next ticket and forgets the reissued ones.
--- KEYS: 1 lease 2 tickets 3 reissue   ARGV: 1 epoch 2 next
+-- KEYS: 1 lease 2 tickets 3 reissue 4 news   ARGV: 1 epoch 2 next
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
 if epoch ~= ARGV[1] then return {'FENCED', epoch or 'none'} end
 redis.call('SET', KEYS[2], ARGV[2])
 redis.call('DEL', KEYS[3])
+redis.call('XADD', KEYS[4], 'MAXLEN', 1, '*', 'new', 'tickets')
 return {'OK'}

@@ -68,21 +68,24 @@ void workerBody(World& world, Process& process) {
                    .moved = {},
                    .now = [&world, born] { return world.now() + born; },
                    .unix_now = [&world, born] { return kUnixMs + world.now() + born; },
+                   .sleep = [&world](uint64_t ms) { world.sleep(ms); },
                    .events = &counts},
                   &process.draining);
-  // Rests are longer than those asked for: nothing happens in them, and they cost time.
-  const uint64_t pace = world.chance().between(0, 800);
   while (true) {
     const auto rest = loop.step();
+    if (!rest && process.draining && rest.error().code == ErrorCode::kUnavailable) break;
     if (!rest) {
       return world.violate("worker " + process.name + " ended: " + rest.error().message);
     }
     if (!*rest) break;
-    const auto ms = static_cast<uint64_t>((*rest)->count());
-    world.sleep(ms == 0 ? 0 : std::max(ms, pace));
+    if ((*rest)->count() > 0) {
+      loop.rest(**rest);
+    } else {
+      world.sleep(0);
+    }
   }
   world.note("leaves with results in hand:", "", loop.heldResults());
-  world.ledger().workerLeft(process.name, loop.heldResults(), counts.aborted);
+  world.ledger().workerLeft(process.name, loop.heldResults(), counts.aborted, world.now());
 }
 
 namespace {

@@ -1,5 +1,7 @@
 #include "tests/sim/faulty_store.h"
 
+#include <algorithm>
+
 namespace allot::sim {
 
 FaultyStore::FaultyStore(World* world, const Process* process)
@@ -275,14 +277,14 @@ Status FaultyStore::reject(uint64_t epoch, const InboxEntry& entry, const std::s
 
 Status FaultyStore::rejectEvaluation(uint64_t epoch, const Evaluation& evaluation,
                                      const std::string& kind, const std::string& reason,
-                                     const v1::EvaluationUnit* reopen) {
+                                     const v1::EvaluationUnit* reopen, uint64_t hold_ms) {
   std::optional<v1::EvaluationUnit> unit;
   if (reopen != nullptr) unit = *reopen;
   return writing<Status>(
       "rejectEvaluation",
-      [epoch, evaluation, kind, reason, unit, world = &world_](Store& s) {
+      [epoch, evaluation, kind, reason, unit, hold_ms, world = &world_](Store& s) {
         const Status status =
-            s.rejectEvaluation(epoch, evaluation, kind, reason, unit ? &*unit : nullptr);
+            s.rejectEvaluation(epoch, evaluation, kind, reason, unit ? &*unit : nullptr, hold_ms);
         world->ledger().wroteUnder(epoch, "rejectEvaluation", status);
         world->ledger().evaluationRejected(evaluation, kind, status);
         return status;
@@ -380,24 +382,52 @@ Result<PushOutcome> FaultyStore::pushResult(const v1::EpisodeResult& result, uin
       });
 }
 
-Result<std::vector<v1::EvaluationUnit>> FaultyStore::claimUnits(const std::vector<uint32_t>& warm,
-                                                                uint64_t lease_ms) {
-  return writing<Result<std::vector<v1::EvaluationUnit>>>(
-      "claimUnits", [warm, lease_ms](Store& s) { return s.claimUnits(warm, lease_ms); }, kOften);
+Result<std::vector<v1::EvaluationUnit>> FaultyStore::claimUnits(const ClaimRequest& request) {
+  auto units = writing<Result<std::vector<v1::EvaluationUnit>>>(
+      "claimUnits",
+      [request, world = &world_](Store& s) {
+        auto claimed = s.claimUnits(request);
+        world->ledger().claimed(claimed, world->now());
+        return claimed;
+      },
+      kOften);
+  if (units) world_.ledger().heardClaim(process_.name, *units);
+  return units;
 }
 
-Status FaultyStore::releaseUnits(const std::vector<v1::EvaluationUnit>& units) {
-  return writing<Status>("releaseUnits", [units](Store& s) { return s.releaseUnits(units); });
+Status FaultyStore::releaseUnits(const std::string& holder,
+                                 const std::vector<v1::EvaluationUnit>& units) {
+  for (const auto& unit : units) world_.ledger().leftUnit(process_.name, unit, world_.now());
+  return writing<Status>("releaseUnits",
+                         [holder, units](Store& s) { return s.releaseUnits(holder, units); });
 }
 
 Result<PushOutcome> FaultyStore::pushEvaluation(const v1::EvaluationResult& result) {
-  return writing<Result<PushOutcome>>("pushEvaluation",
-                                      [result](Store& s) { return s.pushEvaluation(result); });
+  auto outcome = writing<Result<PushOutcome>>(
+      "pushEvaluation", [result](Store& s) { return s.pushEvaluation(result); });
+  if (outcome) world_.ledger().leftUnit(process_.name, result.unit(), world_.now());
+  return outcome;
 }
 
-Status FaultyStore::beat(const v1::WorkerBeat& beat, uint64_t ttl_ms) {
+Status FaultyStore::beat(const Heartbeat& heartbeat) {
   return writing<Status>(
-      "beat", [beat, ttl_ms](Store& s) { return s.beat(beat, ttl_ms); }, kOften);
+      "beat",
+      [heartbeat, world = &world_](Store& s) {
+        const Status status = s.beat(heartbeat);
+        if (status) world->ledger().renewed(heartbeat.units, world->now());
+        return status;
+      },
+      kOften);
+}
+
+// A read that waits in the server: looked at again now and then, which costs less than to be woken.
+Result<bool> FaultyStore::awaitNews(uint64_t wait_ms, const std::function<bool()>& stop) {
+  const uint64_t end = world_.now() + wait_ms;
+  while (true) {
+    auto news = reading<Result<bool>>("awaitNews", [&](Store& s) { return s.awaitNews(0, stop); });
+    if (!news || *news || world_.now() >= end || stop()) return news;
+    world_.sleep(std::min(end - world_.now(), world_.chance().between(50, 1'000)));
+  }
 }
 
 Status FaultyStore::leave(const std::string& worker) {

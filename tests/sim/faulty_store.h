@@ -45,7 +45,8 @@ class FaultyStore final : public Store {
   Status reject(uint64_t epoch, const InboxEntry& entry, const std::string& kind,
                 const std::string& reason) override;
   Status rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, const std::string& kind,
-                          const std::string& reason, const v1::EvaluationUnit* reopen) override;
+                          const std::string& reason, const v1::EvaluationUnit* reopen,
+                          uint64_t hold_ms) override;
   Result<uint64_t> inboxSize() override;
   Status reissueTicket(uint64_t epoch, uint64_t ticket) override;
   Status resetTickets(uint64_t epoch, uint64_t next) override;
@@ -58,12 +59,13 @@ class FaultyStore final : public Store {
   Result<std::optional<PublishedPolicy>> readPolicy() override;
   Result<std::vector<uint64_t>> takeTickets(uint64_t count, uint64_t limit) override;
   Result<PushOutcome> pushResult(const v1::EpisodeResult& result, uint64_t cap) override;
-  Result<std::vector<v1::EvaluationUnit>> claimUnits(const std::vector<uint32_t>& warm,
-                                                     uint64_t lease_ms) override;
-  Status releaseUnits(const std::vector<v1::EvaluationUnit>& units) override;
+  Result<std::vector<v1::EvaluationUnit>> claimUnits(const ClaimRequest& request) override;
+  Status releaseUnits(const std::string& holder,
+                      const std::vector<v1::EvaluationUnit>& units) override;
   Result<PushOutcome> pushEvaluation(const v1::EvaluationResult& result) override;
-  Status beat(const v1::WorkerBeat& beat, uint64_t ttl_ms) override;
+  Status beat(const Heartbeat& heartbeat) override;
   Status leave(const std::string& worker) override;
+  Result<bool> awaitNews(uint64_t wait_ms, const std::function<bool()>& stop) override;
 
   Result<std::vector<v1::WorkerBeat>> listWorkers() override;
   Result<std::vector<v1::IterationRecord>> readHistory(uint64_t after, size_t count) override;

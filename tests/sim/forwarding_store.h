@@ -64,8 +64,9 @@ class ForwardingStore : public Store {
     return inner_->reject(epoch, entry, kind, reason);
   }
   Status rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, const std::string& kind,
-                          const std::string& reason, const v1::EvaluationUnit* reopen) override {
-    return inner_->rejectEvaluation(epoch, evaluation, kind, reason, reopen);
+                          const std::string& reason, const v1::EvaluationUnit* reopen,
+                          uint64_t hold_ms) override {
+    return inner_->rejectEvaluation(epoch, evaluation, kind, reason, reopen, hold_ms);
   }
   Result<uint64_t> inboxSize() override { return inner_->inboxSize(); }
   Result<StoreFill> fill() override { return inner_->fill(); }
@@ -89,20 +90,21 @@ class ForwardingStore : public Store {
   Result<PushOutcome> pushResult(const v1::EpisodeResult& result, uint64_t cap) override {
     return inner_->pushResult(result, cap);
   }
-  Result<std::vector<v1::EvaluationUnit>> claimUnits(const std::vector<uint32_t>& warm,
-                                                     uint64_t lease_ms) override {
-    return inner_->claimUnits(warm, lease_ms);
+  Result<std::vector<v1::EvaluationUnit>> claimUnits(const ClaimRequest& request) override {
+    return inner_->claimUnits(request);
   }
-  Status releaseUnits(const std::vector<v1::EvaluationUnit>& units) override {
-    return inner_->releaseUnits(units);
+  Status releaseUnits(const std::string& holder,
+                      const std::vector<v1::EvaluationUnit>& units) override {
+    return inner_->releaseUnits(holder, units);
   }
   Result<PushOutcome> pushEvaluation(const v1::EvaluationResult& result) override {
     return inner_->pushEvaluation(result);
   }
-  Status beat(const v1::WorkerBeat& beat, uint64_t ttl_ms) override {
-    return inner_->beat(beat, ttl_ms);
-  }
+  Status beat(const Heartbeat& heartbeat) override { return inner_->beat(heartbeat); }
   Status leave(const std::string& worker) override { return inner_->leave(worker); }
+  Result<bool> awaitNews(uint64_t wait_ms, const std::function<bool()>& stop) override {
+    return inner_->awaitNews(wait_ms, stop);
+  }
 
   Result<std::vector<v1::WorkerBeat>> listWorkers() override { return inner_->listWorkers(); }
   Result<std::vector<v1::IterationRecord>> readHistory(uint64_t after, size_t count) override {

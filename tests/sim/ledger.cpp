@@ -18,6 +18,8 @@ std::string contentOf(v1::EpisodeResult result) {
   return result.SerializeAsString();
 }
 
+constexpr uint64_t kLongestClaimMs = 60'000;
+
 std::string named(uint64_t number) { return std::to_string(number); }
 
 }  // namespace
@@ -107,13 +109,59 @@ void Ledger::injected(bool by_push) {
   entries_[entry->entry_id] = {entry->result_id, entry->payload, false, 0, 0, ""};
 }
 
-void Ledger::workerKilled(const std::string& worker) {
+void Ledger::claimed(const Result<std::vector<v1::EvaluationUnit>>& units, uint64_t now_ms) {
+  if (!units) return violate("units cannot be claimed: " + units.error().message);
+  for (const auto& unit : *units) cared_for_[unit.unit_id()] = now_ms;
+  if (!units->empty() || now_ms < scenario_.calm_ms) return;
+  // There was nothing to claim: so somebody is at each unit that is open, or was a claim ago.
+  const auto open = eye_->listUnits();
+  if (!open) return violate("the open units cannot be listed");
+  for (const auto& unit : *open) {
+    const std::string& id = unit.unit_id();
+    const bool in_hand =
+        std::any_of(units_in_hand_.begin(), units_in_hand_.end(),
+                    [&](const auto& worker) { return worker.second.contains(id); });
+    const uint64_t since = std::max(scenario_.calm_ms, cared_for_[id]);
+    if (!in_hand && now_ms > since + kLongestClaimMs) {
+      violate("unit " + id + " can be claimed by nobody, and nobody has been at it for " +
+              named((now_ms - since) / 1000) + " s");
+    }
+  }
+}
+
+void Ledger::heardClaim(const std::string& worker, const std::vector<v1::EvaluationUnit>& units) {
+  for (const auto& unit : units) units_in_hand_[worker].insert(unit.unit_id());
+}
+
+void Ledger::renewed(const std::vector<std::string>& unit_ids, uint64_t now_ms) {
+  for (const std::string& id : unit_ids) cared_for_[id] = now_ms;
+}
+
+void Ledger::evaluated(const v1::EvaluationUnit& unit) {
+  if (++evaluated_[unit.unit_id()] > 1 && scenario_.faultless()) {
+    violate("unit " + unit.unit_id() + " was evaluated twice, though nothing went wrong");
+  }
+}
+
+void Ledger::leftUnit(const std::string& worker, const v1::EvaluationUnit& unit, uint64_t now_ms) {
+  cared_for_[unit.unit_id()] = now_ms;
+  units_in_hand_[worker].erase(unit.unit_id());
+}
+
+void Ledger::leftUnits(const std::string& worker, uint64_t now_ms) {
+  for (const std::string& id : units_in_hand_[worker]) cared_for_[id] = now_ms;
+  units_in_hand_.erase(worker);
+}
+
+void Ledger::workerKilled(const std::string& worker, uint64_t now_ms) {
+  leftUnits(worker, now_ms);
   excused_.merge(in_hand_[worker]);
   in_hand_.erase(worker);
 }
 
-void Ledger::workerLeft(const std::string& worker, size_t dropped_results,
-                        size_t aborted_episodes) {
+void Ledger::workerLeft(const std::string& worker, size_t dropped_results, size_t aborted_episodes,
+                        uint64_t now_ms) {
+  leftUnits(worker, now_ms);
   std::set<uint64_t>& tickets = in_hand_[worker];
   if (tickets.size() > dropped_results + aborted_episodes) {
     violate("worker " + worker + " left with " + named(tickets.size()) +

@@ -35,9 +35,17 @@ class Ledger {
   void heard(const std::string& worker, const std::vector<uint64_t>& tickets);
   void pushed(const std::string& worker, const v1::EpisodeResult& result,
               const Result<PushOutcome>& outcome);
-  void workerKilled(const std::string& worker);
+  // An answer to a claim as the server gave it; a claim as its worker heard it; claims renewed.
+  void claimed(const Result<std::vector<v1::EvaluationUnit>>& units, uint64_t now_ms);
+  void heardClaim(const std::string& worker, const std::vector<v1::EvaluationUnit>& units);
+  void renewed(const std::vector<std::string>& unit_ids, uint64_t now_ms);
+  void evaluated(const v1::EvaluationUnit& unit);
+  // It is recorded, or the worker will not do it.
+  void leftUnit(const std::string& worker, const v1::EvaluationUnit& unit, uint64_t now_ms);
+  void workerKilled(const std::string& worker, uint64_t now_ms);
   // It says how many results it did not push, and how many episodes it gave up half-way.
-  void workerLeft(const std::string& worker, size_t dropped_results, size_t aborted_episodes);
+  void workerLeft(const std::string& worker, size_t dropped_results, size_t aborted_episodes,
+                  uint64_t now_ms);
   // --- what strangers do ---
   void injected(bool by_push);
 
@@ -80,6 +88,7 @@ class Ledger {
   void violate(const std::string& sentence);
   std::optional<InboxEntry> newEntry();
   bool mayBeRefused(const std::string& entry_id, const Entry& entry) const;
+  void leftUnits(const std::string& worker, uint64_t now_ms);
   void consume(const Commit& commit, int index);
   void checkVersions();
   void checkHistory();
@@ -119,7 +128,10 @@ class Ledger {
   std::map<std::string, v1::EvaluationUnit> planned_;  // by unit id
   // By a request that was given up and arrived after the end: a plan that was not needed any more.
   std::set<std::string> planned_late_;
-  std::set<std::string> rejected_evaluations_;  // entry ids
+  std::set<std::string> rejected_evaluations_;                  // entry ids
+  std::map<std::string, std::set<std::string>> units_in_hand_;  // by worker
+  std::map<std::string, uint64_t> cared_for_;  // by unit id: when a claim on it last had a reason
+  std::map<std::string, uint64_t> evaluated_;  // how often
 };
 
 }  // namespace allot::sim

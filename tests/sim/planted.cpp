@@ -189,9 +189,33 @@ class NoFence final : public Broken {
 class EndlessClaims final : public Broken {
  public:
   using Broken::Broken;
-  Result<std::vector<v1::EvaluationUnit>> claimUnits(const std::vector<uint32_t>& warm,
-                                                     uint64_t) override {
-    return inner_->claimUnits(warm, uint64_t{1} << 48);
+  Result<std::vector<v1::EvaluationUnit>> claimUnits(const ClaimRequest& request) override {
+    ClaimRequest endless = request;
+    endless.lease_ms = uint64_t{1} << 48;
+    return inner_->claimUnits(endless);
+  }
+};
+
+// Hands out what another worker has claimed.
+class SharedClaims final : public Broken {
+ public:
+  using Broken::Broken;
+  Result<std::vector<v1::EvaluationUnit>> claimUnits(const ClaimRequest& request) override {
+    auto units = inner_->claimUnits(request);
+    if (!units || !units->empty()) return units;
+    auto open = inner_->listUnits();
+    if (open && open->size() > 1) open->resize(1);
+    return open;
+  }
+};
+
+class NoRenewal final : public Broken {
+ public:
+  using Broken::Broken;
+  Status beat(const Heartbeat& heartbeat) override {
+    Heartbeat bare = heartbeat;
+    bare.units.clear();
+    return inner_->beat(bare);
   }
 };
 
@@ -199,8 +223,9 @@ class RefusedUnitIsLost final : public Broken {
  public:
   using Broken::Broken;
   Status rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, const std::string& kind,
-                          const std::string& reason, const v1::EvaluationUnit*) override {
-    return inner_->rejectEvaluation(epoch, evaluation, kind, reason, nullptr);
+                          const std::string& reason, const v1::EvaluationUnit*,
+                          uint64_t hold_ms) override {
+    return inner_->rejectEvaluation(epoch, evaluation, kind, reason, nullptr, hold_ms);
   }
 };
 
@@ -231,6 +256,8 @@ const std::vector<Planted>& plantedFaults() {
       {"unit-twice", "a unit is recorded once", plantOf<UnitTwice>},
       {"no-fence", "an older epoch writes nothing", plantOf<NoFence>},
       {"endless-claims", "a claim runs out", plantOf<EndlessClaims>},
+      {"shared-claims", "a unit is claimed by one worker at a time", plantOf<SharedClaims>},
+      {"no-renewal", "a beat renews its worker's claims", plantOf<NoRenewal>},
       {"refused-unit-is-lost", "a unit that was refused is open again", plantOf<RefusedUnitIsLost>},
   };
   return all;

@@ -119,6 +119,12 @@ Scenario drawScenario(uint64_t seed) {
   scenario.extend = chance.hit(0.25);
   scenario.stay = chance.hit(0.4);
   if (chance.hit(0.3)) scenario.policy_window = 2;
+  if (chance.hit(0.1)) {
+    scenario.faults.clear();
+    scenario.fault_rate = scenario.engine_hang_rate = 0;
+    scenario.outages.clear();
+    scenario.gremlin = scenario.stranger = false;
+  }
   return scenario;
 }
 

@@ -49,6 +49,11 @@ struct Scenario {
   bool stay = false;                                   // processes wait at the run's end
   uint64_t policy_window = kPolicyWindow;              // runs are too short for the real one
 
+  // Nothing goes wrong; a person may still do what people do.
+  bool faultless() const {
+    return faults.empty() && engine_hang_rate == 0 && outages.empty() && !gremlin && !stranger;
+  }
+
   // One line for people.
   std::string text() const;
 };

@@ -144,6 +144,17 @@ void forgeEvaluation(World& world, Store& store) {
   (void)store.pushEvaluation(result);
 }
 
+// Opens a worker's claim in its name, or claims units that it will not do.
+void takeClaim(World& world, Store& store, const v1::EvaluationUnit& unit) {
+  const auto workers = store.listWorkers();
+  if (world.chance().hit(0.5) && workers && !workers->empty()) {
+    const size_t who = static_cast<size_t>(world.chance().below(workers->size()));
+    (void)store.releaseUnits(workers->at(who).worker(), {unit});
+  } else {
+    (void)store.claimUnits({.holder = "stranger", .count = 3, .lease_ms = 60'000});
+  }
+}
+
 }  // namespace
 
 void stranger(World& world) {
@@ -165,7 +176,7 @@ void stranger(World& world) {
     } else if (what == 9) {
       pushAgain(world, *store);
     } else if (const auto* unit = world.ledger().anyPlannedUnit(chance.next())) {
-      (void)store->releaseUnits({*unit});
+      takeClaim(world, *store, *unit);
     }
   }
 }

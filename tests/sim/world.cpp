@@ -89,7 +89,7 @@ void World::reap(Slot& slot) {
     running_ = slot.process.get();
     note("is", "dead");
     running_ = nullptr;
-    if (slot.role == Role::kWorker) ledger_->workerKilled(slot.process->name);
+    if (slot.role == Role::kWorker) ledger_->workerKilled(slot.process->name, now_ms_);
   }
   slot.process.reset();
   slot.start_ms = now_ms_ + chance_.below(faultsOn() && chance_.hit(0.2) ? 20'000 : 1'000);

@@ -17,7 +17,7 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual std::unique_ptr<Store> open() = 0;
-  virtual void advance(uint64_t ms) = 0;                                       // lets time pass
+  virtual void advance(uint64_t ms) = 0;  // lets time pass
   // Sets the server's clock back; what is stored stays as it is.
   virtual void turnBack(uint64_t ms) = 0;
   virtual void inject(const std::string& id, const std::string& payload) = 0;  // as a stranger
@@ -43,12 +43,33 @@ class StoreConformance : public ::testing::TestWithParam<BackendFactory> {
   void push(const std::string& id) {
     EXPECT_EQ(store_->pushResult(result(id), 100).value(), PushOutcome::kAccepted) << id;
   }
-  std::vector<std::string> claim(const std::vector<uint32_t>& warm, uint64_t lease_ms = 3'600'000) {
-    const auto units = store_->claimUnits(warm, lease_ms);
+  std::vector<std::string> claim(const std::vector<uint32_t>& warm, uint64_t lease_ms = 3'600'000,
+                                 const std::string& holder = "w") {
+    const auto units =
+        store_->claimUnits({.holder = holder, .warm = warm, .count = 10'000, .lease_ms = lease_ms});
     EXPECT_TRUE(succeeded(units));
     std::vector<std::string> ids;
     for (const auto& unit : *units) ids.push_back(unit.unit_id());
     return ids;
+  }
+  // Until nothing more is to be had.
+  std::vector<std::string> claimAll(uint64_t lease_ms = 3'600'000,
+                                    const std::string& holder = "w") {
+    std::vector<std::string> all;
+    while (true) {
+      const auto some = claim({}, lease_ms, holder);
+      if (some.empty()) return all;
+      all.insert(all.end(), some.begin(), some.end());
+    }
+  }
+  Status beat(const std::string& worker, uint64_t ttl_ms, std::vector<std::string> units = {},
+              uint64_t claim_ms = 3'600'000) {
+    Heartbeat heartbeat{.ttl_ms = ttl_ms, .units = std::move(units), .claim_ms = claim_ms};
+    heartbeat.beat.set_worker(worker);
+    return store_->beat(heartbeat);
+  }
+  bool news() {
+    return store_->awaitNews(1, [] { return false; }).value();
   }
 
   // What was refused, newest first.

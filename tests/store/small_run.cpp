@@ -148,12 +148,12 @@ void SmallRun::planEvaluation() {
 void SmallRun::evaluate(size_t count) {
   std::vector<v1::EvaluationUnit> units;
   while (units.size() < count) {
-    const auto claimed = store_.claimUnits({}, 1000);
+    const auto claimed = store_.claimUnits({.holder = "w", .count = 100, .lease_ms = 1000});
     ASSERT_TRUE(claimed);
     ASSERT_FALSE(claimed->empty());
     units.insert(units.end(), claimed->begin(), claimed->end());
   }
-  ASSERT_TRUE(store_.releaseUnits({units.begin() + static_cast<long>(count), units.end()}));
+  ASSERT_TRUE(store_.releaseUnits("w", {units.begin() + static_cast<long>(count), units.end()}));
   units.resize(count);
   for (const auto& unit : units) {
     v1::EvaluationResult result;

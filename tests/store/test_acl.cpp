@@ -90,15 +90,16 @@ class Acl : public ::testing::Test {
     ALLOT_NOTE(store.takeTickets(1, 10));
     ALLOT_NOTE(store.pushResult(result(run + "-1"), 10));
     ALLOT_NOTE(store.pushResult(result(run + "-2"), 10));
-    ALLOT_NOTE(store.claimUnits({0}, 1000));
-    ALLOT_NOTE(store.releaseUnits({unit(0, 0, "b")}));
+    ALLOT_NOTE(store.claimUnits({.holder = "w", .warm = {0}, .count = 2, .lease_ms = 1000}));
+    ALLOT_NOTE(store.releaseUnits("w", {unit(0, 0, "a"), unit(0, 0, "b")}));
     ALLOT_NOTE(store.pushEvaluation(evaluationOf(unit(0, 0, "a"), "w")));
     v1::WorkerBeat beat;
     beat.set_worker("w");
-    ALLOT_NOTE(store.beat(beat, 3'600'000));
+    ALLOT_NOTE(store.beat({.beat = beat, .ttl_ms = 3'600'000}));
     beat.set_worker("leaves");
-    ALLOT_NOTE(store.beat(beat, 3'600'000));
+    ALLOT_NOTE(store.beat({.beat = beat, .ttl_ms = 3'600'000}));
     ALLOT_NOTE(store.leave("leaves"));
+    ALLOT_NOTE(store.awaitNews(1, [] { return false; }));
   }
   void update(Log& log, Store& store) {
     ALLOT_NOTE(store.fill());
@@ -115,7 +116,7 @@ class Acl : public ::testing::Test {
     const auto recorded = store.readEvaluations("", 10);
     if (ALLOT_NOTE(recorded) && recorded->size() == 1) {
       const auto again = unit(0, 0, "a");
-      ALLOT_NOTE(store.rejectEvaluation(1, recorded->at(0), "invalid", "no", &again));
+      ALLOT_NOTE(store.rejectEvaluation(1, recorded->at(0), "invalid", "no", &again, 0));
     }
     ALLOT_NOTE(store.withdrawUnits(1));
     ALLOT_NOTE(store.releaseLease("a"));
@@ -276,14 +277,15 @@ TEST_F(Acl, WhoDoesNotLogInDoesNothing) {
 
 TEST_F(Acl, AReaderWritesNothing) {
   ASSERT_THAT(everyCall()["reader"].refused, IsEmpty());
+  ASSERT_TRUE(succeeded(open("aggregator", "run1")->planUnits(1, {unit(0, 0, "c")})));
   const auto store = open("reader", "run1");
   v1::WorkerBeat beat;
   beat.set_worker("w");
   EXPECT_TRUE(failsWith(store->pushResult(result("r9"), 10), ErrorCode::kUsage));
   EXPECT_TRUE(failsWith(store->takeTickets(1, 100), ErrorCode::kUsage));
   ASSERT_TRUE(succeeded(open("aggregator", "run1")->planUnits(1, {unit(0, 1, "c")})));
-  EXPECT_TRUE(failsWith(store->claimUnits({}, 10), ErrorCode::kUsage));
-  EXPECT_TRUE(failsWith(store->beat(beat, 10), ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(store->claimUnits({.holder = "w", .lease_ms = 10}), ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(store->beat({.beat = beat, .ttl_ms = 10}), ErrorCode::kUsage));
   EXPECT_TRUE(failsWith(store->agreeOnModel({}), ErrorCode::kUsage));
   EXPECT_TRUE(failsWith(store->changeControl(*store->readControl().value()), ErrorCode::kUsage));
   EXPECT_TRUE(failsWith(store->acquireLease("a", 10), ErrorCode::kUsage));

@@ -1,4 +1,4 @@
-// Results, tickets, evaluation units and workers.
+// Results, tickets and workers.
 #include <gmock/gmock.h>
 
 #include <limits>
@@ -273,156 +273,28 @@ TEST_P(StoreConformance, TicketsAreConsecutiveLimitedAndReissued) {
   EXPECT_TRUE(failsWith(store_->reissueTicket(epoch, kNoLimit), ErrorCode::kUsage));
 }
 
-TEST_P(StoreConformance, UnitsAreClaimedByGroupAndWarmChunksFirst) {
-  const uint64_t epoch = lead();
-  EXPECT_THAT(claim({}), IsEmpty());
-  // Version 10 after 9, chunk 10 after 2: numbers, not text, decide.
-  ASSERT_TRUE(succeeded(store_->planUnits(
-      epoch, {unit(10, 1, "dense"), unit(9, 2, "santa"), unit(9, 2, "dense"), unit(9, 10, "dense"),
-              unit(10, 2, "dense"), unit(10, 10, "dense"), unit(11, 5, "dense")})));
-  EXPECT_EQ(store_->openUnits().value(), 7u);
-  EXPECT_THAT(claim({5}), ElementsAre("v11/c5/dense"));                 // warm before old
-  EXPECT_THAT(claim({10, 1}), ElementsAre("v9/c10/dense"));             // warm, the older version
-  EXPECT_THAT(claim({1}), ElementsAre("v10/c1/dense"));                 // warm before old
-  EXPECT_THAT(claim({77}), ElementsAre("v9/c2/dense", "v9/c2/santa"));  // cold: the oldest, whole
-  EXPECT_THAT(claim({}), ElementsAre("v10/c2/dense"));
-  EXPECT_THAT(claim({}), ElementsAre("v10/c10/dense"));
-  EXPECT_THAT(claim({1, 2, 10}), IsEmpty());
-  EXPECT_EQ(store_->openUnits().value(), 7u);  // claimed, not recorded
-}
-
-TEST_P(StoreConformance, UnitsAreRecordedOnceAndClaimsExpire) {
-  const uint64_t epoch = lead();
-  const auto a = unit(1, 0, "a"), b = unit(1, 0, "b");
-  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {a, b, b})));
-  EXPECT_THAT(claim({}, 60), ElementsAre(a.unit_id(), b.unit_id()));
-  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {a, b})));  // planned again: the claim stands
-  EXPECT_THAT(claim({}), IsEmpty());
-  EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w1")).value(), PushOutcome::kAccepted);
-  EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w2")).value(), PushOutcome::kDuplicate);
-  EXPECT_EQ(store_->openUnits().value(), 1u);
-  ASSERT_TRUE(succeeded(store_->releaseUnits({a, b, unit(7, 7, "never planned")})));
-  EXPECT_EQ(store_->openUnits().value(), 1u);
-  EXPECT_THAT(claim({}, 60), ElementsAre(b.unit_id()));  // given back; a is done
-  EXPECT_THAT(claim({}), IsEmpty());
-  backend_->advance(80);
-  EXPECT_THAT(claim({}), ElementsAre(b.unit_id()));          // w1 died
-  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {a, b})));  // a was recorded: not planned again
-  EXPECT_EQ(store_->openUnits().value(), 1u);
-  EXPECT_EQ(store_->pushEvaluation(evaluationOf(b, "w2")).value(), PushOutcome::kAccepted);
-  EXPECT_EQ(store_->openUnits().value(), 0u);
-  EXPECT_TRUE(failsWith(store_->planUnits(epoch, {v1::EvaluationUnit()}), ErrorCode::kUsage));
-  EXPECT_TRUE(failsWith(store_->pushEvaluation(v1::EvaluationResult()), ErrorCode::kUsage));
-
-  const auto first = store_->readEvaluations("", 1).value();
-  ASSERT_THAT(first, SizeIs(1));
-  EXPECT_EQ(first[0].result.worker(), "w1");
-  const auto second = store_->readEvaluations(first[0].entry_id, 10).value();
-  ASSERT_THAT(second, SizeIs(1));
-  EXPECT_EQ(second[0].result.unit().unit_id(), b.unit_id());
-  EXPECT_THAT(store_->readEvaluations(second[0].entry_id, 10).value(), IsEmpty());
-  EXPECT_TRUE(failsWith(store_->readEvaluations("(0-0", 10), ErrorCode::kUsage));
-}
-
-TEST_P(StoreConformance, OnlyPlannedUnitsAreRecordedAndRejectedOnesMayBePlannedAgain) {
-  const uint64_t epoch = lead();
-  const auto a = unit(1, 0, "a"), b = unit(1, 0, "b"), c = unit(1, 0, "c");
-  EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w")).value(), PushOutcome::kDuplicate);
-  EXPECT_THAT(store_->readEvaluations("", 10).value(), IsEmpty());
-  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {b, a})));  // it was not marked as done either
-  const auto open = store_->listUnits().value();
-  ASSERT_THAT(open, SizeIs(2));
-  EXPECT_EQ(open[0].SerializeAsString(), a.SerializeAsString());
-  EXPECT_EQ(open[1].unit_id(), b.unit_id());
-  auto large = evaluationOf(b, std::string(kLargestResult, 'x'));
-  EXPECT_TRUE(failsWith(store_->pushEvaluation(large), ErrorCode::kUsage));
-  EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "liar")).value(), PushOutcome::kAccepted);
-  EXPECT_EQ(store_->pushEvaluation(evaluationOf(b, "w")).value(), PushOutcome::kAccepted);
-  EXPECT_THAT(store_->listUnits().value(), IsEmpty());
-
-  const auto recorded = store_->readEvaluations("", 10).value();
-  ASSERT_THAT(recorded, SizeIs(2));
-  ASSERT_TRUE(succeeded(store_->rejectEvaluation(epoch, recorded[0], "invalid", "a lie", nullptr)));
-  ASSERT_TRUE(succeeded(store_->rejectEvaluation(epoch, recorded[0], "invalid", "a lie", nullptr)));
-  EXPECT_EQ(store_->readRefusalCounts()->at("invalid"), 1u);
-  EXPECT_THAT(refusedReasons(), ElementsAre("invalid: a lie"));
-  EXPECT_EQ(store_->readRefusals(1)->at(0).result_id, a.unit_id());
-  EXPECT_TRUE(failsWith(store_->rejectEvaluation(epoch, {"x", {}}, "invalid", "no", nullptr),
-                        ErrorCode::kUsage));
-  EXPECT_TRUE(failsWith(store_->rejectEvaluation(epoch, recorded[1], "ugly", "no", nullptr),
-                        ErrorCode::kInternal));
-
-  EXPECT_EQ(store_->openUnits().value(), 0u);  // not planned until somebody does it
-  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {a, b, c})));
-  EXPECT_THAT(claim({}), ElementsAre(a.unit_id(), c.unit_id()));
-  EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w")).value(), PushOutcome::kAccepted);
-  // The late repetition of the rejection meets another entry and leaves the new record alone.
-  ASSERT_TRUE(succeeded(store_->rejectEvaluation(epoch, recorded[0], "invalid", "a lie", nullptr)));
-  EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w2")).value(), PushOutcome::kDuplicate);
-  const auto again = store_->readEvaluations(recorded[0].entry_id, 10).value();
-  ASSERT_THAT(again, SizeIs(2));
-  EXPECT_EQ(again[0].result.unit().unit_id(), b.unit_id());
-  EXPECT_EQ(again[1].result.worker(), "w");
-
-  // Refused and opened again in one step; another unit's id opens nothing.
-  ASSERT_TRUE(succeeded(store_->rejectEvaluation(epoch, again[1], "invalid", "a lie", &a)));
-  ASSERT_TRUE(succeeded(store_->rejectEvaluation(epoch, again[0], "invalid", "a lie", &c)));
-  EXPECT_THAT(claim({}), ElementsAre(a.unit_id()));
-  EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w3")).value(), PushOutcome::kAccepted);
-  EXPECT_EQ(store_->pushEvaluation(evaluationOf(b, "w3")).value(), PushOutcome::kDuplicate);
-}
-
-TEST_P(StoreConformance, WithdrawnUnitsAreForgottenAndMayBePlannedAgain) {
-  const uint64_t epoch = lead();
-  const auto a = unit(1, 0, "a"), b = unit(1, 0, "b"), c = unit(1, 1, "c");
-  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {a, b, c})));
-  EXPECT_THAT(claim({}), ElementsAre(a.unit_id(), b.unit_id()));
-  EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w")).value(), PushOutcome::kAccepted);
-  ASSERT_TRUE(succeeded(store_->withdrawUnits(epoch)));
-  ASSERT_TRUE(succeeded(store_->withdrawUnits(epoch)));
-  EXPECT_EQ(store_->openUnits().value(), 0u);
-  EXPECT_THAT(store_->listUnits().value(), IsEmpty());
-  EXPECT_THAT(claim({}), IsEmpty());
-  EXPECT_EQ(store_->pushEvaluation(evaluationOf(b, "w")).value(), PushOutcome::kDuplicate);
-  EXPECT_THAT(store_->readEvaluations("", 10).value(), SizeIs(1));
-  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {a, b, c})));  // a is recorded
-  EXPECT_THAT(claim({}), ElementsAre(b.unit_id()));             // whoever had claimed it before
-  EXPECT_EQ(store_->openUnits().value(), 2u);
-}
-
-TEST_P(StoreConformance, ALargeGridIsClaimedWhole) {
-  const uint64_t epoch = lead();
-  std::vector<v1::EvaluationUnit> units;
-  for (uint32_t i = 0; i < 2400; ++i) units.push_back(unit(3, i % 2, std::to_string(i)));
-  ASSERT_TRUE(succeeded(store_->planUnits(epoch, units)));
-  EXPECT_EQ(store_->openUnits().value(), 2400u);
-  EXPECT_THAT(claim({1}), SizeIs(1200));
-  EXPECT_THAT(claim({1}), SizeIs(1200));
-  EXPECT_THAT(claim({1}), IsEmpty());
-}
-
 TEST_P(StoreConformance, WorkersLiveAsLongAsTheyBeat) {
   v1::WorkerBeat a;
   a.set_worker("a");
   v1::WorkerBeat b;
   b.set_worker("b");
-  ASSERT_TRUE(succeeded(store_->beat(b, 3'600'000)));
-  ASSERT_TRUE(succeeded(store_->beat(a, 40)));
+  ASSERT_TRUE(succeeded(store_->beat({.beat = b, .ttl_ms = 3'600'000})));
+  ASSERT_TRUE(succeeded(store_->beat({.beat = a, .ttl_ms = 40})));
   a.set_episodes(3);
-  ASSERT_TRUE(succeeded(store_->beat(a, 40)));
+  ASSERT_TRUE(succeeded(store_->beat({.beat = a, .ttl_ms = 40})));
   const auto both = store_->listWorkers().value();
   ASSERT_THAT(both, SizeIs(2));
   EXPECT_EQ(both[0].episodes(), 3u);
   EXPECT_EQ(both[1].worker(), "b");
   backend_->advance(60);
   ASSERT_THAT(store_->listWorkers().value(), SizeIs(1));
-  ASSERT_TRUE(succeeded(store_->beat(a, 3'600'000)));
+  ASSERT_TRUE(succeeded(store_->beat({.beat = a, .ttl_ms = 3'600'000})));
   ASSERT_TRUE(succeeded(store_->leave("b")));
   ASSERT_TRUE(succeeded(store_->leave("b")));
   const auto left = store_->listWorkers().value();
   ASSERT_THAT(left, SizeIs(1));
   EXPECT_EQ(left[0].worker(), "a");
-  EXPECT_TRUE(failsWith(store_->beat(v1::WorkerBeat(), 10), ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(store_->beat({.ttl_ms = 10}), ErrorCode::kUsage));
 }
 
 TEST_P(StoreConformance, AnyBytesSurvive) {

@@ -133,13 +133,13 @@ TEST_P(StoreConformance, ABeatThatIsTooLargeGoesWithoutItsErrorOrNotAtAll) {
   v1::WorkerBeat beat;
   beat.set_worker("talkative");
   beat.set_last_error(std::string(kLargestBeat, 'x'));
-  ASSERT_TRUE(succeeded(store_->beat(beat, 10'000)));
+  ASSERT_TRUE(succeeded(store_->beat({.beat = beat, .ttl_ms = 10'000})));
   beat.set_worker("sound");
   beat.set_last_error("short");
-  ASSERT_TRUE(succeeded(store_->beat(beat, 10'000)));
+  ASSERT_TRUE(succeeded(store_->beat({.beat = beat, .ttl_ms = 10'000})));
   beat.set_worker("large");
   beat.set_device(std::string(kLargestBeat, 'x'));
-  ASSERT_TRUE(succeeded(store_->beat(beat, 10'000)));
+  ASSERT_TRUE(succeeded(store_->beat({.beat = beat, .ttl_ms = 10'000})));
   const auto workers = store_->listWorkers().value();
   ASSERT_THAT(workers, SizeIs(2));
   EXPECT_EQ(workers[0].worker(), "sound");

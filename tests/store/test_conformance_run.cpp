@@ -194,7 +194,7 @@ TEST_P(StoreConformance, OnceSomethingCountsNoRunIsReplaced) {
   // A refused one does not count, an update does.
   const auto recorded = store_->readEvaluations("", 10).value();
   ASSERT_THAT(recorded, SizeIs(1));
-  ASSERT_TRUE(succeeded(store_->rejectEvaluation(epoch, recorded[0], "invalid", "no", nullptr)));
+  ASSERT_TRUE(succeeded(store_->rejectEvaluation(epoch, recorded[0], "invalid", "no", nullptr, 0)));
   push("r1");
   ASSERT_TRUE(succeeded(store_->commit(commitOf(epoch, 0, store_->readInbox(10, 0).value()))));
   begun = store_->replaceRun(next, controlOf(next, 1)).value();
@@ -321,10 +321,10 @@ TEST_P(StoreConformance, AClockSetBackAnHourDoesNotKeepDeadWorkersAlive) {
   v1::WorkerBeat dead, alive;
   dead.set_worker("dead");
   alive.set_worker("alive");
-  ASSERT_TRUE(succeeded(store_->beat(dead, 30'000)));
-  ASSERT_TRUE(succeeded(store_->beat(alive, 30'000)));
+  ASSERT_TRUE(succeeded(store_->beat({.beat = dead, .ttl_ms = 30'000})));
+  ASSERT_TRUE(succeeded(store_->beat({.beat = alive, .ttl_ms = 30'000})));
   backend_->turnBack(3'600'000);
-  ASSERT_TRUE(succeeded(store_->beat(alive, 30'000)));
+  ASSERT_TRUE(succeeded(store_->beat({.beat = alive, .ttl_ms = 30'000})));
   const auto workers = store_->listWorkers().value();
   ASSERT_EQ(workers.size(), 1u);
   EXPECT_EQ(workers[0].worker(), "alive");
@@ -348,8 +348,9 @@ TEST_P(StoreConformance, AnOldEpochIsFencedEverywhere) {
   EXPECT_TRUE(
       failsWith(store_->publishInitial(old_epoch, policy(0), state(0)), ErrorCode::kFenced));
   EXPECT_TRUE(failsWith(store_->reject(old_epoch, entries[0], "stale", "no"), ErrorCode::kFenced));
-  EXPECT_TRUE(failsWith(store_->rejectEvaluation(old_epoch, recorded[0], "invalid", "no", nullptr),
-                        ErrorCode::kFenced));
+  EXPECT_TRUE(
+      failsWith(store_->rejectEvaluation(old_epoch, recorded[0], "invalid", "no", nullptr, 0),
+                ErrorCode::kFenced));
   EXPECT_TRUE(failsWith(store_->publishStatus(old_epoch, {}), ErrorCode::kFenced));
   EXPECT_TRUE(failsWith(store_->planUnits(old_epoch, {unit(0, 0, "dense")}), ErrorCode::kFenced));
   EXPECT_TRUE(failsWith(store_->planUnits(old_epoch, {}), ErrorCode::kFenced));
@@ -428,7 +429,7 @@ TEST_P(StoreConformance, AnImportedRunGoesOnWhereItWas) {
   const uint64_t epoch = other->acquireLease("a", 3'600'000)->epoch;
   ASSERT_TRUE(succeeded(other->planUnits(epoch, {unit(1, 0, "x")})));
   EXPECT_EQ(other->openUnits().value(), 2u);  // "done" is in the evaluations
-  EXPECT_THAT(claim({}), ElementsAre(unit(2, 1, "a").unit_id(), unit(2, 1, "b").unit_id()));
+  EXPECT_THAT(claimAll(), ElementsAre(unit(2, 1, "a").unit_id(), unit(2, 1, "b").unit_id()));
   EXPECT_EQ(other->pushEvaluation(evaluationOf(unit(2, 1, "a"), "w")).value(),
             PushOutcome::kAccepted);
   push("r4");

@@ -99,13 +99,13 @@ TEST_F(FullStore, EveryScriptSaysSoOrNeedsNoRoom) {
       {"commit", run_->commit(commitOf(epoch_, 0, entries_))},
       {"reject", run_->reject(epoch_, entries_[0], "stale", "old")},
       {"rejectEvaluation",
-       run_->rejectEvaluation(epoch_, evaluations_[0], "invalid", "no", &reopen)},
+       run_->rejectEvaluation(epoch_, evaluations_[0], "invalid", "no", &reopen, 0)},
       {"planUnits", run_->planUnits(epoch_, {unit(0, 2, "c")})},
       {"resetTickets", run_->resetTickets(epoch_, 5)},
       {"pushResult", statusOf(run_->pushResult(result("r3"), 10))},
-      {"claimUnits", statusOf(run_->claimUnits({}, 1000))},
+      {"claimUnits", statusOf(run_->claimUnits({.holder = "w", .lease_ms = 1000}))},
       {"pushEvaluation", statusOf(run_->pushEvaluation(evaluationOf(unit(0, 1, "b"), "w")))},
-      {"beat", run_->beat(beat, 1000)},
+      {"beat", run_->beat({.beat = beat, .ttl_ms = 1000})},
       {"importHistory", imported_->importHistory({commitOf(1, 1, {}).record})},
       {"importEvaluations", imported_->importEvaluations({evaluationOf(unit(0, 0, "a"), "w")})},
       {"endImport", imported_->endImport(image)},
@@ -133,7 +133,7 @@ TEST_F(FullStore, EveryScriptSaysSoOrNeedsNoRoom) {
   EXPECT_TRUE(succeeded(run_->withdrawUnits(epoch_)));
   EXPECT_TRUE(succeeded(run_->leave("w")));
   EXPECT_TRUE(succeeded(run_->releaseLease("nobody")));
-  (void)run_->releaseUnits({unit(0, 1, "b")});
+  (void)run_->releaseUnits("w", {unit(0, 1, "b")});
   EXPECT_TRUE(succeeded(run_->withdrawUnits(epoch_)));
 
   // A script that is not called here would be missed: it belongs into one of the two lists.

@@ -133,7 +133,8 @@ TEST(RedisConnection, RepliesOfTheWrongShapeAreSurvived) {
     (void)open()->readPolicy();
     (void)open()->readHistory(0, 10);
     (void)open()->readEvaluations("", 10);
-    (void)open()->claimUnits({1}, 10);
+    (void)open()->claimUnits({.holder = "w", .warm = {1}, .lease_ms = 10});
+    (void)open()->awaitNews(1, [] { return false; });
     (void)open()->listWorkers();
   }
 }

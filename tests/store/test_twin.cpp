@@ -261,11 +261,12 @@ Call reject(Scene& scene) {
 Call rejectEvaluation(Scene& scene) {
   const auto place = scene.someEvaluation();
   const uint64_t reopen = scene.below(3);
-  return [=, epoch = scene.epoch(), other = scene.someUnit()](Store& s, Side& side) {
+  return [=, epoch = scene.epoch(), other = scene.someUnit(), hold = scene.ttl()](Store& s,
+                                                                                  Side& side) {
     if (!place) return std::string();
     const Evaluation& evaluation = side.evaluations[*place];
     const v1::EvaluationUnit* units[] = {nullptr, &evaluation.result.unit(), &other};
-    return text(s.rejectEvaluation(epoch, evaluation, "invalid", "because", units[reopen]));
+    return text(s.rejectEvaluation(epoch, evaluation, "invalid", "because", units[reopen], hold));
   };
 }
 Call reissueTicket(Scene& scene) {
@@ -298,20 +299,30 @@ Call pushResult(Scene& scene) {
 Call claimUnits(Scene& scene) {
   std::vector<uint32_t> warm;
   if (scene.below(2) == 0) warm.push_back(static_cast<uint32_t>(scene.below(3)));
-  return [=, lease = scene.ttl()](Store& s, Side&) { return text(s.claimUnits(warm, lease)); };
+  const ClaimRequest request{.holder = scene.mostly() ? scene.one({"v", "w"}) : "",
+                             .warm = warm,
+                             .count = scene.below(5),
+                             .lease_ms = scene.ttl()};
+  return [=](Store& s, Side&) { return text(s.claimUnits(request)); };
 }
 Call releaseUnits(Scene& scene) {
-  return [units = scene.someUnits()](Store& s, Side&) { return text(s.releaseUnits(units)); };
+  return [holder = scene.one({"v", "w"}), units = scene.someUnits()](Store& s, Side&) {
+    return text(s.releaseUnits(holder, units));
+  };
 }
 Call pushEvaluation(Scene& scene) {
   const auto made = evaluationOf(scene.someUnit(), scene.one({"v", "w"}));
   return [=](Store& s, Side&) { return text(s.pushEvaluation(made)); };
 }
 Call beat(Scene& scene) {
-  v1::WorkerBeat beat;
-  beat.set_worker(scene.one({"v", "w", ""}));
-  beat.set_episodes(scene.below(9));
-  return [=, ttl = scene.ttl()](Store& s, Side&) { return text(s.beat(beat, ttl)); };
+  Heartbeat heartbeat{.ttl_ms = scene.ttl(), .claim_ms = scene.ttl()};
+  heartbeat.beat.set_worker(scene.one({"v", "w", ""}));
+  heartbeat.beat.set_episodes(scene.below(9));
+  for (const auto& unit : scene.someUnits()) heartbeat.units.push_back(unit.unit_id());
+  return [=](Store& s, Side&) { return text(s.beat(heartbeat)); };
+}
+Call awaitNews(Scene&) {
+  return [](Store& s, Side&) { return text(s.awaitNews(1, [] { return false; })); };
 }
 Call leave(Scene& scene) {
   return [worker = scene.one({"v", "w"})](Store& s, Side&) { return text(s.leave(worker)); };
@@ -408,6 +419,7 @@ const std::vector<Kind> kCalls = {
     {"pushEvaluation", 4, pushEvaluation},
     {"beat", 2, beat},
     {"leave", 1, leave},
+    {"awaitNews", 2, awaitNews},
     {"listWorkers", 1, plain(&Store::listWorkers)},
     {"readHistory", 1, readHistory},
     {"readEvaluations", 4, readEvaluations},

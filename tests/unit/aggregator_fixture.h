@@ -81,18 +81,24 @@ spec:
   void push(uint64_t ticket) { ASSERT_TRUE(worker_->pushResult(episode(ticket), 100)); }
   void evaluateAll() {
     while (true) {
-      const auto units = worker_->claimUnits({}, 1000);
+      const auto units = worker_->claimUnits({.holder = "w", .count = 100, .lease_ms = 1000});
       ASSERT_TRUE(units);
       if (units->empty()) return;
-      for (const auto& unit : *units) {
-        v1::EvaluationResult result;
-        *result.mutable_unit() = unit;
-        for (uint32_t i = 0; i < unit.question_count(); ++i) {
-          result.add_scores()->set_question(unit.first_question() + i);
-        }
-        ASSERT_TRUE(worker_->pushEvaluation(result));
-      }
+      for (const auto& unit : *units) ASSERT_TRUE(worker_->pushEvaluation(truth(unit)));
     }
+  }
+  static v1::EvaluationResult truth(const v1::EvaluationUnit& unit) {
+    v1::EvaluationResult result;
+    *result.mutable_unit() = unit;
+    for (uint32_t i = 0; i < unit.question_count(); ++i) {
+      result.add_scores()->set_question(unit.first_question() + i);
+    }
+    return result;
+  }
+  v1::EvaluationUnit claimOne(const std::string& holder = "w") {
+    const auto units = worker_->claimUnits({.holder = holder, .lease_ms = 1000});
+    EXPECT_TRUE(units && !units->empty());
+    return units && !units->empty() ? units->front() : v1::EvaluationUnit();
   }
   void set(const std::vector<std::string>& settings, const std::string& desired = "") {
     Control control = **worker_->readControl();

@@ -17,7 +17,7 @@ class WaitingTest : public AggregatorTest {
     beat.set_state(state);
     beat.set_last_error(error);
     beat.set_seen_unix_ms(now_);
-    ASSERT_TRUE(worker_->beat(beat, ttl_ms));
+    ASSERT_TRUE(worker_->beat({.beat = beat, .ttl_ms = ttl_ms}));
   }
   void begin() {
     announceModel();
@@ -111,9 +111,8 @@ TEST_F(WaitingTest, EvaluationsThatAreAllRefusedAreNoProgress) {
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(after(10), "");
     now_ += 1000;
-    const auto units = *worker_->claimUnits({}, 1);
     v1::EvaluationResult bad;
-    *bad.mutable_unit() = units.front();
+    *bad.mutable_unit() = claimOne();
     ASSERT_TRUE(worker_->pushEvaluation(bad));
   }
   EXPECT_THAT(after(10), StartsWith("the last 3 results were refused (refused evaluation v"));
@@ -142,11 +141,11 @@ TEST_F(WaitingTest, LoadingAndFailedWorkersAreNotTakenForWorkers) {
   v1::WorkerBeat loading;
   loading.set_worker("three");
   loading.set_state("loading");
-  ASSERT_TRUE(worker_->beat(loading, 3'600'000));
+  ASSERT_TRUE(worker_->beat({.beat = loading, .ttl_ms = 3'600'000}));
   EXPECT_THAT(after(1), StartsWith("1 worker still loading the model; the last one ended: "));
   loading.set_loaded_bytes(3'060'000'000);
   loading.set_total_bytes(16'060'000'000);
-  ASSERT_TRUE(worker_->beat(loading, 3'600'000));
+  ASSERT_TRUE(worker_->beat({.beat = loading, .ttl_ms = 3'600'000}));
   EXPECT_THAT(after(1), StartsWith("1 worker still loading the model (3.1 of 16.1 GB); the last"));
   ASSERT_TRUE(worker_->leave("three"));
   announceModel();

@@ -240,7 +240,7 @@ TEST_F(AggregatorTest, AForgedVersionDoesNotTakeAUnitAway) {
   auto aggregator = start("a", store.get());
   ASSERT_TRUE(tick(aggregator.get()));
   v1::EvaluationResult forged;
-  *forged.mutable_unit() = worker_->claimUnits({}, 1000)->front();
+  *forged.mutable_unit() = claimOne();
   forged.mutable_unit()->set_policy_version(1);
   ASSERT_EQ(*worker_->pushEvaluation(forged), PushOutcome::kAccepted);
   ASSERT_TRUE(tick(aggregator.get()));
@@ -253,13 +253,12 @@ TEST_F(AggregatorTest, AForgedEvaluationIsRefusedAndItsUnitDoneAgain) {
   announceModel();
   auto aggregator = start("a", store.get());
   ASSERT_TRUE(tick(aggregator.get()));
-  auto units = *worker_->claimUnits({}, 1000);
-  ASSERT_FALSE(units.empty());
+  const v1::EvaluationUnit unit = claimOne();
   v1::EvaluationResult forged;
-  *forged.mutable_unit() = units[0];
+  *forged.mutable_unit() = unit;
   forged.mutable_unit()->set_total_budget(1'000'000);  // a cell that nobody asked for
-  for (uint32_t i = 0; i < units[0].question_count(); ++i) {
-    forged.add_scores()->set_question(units[0].first_question() + i);
+  for (uint32_t i = 0; i < unit.question_count(); ++i) {
+    forged.add_scores()->set_question(unit.first_question() + i);
     forged.mutable_scores(static_cast<int>(i))->set_score(1);
   }
   ASSERT_EQ(*worker_->pushEvaluation(forged), PushOutcome::kAccepted);
@@ -272,6 +271,45 @@ TEST_F(AggregatorTest, AForgedEvaluationIsRefusedAndItsUnitDoneAgain) {
     EXPECT_TRUE(cell.complete);
     EXPECT_EQ(cell.total_budget, 8u);
   }
+}
+
+// No machine's fault any more: doing it again at once would go on for ever.
+TEST_F(AggregatorTest, AUnitRefusedThriceFromTwoWorkersIsHeldBackAndNamed) {
+  auto store = openMemoryStore(server_);
+  announceModel();
+  auto aggregator = start("a", store.get());
+  ASSERT_TRUE(tick(aggregator.get()));
+  const v1::EvaluationUnit other = claimOne();
+  ASSERT_TRUE(worker_->pushEvaluation(truth(other)));
+  std::string refused;
+  for (const std::string worker : {"one", "one", "two"}) {
+    const v1::EvaluationUnit unit = claimOne(worker);
+    EXPECT_TRUE(refused.empty() || refused == unit.unit_id());
+    refused = unit.unit_id();
+    v1::EvaluationResult result = truth(unit);
+    result.mutable_scores(0)->set_score(2);
+    result.set_worker(worker);
+    ASSERT_EQ(*worker_->pushEvaluation(result), PushOutcome::kAccepted);
+    ASSERT_TRUE(tick(aggregator.get()));
+  }
+  EXPECT_EQ(*worker_->openUnits(), 1u);  // it is waited for,
+  EXPECT_TRUE(worker_->claimUnits({.holder = "three", .lease_ms = 1000})->empty());
+  now_ += 6'000;
+  Heartbeat heartbeat{.ttl_ms = 600'000};
+  heartbeat.beat.set_worker("three");
+  heartbeat.beat.set_state("idle");
+  ASSERT_TRUE(worker_->beat(heartbeat));
+  ASSERT_TRUE(tick(aggregator.get()));
+  const std::string waiting = aggregator->snapshot().waiting;
+  EXPECT_THAT(waiting,
+              testing::HasSubstr("unit " + refused + " was refused 3 times, from one, two"));
+  EXPECT_THAT(waiting, testing::HasSubstr("scores that cannot be"));
+  now_ += 600'000;  // and tried again later
+  ASSERT_TRUE(worker_->pushEvaluation(truth(claimOne("three"))));
+  ASSERT_TRUE(tick(aggregator.get()));
+  EXPECT_EQ(*worker_->openUnits(), 0u);
+  now_ += 6'000;
+  EXPECT_THAT(aggregator->snapshot().waiting, testing::Not(testing::HasSubstr("refused")));
 }
 
 TEST_F(AggregatorTest, ResultsReadBesideOneThatCouldNotBeRefusedAreNotForgotten) {

@@ -57,6 +57,31 @@ TEST(EvaluationPlan, MethodsWithoutABudgetHaveOneCell) {
                                                {"bernoulli values=s2anta-sys", 8}}));
 }
 
+TEST(EvaluationPlan, AGridOfMoreThan200000UnitsIsRefusedWithItsArithmetic) {
+  v1::Experiment e = gridOf(kChunkQuestions, {"dense", "santa", "top-k", "bernoulli"});
+  v1::Evaluation* evaluation = e.mutable_spec()->mutable_evaluation();
+  for (const char* kind : {"uniform", "oneHot", "explicit"}) {
+    evaluation->add_schedules()->set_kind(kind);
+  }
+  for (int l = 0; l < 3; ++l) evaluation->mutable_schedules(2)->add_samples(1);
+  for (const uint32_t budget : {6u, 12u}) evaluation->add_budgets(budget);
+  const size_t cells = planEvaluation(e, threeLayers()).size();
+  const uint32_t most = static_cast<uint32_t>(kMostUnits / cells);
+  e.mutable_spec()->mutable_task()->set_held_out_questions(most * kChunkQuestions);
+  EXPECT_TRUE(checkGrid(e, 3));
+  e.mutable_spec()->mutable_task()->set_held_out_questions(most * kChunkQuestions + 1);
+  const Status refused = checkGrid(e, 3);
+  ASSERT_FALSE(refused);
+  const std::string units = std::to_string((most + 1) * cells);
+  EXPECT_THAT(
+      refused.error().message,
+      testing::HasSubstr(std::to_string(cells) + " cells, times " + std::to_string(most + 1) +
+                         " chunks of 32 held-out questions " + units + " units"));
+  evaluation->add_measures("fidelity");  // on two chunks, and not of dense
+  EXPECT_THAT(checkGrid(e, 3).error().message,
+              testing::HasSubstr(std::to_string((most + 1) * cells + 2 * (cells - 1))));
+}
+
 TEST(EvaluationPlan, FidelityCoversTheFirstChunksOfAllButDense) {
   v1::Experiment e = gridOf(150, {"dense", "santa", "vattention epsilon=0.1 delta=0.1"});
   e.mutable_spec()->mutable_evaluation()->add_schedules()->set_kind("uniform");

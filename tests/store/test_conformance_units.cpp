@@ -1,0 +1,265 @@
+// Evaluation units, and the news that wakes who waits for them.
+#include <gmock/gmock.h>
+
+#include <limits>
+
+#include "core/digest.h"
+#include "tests/store/conformance_suite.h"
+
+namespace allot::test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+TEST_P(StoreConformance, UnitsAreClaimedByGroupAndWarmChunksFirst) {
+  const uint64_t epoch = lead();
+  EXPECT_THAT(claim({}), IsEmpty());
+  // Version 10 after 9, chunk 10 after 2: numbers, not text, decide.
+  ASSERT_TRUE(succeeded(store_->planUnits(
+      epoch, {unit(10, 1, "dense"), unit(9, 2, "santa"), unit(9, 2, "dense"), unit(9, 10, "dense"),
+              unit(10, 2, "dense"), unit(10, 10, "dense"), unit(11, 5, "dense")})));
+  EXPECT_EQ(store_->openUnits().value(), 7u);
+  EXPECT_THAT(claim({5}), ElementsAre("v11/c5/dense"));                 // warm before old
+  EXPECT_THAT(claim({10, 1}), ElementsAre("v9/c10/dense"));             // warm, the older version
+  EXPECT_THAT(claim({1}), ElementsAre("v10/c1/dense"));                 // warm before old
+  EXPECT_THAT(claim({77}), ElementsAre("v9/c2/dense", "v9/c2/santa"));  // cold: the oldest, whole
+  EXPECT_THAT(claim({}), ElementsAre("v10/c2/dense"));
+  EXPECT_THAT(claim({}), ElementsAre("v10/c10/dense"));
+  EXPECT_THAT(claim({1, 2, 10}), IsEmpty());
+  EXPECT_EQ(store_->openUnits().value(), 7u);  // claimed, not recorded
+}
+
+TEST_P(StoreConformance, UnitsAreRecordedOnceAndClaimsExpire) {
+  const uint64_t epoch = lead();
+  const auto a = unit(1, 0, "a"), b = unit(1, 0, "b");
+  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {a, b, b})));
+  EXPECT_THAT(claimAll(300), ElementsAre(a.unit_id(), b.unit_id()));
+  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {a, b})));  // planned again: the claim stands
+  EXPECT_THAT(claim({}), IsEmpty());
+  EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w1")).value(), PushOutcome::kAccepted);
+  EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w2")).value(), PushOutcome::kDuplicate);
+  EXPECT_EQ(store_->openUnits().value(), 1u);
+  ASSERT_TRUE(succeeded(store_->releaseUnits("w", {a, b, unit(7, 7, "never planned")})));
+  EXPECT_EQ(store_->openUnits().value(), 1u);
+  EXPECT_THAT(claim({}, 300), ElementsAre(b.unit_id()));  // given back; a is done
+  EXPECT_THAT(claim({}), IsEmpty());
+  backend_->advance(320);
+  EXPECT_THAT(claim({}), ElementsAre(b.unit_id()));          // w1 died
+  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {a, b})));  // a was recorded: not planned again
+  EXPECT_EQ(store_->openUnits().value(), 1u);
+  EXPECT_EQ(store_->pushEvaluation(evaluationOf(b, "w2")).value(), PushOutcome::kAccepted);
+  EXPECT_EQ(store_->openUnits().value(), 0u);
+  EXPECT_TRUE(failsWith(store_->planUnits(epoch, {v1::EvaluationUnit()}), ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(store_->pushEvaluation(v1::EvaluationResult()), ErrorCode::kUsage));
+
+  const auto first = store_->readEvaluations("", 1).value();
+  ASSERT_THAT(first, SizeIs(1));
+  EXPECT_EQ(first[0].result.worker(), "w1");
+  const auto second = store_->readEvaluations(first[0].entry_id, 10).value();
+  ASSERT_THAT(second, SizeIs(1));
+  EXPECT_EQ(second[0].result.unit().unit_id(), b.unit_id());
+  EXPECT_THAT(store_->readEvaluations(second[0].entry_id, 10).value(), IsEmpty());
+  EXPECT_TRUE(failsWith(store_->readEvaluations("(0-0", 10), ErrorCode::kUsage));
+}
+
+TEST_P(StoreConformance, OnlyPlannedUnitsAreRecordedAndRejectedOnesMayBePlannedAgain) {
+  const uint64_t epoch = lead();
+  const auto a = unit(1, 0, "a"), b = unit(1, 0, "b"), c = unit(1, 0, "c");
+  EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w")).value(), PushOutcome::kDuplicate);
+  EXPECT_THAT(store_->readEvaluations("", 10).value(), IsEmpty());
+  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {b, a})));  // it was not marked as done either
+  const auto open = store_->listUnits().value();
+  ASSERT_THAT(open, SizeIs(2));
+  EXPECT_EQ(open[0].SerializeAsString(), a.SerializeAsString());
+  EXPECT_EQ(open[1].unit_id(), b.unit_id());
+  auto large = evaluationOf(b, std::string(kLargestResult, 'x'));
+  EXPECT_TRUE(failsWith(store_->pushEvaluation(large), ErrorCode::kUsage));
+  EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "liar")).value(), PushOutcome::kAccepted);
+  EXPECT_EQ(store_->pushEvaluation(evaluationOf(b, "w")).value(), PushOutcome::kAccepted);
+  EXPECT_THAT(store_->listUnits().value(), IsEmpty());
+
+  const auto recorded = store_->readEvaluations("", 10).value();
+  ASSERT_THAT(recorded, SizeIs(2));
+  ASSERT_TRUE(
+      succeeded(store_->rejectEvaluation(epoch, recorded[0], "invalid", "a lie", nullptr, 0)));
+  ASSERT_TRUE(
+      succeeded(store_->rejectEvaluation(epoch, recorded[0], "invalid", "a lie", nullptr, 0)));
+  EXPECT_EQ(store_->readRefusalCounts()->at("invalid"), 1u);
+  EXPECT_THAT(refusedReasons(), ElementsAre("invalid: a lie"));
+  EXPECT_EQ(store_->readRefusals(1)->at(0).result_id, a.unit_id());
+  EXPECT_TRUE(failsWith(store_->rejectEvaluation(epoch, {"x", {}}, "invalid", "no", nullptr, 0),
+                        ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(store_->rejectEvaluation(epoch, recorded[1], "ugly", "no", nullptr, 0),
+                        ErrorCode::kInternal));
+
+  EXPECT_EQ(store_->openUnits().value(), 0u);  // not planned until somebody does it
+  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {a, b, c})));
+  EXPECT_THAT(claimAll(), ElementsAre(a.unit_id(), c.unit_id()));
+  EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w")).value(), PushOutcome::kAccepted);
+  // The late repetition of the rejection meets another entry and leaves the new record alone.
+  ASSERT_TRUE(
+      succeeded(store_->rejectEvaluation(epoch, recorded[0], "invalid", "a lie", nullptr, 0)));
+  EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w2")).value(), PushOutcome::kDuplicate);
+  const auto again = store_->readEvaluations(recorded[0].entry_id, 10).value();
+  ASSERT_THAT(again, SizeIs(2));
+  EXPECT_EQ(again[0].result.unit().unit_id(), b.unit_id());
+  EXPECT_EQ(again[1].result.worker(), "w");
+
+  // Refused and opened again in one step; another unit's id opens nothing.
+  ASSERT_TRUE(succeeded(store_->rejectEvaluation(epoch, again[1], "invalid", "a lie", &a, 0)));
+  ASSERT_TRUE(succeeded(store_->rejectEvaluation(epoch, again[0], "invalid", "a lie", &c, 0)));
+  EXPECT_THAT(claim({}), ElementsAre(a.unit_id()));
+  EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w3")).value(), PushOutcome::kAccepted);
+  EXPECT_EQ(store_->pushEvaluation(evaluationOf(b, "w3")).value(), PushOutcome::kDuplicate);
+}
+
+TEST_P(StoreConformance, WithdrawnUnitsAreForgottenAndMayBePlannedAgain) {
+  const uint64_t epoch = lead();
+  const auto a = unit(1, 0, "a"), b = unit(1, 0, "b"), c = unit(1, 1, "c");
+  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {a, b, c})));
+  EXPECT_THAT(claim({}), ElementsAre(a.unit_id(), b.unit_id()));
+  EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w")).value(), PushOutcome::kAccepted);
+  ASSERT_TRUE(succeeded(store_->withdrawUnits(epoch)));
+  ASSERT_TRUE(succeeded(store_->withdrawUnits(epoch)));
+  EXPECT_EQ(store_->openUnits().value(), 0u);
+  EXPECT_THAT(store_->listUnits().value(), IsEmpty());
+  EXPECT_THAT(claim({}), IsEmpty());
+  EXPECT_EQ(store_->pushEvaluation(evaluationOf(b, "w")).value(), PushOutcome::kDuplicate);
+  EXPECT_THAT(store_->readEvaluations("", 10).value(), SizeIs(1));
+  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {a, b, c})));  // a is recorded
+  EXPECT_THAT(claim({}), ElementsAre(b.unit_id()));             // whoever had claimed it before
+  EXPECT_EQ(store_->openUnits().value(), 2u);
+}
+
+TEST_P(StoreConformance, ALargeGridIsClaimedInShares) {
+  const uint64_t epoch = lead();
+  std::vector<v1::EvaluationUnit> units;
+  for (uint32_t i = 0; i < 2400; ++i) units.push_back(unit(3, i % 2, std::to_string(i)));
+  ASSERT_TRUE(succeeded(store_->planUnits(epoch, units)));
+  EXPECT_EQ(store_->openUnits().value(), 2400u);
+  EXPECT_THAT(claim({1}), SizeIs(1200));  // half for one alone
+  for (const char* worker : {"a", "b", "c", "d", "e"})
+    ASSERT_TRUE(succeeded(beat(worker, 3'600'000)));
+  EXPECT_THAT(claim({}), SizeIs(120));  // a tenth of what is free, for one of five
+  EXPECT_THAT(store_->claimUnits({.holder = "w", .count = 7, .lease_ms = 9'999}).value(),
+              SizeIs(7));
+  EXPECT_THAT(claimAll(), SizeIs(2400 - 1200 - 120 - 7));
+  ASSERT_TRUE(succeeded(store_->releaseUnits("w", units)));
+  EXPECT_THAT(claimAll(), SizeIs(2400));
+  EXPECT_TRUE(failsWith(store_->claimUnits({.holder = "w", .count = 0}), ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(store_->claimUnits({.holder = "", .count = 1}), ErrorCode::kUsage));
+}
+
+TEST_P(StoreConformance, ClaimsSpreadOverTheChunksOfTheOldestVersion) {
+  const uint64_t epoch = lead();
+  ASSERT_TRUE(
+      succeeded(store_->planUnits(epoch, {unit(2, 0, "a"), unit(1, 0, "a"), unit(1, 0, "b"),
+                                          unit(1, 1, "a"), unit(1, 1, "b"), unit(1, 2, "a")})));
+  const auto one = [&] { return store_->claimUnits({.holder = "w", .lease_ms = 1'000'000}); };
+  std::vector<std::string> order;
+  for (int i = 0; i < 6; ++i) order.push_back(one()->at(0).unit_id());
+  EXPECT_THAT(order, ElementsAre("v1/c0/a", "v1/c1/a", "v1/c2/a", "v1/c0/b", "v1/c1/b", "v2/c0/a"));
+}
+
+TEST_P(StoreConformance, WhatIsFreeIsClaimedBeforeWhatHasEnded) {
+  const uint64_t epoch = lead();
+  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {unit(1, 0, "a"), unit(2, 1, "b")})));
+  EXPECT_THAT(claim({}, 20), ElementsAre("v1/c0/a"));
+  backend_->advance(40);
+  EXPECT_THAT(claim({0}), ElementsAre("v2/c1/b"));  // though it is cold and newer
+  EXPECT_THAT(claim({}), ElementsAre("v1/c0/a"));
+  EXPECT_THAT(claim({}), IsEmpty());
+}
+
+TEST_P(StoreConformance, AClaimIsRenewedAndReleasedByItsHolderAlone) {
+  const uint64_t epoch = lead();
+  const auto a = unit(1, 0, "a"), b = unit(1, 0, "b");
+  const std::string id = a.unit_id();
+  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {a})));
+  EXPECT_THAT(claim({}, 20, "first"), ElementsAre(id));
+  backend_->advance(40);
+  // Renewed late, but before anybody took it.
+  ASSERT_TRUE(succeeded(beat("first", 1000, {id, "never planned"})));
+  ASSERT_TRUE(succeeded(beat("second", 1000, {id}, 0)));
+  EXPECT_THAT(claim({}, 3'600'000, "second"), IsEmpty());
+  ASSERT_TRUE(succeeded(beat("first", 1000, {id}, 0)));
+  EXPECT_THAT(claim({}, 3'600'000, "second"), ElementsAre(id));
+  // Too late now: it is another one's.
+  ASSERT_TRUE(succeeded(beat("first", 1000, {id}, 0)));
+  ASSERT_TRUE(succeeded(store_->releaseUnits("first", {a})));
+  EXPECT_THAT(claim({}), IsEmpty());
+  ASSERT_TRUE(succeeded(store_->releaseUnits("second", {a})));
+  ASSERT_TRUE(succeeded(beat("second", 1000, {id})));  // it has given it up
+  EXPECT_THAT(claim({}, 20, "third"), ElementsAre(id));
+  // A slow worker may still be the first to record it.
+  backend_->advance(40);
+  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {b})));
+  EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "first")).value(), PushOutcome::kAccepted);
+  EXPECT_THAT(claimAll(), ElementsAre(b.unit_id()));
+}
+
+TEST_P(StoreConformance, AClockSetBackAnHourEndsClaims) {
+  const uint64_t epoch = lead();
+  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {unit(1, 0, "a")})));
+  EXPECT_THAT(claim({}, 60'000, "dead"), SizeIs(1));
+  EXPECT_THAT(claim({}), IsEmpty());
+  backend_->turnBack(3'600'000);
+  EXPECT_THAT(claim({}), SizeIs(1));
+}
+
+TEST_P(StoreConformance, ARefusedUnitCanBeHeldBack) {
+  const uint64_t epoch = lead();
+  const auto a = unit(1, 0, "a");
+  for (const uint64_t hold_ms : {20u, 3'600'000u}) {
+    ASSERT_TRUE(succeeded(store_->planUnits(epoch, {a})));
+    EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w")).value(), PushOutcome::kAccepted);
+    const auto recorded = store_->readEvaluations("", 1).value();
+    ASSERT_TRUE(
+        succeeded(store_->rejectEvaluation(epoch, recorded.at(0), "invalid", "no", &a, hold_ms)));
+    EXPECT_EQ(store_->openUnits().value(), 1u);
+    backend_->advance(40);
+    EXPECT_THAT(claim({}), SizeIs(hold_ms == 20 ? 1 : 0));
+  }
+}
+
+TEST_P(StoreConformance, WhoHasNothingToDoHearsOfNewsOnce) {
+  EXPECT_FALSE(news());
+  const uint64_t epoch = lead();
+  EXPECT_TRUE(news());  // a policy
+  EXPECT_FALSE(news());
+  const auto a = unit(1, 0, "a");
+  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {a})));
+  EXPECT_TRUE(news());
+  EXPECT_THAT(claim({}), SizeIs(1));
+  ASSERT_TRUE(succeeded(beat("w", 1000)));
+  push("r1");
+  push("r2");
+  EXPECT_FALSE(news());  // what workers do is none
+  ASSERT_TRUE(succeeded(store_->releaseUnits("w", {a})));
+  EXPECT_TRUE(news());
+  EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w")).value(), PushOutcome::kAccepted);
+  EXPECT_FALSE(news());
+  const auto recorded = store_->readEvaluations("", 1).value();
+  ASSERT_TRUE(succeeded(store_->rejectEvaluation(epoch, recorded.at(0), "invalid", "no", &a, 0)));
+  EXPECT_TRUE(news());
+  const auto entries = store_->readInbox(2, 0).value();
+  ASSERT_TRUE(succeeded(store_->reject(epoch, entries.at(0), "invalid", "no")));
+  EXPECT_TRUE(news());  // room
+  ASSERT_TRUE(succeeded(store_->commit(commitOf(epoch, 0, {entries.at(1)}))));
+  EXPECT_TRUE(news());
+  ASSERT_TRUE(succeeded(store_->reissueTicket(epoch, 1)));
+  EXPECT_TRUE(news());
+  ASSERT_TRUE(succeeded(store_->resetTickets(epoch, 1)));
+  EXPECT_TRUE(news());
+  ASSERT_TRUE(succeeded(store_->createRun(runSpec("aa"))));
+  (void)news();
+  ASSERT_TRUE(store_->changeControl(**store_->readControl()).value());
+  EXPECT_TRUE(news());
+  EXPECT_FALSE(news());
+  EXPECT_TRUE(backend_->open()->awaitNews(1, [] { return false; }).value());  // new to a new one
+}
+
+}  // namespace
+}  // namespace allot::test
