@@ -118,7 +118,7 @@ TEST_P(StoreConformance, UntilSomethingCountsARunIsReplacedWhole) {
   const uint64_t epoch = lead("old");
   ASSERT_TRUE(succeeded(store_->planUnits(epoch, {unit(0, 0, "a"), unit(0, 1, "b")})));
   ASSERT_THAT(store_->takeTickets(7, 100).value(), SizeIs(7));
-  ASSERT_TRUE(succeeded(store_->reissueTicket(3)));
+  ASSERT_TRUE(succeeded(store_->reissueTicket(epoch, 3)));
   push("waits");
   push("refused");
   const auto entries = store_->readInbox(10, 0).value();
