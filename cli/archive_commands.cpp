@@ -208,7 +208,10 @@ void addArchiveCommands(CLI::App* app, Action* action) {
 
   auto* accounts = app->add_subcommand(
       "acl", "Make the Redis accounts of a cluster: users, passwords, what each may do");
-  accounts->add_option("--out", options->out, "New folder")->required();
+  accounts
+      ->add_option("--out", options->out,
+                   "New folder, or one whose accounts are to get the rights of this build")
+      ->required();
   accounts->footer("Example:\n  allot acl --out secrets/redis");
   accounts->callback([=] { *action = [options] { return exitCodeOf(acl(*options)); }; });
 }

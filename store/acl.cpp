@@ -13,6 +13,7 @@
 #include <filesystem>
 
 #include "core/digest.h"
+#include "store/redis_address.h"
 
 namespace allot {
 namespace {
@@ -50,6 +51,19 @@ Status writeWhole(const std::string& path, const std::string& text) {
   close(file);
   errno = fault;
   if (!written) return ioFault("writing", path);
+  return {};
+}
+
+// The users' rights as this build wants them, under the passwords that they have.
+Status renew(const std::string& folder) {
+  std::map<std::string, std::string> passwords;
+  for (const AclRole& role : aclRoles()) {
+    ALLOT_ASSIGN(passwords[role.name], readPassword(folder + "/" + role.name + ".password"));
+  }
+  const std::string path = folder + "/users.acl", making = path + ".new";
+  (void)unlink(making.c_str());
+  ALLOT_TRY(writeWhole(making, aclText(passwords)));
+  if (std::rename(making.c_str(), path.c_str()) != 0) return ioFault("writing", path);
   return {};
 }
 
@@ -113,6 +127,8 @@ Status writeAcl(const std::string& folder) {
   std::string target = folder;
   while (target.size() > 1 && target.ends_with('/')) target.pop_back();
   if (target.empty()) return badInput("the folder for the ACL file has no name: give it one");
+  std::error_code none;
+  if (std::filesystem::exists(target + "/users.acl", none)) return renew(target);
   // Made beside it and renamed: a folder that is not empty stays as it is, and nobody ever sees
   // half of this one.
   std::string making = target + ".XXXXXX";

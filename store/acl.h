@@ -27,8 +27,9 @@ const std::vector<AclRole>& aclRoles();
 std::string aclText(const std::map<std::string, std::string>& passwords);
 
 // Makes passwords of 256 random bits and the folder with users.acl, worker.password,
-// aggregator.password and reader.password, readable by their owner only. All of it or nothing;
-// kUsage if the folder is there and not empty.
+// aggregator.password and reader.password, readable by their owner only. All of it or nothing. A
+// folder that has accounts keeps their passwords and gets the users.acl of this build, which may
+// allow more than an older one's; kUsage if it holds anything else.
 Status writeAcl(const std::string& folder);
 
 }  // namespace allot

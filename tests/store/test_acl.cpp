@@ -321,9 +321,14 @@ TEST(AclFiles, AreWrittenWholeOrNotAtAll) {
   }
   EXPECT_THAT(passwords, SizeIs(3));
 
-  // Never over another one, and nothing is left beside it.
-  EXPECT_TRUE(failsWith(writeAcl(folder), ErrorCode::kUsage));
+  // Passwords stay; rights that an older build gave become those of this one.
+  std::ofstream(folder + "/users.acl") << "user worker on";
+  ASSERT_TRUE(succeeded(writeAcl(folder)));
   EXPECT_EQ(readFile(folder + "/users.acl"), text);
+  std::filesystem::remove(folder + "/reader.password");
+  EXPECT_FALSE(writeAcl(folder).has_value());
+  EXPECT_EQ(readFile(folder + "/users.acl"), text);
+  // Never over anything else, and nothing is left beside it.
   EXPECT_TRUE(failsWith(writeAcl(home.write("file", "x")), ErrorCode::kUsage));
   EXPECT_TRUE(failsWith(writeAcl(home.path() + "/no/such/folder"), ErrorCode::kIo));
   EXPECT_TRUE(failsWith(writeAcl(""), ErrorCode::kUsage));
