@@ -133,7 +133,8 @@ class StoreBench {
   // Every open unit, as workers would do it.
   Status evaluate() {
     while (true) {
-      ALLOT_ASSIGN(const auto units, store_->claimUnits({}, 60'000));
+      ALLOT_ASSIGN(const auto units,
+                   store_->claimUnits({.holder = "w", .count = 1000, .lease_ms = 60'000}));
       if (units.empty()) return {};
       for (const v1::EvaluationUnit& unit : units) {
         v1::EvaluationResult result;
@@ -157,7 +158,7 @@ class StoreBench {
     for (size_t i = 0; i < workers; ++i) {
       beat.set_worker("bench-worker-7d9f8b6c5-" + std::to_string(i));
       beat.set_episodes(i);
-      ALLOT_TRY(store_->beat(beat, 3'600'000));
+      ALLOT_TRY(store_->beat({.beat = beat, .ttl_ms = 3'600'000}));
     }
     return {};
   }
@@ -165,6 +166,7 @@ class StoreBench {
   double resumeCpuSeconds() const { return resume_cpu_seconds_; }
   Status push(uint64_t count) {
     ALLOT_ASSIGN(const auto policy, store_->readPolicy());
+    if (!policy) return fail(ErrorCode::kInternal, "the aggregator has published no policy");
     const std::vector<double> logits(policy->snapshot.logits().begin(),
                                      policy->snapshot.logits().end());
     ALLOT_ASSIGN(const auto tickets, store_->takeTickets(count, UINT64_MAX));
@@ -180,6 +182,7 @@ class StoreBench {
       // Asked for at the end alone: a batch of 5000 results takes more than one tick to read.
       if (++ticks_ < updates) continue;
       ALLOT_ASSIGN(const auto policy, store_->readPolicy());
+      if (!policy) return fail(ErrorCode::kInternal, "the aggregator has published no policy");
       version_ = policy->snapshot.version();
       if (version_ < end) continue;
       ticks_ = 0;

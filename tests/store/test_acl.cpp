@@ -190,7 +190,9 @@ TEST_F(Acl, NoRoleHasACommandThatItDoesNotNeed) {
   for (const AclRole& role : aclRoles())
     for (const std::string& command : role.commands) {
       ASSERT_TRUE(tester_.call({"ACL", "SETUSER", role.name, "-" + command}));
-      EXPECT_THAT(everyCall()[role.name].refused, Not(IsEmpty())) << role.name << " " << command;
+      // Who was let in before takes it for a change of accounts that goes on: it is to wait.
+      const Log log = everyCall()[role.name];
+      EXPECT_FALSE(log.refused.empty() && log.failed.empty()) << role.name << " " << command;
       ASSERT_TRUE(tester_.call({"ACL", "SETUSER", role.name, "+" + command}));
     }
 }

@@ -61,6 +61,7 @@ class FullStore : public ::testing::Test {
     ASSERT_THAT(entries_, SizeIs(2));
     evaluations_ = run_->readEvaluations("", 10).value();
     ASSERT_THAT(evaluations_, SizeIs(1));
+    ASSERT_TRUE(succeeded(unbegun_->createRun(runSpec("aa"))));
     fresh_epoch_ = fresh_->acquireLease("a", 3'600'000)->epoch;
     ASSERT_TRUE(succeeded(imported_->beginImport()));
     ASSERT_TRUE(succeeded(imported_->importHistory({commitOf(1, 0, {}).record})));
@@ -72,6 +73,7 @@ class FullStore : public ::testing::Test {
   std::unique_ptr<Store> run_ = open("run");
   std::unique_ptr<Store> imported_ = open("imported");
   std::unique_ptr<Store> fresh_ = open("fresh");
+  std::unique_ptr<Store> unbegun_ = open("unbegun");
   uint64_t epoch_ = 0, fresh_epoch_ = 0;
   std::vector<InboxEntry> entries_;
   std::vector<Evaluation> evaluations_;
@@ -88,10 +90,13 @@ TEST_F(FullStore, EveryScriptSaysSoOrNeedsNoRoom) {
   const auto control = run_->readControl().value();
   ASSERT_TRUE(control);
   const auto reopen = unit(0, 0, "a");
+  const RunSpec next = runSpec("cc");
 
   const std::vector<std::pair<const char*, Status>> refused = {
       {"acquireLease", statusOf(run_->acquireLease("a", 1000))},
       {"createRun", fresh_->createRun(runSpec("bb"))},
+      {"replaceRun",
+       statusOf(unbegun_->replaceRun(next, {"running", next.experiment, next.experiment, 1}))},
       {"changeControl", statusOf(run_->changeControl(*control))},
       {"publishInitial", fresh_->publishInitial(fresh_epoch_, policy(0), state(0))},
       {"writeState", run_->writeState(epoch_, state(0, 7))},
