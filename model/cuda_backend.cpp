@@ -51,7 +51,7 @@ at::Tensor activations(int64_t rows, int64_t width, at::ScalarType type = at::kF
 }
 
 // The widest activations of a prompt are made of so many positions at a time.
-constexpr int64_t kMlpPiece = 4096;
+constexpr int64_t kMlpRows = 4096;
 
 class CudaBackend final : public DecoderBackend {
  public:
@@ -212,8 +212,8 @@ at::Tensor CudaBackend::mlp(const CudaLayer& layer, const at::Tensor& x,
                             const at::Tensor& more) const {
   const int64_t n = x.size(0), width = model_->config().intermediate_size;
   std::vector<at::Tensor> pieces;
-  for (int64_t i = 0; i < n; i += kMlpPiece) {
-    const int64_t end = std::min(i + kMlpPiece, n);
+  for (int64_t i = 0; i < n; i += kMlpRows) {
+    const int64_t end = std::min(i + kMlpRows, n);
     const at::Tensor in = normalised(x.slice(0, i, end), more.slice(0, i, end), layer.mlp_norm);
     const at::Tensor gate_up = at::mm(in, layer.gate_up);
     at::Tensor gated = activations(end - i, width, gate_up.scalar_type());

@@ -54,13 +54,14 @@ Status checkState(const v1::RunExport& exported) {
   return {};
 }
 
-Status checkExport(const v1::RunExport& exported) {
+Status checkExport(const v1::RunExport& exported, bool digest_right) {
   if (exported.format() != archive::kFormat) {
     return wrong("its format is " + std::to_string(exported.format()) +
                  ", this allot reads format " + std::to_string(archive::kFormat));
   }
   ALLOT_TRY(store::checkRunId(exported.run_id()));
   ALLOT_TRY(checkExperiment(exported.experiment(), "experiment"));
+  if (!digest_right) return wrong("experiment_sha256 is not the experiment's");
   ALLOT_TRY(checkExperiment(exported.experiment_in_force(), "experiment_in_force"));
   ALLOT_TRY(checkExperiment(exported.experiment_file(), "experiment_file"));
   if (const Status live = checkLiveChanges(exported.experiment(), exported.experiment_in_force(),
@@ -76,19 +77,18 @@ Status checkExport(const v1::RunExport& exported) {
 }
 
 // What an older build wrote, or a newer one of an older build's run, as this one understands it.
-// The digest is of what was stored, which may lack the keys of later schemas.
-Status completeExport(v1::RunExport* exported) {
+// Whether its digest is right, which is of what was stored: that may lack the keys of later
+// schemas.
+bool completeExport(v1::RunExport* exported) {
   v1::Experiment* experiment = exported->mutable_experiment();
   if (exported->schema() == 0) exported->set_schema(schemaOf(*experiment));
   const std::string& digest = exported->experiment_sha256();
-  if (specDigest(*experiment) != digest &&
-      specDigest(asOfSchema(*experiment, exported->schema())) != digest) {
-    return wrong("experiment_sha256 is not the experiment's");
-  }
+  const bool right = specDigest(*experiment) == digest ||
+                     specDigest(asOfSchema(*experiment, exported->schema())) == digest;
   complete(experiment);
   complete(exported->mutable_experiment_in_force());
   complete(exported->mutable_experiment_file());
-  return {};
+  return right;
 }
 
 // Before anything else: what a newer build wrote may hold what is unknown here.
@@ -145,8 +145,8 @@ Result<RunHead> ArchiveReader::readHead() {
   ALLOT_TRY(checkReadable(text, path));
   v1::RunExport exported;
   Status checked = parseExactJson(text, &exported);
-  if (checked) checked = completeExport(&exported);
-  if (checked) checked = checkExport(exported);
+  const bool digest_right = checked && completeExport(&exported);
+  if (checked) checked = checkExport(exported, digest_right);
   if (!checked) return fail(ErrorCode::kData, path + ": " + checked.error().message);
   RunHead head = headOf(exported);
   version_ = head.version();

@@ -99,6 +99,8 @@ PreparedRun prepare(size_t number) {
   run.replay.emplace(experiment, initialState(experiment, kLayers), run.run.synchronous);
   require(run.replay->next(valueOf(store->readHistory(0, 1)).at(0)).has_value(), "no replay");
   work(1);
+  // The one that a worker's input is a result of.
+  require(valueOf(store->takeTickets(1, UINT64_MAX)).size() == 1, "there is no ticket left");
   require(store->releaseLease("first").has_value(), "the lease is not released");
   run.units_to_choose = valueOf(store->listUnits());
   run.units = unitsOf(store.get());

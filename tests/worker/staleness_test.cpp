@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
-#include <numeric>
 #include <sstream>
 
 #include "aggregator/aggregator.h"
@@ -65,13 +64,11 @@ class Staleness : public testing::Test {
                           {.holder = "a", .page = "", .now = clock, .unix_now = clock});
     EXPECT_TRUE(aggregator.tick());
     std::vector<PublishedPolicy> policies;
-    uint64_t ticket = 0;
     for (uint64_t version = 0; version < updates; ++version) {
       policies.push_back(**worker->readPolicy());
       const PublishedPolicy& old = policies[version > lag ? version - lag : 0];
-      std::vector<uint64_t> tickets(experiment.spec().update().episodes_per_update());
-      std::iota(tickets.begin(), tickets.end(), ticket);
-      ticket += tickets.size();
+      const auto tickets =
+          *worker->takeTickets(experiment.spec().update().episodes_per_update(), UINT64_MAX);
       auto results = engine->rollOut(old.snapshot, old.sha256, tickets);
       EXPECT_TRUE(results);
       for (v1::EpisodeResult& result : *results) {
