@@ -59,6 +59,7 @@ struct KeyPool {
   }
   KeyPool(const KeyPool& other) { *this = other; }
   KeyPool& operator=(const KeyPool& other) {
+    if (this == &other) return *this;
     kv = other.kv;
     keys = other.keys, values = other.values, centres = other.centres, bounds = other.bounds;
     std::copy_n(other.codes, 3, codes);

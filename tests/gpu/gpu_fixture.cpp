@@ -175,8 +175,7 @@ void DevicePool::expectGuards() const {
 }
 
 DeviceOutputs::DeviceOutputs(int rows, int heads, int kv_heads, int head_dim)
-    : rows_(rows),
-      out_(static_cast<size_t>(rows) * heads * head_dim),
+    : out_(static_cast<size_t>(rows) * heads * head_dim),
       lse_(static_cast<size_t>(rows) * heads),
       statistics_(rows),
       heads_(static_cast<size_t>(rows) * heads),

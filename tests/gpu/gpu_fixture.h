@@ -95,7 +95,6 @@ class DeviceOutputs {
   Cache::Result read() const;
 
  private:
-  int rows_;
   DeviceArray<float> out_, lse_;
   DeviceArray<RowStatistics> statistics_;
   DeviceArray<HeadStatistics> heads_;

@@ -35,12 +35,12 @@ class Fiber {
   std::unique_ptr<char[]> stack_;
   ucontext_t inside_{}, outside_{};
   bool done_ = false;
-  // What the sanitizers want to know of a switch of stacks.
-  void* fake_stack_ = nullptr;
-  const void* outside_stack_ = nullptr;
-  size_t outside_size_ = 0;
-  void* tsan_inside_ = nullptr;
-  void* tsan_outside_ = nullptr;
+  // What the sanitizers want to know of a switch of stacks; without them nobody asks.
+  [[maybe_unused]] void* fake_stack_ = nullptr;
+  [[maybe_unused]] const void* outside_stack_ = nullptr;
+  [[maybe_unused]] size_t outside_size_ = 0;
+  [[maybe_unused]] void* tsan_inside_ = nullptr;
+  [[maybe_unused]] void* tsan_outside_ = nullptr;
 };
 
 }  // namespace allot::sim

@@ -176,7 +176,7 @@ TEST_P(StoreConformance, WhatIsFreeIsClaimedBeforeWhatHasEnded) {
 TEST_P(StoreConformance, AClaimIsRenewedAndReleasedByItsHolderAlone) {
   const uint64_t epoch = lead();
   const auto a = unit(1, 0, "a"), b = unit(1, 0, "b");
-  const std::string id = a.unit_id();
+  const std::string& id = a.unit_id();
   ASSERT_TRUE(succeeded(store_->planUnits(epoch, {a})));
   EXPECT_THAT(claim({}, 20, "first"), ElementsAre(id));
   backend_->advance(40);

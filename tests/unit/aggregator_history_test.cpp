@@ -120,8 +120,8 @@ TEST_F(AggregatorHistoryTest, KeepsThePoliciesOfTheWindowAndThoseThatWereEvaluat
   learnUntil(&aggregator, 3);
   const v1::EpisodeResult old = episode(ticket());
   learnUntil(&aggregator, 7);
-  v1::EpisodeResult late = old;  // now as old as a window
-  ASSERT_EQ(*worker_->pushResult(late, 100), PushOutcome::kAccepted);
+  // By now it is as old as a window.
+  ASSERT_EQ(*worker_->pushResult(old, 100), PushOutcome::kAccepted);
   ASSERT_TRUE(tick(&aggregator));
   EXPECT_EQ(refused("stale"), 1u);
   learnUntil(&aggregator, 12);
