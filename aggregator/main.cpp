@@ -12,12 +12,12 @@
 #include <random>
 #include <thread>
 
-#include "aggregator/aggregator.h"
-#include "aggregator/aggregator_probe.h"
-#include "aggregator/experiment_file.h"
-#include "aggregator/page.h"
-#include "aggregator/run_files.h"
-#include "aggregator/run_view.h"
+#include "aggregator/learner/aggregator.h"
+#include "aggregator/learner/aggregator_probe.h"
+#include "aggregator/learner/experiment_file.h"
+#include "aggregator/page/page.h"
+#include "aggregator/page/run_view.h"
+#include "aggregator/report/run_files.h"
 #include "core/ulid.h"
 #include "store/store_probe.h"
 #include "telemetry/flags.h"

@@ -5,10 +5,10 @@
 
 #include "cli/commands.h"
 #include "cli/terminal.h"
-#include "core/spec_change.h"
+#include "core/spec/spec_change.h"
 #include "core/ulid.h"
-#include "store/acl.h"
-#include "store/archive.h"
+#include "store/archive/archive.h"
+#include "store/redis/acl.h"
 
 namespace allot {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "cli/process.h"
 #include "core/result.h"
-#include "store/files.h"
+#include "store/archive/files.h"
 
 namespace allot {
 
@@ -20,7 +20,7 @@ struct ClusterChoice {
   std::string experiment;
 };
 
-// Accounts of the store (store/acl.h).
+// Accounts of the store (store/redis/acl.h).
 enum class StoreAccount { kReader, kAggregator };
 
 class ClusterStore {

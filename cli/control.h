@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/result.h"
-#include "core/spec_change.h"
+#include "core/spec/spec_change.h"
 #include "store/store.h"
 
 namespace allot {

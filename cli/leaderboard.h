@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "core/evaluation_table.h"
-#include "core/statistics.h"
+#include "core/evaluation/evaluation_table.h"
+#include "core/evaluation/statistics.h"
 
 namespace allot {
 

@@ -8,7 +8,7 @@
 
 #include "cli/terminal.h"
 #include "core/worker_beats.h"
-#include "store/run_source.h"
+#include "store/archive/run_source.h"
 
 namespace allot {
 namespace {

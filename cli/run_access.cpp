@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "cli/terminal.h"
-#include "store/archive.h"
+#include "store/archive/archive.h"
 
 namespace allot {
 namespace {

@@ -12,7 +12,7 @@
 #include "cli/process.h"
 #include "cli/run_folder.h"
 #include "core/result.h"
-#include "store/run_source.h"
+#include "store/archive/run_source.h"
 #include "store/store.h"
 
 namespace allot {

@@ -28,10 +28,10 @@
 #include "cli/run_report.h"
 #include "cli/terminal.h"
 #include "core/result.h"
-#include "core/spec.h"
-#include "core/spec_change.h"
+#include "core/spec/spec.h"
+#include "core/spec/spec_change.h"
 #include "core/ulid.h"
-#include "store/exact_json.h"
+#include "store/archive/exact_json.h"
 
 namespace allot {
 namespace {

@@ -8,9 +8,9 @@
 #include "cli/run_command.h"
 #include "cli/tasks_text.h"
 #include "cli/terminal.h"
-#include "core/model_catalogue.h"
-#include "core/spec.h"
-#include "store/archive.h"
+#include "core/spec/model_catalogue.h"
+#include "core/spec/spec.h"
+#include "store/archive/archive.h"
 #include "telemetry/metric_catalogue.h"
 
 namespace allot {

@@ -4,10 +4,10 @@
 #include <map>
 
 #include "cli/terminal.h"
-#include "core/policy_gradient.h"
-#include "core/spec_keys.h"
+#include "core/learning/policy_gradient.h"
+#include "core/spec/spec_keys.h"
 #include "core/worker_beats.h"
-#include "store/run_source.h"
+#include "store/archive/run_source.h"
 #include "store/store_room.h"
 
 namespace allot {
@@ -133,9 +133,9 @@ std::string workersText(const RunStatus& status, bool colour) {
 
 // Workers of another build than the aggregator's, as in the middle of an upgrade; "" if there are
 // none. That stops nothing: what a worker sends is checked whatever made it, keys that it does not
-// know have the value that means what it does (core/spec_schema.h), and the two builds' scores are
-// of the same task. Their floating-point sums may differ in the last bits, so that a synchronous
-// run does not come out the same twice.
+// know have the value that means what it does (core/spec/spec_schema.h), and the two builds' scores
+// are of the same task. Their floating-point sums may differ in the last bits, so that a
+// synchronous run does not come out the same twice.
 std::string otherBuilds(const RunStatus& status) {
   if (!status.aggregator || status.aggregator->build().empty()) return "";
   const std::string& ours = status.aggregator->build();

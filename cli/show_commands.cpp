@@ -6,7 +6,7 @@
 #include "cli/leaderboard.h"
 #include "cli/run_status.h"
 #include "cli/terminal.h"
-#include "core/evaluation_table.h"
+#include "core/evaluation/evaluation_table.h"
 
 namespace allot {
 namespace {

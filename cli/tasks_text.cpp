@@ -1,7 +1,7 @@
 #include "cli/tasks_text.h"
 
 #include "cli/terminal.h"
-#include "core/task_catalogue.h"
+#include "core/spec/task_catalogue.h"
 
 namespace allot {
 namespace {

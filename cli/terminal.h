@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/spec_yaml.h"  // counted
+#include "core/spec/spec_yaml.h"  // counted
 
 namespace allot {
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "core/learning/schedule.h"
 #include "core/result.h"
-#include "core/schedule.h"
 #include "model/decoder.h"
 #include "model/token_choice.h"
 #include "model/tokenizer.h"

@@ -8,7 +8,7 @@
 #include <tuple>
 #include <unordered_map>
 
-#include "core/model_catalogue.h"
+#include "core/spec/model_catalogue.h"
 #include "model/json_file.h"
 
 namespace allot {

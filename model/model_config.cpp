@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <limits>
 
-#include "core/model_catalogue.h"
+#include "core/spec/model_catalogue.h"
 #include "model/gguf_model.h"
 #include "model/json_file.h"
 

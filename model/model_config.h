@@ -23,7 +23,7 @@ struct RopeScaling {
 inline constexpr int64_t kWidthUnit = 16;
 
 struct ModelConfig {
-  std::string architecture;  // of core/model_catalogue.h
+  std::string architecture;  // of core/spec/model_catalogue.h
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;

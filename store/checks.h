@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/ticket_set.h"
+#include "core/learning/ticket_set.h"
 #include "store/store.h"
 
 namespace allot::store {

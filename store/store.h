@@ -20,7 +20,7 @@
 #include "allot/v1/policy.pb.h"
 #include "allot/v1/result.pb.h"
 #include "core/result.h"
-#include "core/spec_schema.h"
+#include "core/spec/spec_schema.h"
 
 namespace allot {
 
@@ -28,13 +28,13 @@ class StoreObserver;
 
 // The part of a run that is fixed when its first result counts.
 struct RunSpec {
-  v1::Experiment experiment;  // as read, complete (core/spec_schema.h)
+  v1::Experiment experiment;  // as read, complete (core/spec/spec_schema.h)
   std::string sha256;         // of the canonical experiment as it was stored
   bool synchronous =
       false;  // tickets of update v+1 are handed out only once version v is published
   uint64_t started_unix_ms = 0;
   std::optional<v1::Origin> origin = std::nullopt;  // of a fork
-  std::string arithmetic = {};  // core/exact_math.h, as the run was created; "": libm's
+  std::string arithmetic = {};  // core/learning/exact_math.h, as the run was created; "": libm's
   // Of the build that created it; its name is empty if it was not yet stored then.
   uint32_t schema = kSpecSchema;
   std::string build = {};
@@ -302,7 +302,7 @@ class Store {
   virtual Status endImport(const RunImage& image) = 0;
 };
 
-// Opens the store of one run. url: see store/redis_address.h.
+// Opens the store of one run. url: see store/redis/redis_address.h.
 // Does not fail when the server is away: each call then says so. observer: told of every request,
 // and outlives the store; may be null.
 Result<std::unique_ptr<Store>> openRedisStore(const std::string& url, const std::string& run_id,

@@ -5,10 +5,10 @@
 #include <filesystem>
 #include <set>
 
-#include "core/policy_gradient.h"
-#include "core/questions.h"
-#include "core/schedule.h"
-#include "core/spec.h"
+#include "core/learning/policy_gradient.h"
+#include "core/learning/questions.h"
+#include "core/learning/schedule.h"
+#include "core/spec/spec.h"
 #include "worker/device_choice.h"
 #include "worker/fidelity.h"
 

@@ -12,8 +12,8 @@
 #include <random>
 #include <sstream>
 
-#include "core/evaluation_plan.h"
-#include "core/spec.h"
+#include "core/evaluation/evaluation_plan.h"
+#include "core/spec/spec.h"
 #include "core/ulid.h"
 #include "store/store_probe.h"
 #include "telemetry/flags.h"

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <thread>
 
-#include "core/evaluation_check.h"
-#include "core/policy_gradient.h"
-#include "core/spec_change.h"
+#include "core/evaluation/evaluation_check.h"
+#include "core/learning/policy_gradient.h"
+#include "core/spec/spec_change.h"
 
 namespace allot {
 namespace {

@@ -17,12 +17,12 @@
 #include <sstream>
 #include <thread>
 
-#include "aggregator/aggregator.h"
-#include "aggregator/aggregator_probe.h"
+#include "aggregator/learner/aggregator.h"
+#include "aggregator/learner/aggregator_probe.h"
 #include "cli/process.h"
-#include "core/policy_gradient.h"
-#include "core/schedule.h"
-#include "core/spec.h"
+#include "core/learning/policy_gradient.h"
+#include "core/learning/schedule.h"
+#include "core/spec/spec.h"
 #include "store/store.h"
 #include "store/store_probe.h"
 #include "telemetry/telemetry.h"

@@ -16,12 +16,12 @@
 #include <optional>
 #include <thread>
 
-#include "aggregator/aggregator.h"
+#include "aggregator/learner/aggregator.h"
 #include "cli/process.h"
-#include "core/policy_gradient.h"
-#include "core/questions.h"
-#include "core/schedule.h"
-#include "core/spec.h"
+#include "core/learning/policy_gradient.h"
+#include "core/learning/questions.h"
+#include "core/learning/schedule.h"
+#include "core/spec/spec.h"
 #include "store/store.h"
 
 namespace allot {

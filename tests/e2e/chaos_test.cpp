@@ -19,7 +19,7 @@
 #include <thread>
 
 #include "cli/process.h"
-#include "core/spec_change.h"
+#include "core/spec/spec_change.h"
 #include "store/store.h"
 
 namespace allot {

@@ -12,7 +12,7 @@
 
 #include "cli/cluster.h"
 #include "cli/process.h"
-#include "store/acl.h"
+#include "store/redis/acl.h"
 #include "tests/store/redis_server.h"
 #include "tests/temp_folder.h"
 

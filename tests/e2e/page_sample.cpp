@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "aggregator/page.h"
-#include "aggregator/report.h"
+#include "aggregator/page/page.h"
+#include "aggregator/report/report.h"
 #include "tests/e2e/sample_view.h"
 
 namespace allot {

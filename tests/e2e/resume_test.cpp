@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/process.h"
-#include "core/spec.h"
+#include "core/spec/spec.h"
 #include "core/ulid.h"
 #include "store/store.h"
 #include "tests/store/redis_server.h"

@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "core/policy_gradient.h"
-#include "core/replay.h"
+#include "core/learning/policy_gradient.h"
+#include "core/learning/replay.h"
 
 namespace allot::fuzz {
 namespace {

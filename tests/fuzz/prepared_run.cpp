@@ -7,10 +7,10 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "core/policy_gradient.h"
-#include "core/questions.h"
-#include "core/schedule.h"
-#include "core/spec.h"
+#include "core/learning/policy_gradient.h"
+#include "core/learning/questions.h"
+#include "core/learning/schedule.h"
+#include "core/spec/spec.h"
 
 namespace allot::fuzz {
 namespace {

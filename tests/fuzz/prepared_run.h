@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "aggregator/aggregator.h"
-#include "core/replay.h"
-#include "store/memory_store.h"
+#include "aggregator/learner/aggregator.h"
+#include "core/learning/replay.h"
+#include "store/memory/memory_store.h"
 
 namespace allot::fuzz {
 

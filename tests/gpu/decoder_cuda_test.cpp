@@ -10,8 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "allot/kernels/cuda_decode.h"
-#include "core/policy_gradient.h"
-#include "core/spec.h"
+#include "core/learning/policy_gradient.h"
+#include "core/spec/spec.h"
 #include "model/decoder.h"
 #include "worker/device_choice.h"
 #include "worker/engine.h"

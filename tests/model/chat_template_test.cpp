@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "core/model_catalogue.h"
+#include "core/spec/model_catalogue.h"
 #include "tests/temp_folder.h"
 
 namespace allot {

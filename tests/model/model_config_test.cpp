@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/model_catalogue.h"
+#include "core/spec/model_catalogue.h"
 #include "tests/temp_folder.h"
 
 namespace allot {

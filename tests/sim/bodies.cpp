@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <chrono>
 
-#include "aggregator/aggregator.h"
-#include "aggregator/begin_run.h"
+#include "aggregator/learner/aggregator.h"
+#include "aggregator/learner/begin_run.h"
 #include "tests/sim/fake_engine.h"
 #include "tests/sim/faulty_store.h"
 #include "worker/worker_loop.h"

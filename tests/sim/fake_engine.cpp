@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "core/evaluation_plan.h"
-#include "core/questions.h"
-#include "core/schedule.h"
+#include "core/evaluation/evaluation_plan.h"
+#include "core/learning/questions.h"
+#include "core/learning/schedule.h"
 
 namespace allot::sim {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "core/policy_gradient.h"
+#include "core/learning/policy_gradient.h"
 #include "tests/sim/fake_engine.h"
 
 namespace allot::sim {

@@ -15,9 +15,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/evaluation_plan.h"
-#include "core/evaluation_table.h"
-#include "core/replay.h"
+#include "core/evaluation/evaluation_plan.h"
+#include "core/evaluation/evaluation_table.h"
+#include "core/learning/replay.h"
 #include "store/store.h"
 #include "tests/sim/scenario.h"
 

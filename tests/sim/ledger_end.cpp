@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/policy_gradient.h"
+#include "core/learning/policy_gradient.h"
 #include "tests/sim/fake_engine.h"
 #include "tests/sim/ledger.h"
 

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "core/spec.h"
+#include "core/spec/spec.h"
 #include "tests/sim/chance.h"
 
 namespace allot::sim {

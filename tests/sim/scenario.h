@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/replay.h"
+#include "core/learning/replay.h"
 #include "store/store.h"
 
 namespace allot::sim {

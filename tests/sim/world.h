@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "store/memory_store.h"
+#include "store/memory/memory_store.h"
 #include "tests/sim/chance.h"
 #include "tests/sim/fiber.h"
 #include "tests/sim/ledger.h"

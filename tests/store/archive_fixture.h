@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "core/spec_change.h"
-#include "store/archive.h"
-#include "store/exact_json.h"
-#include "store/memory_store.h"
+#include "core/spec/spec_change.h"
+#include "store/archive/archive.h"
+#include "store/archive/exact_json.h"
+#include "store/memory/memory_store.h"
 #include "tests/store/small_run.h"
 #include "tests/temp_folder.h"
 

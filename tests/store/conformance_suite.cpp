@@ -4,8 +4,8 @@
 #include <chrono>
 #include <thread>
 
-#include "store/memory_store.h"
-#include "store/redis_connection.h"
+#include "store/memory/memory_store.h"
+#include "store/redis/redis_connection.h"
 #include "tests/store/redis_server.h"
 
 namespace allot::test {

@@ -2,12 +2,12 @@
 
 #include <gtest/gtest.h>
 
-#include "core/evaluation_plan.h"
-#include "core/exact_math.h"
-#include "core/policy_gradient.h"
-#include "core/questions.h"
-#include "core/schedule.h"
-#include "core/spec.h"
+#include "core/evaluation/evaluation_plan.h"
+#include "core/learning/exact_math.h"
+#include "core/learning/policy_gradient.h"
+#include "core/learning/questions.h"
+#include "core/learning/schedule.h"
+#include "core/spec/spec.h"
 
 namespace allot::test {
 namespace {

@@ -1,4 +1,5 @@
-// The accounts of store/acl.h on a real Redis 7: each role can make its calls and nothing else.
+// The accounts of store/redis/acl.h on a real Redis 7: each role can make its calls and nothing
+// else.
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
@@ -7,8 +8,8 @@
 #include <functional>
 
 #include "core/digest.h"
-#include "store/acl.h"
-#include "store/redis_connection.h"
+#include "store/redis/acl.h"
+#include "store/redis/redis_connection.h"
 #include "tests/store/conformance.h"
 #include "tests/store/redis_server.h"
 #include "tests/temp_folder.h"

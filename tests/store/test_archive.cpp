@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "allot/v1/archive.pb.h"
-#include "core/policy_gradient.h"
-#include "core/spec.h"
+#include "core/learning/policy_gradient.h"
+#include "core/spec/spec.h"
 #include "tests/store/archive_fixture.h"
 #include "tests/store/full_disk.h"
 #include "tests/store/redis_server.h"

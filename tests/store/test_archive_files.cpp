@@ -9,8 +9,8 @@
 #include <random>
 
 #include "allot/v1/archive.pb.h"
-#include "store/archive_csv.h"
-#include "store/files.h"
+#include "store/archive/archive_csv.h"
+#include "store/archive/files.h"
 #include "tests/store/archive_fixture.h"
 #include "tests/store/full_disk.h"
 

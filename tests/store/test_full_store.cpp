@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <set>
 
-#include "store/redis_connection.h"
+#include "store/redis/redis_connection.h"
 #include "store/store_observer.h"
 #include "tests/store/conformance.h"
 #include "tests/store/fake_server.h"
@@ -143,7 +143,8 @@ TEST_F(FullStore, EveryScriptSaysSoOrNeedsNoRoom) {
 
   // A script that is not called here would be missed: it belongs into one of the two lists.
   std::set<std::string> missed;
-  for (const auto& file : std::filesystem::directory_iterator(ALLOT_SOURCE_DIR "/store/lua")) {
+  for (const auto& file :
+       std::filesystem::directory_iterator(ALLOT_SOURCE_DIR "/store/redis/lua")) {
     const std::string name = file.path().stem();
     if (!asked_.names().contains(name) && name != "name_run") missed.insert(name);
   }

@@ -5,8 +5,8 @@
 
 #include <cmath>
 
-#include "core/exact_math.h"
-#include "core/policy_gradient.h"
+#include "core/learning/exact_math.h"
+#include "core/learning/policy_gradient.h"
 #include "tests/store/archive_fixture.h"
 
 namespace allot::test {

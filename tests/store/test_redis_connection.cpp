@@ -1,7 +1,7 @@
 // Addresses, and servers that do not speak as Redis does.
 #include <gtest/gtest.h>
 
-#include "store/redis_connection.h"
+#include "store/redis/redis_connection.h"
 #include "store/store.h"
 #include "tests/store/conformance.h"
 #include "tests/store/fake_server.h"

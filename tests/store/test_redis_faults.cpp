@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "core/digest.h"
-#include "store/redis_connection.h"
+#include "store/redis/redis_connection.h"
 #include "tests/store/conformance.h"
 #include "tests/store/redis_server.h"
 

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "store/redis_connection.h"
+#include "store/redis/redis_connection.h"
 #include "tests/store/conformance.h"
 #include "tests/store/fake_server.h"
 #include "tests/store/redis_server.h"

@@ -6,8 +6,8 @@
 #include <chrono>
 #include <thread>
 
-#include "core/spec.h"
-#include "store/redis_connection.h"
+#include "core/spec/spec.h"
+#include "store/redis/redis_connection.h"
 #include "store/store_observer.h"
 #include "tests/store/conformance.h"
 #include "tests/store/redis_server.h"

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "store/redis_connection.h"
+#include "store/redis/redis_connection.h"
 #include "store/store.h"
 #include "store/store_probe.h"
 #include "tests/store/conformance.h"

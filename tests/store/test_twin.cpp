@@ -18,7 +18,7 @@
 #include <sstream>
 #include <thread>
 
-#include "store/memory_store.h"
+#include "store/memory/memory_store.h"
 #include "tests/store/conformance.h"
 #include "tests/store/redis_server.h"
 

@@ -7,13 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "aggregator/aggregator.h"
-#include "core/policy_gradient.h"
-#include "core/questions.h"
-#include "core/schedule.h"
-#include "core/spec.h"
-#include "core/spec_change.h"
-#include "store/memory_store.h"
+#include "aggregator/learner/aggregator.h"
+#include "core/learning/policy_gradient.h"
+#include "core/learning/questions.h"
+#include "core/learning/schedule.h"
+#include "core/spec/spec.h"
+#include "core/spec/spec_change.h"
+#include "store/memory/memory_store.h"
 
 namespace allot {
 

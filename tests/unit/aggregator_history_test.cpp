@@ -1,6 +1,6 @@
 // What commits is what Replay accepts: old policies, tickets, and what an aggregator that comes
 // later knows of them.
-#include "core/replay.h"
+#include "core/learning/replay.h"
 #include "tests/unit/aggregator_fixture.h"
 
 namespace allot {

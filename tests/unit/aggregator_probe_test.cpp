@@ -1,11 +1,11 @@
 // What an aggregator exports, and that it does so only while it leads.
-#include "aggregator/aggregator_probe.h"
+#include "aggregator/learner/aggregator_probe.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/policy_gradient.h"
-#include "core/spec.h"
+#include "core/learning/policy_gradient.h"
+#include "core/spec/spec.h"
 
 namespace allot {
 namespace {

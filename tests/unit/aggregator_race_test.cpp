@@ -1,12 +1,12 @@
 // Aggregator beside requests that are late: whatever was given up may still take effect.
 #include <gmock/gmock.h>
 
-#include "aggregator/aggregator.h"
-#include "core/policy_gradient.h"
-#include "core/questions.h"
-#include "core/schedule.h"
-#include "core/spec.h"
-#include "store/memory_store.h"
+#include "aggregator/learner/aggregator.h"
+#include "core/learning/policy_gradient.h"
+#include "core/learning/questions.h"
+#include "core/learning/schedule.h"
+#include "core/spec/spec.h"
+#include "store/memory/memory_store.h"
 #include "tests/sim/forwarding_store.h"
 
 namespace allot {

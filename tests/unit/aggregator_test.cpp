@@ -3,8 +3,8 @@
 #include <map>
 #include <set>
 
-#include "aggregator/begin_run.h"
-#include "core/replay.h"
+#include "aggregator/learner/begin_run.h"
+#include "core/learning/replay.h"
 #include "tests/unit/aggregator_fixture.h"
 
 namespace allot {

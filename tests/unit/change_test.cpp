@@ -7,12 +7,12 @@
 #include <limits>
 #include <sstream>
 
-#include "core/policy_gradient.h"
-#include "core/questions.h"
-#include "core/replay.h"
-#include "core/schedule.h"
-#include "core/spec.h"
-#include "core/spec_change.h"
+#include "core/learning/policy_gradient.h"
+#include "core/learning/questions.h"
+#include "core/learning/replay.h"
+#include "core/learning/schedule.h"
+#include "core/spec/spec.h"
+#include "core/spec/spec_change.h"
 
 namespace allot {
 namespace {

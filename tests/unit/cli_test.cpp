@@ -11,10 +11,10 @@
 #include "cli/run_status.h"
 #include "cli/tasks_text.h"
 #include "cli/terminal.h"
-#include "core/policy_gradient.h"
-#include "core/spec.h"
-#include "core/task_catalogue.h"
-#include "store/memory_store.h"
+#include "core/learning/policy_gradient.h"
+#include "core/spec/spec.h"
+#include "core/spec/task_catalogue.h"
+#include "store/memory/memory_store.h"
 
 namespace allot {
 namespace {

@@ -9,10 +9,10 @@
 #include <set>
 
 #include "core/digest.h"
-#include "core/policy_gradient.h"
-#include "core/questions.h"
-#include "core/schedule.h"
-#include "core/statistics.h"
+#include "core/evaluation/statistics.h"
+#include "core/learning/policy_gradient.h"
+#include "core/learning/questions.h"
+#include "core/learning/schedule.h"
 #include "core/ulid.h"
 
 namespace allot {

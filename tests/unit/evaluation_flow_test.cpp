@@ -6,10 +6,10 @@
 #include <map>
 #include <numeric>
 
-#include "aggregator/aggregator.h"
-#include "core/evaluation_plan.h"
-#include "core/spec.h"
-#include "store/memory_store.h"
+#include "aggregator/learner/aggregator.h"
+#include "core/evaluation/evaluation_plan.h"
+#include "core/spec/spec.h"
+#include "store/memory/memory_store.h"
 #include "tests/sim/fiber.h"
 #include "tests/sim/forwarding_store.h"
 #include "worker/worker_loop.h"

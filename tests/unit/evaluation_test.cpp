@@ -5,12 +5,12 @@
 #include <cmath>
 #include <set>
 
-#include "core/evaluation_check.h"
-#include "core/evaluation_plan.h"
-#include "core/evaluation_table.h"
-#include "core/fidelity.h"
+#include "core/evaluation/evaluation_check.h"
+#include "core/evaluation/evaluation_plan.h"
+#include "core/evaluation/evaluation_table.h"
+#include "core/evaluation/fidelity.h"
+#include "core/evaluation/statistics.h"
 #include "core/random_stream.h"
-#include "core/statistics.h"
 
 namespace allot {
 namespace {

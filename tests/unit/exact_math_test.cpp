@@ -1,6 +1,6 @@
 // Our exp and log: close to the true values, and the same bits everywhere. ctest runs these twice,
 // the second time with the variants of libm that a processor without FMA would take.
-#include "core/exact_math.h"
+#include "core/learning/exact_math.h"
 
 #include <gtest/gtest.h>
 

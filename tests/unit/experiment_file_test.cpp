@@ -1,5 +1,5 @@
 // ExperimentFile: what becomes of a run when its file is edited, on the in-memory store.
-#include "aggregator/experiment_file.h"
+#include "aggregator/learner/experiment_file.h"
 
 #include <gmock/gmock.h>
 #include <stdlib.h>
@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "core/spec.h"
-#include "store/memory_store.h"
+#include "core/spec/spec.h"
+#include "store/memory/memory_store.h"
 #include "tests/sim/forwarding_store.h"
 #include "tests/temp_folder.h"
 

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "core/policy_gradient.h"
+#include "core/learning/policy_gradient.h"
 
 namespace allot {
 namespace {

@@ -17,8 +17,8 @@
 #include <thread>
 #include <vector>
 
-#include "aggregator/page.h"
-#include "aggregator/report.h"
+#include "aggregator/page/page.h"
+#include "aggregator/report/report.h"
 #include "tests/temp_folder.h"
 
 namespace allot {

@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "core/worker_beats.h"
-#include "store/memory_store.h"
+#include "store/memory/memory_store.h"
 #include "tests/temp_folder.h"
 
 namespace allot {

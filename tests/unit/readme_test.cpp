@@ -7,9 +7,9 @@
 
 #include "allot/kernels/method.h"
 #include "cli/methods_text.h"
-#include "core/model_catalogue.h"
-#include "core/spec.h"
-#include "core/task_catalogue.h"
+#include "core/spec/model_catalogue.h"
+#include "core/spec/spec.h"
+#include "core/spec/task_catalogue.h"
 #include "tests/temp_folder.h"
 
 namespace allot {

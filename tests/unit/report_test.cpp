@@ -1,5 +1,5 @@
 // The report's files and the choice of rows for the curve.
-#include "aggregator/report.h"
+#include "aggregator/report/report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,10 +13,10 @@
 #include <set>
 #include <sstream>
 
-#include "aggregator/curve_svg.h"
-#include "aggregator/figure_lines.h"
-#include "aggregator/figures.h"
-#include "aggregator/report_tables.h"
+#include "aggregator/report/curve_svg.h"
+#include "aggregator/report/figure_lines.h"
+#include "aggregator/report/figures.h"
+#include "aggregator/report/report_tables.h"
 #include "tests/e2e/sample_view.h"
 #include "tests/temp_folder.h"
 

@@ -1,17 +1,17 @@
 // A history that another processor computed: every number that exp or log made a few ulp away, each
 // update computed from the policy that this processor recorded.
-#include "core/rounding.h"
+#include "core/learning/rounding.h"
 
 #include <gmock/gmock.h>
 
 #include <cmath>
 #include <limits>
 
-#include "core/policy_gradient.h"
-#include "core/questions.h"
-#include "core/replay.h"
-#include "core/schedule.h"
-#include "core/spec.h"
+#include "core/learning/policy_gradient.h"
+#include "core/learning/questions.h"
+#include "core/learning/replay.h"
+#include "core/learning/schedule.h"
+#include "core/spec/spec.h"
 
 namespace allot {
 namespace {

@@ -1,11 +1,11 @@
 // Report and export of a run, written beside the learning.
-#include "aggregator/run_files.h"
+#include "aggregator/report/run_files.h"
 
 #include <chrono>
 #include <filesystem>
 #include <thread>
 
-#include "aggregator/run_view.h"
+#include "aggregator/page/run_view.h"
 #include "tests/temp_folder.h"
 #include "tests/unit/aggregator_fixture.h"
 

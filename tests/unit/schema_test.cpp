@@ -7,10 +7,10 @@
 #include <sstream>
 
 #include "core/digest.h"
-#include "core/spec.h"
-#include "core/spec_change.h"
-#include "core/spec_keys.h"
-#include "core/spec_schema.h"
+#include "core/spec/spec.h"
+#include "core/spec/spec_change.h"
+#include "core/spec/spec_keys.h"
+#include "core/spec/spec_schema.h"
 
 namespace allot {
 namespace {
@@ -55,11 +55,12 @@ TEST(Schema, EveryKeySaysWhatItsAbsenceMeant) {
   for (const SpecRule& rule : specRules()) {
     const auto known = golden.find(rule.path);
     if (known == golden.end()) {
-      ADD_FAILURE() << rule.path << " is a new key: runs and exports that exist do not have it. "
-                    << "Raise kSpecSchema in core/spec_schema.h, say in kAdded of "
-                    << "core/spec_keys.cpp since which schema there is the key and what builds "
-                    << "before it did, and add the line `" << kSpecSchema + 1 << " " << rule.path
-                    << " THAT` to " << kGolden;
+      ADD_FAILURE()
+          << rule.path << " is a new key: runs and exports that exist do not have it. "
+          << "Raise kSpecSchema in core/spec/spec_schema.h, say in kAdded of "
+          << "core/spec/spec_keys.cpp since which schema there is the key and what builds "
+          << "before it did, and add the line `" << kSpecSchema + 1 << " " << rule.path
+          << " THAT` to " << kGolden;
       continue;
     }
     EXPECT_EQ(rule.since, known->second.since) << rule.path;

@@ -7,7 +7,7 @@
 #include <iterator>
 #include <random>
 
-#include "core/spec.h"
+#include "core/spec/spec.h"
 
 namespace allot {
 namespace {

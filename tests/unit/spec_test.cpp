@@ -1,4 +1,4 @@
-#include "core/spec.h"
+#include "core/spec/spec.h"
 
 #include <gmock/gmock.h>
 #include <google/protobuf/descriptor.h>

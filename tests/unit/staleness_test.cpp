@@ -8,8 +8,8 @@
 #include <cstdio>
 #include <random>
 
-#include "core/policy_gradient.h"
-#include "core/schedule.h"
+#include "core/learning/policy_gradient.h"
+#include "core/learning/schedule.h"
 
 namespace allot {
 namespace {

@@ -7,13 +7,13 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "aggregator/aggregator.h"
-#include "aggregator/experiment_file.h"
+#include "aggregator/learner/aggregator.h"
+#include "aggregator/learner/experiment_file.h"
 #include "cli/control.h"
 #include "cli/leaderboard.h"
-#include "core/spec.h"
-#include "store/archive.h"
-#include "store/memory_store.h"
+#include "core/spec/spec.h"
+#include "store/archive/archive.h"
+#include "store/memory/memory_store.h"
 #include "tests/store/redis_server.h"
 #include "tests/temp_folder.h"
 

@@ -5,11 +5,11 @@
 
 #include <limits>
 
-#include "core/policy_gradient.h"
-#include "core/questions.h"
-#include "core/schedule.h"
-#include "core/spec.h"
-#include "store/memory_store.h"
+#include "core/learning/policy_gradient.h"
+#include "core/learning/questions.h"
+#include "core/learning/schedule.h"
+#include "core/spec/spec.h"
+#include "store/memory/memory_store.h"
 
 namespace allot {
 namespace {

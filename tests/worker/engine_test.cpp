@@ -11,8 +11,8 @@
 #include <optional>
 #include <sstream>
 
-#include "core/policy_gradient.h"
-#include "core/spec.h"
+#include "core/learning/policy_gradient.h"
+#include "core/spec/spec.h"
 
 namespace allot {
 namespace {

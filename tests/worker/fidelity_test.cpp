@@ -7,7 +7,7 @@
 #include <cmath>
 #include <map>
 
-#include "core/questions.h"
+#include "core/learning/questions.h"
 #include "worker/tasks/task.h"
 
 namespace allot {

@@ -8,7 +8,7 @@
 #include <regex>
 #include <set>
 
-#include "core/task_catalogue.h"
+#include "core/spec/task_catalogue.h"
 #include "worker/tasks/graders.h"
 #include "worker/tasks/task.h"
 

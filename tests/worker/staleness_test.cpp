@@ -11,11 +11,11 @@
 #include <fstream>
 #include <sstream>
 
-#include "aggregator/aggregator.h"
-#include "core/schedule.h"
-#include "core/spec.h"
-#include "core/statistics.h"
-#include "store/memory_store.h"
+#include "aggregator/learner/aggregator.h"
+#include "core/evaluation/statistics.h"
+#include "core/learning/schedule.h"
+#include "core/spec/spec.h"
+#include "store/memory/memory_store.h"
 #include "worker/engine.h"
 
 namespace allot {

@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/policy_gradient.h"
-#include "core/spec.h"
+#include "core/learning/policy_gradient.h"
+#include "core/spec/spec.h"
 #include "worker/engine.h"
 
 namespace allot {

@@ -2,7 +2,7 @@
 // Graders: how good a completion is, given the right answers.
 //
 // Each is a pure function of the references and of the decoded text after the prompt; the names are
-// those of core/task_catalogue.h. Sources: RULER's scripts/eval/synthetic/constants.py
+// those of core/spec/task_catalogue.h. Sources: RULER's scripts/eval/synthetic/constants.py
 // (string_match_all, string_match_part), Appendix O of the SANTA paper, LongBench v2's pred.py.
 // Letters are compared without their case in ASCII alone: beyond it, as written. Any thread.
 #include <string>

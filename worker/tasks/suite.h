@@ -3,7 +3,7 @@
 //
 // A suite generates questions (`draft`), reads them from files (`read`), or both. To add one: write
 // one file that returns its Suite, name it in suites() in task.cpp, and describe it in
-// core/task_catalogue.cpp. Functions without state: any thread.
+// core/spec/task_catalogue.cpp. Functions without state: any thread.
 #include <cstdint>
 #include <optional>
 #include <string>

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "core/digest.h"
-#include "core/task_catalogue.h"
+#include "core/spec/task_catalogue.h"
 #include "worker/tasks/from_files.h"
 #include "worker/tasks/generated.h"
 #include "worker/tasks/graders.h"

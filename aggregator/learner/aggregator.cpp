@@ -1,0 +1,396 @@
+#include "aggregator/learner/aggregator.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "core/evaluation/evaluation_plan.h"
+#include "core/learning/policy_gradient.h"
+#include "core/spec/spec.h"
+#include "core/spec/spec_change.h"
+#include "core/spec/spec_keys.h"
+#include "store/checks.h"
+
+namespace allot {
+
+Aggregator::Aggregator(Store* store, RunSpec run, AggregatorOptions options)
+    : store_(*store),
+      run_(std::move(run)),
+      options_(std::move(options)),
+      events_(options_.events != nullptr ? *options_.events : nobody_),
+      evaluations_(run_.experiment, EvaluationTable::Keep::kNewest),
+      fidelity_(run_.experiment.spec().task().held_out_questions(), true) {
+  control_.experiment = run_.experiment;
+}
+
+uint64_t Aggregator::maxUpdates() const {
+  const v1::Spec& spec = control_.experiment.spec();
+  return spec.has_update() ? spec.update().max_updates() : 0;
+}
+
+uint64_t Aggregator::episodesPerUpdate() const {
+  return control_.experiment.spec().update().episodes_per_update();
+}
+
+Result<bool> Aggregator::tick() {
+  auto more = work();
+  if (!more) {
+    last_error_ = more.error().message;
+    last_error_unix_ms_ = options_.unix_now();
+    return more;
+  }
+  // For people only: that it cannot be written stops nothing.
+  if (const Status told = publishStatus(); !told && told.error().code == ErrorCode::kFenced) {
+    return tl::unexpected(told.error());
+  }
+  return more;
+}
+
+Result<bool> Aggregator::work() {
+  const uint64_t renewed = lease_renewed_;
+  ALLOT_TRY(lead());
+  // Now and then, since workers may have nothing to send for the version that is known here.
+  if (loaded_ && lease_renewed_ != renewed) ALLOT_TRY(checkNewest());
+  ALLOT_TRY(readControl());
+  if (!loaded_) {
+    ALLOT_ASSIGN(const bool started, start());
+    if (!started) {
+      phase_ = control_.desired == "stopped" ? "stopped" : "starting";
+      return phase_ == "starting";  // no worker has told the model's facts yet
+    }
+  }
+  ALLOT_ASSIGN(const bool caught_up, catchUp());
+  if (!caught_up) return true;
+  if (control_.desired == "stopped" || control_.desired == "finished") {
+    ALLOT_TRY(readEvaluations());
+    phase_ = control_.desired;
+    return false;
+  }
+  ALLOT_TRY(planIfDue());
+  ALLOT_TRY(collect());
+  if (batchReady()) ALLOT_TRY(update());
+  ALLOT_TRY(readEvaluations());
+  ALLOT_TRY(reissueMissing());
+  ALLOT_ASSIGN(const bool done, finishIfDone());
+  if (done) return false;
+  phase_ = control_.desired == "paused" ? "paused" : open_units_ > 0 ? "evaluating" : "running";
+  return true;
+}
+
+Status Aggregator::lead() {
+  const bool fresh = options_.now() - lease_renewed_ < options_.lease_ms / 3;
+  return epoch_ != 0 && fresh ? Status() : takeLease();
+}
+
+Status Aggregator::takeLease() {
+  const uint64_t now = options_.now();
+  ALLOT_ASSIGN(const Lease lease, store_.acquireLease(options_.holder, options_.lease_ms));
+  if (!lease.held) {
+    if (epoch_ != 0) {
+      return fail(ErrorCode::kFenced, "aggregator " + lease.holder + " leads this run now");
+    }
+    return fail(ErrorCode::kUnavailable,
+                "aggregator " + lease.holder + " still holds the lease of this run");
+  }
+  if (epoch_ != 0 && lease.epoch != epoch_) {
+    return fail(ErrorCode::kFenced, "the lease of this run was lost in the meantime");
+  }
+  epoch_ = lease.epoch;
+  lease_renewed_ = now;
+  return {};
+}
+
+Status Aggregator::readControl() {
+  ALLOT_ASSIGN(auto control, store_.readControl());
+  if (!control) return fail(ErrorCode::kData, "the run is not in the store any more: restore it");
+  if (control->revision == control_.revision) return {};
+  if (control_.revision != 0) {
+    for (const SpecChange& change : specChanges(control_.experiment, control->experiment)) {
+      spdlog::info("{} is now {} (was {})", change.path, change.to, change.from);
+    }
+  }
+  control_ = std::move(*control);
+  // A worker or a person with a text editor may have written it.
+  return checkLiveChanges(run_.experiment, control_.experiment, run_.synchronous);
+}
+
+// True once the policy is there.
+Result<bool> Aggregator::start() {
+  ALLOT_ASSIGN(model_, store_.readModel());
+  if (!model_) return false;
+  const uint32_t layers = model_->layers();
+  if (layers < 1 || layers > kMaxScheduleEntries) {
+    return badInput("the model's facts in the store name " + std::to_string(layers) +
+                    " layers, a run can have 1 to " + std::to_string(kMaxScheduleEntries) +
+                    ": no worker of ours wrote them; delete the key `model` of the run, and a "
+                    "worker that starts will say what the model is");
+  }
+  ALLOT_TRY(checkAgainstLayers(run_.experiment, layers));
+  ALLOT_ASSIGN(const auto begun, store_.readState());
+  if (!begun) ALLOT_TRY(checkGrid(run_.experiment, layers));  // one that goes on is planned already
+  const v1::Origin* origin = run_.origin ? &*run_.origin : nullptr;
+  const v1::AggregatorState initial = initialState(run_.experiment, layers, origin);
+  if (initial.policy().logits_size() != static_cast<int64_t>(layers)) {
+    return badInput("the run was forked from one whose model has " +
+                    std::to_string(initial.policy().logits_size()) +
+                    " layers, but this model has " + std::to_string(layers) +
+                    ": fork with a model of as many layers");
+  }
+  ALLOT_TRY(store_.publishInitial(epoch_, initial.policy(), initial));
+  ALLOT_TRY(load());
+  return true;
+}
+
+void Aggregator::progressed() {
+  last_progress_ = options_.now();
+  refused_in_a_row_ = 0;
+}
+
+const v1::PolicySnapshot* Aggregator::policyOf(uint64_t version) const {
+  if (policies_.empty() || version < policies_.front().version()) return nullptr;
+  const uint64_t place = version - policies_.front().version();
+  return place < policies_.size() ? &policies_[place] : nullptr;
+}
+
+bool Aggregator::learning() const {
+  return control_.experiment.spec().has_update() && state_.policy().version() < maxUpdates() &&
+         !hoursSpent() && !goalReached();
+}
+
+// What comes after the last update stays in the inbox: should the run be extended, it counts.
+Status Aggregator::collect() {
+  if (batchReady()) return {};
+  if (!learning()) {
+    options_.rest(options_.wait_ms);
+    return {};
+  }
+  ALLOT_ASSIGN(const auto entries, store_.readInbox(episodesPerUpdate(), options_.wait_ms));
+  if (entries.empty()) return {};
+  const Status taken = takeAll(entries);
+  if (!taken) loaded_ = false;  // the rest of these entries is read again
+  return taken;
+}
+
+Status Aggregator::takeAll(const std::vector<InboxEntry>& entries) {
+  std::vector<std::optional<v1::EpisodeResult>> results(entries.size());
+  std::vector<uint64_t> tickets;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    v1::EpisodeResult result;
+    if (!result.ParseFromString(entries[i].payload)) continue;
+    // What nobody here can read would stay in the history for ever.
+    result.DiscardUnknownFields();
+    tickets.push_back(result.ticket());
+    results[i] = std::move(result);
+  }
+  ALLOT_ASSIGN(const auto counted, store_.countedTickets(tickets));
+  const std::set<uint64_t> counted_before(counted.begin(), counted.end());
+  const uint64_t highest = tickets.empty() ? 0 : *std::max_element(tickets.begin(), tickets.end());
+  if (highest >= next_ticket_) {
+    ALLOT_ASSIGN(next_ticket_, store_.nextTicket());
+  }
+  for (size_t i = 0; i < entries.size(); ++i) {
+    ALLOT_TRY(take(entries[i], std::move(results[i]), counted_before));
+  }
+  return {};
+}
+
+Status Aggregator::take(const InboxEntry& entry, std::optional<v1::EpisodeResult> decoded,
+                        const std::set<uint64_t>& counted_before) {
+  if (entry.bytes > kLargestResult) {
+    return reject(entry, "oversized", "it has " + std::to_string(entry.bytes) + " bytes");
+  }
+  if (!decoded) return reject(entry, "undecodable", "it is no EpisodeResult");
+  v1::EpisodeResult& result = *decoded;
+  if (result.result_id() != entry.result_id || entry.result_id.empty()) {
+    return reject(entry, "invalid", "it was put there by another way than a worker's push");
+  }
+  if (result.policy_version() > state_.policy().version()) ALLOT_TRY(checkNewest());
+  if (isBeyondWindow(result)) return rejectStale(entry, result);
+  const Status checked =
+      checkResult(control_.experiment, state_, result, policyOf(result.policy_version()));
+  if (!checked) return reject(entry, "invalid", checked.error().message);
+  if (run_.synchronous) {
+    const uint64_t version = state_.policy().version();
+    if (result.ticket() / episodesPerUpdate() != version || result.policy_version() != version) {
+      return reject(entry, "superseded", "its ticket belongs to another update");
+    }
+  } else if (result.ticket() >= std::min(next_ticket_, store::kLargestNumber)) {
+    return reject(entry, "invalid", "its ticket was never handed out");
+  }
+  const bool again = counted_before.contains(result.ticket());
+  if (again || !held_tickets_.insert(result.ticket()).second) {
+    return reject(entry, "superseded", "its ticket has a result already");
+  }
+  const uint64_t place = run_.synchronous ? result.ticket() : arrivals_;
+  ++arrivals_;
+  held_.emplace(place, Held{entry, std::move(result)});
+  held_.at(place).entry.payload.clear();
+  progressed();
+  return {};
+}
+
+// Whether the run is where it is thought to be here: an update of ours that was given up may have
+// taken effect all the same.
+Status Aggregator::checkNewest() {
+  ALLOT_ASSIGN(const auto policy, store_.readPolicy());
+  if (!policy || policy->snapshot.version() == state_.policy().version()) return {};
+  return loadAgain({ErrorCode::kUnavailable, "the run is at version " +
+                                                 std::to_string(policy->snapshot.version()) +
+                                                 " already: it is loaded again"});
+}
+
+Status Aggregator::reject(const InboxEntry& entry, const char* kind, const std::string& reason) {
+  ALLOT_TRY(store_.reject(epoch_, entry, kind, reason));
+  events_.refused(kind);
+  // One that was superseded is a second one: the first counts.
+  if (kind != std::string_view("superseded")) ++refused_in_a_row_;
+  last_error_ = "refused result " + entry.result_id.substr(0, 200) + ": " + reason;
+  last_error_unix_ms_ = options_.unix_now();
+  spdlog::warn("{}", last_error_);
+  return {};
+}
+
+Status Aggregator::rejectStale(const InboxEntry& entry, const v1::EpisodeResult& result) {
+  return reject(entry, "stale",
+                "it is of version " + std::to_string(result.policy_version()) +
+                    ", the policy of version " + std::to_string(state_.policy().version()));
+}
+
+// Whether the policy that it names is so old that nobody can say any more what it drew.
+bool Aggregator::isBeyondWindow(const v1::EpisodeResult& result) const {
+  return result.policy_version() + options_.policy_window <= state_.policy().version();
+}
+
+// Results grow old while they wait, so what is too old is known only when an update is due.
+Status Aggregator::dropStale() {
+  for (auto it = held_.begin(); it != held_.end();) {
+    const v1::EpisodeResult& result = it->second.result;
+    if (!isBeyondWindow(result) &&
+        !isStale(control_.experiment, state_.policy().version(), result)) {
+      ++it;
+      continue;
+    }
+    ALLOT_TRY(rejectStale(it->second.entry, result));
+    held_tickets_.erase(result.ticket());
+    it = held_.erase(it);
+  }
+  return {};
+}
+
+bool Aggregator::batchReady() const { return learning() && held_.size() >= episodesPerUpdate(); }
+
+Status Aggregator::update() {
+  ALLOT_TRY(dropStale());
+  if (!batchReady()) return {};
+  const size_t wanted = episodesPerUpdate();
+  std::vector<v1::EpisodeResult> results;
+  Commit commit;
+  auto end = held_.begin();
+  for (; results.size() < wanted; ++end) {
+    results.push_back(end->second.result);
+    commit.consumed.emplace_back(end->second.entry.entry_id, end->second.entry.result_id);
+    commit.tickets.push_back(end->second.result.ticket());
+  }
+  const auto start = std::chrono::steady_clock::now();
+  UpdateOutcome outcome = applyUpdate(control_.experiment, state_, results);
+  outcome.record.set_committed_unix_ms(options_.unix_now());
+  commit.epoch = epoch_;
+  commit.expected_version = state_.policy().version();
+  commit.policy = outcome.state.policy();
+  commit.state = outcome.state;
+  commit.record = outcome.record;
+  commit.forget_policy = policyToForget(outcome.record.version());
+  if (const Status committed = store_.commit(commit); !committed) {
+    return loadAgain(committed.error());
+  }
+  events_.updated(outcome.record,
+                  std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  state_ = std::move(outcome.state);
+  history_.add(std::move(outcome.record));
+  policies_.push_back(state_.policy());
+  if (policies_.size() > options_.policy_window) policies_.pop_front();
+  counted_through_ = state_.policy().version();
+  for (auto it = held_.begin(); it != end; ++it) held_tickets_.erase(it->second.result.ticket());
+  held_.erase(held_.begin(), end);
+  progressed();
+  return planIfDue();
+}
+
+// What leaves the window with this version, unless evaluations are held against it.
+std::optional<uint64_t> Aggregator::policyToForget(uint64_t version) const {
+  if (version < options_.policy_window) return std::nullopt;
+  const uint64_t oldest = version - options_.policy_window;
+  return evaluationDue(control_.experiment, oldest) ? std::nullopt : std::optional(oldest);
+}
+
+// The reply may be lost and the effect there, or an earlier try that was given up took effect after
+// all: the store knows, so load from it before anything else.
+Status Aggregator::loadAgain(const Error& refused) {
+  const bool known =
+      refused.code == ErrorCode::kUnavailable || refused.code == ErrorCode::kInternal;
+  if (!known) return tl::unexpected(refused);
+  loaded_ = false;
+  return fail(ErrorCode::kUnavailable, refused.message);
+}
+
+// A synchronous run cannot go on without every ticket of the update; one that died with its worker
+// is handed out again. (Handing out one that is merely slow does no harm: the second result is
+// refused.)
+Status Aggregator::reissueMissing() {
+  if (!run_.synchronous || !learning() || open_units_ > 0) return {};
+  const uint64_t now = options_.now();
+  if (now - std::max(last_progress_, last_reissue_) < options_.reissue_ms) return {};
+  const uint64_t first = state_.policy().version() * episodesPerUpdate();
+  for (uint64_t t = first; t < first + episodesPerUpdate(); ++t) {
+    if (!held_.contains(t)) ALLOT_TRY(store_.reissueTicket(epoch_, t));
+  }
+  last_reissue_ = now;
+  return {};
+}
+
+bool Aggregator::goalReached() const {
+  const v1::Spec& spec = control_.experiment.spec();
+  return spec.stop().goal() > 0 &&
+         evaluations_.learnedAccuracy(spec.attention().decode(), spec.policy().total_budget()) >=
+             spec.stop().goal();
+}
+
+bool Aggregator::hoursSpent() const {
+  const double most = control_.experiment.spec().stop().max_gpu_hours();
+  return most > 0 && state_.worker_seconds() + evaluation_seconds_ >= 3600 * most;
+}
+
+// Should the run go on, with more hours, they are planned again.
+Status Aggregator::withdrawOpenUnits() {
+  if (open_units_ == 0) return {};
+  spdlog::info("spec.stop.maxGpuHours is reached: {} open evaluation units are withdrawn",
+               open_units_);
+  v1::AggregatorState next = state_;
+  next.set_has_evaluation(false);
+  if (const Status written = store_.writeState(epoch_, next); !written) {
+    return loadAgain(written.error());
+  }
+  state_ = std::move(next);
+  ALLOT_TRY(store_.withdrawUnits(epoch_));
+  open_units_ = 0;
+  return {};
+}
+
+Result<bool> Aggregator::finishIfDone() {
+  const uint64_t version = state_.policy().version();
+  const bool evaluated = state_.has_evaluation() && state_.evaluated_version() == version;
+  if (hoursSpent()) {
+    ALLOT_TRY(withdrawOpenUnits());
+  } else if (!evaluated || open_units_ > 0 || learning()) {
+    return false;
+  }
+  Control next = control_;
+  next.desired = "finished";
+  // Refused if somebody extends the run at this moment; the next tick sees that.
+  ALLOT_ASSIGN(const bool finished, store_.changeControl(next));
+  if (finished) phase_ = "finished";
+  return finished;
+}
+
+}  // namespace allot

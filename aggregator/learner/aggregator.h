@@ -1,0 +1,190 @@
+#pragma once
+// Aggregator: the one learner of a run.
+//
+// Takes results from the store's inbox, updates the policy, publishes it, plans evaluations and
+// says when the run is over. Everything it knows is in the store: it may be killed at any moment
+// and started again. One thread; tick() never blocks for longer than `wait_ms` and the store's
+// deadline.
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "aggregator/learner/aggregator_events.h"
+#include "aggregator/learner/history_sample.h"
+#include "core/evaluation/evaluation_table.h"
+#include "core/evaluation/fidelity.h"
+#include "core/learning/replay.h"
+#include "core/result.h"
+#include "store/store.h"
+
+namespace allot {
+
+struct AggregatorOptions {
+  std::string holder;      // names this process in the lease
+  std::string build = {};  // what it is, for the status
+  uint64_t lease_ms = 15'000;
+  uint64_t wait_ms = 200;        // longest wait for results in one tick
+  uint64_t reissue_ms = 10'000;  // synchronous: silence after which missing tickets are reissued
+  uint64_t status_ms = 1'000;    // how often the status is published
+  std::string page = {};         // address of the page, for the status
+  uint64_t policy_window = kPolicyWindow;  // another one in tests only
+  std::function<uint64_t()> now;           // monotonic milliseconds
+  std::function<uint64_t()> unix_now;
+  AggregatorEvents* events = nullptr;                       // told what happens; may be null
+  std::function<void(uint64_t ms)> rest = [](uint64_t) {};  // how to wait when there is nothing
+};
+
+// What a reader of the run (page, report, terminal) gets to see. A copy, free to keep.
+struct RunSnapshot {
+  RunSpec run;
+  std::optional<v1::ModelFacts> model;
+  v1::Experiment experiment;  // in force
+  std::string phase;          // starting, running, evaluating, paused, stopped, finished
+  std::string waiting;        // why it does not progress; empty while it does
+  std::string last_error;
+  v1::AggregatorState state;
+  std::vector<v1::IterationRecord> history;  // thinned (HistorySample)
+  std::vector<EvaluationCell> cells;
+  std::vector<FidelitySummary> fidelity;
+  std::vector<v1::WorkerBeat> workers;
+  std::map<std::string, uint64_t> refused;  // by kind
+  std::string edit_refused;                 // see Aggregator::setEditRefused
+  uint64_t open_units = 0;                  // evaluation units planned and not recorded
+  uint64_t inbox_entries = 0;               // results that wait
+  StoreFill store_fill = {};                // all zero: not known
+};
+
+class Aggregator {
+ public:
+  Aggregator(Store* store, RunSpec run, AggregatorOptions options);
+
+  // One round: lease, settings, results, update, evaluation. True while there is more to do.
+  // Errors: kUnavailable (call again later), kFenced (another aggregator leads: leave), others
+  // final.
+  Result<bool> tick();
+
+  // The run as of the last tick. Reads the list of workers and what else is counted in the store.
+  RunSnapshot snapshot();
+  // Whether this process holds the lease, as far as it knows.
+  bool leads() const { return epoch_ != 0 && options_.now() - lease_renewed_ < options_.lease_ms; }
+  // What the experiment file says that the run cannot take, and why; empty: nothing. For people.
+  void setEditRefused(const std::string& sentence);
+  // The run has ended. tick() may go on being called: the lease is kept, and should a person extend
+  // or resume the run, it goes on.
+  bool finished() const { return phase_ == "finished" || phase_ == "stopped"; }
+
+ private:
+  struct Held {
+    InboxEntry entry;
+    v1::EpisodeResult result;
+  };
+
+  // A unit whose evaluations were refused and none taken since.
+  struct UnitRefusals {
+    uint64_t count = 0;
+    std::set<std::string> workers;
+    std::string reason;
+  };
+
+  Result<bool> work();
+  Status lead();
+  Status takeLease();
+  Result<bool> start();
+  Status load();
+  Status tryLoad();
+  Status loadAgain(const Error& refused);
+  Result<uint64_t> lastRecorded(uint64_t version);
+  Result<bool> catchUp();
+  Result<uint64_t> catchUpOnce();
+  Result<uint64_t> readOldPolicies();
+  Result<uint64_t> countOldTickets();
+  Result<uint64_t> readSample();
+  Status readControl();
+  Status collect();
+  Status takeAll(const std::vector<InboxEntry>& entries);
+  Status take(const InboxEntry& entry, std::optional<v1::EpisodeResult> decoded,
+              const std::set<uint64_t>& counted_before);
+  Status checkNewest();
+  Status reject(const InboxEntry& entry, const char* kind, const std::string& reason);
+  Status rejectStale(const InboxEntry& entry, const v1::EpisodeResult& result);
+  bool isBeyondWindow(const v1::EpisodeResult& result) const;
+  Status dropStale();
+  bool learning() const;
+  bool batchReady() const;
+  Status update();
+  std::optional<uint64_t> policyToForget(uint64_t version) const;
+  Status planIfDue();
+  Status readEvaluations();
+  Result<uint64_t> readSomeEvaluations();
+  Status takeEvaluation(const Evaluation& evaluation);
+  Result<const v1::EvaluationUnit*> plannedUnit(const v1::EvaluationUnit& unit);
+  Result<std::optional<v1::PolicySnapshot>> policyAt(uint64_t version);
+  uint64_t noteRefusal(const v1::EvaluationResult& result, const std::string& reason);
+  std::string heldBack() const;
+  Status reissueMissing();
+  Result<bool> finishIfDone();
+  bool goalReached() const;
+  bool hoursSpent() const;
+  Status withdrawOpenUnits();
+  uint64_t maxUpdates() const;
+  uint64_t episodesPerUpdate() const;
+  const v1::PolicySnapshot* policyOf(uint64_t version) const;
+  Status publishStatus();
+  void lookAtStore();
+  uint64_t nextUpdateBytes();
+  std::string whyWaiting();
+  void progressed();
+
+  Store& store_;
+  const RunSpec run_;
+  const AggregatorOptions options_;
+  AggregatorEvents nobody_;  // listens where the options name no one
+  AggregatorEvents& events_;
+  Control control_;
+  std::string phase_ = "starting";
+  uint64_t epoch_ = 0;
+  uint64_t lease_renewed_ = 0;
+  bool loaded_ = false;
+  std::optional<v1::ModelFacts> model_;
+  v1::AggregatorState state_;
+  HistorySample history_;
+  std::vector<uint64_t> history_to_read_;  // versions of it; so many have been:
+  size_t history_read_ = 0;
+  std::deque<v1::PolicySnapshot> policies_;  // the newest ones, to check results against
+  uint64_t counted_through_ =
+      0;  // the version up to which the store knows the tickets that counted
+  EvaluationTable evaluations_;
+  FidelityTable fidelity_;
+  std::map<std::string, UnitRefusals> refused_units_;                    // by unit id
+  std::string evaluations_read_;                                         // entry id
+  std::map<uint64_t, std::map<std::string, v1::EvaluationUnit>> plans_;  // by version, then unit id
+  double evaluation_seconds_ = 0;  // of workers, in what is recorded
+  uint64_t open_units_ = 0;
+  bool evaluations_caught_up_ = false;  // what was recorded before the start has been read
+  bool evaluations_settled_ = false;    // no unit is open and everything recorded has been read
+  // Results waiting for their update: by order of arrival, or by ticket in a synchronous run.
+  std::map<uint64_t, Held> held_;
+  std::set<uint64_t> held_tickets_;
+  uint64_t next_ticket_ = 0;  // at least so many have been handed out
+  uint64_t arrivals_ = 0;
+  uint64_t last_progress_ = 0;  // a result or an evaluation that counts, or an update
+  uint64_t last_reissue_ = 0;
+  uint64_t refused_in_a_row_ = 0;  // since then: results and evaluations
+  std::optional<uint64_t> status_published_;
+  std::string last_error_;
+  uint64_t last_error_unix_ms_ = 0;
+  std::string edit_refused_;
+  // How full the store is; looked at now and then.
+  StoreFill store_fill_;
+  std::optional<uint64_t> updates_until_full_;
+  std::optional<uint64_t> store_looked_;
+  bool may_ask_fill_ = true;     // false: this account may not
+  bool told_too_small_ = false;  // a person has been told
+};
+
+}  // namespace allot

@@ -1,0 +1,179 @@
+// The part of Aggregator that takes a run up where it is.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "aggregator/learner/aggregator.h"
+#include "core/learning/policy_gradient.h"
+#include "store/checks.h"
+
+namespace allot {
+namespace {
+
+// What one tick reads while it catches up, about; then lease, page and probes have their turn.
+constexpr uint64_t kBytesInTick = 8 * 1024 * 1024;
+constexpr size_t kPoliciesInSlice = 256;
+constexpr size_t kRecordsInSlice = 64;
+
+uint64_t bytesOf(const std::vector<v1::IterationRecord>& records) {
+  uint64_t bytes = 1;  // so that it is never nothing
+  for (const auto& record : records) bytes += record.ByteSizeLong();
+  return bytes;
+}
+
+}  // namespace
+
+Status Aggregator::load() {
+  Status loaded = tryLoad();
+  // What is read piece by piece may belong to two versions: an update that was given up may still
+  // have arrived in between, or, once the lease is lost, another aggregator's.
+  for (int tries = 1; !loaded && loaded.error().code == ErrorCode::kData && tries < 3; ++tries) {
+    ALLOT_TRY(takeLease());
+    loaded = tryLoad();
+  }
+  return loaded;
+}
+
+Status Aggregator::tryLoad() {
+  ALLOT_ASSIGN(const auto state, store_.readState());
+  ALLOT_ASSIGN(const auto policy, store_.readPolicy());
+  if (!state || !policy) {
+    return fail(ErrorCode::kData, "the store has a run without policy or state: restore it");
+  }
+  const uint64_t version = state->policy().version();
+  ALLOT_ASSIGN(const uint64_t recorded, lastRecorded(version));
+  if (policy->snapshot.version() != version || recorded != version ||
+      policyDigest(state->policy()) != policy->sha256) {
+    return fail(ErrorCode::kData, "the store disagrees with itself: policy version " +
+                                      std::to_string(policy->snapshot.version()) + ", state " +
+                                      std::to_string(version) + ", history " +
+                                      std::to_string(recorded) +
+                                      (version == recorded ? " (with other logits)" : "") +
+                                      ": restore all of it from one backup or export");
+  }
+  ALLOT_ASSIGN(counted_through_, store_.ticketsCountedThrough());
+  state_ = *state;
+  policies_.clear();
+  history_.clear();
+  history_to_read_ = HistorySample::versionsToLoad(version);
+  history_read_ = 0;
+  evaluations_caught_up_ = evaluations_settled_ = false;
+  ALLOT_TRY(store_.reopenInbox());
+  if (run_.synchronous) {
+    ALLOT_TRY(store_.resetTickets(epoch_, version * episodesPerUpdate()));
+  }
+  held_.clear();
+  held_tickets_.clear();
+  progressed();
+  loaded_ = true;
+  if (version > 0) spdlog::info("continues after update {}", version);
+  return {};
+}
+
+// The newest version in the history, which ends at `version` or one beyond. Asked for one by one:
+// two records may be too large for one answer.
+Result<uint64_t> Aggregator::lastRecorded(uint64_t version) {
+  ALLOT_ASSIGN(const auto beyond, store_.readHistory(version, 1));
+  if (!beyond.empty()) return beyond.back().version();
+  if (version == 0) return 0;
+  ALLOT_ASSIGN(const auto last, store_.readHistory(version - 1, 1));
+  return last.empty() ? 0 : last.back().version();
+}
+
+// What a start needs beside state and policy grows with the run. It is read in slices, over as many
+// ticks as it takes, before anything is learned.
+Result<bool> Aggregator::catchUp() {
+  for (uint64_t bytes = 0; bytes < kBytesInTick;) {
+    ALLOT_ASSIGN(const uint64_t read, catchUpOnce());
+    if (read == 0) return true;
+    bytes += read;
+  }
+  progressed();
+  return false;
+}
+
+// Reads one slice of what is still to be read; how many bytes, about. 0: nothing is.
+Result<uint64_t> Aggregator::catchUpOnce() {
+  const uint64_t version = state_.policy().version();
+  if (policies_.empty() || policies_.back().version() < version) return readOldPolicies();
+  if (counted_through_ < version) return countOldTickets();
+  if (history_read_ < history_to_read_.size()) return readSample();
+  if (!evaluations_caught_up_) return readSomeEvaluations();
+  return 0;
+}
+
+// The newest ones, ascending. What an older build did not keep is in the history.
+Result<uint64_t> Aggregator::readOldPolicies() {
+  const uint64_t version = state_.policy().version();
+  const uint64_t oldest =
+      version < options_.policy_window ? 0 : version + 1 - options_.policy_window;
+  const auto next = [&] { return policies_.empty() ? oldest : policies_.back().version() + 1; };
+  ALLOT_ASSIGN(auto kept, store_.readPolicies(
+                              next(), std::min<uint64_t>(kPoliciesInSlice, version + 1 - next())));
+  uint64_t bytes = 1;
+  for (v1::PolicySnapshot& policy : kept) {
+    if (policy.version() != next()) break;
+    bytes += policy.ByteSizeLong();
+    policies_.push_back(std::move(policy));
+  }
+  if (bytes > 1) return bytes;
+  if (next() == 0) {
+    const v1::Origin* origin = run_.origin ? &*run_.origin : nullptr;
+    policies_.push_back(initialState(run_.experiment, model_->layers(), origin).policy());
+    return bytes;
+  }
+  ALLOT_ASSIGN(const auto records, store_.readHistory(next() - 1, kRecordsInSlice));
+  for (const auto& record : records) {
+    if (record.version() == next() && next() <= version) policies_.push_back(record.policy());
+  }
+  if (records.empty() || records.front().version() > next()) {
+    return fail(ErrorCode::kData, "update " + std::to_string(next()) +
+                                      " is missing in the history: restore the run from a backup "
+                                      "or export");
+  }
+  return bytesOf(records);
+}
+
+// Once in a run that an older build began, or went on with.
+Result<uint64_t> Aggregator::countOldTickets() {
+  ALLOT_ASSIGN(const auto records,
+               store_.readHistory(counted_through_, state_.policy().version() - counted_through_));
+  if (records.empty()) {
+    return fail(ErrorCode::kData, "the history ends with update " +
+                                      std::to_string(counted_through_) +
+                                      ": restore the run from a backup or export");
+  }
+  std::vector<uint64_t> tickets;
+  for (const auto& record : records) {
+    for (const auto& result : record.results()) {
+      if (result.ticket() <= store::kLargestNumber) tickets.push_back(result.ticket());
+    }
+  }
+  const uint64_t through = records.back().version();
+  ALLOT_TRY(store_.countTickets(epoch_, counted_through_, through, tickets));
+  counted_through_ = through;
+  return bytesOf(records);
+}
+
+// Consecutive versions are read at once.
+Result<uint64_t> Aggregator::readSample() {
+  const auto first = history_to_read_.begin() + static_cast<std::ptrdiff_t>(history_read_);
+  size_t wanted = 1;
+  while (wanted < kRecordsInSlice &&
+         first + static_cast<std::ptrdiff_t>(wanted) < history_to_read_.end() &&
+         first[static_cast<std::ptrdiff_t>(wanted)] == *first + wanted) {
+    ++wanted;
+  }
+  ALLOT_ASSIGN(auto records, store_.readHistory(*first - 1, wanted));
+  if (records.empty()) {
+    return fail(ErrorCode::kData, "update " + std::to_string(*first) +
+                                      " is missing in the history: restore the run from a backup "
+                                      "or export");
+  }
+  const uint64_t bytes = bytesOf(records);
+  history_read_ += records.size();
+  for (auto& record : records) history_.add(std::move(record));
+  return bytes;
+}
+
+}  // namespace allot

@@ -1,0 +1,64 @@
+#pragma once
+// AggregatorProbe: the metrics of one aggregator and of the run that it leads.
+//
+// Only the aggregator that holds the lease exports what the run is like: while it waits for the
+// lease, or cannot renew it because the store is away, those series are taken out, and allot_leader
+// is 0. What it counted itself stays: sums over processes remain right. Owned by main(), one
+// thread.
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+
+#include "aggregator/learner/aggregator.h"
+#include "aggregator/learner/aggregator_events.h"
+#include "telemetry/health.h"
+#include "telemetry/registry.h"
+
+namespace allot {
+
+class AggregatorProbe final : public AggregatorEvents {
+ public:
+  // All outlive it. unix_now: Unix time, ms.
+  AggregatorProbe(MetricRegistry* metrics, Health* health, std::function<uint64_t()> unix_now);
+
+  // The run, led here, as it is now. Once a second or so.
+  void lead(const RunSnapshot& snapshot, const std::string& run_id);
+  // It does not hold the lease; `why`, a sentence, says /readyz.
+  void doNotLead(const std::string& why);
+
+  void updated(const v1::IterationRecord& record, double seconds) override;
+  void refused(const std::string& kind) override;
+
+ private:
+  void showSettings(const RunSnapshot& snapshot, const std::string& run_id);
+  void showPolicy(const RunSnapshot& snapshot);
+  void showNewestUpdate(const v1::IterationRecord& record);
+  void showEvaluations(const RunSnapshot& snapshot);
+  void showWorkers(const RunSnapshot& snapshot);
+  void showWorkerSeconds(const RunSnapshot& snapshot);
+  void set(std::string_view name, double value);
+  std::string deviceLabel(const std::string& device);
+
+  MetricRegistry& metrics_;
+  Health& health_;
+  std::function<uint64_t()> unix_now_;
+  bool leads_ = false;
+  prometheus::Gauge& leader_;
+  prometheus::Counter& updates_;
+  prometheus::Counter& accepted_;
+  prometheus::Counter& stale_;
+  prometheus::Counter& superseded_;
+  prometheus::Counter& invalid_;
+  prometheus::Histogram& update_seconds_;
+  prometheus::Histogram& rewards_;
+  prometheus::Histogram& lags_;
+  prometheus::Histogram& in_flight_seconds_;
+  prometheus::Histogram& queued_seconds_;
+  std::set<std::string> devices_;                   // that have a series of their own
+  std::string first_device_;                        // see showWorkerSeconds
+  std::map<std::string, double> consumed_seconds_;  // here, by device
+};
+
+}  // namespace allot

@@ -1,0 +1,286 @@
+// The part of Aggregator that evaluates and tells.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "aggregator/learner/aggregator.h"
+#include "core/evaluation/evaluation_check.h"
+#include "core/evaluation/evaluation_plan.h"
+#include "core/learning/policy_gradient.h"
+#include "core/spec/spec_yaml.h"
+#include "core/worker_beats.h"
+#include "store/store_room.h"
+
+namespace allot {
+namespace {
+
+// Silence after which a person wants to know why.
+constexpr uint64_t kQuietMs = 5'000;
+// So many, and as many as there are workers: then it is not one worker or a stranger alone.
+constexpr size_t kRefusedInARow = 3;
+constexpr uint64_t kLookAtStoreMs = 10'000;
+// A unit that was refused so often, from so many workers, is held back for so long each time: it
+// is not one machine that computes wrongly, and doing it over and over mends nothing.
+constexpr uint64_t kMostRefusals = 3;
+constexpr size_t kMostRefusedWorkers = 2;
+constexpr uint64_t kHoldBackMs = 600'000;
+
+}  // namespace
+
+Status Aggregator::planIfDue() {
+  const uint64_t version = state_.policy().version();
+  if (state_.has_evaluation() && state_.evaluated_version() == version) return {};
+  if (hoursSpent()) return {};
+  if (!evaluationDue(control_.experiment, version) && learning()) return {};
+  // Units first: planning them twice does nothing, forgetting them would lose them.
+  ALLOT_TRY(store_.planUnits(epoch_, planEvaluation(control_.experiment, state_.policy())));
+  evaluations_settled_ = false;
+  v1::AggregatorState next = state_;
+  next.set_evaluated_version(version);
+  next.set_has_evaluation(true);
+  if (const Status written = store_.writeState(epoch_, next); !written) {
+    return loadAgain(written.error());
+  }
+  state_ = std::move(next);
+  return {};
+}
+
+Status Aggregator::readEvaluations() {
+  if (evaluations_settled_) return {};
+  // Counted first: a unit that is recorded in between is then still waited for.
+  ALLOT_ASSIGN(open_units_, store_.openUnits());
+  uint64_t read = 1;
+  while (read > 0) {
+    ALLOT_ASSIGN(read, readSomeEvaluations());
+  }
+  evaluations_settled_ = open_units_ == 0;
+  return {};
+}
+
+// One slice; how many bytes, about. 0: everything that was recorded has been read.
+Result<uint64_t> Aggregator::readSomeEvaluations() {
+  ALLOT_ASSIGN(auto evaluations, store_.readEvaluations(evaluations_read_, 256));
+  uint64_t bytes = 0;
+  for (Evaluation& evaluation : evaluations) {
+    bytes += 1 + evaluation.result.ByteSizeLong();
+    evaluation.result.DiscardUnknownFields();
+    ALLOT_TRY(takeEvaluation(evaluation));
+    evaluations_read_ = evaluation.entry_id;
+  }
+  if (bytes == 0) evaluations_caught_up_ = true;
+  return bytes;
+}
+
+// A worker's word is checked against the plan; a unit that it got wrong is open again.
+Status Aggregator::takeEvaluation(const Evaluation& evaluation) {
+  const v1::EvaluationUnit& unit = evaluation.result.unit();
+  ALLOT_ASSIGN(const v1::EvaluationUnit* planned, plannedUnit(unit));
+  const bool as_planned =
+      planned != nullptr && planned->SerializeAsString() == unit.SerializeAsString();
+  std::string reason = "nobody planned this unit";
+  if (as_planned) {
+    const auto why = whyImpossible(evaluation.result, boundsOf(run_.experiment, model_->layers()));
+    if (!why) {
+      evaluations_.add(evaluation.result);
+      fidelity_.add(evaluation.result);
+      evaluation_seconds_ += evaluation.result.seconds();
+      progressed();
+      refused_units_.erase(unit.unit_id());
+      return {};
+    }
+    reason = "it " + *why;
+  }
+  const v1::EvaluationUnit* reopen = hoursSpent() ? nullptr : planned;
+  const uint64_t hold_ms = reopen == nullptr ? 0 : noteRefusal(evaluation.result, reason);
+  ALLOT_TRY(store_.rejectEvaluation(epoch_, evaluation, "invalid", reason, reopen, hold_ms));
+  events_.refused("invalid");
+  ++refused_in_a_row_;
+  if (reopen != nullptr) ++open_units_;  // at least until they are counted again
+  last_error_ = "refused evaluation " + unit.unit_id().substr(0, 200) + ": " + reason;
+  last_error_unix_ms_ = options_.unix_now();
+  spdlog::warn("{}", last_error_);
+  return {};
+}
+
+// For how long nobody is to do this unit again.
+uint64_t Aggregator::noteRefusal(const v1::EvaluationResult& result, const std::string& reason) {
+  UnitRefusals& refusals = refused_units_[result.unit().unit_id()];
+  ++refusals.count;
+  if (refusals.workers.size() < kMostRefusals) refusals.workers.insert(result.worker());
+  refusals.reason = reason;
+  const bool held =
+      refusals.count >= kMostRefusals && refusals.workers.size() >= kMostRefusedWorkers;
+  return held ? kHoldBackMs : 0;
+}
+
+// Why the first unit that is held back is; empty if none is.
+std::string Aggregator::heldBack() const {
+  for (const auto& [unit, refusals] : refused_units_) {
+    if (refusals.count < kMostRefusals || refusals.workers.size() < kMostRefusedWorkers) continue;
+    std::string workers;
+    for (const std::string& worker : refusals.workers) {
+      workers += (workers.empty() ? "" : ", ") + worker.substr(0, 100);
+    }
+    return "evaluation unit " + unit.substr(0, 200) + " was refused " +
+           counted(refusals.count, "time") + ", from " + workers + ": " + refusals.reason +
+           "; it is held back for 10 minutes each time: see whether the workers' build is the "
+           "aggregator's";
+  }
+  return "";
+}
+
+// The unit of the plan that has this one's id, by which alone the store knows it; null if there is
+// none.
+Result<const v1::EvaluationUnit*> Aggregator::plannedUnit(const v1::EvaluationUnit& unit) {
+  const std::optional<uint64_t> named = versionOfUnit(unit.unit_id());
+  if (!named || *named > state_.policy().version()) return nullptr;
+  const uint64_t version = *named;
+  auto plan = plans_.find(version);
+  if (plan == plans_.end()) {
+    ALLOT_ASSIGN(const auto policy, policyAt(version));
+    if (!policy) return nullptr;
+    constexpr size_t kPlans = 8;  // older ones are made again when asked for
+    if (plans_.size() == kPlans) plans_.erase(plans_.begin());
+    plan = plans_.try_emplace(version).first;
+    for (auto& planned : planEvaluation(control_.experiment, *policy)) {
+      plan->second.emplace(planned.unit_id(), planned);
+    }
+  }
+  const auto found = plan->second.find(unit.unit_id());
+  return found == plan->second.end() ? nullptr : &found->second;
+}
+
+// The policy of any version up to now; nothing if the history does not have it.
+Result<std::optional<v1::PolicySnapshot>> Aggregator::policyAt(uint64_t version) {
+  if (const v1::PolicySnapshot* known = policyOf(version)) return *known;
+  if (version == 0) {
+    const v1::Origin* origin = run_.origin ? &*run_.origin : nullptr;
+    return initialState(run_.experiment, model_->layers(), origin).policy();
+  }
+  ALLOT_ASSIGN(const auto kept, store_.readPolicies(version, 1));
+  if (!kept.empty()) return kept[0];
+  ALLOT_ASSIGN(const auto records, store_.readHistory(version - 1, 1));
+  if (records.empty() || records[0].version() != version) return std::nullopt;
+  return records[0].policy();
+}
+
+// Nothing moves only if no result comes and nobody is at work on one: an episode or a unit of a
+// large model takes minutes.
+std::string Aggregator::whyWaiting() {
+  if (finished()) return "";
+  if (phase_ == "paused") return "it is paused: allot resume";
+  if (loaded_ && options_.now() - last_progress_ < kQuietMs) return "";
+  const auto workers = store_.listWorkers();
+  if (!workers) return workers.error().message;
+  if (const std::string why = whyNobodyCanWork(*workers); !why.empty()) return why;
+  if (!loaded_) return "no worker has loaded the model yet";
+  if (const std::string held_back = heldBack(); !held_back.empty()) return held_back;
+  const size_t alive = aliveWorkers(*workers);
+  if (refused_in_a_row_ >= std::max<size_t>(alive, kRefusedInARow)) {
+    return "the last " + counted(refused_in_a_row_, "result") + " were refused (" + last_error_ +
+           ")";
+  }
+  if (std::any_of(workers->begin(), workers->end(), isAtWork)) return "";
+  const std::string idle = ", and none of the " + counted(alive, "worker") + " alive is at work";
+  if (open_units_ > 0) return counted(open_units_, "evaluation unit") + " to do" + idle;
+  return "waiting for episodes: " + std::to_string(held_.size()) + " of " +
+         std::to_string(episodesPerUpdate()) + " are in" + idle;
+}
+
+// For people only: what cannot be had stays unknown.
+void Aggregator::lookAtStore() {
+  const uint64_t now = options_.now();
+  if (!loaded_ || !may_ask_fill_) return;
+  if (store_looked_ && now - *store_looked_ < kLookAtStoreMs) return;
+  store_looked_ = now;
+  const auto fill = store_.fill();
+  if (!fill) {
+    may_ask_fill_ = fill.error().code == ErrorCode::kUnavailable;
+    if (!may_ask_fill_) spdlog::warn("how full the store is: not known: {}", fill.error().message);
+    return;
+  }
+  store_fill_ = *fill;
+  updates_until_full_ = updatesUntilFull(store_fill_, nextUpdateBytes());
+  const uint64_t done = state_.policy().version();
+  const std::string small =
+      learning() ? whyTooSmall(updates_until_full_, maxUpdates() - done) : std::string();
+  if (!small.empty() && !told_too_small_) spdlog::warn("{}", small);
+  told_too_small_ = !small.empty();
+}
+
+// What the next update will take in the store, by the newest one or else by the results that wait
+// for the first; 0: nobody knows.
+uint64_t Aggregator::nextUpdateBytes() {
+  const uint64_t version = state_.policy().version();
+  uint64_t record_bytes = 0;
+  uint64_t results = episodesPerUpdate();
+  if (version > 0) {
+    const auto newest = store_.readHistory(version - 1, 1);
+    if (!newest || newest->empty()) return 0;
+    record_bytes = newest->front().ByteSizeLong();
+    results = static_cast<uint64_t>(newest->front().results_size());
+  } else if (!held_.empty()) {
+    for (const auto& [place, held] : held_) record_bytes += held.entry.bytes;
+    record_bytes = record_bytes * results / held_.size();
+  }
+  if (record_bytes == 0) return 0;
+  double units = 0;
+  if (const uint32_t every = control_.experiment.spec().evaluation().every_updates(); every > 0) {
+    // Only what depends on the policy is measured again.
+    v1::PolicySnapshot later = state_.policy();
+    later.set_version(version + 1);
+    units = static_cast<double>(planEvaluation(control_.experiment, later).size()) / every;
+  }
+  return bytesOfUpdate(record_bytes, results, units);
+}
+
+Status Aggregator::publishStatus() {
+  const uint64_t now = options_.now();
+  if (status_published_ && now - *status_published_ < options_.status_ms && !finished()) return {};
+  lookAtStore();
+  v1::AggregatorStatus status;
+  status.set_holder(options_.holder);
+  status.set_phase(phase_);
+  status.set_waiting(whyWaiting());
+  status.set_last_error(last_error_);
+  status.set_last_error_unix_ms(last_error_unix_ms_);
+  status.set_unix_ms(options_.unix_now());
+  status.set_page(options_.page);
+  status.set_edit_refused(edit_refused_);
+  status.set_build(options_.build);
+  status.set_store_used_bytes(store_fill_.used_bytes);
+  status.set_store_limit_bytes(store_fill_.limit_bytes);
+  if (updates_until_full_) status.set_updates_until_full(*updates_until_full_);
+  status_published_ = now;
+  return store_.publishStatus(epoch_, status);
+}
+
+void Aggregator::setEditRefused(const std::string& sentence) {
+  if (sentence == edit_refused_) return;
+  edit_refused_ = sentence;
+  status_published_.reset();  // with the next tick
+}
+
+RunSnapshot Aggregator::snapshot() {
+  RunSnapshot snapshot{run_,
+                       model_,
+                       control_.experiment,
+                       phase_,
+                       whyWaiting(),
+                       last_error_,
+                       state_,
+                       history_.records(),
+                       evaluations_.cells(),
+                       fidelity_.summaries(),
+                       {},
+                       {},
+                       edit_refused_,
+                       open_units_};
+  if (auto workers = store_.listWorkers()) snapshot.workers = std::move(*workers);
+  if (auto counts = store_.readRefusalCounts()) snapshot.refused = std::move(*counts);
+  if (const auto waiting = store_.inboxSize()) snapshot.inbox_entries = *waiting;
+  snapshot.store_fill = store_fill_;
+  return snapshot;
+}
+
+}  // namespace allot

@@ -1,0 +1,51 @@
+#include "aggregator/learner/history_sample.h"
+
+#include <algorithm>
+
+namespace allot {
+namespace {
+
+// Version 1 is always there: curves begin at the beginning.
+bool isPoint(uint64_t version, uint64_t stride) { return version % stride == 0 || version == 1; }
+
+}  // namespace
+
+void HistorySample::add(v1::IterationRecord record) {
+  record.clear_results();
+  record.clear_weights();
+  record.clear_baselines();
+  while (record.version() / stride_ > kPoints) {
+    stride_ *= 2;
+    std::erase_if(points_, [&](const auto& item) { return !isPoint(item.first, stride_); });
+  }
+  if (isPoint(record.version(), stride_)) points_[record.version()] = record;
+  recent_.push_back(std::move(record));
+  if (recent_.size() > kRecent) recent_.pop_front();
+}
+
+void HistorySample::clear() { *this = {}; }
+
+std::vector<v1::IterationRecord> HistorySample::records() const {
+  std::map<uint64_t, const v1::IterationRecord*> all;
+  for (const auto& [version, record] : points_) all[version] = &record;
+  for (const auto& record : recent_) all[record.version()] = &record;
+  std::vector<v1::IterationRecord> records;
+  records.reserve(all.size());
+  for (const auto& [version, record] : all) records.push_back(*record);
+  return records;
+}
+
+std::vector<uint64_t> HistorySample::versionsToLoad(uint64_t last) {
+  uint64_t stride = 1;
+  while (last / stride > kPoints) stride *= 2;
+  std::vector<uint64_t> versions;
+  for (uint64_t version = 1; version <= last;) {
+    versions.push_back(version);
+    const uint64_t next = (version / stride + 1) * stride;
+    const uint64_t recent = last > kRecent ? last - kRecent + 1 : 1;
+    version = version >= recent ? version + 1 : std::min(next, std::max(recent, version + 1));
+  }
+  return versions;
+}
+
+}  // namespace allot

@@ -1,0 +1,68 @@
+#include "aggregator/page/page.h"
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string_view>
+
+#include "aggregator/page/assets.h"
+#include "aggregator/report/report.h"
+
+namespace allot {
+namespace {
+
+constexpr std::string_view kReport = "/report/";
+// The files of report.h. Nothing else of the folder is shown, whatever a path says.
+struct ReportFile {
+  std::string_view name;
+  const char* type;
+};
+constexpr ReportFile kReportFiles[] = {{"summary.json", "application/json"},
+                                       {"policy.json", "application/json"},
+                                       {"report.html", "text/html; charset=utf-8"},
+                                       {"curve.csv", "text/csv; charset=utf-8"},
+                                       {"curve.svg", "image/svg+xml"},
+                                       {"fidelity.csv", "text/csv; charset=utf-8"}};
+
+}  // namespace
+
+bool isReportPath(const std::string& path) { return path.starts_with(kReport); }
+
+HttpReply serveReport(const std::string& path, const std::string& dir) {
+  for (const auto& [name, type] : kReportFiles) {
+    if (!isReportPath(path) || path.substr(kReport.size()) != name) continue;
+    std::ifstream file(dir + "/" + std::string(name), std::ios::binary);
+    if (dir.empty() || !file) {
+      return plainText(404, "Not there yet: it is written after an evaluation and at the end.");
+    }
+    std::stringstream text;
+    text << file.rdbuf();
+    return {200, type, text.str(), kReportLoads};
+  }
+  return plainText(404, "The report has no such file: its summary is /report/summary.json.");
+}
+
+std::string servedView(const std::string& view_json, uint64_t now_unix_ms,
+                       const std::string& away) {
+  const std::string more = nlohmann::json({{"served_unix_ms", now_unix_ms}, {"away", away}})
+                               .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  const size_t end = view_json.rfind('}');
+  if (end == std::string::npos || view_json.size() <= 2) return more;
+  // Not parsed: it may be large, and is asked for every two seconds.
+  return view_json.substr(0, end) + "," + more.substr(1);
+}
+
+HttpReply servePage(const std::string& path, const std::string& view_json) {
+  const auto asset = [](const char* type, std::string_view text) {
+    return HttpReply{200, type, std::string(text)};
+  };
+  if (path == "/") return asset("text/html; charset=utf-8", page::kIndexHtml);
+  if (path == "/page.css") return asset("text/css; charset=utf-8", page::kPageCss);
+  if (path == "/page.js") return asset("text/javascript; charset=utf-8", page::kPageJs);
+  if (path == "/chart.js") return asset("text/javascript; charset=utf-8", page::kChartJs);
+  if (path == "/icon.svg") return asset("image/svg+xml", page::kIconSvg);
+  if (path == kViewPath) return {200, "application/json", view_json};
+  return plainText(404, "There is no such page here: the run's page is at /.");
+}
+
+}  // namespace allot

@@ -1,0 +1,41 @@
+#pragma once
+// Accuracy against total budget: curve.svg of a run's report, and its parts by task.
+//
+// Pure functions, any thread.
+#include <map>
+#include <string>
+#include <vector>
+
+#include "aggregator/report/plot.h"
+#include "aggregator/report/report_data.h"
+
+namespace allot {
+
+// A schedule that spends everything in one layer: not a point of a line, but of the profile by
+// layer.
+bool isOneHot(const std::string& schedule);
+
+// How each line looks in every plot of a run: by its method, or where there is one method only by
+// its schedule. Names what tells the lines apart: method, schedule, or both.
+class LineStyles {
+ public:
+  explicit LineStyles(const std::vector<CurvePoint>& points,
+                      const std::vector<FidelityPoint>& fidelity = {});
+  std::string name(const std::string& method, const std::string& schedule) const;
+  size_t style(const std::string& method, const std::string& schedule) const;
+
+ private:
+  bool methods_ = false;    // several
+  bool schedules_ = false;  // several
+  std::map<std::pair<std::string, std::string>, size_t> styles_;
+};
+
+// Points of one method and schedule make one line; those without a budget are left out. With a
+// task, its scores instead of all.
+Plot curvePlot(const std::vector<CurvePoint>& points, const LineStyles& styles,
+               const std::string& task = "");
+
+// `title` goes above the picture.
+std::string curveSvg(const std::string& title, const std::vector<CurvePoint>& points);
+
+}  // namespace allot

@@ -1,0 +1,364 @@
+#include "aggregator/report/figures.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <set>
+
+#include "aggregator/report/curve_svg.h"
+#include "aggregator/report/figure_lines.h"
+#include "allot/kernels/method.h"
+
+namespace allot {
+namespace {
+
+using nlohmann::json;
+
+// Of a plot in the page: two stand side by side, or fill a phone.
+constexpr double kWidth = 560;
+constexpr double kHeight = 340;
+
+struct Data {
+  std::vector<CurvePoint> points;
+  std::vector<FidelityPoint> fidelity;
+  LineStyles styles;
+};
+
+std::string section(std::string_view heading, std::string_view note, const std::string& body,
+                    bool wide = false) {
+  return fmt::format(
+      "<section class=\"card figure{}\">\n<h2>{}</h2>\n<p class=\"quiet\">{}</p>\n{}</section>\n",
+      wide ? " span" : "", heading, note, body);
+}
+
+std::string part(Plot plot) {
+  plot.standalone = false;
+  plot.width = kWidth;
+  plot.height = kHeight;
+  return plotSvg(plot);
+}
+
+std::string figure(std::string_view heading, std::string_view note, const Plot& plot) {
+  if (plot.series.empty()) return "";
+  return section(heading, note, plotLegend(plot.series, plot.levels) + part(plot));
+}
+
+// 3 of "3", of "03" and of "3-4"; 0 of words.
+double leadingNumber(const std::string& text) {
+  double number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+// --- accuracy ---
+
+std::string tasksFigure(const Data& data) {
+  std::set<std::string> tasks;
+  for (const auto& point : data.points) {
+    for (const auto& task : point.tasks) tasks.insert(task.task);
+  }
+  if (tasks.size() < 2) return "";
+  const std::vector<CurvePoint> curve = newestCompletePerSchedule(data.points);
+  const Plot all = curvePlot(curve, data.styles);
+  if (all.series.empty()) return "";
+  std::vector<PlotLevel> dense;
+  if (!all.levels.empty()) dense = {{"dense, every row read", 0}};
+  std::string body = plotLegend(all.series, dense) + "<div class=\"panels\">\n";
+  for (const std::string& task : tasks) {
+    Plot plot = curvePlot(curve, data.styles, task);
+    plot.title = "accuracy on " + task;
+    plot.x.label = "total budget B (log scale)";
+    body +=
+        "<figure><figcaption>" + escapedXml(task) + "</figcaption>" + part(plot) + "</figure>\n";
+  }
+  return section("Accuracy by task", "held-out questions of each kind, 95 % intervals",
+                 body + "</div>\n", true);
+}
+
+using Share = std::optional<double> CurvePoint::*;
+
+std::string shareFigure(const Data& data, Share share, std::string_view heading,
+                        std::string_view note, const std::string& label) {
+  Plot plot;
+  plot.title = heading;
+  plot.x = {label, true, true};
+  plot.y = {"held-out accuracy", false, true};
+  std::vector<Measured> measured;
+  for (const CurvePoint& point : newestCompletePerCell(data.points)) {
+    if (point.schedule == "dense") {
+      plot.levels = {{fmt::format("dense ({:.1f} %)", point.accuracy * 100), point.accuracy}};
+    } else if (point.*share && *(point.*share) > 0 && !isOneHot(point.schedule)) {
+      const std::string budget =
+          point.total_budget > 0 ? fmt::format(", budget {}", point.total_budget) : "";
+      measured.push_back({point.method,
+                          point.schedule,
+                          point.total_budget,
+                          {*(point.*share), point.accuracy, point.low, point.high,
+                           fmt::format("{}{}: {:.1f} % ({:.1f} to {:.1f}) with {:.1f} % read",
+                                       data.styles.name(point.method, point.schedule), budget,
+                                       point.accuracy * 100, point.low * 100, point.high * 100,
+                                       *(point.*share) * 100)}});
+    }
+  }
+  plot.series = linesByNumber(measured, data.styles);
+  return figure(heading, note, plot);
+}
+
+std::string oneHotFigure(const Data& data) {
+  Plot plot;
+  plot.title = "Accuracy by layer that is cut";
+  plot.x = {"the layer with one read (0 comes first)"};
+  plot.y = {"held-out accuracy", false, true};
+  std::map<std::pair<std::string, uint64_t>, PlotSeries> lines;
+  std::set<double> layers;
+  for (const CurvePoint& point : newestCompletePerCell(data.points)) {
+    if (point.schedule == "dense") {
+      plot.levels = {{fmt::format("dense ({:.1f} %)", point.accuracy * 100), point.accuracy}};
+    }
+    if (!isOneHot(point.schedule)) continue;
+    const double layer = leadingNumber(point.schedule.substr(sizeof("oneHot-") - 1));
+    layers.insert(layer);
+    PlotSeries& line = lines[{point.method, point.total_budget}];
+    line.joined = false;
+    line.name = fmt::format("{}, total budget {}", point.method, point.total_budget);
+    line.points.push_back(
+        {layer, point.accuracy, point.low, point.high,
+         fmt::format("layer {} cut, {}: {:.1f} % ({:.1f} to {:.1f})", layer, line.name,
+                     point.accuracy * 100, point.low * 100, point.high * 100)});
+  }
+  plot.x.ticks.assign(layers.begin(), layers.end());
+  for (auto& [key, line] : lines) {
+    line.style = plot.series.size();
+    // Beside each other rather than on top.
+    const double shift =
+        0.12 * (static_cast<double>(line.style) - 0.5 * static_cast<double>(lines.size() - 1));
+    for (PlotPoint& point : line.points) point.x += shift;
+    plot.series.push_back(std::move(line));
+  }
+  return figure("Accuracy by layer that is cut",
+                "one layer with a single read, the others with the rest of the budget; 95 % "
+                "intervals",
+                plot);
+}
+
+// --- fidelity ---
+
+std::string fidelityTitle(const FidelityPoint& point) {
+  return fmt::format("{}{}: relative error {:.4g}, cosine {:.4f}, {:.1f} % of the rows",
+                     point.method,
+                     point.total_budget > 0 ? fmt::format(", budget {}", point.total_budget) : "",
+                     point.all.relative_error, point.all.cosine, point.all.density * 100);
+}
+
+using Place = std::function<std::optional<double>(const FidelityPoint&)>;
+
+Plot fidelityPlot(const Data& data, const Place& x, const Place& y) {
+  Plot plot;
+  std::vector<Measured> measured;
+  for (const FidelityPoint& point : data.fidelity) {
+    const auto at = isOneHot(point.schedule) ? std::nullopt : x(point);
+    const auto value = y(point);
+    if (!at || *at <= 0 || !value || *value <= 0) continue;
+    measured.push_back({point.method,
+                        point.schedule,
+                        point.total_budget,
+                        {*at, *value, *value, *value, fidelityTitle(point)}});
+  }
+  plot.series = linesByNumber(measured, data.styles);
+  return plot;
+}
+
+std::optional<double> samplesOf(const FidelityPoint& point) {
+  if (point.samples_per_layer <= 0) return std::nullopt;
+  return point.samples_per_layer;
+}
+std::optional<double> errorOf(const FidelityPoint& point) { return point.all.relative_error; }
+std::optional<double> varianceOf(const FidelityPoint& point) { return point.all.trace_covariance; }
+std::optional<double> densityOf(const FidelityPoint& point) { return point.all.density; }
+
+std::optional<double> epsilonOf(const FidelityPoint& point) {
+  kernels::MethodOptions options;
+  if (kernels::parseMethod(point.method, &options)) return std::nullopt;
+  const bool promises = options.method == kernels::Method::kVAttention ||
+                        options.method == kernels::Method::kAdaptiveDenominator;
+  return promises ? std::optional(options.epsilon) : std::nullopt;
+}
+
+std::vector<double> placesOf(const Plot& plot) {
+  std::set<double> places;
+  for (const auto& series : plot.series) {
+    for (const auto& point : series.points) places.insert(point.x);
+  }
+  return {places.begin(), places.end()};
+}
+
+std::string slopesNote(const json& view) {
+  const json& rows = viewField(view, "variance_slopes");
+  std::string note;
+  for (size_t i = 0; rows.is_array() && i < rows.size(); ++i) {
+    const json& slope = viewField(rows[i], "slope");
+    if (!slope.is_number()) continue;
+    note += fmt::format("{}{} {:.2f}", note.empty() ? "; slopes: " : ", ",
+                        escapedXml(viewText(rows[i], "method")), slope.get<double>());
+  }
+  return "mean squared error of an output, which for an unbiased method is tr Cov" + note;
+}
+
+std::string fidelityFigures(const Data& data, const json& view) {
+  Plot error = fidelityPlot(data, samplesOf, errorOf);
+  error.title = "Relative error against samples";
+  error.x = {"samples S a layer and head (log scale)", true, false, placesOf(error)};
+  error.y = {"mean relative error (log scale)", true};
+  Plot variance = fidelityPlot(data, samplesOf, varianceOf);
+  variance.title = "Variance against samples";
+  variance.x = error.x;
+  variance.y = {"mean squared error (log scale)", true};
+  Plot density = fidelityPlot(data, densityOf, errorOf);
+  density.title = "Relative error against rows read";
+  density.x = {"share of the value rows that is read (log scale)", true, true};
+  density.y = error.y;
+  Plot promise = fidelityPlot(data, epsilonOf, errorOf);
+  promise.title = "Relative error against epsilon";
+  promise.x = {"epsilon asked for (log scale)", true, false, placesOf(promise)};
+  promise.y = error.y;
+  promise.diagonal = true;
+  const char* const same =
+      "same queries, keys and values as dense attention's; mean over layers, "
+      "heads and steps";
+  std::string html = figure("Relative error against samples", same, error) +
+                     figure("Variance against samples", slopesNote(view), variance) +
+                     figure("Relative error against rows read", same, density);
+  if (placesOf(promise).size() > 1) {
+    html +=
+        figure("Relative error against epsilon",
+               "mean over layers, heads and steps; dashed: an error of epsilon itself", promise);
+  }
+  return html;
+}
+
+std::string cell(const std::string& text) { return "<td class=\"r\">" + text + "</td>"; }
+
+// Darker where the error is larger, on a logarithmic scale over the whole table.
+std::string heatCell(double value, double least, double most) {
+  const double share =
+      most > least && value > 0 ? std::log(value / least) / std::log(most / least) : 0;
+  return fmt::format("<td class=\"r\" style=\"background:rgba(196,80,11,{:.2f})\">{:.3g}</td>",
+                     0.04 + 0.5 * std::clamp(share, 0.0, 1.0), value);
+}
+
+std::string nameCells(const FidelityPoint& point) {
+  const std::string samples =
+      point.samples_per_layer > 0 ? fmt::format("{:.4g}", point.samples_per_layer) : "";
+  std::string name = escapedXml(point.method);
+  if (point.schedule != "uniform" && point.schedule != "adaptive") {
+    name += ", " + escapedXml(point.schedule);
+  }
+  return "<td>" + name + "</td>" + cell(samples);
+}
+
+std::string table(const std::string& head, const std::string& rows) {
+  return "<div class=\"scroll\"><table>\n<thead><tr><th>method</th><th class=\"r\">S</th>" + head +
+         "</tr></thead>\n<tbody>\n" + rows + "</tbody></table></div>\n";
+}
+
+std::string fidelityTable(const Data& data) {
+  std::string head;
+  for (const char* name : {"relative error", "rms", "cosine", "next token", "over &epsilon;",
+                           "own estimate", "squared error", "rows read", "rows", "ESS"}) {
+    head += std::string("<th class=\"r\">") + name + "</th>";
+  }
+  std::string rows;
+  for (const FidelityPoint& point : data.fidelity) {
+    const FidelityNumbers& n = point.all;
+    const auto percent = [](const std::optional<double>& v) {
+      return v ? fmt::format("{:.1f} %", *v * 100) : std::string();
+    };
+    rows += "<tr>" + nameCells(point) + cell(fmt::format("{:.4f}", n.relative_error)) +
+            cell(fmt::format("{:.4f}", n.rms_relative_error)) +
+            cell(fmt::format("{:.4f}", n.cosine)) + cell(percent(n.agreement)) +
+            cell(epsilonOf(point) ? percent(n.exceed_rate) : "") +
+            cell(n.estimated_error ? fmt::format("{:.4f}", *n.estimated_error) : "") +
+            cell(fmt::format("{:.3g}", n.trace_covariance)) + cell(percent(n.density)) +
+            cell(fmt::format("{:.1f}", n.unique_rows)) +
+            cell(fmt::format("{:.1f}", n.effective_sample_size)) + "</tr>\n";
+  }
+  return section(
+      "Fidelity in numbers",
+      "S: samples a layer and head; next token: how often it is dense attention's; rows: "
+      "value rows read by a head, different ones",
+      table(head, rows), true);
+}
+
+using Parts = std::vector<FidelityNumbers> FidelityPoint::*;
+
+std::string heatTable(const Data& data, Parts parts, std::string_view heading,
+                      std::string_view note) {
+  std::vector<std::string> names;  // in order of appearance
+  double least = 0;
+  double most = 0;
+  for (const FidelityPoint& point : data.fidelity) {
+    for (const FidelityNumbers& one : point.*parts) {
+      if (std::find(names.begin(), names.end(), one.name) == names.end()) names.push_back(one.name);
+      if (one.relative_error <= 0) continue;
+      least = least == 0 ? one.relative_error : std::min(least, one.relative_error);
+      most = std::max(most, one.relative_error);
+    }
+  }
+  if (names.size() < 2) return "";
+  std::stable_sort(names.begin(), names.end(), [](const auto& a, const auto& b) {
+    return leadingNumber(a) < leadingNumber(b);
+  });
+  std::string head;
+  for (const std::string& name : names) head += "<th class=\"r\">" + escapedXml(name) + "</th>";
+  std::string rows;
+  for (const FidelityPoint& point : data.fidelity) {
+    rows += "<tr>" + nameCells(point);
+    for (const std::string& name : names) {
+      const auto found = std::find_if((point.*parts).begin(), (point.*parts).end(),
+                                      [&](const auto& one) { return one.name == name; });
+      rows +=
+          found == (point.*parts).end() ? cell("") : heatCell(found->relative_error, least, most);
+    }
+    rows += "</tr>\n";
+  }
+  return section(heading, note, table(head, rows), true);
+}
+
+}  // namespace
+
+std::string figuresHtml(const json& view) {
+  const auto points = evaluationPoints(view);
+  const auto fidelity = fidelityPoints(view);
+  const Data data{points, fidelity, LineStyles(points, fidelity)};
+  std::string html =
+      tasksFigure(data) +
+      shareFigure(data, &CurvePoint::kv_bytes_share, "Accuracy against KV bytes read",
+                  "keys, their shadows and values read while decoding, of what dense "
+                  "attention reads; 95 % intervals",
+                  "KV bytes read, of dense attention's (log scale)");
+  const bool features = std::any_of(points.begin(), points.end(), [](const auto& point) {
+    return point.method.rfind("bernoulli", 0) == 0;
+  });
+  if (features) {
+    html += shareFigure(data, &CurvePoint::key_share, "Accuracy against key features read",
+                        "key bytes read while decoding, of what dense attention reads; 95 % "
+                        "intervals",
+                        "key bytes read, of dense attention's (log scale)");
+  }
+  html += oneHotFigure(data);
+  if (!fidelity.empty()) {
+    html += fidelityFigures(data, view) + fidelityTable(data) +
+            heatTable(data, &FidelityPoint::layers, "Relative error by layer",
+                      "mean over heads and steps; darker is larger, on a logarithmic scale") +
+            heatTable(data, &FidelityPoint::supports, "Relative error by spread of the attention",
+                      "states by the number of tiles of 32 keys that hold 90 % of the mass: how "
+                      "many keys matter");
+  }
+  return html.empty() ? html : "<div class=\"cards\">\n" + html + "</div>\n";
+}
+
+}  // namespace allot

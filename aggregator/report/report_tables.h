@@ -1,0 +1,20 @@
+#pragma once
+// The report's tables: curve.csv, fidelity.csv and summary.json. Pure functions, any thread.
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "aggregator/report/report_data.h"
+
+namespace allot {
+
+// A row for all questions of each cell (task "all"), then one for each task. Shares of what dense
+// attention reads are those of whole cells, and empty where they were not counted.
+std::string curveCsv(const std::vector<CurvePoint>& points);
+
+// A row for each cell (part "all"), then one for each layer, number of tiles and task in it.
+std::string fidelityCsv(const std::vector<FidelityPoint>& points);
+
+nlohmann::json summaryJson(const nlohmann::json& view);
+
+}  // namespace allot

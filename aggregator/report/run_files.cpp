@@ -1,0 +1,53 @@
+#include "aggregator/report/run_files.h"
+
+#include <chrono>
+
+#include "aggregator/page/run_view.h"
+#include "aggregator/report/report.h"
+#include "store/archive/archive.h"
+
+namespace allot {
+namespace {
+
+using std::chrono::milliseconds;
+
+template <typename ClockType>
+uint64_t msOf() {
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<milliseconds>(ClockType::now().time_since_epoch()).count());
+}
+
+}  // namespace
+
+RunFiles::RunFiles(std::string dir, std::string run_id, Open open)
+    : dir_(std::move(dir)), run_id_(std::move(run_id)), open_(std::move(open)) {}
+
+bool RunFiles::write(RunSnapshot snapshot, bool at_end) {
+  if (isBusy()) return false;
+  writing_ =
+      std::async(std::launch::async, [this, at_end, snapshot = std::move(snapshot)]() -> Status {
+        if (dir_.empty()) return {};
+        const uint64_t unix_ms = msOf<std::chrono::system_clock>();
+        ALLOT_TRY(writeReport(dir_, runView(snapshot, unix_ms, run_id_)));
+        const uint64_t start = msOf<std::chrono::steady_clock>();
+        if (!at_end && start < next_export_) return {};
+        ALLOT_ASSIGN(const auto store, open_());
+        StoreSource source(store.get(), run_id_);
+        ALLOT_TRY(exportRun(&source, dir_));
+        const uint64_t end = msOf<std::chrono::steady_clock>();
+        next_export_ = end + 20 * (end - start);
+        return {};
+      });
+  return true;
+}
+
+std::optional<Status> RunFiles::outcome() {
+  if (!isBusy() || writing_.wait_for(milliseconds(0)) != std::future_status::ready) {
+    return std::nullopt;
+  }
+  return writing_.get();
+}
+
+Status RunFiles::wait() { return isBusy() ? writing_.get() : Status(); }
+
+}  // namespace allot

@@ -1,0 +1,43 @@
+#pragma once
+// RunFiles: the report and the run as files, written beside the learning.
+//
+// A first export of a long run takes minutes, and a disk may hang: it has a thread and a store
+// connection of its own, so that lease, results and page go on meanwhile. Owned by main(), one
+// thread; the destructor waits for what is being written.
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "aggregator/learner/aggregator.h"
+#include "core/result.h"
+
+namespace allot {
+
+class RunFiles {
+ public:
+  using Open = std::function<Result<std::unique_ptr<Store>>()>;
+
+  // dir: "" writes nothing. open: a store connection for the thread that writes.
+  RunFiles(std::string dir, std::string run_id, Open open);
+
+  // Begins to write, unless it is writing: false. What has grown long is exported less often, so
+  // that no more than a twentieth of the time goes into it; at_end: always.
+  bool write(RunSnapshot snapshot, bool at_end);
+  // What became of the last write, once, when it has ended.
+  std::optional<Status> outcome();
+  bool isBusy() const { return writing_.valid(); }
+  // Waits for the end of the last write.
+  Status wait();
+
+ private:
+  const std::string dir_;
+  const std::string run_id_;
+  const Open open_;
+  uint64_t next_export_ = 0;  // of the thread that writes, or nobody's
+  std::future<Status> writing_;
+};
+
+}  // namespace allot

@@ -1,0 +1,118 @@
+#include "core/evaluation/evaluation_check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <tuple>
+
+#include "core/evaluation/evaluation_plan.h"
+#include "core/evaluation/fidelity.h"
+#include "core/spec/spec_keys.h"
+
+namespace allot {
+namespace {
+
+// Far above anything that a worker can count or measure, and sums of millions stay exact or finite.
+constexpr uint64_t kMostCounted = uint64_t{1} << 52;
+constexpr double kLargestSum = 1e100;
+constexpr double kLongestSeconds = 1e7;  // as of episodes
+// Roundings of sums that were added up in another order.
+constexpr double kSlack = 1 + 1e-6;
+
+bool isSum(double value) { return value >= 0 && value <= kLargestSum; }
+bool isDuration(double seconds) { return seconds >= 0 && seconds < kLongestSeconds; }
+
+uint32_t tasksOf(const EvaluationBounds& bounds) {
+  return bounds.tasks > 0 ? bounds.tasks : static_cast<uint32_t>(kMaxListEntries);
+}
+uint32_t layersOf(const EvaluationBounds& bounds) {
+  return bounds.layers > 0 ? bounds.layers : static_cast<uint32_t>(kMaxScheduleEntries);
+}
+
+bool scoresCanBe(const v1::EvaluationResult& result, const EvaluationBounds& bounds) {
+  const v1::EvaluationUnit& unit = result.unit();
+  if (static_cast<uint32_t>(result.scores_size()) != unit.question_count()) return false;
+  std::set<uint32_t> questions;
+  for (const v1::QuestionScore& score : result.scores()) {
+    const bool in_unit = score.question() >= unit.first_question() &&
+                         score.question() - unit.first_question() < unit.question_count();
+    if (!in_unit || !questions.insert(score.question()).second) return false;
+    if (!(score.score() >= 0 && score.score() <= 1)) return false;
+    if (!(score.other_score() >= 0 && score.other_score() <= 1)) return false;
+    if (score.task() >= tasksOf(bounds)) return false;
+  }
+  return true;
+}
+
+bool countsCanBe(const v1::DecodeCounts& counts) {
+  for (const uint64_t count :
+       {counts.decode_steps(), counts.draws(), counts.unique_rows(), counts.dense_rows(),
+        counts.group_rows(), counts.key_bytes(), counts.value_bytes(), counts.dense_bytes()}) {
+    if (count > kMostCounted) return false;
+  }
+  // A shadow is read beside the keys at most once: less than as many bytes again.
+  return counts.unique_rows() <= counts.dense_rows() &&
+         counts.group_rows() <= counts.dense_rows() &&
+         counts.value_bytes() <= counts.dense_bytes() &&
+         counts.key_bytes() <= 2 * counts.dense_bytes() && isDuration(counts.prefill_seconds()) &&
+         isDuration(counts.decode_seconds());
+}
+
+bool cellCanBe(const v1::FidelityCell& cell, const EvaluationBounds& bounds) {
+  if (cell.task() >= tasksOf(bounds) || cell.layer() >= layersOf(bounds)) return false;
+  if (std::find(kSupports.begin(), kSupports.end(), cell.support()) == kSupports.end()) {
+    return false;
+  }
+  if (cell.states() == 0 || cell.states() > kMostCounted || cell.draws() > kMostCounted ||
+      cell.dense_rows() > kMostCounted || cell.unique_rows() > cell.dense_rows() ||
+      cell.exceeded() > cell.states() || cell.estimated_states() > cell.states()) {
+    return false;
+  }
+  for (const double sum :
+       {cell.relative_error(), cell.relative_error_squared(), cell.squared_error(),
+        cell.estimated_error(), cell.effective_sample_size()}) {
+    if (!isSum(sum)) return false;
+  }
+  if (cell.estimated_states() == 0 && cell.estimated_error() > 0) return false;
+  const auto states = static_cast<double>(cell.states());
+  // Cauchy and Schwarz: a sum's square is at most n times the sum of squares.
+  const double most = std::sqrt(states * cell.relative_error_squared());
+  return std::abs(cell.cosine()) <= states * kSlack &&
+         cell.relative_error() <= most * kSlack + 1e-9;
+}
+
+bool fidelityCanBe(const v1::EvaluationResult& result, const EvaluationBounds& bounds) {
+  if (result.scores_size() > 0 || result.fidelity().empty()) return false;
+  std::set<std::tuple<uint32_t, uint32_t, uint32_t>> cells;
+  for (const v1::FidelityCell& cell : result.fidelity()) {
+    if (!cellCanBe(cell, bounds)) return false;
+    if (!cells.emplace(cell.task(), cell.layer(), cell.support()).second) return false;
+  }
+  std::set<uint32_t> tasks;
+  for (const v1::AgreementCell& cell : result.agreement()) {
+    if (cell.task() >= tasksOf(bounds) || !tasks.insert(cell.task()).second) return false;
+    if (cell.steps() > kMostCounted || cell.agreed() > cell.steps()) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+EvaluationBounds boundsOf(const v1::Experiment& experiment, uint32_t layers) {
+  return {static_cast<uint32_t>(experiment.spec().task().tasks_size()), layers};
+}
+
+std::optional<std::string> whyImpossible(const v1::EvaluationResult& result,
+                                         const EvaluationBounds& bounds) {
+  if (!isDuration(result.seconds())) return "has a duration that cannot be";
+  if (!countsCanBe(result.counts())) return "has counts that cannot be";
+  if (result.unit().measure() == kFidelity) {
+    if (!fidelityCanBe(result, bounds)) return "has fidelity cells that cannot be";
+    return std::nullopt;
+  }
+  const bool bare = result.fidelity().empty() && result.agreement().empty();
+  if (!bare || !scoresCanBe(result, bounds)) return "has scores that cannot be";
+  return std::nullopt;
+}
+
+}  // namespace allot

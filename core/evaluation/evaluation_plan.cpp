@@ -1,0 +1,180 @@
+#include "core/evaluation/evaluation_plan.h"
+
+#include <algorithm>
+#include <charconv>
+#include <numeric>
+
+#include "allot/kernels/method.h"
+#include "core/learning/schedule.h"
+
+namespace allot {
+namespace {
+
+constexpr char kDense[] = "dense";
+
+struct Cell {
+  std::string method;
+  std::string schedule_name;
+  uint64_t total_budget = 0;
+  SampleSchedule schedule;  // empty for a method without a budget
+};
+
+std::string padded(uint64_t number, size_t width) {
+  const std::string text = std::to_string(number);
+  return std::string(width - std::min(width, text.size()), '0') + text;
+}
+
+std::string numbered(const char* name, size_t number) {
+  return std::string(name) + "-" + padded(number, 2);
+}
+
+uint64_t totalOf(const SampleSchedule& schedule) {
+  return std::accumulate(schedule.begin(), schedule.end(), uint64_t{0});
+}
+
+std::vector<Cell> cellsOf(const v1::Experiment& experiment, const std::string& method,
+                          const v1::PolicySnapshot& policy) {
+  const v1::Spec& spec = experiment.spec();
+  const auto layers = static_cast<uint32_t>(policy.logits_size());
+  // Version 0 is uniform, unless the run is a fork.
+  const auto [least, most] = std::minmax_element(policy.logits().begin(), policy.logits().end());
+  const bool first = policy.version() == 0, has_learned = !first || *least != *most;
+  std::vector<Cell> cells;
+  size_t explicit_number = 0;
+  for (const v1::Schedule& schedule : spec.evaluation().schedules()) {
+    const bool learned = schedule.kind() == "learned";
+    if (schedule.kind() == "explicit") {
+      const SampleSchedule samples(schedule.samples().begin(), schedule.samples().end());
+      const std::string name = numbered("explicit", explicit_number++);
+      if (first) cells.push_back({method, name, totalOf(samples), samples});
+      continue;
+    }
+    if (learned ? !has_learned : !first) continue;
+    for (uint32_t budget : spec.evaluation().budgets()) {
+      if (schedule.kind() == "uniform") {
+        cells.push_back({method, "uniform", budget, uniformSchedule(budget, layers)});
+      } else if (learned) {
+        cells.push_back(
+            {method, "learned", budget,
+             learnedSchedule(softmax({policy.logits().begin(), policy.logits().end()}), budget,
+                             spec.policy().min_per_layer(), spec.policy().total_budget())});
+      } else {
+        for (uint32_t l = 0; l < layers; ++l) {
+          cells.push_back(
+              {method, numbered("oneHot", l), budget, oneHotSchedule(budget, layers, l)});
+        }
+      }
+    }
+  }
+  return cells;
+}
+
+// "v000025/c0003/s2anta-flash tileSize=64/uniform/128", and "/fidelity" where that is measured.
+v1::EvaluationUnit unitOf(const Cell& cell, uint64_t version, uint32_t chunk,
+                          const std::string& measure) {
+  v1::EvaluationUnit unit;
+  std::string id = "v" + padded(version, 6) + "/c" + padded(chunk, 4) + "/" + cell.method + "/" +
+                   cell.schedule_name + "/" + std::to_string(cell.total_budget);
+  if (measure != kAccuracy) id += "/" + measure;
+  unit.set_unit_id(id);
+  unit.set_policy_version(version);
+  unit.set_method(cell.method);
+  unit.set_schedule_name(cell.schedule_name);
+  unit.set_total_budget(cell.total_budget);
+  *unit.mutable_schedule() = {cell.schedule.begin(), cell.schedule.end()};
+  unit.set_chunk(chunk);
+  unit.set_measure(measure);
+  return unit;
+}
+
+}  // namespace
+
+bool evaluationDue(const v1::Experiment& experiment, uint64_t version) {
+  const v1::Spec& spec = experiment.spec();
+  if (version == 0 || (spec.has_update() && version >= spec.update().max_updates())) return true;
+  const uint32_t every = spec.evaluation().every_updates();
+  return every > 0 && version % every == 0;
+}
+
+std::vector<v1::EvaluationUnit> planEvaluation(const v1::Experiment& experiment,
+                                               const v1::PolicySnapshot& policy) {
+  const v1::Spec& spec = experiment.spec();
+  std::vector<Cell> cells;
+  for (const std::string& method : spec.evaluation().methods()) {
+    kernels::MethodOptions options;
+    const bool known = !kernels::parseMethod(method, &options);
+    if (known && !kernels::usesBudget(options)) {
+      const char* name = method == kDense ? kDense : "adaptive";
+      if (policy.version() == 0) cells.push_back({method, name, 0, {}});
+      continue;
+    }
+    const auto more = cellsOf(experiment, method, policy);
+    cells.insert(cells.end(), more.begin(), more.end());
+  }
+  const uint32_t questions = spec.task().held_out_questions();
+  std::vector<v1::EvaluationUnit> units;
+  for (uint32_t first = 0; first < questions; first += kChunkQuestions) {
+    for (const std::string& measure : spec.evaluation().measures()) {
+      if (measure == kFidelity && first / kChunkQuestions >= kFidelityChunks) continue;
+      for (const Cell& cell : cells) {
+        if (measure == kFidelity && cell.method == kDense) continue;
+        v1::EvaluationUnit unit = unitOf(cell, policy.version(), first / kChunkQuestions, measure);
+        unit.set_first_question(first);
+        unit.set_question_count(std::min(kChunkQuestions, questions - first));
+        units.push_back(std::move(unit));
+      }
+    }
+  }
+  return units;
+}
+
+Status checkGrid(const v1::Experiment& experiment, uint32_t layers) {
+  const v1::Evaluation& evaluation = experiment.spec().evaluation();
+  // Of one method with a budget: planEvaluation at version 0 of a fork, where all of them are due.
+  const auto budgets = static_cast<uint64_t>(evaluation.budgets_size());
+  uint64_t schedules = 0;
+  for (const v1::Schedule& schedule : evaluation.schedules()) {
+    if (schedule.kind() == "explicit")
+      ++schedules;
+    else
+      schedules += budgets * (schedule.kind() == "oneHot" ? layers : 1);
+  }
+  uint64_t cells = 0;
+  bool has_dense = false;
+  for (const std::string& method : evaluation.methods()) {
+    kernels::MethodOptions options;
+    const bool known = !kernels::parseMethod(method, &options);
+    cells += known && !kernels::usesBudget(options) ? 1 : schedules;
+    has_dense |= method == kDense;
+  }
+  const uint64_t questions = experiment.spec().task().held_out_questions();
+  const uint64_t chunks = (questions + kChunkQuestions - 1) / kChunkQuestions;
+  uint64_t units = 0;
+  for (const std::string& measure : evaluation.measures()) {
+    units += measure == kFidelity
+                 ? (cells - (has_dense ? 1 : 0)) * std::min<uint64_t>(chunks, kFidelityChunks)
+                 : cells * chunks;
+  }
+  if (units <= kMostUnits) return {};
+  return badInput("spec.evaluation: " + std::to_string(evaluation.methods_size()) +
+                  " methods with " + std::to_string(schedules) +
+                  " schedules and budgets each (the model has " + std::to_string(layers) +
+                  " layers) are " + std::to_string(cells) + " cells, times " +
+                  std::to_string(chunks) + " chunks of " + std::to_string(kChunkQuestions) +
+                  " held-out questions " + std::to_string(units) + " units, more than " +
+                  std::to_string(kMostUnits) +
+                  ": take fewer budgets, schedules or methods, or lower "
+                  "spec.task.heldOutQuestions");
+}
+
+std::optional<uint64_t> versionOfUnit(const std::string& unit_id) {
+  const size_t slash = unit_id.find('/');
+  if (slash == std::string::npos || unit_id[0] != 'v') return std::nullopt;
+  uint64_t version = 0;
+  const char* end = unit_id.data() + slash;
+  const auto [stop, error] = std::from_chars(unit_id.data() + 1, end, version);
+  if (error != std::errc() || stop != end) return std::nullopt;
+  return version;
+}
+
+}  // namespace allot

@@ -1,0 +1,150 @@
+#include "core/evaluation/evaluation_table.h"
+
+#include "core/evaluation/evaluation_plan.h"
+
+namespace allot {
+namespace {
+
+void count(double score, ScoreTally* tally) {
+  ++tally->n;
+  tally->sum += score;
+  ++tally->scores[score];
+}
+
+constexpr char kLearned[] = "learned";
+constexpr size_t kWholeLines = 2;
+constexpr size_t kPoints = 1000;
+
+// The sums stay.
+void forgetDetails(EvaluationCell* cell) {
+  cell->tasks.clear();
+  cell->other = {};
+  cell->all.scores.clear();
+  cell->schedule.clear();
+}
+
+double share(uint64_t part, uint64_t whole) {
+  return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : -1;
+}
+
+}  // namespace
+
+void KvReads::add(const v1::DecodeCounts& counts) {
+  unique_rows += counts.unique_rows();
+  dense_rows += counts.dense_rows();
+  key_bytes += counts.key_bytes();
+  value_bytes += counts.value_bytes();
+  dense_bytes += counts.dense_bytes();
+}
+
+double KvReads::bytesShare() const { return share(key_bytes + value_bytes, dense_bytes); }
+double KvReads::keyShare() const { return share(2 * key_bytes, dense_bytes); }
+double KvReads::valueRowsShare() const { return share(unique_rows, dense_rows); }
+
+EvaluationTable::EvaluationTable(const v1::Experiment& experiment, Keep keep)
+    : keep_(keep),
+      held_out_(experiment.spec().task().held_out_questions()),
+      seed_(experiment.spec().seed()),
+      total_budget_(experiment.spec().policy().total_budget()),
+      budgets_(static_cast<size_t>(experiment.spec().evaluation().budgets_size())) {}
+
+void EvaluationTable::add(const v1::EvaluationResult& result) {
+  const v1::EvaluationUnit& unit = result.unit();
+  if (unit.measure() == kFidelity) return;
+  const Key key = {unit.policy_version(), unit.method(), unit.schedule_name(), unit.total_budget()};
+  EvaluationCell& cell = cells_[key];
+  cell.version = unit.policy_version();
+  cell.method = unit.method();
+  cell.schedule_name = unit.schedule_name();
+  cell.total_budget = unit.total_budget();
+  cell.schedule.assign(unit.schedule().begin(), unit.schedule().end());
+  for (const v1::QuestionScore& score : result.scores()) {
+    count(score.score(), &cell.all);
+    count(score.score(), &cell.tasks[score.task()]);
+    if (score.has_other_score()) count(score.other_score(), &cell.other);
+  }
+  cell.reads.add(result.counts());
+  cell.seconds += result.seconds();
+  cell.decode_seconds += result.counts().decode_seconds();
+  cell.decode_steps += result.counts().decode_steps();
+  cell.complete = cell.all.n == held_out_;
+  if (!cell.complete) return setIntervals(&cell);
+  unsettled_[key] = &cell;
+  if (keep_ == Keep::kNewest && cell.schedule_name == kLearned) thinOut(EvaluationCell(cell));
+}
+
+// What a complete cell makes superfluous.
+void EvaluationTable::thinOut(const EvaluationCell& completed) {
+  const std::string& method = completed.method;
+  auto& complete = complete_[method];
+  if (++complete[completed.version] < budgets_) return;
+  complete.erase(completed.version);
+  std::set<uint64_t>& lines = lines_[method];
+  lines.insert(completed.version);
+  if (lines.size() <= kWholeLines) return;
+  thinLine(method, *lines.begin());
+  lines.erase(lines.begin());
+}
+
+void EvaluationTable::thinLine(const std::string& method, uint64_t version) {
+  std::set<uint64_t>& points = points_[method];
+  auto it = cells_.lower_bound({version, method, kLearned, 0});
+  while (it != cells_.end() && it->second.version == version && it->second.method == method &&
+         it->second.schedule_name == kLearned) {
+    unsettled_.erase(it->first);
+    if (it->second.total_budget != total_budget_) {
+      it = cells_.erase(it);
+      continue;
+    }
+    EvaluationCell& cell = it->second;
+    // A bootstrap would cost more than it says about one of many.
+    if (cell.all.interval.low == 0 && cell.all.interval.high == 1) {
+      cell.all.interval = wilson95(cell.all.sum, cell.all.n);
+    }
+    forgetDetails(&cell);
+    points.insert(version);
+    ++it;
+  }
+  if (points.size() <= kPoints) return;
+  bool drop = false;  // every second one, the first stays
+  for (auto point = points.begin(); point != points.end(); drop = !drop) {
+    if (!drop) {
+      ++point;
+      continue;
+    }
+    cells_.erase({*point, method, kLearned, total_budget_});
+    point = points.erase(point);
+  }
+}
+
+// A bootstrap takes some 10 ms: only once, when nothing more will come and somebody asks.
+void EvaluationTable::setIntervals(EvaluationCell* cell) const {
+  const auto set = [&](ScoreTally* tally, uint64_t stream) {
+    tally->interval =
+        cell->complete ? interval95(tally->scores, RandomStream(seed_, Purpose::kBootstrap, stream))
+                       : wilson95(tally->sum, tally->n);
+  };
+  set(&cell->all, 0);
+  for (auto& [task, tally] : cell->tasks) set(&tally, uint64_t{task} + 1);
+  if (cell->other.n > 0) set(&cell->other, UINT32_MAX);
+}
+
+std::vector<EvaluationCell> EvaluationTable::cells() {
+  for (const auto& [key, cell] : unsettled_) setIntervals(cell);
+  unsettled_.clear();
+  std::vector<EvaluationCell> cells;
+  for (const auto& [key, cell] : cells_) cells.push_back(cell);
+  return cells;
+}
+
+double EvaluationTable::learnedAccuracy(const std::string& method, uint64_t total_budget) const {
+  double accuracy = -1;
+  for (const auto& [key, cell] : cells_) {  // ascending version: the newest stays
+    const bool asked = cell.method == method && cell.schedule_name == "learned" &&
+                       cell.total_budget == total_budget;
+    if (asked && cell.complete) accuracy = cell.all.mean();
+  }
+  return accuracy;
+}
+
+}  // namespace allot

@@ -1,0 +1,98 @@
+#pragma once
+// What evaluations came to: accuracies with intervals, and the KV cache read. Pure, one thread.
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "allot/v1/experiment.pb.h"
+#include "allot/v1/result.pb.h"
+#include "core/evaluation/statistics.h"
+#include "core/learning/schedule.h"
+
+namespace allot {
+
+// Graded questions.
+struct ScoreTally {
+  uint64_t n = 0;
+  double sum = 0;
+  ScoreCounts scores;
+  Interval interval = {0, 1};  // 95 %: interval95 once the cell is complete, wilson95 before
+
+  double mean() const { return n > 0 ? sum / static_cast<double>(n) : 0; }
+};
+
+// What decoding read, against what dense attention would have read.
+struct KvReads {
+  uint64_t unique_rows = 0;  // value rows, per head
+  uint64_t dense_rows = 0;
+  uint64_t key_bytes = 0;
+  uint64_t value_bytes = 0;
+  uint64_t dense_bytes = 0;
+
+  void add(const v1::DecodeCounts& counts);
+  // Shares; negative where nothing was counted. Keys and values have as many bytes each, so that a
+  // key share is one of half the bytes; it passes 1 where a shadow is read beside all keys.
+  double bytesShare() const;
+  double keyShare() const;
+  double valueRowsShare() const;
+};
+
+// One cell of the grid, summed over the units recorded so far.
+struct EvaluationCell {
+  uint64_t version = 0;
+  std::string method;
+  std::string schedule_name;
+  uint64_t total_budget = 0;
+  SampleSchedule schedule;
+  ScoreTally all;
+  std::map<uint32_t, ScoreTally> tasks;  // by index in spec.task.tasks
+  ScoreTally other;                      // the same answers by the paper's other grader, if any
+  KvReads reads;
+  double seconds = 0;
+  double decode_seconds = 0;
+  uint64_t decode_steps = 0;  // of rows
+  bool complete = false;      // all.n is the whole held-out set
+};
+
+// Adds results up, whatever the order in which they come.
+class EvaluationTable {
+ public:
+  // kNewest: for a process that must not grow by what was ever evaluated. Of the learned schedules'
+  // lines (a method's cells of one version at all budgets) it keeps the newest two complete ones
+  // and whatever is not complete; of older ones the cell at the spec's total budget, without its
+  // tasks, thinned to about a thousand versions.
+  enum class Keep { kAll, kNewest };
+  explicit EvaluationTable(const v1::Experiment& experiment, Keep keep = Keep::kAll);
+
+  // A result that can be (whyImpossible); measures other than accuracy are passed over.
+  void add(const v1::EvaluationResult& result);
+  // By version, method, schedule name, budget.
+  std::vector<EvaluationCell> cells();
+  // Mean score of this method's newest complete learned cell at this budget; negative if there is
+  // none.
+  double learnedAccuracy(const std::string& method, uint64_t total_budget) const;
+
+ private:
+  using Key = std::tuple<uint64_t, std::string, std::string, uint64_t>;
+
+  void setIntervals(EvaluationCell* cell) const;
+  void thinOut(const EvaluationCell& completed);
+  void thinLine(const std::string& method, uint64_t version);
+
+  Keep keep_;
+  uint32_t held_out_;
+  uint64_t seed_;
+  uint64_t total_budget_;
+  size_t budgets_;  // of a line
+  std::map<Key, EvaluationCell> cells_;
+  std::map<Key, EvaluationCell*> unsettled_;  // complete, their intervals not computed
+  // Of learned schedules, by method: how many cells of a version are complete; the versions that
+  // are complete lines; those of which one cell is left.
+  std::map<std::string, std::map<uint64_t, size_t>> complete_;
+  std::map<std::string, std::set<uint64_t>> lines_, points_;
+};
+
+}  // namespace allot

@@ -1,0 +1,123 @@
+#include "core/evaluation/fidelity.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/evaluation/evaluation_plan.h"
+#include "core/evaluation/statistics.h"
+#include "core/learning/exact_math.h"
+
+namespace allot {
+
+std::string supportLabel(uint32_t support) {
+  const auto bucket = std::find(kSupports.begin(), kSupports.end(), support);
+  if (bucket == kSupports.end()) return std::to_string(support);
+  if (bucket + 1 == kSupports.end()) return std::to_string(support) + "+";
+  const uint32_t last = *(bucket + 1) - 1;
+  return std::to_string(support) + (last > support ? "-" + std::to_string(last) : "");
+}
+
+void FidelitySums::add(const v1::FidelityCell& cell) {
+  states += cell.states();
+  relative_error += cell.relative_error();
+  relative_error_squared += cell.relative_error_squared();
+  cosine += cell.cosine();
+  squared_error += cell.squared_error();
+  estimated_error += cell.estimated_error();
+  estimated_states += cell.estimated_states();
+  exceeded += cell.exceeded();
+  draws += cell.draws();
+  unique_rows += cell.unique_rows();
+  dense_rows += cell.dense_rows();
+  effective_sample_size += cell.effective_sample_size();
+}
+
+double FidelitySums::rmsRelativeError() const {
+  return std::sqrt(perState(relative_error_squared));
+}
+
+double FidelitySums::density() const {
+  return dense_rows > 0 ? static_cast<double>(unique_rows) / static_cast<double>(dense_rows) : 0;
+}
+
+std::optional<double> FidelitySums::meanEstimatedError() const {
+  if (estimated_states == 0) return std::nullopt;
+  return estimated_error / static_cast<double>(estimated_states);
+}
+
+std::optional<double> FidelitySums::agreement() const {
+  if (steps == 0) return std::nullopt;
+  return static_cast<double>(agreed) / static_cast<double>(steps);
+}
+
+double FidelitySummary::samplesPerLayer() const {
+  if (schedule.empty()) return 0;
+  return static_cast<double>(total_budget) / static_cast<double>(schedule.size());
+}
+
+FidelityTable::FidelityTable(uint32_t held_out_questions, bool keep_newest)
+    : questions_(std::min(held_out_questions, kFidelityChunks * kChunkQuestions)),
+      keep_newest_(keep_newest) {}
+
+void FidelityTable::add(const v1::EvaluationResult& result) {
+  const v1::EvaluationUnit& unit = result.unit();
+  if (unit.measure() != kFidelity) return;
+  FidelitySummary& summary =
+      summaries_[{unit.policy_version(), unit.method(), unit.schedule_name(), unit.total_budget()}];
+  summary.version = unit.policy_version();
+  summary.method = unit.method();
+  summary.schedule_name = unit.schedule_name();
+  summary.total_budget = unit.total_budget();
+  summary.schedule.assign(unit.schedule().begin(), unit.schedule().end());
+  for (const v1::FidelityCell& cell : result.fidelity()) {
+    summary.all.add(cell);
+    summary.layers[cell.layer()].add(cell);
+    summary.supports[cell.support()].add(cell);
+    summary.tasks[cell.task()].add(cell);
+  }
+  for (const v1::AgreementCell& cell : result.agreement()) {
+    for (FidelitySums* sums : {&summary.all, &summary.tasks[cell.task()]}) {
+      sums->steps += cell.steps();
+      sums->agreed += cell.agreed();
+    }
+  }
+  summary.questions += unit.question_count();
+  summary.complete = summary.questions == questions_;
+  if (keep_newest_ && summary.complete && summary.schedule_name == "learned") dropOld(summary);
+}
+
+void FidelityTable::dropOld(const FidelitySummary& completed) {
+  const std::string method = completed.method;
+  const uint64_t budget = completed.total_budget;
+  std::set<uint64_t>& versions = complete_[{method, budget}];
+  versions.insert(completed.version);
+  if (versions.size() <= 2) return;
+  summaries_.erase({*versions.begin(), method, "learned", budget});
+  versions.erase(versions.begin());
+}
+
+std::vector<FidelitySummary> FidelityTable::summaries() const {
+  std::vector<FidelitySummary> summaries;
+  for (const auto& [key, summary] : summaries_) summaries.push_back(summary);
+  return summaries;
+}
+
+std::vector<VarianceSlope> varianceSlopes(const std::vector<FidelitySummary>& summaries) {
+  std::map<std::string, std::vector<std::pair<double, double>>> points;  // by method
+  for (const FidelitySummary& summary : summaries) {
+    const double samples = summary.samplesPerLayer();
+    const double variance = summary.all.traceCovariance();
+    if (!summary.complete || summary.schedule_name != "uniform" || samples < 2 || variance <= 0) {
+      continue;
+    }
+    points[summary.method].emplace_back(exactLog(samples), exactLog(variance));
+  }
+  std::vector<VarianceSlope> slopes;
+  for (const auto& [method, line] : points) {
+    if (const auto slope = leastSquaresSlope(line)) slopes.push_back({method, *slope, line.size()});
+  }
+  return slopes;
+}
+
+}  // namespace allot

@@ -1,0 +1,85 @@
+#include "core/evaluation/statistics.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace allot {
+namespace {
+
+constexpr double kZ = 1.959963984540054;
+constexpr size_t kResamples = 1000;
+constexpr size_t kTail = kResamples / 40;  // means left out at either end
+constexpr uint64_t kMostResampled = 10'000;
+
+// The mean of n scores drawn with replacement. A word times n, its upper half kept: uneven by
+// n / 2^32.
+double resampledMean(const std::vector<double>& values, RandomStream* random) {
+  const size_t n = values.size();
+  double sum = 0;
+  for (size_t drawn = 0; drawn < n;) {
+    for (const uint32_t word : random->words()) {
+      if (drawn++ < n) sum += values[uint64_t{word} * n >> 32];
+    }
+  }
+  return sum / static_cast<double>(n);
+}
+
+}  // namespace
+
+Interval wilson95(double sum, size_t n) {
+  if (n == 0) return {0, 1};
+  const double count = static_cast<double>(n);
+  const double p = sum / count;
+  const double shrink = 1 + kZ * kZ / count;
+  const double centre = (p + kZ * kZ / (2 * count)) / shrink;
+  const double half = kZ * std::sqrt(p * (1 - p) / count + kZ * kZ / (4 * count * count)) / shrink;
+  return {std::max(0.0, centre - half), std::min(1.0, centre + half)};
+}
+
+Interval interval95(const ScoreCounts& scores, RandomStream random) {
+  uint64_t n = 0;
+  double sum = 0;
+  for (const auto& [score, count] : scores) {
+    n += count;
+    sum += score * static_cast<double>(count);
+  }
+  const bool binary = std::all_of(scores.begin(), scores.end(), [](const auto& entry) {
+    return entry.first == 0 || entry.first == 1;
+  });
+  if (binary || scores.size() < 2) return wilson95(sum, n);
+  if (n > kMostResampled) {
+    const double mean = sum / static_cast<double>(n);
+    double squares = 0;
+    for (const auto& [score, count] : scores) {
+      squares += (score - mean) * (score - mean) * static_cast<double>(count);
+    }
+    const double half = kZ * std::sqrt(squares) / static_cast<double>(n);
+    return {std::max(0.0, mean - half), std::min(1.0, mean + half)};
+  }
+  std::vector<double> values;
+  values.reserve(n);
+  for (const auto& [score, count] : scores) values.insert(values.end(), count, score);
+  std::vector<double> means(kResamples);
+  for (double& mean : means) mean = resampledMean(values, &random);
+  std::sort(means.begin(), means.end());
+  return {means[kTail - 1], means[kResamples - kTail]};
+}
+
+std::optional<double> leastSquaresSlope(const std::vector<std::pair<double, double>>& points) {
+  double mean_x = 0;
+  double mean_y = 0;
+  for (const auto& [x, y] : points) {
+    mean_x += x / static_cast<double>(points.size());
+    mean_y += y / static_cast<double>(points.size());
+  }
+  double xx = 0;
+  double xy = 0;
+  for (const auto& [x, y] : points) {
+    xx += (x - mean_x) * (x - mean_x);
+    xy += (x - mean_x) * (y - mean_y);
+  }
+  if (xx <= 0) return std::nullopt;
+  return xy / xx;
+}
+
+}  // namespace allot

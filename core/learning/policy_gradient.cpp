@@ -1,0 +1,338 @@
+#include "core/learning/policy_gradient.h"
+
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "core/digest.h"
+#include "core/learning/exact_math.h"
+#include "core/learning/questions.h"
+#include "core/learning/schedule.h"
+
+namespace allot {
+namespace {
+
+constexpr double kAdamDecay1 = 0.9;
+constexpr double kAdamDecay2 = 0.999;
+constexpr double kAdamEpsilon = 1e-8;
+constexpr double kMovingBaselineDecay = 0.9;
+
+std::vector<double> logitsOf(const v1::PolicySnapshot& policy) {
+  return {policy.logits().begin(), policy.logits().end()};
+}
+
+double entropy(const std::vector<double>& probabilities) {
+  double nats = 0;
+  for (double p : probabilities) {
+    if (p > 0) nats -= p * exactLog(p);
+  }
+  return nats;
+}
+
+double divergence(const std::vector<double>& from, const std::vector<double>& to) {
+  double nats = 0;
+  for (size_t l = 0; l < from.size(); ++l) {
+    if (from[l] > 0) nats += from[l] * exactLog(from[l] / to[l]);
+  }
+  return nats;
+}
+
+std::vector<double> importanceWeights(const v1::Experiment& experiment,
+                                      const std::vector<double>& logits,
+                                      const std::vector<v1::EpisodeResult>& results) {
+  const auto& spec = experiment.spec();
+  std::vector<double> weights(results.size(), 1.0);
+  if (spec.staleness().mode() != "truncated-is") return weights;
+  for (size_t i = 0; i < results.size(); ++i) {
+    const SampleSchedule schedule(results[i].schedule().begin(), results[i].schedule().end());
+    const double log_ratio = logProbability(schedule, logits, spec.policy().min_per_layer()) -
+                             results[i].behaviour_log_prob();
+    weights[i] = std::min(spec.staleness().rho_bar(), exactExp(log_ratio));
+  }
+  return weights;
+}
+
+// Leave-one-out: the mean of the other rewards of the batch, independent of the result's own.
+std::vector<double> baselines(const v1::Experiment& experiment, const v1::AggregatorState& state,
+                              const std::vector<v1::EpisodeResult>& results) {
+  double sum = 0;
+  for (const auto& result : results) sum += result.reward();
+  const double count = static_cast<double>(results.size());
+  const bool leave_one_out =
+      experiment.spec().update().baseline() == "leave-one-out" && results.size() > 1;
+  std::vector<double> values;
+  for (const auto& result : results) {
+    if (leave_one_out) {
+      values.push_back((sum - result.reward()) / (count - 1));
+    } else {
+      values.push_back(state.has_moving_baseline() ? state.moving_baseline() : sum / count);
+    }
+  }
+  return values;
+}
+
+// What Adam's moments have gathered of a constant gradient's after so many steps.
+double gathered(double decay, uint64_t steps) { return 1 - exactPower(decay, steps); }
+
+// One step uphill along `gradient`, on the logits and the moments in `state`.
+void step(const v1::Update& update, const std::vector<double>& gradient,
+          v1::AggregatorState* state) {
+  auto* policy = state->mutable_policy();
+  const double rate = update.learning_rate();
+  state->set_optimizer_steps(state->optimizer_steps() + 1);
+  const double gathered1 = gathered(kAdamDecay1, state->optimizer_steps());
+  const double gathered2 = gathered(kAdamDecay2, state->optimizer_steps());
+  for (int l = 0; l < policy->logits_size(); ++l) {
+    double delta = gradient[l];
+    if (update.optimizer() == "adam") {
+      const double m = kAdamDecay1 * state->first_moment(l) + (1 - kAdamDecay1) * gradient[l];
+      const double v =
+          kAdamDecay2 * state->second_moment(l) + (1 - kAdamDecay2) * gradient[l] * gradient[l];
+      state->set_first_moment(l, m);
+      state->set_second_moment(l, v);
+      const double m_hat = m / gathered1;
+      const double v_hat = v / gathered2;
+      delta = m_hat / (std::sqrt(v_hat) + kAdamEpsilon);
+    }
+    policy->set_logits(l, policy->logits(l) + rate * delta);
+  }
+}
+
+std::vector<double> policyGradient(const v1::Experiment& experiment,
+                                   const std::vector<double>& probabilities,
+                                   const std::vector<v1::EpisodeResult>& results,
+                                   const std::vector<double>& weights,
+                                   const std::vector<double>& baseline) {
+  const size_t layers = probabilities.size();
+  const uint32_t min_per_layer = experiment.spec().policy().min_per_layer();
+  const double drawn =
+      std::max<double>(1.0, static_cast<double>(experiment.spec().policy().total_budget()) -
+                                1.0 * layers * min_per_layer);
+  double weight_sum = 0;
+  std::vector<double> gradient(layers, 0.0);
+  for (size_t i = 0; i < results.size(); ++i) {
+    weight_sum += weights[i];
+    const double advantage = weights[i] * (results[i].reward() - baseline[i]);
+    for (size_t l = 0; l < layers; ++l) {
+      const double share =
+          (static_cast<double>(results[i].schedule(static_cast<int>(l))) - min_per_layer) / drawn;
+      gradient[l] += advantage * (share - probabilities[l]);
+    }
+  }
+  if (weight_sum > 0) {
+    for (double& g : gradient) g /= weight_sum;
+  }
+  const double bonus = experiment.spec().update().entropy_bonus();
+  if (bonus > 0) {
+    const double h = entropy(probabilities);
+    for (size_t l = 0; l < layers; ++l) {
+      const double p = probabilities[l];
+      if (p > 0) gradient[l] -= bonus * p * (exactLog(p) + h);  // dH/dlogit_l
+    }
+  }
+  return gradient;
+}
+
+Status checkBehaviour(const v1::Spec& spec, const v1::PolicySnapshot& behaviour,
+                      const v1::EpisodeResult& result) {
+  if (result.policy_sha256() != policyDigest(behaviour)) {
+    return fail(ErrorCode::kData, "the policy digest is not that of the version it names");
+  }
+  const SampleSchedule schedule(result.schedule().begin(), result.schedule().end());
+  const double expected =
+      logProbability(schedule, logitsOf(behaviour), spec.policy().min_per_layer());
+  // Other machines round the logarithm otherwise, but not by this much.
+  if (std::abs(expected - result.behaviour_log_prob()) > 1e-6 * (1 + std::abs(expected))) {
+    return fail(ErrorCode::kData, "the log-probability is not that of the policy it names");
+  }
+  return {};
+}
+
+}  // namespace
+
+v1::AggregatorState initialState(const v1::Experiment& experiment, uint32_t layers,
+                                 const v1::Origin* origin) {
+  if (origin != nullptr) return origin->state();
+  v1::AggregatorState state;
+  for (size_t bucket = 0; bucket < kLagBuckets; ++bucket) state.add_lag_counts(0);
+  for (uint32_t l = 0; l < layers; ++l) {
+    state.mutable_policy()->add_logits(0.0);
+    state.add_first_moment(0.0);
+    state.add_second_moment(0.0);
+  }
+  (void)experiment;  // policy.init knows only `uniform`
+  return state;
+}
+
+v1::Origin originOf(const std::string& run_id, const v1::AggregatorState& state) {
+  v1::Origin origin;
+  origin.set_run_id(run_id);
+  origin.set_version(state.policy().version());
+  origin.set_policy_sha256(policyDigest(state.policy()));
+  v1::AggregatorState& first = *origin.mutable_state();
+  *first.mutable_policy() = state.policy();
+  first.mutable_policy()->set_version(0);
+  *first.mutable_first_moment() = state.first_moment();
+  *first.mutable_second_moment() = state.second_moment();
+  first.set_moving_baseline(state.moving_baseline());
+  first.set_has_moving_baseline(state.has_moving_baseline());
+  first.set_optimizer_steps(state.optimizer_steps());
+  for (size_t bucket = 0; bucket < kLagBuckets; ++bucket) first.add_lag_counts(0);
+  return origin;
+}
+
+bool isStale(const v1::Experiment& experiment, uint64_t version, const v1::EpisodeResult& result) {
+  const v1::Staleness& staleness = experiment.spec().staleness();
+  return staleness.mode() == "drop" && version > result.policy_version() + staleness.max_lag();
+}
+
+size_t lagBucket(uint64_t lag) {
+  if (lag <= 2) return lag;
+  size_t bucket = 3;
+  for (uint64_t last = 4; lag > last && bucket + 1 < kLagBuckets; last *= 2) ++bucket;
+  return bucket;
+}
+
+std::string lagBucketLabel(size_t bucket) {
+  if (bucket <= 2) return std::to_string(bucket);
+  const uint64_t last = uint64_t{1} << (bucket - 1);
+  const std::string first = std::to_string(last / 2 + 1);
+  return bucket + 1 < kLagBuckets ? first + "-" + std::to_string(last) : first + "+";
+}
+
+UpdateOutcome applyUpdate(const v1::Experiment& experiment, const v1::AggregatorState& state,
+                          const std::vector<v1::EpisodeResult>& results) {
+  const std::vector<double> logits = logitsOf(state.policy());
+  const std::vector<double> before = softmax(logits);
+  const std::vector<double> weights = importanceWeights(experiment, logits, results);
+  const std::vector<double> baseline = baselines(experiment, state, results);
+  const std::vector<double> gradient =
+      policyGradient(experiment, before, results, weights, baseline);
+
+  UpdateOutcome outcome{state, {}};
+  step(experiment.spec().update(), gradient, &outcome.state);
+  auto* policy = outcome.state.mutable_policy();
+  policy->set_version(state.policy().version() + 1);
+
+  double reward = 0, lag = 0, weight = 0, weight_squares = 0, norm = 0;
+  for (size_t i = 0; i < results.size(); ++i) {
+    reward += results[i].reward();
+    const uint64_t updates = state.policy().version() - results[i].policy_version();
+    lag += static_cast<double>(updates);
+    const int bucket = static_cast<int>(lagBucket(updates));
+    outcome.state.set_lag_counts(bucket, outcome.state.lag_counts(bucket) + 1);
+    weight += weights[i];
+    weight_squares += weights[i] * weights[i];
+    outcome.state.set_worker_seconds(outcome.state.worker_seconds() + results[i].seconds());
+  }
+  for (double g : gradient) norm += g * g;
+  const double count = static_cast<double>(results.size());
+  outcome.state.set_episodes(state.episodes() + results.size());
+  outcome.state.set_moving_baseline(state.has_moving_baseline()
+                                        ? kMovingBaselineDecay * state.moving_baseline() +
+                                              (1 - kMovingBaselineDecay) * reward / count
+                                        : reward / count);
+  outcome.state.set_has_moving_baseline(true);
+
+  auto& record = outcome.record;
+  record.set_version(policy->version());
+  *record.mutable_results() = {results.begin(), results.end()};
+  *record.mutable_weights() = {weights.begin(), weights.end()};
+  *record.mutable_baselines() = {baseline.begin(), baseline.end()};
+  *record.mutable_policy() = *policy;
+  describeStep(state.policy(), &record);
+  record.set_mean_reward(reward / count);
+  record.set_gradient_norm(std::sqrt(norm));
+  record.set_effective_sample_size_ratio(
+      weight_squares > 0 ? weight * weight / (count * weight_squares) : 0);
+  record.set_mean_lag_updates(lag / count);
+  *record.mutable_update() = experiment.spec().update();
+  *record.mutable_staleness() = experiment.spec().staleness();
+  return outcome;
+}
+
+void describeStep(const v1::PolicySnapshot& before, v1::IterationRecord* record) {
+  const std::vector<double> after = softmax(logitsOf(record->policy()));
+  record->set_policy_sha256(policyDigest(record->policy()));
+  record->set_step_kl_nats(divergence(softmax(logitsOf(before)), after));
+  record->set_entropy_nats(entropy(after));
+}
+
+double stepPerGradient(const v1::Update& update, const v1::AggregatorState& after, int layer) {
+  if (update.optimizer() != "adam") return update.learning_rate();
+  const double v_hat = after.second_moment(layer) / gathered(kAdamDecay2, after.optimizer_steps());
+  return update.learning_rate() / (std::sqrt(v_hat) + kAdamEpsilon);
+}
+
+Status checkResult(const v1::Experiment& experiment, const v1::AggregatorState& state,
+                   const v1::EpisodeResult& result, const v1::PolicySnapshot* behaviour) {
+  const auto bad = [](std::string why) { return fail(ErrorCode::kData, std::move(why)); };
+  const auto& spec = experiment.spec();
+  if (result.result_id().empty() || result.result_id().size() > 200) {
+    return bad("the result id is empty or longer than 200 bytes");
+  }
+  if (result.policy_version() > state.policy().version()) {
+    return bad("policy version " + std::to_string(result.policy_version()) +
+               " has not been published");
+  }
+  if (result.schedule_size() != state.policy().logits_size()) {
+    return bad("the schedule has " + std::to_string(result.schedule_size()) +
+               " layers, the model " + std::to_string(state.policy().logits_size()));
+  }
+  uint64_t total = 0;
+  for (uint32_t samples : result.schedule()) {
+    if (samples < spec.policy().min_per_layer()) return bad("a layer is below minPerLayer");
+    total += samples;
+  }
+  if (total != spec.policy().total_budget()) {
+    return bad("the schedule sums to " + std::to_string(total) + ", not to the total budget");
+  }
+  if (static_cast<uint32_t>(result.scores_size()) != spec.rollout().questions_per_episode()) {
+    return bad("there are " + std::to_string(result.scores_size()) + " scores instead of " +
+               std::to_string(spec.rollout().questions_per_episode()));
+  }
+  double sum = 0;
+  std::set<uint32_t> seen;
+  for (const auto& score : result.scores()) {
+    if (!(score.score() >= 0 && score.score() <= 1)) return bad("a score is outside 0..1");
+    if (!(score.other_score() >= 0 && score.other_score() <= 1)) {
+      return bad("an other score is outside 0..1");
+    }
+    if (score.question() >= spec.task().train_questions()) return bad("a question does not exist");
+    if (!seen.insert(score.question()).second) return bad("a question is there twice");
+    sum += score.score();
+  }
+  if (!(std::abs(sum / result.scores_size() - result.reward()) <= 1e-9)) {  // nor NaN
+    return bad("the reward is not the mean score");
+  }
+  if (!std::isfinite(result.behaviour_log_prob()) || result.behaviour_log_prob() > 0) {
+    return bad("the log-probability is not a finite number below 0");
+  }
+  if (!(result.seconds() >= 0 && result.seconds() < 1e7)) return bad("the duration makes no sense");
+  // Questions are a function of the ticket, in integers, so the same on every machine.
+  const auto questions =
+      episodeQuestions(spec.seed(), result.ticket(), spec.rollout().questions_per_episode(),
+                       spec.task().train_questions());
+  for (size_t i = 0; i < questions.size(); ++i) {
+    if (result.scores(static_cast<int>(i)).question() != questions[i]) {
+      return bad("its questions are not those of its ticket");
+    }
+  }
+  return behaviour == nullptr ? Status() : checkBehaviour(spec, *behaviour, result);
+}
+
+std::string policyDigest(const v1::PolicySnapshot& policy) {
+  std::string bytes;
+  {
+    google::protobuf::io::StringOutputStream stream(&bytes);
+    google::protobuf::io::CodedOutputStream coded(&stream);
+    coded.SetSerializationDeterministic(true);
+    policy.SerializeToCodedStream(&coded);
+  }
+  return sha256Hex(bytes);
+}
+
+}  // namespace allot

@@ -1,0 +1,103 @@
+#include "core/learning/schedule.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <numeric>
+
+#include "core/learning/exact_math.h"
+#include "core/random_stream.h"
+
+namespace allot {
+namespace {
+
+// total * shares rounded to integers that sum to total.
+SampleSchedule largestRemainder(const std::vector<double>& shares, uint32_t total) {
+  SampleSchedule schedule(shares.size());
+  std::vector<double> remainder(shares.size());
+  uint32_t given = 0;
+  for (size_t l = 0; l < shares.size(); ++l) {
+    const double exact = shares[l] * total;
+    schedule[l] = static_cast<uint32_t>(std::floor(exact));
+    remainder[l] = exact - schedule[l];
+    given += schedule[l];
+  }
+  std::vector<size_t> order(shares.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return remainder[a] > remainder[b]; });
+  for (size_t i = 0; given < total; i = (i + 1) % order.size(), ++given) ++schedule[order[i]];
+  return schedule;
+}
+
+}  // namespace
+
+std::vector<double> softmax(const std::vector<double>& logits) {
+  const double top = *std::max_element(logits.begin(), logits.end());
+  std::vector<double> probabilities(logits.size());
+  double sum = 0;
+  for (size_t l = 0; l < logits.size(); ++l) sum += probabilities[l] = exactExp(logits[l] - top);
+  for (double& p : probabilities) p /= sum;
+  return probabilities;
+}
+
+SampleSchedule drawSchedule(const std::vector<double>& probabilities, uint32_t total,
+                            uint32_t min_per_layer, uint64_t seed, uint64_t ticket) {
+  const size_t layers = probabilities.size();
+  assert(layers * min_per_layer <= total);
+  SampleSchedule schedule(layers, min_per_layer);
+  std::vector<double> cumulative(layers);
+  std::partial_sum(probabilities.begin(), probabilities.end(), cumulative.begin());
+  RandomStream random(seed, Purpose::kSchedule, ticket);
+  for (uint64_t draw = layers * min_per_layer; draw < total; ++draw) {
+    const double threshold = random.uniform() * cumulative.back();
+    const auto at = std::upper_bound(cumulative.begin(), cumulative.end(), threshold);
+    const auto layer = std::min<size_t>(at - cumulative.begin(), layers - 1);
+    ++schedule[layer];
+  }
+  return schedule;
+}
+
+double logProbability(const SampleSchedule& schedule, const std::vector<double>& logits,
+                      uint32_t min_per_layer) {
+  const double top = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (double logit : logits) sum += exactExp(logit - top);
+  const double log_normaliser = top + exactLog(sum);
+  double log_probability = 0;
+  for (size_t l = 0; l < schedule.size(); ++l) {
+    // Not 0 * log pi: pi may have underflowed to nothing.
+    if (schedule[l] == min_per_layer) continue;
+    log_probability +=
+        (static_cast<double>(schedule[l]) - min_per_layer) * (logits[l] - log_normaliser);
+  }
+  return log_probability;
+}
+
+SampleSchedule uniformSchedule(uint32_t total, uint32_t layers) {
+  SampleSchedule schedule(layers);
+  for (uint64_t l = 0; l < layers; ++l) {
+    schedule[l] = static_cast<uint32_t>((l + 1) * total / layers - l * total / layers);
+  }
+  return schedule;
+}
+
+SampleSchedule learnedSchedule(const std::vector<double>& probabilities, uint32_t total,
+                               uint32_t min_per_layer, uint32_t trained_total) {
+  const auto layers = static_cast<uint32_t>(probabilities.size());
+  assert(layers * min_per_layer <= trained_total);
+  SampleSchedule schedule = largestRemainder(probabilities, trained_total - layers * min_per_layer);
+  for (uint32_t& samples : schedule) samples += min_per_layer;
+  if (total == trained_total) return schedule;
+  std::vector<double> shares(schedule.begin(), schedule.end());
+  for (double& share : shares) share /= trained_total;
+  return largestRemainder(shares, total);
+}
+
+SampleSchedule oneHotSchedule(uint32_t total, uint32_t layers, uint32_t layer) {
+  SampleSchedule schedule = uniformSchedule(total, layers);
+  schedule[layer] = 1;
+  return schedule;
+}
+
+}  // namespace allot

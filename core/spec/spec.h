@@ -1,0 +1,56 @@
+#pragma once
+// The experiment file: YAML text in, a checked v1::Experiment out.
+//
+// Every key that the parser knows is one row of specKeys(): path, type, default, allowed values,
+// meaning. The parser, its error messages and the table in README.md all come from those rows, so
+// they cannot drift apart. Pure functions, any thread.
+#include <string>
+#include <vector>
+
+#include "allot/v1/experiment.pb.h"
+#include "core/result.h"
+#include "core/spec/spec_schema.h"
+
+namespace allot {
+
+struct SpecKey {
+  std::string path;           // "spec.policy.totalBudget"
+  std::string type;           // "integer", "number", "string", "list of integers", ...
+  std::string default_value;  // as YAML; "required" when there is none
+  std::string allowed;        // "1..1000000" or "adam, sgd"
+  std::string meaning;        // one sentence
+  bool live = false;          // may change while a run goes on (core/spec/spec_change.h)
+};
+
+// All keys under `spec`, in the order of the file.
+const std::vector<SpecKey>& specKeys();
+
+// The rows above as a Markdown table (README.md holds exactly this text; a test compares).
+std::string specKeysMarkdown();
+
+// Parses and checks. `place` names the file in errors. `overrides` are "spec.a.b=value" (value is
+// YAML); they replace or add keys before the check. Errors (kUsage) name the place, path, value and
+// what is allowed, e.g. "x.yaml: spec.policy.totalBudget: 0 is out of range 1..1000000".
+Result<v1::Experiment> parseExperiment(const std::string& yaml, const std::string& place,
+                                       const std::vector<std::string>& overrides = {});
+
+// The same for a run that exists, maybe of an older build. A key that its build did not know, by
+// the run's `schema`, and that the file leaves out, is not today's default but what that build did.
+// Without checkGoal: it may have been stored with any goal.
+Result<v1::Experiment> parseStoredExperiment(const std::string& yaml, const std::string& place,
+                                             const std::vector<std::string>& overrides = {},
+                                             uint32_t schema = kSpecSchema);
+
+// kUsage if spec.stop.goal is one that no evaluation can reach; the sentence names the key that
+// makes it so. `place` as above.
+Status checkGoal(const v1::Experiment& experiment, const std::string& place);
+
+// Checks what needs the number of layers: minPerLayer * layers <= totalBudget, explicit schedules
+// with one entry a layer, oneHot. Called once the model is known.
+Status checkAgainstLayers(const v1::Experiment& experiment, uint32_t layers);
+
+// Deterministic bytes of the experiment, and their SHA-256 in hex: equal files, equal digests.
+std::string canonicalBytes(const v1::Experiment& experiment);
+std::string specDigest(const v1::Experiment& experiment);
+
+}  // namespace allot

@@ -1,0 +1,443 @@
+#include "core/spec/spec_keys.h"
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+
+#include <algorithm>
+#include <charconv>
+#include <numeric>
+
+#include "allot/kernels/method.h"
+#include "core/spec/model_catalogue.h"
+#include "core/spec/spec.h"
+#include "core/spec/task_catalogue.h"
+
+namespace allot {
+namespace {
+
+const char* const kRequired = "required";
+
+SpecRule base(const char* path, SpecType type, const char* default_value, const char* meaning) {
+  SpecRule rule;
+  rule.path = std::string("spec.") + path;
+  rule.type = type;
+  rule.default_value = default_value;
+  if (rule.default_value == kRequired) rule.when_missing = SpecDefault::kRequired;
+  rule.meaning = meaning;
+  return rule;
+}
+
+SpecRule text(const char* path, const char* default_value, const char* meaning) {
+  return base(path, SpecType::kText, default_value, meaning);
+}
+
+SpecRule integer(const char* path, const char* default_value, uint64_t low, uint64_t high,
+                 const char* meaning) {
+  SpecRule rule = base(path, SpecType::kInteger, default_value, meaning);
+  rule.low = low;
+  rule.high = high;
+  return rule;
+}
+
+SpecRule number(const char* path, const char* default_value, NumberRange range,
+                const char* meaning) {
+  SpecRule rule = base(path, SpecType::kNumber, default_value, meaning);
+  rule.number = range;
+  return rule;
+}
+
+SpecRule choice(const char* path, const char* default_value, std::vector<std::string> choices,
+                const char* meaning) {
+  SpecRule rule = base(path, SpecType::kChoice, default_value, meaning);
+  rule.choices = std::move(choices);
+  return rule;
+}
+
+SpecRule live(SpecRule rule) {
+  rule.live = true;
+  return rule;
+}
+
+// A list of choices.
+SpecRule listed(SpecRule rule) {
+  rule.type = SpecType::kChoices;
+  return rule;
+}
+
+SpecRule derived(SpecRule rule, SpecType type) {
+  rule.type = type;
+  rule.when_missing = SpecDefault::kDerived;
+  return rule;
+}
+
+SpecRule orEmpty(SpecRule rule) {
+  rule.may_be_empty = true;
+  return rule;
+}
+
+// A text of which messages say that it may be `allowed`.
+SpecRule allowing(const char* allowed, SpecRule rule) {
+  rule.allowed = allowed;
+  return rule;
+}
+
+std::vector<SpecRule> taskRules() {
+  return {
+      choice("task.suite", "recall", suiteNames(),
+             "Family of questions: recall and ruler generate long texts whose answers stand in "
+             "the text, the others are read from files. `allot tasks` says what each one is."),
+      derived(allowing("tasks of the suite (`allot tasks`)",
+                       base("task.tasks", SpecType::kTexts,
+                            "required; [spec.task.suite] where the suite has one task",
+                            "Kinds of question asked, in equal shares.")),
+              SpecType::kTexts),
+      integer("task.contextTokens", "512", 16, 1048576,
+              "Room for each prompt in tokens (suite ruler: for prompt and answer); more context "
+              "means more KV-cache rows to choose from. Prompt and answer must fit the model."),
+      integer("task.trainQuestions", "256", 1, 1000000,
+              "Questions that episodes learn from, chosen once by the seed."),
+      integer("task.heldOutQuestions", "480", 1, 1000000,
+              "Other questions, never learned from, that every reported accuracy is measured on; "
+              "480 give a 95 % interval of at most 4.5 points either way."),
+      integer("task.maxNewTokens", "24", 1, 4096,
+              "Longest answer in tokens; decoding stops there even without an end token."),
+      orEmpty(text("task.path", "\"\"",
+                   "File with the questions (gsm8k, mmlu, longbench-v2, jsonl), or the folder that "
+                   "RULER's scripts made (ruler); a relative path starts where you are or in any "
+                   "folder above the experiment file. Empty: they are generated.")),
+      orEmpty(text("task.heldOutPath", "\"\"",
+                   "Second file that held-out questions come from, less those that the first has "
+                   "too. Empty: the file is split by a hash of each question's text.")),
+      derived(orEmpty(allowing("any name", text("task.promptField", "prompt",
+                                                "Suite jsonl: the field with the prompt."))),
+              SpecType::kText),
+      derived(orEmpty(allowing("any name",
+                               text("task.answersField", "answers",
+                                    "Suite jsonl: the field with the answer (a string or a number) "
+                                    "or several (a list of strings)."))),
+              SpecType::kText),
+      derived(orEmpty(choice(
+                  "task.promptStyle", "llama", {"llama", "deepseek"},
+                  "Suites gsm8k and mmlu: the SANTA paper's prompts and ways to find the answer "
+                  "for Llama (a system prompt, the answer in the last line) or DeepSeek (a "
+                  "sentence at the end, the answer in \\boxed{}).")),
+              SpecType::kChoice),
+      orEmpty(choice("task.grader", "\"\"", graderChoices(),
+                     "How an answer is scored; santa: each task as the SANTA paper does. Empty: "
+                     "each task's own grader.")),
+  };
+}
+
+std::vector<SpecRule> runRules() {
+  return {
+      integer("seed", "1", 0, (uint64_t{1} << 63) - 1,
+              "Starts every random stream (schedules, questions, draws); the same file with the "
+              "same seed makes the same draws, another seed makes an independent repetition."),
+      text("model.path", kRequired,
+           "Folder with config.json, *.safetensors and tokenizer.json, as published on Hugging "
+           "Face, or a GGUF file; a relative path starts where you are or in any folder above the "
+           "experiment file."),
+      choice("model.dtype", "float32", {"float32", "bfloat16"},
+             "Number format of weights and products: bfloat16, on a GPU only, takes half the "
+             "memory and is how large models are published."),
+      choice("model.device", "auto", {"auto", "cpu", "cuda"},
+             "Where workers compute: auto is an NVIDIA GPU where a worker's build and machine have "
+             "one that decodes with all of the experiment's methods, else the CPU."),
+      choice("model.chatTemplate", "auto", chatTemplateChoices(),
+             "Turns and marks that an instruction-tuned model wants a question in: auto recognises "
+             "the template that the model publishes (a model without one gets none), none asks in "
+             "plain text. Suite recall never uses one."),
+  };
+}
+
+std::vector<SpecRule> learningRules() {
+  return {
+      choice("attention.prefill", "dense", {"dense"},
+             "How the prompt is read: dense attends to every earlier token, exactly."),
+      base("attention.decode", SpecType::kMethod, "s2anta-sys",
+           "How episodes attend while they write the answer: a method with its parameters, as in "
+           "s2anta-flash tileSize=64. `allot methods` says what each one does."),
+      choice("attention.protocol", "A", {"A", "B"},
+             "What is sampled: A reads the whole prompt densely and samples while it writes the "
+             "answer, B also samples while it reads the question at the prompt's end (niah's last "
+             "sentence, for example). Figures of the two are not comparable."),
+      number("generation.temperature", "0", {.high = 10},
+             "Divides the logits before a token is drawn; 0 takes the likeliest token. Draws are "
+             "seeded by question and episode, whatever else is in the batch."),
+      number("generation.topP", "1", {.above_low = true, .high = 1},
+             "With a temperature: draw from the likeliest tokens that together have this mass."),
+      integer("generation.topK", "0", 0, 1000000,
+              "With a temperature: draw from so many of the likeliest tokens, 0 from all."),
+      integer("policy.totalBudget", kRequired, 1, kMaxBudget,
+              "Value-row reads per head and decoded token, summed over all layers; the policy "
+              "learns which layers get them. 8 over 8 layers is one read a layer."),
+      integer("policy.minPerLayer", "0", 0, 100000,
+              "Reads that every layer gets before the policy spreads the rest; with 0 a layer may "
+              "draw nothing, and its attention output is then zero."),
+      choice("policy.init", "uniform", {"uniform"},
+             "Policy before the first update: uniform favours no layer."),
+      integer("rollout.questionsPerEpisode", "16", 1, 4096,
+              "Questions answered under one drawn schedule; their mean score is the episode's "
+              "reward. At most task.trainQuestions."),
+      integer("rollout.episodesPerPull", "1", 1, 1024,
+              "Episodes that a worker runs before it asks for the policy again; more saves "
+              "requests and makes results older when they arrive."),
+  };
+}
+
+std::vector<SpecRule> updateRules() {
+  return {
+      live(integer("update.episodesPerUpdate", "10", 2, 10000,
+                   "Episodes averaged into one policy step. Leave out the whole section update to "
+                   "learn nothing and only measure the evaluation grid.")),
+      live(integer("update.maxUpdates", "150", 1, 1000000, "The run ends after this many steps.")),
+      choice("update.optimizer", "adam", {"adam", "sgd"},
+             "Rule that turns a gradient into a step: adam scales it per layer by its recent "
+             "size, sgd takes it as it is."),
+      live(number("update.learningRate", "0.05", {.above_low = true, .high = 10},
+                  "Step size on the layers' logits.")),
+      choice("update.baseline", "leave-one-out", {"leave-one-out", "moving-average"},
+             "Reward that an episode is compared with: the mean of the update's other episodes, "
+             "or a moving average of earlier updates."),
+      live(number(
+          "update.entropyBonus", "0", {.high = 10},
+          "Reward per nat of policy entropy; above 0 it keeps the policy from settling early.")),
+      live(choice(
+          "staleness.mode", "truncated-is", {"truncated-is", "none", "drop"},
+          "What is done about results of an older policy: truncated-is weights each by how "
+          "likely the present policy is to draw its schedule, none takes them as fresh, drop "
+          "refuses those beyond maxLag (biased against what takes long).")),
+      live(number("staleness.rhoBar", "1", {.above_low = true, .high = 1000},
+                  "Largest such weight; higher is less biased and noisier.")),
+      live(integer("staleness.maxLag", "4", 0, 1000000,
+                   "With mode drop: results more updates old than this are refused.")),
+  };
+}
+
+std::vector<SpecRule> measuringRules() {
+  return {
+      live(integer(
+          "evaluation.everyUpdates", "25", 0, 1000000,
+          "Measure held-out accuracy after every so many updates; 0 measures only before the "
+          "first and after the last.")),
+      derived(integer("evaluation.budgets", "[spec.policy.totalBudget]", 1, kMaxBudget,
+                      "Total budgets at which each schedule and method is measured: the x axis of "
+                      "the accuracy curve."),
+              SpecType::kIntegers),
+      derived(choice("evaluation.schedules", "[uniform, learned]; [uniform] without spec.update",
+                     {"uniform", "learned", "oneHot"},
+                     "Ways to spread a budget over the layers: uniform evenly, learned by the "
+                     "policy, oneHot with one layer cut to a single read (once for each layer), or "
+                     "a list such as [4, 2, 1, 1] with the reads of each layer."),
+              SpecType::kSchedules),
+      derived(base("evaluation.methods", SpecType::kMethods, "[dense, spec.attention.decode]",
+                   "Methods to measure, with their parameters. Those that read what they need "
+                   "(dense, vattention, bernoulli in front of dense) are measured once, without "
+                   "schedule or budget."),
+              SpecType::kMethods),
+      listed(choice("evaluation.measures", "[accuracy]", {"accuracy", "fidelity"},
+                    "What is measured: accuracy grades whole answers, fidelity compares every "
+                    "attention output and next token with dense attention's from the same state "
+                    "(on the first 64 held-out questions: it computes everything twice).")),
+      live(number("stop.goal", "\"\"", {.high = 1, .or_empty = true},
+                  "End early once the held-out accuracy of spec.attention.decode under the learned "
+                  "schedule at spec.policy.totalBudget reaches this share; empty or 0: never.")),
+      live(number("stop.maxGpuHours", "\"\"", {.above_low = true, .or_empty = true},
+                  "End once episodes and evaluations took so many worker hours, summed over all "
+                  "workers; evaluations that are open then are withdrawn. Empty: never.")),
+  };
+}
+
+// Keys that came later: with which schema, and what builds did that did not know them.
+struct Added {
+  std::string_view path;
+  uint32_t since;
+  const char* before;
+};
+constexpr Added kAdded[] = {
+    {"spec.evaluation.measures", 2, "[accuracy]"},
+    {"spec.attention.protocol", 3, "A"},
+    {"spec.generation.temperature", 3, "0"},
+    {"spec.generation.topP", 3, "1"},
+    {"spec.generation.topK", 3, "0"},
+    {"spec.model.chatTemplate", 4, "none"},
+    {"spec.task.path", 5, "\"\""},
+    {"spec.task.heldOutPath", 5, "\"\""},
+    {"spec.task.promptField", 5, "\"\""},
+    {"spec.task.answersField", 5, "\"\""},
+    {"spec.task.grader", 5, "\"\""},
+    {"spec.task.promptStyle", 5, "\"\""},
+};
+
+std::string decimal(double value) {
+  char buffer[64];
+  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::fixed);
+  return std::string(buffer, end.ptr);
+}
+
+const char* typeName(SpecType type) {
+  switch (type) {
+    case SpecType::kInteger:
+      return "integer";
+    case SpecType::kNumber:
+      return "number";
+    case SpecType::kText:
+    case SpecType::kChoice:
+      return "string";
+    case SpecType::kMethod:
+      return "method";
+    case SpecType::kIntegers:
+      return "list of integers";
+    case SpecType::kTexts:
+    case SpecType::kChoices:
+      return "list of strings";
+    case SpecType::kSchedules:
+      return "list of schedules";
+    case SpecType::kMethods:
+      return "list of methods";
+  }
+  return "";
+}
+
+std::string allowedText(const SpecRule& rule) {
+  std::string allowed = rangeText(rule);
+  if (rule.number.or_empty || rule.may_be_empty) allowed = "\"\" or " + allowed;
+  if (rule.type == SpecType::kSchedules) {
+    allowed += ", or a list of integers 0.." + std::to_string(kMaxBudget) + ", one for each layer";
+  }
+  return allowed;
+}
+
+size_t editDistance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+const std::vector<SpecRule>& specRules() {
+  static const std::vector<SpecRule> rules = [] {
+    std::vector<SpecRule> all;
+    for (auto part : {runRules(), taskRules(), learningRules(), updateRules(), measuringRules()}) {
+      std::move(part.begin(), part.end(), std::back_inserter(all));
+    }
+    for (const Added& added : kAdded) {
+      const auto rule = std::find_if(all.begin(), all.end(),
+                                     [&](const SpecRule& r) { return r.path == added.path; });
+      rule->since = added.since;
+      rule->before = added.before;
+    }
+    return all;
+  }();
+  return rules;
+}
+
+const std::vector<SpecKey>& specKeys() {
+  static const std::vector<SpecKey> keys = [] {
+    std::vector<SpecKey> all;
+    for (const SpecRule& rule : specRules()) {
+      all.push_back({rule.path, typeName(rule.type), rule.default_value, allowedText(rule),
+                     rule.meaning, rule.live});
+    }
+    return all;
+  }();
+  return keys;
+}
+
+std::string specKeysMarkdown() {
+  std::string table =
+      "| key | default | allowed | live | meaning |\n| --- | --- | --- | --- | --- |\n";
+  for (const SpecKey& key : specKeys()) {
+    const bool literal =
+        key.default_value.find("spec.") == std::string::npos && key.default_value != kRequired;
+    const std::string shown = literal ? "`" + key.default_value + "`" : key.default_value;
+    table += "| `" + key.path + "` | " + shown + " | " + key.type + ": " + key.allowed + " | " +
+             (key.live ? "yes" : "") + " | " + key.meaning + " |\n";
+  }
+  return table;
+}
+
+SpecField fieldOf(const SpecRule& rule, v1::Spec& spec) {
+  static constexpr size_t kPrefix = sizeof("spec.") - 1;
+  const size_t dot = rule.path.find('.', kPrefix);
+  google::protobuf::Message* message = &spec;
+  if (dot != std::string::npos) {
+    const auto* section =
+        spec.GetDescriptor()->FindFieldByCamelcaseName(rule.path.substr(kPrefix, dot - kPrefix));
+    message = spec.GetReflection()->MutableMessage(&spec, section);
+  }
+  const std::string key = rule.path.substr(rule.path.rfind('.') + 1);
+  return {message, message->GetDescriptor()->FindFieldByCamelcaseName(key)};
+}
+
+std::string rangeText(const SpecRule& rule) {
+  switch (rule.type) {
+    case SpecType::kInteger:
+    case SpecType::kIntegers:
+      return std::to_string(rule.low) + ".." + std::to_string(rule.high);
+    case SpecType::kNumber: {
+      const std::string low = (rule.number.above_low ? ">" : "") + decimal(rule.number.low);
+      if (rule.number.high) return low + ".." + decimal(*rule.number.high);
+      return low;
+    }
+    case SpecType::kText:
+    case SpecType::kTexts:
+      return rule.allowed.empty() ? "any path" : rule.allowed;
+    case SpecType::kChoice:
+    case SpecType::kChoices:
+    case SpecType::kSchedules:
+      return joined(rule.choices);
+    case SpecType::kMethod:
+    case SpecType::kMethods:
+      return joined({kernels::methodNames().begin(), kernels::methodNames().end()});
+  }
+  return "";
+}
+
+std::vector<std::string> knownKeys(const std::string& parent) {
+  if (parent.empty()) return {"apiVersion", "kind", "metadata", "spec"};
+  if (parent == "metadata") return {"name"};
+  std::vector<std::string> keys;
+  const std::string prefix = parent + ".";
+  for (const SpecRule& rule : specRules()) {
+    if (rule.path.compare(0, prefix.size(), prefix) != 0) continue;
+    const std::string key =
+        rule.path.substr(prefix.size(), rule.path.find('.', prefix.size()) - prefix.size());
+    if (keys.empty() || keys.back() != key) keys.push_back(key);
+  }
+  return keys;
+}
+
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  constexpr size_t kFar = 3;
+  size_t best = kFar;
+  std::string found;
+  for (const std::string& candidate : candidates) {
+    // The lengths alone decide for most words, and keep a hostile one from costing time.
+    if (word.size() + kFar <= candidate.size() || candidate.size() + kFar <= word.size()) continue;
+    const size_t distance = editDistance(word, candidate);
+    if (distance < best && distance < candidate.size()) {
+      best = distance;
+      found = candidate;
+    }
+  }
+  return found;
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+}  // namespace allot

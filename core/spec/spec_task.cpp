@@ -1,0 +1,98 @@
+#include "core/spec/spec_task.h"
+
+#include "core/spec/spec_keys.h"
+#include "core/spec/spec_yaml.h"
+#include "core/spec/task_catalogue.h"
+
+namespace allot {
+namespace {
+
+bool hasStyles(const v1::Task& task) { return task.suite() == "gsm8k" || task.suite() == "mmlu"; }
+
+// The default where the key means something, and elsewhere the default is as good as nothing.
+void settle(bool used, const char* usual, std::string* value) {
+  if (used && value->empty()) *value = usual;
+  if (!used && *value == usual) value->clear();
+}
+
+std::optional<SpecProblem> namesProblem(const v1::Task& task, const SuiteInfo& suite) {
+  const std::vector<std::string> names = suite.taskNames();
+  if (task.tasks().empty()) {
+    return SpecProblem{"spec.task.tasks", "required, but missing; allowed for suite " +
+                                              task.suite() + ": " + joined(names)};
+  }
+  for (int i = 0; i < task.tasks_size(); ++i) {
+    const std::string& name = task.tasks(i);
+    const std::string path = "spec.task.tasks[" + std::to_string(i) + "]";
+    const TaskInfo* info = suite.find(name);
+    if (info == nullptr) {
+      const std::string meant = nearest(name, names);
+      return SpecProblem{path, quoted(name) + " is not one of " + joined(names) +
+                                   (meant.empty() ? "" : " (did you mean " + meant + "?)")};
+    }
+    if (info->needs_path && task.path().empty()) {
+      return SpecProblem{path, quoted(name) +
+                                   " cannot be generated here: make it with RULER's scripts and "
+                                   "set spec.task.path to their folder"};
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<SpecProblem> pathProblem(const v1::Task& task, const SuiteInfo& suite) {
+  if (suite.path == TaskPath::kRequired && task.path().empty()) {
+    return SpecProblem{"spec.task.path", "required for suite " + task.suite() +
+                                             ", but missing; name the file with its questions"};
+  }
+  if (suite.path == TaskPath::kNever && !task.path().empty()) {
+    return SpecProblem{"spec.task.path", "suite " + task.suite() +
+                                             " generates its questions and reads no file; remove "
+                                             "the key"};
+  }
+  if (!task.held_out_path().empty() && task.path().empty()) {
+    return SpecProblem{"spec.task.heldOutPath",
+                       "needs spec.task.path, which says where training questions come from"};
+  }
+  return std::nullopt;
+}
+
+std::optional<SpecProblem> graderProblem(const v1::Task& task, const SuiteInfo& suite) {
+  if (task.grader() != kSantaGraders) return std::nullopt;
+  for (const std::string& name : task.tasks()) {
+    if (!suite.find(name)->other_grader.empty()) continue;
+    return SpecProblem{"spec.task.grader", "santa has no grader for task " + name +
+                                               "; name one (`allot tasks` lists them)"};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void deriveTaskDefaults(v1::Task& task) {
+  const SuiteInfo* suite = findSuiteInfo(task.suite());
+  if (suite == nullptr) return;
+  if (task.tasks().empty() && suite->tasks.size() == 1) task.add_tasks(task.suite());
+  settle(task.suite() == "jsonl", "prompt", task.mutable_prompt_field());
+  settle(task.suite() == "jsonl", "answers", task.mutable_answers_field());
+  settle(hasStyles(task), "llama", task.mutable_prompt_style());
+}
+
+std::optional<SpecProblem> taskProblem(const v1::Task& task) {
+  const SuiteInfo& suite = *findSuiteInfo(task.suite());
+  if (auto problem = namesProblem(task, suite)) return problem;
+  if (auto problem = pathProblem(task, suite)) return problem;
+  const auto meaningless = [&](const char* key, const char* of) {
+    return SpecProblem{std::string("spec.task.") + key,
+                       std::string("is for ") + of + " only; remove it or change spec.task.suite"};
+  };
+  if (task.suite() != "jsonl") {
+    if (!task.prompt_field().empty()) return meaningless("promptField", "suite jsonl");
+    if (!task.answers_field().empty()) return meaningless("answersField", "suite jsonl");
+  }
+  if (!hasStyles(task) && !task.prompt_style().empty()) {
+    return meaningless("promptStyle", "suites gsm8k and mmlu");
+  }
+  return graderProblem(task, suite);
+}
+
+}  // namespace allot

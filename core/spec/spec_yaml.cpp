@@ -1,0 +1,280 @@
+#include "core/spec/spec_yaml.h"
+
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/exceptions.h>
+#include <yaml-cpp/mark.h>
+#include <yaml-cpp/parser.h>
+
+#include <exception>
+#include <sstream>
+#include <unordered_set>
+#include <utility>
+
+namespace allot {
+namespace {
+
+constexpr size_t kMaxBytes = size_t{1} << 20;
+constexpr size_t kMaxDepth = 32;
+constexpr size_t kMaxValues = 100000;
+
+bool isControl(unsigned char byte) { return byte < 0x20 || byte == 0x7f; }
+// U+0080..U+009F, which some terminals obey.
+bool isC1Control(std::string_view character) {
+  return character.size() == 2 && character[0] == '\xc2' &&
+         static_cast<unsigned char>(character[1]) < 0xa0;
+}
+
+// Bytes of the well-formed UTF-8 character that starts at `at` (no overlong forms, no surrogates);
+// 0 if there is none.
+size_t utf8Length(std::string_view text, size_t at) {
+  const auto byte = [&](size_t i) -> unsigned {
+    return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0u;
+  };
+  const auto continues = [&](size_t i) { return (byte(i) & 0xc0) == 0x80; };
+  const unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  if (first >= 0xc2 && first <= 0xdf) return continues(1) ? 2 : 0;
+  if (first >= 0xe0 && first <= 0xef) {
+    if (first == 0xe0 && byte(1) < 0xa0) return 0;
+    if (first == 0xed && byte(1) > 0x9f) return 0;
+    return continues(1) && continues(2) ? 3 : 0;
+  }
+  if (first >= 0xf0 && first <= 0xf4) {
+    if (first == 0xf0 && byte(1) < 0x90) return 0;
+    if (first == 0xf4 && byte(1) > 0x8f) return 0;
+    return continues(1) && continues(2) && continues(3) ? 4 : 0;
+  }
+  return 0;
+}
+
+// Index of the first byte that no text file has; npos if all is well.
+size_t firstOddByte(std::string_view text) {
+  for (size_t at = 0; at < text.size();) {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    const size_t length = utf8Length(text, at);
+    const bool space = byte == '\t' || byte == '\n' || byte == '\r';
+    if (length == 0 || (isControl(byte) && !space)) return at;
+    at += length;
+  }
+  return std::string_view::npos;
+}
+
+// Builds the tree from yaml-cpp's events; owned by parseYaml for the time of one call. It refuses
+// by throwing, which is the only way to stop yaml-cpp's parser; parseYaml catches.
+class TreeBuilder final : public YAML::EventHandler {
+ public:
+  YamlValue takeRoot() { return std::move(root_); }
+
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    if (++documents_ > 1) refuse(mark, "a second YAML document starts here; keep one in a file");
+  }
+  void OnDocumentEnd() override {}
+  void OnAnchor(const YAML::Mark& mark, const std::string&) override { refuseAnchor(mark); }
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override { refuseAnchor(mark); }
+
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    check(mark, "", anchor);
+    if (expectsKey()) refuse(mark, "a key is missing here");
+    add(YamlValue{});
+  }
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& value) override {
+    check(mark, tag, anchor);
+    // yaml-cpp turns some escapes, "\_" for one, into single bytes that are not UTF-8.
+    if (firstOddByte(value) != std::string_view::npos) {
+      refuse(mark, quoted(value) + " has characters that are not text");
+    }
+    if (expectsKey()) {
+      setKey(mark, value);
+    } else {
+      YamlValue scalar;
+      scalar.kind = YamlValue::Kind::kScalar;
+      scalar.text = value;
+      add(std::move(scalar));
+    }
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
+    open(mark, tag, anchor, YamlValue::Kind::kList);
+  }
+  void OnSequenceEnd() override { close(); }
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
+    open(mark, tag, anchor, YamlValue::Kind::kMap);
+  }
+  void OnMapEnd() override { close(); }
+
+ private:
+  // A list or map that is still open.
+  struct Frame {
+    YamlValue value;
+    YAML::Mark start;
+    bool has_key = false;  // the last of value.keys waits for its value
+    std::unordered_set<std::string> seen;
+  };
+
+  [[noreturn]] static void refuse(const YAML::Mark& mark, const std::string& what) {
+    throw YAML::ParserException(mark, what);
+  }
+  [[noreturn]] static void refuseAnchor(const YAML::Mark& mark) {
+    refuse(mark, "anchors (&) and aliases (*) are not accepted; write the value out");
+  }
+
+  void check(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) {
+    if (anchor != YAML::NullAnchor) refuseAnchor(mark);
+    // yaml-cpp's "?" is a plain value, "!" a quoted one.
+    if (!tag.empty() && tag != "?" && tag != "!") {
+      refuse(mark, "the tag " + quoted(tag) + " is not accepted; remove it");
+    }
+    if (++values_ > kMaxValues) {
+      refuse(mark, "more than " + std::to_string(kMaxValues) + " values in one file");
+    }
+  }
+  void open(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+            YamlValue::Kind kind) {
+    check(mark, tag, anchor);
+    if (frames_.size() >= kMaxDepth) {
+      refuse(mark, "nested deeper than " + std::to_string(kMaxDepth) + " levels");
+    }
+    frames_.emplace_back();
+    frames_.back().value.kind = kind;
+    frames_.back().start = mark;
+  }
+  void close() {
+    const YAML::Mark start = frames_.back().start;
+    YamlValue done = std::move(frames_.back().value);
+    frames_.pop_back();
+    // Only now: yaml-cpp takes a list that is never closed for a key, and is about to say so.
+    if (expectsKey()) refuse(start, "a list or section cannot be a key; write a name");
+    add(std::move(done));
+  }
+  bool expectsKey() const {
+    return !frames_.empty() && frames_.back().value.kind == YamlValue::Kind::kMap &&
+           !frames_.back().has_key;
+  }
+  void setKey(const YAML::Mark& mark, const std::string& key) {
+    Frame& frame = frames_.back();
+    frame.value.keys.push_back(key);
+    frame.has_key = true;
+    if (!frame.seen.insert(key).second) refuse(mark, path() + " is given twice; remove one");
+  }
+  void add(YamlValue value) {
+    if (frames_.empty()) {
+      root_ = std::move(value);
+      return;
+    }
+    frames_.back().value.items.push_back(std::move(value));
+    frames_.back().has_key = false;
+  }
+  // The key being read, with those that it lies under.
+  std::string path() const {
+    std::string path;
+    for (const Frame& frame : frames_) {
+      if (frame.value.kind != YamlValue::Kind::kMap) {
+        path += "[" + std::to_string(frame.value.items.size()) + "]";
+        continue;
+      }
+      if (!frame.has_key) continue;  // inside a list or section that stands where a key should
+      if (!path.empty()) path += ".";
+      path += escaped(frame.value.keys.back());
+    }
+    return path;
+  }
+
+  YamlValue root_;
+  std::vector<Frame> frames_;
+  size_t documents_ = 0;
+  size_t values_ = 0;
+};
+
+std::string position(const std::string& place, size_t line, size_t column) {
+  return place + ":" + std::to_string(line) + ":" + std::to_string(column) + ": ";
+}
+
+Status checkText(const std::string& text, const std::string& place) {
+  if (text.size() > kMaxBytes) {
+    return badInput(place + ": has " + std::to_string(text.size()) + " bytes, more than the " +
+                    std::to_string(kMaxBytes) + " that are read");
+  }
+  const size_t odd = firstOddByte(text);
+  if (odd == std::string::npos) return {};
+  size_t line = 1;
+  size_t line_start = 0;
+  for (size_t i = 0; i < odd; ++i) {
+    if (text[i] != '\n') continue;
+    ++line;
+    line_start = i + 1;
+  }
+  return badInput(position(place, line, odd - line_start + 1) + "the byte " +
+                  escaped(std::string_view(text).substr(odd, 1)) +
+                  " is not text; save the file as UTF-8");
+}
+
+}  // namespace
+
+const YamlValue* YamlValue::find(std::string_view key) const {
+  for (size_t i = 0; i < keys.size() && i < items.size(); ++i) {
+    if (keys[i] == key) return &items[i];
+  }
+  return nullptr;
+}
+
+YamlValue* YamlValue::find(std::string_view key) {
+  return const_cast<YamlValue*>(std::as_const(*this).find(key));
+}
+
+void YamlValue::put(const std::string& key, YamlValue value) {
+  if (YamlValue* old = find(key)) {
+    *old = std::move(value);
+    return;
+  }
+  keys.push_back(key);
+  items.push_back(std::move(value));
+}
+
+Result<YamlValue> parseYaml(const std::string& text, const std::string& place) {
+  ALLOT_TRY(checkText(text, place));
+  try {
+    std::istringstream in(text);
+    YAML::Parser parser(in);
+    TreeBuilder builder;
+    while (parser.HandleNextDocument(builder)) {
+    }
+    return builder.takeRoot();
+  } catch (const YAML::Exception& error) {
+    const bool known = !error.mark.is_null();
+    const auto line = known ? static_cast<size_t>(error.mark.line) + 1 : 1;
+    const auto column = known ? static_cast<size_t>(error.mark.column) + 1 : 1;
+    return badInput(position(place, line, column) + escaped(error.msg, 300));
+  } catch (const std::exception& error) {
+    return badInput(place + ": cannot be read as YAML: " + escaped(error.what(), 300));
+  }
+}
+
+std::string escaped(std::string_view text, size_t limit) {
+  static constexpr char kHex[] = "0123456789abcdef";
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    if (out.size() >= limit) return out + "...";
+    const auto byte = static_cast<unsigned char>(text[at]);
+    const size_t length = isControl(byte) ? 0 : utf8Length(text, at);
+    if (length > 0 && !isC1Control(text.substr(at, length))) {
+      out.append(text.substr(at, length));
+      at += length;
+      continue;
+    }
+    out += "\\x";
+    out.push_back(kHex[byte >> 4]);
+    out.push_back(kHex[byte & 15]);
+    ++at;
+  }
+  return out;
+}
+
+std::string quoted(std::string_view text) { return "\"" + escaped(text) + "\""; }
+
+std::string counted(uint64_t count, const std::string& what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
+}  // namespace allot

@@ -1,0 +1,103 @@
+#pragma once
+// A run as files, and back: export, import, verify.
+//
+// In an exported folder
+//   export.json        v1::RunExport: settings, model, last state, open units
+//   history.jsonl      every update with the results that it consumed, one v1::IterationRecord a
+//   line evaluations.jsonl  one v1::EvaluationResult a line updates.csv, episodes.csv,
+//   evaluations.csv   the same for people; nothing reads them back
+// The JSON holds every bit (store/archive/exact_json.h). export.json is written last and says how
+// far the run had come: later lines of the other files, of an export that was cut short, are not
+// read. Results that wait in the inbox are not exported; their tickets stay gaps.
+//
+// Functions block; one thread each. Memory does not grow with the run, except by about 64 bytes a
+// result where updates are computed again.
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/learning/replay.h"
+#include "core/result.h"
+#include "store/archive/files.h"
+#include "store/archive/run_source.h"
+#include "store/store.h"
+
+namespace allot {
+
+// Called now and then: updates done, updates in all.
+using ArchiveProgress = std::function<void(uint64_t done, uint64_t all)>;
+
+struct ExportSummary {
+  uint64_t updates = 0;
+  uint64_t new_updates = 0;  // not in the folder before
+  uint64_t results = 0;
+  uint64_t evaluations = 0;
+  uint64_t waiting_results = 0;  // left behind
+};
+
+// Writes the run into `folder`, which is made if needed. An earlier export of the same run is
+// brought up to date: history.jsonl only grows, the other files are replaced. kUsage if the folder
+// holds another run, or the same one further on than the source is, or if another process writes
+// there. kIo if something cannot be written; every file is then as it was, history.jsonl perhaps
+// longer by whole lines.
+Result<ExportSummary> exportRun(RunSource* source, const std::string& folder,
+                                const ArchiveProgress& progress = {});
+
+// Reads an exported folder. Every line is checked: kData names file and line.
+class ArchiveReader final : public RunSource {
+ public:
+  // kUsage if there is no export.
+  static Result<std::unique_ptr<ArchiveReader>> open(const std::string& folder);
+
+  Result<RunHead> readHead() override;
+  Result<std::vector<v1::IterationRecord>> nextRecords() override;
+  Result<std::vector<v1::EvaluationResult>> nextEvaluations() override;
+  Status checkEnd() override { return {}; }
+  std::string name() const override { return folder_; }
+
+ private:
+  ArchiveReader(std::string folder, LineReader history, LineReader evaluations)
+      : folder_(std::move(folder)),
+        history_(std::move(history)),
+        evaluations_(std::move(evaluations)) {}
+
+  std::string folder_;
+  LineReader history_;
+  LineReader evaluations_;
+  uint64_t version_ = 0;
+  uint64_t read_ = 0;
+  uint64_t evaluations_left_ = 0;  // that export.json counts
+  EvaluationBounds bounds_;
+};
+
+struct VerifySummary {
+  RunHead head;
+  uint64_t updates = 0;
+  uint64_t results = 0;
+  uint64_t evaluations = 0;
+  size_t workers = 0;  // whose results were consumed
+  Rounding rounding;   // of updates that differ from their records by rounding alone
+  double seconds = 0;
+};
+
+// How a run that differs by rounding alone does so, and why; "" if it is equal bit for bit.
+std::string roundingSentence(const VerifySummary& summary);
+
+// Computes every update again and compares each policy with its record, the last state with the
+// published one. kData names the first difference that is more than rounding.
+Result<VerifySummary> verifyRun(RunSource* source, const ArchiveProgress& progress = {});
+
+// Writes the run into the store, after computing every update again: kData, and no run, if one
+// differs by more than rounding. kUsage if the store has the run already. The store's run id must
+// be the source's.
+Result<VerifySummary> importRun(RunSource* source, Store* store,
+                                const ArchiveProgress& progress = {});
+
+// The state that `source` had at `version`, as the origin of a fork whose own version 0 it is.
+// summary: of the updates up to there; may be null.
+Result<v1::Origin> originAt(RunSource* source, uint64_t version,
+                            const ArchiveProgress& progress = {}, VerifySummary* summary = nullptr);
+
+}  // namespace allot

@@ -1,0 +1,211 @@
+#include <google/protobuf/util/json_util.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "allot/v1/archive.pb.h"
+#include "core/spec/spec.h"
+#include "core/spec/spec_change.h"
+#include "store/archive/archive.h"
+#include "store/archive/archive_files.h"
+#include "store/archive/exact_json.h"
+#include "store/checks.h"
+
+namespace allot {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kDesired[] = {"running", "paused", "stopped", "finished"};
+
+// Lines that are read at once, about: whatever an update consumes, a slice stays small.
+constexpr size_t kBytesInSlice = 2 << 20;
+
+Status wrong(const std::string& what) { return fail(ErrorCode::kData, what); }
+
+// As an experiment file is checked.
+Status checkExperiment(const v1::Experiment& experiment, const std::string& name) {
+  const auto checked = withSettings(experiment, {});
+  if (!checked) return wrong(name + " is no experiment: " + checked.error().message);
+  if (canonicalBytes(*checked) != canonicalBytes(experiment)) {
+    return wrong(name + " is no experiment that a file could hold");
+  }
+  return {};
+}
+
+bool allFinite(const google::protobuf::RepeatedField<double>& values) {
+  return std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); });
+}
+
+Status checkState(const v1::RunExport& exported) {
+  if (!exported.has_state()) return {};
+  const v1::AggregatorState& state = exported.state();
+  if (!exported.has_model()) return wrong("there is a state but no model");
+  const auto layers = static_cast<int>(exported.model().layers());
+  if (state.policy().logits_size() != layers || state.first_moment_size() != layers ||
+      state.second_moment_size() != layers) {
+    return wrong("the state is not one of the model's " + std::to_string(layers) + " layers");
+  }
+  if (!allFinite(state.policy().logits()) || !allFinite(state.first_moment()) ||
+      !allFinite(state.second_moment()) || !std::isfinite(state.moving_baseline())) {
+    return wrong("the state holds a number that is not finite");
+  }
+  return {};
+}
+
+Status checkExport(const v1::RunExport& exported, bool digest_right) {
+  if (exported.format() != archive::kFormat) {
+    return wrong("its format is " + std::to_string(exported.format()) +
+                 ", this allot reads format " + std::to_string(archive::kFormat));
+  }
+  ALLOT_TRY(store::checkRunId(exported.run_id()));
+  ALLOT_TRY(checkExperiment(exported.experiment(), "experiment"));
+  if (!digest_right) return wrong("experiment_sha256 is not the experiment's");
+  ALLOT_TRY(checkExperiment(exported.experiment_in_force(), "experiment_in_force"));
+  ALLOT_TRY(checkExperiment(exported.experiment_file(), "experiment_file"));
+  if (const Status live = checkLiveChanges(exported.experiment(), exported.experiment_in_force(),
+                                           exported.synchronous());
+      !live) {
+    return wrong("experiment_in_force is another experiment: " + live.error().message);
+  }
+  if (std::find(std::begin(kDesired), std::end(kDesired), exported.desired()) ==
+      std::end(kDesired)) {
+    return wrong("desired is none of running, paused, stopped, finished");
+  }
+  return checkState(exported);
+}
+
+// What an older build wrote, or a newer one of an older build's run, as this one understands it.
+// Whether its digest is right, which is of what was stored: that may lack the keys of later
+// schemas.
+bool completeExport(v1::RunExport* exported) {
+  v1::Experiment* experiment = exported->mutable_experiment();
+  if (exported->schema() == 0) exported->set_schema(schemaOf(*experiment));
+  const std::string& digest = exported->experiment_sha256();
+  const bool right = specDigest(*experiment) == digest ||
+                     specDigest(asOfSchema(*experiment, exported->schema())) == digest;
+  complete(experiment);
+  complete(exported->mutable_experiment_in_force());
+  complete(exported->mutable_experiment_file());
+  return right;
+}
+
+// Before anything else: what a newer build wrote may hold what is unknown here.
+Status checkReadable(const std::string& text, const std::string& path) {
+  google::protobuf::util::JsonParseOptions options;
+  options.ignore_unknown_fields = true;
+  v1::RunExport exported;
+  if (!google::protobuf::util::JsonStringToMessage(text, &exported, options).ok()) return {};
+  return checkSchema(exported.schema(), exported.build(), path + ": the run");
+}
+
+RunHead headOf(const v1::RunExport& exported) {
+  RunHead head;
+  head.run_id = exported.run_id();
+  RunSpec& spec = head.image.spec;
+  spec.experiment = exported.experiment();
+  spec.sha256 = exported.experiment_sha256();
+  spec.synchronous = exported.synchronous();
+  spec.started_unix_ms = exported.started_unix_ms();
+  if (exported.has_origin()) spec.origin = exported.origin();
+  spec.arithmetic = exported.arithmetic();
+  spec.schema = exported.schema();
+  spec.build = exported.build();
+  head.image.control = {exported.desired(), exported.experiment_in_force(),
+                        exported.experiment_file(), exported.control_revision()};
+  if (exported.has_model()) head.image.model = exported.model();
+  if (exported.has_state()) head.image.state = exported.state();
+  head.image.next_ticket = exported.next_ticket();
+  head.image.open_units = {exported.open_units().begin(), exported.open_units().end()};
+  head.policy_sha256 = exported.policy_sha256();
+  for (const auto& refused : exported.refused()) head.refused[refused.kind()] = refused.count();
+  head.waiting_results = exported.waiting_results();
+  return head;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ArchiveReader>> ArchiveReader::open(const std::string& folder) {
+  std::error_code ignored;
+  if (!fs::exists(fs::path(folder) / archive::kExportFile, ignored)) {
+    return badInput(folder + " holds no exported run: name a folder that `allot export` has made");
+  }
+  ALLOT_ASSIGN(auto history,
+               LineReader::open(folder + "/" + archive::kHistoryFile, archive::kLongestLine));
+  ALLOT_ASSIGN(auto evaluations,
+               LineReader::open(folder + "/" + archive::kEvaluationsFile, archive::kLongestLine));
+  return std::unique_ptr<ArchiveReader>(
+      new ArchiveReader(folder, std::move(history), std::move(evaluations)));
+}
+
+Result<RunHead> ArchiveReader::readHead() {
+  const std::string path = folder_ + "/" + archive::kExportFile;
+  ALLOT_ASSIGN(const std::string text, readWholeFile(path, archive::kLargestExportFile));
+  ALLOT_TRY(checkReadable(text, path));
+  v1::RunExport exported;
+  Status checked = parseExactJson(text, &exported);
+  const bool digest_right = checked && completeExport(&exported);
+  if (checked) checked = checkExport(exported, digest_right);
+  if (!checked) return fail(ErrorCode::kData, path + ": " + checked.error().message);
+  RunHead head = headOf(exported);
+  version_ = head.version();
+  bounds_ = head.bounds();
+  evaluations_left_ = exported.evaluations();
+  return head;
+}
+
+Result<std::vector<v1::IterationRecord>> ArchiveReader::nextRecords() {
+  std::vector<v1::IterationRecord> records;
+  for (size_t bytes = 0; bytes < kBytesInSlice && read_ < version_;) {
+    ALLOT_ASSIGN(const auto line, history_.next());
+    if (!line) {
+      return fail(ErrorCode::kData, history_.path() + " ends with update " + std::to_string(read_) +
+                                        ", " + archive::kExportFile + " is of version " +
+                                        std::to_string(version_));
+    }
+    bytes += line->size();
+    v1::IterationRecord record;
+    if (const Status parsed = parseExactJson(*line, &record); !parsed) {
+      return archive::wrongLine(history_.path(), history_.number(), parsed.error().message);
+    }
+    if (record.version() != read_ + 1) {
+      return archive::wrongLine(history_.path(), history_.number(),
+                                "holds update " + std::to_string(record.version()) +
+                                    " where update " + std::to_string(read_ + 1) + " belongs");
+    }
+    ++read_;
+    records.push_back(std::move(record));
+  }
+  return records;
+}
+
+Result<std::vector<v1::EvaluationResult>> ArchiveReader::nextEvaluations() {
+  std::vector<v1::EvaluationResult> results;
+  while (results.empty()) {
+    ALLOT_ASSIGN(const auto line, evaluations_.next());
+    if (!line && evaluations_left_ > 0) {
+      return fail(ErrorCode::kData, evaluations_.path() + " lacks " +
+                                        std::to_string(evaluations_left_) + " evaluations that " +
+                                        archive::kExportFile + " counts");
+    }
+    if (!line) break;
+    v1::EvaluationResult result;
+    Status checked = parseExactJson(*line, &result);
+    if (checked && result.unit().unit_id().empty()) checked = wrong("names no unit");
+    if (checked && result.ByteSizeLong() > kLargestResult) checked = wrong("is too large");
+    if (checked) {
+      if (const auto why = whyImpossible(result, bounds_)) checked = wrong(*why);
+    }
+    if (!checked) {
+      return archive::wrongLine(evaluations_.path(), evaluations_.number(),
+                                checked.error().message);
+    }
+    if (result.unit().policy_version() > version_) continue;
+    if (evaluations_left_ > 0) --evaluations_left_;
+    results.push_back(std::move(result));
+  }
+  return results;
+}
+
+}  // namespace allot

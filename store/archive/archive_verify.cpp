@@ -1,0 +1,200 @@
+// Verify, import and origins: what computes a run's updates again.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <unordered_set>
+
+#include "core/learning/exact_math.h"
+#include "core/learning/policy_gradient.h"
+#include "core/spec/spec.h"
+#include "store/archive/archive.h"
+
+namespace allot {
+namespace {
+
+// The head's first field that differs from what replay gave; "" if none does.
+std::string firstDifference(const v1::AggregatorState& stored, const v1::AggregatorState& mine) {
+  const auto* descriptor = v1::AggregatorState::descriptor();
+  const auto* reflection = v1::AggregatorState::GetReflection();
+  for (int i = 0; i < descriptor->field_count(); ++i) {
+    const auto* field = descriptor->field(i);
+    // Written when evaluations are planned, by no update.
+    if (field->name() == "evaluated_version" || field->name() == "has_evaluation") continue;
+    v1::AggregatorState a = stored, b = mine;
+    for (int other = 0; other < descriptor->field_count(); ++other) {
+      if (other == i) continue;
+      reflection->ClearField(&a, descriptor->field(other));
+      reflection->ClearField(&b, descriptor->field(other));
+    }
+    if (a.SerializeAsString() != b.SerializeAsString()) return field->name();
+  }
+  return "";
+}
+
+// Replays a run's records as they come, and compares the end with the head.
+class Verifier {
+ public:
+  static Result<Verifier> start(RunSource* source) {
+    ALLOT_ASSIGN(RunHead head, source->readHead());
+    if (!head.image.model) {
+      if (head.image.state) {
+        return fail(ErrorCode::kData, "the run has a policy but no model");
+      }
+      return Verifier(std::move(head), v1::AggregatorState());
+    }
+    ALLOT_ASSIGN(v1::AggregatorState first, firstState(head.image.spec, *head.image.model));
+    return Verifier(std::move(head), std::move(first));
+  }
+
+  Status next(const v1::IterationRecord& record) {
+    ALLOT_TRY(replay_.next(record));
+    ++summary_.updates;
+    summary_.results += static_cast<uint64_t>(record.results_size());
+    for (const v1::EpisodeResult& result : record.results()) workers_.insert(result.worker());
+    return {};
+  }
+
+  // Every unit once, and only with scores that can be.
+  Status next(const v1::EvaluationResult& result) {
+    const std::string& id = result.unit().unit_id();
+    if (!units_.insert(id).second) {
+      return fail(ErrorCode::kData, "evaluation unit " + id + " is recorded twice");
+    }
+    if (const auto why = whyImpossible(result, summary_.head.bounds())) {
+      return fail(ErrorCode::kData, "evaluation unit " + id + " " + *why);
+    }
+    ++summary_.evaluations;
+    return {};
+  }
+
+  // After the last record: is it the published state?
+  Status end() {
+    const RunHead& head = summary_.head;
+    if (!head.image.state) return {};
+    const std::string at = "version " + std::to_string(head.version());
+    if (head.policy_sha256 != policyDigest(head.image.state->policy())) {
+      return fail(ErrorCode::kData, at + ": the published policy is not the state's");
+    }
+    const v1::AggregatorState& stored = *head.image.state;
+    const std::string field = firstDifference(stored, replay_.stateNear(stored));
+    if (!field.empty()) {
+      return fail(ErrorCode::kData,
+                  at + ": the stored state is not what its history gives: " + field + " differs");
+    }
+    return {};
+  }
+
+  const RunHead& head() const { return summary_.head; }
+  const v1::AggregatorState& state() const { return replay_.state(); }
+  bool isRecorded(const v1::EvaluationUnit& unit) const { return units_.contains(unit.unit_id()); }
+
+  VerifySummary summary() {
+    summary_.workers = workers_.size();
+    summary_.rounding = replay_.rounding();
+    summary_.seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+    return summary_;
+  }
+
+ private:
+  Verifier(RunHead head, v1::AggregatorState first)
+      : replay_(head.image.spec.experiment, std::move(first), head.image.spec.synchronous) {
+    summary_.head = std::move(head);
+  }
+
+  Replay replay_;
+  VerifySummary summary_;
+  std::unordered_set<std::string> workers_;
+  std::unordered_set<std::string> units_;
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+};
+
+using Slice = std::vector<v1::IterationRecord>;
+
+// Replays all records up to `last`; `each` gets every slice that was found right.
+Status replayRecords(RunSource* source, Verifier* verifier, uint64_t last,
+                     const ArchiveProgress& progress,
+                     const std::function<Status(const Slice&)>& each) {
+  while (verifier->state().policy().version() < last) {
+    ALLOT_ASSIGN(const Slice records, source->nextRecords());
+    if (records.empty()) break;
+    for (const v1::IterationRecord& record : records) {
+      if (record.version() > last) break;
+      ALLOT_TRY(verifier->next(record));
+    }
+    if (each) ALLOT_TRY(each(records));
+    if (progress) progress(verifier->state().policy().version(), last);
+  }
+  return {};
+}
+
+using Evaluations = std::vector<v1::EvaluationResult>;
+
+Status checkEvaluations(RunSource* source, Verifier* verifier,
+                        const std::function<Status(const Evaluations&)>& each) {
+  while (true) {
+    ALLOT_ASSIGN(const Evaluations results, source->nextEvaluations());
+    if (results.empty()) return {};
+    for (const v1::EvaluationResult& result : results) ALLOT_TRY(verifier->next(result));
+    if (each) ALLOT_TRY(each(results));
+  }
+}
+
+}  // namespace
+
+std::string roundingSentence(const VerifySummary& summary) {
+  const Rounding& rounding = summary.rounding;
+  if (!rounding.differs()) return "";
+  const std::string& arithmetic = summary.head.image.spec.arithmetic;
+  std::string who = "a processor or compiler that rounds otherwise computed them";
+  if (arithmetic.empty()) {
+    who = "they were computed with libm, whose exp and log round by processor";
+  } else if (arithmetic != kArithmetic) {
+    who = "their arithmetic is " + arithmetic + ", this build's " + kArithmetic;
+  }
+  return std::to_string(rounding.updates) + " of " + std::to_string(summary.updates) +
+         " updates differ by rounding only (" +
+         std::to_string(static_cast<uint64_t>(std::ceil(rounding.most_ulps))) +
+         " ulp at most): " + who + "; nothing else differs";
+}
+
+Result<VerifySummary> verifyRun(RunSource* source, const ArchiveProgress& progress) {
+  ALLOT_ASSIGN(Verifier verifier, Verifier::start(source));
+  ALLOT_TRY(replayRecords(source, &verifier, verifier.head().version(), progress, {}));
+  ALLOT_TRY(verifier.end());
+  ALLOT_TRY(source->checkEnd());
+  ALLOT_TRY(checkEvaluations(source, &verifier, {}));
+  return verifier.summary();
+}
+
+Result<VerifySummary> importRun(RunSource* source, Store* store, const ArchiveProgress& progress) {
+  ALLOT_ASSIGN(Verifier verifier, Verifier::start(source));
+  ALLOT_TRY(store->beginImport());
+  ALLOT_TRY(replayRecords(source, &verifier, verifier.head().version(), progress,
+                          [&](const Slice& slice) { return store->importHistory(slice); }));
+  ALLOT_TRY(verifier.end());
+  ALLOT_TRY(checkEvaluations(source, &verifier, [&](const Evaluations& results) {
+    return store->importEvaluations(results);
+  }));
+  RunImage image = verifier.head().image;
+  std::erase_if(image.open_units,
+                [&](const v1::EvaluationUnit& unit) { return verifier.isRecorded(unit); });
+  ALLOT_TRY(store->endImport(image));
+  return verifier.summary();
+}
+
+Result<v1::Origin> originAt(RunSource* source, uint64_t version, const ArchiveProgress& progress,
+                            VerifySummary* summary) {
+  ALLOT_ASSIGN(Verifier verifier, Verifier::start(source));
+  const RunHead& head = verifier.head();
+  if (!head.image.state) return badInput(source->name() + " has not begun: it has no version yet");
+  if (version > head.version()) {
+    return badInput(source->name() + " has no version " + std::to_string(version) +
+                    ": its newest is " + std::to_string(head.version()));
+  }
+  ALLOT_TRY(replayRecords(source, &verifier, version, progress, {}));
+  if (summary) *summary = verifier.summary();
+  return originOf(head.run_id, verifier.state());
+}
+
+}  // namespace allot

@@ -1,0 +1,186 @@
+#pragma once
+// MemoryServer and MemoryStore: the store without Redis, for simulation and tests.
+//
+// A MemoryServer holds one run; every MemoryStore opened on it is one client, as every RedisStore
+// is one client of a Redis. Time is what the injected clock says, so leases and claims expire when
+// the test wants it; it may be set back, as that of a machine may. All of it belongs to one thread;
+// readInbox and awaitNews never wait.
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/learning/ticket_set.h"
+#include "store/store.h"
+
+namespace allot {
+
+class MemoryServer {
+ public:
+  // now_ms: any clock, in milliseconds.
+  explicit MemoryServer(std::function<uint64_t()> now_ms) : now_ms_(std::move(now_ms)) {}
+
+  // What was rejected, the oldest first; the oldest are dropped.
+  const std::deque<Refusal>& refused() const { return refused_; }
+  // Puts bytes into the inbox past pushResult's checks, as a stranger could do to Redis.
+  void injectIntoInbox(std::string result_id, std::string payload);
+  // Forgets what builds of before there were policies and tickets in the store did not write.
+  void forgetPoliciesAndTickets();
+  // The next reject() finds the server away: kUnavailable, nothing done.
+  void loseNextReject() { lose_reject_ = true; }
+  // What fill() says.
+  void setFill(StoreFill fill) { fill_ = fill; }
+
+ private:
+  friend class MemoryStore;
+
+  struct Unit {
+    v1::EvaluationUnit unit;
+    uint64_t claimed_until_ms = 0;  // 0: free
+    std::string holder = {};        // of the claim
+  };
+  struct Worker {
+    v1::WorkerBeat beat;
+    uint64_t dies_ms = 0;
+  };
+
+  // Another one with the same leader, workers and names, and no run.
+  MemoryServer withoutGathered() const;
+
+  std::function<uint64_t()> now_ms_;
+  std::optional<RunSpec> spec_;
+  std::optional<v1::ModelFacts> model_;
+  std::optional<Control> control_;
+  std::string lease_holder_;  // empty: nobody
+  uint64_t lease_epoch_ = 0;
+  uint64_t lease_expires_ms_ = 0;
+  uint64_t lease_ttl_ms_ = 0;
+  std::optional<PublishedPolicy> policy_;
+  std::optional<v1::AggregatorState> state_;
+  std::optional<v1::AggregatorStatus> status_;
+  std::map<uint64_t, v1::PolicySnapshot> policies_;  // by version
+  TicketSet counted_tickets_;
+  uint64_t tickets_counted_through_ = 0;                           // a version
+  std::map<uint64_t, v1::IterationRecord> history_;                // by version
+  std::map<uint64_t, std::pair<std::string, std::string>> inbox_;  // number -> result id, payload
+  uint64_t last_entry_ = 0;
+  bool lose_reject_ = false;
+  StoreFill fill_;
+  std::set<std::string> seen_;
+  std::map<std::string, uint64_t> pending_;  // result id -> number of its inbox entry
+  std::deque<Refusal> refused_;
+  std::map<std::string, uint64_t> refused_counts_;  // by kind
+  uint64_t next_ticket_ = 0;
+  std::set<uint64_t> reissued_;
+  std::map<std::string, Unit> units_;
+  // What is free as "group/unit", and the order in which its groups were claimed from: as
+  // claim_units.lua has them.
+  std::set<std::string> free_units_;
+  std::map<std::string, uint64_t> free_groups_;
+  std::map<std::string, uint64_t> units_done_;            // -> number of the evaluation
+  std::map<uint64_t, v1::EvaluationResult> evaluations_;  // by number
+  uint64_t last_evaluation_ = 0;
+  std::map<std::string, Worker> workers_;
+  uint64_t news_ = 0;    // how often there were some
+  uint64_t import_ = 0;  // the import that goes on, 0 if none
+  uint64_t last_import_ = 0;
+  uint64_t made_by_import_ = 0;  // the import that made the run
+};
+
+class MemoryStore final : public Store {
+ public:
+  explicit MemoryStore(std::shared_ptr<MemoryServer> server) : server_(std::move(server)) {}
+
+  Status createRun(const RunSpec& spec) override;
+  Result<std::optional<RunSpec>> readSpec() override;
+  Result<Replacement> replaceRun(const RunSpec& next, const Control& control) override;
+  Result<v1::ModelFacts> agreeOnModel(const v1::ModelFacts& mine) override;
+  Result<std::optional<v1::ModelFacts>> readModel() override;
+  Result<std::optional<Control>> readControl() override;
+  Result<bool> changeControl(const Control& next) override;
+
+  Result<Lease> acquireLease(const std::string& holder, uint64_t ttl_ms) override;
+  Result<Lease> readLease() override;
+  Status releaseLease(const std::string& holder) override;
+  Status publishInitial(uint64_t epoch, const v1::PolicySnapshot& policy,
+                        const v1::AggregatorState& state) override;
+  Result<std::optional<v1::AggregatorState>> readState() override;
+  Status writeState(uint64_t epoch, const v1::AggregatorState& state) override;
+  Status publishStatus(uint64_t epoch, const v1::AggregatorStatus& status) override;
+  Result<std::optional<v1::AggregatorStatus>> readStatus() override;
+  Status commit(const Commit& commit) override;
+  Result<std::vector<v1::PolicySnapshot>> readPolicies(uint64_t first, size_t count) override;
+  Result<std::vector<uint64_t>> countedTickets(const std::vector<uint64_t>& tickets) override;
+  Result<uint64_t> ticketsCountedThrough() override;
+  Status countTickets(uint64_t epoch, uint64_t from, uint64_t through,
+                      const std::vector<uint64_t>& tickets) override;
+  Result<std::vector<InboxEntry>> readInbox(size_t count, uint64_t wait_ms) override;
+  Status reopenInbox() override;
+  Status reject(uint64_t epoch, const InboxEntry& entry, const std::string& kind,
+                const std::string& reason) override;
+  Status rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, const std::string& kind,
+                          const std::string& reason, const v1::EvaluationUnit* reopen,
+                          uint64_t hold_ms) override;
+  Result<uint64_t> inboxSize() override;
+  Status reissueTicket(uint64_t epoch, uint64_t ticket) override;
+  Status resetTickets(uint64_t epoch, uint64_t next) override;
+  Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) override;
+  Status withdrawUnits(uint64_t epoch) override;
+  Result<uint64_t> openUnits() override;
+  Result<std::vector<v1::EvaluationUnit>> listUnits() override;
+  Result<StoreFill> fill() override;
+
+  Result<std::optional<PublishedPolicy>> readPolicy() override;
+  Result<std::vector<uint64_t>> takeTickets(uint64_t count, uint64_t limit) override;
+  Result<PushOutcome> pushResult(const v1::EpisodeResult& result, uint64_t cap) override;
+  Result<std::vector<v1::EvaluationUnit>> claimUnits(const ClaimRequest& request) override;
+  Status releaseUnits(const std::string& holder,
+                      const std::vector<v1::EvaluationUnit>& units) override;
+  Result<PushOutcome> pushEvaluation(const v1::EvaluationResult& result) override;
+  Status beat(const Heartbeat& heartbeat) override;
+  Status leave(const std::string& worker) override;
+  Result<bool> awaitNews(uint64_t wait_ms, const std::function<bool()>& stop) override;
+
+  Result<std::vector<v1::WorkerBeat>> listWorkers() override;
+  Result<std::vector<v1::IterationRecord>> readHistory(uint64_t after, size_t count) override;
+  Result<std::vector<Evaluation>> readEvaluations(const std::string& after, size_t count) override;
+  Result<uint64_t> nextTicket() override;
+  Result<std::map<std::string, uint64_t>> readRefusalCounts() override;
+  Result<std::vector<Refusal>> readRefusals(size_t count) override;
+
+  Status beginImport() override;
+  Status importHistory(const std::vector<v1::IterationRecord>& records) override;
+  Status importEvaluations(const std::vector<v1::EvaluationResult>& results) override;
+  Status endImport(const RunImage& image) override;
+
+ private:
+  static bool lives(const MemoryServer::Worker& worker, uint64_t now);
+  uint64_t leaseEnd(uint64_t now) const;
+  Status checkEpoch(uint64_t epoch) const;
+  Status checkVersion(uint64_t expected) const;
+  Status checkImport() const;
+  Status checkSpec() const;
+  void refuse(const std::string& id, const std::string& kind, const std::string& reason);
+  void publish(const v1::PolicySnapshot& policy, const v1::AggregatorState& state);
+  void plan(const v1::EvaluationUnit& unit, uint64_t hold_ms);
+  void free(MemoryServer::Unit* unit);
+  void freeEnded();
+  std::optional<std::string> bestGroup(const std::vector<uint32_t>& warm) const;
+  std::vector<MemoryServer::Unit*> take(const std::string& group, uint64_t count);
+
+  std::shared_ptr<MemoryServer> server_;
+  std::string spec_sha256_;    // of the spec as this client read it last
+  uint64_t inbox_cursor_ = 0;  // number of the last entry that readInbox handed out
+  uint64_t import_ = 0;        // the import that beginImport began
+  uint64_t news_heard_ = 0;
+};
+
+std::unique_ptr<MemoryStore> openMemoryStore(std::shared_ptr<MemoryServer> server);
+
+}  // namespace allot

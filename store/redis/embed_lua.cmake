@@ -1,0 +1,21 @@
+# cmake -DDIR=... -DOUT=... -P embed_lua.cmake: writes the scripts of DIR into OUT/lua_scripts.h and .cpp,
+# each with the SHA-1 that EVALSHA calls it by.
+file(GLOB files ${DIR}/*.lua)
+list(SORT files)
+set(header "#pragma once\n// Generated from store/redis/lua by embed_lua.cmake. Constants, any thread.\n")
+string(APPEND header "#include \"store/redis/redis_connection.h\"\n\nnamespace allot::lua {\n\n")
+set(code "// Generated from store/redis/lua by embed_lua.cmake.\n#include \"store/redis/lua_scripts.h\"\n\n")
+string(APPEND code "namespace allot::lua {\n\n")
+foreach(file ${files})
+  get_filename_component(name ${file} NAME_WE)
+  file(READ ${file} text)
+  string(SHA1 sha1 "${text}")
+  string(APPEND header "extern const RedisScript ${name};\n")
+  string(APPEND code "const RedisScript ${name} = {\"${name}\", \"${sha1}\",\n"
+                     "R\"lua(${text})lua\"};\n\n")
+endforeach()
+foreach(part header code)
+  string(APPEND ${part} "\n}  // namespace allot::lua\n")
+endforeach()
+file(WRITE ${OUT}/lua_scripts.h "${header}")
+file(WRITE ${OUT}/lua_scripts.cpp "${code}")

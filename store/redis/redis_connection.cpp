@@ -1,0 +1,391 @@
+#include "store/redis/redis_connection.h"
+
+#include <hiredis/hiredis.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/time.h>
+
+#include <algorithm>
+#include <limits>
+#include <mutex>
+
+#if ALLOT_REDIS_TLS
+#include "store/redis/redis_tls.h"
+#endif
+
+namespace allot {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr uint64_t kLongestWaitMs = 3'600'000;
+// More than any result that allot writes.
+constexpr size_t kMostWakeUpBytes = 512 * 1024;
+constexpr int kAskStopEveryMs = 100;
+
+// hiredis writes to its socket without MSG_NOSIGNAL, so a server that went away would kill this
+// process with SIGPIPE. Held back for this thread only: a library must not change how the whole
+// process takes signals.
+class SigpipeGuard {
+ public:
+  SigpipeGuard() {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    sigset_t pending;
+    sigpending(&pending);
+    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~SigpipeGuard() {
+    if (!was_pending_) {
+      const timespec now{};
+      sigtimedwait(&pipe_, nullptr, &now);  // ours, if one came
+    }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  SigpipeGuard(const SigpipeGuard&) = delete;
+  SigpipeGuard& operator=(const SigpipeGuard&) = delete;
+
+ private:
+  sigset_t pipe_;
+  sigset_t before_;
+  bool was_pending_ = false;
+};
+
+timeval toTimeval(milliseconds time) {
+  const auto count = std::max<milliseconds::rep>(time.count(), 1);  // 0 would mean for ever
+  timeval out;
+  out.tv_sec = static_cast<time_t>(count / 1000);
+  out.tv_usec = static_cast<suseconds_t>(count % 1000 * 1000);
+  return out;
+}
+
+milliseconds timeLeft(Clock::time_point deadline) {
+  return std::max(std::chrono::ceil<milliseconds>(deadline - Clock::now()), milliseconds(1));
+}
+
+bool startsWithAny(std::string_view text, std::initializer_list<std::string_view> words) {
+  return std::any_of(words.begin(), words.end(),
+                     [&](std::string_view word) { return text.starts_with(word); });
+}
+
+// The accounts that let this process in at some time. A password that one of them refuses now was
+// right once, so it is being changed, and that passes. Of the process and not of a connection, for
+// findRun() and its like connect anew each time.
+class KnownAccounts {
+ public:
+  void add(const std::string& account) {
+    const std::lock_guard lock(mutex_);
+    names_.insert(account);
+  }
+  bool has(const std::string& account) {
+    const std::lock_guard lock(mutex_);
+    return names_.contains(account);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<std::string> names_;
+};
+
+KnownAccounts& knownAccounts() {
+  static KnownAccounts known;
+  return known;
+}
+
+// What an error is about. Before Redis 7 one of a script says first where it happened:
+// "ERR Error running script (call to f_1): @user_script:3: @user_script: 3: -OOM command ...".
+std::string_view causeOf(std::string_view error) {
+  if (!startsWithAny(error, {"ERR Error running script", "@user_script"})) return error;
+  const size_t cause = error.find(": -");
+  return cause == std::string_view::npos ? error : error.substr(cause + 3);
+}
+
+}  // namespace
+
+bool RedisView::isNil() const { return reply_ == nullptr || reply_->type == REDIS_REPLY_NIL; }
+
+bool RedisView::isError() const { return reply_ != nullptr && reply_->type == REDIS_REPLY_ERROR; }
+
+bool RedisView::isText() const {
+  return reply_ != nullptr &&
+         (reply_->type == REDIS_REPLY_STRING || reply_->type == REDIS_REPLY_STATUS);
+}
+
+std::string_view RedisView::text() const {
+  if (!(isText() || isError()) || reply_->str == nullptr) return {};
+  return {reply_->str, static_cast<size_t>(reply_->len)};
+}
+
+int64_t RedisView::integer() const {
+  return reply_ != nullptr && reply_->type == REDIS_REPLY_INTEGER ? reply_->integer : 0;
+}
+
+size_t RedisView::size() const {
+  return reply_ != nullptr && reply_->type == REDIS_REPLY_ARRAY ? reply_->elements : 0;
+}
+
+RedisView RedisView::operator[](size_t index) const {
+  return RedisView(index < size() ? reply_->element[index] : nullptr);
+}
+
+void RedisReply::Free::operator()(redisReply* reply) const { freeReplyObject(reply); }
+
+void RedisConnection::Free::operator()(redisContext* context) const { redisFree(context); }
+
+RedisConnection::RedisConnection(RedisAddress address, uint64_t timeout_ms, StoreObserver* observer)
+    : address_(std::move(address)),
+      timeout_(std::clamp<uint64_t>(timeout_ms, 1, kLongestWaitMs)),
+      observer_(observer) {}
+
+tl::unexpected<Error> RedisConnection::unavailable(std::string_view why) const {
+  return fail(ErrorCode::kUnavailable, "the store at " + address_.shown + " does not answer (" +
+                                           std::string(why) +
+                                           "): check that Redis runs and can be reached from here");
+}
+
+tl::unexpected<Error> RedisConnection::refused(std::string_view reply, std::string_view command) {
+  const std::string_view error = causeOf(reply);
+  const std::string words(error.substr(0, 300));
+  if (startsWithAny(error, {"NOAUTH", "WRONGPASS"})) {
+    context_.reset();  // the next call reads the password file again
+    if (wasLetIn()) return notLetInNow(address_.password_file);
+    return badInput("the store at " + address_.shown + " wants to know who we are (" + words +
+                    "): give a user and a password file in its url");
+  }
+  // A command that a script may not use has words of its own.
+  if (error.starts_with("NOPERM") ||
+      error.find("The user executing the script") != std::string_view::npos) {
+    // What it was let do before is a change of accounts that is under way.
+    if (allowed_.contains(command))
+      return unavailable("it does not let user " + user() + " do this any more: " + words);
+    return badInput("the store at " + address_.shown + " does not let user " + user() +
+                    " do this (" + words + "): use the url of another user");
+  }
+  // Conditions of the server, not of the command: they pass, or a person mends them there.
+  if (error.starts_with("OOM"))
+    return fail(ErrorCode::kUnavailable, "the store is full: raise maxmemory of the Redis at " +
+                                             address_.shown + " (" + words + ")");
+  if (startsWithAny(error, {"LOADING", "BUSY ", "MISCONF", "READONLY", "NOREPLICAS", "MASTERDOWN",
+                            "CLUSTERDOWN", "TRYAGAIN", "UNBLOCKED"}) ||
+      error.find("max number of clients") != std::string_view::npos)
+    return unavailable(words);
+  return fail(ErrorCode::kInternal,
+              "the store at " + address_.shown + " refused a command: " + words);
+}
+
+Status RedisConnection::connect(Deadline deadline) {
+  const timeval limit = toTimeval(timeout_);
+  socket_limit_ = milliseconds(0);
+  const bool tcp = address_.unix_path.empty();
+  context_.reset(tcp ? redisConnectWithTimeout(address_.host.c_str(), address_.port, limit)
+                     : redisConnectUnixWithTimeout(address_.unix_path.c_str(), limit));
+  if (context_ == nullptr) return unavailable("no memory for a connection");
+  if (context_->err != 0) return broken();
+  if (tcp) redisEnableKeepAlive(context_.get());  // a help only: the time-outs do the work
+  ALLOT_TRY(limitWaits(timeLeft(deadline)));
+#if ALLOT_REDIS_TLS
+  if (address_.tls)
+    if (const Status secured = startTls(context_.get(), address_); !secured) {
+      context_.reset();
+      return secured;
+    }
+#endif
+  if (address_.password_file.empty()) return {};
+  const Status known = authenticate(deadline);
+  if (!known) context_.reset();
+  return known;
+}
+
+Status RedisConnection::authenticate(Deadline deadline) {
+  const auto password_read = readPassword(address_.password_file);
+  if (!password_read && wasLetIn()) return unavailable(password_read.error().message);
+  ALLOT_ASSIGN(const std::string password, password_read);
+  ALLOT_TRY(send(address_.user.empty() ? Arguments{"AUTH", password}
+                                       : Arguments{"AUTH", address_.user, password}));
+  ALLOT_ASSIGN(const RedisReply reply, receive(deadline, kMostWakeUpBytes));
+  const RedisView answer = reply.view();
+  if (answer.isText() && answer.text() == "OK") {
+    knownAccounts().add(account());
+    return {};
+  }
+  // The server's words are not repeated: some of them quote the password.
+  if (!startsWithAny(answer.text(), {"WRONGPASS", "ERR AUTH", "ERR Client sent AUTH", "ERR invalid",
+                                     "ERR unknown", "ERR wrong number"}))
+    return unavailable("it lets nobody in now");
+  if (wasLetIn()) return notLetInNow(address_.password_file);
+  return badInput("the store at " + address_.shown + " does not take the password in " +
+                  address_.password_file + " for user " + user() +
+                  ": check both against the server's ACL file");
+}
+
+std::string RedisConnection::account() const { return user() + "@" + address_.shown; }
+
+bool RedisConnection::wasLetIn() const { return knownAccounts().has(account()); }
+
+tl::unexpected<Error> RedisConnection::notLetInNow(const std::string& password_file) const {
+  return fail(
+      ErrorCode::kUnavailable,
+      "the store at " + address_.shown + " does not take the password in " + password_file +
+          " for user " + user() +
+          " any more: it waits until the file holds the new one, or the server the old one");
+}
+
+std::string RedisConnection::user() const {
+  return address_.user.empty() ? "default" : address_.user;
+}
+
+tl::unexpected<Error> RedisConnection::broken() {
+  const std::string why = context_->errstr;
+  context_.reset();
+  return unavailable(why.empty() ? "connection lost" : why);
+}
+
+Status RedisConnection::limitWaits(milliseconds time) {
+  if (time == socket_limit_) return {};  // two system calls saved, nearly always
+  if (redisSetTimeout(context_.get(), toTimeval(time)) != REDIS_OK) return broken();
+  socket_limit_ = time;
+  return {};
+}
+
+Status RedisConnection::send(const Arguments& arguments) {
+  std::vector<const char*> words;
+  std::vector<size_t> sizes;
+  words.reserve(arguments.size());
+  sizes.reserve(arguments.size());
+  for (const std::string_view argument : arguments) {
+    words.push_back(argument.empty() ? "" : argument.data());
+    sizes.push_back(argument.size());
+  }
+  if (redisAppendCommandArgv(context_.get(), static_cast<int>(words.size()), words.data(),
+                             sizes.data()) != REDIS_OK)
+    return broken();
+  for (int done = 0; done == 0;)
+    if (redisBufferWrite(context_.get(), &done) != REDIS_OK) return broken();
+  return {};
+}
+
+// redisGetReply's loop, with an end in time and in size.
+Result<RedisReply> RedisConnection::receive(Deadline deadline, size_t most_bytes) {
+  for (;;) {
+    if (redisBufferRead(context_.get()) != REDIS_OK) return broken();
+    void* reply = nullptr;
+    if (redisGetReplyFromReader(context_.get(), &reply) != REDIS_OK) return broken();
+    if (reply != nullptr) return RedisReply(static_cast<redisReply*>(reply));
+    if (context_->reader->len > most_bytes) {
+      context_.reset();
+      return RedisReply(nullptr);
+    }
+    if (Clock::now() > deadline) {
+      context_.reset();
+      return unavailable("the answer takes too long");
+    }
+  }
+}
+
+bool RedisConnection::listen(Deadline deadline, const std::function<bool()>& stop) const {
+  pollfd socket{context_->fd, POLLIN, 0};
+  while (!stop()) {
+    const int ready = poll(&socket, 1, kAskStopEveryMs);  // a signal interrupts it
+    if (ready > 0 || Clock::now() > deadline) return true;
+  }
+  return false;
+}
+
+Result<RedisReply> RedisConnection::exchange(const Arguments& arguments, uint64_t block_ms,
+                                             size_t most_bytes, const std::function<bool()>& stop) {
+  const SigpipeGuard guard;
+  const milliseconds block(std::min(block_ms, kLongestWaitMs));
+  const Deadline deadline = Clock::now() + timeout_ + block;
+  milliseconds left = timeout_ + block;
+  if (context_ == nullptr) {
+    ALLOT_TRY(connect(Clock::now() + timeout_));
+    if (was_connected_ && observer_ != nullptr) observer_->reconnected();
+    was_connected_ = true;
+    left = timeLeft(deadline);
+  }
+  ALLOT_TRY(limitWaits(left));
+  ALLOT_TRY(send(arguments));
+  if (stop) {
+    if (!listen(deadline, stop)) {
+      context_.reset();  // its answer will come, and nobody will be there to read it
+      return RedisReply(nullptr);
+    }
+    ALLOT_TRY(limitWaits(timeLeft(deadline)));
+  }
+  return receive(deadline, most_bytes);
+}
+
+Result<RedisReply> RedisConnection::exchange(const Arguments& arguments) {
+  return exchange(arguments, 0, std::numeric_limits<size_t>::max());
+}
+
+void RedisConnection::tell(std::string_view command, const Result<RedisReply>& reply,
+                           std::optional<double> seconds) const {
+  if (observer_ == nullptr) return;
+  const RequestOutcome outcome = !reply                    ? RequestOutcome::kUnavailable
+                                 : reply->view().isError() ? RequestOutcome::kError
+                                                           : RequestOutcome::kOk;
+  observer_->requested(command, outcome, seconds);
+}
+
+Result<RedisReply> RedisConnection::observed(std::string_view command, const Arguments& arguments) {
+  const auto start = Clock::now();
+  auto reply = exchange(arguments);
+  tell(command, reply, std::chrono::duration<double>(Clock::now() - start).count());
+  return reply;
+}
+
+Result<RedisReply> RedisConnection::call(const Arguments& arguments) {
+  ALLOT_ASSIGN(RedisReply reply, observed(arguments.at(0), arguments));
+  if (reply.view().isError()) return refused(reply.view().text(), arguments.at(0));
+  allowed_.emplace(arguments.at(0));
+  return reply;
+}
+
+Result<std::string> RedisConnection::wait(const std::string& stream, const std::string& after,
+                                          uint64_t block_ms, const std::function<bool()>& stop) {
+  bool stopped = false;
+  std::function<bool()> ask;
+  if (stop) ask = [&] { return stopped = stop(); };
+  const std::string block = std::to_string(block_ms);
+  const auto reply = exchange({"XREAD", "COUNT", "1", "BLOCK", block, "STREAMS", stream, after},
+                              block_ms, kMostWakeUpBytes, ask);
+  tell("XREAD", reply, std::nullopt);
+  if (!reply) return tl::unexpected(reply.error());
+  if (stopped) return "";
+  if (reply->isMissing()) return "large";
+  if (reply->view().isError()) return refused(reply->view().text(), "XREAD");
+  if (reply->view().isNil()) return "";
+  const std::string_view id = reply->view()[0][1][0][0].text();
+  return std::string(id.empty() ? "unknown" : id);
+}
+
+Result<RedisReply> RedisConnection::run(const RedisScript& script, const Arguments& keys,
+                                        const Arguments& arguments) {
+  const std::string key_count = std::to_string(keys.size());
+  Arguments words = {"EVALSHA", script.sha1, key_count};
+  words.insert(words.end(), keys.begin(), keys.end());
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  const auto start = Clock::now();
+  auto answer = exchange(words);
+  if (answer && answer->view().isError() && answer->view().text().starts_with("NOSCRIPT")) {
+    words[0] = "EVAL";
+    words[1] = script.text;
+    answer = exchange(words);
+  }
+  tell(script.name, answer, std::chrono::duration<double>(Clock::now() - start).count());
+  ALLOT_ASSIGN(RedisReply reply, std::move(answer));
+  if (reply.view().isError()) {
+    auto error = refused(reply.view().text(), script.name);
+    if (error.value().code == ErrorCode::kInternal)
+      error.value().message += std::string(" (script ") + script.name + ")";
+    return error;
+  }
+  allowed_.emplace(script.name);
+  return reply;
+}
+
+}  // namespace allot

@@ -1,0 +1,407 @@
+#include "store/redis/redis_store.h"
+
+#include <algorithm>
+
+#include "core/digest.h"
+#include "store/checks.h"
+#include "store/redis/lua_scripts.h"
+
+namespace allot {
+namespace {
+
+using store::toNumber;
+
+constexpr std::string_view kIndex = "allot:index";
+}  // namespace
+
+Result<std::unique_ptr<Store>> openRedisStore(const std::string& url, const std::string& run_id,
+                                              uint64_t timeout_ms, StoreObserver* observer) {
+  ALLOT_TRY(store::checkRunId(run_id));
+  ALLOT_ASSIGN(RedisAddress address, parseRedisUrl(url));
+  return std::make_unique<RedisStore>(RedisConnection(std::move(address), timeout_ms, observer),
+                                      run_id);
+}
+
+Result<std::optional<std::string>> findRun(const std::string& url, const std::string& experiment) {
+  ALLOT_ASSIGN(RedisAddress address, parseRedisUrl(url));
+  RedisConnection connection(std::move(address), 5000);
+  ALLOT_ASSIGN(const RedisReply reply, connection.call({"HGET", kIndex, experiment}));
+  if (!reply.view().isText()) return std::nullopt;
+  return std::string(reply.view().text());
+}
+
+Result<std::string> findOrNameRun(const std::string& url, const std::string& experiment,
+                                  const std::string& fresh) {
+  ALLOT_TRY(store::checkRunId(fresh));
+  ALLOT_ASSIGN(RedisAddress address, parseRedisUrl(url));
+  RedisConnection connection(std::move(address), 5000);
+  ALLOT_ASSIGN(const RedisReply reply,
+               connection.run(lua::name_run, {kIndex}, {experiment, fresh}));
+  return std::string(reply.view()[1].text());
+}
+
+Result<std::map<std::string, std::string>> listRuns(const std::string& url) {
+  ALLOT_ASSIGN(RedisAddress address, parseRedisUrl(url));
+  RedisConnection connection(std::move(address), 5000);
+  ALLOT_ASSIGN(const RedisReply reply, connection.call({"HGETALL", kIndex}));
+  std::map<std::string, std::string> runs;
+  for (size_t i = 0; i + 1 < reply.view().size(); i += 2)
+    runs.emplace(reply.view()[i].text(), reply.view()[i + 1].text());
+  return runs;
+}
+
+RedisStore::RedisStore(RedisConnection connection, std::string run_id)
+    : connection_(std::move(connection)),
+      run_id_(std::move(run_id)),
+      prefix_("allot:{" + run_id_ + "}:") {}
+
+std::string RedisStore::key(std::string_view name) const { return prefix_ + std::string(name); }
+
+Result<RedisReply> RedisStore::run(const RedisScript& script,
+                                   const std::vector<std::string_view>& names,
+                                   const RedisConnection::Arguments& arguments) {
+  std::vector<std::string> keys;
+  keys.reserve(names.size());
+  for (const std::string_view name : names) keys.push_back(key(name));
+  return connection_.run(script, {keys.begin(), keys.end()}, arguments);
+}
+
+tl::unexpected<Error> RedisStore::unexpectedReply(std::string_view what) const {
+  return fail(ErrorCode::kInternal, "the store at " + connection_.url() +
+                                        " gave an answer of unknown form to " + std::string(what));
+}
+
+Status RedisStore::fencedStatus(const RedisReply& reply, uint64_t epoch) const {
+  const std::string_view word = reply.view()[0].text();
+  if (word == "OK") return {};
+  if (word == "FENCED") return tl::unexpected(store::fenced(epoch, reply.view()[1].text()));
+  return unexpectedReply("a fenced write");
+}
+
+// --- run ---
+
+Status RedisStore::createRun(const RunSpec& spec) {
+  ALLOT_TRY(store::checkRunSpec(spec));
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::create_run, {"spec", "control", "import"},
+                   {spec.experiment.SerializeAsString(), spec.sha256, spec.synchronous ? "1" : "0",
+                    std::to_string(spec.started_unix_ms),
+                    spec.origin ? spec.origin->SerializeAsString() : std::string(), spec.arithmetic,
+                    std::to_string(spec.schema), spec.build}));
+  const std::string_view word = reply.view()[0].text();
+  if (word == "OTHER")
+    return tl::unexpected(store::otherExperiment(run_id_, reply.view()[1].text(), spec.sha256));
+  if (word == "IMPORT") return tl::unexpected(store::beingImported(run_id_));
+  if (word != "OK") return unexpectedReply("createRun");
+  return updateIndex(spec.experiment.name());
+}
+
+Status RedisStore::updateIndex(const std::string& experiment) {
+  // The index belongs to no run, so in a cluster it may live elsewhere: a call of its own. A crash
+  // in between is mended when createRun or endImport is called again.
+  ALLOT_TRY(connection_.run(lua::update_index, {kIndex}, {experiment, run_id_}));
+  return {};
+}
+
+Result<std::optional<RunSpec>> RedisStore::readSpec() {
+  ALLOT_ASSIGN(const RedisReply reply,
+               connection_.call({"HMGET", key("spec"), "experiment", "sha256", "synchronous",
+                                 "started_unix_ms", "origin", "arithmetic", "schema", "build"}));
+  const RedisView fields = reply.view();
+  if (!fields[1].isText()) return std::nullopt;
+  RunSpec spec;
+  ALLOT_ASSIGN(spec.experiment, store::decode<v1::Experiment>(fields[0].text(), key("spec")));
+  spec.sha256 = fields[1].text();
+  spec.synchronous = fields[2].text() == "1";
+  ALLOT_ASSIGN(spec.started_unix_ms, toNumber(fields[3].text(), key("spec")));
+  if (fields[4].isText()) {
+    ALLOT_ASSIGN(spec.origin, store::decode<v1::Origin>(fields[4].text(), key("spec")));
+  }
+  if (fields[5].isText()) spec.arithmetic = fields[5].text();
+  uint64_t schema = 0;
+  if (fields[6].isText()) {
+    ALLOT_ASSIGN(schema, toNumber(fields[6].text(), key("spec")));
+  }
+  spec.schema = static_cast<uint32_t>(std::min<uint64_t>(schema, UINT32_MAX));
+  spec.build = fields[7].isText() ? fields[7].text() : "";
+  ALLOT_TRY(store::completeStored(&spec, run_id_));
+  spec_sha256_ = spec.sha256;
+  return spec;
+}
+
+Result<Replacement> RedisStore::replaceRun(const RunSpec& next, const Control& control) {
+  ALLOT_TRY(store::checkRunSpec(next));
+  ALLOT_TRY(store::checkControl(control));
+  std::vector<std::string_view> names = {"lease", "spec", "control", "seen"};
+  names.insert(names.end(), std::begin(kGathered), std::end(kGathered));
+  ALLOT_ASSIGN(
+      const RedisReply reply,
+      run(lua::replace_run, names,
+          {std::to_string(control.revision), next.experiment.SerializeAsString(), next.sha256,
+           std::to_string(next.schema), next.build, control.experiment.SerializeAsString(),
+           control.file.SerializeAsString(), next.arithmetic}));
+  const std::string_view word = reply.view()[0].text();
+  if (word == "OK") {
+    ALLOT_TRY(connection_.call({"XADD", key("news"), "MAXLEN", "1", "*", "new", "experiment"}));
+    return Replacement{};
+  }
+  if (word == "CHANGED") return Replacement{Replacement::Outcome::kChanged};
+  if (word != "BEGUN") return unexpectedReply("replaceRun");
+  Replacement begun{Replacement::Outcome::kBegun};
+  begun.updates = static_cast<uint64_t>(reply.view()[1].integer());
+  begun.evaluations = static_cast<uint64_t>(reply.view()[2].integer());
+  return begun;
+}
+
+Result<v1::ModelFacts> RedisStore::agreeOnModel(const v1::ModelFacts& mine) {
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::agree_on_model, {"model", "seen"},
+                                           {mine.SerializeAsString(), spec_sha256_}));
+  const std::string_view word = reply.view()[0].text();
+  if (word == "REPLACED") return tl::unexpected(store::replaced(run_id_));
+  if (word != "OK") return unexpectedReply("agreeOnModel");
+  ALLOT_ASSIGN(auto facts, readModel());
+  if (!facts) return unexpectedReply("agreeOnModel");
+  return std::move(*facts);
+}
+
+Result<std::optional<v1::ModelFacts>> RedisStore::readModel() {
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::read_bounded, {"model"}, {std::to_string(kLargestFacts)}));
+  if (reply.view().size() == 0) return std::nullopt;
+  ALLOT_TRY(store::checkFacts(static_cast<uint64_t>(reply.view()[1].integer()), key("model")));
+  return store::decode<v1::ModelFacts>(reply.view()[0].text(), key("model"));
+}
+
+Result<std::optional<Control>> RedisStore::readControl() {
+  ALLOT_ASSIGN(const RedisReply reply, connection_.call({"HMGET", key("control"), "desired",
+                                                         "experiment", "file", "revision"}));
+  const RedisView fields = reply.view();
+  if (!fields[0].isText()) return std::nullopt;
+  Control control;
+  control.desired = fields[0].text();
+  ALLOT_ASSIGN(control.experiment, store::decode<v1::Experiment>(fields[1].text(), key("control")));
+  ALLOT_ASSIGN(control.file, store::decode<v1::Experiment>(fields[2].text(), key("control")));
+  ALLOT_ASSIGN(control.revision, toNumber(fields[3].text(), key("control")));
+  store::completeStored(&control);
+  return control;
+}
+
+Result<bool> RedisStore::changeControl(const Control& next) {
+  ALLOT_TRY(store::checkControl(next));
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::change_control, {"control", "news"},
+                   {std::to_string(next.revision), next.desired,
+                    next.experiment.SerializeAsString(), next.file.SerializeAsString()}));
+  const std::string_view word = reply.view()[0].text();
+  if (word != "OK" && word != "CHANGED") return unexpectedReply("changeControl");
+  return word == "OK";
+}
+
+// --- worker ---
+
+Result<std::optional<PublishedPolicy>> RedisStore::readPolicy() {
+  ALLOT_ASSIGN(const RedisReply reply,
+               connection_.call({"HMGET", key("policy"), "blob", "sha256"}));
+  const RedisView fields = reply.view();
+  if (!fields[0].isText()) return std::nullopt;
+  PublishedPolicy policy;
+  ALLOT_ASSIGN(policy.snapshot, store::decode<v1::PolicySnapshot>(fields[0].text(), key("policy")));
+  policy.sha256 = fields[1].text();
+  if (policy.sha256 != sha256Hex(fields[0].text()))
+    return fail(ErrorCode::kData, "the policy in " + key("policy") +
+                                      " does not match its digest: it was not written by allot");
+  return policy;
+}
+
+Result<std::vector<uint64_t>> RedisStore::takeTickets(uint64_t count, uint64_t limit) {
+  count = std::min(count, store::kMostTicketsAtOnce);
+  std::vector<uint64_t> tickets;
+  if (count == 0) return tickets;
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::take_tickets, {"tickets", "reissue"},
+                                           {std::to_string(count), std::to_string(limit)}));
+  const std::string_view word = reply.view()[0].text();
+  if (word == "NONE") return tickets;
+  if (word != "NEW" && word != "AGAIN") return unexpectedReply("takeTickets");
+  ALLOT_ASSIGN(const uint64_t first, toNumber(reply.view()[1].text(), key("tickets")));
+  const uint64_t taken = word == "NEW" ? count : 1;
+  for (uint64_t i = 0; i < taken; ++i) tickets.push_back(first + i);
+  return tickets;
+}
+
+Result<PushOutcome> RedisStore::pushResult(const v1::EpisodeResult& result, uint64_t cap) {
+  ALLOT_TRY(store::checkName(result.result_id(), "the id of a result"));
+  const std::string bytes = result.SerializeAsString();
+  ALLOT_TRY(store::checkSize(bytes.size(), "result " + result.result_id()));
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::push_result, {"inbox", "seen", "pending"},
+                   {result.result_id(), bytes, std::to_string(cap), spec_sha256_}));
+  const std::string_view word = reply.view()[0].text();
+  if (word == "OK") return PushOutcome::kAccepted;
+  if (word == "DUPLICATE") return PushOutcome::kDuplicate;
+  if (word == "FULL") return PushOutcome::kFull;
+  if (word == "REPLACED") return tl::unexpected(store::replaced(run_id_));
+  return unexpectedReply("pushResult");
+}
+
+Result<std::vector<v1::EvaluationUnit>> RedisStore::claimUnits(const ClaimRequest& request) {
+  ALLOT_TRY(store::checkClaim(request));
+  std::vector<std::string> words = {
+      request.holder, std::to_string(request.count),
+      std::to_string(std::min(request.lease_ms, store::kLongestClaimMs))};
+  for (const uint32_t chunk : request.warm) words.push_back(store::paddedChunk(chunk));
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::claim_units,
+                                           {"units", "unit_groups", "unit_specs", "unit_holders",
+                                            "free_units", "free_groups", "workers"},
+                                           {words.begin(), words.end()}));
+  return toUnits(reply.view());
+}
+
+std::vector<v1::EvaluationUnit> RedisStore::toUnits(const RedisView& specs) {
+  std::vector<v1::EvaluationUnit> units;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    auto unit = store::decode<v1::EvaluationUnit>(specs[i].text(), "unit");
+    if (unit) units.push_back(std::move(*unit));
+  }
+  std::sort(units.begin(), units.end(),
+            [](const auto& a, const auto& b) { return a.unit_id() < b.unit_id(); });
+  return units;
+}
+
+Status RedisStore::releaseUnits(const std::string& holder,
+                                const std::vector<v1::EvaluationUnit>& units) {
+  ALLOT_TRY(store::checkName(holder, "the holder of a claim"));
+  if (units.empty()) return {};
+  RedisConnection::Arguments words = {holder};
+  for (const v1::EvaluationUnit& unit : units) words.push_back(unit.unit_id());
+  ALLOT_TRY(run(lua::release_units,
+                {"units", "unit_groups", "unit_holders", "free_units", "free_groups", "news"},
+                words));
+  return {};
+}
+
+Result<PushOutcome> RedisStore::pushEvaluation(const v1::EvaluationResult& result) {
+  ALLOT_TRY(store::checkUnit(result.unit()));
+  const std::string bytes = result.SerializeAsString();
+  ALLOT_TRY(store::checkSize(bytes.size(), "evaluation of unit " + result.unit().unit_id()));
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::push_evaluation,
+                                           {"units", "unit_groups", "unit_specs", "units_done",
+                                            "eval", "seen", "unit_holders", "free_units"},
+                                           {result.unit().unit_id(), bytes, spec_sha256_}));
+  const std::string_view word = reply.view()[0].text();
+  if (word == "REPLACED") return tl::unexpected(store::replaced(run_id_));
+  if (word == "OK") return PushOutcome::kAccepted;
+  if (word == "DUPLICATE") return PushOutcome::kDuplicate;
+  return unexpectedReply("pushEvaluation");
+}
+
+Status RedisStore::beat(const Heartbeat& heartbeat) {
+  const std::string& worker = heartbeat.beat.worker();
+  ALLOT_TRY(store::checkName(worker, "the name of a worker"));
+  const std::string bytes = store::fitting(heartbeat.beat).SerializeAsString();
+  const std::string ttl_ms = std::to_string(std::min(heartbeat.ttl_ms, store::kLongestBeatMs));
+  const std::string claim_ms = std::to_string(std::min(heartbeat.claim_ms, store::kLongestClaimMs));
+  RedisConnection::Arguments words = {worker, bytes, ttl_ms, claim_ms};
+  words.insert(words.end(), heartbeat.units.begin(), heartbeat.units.end());
+  const RedisConnection::Hurry hurry(&connection_, heartbeat.patience_ms);
+  ALLOT_TRY(run(lua::beat, {"workers", "beats", "units", "unit_holders"}, words));
+  return {};
+}
+
+Status RedisStore::leave(const std::string& worker) {
+  ALLOT_TRY(store::checkName(worker, "the name of a worker"));
+  ALLOT_TRY(run(lua::leave, {"workers", "beats"}, {worker}));
+  return {};
+}
+
+Result<bool> RedisStore::awaitNews(uint64_t wait_ms, const std::function<bool()>& stop) {
+  ALLOT_ASSIGN(const std::string came,
+               connection_.wait(key("news"), news_cursor_, std::max<uint64_t>(1, wait_ms), stop));
+  if (store::checkEntryId(came)) news_cursor_ = came;
+  return !came.empty();
+}
+
+// --- anyone ---
+
+Result<std::vector<v1::WorkerBeat>> RedisStore::listWorkers() {
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::list_workers, {"workers", "beats"},
+                   {std::to_string(kLargestBeat), std::to_string(store::kMostBytesRead)}));
+  std::vector<v1::WorkerBeat> workers;
+  for (size_t i = 0; i < reply.view().size(); ++i) {
+    auto beat = store::decode<v1::WorkerBeat>(reply.view()[i].text(), "beat");
+    if (beat) workers.push_back(std::move(*beat));  // one that is none hides nobody else's
+  }
+  std::sort(workers.begin(), workers.end(),
+            [](const auto& a, const auto& b) { return a.worker() < b.worker(); });
+  return workers;
+}
+
+Result<std::vector<v1::IterationRecord>> RedisStore::readHistory(uint64_t after, size_t count) {
+  std::vector<v1::IterationRecord> records;
+  if (count == 0 || after >= store::kLargestNumber) return records;
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::read_history, {"history"},
+                                           {std::to_string(after + 1) + "-0",
+                                            std::to_string(std::min(count, store::kMostRead)),
+                                            std::to_string(store::kMostBytesRead)}));
+  for (size_t i = 0; i < reply.view().size(); ++i) {
+    const RedisView entry = reply.view()[i];
+    ALLOT_ASSIGN(auto record, store::decode<v1::IterationRecord>(
+                                  entry[1][1].text(), "entry " + std::string(entry[0].text()) +
+                                                          " of " + key("history")));
+    records.push_back(std::move(record));
+  }
+  return records;
+}
+
+Result<std::vector<Evaluation>> RedisStore::readEvaluations(const std::string& after,
+                                                            size_t count) {
+  if (!after.empty()) ALLOT_TRY(store::checkEntryId(after));
+  ALLOT_ASSIGN(const auto entries,
+               readEntries("eval", "units_done", after.empty() ? "-" : "(" + after, count));
+  std::vector<Evaluation> evaluations;
+  for (const InboxEntry& entry : entries)
+    evaluations.push_back({entry.entry_id, store::ownEvaluation(entry)});
+  return evaluations;
+}
+
+Result<uint64_t> RedisStore::nextTicket() {
+  ALLOT_ASSIGN(const RedisReply reply, connection_.call({"GET", key("tickets")}));
+  if (reply.view().isNil()) return 0;
+  return toNumber(reply.view().text(), key("tickets"));
+}
+
+Result<std::map<std::string, uint64_t>> RedisStore::readRefusalCounts() {
+  const std::string counts = key("refused_counts");
+  RedisConnection::Arguments words = {"HMGET", counts};
+  for (const char* kind : kRefusalKinds) words.emplace_back(kind);
+  ALLOT_ASSIGN(const RedisReply reply, connection_.call(words));
+  std::map<std::string, uint64_t> out;
+  for (size_t i = 0; i < std::size(kRefusalKinds); ++i) {
+    const RedisView count = reply.view()[i];
+    out[kRefusalKinds[i]] = 0;
+    if (count.isNil()) continue;
+    ALLOT_ASSIGN(out[kRefusalKinds[i]], toNumber(count.text(), counts));
+  }
+  return out;
+}
+
+Result<std::vector<Refusal>> RedisStore::readRefusals(size_t count) {
+  std::vector<Refusal> refusals;
+  if (count == 0) return refusals;
+  ALLOT_ASSIGN(const RedisReply reply,
+               connection_.call({"XREVRANGE", key("dead"), "+", "-", "COUNT",
+                                 std::to_string(std::min(count, store::kRefusedKept))}));
+  for (size_t i = 0; i < reply.view().size(); ++i) {
+    const RedisView fields = reply.view()[i][1];
+    Refusal refusal;
+    for (size_t f = 0; f + 1 < fields.size(); f += 2) {
+      if (fields[f].text() == "id") refusal.result_id = fields[f + 1].text();
+      if (fields[f].text() == "kind") refusal.kind = fields[f + 1].text();
+      if (fields[f].text() == "reason") refusal.reason = fields[f + 1].text();
+    }
+    refusals.push_back(std::move(refusal));
+  }
+  return refusals;
+}
+
+}  // namespace allot

@@ -1,0 +1,130 @@
+#pragma once
+// RedisStore: the store of one run in Redis 6.2 or newer.
+//
+// Owned by one thread of a worker, an aggregator or the command line, through openRedisStore().
+// Every write of more than one key is one Lua script (store/redis/lua), so it happens as a whole or
+// not at all. What the keys hold: store/README.md.
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/learning/ticket_set.h"
+#include "store/redis/redis_connection.h"
+#include "store/store.h"
+
+namespace allot {
+
+class RedisStore final : public Store {
+ public:
+  RedisStore(RedisConnection connection, std::string run_id);
+
+  Status createRun(const RunSpec& spec) override;
+  Result<std::optional<RunSpec>> readSpec() override;
+  Result<Replacement> replaceRun(const RunSpec& next, const Control& control) override;
+  Result<v1::ModelFacts> agreeOnModel(const v1::ModelFacts& mine) override;
+  Result<std::optional<v1::ModelFacts>> readModel() override;
+  Result<std::optional<Control>> readControl() override;
+  Result<bool> changeControl(const Control& next) override;
+
+  Result<Lease> acquireLease(const std::string& holder, uint64_t ttl_ms) override;
+  Result<Lease> readLease() override;
+  Status releaseLease(const std::string& holder) override;
+  Status publishInitial(uint64_t epoch, const v1::PolicySnapshot& policy,
+                        const v1::AggregatorState& state) override;
+  Result<std::optional<v1::AggregatorState>> readState() override;
+  Status writeState(uint64_t epoch, const v1::AggregatorState& state) override;
+  Status publishStatus(uint64_t epoch, const v1::AggregatorStatus& status) override;
+  Result<std::optional<v1::AggregatorStatus>> readStatus() override;
+  Status commit(const Commit& commit) override;
+  Result<std::vector<v1::PolicySnapshot>> readPolicies(uint64_t first, size_t count) override;
+  Result<std::vector<uint64_t>> countedTickets(const std::vector<uint64_t>& tickets) override;
+  Result<uint64_t> ticketsCountedThrough() override;
+  Status countTickets(uint64_t epoch, uint64_t from, uint64_t through,
+                      const std::vector<uint64_t>& tickets) override;
+  Result<std::vector<InboxEntry>> readInbox(size_t count, uint64_t wait_ms) override;
+  Status reopenInbox() override;
+  Status reject(uint64_t epoch, const InboxEntry& entry, const std::string& kind,
+                const std::string& reason) override;
+  Status rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, const std::string& kind,
+                          const std::string& reason, const v1::EvaluationUnit* reopen,
+                          uint64_t hold_ms) override;
+  Result<uint64_t> inboxSize() override;
+  Status reissueTicket(uint64_t epoch, uint64_t ticket) override;
+  Status resetTickets(uint64_t epoch, uint64_t next) override;
+  Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) override;
+  Status withdrawUnits(uint64_t epoch) override;
+  Result<uint64_t> openUnits() override;
+  Result<std::vector<v1::EvaluationUnit>> listUnits() override;
+  Result<StoreFill> fill() override;
+
+  Result<std::optional<PublishedPolicy>> readPolicy() override;
+  Result<std::vector<uint64_t>> takeTickets(uint64_t count, uint64_t limit) override;
+  Result<PushOutcome> pushResult(const v1::EpisodeResult& result, uint64_t cap) override;
+  Result<std::vector<v1::EvaluationUnit>> claimUnits(const ClaimRequest& request) override;
+  Status releaseUnits(const std::string& holder,
+                      const std::vector<v1::EvaluationUnit>& units) override;
+  Result<PushOutcome> pushEvaluation(const v1::EvaluationResult& result) override;
+  Status beat(const Heartbeat& heartbeat) override;
+  Status leave(const std::string& worker) override;
+  Result<bool> awaitNews(uint64_t wait_ms, const std::function<bool()>& stop) override;
+
+  Result<std::vector<v1::WorkerBeat>> listWorkers() override;
+  Result<std::vector<v1::IterationRecord>> readHistory(uint64_t after, size_t count) override;
+  Result<std::vector<Evaluation>> readEvaluations(const std::string& after, size_t count) override;
+  Result<uint64_t> nextTicket() override;
+  Result<std::map<std::string, uint64_t>> readRefusalCounts() override;
+  Result<std::vector<Refusal>> readRefusals(size_t count) override;
+
+  Status beginImport() override;
+  Status importHistory(const std::vector<v1::IterationRecord>& records) override;
+  Status importEvaluations(const std::vector<v1::EvaluationResult>& results) override;
+  Status endImport(const RunImage& image) override;
+
+ private:
+  // Keys of all that a run gathers while it goes on; policy, history and eval come first, for
+  // replace_run.
+  static constexpr std::string_view kGathered[] = {
+      "policy",     "history",        "eval",
+      "model",      "state",          "status",
+      "inbox",      "pending",        "seen",
+      "dead",       "refused_counts", "tickets",
+      "reissue",    "units",          "unit_groups",
+      "unit_specs", "policies",       "counted_tickets",
+      "units_done", "unit_holders",   "free_units",
+      "free_groups"};
+
+  std::string key(std::string_view name) const;
+  // Runs a script whose reply starts with a word; the words beside OK are for the caller.
+  Result<RedisReply> run(const RedisScript& script, const std::vector<std::string_view>& names,
+                         const RedisConnection::Arguments& arguments);
+  // Error for a reply that none of our scripts gives.
+  tl::unexpected<Error> unexpectedReply(std::string_view what) const;
+  // OK or FENCED.
+  Status fencedStatus(const RedisReply& reply, uint64_t epoch) const;
+  // Decoded, in order of unit id; what cannot be is left out, for a worker may have written it.
+  static std::vector<v1::EvaluationUnit> toUnits(const RedisView& specs);
+  // What is known of the chunks that these tickets are in.
+  Result<TicketSet> readTickets(const std::vector<uint64_t>& tickets);
+  // What a part of an import answers.
+  Status importStatus(const RedisReply& reply) const;
+  Status updateIndex(const std::string& experiment);
+  // Entries of a stream (names, not keys) from `start` on, as read_entries.lua gives them.
+  Result<std::vector<InboxEntry>> readEntries(std::string_view stream, std::string_view owners,
+                                              const std::string& start, size_t count);
+
+  RedisConnection connection_;
+  std::string run_id_;
+  std::string prefix_;
+  std::string spec_sha256_;  // of the spec as this client read it last
+  // The last inbox entry that readInbox handed out. The inbox has one reader at a time (the lease
+  // holder) and consumed entries are deleted, so this is all that a consumer group would know; and
+  // it does not move when a reply is lost.
+  std::string inbox_cursor_ = "0-0";
+  std::string news_cursor_ = "0-0";  // the last entry of `news` that awaitNews told of
+  std::string import_;               // name of the import that beginImport began, "" if none
+};
+
+}  // namespace allot

@@ -1,0 +1,332 @@
+// The part of RedisStore that only the aggregator calls.
+#include <algorithm>
+#include <set>
+
+#include "core/digest.h"
+#include "store/checks.h"
+#include "store/redis/lua_scripts.h"
+#include "store/redis/redis_store.h"
+
+namespace allot {
+namespace {
+
+using store::toNumber;
+
+// What is kept of a refused payload: enough for a person to see what it was.
+constexpr size_t kRefusedBytes = 16 * 1024;
+constexpr size_t kUnitsPerCall = 500;
+constexpr uint64_t kLongestInboxWaitMs = 60'000;
+
+Result<Lease> toLease(const RedisView& reply, const std::string& key) {
+  Lease lease;
+  lease.holder = reply[1].text();
+  ALLOT_ASSIGN(lease.epoch, store::toNumber(reply[2].text(), key));
+  ALLOT_ASSIGN(lease.remaining_ms, store::toNumber(reply[3].text(), key));
+  return lease;
+}
+
+}  // namespace
+
+Result<Lease> RedisStore::acquireLease(const std::string& holder, uint64_t ttl_ms) {
+  ALLOT_TRY(store::checkName(holder, "the holder of the lease"));
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::acquire_lease, {"lease"},
+                   {holder, std::to_string(std::min(ttl_ms, store::kLongestMs))}));
+  const std::string_view word = reply.view()[0].text();
+  if (word != "OK" && word != "HELD") return unexpectedReply("acquireLease");
+  ALLOT_ASSIGN(Lease lease, toLease(reply.view(), key("lease")));
+  lease.held = word == "OK";
+  return lease;
+}
+
+Result<Lease> RedisStore::readLease() {
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::read_lease, {"lease"}, {}));
+  const std::string_view word = reply.view()[0].text();
+  if (word != "FREE" && word != "HELD") return unexpectedReply("readLease");
+  ALLOT_ASSIGN(Lease lease, toLease(reply.view(), key("lease")));
+  lease.held = word == "HELD";
+  return lease;
+}
+
+Status RedisStore::releaseLease(const std::string& holder) {
+  ALLOT_TRY(store::checkName(holder, "the holder of the lease"));
+  ALLOT_TRY(run(lua::release_lease, {"lease"}, {holder}));
+  return {};
+}
+
+Status RedisStore::publishInitial(uint64_t epoch, const v1::PolicySnapshot& policy,
+                                  const v1::AggregatorState& state) {
+  ALLOT_TRY(store::checkInitial(policy));
+  const std::string bytes = policy.SerializeAsString();
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::publish_initial, {"lease", "policy", "state", "policies", "news"},
+                   {std::to_string(epoch), bytes, sha256Hex(bytes), state.SerializeAsString()}));
+  return fencedStatus(reply, epoch);
+}
+
+Result<std::optional<v1::AggregatorState>> RedisStore::readState() {
+  ALLOT_ASSIGN(const RedisReply reply, connection_.call({"GET", key("state")}));
+  if (!reply.view().isText()) return std::nullopt;
+  return store::decode<v1::AggregatorState>(reply.view().text(), key("state"));
+}
+
+Status RedisStore::writeState(uint64_t epoch, const v1::AggregatorState& state) {
+  const uint64_t version = state.policy().version();
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::write_state, {"lease", "policy", "state"},
+                   {std::to_string(epoch), std::to_string(version), state.SerializeAsString()}));
+  if (reply.view()[0].text() == "CONFLICT")
+    return tl::unexpected(store::versionConflict(version, reply.view()[1].text()));
+  return fencedStatus(reply, epoch);
+}
+
+Status RedisStore::publishStatus(uint64_t epoch, const v1::AggregatorStatus& status) {
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::write_fenced, {"lease", "status"},
+                                           {std::to_string(epoch), status.SerializeAsString()}));
+  return fencedStatus(reply, epoch);
+}
+
+Result<std::optional<v1::AggregatorStatus>> RedisStore::readStatus() {
+  ALLOT_ASSIGN(const RedisReply reply, connection_.call({"GET", key("status")}));
+  if (!reply.view().isText()) return std::nullopt;
+  return store::decode<v1::AggregatorStatus>(reply.view().text(), key("status"));
+}
+
+Status RedisStore::commit(const Commit& commit) {
+  ALLOT_TRY(store::checkCommit(commit));
+  const std::string policy = commit.policy.SerializeAsString();
+  std::vector<std::string> words = {
+      std::to_string(commit.epoch),
+      std::to_string(commit.expected_version),
+      std::to_string(commit.expected_version + 1),
+      policy,
+      sha256Hex(policy),
+      commit.state.SerializeAsString(),
+      commit.record.SerializeAsString(),
+      commit.forget_policy ? std::to_string(*commit.forget_policy) : ""};
+  TicketSet tickets;
+  for (const uint64_t ticket : commit.tickets) tickets.insert(ticket);
+  words.push_back(std::to_string(tickets.chunks().size()));
+  store::append(tickets, &words);
+  for (const auto& [entry_id, result_id] : commit.consumed) {
+    words.push_back(entry_id);
+    words.push_back(result_id);
+  }
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::commit_update,
+                                           {"lease", "policy", "state", "history", "inbox", "seen",
+                                            "pending", "policies", "counted_tickets", "news"},
+                                           {words.begin(), words.end()}));
+  const std::string_view word = reply.view()[0].text();
+  const std::string_view detail = reply.view()[1].text();
+  if (word == "CONFLICT")
+    return tl::unexpected(store::versionConflict(commit.expected_version, detail));
+  if (word == "GONE") return tl::unexpected(store::notInInbox(detail));
+  if (word == "COUNTED") return tl::unexpected(store::ticketCounted(commit.expected_version + 1));
+  if (word == "HISTORY") return tl::unexpected(store::historyAhead(key("history"), detail));
+  return fencedStatus(reply, commit.epoch);
+}
+
+Result<std::vector<v1::PolicySnapshot>> RedisStore::readPolicies(uint64_t first, size_t count) {
+  std::vector<v1::PolicySnapshot> policies;
+  count = std::min(count, store::kMostPoliciesRead);
+  if (count == 0 || first > store::kLargestNumber) return policies;
+  const std::string where = key("policies");
+  std::vector<std::string> words = {"HMGET", where};
+  for (size_t i = 0; i < count; ++i) words.push_back(std::to_string(first + i));
+  ALLOT_ASSIGN(const RedisReply reply, connection_.call({words.begin(), words.end()}));
+  for (size_t i = 0; i < reply.view().size(); ++i) {
+    if (!reply.view()[i].isText()) continue;
+    ALLOT_ASSIGN(auto policy, store::decode<v1::PolicySnapshot>(reply.view()[i].text(), where));
+    policies.push_back(std::move(policy));
+  }
+  return policies;
+}
+
+Result<TicketSet> RedisStore::readTickets(const std::vector<uint64_t>& tickets) {
+  TicketSet found;
+  std::set<uint64_t> numbers;
+  for (const uint64_t ticket : tickets) numbers.insert(ticket / TicketSet::kChunkTickets);
+  if (numbers.empty()) return found;
+  std::vector<std::string> words = {"HMGET", key("counted_tickets")};
+  for (const uint64_t number : numbers) words.push_back(std::to_string(number));
+  ALLOT_ASSIGN(const RedisReply reply, connection_.call({words.begin(), words.end()}));
+  size_t i = 0;
+  for (const uint64_t number : numbers) {
+    const RedisView bits = reply.view()[i++];
+    if (bits.isText()) found.insertChunk(number, std::string(bits.text()));
+  }
+  return found;
+}
+
+Result<std::vector<uint64_t>> RedisStore::countedTickets(const std::vector<uint64_t>& tickets) {
+  ALLOT_ASSIGN(const TicketSet known, readTickets(tickets));
+  return store::among(tickets, known);
+}
+
+Result<uint64_t> RedisStore::ticketsCountedThrough() {
+  ALLOT_ASSIGN(const RedisReply reply,
+               connection_.call({"HGET", key("counted_tickets"), "through"}));
+  if (reply.view().isNil()) return 0;
+  return toNumber(reply.view().text(), key("counted_tickets"));
+}
+
+Status RedisStore::countTickets(uint64_t epoch, uint64_t from, uint64_t through,
+                                const std::vector<uint64_t>& tickets) {
+  ALLOT_TRY(store::checkTickets(tickets));
+  ALLOT_ASSIGN(TicketSet counted, readTickets(tickets));
+  for (const uint64_t ticket : tickets) counted.insert(ticket);
+  std::vector<std::string> words = {std::to_string(epoch), std::to_string(from),
+                                    std::to_string(through)};
+  store::append(counted, &words);
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::count_tickets, {"lease", "counted_tickets"}, {words.begin(), words.end()}));
+  return fencedStatus(reply, epoch);
+}
+
+Result<std::vector<InboxEntry>> RedisStore::readEntries(std::string_view stream,
+                                                        std::string_view owners,
+                                                        const std::string& start, size_t count) {
+  std::vector<InboxEntry> entries;
+  if (count == 0) return entries;
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::read_entries, {stream, owners},
+                   {start, std::to_string(std::min(count, store::kMostRead)),
+                    std::to_string(kLargestResult), std::to_string(store::kMostBytesRead)}));
+  for (size_t i = 0; i < reply.view().size(); ++i) {
+    const RedisView entry = reply.view()[i];
+    ALLOT_TRY(store::checkEntryId(entry[0].text()));
+    entries.push_back({std::string(entry[0].text()), std::string(entry[1].text()),
+                       std::string(entry[2].text()), static_cast<uint64_t>(entry[3].integer())});
+  }
+  return entries;
+}
+
+Result<std::vector<InboxEntry>> RedisStore::readInbox(size_t count, uint64_t wait_ms) {
+  wait_ms = std::min(wait_ms, kLongestInboxWaitMs);
+  const auto read = [&] { return readEntries("inbox", "pending", "(" + inbox_cursor_, count); };
+  ALLOT_ASSIGN(auto entries, read());
+  if (entries.empty() && count > 0 && wait_ms > 0) {
+    // BLOCK 0 would wait for ever.
+    ALLOT_ASSIGN(const std::string came, connection_.wait(key("inbox"), inbox_cursor_, wait_ms));
+    if (!came.empty()) {
+      ALLOT_ASSIGN(entries, read());
+    }
+  }
+  if (!entries.empty()) inbox_cursor_ = entries.back().entry_id;
+  return entries;
+}
+
+Status RedisStore::reopenInbox() {
+  inbox_cursor_ = "0-0";
+  return {};
+}
+
+Status RedisStore::reject(uint64_t epoch, const InboxEntry& entry, const std::string& kind,
+                          const std::string& reason) {
+  ALLOT_TRY(store::checkEntryId(entry.entry_id));
+  ALLOT_TRY(store::checkKind(kind));
+  ALLOT_ASSIGN(
+      const RedisReply reply,
+      run(lua::reject, {"lease", "inbox", "seen", "pending", "dead", "refused_counts", "news"},
+          {std::to_string(epoch), entry.entry_id, entry.result_id, kind, reason,
+           std::string_view(entry.payload).substr(0, kRefusedBytes),
+           std::to_string(store::kRefusedKept)}));
+  return fencedStatus(reply, epoch);
+}
+
+Status RedisStore::rejectEvaluation(uint64_t epoch, const Evaluation& evaluation,
+                                    const std::string& kind, const std::string& reason,
+                                    const v1::EvaluationUnit* reopen, uint64_t hold_ms) {
+  ALLOT_TRY(store::checkEntryId(evaluation.entry_id));
+  ALLOT_TRY(store::checkKind(kind));
+  const std::string payload = evaluation.result.SerializeAsString();
+  const bool again = reopen != nullptr && reopen->unit_id() == evaluation.result.unit().unit_id();
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::reject_evaluation,
+                   {"lease", "eval", "units_done", "dead", "refused_counts", "units", "unit_groups",
+                    "unit_specs", "free_units", "free_groups", "news"},
+                   {std::to_string(epoch), evaluation.entry_id, evaluation.result.unit().unit_id(),
+                    kind, reason, std::string_view(payload).substr(0, kRefusedBytes),
+                    std::to_string(store::kRefusedKept), again ? store::groupOf(*reopen) : "",
+                    again ? reopen->SerializeAsString() : "",
+                    std::to_string(std::min(hold_ms, store::kLongestClaimMs))}));
+  return fencedStatus(reply, epoch);
+}
+
+Result<uint64_t> RedisStore::inboxSize() {
+  ALLOT_ASSIGN(const RedisReply reply, connection_.call({"XLEN", key("inbox")}));
+  return static_cast<uint64_t>(reply.view().integer());
+}
+
+Status RedisStore::reissueTicket(uint64_t epoch, uint64_t ticket) {
+  ALLOT_TRY(store::checkTicket(ticket));
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::reissue_ticket, {"lease", "reissue", "news"},
+                                           {std::to_string(epoch), std::to_string(ticket)}));
+  return fencedStatus(reply, epoch);
+}
+
+Status RedisStore::resetTickets(uint64_t epoch, uint64_t next) {
+  ALLOT_TRY(store::checkTicket(next));
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::reset_tickets, {"lease", "tickets", "reissue", "news"},
+                   {std::to_string(epoch), std::to_string(next)}));
+  return fencedStatus(reply, epoch);
+}
+
+Status RedisStore::planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) {
+  for (const auto& unit : units) ALLOT_TRY(store::checkUnit(unit));
+  // In slices, so that no call holds the server up for long; at least one, for the fence.
+  size_t next = 0;
+  do {
+    std::vector<std::string> words = {std::to_string(epoch)};
+    for (const size_t end = std::min(units.size(), next + kUnitsPerCall); next < end; ++next) {
+      words.push_back(units[next].unit_id());
+      words.push_back(store::groupOf(units[next]));
+      words.push_back(units[next].SerializeAsString());
+    }
+    ALLOT_ASSIGN(const RedisReply reply, run(lua::plan_units,
+                                             {"lease", "units", "unit_groups", "unit_specs",
+                                              "units_done", "free_units", "free_groups", "news"},
+                                             {words.begin(), words.end()}));
+    ALLOT_TRY(fencedStatus(reply, epoch));
+  } while (next < units.size());
+  return {};
+}
+
+Status RedisStore::withdrawUnits(uint64_t epoch) {
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::withdraw_units,
+                                           {"lease", "units", "unit_groups", "unit_specs",
+                                            "unit_holders", "free_units", "free_groups"},
+                                           {std::to_string(epoch)}));
+  return fencedStatus(reply, epoch);
+}
+
+Result<uint64_t> RedisStore::openUnits() {
+  ALLOT_ASSIGN(const RedisReply reply, connection_.call({"ZCARD", key("units")}));
+  return static_cast<uint64_t>(reply.view().integer());
+}
+
+Result<std::vector<v1::EvaluationUnit>> RedisStore::listUnits() {
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::list_units, {"unit_specs"}, {std::to_string(kLargestFacts)}));
+  return toUnits(reply.view());
+}
+
+Result<StoreFill> RedisStore::fill() {
+  ALLOT_ASSIGN(const RedisReply reply, connection_.call({"INFO", "memory"}));
+  const auto number = [&](std::string_view name) -> Result<uint64_t> {
+    const std::string_view text = reply.view().text();
+    const std::string line = "\n" + std::string(name) + ":";
+    const size_t at = text.find(line);
+    if (at == std::string_view::npos) return unexpectedReply("INFO memory");
+    const size_t begin = at + line.size();
+    return store::toNumber(text.substr(begin, text.find('\r', begin) - begin),
+                           "figure " + std::string(name));
+  };
+  StoreFill fill;
+  ALLOT_ASSIGN(fill.used_bytes, number("used_memory"));
+  ALLOT_ASSIGN(fill.limit_bytes, number("maxmemory"));
+  return fill;
+}
+
+}  // namespace allot

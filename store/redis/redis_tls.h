@@ -1,0 +1,15 @@
+#pragma once
+// TLS for a Redis connection, in builds that have hiredis_ssl (hiredis 1.0 or newer). Called by the
+// thread that owns the connection.
+#include "store/redis/redis_address.h"
+
+struct redisContext;
+
+namespace allot {
+
+// Shakes hands on a connected socket: the server must have a certificate for address.host from an
+// authority that we trust. Reads the files of the address anew each time, so they may be replaced.
+// kUsage for a file that cannot be used, kUnavailable for a handshake that fails.
+Status startTls(redisContext* context, const RedisAddress& address);
+
+}  // namespace allot
