@@ -63,7 +63,7 @@ std::string progressLine(const ProgressState& state, size_t width) {
   return line;
 }
 
-Progress::Progress(Store* store) : store_(*store), started_(Clock::now()) {
+Progress::Progress(RunReader* store) : store_(*store), started_(Clock::now()) {
   terminal_ = isatty(STDOUT_FILENO) == 1;
 }
 

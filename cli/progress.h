@@ -30,7 +30,7 @@ std::string progressLine(const ProgressState& state, size_t width);
 
 class Progress {
  public:
-  explicit Progress(Store* store);
+  explicit Progress(RunReader* store);
 
   // Reads the store and shows what changed; call a few times a second.
   void show();
@@ -41,7 +41,7 @@ class Progress {
   Status read();
   Status readUpdates(uint64_t version);
 
-  Store& store_;
+  RunReader& store_;
   ProgressState state_;
   std::optional<v1::IterationRecord> began_;  // the first update that we saw, without results
   bool terminal_ = false;

@@ -51,7 +51,7 @@ Result<std::string> chooseRun(const RunChoice& choice) {
 
 }  // namespace
 
-Status waitForRedis(Store* store, Process* server, const std::string& log) {
+Status waitForRedis(RunReader* store, Process* server, const std::string& log) {
   const auto end = std::chrono::steady_clock::now() + seconds(60);
   while (true) {
     const auto answer = store->readSpec();

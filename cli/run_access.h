@@ -48,7 +48,7 @@ class LocalRedis {
 };
 
 // Waits until the server answers the store's questions; an error at once if `server` has ended.
-Status waitForRedis(Store* store, Process* server, const std::string& log);
+Status waitForRedis(RunReader* store, Process* server, const std::string& log);
 
 class RunAccess {
  public:

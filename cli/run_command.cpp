@@ -208,7 +208,7 @@ Result<v1::Experiment> readExperiment(const RunOptions& options, uint32_t schema
 }
 
 // Whether the run is as its experiment file is now.
-bool hasTakenUp(Store* store, const RunOptions& options) {
+bool hasTakenUp(RunReader* store, const RunOptions& options) {
   const auto spec = store->readSpec();
   const auto control = store->readControl();
   if (!spec || !*spec || !control || !*control) return false;
@@ -289,7 +289,7 @@ LocalRunPlan planOf(const RunOptions& options, const RunFolder& folder, const js
 }
 
 // What a person wants of the run, as far as the store knows it.
-std::string desiredOf(Store* store) {
+std::string desiredOf(RunReader* store) {
   const auto control = store->readControl();
   return control && *control ? (*control)->desired : "";
 }
@@ -319,7 +319,7 @@ struct Outcome {
   uint64_t max_updates = 0;
 };
 
-Outcome outcomeOf(Store* store) {
+Outcome outcomeOf(RunReader* store) {
   Outcome outcome;
   if (const auto policy = store->readPolicy(); policy && *policy) {
     outcome.began = true;

@@ -59,7 +59,7 @@ Status readFileMeans(RunSource* source, RunStatus* status) {
   return {};
 }
 
-Status readStoreMeans(Store* store, RunStatus* status) {
+Status readStoreMeans(RunReader* store, RunStatus* status) {
   const uint64_t version = status->head.version();
   const uint64_t shown = std::min<uint64_t>(version, kWindow);
   ALLOT_ASSIGN(const auto first, readUpdates(store, 0, shown > 0 ? shown : 1));

@@ -31,7 +31,7 @@ bool holdsWeights(const fs::path& file) {
 
 }  // namespace
 
-LoadingBeats::LoadingBeats(std::unique_ptr<Store> store, v1::WorkerBeat beat,
+LoadingBeats::LoadingBeats(std::unique_ptr<WorkSource> store, v1::WorkerBeat beat,
                            std::function<LoadedBytes()> loaded, std::function<uint64_t()> unix_now,
                            std::chrono::milliseconds every)
     : store_(std::move(store)),
@@ -69,7 +69,8 @@ LoadedBytes WeightFiles::loaded() const {
   return {std::min(total_, now - std::min(now, before_)), total_};
 }
 
-void beatFailure(Store* store, v1::WorkerBeat beat, const std::string& why, uint64_t unix_now_ms) {
+void beatFailure(WorkSource* store, v1::WorkerBeat beat, const std::string& why,
+                 uint64_t unix_now_ms) {
   beat.set_state("failed");
   beat.set_last_error(why.substr(0, kLongestReason));
   beat.set_seen_unix_ms(unix_now_ms);

@@ -11,7 +11,7 @@
 #include <string>
 #include <thread>
 
-#include "store/store.h"
+#include "store/work_source.h"
 
 namespace allot {
 
@@ -24,14 +24,14 @@ struct LoadedBytes {
 class LoadingBeats {
  public:
   // beat: all but state, bytes and time. loaded: called on the thread of the beats.
-  LoadingBeats(std::unique_ptr<Store> store, v1::WorkerBeat beat,
+  LoadingBeats(std::unique_ptr<WorkSource> store, v1::WorkerBeat beat,
                std::function<LoadedBytes()> loaded, std::function<uint64_t()> unix_now,
                std::chrono::milliseconds every = std::chrono::seconds(2));
 
  private:
   void send();
 
-  std::unique_ptr<Store> store_;
+  std::unique_ptr<WorkSource> store_;
   v1::WorkerBeat beat_;
   std::function<LoadedBytes()> loaded_;
   std::function<uint64_t()> unix_now_;
@@ -51,6 +51,7 @@ class WeightFiles {
 };
 
 // The last beat of a worker that ends with an error, kept for kFailureKeptMs. Best effort.
-void beatFailure(Store* store, v1::WorkerBeat beat, const std::string& why, uint64_t unix_now_ms);
+void beatFailure(WorkSource* store, v1::WorkerBeat beat, const std::string& why,
+                 uint64_t unix_now_ms);
 
 }  // namespace allot

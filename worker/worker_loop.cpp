@@ -43,7 +43,8 @@ constexpr auto kLongestWait = milliseconds(5000);
 
 WorkerLoop::WorkerLoop(Store* store, EpisodeEngine* engine, RunSpec run, WorkerOptions options,
                        const std::atomic<bool>* draining)
-    : store_(*store),
+    : run_store_(*store),
+      work_(*store),
       engine_(*engine),
       run_(std::move(run)),
       options_(std::move(options)),
@@ -160,7 +161,7 @@ void WorkerLoop::leave() {
   for (size_t i = 0; i < held_evaluations_.size(); ++i) {
     events_.unit(WorkOutcome::kFailed, nullptr);
   }
-  (void)store_.leave(options_.name);  // else its heartbeat runs out
+  (void)work_.leave(options_.name);  // else its heartbeat runs out
 }
 
 tl::unexpected<Error> WorkerLoop::leaveResultsBehind() {
@@ -204,7 +205,7 @@ Result<WorkerLoop::Tick> WorkerLoop::tick() {
 }
 
 Status WorkerLoop::readControl() {
-  ALLOT_ASSIGN(auto control, store_.readControl());
+  ALLOT_ASSIGN(auto control, run_store_.readControl());
   if (!control) return fail(ErrorCode::kUsage, "the run is not in the store any more");
   // Live settings aside, a run has the experiment that it began with, unless it was replaced.
   if (control->revision != control_.revision &&
@@ -220,7 +221,7 @@ Status WorkerLoop::pushHeld() {
   ALLOT_TRY(pushEvaluations());
   const uint64_t cap = inboxCapacity(options_.inbox_cap, control_.experiment);
   while (!held_.empty()) {
-    ALLOT_ASSIGN(const PushOutcome outcome, store_.pushResult(held_.front(), cap));
+    ALLOT_ASSIGN(const PushOutcome outcome, work_.pushResult(held_.front(), cap));
     if (outcome == PushOutcome::kFull) return {};
     events_.episode(WorkOutcome::kPushed, &held_.front());
     held_.pop_front();
@@ -231,7 +232,7 @@ Status WorkerLoop::pushHeld() {
 // The unit's id makes a second push harmless.
 Status WorkerLoop::pushEvaluations() {
   while (!held_evaluations_.empty()) {
-    ALLOT_TRY(store_.pushEvaluation(held_evaluations_.front()));
+    ALLOT_TRY(work_.pushEvaluation(held_evaluations_.front()));
     events_.unit(WorkOutcome::kPushed, &held_evaluations_.front());
     held_evaluations_.pop_front();
   }
@@ -274,10 +275,10 @@ Result<size_t> WorkerLoop::evaluateClaimed() {
 Result<bool> WorkerLoop::evaluateUnits() {
   const uint64_t count =
       unit_ms_ == 0 ? 1 : std::clamp<uint64_t>(kClaimedWorkMs / unit_ms_, 1, kMostClaimed);
-  ALLOT_ASSIGN(const auto units, store_.claimUnits({.holder = options_.name,
-                                                    .warm = engine_.warmChunks(),
-                                                    .count = count,
-                                                    .lease_ms = kClaimMs}));
+  ALLOT_ASSIGN(const auto units, work_.claimUnits({.holder = options_.name,
+                                                   .warm = engine_.warmChunks(),
+                                                   .count = count,
+                                                   .lease_ms = kClaimMs}));
   if (units.empty()) return false;
   claimed_.assign(units.begin(), units.end());
   const uint64_t start = options_.now();
@@ -285,7 +286,7 @@ Result<bool> WorkerLoop::evaluateUnits() {
   if (done && *done > 0) unit_ms_ = std::max<uint64_t>(1, (options_.now() - start) / *done);
   if (!claimed_.empty()) {
     // Others need not wait until the claim runs out; should this fail, they will.
-    (void)store_.releaseUnits(options_.name, {claimed_.begin(), claimed_.end()});
+    (void)work_.releaseUnits(options_.name, {claimed_.begin(), claimed_.end()});
     for (size_t i = 0; i < claimed_.size(); ++i) {
       events_.unit(i == 0 && !done ? WorkOutcome::kFailed : WorkOutcome::kAborted, nullptr);
     }
@@ -298,7 +299,7 @@ Result<bool> WorkerLoop::evaluateUnits() {
 Result<bool> WorkerLoop::rollOut() {
   const v1::Spec& spec = control_.experiment.spec();
   if (!spec.has_update()) return false;
-  ALLOT_ASSIGN(const auto policy, store_.readPolicy());
+  ALLOT_ASSIGN(const auto policy, run_store_.readPolicy());
   if (!policy) return false;
   policy_version_ = policy->snapshot.version();
   if (policy_version_ >= spec.update().max_updates()) return false;
@@ -309,7 +310,7 @@ Result<bool> WorkerLoop::rollOut() {
     limit = (policy_version_ + 1) * per_update;
     if (per_update % count != 0) count = 1;
   }
-  ALLOT_ASSIGN(const auto tickets, store_.takeTickets(count, limit));
+  ALLOT_ASSIGN(const auto tickets, work_.takeTickets(count, limit));
   if (tickets.empty()) return false;
   ALLOT_TRY(beat("rollout"));
   auto results = engine_.rollOut(policy->snapshot, policy->sha256, tickets);
@@ -389,7 +390,7 @@ Status WorkerLoop::beat(const std::string& state, uint64_t patience_ms) {
                       .patience_ms = patience_ms};
   for (const auto& unit : claimed_) heartbeat.units.push_back(unit.unit_id());
   for (const auto& made : held_evaluations_) heartbeat.units.push_back(made.unit().unit_id());
-  if (const Status sent = store_.beat(heartbeat); !sent) {
+  if (const Status sent = work_.beat(heartbeat); !sent) {
     if (sent.error().code != ErrorCode::kUnavailable) return sent;
     silent_ms_ = options_.now();
     return {};
@@ -409,7 +410,7 @@ void WorkerLoop::rest(milliseconds time) {
   while (options_.now() < end && !stop()) {
     const uint64_t left = end - options_.now();
     if (!away_since_ms_ && !draining) {
-      const auto news = store_.awaitNews(left, stop);
+      const auto news = work_.awaitNews(left, stop);
       if (!news) return sleep(kSlice);  // the next step waits for the store
       if (*news) return sleep(milliseconds(jitter_() % kMostWakeMs));
       if (options_.now() >= end) return;

@@ -89,7 +89,8 @@ class WorkerLoop {
   void tellProgress();
   void sleep(std::chrono::milliseconds time) const;
 
-  Store& store_;
+  RunReader& run_store_;
+  WorkSource& work_;
   EpisodeEngine& engine_;
   const RunSpec run_;
   const WorkerOptions options_;

@@ -80,23 +80,23 @@ Result<bool> Aggregator::work() {
 
 Status Aggregator::lead() {
   const bool fresh = options_.now() - lease_renewed_ < options_.lease_ms / 3;
-  return epoch_ != 0 && fresh ? Status() : takeLease();
+  return leadership_ && fresh ? Status() : takeLease();
 }
 
 Status Aggregator::takeLease() {
   const uint64_t now = options_.now();
   ALLOT_ASSIGN(const Lease lease, store_.acquireLease(options_.holder, options_.lease_ms));
   if (!lease.held) {
-    if (epoch_ != 0) {
+    if (leadership_) {
       return fail(ErrorCode::kFenced, "aggregator " + lease.holder + " leads this run now");
     }
     return fail(ErrorCode::kUnavailable,
                 "aggregator " + lease.holder + " still holds the lease of this run");
   }
-  if (epoch_ != 0 && lease.epoch != epoch_) {
+  if (leadership_ && lease.epoch != leadership_->epoch()) {
     return fail(ErrorCode::kFenced, "the lease of this run was lost in the meantime");
   }
-  epoch_ = lease.epoch;
+  leadership_.emplace(store_, lease.epoch);
   lease_renewed_ = now;
   return {};
 }
@@ -137,7 +137,7 @@ Result<bool> Aggregator::start() {
                     " layers, but this model has " + std::to_string(layers) +
                     ": fork with a model of as many layers");
   }
-  ALLOT_TRY(store_.publishInitial(epoch_, initial.policy(), initial));
+  ALLOT_TRY(leadership_->publishInitial(initial.policy(), initial));
   ALLOT_TRY(load());
   return true;
 }
@@ -241,7 +241,7 @@ Status Aggregator::checkNewest() {
 }
 
 Status Aggregator::reject(const InboxEntry& entry, const char* kind, const std::string& reason) {
-  ALLOT_TRY(store_.reject(epoch_, entry, kind, reason));
+  ALLOT_TRY(leadership_->reject(entry, kind, reason));
   events_.refused(kind);
   // One that was superseded is a second one: the first counts.
   if (kind != std::string_view("superseded")) ++refused_in_a_row_;
@@ -295,13 +295,12 @@ Status Aggregator::update() {
   const auto start = std::chrono::steady_clock::now();
   UpdateOutcome outcome = applyUpdate(control_.experiment, state_, results);
   outcome.record.set_committed_unix_ms(options_.unix_now());
-  commit.epoch = epoch_;
   commit.expected_version = state_.policy().version();
   commit.policy = outcome.state.policy();
   commit.state = outcome.state;
   commit.record = outcome.record;
   commit.forget_policy = policyToForget(outcome.record.version());
-  if (const Status committed = store_.commit(commit); !committed) {
+  if (const Status committed = leadership_->commit(commit); !committed) {
     return loadAgain(committed.error());
   }
   events_.updated(outcome.record,
@@ -343,7 +342,7 @@ Status Aggregator::reissueMissing() {
   if (now - std::max(last_progress_, last_reissue_) < options_.reissue_ms) return {};
   const uint64_t first = state_.policy().version() * episodesPerUpdate();
   for (uint64_t t = first; t < first + episodesPerUpdate(); ++t) {
-    if (!held_.contains(t)) ALLOT_TRY(store_.reissueTicket(epoch_, t));
+    if (!held_.contains(t)) ALLOT_TRY(leadership_->reissueTicket(t));
   }
   last_reissue_ = now;
   return {};
@@ -368,11 +367,11 @@ Status Aggregator::withdrawOpenUnits() {
                open_units_);
   v1::AggregatorState next = state_;
   next.set_has_evaluation(false);
-  if (const Status written = store_.writeState(epoch_, next); !written) {
+  if (const Status written = leadership_->writeState(next); !written) {
     return loadAgain(written.error());
   }
   state_ = std::move(next);
-  ALLOT_TRY(store_.withdrawUnits(epoch_));
+  ALLOT_TRY(leadership_->withdrawUnits());
   open_units_ = 0;
   return {};
 }

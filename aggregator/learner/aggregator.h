@@ -71,7 +71,7 @@ class Aggregator {
   // The run as of the last tick. Reads the list of workers and what else is counted in the store.
   RunSnapshot snapshot();
   // Whether this process holds the lease, as far as it knows.
-  bool leads() const { return epoch_ != 0 && options_.now() - lease_renewed_ < options_.lease_ms; }
+  bool leads() const { return leadership_ && options_.now() - lease_renewed_ < options_.lease_ms; }
   // What the experiment file says that the run cannot take, and why; empty: nothing. For people.
   void setEditRefused(const std::string& sentence);
   // The run has ended. tick() may go on being called: the lease is kept, and should a person extend
@@ -147,7 +147,7 @@ class Aggregator {
   AggregatorEvents& events_;
   Control control_;
   std::string phase_ = "starting";
-  uint64_t epoch_ = 0;
+  std::optional<Leadership> leadership_;  // from the first lease on
   uint64_t lease_renewed_ = 0;
   bool loaded_ = false;
   std::optional<v1::ModelFacts> model_;

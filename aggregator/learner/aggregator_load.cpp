@@ -60,7 +60,7 @@ Status Aggregator::tryLoad() {
   evaluations_caught_up_ = evaluations_settled_ = false;
   ALLOT_TRY(store_.reopenInbox());
   if (run_.synchronous) {
-    ALLOT_TRY(store_.resetTickets(epoch_, version * episodesPerUpdate()));
+    ALLOT_TRY(leadership_->resetTickets(version * episodesPerUpdate()));
   }
   held_.clear();
   held_tickets_.clear();
@@ -150,7 +150,7 @@ Result<uint64_t> Aggregator::countOldTickets() {
     }
   }
   const uint64_t through = records.back().version();
-  ALLOT_TRY(store_.countTickets(epoch_, counted_through_, through, tickets));
+  ALLOT_TRY(leadership_->countTickets(counted_through_, through, tickets));
   counted_through_ = through;
   return bytesOf(records);
 }

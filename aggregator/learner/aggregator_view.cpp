@@ -33,12 +33,12 @@ Status Aggregator::planIfDue() {
   if (hoursSpent()) return {};
   if (!evaluationDue(control_.experiment, version) && learning()) return {};
   // Units first: planning them twice does nothing, forgetting them would lose them.
-  ALLOT_TRY(store_.planUnits(epoch_, planEvaluation(control_.experiment, state_.policy())));
+  ALLOT_TRY(leadership_->planUnits(planEvaluation(control_.experiment, state_.policy())));
   evaluations_settled_ = false;
   v1::AggregatorState next = state_;
   next.set_evaluated_version(version);
   next.set_has_evaluation(true);
-  if (const Status written = store_.writeState(epoch_, next); !written) {
+  if (const Status written = leadership_->writeState(next); !written) {
     return loadAgain(written.error());
   }
   state_ = std::move(next);
@@ -92,7 +92,7 @@ Status Aggregator::takeEvaluation(const Evaluation& evaluation) {
   }
   const v1::EvaluationUnit* reopen = hoursSpent() ? nullptr : planned;
   const uint64_t hold_ms = reopen == nullptr ? 0 : noteRefusal(evaluation.result, reason);
-  ALLOT_TRY(store_.rejectEvaluation(epoch_, evaluation, "invalid", reason, reopen, hold_ms));
+  ALLOT_TRY(leadership_->rejectEvaluation(evaluation, "invalid", reason, reopen, hold_ms));
   events_.refused("invalid");
   ++refused_in_a_row_;
   if (reopen != nullptr) ++open_units_;  // at least until they are counted again
@@ -252,7 +252,7 @@ Status Aggregator::publishStatus() {
   status.set_store_limit_bytes(store_fill_.limit_bytes);
   if (updates_until_full_) status.set_updates_until_full(*updates_until_full_);
   status_published_ = now;
-  return store_.publishStatus(epoch_, status);
+  return leadership_->publishStatus(status);
 }
 
 void Aggregator::setEditRefused(const std::string& sentence) {

@@ -9,7 +9,7 @@ namespace allot {
 namespace {
 
 // "12 episodes and 30 evaluations"
-Result<std::string> madeBefore(Store* store, const Replacement& begun) {
+Result<std::string> madeBefore(RunReader* store, const Replacement& begun) {
   ALLOT_ASSIGN(const auto state, store->readState());
   const std::string episodes = counted(state ? state->episodes() : 0, "episode");
   const std::string evaluations = counted(begun.evaluations, "evaluation");

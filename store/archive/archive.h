@@ -92,7 +92,7 @@ Result<VerifySummary> verifyRun(RunSource* source, const ArchiveProgress& progre
 // Writes the run into the store, after computing every update again: kData, and no run, if one
 // differs by more than rounding. kUsage if the store has the run already. The store's run id must
 // be the source's.
-Result<VerifySummary> importRun(RunSource* source, Store* store,
+Result<VerifySummary> importRun(RunSource* source, RunImport* store,
                                 const ArchiveProgress& progress = {});
 
 // The state that `source` had at `version`, as the origin of a fork whose own version 0 it is.

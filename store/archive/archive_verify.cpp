@@ -167,7 +167,8 @@ Result<VerifySummary> verifyRun(RunSource* source, const ArchiveProgress& progre
   return verifier.summary();
 }
 
-Result<VerifySummary> importRun(RunSource* source, Store* store, const ArchiveProgress& progress) {
+Result<VerifySummary> importRun(RunSource* source, RunImport* store,
+                                const ArchiveProgress& progress) {
   ALLOT_ASSIGN(Verifier verifier, Verifier::start(source));
   ALLOT_TRY(store->beginImport());
   ALLOT_TRY(replayRecords(source, &verifier, verifier.head().version(), progress,

@@ -24,7 +24,8 @@ bool allFinite(const google::protobuf::RepeatedField<double>& values) {
 
 }  // namespace
 
-Result<std::vector<v1::IterationRecord>> readUpdates(Store* store, uint64_t after, size_t count) {
+Result<std::vector<v1::IterationRecord>> readUpdates(RunReader* store, uint64_t after,
+                                                     size_t count) {
   std::vector<v1::IterationRecord> records;
   while (records.size() < count) {
     ALLOT_ASSIGN(auto more, store->readHistory(after, count - records.size()));

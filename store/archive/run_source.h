@@ -50,7 +50,7 @@ class RunSource {
 // Reads a store, which must outlive it.
 class StoreSource final : public RunSource {
  public:
-  StoreSource(Store* store, std::string run_id) : store_(*store), run_id_(std::move(run_id)) {}
+  StoreSource(RunReader* store, std::string run_id) : store_(*store), run_id_(std::move(run_id)) {}
 
   Result<RunHead> readHead() override;
   Result<std::vector<v1::IterationRecord>> nextRecords() override;
@@ -61,7 +61,7 @@ class StoreSource final : public RunSource {
  private:
   Status readPolicy(RunHead* head);
 
-  Store& store_;
+  RunReader& store_;
   const std::string run_id_;
   uint64_t version_ = 0;  // of the head
   uint64_t read_ = 0;     // last version handed out
@@ -70,7 +70,8 @@ class StoreSource final : public RunSource {
 };
 
 // Records with version > after, oldest first, at most `count`, however large they are: for a few.
-Result<std::vector<v1::IterationRecord>> readUpdates(Store* store, uint64_t after, size_t count);
+Result<std::vector<v1::IterationRecord>> readUpdates(RunReader* store, uint64_t after,
+                                                     size_t count);
 
 // Version 0 of a run: its origin's state, or the initial one. kData if the origin does not fit the
 // model or contradicts itself.

@@ -222,9 +222,9 @@ Status MemoryStore::publishStatus(uint64_t epoch, const v1::AggregatorStatus& st
 
 Result<std::optional<v1::AggregatorStatus>> MemoryStore::readStatus() { return server_->status_; }
 
-Status MemoryStore::commit(const Commit& commit) {
+Status MemoryStore::commit(uint64_t epoch, const Commit& commit) {
   ALLOT_TRY(store::checkCommit(commit));
-  ALLOT_TRY(checkEpoch(commit.epoch));
+  ALLOT_TRY(checkEpoch(epoch));
   ALLOT_TRY(checkVersion(commit.expected_version));
   for (const auto& [entry_id, result_id] : commit.consumed) {
     const auto waiting = server_->pending_.find(result_id);

@@ -92,11 +92,11 @@ Result<std::optional<v1::AggregatorStatus>> RedisStore::readStatus() {
   return store::decode<v1::AggregatorStatus>(reply.view().text(), key("status"));
 }
 
-Status RedisStore::commit(const Commit& commit) {
+Status RedisStore::commit(uint64_t epoch, const Commit& commit) {
   ALLOT_TRY(store::checkCommit(commit));
   const std::string policy = commit.policy.SerializeAsString();
   std::vector<std::string> words = {
-      std::to_string(commit.epoch),
+      std::to_string(epoch),
       std::to_string(commit.expected_version),
       std::to_string(commit.expected_version + 1),
       policy,
@@ -123,7 +123,7 @@ Status RedisStore::commit(const Commit& commit) {
   if (word == "GONE") return tl::unexpected(store::notInInbox(detail));
   if (word == "COUNTED") return tl::unexpected(store::ticketCounted(commit.expected_version + 1));
   if (word == "HISTORY") return tl::unexpected(store::historyAhead(key("history"), detail));
-  return fencedStatus(reply, commit.epoch);
+  return fencedStatus(reply, epoch);
 }
 
 Result<std::vector<v1::PolicySnapshot>> RedisStore::readPolicies(uint64_t first, size_t count) {

@@ -175,7 +175,7 @@ Status FaultyStore::releaseLease(const std::string& holder) {
 Status FaultyStore::publishInitial(uint64_t epoch, const v1::PolicySnapshot& policy,
                                    const v1::AggregatorState& state) {
   return writing<Status>("publishInitial", [epoch, policy, state, world = &world_](Store& s) {
-    const Status status = s.publishInitial(epoch, policy, state);
+    const Status status = Leadership(s, epoch).publishInitial(policy, state);
     world->ledger().wroteUnder(epoch, "publishInitial", status);
     return status;
   });
@@ -190,7 +190,7 @@ Status FaultyStore::writeState(uint64_t epoch, const v1::AggregatorState& state)
   return writing<Status>(
       "writeState",
       [epoch, state, world = &world_](Store& s) {
-        const Status status = s.writeState(epoch, state);
+        const Status status = Leadership(s, epoch).writeState(state);
         world->ledger().wroteState(epoch, status);
         return status;
       },
@@ -201,7 +201,7 @@ Status FaultyStore::publishStatus(uint64_t epoch, const v1::AggregatorStatus& st
   return writing<Status>(
       "publishStatus",
       [epoch, status, world = &world_](Store& s) {
-        const Status published = s.publishStatus(epoch, status);
+        const Status published = Leadership(s, epoch).publishStatus(status);
         world->ledger().wroteUnder(epoch, "publishStatus", published);
         return published;
       },
@@ -213,13 +213,13 @@ Result<std::optional<v1::AggregatorStatus>> FaultyStore::readStatus() {
       "readStatus", [](Store& s) { return s.readStatus(); });
 }
 
-Status FaultyStore::commit(const Commit& commit) {
+Status FaultyStore::commit(uint64_t epoch, const Commit& commit) {
   return writing<Status>(
       "commit",
-      [commit, world = &world_, holder = process_.name](Store& s) {
-        const Status status = s.commit(commit);
+      [epoch, commit, world = &world_, holder = process_.name](Store& s) {
+        const Status status = Leadership(s, epoch).commit(commit);
         if (status) world->note("update", "", commit.record.version());
-        world->ledger().committed(holder, commit, status);
+        world->ledger().committed(holder, epoch, commit, status);
         return status;
       },
       kSeldom);
@@ -245,7 +245,7 @@ Status FaultyStore::countTickets(uint64_t epoch, uint64_t from, uint64_t through
   return writing<Status>(
       "countTickets",
       [epoch, from, through, tickets, world = &world_](Store& s) {
-        const Status status = s.countTickets(epoch, from, through, tickets);
+        const Status status = Leadership(s, epoch).countTickets(from, through, tickets);
         world->ledger().wroteUnder(epoch, "countTickets", status);
         return status;
       },
@@ -268,7 +268,7 @@ Status FaultyStore::reopenInbox() { return server_->reopenInbox(); }
 Status FaultyStore::reject(uint64_t epoch, const InboxEntry& entry, const std::string& kind,
                            const std::string& reason) {
   return writing<Status>("reject", [epoch, entry, kind, reason, world = &world_](Store& s) {
-    const Status status = s.reject(epoch, entry, kind, reason);
+    const Status status = Leadership(s, epoch).reject(entry, kind, reason);
     world->ledger().wroteUnder(epoch, "reject", status);
     world->ledger().rejected(entry, kind, status);
     return status;
@@ -283,8 +283,8 @@ Status FaultyStore::rejectEvaluation(uint64_t epoch, const Evaluation& evaluatio
   return writing<Status>(
       "rejectEvaluation",
       [epoch, evaluation, kind, reason, unit, hold_ms, world = &world_](Store& s) {
-        const Status status =
-            s.rejectEvaluation(epoch, evaluation, kind, reason, unit ? &*unit : nullptr, hold_ms);
+        const Status status = Leadership(s, epoch).rejectEvaluation(
+            evaluation, kind, reason, unit ? &*unit : nullptr, hold_ms);
         world->ledger().wroteUnder(epoch, "rejectEvaluation", status);
         world->ledger().evaluationRejected(evaluation, kind, status);
         return status;
@@ -300,7 +300,7 @@ Status FaultyStore::reissueTicket(uint64_t epoch, uint64_t ticket) {
   return writing<Status>(
       "reissueTicket",
       [epoch, ticket, world = &world_](Store& s) {
-        const Status status = s.reissueTicket(epoch, ticket);
+        const Status status = Leadership(s, epoch).reissueTicket(ticket);
         world->ledger().wroteUnder(epoch, "reissueTicket", status);
         return status;
       },
@@ -311,7 +311,7 @@ Status FaultyStore::resetTickets(uint64_t epoch, uint64_t next) {
   return writing<Status>(
       "resetTickets",
       [epoch, next, world = &world_](Store& s) {
-        const Status status = s.resetTickets(epoch, next);
+        const Status status = Leadership(s, epoch).resetTickets(next);
         world->ledger().wroteUnder(epoch, "resetTickets", status);
         return status;
       },
@@ -322,7 +322,7 @@ Status FaultyStore::planUnits(uint64_t epoch, const std::vector<v1::EvaluationUn
   return writing<Status>(
       "planUnits",
       [epoch, units, world = &world_](Store& s) {
-        const Status status = s.planUnits(epoch, units);
+        const Status status = Leadership(s, epoch).planUnits(units);
         world->ledger().wroteUnder(epoch, "planUnits", status);
         world->ledger().planned(units, status);
         return status;
@@ -334,7 +334,7 @@ Status FaultyStore::withdrawUnits(uint64_t epoch) {
   return writing<Status>(
       "withdrawUnits",
       [epoch, world = &world_](Store& s) {
-        const Status status = s.withdrawUnits(epoch);
+        const Status status = Leadership(s, epoch).withdrawUnits();
         world->ledger().wroteUnder(epoch, "withdrawUnits", status);
         return status;
       },

@@ -28,30 +28,14 @@ class FaultyStore final : public Store {
   Result<Lease> acquireLease(const std::string& holder, uint64_t ttl_ms) override;
   Result<Lease> readLease() override;
   Status releaseLease(const std::string& holder) override;
-  Status publishInitial(uint64_t epoch, const v1::PolicySnapshot& policy,
-                        const v1::AggregatorState& state) override;
   Result<std::optional<v1::AggregatorState>> readState() override;
-  Status writeState(uint64_t epoch, const v1::AggregatorState& state) override;
-  Status publishStatus(uint64_t epoch, const v1::AggregatorStatus& status) override;
   Result<std::optional<v1::AggregatorStatus>> readStatus() override;
-  Status commit(const Commit& commit) override;
   Result<std::vector<v1::PolicySnapshot>> readPolicies(uint64_t first, size_t count) override;
   Result<std::vector<uint64_t>> countedTickets(const std::vector<uint64_t>& tickets) override;
   Result<uint64_t> ticketsCountedThrough() override;
-  Status countTickets(uint64_t epoch, uint64_t from, uint64_t through,
-                      const std::vector<uint64_t>& tickets) override;
   Result<std::vector<InboxEntry>> readInbox(size_t count, uint64_t wait_ms) override;
   Status reopenInbox() override;
-  Status reject(uint64_t epoch, const InboxEntry& entry, const std::string& kind,
-                const std::string& reason) override;
-  Status rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, const std::string& kind,
-                          const std::string& reason, const v1::EvaluationUnit* reopen,
-                          uint64_t hold_ms) override;
   Result<uint64_t> inboxSize() override;
-  Status reissueTicket(uint64_t epoch, uint64_t ticket) override;
-  Status resetTickets(uint64_t epoch, uint64_t next) override;
-  Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) override;
-  Status withdrawUnits(uint64_t epoch) override;
   Result<uint64_t> openUnits() override;
   Result<std::vector<v1::EvaluationUnit>> listUnits() override;
   Result<StoreFill> fill() override;
@@ -81,6 +65,24 @@ class FaultyStore final : public Store {
   Status endImport(const RunImage& image) override;
 
  private:
+  // Called by Leadership alone.
+  Status publishInitial(uint64_t epoch, const v1::PolicySnapshot& policy,
+                        const v1::AggregatorState& state) override;
+  Status writeState(uint64_t epoch, const v1::AggregatorState& state) override;
+  Status publishStatus(uint64_t epoch, const v1::AggregatorStatus& status) override;
+  Status commit(uint64_t epoch, const Commit& commit) override;
+  Status countTickets(uint64_t epoch, uint64_t from, uint64_t through,
+                      const std::vector<uint64_t>& tickets) override;
+  Status reject(uint64_t epoch, const InboxEntry& entry, const std::string& kind,
+                const std::string& reason) override;
+  Status rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, const std::string& kind,
+                          const std::string& reason, const v1::EvaluationUnit* reopen,
+                          uint64_t hold_ms) override;
+  Status reissueTicket(uint64_t epoch, uint64_t ticket) override;
+  Status resetTickets(uint64_t epoch, uint64_t next) override;
+  Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) override;
+  Status withdrawUnits(uint64_t epoch) override;
+
   // What a call does when it reaches the server. Those of writing calls own what they need, since
   // they may outlive the caller.
   template <typename T>

@@ -33,17 +33,19 @@ class ForwardingStore : public Store {
   Status releaseLease(const std::string& holder) override { return inner_->releaseLease(holder); }
   Status publishInitial(uint64_t epoch, const v1::PolicySnapshot& policy,
                         const v1::AggregatorState& state) override {
-    return inner_->publishInitial(epoch, policy, state);
+    return Leadership(*inner_, epoch).publishInitial(policy, state);
   }
   Result<std::optional<v1::AggregatorState>> readState() override { return inner_->readState(); }
   Status writeState(uint64_t epoch, const v1::AggregatorState& state) override {
-    return inner_->writeState(epoch, state);
+    return Leadership(*inner_, epoch).writeState(state);
   }
   Status publishStatus(uint64_t epoch, const v1::AggregatorStatus& status) override {
-    return inner_->publishStatus(epoch, status);
+    return Leadership(*inner_, epoch).publishStatus(status);
   }
   Result<std::optional<v1::AggregatorStatus>> readStatus() override { return inner_->readStatus(); }
-  Status commit(const Commit& commit) override { return inner_->commit(commit); }
+  Status commit(uint64_t epoch, const Commit& commit) override {
+    return Leadership(*inner_, epoch).commit(commit);
+  }
   Result<std::vector<v1::PolicySnapshot>> readPolicies(uint64_t first, size_t count) override {
     return inner_->readPolicies(first, count);
   }
@@ -53,7 +55,7 @@ class ForwardingStore : public Store {
   Result<uint64_t> ticketsCountedThrough() override { return inner_->ticketsCountedThrough(); }
   Status countTickets(uint64_t epoch, uint64_t from, uint64_t through,
                       const std::vector<uint64_t>& tickets) override {
-    return inner_->countTickets(epoch, from, through, tickets);
+    return Leadership(*inner_, epoch).countTickets(from, through, tickets);
   }
   Result<std::vector<InboxEntry>> readInbox(size_t count, uint64_t wait_ms) override {
     return inner_->readInbox(count, wait_ms);
@@ -61,25 +63,27 @@ class ForwardingStore : public Store {
   Status reopenInbox() override { return inner_->reopenInbox(); }
   Status reject(uint64_t epoch, const InboxEntry& entry, const std::string& kind,
                 const std::string& reason) override {
-    return inner_->reject(epoch, entry, kind, reason);
+    return Leadership(*inner_, epoch).reject(entry, kind, reason);
   }
   Status rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, const std::string& kind,
                           const std::string& reason, const v1::EvaluationUnit* reopen,
                           uint64_t hold_ms) override {
-    return inner_->rejectEvaluation(epoch, evaluation, kind, reason, reopen, hold_ms);
+    return Leadership(*inner_, epoch).rejectEvaluation(evaluation, kind, reason, reopen, hold_ms);
   }
   Result<uint64_t> inboxSize() override { return inner_->inboxSize(); }
   Result<StoreFill> fill() override { return inner_->fill(); }
   Status reissueTicket(uint64_t epoch, uint64_t ticket) override {
-    return inner_->reissueTicket(epoch, ticket);
+    return Leadership(*inner_, epoch).reissueTicket(ticket);
   }
   Status resetTickets(uint64_t epoch, uint64_t next) override {
-    return inner_->resetTickets(epoch, next);
+    return Leadership(*inner_, epoch).resetTickets(next);
   }
   Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) override {
-    return inner_->planUnits(epoch, units);
+    return Leadership(*inner_, epoch).planUnits(units);
   }
-  Status withdrawUnits(uint64_t epoch) override { return inner_->withdrawUnits(epoch); }
+  Status withdrawUnits(uint64_t epoch) override {
+    return Leadership(*inner_, epoch).withdrawUnits();
+  }
   Result<uint64_t> openUnits() override { return inner_->openUnits(); }
   Result<std::vector<v1::EvaluationUnit>> listUnits() override { return inner_->listUnits(); }
 

@@ -263,15 +263,15 @@ void Ledger::consume(const Commit& commit, int index) {
   }
 }
 
-void Ledger::committed(const std::string& holder, const Commit& commit, const Status& status) {
+void Ledger::committed(const std::string& holder, uint64_t epoch, const Commit& commit,
+                       const Status& status) {
   if (!status) return checkVersions();
-  wroteUnder(commit.epoch, "a commit", status);
-  if (leaders_[commit.epoch] != holder) {
-    violate(holder + " committed under epoch " + named(commit.epoch) + " of " +
-            leaders_[commit.epoch]);
+  wroteUnder(epoch, "a commit", status);
+  if (leaders_[epoch] != holder) {
+    violate(holder + " committed under epoch " + named(epoch) + " of " + leaders_[epoch]);
   }
-  if (commit.epoch < committed_epoch_) violate("the epochs of commits went back");
-  committed_epoch_ = commit.epoch;
+  if (epoch < committed_epoch_) violate("the epochs of commits went back");
+  committed_epoch_ = epoch;
   if (commit.record.version() != version_ + 1) {
     violate("update " + named(commit.record.version()) + " followed " + named(version_));
   }

@@ -56,7 +56,8 @@ class Ledger {
   void rejected(const InboxEntry& entry, const std::string& kind, const Status& status);
   void evaluationRejected(const Evaluation& evaluation, const std::string& kind,
                           const Status& status);
-  void committed(const std::string& holder, const Commit& commit, const Status& status);
+  void committed(const std::string& holder, uint64_t epoch, const Commit& commit,
+                 const Status& status);
   void planned(const std::vector<v1::EvaluationUnit>& units, const Status& status);
   void changedControl(const Control& control, const Result<bool>& changed);
   // An aggregator says that the run is over at this version and shows these cells.

@@ -29,11 +29,11 @@ class Broken : public ForwardingStore {
 class CommitInParts final : public Broken {
  public:
   using Broken::Broken;
-  Status commit(const Commit& commit) override {
-    if (!due(3)) return inner_->commit(commit);
+  Status commit(uint64_t epoch, const Commit& commit) override {
+    if (!due(3)) return Leadership(*inner_, epoch).commit(commit);
     Commit part = commit;
     part.consumed.clear();
-    return inner_->commit(part);
+    return Leadership(*inner_, epoch).commit(part);
   }
 };
 
@@ -69,10 +69,10 @@ class PushAgain : public Broken {
     return entries;
   }
 
-  Status commit(const Commit& commit) override {
+  Status commit(uint64_t epoch, const Commit& commit) override {
     Commit real = commit;
     for (auto& [entry_id, result_id] : real.consumed) result_id = nameOf(entry_id, result_id);
-    const Status status = inner_->commit(real);
+    const Status status = Leadership(*inner_, epoch).commit(real);
     if (!status) return status;
     for (const auto& [entry_id, result_id] : commit.consumed) shared_->settled.insert(result_id);
     return status;
@@ -82,7 +82,7 @@ class PushAgain : public Broken {
                 const std::string& reason) override {
     InboxEntry real = entry;
     real.result_id = nameOf(entry.entry_id, entry.result_id);
-    return inner_->reject(epoch, real, kind, reason);
+    return Leadership(*inner_, epoch).reject(real, kind, reason);
   }
 
  protected:
@@ -152,10 +152,10 @@ class UnitTwice final : public Broken {
 class ForgetTickets final : public Broken {
  public:
   using Broken::Broken;
-  Status commit(const Commit& commit) override {
+  Status commit(uint64_t epoch, const Commit& commit) override {
     Commit without = commit;
     without.tickets.clear();
-    return inner_->commit(without);
+    return Leadership(*inner_, epoch).commit(without);
   }
 };
 
@@ -163,21 +163,19 @@ class NoFence final : public Broken {
  public:
   using Broken::Broken;
   Status writeState(uint64_t, const v1::AggregatorState& state) override {
-    return inner_->writeState(inForce(), state);
+    return Leadership(*inner_, inForce()).writeState(state);
   }
-  Status commit(const Commit& commit) override {
-    Commit mine = commit;
-    mine.epoch = inForce();
-    return inner_->commit(mine);
+  Status commit(uint64_t, const Commit& commit) override {
+    return Leadership(*inner_, inForce()).commit(commit);
   }
   Status reject(uint64_t, const InboxEntry& entry, const std::string& kind,
                 const std::string& reason) override {
-    return inner_->reject(inForce(), entry, kind, reason);
+    return Leadership(*inner_, inForce()).reject(entry, kind, reason);
   }
   Status planUnits(uint64_t, const std::vector<v1::EvaluationUnit>& units) override {
-    return inner_->planUnits(inForce(), units);
+    return Leadership(*inner_, inForce()).planUnits(units);
   }
-  Status withdrawUnits(uint64_t) override { return inner_->withdrawUnits(inForce()); }
+  Status withdrawUnits(uint64_t) override { return Leadership(*inner_, inForce()).withdrawUnits(); }
 
  private:
   uint64_t inForce() {
@@ -225,7 +223,7 @@ class RefusedUnitIsLost final : public Broken {
   Status rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, const std::string& kind,
                           const std::string& reason, const v1::EvaluationUnit*,
                           uint64_t hold_ms) override {
-    return inner_->rejectEvaluation(epoch, evaluation, kind, reason, nullptr, hold_ms);
+    return Leadership(*inner_, epoch).rejectEvaluation(evaluation, kind, reason, nullptr, hold_ms);
   }
 };
 

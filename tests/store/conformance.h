@@ -46,9 +46,8 @@ inline v1::AggregatorState state(uint64_t version, uint64_t episodes = 0) {
 }
 
 // The commit that makes version + 1 out of these entries.
-inline Commit commitOf(uint64_t epoch, uint64_t version, const std::vector<InboxEntry>& entries) {
+inline Commit commitOf(uint64_t version, const std::vector<InboxEntry>& entries) {
   Commit out;
-  out.epoch = epoch;
   out.expected_version = version;
   out.policy = policy(version + 1);
   out.state = state(version + 1, entries.size());

@@ -33,12 +33,13 @@ struct BackendFactory {
 class StoreConformance : public ::testing::TestWithParam<BackendFactory> {
  protected:
   // A lease that outlives the test, and version 0.
-  uint64_t lead(const std::string& holder = "first") {
+  Leadership lead(const std::string& holder = "first") {
     const auto lease = store_->acquireLease(holder, 3'600'000);
     EXPECT_TRUE(succeeded(lease));
     EXPECT_TRUE(lease->held);
-    EXPECT_TRUE(succeeded(store_->publishInitial(lease->epoch, policy(0), state(0))));
-    return lease->epoch;
+    const Leadership leader(*store_, lease->epoch);
+    EXPECT_TRUE(succeeded(leader.publishInitial(policy(0), state(0))));
+    return leader;
   }
   void push(const std::string& id) {
     EXPECT_EQ(store_->pushResult(result(id), 100).value(), PushOutcome::kAccepted) << id;

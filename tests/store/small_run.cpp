@@ -68,7 +68,7 @@ void SmallRun::begin() {
   EXPECT_TRUE(store_.agreeOnModel(facts));
   const auto first =
       initialState(spec_.experiment, layers_, spec_.origin ? &*spec_.origin : nullptr);
-  EXPECT_TRUE(store_.publishInitial(epoch_, first.policy(), first));
+  EXPECT_TRUE(Leadership(store_, epoch_).publishInitial(first.policy(), first));
   policies_.push_back(first.policy());
 }
 
@@ -125,12 +125,12 @@ void SmallRun::update() {
   ASSERT_TRUE(control && *control);
   UpdateOutcome outcome = applyUpdate((*control)->experiment, **state, results);
   outcome.record.set_committed_unix_ms(1'900'000'000'000 + (*state)->policy().version());
-  commit.epoch = epoch_;
+
   commit.expected_version = (*state)->policy().version();
   commit.policy = outcome.state.policy();
   commit.state = outcome.state;
   commit.record = outcome.record;
-  const Status committed = store_.commit(commit);
+  const Status committed = Leadership(store_, epoch_).commit(commit);
   ASSERT_TRUE(committed) << committed.error().message;
   policies_.push_back(commit.policy);
 }
@@ -138,11 +138,11 @@ void SmallRun::update() {
 void SmallRun::planEvaluation() {
   auto state = store_.readState();
   ASSERT_TRUE(state && *state);
-  ASSERT_TRUE(
-      store_.planUnits(epoch_, allot::planEvaluation(spec_.experiment, (*state)->policy())));
+  ASSERT_TRUE(Leadership(store_, epoch_)
+                  .planUnits(allot::planEvaluation(spec_.experiment, (*state)->policy())));
   (*state)->set_evaluated_version((*state)->policy().version());
   (*state)->set_has_evaluation(true);
-  ASSERT_TRUE(store_.writeState(epoch_, **state));
+  ASSERT_TRUE(Leadership(store_, epoch_).writeState(**state));
 }
 
 void SmallRun::evaluate(size_t count) {

@@ -69,15 +69,15 @@ class Acl : public ::testing::Test {
       ALLOT_NOTE(store.changeControl(**control));
     ALLOT_NOTE(store.acquireLease("a", 3'600'000));
     ALLOT_NOTE(store.readLease());
-    ALLOT_NOTE(store.publishInitial(1, policy(0), state(0)));
+    ALLOT_NOTE(Leadership(store, 1).publishInitial(policy(0), state(0)));
     ALLOT_NOTE(store.readState());
-    ALLOT_NOTE(store.writeState(1, state(0)));
-    ALLOT_NOTE(store.publishStatus(1, {}));
-    ALLOT_NOTE(store.resetTickets(1, 0));
-    ALLOT_NOTE(store.reissueTicket(1, 0));
+    ALLOT_NOTE(Leadership(store, 1).writeState(state(0)));
+    ALLOT_NOTE(Leadership(store, 1).publishStatus({}));
+    ALLOT_NOTE(Leadership(store, 1).resetTickets(0));
+    ALLOT_NOTE(Leadership(store, 1).reissueTicket(0));
     ALLOT_NOTE(store.ticketsCountedThrough());
-    ALLOT_NOTE(store.countTickets(1, 0, 0, {7}));
-    ALLOT_NOTE(store.planUnits(1, {unit(0, 0, "a"), unit(0, 0, "b")}));
+    ALLOT_NOTE(Leadership(store, 1).countTickets(0, 0, {7}));
+    ALLOT_NOTE(Leadership(store, 1).planUnits({unit(0, 0, "a"), unit(0, 0, "b")}));
     ALLOT_NOTE(store.readInbox(1, 1));
   }
   void work(Log& log, Store& store, const std::string& run) {
@@ -107,24 +107,25 @@ class Acl : public ::testing::Test {
     ALLOT_NOTE(store.reopenInbox());
     if (const auto entries = store.readInbox(10, 0); ALLOT_NOTE(entries) && entries->size() == 2) {
       ALLOT_NOTE(store.countedTickets({0, 1}));
-      Commit first = commitOf(1, 0, {entries->at(0)});
+      Commit first = commitOf(0, {entries->at(0)});
       first.tickets = {5};
       first.forget_policy = 0;
-      ALLOT_NOTE(store.commit(first));
+      ALLOT_NOTE(Leadership(store, 1).commit(first));
       ALLOT_NOTE(store.readPolicies(0, 2));
-      ALLOT_NOTE(store.reject(1, entries->at(1), "stale", "old"));
+      ALLOT_NOTE(Leadership(store, 1).reject(entries->at(1), "stale", "old"));
     }
     const auto recorded = store.readEvaluations("", 10);
     if (ALLOT_NOTE(recorded) && recorded->size() == 1) {
       const auto again = unit(0, 0, "a");
-      ALLOT_NOTE(store.rejectEvaluation(1, recorded->at(0), "invalid", "no", &again, 0));
+      ALLOT_NOTE(
+          Leadership(store, 1).rejectEvaluation(recorded->at(0), "invalid", "no", &again, 0));
     }
-    ALLOT_NOTE(store.withdrawUnits(1));
+    ALLOT_NOTE(Leadership(store, 1).withdrawUnits());
     ALLOT_NOTE(store.releaseLease("a"));
   }
   void import(Log& log, Store& store, const std::string& run) {
     ALLOT_NOTE(store.beginImport());
-    auto record = commitOf(1, 0, {}).record;
+    auto record = commitOf(0, {}).record;
     *record.add_results() = result(run + "-1");
     ALLOT_NOTE(store.importHistory({record}));
     ALLOT_NOTE(store.importEvaluations({evaluationOf(unit(0, 0, "a"), "w")}));
@@ -235,9 +236,9 @@ TEST_F(Acl, AWorkerCannotWriteWhatTheAggregatorDecides) {
     EXPECT_TRUE(failsWith(worker.call(words), ErrorCode::kUsage)) << words[0] << " " << words[1];
 
   const auto store = open("worker", "run1");
-  EXPECT_TRUE(failsWith(store->publishStatus(1, {}), ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(Leadership(*store, 1).publishStatus({}), ErrorCode::kUsage));
   EXPECT_TRUE(failsWith(store->acquireLease("w", 1000), ErrorCode::kUsage));
-  EXPECT_TRUE(failsWith(store->commit(commitOf(1, 1, {})), ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(Leadership(*store, 1).commit(commitOf(1, {})), ErrorCode::kUsage));
   EXPECT_TRUE(failsWith(store->changeControl({}), ErrorCode::kUsage));
   EXPECT_TRUE(failsWith(store->readHistory(0, 1), ErrorCode::kUsage));
   EXPECT_TRUE(failsWith(open("worker", "new")->createRun(runSpec("aa")), ErrorCode::kUsage));
@@ -280,19 +281,19 @@ TEST_F(Acl, WhoDoesNotLogInDoesNothing) {
 
 TEST_F(Acl, AReaderWritesNothing) {
   ASSERT_THAT(everyCall()["reader"].refused, IsEmpty());
-  ASSERT_TRUE(succeeded(open("aggregator", "run1")->planUnits(1, {unit(0, 0, "c")})));
+  ASSERT_TRUE(succeeded(Leadership(*open("aggregator", "run1"), 1).planUnits({unit(0, 0, "c")})));
   const auto store = open("reader", "run1");
   v1::WorkerBeat beat;
   beat.set_worker("w");
   EXPECT_TRUE(failsWith(store->pushResult(result("r9"), 10), ErrorCode::kUsage));
   EXPECT_TRUE(failsWith(store->takeTickets(1, 100), ErrorCode::kUsage));
-  ASSERT_TRUE(succeeded(open("aggregator", "run1")->planUnits(1, {unit(0, 1, "c")})));
+  ASSERT_TRUE(succeeded(Leadership(*open("aggregator", "run1"), 1).planUnits({unit(0, 1, "c")})));
   EXPECT_TRUE(failsWith(store->claimUnits({.holder = "w", .lease_ms = 10}), ErrorCode::kUsage));
   EXPECT_TRUE(failsWith(store->beat({.beat = beat, .ttl_ms = 10}), ErrorCode::kUsage));
   EXPECT_TRUE(failsWith(store->agreeOnModel({}), ErrorCode::kUsage));
   EXPECT_TRUE(failsWith(store->changeControl(*store->readControl().value()), ErrorCode::kUsage));
   EXPECT_TRUE(failsWith(store->acquireLease("a", 10), ErrorCode::kUsage));
-  EXPECT_TRUE(failsWith(store->reissueTicket(1, 1), ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(Leadership(*store, 1).reissueTicket(1), ErrorCode::kUsage));
   // No command of the reader is one that writes, whatever keys it may name.
   const auto writers = tester_.call({"ACL", "CAT", "write"});
   ASSERT_TRUE(succeeded(writers));

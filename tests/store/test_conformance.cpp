@@ -16,38 +16,38 @@ using ::testing::SizeIs;
 TEST_P(StoreConformance, PublishesTheFirstPolicyOnce) {
   EXPECT_FALSE(store_->readPolicy().value().has_value());
   EXPECT_FALSE(store_->readState().value().has_value());
-  const uint64_t epoch = lead();
+  const Leadership leader = lead();
   auto other = policy(0);
   other.set_logits(0, 99);
-  EXPECT_TRUE(succeeded(store_->publishInitial(epoch, other, state(0, 5))));
-  EXPECT_FALSE(store_->publishInitial(epoch, policy(1), state(1)).has_value());
+  EXPECT_TRUE(succeeded(leader.publishInitial(other, state(0, 5))));
+  EXPECT_FALSE(leader.publishInitial(policy(1), state(1)).has_value());
   const auto published = store_->readPolicy().value();
   ASSERT_TRUE(published.has_value());
   EXPECT_EQ(published->snapshot.SerializeAsString(), policy(0).SerializeAsString());
   EXPECT_EQ(published->sha256, sha256Hex(policy(0).SerializeAsString()));
   EXPECT_EQ(store_->readState().value()->episodes(), 0u);
-  ASSERT_TRUE(succeeded(store_->writeState(epoch, state(0, 7))));
+  ASSERT_TRUE(succeeded(leader.writeState(state(0, 7))));
   EXPECT_EQ(store_->readState().value()->episodes(), 7u);
 }
 
 // A request may be under way for long; by then an update may have replaced what it writes.
 TEST_P(StoreConformance, WritesNoStateOfAnotherVersionThanThePublishedOne) {
-  EXPECT_FALSE(store_->writeState(1, state(0)).has_value());
-  const uint64_t epoch = lead();
+  EXPECT_FALSE(Leadership(*store_, 1).writeState(state(0)).has_value());
+  const Leadership leader = lead();
   push("r1");
-  ASSERT_TRUE(succeeded(store_->commit(commitOf(epoch, 0, store_->readInbox(1, 0).value()))));
+  ASSERT_TRUE(succeeded(leader.commit(commitOf(0, store_->readInbox(1, 0).value()))));
   const uint64_t episodes = store_->readState().value()->episodes();
   for (uint64_t version : {0, 2}) {
-    EXPECT_TRUE(failsWith(store_->writeState(epoch, state(version, 9)), ErrorCode::kInternal));
+    EXPECT_TRUE(failsWith(leader.writeState(state(version, 9)), ErrorCode::kInternal));
   }
   EXPECT_EQ(store_->readState().value()->episodes(), episodes);
   EXPECT_EQ(store_->readState().value()->policy().version(), 1u);
-  ASSERT_TRUE(succeeded(store_->writeState(epoch, state(1, 9))));
+  ASSERT_TRUE(succeeded(leader.writeState(state(1, 9))));
   EXPECT_EQ(store_->readState().value()->episodes(), 9u);
 }
 
 TEST_P(StoreConformance, PushCountsAResultOnceAndPushesBack) {
-  const uint64_t epoch = lead();
+  const Leadership leader = lead();
   EXPECT_EQ(store_->pushResult(result("r1"), 2).value(), PushOutcome::kAccepted);
   EXPECT_EQ(backend_->open()->pushResult(result("r1"), 2).value(), PushOutcome::kDuplicate);
   EXPECT_EQ(store_->pushResult(result("r2"), 2).value(), PushOutcome::kAccepted);
@@ -57,61 +57,61 @@ TEST_P(StoreConformance, PushCountsAResultOnceAndPushesBack) {
   EXPECT_TRUE(failsWith(store_->pushResult(result(""), 2), ErrorCode::kUsage));
 
   const auto entries = store_->readInbox(10, 0).value();
-  ASSERT_TRUE(succeeded(store_->commit(commitOf(epoch, 0, entries))));
+  ASSERT_TRUE(succeeded(leader.commit(commitOf(0, entries))));
   EXPECT_EQ(store_->pushResult(result("r1"), 2).value(), PushOutcome::kDuplicate);  // consumed
   EXPECT_EQ(store_->pushResult(result("r3"), 2).value(), PushOutcome::kAccepted);
   EXPECT_EQ(store_->inboxSize().value(), 1u);
 }
 
 TEST_P(StoreConformance, CommitIsACompareAndSetOnTheVersion) {
-  const uint64_t epoch = lead();
+  const Leadership leader = lead();
   for (const char* id : {"r1", "r2", "r3"}) push(id);
   const auto entries = store_->readInbox(2, 0).value();
   ASSERT_THAT(entries, SizeIs(2));
-  const Commit first = commitOf(epoch, 0, entries);
-  ASSERT_TRUE(succeeded(store_->commit(first)));
+  const Commit first = commitOf(0, entries);
+  ASSERT_TRUE(succeeded(leader.commit(first)));
   EXPECT_EQ(store_->readPolicy().value()->sha256, sha256Hex(policy(1).SerializeAsString()));
   EXPECT_EQ(store_->readState().value()->episodes(), 2u);
   EXPECT_EQ(store_->inboxSize().value(), 1u);
 
   // The reply got lost and the caller tries again: told apart by the digest, never counted twice.
-  EXPECT_TRUE(failsWith(store_->commit(first), ErrorCode::kInternal));
+  EXPECT_TRUE(failsWith(leader.commit(first), ErrorCode::kInternal));
   EXPECT_EQ(store_->readPolicy().value()->snapshot.version(), 1u);
   // The same results in another update.
-  EXPECT_TRUE(failsWith(store_->commit(commitOf(epoch, 1, entries)), ErrorCode::kInternal));
+  EXPECT_TRUE(failsWith(leader.commit(commitOf(1, entries)), ErrorCode::kInternal));
   // One of them twice, an id that is none, versions that do not follow.
   const auto rest = store_->readInbox(2, 0).value();
   ASSERT_THAT(rest, SizeIs(1));
-  EXPECT_FALSE(store_->commit(commitOf(epoch, 1, {rest[0], rest[0]})).has_value());
-  EXPECT_FALSE(store_->commit(commitOf(epoch, 1, {{"0-x", "r3", ""}})).has_value());
-  EXPECT_FALSE(store_->commit(commitOf(epoch, 1, {{"999999999999999999999-0", "r3", ""}})));
-  EXPECT_FALSE(store_->commit(commitOf(epoch, 1, {{entries[0].entry_id, "r3", ""}})).has_value());
-  Commit skewed = commitOf(epoch, 1, rest);
+  EXPECT_FALSE(leader.commit(commitOf(1, {rest[0], rest[0]})).has_value());
+  EXPECT_FALSE(leader.commit(commitOf(1, {{"0-x", "r3", ""}})).has_value());
+  EXPECT_FALSE(leader.commit(commitOf(1, {{"999999999999999999999-0", "r3", ""}})));
+  EXPECT_FALSE(leader.commit(commitOf(1, {{entries[0].entry_id, "r3", ""}})).has_value());
+  Commit skewed = commitOf(1, rest);
   skewed.record.set_version(7);
-  EXPECT_FALSE(store_->commit(skewed).has_value());
-  EXPECT_FALSE(store_->commit(commitOf(epoch, 5, rest)).has_value());
+  EXPECT_FALSE(leader.commit(skewed).has_value());
+  EXPECT_FALSE(leader.commit(commitOf(5, rest)).has_value());
 
   EXPECT_EQ(store_->readPolicy().value()->snapshot.version(), 1u);
   EXPECT_EQ(store_->inboxSize().value(), 1u);
   EXPECT_THAT(store_->readHistory(0, 10).value(), SizeIs(1));
-  EXPECT_TRUE(succeeded(store_->commit(commitOf(epoch, 1, rest))));
-  EXPECT_TRUE(succeeded(store_->commit(commitOf(epoch, 2, {}))));
+  EXPECT_TRUE(succeeded(leader.commit(commitOf(1, rest))));
+  EXPECT_TRUE(succeeded(leader.commit(commitOf(2, {}))));
   EXPECT_EQ(store_->inboxSize().value(), 0u);
 }
 
 TEST_P(StoreConformance, CommitNeedsAPolicy) {
   const uint64_t epoch = store_->acquireLease("a", 3'600'000)->epoch;
-  EXPECT_TRUE(failsWith(store_->commit(commitOf(epoch, 0, {})), ErrorCode::kInternal));
+  EXPECT_TRUE(failsWith(Leadership(*store_, epoch).commit(commitOf(0, {})), ErrorCode::kInternal));
   EXPECT_FALSE(store_->readPolicy().value().has_value());
 }
 
 TEST_P(StoreConformance, HistoryIsInOrderAndComplete) {
-  const uint64_t epoch = lead();
+  const Leadership leader = lead();
   EXPECT_THAT(store_->readHistory(0, 10).value(), IsEmpty());
   for (uint64_t v = 0; v < 12; ++v) {
     push("r" + std::to_string(v));
     const auto entries = store_->readInbox(5, 0).value();
-    ASSERT_TRUE(succeeded(store_->commit(commitOf(epoch, v, entries))));
+    ASSERT_TRUE(succeeded(leader.commit(commitOf(v, entries))));
   }
   const auto all = store_->readHistory(0, 100).value();
   ASSERT_THAT(all, SizeIs(12));
@@ -145,7 +145,7 @@ TEST_P(StoreConformance, ACrashedReadersEntriesComeAgain) {
   EXPECT_THAT(resultIds(store_->readInbox(10, 0)), IsEmpty());
 
   // Consumed ones never come again, others do.
-  ASSERT_TRUE(succeeded(store_->commit(commitOf(epoch, 0, {again[0], again[2]}))));
+  ASSERT_TRUE(succeeded(Leadership(*store_, epoch).commit(commitOf(0, {again[0], again[2]}))));
   ASSERT_TRUE(succeeded(store_->reopenInbox()));
   EXPECT_THAT(resultIds(store_->readInbox(10, 0)), ElementsAre("r2", "r4", "r5"));
   EXPECT_THAT(resultIds(store_->readInbox(0, 0)), IsEmpty());
@@ -162,7 +162,7 @@ TEST_P(StoreConformance, ADisplacedReaderTakesNothingAway) {
 }
 
 TEST_P(StoreConformance, RejectTakesAnEntryOutForGoodAndCountsItOnce) {
-  const uint64_t epoch = lead();
+  const Leadership leader = lead();
   push("good");
   push("bad");
   backend_->inject("good", std::string("\xff\x00garbage", 9));  // forged: another's result id
@@ -173,16 +173,16 @@ TEST_P(StoreConformance, RejectTakesAnEntryOutForGoodAndCountsItOnce) {
   EXPECT_EQ(entries[2].bytes, 9u);
 
   // Nobody can put a result into a commit that was not pushed, however well it is made.
-  EXPECT_FALSE(store_->commit(commitOf(epoch, 0, {entries[2]})).has_value());
+  EXPECT_FALSE(leader.commit(commitOf(0, {entries[2]})).has_value());
   InboxEntry forged = entries[2];
   forged.result_id = "good";
-  EXPECT_TRUE(failsWith(store_->commit(commitOf(epoch, 0, {forged})), ErrorCode::kInternal));
+  EXPECT_TRUE(failsWith(leader.commit(commitOf(0, {forged})), ErrorCode::kInternal));
 
-  ASSERT_TRUE(succeeded(store_->reject(epoch, forged, "undecodable", "garbage")));
+  ASSERT_TRUE(succeeded(leader.reject(forged, "undecodable", "garbage")));
   EXPECT_EQ(store_->inboxSize().value(), 3u);
-  ASSERT_TRUE(succeeded(store_->reject(epoch, entries[3], "invalid", "no id")));
-  ASSERT_TRUE(succeeded(store_->reject(epoch, entries[1], "stale", "old")));
-  ASSERT_TRUE(succeeded(store_->reject(epoch, entries[1], "stale", "old")));  // repeated: no effect
+  ASSERT_TRUE(succeeded(leader.reject(entries[3], "invalid", "no id")));
+  ASSERT_TRUE(succeeded(leader.reject(entries[1], "stale", "old")));
+  ASSERT_TRUE(succeeded(leader.reject(entries[1], "stale", "old")));  // repeated: no effect
   EXPECT_THAT(refusedReasons(),
               ElementsAre("stale: old", "invalid: no id", "undecodable: garbage"));
   EXPECT_EQ(store_->readRefusals(1)->at(0).result_id, "bad");
@@ -190,20 +190,19 @@ TEST_P(StoreConformance, RejectTakesAnEntryOutForGoodAndCountsItOnce) {
   const std::map<std::string, uint64_t> counts = {
       {"undecodable", 1}, {"oversized", 0}, {"invalid", 1}, {"stale", 1}, {"superseded", 0}};
   EXPECT_EQ(backend_->open()->readRefusalCounts().value(), counts);
-  EXPECT_TRUE(failsWith(store_->reject(epoch, entries[0], "ugly", "no"), ErrorCode::kInternal));
+  EXPECT_TRUE(failsWith(leader.reject(entries[0], "ugly", "no"), ErrorCode::kInternal));
 
   EXPECT_EQ(store_->pushResult(result("bad"), 10).value(), PushOutcome::kDuplicate);
-  EXPECT_FALSE(store_->commit(commitOf(epoch, 0, {entries[1]})).has_value());
-  EXPECT_TRUE(
-      failsWith(store_->reject(epoch, {"nonsense", "x", ""}, "stale", "no"), ErrorCode::kUsage));
+  EXPECT_FALSE(leader.commit(commitOf(0, {entries[1]})).has_value());
+  EXPECT_TRUE(failsWith(leader.reject({"nonsense", "x", ""}, "stale", "no"), ErrorCode::kUsage));
 
   ASSERT_TRUE(succeeded(store_->reopenInbox()));
   EXPECT_THAT(resultIds(store_->readInbox(10, 0)), ElementsAre("good"));
-  EXPECT_TRUE(succeeded(store_->commit(commitOf(epoch, 0, {entries[0]}))));
+  EXPECT_TRUE(succeeded(leader.commit(commitOf(0, {entries[0]}))));
 }
 
 TEST_P(StoreConformance, NothingLargeComesOutOfTheInbox) {
-  const uint64_t epoch = lead();
+  const Leadership leader = lead();
   auto large = result("large");
   large.set_worker(std::string(kLargestResult, 'x'));
   EXPECT_TRUE(failsWith(store_->pushResult(large, 10), ErrorCode::kUsage));
@@ -222,7 +221,7 @@ TEST_P(StoreConformance, NothingLargeComesOutOfTheInbox) {
   EXPECT_EQ(entries[2].bytes, kLargestResult + 1);
   EXPECT_EQ(entries[3].result_id, "");
   for (size_t i = 1; i < 4; ++i)
-    ASSERT_TRUE(succeeded(store_->reject(epoch, entries[i], "oversized", "too large")));
+    ASSERT_TRUE(succeeded(leader.reject(entries[i], "oversized", "too large")));
   EXPECT_EQ(store_->inboxSize().value(), 1u);
   EXPECT_EQ(store_->readRefusalCounts()->at("oversized"), 3u);
 
@@ -256,21 +255,21 @@ TEST_P(StoreConformance, TicketsAreConsecutiveLimitedAndReissued) {
   EXPECT_THAT(store_->takeTickets(1, 6).value(), ElementsAre(5));
   EXPECT_THAT(store_->takeTickets(0, 100).value(), IsEmpty());
 
-  const uint64_t epoch = lead();
-  ASSERT_TRUE(succeeded(store_->reissueTicket(epoch, 3)));
-  ASSERT_TRUE(succeeded(store_->reissueTicket(epoch, 3)));  // repeated: once
-  ASSERT_TRUE(succeeded(store_->reissueTicket(epoch, 0)));
+  const Leadership leader = lead();
+  ASSERT_TRUE(succeeded(leader.reissueTicket(3)));
+  ASSERT_TRUE(succeeded(leader.reissueTicket(3)));  // repeated: once
+  ASSERT_TRUE(succeeded(leader.reissueTicket(0)));
   EXPECT_THAT(store_->takeTickets(4, 6).value(), ElementsAre(0));
   EXPECT_THAT(store_->takeTickets(4, kNoLimit).value(), ElementsAre(3));
   EXPECT_THAT(store_->takeTickets(4, kNoLimit).value(), ElementsAre(6, 7, 8, 9));
 
-  ASSERT_TRUE(succeeded(store_->reissueTicket(epoch, 1)));
-  ASSERT_TRUE(succeeded(store_->resetTickets(epoch, 4)));
+  ASSERT_TRUE(succeeded(leader.reissueTicket(1)));
+  ASSERT_TRUE(succeeded(leader.resetTickets(4)));
   EXPECT_THAT(store_->takeTickets(1, kNoLimit).value(), ElementsAre(4));
-  ASSERT_TRUE(succeeded(store_->resetTickets(epoch, uint64_t{1} << 53)));  // the largest
+  ASSERT_TRUE(succeeded(leader.resetTickets(uint64_t{1} << 53)));  // the largest
   EXPECT_THAT(store_->takeTickets(1, kNoLimit).value(), ElementsAre(uint64_t{1} << 53));
-  EXPECT_TRUE(failsWith(store_->resetTickets(epoch, kNoLimit), ErrorCode::kUsage));
-  EXPECT_TRUE(failsWith(store_->reissueTicket(epoch, kNoLimit), ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(leader.resetTickets(kNoLimit), ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(leader.reissueTicket(kNoLimit), ErrorCode::kUsage));
 }
 
 TEST_P(StoreConformance, WorkersLiveAsLongAsTheyBeat) {
@@ -298,7 +297,7 @@ TEST_P(StoreConformance, WorkersLiveAsLongAsTheyBeat) {
 }
 
 TEST_P(StoreConformance, AnyBytesSurvive) {
-  const uint64_t epoch = lead();
+  const Leadership leader = lead();
   const std::string odd("a\0b\r\n$5\r\n*1 %s {run} '\"", 23);
   auto pushed = result(odd);
   pushed.set_worker(odd);
@@ -307,11 +306,11 @@ TEST_P(StoreConformance, AnyBytesSurvive) {
   const auto entries = store_->readInbox(10, 0).value();
   ASSERT_THAT(resultIds(entries), ElementsAre(odd));
   EXPECT_EQ(entries[0].payload, pushed.SerializeAsString());
-  ASSERT_TRUE(succeeded(store_->commit(commitOf(epoch, 0, entries))));
+  ASSERT_TRUE(succeeded(leader.commit(commitOf(0, entries))));
   EXPECT_EQ(store_->readHistory(0, 1).value().at(0).results(0).SerializeAsString(),
             pushed.SerializeAsString());
   auto odd_unit = unit(1, 1, odd);
-  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {odd_unit})));
+  ASSERT_TRUE(succeeded(leader.planUnits({odd_unit})));
   EXPECT_THAT(claim({}), ElementsAre(odd_unit.unit_id()));
 }
 

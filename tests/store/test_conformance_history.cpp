@@ -20,12 +20,12 @@ std::vector<uint64_t> versionsOf(const Result<std::vector<v1::PolicySnapshot>>& 
 }
 
 TEST_P(StoreConformance, PoliciesAreKeptUntilACommitForgetsThem) {
-  const uint64_t epoch = lead();
+  const Leadership leader = lead();
   EXPECT_THAT(versionsOf(store_->readPolicies(0, 10)), ElementsAre(0));
   for (uint64_t v = 0; v < 4; ++v) {
-    Commit commit = commitOf(epoch, v, {});
+    Commit commit = commitOf(v, {});
     if (v == 2) commit.forget_policy = 1;
-    ASSERT_TRUE(succeeded(store_->commit(commit)));
+    ASSERT_TRUE(succeeded(leader.commit(commit)));
   }
   EXPECT_THAT(versionsOf(store_->readPolicies(0, 10)), ElementsAre(0, 2, 3, 4));
   EXPECT_THAT(versionsOf(store_->readPolicies(1, 2)), ElementsAre(2));
@@ -35,31 +35,31 @@ TEST_P(StoreConformance, PoliciesAreKeptUntilACommitForgetsThem) {
   const auto last = store_->readPolicies(4, 1).value();
   EXPECT_EQ(last.at(0).SerializeAsString(), policy(4).SerializeAsString());
   // A commit that is refused changes nothing.
-  EXPECT_FALSE(store_->commit(commitOf(epoch, 9, {})));
+  EXPECT_FALSE(leader.commit(commitOf(9, {})));
   EXPECT_THAT(versionsOf(store_->readPolicies(4, 10)), ElementsAre(4));
 }
 
 TEST_P(StoreConformance, ATicketCountsOnce) {
   constexpr uint64_t kLargest = uint64_t{1} << 53;
-  const uint64_t epoch = lead();
+  const Leadership leader = lead();
   EXPECT_THAT(store_->countedTickets({0, 1}).value(), IsEmpty());
   EXPECT_THAT(store_->countedTickets({}).value(), IsEmpty());
-  Commit commit = commitOf(epoch, 0, {});
+  Commit commit = commitOf(0, {});
   commit.tickets = {511, 0, 512, 7, kLargest};
-  ASSERT_TRUE(succeeded(store_->commit(commit)));
+  ASSERT_TRUE(succeeded(leader.commit(commit)));
   EXPECT_THAT(backend_->open()->countedTickets({kLargest, 513, 512, 1, 7, 7, 511, 0}).value(),
               ElementsAre(0, 7, 511, 512, kLargest));
   EXPECT_EQ(store_->ticketsCountedThrough().value(), 1u);
-  commit = commitOf(epoch, 1, {});
+  commit = commitOf(1, {});
   for (const std::vector<uint64_t>& again :
        {std::vector<uint64_t>{7}, {1, 2, 512}, {8, kLargest}, {3, 3}, {kLargest + 1}}) {
     commit.tickets = again;
-    EXPECT_FALSE(store_->commit(commit)) << again.back();
+    EXPECT_FALSE(leader.commit(commit)) << again.back();
   }
   EXPECT_EQ(store_->readPolicy().value()->snapshot.version(), 1u);
   EXPECT_THAT(store_->countedTickets({1, 2, 3, 8}).value(), IsEmpty());
   commit.tickets = {1, 513, 70'000};
-  ASSERT_TRUE(succeeded(store_->commit(commit)));
+  ASSERT_TRUE(succeeded(leader.commit(commit)));
   EXPECT_THAT(store_->countedTickets({0, 1, 2, 513, 70'000}).value(),
               ElementsAre(0, 1, 513, 70'000));
   EXPECT_EQ(store_->ticketsCountedThrough().value(), 2u);
@@ -67,27 +67,29 @@ TEST_P(StoreConformance, ATicketCountsOnce) {
 
 // What an older build committed is counted afterwards, each slice once, by the leader alone.
 TEST_P(StoreConformance, TicketsOfAnOlderBuildAreCountedAfterwards) {
-  const uint64_t epoch = lead();
+  const Leadership leader = lead();
   EXPECT_EQ(store_->ticketsCountedThrough().value(), 0u);
-  EXPECT_TRUE(failsWith(store_->countTickets(epoch + 1, 0, 5, {1}), ErrorCode::kFenced));
-  ASSERT_TRUE(succeeded(store_->countTickets(epoch, 0, 5, {1, 600})));
-  ASSERT_TRUE(succeeded(store_->countTickets(epoch, 0, 5, {1, 600})));  // repeated
-  ASSERT_TRUE(succeeded(store_->countTickets(epoch, 5, 9, {2})));
-  ASSERT_TRUE(succeeded(store_->countTickets(epoch, 0, 5, {3})));  // late: nothing
+  EXPECT_TRUE(failsWith(Leadership(*store_, leader.epoch() + 1).countTickets(0, 5, {1}),
+                        ErrorCode::kFenced));
+  ASSERT_TRUE(succeeded(leader.countTickets(0, 5, {1, 600})));
+  ASSERT_TRUE(succeeded(leader.countTickets(0, 5, {1, 600})));  // repeated
+  ASSERT_TRUE(succeeded(leader.countTickets(5, 9, {2})));
+  ASSERT_TRUE(succeeded(leader.countTickets(0, 5, {3})));  // late: nothing
   EXPECT_EQ(store_->ticketsCountedThrough().value(), 9u);
   EXPECT_THAT(store_->countedTickets({1, 2, 3, 600}).value(), ElementsAre(1, 2, 600));
-  EXPECT_TRUE(
-      failsWith(store_->countTickets(epoch, 9, 10, {(uint64_t{1} << 53) + 1}), ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(leader.countTickets(9, 10, {(uint64_t{1} << 53) + 1}), ErrorCode::kUsage));
   // Commits that do not follow on it leave the mark where it is.
-  ASSERT_TRUE(succeeded(store_->commit(commitOf(epoch, 0, {}))));
+  ASSERT_TRUE(succeeded(leader.commit(commitOf(0, {}))));
   EXPECT_EQ(store_->ticketsCountedThrough().value(), 9u);
 }
 
 TEST_P(StoreConformance, TicketsAreReissuedAndResetByTheLeaderAlone) {
-  const uint64_t epoch = lead();
+  const Leadership leader = lead();
   ASSERT_TRUE(succeeded(store_->takeTickets(3, 10)));
-  EXPECT_TRUE(failsWith(store_->reissueTicket(epoch - 1, 2), ErrorCode::kFenced));
-  EXPECT_TRUE(failsWith(store_->resetTickets(epoch - 1, 0), ErrorCode::kFenced));
+  EXPECT_TRUE(
+      failsWith(Leadership(*store_, leader.epoch() - 1).reissueTicket(2), ErrorCode::kFenced));
+  EXPECT_TRUE(
+      failsWith(Leadership(*store_, leader.epoch() - 1).resetTickets(0), ErrorCode::kFenced));
   EXPECT_THAT(store_->takeTickets(1, 10).value(), ElementsAre(3));
 }
 
@@ -95,7 +97,7 @@ TEST_P(StoreConformance, AnImportCountsItsTickets) {
   ASSERT_TRUE(succeeded(store_->beginImport()));
   std::vector<v1::IterationRecord> records;
   for (uint64_t v = 0; v < 3; ++v) {
-    records.push_back(commitOf(1, v, {}).record);
+    records.push_back(commitOf(v, {}).record);
     *records.back().add_results() = result("a" + std::to_string(v), v);
     *records.back().add_results() = result("b" + std::to_string(v), 510 + v);
   }
@@ -113,13 +115,13 @@ TEST_P(StoreConformance, AnImportCountsItsTickets) {
 }
 
 TEST_P(StoreConformance, AnAnswerOfTheHistoryIsBoundedByBytes) {
-  const uint64_t epoch = lead();
+  const Leadership leader = lead();
   for (uint64_t v = 0; v < 5; ++v) {
-    Commit commit = commitOf(epoch, v, {});
+    Commit commit = commitOf(v, {});
     v1::EpisodeResult large = result("r" + std::to_string(v), v);
     large.set_device(std::string(v == 2 ? 9'000'000 : 3'000'000, 'x'));
     *commit.record.add_results() = large;
-    ASSERT_TRUE(succeeded(store_->commit(commit)));
+    ASSERT_TRUE(succeeded(leader.commit(commit)));
   }
   EXPECT_THAT(store_->readHistory(0, 100).value(), SizeIs(2));
   const auto alone = store_->readHistory(2, 100).value();

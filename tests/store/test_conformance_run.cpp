@@ -115,15 +115,15 @@ TEST_P(StoreConformance, UntilSomethingCountsARunIsReplacedWhole) {
   auto worker = backend_->open();
   ASSERT_TRUE(worker->readSpec().value().has_value());
   ASSERT_TRUE(succeeded(worker->agreeOnModel({})));
-  const uint64_t epoch = lead("old");
-  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {unit(0, 0, "a"), unit(0, 1, "b")})));
+  const Leadership leader = lead("old");
+  ASSERT_TRUE(succeeded(leader.planUnits({unit(0, 0, "a"), unit(0, 1, "b")})));
   ASSERT_THAT(store_->takeTickets(7, 100).value(), SizeIs(7));
-  ASSERT_TRUE(succeeded(store_->reissueTicket(epoch, 3)));
+  ASSERT_TRUE(succeeded(leader.reissueTicket(3)));
   push("waits");
   push("refused");
   const auto entries = store_->readInbox(10, 0).value();
   ASSERT_THAT(entries, SizeIs(2));
-  ASSERT_TRUE(succeeded(store_->reject(epoch, entries[1], "invalid", "no")));
+  ASSERT_TRUE(succeeded(leader.reject(entries[1], "invalid", "no")));
 
   const RunSpec next = edited("bb");
   EXPECT_EQ(store_->replaceRun(next, controlOf(next, 1)).value().outcome,
@@ -158,12 +158,12 @@ TEST_P(StoreConformance, UntilSomethingCountsARunIsReplacedWhole) {
   EXPECT_EQ(other->readRefusalCounts()->at("invalid"), 0u);
 
   // Who led leads no more, and what was made for the old experiment is not taken.
-  EXPECT_TRUE(failsWith(store_->publishInitial(epoch, policy(0), state(0)), ErrorCode::kFenced));
+  EXPECT_TRUE(failsWith(leader.publishInitial(policy(0), state(0)), ErrorCode::kFenced));
   EXPECT_FALSE(other->readLease()->held);
   const uint64_t successor = other->acquireLease("new", 3'600'000)->epoch;
-  EXPECT_GT(successor, epoch);
-  ASSERT_TRUE(succeeded(other->publishInitial(successor, policy(0), state(0))));
-  ASSERT_TRUE(succeeded(other->planUnits(successor, {unit(0, 0, "a")})));
+  EXPECT_GT(successor, leader.epoch());
+  ASSERT_TRUE(succeeded(Leadership(*other, successor).publishInitial(policy(0), state(0))));
+  ASSERT_TRUE(succeeded(Leadership(*other, successor).planUnits({unit(0, 0, "a")})));
   EXPECT_TRUE(failsWith(worker->agreeOnModel({}), ErrorCode::kFenced));
   EXPECT_TRUE(failsWith(worker->pushResult(result("stale"), 10), ErrorCode::kFenced));
   EXPECT_TRUE(
@@ -176,13 +176,13 @@ TEST_P(StoreConformance, UntilSomethingCountsARunIsReplacedWhole) {
   ASSERT_TRUE(succeeded(worker->agreeOnModel({})));
   EXPECT_EQ(worker->pushResult(result("waits"), 10).value(), PushOutcome::kAccepted);
   const auto fresh = other->readInbox(10, 0).value();
-  EXPECT_TRUE(succeeded(other->commit(commitOf(successor, 0, fresh))));
+  EXPECT_TRUE(succeeded(Leadership(*other, successor).commit(commitOf(0, fresh))));
 }
 
 TEST_P(StoreConformance, OnceSomethingCountsNoRunIsReplaced) {
   ASSERT_TRUE(succeeded(store_->createRun(runSpec("aa"))));
-  const uint64_t epoch = lead();
-  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {unit(0, 0, "a")})));
+  const Leadership leader = lead();
+  ASSERT_TRUE(succeeded(leader.planUnits({unit(0, 0, "a")})));
   ASSERT_EQ(store_->pushEvaluation(evaluationOf(unit(0, 0, "a"), "w")).value(),
             PushOutcome::kAccepted);
   const RunSpec next = edited("bb");
@@ -194,9 +194,9 @@ TEST_P(StoreConformance, OnceSomethingCountsNoRunIsReplaced) {
   // A refused one does not count, an update does.
   const auto recorded = store_->readEvaluations("", 10).value();
   ASSERT_THAT(recorded, SizeIs(1));
-  ASSERT_TRUE(succeeded(store_->rejectEvaluation(epoch, recorded[0], "invalid", "no", nullptr, 0)));
+  ASSERT_TRUE(succeeded(leader.rejectEvaluation(recorded[0], "invalid", "no", nullptr, 0)));
   push("r1");
-  ASSERT_TRUE(succeeded(store_->commit(commitOf(epoch, 0, store_->readInbox(10, 0).value()))));
+  ASSERT_TRUE(succeeded(leader.commit(commitOf(0, store_->readInbox(10, 0).value()))));
   begun = store_->replaceRun(next, controlOf(next, 1)).value();
   EXPECT_EQ(begun.outcome, Replacement::Outcome::kBegun);
   EXPECT_EQ(begun.updates, 1u);
@@ -204,7 +204,7 @@ TEST_P(StoreConformance, OnceSomethingCountsNoRunIsReplaced) {
   EXPECT_EQ(store_->readSpec().value()->sha256, "aa");
   EXPECT_EQ(store_->readControl().value()->revision, 1u);
   EXPECT_EQ(store_->readPolicy().value()->snapshot.version(), 1u);
-  EXPECT_TRUE(succeeded(store_->writeState(epoch, state(1))));  // and nobody was fenced off
+  EXPECT_TRUE(succeeded(leader.writeState(state(1))));  // and nobody was fenced off
 }
 
 TEST_P(StoreConformance, WhatAnOlderBuildStoredIsReadAsItMeantIt) {
@@ -265,12 +265,12 @@ TEST_P(StoreConformance, AnyoneSeesWhoLeads) {
 
 TEST_P(StoreConformance, TheLeaderSpeaksOfItself) {
   EXPECT_FALSE(store_->readStatus().value().has_value());
-  const uint64_t epoch = lead();
+  const Leadership leader = lead();
   v1::AggregatorStatus status;
   status.set_phase("running");
-  ASSERT_TRUE(succeeded(store_->publishStatus(epoch, status)));
+  ASSERT_TRUE(succeeded(leader.publishStatus(status)));
   status.set_waiting("no worker");
-  ASSERT_TRUE(succeeded(store_->publishStatus(epoch, status)));
+  ASSERT_TRUE(succeeded(leader.publishStatus(status)));
   EXPECT_EQ(backend_->open()->readStatus().value()->SerializeAsString(),
             status.SerializeAsString());
 }
@@ -331,30 +331,29 @@ TEST_P(StoreConformance, AClockSetBackAnHourDoesNotKeepDeadWorkersAlive) {
 }
 
 TEST_P(StoreConformance, AnOldEpochIsFencedEverywhere) {
-  EXPECT_TRUE(failsWith(store_->publishInitial(0, policy(0), state(0)), ErrorCode::kFenced));
-  const uint64_t old_epoch = store_->acquireLease("a", 20)->epoch;
-  ASSERT_TRUE(succeeded(store_->publishInitial(old_epoch, policy(0), state(0))));
+  EXPECT_TRUE(
+      failsWith(Leadership(*store_, 0).publishInitial(policy(0), state(0)), ErrorCode::kFenced));
+  const Leadership displaced(*store_, store_->acquireLease("a", 20)->epoch);
+  ASSERT_TRUE(succeeded(displaced.publishInitial(policy(0), state(0))));
   push("r1");
   const auto entries = store_->readInbox(10, 0).value();
-  ASSERT_TRUE(succeeded(store_->planUnits(old_epoch, {unit(0, 1, "done")})));
+  ASSERT_TRUE(succeeded(displaced.planUnits({unit(0, 1, "done")})));
   ASSERT_TRUE(succeeded(store_->pushEvaluation(evaluationOf(unit(0, 1, "done"), "w"))));
   const auto recorded = store_->readEvaluations("", 10).value();
   backend_->advance(40);
   const uint64_t epoch = backend_->open()->acquireLease("b", 3'600'000)->epoch;
 
-  const auto commit = commitOf(old_epoch, 0, entries);
-  EXPECT_TRUE(failsWith(store_->commit(commit), ErrorCode::kFenced));
-  EXPECT_TRUE(failsWith(store_->writeState(old_epoch, state(0, 9)), ErrorCode::kFenced));
-  EXPECT_TRUE(
-      failsWith(store_->publishInitial(old_epoch, policy(0), state(0)), ErrorCode::kFenced));
-  EXPECT_TRUE(failsWith(store_->reject(old_epoch, entries[0], "stale", "no"), ErrorCode::kFenced));
-  EXPECT_TRUE(
-      failsWith(store_->rejectEvaluation(old_epoch, recorded[0], "invalid", "no", nullptr, 0),
-                ErrorCode::kFenced));
-  EXPECT_TRUE(failsWith(store_->publishStatus(old_epoch, {}), ErrorCode::kFenced));
-  EXPECT_TRUE(failsWith(store_->planUnits(old_epoch, {unit(0, 0, "dense")}), ErrorCode::kFenced));
-  EXPECT_TRUE(failsWith(store_->planUnits(old_epoch, {}), ErrorCode::kFenced));
-  EXPECT_TRUE(failsWith(store_->withdrawUnits(old_epoch), ErrorCode::kFenced));
+  const auto commit = commitOf(0, entries);
+  EXPECT_TRUE(failsWith(displaced.commit(commit), ErrorCode::kFenced));
+  EXPECT_TRUE(failsWith(displaced.writeState(state(0, 9)), ErrorCode::kFenced));
+  EXPECT_TRUE(failsWith(displaced.publishInitial(policy(0), state(0)), ErrorCode::kFenced));
+  EXPECT_TRUE(failsWith(displaced.reject(entries[0], "stale", "no"), ErrorCode::kFenced));
+  EXPECT_TRUE(failsWith(displaced.rejectEvaluation(recorded[0], "invalid", "no", nullptr, 0),
+                        ErrorCode::kFenced));
+  EXPECT_TRUE(failsWith(displaced.publishStatus({}), ErrorCode::kFenced));
+  EXPECT_TRUE(failsWith(displaced.planUnits({unit(0, 0, "dense")}), ErrorCode::kFenced));
+  EXPECT_TRUE(failsWith(displaced.planUnits({}), ErrorCode::kFenced));
+  EXPECT_TRUE(failsWith(displaced.withdrawUnits(), ErrorCode::kFenced));
 
   EXPECT_EQ(store_->readPolicy().value()->snapshot.version(), 0u);
   EXPECT_EQ(store_->readState().value()->episodes(), 0u);
@@ -363,7 +362,7 @@ TEST_P(StoreConformance, AnOldEpochIsFencedEverywhere) {
   EXPECT_THAT(store_->readEvaluations("", 10).value(), SizeIs(1));
   EXPECT_FALSE(store_->readStatus().value().has_value());
   EXPECT_EQ(store_->readRefusalCounts()->at("stale"), 0u);
-  EXPECT_TRUE(succeeded(store_->commit(commitOf(epoch, 0, entries))));
+  EXPECT_TRUE(succeeded(Leadership(*store_, epoch).commit(commitOf(0, entries))));
 }
 
 // What a run with two updates, two evaluations and an open unit looks like from outside.
@@ -383,7 +382,7 @@ Exported exported() {
   out.image.state = state(2, 3);
   out.image.next_ticket = 40;
   out.image.open_units = {unit(2, 1, "b"), unit(2, 1, "a"), unit(2, 0, "done")};
-  out.history = {commitOf(1, 0, {}).record, commitOf(1, 1, {}).record};
+  out.history = {commitOf(0, {}).record, commitOf(1, {}).record};
   *out.history[0].add_results() = result("r1");
   *out.history[0].add_results() = result("r2");
   *out.history[1].add_results() = result("r3");
@@ -427,14 +426,14 @@ TEST_P(StoreConformance, AnImportedRunGoesOnWhereItWas) {
   for (const char* id : {"r1", "r2", "r3"})
     EXPECT_EQ(other->pushResult(result(id), 10).value(), PushOutcome::kDuplicate);
   const uint64_t epoch = other->acquireLease("a", 3'600'000)->epoch;
-  ASSERT_TRUE(succeeded(other->planUnits(epoch, {unit(1, 0, "x")})));
+  ASSERT_TRUE(succeeded(Leadership(*other, epoch).planUnits({unit(1, 0, "x")})));
   EXPECT_EQ(other->openUnits().value(), 2u);  // "done" is in the evaluations
   EXPECT_THAT(claimAll(), ElementsAre(unit(2, 1, "a").unit_id(), unit(2, 1, "b").unit_id()));
   EXPECT_EQ(other->pushEvaluation(evaluationOf(unit(2, 1, "a"), "w")).value(),
             PushOutcome::kAccepted);
   push("r4");
   const auto entries = other->readInbox(10, 0).value();
-  EXPECT_TRUE(succeeded(other->commit(commitOf(epoch, 2, entries))));
+  EXPECT_TRUE(succeeded(Leadership(*other, epoch).commit(commitOf(2, entries))));
   EXPECT_TRUE(failsWith(backend_->open()->beginImport(), ErrorCode::kUsage));
   EXPECT_TRUE(failsWith(store_->importHistory({}), ErrorCode::kUsage));  // it is over
 }
@@ -462,8 +461,8 @@ TEST_P(StoreConformance, AnInterruptedImportLeavesNothingBehind) {
   EXPECT_THAT(store_->readHistory(0, 10).value(), IsEmpty());
   EXPECT_THAT(store_->readEvaluations("", 10).value(), IsEmpty());
   push("r1");
-  const uint64_t epoch = lead();
-  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {unit(2, 0, "done")})));
+  const Leadership leader = lead();
+  ASSERT_TRUE(succeeded(leader.planUnits({unit(2, 0, "done")})));
   EXPECT_EQ(store_->openUnits().value(), 1u);
 }
 

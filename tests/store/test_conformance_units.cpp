@@ -14,12 +14,12 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 TEST_P(StoreConformance, UnitsAreClaimedByGroupAndWarmChunksFirst) {
-  const uint64_t epoch = lead();
+  const Leadership leader = lead();
   EXPECT_THAT(claim({}), IsEmpty());
   // Version 10 after 9, chunk 10 after 2: numbers, not text, decide.
-  ASSERT_TRUE(succeeded(store_->planUnits(
-      epoch, {unit(10, 1, "dense"), unit(9, 2, "santa"), unit(9, 2, "dense"), unit(9, 10, "dense"),
-              unit(10, 2, "dense"), unit(10, 10, "dense"), unit(11, 5, "dense")})));
+  ASSERT_TRUE(succeeded(leader.planUnits(
+      {unit(10, 1, "dense"), unit(9, 2, "santa"), unit(9, 2, "dense"), unit(9, 10, "dense"),
+       unit(10, 2, "dense"), unit(10, 10, "dense"), unit(11, 5, "dense")})));
   EXPECT_EQ(store_->openUnits().value(), 7u);
   EXPECT_THAT(claim({5}), ElementsAre("v11/c5/dense"));                 // warm before old
   EXPECT_THAT(claim({10, 1}), ElementsAre("v9/c10/dense"));             // warm, the older version
@@ -32,11 +32,11 @@ TEST_P(StoreConformance, UnitsAreClaimedByGroupAndWarmChunksFirst) {
 }
 
 TEST_P(StoreConformance, UnitsAreRecordedOnceAndClaimsExpire) {
-  const uint64_t epoch = lead();
+  const Leadership leader = lead();
   const auto a = unit(1, 0, "a"), b = unit(1, 0, "b");
-  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {a, b, b})));
+  ASSERT_TRUE(succeeded(leader.planUnits({a, b, b})));
   EXPECT_THAT(claimAll(300), ElementsAre(a.unit_id(), b.unit_id()));
-  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {a, b})));  // planned again: the claim stands
+  ASSERT_TRUE(succeeded(leader.planUnits({a, b})));  // planned again: the claim stands
   EXPECT_THAT(claim({}), IsEmpty());
   EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w1")).value(), PushOutcome::kAccepted);
   EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w2")).value(), PushOutcome::kDuplicate);
@@ -46,12 +46,12 @@ TEST_P(StoreConformance, UnitsAreRecordedOnceAndClaimsExpire) {
   EXPECT_THAT(claim({}, 300), ElementsAre(b.unit_id()));  // given back; a is done
   EXPECT_THAT(claim({}), IsEmpty());
   backend_->advance(320);
-  EXPECT_THAT(claim({}), ElementsAre(b.unit_id()));          // w1 died
-  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {a, b})));  // a was recorded: not planned again
+  EXPECT_THAT(claim({}), ElementsAre(b.unit_id()));  // w1 died
+  ASSERT_TRUE(succeeded(leader.planUnits({a, b})));  // a was recorded: not planned again
   EXPECT_EQ(store_->openUnits().value(), 1u);
   EXPECT_EQ(store_->pushEvaluation(evaluationOf(b, "w2")).value(), PushOutcome::kAccepted);
   EXPECT_EQ(store_->openUnits().value(), 0u);
-  EXPECT_TRUE(failsWith(store_->planUnits(epoch, {v1::EvaluationUnit()}), ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(leader.planUnits({v1::EvaluationUnit()}), ErrorCode::kUsage));
   EXPECT_TRUE(failsWith(store_->pushEvaluation(v1::EvaluationResult()), ErrorCode::kUsage));
 
   const auto first = store_->readEvaluations("", 1).value();
@@ -65,11 +65,11 @@ TEST_P(StoreConformance, UnitsAreRecordedOnceAndClaimsExpire) {
 }
 
 TEST_P(StoreConformance, OnlyPlannedUnitsAreRecordedAndRejectedOnesMayBePlannedAgain) {
-  const uint64_t epoch = lead();
+  const Leadership leader = lead();
   const auto a = unit(1, 0, "a"), b = unit(1, 0, "b"), c = unit(1, 0, "c");
   EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w")).value(), PushOutcome::kDuplicate);
   EXPECT_THAT(store_->readEvaluations("", 10).value(), IsEmpty());
-  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {b, a})));  // it was not marked as done either
+  ASSERT_TRUE(succeeded(leader.planUnits({b, a})));  // it was not marked as done either
   const auto open = store_->listUnits().value();
   ASSERT_THAT(open, SizeIs(2));
   EXPECT_EQ(open[0].SerializeAsString(), a.SerializeAsString());
@@ -82,25 +82,22 @@ TEST_P(StoreConformance, OnlyPlannedUnitsAreRecordedAndRejectedOnesMayBePlannedA
 
   const auto recorded = store_->readEvaluations("", 10).value();
   ASSERT_THAT(recorded, SizeIs(2));
-  ASSERT_TRUE(
-      succeeded(store_->rejectEvaluation(epoch, recorded[0], "invalid", "a lie", nullptr, 0)));
-  ASSERT_TRUE(
-      succeeded(store_->rejectEvaluation(epoch, recorded[0], "invalid", "a lie", nullptr, 0)));
+  ASSERT_TRUE(succeeded(leader.rejectEvaluation(recorded[0], "invalid", "a lie", nullptr, 0)));
+  ASSERT_TRUE(succeeded(leader.rejectEvaluation(recorded[0], "invalid", "a lie", nullptr, 0)));
   EXPECT_EQ(store_->readRefusalCounts()->at("invalid"), 1u);
   EXPECT_THAT(refusedReasons(), ElementsAre("invalid: a lie"));
   EXPECT_EQ(store_->readRefusals(1)->at(0).result_id, a.unit_id());
-  EXPECT_TRUE(failsWith(store_->rejectEvaluation(epoch, {"x", {}}, "invalid", "no", nullptr, 0),
+  EXPECT_TRUE(failsWith(leader.rejectEvaluation({"x", {}}, "invalid", "no", nullptr, 0),
                         ErrorCode::kUsage));
-  EXPECT_TRUE(failsWith(store_->rejectEvaluation(epoch, recorded[1], "ugly", "no", nullptr, 0),
+  EXPECT_TRUE(failsWith(leader.rejectEvaluation(recorded[1], "ugly", "no", nullptr, 0),
                         ErrorCode::kInternal));
 
   EXPECT_EQ(store_->openUnits().value(), 0u);  // not planned until somebody does it
-  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {a, b, c})));
+  ASSERT_TRUE(succeeded(leader.planUnits({a, b, c})));
   EXPECT_THAT(claimAll(), ElementsAre(a.unit_id(), c.unit_id()));
   EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w")).value(), PushOutcome::kAccepted);
   // The late repetition of the rejection meets another entry and leaves the new record alone.
-  ASSERT_TRUE(
-      succeeded(store_->rejectEvaluation(epoch, recorded[0], "invalid", "a lie", nullptr, 0)));
+  ASSERT_TRUE(succeeded(leader.rejectEvaluation(recorded[0], "invalid", "a lie", nullptr, 0)));
   EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w2")).value(), PushOutcome::kDuplicate);
   const auto again = store_->readEvaluations(recorded[0].entry_id, 10).value();
   ASSERT_THAT(again, SizeIs(2));
@@ -108,36 +105,36 @@ TEST_P(StoreConformance, OnlyPlannedUnitsAreRecordedAndRejectedOnesMayBePlannedA
   EXPECT_EQ(again[1].result.worker(), "w");
 
   // Refused and opened again in one step; another unit's id opens nothing.
-  ASSERT_TRUE(succeeded(store_->rejectEvaluation(epoch, again[1], "invalid", "a lie", &a, 0)));
-  ASSERT_TRUE(succeeded(store_->rejectEvaluation(epoch, again[0], "invalid", "a lie", &c, 0)));
+  ASSERT_TRUE(succeeded(leader.rejectEvaluation(again[1], "invalid", "a lie", &a, 0)));
+  ASSERT_TRUE(succeeded(leader.rejectEvaluation(again[0], "invalid", "a lie", &c, 0)));
   EXPECT_THAT(claim({}), ElementsAre(a.unit_id()));
   EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w3")).value(), PushOutcome::kAccepted);
   EXPECT_EQ(store_->pushEvaluation(evaluationOf(b, "w3")).value(), PushOutcome::kDuplicate);
 }
 
 TEST_P(StoreConformance, WithdrawnUnitsAreForgottenAndMayBePlannedAgain) {
-  const uint64_t epoch = lead();
+  const Leadership leader = lead();
   const auto a = unit(1, 0, "a"), b = unit(1, 0, "b"), c = unit(1, 1, "c");
-  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {a, b, c})));
+  ASSERT_TRUE(succeeded(leader.planUnits({a, b, c})));
   EXPECT_THAT(claim({}), ElementsAre(a.unit_id(), b.unit_id()));
   EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w")).value(), PushOutcome::kAccepted);
-  ASSERT_TRUE(succeeded(store_->withdrawUnits(epoch)));
-  ASSERT_TRUE(succeeded(store_->withdrawUnits(epoch)));
+  ASSERT_TRUE(succeeded(leader.withdrawUnits()));
+  ASSERT_TRUE(succeeded(leader.withdrawUnits()));
   EXPECT_EQ(store_->openUnits().value(), 0u);
   EXPECT_THAT(store_->listUnits().value(), IsEmpty());
   EXPECT_THAT(claim({}), IsEmpty());
   EXPECT_EQ(store_->pushEvaluation(evaluationOf(b, "w")).value(), PushOutcome::kDuplicate);
   EXPECT_THAT(store_->readEvaluations("", 10).value(), SizeIs(1));
-  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {a, b, c})));  // a is recorded
-  EXPECT_THAT(claim({}), ElementsAre(b.unit_id()));             // whoever had claimed it before
+  ASSERT_TRUE(succeeded(leader.planUnits({a, b, c})));  // a is recorded
+  EXPECT_THAT(claim({}), ElementsAre(b.unit_id()));     // whoever had claimed it before
   EXPECT_EQ(store_->openUnits().value(), 2u);
 }
 
 TEST_P(StoreConformance, ALargeGridIsClaimedInShares) {
-  const uint64_t epoch = lead();
+  const Leadership leader = lead();
   std::vector<v1::EvaluationUnit> units;
   for (uint32_t i = 0; i < 2400; ++i) units.push_back(unit(3, i % 2, std::to_string(i)));
-  ASSERT_TRUE(succeeded(store_->planUnits(epoch, units)));
+  ASSERT_TRUE(succeeded(leader.planUnits(units)));
   EXPECT_EQ(store_->openUnits().value(), 2400u);
   EXPECT_THAT(claim({1}), SizeIs(1200));  // half for one alone
   for (const char* worker : {"a", "b", "c", "d", "e"})
@@ -153,9 +150,8 @@ TEST_P(StoreConformance, ALargeGridIsClaimedInShares) {
 }
 
 TEST_P(StoreConformance, ClaimsSpreadOverTheChunksOfTheOldestVersion) {
-  const uint64_t epoch = lead();
-  ASSERT_TRUE(
-      succeeded(store_->planUnits(epoch, {unit(2, 0, "a"), unit(1, 0, "a"), unit(1, 0, "b"),
+  const Leadership leader = lead();
+  ASSERT_TRUE(succeeded(leader.planUnits({unit(2, 0, "a"), unit(1, 0, "a"), unit(1, 0, "b"),
                                           unit(1, 1, "a"), unit(1, 1, "b"), unit(1, 2, "a")})));
   const auto one = [&] { return store_->claimUnits({.holder = "w", .lease_ms = 1'000'000}); };
   std::vector<std::string> order;
@@ -164,8 +160,8 @@ TEST_P(StoreConformance, ClaimsSpreadOverTheChunksOfTheOldestVersion) {
 }
 
 TEST_P(StoreConformance, WhatIsFreeIsClaimedBeforeWhatHasEnded) {
-  const uint64_t epoch = lead();
-  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {unit(1, 0, "a"), unit(2, 1, "b")})));
+  const Leadership leader = lead();
+  ASSERT_TRUE(succeeded(leader.planUnits({unit(1, 0, "a"), unit(2, 1, "b")})));
   EXPECT_THAT(claim({}, 20), ElementsAre("v1/c0/a"));
   backend_->advance(40);
   EXPECT_THAT(claim({0}), ElementsAre("v2/c1/b"));  // though it is cold and newer
@@ -174,10 +170,10 @@ TEST_P(StoreConformance, WhatIsFreeIsClaimedBeforeWhatHasEnded) {
 }
 
 TEST_P(StoreConformance, AClaimIsRenewedAndReleasedByItsHolderAlone) {
-  const uint64_t epoch = lead();
+  const Leadership leader = lead();
   const auto a = unit(1, 0, "a"), b = unit(1, 0, "b");
   const std::string& id = a.unit_id();
-  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {a})));
+  ASSERT_TRUE(succeeded(leader.planUnits({a})));
   EXPECT_THAT(claim({}, 20, "first"), ElementsAre(id));
   backend_->advance(40);
   // Renewed late, but before anybody took it.
@@ -195,14 +191,14 @@ TEST_P(StoreConformance, AClaimIsRenewedAndReleasedByItsHolderAlone) {
   EXPECT_THAT(claim({}, 20, "third"), ElementsAre(id));
   // A slow worker may still be the first to record it.
   backend_->advance(40);
-  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {b})));
+  ASSERT_TRUE(succeeded(leader.planUnits({b})));
   EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "first")).value(), PushOutcome::kAccepted);
   EXPECT_THAT(claimAll(), ElementsAre(b.unit_id()));
 }
 
 TEST_P(StoreConformance, AClockSetBackAnHourEndsClaims) {
-  const uint64_t epoch = lead();
-  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {unit(1, 0, "a")})));
+  const Leadership leader = lead();
+  ASSERT_TRUE(succeeded(leader.planUnits({unit(1, 0, "a")})));
   EXPECT_THAT(claim({}, 60'000, "dead"), SizeIs(1));
   EXPECT_THAT(claim({}), IsEmpty());
   backend_->turnBack(3'600'000);
@@ -210,14 +206,13 @@ TEST_P(StoreConformance, AClockSetBackAnHourEndsClaims) {
 }
 
 TEST_P(StoreConformance, ARefusedUnitCanBeHeldBack) {
-  const uint64_t epoch = lead();
+  const Leadership leader = lead();
   const auto a = unit(1, 0, "a");
   for (const uint64_t hold_ms : {20u, 3'600'000u}) {
-    ASSERT_TRUE(succeeded(store_->planUnits(epoch, {a})));
+    ASSERT_TRUE(succeeded(leader.planUnits({a})));
     EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w")).value(), PushOutcome::kAccepted);
     const auto recorded = store_->readEvaluations("", 1).value();
-    ASSERT_TRUE(
-        succeeded(store_->rejectEvaluation(epoch, recorded.at(0), "invalid", "no", &a, hold_ms)));
+    ASSERT_TRUE(succeeded(leader.rejectEvaluation(recorded.at(0), "invalid", "no", &a, hold_ms)));
     EXPECT_EQ(store_->openUnits().value(), 1u);
     backend_->advance(40);
     EXPECT_THAT(claim({}), SizeIs(hold_ms == 20 ? 1 : 0));
@@ -226,11 +221,11 @@ TEST_P(StoreConformance, ARefusedUnitCanBeHeldBack) {
 
 TEST_P(StoreConformance, WhoHasNothingToDoHearsOfNewsOnce) {
   EXPECT_FALSE(news());
-  const uint64_t epoch = lead();
+  const Leadership leader = lead();
   EXPECT_TRUE(news());  // a policy
   EXPECT_FALSE(news());
   const auto a = unit(1, 0, "a");
-  ASSERT_TRUE(succeeded(store_->planUnits(epoch, {a})));
+  ASSERT_TRUE(succeeded(leader.planUnits({a})));
   EXPECT_TRUE(news());
   EXPECT_THAT(claim({}), SizeIs(1));
   ASSERT_TRUE(succeeded(beat("w", 1000)));
@@ -242,16 +237,16 @@ TEST_P(StoreConformance, WhoHasNothingToDoHearsOfNewsOnce) {
   EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w")).value(), PushOutcome::kAccepted);
   EXPECT_FALSE(news());
   const auto recorded = store_->readEvaluations("", 1).value();
-  ASSERT_TRUE(succeeded(store_->rejectEvaluation(epoch, recorded.at(0), "invalid", "no", &a, 0)));
+  ASSERT_TRUE(succeeded(leader.rejectEvaluation(recorded.at(0), "invalid", "no", &a, 0)));
   EXPECT_TRUE(news());
   const auto entries = store_->readInbox(2, 0).value();
-  ASSERT_TRUE(succeeded(store_->reject(epoch, entries.at(0), "invalid", "no")));
+  ASSERT_TRUE(succeeded(leader.reject(entries.at(0), "invalid", "no")));
   EXPECT_TRUE(news());  // room
-  ASSERT_TRUE(succeeded(store_->commit(commitOf(epoch, 0, {entries.at(1)}))));
+  ASSERT_TRUE(succeeded(leader.commit(commitOf(0, {entries.at(1)}))));
   EXPECT_TRUE(news());
-  ASSERT_TRUE(succeeded(store_->reissueTicket(epoch, 1)));
+  ASSERT_TRUE(succeeded(leader.reissueTicket(1)));
   EXPECT_TRUE(news());
-  ASSERT_TRUE(succeeded(store_->resetTickets(epoch, 1)));
+  ASSERT_TRUE(succeeded(leader.resetTickets(1)));
   EXPECT_TRUE(news());
   ASSERT_TRUE(succeeded(store_->createRun(runSpec("aa"))));
   (void)news();

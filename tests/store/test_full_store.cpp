@@ -52,8 +52,8 @@ class FullStore : public ::testing::Test {
   void prepare() {
     epoch_ = run_->acquireLease("a", 3'600'000)->epoch;
     ASSERT_TRUE(succeeded(run_->createRun(runSpec("aa"))));
-    ASSERT_TRUE(succeeded(run_->publishInitial(epoch_, policy(0), state(0))));
-    ASSERT_TRUE(succeeded(run_->planUnits(epoch_, {unit(0, 0, "a"), unit(0, 1, "b")})));
+    ASSERT_TRUE(succeeded(Leadership(*run_, epoch_).publishInitial(policy(0), state(0))));
+    ASSERT_TRUE(succeeded(Leadership(*run_, epoch_).planUnits({unit(0, 0, "a"), unit(0, 1, "b")})));
     ASSERT_TRUE(succeeded(run_->pushEvaluation(evaluationOf(unit(0, 0, "a"), "w"))));
     ASSERT_TRUE(succeeded(run_->pushResult(result("r1"), 10)));
     ASSERT_TRUE(succeeded(run_->pushResult(result("r2"), 10)));
@@ -64,7 +64,7 @@ class FullStore : public ::testing::Test {
     ASSERT_TRUE(succeeded(unbegun_->createRun(runSpec("aa"))));
     fresh_epoch_ = fresh_->acquireLease("a", 3'600'000)->epoch;
     ASSERT_TRUE(succeeded(imported_->beginImport()));
-    ASSERT_TRUE(succeeded(imported_->importHistory({commitOf(1, 0, {}).record})));
+    ASSERT_TRUE(succeeded(imported_->importHistory({commitOf(0, {}).record})));
   }
 
   RedisServer server_;
@@ -98,25 +98,25 @@ TEST_F(FullStore, EveryScriptSaysSoOrNeedsNoRoom) {
       {"replaceRun",
        statusOf(unbegun_->replaceRun(next, {"running", next.experiment, next.experiment, 1}))},
       {"changeControl", statusOf(run_->changeControl(*control))},
-      {"publishInitial", fresh_->publishInitial(fresh_epoch_, policy(0), state(0))},
-      {"writeState", run_->writeState(epoch_, state(0, 7))},
-      {"publishStatus", run_->publishStatus(epoch_, {})},
-      {"commit", run_->commit(commitOf(epoch_, 0, entries_))},
-      {"reject", run_->reject(epoch_, entries_[0], "stale", "old")},
+      {"publishInitial", Leadership(*fresh_, fresh_epoch_).publishInitial(policy(0), state(0))},
+      {"writeState", Leadership(*run_, epoch_).writeState(state(0, 7))},
+      {"publishStatus", Leadership(*run_, epoch_).publishStatus({})},
+      {"commit", Leadership(*run_, epoch_).commit(commitOf(0, entries_))},
+      {"reject", Leadership(*run_, epoch_).reject(entries_[0], "stale", "old")},
       {"rejectEvaluation",
-       run_->rejectEvaluation(epoch_, evaluations_[0], "invalid", "no", &reopen, 0)},
-      {"planUnits", run_->planUnits(epoch_, {unit(0, 2, "c")})},
-      {"resetTickets", run_->resetTickets(epoch_, 5)},
+       Leadership(*run_, epoch_).rejectEvaluation(evaluations_[0], "invalid", "no", &reopen, 0)},
+      {"planUnits", Leadership(*run_, epoch_).planUnits({unit(0, 2, "c")})},
+      {"resetTickets", Leadership(*run_, epoch_).resetTickets(5)},
       {"pushResult", statusOf(run_->pushResult(result("r3"), 10))},
       {"claimUnits", statusOf(run_->claimUnits({.holder = "w", .lease_ms = 1000}))},
       {"pushEvaluation", statusOf(run_->pushEvaluation(evaluationOf(unit(0, 1, "b"), "w")))},
       {"beat", run_->beat({.beat = beat, .ttl_ms = 1000})},
-      {"importHistory", imported_->importHistory({commitOf(1, 1, {}).record})},
+      {"importHistory", imported_->importHistory({commitOf(1, {}).record})},
       {"importEvaluations", imported_->importEvaluations({evaluationOf(unit(0, 0, "a"), "w")})},
       {"endImport", imported_->endImport(image)},
       {"findOrNameRun", statusOf(findOrNameRun(server_.url(), "other", "01HZ"))},
-      {"reissueTicket", run_->reissueTicket(epoch_, 3)},
-      {"countTickets", run_->countTickets(epoch_, 0, 0, {1})},
+      {"reissueTicket", Leadership(*run_, epoch_).reissueTicket(3)},
+      {"countTickets", Leadership(*run_, epoch_).countTickets(0, 0, {1})},
       {"agreeOnModel", statusOf(fresh_->agreeOnModel({}))},
   };
   for (const auto& [call, status] : refused) {
@@ -135,11 +135,11 @@ TEST_F(FullStore, EveryScriptSaysSoOrNeedsNoRoom) {
   EXPECT_TRUE(succeeded(run_->readModel()));
   EXPECT_TRUE(succeeded(run_->readHistory(0, 1)));
   EXPECT_TRUE(succeeded(run_->readInbox(10, 0)));
-  EXPECT_TRUE(succeeded(run_->withdrawUnits(epoch_)));
+  EXPECT_TRUE(succeeded(Leadership(*run_, epoch_).withdrawUnits()));
   EXPECT_TRUE(succeeded(run_->leave("w")));
   EXPECT_TRUE(succeeded(run_->releaseLease("nobody")));
   (void)run_->releaseUnits("w", {unit(0, 1, "b")});
-  EXPECT_TRUE(succeeded(run_->withdrawUnits(epoch_)));
+  EXPECT_TRUE(succeeded(Leadership(*run_, epoch_).withdrawUnits()));
 
   // A script that is not called here would be missed: it belongs into one of the two lists.
   std::set<std::string> missed;
@@ -154,17 +154,18 @@ TEST_F(FullStore, EveryScriptSaysSoOrNeedsNoRoom) {
 TEST_F(FullStore, GoesOnOnceThereIsRoom) {
   prepare();
   fill();
-  ASSERT_TRUE(failsWith(run_->commit(commitOf(epoch_, 0, entries_)), ErrorCode::kUnavailable));
+  ASSERT_TRUE(
+      failsWith(Leadership(*run_, epoch_).commit(commitOf(0, entries_)), ErrorCode::kUnavailable));
   ASSERT_TRUE(failsWith(run_->pushResult(result("r3"), 10), ErrorCode::kUnavailable));
   ASSERT_TRUE(
-      failsWith(imported_->importHistory({commitOf(1, 1, {}).record}), ErrorCode::kUnavailable));
+      failsWith(imported_->importHistory({commitOf(1, {}).record}), ErrorCode::kUnavailable));
   makeRoom();
   EXPECT_EQ(run_->readPolicy().value()->snapshot.version(), 0u);
   EXPECT_EQ(run_->inboxSize().value(), 2u);
-  EXPECT_TRUE(succeeded(run_->commit(commitOf(epoch_, 0, entries_))));
+  EXPECT_TRUE(succeeded(Leadership(*run_, epoch_).commit(commitOf(0, entries_))));
   EXPECT_EQ(run_->pushResult(result("r3"), 10).value(), PushOutcome::kAccepted);
   EXPECT_EQ(run_->readHistory(0, 10).value().size(), 1u);
-  EXPECT_TRUE(succeeded(imported_->importHistory({commitOf(1, 1, {}).record})));
+  EXPECT_TRUE(succeeded(imported_->importHistory({commitOf(1, {}).record})));
 }
 
 TEST_F(FullStore, SaysHowFullItIs) {

@@ -127,7 +127,7 @@ TEST(RedisConnection, RepliesOfTheWrongShapeAreSurvived) {
     EXPECT_FALSE(open()->acquireLease("a", 1).has_value()) << answer;
     EXPECT_FALSE(open()->takeTickets(1, 1).has_value()) << answer;
     EXPECT_FALSE(open()->pushResult(result("r"), 1).has_value()) << answer;
-    EXPECT_FALSE(open()->commit(commitOf(1, 0, {})).has_value()) << answer;
+    EXPECT_FALSE(Leadership(*open(), 1).commit(commitOf(0, {})).has_value()) << answer;
     (void)open()->readInbox(1, 0);
     (void)open()->readSpec();
     (void)open()->readPolicy();

@@ -53,9 +53,9 @@ class RedisFaults : public ::testing::Test {
           ALLOT_TRY(s.listWorkers());
           return {};
         },
-        [](Store& s) -> Status { return s.commit(commitOf(1, 0, {})); },
-        [](Store& s) -> Status { return s.writeState(1, state(0)); },
-        [](Store& s) -> Status { return s.planUnits(1, {unit(0, 0, "a")}); },
+        [](Store& s) -> Status { return Leadership(s, 1).commit(commitOf(0, {})); },
+        [](Store& s) -> Status { return Leadership(s, 1).writeState(state(0)); },
+        [](Store& s) -> Status { return Leadership(s, 1).planUnits({unit(0, 0, "a")}); },
     };
     for (const Call& call : calls) {
       const auto start = steady_clock::now();
@@ -78,14 +78,15 @@ TEST_F(RedisFaults, NothingAcknowledgedIsLostInACrash) {
   auto aggregator = open();
   auto worker = open();
   const uint64_t epoch = aggregator->acquireLease("a", 3'600'000)->epoch;
-  ASSERT_TRUE(succeeded(aggregator->publishInitial(epoch, policy(0), state(0))));
+  ASSERT_TRUE(succeeded(Leadership(*aggregator, epoch).publishInitial(policy(0), state(0))));
   for (int i = 0; i < 20; ++i)
     ASSERT_EQ(worker->pushResult(result("r" + std::to_string(i)), 100).value(),
               PushOutcome::kAccepted);
   auto entries = aggregator->readInbox(10, 0).value();
-  ASSERT_TRUE(succeeded(aggregator->commit(commitOf(epoch, 0, entries))));
+  ASSERT_TRUE(succeeded(Leadership(*aggregator, epoch).commit(commitOf(0, entries))));
   ASSERT_THAT(aggregator->readInbox(5, 0).value(), SizeIs(5));  // delivered, not consumed
-  ASSERT_TRUE(succeeded(aggregator->planUnits(epoch, {unit(1, 0, "a"), unit(1, 0, "b")})));
+  ASSERT_TRUE(
+      succeeded(Leadership(*aggregator, epoch).planUnits({unit(1, 0, "a"), unit(1, 0, "b")})));
   ASSERT_EQ(worker->pushEvaluation(evaluationOf(unit(1, 0, "a"), "w")).value(),
             PushOutcome::kAccepted);
   ASSERT_THAT(worker->takeTickets(3, 10).value(), ElementsAre(0, 1, 2));
@@ -108,7 +109,7 @@ TEST_F(RedisFaults, NothingAcknowledgedIsLostInACrash) {
     EXPECT_EQ(worker->pushResult(result("r" + std::to_string(i)), 100).value(),
               PushOutcome::kDuplicate);
   EXPECT_EQ(aggregator->acquireLease("a", 3'600'000)->epoch, epoch);
-  EXPECT_TRUE(succeeded(aggregator->commit(commitOf(epoch, 1, entries))));
+  EXPECT_TRUE(succeeded(Leadership(*aggregator, epoch).commit(commitOf(1, entries))));
   EXPECT_EQ(worker->openUnits().value(), 1u);
   EXPECT_THAT(worker->readEvaluations("", 10).value(), SizeIs(1));
   EXPECT_THAT(worker->takeTickets(1, 10).value(), ElementsAre(3));
@@ -117,7 +118,7 @@ TEST_F(RedisFaults, NothingAcknowledgedIsLostInACrash) {
 TEST_F(RedisFaults, AHungServerIsLeftAfterTheTimeoutAndItsLateAnswersAreNotHeard) {
   auto store = open();
   const uint64_t epoch = store->acquireLease("a", 3'600'000)->epoch;
-  ASSERT_TRUE(succeeded(store->publishInitial(epoch, policy(0), state(0))));
+  ASSERT_TRUE(succeeded(Leadership(*store, epoch).publishInitial(policy(0), state(0))));
   server_.freeze();
   EXPECT_TRUE(failsWith(store->pushResult(result("r1"), 10), ErrorCode::kUnavailable));
   EXPECT_TRUE(failsWith(store->takeTickets(1, 10), ErrorCode::kUnavailable));
@@ -132,13 +133,13 @@ TEST_F(RedisFaults, AHungServerIsLeftAfterTheTimeoutAndItsLateAnswersAreNotHeard
 TEST_F(RedisFaults, ACommitWhoseReplyIsLostIsToldByTheDigest) {
   auto store = open();
   const uint64_t epoch = store->acquireLease("a", 3'600'000)->epoch;
-  ASSERT_TRUE(succeeded(store->publishInitial(epoch, policy(0), state(0))));
+  ASSERT_TRUE(succeeded(Leadership(*store, epoch).publishInitial(policy(0), state(0))));
   ASSERT_TRUE(succeeded(store->pushResult(result("r1"), 10)));
-  const Commit commit = commitOf(epoch, 0, store->readInbox(1, 0).value());
+  const Commit commit = commitOf(0, store->readInbox(1, 0).value());
   server_.freeze();
-  ASSERT_TRUE(failsWith(store->commit(commit), ErrorCode::kUnavailable));
+  ASSERT_TRUE(failsWith(Leadership(*store, epoch).commit(commit), ErrorCode::kUnavailable));
   server_.thaw();  // the command waits in the socket and is run now
-  const Status again = store->commit(commit);
+  const Status again = Leadership(*store, epoch).commit(commit);
   EXPECT_TRUE(again || failsWith(again, ErrorCode::kInternal));
   EXPECT_EQ(store->readPolicy().value()->sha256, sha256Hex(policy(1).SerializeAsString()));
   EXPECT_THAT(store->readHistory(0, 10).value(), SizeIs(1));
@@ -149,16 +150,16 @@ TEST_F(RedisFaults, ACommitWhoseReplyIsLostIsToldByTheDigest) {
 TEST_F(RedisFaults, ACommitInAFrozenServerTakesEffectOnceOrNotAtAll) {
   auto store = open();
   const uint64_t epoch = store->acquireLease("a", 3'600'000)->epoch;
-  ASSERT_TRUE(succeeded(store->publishInitial(epoch, policy(0), state(0))));
+  ASSERT_TRUE(succeeded(Leadership(*store, epoch).publishInitial(policy(0), state(0))));
   constexpr uint64_t kRounds = 20;
   for (uint64_t version = 0; version < kRounds; ++version) {
     ASSERT_TRUE(succeeded(store->pushResult(result("r" + std::to_string(version)), 10)));
-    const Commit commit = commitOf(epoch, version, store->readInbox(1, 0).value());
+    const Commit commit = commitOf(version, store->readInbox(1, 0).value());
     std::thread freezer([&] {
       std::this_thread::sleep_for(std::chrono::microseconds(version * 20));
       server_.freeze();
     });
-    const bool told = store->commit(commit).has_value();
+    const bool told = Leadership(*store, epoch).commit(commit).has_value();
     freezer.join();
     server_.thaw();
     const auto published = store->readPolicy().value();
@@ -166,7 +167,7 @@ TEST_F(RedisFaults, ACommitInAFrozenServerTakesEffectOnceOrNotAtAll) {
     EXPECT_EQ(published->snapshot.version(), version + (applied ? 1 : 0));
     EXPECT_TRUE(applied || !told) << "a commit that was acknowledged is lost";
     // A repeated one is refused if the first took effect, and does its work if it did not.
-    EXPECT_EQ(store->commit(commit).has_value(), !applied);
+    EXPECT_EQ(Leadership(*store, epoch).commit(commit).has_value(), !applied);
     EXPECT_EQ(store->readPolicy().value()->snapshot.version(), version + 1);
     EXPECT_EQ(store->inboxSize().value(), 0u);
   }
@@ -178,8 +179,8 @@ TEST_F(RedisFaults, ACommitInAFrozenServerTakesEffectOnceOrNotAtAll) {
 TEST_F(RedisFaults, OfTwoAggregatorsTheOlderWritesNothingAnyMore) {
   auto older = open(), newer = open(), worker = open();
   const uint64_t old_epoch = older->acquireLease("older", 50)->epoch;
-  ASSERT_TRUE(succeeded(older->publishInitial(old_epoch, policy(0), state(0))));
-  ASSERT_TRUE(succeeded(older->planUnits(old_epoch, {unit(0, 0, "a")})));
+  ASSERT_TRUE(succeeded(Leadership(*older, old_epoch).publishInitial(policy(0), state(0))));
+  ASSERT_TRUE(succeeded(Leadership(*older, old_epoch).planUnits({unit(0, 0, "a")})));
   ASSERT_TRUE(succeeded(worker->pushResult(result("r1"), 10)));
   ASSERT_TRUE(succeeded(worker->pushResult(result("r2"), 10)));
   ASSERT_TRUE(succeeded(worker->pushEvaluation(evaluationOf(unit(0, 0, "a"), "w"))));
@@ -192,13 +193,13 @@ TEST_F(RedisFaults, OfTwoAggregatorsTheOlderWritesNothingAnyMore) {
 
   const auto again = unit(0, 0, "a");
   const std::vector<Status> writes = {
-      older->publishInitial(old_epoch, policy(0), state(0)),
-      older->writeState(old_epoch, state(0, 9)),
-      older->publishStatus(old_epoch, {}),
-      older->commit(commitOf(old_epoch, 0, entries)),
-      older->reject(old_epoch, entries[0], "stale", "no"),
-      older->rejectEvaluation(old_epoch, recorded[0], "invalid", "no", &again, 0),
-      older->planUnits(old_epoch, {unit(0, 1, "b")}),
+      Leadership(*older, old_epoch).publishInitial(policy(0), state(0)),
+      Leadership(*older, old_epoch).writeState(state(0, 9)),
+      Leadership(*older, old_epoch).publishStatus({}),
+      Leadership(*older, old_epoch).commit(commitOf(0, entries)),
+      Leadership(*older, old_epoch).reject(entries[0], "stale", "no"),
+      Leadership(*older, old_epoch).rejectEvaluation(recorded[0], "invalid", "no", &again, 0),
+      Leadership(*older, old_epoch).planUnits({unit(0, 1, "b")}),
   };
   for (size_t i = 0; i < writes.size(); ++i)
     EXPECT_TRUE(failsWith(writes[i], ErrorCode::kFenced)) << i;
@@ -209,7 +210,7 @@ TEST_F(RedisFaults, OfTwoAggregatorsTheOlderWritesNothingAnyMore) {
   EXPECT_FALSE(newer->readStatus().value().has_value());
   EXPECT_EQ(newer->openUnits().value(), 0u);
   EXPECT_THAT(newer->readRefusals(10).value(), SizeIs(0));
-  EXPECT_TRUE(succeeded(newer->commit(commitOf(epoch, 0, entries))));
+  EXPECT_TRUE(succeeded(Leadership(*newer, epoch).commit(commitOf(0, entries))));
 }
 
 // Each commits what it reads, as fast as it can, while the lease goes to and fro.
@@ -220,7 +221,7 @@ TEST_F(RedisFaults, TwoAggregatorsAtOnceConsumeEachResultOnce) {
     ASSERT_TRUE(succeeded(worker->pushResult(result("r" + std::to_string(i)), kResults)));
   auto first = std::move(*openRedisStore(server_.url(), "run", 10'000));
   const uint64_t epoch = first->acquireLease("first", 1)->epoch;
-  ASSERT_TRUE(succeeded(first->publishInitial(epoch, policy(0), state(0))));
+  ASSERT_TRUE(succeeded(Leadership(*first, epoch).publishInitial(policy(0), state(0))));
   const auto lead = [&](const std::string& name) {
     auto store = std::move(*openRedisStore(server_.url(), "run", 10'000));
     const auto start = steady_clock::now();
@@ -231,7 +232,7 @@ TEST_F(RedisFaults, TwoAggregatorsAtOnceConsumeEachResultOnce) {
       for (int i = 0; i < 4; ++i) {
         const uint64_t version = store->readPolicy().value()->snapshot.version();
         const auto entries = store->readInbox(2, 0).value();
-        if (!store->commit(commitOf(lease.epoch, version, entries))) break;
+        if (!Leadership(*store, lease.epoch).commit(commitOf(version, entries))) break;
         std::this_thread::sleep_for(milliseconds(1));
       }
     }
@@ -320,7 +321,7 @@ TEST_F(RedisFaults, AResultPushedTwiceAtOnceCountsOnce) {
   };
   auto aggregator = open();
   const uint64_t epoch = aggregator->acquireLease("a", 3'600'000)->epoch;
-  ASSERT_TRUE(succeeded(aggregator->publishInitial(epoch, policy(0), state(0))));
+  ASSERT_TRUE(succeeded(Leadership(*aggregator, epoch).publishInitial(policy(0), state(0))));
   std::thread first(push), second(push);
   std::set<std::string> consumed;
   uint64_t version = 0;
@@ -329,7 +330,7 @@ TEST_F(RedisFaults, AResultPushedTwiceAtOnceCountsOnce) {
     if (entries.empty()) break;
     for (const InboxEntry& entry : entries)
       EXPECT_TRUE(consumed.insert(entry.result_id).second) << entry.result_id;
-    ASSERT_TRUE(succeeded(aggregator->commit(commitOf(epoch, version++, entries))));
+    ASSERT_TRUE(succeeded(Leadership(*aggregator, epoch).commit(commitOf(version++, entries))));
   }
   first.join();
   second.join();
@@ -343,7 +344,7 @@ TEST_F(RedisFaults, AnEvaluationPastThePushCountsNothing) {
   auto store = open();
   const uint64_t epoch = store->acquireLease("a", 3'600'000)->epoch;
   const auto a = unit(1, 0, "a");
-  ASSERT_TRUE(succeeded(store->planUnits(epoch, {a})));
+  ASSERT_TRUE(succeeded(Leadership(*store, epoch).planUnits({a})));
   ASSERT_EQ(store->pushEvaluation(evaluationOf(a, "w")).value(), PushOutcome::kAccepted);
   const std::string forged = evaluationOf(a, "stranger").SerializeAsString();
   const std::string large(kLargestResult + 1, 'x');
@@ -355,13 +356,13 @@ TEST_F(RedisFaults, AnEvaluationPastThePushCountsNothing) {
   EXPECT_EQ(recorded[0].result.worker(), "w");
   for (size_t i = 1; i < 5; ++i) {
     EXPECT_EQ(recorded[i].result.ByteSizeLong(), 0u) << i;
-    ASSERT_TRUE(
-        succeeded(store->rejectEvaluation(epoch, recorded[i], "invalid", "no", nullptr, 0)));
+    ASSERT_TRUE(succeeded(
+        Leadership(*store, epoch).rejectEvaluation(recorded[i], "invalid", "no", nullptr, 0)));
   }
   // The one who recorded the unit stands.
   EXPECT_THAT(store->readEvaluations("", 10).value(), SizeIs(1));
   EXPECT_EQ(store->pushEvaluation(evaluationOf(a, "w2")).value(), PushOutcome::kDuplicate);
-  ASSERT_TRUE(succeeded(store->planUnits(epoch, {a})));
+  ASSERT_TRUE(succeeded(Leadership(*store, epoch).planUnits({a})));
   EXPECT_EQ(store->openUnits().value(), 0u);
 }
 
@@ -441,8 +442,8 @@ TEST_F(RedisFaults, OneBadBeatOrUnitHidesNobodyElses) {
   EXPECT_EQ(workers->at(0).worker(), "sound");
 
   const uint64_t epoch = store->acquireLease("a", 60'000)->epoch;
-  ASSERT_TRUE(
-      succeeded(store->planUnits(epoch, {unit(0, 0, "a"), unit(0, 0, "b"), unit(0, 0, "c")})));
+  ASSERT_TRUE(succeeded(
+      Leadership(*store, epoch).planUnits({unit(0, 0, "a"), unit(0, 0, "b"), unit(0, 0, "c")})));
   ASSERT_TRUE(raw_.call({"HSET", "allot:{run}:unit_specs", unit(0, 0, "a").unit_id(), "\xff",
                          unit(0, 0, "b").unit_id(), std::string(1 << 20, '\xff')}));
   const auto open_units = store->listUnits();
@@ -482,11 +483,12 @@ TEST_F(RedisFaults, WhatOthersWroteIsRefusedNotTrusted) {
 TEST_F(RedisFaults, AHistoryAheadOfThePolicyStopsTheCommitBeforeItsFirstWrite) {
   auto store = open();
   const uint64_t epoch = store->acquireLease("a", 3'600'000)->epoch;
-  ASSERT_TRUE(succeeded(store->publishInitial(epoch, policy(0), state(0))));
+  ASSERT_TRUE(succeeded(Leadership(*store, epoch).publishInitial(policy(0), state(0))));
   ASSERT_TRUE(succeeded(store->pushResult(result("r1"), 10)));
   ASSERT_TRUE(raw_.call({"XADD", "allot:{run}:history", "5-0", "rec", "x"}));
   const auto entries = store->readInbox(1, 0).value();
-  EXPECT_TRUE(failsWith(store->commit(commitOf(epoch, 0, entries)), ErrorCode::kInternal));
+  EXPECT_TRUE(
+      failsWith(Leadership(*store, epoch).commit(commitOf(0, entries)), ErrorCode::kInternal));
   EXPECT_EQ(store->readPolicy().value()->snapshot.version(), 0u);
   EXPECT_EQ(store->inboxSize().value(), 1u);
 }

@@ -52,7 +52,7 @@ class RedisWorker : public ::testing::Test {
   }
   uint64_t lead(Store& store) {
     const uint64_t epoch = store.acquireLease("a", 3'600'000)->epoch;
-    EXPECT_TRUE(succeeded(store.publishInitial(epoch, policy(0), state(0))));
+    EXPECT_TRUE(succeeded(Leadership(store, epoch).publishInitial(policy(0), state(0))));
     return epoch;
   }
   static std::vector<std::string> claim(Store& store) {
@@ -104,7 +104,7 @@ TEST_F(RedisWorker, WithoutWorkItAsksForNothingAndIsWoken) {
   std::this_thread::sleep_for(milliseconds(2'000));
   EXPECT_EQ(requests.count, before);
   auto start = steady_clock::now();
-  EXPECT_TRUE(succeeded(store->planUnits(epoch, {unit(0, 0, "a")})));
+  EXPECT_TRUE(succeeded(Leadership(*store, epoch).planUnits({unit(0, 0, "a")})));
   EXPECT_TRUE(becomes([&] { return engine.evaluated == 1; }));
   EXPECT_LT(steady_clock::now() - start, milliseconds(10'000));  // it looks by itself after 20 s
   RecordProperty("woken_ms", static_cast<int>((steady_clock::now() - start) / milliseconds(1)));
@@ -169,7 +169,7 @@ TEST_F(RedisWorker, UnitsThatAnOlderBuildPlannedAreClaimed) {
   ASSERT_TRUE(raw_.call({"ZADD", "allot:{run}:units", "0", a.unit_id()}));  // given back
   EXPECT_THAT(claim(*store), ElementsAre(a.unit_id()));
   EXPECT_EQ(store->pushEvaluation(evaluationOf(c, "old")).value(), PushOutcome::kAccepted);
-  ASSERT_TRUE(succeeded(store->planUnits(epoch, {c, unit(2, 0, "d")})));
+  ASSERT_TRUE(succeeded(Leadership(*store, epoch).planUnits({c, unit(2, 0, "d")})));
   EXPECT_THAT(claim(*store), ElementsAre("v2/c0/d"));
 }
 

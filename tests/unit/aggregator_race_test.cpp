@@ -18,11 +18,11 @@ class LateStore final : public sim::ForwardingStore {
  public:
   using ForwardingStore::ForwardingStore;
 
-  Status commit(const Commit& commit) override {
+  Status commit(uint64_t epoch, const Commit& commit) override {
     if (before_commit_) std::exchange(before_commit_, nullptr)();
-    if (!lose_) return inner_->commit(commit);
+    if (!lose_) return Leadership(*inner_, epoch).commit(commit);
     lose_ = false;
-    late_ = commit;
+    late_ = {epoch, commit};
     return fail(ErrorCode::kUnavailable, "the store did not answer");
   }
   Result<std::optional<v1::AggregatorState>> readState() override {
@@ -37,14 +37,14 @@ class LateStore final : public sim::ForwardingStore {
   }
 
   void loseNextCommit() { lose_ = true; }
-  void deliver() { EXPECT_TRUE(inner_->commit(*late_)); }
+  void deliver() { EXPECT_TRUE(Leadership(*inner_, late_->first).commit(late_->second)); }
   void beforeNextCommit(std::function<void()> call) { before_commit_ = std::move(call); }
   void beforeNextReadInbox(std::function<void()> call) { before_read_inbox_ = std::move(call); }
   void afterNextReadState(std::function<void()> call) { after_read_state_ = std::move(call); }
 
  private:
   bool lose_ = false;
-  std::optional<Commit> late_;
+  std::optional<std::pair<uint64_t, Commit>> late_;  // and its epoch
   std::function<void()> before_commit_;
   std::function<void()> before_read_inbox_;
   std::function<void()> after_read_state_;

@@ -198,7 +198,8 @@ TEST_F(AggregatorTest, AnEditedFileIsTakenUpOrRefusedWithTheReason) {
   // From the first evaluation on.
   v1::EvaluationResult evaluated;
   evaluated.mutable_unit()->set_unit_id("a");
-  ASSERT_TRUE(store->planUnits(store->acquireLease("a", 60'000)->epoch, {evaluated.unit()}));
+  ASSERT_TRUE(
+      Leadership(*store, store->acquireLease("a", 60'000)->epoch).planUnits({evaluated.unit()}));
   ASSERT_TRUE(store->pushEvaluation(evaluated));
   edited.experiment.mutable_spec()->mutable_policy()->set_total_budget(9);
   edited.sha256 = specDigest(edited.experiment);

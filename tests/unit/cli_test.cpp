@@ -174,16 +174,15 @@ TEST_F(ControlTest, UpdatesThatAreMadeAreNotTakenBack) {
   const uint64_t epoch = store_->acquireLease("a", 1000)->epoch;
   v1::AggregatorState state;
   state.mutable_policy()->add_logits(0);
-  ASSERT_TRUE(store_->publishInitial(epoch, state.policy(), state));
+  ASSERT_TRUE(Leadership(*store_, epoch).publishInitial(state.policy(), state));
   for (uint64_t version = 0; version < 2; ++version) {
     Commit commit;
-    commit.epoch = epoch;
     commit.expected_version = version;
     state.mutable_policy()->set_version(version + 1);
     commit.policy = state.policy();
     commit.state = state;
     commit.record.set_version(version + 1);
-    ASSERT_TRUE(store_->commit(commit));
+    ASSERT_TRUE(Leadership(*store_, epoch).commit(commit));
   }
   const auto refused = setInRun(store_.get(), {"spec.update.maxUpdates=1"});
   ASSERT_FALSE(refused);
@@ -199,11 +198,11 @@ TEST_F(ControlTest, ARunThatItsHoursEndedMayBeResumedAndNoOther) {
   v1::AggregatorState state;
   state.mutable_policy()->add_logits(0);
   state.set_has_evaluation(true);
-  ASSERT_TRUE(store_->publishInitial(epoch, state.policy(), state));
+  ASSERT_TRUE(Leadership(*store_, epoch).publishInitial(state.policy(), state));
   set("finished");
   EXPECT_FALSE(resumeRun(store_.get()));
   state.set_has_evaluation(false);  // as the aggregator leaves it that withdrew units
-  ASSERT_TRUE(store_->writeState(epoch, state));
+  ASSERT_TRUE(Leadership(*store_, epoch).writeState(state));
   EXPECT_TRUE(resumeRun(store_.get()));
   EXPECT_EQ(desired(), "running");
 }

@@ -376,7 +376,7 @@ TEST_F(EvaluationFlow, AWorkerWithoutWorkAsksLessThanOnceInTwoSeconds) {
     const uint64_t epoch = store->acquireLease("a", 3'600'000)->epoch;
     v1::EvaluationUnit unit;
     unit.set_unit_id("v000000/c0000/dense/dense/0");
-    ASSERT_TRUE(store->planUnits(epoch, {unit}));
+    ASSERT_TRUE(Leadership(*store, epoch).planUnits({unit}));
     if (!paused) {
       ASSERT_EQ(store->claimUnits({.holder = "other", .lease_ms = 3'600'000})->size(), 1u);
     }

@@ -112,7 +112,7 @@ spec:
     ASSERT_TRUE(store_->createRun(run_));
     epoch_ = store_->acquireLease("a", 60'000)->epoch;
     const v1::AggregatorState state = initialState(*parsed, 4);
-    ASSERT_TRUE(store_->publishInitial(epoch_, state.policy(), state));
+    ASSERT_TRUE(Leadership(*store_, epoch_).publishInitial(state.policy(), state));
   }
 
   // With room for four results: twice episodesPerUpdate.
@@ -132,7 +132,7 @@ spec:
   void emptyInbox() {
     const auto entries = store_->readInbox(10, 0);
     for (const InboxEntry& entry : *entries) {
-      ASSERT_TRUE(store_->reject(epoch_, entry, "invalid", "makes room"));
+      ASSERT_TRUE(Leadership(*store_, epoch_).reject(entry, "invalid", "makes room"));
     }
   }
   // Units a, b, c and so on, of one chunk.
@@ -141,7 +141,7 @@ spec:
     for (size_t i = 0; i < count; ++i) {
       units[i].set_unit_id(std::string(1, static_cast<char>('a' + i)));
     }
-    ASSERT_TRUE(store_->planUnits(epoch_, units));
+    ASSERT_TRUE(Leadership(*store_, epoch_).planUnits(units));
   }
   // How many units somebody else could do now.
   size_t claimable() {
@@ -191,7 +191,7 @@ TEST_F(WorkerLoopTest, AFullInboxMakesItHoldItsResultsAndTakeNoTickets) {
   EXPECT_FALSE(ends(loop.get()));
   EXPECT_EQ(*store_->nextTicket(), 6u);
   const auto entries = store_->readInbox(1, 0);
-  ASSERT_TRUE(store_->reject(epoch_, entries->front(), "invalid", "makes room"));
+  ASSERT_TRUE(Leadership(*store_, epoch_).reject(entries->front(), "invalid", "makes room"));
   EXPECT_FALSE(ends(loop.get()));
   EXPECT_EQ(loop->heldResults(), 1u);
 }
@@ -208,7 +208,7 @@ TEST_F(WorkerLoopTest, ItEvaluatesThoughTheInboxIsFull) {
   const auto loop = workerBeforeAFullInbox();
   v1::EvaluationUnit unit;
   unit.set_unit_id("v000004/c0000/dense/dense/0");
-  ASSERT_TRUE(store_->planUnits(epoch_, {unit}));
+  ASSERT_TRUE(Leadership(*store_, epoch_).planUnits({unit}));
   EXPECT_FALSE(ends(loop.get()));
   EXPECT_EQ(*store_->openUnits(), 0u);
   EXPECT_EQ(loop->heldResults(), 2u);
@@ -229,7 +229,7 @@ TEST_F(WorkerLoopTest, DrainingItPushesWhatItHoldsAndLeaves) {
   EXPECT_FALSE(ends(loop.get()));
   const auto entries = store_->readInbox(10, 0);
   for (const InboxEntry& entry : *entries) {
-    ASSERT_TRUE(store_->reject(epoch_, entry, "invalid", "makes room"));
+    ASSERT_TRUE(Leadership(*store_, epoch_).reject(entry, "invalid", "makes room"));
   }
   EXPECT_TRUE(ends(loop.get()));
   EXPECT_EQ(*store_->inboxSize(), 2u);
@@ -399,7 +399,7 @@ TEST_F(WorkerLoopTest, AReplacedExperimentEndsItsWork) {
     // The next leader begins anew.
     epoch_ = store_->acquireLease("b", 60'000)->epoch;
     const v1::AggregatorState state = initialState(run_.experiment, 4);
-    ASSERT_TRUE(store_->publishInitial(epoch_, state.policy(), state));
+    ASSERT_TRUE(Leadership(*store_, epoch_).publishInitial(state.policy(), state));
   }
 }
 
