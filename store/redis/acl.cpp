@@ -5,14 +5,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <set>
 
 #include "core/digest.h"
+#include "store/redis/lua_scripts.h"
 #include "store/redis/redis_address.h"
 
 namespace allot {
@@ -77,33 +80,56 @@ Status fill(const std::string& folder) {
   return writeWhole(folder + "/users.acl", aclText(passwords));
 }
 
+bool calls(std::string_view role, const RedisScript& script) {
+  return std::find(script.roles.begin(), script.roles.end(), role) != script.roles.end();
+}
+
+// What the program asks in this role without a script (`direct`), and what its scripts do.
+std::vector<std::string> commandsOf(std::string_view role, std::set<std::string> direct) {
+  for (const RedisScript* script : lua::scripts) {
+    if (!calls(role, *script)) continue;
+    direct.insert({"eval", "evalsha"});
+    direct.insert(script->commands.begin(), script->commands.end());
+  }
+  return {direct.begin(), direct.end()};
+}
+
+// The keys of a role's scripts, and those that the program reads in this role without one (`read`).
+// EVALSHA counts as writing every key that a script names, so of one that the scripts only read the
+// role has no command that could change it: `seen` for the worker.
+std::vector<std::string> keysOf(std::string_view role, const std::vector<std::string>& read) {
+  const auto pattern = [](std::string_view key) {
+    return (key.starts_with("allot:") ? "" : "allot:{*}:") + std::string(key);
+  };
+  std::set<std::string> keys;
+  for (const RedisScript* script : lua::scripts) {
+    if (!calls(role, *script)) continue;
+    for (const ScriptKey& key : script->keys) {
+      keys.insert("~" + pattern(key.name));
+      if (!key.or_name.empty()) keys.insert("~" + pattern(key.or_name));
+    }
+  }
+  for (const std::string& key : read)
+    if (!keys.contains("~" + pattern(key))) keys.insert("%R~" + pattern(key));
+  return {keys.begin(), keys.end()};
+}
+
 }  // namespace
 
+// Whoever decides or only looks has all keys, those of other builds, too: what holds the reader is
+// that none of its commands writes.
 const std::vector<AclRole>& aclRoles() {
   static const std::vector<AclRole> roles = {
-      // EVALSHA counts as writing every key that a script names, `seen` among them, which the
-      // worker only reads: it has no command that could change a set.
-      {"worker",
-       {"%R~allot:index",        "%R~allot:{*}:spec",      "%R~allot:{*}:control",
-        "%R~allot:{*}:policy",   "~allot:{*}:model",       "~allot:{*}:tickets",
-        "~allot:{*}:reissue",    "~allot:{*}:inbox",       "~allot:{*}:seen",
-        "~allot:{*}:pending",    "~allot:{*}:units",       "~allot:{*}:unit_groups",
-        "~allot:{*}:unit_specs", "~allot:{*}:units_done",  "~allot:{*}:eval",
-        "~allot:{*}:workers",    "~allot:{*}:beats",       "~allot:{*}:unit_holders",
-        "~allot:{*}:free_units", "~allot:{*}:free_groups", "~allot:{*}:news"},
-       {"eval",   "evalsha", "get",         "hdel",          "hexists", "hget",  "hmget", "hset",
-        "incrby", "setnx",   "sismember",   "time",          "xadd",    "xlen",  "xread", "zadd",
-        "zcard",  "zpopmin", "zrangebylex", "zrangebyscore", "zrem",    "zscore"}},
+      {"worker", keysOf("worker", {"allot:index", "spec", "control", "policy", "news"}),
+       commandsOf("worker", {"hget", "hmget", "xread"})},
       {"aggregator",
        {"~allot:*"},
-       {"del",    "eval",    "evalsha",   "exists", "get",   "hdel",         "hexists",
-        "hget",   "hgetall", "hincrby",   "hmget",  "hset",  "hvals",        "info",
-        "sadd",   "set",     "time",      "unlink", "xadd",  "xdel",         "xlen",
-        "xrange", "xread",   "xrevrange", "zadd",   "zcard", "zrangebyscore"}},
+       commandsOf("aggregator", {"get", "hget", "hgetall", "hmget", "info", "xlen", "xread",
+                                 "xrevrange", "zcard"})},
       {"reader",
        {"~allot:*"},
-       {"eval", "evalsha", "get", "hget", "hgetall", "hmget", "hvals", "ping", "time", "xlen",
-        "xrange", "xrevrange", "zcard", "zrangebyscore"}},
+       commandsOf("reader",
+                  {"get", "hget", "hgetall", "hmget", "ping", "xlen", "xrevrange", "zcard"})},
   };
   return roles;
 }

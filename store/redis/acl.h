@@ -3,7 +3,8 @@
 // older ones have no key permissions). Used by the command line; any thread.
 //
 // Redis runs a script as the user who calls it, so a user needs every command that its scripts use,
-// on every key that they name. tests/store/test_acl.cpp holds the table to exactly that.
+// on every key that they name: both come from the first lines of store/redis/lua/*.lua.
+// tests/store/test_acl.cpp holds the commands to exactly what is needed.
 #include <map>
 #include <string>
 #include <vector>

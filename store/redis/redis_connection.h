@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,11 +26,21 @@ struct redisReply;
 
 namespace allot {
 
-// A Lua script with the digest that EVALSHA knows it by.
+// A key that a script gets.
+struct ScriptKey {
+  std::string_view name;     // without the run's prefix, but for "allot:index"
+  std::string_view or_name;  // what else a call may give it; "" if nothing
+  std::string_view access;   // letters of it: r reads, w writes, d deletes the key whole
+};
+
+// A Lua script with the digest that EVALSHA knows it by, and what it says of itself.
 struct RedisScript {
   const char* name;
   std::string_view sha1;
   std::string_view text;
+  std::span<const std::string_view> roles;     // who calls it: users of acl.h
+  std::span<const ScriptKey> keys;             // in the order of KEYS
+  std::span<const std::string_view> commands;  // in lower case
 };
 
 // A reply, or a part of one, to look at. Every question has an answer whatever the server sent:

@@ -58,8 +58,25 @@ RedisStore::RedisStore(RedisConnection connection, std::string run_id)
 std::string RedisStore::key(std::string_view name) const { return prefix_ + std::string(name); }
 
 Result<RedisReply> RedisStore::run(const RedisScript& script,
+                                   const RedisConnection::Arguments& arguments) {
+  std::vector<std::string_view> names;
+  names.reserve(script.keys.size());
+  for (const ScriptKey& key : script.keys) names.push_back(key.name);
+  return run(script, names, arguments);
+}
+
+Result<RedisReply> RedisStore::run(const RedisScript& script,
                                    const std::vector<std::string_view>& names,
                                    const RedisConnection::Arguments& arguments) {
+  const bool declared =
+      std::equal(names.begin(), names.end(), script.keys.begin(), script.keys.end(),
+                 [](std::string_view name, const ScriptKey& key) {
+                   return name == key.name || (!key.or_name.empty() && name == key.or_name);
+                 });
+  if (!declared)
+    return fail(ErrorCode::kInternal, "script " + std::string(script.name) +
+                                          " is given other keys than its first lines name: "
+                                          "make them the same");
   std::vector<std::string> keys;
   keys.reserve(names.size());
   for (const std::string_view name : names) keys.push_back(key(name));
@@ -132,19 +149,14 @@ Result<std::optional<RunSpec>> RedisStore::readSpec() {
 Result<Replacement> RedisStore::replaceRun(const RunSpec& next, const Control& control) {
   ALLOT_TRY(store::checkRunSpec(next));
   ALLOT_TRY(store::checkControl(control));
-  std::vector<std::string_view> names = {"lease", "spec", "control", "seen"};
-  names.insert(names.end(), std::begin(kGathered), std::end(kGathered));
   ALLOT_ASSIGN(
       const RedisReply reply,
-      run(lua::replace_run, names,
+      run(lua::replace_run,
           {std::to_string(control.revision), next.experiment.SerializeAsString(), next.sha256,
            std::to_string(next.schema), next.build, control.experiment.SerializeAsString(),
            control.file.SerializeAsString(), next.arithmetic}));
   const std::string_view word = reply.view()[0].text();
-  if (word == "OK") {
-    ALLOT_TRY(connection_.call({"XADD", key("news"), "MAXLEN", "1", "*", "new", "experiment"}));
-    return Replacement{};
-  }
+  if (word == "OK") return Replacement{};
   if (word == "CHANGED") return Replacement{Replacement::Outcome::kChanged};
   if (word != "BEGUN") return unexpectedReply("replaceRun");
   Replacement begun{Replacement::Outcome::kBegun};

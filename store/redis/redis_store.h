@@ -86,20 +86,10 @@ class RedisStore final : public Store {
   Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) override;
   Status withdrawUnits(uint64_t epoch) override;
 
-  // Keys of all that a run gathers while it goes on; policy, history and eval come first, for
-  // replace_run.
-  static constexpr std::string_view kGathered[] = {
-      "policy",     "history",        "eval",
-      "model",      "state",          "status",
-      "inbox",      "pending",        "seen",
-      "dead",       "refused_counts", "tickets",
-      "reissue",    "units",          "unit_groups",
-      "unit_specs", "policies",       "counted_tickets",
-      "units_done", "unit_holders",   "free_units",
-      "free_groups"};
-
   std::string key(std::string_view name) const;
-  // Runs a script whose reply starts with a word; the words beside OK are for the caller.
+  // Runs a script, with the keys that its first lines name.
+  Result<RedisReply> run(const RedisScript& script, const RedisConnection::Arguments& arguments);
+  // The same; `names` say which keys, for a script that different calls give different ones.
   Result<RedisReply> run(const RedisScript& script, const std::vector<std::string_view>& names,
                          const RedisConnection::Arguments& arguments);
   // Error for a reply that none of our scripts gives.

@@ -67,9 +67,7 @@ Status RedisStore::importStatus(const RedisReply& reply) const {
 
 Status RedisStore::beginImport() {
   const std::string name = nameOfImport();
-  std::vector<std::string_view> names = {"spec", "import", "control"};
-  names.insert(names.end(), std::begin(kGathered), std::end(kGathered));
-  ALLOT_ASSIGN(const RedisReply reply, run(lua::begin_import, names, {name}));
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::begin_import, {name}));
   ALLOT_TRY(importStatus(reply));
   import_ = name;
   return {};

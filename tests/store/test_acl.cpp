@@ -6,9 +6,12 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
+#include <set>
 
 #include "core/digest.h"
 #include "store/redis/acl.h"
+#include "store/redis/lua_scripts.h"
 #include "store/redis/redis_connection.h"
 #include "tests/store/conformance.h"
 #include "tests/store/redis_server.h"
@@ -61,6 +64,7 @@ class Acl : public ::testing::Test {
   }
 
   void prepareRun(Log& log, Store& store, const std::string& run) {
+    ALLOT_NOTE(findOrNameRun(urlOf("aggregator"), run, run));
     ALLOT_NOTE(store.createRun(runSpec(run)));
     ALLOT_NOTE(store.readSpec());
     const RunSpec next = runSpec(run + "-edited");
@@ -157,25 +161,40 @@ class Acl : public ::testing::Test {
     ALLOT_NOTE(store.readRefusals(10));
   }
 
-  // Every call that a role makes, on a run of its own, each script sent whole at first.
+  // Has a role do something, each script sent whole at first, and notes which it ran.
+  template <typename Calls>
+  void as(const std::string& role, const Calls& calls) {
+    EXPECT_TRUE(tester_.call({"SCRIPT", "FLUSH"}));
+    calls();
+    std::vector<std::string_view> words = {"SCRIPT", "EXISTS"};
+    for (const RedisScript* script : lua::scripts) words.push_back(script->sha1);
+    const auto known = tester_.call(words);
+    ASSERT_TRUE(known);
+    for (size_t i = 0; i < lua::scripts.size(); ++i)
+      if (known->view()[i].integer() == 1) ran_[lua::scripts[i]->name].insert(role);
+  }
+
+  // Every call that a role makes, on a run of its own.
   std::map<std::string, Log> everyCall() {
     const std::string run = "run" + std::to_string(++runs_);
     std::map<std::string, Log> logs;
-    EXPECT_TRUE(tester_.call({"SCRIPT", "FLUSH"}));
     const auto aggregator = open("aggregator", run);
-    prepareRun(logs["aggregator"], *aggregator, run);
-    work(logs["worker"], *open("worker", run), run);
-    look(logs["reader"], *open("reader", run), "reader");
+    as("aggregator", [&] { prepareRun(logs["aggregator"], *aggregator, run); });
+    as("worker", [&] { work(logs["worker"], *open("worker", run), run); });
+    as("reader", [&] { look(logs["reader"], *open("reader", run), "reader"); });
     auto reader = connect("reader");
     logs["reader"].note("PING", reader.call({"PING"}));
-    look(logs["aggregator"], *aggregator, "aggregator");
-    update(logs["aggregator"], *aggregator);
-    import(logs["aggregator"], *open("aggregator", run + "-imported"), run);
+    as("aggregator", [&] {
+      look(logs["aggregator"], *aggregator, "aggregator");
+      update(logs["aggregator"], *aggregator);
+      import(logs["aggregator"], *open("aggregator", run + "-imported"), run);
+    });
     return logs;
   }
 
   RedisServer server_{{"--aclfile", "FOLDER/users.acl", "--appendfsync", "no"}, writeUsers};
   RedisConnection tester_{connect("tester")};
+  std::map<std::string, std::set<std::string>> ran_;  // script -> roles that ran it
   int runs_ = 0;
 };
 
@@ -186,6 +205,13 @@ TEST_F(Acl, EveryCallOfARoleSucceeds) {
     EXPECT_THAT(log.refused, IsEmpty()) << role;
     EXPECT_THAT(log.failed, IsEmpty()) << role;
   }
+}
+
+TEST_F(Acl, EachScriptIsRunByTheRolesThatItNames) {
+  everyCall();
+  for (const RedisScript* script : lua::scripts)
+    EXPECT_EQ(ran_[script->name], std::set<std::string>(script->roles.begin(), script->roles.end()))
+        << script->name;
 }
 
 TEST_F(Acl, NoRoleHasACommandThatItDoesNotNeed) {

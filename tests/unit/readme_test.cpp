@@ -10,29 +10,18 @@
 #include "core/spec/model_catalogue.h"
 #include "core/spec/spec.h"
 #include "core/spec/task_catalogue.h"
-#include "tests/temp_folder.h"
+#include "tests/readme.h"
 
 namespace allot {
 namespace {
 
-std::string read(const std::string& name) {
-  return readFile(std::string(ALLOT_SOURCE_DIR) + "/" + name);
-}
-
-std::string between(const std::string& text, const std::string& begin, const std::string& end) {
-  const size_t from = text.find(begin);
-  const size_t to = from == std::string::npos ? from : text.find(end, from + begin.size());
-  if (to == std::string::npos) return "(not found)";
-  return text.substr(from + begin.size(), to - from - begin.size());
-}
-
 TEST(Readme, ItsKeyTableIsTheParsers) {
-  EXPECT_EQ(between(read("README.md"), "<!-- keys: begin -->\n", "<!-- keys: end -->"),
+  EXPECT_EQ(between(readSource("README.md"), "<!-- keys: begin -->\n", "<!-- keys: end -->"),
             specKeysMarkdown());
 }
 
 TEST(Readme, ItsTablesOfModelsAndChatTemplatesAreTheCatalogues) {
-  const std::string readme = read("README.md");
+  const std::string readme = readSource("README.md");
   EXPECT_EQ(between(readme, "<!-- models: begin -->\n", "<!-- models: end -->"),
             architecturesMarkdown());
   EXPECT_EQ(between(readme, "<!-- chat templates: begin -->\n", "<!-- chat templates: end -->"),
@@ -40,18 +29,18 @@ TEST(Readme, ItsTablesOfModelsAndChatTemplatesAreTheCatalogues) {
 }
 
 TEST(Readme, ItsTableOfMethodsIsTheListOfMethods) {
-  EXPECT_EQ(between(read("README.md"), "<!-- methods: begin -->\n", "<!-- methods: end -->"),
+  EXPECT_EQ(between(readSource("README.md"), "<!-- methods: begin -->\n", "<!-- methods: end -->"),
             methodsMarkdown());
 }
 
 TEST(Readme, ItsTableOfMethodParametersIsTheParsers) {
-  EXPECT_EQ(between(read("README.md"), "<!-- method parameters: begin -->\n",
+  EXPECT_EQ(between(readSource("README.md"), "<!-- method parameters: begin -->\n",
                     "<!-- method parameters: end -->"),
             kernels::methodParametersMarkdown());
 }
 
 TEST(Readme, ItsTablesOfTasksAndGradersAreTheCatalogues) {
-  const std::string readme = read("README.md");
+  const std::string readme = readSource("README.md");
   EXPECT_EQ(between(readme, "<!-- tasks: begin -->\n", "<!-- tasks: end -->"), tasksMarkdown());
   EXPECT_EQ(between(readme, "<!-- graders: begin -->\n", "<!-- graders: end -->"),
             gradersMarkdown());
@@ -71,8 +60,8 @@ TEST(Readme, EveryCommandOfRunThatItOrTheHelpNamesIsThere) {
   const auto succeeds = [](const std::string& arguments) {
     return std::system((ALLOT_SOURCE_DIR "/run " + arguments + " >/dev/null 2>&1").c_str()) == 0;
   };
-  std::set<std::string> commands = commandsIn(read("run"));
-  commands.merge(commandsIn(read("README.md")));
+  std::set<std::string> commands = commandsIn(readSource("run"));
+  commands.merge(commandsIn(readSource("README.md")));
   EXPECT_GE(commands.size(), 11u);
   for (const std::string& command : commands) {
     EXPECT_TRUE(succeeds("help " + command)) << "./run " << command;
@@ -81,8 +70,8 @@ TEST(Readme, EveryCommandOfRunThatItOrTheHelpNamesIsThere) {
 }
 
 TEST(Readme, ItsExperimentIsTheOneThatShips) {
-  const std::string shown = between(read("README.md"), "```yaml\n", "```");
-  EXPECT_EQ(shown, read("experiments/recall-layer-budget/experiment.yaml"));
+  const std::string shown = between(readSource("README.md"), "```yaml\n", "```");
+  EXPECT_EQ(shown, readSource("experiments/recall-layer-budget/experiment.yaml"));
   EXPECT_TRUE(parseExperiment(shown, "README.md"));
 }
 

@@ -1,5 +1,7 @@
+-- roles: aggregator
+-- keys: 1 lease rw
 -- Takes or renews the lease: the same holder keeps its epoch, a new one gets the next.
--- KEYS: 1 lease   ARGV: 1 holder 2 ttl_ms
+-- ARGV: 1 holder 2 ttl_ms
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local lease = redis.call('HMGET', KEYS[1], 'holder', 'epoch', 'expires_ms', 'ttl_ms')

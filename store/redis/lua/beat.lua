@@ -1,6 +1,7 @@
+-- roles: worker
+-- keys: 1 workers rw, 2 beats w, 3 units w, 4 unit_holders r
 -- Notes that a worker lives, and forgets those that have not beaten for their time to live. Renews
 -- its claims on units; what another worker has claimed meanwhile stays that one's.
--- KEYS: 1 workers (end of life per worker) 2 beats 3 units 4 unit_holders
 -- ARGV: 1 worker 2 beat 3 ttl_ms 4 claim_ms 5.. unit ids
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

@@ -1,5 +1,7 @@
+-- roles: aggregator
+-- keys: 1 control rw, 2 news w
 -- Replaces the control record if its revision is still the one that the caller saw.
--- KEYS: 1 control 2 news   ARGV: 1 revision 2 desired 3 experiment 4 file
+-- ARGV: 1 revision 2 desired 3 experiment 4 file
 local revision = redis.call('HGET', KEYS[1], 'revision')
 if revision ~= ARGV[1] then return {'CHANGED', revision or 'none'} end
 redis.call('HSET', KEYS[1], 'desired', ARGV[2], 'experiment', ARGV[3], 'file', ARGV[4],

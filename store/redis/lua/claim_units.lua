@@ -1,9 +1,10 @@
+-- roles: worker
+-- keys: 1 units rw, 2 unit_groups r, 3 unit_specs r, 4 unit_holders w, 5 free_units rw,
+--       6 free_groups rw, 7 workers r
 -- Claims units of one group. A group is 'version:chunk', both padded with zeros, so that the smaller
 -- string is the older version. The score of a unit is the end of its claim, 0 if none. What is free
 -- is listed in free_units as 'group/unit'; that list may be behind (an older build does not keep
 -- it), so each unit is looked up before it is taken, and an empty list is filled from the scores.
--- KEYS: 1 units 2 unit_groups 3 unit_specs 4 unit_holders 5 free_units
---       6 free_groups (in the order in which they were claimed from) 7 workers
 -- ARGV: 1 holder 2 count 3 lease_ms 4.. warm chunks, padded
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

@@ -1,8 +1,9 @@
+-- roles: aggregator
+-- keys: 1 lease r, 2 policy rw, 3 state w, 4 history w, 5 inbox w, 6 seen w, 7 pending rw,
+--       8 policies w, 9 counted_tickets rw, 10 news w
 -- The step from one policy version to the next, all or nothing.
 -- Redis does not roll back: every check comes before the first write, and the only write that can
 -- be refused (XADD, by its explicit id) is the first.
--- KEYS: 1 lease 2 policy 3 state 4 history 5 inbox 6 seen 7 pending 8 policies 9 counted_tickets
---       10 news
 -- ARGV: 1 epoch 2 expected version 3 new version 4 policy 5 sha256 6 state 7 record
 --       8 version of a policy to forget, or '' 9 number of chunks of tickets
 --       10.. of each chunk: its number, its tickets as bits; then of each consumed result: entry id,

@@ -1,5 +1,6 @@
+-- roles: aggregator
+-- keys: 1 lease r, 2 counted_tickets rw
 -- Counts the tickets of updates that an older build made, which kept no account of them.
--- KEYS: 1 lease 2 counted_tickets
 -- ARGV: 1 epoch 2 version up to which all have counted 3 version up to which they do then
 --       4.. chunk number, its tickets as bits, together with those that have counted
 local epoch = redis.call('HGET', KEYS[1], 'epoch')

@@ -1,5 +1,6 @@
+-- roles: aggregator
+-- keys: 1 spec rw, 2 control w, 3 import r
 -- Creates the run, unless it exists.
--- KEYS: 1 spec 2 control 3 import
 -- ARGV: 1 experiment 2 sha256 3 synchronous 4 started_unix_ms 5 origin, '' if none 6 arithmetic
 --       7 schema 8 build
 local sha256 = redis.call('HGET', KEYS[1], 'sha256')

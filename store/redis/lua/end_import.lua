@@ -1,6 +1,8 @@
+-- roles: aggregator
+-- keys: 1 import rd, 2 history r, 3 units_done r, 4 model w, 5 policy w, 6 state w, 7 tickets w,
+--       8 units w, 9 unit_groups w, 10 unit_specs w, 11 control w, 12 spec rw, 13 policies w,
+--       14 counted_tickets w
 -- Writes the rest of an imported run; spec comes last, because with it the run exists.
--- KEYS: 1 import 2 history 3 units_done 4 model 5 policy 6 state 7 tickets 8 units 9 unit_groups
---       10 unit_specs 11 control 12 spec 13 policies 14 counted_tickets
 -- ARGV: 1 name of this import 2 experiment 3 sha256 4 synchronous 5 started_unix_ms 6 origin
 --       7 desired 8 experiment in force 9 file 10 revision 11 model 12 version 13 policy
 --       14 sha256 of the policy 15 state 16 next ticket 17 arithmetic 18 schema 19 build

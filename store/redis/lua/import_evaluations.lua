@@ -1,5 +1,7 @@
+-- roles: aggregator
+-- keys: 1 import r, 2 eval w, 3 units_done rw
 -- Records evaluations, each unit once.
--- KEYS: 1 import 2 eval 3 units_done   ARGV: 1 name of this import 2.. unit id, result
+-- ARGV: 1 name of this import 2.. unit id, result
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return {'OTHER'} end
 for i = 2, #ARGV, 2 do
   if redis.call('HEXISTS', KEYS[3], ARGV[i]) == 0 then

@@ -1,6 +1,7 @@
+-- roles: aggregator
+-- keys: 1 import r, 2 history rw, 3 seen w, 4 counted_tickets rw
 -- Appends records to the history. Records that are there already are no error, so that the call may
 -- be repeated.
--- KEYS: 1 import 2 history 3 seen 4 counted_tickets
 -- ARGV: 1 name of this import 2.. of each record: entry id, record, number of results, result ids,
 --       number of chunks of tickets, of each chunk: its number, its tickets as bits
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return {'OTHER'} end

@@ -1,5 +1,7 @@
--- The open units. A worker can write anything: what is too large is left out. Writes nothing.
--- KEYS: 1 unit_specs   ARGV: 1 largest unit
+-- roles: aggregator, reader
+-- keys: 1 unit_specs r
+-- The open units. A worker can write anything: what is too large is left out.
+-- ARGV: 1 largest unit
 local units = {}
 for _, unit in ipairs(redis.call('HVALS', KEYS[1])) do
   if #unit <= tonumber(ARGV[1]) then table.insert(units, unit) end

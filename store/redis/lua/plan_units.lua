@@ -1,5 +1,7 @@
+-- roles: aggregator
+-- keys: 1 lease r, 2 units w, 3 unit_groups w, 4 unit_specs w, 5 units_done r, 6 free_units w,
+--       7 free_groups w, 8 news w
 -- Adds the units that are neither planned nor done.
--- KEYS: 1 lease 2 units 3 unit_groups 4 unit_specs 5 units_done 6 free_units 7 free_groups 8 news
 -- ARGV: 1 epoch 2.. unit id, group, unit
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
 if epoch ~= ARGV[1] then return {'FENCED', epoch or 'none'} end

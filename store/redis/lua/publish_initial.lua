@@ -1,5 +1,7 @@
+-- roles: aggregator
+-- keys: 1 lease r, 2 policy rw, 3 state w, 4 policies w, 5 news w
 -- Publishes version 0 and its state, unless a policy exists.
--- KEYS: 1 lease 2 policy 3 state 4 policies 5 news   ARGV: 1 epoch 2 policy 3 sha256 4 state
+-- ARGV: 1 epoch 2 policy 3 sha256 4 state
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
 if epoch ~= ARGV[1] then return {'FENCED', epoch or 'none'} end
 if redis.call('EXISTS', KEYS[2]) == 1 then return {'OK'} end

@@ -1,6 +1,7 @@
+-- roles: worker
+-- keys: 1 units rw, 2 unit_groups rw, 3 unit_specs w, 4 units_done w, 5 eval w, 6 seen r,
+--       7 unit_holders w, 8 free_units w
 -- Records one open unit, once. A unit that is not open was recorded before or never planned.
--- KEYS: 1 units 2 unit_groups 3 unit_specs 4 units_done 5 eval 6 seen 7 unit_holders
---       8 free_units
 -- ARGV: 1 unit id 2 result 3 sha256 of the spec that it was made for, '' if not known
 if ARGV[3] ~= '' and redis.call('SISMEMBER', KEYS[6], 'replaced') == 1 and
    redis.call('SISMEMBER', KEYS[6], 'spec ' .. ARGV[3]) == 0 then

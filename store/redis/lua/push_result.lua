@@ -1,5 +1,6 @@
+-- roles: worker
+-- keys: 1 inbox rw, 2 seen r, 3 pending rw
 -- Puts one result into the inbox, once per result id.
--- KEYS: 1 inbox 2 seen 3 pending
 -- ARGV: 1 result id 2 payload 3 inbox capacity 4 sha256 of the spec that it was made for, '' if not known
 if ARGV[4] ~= '' and redis.call('SISMEMBER', KEYS[2], 'replaced') == 1 and
    redis.call('SISMEMBER', KEYS[2], 'spec ' .. ARGV[4]) == 0 then

@@ -1,9 +1,9 @@
+-- roles: aggregator, reader
+-- keys: 1 inbox|eval r, 2 pending|units_done r
 -- The entries of a stream after one of them: entry id, name, payload, size of the payload.
 -- Anybody who may write the stream can write anything, so nothing large leaves the server: a payload
 -- over the limit is left out, and an answer that has grown too long ends early. A name counts only
 -- for the entry that the push made for it (`owners`: name -> entry id); other entries have no name.
--- Writes nothing.
--- KEYS: 1 stream 2 owners
 -- ARGV: 1 start, as XRANGE takes it 2 count 3 largest payload 4 most bytes together
 -- Entries are taken from the stream a few at a time, so that no more of them than these lie beside
 -- the answer.

@@ -1,6 +1,8 @@
+-- roles: aggregator, reader
+-- keys: 1 history r
 -- Records of the history, one and then as many as fit into an answer: a record may have 50 MiB, so
--- they are looked at one by one. Writes nothing.
--- KEYS: 1 history   ARGV: 1 start, as XRANGE takes it 2 count 3 most bytes together
+-- they are looked at one by one.
+-- ARGV: 1 start, as XRANGE takes it 2 count 3 most bytes together
 local answer, total, start = {}, 0, ARGV[1]
 while #answer < tonumber(ARGV[2]) do
   local entry = redis.call('XRANGE', KEYS[1], start, '+', 'COUNT', 1)[1]

@@ -1,5 +1,6 @@
--- Who leads, by the server's clock. Writes nothing.
--- KEYS: 1 lease
+-- roles: aggregator, reader
+-- keys: 1 lease r
+-- Who leads, by the server's clock.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local lease = redis.call('HMGET', KEYS[1], 'holder', 'epoch', 'expires_ms', 'ttl_ms')

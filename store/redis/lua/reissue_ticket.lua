@@ -1,5 +1,7 @@
+-- roles: aggregator
+-- keys: 1 lease r, 2 reissue w, 3 news w
 -- Has a lost ticket handed out again.
--- KEYS: 1 lease 2 reissue 3 news   ARGV: 1 epoch 2 ticket
+-- ARGV: 1 epoch 2 ticket
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
 if epoch ~= ARGV[1] then return {'FENCED', epoch or 'none'} end
 redis.call('ZADD', KEYS[2], ARGV[2], ARGV[2])

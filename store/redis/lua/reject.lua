@@ -1,6 +1,7 @@
+-- roles: aggregator
+-- keys: 1 lease r, 2 inbox rw, 3 seen w, 4 pending rw, 5 dead w, 6 refused_counts w, 7 news w
 -- Takes one entry out of the inbox for good. An entry that is gone already is no error, so that the
 -- call may be repeated.
--- KEYS: 1 lease 2 inbox 3 seen 4 pending 5 dead 6 refused_counts 7 news
 -- ARGV: 1 epoch 2 entry id 3 result id 4 kind 5 reason 6 payload
 --       7 how many refused ones to keep, about
 local epoch = redis.call('HGET', KEYS[1], 'epoch')

@@ -1,8 +1,9 @@
+-- roles: aggregator
+-- keys: 1 lease r, 2 eval rw, 3 units_done rw, 4 dead w, 5 refused_counts w, 6 units w,
+--       7 unit_groups w, 8 unit_specs w, 9 free_units w, 10 free_groups w, 11 news w
 -- Takes one recorded evaluation out for good; its unit may be planned again, and is, if a unit to
 -- reopen comes with the call. An entry that is gone already is no error, so that the call may be
 -- repeated.
--- KEYS: 1 lease 2 eval 3 units_done 4 dead 5 refused_counts 6 units 7 unit_groups 8 unit_specs
---       9 free_units 10 free_groups 11 news
 -- ARGV: 1 epoch 2 entry id 3 unit id 4 kind 5 reason 6 payload
 --       7 how many refused ones to keep, about 8 group 9 unit to reopen, or empty
 --       10 ms for which nobody may claim it

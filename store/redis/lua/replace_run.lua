@@ -1,6 +1,10 @@
+-- roles: aggregator
+-- keys: 1 lease rw, 2 spec w, 3 control rw, 4 news w, 5 policy rd, 6 history rd, 7 eval rd,
+--       8 seen wd, 9 model d, 10 state d, 11 status d, 12 inbox d, 13 pending d, 14 dead d,
+--       15 refused_counts d, 16 tickets d, 17 reissue d, 18 units d, 19 unit_groups d,
+--       20 unit_specs d, 21 policies d, 22 counted_tickets d, 23 units_done d, 24 unit_holders d,
+--       25 free_units d, 26 free_groups d
 -- Makes the run one of another experiment, unless something counts already.
--- KEYS: 1 lease 2 spec 3 control 4 seen 5 policy 6 history 7 eval 8.. everything else that a run
---       gathers
 -- ARGV: 1 revision of the control record 2 experiment 3 sha256 4 schema 5 build
 --       6 experiment in force 7 file 8 arithmetic
 local revision = redis.call('HGET', KEYS[3], 'revision')
@@ -19,7 +23,8 @@ if epoch then
 end
 for i = 5, #KEYS do redis.call('UNLINK', KEYS[i]) end
 -- Workers' scripts, which may not name spec, tell by these what is made for the old experiment.
-redis.call('SADD', KEYS[4], 'replaced', 'spec ' .. ARGV[3])
+redis.call('SADD', KEYS[8], 'replaced', 'spec ' .. ARGV[3])
 redis.call('HSET', KEYS[3], 'experiment', ARGV[6], 'file', ARGV[7],
            'revision', string.format('%.0f', tonumber(revision) + 1))
+redis.call('XADD', KEYS[4], 'MAXLEN', 1, '*', 'new', 'experiment')
 return {'OK'}

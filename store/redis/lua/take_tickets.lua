@@ -1,5 +1,7 @@
+-- roles: worker
+-- keys: 1 tickets rw, 2 reissue w
 -- One reissued ticket (the lowest), or else `count` new ones if all of them lie below the limit.
--- KEYS: 1 tickets 2 reissue   ARGV: 1 count 2 limit
+-- ARGV: 1 count 2 limit
 local again = redis.call('ZPOPMIN', KEYS[2])
 if again[1] then return {'AGAIN', again[1]} end
 local first = redis.call('GET', KEYS[1]) or '0'

@@ -1,5 +1,7 @@
+-- roles: aggregator
+-- keys: 1 lease r, 2 policy r, 3 state w
 -- Replaces the aggregator's state, of the version that is published.
--- KEYS: 1 lease 2 policy 3 state   ARGV: 1 epoch 2 version 3 state
+-- ARGV: 1 epoch 2 version 3 state
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
 if epoch ~= ARGV[1] then return {'FENCED', epoch or 'none'} end
 -- A request that was long under way must not bring back what an update has replaced.
