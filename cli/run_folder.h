@@ -9,7 +9,7 @@
 
 #include "cli/process.h"
 #include "core/result.h"
-#include "store/archive/files.h"
+#include "files/files.h"
 
 namespace allot {
 

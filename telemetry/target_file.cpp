@@ -1,9 +1,10 @@
 #include "telemetry/target_file.h"
 
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
+
+#include "files/files.h"
 
 namespace allot {
 
@@ -17,13 +18,9 @@ Result<TargetFile> TargetFile::write(const std::string& path, const std::string&
                                      uint16_t port) {
   const nlohmann::json targets = {
       {{"targets", {reachableAt(address, port)}}, {"labels", nlohmann::json::object()}}};
-  const std::string draft = path + ".new";  // Prometheus reads *.json
-  std::ofstream file(draft, std::ios::trunc);
-  file << targets.dump() << "\n";
-  file.close();
-  if (!file || std::rename(draft.c_str(), path.c_str()) != 0) {
-    std::remove(draft.c_str());
-    return fail(ErrorCode::kIo, path + " cannot be written: name another file with --target-file");
+  const Status written = writeWholeFile(path, targets.dump() + "\n");
+  if (!written) {
+    return fail(ErrorCode::kIo, written.error().message + ": name another file with --target-file");
   }
   return TargetFile(path);
 }

@@ -1,10 +1,7 @@
 #include "aggregator/report/report.h"
 
-#include <fcntl.h>
 #include <spdlog/fmt/fmt.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
@@ -14,6 +11,7 @@
 #include "aggregator/report/figures.h"
 #include "aggregator/report/report_data.h"
 #include "aggregator/report/report_tables.h"
+#include "files/files.h"
 
 namespace allot {
 namespace {
@@ -49,61 +47,20 @@ Status put(std::string& html, std::string_view mark, std::string_view text) {
 
 // --- writing ---
 
-Status ioError(const std::string& path, int error) {
-  return fail(ErrorCode::kIo, "cannot write " + path + ": " +
-                                  std::error_code(error, std::generic_category()).message());
-}
-
-// Writes and syncs; 0 or the errno.
-int writeAll(int descriptor, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(descriptor, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return errno;
-    text.remove_prefix(static_cast<size_t>(written));
-  }
-  return ::fsync(descriptor) == 0 ? 0 : errno;
-}
-
-// A reader sees the old file or the new one, also after a power cut.
-Status writeFile(const std::string& dir, const std::string& name, std::string_view text) {
-  const std::string path = dir + "/" + name;
-  const std::string temporary = fmt::format("{}/.{}.{}", dir, name, ::getpid());
-  const int descriptor =
-      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
-  if (descriptor < 0) return ioError(path, errno);
-  int error = writeAll(descriptor, text);
-  if (::close(descriptor) != 0 && error == 0) error = errno;
-  if (error == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
-  if (error != 0) {
-    ::unlink(temporary.c_str());
-    return ioError(path, error);
-  }
-  return {};
-}
-
-Status syncFolder(const std::string& dir) {
-  const int descriptor = ::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) return ioError(dir, errno);
-  const int error = ::fsync(descriptor) == 0 ? 0 : errno;
-  ::close(descriptor);
-  return error == 0 ? Status() : ioError(dir, error);
-}
-
 Status writeFiles(const std::string& dir, const json& view) {
   ALLOT_ASSIGN(const std::string html, reportHtml(view));
   std::error_code made;
   std::filesystem::create_directories(dir, made);
-  if (made) return ioError(dir, made.value());
+  if (made) return fail(ErrorCode::kIo, "cannot make " + dir + ": " + made.message());
   const auto curve = newestCompletePerSchedule(evaluationPoints(view));
   const auto fidelity = fidelityPoints(view);
-  ALLOT_TRY(writeFile(dir, "report.html", html));
-  ALLOT_TRY(writeFile(dir, "curve.csv", curveCsv(curve)));
-  ALLOT_TRY(writeFile(dir, "curve.svg", curveSvg(viewText(view, "experiment"), curve)));
-  ALLOT_TRY(writeFile(dir, "policy.json", dump(policyJson(view), 2) + "\n"));
-  ALLOT_TRY(writeFile(dir, "summary.json", dump(summaryJson(view), 2) + "\n"));
-  if (!fidelity.empty()) ALLOT_TRY(writeFile(dir, "fidelity.csv", fidelityCsv(fidelity)));
-  return syncFolder(dir);
+  ALLOT_TRY(writeWholeFile(dir + "/report.html", html));
+  ALLOT_TRY(writeWholeFile(dir + "/curve.csv", curveCsv(curve)));
+  ALLOT_TRY(writeWholeFile(dir + "/curve.svg", curveSvg(viewText(view, "experiment"), curve)));
+  ALLOT_TRY(writeWholeFile(dir + "/policy.json", dump(policyJson(view), 2) + "\n"));
+  ALLOT_TRY(writeWholeFile(dir + "/summary.json", dump(summaryJson(view), 2) + "\n"));
+  if (fidelity.empty()) return {};
+  return writeWholeFile(dir + "/fidelity.csv", fidelityCsv(fidelity));
 }
 
 }  // namespace

@@ -20,7 +20,7 @@
 
 #include "core/learning/replay.h"
 #include "core/result.h"
-#include "store/archive/files.h"
+#include "files/files.h"
 #include "store/archive/run_source.h"
 #include "store/store.h"
 

@@ -33,6 +33,7 @@ class HistoryFile {
   // Appends those records that are newer than lastVersion(). kUsage if the file disagrees about its
   // last update, or one would be missing in between.
   Status append(const std::vector<v1::IterationRecord>& records);
+  Status sync() { return file_.sync(); }
 
  private:
   explicit HistoryFile(LineFile file) : file_(std::move(file)) {}
@@ -163,6 +164,7 @@ Status exportHistory(RunSource* source, const RunHead& head, const std::string& 
                     std::to_string(head.version()) +
                     ": it is of another run, or the run was set back; choose another folder");
   }
+  ALLOT_TRY(history->sync());  // the head, which names the last update, comes later
   summary->new_updates = head.version() - had;
   ALLOT_TRY(updates.commit());
   return episodes.commit();

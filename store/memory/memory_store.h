@@ -26,6 +26,7 @@ class MemoryServer {
   // now_ms: any clock, in milliseconds.
   explicit MemoryServer(std::function<uint64_t()> now_ms) : now_ms_(std::move(now_ms)) {}
 
+  uint64_t now() const { return now_ms_(); }
   // What was rejected, the oldest first; the oldest are dropped.
   const std::deque<Refusal>& refused() const { return refused_; }
   // Puts bytes into the inbox past pushResult's checks, as a stranger could do to Redis.

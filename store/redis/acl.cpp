@@ -1,6 +1,5 @@
 #include "store/redis/acl.h"
 
-#include <fcntl.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,11 +14,14 @@
 #include <set>
 
 #include "core/digest.h"
+#include "files/files.h"
 #include "store/redis/lua_scripts.h"
 #include "store/redis/redis_address.h"
 
 namespace allot {
 namespace {
+
+constexpr mode_t kOnlyOurs = 0600;
 
 tl::unexpected<Error> ioFault(const std::string& what, const std::string& path) {
   return fail(ErrorCode::kIo, what + " " + path + " failed (" + std::strerror(errno) +
@@ -39,35 +41,13 @@ Result<std::string> newPassword() {
   return hex;
 }
 
-Status writeWhole(const std::string& path, const std::string& text) {
-  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (file < 0) return ioFault("writing", path);
-  size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t got = write(file, text.data() + done, text.size() - done);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) break;
-    done += static_cast<size_t>(got);
-  }
-  const bool written = done == text.size() && fsync(file) == 0;
-  const int fault = errno;
-  close(file);
-  errno = fault;
-  if (!written) return ioFault("writing", path);
-  return {};
-}
-
 // The users' rights as this build wants them, under the passwords that they have.
 Status renew(const std::string& folder) {
   std::map<std::string, std::string> passwords;
   for (const AclRole& role : aclRoles()) {
     ALLOT_ASSIGN(passwords[role.name], readPassword(folder + "/" + role.name + ".password"));
   }
-  const std::string path = folder + "/users.acl", making = path + ".new";
-  (void)unlink(making.c_str());
-  ALLOT_TRY(writeWhole(making, aclText(passwords)));
-  if (std::rename(making.c_str(), path.c_str()) != 0) return ioFault("writing", path);
-  return {};
+  return writeWholeFile(folder + "/users.acl", aclText(passwords), kOnlyOurs);
 }
 
 // Fills a folder that is nobody's yet.
@@ -75,9 +55,10 @@ Status fill(const std::string& folder) {
   std::map<std::string, std::string> passwords;
   for (const AclRole& role : aclRoles()) {
     ALLOT_ASSIGN(passwords[role.name], newPassword());
-    ALLOT_TRY(writeWhole(folder + "/" + role.name + ".password", passwords[role.name] + "\n"));
+    ALLOT_TRY(writeWholeFile(folder + "/" + role.name + ".password", passwords[role.name] + "\n",
+                             kOnlyOurs));
   }
-  return writeWhole(folder + "/users.acl", aclText(passwords));
+  return writeWholeFile(folder + "/users.acl", aclText(passwords), kOnlyOurs);
 }
 
 bool calls(std::string_view role, const RedisScript& script) {
@@ -166,10 +147,9 @@ Status writeAcl(const std::string& folder) {
                                             "one away if its passwords are not in use"))
                  : Status(ioFault("making", target));
   }
-  if (!done) {
-    std::error_code ignored;
-    std::filesystem::remove_all(making, ignored);
-  }
+  if (done) return syncFolderOf(target);
+  std::error_code ignored;
+  std::filesystem::remove_all(making, ignored);
   return done;
 }
 

@@ -10,6 +10,8 @@
 #include <limits>
 #include <mutex>
 
+#include "store/redis/host_lookup.h"
+
 #if ALLOT_REDIS_TLS
 #include "store/redis/redis_tls.h"
 #endif
@@ -176,15 +178,31 @@ tl::unexpected<Error> RedisConnection::refused(std::string_view reply, std::stri
               "the store at " + address_.shown + " refused a command: " + words);
 }
 
-Status RedisConnection::connect(Deadline deadline) {
-  const timeval limit = toTimeval(timeout_);
-  socket_limit_ = milliseconds(0);
-  const bool tcp = address_.unix_path.empty();
-  context_.reset(tcp ? redisConnectWithTimeout(address_.host.c_str(), address_.port, limit)
-                     : redisConnectUnixWithTimeout(address_.unix_path.c_str(), limit));
-  if (context_ == nullptr) return unavailable("no memory for a connection");
+Status RedisConnection::connectTcp(Deadline deadline) {
+  const auto addresses = lookUpHost(address_.host, deadline);
+  if (!addresses) return unavailable(addresses.error().message);
+  for (size_t left = addresses->size(); left > 0; --left) {
+    const std::string& address = (*addresses)[addresses->size() - left];
+    const milliseconds share = timeLeft(deadline) / left;
+    context_.reset(redisConnectWithTimeout(address.c_str(), address_.port, toTimeval(share)));
+    if (context_ == nullptr) return unavailable("no memory for a connection");
+    if (context_->err == 0) break;
+  }
   if (context_->err != 0) return broken();
-  if (tcp) redisEnableKeepAlive(context_.get());  // a help only: the time-outs do the work
+  redisEnableKeepAlive(context_.get());  // a help only: the time-outs do the work
+  return {};
+}
+
+Status RedisConnection::connect(Deadline deadline) {
+  socket_limit_ = milliseconds(0);
+  if (address_.unix_path.empty()) {
+    ALLOT_TRY(connectTcp(deadline));
+  } else {
+    context_.reset(
+        redisConnectUnixWithTimeout(address_.unix_path.c_str(), toTimeval(timeLeft(deadline))));
+    if (context_ == nullptr) return unavailable("no memory for a connection");
+    if (context_->err != 0) return broken();
+  }
   ALLOT_TRY(limitWaits(timeLeft(deadline)));
 #if ALLOT_REDIS_TLS
   if (address_.tls)

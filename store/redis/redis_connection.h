@@ -3,7 +3,8 @@
 //
 // Owned by one RedisStore and used by one thread. It connects on first use; after any failure it
 // drops the socket, and the next call connects anew, so a late answer never meets a later question.
-// Connecting reads the password file and the TLS files anew, so they may be replaced meanwhile.
+// Connecting looks the host up and reads the password file and the TLS files anew, so they may be
+// replaced meanwhile.
 // Commands go out as argument vectors only (binary-safe, nothing to inject into).
 #include <algorithm>
 #include <chrono>
@@ -137,6 +138,8 @@ class RedisConnection {
             std::optional<double> seconds) const;
   // Connects, shakes hands and says who we are.
   Status connect(Deadline deadline);
+  // To the first of the host's addresses that answers; looking its name up is part of it.
+  Status connectTcp(Deadline deadline);
   Status authenticate(Deadline deadline);
   Status limitWaits(std::chrono::milliseconds time);
   Status send(const Arguments& arguments);

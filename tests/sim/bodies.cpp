@@ -108,7 +108,7 @@ void aggregatorBody(World& world, Process& process) {
   const uint64_t born = world.chance().below(1'000'000);
   Aggregator aggregator(&store, *run,
                         {.holder = process.name,
-                         .lease_ms = 15'000,
+                         .lease_ms = kLeaseMs,
                          .wait_ms = 500,
                          .reissue_ms = 10'000,
                          .status_ms = 5'000,
@@ -167,6 +167,16 @@ void gremlin(World& world) {
     }
   }
   world.scaleWorkers(chance.between(1, most));
+}
+
+void clockSetter(World& world) {
+  for (const ClockJump& jump : world.scenario().clock_jumps) {
+    world.sleep(jump.at_ms - std::min(jump.at_ms, world.now()));
+    const bool back = jump.by_ms < 0;
+    world.note("is set", back ? "back, ms" : "forward, ms",
+               static_cast<uint64_t>(back ? -jump.by_ms : jump.by_ms));
+    if (jump.crash) world.killSome();
+  }
 }
 
 }  // namespace allot::sim

@@ -13,5 +13,7 @@ void person(World& world, Process& process);
 void stranger(World& world);
 // Kills, stops and scales processes until the faults end.
 void gremlin(World& world);
+// Notes when the server's clock jumps, and lets processes die where the machine falls over.
+void clockSetter(World& world);
 
 }  // namespace allot::sim

@@ -1,8 +1,19 @@
 #include "tests/sim/faulty_store.h"
 
 #include <algorithm>
+#include <set>
 
 namespace allot::sim {
+namespace {
+
+// What tests/store/test_full_store.cpp shows of Redis: these begin by taking away.
+bool needsNoRoom(const std::string& call) {
+  static const std::set<std::string> calls = {"takeTickets", "leave", "releaseLease",
+                                              "withdrawUnits"};
+  return calls.contains(call);
+}
+
+}  // namespace
 
 FaultyStore::FaultyStore(World* world, const Process* process)
     : world_(*world), process_(*process), server_(world->openClient()) {}
@@ -66,7 +77,23 @@ T FaultyStore::reading(const char* what, const Effect<T>& effect) {
 }
 
 template <typename T>
+FaultyStore::Effect<T> FaultyStore::ifThereIsRoom(World* world, const std::string& what,
+                                                  Effect<T> effect) {
+  if (world->scenario().full.empty() || needsNoRoom(what)) return effect;
+  return [world, effect = std::move(effect)](Store& server) -> T {
+    const uint64_t used = world->storeFull() ? 100 : 0;
+    world->server().setFill({used, 100});
+    const auto fill = server.fill();
+    const bool full = fill && fill->limit_bytes > 0 && fill->used_bytes >= fill->limit_bytes;
+    if (!full) return effect(server);
+    world->note("the store", "is full");
+    return fail(ErrorCode::kUnavailable, "the store is full: raise maxmemory of the Redis");
+  };
+}
+
+template <typename T>
 T FaultyStore::writing(const char* what, Effect<T> effect, double weight) {
+  effect = ifThereIsRoom<T>(&world_, what, std::move(effect));
   world_.countCall();
   travel();
   if (world_.serverAway()) return timeOut(what, "server away");
@@ -410,6 +437,11 @@ Result<PushOutcome> FaultyStore::pushEvaluation(const v1::EvaluationResult& resu
 }
 
 Status FaultyStore::beat(const Heartbeat& heartbeat) {
+  if (world_.beatsLost()) {
+    world_.countCall();
+    travel();
+    return timeOut("beat", "lost");
+  }
   return writing<Status>(
       "beat",
       [heartbeat, world = &world_](Store& s) {

@@ -99,6 +99,9 @@ class FaultyStore final : public Store {
   T faulty(const char* what, Fault fault, Effect<T> effect);
   template <typename T>
   T answered(const char* what, T answer);
+  // The same, refused whole while the server has no room for what the call writes.
+  template <typename T>
+  static Effect<T> ifThereIsRoom(World* world, const std::string& what, Effect<T> effect);
   void travel();
   void hang();
   // Waits for an answer that does not come, then says so.

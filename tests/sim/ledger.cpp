@@ -18,8 +18,6 @@ std::string contentOf(v1::EpisodeResult result) {
   return result.SerializeAsString();
 }
 
-constexpr uint64_t kLongestClaimMs = 60'000;
-
 std::string named(uint64_t number) { return std::to_string(number); }
 
 }  // namespace
@@ -122,7 +120,7 @@ void Ledger::claimed(const Result<std::vector<v1::EvaluationUnit>>& units, uint6
         std::any_of(units_in_hand_.begin(), units_in_hand_.end(),
                     [&](const auto& worker) { return worker.second.contains(id); });
     const uint64_t since = std::max(scenario_.calm_ms, cared_for_[id]);
-    if (!in_hand && now_ms > since + kLongestClaimMs) {
+    if (!in_hand && now_ms > since + scenario_.longestClaimMs()) {
       violate("unit " + id + " can be claimed by nobody, and nobody has been at it for " +
               named((now_ms - since) / 1000) + " s");
     }
@@ -175,7 +173,11 @@ void Ledger::workerLeft(const std::string& worker, size_t dropped_results, size_
 // --- aggregators ---
 
 void Ledger::led(const std::string& holder, const Result<Lease>& lease) {
-  if (!lease || !lease->held) return;
+  if (!lease) return;
+  if (lease->remaining_ms > kLeaseMs) {
+    violate("the lease is to last for another " + named(lease->remaining_ms / 1000) + " s");
+  }
+  if (!lease->held) return;
   const auto [leader, fresh] = leaders_.emplace(lease->epoch, holder);
   if (leader->second != holder) {
     violate("epoch " + named(lease->epoch) + " belongs to " + leader->second + " and to " + holder);

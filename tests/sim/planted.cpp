@@ -1,5 +1,7 @@
 #include "tests/sim/planted.h"
 
+#include <algorithm>
+
 #include "tests/sim/forwarding_store.h"
 
 namespace allot::sim {
@@ -11,6 +13,12 @@ struct Shared {
   std::vector<uint64_t> tickets;             // handed out last
   std::map<std::string, std::string> alias;  // entry id -> the name that the sound store knows
   std::set<std::string> settled;             // result ids consumed or refused
+  std::shared_ptr<MemoryServer> server;
+  std::string leader;
+  uint64_t lease_ends = 0;                      // of the leader, by the server's clock
+  std::map<std::string, uint64_t> claim_ends;   // by unit id
+  std::set<std::string> beaten;                 // workers
+  std::map<std::string, std::string> recorder;  // by unit id
 };
 
 class Broken : public ForwardingStore {
@@ -21,6 +29,16 @@ class Broken : public ForwardingStore {
  protected:
   // Every n-th time.
   bool due(uint64_t n) { return ++shared_->calls % n == 0; }
+  // The evaluations of settled units two times.
+  Result<std::vector<Evaluation>> twice(Result<std::vector<Evaluation>> evaluations) const {
+    if (!evaluations) return evaluations;
+    std::vector<Evaluation> all;
+    for (Evaluation& evaluation : *evaluations) {
+      if (shared_->settled.contains(evaluation.result.unit().unit_id())) all.push_back(evaluation);
+      all.push_back(std::move(evaluation));
+    }
+    return all;
+  }
 
   std::shared_ptr<Shared> shared_;
 };
@@ -137,14 +155,7 @@ class UnitTwice final : public Broken {
     return outcome;
   }
   Result<std::vector<Evaluation>> readEvaluations(const std::string& after, size_t count) override {
-    auto evaluations = inner_->readEvaluations(after, count);
-    if (!evaluations) return evaluations;
-    std::vector<Evaluation> all;
-    for (Evaluation& evaluation : *evaluations) {
-      if (shared_->settled.contains(evaluation.result.unit().unit_id())) all.push_back(evaluation);
-      all.push_back(std::move(evaluation));
-    }
-    return all;
+    return twice(inner_->readEvaluations(after, count));
   }
 };
 
@@ -227,10 +238,146 @@ class RefusedUnitIsLost final : public Broken {
   }
 };
 
+// Believes the end of a lease, however far away a clock that was set back has put it.
+class LeaseEndBelieved final : public Broken {
+ public:
+  using Broken::Broken;
+  Result<Lease> acquireLease(const std::string& holder, uint64_t ttl_ms) override {
+    const uint64_t now = shared_->server->now();
+    if (!shared_->leader.empty() && shared_->leader != holder && shared_->lease_ends > now) {
+      auto lease = inner_->readLease();
+      const uint64_t epoch = lease ? lease->epoch : 0;
+      return Lease{false, shared_->leader, epoch, shared_->lease_ends - now};
+    }
+    auto lease = inner_->acquireLease(holder, ttl_ms);
+    if (lease && lease->held) {
+      shared_->leader = holder;
+      shared_->lease_ends = now + ttl_ms;
+    }
+    return lease;
+  }
+  Status releaseLease(const std::string& holder) override {
+    if (shared_->leader == holder) shared_->leader.clear();
+    return inner_->releaseLease(holder);
+  }
+};
+
+// The same of claims, where no claim can end that late.
+class ClaimEndBelieved final : public Broken {
+ public:
+  using Broken::Broken;
+  Result<std::vector<v1::EvaluationUnit>> claimUnits(const ClaimRequest& request) override {
+    auto units = inner_->claimUnits(request);
+    if (!units) return units;
+    const uint64_t now = shared_->server->now();
+    std::vector<v1::EvaluationUnit> claimed, held;
+    for (const auto& unit : *units) {
+      uint64_t& ends = shared_->claim_ends[unit.unit_id()];
+      (ends > now + 600'000 ? held : claimed).push_back(unit);
+      if (ends <= now + 600'000) ends = now + request.lease_ms;
+    }
+    if (!held.empty()) (void)inner_->releaseUnits(request.holder, held);
+    return claimed;
+  }
+  Status beat(const Heartbeat& heartbeat) override {
+    for (const std::string& id : heartbeat.units) {
+      shared_->claim_ends[id] = shared_->server->now() + heartbeat.claim_ms;
+    }
+    return inner_->beat(heartbeat);
+  }
+  Status releaseUnits(const std::string& holder,
+                      const std::vector<v1::EvaluationUnit>& units) override {
+    for (const auto& unit : units) shared_->claim_ends.erase(unit.unit_id());
+    return inner_->releaseUnits(holder, units);
+  }
+};
+
+// A server that has no room and takes some of what it should refuse whole.
+class TakesWhenFull : public Broken {
+ public:
+  using Broken::Broken;
+  Result<StoreFill> fill() override { return StoreFill(); }
+
+ protected:
+  bool isFull() const {
+    const auto fill = inner_->fill();
+    return fill && fill->limit_bytes > 0 && fill->used_bytes >= fill->limit_bytes;
+  }
+};
+
+// Writes the policy and the record, and has no room to retire what they consumed.
+class FullInTheMiddle final : public TakesWhenFull {
+ public:
+  using TakesWhenFull::TakesWhenFull;
+  Status commit(const Commit& commit) override {
+    if (!isFull()) return inner_->commit(commit);
+    Commit part = commit;
+    part.consumed.clear();
+    ALLOT_TRY(inner_->commit(part));
+    return fail(ErrorCode::kUnavailable, "the store is full");
+  }
+};
+
+class FullDropsResults final : public TakesWhenFull {
+ public:
+  using TakesWhenFull::TakesWhenFull;
+  Result<PushOutcome> pushResult(const v1::EpisodeResult& result, uint64_t cap) override {
+    if (isFull()) return PushOutcome::kAccepted;
+    return inner_->pushResult(result, cap);
+  }
+};
+
+// Takes nothing that a worker made who counts as dead, and says that it does.
+class DeadAreNotHeard final : public Broken {
+ public:
+  using Broken::Broken;
+  Result<PushOutcome> pushResult(const v1::EpisodeResult& result, uint64_t cap) override {
+    if (diedSince(result.worker())) return PushOutcome::kAccepted;
+    return inner_->pushResult(result, cap);
+  }
+  Result<PushOutcome> pushEvaluation(const v1::EvaluationResult& result) override {
+    if (diedSince(result.worker())) return PushOutcome::kAccepted;
+    return inner_->pushEvaluation(result);
+  }
+  Status beat(const Heartbeat& heartbeat) override {
+    shared_->beaten.insert(heartbeat.beat.worker());
+    return inner_->beat(heartbeat);
+  }
+
+ private:
+  // It has beaten once, and too long ago.
+  bool diedSince(const std::string& worker) {
+    if (!shared_->beaten.contains(worker)) return false;
+    const auto living = inner_->listWorkers();
+    return living && std::none_of(living->begin(), living->end(),
+                                  [&](const auto& beat) { return beat.worker() == worker; });
+  }
+};
+
+// Knows that a worker has recorded a unit, not that another one has who claimed it since.
+class UnitOncePerWorker final : public Broken {
+ public:
+  using Broken::Broken;
+  Result<PushOutcome> pushEvaluation(const v1::EvaluationResult& result) override {
+    auto outcome = inner_->pushEvaluation(result);
+    if (!outcome) return outcome;
+    const std::string& unit = result.unit().unit_id();
+    const auto known = shared_->recorder.emplace(unit, result.worker()).first;
+    if (*outcome == PushOutcome::kDuplicate && known->second != result.worker()) {
+      shared_->settled.insert(unit);
+    }
+    return outcome;
+  }
+  Result<std::vector<Evaluation>> readEvaluations(const std::string& after, size_t count) override {
+    return twice(inner_->readEvaluations(after, count));
+  }
+};
+
 template <typename Kind>
 OpenStore plantOf() {
   auto shared = std::make_shared<Shared>();
   return [shared](const std::shared_ptr<MemoryServer>& server) -> std::unique_ptr<Store> {
+    shared->server = server;
     return std::make_unique<Kind>(openMemoryStore(server), shared);
   };
 }
@@ -257,6 +404,14 @@ const std::vector<Planted>& plantedFaults() {
       {"shared-claims", "a unit is claimed by one worker at a time", plantOf<SharedClaims>},
       {"no-renewal", "a beat renews its worker's claims", plantOf<NoRenewal>},
       {"refused-unit-is-lost", "a unit that was refused is open again", plantOf<RefusedUnitIsLost>},
+      {"lease-end-believed", "a clock set back makes no lease longer", plantOf<LeaseEndBelieved>},
+      {"claim-end-believed", "a clock set back makes no claim last", plantOf<ClaimEndBelieved>},
+      {"full-in-the-middle", "a full server refuses a commit whole", plantOf<FullInTheMiddle>},
+      {"full-drops-results", "a full server accepts no result", plantOf<FullDropsResults>},
+      {"dead-are-not-heard", "what a worker pushes that was thought dead is there",
+       plantOf<DeadAreNotHeard>},
+      {"unit-once-per-worker", "a unit is recorded once, whoever has claimed it since",
+       plantOf<UnitOncePerWorker>},
   };
   return all;
 }

@@ -66,6 +66,32 @@ std::vector<Fault> drawFaults(Chance& chance) {
   return faults;
 }
 
+// What befalls the server as a whole. Of a chance of its own: whatever is drawn here, a seed stands
+// for the same run, the same processes and the same faults of calls.
+void drawServersFaults(Scenario* scenario) {
+  Chance chance(mix(scenario->seed) ^ 0xc10c);
+  const bool jumps = chance.hit(0.2), full = chance.hit(0.2), lost = chance.hit(0.2);
+  if (lost) {  // for longer than claims and beats count
+    const uint64_t from = chance.below(20'000);
+    scenario->lost_beats.emplace_back(from, from + chance.between(70'000, 150'000));
+    scenario->calm_ms = std::max(scenario->calm_ms, scenario->lost_beats.back().second);
+  }
+  for (uint64_t i = jumps ? chance.between(1, 3) : 0; i > 0; --i) {
+    const uint64_t size =
+        chance.hit(0.5) ? chance.between(1'000, 120'000) : chance.between(120'000, 3'600'000);
+    const auto by = static_cast<int64_t>(size);
+    scenario->clock_jumps.push_back(
+        {chance.below(scenario->calm_ms), chance.hit(0.5) ? by : -by, chance.hit(0.5)});
+  }
+  std::sort(scenario->clock_jumps.begin(), scenario->clock_jumps.end(),
+            [](const ClockJump& a, const ClockJump& b) { return a.at_ms < b.at_ms; });
+  for (uint64_t i = full ? chance.between(1, 2) : 0; i > 0; --i) {
+    const uint64_t from = chance.below(scenario->calm_ms);
+    const uint64_t to = from + chance.between(1'000, 60'000);
+    scenario->full.emplace_back(from, std::min(to, scenario->calm_ms));
+  }
+}
+
 }  // namespace
 
 const char* nameOf(Fault fault) {
@@ -124,6 +150,8 @@ Scenario drawScenario(uint64_t seed) {
     scenario.fault_rate = scenario.engine_hang_rate = 0;
     scenario.outages.clear();
     scenario.gremlin = scenario.stranger = false;
+  } else {
+    drawServersFaults(&scenario);
   }
   return scenario;
 }
@@ -141,10 +169,20 @@ std::string Scenario::text() const {
                      std::to_string(calm_ms) + " ms, latency " + std::to_string(latency_ms) +
                      " ms, faults at " + std::to_string(fault_rate) + ":";
   for (Fault fault : faults) text += std::string(" [") + nameOf(fault) + "]";
-  text += "; " + std::to_string(outages.size()) + " outages" + (gremlin ? ", gremlin" : "") +
-          (stranger ? ", stranger" : "") + ", " + std::to_string(orders) + " orders" +
-          (extend ? ", extended" : "") + (stay ? ", stays" : "") + ", a window of " +
-          std::to_string(policy_window) + " policies";
+  text += "; " + std::to_string(outages.size()) + " outages";
+  for (const ClockJump& jump : clock_jumps) {
+    text += ", the clock jumps by " + std::to_string(jump.by_ms) + " ms at " +
+            std::to_string(jump.at_ms) + (jump.crash ? " in a crash" : "");
+  }
+  for (const auto& [from, to] : full) {
+    text += ", full from " + std::to_string(from) + " to " + std::to_string(to);
+  }
+  for (const auto& [from, to] : lost_beats) {
+    text += ", no beats from " + std::to_string(from) + " to " + std::to_string(to);
+  }
+  text += std::string() + (gremlin ? ", gremlin" : "") + (stranger ? ", stranger" : "") + ", " +
+          std::to_string(orders) + " orders" + (extend ? ", extended" : "") +
+          (stay ? ", stays" : "") + ", a window of " + std::to_string(policy_window) + " policies";
   return text;
 }
 

@@ -26,6 +26,19 @@ enum class Fault {
 };
 const char* nameOf(Fault fault);
 
+// How long an aggregator's lease is.
+constexpr uint64_t kLeaseMs = 15'000;
+
+// Somebody sets the server's clock.
+struct ClockJump {
+  uint64_t at_ms = 0;
+  int64_t by_ms = 0;   // back, if negative
+  bool crash = false;  // the machine fell over: some processes die with it
+};
+
+// From, to, in virtual ms.
+using Stretch = std::pair<uint64_t, uint64_t>;
+
 struct Scenario {
   uint64_t seed = 0;
   RunSpec run;
@@ -40,19 +53,28 @@ struct Scenario {
   double fault_rate = 0;      // per store call
   std::vector<Fault> faults;  // the kinds that this seed has
   double engine_hang_rate = 0;
-  uint64_t latency_ms = 0;                             // longest way to the server, one way
-  std::vector<std::pair<uint64_t, uint64_t>> outages;  // from, to: the server is away
-  bool gremlin = false;                                // kills, stops and scales processes
-  bool stranger = false;                               // writes what it likes
-  size_t orders = 0;                                   // of a person, while the run goes on
-  bool extend = false;                                 // once it has finished
-  bool stay = false;                                   // processes wait at the run's end
-  uint64_t policy_window = kPolicyWindow;              // runs are too short for the real one
+  uint64_t latency_ms = 0;                 // longest way to the server, one way
+  std::vector<Stretch> outages;            // the server is away
+  std::vector<ClockJump> clock_jumps;      // of the server
+  std::vector<Stretch> full;               // the server has no room
+  std::vector<Stretch> lost_beats;         // no beat arrives
+  bool gremlin = false;                    // kills, stops and scales processes
+  bool stranger = false;                   // writes what it likes
+  size_t orders = 0;                       // of a person, while the run goes on
+  bool extend = false;                     // once it has finished
+  bool stay = false;                       // processes wait at the run's end
+  uint64_t policy_window = kPolicyWindow;  // runs are too short for the real one
 
   // Nothing goes wrong; a person may still do what people do.
   bool faultless() const {
-    return faults.empty() && engine_hang_rate == 0 && outages.empty() && !gremlin && !stranger;
+    return faults.empty() && engine_hang_rate == 0 && outages.empty() && clock_jumps.empty() &&
+           full.empty() && lost_beats.empty() && !gremlin && !stranger;
   }
+  // Some units take longer than a claim, so that it must be renewed.
+  bool longUnits() const { return faultless() || !lost_beats.empty(); }
+  // How long a unit may be claimed by nobody who lives: of a clock that is set back, the store
+  // believes ends that lie as far away as the longest claim there can be.
+  uint64_t longestClaimMs() const { return clock_jumps.empty() ? 60'000 : 600'000; }
 
   // One line for people.
   std::string text() const;

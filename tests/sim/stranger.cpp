@@ -163,6 +163,7 @@ void stranger(World& world) {
   while (world.faultsOn()) {
     world.sleep(chance.between(100, 8'000));
     if (!world.faultsOn()) return;
+    if (world.storeFull()) continue;  // its writes are refused as anybody's
     const uint64_t what = chance.below(11);
     if (what < 5) {
       inject(world);

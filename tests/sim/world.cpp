@@ -8,13 +8,19 @@
 namespace allot::sim {
 namespace {
 
-// After the faults have ended, a run must come to its end within this time: claims of dead workers
-// run out after at most six minutes, and a run that is extended needs some more.
+// After the faults have ended, a run must come to its end within this time, and the longest claim:
+// some units take minutes, and a run that is extended needs some more.
 constexpr uint64_t kLivenessMs = 30 * 60'000;
 constexpr uint64_t kMostSteps = 1'000'000;
 constexpr uint64_t kGraceMs = 30'000;
 constexpr uint64_t kServerEpochMs = 1'700'000'000'000;
 const std::string kNobody = "-";
+
+bool inAny(const std::vector<Stretch>& stretches, uint64_t now_ms) {
+  return std::any_of(stretches.begin(), stretches.end(), [now_ms](const Stretch& stretch) {
+    return now_ms >= stretch.first && now_ms < stretch.second;
+  });
+}
 
 }  // namespace
 
@@ -23,7 +29,7 @@ World::World(Scenario scenario, const OpenStore& open, size_t trace_length)
       open_(open),
       trace_length_(trace_length),
       chance_(mix(scenario_.seed) ^ 0x5eed),
-      server_(std::make_shared<MemoryServer>([this] { return kServerEpochMs + now_ms_; })),
+      server_(std::make_shared<MemoryServer>([this] { return serversTime(); })),
       eye_(openClient()),
       ledger_(std::make_unique<Ledger>(
           &scenario_, [this] { return openClient(); },
@@ -37,6 +43,8 @@ World::World(Scenario scenario, const OpenStore& open, size_t trace_length)
   person_ = others_.emplace_back(begin("person", [this](Process& p) { person(*this, p); })).get();
   if (scenario_.stranger)
     others_.push_back(begin("stranger", [this](Process&) { stranger(*this); }));
+  if (!scenario_.clock_jumps.empty())
+    others_.push_back(begin("clock", [this](Process&) { clockSetter(*this); }));
   if (scenario_.gremlin) others_.push_back(begin("gremlin", [this](Process&) { gremlin(*this); }));
 }
 
@@ -188,7 +196,8 @@ Outcome World::run() {
       ledger_->checkEnd();
       break;
     }
-    if (now_ms_ > scenario_.calm_ms + kLivenessMs || steps_ >= kMostSteps || !step()) {
+    const uint64_t latest = scenario_.calm_ms + kLivenessMs + scenario_.longestClaimMs();
+    if (now_ms_ > latest || steps_ >= kMostSteps || !step()) {
       violate("the run does not come to its end");
     }
   }
@@ -223,10 +232,16 @@ std::string World::traceText() const {
 
 // --- faults ---
 
-bool World::serverAway() const {
-  return std::any_of(
-      scenario_.outages.begin(), scenario_.outages.end(),
-      [this](const auto& outage) { return now_ms_ >= outage.first && now_ms_ < outage.second; });
+bool World::serverAway() const { return inAny(scenario_.outages, now_ms_); }
+bool World::storeFull() const { return inAny(scenario_.full, now_ms_); }
+bool World::beatsLost() const { return inAny(scenario_.lost_beats, now_ms_); }
+
+uint64_t World::serversTime() const {
+  uint64_t time = kServerEpochMs + now_ms_;
+  for (const ClockJump& jump : scenario_.clock_jumps) {
+    if (jump.at_ms <= now_ms_) time += static_cast<uint64_t>(jump.by_ms);  // modulo 2^64: back, too
+  }
+  return time;
 }
 
 Fault World::drawFault(double weight) {
@@ -251,6 +266,12 @@ void World::killOne() {
   const auto slots = living();
   if (slots.empty()) return;
   kill(*chance_.oneOf(slots)->process);
+}
+
+void World::killSome() {
+  for (Slot* slot : living()) {
+    if (chance_.hit(0.5)) kill(*slot->process);
+  }
 }
 
 void World::drainOne() {

@@ -70,6 +70,8 @@ class World {
   // --- for FaultyStore ---
   std::unique_ptr<Store> openClient() { return open_(server_); }
   bool serverAway() const;
+  bool storeFull() const;
+  bool beatsLost() const;
   // weight: how much more often than others this call meets one.
   Fault drawFault(double weight);
   // Has `effect` happen after a while, whoever has died by then.
@@ -83,6 +85,8 @@ class World {
   void killOne();
   void drainOne();
   void scaleWorkers(size_t count);
+  // Each process with the chance of a half.
+  void killSome();
 
  private:
   struct Slot {
@@ -108,6 +112,7 @@ class World {
   void resume(Process& process);
   void reap(Slot& slot);
   uint64_t earliest(const Process* except) const;
+  uint64_t serversTime() const;
   bool step();
   void drainWhatStays();
   bool over();

@@ -1,6 +1,5 @@
-// The files themselves: exact numbers, torn and refused writes, hostile content, CSV.
+// The files of an archive: exact numbers, hostile content, CSV.
 #include <gmock/gmock.h>
-#include <sys/stat.h>
 
 #include <bit>
 #include <cmath>
@@ -10,9 +9,7 @@
 
 #include "allot/v1/archive.pb.h"
 #include "store/archive/archive_csv.h"
-#include "store/archive/files.h"
 #include "tests/store/archive_fixture.h"
-#include "tests/store/full_disk.h"
 
 namespace allot::test {
 namespace {
@@ -95,100 +92,6 @@ TEST(ExactJson, RefusesWhatIsSomethingElse) {
     EXPECT_LT(parsed.error().message.size(), 300u);
     EXPECT_EQ(parsed.error().message.find_first_of("\n\x1b"), std::string::npos);
   }
-}
-
-TEST_F(Folder, AWholeFileIsThereWholeOrNotAtAll) {
-  const std::string path = folder_ + "/a";
-  write(path, "old");
-  {
-    auto file = WholeFile::create(path);
-    ASSERT_TRUE(file);
-    ASSERT_TRUE(file->write(std::string(200'000, 'x')));
-    EXPECT_EQ(readFile(path), "old");
-  }
-  EXPECT_EQ(readFile(path), "old");
-  {
-    const FullDisk full(100'000);
-    const Status written = writeWholeFile(path, std::string(200'000, 'x'));
-    ASSERT_FALSE(written);
-    EXPECT_EQ(written.error().code, ErrorCode::kIo);
-    EXPECT_THAT(written.error().message, HasSubstr("cannot write " + path));
-  }
-  EXPECT_EQ(readFile(path), "old");
-  ASSERT_TRUE(writeWholeFile(path, "new"));
-  EXPECT_EQ(readFile(path), "new");
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
-  EXPECT_EQ(writeWholeFile(folder_ + "/none/a", "x").error().code, ErrorCode::kIo);
-  EXPECT_EQ(readWholeFile(folder_ + "/none", 10).error().code, ErrorCode::kUsage);
-  EXPECT_EQ(readWholeFile(folder_, 10).error().code, ErrorCode::kUsage);
-  EXPECT_EQ(readWholeFile(path, 2).error().code, ErrorCode::kUsage);
-  EXPECT_EQ(readWholeFile(path, 3).value(), "new");
-  ASSERT_EQ(mkfifo((folder_ + "/pipe").c_str(), 0600), 0);
-  EXPECT_EQ(readWholeFile(folder_ + "/pipe", 10).error().code, ErrorCode::kUsage);  // no waiting
-}
-
-TEST_F(Folder, ALineFileDropsAnUnfinishedLine) {
-  const std::string path = folder_ + "/lines";
-  const std::string longer(200'000, 'y');  // more than one block
-  for (const std::string& whole : {std::string(), std::string("one\n"), "one\n" + longer + "\n",
-                                   longer + "\n", std::string("\n")}) {
-    for (const std::string& torn : {std::string(), std::string("t"), longer}) {
-      write(path, whole + torn);
-      auto file = LineFile::open(path);
-      ASSERT_TRUE(file);
-      EXPECT_EQ(readFile(path), whole);
-      const auto last = file->lastLine();
-      ASSERT_TRUE(last);
-      if (whole.empty()) {
-        EXPECT_FALSE(*last);
-      } else {
-        const size_t start = whole.rfind('\n', whole.size() - 2);
-        const size_t from = whole.size() < 2 || start == std::string::npos ? 0 : start + 1;
-        EXPECT_EQ(**last, whole.substr(from, whole.size() - 1 - from));
-      }
-      ASSERT_TRUE(file->append("end\n"));
-      EXPECT_EQ(readFile(path), whole + "end\n");
-    }
-  }
-}
-
-TEST_F(Folder, AFullDiskLeavesWholeLines) {
-  const std::string path = folder_ + "/lines";
-  auto file = LineFile::open(path);
-  ASSERT_TRUE(file);
-  ASSERT_TRUE(file->append("first\n"));
-  {
-    const FullDisk full(1000);
-    const Status written = file->append(std::string(2000, 'x') + "\n");
-    ASSERT_FALSE(written);
-    EXPECT_EQ(written.error().code, ErrorCode::kIo);
-    EXPECT_THAT(written.error().message, HasSubstr("cannot write " + path));
-    EXPECT_EQ(readFile(path), "first\n");
-    ASSERT_TRUE(file->append("short\n"));
-  }
-  ASSERT_TRUE(file->append(std::string(2000, 'x') + "\n"));
-  EXPECT_EQ(readFile(path), "first\nshort\n" + std::string(2000, 'x') + "\n");
-}
-
-TEST_F(Folder, ALineReaderGivesWholeLinesOnly) {
-  const std::string path = folder_ + "/lines";
-  const std::string longer(150'000, 'y');
-  write(path, "one\n\n" + longer + "\ntorn");
-  auto reader = LineReader::open(path, 200'000);
-  ASSERT_TRUE(reader);
-  EXPECT_EQ(reader->next()->value(), "one");
-  EXPECT_EQ(reader->next()->value(), "");
-  EXPECT_EQ(reader->next()->value(), longer);
-  EXPECT_EQ(reader->number(), 3u);
-  EXPECT_FALSE(*reader->next());
-  EXPECT_FALSE(*reader->next());
-  auto bounded = LineReader::open(path, 70'000);
-  ASSERT_TRUE(bounded);
-  ASSERT_TRUE(bounded->next() && bounded->next());
-  const auto refused = bounded->next();
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kData);
-  EXPECT_THAT(refused.error().message, HasSubstr("line 3: has more than 70000 bytes"));
 }
 
 class HostileArchive : public Folder {

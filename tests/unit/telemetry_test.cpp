@@ -200,13 +200,15 @@ TEST_F(TelemetryTest, TheTargetFileLivesAsLongAsTheServer) {
     ASSERT_TRUE(file);
     EXPECT_EQ(json::parse(readFile(path)),
               json::parse(R"([{"targets": ["127.0.0.1:9464"], "labels": {}}])"));
-    EXPECT_FALSE(fs::exists(path + ".new"));
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
   }
   EXPECT_FALSE(fs::exists(path));
   const auto file = TargetFile::write(folder_ + "/none/x.json", "127.0.0.1", 1);
   ASSERT_FALSE(file);
   EXPECT_EQ(file.error().code, ErrorCode::kIo);
-  EXPECT_THAT(file.error().message, HasSubstr("none/x.json cannot be written"));
+  EXPECT_THAT(file.error().message,
+              testing::AllOf(HasSubstr("cannot write " + folder_ + "/none/x.json: "),
+                             HasSubstr("--target-file")));
   EXPECT_EQ(reachableAt("::", 1), "[::1]:1");
   EXPECT_EQ(reachableAt("10.1.2.3", 80), "10.1.2.3:80");
 }

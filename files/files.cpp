@@ -1,13 +1,18 @@
-#include "store/archive/files.h"
+#include "files/files.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
+#include <ctime>
+#include <memory>
 #include <system_error>
 #include <utility>
 
@@ -15,6 +20,10 @@ namespace allot {
 namespace {
 
 constexpr size_t kBlock = 64 * 1024;
+// Digits of a number at random, which make a temporary name one that nobody else takes.
+constexpr size_t kDigits = 16;
+// A temporary that nobody has written to for so long is of a writer that was killed.
+constexpr time_t kAbandonedSeconds = 3600;
 
 std::string reason(int error) { return std::error_code(error, std::generic_category()).message(); }
 
@@ -35,6 +44,51 @@ int writeAll(int descriptor, std::string_view text) {
     text.remove_prefix(static_cast<size_t>(written));
   }
   return 0;
+}
+
+// --- names of a WholeFile's temporaries: .NAME.DIGITS, beside NAME ---
+
+std::string folderOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+}
+
+std::string temporaryPrefix(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return "." + path.substr(slash == std::string::npos ? 0 : slash + 1) + ".";
+}
+
+Result<std::string> randomDigits() {
+  std::array<unsigned char, kDigits / 2> bytes{};
+  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
+    return fail(ErrorCode::kInternal, "the system gives no random numbers: try again");
+  }
+  constexpr std::string_view kHex = "0123456789abcdef";
+  std::string digits;
+  for (const unsigned char byte : bytes) {
+    digits += kHex[byte >> 4];
+    digits += kHex[byte & 15];
+  }
+  return digits;
+}
+
+// As well as it goes: that a temporary stays harms nobody.
+void removeAbandoned(const std::string& path) {
+  const std::string folder = folderOf(path), prefix = temporaryPrefix(path);
+  const std::unique_ptr<DIR, int (*)(DIR*)> entries(::opendir(folder.c_str()), ::closedir);
+  if (entries == nullptr) return;
+  while (const dirent* entry = ::readdir(entries.get())) {
+    const std::string_view name = entry->d_name;
+    if (name.size() != prefix.size() + kDigits || !name.starts_with(prefix) ||
+        name.substr(prefix.size()).find_first_not_of("0123456789abcdef") != std::string::npos) {
+      continue;
+    }
+    struct stat status {};
+    if (::fstatat(dirfd(entries.get()), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+        S_ISREG(status.st_mode) && status.st_mtime < std::time(nullptr) - kAbandonedSeconds) {
+      ::unlinkat(dirfd(entries.get()), entry->d_name, 0);
+    }
+  }
 }
 
 // A folder opens for reading, too, but holds no text.
@@ -64,16 +118,14 @@ int FileHandle::close() {
   return descriptor < 0 || ::close(descriptor) == 0 ? 0 : errno;
 }
 
-Result<WholeFile> WholeFile::create(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  const size_t name = slash == std::string::npos ? 0 : slash + 1;
+Result<WholeFile> WholeFile::create(const std::string& path, mode_t mode) {
   WholeFile file;
   file.path_ = path;
-  const std::string temporary =
-      path.substr(0, name) + "." + path.substr(name) + "." + std::to_string(getpid());
-  ::unlink(temporary.c_str());  // of a process with our number that was killed
+  removeAbandoned(path);
+  ALLOT_ASSIGN(const std::string digits, randomDigits());
+  const std::string temporary = folderOf(path) + "/" + temporaryPrefix(path) + digits;
   file.file_ = FileHandle(
-      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644));
+      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode));
   if (!file.file_.isOpen()) return cannotWrite(path, errno);
   file.temporary_ = temporary;
   return file;
@@ -96,17 +148,26 @@ Status WholeFile::flush() {
 
 Status WholeFile::commit() {
   ALLOT_TRY(flush());
-  int error = file_.close();
+  int error = ::fsync(file_.get()) == 0 ? 0 : errno;
+  if (const int closed = file_.close(); error == 0) error = closed;
   if (error == 0 && ::rename(temporary_.c_str(), path_.c_str()) != 0) error = errno;
-  if (error == 0) return {};
+  if (error == 0) return syncFolderOf(path_);
   ::unlink(temporary_.c_str());
   return cannotWrite(path_, error);
 }
 
-Status writeWholeFile(const std::string& path, std::string_view text) {
-  ALLOT_ASSIGN(WholeFile file, WholeFile::create(path));
+Status writeWholeFile(const std::string& path, std::string_view text, mode_t mode) {
+  ALLOT_ASSIGN(WholeFile file, WholeFile::create(path, mode));
   ALLOT_TRY(file.write(text));
   return file.commit();
+}
+
+Status syncFolderOf(const std::string& path) {
+  const FileHandle folder(::open(folderOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder.isOpen()) return cannotWrite(path, errno);
+  // EINVAL: a file system whose folders need none.
+  if (::fsync(folder.get()) != 0 && errno != EINVAL) return cannotWrite(path, errno);
+  return {};
 }
 
 Result<std::string> readWholeFile(const std::string& path, uint64_t most) {
@@ -173,6 +234,8 @@ Status LineFile::append(std::string_view lines) {
   }
   return cannotWrite(path_, error);
 }
+
+Status LineFile::sync() { return ::fsync(file_.get()) == 0 ? Status() : cannotWrite(path_, errno); }
 
 Result<std::optional<std::string>> LineFile::lastLine() const {
   if (size_ == 0) return std::nullopt;

@@ -2,9 +2,11 @@
 // Files that are whole or not there, and files of lines that only grow.
 //
 // What a process leaves when it is killed, or when the disk is full, is still readable: a WholeFile
-// appears under its name once it is complete; a LineFile ends with a whole line, and an unfinished
-// one is dropped when it is opened again. Nothing is synced: a power cut may cost the newest lines.
-// Errors are kIo with the path and the reason. One thread.
+// appears under its name once it is complete and on disk; a LineFile ends with a whole line, and an
+// unfinished one is dropped when it is opened again. A power cut may cost the newest lines, those
+// after the last sync(). Errors are kIo with the path and the reason. One thread.
+#include <sys/types.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -31,10 +33,13 @@ class FileHandle {
   int descriptor_ = -1;
 };
 
-// Written beside its place, moved there by commit().
+// Written beside its place, under a name of its own; commit() syncs it, moves it there and syncs
+// the folder. So a reader sees the old text or the new one, after a power cut too, and of several
+// writers the last one to commit is read. What a killed writer left is removed by a later one.
 class WholeFile {
  public:
-  static Result<WholeFile> create(const std::string& path);
+  // mode: of the new file, less the umask.
+  static Result<WholeFile> create(const std::string& path, mode_t mode = 0644);
   WholeFile(WholeFile&&) noexcept = default;
   WholeFile& operator=(WholeFile&&) = delete;
   ~WholeFile();  // without commit(): leaves no trace
@@ -52,7 +57,10 @@ class WholeFile {
   FileHandle file_;
 };
 
-Status writeWholeFile(const std::string& path, std::string_view text);
+Status writeWholeFile(const std::string& path, std::string_view text, mode_t mode = 0644);
+
+// Has on disk what was made in or moved into the folder that holds `path`.
+Status syncFolderOf(const std::string& path);
 
 // The file's text; kUsage if it cannot be read or has more than `most` bytes.
 Result<std::string> readWholeFile(const std::string& path, uint64_t most);
@@ -65,6 +73,8 @@ class LineFile {
 
   // Appends whole lines, each with its newline, or (after an error) nothing.
   Status append(std::string_view lines);
+  // Has on disk what was appended.
+  Status sync();
   // The last line, without its newline; nothing if there is none.
   Result<std::optional<std::string>> lastLine() const;
 
