@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "allot/v1/experiment.pb.h"
@@ -17,9 +16,6 @@ namespace allot {
 // Held-out questions in one unit.
 constexpr uint32_t kChunkQuestions = 32;
 
-// Names of EvaluationUnit.measure.
-constexpr std::string_view kAccuracy = "accuracy";
-constexpr std::string_view kFidelity = "fidelity";
 // Chunks on which fidelity is measured, from the first on. Every decode step, layer and head is a
 // state, so that these 64 questions give tens of thousands; and each costs a dense step besides the
 // method's own.

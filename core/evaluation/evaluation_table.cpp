@@ -1,6 +1,6 @@
 #include "core/evaluation/evaluation_table.h"
 
-#include "core/evaluation/evaluation_plan.h"
+#include "core/spec/choices.h"
 
 namespace allot {
 namespace {
@@ -50,7 +50,7 @@ EvaluationTable::EvaluationTable(const v1::Experiment& experiment, Keep keep)
 
 void EvaluationTable::add(const v1::EvaluationResult& result) {
   const v1::EvaluationUnit& unit = result.unit();
-  if (unit.measure() == kFidelity) return;
+  if (measureOf(unit) == Measure::kFidelity) return;
   const Key key = {unit.policy_version(), unit.method(), unit.schedule_name(), unit.total_budget()};
   EvaluationCell& cell = cells_[key];
   cell.version = unit.policy_version();

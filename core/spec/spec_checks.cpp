@@ -5,7 +5,10 @@
 #include <algorithm>
 
 #include "core/digest.h"
+#include "core/spec/choices.h"
 #include "core/spec/spec.h"
+#include "core/spec/spec_keys.h"
+#include "core/spec/spec_yaml.h"
 
 namespace allot {
 namespace {
@@ -24,8 +27,9 @@ std::string goalLacks(const v1::Spec& spec) {
   if (evaluation.every_updates() == 0) {
     return "spec.evaluation.everyUpdates is 0, so that only the last policy is evaluated";
   }
-  if (std::none_of(schedules.begin(), schedules.end(),
-                   [](const v1::Schedule& schedule) { return schedule.kind() == "learned"; })) {
+  if (std::none_of(schedules.begin(), schedules.end(), [](const v1::Schedule& schedule) {
+        return kindOf(schedule) == ScheduleKind::kLearned;
+      })) {
     return "spec.evaluation.schedules has no learned";
   }
   if (!has(evaluation.methods(), spec.attention().decode())) {
@@ -34,11 +38,45 @@ std::string goalLacks(const v1::Spec& spec) {
   if (!has(evaluation.budgets(), budget)) {
     return "spec.evaluation.budgets has no " + std::to_string(budget);
   }
-  if (!has(evaluation.measures(), "accuracy")) return "spec.evaluation.measures has no accuracy";
+  if (!has(measuresOf(evaluation), Measure::kAccuracy)) {
+    return "spec.evaluation.measures has no accuracy";
+  }
   return "";
 }
 
+// What a field of words holds.
+std::vector<std::string> wordsIn(const SpecField& at) {
+  const auto* reflection = at.message->GetReflection();
+  if (!at.field->is_repeated()) return {reflection->GetString(*at.message, at.field)};
+  std::vector<std::string> words;
+  for (int i = 0; i < reflection->FieldSize(*at.message, at.field); ++i) {
+    words.push_back(reflection->GetRepeatedString(*at.message, at.field, i));
+  }
+  return words;
+}
+
 }  // namespace
+
+Status checkWords(const v1::Experiment& experiment, const std::string& place) {
+  v1::Spec spec = experiment.spec();  // fieldOf makes sections
+  for (const SpecRule& rule : specRules()) {
+    if (rule.choices.empty()) continue;
+    std::vector<std::string> words;
+    if (rule.type == SpecType::kSchedules) {
+      for (const auto& schedule : spec.evaluation().schedules()) words.push_back(schedule.kind());
+      std::erase(words, wordOf(ScheduleKind::kExplicit));
+    } else {
+      words = wordsIn(fieldOf(rule, spec));
+    }
+    for (const std::string& word : words) {
+      if (word.empty() || has(rule.choices, word)) continue;
+      return badInput(place + ": " + rule.path + ": " + quoted(word) + " is not one of " +
+                      joined(rule.choices) +
+                      ", so that a newer build stored it: use that build or a later one");
+    }
+  }
+  return {};
+}
 
 Status checkGoal(const v1::Experiment& experiment, const std::string& place) {
   const v1::Spec& spec = experiment.spec();

@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "core/learning/policy_gradient.h"
+#include "core/spec/choices.h"
 #include "tests/sim/fake_engine.h"
 
 namespace allot::sim {
@@ -319,7 +320,7 @@ void Ledger::changedControl(const Control& control, const Result<bool>& changed)
   most_updates_ =
       std::max<uint64_t>(most_updates_, control.experiment.spec().update().max_updates());
   const v1::Staleness& staleness = control.experiment.spec().staleness();
-  if (staleness.mode() != "drop") return;
+  if (modeOf(staleness) != StalenessMode::kDrop) return;
   drop_ever_ = true;
   least_lag_ = std::min<uint64_t>(least_lag_, staleness.max_lag());
 }

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/learning/policy_gradient.h"
+#include "core/spec/choices.h"
 #include "tests/sim/fake_engine.h"
 #include "tests/sim/ledger.h"
 
@@ -120,7 +121,7 @@ void Ledger::checkTickets() {
 std::map<std::string, std::pair<uint64_t, double>> Ledger::trueCells(uint64_t version) const {
   std::map<std::string, std::pair<uint64_t, double>> cells;
   for (const auto& [id, unit] : planned_) {
-    if (unit.policy_version() > version || unit.measure() == kFidelity) continue;
+    if (unit.policy_version() > version || measureOf(unit) == Measure::kFidelity) continue;
     auto& [questions, sum] = cells[cellName(unit.policy_version(), unit.method(),
                                             unit.schedule_name(), unit.total_budget())];
     questions += unit.question_count();
