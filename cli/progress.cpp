@@ -81,7 +81,7 @@ Status Progress::read() {
   state_.starting = !policy;
   state_.workers =
       static_cast<size_t>(std::count_if(workers.begin(), workers.end(), [](const auto& worker) {
-        return isAlive(worker) && worker.state() != "loading";
+        return isAlive(worker) && stateOf(worker) != WorkerState::kLoading;
       }));
   const uint64_t version = policy ? policy->snapshot.version() : 0;
   return version > state_.updates ? readUpdates(version) : Status();

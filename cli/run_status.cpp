@@ -142,7 +142,7 @@ std::string otherBuilds(const RunStatus& status) {
   constexpr size_t kMostNamed = 5;
   std::map<std::string, std::vector<std::string>> others;  // build -> workers
   for (const v1::WorkerBeat& worker : status.workers) {
-    if (worker.build() == ours || worker.state() == "failed") continue;
+    if (worker.build() == ours || !isAlive(worker)) continue;
     others[worker.build()].push_back(printable(worker.worker(), 40));
   }
   std::string text;

@@ -218,7 +218,7 @@ json runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::strin
   json view = {
       {"run_id", run_id},
       {"experiment", snapshot.run.experiment.name()},
-      {"state", snapshot.phase},
+      {"state", wordOf(snapshot.phase)},
       {"started_unix_ms", snapshot.run.started_unix_ms},
       {"now_unix_ms", now_unix_ms},
       // The clock that the start was told by may be ahead of ours.

@@ -181,7 +181,7 @@ TEST_F(StopTest, HoursEndASweepItsOpenUnitsAreWithdrawnAndMoreHoursLetItGoOn) {
   EXPECT_EQ(desired(), "finished");
   EXPECT_EQ(*worker_->openUnits(), 0u);
   EXPECT_FALSE(tick(aggregator.get()));  // and stays so
-  EXPECT_EQ(aggregator->snapshot().phase, "finished");
+  EXPECT_EQ(aggregator->snapshot().phase, Phase::kFinished);
   EXPECT_EQ(*worker_->openUnits(), 0u);
 
   set({"spec.stop.maxGpuHours=2"}, "running");

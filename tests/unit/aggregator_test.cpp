@@ -15,7 +15,7 @@ TEST_F(AggregatorTest, LearnsEvaluatesAndFinishes) {
   auto aggregator = start("a", store.get());
   createRun();
   EXPECT_TRUE(tick(aggregator.get()));
-  EXPECT_EQ(aggregator->snapshot().phase, "starting");
+  EXPECT_EQ(aggregator->snapshot().phase, Phase::kStarting);
   announceModel();
   EXPECT_TRUE(tick(aggregator.get()));
   EXPECT_EQ(*worker_->openUnits(), 2u);  // uniform, two chunks; learned is uniform at version 0
@@ -129,7 +129,7 @@ TEST_F(AggregatorTest, StayingAtTheEndItKeepsLeadingAndGoesOn) {
   for (uint64_t ticket = 12; ticket < 15; ++ticket) push(ticket);
   EXPECT_TRUE(tick(aggregator.get()));
   EXPECT_EQ(version(), 5u);
-  EXPECT_EQ(aggregator->snapshot().phase, "running");
+  EXPECT_EQ(aggregator->snapshot().phase, Phase::kRunning);
   set({}, "stopped");
   EXPECT_FALSE(tick(aggregator.get()));
   set({}, "running");
@@ -149,6 +149,23 @@ TEST_F(AggregatorTest, ARefusedEditIsToldWithTheNextTickAndForgottenAgain) {
   aggregator->setEditRefused("");
   ASSERT_TRUE(tick(aggregator.get()));
   EXPECT_EQ((*worker_->readStatus())->edit_refused(), "");
+}
+
+// To take what it does not know for something else would be to learn by another rule unseen.
+TEST_F(AggregatorTest, ASettingOfANewerBuildIsRefusedWithTheWordsThatThereAre) {
+  announceModel();
+  auto store = openMemoryStore(server_);
+  auto aggregator = start("a", store.get());
+  EXPECT_TRUE(tick(aggregator.get()));
+  Control control = **worker_->readControl();
+  control.experiment.mutable_spec()->mutable_staleness()->set_mode("v-trace");
+  ASSERT_TRUE(*worker_->changeControl(control));
+  const auto refused = aggregator->tick();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
+  EXPECT_EQ(refused.error().message,
+            "the run's experiment: spec.staleness.mode: \"v-trace\" is not one of truncated-is, "
+            "none, drop, so that a newer build stored it: use that build or a later one");
 }
 
 TEST_F(AggregatorTest, AFinishedRunThatIsExtendedUsesWhatHadWaited) {

@@ -90,7 +90,7 @@ class Upgrade : public testing::TestWithParam<std::string> {
       ASSERT_TRUE(more) << more.error().message;
       EXPECT_TRUE(*more);
     }
-    EXPECT_EQ(aggregator.snapshot().phase, "running");
+    EXPECT_EQ(aggregator.snapshot().phase, Phase::kRunning);
     EXPECT_EQ(aggregator.snapshot().state.policy().version(), kUpdates);
     EXPECT_FALSE(aggregator.snapshot().cells.empty());
     // There is work to do again.
