@@ -28,5 +28,6 @@ constexpr std::string_view wordOf(RefusalKind value) {
   }
   return "";
 }
+inline constexpr auto kRefusalKinds = kWordsOf<RefusalKind>;
 
 }  // namespace allot

@@ -41,6 +41,19 @@ inline constexpr std::array<Enum, kCountOf<Enum>> kAllOf = [] {
   return all;
 }();
 
+// Their words, in the same order.
+template <typename Enum>
+inline constexpr std::array<const char*, kCountOf<Enum>> kWordsOf = [] {
+  std::array<const char*, kCountOf<Enum>> words{};
+  for (size_t i = 0; i < words.size(); ++i) words[i] = wordOf(kAllOf<Enum>[i]).data();
+  return words;
+}();
+
+template <typename Enum>
+std::vector<std::string> wordsOf() {
+  return {kWordsOf<Enum>.begin(), kWordsOf<Enum>.end()};
+}
+
 // The value of a word; nothing if no value has it, as with "".
 template <typename Enum>
 constexpr std::optional<Enum> fromWord(std::string_view word) {
@@ -48,14 +61,6 @@ constexpr std::optional<Enum> fromWord(std::string_view word) {
     if (wordOf(value) == word) return value;
   }
   return std::nullopt;
-}
-
-// The words of all values, in order.
-template <typename Enum>
-std::vector<std::string> wordsOf() {
-  std::vector<std::string> words;
-  for (const Enum value : kAllOf<Enum>) words.emplace_back(wordOf(value));
-  return words;
 }
 
 }  // namespace allot

@@ -19,6 +19,7 @@
 #include "allot/v1/experiment.pb.h"
 #include "allot/v1/policy.pb.h"
 #include "allot/v1/result.pb.h"
+#include "core/refusal_kind.h"
 #include "core/result.h"
 #include "core/spec/spec_schema.h"
 
@@ -76,10 +77,6 @@ inline uint64_t inboxCapacity(uint64_t least, const v1::Experiment& experiment) 
 // (a longer one goes without its last error), the model's facts and a unit at most that.
 inline constexpr uint64_t kLargestBeat = 4 * 1024;
 inline constexpr uint64_t kLargestFacts = 64 * 1024;
-
-// Why a result was refused, for counting.
-inline constexpr const char* kRefusalKinds[] = {"undecodable", "oversized", "invalid", "stale",
-                                                "superseded"};
 
 struct Refusal {
   std::string result_id;
