@@ -112,7 +112,7 @@ json fidelityView(const std::vector<FidelitySummary>& summaries, const v1::Spec&
                 {"method", summary.method},
                 {"schedule", summary.schedule_name},
                 {"total_budget", summary.total_budget},
-                {"samples_per_layer", summary.samplesPerLayer()},
+                {"samples_per_layer", summary.drawsPerLayer()},
                 {"questions", summary.questions}});
     row["layers"] = fidelityParts(summary.layers, "layer", [](uint32_t layer) { return layer; });
     row["supports"] = fidelityParts(summary.supports, "tiles", supportLabel);

@@ -52,7 +52,7 @@ std::optional<double> FidelitySums::agreement() const {
   return static_cast<double>(agreed) / static_cast<double>(steps);
 }
 
-double FidelitySummary::samplesPerLayer() const {
+double FidelitySummary::drawsPerLayer() const {
   if (schedule.empty()) return 0;
   return static_cast<double>(total_budget) / static_cast<double>(schedule.size());
 }
@@ -107,12 +107,12 @@ std::vector<FidelitySummary> FidelityTable::summaries() const {
 std::vector<VarianceSlope> varianceSlopes(const std::vector<FidelitySummary>& summaries) {
   std::map<std::string, std::vector<std::pair<double, double>>> points;  // by method
   for (const FidelitySummary& summary : summaries) {
-    const double samples = summary.samplesPerLayer();
+    const double draws = summary.drawsPerLayer();
     const double variance = summary.all.traceCovariance();
-    if (!summary.complete || summary.schedule_name != "uniform" || samples < 2 || variance <= 0) {
+    if (!summary.complete || summary.schedule_name != "uniform" || draws < 2 || variance <= 0) {
       continue;
     }
-    points[summary.method].emplace_back(exactLog(samples), exactLog(variance));
+    points[summary.method].emplace_back(exactLog(draws), exactLog(variance));
   }
   std::vector<VarianceSlope> slopes;
   for (const auto& [method, line] : points) {

@@ -97,7 +97,7 @@ Status checkAgainstLayers(const v1::Experiment& experiment, uint32_t layers) {
   if (least > spec.policy().total_budget()) {
     return badInput("spec.policy.minPerLayer: " + std::to_string(spec.policy().min_per_layer()) +
                     " in each layer needs " + std::to_string(least) +
-                    " samples, more than spec.policy.totalBudget, which is " +
+                    " draws, more than spec.policy.totalBudget, which is " +
                     std::to_string(spec.policy().total_budget()) + " (" + model + ")");
   }
   for (int i = 0; i < spec.evaluation().schedules_size(); ++i) {
@@ -111,7 +111,7 @@ Status checkAgainstLayers(const v1::Experiment& experiment, uint32_t layers) {
     if (layers < 2) return badInput(path + "oneHot compares layers, but the model has only one");
     for (const uint32_t budget : spec.evaluation().budgets()) {
       if (budget >= layers) continue;
-      return badInput(path + "oneHot needs at least one sample in each layer, but " + model +
+      return badInput(path + "oneHot needs at least one draw in each layer, but " + model +
                       " and spec.evaluation.budgets has " + std::to_string(budget));
     }
   }

@@ -183,10 +183,10 @@ std::vector<SpecRule> learningRules() {
       integer("generation.topK", "0", 0, 1000000,
               "With a temperature: draw from so many of the likeliest tokens, 0 from all."),
       integer("policy.totalBudget", kRequired, 1, kMaxBudget,
-              "Value-row reads per head and decoded token, summed over all layers; the policy "
-              "learns which layers get them. 8 over 8 layers is one read a layer."),
+              "Draws of value rows per head and decoded token, summed over all layers; the policy "
+              "learns which layers get them. 8 over 8 layers is one draw a layer."),
       integer("policy.minPerLayer", "0", 0, 100000,
-              "Reads that every layer gets before the policy spreads the rest; with 0 a layer may "
+              "Draws that every layer gets before the policy spreads the rest; with 0 a layer may "
               "draw nothing, and its attention output is then zero."),
       choice("policy.init", "uniform", {"uniform"},
              "Policy before the first update: uniform favours no layer."),
@@ -241,8 +241,8 @@ std::vector<SpecRule> measuringRules() {
       derived(choice("evaluation.schedules", "[uniform, learned]; [uniform] without spec.update",
                      namedSchedules(),
                      "Ways to spread a budget over the layers: uniform evenly, learned by the "
-                     "policy, oneHot with one layer cut to a single read (once for each layer), or "
-                     "a list such as [4, 2, 1, 1] with the reads of each layer."),
+                     "policy, oneHot with one layer cut to a single draw (once for each layer), or "
+                     "a list such as [4, 2, 1, 1] with the draws of each layer."),
               SpecType::kSchedules),
       derived(base("evaluation.methods", SpecType::kMethods, "[dense, spec.attention.decode]",
                    "Methods to measure, with their parameters. Those that read what they need "
