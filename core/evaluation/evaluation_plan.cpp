@@ -6,7 +6,6 @@
 
 #include "allot/kernels/method.h"
 #include "core/learning/schedule.h"
-#include "core/spec/choices.h"
 
 namespace allot {
 namespace {
@@ -124,7 +123,7 @@ std::vector<v1::EvaluationUnit> planEvaluation(const v1::Experiment& experiment,
     kernels::MethodOptions options;
     const bool known = !kernels::parseMethod(method, &options);
     if (known && !kernels::usesBudget(options)) {
-      const char* name = method == kDense ? kDense : "adaptive";
+      const char* name = method == kDense ? kDenseSchedule : kAdaptiveSchedule;
       if (policy.version() == 0) cells.push_back({method, name, 0, {}});
       continue;
     }

@@ -7,7 +7,6 @@
 #include "core/evaluation/evaluation_plan.h"
 #include "core/evaluation/statistics.h"
 #include "core/learning/exact_math.h"
-#include "core/spec/choices.h"
 
 namespace allot {
 
@@ -85,7 +84,9 @@ void FidelityTable::add(const v1::EvaluationResult& result) {
   }
   summary.questions += unit.question_count();
   summary.complete = summary.questions == questions_;
-  if (keep_newest_ && summary.complete && summary.schedule_name == "learned") dropOld(summary);
+  if (keep_newest_ && summary.complete && summary.schedule_name == kLearnedSchedule) {
+    dropOld(summary);
+  }
 }
 
 void FidelityTable::dropOld(const FidelitySummary& completed) {
@@ -94,7 +95,7 @@ void FidelityTable::dropOld(const FidelitySummary& completed) {
   std::set<uint64_t>& versions = complete_[{method, budget}];
   versions.insert(completed.version);
   if (versions.size() <= 2) return;
-  summaries_.erase({*versions.begin(), method, "learned", budget});
+  summaries_.erase({*versions.begin(), method, kLearnedSchedule, budget});
   versions.erase(versions.begin());
 }
 
@@ -109,7 +110,8 @@ std::vector<VarianceSlope> varianceSlopes(const std::vector<FidelitySummary>& su
   for (const FidelitySummary& summary : summaries) {
     const double draws = summary.drawsPerLayer();
     const double variance = summary.all.traceCovariance();
-    if (!summary.complete || summary.schedule_name != "uniform" || draws < 2 || variance <= 0) {
+    if (!summary.complete || summary.schedule_name != kUniformSchedule || draws < 2 ||
+        variance <= 0) {
       continue;
     }
     points[summary.method].emplace_back(exactLog(draws), exactLog(variance));

@@ -103,11 +103,13 @@ Status checkAgainstLayers(const v1::Experiment& experiment, uint32_t layers) {
   for (int i = 0; i < spec.evaluation().schedules_size(); ++i) {
     const v1::Schedule& schedule = spec.evaluation().schedules(i);
     const std::string path = "spec.evaluation.schedules[" + std::to_string(i) + "]: ";
-    if (schedule.kind() == "explicit" && schedule.samples_size() != static_cast<int64_t>(layers)) {
+    const ScheduleKind kind = kindOf(schedule);
+    if (kind == ScheduleKind::kExplicit &&
+        schedule.samples_size() != static_cast<int64_t>(layers)) {
       return badInput(path + "has " + std::to_string(schedule.samples_size()) + " entries, but " +
                       model + "; write one for each layer");
     }
-    if (schedule.kind() != "oneHot") continue;
+    if (kind != ScheduleKind::kOneHot) continue;
     if (layers < 2) return badInput(path + "oneHot compares layers, but the model has only one");
     for (const uint32_t budget : spec.evaluation().budgets()) {
       if (budget >= layers) continue;
