@@ -73,7 +73,7 @@ Status Progress::read() {
   if (control) {
     const v1::Spec& spec = control->experiment.spec();
     state_.max_updates = spec.has_update() ? spec.update().max_updates() : 0;
-    state_.paused = control->desired == "paused";
+    state_.paused = control->desired == Desired::kPaused;
   }
   ALLOT_ASSIGN(const auto workers, store_.listWorkers());
   ALLOT_ASSIGN(state_.open_units, store_.openUnits());

@@ -21,6 +21,7 @@
 #include "allot/v1/result.pb.h"
 #include "core/refusal_kind.h"
 #include "core/result.h"
+#include "core/run_state.h"
 #include "core/spec/spec_schema.h"
 
 namespace allot {
@@ -43,10 +44,10 @@ struct RunSpec {
 
 // The part of a run that people change while it goes on.
 struct Control {
-  std::string desired = "running";  // running, paused, stopped (by a person), finished
-  v1::Experiment experiment;        // in force; differs from RunSpec's in live settings only
-  v1::Experiment file;              // the experiment file that was taken up last
-  uint64_t revision = 0;            // of this record; every change adds one
+  Desired desired = Desired::kRunning;
+  v1::Experiment experiment;  // in force; differs from RunSpec's in live settings only
+  v1::Experiment file;        // the experiment file that was taken up last
+  uint64_t revision = 0;      // of this record; every change adds one
 };
 
 struct PublishedPolicy {

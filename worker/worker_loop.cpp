@@ -181,7 +181,7 @@ Result<WorkerLoop::Tick> WorkerLoop::tick() {
   // Also while the inbox is full: only here is heard that the run is over, or that there is more
   // room than there was.
   ALLOT_TRY(readControl());
-  const bool over = control_.desired == "finished" || control_.desired == "stopped";
+  const bool over = isOver(control_.desired);
   if (over && (!options_.stay || draining_)) return Tick::kEnded;
   if (graceIsOver()) return Tick::kDropped;
   if (over != resting_) spdlog::info(over ? "the run has ended: waits" : "the run goes on");
@@ -190,7 +190,7 @@ Result<WorkerLoop::Tick> WorkerLoop::tick() {
     ALLOT_TRY(beat(WorkerState::kIdle));
     return Tick::kIdle;
   }
-  if (control_.desired != "paused" && !draining_) {
+  if (control_.desired != Desired::kPaused && !draining_) {
     // Units even while the inbox is full: perhaps it is emptied only once they are done.
     ALLOT_ASSIGN(const bool evaluated, evaluateUnits());
     if (evaluated) return Tick::kWorked;

@@ -56,15 +56,15 @@ Result<bool> Aggregator::work() {
   if (!loaded_) {
     ALLOT_ASSIGN(const bool started, start());
     if (!started) {
-      phase_ = control_.desired == "stopped" ? Phase::kStopped : Phase::kStarting;
+      phase_ = control_.desired == Desired::kStopped ? Phase::kStopped : Phase::kStarting;
       return phase_ == Phase::kStarting;  // no worker has told the model's facts yet
     }
   }
   ALLOT_ASSIGN(const bool caught_up, catchUp());
   if (!caught_up) return true;
-  if (control_.desired == "stopped" || control_.desired == "finished") {
+  if (isOver(control_.desired)) {
     ALLOT_TRY(readEvaluations());
-    phase_ = control_.desired == "stopped" ? Phase::kStopped : Phase::kFinished;
+    phase_ = control_.desired == Desired::kStopped ? Phase::kStopped : Phase::kFinished;
     return false;
   }
   ALLOT_TRY(planIfDue());
@@ -74,9 +74,9 @@ Result<bool> Aggregator::work() {
   ALLOT_TRY(reissueMissing());
   ALLOT_ASSIGN(const bool done, finishIfDone());
   if (done) return false;
-  phase_ = control_.desired == "paused" ? Phase::kPaused
-           : open_units_ > 0            ? Phase::kEvaluating
-                                        : Phase::kRunning;
+  phase_ = control_.desired == Desired::kPaused ? Phase::kPaused
+           : open_units_ > 0                    ? Phase::kEvaluating
+                                                : Phase::kRunning;
   return true;
 }
 
@@ -391,7 +391,7 @@ Result<bool> Aggregator::finishIfDone() {
     return false;
   }
   Control next = control_;
-  next.desired = "finished";
+  next.desired = Desired::kFinished;
   // Refused if somebody extends the run at this moment; the next tick sees that.
   ALLOT_ASSIGN(const bool finished, store_.changeControl(next));
   if (finished) phase_ = Phase::kFinished;

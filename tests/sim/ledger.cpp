@@ -307,7 +307,7 @@ void Ledger::planned(const std::vector<v1::EvaluationUnit>& units, const Status&
   if (!status) return;
   for (const auto& unit : units) {
     const auto [known, fresh] = planned_.emplace(unit.unit_id(), unit);
-    if (fresh && control_.desired == "finished") planned_late_.insert(unit.unit_id());
+    if (fresh && control_.desired == Desired::kFinished) planned_late_.insert(unit.unit_id());
     if (!fresh && known->second.SerializeAsString() != unit.SerializeAsString()) {
       violate("unit " + unit.unit_id() + " was planned in two ways");
     }

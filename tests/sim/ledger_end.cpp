@@ -22,7 +22,8 @@ std::string cellName(uint64_t version, const std::string& method, const std::str
 void Ledger::checkEnd() {
   const auto control = eye_->readControl();
   if (!control || !*control) return violate("the run's control is gone");
-  if ((*control)->desired != "finished") violate("the run is " + (*control)->desired);
+  const Desired desired = (*control)->desired;
+  if (desired != Desired::kFinished) violate("the run is " + std::string(wordOf(desired)));
   const uint64_t wanted = (*control)->experiment.spec().update().max_updates();
   // More only if a person lowered the number after they were made.
   if (version_ < wanted || version_ > most_updates_) {

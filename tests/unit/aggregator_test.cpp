@@ -27,7 +27,7 @@ TEST_F(AggregatorTest, LearnsEvaluatesAndFinishes) {
     evaluateAll();
   }
   EXPECT_FALSE(more);
-  EXPECT_EQ((*worker_->readControl())->desired, "finished");
+  EXPECT_EQ((*worker_->readControl())->desired, Desired::kFinished);
   const auto snapshot = aggregator->snapshot();
   EXPECT_EQ(snapshot.state.policy().version(), 4u);
   EXPECT_EQ(snapshot.state.episodes(), 12u);
@@ -125,14 +125,14 @@ TEST_F(AggregatorTest, StayingAtTheEndItKeepsLeadingAndGoesOn) {
   }
   EXPECT_EQ(worker_->readLease()->holder, "a");
   EXPECT_EQ((*worker_->readStatus())->phase(), "finished");
-  set({"spec.update.maxUpdates=6"}, "running");
+  set({"spec.update.maxUpdates=6"}, Desired::kRunning);
   for (uint64_t ticket = 12; ticket < 15; ++ticket) push(ticket);
   EXPECT_TRUE(tick(aggregator.get()));
   EXPECT_EQ(version(), 5u);
   EXPECT_EQ(aggregator->snapshot().phase, Phase::kRunning);
-  set({}, "stopped");
+  set({}, Desired::kStopped);
   EXPECT_FALSE(tick(aggregator.get()));
-  set({}, "running");
+  set({}, Desired::kRunning);
   for (uint64_t ticket = 15; ticket < 18; ++ticket) push(ticket);
   finish(aggregator.get());
   EXPECT_EQ(version(), 6u);
@@ -177,7 +177,7 @@ TEST_F(AggregatorTest, AFinishedRunThatIsExtendedUsesWhatHadWaited) {
   finish(aggregator.get());
   EXPECT_EQ(version(), 4u);
   EXPECT_EQ(*worker_->inboxSize(), 3u);
-  set({"spec.update.maxUpdates=5"}, "running");
+  set({"spec.update.maxUpdates=5"}, Desired::kRunning);
   auto again_store = openMemoryStore(server_);
   now_ += 20'000;
   auto again = start("b", again_store.get());

@@ -58,6 +58,10 @@ struct Last<PromptStyle> {
   static constexpr auto kValue = PromptStyle::kDeepseek;
 };
 template <>
+struct Last<Desired> {
+  static constexpr auto kValue = Desired::kFinished;
+};
+template <>
 struct Last<Phase> {
   static constexpr auto kValue = Phase::kFinished;
 };
@@ -72,8 +76,9 @@ struct Last<RefusalKind> {
 
 template <typename Enum>
 struct Words : testing::Test {};
-using Enums = testing::Types<Optimizer, Baseline, StalenessMode, ScheduleKind, Measure, Protocol,
-                             Dtype, DeviceChoice, PromptStyle, Phase, WorkerState, RefusalKind>;
+using Enums =
+    testing::Types<Optimizer, Baseline, StalenessMode, ScheduleKind, Measure, Protocol, Dtype,
+                   DeviceChoice, PromptStyle, Desired, Phase, WorkerState, RefusalKind>;
 TYPED_TEST_SUITE(Words, Enums);
 
 TYPED_TEST(Words, EveryValueHasAWordOfItsOwnThatLeadsBack) {
@@ -103,6 +108,7 @@ TEST(Choices, TheWordsAreThoseOfAllBuilds) {
   EXPECT_THAT(wordsOf<Dtype>(), ElementsAre("float32", "bfloat16"));
   EXPECT_THAT(wordsOf<DeviceChoice>(), ElementsAre("auto", "cpu", "cuda"));
   EXPECT_THAT(wordsOf<PromptStyle>(), ElementsAre("llama", "deepseek"));
+  EXPECT_THAT(wordsOf<Desired>(), ElementsAre("running", "paused", "stopped", "finished"));
   EXPECT_THAT(wordsOf<Phase>(),
               ElementsAre("starting", "running", "evaluating", "paused", "stopped", "finished"));
   EXPECT_THAT(wordsOf<WorkerState>(),
