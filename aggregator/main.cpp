@@ -18,6 +18,7 @@
 #include "aggregator/page/page.h"
 #include "aggregator/page/run_view.h"
 #include "aggregator/report/run_files.h"
+#include "core/spec/choices.h"
 #include "core/ulid.h"
 #include "store/store_probe.h"
 #include "telemetry/flags.h"
@@ -159,7 +160,7 @@ class Leading {
   RunFiles files_;
   uint64_t followed_ = 0;
   uint64_t looked_ = 0;
-  std::string phase_;
+  Phase phase_ = Phase::kRunning;  // as last shown
   // Of the end that the run is at: whether its files are being written, or there.
   bool end_begun_ = false, end_written_ = false;
   uint64_t end_again_ = 0;  // when to try once more
@@ -191,7 +192,7 @@ Status Leading::run() {
       tellOfFiles();
       end_begun_ = end_written_ = false;
     }
-    if (phase_ == "starting") std::this_thread::sleep_for(milliseconds(50));
+    if (phase_ == Phase::kStarting) std::this_thread::sleep_for(milliseconds(50));
   }
   return {};
 }
@@ -209,7 +210,7 @@ void Leading::show(bool more) {
   RunSnapshot snapshot = aggregator_.snapshot();
   looked_ = steadyMs();
   shown_.aggregator.lead(snapshot, options_.run_id);
-  const bool evaluated = phase_ == "evaluating" && snapshot.phase != "evaluating";
+  const bool evaluated = phase_ == Phase::kEvaluating && snapshot.phase != Phase::kEvaluating;
   phase_ = snapshot.phase;
   // Where it is writing still, the next evaluation or the end writes them again.
   if (more && evaluated) (void)files_.write(snapshot, false);
@@ -218,7 +219,7 @@ void Leading::show(bool more) {
 
 RunSnapshot Leading::lastSnapshot() {
   RunSnapshot snapshot = aggregator_.snapshot();
-  if (draining && !aggregator_.finished()) snapshot.phase = "stopped";
+  if (draining && !aggregator_.finished()) snapshot.phase = Phase::kStopped;
   return snapshot;
 }
 
@@ -234,7 +235,7 @@ void Leading::stayAtEnd() {
     end_begun_ = steadyMs() >= end_again_ && files_.write(lastSnapshot(), true);
   } else if (const auto written = files_.outcome(); written && *written) {
     end_written_ = true;
-    spdlog::info("the run is {}: waits, in case it goes on", phase_);
+    spdlog::info("the run is {}: waits, in case it goes on", wordOf(phase_));
   } else if (written) {
     const bool away = written->error().code == ErrorCode::kUnavailable;
     spdlog::warn("{}; the files of the run's end are tried again{}", written->error().message,
@@ -342,7 +343,7 @@ Status aggregate(Options options) {
   ALLOT_ASSIGN(const RunSpec run, begun);
   telemetry->setRun(options.run_id, run.experiment.name());
   spdlog::info("run {} of {}", options.run_id, run.experiment.name());
-  if (run.experiment.spec().staleness().mode() == "drop") {
+  if (modeOf(run.experiment.spec().staleness()) == StalenessMode::kDrop) {
     spdlog::warn(
         "staleness mode drop is biased: what takes long (slow workers, long answers) is refused "
         "more often; truncated-is is not");

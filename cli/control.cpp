@@ -9,8 +9,8 @@ namespace {
 
 constexpr int kTries = 100;
 
-Result<ControlChange> changeDesired(Store* store, const char* wanted,
-                                    const std::function<Status(const std::string& now)>& check) {
+Result<ControlChange> changeDesired(Store* store, Desired wanted,
+                                    const std::function<Status(Desired now)>& check) {
   ControlChange change;
   ALLOT_ASSIGN(change.now, changeControl(store, [&](Control* control) -> Result<bool> {
                  change.before = control->desired;
@@ -55,7 +55,7 @@ Result<Control> changeControl(Store* store, const std::function<Result<bool>(Con
   return fail(ErrorCode::kUnavailable, "others keep changing this run: try again");
 }
 
-Status changeDesired(Store* store, const std::string& desired) {
+Status changeDesired(Store* store, Desired desired) {
   const auto changed = changeControl(store, [&](Control* control) -> Result<bool> {
     if (control->desired == desired) return false;
     control->desired = desired;
@@ -65,16 +65,15 @@ Status changeDesired(Store* store, const std::string& desired) {
 }
 
 Result<ControlChange> pauseRun(Store* store) {
-  return changeDesired(store, "paused", [](const std::string& now) -> Status {
-    if (now == "finished") return badInput("the run is finished: there is nothing to pause");
-    if (now == "stopped") return badInput("the run is stopped: there is nothing to pause");
-    return {};
+  return changeDesired(store, Desired::kPaused, [](Desired now) -> Status {
+    if (!isOver(now)) return {};
+    return badInput("the run is " + std::string(wordOf(now)) + ": there is nothing to pause");
   });
 }
 
 Result<ControlChange> resumeRun(Store* store) {
-  return changeDesired(store, "running", [store](const std::string& now) -> Status {
-    if (now != "finished") return {};
+  return changeDesired(store, Desired::kRunning, [store](Desired now) -> Status {
+    if (now != Desired::kFinished) return {};
     // spec.stop.maxGpuHours left something out.
     ALLOT_ASSIGN(const auto state, store->readState());
     if (state && !state->has_evaluation()) return {};
@@ -83,8 +82,8 @@ Result<ControlChange> resumeRun(Store* store) {
 }
 
 Result<ControlChange> stopRun(Store* store) {
-  return changeDesired(store, "stopped", [](const std::string& now) -> Status {
-    if (now == "finished") return badInput("the run is finished: there is nothing to stop");
+  return changeDesired(store, Desired::kStopped, [](Desired now) -> Status {
+    if (now == Desired::kFinished) return badInput("the run is finished: there is nothing to stop");
     return {};
   });
 }
@@ -102,7 +101,7 @@ Result<ControlChange> extendRun(Store* store, uint64_t updates) {
                                            {"spec.update.maxUpdates=" + std::to_string(most)}));
                  change.before = control->desired;
                  change.changed = true;
-                 if (control->desired == "finished") control->desired = "running";
+                 if (control->desired == Desired::kFinished) control->desired = Desired::kRunning;
                  return true;
                }));
   return change;

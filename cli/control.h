@@ -17,11 +17,11 @@ namespace allot {
 Result<Control> changeControl(Store* store, const std::function<Result<bool>(Control*)>& edit);
 
 // Sets `desired`, whatever it was.
-Status changeDesired(Store* store, const std::string& desired);
+Status changeDesired(Store* store, Desired desired);
 
 struct ControlChange {
   bool changed = false;
-  std::string before;  // desired
+  Desired before = Desired::kRunning;
   Control now;
 };
 

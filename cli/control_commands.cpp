@@ -41,8 +41,8 @@ Status resume(RunAccess* access, const ControlOptions& /*options*/) {
   ALLOT_ASSIGN(Store * store, access->needStore());
   ALLOT_ASSIGN(const ControlChange change, resumeRun(store));
   if (change.changed) {
-    std::printf("running again (was %s)\n", change.before.c_str());
-    if (change.before == "finished") {
+    std::printf("running again (was %s)\n", std::string(wordOf(change.before)).c_str());
+    if (change.before == Desired::kFinished) {
       std::printf(
           "spec.stop.maxGpuHours had ended it: raise that with `allot set`, or it ends again\n");
     }
@@ -77,7 +77,7 @@ Status extend(RunAccess* access, const ControlOptions& options) {
   const uint64_t most = change.now.experiment.spec().update().max_updates();
   std::printf("extended: %llu updates done, it goes on to %llu\n",
               static_cast<unsigned long long>(version), static_cast<unsigned long long>(most));
-  if (change.before == "finished" && version + options.updates < most) {
+  if (change.before == Desired::kFinished && version + options.updates < most) {
     std::printf(
         "it had ended early, at spec.stop: change that with `allot set`, or it ends again\n");
   }

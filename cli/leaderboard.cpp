@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "cli/terminal.h"
+#include "core/evaluation/evaluation_plan.h"
 
 namespace allot {
 namespace {
@@ -30,11 +31,11 @@ void rank(std::vector<LeaderboardRow>* rows) {
                    [](const auto& a, const auto& b) { return a.accuracy > b.accuracy; });
   std::map<std::string, double> uniform;  // by method
   for (const LeaderboardRow& row : *rows) {
-    if (row.cell.schedule_name == "uniform") uniform[row.cell.method] = row.accuracy;
+    if (row.cell.schedule_name == kUniformSchedule) uniform[row.cell.method] = row.accuracy;
   }
   for (LeaderboardRow& row : *rows) {
     const auto reference = uniform.find(row.cell.method);
-    if (reference != uniform.end() && row.cell.schedule_name != "uniform") {
+    if (reference != uniform.end() && row.cell.schedule_name != kUniformSchedule) {
       row.over_uniform = row.accuracy - reference->second;
     }
     row.like_best = &row != rows->data() && row.interval.high >= rows->front().interval.low;

@@ -144,7 +144,8 @@ Result<bool> LocalRun::watch() {
   }
   if (alive == 0 && !workers_.empty()) {
     const auto control = store_->readControl();
-    if (control && *control && (*control)->desired == "running" && !aggregator_.process->poll()) {
+    if (control && *control && (*control)->desired == Desired::kRunning &&
+        !aggregator_.process->poll()) {
       return fail(ErrorCode::kUnavailable,
                   "every worker has been ended and nobody is left to do "
                   "the work: go on with --resume");

@@ -73,7 +73,7 @@ Status Progress::read() {
   if (control) {
     const v1::Spec& spec = control->experiment.spec();
     state_.max_updates = spec.has_update() ? spec.update().max_updates() : 0;
-    state_.paused = control->desired == "paused";
+    state_.paused = control->desired == Desired::kPaused;
   }
   ALLOT_ASSIGN(const auto workers, store_.listWorkers());
   ALLOT_ASSIGN(state_.open_units, store_.openUnits());
@@ -81,7 +81,7 @@ Status Progress::read() {
   state_.starting = !policy;
   state_.workers =
       static_cast<size_t>(std::count_if(workers.begin(), workers.end(), [](const auto& worker) {
-        return isAlive(worker) && worker.state() != "loading";
+        return isAlive(worker) && stateOf(worker) != WorkerState::kLoading;
       }));
   const uint64_t version = policy ? policy->snapshot.version() : 0;
   return version > state_.updates ? readUpdates(version) : Status();

@@ -289,18 +289,21 @@ LocalRunPlan planOf(const RunOptions& options, const RunFolder& folder, const js
 }
 
 // What a person wants of the run, as far as the store knows it.
-std::string desiredOf(RunReader* store) {
+std::optional<Desired> desiredOf(RunReader* store) {
   const auto control = store->readControl();
-  return control && *control ? (*control)->desired : "";
+  if (!control || !*control) return std::nullopt;
+  return (*control)->desired;
 }
 
 // Starts everything; a run that was stopped goes on.
 Status startRun(LocalRun* local, const RunOptions& options) {
   ALLOT_TRY(local->startStore());
   Store& store = local->store();
-  const std::string desired = desiredOf(&store);
-  if (desired == "stopped") ALLOT_TRY(changeDesired(&store, "running"));
-  if (desired == "paused") std::printf("it is paused: `allot resume` lets the workers go on\n");
+  const std::optional<Desired> desired = desiredOf(&store);
+  if (desired == Desired::kStopped) ALLOT_TRY(changeDesired(&store, Desired::kRunning));
+  if (desired == Desired::kPaused) {
+    std::printf("it is paused: `allot resume` lets the workers go on\n");
+  }
   ALLOT_TRY(local->startAggregator());
   // Workers wait until it is known which model they load: an edited file may replace the experiment
   // of a run without results.
@@ -309,12 +312,12 @@ Status startRun(LocalRun* local, const RunOptions& options) {
          interrupts == 0 && std::chrono::steady_clock::now() < end) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
-  return local->startWorkers(desired != "finished");
+  return local->startWorkers(desired != Desired::kFinished);
 }
 
 struct Outcome {
   bool began = false;
-  std::string desired;
+  std::optional<Desired> desired;  // nothing: not known
   uint64_t updates = 0;
   uint64_t max_updates = 0;
 };
@@ -333,7 +336,7 @@ Outcome outcomeOf(RunReader* store) {
 }
 
 Status tellEnd(const Outcome& outcome, bool ended, bool was_finished, const RunFolder& folder) {
-  if (ended && outcome.desired != "stopped") {
+  if (ended && outcome.desired != Desired::kStopped) {
     ALLOT_TRY(printReport(folder.path()));
     const bool learns = outcome.max_updates > 0;
     if (was_finished && learns) std::printf("finished: allot extend --updates N to go on\n");
@@ -375,7 +378,7 @@ Status run(RunOptions options) {
   Outcome outcome;
   bool was_finished = false;
   if (started) {
-    was_finished = options.resume && desiredOf(&local.store()) == "finished";
+    was_finished = options.resume && desiredOf(&local.store()) == Desired::kFinished;
     Progress progress(&local.store());
     ended = watchToEnd(&local, &progress, folder, options);
     progress.clear();

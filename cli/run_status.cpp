@@ -81,8 +81,8 @@ std::string noLeader(const RunStatus& status) {
 
 // What state the run is in, in one word.
 std::string stateOf(const RunStatus& status) {
-  const std::string& desired = status.head.image.control.desired;
-  if (desired != "running") return desired;
+  const Desired desired = status.head.image.control.desired;
+  if (desired != Desired::kRunning) return std::string(wordOf(desired));
   if (status.kind == RunAccess::Kind::kFiles) return "exported";
   if (status.kind == RunAccess::Kind::kEnded) return "interrupted";
   if (!status.lease.held) return "waiting";
@@ -142,7 +142,7 @@ std::string otherBuilds(const RunStatus& status) {
   constexpr size_t kMostNamed = 5;
   std::map<std::string, std::vector<std::string>> others;  // build -> workers
   for (const v1::WorkerBeat& worker : status.workers) {
-    if (worker.build() == ours || worker.state() == "failed") continue;
+    if (worker.build() == ours || !isAlive(worker)) continue;
     others[worker.build()].push_back(printable(worker.worker(), 40));
   }
   std::string text;
@@ -236,16 +236,16 @@ Result<RunStatus> readRunStatus(RunAccess* access) {
 }
 
 std::string whyNotProgressing(const RunStatus& status) {
-  const std::string& desired = status.head.image.control.desired;
-  if (desired == "finished" || status.kind == RunAccess::Kind::kFiles) return "";
+  const Desired desired = status.head.image.control.desired;
+  if (desired == Desired::kFinished || status.kind == RunAccess::Kind::kFiles) return "";
   if (status.kind == RunAccess::Kind::kEnded) {
-    const std::string why = desired == "running"  ? "nobody works on it"
-                            : desired == "paused" ? "it is paused and nobody works on it"
-                                                  : "it was stopped";
+    const std::string why = desired == Desired::kRunning  ? "nobody works on it"
+                            : desired == Desired::kPaused ? "it is paused and nobody works on it"
+                                                          : "it was stopped";
     return why + ": " + status.resume_command;
   }
-  if (desired == "paused") return "it is paused: allot resume";
-  if (desired == "stopped") return "it was stopped: allot resume";
+  if (desired == Desired::kPaused) return "it is paused: allot resume";
+  if (desired == Desired::kStopped) return "it was stopped: allot resume";
   if (!status.lease.held) return noLeader(status);
   if (status.aggregator && status.now_unix_ms > status.aggregator->unix_ms() + kSilentMs) {
     return "the aggregator " + printable(status.aggregator->holder(), 60) + " was last heard of " +
@@ -287,7 +287,7 @@ json statusJson(const RunStatus& status) {
   return {{"experiment", head.image.spec.experiment.name()},
           {"run_id", head.run_id},
           {"state", stateOf(status)},
-          {"desired", head.image.control.desired},
+          {"desired", wordOf(head.image.control.desired)},
           {"not_progressing", whyNotProgressing(status)},
           {"resume_command", status.resume_command},
           {"synchronous", head.image.spec.synchronous},

@@ -19,6 +19,22 @@ std::string loadedText(const v1::WorkerBeat& beat) {
 
 }  // namespace
 
+bool isAtWork(const v1::WorkerBeat& beat) {
+  const auto state = stateOf(beat);
+  if (!state) return false;
+  switch (*state) {
+    case WorkerState::kRollout:
+    case WorkerState::kEvaluation:
+      return true;
+    case WorkerState::kLoading:
+    case WorkerState::kIdle:
+    case WorkerState::kDraining:
+    case WorkerState::kFailed:
+      return false;
+  }
+  return false;
+}
+
 size_t aliveWorkers(const std::vector<v1::WorkerBeat>& beats) {
   return static_cast<size_t>(std::count_if(beats.begin(), beats.end(), isAlive));
 }
@@ -32,7 +48,7 @@ std::string whyNobodyCanWork(const std::vector<v1::WorkerBeat>& beats) {
       if (failed == nullptr || failed->seen_unix_ms() <= beat.seen_unix_ms()) failed = &beat;
       continue;
     }
-    if (beat.state() != "loading") return "";
+    if (stateOf(beat) != WorkerState::kLoading) return "";
     ++loading_ones;
     if (loading == nullptr || loading->loaded_bytes() < beat.loaded_bytes()) loading = &beat;
   }
@@ -45,7 +61,7 @@ std::string whyNobodyCanWork(const std::vector<v1::WorkerBeat>& beats) {
 }
 
 std::string stateText(const v1::WorkerBeat& beat) {
-  const std::string far = beat.state() == "loading" ? loadedText(beat) : "";
+  const std::string far = stateOf(beat) == WorkerState::kLoading ? loadedText(beat) : "";
   return far.empty() ? beat.state() : beat.state() + " " + far;
 }
 

@@ -4,6 +4,8 @@
 #include <charconv>
 #include <set>
 
+#include "core/spec/spec_keys.h"
+
 namespace allot::store {
 namespace {
 
@@ -57,13 +59,9 @@ Status checkRunSpec(const RunSpec& spec) {
 }
 
 Status checkControl(const Control& control) {
-  if (control.revision >= kLargestNumber)
-    return badInput("a control record of revision " + std::to_string(control.revision) +
-                    " is beyond 2^53: pass the revision that was read");
-  for (const char* known : {"running", "paused", "stopped", "finished"})
-    if (control.desired == known) return {};
-  return badInput("a run cannot be \"" + control.desired.substr(0, 64) +
-                  "\": use running, paused, stopped or finished");
+  if (control.revision < kLargestNumber) return {};
+  return badInput("a control record of revision " + std::to_string(control.revision) +
+                  " is beyond 2^53: pass the revision that was read");
 }
 
 Status checkTicket(uint64_t ticket) {
@@ -165,6 +163,15 @@ Status completeStored(RunSpec* spec, const std::string& run_id) {
   if (spec->schema == 0) spec->schema = schemaOf(spec->experiment);
   complete(&spec->experiment);
   return checkSchema(spec->schema, spec->build, "run " + run_id);
+}
+
+Result<Desired> toDesired(std::string_view word, const std::string& where) {
+  if (const auto desired = fromWord<Desired>(word)) return *desired;
+  return fail(ErrorCode::kData, "in " + where + " the run is to be \"" +
+                                    std::string(word.substr(0, 64)) + "\", which is none of " +
+                                    joined(wordsOf<Desired>()) +
+                                    ": a newer build wrote it, so use that one, or else set "
+                                    "desired there to one of them");
 }
 
 void completeStored(Control* control) {

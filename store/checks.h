@@ -52,6 +52,9 @@ Status checkImported(const std::vector<v1::IterationRecord>& records);
 Status checkImported(const std::vector<v1::EvaluationResult>& results);
 Status checkImage(const RunImage& image);
 
+// The word of a stored control record; `where` it is, for the message (kData).
+Result<Desired> toDesired(std::string_view word, const std::string& where);
+
 Error otherExperiment(const std::string& run_id, std::string_view theirs, std::string_view ours);
 Error replaced(const std::string& run_id);
 Error fenced(uint64_t epoch, std::string_view in_force);

@@ -10,7 +10,9 @@
 #include "allot/v1/experiment.pb.h"
 #include "allot/v1/policy.pb.h"
 #include "allot/v1/result.pb.h"
+#include "core/refusal_kind.h"
 #include "core/result.h"
+#include "core/run_state.h"
 #include "core/spec/spec_schema.h"
 
 namespace allot {
@@ -19,8 +21,8 @@ namespace allot {
 struct RunSpec {
   v1::Experiment experiment;  // as read, complete (core/spec/spec_schema.h)
   std::string sha256;         // of the canonical experiment as it was stored
-  bool synchronous =
-      false;  // tickets of update v+1 are handed out only once version v is published
+  // Tickets of update v+1 are handed out only once version v is published.
+  bool synchronous = false;
   uint64_t started_unix_ms = 0;
   std::optional<v1::Origin> origin = std::nullopt;  // of a fork
   std::string arithmetic = {};  // core/learning/exact_math.h, as the run was created; "": libm's
@@ -31,10 +33,10 @@ struct RunSpec {
 
 // The part of a run that people change while it goes on.
 struct Control {
-  std::string desired = "running";  // running, paused, stopped (by a person), finished
-  v1::Experiment experiment;        // in force; differs from RunSpec's in live settings only
-  v1::Experiment file;              // the experiment file that was taken up last
-  uint64_t revision = 0;            // of this record; every change adds one
+  Desired desired = Desired::kRunning;
+  v1::Experiment experiment;  // in force; differs from RunSpec's in live settings only
+  v1::Experiment file;        // the experiment file that was taken up last
+  uint64_t revision = 0;      // of this record; every change adds one
 };
 
 struct PublishedPolicy {
@@ -65,10 +67,6 @@ inline uint64_t inboxCapacity(uint64_t least, const v1::Experiment& experiment) 
 // (a longer one goes without its last error), the model's facts and a unit at most that.
 inline constexpr uint64_t kLargestBeat = 4 * 1024;
 inline constexpr uint64_t kLargestFacts = 64 * 1024;
-
-// Why a result was refused, for counting.
-inline constexpr const char* kRefusalKinds[] = {"undecodable", "oversized", "invalid", "stale",
-                                                "superseded"};
 
 struct Refusal {
   std::string result_id;

@@ -8,6 +8,7 @@
 
 #include "allot/kernels/cuda_decode.h"
 #include "allot/kernels/method.h"
+#include "core/spec/choices.h"
 
 namespace allot {
 namespace {
@@ -29,8 +30,8 @@ std::optional<std::string> refusalOf(const v1::Spec& spec, const ModelConfig& co
   for (const std::string& text : spec.evaluation().methods()) {
     if (auto why = refusalOf("spec.evaluation.methods", text)) return why;
   }
-  const auto& measures = spec.evaluation().measures();
-  if (std::find(measures.begin(), measures.end(), "fidelity") != measures.end()) {
+  const auto measures = measuresOf(spec.evaluation());
+  if (std::find(measures.begin(), measures.end(), Measure::kFidelity) != measures.end()) {
     return "spec.evaluation.measures: fidelity is measured on the CPU alone";
   }
   return {};
@@ -39,8 +40,8 @@ std::optional<std::string> refusalOf(const v1::Spec& spec, const ModelConfig& co
 }  // namespace
 
 Result<Device> chooseDevice(const v1::Spec& spec, const ModelConfig& config) {
-  const bool narrow = spec.model().dtype() == "bfloat16";
-  if (spec.model().device() == "cpu") {
+  const bool narrow = dtypeOf(spec.model()) == Dtype::kBFloat16;
+  if (deviceOf(spec.model()) == DeviceChoice::kCpu) {
     if (!narrow) return Device::kCpu;
     return badInput(
         "spec.model.dtype: bfloat16 is for a GPU, and spec.model.device is cpu: set it "
@@ -48,7 +49,7 @@ Result<Device> chooseDevice(const v1::Spec& spec, const ModelConfig& config) {
   }
   const auto why = refusalOf(spec, config);
   if (!why) return Device::kCuda;
-  if (spec.model().device() != "cuda") {
+  if (deviceOf(spec.model()) != DeviceChoice::kCuda) {
     if (!narrow) {
       spdlog::info("spec.model.device: auto: this worker computes on the CPU: {}", *why);
       return Device::kCpu;

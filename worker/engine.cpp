@@ -8,6 +8,7 @@
 #include "core/learning/policy_gradient.h"
 #include "core/learning/questions.h"
 #include "core/learning/schedule.h"
+#include "core/spec/choices.h"
 #include "core/spec/spec.h"
 #include "worker/device_choice.h"
 #include "worker/fidelity.h"
@@ -34,6 +35,16 @@ void addCounts(const kernels::RowStatistics& row, uint64_t steps, v1::DecodeCoun
   counts->set_key_bytes(counts->key_bytes() + row.key_bytes);
   counts->set_value_bytes(counts->value_bytes() + row.value_bytes);
   counts->set_dense_bytes(counts->dense_bytes() + row.dense_bytes);
+}
+
+WeightType weightTypeOf(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kFloat32:
+      return WeightType::kFloat32;
+    case Dtype::kBFloat16:
+      return WeightType::kBFloat16;
+  }
+  return WeightType::kFloat32;
 }
 
 Result<kernels::MethodOptions> methodOf(const std::string& key, const std::string& text) {
@@ -80,8 +91,7 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
   ALLOT_ASSIGN(const Device device, chooseDevice(spec, shape));
   ALLOT_ASSIGN(KvPoolOptions pool, poolFor(spec));
   pool.kv_bytes = options.kv_bytes;
-  const WeightType type =
-      spec.model().dtype() == "bfloat16" ? WeightType::kBFloat16 : WeightType::kFloat32;
+  const WeightType type = weightTypeOf(dtypeOf(spec.model()));
   ALLOT_ASSIGN(const auto rollout_method,
                methodOf("spec.attention.decode", spec.attention().decode()));
   ALLOT_ASSIGN(auto decoder, Decoder::load(options.model_folder, pool, device, type));
@@ -182,7 +192,7 @@ uint32_t Engine::taskOf(const Question& question) const {
 
 Engine::Read Engine::readingOf(const Question& asked) const {
   const auto& ids = asked.prompt_ids;
-  if (experiment_.spec().attention().protocol() != "B") return {ids, {}};
+  if (protocolOf(experiment_.spec().attention()) == Protocol::kA) return {ids, {}};
   // Something has to be prefilled, if it is the first token alone.
   const size_t cut = std::clamp<size_t>(asked.context_tokens, 1, ids.size());
   const auto middle = ids.begin() + static_cast<std::ptrdiff_t>(cut);
@@ -362,10 +372,11 @@ Result<v1::EvaluationResult> Engine::evaluate(const v1::EvaluationUnit& unit) {
   if (const auto wrong = kernels::parseMethod(unit.method(), &method)) {
     return bad("method " + unit.method() + ": " + *wrong);
   }
-  const bool fidelity = unit.measure() == "fidelity";
-  if (!fidelity && !unit.measure().empty() && unit.measure() != "accuracy") {
+  // An older aggregator's units name no measure.
+  if (!unit.measure().empty() && !fromWord<Measure>(unit.measure())) {
     return bad("unknown measure " + unit.measure());
   }
+  const bool fidelity = measureOf(unit) == Measure::kFidelity;
   const uint64_t end = uint64_t{unit.first_question()} + unit.question_count();
   if (end > dataset_.held_out.size()) return bad("questions beyond the held-out set");
   SampleSchedule schedule(unit.schedule().begin(), unit.schedule().end());

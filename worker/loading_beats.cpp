@@ -38,7 +38,7 @@ LoadingBeats::LoadingBeats(std::unique_ptr<WorkSource> store, v1::WorkerBeat bea
       beat_(std::move(beat)),
       loaded_(std::move(loaded)),
       unix_now_(std::move(unix_now)) {
-  beat_.set_state("loading");
+  beat_.set_state(std::string(wordOf(WorkerState::kLoading)));
   thread_ = std::jthread([this, every](const std::stop_token& stop) {
     std::mutex mutex;
     std::condition_variable_any stopped;
@@ -71,7 +71,7 @@ LoadedBytes WeightFiles::loaded() const {
 
 void beatFailure(WorkSource* store, v1::WorkerBeat beat, const std::string& why,
                  uint64_t unix_now_ms) {
-  beat.set_state("failed");
+  beat.set_state(std::string(wordOf(WorkerState::kFailed)));
   beat.set_last_error(why.substr(0, kLongestReason));
   beat.set_seen_unix_ms(unix_now_ms);
   (void)store->beat({.beat = std::move(beat), .ttl_ms = kFailureKeptMs});

@@ -182,16 +182,16 @@ Result<WorkerLoop::Tick> WorkerLoop::tick() {
   // Also while the inbox is full: only here is heard that the run is over, or that there is more
   // room than there was.
   ALLOT_TRY(readControl());
-  const bool over = control_.desired == "finished" || control_.desired == "stopped";
+  const bool over = isOver(control_.desired);
   if (over && (!options_.stay || draining_)) return Tick::kEnded;
   if (graceIsOver()) return Tick::kDropped;
   if (over != resting_) spdlog::info(over ? "the run has ended: waits" : "the run goes on");
   resting_ = over;
   if (over) {
-    ALLOT_TRY(beat("idle"));
+    ALLOT_TRY(beat(WorkerState::kIdle));
     return Tick::kIdle;
   }
-  if (control_.desired != "paused" && !draining_) {
+  if (control_.desired != Desired::kPaused && !draining_) {
     // Units even while the inbox is full: perhaps it is emptied only once they are done.
     ALLOT_ASSIGN(const bool evaluated, evaluateUnits());
     if (evaluated) return Tick::kWorked;
@@ -200,7 +200,7 @@ Result<WorkerLoop::Tick> WorkerLoop::tick() {
       if (rolled_out) return Tick::kWorked;
     }
   }
-  ALLOT_TRY(beat("idle"));
+  ALLOT_TRY(beat(WorkerState::kIdle));
   return Tick::kIdle;
 }
 
@@ -240,7 +240,7 @@ Status WorkerLoop::pushEvaluations() {
 }
 
 Status WorkerLoop::evaluateUnit(const v1::EvaluationUnit& unit) {
-  ALLOT_TRY(beat("evaluation"));
+  ALLOT_TRY(beat(WorkerState::kEvaluation));
   ALLOT_ASSIGN(v1::EvaluationResult result, engine_.evaluate(unit));
   result.set_worker(options_.name);
   result.set_build(options_.build);
@@ -312,7 +312,7 @@ Result<bool> WorkerLoop::rollOut() {
   }
   ALLOT_ASSIGN(const auto tickets, work_.takeTickets(count, limit));
   if (tickets.empty()) return false;
-  ALLOT_TRY(beat("rollout"));
+  ALLOT_TRY(beat(WorkerState::kRollout));
   auto results = engine_.rollOut(policy->snapshot, policy->sha256, tickets);
   if (!results) {
     for (size_t i = 0; i < tickets.size(); ++i) {
@@ -364,7 +364,7 @@ bool WorkerLoop::storeWasSilent() const {
 
 // Best effort: a beat that is lost is no reason to drop the tickets or units in hand, nor to keep
 // the engine waiting.
-Status WorkerLoop::beat(const std::string& state, uint64_t patience_ms) {
+Status WorkerLoop::beat(WorkerState state, uint64_t patience_ms) {
   const uint64_t now = options_.now();
   state_ = state;
   if (storeWasSilent()) return {};
@@ -376,7 +376,7 @@ Status WorkerLoop::beat(const std::string& state, uint64_t patience_ms) {
   }
   v1::WorkerBeat beat;
   beat.set_worker(options_.name);
-  beat.set_state(draining_ ? "draining" : state);
+  beat.set_state(std::string(wordOf(draining_ ? WorkerState::kDraining : state)));
   beat.set_device(engine_.deviceName());
   beat.set_policy_version(policy_version_);
   beat.set_episodes(episodes_);

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "core/result.h"
+#include "core/worker_beats.h"
 #include "store/store.h"
 #include "worker/episode_engine.h"
 #include "worker/worker_events.h"
@@ -75,7 +76,7 @@ class WorkerLoop {
   Result<size_t> evaluateClaimed();
   Status evaluateUnit(const v1::EvaluationUnit& unit);
   Result<bool> rollOut();
-  Status beat(const std::string& state, uint64_t patience_ms = 0);
+  Status beat(WorkerState state, uint64_t patience_ms = 0);
   bool storeWasSilent() const;
   void hold(v1::EpisodeResult result);
   void note(const Status& checked);
@@ -109,8 +110,8 @@ class WorkerLoop {
   std::string bad_;  // what is wrong with the last of them
   uint64_t policy_version_ = 0;
   std::string last_error_;
-  std::string state_;
-  std::string beaten_state_;  // as last told
+  WorkerState state_ = WorkerState::kIdle;
+  std::optional<WorkerState> beaten_state_;  // as last told
   std::optional<uint64_t> beaten_ms_;
   std::optional<uint64_t> away_since_ms_;
   std::optional<uint64_t> silent_ms_;  // when the store last did not answer in the middle of work

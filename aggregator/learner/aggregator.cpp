@@ -56,15 +56,15 @@ Result<bool> Aggregator::work() {
   if (!loaded_) {
     ALLOT_ASSIGN(const bool started, start());
     if (!started) {
-      phase_ = control_.desired == "stopped" ? "stopped" : "starting";
-      return phase_ == "starting";  // no worker has told the model's facts yet
+      phase_ = control_.desired == Desired::kStopped ? Phase::kStopped : Phase::kStarting;
+      return phase_ == Phase::kStarting;  // no worker has told the model's facts yet
     }
   }
   ALLOT_ASSIGN(const bool caught_up, catchUp());
   if (!caught_up) return true;
-  if (control_.desired == "stopped" || control_.desired == "finished") {
+  if (isOver(control_.desired)) {
     ALLOT_TRY(readEvaluations());
-    phase_ = control_.desired;
+    phase_ = control_.desired == Desired::kStopped ? Phase::kStopped : Phase::kFinished;
     return false;
   }
   ALLOT_TRY(planIfDue());
@@ -74,7 +74,9 @@ Result<bool> Aggregator::work() {
   ALLOT_TRY(reissueMissing());
   ALLOT_ASSIGN(const bool done, finishIfDone());
   if (done) return false;
-  phase_ = control_.desired == "paused" ? "paused" : open_units_ > 0 ? "evaluating" : "running";
+  phase_ = control_.desired == Desired::kPaused ? Phase::kPaused
+           : open_units_ > 0                    ? Phase::kEvaluating
+                                                : Phase::kRunning;
   return true;
 }
 
@@ -111,7 +113,8 @@ Status Aggregator::readControl() {
     }
   }
   control_ = std::move(*control);
-  // A worker or a person with a text editor may have written it.
+  // A worker, a newer build or a person with a text editor may have written it.
+  ALLOT_TRY(checkWords(control_.experiment, "the run's experiment"));
   return checkLiveChanges(run_.experiment, control_.experiment, run_.synchronous);
 }
 
@@ -198,29 +201,31 @@ Status Aggregator::takeAll(const std::vector<InboxEntry>& entries) {
 Status Aggregator::take(const InboxEntry& entry, std::optional<v1::EpisodeResult> decoded,
                         const std::set<uint64_t>& counted_before) {
   if (entry.bytes > kLargestResult) {
-    return reject(entry, "oversized", "it has " + std::to_string(entry.bytes) + " bytes");
+    return refuse(entry, RefusalKind::kOversized,
+                  "it has " + std::to_string(entry.bytes) + " bytes");
   }
-  if (!decoded) return reject(entry, "undecodable", "it is no EpisodeResult");
+  if (!decoded) return refuse(entry, RefusalKind::kUndecodable, "it is no EpisodeResult");
   v1::EpisodeResult& result = *decoded;
   if (result.result_id() != entry.result_id || entry.result_id.empty()) {
-    return reject(entry, "invalid", "it was put there by another way than a worker's push");
+    return refuse(entry, RefusalKind::kInvalid,
+                  "it was put there by another way than a worker's push");
   }
   if (result.policy_version() > state_.policy().version()) ALLOT_TRY(checkNewest());
-  if (isBeyondWindow(result)) return rejectStale(entry, result);
+  if (isBeyondWindow(result)) return refuseStale(entry, result);
   const Status checked =
       checkResult(control_.experiment, state_, result, policyOf(result.policy_version()));
-  if (!checked) return reject(entry, "invalid", checked.error().message);
+  if (!checked) return refuse(entry, RefusalKind::kInvalid, checked.error().message);
   if (run_.synchronous) {
     const uint64_t version = state_.policy().version();
     if (result.ticket() / episodesPerUpdate() != version || result.policy_version() != version) {
-      return reject(entry, "superseded", "its ticket belongs to another update");
+      return refuse(entry, RefusalKind::kSuperseded, "its ticket belongs to another update");
     }
   } else if (result.ticket() >= std::min(next_ticket_, store::kLargestNumber)) {
-    return reject(entry, "invalid", "its ticket was never handed out");
+    return refuse(entry, RefusalKind::kInvalid, "its ticket was never handed out");
   }
   const bool again = counted_before.contains(result.ticket());
   if (again || !held_tickets_.insert(result.ticket()).second) {
-    return reject(entry, "superseded", "its ticket has a result already");
+    return refuse(entry, RefusalKind::kSuperseded, "its ticket has a result already");
   }
   const uint64_t place = run_.synchronous ? result.ticket() : arrivals_;
   ++arrivals_;
@@ -240,19 +245,19 @@ Status Aggregator::checkNewest() {
                                                  " already: it is loaded again"});
 }
 
-Status Aggregator::reject(const InboxEntry& entry, const char* kind, const std::string& reason) {
-  ALLOT_TRY(leadership_->reject(entry, kind, reason));
+Status Aggregator::refuse(const InboxEntry& entry, RefusalKind kind, const std::string& reason) {
+  ALLOT_TRY(leadership_->reject(entry, std::string(wordOf(kind)), reason));
   events_.refused(kind);
   // One that was superseded is a second one: the first counts.
-  if (kind != std::string_view("superseded")) ++refused_in_a_row_;
+  if (kind != RefusalKind::kSuperseded) ++refused_in_a_row_;
   last_error_ = "refused result " + entry.result_id.substr(0, 200) + ": " + reason;
   last_error_unix_ms_ = options_.unix_now();
   spdlog::warn("{}", last_error_);
   return {};
 }
 
-Status Aggregator::rejectStale(const InboxEntry& entry, const v1::EpisodeResult& result) {
-  return reject(entry, "stale",
+Status Aggregator::refuseStale(const InboxEntry& entry, const v1::EpisodeResult& result) {
+  return refuse(entry, RefusalKind::kStale,
                 "it is of version " + std::to_string(result.policy_version()) +
                     ", the policy of version " + std::to_string(state_.policy().version()));
 }
@@ -271,7 +276,7 @@ Status Aggregator::dropStale() {
       ++it;
       continue;
     }
-    ALLOT_TRY(rejectStale(it->second.entry, result));
+    ALLOT_TRY(refuseStale(it->second.entry, result));
     held_tickets_.erase(result.ticket());
     it = held_.erase(it);
   }
@@ -385,10 +390,10 @@ Result<bool> Aggregator::finishIfDone() {
     return false;
   }
   Control next = control_;
-  next.desired = "finished";
+  next.desired = Desired::kFinished;
   // Refused if somebody extends the run at this moment; the next tick sees that.
   ALLOT_ASSIGN(const bool finished, store_.changeControl(next));
-  if (finished) phase_ = "finished";
+  if (finished) phase_ = Phase::kFinished;
   return finished;
 }
 

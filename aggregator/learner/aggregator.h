@@ -20,6 +20,7 @@
 #include "core/evaluation/fidelity.h"
 #include "core/learning/replay.h"
 #include "core/result.h"
+#include "core/run_state.h"
 #include "store/store.h"
 
 namespace allot {
@@ -44,8 +45,8 @@ struct RunSnapshot {
   RunSpec run;
   std::optional<v1::ModelFacts> model;
   v1::Experiment experiment;  // in force
-  std::string phase;          // starting, running, evaluating, paused, stopped, finished
-  std::string waiting;        // why it does not progress; empty while it does
+  Phase phase = Phase::kStarting;
+  std::string waiting;  // why it does not progress; empty while it does
   std::string last_error;
   v1::AggregatorState state;
   std::vector<v1::IterationRecord> history;  // thinned (HistorySample)
@@ -76,7 +77,7 @@ class Aggregator {
   void setEditRefused(const std::string& sentence);
   // The run has ended. tick() may go on being called: the lease is kept, and should a person extend
   // or resume the run, it goes on.
-  bool finished() const { return phase_ == "finished" || phase_ == "stopped"; }
+  bool finished() const { return phase_ == Phase::kFinished || phase_ == Phase::kStopped; }
 
  private:
   struct Held {
@@ -110,8 +111,8 @@ class Aggregator {
   Status take(const InboxEntry& entry, std::optional<v1::EpisodeResult> decoded,
               const std::set<uint64_t>& counted_before);
   Status checkNewest();
-  Status reject(const InboxEntry& entry, const char* kind, const std::string& reason);
-  Status rejectStale(const InboxEntry& entry, const v1::EpisodeResult& result);
+  Status refuse(const InboxEntry& entry, RefusalKind kind, const std::string& reason);
+  Status refuseStale(const InboxEntry& entry, const v1::EpisodeResult& result);
   bool isBeyondWindow(const v1::EpisodeResult& result) const;
   Status dropStale();
   bool learning() const;
@@ -146,7 +147,7 @@ class Aggregator {
   AggregatorEvents nobody_;  // listens where the options name no one
   AggregatorEvents& events_;
   Control control_;
-  std::string phase_ = "starting";
+  Phase phase_ = Phase::kStarting;
   std::optional<Leadership> leadership_;  // from the first lease on
   uint64_t lease_renewed_ = 0;
   bool loaded_ = false;

@@ -1,9 +1,8 @@
 #pragma once
 // AggregatorEvents: what an Aggregator tells whoever watches it (metrics). Called on its thread;
 // each call must be short.
-#include <string>
-
 #include "allot/v1/policy.pb.h"
+#include "core/refusal_kind.h"
 
 namespace allot {
 
@@ -12,8 +11,8 @@ class AggregatorEvents {
   virtual ~AggregatorEvents() = default;
   // An update was computed and committed, which took so long; the record holds what it consumed.
   virtual void updated(const v1::IterationRecord& /*record*/, double /*seconds*/) {}
-  // A result, or an evaluation, was refused; kind: one of kRefusalKinds.
-  virtual void refused(const std::string& /*kind*/) {}
+  // A result, or an evaluation, was refused.
+  virtual void refused(RefusalKind /*kind*/) {}
 };
 
 }  // namespace allot

@@ -7,14 +7,11 @@
 
 #include "aggregator/page/run_view.h"
 #include "core/learning/schedule.h"
+#include "core/worker_beats.h"
 
 namespace allot {
 namespace {
 
-constexpr const char* kPhases[] = {"starting", "running", "evaluating",
-                                   "paused",   "stopped", "finished"};
-constexpr const char* kWorkerStates[] = {"loading",    "idle",     "rollout",
-                                         "evaluation", "draining", "failed"};
 // A device's name comes from workers, who may say anything: so many get a series of their own.
 constexpr size_t kMostDevices = 8;
 constexpr size_t kLongestDevice = 64;
@@ -71,7 +68,7 @@ void AggregatorProbe::doNotLead(const std::string& why) {
 void AggregatorProbe::lead(const RunSnapshot& snapshot, const std::string& run_id) {
   leads_ = true;
   leader_.Set(1);
-  if (snapshot.phase == "starting") {
+  if (snapshot.phase == Phase::kStarting) {
     health_.unready("no worker has loaded the model yet");
   } else {
     health_.ready();
@@ -96,8 +93,8 @@ void AggregatorProbe::showSettings(const RunSnapshot& snapshot, const std::strin
                       {"method", spec.attention().decode()},
                       {"staleness_mode", spec.staleness().mode()}},
                      1}});
-  for (const char* phase : kPhases) {
-    metrics_.gauge("allot_experiment_state", {{"state", phase}})
+  for (const Phase phase : kAllOf<Phase>) {
+    metrics_.gauge("allot_experiment_state", {{"state", std::string(wordOf(phase))}})
         .Set(snapshot.phase == phase ? 1 : 0);
   }
   set("allot_experiment_updates_max", spec.update().max_updates());
@@ -163,11 +160,12 @@ void AggregatorProbe::showEvaluations(const RunSnapshot& snapshot) {
 }
 
 void AggregatorProbe::showWorkers(const RunSnapshot& snapshot) {
-  for (const char* state : kWorkerStates) {
+  for (const WorkerState state : kAllOf<WorkerState>) {
     const auto count =
         std::count_if(snapshot.workers.begin(), snapshot.workers.end(),
-                      [&](const v1::WorkerBeat& beat) { return beat.state() == state; });
-    metrics_.gauge("allot_workers", {{"state", state}}).Set(static_cast<double>(count));
+                      [&](const v1::WorkerBeat& beat) { return stateOf(beat) == state; });
+    metrics_.gauge("allot_workers", {{"state", std::string(wordOf(state))}})
+        .Set(static_cast<double>(count));
   }
   set("allot_inbox_entries", static_cast<double>(snapshot.inbox_entries));
   set("allot_inbox_capacity_entries",
@@ -224,8 +222,17 @@ void AggregatorProbe::updated(const v1::IterationRecord& record, double seconds)
   }
 }
 
-void AggregatorProbe::refused(const std::string& kind) {
-  (kind == "stale" ? stale_ : kind == "superseded" ? superseded_ : invalid_).Increment();
+void AggregatorProbe::refused(RefusalKind kind) {
+  switch (kind) {
+    case RefusalKind::kUndecodable:
+    case RefusalKind::kOversized:
+    case RefusalKind::kInvalid:
+      return invalid_.Increment();
+    case RefusalKind::kStale:
+      return stale_.Increment();
+    case RefusalKind::kSuperseded:
+      return superseded_.Increment();
+  }
 }
 
 }  // namespace allot

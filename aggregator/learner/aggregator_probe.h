@@ -29,7 +29,7 @@ class AggregatorProbe final : public AggregatorEvents {
   void doNotLead(const std::string& why);
 
   void updated(const v1::IterationRecord& record, double seconds) override;
-  void refused(const std::string& kind) override;
+  void refused(RefusalKind kind) override;
 
  private:
   void showSettings(const RunSnapshot& snapshot, const std::string& run_id);

@@ -92,8 +92,9 @@ Status Aggregator::takeEvaluation(const Evaluation& evaluation) {
   }
   const v1::EvaluationUnit* reopen = hoursSpent() ? nullptr : planned;
   const uint64_t hold_ms = reopen == nullptr ? 0 : noteRefusal(evaluation.result, reason);
-  ALLOT_TRY(leadership_->rejectEvaluation(evaluation, "invalid", reason, reopen, hold_ms));
-  events_.refused("invalid");
+  const std::string kind(wordOf(RefusalKind::kInvalid));
+  ALLOT_TRY(leadership_->rejectEvaluation(evaluation, kind, reason, reopen, hold_ms));
+  events_.refused(RefusalKind::kInvalid);
   ++refused_in_a_row_;
   if (reopen != nullptr) ++open_units_;  // at least until they are counted again
   last_error_ = "refused evaluation " + unit.unit_id().substr(0, 200) + ": " + reason;
@@ -168,7 +169,7 @@ Result<std::optional<v1::PolicySnapshot>> Aggregator::policyAt(uint64_t version)
 // large model takes minutes.
 std::string Aggregator::whyWaiting() {
   if (finished()) return "";
-  if (phase_ == "paused") return "it is paused: allot resume";
+  if (phase_ == Phase::kPaused) return "it is paused: allot resume";
   if (loaded_ && options_.now() - last_progress_ < kQuietMs) return "";
   const auto workers = store_.listWorkers();
   if (!workers) return workers.error().message;
@@ -240,7 +241,7 @@ Status Aggregator::publishStatus() {
   lookAtStore();
   v1::AggregatorStatus status;
   status.set_holder(options_.holder);
-  status.set_phase(phase_);
+  status.set_phase(std::string(wordOf(phase_)));
   status.set_waiting(whyWaiting());
   status.set_last_error(last_error_);
   status.set_last_error_unix_ms(last_error_unix_ms_);

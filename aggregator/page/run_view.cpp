@@ -112,7 +112,7 @@ json fidelityView(const std::vector<FidelitySummary>& summaries, const v1::Spec&
                 {"method", summary.method},
                 {"schedule", summary.schedule_name},
                 {"total_budget", summary.total_budget},
-                {"samples_per_layer", summary.samplesPerLayer()},
+                {"samples_per_layer", summary.drawsPerLayer()},
                 {"questions", summary.questions}});
     row["layers"] = fidelityParts(summary.layers, "layer", [](uint32_t layer) { return layer; });
     row["supports"] = fidelityParts(summary.supports, "tiles", supportLabel);
@@ -218,7 +218,7 @@ json runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::strin
   json view = {
       {"run_id", run_id},
       {"experiment", snapshot.run.experiment.name()},
-      {"state", snapshot.phase},
+      {"state", wordOf(snapshot.phase)},
       {"started_unix_ms", snapshot.run.started_unix_ms},
       {"now_unix_ms", now_unix_ms},
       // The clock that the start was told by may be ahead of ours.

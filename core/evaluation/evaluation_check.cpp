@@ -7,6 +7,7 @@
 
 #include "core/evaluation/evaluation_plan.h"
 #include "core/evaluation/fidelity.h"
+#include "core/spec/choices.h"
 #include "core/spec/spec_keys.h"
 
 namespace allot {
@@ -106,7 +107,7 @@ std::optional<std::string> whyImpossible(const v1::EvaluationResult& result,
                                          const EvaluationBounds& bounds) {
   if (!isDuration(result.seconds())) return "has a duration that cannot be";
   if (!countsCanBe(result.counts())) return "has counts that cannot be";
-  if (result.unit().measure() == kFidelity) {
+  if (measureOf(result.unit()) == Measure::kFidelity) {
     if (!fidelityCanBe(result, bounds)) return "has fidelity cells that cannot be";
     return std::nullopt;
   }

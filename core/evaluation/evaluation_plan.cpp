@@ -24,8 +24,9 @@ std::string padded(uint64_t number, size_t width) {
   return std::string(width - std::min(width, text.size()), '0') + text;
 }
 
-std::string numbered(const char* name, size_t number) {
-  return std::string(name) + "-" + padded(number, 2);
+std::string nameOf(ScheduleKind kind) { return std::string(wordOf(kind)); }
+std::string nameOf(ScheduleKind kind, size_t number) {
+  return nameOf(kind) + "-" + padded(number, 2);
 }
 
 uint64_t totalOf(const SampleSchedule& schedule) {
@@ -42,40 +43,58 @@ std::vector<Cell> cellsOf(const v1::Experiment& experiment, const std::string& m
   std::vector<Cell> cells;
   size_t explicit_number = 0;
   for (const v1::Schedule& schedule : spec.evaluation().schedules()) {
-    const bool learned = schedule.kind() == "learned";
-    if (schedule.kind() == "explicit") {
+    const ScheduleKind kind = kindOf(schedule);
+    if (kind == ScheduleKind::kExplicit) {
       const SampleSchedule samples(schedule.samples().begin(), schedule.samples().end());
-      const std::string name = numbered("explicit", explicit_number++);
+      const std::string name = nameOf(kind, explicit_number++);
       if (first) cells.push_back({method, name, totalOf(samples), samples});
       continue;
     }
-    if (learned ? !has_learned : !first) continue;
+    if (kind == ScheduleKind::kLearned ? !has_learned : !first) continue;
     for (uint32_t budget : spec.evaluation().budgets()) {
-      if (schedule.kind() == "uniform") {
-        cells.push_back({method, "uniform", budget, uniformSchedule(budget, layers)});
-      } else if (learned) {
-        cells.push_back(
-            {method, "learned", budget,
-             learnedSchedule(softmax({policy.logits().begin(), policy.logits().end()}), budget,
-                             spec.policy().min_per_layer(), spec.policy().total_budget())});
-      } else {
-        for (uint32_t l = 0; l < layers; ++l) {
+      switch (kind) {
+        case ScheduleKind::kUniform:
+          cells.push_back({method, nameOf(kind), budget, uniformSchedule(budget, layers)});
+          break;
+        case ScheduleKind::kLearned:
           cells.push_back(
-              {method, numbered("oneHot", l), budget, oneHotSchedule(budget, layers, l)});
-        }
+              {method, nameOf(kind), budget,
+               learnedSchedule(softmax({policy.logits().begin(), policy.logits().end()}), budget,
+                               spec.policy().min_per_layer(), spec.policy().total_budget())});
+          break;
+        case ScheduleKind::kOneHot:
+          for (uint32_t l = 0; l < layers; ++l) {
+            cells.push_back({method, nameOf(kind, l), budget, oneHotSchedule(budget, layers, l)});
+          }
+          break;
+        case ScheduleKind::kExplicit:
+          break;  // above: its budget is its own
       }
     }
   }
   return cells;
 }
 
+// Of one method, at most.
+uint64_t mostCells(ScheduleKind kind, uint64_t budgets, uint32_t layers) {
+  switch (kind) {
+    case ScheduleKind::kUniform:
+    case ScheduleKind::kLearned:
+      return budgets;
+    case ScheduleKind::kOneHot:
+      return budgets * layers;
+    case ScheduleKind::kExplicit:
+      return 1;
+  }
+  return 0;
+}
+
 // "v000025/c0003/s2anta-flash tileSize=64/uniform/128", and "/fidelity" where that is measured.
-v1::EvaluationUnit unitOf(const Cell& cell, uint64_t version, uint32_t chunk,
-                          const std::string& measure) {
+v1::EvaluationUnit unitOf(const Cell& cell, uint64_t version, uint32_t chunk, Measure measure) {
   v1::EvaluationUnit unit;
   std::string id = "v" + padded(version, 6) + "/c" + padded(chunk, 4) + "/" + cell.method + "/" +
                    cell.schedule_name + "/" + std::to_string(cell.total_budget);
-  if (measure != kAccuracy) id += "/" + measure;
+  if (measure != Measure::kAccuracy) id += "/" + std::string(wordOf(measure));
   unit.set_unit_id(id);
   unit.set_policy_version(version);
   unit.set_method(cell.method);
@@ -83,7 +102,7 @@ v1::EvaluationUnit unitOf(const Cell& cell, uint64_t version, uint32_t chunk,
   unit.set_total_budget(cell.total_budget);
   *unit.mutable_schedule() = {cell.schedule.begin(), cell.schedule.end()};
   unit.set_chunk(chunk);
-  unit.set_measure(measure);
+  unit.set_measure(std::string(wordOf(measure)));
   return unit;
 }
 
@@ -104,7 +123,7 @@ std::vector<v1::EvaluationUnit> planEvaluation(const v1::Experiment& experiment,
     kernels::MethodOptions options;
     const bool known = !kernels::parseMethod(method, &options);
     if (known && !kernels::usesBudget(options)) {
-      const char* name = method == kDense ? kDense : "adaptive";
+      const char* name = method == kDense ? kDenseSchedule : kAdaptiveSchedule;
       if (policy.version() == 0) cells.push_back({method, name, 0, {}});
       continue;
     }
@@ -112,12 +131,13 @@ std::vector<v1::EvaluationUnit> planEvaluation(const v1::Experiment& experiment,
     cells.insert(cells.end(), more.begin(), more.end());
   }
   const uint32_t questions = spec.task().held_out_questions();
+  const std::vector<Measure> measures = measuresOf(spec.evaluation());
   std::vector<v1::EvaluationUnit> units;
   for (uint32_t first = 0; first < questions; first += kChunkQuestions) {
-    for (const std::string& measure : spec.evaluation().measures()) {
-      if (measure == kFidelity && first / kChunkQuestions >= kFidelityChunks) continue;
+    for (const Measure measure : measures) {
+      if (measure == Measure::kFidelity && first / kChunkQuestions >= kFidelityChunks) continue;
       for (const Cell& cell : cells) {
-        if (measure == kFidelity && cell.method == kDense) continue;
+        if (measure == Measure::kFidelity && cell.method == kDense) continue;
         v1::EvaluationUnit unit = unitOf(cell, policy.version(), first / kChunkQuestions, measure);
         unit.set_first_question(first);
         unit.set_question_count(std::min(kChunkQuestions, questions - first));
@@ -134,10 +154,7 @@ Status checkGrid(const v1::Experiment& experiment, uint32_t layers) {
   const auto budgets = static_cast<uint64_t>(evaluation.budgets_size());
   uint64_t schedules = 0;
   for (const v1::Schedule& schedule : evaluation.schedules()) {
-    if (schedule.kind() == "explicit")
-      ++schedules;
-    else
-      schedules += budgets * (schedule.kind() == "oneHot" ? layers : 1);
+    schedules += mostCells(kindOf(schedule), budgets, layers);
   }
   uint64_t cells = 0;
   bool has_dense = false;
@@ -150,8 +167,8 @@ Status checkGrid(const v1::Experiment& experiment, uint32_t layers) {
   const uint64_t questions = experiment.spec().task().held_out_questions();
   const uint64_t chunks = (questions + kChunkQuestions - 1) / kChunkQuestions;
   uint64_t units = 0;
-  for (const std::string& measure : evaluation.measures()) {
-    units += measure == kFidelity
+  for (const Measure measure : measuresOf(evaluation)) {
+    units += measure == Measure::kFidelity
                  ? (cells - (has_dense ? 1 : 0)) * std::min<uint64_t>(chunks, kFidelityChunks)
                  : cells * chunks;
   }

@@ -4,22 +4,27 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "allot/v1/experiment.pb.h"
 #include "allot/v1/policy.pb.h"
 #include "allot/v1/result.pb.h"
 #include "core/result.h"
+#include "core/spec/choices.h"
 
 namespace allot {
 
 // Held-out questions in one unit.
 constexpr uint32_t kChunkQuestions = 32;
 
-// Names of EvaluationUnit.measure.
-constexpr std::string_view kAccuracy = "accuracy";
-constexpr std::string_view kFidelity = "fidelity";
+// Names of schedules (EvaluationUnit.schedule_name), as of spec.evaluation.schedules; the others
+// are numbered, "oneHot-03" and "explicit-00". Of a method that reads what it needs: dense, or else
+// adaptive.
+inline constexpr const char* kUniformSchedule = wordOf(ScheduleKind::kUniform).data();
+inline constexpr const char* kLearnedSchedule = wordOf(ScheduleKind::kLearned).data();
+inline constexpr const char* kDenseSchedule = "dense";
+inline constexpr const char* kAdaptiveSchedule = "adaptive";
+
 // Chunks on which fidelity is measured, from the first on. Every decode step, layer and head is a
 // state, so that these 64 questions give tens of thousands; and each costs a dense step besides the
 // method's own.

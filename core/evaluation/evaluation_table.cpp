@@ -11,7 +11,6 @@ void count(double score, ScoreTally* tally) {
   ++tally->scores[score];
 }
 
-constexpr char kLearned[] = "learned";
 constexpr size_t kWholeLines = 2;
 constexpr size_t kPoints = 1000;
 
@@ -50,7 +49,7 @@ EvaluationTable::EvaluationTable(const v1::Experiment& experiment, Keep keep)
 
 void EvaluationTable::add(const v1::EvaluationResult& result) {
   const v1::EvaluationUnit& unit = result.unit();
-  if (unit.measure() == kFidelity) return;
+  if (measureOf(unit) == Measure::kFidelity) return;
   const Key key = {unit.policy_version(), unit.method(), unit.schedule_name(), unit.total_budget()};
   EvaluationCell& cell = cells_[key];
   cell.version = unit.policy_version();
@@ -70,7 +69,9 @@ void EvaluationTable::add(const v1::EvaluationResult& result) {
   cell.complete = cell.all.n == held_out_;
   if (!cell.complete) return setIntervals(&cell);
   unsettled_[key] = &cell;
-  if (keep_ == Keep::kNewest && cell.schedule_name == kLearned) thinOut(EvaluationCell(cell));
+  if (keep_ == Keep::kNewest && cell.schedule_name == kLearnedSchedule) {
+    thinOut(EvaluationCell(cell));
+  }
 }
 
 // What a complete cell makes superfluous.
@@ -88,9 +89,9 @@ void EvaluationTable::thinOut(const EvaluationCell& completed) {
 
 void EvaluationTable::thinLine(const std::string& method, uint64_t version) {
   std::set<uint64_t>& points = points_[method];
-  auto it = cells_.lower_bound({version, method, kLearned, 0});
+  auto it = cells_.lower_bound({version, method, kLearnedSchedule, 0});
   while (it != cells_.end() && it->second.version == version && it->second.method == method &&
-         it->second.schedule_name == kLearned) {
+         it->second.schedule_name == kLearnedSchedule) {
     unsettled_.erase(it->first);
     if (it->second.total_budget != total_budget_) {
       it = cells_.erase(it);
@@ -112,7 +113,7 @@ void EvaluationTable::thinLine(const std::string& method, uint64_t version) {
       ++point;
       continue;
     }
-    cells_.erase({*point, method, kLearned, total_budget_});
+    cells_.erase({*point, method, kLearnedSchedule, total_budget_});
     point = points.erase(point);
   }
 }
@@ -140,7 +141,7 @@ std::vector<EvaluationCell> EvaluationTable::cells() {
 double EvaluationTable::learnedAccuracy(const std::string& method, uint64_t total_budget) const {
   double accuracy = -1;
   for (const auto& [key, cell] : cells_) {  // ascending version: the newest stays
-    const bool asked = cell.method == method && cell.schedule_name == "learned" &&
+    const bool asked = cell.method == method && cell.schedule_name == kLearnedSchedule &&
                        cell.total_budget == total_budget;
     if (asked && cell.complete) accuracy = cell.all.mean();
   }

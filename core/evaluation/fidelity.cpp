@@ -51,7 +51,7 @@ std::optional<double> FidelitySums::agreement() const {
   return static_cast<double>(agreed) / static_cast<double>(steps);
 }
 
-double FidelitySummary::samplesPerLayer() const {
+double FidelitySummary::drawsPerLayer() const {
   if (schedule.empty()) return 0;
   return static_cast<double>(total_budget) / static_cast<double>(schedule.size());
 }
@@ -62,7 +62,7 @@ FidelityTable::FidelityTable(uint32_t held_out_questions, bool keep_newest)
 
 void FidelityTable::add(const v1::EvaluationResult& result) {
   const v1::EvaluationUnit& unit = result.unit();
-  if (unit.measure() != kFidelity) return;
+  if (measureOf(unit) != Measure::kFidelity) return;
   FidelitySummary& summary =
       summaries_[{unit.policy_version(), unit.method(), unit.schedule_name(), unit.total_budget()}];
   summary.version = unit.policy_version();
@@ -84,7 +84,9 @@ void FidelityTable::add(const v1::EvaluationResult& result) {
   }
   summary.questions += unit.question_count();
   summary.complete = summary.questions == questions_;
-  if (keep_newest_ && summary.complete && summary.schedule_name == "learned") dropOld(summary);
+  if (keep_newest_ && summary.complete && summary.schedule_name == kLearnedSchedule) {
+    dropOld(summary);
+  }
 }
 
 void FidelityTable::dropOld(const FidelitySummary& completed) {
@@ -93,7 +95,7 @@ void FidelityTable::dropOld(const FidelitySummary& completed) {
   std::set<uint64_t>& versions = complete_[{method, budget}];
   versions.insert(completed.version);
   if (versions.size() <= 2) return;
-  summaries_.erase({*versions.begin(), method, "learned", budget});
+  summaries_.erase({*versions.begin(), method, kLearnedSchedule, budget});
   versions.erase(versions.begin());
 }
 
@@ -106,12 +108,13 @@ std::vector<FidelitySummary> FidelityTable::summaries() const {
 std::vector<VarianceSlope> varianceSlopes(const std::vector<FidelitySummary>& summaries) {
   std::map<std::string, std::vector<std::pair<double, double>>> points;  // by method
   for (const FidelitySummary& summary : summaries) {
-    const double samples = summary.samplesPerLayer();
+    const double draws = summary.drawsPerLayer();
     const double variance = summary.all.traceCovariance();
-    if (!summary.complete || summary.schedule_name != "uniform" || samples < 2 || variance <= 0) {
+    if (!summary.complete || summary.schedule_name != kUniformSchedule || draws < 2 ||
+        variance <= 0) {
       continue;
     }
-    points[summary.method].emplace_back(exactLog(samples), exactLog(variance));
+    points[summary.method].emplace_back(exactLog(draws), exactLog(variance));
   }
   std::vector<VarianceSlope> slopes;
   for (const auto& [method, line] : points) {

@@ -74,7 +74,7 @@ struct FidelitySummary {
   std::map<uint32_t, FidelitySums> tasks;  // by index in spec.task.tasks
 
   // Draws per head in one layer, on average; 0 for a method without a budget.
-  double samplesPerLayer() const;
+  double drawsPerLayer() const;
 };
 
 // Adds results up, whatever the order in which they come.

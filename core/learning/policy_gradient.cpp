@@ -11,6 +11,7 @@
 #include "core/learning/exact_math.h"
 #include "core/learning/questions.h"
 #include "core/learning/schedule.h"
+#include "core/spec/choices.h"
 
 namespace allot {
 namespace {
@@ -45,7 +46,7 @@ std::vector<double> importanceWeights(const v1::Experiment& experiment,
                                       const std::vector<v1::EpisodeResult>& results) {
   const auto& spec = experiment.spec();
   std::vector<double> weights(results.size(), 1.0);
-  if (spec.staleness().mode() != "truncated-is") return weights;
+  if (!weighsResults(modeOf(spec.staleness()))) return weights;
   for (size_t i = 0; i < results.size(); ++i) {
     const SampleSchedule schedule(results[i].schedule().begin(), results[i].schedule().end());
     const double log_ratio = logProbability(schedule, logits, spec.policy().min_per_layer()) -
@@ -55,6 +56,16 @@ std::vector<double> importanceWeights(const v1::Experiment& experiment,
   return weights;
 }
 
+bool leavesOneOut(Baseline baseline) {
+  switch (baseline) {
+    case Baseline::kLeaveOneOut:
+      return true;
+    case Baseline::kMovingAverage:
+      return false;
+  }
+  return false;
+}
+
 // Leave-one-out: the mean of the other rewards of the batch, independent of the result's own.
 std::vector<double> baselines(const v1::Experiment& experiment, const v1::AggregatorState& state,
                               const std::vector<v1::EpisodeResult>& results) {
@@ -62,7 +73,7 @@ std::vector<double> baselines(const v1::Experiment& experiment, const v1::Aggreg
   for (const auto& result : results) sum += result.reward();
   const double count = static_cast<double>(results.size());
   const bool leave_one_out =
-      experiment.spec().update().baseline() == "leave-one-out" && results.size() > 1;
+      leavesOneOut(baselineOf(experiment.spec().update())) && results.size() > 1;
   std::vector<double> values;
   for (const auto& result : results) {
     if (leave_one_out) {
@@ -74,6 +85,17 @@ std::vector<double> baselines(const v1::Experiment& experiment, const v1::Aggreg
   return values;
 }
 
+// Whether a step is scaled by the gradient's moments (Adam), or is the gradient.
+bool stepsByMoments(Optimizer optimizer) {
+  switch (optimizer) {
+    case Optimizer::kAdam:
+      return true;
+    case Optimizer::kSgd:
+      return false;
+  }
+  return false;
+}
+
 // What Adam's moments have gathered of a constant gradient's after so many steps.
 double gathered(double decay, uint64_t steps) { return 1 - exactPower(decay, steps); }
 
@@ -82,12 +104,13 @@ void step(const v1::Update& update, const std::vector<double>& gradient,
           v1::AggregatorState* state) {
   auto* policy = state->mutable_policy();
   const double rate = update.learning_rate();
+  const bool by_moments = stepsByMoments(optimizerOf(update));
   state->set_optimizer_steps(state->optimizer_steps() + 1);
   const double gathered1 = gathered(kAdamDecay1, state->optimizer_steps());
   const double gathered2 = gathered(kAdamDecay2, state->optimizer_steps());
   for (int l = 0; l < policy->logits_size(); ++l) {
     double delta = gradient[l];
-    if (update.optimizer() == "adam") {
+    if (by_moments) {
       const double m = kAdamDecay1 * state->first_moment(l) + (1 - kAdamDecay1) * gradient[l];
       const double v =
           kAdamDecay2 * state->second_moment(l) + (1 - kAdamDecay2) * gradient[l] * gradient[l];
@@ -184,9 +207,21 @@ v1::Origin originOf(const std::string& run_id, const v1::AggregatorState& state)
   return origin;
 }
 
+bool weighsResults(StalenessMode mode) {
+  switch (mode) {
+    case StalenessMode::kTruncatedIs:
+      return true;
+    case StalenessMode::kNone:
+    case StalenessMode::kDrop:
+      return false;
+  }
+  return false;
+}
+
 bool isStale(const v1::Experiment& experiment, uint64_t version, const v1::EpisodeResult& result) {
   const v1::Staleness& staleness = experiment.spec().staleness();
-  return staleness.mode() == "drop" && version > result.policy_version() + staleness.max_lag();
+  const bool drops = modeOf(staleness) == StalenessMode::kDrop;
+  return drops && version > result.policy_version() + staleness.max_lag();
 }
 
 size_t lagBucket(uint64_t lag) {
@@ -262,7 +297,7 @@ void describeStep(const v1::PolicySnapshot& before, v1::IterationRecord* record)
 }
 
 double stepPerGradient(const v1::Update& update, const v1::AggregatorState& after, int layer) {
-  if (update.optimizer() != "adam") return update.learning_rate();
+  if (!stepsByMoments(optimizerOf(update))) return update.learning_rate();
   const double v_hat = after.second_moment(layer) / gathered(kAdamDecay2, after.optimizer_steps());
   return update.learning_rate() / (std::sqrt(v_hat) + kAdamEpsilon);
 }

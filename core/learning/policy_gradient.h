@@ -15,6 +15,7 @@
 #include "allot/v1/policy.pb.h"
 #include "allot/v1/result.pb.h"
 #include "core/result.h"
+#include "core/spec/choices.h"
 
 namespace allot {
 
@@ -48,6 +49,9 @@ double stepPerGradient(const v1::Update& update, const v1::AggregatorState& afte
 // without it the log-probability and the digest are taken on trust.
 Status checkResult(const v1::Experiment& experiment, const v1::AggregatorState& state,
                    const v1::EpisodeResult& result, const v1::PolicySnapshot* behaviour);
+
+// Whether results are weighted by how likely the present policy is to draw their schedules.
+bool weighsResults(StalenessMode mode);
 
 // True if staleness.mode is drop and the result is too old for an update of `version`.
 bool isStale(const v1::Experiment& experiment, uint64_t version, const v1::EpisodeResult& result);

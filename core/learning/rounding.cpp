@@ -21,7 +21,7 @@ double gradientScale(const v1::Experiment& experiment, const v1::AggregatorState
   const v1::Spec& spec = experiment.spec();
   const auto& logits = before.policy().logits();
   double scale = 1;
-  if (spec.staleness().mode() == "truncated-is") {
+  if (weighsResults(modeOf(spec.staleness()))) {
     for (const v1::EpisodeResult& result : recorded.results()) {
       const SampleSchedule schedule(result.schedule().begin(), result.schedule().end());
       scale = std::max(scale, 1 + std::abs(logProbability(schedule, {logits.begin(), logits.end()},

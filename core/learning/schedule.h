@@ -34,7 +34,7 @@ SampleSchedule uniformSchedule(uint32_t total, uint32_t layers);
 SampleSchedule learnedSchedule(const std::vector<double>& probabilities, uint32_t total,
                                uint32_t min_per_layer, uint32_t trained_total);
 
-// SANTA paper, Appendix J: `layer` at one sample, every other layer at its uniform share of total.
+// SANTA paper, Appendix J: `layer` at one draw, every other layer at its uniform share of total.
 SampleSchedule oneHotSchedule(uint32_t total, uint32_t layers, uint32_t layer);
 
 }  // namespace allot

@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "allot/kernels/method.h"
+#include "core/spec/choices.h"
 #include "core/spec/spec_keys.h"
 #include "core/spec/spec_task.h"
 #include "core/spec/spec_yaml.h"
@@ -147,7 +148,7 @@ Result<v1::Schedule> readSchedule(const YamlValue& value, const SpecRule& rule, 
     ALLOT_ASSIGN(*schedule.mutable_kind(), readChoice(value, rule.choices, site));
     return schedule;
   }
-  schedule.set_kind("explicit");
+  schedule.set_kind(std::string(wordOf(ScheduleKind::kExplicit)));
   if (value.items.empty() || value.items.size() > kMaxScheduleEntries) {
     return site.refuse("has " + std::to_string(value.items.size()) +
                        " entries; write one for each layer, 1.." +
@@ -348,8 +349,11 @@ void deriveDefaults(v1::Spec& spec) {
   v1::Evaluation& evaluation = *spec.mutable_evaluation();
   if (evaluation.budgets().empty()) evaluation.add_budgets(spec.policy().total_budget());
   if (evaluation.schedules().empty()) {
-    evaluation.add_schedules()->set_kind("uniform");
-    if (spec.has_update()) evaluation.add_schedules()->set_kind("learned");
+    const auto add = [&](ScheduleKind kind) {
+      evaluation.add_schedules()->set_kind(std::string(wordOf(kind)));
+    };
+    add(ScheduleKind::kUniform);
+    if (spec.has_update()) add(ScheduleKind::kLearned);
   }
   if (evaluation.methods().empty()) {
     evaluation.add_methods("dense");
@@ -372,15 +376,16 @@ Status checkMethods(const v1::Spec& spec, const std::string& place) {
         "a method that samples, or remove the section spec.update");
   }
   const v1::Evaluation& evaluation = spec.evaluation();
-  for (int i = 0; i < evaluation.measures_size(); ++i) {
-    if (evaluation.measures(i) != "fidelity") continue;
-    const Site site = Site{place, "spec.evaluation.measures"}.at(static_cast<size_t>(i));
+  const std::vector<Measure> measures = measuresOf(evaluation);
+  for (size_t i = 0; i < measures.size(); ++i) {
+    if (measures[i] != Measure::kFidelity) continue;
+    const Site site = Site{place, "spec.evaluation.measures"}.at(i);
     if (evaluation.methods_size() == 1 && evaluation.methods(0) == "dense") {
       return site.refuse(
           "fidelity compares methods with dense, but spec.evaluation.methods has no other; add "
           "one");
     }
-    if (spec.attention().protocol() == "B") {
+    if (protocolOf(spec.attention()) != Protocol::kA) {
       return site.refuse(
           "fidelity compares the answer's tokens alone: set spec.attention.protocol to A");
     }
@@ -400,7 +405,8 @@ Status checkTogether(const v1::Spec& spec, const std::string& place) {
         std::to_string(spec.task().train_questions()));
   }
   for (int i = 0; i < spec.evaluation().schedules_size(); ++i) {
-    if (spec.evaluation().schedules(i).kind() != "learned" || spec.has_update()) continue;
+    const bool learned = kindOf(spec.evaluation().schedules(i)) == ScheduleKind::kLearned;
+    if (!learned || spec.has_update()) continue;
     return Site{place, "spec.evaluation.schedules"}.at(i).refuse(
         "learned needs the section spec.update, which is missing; add it or remove learned");
   }

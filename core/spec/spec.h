@@ -45,6 +45,10 @@ Result<v1::Experiment> parseStoredExperiment(const std::string& yaml, const std:
 // makes it so. `place` as above.
 Status checkGoal(const v1::Experiment& experiment, const std::string& place);
 
+// kUsage if a stored experiment chooses by a word that this build does not know, as a newer one's
+// may: what it means here would be another choice. A missing word is an older build's.
+Status checkWords(const v1::Experiment& experiment, const std::string& place);
+
 // Checks what needs the number of layers: minPerLayer * layers <= totalBudget, explicit schedules
 // with one entry a layer, oneHot. Called once the model is known.
 Status checkAgainstLayers(const v1::Experiment& experiment, uint32_t layers);

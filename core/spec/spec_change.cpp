@@ -5,6 +5,7 @@
 
 #include <charconv>
 
+#include "core/spec/choices.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_keys.h"
 #include "core/spec/spec_yaml.h"
@@ -23,7 +24,7 @@ std::string decimalOf(double value) {
 }
 
 std::string scheduleYaml(const v1::Schedule& schedule) {
-  if (schedule.kind() != "explicit") return quoted(schedule.kind());
+  if (kindOf(schedule) != ScheduleKind::kExplicit) return quoted(schedule.kind());
   std::string list;
   for (const uint32_t samples : schedule.samples()) {
     list += (list.empty() ? "" : ", ") + std::to_string(samples);

@@ -5,7 +5,10 @@
 #include <algorithm>
 
 #include "core/digest.h"
+#include "core/spec/choices.h"
 #include "core/spec/spec.h"
+#include "core/spec/spec_keys.h"
+#include "core/spec/spec_yaml.h"
 
 namespace allot {
 namespace {
@@ -24,8 +27,9 @@ std::string goalLacks(const v1::Spec& spec) {
   if (evaluation.every_updates() == 0) {
     return "spec.evaluation.everyUpdates is 0, so that only the last policy is evaluated";
   }
-  if (std::none_of(schedules.begin(), schedules.end(),
-                   [](const v1::Schedule& schedule) { return schedule.kind() == "learned"; })) {
+  if (std::none_of(schedules.begin(), schedules.end(), [](const v1::Schedule& schedule) {
+        return kindOf(schedule) == ScheduleKind::kLearned;
+      })) {
     return "spec.evaluation.schedules has no learned";
   }
   if (!has(evaluation.methods(), spec.attention().decode())) {
@@ -34,11 +38,45 @@ std::string goalLacks(const v1::Spec& spec) {
   if (!has(evaluation.budgets(), budget)) {
     return "spec.evaluation.budgets has no " + std::to_string(budget);
   }
-  if (!has(evaluation.measures(), "accuracy")) return "spec.evaluation.measures has no accuracy";
+  if (!has(measuresOf(evaluation), Measure::kAccuracy)) {
+    return "spec.evaluation.measures has no accuracy";
+  }
   return "";
 }
 
+// What a field of words holds.
+std::vector<std::string> wordsIn(const SpecField& at) {
+  const auto* reflection = at.message->GetReflection();
+  if (!at.field->is_repeated()) return {reflection->GetString(*at.message, at.field)};
+  std::vector<std::string> words;
+  for (int i = 0; i < reflection->FieldSize(*at.message, at.field); ++i) {
+    words.push_back(reflection->GetRepeatedString(*at.message, at.field, i));
+  }
+  return words;
+}
+
 }  // namespace
+
+Status checkWords(const v1::Experiment& experiment, const std::string& place) {
+  v1::Spec spec = experiment.spec();  // fieldOf makes sections
+  for (const SpecRule& rule : specRules()) {
+    if (rule.choices.empty()) continue;
+    std::vector<std::string> words;
+    if (rule.type == SpecType::kSchedules) {
+      for (const auto& schedule : spec.evaluation().schedules()) words.push_back(schedule.kind());
+      std::erase(words, wordOf(ScheduleKind::kExplicit));
+    } else {
+      words = wordsIn(fieldOf(rule, spec));
+    }
+    for (const std::string& word : words) {
+      if (word.empty() || has(rule.choices, word)) continue;
+      return badInput(place + ": " + rule.path + ": " + quoted(word) + " is not one of " +
+                      joined(rule.choices) +
+                      ", so that a newer build stored it: use that build or a later one");
+    }
+  }
+  return {};
+}
 
 Status checkGoal(const v1::Experiment& experiment, const std::string& place) {
   const v1::Spec& spec = experiment.spec();
@@ -59,21 +97,23 @@ Status checkAgainstLayers(const v1::Experiment& experiment, uint32_t layers) {
   if (least > spec.policy().total_budget()) {
     return badInput("spec.policy.minPerLayer: " + std::to_string(spec.policy().min_per_layer()) +
                     " in each layer needs " + std::to_string(least) +
-                    " samples, more than spec.policy.totalBudget, which is " +
+                    " draws, more than spec.policy.totalBudget, which is " +
                     std::to_string(spec.policy().total_budget()) + " (" + model + ")");
   }
   for (int i = 0; i < spec.evaluation().schedules_size(); ++i) {
     const v1::Schedule& schedule = spec.evaluation().schedules(i);
     const std::string path = "spec.evaluation.schedules[" + std::to_string(i) + "]: ";
-    if (schedule.kind() == "explicit" && schedule.samples_size() != static_cast<int64_t>(layers)) {
+    const ScheduleKind kind = kindOf(schedule);
+    if (kind == ScheduleKind::kExplicit &&
+        schedule.samples_size() != static_cast<int64_t>(layers)) {
       return badInput(path + "has " + std::to_string(schedule.samples_size()) + " entries, but " +
                       model + "; write one for each layer");
     }
-    if (schedule.kind() != "oneHot") continue;
+    if (kind != ScheduleKind::kOneHot) continue;
     if (layers < 2) return badInput(path + "oneHot compares layers, but the model has only one");
     for (const uint32_t budget : spec.evaluation().budgets()) {
       if (budget >= layers) continue;
-      return badInput(path + "oneHot needs at least one sample in each layer, but " + model +
+      return badInput(path + "oneHot needs at least one draw in each layer, but " + model +
                       " and spec.evaluation.budgets has " + std::to_string(budget));
     }
   }

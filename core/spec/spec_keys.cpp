@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "allot/kernels/method.h"
+#include "core/spec/choices.h"
 #include "core/spec/model_catalogue.h"
 #include "core/spec/spec.h"
 #include "core/spec/task_catalogue.h"
@@ -53,6 +54,12 @@ SpecRule choice(const char* path, const char* default_value, std::vector<std::st
   return rule;
 }
 
+// One of the words of an enum (core/spec/choices.h).
+template <typename Enum>
+SpecRule choice(const char* path, Enum default_value, const char* meaning) {
+  return choice(path, wordOf(default_value).data(), wordsOf<Enum>(), meaning);
+}
+
 SpecRule live(SpecRule rule) {
   rule.live = true;
   return rule;
@@ -79,6 +86,13 @@ SpecRule orEmpty(SpecRule rule) {
 SpecRule allowing(const char* allowed, SpecRule rule) {
   rule.allowed = allowed;
   return rule;
+}
+
+// An explicit schedule is written as a list.
+std::vector<std::string> namedSchedules() {
+  std::vector<std::string> names = wordsOf<ScheduleKind>();
+  std::erase(names, wordOf(ScheduleKind::kExplicit));
+  return names;
 }
 
 std::vector<SpecRule> taskRules() {
@@ -117,7 +131,7 @@ std::vector<SpecRule> taskRules() {
                                     "or several (a list of strings)."))),
               SpecType::kText),
       derived(orEmpty(choice(
-                  "task.promptStyle", "llama", {"llama", "deepseek"},
+                  "task.promptStyle", PromptStyle::kLlama,
                   "Suites gsm8k and mmlu: the SANTA paper's prompts and ways to find the answer "
                   "for Llama (a system prompt, the answer in the last line) or DeepSeek (a "
                   "sentence at the end, the answer in \\boxed{}).")),
@@ -137,10 +151,10 @@ std::vector<SpecRule> runRules() {
            "Folder with config.json, *.safetensors and tokenizer.json, as published on Hugging "
            "Face, or a GGUF file; a relative path starts where you are or in any folder above the "
            "experiment file."),
-      choice("model.dtype", "float32", {"float32", "bfloat16"},
+      choice("model.dtype", Dtype::kFloat32,
              "Number format of weights and products: bfloat16, on a GPU only, takes half the "
              "memory and is how large models are published."),
-      choice("model.device", "auto", {"auto", "cpu", "cuda"},
+      choice("model.device", DeviceChoice::kAuto,
              "Where workers compute: auto is an NVIDIA GPU where a worker's build and machine have "
              "one that decodes with all of the experiment's methods, else the CPU."),
       choice("model.chatTemplate", "auto", chatTemplateChoices(),
@@ -157,7 +171,7 @@ std::vector<SpecRule> learningRules() {
       base("attention.decode", SpecType::kMethod, "s2anta-sys",
            "How episodes attend while they write the answer: a method with its parameters, as in "
            "s2anta-flash tileSize=64. `allot methods` says what each one does."),
-      choice("attention.protocol", "A", {"A", "B"},
+      choice("attention.protocol", Protocol::kA,
              "What is sampled: A reads the whole prompt densely and samples while it writes the "
              "answer, B also samples while it reads the question at the prompt's end (niah's last "
              "sentence, for example). Figures of the two are not comparable."),
@@ -169,10 +183,10 @@ std::vector<SpecRule> learningRules() {
       integer("generation.topK", "0", 0, 1000000,
               "With a temperature: draw from so many of the likeliest tokens, 0 from all."),
       integer("policy.totalBudget", kRequired, 1, kMaxBudget,
-              "Value-row reads per head and decoded token, summed over all layers; the policy "
-              "learns which layers get them. 8 over 8 layers is one read a layer."),
+              "Draws of value rows per head and decoded token, summed over all layers; the policy "
+              "learns which layers get them. 8 over 8 layers is one draw a layer."),
       integer("policy.minPerLayer", "0", 0, 100000,
-              "Reads that every layer gets before the policy spreads the rest; with 0 a layer may "
+              "Draws that every layer gets before the policy spreads the rest; with 0 a layer may "
               "draw nothing, and its attention output is then zero."),
       choice("policy.init", "uniform", {"uniform"},
              "Policy before the first update: uniform favours no layer."),
@@ -191,19 +205,19 @@ std::vector<SpecRule> updateRules() {
                    "Episodes averaged into one policy step. Leave out the whole section update to "
                    "learn nothing and only measure the evaluation grid.")),
       live(integer("update.maxUpdates", "150", 1, 1000000, "The run ends after this many steps.")),
-      choice("update.optimizer", "adam", {"adam", "sgd"},
+      choice("update.optimizer", Optimizer::kAdam,
              "Rule that turns a gradient into a step: adam scales it per layer by its recent "
              "size, sgd takes it as it is."),
       live(number("update.learningRate", "0.05", {.above_low = true, .high = 10},
                   "Step size on the layers' logits.")),
-      choice("update.baseline", "leave-one-out", {"leave-one-out", "moving-average"},
+      choice("update.baseline", Baseline::kLeaveOneOut,
              "Reward that an episode is compared with: the mean of the update's other episodes, "
              "or a moving average of earlier updates."),
       live(number(
           "update.entropyBonus", "0", {.high = 10},
           "Reward per nat of policy entropy; above 0 it keeps the policy from settling early.")),
       live(choice(
-          "staleness.mode", "truncated-is", {"truncated-is", "none", "drop"},
+          "staleness.mode", StalenessMode::kTruncatedIs,
           "What is done about results of an older policy: truncated-is weights each by how "
           "likely the present policy is to draw its schedule, none takes them as fresh, drop "
           "refuses those beyond maxLag (biased against what takes long).")),
@@ -225,17 +239,17 @@ std::vector<SpecRule> measuringRules() {
                       "the accuracy curve."),
               SpecType::kIntegers),
       derived(choice("evaluation.schedules", "[uniform, learned]; [uniform] without spec.update",
-                     {"uniform", "learned", "oneHot"},
+                     namedSchedules(),
                      "Ways to spread a budget over the layers: uniform evenly, learned by the "
-                     "policy, oneHot with one layer cut to a single read (once for each layer), or "
-                     "a list such as [4, 2, 1, 1] with the reads of each layer."),
+                     "policy, oneHot with one layer cut to a single draw (once for each layer), or "
+                     "a list such as [4, 2, 1, 1] with the draws of each layer."),
               SpecType::kSchedules),
       derived(base("evaluation.methods", SpecType::kMethods, "[dense, spec.attention.decode]",
                    "Methods to measure, with their parameters. Those that read what they need "
                    "(dense, vattention, bernoulli in front of dense) are measured once, without "
                    "schedule or budget."),
               SpecType::kMethods),
-      listed(choice("evaluation.measures", "[accuracy]", {"accuracy", "fidelity"},
+      listed(choice("evaluation.measures", "[accuracy]", wordsOf<Measure>(),
                     "What is measured: accuracy grades whole answers, fidelity compares every "
                     "attention output and next token with dense attention's from the same state "
                     "(on the first 64 held-out questions: it computes everything twice).")),

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/spec/choices.h"
+
 namespace allot {
 namespace {
 
@@ -130,7 +132,9 @@ TaskGraders gradersOf(const v1::Task& spec, std::string_view task) {
   const TaskInfo& info = *findSuiteInfo(spec.suite())->find(task);
   std::string usual(info.grader);
   const std::string other(info.other_grader);
-  if (spec.prompt_style() == "deepseek") usual.replace(usual.find("llama"), 5, "deepseek");
+  if (promptStyleOf(spec) == PromptStyle::kDeepseek) {
+    usual.replace(usual.find("llama"), 5, "deepseek");
+  }
   if (spec.grader().empty() || spec.grader() == usual) return {usual, other};
   // Another one than RULER's: RULER's is recorded beside it. Elsewhere there is one way to grade.
   const std::string beside = spec.suite() == "ruler" ? usual : "";

@@ -117,7 +117,7 @@ v1::RunExport exportOf(const RunHead& head) {
   if (spec.origin) *exported.mutable_origin() = *spec.origin;
   exported.set_arithmetic(spec.arithmetic);
   const Control& control = head.image.control;
-  exported.set_desired(control.desired);
+  exported.set_desired(std::string(wordOf(control.desired)));
   *exported.mutable_experiment_in_force() = control.experiment;
   *exported.mutable_experiment_file() = control.file;
   exported.set_control_revision(control.revision);

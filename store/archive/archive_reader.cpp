@@ -7,6 +7,7 @@
 #include "allot/v1/archive.pb.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_change.h"
+#include "core/spec/spec_keys.h"
 #include "store/archive/archive.h"
 #include "store/archive/archive_files.h"
 #include "store/archive/exact_json.h"
@@ -16,8 +17,6 @@ namespace allot {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* kDesired[] = {"running", "paused", "stopped", "finished"};
 
 // Lines that are read at once, about: whatever an update consumes, a slice stays small.
 constexpr size_t kBytesInSlice = 2 << 20;
@@ -69,9 +68,8 @@ Status checkExport(const v1::RunExport& exported, bool digest_right) {
       !live) {
     return wrong("experiment_in_force is another experiment: " + live.error().message);
   }
-  if (std::find(std::begin(kDesired), std::end(kDesired), exported.desired()) ==
-      std::end(kDesired)) {
-    return wrong("desired is none of running, paused, stopped, finished");
+  if (!fromWord<Desired>(exported.desired())) {
+    return wrong("desired is none of " + joined(wordsOf<Desired>()));
   }
   return checkState(exported);
 }
@@ -112,7 +110,7 @@ RunHead headOf(const v1::RunExport& exported) {
   spec.arithmetic = exported.arithmetic();
   spec.schema = exported.schema();
   spec.build = exported.build();
-  head.image.control = {exported.desired(), exported.experiment_in_force(),
+  head.image.control = {*fromWord<Desired>(exported.desired()), exported.experiment_in_force(),
                         exported.experiment_file(), exported.control_revision()};
   if (exported.has_model()) head.image.model = exported.model();
   if (exported.has_state()) head.image.state = exported.state();

@@ -61,7 +61,7 @@ Status MemoryStore::createRun(const RunSpec& spec) {
   if (!mine) {
     if (server_->import_ != 0) return tl::unexpected(store::beingImported("in memory"));
     mine = spec;
-    server_->control_ = Control{"running", spec.experiment, spec.experiment, 1};
+    server_->control_ = Control{Desired::kRunning, spec.experiment, spec.experiment, 1};
   }
   if (mine->sha256 == spec.sha256) return {};
   return tl::unexpected(store::otherExperiment("in memory", mine->sha256, spec.sha256));

@@ -190,7 +190,7 @@ Result<std::optional<Control>> RedisStore::readControl() {
   const RedisView fields = reply.view();
   if (!fields[0].isText()) return std::nullopt;
   Control control;
-  control.desired = fields[0].text();
+  ALLOT_ASSIGN(control.desired, store::toDesired(fields[0].text(), key("control")));
   ALLOT_ASSIGN(control.experiment, store::decode<v1::Experiment>(fields[1].text(), key("control")));
   ALLOT_ASSIGN(control.file, store::decode<v1::Experiment>(fields[2].text(), key("control")));
   ALLOT_ASSIGN(control.revision, toNumber(fields[3].text(), key("control")));
@@ -202,7 +202,7 @@ Result<bool> RedisStore::changeControl(const Control& next) {
   ALLOT_TRY(store::checkControl(next));
   ALLOT_ASSIGN(const RedisReply reply,
                run(lua::change_control, {"control", "news"},
-                   {std::to_string(next.revision), next.desired,
+                   {std::to_string(next.revision), std::string(wordOf(next.desired)),
                     next.experiment.SerializeAsString(), next.file.SerializeAsString()}));
   const std::string_view word = reply.view()[0].text();
   if (word != "OK" && word != "CHANGED") return unexpectedReply("changeControl");

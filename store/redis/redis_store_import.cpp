@@ -121,7 +121,7 @@ Status RedisStore::endImport(const RunImage& image) {
                                     spec.synchronous ? "1" : "0",
                                     std::to_string(spec.started_unix_ms),
                                     spec.origin ? spec.origin->SerializeAsString() : "",
-                                    image.control.desired,
+                                    std::string(wordOf(image.control.desired)),
                                     image.control.experiment.SerializeAsString(),
                                     image.control.file.SerializeAsString(),
                                     std::to_string(image.control.revision),

@@ -115,7 +115,7 @@ class StoreBench {
     // It has caught up once its snapshot has the newest update.
     do {
       ALLOT_TRY(aggregator_->tick());
-    } while (aggregator_->snapshot().phase == "starting");
+    } while (aggregator_->snapshot().phase == Phase::kStarting);
     resume_seconds_ = secondsSince(start);
     resume_cpu_seconds_ = cpuSeconds() - cpu;
     return {};

@@ -134,14 +134,14 @@ class Chaos : public testing::Test {
       changed = done && *done;
     }
     const auto deadline = steady_clock::now() + seconds(180);
-    std::string desired;
-    while (desired != "finished" && steady_clock::now() < deadline) {
+    std::optional<Desired> desired;
+    while (desired != Desired::kFinished && steady_clock::now() < deadline) {
       revive();
       std::this_thread::sleep_for(milliseconds(100));
       const auto control = store->readControl();
       if (control && *control) desired = (*control)->desired;
     }
-    ASSERT_EQ(desired, "finished");
+    ASSERT_EQ(desired, Desired::kFinished);
   }
   std::string verify() {
     const auto verified = capture(

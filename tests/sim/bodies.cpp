@@ -93,8 +93,8 @@ namespace {
 // What the page and the report say at the run's end.
 void showEnd(World& world, Aggregator* aggregator) {
   const RunSnapshot snapshot = aggregator->snapshot();
-  world.note("ends:", snapshot.phase == "finished" ? "finished" : "stopped");
-  if (snapshot.phase == "finished") {
+  world.note("ends:", snapshot.phase == Phase::kFinished ? "finished" : "stopped");
+  if (snapshot.phase == Phase::kFinished) {
     world.ledger().shown(snapshot.state.policy().version(), snapshot.cells);
   }
 }

@@ -5,6 +5,7 @@
 #include "core/evaluation/evaluation_plan.h"
 #include "core/learning/questions.h"
 #include "core/learning/schedule.h"
+#include "core/spec/choices.h"
 
 namespace allot::sim {
 namespace {
@@ -39,7 +40,7 @@ v1::FidelityCell fidelityOf(const v1::EvaluationUnit& unit) {
 
 bool isTrue(const v1::EvaluationUnit& unit, const v1::EvaluationResult& result) {
   if (result.unit().SerializeAsString() != unit.SerializeAsString()) return false;
-  if (unit.measure() == kFidelity) {
+  if (measureOf(unit) == Measure::kFidelity) {
     return result.fidelity_size() == 1 && result.scores().empty() &&
            result.fidelity(0).SerializeAsString() == fidelityOf(unit).SerializeAsString();
   }
@@ -121,7 +122,7 @@ Result<v1::EvaluationResult> FakeEngine::evaluate(const v1::EvaluationUnit& unit
   world_.ledger().evaluated(unit);
   v1::EvaluationResult result;
   *result.mutable_unit() = unit;
-  const bool graded = unit.measure() != kFidelity;
+  const bool graded = measureOf(unit) != Measure::kFidelity;
   if (!graded) *result.add_fidelity() = fidelityOf(unit);
   for (uint32_t i = 0; graded && i < unit.question_count(); ++i) {
     v1::QuestionScore& score = *result.add_scores();

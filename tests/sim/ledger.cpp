@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "core/learning/policy_gradient.h"
+#include "core/spec/choices.h"
 #include "tests/sim/fake_engine.h"
 
 namespace allot::sim {
@@ -308,7 +309,7 @@ void Ledger::planned(const std::vector<v1::EvaluationUnit>& units, const Status&
   if (!status) return;
   for (const auto& unit : units) {
     const auto [known, fresh] = planned_.emplace(unit.unit_id(), unit);
-    if (fresh && control_.desired == "finished") planned_late_.insert(unit.unit_id());
+    if (fresh && control_.desired == Desired::kFinished) planned_late_.insert(unit.unit_id());
     if (!fresh && known->second.SerializeAsString() != unit.SerializeAsString()) {
       violate("unit " + unit.unit_id() + " was planned in two ways");
     }
@@ -321,7 +322,7 @@ void Ledger::changedControl(const Control& control, const Result<bool>& changed)
   most_updates_ =
       std::max<uint64_t>(most_updates_, control.experiment.spec().update().max_updates());
   const v1::Staleness& staleness = control.experiment.spec().staleness();
-  if (staleness.mode() != "drop") return;
+  if (modeOf(staleness) != StalenessMode::kDrop) return;
   drop_ever_ = true;
   least_lag_ = std::min<uint64_t>(least_lag_, staleness.max_lag());
 }

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/learning/policy_gradient.h"
+#include "core/spec/choices.h"
 #include "tests/sim/fake_engine.h"
 #include "tests/sim/ledger.h"
 
@@ -21,7 +22,8 @@ std::string cellName(uint64_t version, const std::string& method, const std::str
 void Ledger::checkEnd() {
   const auto control = eye_->readControl();
   if (!control || !*control) return violate("the run's control is gone");
-  if ((*control)->desired != "finished") violate("the run is " + (*control)->desired);
+  const Desired desired = (*control)->desired;
+  if (desired != Desired::kFinished) violate("the run is " + std::string(wordOf(desired)));
   const uint64_t wanted = (*control)->experiment.spec().update().max_updates();
   // More only if a person lowered the number after they were made.
   if (version_ < wanted || version_ > most_updates_) {
@@ -120,7 +122,7 @@ void Ledger::checkTickets() {
 std::map<std::string, std::pair<uint64_t, double>> Ledger::trueCells(uint64_t version) const {
   std::map<std::string, std::pair<uint64_t, double>> cells;
   for (const auto& [id, unit] : planned_) {
-    if (unit.policy_version() > version || unit.measure() == kFidelity) continue;
+    if (unit.policy_version() > version || measureOf(unit) == Measure::kFidelity) continue;
     auto& [questions, sum] = cells[cellName(unit.policy_version(), unit.method(),
                                             unit.schedule_name(), unit.total_budget())];
     questions += unit.question_count();

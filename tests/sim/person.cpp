@@ -36,9 +36,9 @@ void order(World& world, Process& process, const Change& change) {
   }
 }
 
-void setDesired(World& world, Process& process, const char* desired) {
+void setDesired(World& world, Process& process, Desired desired) {
   order(world, process, [desired](Control& control) {
-    if (control.desired == "finished" || control.desired == desired) return false;
+    if (control.desired == Desired::kFinished || control.desired == desired) return false;
     control.desired = desired;
     return true;
   });
@@ -70,7 +70,7 @@ void changeSetting(World& world, Process& process) {
       default:
         staleness.set_rho_bar(0.5 * number);
     }
-    return control.desired != "finished";
+    return control.desired != Desired::kFinished;
   });
 }
 
@@ -78,10 +78,10 @@ void extend(World& world, Process& process) {
   bool extended = false;
   while (!extended) {
     order(world, process, [&extended](Control& control) {
-      if (control.desired != "finished") return false;
+      if (control.desired != Desired::kFinished) return false;
       v1::Update& update = *control.experiment.mutable_spec()->mutable_update();
       update.set_max_updates(update.max_updates() + 2);
-      control.desired = "running";
+      control.desired = Desired::kRunning;
       extended = true;
       return true;
     });
@@ -102,9 +102,9 @@ void person(World& world, Process& process) {
     world.sleep(time > world.now() ? time - world.now() : 0);
     const uint64_t what = chance.below(6);
     if (what < 2) {
-      setDesired(world, process, what == 0 ? "paused" : "stopped");
+      setDesired(world, process, what == 0 ? Desired::kPaused : Desired::kStopped);
       world.sleep(chance.between(500, 20'000));
-      setDesired(world, process, "running");
+      setDesired(world, process, Desired::kRunning);
     } else {
       changeSetting(world, process);
     }

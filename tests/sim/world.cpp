@@ -170,8 +170,7 @@ bool World::step() {
 
 bool World::runWanted() {
   const auto control = eye_->readControl();
-  return !control || !*control ||
-         ((*control)->desired != "finished" && (*control)->desired != "stopped");
+  return !control || !*control || !isOver((*control)->desired);
 }
 
 // What stays at the run's end is told to go once nobody will make the run go on.

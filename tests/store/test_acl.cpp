@@ -68,7 +68,7 @@ class Acl : public ::testing::Test {
     ALLOT_NOTE(store.createRun(runSpec(run)));
     ALLOT_NOTE(store.readSpec());
     const RunSpec next = runSpec(run + "-edited");
-    ALLOT_NOTE(store.replaceRun(next, {"running", next.experiment, next.experiment, 1}));
+    ALLOT_NOTE(store.replaceRun(next, {Desired::kRunning, next.experiment, next.experiment, 1}));
     if (const auto control = store.readControl(); ALLOT_NOTE(control) && *control)
       ALLOT_NOTE(store.changeControl(**control));
     ALLOT_NOTE(store.acquireLease("a", 3'600'000));

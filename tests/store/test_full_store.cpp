@@ -95,8 +95,8 @@ TEST_F(FullStore, EveryScriptSaysSoOrNeedsNoRoom) {
   const std::vector<std::pair<const char*, Status>> refused = {
       {"acquireLease", statusOf(run_->acquireLease("a", 1000))},
       {"createRun", fresh_->createRun(runSpec("bb"))},
-      {"replaceRun",
-       statusOf(unbegun_->replaceRun(next, {"running", next.experiment, next.experiment, 1}))},
+      {"replaceRun", statusOf(unbegun_->replaceRun(
+                         next, {Desired::kRunning, next.experiment, next.experiment, 1}))},
       {"changeControl", statusOf(run_->changeControl(*control))},
       {"publishInitial", Leadership(*fresh_, fresh_epoch_).publishInitial(policy(0), state(0))},
       {"writeState", Leadership(*run_, epoch_).writeState(state(0, 7))},

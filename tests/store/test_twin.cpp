@@ -53,7 +53,8 @@ std::string text(const InboxEntry& entry) {
 std::string text(const Evaluation& evaluation) { return text(evaluation.result); }
 std::string text(const PublishedPolicy& policy) { return text(policy.snapshot) + policy.sha256; }
 std::string text(const Control& control) {
-  return control.desired + text(control.experiment) + text(control.file) + text(control.revision);
+  return std::string(wordOf(control.desired)) + text(control.experiment) + text(control.file) +
+         text(control.revision);
 }
 std::string text(const RunSpec& spec) {
   return text(spec.experiment) + spec.sha256 + text(spec.synchronous) + text(spec.started_unix_ms) +
@@ -169,7 +170,7 @@ Call replaceRun(Scene& scene) {
   return [=](Store& s, Side&) {
     // As with beginImport.
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    Control mine{"running", next.experiment, next.experiment, 0};
+    Control mine{Desired::kRunning, next.experiment, next.experiment, 0};
     if (const auto now = *s.readControl()) mine.revision = now->revision - (stale ? 1 : 0);
     return text(s.replaceRun(next, mine));
   };
@@ -180,7 +181,7 @@ Call agreeOnModel(Scene& scene) {
   return [=](Store& s, Side&) { return text(s.agreeOnModel(facts)); };
 }
 Call changeControl(Scene& scene) {
-  Control next{scene.one({"running", "paused", "stopped", "finished", "lost"}), {}, {}, 0};
+  Control next{kAllOf<Desired>[scene.below(kCountOf<Desired>)], {}, {}, 0};
   next.experiment.set_name("recall");
   const bool stale = !scene.mostly();
   return [=](Store& s, Side&) {

@@ -100,12 +100,12 @@ spec:
     EXPECT_TRUE(units && !units->empty());
     return units && !units->empty() ? units->front() : v1::EvaluationUnit();
   }
-  void set(const std::vector<std::string>& settings, const std::string& desired = "") {
+  void set(const std::vector<std::string>& settings, std::optional<Desired> desired = {}) {
     Control control = **worker_->readControl();
     const auto changed = withSettings(control.experiment, settings);
     ASSERT_TRUE(changed) << changed.error().message;
     control.experiment = *changed;
-    if (!desired.empty()) control.desired = desired;
+    if (desired) control.desired = *desired;
     ASSERT_TRUE(*worker_->changeControl(control));
   }
   // One tick, which must not fail. True while the run goes on.

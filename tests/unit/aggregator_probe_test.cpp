@@ -31,7 +31,7 @@ spec:
     ASSERT_TRUE(parsed) << parsed.error().message;
     snapshot_.experiment = *parsed;
     snapshot_.run.started_unix_ms = 5000;
-    snapshot_.phase = "running";
+    snapshot_.phase = Phase::kRunning;
     snapshot_.state = initialState(*parsed, 4);
   }
   static v1::IterationRecord update(uint64_t version, const std::string& device) {
@@ -92,7 +92,7 @@ TEST_F(AggregatorProbeTest, ExportsTheRunOnlyWhileItLeads) {
 }
 
 TEST_F(AggregatorProbeTest, IsNotReadyBeforeThePolicyIsThere) {
-  snapshot_.phase = "starting";
+  snapshot_.phase = Phase::kStarting;
   snapshot_.state = {};
   health_.storeAnswered();
   probe_.lead(snapshot_, "01RUN");
@@ -102,9 +102,9 @@ TEST_F(AggregatorProbeTest, IsNotReadyBeforeThePolicyIsThere) {
 
 TEST_F(AggregatorProbeTest, CountsWhatAnUpdateConsumed) {
   probe_.updated(update(3, "cpu"), 0.02);
-  probe_.refused("stale");
-  probe_.refused("undecodable");
-  probe_.refused("invalid");
+  probe_.refused(RefusalKind::kStale);
+  probe_.refused(RefusalKind::kUndecodable);
+  probe_.refused(RefusalKind::kInvalid);
   for (const char* line : {"allot_results_total{experiment=\"e\",outcome=\"accepted\"} 1\n",
                            "allot_results_total{experiment=\"e\",outcome=\"stale\"} 1\n",
                            "allot_results_total{experiment=\"e\",outcome=\"invalid\"} 2\n",

@@ -76,7 +76,7 @@ TEST_F(WaitingTest, WhatIsWaitedForIsSaidOnceNobodyIsAtWork) {
             "waiting for episodes: 2 of 3 are in, and none of the 1 worker alive is at work");
   push(2);
   EXPECT_EQ(after(4), "");
-  set({}, "paused");
+  set({}, Desired::kPaused);
   EXPECT_EQ(after(1), "it is paused: allot resume");
 }
 

@@ -58,7 +58,7 @@ class StopTest : public AggregatorTest {
     EXPECT_FALSE(more);
     return version();
   }
-  std::string desired() {
+  Desired desired() {
     const auto control = worker_->readControl();
     return (*control)->desired;
   }
@@ -157,7 +157,7 @@ TEST_F(StopTest, HoursOfEpisodesAndEvaluationsCountTogether) {
   pushEpisodes(10);  // the hour
   ASSERT_FALSE(tick(aggregator.get()));
   EXPECT_EQ(version(), 2u);
-  EXPECT_EQ(desired(), "finished");
+  EXPECT_EQ(desired(), Desired::kFinished);
   EXPECT_EQ(*worker_->openUnits(), 0u);  // the evaluation of version 2 is over before it began
 }
 
@@ -178,13 +178,13 @@ TEST_F(StopTest, HoursEndASweepItsOpenUnitsAreWithdrawnAndMoreHoursLetItGoOn) {
   EXPECT_EQ(*worker_->openUnits(), 3u);
   record(claimed[1], 1, 100);
   EXPECT_FALSE(tick(aggregator.get()));
-  EXPECT_EQ(desired(), "finished");
+  EXPECT_EQ(desired(), Desired::kFinished);
   EXPECT_EQ(*worker_->openUnits(), 0u);
   EXPECT_FALSE(tick(aggregator.get()));  // and stays so
-  EXPECT_EQ(aggregator->snapshot().phase, "finished");
+  EXPECT_EQ(aggregator->snapshot().phase, Phase::kFinished);
   EXPECT_EQ(*worker_->openUnits(), 0u);
 
-  set({"spec.stop.maxGpuHours=2"}, "running");
+  set({"spec.stop.maxGpuHours=2"}, Desired::kRunning);
   EXPECT_TRUE(tick(aggregator.get()));
   EXPECT_EQ(*worker_->openUnits(), 2u);  // what is recorded is not done again
   evaluateAll();
@@ -203,8 +203,8 @@ TEST_F(StopTest, ASuccessorCountsWhatWasEvaluatedBeforeIt) {
   now_ += 20'000;
   const auto next_store = openMemoryStore(server_);
   const auto next = start("b", next_store.get());
-  for (int i = 0; i < 5 && desired() != "finished"; ++i) next->tick();
-  EXPECT_EQ(desired(), "finished");
+  for (int i = 0; i < 5 && desired() != Desired::kFinished; ++i) next->tick();
+  EXPECT_EQ(desired(), Desired::kFinished);
   EXPECT_EQ(*worker_->openUnits(), 0u);
 }
 

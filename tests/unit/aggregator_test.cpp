@@ -15,7 +15,7 @@ TEST_F(AggregatorTest, LearnsEvaluatesAndFinishes) {
   auto aggregator = start("a", store.get());
   createRun();
   EXPECT_TRUE(tick(aggregator.get()));
-  EXPECT_EQ(aggregator->snapshot().phase, "starting");
+  EXPECT_EQ(aggregator->snapshot().phase, Phase::kStarting);
   announceModel();
   EXPECT_TRUE(tick(aggregator.get()));
   EXPECT_EQ(*worker_->openUnits(), 2u);  // uniform, two chunks; learned is uniform at version 0
@@ -27,7 +27,7 @@ TEST_F(AggregatorTest, LearnsEvaluatesAndFinishes) {
     evaluateAll();
   }
   EXPECT_FALSE(more);
-  EXPECT_EQ((*worker_->readControl())->desired, "finished");
+  EXPECT_EQ((*worker_->readControl())->desired, Desired::kFinished);
   const auto snapshot = aggregator->snapshot();
   EXPECT_EQ(snapshot.state.policy().version(), 4u);
   EXPECT_EQ(snapshot.state.episodes(), 12u);
@@ -125,14 +125,14 @@ TEST_F(AggregatorTest, StayingAtTheEndItKeepsLeadingAndGoesOn) {
   }
   EXPECT_EQ(worker_->readLease()->holder, "a");
   EXPECT_EQ((*worker_->readStatus())->phase(), "finished");
-  set({"spec.update.maxUpdates=6"}, "running");
+  set({"spec.update.maxUpdates=6"}, Desired::kRunning);
   for (uint64_t ticket = 12; ticket < 15; ++ticket) push(ticket);
   EXPECT_TRUE(tick(aggregator.get()));
   EXPECT_EQ(version(), 5u);
-  EXPECT_EQ(aggregator->snapshot().phase, "running");
-  set({}, "stopped");
+  EXPECT_EQ(aggregator->snapshot().phase, Phase::kRunning);
+  set({}, Desired::kStopped);
   EXPECT_FALSE(tick(aggregator.get()));
-  set({}, "running");
+  set({}, Desired::kRunning);
   for (uint64_t ticket = 15; ticket < 18; ++ticket) push(ticket);
   finish(aggregator.get());
   EXPECT_EQ(version(), 6u);
@@ -151,6 +151,23 @@ TEST_F(AggregatorTest, ARefusedEditIsToldWithTheNextTickAndForgottenAgain) {
   EXPECT_EQ((*worker_->readStatus())->edit_refused(), "");
 }
 
+// To take what it does not know for something else would be to learn by another rule unseen.
+TEST_F(AggregatorTest, ASettingOfANewerBuildIsRefusedWithTheWordsThatThereAre) {
+  announceModel();
+  auto store = openMemoryStore(server_);
+  auto aggregator = start("a", store.get());
+  EXPECT_TRUE(tick(aggregator.get()));
+  Control control = **worker_->readControl();
+  control.experiment.mutable_spec()->mutable_staleness()->set_mode("v-trace");
+  ASSERT_TRUE(*worker_->changeControl(control));
+  const auto refused = aggregator->tick();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
+  EXPECT_EQ(refused.error().message,
+            "the run's experiment: spec.staleness.mode: \"v-trace\" is not one of truncated-is, "
+            "none, drop, so that a newer build stored it: use that build or a later one");
+}
+
 TEST_F(AggregatorTest, AFinishedRunThatIsExtendedUsesWhatHadWaited) {
   auto store = openMemoryStore(server_);
   announceModel();
@@ -160,7 +177,7 @@ TEST_F(AggregatorTest, AFinishedRunThatIsExtendedUsesWhatHadWaited) {
   finish(aggregator.get());
   EXPECT_EQ(version(), 4u);
   EXPECT_EQ(*worker_->inboxSize(), 3u);
-  set({"spec.update.maxUpdates=5"}, "running");
+  set({"spec.update.maxUpdates=5"}, Desired::kRunning);
   auto again_store = openMemoryStore(server_);
   now_ += 20'000;
   auto again = start("b", again_store.get());

@@ -73,8 +73,8 @@ spec:
     run_.sha256 = specDigest(*experiment);
     EXPECT_TRUE(store_->createRun(run_));
   }
-  std::string desired() { return store_->readControl().value().value().desired; }
-  void set(const std::string& desired) { ASSERT_TRUE(changeDesired(store_.get(), desired)); }
+  Desired desired() { return store_->readControl().value().value().desired; }
+  void set(Desired desired) { ASSERT_TRUE(changeDesired(store_.get(), desired)); }
 
   std::shared_ptr<MemoryServer> server_ =
       std::make_shared<MemoryServer>([] { return uint64_t{1}; });
@@ -84,28 +84,28 @@ spec:
 
 TEST_F(ControlTest, EveryStepThatMakesSenseIsTakenAndNoOther) {
   struct Row {
-    const char* from;
+    Desired from;
     Result<ControlChange> (*step)(Store*);
-    const char* to;  // "": refused
+    std::optional<Desired> to;  // nothing: refused
     bool changed;
   };
-  for (const Row& row : {Row{"running", pauseRun, "paused", true},
-                         {"paused", pauseRun, "paused", false},
-                         {"stopped", pauseRun, "", false},
-                         {"finished", pauseRun, "", false},
-                         {"running", resumeRun, "running", false},
-                         {"paused", resumeRun, "running", true},
-                         {"stopped", resumeRun, "running", true},
-                         {"finished", resumeRun, "", false},
-                         {"running", stopRun, "stopped", true},
-                         {"paused", stopRun, "stopped", true},
-                         {"stopped", stopRun, "stopped", false},
-                         {"finished", stopRun, "", false}}) {
+  for (const Row& row : {Row{Desired::kRunning, pauseRun, Desired::kPaused, true},
+                         {Desired::kPaused, pauseRun, Desired::kPaused, false},
+                         {Desired::kStopped, pauseRun, std::nullopt, false},
+                         {Desired::kFinished, pauseRun, std::nullopt, false},
+                         {Desired::kRunning, resumeRun, Desired::kRunning, false},
+                         {Desired::kPaused, resumeRun, Desired::kRunning, true},
+                         {Desired::kStopped, resumeRun, Desired::kRunning, true},
+                         {Desired::kFinished, resumeRun, std::nullopt, false},
+                         {Desired::kRunning, stopRun, Desired::kStopped, true},
+                         {Desired::kPaused, stopRun, Desired::kStopped, true},
+                         {Desired::kStopped, stopRun, Desired::kStopped, false},
+                         {Desired::kFinished, stopRun, std::nullopt, false}}) {
     set(row.from);
     const auto change = row.step(store_.get());
-    const bool refused = *row.to == '\0';
-    EXPECT_EQ(change.has_value(), !refused) << row.from << " to " << row.to;
-    EXPECT_EQ(desired(), refused ? row.from : row.to);
+    const bool refused = !row.to;
+    EXPECT_EQ(change.has_value(), !refused) << "from " << wordOf(row.from);
+    EXPECT_EQ(desired(), row.to.value_or(row.from));
     if (change) {
       EXPECT_EQ(change->changed, row.changed);
       EXPECT_EQ(change->before, row.from);
@@ -113,7 +113,7 @@ TEST_F(ControlTest, EveryStepThatMakesSenseIsTakenAndNoOther) {
       EXPECT_EQ(change.error().code, ErrorCode::kUsage);
     }
   }
-  set("finished");
+  set(Desired::kFinished);
   EXPECT_THAT(resumeRun(store_.get()).error().message, HasSubstr("use `allot extend"));
 }
 
@@ -124,13 +124,13 @@ TEST_F(ControlTest, OthersMayChangeItAtTheSameTime) {
     if (++tries <= 3) {
       EXPECT_TRUE(extendRun(other.get(), 1));
     }
-    control->desired = "paused";
+    control->desired = Desired::kPaused;
     return true;
   });
   ASSERT_TRUE(changed);
   EXPECT_EQ(tries, 4);
   const auto control = store_->readControl().value().value();
-  EXPECT_EQ(control.desired, "paused");
+  EXPECT_EQ(control.desired, Desired::kPaused);
   EXPECT_EQ(control.experiment.spec().update().max_updates(), 43u);  // neither is lost
 }
 
@@ -138,13 +138,13 @@ TEST_F(ControlTest, ExtendAddsUpdates) {
   const auto running = extendRun(store_.get(), 10);
   ASSERT_TRUE(running);
   EXPECT_EQ(running->now.experiment.spec().update().max_updates(), 50u);
-  EXPECT_EQ(desired(), "running");
-  set("finished");
+  EXPECT_EQ(desired(), Desired::kRunning);
+  set(Desired::kFinished);
   ASSERT_TRUE(extendRun(store_.get(), 5));
-  EXPECT_EQ(desired(), "running");
-  set("stopped");
+  EXPECT_EQ(desired(), Desired::kRunning);
+  set(Desired::kStopped);
   ASSERT_TRUE(extendRun(store_.get(), 5));
-  EXPECT_EQ(desired(), "stopped");
+  EXPECT_EQ(desired(), Desired::kStopped);
   EXPECT_FALSE(extendRun(store_.get(), 1'000'000));
   EXPECT_EQ(store_->readControl().value()->experiment.spec().update().max_updates(), 60u);
 }
@@ -199,12 +199,12 @@ TEST_F(ControlTest, ARunThatItsHoursEndedMayBeResumedAndNoOther) {
   state.mutable_policy()->add_logits(0);
   state.set_has_evaluation(true);
   ASSERT_TRUE(Leadership(*store_, epoch).publishInitial(state.policy(), state));
-  set("finished");
+  set(Desired::kFinished);
   EXPECT_FALSE(resumeRun(store_.get()));
   state.set_has_evaluation(false);  // as the aggregator leaves it that withdrew units
   ASSERT_TRUE(Leadership(*store_, epoch).writeState(state));
   EXPECT_TRUE(resumeRun(store_.get()));
-  EXPECT_EQ(desired(), "running");
+  EXPECT_EQ(desired(), Desired::kRunning);
 }
 
 TEST_F(ControlTest, NothingIsChangedWhereNothingIs) {
@@ -239,7 +239,7 @@ class StatusTest : public testing::Test {
     beat.set_seen_unix_ms(998'000);
   }
   std::string why() const { return whyNotProgressing(status_); }
-  std::string& desired() { return status_.head.image.control.desired; }
+  Desired& desired() { return status_.head.image.control.desired; }
 
   RunStatus status_;
 };
@@ -271,16 +271,16 @@ TEST_F(StatusTest, SaysWhyNothingMoves) {
   EXPECT_EQ(why(), "no aggregator leads (last: aggregator-1, 1 min 40 s ago)");
   status_.aggregator.reset();
   EXPECT_EQ(why(), "no aggregator leads");
-  desired() = "paused";
+  desired() = Desired::kPaused;
   EXPECT_EQ(why(), "it is paused: allot resume");
-  desired() = "stopped";
+  desired() = Desired::kStopped;
   EXPECT_EQ(why(), "it was stopped: allot resume");
-  desired() = "finished";
+  desired() = Desired::kFinished;
   EXPECT_EQ(why(), "");
   status_.kind = RunAccess::Kind::kEnded;
   status_.resume_command = "allot run --resume --dir x";
   EXPECT_EQ(why(), "");
-  desired() = "running";
+  desired() = Desired::kRunning;
   EXPECT_EQ(why(), "nobody works on it: allot run --resume --dir x");
   status_.kind = RunAccess::Kind::kFiles;
   EXPECT_EQ(why(), "");

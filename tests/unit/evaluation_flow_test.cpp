@@ -381,7 +381,7 @@ TEST_F(EvaluationFlow, AWorkerWithoutWorkAsksLessThanOnceInTwoSeconds) {
       ASSERT_EQ(store->claimUnits({.holder = "other", .lease_ms = 3'600'000})->size(), 1u);
     }
     Control control = **store->readControl();
-    if (paused) control.desired = "paused";
+    if (paused) control.desired = Desired::kPaused;
     ASSERT_TRUE(*store->changeControl(control));
     draining_ = false;
     requests_ = 0;

@@ -354,7 +354,7 @@ TEST(FidelityTable, AddsUpByLayerSupportAndTask) {
   const FidelitySummary s = table.summaries()[0];
   EXPECT_TRUE(s.complete);
   EXPECT_EQ(s.questions, 4u);
-  EXPECT_EQ(s.samplesPerLayer(), 4);
+  EXPECT_EQ(s.drawsPerLayer(), 4);
   EXPECT_EQ(s.all.states, 50u);
   EXPECT_NEAR(s.all.meanRelativeError(), (20 * 0.5 + 30 * 0.1) / 50, 1e-12);
   EXPECT_NEAR(s.all.rmsRelativeError(), std::sqrt((20 * 0.25 + 30 * 0.01) / 50), 1e-12);

@@ -487,7 +487,7 @@ TEST(Spec, ChecksAgainstLayers) {
   };
   EXPECT_EQ(problem({"spec.policy.minPerLayer=2"}, 4), "");
   EXPECT_EQ(problem({"spec.policy.minPerLayer=2"}, 5),
-            "spec.policy.minPerLayer: 2 in each layer needs 10 samples, more than "
+            "spec.policy.minPerLayer: 2 in each layer needs 10 draws, more than "
             "spec.policy.totalBudget, which is 8 (the model has 5 layers)");
   EXPECT_NE(problem({"spec.policy.minPerLayer=100000"}, 4000000000u), "");
   EXPECT_EQ(problem({"spec.evaluation.schedules=[uniform, [1, 2, 3]]"}, 3), "");
@@ -496,7 +496,7 @@ TEST(Spec, ChecksAgainstLayers) {
             "for each layer");
   EXPECT_EQ(problem({"spec.evaluation.schedules=[oneHot]"}, 8), "");
   EXPECT_EQ(problem({"spec.evaluation.schedules=[oneHot]"}, 9),
-            "spec.evaluation.schedules[0]: oneHot needs at least one sample in each layer, but "
+            "spec.evaluation.schedules[0]: oneHot needs at least one draw in each layer, but "
             "the model has 9 layers and spec.evaluation.budgets has 8");
   EXPECT_NE(problem({"spec.evaluation.schedules=[oneHot]"}, 1), "");
   EXPECT_EQ(problem({}, 0), "the model has no layers");

@@ -76,7 +76,7 @@ class Upgrade : public testing::TestWithParam<std::string> {
     const auto extended = extendRun(store, 2);
     ASSERT_TRUE(extended) << extended.error().message;
     EXPECT_EQ((*store->readControl())->revision, revision + 2);
-    EXPECT_EQ((*store->readControl())->desired, "running");
+    EXPECT_EQ((*store->readControl())->desired, Desired::kRunning);
 
     uint64_t now = 1'000'000;
     Aggregator aggregator(store, *run,
@@ -90,7 +90,7 @@ class Upgrade : public testing::TestWithParam<std::string> {
       ASSERT_TRUE(more) << more.error().message;
       EXPECT_TRUE(*more);
     }
-    EXPECT_EQ(aggregator.snapshot().phase, "running");
+    EXPECT_EQ(aggregator.snapshot().phase, Phase::kRunning);
     EXPECT_EQ(aggregator.snapshot().state.policy().version(), kUpdates);
     EXPECT_FALSE(aggregator.snapshot().cells.empty());
     // There is work to do again.

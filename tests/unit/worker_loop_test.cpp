@@ -167,7 +167,7 @@ spec:
     EXPECT_TRUE(rest);
     return rest && !*rest;
   }
-  void change(const std::string& desired, uint32_t episodes_per_update) {
+  void change(Desired desired, uint32_t episodes_per_update) {
     Control control = **store_->readControl();
     control.desired = desired;
     control.experiment.mutable_spec()->mutable_update()->set_episodes_per_update(
@@ -199,7 +199,7 @@ TEST_F(WorkerLoopTest, AFullInboxMakesItHoldItsResultsAndTakeNoTickets) {
 // What nobody will consume must not keep a worker for ever.
 TEST_F(WorkerLoopTest, ItEndsWithTheRunThoughTheInboxIsFull) {
   const auto loop = workerBeforeAFullInbox();
-  change("finished", 2);
+  change(Desired::kFinished, 2);
   EXPECT_TRUE(ends(loop.get()));
 }
 
@@ -217,7 +217,7 @@ TEST_F(WorkerLoopTest, ItEvaluatesThoughTheInboxIsFull) {
 // Else an update that needs more than fits would wait for ever.
 TEST_F(WorkerLoopTest, ItHearsThatThereIsMoreRoom) {
   const auto loop = workerBeforeAFullInbox();
-  change("running", 4);
+  change(Desired::kRunning, 4);
   EXPECT_FALSE(ends(loop.get()));
   EXPECT_FALSE(ends(loop.get()));
   EXPECT_GE(*store_->inboxSize(), 6u);
@@ -314,7 +314,7 @@ TEST_F(WorkerLoopTest, AnEngineThatFailsEndsTheWorkerAndReleasesItsUnits) {
 
 TEST_F(WorkerLoopTest, StayingItRestsAtTheEndAndWorksWhenTheRunGoesOn) {
   const auto loop = worker(15'000, true);
-  change("finished", 2);
+  change(Desired::kFinished, 2);
   for (int i = 0; i < 3; ++i) {
     const auto rest = loop->step();
     ASSERT_TRUE(rest && *rest);
@@ -324,10 +324,10 @@ TEST_F(WorkerLoopTest, StayingItRestsAtTheEndAndWorksWhenTheRunGoesOn) {
   ASSERT_EQ(store_->listWorkers()->size(), 1u);
   EXPECT_EQ(store_->listWorkers()->front().device(), "NVIDIA H200");
   EXPECT_EQ(words_.rounds, 3);
-  change("running", 2);
+  change(Desired::kRunning, 2);
   EXPECT_FALSE(ends(loop.get()));
   EXPECT_EQ(*store_->inboxSize(), 3u);
-  change("stopped", 2);
+  change(Desired::kStopped, 2);
   EXPECT_FALSE(ends(loop.get()));
   draining_ = true;
   EXPECT_TRUE(ends(loop.get()));
@@ -389,10 +389,11 @@ TEST_F(WorkerLoopTest, AReplacedExperimentEndsItsWork) {
     const Control control = **store_->readControl();
     run_.experiment.mutable_spec()->set_seed(run_.experiment.spec().seed() + 1);
     run_.sha256 = specDigest(run_.experiment);
-    ASSERT_EQ(
-        store_->replaceRun(run_, {"running", run_.experiment, run_.experiment, control.revision})
-            ->outcome,
-        Replacement::Outcome::kReplaced);
+    ASSERT_EQ(store_
+                  ->replaceRun(
+                      run_, {Desired::kRunning, run_.experiment, run_.experiment, control.revision})
+                  ->outcome,
+              Replacement::Outcome::kReplaced);
     EXPECT_TRUE(ends(loop.get()));
     EXPECT_EQ(*store_->inboxSize(), 0u);
     EXPECT_EQ(*store_->nextTicket(), 0u);

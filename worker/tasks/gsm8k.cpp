@@ -1,5 +1,6 @@
 // Suite gsm8k: grade-school mathematics (Cobbe et al. 2021), JSON lines with `question` and
 // `answer`, whose last line is "#### 42". Prompts: the SANTA paper, Appendix O.
+#include "core/spec/choices.h"
 #include "worker/tasks/number.h"
 #include "worker/tasks/records.h"
 #include "worker/tasks/suites.h"
@@ -14,7 +15,7 @@ constexpr const char* kGsm8kSuffix =
     "\n\nPlease reason step by step, and put your final numeric answer within \\boxed{}.";
 
 Result<std::vector<Record>> readGsm8k(const std::string& path, const v1::Task& spec) {
-  const bool deepseek = spec.prompt_style() == "deepseek";
+  const bool deepseek = promptStyleOf(spec) == PromptStyle::kDeepseek;
   std::vector<Record> records;
   const Status done = readJson(path, [&](const JsonRecord& json) -> Status {
     Record record{.task = "gsm8k", .draft = {}, .identity = {}};

@@ -5,6 +5,7 @@
 #include <array>
 #include <filesystem>
 
+#include "core/spec/choices.h"
 #include "worker/tasks/records.h"
 #include "worker/tasks/suites.h"
 
@@ -91,7 +92,7 @@ Result<std::vector<Record>> readMmlu(const std::string& path, const v1::Task& sp
   }
   std::vector<Record> records;
   for (const std::string& file : files) {
-    ALLOT_TRY(readOne(file, spec.prompt_style() == "deepseek", &records));
+    ALLOT_TRY(readOne(file, promptStyleOf(spec) == PromptStyle::kDeepseek, &records));
   }
   return records;
 }

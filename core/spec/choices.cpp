@@ -1,0 +1,52 @@
+#include "core/spec/choices.h"
+
+namespace allot {
+namespace {
+
+Measure measureOf(const std::string& word) {
+  return fromWord<Measure>(word).value_or(Measure::kAccuracy);
+}
+
+}  // namespace
+
+Optimizer optimizerOf(const v1::Update& update) {
+  return fromWord<Optimizer>(update.optimizer()).value_or(Optimizer::kSgd);
+}
+
+Baseline baselineOf(const v1::Update& update) {
+  return fromWord<Baseline>(update.baseline()).value_or(Baseline::kMovingAverage);
+}
+
+StalenessMode modeOf(const v1::Staleness& staleness) {
+  return fromWord<StalenessMode>(staleness.mode()).value_or(StalenessMode::kNone);
+}
+
+ScheduleKind kindOf(const v1::Schedule& schedule) {
+  return fromWord<ScheduleKind>(schedule.kind()).value_or(ScheduleKind::kOneHot);
+}
+
+Measure measureOf(const v1::EvaluationUnit& unit) { return measureOf(unit.measure()); }
+
+std::vector<Measure> measuresOf(const v1::Evaluation& evaluation) {
+  std::vector<Measure> measures;
+  for (const std::string& word : evaluation.measures()) measures.push_back(measureOf(word));
+  return measures;
+}
+
+Protocol protocolOf(const v1::Attention& attention) {
+  return fromWord<Protocol>(attention.protocol()).value_or(Protocol::kA);
+}
+
+Dtype dtypeOf(const v1::Model& model) {
+  return fromWord<Dtype>(model.dtype()).value_or(Dtype::kFloat32);
+}
+
+DeviceChoice deviceOf(const v1::Model& model) {
+  return fromWord<DeviceChoice>(model.device()).value_or(DeviceChoice::kAuto);
+}
+
+PromptStyle promptStyleOf(const v1::Task& task) {
+  return fromWord<PromptStyle>(task.prompt_style()).value_or(PromptStyle::kLlama);
+}
+
+}  // namespace allot

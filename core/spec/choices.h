@@ -1,0 +1,154 @@
+#pragma once
+// What an experiment chooses by a word: the enums behind spec.update.optimizer and its like.
+//
+// The tables of words are the spec's too (core/spec/spec_keys.cpp). An experiment file with another
+// word is refused, and so is a stored experiment (checkWords in core/spec/spec.h); a word that is
+// missing, since an older build stored the experiment, is what that build did. Each function says
+// which value that is. Pure functions, any thread.
+#include <string_view>
+#include <vector>
+
+#include "allot/v1/experiment.pb.h"
+#include "allot/v1/result.pb.h"
+#include "core/words.h"
+
+namespace allot {
+
+// spec.update.optimizer: how a gradient becomes a step.
+enum class Optimizer { kAdam, kSgd };
+constexpr std::string_view wordOf(Optimizer value) {
+  switch (value) {
+    case Optimizer::kAdam:
+      return "adam";
+    case Optimizer::kSgd:
+      return "sgd";
+  }
+  return "";
+}
+
+// spec.update.baseline: the reward that an episode is compared with.
+enum class Baseline { kLeaveOneOut, kMovingAverage };
+constexpr std::string_view wordOf(Baseline value) {
+  switch (value) {
+    case Baseline::kLeaveOneOut:
+      return "leave-one-out";
+    case Baseline::kMovingAverage:
+      return "moving-average";
+  }
+  return "";
+}
+
+// spec.staleness.mode: what is done about results of an older policy.
+enum class StalenessMode { kTruncatedIs, kNone, kDrop };
+constexpr std::string_view wordOf(StalenessMode value) {
+  switch (value) {
+    case StalenessMode::kTruncatedIs:
+      return "truncated-is";
+    case StalenessMode::kNone:
+      return "none";
+    case StalenessMode::kDrop:
+      return "drop";
+  }
+  return "";
+}
+
+// One entry of spec.evaluation.schedules; kExplicit is written as a list.
+enum class ScheduleKind { kUniform, kLearned, kOneHot, kExplicit };
+constexpr std::string_view wordOf(ScheduleKind value) {
+  switch (value) {
+    case ScheduleKind::kUniform:
+      return "uniform";
+    case ScheduleKind::kLearned:
+      return "learned";
+    case ScheduleKind::kOneHot:
+      return "oneHot";
+    case ScheduleKind::kExplicit:
+      return "explicit";
+  }
+  return "";
+}
+
+// spec.evaluation.measures, and EvaluationUnit.measure.
+enum class Measure { kAccuracy, kFidelity };
+constexpr std::string_view wordOf(Measure value) {
+  switch (value) {
+    case Measure::kAccuracy:
+      return "accuracy";
+    case Measure::kFidelity:
+      return "fidelity";
+  }
+  return "";
+}
+
+// spec.attention.protocol: which tokens are sampled.
+enum class Protocol { kA, kB };
+constexpr std::string_view wordOf(Protocol value) {
+  switch (value) {
+    case Protocol::kA:
+      return "A";
+    case Protocol::kB:
+      return "B";
+  }
+  return "";
+}
+
+// spec.model.dtype: number format of weights and products.
+enum class Dtype { kFloat32, kBFloat16 };
+constexpr std::string_view wordOf(Dtype value) {
+  switch (value) {
+    case Dtype::kFloat32:
+      return "float32";
+    case Dtype::kBFloat16:
+      return "bfloat16";
+  }
+  return "";
+}
+
+// spec.model.device: where workers compute.
+enum class DeviceChoice { kAuto, kCpu, kCuda };
+constexpr std::string_view wordOf(DeviceChoice value) {
+  switch (value) {
+    case DeviceChoice::kAuto:
+      return "auto";
+    case DeviceChoice::kCpu:
+      return "cpu";
+    case DeviceChoice::kCuda:
+      return "cuda";
+  }
+  return "";
+}
+
+// spec.task.promptStyle: whose prompts suites gsm8k and mmlu ask with.
+enum class PromptStyle { kLlama, kDeepseek };
+constexpr std::string_view wordOf(PromptStyle value) {
+  switch (value) {
+    case PromptStyle::kLlama:
+      return "llama";
+    case PromptStyle::kDeepseek:
+      return "deepseek";
+  }
+  return "";
+}
+
+// Missing: sgd.
+Optimizer optimizerOf(const v1::Update& update);
+// Missing: moving-average.
+Baseline baselineOf(const v1::Update& update);
+// Missing: none.
+StalenessMode modeOf(const v1::Staleness& staleness);
+// Missing: oneHot.
+ScheduleKind kindOf(const v1::Schedule& schedule);
+// Missing: accuracy, which was the only measure once. A unit is a worker's and a store's word, so
+// that one of another measure is one of accuracy, too, for those who do not refuse it.
+Measure measureOf(const v1::EvaluationUnit& unit);
+std::vector<Measure> measuresOf(const v1::Evaluation& evaluation);
+// Missing: A.
+Protocol protocolOf(const v1::Attention& attention);
+// Missing: float32.
+Dtype dtypeOf(const v1::Model& model);
+// Missing: auto.
+DeviceChoice deviceOf(const v1::Model& model);
+// Missing: llama.
+PromptStyle promptStyleOf(const v1::Task& task);
+
+}  // namespace allot

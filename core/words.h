@@ -1,0 +1,66 @@
+#pragma once
+// Words for the values of an enum: people, files and the store have words, code has an enum class.
+//
+// The table of an enum is one switch without a default, so that the compiler finds the value that
+// it forgets; all else follows from it:
+//
+//   enum class Optimizer { kAdam, kSgd };  // from 0 on, without gaps
+//   constexpr std::string_view wordOf(Optimizer value) {
+//     switch (value) {
+//       case Optimizer::kAdam:
+//         return "adam";
+//       case Optimizer::kSgd:
+//         return "sgd";
+//     }
+//     return "";  // ends the list of words
+//   }
+//
+// Pure functions, any thread.
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace allot {
+
+// How many values an enum has.
+template <typename Enum>
+inline constexpr size_t kCountOf = [] {
+  size_t count = 0;
+  while (!wordOf(static_cast<Enum>(count)).empty()) ++count;
+  return count;
+}();
+
+// All of them, in order.
+template <typename Enum>
+inline constexpr std::array<Enum, kCountOf<Enum>> kAllOf = [] {
+  std::array<Enum, kCountOf<Enum>> all{};
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<Enum>(i);
+  return all;
+}();
+
+// Their words, in the same order.
+template <typename Enum>
+inline constexpr std::array<const char*, kCountOf<Enum>> kWordsOf = [] {
+  std::array<const char*, kCountOf<Enum>> words{};
+  for (size_t i = 0; i < words.size(); ++i) words[i] = wordOf(kAllOf<Enum>[i]).data();
+  return words;
+}();
+
+template <typename Enum>
+std::vector<std::string> wordsOf() {
+  return {kWordsOf<Enum>.begin(), kWordsOf<Enum>.end()};
+}
+
+// The value of a word; nothing if no value has it, as with "".
+template <typename Enum>
+constexpr std::optional<Enum> fromWord(std::string_view word) {
+  for (const Enum value : kAllOf<Enum>) {
+    if (wordOf(value) == word) return value;
+  }
+  return std::nullopt;
+}
+
+}  // namespace allot

@@ -1,0 +1,212 @@
+// Words and the enums behind them: each table there and back, and what a word means that is missing
+// or of another build.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "core/refusal_kind.h"
+#include "core/run_state.h"
+#include "core/spec/choices.h"
+#include "core/spec/spec.h"
+#include "core/spec/spec_keys.h"
+#include "core/worker_beats.h"
+
+namespace allot {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// The last value of each enum, whose number no test can guess.
+template <typename Enum>
+struct Last;
+template <>
+struct Last<Optimizer> {
+  static constexpr auto kValue = Optimizer::kSgd;
+};
+template <>
+struct Last<Baseline> {
+  static constexpr auto kValue = Baseline::kMovingAverage;
+};
+template <>
+struct Last<StalenessMode> {
+  static constexpr auto kValue = StalenessMode::kDrop;
+};
+template <>
+struct Last<ScheduleKind> {
+  static constexpr auto kValue = ScheduleKind::kExplicit;
+};
+template <>
+struct Last<Measure> {
+  static constexpr auto kValue = Measure::kFidelity;
+};
+template <>
+struct Last<Protocol> {
+  static constexpr auto kValue = Protocol::kB;
+};
+template <>
+struct Last<Dtype> {
+  static constexpr auto kValue = Dtype::kBFloat16;
+};
+template <>
+struct Last<DeviceChoice> {
+  static constexpr auto kValue = DeviceChoice::kCuda;
+};
+template <>
+struct Last<PromptStyle> {
+  static constexpr auto kValue = PromptStyle::kDeepseek;
+};
+template <>
+struct Last<Desired> {
+  static constexpr auto kValue = Desired::kFinished;
+};
+template <>
+struct Last<Phase> {
+  static constexpr auto kValue = Phase::kFinished;
+};
+template <>
+struct Last<WorkerState> {
+  static constexpr auto kValue = WorkerState::kFailed;
+};
+template <>
+struct Last<RefusalKind> {
+  static constexpr auto kValue = RefusalKind::kSuperseded;
+};
+
+template <typename Enum>
+struct Words : testing::Test {};
+using Enums =
+    testing::Types<Optimizer, Baseline, StalenessMode, ScheduleKind, Measure, Protocol, Dtype,
+                   DeviceChoice, PromptStyle, Desired, Phase, WorkerState, RefusalKind>;
+TYPED_TEST_SUITE(Words, Enums);
+
+TYPED_TEST(Words, EveryValueHasAWordOfItsOwnThatLeadsBack) {
+  const auto words = wordsOf<TypeParam>();
+  EXPECT_EQ(std::set<std::string>(words.begin(), words.end()).size(), words.size());
+  EXPECT_EQ(kAllOf<TypeParam>.back(), Last<TypeParam>::kValue);
+  for (const TypeParam value : kAllOf<TypeParam>) {
+    EXPECT_EQ(fromWord<TypeParam>(wordOf(value)), value);
+    EXPECT_EQ(words.at(static_cast<size_t>(value)), wordOf(value));
+  }
+}
+
+TYPED_TEST(Words, AnythingElseIsNoValue) {
+  for (const char* word : {"", "nonsense", " adam", "ADAM", "Running", "adam,"}) {
+    EXPECT_EQ(fromWord<TypeParam>(word), std::nullopt) << word;
+  }
+}
+
+// Files and stores hold them: none may change.
+TEST(Choices, TheWordsAreThoseOfAllBuilds) {
+  EXPECT_THAT(wordsOf<Optimizer>(), ElementsAre("adam", "sgd"));
+  EXPECT_THAT(wordsOf<Baseline>(), ElementsAre("leave-one-out", "moving-average"));
+  EXPECT_THAT(wordsOf<StalenessMode>(), ElementsAre("truncated-is", "none", "drop"));
+  EXPECT_THAT(wordsOf<ScheduleKind>(), ElementsAre("uniform", "learned", "oneHot", "explicit"));
+  EXPECT_THAT(wordsOf<Measure>(), ElementsAre("accuracy", "fidelity"));
+  EXPECT_THAT(wordsOf<Protocol>(), ElementsAre("A", "B"));
+  EXPECT_THAT(wordsOf<Dtype>(), ElementsAre("float32", "bfloat16"));
+  EXPECT_THAT(wordsOf<DeviceChoice>(), ElementsAre("auto", "cpu", "cuda"));
+  EXPECT_THAT(wordsOf<PromptStyle>(), ElementsAre("llama", "deepseek"));
+  EXPECT_THAT(wordsOf<Desired>(), ElementsAre("running", "paused", "stopped", "finished"));
+  EXPECT_THAT(wordsOf<Phase>(),
+              ElementsAre("starting", "running", "evaluating", "paused", "stopped", "finished"));
+  EXPECT_THAT(wordsOf<WorkerState>(),
+              ElementsAre("loading", "idle", "rollout", "evaluation", "draining", "failed"));
+  EXPECT_THAT(wordsOf<RefusalKind>(),
+              ElementsAre("undecodable", "oversized", "invalid", "stale", "superseded"));
+}
+
+TEST(Choices, AWordThatIsMissingMeansWhatItAlwaysDid) {
+  EXPECT_EQ(optimizerOf({}), Optimizer::kSgd);
+  EXPECT_EQ(baselineOf({}), Baseline::kMovingAverage);
+  EXPECT_EQ(modeOf({}), StalenessMode::kNone);
+  EXPECT_EQ(kindOf({}), ScheduleKind::kOneHot);
+  EXPECT_EQ(measureOf({}), Measure::kAccuracy);
+  EXPECT_TRUE(measuresOf({}).empty());
+  EXPECT_EQ(protocolOf({}), Protocol::kA);
+  EXPECT_EQ(dtypeOf({}), Dtype::kFloat32);
+  EXPECT_EQ(deviceOf({}), DeviceChoice::kAuto);
+  EXPECT_EQ(promptStyleOf({}), PromptStyle::kLlama);
+}
+
+v1::Experiment parsed() {
+  const auto experiment = parseExperiment(
+      "apiVersion: allot.dev/v1alpha1\nkind: Experiment\nmetadata: {name: tiny}\nspec:\n"
+      "  model: {path: m}\n  task: {tasks: [niah]}\n  policy: {totalBudget: 8}\n  update: {}\n"
+      "  evaluation: {schedules: [uniform, [4, 4]], measures: [accuracy, fidelity]}\n",
+      "tiny.yaml", {});
+  EXPECT_TRUE(experiment) << experiment.error().message;
+  return experiment ? *experiment : v1::Experiment();
+}
+
+TEST(Choices, TheSpecsRowsHaveTheWordsOfTheEnums) {
+  const auto choicesAt = [](const std::string& path) {
+    for (const SpecRule& rule : specRules()) {
+      if (rule.path == path) return rule.choices;
+    }
+    return std::vector<std::string>{path + " is no key"};
+  };
+  EXPECT_EQ(choicesAt("spec.update.optimizer"), wordsOf<Optimizer>());
+  EXPECT_EQ(choicesAt("spec.update.baseline"), wordsOf<Baseline>());
+  EXPECT_EQ(choicesAt("spec.staleness.mode"), wordsOf<StalenessMode>());
+  EXPECT_THAT(choicesAt("spec.evaluation.schedules"), ElementsAre("uniform", "learned", "oneHot"));
+  EXPECT_EQ(choicesAt("spec.evaluation.measures"), wordsOf<Measure>());
+  EXPECT_EQ(choicesAt("spec.attention.protocol"), wordsOf<Protocol>());
+  EXPECT_EQ(choicesAt("spec.model.dtype"), wordsOf<Dtype>());
+  EXPECT_EQ(choicesAt("spec.model.device"), wordsOf<DeviceChoice>());
+  EXPECT_EQ(choicesAt("spec.task.promptStyle"), wordsOf<PromptStyle>());
+}
+
+TEST(Choices, AStoredWordThatNobodyHereKnowsIsRefusedWithThoseThatAre) {
+  EXPECT_TRUE(checkWords(parsed(), "run x"));
+  EXPECT_TRUE(checkWords({}, "run x"));  // nothing is chosen
+  struct Row {
+    const char* sentence;
+    void (*change)(v1::Spec* spec);
+  };
+  const Row rows[] = {
+      {"spec.update.optimizer: \"rmsprop\" is not one of adam, sgd",
+       [](v1::Spec* spec) { spec->mutable_update()->set_optimizer("rmsprop"); }},
+      {"spec.update.baseline: \"Leave-one-out\" is not one of leave-one-out, moving-average",
+       [](v1::Spec* spec) { spec->mutable_update()->set_baseline("Leave-one-out"); }},
+      {"spec.staleness.mode: \"v-trace\" is not one of truncated-is, none, drop",
+       [](v1::Spec* spec) { spec->mutable_staleness()->set_mode("v-trace"); }},
+      {"spec.evaluation.schedules: \"greedy\" is not one of uniform, learned, oneHot",
+       [](v1::Spec* spec) {
+         spec->mutable_evaluation()->mutable_schedules(0)->set_kind("greedy");
+       }},
+      {"spec.evaluation.measures: \"speed\" is not one of accuracy, fidelity",
+       [](v1::Spec* spec) { spec->mutable_evaluation()->set_measures(1, "speed"); }},
+      {"spec.attention.protocol: \"C\" is not one of A, B",
+       [](v1::Spec* spec) { spec->mutable_attention()->set_protocol("C"); }},
+  };
+  for (const Row& row : rows) {
+    v1::Experiment experiment = parsed();
+    row.change(experiment.mutable_spec());
+    const Status refused = checkWords(experiment, "run x");
+    ASSERT_FALSE(refused) << row.sentence;
+    EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
+    EXPECT_THAT(refused.error().message, HasSubstr(std::string("run x: ") + row.sentence));
+    EXPECT_THAT(refused.error().message, HasSubstr("use that build or a later one"));
+  }
+}
+
+TEST(WorkerStates, AWorkerThatSaysSomethingElseIsAliveAndNotAtWork) {
+  v1::WorkerBeat beat;
+  for (const char* word : {"", "dreaming"}) {
+    beat.set_state(word);
+    EXPECT_EQ(stateOf(beat), std::nullopt);
+    EXPECT_TRUE(isAlive(beat));
+    EXPECT_FALSE(isAtWork(beat));
+    EXPECT_EQ(stateText(beat), word);
+  }
+  for (const WorkerState state : kAllOf<WorkerState>) {
+    beat.set_state(std::string(wordOf(state)));
+    EXPECT_EQ(isAlive(beat), state != WorkerState::kFailed);
+    EXPECT_EQ(isAtWork(beat), state == WorkerState::kRollout || state == WorkerState::kEvaluation);
+  }
+}
+
+}  // namespace
+}  // namespace allot
