@@ -99,12 +99,12 @@ Status RedisStore::fencedStatus(const RedisReply& reply, uint64_t epoch) const {
 
 Status RedisStore::createRun(const RunSpec& spec) {
   ALLOT_TRY(store::checkRunSpec(spec));
-  ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::create_run, {"spec", "control", "import"},
-                   {spec.experiment.SerializeAsString(), spec.sha256, spec.synchronous ? "1" : "0",
-                    std::to_string(spec.started_unix_ms),
-                    spec.origin ? spec.origin->SerializeAsString() : std::string(), spec.arithmetic,
-                    std::to_string(spec.schema), spec.build}));
+  ALLOT_ASSIGN(
+      const RedisReply reply,
+      run(lua::create_run, {spec.experiment.SerializeAsString(), spec.sha256,
+                            spec.synchronous ? "1" : "0", std::to_string(spec.started_unix_ms),
+                            spec.origin ? spec.origin->SerializeAsString() : std::string(),
+                            spec.arithmetic, std::to_string(spec.schema), spec.build}));
   const std::string_view word = reply.view()[0].text();
   if (word == "OTHER")
     return tl::unexpected(store::otherExperiment(run_id_, reply.view()[1].text(), spec.sha256));
@@ -166,8 +166,8 @@ Result<Replacement> RedisStore::replaceRun(const RunSpec& next, const Control& c
 }
 
 Result<v1::ModelFacts> RedisStore::agreeOnModel(const v1::ModelFacts& mine) {
-  ALLOT_ASSIGN(const RedisReply reply, run(lua::agree_on_model, {"model", "seen"},
-                                           {mine.SerializeAsString(), spec_sha256_}));
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::agree_on_model, {mine.SerializeAsString(), spec_sha256_}));
   const std::string_view word = reply.view()[0].text();
   if (word == "REPLACED") return tl::unexpected(store::replaced(run_id_));
   if (word != "OK") return unexpectedReply("agreeOnModel");
@@ -177,8 +177,7 @@ Result<v1::ModelFacts> RedisStore::agreeOnModel(const v1::ModelFacts& mine) {
 }
 
 Result<std::optional<v1::ModelFacts>> RedisStore::readModel() {
-  ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::read_bounded, {"model"}, {std::to_string(kLargestFacts)}));
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::read_bounded, {std::to_string(kLargestFacts)}));
   if (reply.view().size() == 0) return std::nullopt;
   ALLOT_TRY(store::checkFacts(static_cast<uint64_t>(reply.view()[1].integer()), key("model")));
   return store::decode<v1::ModelFacts>(reply.view()[0].text(), key("model"));
@@ -201,7 +200,7 @@ Result<std::optional<Control>> RedisStore::readControl() {
 Result<bool> RedisStore::changeControl(const Control& next) {
   ALLOT_TRY(store::checkControl(next));
   ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::change_control, {"control", "news"},
+               run(lua::change_control,
                    {std::to_string(next.revision), std::string(wordOf(next.desired)),
                     next.experiment.SerializeAsString(), next.file.SerializeAsString()}));
   const std::string_view word = reply.view()[0].text();
@@ -229,8 +228,8 @@ Result<std::vector<uint64_t>> RedisStore::takeTickets(uint64_t count, uint64_t l
   count = std::min(count, store::kMostTicketsAtOnce);
   std::vector<uint64_t> tickets;
   if (count == 0) return tickets;
-  ALLOT_ASSIGN(const RedisReply reply, run(lua::take_tickets, {"tickets", "reissue"},
-                                           {std::to_string(count), std::to_string(limit)}));
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::take_tickets, {std::to_string(count), std::to_string(limit)}));
   const std::string_view word = reply.view()[0].text();
   if (word == "NONE") return tickets;
   if (word != "NEW" && word != "AGAIN") return unexpectedReply("takeTickets");
@@ -244,9 +243,8 @@ Result<PushOutcome> RedisStore::pushResult(const v1::EpisodeResult& result, uint
   ALLOT_TRY(store::checkName(result.result_id(), "the id of a result"));
   const std::string bytes = result.SerializeAsString();
   ALLOT_TRY(store::checkSize(bytes.size(), "result " + result.result_id()));
-  ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::push_result, {"inbox", "seen", "pending"},
-                   {result.result_id(), bytes, std::to_string(cap), spec_sha256_}));
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::push_result, {result.result_id(), bytes,
+                                                              std::to_string(cap), spec_sha256_}));
   const std::string_view word = reply.view()[0].text();
   if (word == "OK") return PushOutcome::kAccepted;
   if (word == "DUPLICATE") return PushOutcome::kDuplicate;
@@ -261,10 +259,7 @@ Result<std::vector<v1::EvaluationUnit>> RedisStore::claimUnits(const ClaimReques
       request.holder, std::to_string(request.count),
       std::to_string(std::min(request.lease_ms, store::kLongestClaimMs))};
   for (const uint32_t chunk : request.warm) words.push_back(store::paddedChunk(chunk));
-  ALLOT_ASSIGN(const RedisReply reply, run(lua::claim_units,
-                                           {"units", "unit_groups", "unit_specs", "unit_holders",
-                                            "free_units", "free_groups", "workers"},
-                                           {words.begin(), words.end()}));
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::claim_units, {words.begin(), words.end()}));
   return toUnits(reply.view());
 }
 
@@ -285,9 +280,7 @@ Status RedisStore::releaseUnits(const std::string& holder,
   if (units.empty()) return {};
   RedisConnection::Arguments words = {holder};
   for (const v1::EvaluationUnit& unit : units) words.push_back(unit.unit_id());
-  ALLOT_TRY(run(lua::release_units,
-                {"units", "unit_groups", "unit_holders", "free_units", "free_groups", "news"},
-                words));
+  ALLOT_TRY(run(lua::release_units, words));
   return {};
 }
 
@@ -295,10 +288,8 @@ Result<PushOutcome> RedisStore::pushEvaluation(const v1::EvaluationResult& resul
   ALLOT_TRY(store::checkUnit(result.unit()));
   const std::string bytes = result.SerializeAsString();
   ALLOT_TRY(store::checkSize(bytes.size(), "evaluation of unit " + result.unit().unit_id()));
-  ALLOT_ASSIGN(const RedisReply reply, run(lua::push_evaluation,
-                                           {"units", "unit_groups", "unit_specs", "units_done",
-                                            "eval", "seen", "unit_holders", "free_units"},
-                                           {result.unit().unit_id(), bytes, spec_sha256_}));
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::push_evaluation, {result.unit().unit_id(), bytes, spec_sha256_}));
   const std::string_view word = reply.view()[0].text();
   if (word == "REPLACED") return tl::unexpected(store::replaced(run_id_));
   if (word == "OK") return PushOutcome::kAccepted;
@@ -315,13 +306,13 @@ Status RedisStore::beat(const Heartbeat& heartbeat) {
   RedisConnection::Arguments words = {worker, bytes, ttl_ms, claim_ms};
   words.insert(words.end(), heartbeat.units.begin(), heartbeat.units.end());
   const RedisConnection::Hurry hurry(&connection_, heartbeat.patience_ms);
-  ALLOT_TRY(run(lua::beat, {"workers", "beats", "units", "unit_holders"}, words));
+  ALLOT_TRY(run(lua::beat, words));
   return {};
 }
 
 Status RedisStore::leave(const std::string& worker) {
   ALLOT_TRY(store::checkName(worker, "the name of a worker"));
-  ALLOT_TRY(run(lua::leave, {"workers", "beats"}, {worker}));
+  ALLOT_TRY(run(lua::leave, {worker}));
   return {};
 }
 
@@ -336,7 +327,7 @@ Result<bool> RedisStore::awaitNews(uint64_t wait_ms, const std::function<bool()>
 
 Result<std::vector<v1::WorkerBeat>> RedisStore::listWorkers() {
   ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::list_workers, {"workers", "beats"},
+               run(lua::list_workers,
                    {std::to_string(kLargestBeat), std::to_string(store::kMostBytesRead)}));
   std::vector<v1::WorkerBeat> workers;
   for (size_t i = 0; i < reply.view().size(); ++i) {
@@ -351,10 +342,10 @@ Result<std::vector<v1::WorkerBeat>> RedisStore::listWorkers() {
 Result<std::vector<v1::IterationRecord>> RedisStore::readHistory(uint64_t after, size_t count) {
   std::vector<v1::IterationRecord> records;
   if (count == 0 || after >= store::kLargestNumber) return records;
-  ALLOT_ASSIGN(const RedisReply reply, run(lua::read_history, {"history"},
-                                           {std::to_string(after + 1) + "-0",
-                                            std::to_string(std::min(count, store::kMostRead)),
-                                            std::to_string(store::kMostBytesRead)}));
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::read_history, {std::to_string(after + 1) + "-0",
+                                       std::to_string(std::min(count, store::kMostRead)),
+                                       std::to_string(store::kMostBytesRead)}));
   for (size_t i = 0; i < reply.view().size(); ++i) {
     const RedisView entry = reply.view()[i];
     ALLOT_ASSIGN(auto record, store::decode<v1::IterationRecord>(

@@ -29,9 +29,9 @@ Result<Lease> toLease(const RedisView& reply, const std::string& key) {
 
 Result<Lease> RedisStore::acquireLease(const std::string& holder, uint64_t ttl_ms) {
   ALLOT_TRY(store::checkName(holder, "the holder of the lease"));
-  ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::acquire_lease, {"lease"},
-                   {holder, std::to_string(std::min(ttl_ms, store::kLongestMs))}));
+  ALLOT_ASSIGN(
+      const RedisReply reply,
+      run(lua::acquire_lease, {holder, std::to_string(std::min(ttl_ms, store::kLongestMs))}));
   const std::string_view word = reply.view()[0].text();
   if (word != "OK" && word != "HELD") return unexpectedReply("acquireLease");
   ALLOT_ASSIGN(Lease lease, toLease(reply.view(), key("lease")));
@@ -40,7 +40,7 @@ Result<Lease> RedisStore::acquireLease(const std::string& holder, uint64_t ttl_m
 }
 
 Result<Lease> RedisStore::readLease() {
-  ALLOT_ASSIGN(const RedisReply reply, run(lua::read_lease, {"lease"}, {}));
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::read_lease, {}));
   const std::string_view word = reply.view()[0].text();
   if (word != "FREE" && word != "HELD") return unexpectedReply("readLease");
   ALLOT_ASSIGN(Lease lease, toLease(reply.view(), key("lease")));
@@ -50,7 +50,7 @@ Result<Lease> RedisStore::readLease() {
 
 Status RedisStore::releaseLease(const std::string& holder) {
   ALLOT_TRY(store::checkName(holder, "the holder of the lease"));
-  ALLOT_TRY(run(lua::release_lease, {"lease"}, {holder}));
+  ALLOT_TRY(run(lua::release_lease, {holder}));
   return {};
 }
 
@@ -59,7 +59,7 @@ Status RedisStore::publishInitial(uint64_t epoch, const v1::PolicySnapshot& poli
   ALLOT_TRY(store::checkInitial(policy));
   const std::string bytes = policy.SerializeAsString();
   ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::publish_initial, {"lease", "policy", "state", "policies", "news"},
+               run(lua::publish_initial,
                    {std::to_string(epoch), bytes, sha256Hex(bytes), state.SerializeAsString()}));
   return fencedStatus(reply, epoch);
 }
@@ -73,7 +73,7 @@ Result<std::optional<v1::AggregatorState>> RedisStore::readState() {
 Status RedisStore::writeState(uint64_t epoch, const v1::AggregatorState& state) {
   const uint64_t version = state.policy().version();
   ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::write_state, {"lease", "policy", "state"},
+               run(lua::write_state,
                    {std::to_string(epoch), std::to_string(version), state.SerializeAsString()}));
   if (reply.view()[0].text() == "CONFLICT")
     return tl::unexpected(store::versionConflict(version, reply.view()[1].text()));
@@ -81,8 +81,8 @@ Status RedisStore::writeState(uint64_t epoch, const v1::AggregatorState& state) 
 }
 
 Status RedisStore::publishStatus(uint64_t epoch, const v1::AggregatorStatus& status) {
-  ALLOT_ASSIGN(const RedisReply reply, run(lua::write_fenced, {"lease", "status"},
-                                           {std::to_string(epoch), status.SerializeAsString()}));
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::write_fenced, {std::to_string(epoch), status.SerializeAsString()}));
   return fencedStatus(reply, epoch);
 }
 
@@ -112,10 +112,7 @@ Status RedisStore::commit(uint64_t epoch, const Commit& commit) {
     words.push_back(entry_id);
     words.push_back(result_id);
   }
-  ALLOT_ASSIGN(const RedisReply reply, run(lua::commit_update,
-                                           {"lease", "policy", "state", "history", "inbox", "seen",
-                                            "pending", "policies", "counted_tickets", "news"},
-                                           {words.begin(), words.end()}));
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::commit_update, {words.begin(), words.end()}));
   const std::string_view word = reply.view()[0].text();
   const std::string_view detail = reply.view()[1].text();
   if (word == "CONFLICT")
@@ -178,8 +175,7 @@ Status RedisStore::countTickets(uint64_t epoch, uint64_t from, uint64_t through,
   std::vector<std::string> words = {std::to_string(epoch), std::to_string(from),
                                     std::to_string(through)};
   store::append(counted, &words);
-  ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::count_tickets, {"lease", "counted_tickets"}, {words.begin(), words.end()}));
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::count_tickets, {words.begin(), words.end()}));
   return fencedStatus(reply, epoch);
 }
 
@@ -225,12 +221,10 @@ Status RedisStore::reject(uint64_t epoch, const InboxEntry& entry, const std::st
                           const std::string& reason) {
   ALLOT_TRY(store::checkEntryId(entry.entry_id));
   ALLOT_TRY(store::checkKind(kind));
-  ALLOT_ASSIGN(
-      const RedisReply reply,
-      run(lua::reject, {"lease", "inbox", "seen", "pending", "dead", "refused_counts", "news"},
-          {std::to_string(epoch), entry.entry_id, entry.result_id, kind, reason,
-           std::string_view(entry.payload).substr(0, kRefusedBytes),
-           std::to_string(store::kRefusedKept)}));
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::reject, {std::to_string(epoch), entry.entry_id, entry.result_id, kind,
+                                 reason, std::string_view(entry.payload).substr(0, kRefusedBytes),
+                                 std::to_string(store::kRefusedKept)}));
   return fencedStatus(reply, epoch);
 }
 
@@ -243,8 +237,6 @@ Status RedisStore::rejectEvaluation(uint64_t epoch, const Evaluation& evaluation
   const bool again = reopen != nullptr && reopen->unit_id() == evaluation.result.unit().unit_id();
   ALLOT_ASSIGN(const RedisReply reply,
                run(lua::reject_evaluation,
-                   {"lease", "eval", "units_done", "dead", "refused_counts", "units", "unit_groups",
-                    "unit_specs", "free_units", "free_groups", "news"},
                    {std::to_string(epoch), evaluation.entry_id, evaluation.result.unit().unit_id(),
                     kind, reason, std::string_view(payload).substr(0, kRefusedBytes),
                     std::to_string(store::kRefusedKept), again ? store::groupOf(*reopen) : "",
@@ -260,16 +252,15 @@ Result<uint64_t> RedisStore::inboxSize() {
 
 Status RedisStore::reissueTicket(uint64_t epoch, uint64_t ticket) {
   ALLOT_TRY(store::checkTicket(ticket));
-  ALLOT_ASSIGN(const RedisReply reply, run(lua::reissue_ticket, {"lease", "reissue", "news"},
-                                           {std::to_string(epoch), std::to_string(ticket)}));
+  ALLOT_ASSIGN(const RedisReply reply,
+               run(lua::reissue_ticket, {std::to_string(epoch), std::to_string(ticket)}));
   return fencedStatus(reply, epoch);
 }
 
 Status RedisStore::resetTickets(uint64_t epoch, uint64_t next) {
   ALLOT_TRY(store::checkTicket(next));
   ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::reset_tickets, {"lease", "tickets", "reissue", "news"},
-                   {std::to_string(epoch), std::to_string(next)}));
+               run(lua::reset_tickets, {std::to_string(epoch), std::to_string(next)}));
   return fencedStatus(reply, epoch);
 }
 
@@ -284,20 +275,14 @@ Status RedisStore::planUnits(uint64_t epoch, const std::vector<v1::EvaluationUni
       words.push_back(store::groupOf(units[next]));
       words.push_back(units[next].SerializeAsString());
     }
-    ALLOT_ASSIGN(const RedisReply reply, run(lua::plan_units,
-                                             {"lease", "units", "unit_groups", "unit_specs",
-                                              "units_done", "free_units", "free_groups", "news"},
-                                             {words.begin(), words.end()}));
+    ALLOT_ASSIGN(const RedisReply reply, run(lua::plan_units, {words.begin(), words.end()}));
     ALLOT_TRY(fencedStatus(reply, epoch));
   } while (next < units.size());
   return {};
 }
 
 Status RedisStore::withdrawUnits(uint64_t epoch) {
-  ALLOT_ASSIGN(const RedisReply reply, run(lua::withdraw_units,
-                                           {"lease", "units", "unit_groups", "unit_specs",
-                                            "unit_holders", "free_units", "free_groups"},
-                                           {std::to_string(epoch)}));
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::withdraw_units, {std::to_string(epoch)}));
   return fencedStatus(reply, epoch);
 }
 
@@ -307,8 +292,7 @@ Result<uint64_t> RedisStore::openUnits() {
 }
 
 Result<std::vector<v1::EvaluationUnit>> RedisStore::listUnits() {
-  ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::list_units, {"unit_specs"}, {std::to_string(kLargestFacts)}));
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::list_units, {std::to_string(kLargestFacts)}));
   return toUnits(reply.view());
 }
 

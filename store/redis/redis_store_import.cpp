@@ -76,9 +76,7 @@ Status RedisStore::beginImport() {
 Status RedisStore::importHistory(const std::vector<v1::IterationRecord>& records) {
   ALLOT_TRY(store::checkImported(records));
   Slices slices(import_, [this](const std::vector<std::string>& words) -> Status {
-    ALLOT_ASSIGN(const RedisReply reply,
-                 run(lua::import_history, {"import", "history", "seen", "counted_tickets"},
-                     {words.begin(), words.end()}));
+    ALLOT_ASSIGN(const RedisReply reply, run(lua::import_history, {words.begin(), words.end()}));
     return importStatus(reply);
   });
   for (const auto& record : records) {
@@ -101,8 +99,7 @@ Status RedisStore::importEvaluations(const std::vector<v1::EvaluationResult>& re
   ALLOT_TRY(store::checkImported(results));
   Slices slices(import_, [this](const std::vector<std::string>& words) -> Status {
     ALLOT_ASSIGN(const RedisReply reply,
-                 run(lua::import_evaluations, {"import", "eval", "units_done"},
-                     {words.begin(), words.end()}));
+                 run(lua::import_evaluations, {words.begin(), words.end()}));
     return importStatus(reply);
   });
   for (const auto& result : results)
@@ -139,12 +136,7 @@ Status RedisStore::endImport(const RunImage& image) {
     words.push_back(store::groupOf(unit));
     words.push_back(unit.SerializeAsString());
   }
-  ALLOT_ASSIGN(
-      const RedisReply reply,
-      run(lua::end_import,
-          {"import", "history", "units_done", "model", "policy", "state", "tickets", "units",
-           "unit_groups", "unit_specs", "control", "spec", "policies", "counted_tickets"},
-          {words.begin(), words.end()}));
+  ALLOT_ASSIGN(const RedisReply reply, run(lua::end_import, {words.begin(), words.end()}));
   if (reply.view()[0].text() == "HISTORY")
     return tl::unexpected(store::importIncomplete(run_id_, reply.view()[1].text(), version));
   ALLOT_TRY(importStatus(reply));

@@ -309,11 +309,12 @@ class TakesWhenFull : public Broken {
 class FullInTheMiddle final : public TakesWhenFull {
  public:
   using TakesWhenFull::TakesWhenFull;
-  Status commit(const Commit& commit) override {
-    if (!isFull()) return inner_->commit(commit);
+  Status commit(uint64_t epoch, const Commit& commit) override {
+    const Leadership leader(*inner_, epoch);
+    if (!isFull()) return leader.commit(commit);
     Commit part = commit;
     part.consumed.clear();
-    ALLOT_TRY(inner_->commit(part));
+    ALLOT_TRY(leader.commit(part));
     return fail(ErrorCode::kUnavailable, "the store is full");
   }
 };
