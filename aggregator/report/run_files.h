@@ -11,8 +11,9 @@
 #include <optional>
 #include <string>
 
-#include "aggregator/learner/aggregator.h"
+#include "aggregator/snapshot.h"
 #include "core/result.h"
+#include "store/store.h"
 
 namespace allot {
 

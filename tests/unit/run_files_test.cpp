@@ -68,8 +68,8 @@ TEST_F(RunFilesTest, WhatCannotBeWrittenIsToldOnceAndMayBeTriedAgain) {
 TEST_F(RunFilesTest, AStartAheadOfOurClockIsNoTimeAtAll) {
   RunSnapshot snapshot;
   snapshot.run.started_unix_ms = 5'000;
-  EXPECT_EQ(runView(snapshot, 4'000, "01RUN")["wall_seconds"], 0.0);
-  EXPECT_EQ(runView(snapshot, 6'500, "01RUN")["wall_seconds"], 1.5);
+  EXPECT_EQ(runView(snapshot, 4'000, "01RUN").facts["wall_seconds"], 0.0);
+  EXPECT_EQ(runView(snapshot, 6'500, "01RUN").facts["wall_seconds"], 1.5);
 }
 
 }  // namespace
