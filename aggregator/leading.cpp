@@ -18,7 +18,6 @@ using std::chrono::milliseconds;
 
 // How often the experiment file is looked at, with --stay.
 constexpr uint64_t kFollowMs = 2000;
-constexpr uint64_t kFilesAgainMs = 60'000;  // with --stay: after files that could not be written
 
 // What main's loop has, and what it does between two ticks.
 class Leading {
@@ -59,12 +58,10 @@ class Leading {
   Shown& shown_;
   const std::atomic<bool>& draining_;
   RunFiles files_;
+  EndFiles end_{&files_};
   uint64_t followed_ = 0;
   uint64_t looked_ = 0;
   Phase phase_ = Phase::kRunning;  // as last shown
-  // Of the end that the run is at: whether its files are being written, or there.
-  bool end_begun_ = false, end_written_ = false;
-  uint64_t end_again_ = 0;  // when to try once more
   std::optional<RunSpec> replaced_;
 };
 
@@ -91,7 +88,7 @@ Status Leading::run() {
     if (!*more) stayAtEnd();
     if (*more) {
       tellOfFiles();
-      end_begun_ = end_written_ = false;
+      end_.leave();
     }
     if (phase_ == Phase::kStarting) std::this_thread::sleep_for(milliseconds(50));
   }
@@ -131,24 +128,17 @@ void Leading::tellOfFiles() {
 
 // With --stay: each end leaves its files; then only the lease is kept, until the run goes on.
 void Leading::stayAtEnd() {
-  if (!end_begun_) {
-    tellOfFiles();  // of what an evaluation had begun
-    end_begun_ = steadyMs() >= end_again_ && files_.write(lastSnapshot(), true);
-  } else if (const auto written = files_.outcome(); written && *written) {
-    end_written_ = true;
+  const auto outcome = end_.look(steadyMs(), [this] { return lastSnapshot(); });
+  if (outcome && end_.written()) {
     spdlog::info("the run is {}: waits, in case it goes on", wordOf(phase_));
-  } else if (written) {
-    const bool away = written->error().code == ErrorCode::kUnavailable;
-    spdlog::warn("{}; the files of the run's end are tried again{}", written->error().message,
-                 away ? "" : " in a minute");
-    end_begun_ = false;
-    end_again_ = steadyMs() + (away ? 0 : kFilesAgainMs);
+  } else if (outcome && !*outcome) {
+    spdlog::warn("{}; tried again within a minute", outcome->error().message);
   }
-  rest(milliseconds(end_written_ ? 1000 : 200));
+  rest(milliseconds(end_.written() ? 1000 : 200));
 }
 
 Status Leading::writeAtEnd() {
-  if (end_written_) return {};
+  if (end_.written()) return {};
   (void)files_.wait();
   while (true) {
     (void)files_.write(lastSnapshot(), true);

@@ -45,4 +45,18 @@ std::optional<Status> RunFiles::outcome() {
 
 Status RunFiles::wait() { return isBusy() ? writing_.get() : Status(); }
 
+std::optional<Status> EndFiles::look(uint64_t now, const std::function<RunSnapshot()>& snapshot) {
+  if (written_) return std::nullopt;
+  auto outcome = files_.outcome();
+  if (!begun_) {
+    begun_ = now >= again_ && !files_.isBusy() && files_.write(snapshot(), true);
+    return outcome;  // of what an evaluation had begun
+  }
+  if (!outcome) return std::nullopt;
+  written_ = outcome->has_value();
+  begun_ = written_;
+  if (!written_) again_ = now + (outcome->error().code == ErrorCode::kUnavailable ? 0 : kAgainMs);
+  return outcome;
+}
+
 }  // namespace allot
