@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 // How often the experiment file is looked at, with --stay.
 constexpr uint64_t kFollowMs = 2000;
 
-// What main's loop has, and what it does between two ticks.
+// What the loop has, and what it does between two ticks.
 class Leading {
  public:
   Leading(const LeadOptions& options, Store* store, Aggregator* aggregator, ExperimentFile* file,

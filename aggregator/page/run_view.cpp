@@ -97,8 +97,10 @@ json fidelityRows(const std::vector<FidelityPoint>& points) {
   for (const FidelityPoint& point : points) {
     json row = fidelityView(point);
     row["questions"] = point.questions;
-    for (json& layer : row["layers"])
+    // A number here and text in the summary, as whoever reads them knows it.
+    for (json& layer : row["layers"]) {
       layer["layer"] = std::stoul(layer["layer"].get<std::string>());
+    }
     rows.push_back(std::move(row));
   }
   return rows;
