@@ -16,6 +16,7 @@
 
 #include "aggregator/learner/aggregator_events.h"
 #include "aggregator/learner/history_sample.h"
+#include "aggregator/snapshot.h"
 #include "core/evaluation/evaluation_table.h"
 #include "core/evaluation/fidelity.h"
 #include "core/learning/replay.h"
@@ -38,26 +39,6 @@ struct AggregatorOptions {
   std::function<uint64_t()> unix_now;
   AggregatorEvents* events = nullptr;                       // told what happens; may be null
   std::function<void(uint64_t ms)> rest = [](uint64_t) {};  // how to wait when there is nothing
-};
-
-// What a reader of the run (page, report, terminal) gets to see. A copy, free to keep.
-struct RunSnapshot {
-  RunSpec run;
-  std::optional<v1::ModelFacts> model;
-  v1::Experiment experiment;  // in force
-  Phase phase = Phase::kStarting;
-  std::string waiting;  // why it does not progress; empty while it does
-  std::string last_error;
-  v1::AggregatorState state;
-  std::vector<v1::IterationRecord> history;  // thinned (HistorySample)
-  std::vector<EvaluationCell> cells;
-  std::vector<FidelitySummary> fidelity;
-  std::vector<v1::WorkerBeat> workers;
-  std::map<std::string, uint64_t> refused;  // by kind
-  std::string edit_refused;                 // see Aggregator::setEditRefused
-  uint64_t open_units = 0;                  // evaluation units planned and not recorded
-  uint64_t inbox_entries = 0;               // results that wait
-  StoreFill store_fill = {};                // all zero: not known
 };
 
 class Aggregator {

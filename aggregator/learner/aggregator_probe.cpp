@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <tuple>
 
-#include "aggregator/page/run_view.h"
+#include "core/evaluation/statistics.h"
 #include "core/learning/schedule.h"
 #include "core/worker_beats.h"
 
@@ -77,7 +77,9 @@ void AggregatorProbe::lead(const RunSnapshot& snapshot, const std::string& run_i
   showPolicy(snapshot);
   if (!snapshot.history.empty()) showNewestUpdate(snapshot.history.back());
   if (!snapshot.history.empty()) {
-    set("allot_update_baseline_ratio", shownBaselines(snapshot.history).back());
+    std::vector<double> rewards;
+    for (const auto& record : snapshot.history) rewards.push_back(record.mean_reward());
+    set("allot_update_baseline_ratio", movingAverages(rewards).back());
   }
   showEvaluations(snapshot);
   showWorkers(snapshot);

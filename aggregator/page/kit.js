@@ -17,7 +17,6 @@ const kit = (() => {
   const count = (v) => (number(v) === null ? '–' : v.toLocaleString('en-US'));
   const plural = (n, one) => `${count(n)} ${one}${n === 1 ? '' : 's'}`;
   const mean = (values) => values.reduce((sum, v) => sum + v, 0) / values.length;
-  const largest = (values) => values.reduce((most, v) => (v > most ? v : most), 0);
 
   function duration(seconds) {
     if (number(seconds) === null || seconds < 0) return '–';
@@ -220,7 +219,7 @@ const kit = (() => {
   }
 
   return {COLOURS, SHAPES, byId, number, list, record, word, format, percent, count, plural, mean,
-    largest, duration, magnitude, say, readTheme, paint, faint, axis, shareTicks, makeChart,
+    duration, magnitude, say, readTheme, paint, faint, axis, shareTicks, makeChart,
     fill, lineSet, markedSet, drawLegend, plotOr, syncRows, nowOf, timeOf, isAlive, staleness,
     start};
 })();

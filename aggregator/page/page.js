@@ -15,7 +15,7 @@
   const FINAL = ['finished', 'stopped'];
 
   const {COLOURS, SHAPES, byId, number, list, record, word, format, percent, count, plural, mean,
-    largest, duration, magnitude, say, readTheme, paint, faint, axis, shareTicks, makeChart, fill,
+    duration, magnitude, say, readTheme, paint, faint, axis, shareTicks, makeChart, fill,
     lineSet, markedSet, drawLegend, plotOr, syncRows, nowOf, timeOf, isAlive, staleness, start} = kit;
 
   const inlined = byId('run-view');
@@ -24,37 +24,10 @@
   window.allotCharts = charts;
 
   // --- what the evaluations say ---
-  // A row is complete when it graded as many questions as any row did.
-  function evaluationRows(view) {
-    const rows = list(view.evaluations).map(record).filter((row) => number(row.accuracy) !== null &&
-        number(row.total_budget) !== null && number(row.n) > 0);
-    const full = largest(rows.map((row) => row.n));
-    return rows.map((row) =>
-      ({...row, version: number(row.version) || 0, complete: row.n === full}));
-  }
-
-  // Each method and schedule with the rows of its newest version whose budgets are all complete
-  // (while there is none: the version with the most), so that one line is always one policy.
-  function newestLines(rows) {
-    const lines = new Map();
-    for (const row of rows) {
-      const key = `${word(row.method)}\n${word(row.schedule)}`;
-      if (!lines.has(key)) lines.set(key, new Map());
-      const versions = lines.get(key);
-      if (!versions.has(row.version)) versions.set(row.version, new Map());
-      versions.get(row.version).set(row.total_budget, row);
-    }
-    return [...lines.values()].map((versions) => {
-      const ranked = [...versions.entries()].map(([version, cells]) => {
-        const found = [...cells.values()];
-        return {version, found, complete: found.filter((row) => row.complete).length};
-      });
-      ranked.sort((a, b) => b.complete - a.complete || b.found.length - a.found.length ||
-          b.version - a.version);
-      const cells = ranked[0].found.sort((a, b) => a.total_budget - b.total_budget);
-      return {method: word(cells[0].method), schedule: word(cells[0].schedule), cells};
-    });
-  }
+  // Which of them are shown is in the view: lines that say the places of their rows.
+  const rowAt = (view, place) => list(view.evaluations)[place];
+  const linesOf = (view, lines) => list(lines).map((line) => ({method: word(line.method),
+    schedule: word(line.schedule), cells: line.rows.map((place) => rowAt(view, place))}));
 
   const isDense = (line) => line.schedule === 'dense';
   const interval = (row) => {
@@ -277,30 +250,26 @@
       {name: 'results by lag', colour: 'fourth', look: 'bar'}]);
   }
 
-  function drawVersions(view, rows, lines) {
+  function drawVersions(view) {
     const card = byId('card-versions');
-    const trained = rows.filter((row) => row.schedule === 'learned' && row.complete &&
-        row.total_budget === view.total_budget);
-    card.hidden = new Set(trained.map((row) => row.version)).size < 2;
+    const learning = record(view.learning);
+    const trained = styleLines(linesOf(view, learning.lines));
+    card.hidden = !trained.length;
     if (card.hidden) return;
     say(byId('versions-note'),
         `the learned schedule at total budget ${count(view.total_budget)}, policy by policy`);
     charts.versions ??= makeChart(card.querySelector('.plot canvas'), 'line',
         {x: {...updateAxis(), offset: true}, y: axis('accuracy', {ticks: shareTicks})},
         {title: (items) => `after update ${items[0].parsed.x}`, label: pointLabel});
-    const methods = [...new Set(trained.map((row) => word(row.method)))].sort();
-    const sets = styleLines(methods.map((method) => ({method, schedule: 'learned'}))).map((line) =>
-      markedSet(line, trained.filter((row) => word(row.method) === line.method)
-          .sort((a, b) => a.version - b.version).map((row) => plotPoint(row.version, row))));
-    const uniform = methods.length > 1 ? undefined : lines.flatMap((line) =>
-      (line.schedule === 'uniform' ? line.cells : [])).find((row) =>
-      row.total_budget === view.total_budget && row.method === methods[0]);
+    const sets = trained.map((line) =>
+      markedSet(line, line.cells.map((row) => plotPoint(row.version, row))));
+    const uniform = rowAt(view, learning.uniform);
     charts.versions.options.plugins.levels.lines =
         uniform ? [{value: uniform.accuracy, colour: 'uniform'}] : [];
     fitShares(charts.versions, [...sets.flatMap((set) => set.data.flatMap((p) => [p.low, p.high])),
       ...(uniform ? [uniform.accuracy] : [])]);
-    fill(charts.versions, sets, `Held-out accuracy by policy version: ${trained.map((row) =>
-      `${percent(row.accuracy)} at ${row.version}`).join(', ')}.`);
+    fill(charts.versions, sets, `Held-out accuracy by policy version: ${trained.flatMap((line) =>
+      line.cells.map((row) => `${percent(row.accuracy)} at ${row.version}`)).join(', ')}.`);
     drawLegend(card, [...sets.map((set) =>
       ({name: set.label, colour: set.colour, look: 'line', shape: set.pointStyle})),
     ...(uniform ? [{name: 'uniform', colour: 'uniform', look: 'dashed'}] : [])]);
@@ -355,18 +324,11 @@
   }
 
   // --- header and key numbers ---
-  function drawHeadline(view, lines) {
+  function drawHeadline(view) {
     const budget = number(view.total_budget);
-    // Of several methods the one that rollouts use, which is the one that a sweep names, too.
-    const setting = list(view.settings).map(list).find(([key]) => key === 'spec.attention.decode');
-    const at = (schedule) => {
-      const rows = lines.filter((line) => line.schedule === schedule)
-          .flatMap((line) => line.cells.filter((row) => row.total_budget === budget)
-              .map((row) => ({...row, method: line.method})));
-      return rows.find((row) => setting && row.method === word(setting[1])) || rows[0];
-    };
-    const [learned, uniform] = [at('learned'), at('uniform')];
-    const dense = (lines.find(isDense) || {cells: []}).cells[0];
+    const headline = record(view.headline);
+    const [learned, uniform, dense] = [headline.learned, headline.uniform, headline.dense]
+        .map((place) => rowAt(view, place));
     const shown = learned || uniform || dense;
     say(byId('headline-name'), budget && (shown !== dense || !dense) ?
       `Accuracy at budget ${count(budget)}` : 'Accuracy, dense');
@@ -452,12 +414,11 @@
   function show(view) {
     shown = record(view);
     const history = list(shown.history).map(record).filter((h) => number(h.version) !== null);
-    const rows = evaluationRows(shown);
-    const lines = newestLines(rows).sort((a, b) =>
+    const lines = linesOf(shown, shown.lines).sort((a, b) =>
       a.schedule.localeCompare(b.schedule) || a.method.localeCompare(b.method));
     drawHeader(shown);
     layOut(shown);
-    drawHeadline(shown, lines);
+    drawHeadline(shown);
     drawTiles(shown, history);
     if (shown.max_updates !== 0) {
       drawReward(shown, history);
@@ -466,7 +427,7 @@
       drawSteps(shown, history);
     }
     drawAccuracy(shown, lines);
-    drawVersions(shown, rows, lines);
+    drawVersions(shown);
     drawTables(shown, lines);
     document.documentElement.dataset.shown = word(shown.now_unix_ms);
   }

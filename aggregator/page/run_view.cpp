@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/evaluation/statistics.h"
 #include "core/learning/policy_gradient.h"
 #include "core/worker_beats.h"
 
@@ -17,7 +18,9 @@ constexpr size_t kMaxPoints = 1000;
 json historyView(const std::vector<v1::IterationRecord>& history) {
   json points = json::array();
   const size_t stride = history.size() / kMaxPoints + 1;
-  const std::vector<double> baselines = shownBaselines(history);
+  std::vector<double> rewards;
+  for (const v1::IterationRecord& record : history) rewards.push_back(record.mean_reward());
+  const std::vector<double> baselines = movingAverages(rewards);
   for (size_t i = 0; i < history.size(); ++i) {
     const v1::IterationRecord& record = history[i];
     if (i % stride == 0 || i + 1 == history.size()) {
@@ -34,99 +37,71 @@ json historyView(const std::vector<v1::IterationRecord>& history) {
   return points;
 }
 
-// Null where nothing was counted.
-json shareView(double share) { return share < 0 ? json() : json(share); }
-
-json tallyView(const ScoreTally& tally) {
-  return {{"n", tally.n},
-          {"accuracy", tally.mean()},
-          {"ci95", {tally.interval.low, tally.interval.high}}};
-}
-
-std::string taskName(const v1::Spec& spec, uint32_t task) {
-  const auto index = static_cast<int>(task);
-  return index < spec.task().tasks_size() ? spec.task().tasks(index)
-                                          : "task " + std::to_string(task);
-}
-
-json evaluationsView(const std::vector<EvaluationCell>& cells, const v1::Spec& spec) {
-  json rows = json::array();
-  for (const EvaluationCell& cell : cells) {
-    if (!cell.complete) continue;
-    json row = tallyView(cell.all);
-    row.update({{"version", cell.version},
-                {"method", cell.method},
-                {"schedule", cell.schedule_name},
-                {"total_budget", cell.total_budget},
-                {"samples", cell.schedule},
-                {"kv_bytes_share", shareView(cell.reads.bytesShare())},
-                {"key_share", shareView(cell.reads.keyShare())},
-                {"value_rows_share", shareView(cell.reads.valueRowsShare())},
-                {"tasks", json::array()}});
-    for (const auto& [task, tally] : cell.tasks) {
-      json one = tallyView(tally);
-      one["task"] = taskName(spec, task);
-      row["tasks"].push_back(std::move(one));
-    }
-    if (cell.other.n > 0) row["other_grader"] = tallyView(cell.other);
-    rows.push_back(std::move(row));
-  }
-  return rows;
-}
-
 json optionalView(const std::optional<double>& value) { return value ? json(*value) : json(); }
 
-json fidelityNumbers(const FidelitySums& sums) {
-  return {{"states", sums.states},
-          {"relative_error", sums.meanRelativeError()},
-          {"rms_relative_error", sums.rmsRelativeError()},
-          {"cosine", sums.meanCosine()},
-          {"agreement", optionalView(sums.agreement())},
-          {"trace_covariance", sums.traceCovariance()},
-          {"estimated_error", optionalView(sums.meanEstimatedError())},
-          {"exceed_rate", sums.exceedRate()},
-          {"draws", sums.drawsMade()},
-          {"unique_rows", sums.uniqueRows()},
-          {"density", sums.density()},
-          {"effective_sample_size", sums.effectiveSampleSize()}};
+// {n, accuracy, ci95}, of a cell or of a task in it.
+template <typename Score>
+json scoreView(const Score& score) {
+  return {{"n", score.n}, {"accuracy", score.accuracy}, {"ci95", {score.low, score.high}}};
 }
 
-// The parts of one cell, each under its name: "layer", "support" or "task".
-template <typename Name>
-json fidelityParts(const std::map<uint32_t, FidelitySums>& parts, const char* key, Name name) {
+json numbersView(const FidelityNumbers& numbers) {
+  return {{"states", numbers.states},
+          {"relative_error", numbers.relative_error},
+          {"rms_relative_error", numbers.rms_relative_error},
+          {"cosine", numbers.cosine},
+          {"agreement", optionalView(numbers.agreement)},
+          {"trace_covariance", numbers.trace_covariance},
+          {"estimated_error", optionalView(numbers.estimated_error)},
+          {"exceed_rate", numbers.exceed_rate},
+          {"draws", numbers.draws},
+          {"unique_rows", numbers.unique_rows},
+          {"density", numbers.density},
+          {"effective_sample_size", numbers.effective_sample_size}};
+}
+
+// The parts of one cell, each under its name: "layer", "tiles" or "task".
+json partsView(const std::vector<FidelityNumbers>& parts, const char* key) {
   json rows = json::array();
-  for (const auto& [number, sums] : parts) {
-    json row = fidelityNumbers(sums);
-    row[key] = name(number);
+  for (const FidelityNumbers& part : parts) {
+    rows.push_back(numbersView(part));
+    rows.back()[key] = part.name;
+  }
+  return rows;
+}
+
+// Of a line only where its points are: each number is in the document once.
+json linesView(const std::vector<CurveLine>& lines) {
+  json rows = json::array();
+  for (const CurveLine& line : lines) {
+    rows.push_back({{"method", line.method}, {"schedule", line.schedule}, {"rows", line.points}});
+  }
+  return rows;
+}
+
+json placeView(const std::optional<size_t>& place) { return place ? json(*place) : json(); }
+
+json evaluationsView(const std::vector<CurvePoint>& points) {
+  json rows = json::array();
+  for (const CurvePoint& point : points) {
+    json row = cellView(point);
+    row["samples"] = point.samples;
+    if (point.other) row["other_grader"] = scoreView(*point.other);
     rows.push_back(std::move(row));
   }
   return rows;
 }
 
-json fidelityView(const std::vector<FidelitySummary>& summaries, const v1::Spec& spec) {
+json fidelityRows(const std::vector<FidelityPoint>& points) {
   json rows = json::array();
-  for (const FidelitySummary& summary : summaries) {
-    if (!summary.complete) continue;
-    json row = fidelityNumbers(summary.all);
-    row.update({{"version", summary.version},
-                {"method", summary.method},
-                {"schedule", summary.schedule_name},
-                {"total_budget", summary.total_budget},
-                {"samples_per_layer", summary.drawsPerLayer()},
-                {"questions", summary.questions}});
-    row["layers"] = fidelityParts(summary.layers, "layer", [](uint32_t layer) { return layer; });
-    row["supports"] = fidelityParts(summary.supports, "tiles", supportLabel);
-    row["tasks"] =
-        fidelityParts(summary.tasks, "task", [&](uint32_t task) { return taskName(spec, task); });
+  for (const FidelityPoint& point : points) {
+    json row = fidelityView(point);
+    row["questions"] = point.questions;
+    // A number here and text in the summary, as whoever reads them knows it.
+    for (json& layer : row["layers"]) {
+      layer["layer"] = std::stoul(layer["layer"].get<std::string>());
+    }
     rows.push_back(std::move(row));
-  }
-  return rows;
-}
-
-json slopesView(const std::vector<FidelitySummary>& summaries) {
-  json rows = json::array();
-  for (const VarianceSlope& slope : varianceSlopes(summaries)) {
-    rows.push_back({{"method", slope.method}, {"slope", slope.slope}, {"budgets", slope.budgets}});
   }
   return rows;
 }
@@ -199,23 +174,52 @@ double episodesPerSecond(const RunSnapshot& snapshot) {
 
 }  // namespace
 
-std::vector<double> shownBaselines(const std::vector<v1::IterationRecord>& history) {
-  std::vector<double> baselines;
-  double baseline = history.empty() ? 0 : history.front().mean_reward();
-  for (const v1::IterationRecord& record : history) {
-    baselines.push_back(baseline);
-    baseline = 0.9 * baseline + 0.1 * record.mean_reward();
+json cellView(const CurvePoint& point) {
+  json row = scoreView(point);
+  row.update({{"version", point.version},
+              {"method", point.method},
+              {"schedule", point.schedule},
+              {"total_budget", point.total_budget},
+              {"kv_bytes_share", optionalView(point.kv_bytes_share)},
+              {"key_share", optionalView(point.key_share)},
+              {"value_rows_share", optionalView(point.value_rows_share)},
+              {"tasks", json::array()}});
+  for (const TaskScore& task : point.tasks) {
+    json one = scoreView(task);
+    one["task"] = task.task;
+    row["tasks"].push_back(std::move(one));
   }
-  return baselines;
+  return row;
 }
 
-json runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::string& run_id) {
+json fidelityView(const FidelityPoint& point) {
+  json row = numbersView(point.all);
+  row.update({{"version", point.version},
+              {"method", point.method},
+              {"schedule", point.schedule},
+              {"total_budget", point.total_budget},
+              {"samples_per_layer", point.samples_per_layer},
+              {"layers", partsView(point.layers, "layer")},
+              {"supports", partsView(point.supports, "tiles")},
+              {"tasks", partsView(point.tasks, "task")}});
+  return row;
+}
+
+json slopesView(const std::vector<VarianceSlope>& slopes) {
+  json rows = json::array();
+  for (const VarianceSlope& slope : slopes) {
+    rows.push_back({{"method", slope.method}, {"slope", slope.slope}, {"budgets", slope.budgets}});
+  }
+  return rows;
+}
+
+RunView runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::string& run_id) {
   const v1::Spec& spec = snapshot.experiment.spec();
   uint64_t refused = 0;
   for (const auto& [kind, count] : snapshot.refused) refused += count;
   const auto& policy = snapshot.state.policy();
   const auto layers = static_cast<uint32_t>(policy.logits_size());
-  json view = {
+  json facts = {
       {"run_id", run_id},
       {"experiment", snapshot.run.experiment.name()},
       {"state", wordOf(snapshot.phase)},
@@ -241,9 +245,6 @@ json runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::strin
       {"total_budget", spec.policy().total_budget()},
       {"layers", layers},
       {"history", historyView(snapshot.history)},
-      {"evaluations", evaluationsView(snapshot.cells, spec)},
-      {"fidelity", fidelityView(snapshot.fidelity, spec)},
-      {"variance_slopes", slopesView(snapshot.fidelity)},
       {"workers", workersView(snapshot.workers)},
       {"settings", settingsView(snapshot.experiment)},
       {"policy_probabilities", json::array()},
@@ -251,20 +252,43 @@ json runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::strin
       {"model", nullptr}};
   if (layers > 0) {
     const auto probabilities = softmax({policy.logits().begin(), policy.logits().end()});
-    view["policy_probabilities"] = probabilities;
-    view["learned_schedule"] =
+    facts["policy_probabilities"] = probabilities;
+    facts["learned_schedule"] =
         learnedSchedule(probabilities, spec.policy().total_budget(), spec.policy().min_per_layer(),
                         spec.policy().total_budget());
   }
   if (snapshot.model) {
-    view["model"] = {{"architecture", snapshot.model->architecture()},
-                     {"layers", snapshot.model->layers()},
-                     {"heads", snapshot.model->heads()},
-                     {"kv_heads", snapshot.model->kv_heads()},
-                     {"head_dim", snapshot.model->head_dim()},
-                     {"parameters", snapshot.model->parameters()}};
+    facts["model"] = {{"architecture", snapshot.model->architecture()},
+                      {"layers", snapshot.model->layers()},
+                      {"heads", snapshot.model->heads()},
+                      {"kv_heads", snapshot.model->kv_heads()},
+                      {"head_dim", snapshot.model->head_dim()},
+                      {"parameters", snapshot.model->parameters()}};
   }
-  return view;
+  return {std::move(facts),
+          evaluationPoints(snapshot),
+          fidelityPoints(snapshot),
+          varianceSlopes(snapshot.fidelity),
+          spec.policy().total_budget(),
+          spec.attention().decode()};
+}
+
+json viewJson(const RunView& view) {
+  json document = view.facts;
+  const std::vector<CurveLine> lines = newestCompleteLines(view.points);
+  const LearningCurve learning = learningCurve(view.points, lines, view.total_budget);
+  const HeadlinePoints headline =
+      headlinePoints(view.points, lines, view.total_budget, view.decode);
+  document["evaluations"] = evaluationsView(view.points);
+  document["lines"] = linesView(lines);
+  document["learning"] = {{"lines", linesView(learning.lines)},
+                          {"uniform", placeView(learning.uniform)}};
+  document["headline"] = {{"learned", placeView(headline.learned)},
+                          {"uniform", placeView(headline.uniform)},
+                          {"dense", placeView(headline.dense)}};
+  document["fidelity"] = fidelityRows(view.fidelity);
+  document["variance_slopes"] = slopesView(view.slopes);
+  return document;
 }
 
 }  // namespace allot

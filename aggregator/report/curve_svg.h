@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "aggregator/page/measurements.h"
 #include "aggregator/report/plot.h"
-#include "aggregator/report/report_data.h"
 
 namespace allot {
 

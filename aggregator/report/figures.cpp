@@ -16,14 +16,12 @@
 namespace allot {
 namespace {
 
-using nlohmann::json;
-
 // Of a plot in the page: two stand side by side, or fill a phone.
 constexpr double kWidth = 560;
 constexpr double kHeight = 340;
 
 struct Data {
-  std::vector<CurvePoint> points;
+  const std::vector<CurvePoint>& points;
   std::vector<FidelityPoint> fidelity;
   LineStyles styles;
 };
@@ -196,19 +194,16 @@ std::vector<double> placesOf(const Plot& plot) {
   return {places.begin(), places.end()};
 }
 
-std::string slopesNote(const json& view) {
-  const json& rows = viewField(view, "variance_slopes");
+std::string slopesNote(const std::vector<VarianceSlope>& slopes) {
   std::string note;
-  for (size_t i = 0; rows.is_array() && i < rows.size(); ++i) {
-    const json& slope = viewField(rows[i], "slope");
-    if (!slope.is_number()) continue;
-    note += fmt::format("{}{} {:.2f}", note.empty() ? "; slopes: " : ", ",
-                        escapedXml(viewText(rows[i], "method")), slope.get<double>());
+  for (const VarianceSlope& slope : slopes) {
+    note += fmt::format("{}{} {:.2f}", note.empty() ? "; slopes: " : ", ", escapedXml(slope.method),
+                        slope.slope);
   }
   return "mean squared error of an output, which for an unbiased method is tr Cov" + note;
 }
 
-std::string fidelityFigures(const Data& data, const json& view) {
+std::string fidelityFigures(const Data& data, const std::vector<VarianceSlope>& slopes) {
   Plot error = fidelityPlot(data, samplesOf, errorOf);
   error.title = "Relative error against samples";
   error.x = {"samples S a layer and head (log scale)", true, false, placesOf(error)};
@@ -230,7 +225,7 @@ std::string fidelityFigures(const Data& data, const json& view) {
       "same queries, keys and values as dense attention's; mean over layers, "
       "heads and steps";
   std::string html = figure("Relative error against samples", same, error) +
-                     figure("Variance against samples", slopesNote(view), variance) +
+                     figure("Variance against samples", slopesNote(slopes), variance) +
                      figure("Relative error against rows read", same, density);
   if (placesOf(promise).size() > 1) {
     html +=
@@ -330,9 +325,9 @@ std::string heatTable(const Data& data, Parts parts, std::string_view heading,
 
 }  // namespace
 
-std::string figuresHtml(const json& view) {
-  const auto points = evaluationPoints(view);
-  const auto fidelity = fidelityPoints(view);
+std::string figuresHtml(const RunView& view) {
+  const auto& points = view.points;
+  const auto fidelity = newestFidelity(view.fidelity);
   const Data data{points, fidelity, LineStyles(points, fidelity)};
   std::string html =
       tasksFigure(data) +
@@ -351,7 +346,7 @@ std::string figuresHtml(const json& view) {
   }
   html += oneHotFigure(data);
   if (!fidelity.empty()) {
-    html += fidelityFigures(data, view) + fidelityTable(data) +
+    html += fidelityFigures(data, view.slopes) + fidelityTable(data) +
             heatTable(data, &FidelityPoint::layers, "Relative error by layer",
                       "mean over heads and steps; darker is larger, on a logarithmic scale") +
             heatTable(data, &FidelityPoint::supports, "Relative error by spread of the attention",

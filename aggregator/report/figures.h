@@ -1,12 +1,13 @@
 #pragma once
 // What a report shows beyond the live page: accuracy by task, against the KV cache read and by
 // layer, and fidelity. Pure functions, any thread.
-#include <nlohmann/json.hpp>
 #include <string>
+
+#include "aggregator/page/run_view.h"
 
 namespace allot {
 
 // Sections of HTML for the report's page, each only where the view has something for it.
-std::string figuresHtml(const nlohmann::json& view);
+std::string figuresHtml(const RunView& view);
 
 }  // namespace allot

@@ -9,7 +9,6 @@
 #include "aggregator/page/assets.h"
 #include "aggregator/report/curve_svg.h"
 #include "aggregator/report/figures.h"
-#include "aggregator/report/report_data.h"
 #include "aggregator/report/report_tables.h"
 #include "files/files.h"
 
@@ -24,14 +23,15 @@ std::string dump(const json& value, int indent) {
   return value.dump(indent, ' ', false, json::error_handler_t::replace);
 }
 
-json policyJson(const json& view) {
-  return {{"experiment", viewField(view, "experiment")},
-          {"run_id", viewField(view, "run_id")},
-          {"version", viewField(view, "updates")},
-          {"total_budget", viewField(view, "total_budget")},
-          {"layers", viewField(view, "layers")},
-          {"probabilities", viewField(view, "policy_probabilities")},
-          {"learned_schedule", viewField(view, "learned_schedule")}};
+json policyJson(const json& facts) {
+  const auto fact = [&](const char* key) { return facts.value(key, json()); };
+  return {{"experiment", fact("experiment")},
+          {"run_id", fact("run_id")},
+          {"version", fact("updates")},
+          {"total_budget", fact("total_budget")},
+          {"layers", fact("layers")},
+          {"probabilities", fact("policy_probabilities")},
+          {"learned_schedule", fact("learned_schedule")}};
 }
 
 // Puts `text` in the place of `mark`, which index.html holds exactly once.
@@ -47,17 +47,18 @@ Status put(std::string& html, std::string_view mark, std::string_view text) {
 
 // --- writing ---
 
-Status writeFiles(const std::string& dir, const json& view) {
+Status writeFiles(const std::string& dir, const RunView& view) {
   ALLOT_ASSIGN(const std::string html, reportHtml(view));
   std::error_code made;
   std::filesystem::create_directories(dir, made);
   if (made) return fail(ErrorCode::kIo, "cannot make " + dir + ": " + made.message());
-  const auto curve = newestCompletePerSchedule(evaluationPoints(view));
-  const auto fidelity = fidelityPoints(view);
+  const auto curve = newestCompletePerSchedule(view.points);
+  const auto fidelity = newestFidelity(view.fidelity);
+  const std::string experiment = view.facts.value("experiment", "");
   ALLOT_TRY(writeWholeFile(dir + "/report.html", html));
   ALLOT_TRY(writeWholeFile(dir + "/curve.csv", curveCsv(curve)));
-  ALLOT_TRY(writeWholeFile(dir + "/curve.svg", curveSvg(viewText(view, "experiment"), curve)));
-  ALLOT_TRY(writeWholeFile(dir + "/policy.json", dump(policyJson(view), 2) + "\n"));
+  ALLOT_TRY(writeWholeFile(dir + "/curve.svg", curveSvg(experiment, curve)));
+  ALLOT_TRY(writeWholeFile(dir + "/policy.json", dump(policyJson(view.facts), 2) + "\n"));
   ALLOT_TRY(writeWholeFile(dir + "/summary.json", dump(summaryJson(view), 2) + "\n"));
   if (fidelity.empty()) return {};
   return writeWholeFile(dir + "/fidelity.csv", fidelityCsv(fidelity));
@@ -65,11 +66,11 @@ Status writeFiles(const std::string& dir, const json& view) {
 
 }  // namespace
 
-Result<std::string> reportHtml(const json& view) {
+Result<std::string> reportHtml(const RunView& view) {
   // Inside <script> only "<" can start something else (</script, <!--); JSON may write it as an
   // escape, as it stands in strings alone.
   std::string data;
-  for (const char c : dump(view, -1)) {
+  for (const char c : dump(viewJson(view), -1)) {
     if (c == '<') {
       data += "\\u003c";
     } else {
@@ -97,7 +98,7 @@ Result<std::string> reportHtml(const json& view) {
   return html;
 }
 
-Status writeReport(const std::string& dir, const json& view) {
+Status writeReport(const std::string& dir, const RunView& view) {
   try {
     return writeFiles(dir, view);
   } catch (const std::exception& e) {

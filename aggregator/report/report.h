@@ -2,9 +2,9 @@
 // The report of a run: a folder of files that need neither the cluster nor the network to be read.
 //
 // Stateless functions, any thread; two writers of one folder are the caller's to keep apart.
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "aggregator/page/run_view.h"
 #include "core/result.h"
 
 namespace allot {
@@ -15,11 +15,11 @@ inline constexpr const char* kReportLoads =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
 
 // Writes report.html, curve.csv, curve.svg, policy.json, summary.json and, where it was measured,
-// fidelity.csv into `dir`, which is made if need be. Each file appears whole or not at all. `view`
-// is the document of GET /api/run. Errors name the file: kIo.
-Status writeReport(const std::string& dir, const nlohmann::json& view);
+// fidelity.csv into `dir`, which is made if need be. Each file appears whole or not at all. Errors
+// name the file: kIo.
+Status writeReport(const std::string& dir, const RunView& view);
 
 // The page, for tests.
-Result<std::string> reportHtml(const nlohmann::json& view);
+Result<std::string> reportHtml(const RunView& view);
 
 }  // namespace allot

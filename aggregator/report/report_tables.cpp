@@ -21,78 +21,6 @@ std::string csvNumber(const std::optional<double>& value) {
   return value ? fmt::format("{}", *value) : "";
 }
 
-json optionalJson(const std::optional<double>& value) { return value ? json(*value) : json(); }
-
-json scoresJson(const std::vector<TaskScore>& tasks) {
-  json rows = json::array();
-  for (const TaskScore& task : tasks) {
-    rows.push_back({{"task", task.task},
-                    {"n", task.n},
-                    {"accuracy", task.accuracy},
-                    {"ci95", {task.low, task.high}}});
-  }
-  return rows;
-}
-
-json evaluationsJson(const std::vector<CurvePoint>& points) {
-  json rows = json::array();
-  for (const auto& point : points) {
-    rows.push_back({{"method", point.method},
-                    {"schedule", point.schedule},
-                    {"total_budget", point.total_budget},
-                    {"n", point.n},
-                    {"accuracy", point.accuracy},
-                    {"ci95", {point.low, point.high}},
-                    {"version", point.version},
-                    {"tasks", scoresJson(point.tasks)},
-                    {"kv_bytes_share", optionalJson(point.kv_bytes_share)},
-                    {"key_share", optionalJson(point.key_share)},
-                    {"value_rows_share", optionalJson(point.value_rows_share)}});
-  }
-  return rows;
-}
-
-json numbersJson(const FidelityNumbers& numbers) {
-  return {{"states", numbers.states},
-          {"relative_error", numbers.relative_error},
-          {"rms_relative_error", numbers.rms_relative_error},
-          {"cosine", numbers.cosine},
-          {"agreement", optionalJson(numbers.agreement)},
-          {"trace_covariance", numbers.trace_covariance},
-          {"estimated_error", optionalJson(numbers.estimated_error)},
-          {"exceed_rate", numbers.exceed_rate},
-          {"draws", numbers.draws},
-          {"unique_rows", numbers.unique_rows},
-          {"density", numbers.density},
-          {"effective_sample_size", numbers.effective_sample_size}};
-}
-
-json partsJson(const std::vector<FidelityNumbers>& parts, const char* key) {
-  json rows = json::array();
-  for (const FidelityNumbers& part : parts) {
-    rows.push_back(numbersJson(part));
-    rows.back()[key] = part.name;
-  }
-  return rows;
-}
-
-json fidelityJson(const std::vector<FidelityPoint>& points) {
-  json rows = json::array();
-  for (const FidelityPoint& point : points) {
-    json row = numbersJson(point.all);
-    row.update({{"method", point.method},
-                {"schedule", point.schedule},
-                {"total_budget", point.total_budget},
-                {"samples_per_layer", point.samples_per_layer},
-                {"version", point.version}});
-    row["layers"] = partsJson(point.layers, "layer");
-    row["supports"] = partsJson(point.supports, "tiles");
-    row["tasks"] = partsJson(point.tasks, "task");
-    rows.push_back(std::move(row));
-  }
-  return rows;
-}
-
 std::string fidelityRow(const FidelityPoint& point, const char* part,
                         const FidelityNumbers& numbers) {
   return fmt::format(
@@ -143,18 +71,23 @@ std::string fidelityCsv(const std::vector<FidelityPoint>& points) {
   return csv;
 }
 
-json summaryJson(const json& view) {
+json summaryJson(const RunView& view) {
   json summary = json::object();
   for (const char* key :
        {"run_id", "experiment", "state", "synchronous", "started_unix_ms", "updates", "max_updates",
         "episodes", "wall_seconds", "episodes_per_second", "total_budget", "layers",
         "learned_schedule", "model"}) {
-    summary[key] = viewField(view, key);
+    summary[key] = view.facts.value(key, json());
   }
-  summary["evaluations"] = evaluationsJson(newestCompletePerCell(evaluationPoints(view)));
-  summary["fidelity"] = fidelityJson(fidelityPoints(view));
-  const json& slopes = viewField(view, "variance_slopes");
-  summary["variance_slopes"] = slopes.is_array() ? slopes : json::array();
+  summary["evaluations"] = json::array();
+  for (const CurvePoint& point : newestCompletePerCell(view.points)) {
+    summary["evaluations"].push_back(cellView(point));
+  }
+  summary["fidelity"] = json::array();
+  for (const FidelityPoint& point : newestFidelity(view.fidelity)) {
+    summary["fidelity"].push_back(fidelityView(point));
+  }
+  summary["variance_slopes"] = slopesView(view.slopes);
   return summary;
 }
 

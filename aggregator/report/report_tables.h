@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "aggregator/report/report_data.h"
+#include "aggregator/page/run_view.h"
 
 namespace allot {
 
@@ -15,6 +15,6 @@ std::string curveCsv(const std::vector<CurvePoint>& points);
 // A row for each cell (part "all"), then one for each layer, number of tiles and task in it.
 std::string fidelityCsv(const std::vector<FidelityPoint>& points);
 
-nlohmann::json summaryJson(const nlohmann::json& view);
+nlohmann::json summaryJson(const RunView& view);
 
 }  // namespace allot

@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "aggregator/clocks.h"
 #include "aggregator/page/run_view.h"
 #include "aggregator/report/report.h"
 #include "store/archive/archive.h"
@@ -10,12 +11,6 @@ namespace allot {
 namespace {
 
 using std::chrono::milliseconds;
-
-template <typename ClockType>
-uint64_t msOf() {
-  return static_cast<uint64_t>(
-      std::chrono::duration_cast<milliseconds>(ClockType::now().time_since_epoch()).count());
-}
 
 }  // namespace
 
@@ -27,14 +22,14 @@ bool RunFiles::write(RunSnapshot snapshot, bool at_end) {
   writing_ =
       std::async(std::launch::async, [this, at_end, snapshot = std::move(snapshot)]() -> Status {
         if (dir_.empty()) return {};
-        const uint64_t unix_ms = msOf<std::chrono::system_clock>();
+        const uint64_t unix_ms = unixMs();
         ALLOT_TRY(writeReport(dir_, runView(snapshot, unix_ms, run_id_)));
-        const uint64_t start = msOf<std::chrono::steady_clock>();
+        const uint64_t start = steadyMs();
         if (!at_end && start < next_export_) return {};
         ALLOT_ASSIGN(const auto store, open_());
         StoreSource source(store.get(), run_id_);
         ALLOT_TRY(exportRun(&source, dir_));
-        const uint64_t end = msOf<std::chrono::steady_clock>();
+        const uint64_t end = steadyMs();
         next_export_ = end + 20 * (end - start);
         return {};
       });
@@ -49,5 +44,19 @@ std::optional<Status> RunFiles::outcome() {
 }
 
 Status RunFiles::wait() { return isBusy() ? writing_.get() : Status(); }
+
+std::optional<Status> EndFiles::look(uint64_t now, const std::function<RunSnapshot()>& snapshot) {
+  if (written_) return std::nullopt;
+  auto outcome = files_.outcome();
+  if (!begun_) {
+    begun_ = now >= again_ && !files_.isBusy() && files_.write(snapshot(), true);
+    return outcome;  // of what an evaluation had begun
+  }
+  if (!outcome) return std::nullopt;
+  written_ = outcome->has_value();
+  begun_ = written_;
+  if (!written_) again_ = now + (outcome->error().code == ErrorCode::kUnavailable ? 0 : kAgainMs);
+  return outcome;
+}
 
 }  // namespace allot

@@ -11,8 +11,9 @@
 #include <optional>
 #include <string>
 
-#include "aggregator/learner/aggregator.h"
+#include "aggregator/snapshot.h"
 #include "core/result.h"
+#include "store/store.h"
 
 namespace allot {
 
@@ -38,6 +39,28 @@ class RunFiles {
   const Open open_;
   uint64_t next_export_ = 0;  // of the thread that writes, or nobody's
   std::future<Status> writing_;
+};
+
+// The files of a run's end while it stays there: written once, and tried again until they are.
+// Owned and used as RunFiles.
+class EndFiles {
+ public:
+  static constexpr uint64_t kAgainMs = 60'000;  // after files that could not be written
+
+  explicit EndFiles(RunFiles* files) : files_(*files) {}
+
+  // One look, some times a second: what became of a try, once, when it has ended. A store that is
+  // away is asked again at once. now: monotonic, ms; snapshot: the run at its end.
+  std::optional<Status> look(uint64_t now, const std::function<RunSnapshot()>& snapshot);
+  bool written() const { return written_; }
+  // The run goes on: its next end has files of its own.
+  void leave() { begun_ = written_ = false; }
+
+ private:
+  RunFiles& files_;
+  bool begun_ = false;
+  bool written_ = false;
+  uint64_t again_ = 0;
 };
 
 }  // namespace allot

@@ -82,4 +82,14 @@ std::optional<double> leastSquaresSlope(const std::vector<std::pair<double, doub
   return xy / xx;
 }
 
+std::vector<double> movingAverages(const std::vector<double>& values) {
+  std::vector<double> averages;
+  double average = values.empty() ? 0 : values.front();
+  for (const double value : values) {
+    averages.push_back(average);
+    average = 0.9 * average + 0.1 * value;
+  }
+  return averages;
+}
+
 }  // namespace allot

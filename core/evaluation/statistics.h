@@ -34,4 +34,9 @@ Interval interval95(const ScoreCounts& scores, RandomStream random);
 // Slope of the least-squares line through (x, y); nothing without two different x.
 std::optional<double> leastSquaresSlope(const std::vector<std::pair<double, double>>& points);
 
+// For each value the moving average of those before it, and for the first the value itself: what to
+// compare a noisy series with by eye. (The mean of a batch's leave-one-out baselines is the batch's
+// own mean and would show nothing.)
+std::vector<double> movingAverages(const std::vector<double>& values);
+
 }  // namespace allot

@@ -17,6 +17,7 @@
 
 #include "aggregator/page/page.h"
 #include "aggregator/report/report.h"
+#include "aggregator/report/served_report.h"
 #include "tests/e2e/sample_view.h"
 
 namespace allot {
@@ -24,7 +25,7 @@ namespace {
 
 // As the aggregator serves it once it has not heard of the store for 25 s.
 std::string awayView() {
-  const nlohmann::json view = sampleView();
+  const nlohmann::json view = viewJson(sampleView());
   return servedView(view.dump(), view["now_unix_ms"].get<uint64_t>() + 25'000,
                     "Redis at unix:/x does not answer");
 }
@@ -40,12 +41,12 @@ HttpReply serveSample(std::string path, const std::string& report) {
   if (under("/extended")) {
     static int asked = 0;
     if (path == "/") asked = 0;
-    return servePage(path, extendedView(path == "/api/run" && asked++ > 0).dump());
+    return servePage(path, viewJson(extendedView(path == "/api/run" && asked++ > 0)).dump());
   }
-  if (under("/empty")) return servePage(path, emptyView().dump());
-  if (under("/methods")) return servePage(path, methodsView().dump());
-  if (under("/sweep")) return servePage(path, sweepView().dump());
-  return servePage(path, sampleView().dump());
+  if (under("/empty")) return servePage(path, viewJson(emptyView()).dump());
+  if (under("/methods")) return servePage(path, viewJson(methodsView()).dump());
+  if (under("/sweep")) return servePage(path, viewJson(sweepView()).dump());
+  return servePage(path, viewJson(sampleView()).dump());
 }
 
 int runCommand(std::vector<std::string> command) {

@@ -6,6 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
+#include <vector>
+
+#include "aggregator/page/run_view.h"
 
 namespace allot {
 
@@ -26,39 +29,32 @@ inline nlohmann::json sampleHistory(int updates) {
   return history;
 }
 
-inline nlohmann::json sampleCell(const std::string& method, const std::string& schedule,
-                                 int version, int budget, double accuracy, int n = 480) {
-  const double half = 1.96 * std::sqrt(accuracy * (1 - accuracy) / n);
-  return {{"method", method},
-          {"schedule", schedule},
-          {"version", version},
-          {"total_budget", budget},
-          {"n", n},
-          {"accuracy", accuracy},
-          {"ci95", {accuracy - half, accuracy + half}},
-          {"samples", nlohmann::json::array()}};
+inline CurvePoint sampleCell(const std::string& method, const std::string& schedule,
+                             uint64_t version, uint64_t budget, double accuracy, uint64_t n = 480) {
+  const double half = 1.96 * std::sqrt(accuracy * (1 - accuracy) / static_cast<double>(n));
+  return {method, schedule, version, budget, n, accuracy, accuracy - half, accuracy + half};
 }
 
-inline nlohmann::json sampleEvaluations() {
-  nlohmann::json rows = nlohmann::json::array();
+inline std::vector<CurvePoint> sampleEvaluations() {
+  std::vector<CurvePoint> rows;
   rows.push_back(sampleCell("dense", "dense", 0, 0, 0.91));
-  const int budgets[] = {8, 16, 32, 64, 128};
+  const uint64_t budgets[] = {8, 16, 32, 64, 128};
   const double uniform[] = {0.46, 0.581, 0.714, 0.803, 0.866};
   const double learned[] = {0.632, 0.727, 0.806, 0.858, 0.891};
   for (int i = 0; i < 5; ++i) {
     rows.push_back(sampleCell("s2anta-sys", "uniform", 0, budgets[i], uniform[i]));
-    for (int version = 25; version <= 125; version += 25) {
-      const double share = 1 - std::exp(-version / 50.0);
+    for (uint64_t version = 25; version <= 125; version += 25) {
+      const double share = 1 - std::exp(-static_cast<double>(version) / 50.0);
       const double accuracy = uniform[i] + share * (learned[i] - uniform[i]);
       // The newest version is still being graded: the page must not show it yet.
-      const int n = version == 125 && i > 1 ? 96 : 480;
+      const uint64_t n = version == 125 && i > 1 ? 96 : 480;
       rows.push_back(sampleCell("s2anta-sys", "learned", version, budgets[i], accuracy, n));
     }
   }
   return rows;
 }
 
-inline nlohmann::json sampleView() {
+inline RunView sampleView() {
   const int64_t now = 1735689600000;
   nlohmann::json workers = nlohmann::json::array();
   const char* names[] = {"recall-layer-budget-worker-6d9f8c7b5-2xkqp",
@@ -80,7 +76,7 @@ inline nlohmann::json sampleView() {
     workers.back()["last_error"] = "spec.model.path: there is no folder <b>x</b>";
     workers.back()["seen_unix_ms"] = now - (state[0] == 'f' ? 140'000 : 900);
   }
-  return {
+  nlohmann::json facts = {
       {"run_id", "01JGFJJZ005QXH2M4N6P7R8S9T"},
       {"experiment", "recall-layer-budget"},
       {"state", "running"},
@@ -106,7 +102,6 @@ inline nlohmann::json sampleView() {
       {"history", sampleHistory(137)},
       {"policy_probabilities", {0.02, 0.31, 0.06, 0.04, 0.27, 0.22, 0.05, 0.03}},
       {"learned_schedule", {0, 3, 0, 0, 2, 2, 1, 0}},
-      {"evaluations", sampleEvaluations()},
       {"workers", workers},
       {"model",
        {{"architecture", "LlamaForCausalLM"},
@@ -122,107 +117,111 @@ inline nlohmann::json sampleView() {
             nlohmann::json::array({"spec.task.tasks", "[\"niah\",\"multi\",\"track\",\"freq\"]"}),
             nlohmann::json::array({"spec.attention.decode", "s2anta-sys"}),
             nlohmann::json::array({"spec.policy.totalBudget", "8"})})}};
+  return {facts, sampleEvaluations(), {}, {}, 8, "s2anta-sys"};
 }
 
 // The same run before anything has happened.
-inline nlohmann::json emptyView() {
-  nlohmann::json view = sampleView();
-  view["state"] = "starting";
-  for (const char* key : {"updates", "episodes", "episodes_per_second", "layers"}) view[key] = 0;
-  for (const char* key :
-       {"history", "policy_probabilities", "learned_schedule", "evaluations", "workers"}) {
-    view[key] = nlohmann::json::array();
+inline RunView emptyView() {
+  RunView view = sampleView();
+  nlohmann::json& facts = view.facts;
+  facts["state"] = "starting";
+  for (const char* key : {"updates", "episodes", "episodes_per_second", "layers"}) facts[key] = 0;
+  for (const char* key : {"history", "policy_probabilities", "learned_schedule", "workers"}) {
+    facts[key] = nlohmann::json::array();
   }
-  view["waiting"] = "no worker has loaded the model yet (no worker is alive)";
-  view["edit_refused"] = "";
-  view["refused"] = nlohmann::json::object();
-  view["lag_histogram"] = nlohmann::json::array();
-  view["model"] = nullptr;
+  facts["waiting"] = "no worker has loaded the model yet (no worker is alive)";
+  facts["edit_refused"] = "";
+  facts["refused"] = nlohmann::json::object();
+  facts["lag_histogram"] = nlohmann::json::array();
+  facts["model"] = nullptr;
+  view.points.clear();
   return view;
 }
 
 // The run finished, or after somebody has extended it.
-inline nlohmann::json extendedView(bool extended) {
-  nlohmann::json view = sampleView();
-  view["state"] = extended ? "running" : "finished";
-  view["max_updates"] = extended ? 150 : 137;
+inline RunView extendedView(bool extended) {
+  RunView view = sampleView();
+  view.facts["state"] = extended ? "running" : "finished";
+  view.facts["max_updates"] = extended ? 150 : 137;
   return view;
 }
 
 // A grid of several methods and schedules, without updates.
-inline nlohmann::json sweepView() {
-  nlohmann::json view = emptyView();
-  view["state"] = "finished";
-  view["waiting"] = "";
-  view["max_updates"] = 0;
-  view["evaluations"] = nlohmann::json::array();
-  view["evaluations"].push_back(sampleCell("dense", "dense", 0, 0, 0.91));
+inline RunView sweepView() {
+  RunView view = emptyView();
+  view.facts["state"] = "finished";
+  view.facts["waiting"] = "";
+  view.facts["max_updates"] = 0;
+  view.points.push_back(sampleCell("dense", "dense", 0, 0, 0.91));
   const char* methods[] = {"s2anta-sys", "santa", "top-k"};
   for (int m = 0; m < 3; ++m) {
     for (int budget = 16; budget <= 4096; budget *= 4) {
       const double accuracy = 0.9 - (0.3 + 0.1 * m) * std::sqrt(16.0 / budget);
-      view["evaluations"].push_back(sampleCell(methods[m], "uniform", 0, budget, accuracy));
+      view.points.push_back(
+          sampleCell(methods[m], "uniform", 0, static_cast<uint64_t>(budget), accuracy));
     }
   }
   return view;
 }
 
-inline nlohmann::json sampleFidelity(const std::string& method, double samples, double error,
-                                     double density) {
-  const auto numbers = [&](double factor) {
-    return nlohmann::json{{"states", 4800},
-                          {"relative_error", error * factor},
-                          {"rms_relative_error", error * factor * 1.2},
-                          {"cosine", 1 - error * error * factor / 2},
-                          {"agreement", 1 - error * factor / 4},
-                          {"trace_covariance", error * error * factor},
-                          {"estimated_error", nullptr},
-                          {"exceed_rate", 0.021},
-                          {"draws", samples},
-                          {"unique_rows", 512 * density},
-                          {"density", density},
-                          {"effective_sample_size", samples * 0.9}};
+inline FidelityNumbers sampleNumbers(const std::string& name, double samples, double error,
+                                     double density, double factor) {
+  FidelityNumbers numbers;
+  numbers.name = name;
+  numbers.states = 4800;
+  numbers.relative_error = error * factor;
+  numbers.rms_relative_error = error * factor * 1.2;
+  numbers.cosine = 1 - error * error * factor / 2;
+  numbers.agreement = 1 - error * factor / 4;
+  numbers.trace_covariance = error * error * factor;
+  numbers.exceed_rate = 0.021;
+  numbers.draws = samples;
+  numbers.unique_rows = 512 * density;
+  numbers.density = density;
+  numbers.effective_sample_size = samples * 0.9;
+  return numbers;
+}
+
+inline FidelityPoint sampleFidelity(const std::string& method, double samples, double error,
+                                    double density) {
+  const auto numbers = [&](const std::string& name, double factor) {
+    return sampleNumbers(name, samples, error, density, factor);
   };
-  nlohmann::json row = numbers(1);
-  row.update({{"version", 0},
-              {"method", method},
-              {"schedule", samples > 0 ? "uniform" : "adaptive"},
-              {"total_budget", static_cast<int>(8 * samples)},
-              {"samples_per_layer", samples},
-              {"questions", 64},
-              {"layers", nlohmann::json::array()},
-              {"supports", nlohmann::json::array()},
-              {"tasks", nlohmann::json::array()}});
+  FidelityPoint point;
+  point.method = method;
+  point.schedule = samples > 0 ? "uniform" : "adaptive";
+  point.total_budget = static_cast<uint64_t>(8 * samples);
+  point.samples_per_layer = samples;
+  point.questions = 64;
+  point.all = numbers("", 1);
   for (int layer = 0; layer < 8; ++layer) {
-    row["layers"].push_back(numbers(0.4 + 0.2 * layer));
-    row["layers"].back()["layer"] = layer;
+    point.layers.push_back(numbers(std::to_string(layer), 0.4 + 0.2 * layer));
   }
   for (const char* tiles : {"1", "2", "3-4", "5-8", "9+"}) {
-    row["supports"].push_back(numbers(0.5 + 0.2 * static_cast<double>(row["supports"].size())));
-    row["supports"].back()["tiles"] = tiles;
+    point.supports.push_back(
+        numbers(tiles, 0.5 + 0.2 * static_cast<double>(point.supports.size())));
   }
-  return row;
+  return point;
 }
 
 // Many methods with parameters, by task, with what they read, one-hot schedules and fidelity.
-inline nlohmann::json methodsView() {
-  nlohmann::json view = sweepView();
-  view["experiment"] = "recall-methods";
-  nlohmann::json rows = nlohmann::json::array();
-  nlohmann::json fidelity = nlohmann::json::array();
+inline RunView methodsView() {
+  RunView view = sweepView();
+  view.facts["experiment"] = "recall-methods";
+  view.points.clear();
   const auto add = [&](const std::string& method, const std::string& schedule, int budget,
                        double accuracy, double share) {
-    rows.push_back(sampleCell(method, schedule, 0, budget, accuracy));
-    rows.back().update({{"kv_bytes_share", share},
-                        {"key_share", 2 * share - share * share},
-                        {"value_rows_share", share * share}});
+    CurvePoint point = sampleCell(method, schedule, 0, static_cast<uint64_t>(budget), accuracy);
+    point.kv_bytes_share = share;
+    point.key_share = 2 * share - share * share;
+    point.value_rows_share = share * share;
     double task_accuracy = accuracy;
     for (const char* task : {"freq", "multi", "niah", "track"}) {
-      nlohmann::json score = sampleCell(method, schedule, 0, budget, task_accuracy, 120);
-      rows.back()["tasks"].push_back(
-          {{"task", task}, {"n", 120}, {"accuracy", task_accuracy}, {"ci95", score["ci95"]}});
+      const CurvePoint score = sampleCell(method, schedule, 0, 0, task_accuracy, 120);
+      point.tasks.push_back({task, score.n, score.accuracy, score.low, score.high});
       task_accuracy += (1 - task_accuracy) / 4;
     }
+    view.points.push_back(point);
   };
   add("dense", "dense", 0, 0.91, 1);
   const char* const methods[] = {"bernoulli featureSamples=4 meanGroupQuery=true values=s2anta-sys",
@@ -239,7 +238,7 @@ inline nlohmann::json methodsView() {
     for (int budget = 8; budget <= 2048; budget *= 2) {
       const double error = (0.3 + 0.05 * place) * std::sqrt(16.0 / (8 + budget));
       add(methods[m], "uniform", budget, 0.9 - error, 0.5 + 0.02 * place + budget / 8192.0);
-      fidelity.push_back(
+      view.fidelity.push_back(
           sampleFidelity(methods[m], budget / 8.0, error, 1 - std::exp(-budget / 1024.0)));
     }
   }
@@ -248,15 +247,12 @@ inline nlohmann::json methodsView() {
   for (const auto& [text, epsilon] : epsilons) {
     const std::string method = "vattention heavy=0.025" + std::string(text) + " delta=0.1";
     add(method, "adaptive", 0, 0.91 - epsilon / 3, 0.6 - epsilon);
-    fidelity.push_back(sampleFidelity(method, 0, epsilon * 0.7, 0.4 - epsilon));
+    view.fidelity.push_back(sampleFidelity(method, 0, epsilon * 0.7, 0.4 - epsilon));
   }
   for (int layer = 0; layer < 8; ++layer) {
     add("s2anta-sys", "oneHot-0" + std::to_string(layer), 512, 0.6 + 0.03 * layer, 0.6);
   }
-  view["evaluations"] = rows;
-  view["fidelity"] = fidelity;
-  view["variance_slopes"] = {{{"method", "santa"}, {"slope", -1.0}, {"budgets", 8}},
-                             {{"method", "s2anta-sys"}, {"slope", -1.41}, {"budgets", 8}}};
+  view.slopes = {{"santa", -1.0, 8}, {"s2anta-sys", -1.41, 8}};
   return view;
 }
 

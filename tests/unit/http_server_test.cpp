@@ -18,7 +18,9 @@
 #include <vector>
 
 #include "aggregator/page/page.h"
+#include "aggregator/page/shared_view.h"
 #include "aggregator/report/report.h"
+#include "aggregator/report/served_report.h"
 #include "tests/temp_folder.h"
 
 namespace allot {
@@ -332,6 +334,39 @@ TEST(ServePage, AnswersItsPathsAndNoOthers) {
   }
 }
 
+TEST(SharedViewTest, IsMadeForWhoAsksForItAndOnceForEachSnapshot) {
+  using nlohmann::json;
+  uint64_t now = 1000;
+  SharedView shared([&] { return now; }, [&] { return now; });
+  EXPECT_EQ(json::parse(shared.reply(kViewPath).body),
+            (json{{"served_unix_ms", 1000}, {"away", ""}}));
+  EXPECT_TRUE(shared.isWatched());
+  now = 10'000;
+  EXPECT_FALSE(shared.isWatched());
+  RunSnapshot snapshot;
+  snapshot.phase = Phase::kRunning;
+  shared.set(snapshot, "01RUN");
+  // A style sheet is nothing of the run.
+  EXPECT_EQ(shared.reply("/page.css").status, 200u);
+  EXPECT_FALSE(shared.isWatched());
+  json view = json::parse(shared.reply(kViewPath).body);
+  EXPECT_TRUE(shared.isWatched());
+  EXPECT_EQ(view["run_id"], "01RUN");
+  EXPECT_EQ(view["now_unix_ms"], 10'000);
+  now = 12'000;
+  shared.keep("Redis is away");
+  view = json::parse(shared.reply(kViewPath).body);
+  EXPECT_EQ(view["now_unix_ms"], 10'000);  // as it was made
+  EXPECT_EQ(view["served_unix_ms"], 12'000);
+  EXPECT_EQ(view["away"], "Redis is away");
+  snapshot.phase = Phase::kFinished;
+  shared.set(snapshot, "01RUN");
+  view = json::parse(shared.reply(kViewPath).body);
+  EXPECT_EQ(view["now_unix_ms"], 12'000);
+  EXPECT_EQ(view["state"], "finished");
+  EXPECT_EQ(view["away"], "");
+}
+
 TEST(ServeReport, AnswersTheReportsFilesAndNoOthers) {
   const TempFolder folder;
   const std::string dir = folder.path();
@@ -343,7 +378,7 @@ TEST(ServeReport, AnswersTheReportsFilesAndNoOthers) {
   EXPECT_EQ(reply.content_type, "application/json");
   EXPECT_EQ(reply.body, "{\"updates\":3}");
   // Its page is one file, which the page's own policy would not let run.
-  const auto html = reportHtml(nlohmann::json::object());
+  const auto html = reportHtml({});
   ASSERT_TRUE(html) << html.error().message;
   std::ofstream(dir + "/report.html") << *html;
   const auto server = serve([&](const std::string& path) { return serveReport(path, dir); });

@@ -45,48 +45,104 @@ std::string between(const std::string& text, const std::string& open, const std:
   return text.substr(begin, text.find(close, begin) - begin);
 }
 
-json evaluationsOf(std::vector<json> rows) { return {{"evaluations", std::move(rows)}}; }
-
 TEST(Report, CurveIsOnePolicyPerScheduleAndCellsAreTheNewest) {
-  const auto points = evaluationPoints(evaluationsOf({
-      sampleCell("m", "learned", 25, 8, 0.5),
-      sampleCell("m", "learned", 25, 16, 0.5),
-      sampleCell("m", "learned", 50, 8, 0.6),
-      sampleCell("m", "learned", 50, 16, 0.6),
-      sampleCell("m", "learned", 75, 8, 0.7),
-      sampleCell("m", "learned", 75, 16, 0.7, 16),
-      sampleCell("m", "uniform", 0, 8, 0.4),
-      sampleCell("dense", "dense", 0, 0, 0.9),
-  }));
+  const std::vector<CurvePoint> points = {
+      sampleCell("m", "learned", 25, 8, 0.5), sampleCell("m", "learned", 25, 16, 0.5),
+      sampleCell("m", "learned", 50, 8, 0.6), sampleCell("m", "learned", 50, 16, 0.6),
+      sampleCell("m", "learned", 75, 8, 0.7), sampleCell("m", "learned", 75, 16, 0.7, 16),
+      sampleCell("m", "uniform", 0, 8, 0.4),  sampleCell("dense", "dense", 0, 0, 0.9),
+  };
   EXPECT_THAT(labels(newestCompletePerSchedule(points)),
               ElementsAre("dense@0v0", "learned@8v50", "learned@16v50", "uniform@8v0"));
   EXPECT_THAT(labels(newestCompletePerCell(points)),
               ElementsAre("dense@0v0", "learned@8v75", "learned@16v50", "uniform@8v0"));
 }
 
-TEST(Report, BadRowsAreLeftOut) {
-  const json good = sampleCell("m", "uniform", 0, 8, 0.5);
-  std::vector<json> rows = {good, nullptr, 7, "row", json::array({1, 2})};
-  for (const json& bad : {json("0.5"), json(1.5), json(-0.1), json(nullptr),
-                          json(std::numeric_limits<double>::infinity())}) {
-    rows.push_back(good);
-    rows.back()["accuracy"] = bad;
+// A cell of `n` questions, half of them right.
+EvaluationCell cellOf(const std::string& schedule, uint64_t version, uint64_t budget, uint64_t n) {
+  EvaluationCell cell;
+  cell.version = version;
+  cell.method = "m";
+  cell.schedule_name = schedule;
+  cell.total_budget = budget;
+  cell.all = {n, static_cast<double>(n) / 2, {}, {0.4, 0.6}};
+  cell.complete = n == 480;
+  return cell;
+}
+
+TEST(Report, PointsAreTheSnapshotsCompleteCells) {
+  RunSnapshot snapshot;
+  snapshot.experiment.mutable_spec()->mutable_task()->add_tasks("niah");
+  EvaluationCell whole = cellOf("uniform", 2, 8, 480);
+  whole.schedule = {3, 5};
+  whole.tasks[0] = {240, 180, {}, {0.8, 0.9}};  // an interval is kept around its own accuracy
+  whole.tasks[1] = {240, 60, {}, {0.2, 0.3}};
+  whole.reads.dense_rows = 8;
+  whole.reads.unique_rows = 2;
+  whole.other = {480, 120, {}, {0.2, 0.3}};
+  snapshot.cells = {cellOf("uniform", 1, 8, 96), whole};
+  const auto points = evaluationPoints(snapshot);
+  ASSERT_THAT(points, SizeIs(1));
+  EXPECT_EQ(points[0].version, 2u);
+  EXPECT_EQ(points[0].low, 0.4);
+  EXPECT_EQ(points[0].accuracy, 0.5);
+  EXPECT_EQ(points[0].samples, (SampleSchedule{3, 5}));
+  ASSERT_THAT(points[0].tasks, SizeIs(2));
+  EXPECT_EQ(points[0].tasks[0].task, "niah");
+  EXPECT_EQ(points[0].tasks[0].low, 0.75);
+  EXPECT_EQ(points[0].tasks[1].task, "task 1");
+  EXPECT_EQ(points[0].value_rows_share, 0.25);
+  EXPECT_EQ(points[0].kv_bytes_share, std::nullopt);  // nothing was counted
+  EXPECT_EQ(points[0].other->accuracy, 0.25);
+  const json row = viewJson(runView(snapshot, 0, ""))["evaluations"][0];
+  EXPECT_EQ(row["other_grader"], (json{{"n", 480}, {"accuracy", 0.25}, {"ci95", {0.2, 0.3}}}));
+  EXPECT_EQ(row["samples"], (json{3, 5}));
+  EXPECT_EQ(row["kv_bytes_share"], nullptr);
+}
+
+// The places of these schedules and budgets among the view's evaluations.
+json placesOf(const RunView& view, const std::vector<std::string>& wanted) {
+  json places = json::array();
+  const auto all = labels(view.points);
+  for (const std::string& label : wanted) {
+    places.push_back(std::find(all.begin(), all.end(), label) - all.begin());
   }
-  for (const json& bad : {json(-8), json("8"), json(1e300)}) {
-    rows.push_back(good);
-    rows.back()["total_budget"] = bad;
-  }
-  rows.push_back(good);
-  rows.back()["n"] = 0;
-  EXPECT_THAT(evaluationPoints(evaluationsOf(rows)), SizeIs(1));
-  for (const json& view : {json(), json(3), json::array(), json{{"evaluations", "none"}}}) {
-    EXPECT_THAT(evaluationPoints(view), SizeIs(0));
-  }
-  json odd = good;
-  odd["ci95"] = {2.0, "x"};  // an interval is kept around its own accuracy
-  const auto point = evaluationPoints(evaluationsOf({odd})).at(0);
-  EXPECT_EQ(point.low, 0.5);
-  EXPECT_EQ(point.high, 0.5);
+  return places;
+}
+
+TEST(Report, TheViewSaysWhichEvaluationsAreShownByTheirPlaces) {
+  const RunView view = sampleView();
+  const json document = viewJson(view);
+  ASSERT_THAT(document["evaluations"], SizeIs(view.points.size()));
+  ASSERT_THAT(document["lines"], SizeIs(3));
+  EXPECT_EQ(document["lines"][1]["schedule"], "learned");
+  EXPECT_EQ(document["lines"][1]["rows"],
+            placesOf(view, {"learned@8v100", "learned@16v100", "learned@32v100", "learned@64v100",
+                            "learned@128v100"}));
+  EXPECT_EQ(document["learning"]["lines"][0]["rows"],
+            placesOf(view, {"learned@8v25", "learned@8v50", "learned@8v75", "learned@8v100",
+                            "learned@8v125"}));
+  const json at = placesOf(view, {"learned@8v100", "uniform@8v0", "dense@0v0"});
+  EXPECT_EQ(document["learning"]["uniform"], at[1]);
+  EXPECT_EQ(document["headline"], (json{{"learned", at[0]}, {"uniform", at[1]}, {"dense", at[2]}}));
+}
+
+TEST(Report, TheHeadlineIsOfTheMethodThatTheRunDecodesWith) {
+  const std::vector<CurvePoint> points = {
+      sampleCell("a", "learned", 1, 8, 0.5), sampleCell("b", "learned", 1, 8, 0.6),
+      sampleCell("b", "learned", 2, 8, 0.7), sampleCell("a", "uniform", 0, 8, 0.4),
+      sampleCell("b", "learned", 2, 16, 0.8)};
+  const auto lines = newestCompleteLines(points);
+  EXPECT_EQ(headlinePoints(points, lines, 8, "b").learned, 2u);
+  EXPECT_EQ(headlinePoints(points, lines, 8, "a").learned, 0u);
+  EXPECT_EQ(headlinePoints(points, lines, 8, "c").learned, 0u);  // the first that there is
+  EXPECT_EQ(headlinePoints(points, lines, 8, "b").uniform, 3u);
+  EXPECT_EQ(headlinePoints(points, lines, 32, "b").learned, std::nullopt);
+  EXPECT_EQ(headlinePoints(points, lines, 8, "b").dense, std::nullopt);
+  // Two methods learn: no one uniform schedule is what they are to be compared with.
+  EXPECT_THAT(learningCurve(points, lines, 8).lines, SizeIs(2));
+  EXPECT_EQ(learningCurve(points, lines, 8).uniform, std::nullopt);
+  EXPECT_THAT(learningCurve(points, lines, 16).lines, SizeIs(0));  // one version alone
 }
 
 TEST(Report, CsvIsExactAndQuoted) {
@@ -110,7 +166,7 @@ TEST(Report, CsvHasTheCellsFirstThenTheirTasks) {
 }
 
 TEST(Report, FidelityIsWrittenPartByPart) {
-  const auto points = fidelityPoints(methodsView());
+  const auto points = newestFidelity(methodsView().fidelity);
   ASSERT_THAT(points, SizeIs(9 * 9 + 4));
   const std::string csv = fidelityCsv(points);
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 1 + 85 * (1 + 8 + 5));
@@ -122,12 +178,13 @@ TEST(Report, FidelityIsWrittenPartByPart) {
   EXPECT_THAT(summary["fidelity"][0]["layers"], SizeIs(8));
   EXPECT_EQ(summary["variance_slopes"][1]["slope"], -1.41);
   EXPECT_THAT(summary["evaluations"][0]["tasks"], SizeIs(4));
-  json newer = methodsView();
-  newer["fidelity"] = {newer["fidelity"][0], newer["fidelity"][0], 7, json::object()};
-  newer["fidelity"][1]["version"] = 3;
-  newer["fidelity"][1]["relative_error"] = 0.125;
-  ASSERT_THAT(fidelityPoints(newer), SizeIs(1));
-  EXPECT_EQ(fidelityPoints(newer)[0].all.relative_error, 0.125);
+  EXPECT_EQ(summary["fidelity"][0]["layers"][3]["layer"], "3");
+  EXPECT_EQ(viewJson(methodsView())["fidelity"][0]["layers"][3]["layer"], 3);
+  std::vector<FidelityPoint> newer = {points[0], points[0], points[0]};
+  newer[1].version = 3;
+  newer[1].all.relative_error = 0.125;
+  ASSERT_THAT(newestFidelity(newer), SizeIs(1));
+  EXPECT_EQ(newestFidelity(newer)[0].all.relative_error, 0.125);
 }
 
 TEST(Report, MethodsThatDifferInOneNumberMakeALine) {
@@ -152,7 +209,7 @@ TEST(Report, MethodsThatDifferInOneNumberMakeALine) {
   for (const char* method : {"vattention epsilon=0.2", "vattention"}) {
     measured.push_back({method, "adaptive", 0, {static_cast<double>(measured.size()), 1, 1, 1}});
   }
-  const auto lines = linesByNumber(measured, LineStyles(evaluationPoints(methodsView())));
+  const auto lines = linesByNumber(measured, LineStyles(methodsView().points));
   ASSERT_THAT(lines, SizeIs(2));
   EXPECT_EQ(lines[0].name, "santa");
   EXPECT_EQ(lines[0].points[0].x, 8);
@@ -161,7 +218,7 @@ TEST(Report, MethodsThatDifferInOneNumberMakeALine) {
 }
 
 TEST(Report, LinesKeepTheirLooksFromPlotToPlot) {
-  const auto points = evaluationPoints(methodsView());
+  const auto points = methodsView().points;
   const LineStyles styles(points);
   const Plot all = curvePlot(points, styles);
   const Plot task = curvePlot(points, styles, "niah");
@@ -180,25 +237,25 @@ TEST(Report, LinesKeepTheirLooksFromPlotToPlot) {
 }
 
 TEST(Report, FiguresEscapeNamesAndSurviveOddNumbers) {
-  json view = methodsView();
-  view["evaluations"][1]["method"] = "<script>alert(1)</script>";
-  view["evaluations"][1]["tasks"][0]["task"] = "<b>";
-  view["fidelity"][0]["method"] = "<i>";
-  view["fidelity"][0]["layers"][0]["relative_error"] = 0;
-  view["fidelity"][1]["relative_error"] = 1e300;
-  view["fidelity"][2]["trace_covariance"] = 5e-324;
-  view["variance_slopes"][0]["method"] = "<u>";
+  RunView view = methodsView();
+  view.points[1].method = "<script>alert(1)</script>";
+  view.points[1].tasks[0].task = "<b>";
+  view.fidelity[0].method = "<i>";
+  view.fidelity[0].layers[0].relative_error = 0;
+  view.fidelity[1].all.relative_error = 1e300;
+  view.fidelity[2].all.trace_covariance = 5e-324;
+  view.slopes[0].method = "<u>";
   const std::string html = figuresHtml(view);
   for (const char* odd : {"<script", "<b>", "<i>", "<u>", "nan", "inf"}) {
     EXPECT_THAT(html, Not(HasSubstr(odd))) << odd;
   }
   EXPECT_THAT(html, HasSubstr("&lt;script&gt;"));
   EXPECT_EQ(figuresHtml(sampleView()), "");  // an ordinary run has its page, and nothing more
-  EXPECT_EQ(figuresHtml(json()), "");
+  EXPECT_EQ(figuresHtml({}), "");
 }
 
 TEST(Report, SvgEscapesItsWordsAndDrawsEveryPoint) {
-  const auto points = newestCompletePerSchedule(evaluationPoints(sampleView()));
+  const auto points = newestCompletePerSchedule(sampleView().points);
   const std::string svg = curveSvg("<b>&\x01", points);
   EXPECT_THAT(svg, HasSubstr("&lt;b&gt;&amp; "));
   EXPECT_THAT(svg, Not(HasSubstr("<b>")));
@@ -239,7 +296,7 @@ TEST(Report, HtmlHoldsTheViewAndNothingElseThatRuns) {
   const std::string data =
       between(*html, "<script type=\"application/json\" id=\"run-view\">", "</script>");
   EXPECT_THAT(data, Not(HasSubstr("<")));
-  EXPECT_EQ(json::parse(data), sampleView());
+  EXPECT_EQ(json::parse(data), viewJson(sampleView()));
   for (const char* outside : {"src=\"", "href=\""}) EXPECT_THAT(*html, Not(HasSubstr(outside)));
   // Data, Chart.js and the page: no fourth script came out of the worker's name.
   size_t scripts = 0;
@@ -253,8 +310,8 @@ TEST(Report, HtmlHoldsTheViewAndNothingElseThatRuns) {
 TEST(Report, WritesEveryFile) {
   const TempFolder folder;
   const std::string dir = folder.path() + "/new/run";
-  json view = sampleView();
-  view["experiment"] = "bad \xff text";  // not UTF-8: replaced, never thrown
+  RunView view = sampleView();
+  view.facts["experiment"] = "bad \xff text";  // not UTF-8: replaced, never thrown
   ASSERT_TRUE(writeReport(dir, view));
   ASSERT_TRUE(writeReport(dir, sampleView()));
 
@@ -273,22 +330,22 @@ TEST(Report, WritesEveryFile) {
                           {"version", 137},
                           {"total_budget", 8},
                           {"layers", 8},
-                          {"probabilities", sampleView()["policy_probabilities"]},
+                          {"probabilities", sampleView().facts["policy_probabilities"]},
                           {"learned_schedule", {0, 3, 0, 0, 2, 2, 1, 0}}}));
   const json summary = json::parse(readFile(folder.path() + "/new/run/summary.json"));
   for (const char* key : {"run_id", "experiment", "state", "updates", "episodes", "wall_seconds",
                           "episodes_per_second", "learned_schedule"}) {
-    EXPECT_EQ(summary.at(key), sampleView().at(key)) << key;
+    EXPECT_EQ(summary.at(key), sampleView().facts.at(key)) << key;
   }
   ASSERT_THAT(summary["evaluations"], SizeIs(11));
   const json& dense = summary["evaluations"][0];
   EXPECT_EQ(dense["accuracy"], 0.91);
-  EXPECT_EQ(dense["ci95"], sampleView()["evaluations"][0]["ci95"]);
+  EXPECT_EQ(dense["ci95"], (json{sampleView().points[0].low, sampleView().points[0].high}));
   std::istringstream csv(readFile(folder.path() + "/new/run/curve.csv"));
   EXPECT_EQ(std::count(std::istreambuf_iterator<char>(csv), {}, '\n'), 12);
   ASSERT_TRUE(writeReport(dir, methodsView()));
   EXPECT_EQ(readFile(folder.path() + "/new/run/fidelity.csv"),
-            fidelityCsv(fidelityPoints(methodsView())));
+            fidelityCsv(newestFidelity(methodsView().fidelity)));
 }
 
 TEST(Report, ErrorsNameTheFileAndLeaveTheOldOneAlone) {
@@ -311,12 +368,10 @@ TEST(Report, ErrorsNameTheFileAndLeaveTheOldOneAlone) {
   EXPECT_THAT(no_folder.error().message, HasSubstr(file));
 }
 
-TEST(Report, AnyJsonIsWritten) {
+TEST(Report, ARunOfWhichNothingIsKnownIsWritten) {
   const TempFolder folder;
-  for (const json& view : {json(), json::array(), json("text"), json{{"evaluations", {1, 2}}}}) {
-    EXPECT_TRUE(writeReport(folder.path() + "/odd", view)) << view.dump();
-    EXPECT_TRUE(json::accept(readFile(folder.path() + "/odd/summary.json")));
-  }
+  ASSERT_TRUE(writeReport(folder.path() + "/new", {}));
+  EXPECT_TRUE(json::accept(readFile(folder.path() + "/new/summary.json")));
 }
 
 }  // namespace

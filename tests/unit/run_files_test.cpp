@@ -65,11 +65,49 @@ TEST_F(RunFilesTest, WhatCannotBeWrittenIsToldOnceAndMayBeTriedAgain) {
   EXPECT_TRUE(files.wait());
 }
 
+TEST_F(RunFilesTest, OfTheRunsEndAreTriedAgainUntilTheyAreThere) {
+  const TempFolder folder;
+  const std::string dir = folder.write("file", "in the way");
+  const RunSnapshot snapshot = learned();
+  RunFiles files(dir, "01RUN", open());
+  EndFiles end(&files);
+  uint64_t now = 0;
+  const auto look = [&] { return end.look(now, [&] { return snapshot; }); };
+  const auto outcome = [&] {
+    std::optional<Status> found;
+    for (int i = 0; i < 2000 && !found; ++i) {
+      found = look();
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return found;
+  };
+  auto first = outcome();
+  ASSERT_TRUE(first);
+  ASSERT_FALSE(*first);
+  EXPECT_EQ(first->error().code, ErrorCode::kIo);
+  EXPECT_FALSE(end.written());
+  std::filesystem::remove(dir);
+  now = EndFiles::kAgainMs - 1;
+  EXPECT_FALSE(look());
+  EXPECT_FALSE(files.isBusy());
+  now = EndFiles::kAgainMs;
+  auto second = outcome();
+  ASSERT_TRUE(second && *second);
+  EXPECT_TRUE(end.written());
+  EXPECT_TRUE(std::filesystem::exists(dir + "/export.json"));
+  EXPECT_FALSE(look());  // once, as long as it stays there
+  EXPECT_FALSE(files.isBusy());
+  end.leave();
+  EXPECT_FALSE(end.written());
+  ASSERT_TRUE(outcome());
+  EXPECT_TRUE(end.written());
+}
+
 TEST_F(RunFilesTest, AStartAheadOfOurClockIsNoTimeAtAll) {
   RunSnapshot snapshot;
   snapshot.run.started_unix_ms = 5'000;
-  EXPECT_EQ(runView(snapshot, 4'000, "01RUN")["wall_seconds"], 0.0);
-  EXPECT_EQ(runView(snapshot, 6'500, "01RUN")["wall_seconds"], 1.5);
+  EXPECT_EQ(runView(snapshot, 4'000, "01RUN").facts["wall_seconds"], 0.0);
+  EXPECT_EQ(runView(snapshot, 6'500, "01RUN").facts["wall_seconds"], 1.5);
 }
 
 }  // namespace

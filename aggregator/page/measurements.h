@@ -1,18 +1,15 @@
 #pragma once
-// What a run view says about evaluations, read back with care: numbers that workers' words have
-// gone into. Pure functions, any thread.
+// What a run's evaluations came to, and which of it is shown: chosen here, once, for page, tables
+// and plots. Pure functions, any thread.
+#include <cstddef>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
-namespace allot {
+#include "aggregator/snapshot.h"
 
-// The field of an object, or null.
-const nlohmann::json& viewField(const nlohmann::json& object, const char* key);
-// "" if it is no text.
-std::string viewText(const nlohmann::json& object, const char* key);
+namespace allot {
 
 // Graded questions of one task.
 struct TaskScore {
@@ -31,28 +28,59 @@ struct CurvePoint {
   uint64_t total_budget = 0;  // draws per head and decode step, summed over the layers
   uint64_t n = 0;             // questions graded
   double accuracy = 0;        // share of n, 0..1
-  double low = 0;             // 95 % interval
+  double low = 0;             // 95 % interval, around the accuracy
   double high = 0;
   std::vector<TaskScore> tasks = {};
   // Read, of what dense attention would have read; none where it was not counted.
   std::optional<double> kv_bytes_share = {};
   std::optional<double> key_share = {};
   std::optional<double> value_rows_share = {};
+  SampleSchedule samples = {};          // draws per layer
+  std::optional<TaskScore> other = {};  // the same answers by the paper's other grader
 };
 
-// The well-formed rows of view["evaluations"]; others are left out. No interval: low = high =
-// accuracy.
-std::vector<CurvePoint> evaluationPoints(const nlohmann::json& view);
+// The snapshot's complete cells, in its order.
+std::vector<CurvePoint> evaluationPoints(const RunSnapshot& snapshot);
+
+// Points that belong together: of one method and schedule, each as its place among all points.
+struct CurveLine {
+  std::string method;
+  std::string schedule;
+  std::vector<size_t> points;
+};
 
 // A row is complete when it graded as many questions as any row did: all rows of a run share the
 // held-out questions, and chunks of them come in one by one.
 
 // For each method and schedule the newest version whose budgets are all complete (while there is
-// none: the version with the most): one line of the curve is always one policy.
+// none: the version with the most), by budget: one line of the curve is always one policy.
+std::vector<CurveLine> newestCompleteLines(const std::vector<CurvePoint>& points);
+
+// The points of these lines, one after the other.
 std::vector<CurvePoint> newestCompletePerSchedule(const std::vector<CurvePoint>& points);
 
 // For each method, schedule and budget the newest complete row, or the newest one if none is.
 std::vector<CurvePoint> newestCompletePerCell(const std::vector<CurvePoint>& points);
+
+// How the policy got on: each method's complete points of its learned schedules at one budget, by
+// version. No line where there are not two versions to compare.
+struct LearningCurve {
+  std::vector<CurveLine> lines;
+  std::optional<size_t> uniform;  // the same method's uniform schedule; none if there are several
+};
+LearningCurve learningCurve(const std::vector<CurvePoint>& points,
+                            const std::vector<CurveLine>& newest, uint64_t total_budget);
+
+// The points behind a run's one number: at its own budget, of the method that it decodes with where
+// there are several.
+struct HeadlinePoints {
+  std::optional<size_t> learned;
+  std::optional<size_t> uniform;
+  std::optional<size_t> dense;
+};
+HeadlinePoints headlinePoints(const std::vector<CurvePoint>& points,
+                              const std::vector<CurveLine>& newest, uint64_t total_budget,
+                              const std::string& decode);
 
 // Same-state fidelity of one cell, or of the part of it that `name` says (a layer, a number of
 // tiles, a task).
@@ -78,13 +106,17 @@ struct FidelityPoint {
   uint64_t version = 0;
   uint64_t total_budget = 0;
   double samples_per_layer = 0;  // 0: the method reads what it needs
+  uint64_t questions = 0;
   FidelityNumbers all;
   std::vector<FidelityNumbers> layers;
   std::vector<FidelityNumbers> supports;
   std::vector<FidelityNumbers> tasks;
 };
 
-// The newest well-formed row of view["fidelity"] for each method, schedule and budget.
-std::vector<FidelityPoint> fidelityPoints(const nlohmann::json& view);
+// The snapshot's complete summaries, in its order.
+std::vector<FidelityPoint> fidelityPoints(const RunSnapshot& snapshot);
+
+// The newest for each method, schedule and budget.
+std::vector<FidelityPoint> newestFidelity(const std::vector<FidelityPoint>& points);
 
 }  // namespace allot

@@ -1,0 +1,196 @@
+#include "aggregator/leading.h"
+
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "aggregator/clocks.h"
+#include "aggregator/learner/aggregator.h"
+#include "aggregator/report/run_files.h"
+#include "core/ulid.h"
+
+namespace allot {
+namespace {
+
+using std::chrono::milliseconds;
+
+// How often the experiment file is looked at, with --stay.
+constexpr uint64_t kFollowMs = 2000;
+
+// What the loop has, and what it does between two ticks.
+class Leading {
+ public:
+  Leading(const LeadOptions& options, Store* store, Aggregator* aggregator, ExperimentFile* file,
+          SharedView* shared, Shown* shown, const std::atomic<bool>& draining)
+      : options_(options),
+        store_(*store),
+        aggregator_(*aggregator),
+        file_(*file),
+        shared_(*shared),
+        shown_(*shown),
+        draining_(draining),
+        files_(options.dir, options.run_id, [&options] {
+          return openRedisStore(options.redis, options.run_id, kStoreTimeoutMs);
+        }) {}
+
+  // Ticks until draining is set, the file has replaced the run or, without --stay, the run ends.
+  Status run();
+  // The run that the file has made of it, for which another Aggregator is needed.
+  const std::optional<RunSpec>& replaced() const { return replaced_; }
+  // What is left to do after that, and after the lease: nobody waits for files.
+  Status writeAtEnd();
+
+ private:
+  Status followFile();
+  void show(bool more);
+  RunSnapshot lastSnapshot();
+  void tellOfFiles();
+  void stayAtEnd();
+  void rest(milliseconds time) const;
+
+  const LeadOptions& options_;
+  Store& store_;
+  Aggregator& aggregator_;
+  ExperimentFile& file_;
+  SharedView& shared_;
+  Shown& shown_;
+  const std::atomic<bool>& draining_;
+  RunFiles files_;
+  EndFiles end_{&files_};
+  uint64_t followed_ = 0;
+  uint64_t looked_ = 0;
+  Phase phase_ = Phase::kRunning;  // as last shown
+  std::optional<RunSpec> replaced_;
+};
+
+Status Leading::run() {
+  bool away = false;
+  while (!draining_) {
+    const Status followed = followFile();
+    if (replaced_) return {};
+    const Result<bool> more = followed ? aggregator_.tick() : tl::unexpected(followed.error());
+    shown_.telemetry.health().progress();
+    if (!more && more.error().code != ErrorCode::kUnavailable) return tl::unexpected(more.error());
+    if (!more) {
+      if (!away) spdlog::warn("{}; waiting", more.error().message);
+      away = true;
+      shared_.keep(more.error().message);
+      if (!aggregator_.leads()) shown_.aggregator.doNotLead(more.error().message);
+      std::this_thread::sleep_for(milliseconds(200));
+      continue;
+    }
+    if (away) spdlog::info("the store is back");
+    away = false;
+    if (!*more || steadyMs() - looked_ >= 1000) show(*more);
+    if (!*more && !options_.stay) break;
+    if (!*more) stayAtEnd();
+    if (*more) {
+      tellOfFiles();
+      end_.leave();
+    }
+    if (phase_ == Phase::kStarting) std::this_thread::sleep_for(milliseconds(50));
+  }
+  return {};
+}
+
+// A file that the run cannot take stops nothing; that the store is away, the tick says, too.
+Status Leading::followFile() {
+  if (!options_.stay || steadyMs() - followed_ < kFollowMs) return {};
+  ALLOT_ASSIGN(replaced_, file_.follow(&store_));
+  followed_ = steadyMs();
+  aggregator_.setEditRefused(file_.refused());
+  return {};
+}
+
+void Leading::show(bool more) {
+  RunSnapshot snapshot = aggregator_.snapshot();
+  looked_ = steadyMs();
+  shown_.aggregator.lead(snapshot, options_.run_id);
+  const bool evaluated = phase_ == Phase::kEvaluating && snapshot.phase != Phase::kEvaluating;
+  phase_ = snapshot.phase;
+  // Where it is writing still, the next evaluation or the end writes them again.
+  if (more && evaluated) (void)files_.write(snapshot, false);
+  shared_.set(std::move(snapshot), options_.run_id);
+}
+
+RunSnapshot Leading::lastSnapshot() {
+  RunSnapshot snapshot = aggregator_.snapshot();
+  if (draining_ && !aggregator_.finished()) snapshot.phase = Phase::kStopped;
+  return snapshot;
+}
+
+void Leading::tellOfFiles() {
+  const auto written = files_.outcome();
+  if (written && !*written) spdlog::warn("{}", written->error().message);
+}
+
+// With --stay: each end leaves its files; then only the lease is kept, until the run goes on.
+void Leading::stayAtEnd() {
+  const auto outcome = end_.look(steadyMs(), [this] { return lastSnapshot(); });
+  if (outcome && end_.written()) {
+    spdlog::info("the run is {}: waits, in case it goes on", wordOf(phase_));
+  } else if (outcome && !*outcome) {
+    spdlog::warn("{}; tried again within a minute", outcome->error().message);
+  }
+  rest(milliseconds(end_.written() ? 1000 : 200));
+}
+
+Status Leading::writeAtEnd() {
+  if (end_.written()) return {};
+  (void)files_.wait();
+  while (true) {
+    (void)files_.write(lastSnapshot(), true);
+    const Status written = files_.wait();
+    const bool again = !written && written.error().code == ErrorCode::kUnavailable && !draining_;
+    if (!again) {
+      // An open page learns that the run has ended before its server goes.
+      if (!draining_ && shared_.isWatched()) std::this_thread::sleep_for(milliseconds(2500));
+      return written;
+    }
+    std::this_thread::sleep_for(milliseconds(500));
+  }
+}
+
+// Sleeps, but not for long once draining.
+void Leading::rest(milliseconds time) const {
+  const uint64_t end = steadyMs() + static_cast<uint64_t>(time.count());
+  while (!draining_ && steadyMs() < end) std::this_thread::sleep_for(milliseconds(50));
+}
+
+}  // namespace
+
+Shown::Shown(Telemetry* of)
+    : telemetry(*of),
+      store(&of->metrics(), &of->health()),
+      aggregator(&of->metrics(), &of->health(), unixMs) {}
+
+Status leadRun(const LeadOptions& options, RunSpec run, Store* store, ExperimentFile* file,
+               SharedView* shared, Shown* shown, const std::atomic<bool>& draining) {
+  std::random_device random;
+  const std::string holder = "aggregator-" + makeUlid(unixMs(), random(), random());
+  while (true) {
+    Aggregator aggregator(
+        store, run,
+        {.holder = holder,
+         .build = ALLOT_BUILD,
+         .lease_ms = options.lease_ms,
+         .page = shown->telemetry.url(),
+         .now = steadyMs,
+         .unix_now = unixMs,
+         .events = &shown->aggregator,
+         .rest = [](uint64_t ms) { std::this_thread::sleep_for(milliseconds(ms)); }});
+    aggregator.setEditRefused(file->refused());
+    Leading leading(options, store, &aggregator, file, shared, shown, draining);
+    const Status led = leading.run();
+    if (led && leading.replaced()) {
+      run = *leading.replaced();
+      continue;
+    }
+    if (led || led.error().code != ErrorCode::kFenced) (void)store->releaseLease(holder);
+    return led ? leading.writeAtEnd() : led;
+  }
+}
+
+}  // namespace allot

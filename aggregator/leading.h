@@ -1,0 +1,40 @@
+#pragma once
+// What allot-aggregator does with a run: the learner's ticks, and between them what page, report
+// and metrics are to know. The one place that has learner, page and report in hand. One thread.
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "aggregator/learner/aggregator_probe.h"
+#include "aggregator/learner/experiment_file.h"
+#include "aggregator/page/shared_view.h"
+#include "core/result.h"
+#include "store/store_probe.h"
+#include "telemetry/telemetry.h"
+
+namespace allot {
+
+constexpr uint64_t kStoreTimeoutMs = 5000;  // of a request to the store
+
+struct LeadOptions {
+  std::string redis;
+  std::string run_id;
+  std::string dir;  // of report and export; "": none is written
+  uint64_t lease_ms = 15'000;
+  bool stay = false;
+};
+
+// What of this process is shown.
+struct Shown {
+  explicit Shown(Telemetry* of);
+  Telemetry& telemetry;
+  StoreProbe store;
+  AggregatorProbe aggregator;
+};
+
+// Leads until `draining` is set, another aggregator does or, without `stay`, the run ends; again
+// and again for as long as the file replaces the run. All outlive it.
+Status leadRun(const LeadOptions& options, RunSpec run, Store* store, ExperimentFile* file,
+               SharedView* shared, Shown* shown, const std::atomic<bool>& draining);
+
+}  // namespace allot

@@ -1,0 +1,44 @@
+#pragma once
+// SharedView: what the page's thread serves and the main thread replaces. Thread-safe.
+//
+// The view is made where it is asked for: nobody may be watching.
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "aggregator/snapshot.h"
+#include "telemetry/http_server.h"
+
+namespace allot {
+
+class SharedView {
+ public:
+  using Clock = std::function<uint64_t()>;  // ms
+
+  // unix_now: Unix time; now: monotonic.
+  SharedView(Clock unix_now, Clock now);
+
+  void set(RunSnapshot snapshot, const std::string& run_id);
+  // There is no newer one, and why.
+  void keep(const std::string& why);
+  // The page's answer to a path (page.h). Only who asks for the view has it made.
+  HttpReply reply(const std::string& path);
+  // True if somebody has a page open, which asks every two seconds.
+  bool isWatched() const;
+
+ private:
+  std::string serve();
+
+  const Clock unix_now_;
+  const Clock now_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<const RunSnapshot> snapshot_;
+  std::string run_id_;
+  std::shared_ptr<const std::string> text_;  // of the snapshot; null: nobody has asked
+  std::string away_;
+  uint64_t asked_ = 0;
+};
+
+}  // namespace allot

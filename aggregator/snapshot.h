@@ -1,0 +1,36 @@
+#pragma once
+// What the learner shows of its run: all that page and report know of it. Data only.
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/evaluation/evaluation_table.h"
+#include "core/evaluation/fidelity.h"
+#include "core/run_state.h"
+#include "store/records.h"
+
+namespace allot {
+
+// What a reader of the run (page, report, terminal) gets to see. A copy, free to keep.
+struct RunSnapshot {
+  RunSpec run;
+  std::optional<v1::ModelFacts> model;
+  v1::Experiment experiment;  // in force
+  Phase phase = Phase::kStarting;
+  std::string waiting;  // why it does not progress; empty while it does
+  std::string last_error;
+  v1::AggregatorState state;
+  std::vector<v1::IterationRecord> history;  // thinned (HistorySample)
+  std::vector<EvaluationCell> cells;
+  std::vector<FidelitySummary> fidelity;
+  std::vector<v1::WorkerBeat> workers;
+  std::map<std::string, uint64_t> refused;  // by kind
+  std::string edit_refused;                 // see Aggregator::setEditRefused
+  uint64_t open_units = 0;                  // evaluation units planned and not recorded
+  uint64_t inbox_entries = 0;               // results that wait
+  StoreFill store_fill = {};                // all zero: not known
+};
+
+}  // namespace allot
