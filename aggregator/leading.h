@@ -1,6 +1,6 @@
 #pragma once
 // What allot-aggregator does with a run: the learner's ticks, and between them what page, report
-// and metrics are to know. The one place that has learner, page and report in hand. One thread.
+// and metrics are to know. It alone puts learner, page and report together. One thread.
 #include <atomic>
 #include <cstdint>
 #include <string>

@@ -8,7 +8,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <random>
 #include <thread>
 
@@ -18,6 +17,7 @@
 #include "aggregator/report/served_report.h"
 #include "core/spec/choices.h"
 #include "core/ulid.h"
+#include "files/files.h"
 #include "telemetry/flags.h"
 #include "telemetry/termination.h"
 
@@ -52,7 +52,7 @@ Result<std::unique_ptr<Telemetry>> startTelemetry(const Options& options, Shared
   const std::string& url = telemetry->url();
   spdlog::info("page {}", url);
   const std::string& dir = options.lead.dir;
-  if (!dir.empty()) std::ofstream(dir + "/" + kPageUrlFile) << url << std::endl;
+  if (!dir.empty()) ALLOT_TRY(writeWholeFile(dir + "/" + kPageUrlFile, url + "\n"));
   return telemetry;
 }
 

@@ -28,7 +28,10 @@ constexpr time_t kAbandonedSeconds = 3600;
 std::string reason(int error) { return std::error_code(error, std::generic_category()).message(); }
 
 tl::unexpected<Error> cannotWrite(const std::string& path, int error) {
-  return fail(ErrorCode::kIo, "cannot write " + path + ": " + reason(error));
+  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
+  return fail(ErrorCode::kIo, "cannot write " + path + ": " + reason(error) + ": " +
+                                  (full ? "make room there, or name another folder"
+                                        : "check that its folder can be written"));
 }
 
 tl::unexpected<Error> cannotRead(const std::string& path, int error) {
@@ -56,20 +59,6 @@ std::string folderOf(const std::string& path) {
 std::string temporaryPrefix(const std::string& path) {
   const size_t slash = path.rfind('/');
   return "." + path.substr(slash == std::string::npos ? 0 : slash + 1) + ".";
-}
-
-Result<std::string> randomDigits() {
-  std::array<unsigned char, kDigits / 2> bytes{};
-  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    return fail(ErrorCode::kInternal, "the system gives no random numbers: try again");
-  }
-  constexpr std::string_view kHex = "0123456789abcdef";
-  std::string digits;
-  for (const unsigned char byte : bytes) {
-    digits += kHex[byte >> 4];
-    digits += kHex[byte & 15];
-  }
-  return digits;
 }
 
 // As well as it goes: that a temporary stays harms nobody.
@@ -103,6 +92,20 @@ Result<FileHandle> openForReading(const std::string& path) {
 
 }  // namespace
 
+Result<std::string> randomHex(size_t bytes) {
+  std::string random(bytes, '\0');
+  if (getrandom(random.data(), bytes, 0) != static_cast<ssize_t>(bytes)) {
+    return fail(ErrorCode::kInternal, "the system gives no random numbers: try again");
+  }
+  constexpr std::string_view kHex = "0123456789abcdef";
+  std::string digits;
+  for (const char byte : random) {
+    digits += kHex[static_cast<unsigned char>(byte) >> 4];
+    digits += kHex[byte & 15];
+  }
+  return digits;
+}
+
 FileHandle::FileHandle(FileHandle&& other) noexcept
     : descriptor_(std::exchange(other.descriptor_, -1)) {}
 
@@ -122,7 +125,7 @@ Result<WholeFile> WholeFile::create(const std::string& path, mode_t mode) {
   WholeFile file;
   file.path_ = path;
   removeAbandoned(path);
-  ALLOT_ASSIGN(const std::string digits, randomDigits());
+  ALLOT_ASSIGN(const std::string digits, randomHex(kDigits / 2));
   const std::string temporary = folderOf(path) + "/" + temporaryPrefix(path) + digits;
   file.file_ = FileHandle(
       ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode));
@@ -164,9 +167,12 @@ Status writeWholeFile(const std::string& path, std::string_view text, mode_t mod
 
 Status syncFolderOf(const std::string& path) {
   const FileHandle folder(::open(folderOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  // One that may be written but not read cannot be synced; the file in it is there all the same.
+  if (!folder.isOpen() && errno == EACCES) return {};
   if (!folder.isOpen()) return cannotWrite(path, errno);
-  // EINVAL: a file system whose folders need none.
-  if (::fsync(folder.get()) != 0 && errno != EINVAL) return cannotWrite(path, errno);
+  // A file system whose folders need none, or cannot be synced, says one of these.
+  if (::fsync(folder.get()) != 0 && errno != EINVAL && errno != ENOTSUP && errno != ENOSYS)
+    return cannotWrite(path, errno);
   return {};
 }
 

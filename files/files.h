@@ -16,6 +16,9 @@
 
 namespace allot {
 
+// So many bytes, at most 256, of the system's randomness, as twice as many digits.
+Result<std::string> randomHex(size_t bytes);
+
 // An open file descriptor.
 class FileHandle {
  public:

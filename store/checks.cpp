@@ -1,5 +1,7 @@
 #include "store/checks.h"
 
+#include "core/spec/spec.h"
+
 #include <algorithm>
 #include <charconv>
 #include <set>
@@ -126,12 +128,6 @@ Status checkSize(uint64_t bytes, const std::string& what) {
                   std::to_string(kLargestResult) + ": put fewer questions into one");
 }
 
-Status checkKind(const std::string& kind) {
-  for (const char* known : kRefusalKinds)
-    if (kind == known) return {};
-  return fault("a refusal cannot be of kind \"" + kind.substr(0, 64) + "\"");
-}
-
 Status checkImported(const std::vector<v1::IterationRecord>& records) {
   for (const auto& record : records) {
     if (record.version() == 0 || record.version() > kLargestNumber)
@@ -162,7 +158,8 @@ Status checkImage(const RunImage& image) {
 Status completeStored(RunSpec* spec, const std::string& run_id) {
   if (spec->schema == 0) spec->schema = schemaOf(spec->experiment);
   complete(&spec->experiment);
-  return checkSchema(spec->schema, spec->build, "run " + run_id);
+  ALLOT_TRY(checkSchema(spec->schema, spec->build, "run " + run_id));
+  return checkWords(spec->experiment, "run " + run_id);
 }
 
 Result<Desired> toDesired(std::string_view word, const std::string& where) {

@@ -46,8 +46,6 @@ Status checkUnit(const v1::EvaluationUnit& unit);
 Status checkClaim(const ClaimRequest& request);
 // A payload that pushResult or pushEvaluation would store; `what` is for the message.
 Status checkSize(uint64_t bytes, const std::string& what);
-// One of kRefusalKinds.
-Status checkKind(const std::string& kind);
 Status checkImported(const std::vector<v1::IterationRecord>& records);
 Status checkImported(const std::vector<v1::EvaluationResult>& results);
 Status checkImage(const RunImage& image);

@@ -34,11 +34,11 @@ class LeaseStore {
   virtual Status commit(uint64_t epoch, const Commit& commit) = 0;
   virtual Status countTickets(uint64_t epoch, uint64_t from, uint64_t through,
                               const std::vector<uint64_t>& tickets) = 0;
-  virtual Status reject(uint64_t epoch, const InboxEntry& entry, const std::string& kind,
+  virtual Status reject(uint64_t epoch, const InboxEntry& entry, RefusalKind kind,
                         const std::string& reason) = 0;
-  virtual Status rejectEvaluation(uint64_t epoch, const Evaluation& evaluation,
-                                  const std::string& kind, const std::string& reason,
-                                  const v1::EvaluationUnit* reopen, uint64_t hold_ms) = 0;
+  virtual Status rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, RefusalKind kind,
+                                  const std::string& reason, const v1::EvaluationUnit* reopen,
+                                  uint64_t hold_ms) = 0;
   virtual Status reissueTicket(uint64_t epoch, uint64_t ticket) = 0;
   virtual Status resetTickets(uint64_t epoch, uint64_t next) = 0;
   virtual Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) = 0;
@@ -74,15 +74,14 @@ class Leadership {
     return store_->countTickets(epoch_, from, through, tickets);
   }
   // Takes one entry out for good, into a bounded list of refused ones, and counts it under `kind`
-  // (one of kRefusalKinds) once, however often the call is repeated.
-  Status reject(const InboxEntry& entry, const std::string& kind, const std::string& reason) const {
+  // once, however often the call is repeated.
+  Status reject(const InboxEntry& entry, RefusalKind kind, const std::string& reason) const {
     return store_->reject(epoch_, entry, kind, reason);
   }
   // The same for a recorded evaluation. Its unit counts as not recorded afterwards; `reopen`, which
   // has that unit's id, makes it open again in the same step; nobody may claim it for hold_ms.
-  Status rejectEvaluation(const Evaluation& evaluation, const std::string& kind,
-                          const std::string& reason, const v1::EvaluationUnit* reopen,
-                          uint64_t hold_ms) const {
+  Status rejectEvaluation(const Evaluation& evaluation, RefusalKind kind, const std::string& reason,
+                          const v1::EvaluationUnit* reopen, uint64_t hold_ms) const {
     return store_->rejectEvaluation(epoch_, evaluation, kind, reason, reopen, hold_ms);
   }
   // Hands a lost ticket out again before new ones (synchronous runs cannot do without it).

@@ -168,7 +168,7 @@ void tellTimes(const Engine& engine) {
 Status workOn(const Options& options, const std::string& name, FoundRun* run, Engine* engine,
               const RunFinder& finder, WorkerEvents* events) {
   std::random_device random;
-  WorkerLoop loop(run->store.get(), engine, run->spec,
+  WorkerLoop loop(run->store.get(), run->store.get(), engine, run->spec,
                   {.name = name,
                    .build = ALLOT_BUILD,
                    .jitter_seed = random(),

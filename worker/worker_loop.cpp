@@ -41,10 +41,10 @@ constexpr auto kLongestWait = milliseconds(5000);
 
 }  // namespace
 
-WorkerLoop::WorkerLoop(Store* store, EpisodeEngine* engine, RunSpec run, WorkerOptions options,
-                       const std::atomic<bool>* draining)
-    : run_store_(*store),
-      work_(*store),
+WorkerLoop::WorkerLoop(RunReader* run_store, WorkSource* work, EpisodeEngine* engine, RunSpec run,
+                       WorkerOptions options, const std::atomic<bool>* draining)
+    : run_store_(*run_store),
+      work_(*work),
       engine_(*engine),
       run_(std::move(run)),
       options_(std::move(options)),

@@ -40,8 +40,8 @@ struct WorkerOptions {
 class WorkerLoop {
  public:
   // The engine is asked to ask this loop whether to go on; one loop at a time has an engine.
-  WorkerLoop(Store* store, EpisodeEngine* engine, RunSpec run, WorkerOptions options,
-             const std::atomic<bool>* draining);
+  WorkerLoop(RunReader* run_store, WorkSource* work, EpisodeEngine* engine, RunSpec run,
+             WorkerOptions options, const std::atomic<bool>* draining);
   ~WorkerLoop();
   WorkerLoop(const WorkerLoop&) = delete;
   WorkerLoop& operator=(const WorkerLoop&) = delete;

@@ -246,7 +246,7 @@ Status Aggregator::checkNewest() {
 }
 
 Status Aggregator::refuse(const InboxEntry& entry, RefusalKind kind, const std::string& reason) {
-  ALLOT_TRY(leadership_->reject(entry, std::string(wordOf(kind)), reason));
+  ALLOT_TRY(leadership_->reject(entry, kind, reason));
   events_.refused(kind);
   // One that was superseded is a second one: the first counts.
   if (kind != RefusalKind::kSuperseded) ++refused_in_a_row_;

@@ -92,8 +92,8 @@ Status Aggregator::takeEvaluation(const Evaluation& evaluation) {
   }
   const v1::EvaluationUnit* reopen = hoursSpent() ? nullptr : planned;
   const uint64_t hold_ms = reopen == nullptr ? 0 : noteRefusal(evaluation.result, reason);
-  const std::string kind(wordOf(RefusalKind::kInvalid));
-  ALLOT_TRY(leadership_->rejectEvaluation(evaluation, kind, reason, reopen, hold_ms));
+  ALLOT_TRY(
+      leadership_->rejectEvaluation(evaluation, RefusalKind::kInvalid, reason, reopen, hold_ms));
   events_.refused(RefusalKind::kInvalid);
   ++refused_in_a_row_;
   if (reopen != nullptr) ++open_units_;  // at least until they are counted again

@@ -67,7 +67,9 @@ FidelityNumbers numbersOf(const std::string& name, const FidelitySums& sums) {
 template <typename Name>
 std::vector<FidelityNumbers> partsOf(const std::map<uint32_t, FidelitySums>& parts, Name name) {
   std::vector<FidelityNumbers> numbers;
-  for (const auto& [part, sums] : parts) numbers.push_back(numbersOf(name(part), sums));
+  for (const auto& [part, sums] : parts) {
+    if (sums.states > 0) numbers.push_back(numbersOf(name(part), sums));
+  }
   return numbers;
 }
 

@@ -302,20 +302,18 @@ Status MemoryStore::reopenInbox() {
   return {};
 }
 
-void MemoryStore::refuse(const std::string& id, const std::string& kind,
-                         const std::string& reason) {
-  server_->refused_.push_back({id, kind, reason});
+void MemoryStore::refuse(const std::string& id, RefusalKind kind, const std::string& reason) {
+  server_->refused_.push_back({id, std::string(wordOf(kind)), reason});
   if (server_->refused_.size() > store::kRefusedKept) server_->refused_.pop_front();
-  ++server_->refused_counts_[kind];
+  ++server_->refused_counts_[std::string(wordOf(kind))];
 }
 
-Status MemoryStore::reject(uint64_t epoch, const InboxEntry& entry, const std::string& kind,
+Status MemoryStore::reject(uint64_t epoch, const InboxEntry& entry, RefusalKind kind,
                            const std::string& reason) {
   if (std::exchange(server_->lose_reject_, false)) {
     return fail(ErrorCode::kUnavailable, "the store is away");
   }
   ALLOT_TRY(store::checkEntryId(entry.entry_id));
-  ALLOT_TRY(store::checkKind(kind));
   ALLOT_TRY(checkEpoch(epoch));
   const uint64_t number = entryNumber(entry.entry_id);
   if (server_->inbox_.erase(number) == 0) return {};
@@ -330,11 +328,10 @@ Status MemoryStore::reject(uint64_t epoch, const InboxEntry& entry, const std::s
   return {};
 }
 
-Status MemoryStore::rejectEvaluation(uint64_t epoch, const Evaluation& evaluation,
-                                     const std::string& kind, const std::string& reason,
-                                     const v1::EvaluationUnit* reopen, uint64_t hold_ms) {
+Status MemoryStore::rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, RefusalKind kind,
+                                     const std::string& reason, const v1::EvaluationUnit* reopen,
+                                     uint64_t hold_ms) {
   ALLOT_TRY(store::checkEntryId(evaluation.entry_id));
-  ALLOT_TRY(store::checkKind(kind));
   ALLOT_TRY(checkEpoch(epoch));
   const uint64_t number = entryNumber(evaluation.entry_id);
   if (server_->evaluations_.erase(number) == 0) return {};

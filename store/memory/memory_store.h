@@ -153,9 +153,9 @@ class MemoryStore final : public Store {
   Status commit(uint64_t epoch, const Commit& commit) override;
   Status countTickets(uint64_t epoch, uint64_t from, uint64_t through,
                       const std::vector<uint64_t>& tickets) override;
-  Status reject(uint64_t epoch, const InboxEntry& entry, const std::string& kind,
+  Status reject(uint64_t epoch, const InboxEntry& entry, RefusalKind kind,
                 const std::string& reason) override;
-  Status rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, const std::string& kind,
+  Status rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, RefusalKind kind,
                           const std::string& reason, const v1::EvaluationUnit* reopen,
                           uint64_t hold_ms) override;
   Status reissueTicket(uint64_t epoch, uint64_t ticket) override;
@@ -169,7 +169,7 @@ class MemoryStore final : public Store {
   Status checkVersion(uint64_t expected) const;
   Status checkImport() const;
   Status checkSpec() const;
-  void refuse(const std::string& id, const std::string& kind, const std::string& reason);
+  void refuse(const std::string& id, RefusalKind kind, const std::string& reason);
   void publish(const v1::PolicySnapshot& policy, const v1::AggregatorState& state);
   void plan(const v1::EvaluationUnit& unit, uint64_t hold_ms);
   void free(MemoryServer::Unit* unit);

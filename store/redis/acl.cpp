@@ -1,6 +1,5 @@
 #include "store/redis/acl.h"
 
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -28,19 +27,6 @@ tl::unexpected<Error> ioFault(const std::string& what, const std::string& path) 
                                   "): check that its folder can be written");
 }
 
-Result<std::string> newPassword() {
-  std::array<unsigned char, 32> bytes{};
-  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
-    return fail(ErrorCode::kInternal, "the system gives no random numbers: try again");
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string hex;
-  for (const unsigned char byte : bytes) {
-    hex += kDigits[byte >> 4];
-    hex += kDigits[byte & 15];
-  }
-  return hex;
-}
-
 // The users' rights as this build wants them, under the passwords that they have.
 Status renew(const std::string& folder) {
   std::map<std::string, std::string> passwords;
@@ -54,7 +40,7 @@ Status renew(const std::string& folder) {
 Status fill(const std::string& folder) {
   std::map<std::string, std::string> passwords;
   for (const AclRole& role : aclRoles()) {
-    ALLOT_ASSIGN(passwords[role.name], newPassword());
+    ALLOT_ASSIGN(passwords[role.name], randomHex(32));
     ALLOT_TRY(writeWholeFile(folder + "/" + role.name + ".password", passwords[role.name] + "\n",
                              kOnlyOurs));
   }
@@ -77,7 +63,7 @@ std::vector<std::string> commandsOf(std::string_view role, std::set<std::string>
 
 // The keys of a role's scripts, and those that the program reads in this role without one (`read`).
 // EVALSHA counts as writing every key that a script names, so of one that the scripts only read the
-// role has no command that could change it: `seen` for the worker.
+// role has no command that could change what is in it: `seen` for the worker.
 std::vector<std::string> keysOf(std::string_view role, const std::vector<std::string>& read) {
   const auto pattern = [](std::string_view key) {
     return (key.starts_with("allot:") ? "" : "allot:{*}:") + std::string(key);

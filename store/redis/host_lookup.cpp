@@ -6,10 +6,10 @@
 #include <signal.h>
 
 #include <condition_variable>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <system_error>
 #include <thread>
 
 namespace allot {
@@ -20,20 +20,26 @@ struct Lookup {
   std::mutex mutex;
   std::condition_variable answered;
   bool done = false;
+  std::chrono::steady_clock::time_point done_at;
   std::vector<std::string> addresses;
   std::string fault;  // "": none
 };
 
-// Those under way, by host. Never destroyed: a thread may come back when the process ends.
-struct UnderWay {
+// Those under way, and answers that came when nobody waited any more, by host: with a name server
+// that takes a little longer than a call's time-out, the next call finds them. Never destroyed: a
+// thread may come back when the process ends.
+struct Lookups {
   std::mutex mutex;
-  std::map<std::string, std::shared_ptr<Lookup>> lookups;
+  std::map<std::string, std::shared_ptr<Lookup>> by_host;
 };
 
-UnderWay& underWay() {
-  static auto* const all = new UnderWay;
+Lookups& lookups() {
+  static auto* const all = new Lookups;
   return *all;
 }
+
+// An address may be another host's after a while.
+constexpr std::chrono::seconds kAnswerKept{30};
 
 bool isNumber(const std::string& host) {
   in6_addr address;
@@ -65,17 +71,23 @@ void lookUp(const std::string& host, Lookup* lookup) {
   if (addresses.empty()) error = ask(host, AF_INET6, &addresses);
   const std::lock_guard lock(lookup->mutex);
   lookup->done = true;
+  lookup->done_at = std::chrono::steady_clock::now();
   if (addresses.empty()) lookup->fault = error == 0 ? "no address" : gai_strerror(error);
   lookup->addresses = std::move(addresses);
   lookup->answered.notify_all();
 }
 
-// The lookup of this host that is under way, or a new one.
-Result<std::shared_ptr<Lookup>> begin(const std::string& host) {
-  UnderWay& all = underWay();
+bool isOld(Lookup* lookup) {
+  const std::lock_guard lock(lookup->mutex);
+  return lookup->done && std::chrono::steady_clock::now() - lookup->done_at > kAnswerKept;
+}
+
+// The lookup of this host that is under way or waits to be heard, or a new one.
+Result<std::shared_ptr<Lookup>> lookupOf(const std::string& host) {
+  Lookups& all = lookups();
   const std::lock_guard lock(all.mutex);
-  auto& known = all.lookups[host];
-  if (known) return known;
+  auto& known = all.by_host[host];
+  if (known && !isOld(known.get())) return known;
   known = std::make_shared<Lookup>();
   // Signals are for the threads that expect them.
   sigset_t every, before;
@@ -83,19 +95,22 @@ Result<std::shared_ptr<Lookup>> begin(const std::string& host) {
   pthread_sigmask(SIG_SETMASK, &every, &before);
   std::string fault;
   try {
-    std::thread([host, lookup = known] {
-      lookUp(host, lookup.get());
-      UnderWay& under_way = underWay();
-      const std::lock_guard ended(under_way.mutex);
-      under_way.lookups.erase(host);  // the next one asks anew
-    }).detach();
-  } catch (const std::system_error& error) {
+    std::thread([host, lookup = known] { lookUp(host, lookup.get()); }).detach();
+  } catch (const std::exception& error) {
     fault = error.what();
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (fault.empty()) return known;
-  all.lookups.erase(host);
+  all.by_host.erase(host);
   return fail(ErrorCode::kUnavailable, "no thread to look its name up: " + fault);
+}
+
+// It was heard: the next call asks anew.
+void forget(const std::string& host, const std::shared_ptr<Lookup>& lookup) {
+  Lookups& all = lookups();
+  const std::lock_guard lock(all.mutex);
+  const auto known = all.by_host.find(host);
+  if (known != all.by_host.end() && known->second == lookup) all.by_host.erase(known);
 }
 
 }  // namespace
@@ -103,10 +118,12 @@ Result<std::shared_ptr<Lookup>> begin(const std::string& host) {
 Result<std::vector<std::string>> lookUpHost(const std::string& host,
                                             std::chrono::steady_clock::time_point deadline) {
   if (isNumber(host)) return std::vector<std::string>{host};
-  ALLOT_ASSIGN(const std::shared_ptr<Lookup> lookup, begin(host));
+  ALLOT_ASSIGN(const std::shared_ptr<Lookup> lookup, lookupOf(host));
   std::unique_lock lock(lookup->mutex);
   if (!lookup->answered.wait_until(lock, deadline, [&] { return lookup->done; }))
     return fail(ErrorCode::kUnavailable, "its name is still being looked up");
+  lock.unlock();  // nothing changes any more
+  forget(host, lookup);
   if (lookup->addresses.empty()) return fail(ErrorCode::kUnavailable, lookup->fault);
   return lookup->addresses;
 }

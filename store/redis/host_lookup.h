@@ -3,7 +3,8 @@
 //
 // getaddrinfo knows no deadline: with a name server that is away it takes tens of seconds. So it
 // runs in a thread of its own, which may outlive the call; whoever asks for the same name meanwhile
-// waits for the same answer, so that there is one such thread a name at most. Any thread.
+// waits for the same answer, so that there is one such thread a name at most. An answer that nobody
+// waited for is the next call's. Any thread.
 #include <chrono>
 #include <string>
 #include <vector>

@@ -82,7 +82,7 @@ Status RedisStore::writeState(uint64_t epoch, const v1::AggregatorState& state) 
 
 Status RedisStore::publishStatus(uint64_t epoch, const v1::AggregatorStatus& status) {
   ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::write_fenced, {std::to_string(epoch), status.SerializeAsString()}));
+               run(lua::write_status, {std::to_string(epoch), status.SerializeAsString()}));
   return fencedStatus(reply, epoch);
 }
 
@@ -217,28 +217,27 @@ Status RedisStore::reopenInbox() {
   return {};
 }
 
-Status RedisStore::reject(uint64_t epoch, const InboxEntry& entry, const std::string& kind,
+Status RedisStore::reject(uint64_t epoch, const InboxEntry& entry, RefusalKind kind,
                           const std::string& reason) {
   ALLOT_TRY(store::checkEntryId(entry.entry_id));
-  ALLOT_TRY(store::checkKind(kind));
-  ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::reject, {std::to_string(epoch), entry.entry_id, entry.result_id, kind,
-                                 reason, std::string_view(entry.payload).substr(0, kRefusedBytes),
-                                 std::to_string(store::kRefusedKept)}));
+  ALLOT_ASSIGN(
+      const RedisReply reply,
+      run(lua::reject, {std::to_string(epoch), entry.entry_id, entry.result_id, wordOf(kind),
+                        reason, std::string_view(entry.payload).substr(0, kRefusedBytes),
+                        std::to_string(store::kRefusedKept)}));
   return fencedStatus(reply, epoch);
 }
 
-Status RedisStore::rejectEvaluation(uint64_t epoch, const Evaluation& evaluation,
-                                    const std::string& kind, const std::string& reason,
-                                    const v1::EvaluationUnit* reopen, uint64_t hold_ms) {
+Status RedisStore::rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, RefusalKind kind,
+                                    const std::string& reason, const v1::EvaluationUnit* reopen,
+                                    uint64_t hold_ms) {
   ALLOT_TRY(store::checkEntryId(evaluation.entry_id));
-  ALLOT_TRY(store::checkKind(kind));
   const std::string payload = evaluation.result.SerializeAsString();
   const bool again = reopen != nullptr && reopen->unit_id() == evaluation.result.unit().unit_id();
   ALLOT_ASSIGN(const RedisReply reply,
                run(lua::reject_evaluation,
                    {std::to_string(epoch), evaluation.entry_id, evaluation.result.unit().unit_id(),
-                    kind, reason, std::string_view(payload).substr(0, kRefusedBytes),
+                    wordOf(kind), reason, std::string_view(payload).substr(0, kRefusedBytes),
                     std::to_string(store::kRefusedKept), again ? store::groupOf(*reopen) : "",
                     again ? reopen->SerializeAsString() : "",
                     std::to_string(std::min(hold_ms, store::kLongestClaimMs))}));

@@ -58,7 +58,7 @@ void workerBody(World& world, Process& process) {
   FakeEngine engine(&world, &process);
   Counts counts;
   const uint64_t born = world.chance().below(1'000'000);
-  WorkerLoop loop(&store, &engine, *run,
+  WorkerLoop loop(&store, &store, &engine, *run,
                   {.name = process.name,
                    .build = "sim",
                    .inbox_cap = world.scenario().inbox_cap,

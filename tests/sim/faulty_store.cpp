@@ -292,7 +292,7 @@ Result<std::vector<InboxEntry>> FaultyStore::readInbox(size_t count, uint64_t wa
 // The place in the inbox is the client's own affair.
 Status FaultyStore::reopenInbox() { return server_->reopenInbox(); }
 
-Status FaultyStore::reject(uint64_t epoch, const InboxEntry& entry, const std::string& kind,
+Status FaultyStore::reject(uint64_t epoch, const InboxEntry& entry, RefusalKind kind,
                            const std::string& reason) {
   return writing<Status>("reject", [epoch, entry, kind, reason, world = &world_](Store& s) {
     const Status status = Leadership(s, epoch).reject(entry, kind, reason);
@@ -302,9 +302,9 @@ Status FaultyStore::reject(uint64_t epoch, const InboxEntry& entry, const std::s
   });
 }
 
-Status FaultyStore::rejectEvaluation(uint64_t epoch, const Evaluation& evaluation,
-                                     const std::string& kind, const std::string& reason,
-                                     const v1::EvaluationUnit* reopen, uint64_t hold_ms) {
+Status FaultyStore::rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, RefusalKind kind,
+                                     const std::string& reason, const v1::EvaluationUnit* reopen,
+                                     uint64_t hold_ms) {
   std::optional<v1::EvaluationUnit> unit;
   if (reopen != nullptr) unit = *reopen;
   return writing<Status>(

@@ -73,9 +73,9 @@ class FaultyStore final : public Store {
   Status commit(uint64_t epoch, const Commit& commit) override;
   Status countTickets(uint64_t epoch, uint64_t from, uint64_t through,
                       const std::vector<uint64_t>& tickets) override;
-  Status reject(uint64_t epoch, const InboxEntry& entry, const std::string& kind,
+  Status reject(uint64_t epoch, const InboxEntry& entry, RefusalKind kind,
                 const std::string& reason) override;
-  Status rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, const std::string& kind,
+  Status rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, RefusalKind kind,
                           const std::string& reason, const v1::EvaluationUnit* reopen,
                           uint64_t hold_ms) override;
   Status reissueTicket(uint64_t epoch, uint64_t ticket) override;

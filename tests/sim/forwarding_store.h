@@ -61,11 +61,11 @@ class ForwardingStore : public Store {
     return inner_->readInbox(count, wait_ms);
   }
   Status reopenInbox() override { return inner_->reopenInbox(); }
-  Status reject(uint64_t epoch, const InboxEntry& entry, const std::string& kind,
+  Status reject(uint64_t epoch, const InboxEntry& entry, RefusalKind kind,
                 const std::string& reason) override {
     return Leadership(*inner_, epoch).reject(entry, kind, reason);
   }
-  Status rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, const std::string& kind,
+  Status rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, RefusalKind kind,
                           const std::string& reason, const v1::EvaluationUnit* reopen,
                           uint64_t hold_ms) override {
     return Leadership(*inner_, epoch).rejectEvaluation(evaluation, kind, reason, reopen, hold_ms);

@@ -208,18 +208,18 @@ void Ledger::wroteState(uint64_t epoch, const Status& status) {
   checkVersions();
 }
 
-void Ledger::rejected(const InboxEntry& entry, const std::string& kind, const Status& status) {
+void Ledger::rejected(const InboxEntry& entry, RefusalKind kind, const Status& status) {
   if (!status) return;
   const auto found = entries_.find(entry.entry_id);
   if (found == entries_.end()) return violate("entry " + entry.entry_id + " was never there");
   Entry& mine = found->second;
   if (!mine.fate.empty()) return;  // gone already: no effect
-  mine.fate = kind;
-  refusals_.insert(kind);
+  mine.fate = wordOf(kind);
+  refusals_.emplace(wordOf(kind));
   if (!mine.genuine) return;
   if (!mayBeRefused(entry.entry_id, mine)) {
     violate("result " + mine.result_id + ", which its worker made and pushed, was refused as " +
-            kind);
+            std::string(wordOf(kind)));
   }
 }
 
@@ -238,10 +238,10 @@ bool Ledger::mayBeRefused(const std::string& entry_id, const Entry& entry) const
   });
 }
 
-void Ledger::evaluationRejected(const Evaluation& evaluation, const std::string& kind,
+void Ledger::evaluationRejected(const Evaluation& evaluation, RefusalKind kind,
                                 const Status& status) {
   if (!status || !rejected_evaluations_.insert(evaluation.entry_id).second) return;
-  refusals_.insert(kind);
+  refusals_.emplace(wordOf(kind));
   const v1::EvaluationUnit& unit = evaluation.result.unit();
   const auto plan = planned_.find(unit.unit_id());
   if (plan != planned_.end() && isTrue(plan->second, evaluation.result)) {

@@ -53,9 +53,8 @@ class Ledger {
   void led(const std::string& holder, const Result<Lease>& lease);
   void wroteUnder(uint64_t epoch, const char* what, const Status& status);
   void wroteState(uint64_t epoch, const Status& status);
-  void rejected(const InboxEntry& entry, const std::string& kind, const Status& status);
-  void evaluationRejected(const Evaluation& evaluation, const std::string& kind,
-                          const Status& status);
+  void rejected(const InboxEntry& entry, RefusalKind kind, const Status& status);
+  void evaluationRejected(const Evaluation& evaluation, RefusalKind kind, const Status& status);
   void committed(const std::string& holder, uint64_t epoch, const Commit& commit,
                  const Status& status);
   void planned(const std::vector<v1::EvaluationUnit>& units, const Status& status);

@@ -96,7 +96,7 @@ class PushAgain : public Broken {
     return status;
   }
 
-  Status reject(uint64_t epoch, const InboxEntry& entry, const std::string& kind,
+  Status reject(uint64_t epoch, const InboxEntry& entry, RefusalKind kind,
                 const std::string& reason) override {
     InboxEntry real = entry;
     real.result_id = nameOf(entry.entry_id, entry.result_id);
@@ -179,7 +179,7 @@ class NoFence final : public Broken {
   Status commit(uint64_t, const Commit& commit) override {
     return Leadership(*inner_, inForce()).commit(commit);
   }
-  Status reject(uint64_t, const InboxEntry& entry, const std::string& kind,
+  Status reject(uint64_t, const InboxEntry& entry, RefusalKind kind,
                 const std::string& reason) override {
     return Leadership(*inner_, inForce()).reject(entry, kind, reason);
   }
@@ -231,7 +231,7 @@ class NoRenewal final : public Broken {
 class RefusedUnitIsLost final : public Broken {
  public:
   using Broken::Broken;
-  Status rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, const std::string& kind,
+  Status rejectEvaluation(uint64_t epoch, const Evaluation& evaluation, RefusalKind kind,
                           const std::string& reason, const v1::EvaluationUnit*,
                           uint64_t hold_ms) override {
     return Leadership(*inner_, epoch).rejectEvaluation(evaluation, kind, reason, nullptr, hold_ms);

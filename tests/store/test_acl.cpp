@@ -116,13 +116,13 @@ class Acl : public ::testing::Test {
       first.forget_policy = 0;
       ALLOT_NOTE(Leadership(store, 1).commit(first));
       ALLOT_NOTE(store.readPolicies(0, 2));
-      ALLOT_NOTE(Leadership(store, 1).reject(entries->at(1), "stale", "old"));
+      ALLOT_NOTE(Leadership(store, 1).reject(entries->at(1), RefusalKind::kStale, "old"));
     }
     const auto recorded = store.readEvaluations("", 10);
     if (ALLOT_NOTE(recorded) && recorded->size() == 1) {
       const auto again = unit(0, 0, "a");
-      ALLOT_NOTE(
-          Leadership(store, 1).rejectEvaluation(recorded->at(0), "invalid", "no", &again, 0));
+      ALLOT_NOTE(Leadership(store, 1).rejectEvaluation(recorded->at(0), RefusalKind::kInvalid, "no",
+                                                       &again, 0));
     }
     ALLOT_NOTE(Leadership(store, 1).withdrawUnits());
     ALLOT_NOTE(store.releaseLease("a"));

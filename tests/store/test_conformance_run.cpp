@@ -121,7 +121,7 @@ TEST_P(StoreConformance, UntilSomethingCountsARunIsReplacedWhole) {
   push("refused");
   const auto entries = store_->readInbox(10, 0).value();
   ASSERT_THAT(entries, SizeIs(2));
-  ASSERT_TRUE(succeeded(leader.reject(entries[1], "invalid", "no")));
+  ASSERT_TRUE(succeeded(leader.reject(entries[1], RefusalKind::kInvalid, "no")));
 
   const RunSpec next = edited("bb");
   EXPECT_EQ(store_->replaceRun(next, controlOf(next, 1)).value().outcome,
@@ -192,7 +192,8 @@ TEST_P(StoreConformance, OnceSomethingCountsNoRunIsReplaced) {
   // A refused one does not count, an update does.
   const auto recorded = store_->readEvaluations("", 10).value();
   ASSERT_THAT(recorded, SizeIs(1));
-  ASSERT_TRUE(succeeded(leader.rejectEvaluation(recorded[0], "invalid", "no", nullptr, 0)));
+  ASSERT_TRUE(
+      succeeded(leader.rejectEvaluation(recorded[0], RefusalKind::kInvalid, "no", nullptr, 0)));
   push("r1");
   ASSERT_TRUE(succeeded(leader.commit(commitOf(0, store_->readInbox(10, 0).value()))));
   begun = store_->replaceRun(next, controlOf(next, 1)).value();
@@ -345,9 +346,11 @@ TEST_P(StoreConformance, AnOldEpochIsFencedEverywhere) {
   EXPECT_TRUE(failsWith(displaced.commit(commit), ErrorCode::kFenced));
   EXPECT_TRUE(failsWith(displaced.writeState(state(0, 9)), ErrorCode::kFenced));
   EXPECT_TRUE(failsWith(displaced.publishInitial(policy(0), state(0)), ErrorCode::kFenced));
-  EXPECT_TRUE(failsWith(displaced.reject(entries[0], "stale", "no"), ErrorCode::kFenced));
-  EXPECT_TRUE(failsWith(displaced.rejectEvaluation(recorded[0], "invalid", "no", nullptr, 0),
-                        ErrorCode::kFenced));
+  EXPECT_TRUE(
+      failsWith(displaced.reject(entries[0], RefusalKind::kStale, "no"), ErrorCode::kFenced));
+  EXPECT_TRUE(
+      failsWith(displaced.rejectEvaluation(recorded[0], RefusalKind::kInvalid, "no", nullptr, 0),
+                ErrorCode::kFenced));
   EXPECT_TRUE(failsWith(displaced.publishStatus({}), ErrorCode::kFenced));
   EXPECT_TRUE(failsWith(displaced.planUnits({unit(0, 0, "dense")}), ErrorCode::kFenced));
   EXPECT_TRUE(failsWith(displaced.planUnits({}), ErrorCode::kFenced));

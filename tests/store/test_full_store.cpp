@@ -102,9 +102,10 @@ TEST_F(FullStore, EveryScriptSaysSoOrNeedsNoRoom) {
       {"writeState", Leadership(*run_, epoch_).writeState(state(0, 7))},
       {"publishStatus", Leadership(*run_, epoch_).publishStatus({})},
       {"commit", Leadership(*run_, epoch_).commit(commitOf(0, entries_))},
-      {"reject", Leadership(*run_, epoch_).reject(entries_[0], "stale", "old")},
+      {"reject", Leadership(*run_, epoch_).reject(entries_[0], RefusalKind::kStale, "old")},
       {"rejectEvaluation",
-       Leadership(*run_, epoch_).rejectEvaluation(evaluations_[0], "invalid", "no", &reopen, 0)},
+       Leadership(*run_, epoch_)
+           .rejectEvaluation(evaluations_[0], RefusalKind::kInvalid, "no", &reopen, 0)},
       {"planUnits", Leadership(*run_, epoch_).planUnits({unit(0, 2, "c")})},
       {"resetTickets", Leadership(*run_, epoch_).resetTickets(5)},
       {"pushResult", statusOf(run_->pushResult(result("r3"), 10))},

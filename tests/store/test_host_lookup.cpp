@@ -32,9 +32,16 @@ class NameServer {
   void ask() {
     std::unique_lock lock(mutex_);
     ++asked_;
+    ++asking_;
     if (!goes_on_.wait_for(lock, std::chrono::seconds(20), [this] { return !hangs_; })) {
       held_up_ = true;
     }
+    if (--asking_ == 0) idle_.notify_all();
+  }
+  // Until everybody who asked has an answer.
+  void awaitIdle() {
+    std::unique_lock lock(mutex_);
+    idle_.wait_for(lock, std::chrono::seconds(20), [this] { return asking_ == 0; });
   }
   int asked() {
     const std::lock_guard lock(mutex_);
@@ -47,9 +54,9 @@ class NameServer {
 
  private:
   std::mutex mutex_;
-  std::condition_variable goes_on_;
+  std::condition_variable goes_on_, idle_;
   bool hangs_ = false, held_up_ = false;
-  int asked_ = 0;
+  int asked_ = 0, asking_ = 0;
 };
 
 NameServer& nameServer() {
@@ -103,6 +110,16 @@ TEST(HostLookup, HangsNobodyBeyondItsDeadline) {
   nameServer().goOn();
   auto patient = connectionTo("slow.test", server, 20'000);
   EXPECT_TRUE(succeeded(patient.call({"PING"})));
+}
+
+TEST(HostLookup, AnAnswerThatCameTooLateIsTheNextCalls) {
+  const FakeServer server("+PONG\r\n");
+  nameServer().hang();
+  ASSERT_FALSE(connectionTo("slow.test", server, 50).call({"PING"}));
+  nameServer().goOn();
+  nameServer().awaitIdle();
+  EXPECT_TRUE(succeeded(connectionTo("slow.test", server, 20'000).call({"PING"})));
+  EXPECT_EQ(nameServer().asked(), 1);
 }
 
 TEST(HostLookup, TriesEachAddress) {

@@ -197,8 +197,9 @@ TEST_F(RedisFaults, OfTwoAggregatorsTheOlderWritesNothingAnyMore) {
       Leadership(*older, old_epoch).writeState(state(0, 9)),
       Leadership(*older, old_epoch).publishStatus({}),
       Leadership(*older, old_epoch).commit(commitOf(0, entries)),
-      Leadership(*older, old_epoch).reject(entries[0], "stale", "no"),
-      Leadership(*older, old_epoch).rejectEvaluation(recorded[0], "invalid", "no", &again, 0),
+      Leadership(*older, old_epoch).reject(entries[0], RefusalKind::kStale, "no"),
+      Leadership(*older, old_epoch)
+          .rejectEvaluation(recorded[0], RefusalKind::kInvalid, "no", &again, 0),
       Leadership(*older, old_epoch).planUnits({unit(0, 1, "b")}),
   };
   for (size_t i = 0; i < writes.size(); ++i)
@@ -356,8 +357,9 @@ TEST_F(RedisFaults, AnEvaluationPastThePushCountsNothing) {
   EXPECT_EQ(recorded[0].result.worker(), "w");
   for (size_t i = 1; i < 5; ++i) {
     EXPECT_EQ(recorded[i].result.ByteSizeLong(), 0u) << i;
-    ASSERT_TRUE(succeeded(
-        Leadership(*store, epoch).rejectEvaluation(recorded[i], "invalid", "no", nullptr, 0)));
+    ASSERT_TRUE(
+        succeeded(Leadership(*store, epoch)
+                      .rejectEvaluation(recorded[i], RefusalKind::kInvalid, "no", nullptr, 0)));
   }
   // The one who recorded the unit stands.
   EXPECT_THAT(store->readEvaluations("", 10).value(), SizeIs(1));

@@ -91,7 +91,7 @@ TEST_F(RedisWorker, WithoutWorkItAsksForNothingAndIsWoken) {
   const auto its_store = open(&requests);
   IdleEngine engine;
   std::atomic<bool> draining{false};
-  WorkerLoop loop(its_store.get(), &engine, run,
+  WorkerLoop loop(its_store.get(), its_store.get(), &engine, run,
                   {.name = "w", .build = "test", .now = nowMs, .unix_now = nowMs}, &draining);
   std::thread worker([&] { EXPECT_TRUE(succeeded(loop.run())); });
   // It waits once one of its requests is blocked in the server.

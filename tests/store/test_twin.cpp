@@ -253,7 +253,7 @@ Call readInbox(Scene& scene) {
 }
 Call reject(Scene& scene) {
   const auto places = scene.someEntries(1);
-  const std::string kind = scene.one({"invalid", "stale", "no such kind"});
+  const RefusalKind kind = scene.mostly() ? RefusalKind::kInvalid : RefusalKind::kStale;
   const std::string forged = scene.mostly() ? "" : scene.resultId();
   return [=, epoch = scene.epoch()](Store& s, Side& side) {
     if (places.empty()) return std::string();
@@ -270,7 +270,7 @@ Call rejectEvaluation(Scene& scene) {
     if (!place) return std::string();
     const Evaluation& evaluation = side.evaluations[*place];
     const v1::EvaluationUnit* units[] = {nullptr, &evaluation.result.unit(), &other};
-    return text(Leadership(s, epoch).rejectEvaluation(evaluation, "invalid", "because",
+    return text(Leadership(s, epoch).rejectEvaluation(evaluation, RefusalKind::kInvalid, "because",
                                                       units[reopen], hold));
   };
 }

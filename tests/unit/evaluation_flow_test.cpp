@@ -208,7 +208,7 @@ class EvaluationFlow : public testing::Test {
       BlinkingStore store(openMemoryStore(server_), &clock_, outage_);
       SlowEngine engine(&clock_, unit_ms, &evaluated_);
       engine.score = score_;
-      WorkerLoop loop(&store, &engine, run_,
+      WorkerLoop loop(&store, &store, &engine, run_,
                       {.name = "w" + std::to_string(number),
                        .build = "test",
                        .jitter_seed = number,

@@ -117,7 +117,7 @@ spec:
 
   // With room for four results: twice episodesPerUpdate.
   std::unique_ptr<WorkerLoop> worker(uint64_t grace_ms = 15'000, bool stay = false) {
-    return std::make_unique<WorkerLoop>(store_.get(), &engine_, run_,
+    return std::make_unique<WorkerLoop>(store_.get(), store_.get(), &engine_, run_,
                                         WorkerOptions{.name = "w",
                                                       .build = "test",
                                                       .inbox_cap = 1,
@@ -132,7 +132,7 @@ spec:
   void emptyInbox() {
     const auto entries = store_->readInbox(10, 0);
     for (const InboxEntry& entry : *entries) {
-      ASSERT_TRUE(Leadership(*store_, epoch_).reject(entry, "invalid", "makes room"));
+      ASSERT_TRUE(Leadership(*store_, epoch_).reject(entry, RefusalKind::kInvalid, "makes room"));
     }
   }
   // Units a, b, c and so on, of one chunk.
@@ -191,7 +191,8 @@ TEST_F(WorkerLoopTest, AFullInboxMakesItHoldItsResultsAndTakeNoTickets) {
   EXPECT_FALSE(ends(loop.get()));
   EXPECT_EQ(*store_->nextTicket(), 6u);
   const auto entries = store_->readInbox(1, 0);
-  ASSERT_TRUE(Leadership(*store_, epoch_).reject(entries->front(), "invalid", "makes room"));
+  ASSERT_TRUE(
+      Leadership(*store_, epoch_).reject(entries->front(), RefusalKind::kInvalid, "makes room"));
   EXPECT_FALSE(ends(loop.get()));
   EXPECT_EQ(loop->heldResults(), 1u);
 }
@@ -229,7 +230,7 @@ TEST_F(WorkerLoopTest, DrainingItPushesWhatItHoldsAndLeaves) {
   EXPECT_FALSE(ends(loop.get()));
   const auto entries = store_->readInbox(10, 0);
   for (const InboxEntry& entry : *entries) {
-    ASSERT_TRUE(Leadership(*store_, epoch_).reject(entry, "invalid", "makes room"));
+    ASSERT_TRUE(Leadership(*store_, epoch_).reject(entry, RefusalKind::kInvalid, "makes room"));
   }
   EXPECT_TRUE(ends(loop.get()));
   EXPECT_EQ(*store_->inboxSize(), 2u);

@@ -129,6 +129,7 @@ class Faults(unittest.TestCase):
         # Workers that were deleted before may have left meanwhile.
         after = x.restarts("worker")
         self.assertEqual(after, {uid: before.get(uid) for uid in after})
+        self.assertTrue(after)
         # The refused edit is still in the file, and no reason not to begin.
         kube.until("the refusal again", lambda: "spec.seed" in x.status()["edit_refused"], 30)
 
