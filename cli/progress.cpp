@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "cli/terminal.h"
+#include "core/learning/policy_gradient.h"
 #include "core/worker_beats.h"
 #include "store/archive/run_source.h"
 
@@ -108,7 +109,7 @@ Status Progress::readUpdates(uint64_t version) {
   if (seconds > 0) state_.episodes_per_second = static_cast<double>(episodes) / seconds;
   if (!began_) {
     began_ = last.back();
-    began_->clear_results();
+    dropResults(&*began_);
   }
   // From all that we have seen, evaluations included, which the rest will have as well.
   const uint64_t done = state_.updates - began_->version();

@@ -47,7 +47,7 @@ Status readFileMeans(RunSource* source, RunStatus* status) {
     if (records.empty()) break;
     task.show(records.back().version(), status->head.version());
     for (v1::IterationRecord& record : records) {
-      record.clear_results();
+      dropResults(&record);
       if (first.size() < kWindow) first.push_back(record);
       last.push_back(std::move(record));
     }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/learning/policy_gradient.h"
+
 namespace allot {
 namespace {
 
@@ -11,9 +13,7 @@ bool isPoint(uint64_t version, uint64_t stride) { return version % stride == 0 |
 }  // namespace
 
 void HistorySample::add(v1::IterationRecord record) {
-  record.clear_results();
-  record.clear_weights();
-  record.clear_baselines();
+  dropResults(&record);
   while (record.version() / stride_ > kPoints) {
     stride_ *= 2;
     std::erase_if(points_, [&](const auto& item) { return !isPoint(item.first, stride_); });

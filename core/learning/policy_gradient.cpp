@@ -289,6 +289,13 @@ UpdateOutcome applyUpdate(const v1::Experiment& experiment, const v1::Aggregator
   return outcome;
 }
 
+// Swapped out, not cleared: what protobuf clears keeps its memory.
+void dropResults(v1::IterationRecord* record) {
+  google::protobuf::RepeatedPtrField<v1::EpisodeResult>().Swap(record->mutable_results());
+  google::protobuf::RepeatedField<double>().Swap(record->mutable_weights());
+  google::protobuf::RepeatedField<double>().Swap(record->mutable_baselines());
+}
+
 void describeStep(const v1::PolicySnapshot& before, v1::IterationRecord* record) {
   const std::vector<double> after = softmax(logitsOf(record->policy()));
   record->set_policy_sha256(policyDigest(record->policy()));

@@ -40,6 +40,8 @@ UpdateOutcome applyUpdate(const v1::Experiment& experiment, const v1::Aggregator
 
 // Fills in what follows from record.policy and the policy before it: digest, divergence, entropy.
 void describeStep(const v1::PolicySnapshot& before, v1::IterationRecord* record);
+// Leaves out what a record holds of each result, and gives its memory back.
+void dropResults(v1::IterationRecord* record);
 
 // How far a logit moves for one more in its gradient: from the state after the step.
 double stepPerGradient(const v1::Update& update, const v1::AggregatorState& after, int layer);

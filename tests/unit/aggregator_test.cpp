@@ -1,4 +1,5 @@
 // The aggregator: what becomes of results, evaluations, edits and forks.
+#include <malloc.h>
 #include <cmath>
 #include <map>
 #include <set>
@@ -401,6 +402,21 @@ TEST_F(AggregatorTest, SynchronousTakesEachTicketOnceUnderItsOwnPolicyAndReissue
   const auto records = worker_->readHistory(0, 10);
   ASSERT_EQ(records->size(), 1u);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(records->front().results(i).ticket(), uint64_t(i));
+}
+
+TEST(HistorySample, GivesTheMemoryOfResultsBack) {
+  HistorySample sample;
+  const size_t before = mallinfo2().uordblks;
+  for (uint64_t version = 1; version <= 20; ++version) {
+    v1::IterationRecord record;
+    record.set_version(version);
+    for (int i = 0; i < 2000; ++i) {
+      record.add_results()->set_result_id("a name that is too long to stand in the string itself");
+      record.add_weights(1);
+    }
+    sample.add(std::move(record));
+  }
+  EXPECT_LT(mallinfo2().uordblks, before + 200'000);  // all of them are some 10 MB
 }
 
 TEST(HistorySample, KeepsWhatAFreshStartWouldLoadAndStaysSmall) {
