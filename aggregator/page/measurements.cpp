@@ -5,6 +5,8 @@
 #include <set>
 #include <tuple>
 
+#include "core/evaluation/evaluation_plan.h"
+
 namespace allot {
 namespace {
 
@@ -138,7 +140,8 @@ LearningCurve learningCurve(const std::vector<CurvePoint>& points,
   std::set<uint64_t> versions;
   for (size_t i = 0; i < points.size(); ++i) {
     const CurvePoint& point = points[i];
-    if (point.schedule != "learned" || point.n != full || point.total_budget != total_budget) {
+    if (point.schedule != kLearnedSchedule || point.n != full ||
+        point.total_budget != total_budget) {
       continue;
     }
     methods[point.method][point.version] = i;
@@ -147,12 +150,12 @@ LearningCurve learningCurve(const std::vector<CurvePoint>& points,
   LearningCurve curve;
   if (versions.size() < 2) return curve;
   for (const auto& [method, by_version] : methods) {
-    curve.lines.push_back({method, "learned", {}});
+    curve.lines.push_back({method, kLearnedSchedule, {}});
     for (const auto& [version, point] : by_version) curve.lines.back().points.push_back(point);
   }
   if (methods.size() > 1) return curve;
   for (const CurveLine& line : newest) {
-    if (line.schedule != "uniform" || line.method != methods.begin()->first) continue;
+    if (line.schedule != kUniformSchedule || line.method != methods.begin()->first) continue;
     for (const size_t point : line.points) {
       if (points[point].total_budget == total_budget) curve.uniform = point;
     }
@@ -165,9 +168,9 @@ HeadlinePoints headlinePoints(const std::vector<CurvePoint>& points,
                               const std::string& decode) {
   HeadlinePoints headline;
   for (const CurveLine& line : newest) {
-    if (line.schedule == "dense" && !headline.dense) headline.dense = line.points.front();
-    if (line.schedule != "learned" && line.schedule != "uniform") continue;
-    auto& place = line.schedule == "learned" ? headline.learned : headline.uniform;
+    if (line.schedule == kDenseSchedule && !headline.dense) headline.dense = line.points.front();
+    if (line.schedule != kLearnedSchedule && line.schedule != kUniformSchedule) continue;
+    auto& place = line.schedule == kLearnedSchedule ? headline.learned : headline.uniform;
     for (const size_t point : line.points) {
       if (points[point].total_budget != total_budget) continue;
       if (!place || line.method == decode) place = point;

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <set>
 
+#include "core/evaluation/evaluation_plan.h"
+
 namespace allot {
 namespace {
 
-bool isDense(const CurvePoint& point) { return point.schedule == "dense"; }
+bool isDense(const CurvePoint& point) { return point.schedule == kDenseSchedule; }
 
 // The scores of a task in a cell, or of all of it.
 std::optional<TaskScore> scoreOf(const CurvePoint& point, const std::string& task) {
@@ -36,7 +38,7 @@ LineStyles::LineStyles(const std::vector<CurvePoint>& points,
   std::set<std::string> schedules;
   std::set<std::pair<std::string, std::string>> lines;
   const auto add = [&](const std::string& method, const std::string& schedule, uint64_t budget) {
-    if (schedule == "dense" || isOneHot(schedule)) return;
+    if (schedule == kDenseSchedule || isOneHot(schedule)) return;
     methods.insert(method);
     if (budget > 0) schedules.insert(schedule);
     lines.emplace(method, schedule);
@@ -47,8 +49,8 @@ LineStyles::LineStyles(const std::vector<CurvePoint>& points,
   schedules_ = schedules.size() > 1;
   size_t next = methods_ ? 0 : 2;
   for (const auto& [method, schedule] : lines) {
-    const bool known = !methods_ && (schedule == "learned" || schedule == "uniform");
-    styles_[{method, schedule}] = known ? (schedule == "learned" ? 0 : 1) : next++;
+    const bool known = !methods_ && (schedule == kLearnedSchedule || schedule == kUniformSchedule);
+    styles_[{method, schedule}] = known ? (schedule == kLearnedSchedule ? 0 : 1) : next++;
   }
 }
 

@@ -12,6 +12,7 @@
 #include "aggregator/report/curve_svg.h"
 #include "aggregator/report/figure_lines.h"
 #include "allot/kernels/method.h"
+#include "core/evaluation/evaluation_plan.h"
 
 namespace allot {
 namespace {
@@ -87,7 +88,7 @@ std::string shareFigure(const Data& data, Share share, std::string_view heading,
   plot.y = {"held-out accuracy", false, true};
   std::vector<Measured> measured;
   for (const CurvePoint& point : newestCompletePerCell(data.points)) {
-    if (point.schedule == "dense") {
+    if (point.schedule == kDenseSchedule) {
       plot.levels = {{fmt::format("dense ({:.1f} %)", point.accuracy * 100), point.accuracy}};
     } else if (point.*share && *(point.*share) > 0 && !isOneHot(point.schedule)) {
       const std::string budget =
@@ -109,12 +110,12 @@ std::string shareFigure(const Data& data, Share share, std::string_view heading,
 std::string oneHotFigure(const Data& data) {
   Plot plot;
   plot.title = "Accuracy by layer that is cut";
-  plot.x = {"the layer with one read (0 comes first)"};
+  plot.x = {"the layer with one draw (0 comes first)"};
   plot.y = {"held-out accuracy", false, true};
   std::map<std::pair<std::string, uint64_t>, PlotSeries> lines;
   std::set<double> layers;
   for (const CurvePoint& point : newestCompletePerCell(data.points)) {
-    if (point.schedule == "dense") {
+    if (point.schedule == kDenseSchedule) {
       plot.levels = {{fmt::format("dense ({:.1f} %)", point.accuracy * 100), point.accuracy}};
     }
     if (!isOneHot(point.schedule)) continue;
@@ -138,7 +139,7 @@ std::string oneHotFigure(const Data& data) {
     plot.series.push_back(std::move(line));
   }
   return figure("Accuracy by layer that is cut",
-                "one layer with a single read, the others with the rest of the budget; 95 % "
+                "one layer with a single draw, the others with the rest of the budget; 95 % "
                 "intervals",
                 plot);
 }
@@ -249,7 +250,7 @@ std::string nameCells(const FidelityPoint& point) {
   const std::string samples =
       point.samples_per_layer > 0 ? fmt::format("{:.4g}", point.samples_per_layer) : "";
   std::string name = escapedXml(point.method);
-  if (point.schedule != "uniform" && point.schedule != "adaptive") {
+  if (point.schedule != kUniformSchedule && point.schedule != "adaptive") {
     name += ", " + escapedXml(point.schedule);
   }
   return "<td>" + name + "</td>" + cell(samples);
