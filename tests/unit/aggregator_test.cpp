@@ -349,6 +349,21 @@ TEST_F(AggregatorTest, ResultsReadBesideOneThatCouldNotBeRefusedAreNotForgotten)
   EXPECT_EQ(version(), 1u);
 }
 
+// It would hold what its successor has consumed, and go on from a policy of before.
+TEST_F(AggregatorTest, AfterASuccessorThatHasLeftTheOldOneDoesNotLeadOn) {
+  announceModel();
+  auto first_store = openMemoryStore(server_), second_store = openMemoryStore(server_);
+  auto first = start("a", first_store.get());
+  ASSERT_TRUE(tick(first.get()));
+  now_ += 20'000;  // the lease runs out
+  auto second = start("b", second_store.get());
+  ASSERT_TRUE(tick(second.get()));
+  ASSERT_TRUE(second_store->releaseLease("b"));
+  const auto late = first->tick();
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code, ErrorCode::kFenced);
+}
+
 TEST_F(AggregatorTest, ASuccessorGoesOnAndTheOldOneIsFenced) {
   announceModel();
   auto first_store = openMemoryStore(server_), second_store = openMemoryStore(server_);
