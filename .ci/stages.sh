@@ -44,12 +44,17 @@ join() {
   settle $status "$beside_name" "$beside_begun" "$beside_command"
 }
 
-# The table, and the end: 1 if a stage failed. What still goes on is told to end, and may tidy up.
-summary() {
+# What still goes on beside, if the script ends before it, is told to end and may tidy up.
+leave() {
   if [ -n "${beside_pid:-}" ]; then
     kill -- "-$beside_pid" 2>/dev/null || true
     wait "$beside_pid" || true
   fi
+}
+trap leave EXIT
+
+# The table, and the end: 1 if a stage failed.
+summary() {
   printf '\n'
   printf '%s\n' "${table[@]}"
   printf '%-12s %6d s\n\n%d passed, %d failed\n' all $SECONDS $passed $failed
