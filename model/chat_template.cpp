@@ -91,8 +91,58 @@ Result<std::string> publishedTemplate(const std::string& model) {
   return publishedIn(config, path);
 }
 
+// The words of a tag of Jinja's, "if" and "tools" for one, and where the tag ends.
+struct Tag {
+  std::vector<std::string> words;
+  size_t end = 0;
+};
+
+Tag tagAt(const std::string& source, size_t at) {
+  const size_t close = std::min(source.find("%}", at), source.size());
+  Tag tag{{}, std::min(close + 2, source.size())};
+  std::string word;
+  for (size_t i = at + 2; i <= close; ++i) {
+    const char c = i < close ? source[i] : ' ';
+    if (c != ' ' && c != '\n' && c != '-') {
+      word += c;
+    } else if (!word.empty()) {
+      tag.words.push_back(std::move(word));
+      word.clear();
+    }
+  }
+  return tag;
+}
+
+// Without what a template says only where there are tools, of which our questions have none.
+std::string withoutTools(const std::string& source) {
+  std::string kept;
+  size_t from = 0;     // of what is kept
+  int depth = -1;      // of blocks within the one of tools; -1: outside
+  for (size_t at = 0; (at = source.find("{%", at)) != std::string::npos;) {
+    const Tag tag = tagAt(source, at);
+    const std::string first = tag.words.empty() ? "" : tag.words[0];
+    if (depth < 0) {
+      if (tag.words == std::vector<std::string>{"if", "tools"}) {
+        kept.append(source, from, at - from);
+        depth = 0;
+      }
+    } else if (depth == 0 && (first == "else" || first == "elif" || first == "endif")) {
+      from = at;
+      depth = -1;
+    } else if (first == "if" || first == "for") {
+      ++depth;
+    } else if (first == "endif" || first == "endfor") {
+      --depth;
+    }
+    at = tag.end;
+  }
+  if (depth >= 0) return source;  // it does not end
+  return kept.append(source, from);
+}
+
 // ChatML's default system prompt in a template; nothing when there is another than the known ones.
-std::optional<std::string> chatMlSystem(std::string source) {
+std::optional<std::string> chatMlSystem(const std::string& published) {
+  std::string source = withoutTools(published);
   std::string found;
   for (const char* known : {kQwen25System, kSmolLmSystem, kQwen2System}) {
     if (!has(source, known)) continue;
@@ -206,6 +256,9 @@ std::optional<ChatTemplate::Published> ChatTemplate::recognise(const std::string
     Form& form = mistral.form;
     if (has(source, "\" [INST] ") || has(source, "' [INST] ")) {
       form.before_system = form.before_user = " [INST] ";  // 7B-v0.2 as revised
+    } else if (has(source, "\"[INST]\"") || has(source, "'[INST]'")) {
+      form.before_system = form.before_user = "[INST]";  // Nemo's
+      form.after_user = "[/INST]";
     } else if (has(source, "\"[/INST]") || has(source, "'[/INST]")) {
       form.after_user = "[/INST]";  // 7B-v0.3
     }

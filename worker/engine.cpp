@@ -87,16 +87,13 @@ Engine::Engine(const v1::Experiment& experiment, Tokenizer tokenizer, WorkerEven
 Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
                                              const EngineOptions& options) {
   const v1::Spec& spec = experiment.spec();
-  ALLOT_ASSIGN(const ModelConfig shape, ModelConfig::load(options.model_folder));
-  ALLOT_ASSIGN(const Device device, chooseDevice(spec, shape));
+  ALLOT_ASSIGN(const ModelConfig config, ModelConfig::load(options.model_folder));
+  ALLOT_ASSIGN(const Device device, chooseDevice(spec, config));
   ALLOT_ASSIGN(KvPoolOptions pool, poolFor(spec));
   pool.kv_bytes = options.kv_bytes;
   const WeightType type = weightTypeOf(dtypeOf(spec.model()));
   ALLOT_ASSIGN(const auto rollout_method,
                methodOf("spec.attention.decode", spec.attention().decode()));
-  ALLOT_ASSIGN(auto decoder, Decoder::load(options.model_folder, pool, device, type));
-  ALLOT_ASSIGN(Tokenizer tokenizer, Tokenizer::load(tokenizerPath(options.model_folder)));
-  const ModelConfig& config = decoder->config();
   const v1::Task& task = spec.task();
   if (const uint64_t longest = longestRow(task);
       longest > static_cast<uint64_t>(config.max_positions)) {
@@ -105,6 +102,7 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
                     std::to_string(config.max_positions) + " positions of the model");
   }
   ALLOT_TRY(checkAgainstLayers(experiment, static_cast<uint32_t>(config.layers)));
+  ALLOT_ASSIGN(Tokenizer tokenizer, Tokenizer::load(tokenizerPath(options.model_folder)));
   std::optional<ChatTemplate> chat;
   if (task.suite() != "recall") {
     ALLOT_ASSIGN(
@@ -121,6 +119,8 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
                                              .render = render,
                                              .path = options.task_path,
                                              .held_out_path = options.held_out_path}));
+  // Last: a large model takes minutes, and whatever else is wrong has been said by now.
+  ALLOT_ASSIGN(auto decoder, Decoder::load(options.model_folder, pool, device, type));
 
   auto engine =
       std::unique_ptr<Engine>(new Engine(experiment, std::move(tokenizer), options.events));

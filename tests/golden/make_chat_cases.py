@@ -7,12 +7,16 @@ make_metaspace_cases.py, whose vocabularies these are:
     python3 make_chat_cases.py > chat_cases.json
 
 The templates are not the published files but short ones that render one question, with or without a
-system prompt, as those do (Llama-3's without the dates of 3.1: see model/chat_template.h).
+system prompt, as those do (Llama-3's without the dates of 3.1: see model/chat_template.h). With the
+published ones in a folder, each as CASE.jinja (qwen2.5.jinja, ...), this is checked, text by text:
+
+    python3 make_chat_cases.py FOLDER > chat_cases.json
 """
 
 import json
 import pathlib
 import random
+import sys
 
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from make_tokenizer_cases import random_text
@@ -30,6 +34,25 @@ def chat_ml(system, bos=""):
         bos + (default if system else "") + "{% for m in messages %}"
         "{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}"
         "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+    )
+
+
+def with_tools(system):
+    """The shape of Qwen2.5's: a section about tools, which has the words of a system prompt."""
+    first = "messages[0]['role'] == 'system'"
+    return (
+        "{%- if tools %}\n    {{- '<|im_start|>system\\n' }}\n    {%- if " + first + " %}\n"
+        "        {{- messages[0]['content'] }}\n    {%- else %}\n        {{- '" + system + "' }}\n"
+        "    {%- endif %}\n    {{- \"\\n\\nYou are provided with function signatures:\" }}\n"
+        "    {%- for tool in tools %}\n        {{- tool | tojson }}\n    {%- endfor %}\n"
+        "    {{- '<|im_end|>\\n' }}\n{%- else %}\n    {%- if " + first + " %}\n"
+        "        {{- '<|im_start|>system\\n' + messages[0]['content'] + '<|im_end|>\\n' }}\n"
+        "    {%- else %}\n        {{- '<|im_start|>system\\n" + system + "<|im_end|>\\n' }}\n"
+        "    {%- endif %}\n{%- endif %}\n{%- for message in messages %}\n"
+        "    {%- if message.role == \"user\" %}\n"
+        "        {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}\n"
+        "    {%- endif %}\n{%- endfor %}\n"
+        "{%- if add_generation_prompt %}\n    {{- '<|im_start|>assistant\\n' }}\n{%- endif %}\n"
     )
 
 
@@ -71,7 +94,8 @@ PLAIN = ["<｜User｜>", "<｜Assistant｜>", "<think>", "</think>"]
 CASES = {
     "llama-3": ("llama-3", LLAMA3, LLAMA3_MARKS, 0, "llama3"),
     "qwen2": ("qwen2", chat_ml(QWEN), CHAT_ML_MARKS, None, "qwen2"),
-    "qwen2.5": ("qwen2", chat_ml(QWEN25).replace("\n", "\\n"), CHAT_ML_MARKS, None, "qwen2"),
+    "qwen2.5": ("qwen2", with_tools(QWEN25), CHAT_ML_MARKS, None, "qwen2"),
+    "qwen2-escaped": ("qwen2", chat_ml(QWEN).replace("\n", "\\n"), CHAT_ML_MARKS, None, "qwen2"),
     "smollm2": ("chatml", chat_ml(SMOLLM), CHAT_ML_MARKS, None, "digits"),
     "chatml": ("chatml", chat_ml(""), CHAT_ML_MARKS, None, "gpt2"),
     "chatml-bos": ("chatml", chat_ml("", "{{ bos_token }}"), CHAT_ML_MARKS, 0, "mistral"),
@@ -86,6 +110,9 @@ CASES = {
     "mistral-v0.2-first": ("mistral", mistral("[INST] ", " [/INST]"), ["<s>", "</s>"], 0, "mistral"),
     "mistral-v0.3": (
         "mistral", mistral("[INST] ", "[/INST]"), ["<s>", "</s>", "[INST]", "[/INST]"], 0, "mistral",
+    ),
+    "mistral-nemo": (
+        "mistral", mistral("[INST]", "[/INST]"), ["<s>", "</s>", "[INST]", "[/INST]"], 0, "mistral",
     ),
 }
 
@@ -128,6 +155,7 @@ def bases():
 def render(template, system, user, bos):
     """As transformers' apply_chat_template does."""
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    environment.filters["tojson"] = lambda value, **other: json.dumps(value, ensure_ascii=False)
     messages = [{"role": "system", "content": system}] if system else []
     messages.append({"role": "user", "content": user})
     return environment.from_string(template).render(
@@ -215,7 +243,24 @@ def bos_cases(base):
         yield {"post_processor": processor, "bos": front[0] if front else None}
 
 
+def check_published(folder):
+    """That the short templates say what the published ones do."""
+    for name, (_, template, marks, bos, _) in CASES.items():
+        path = pathlib.Path(folder) / f"{name}.jinja"
+        if not path.exists():
+            print(f"{name}: no {path.name}, not compared", file=sys.stderr)
+            continue
+        bos_text = "" if bos is None else marks[bos]
+        for system, user, _ in QUESTIONS:
+            ours = render(template, system, user, bos_text)
+            theirs = render(path.read_text(), system, user, bos_text)
+            assert ours == theirs, (name, ours, theirs)
+        print(f"{name}: as published", file=sys.stderr)
+
+
 def main():
+    for folder in sys.argv[1:]:
+        check_published(folder)
     rng = random.Random(11)
     tokenizers = bases()
     cases = [chat_case(name, case, tokenizers[case[4]], rng) for name, case in CASES.items()]

@@ -91,7 +91,7 @@ json caseOf(const std::string& name) {
 }
 
 TEST(ChatTemplate, TextAndIdsAreHuggingFaces) {
-  ASSERT_GE(chatGolden()["cases"].size(), 12u);
+  ASSERT_GE(chatGolden()["cases"].size(), 14u);
   size_t texts = 0;
   for (const json& item : chatGolden()["cases"]) {
     SCOPED_TRACE(item["name"].get<std::string>());
@@ -112,7 +112,7 @@ TEST(ChatTemplate, TextAndIdsAreHuggingFaces) {
       ++texts;
     }
   }
-  EXPECT_GE(texts, 130u);
+  EXPECT_GE(texts, 154u);
 }
 
 TEST(ChatTemplate, ANameAloneDoes) {
@@ -203,6 +203,31 @@ TEST(ChatTemplate, FindsWhatIsPublished) {
   // The file of its own comes before.
   model.write("chat_template.jinja", caseOf("smollm2")["template"]);
   EXPECT_EQ(model.choose("auto")->name(), "chatml");
+}
+
+// What it says where there are tools is not said to us, whoever "You are" stands for there.
+TEST(ChatTemplate, ASectionForToolsIsPassedOver) {
+  ModelFolder model(caseOf("qwen2"));
+  const std::string ml = caseOf("chatml")["template"];
+  const std::string inner = "{% if a %}{% for t in tools %}{{ t }}{% endfor %}{% endif %}";
+  for (const std::string& text : {
+           "{% if tools %}{{ 'You are given tools' }}" + inner + "{% endif %}" + ml,
+           "{%- if tools -%}\n{{- 'You are a caller' }}" + inner + "{%- else %}{%- endif %}" + ml,
+           "{% if tools %}You are{% elif other %}{% endif %}" + ml,
+       }) {
+    EXPECT_EQ(model.nameOf(text), "chatml") << text;
+  }
+  for (const std::string& text : {
+           "{% if tools %}" + inner + "{% else %}{{ 'You are a pirate.' }}{% endif %}" + ml,
+           "{% if tools %}" + inner + "{% endif %}{{ 'You are a pirate.' }}" + ml,
+           "{% if tools %}{{ 'You are given tools' }}" + inner + ml,  // it does not end
+           "{% if toolbox %}{{ 'You are given tools' }}{% endif %}" + ml,
+       }) {
+    EXPECT_THAT(model.nameOf(text), HasSubstr("is not one that auto recognises")) << text;
+  }
+  // The default prompt is the published one's under a name that is given, too.
+  model.publish(caseOf("qwen2.5")["template"]);
+  EXPECT_THAT(model.choose("qwen2")->render("", "a", ""), HasSubstr("You are Qwen, created by"));
 }
 
 TEST(ChatTemplate, RefusesWhatItDoesNotRecognise) {
