@@ -131,7 +131,11 @@ Result<bool> Aggregator::start() {
   }
   ALLOT_TRY(checkAgainstLayers(run_.experiment, layers));
   ALLOT_ASSIGN(const auto begun, store_.readState());
-  if (!begun) ALLOT_TRY(checkGrid(run_.experiment, layers));  // one that goes on is planned already
+  // One that goes on is planned already, and may have been stored with what is refused today.
+  if (!begun) {
+    ALLOT_TRY(checkGrid(run_.experiment, layers));
+    ALLOT_TRY(checkEffects(run_.experiment, layers));
+  }
   const v1::Origin* origin = run_.origin ? &*run_.origin : nullptr;
   const v1::AggregatorState initial = initialState(run_.experiment, layers, origin);
   if (initial.policy().logits_size() != static_cast<int64_t>(layers)) {

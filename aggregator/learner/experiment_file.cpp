@@ -57,9 +57,9 @@ Result<RunSpec> ExperimentFile::read() { return parse(content(), kSpecSchema); }
 Result<RunSpec> ExperimentFile::takeUp(Store* store, const std::optional<std::string>& content) {
   ALLOT_ASSIGN(const auto stored, store->readSpec());
   ALLOT_ASSIGN(const RunSpec wanted, parse(content, stored ? stored->schema : kSpecSchema));
-  // A run that was stored with a goal beyond its reach goes on with it.
-  if (!stored || checkGoal(stored->experiment, options_.path)) {
-    ALLOT_TRY(checkGoal(wanted.experiment, options_.path));
+  // A run that was stored with a goal beyond its reach, say, goes on with it.
+  if (!stored || checkEffects(stored->experiment, options_.path)) {
+    ALLOT_TRY(checkEffects(wanted.experiment, options_.path));
   }
   return beginRun(store, wanted);
 }

@@ -398,7 +398,7 @@ Status checkTogether(const v1::Spec& spec, const std::string& place) {
   if (const auto problem = taskProblem(spec.task())) {
     return Site{place, problem->path}.refuse(problem->what);
   }
-  if (spec.rollout().questions_per_episode() > spec.task().train_questions()) {
+  if (spec.has_update() && spec.rollout().questions_per_episode() > spec.task().train_questions()) {
     return Site{place, "spec.rollout.questionsPerEpisode"}.refuse(
         std::to_string(spec.rollout().questions_per_episode()) +
         " is more than spec.task.trainQuestions, which is " +
@@ -462,7 +462,7 @@ Status readRule(const SpecRule& rule, const std::string& yaml, const SpecField& 
 Result<v1::Experiment> parseExperiment(const std::string& yaml, const std::string& place,
                                        const std::vector<std::string>& overrides) {
   ALLOT_ASSIGN(auto experiment, parseStoredExperiment(yaml, place, overrides));
-  ALLOT_TRY(checkGoal(experiment, place));
+  ALLOT_TRY(checkEffects(experiment, place));
   return experiment;
 }
 

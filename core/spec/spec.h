@@ -36,14 +36,20 @@ Result<v1::Experiment> parseExperiment(const std::string& yaml, const std::strin
 
 // The same for a run that exists, maybe of an older build. A key that its build did not know, by
 // the run's `schema`, and that the file leaves out, is not today's default but what that build did.
-// Without checkGoal: it may have been stored with any goal.
+// Without checkEffects: it may have been stored with what is refused today.
 Result<v1::Experiment> parseStoredExperiment(const std::string& yaml, const std::string& place,
                                              const std::vector<std::string>& overrides = {},
                                              uint32_t schema = kSpecSchema);
 
-// kUsage if spec.stop.goal is one that no evaluation can reach; the sentence names the key that
-// makes it so. `place` as above.
-Status checkGoal(const v1::Experiment& experiment, const std::string& place);
+// kUsage if a key of the file would silently be without effect: a goal that no evaluation can
+// reach, a chat template that nothing is asked in, an explicit schedule at a sum that is no budget.
+// The sentence names the key and what makes it so. For files that are applied, not for what is
+// stored. `place` as above.
+Status checkEffects(const v1::Experiment& experiment, const std::string& place);
+
+// The same of what needs the number of layers: a minPerLayer that leaves nothing to learn, or more
+// than a budget at which the learned schedule is measured. Called before a run begins.
+Status checkEffects(const v1::Experiment& experiment, uint32_t layers);
 
 // kUsage if a stored experiment chooses by a word that this build does not know, as a newer one's
 // may: what it means here would be another choice. A missing word is an older build's.

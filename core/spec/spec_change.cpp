@@ -156,8 +156,8 @@ Result<v1::Experiment> withSettings(const v1::Experiment& experiment,
                                     const std::vector<std::string>& settings) {
   constexpr char kPlace[] = "the run's experiment";
   ALLOT_ASSIGN(auto next, parseStoredExperiment(experimentYaml(experiment), kPlace, settings));
-  // A run that was stored with a goal beyond its reach goes on; others get none.
-  if (checkGoal(experiment, kPlace)) ALLOT_TRY(checkGoal(next, kPlace));
+  // A run that was stored with a goal beyond its reach, say, goes on; others get none.
+  if (checkEffects(experiment, kPlace)) ALLOT_TRY(checkEffects(next, kPlace));
   return next;
 }
 

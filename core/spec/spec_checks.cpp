@@ -44,6 +44,52 @@ std::string goalLacks(const v1::Spec& spec) {
   return "";
 }
 
+Status checkGoal(const v1::Experiment& experiment, const std::string& place) {
+  const v1::Spec& spec = experiment.spec();
+  if (!(spec.stop().goal() > 0)) return {};
+  const std::string lacks = goalLacks(spec);
+  if (lacks.empty()) return {};
+  return badInput(
+      place + ": spec.stop.goal: it cannot be reached: it is compared with the accuracy of " +
+      "spec.attention.decode under the learned schedule at spec.policy.totalBudget, but " + lacks +
+      "; mend that, or leave the goal empty");
+}
+
+// A template that is named is meant to be used.
+Status checkChatTemplate(const v1::Spec& spec, const std::string& place) {
+  const std::string& name = spec.model().chat_template();
+  if (name.empty() || name == "auto" || name == "none") return {};
+  const std::string key = place + ": spec.model.chatTemplate: " + quoted(name) + " has no effect: ";
+  if (spec.task().suite() == "recall") {
+    return badInput(key + "suite recall asks its model in plain text; remove the key");
+  }
+  if (spec.task().suite() == "ruler" && !spec.task().path().empty()) {
+    return badInput(key +
+                    "prompts of RULER's files are asked as its scripts wrote them, which put a "
+                    "model's template around them if told to; remove the key");
+  }
+  return {};
+}
+
+// Such a schedule is measured at its own sum, whatever the budgets are.
+Status checkExplicit(const v1::Evaluation& evaluation, const std::string& place) {
+  for (int i = 0; i < evaluation.schedules_size(); ++i) {
+    const v1::Schedule& schedule = evaluation.schedules(i);
+    if (kindOf(schedule) != ScheduleKind::kExplicit) continue;
+    uint64_t sum = 0;
+    for (const uint32_t samples : schedule.samples()) sum += samples;
+    if (has(evaluation.budgets(), sum)) continue;
+    std::string budgets;
+    for (const uint32_t budget : evaluation.budgets()) {
+      budgets += (budgets.empty() ? "" : ", ") + std::to_string(budget);
+    }
+    return badInput(place + ": spec.evaluation.schedules[" + std::to_string(i) + "]: sums to " +
+                    std::to_string(sum) + ", at which it would be measured, but that is not in " +
+                    "spec.evaluation.budgets, [" + budgets + "]; add it there, or change the list");
+  }
+  return {};
+}
+
 // What a field of words holds.
 std::vector<std::string> wordsIn(const SpecField& at) {
   const auto* reflection = at.message->GetReflection();
@@ -78,15 +124,36 @@ Status checkWords(const v1::Experiment& experiment, const std::string& place) {
   return {};
 }
 
-Status checkGoal(const v1::Experiment& experiment, const std::string& place) {
+Status checkEffects(const v1::Experiment& experiment, const std::string& place) {
+  ALLOT_TRY(checkGoal(experiment, place));
+  ALLOT_TRY(checkChatTemplate(experiment.spec(), place));
+  return checkExplicit(experiment.spec().evaluation(), place);
+}
+
+Status checkEffects(const v1::Experiment& experiment, uint32_t layers) {
   const v1::Spec& spec = experiment.spec();
-  if (!(spec.stop().goal() > 0)) return {};
-  const std::string lacks = goalLacks(spec);
-  if (lacks.empty()) return {};
-  return badInput(
-      place + ": spec.stop.goal: it cannot be reached: it is compared with the accuracy of " +
-      "spec.attention.decode under the learned schedule at spec.policy.totalBudget, but " + lacks +
-      "; mend that, or leave the goal empty");
+  if (spec.policy().min_per_layer() == 0 || !spec.has_update()) return {};
+  const uint64_t least = uint64_t{spec.policy().min_per_layer()} * layers;
+  const std::string takes = std::to_string(spec.policy().min_per_layer()) +
+                            " in each layer takes " + std::to_string(least) + " draws (the model " +
+                            "has " + std::to_string(layers) + " layers)";
+  if (least == spec.policy().total_budget()) {
+    return badInput("spec.policy.minPerLayer: " + takes +
+                    ", which is all of spec.policy.totalBudget, so that nothing is left to learn; "
+                    "lower it or raise the budget");
+  }
+  const v1::Evaluation& evaluation = spec.evaluation();
+  const auto& schedules = evaluation.schedules();
+  const bool learned = std::any_of(schedules.begin(), schedules.end(), [](const auto& schedule) {
+    return kindOf(schedule) == ScheduleKind::kLearned;
+  });
+  for (int i = 0; learned && i < evaluation.budgets_size(); ++i) {
+    if (evaluation.budgets(i) >= least) continue;
+    return badInput("spec.evaluation.budgets[" + std::to_string(i) + "]: the learned schedule " +
+                    "cannot be measured at " + std::to_string(evaluation.budgets(i)) +
+                    ": spec.policy.minPerLayer, " + takes + "; raise the one or lower the other");
+  }
+  return {};
 }
 
 Status checkAgainstLayers(const v1::Experiment& experiment, uint32_t layers) {

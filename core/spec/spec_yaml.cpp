@@ -9,6 +9,7 @@
 #include <sstream>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 namespace allot {
 namespace {
@@ -210,6 +211,40 @@ Status checkText(const std::string& text, const std::string& place) {
                   " is not text; save the file as UTF-8");
 }
 
+// What most often makes a file no YAML near this line, as the end of the sentence; "": not known.
+std::string likelyCause(const std::string& text, size_t line) {
+  size_t number = 0;
+  std::vector<size_t> open;  // lines of brackets that have no end yet
+  for (size_t at = 0; at < text.size() && number < line; ++number) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    const std::string_view row = std::string_view(text).substr(at, end - at);
+    at = end + 1;
+    const size_t indent = row.find_first_not_of(" \t");
+    if (indent != std::string_view::npos && row.substr(0, indent).find('\t') != row.npos) {
+      return ": line " + std::to_string(number + 1) +
+             " begins with a tab, which YAML does not take; indent with spaces";
+    }
+    char quote = 0;
+    for (size_t i = 0; i < row.size(); ++i) {
+      const char c = row[i];
+      const bool starts = i == 0 || std::string_view(" [{,:").find(row[i - 1]) != row.npos;
+      if (quote != 0) {
+        if (c == quote) quote = 0;
+      } else if (c == '#' && starts) {
+        break;
+      } else if ((c == '"' || c == '\'') && starts) {
+        quote = c;
+      } else if (c == '{' || c == '[') {
+        open.push_back(number + 1);
+      } else if ((c == '}' || c == ']') && !open.empty()) {
+        open.pop_back();
+      }
+    }
+  }
+  if (open.empty() || open.back() >= line) return "";
+  return ": the { or [ of line " + std::to_string(open.back()) + " is not closed before this line";
+}
+
 }  // namespace
 
 const YamlValue* YamlValue::find(std::string_view key) const {
@@ -245,7 +280,8 @@ Result<YamlValue> parseYaml(const std::string& text, const std::string& place) {
     const bool known = !error.mark.is_null();
     const auto line = known ? static_cast<size_t>(error.mark.line) + 1 : 1;
     const auto column = known ? static_cast<size_t>(error.mark.column) + 1 : 1;
-    return badInput(position(place, line, column) + escaped(error.msg, 300));
+    return badInput(position(place, line, column) + escaped(error.msg, 300) +
+                    likelyCause(text, line));
   } catch (const std::exception& error) {
     return badInput(place + ": cannot be read as YAML: " + escaped(error.what(), 300));
   }

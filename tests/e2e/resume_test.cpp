@@ -107,5 +107,33 @@ TEST_F(Folder, WithoutAResultARunIsResumedAsItsFileIsNow) {
   EXPECT_EQ(allot({"verify", run_}).status, 0);
 }
 
+// A file that is applied now is refused with such a key; a run of an older build keeps it.
+TEST_F(Folder, ARunStoredWithAKeyWithoutEffectIsResumed) {
+  std::string text = readFile(kExports + "/experiment.yaml");
+  const size_t at = text.find("model: {");
+  ASSERT_NE(at, std::string::npos);
+  text.insert(at + 8, "chatTemplate: qwen2, ");
+  std::ofstream(file_) << text;
+  const std::string run_id = makeUlid(1'795'000'000'000, 1, 3);
+  {
+    const test::RedisServer server;
+    auto experiment = parseStoredExperiment(text, file_);
+    ASSERT_TRUE(experiment) << experiment.error().message;
+    const auto store = *openRedisStore(server.url(), run_id);
+    ASSERT_TRUE(store->createRun({*experiment, specDigest(*experiment), true, 1}));
+    fs::create_directories(run_);
+    fs::copy(server.folder() + "/appendonlydir", run_ + "/appendonlydir");
+  }
+  note(run_id);
+  const Output resumed = resume();
+  EXPECT_EQ(resumed.status, 0) << resumed.out << resumed.err;
+  EXPECT_EQ(status()["version"], 3);
+  const std::string fresh = temp_.path() + "/fresh";
+  const Output refused = allot({"run", file_, "--dir", fresh});
+  EXPECT_EQ(refused.status, 64);
+  EXPECT_THAT(refused.err, HasSubstr("spec.model.chatTemplate: \"qwen2\" has no effect"));
+  EXPECT_FALSE(fs::exists(fresh));
+}
+
 }  // namespace
 }  // namespace allot

@@ -232,6 +232,30 @@ TEST_F(AggregatorTest, AnEditedFileIsTakenUpOrRefusedWithTheReason) {
   EXPECT_EQ((*store->readControl())->revision, control.revision);
 }
 
+// One that an older build began goes on, though nothing is learned in it.
+TEST_F(AggregatorTest, ALeastPerLayerThatLeavesNothingIsRefusedWhereTheRunHasNotBegun) {
+  run_.experiment.mutable_spec()->mutable_policy()->set_min_per_layer(2);
+  run_.sha256 = specDigest(run_.experiment);
+  announceModel();
+  auto store = openMemoryStore(server_);
+  auto aggregator = start("a", store.get());
+  const auto refused = aggregator->tick();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
+  EXPECT_THAT(refused.error().message, testing::HasSubstr("nothing is left to learn"));
+  EXPECT_FALSE((*worker_->readPolicy()).has_value());
+
+  now_ += 20'000;  // the lease runs out
+  auto older = openMemoryStore(server_);
+  Leadership lead(*older, older->acquireLease("older", 1000)->epoch);
+  const v1::AggregatorState initial = initialState(run_.experiment, kLayers);
+  ASSERT_TRUE(lead.publishInitial(initial.policy(), initial));
+  now_ += 20'000;
+  auto successor = start("b", store.get());
+  const auto gone_on = successor->tick();
+  EXPECT_TRUE(gone_on) << gone_on.error().message;
+}
+
 TEST_F(AggregatorTest, AForkBeginsWithThePolicyOfItsOrigin) {
   v1::AggregatorState parent = initialState(run_.experiment, kLayers);
   parent.mutable_policy()->set_version(40);

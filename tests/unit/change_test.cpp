@@ -33,7 +33,7 @@ TEST(SpecChange, TheFileOfAnExperimentParsesToTheSameExperiment) {
            {},
            {"spec.model.path='a \"b\\\\c: {d}'", "spec.update.learningRate=0.1",
             "spec.stop.goal=0.3333333333333333"},
-           {"spec.evaluation.schedules=[[1, 2, 3], uniform]", "spec.seed=9223372036854775807"}}) {
+           {"spec.evaluation.schedules=[[1, 2, 5], uniform]", "spec.seed=9223372036854775807"}}) {
     const v1::Experiment experiment = parsed(settings);
     const auto again = parseExperiment(experimentYaml(experiment), "again");
     ASSERT_TRUE(again) << again.error().message;
@@ -101,6 +101,15 @@ TEST(SpecChange, ARunWithAGoalOutOfReachGoesOnAndOthersGetNone) {
   const auto refused = withSettings(good, {"spec.evaluation.everyUpdates=0"});
   ASSERT_FALSE(refused);
   EXPECT_THAT(refused.error().message, HasSubstr("spec.stop.goal: it cannot be reached"));
+}
+
+TEST(SpecChange, ARunWithATemplateWithoutEffectGoesOnAndOthersGetNone) {
+  v1::Experiment old = parsed();
+  old.mutable_spec()->mutable_model()->set_chat_template("qwen2");  // of suite recall
+  const auto changed = withSettings(old, {"spec.update.maxUpdates=151"});
+  ASSERT_TRUE(changed) << changed.error().message;
+  EXPECT_EQ(changed->spec().model().chat_template(), "qwen2");
+  EXPECT_FALSE(withSettings(parsed(), {"spec.model.chatTemplate=qwen2"}));
 }
 
 TEST(SpecChange, AnEditedFileChangesWhatWasEditedInIt) {

@@ -148,8 +148,8 @@ TEST(Spec, NumbersMayBeQuotedOrBare) {
 }
 
 TEST(Spec, ExplicitSchedules) {
-  const auto experiment =
-      parsed(tiny("  evaluation: {schedules: [oneHot, [4, 0, \"3\"], [1, 1, 1]]}\n"));
+  const auto experiment = parsed(
+      tiny("  evaluation: {budgets: [3, 7], schedules: [oneHot, [4, 0, \"3\"], [1, 1, 1]]}\n"));
   const v1::Evaluation& evaluation = experiment.spec().evaluation();
   ASSERT_EQ(evaluation.schedules_size(), 3);
   EXPECT_EQ(evaluation.schedules(0).kind(), "oneHot");
@@ -282,8 +282,9 @@ TEST(Spec, RefusesWithPathValueAndWhatIsAllowed) {
        "spec.evaluation.schedules[0][1]: -1 is out of range 0..1000000"},
       {"spec.evaluation.schedules=[[]]",
        "spec.evaluation.schedules[0]: has 0 entries; write one for each layer, 1..1024"},
-      {"spec.task.trainQuestions=15",
-       "spec.rollout.questionsPerEpisode: 16 is more than spec.task.trainQuestions, which is 15"},
+      {"spec.task.maxNewTokens=0",
+       "spec.task.maxNewTokens: 0 stands for lengths that tasks have of their own, but those of "
+       "suite recall have none; write the longest answer in tokens"},
       {"spec.policy=8", "spec.policy: \"8\" is not a section (keys with values)"},
       {"spec.update=~",
        "spec.update: has no value; write a section (keys with values) or remove the key"},
@@ -490,8 +491,8 @@ TEST(Spec, ChecksAgainstLayers) {
             "spec.policy.minPerLayer: 2 in each layer needs 10 draws, more than "
             "spec.policy.totalBudget, which is 8 (the model has 5 layers)");
   EXPECT_NE(problem({"spec.policy.minPerLayer=100000"}, 4000000000u), "");
-  EXPECT_EQ(problem({"spec.evaluation.schedules=[uniform, [1, 2, 3]]"}, 3), "");
-  EXPECT_EQ(problem({"spec.evaluation.schedules=[uniform, [1, 2, 3]]"}, 4),
+  EXPECT_EQ(problem({"spec.evaluation.schedules=[uniform, [1, 2, 5]]"}, 3), "");
+  EXPECT_EQ(problem({"spec.evaluation.schedules=[uniform, [1, 2, 5]]"}, 4),
             "spec.evaluation.schedules[1]: has 3 entries, but the model has 4 layers; write one "
             "for each layer");
   EXPECT_EQ(problem({"spec.evaluation.schedules=[oneHot]"}, 8), "");

@@ -1,0 +1,36 @@
+#include "cli/worker_sizes.h"
+
+#include <algorithm>
+#include <string>
+
+namespace allot {
+namespace {
+
+constexpr uint64_t kLeastMib = 64;  // for keys and values, where nobody says otherwise
+
+}  // namespace
+
+Result<WorkerSizes> sizeWorkers(const WorkerNeeds& needs, unsigned workers, uint64_t kv_mib) {
+  if (kv_mib > 0 && kv_mib < needs.least_kv_mib) {
+    return badInput("--kv-memory: " + std::to_string(kv_mib) +
+                    " MiB do not hold the keys and values of the longest question with its "
+                    "answer: raise --kv-memory to at least " +
+                    std::to_string(needs.least_kv_mib));
+  }
+  // A limit may be generous: what it allows becomes memory as it is needed.
+  const uint64_t each = needs.weights_mib + needs.least_kv_mib;
+  WorkerSizes sizes;
+  // A worker is a core's worth of work; on a GPU two of them leave it little time to wait for
+  // either's text and grading.
+  const unsigned usual = needs.gpu ? 2 : std::max(1U, needs.cores);
+  const uint64_t fit = std::max<uint64_t>(1, needs.free_mib / std::max<uint64_t>(1, each));
+  sizes.workers = workers > 0 ? workers : static_cast<unsigned>(std::min<uint64_t>(usual, fit));
+  sizes.by_memory = workers == 0 && sizes.workers < usual;
+  const uint64_t weights = needs.weights_mib * sizes.workers;
+  const uint64_t left = needs.free_mib > weights ? needs.free_mib - weights : 0;
+  sizes.kv_mib =
+      kv_mib > 0 ? kv_mib : std::max({kLeastMib, needs.least_kv_mib, left / 2 / sizes.workers});
+  return sizes;
+}
+
+}  // namespace allot

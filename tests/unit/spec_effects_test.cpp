@@ -1,0 +1,108 @@
+// Files whose keys would silently be without effect, and sentences that name what is wrong in a
+// file: for files that are applied. What is stored is read as it is.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/spec/spec.h"
+
+namespace allot {
+namespace {
+
+using testing::EndsWith;
+using testing::HasSubstr;
+
+std::string tiny(const std::string& more = "") {
+  return "apiVersion: allot.dev/v1alpha1\nkind: Experiment\nmetadata: {name: tiny}\nspec:\n"
+         "  model: {path: m}\n  task: {tasks: [niah]}\n  policy: {totalBudget: 8}\n" +
+         more;
+}
+
+v1::Experiment parsed(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
+  const auto result = parseExperiment(yaml, "x.yaml", overrides);
+  EXPECT_TRUE(result) << result.error().message;
+  return result ? *result : v1::Experiment();
+}
+
+std::string refusal(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
+  const auto result = parseExperiment(yaml, "x.yaml", overrides);
+  EXPECT_FALSE(result) << "accepted:\n" << yaml;
+  return result ? std::string() : result.error().message;
+}
+
+TEST(SpecEffects, QuestionsOfAnEpisodeAreForTraining) {
+  const std::string learning = tiny("  update: {}\n");
+  for (const char* few : {"15", "0"}) {
+    const std::string set = std::string("spec.task.trainQuestions=") + few;
+    EXPECT_EQ(refusal(learning, {set}),
+              std::string("x.yaml: spec.rollout.questionsPerEpisode: 16 is more than "
+                          "spec.task.trainQuestions, which is ") +
+                  few);
+    EXPECT_EQ(parsed(tiny(), {set}).spec().task().train_questions(), std::stoul(few));
+  }
+}
+
+TEST(SpecEffects, WhatWouldBeWithoutEffectIsRefusedInFilesThatAreApplied) {
+  const std::vector<std::string> ruler = {"spec.task={suite: ruler, tasks: [vt]}",
+                                          "spec.model.chatTemplate=qwen2"};
+  EXPECT_EQ(parsed(tiny(), ruler).spec().model().chat_template(), "qwen2");
+  struct Idle {
+    std::vector<std::string> set;
+    std::string why;
+  };
+  for (const Idle& idle : std::vector<Idle>{
+           {{"spec.model.chatTemplate=qwen2"},
+            "x.yaml: spec.model.chatTemplate: \"qwen2\" has no effect: suite recall asks its model "
+            "in plain text; remove the key"},
+           {{ruler[0], ruler[1], "spec.task.path=made"},
+            "x.yaml: spec.model.chatTemplate: \"qwen2\" has no effect: prompts of RULER's files "
+            "are asked as its scripts wrote them, which put a model's template around them if told "
+            "to; remove the key"},
+           {{"spec.evaluation={schedules: [uniform, [1, 9]], budgets: [8, 16]}"},
+            "x.yaml: spec.evaluation.schedules[1]: sums to 10, at which it would be measured, but "
+            "that is not in spec.evaluation.budgets, [8, 16]; add it there, or change the list"}}) {
+    EXPECT_EQ(refusal(tiny(), idle.set), idle.why);
+    // What an older build has stored is read, whatever it is.
+    EXPECT_TRUE(parseStoredExperiment(tiny(), "x.yaml", idle.set));
+  }
+  for (const char* harmless : {"auto", "none"}) {
+    EXPECT_TRUE(
+        parseExperiment(tiny(), "x.yaml", {std::string("spec.model.chatTemplate=") + harmless}));
+  }
+  EXPECT_TRUE(
+      parseExperiment(tiny(), "x.yaml", {"spec.evaluation={schedules: [[1, 9]], budgets: [10]}"}));
+}
+
+TEST(SpecEffects, ALeastPerLayerLeavesSomethingToLearnAndFitsTheBudgets) {
+  const auto problem = [](std::vector<std::string> set, uint32_t layers) {
+    set.emplace_back("spec.update.maxUpdates=3");
+    const Status status = checkEffects(parsed(tiny(), set), layers);
+    return status ? std::string() : status.error().message;
+  };
+  const std::vector<std::string> two = {"spec.policy={totalBudget: 16, minPerLayer: 2}",
+                                        "spec.evaluation.budgets=[14, 8]"};
+  EXPECT_EQ(problem(two, 4), "");
+  EXPECT_EQ(problem(two, 7),
+            "spec.evaluation.budgets[1]: the learned schedule cannot be measured at 8: "
+            "spec.policy.minPerLayer, 2 in each layer takes 14 draws (the model has 7 layers); "
+            "raise the one or lower the other");
+  EXPECT_EQ(problem({two[0]}, 7), "");
+  EXPECT_EQ(problem({two[0]}, 8),
+            "spec.policy.minPerLayer: 2 in each layer takes 16 draws (the model has 8 layers), "
+            "which is all of spec.policy.totalBudget, so that nothing is left to learn; lower it "
+            "or raise the budget");
+  // It is the learned schedule's.
+  EXPECT_EQ(problem({two[0], two[1], "spec.evaluation.schedules=[uniform]"}, 7), "");
+  EXPECT_EQ(problem({"spec.evaluation.budgets=[1]"}, 8), "");
+}
+
+TEST(SpecEffects, TabsAndOpenBracketsAreNamed) {
+  EXPECT_THAT(refusal(tiny("  update:\n\tmaxUpdates: 3\n")),
+              EndsWith(": line 9 begins with a tab, which YAML does not take; indent with spaces"));
+  EXPECT_THAT(refusal(tiny("  update: {maxUpdates: 3 # }\n  seed: 1\n")),
+              EndsWith(": the { or [ of line 8 is not closed before this line"));
+  EXPECT_THAT(refusal(tiny("  evaluation: {methods: ['a]']\n  seed: 1\n")),
+              HasSubstr("the { or [ of line 8 is not closed"));
+}
+
+}  // namespace
+}  // namespace allot

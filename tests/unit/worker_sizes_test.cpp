@@ -1,0 +1,45 @@
+// How many workers a machine holds, and what each has for keys and values.
+#include "cli/worker_sizes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace allot {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(WorkerSizes, AreWhatFitsBesideEachOther) {
+  const auto sizes = [](WorkerNeeds needs, unsigned workers = 0, uint64_t kv_mib = 0) {
+    return sizeWorkers(needs, workers, kv_mib).value();
+  };
+  // A small model: a worker a core, and half of what is free for keys and values.
+  const WorkerNeeds small{.cores = 4, .free_mib = 8200, .weights_mib = 50, .least_kv_mib = 3};
+  EXPECT_EQ(sizes(small).workers, 4u);
+  EXPECT_EQ(sizes(small).kv_mib, 1000u);
+  EXPECT_FALSE(sizes(small).by_memory);
+  EXPECT_EQ(sizes(small, 2, 77).workers, 2u);
+  EXPECT_EQ(sizes(small, 2, 77).kv_mib, 77u);
+  // 1.5 billion parameters on two cores and 24 GiB: one, with half of what its weights leave.
+  const WorkerNeeds large{.cores = 2, .free_mib = 23000, .weights_mib = 13000, .least_kv_mib = 120};
+  EXPECT_EQ(sizes(large).workers, 1u);
+  EXPECT_EQ(sizes(large).kv_mib, 5000u);
+  EXPECT_TRUE(sizes(large).by_memory);
+  EXPECT_EQ(sizes(large, 2).workers, 2u);  // as asked for, with the least
+  EXPECT_EQ(sizes(large, 2).kv_mib, 120u);
+  const WorkerNeeds gpu{
+      .gpu = true, .cores = 16, .free_mib = 80000, .weights_mib = 16000, .least_kv_mib = 1200};
+  EXPECT_EQ(sizes(gpu).workers, 2u);
+  EXPECT_EQ(sizes(gpu).kv_mib, 12000u);
+  // Where not even one fits it is tried: what is free is a guess.
+  EXPECT_EQ(sizes({.cores = 2, .free_mib = 10, .weights_mib = 13000, .least_kv_mib = 3}).workers,
+            1u);
+  EXPECT_EQ(sizes({}).kv_mib, 64u);
+  const auto refused = sizeWorkers(small, 0, 2);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
+  EXPECT_THAT(refused.error().message, HasSubstr("raise --kv-memory to at least 3"));
+}
+
+}  // namespace
+}  // namespace allot
