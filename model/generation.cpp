@@ -19,6 +19,10 @@ std::string textOfLast(const Tokenizer& tokenizer, const std::vector<int32_t>& t
   return tokenizer.decode({before, tokens.back()}).substr(tokenizer.decode({before}).size());
 }
 
+int mostTokens(const GenerationRow& row, const GenerationOptions& options) {
+  return row.max_new_tokens > 0 ? row.max_new_tokens : options.max_new_tokens;
+}
+
 // The rows of one generate() call; gives their pages back when it goes.
 class Batch {
  public:
@@ -35,9 +39,9 @@ class Batch {
     KvPool& pool = decoder_.pool();
     for (size_t i = 0; i < rows_.size(); ++i) {
       const Prompt& prompt = *rows_[i].prompt;
-      auto pages = pool.allocate(
-          pagesForRow(pool, static_cast<size_t>(prompt.length),
-                      rows_[i].question.size() + static_cast<size_t>(options_.max_new_tokens)));
+      auto pages = pool.allocate(pagesForRow(
+          pool, static_cast<size_t>(prompt.length),
+          rows_[i].question.size() + static_cast<size_t>(mostTokens(rows_[i], options_))));
       if (!pages) return false;
       own_pages_[i] = std::move(*pages);
       const size_t shared = static_cast<size_t>(prompt.length) / pool.pageSize();
@@ -111,7 +115,7 @@ Result<std::vector<Generated>> generate(Decoder* decoder, const Tokenizer& token
     if (!ended) out.text += textOfLast(tokenizer, out.tokens);
     const auto length = rows[row].prompt->length + static_cast<int64_t>(out.steps) + 1;
     return !ended && !options.is_complete(out.text) &&
-           static_cast<int>(out.tokens.size()) < options.max_new_tokens &&
+           static_cast<int>(out.tokens.size()) < mostTokens(rows[row], options) &&
            length <= config.max_positions;
   };
   for (size_t i = 0; i < rows.size(); ++i) {

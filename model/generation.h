@@ -23,6 +23,7 @@ struct GenerationRow {
   uint32_t sequence = 0;           // names the row's random stream
   // What the row reads before it writes, under its schedule as what it writes; may be empty.
   std::vector<int32_t> question = {};
+  int max_new_tokens = 0;  // 0: as the options say
 };
 
 struct GenerationOptions {

@@ -108,13 +108,16 @@ std::vector<SpecRule> taskRules() {
       integer("task.contextTokens", "512", 16, 1048576,
               "Room for each prompt in tokens (suite ruler: for prompt and answer); more context "
               "means more KV-cache rows to choose from. Prompt and answer must fit the model."),
-      integer("task.trainQuestions", "256", 1, 1000000,
-              "Questions that episodes learn from, chosen once by the seed."),
+      integer(
+          "task.trainQuestions", "256", 0, 1000000,
+          "Questions that episodes learn from, chosen once by the seed. 0, without spec.update: "
+          "none, and all of spec.task.path is for evaluation."),
       integer("task.heldOutQuestions", "480", 1, 1000000,
               "Other questions, never learned from, that every reported accuracy is measured on; "
               "480 give a 95 % interval of at most 4.5 points either way."),
-      integer("task.maxNewTokens", "24", 1, 4096,
-              "Longest answer in tokens; decoding stops there even without an end token."),
+      integer("task.maxNewTokens", "24", 0, 4096,
+              "Longest answer in tokens; decoding stops there even without an end token. 0, for "
+              "suite ruler: RULER's own, by task (niah 128, vt 30, cwe 120, fwe 50, qa 32)."),
       orEmpty(text("task.path", "\"\"",
                    "File with the questions (gsm8k, mmlu, longbench-v2, jsonl), or the folder that "
                    "RULER's scripts made (ruler); a relative path starts where you are or in any "
@@ -160,7 +163,8 @@ std::vector<SpecRule> runRules() {
       choice("model.chatTemplate", "auto", chatTemplateChoices(),
              "Turns and marks that an instruction-tuned model wants a question in: auto recognises "
              "the template that the model publishes (a model without one gets none), none asks in "
-             "plain text. Suite recall never uses one."),
+             "plain text. Suite recall never uses one, and prompts of RULER's files are asked as "
+             "they are."),
   };
 }
 

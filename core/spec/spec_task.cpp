@@ -56,6 +56,16 @@ std::optional<SpecProblem> pathProblem(const v1::Task& task, const SuiteInfo& su
   return std::nullopt;
 }
 
+std::optional<SpecProblem> lengthProblem(const v1::Task& task) {
+  for (const std::string& name : task.tasks()) {
+    if (longestAnswer(task, name) > 0) continue;
+    return SpecProblem{"spec.task.maxNewTokens",
+                       "0 stands for lengths that tasks have of their own, but those of suite " +
+                           task.suite() + " have none; write the longest answer in tokens"};
+  }
+  return std::nullopt;
+}
+
 std::optional<SpecProblem> graderProblem(const v1::Task& task, const SuiteInfo& suite) {
   if (task.grader() != kSantaGraders) return std::nullopt;
   for (const std::string& name : task.tasks()) {
@@ -92,6 +102,7 @@ std::optional<SpecProblem> taskProblem(const v1::Task& task) {
   if (!hasStyles(task) && !task.prompt_style().empty()) {
     return meaningless("promptStyle", "suites gsm8k and mmlu");
   }
+  if (auto problem = lengthProblem(task)) return problem;
   return graderProblem(task, suite);
 }
 

@@ -11,7 +11,7 @@ namespace {
 // of these tasks are generated on the noise haystack instead, which their rows say.
 SuiteInfo rulerInfo() {
   constexpr auto kAll = "ruler-all";
-  return {
+  SuiteInfo ruler = {
       "ruler",
       "NVIDIA's RULER: generated here, or made by its own scripts and read from a folder with "
       "TASK/validation.jsonl. contextTokens holds prompt and answer",
@@ -35,6 +35,15 @@ SuiteInfo rulerInfo() {
        {"qa_1", "SQuAD's questions among many paragraphs", "ruler-part", "santa-substring", true},
        {"qa_2", "HotpotQA's questions among many paragraphs", "ruler-part", "santa-substring",
         true}}};
+  // tokens_to_generate of its scripts/data/synthetic/constants.py, by kind of task.
+  for (TaskInfo& task : ruler.tasks) {
+    task.answer_tokens = task.name.starts_with("niah") ? 128
+                         : task.name == "vt"           ? 30
+                         : task.name == "cwe"          ? 120
+                         : task.name == "fwe"          ? 50
+                                                       : 32;
+  }
+  return ruler;
 }
 
 std::vector<SuiteInfo> makeSuites() {
@@ -140,6 +149,13 @@ TaskGraders gradersOf(const v1::Task& spec, std::string_view task) {
   const std::string beside = spec.suite() == "ruler" ? usual : "";
   if (spec.grader() == kSantaGraders) return {other.empty() ? usual : other, beside};
   return {spec.grader(), beside};
+}
+
+uint32_t longestAnswer(const v1::Task& spec, std::string_view task) {
+  if (spec.max_new_tokens() > 0) return spec.max_new_tokens();
+  const SuiteInfo* suite = findSuiteInfo(spec.suite());
+  const TaskInfo* info = suite == nullptr ? nullptr : suite->find(task);
+  return info == nullptr ? 0 : info->answer_tokens;
 }
 
 std::string tasksMarkdown() {

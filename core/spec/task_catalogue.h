@@ -17,6 +17,7 @@ struct TaskInfo {
   std::string_view grader;             // where spec.task.grader is empty
   std::string_view other_grader = "";  // of the SANTA paper, recorded beside it; "": none
   bool needs_path = false;             // allot cannot generate it
+  uint32_t answer_tokens = 0;          // its own longest answer; 0: it has none
 };
 
 enum class TaskPath { kNever, kOptional, kRequired };
@@ -54,6 +55,10 @@ struct TaskGraders {
   std::string other;
 };
 TaskGraders gradersOf(const v1::Task& spec, std::string_view task);
+
+// Tokens that an answer to a question of this task may have: spec.task.maxNewTokens, or where that
+// is 0 the task's own.
+uint32_t longestAnswer(const v1::Task& spec, std::string_view task);
 
 // The tables of the README, between its marks "tasks" and "graders".
 std::string tasksMarkdown();

@@ -94,6 +94,26 @@ TEST_F(Recall7m, LogitsAreGolden) {
   }
 }
 
+TEST_F(Recall7m, ARowMayHaveALongestAnswerOfItsOwn) {
+  const auto ids = (*golden_)["logits"][0]["prompt_ids"].get<std::vector<int32_t>>();
+  auto prompt = decoder_->prefill(ids);
+  ASSERT_TRUE(prompt);
+  std::vector<GenerationRow> rows(2, {&*prompt, SampleSchedule(8, kAll), 1});
+  rows[1].max_new_tokens = 3;
+  GenerationOptions options = answerOptions("dense");
+  options.is_complete = [](const std::string&) { return false; };
+  options.max_new_tokens = 9;
+  const size_t free = decoder_->pool().freePages();
+  const auto out = generate(decoder_, *tokenizer_, rows, options);
+  ASSERT_TRUE(out) << out.error().message;
+  EXPECT_GT((*out)[0].tokens.size(), 3u);
+  ASSERT_EQ((*out)[1].tokens.size(), 3u);
+  EXPECT_TRUE(
+      std::equal((*out)[1].tokens.begin(), (*out)[1].tokens.end(), (*out)[0].tokens.begin()));
+  EXPECT_EQ(decoder_->pool().freePages(), free);
+  decoder_->release(&*prompt);
+}
+
 TEST_F(Recall7m, GreedyDenseDecodeGivesEveryGoldenAnswer) {
   for (const auto& golden : (*golden_)["logits"]) {
     auto prompt = decoder_->prefill(golden["prompt_ids"].get<std::vector<int32_t>>());

@@ -225,8 +225,32 @@ TEST_F(Files, RulersOwnFilesAreTakenAsTheyAre) {
     }
   }
   for (const std::string& question : sides[0]) EXPECT_FALSE(sides[1].contains(question));
+  // RULER's lengths of answers, by task: room in the context, and how far each row is decoded.
+  EXPECT_EQ(dataset.train[0].own_answer_tokens, 0U);
+  task.set_max_new_tokens(0);
+  const Dataset own = make(task).value();
+  EXPECT_EQ(own.train[0].own_answer_tokens, 128U);
+  EXPECT_EQ(own.train[1].own_answer_tokens, 32U);
+  EXPECT_EQ(own.train[0].prompt, dataset.train[0].prompt);
+  EXPECT_NE(datasetDigest(own), datasetDigest(dataset)) << "an older worker would cut at 0";
+  task.set_context_tokens(150);
+  EXPECT_THAT(refusal(task), HasSubstr(" niah_single_2 questions asked for"));
+  EXPECT_EQ(longestRow(task), 150U);
   task.set_tasks(0, "vt");
   EXPECT_THAT(refusal(task), EndsWith("r/vt/validation.jsonl: cannot be read: is the path right?"));
+}
+
+TEST_F(Files, WithoutTrainingAWholeFileIsForEvaluation) {
+  const std::string path = writeQuestions("q.jsonl", 40);
+  const Dataset dataset = make(spec("jsonl", path, 0, 40)).value();
+  EXPECT_TRUE(dataset.train.empty());
+  std::set<std::string> prompts;
+  for (const Question& question : dataset.held_out) prompts.insert(question.prompt);
+  EXPECT_EQ(prompts.size(), 40U);
+  EXPECT_THAT(refusal(spec("jsonl", path, 0, 41)),
+              HasSubstr("has 40 of the 41 questions asked for: 40 different ones are for "
+                        "evaluation"));
+  EXPECT_THAT(refusal(spec("jsonl", path, 1, 40)), HasSubstr("spec.task.heldOutQuestions"));
 }
 
 TEST_F(Files, NoQuestionIsOnBothSides) {
@@ -314,7 +338,8 @@ TEST_F(Files, AnswersAreTextsNumbersOrLists) {
   }
 }
 
-TEST_F(Files, HostileFilesAreASentenceWithFileAndLine) {
+TEST_F(Files, HostileFilesAreASentenceWithKeyFileAndLine) {
+  const std::string kKey = "spec.task.path: ";
   const std::string good = R"({"prompt": "p", "answers": "a"})";
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"", ": is empty: it has no question"},
@@ -325,8 +350,9 @@ TEST_F(Files, HostileFilesAreASentenceWithFileAndLine) {
       {good + "\r\n\r\n" + good + " x\r\n", ": line 3: is not JSON"},
       {good + "\n\"p\"\n", ": line 2: is JSON, but no object ({...})"},
       {good + "\nnull\n", ": line 2: is JSON, but no object ({...})"},
-      {"{}", ": line 1: has no field \"prompt\""},
-      {"{\"prompt\": \"p\"}", ": line 1: has no field \"answers\""},
+      {"{}", ": line 1: has no field \"prompt\"; spec.task.promptField says which one it is"},
+      {"{\"prompt\": \"p\"}",
+       ": line 1: has no field \"answers\"; spec.task.answersField says which one it is"},
       {"{\"prompt\": 1, \"answers\": 2}", ": line 1: field \"prompt\" is not a string"},
       {"{\"prompt\": null, \"answers\": 2}", ": line 1: field \"prompt\" is not a string"},
       {"{\"prompt\": \" \", \"answers\": 2}", ": line 1: field \"prompt\" is blank"},
@@ -360,21 +386,35 @@ TEST_F(Files, HostileFilesAreASentenceWithFileAndLine) {
       {std::string(1 << 20, 'x'), ": line 1: is not JSON"}};
   for (const auto& [text, message] : cases) {
     const std::string path = write("q.jsonl", text);
-    EXPECT_EQ(refusal(spec("jsonl", path)), path + message) << text.substr(0, 80);
+    EXPECT_EQ(refusal(spec("jsonl", path)), kKey + path + message) << text.substr(0, 80);
   }
   EXPECT_EQ(refusal(spec("jsonl", folder_.path())),
-            folder_.path() + ": is a folder; name the file with the questions");
+            kKey + folder_.path() + ": is a folder; name the file with the questions");
   EXPECT_EQ(refusal(spec("jsonl", "/no/such/file")),
-            "/no/such/file: cannot be read: is the path right?");
+            kKey + "/no/such/file: cannot be read: is the path right?");
   const std::string csv = write("q.csv", "q,1,2,3,4,A\nq,\"1,2,3,4,A\nmore");
-  EXPECT_EQ(refusal(spec("mmlu", csv)), csv + ": line 2: has a quoted field that does not end");
+  EXPECT_EQ(refusal(spec("mmlu", csv)),
+            kKey + csv + ": line 2: has a quoted field that does not end");
   write("q.csv", "q,1,2,3,4,A\nq,1,2,3,A\n");
-  EXPECT_EQ(refusal(spec("mmlu", csv)), csv + ": line 2: has 5 fields instead of 6");
+  EXPECT_EQ(refusal(spec("mmlu", csv)), kKey + csv + ": line 2: has 5 fields instead of 6");
   write("q.csv", "q,1,2,3,4,A\nq\xff,1,2,3,4,A\n");
-  EXPECT_EQ(refusal(spec("mmlu", csv)), csv + ": line 2: is not UTF-8");
+  EXPECT_EQ(refusal(spec("mmlu", csv)), kKey + csv + ": line 2: is not UTF-8");
+  EXPECT_EQ(
+      refusal(spec("gsm8k", csv)),
+      kKey + csv + ": line 1: is not JSON; suite gsm8k reads JSON lines, CSV is for suite mmlu");
+  v1::Task two = spec("jsonl", writeQuestions("good.jsonl", 40));
+  two.set_held_out_path("/no/such/file");
+  EXPECT_EQ(refusal(two),
+            "spec.task.heldOutPath: /no/such/file: cannot be read: is the path right?");
+  v1::Task ruler = spec("ruler", csv);
+  ruler.add_tasks("vt");
+  EXPECT_EQ(refusal(ruler),
+            kKey + csv +
+                ": is no folder; suite ruler reads the one that RULER's scripts made, with "
+                "TASK/validation.jsonl in it");
   const std::string gsm = write("g.jsonl", R"({"question": "q", "answer": "no mark 42"})");
   EXPECT_EQ(refusal(spec("gsm8k", gsm)),
-            gsm + ": line 1: field \"answer\" does not end with \"#### \" and a number");
+            kKey + gsm + ": line 1: field \"answer\" does not end with \"#### \" and a number");
 }
 
 TEST_F(Files, WhatIsOnlyUnusualIsRead) {

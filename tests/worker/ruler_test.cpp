@@ -150,6 +150,34 @@ TEST(Ruler, EveryPromptHasItsAnswersAndFillsTheContext) {
   }
 }
 
+// With RULER's own lengths of answers a prompt is as long as its task's leave room for: another
+// unit of it, the longest of which is a line with two UUIDs, would be too much.
+TEST(Ruler, WithItsOwnLengthsPromptsFillTheirRoom) {
+  const std::map<std::string, uint32_t> lengths = {{"niah_single_1", 128},
+                                                   {"niah_multikey_2", 128},
+                                                   {"niah_multikey_3", 128},
+                                                   {"niah_multivalue", 128},
+                                                   {"niah_multiquery", 128},
+                                                   {"vt", 30},
+                                                   {"cwe", 120},
+                                                   {"fwe", 50}};
+  for (const uint32_t length : {1536U, 6000U}) {
+    const v1::Task task = spec(kGenerated, length, 8, 16, 0);
+    const Result<Dataset> dataset = make(task);
+    ASSERT_TRUE(dataset) << dataset.error().message;
+    for (const Question& question : dataset->held_out) {
+      SCOPED_TRACE(question.task + " " + std::to_string(length));
+      EXPECT_EQ(question.own_answer_tokens, lengths.at(question.task));
+      const size_t row = question.prompt_ids.size() + question.own_answer_tokens;
+      EXPECT_LE(row, length);
+      EXPECT_GE(row + 120, length);
+      EXPECT_THAT(question.answers,
+                  UnorderedElementsAreArray(solve(question.task, question.prompt)));
+    }
+    EXPECT_EQ(longestRow(task), length);
+  }
+}
+
 TEST(Ruler, TheContextEndsWhereTheQuestionBegins) {
   const Dataset dataset = make(spec(kGenerated, 1536, 8, 8)).value();
   for (const Question& question : dataset.train) {

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/digest.h"
+#include "core/spec/task_catalogue.h"
 #include "worker/tasks/python_random.h"
 
 namespace allot {
@@ -42,16 +43,18 @@ class FileDataset {
       : spec_(spec), suite_(suite), seed_(seed), tokens_(tokens) {}
 
   Result<Dataset> make(const std::string& path, const std::string& held_out_path) {
-    ALLOT_ASSIGN(const std::vector<Record> records, suite_.read(path, spec_));
+    ALLOT_ASSIGN(const std::vector<Record> records, read("spec.task.path", path));
     std::vector<Record> others;
     Pools train, held_out;
-    if (held_out_path.empty()) {
+    if (held_out_path.empty() && spec_.train_questions() == 0) {
+      for (const Record& record : records) add(record, &held_out);
+    } else if (held_out_path.empty()) {
       for (const Record& record : records) {
         const std::string digest = sha256Hex(normalised(record.identity));
         add(record, fallsToTraining(digest) ? &train : &held_out);
       }
     } else {
-      ALLOT_ASSIGN(others, suite_.read(held_out_path, spec_));
+      ALLOT_ASSIGN(others, read("spec.task.heldOutPath", held_out_path));
       std::set<std::string> known;
       for (const Record& record : records) {
         known.insert(normalised(record.identity));
@@ -73,6 +76,16 @@ class FileDataset {
   }
 
  private:
+  Result<std::vector<Record>> read(const char* key, const std::string& path) {
+    auto records = suite_.read(path, spec_);
+    if (records || records.error().code != ErrorCode::kUsage) return records;
+    std::string message = std::string(key) + ": " + records.error().message;
+    if (path.ends_with(".csv") && message.ends_with("is not JSON")) {
+      message += "; suite " + suite_.name + " reads JSON lines, CSV is for suite mmlu";
+    }
+    return badInput(message);
+  }
+
   // A question that stands twice would count twice.
   void add(const Record& record, Pools* pools) {
     const std::string prompt = record.task + "\n" + normalised(record.draft.prompt);
@@ -107,7 +120,7 @@ class FileDataset {
                                          uint32_t share, const std::string& file) {
     std::vector<const Draft*> order = pool.drafts;
     PythonRandom(generatorSeed(seed_, split, 0, 0)).shuffle(order);
-    const uint64_t answer = suite_.context_holds_answer ? spec_.max_new_tokens() : 0;
+    const uint64_t answer = suite_.context_holds_answer ? longestAnswer(spec_, task) : 0;
     const uint64_t limit = spec_.context_tokens() > answer ? spec_.context_tokens() - answer : 0;
     std::vector<Question> questions;
     size_t too_long = 0, shortest = SIZE_MAX;

@@ -4,11 +4,15 @@
 #include <map>
 #include <optional>
 
+#include "core/spec/task_catalogue.h"
+
 namespace allot {
 namespace {
 
 constexpr int kSeedsPerQuestion = 200;
 constexpr int kLengthsPerSeed = 5;
+constexpr int kLengthsToFill = 12;
+constexpr int64_t kSlackTokens = 4;  // of a room that counts as filled
 
 // How large a draft must be for a number of tokens, about.
 struct Sizing {
@@ -23,12 +27,7 @@ class DatasetBuilder {
  public:
   DatasetBuilder(const v1::Task& spec, const Suite& suite, uint64_t seed,
                  const PromptTokens& tokens)
-      : spec_(spec),
-        suite_(suite),
-        seed_(seed),
-        tokens_(tokens),
-        answer_room_(suite.context_holds_answer ? spec.max_new_tokens() : 0),
-        limit_(int64_t{spec.context_tokens()} - answer_room_) {
+      : spec_(spec), suite_(suite), seed_(seed), tokens_(tokens) {
     for (const std::string& task : spec.tasks()) sizings_[task] = sizingOf(task);
   }
 
@@ -60,6 +59,19 @@ class DatasetBuilder {
     return tl::unexpected<Error>(nothingFits(task, misses));
   }
 
+  // Where answers have their tasks' own lengths, prompts are as long as they can be, too. Elsewhere
+  // they are the ones that they always were: runs go on with them.
+  bool fills() const { return spec_.max_new_tokens() == 0; }
+
+  // Tokens of contextTokens that are the answer's.
+  int64_t answerRoom(const std::string& task) const {
+    return suite_.context_holds_answer ? longestAnswer(spec_, task) : 0;
+  }
+  // Tokens of contextTokens that are the prompt's.
+  int64_t limitOf(const std::string& task) const {
+    return int64_t{spec_.context_tokens()} - answerRoom(task);
+  }
+
   // Suites without a rate: two drafts of the model's own tokens say how size becomes tokens.
   Sizing sizingOf(const std::string& task) const {
     if (suite_.size_per_10000_tokens != nullptr) {
@@ -69,15 +81,16 @@ class DatasetBuilder {
     Sizing sizing = sizingBetween(task, kSmall, kLarge);
     // Far from there the rate may be another (longer numbers, other words): once more, close to it.
     const int64_t expected =
-        (limit_ - sizing.overhead_tokens) * sizing.size_per_10000_tokens / 10000;
+        (limitOf(task) - sizing.overhead_tokens) * sizing.size_per_10000_tokens / 10000;
     if (expected > 2 * kLarge) sizing = sizingBetween(task, expected / 2, expected);
     return sizing;
   }
 
   Sizing sizingBetween(const std::string& task, int64_t small, int64_t large) const {
+    const int64_t limit = limitOf(task);
     const auto tokensAt = [&](int64_t size) -> int64_t {
       const uint64_t generator = generatorSeed(seed_, Split::kTrain, UINT64_MAX, 0);
-      const auto draft = suite_.draft({task, generator, size, std::max<int64_t>(limit_, 0)});
+      const auto draft = suite_.draft({task, generator, size, std::max<int64_t>(limit, 0)});
       return draft ? static_cast<int64_t>(tokens_.make(task, *draft).prompt_ids.size()) : 0;
     };
     const int64_t low = tokensAt(small), high = tokensAt(large);
@@ -85,42 +98,68 @@ class DatasetBuilder {
     // At size 0 there are some tokens, by the line through both; it may miss a little.
     const int64_t overhead = std::max<int64_t>(0, low - (high - low) * small / (large - small));
     // The first draft is meant to fit as well: one per cent below the room.
-    return {.overhead_tokens = overhead + limit_ / 100,
+    return {.overhead_tokens = overhead + limit / 100,
             .size_per_10000_tokens = (large - small) * 10000 / (high - low),
             .aim_percent = 99,
             .enough_percent = 97};
   }
 
-  // The longest fitting prompt of a few lengths tried; stops at the first close to the room.
+  // Sizes that are known to fit and not to fit.
+  struct Bracket {
+    int64_t fits = 0;
+    int64_t over = INT64_MAX;
+
+    void learn(int64_t size, bool does_fit) {
+      if (does_fit) fits = std::max(fits, size);
+      if (!does_fit) over = std::min(over, size);
+    }
+    bool closed() const { return over - fits <= 1; }
+    // `size` if it would teach something, else one between.
+    int64_t next(int64_t size) const {
+      if (over == INT64_MAX) return std::max(size, fits + 1);
+      return size > fits && size < over ? size : fits + (over - fits) / 2;
+    }
+  };
+
+  // The longest fitting prompt of a few lengths tried; stops at the first close to the room, or if
+  // prompts are to fill it at the size whose next one does not fit.
   std::optional<Question> tryOneSeed(const std::string& task, uint64_t generator,
                                      Misses& misses) const {
     const Sizing& sizing = sizings_.at(task);
     const int64_t rate = sizing.size_per_10000_tokens;
-    const int64_t aim = limit_ * sizing.aim_percent / 100;
-    int64_t size = std::max<int64_t>(1, (limit_ - sizing.overhead_tokens) * rate / 10000);
+    const int64_t limit = limitOf(task);
+    const int64_t aim = fills() ? limit : limit * sizing.aim_percent / 100;
+    int64_t size = std::max<int64_t>(1, (limit - sizing.overhead_tokens) * rate / 10000);
     std::optional<Draft> best;
     std::optional<Question> question;
     size_t shortest = SIZE_MAX;
-    for (int length = 0; length < kLengthsPerSeed; ++length) {
-      std::optional<Draft> draft = suite_.draft({task, generator, size, limit_});
+    Bracket bracket;
+    for (int length = 0; length < (fills() ? kLengthsToFill : kLengthsPerSeed); ++length) {
+      std::optional<Draft> draft = suite_.draft({task, generator, size, limit});
       if (!draft) break;
       const size_t answer_tokens = answerTokens(*draft);
-      if (answer_tokens > spec_.max_new_tokens()) {
+      if (answer_tokens > longestAnswer(spec_, task)) {
         if (best) break;
         misses.answer_tokens.push_back(answer_tokens);
         return std::nullopt;
       }
       Question made = tokens_.make(task, *draft);
       const auto tokens = static_cast<int64_t>(made.prompt_ids.size());
-      if (tokens <= limit_ && (!best || made.prompt_ids.size() > question->prompt_ids.size())) {
+      bracket.learn(size, tokens <= limit);
+      if (tokens <= limit && (!best || made.prompt_ids.size() > question->prompt_ids.size())) {
         question = std::move(made);
         best = std::move(draft);
       }
-      if (tokens <= limit_ && tokens * 100 >= limit_ * sizing.enough_percent) break;
+      const int64_t enough =
+          fills() ? limit - kSlackTokens : (limit * sizing.enough_percent + 99) / 100;
+      if (tokens <= limit && tokens >= enough) break;
       // At the suite's minimum a smaller size changes nothing.
       if (!best && static_cast<size_t>(tokens) >= shortest) break;
       shortest = std::min(shortest, static_cast<size_t>(tokens));
       size = std::max<int64_t>(1, size + (aim - tokens) * rate / 10000);
+      if (!fills()) continue;
+      if (bracket.closed()) break;
+      size = bracket.next(size);
     }
     if (best) {
       tokens_.locateQuestion(*best, &*question);
@@ -149,12 +188,13 @@ class DatasetBuilder {
 
   Error nothingFits(const std::string& task, const Misses& misses) const {
     std::string tokens = std::to_string(spec_.context_tokens()) + " tokens";
-    if (answer_room_ > 0) tokens += ", " + std::to_string(answer_room_) + " of them the answer's";
+    const int64_t answer_room = answerRoom(task);
+    if (answer_room > 0) tokens += ", " + std::to_string(answer_room) + " of them the answer's";
     tokens += "; ";
     std::string message;
     if (misses.prompt_tokens.empty() && !misses.answer_tokens.empty()) {
       message = "spec.task.maxNewTokens: no " + task + " answer fits in " +
-                std::to_string(spec_.max_new_tokens()) + " tokens; " +
+                std::to_string(longestAnswer(spec_, task)) + " tokens; " +
                 shortestAndAdvice(misses.answer_tokens, 0, 0);
       return {ErrorCode::kUsage, std::move(message)};
     }
@@ -167,7 +207,7 @@ class DatasetBuilder {
       // Clear answers being rare at this length, a few more tokens would not do.
       const bool rare = misses.prompt_tokens.size() < kSeedsPerQuestion / 4;
       message += shortestAndAdvice(misses.prompt_tokens, rare ? twice : 0,
-                                   static_cast<uint64_t>(answer_room_));
+                                   static_cast<uint64_t>(answer_room));
     }
     return {ErrorCode::kUsage, std::move(message)};
   }
@@ -176,8 +216,6 @@ class DatasetBuilder {
   const Suite& suite_;
   uint64_t seed_;
   const PromptTokens& tokens_;
-  int64_t answer_room_;  // tokens of contextTokens that are the answer's
-  int64_t limit_;        // tokens of contextTokens that are the prompt's
   std::map<std::string, Sizing> sizings_;
 };
 

@@ -5,10 +5,17 @@
 namespace allot {
 namespace {
 
+Status checkField(const JsonRecord& json, const std::string& field, const char* key) {
+  if (json.has(field)) return {};
+  return json.place().refuse("has no field \"" + field + "\"; " + key + " says which one it is");
+}
+
 Result<std::vector<Record>> readJsonl(const std::string& path, const v1::Task& spec) {
   std::vector<Record> records;
   const Status done = readJson(path, [&](const JsonRecord& json) -> Status {
     Record record{.task = "jsonl", .draft = {}, .identity = {}};
+    ALLOT_TRY(checkField(json, spec.prompt_field(), "spec.task.promptField"));
+    ALLOT_TRY(checkField(json, spec.answers_field(), "spec.task.answersField"));
     ALLOT_ASSIGN(record.draft.prompt, json.text(spec.prompt_field()));
     ALLOT_ASSIGN(record.draft.answers, json.texts(spec.answers_field()));
     record.identity = record.draft.prompt;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/spec/task_catalogue.h"
+
 namespace allot {
 namespace {
 
@@ -49,12 +51,17 @@ std::vector<int32_t> PromptTokens::encode(std::string_view text) const {
 }
 
 Question PromptTokens::make(const std::string& task, const Draft& draft) const {
+  Question question{.task = task, .prompt = {}, .prompt_ids = {}, .answers = draft.answers};
+  if (spec_.max_new_tokens() == 0) question.own_answer_tokens = longestAnswer(spec_, task);
   if (!draft.bare && options_.render) {
     Rendered rendered = options_.render(draft);
-    return {task, std::move(rendered.text), std::move(rendered.ids), draft.answers};
+    question.prompt = std::move(rendered.text);
+    question.prompt_ids = std::move(rendered.ids);
+    return question;
   }
-  const std::string text = renderPlain(draft);
-  return {task, text, encode(text), draft.answers};
+  question.prompt = renderPlain(draft);
+  question.prompt_ids = encode(question.prompt);
+  return question;
 }
 
 Question PromptTokens::makeCut(const std::string& task, const Draft& draft, size_t limit) const {

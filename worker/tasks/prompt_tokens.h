@@ -13,8 +13,8 @@ namespace allot {
 
 class PromptTokens {
  public:
-  PromptTokens(const Tokenizer& tokenizer, const DatasetOptions& options)
-      : tokenizer_(tokenizer), options_(options) {}
+  PromptTokens(const v1::Task& spec, const Tokenizer& tokenizer, const DatasetOptions& options)
+      : spec_(spec), tokenizer_(tokenizer), options_(options) {}
 
   // Rendered and tokenised; context_tokens is left to locateQuestion().
   Question make(const std::string& task, const Draft& draft) const;
@@ -28,6 +28,7 @@ class PromptTokens {
  private:
   std::vector<int32_t> encode(std::string_view text) const;
 
+  const v1::Task& spec_;
   const Tokenizer& tokenizer_;
   const DatasetOptions& options_;
 };

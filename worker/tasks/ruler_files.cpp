@@ -1,5 +1,7 @@
 #include "worker/tasks/ruler_files.h"
 
+#include <filesystem>
+
 #include "worker/tasks/records.h"
 
 namespace allot {
@@ -17,6 +19,12 @@ size_t questionStart(const std::string& prompt) {
 }  // namespace
 
 Result<std::vector<Record>> readRuler(const std::string& path, const v1::Task& spec) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored)) {
+    return badInput(path +
+                    ": is no folder; suite ruler reads the one that RULER's scripts made, with "
+                    "TASK/validation.jsonl in it");
+  }
   std::vector<Record> records;
   for (const std::string& task : spec.tasks()) {
     const std::string file = path + "/" + task + "/validation.jsonl";

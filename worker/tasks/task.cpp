@@ -81,7 +81,7 @@ Result<Dataset> makeDataset(const v1::Task& task, uint64_t seed, const Tokenizer
                     "\" is not known; allowed: " + quotedList(suiteNames()));
   }
   ALLOT_TRY(checkSpec(task, *suite));
-  const PromptTokens tokens(tokenizer, options);
+  const PromptTokens tokens(task, tokenizer, options);
   if (task.path().empty() && suite->draft != nullptr) {
     return generateDataset(task, *suite, seed, tokens);
   }
@@ -90,8 +90,10 @@ Result<Dataset> makeDataset(const v1::Task& task, uint64_t seed, const Tokenizer
 
 uint64_t longestRow(const v1::Task& task) {
   const Suite* suite = findSuite(task.suite());
-  const bool all = suite != nullptr && suite->context_holds_answer;
-  return uint64_t{task.context_tokens()} + (all ? 0 : task.max_new_tokens());
+  if (suite != nullptr && suite->context_holds_answer) return task.context_tokens();
+  uint32_t answer = 0;
+  for (const std::string& name : task.tasks()) answer = std::max(answer, longestAnswer(task, name));
+  return uint64_t{task.context_tokens()} + answer;
 }
 
 Grades grade(const v1::Task& task, const Question& question, const std::string& completion) {
@@ -112,17 +114,20 @@ bool isComplete(const v1::Task& task, const std::string& completion) {
 }
 
 std::string datasetDigest(const Dataset& dataset) {
-  std::string bytes, counts;
+  std::string bytes, counts, lengths;
   for (const std::vector<Question>* split : {&dataset.train, &dataset.held_out}) {
     appendSized(bytes, std::to_string(split->size()));
     for (const Question& question : *split) {
       appendSized(bytes, question.prompt);
       for (const std::string& answer : question.answers) appendSized(bytes, answer);
       counts += std::to_string(question.answers.size()) + " ";
+      if (question.own_answer_tokens == 0) continue;
+      lengths += std::to_string(question.own_answer_tokens) + " ";
     }
   }
   // Where a question has one answer, which is most often, the digest needs no more.
   if (counts.find_first_not_of("1 ") != std::string::npos) appendSized(bytes, counts);
+  if (!lengths.empty()) appendSized(bytes, "answers of " + lengths);
   return sha256Hex(bytes);
 }
 

@@ -24,6 +24,8 @@ struct Question {
   // Leading prompt_ids that are the same whatever is asked: those of the context before the
   // question; 0 if it has none.
   size_t context_tokens = 0;
+  // The longest answer in tokens, where spec.task.maxNewTokens leaves it to the task; else 0.
+  uint32_t own_answer_tokens = 0;
 };
 
 struct Dataset {
@@ -67,7 +69,8 @@ Grades grade(const v1::Task& task, const Question& question, const std::string& 
 // True once the decoded text holds a whole answer: the suite's stop mark was written.
 bool isComplete(const v1::Task& task, const std::string& completion);
 
-// SHA-256 over both splits' prompts and answers: equal on every worker of a run.
+// SHA-256 over both splits' prompts and answers, and the lengths that these have of their own:
+// equal on every worker of a run.
 std::string datasetDigest(const Dataset& dataset);
 
 // Null if there is none of this name.
