@@ -27,6 +27,7 @@
 #include "cli/run_folder.h"
 #include "cli/run_report.h"
 #include "cli/terminal.h"
+#include "cli/worker_sizes.h"
 #include "core/result.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_change.h"
@@ -58,19 +59,23 @@ Status checkPort(int wanted) {
                   " on 127.0.0.1 is taken: choose another with --port, or leave it out for any");
 }
 
+constexpr uint64_t kPreflightKvMib = 64;
+
 // Has a worker check file, model and questions; nothing is written yet.
 Result<json> preflight(const RunOptions& options) {
   std::error_code ignored;
   const fs::path self = fs::read_symlink("/proc/self/exe", ignored);
-  Command command{(self.parent_path() / "allot-worker").string(),
-                  {"--check", options.experiment_file, "--kv-memory", "64"},
-                  {{"OPENBLAS_NUM_THREADS", "1"}, {"OMP_NUM_THREADS", "1"}}};
+  Command command{
+      (self.parent_path() / "allot-worker").string(),
+      {"--check", options.experiment_file, "--kv-memory", std::to_string(kPreflightKvMib)},
+      {{"OPENBLAS_NUM_THREADS", "1"}, {"OMP_NUM_THREADS", "1"}}};
   for (const std::string& set : options.set) {
     command.arguments.insert(command.arguments.end(), {"--set", set});
   }
   if (!options.model.empty()) {
     command.arguments.insert(command.arguments.end(), {"--model", options.model});
   }
+  if (options.resume) command.arguments.emplace_back("--stored");
   ALLOT_ASSIGN(const Output output, capture(command));
   if (output.status != 0) {
     std::string line = lastLine(output.err);
@@ -161,6 +166,10 @@ class RunFolder {
   void discard() const {
     if (!is_ours_) return;
     std::error_code ignored;
+    const fs::path latest = fs::path(path_).parent_path() / "latest";
+    if (fs::read_symlink(latest, ignored) == fs::path(path_).filename()) {
+      fs::remove(latest, ignored);
+    }
     for (const auto& entry : fs::directory_iterator(path_, ignored)) {
       fs::remove_all(entry.path(), ignored);
     }
@@ -266,7 +275,23 @@ void makeAbsolute(RunOptions* options) {
   if (!options->model.empty()) options->model = fs::absolute(options->model).string();
 }
 
-LocalRunPlan planOf(const RunOptions& options, const RunFolder& folder, const json& facts) {
+uint64_t mibOf(uint64_t bytes) { return (bytes + (uint64_t{1} << 20) - 1) >> 20; }
+
+Result<WorkerSizes> sizesOf(const RunOptions& options, const json& facts) {
+  WorkerNeeds needs;
+  needs.gpu = facts.value("device", std::string("cpu")) != "cpu";
+  needs.cores = std::thread::hardware_concurrency();
+  needs.weights_mib = mibOf(facts.value("weights_bytes", uint64_t{0}));
+  needs.least_kv_mib = mibOf(facts.value("least_kv_bytes", uint64_t{0}));
+  // A GPU's was measured beside one worker's weights, keys and values.
+  needs.free_mib =
+      needs.gpu ? facts.value("gpu_memory_mib", uint64_t{0}) + needs.weights_mib + kPreflightKvMib
+                : availableMib();
+  return sizeWorkers(needs, options.workers, options.kv_mib);
+}
+
+LocalRunPlan planOf(const RunOptions& options, const RunFolder& folder, const json& facts,
+                    const WorkerSizes& sizes) {
   LocalRunPlan plan{
       .options = options,
       .dir = folder.path(),
@@ -277,14 +302,8 @@ LocalRunPlan planOf(const RunOptions& options, const RunFolder& folder, const js
     const auto found = facts.value(fact, std::string());
     if (!found.empty()) *path = fs::absolute(found).string();
   }
-  // A worker is a core's worth of work; on a GPU two of them leave it little time to wait for
-  // either's text and grading.
-  const bool gpu = facts.value("device", std::string("cpu")) != "cpu";
-  const unsigned workers = gpu ? 2 : std::max(1u, std::thread::hardware_concurrency());
-  plan.workers = options.workers ? options.workers : workers;
-  const uint64_t free_mib = gpu ? facts.value("gpu_memory_mib", uint64_t{0}) : availableMib();
-  plan.kv_mib =
-      options.kv_mib ? options.kv_mib : std::max<uint64_t>(64, free_mib / 2 / plan.workers);
+  plan.workers = sizes.workers;
+  plan.kv_mib = sizes.kv_mib;
   return plan;
 }
 
@@ -317,6 +336,7 @@ Status startRun(LocalRun* local, const RunOptions& options) {
 
 struct Outcome {
   bool began = false;
+  bool counted = false;            // there are results
   std::optional<Desired> desired;  // nothing: not known
   uint64_t updates = 0;
   uint64_t max_updates = 0;
@@ -328,6 +348,8 @@ Outcome outcomeOf(RunReader* store) {
     outcome.began = true;
     outcome.updates = (*policy)->snapshot.version();
   }
+  const auto evaluations = store->readEvaluations("", 1);
+  outcome.counted = outcome.updates > 0 || !evaluations || !evaluations->empty();
   if (const auto control = store->readControl(); control && *control) {
     outcome.desired = (*control)->desired;
     outcome.max_updates = (*control)->experiment.spec().update().max_updates();
@@ -357,19 +379,21 @@ Status run(RunOptions options) {
   ALLOT_TRY(checkRedisProgram(options.redis_server));
   ALLOT_TRY(checkPort(options.port));
   ALLOT_ASSIGN(const v1::Experiment experiment, readExperiment(options));
+  ALLOT_ASSIGN(const WorkerSizes sizes, sizesOf(options, facts));
   makeAbsolute(&options);
   ALLOT_ASSIGN(const RunFolder folder, RunFolder::open(options));
   if (options.origin) {
     ALLOT_ASSIGN(const std::string origin, exactJson(*options.origin));
     ALLOT_TRY(writeWholeFile(folder.path() + "/" + kOriginFile, origin + "\n"));
   }
-  const LocalRunPlan plan = planOf(options, folder, facts);
+  const LocalRunPlan plan = planOf(options, folder, facts, sizes);
   const std::string device = facts.value("device", std::string("cpu"));
-  std::printf("%s %s: %s with %u layers, %.1f M parameters, %u workers%s\nfolder: %s\n",
+  std::printf("%s %s: %s with %u layers, %.1f M parameters, %u workers%s%s\nfolder: %s\n",
               options.resume ? "resuming" : "running", experiment.name().c_str(),
               facts.value("architecture", std::string()).c_str(), facts.value("layers", 0u),
               static_cast<double>(facts.value("parameters", uint64_t{0})) / 1e6, plan.workers,
-              device == "cpu" ? "" : (" on " + device).c_str(), folder.path().c_str());
+              device == "cpu" ? "" : (" on " + device).c_str(),
+              sizes.by_memory ? " (memory for no more)" : "", folder.path().c_str());
   std::fflush(stdout);
 
   LocalRun local(plan);
@@ -390,7 +414,9 @@ Status run(RunOptions options) {
   std::fflush(stdout);
   local.stop();
   if (!ended) {
-    if (!outcome.began) folder.discard();
+    // What ends a run before it has results is as good as found before its start.
+    const bool refused = ended.error().code == ErrorCode::kUsage && !outcome.counted;
+    if (!outcome.began || refused) folder.discard();
     return tl::unexpected(ended.error());
   }
   return tellEnd(outcome, *ended, was_finished, folder);

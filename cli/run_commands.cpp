@@ -38,7 +38,7 @@ void addRunOptions(CLI::App* command, RunOptions* options) {
   command
       ->add_option(
           "--kv-memory", options->kv_mib,
-          "MiB for keys and values, per worker [half the device's free memory, shared equally]")
+          "MiB for keys and values, per worker [half of what the weights leave, shared equally]")
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 30));
 }
 

@@ -116,8 +116,8 @@ Tag tagAt(const std::string& source, size_t at) {
 // Without what a template says only where there are tools, of which our questions have none.
 std::string withoutTools(const std::string& source) {
   std::string kept;
-  size_t from = 0;     // of what is kept
-  int depth = -1;      // of blocks within the one of tools; -1: outside
+  size_t from = 0;  // of what is kept
+  int depth = -1;   // of blocks within the one of tools; -1: outside
   for (size_t at = 0; (at = source.find("{%", at)) != std::string::npos;) {
     const Tag tag = tagAt(source, at);
     const std::string first = tag.words.empty() ? "" : tag.words[0];

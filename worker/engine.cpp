@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <set>
 
+#include "core/evaluation/evaluation_plan.h"
 #include "core/learning/policy_gradient.h"
 #include "core/learning/questions.h"
 #include "core/learning/schedule.h"
@@ -87,7 +88,9 @@ Engine::Engine(const v1::Experiment& experiment, Tokenizer tokenizer, WorkerEven
 Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
                                              const EngineOptions& options) {
   const v1::Spec& spec = experiment.spec();
-  ALLOT_ASSIGN(const ModelConfig config, ModelConfig::load(options.model_folder));
+  const auto read = ModelConfig::load(options.model_folder);
+  if (!read) return fail(read.error().code, "spec.model.path: " + read.error().message);
+  const ModelConfig& config = *read;
   ALLOT_ASSIGN(const Device device, chooseDevice(spec, config));
   ALLOT_ASSIGN(KvPoolOptions pool, poolFor(spec));
   pool.kv_bytes = options.kv_bytes;
@@ -180,6 +183,35 @@ Status Engine::takeUp(const v1::Experiment& next) {
   return {};
 }
 
+size_t Engine::leastKvBytes() const {
+  const KvPool& pool = decoder_->pool();
+  const auto pagesOf = [&](bool held_out, uint32_t index) {
+    const Question& asked = question(held_out, index);
+    const Read reading = readingOf(asked);
+    return pool.pagesFor(reading.context.size()) +
+           pagesForRow(pool, reading.context.size(),
+                       reading.question.size() + longestAnswer({held_out, index, {}, 0}));
+  };
+  size_t most = 0;
+  for (const bool held_out : {false, true}) {
+    const auto count = (held_out ? dataset_.held_out : dataset_.train).size();
+    for (uint32_t i = 0; i < count; ++i) most = std::max(most, pagesOf(held_out, i));
+  }
+  const auto measures = measuresOf(experiment_.spec().evaluation());
+  if (std::find(measures.begin(), measures.end(), Measure::kFidelity) != measures.end()) {
+    // A chunk's questions are compared side by side.
+    const size_t end =
+        std::min<size_t>(dataset_.held_out.size(), size_t{kFidelityChunks} * kChunkQuestions);
+    size_t chunk = 0;
+    for (uint32_t i = 0; i < end; ++i) {
+      if (i % kChunkQuestions == 0) chunk = 0;
+      chunk += pagesOf(true, i) + kFidelityPages;
+      most = std::max(most, chunk);
+    }
+  }
+  return most * pool.bytesPerPage();
+}
+
 const Question& Engine::question(bool held_out, uint32_t index) const {
   return held_out ? dataset_.held_out[index] : dataset_.train[index];
 }
@@ -199,31 +231,36 @@ Engine::Read Engine::readingOf(const Question& asked) const {
   return {{ids.begin(), middle}, {middle, ids.end()}};
 }
 
+uint32_t Engine::longestAnswer(const Row& row) const {
+  const Question& asked = question(row.held_out, row.question);
+  return asked.own_answer_tokens > 0 ? asked.own_answer_tokens
+                                     : experiment_.spec().task().max_new_tokens();
+}
+
 Result<std::vector<GenerationRow>> Engine::prompted(std::span<const Row> rows, size_t spare) {
-  const size_t max_new_tokens = experiment_.spec().task().max_new_tokens();
   std::vector<uint64_t> keys;
   std::vector<Read> readings;
   for (const Row& row : rows) {
     keys.push_back(promptKey(row.held_out, row.question));
     readings.push_back(readingOf(question(row.held_out, row.question)));
   }
-  ALLOT_ASSIGN(const auto prompts, prompts_->get(
-                                       keys,
-                                       [&](size_t i) -> Result<const std::vector<int32_t>*> {
-                                         ALLOT_TRY(goOn());
-                                         events_.prefill(readings[i].context.size());
-                                         return &readings[i].context;
-                                       },
-                                       [&](size_t i) {
-                                         return pagesForRow(
-                                                    decoder_->pool(), readings[i].context.size(),
-                                                    readings[i].question.size() + max_new_tokens) +
-                                                spare;
-                                       }));
+  ALLOT_ASSIGN(const auto prompts,
+               prompts_->get(
+                   keys,
+                   [&](size_t i) -> Result<const std::vector<int32_t>*> {
+                     ALLOT_TRY(goOn());
+                     events_.prefill(readings[i].context.size());
+                     return &readings[i].context;
+                   },
+                   [&](size_t i) {
+                     return pagesForRow(decoder_->pool(), readings[i].context.size(),
+                                        readings[i].question.size() + longestAnswer(rows[i])) +
+                            spare;
+                   }));
   std::vector<GenerationRow> batch;
   for (size_t i = 0; i < rows.size(); ++i) {
-    batch.push_back(
-        {prompts[i], rows[i].schedule, rows[i].sequence, std::move(readings[i].question)});
+    batch.push_back({prompts[i], rows[i].schedule, rows[i].sequence,
+                     std::move(readings[i].question), static_cast<int>(longestAnswer(rows[i]))});
   }
   tellMemory();
   return batch;
@@ -232,7 +269,6 @@ Result<std::vector<GenerationRow>> Engine::prompted(std::span<const Row> rows, s
 // Rows do not depend on each other, so a batch too large for the pool is answered in parts.
 size_t Engine::rowsThatFit(std::span<const Row> rows) const {
   const KvPool& pool = decoder_->pool();
-  const size_t max_new_tokens = experiment_.spec().task().max_new_tokens();
   std::set<uint64_t> prompts;
   size_t pages = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -241,7 +277,8 @@ size_t Engine::rowsThatFit(std::span<const Row> rows) const {
     if (prompts.insert(promptKey(rows[i].held_out, rows[i].question)).second) {
       pages += pool.pagesFor(reading.context.size());
     }
-    pages += pagesForRow(pool, reading.context.size(), reading.question.size() + max_new_tokens);
+    pages +=
+        pagesForRow(pool, reading.context.size(), reading.question.size() + longestAnswer(rows[i]));
     if (pages > pool.totalPages()) return std::max<size_t>(i, 1);
   }
   return rows.size();

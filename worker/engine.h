@@ -65,6 +65,9 @@ class Engine final : public EpisodeEngine {
   std::vector<uint32_t> warmChunks() const override;
 
   std::string deviceName() const override { return decoder_->deviceName(); }
+  // What keys and values of the longest question and its answer take, or with fidelity those of the
+  // questions that are measured together: with less memory no run ends.
+  size_t leastKvBytes() const;
   // Bytes; 0 on the CPU.
   size_t freeGpuMemory() const { return device_ == Device::kCuda ? freeMemory(device_) : 0; }
 
@@ -114,6 +117,7 @@ class Engine final : public EpisodeEngine {
                          v1::EvaluationResult* result);
   const Question& question(bool held_out, uint32_t index) const;
   uint32_t taskOf(const Question& question) const;
+  uint32_t longestAnswer(const Row& row) const;
 
   WorkerEvents nobody_;  // listens where the options name no one
   WorkerEvents& events_;

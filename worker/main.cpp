@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -15,6 +16,7 @@
 #include "core/evaluation/evaluation_plan.h"
 #include "core/spec/spec.h"
 #include "core/ulid.h"
+#include "model/model_config.h"
 #include "store/store_probe.h"
 #include "telemetry/flags.h"
 #include "telemetry/termination.h"
@@ -46,6 +48,7 @@ struct Options {
   std::string check;
   std::vector<std::string> set;
   uint64_t kv_mib = 0;
+  bool stored = false;
   bool stay = false;
   uint64_t grace_s = 15;
   TelemetryFlags telemetry;
@@ -103,21 +106,33 @@ Result<std::unique_ptr<Engine>> loadEngine(const v1::Experiment& experiment, con
                                    .events = events});
 }
 
-// --check: everything that can be wrong with an experiment, before anything is started.
+// --check: everything that can be wrong with an experiment, before anything is started. What shows
+// without the weights comes before they are read.
 Status check(const Options& options) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(options.check, ignored)) {
+    return badInput(options.check + ": is a folder; name the experiment file in it");
+  }
   std::ifstream file(options.check);
   if (!file) return badInput(options.check + ": cannot be read: is the path right?");
   std::stringstream text;
   text << file.rdbuf();
-  ALLOT_ASSIGN(const auto experiment, parseExperiment(text.str(), options.check, options.set));
-  ALLOT_ASSIGN(const auto engine, loadEngine(experiment, options, options.check));
-  const v1::ModelFacts& facts = engine->facts();
-  ALLOT_TRY(checkGrid(experiment, facts.layers()));
+  ALLOT_ASSIGN(const auto experiment,
+               options.stored ? parseStoredExperiment(text.str(), options.check, options.set)
+                              : parseExperiment(text.str(), options.check, options.set));
   ALLOT_ASSIGN(
       const std::string folder,
       findModelFolder(options.model.empty() ? experiment.spec().model().path() : options.model,
                       options.check));
   ALLOT_ASSIGN(const TaskPaths tasks, taskPaths(experiment, options, options.check));
+  if (const auto shape = ModelConfig::load(folder)) {  // loadEngine says what is wrong with it
+    const auto layers = static_cast<uint32_t>(shape->layers);
+    ALLOT_TRY(checkAgainstLayers(experiment, layers));
+    ALLOT_TRY(checkGrid(experiment, layers));
+    if (!options.stored) ALLOT_TRY(checkEffects(experiment, layers));
+  }
+  ALLOT_ASSIGN(const auto engine, loadEngine(experiment, options, options.check));
+  const v1::ModelFacts& facts = engine->facts();
   const nlohmann::json json = {{"architecture", facts.architecture()},
                                {"layers", facts.layers()},
                                {"heads", facts.heads()},
@@ -127,6 +142,8 @@ Status check(const Options& options) {
                                {"weights_sha256", facts.weights_sha256()},
                                {"dataset_sha256", facts.dataset_sha256()},
                                {"longest_prompt", facts.longest_prompt()},
+                               {"weights_bytes", engine->decoder().weightBytes()},
+                               {"least_kv_bytes", engine->leastKvBytes()},
                                {"model_folder", folder},
                                {"task_path", tasks.path},
                                {"held_out_path", tasks.held_out_path},
@@ -201,7 +218,13 @@ Status load(const Options& options, const std::string& name, const FoundRun& run
   const LoadingBeats beats(
       std::move(store), beatOf(name), [&] { return files.loaded(); }, unixMs);
   ALLOT_ASSIGN(*engine, loadEngine(run.spec.experiment, options, "", events));
-  return {};
+  const KvPool& pool = (*engine)->decoder().pool();
+  const size_t has = pool.totalPages() * pool.bytesPerPage(), least = (*engine)->leastKvBytes();
+  if (has >= least) return {};
+  return badInput("the memory for keys and values, " + std::to_string(has >> 20) +
+                  " MiB, does not hold the longest question with its answer: raise --kv-memory to "
+                  "at least " +
+                  std::to_string((least >> 20) + 1));
 }
 
 // One run, from loading the model to its end.
@@ -282,6 +305,9 @@ int main(int argc, char** argv) {
                  "and exit");
   app.add_option("--set", options.set, "With --check: spec.key=value, replaces a value of the file")
       ->allow_extra_args(false);
+  app.add_flag("--stored", options.stored,
+               "With --check: the file is of a run that goes on, which keeps what is refused for "
+               "new ones");
   options.telemetry.add(&app);
   try {
     app.parse(argc, argv);

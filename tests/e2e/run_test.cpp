@@ -240,7 +240,8 @@ TEST_F(AllotRun, StopsOnCtrlCAndResumes) {
   EXPECT_EQ(policies("a"), policies("b"));  // as if it had never been stopped
 }
 
-TEST_F(AllotRun, SaysThatMemoryIsTooSmallAndGoesOnWithMore) {
+// Nothing is left behind: the run was never there.
+TEST_F(AllotRun, SaysThatMemoryIsTooSmallAndBeginsWithMore) {
   const auto with = [](const std::string& mib) {
     auto settings = small();
     settings.back() = mib;
@@ -248,8 +249,10 @@ TEST_F(AllotRun, SaysThatMemoryIsTooSmallAndGoesOnWithMore) {
   };
   const Output cramped = run("a", {"--workers", "1"}, with("1"));
   EXPECT_EQ(cramped.status, 64);
-  EXPECT_THAT(cramped.err, HasSubstr("raise --kv-memory"));
-  const Output roomy = run("a", {"--workers", "1", "--resume"}, with("256"));
+  EXPECT_THAT(cramped.err, HasSubstr("raise --kv-memory to at least"));
+  EXPECT_FALSE(fs::exists(dir("a")));
+  EXPECT_FALSE(fs::is_symlink(folder_ + "/latest"));
+  const Output roomy = run("a", {"--workers", "1"}, with("256"));
   EXPECT_EQ(roomy.status, 0) << roomy.err;
   EXPECT_EQ(summary("a")["updates"], 6);
 }
@@ -341,6 +344,9 @@ TEST_F(BadInput, Experiments) {
   expectRefused({kExperiment, "--set", "spec.task.contextTokens=16"}, "spec.task.contextTokens");
   expectRefused({kExperiment, "--set", "spec.task.contextTokens=9000"}, "8192 positions");
   expectRefused({kExperiment, "--set", "spec.model.path=no/such/folder"}, "spec.model.path");
+  expectRefused({folder_}, "is a folder; name the experiment file in it");
+  expectRefused({kExperiment, "--set", "spec.model.chatTemplate=qwen2"}, "has no effect");
+  expectRefused({kExperiment, "--set", "spec.policy.minPerLayer=1"}, "nothing is left to learn");
 }
 
 TEST_F(BadInput, Models) {
@@ -351,7 +357,7 @@ TEST_F(BadInput, Models) {
   const std::string tokenizer = readFile(model + "/tokenizer.json");
 
   fs::remove(model + "/config.json");
-  expectRefused(use, "config.json");
+  expectRefused(use, "spec.model.path: ");
   json other = json::parse(config);
   other["architectures"] = {"GPT2LMHeadModel"};
   write(model + "/config.json", other.dump());

@@ -2,9 +2,11 @@
 // what was asked.
 #include "worker/engine.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -13,9 +15,13 @@
 
 #include "core/learning/policy_gradient.h"
 #include "core/spec/spec.h"
+#include "tests/temp_folder.h"
 
 namespace allot {
 namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
 
 const std::string kModel = std::string(ALLOT_SOURCE_DIR) + "/experiments/models/recall-7m";
 
@@ -88,6 +94,29 @@ TEST(Engine, AnEpisodeIsTheSameAloneTogetherAndWithoutMemoryToSpare) {
   }
 }
 
+// The folder has no weights at all: what is wrong beside them is told first.
+TEST(Engine, WhatShowsWithoutTheWeightsIsToldBeforeTheyAreRead) {
+  const TempFolder folder;
+  for (const char* name : {"config.json", "tokenizer.json"}) {
+    std::filesystem::copy(kModel + "/" + name, folder.path());
+  }
+  const auto why = [&](const std::vector<std::string>& set) {
+    const auto engine = Engine::load(experiment(set), {.model_folder = folder.path()});
+    EXPECT_FALSE(engine);
+    return engine ? std::string() : engine.error().message;
+  };
+  const std::string ruler = "spec.task={suite: ruler, tasks: [vt], maxNewTokens: 64, ";
+  EXPECT_THAT(why({}), HasSubstr("model.safetensors"));
+  EXPECT_THAT(why({"spec.task.contextTokens=9000"}), HasSubstr("8192 positions"));
+  EXPECT_THAT(why({"spec.task.contextTokens=16"}), StartsWith("spec.task.contextTokens: "));
+  EXPECT_THAT(why({"spec.policy.minPerLayer=2"}), StartsWith("spec.policy.minPerLayer: "));
+  EXPECT_THAT(why({ruler + "path: " + folder.path() + "}"}), StartsWith("spec.task.path: "));
+  folder.write("chat_template.jinja", "{{ '<|user|>' + messages[0]['content'] }}");
+  EXPECT_THAT(why({ruler + "contextTokens: 1024}"}), StartsWith("spec.model.chatTemplate: "));
+  std::filesystem::remove(folder.path() + "/config.json");
+  EXPECT_THAT(why({}), StartsWith("spec.model.path: "));
+}
+
 // At a temperature, too, a question's answer depends on the episode and the question alone.
 TEST(Engine, ATemperatureDrawsTheSameAnswersInAnyBatch) {
   std::vector<std::string> set{"spec.task.contextTokens=192", "spec.task.trainQuestions=32",
@@ -129,6 +158,31 @@ v1::Experiment experimentOf(const std::vector<std::string>& methods,
   e.mutable_spec()->mutable_evaluation()->clear_methods();
   for (const auto& method : methods) e.mutable_spec()->mutable_evaluation()->add_methods(method);
   return e;
+}
+
+TEST(Engine, WithTheLeastMemoryEveryQuestionIsAnswered) {
+  const auto e = experiment({"spec.task.contextTokens=192", "spec.task.trainQuestions=32",
+                             "spec.task.heldOutQuestions=40"});
+  const size_t least = load(e, 64)->leastKvBytes();
+  const auto policy = initialState(e, 8).policy();
+  const auto cramped = Engine::load(e, {.model_folder = kModel, .kv_bytes = least});
+  ASSERT_TRUE(cramped) << cramped.error().message;
+  EXPECT_TRUE((*cramped)->rollOut(policy, "x", {0, 1}));
+  const auto less = Engine::load(e, {.model_folder = kModel, .kv_bytes = least / 2});
+  ASSERT_TRUE(less) << less.error().message;
+  EXPECT_FALSE((*less)->rollOut(policy, "x", {0, 1}));
+  // Fidelity compares a chunk of questions side by side.
+  auto f = experimentOf({"dense", "s2anta-sys"},
+                        {"spec.task.contextTokens=192", "spec.task.trainQuestions=32",
+                         "spec.task.heldOutQuestions=40", "spec.evaluation.measures=[fidelity]"});
+  const size_t more = load(f, 64)->leastKvBytes();
+  EXPECT_GT(more, 16 * least);
+  const auto enough = Engine::load(f, {.model_folder = kModel, .kv_bytes = more});
+  ASSERT_TRUE(enough) << enough.error().message;
+  auto unit = unitOf("s2anta-sys", 8, 32);
+  unit.set_measure("fidelity");
+  const auto measured = (*enough)->evaluate(unit);
+  EXPECT_TRUE(measured) << measured.error().message;
 }
 
 TEST(Engine, EveryMethodWithEnoughBudgetAnswersAsDenseDoes) {
