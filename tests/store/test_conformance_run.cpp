@@ -454,6 +454,7 @@ TEST_P(StoreConformance, AnInterruptedImportLeavesNothingBehind) {
   ASSERT_TRUE(succeeded(other->beginImport()));
   EXPECT_TRUE(failsWith(store_->importHistory(run.history), ErrorCode::kUsage));  // displaced
   EXPECT_TRUE(failsWith(store_->endImport(run.image), ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(store_->endImport(image), ErrorCode::kUsage));  // which lacks nothing
   ASSERT_TRUE(succeeded(other->endImport(image)));
   EXPECT_EQ(store_->readSpec().value()->sha256, "bb");
   EXPECT_TRUE(failsWith(store_->endImport(run.image), ErrorCode::kUsage));
