@@ -137,14 +137,37 @@ class CudaBackend final : public DecoderBackend {
   Result<std::span<const int32_t>> chooseOnStream(const StepBatch& batch, const TokenChoice& choice,
                                                   const std::vector<uint32_t>& places,
                                                   std::vector<kernels::RowStatistics>* statistics);
-  // The step's kernels; then its statistics' way home, which ends with the stream empty.
+  // Calls step(part, first row) for the batch, or for one part after another where the GPU has no
+  // room for what comes with all of its rows: a row does not depend on those beside it.
+  template <typename Step>
+  Status inParts(const StepBatch& batch, const Step& step);
+  // The step's kernels; then its statistics' way home, to the rows from `first` on, which ends with
+  // the stream empty.
   Status begin(const StepBatch& batch, bool statistics);
-  Status finish(size_t rows, std::vector<kernels::RowStatistics>* statistics);
+  Status finish(size_t first, size_t rows, std::vector<kernels::RowStatistics>* statistics);
 
   const std::unique_ptr<CudaModel> model_;
   const std::string name_;
   at::Tensor host_logits_, host_statistics_, host_tokens_;  // pinned
+  size_t most_rows_ = SIZE_MAX;                             // of a step: larger ones found no room
+  bool no_room_ = false;                                    // for the last step
 };
+
+// Rows first .. first + count - 1.
+StepBatch partOf(const StepBatch& batch, size_t first, size_t count) {
+  StepBatch part = batch;
+  const auto cut = [&](auto* list, size_t width) {
+    const auto begin = list->begin() + static_cast<std::ptrdiff_t>(first * width);
+    *list = {begin, begin + static_cast<std::ptrdiff_t>(count * width)};
+  };
+  cut(&part.tokens, 1);
+  cut(&part.lengths, 1);
+  cut(&part.sequences, 1);
+  cut(&part.steps, 1);
+  cut(&part.schedules, 1);
+  cut(&part.page_table, static_cast<size_t>(batch.max_pages));
+  return part;
+}
 
 Result<CudaBackend::Attended> CudaBackend::storePrompt(const at::Tensor& qkv,
                                                        const at::Tensor& pages,
@@ -262,8 +285,35 @@ void pinned(at::Tensor* host, int64_t count, at::ScalarType type) {
   *host = at::empty({count}, at::TensorOptions().dtype(type).pinned_memory(true));
 }
 
+template <typename Step>
+Status CudaBackend::inParts(const StepBatch& batch, const Step& step) {
+  const size_t rows = batch.tokens.size();
+  for (size_t first = 0; first < rows;) {
+    const size_t count = std::min(most_rows_, rows - first);
+    no_room_ = false;
+    Status done;
+    try {
+      done = count == rows ? step(batch, 0) : step(partOf(batch, first, count), first);
+    } catch (const c10::OutOfMemoryError&) {
+      if (count == 1) throw;
+      (void)waited("decode");  // what was enqueued still reads the step's arrays
+      no_room_ = true;
+    }
+    if (no_room_ && count > 1) {
+      most_rows_ = (count + 1) / 2;
+      continue;
+    }
+    ALLOT_TRY(done);
+    first += count;
+  }
+  return {};
+}
+
 Status CudaBackend::begin(const StepBatch& batch, bool statistics) {
-  if (const auto why = model_->prepare(batch, statistics)) return refused("decode", *why);
+  if (const auto why = model_->prepare(batch, statistics)) {
+    no_room_ = true;  // or there is another reason, which fewer rows have, too
+    return refused("decode", *why);
+  }
   if (const auto why = model_->enqueue()) {
     // What was enqueued still reads the step's arrays.
     (void)waited("decode");
@@ -272,7 +322,8 @@ Status CudaBackend::begin(const StepBatch& batch, bool statistics) {
   return {};
 }
 
-Status CudaBackend::finish(size_t rows, std::vector<kernels::RowStatistics>* statistics) {
+Status CudaBackend::finish(size_t first, size_t rows,
+                           std::vector<kernels::RowStatistics>* statistics) {
   if (!statistics) return waited("decode");
   const size_t bytes = rows * sizeof(kernels::RowStatistics);
   pinned(&host_statistics_, static_cast<int64_t>(bytes), at::kByte);
@@ -280,22 +331,26 @@ Status CudaBackend::finish(size_t rows, std::vector<kernels::RowStatistics>* sta
                   model_->stream().stream());
   ALLOT_TRY(waited("decode"));
   const auto* made = static_cast<const kernels::RowStatistics*>(host_statistics_.data_ptr());
-  for (size_t r = 0; r < rows; ++r) add(made[r], &(*statistics)[r]);
+  for (size_t r = 0; r < rows; ++r) add(made[r], &(*statistics)[first + r]);
   return {};
 }
 
 Result<std::span<const float>> CudaBackend::stepOnStream(
     const StepBatch& batch, std::vector<kernels::RowStatistics>* statistics) {
-  ALLOT_TRY(begin(batch, statistics != nullptr));
-  const auto rows = static_cast<int64_t>(batch.tokens.size());
-  const int64_t numbers = rows * model_->config().vocab_size;
-  pinned(&host_logits_, numbers, at::kFloat);
-  const at::Tensor logits = model_->logits().slice(0, 0, rows).to(at::kFloat);
-  cudaMemcpyAsync(host_logits_.data_ptr(), logits.data_ptr(),
-                  static_cast<size_t>(numbers) * sizeof(float), cudaMemcpyDeviceToHost,
-                  model_->stream().stream());
-  ALLOT_TRY(finish(batch.tokens.size(), statistics));
-  return std::span<const float>(host_logits_.data_ptr<float>(), static_cast<size_t>(numbers));
+  const auto vocab = static_cast<size_t>(model_->config().vocab_size);
+  const size_t numbers = batch.tokens.size() * vocab;
+  pinned(&host_logits_, static_cast<int64_t>(numbers), at::kFloat);
+  auto* const host = host_logits_.data_ptr<float>();
+  ALLOT_TRY(inParts(batch, [&](const StepBatch& part, size_t first) -> Status {
+    ALLOT_TRY(begin(part, statistics != nullptr));
+    const size_t rows = part.tokens.size();
+    const at::Tensor logits =
+        model_->logits().slice(0, 0, static_cast<int64_t>(rows)).to(at::kFloat);
+    cudaMemcpyAsync(host + first * vocab, logits.data_ptr(), rows * vocab * sizeof(float),
+                    cudaMemcpyDeviceToHost, model_->stream().stream());
+    return finish(first, rows, statistics);
+  }));
+  return std::span<const float>(host, numbers);
 }
 
 Result<std::span<const int32_t>> CudaBackend::chooseOnStream(
@@ -303,19 +358,24 @@ Result<std::span<const int32_t>> CudaBackend::chooseOnStream(
     std::vector<kernels::RowStatistics>* statistics) {
   // These copies wait for the stream: while it is empty.
   const at::Tensor sequences = uploaded(batch.sequences), steps = uploaded(places);
-  ALLOT_TRY(begin(batch, statistics != nullptr));
-  const size_t rows = batch.tokens.size();
-  const at::Tensor tokens = at::empty({static_cast<int64_t>(rows)}, sequences.options());
-  cuda_ops::chooseTokens(model_->weights().number(), model_->logits().data_ptr(),
-                         static_cast<int>(rows), static_cast<int>(model_->config().vocab_size),
-                         choice, batch.seed, static_cast<const uint32_t*>(sequences.data_ptr()),
-                         static_cast<const uint32_t*>(steps.data_ptr()), tokens.data_ptr<int32_t>(),
-                         model_->stream().stream());
-  pinned(&host_tokens_, static_cast<int64_t>(rows), at::kInt);
-  cudaMemcpyAsync(host_tokens_.data_ptr(), tokens.data_ptr(), rows * sizeof(int32_t),
-                  cudaMemcpyDeviceToHost, model_->stream().stream());
-  ALLOT_TRY(finish(rows, statistics));
-  const std::span<const int32_t> chosen(host_tokens_.data_ptr<int32_t>(), rows);
+  const auto* const of = static_cast<const uint32_t*>(sequences.data_ptr());
+  const auto* const at_step = static_cast<const uint32_t*>(steps.data_ptr());
+  const auto all = static_cast<int64_t>(batch.tokens.size());
+  const at::Tensor tokens = at::empty({all}, sequences.options());
+  pinned(&host_tokens_, all, at::kInt);
+  auto* const host = host_tokens_.data_ptr<int32_t>();
+  ALLOT_TRY(inParts(batch, [&](const StepBatch& part, size_t first) -> Status {
+    ALLOT_TRY(begin(part, statistics != nullptr));
+    const size_t rows = part.tokens.size();
+    cuda_ops::chooseTokens(model_->weights().number(), model_->logits().data_ptr(),
+                           static_cast<int>(rows), static_cast<int>(model_->config().vocab_size),
+                           choice, part.seed, of + first, at_step + first,
+                           tokens.data_ptr<int32_t>() + first, model_->stream().stream());
+    cudaMemcpyAsync(host + first, tokens.data_ptr<int32_t>() + first, rows * sizeof(int32_t),
+                    cudaMemcpyDeviceToHost, model_->stream().stream());
+    return finish(first, rows, statistics);
+  }));
+  const std::span<const int32_t> chosen(host, batch.tokens.size());
   if (std::find(chosen.begin(), chosen.end(), -1) != chosen.end()) {
     return refused("decode", "the logits are not finite");
   }

@@ -159,17 +159,22 @@ void CudaModel::coverPositions(int64_t positions) {
   cudaDeviceSynchronize();
 }
 
+std::optional<std::string> CudaModel::plan(const kernels::MethodOptions& method,
+                                           const kernels::cuda::StepBounds& bounds) {
+  if (!workspace_.plan(method, pool_.layer(0), bounds)) return {};
+  c10::cuda::CUDACachingAllocator::emptyCache();
+  return workspace_.plan(method, pool_.layer(0), bounds);
+}
+
 std::optional<std::string> CudaModel::planPrompt(int positions) {
   const c10::InferenceMode guard;
   if (*refused_copy_) return *refused_copy_;
   coverPositions(positions);
-  return workspace_.plan(
-      {}, pool_.layer(0),
-      {.rows = 1,
-       .heads = static_cast<int>(config_.heads),
-       .max_length = (positions + kPlannedKeys - 1) / kPlannedKeys * kPlannedKeys,
-       .max_budget = 0,
-       .statistics = false});
+  return plan({}, {.rows = 1,
+                   .heads = static_cast<int>(config_.heads),
+                   .max_length = (positions + kPlannedKeys - 1) / kPlannedKeys * kPlannedKeys,
+                   .max_budget = 0,
+                   .statistics = false});
 }
 
 std::optional<std::string> CudaModel::prepare(const StepBatch& batch, bool statistics) {
@@ -190,23 +195,15 @@ std::optional<std::string> CudaModel::prepare(const StepBatch& batch, bool stati
     }
   }
   if (auto why =
-          workspace_.plan(method_, pool_.layer(0),
-                          {.rows = rows_,
-                           .heads = static_cast<int>(config_.heads),
-                           .max_length = (longest + kPlannedKeys - 1) / kPlannedKeys * kPlannedKeys,
-                           .max_budget = std::bit_ceil(most),
-                           .statistics = statistics})) {
+          plan(method_, {.rows = rows_,
+                         .heads = static_cast<int>(config_.heads),
+                         .max_length = (longest + kPlannedKeys - 1) / kPlannedKeys * kPlannedKeys,
+                         .max_budget = std::bit_ceil(most),
+                         .statistics = statistics})) {
     return why;
   }
   resize(rows_);
   coverPositions(longest);
-  bias_stride_ = 0;
-  if (config_.sliding_window > 0 && longest > config_.sliding_window) {
-    bias_stride_ = (longest + kPlannedKeys - 1) / kPlannedKeys * kPlannedKeys;
-    const int64_t entries = int64_t{rows_} * bias_stride_;
-    if (!bias_.defined() || bias_.numel() < entries)
-      bias_ = at::empty({entries}, onGpu(at::kFloat));
-  }
   fill(batch);
   return {};
 }
@@ -244,7 +241,6 @@ void CudaModel::resize(int64_t rows) {
     return at::zeros({whole, width}, onGpu(type));
   };
   const at::ScalarType number = weights_.embeddings.scalar_type();
-  x_ = make(config_.hidden_size, at::kFloat);
   normed_ = make(config_.hidden_size, number);
   qkv_ = make(q + 2 * kv, number);
   queries_ = make(q, at::kFloat);
@@ -257,6 +253,8 @@ void CudaModel::resize(int64_t rows) {
   gated_ = make(config_.intermediate_size, number);
   logits_ = make(config_.vocab_size, number);
   statistics_ = make(static_cast<int64_t>(sizeof(kernels::RowStatistics)), at::kByte);
+  // The last: where memory ends before it, the next call makes them all again.
+  x_ = make(config_.hidden_size, at::kFloat);
   // They are made on the stream that is current here.
   cudaDeviceSynchronize();
 }
@@ -314,8 +312,7 @@ std::optional<std::string> CudaModel::attend(int64_t layer) {
        .layer = static_cast<uint32_t>(layer),
        .seed = seed_,
        .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim))),
-       .bias = bias_stride_ > 0 ? bias_.data_ptr<float>() : nullptr,
-       .bias_stride = bias_stride_},
+       .window = static_cast<int>(config_.sliding_window)},
       &workspace_, out, stream);
 }
 
@@ -334,10 +331,6 @@ std::optional<std::string> CudaModel::enqueue(bool attention) {
   }
   cuda_ops::embed(number_, weights_.embeddings.data_ptr(), onDevice<int32_t>(kTokens), rows_,
                   hidden, x_.data_ptr<float>(), stream);
-  if (bias_stride_ > 0) {
-    cuda_ops::maskOldKeys(onDevice<int32_t>(kLengths), rows_, config_.sliding_window, bias_stride_,
-                          bias_.data_ptr<float>(), stream);
-  }
   // x += what the block before gave, and the norm in front of the next.
   const auto addAndNorm = [&](bool add, const at::Tensor& weight) {
     cuda_ops::addRmsNorm(number_, x_.data_ptr<float>(), add ? projected_.data_ptr() : nullptr,

@@ -91,6 +91,9 @@ class CudaModel {
   CudaModel(const ModelConfig& config, CudaWeights weights, c10::cuda::CUDAStream stream);
   // The angles of positions below `positions` are in cosines_ and sines_.
   void coverPositions(int64_t positions);
+  // The workspace's plan; before it is refused, memory that LibTorch keeps for later is given back.
+  [[nodiscard]] std::optional<std::string> plan(const kernels::MethodOptions& method,
+                                                const kernels::cuda::StepBounds& bounds);
   void fill(const StepBatch& batch);
   void resize(int64_t rows);
   int64_t offset(Array array) const;
@@ -115,11 +118,9 @@ class CudaModel {
   int rows_ = 0;
   int max_pages_ = 0;
   bool with_statistics_ = false;
-  int bias_stride_ = 0;     // 0: no row is longer than the sliding window
   at::Tensor host_arrays_;  // pinned
   at::Tensor arrays_;
   at::Tensor statistics_;  // bytes
-  at::Tensor bias_;        // masks keys before the sliding window
   // Activations, [rows in whole tiles, ...]; beyond the batch's rows they hold what was there.
   at::Tensor x_, normed_, qkv_, queries_, keys_, values_, attended_, projected_, gate_up_, gated_,
       logits_;

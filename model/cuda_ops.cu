@@ -92,13 +92,6 @@ __global__ void splitRopeKernel(const T* qkv, const float* bias, const int32_t* 
   to[half] = b * c + a * s;
 }
 
-__global__ void maskOldKeysKernel(const int32_t* lengths, int64_t window, int64_t stride,
-                                  float* bias) {
-  const int64_t j = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
-  if (j >= stride) return;
-  bias[blockIdx.x * stride + j] = j < lengths[blockIdx.x] - window ? __int_as_float(0xff800000) : 0;
-}
-
 __global__ void toBFloat16Kernel(const float* from, int64_t count, __nv_bfloat16* to) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i < count) to[i] = __float2bfloat16(from[i]);
@@ -149,12 +142,6 @@ void splitRope(Number number, const void* qkv, const float* bias, const int32_t*
     splitRopeKernel<<<grid, kThreads, 0, stream>>>(static_cast<const T*>(qkv), bias, positions,
                                                    cosines, sines, heads, out);
   });
-}
-
-void maskOldKeys(const int32_t* lengths, int rows, int64_t window, int64_t stride, float* bias,
-                 Stream stream) {
-  const dim3 grid(static_cast<unsigned>(rows), blocksFor(stride));
-  maskOldKeysKernel<<<grid, kThreads, 0, stream>>>(lengths, window, stride, bias);
 }
 
 void toBFloat16(const float* from, int64_t count, void* to, Stream stream) {

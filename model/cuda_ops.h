@@ -45,10 +45,6 @@ void splitRope(Number number, const void* qkv, const float* bias, const int32_t*
                const float* cosines, const float* sines, int rows, const Heads& heads,
                const SplitOutputs& out, Stream stream);
 
-// bias[r, j] = -infinity for keys j < lengths[r] - window, else 0; [rows, stride], j < stride.
-void maskOldKeys(const int32_t* lengths, int rows, int64_t window, int64_t stride, float* bias,
-                 Stream stream);
-
 // `count` numbers.
 void toBFloat16(const float* from, int64_t count, void* to, Stream stream);
 

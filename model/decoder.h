@@ -75,6 +75,7 @@ class Decoder {
   // kData, naming layer and tensor, when a number is not finite, a row does not fit its pages or
   // the pool lacks what the method reads; the newest positions are then unspecified. A GPU says so
   // after the whole step and does not name the layer.
+  // A batch that a GPU has no room for is done in parts: a row does not depend on those beside it.
   Result<std::span<const float>> step(const StepBatch& batch,
                                       std::vector<kernels::RowStatistics>* statistics);
 

@@ -32,7 +32,7 @@ struct ChoiceMemory {
 template <int kDim, typename T, bool kRescores>
 class ChoiceHead : HeadBlock<kDim, T, kRescores> {
   using Base = HeadBlock<kDim, T, kRescores>;
-  using Base::at_, Base::budget_, Base::kv_head_, Base::lane_, Base::n_;
+  using Base::at_, Base::budget_, Base::keys_, Base::kv_head_, Base::lane_;
   using Base::kLanes;
   using Base::pieces_, Base::row_, Base::step_, Base::tid_, Base::warp_;
   using typename Base::Sums;
@@ -43,7 +43,8 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores> {
       : Base(step, shared, memory),
         shared_(shared),
         selection_(*reinterpret_cast<ChoiceMemory*>(memory)),
-        words_(bitWords(this->n_)) {
+        span_(keys_.span()),
+        words_(bitWords(span_)) {
     kept_ = reinterpret_cast<uint32_t*>(memory + sizeof(ChoiceMemory));
     tail_ = kept_ + bitWords(step.max_length);
     scratch_ = tail_ + bitWords(step.max_length);
@@ -69,8 +70,9 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores> {
       return;
     }
     const bool adaptive = step_.draw == Draw::kAdaptive;
-    const int begin = adaptive ? min(step_.sink, n_) : 0;
-    const int end = adaptive ? max(begin, n_ - min(step_.local, n_)) : n_;
+    const int dead = keys_.first - keys_.base, keys = keys_.count();
+    const int begin = dead + (adaptive ? min(step_.sink, keys) : 0);
+    const int end = adaptive ? max(begin, span_ - min(step_.local, keys)) : span_;
     chosen.tail = split(begin, end, reference);
     chosen.fixed = list(0);
     const Sums fixed = gatherListed<false>(0, chosen.fixed);
@@ -100,7 +102,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores> {
     }
     if (!step_.chosen) return;
     tell(chosen);
-    const float* scores = step_.scores + at_ * kPieceKeys;
+    const float* scores = scoresByKey();
     for (uint32_t m = tid_; m < chosen.fixed + chosen.sampled; m += kFinishThreads) {
       const float e = power2(scores[step_.draw_keys[this->listAt() + m]] - top);
       const float factor = m < chosen.fixed ? 1.0f : static_cast<float>(share);
@@ -143,7 +145,9 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores> {
     return limitedRows(vAttentionRows(estimate, step_.z, step_.epsilon), pilots, most);
   }
 
-  // ---- Sets of keys.
+  __device__ float* scoresByKey() const { return step_.scores + at_ * kPieceKeys - keys_.base; }
+
+  // ---- Sets of keys, counted from the row's base.
 
   // The sum over the threads before this one; `total`: over all.
   __device__ uint32_t before(uint32_t own, uint32_t* total) {
@@ -347,7 +351,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores> {
     for (int w = warp_; w < words_; w += kFinishWarps) {
       const uint32_t bits = kept_[w];
       const uint32_t below = bits & ((1u << lane_) - 1);
-      if (bits >> lane_ & 1) to[scratch_[w] + __popc(below)] = w * 32 + lane_;
+      if (bits >> lane_ & 1) to[scratch_[w] + __popc(below)] = keys_.base + w * 32 + lane_;
     }
     __syncthreads();
     return all;
@@ -417,7 +421,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores> {
                       : budget_;
     };
     auto* unmasked = adaptive ? reinterpret_cast<uint8_t*>(tail_) : nullptr;
-    const Scores source{scores, reference, n_, begin, end, !adaptive, unmasked};
+    const Scores source{scores, reference, span_, begin, end, !adaptive, unmasked};
     const uint32_t count = keepLargest(source, wanted);
     if (!adaptive) return 0;
     for (int w = tid_; w < words_; w += kFinishThreads) {
@@ -438,11 +442,12 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores> {
 
     __device__ uint32_t bin(uint32_t x) const { return x >> 21; }
     static constexpr bool kReadsFirst = false;  // first() makes them
-    __device__ Octet load(int o) const { return octetOf(words, o, head.n_); }
+    __device__ Octet load(int o) const { return octetOf(words, o, head.span_); }
     __device__ uint32_t first(int o, const Octet&, uint32_t (&x)[8]) const {
       const uint32_t has = reinterpret_cast<const uint8_t*>(head.tail_)[o];
       if (has == 0) return 0;
-      const auto low = head.words(first_block + 2 * o), high = head.words(first_block + 2 * o + 1);
+      const uint32_t block = first_block + head.keys_.base / 4 + 2 * o;
+      const auto low = head.words(block), high = head.words(block + 1);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         x[i] = ~low[i];
@@ -477,7 +482,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores> {
   // shadow, exact ones take their place.
   template <bool kPilot>
   __device__ Sums gatherListed(uint32_t first, uint32_t count) {
-    float* scores = step_.scores + at_ * kPieceKeys;
+    float* scores = scoresByKey();
     const int32_t* list = step_.draw_keys + this->listAt() + first;
     const float* bias = step_.bias ? step_.bias + row_ * step_.bias_stride : nullptr;
     const auto keyAt = [&](uint32_t place) { return place < count ? list[place] : -1; };
@@ -508,6 +513,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores> {
 
   ChoiceShared<kDim>& shared_;
   ChoiceMemory& selection_;
+  int span_;
   int words_;
   uint32_t* kept_;     // [words_], sets of keys
   uint32_t* tail_;     // vattention: the keys that are sampled from

@@ -264,8 +264,12 @@ struct Workspace::Impl {
     if (chooses(draw)) return choiceBytes(max_length, pieces);
     return static_cast<size_t>(pieces + 1) * sizeof(uint64_t);
   }
-  static size_t statisticsBytes(int max_length) {
-    return 2 * (static_cast<size_t>(max_length) / 32 + 1) * sizeof(uint32_t);
+  // Words of each of the statistics' two sets of keys: what a row needs, or there is room for.
+  int statisticsWords(int max_length) const {
+    return std::min(bitWords(max_length), device.shared_bytes / 8);
+  }
+  size_t statisticsBytes(int max_length) const {
+    return 2 * static_cast<size_t>(statisticsWords(max_length)) * sizeof(uint32_t);
   }
   static cudaError_t allow(StepKernel kernel, size_t bytes) {
     return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -321,6 +325,11 @@ Refusal Workspace::plan(const MethodOptions& method, const PagedKv& kv, const St
   const Sweep sweep = sweepOf(method);
   if (sweep == Sweep::kShadow && !kv.shadow(4)) return noShadow(method);
   const int max_pieces = mostPieces(bounds.max_length);
+  const auto room = static_cast<size_t>(impl.device.shared_bytes);
+  const size_t most = std::min<size_t>(kMostPieces, room / sizeof(uint64_t) - 1);
+  if (static_cast<size_t>(max_pieces) > most) {
+    return "the GPU takes rows of up to " + std::to_string(most * kPieceKeys) + " keys";
+  }
   const auto heads = static_cast<size_t>(bounds.rows) * bounds.heads;
   const size_t entries = heads * max_pieces;
   if (auto why = impl.pieces.grow(entries * sizeof(Piece))) return why;
@@ -336,18 +345,11 @@ Refusal Workspace::plan(const MethodOptions& method, const PagedKv& kv, const St
   if (sweep == Sweep::kFlash) stride = std::max(stride, static_cast<uint32_t>(max_pieces));
   if (draw == Draw::kAdaptive) stride = static_cast<uint32_t>(bounds.max_length);
   stride = (stride + 7) / 8 * 8;
-  if (bounds.statistics) {
-    if (Impl::statisticsBytes(bounds.max_length) > static_cast<size_t>(impl.device.shared_bytes)) {
-      return "statistics on the GPU are counted for rows of up to " +
-             std::to_string(impl.device.shared_bytes * 4) + " keys";
-    }
-  }
   if (bounds.statistics || chooses(draw)) {
     if (auto why = impl.draw_keys.grow(heads * stride * sizeof(int32_t))) return why;
     if (auto why = impl.draw_weights.grow(heads * stride * sizeof(float))) return why;
   }
   if (chooses(draw)) {
-    const auto room = static_cast<size_t>(impl.device.shared_bytes);
     if (choiceBytes(bounds.max_length, max_pieces) > room) {
       return std::string(methodName(method.method)) + " on the GPU takes rows of up to " +
              std::to_string((room - choiceBytes(0, 0)) / 12 * 32) + " keys";
@@ -426,7 +428,7 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
                         Workspace* workspace, const DecodeOutputs& out, Stream stream) {
   if (auto why = unsupportedShape(method, kv, in.heads)) return why;
   if (auto why = beyondStreams(in)) return why;
-  if (in.window != 0) return "the GPU takes a sliding window as a bias that masks, not as a range";
+  if (in.window < 0) return "window = " + std::to_string(in.window) + " is below 0";
   if (in.rows == 0) return std::nullopt;
   Workspace::Impl& impl = workspace->impl();
   const bool statistics = out.statistics || out.head_statistics || out.group_statistics;
@@ -457,6 +459,7 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
       .steps = in.steps,
       .bias = in.bias,
       .bias_stride = in.bias_stride,
+      .window = in.window,
       .rows = in.rows,
       .heads = in.heads,
       .max_pages = in.max_pages,
@@ -487,6 +490,7 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
       .draw_stride = impl.draw_stride,
       .chosen = choice && impl.bounds.statistics ? impl.chosen.as<Chosen>() : nullptr,
       .pilot_bits = choice && impl.bounds.statistics ? impl.pilot_bits.as<uint32_t>() : nullptr,
+      .statistics_words = impl.statisticsWords(impl.bounds.max_length),
       .wrong = impl.wrong.as<unsigned long long>(),
       .statistics = out.statistics,
       .head_statistics = out.head_statistics,
@@ -518,7 +522,7 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
   cudaError_t error = cudaLaunchKernelEx(&config, finish, step);
   if (error == cudaSuccess && statistics) {
     const StepKernel count = statisticsKernelOf(kv.head_dim, kv.element);
-    const size_t bytes = Workspace::Impl::statisticsBytes(impl.bounds.max_length);
+    const size_t bytes = impl.statisticsBytes(impl.bounds.max_length);
     count<<<static_cast<unsigned>(in.rows * kv.kv_heads), 256, bytes, stream>>>(step);
   }
   if (error == cudaSuccess) error = cudaGetLastError();

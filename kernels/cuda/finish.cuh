@@ -7,10 +7,12 @@
 
 namespace allot::kernels::cuda {
 
-// Pieces' masses are added up in units of 2^(E - 24 - kept), E the largest reference, so that the
-// total stays below 2^40 and offsets of 24 bits fit beside it in 64: a piece of less than 2^-39 of
-// the total may not be drawn from.
-__device__ inline int keptBits(int pieces) { return 8 - (32 - __clz(pieces - 1)); }
+// Pieces' masses are added up in units of 2^(E - 24 - kKept), E the largest reference: a piece
+// whose reference is the largest keeps all its bits, and one of 2^-24 of that (a flat row beside a
+// key that is 16 nats above it) is rounded to 2^-20 of itself, whatever the row's length. A piece
+// has at most 2^31 of its own units: the total of kMostPieces stays below 2^62.
+constexpr int kKept = 16;
+static_assert(kMostPieces <= 1 << (62 - 31 - kKept));
 
 template <int kDim>
 struct FinishShared : HeadShared<kDim> {
@@ -22,7 +24,8 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow> {
   static constexpr bool kRescores = kFrom == Sweep::kShadow;
   static constexpr bool kSamples = kRescores || kFrom == Sweep::kMasses;
   using Base = HeadBlock<kDim, T, kRescores>;
-  using Base::at_, Base::budget_, Base::lane_, Base::memory_, Base::pieces_, Base::row_;
+  using Base::at_, Base::budget_, Base::keys_, Base::lane_, Base::memory_, Base::pieces_,
+      Base::row_;
   using Base::kLanes, Base::kRows;
   using Base::step_, Base::tid_, Base::warp_;
   static constexpr int kAhead = kRescores ? 4 : 8;  // rows that a lane has on their way
@@ -47,7 +50,6 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow> {
  private:
   // prefix[p] = masses of pieces before p, in one unit; returns the total.
   __device__ uint64_t scanMasses(float reference, uint64_t* prefix, float* exponentials) {
-    const int kept = keptBits(pieces_);
     uint64_t passed = 0;
     float sums = 0;
     for (int first = 0; first < pieces_; first += kFinishThreads) {
@@ -55,7 +57,7 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow> {
       uint64_t mass = 0;
       if (p < pieces_) {
         const Piece piece = first == 0 ? this->piece_ : step_.pieces[at_ + p];
-        mass = inUnits(piece.mass, kept, reference - piece.reference);
+        mass = inUnits(piece.mass, reference - piece.reference);
         sums += power2(piece.reference - reference) * piece.sum;
       }
       uint64_t before = mass;
@@ -75,42 +77,50 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow> {
     return passed;
   }
 
-  // A piece's units are 2^(kept - gap) of the common one.
-  __device__ static uint64_t inUnits(uint32_t mass, int kept, float gap) {
-    const float shift = static_cast<float>(kept) - gap;
-    if (shift <= -32) return 0;
-    const int bits = static_cast<int>(shift);
-    return bits >= 0 ? static_cast<uint64_t>(mass) << bits : mass >> -bits;
+  // A piece's units are 2^(kKept - gap) of the common one: rounded where that is less than one, so
+  // that nothing is lost in the mean.
+  __device__ static uint64_t inUnits(uint32_t mass, float gap) {
+    if (gap >= kKept + 32) return 0;
+    const int bits = kKept - static_cast<int>(gap);
+    if (bits >= 0) return static_cast<uint64_t>(mass) << bits;
+    return (mass + (uint64_t{1} << (-bits - 1))) >> -bits;
   }
 
-  // What systematic thresholds have in common, as kernels/cpu/draws.cpp steps them.
-  struct Systematic {
-    uint64_t first, rest, step, step_rest, divisor;
-    double inverse;
+  // What a row's thresholds have in common: the total is budget * step + step_rest. All of them are
+  // exact, as kernels/cpu/draws.cpp has them in 128 bits: floor(floor(x / 2^24) / S) is
+  // floor(x / (2^24 S)).
+  struct Thresholds {
+    uint64_t first, rest, step, step_rest;
+    double inverse;  // of the budget
   };
-  __device__ Systematic systematic(uint64_t total) const {
-    const uint64_t divisor = static_cast<uint64_t>(budget_) << 24;
-    const double inverse = 1.0 / static_cast<double>(divisor);
-    const uint64_t start = ((uint64_t{1} << 24) - offset_) * total - 1;
-    const uint64_t first = quotient(start, divisor, inverse);
-    const uint64_t step = quotient(total, budget_, inverse * 0x1p24);
-    return {first, start - first * divisor, step, (total - step * budget_) << 24, divisor, inverse};
+  __device__ Thresholds thresholdsOf(uint64_t total) const {
+    const double inverse = 1.0 / static_cast<double>(budget_);
+    const uint64_t step = quotient(total, budget_, inverse);
+    Thresholds all{0, 0, step, total - step * budget_, inverse};
+    if (step_.draw != Draw::kSystematic) return all;
+    // (2^24 - offset) total - 1, in units of 2^24.
+    const uint64_t before = (uint64_t{1} << 24) - offset_;
+    const uint64_t low = before * total;
+    const uint64_t high = __umul64hi(before, total) - (low == 0);
+    const uint64_t start = high << 40 | (low - 1) >> 24;
+    all.first = quotient(start, budget_, inverse);
+    all.rest = start - all.first * budget_;
+    return all;
   }
 
-  __device__ uint64_t threshold(uint32_t m, uint64_t total, const Systematic& all) const {
+  __device__ uint64_t threshold(uint32_t m, uint64_t total, const Thresholds& all) const {
     if (step_.draw == Draw::kStratified) {
       const uint64_t place = this->words(m / 4)[m % 4];
       // floor((m 2^32 + place) total / (S 2^32))
       const uint64_t low = (place * (total >> 32)) + (place * (total & 0xffffffffu) >> 32);
-      return (m * total + low) / budget_;
+      return m * all.step + (m * all.step_rest + low) / budget_;
     }
     if (step_.draw == Draw::kIndependent) {
       const auto four = this->words(m / 2);
       const uint64_t random = static_cast<uint64_t>(four[m % 2 * 2]) << 32 | four[m % 2 * 2 + 1];
       return __umul64hi(random, total);
     }
-    return all.first + m * all.step +
-           quotient(all.rest + m * all.step_rest, all.divisor, all.inverse);
+    return all.first + m * all.step + quotient(all.rest + m * all.step_rest, budget_, all.inverse);
   }
 
   // The key that the threshold falls on: its row in the pool, and its mass.
@@ -131,10 +141,11 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow> {
     uint4 four[kParts / 4];
 #pragma unroll
     for (int i = 0; i < kParts / 4; ++i) four[i] = parts[i];
-    const int bits = static_cast<int>(static_cast<float>(keptBits(pieces_)) - (reference - own));
+    const int bits = kKept - static_cast<int>(reference - own);
     // The key is the first whose prefix in the piece, in the piece's units, reaches `target`.
     const uint64_t rest = threshold - prefix[low];
-    uint64_t target = bits >= 0 ? (rest >> bits) + 1 : (rest + 1) << -bits;
+    uint64_t target =
+        bits >= 0 ? (rest >> bits) + 1 : (rest << -bits) + (uint64_t{1} << (-bits - 1));
     int part = 0;
     bool found = false;
 #pragma unroll
@@ -151,7 +162,7 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow> {
         ++part;
       }
     }
-    Drawn drawn{low * kPieceKeys + part * kPart, 0, 0};
+    Drawn drawn{keys_.base + low * kPieceKeys + part * kPart, 0, 0};
     const int from = drawn.key;
     const uint32_t first = this->rowOf(from);  // a part is in one page
     const auto* masses =
@@ -202,7 +213,7 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow> {
     constexpr int kGroup = kRows * kAhead;
     const auto per_warp = static_cast<int>((budget_ + kFinishWarps - 1) / kFinishWarps);
     const int each = min(32, (per_warp + kGroup - 1) / kGroup * kGroup);
-    const Systematic all = systematic(total);
+    const Thresholds all = thresholdsOf(total);
     typename Base::Sums sums;
     for (uint32_t first = warp_ * each; first < budget_; first += kFinishWarps * each) {
       const int count = static_cast<int>(min(budget_ - first, static_cast<uint32_t>(each)));
@@ -234,7 +245,7 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow> {
         weight = mass > 0 ? power2(weight - sums.top) / mass : 0.0f;
       }
       // The proposal's normaliser times the mean importance weight.
-      const float scale = sums.top + reference - 23 - static_cast<float>(keptBits(pieces_)) +
+      const float scale = sums.top + reference - static_cast<float>(23 + kKept) +
                           log2f(static_cast<float>(total) / static_cast<float>(budget_));
       this->setLse(mass > 0 ? (scale + log2f(mass)) * kLn2 : minusInfinity());
       // Draws may be so light beside what is not drawn that nothing is left.

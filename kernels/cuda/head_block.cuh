@@ -33,9 +33,9 @@ class HeadBlock {
     row_ = blockIdx.x / step.heads;
     head_ = blockIdx.x % step.heads;
     kv_head_ = head_ / (step.heads / step.kv_heads);
-    n_ = step.lengths[row_];
+    keys_ = keysOf(step, step.lengths[row_]);
     budget_ = step.budgets[row_];
-    pieces_ = piecesOf(n_);
+    pieces_ = piecesOf(keys_.span());
     at_ = pieceIndex(step, row_, head_, 0);
     kind_ = kindOf(step, row_);
     if constexpr (kRescores) {
@@ -48,13 +48,13 @@ class HeadBlock {
   // Rows that are silent, wrong or exact are done; false: it is none of these.
   __device__ bool plain() {
     if (kind_ == RowKind::kBad) {
-      const bool length = beyondRoom(step_, n_);
+      const bool length = beyondRoom(step_, keys_.n);
       if (tid_ == 0) report(step_, length ? Wrong::kLength : Wrong::kBudget, row_, kv_head_);
       fill(notANumber(), notANumber());
     } else if (kind_ == RowKind::kSilent) {
       fill(0, minusInfinity());
     } else if (kind_ == RowKind::kExact) {
-      pieces_ = (n_ + exactPieceKeys(n_) - 1) / exactPieceKeys(n_);
+      pieces_ = exactPiecesOf(exactKeysOf(step_, keys_.n).span());
       combine<false>();
     } else {
       return false;
@@ -328,7 +328,8 @@ class HeadBlock {
   HeadShared<kDim>& shared_;
   uint8_t* memory_;
   int tid_, lane_, warp_;
-  int row_, head_, kv_head_, n_, pieces_;
+  int row_, head_, kv_head_, pieces_;
+  RowKeys keys_;
   uint32_t budget_;
   int64_t at_;
   Piece piece_{};  // of index tid_

@@ -159,6 +159,24 @@ __device__ inline void waitForKernelBefore() {
 #endif
 }
 
+// The keys of a row: first .. n - 1, what the sliding window leaves. Its pieces begin at `base`, so
+// that those of kPieceKeys are the same tiles whatever the window.
+struct RowKeys {
+  int first, n, base;
+  __device__ int count() const { return n - first; }
+  __device__ int span() const { return n - base; }
+};
+__device__ inline RowKeys keysOf(const Step& step, int n) {
+  const int first = step.window > 0 && n > step.window ? n - step.window : 0;
+  return {first, n, first & -kPieceKeys};
+}
+// Those of exact rows begin at a tile.
+__device__ inline RowKeys exactKeysOf(const Step& step, int n) {
+  RowKeys keys = keysOf(step, n);
+  keys.base = keys.first & -kPart;
+  return keys;
+}
+
 // What is done for a row. A budget of 0 where log-sums are wanted is exact attention whose output
 // is not written.
 __device__ inline RowKind kindOf(const Step& step, int row) {
@@ -168,11 +186,15 @@ __device__ inline RowKind kindOf(const Step& step, int row) {
   if (n == 0) return RowKind::kSilent;
   if (budget == 0) return step.lse ? RowKind::kExact : RowKind::kSilent;
   if (step.draw == Draw::kAdaptive) return RowKind::kSampled;
-  if (!step.uses_budget || budget >= static_cast<uint32_t>(n)) return RowKind::kExact;
+  const auto keys = static_cast<uint32_t>(keysOf(step, n).count());
+  if (!step.uses_budget || budget >= keys) return RowKind::kExact;
   return budget > step.max_budget ? RowKind::kBad : RowKind::kSampled;
 }
 
-__device__ inline int piecesOf(int n) { return (n + kPieceKeys - 1) / kPieceKeys; }
+__device__ inline int piecesOf(int keys) { return (keys + kPieceKeys - 1) / kPieceKeys; }
+__device__ inline int exactPiecesOf(int keys) {
+  return (keys + exactPieceKeys(keys) - 1) / exactPieceKeys(keys);
+}
 
 // Where a piece of a query head is in the workspace's arrays.
 __device__ inline int64_t pieceIndex(const Step& step, int row, int head, int piece) {

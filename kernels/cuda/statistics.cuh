@@ -6,30 +6,44 @@
 namespace allot::kernels::cuda {
 
 constexpr int kStatisticsThreads = 256;
+constexpr int kMostGroup = 16;  // query heads of a KV head
+
+// Of a sampled head's list.
+struct ListSums {
+  double made, weights, squares;
+  uint64_t unique;
+};
+
+struct StatisticsShared {
+  double sums[kStatisticsThreads / 32];
+  ListSums lists[kMostGroup];
+};
 
 template <int kDim, typename T>
 class GroupCount {
  public:
-  __device__ GroupCount(const Step& step, uint32_t* bits, double* sums)
-      : step_(step), sums_(sums), tid_(threadIdx.x) {
+  __device__ GroupCount(const Step& step, uint32_t* bits, StatisticsShared& shared)
+      : step_(step), shared_(shared), tid_(threadIdx.x) {
     row_ = blockIdx.x / step.kv_heads;
     kv_head_ = blockIdx.x % step.kv_heads;
     group_ = step.heads / step.kv_heads;
     kind_ = kindOf(step, row_);
-    n_ = kind_ == RowKind::kBad ? 0 : step.lengths[row_];
-    words_ = n_ / 32 + 1;
+    keys_ = keysOf(step, kind_ == RowKind::kBad ? 0 : step.lengths[row_]);
+    words_ = bitWords(keys_.span());
     head_bits_ = bits;
-    group_bits_ = bits + words_;
+    group_bits_ = bits + step.statistics_words;
   }
 
   __device__ void run() {
     const bool silent = kind_ == RowKind::kBad || kind_ == RowKind::kSilent;
     const bool exact = kind_ == RowKind::kExact;
     const bool sampled = kind_ == RowKind::kSampled;
-    const uint64_t n = n_;
+    const uint64_t n = keys_.count();
     const bool shadow = sampled && step_.sweep == Sweep::kShadow;
     const uint64_t stage = silent ? 0 : n * (shadow ? kDim / 2 + sizeof(float) : kRowBytes);
-    if (sampled) clear(group_bits_);
+    uint64_t rows = 0;
+    if (exact && step_.budgets[row_] > 0) rows = n;
+    if (sampled) rows = countLists();
     uint64_t draws = 0, unique = 0;
     for (int h = 0; h < group_; ++h) {
       HeadStatistics head{};
@@ -41,7 +55,7 @@ class GroupCount {
                 static_cast<float>(n),
                 0};
       } else if (sampled) {
-        head = sampledHead(kv_head_ * group_ + h, stage);
+        head = sampledHead(h, stage);
       }
       draws += head.draws;
       unique += head.unique_rows;
@@ -49,9 +63,6 @@ class GroupCount {
         step_.head_statistics[row_ * step_.heads + kv_head_ * group_ + h] = head;
       }
     }
-    uint64_t rows = 0;
-    if (exact && step_.budgets[row_] > 0) rows = n;
-    if (sampled) rows = count(group_bits_);
     if (tid_ != 0) return;
     const GroupStatistics together{static_cast<uint32_t>(rows),
                                    stage + (shadow ? rows * kRowBytes : 0), rows * kRowBytes};
@@ -78,7 +89,9 @@ class GroupCount {
 
   __device__ void clear(uint32_t* bits) const {
     __syncthreads();
-    for (int i = tid_; i < words_; i += kStatisticsThreads) bits[i] = 0;
+    for (int i = tid_; i < step_.statistics_words && i < words_; i += kStatisticsThreads) {
+      bits[i] = 0;
+    }
     __syncthreads();
   }
 
@@ -86,30 +99,49 @@ class GroupCount {
   __device__ double sum(double x) {
     for (int i = 16; i > 0; i /= 2) x += __shfl_xor_sync(kAll, x, i);
     __syncthreads();
-    if (tid_ % 32 == 0) sums_[tid_ / 32] = x;
+    if (tid_ % 32 == 0) shared_.sums[tid_ / 32] = x;
     __syncthreads();
     x = 0;
-    for (int w = 0; w < kStatisticsThreads / 32; ++w) x += sums_[w];
+    for (int w = 0; w < kStatisticsThreads / 32; ++w) x += shared_.sums[w];
     return x;
   }
 
-  __device__ uint64_t count(const uint32_t* bits) {
-    __syncthreads();
-    uint32_t own = 0;
-    for (int i = tid_; i < words_; i += kStatisticsThreads) own += __popc(bits[i]);
-    return static_cast<uint64_t>(sum(own));
+  __device__ Chosen chosenOf(int head) const {
+    if (chooses(step_.draw)) return step_.chosen[row_ * step_.heads + head];
+    const uint32_t budget = step_.budgets[row_];
+    if (step_.sweep != Sweep::kFlash) return {0, budget, 0, 0};
+    const int pieces = piecesOf(keys_.span());
+    return {0, drawsOfPiece(budget, pieces) * static_cast<uint32_t>(pieces), 0, 0};
+  }
+  __device__ int64_t listOf(int head) const {
+    return (static_cast<int64_t>(row_) * step_.heads + head) * step_.draw_stride;
   }
 
-  __device__ HeadStatistics sampledHead(int head, uint64_t stage) {
-    const int64_t list = (static_cast<int64_t>(row_) * step_.heads + head) * step_.draw_stride;
-    const uint32_t budget = step_.budgets[row_];
-    const int pieces = piecesOf(n_);
-    Chosen chosen{0, budget, 0, 0};
-    if (step_.sweep == Sweep::kFlash) {
-      chosen.sampled = drawsOfPiece(budget, pieces) * static_cast<uint32_t>(pieces);
+  // Sums of every head's list; returns how many rows the heads read together. Keys are counted as
+  // bits, those of one stretch of the row after those of another where it is too long for all.
+  __device__ uint64_t countLists() {
+    uint64_t together = 0;
+    for (int first = 0; first < words_; first += step_.statistics_words) {
+      clear(group_bits_);
+      uint32_t own = 0;
+      for (int h = 0; h < group_; ++h) {
+        const ListSums sums = markList(kv_head_ * group_ + h, first, &own);
+        if (tid_ != 0) continue;
+        if (first == 0) shared_.lists[h] = sums;
+        if (first > 0) shared_.lists[h].unique += sums.unique;
+      }
+      together += static_cast<uint64_t>(sum(own));
     }
-    if (chooses(step_.draw)) chosen = step_.chosen[row_ * step_.heads + head];
+    return together;
+  }
+
+  // Of the keys in the words from `first` on; `fresh` gets how many of this thread's words' keys no
+  // head before has read.
+  __device__ ListSums markList(int head, int first, uint32_t* fresh) {
+    const int64_t list = listOf(head);
+    const Chosen chosen = chosenOf(head);
     const uint32_t length = chosen.fixed + chosen.sampled;
+    const int words = min(words_ - first, step_.statistics_words);
     clear(head_bits_);
     double made = 0, weights = 0, squares = 0;
     for (uint32_t m = tid_; m < length; m += kStatisticsThreads) {
@@ -119,23 +151,31 @@ class GroupCount {
       made += 1;
       weights += weight;
       squares += weight * weight;
-      atomicOr(&head_bits_[key / 32], 1u << key % 32);
-      atomicOr(&group_bits_[key / 32], 1u << key % 32);
+      const int bit = key - keys_.base, word = bit / 32 - first;
+      if (word >= 0 && word < words) atomicOr(&head_bits_[word], 1u << bit % 32);
     }
-    made = sum(made);
-    weights = sum(weights);
-    squares = sum(squares);
-    uint64_t unique = count(head_bits_);
+    const uint32_t* pilots = nullptr;
     if (chosen.pilots > 0) {
-      const int64_t words = bitWords(step_.max_length);
-      const uint32_t* pilots = step_.pilot_bits + (row_ * step_.heads + head) * words;
-      __syncthreads();
-      for (int i = tid_; i < words_; i += kStatisticsThreads) {
-        head_bits_[i] |= pilots[i];
-        group_bits_[i] |= pilots[i];
-      }
-      unique = count(head_bits_);
+      const int64_t row = row_ * step_.heads + head;
+      pilots = step_.pilot_bits + row * bitWords(step_.max_length) + first;
     }
+    __syncthreads();
+    uint32_t unique = 0;
+    for (int i = tid_; i < words; i += kStatisticsThreads) {
+      const uint32_t bits = head_bits_[i] | (pilots ? pilots[i] : 0);
+      unique += __popc(bits);
+      *fresh += __popc(bits & ~group_bits_[i]);
+      group_bits_[i] |= bits;
+    }
+    return {sum(made), sum(weights), sum(squares), static_cast<uint64_t>(sum(unique))};
+  }
+
+  // Head h of the group, whose list was counted.
+  __device__ HeadStatistics sampledHead(int h, uint64_t stage) {
+    const int head = kv_head_ * group_ + h;
+    const ListSums& list = shared_.lists[h];
+    const double made = list.made, weights = list.weights, squares = list.squares;
+    const uint64_t unique = list.unique;
     HeadStatistics stats{};
     if (made == 0) return stats;
     stats.draws = static_cast<uint32_t>(made);
@@ -144,7 +184,7 @@ class GroupCount {
     stats.value_bytes = unique * kRowBytes;
     stats.effective_sample_size =
         squares > 0 ? static_cast<float>(weights * weights / squares) : 0.0f;
-    if (step_.head_statistics) stats.relative_error = error(head, list, chosen);
+    if (step_.head_statistics) stats.relative_error = error(head, listOf(head), chosenOf(head));
     return stats;
   }
 
@@ -196,8 +236,9 @@ class GroupCount {
   }
 
   const Step& step_;
-  double* sums_;
-  int tid_, row_, kv_head_, group_, n_, words_;
+  StatisticsShared& shared_;
+  RowKeys keys_;
+  int tid_, row_, kv_head_, group_, words_;
   RowKind kind_;
   uint32_t* head_bits_;
   uint32_t* group_bits_;
@@ -206,9 +247,9 @@ class GroupCount {
 template <int kDim, typename T>
 __global__ void __launch_bounds__(kStatisticsThreads)
     statisticsKernel(const __grid_constant__ Step step) {
-  extern __shared__ __align__(16) uint32_t bits[];  // 2 * (max_length / 32 + 1)
-  __shared__ double sums[kStatisticsThreads / 32];
-  GroupCount<kDim, T>(step, bits, sums).run();
+  extern __shared__ __align__(16) uint32_t bits[];  // 2 * statistics_words
+  __shared__ StatisticsShared shared;
+  GroupCount<kDim, T>(step, bits, shared).run();
 }
 
 }  // namespace allot::kernels::cuda

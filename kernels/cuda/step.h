@@ -37,6 +37,7 @@ constexpr int mostPieces(int max_length) {
   const int split = ((max_length < kSplitLength ? max_length : kSplitLength) + 127) / 128;
   return whole > split ? whole : split > 0 ? split : 1;
 }
+constexpr int kMostPieces = 1 << 15;  // of a row that the finish adds up
 
 // Of one bit a key.
 constexpr int bitWords(int n) { return n / 32 + 1; }
@@ -100,6 +101,7 @@ struct Step {
   const uint32_t* steps;
   const float* bias;
   int64_t bias_stride;
+  int window;  // keys of a row, its newest; 0: all
   int rows;
   int heads;
   int max_pages;
@@ -136,6 +138,7 @@ struct Step {
   uint32_t draw_stride;  // a multiple of 8
   Chosen* chosen;        // [rows * heads], or null
   uint32_t* pilot_bits;  // [rows * heads, bitWords(max_length)], or null
+  int statistics_words;  // of a set of keys that the statistics have room for
   unsigned long long* wrong;
 
   RowStatistics* statistics;

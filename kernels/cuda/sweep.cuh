@@ -50,7 +50,7 @@ class SweepWarp : SweepDraws<kDim, T, kSweep> {
     float total[kSteps][4] = {};
     const int tiles = (work.count + kPart - 1) / kPart;
 #pragma unroll 1
-    for (int tile = 0; tile < tiles; ++tile) {
+    for (int tile = work.dead / kPart; tile < tiles; ++tile) {
       float s[2];
       scoreTile(work, tile, await(), s);
       release();
@@ -172,8 +172,8 @@ __device__ inline void countPieces(const Step& step, RowPieces* rows) {
     if (row < step.rows) {
       const RowKind kind = kindOf(step, row);
       const int n = step.lengths[row];
-      if (kind == RowKind::kExact) pieces = (n + exactPieceKeys(n) - 1) / exactPieceKeys(n);
-      if (kind == RowKind::kSampled) pieces = piecesOf(n);
+      if (kind == RowKind::kExact) pieces = exactPiecesOf(exactKeysOf(step, n).span());
+      if (kind == RowKind::kSampled) pieces = piecesOf(keysOf(step, n).span());
       keys = kind == RowKind::kExact ? n | 0x80000000u : n;
     }
     int sum = pieces;

@@ -102,7 +102,7 @@ class SweepDraws : protected SweepScores<kDim, T, kSweep> {
     if (lane_ < kQuad) {
       const uint32_t stream = step_.layer << 16 | static_cast<uint32_t>(headOf(work, lane_));
       draws.offsets[lane_] = philox(step_.seed, step_.sequences[work.row], step_.steps[work.row],
-                                    stream, static_cast<uint32_t>(work.piece))[0] >>
+                                    stream, static_cast<uint32_t>(work.first / kPieceKeys))[0] >>
                              8;
     }
 #pragma unroll

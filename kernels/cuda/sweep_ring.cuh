@@ -59,6 +59,7 @@ struct Work {
   int piece;
   int first;  // key
   int count;  // keys
+  int dead;   // of them, the first ones, before the row's window
   bool exact;
 };
 
@@ -124,16 +125,17 @@ class SweepRing {
     work.quad = quads_ == 1 ? 0 : place.within % quads_;
     work.piece = place.outer - row.before;
     work.exact = kSweep == Sweep::kExact || row.exact();
-    const int n = row.length();
-    const int keys = work.exact ? exactPieceKeys(n) : kPieceKeys;
-    work.first = work.piece * keys;
-    work.count = min(keys, n - work.first);
+    const RowKeys all = work.exact ? exactKeysOf(step_, row.length()) : keysOf(step_, row.length());
+    const int keys = work.exact ? exactPieceKeys(all.span()) : kPieceKeys;
+    work.first = all.base + work.piece * keys;
+    work.count = min(keys, all.n - work.first);
+    work.dead = max(all.first - work.first, 0);
     return work;
   }
 
   // Lane i: the page of keys 16 i .. 16 i + 15 of the piece.
   __device__ int pagesOf(const Work& work) const {
-    if (lane_ * kPart >= work.count) return 0;
+    if (lane_ * kPart >= work.count || lane_ < work.dead / kPart) return 0;
     const int page = (work.first + lane_ * kPart) >> step_.page_shift;
     return step_.page_table[static_cast<int64_t>(work.row) * step_.max_pages + page];
   }
@@ -158,8 +160,9 @@ class SweepRing {
       if (lane_ == 0) report(step_, Wrong::kPage, load_.row, load_.kv_head);
       if (bad) load_pages_ = -1;
     }
-    load_slot_ = 0;
-    const int tiles = (load_.count + kPart - 1) / kPart;
+    const int dead = load_.dead / kPart, tiles = (load_.count + kPart - 1) / kPart;
+    if (lane_ < dead) load_pages_ = -1;  // nothing is read of tiles before the window
+    load_slot_ = load_.exact ? 2 * dead : kSweep == Sweep::kShadow ? dead / 4 : dead;
     load_slots_ = load_.exact ? 2 * tiles : kSweep == Sweep::kShadow ? (tiles + 3) / 4 : tiles;
     lookAhead();
   }
@@ -198,7 +201,7 @@ class SweepRing {
     const uint8_t* from =
         static_cast<const uint8_t*>(pool) + lane_offset_ + row * Layout::kRowBytes;
     const uint32_t to = head_slot_ + lane_copy_;
-    if (page >= 0 && key + kPart <= load_.count) {
+    if (page >= 0 && key + kPart <= load_.count && key >= load_.dead) {
 #pragma unroll
       for (int j = 0; j < kPart / kRowsAtOnce; ++j) {
         copyAsync((to ^ ((kRowsAtOnce * j & 7) << 4)) + j * 512, from + j * 512);
@@ -206,8 +209,9 @@ class SweepRing {
     } else {
 #pragma unroll
       for (int j = 0; j < kPart / kRowsAtOnce; ++j) {
+        const int own = key + j * kRowsAtOnce + lane_ / kChunks;
         copyAsync((to ^ ((kRowsAtOnce * j & 7) << 4)) + j * 512, from + j * 512,
-                  page >= 0 && key + j * kRowsAtOnce + lane_ / kChunks < load_.count);
+                  page >= 0 && own < load_.count && own >= load_.dead);
       }
     }
   }

@@ -118,7 +118,7 @@ class SweepScores : protected SweepRing<kDim, kSweep> {
   // A score of key j of the piece as it counts. Those of heads that are not there are 0, and go
   // nowhere.
   __device__ float finished(const Work& work, float score, int j) {
-    if (j >= work.count) return minusInfinity();
+    if (j >= work.count || j < work.dead) return minusInfinity();
     poison_ = fmaf(score, 0.0f, poison_);
     if (step_.bias) {
       score = fmaf(step_.bias[work.row * step_.bias_stride + work.first + j], kLog2E, score);
@@ -140,7 +140,7 @@ class SweepScores : protected SweepRing<kDim, kSweep> {
     scores[0] = scale_ * ((even[0] + odd[0]) + (even[1] + odd[1]));
     scores[1] = scale_ * ((even[2] + odd[2]) + (even[3] + odd[3]));
     const int key = tile * kPart;
-    if (!step_.bias && key + kPart <= work.count) {
+    if (!step_.bias && key + kPart <= work.count && key >= work.dead) {
       poison_ = fmaf(scores[0], 0.0f, poison_);
       poison_ = fmaf(scores[1], 0.0f, poison_);
     } else {
@@ -198,9 +198,12 @@ class SweepScores : protected SweepRing<kDim, kSweep> {
     takeQueries(work);
     float top = minusInfinity();
     float* to = scoresOf(t_) + g_;
-    const int tiles = (work.count + kPart - 1) / kPart;
+    const int dead = work.dead / kPart, tiles = (work.count + kPart - 1) / kPart;
+    for (int tile = 0; tile < dead; ++tile) {
+      to[tile * kPart] = to[tile * kPart + 8] = minusInfinity();
+    }
 #pragma unroll 1
-    for (int tile = 0; tile < tiles; ++tile) {
+    for (int tile = dead; tile < tiles; ++tile) {
       float two[2];
       scoreTile(work, tile, await(), two);
       release();
@@ -222,13 +225,13 @@ class SweepScores : protected SweepRing<kDim, kSweep> {
       for (int slot = 0; slot < kPieceKeys / 64; ++slot) {
         const int begin = slot * 64 + g_ / 4 * 16 + g_ % 4 * 4;
         float* to = scoresOf(t_) + begin;
-        if (slot * 64 >= work.count) {
+        if (slot * 64 >= work.count || slot < work.dead / 64) {
           const float none = minusInfinity();
           *reinterpret_cast<float4*>(to) =
               *reinterpret_cast<float4*>(to + 32) = {none, none, none, none};
           continue;
         }
-        const bool whole = !step_.bias && slot * 64 + 64 <= work.count;
+        const bool whole = !step_.bias && slot * 64 + 64 <= work.count && slot * 64 >= work.dead;
         const uint32_t at = await();
         // Features 8 (t + 4 v) .. + 7 of keys 4 (g % 4) .. + 3 of tile g / 4 of 32 keys.
         const uint32_t codes = at + g_ / 4 * (kDim * 8) + codeChunk(t_ * 4 + g_ % 4) * 16;

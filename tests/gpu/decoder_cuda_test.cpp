@@ -1,5 +1,6 @@
 // The decoder on a GPU beside the one on the CPU: the same model gives the same logits, and a row's
 // bits do not depend on its batch. Skipped where there is no GPU.
+#include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -156,8 +157,13 @@ TEST_F(DecoderCuda, EveryFamilyGivesTheLogitsOfTheCpu) {
     Sequence on_cpu(cpu.get(), *expected, 1, SampleSchedule(2, kAll));
     Sequence on_gpu(gpu.get(), *prompt, 1, SampleSchedule(2, kAll));
     for (const int32_t token : golden["tokens"].get<Ids>()) {
-      const auto should = feed(cpu.get(), {&on_cpu}, {token}, "dense");
-      ASSERT_LE(largestGap(feed(gpu.get(), {&on_gpu}, {token}, "dense"), should), kStepTolerance);
+      std::vector<kernels::RowStatistics> wanted(1), made(1);
+      const auto should = feed(cpu.get(), {&on_cpu}, {token}, "dense", &wanted);
+      const auto is = feed(gpu.get(), {&on_gpu}, {token}, "dense", &made);
+      ASSERT_LE(largestGap(is, should), kStepTolerance);
+      EXPECT_EQ(made[0].dense_rows, wanted[0].dense_rows);
+      EXPECT_EQ(made[0].group_rows, wanted[0].group_rows);
+      EXPECT_EQ(made[0].dense_bytes, wanted[0].dense_bytes);
     }
   }
 }
@@ -257,6 +263,71 @@ TEST_F(DecoderCuda, BFloat16WeightsAreTheSameModel) {
     gpu_->release(&*wide);
   }
   EXPECT_EQ(narrow->pool().freePages(), narrow->pool().totalPages());
+}
+
+// All of the GPU's memory that is free, while it lives.
+class Hog {
+ public:
+  Hog() {
+    for (size_t bytes = size_t{1} << 36; bytes >= size_t{1} << 20; bytes /= 2) {
+      void* block = nullptr;
+      while (cudaMalloc(&block, bytes) == cudaSuccess) blocks_.push_back(block);
+      cudaGetLastError();
+    }
+  }
+  ~Hog() {
+    for (void* block : blocks_) cudaFree(block);
+  }
+  Hog(const Hog&) = delete;
+  Hog& operator=(const Hog&) = delete;
+
+ private:
+  std::vector<void*> blocks_;
+};
+
+// A batch whose workspace and activations find no room gets what LibTorch keeps for later; where
+// that does not do, it is answered in parts, with the bits and counts of the whole.
+TEST_F(DecoderCuda, ABatchThatFindsNoRoomIsAnsweredInParts) {
+  const auto [ids, answer] = goldenCases().front();
+  auto prompt = gpu_->prefill(ids);
+  ASSERT_TRUE(prompt) << prompt.error().message;
+  struct Answered {
+    std::vector<float> logits;
+    std::vector<kernels::RowStatistics> statistics;
+  };
+  const auto step = [&](size_t count) {
+    std::vector<std::unique_ptr<Sequence>> made;
+    std::vector<Sequence*> rows;
+    for (size_t r = 0; r < count; ++r) {
+      made.push_back(std::make_unique<Sequence>(gpu_.get(), *prompt, static_cast<uint32_t>(r),
+                                                SampleSchedule(8, 20)));
+      rows.push_back(made.back().get());
+    }
+    Answered all;
+    all.statistics.resize(count);
+    all.logits = feed(gpu_.get(), rows, Ids(count, answer.front()), "s2anta-q4", &all.statistics);
+    return all;
+  };
+  const Answered few = step(2);
+  Answered some, many;
+  {
+    const Hog hog;
+    some = step(40);
+    const Hog rest;
+    many = step(160);
+  }
+  const Answered whole = step(160);
+  ASSERT_EQ(many.logits.size(), whole.logits.size());
+  EXPECT_EQ(many.logits, whole.logits);
+  const size_t vocab = whole.logits.size() / 160;
+  EXPECT_TRUE(std::equal(some.logits.begin(), some.logits.end(), whole.logits.begin()));
+  EXPECT_EQ(some.logits.size(), 40 * vocab);
+  EXPECT_TRUE(std::equal(few.logits.begin(), few.logits.end(), whole.logits.begin()));
+  for (size_t r = 0; r < 160; ++r) {
+    EXPECT_EQ(many.statistics[r].unique_rows, whole.statistics[r].unique_rows);
+    EXPECT_EQ(many.statistics[r].key_bytes, whole.statistics[r].key_bytes);
+  }
+  gpu_->release(&*prompt);
 }
 
 TEST_F(DecoderCuda, RefusesWhatTheGpuDoesNotDo) {

@@ -298,8 +298,12 @@ std::vector<HeadDraws> Gpu::readDraws(const MethodOptions& method, const DecodeI
   std::vector<HeadDraws> lists(heads.size());
   const auto lengths_read = copied(in.lengths, in.rows);
   const auto budgets_read = copied(in.budgets, in.rows);
+  const auto drawing = [&](size_t r) {
+    const int n = lengths_read[r];
+    return draws(method, n - in.first(n), budgets_read[r]);
+  };
   bool any = false;
-  for (int r = 0; r < in.rows; ++r) any = any || draws(method, lengths_read[r], budgets_read[r]);
+  for (int r = 0; r < in.rows; ++r) any = any || drawing(r);
   if (!any) return lists;
   const cuda::DrawList list = workspace.draws();
   EXPECT_NE(list.keys, nullptr);
@@ -309,7 +313,7 @@ std::vector<HeadDraws> Gpu::readDraws(const MethodOptions& method, const DecodeI
   const auto weights = copied(list.weights, heads.size() * list.stride);
   for (size_t i = 0; i < heads.size(); ++i) {
     const size_t row = i / in.heads;
-    if (!draws(method, lengths_read[row], budgets_read[row])) continue;
+    if (!drawing(row)) continue;
     EXPECT_LE(heads[i].draws, list.stride);
     const uint32_t count = std::min(heads[i].draws, list.stride);
     const auto first = static_cast<std::ptrdiff_t>(i * list.stride);

@@ -19,8 +19,10 @@
 //   masses        float16 of 2^(s' - e), s' the score in powers of two and e the least whole number
 //                 above all s' of the piece, and one more: a multiple of 2^-24, within 2^-11 of the
 //                 mass or within 2^-25 of the piece's largest. Sums of masses are exact integers,
-//                 and so are draws from them. Where masses are powers of two times each other (all
-//                 scores equal, gaps of k ln 2, masked keys) draws are the CPU's.
+//                 and so are draws from them; a piece that is lighter than another by 2^-16 or more
+//                 is rounded to 2^-40 of that one's largest mass, at any length of the row. Where
+//                 masses are powers of two times each other (all scores equal, gaps of k ln 2,
+//                 masked keys) draws are the CPU's.
 //   chosen keys   top-k's and vattention's are the CPU's where scores that decide differ by more
 //                 than their rounding; vattention's budget is, within the rounding of the pilot's
 //                 sums, and of equal budgets the samples are the same keys.

@@ -1,0 +1,151 @@
+// Rows of 300,000 and of 2^20 keys: what is true of a thousand is true of them. The masses of what
+// is light beside one dominant key are not lost in sums over thousands of pieces, draws are the
+// CPU's where masses are, budgets may be nearly as large as the row, and statistics count it all.
+#include <cmath>
+#include <map>
+
+#include "tests/gpu/reference.h"
+
+namespace allot::kernels {
+namespace {
+
+constexpr int kLengths[] = {300000, 1 << 20};
+const Layout kLayout{Element::kBFloat16, 64, 256, 1, 1};
+
+// One row whose scores are its bias. Made once: it is more than half a GiB.
+Cache& longCache(int length) {
+  static std::map<int, Cache> caches;
+  const auto known = caches.find(length);
+  Cache& cache = known != caches.end()
+                     ? known->second
+                     : caches.emplace(length, hostCache(kLayout, {length}, 61)).first->second;
+  cache.bias.clear();
+  cache.repeatFirstRow(1, 1);
+  std::fill(cache.queries.begin(), cache.queries.end(), 0.0f);
+  return cache;
+}
+
+class LongRows : public GpuMethodTest {
+ protected:
+  // Methods that choose by scores keep sets of keys where there is room for half a million.
+  bool refused(Gpu* gpu) {
+    const auto why = gpu->workspace.plan(method, gpu->kv(), gpu->bounds(method));
+    if (!why) return false;
+    EXPECT_TRUE(method.method == Method::kTopK || method.method == Method::kVAttention);
+    EXPECT_GT(gpu->cache().lengths[0], 300000);
+    EXPECT_NE(why->find("on the GPU takes rows of up to"), std::string::npos) << *why;
+    return true;
+  }
+
+  bool drawsByMass() const {
+    const Method m = method.method;
+    return m != Method::kTopK && m != Method::kVAttention && m != Method::kDense;
+  }
+};
+
+// Random numbers in -0.5 .. 0.5 without a generator's state.
+float noise(int key) {
+  const auto word = static_cast<uint32_t>(key) * 2654435761u;
+  return static_cast<float>(word >> 8) * 0x1p-24f - 0.5f;
+}
+
+// What draws of other keys than `dominant` weigh together, in the mean over rows and its deviation.
+struct Tail {
+  double mean = 0, deviation = 0;
+};
+Tail tailOf(const GpuResult& run, int dominant) {
+  double sum = 0, squares = 0;
+  for (const HeadDraws& head : run.draws) {
+    double tail = 0;
+    for (size_t i = 0; i < head.keys.size(); ++i) {
+      if (head.keys[i] != dominant) tail += head.weights[i];
+    }
+    sum += tail;
+    squares += tail * tail;
+  }
+  const double count = static_cast<double>(run.draws.size()), mean = sum / count;
+  return {mean, std::sqrt(std::max(0.0, squares / count - mean * mean) / count)};
+}
+
+// The tail is drawn as often as it weighs, within a 10,000th of it.
+TEST_P(LongRows, NothingOfATailIsLost) {
+  if (!drawsByMass()) GTEST_SKIP() << "does not draw by mass";
+  for (const int n : kLengths) {
+    Cache& cache = longCache(n);
+    const bool independent = method.method == Method::kSanta;
+    const int replicates = independent ? 2 : n > 300000 ? 4 : 16;
+    cache.repeatFirstRow(replicates, 1);
+    Gpu gpu(cache, kLayout.element);
+    // What is light in the dominant key's own piece is drawn by s2anta-flash in some rows only.
+    const double allowed = 1e-4 + (method.method == Method::kS2antaFlash ? 256.0 / n : 0.0);
+    for (const float gap : {12.0f, 16.0f}) {
+      for (const int dominant : {0, 255, n / 2, n - 1}) {
+        double tail = 0;
+        for (int j = 0; j < n; ++j) {
+          if (j != dominant) tail += std::exp(static_cast<double>(noise(j) - gap));
+        }
+        const double share = tail / (1 + tail);
+        addBias(&cache, [&](int, int j) { return j == dominant ? 0.0f : noise(j) - gap; });
+        for (const int budget : {n / 2, n - 1}) {
+          SCOPED_TRACE("n " + std::to_string(n) + ", gap " + std::to_string(gap) + ", key " +
+                       std::to_string(dominant) + ", S " + std::to_string(budget));
+          // The place does not matter twice, nor of draws that are put in order to be looked at.
+          if (dominant != 0 && (budget == n / 2 || independent)) continue;
+          std::fill(cache.budgets.begin(), cache.budgets.end(), static_cast<uint32_t>(budget));
+          gpu.load();
+          const Tail drawn = tailOf(gpu.run(method), dominant);
+          // Of independent draws the number in the tail has a binomial's spread.
+          const double spread = independent
+                                    ? std::sqrt(share * (1 - share) / (1.0 * budget * replicates))
+                                    : drawn.deviation;
+          EXPECT_NEAR(drawn.mean / share, 1, allowed + (5 * spread + 0.5 / budget) / share);
+        }
+        if (HasFailure()) return;  // the rest would say the same
+      }
+    }
+  }
+}
+
+TEST_P(LongRows, DrawsAndStatisticsAreTheCpus) {
+  for (const int n : kLengths) {
+    Cache& cache = longCache(n);
+    addBias(&cache, [](int, int) { return 0.0f; });
+    Gpu gpu(cache, kLayout.element);
+    if (refused(&gpu)) continue;
+    for (const Coarse kind : {Coarse::kGaps, Coarse::kOneHeavy}) {
+      const uint32_t large = n > 800001 && kind == Coarse::kGaps ? 800001 : 2;
+      for (const uint32_t budget : {1000u, large}) {
+        SCOPED_TRACE("n " + std::to_string(n) + ", scores " +
+                     std::to_string(static_cast<int>(kind)) + ", S " + std::to_string(budget));
+        makeCoarse(&cache, kind, 31);
+        cache.budgets = {budget};
+        gpu.load();
+        const GpuResult run = gpu.run(method);
+        // Of vattention a pilot's sums round as they may.
+        if (drawsByMass() || method.method == Method::kTopK) {
+          const Selection chosen = cpuSelection(method, cache, 0, 0);
+          ASSERT_EQ(countsOf(run.draws[0], n), countsOf(chosen, n));
+        }
+        expectOutputsFollowDraws(cache, run, method);
+        expectStatisticsFollowDraws(cache, run, method, kLayout.element);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, LongRows, testing::ValuesIn(gpuMethodTexts()), methodTestName);
+
+using LongRowPlans = GpuTest;
+
+TEST_F(LongRowPlans, RowsThatNoBlockHasRoomForAreRefused) {
+  Cache cache = hostCache(kLayout, {300}, 1);
+  Gpu gpu(cache, kLayout.element);
+  const auto why = gpu.workspace.plan(methodOf("s2anta-sys"), gpu.kv(),
+                                      {.rows = 1, .heads = 1, .max_length = 1 << 30});
+  ASSERT_TRUE(why.has_value());
+  EXPECT_NE(why->find("the GPU takes rows of up to"), std::string::npos) << *why;
+}
+
+}  // namespace
+}  // namespace allot::kernels
