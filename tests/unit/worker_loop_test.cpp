@@ -237,6 +237,33 @@ TEST_F(WorkerLoopTest, DrainingItPushesWhatItHoldsAndLeaves) {
   EXPECT_EQ(*store_->nextTicket(), 6u);
 }
 
+TEST_F(WorkerLoopTest, DrainingItBeginsNothingWhileItHoldsResults) {
+  const auto loop = workerBeforeAFullInbox();
+  planUnits(1);
+  draining_ = true;
+  EXPECT_FALSE(ends(loop.get()));
+  EXPECT_EQ(*store_->openUnits(), 1u);
+  EXPECT_EQ(*store_->nextTicket(), 6u);
+}
+
+TEST_F(WorkerLoopTest, InAPausedRunItBeginsNothing) {
+  change(Desired::kPaused, 2);
+  planUnits(1);
+  const auto loop = worker();
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(ends(loop.get()));
+  EXPECT_EQ(*store_->openUnits(), 1u);
+  EXPECT_EQ(*store_->nextTicket(), 0u);
+}
+
+// Each update is made of the tickets that are its own.
+TEST_F(WorkerLoopTest, InASynchronousRunItTakesNoTicketOfTheNextUpdate) {
+  run_.synchronous = true;
+  const auto loop = worker();
+  for (int i = 0; i < 4; ++i) EXPECT_FALSE(ends(loop.get()));
+  EXPECT_EQ(*store_->nextTicket(), 2u);
+  EXPECT_EQ(*store_->inboxSize(), 2u);
+}
+
 using testing::ElementsAre;
 
 TEST_F(WorkerLoopTest, WhatTheGracePeriodAllowsIsFinishedAndPushed) {
