@@ -240,8 +240,10 @@ TEST_F(WorkerLoopTest, DrainingItPushesWhatItHoldsAndLeaves) {
 TEST_F(WorkerLoopTest, DrainingItBeginsNothingWhileItHoldsResults) {
   const auto loop = workerBeforeAFullInbox();
   planUnits(1);
+  words_.said.clear();
   draining_ = true;
   EXPECT_FALSE(ends(loop.get()));
+  EXPECT_TRUE(words_.said.empty());  // it did not even claim the unit
   EXPECT_EQ(*store_->openUnits(), 1u);
   EXPECT_EQ(*store_->nextTicket(), 6u);
 }
