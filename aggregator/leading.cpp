@@ -168,7 +168,8 @@ Shown::Shown(Telemetry* of)
 
 Status leadRun(const LeadOptions& options, RunSpec run, Store* store, ExperimentFile* file,
                SharedView* shared, Shown* shown, const std::atomic<bool>& draining) {
-  std::random_device random;
+  std::random_device device;
+  const auto random = [&] { return uint64_t{device()} << 32 | device(); };
   const std::string holder = "aggregator-" + makeUlid(unixMs(), random(), random());
   while (true) {
     Aggregator aggregator(

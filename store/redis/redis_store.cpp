@@ -257,7 +257,8 @@ Result<std::vector<v1::EvaluationUnit>> RedisStore::claimUnits(const ClaimReques
   ALLOT_TRY(store::checkClaim(request));
   std::vector<std::string> words = {
       request.holder, std::to_string(request.count),
-      std::to_string(std::min(request.lease_ms, store::kLongestClaimMs))};
+      std::to_string(std::min(request.lease_ms, store::kLongestClaimMs)),
+      std::to_string(kLargestFacts)};
   for (const uint32_t chunk : request.warm) words.push_back(store::paddedChunk(chunk));
   ALLOT_ASSIGN(const RedisReply reply, run(lua::claim_units, {words.begin(), words.end()}));
   return toUnits(reply.view());

@@ -446,8 +446,10 @@ TEST_F(RedisFaults, OneBadBeatOrUnitHidesNobodyElses) {
   const uint64_t epoch = store->acquireLease("a", 60'000)->epoch;
   ASSERT_TRUE(succeeded(
       Leadership(*store, epoch).planUnits({unit(0, 0, "a"), unit(0, 0, "b"), unit(0, 0, "c")})));
+  v1::EvaluationUnit large = unit(0, 0, "b");
+  large.set_schedule_name(std::string(1 << 20, 'b'));
   ASSERT_TRUE(raw_.call({"HSET", "allot:{run}:unit_specs", unit(0, 0, "a").unit_id(), "\xff",
-                         unit(0, 0, "b").unit_id(), std::string(1 << 20, '\xff')}));
+                         large.unit_id(), large.SerializeAsString()}));
   const auto open_units = store->listUnits();
   ASSERT_TRUE(succeeded(open_units));
   ASSERT_THAT(*open_units, SizeIs(1));

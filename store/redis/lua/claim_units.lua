@@ -5,11 +5,12 @@
 -- string is the older version. The score of a unit is the end of its claim, 0 if none. What is free
 -- is listed in free_units as 'group/unit'; that list may be behind (an older build does not keep
 -- it), so each unit is looked up before it is taken, and an empty list is filled from the scores.
--- ARGV: 1 holder 2 count 3 lease_ms 4.. warm chunks, padded
+-- A worker can write anything: a unit that is too large is claimed and not handed out.
+-- ARGV: 1 holder 2 count 3 lease_ms 4 largest unit 5.. warm chunks, padded
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local warm = {}
-for i = 4, #ARGV do warm[ARGV[i]] = true end
+for i = 5, #ARGV do warm[ARGV[i]] = true end
 -- Groups found empty. They are taken off the list last: the first write is one that needs room, so
 -- that a full server refuses the claim whole.
 local empty = {}
@@ -84,7 +85,10 @@ while #specs == 0 do
     local workers = math.max(1, redis.call('ZCARD', KEYS[7]))
     local share = math.ceil(redis.call('ZCARD', KEYS[5]) / (2 * workers))
     local units = take(group, math.max(1, math.min(tonumber(ARGV[2]), share)))
-    for i, unit in ipairs(units) do specs[i] = redis.call('HGET', KEYS[3], unit) end
+    for _, unit in ipairs(units) do
+      local spec = redis.call('HGET', KEYS[3], unit)
+      if spec and #spec <= tonumber(ARGV[4]) then table.insert(specs, spec) end
+    end
     if #units > 0 then redis.call('ZADD', KEYS[6], 'XX', place, group) end
   elseif tried_ended then
     break
