@@ -31,7 +31,7 @@ v1::Experiment experimentOf(const json& golden) {
   return experiment;
 }
 
-v1::AggregatorState stateOf(const json& golden) {
+v1::AggregatorState stateFrom(const json& golden) {
   v1::AggregatorState state;
   state.mutable_policy()->set_version(golden["version"]);
   for (const double x : golden["logits"]) state.mutable_policy()->add_logits(x);
@@ -108,7 +108,7 @@ TEST(GoldenUpdates, EveryFieldOfEveryUpdate) {
     SCOPED_TRACE(golden["name"].get<std::string>());
     const auto results = resultsOf(golden["results"]);
     const auto experiment = experimentOf(golden);
-    const auto outcome = applyUpdate(experiment, stateOf(golden["state"]), results);
+    const auto outcome = applyUpdate(experiment, stateFrom(golden["state"]), results);
     expectRecord(outcome.record, golden["record"]);
     expectState(outcome.state, golden["next"]);
     // And what the record repeats.

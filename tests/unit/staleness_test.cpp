@@ -14,7 +14,7 @@
 namespace allot {
 namespace {
 
-constexpr uint32_t kLayers = 8;
+constexpr uint32_t kModelLayers = 8;
 constexpr uint32_t kBudget = 8;
 constexpr int kQuestions = 16;
 
@@ -35,7 +35,7 @@ double learn(const std::string& mode, uint64_t lag, uint64_t updates, uint64_t s
   spec.mutable_staleness()->set_mode(mode);
   spec.mutable_staleness()->set_rho_bar(1);
   std::mt19937_64 random(seed);
-  v1::AggregatorState state = initialState(experiment, kLayers);
+  v1::AggregatorState state = initialState(experiment, kModelLayers);
   std::vector<v1::PolicySnapshot> policies;
   uint64_t ticket = 0;
   for (uint64_t version = 0; version < updates; ++version) {

@@ -130,7 +130,7 @@ TEST(Choices, AWordThatIsMissingMeansWhatItAlwaysDid) {
   EXPECT_EQ(promptStyleOf({}), PromptStyle::kLlama);
 }
 
-v1::Experiment parsed() {
+v1::Experiment plainExperiment() {
   const auto experiment = parseExperiment(
       "apiVersion: allot.dev/v1alpha1\nkind: Experiment\nmetadata: {name: tiny}\nspec:\n"
       "  model: {path: m}\n  task: {tasks: [niah]}\n  policy: {totalBudget: 8}\n  update: {}\n"
@@ -159,7 +159,7 @@ TEST(Choices, TheSpecsRowsHaveTheWordsOfTheEnums) {
 }
 
 TEST(Choices, AStoredWordThatNobodyHereKnowsIsRefusedWithThoseThatAre) {
-  EXPECT_TRUE(checkWords(parsed(), "run x"));
+  EXPECT_TRUE(checkWords(plainExperiment(), "run x"));
   EXPECT_TRUE(checkWords({}, "run x"));  // nothing is chosen
   struct Row {
     const char* sentence;
@@ -182,7 +182,7 @@ TEST(Choices, AStoredWordThatNobodyHereKnowsIsRefusedWithThoseThatAre) {
        [](v1::Spec* spec) { spec->mutable_attention()->set_protocol("C"); }},
   };
   for (const Row& row : rows) {
-    v1::Experiment experiment = parsed();
+    v1::Experiment experiment = plainExperiment();
     row.change(experiment.mutable_spec());
     const Status refused = checkWords(experiment, "run x");
     ASSERT_FALSE(refused) << row.sentence;
