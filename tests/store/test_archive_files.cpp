@@ -15,6 +15,7 @@ namespace allot::test {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::AllOf;
 using testing::HasSubstr;
 
 class Folder : public testing::Test {
@@ -191,6 +192,15 @@ TEST_F(HostileArchive, TheHeadIsChecked) {
   write(path("history.jsonl"), good_["history.jsonl"]);
   fs::remove(path(name));
   EXPECT_THAT(verify().error().message, HasSubstr("holds no exported run"));
+}
+
+TEST_F(HostileArchive, DeepJsonIsRefusedInEveryFile) {
+  const std::string deep =
+      "{\"deep\": " + std::string(400'000, '[') + std::string(400'000, ']') + "}";
+  for (const char* name : {"export.json", "history.jsonl", "evaluations.jsonl"}) {
+    EXPECT_THAT(with(name, deep + "\n"),
+                AllOf(HasSubstr(name), HasSubstr("\"deep\" is nested deeper than 64 levels")));
+  }
 }
 
 // Whatever bytes there are, the answer is one of the errors or a verified run.
