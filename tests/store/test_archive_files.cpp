@@ -203,6 +203,12 @@ TEST_F(HostileArchive, DeepJsonIsRefusedInEveryFile) {
   }
 }
 
+// Names and digests of an export are anybody's.
+TEST_F(HostileArchive, WhatIsSaidHasNothingThatATerminalObeys) {
+  EXPECT_THAT(replaced("history.jsonl", "},\"policy_sha256\":\"", "},\"policy_sha256\":\"\\u001b["),
+              HasSubstr(" \\x1b["));
+}
+
 // Whatever bytes there are, the answer is one of the errors or a verified run.
 TEST_F(HostileArchive, BytesAtRandomAreNoTrouble) {
   std::mt19937_64 random(11);
