@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "cli/terminal.h"
+#include "core/json_text.h"
 
 namespace allot {
 namespace {
@@ -54,7 +55,7 @@ Error kubectlError(const std::string& doing, const std::string& text) {
 // The newest Secret's entry: kubectl apply leaves those of earlier passwords where they are.
 Result<std::string> passwordIn(const std::string& text, const ClusterChoice& choice,
                                const std::string& key) {
-  const json document = json::parse(text, nullptr, false);
+  ALLOT_ASSIGN(const json document, parseJson(text, "kubectl's answer"));
   std::string newest, found;
   if (document.is_object() && document.contains("items") && document["items"].is_array()) {
     for (const json& item : document["items"]) {

@@ -19,6 +19,8 @@
 namespace allot {
 namespace {
 
+constexpr size_t kMostCaptured = size_t{64} << 20;
+
 // Everything the child needs, made before fork: after it only async-signal-safe calls are allowed.
 struct Prepared {
   std::vector<std::string> arguments;
@@ -132,6 +134,7 @@ Result<Output> capture(const Command& command) {
   close(out[1]);
   close(err[1]);
   Output output;
+  bool too_much = false;
   if (pid) {
     pollfd ends[2] = {{out[0], POLLIN, 0}, {err[0], POLLIN, 0}};
     std::string* texts[2] = {&output.out, &output.err};
@@ -141,8 +144,11 @@ Result<Output> capture(const Command& command) {
         if (ends[i].fd < 0 || !(ends[i].revents & (POLLIN | POLLHUP | POLLERR))) continue;
         char buffer[4096];
         const ssize_t got = read(ends[i].fd, buffer, sizeof buffer);
-        if (got > 0) {
+        if (got > 0 && texts[i]->size() < kMostCaptured) {
           texts[i]->append(buffer, static_cast<size_t>(got));
+        } else if (got > 0) {
+          if (!too_much) kill(-*pid, SIGKILL);  // its group: see spawn
+          too_much = true;
         } else {
           ends[i].fd = -1;
           --open_ends;
@@ -157,6 +163,10 @@ Result<Output> capture(const Command& command) {
   close(out[0]);
   close(err[0]);
   if (!pid) return tl::unexpected(pid.error());
+  if (too_much) {
+    return fail(ErrorCode::kData, command.program + " was ended: it wrote more than " +
+                                      std::to_string(kMostCaptured >> 20) + " MiB");
+  }
   return output;
 }
 

@@ -50,7 +50,8 @@ struct Output {
   std::string err;
 };
 
-// Runs a command to its end and returns what it wrote.
+// Runs a command to its end and returns what it wrote; kData, and its end, if that is more than
+// anybody reads.
 Result<Output> capture(const Command& command);
 
 // Becomes that program: returns only if the system refuses.

@@ -17,7 +17,6 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
-#include <sstream>
 #include <thread>
 
 #include "cli/control.h"
@@ -28,10 +27,13 @@
 #include "cli/run_report.h"
 #include "cli/terminal.h"
 #include "cli/worker_sizes.h"
+#include "core/json_text.h"
 #include "core/result.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_change.h"
+#include "core/spec/spec_yaml.h"
 #include "core/ulid.h"
+#include "files/files.h"
 #include "store/archive/exact_json.h"
 
 namespace allot {
@@ -87,8 +89,9 @@ Result<json> preflight(const RunOptions& options) {
                     : ErrorCode::kUsage,
                 line);
   }
-  json facts = json::parse(lastLine(output.out), nullptr, false);
-  if (facts.is_discarded() || !facts.contains("model_folder")) {
+  auto facts = parseJson(lastLine(output.out), "the answer of allot-worker --check");
+  if (!facts) return fail(ErrorCode::kInternal, facts.error().message);
+  if (!facts->contains("model_folder")) {
     return fail(ErrorCode::kInternal, "allot-worker --check answered something else than facts");
   }
   return facts;
@@ -204,11 +207,9 @@ uint64_t availableMib() {
 
 // `schema`: of the run.
 Result<v1::Experiment> readExperiment(const RunOptions& options, uint32_t schema = kSpecSchema) {
-  std::ifstream file(options.experiment_file);
-  std::stringstream text;
-  text << file.rdbuf();
-  ALLOT_ASSIGN(auto experiment,
-               parseStoredExperiment(text.str(), options.experiment_file, options.set, schema));
+  const auto text = readBeginning(options.experiment_file, kMostYamlBytes + 1);
+  ALLOT_ASSIGN(auto experiment, parseStoredExperiment(text.value_or(""), options.experiment_file,
+                                                      options.set, schema));
   if (options.synchronous && !experiment.spec().has_update()) {
     return badInput(
         "--synchronous needs spec.update: an evaluation alone has no policy to wait for");

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "core/digest.h"
+#include "core/json_text.h"
 #include "core/ulid.h"
 
 namespace allot {
@@ -66,7 +67,7 @@ bool holdsExport(const std::string& folder) { return isThere(folder + "/export.j
 Result<RunNote> readRunNote(const std::string& folder) {
   const std::string path = folder + "/run.json";
   ALLOT_ASSIGN(const std::string text, readWholeFile(path, kLargestNote));
-  const json run = json::parse(text, nullptr, false);
+  ALLOT_ASSIGN(const json run, parseJson(text, path));
   RunNote note;
   const auto take = [&](const char* key, std::string* value) {
     if (run.is_object() && run.contains(key) && run[key].is_string()) *value = run[key];

@@ -1,23 +1,26 @@
 #include "cli/run_report.h"
 
 #include <cstdio>
-#include <fstream>
 #include <map>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "cli/terminal.h"
+#include "core/json_text.h"
+#include "files/files.h"
 
 namespace allot {
 namespace {
 
 using nlohmann::json;
 
+constexpr uint64_t kLargestSummary = uint64_t{64} << 20;
+
 std::string percentCell(const json& row) {
   if (row.is_null()) return "-";
   return formatted("%.3f  [%.3f, %.3f]  n %llu", row.value("accuracy", 0.0),
-                   row["ci95"][0].get<double>(), row["ci95"][1].get<double>(),
+                   row.at("ci95").at(0).get<double>(), row.at("ci95").at(1).get<double>(),
                    static_cast<unsigned long long>(row.value("n", uint64_t{0})));
 }
 
@@ -29,7 +32,7 @@ std::string shareText(const json& share) {
 }
 
 bool isPlain(const json& row) {
-  return row["schedule"] == "uniform" || row["schedule"] == "learned";
+  return row.at("schedule") == "uniform" || row.at("schedule") == "learned";
 }
 
 // One method: a row for each total budget, uniform and learned side by side.
@@ -38,7 +41,7 @@ std::string methodText(const std::vector<json>& rows) {
       formatted("\n%-24s %-34s %s\n", (nameOf(rows.front(), "method") + ", total budget").c_str(),
                 "uniform (95 % interval)", "learned (95 % interval)");
   std::map<uint64_t, std::map<std::string, json>> table;
-  for (const json& row : rows) table[row["total_budget"]][row["schedule"]] = row;
+  for (const json& row : rows) table[row.at("total_budget")][row.at("schedule")] = row;
   for (auto& [budget, cells] : table) {
     text += formatted("%-24llu %-34s %s\n", static_cast<unsigned long long>(budget),
                       percentCell(cells["uniform"]).c_str(), percentCell(cells["learned"]).c_str());
@@ -55,7 +58,7 @@ std::string gridText(const std::vector<json>& rows, const char* number, const st
   std::map<std::string, std::map<Number, std::vector<std::string>>> table;
   size_t height = 1;
   for (const json& row : rows) {
-    const Number column = row[number].get<Number>();
+    const Number column = row.at(number).get<Number>();
     columns.insert(column);
     auto& lines = table[nameOf(row, "method")][column] = cell(row);
     height = std::max(height, lines.size());
@@ -86,16 +89,16 @@ std::string accuracyText(const json& evaluations) {
   bool learned = false;
   TextTable adaptive({"reads what it needs", "accuracy", "95 % interval", "n", "KV bytes"});
   for (const json& row : evaluations) {
-    learned = learned || row["schedule"] == "learned";
-    if (row["schedule"] == "dense") {
+    learned = learned || row.at("schedule") == "learned";
+    if (row.at("schedule") == "dense") {
       text += "\ndense attention: accuracy " + percentCell(row) + "\n";
-    } else if (row["schedule"] == "adaptive") {
-      adaptive.add(
-          {nameOf(row, "method"), formatted("%.3f", row.value("accuracy", 0.0)),
-           formatted("[%.3f, %.3f]", row["ci95"][0].get<double>(), row["ci95"][1].get<double>()),
-           row["n"].dump(), shareText(row.value("kv_bytes_share", json()))});
+    } else if (row.at("schedule") == "adaptive") {
+      adaptive.add({nameOf(row, "method"), formatted("%.3f", row.value("accuracy", 0.0)),
+                    formatted("[%.3f, %.3f]", row.at("ci95").at(0).get<double>(),
+                              row.at("ci95").at(1).get<double>()),
+                    row.at("n").dump(), shareText(row.value("kv_bytes_share", json()))});
     } else if (isPlain(row)) {
-      plain[row["method"]].push_back(row);
+      plain[row.at("method")].push_back(row);
       all.push_back(row);
     } else {
       others.push_back(row);
@@ -107,7 +110,8 @@ std::string accuracyText(const json& evaluations) {
     // Half of the interval: its two ends would make the table too wide.
     text +=
         gridText<uint64_t>(all, "total_budget", "accuracy at total budget", [](const json& row) {
-          const double low = row["ci95"][0].get<double>(), high = row["ci95"][1].get<double>();
+          const double low = row.at("ci95").at(0).get<double>(),
+                       high = row.at("ci95").at(1).get<double>();
           return std::vector{formatted("%.3f", row.value("accuracy", 0.0)),
                              formatted("±%.3f", (high - low) / 2)};
         });
@@ -116,8 +120,8 @@ std::string accuracyText(const json& evaluations) {
   if (!adaptive.empty()) text += "\n" + adaptive.text(false);
   if (!others.empty()) text += "\n";
   for (const json& row : others) {
-    const std::string name =
-        nameOf(row, "method") + "  " + nameOf(row, "schedule") + "  " + row["total_budget"].dump();
+    const std::string name = nameOf(row, "method") + "  " + nameOf(row, "schedule") + "  " +
+                             row.at("total_budget").dump();
     text += formatted("%-34s %s\n", name.c_str(), percentCell(row).c_str());
   }
   return text;
@@ -127,27 +131,27 @@ std::string fidelityText(const json& summary) {
   std::vector<json> budgeted;
   TextTable adaptive({"reads what it needs", "relative error", "next token", "value rows"});
   for (const json& row : summary.value("fidelity", json::array())) {
-    if (row["schedule"] == "uniform") budgeted.push_back(row);
-    if (row["schedule"] != "adaptive") continue;
-    adaptive.add({nameOf(row, "method"), formatted("%.4f", row["relative_error"].get<double>()),
-                  shareText(row["agreement"]), shareText(row["density"])});
+    if (row.at("schedule") == "uniform") budgeted.push_back(row);
+    if (row.at("schedule") != "adaptive") continue;
+    adaptive.add({nameOf(row, "method"), formatted("%.4f", row.at("relative_error").get<double>()),
+                  shareText(row.at("agreement")), shareText(row.at("density"))});
   }
   std::string text;
   if (!budgeted.empty()) {
     text += gridText<double>(
         budgeted, "samples_per_layer", "relative error at S a layer", [](const json& row) {
-          return std::vector{formatted("%.4f", row["relative_error"].get<double>())};
+          return std::vector{formatted("%.4f", row.at("relative_error").get<double>())};
         });
-    text +=
-        gridText<double>(budgeted, "samples_per_layer", "next token as dense at S",
-                         [](const json& row) { return std::vector{shareText(row["agreement"])}; });
+    text += gridText<double>(
+        budgeted, "samples_per_layer", "next token as dense at S",
+        [](const json& row) { return std::vector{shareText(row.at("agreement"))}; });
   }
   if (!adaptive.empty()) text += "\n" + adaptive.text(false);
   const json slopes = summary.value("variance_slopes", json::array());
   if (!slopes.empty()) text += "\n";
   for (const json& row : slopes) {
     text += formatted("%s: squared error falls as S to the power %.2f\n",
-                      nameOf(row, "method").c_str(), row["slope"].get<double>());
+                      nameOf(row, "method").c_str(), row.at("slope").get<double>());
   }
   return text;
 }
@@ -159,7 +163,8 @@ std::string reportText(const json& summary) {
   text += fidelityText(summary);
   if (!summary.value("learned_schedule", json::array()).empty() &&
       summary.value("updates", 0) > 0) {
-    text += "\nlearned schedule, samples per layer: " + summary["learned_schedule"].dump() + "\n";
+    text +=
+        "\nlearned schedule, samples per layer: " + summary.at("learned_schedule").dump() + "\n";
   }
   return text;
 }
@@ -174,13 +179,21 @@ std::string endText(const json& summary) {
 }
 
 Status printReport(const std::string& folder) {
-  std::ifstream file(folder + "/summary.json");
-  const json summary = json::parse(file, nullptr, false);
-  if (!summary.is_object() || !summary.contains("evaluations")) {
-    return fail(ErrorCode::kInternal, "the run ended without " + folder + "/summary.json");
+  const std::string path = folder + "/summary.json";
+  const auto text = readWholeFile(path, kLargestSummary);
+  if (!text) {
+    return fail(ErrorCode::kInternal, "the run ended without its summary: " + text.error().message);
   }
-  std::printf("%s", reportText(summary).c_str());
-  std::printf("\n%s\nreport: %s/report.html\n", endText(summary).c_str(), folder.c_str());
+  ALLOT_ASSIGN(const json summary, parseJson(*text, path));
+  if (!summary.is_object() || !summary.contains("evaluations")) {
+    return fail(ErrorCode::kData, path + ": is no summary of a run");
+  }
+  try {
+    const std::string report = reportText(summary), end = endText(summary);
+    std::printf("%s\n%s\nreport: %s/report.html\n", report.c_str(), end.c_str(), folder.c_str());
+  } catch (const json::exception&) {  // another type than the aggregator writes
+    return fail(ErrorCode::kData, path + ": is no summary of a run");
+  }
   return {};
 }
 

@@ -176,20 +176,26 @@ Status syncFolderOf(const std::string& path) {
   return {};
 }
 
-Result<std::string> readWholeFile(const std::string& path, uint64_t most) {
+Result<std::string> readBeginning(const std::string& path, uint64_t most) {
   ALLOT_ASSIGN(const FileHandle file, openForReading(path));
   std::string text;
-  while (true) {
-    const size_t had = text.size();
-    text.resize(had + kBlock);
-    const ssize_t got = ::read(file.get(), text.data() + had, kBlock);
+  while (text.size() < most) {
+    const size_t had = text.size(), block = std::min<uint64_t>(kBlock, most - had);
+    text.resize(had + block);
+    const ssize_t got = ::read(file.get(), text.data() + had, block);
     if (got < 0 && errno != EINTR) return cannotRead(path, errno);
     text.resize(had + static_cast<size_t>(std::max<ssize_t>(got, 0)));
-    if (text.size() > most) {
-      return badInput(path + ": has more than " + std::to_string(most) + " bytes");
-    }
-    if (got == 0) return text;
+    if (got == 0) break;
   }
+  return text;
+}
+
+Result<std::string> readWholeFile(const std::string& path, uint64_t most) {
+  ALLOT_ASSIGN(std::string text, readBeginning(path, most + 1));
+  if (text.size() > most) {
+    return badInput(path + ": has more than " + std::to_string(most) + " bytes");
+  }
+  return text;
 }
 
 Result<LineFile> LineFile::open(const std::string& path) {

@@ -68,6 +68,9 @@ Status syncFolderOf(const std::string& path);
 // The file's text; kUsage if it cannot be read or has more than `most` bytes.
 Result<std::string> readWholeFile(const std::string& path, uint64_t most);
 
+// The file's first bytes, at most `most`; kUsage if it cannot be read.
+Result<std::string> readBeginning(const std::string& path, uint64_t most);
+
 // Opened by one process at a time (flock): a second one gets kUsage.
 class LineFile {
  public:

@@ -163,6 +163,16 @@ std::optional<std::string> chatMlSystem(const std::string& published) {
   return found;
 }
 
+// Whether a system prompt is text in front of the turns, and has none of its own: Yi's ChatML.
+bool writesSystemBare(const std::string& published) {
+  const std::string source = withoutTools(published);
+  if (has(source, "<|im_start|>system")) return false;
+  for (const char* bare : {"{{ system_message }}", "{{- system_message }}", "{{system_message}}"}) {
+    if (has(source, bare)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 struct ChatTemplate::Family {
@@ -246,6 +256,10 @@ std::optional<ChatTemplate::Published> ChatTemplate::recognise(const std::string
     if (!system) return std::nullopt;
     Published chat = of(*system == kQwen2System || *system == kQwen25System ? "qwen2" : "chatml");
     chat.form.default_system = *system;
+    if (writesSystemBare(source)) {
+      chat.form.before_system.clear();
+      chat.form.after_system = chat.form.before_user;
+    }
     chat.adds_bos = has(source, "bos_token");
     return chat;
   }

@@ -1,10 +1,12 @@
 // The decoder on the CPU: LibTorch's matrix products for prompts, kernels/ for steps.
 #include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
 #include <malloc.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <new>
 
 #include "model/decoder_backend.h"
 #include "model/prefill.h"
@@ -38,8 +40,16 @@ class CpuBackend final : public DecoderBackend {
   KvPool& pool() override { return pool_; }
   Result<std::vector<float>> prefill(const std::vector<int32_t>& ids,
                                      const std::vector<int32_t>& pages) override {
-    rope_.cover(config_, static_cast<int64_t>(ids.size()));
-    return prefillDense(config_, weights_, rope_, ids, pages, pool_);
+    try {
+      rope_.cover(config_, static_cast<int64_t>(ids.size()));
+      return prefillDense(config_, weights_, rope_, ids, pages, pool_);
+    } catch (const std::bad_alloc&) {
+      return noRoomForPrompt(ids.size(), "memory");
+    } catch (const c10::Error& error) {
+      const std::string what = error.what_without_backtrace();
+      if (what.find("allocate memory") != what.npos) return noRoomForPrompt(ids.size(), "memory");
+      return fail(ErrorCode::kInternal, "prefill: " + what.substr(0, what.find('\n')));
+    }
   }
   Result<std::span<const float>> step(const StepBatch& batch,
                                       std::vector<kernels::RowStatistics>* statistics) override;

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "model/cuda_device.h"
 #include "model/cuda_model.h"
@@ -67,7 +68,11 @@ class CudaBackend final : public DecoderBackend {
     return guarded([&]() -> Result<std::vector<float>> {
       const c10::InferenceMode guard;
       const c10::cuda::CUDAStreamGuard on(model_->stream());
-      return prefillOnStream(ids, pages);
+      try {
+        return prefillOnStream(ids, pages);
+      } catch (const c10::OutOfMemoryError&) {
+        return noRoomForPrompt(ids.size(), "the GPU's memory");
+      }
     });
   }
 
@@ -122,11 +127,11 @@ class CudaBackend final : public DecoderBackend {
   struct Attended {
     at::Tensor queries, keys, values;  // [n, heads, head_dim]
   };
-  Result<Attended> storePrompt(const at::Tensor& qkv, const at::Tensor& pages,
-                               const at::Tensor& start, int64_t layer);
+  Result<Attended> storePrompt(at::Tensor qkv, const at::Tensor& pages, const at::Tensor& start,
+                               int64_t layer);
   // Dense causal attention of the positions from `first` on, [n - first, heads * head_dim] of the
   // weights' type. `first` is 0 or the last.
-  at::Tensor attendPrompt(const Attended& made, int64_t first) const;
+  at::Tensor attendPrompt(Attended made, int64_t first) const;
   // x [n, hidden] after `more` was added and an MLP -> what is to be added.
   at::Tensor mlp(const CudaLayer& layer, const at::Tensor& x, const at::Tensor& more) const;
   // x += more (undefined: nothing); the root-mean-square norm of x, in the weights' type.
@@ -169,8 +174,7 @@ StepBatch partOf(const StepBatch& batch, size_t first, size_t count) {
   return part;
 }
 
-Result<CudaBackend::Attended> CudaBackend::storePrompt(const at::Tensor& qkv,
-                                                       const at::Tensor& pages,
+Result<CudaBackend::Attended> CudaBackend::storePrompt(at::Tensor qkv, const at::Tensor& pages,
                                                        const at::Tensor& start, int64_t layer) {
   const ModelConfig& config = model_->config();
   const int64_t n = qkv.size(0), d = config.head_dim;
@@ -185,6 +189,7 @@ Result<CudaBackend::Attended> CudaBackend::storePrompt(const at::Tensor& qkv,
       {static_cast<int>(config.heads), static_cast<int>(config.kv_heads), static_cast<int>(d)},
       {made.queries.data_ptr<float>(), made.keys.data_ptr<float>(), made.values.data_ptr<float>()},
       stream);
+  qkv.reset();
   const std::string during = "prefill, layer " + std::to_string(layer);
   if (const auto why = kernels::cuda::appendKv(model_->pool().layer(layer),
                                                {.keys = made.keys.data_ptr<float>(),
@@ -202,7 +207,7 @@ Result<CudaBackend::Attended> CudaBackend::storePrompt(const at::Tensor& qkv,
   return made;
 }
 
-at::Tensor CudaBackend::attendPrompt(const Attended& made, int64_t first) const {
+at::Tensor CudaBackend::attendPrompt(Attended made, int64_t first) const {
   const ModelConfig& config = model_->config();
   const int64_t n = made.queries.size(0);
   const at::ScalarType type = model_->weights().embeddings.scalar_type();
@@ -210,13 +215,17 @@ at::Tensor CudaBackend::attendPrompt(const Attended& made, int64_t first) const 
   if (type == at::kFloat || windowed) {
     return causalAttention(config, made.queries, made.keys, made.values, first).to(type);
   }
-  // [1, heads, n, d]; LibTorch's flash attention, which never has the scores in memory at once.
-  const auto heads = [type](const at::Tensor& x) {
-    return x.to(type).transpose(0, 1).unsqueeze(0);
+  // [1, heads, n, d], in place of what it is made from.
+  const auto heads = [type](at::Tensor* x) {
+    *x = x->to(type);
+    return x->transpose(0, 1).unsqueeze(0);
   };
+  made.queries = made.queries.slice(0, first);
+  const at::Tensor queries = heads(&made.queries);
+  const at::Tensor keys = heads(&made.keys), values = heads(&made.values);
+  // LibTorch's flash attention, which never has the scores in memory at once.
   const at::Tensor out = at::scaled_dot_product_attention(
-      heads(made.queries.slice(0, first)), heads(made.keys), heads(made.values), {}, 0.0,
-      /*is_causal=*/first == 0, {}, /*enable_gqa=*/true);
+      queries, keys, values, {}, 0.0, /*is_causal=*/first == 0, {}, /*enable_gqa=*/true);
   return out.squeeze(0).transpose(0, 1).reshape({n - first, config.heads * config.head_dim});
 }
 
@@ -262,12 +271,15 @@ Result<std::vector<float>> CudaBackend::prefillOnStream(const std::vector<int32_
                   static_cast<int>(n), static_cast<int>(hidden), x.data_ptr<float>(), stream);
   for (int64_t l = 0; l < config.layers; ++l) {
     const CudaLayer& w = weights.layers[static_cast<size_t>(l)];
-    const at::Tensor qkv = at::mm(normalised(x, more, w.attention_norm), w.qkv);
-    ALLOT_ASSIGN(const Attended made, storePrompt(qkv, page_table, start, l));
+    // What is done with is given back before the next is made: how long a prompt may be depends on
+    // it.
+    at::Tensor qkv = at::mm(normalised(x, more, w.attention_norm), w.qkv);
+    more.reset();
+    ALLOT_ASSIGN(Attended made, storePrompt(std::move(qkv), page_table, start, l));
     // Nothing reads the last layer's output but at the last position.
     const int64_t first = l + 1 == config.layers ? n - 1 : 0;
     x = x.slice(0, first);
-    more = at::mm(attendPrompt(made, first), w.output);
+    more = at::mm(attendPrompt(std::move(made), first), w.output);
     more = mlp(w, x, more);
   }
   const at::Tensor logits =

@@ -35,6 +35,12 @@ Status checkStep(const StepBatch& batch, const ModelConfig& config) {
 
 }  // namespace
 
+tl::unexpected<Error> noRoomForPrompt(size_t tokens, const std::string& memory) {
+  return badInput("a prompt of " + std::to_string(tokens) + " tokens finds no room in " + memory +
+                  " for what is computed of it: lower spec.task.contextTokens or --kv-memory, or "
+                  "have fewer workers share it");
+}
+
 Decoder::Decoder(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Decoder::~Decoder() = default;
 

@@ -66,7 +66,8 @@ class Decoder {
   KvPool& pool();
 
   // Dense prefill of ids (1..max_positions of them, each below vocab_size: checked, kUsage). Fails
-  // with kUsage when the pool has too few free pages, with kData when a number is not finite.
+  // with kUsage when the pool has too few free pages, or when there is no memory for what is
+  // computed of so long a prompt, with kData when a number is not finite.
   Result<Prompt> prefill(const std::vector<int32_t>& ids);
   void release(Prompt* prompt);
 

@@ -49,6 +49,8 @@ Result<std::unique_ptr<DecoderBackend>> makeCudaBackend(const ModelConfig& confi
                                                         const std::string& path, WeightType type,
                                                         const KvPoolOptions& options,
                                                         Weights* read);
+// What a prefill ends with when the memory for its activations is not there.
+tl::unexpected<Error> noRoomForPrompt(size_t tokens, const std::string& memory);
 // 0 where there is no GPU.
 size_t freeCudaMemory();
 

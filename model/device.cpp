@@ -56,18 +56,21 @@ size_t freeMemory(Device device) {
   return free;
 }
 
-Status checkWeightsFit(const ModelConfig& config, Device device, WeightType type) {
+size_t weightBytes(const ModelConfig& config, Device device, WeightType type) {
   const int64_t heads = config.heads + 2 * config.kv_heads;
   const int64_t layer = config.hidden_size *
                         ((heads + config.heads) * config.head_dim + 3 * config.intermediate_size);
   const int64_t tables = config.vocab_size * config.hidden_size;
-  const bool cuda = device == Device::kCuda;
   // On the CPU matrices lie in two layouts (weights.h); tied embeddings are one's rows.
-  const int64_t copies = cuda ? 1 : 2;
+  const int64_t copies = device == Device::kCuda ? 1 : 2;
   const int64_t numbers =
       copies * config.layers * layer + tables * (config.tied_embeddings ? copies : copies + 1);
-  const auto needed =
-      static_cast<size_t>(numbers) * (type == WeightType::kFloat32 ? sizeof(float) : 2);
+  return static_cast<size_t>(numbers) * (type == WeightType::kFloat32 ? sizeof(float) : 2);
+}
+
+Status checkWeightsFit(const ModelConfig& config, Device device, WeightType type) {
+  const bool cuda = device == Device::kCuda;
+  const size_t needed = weightBytes(config, device, type);
   const size_t free = freeMemory(device);
   if (free == 0 || needed <= free) return {};
   const auto gib = [](size_t bytes) {

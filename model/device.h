@@ -26,6 +26,10 @@ std::optional<std::string> cudaUnsupported(const ModelConfig& config);
 // that cannot be known.
 size_t freeMemory(Device device);
 
+// What the matrices of such a model's weights take there, in all layouts; norms are little beside
+// them.
+size_t weightBytes(const ModelConfig& config, Device device, WeightType type);
+
 // kUsage where the model's weights are more than the memory that is free there.
 Status checkWeightsFit(const ModelConfig& config, Device device, WeightType type);
 

@@ -1,24 +1,11 @@
 #include "model/json_file.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <system_error>
 
 namespace allot {
-namespace {
-
-constexpr size_t kLongestQuote = 100;
-constexpr int kDeepest = 64;
-
-// Behind the text that begins with the quote at `at`.
-size_t endOfText(std::string_view json, size_t at) {
-  for (++at; at < json.size() && json[at] != '"'; ++at) at += json[at] == '\\';
-  return std::min(at + 1, json.size());
-}
-
-}  // namespace
 
 Result<std::string> readTextFile(const std::string& path, size_t max_bytes) {
   namespace fs = std::filesystem;
@@ -45,32 +32,9 @@ Result<std::string> readTextFile(const std::string& path, size_t max_bytes) {
   return text;
 }
 
-std::optional<std::string> tooDeep(std::string_view json) {
-  std::string_view member;  // the last text of the outermost level: at a bracket, its name
-  int depth = 0;
-  for (size_t at = 0; at < json.size(); ++at) {
-    const char c = json[at];
-    if (c == '"') {
-      const size_t end = endOfText(json, at);
-      if (depth == 1) member = json.substr(at + 1, end - at - 2);
-      at = end - 1;
-    } else if (c == '[' || c == '{') {
-      if (++depth <= kDeepest) continue;
-      return (member.empty() ? "it" : inQuotes(member)) + " is nested deeper than " +
-             std::to_string(kDeepest) + " levels";
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-  return std::nullopt;
-}
-
 Result<nlohmann::json> readJsonFile(const std::string& path, size_t max_bytes) {
   ALLOT_ASSIGN(const std::string text, readTextFile(path, max_bytes));
-  if (const auto deep = tooDeep(text)) return badInput(path + ": " + *deep);
-  nlohmann::json value = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (value.is_discarded()) return badInput(path + " is not JSON; download it again");
-  return value;
+  return parseJson(text, path);
 }
 
 const nlohmann::json* member(const nlohmann::json& object, const char* key) {
@@ -99,16 +63,6 @@ bool integerIn(const nlohmann::json& value, int64_t lowest, int64_t highest, int
   if (number < lowest || number > highest) return false;
   out = number;
   return true;
-}
-
-std::string inQuotes(std::string_view text) {
-  const bool cut = text.size() > kLongestQuote;
-  // Replacing, not refusing, what is not UTF-8: a cut may fall inside a character.
-  std::string result =
-      nlohmann::json(text.substr(0, kLongestQuote))
-          .dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace);
-  if (cut) result.insert(result.size() - 1, "...");
-  return result;
 }
 
 std::string described(const nlohmann::json& value) {

@@ -19,9 +19,12 @@
 namespace allot {
 namespace {
 
-// Queries are handled in pieces of this many, so that the score matrix stays small and the keys
-// after a piece, which causality masks anyway, cost nothing.
+// Queries are handled in pieces of at most this many, so that the score matrix stays small and the
+// keys after a piece, which causality masks anyway, cost nothing.
 constexpr int64_t kQueryPiece = 256;
+// And so many that the matrix, heads x queries x keys, has no more numbers than this: 512 MiB, of
+// which there are a few at once.
+constexpr int64_t kMostScores = int64_t{1} << 27;
 
 constexpr int64_t kMlpPiece = 2048;
 
@@ -84,6 +87,14 @@ Status store(const at::Tensor& keys, const at::Tensor& values, const kernels::Pa
 
 }  // namespace
 
+int64_t queriesAtOnce(const ModelConfig& config, int64_t positions) {
+  const int64_t window = config.sliding_window;
+  const int64_t keys = window > 0 ? std::min(positions, window + kQueryPiece) : positions;
+  int64_t queries = kQueryPiece;
+  while (queries > 1 && queries * config.heads * keys > kMostScores) queries /= 2;
+  return queries;
+}
+
 at::Tensor causalAttention(const ModelConfig& config, const at::Tensor& q, const at::Tensor& k,
                            const at::Tensor& v, int64_t first) {
   const int64_t n = q.size(0), d = config.head_dim;
@@ -91,9 +102,10 @@ at::Tensor causalAttention(const ModelConfig& config, const at::Tensor& q, const
   const at::Tensor keys = k.permute({1, 2, 0});    // [kv_heads, d, n]
   const at::Tensor values = v.permute({1, 0, 2});  // [kv_heads, n, d]
   const double scale = 1.0 / std::sqrt(static_cast<double>(d));
+  const int64_t piece = queriesAtOnce(config, n);
   std::vector<at::Tensor> pieces;
-  for (int64_t start = first; start < n; start += kQueryPiece) {
-    const int64_t end = std::min(n, start + kQueryPiece), count = end - start;
+  for (int64_t start = first; start < n; start += piece) {
+    const int64_t end = std::min(n, start + piece), count = end - start;
     // Query i sees the keys after i - window; no query of the piece sees those before `oldest`.
     const int64_t window = config.sliding_window;
     const int64_t oldest = window > 0 ? std::max<int64_t>(0, start + 1 - window) : 0;

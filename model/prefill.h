@@ -21,6 +21,10 @@ struct RopeTable {
   bool cover(const ModelConfig& config, int64_t positions);
 };
 
+// How many of a prompt's queries have their scores in memory at once. By the prompt's length alone,
+// whatever memory there is: sums over other pieces have other last bits.
+int64_t queriesAtOnce(const ModelConfig& config, int64_t positions);
+
 // Runs the prompt, writes its keys and values to `pages` of the pool, returns the logits after its
 // last token, [vocab]. kData where a number is not finite, which weights that are damaged make: the
 // error names the layer and the tensor.

@@ -149,8 +149,7 @@ Result<Entries> readHeader(const MappedFile& file, const std::string& path) {
                     "safetensors file");
   }
   const std::string_view text(reinterpret_cast<const char*>(file.data()) + 8, header_bytes);
-  if (const auto deep = tooDeep(text)) return badInput(path + ": its header: " + *deep);
-  const nlohmann::json header = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  ALLOT_ASSIGN(const nlohmann::json header, parseJson(text, path + ": its header"));
   if (!header.is_object()) return badInput(path + ": its header is not a JSON object");
 
   const std::byte* data = file.data() + 8 + header_bytes;

@@ -8,14 +8,14 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
-#include <sstream>
 
 #include "core/evaluation/evaluation_plan.h"
 #include "core/spec/spec.h"
+#include "core/spec/spec_yaml.h"
 #include "core/ulid.h"
+#include "files/files.h"
 #include "model/model_config.h"
 #include "store/store_probe.h"
 #include "telemetry/flags.h"
@@ -113,13 +113,11 @@ Status check(const Options& options) {
   if (std::filesystem::is_directory(options.check, ignored)) {
     return badInput(options.check + ": is a folder; name the experiment file in it");
   }
-  std::ifstream file(options.check);
-  if (!file) return badInput(options.check + ": cannot be read: is the path right?");
-  std::stringstream text;
-  text << file.rdbuf();
-  ALLOT_ASSIGN(const auto experiment,
-               options.stored ? parseStoredExperiment(text.str(), options.check, options.set)
-                              : parseExperiment(text.str(), options.check, options.set));
+  const auto text = readBeginning(options.check, kMostYamlBytes + 1);
+  if (!text) return badInput(options.check + ": cannot be read: is the path right?");
+  ALLOT_ASSIGN(const auto experiment, options.stored
+                                          ? parseStoredExperiment(*text, options.check, options.set)
+                                          : parseExperiment(*text, options.check, options.set));
   ALLOT_ASSIGN(
       const std::string folder,
       findModelFolder(options.model.empty() ? experiment.spec().model().path() : options.model,

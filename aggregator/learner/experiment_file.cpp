@@ -1,17 +1,18 @@
 #include "aggregator/learner/experiment_file.h"
 
-#include <google/protobuf/util/json_util.h>
 #include <spdlog/spdlog.h>
-
-#include <fstream>
-#include <sstream>
 
 #include "aggregator/learner/begin_run.h"
 #include "core/learning/exact_math.h"
 #include "core/spec/spec.h"
+#include "core/spec/spec_yaml.h"
+#include "files/files.h"
+#include "store/archive/exact_json.h"
 
 namespace allot {
 namespace {
+
+constexpr uint64_t kLargestOrigin = uint64_t{64} << 20;
 
 // Errors that are the file's, not the store's.
 bool isRefusal(const Error& error) { return error.code == ErrorCode::kUsage; }
@@ -19,11 +20,9 @@ bool isRefusal(const Error& error) { return error.code == ErrorCode::kUsage; }
 }  // namespace
 
 std::optional<std::string> ExperimentFile::content() const {
-  std::ifstream file(options_.path);
-  if (!file) return std::nullopt;
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
+  auto text = readBeginning(options_.path, kMostYamlBytes + 1);
+  if (!text) return std::nullopt;
+  return std::move(*text);
 }
 
 Result<RunSpec> ExperimentFile::parse(const std::optional<std::string>& content,
@@ -40,11 +39,9 @@ Result<RunSpec> ExperimentFile::parse(const std::optional<std::string>& content,
   run.schema = schema;
   run.build = options_.build;
   if (!options_.origin.empty()) {
-    std::ifstream origin(options_.origin);
-    std::stringstream json;
-    json << origin.rdbuf();
+    const auto origin = readWholeFile(options_.origin, kLargestOrigin);
     run.origin.emplace();
-    if (!origin || !google::protobuf::util::JsonStringToMessage(json.str(), &*run.origin).ok() ||
+    if (!origin || !parseExactJson(*origin, &*run.origin) ||
         run.origin->state().policy().logits().empty()) {
       return badInput(options_.origin + ": is not the origin of a fork: make it with `allot fork`");
     }

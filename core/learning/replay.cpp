@@ -4,6 +4,7 @@
 
 #include "core/learning/policy_gradient.h"
 #include "core/spec/spec_change.h"
+#include "core/spec/spec_yaml.h"
 
 namespace allot {
 namespace {
@@ -36,10 +37,11 @@ Status Replay::checkResults(const v1::IterationRecord& record) {
   const uint64_t now = state_.policy().version();
   for (const v1::EpisodeResult& result : record.results()) {
     if (!consumed_.insert(result.result_id()).second) {
-      return refuse(record.version(), "result " + result.result_id() + " was consumed before");
+      return refuse(record.version(),
+                    "result " + escaped(result.result_id(), 100) + " was consumed before");
     }
     if (!tickets_.insert(result.ticket())) {
-      return refuse(record.version(), "result " + result.result_id() +
+      return refuse(record.version(), "result " + escaped(result.result_id(), 100) +
                                           " is a second one of ticket " +
                                           std::to_string(result.ticket()));
     }
@@ -49,10 +51,11 @@ Status Replay::checkResults(const v1::IterationRecord& record) {
                                               : nullptr;
     if (const Status checked = checkResult(experiment_, state_, result, behaviour); !checked) {
       return refuse(record.version(),
-                    "result " + result.result_id() + ": " + checked.error().message);
+                    "result " + escaped(result.result_id(), 100) + ": " + checked.error().message);
     }
     if (isStale(experiment_, now, result)) {
-      return refuse(record.version(), "result " + result.result_id() + " is too old for it");
+      return refuse(record.version(),
+                    "result " + escaped(result.result_id(), 100) + " is too old for it");
     }
   }
   return {};
@@ -88,7 +91,7 @@ Status Replay::next(const v1::IterationRecord& record) {
   }
   if (outcome.record.policy_sha256() != record.policy_sha256()) {
     return refuse(version, "it computes to policy " + outcome.record.policy_sha256() +
-                               ", not to the recorded " + record.policy_sha256());
+                               ", not to the recorded " + escaped(record.policy_sha256(), 64));
   }
   if (outcome.record.SerializeAsString() != recorded) {
     return refuse(version, "its record differs from what it computes to: " +

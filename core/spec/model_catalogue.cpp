@@ -31,8 +31,9 @@ const std::vector<ChatTemplateInfo>& chatTemplateCatalogue() {
       {"mistral", "Mistral 7B Instruct v0.1 to v0.3",
        "the system prompt stands in the question's turn; its marks are plain text up to v0.2, "
        "which a question can hold as well"},
-      {"chatml", "SmolLM2 Instruct",
-       "SmolLM2's default system prompt; none where the published template has none"},
+      {"chatml", "SmolLM2 Instruct, Yi 1.5 Chat",
+       "SmolLM2's default system prompt; none where the published template has none, and in front "
+       "of the turns where it stands there"},
   };
   return all;
 }

@@ -14,7 +14,6 @@
 namespace allot {
 namespace {
 
-constexpr size_t kMaxBytes = size_t{1} << 20;
 constexpr size_t kMaxDepth = 32;
 constexpr size_t kMaxValues = 100000;
 
@@ -193,9 +192,9 @@ std::string position(const std::string& place, size_t line, size_t column) {
 }
 
 Status checkText(const std::string& text, const std::string& place) {
-  if (text.size() > kMaxBytes) {
-    return badInput(place + ": has " + std::to_string(text.size()) + " bytes, more than the " +
-                    std::to_string(kMaxBytes) + " that are read");
+  if (text.size() > kMostYamlBytes) {
+    return badInput(place + ": has more than the " + std::to_string(kMostYamlBytes) +
+                    " bytes that are read");
   }
   const size_t odd = firstOddByte(text);
   if (odd == std::string::npos) return {};

@@ -29,6 +29,9 @@ struct YamlValue {
   void put(const std::string& key, YamlValue value);
 };
 
+// Whoever reads a file to be parsed needs no more than one byte beyond these.
+constexpr size_t kMostYamlBytes = size_t{1} << 20;
+
 // Errors (kUsage) read "place:line:column: what is wrong".
 Result<YamlValue> parseYaml(const std::string& text, const std::string& place);
 

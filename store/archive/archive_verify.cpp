@@ -7,6 +7,7 @@
 #include "core/learning/exact_math.h"
 #include "core/learning/policy_gradient.h"
 #include "core/spec/spec.h"
+#include "core/spec/spec_yaml.h"
 #include "store/archive/archive.h"
 
 namespace allot {
@@ -58,10 +59,10 @@ class Verifier {
   Status next(const v1::EvaluationResult& result) {
     const std::string& id = result.unit().unit_id();
     if (!units_.insert(id).second) {
-      return fail(ErrorCode::kData, "evaluation unit " + id + " is recorded twice");
+      return fail(ErrorCode::kData, "evaluation unit " + escaped(id, 100) + " is recorded twice");
     }
     if (const auto why = whyImpossible(result, summary_.head.bounds())) {
-      return fail(ErrorCode::kData, "evaluation unit " + id + " " + *why);
+      return fail(ErrorCode::kData, "evaluation unit " + escaped(id, 100) + " " + *why);
     }
     ++summary_.evaluations;
     return {};

@@ -2,6 +2,8 @@
 
 #include <google/protobuf/util/json_util.h>
 
+#include "core/json_text.h"
+
 namespace allot {
 namespace {
 
@@ -45,6 +47,7 @@ Result<std::string> exactJson(const google::protobuf::Message& message) {
 }
 
 Status parseExactJson(const std::string& text, google::protobuf::Message* message) {
+  if (const auto deep = tooDeep(text)) return fail(ErrorCode::kData, *deep);
   const auto parsed = util::JsonStringToMessage(text, message);
   if (parsed.ok()) return {};
   // The reason quotes the text: one line of it, and nothing that a terminal would obey.

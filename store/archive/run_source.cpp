@@ -9,6 +9,7 @@
 #include "core/learning/policy_gradient.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_keys.h"
+#include "core/spec/spec_yaml.h"
 
 namespace allot {
 namespace {
@@ -58,7 +59,7 @@ Result<v1::AggregatorState> firstState(const RunSpec& spec, const v1::ModelFacts
   if (policyDigest(then) != spec.origin->policy_sha256()) {
     return fail(ErrorCode::kData, "its first policy is not the one of its origin, version " +
                                       std::to_string(spec.origin->version()) + " of run " +
-                                      spec.origin->run_id());
+                                      escaped(spec.origin->run_id()));
   }
   return initialState(spec.experiment, model.layers(), &*spec.origin);
 }

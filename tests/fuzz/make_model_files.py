@@ -81,8 +81,16 @@ def deep_files():
     yield "refused-deep-header", "s", safetensors(('{"a": ' + deep(9000) + "}").encode(), bytes(24))
 
 
+def index_files():
+    yield "accepted-index", "i", json.dumps({"weight_map": {"a": "1.safetensors"}})
+    yield "refused-index-path", "i", json.dumps({"weight_map": {"a": "../1.safetensors"}})
+    yield "refused-index-tensor", "i", json.dumps({"weight_map": {"b": "1.safetensors"}})
+    yield "refused-deep-index", "i", '{"weight_map": ' + deep(9000) + "}"
+
+
 def files():
     yield from deep_files()
+    yield from index_files()
     yield "accepted-bytes", "t", json.dumps(byte_level(None))
     yield "accepted-regex", "t", json.dumps(byte_level(r" ?\p{L}+|\p{N}{1,3}|\s+(?!\S)|[^\s\p{L}]"))
     normalizer = {"type": "Sequence", "normalizers": [
@@ -132,6 +140,8 @@ def chat_files():
         {"name": "default", "template": "{{ '<｜User｜>' + q + '<｜Assistant｜><think>' }}"}]},
         ensure_ascii=False)
     yield "accepted-inst", "j", json.dumps({"chat_template": '{{ "[INST] " + q + "[/INST]" }}'})
+    yield "accepted-jinja", "w", ml
+    yield "refused-jinja", "w", "{% if tools %}{% for" * 400 + "<|im_start|>"
     yield "refused-system", "j", json.dumps({"chat_template": "<|im_start|>system\nBe brief" + ml})
     yield "refused-template", "j", json.dumps({"chat_template": "<|user|>"})
     yield "refused-templates", "j", json.dumps({"chat_template": [{"name": "default"}]})
@@ -189,6 +199,16 @@ def gguf_files():
         "tokenizer.ggml.token_type": [3] + [1] * 258 + [3, 3],
         "tokenizer.ggml.merges": ["t h", "th e"], "tokenizer.ggml.bos_token_id": 0,
         "tokenizer.chat_template": "<|im_start|>user<|im_end|>"}, 14, bytes(210))
+    # Sound as GGUF, whatever is said of the model in them.
+    sound = {"tokenizer.ggml.model": "llama", "tokenizer.ggml.scores": [0.0] * 264}
+    yield "accepted-gguf-long-piece", "g", gguf({
+        **LLAMA, **sound, "tokenizer.ggml.tokens": pieces + ["th" * 4500],
+        "tokenizer.ggml.token_type": [2, 3] + [6] * 256 + [1] * 6}, 0, bytes(1024))
+    for key, number in (("llama.embedding_length", 72), ("llama.context_length", 1 << 26),
+                        ("tokenizer.ggml.bos_token_id", 4000)):
+        yield f"accepted-gguf-{key.split('.')[-1].replace('_', '-')}", "g", gguf({
+            **LLAMA, **sound, "tokenizer.ggml.tokens": pieces + ["e"],
+            "tokenizer.ggml.token_type": [2, 3] + [6] * 256 + [1] * 6, key: number}, 0, bytes(1024))
     yield "refused-gguf-cut", "g", gguf(LLAMA, 0, bytes(1000))
     yield "refused-gguf-rows", "g", gguf(LLAMA, 2, bytes(100))
 

@@ -108,6 +108,14 @@ std::string plainTokenizer() {
       .dump();
 }
 
+// Of one tensor, a [2, 3].
+std::string soundShard() {
+  const std::string header = R"({"a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}})";
+  std::string bytes(8, '\0');
+  bytes[0] = static_cast<char>(header.size());
+  return bytes + header + std::string(24, '\0');
+}
+
 bool feedTokenizerConfig(const std::string& folder) {
   const auto tokenizer = Tokenizer::load(folder + "/tokenizer.json");
   if (!tokenizer) return false;
@@ -135,8 +143,10 @@ bool feedConfig(const std::string& folder) {
 bool feedModelFile(const uint8_t* data, size_t size) {
   static const TempFolder folder;
   // A tokenizer looks at the files beside it.
-  static const TempFolder tokenizer_folder, settings_folder;
+  static const TempFolder tokenizer_folder, settings_folder, template_folder, sharded_folder;
   static const std::string plain = settings_folder.write("tokenizer.json", plainTokenizer());
+  static const std::string other = template_folder.write("tokenizer.json", plainTokenizer());
+  static const std::string shard = sharded_folder.write("1.safetensors", soundShard());
   if (size == 0) return false;
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   switch (data[0]) {
@@ -145,6 +155,12 @@ bool feedModelFile(const uint8_t* data, size_t size) {
     case 'j':
       settings_folder.write("tokenizer_config.json", bytes);
       return feedTokenizerConfig(settings_folder.path());
+    case 'w':
+      template_folder.write("chat_template.jinja", bytes);
+      return feedTokenizerConfig(template_folder.path());
+    case 'i':
+      sharded_folder.write("model.safetensors.index.json", bytes);
+      return feedSafetensors(sharded_folder.path());
     case 's':
       folder.write("model.safetensors", bytes);
       return feedSafetensors(folder.path());

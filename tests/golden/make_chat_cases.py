@@ -56,6 +56,17 @@ def with_tools(system):
     )
 
 
+def bare_system():
+    """The shape of Yi's: a system prompt is no turn."""
+    return (
+        "{% if messages[0]['role'] == 'system' %}{% set system_message = messages[0]['content'] %}"
+        "{% endif %}{% if system_message is defined %}{{ system_message }}{% endif %}"
+        "{% for m in messages if m['role'] == 'user' %}"
+        "{{ '<|im_start|>user\n' + m['content'] + '<|im_end|>\n<|im_start|>assistant\n' }}"
+        "{% endfor %}"
+    )
+
+
 def deepseek(answer):
     return (
         "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'system' %}{{ m['content'] }}"
@@ -114,6 +125,7 @@ CASES = {
     "mistral-nemo": (
         "mistral", mistral("[INST]", "[/INST]"), ["<s>", "</s>", "[INST]", "[/INST]"], 0, "mistral",
     ),
+    "yi-1.5": ("chatml", bare_system(), CHAT_ML_MARKS, None, "gpt2"),
 }
 
 QUESTIONS = [

@@ -202,9 +202,9 @@ TEST(Safetensors, RefusesBrokenFiles) {
   EXPECT_THAT(errorOf(good.substr(0, 40)), HasSubstr("says that its header has"));
   EXPECT_THAT(errorOf(std::string(8, '\xff') + "{}"),
               HasSubstr("header has 18446744073709551615 bytes"));
-  EXPECT_THAT(errorOf(fileBytes("{\"a\": ", "")), HasSubstr("not a JSON object"));
+  EXPECT_THAT(errorOf(fileBytes("{\"a\": ", "")), HasSubstr("is not JSON"));
   EXPECT_THAT(errorOf(fileBytes("[]", "")), HasSubstr("not a JSON object"));
-  EXPECT_THAT(errorOf(fileBytes(std::string(60, '['), "")), HasSubstr("not a JSON object"));
+  EXPECT_THAT(errorOf(fileBytes(std::string(60, '['), "")), HasSubstr("is not JSON"));
   const TempFolder folder;
   EXPECT_THAT(Safetensors::open(folder.path()).error().message,
               HasSubstr("the model folder lacks model.safetensors: " + folder.path()));

@@ -102,6 +102,8 @@ class FaultyStore final : public Store {
   // The same, refused whole while the server has no room for what the call writes.
   template <typename T>
   static Effect<T> ifThereIsRoom(World* world, const std::string& what, Effect<T> effect);
+  // Whether a call begins by taking away, so that a full store takes it.
+  static bool needsNoRoom(const std::string& call);
   void travel();
   void hang();
   // Waits for an answer that does not come, then says so.

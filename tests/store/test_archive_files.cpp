@@ -15,6 +15,7 @@ namespace allot::test {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::AllOf;
 using testing::HasSubstr;
 
 class Folder : public testing::Test {
@@ -191,6 +192,21 @@ TEST_F(HostileArchive, TheHeadIsChecked) {
   write(path("history.jsonl"), good_["history.jsonl"]);
   fs::remove(path(name));
   EXPECT_THAT(verify().error().message, HasSubstr("holds no exported run"));
+}
+
+TEST_F(HostileArchive, DeepJsonIsRefusedInEveryFile) {
+  const std::string deep =
+      "{\"deep\": " + std::string(400'000, '[') + std::string(400'000, ']') + "}";
+  for (const char* name : {"export.json", "history.jsonl", "evaluations.jsonl"}) {
+    EXPECT_THAT(with(name, deep + "\n"),
+                AllOf(HasSubstr(name), HasSubstr("\"deep\" is nested deeper than 64 levels")));
+  }
+}
+
+// Names and digests of an export are anybody's.
+TEST_F(HostileArchive, WhatIsSaidHasNothingThatATerminalObeys) {
+  EXPECT_THAT(replaced("history.jsonl", "},\"policy_sha256\":\"", "},\"policy_sha256\":\"\\u001b["),
+              HasSubstr(" \\x1b["));
 }
 
 // Whatever bytes there are, the answer is one of the errors or a verified run.

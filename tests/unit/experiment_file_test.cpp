@@ -74,6 +74,22 @@ TEST_F(ExperimentFileTest, ALiveEditTakesEffectOnce) {
   EXPECT_EQ(followed.refused(), "");
 }
 
+TEST_F(ExperimentFileTest, FilesWithoutEndAndDeepOriginsAreRefused) {
+  fs::resize_file(path(), uint64_t{1} << 40);  // zeros, of which the disk holds none
+  const auto endless = file().begin(&store_, false);
+  ASSERT_FALSE(endless);
+  EXPECT_EQ(endless.error().message, path() + ": has more than the 1048576 bytes that are read");
+  write(8, 10);
+  const std::string origin = temp_.write(
+      "origin.json", "{\"deep\": " + std::string(400'000, '[') + std::string(400'000, ']') + "}");
+  for (const char* name : {origin.c_str(), "/dev/zero"}) {
+    ExperimentFile forked({.path = path(), .origin = name, .unix_now = [] { return uint64_t{5}; }});
+    const auto refused = forked.begin(&store_, false);
+    ASSERT_FALSE(refused);
+    EXPECT_THAT(refused.error().message, HasSubstr("is not the origin of a fork"));
+  }
+}
+
 // All of an edit or nothing of it.
 TEST_F(ExperimentFileTest, AnEditThatTheRunCannotTakeIsRefusedWholeUntilItIsPutRight) {
   ExperimentFile followed = file();

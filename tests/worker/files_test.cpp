@@ -390,6 +390,11 @@ TEST_F(Files, HostileFilesAreASentenceWithKeyFileAndLine) {
   }
   EXPECT_EQ(refusal(spec("jsonl", folder_.path())),
             kKey + folder_.path() + ": is a folder; name the file with the questions");
+  EXPECT_EQ(refusal(spec("jsonl", "/dev/zero")), kKey + "/dev/zero: is not a plain file");
+  const std::string endless = write("endless.jsonl", good);
+  std::filesystem::resize_file(endless, uint64_t{1} << 40);  // zeros, of which the disk holds none
+  EXPECT_EQ(refusal(spec("jsonl", endless)),
+            kKey + endless + ": has more than the 8 GiB that are read");
   EXPECT_EQ(refusal(spec("jsonl", "/no/such/file")),
             kKey + "/no/such/file: cannot be read: is the path right?");
   const std::string csv = write("q.csv", "q,1,2,3,4,A\nq,\"1,2,3,4,A\nmore");

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "model/json_file.h"
+#include "core/json_text.h"
 
 namespace allot {
 namespace {
@@ -13,6 +13,8 @@ namespace {
 using nlohmann::json;
 
 constexpr std::string_view kBlanks = " \t\r\n";
+// RULER's thousand questions of a million tokens are half of it.
+constexpr uintmax_t kMostBytes = uintmax_t{8} << 30;
 
 // The length of the UTF-8 character at `at`; 0 if there is none (RFC 3629).
 size_t characterAt(std::string_view text, size_t at) {
@@ -50,10 +52,16 @@ Result<std::string> readWhole(const std::string& file) {
   }
   std::ifstream in(file, std::ios::binary);
   if (!in) return badInput(file + ": cannot be read: is the path right?");
+  if (!std::filesystem::is_regular_file(file, ignored)) {
+    return badInput(file + ": is not a plain file");  // which may have no end
+  }
+  const uintmax_t size = std::filesystem::file_size(file, ignored);
+  if (size > kMostBytes) {
+    return badInput(file + ": has more than the " + std::to_string(kMostBytes >> 30) +
+                    " GiB that are read");
+  }
   std::string text;
-  in.seekg(0, std::ios::end);
-  if (const auto size = in.tellg(); size > 0) text.reserve(static_cast<size_t>(size));
-  in.seekg(0);
+  text.reserve(size);
   text.assign(std::istreambuf_iterator<char>(in), {});
   if (in.bad()) return fail(ErrorCode::kIo, file + ": cannot be read to its end");
   if (text.starts_with("\xef\xbb\xbf")) text.erase(0, 3);
@@ -66,9 +74,7 @@ Result<std::string> readWhole(const std::string& file) {
 Status useObject(const RecordPlace& place, std::string_view text,
                  const std::function<Status(const JsonRecord&)>& use) {
   if (!isUtf8(text)) return place.refuse("is not UTF-8");
-  if (const auto deep = tooDeep(text)) return place.refuse(*deep);
-  json object = json::parse(text, nullptr, false);
-  if (object.is_discarded()) return place.refuse("is not JSON");
+  ALLOT_ASSIGN(json object, parseJson(text, place.text()));
   if (!object.is_object()) return place.refuse("is JSON, but no object ({...})");
   return use(JsonRecord(place, std::move(object)));
 }
@@ -185,8 +191,10 @@ std::string trimmed(const std::string& text) {
 }
 
 tl::unexpected<Error> RecordPlace::refuse(const std::string& what) const {
-  return badInput(file + ": line " + std::to_string(line) + ": " + what);
+  return badInput(text() + ": " + what);
 }
+
+std::string RecordPlace::text() const { return file + ": line " + std::to_string(line); }
 
 Result<const json*> JsonRecord::value(const std::string& field) const {
   const auto found = object_.find(field);

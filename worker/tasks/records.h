@@ -18,6 +18,7 @@ struct RecordPlace {
   std::string file;
   size_t line = 1;
 
+  std::string text() const;  // "FILE: line 3"
   tl::unexpected<Error> refuse(const std::string& what) const;
 };
 

@@ -1,0 +1,82 @@
+#include "core/json_text.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace allot {
+namespace {
+
+constexpr size_t kLongestQuote = 100;
+
+// Behind the text that begins with the quote at `at`.
+size_t endOfText(std::string_view json, size_t at) {
+  for (++at; at < json.size() && json[at] != '"'; ++at) at += json[at] == '\\';
+  return std::min(at + 1, json.size());
+}
+
+struct Extent {
+  bool too_deep = false;
+  std::string_view member;  // of the outermost level: the last that was named
+  size_t values = 1;        // at most so many; counted up to where it is too deep
+};
+
+Extent extentOf(std::string_view json) {
+  Extent extent;
+  int depth = 0;
+  for (size_t at = 0; at < json.size(); ++at) {
+    const char c = json[at];
+    if (c == '"') {
+      const size_t end = endOfText(json, at);
+      if (depth == 1) extent.member = json.substr(at + 1, std::max(end, at + 2) - at - 2);
+      at = end - 1;
+    } else if (c == '[' || c == '{') {
+      ++extent.values;
+      if (++depth > kDeepestJson) {
+        extent.too_deep = true;
+        return extent;
+      }
+    } else if (c == ']' || c == '}') {
+      --depth;
+    } else if (c == ',') {
+      ++extent.values;
+    }
+  }
+  return extent;
+}
+
+std::string deepSentence(const Extent& extent) {
+  return (extent.member.empty() ? "it" : inQuotes(extent.member)) + " is nested deeper than " +
+         std::to_string(kDeepestJson) + " levels";
+}
+
+}  // namespace
+
+std::optional<std::string> tooDeep(std::string_view json) {
+  const Extent extent = extentOf(json);
+  if (!extent.too_deep) return std::nullopt;
+  return deepSentence(extent);
+}
+
+Result<nlohmann::json> parseJson(std::string_view text, const std::string& place) {
+  const Extent extent = extentOf(text);
+  if (extent.too_deep) return badInput(place + ": " + deepSentence(extent));
+  if (extent.values > kMostJsonValues) {
+    return badInput(place + ": has more than the " + std::to_string(kMostJsonValues) +
+                    " values that are read");
+  }
+  nlohmann::json value = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (value.is_discarded()) return badInput(place + ": is not JSON");
+  return value;
+}
+
+std::string inQuotes(std::string_view text) {
+  const bool cut = text.size() > kLongestQuote;
+  // Replacing, not refusing, what is not UTF-8: a cut may fall inside a character.
+  std::string result =
+      nlohmann::json(text.substr(0, kLongestQuote))
+          .dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace);
+  if (cut) result.insert(result.size() - 1, "...");
+  return result;
+}
+
+}  // namespace allot

@@ -1,0 +1,109 @@
+// What a model takes of memory: weights, keys and values as README says, and what is computed of a
+// prompt, which is bounded, and said where it is not there.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+#include "model/decoder.h"
+#include "model/device.h"
+#include "model/prefill.h"
+#include "tests/readme.h"
+
+namespace {
+
+size_t most_at_once = SIZE_MAX;  // bytes
+
+}  // namespace
+
+// In place of the C library's, where LibTorch takes its tensors' memory from.
+extern "C" int posix_memalign(void** block, size_t alignment, size_t bytes) noexcept {
+  if (bytes > most_at_once) return ENOMEM;
+  *block = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  return *block == nullptr ? ENOMEM : 0;
+}
+
+namespace allot {
+namespace {
+
+using testing::HasSubstr;
+
+// Keys and values of a token, float32.
+int64_t kvBytes(const ModelConfig& config) {
+  return 2 * config.layers * config.kv_heads * config.head_dim * 4;
+}
+
+TEST(ModelMemory, IsAsComputedBefore) {
+  constexpr size_t kPool = size_t{64} << 20;
+  auto decoder =
+      Decoder::load(ALLOT_SOURCE_DIR "/experiments/models/recall-7m", {.kv_bytes = kPool});
+  ASSERT_TRUE(decoder) << decoder.error().message;
+  const ModelConfig& config = (*decoder)->config();
+  const auto matrices =
+      static_cast<double>(weightBytes(config, Device::kCpu, WeightType::kFloat32));
+  const auto all = static_cast<double>((*decoder)->weightBytes());
+  EXPECT_GT(all, matrices);
+  EXPECT_LT(all, matrices * 1.01);
+  EXPECT_NEAR(all / static_cast<double>((*decoder)->parameters()), 8, 0.1);
+  const KvPool& pool = (*decoder)->pool();
+  const size_t page = static_cast<size_t>(pool.pageSize()) * static_cast<size_t>(kvBytes(config));
+  EXPECT_NEAR(static_cast<double>(pool.totalPages() * page), kPool, static_cast<double>(page));
+}
+
+TEST(ModelMemory, IsWhatTheReadmeSays) {
+  ModelConfig qwen;  // 2.5, 1.5B, whose GGUF file has an output matrix of its own
+  qwen.vocab_size = 151936;
+  qwen.hidden_size = 1536;
+  qwen.intermediate_size = 8960;
+  qwen.layers = 28;
+  qwen.heads = 12;
+  qwen.kv_heads = 2;
+  qwen.head_dim = 128;
+  const auto bytes = static_cast<double>(weightBytes(qwen, Device::kCpu, WeightType::kFloat32));
+  char gib[64];
+  std::snprintf(gib, sizeof gib, "takes %.1f GiB so, twelve times its", bytes / (1 << 30));
+  const std::string readme = readSource("README.md");
+  EXPECT_THAT(readme, HasSubstr(gib));
+  EXPECT_EQ(std::round(bytes / 1'117'320'768), 12);  // the file's
+  EXPECT_THAT(readme, HasSubstr(std::to_string(kvBytes(qwen) >> 10) + " KiB a token for that"));
+}
+
+TEST(PromptRoom, ScoresOfALongPromptAreFewerQueriesAtOnce) {
+  ModelConfig config;
+  config.heads = 32;
+  EXPECT_EQ(queriesAtOnce(config, 1), 256);
+  EXPECT_EQ(queriesAtOnce(config, 16 << 10), 256);
+  EXPECT_EQ(queriesAtOnce(config, (16 << 10) + 1), 128);
+  EXPECT_EQ(queriesAtOnce(config, 128 << 10), 32);
+  EXPECT_EQ(queriesAtOnce(config, 1 << 20), 4);
+  config.sliding_window = 4096;  // whatever the length, that many keys are scored
+  EXPECT_EQ(queriesAtOnce(config, 1 << 20), 256);
+  config = {};
+  config.heads = 1 << 10;
+  EXPECT_EQ(queriesAtOnce(config, 1 << 26), 1);
+}
+
+TEST(PromptRoom, APromptThatFindsNoRoomIsASentence) {
+  auto decoder = Decoder::load(ALLOT_SOURCE_DIR "/experiments/models/recall-7m",
+                               {.kv_bytes = size_t{64} << 20});
+  ASSERT_TRUE(decoder) << decoder.error().message;
+  const size_t free = (*decoder)->pool().freePages();
+  most_at_once = size_t{1} << 20;
+  const auto refused = (*decoder)->prefill(std::vector<int32_t>(2000, 5));
+  most_at_once = SIZE_MAX;
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
+  EXPECT_THAT(refused.error().message,
+              testing::AllOf(HasSubstr("a prompt of 2000 tokens finds no room in memory"),
+                             HasSubstr("lower spec.task.contextTokens")));
+  EXPECT_EQ((*decoder)->pool().freePages(), free);
+  auto prompt = (*decoder)->prefill(std::vector<int32_t>(20, 5));
+  ASSERT_TRUE(prompt) << prompt.error().message;
+  (*decoder)->release(&*prompt);
+}
+
+}  // namespace
+}  // namespace allot
