@@ -27,8 +27,9 @@ struct PilotEstimate {
   double tail = 0;                // n_s
   double denominator = 0;         // D, estimated
   double denominator_spread = 0;  // standard deviation of e_j over the tail
-  // |N|, estimated; 0 where the pilot cannot tell it from 0, or if the rule does not use values.
-  double numerator = 0;
+  // If the rule uses values:
+  double numerator_square = 0;  // |N^|^2
+  double numerator_noise = 0;   // E|N^ - N|^2
   double numerator_spread = 0;  // sqrt(Tr Cov r_j) over the tail
 };
 
@@ -45,8 +46,7 @@ struct PilotSums {
   double whole_norm = 0;  // |sum of r over I_f + n_s / rows sum of r over the pilot|^2
 };
 
-// z = Phi^-1(1 - delta / 4).
-ALLOT_HOST_DEVICE inline PilotEstimate estimateOf(const PilotSums& s, double z, bool uses_values) {
+ALLOT_HOST_DEVICE inline PilotEstimate estimateOf(const PilotSums& s, bool uses_values) {
   const double scale = s.tail / s.rows;
   PilotEstimate estimate;
   estimate.tail = s.tail;
@@ -55,25 +55,54 @@ ALLOT_HOST_DEVICE inline PilotEstimate estimateOf(const PilotSums& s, double z, 
       sqrt(fmax(0.0, s.squares - s.mass * s.mass / s.rows) / (s.rows - 1));
   if (!uses_values) return estimate;
   const double trace = fmax(0.0, s.norms - s.pilot_norm / s.rows) / (s.rows - 1);
-  // E|N^|^2 = |N|^2 + E|N^ - N|^2, and the second is known. Left in, it would make values that
-  // nearly cancel look large, and their relative error small. A sum that the pilot cannot tell from
-  // 0 (by the bound that the claim rests on) may be 0: then no sample will do.
-  const double noise = scale * (s.tail - s.rows) * trace;
-  estimate.numerator = s.whole_norm > (1 + z * z) * noise ? sqrt(s.whole_norm - noise) : 0.0;
+  estimate.numerator_square = s.whole_norm;
+  estimate.numerator_noise = scale * (s.tail - s.rows) * trace;
   estimate.numerator_spread = sqrt(trace);
   return estimate;
 }
 
-// Rows of the tail that vattention samples (vAttention, ICLR 2026, Algorithm 2; derived in
-// kernels/cpu/method_vattention.cpp), before it is limited.
-ALLOT_HOST_DEVICE inline double vAttentionRows(const PilotEstimate& pilot, double z,
-                                               double epsilon) {
-  const double n =
-      pilot.numerator_spread > 0 ? pilot.tail * pilot.numerator_spread / pilot.numerator : 0.0;
+// A way to share delta between numerator and denominator.
+struct DeltaSplit {
+  double z;      // of the numerator, Phi^-1(1 - delta_N / 2)
+  double ratio;  // the denominator's z over that
+};
+constexpr int kDeltaSplits = 15;
+
+// vattention's rule for one claim (kernels/cpu/method_vattention.cpp makes and derives it).
+struct VAttentionRule {
+  double epsilon = 0;
+  double z = 0;  // Phi^-1(1 - delta / 4)
+  bool trusts_numerator = false;
+  int count = 0;  // of splits, at least one
+  DeltaSplit splits[kDeltaSplits] = {};
+};
+
+// |N| by the pilot.
+ALLOT_HOST_DEVICE inline double numeratorOf(const PilotEstimate& pilot,
+                                            const VAttentionRule& rule) {
+  const double square = pilot.numerator_square, noise = pilot.numerator_noise;
+  if (rule.trusts_numerator) return sqrt(square);
+  // E|N^|^2 = |N|^2 + E|N^ - N|^2, and the second is known. Left in, it would make values that
+  // nearly cancel look large, and their relative error small. A sum that the pilot cannot tell from
+  // 0 (by the bound that the claim rests on) may be 0: then no sample will do.
+  return square > (1 + rule.z * rule.z) * noise ? sqrt(square - noise) : 0.0;
+}
+
+// Rows of the tail that vattention samples (vAttention, ICLR 2026, Algorithm 2), before it is
+// limited.
+ALLOT_HOST_DEVICE inline double vAttentionRows(const PilotEstimate& pilot,
+                                               const VAttentionRule& rule) {
+  const double n = pilot.numerator_spread > 0
+                       ? pilot.tail * pilot.numerator_spread / numeratorOf(pilot, rule)
+                       : 0.0;
   const double d = pilot.denominator_spread > 0
                        ? pilot.tail * pilot.denominator_spread / pilot.denominator
                        : 0.0;
-  const double h = z * (n + d) / (epsilon / 2);
+  double least = rule.splits[0].z * (n + d * rule.splits[0].ratio);
+  for (int i = 1; i < rule.count; ++i) {
+    least = fmin(least, rule.splits[i].z * (n + d * rule.splits[i].ratio));
+  }
+  const double h = least / (rule.epsilon / 2);
   return 1 / (1 / (h * h) + 1 / pilot.tail);
 }
 

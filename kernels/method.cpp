@@ -175,21 +175,54 @@ std::vector<Parameter> adaptiveParameters() {
            [](std::string_view t, MethodOptions* o) {
              return readInteger(t, 0, 1000000, &o->max_budget);
            },
-           [](const MethodOptions& o) { return std::to_string(o.max_budget); }},
-          {"pageSize",
-           {Method::kQuest},
-           "16, 32, 64",
-           "keys in one page",
-           [](std::string_view t, MethodOptions* o) {
-             return (t == "16" || t == "32" || t == "64") && readInteger(t, 16, 64, &o->page_size);
-           },
-           [](const MethodOptions& o) { return std::to_string(o.page_size); }}};
+           [](const MethodOptions& o) { return std::to_string(o.max_budget); }}};
+}
+
+std::vector<Parameter> vAttentionParameters() {
+  const std::vector<Method> only = {Method::kVAttention};
+  return {
+      {"split", only, "best, half",
+       "how numerator and denominator share delta: as the fewest rows need it, or in halves",
+       [](std::string_view t, MethodOptions* o) {
+         o->half_delta = t == "half";
+         return o->half_delta || t == "best";
+       },
+       [](const MethodOptions& o) { return std::string(o.half_delta ? "half" : "best"); }},
+      {"cancelling", only, "all, estimate",
+       "where values may cancel (the pilot cannot tell the numerator from 0): read all rows, or "
+       "take the pilot's estimate, as the paper does",
+       [](std::string_view t, MethodOptions* o) {
+         o->trusts_numerator = t == "estimate";
+         return o->trusts_numerator || t == "all";
+       },
+       [](const MethodOptions& o) {
+         return std::string(o.trusts_numerator ? "estimate" : "all");
+       }}};
+}
+
+std::vector<Parameter> questParameters() {
+  const std::vector<Method> only = {Method::kQuest};
+  return {
+      {"pageSize", only, "16, 32, 64", "keys in one page",
+       [](std::string_view t, MethodOptions* o) {
+         return (t == "16" || t == "32" || t == "64") && readInteger(t, 16, 64, &o->page_size);
+       },
+       [](const MethodOptions& o) { return std::to_string(o.page_size); }},
+      {"newest", only, "beside, within",
+       "the newest page is read beside the budget's, of which there is at least one, or is the "
+       "first of them, and bounds count as float32",
+       [](std::string_view t, MethodOptions* o) {
+         o->newest_within = t == "within";
+         return o->newest_within || t == "beside";
+       },
+       [](const MethodOptions& o) { return std::string(o.newest_within ? "within" : "beside"); }}};
 }
 
 const std::vector<Parameter>& parameters() {
   static const std::vector<Parameter> all = [] {
     std::vector<Parameter> list;
-    for (auto part : {tileParameters(), bernoulliParameters(), adaptiveParameters()}) {
+    for (auto part : {tileParameters(), bernoulliParameters(), adaptiveParameters(),
+                      vAttentionParameters(), questParameters()}) {
       std::move(part.begin(), part.end(), std::back_inserter(list));
     }
     return list;
@@ -197,10 +230,14 @@ const std::vector<Parameter>& parameters() {
   return all;
 }
 
-MethodOptions defaultsOf(Method method) {
+MethodOptions defaultsOf(Method method, MethodDefaults defaults = MethodDefaults::kSecond) {
   MethodOptions options;
   options.method = method;
   if (method == Method::kS2antaQ4) options.scores = KeyScores::kQ4;
+  if (defaults == MethodDefaults::kFirst) {
+    options.half_delta = method == Method::kVAttention;
+    options.newest_within = method == Method::kQuest;
+  }
   return options;
 }
 
@@ -229,11 +266,12 @@ const std::vector<std::string_view>& methodNames() { return kNames; }
 
 std::string_view methodName(Method method) { return kNames[static_cast<size_t>(method)]; }
 
-std::optional<std::string> parseMethod(std::string_view text, MethodOptions* options) {
+std::optional<std::string> parseMethod(std::string_view text, MethodOptions* options,
+                                       MethodDefaults defaults) {
   const size_t space = text.find(' ');
   const auto found = std::find(kNames.begin(), kNames.end(), text.substr(0, space));
   if (found == kNames.end()) return "no such method; there are " + joined(kNames);
-  MethodOptions parsed = defaultsOf(static_cast<Method>(found - kNames.begin()));
+  MethodOptions parsed = defaultsOf(static_cast<Method>(found - kNames.begin()), defaults);
   std::vector<std::string_view> seen;
   for (size_t from = space; from != text.npos;) {
     const size_t start = from + 1;
@@ -251,13 +289,13 @@ std::optional<std::string> parseMethod(std::string_view text, MethodOptions* opt
   return std::nullopt;
 }
 
-std::string methodText(const MethodOptions& options) {
-  const MethodOptions defaults = defaultsOf(options.method);
+std::string methodText(const MethodOptions& options, MethodDefaults defaults) {
+  const MethodOptions left_out = defaultsOf(options.method, defaults);
   std::string text(methodName(options.method));
   for (const Parameter& parameter : parameters()) {
     if (!contains(parameter.methods, options.method)) continue;
     const std::string value = parameter.write(options);
-    if (value != parameter.write(defaults)) {
+    if (value != parameter.write(left_out)) {
       text.append(" ").append(parameter.key).append("=").append(value);
     }
   }

@@ -48,9 +48,10 @@ WeightType weightTypeOf(Dtype dtype) {
   return WeightType::kFloat32;
 }
 
-Result<kernels::MethodOptions> methodOf(const std::string& key, const std::string& text) {
+Result<kernels::MethodOptions> methodOf(const v1::Spec& spec, const std::string& key,
+                                        const std::string& text) {
   kernels::MethodOptions method;
-  if (const auto wrong = kernels::parseMethod(text, &method)) {
+  if (const auto wrong = kernels::parseMethod(text, &method, methodDefaultsOf(spec.attention()))) {
     return badInput(key + ": " + text + ": " + *wrong);
   }
   return method;
@@ -69,10 +70,11 @@ void askFor(const kernels::MethodOptions& method, KvPoolOptions* pool) {
 // What the methods of the experiment read beside keys and values is kept; nothing else is.
 Result<KvPoolOptions> poolFor(const v1::Spec& spec) {
   KvPoolOptions pool{.page_size = 16};
-  ALLOT_ASSIGN(const auto rollout, methodOf("spec.attention.decode", spec.attention().decode()));
+  ALLOT_ASSIGN(const auto rollout,
+               methodOf(spec, "spec.attention.decode", spec.attention().decode()));
   askFor(rollout, &pool);
   for (const std::string& text : spec.evaluation().methods()) {
-    ALLOT_ASSIGN(const auto method, methodOf("spec.evaluation.methods", text));
+    ALLOT_ASSIGN(const auto method, methodOf(spec, "spec.evaluation.methods", text));
     askFor(method, &pool);
   }
   return pool;
@@ -96,7 +98,7 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
   pool.kv_bytes = options.kv_bytes;
   const WeightType type = weightTypeOf(dtypeOf(spec.model()));
   ALLOT_ASSIGN(const auto rollout_method,
-               methodOf("spec.attention.decode", spec.attention().decode()));
+               methodOf(spec, "spec.attention.decode", spec.attention().decode()));
   const v1::Task& task = spec.task();
   if (const uint64_t longest = longestRow(task);
       longest > static_cast<uint64_t>(config.max_positions)) {
@@ -177,7 +179,7 @@ Status Engine::takeUp(const v1::Experiment& next) {
   ALLOT_ASSIGN(const Device device, chooseDevice(then, decoder_->config()));
   if (device != device_) return other("method (it is not for the device in use here)");
   ALLOT_TRY(checkAgainstLayers(next, facts_.layers()));
-  ALLOT_ASSIGN(rollout_method_, methodOf("spec.attention.decode", then.attention().decode()));
+  ALLOT_ASSIGN(rollout_method_, methodOf(then, "spec.attention.decode", then.attention().decode()));
   experiment_ = next;
   chunks_.clear();  // may be cut in another way
   return {};
@@ -406,7 +408,8 @@ Result<v1::EvaluationResult> Engine::evaluate(const v1::EvaluationUnit& unit) {
     return fail(ErrorCode::kData, "evaluation unit " + unit.unit_id() + ": " + why);
   };
   kernels::MethodOptions method;
-  if (const auto wrong = kernels::parseMethod(unit.method(), &method)) {
+  const auto defaults = methodDefaultsOf(experiment_.spec().attention());
+  if (const auto wrong = kernels::parseMethod(unit.method(), &method, defaults)) {
     return bad("method " + unit.method() + ": " + *wrong);
   }
   // An older aggregator's units name no measure.

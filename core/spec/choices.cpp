@@ -37,6 +37,11 @@ Protocol protocolOf(const v1::Attention& attention) {
   return fromWord<Protocol>(attention.protocol()).value_or(Protocol::kA);
 }
 
+kernels::MethodDefaults methodDefaultsOf(const v1::Attention& attention) {
+  return fromWord<kernels::MethodDefaults>(attention.method_defaults())
+      .value_or(kernels::MethodDefaults::kFirst);
+}
+
 Dtype dtypeOf(const v1::Model& model) {
   return fromWord<Dtype>(model.dtype()).value_or(Dtype::kFloat32);
 }

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "allot/kernels/method.h"
 #include "allot/v1/experiment.pb.h"
 #include "allot/v1/result.pb.h"
 #include "core/words.h"
@@ -144,6 +145,8 @@ Measure measureOf(const v1::EvaluationUnit& unit);
 std::vector<Measure> measuresOf(const v1::Evaluation& evaluation);
 // Missing: A.
 Protocol protocolOf(const v1::Attention& attention);
+// Missing: 1.
+kernels::MethodDefaults methodDefaultsOf(const v1::Attention& attention);
 // Missing: float32.
 Dtype dtypeOf(const v1::Model& model);
 // Missing: auto.

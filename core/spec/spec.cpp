@@ -28,14 +28,18 @@ constexpr size_t kMaxText = 4096;
 struct Site {
   std::string place;  // the file
   std::string path;   // "spec.task.tasks[1]"
+  // What methods there leave out.
+  kernels::MethodDefaults defaults = kernels::MethodDefaults::kSecond;
 
   tl::unexpected<Error> refuse(const std::string& what) const {
     return badInput(place + ": " + path + ": " + what);
   }
   Site under(const std::string& key) const {
-    return {place, path.empty() ? key : path + "." + key};
+    return {place, path.empty() ? key : path + "." + key, defaults};
   }
-  Site at(size_t index) const { return {place, path + "[" + std::to_string(index) + "]"}; }
+  Site at(size_t index) const {
+    return {place, path + "[" + std::to_string(index) + "]", defaults};
+  }
 };
 
 std::string didYouMean(const std::string& candidate) {
@@ -128,18 +132,18 @@ Result<std::string> readChoice(const YamlValue& value, const std::vector<std::st
                      didYouMean(nearest(value.text, choices)));
 }
 
-// The shortest text of the same method: equal methods, equal files.
+// The shortest text of the same method by the file's defaults: equal methods, equal files.
 Result<std::string> readMethod(const YamlValue& value, const Site& site) {
   ALLOT_ASSIGN(const std::string text, readText(value, site));
   kernels::MethodOptions options;
-  if (const auto wrong = kernels::parseMethod(text, &options)) {
+  if (const auto wrong = kernels::parseMethod(text, &options, site.defaults)) {
     const auto& names = kernels::methodNames();
     const std::string name = text.substr(0, text.find(' '));
     const bool known = std::find(names.begin(), names.end(), name) != names.end();
     return site.refuse(quoted(text) + ": " + *wrong +
                        (known ? "" : didYouMean(nearest(name, {names.begin(), names.end()}))));
   }
-  return kernels::methodText(options);
+  return kernels::methodText(options, site.defaults);
 }
 
 Result<v1::Schedule> readSchedule(const YamlValue& value, const SpecRule& rule, const Site& site) {
@@ -328,7 +332,7 @@ Status readSpec(const YamlValue& root, const std::string& place, uint32_t schema
     const bool of_update = rule.path.compare(0, 12, "spec.update.") == 0;
     if (of_update && !updates) continue;
     const SpecField target = fieldOf(rule, spec);
-    const Site site{place, rule.path};
+    const Site site{place, rule.path, methodDefaultsOf(spec.attention())};
     if (const YamlValue* given = findPath(root, rule.path)) {
       ALLOT_TRY(readField(rule, *given, site, target));
     } else if (rule.since > schema) {

@@ -172,6 +172,11 @@ std::vector<SpecRule> learningRules() {
   return {
       choice("attention.prefill", "dense", {"dense"},
              "How the prompt is read: dense attends to every earlier token, exactly."),
+      // Before all methods: their texts are read by it.
+      choice("attention.methodDefaults", kernels::MethodDefaults::kSecond,
+             "What the parameters are that a method's text leaves out: 2 is today's table, 1 that "
+             "of runs from before this key, in which quest has newest=within and vattention "
+             "split=half."),
       base("attention.decode", SpecType::kMethod, "s2anta-sys",
            "How episodes attend while they write the answer: a method with its parameters, as in "
            "s2anta-flash tileSize=64. `allot methods` says what each one does."),
@@ -285,6 +290,7 @@ constexpr Added kAdded[] = {
     {"spec.task.answersField", 5, "\"\""},
     {"spec.task.grader", 5, "\"\""},
     {"spec.task.promptStyle", 5, "\"\""},
+    {"spec.attention.methodDefaults", 6, "1"},
 };
 
 std::string decimal(double value) {

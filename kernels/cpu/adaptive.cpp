@@ -159,7 +159,7 @@ class Adaptive {
       sums.pilot_norm += sum * sum;
       sums.whole_norm += whole * whole;
     }
-    return estimateOf(sums, normalUpperQuantile(options_.delta / 4), rule_.uses_values);
+    return estimateOf(sums, rule_.uses_values);
   }
 
   // So that pilots which the final sample has, too, are not counted twice.

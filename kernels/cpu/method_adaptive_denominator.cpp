@@ -1,5 +1,6 @@
-// The budget rule of the sparse-attention-hub's AdaptiveSampling, under a name of its own: it
-// bounds the denominator's error alone, and on one side, so it does not claim what vattention does.
+// The budget rule of the sparse-attention-hub's AdaptiveSampling, the public code of vAttention's
+// authors, under a name of its own: it bounds the denominator's error alone, and on one side, so it
+// does not claim what the paper's Algorithm 2 and vattention here do.
 //   b = (Phi^-1(1 - delta) sigma_D n_s / (epsilon D^))^2
 // All else is vattention's, so that a comparison is one of rules. What the hub's code does besides
 // and is not reproduced here: keys are drawn with replacement and duplicates collapse while their

@@ -1,9 +1,14 @@
-// Quest (Tang et al. 2024, Section 3.3): pages of keys ranked by the largest score that the bounds
+// Quest (Tang et al., ICML 2024): pages of keys ranked by the largest score that the bounds
 // of their channels allow, sum_i max(q_i min_i, q_i max_i); exact attention over the best pages and
 // the newest one. A biased baseline.
 //
-// Choices: the S / pageSize pages kept (at least one) include the newest; a page's largest bias is
-// added to its bound, so that masked pages rank last; ties go to the older page. scale > 0.
+// Choices: bounds choose S / pageSize pages, at least one, and the newest is read beside them: a
+// budget always buys a page that was looked for. (The authors' code and newest=within count the
+// newest page among the S / pageSize: below two pages nothing else is read.) A page's largest bias
+// is added to its bound, so that masked pages rank last; ties go to the older page. scale > 0.
+//
+// Bytes: bounds are kept as float32 and count as 16-bit numbers, which is what the authors keep and
+// what bounds of 16-bit keys need: they are numbers of those keys.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -17,6 +22,7 @@ namespace allot::kernels {
 namespace {
 
 constexpr int kMostTiles = 4;  // pageSize is 64 at most
+constexpr uint64_t kBoundBytes = 2;
 
 // sum_i max(q_i min_i, q_i max_i); a page's bounds are the least and the most of its tiles', each
 // [2, head_dim].
@@ -55,7 +61,8 @@ float pageScore(const Head& head, int page, int page_keys) {
 int choosePages(const Head& head, int page_keys, Selection* selection) {
   const int oldest = head.first / page_keys;
   const int pages = (head.n + page_keys - 1) / page_keys - oldest;
-  const int kept = std::clamp(static_cast<int>(head.budget) / page_keys, 1, pages);
+  const int bought = std::max(static_cast<int>(head.budget) / page_keys, 1);
+  const int kept = std::min(head.options->newest_within ? bought : bought + 1, pages);
   auto& scores = selection->buffer;
   auto& order = selection->order;
   scores.resize(static_cast<size_t>(pages));
@@ -78,8 +85,9 @@ void selectQuest(const Head& head, Selection* selection) {
   const int page_keys = static_cast<int>(head.options->page_size);
   const int kept = choosePages(head, page_keys, selection);
   const int tiles = (head.n + kTileKeys - 1) / kTileKeys - head.first / kTileKeys;
-  selection->extra_key_bytes +=
-      sizeof(float) * 2 * tiles * static_cast<uint64_t>(head.kv->head_dim);
+  // newest=within is how older builds read and counted.
+  const uint64_t bound_bytes = head.options->newest_within ? sizeof(float) : kBoundBytes;
+  selection->extra_key_bytes += bound_bytes * 2 * tiles * static_cast<uint64_t>(head.kv->head_dim);
   selection->error_known = false;
   for (int i = 0; i < kept; ++i) {
     const int start = selection->order[i] * page_keys;

@@ -1,6 +1,8 @@
 // One pass over tiles, normalised at the end (SANTA paper, Section 3.3): every tile of mass W_t
 // makes S_t = max(1, floor(S / T)) systematic draws of its own, each of weight W_t / S_t. Unbiased,
-// sum_t W_t^2 Var_t(S_t). The draws made are T S_t, not S: that is what is reported.
+// sum_t W_t^2 Var_t(S_t). The draws made are T S_t, not S: that is what is reported. Tiles have
+// tileSize keys whatever the length; the released kernel's have 32, 64 or 256, longer ones in
+// longer rows.
 #include <algorithm>
 
 #include "kernels/cpu/draws.h"

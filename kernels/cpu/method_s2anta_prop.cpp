@@ -1,8 +1,10 @@
-// Systematic sampling from per-tile masses, as a GPU does it (SANTA paper, Section 3.3, with the
-// rounding mended). With C_t = S times the mass of tiles 0..t, tile t makes
+// Systematic sampling from per-tile masses, as a GPU does it (SANTA paper, Section 3.2, but not its
+// rounding). With C_t = S times the mass of tiles 0..t, tile t makes
 // floor(C_t + u) - floor(C_{t-1} + u) draws and continues the count inside. A tile needs its own
 // weights and one prefix sum over tiles, and the draws are those of global systematic sampling.
-// The released code instead rounds S W_t by largest remainder, which is biased.
+// The paper's Algorithms 4 and 5 round S W_t to S_t by largest remainder instead, and give each
+// tile an offset of its own: a tile's weight is then S_t / S whatever the offsets, which is not
+// W_t, so that estimator is biased. Its figures for prop are those of another method than this one.
 #include <algorithm>
 
 #include "kernels/cpu/draws.h"

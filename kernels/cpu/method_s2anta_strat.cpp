@@ -1,5 +1,5 @@
 // Stratified sampling: one independent draw in each of S strata of equal mass (SANTA paper,
-// Section 3.2). Unbiased, and never of more variance than independent draws.
+// Section 2.1). Unbiased, and never of more variance than independent draws (Theorem A.6).
 #include "kernels/cpu/draws.h"
 
 namespace allot::kernels {

@@ -1,4 +1,4 @@
-// Systematic sampling: one offset u for draws at equal distances (SANTA paper, Section 3.2). Counts
+// Systematic sampling: one offset u for draws at equal distances (SANTA paper, Section 2.1). Counts
 // are c_j = floor(S F_j + u) - floor(S F_{j-1} + u): floor or ceil of S a_j, summing to S.
 #include "kernels/cpu/draws.h"
 

@@ -1,5 +1,5 @@
-// SANTA: S independent draws from the softmax, averaged (SANTA paper, Section 3.1). Unbiased with
-// trace of covariance (sum_j a_j |v_j|^2 - |o|^2) / S.
+// SANTA: S independent draws from the softmax, averaged (SANTA paper, Section 2). Unbiased with
+// trace of covariance (sum_j a_j |v_j|^2 - |o|^2) / S (Propositions A.2 and A.3).
 #include <algorithm>
 
 #include "kernels/cpu/draws.h"

@@ -7,7 +7,6 @@
 // The largest of n numbers are found in two passes over them: one counts the numbers by bins, one
 // keeps what is in larger bins than the last that is wanted and sets aside what is in its own. Only
 // where that is too much (scores that are nearly equal) the numbers' digits decide.
-#include "kernels/adaptive_rule.h"
 #include "kernels/cuda/head_block.cuh"
 
 namespace allot::kernels::cuda {
@@ -141,8 +140,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores> {
     const double whole = tid_ < kDim ? f * fixed.value + sums.tail / sums.rows * own : 0.0;
     sums.pilot_norm = this->sum(own * own);
     sums.whole_norm = this->sum(whole * whole);
-    const PilotEstimate estimate = estimateOf(sums, step_.z, true);
-    return limitedRows(vAttentionRows(estimate, step_.z, step_.epsilon), pilots, most);
+    return limitedRows(vAttentionRows(estimateOf(sums, true), step_.rule), pilots, most);
   }
 
   __device__ float* scoresByKey() const { return step_.scores + at_ * kPieceKeys - keys_.base; }

@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "allot/kernels/cuda_decode.h"
+#include "kernels/adaptive_rule.h"
 
 // The first architecture whose code waits for the kernel before it (primitives.cuh), as
 // __CUDA_ARCH__ counts: the kernels' own gate and, by what a loaded kernel was compiled for, the
@@ -121,8 +122,7 @@ struct Step {
   int local;
   double heavy;
   double pilot;
-  double epsilon;
-  double z;        // Phi^-1(1 - delta / 4)
+  VAttentionRule rule;
   int max_sample;  // most rows of the tail
 
   // The workspace.

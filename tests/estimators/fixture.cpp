@@ -56,10 +56,12 @@ const std::vector<std::string>& methodTexts() {
                              "vattention scores=q4",
                              "vattention sink=4 local=4 heavy=0.01 epsilon=0.5 delta=0.5",
                              "vattention sink=0 local=0 heavy=0 pilot=0.1 maxBudget=40",
+                             "vattention epsilon=0.5 split=half cancelling=estimate",
                              "adaptive-denominator scores=q8",
                              "adaptive-denominator sink=4 local=4 epsilon=0.5 delta=0.5",
                              "quest pageSize=32",
-                             "quest pageSize=64"}) {
+                             "quest pageSize=64",
+                             "quest newest=within"}) {
       list.emplace_back(text);
     }
     return list;

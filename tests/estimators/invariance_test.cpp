@@ -189,7 +189,7 @@ TEST_P(Invariance, AGroupReadsTheUnionOfItsHeadsRows) {
       const uint64_t shadow = kKeys * (kWide * shadowBits(method) / 8 + 4);
       EXPECT_EQ(group.key_bytes, shadow + together.size() * row_bytes);
     } else if (method.method == Method::kQuest) {
-      const uint64_t bounds = (kKeys + 15) / 16 * 2 * row_bytes;
+      const uint64_t bounds = (kKeys + 15) / 16 * 2 * kWide * (method.newest_within ? 4 : 2);
       EXPECT_EQ(group.key_bytes, bounds + together.size() * row_bytes);
     } else if (shadowBits(method) == 0 && method.method != Method::kBernoulli) {
       EXPECT_EQ(group.key_bytes, kKeys * row_bytes);

@@ -232,8 +232,9 @@ TEST(S2antaQ4, HugeScoresStayFinite) {
 
 // ---- Quest.
 
-// The pages that the rule keeps, by brute force over the keys.
-std::vector<int> keptPages(const Step& at, int head, int page_keys, uint32_t budget) {
+// The pages that the rule keeps, by brute force over the keys. within: the newest page is the
+// budget's first.
+std::vector<int> keptPages(const Step& at, int head, int page_keys, uint32_t budget, bool within) {
   const int pages = (at.n + page_keys - 1) / page_keys;
   std::vector<double> bound(pages);
   for (int page = 0; page < pages; ++page) {
@@ -256,7 +257,7 @@ std::vector<int> keptPages(const Step& at, int head, int page_keys, uint32_t bud
   std::vector<int> order(pages - 1);
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return bound[a] > bound[b]; });
-  const size_t others = std::max(static_cast<int>(budget) / page_keys, 1) - 1;
+  const size_t others = std::max(static_cast<int>(budget) / page_keys, 1) - (within ? 1 : 0);
   if (order.size() > others) order.resize(others);
   order.push_back(pages - 1);
   return order;
@@ -266,13 +267,15 @@ struct QuestCase {
   const char* method;
   int page_keys;
   int cache_page;
+  bool within = false;
 };
 
 TEST(Quest, KeepsTheBestPagesAndTheNewest) {
   for (const QuestCase& c :
        {QuestCase{"quest", 16, 16}, QuestCase{"quest pageSize=32", 32, 16},
         QuestCase{"quest pageSize=64", 64, 16}, QuestCase{"quest pageSize=32", 32, 64},
-        QuestCase{"quest pageSize=64", 64, 32}}) {
+        QuestCase{"quest pageSize=64", 64, 32}, QuestCase{"quest newest=within", 16, 16, true},
+        QuestCase{"quest pageSize=32 newest=within", 32, 64, true}}) {
     for (int n : {kLength, 193, 192}) {
       Step at(n, Element::kBFloat16, c.cache_page, 0.0f);
       for (bool masked : {false, true}) {
@@ -281,13 +284,14 @@ TEST(Quest, KeepsTheBestPagesAndTheNewest) {
           for (int j = 0; j < 70; ++j) at.bias[j] = kMasked;
           for (int j = 71; j < n; j += 3) at.bias[j] = kMasked;
         }
-        for (uint32_t budget : {1u, 33u, 64u, 100u, static_cast<uint32_t>(n - 1)}) {
+        for (uint32_t budget : {1u, 16u, 31u, 33u, 64u, 100u, static_cast<uint32_t>(n - 1)}) {
+          SCOPED_TRACE(std::string(c.method) + ", S " + std::to_string(budget));
           const auto result = at.run(c.method, budget);
           for (int head = 0; head < kHeads; ++head) {
             std::vector<double> weights(n);
             double total = 0;
             uint32_t keys = 0;
-            for (int page : keptPages(at, head, c.page_keys, budget)) {
+            for (int page : keptPages(at, head, c.page_keys, budget, c.within)) {
               const int first = page * c.page_keys;
               for (int j = first; j < std::min(first + c.page_keys, n); ++j) {
                 total += weights[j] = std::exp(at.score(head, j));
@@ -300,7 +304,7 @@ TEST(Quest, KeepsTheBestPagesAndTheNewest) {
             EXPECT_NEAR(result.lse[head], std::log(total), 1e-5);
             EXPECT_EQ(result.heads[head].unique_rows, keys);
             EXPECT_EQ(result.heads[head].key_bytes,
-                      (n + 15) / 16 * 2u * kDim * 4 + keys * kDim * 2u);
+                      (n + 15) / 16 * 2u * kDim * (c.within ? 4 : 2) + keys * kDim * 2u);
             EXPECT_LT(result.heads[head].relative_error, 0);
           }
         }
@@ -309,14 +313,45 @@ TEST(Quest, KeepsTheBestPagesAndTheNewest) {
   }
 }
 
+// However small the budget: one page is looked for, and the newest is read beside it. Where the
+// newest page is all that the budget buys, nothing else is ever found.
+TEST(Quest, TheLeastBudgetFindsAKey) {
+  constexpr int kHeavy = 37;
+  Step at(160, Element::kFloat32, 16, 0.0f);
+  at.bias.assign(160, 0.0f);
+  at.bias[kHeavy] = 60;
+  for (const uint32_t budget : {1u, 15u, 16u, 31u}) {
+    const auto found = at.run("quest", budget), missed = at.run("quest newest=within", budget);
+    for (int head = 0; head < kHeads; ++head) {
+      std::vector<double> weights(160);
+      weights[kHeavy] = 1;
+      at.expectOutput(found, head, weights);
+      EXPECT_EQ(found.heads[head].unique_rows, 32u);
+      EXPECT_EQ(missed.heads[head].unique_rows, 16u);
+      EXPECT_LT(missed.lse[head], 30);
+    }
+  }
+}
+
+// Bounds of 16-bit keys are 16-bit numbers; those of float32 keys count as such.
+TEST(Quest, BoundsCountAsSixteenBitNumbers) {
+  for (const Element element : {Element::kFloat32, Element::kBFloat16}) {
+    const Step at(160, element, 16);
+    const auto result = at.run("quest", 48);
+    EXPECT_EQ(result.heads[0].key_bytes, 10 * 2 * kDim * 2u + 64 * kDim * bytesOf(element));
+  }
+}
+
 TEST(Quest, EqualBoundsKeepTheOlderPages) {
   Step at(160, Element::kFloat32, 16);
   const std::vector<float> keys(160 * 2 * kDim, 1.0f), values = normals(160 * 2 * kDim, 27);
   ASSERT_EQ(at.pool.append(0, 160, keys.data(), values.data()), std::nullopt);
-  const auto result = at.run("quest", 64);  // pages 0, 1, 2 and 9
-  std::vector<double> weights(160);
-  for (int page : {0, 1, 2, 9}) std::fill_n(&weights[page * 16], 16, 1.0 / 64);
-  for (int head = 0; head < kHeads; ++head) at.expectOutput(result, head, weights);
+  for (const bool within : {false, true}) {
+    const auto result = at.run(within ? "quest newest=within" : "quest", within ? 64 : 48);
+    std::vector<double> weights(160);
+    for (int page : {0, 1, 2, 9}) std::fill_n(&weights[page * 16], 16, 1.0 / 64);
+    for (int head = 0; head < kHeads; ++head) at.expectOutput(result, head, weights);
+  }
 }
 
 // The newest page is kept although nothing of it may be seen: no NaN.

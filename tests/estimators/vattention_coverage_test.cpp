@@ -187,6 +187,23 @@ TEST(Coverage, ValuesThatNearlyCancel) {
   }
 }
 
+// What cancelling=estimate gives up: with a hundredth of the sum left, its errors are beyond any
+// epsilon in nearly every stream, of far fewer rows.
+TEST(Coverage, TheEstimatesPromiseIsBrokenWhereValuesCancel) {
+  AttentionState state = synthetic(Shape::kFlat, 4000, 0, 17);
+  const std::vector<double> out = exactOutput(state);
+  for (size_t i = 0; i < state.values.size(); ++i) {
+    state.values[i] -= static_cast<float>(0.99 * out[i % out.size()]);
+  }
+  const SharedState shared(state, kRuns);
+  const Claim claim{1, 0.05};
+  MethodOptions method = options(Method::kVAttention, KeyScores::kExact, claim);
+  method.trusts_numerator = true;
+  const Coverage c = shared.coverage(method, claim.epsilon, 5);
+  EXPECT_FALSE(holds(c, claim.delta)) << c.exceedance();
+  EXPECT_LT(c.rows_read, 0.9);
+}
+
 TEST(Coverage, ErrorFollowsEpsilon) {
   const SharedState state(synthetic(Shape::kHeavyTailed, 4000, 1, 17), kRuns);
   double before = 0;
@@ -214,6 +231,43 @@ AttentionState stateOf(const RecallBlock& block, uint32_t step, uint32_t head) {
     state.values.insert(state.values.end(), &block.values[at], &block.values[at] + dim);
   }
   return state;
+}
+
+// What the rules cost and what they keep, over all recorded states: the figures of
+// kernels/README.md.
+TEST(Coverage, CostOfTheRulesOnRecordedStates) {
+  const auto blocks =
+      readRecallStates(std::string(ALLOT_SOURCE_DIR) + "/tests/golden/recall_states.bin");
+  std::vector<SharedState> states;
+  for (const RecallBlock& block : blocks) {
+    for (uint32_t step = 0; step < block.steps; ++step) {
+      for (uint32_t head = 0; head < block.heads; ++head) {
+        states.emplace_back(stateOf(block, step, head), 5);
+      }
+    }
+  }
+  std::printf("share of value rows read, and of streams beyond epsilon; delta 0.1\n");
+  std::printf("%7s | %-15s | %-15s | %-15s | %s\n", "epsilon", "half, all", "best, all",
+              "half, estimate", "best, estimate");
+  for (const double epsilon : {0.1, 0.4, 1.0}) {
+    Sum sums[4];
+    for (int rule = 0; rule < 4; ++rule) {
+      MethodOptions method = options(Method::kVAttention, KeyScores::kExact, {epsilon, 0.1});
+      method.half_delta = rule % 2 == 0;
+      method.trusts_numerator = rule >= 2;
+      for (size_t i = 0; i < states.size(); ++i) {
+        sums[rule].add(states[i].coverage(method, epsilon, i));
+      }
+    }
+    std::printf("%7.2f", epsilon);
+    for (const Sum& sum : sums) {
+      std::printf(" |   %.3f   %.4f", sum.all.rows_read, sum.all.exceedance());
+    }
+    std::printf("\n");
+    for (const int all : {0, 1}) EXPECT_TRUE(holds(sums[all].all, 0.1)) << epsilon;
+    EXPECT_LT(sums[1].all.rows_read, sums[0].all.rows_read) << epsilon;
+    EXPECT_LT(sums[3].all.rows_read, sums[1].all.rows_read) << epsilon;
+  }
 }
 
 TEST(Coverage, RecordedStatesOfRecall7m) {

@@ -112,46 +112,6 @@ std::map<int32_t, uint32_t> countsOf(const Selection& chosen) {
   return counts;
 }
 
-TEST(NormalQuantile, RoundTripsAndKnownValues) {
-  EXPECT_EQ(normalUpperQuantile(0.5), 0);
-  EXPECT_NEAR(normalUpperQuantile(0.025), 1.959963984540054, 1e-13);
-  EXPECT_NEAR(normalUpperQuantile(0.0125), 2.241402727604945, 1e-13);
-  EXPECT_NEAR(normalUpperQuantile(1e-10), 6.361340902404056, 1e-12);
-  EXPECT_NEAR(normalUpperQuantile(0.9), -1.281551565544600, 1e-13);
-  for (double tail = 0.499; tail > 1e-300; tail *= 0.83) {
-    const double z = normalUpperQuantile(tail);
-    // z moves by 1e-13 of itself: the tail by z^2 times that.
-    EXPECT_NEAR(0.5 * std::erfc(z / std::sqrt(2.0)) / tail, 1, 1e-13 * (10 + z * z)) << tail;
-    if (tail < 1e-3) continue;
-    EXPECT_NEAR(normalUpperQuantile(1 - tail), -z, 1e-12) << tail;
-  }
-}
-
-// n_s sigma_X = X for numerator and denominator.
-TEST(BudgetRules, RowsForAnErrorOfFivePercent) {
-  const PilotEstimate pilot{.tail = 4000,
-                            .denominator = 8,
-                            .denominator_spread = 8.0 / 4000,
-                            .numerator = 3,
-                            .numerator_spread = 3.0 / 4000};
-  MethodOptions options;
-  options.epsilon = options.delta = 0.05;
-  const double unlimited = std::pow(2.241402727604945 * 2 / 0.025, 2);  // 32153
-  EXPECT_NEAR(vAttentionRows(pilot, options), unlimited * 4000 / (unlimited + 4000), 1e-6);
-  EXPECT_NEAR(adaptiveDenominatorRows(pilot, options), std::pow(1.644853626951473 / 0.05, 2), 1e-6);
-  PilotEstimate uneven = pilot;  // the shares c_N and c_D add up
-  uneven.denominator_spread *= 0.25;
-  uneven.numerator_spread *= 1.75;
-  EXPECT_NEAR(vAttentionRows(uneven, options), vAttentionRows(pilot, options), 1e-6);
-  PilotEstimate still = pilot;
-  still.denominator_spread = still.numerator_spread = 0;
-  EXPECT_EQ(vAttentionRows(still, options), 0);
-  EXPECT_EQ(adaptiveDenominatorRows(still, options), 0);
-  PilotEstimate cancelled = pilot;  // a relative error of nothing: all rows
-  cancelled.numerator = 0;
-  EXPECT_EQ(vAttentionRows(cancelled, options), 4000);
-}
-
 // Upper quantile of chi-squared, 1e-6 (Wilson and Hilferty's cube, good to a few per cent here).
 double chiSquaredLimit(double freedom) {
   const double spread = 2 / (9 * freedom);
@@ -314,6 +274,18 @@ TEST(VAttention, EdgesOfItsScores) {
   scores[77] = -5;
   scores[3] = -200;  // its mass is nothing
   check(HandHead(scores), HandHead(scores).select());
+}
+
+// Values whose sum nearly vanishes: all rows are read, unless the estimate is to be trusted.
+TEST(VAttention, CancellingValuesAreReadWhole) {
+  HandHead head(std::vector<float>(2000, 0.0f));
+  head.options.epsilon = 1;
+  head.options.heavy = 0;
+  checkExact(head, head.select());
+  head.options.trusts_numerator = true;
+  const Selection few = head.select();
+  check(head, few);
+  EXPECT_LT(few.rows.size(), 1500u);
 }
 
 TEST(VAttention, MaskedKeysBelongToNoSet) {

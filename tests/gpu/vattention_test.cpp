@@ -26,6 +26,9 @@ const char* const kMethods[] = {
     "vattention sink=0 local=0 heavy=0.1 epsilon=1 delta=0.5",
     "vattention sink=0 local=0 heavy=0 pilot=0.1 maxBudget=40",
     "vattention sink=100 local=200 heavy=0.5 pilot=0.3 epsilon=0.5",
+    "vattention epsilon=0.3 delta=0.2 split=half",
+    "vattention epsilon=0.5 cancelling=estimate",
+    "vattention scores=q4 epsilon=1 delta=0.5 split=half cancelling=estimate",
     "vattention sink=70 local=70 heavy=1",
     "vattention scores=q4 maxBudget=1",
 };
@@ -185,7 +188,8 @@ TEST_F(VAttention, TheStreamDecides) {
 TEST_F(VAttention, KeepsItsPromise) {
   const Layout layout{Element::kBFloat16, 64, 16, 2, 1};
   for (const char* text :
-       {"vattention epsilon=0.1 delta=0.2", "vattention scores=q4 epsilon=0.1 delta=0.2"}) {
+       {"vattention epsilon=0.1 delta=0.2", "vattention epsilon=0.1 delta=0.2 split=half",
+        "vattention scores=q4 epsilon=0.1 delta=0.2"}) {
     const MethodOptions method = methodOf(text);
     Cache cache = cacheOf(layout, {1200}, 35);
     std::vector<double> exact[] = {cache.exact(0, 0), cache.exact(0, 1)};

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "core/digest.h"
+#include "core/spec/choices.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_change.h"
 #include "core/spec/spec_keys.h"
@@ -123,6 +124,51 @@ TEST(Schema, AFileMeansWhatItMeantForTheBuildOfItsRun) {
   EXPECT_EQ(parsed({}, 1).spec().attention().protocol(), "A");
   EXPECT_EQ(parsed({}, 1).spec().generation().top_p(), 1.0);
   EXPECT_EQ(parsed({}, 1).spec().evaluation().measures(0), "accuracy");
+}
+
+// A method's text leaves out what its defaults say, and runs keep theirs: quest of a run from
+// before the key reads as it did, whoever asks again, and the file that is made of the run says so.
+TEST(Schema, AMethodMeansWhatItMeantForTheBuildOfItsRun) {
+  const auto decode = [](const std::string& text, uint32_t schema,
+                         const std::vector<std::string>& more = {}) {
+    std::vector<std::string> settings = more;
+    settings.push_back("spec.attention.decode=" + text);
+    settings.push_back("spec.evaluation.methods=[dense, " + text + "]");
+    return parsed(settings, schema);
+  };
+  const auto expect = [](const v1::Experiment& experiment, const std::string& defaults,
+                         const std::string& method, bool within) {
+    const v1::Spec& spec = experiment.spec();
+    EXPECT_EQ(spec.attention().method_defaults(), defaults);
+    EXPECT_EQ(spec.attention().decode(), method);
+    EXPECT_EQ(spec.evaluation().methods(1), method);
+    kernels::MethodOptions options;
+    ASSERT_FALSE(kernels::parseMethod(spec.attention().decode(), &options,
+                                      methodDefaultsOf(spec.attention())));
+    EXPECT_EQ(options.newest_within, within);
+  };
+  expect(decode("quest", 6), "2", "quest", false);
+  expect(decode("quest newest=beside", 6), "2", "quest", false);
+  expect(decode("quest newest=within", 6), "2", "quest newest=within", true);
+  expect(decode("quest", 5), "1", "quest", true);
+  expect(decode("quest newest=within", 5), "1", "quest", true);
+  expect(decode("quest newest=beside", 5), "1", "quest newest=beside", false);
+  expect(decode("quest", 6, {"spec.attention.methodDefaults=1"}), "1", "quest", true);
+  v1::Experiment stored = asOfSchema(decode("quest", 5), 5);
+  EXPECT_EQ(stored.spec().attention().method_defaults(), "");
+  complete(&stored);
+  expect(stored, "1", "quest", true);
+  const auto longer = withSettings(stored, {"spec.update.maxUpdates=151"});
+  ASSERT_TRUE(longer) << longer.error().message;
+  expect(*longer, "1", "quest", true);
+  EXPECT_EQ(specChanges(stored, *longer).size(), 1u);
+  const auto written = parseExperiment(experimentYaml(stored), "x.yaml");  // as `allot fork` does
+  ASSERT_TRUE(written) << written.error().message;
+  expect(*written, "1", "quest", true);
+  // Equal by the run's own defaults.
+  const auto twice = withSettings(stored, {"spec.evaluation.methods=[quest, quest newest=within]"});
+  ASSERT_FALSE(twice);
+  EXPECT_THAT(twice.error().message, HasSubstr("the list has this entry already"));
 }
 
 TEST(Schema, ASweepGetsNoUpdates) {

@@ -24,6 +24,21 @@ namespace allot::kernels {
 enum class Method { ALLOT_METHODS(ALLOT_ENUMERATOR) };
 #undef ALLOT_ENUMERATOR
 
+// What a text's missing parameters are. Experiments say by which defaults their methods are written
+// (spec.attention.methodDefaults), so that those of older builds mean what they meant.
+//   "1"  quest newest=within, vattention split=half
+//   "2"  quest newest=beside, vattention split=best: today's, those of MethodOptions
+enum class MethodDefaults { kFirst, kSecond };
+constexpr std::string_view wordOf(MethodDefaults value) {
+  switch (value) {
+    case MethodDefaults::kFirst:
+      return "1";
+    case MethodDefaults::kSecond:
+      return "2";
+  }
+  return "";
+}
+
 // What ranks or proposes keys: q.k itself, or q.k~ with the keys' shadow of that many bits.
 enum class KeyScores { kExact = 0, kQ3 = 3, kQ4 = 4, kQ8 = 8 };
 
@@ -55,19 +70,29 @@ struct MethodOptions {
   double epsilon = 0.05;    // relative error of the output...
   double delta = 0.05;      // ...exceeded with at most this probability
   uint32_t max_budget = 0;  // most tail rows sampled a head; 0: no limit (a limit voids the claim)
+  // vattention alone: numerator and denominator have a half of delta each, not what needs fewest
+  // rows.
+  bool half_delta = false;
+  // vattention alone: a numerator that the pilot cannot tell from 0 is what the pilot says. Else it
+  // is 0, for which every row is read.
+  bool trusts_numerator = false;
 
   // quest: keys in one page of its own bounds, a multiple of 16.
   uint32_t page_size = 16;
+  // quest: the newest page is the first of the budget's, not beside them; bounds count as float32.
+  bool newest_within = false;
 
   bool operator==(const MethodOptions&) const = default;
 };
 
 // Reads a text form. Nothing if all is well; else one sentence that says what is wrong and what is
 // allowed, and `options` is as it was.
-std::optional<std::string> parseMethod(std::string_view text, MethodOptions* options);
+std::optional<std::string> parseMethod(std::string_view text, MethodOptions* options,
+                                       MethodDefaults defaults = MethodDefaults::kSecond);
 
-// The shortest text that parses to these options: equal options, equal text.
-std::string methodText(const MethodOptions& options);
+// The shortest text that parses to these options by these defaults: equal options, equal text.
+std::string methodText(const MethodOptions& options,
+                       MethodDefaults defaults = MethodDefaults::kSecond);
 
 // Names in order of the list.
 const std::vector<std::string_view>& methodNames();
