@@ -2,8 +2,10 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <random>
 
 #include "cli/commands.h"
+#include "cli/fork_streams.h"
 #include "cli/methods_text.h"
 #include "cli/run_command.h"
 #include "cli/tasks_text.h"
@@ -20,6 +22,7 @@ struct ForkOptions {
   std::string from;
   RunChoice source;
   RunOptions run;
+  bool same_streams = false;
 };
 
 void addRunOptions(CLI::App* command, RunOptions* options) {
@@ -60,7 +63,12 @@ Result<RunAtVersion> parseFrom(const std::string& from) {
   return {{from.substr(0, at), std::stoull(digits)}};
 }
 
-Result<v1::Origin> readOrigin(const ForkOptions& options) {
+struct Parent {
+  v1::Origin origin;
+  v1::Spec spec;
+};
+
+Result<Parent> readParent(const ForkOptions& options) {
   ALLOT_ASSIGN(const RunAtVersion from, parseFrom(options.from));
   RunChoice choice = options.source;
   (choice.redis.empty() ? choice.folder : choice.run) = from.run;
@@ -75,16 +83,28 @@ Result<v1::Origin> readOrigin(const ForkOptions& options) {
   }();
   const std::string rounding = roundingSentence(summary);
   if (origin && !rounding.empty()) std::fprintf(stderr, "allot: %s\n", rounding.c_str());
-  return origin;
+  if (!origin) return tl::unexpected(origin.error());
+  return Parent{std::move(*origin), head.image.spec.experiment.spec()};
+}
+
+// A number for a person to read, and a double to hold: 1..2^53.
+uint64_t freshRepetition() {
+  std::random_device random;
+  return ((uint64_t{random()} << 32 | random()) >> 11) + 1;
 }
 
 int fork(ForkOptions options) {
-  auto origin = readOrigin(options);
-  if (!origin) return exitCodeOf(tl::unexpected(origin.error()));
-  std::printf("fork of run %s at version %llu, policy %s\n", printable(origin->run_id()).c_str(),
-              static_cast<unsigned long long>(origin->version()),
-              origin->policy_sha256().substr(0, 12).c_str());
-  options.run.origin = std::move(*origin);
+  auto parent = readParent(options);
+  if (!parent) return exitCodeOf(tl::unexpected(parent.error()));
+  const auto streams =
+      forkStreams(parent->spec, options.run.set, options.same_streams, freshRepetition());
+  if (!streams) return exitCodeOf(tl::unexpected(streams.error()));
+  v1::Origin& origin = parent->origin;
+  std::printf("fork of run %s at version %llu, policy %s; %s\n", printable(origin.run_id()).c_str(),
+              static_cast<unsigned long long>(origin.version()),
+              origin.policy_sha256().substr(0, 12).c_str(), printable(streams->told).c_str());
+  options.run.set.insert(options.run.set.end(), streams->set.begin(), streams->set.end());
+  options.run.origin = std::move(origin);
   options.run.redis_server = options.source.redis_server;
   return runCommand(options.run);
 }
@@ -126,6 +146,8 @@ void addFork(CLI::App* app, Action* action) {
   command->add_option("--redis", options->source.redis,
                       "Store of RUN: unix:/path/redis.sock or redis://host:port");
   addRunOptions(command, &options->run);
+  command->add_flag("--same-streams", options->same_streams,
+                    "Draw what RUN drew, instead of anew as a spec.repetition that nobody had");
   command->add_option("--redis-server", options->source.redis_server,
                       "redis-server to start [from PATH]");
   command->footer(

@@ -1,26 +1,41 @@
 #pragma once
-// RandomStream: an endless sequence of draws from Philox for one named purpose.
+// What a run draws from: the key of its random numbers, and RandomStream, an endless sequence of
+// draws for one named purpose.
 //
-// (seed, purpose, index) name the stream, so that what one ticket draws never depends on what
-// others drew. A small value; one thread at a time.
+// (streams, purpose, index) name a RandomStream, so that what one ticket draws never depends on
+// what others drew. allot/kernels/philox_streams.h lists who else draws under the same key. Small
+// values; one thread at a time.
 #include <array>
 #include <cstdint>
 
-#include "allot/kernels/philox.h"
+#include "allot/kernels/philox_streams.h"
+#include "allot/v1/experiment.pb.h"
+#include "core/spec/choices.h"
 
 namespace allot {
 
-enum class Purpose : uint32_t { kSchedule = 1, kQuestions = 2, kBootstrap = 3 };
+struct RunStreams {
+  uint64_t key = 0;  // Philox's
+  Streams layout = Streams::kDisjoint;
+};
+// The key is spec.seed, or drawn from it by the number of the repetition: runs that differ in
+// either are independent of each other.
+RunStreams runStreams(const v1::Spec& spec);
 
 class RandomStream {
  public:
-  RandomStream(uint64_t seed, Purpose purpose, uint64_t index)
-      : seed_(seed), purpose_(static_cast<uint32_t>(purpose)), index_(index) {}
+  RandomStream(const RunStreams& run, Purpose purpose, uint64_t index)
+      : run_(run), purpose_(purpose), index_(index) {}
 
   // Four independent words; "endless" is 2^32 calls.
   std::array<uint32_t, 4> words() {
-    return philox(seed_, block_++, purpose_, static_cast<uint32_t>(index_),
-                  static_cast<uint32_t>(index_ >> 32));
+    const auto low = static_cast<uint32_t>(index_), high = static_cast<uint32_t>(index_ >> 32);
+    const uint32_t block = block_++;
+    // As builds before spec.streams drew: attention's counters of decode steps 1 to 3.
+    if (run_.layout == Streams::kOverlapping) {
+      return philox(run_.key, block, static_cast<uint32_t>(purpose_), low, high);
+    }
+    return philox(run_.key, low, high, purposeStream(purpose_), block);
   }
   // Uniform in [0, 1).
   double uniform() {
@@ -33,8 +48,8 @@ class RandomStream {
   }
 
  private:
-  uint64_t seed_;
-  uint32_t purpose_;
+  RunStreams run_;
+  Purpose purpose_;
   uint64_t index_;
   uint32_t block_ = 0;
 };

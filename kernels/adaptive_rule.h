@@ -5,14 +5,9 @@
 #include <cmath>
 #include <cstdint>
 
-#include "allot/kernels/philox.h"
+#include "allot/kernels/philox_streams.h"
 
 namespace allot::kernels {
-
-// Where the random words of a sample begin: key j has word j % 4 of block j / 4. A sample of b keys
-// takes the b smallest words, and of equal ones the older key.
-constexpr uint32_t kPilotBlocks = 0;
-constexpr uint32_t kSampleBlocks = 1u << 27;
 
 constexpr int kMinimumPilot = 32;
 

@@ -1,15 +1,13 @@
 #pragma once
-// The bits that a Philox counter has for a layer and a head: layer << 16 | head. Beyond them two
-// heads would draw the same numbers. Private to kernels/; any thread.
+// The bits that a Philox counter has for a layer and a head. Beyond them two heads would draw the
+// same numbers, or a head those of somebody who is none. Private to kernels/; any thread.
 #include <optional>
 #include <string>
 
 #include "allot/kernels/decode.h"
+#include "allot/kernels/philox_streams.h"
 
 namespace allot::kernels {
-
-inline constexpr int kStreamHeads = 1 << 16;
-inline constexpr uint32_t kStreamLayers = 1 << 16;
 
 // A sentence where a step's layer or heads are beyond them.
 inline std::optional<std::string> beyondStreams(const DecodeInputs& in) {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "allot/kernels/philox.h"
+#include "allot/kernels/philox_streams.h"
 
 namespace allot {
 
@@ -28,9 +28,7 @@ ALLOT_HOST_DEVICE inline uint64_t nucleusMass(uint64_t total, double top_p) {
 // Uniform in 0..total-1: the token is drawn at which the sum of masses, by id, passes it.
 ALLOT_HOST_DEVICE inline uint64_t drawnMass(uint64_t total, uint64_t seed, uint32_t sequence,
                                             uint32_t step) {
-  // Where attention's draws have layer << 16 | head: no layer and no head is this.
-  constexpr uint32_t kStream = UINT32_MAX;
-  const auto words = philox(seed, sequence, step, kStream, 0);
+  const auto words = philox(seed, sequence, step, kTokenStream, 0);
   const double u = uniformDouble(words[0], words[1]);
   const auto drawn = static_cast<uint64_t>(u * static_cast<double>(total));
   return drawn < total ? drawn : total - 1;

@@ -289,7 +289,7 @@ size_t Engine::rowsThatFit(std::span<const Row> rows) const {
 GenerationOptions Engine::generationOptions(const kernels::MethodOptions& method) const {
   return {
       .method = method,
-      .seed = experiment_.spec().seed(),
+      .seed = runStreams(experiment_.spec()).key,
       .max_new_tokens = static_cast<int>(experiment_.spec().task().max_new_tokens()),
       .choice = {.temperature = experiment_.spec().generation().temperature(),
                  .top_k = static_cast<int>(experiment_.spec().generation().top_k()),
@@ -361,13 +361,13 @@ Result<std::vector<v1::EpisodeResult>> Engine::rollOut(const v1::PolicySnapshot&
                                       " layers, the model " + std::to_string(facts_.layers()));
   }
   const std::vector<double> probabilities = softmax(logits);
+  const RunStreams streams = runStreams(spec);
   std::vector<Row> rows;
   std::vector<SampleSchedule> schedules;
   for (uint64_t ticket : tickets) {
     schedules.push_back(drawSchedule(probabilities, spec.policy().total_budget(),
-                                     spec.policy().min_per_layer(), spec.seed(), ticket));
-    const auto questions =
-        episodeQuestions(spec.seed(), ticket, count, spec.task().train_questions());
+                                     spec.policy().min_per_layer(), streams, ticket));
+    const auto questions = episodeQuestions(streams, ticket, count, spec.task().train_questions());
     for (uint32_t i = 0; i < count; ++i) {
       rows.push_back({false, questions[i], schedules.back(), rolloutSequence(ticket, count, i)});
     }

@@ -43,7 +43,7 @@ double KvReads::valueRowsShare() const { return share(unique_rows, dense_rows); 
 EvaluationTable::EvaluationTable(const v1::Experiment& experiment, Keep keep)
     : keep_(keep),
       held_out_(experiment.spec().task().held_out_questions()),
-      seed_(experiment.spec().seed()),
+      streams_(runStreams(experiment.spec())),
       total_budget_(experiment.spec().policy().total_budget()),
       budgets_(static_cast<size_t>(experiment.spec().evaluation().budgets_size())) {}
 
@@ -122,8 +122,9 @@ void EvaluationTable::thinLine(const std::string& method, uint64_t version) {
 void EvaluationTable::setIntervals(EvaluationCell* cell) const {
   const auto set = [&](ScoreTally* tally, uint64_t stream) {
     tally->interval =
-        cell->complete ? interval95(tally->scores, RandomStream(seed_, Purpose::kBootstrap, stream))
-                       : wilson95(tally->sum, tally->n);
+        cell->complete
+            ? interval95(tally->scores, RandomStream(streams_, Purpose::kBootstrap, stream))
+            : wilson95(tally->sum, tally->n);
   };
   set(&cell->all, 0);
   for (auto& [task, tally] : cell->tasks) set(&tally, uint64_t{task} + 1);

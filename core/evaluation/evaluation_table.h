@@ -84,7 +84,7 @@ class EvaluationTable {
 
   Keep keep_;
   uint32_t held_out_;
-  uint64_t seed_;
+  RunStreams streams_;
   uint64_t total_budget_;
   size_t budgets_;  // of a line
   std::map<Key, EvaluationCell> cells_;

@@ -356,7 +356,7 @@ Status checkResult(const v1::Experiment& experiment, const v1::AggregatorState& 
   if (!(result.seconds() >= 0 && result.seconds() < 1e7)) return bad("the duration makes no sense");
   // Questions are a function of the ticket, in integers, so the same on every machine.
   const auto questions =
-      episodeQuestions(spec.seed(), result.ticket(), spec.rollout().questions_per_episode(),
+      episodeQuestions(runStreams(spec), result.ticket(), spec.rollout().questions_per_episode(),
                        spec.task().train_questions());
   for (size_t i = 0; i < questions.size(); ++i) {
     if (result.scores(static_cast<int>(i)).question() != questions[i]) {

@@ -4,11 +4,9 @@
 #include <numeric>
 #include <utility>
 
-#include "core/random_stream.h"
-
 namespace allot {
 
-std::vector<uint32_t> episodeQuestions(uint64_t seed, uint64_t ticket, uint32_t count,
+std::vector<uint32_t> episodeQuestions(const RunStreams& streams, uint64_t ticket, uint32_t count,
                                        uint32_t available) {
   assert(count > 0 && count <= available);
   const uint64_t episodes_per_epoch = available / count;
@@ -16,7 +14,7 @@ std::vector<uint32_t> episodeQuestions(uint64_t seed, uint64_t ticket, uint32_t 
   const uint64_t place = ticket % episodes_per_epoch;
   std::vector<uint32_t> order(available);
   std::iota(order.begin(), order.end(), 0u);
-  RandomStream random(seed, Purpose::kQuestions, epoch);
+  RandomStream random(streams, Purpose::kQuestions, epoch);
   // Fisher-Yates from the front, as far as this episode reaches.
   const uint64_t end = (place + 1) * count;
   for (uint64_t i = 0; i < end; ++i) std::swap(order[i], order[i + random.below(available - i)]);

@@ -3,21 +3,23 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/random_stream.h"
+
 namespace allot {
 
 // The `count` question indices of `ticket`, out of 0..available-1 (count <= available): a global
 // shuffle without replacement, so that any workers together walk through all questions before one
 // is asked again. (Where count does not divide available, the few left over change with every
 // epoch.)
-std::vector<uint32_t> episodeQuestions(uint64_t seed, uint64_t ticket, uint32_t count,
+std::vector<uint32_t> episodeQuestions(const RunStreams& streams, uint64_t ticket, uint32_t count,
                                        uint32_t available);
 
 // Names of random streams (kernels' `sequence`): rollouts and evaluation never share one.
 // The 31 bits of a rollout's repeat only after 2^31 questions.
 inline uint32_t rolloutSequence(uint64_t ticket, uint32_t count, uint32_t index) {
-  return static_cast<uint32_t>((ticket * count + index) & 0x7fffffffu);
+  return static_cast<uint32_t>(ticket * count + index) & kRolloutSequences.last;
 }
 // The same for every schedule and budget: cells are compared under common random numbers.
-inline uint32_t evaluationSequence(uint32_t question) { return 0x80000000u | question; }
+inline uint32_t evaluationSequence(uint32_t question) { return kEvaluationBit | question; }
 
 }  // namespace allot

@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "core/learning/exact_math.h"
-#include "core/random_stream.h"
 
 namespace allot {
 namespace {
@@ -42,13 +41,13 @@ std::vector<double> softmax(const std::vector<double>& logits) {
 }
 
 SampleSchedule drawSchedule(const std::vector<double>& probabilities, uint32_t total,
-                            uint32_t min_per_layer, uint64_t seed, uint64_t ticket) {
+                            uint32_t min_per_layer, const RunStreams& streams, uint64_t ticket) {
   const size_t layers = probabilities.size();
   assert(layers * min_per_layer <= total);
   SampleSchedule schedule(layers, min_per_layer);
   std::vector<double> cumulative(layers);
   std::partial_sum(probabilities.begin(), probabilities.end(), cumulative.begin());
-  RandomStream random(seed, Purpose::kSchedule, ticket);
+  RandomStream random(streams, Purpose::kSchedule, ticket);
   for (uint64_t draw = layers * min_per_layer; draw < total; ++draw) {
     const double threshold = random.uniform() * cumulative.back();
     const auto at = std::upper_bound(cumulative.begin(), cumulative.end(), threshold);

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/random_stream.h"
+
 namespace allot {
 
 using SampleSchedule = std::vector<uint32_t>;  // [layers]
@@ -17,7 +19,7 @@ std::vector<double> softmax(const std::vector<double>& logits);
 // The schedule of `ticket`: a function of its arguments alone.
 // Requires probabilities.size() * min_per_layer <= total.
 SampleSchedule drawSchedule(const std::vector<double>& probabilities, uint32_t total,
-                            uint32_t min_per_layer, uint64_t seed, uint64_t ticket);
+                            uint32_t min_per_layer, const RunStreams& streams, uint64_t ticket);
 
 // sum_l (n_l - minPerLayer) log pi_l, in nats. The multinomial coefficient is left out: it is the
 // same under every policy and cancels in ratios.

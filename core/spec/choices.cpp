@@ -54,4 +54,8 @@ PromptStyle promptStyleOf(const v1::Task& task) {
   return fromWord<PromptStyle>(task.prompt_style()).value_or(PromptStyle::kLlama);
 }
 
+Streams streamsOf(const v1::Spec& spec) {
+  return fromWord<Streams>(spec.streams()).value_or(Streams::kOverlapping);
+}
+
 }  // namespace allot

@@ -131,6 +131,18 @@ constexpr std::string_view wordOf(PromptStyle value) {
   return "";
 }
 
+// spec.streams: where core/ draws, beside attention (core/random_stream.h).
+enum class Streams { kDisjoint, kOverlapping };
+constexpr std::string_view wordOf(Streams value) {
+  switch (value) {
+    case Streams::kDisjoint:
+      return "disjoint";
+    case Streams::kOverlapping:
+      return "overlapping";
+  }
+  return "";
+}
+
 // Missing: sgd.
 Optimizer optimizerOf(const v1::Update& update);
 // Missing: moving-average.
@@ -153,5 +165,7 @@ Dtype dtypeOf(const v1::Model& model);
 DeviceChoice deviceOf(const v1::Model& model);
 // Missing: llama.
 PromptStyle promptStyleOf(const v1::Task& task);
+// Missing: overlapping.
+Streams streamsOf(const v1::Spec& spec);
 
 }  // namespace allot

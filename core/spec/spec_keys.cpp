@@ -149,7 +149,16 @@ std::vector<SpecRule> runRules() {
   return {
       integer("seed", "1", 0, (uint64_t{1} << 63) - 1,
               "Starts every random stream (schedules, questions, draws); the same file with the "
-              "same seed makes the same draws, another seed makes an independent repetition."),
+              "same seed makes the same draws, another seed asks other questions and draws "
+              "independently."),
+      integer("repetition", "0", 0, (uint64_t{1} << 63) - 1,
+              "Another number draws schedules, the order of questions, reads and tokens anew, over "
+              "the same questions; `allot fork` takes one that nobody had. 0: the seed alone says "
+              "what is drawn."),
+      choice("streams", Streams::kDisjoint,
+             "Where schedules, the order of questions and bootstraps are drawn: disjoint shares no "
+             "random number with attention; overlapping does, as builds before this key did, and "
+             "repeats their runs."),
       text("model.path", kRequired,
            "Folder with config.json, *.safetensors and tokenizer.json, as published on Hugging "
            "Face, or a GGUF file; a relative path starts where you are or in any folder above the "
@@ -291,6 +300,8 @@ constexpr Added kAdded[] = {
     {"spec.task.grader", 5, "\"\""},
     {"spec.task.promptStyle", 5, "\"\""},
     {"spec.attention.methodDefaults", 6, "1"},
+    {"spec.streams", 6, "overlapping"},
+    {"spec.repetition", 6, "0"},
 };
 
 std::string decimal(double value) {

@@ -69,6 +69,11 @@ uint32_t schemaOf(const v1::Experiment& stored) {
 v1::Experiment asOfSchema(v1::Experiment experiment, uint32_t schema) {
   v1::Spec& spec = *experiment.mutable_spec();
   const auto* reflection = spec.GetReflection();
+  for (const SpecRule& rule : specRules()) {
+    const bool in_section = rule.path.find('.') != rule.path.rfind('.');
+    if (in_section || rule.since <= schema) continue;
+    reflection->ClearField(&spec, fieldOf(rule, spec).field);
+  }
   std::vector<const FieldDescriptor*> sections;
   reflection->ListFields(spec, &sections);
   for (const FieldDescriptor* section : sections) {

@@ -4,13 +4,10 @@
 #include <array>
 #include <cmath>
 
-#include "allot/kernels/philox.h"
+#include "allot/kernels/philox_streams.h"
 
 namespace allot::kernels {
 namespace {
-
-constexpr uint32_t kHeadBlocks = 1u << 28;
-constexpr uint32_t kGroupBlocks = 2u << 28;
 
 // The random words of one draw set, any of them in any order; neighbours cost one Philox call for
 // four.
@@ -94,16 +91,17 @@ void bernoulliQueries(const MethodOptions& options, const float* queries, int gr
                       uint64_t seed, uint32_t sequence, uint32_t step, uint32_t layer,
                       int first_head, float* out_queries, uint32_t* features_per_head,
                       uint32_t* group_features) {
-  const uint32_t first_stream = layer << 16 | static_cast<uint32_t>(first_head);
+  const uint32_t first_stream = attentionStream(layer, static_cast<uint32_t>(first_head));
   if (options.mean_group_query) {
-    const Words words(seed, sequence, step, first_stream, kGroupBlocks);
+    const Words words(seed, sequence, step, first_stream, kGroupFeatureBlocks);
     *group_features = sparseQueries(options, queries, group, head_dim, words, out_queries);
     std::fill_n(features_per_head, group, *group_features);
     return;
   }
   for (int g = 0; g < group; ++g) {
     const int64_t at = static_cast<int64_t>(g) * head_dim;
-    const Words words(seed, sequence, step, first_stream + static_cast<uint32_t>(g), kHeadBlocks);
+    const Words words(seed, sequence, step, first_stream + static_cast<uint32_t>(g),
+                      kFeatureBlocks);
     features_per_head[g] =
         sparseQueries(options, queries + at, 1, head_dim, words, out_queries + at);
   }

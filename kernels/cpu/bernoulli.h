@@ -31,8 +31,8 @@ namespace allot::kernels {
 // [group] to the features that each head reads and *group_features to their union. Uses
 // feature_samples (>= 1), iid_features and mean_group_query of the options.
 //
-// Random numbers: philox(seed, sequence, step, layer << 16 | head, block), block >> 28 = 1; for the
-// mean group query the head is first_head, the group's first, and block >> 28 = 2.
+// Random numbers: blocks from kFeatureBlocks on of each head's stream; for the mean group query the
+// head is first_head, the group's first, and blocks are from kGroupFeatureBlocks on.
 void bernoulliQueries(const MethodOptions& options, const float* queries, int group, int head_dim,
                       uint64_t seed, uint32_t sequence, uint32_t step, uint32_t layer,
                       int first_head, float* out_queries, uint32_t* features_per_head,

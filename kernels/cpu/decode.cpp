@@ -233,7 +233,7 @@ class GroupRun {
     head.seed = in_.seed;
     head.sequence = in_.sequences[row_];
     head.step = in_.steps[row_];
-    head.stream = in_.layer << 16 | static_cast<uint32_t>(first_head_ + g);
+    head.stream = attentionStream(in_.layer, static_cast<uint32_t>(first_head_ + g));
     head.options = &options_;
     head.kv = &kv_;
     head.pages = keys().pages;

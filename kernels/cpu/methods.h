@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "allot/kernels/decode.h"
-#include "allot/kernels/philox.h"
+#include "allot/kernels/philox_streams.h"
 
 namespace allot::kernels {
 
@@ -42,7 +42,7 @@ struct Head {
   uint64_t seed = 0;
   uint32_t sequence = 0;
   uint32_t step = 0;
-  uint32_t stream = 0;  // layer << 16 | head
+  uint32_t stream = 0;  // attentionStream(layer, head)
 
   const MethodOptions* options = nullptr;
   // Where this head's keys and values are.
@@ -53,7 +53,7 @@ struct Head {
   const float* bias = nullptr;   // [n] or null
   float scale = 1;
 
-  // Stages have random blocks of their own: 0 the value stage, 1 Bernoulli features.
+  // Stages have blocks of their own: kHeadDomains.
   std::array<uint32_t, 4> random(uint32_t block) const {
     return philox(seed, sequence, step, stream, block);
   }

@@ -1,7 +1,7 @@
 #pragma once
 // What every way of finishing a query head has in common (step.h): one block, which puts the
 // sweep's pieces together in order and gathers rows of keys and values.
-#include "allot/kernels/philox.h"
+#include "allot/kernels/philox_streams.h"
 #include "kernels/cuda/primitives.cuh"
 
 namespace allot::kernels::cuda {
@@ -74,7 +74,7 @@ class HeadBlock {
   __device__ int64_t listAt() const { return headIndex() * step_.draw_stride; }
   __device__ std::array<uint32_t, 4> words(uint32_t block) const {
     return philox(step_.seed, step_.sequences[row_], step_.steps[row_],
-                  step_.layer << 16 | static_cast<uint32_t>(head_), block);
+                  attentionStream(step_.layer, static_cast<uint32_t>(head_)), block);
   }
 
   // ---- Over the block, in one order whatever the block's neighbours.

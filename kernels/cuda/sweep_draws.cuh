@@ -1,7 +1,7 @@
 #pragma once
 // s2anta-flash: draws of a piece by the warp that swept it, and the mean of their values, which are
 // fetched while the next piece is scored.
-#include "allot/kernels/philox.h"
+#include "allot/kernels/philox_streams.h"
 #include "kernels/cuda/sweep_scores.cuh"
 
 namespace allot::kernels::cuda {
@@ -100,7 +100,8 @@ class SweepDraws : protected SweepScores<kDim, T, kSweep> {
   __device__ void countDraws(const Work& work, uint32_t samples, float reference, float sum) {
     DrawScratch& draws = drawScratch();
     if (lane_ < kQuad) {
-      const uint32_t stream = step_.layer << 16 | static_cast<uint32_t>(headOf(work, lane_));
+      const uint32_t stream =
+          attentionStream(step_.layer, static_cast<uint32_t>(headOf(work, lane_)));
       draws.offsets[lane_] = philox(step_.seed, step_.sequences[work.row], step_.steps[work.row],
                                     stream, static_cast<uint32_t>(work.first / kPieceKeys))[0] >>
                              8;

@@ -199,12 +199,12 @@ class StoreBench {
     result.set_policy_version(policy.snapshot.version());
     result.set_policy_sha256(policy.sha256);
     const auto schedule =
-        drawSchedule(softmax(logits), 224, 0, run_.experiment.spec().seed(), ticket_);
+        drawSchedule(softmax(logits), 224, 0, runStreams(run_.experiment.spec()), ticket_);
     *result.mutable_schedule() = {schedule.begin(), schedule.end()};
     result.set_behaviour_log_prob(logProbability(schedule, logits, 0));
     double sum = 0;
     for (const uint32_t question :
-         episodeQuestions(run_.experiment.spec().seed(), ticket_, 16, 256)) {
+         episodeQuestions(runStreams(run_.experiment.spec()), ticket_, 16, 256)) {
       auto* score = result.add_scores();
       score->set_question(question);
       score->set_score((question + ticket_) % 2);

@@ -232,11 +232,12 @@ TEST_F(RunControl, ARunIsWatchedSteeredStoppedExtendedCopiedAndForked) {
   std::vector<std::string> fork{"fork", "--from", dir("a") + "@4", kExperiment, "--dir", dir("f")};
   const auto settings = small("3");
   fork.insert(fork.end(), settings.begin(), settings.end());
-  EXPECT_THAT(said(fork), HasSubstr("at version 4"));
+  EXPECT_THAT(said(fork), AllOf(HasSubstr("at version 4"), HasSubstr("draws anew, as spec.rep")));
   EXPECT_THAT(said({"verify", dir("f")}), HasSubstr("verified: 3 updates"));
   const json origin = json::parse(readFile(dir("f/origin.json")));
   EXPECT_EQ(origin["run_id"], statusOf("a")["run_id"]);
   EXPECT_EQ(origin["version"], "4");
+  EXPECT_THAT(readFile(dir("f/run.json")), HasSubstr("spec.repetition="));  // resumed, it keeps it
   fork[2] = dir("a") + "@4000";
   EXPECT_THAT(refused(fork), HasSubstr("has no version 4000"));
   EXPECT_TRUE(nobodyIsLeft());

@@ -50,9 +50,9 @@ TEST(Refusals, SizesAndTheCountersBits) {
     return decodeAttention(methodOf("dense"), kv, in, &workspace, {.out = out.data()}).value_or("");
   };
   EXPECT_EQ(refused([](DecodeInputs&, PagedKv&) {}), "");
-  EXPECT_EQ(refused([](DecodeInputs& in, PagedKv&) { in.layer = 65535; }), "");
-  EXPECT_EQ(refused([](DecodeInputs& in, PagedKv&) { in.layer = 65536; }),
-            "layer = 65536 is beyond 65535, the last that has random numbers of its own");
+  EXPECT_EQ(refused([](DecodeInputs& in, PagedKv&) { in.layer = 65534; }), "");
+  EXPECT_EQ(refused([](DecodeInputs& in, PagedKv&) { in.layer = 65535; }),
+            "layer = 65535 is beyond 65534, the last that has random numbers of its own");
   EXPECT_EQ(refused([](DecodeInputs& in, PagedKv&) { in.heads = 65538; }),
             "heads = 65538 is beyond 65536, the most that have random numbers of their own");
   EXPECT_EQ(refused([](DecodeInputs& in, PagedKv&) { in.heads = 3; }),

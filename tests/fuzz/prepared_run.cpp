@@ -52,7 +52,7 @@ v1::EpisodeResult episode(const PreparedRun& run, uint64_t ticket) {
   const v1::PolicySnapshot& policy = run.policies.back();
   const auto schedule = drawSchedule(softmax({policy.logits().begin(), policy.logits().end()}),
                                      spec.policy().total_budget(), spec.policy().min_per_layer(),
-                                     spec.seed(), ticket);
+                                     runStreams(spec), ticket);
   v1::EpisodeResult result;
   result.set_result_id("worker-" + std::to_string(ticket));
   result.set_ticket(ticket);
@@ -208,7 +208,7 @@ v1::EvaluationResult goodEvaluation(const PreparedRun& run) {
 void repair(const PreparedRun& run, v1::EpisodeResult* result) {
   const v1::Spec& spec = run.run.experiment.spec();
   const auto questions =
-      episodeQuestions(spec.seed(), result->ticket(), spec.rollout().questions_per_episode(),
+      episodeQuestions(runStreams(spec), result->ticket(), spec.rollout().questions_per_episode(),
                        spec.task().train_questions());
   double sum = 0;
   for (size_t i = 0; i < questions.size() && i < static_cast<size_t>(result->scores_size()); ++i) {

@@ -118,8 +118,8 @@ TEST_P(Failures, ShortBiasesLayersAndWindows) {
         .value_or("");
   };
   DecodeInputs in = gpu.inputs();
-  in.layer = 1 << 16;
-  EXPECT_THAT(said(in), HasSubstr("layer = 65536 is beyond 65535"));
+  in.layer = (1 << 16) - 1;
+  EXPECT_THAT(said(in), HasSubstr("layer = 65535 is beyond 65534"));
   in = gpu.inputs();
   in.window = -1;
   EXPECT_EQ(said(in), "window = -1 is below 0");

@@ -124,7 +124,7 @@ Selection cpuSelection(const MethodOptions& method, const Cache& cache, int row,
   at.seed = cache.seed;
   at.sequence = cache.sequences[row];
   at.step = cache.steps[row];
-  at.stream = cache.layer << 16 | static_cast<uint32_t>(head);
+  at.stream = attentionStream(cache.layer, static_cast<uint32_t>(head));
   const KeyRange keys = keysOf(cache, row, head);
   at.kv = keys.kv;
   at.pages = keys.pages;

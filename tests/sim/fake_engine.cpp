@@ -75,9 +75,10 @@ Status FakeEngine::work(uint64_t ms) {
 
 v1::EpisodeResult FakeEngine::episode(const v1::PolicySnapshot& policy, uint64_t ticket) {
   const v1::Spec& spec = world_.scenario().run.experiment.spec();
+  const RunStreams streams = runStreams(spec);
   const std::vector<double> logits(policy.logits().begin(), policy.logits().end());
   const SampleSchedule schedule = drawSchedule(softmax(logits), spec.policy().total_budget(),
-                                               spec.policy().min_per_layer(), spec.seed(), ticket);
+                                               spec.policy().min_per_layer(), streams, ticket);
   v1::EpisodeResult result;
   result.set_ticket(ticket);
   result.set_policy_version(policy.version());
@@ -86,7 +87,7 @@ v1::EpisodeResult FakeEngine::episode(const v1::PolicySnapshot& policy, uint64_t
   const uint32_t count = spec.rollout().questions_per_episode();
   double sum = 0;
   for (uint32_t question :
-       episodeQuestions(spec.seed(), ticket, count, spec.task().train_questions())) {
+       episodeQuestions(streams, ticket, count, spec.task().train_questions())) {
     v1::QuestionScore& score = *result.add_scores();
     score.set_question(question);
     score.set_score(trainScore(ticket, schedule, question));

@@ -15,7 +15,7 @@ namespace {
 constexpr uint32_t kBudget = 8;
 constexpr uint32_t kQuestions = 4;
 constexpr uint32_t kTrainQuestions = 32;
-constexpr uint64_t kSeed = 3;
+constexpr RunStreams kStreams = {.key = 3};  // spec.seed
 
 const char* const kWorkers[] = {"worker-1", "=HYPERLINK(\"http://x\"),a", "wörker\n\"two\""};
 
@@ -77,7 +77,7 @@ v1::EpisodeResult SmallRun::episode(uint64_t ticket) {
   const bool old = ticket % 5 == 4 && policies_.size() > 1 && !spec_.synchronous;
   const v1::PolicySnapshot& policy = policies_[policies_.size() - (old ? 2 : 1)];
   const std::vector<double> logits(policy.logits().begin(), policy.logits().end());
-  const auto schedule = drawSchedule(softmax(logits), kBudget, 0, kSeed, ticket);
+  const auto schedule = drawSchedule(softmax(logits), kBudget, 0, kStreams, ticket);
   v1::EpisodeResult result;
   result.set_result_id("result-" + std::to_string(ticket));
   result.set_ticket(ticket);
@@ -86,7 +86,7 @@ v1::EpisodeResult SmallRun::episode(uint64_t ticket) {
   *result.mutable_schedule() = {schedule.begin(), schedule.end()};
   result.set_behaviour_log_prob(logProbability(schedule, logits, 0));
   double sum = 0;
-  const auto questions = episodeQuestions(kSeed, ticket, kQuestions, kTrainQuestions);
+  const auto questions = episodeQuestions(kStreams, ticket, kQuestions, kTrainQuestions);
   for (uint32_t q = 0; q < kQuestions; ++q) {
     auto* score = result.add_scores();
     score->set_question(questions[q]);

@@ -62,7 +62,7 @@ spec:
     EXPECT_TRUE(policy && *policy);
     const auto& snapshot = (*policy)->snapshot;
     const std::vector<double> logits(snapshot.logits().begin(), snapshot.logits().end());
-    const auto schedule = drawSchedule(softmax(logits), 8, 0, 3, ticket);
+    const auto schedule = drawSchedule(softmax(logits), 8, 0, {3}, ticket);
     v1::EpisodeResult result;
     result.set_result_id("w-" + std::to_string(ticket));
     result.set_ticket(ticket);
@@ -70,7 +70,7 @@ spec:
     result.set_policy_sha256((*policy)->sha256);
     *result.mutable_schedule() = {schedule.begin(), schedule.end()};
     result.set_behaviour_log_prob(logProbability(schedule, logits, 0));
-    for (const uint32_t question : episodeQuestions(3, ticket, 4, 32)) {
+    for (const uint32_t question : episodeQuestions({3}, ticket, 4, 32)) {
       const auto place = static_cast<uint32_t>(result.scores_size());
       result.add_scores()->set_question(question);
       result.mutable_scores(static_cast<int>(place))->set_score(place < schedule[1] ? 1 : 0);

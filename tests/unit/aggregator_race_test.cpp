@@ -85,7 +85,7 @@ spec:
     const PublishedPolicy policy = **worker_->readPolicy();
     const std::vector<double> logits(policy.snapshot.logits().begin(),
                                      policy.snapshot.logits().end());
-    const auto schedule = drawSchedule(softmax(logits), 8, 0, 3, ticket);
+    const auto schedule = drawSchedule(softmax(logits), 8, 0, {3}, ticket);
     v1::EpisodeResult result;
     result.set_result_id("w-" + std::to_string(ticket));
     result.set_ticket(ticket);
@@ -93,7 +93,7 @@ spec:
     result.set_policy_sha256(policy.sha256);
     *result.mutable_schedule() = {schedule.begin(), schedule.end()};
     result.set_behaviour_log_prob(logProbability(schedule, logits, 0));
-    for (const uint32_t question : episodeQuestions(3, ticket, 4, 32)) {
+    for (const uint32_t question : episodeQuestions({3}, ticket, 4, 32)) {
       result.add_scores()->set_question(question);
     }
     ASSERT_EQ(*worker_->pushResult(result, 100), PushOutcome::kAccepted);

@@ -174,7 +174,8 @@ class ReplayTest : public testing::Test {
   }
   v1::EpisodeResult episode(const v1::PolicySnapshot& policy, uint64_t ticket) const {
     const std::vector<double> logits(policy.logits().begin(), policy.logits().end());
-    const auto schedule = drawSchedule(softmax(logits), 8, 0, experiment_.spec().seed(), ticket);
+    const auto schedule =
+        drawSchedule(softmax(logits), 8, 0, runStreams(experiment_.spec()), ticket);
     v1::EpisodeResult result;
     result.set_result_id("w-" + std::to_string(ticket));
     result.set_ticket(ticket);
@@ -182,7 +183,8 @@ class ReplayTest : public testing::Test {
     result.set_policy_sha256(policyDigest(policy));
     *result.mutable_schedule() = {schedule.begin(), schedule.end()};
     result.set_behaviour_log_prob(logProbability(schedule, logits, 0));
-    for (const uint32_t question : episodeQuestions(experiment_.spec().seed(), ticket, 4, 256)) {
+    for (const uint32_t question :
+         episodeQuestions(runStreams(experiment_.spec()), ticket, 4, 256)) {
       result.add_scores()->set_question(question);
       result.mutable_scores(result.scores_size() - 1)
           ->set_score(static_cast<uint32_t>(result.scores_size()) <= schedule[1] ? 1 : 0);

@@ -3,17 +3,65 @@
 #include <gtest/gtest.h>
 
 #include "allot/kernels/method.h"
+#include "cli/fork_streams.h"
 #include "cli/methods_text.h"
 #include "cli/run_folder.h"
 #include "cli/run_report.h"
 #include "cli/tasks_text.h"
 #include "cli/terminal.h"
+#include "core/random_stream.h"
+#include "core/spec/spec.h"
 #include "core/spec/task_catalogue.h"
 
 namespace allot {
 namespace {
 
 using testing::HasSubstr;
+
+// What a fork with these options draws from, by a file that leaves all three keys as they were.
+RunStreams streamsOfFork(const v1::Spec& parent, const std::vector<std::string>& given, bool same,
+                         uint64_t fresh) {
+  const auto streams = forkStreams(parent, given, same, fresh);
+  EXPECT_TRUE(streams) << streams.error().message;
+  auto settings = given;
+  settings.insert(settings.end(), streams->set.begin(), streams->set.end());
+  const auto fork = parseExperiment(
+      "apiVersion: allot.dev/v1alpha1\nkind: Experiment\nmetadata: {name: tiny}\nspec:\n"
+      "  seed: 7\n  model: {path: m}\n  task: {tasks: [niah]}\n  policy: {totalBudget: 8}\n",
+      "tiny.yaml", settings);
+  EXPECT_TRUE(fork) << fork.error().message;
+  EXPECT_EQ(fork->spec().seed(), 7u);  // and the same questions
+  return runStreams(fork->spec());
+}
+
+TEST(ForkStreams, AForkIsIndependentOfItsParentUnlessAsked) {
+  v1::Spec before;  // of a build before the keys
+  before.set_seed(7);
+  v1::Spec parent = before;
+  parent.set_repetition(11);
+  parent.set_streams("disjoint");
+  for (const v1::Spec& of : {before, parent}) {
+    const RunStreams own = runStreams(of);
+    EXPECT_NE(streamsOfFork(of, {}, false, 4711).key, own.key);
+    EXPECT_NE(streamsOfFork(of, {}, false, 4711).key, before.seed());
+    EXPECT_NE(streamsOfFork(of, {}, false, 4711).key, streamsOfFork(of, {}, false, 4712).key);
+    EXPECT_EQ(streamsOfFork(of, {}, false, 4711).layout, Streams::kDisjoint);
+    EXPECT_EQ(streamsOfFork(of, {}, true, 4711).key, own.key);
+    EXPECT_EQ(streamsOfFork(of, {}, true, 4711).layout, own.layout);
+  }
+  // Asked by number: a fork can be made again.
+  const auto again = std::vector<std::string>{"spec.repetition=4711"};
+  EXPECT_EQ(streamsOfFork(parent, again, false, 1).key, streamsOfFork(parent, {}, false, 4711).key);
+  EXPECT_THAT(forkStreams(parent, {}, false, 4711)->told, HasSubstr("spec.repetition=4711"));
+  EXPECT_THAT(forkStreams(parent, again, false, 1)->told, HasSubstr("spec.repetition=4711"));
+  EXPECT_THAT(forkStreams(parent, {}, true, 1)->told, HasSubstr("the same random numbers"));
+  for (const char* both : {"spec.seed=7", "spec.repetition=4711", "spec.streams=disjoint"}) {
+    const auto refused = forkStreams(parent, {both}, true, 1);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
+    EXPECT_THAT(refused.error().message, HasSubstr(std::string("leave out --set ") + both));
+  }
+}
 
 TEST(Printable, ShowsNothingThatATerminalObeys) {
   EXPECT_EQ(printable("worker-1 é 漢 \U0001F600"), "worker-1 é 漢 \U0001F600");

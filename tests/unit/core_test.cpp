@@ -43,7 +43,7 @@ v1::EpisodeResult episode(const v1::Experiment& e, const v1::PolicySnapshot& pol
   const std::vector<double> logits(policy.logits().begin(), policy.logits().end());
   const uint32_t min = e.spec().policy().min_per_layer();
   const auto schedule =
-      drawSchedule(softmax(logits), e.spec().policy().total_budget(), min, 1, ticket);
+      drawSchedule(softmax(logits), e.spec().policy().total_budget(), min, {1}, ticket);
   v1::EpisodeResult result;
   result.set_result_id("r" + std::to_string(ticket));
   result.set_ticket(ticket);
@@ -51,7 +51,7 @@ v1::EpisodeResult episode(const v1::Experiment& e, const v1::PolicySnapshot& pol
   result.set_policy_sha256(policyDigest(policy));
   *result.mutable_schedule() = {schedule.begin(), schedule.end()};
   result.set_behaviour_log_prob(logProbability(schedule, logits, min));
-  for (const uint32_t question : episodeQuestions(e.spec().seed(), ticket, 4, 64)) {
+  for (const uint32_t question : episodeQuestions(runStreams(e.spec()), ticket, 4, 64)) {
     auto* score = result.add_scores();
     score->set_question(question);
     score->set_score(reward);
@@ -65,7 +65,7 @@ TEST(Schedule, DrawsSumToTheBudgetAndKeepTheMinimum) {
   std::vector<double> means(4);
   constexpr int kTickets = 20000;
   for (uint64_t ticket = 0; ticket < kTickets; ++ticket) {
-    const auto schedule = drawSchedule(probabilities, 12, 1, 42, ticket);
+    const auto schedule = drawSchedule(probabilities, 12, 1, {42}, ticket);
     ASSERT_EQ(total(schedule), 12u);
     for (int l = 0; l < 4; ++l) {
       ASSERT_GE(schedule[l], 1u);
@@ -75,7 +75,8 @@ TEST(Schedule, DrawsSumToTheBudgetAndKeepTheMinimum) {
   // Multinomial of 8 draws: sd of a mean at most sqrt(8 / 4 / 20000) = 0.01; 5 sd, false alarm
   // 2e-6.
   for (int l = 0; l < 4; ++l) EXPECT_NEAR(means[l], 1 + 8 * probabilities[l], 0.05);
-  EXPECT_EQ(drawSchedule(probabilities, 12, 1, 42, 7), drawSchedule(probabilities, 12, 1, 42, 7));
+  EXPECT_EQ(drawSchedule(probabilities, 12, 1, {42}, 7),
+            drawSchedule(probabilities, 12, 1, {42}, 7));
 }
 
 TEST(Schedule, DeterministicOnes) {
@@ -278,7 +279,7 @@ TEST(Questions, AnEpochAsksEachOnceAndNobodyAsksTwice) {
   for (uint32_t available : {64u, 67u}) {
     std::map<uint32_t, int> asked;
     for (uint64_t ticket = 0; ticket < 16; ++ticket) {
-      const auto questions = episodeQuestions(9, ticket, 4, available);
+      const auto questions = episodeQuestions({9}, ticket, 4, available);
       EXPECT_EQ(std::set<uint32_t>(questions.begin(), questions.end()).size(), 4u);
       for (uint32_t q : questions) {
         ASSERT_LT(q, available);
@@ -288,7 +289,7 @@ TEST(Questions, AnEpochAsksEachOnceAndNobodyAsksTwice) {
     EXPECT_EQ(asked.size(), 64u);
     for (const auto& [question, times] : asked) EXPECT_EQ(times, 1);
   }
-  EXPECT_NE(episodeQuestions(9, 0, 4, 64), episodeQuestions(9, 16, 4, 64));
+  EXPECT_NE(episodeQuestions({9}, 0, 4, 64), episodeQuestions({9}, 16, 4, 64));
 }
 
 TEST(Statistics, WilsonIntervals) {

@@ -73,9 +73,9 @@ spec:
   }
 
   v1::EpisodeResult episode(const v1::PolicySnapshot& policy, uint64_t ticket) const {
-    const uint64_t seed = experiment_.spec().seed();
+    const RunStreams streams = runStreams(experiment_.spec());
     const std::vector<double> logits(policy.logits().begin(), policy.logits().end());
-    const auto schedule = drawSchedule(softmax(logits), 8, 0, seed, ticket);
+    const auto schedule = drawSchedule(softmax(logits), 8, 0, streams, ticket);
     v1::EpisodeResult result;
     result.set_result_id("w-" + std::to_string(ticket));
     result.set_ticket(ticket);
@@ -85,7 +85,7 @@ spec:
     result.set_behaviour_log_prob(logProbability(schedule, logits, 0));
     double sum = 0;
     for (const uint32_t question :
-         episodeQuestions(seed, ticket, 4, experiment_.spec().task().train_questions())) {
+         episodeQuestions(streams, ticket, 4, experiment_.spec().task().train_questions())) {
       auto* score = result.add_scores();
       score->set_question(question);
       score->set_score(static_cast<uint32_t>(result.scores_size()) <= schedule[1] ? 1 : 0);

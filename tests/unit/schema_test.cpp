@@ -171,6 +171,25 @@ TEST(Schema, AMethodMeansWhatItMeantForTheBuildOfItsRun) {
   EXPECT_THAT(twice.error().message, HasSubstr("the list has this entry already"));
 }
 
+// A run draws as it did when it began, whatever its file leaves out and whoever goes on with it.
+TEST(Schema, AnOlderRunKeepsItsRandomNumbers) {
+  EXPECT_EQ(parsed().spec().streams(), "disjoint");
+  for (uint32_t schema = 1; schema < 6; ++schema) {
+    v1::Experiment stored = asOfSchema(parsed({}, schema), schema);
+    EXPECT_EQ(stored.spec().streams(), "");
+    complete(&stored);
+    EXPECT_EQ(stored.spec().streams(), "overlapping");
+    EXPECT_EQ(stored.spec().repetition(), 0u);
+    EXPECT_TRUE(specChanges(stored, parsed({}, schema)).empty());
+  }
+  for (const char* other : {"spec.streams=overlapping", "spec.repetition=5"}) {
+    EXPECT_NE(specDigest(parsed({other})), specDigest(parsed()));
+    const Status changed = checkLiveChanges(parsed(), parsed({other}), false, "12 episodes");
+    ASSERT_FALSE(changed);
+    EXPECT_THAT(changed.error().message, HasSubstr("allot fork"));
+  }
+}
+
 TEST(Schema, ASweepGetsNoUpdates) {
   v1::Experiment sweep = parsed();
   sweep.mutable_spec()->clear_update();

@@ -44,7 +44,7 @@ double learn(const std::string& mode, uint64_t lag, uint64_t updates, uint64_t s
     const std::vector<double> logits(old.logits().begin(), old.logits().end());
     std::vector<v1::EpisodeResult> results(10);
     for (auto& result : results) {
-      const auto schedule = drawSchedule(softmax(logits), kBudget, 0, seed, ticket++);
+      const auto schedule = drawSchedule(softmax(logits), kBudget, 0, {seed}, ticket++);
       *result.mutable_schedule() = {schedule.begin(), schedule.end()};
       result.set_policy_version(old.version());
       result.set_behaviour_log_prob(logProbability(schedule, logits, 0));

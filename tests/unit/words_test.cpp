@@ -58,6 +58,10 @@ struct Last<PromptStyle> {
   static constexpr auto kValue = PromptStyle::kDeepseek;
 };
 template <>
+struct Last<Streams> {
+  static constexpr auto kValue = Streams::kOverlapping;
+};
+template <>
 struct Last<Desired> {
   static constexpr auto kValue = Desired::kFinished;
 };
@@ -78,7 +82,7 @@ template <typename Enum>
 struct Words : testing::Test {};
 using Enums =
     testing::Types<Optimizer, Baseline, StalenessMode, ScheduleKind, Measure, Protocol, Dtype,
-                   DeviceChoice, PromptStyle, Desired, Phase, WorkerState, RefusalKind>;
+                   DeviceChoice, PromptStyle, Streams, Desired, Phase, WorkerState, RefusalKind>;
 TYPED_TEST_SUITE(Words, Enums);
 
 TYPED_TEST(Words, EveryValueHasAWordOfItsOwnThatLeadsBack) {
@@ -108,6 +112,7 @@ TEST(Choices, TheWordsAreThoseOfAllBuilds) {
   EXPECT_THAT(wordsOf<Dtype>(), ElementsAre("float32", "bfloat16"));
   EXPECT_THAT(wordsOf<DeviceChoice>(), ElementsAre("auto", "cpu", "cuda"));
   EXPECT_THAT(wordsOf<PromptStyle>(), ElementsAre("llama", "deepseek"));
+  EXPECT_THAT(wordsOf<Streams>(), ElementsAre("disjoint", "overlapping"));
   EXPECT_THAT(wordsOf<Desired>(), ElementsAre("running", "paused", "stopped", "finished"));
   EXPECT_THAT(wordsOf<Phase>(),
               ElementsAre("starting", "running", "evaluating", "paused", "stopped", "finished"));
@@ -128,6 +133,7 @@ TEST(Choices, AWordThatIsMissingMeansWhatItAlwaysDid) {
   EXPECT_EQ(dtypeOf({}), Dtype::kFloat32);
   EXPECT_EQ(deviceOf({}), DeviceChoice::kAuto);
   EXPECT_EQ(promptStyleOf({}), PromptStyle::kLlama);
+  EXPECT_EQ(streamsOf({}), Streams::kOverlapping);
 }
 
 v1::Experiment plainExperiment() {
@@ -156,6 +162,7 @@ TEST(Choices, TheSpecsRowsHaveTheWordsOfTheEnums) {
   EXPECT_EQ(choicesAt("spec.model.dtype"), wordsOf<Dtype>());
   EXPECT_EQ(choicesAt("spec.model.device"), wordsOf<DeviceChoice>());
   EXPECT_EQ(choicesAt("spec.task.promptStyle"), wordsOf<PromptStyle>());
+  EXPECT_EQ(choicesAt("spec.streams"), wordsOf<Streams>());
 }
 
 TEST(Choices, AStoredWordThatNobodyHereKnowsIsRefusedWithThoseThatAre) {

@@ -44,14 +44,14 @@ class TestEngine final : public EpisodeEngine {
   v1::EpisodeResult episode(const v1::PolicySnapshot& policy, const std::string& sha256,
                             uint64_t ticket) const {
     const std::vector<double> logits(policy.logits().begin(), policy.logits().end());
-    const auto schedule = drawSchedule(softmax(logits), 8, 0, 1, ticket);
+    const auto schedule = drawSchedule(softmax(logits), 8, 0, {1}, ticket);
     v1::EpisodeResult result;
     result.set_ticket(ticket);
     result.set_policy_version(policy.version());
     result.set_policy_sha256(sha256);
     *result.mutable_schedule() = {schedule.begin(), schedule.end()};
     result.set_behaviour_log_prob(logProbability(schedule, logits, 0));
-    for (const uint32_t question : episodeQuestions(1, ticket, 16, 256)) {
+    for (const uint32_t question : episodeQuestions({1}, ticket, 16, 256)) {
       result.add_scores()->set_question(question);
       result.mutable_scores()->rbegin()->set_score(score);
     }

@@ -160,6 +160,30 @@ v1::Experiment experimentOf(const std::vector<std::string>& methods,
   return e;
 }
 
+TEST(Engine, ARepetitionAsksTheSameQuestionsAndDrawsAnew) {
+  const std::vector<std::string> set{"spec.task.contextTokens=192", "spec.task.trainQuestions=32",
+                                     "spec.task.heldOutQuestions=32"};
+  auto again = set;
+  again.emplace_back("spec.repetition=5");
+  const auto first = load(experiment(set), 256);
+  const auto repeated = load(experiment(again), 256);
+  EXPECT_EQ(first->facts().dataset_sha256(), repeated->facts().dataset_sha256());
+  const auto scoresOf = [](Engine* engine, const v1::EvaluationUnit& unit) {
+    const auto result = engine->evaluate(unit);
+    EXPECT_TRUE(result) << result.error().message;
+    std::string scores = std::to_string(result->counts().unique_rows());
+    for (const auto& score : result->scores()) scores += score.SerializeAsString();
+    return scores;
+  };
+  const auto dense = unitOf("dense", std::nullopt, 32), sampled = unitOf("s2anta-sys", 1, 32);
+  EXPECT_EQ(scoresOf(first.get(), dense), scoresOf(repeated.get(), dense));
+  EXPECT_EQ(scoresOf(first.get(), sampled), scoresOf(first.get(), sampled));
+  EXPECT_NE(scoresOf(first.get(), sampled), scoresOf(repeated.get(), sampled));
+  // No reason to load anything again.
+  ASSERT_TRUE(first->takeUp(experiment(again)));
+  EXPECT_EQ(scoresOf(first.get(), sampled), scoresOf(repeated.get(), sampled));
+}
+
 TEST(Engine, WithTheLeastMemoryEveryQuestionIsAnswered) {
   const auto e = experiment({"spec.task.contextTokens=192", "spec.task.trainQuestions=32",
                              "spec.task.heldOutQuestions=40"});

@@ -4,7 +4,8 @@
 // Rows of a batch may differ in length, sample budget and place in the page table. Framework-free;
 // arithmetic is float32 whatever the elements of the cache. Everything is a pure function of its
 // inputs: a row's output does not depend on the other rows, on the page size, or on the number of
-// threads, and its random draws are philox(seed, sequence, step, layer << 16 | head, block).
+// threads, and its random draws are philox(seed, sequence, step, attentionStream(layer, head),
+// block), as allot/kernels/philox_streams.h has them.
 //
 // Notation (one query head): n keys, s_j = scale * q.k_j + bias_j, a = softmax(s),
 // o = sum_j a_j v_j.

@@ -1,0 +1,13 @@
+#include "core/random_stream.h"
+
+namespace allot {
+
+RunStreams runStreams(const v1::Spec& spec) {
+  RunStreams run{spec.seed(), streamsOf(spec)};
+  if (spec.repetition() == 0) return run;
+  const auto words = RandomStream({spec.seed()}, Purpose::kRepetition, spec.repetition()).words();
+  run.key = uint64_t{words[0]} << 32 | words[1];
+  return run;
+}
+
+}  // namespace allot

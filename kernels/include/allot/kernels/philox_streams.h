@@ -1,0 +1,126 @@
+#pragma once
+// Who draws what: every domain of Philox counters that a run uses, in one list, and a proof by the
+// compiler that no two of them meet. Whoever needs random numbers under a run's key adds a domain
+// here.
+//
+// A counter is four words: (sequence, step, stream, block). Attention of layer l and head h has
+// stream l << 16 | h, below kFirstReservedStream; streams from there on belong to those who are no
+// layer: core/random_stream.h and the choice of tokens. Host and device; depends on nothing.
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "allot/kernels/philox.h"
+
+namespace allot {
+
+// ---- The words ----
+
+// Sequences with this bit are evaluations' rows, those without it rollouts'.
+inline constexpr uint32_t kEvaluationBit = 1u << 31;
+
+// Layers and heads that have streams of their own; a step with more is refused by a sentence.
+inline constexpr uint32_t kStreamLayers = 0xffff;
+inline constexpr int kStreamHeads = 1 << 16;
+inline constexpr uint32_t kFirstReservedStream = kStreamLayers << 16;
+
+ALLOT_HOST_DEVICE constexpr uint32_t attentionStream(uint32_t layer, uint32_t head) {
+  return layer << 16 | head;
+}
+
+// What core/ draws for: streams right behind attention's.
+enum class Purpose : uint32_t { kSchedule = 1, kQuestions = 2, kBootstrap = 3, kRepetition = 4 };
+inline constexpr Purpose kLastPurpose = Purpose::kRepetition;
+constexpr uint32_t purposeStream(Purpose purpose) {
+  return kFirstReservedStream + static_cast<uint32_t>(purpose);
+}
+
+inline constexpr uint32_t kTokenStream = UINT32_MAX;  // which token is written
+
+// Blocks of one head's attention, by stage. The draws of value rows begin at 0. Key j of a sample
+// without replacement has word j % 4 of block j / 4 from the sample's first block on: there is room
+// for 2^29 keys.
+inline constexpr uint32_t kDrawBlocks = 0;
+inline constexpr uint32_t kPilotBlocks = 0;
+inline constexpr uint32_t kSampleBlocks = 1u << 27;
+inline constexpr uint32_t kFeatureBlocks = 1u << 28;  // Bernoulli's features of one query
+inline constexpr uint32_t kGroupFeatureBlocks = 2u << 28;
+inline constexpr uint32_t kEndOfBlocks = 3u << 28;
+
+// ---- The domains ----
+
+// Words first..last.
+struct WordRange {
+  uint32_t first = 0;
+  uint32_t last = UINT32_MAX;
+};
+
+// All counters whose words are in these ranges.
+struct PhiloxDomain {
+  const char* name = "";
+  WordRange sequence = {};
+  WordRange step = {};
+  WordRange stream = {};
+  WordRange block = {};
+};
+
+constexpr bool meet(WordRange a, WordRange b) { return a.first <= b.last && b.first <= a.last; }
+constexpr bool meet(const PhiloxDomain& a, const PhiloxDomain& b) {
+  return meet(a.sequence, b.sequence) && meet(a.step, b.step) && meet(a.stream, b.stream) &&
+         meet(a.block, b.block);
+}
+template <size_t N>
+constexpr bool anyMeet(const std::array<PhiloxDomain, N>& domains) {
+  for (size_t i = 0; i < N; ++i) {
+    for (size_t j = i + 1; j < N; ++j) {
+      if (meet(domains[i], domains[j])) return true;
+    }
+  }
+  return false;
+}
+
+inline constexpr WordRange kRolloutSequences = {0, kEvaluationBit - 1};
+inline constexpr WordRange kEvaluationSequences = {kEvaluationBit, UINT32_MAX};
+inline constexpr WordRange kAttentionStreams = {0, kFirstReservedStream - 1};
+constexpr WordRange only(uint32_t word) { return {word, word}; }
+constexpr PhiloxDomain domainOf(const char* name, Purpose purpose) {
+  return {.name = name, .stream = only(purposeStream(purpose))};
+}
+
+inline constexpr std::array kPhiloxDomains = {
+    PhiloxDomain{.name = "attention of rollouts",
+                 .sequence = kRolloutSequences,
+                 .stream = kAttentionStreams},
+    PhiloxDomain{.name = "attention of evaluations",
+                 .sequence = kEvaluationSequences,
+                 .stream = kAttentionStreams},
+    PhiloxDomain{
+        .name = "tokens of rollouts", .sequence = kRolloutSequences, .stream = only(kTokenStream)},
+    PhiloxDomain{.name = "tokens of evaluations",
+                 .sequence = kEvaluationSequences,
+                 .stream = only(kTokenStream)},
+    domainOf("schedules", Purpose::kSchedule),
+    domainOf("order of questions", Purpose::kQuestions),
+    domainOf("bootstrap", Purpose::kBootstrap),
+    domainOf("keys of repetitions", Purpose::kRepetition),
+};
+static_assert(!anyMeet(kPhiloxDomains), "two domains of Philox counters meet");
+static_assert(attentionStream(kStreamLayers - 1, kStreamHeads - 1) == kAttentionStreams.last);
+static_assert(purposeStream(kLastPurpose) < kTokenStream);
+
+// Within a head: what one method draws. Methods do not draw beside each other, but for Bernoulli's
+// features, which stand in front of any value stage.
+inline constexpr std::array kHeadDomains = {
+    PhiloxDomain{.name = "draws, or pilots and samples",
+                 .block = {kDrawBlocks, kFeatureBlocks - 1}},
+    PhiloxDomain{.name = "features of a head", .block = {kFeatureBlocks, kGroupFeatureBlocks - 1}},
+    PhiloxDomain{.name = "features of a group", .block = {kGroupFeatureBlocks, kEndOfBlocks - 1}},
+};
+static_assert(!anyMeet(kHeadDomains), "two stages of a head draw from the same blocks");
+inline constexpr std::array kSampleDomains = {
+    PhiloxDomain{.name = "pilots", .block = {kPilotBlocks, kSampleBlocks - 1}},
+    PhiloxDomain{.name = "samples", .block = {kSampleBlocks, kFeatureBlocks - 1}},
+};
+static_assert(!anyMeet(kSampleDomains), "a sample has keys' words of its pilot");
+
+}  // namespace allot

@@ -1,0 +1,187 @@
+// Who draws which random numbers: core/ beside attention, in runs of today and of earlier builds,
+// and repetitions beside each other.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "core/learning/questions.h"
+#include "core/learning/schedule.h"
+#include "core/random_stream.h"
+
+namespace allot {
+namespace {
+
+constexpr uint64_t kSeed = 7;
+constexpr RunStreams kToday = {kSeed, Streams::kDisjoint};
+constexpr RunStreams kBefore = {kSeed, Streams::kOverlapping};
+constexpr Purpose kPurposes[] = {Purpose::kSchedule, Purpose::kQuestions, Purpose::kBootstrap,
+                                 Purpose::kRepetition};
+
+// How many words of the first eight calls are those that attention of the layer and head of
+// `index`, in the step that `purpose` says, has for rollout questions 0..7.
+int wordsOfAttention(const RunStreams& run, Purpose purpose, uint32_t index) {
+  RandomStream stream(run, purpose, index);
+  int shared = 0;
+  for (uint32_t sequence = 0; sequence < 8; ++sequence) {
+    const auto attention = philox(kSeed, sequence, static_cast<uint32_t>(purpose), index, 0);
+    const auto drawn = stream.words();
+    for (size_t i = 0; i < 4; ++i) shared += attention[i] == drawn[i] ? 1 : 0;
+  }
+  return shared;
+}
+
+TEST(RunStreams, SchedulesWereDrawnWithAttentionsWordsAndAreNotAnyMore) {
+  const uint32_t ticket = attentionStream(3, 5);
+  for (const Purpose purpose : {Purpose::kSchedule, Purpose::kQuestions, Purpose::kBootstrap}) {
+    EXPECT_EQ(wordsOfAttention(kBefore, purpose, ticket), 32);
+    EXPECT_EQ(wordsOfAttention(kToday, purpose, ticket), 0);
+  }
+  // Nor those of any other of the first questions, steps, layers and heads.
+  std::set<uint32_t> words;
+  RandomStream stream(kToday, Purpose::kSchedule, ticket);
+  for (int call = 0; call < 8; ++call) {
+    for (const uint32_t word : stream.words()) words.insert(word);
+  }
+  int shared = 0, all = 0;
+  for (uint32_t sequence = 0; sequence < 8; ++sequence) {
+    for (uint32_t step = 0; step < 8; ++step) {
+      for (uint32_t layer = 0; layer < 8; ++layer) {
+        for (uint32_t head = 0; head < 8; ++head) {
+          for (const uint32_t word :
+               philox(kSeed, sequence, step, attentionStream(layer, head), 0)) {
+            shared += words.contains(word) ? 1 : 0;
+            ++all;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_EQ(all, 16384);
+  EXPECT_EQ(shared, 0);  // else by chance, for one seed in 8000
+}
+
+// What the compiler proves rests on this function.
+TEST(RunStreams, DomainsMeetWhereEveryWordDoes) {
+  const PhiloxDomain attention = {.sequence = {10, 20}, .step = {1, 9}, .stream = {0, 99}};
+  EXPECT_TRUE(meet(attention, attention));
+  EXPECT_TRUE(meet(attention, {.sequence = {20, 30}, .step = {9, 9}, .stream = {99, 100}}));
+  EXPECT_FALSE(meet(attention, {.sequence = {21, 30}}));
+  EXPECT_FALSE(meet(attention, {.step = {10, 12}}));
+  EXPECT_FALSE(meet(attention, {.stream = {100, 100}}));
+  PhiloxDomain blocks = attention, others = attention;
+  blocks.block = {0, 3};
+  others.block = {4, 4};
+  EXPECT_FALSE(meet(blocks, others));
+  EXPECT_TRUE(anyMeet(std::array{blocks, others, attention}));
+  EXPECT_FALSE(anyMeet(std::array{blocks, others}));
+  // Before: steps 1 to 3 whatever the other words.
+  for (const Purpose purpose : {Purpose::kSchedule, Purpose::kQuestions, Purpose::kBootstrap}) {
+    const PhiloxDomain before = {.step = only(static_cast<uint32_t>(purpose))};
+    EXPECT_TRUE(meet(before, kPhiloxDomains[0]));
+    EXPECT_TRUE(meet(before, kPhiloxDomains[1]));
+  }
+}
+
+// The list is true: whoever draws has counters in its domain. (Kernels' own tests hold attention's
+// to attentionStream.)
+TEST(RunStreams, EveryoneDrawsInTheDomainOfTheList) {
+  for (const Purpose purpose : kPurposes) {
+    const auto domain = std::count_if(kPhiloxDomains.begin(), kPhiloxDomains.end(),
+                                      [&](const PhiloxDomain& listed) {
+                                        return listed.stream.first == purposeStream(purpose) &&
+                                               listed.stream.last == purposeStream(purpose);
+                                      });
+    EXPECT_EQ(domain, 1);
+    RandomStream stream(kToday, purpose, 0x123456789abcdef0u);
+    for (uint32_t block = 0; block < 3; ++block) {
+      EXPECT_EQ(stream.words(),
+                philox(kSeed, 0x9abcdef0u, 0x12345678u, purposeStream(purpose), block));
+    }
+  }
+  const auto within = [](uint32_t word, WordRange range) {
+    return range.first <= word && word <= range.last;
+  };
+  for (const uint64_t ticket : {uint64_t{0}, uint64_t{1} << 27, uint64_t{1} << 40}) {
+    EXPECT_TRUE(within(rolloutSequence(ticket, 16, 15), kRolloutSequences));
+  }
+  for (const uint32_t question : {0u, 999'999u}) {
+    EXPECT_TRUE(within(evaluationSequence(question), kEvaluationSequences));
+  }
+  EXPECT_TRUE(within(attentionStream(0, 0), kAttentionStreams));
+  EXPECT_TRUE(within(attentionStream(kStreamLayers - 1, 65535), kAttentionStreams));
+  EXPECT_FALSE(within(attentionStream(kStreamLayers, 0), kAttentionStreams));
+}
+
+// A run that began with a build before the key: what it drew, it draws.
+TEST(RunStreams, ARunOfBeforeDrawsWhatItDrew) {
+  v1::Spec spec;
+  spec.set_seed(kSeed);
+  const RunStreams run = runStreams(spec);
+  EXPECT_EQ(run.key, kSeed);
+  EXPECT_EQ(run.layout, Streams::kOverlapping);
+  RandomStream stream(run, Purpose::kBootstrap, uint64_t{9} << 32 | 4);
+  for (uint32_t block = 0; block < 3; ++block) {
+    EXPECT_EQ(stream.words(), philox(kSeed, block, 3, 4, 9));
+  }
+  const std::vector<double> even(4, 0.25);
+  EXPECT_EQ(drawSchedule(even, 40, 0, run, 5), drawSchedule(even, 40, 0, kBefore, 5));
+  EXPECT_NE(drawSchedule(even, 40, 0, run, 5), drawSchedule(even, 40, 0, kToday, 5));
+}
+
+RunStreams repetition(uint64_t seed, uint64_t number) {
+  v1::Spec spec;
+  spec.set_seed(seed);
+  spec.set_repetition(number);
+  spec.set_streams("disjoint");
+  return runStreams(spec);
+}
+
+TEST(RunStreams, EveryRepetitionHasAKeyOfItsOwn) {
+  EXPECT_EQ(repetition(kSeed, 0).key, kSeed);
+  std::set<uint64_t> keys;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    for (uint64_t number = 0; number < 40; ++number) {
+      const RunStreams run = repetition(seed, number);
+      EXPECT_TRUE(keys.insert(run.key).second) << seed << " " << number;
+      EXPECT_EQ(run.layout, Streams::kDisjoint);
+    }
+  }
+  EXPECT_NE(repetition(kSeed, 1).key, repetition(kSeed, uint64_t{1} << 32).key);
+  EXPECT_EQ(repetition(kSeed, 12).key, repetition(kSeed, 12).key);
+}
+
+// What a fork draws says nothing about what its parent drew. Correlations over tickets of the draws
+// of layer 0, and of attention's first words: of 20,000 each, normal within 5: a false alarm in
+// 400,000 changes of the seed. The twin is the same run.
+TEST(RunStreams, RepetitionsAreIndependent) {
+  constexpr int kTickets = 20'000;
+  const auto z = [&](const RunStreams& a, const RunStreams& b, auto draw) {
+    double sx = 0, sy = 0, xx = 0, yy = 0, xy = 0;
+    for (uint32_t ticket = 0; ticket < kTickets; ++ticket) {
+      const double x = draw(a, ticket), y = draw(b, ticket);
+      sx += x, sy += y, xx += x * x, yy += y * y, xy += x * y;
+    }
+    const double n = kTickets;
+    const double scale = (xx / n - sx / n * sx / n) * (yy / n - sy / n * sy / n);
+    return (xy / n - sx / n * sy / n) / std::sqrt(scale) * std::sqrt(n);
+  };
+  const auto schedules = [](const RunStreams& run, uint32_t ticket) -> double {
+    static const std::vector<double> even(4, 0.25);
+    return drawSchedule(even, 8, 0, run, ticket)[0];
+  };
+  const auto attention = [](const RunStreams& run, uint32_t ticket) -> double {
+    return uniformFloat(philox(run.key, rolloutSequence(ticket, 16, 3), 1, 0, 0)[0]);
+  };
+  const RunStreams parent = repetition(kSeed, 0), fork = repetition(kSeed, 4'711);
+  EXPECT_GT(z(parent, parent, schedules), 100);
+  EXPECT_LT(std::fabs(z(parent, fork, schedules)), 5);
+  EXPECT_LT(std::fabs(z(fork, repetition(kSeed, 4'712), schedules)), 5);
+  EXPECT_GT(z(parent, parent, attention), 100);
+  EXPECT_LT(std::fabs(z(parent, fork, attention)), 5);
+  EXPECT_NE(episodeQuestions(parent, 0, 16, 256), episodeQuestions(fork, 0, 16, 256));
+}
+
+}  // namespace
+}  // namespace allot
