@@ -8,7 +8,7 @@
 #include "model/byte_level.h"
 #include "model/json_file.h"
 #include "model/metaspace.h"
-#include "model/utf8.h"
+#include "core/utf8.h"
 
 namespace allot {
 namespace {

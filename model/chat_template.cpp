@@ -6,7 +6,7 @@
 #include "model/gguf.h"
 #include "model/gguf_model.h"
 #include "model/json_file.h"
-#include "model/utf8.h"
+#include "core/utf8.h"
 
 namespace allot {
 namespace {

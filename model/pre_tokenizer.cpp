@@ -7,7 +7,7 @@
 #include <pcre2.h>
 
 #include "model/json_file.h"
-#include "model/utf8.h"
+#include "core/utf8.h"
 
 namespace allot {
 namespace {

@@ -16,7 +16,8 @@ namespace allot {
 
 // 1: the first exports. 2: evaluation.measures. 3: attention.protocol, generation.
 // 4: model.chatTemplate. 5: the keys of spec.task from task.path on; from here on it is stored.
-inline constexpr uint32_t kSpecSchema = 5;
+// 6: evaluation.answers.
+inline constexpr uint32_t kSpecSchema = 6;
 
 // Fills the keys that the build which stored `experiment` did not know. Those are the ones that are
 // unset and cannot be: no key whose absence means something takes "" or 0 for a value (a test).
