@@ -235,7 +235,8 @@ uint64_t Aggregator::nextUpdateBytes() {
     units = static_cast<double>(planEvaluation(control_.experiment, later).size()) / every;
   }
   const auto recorded = static_cast<double>(std::max<uint64_t>(1, recorded_units_));
-  return bytesOfUpdate(record_bytes, results, units, static_cast<double>(answers_bytes_) / recorded);
+  return bytesOfUpdate(record_bytes, results, units,
+                       static_cast<double>(answers_bytes_) / recorded);
 }
 
 Status Aggregator::publishStatus() {

@@ -96,8 +96,8 @@ v1::Answer answerOf(const GivenAnswer& given) {
   answer.set_question(given.question);
   answer.set_text(asUtf8(given.text));
   if (given.text.empty()) {
-    for (const int32_t token : given.tokens.first(
-             std::min<size_t>(given.tokens.size(), size_t{kMostTokensKept}))) {
+    for (const int32_t token :
+         given.tokens.first(std::min<size_t>(given.tokens.size(), size_t{kMostTokensKept}))) {
       answer.add_tokens(static_cast<uint32_t>(token));
     }
   }

@@ -289,8 +289,8 @@ Status RedisStore::releaseUnits(const std::string& holder,
 Result<PushOutcome> RedisStore::pushEvaluation(const v1::EvaluationResult& result) {
   ALLOT_ASSIGN(const auto stored, store::toStored(result));
   ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::push_evaluation, {result.unit().unit_id(), stored.result, spec_sha256_,
-                                          stored.answers}));
+               run(lua::push_evaluation,
+                   {result.unit().unit_id(), stored.result, spec_sha256_, stored.answers}));
   const std::string_view word = reply.view()[0].text();
   if (word == "REPLACED") return tl::unexpected(store::replaced(run_id_));
   if (word == "OK") return PushOutcome::kAccepted;
@@ -369,9 +369,9 @@ Result<std::vector<Evaluation>> RedisStore::readAnswers(const std::string& after
 Result<std::vector<Evaluation>> RedisStore::readEvaluations(const std::string& after, size_t count,
                                                             uint64_t largest_answers) {
   if (!after.empty()) ALLOT_TRY(store::checkEntryId(after));
-  ALLOT_ASSIGN(const auto entries,
-               readEntries("eval", "units_done", after.empty() ? "-" : "(" + after, count,
-                           largest_answers));
+  ALLOT_ASSIGN(
+      const auto entries,
+      readEntries("eval", "units_done", after.empty() ? "-" : "(" + after, count, largest_answers));
   std::vector<Evaluation> evaluations;
   for (const StreamEntry& entry : entries) {
     Evaluation& evaluation = evaluations.emplace_back();

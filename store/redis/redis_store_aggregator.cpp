@@ -186,19 +186,18 @@ Result<std::vector<RedisStore::StreamEntry>> RedisStore::readEntries(std::string
                                                                      uint64_t largest_answers) {
   std::vector<StreamEntry> entries;
   if (count == 0) return entries;
-  ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::read_entries, {stream, owners},
-                   {start, std::to_string(std::min(count, store::kMostRead)),
-                    std::to_string(kLargestResult), std::to_string(store::kMostBytesRead),
-                    std::to_string(largest_answers)}));
+  ALLOT_ASSIGN(
+      const RedisReply reply,
+      run(lua::read_entries, {stream, owners},
+          {start, std::to_string(std::min(count, store::kMostRead)), std::to_string(kLargestResult),
+           std::to_string(store::kMostBytesRead), std::to_string(largest_answers)}));
   for (size_t i = 0; i < reply.view().size(); ++i) {
     const RedisView entry = reply.view()[i];
     ALLOT_TRY(store::checkEntryId(entry[0].text()));
-    entries.push_back(
-        {{std::string(entry[0].text()), std::string(entry[1].text()), std::string(entry[2].text()),
-          static_cast<uint64_t>(entry[3].integer())},
-         std::string(entry[4].text()),
-         static_cast<uint64_t>(entry[5].integer())});
+    entries.push_back({{std::string(entry[0].text()), std::string(entry[1].text()),
+                        std::string(entry[2].text()), static_cast<uint64_t>(entry[3].integer())},
+                       std::string(entry[4].text()),
+                       static_cast<uint64_t>(entry[5].integer())});
   }
   return entries;
 }

@@ -104,8 +104,8 @@ Status RedisStore::importEvaluations(const std::vector<v1::EvaluationResult>& re
   });
   for (const auto& result : results) {
     ALLOT_ASSIGN(auto stored, store::toStored(result));
-    ALLOT_TRY(slices.add(
-        {result.unit().unit_id(), std::move(stored.result), std::move(stored.answers)}));
+    ALLOT_TRY(
+        slices.add({result.unit().unit_id(), std::move(stored.result), std::move(stored.answers)}));
   }
   return slices.flush();
 }

@@ -381,8 +381,7 @@ TEST_F(RedisFaults, AnswersThatNoPushCanHaveMadeAreLeftOut) {
     const auto entry = raw_.call({"XADD", "allot:{run}:eval", "*", "id", of.unit_id(), "r",
                                   result.SerializeAsString(), "a", answers});
     ASSERT_TRUE(entry);
-    ASSERT_TRUE(raw_.call(
-        {"HSET", "allot:{run}:units_done", of.unit_id(), entry->view().text()}));
+    ASSERT_TRUE(raw_.call({"HSET", "allot:{run}:units_done", of.unit_id(), entry->view().text()}));
   };
   forge(a, "\xff\xff");
   forge(b, std::string(kLargestAnswers + 1, 'x'));

@@ -73,8 +73,8 @@ TEST(Answers, AreUtf8WhereverTheyAreCut) {
     std::string text(shift, 'a');
     for (int i = 0; i < 2000; ++i) text += "\U0001F600";
     const std::vector<std::string> expected = {text};
-    const v1::Answer answer = answerOf(
-        {.question = 0, .text = text, .tokens = {}, .prompt = text, .expected = expected});
+    const v1::Answer answer =
+        answerOf({.question = 0, .text = text, .tokens = {}, .prompt = text, .expected = expected});
     for (const auto& part : {answer.text(), answer.end(), answer.prompt_end(), answer.expected(0)})
       EXPECT_TRUE(isUtf8(part)) << shift;
     EXPECT_LE(answer.text().size() + answer.end().size(), kLongestAnswer);

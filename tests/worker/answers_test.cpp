@@ -266,24 +266,24 @@ TEST(Graders, SayWhatTheyTakeOfAnAnswer) {
     std::string completion;
     std::optional<std::string> taken;
   };
-  for (const Row& row : std::vector<Row>{
-           {"number-llama", sentence, "3"},
-           {"number-deepseek", sentence, "21"},
-           {"number-deepseek", "\\boxed{x = 1,000 \\text{ m}}", "1,000"},
-           {"number-deepseek", "at last $4", "$4"},
-           {"number-llama", "no line\nof this has one", ""},
-           {"number-llama", "", ""},
-           {"choice-llama", "The answer is b", "B"},
-           {"choice-llama", "none of these", ""},
-           {"choice-deepseek", "\\boxed{C}", "C"},
-           {"longbench-choice", "The correct answer is **(D)**", "D"},
-           {"longbench-choice", "D", ""},
-           {"exact", "  48213 \nQuestion", "48213"},
-           {"exact", "\n48213", ""},
-           {"santa-niah", "7, 007, 12 and 3, 4, 5", "7, 12, 3, 4"},
-           {"ruler-all", sentence, std::nullopt},
-           {"contains-any", "", std::nullopt},
-           {"nonsense", "x", std::nullopt}}) {
+  for (const Row& row :
+       std::vector<Row>{{"number-llama", sentence, "3"},
+                        {"number-deepseek", sentence, "21"},
+                        {"number-deepseek", "\\boxed{x = 1,000 \\text{ m}}", "1,000"},
+                        {"number-deepseek", "at last $4", "$4"},
+                        {"number-llama", "no line\nof this has one", ""},
+                        {"number-llama", "", ""},
+                        {"choice-llama", "The answer is b", "B"},
+                        {"choice-llama", "none of these", ""},
+                        {"choice-deepseek", "\\boxed{C}", "C"},
+                        {"longbench-choice", "The correct answer is **(D)**", "D"},
+                        {"longbench-choice", "D", ""},
+                        {"exact", "  48213 \nQuestion", "48213"},
+                        {"exact", "\n48213", ""},
+                        {"santa-niah", "7, 007, 12 and 3, 4, 5", "7, 12, 3, 4"},
+                        {"ruler-all", sentence, std::nullopt},
+                        {"contains-any", "", std::nullopt},
+                        {"nonsense", "x", std::nullopt}}) {
     EXPECT_EQ(takenBy(row.grader, row.completion), row.taken)
         << row.grader << ": " << row.completion;
   }
@@ -302,9 +302,9 @@ TEST(Graders, OfAScoreAndOfTheOtherScoreAreToldInThisOrder) {
   EXPECT_EQ(all[1].taken(), "42");
   EXPECT_EQ(grade(task, asked, "It is 42.").other, 1.0);
   task.set_suite("gsm8k");
-  EXPECT_EQ(readings(task, {.task = "gsm8k", .prompt = "", .prompt_ids = {}, .answers = {}}, "x")
-                .size(),
-            1u);
+  EXPECT_EQ(
+      readings(task, {.task = "gsm8k", .prompt = "", .prompt_ids = {}, .answers = {}}, "x").size(),
+      1u);
 }
 
 }  // namespace

@@ -326,9 +326,8 @@ TEST(Engine, AFidelityUnitHasCellsInsteadOfScores) {
 }
 
 TEST(Engine, AnswersAreKeptAsAskedFor) {
-  const std::vector<std::string> few = {"spec.task.contextTokens=192",
-                                        "spec.task.trainQuestions=16",
-                                        "spec.task.heldOutQuestions=8"};
+  const std::vector<std::string> few = {
+      "spec.task.contextTokens=192", "spec.task.trainQuestions=16", "spec.task.heldOutQuestions=8"};
   const auto with = [&](const std::string& answers) {
     auto set = few;
     set.push_back("spec.evaluation.answers=" + answers);
