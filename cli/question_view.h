@@ -14,9 +14,10 @@
 namespace allot {
 
 struct QuestionChoice {
-  uint32_t question = 0;            // index among the held-out ones
-  std::optional<uint64_t> version;  // only of this policy version; none: of each cell the newest
-  uint64_t budget = 0;              // only at this total budget; 0: at all
+  uint32_t question = 0;  // index among the held-out ones
+  // Only of this policy version; none: of each cell the newest.
+  std::optional<uint64_t> version = std::nullopt;
+  uint64_t budget = 0;  // only at this total budget; 0: at all
 };
 
 class QuestionView {

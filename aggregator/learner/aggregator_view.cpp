@@ -63,11 +63,11 @@ Result<uint64_t> Aggregator::readSomeEvaluations() {
   uint64_t bytes = 0;
   for (Evaluation& evaluation : evaluations) {
     bytes += 1 + evaluation.result.ByteSizeLong();
-    ++recorded_units_;
-    answers_bytes_ += evaluation.answers_bytes;
     evaluation.result.DiscardUnknownFields();
     ALLOT_TRY(takeEvaluation(evaluation));
     evaluations_read_ = evaluation.entry_id;
+    ++recorded_units_;
+    answers_bytes_ += evaluation.answers_bytes;
   }
   if (bytes == 0) evaluations_caught_up_ = true;
   return bytes;

@@ -29,11 +29,11 @@ inline constexpr uint64_t kAnswersOfARun = 64 * 1024 * 1024;
 // One answer, as it was made: any bytes, of any length.
 struct GivenAnswer {
   uint32_t question = 0;
-  std::string_view text;
-  std::span<const int32_t> tokens;
-  std::string_view prompt;
-  std::span<const std::string> expected;
-  std::vector<v1::GraderReading> readings;
+  std::string_view text = {};
+  std::span<const int32_t> tokens = {};
+  std::string_view prompt = {};
+  std::span<const std::string> expected = {};
+  std::vector<v1::GraderReading> readings = {};
 };
 
 // What is kept of it: its beginning and, more of it, its end, where graders look.
