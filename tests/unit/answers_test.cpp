@@ -144,7 +144,7 @@ TEST(Answers, AreCutAlikeAndThenLeftOutWhereThereIsNoRoom) {
   EXPECT_EQ(fitted({}, 700).ByteSizeLong(), 0u);
 }
 
-v1::Experiment experimentOf(const std::vector<std::string>& set) {
+v1::Experiment tinyWith(const std::vector<std::string>& set) {
   const auto parsed = parseExperiment(
       "apiVersion: allot.dev/v1alpha1\nkind: Experiment\nmetadata: {name: tiny}\nspec:\n"
       "  model: {path: m}\n  task: {tasks: [niah]}\n  policy: {totalBudget: 8}\n",
@@ -156,19 +156,19 @@ v1::Experiment experimentOf(const std::vector<std::string>& set) {
 TEST(Answers, OfARunHaveABound) {
   // 15 units each of dense, of uniform, and six times of learned.
   const std::string learning = "spec.update.maxUpdates=150";
-  EXPECT_EQ(roomForAnswers(experimentOf({learning}), 8), kLargestAnswers);
-  const v1::Experiment longer = experimentOf(
-      {"spec.update.maxUpdates=100000", "spec.evaluation.budgets=[8, 16, 32, 64, 128]"});
+  EXPECT_EQ(roomForAnswers(tinyWith({learning}), 8), kLargestAnswers);
+  const v1::Experiment longer =
+      tinyWith({"spec.update.maxUpdates=100000", "spec.evaluation.budgets=[8, 16, 32, 64, 128]"});
   const uint64_t units = 15 + 5 * 15 + 4000 * 5 * 15;
   EXPECT_EQ(roomForAnswers(longer, 8), kAnswersOfARun / units);
   // Evaluated at the end alone, and never again; fidelity has no answers.
-  EXPECT_EQ(roomForAnswers(experimentOf({"spec.update.maxUpdates=100000",
-                                         "spec.evaluation={everyUpdates: 0, measures: [accuracy, "
-                                         "fidelity], budgets: [8]}",
-                                         "spec.task.heldOutQuestions=12800"}),
+  EXPECT_EQ(roomForAnswers(tinyWith({"spec.update.maxUpdates=100000",
+                                     "spec.evaluation={everyUpdates: 0, measures: [accuracy, "
+                                     "fidelity], budgets: [8]}",
+                                     "spec.task.heldOutQuestions=12800"}),
                            8),
             kAnswersOfARun / 1200);
-  EXPECT_EQ(roomForAnswers(experimentOf({"spec.task.heldOutQuestions=32000"}), 8),
+  EXPECT_EQ(roomForAnswers(tinyWith({"spec.task.heldOutQuestions=32000"}), 8),
             kAnswersOfARun / 2000);  // a sweep
 }
 
