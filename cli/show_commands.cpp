@@ -1,9 +1,11 @@
-// allot status, top.
+// allot status, top, show.
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 #include "cli/commands.h"
 #include "cli/leaderboard.h"
+#include "cli/question_view.h"
 #include "cli/run_status.h"
 #include "cli/terminal.h"
 #include "core/evaluation/evaluation_table.h"
@@ -16,7 +18,9 @@ using nlohmann::json;
 struct ShowOptions {
   RunChoice choice;
   bool as_json = false;
-  uint64_t budget = 0;  // top; 0: all
+  uint64_t budget = 0;              // top, show question; 0: all
+  uint32_t question = 0;            // show question
+  std::optional<uint64_t> version;  // the same
 };
 
 // Names come from workers and may hold anything.
@@ -67,9 +71,70 @@ Status showTop(RunAccess* access, const ShowOptions& options) {
   return {};
 }
 
+Status showQuestion(RunAccess* access, const ShowOptions& options) {
+  ALLOT_ASSIGN(const RunHead head, access->source().readHead());
+  const v1::Experiment& experiment = head.image.spec.experiment;
+  const uint32_t questions = experiment.spec().task().held_out_questions();
+  const std::string question = "question " + std::to_string(options.question);
+  if (options.question >= questions) {
+    return badInput(question + " is not there: the run's held-out questions are 0 to " +
+                    std::to_string(questions - uint64_t{1}));
+  }
+  QuestionView view(experiment, {options.question, options.version, options.budget});
+  access->source().askForAnswers();
+  while (true) {
+    ALLOT_ASSIGN(const auto results, access->source().nextEvaluations());
+    if (results.empty()) break;
+    for (const v1::EvaluationResult& result : results) view.add(result);
+  }
+  if (view.empty()) {
+    const bool chosen = options.version || options.budget != 0;
+    return badInput(question + " has not been measured" +
+                    (chosen ? " at that version and budget: leave out --version or --budget"
+                            : " yet: `allot status` says what the run waits for"));
+  }
+  if (options.as_json) {
+    // Every character beyond ASCII escaped: a model's text may hold what a terminal obeys.
+    std::printf("%s\n", view.json().dump(2, ' ', true, json::error_handler_t::replace).c_str());
+  } else {
+    std::printf("%s", view.text(head.run_id, usesColour()).c_str());
+  }
+  return {};
+}
+
 int onRun(const ShowOptions& options, Status (*work)(RunAccess*, const ShowOptions&)) {
   return exitCodeOf(withRun(options.choice, StoreAccount::kReader,
                             [&](RunAccess* access) { return work(access, options); }));
+}
+
+void addShow(CLI::App* app, Action* action) {
+  auto options = std::make_shared<ShowOptions>();
+  auto* show = app->add_subcommand("show", "One thing of a run, closely");
+  show->require_subcommand(1);
+  show->footer(
+      "Examples:\n"
+      "  allot show question 17\n"
+      "  allot show question 17 runs/a --budget 8");
+  auto* question = show->add_subcommand(
+      "question", "How a held-out question was answered, what was expected, and how it was graded");
+  question->add_option("N", options->question, "Which of the held-out questions, from 0 on")
+      ->required();
+  addRunChoice(question, &options->choice);
+  question->add_option("--version", options->version,
+                       "Only of this policy version [of each schedule the newest]");
+  question->add_option("--budget", options->budget, "Only this total budget")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 62));
+  question->add_flag("--json", options->as_json, "For programs");
+  question->footer(
+      "Answers are kept as spec.evaluation.answers says. evaluations.jsonl of an export has those "
+      "of "
+      "all questions.\n\n"
+      "Examples:\n"
+      "  allot show question 17\n"
+      "  allot show question 17 runs/a --budget 8\n"
+      "  allot show question 17 --redis redis://redis:6379 --experiment recall-layer-budget "
+      "--json");
+  question->callback([=] { *action = [options] { return onRun(*options, showQuestion); }; });
 }
 
 }  // namespace
@@ -100,6 +165,7 @@ void addShowCommands(CLI::App* app, Action* action) {
       "  allot top\n"
       "  allot top runs/a --budget 8");
   top->callback([=] { *action = [options] { return onRun(*options, showTop); }; });
+  addShow(app, action);
 }
 
 }  // namespace allot

@@ -32,6 +32,18 @@ size_t characterAt(std::string_view text, size_t at) {
   return control || turning ? 0 : length;
 }
 
+// Most of East Asia's characters and most pictures take two columns.
+bool isWide(std::string_view character) {
+  if (character.size() < 3) return false;
+  uint32_t code = static_cast<unsigned char>(character[0]) & (0x7fu >> character.size());
+  for (const char c : character.substr(1)) code = code << 6 | (static_cast<uint32_t>(c) & 0x3fu);
+  return (code >= 0x1100 && code <= 0x115f) || (code >= 0x2e80 && code <= 0xa4cf) ||
+         (code >= 0xac00 && code <= 0xd7a3) || (code >= 0xf900 && code <= 0xfaff) ||
+         (code >= 0xfe30 && code <= 0xfe6f) || (code >= 0xff00 && code <= 0xff60) ||
+         (code >= 0xffe0 && code <= 0xffe6) || (code >= 0x1f300 && code <= 0x1faff) ||
+         (code >= 0x20000 && code <= 0x3fffd);
+}
+
 // Columns that a text takes, for characters of one column.
 size_t columns(std::string_view text) {
   return static_cast<size_t>(
@@ -53,6 +65,43 @@ std::string printable(std::string_view text, size_t longest) {
     i += std::max<size_t>(length, 1);
   }
   return out;
+}
+
+std::vector<std::string> legibleLines(std::string_view text, size_t width) {
+  std::vector<std::string> lines(1);
+  size_t used = 0;   // columns of the last line
+  size_t blank = 0;  // bytes of it up to and with its last blank, and columns
+  size_t used_at_blank = 0;
+  const auto begin = [&](const std::string& line, size_t columns) {
+    lines.push_back(line);
+    used = columns;
+    blank = used_at_blank = 0;
+  };
+  for (size_t i = 0; i < text.size();) {
+    if (text[i] == '\n') {
+      begin("", 0);
+      ++i;
+      continue;
+    }
+    const size_t length = std::max<size_t>(characterAt(text, i), 1);
+    const std::string shown = characterAt(text, i) > 0
+                                  ? std::string(text.substr(i, length))
+                                  : formatted("<%02x>", static_cast<unsigned char>(text[i]));
+    const size_t wide = characterAt(text, i) > 0 ? (isWide(shown) ? 2 : 1) : shown.size();
+    while (used + wide > width && used > 0) {
+      const std::string rest = blank > 0 ? lines.back().substr(blank) : "";
+      if (blank > 0) lines.back().resize(blank);
+      begin(rest, blank > 0 ? used - used_at_blank : 0);
+    }
+    lines.back() += shown;
+    used += wide;
+    if (shown == " ") {
+      blank = lines.back().size();
+      used_at_blank = used;
+    }
+    i += length;
+  }
+  return lines;
 }
 
 std::string shellWord(const std::string& text) {

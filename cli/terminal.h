@@ -15,6 +15,11 @@ namespace allot {
 // at most `longest` bytes.
 std::string printable(std::string_view text, size_t longest = 200);
 
+// Text from elsewhere to be looked at closely: lines of at most `width` columns, broken behind a
+// blank if there is one. What a terminal would obey, and bytes that are no UTF-8, stand as "<1b>"
+// each.
+std::vector<std::string> legibleLines(std::string_view text, size_t width);
+
 // Of a sentence that goes to stderr.
 constexpr size_t kLongestMessage = 4000;
 

@@ -5,10 +5,10 @@
 #include <queue>
 #include <unordered_set>
 
+#include "core/utf8.h"
 #include "model/byte_level.h"
 #include "model/json_file.h"
 #include "model/metaspace.h"
-#include "model/utf8.h"
 
 namespace allot {
 namespace {

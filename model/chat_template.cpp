@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "core/utf8.h"
 #include "model/gguf.h"
 #include "model/gguf_model.h"
 #include "model/json_file.h"
-#include "model/utf8.h"
 
 namespace allot {
 namespace {

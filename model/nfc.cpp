@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cassert>
 
-#include "model/utf8.h"
+#include "core/utf8.h"
 
 #if ALLOT_UTF8PROC
 #include <utf8proc.h>

@@ -6,8 +6,8 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include "core/utf8.h"
 #include "model/json_file.h"
-#include "model/utf8.h"
 
 namespace allot {
 namespace {

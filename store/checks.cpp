@@ -1,11 +1,11 @@
 #include "store/checks.h"
 
-#include "core/spec/spec.h"
-
 #include <algorithm>
 #include <charconv>
 #include <set>
 
+#include "core/evaluation/answers.h"
+#include "core/spec/spec.h"
 #include "core/spec/spec_keys.h"
 
 namespace allot::store {
@@ -139,11 +139,29 @@ Status checkImported(const std::vector<v1::IterationRecord>& records) {
   return {};
 }
 
-Status checkImported(const std::vector<v1::EvaluationResult>& results) {
-  for (const auto& result : results) {
-    ALLOT_TRY(checkUnit(result.unit()));
-    ALLOT_TRY(checkSize(result.ByteSizeLong(), "evaluation of unit " + result.unit().unit_id()));
+Result<StoredEvaluation> toStored(const v1::EvaluationResult& result) {
+  ALLOT_TRY(checkUnit(result.unit()));
+  const std::string& id = result.unit().unit_id();
+  const uint64_t answers = result.answers().ByteSizeLong();
+  if (answers > kLargestAnswers)
+    return badInput("the answers of unit " + id + " have " + std::to_string(answers) +
+                    " bytes, the store takes " + std::to_string(kLargestAnswers) +
+                    ": cut them short or leave some out");
+  StoredEvaluation stored;
+  stored.answers = result.answers().SerializeAsString();
+  if (result.has_answers()) {
+    v1::EvaluationResult bare = result;
+    bare.clear_answers();
+    stored.result = bare.SerializeAsString();
+  } else {
+    stored.result = result.SerializeAsString();
   }
+  ALLOT_TRY(checkSize(stored.result.size(), "evaluation of unit " + id));
+  return stored;
+}
+
+Status checkImported(const std::vector<v1::EvaluationResult>& results) {
+  for (const auto& result : results) ALLOT_TRY(toStored(result));
   return {};
 }
 
@@ -196,7 +214,15 @@ v1::EvaluationResult ownEvaluation(const InboxEntry& entry) {
   if (entry.result_id.empty() || !result.ParseFromString(entry.payload) ||
       result.unit().unit_id() != entry.result_id)
     return {};
+  result.clear_answers();  // these have a place, and a bound, of their own
   return result;
+}
+
+void addAnswers(std::string_view answers, v1::EvaluationResult* result) {
+  if (answers.empty() || answers.size() > kLargestAnswers) return;
+  v1::EvaluationAnswers decoded;
+  if (decoded.ParseFromArray(answers.data(), static_cast<int>(answers.size())))
+    *result->mutable_answers() = std::move(decoded);
 }
 
 std::vector<uint64_t> among(const std::vector<uint64_t>& tickets, const TicketSet& set) {

@@ -46,6 +46,14 @@ Status checkUnit(const v1::EvaluationUnit& unit);
 Status checkClaim(const ClaimRequest& request);
 // A payload that pushResult or pushEvaluation would store; `what` is for the message.
 Status checkSize(uint64_t bytes, const std::string& what);
+// An evaluation as it is stored: its answers beside the rest of it, so that whoever does not ask
+// for them need not read them.
+struct StoredEvaluation {
+  std::string result;
+  std::string answers;  // "": it has none
+};
+// kUsage if it has no unit, or one of the two is larger than the store takes.
+Result<StoredEvaluation> toStored(const v1::EvaluationResult& result);
 Status checkImported(const std::vector<v1::IterationRecord>& records);
 Status checkImported(const std::vector<v1::EvaluationResult>& results);
 Status checkImage(const RunImage& image);
@@ -76,8 +84,11 @@ Result<uint64_t> toNumber(std::string_view text, const std::string& what);
 // Names of a unit's group, "version:chunk": as text, the smaller one is the older version.
 std::string paddedChunk(uint32_t chunk);
 std::string groupOf(const v1::EvaluationUnit& unit);
-// What a push recorded in this entry, or an empty result if it cannot have been one.
+// What a push recorded in this entry, without its answers, or an empty result if it cannot have
+// been one.
 v1::EvaluationResult ownEvaluation(const InboxEntry& entry);
+// Puts its answers, as they were stored, into a result; leaves it alone if they cannot be decoded.
+void addAnswers(std::string_view answers, v1::EvaluationResult* result);
 
 // Those of the tickets that are in the set, ascending, each once.
 std::vector<uint64_t> among(const std::vector<uint64_t>& tickets, const TicketSet& set);

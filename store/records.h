@@ -54,7 +54,8 @@ struct InboxEntry {
 };
 
 // An EpisodeResult or EvaluationResult is at most this large, in bytes; 4096 scores and 1024 layers
-// need less than 100 KiB. pushResult and pushEvaluation refuse larger ones (kUsage).
+// need less than 100 KiB. pushResult and pushEvaluation refuse larger ones (kUsage). The answers of
+// an evaluation are not counted here: they have kLargestAnswers (core/evaluation/answers.h).
 inline constexpr uint64_t kLargestResult = 256 * 1024;
 
 // Results that wait in the inbox before workers hold theirs back: `least`, and room for two
@@ -115,8 +116,9 @@ struct StoreFill {
 struct Evaluation {
   std::string entry_id;  // where to go on reading
   // Empty (no unit id) if it cannot be decoded, has more than kLargestResult bytes or no push made
-  // this entry: such a one can only be rejected.
-  v1::EvaluationResult result;
+  // this entry: such a one can only be rejected. Its answers are in it if they were asked for.
+  v1::EvaluationResult result = {};
+  uint64_t answers_bytes = 0;  // that its answers take in the store, whether or not they are here
 };
 
 // What a worker asks for when it asks for evaluation units.

@@ -35,9 +35,12 @@ class RunReader {
   // Records with version > after, oldest first, at most `count`; fewer where they are large: one,
   // and then as many as are 8 MiB together.
   virtual Result<std::vector<v1::IterationRecord>> readHistory(uint64_t after, size_t count) = 0;
-  // Evaluations recorded after the entry ("" = from the start), at most `count`.
+  // Evaluations recorded after the entry ("" = from the start), at most `count`, without their
+  // answers.
   virtual Result<std::vector<Evaluation>> readEvaluations(const std::string& after,
                                                           size_t count) = 0;
+  // The same with their answers, where these can be decoded and have at most kLargestAnswers bytes.
+  virtual Result<std::vector<Evaluation>> readAnswers(const std::string& after, size_t count) = 0;
   // Those of these tickets that have counted in an update, ascending.
   virtual Result<std::vector<uint64_t>> countedTickets(const std::vector<uint64_t>& tickets) = 0;
   // The version up to which the tickets of all updates are known to countedTickets: behind the

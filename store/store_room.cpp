@@ -11,8 +11,10 @@ std::string mib(uint64_t bytes) { return std::to_string((bytes + (1 << 19)) >> 2
 
 }  // namespace
 
-uint64_t bytesOfUpdate(uint64_t record_bytes, uint64_t results, double evaluation_units) {
-  return record_bytes + results * kSeenBytes + static_cast<uint64_t>(evaluation_units * kUnitBytes);
+uint64_t bytesOfUpdate(uint64_t record_bytes, uint64_t results, double evaluation_units,
+                       double answers_of_unit) {
+  return record_bytes + results * kSeenBytes +
+         static_cast<uint64_t>(evaluation_units * (kUnitBytes + answers_of_unit));
 }
 
 std::optional<uint64_t> updatesUntilFull(const StoreFill& fill, uint64_t bytes_of_update) {

@@ -9,8 +9,9 @@
 namespace allot {
 
 // Bytes that an update takes in the store for good, about: its record, the ids of its results, and
-// its share of the evaluation units that are recorded.
-uint64_t bytesOfUpdate(uint64_t record_bytes, uint64_t results, double evaluation_units);
+// its share of the evaluation units that are recorded, with the answers of each.
+uint64_t bytesOfUpdate(uint64_t record_bytes, uint64_t results, double evaluation_units,
+                       double answers_of_unit);
 
 // How many more updates fit; nothing if the store has no limit or an update's size is not known.
 std::optional<uint64_t> updatesUntilFull(const StoreFill& fill, uint64_t bytes_of_update);

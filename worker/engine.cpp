@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <set>
 
+#include "core/evaluation/answers.h"
 #include "core/evaluation/evaluation_plan.h"
 #include "core/learning/policy_gradient.h"
 #include "core/learning/questions.h"
@@ -150,6 +151,7 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
           facts.longest_prompt(), static_cast<uint32_t>(question.prompt_ids.size())));
     }
   }
+  engine->answers_room_ = roomForAnswers(experiment, facts.layers());
   engine->tellMemory();
   return engine;
 }
@@ -181,6 +183,7 @@ Status Engine::takeUp(const v1::Experiment& next) {
   ALLOT_TRY(checkAgainstLayers(next, facts_.layers()));
   ALLOT_ASSIGN(rollout_method_, methodOf(then, "spec.attention.decode", then.attention().decode()));
   experiment_ = next;
+  answers_room_ = roomForAnswers(next, facts_.layers());
   chunks_.clear();  // may be cut in another way
   return {};
 }
@@ -341,6 +344,15 @@ Status Engine::answerBatch(std::span<const Row> rows, const kernels::MethodOptio
     if (grades.other) score.set_other_score(*grades.other);
     score.set_tokens(static_cast<uint32_t>(generated[i].tokens.size()));
     score.set_task(taskOf(asked));
+    if (rows[i].held_out && isKept(experiment_.spec().evaluation(), score)) {
+      answered->answers.push_back(
+          answerOf({.question = rows[i].question,
+                    .text = generated[i].text,
+                    .tokens = generated[i].tokens,
+                    .prompt = asked.prompt,
+                    .expected = asked.answers,
+                    .readings = readings(experiment_.spec().task(), asked, generated[i].text)}));
+    }
     answered->scores.push_back(score);
     answered->steps.push_back(generated[i].steps);
     answered->statistics.push_back(generated[i].statistics);
@@ -439,8 +451,11 @@ Result<v1::EvaluationResult> Engine::evaluate(const v1::EvaluationUnit& unit) {
 
 Status Engine::measureAccuracy(const std::vector<Row>& rows, const kernels::MethodOptions& method,
                                v1::EvaluationResult* result) {
-  ALLOT_ASSIGN(const Answered answered, answer(rows, method));
+  ALLOT_ASSIGN(Answered answered, answer(rows, method));
   *result->mutable_scores() = {answered.scores.begin(), answered.scores.end()};
+  if (!answered.answers.empty()) {
+    *result->mutable_answers() = fitted(std::move(answered.answers), answers_room_);
+  }
   v1::DecodeCounts* counts = result->mutable_counts();
   for (size_t i = 0; i < rows.size(); ++i) {
     addCounts(answered.statistics[i], answered.steps[i], counts);

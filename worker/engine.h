@@ -89,6 +89,7 @@ class Engine final : public EpisodeEngine {
     std::vector<v1::QuestionScore> scores;  // one a row, as the next two
     std::vector<uint64_t> steps;
     std::vector<kernels::RowStatistics> statistics;
+    std::vector<v1::Answer> answers;  // those that are kept
     double prefill_seconds = 0;
     double decode_seconds = 0;
   };
@@ -130,6 +131,7 @@ class Engine final : public EpisodeEngine {
   kernels::MethodOptions rollout_method_;
   std::unique_ptr<PromptCache> prompts_;
   v1::ModelFacts facts_;
+  uint64_t answers_room_ = 0;            // bytes, of a unit's
   std::map<uint32_t, uint32_t> chunks_;  // seen so far: chunk -> first question
   Times times_;
 };

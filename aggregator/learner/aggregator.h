@@ -146,6 +146,9 @@ class Aggregator {
   std::string evaluations_read_;                                         // entry id
   std::map<uint64_t, std::map<std::string, v1::EvaluationUnit>> plans_;  // by version, then unit id
   double evaluation_seconds_ = 0;  // of workers, in what is recorded
+  // Of what is recorded, to tell how much room is left; the answers themselves are not read.
+  uint64_t recorded_units_ = 0;
+  uint64_t answers_bytes_ = 0;
   uint64_t open_units_ = 0;
   bool evaluations_caught_up_ = false;  // what was recorded before the start has been read
   bool evaluations_settled_ = false;    // no unit is open and everything recorded has been read

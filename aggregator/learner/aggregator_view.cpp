@@ -66,6 +66,8 @@ Result<uint64_t> Aggregator::readSomeEvaluations() {
     evaluation.result.DiscardUnknownFields();
     ALLOT_TRY(takeEvaluation(evaluation));
     evaluations_read_ = evaluation.entry_id;
+    ++recorded_units_;
+    answers_bytes_ += evaluation.answers_bytes;
   }
   if (bytes == 0) evaluations_caught_up_ = true;
   return bytes;
@@ -232,7 +234,9 @@ uint64_t Aggregator::nextUpdateBytes() {
     later.set_version(version + 1);
     units = static_cast<double>(planEvaluation(control_.experiment, later).size()) / every;
   }
-  return bytesOfUpdate(record_bytes, results, units);
+  const auto recorded = static_cast<double>(std::max<uint64_t>(1, recorded_units_));
+  return bytesOfUpdate(record_bytes, results, units,
+                       static_cast<double>(answers_bytes_) / recorded);
 }
 
 Status Aggregator::publishStatus() {

@@ -5,6 +5,7 @@
 #include <set>
 #include <tuple>
 
+#include "core/evaluation/answers.h"
 #include "core/evaluation/evaluation_plan.h"
 #include "core/evaluation/fidelity.h"
 #include "core/spec/choices.h"
@@ -107,6 +108,7 @@ std::optional<std::string> whyImpossible(const v1::EvaluationResult& result,
                                          const EvaluationBounds& bounds) {
   if (!isDuration(result.seconds())) return "has a duration that cannot be";
   if (!countsCanBe(result.counts())) return "has counts that cannot be";
+  if (!answersCanBe(result)) return "has answers that cannot be";
   if (measureOf(result.unit()) == Measure::kFidelity) {
     if (!fidelityCanBe(result, bounds)) return "has fidelity cells that cannot be";
     return std::nullopt;

@@ -33,6 +33,10 @@ std::vector<Measure> measuresOf(const v1::Evaluation& evaluation) {
   return measures;
 }
 
+KeptAnswers keptAnswersOf(const v1::Evaluation& evaluation) {
+  return fromWord<KeptAnswers>(evaluation.answers()).value_or(KeptAnswers::kNone);
+}
+
 Protocol protocolOf(const v1::Attention& attention) {
   return fromWord<Protocol>(attention.protocol()).value_or(Protocol::kA);
 }

@@ -81,6 +81,20 @@ constexpr std::string_view wordOf(Measure value) {
   return "";
 }
 
+// spec.evaluation.answers: which answers are kept as text.
+enum class KeptAnswers { kNone, kWrong, kAll };
+constexpr std::string_view wordOf(KeptAnswers value) {
+  switch (value) {
+    case KeptAnswers::kNone:
+      return "none";
+    case KeptAnswers::kWrong:
+      return "wrong";
+    case KeptAnswers::kAll:
+      return "all";
+  }
+  return "";
+}
+
 // spec.attention.protocol: which tokens are sampled.
 enum class Protocol { kA, kB };
 constexpr std::string_view wordOf(Protocol value) {
@@ -155,6 +169,8 @@ ScheduleKind kindOf(const v1::Schedule& schedule);
 // that one of another measure is one of accuracy, too, for those who do not refuse it.
 Measure measureOf(const v1::EvaluationUnit& unit);
 std::vector<Measure> measuresOf(const v1::Evaluation& evaluation);
+// Missing: none.
+KeptAnswers keptAnswersOf(const v1::Evaluation& evaluation);
 // Missing: A.
 Protocol protocolOf(const v1::Attention& attention);
 // Missing: 1.

@@ -90,6 +90,15 @@ Status checkExplicit(const v1::Evaluation& evaluation, const std::string& place)
   return {};
 }
 
+// Answers are written where accuracy is measured.
+Status checkAnswers(const v1::Evaluation& evaluation, const std::string& place) {
+  if (keptAnswersOf(evaluation) != KeptAnswers::kAll) return {};
+  if (has(measuresOf(evaluation), Measure::kAccuracy)) return {};
+  return badInput(place +
+                  ": spec.evaluation.answers: all has no effect: spec.evaluation.measures has no "
+                  "accuracy, without which nothing is answered; add it, or remove this key");
+}
+
 // What a field of words holds.
 std::vector<std::string> wordsIn(const SpecField& at) {
   const auto* reflection = at.message->GetReflection();
@@ -127,6 +136,7 @@ Status checkWords(const v1::Experiment& experiment, const std::string& place) {
 Status checkEffects(const v1::Experiment& experiment, const std::string& place) {
   ALLOT_TRY(checkGoal(experiment, place));
   ALLOT_TRY(checkChatTemplate(experiment.spec(), place));
+  ALLOT_TRY(checkAnswers(experiment.spec().evaluation(), place));
   return checkExplicit(experiment.spec().evaluation(), place);
 }
 

@@ -206,6 +206,7 @@ Result<ExportSummary> exportRun(RunSource* source, const std::string& folder,
   ALLOT_ASSIGN(HistoryFile history, HistoryFile::open(folder + "/" + archive::kHistoryFile));
   ALLOT_ASSIGN(RunHead head, source->readHead());
   ALLOT_TRY(checkFolder(folder, head.run_id));
+  source->askForAnswers();
   ExportSummary summary;
   summary.waiting_results = head.waiting_results;
   ALLOT_TRY(exportHistory(source, head, folder, &history, progress, &summary));

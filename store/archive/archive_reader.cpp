@@ -193,7 +193,9 @@ Result<std::vector<v1::EvaluationResult>> ArchiveReader::nextEvaluations() {
     v1::EvaluationResult result;
     Status checked = parseExactJson(*line, &result);
     if (checked && result.unit().unit_id().empty()) checked = wrong("names no unit");
-    if (checked && result.ByteSizeLong() > kLargestResult) checked = wrong("is too large");
+    if (checked && result.ByteSizeLong() > kLargestResult + result.answers().ByteSizeLong()) {
+      checked = wrong("is too large");
+    }
     if (checked) {
       if (const auto why = whyImpossible(result, bounds_)) checked = wrong(*why);
     }

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <thread>
 
+#include "core/evaluation/answers.h"
 #include "core/learning/policy_gradient.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_keys.h"
@@ -16,6 +17,7 @@ namespace {
 
 constexpr size_t kRecordsInSlice = 256;  // fewer where they are large: see Store::readHistory
 constexpr size_t kEvaluationsInSlice = 256;
+constexpr size_t kAnsweredInSlice = 16;  // a MiB of answers at most
 // Policy and state change in one step, so reading them one after the other soon gives a pair.
 constexpr int kPairTries = 50;
 
@@ -126,12 +128,16 @@ Result<std::vector<v1::IterationRecord>> StoreSource::nextRecords() {
 Result<std::vector<v1::EvaluationResult>> StoreSource::nextEvaluations() {
   std::vector<v1::EvaluationResult> results;
   while (results.empty()) {
-    ALLOT_ASSIGN(auto evaluations, store_.readEvaluations(evaluations_read_, kEvaluationsInSlice));
+    ALLOT_ASSIGN(auto evaluations,
+                 with_answers_ ? store_.readAnswers(evaluations_read_, kAnsweredInSlice)
+                               : store_.readEvaluations(evaluations_read_, kEvaluationsInSlice));
     if (evaluations.empty()) break;
     evaluations_read_ = evaluations.back().entry_id;
     for (Evaluation& evaluation : evaluations) {
       // One that cannot be waits for its refusal.
       const v1::EvaluationUnit& unit = evaluation.result.unit();
+      // Nobody has looked at its answers; its scores count without them.
+      if (!answersCanBe(evaluation.result)) evaluation.result.clear_answers();
       if (!unit.unit_id().empty() && unit.policy_version() <= version_ &&
           !whyImpossible(evaluation.result, bounds_)) {
         results.push_back(std::move(evaluation.result));

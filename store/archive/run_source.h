@@ -39,12 +39,17 @@ class RunSource {
   // The next updates, in order, up to the head's version; empty after the last. kData if one is
   // missing or unreadable.
   virtual Result<std::vector<v1::IterationRecord>> nextRecords() = 0;
+  // From now on evaluations come with their answers; else they may be without.
+  void askForAnswers() { with_answers_ = true; }
   // The next evaluations, of versions up to the head's; empty after the last.
   virtual Result<std::vector<v1::EvaluationResult>> nextEvaluations() = 0;
   // After the last record: kData if there are more although the policy has not moved on.
   virtual Status checkEnd() = 0;
   // For messages.
   virtual std::string name() const = 0;
+
+ protected:
+  bool with_answers_ = false;
 };
 
 // Reads a store, which must outlive it.

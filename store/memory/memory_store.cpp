@@ -454,6 +454,12 @@ Result<std::vector<v1::IterationRecord>> MemoryStore::readHistory(uint64_t after
 
 Result<std::vector<Evaluation>> MemoryStore::readEvaluations(const std::string& after,
                                                              size_t count) {
+  ALLOT_ASSIGN(auto evaluations, readAnswers(after, count));
+  for (Evaluation& evaluation : evaluations) evaluation.result.clear_answers();
+  return evaluations;
+}
+
+Result<std::vector<Evaluation>> MemoryStore::readAnswers(const std::string& after, size_t count) {
   if (!after.empty()) ALLOT_TRY(store::checkEntryId(after));
   std::vector<Evaluation> evaluations;
   const auto& all = server_->evaluations_;
@@ -461,7 +467,11 @@ Result<std::vector<Evaluation>> MemoryStore::readEvaluations(const std::string& 
        it != all.end() && evaluations.size() < std::min(count, store::kMostRead); ++it) {
     const auto done = server_->units_done_.find(it->second.unit().unit_id());
     const bool own = done != server_->units_done_.end() && done->second == it->first;
-    evaluations.push_back({entryId(it->first), own ? it->second : v1::EvaluationResult()});
+    Evaluation& evaluation = evaluations.emplace_back();
+    evaluation.entry_id = entryId(it->first);
+    if (!own) continue;
+    evaluation.result = it->second;
+    evaluation.answers_bytes = it->second.answers().ByteSizeLong();
   }
   return evaluations;
 }

@@ -135,6 +135,7 @@ class MemoryStore final : public Store {
   Result<std::vector<v1::WorkerBeat>> listWorkers() override;
   Result<std::vector<v1::IterationRecord>> readHistory(uint64_t after, size_t count) override;
   Result<std::vector<Evaluation>> readEvaluations(const std::string& after, size_t count) override;
+  Result<std::vector<Evaluation>> readAnswers(const std::string& after, size_t count) override;
   Result<uint64_t> nextTicket() override;
   Result<std::map<std::string, uint64_t>> readRefusalCounts() override;
   Result<std::vector<Refusal>> readRefusals(size_t count) override;
@@ -163,6 +164,7 @@ class MemoryStore final : public Store {
   Status planUnits(uint64_t epoch, const std::vector<v1::EvaluationUnit>& units) override;
   Status withdrawUnits(uint64_t epoch) override;
 
+  void record(const v1::EvaluationResult& result);
   static bool lives(const MemoryServer::Worker& worker, uint64_t now);
   uint64_t leaseEnd(uint64_t now) const;
   Status checkEpoch(uint64_t epoch) const;

@@ -43,9 +43,7 @@ Status MemoryStore::importEvaluations(const std::vector<v1::EvaluationResult>& r
   ALLOT_TRY(store::checkImported(results));
   ALLOT_TRY(checkImport());
   for (const auto& result : results)
-    if (server_->units_done_.try_emplace(result.unit().unit_id(), server_->last_evaluation_ + 1)
-            .second)
-      server_->evaluations_[++server_->last_evaluation_] = result;
+    if (!server_->units_done_.contains(result.unit().unit_id())) record(result);
   return {};
 }
 

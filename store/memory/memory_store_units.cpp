@@ -135,17 +135,22 @@ Result<std::vector<v1::EvaluationUnit>> MemoryStore::listUnits() {
 }
 
 Result<PushOutcome> MemoryStore::pushEvaluation(const v1::EvaluationResult& result) {
-  ALLOT_TRY(store::checkUnit(result.unit()));
+  ALLOT_TRY(store::toStored(result));
   const std::string& id = result.unit().unit_id();
-  ALLOT_TRY(store::checkSize(result.ByteSizeLong(), "evaluation of unit " + id));
   ALLOT_TRY(checkSpec());
   const auto open = server_->units_.find(id);
   if (open == server_->units_.end()) return PushOutcome::kDuplicate;
   server_->free_units_.erase(store::groupOf(open->second.unit) + "/" + id);
   server_->units_.erase(open);
-  server_->units_done_[id] = ++server_->last_evaluation_;
-  server_->evaluations_[server_->last_evaluation_] = result;
+  record(result);
   return PushOutcome::kAccepted;
+}
+
+void MemoryStore::record(const v1::EvaluationResult& result) {
+  const uint64_t number = ++server_->last_evaluation_;
+  server_->units_done_[result.unit().unit_id()] = number;
+  v1::EvaluationResult& kept = server_->evaluations_[number] = result;
+  if (kept.answers().ByteSizeLong() == 0) kept.clear_answers();  // as if there were none
 }
 
 }  // namespace allot

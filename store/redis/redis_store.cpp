@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/digest.h"
+#include "core/evaluation/answers.h"
 #include "store/checks.h"
 #include "store/redis/lua_scripts.h"
 
@@ -286,11 +287,10 @@ Status RedisStore::releaseUnits(const std::string& holder,
 }
 
 Result<PushOutcome> RedisStore::pushEvaluation(const v1::EvaluationResult& result) {
-  ALLOT_TRY(store::checkUnit(result.unit()));
-  const std::string bytes = result.SerializeAsString();
-  ALLOT_TRY(store::checkSize(bytes.size(), "evaluation of unit " + result.unit().unit_id()));
+  ALLOT_ASSIGN(const auto stored, store::toStored(result));
   ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::push_evaluation, {result.unit().unit_id(), bytes, spec_sha256_}));
+               run(lua::push_evaluation,
+                   {result.unit().unit_id(), stored.result, spec_sha256_, stored.answers}));
   const std::string_view word = reply.view()[0].text();
   if (word == "REPLACED") return tl::unexpected(store::replaced(run_id_));
   if (word == "OK") return PushOutcome::kAccepted;
@@ -359,12 +359,28 @@ Result<std::vector<v1::IterationRecord>> RedisStore::readHistory(uint64_t after,
 
 Result<std::vector<Evaluation>> RedisStore::readEvaluations(const std::string& after,
                                                             size_t count) {
+  return readEvaluations(after, count, 0);
+}
+
+Result<std::vector<Evaluation>> RedisStore::readAnswers(const std::string& after, size_t count) {
+  return readEvaluations(after, count, kLargestAnswers);
+}
+
+Result<std::vector<Evaluation>> RedisStore::readEvaluations(const std::string& after, size_t count,
+                                                            uint64_t largest_answers) {
   if (!after.empty()) ALLOT_TRY(store::checkEntryId(after));
-  ALLOT_ASSIGN(const auto entries,
-               readEntries("eval", "units_done", after.empty() ? "-" : "(" + after, count));
+  ALLOT_ASSIGN(
+      const auto entries,
+      readEntries("eval", "units_done", after.empty() ? "-" : "(" + after, count, largest_answers));
   std::vector<Evaluation> evaluations;
-  for (const InboxEntry& entry : entries)
-    evaluations.push_back({entry.entry_id, store::ownEvaluation(entry)});
+  for (const StreamEntry& entry : entries) {
+    Evaluation& evaluation = evaluations.emplace_back();
+    evaluation.entry_id = entry.entry.entry_id;
+    evaluation.result = store::ownEvaluation(entry.entry);
+    if (evaluation.result.unit().unit_id().empty()) continue;
+    evaluation.answers_bytes = entry.answers_bytes;
+    store::addAnswers(entry.answers, &evaluation.result);
+  }
   return evaluations;
 }
 

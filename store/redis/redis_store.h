@@ -58,6 +58,7 @@ class RedisStore final : public Store {
   Result<std::vector<v1::WorkerBeat>> listWorkers() override;
   Result<std::vector<v1::IterationRecord>> readHistory(uint64_t after, size_t count) override;
   Result<std::vector<Evaluation>> readEvaluations(const std::string& after, size_t count) override;
+  Result<std::vector<Evaluation>> readAnswers(const std::string& after, size_t count) override;
   Result<uint64_t> nextTicket() override;
   Result<std::map<std::string, uint64_t>> readRefusalCounts() override;
   Result<std::vector<Refusal>> readRefusals(size_t count) override;
@@ -103,9 +104,18 @@ class RedisStore final : public Store {
   // What a part of an import answers.
   Status importStatus(const RedisReply& reply) const;
   Status updateIndex(const std::string& experiment);
-  // Entries of a stream (names, not keys) from `start` on, as read_entries.lua gives them.
-  Result<std::vector<InboxEntry>> readEntries(std::string_view stream, std::string_view owners,
-                                              const std::string& start, size_t count);
+  struct StreamEntry {
+    InboxEntry entry;
+    std::string answers;  // of an evaluation
+    uint64_t answers_bytes = 0;
+  };
+  // Entries of a stream (names, not keys) from `start` on, as read_entries.lua gives them; answers
+  // up to that size, 0: none.
+  Result<std::vector<StreamEntry>> readEntries(std::string_view stream, std::string_view owners,
+                                               const std::string& start, size_t count,
+                                               uint64_t largest_answers);
+  Result<std::vector<Evaluation>> readEvaluations(const std::string& after, size_t count,
+                                                  uint64_t largest_answers);
 
   RedisConnection connection_;
   std::string run_id_;

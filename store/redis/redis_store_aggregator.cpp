@@ -179,27 +179,32 @@ Status RedisStore::countTickets(uint64_t epoch, uint64_t from, uint64_t through,
   return fencedStatus(reply, epoch);
 }
 
-Result<std::vector<InboxEntry>> RedisStore::readEntries(std::string_view stream,
-                                                        std::string_view owners,
-                                                        const std::string& start, size_t count) {
-  std::vector<InboxEntry> entries;
+Result<std::vector<RedisStore::StreamEntry>> RedisStore::readEntries(std::string_view stream,
+                                                                     std::string_view owners,
+                                                                     const std::string& start,
+                                                                     size_t count,
+                                                                     uint64_t largest_answers) {
+  std::vector<StreamEntry> entries;
   if (count == 0) return entries;
-  ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::read_entries, {stream, owners},
-                   {start, std::to_string(std::min(count, store::kMostRead)),
-                    std::to_string(kLargestResult), std::to_string(store::kMostBytesRead)}));
+  ALLOT_ASSIGN(
+      const RedisReply reply,
+      run(lua::read_entries, {stream, owners},
+          {start, std::to_string(std::min(count, store::kMostRead)), std::to_string(kLargestResult),
+           std::to_string(store::kMostBytesRead), std::to_string(largest_answers)}));
   for (size_t i = 0; i < reply.view().size(); ++i) {
     const RedisView entry = reply.view()[i];
     ALLOT_TRY(store::checkEntryId(entry[0].text()));
-    entries.push_back({std::string(entry[0].text()), std::string(entry[1].text()),
-                       std::string(entry[2].text()), static_cast<uint64_t>(entry[3].integer())});
+    entries.push_back({{std::string(entry[0].text()), std::string(entry[1].text()),
+                        std::string(entry[2].text()), static_cast<uint64_t>(entry[3].integer())},
+                       std::string(entry[4].text()),
+                       static_cast<uint64_t>(entry[5].integer())});
   }
   return entries;
 }
 
 Result<std::vector<InboxEntry>> RedisStore::readInbox(size_t count, uint64_t wait_ms) {
   wait_ms = std::min(wait_ms, kLongestInboxWaitMs);
-  const auto read = [&] { return readEntries("inbox", "pending", "(" + inbox_cursor_, count); };
+  const auto read = [&] { return readEntries("inbox", "pending", "(" + inbox_cursor_, count, 0); };
   ALLOT_ASSIGN(auto entries, read());
   if (entries.empty() && count > 0 && wait_ms > 0) {
     // BLOCK 0 would wait for ever.
@@ -208,8 +213,10 @@ Result<std::vector<InboxEntry>> RedisStore::readInbox(size_t count, uint64_t wai
       ALLOT_ASSIGN(entries, read());
     }
   }
-  if (!entries.empty()) inbox_cursor_ = entries.back().entry_id;
-  return entries;
+  if (!entries.empty()) inbox_cursor_ = entries.back().entry.entry_id;
+  std::vector<InboxEntry> waiting;
+  for (StreamEntry& entry : entries) waiting.push_back(std::move(entry.entry));
+  return waiting;
 }
 
 Status RedisStore::reopenInbox() {

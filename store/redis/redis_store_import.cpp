@@ -102,8 +102,11 @@ Status RedisStore::importEvaluations(const std::vector<v1::EvaluationResult>& re
                  run(lua::import_evaluations, {words.begin(), words.end()}));
     return importStatus(reply);
   });
-  for (const auto& result : results)
-    ALLOT_TRY(slices.add({result.unit().unit_id(), result.SerializeAsString()}));
+  for (const auto& result : results) {
+    ALLOT_ASSIGN(auto stored, store::toStored(result));
+    ALLOT_TRY(
+        slices.add({result.unit().unit_id(), std::move(stored.result), std::move(stored.answers)}));
+  }
   return slices.flush();
 }
 

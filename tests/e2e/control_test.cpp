@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <thread>
 
 #include "cli/process.h"
@@ -260,6 +262,68 @@ TEST_F(RunControl, ARunIsWatchedSteeredStoppedExtendedCopiedAndForked) {
 }
 
 // The processes of an `allot run` that is killed end by themselves; its folder can be used at once.
+// Of every evaluated answer the text, as `evaluation.answers` says, in the store and in exports.
+TEST_F(RunControl, AnswersAreShownBesideWhatWasExpected) {
+  const std::vector<std::string> settings = {"--set",       "spec.task.contextTokens=192",
+                                             "--set",       "spec.task.trainQuestions=32",
+                                             "--set",       "spec.task.heldOutQuestions=40",
+                                             "--set",       "spec.update.maxUpdates=1",
+                                             "--set",       "spec.update.episodesPerUpdate=2",
+                                             "--set",       "spec.rollout.questionsPerEpisode=4",
+                                             "--set",       "spec.evaluation.budgets=[8]",
+                                             "--kv-memory", "256",
+                                             "--workers",   "1"};
+  std::vector<std::string> run = {"run", kExperiment, "--dir", dir("a")};
+  run.insert(run.end(), settings.begin(), settings.end());
+  said(run);
+  // Every wrong answer of the export, and none that is right.
+  uint32_t wrong = 0;
+  std::string shown;
+  std::istringstream lines(readFile(dir("a") + "/evaluations.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    const json evaluation = json::parse(line);
+    std::map<uint32_t, json> answers;
+    for (const json& answer : evaluation.value("/answers/answers"_json_pointer, json::array())) {
+      answers[answer["question"].get<uint32_t>()] = answer;
+    }
+    for (const json& score : evaluation["scores"]) {
+      const auto question = score["question"].get<uint32_t>();
+      EXPECT_EQ(answers.contains(question), score["score"] < 1.0);
+      if (!answers.contains(question) || evaluation["unit"]["schedule_name"] != "uniform") continue;
+      if (++wrong > 2) continue;
+      const json view = json::parse(said(
+          {"show", "question", std::to_string(question), dir("a"), "--budget", "8", "--json"}));
+      EXPECT_EQ(view["expected"], answers[question]["expected"]);
+      const json* uniform = nullptr;
+      for (const json& cell : view["evaluations"]) {
+        if (cell["schedule"] == "uniform") uniform = &cell;
+      }
+      ASSERT_NE(uniform, nullptr) << view;
+      EXPECT_EQ((*uniform)["answer"]["text"], answers[question]["text"]);
+      EXPECT_NE((*uniform)["answer"]["graders"][0]["taken"], view["expected"][0]);
+      shown = said({"show", "question", std::to_string(question), dir("a")});
+      EXPECT_THAT(shown, HasSubstr("Answer:\n"));
+      EXPECT_THAT(shown, HasSubstr("expected:\n  | "));
+      EXPECT_THAT(shown, HasSubstr("exact: 0.000, for it"));
+    }
+  }
+  EXPECT_GT(wrong, 0u);
+  // An export, and what is made of it, shows the same.
+  said({"export", dir("a"), "--out", dir("files")});
+  said({"import", dir("files"), "--dir", dir("b")});
+  const size_t at = shown.find("question ") + 9;
+  const std::string question = shown.substr(at, shown.find(' ', at) - at);
+  for (const char* other : {"files", "b"}) {
+    EXPECT_EQ(said({"show", "question", question, dir(other)}), shown) << other;
+  }
+  EXPECT_THAT(refused({"show", "question", "40", dir("a")}),
+              HasSubstr("question 40 is not there: the run's held-out questions are 0 to 39"));
+  EXPECT_THAT(refused({"show", "question", "0", dir("a"), "--version", "7"}),
+              HasSubstr("has not been measured at that version"));
+  EXPECT_THAT(said({"show", "--help"}), HasSubstr("allot show question 17"));
+  EXPECT_TRUE(nobodyIsLeft());
+}
+
 TEST_F(RunControl, AKilledRunIsReadAndGoesOn) {
   {
     Process process = startRun("a", "4000");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/evaluation/answers.h"
 #include "core/evaluation/evaluation_plan.h"
 #include "core/learning/questions.h"
 #include "core/learning/schedule.h"
@@ -123,12 +124,17 @@ Result<v1::EvaluationResult> FakeEngine::evaluate(const v1::EvaluationUnit& unit
   world_.ledger().evaluated(unit);
   v1::EvaluationResult result;
   *result.mutable_unit() = unit;
+  const v1::Spec& spec = world_.scenario().run.experiment.spec();
   const bool graded = measureOf(unit) != Measure::kFidelity;
   if (!graded) *result.add_fidelity() = fidelityOf(unit);
   for (uint32_t i = 0; graded && i < unit.question_count(); ++i) {
     v1::QuestionScore& score = *result.add_scores();
     score.set_question(unit.first_question() + i);
     score.set_score(heldOutScore(unit, score.question()));
+    if (!isKept(spec.evaluation(), score)) continue;
+    v1::Answer& answer = *result.mutable_answers()->add_answers();
+    answer.set_question(score.question());
+    answer.set_text(unit.unit_id());
   }
   result.set_seconds(1);
   if (warm_.empty() || warm_.back() != unit.chunk()) warm_.push_back(unit.chunk());

@@ -177,6 +177,11 @@ Result<std::vector<Evaluation>> FaultyStore::readEvaluations(const std::string& 
       "readEvaluations", [after, count](Store& s) { return s.readEvaluations(after, count); });
 }
 
+Result<std::vector<Evaluation>> FaultyStore::readAnswers(const std::string& after, size_t count) {
+  return reading<Result<std::vector<Evaluation>>>(
+      "readAnswers", [after, count](Store& s) { return s.readAnswers(after, count); });
+}
+
 Result<uint64_t> FaultyStore::nextTicket() {
   return reading<Result<uint64_t>>("nextTicket", [](Store& s) { return s.nextTicket(); });
 }

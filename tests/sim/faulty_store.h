@@ -54,6 +54,7 @@ class FaultyStore final : public Store {
   Result<std::vector<v1::WorkerBeat>> listWorkers() override;
   Result<std::vector<v1::IterationRecord>> readHistory(uint64_t after, size_t count) override;
   Result<std::vector<Evaluation>> readEvaluations(const std::string& after, size_t count) override;
+  Result<std::vector<Evaluation>> readAnswers(const std::string& after, size_t count) override;
   Result<uint64_t> nextTicket() override;
   Result<std::map<std::string, uint64_t>> readRefusalCounts() override;
   Result<std::vector<Refusal>> readRefusals(size_t count) override;

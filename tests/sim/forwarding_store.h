@@ -117,6 +117,9 @@ class ForwardingStore : public Store {
   Result<std::vector<Evaluation>> readEvaluations(const std::string& after, size_t count) override {
     return inner_->readEvaluations(after, count);
   }
+  Result<std::vector<Evaluation>> readAnswers(const std::string& after, size_t count) override {
+    return inner_->readAnswers(after, count);
+  }
   Result<uint64_t> nextTicket() override { return inner_->nextTicket(); }
   Result<std::map<std::string, uint64_t>> readRefusalCounts() override {
     return inner_->readRefusalCounts();

@@ -76,6 +76,14 @@ inline v1::EvaluationResult evaluationOf(const v1::EvaluationUnit& unit,
   return out;
 }
 
+// With one answer to question 0, of which the result has a score.
+inline v1::EvaluationResult answered(v1::EvaluationResult result, const std::string& text) {
+  result.mutable_unit()->set_question_count(1);
+  result.add_scores()->set_question(0);
+  result.mutable_answers()->add_answers()->set_text(text);
+  return result;
+}
+
 inline std::vector<std::string> resultIds(const Result<std::vector<InboxEntry>>& entries) {
   std::vector<std::string> ids;
   if (entries)

@@ -162,6 +162,11 @@ void SmallRun::evaluate(size_t count) {
       auto* score = result.add_scores();
       score->set_question(unit.first_question() + q);
       score->set_score((q + unit.total_budget()) % 3 == 0 ? 1 : 0.1);
+      if (q % 5 != 0) continue;
+      auto* answer = result.mutable_answers()->add_answers();
+      answer->set_question(score->question());
+      answer->set_text(std::string("-0, \x1b[2J\0\"\\ ", 12) + kWorkers[q % 3]);
+      answer->set_left_out(uint64_t{1} << 60);
     }
     result.set_seconds(1.0 / 3);
     result.set_worker(kWorkers[unit.chunk() % 3]);

@@ -48,7 +48,7 @@ void expectSameRun(Store* a, Store* b) {
   std::sort(others.begin(), others.end());
   EXPECT_EQ(units, others);
   EXPECT_EQ(bytesOf(*a->readHistory(0, 1000)), bytesOf(*b->readHistory(0, 1000)));
-  const auto evaluations = *a->readEvaluations("", 1000), imported = *b->readEvaluations("", 1000);
+  const auto evaluations = *a->readAnswers("", 1000), imported = *b->readAnswers("", 1000);
   ASSERT_EQ(evaluations.size(), imported.size());
   for (size_t i = 0; i < evaluations.size(); ++i) {
     EXPECT_EQ(evaluations[i].result.SerializeAsString(), imported[i].result.SerializeAsString());
@@ -95,6 +95,26 @@ TEST_F(Archive, AnExportImportsAsTheSameRun) {
   for (const char* name :
        {"history.jsonl", "evaluations.jsonl", "updates.csv", "episodes.csv", "evaluations.csv"}) {
     EXPECT_EQ(readFile(out_ + "/" + name), readFile(folder_ + "/again/" + name)) << name;
+  }
+}
+
+// Nobody has looked at them in the store; an import would.
+TEST_F(Archive, AnswersThatCannotBeStayBehind) {
+  makeRun();
+  v1::EvaluationResult result;
+  *result.mutable_unit() =
+      store_->claimUnits({.holder = "w", .count = 1, .lease_ms = 1000}).value().at(0);
+  for (uint32_t q = 0; q < result.unit().question_count(); ++q) {
+    result.add_scores()->set_question(result.unit().first_question() + q);
+  }
+  result.mutable_answers()->add_answers()->set_question(1000);
+  ASSERT_EQ(store_->pushEvaluation(result).value(), PushOutcome::kAccepted);
+  ASSERT_TRUE(exportTo(out_));
+  EXPECT_EQ(verify(out_)->evaluations, 6u);
+  const auto evaluations = lines(readFile(out_ + "/evaluations.jsonl"));
+  ASSERT_EQ(evaluations.size(), 6u);
+  for (size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(evaluations[i].find("\"answers\"") == std::string::npos, i == 5) << i;
   }
 }
 

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "allot/v1/archive.pb.h"
+#include "core/evaluation/answers.h"
 #include "store/archive/archive_csv.h"
 #include "tests/store/archive_fixture.h"
 
@@ -160,6 +161,12 @@ TEST_F(HostileArchive, EveryLineIsChecked) {
               HasSubstr("lacks 1 evaluations"));
   EXPECT_THAT(replaced("evaluations.jsonl", "\"score\":1", "\"score\":7"),
               HasSubstr("evaluations.jsonl: line 1: has scores that cannot be"));
+  EXPECT_THAT(replaced("evaluations.jsonl", "\"answers\":[{\"question\":0,",
+                       "\"answers\":[{\"question\":39,"),
+              HasSubstr("evaluations.jsonl: line 1: has answers that cannot be"));
+  EXPECT_THAT(replaced("evaluations.jsonl", "\"prompt_end\":\"\"",
+                       "\"prompt_end\":\"" + std::string(kLargestAnswers, 'x') + "\""),
+              HasSubstr("evaluations.jsonl: line 1: has answers that cannot be"));
   EXPECT_THAT(
       replaced("evaluations.jsonl", "\"unit_id\":\"v000000", "\"unit_id\":\"\",\"chunk\":\""),
       HasSubstr("evaluations.jsonl: line 1"));

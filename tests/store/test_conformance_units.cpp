@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "core/digest.h"
+#include "core/evaluation/answers.h"
 #include "tests/store/conformance_suite.h"
 
 namespace allot::test {
@@ -111,6 +112,55 @@ TEST_P(StoreConformance, OnlyPlannedUnitsAreRecordedAndRejectedOnesMayBePlannedA
   EXPECT_THAT(claim({}), ElementsAre(a.unit_id()));
   EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w3")).value(), PushOutcome::kAccepted);
   EXPECT_EQ(store_->pushEvaluation(evaluationOf(b, "w3")).value(), PushOutcome::kDuplicate);
+}
+
+TEST_P(StoreConformance, AnswersLieBesideWhatEverybodyReads) {
+  const Leadership leader = lead();
+  const auto a = unit(1, 0, "a"), b = unit(1, 0, "b"), c = unit(1, 0, "c");
+  ASSERT_TRUE(succeeded(leader.planUnits({a, b, c})));
+  const auto with = answered(evaluationOf(a, "w"), "in 3 years 21\x1b\n");
+  auto empty = evaluationOf(b, "w");
+  empty.mutable_answers();
+  for (const auto& result : {with, empty, evaluationOf(c, "older")}) {
+    EXPECT_EQ(store_->pushEvaluation(result).value(), PushOutcome::kAccepted);
+  }
+  const auto without = store_->readEvaluations("", 10).value();
+  const auto full = store_->readAnswers("", 10).value();
+  ASSERT_THAT(without, SizeIs(3));
+  ASSERT_THAT(full, SizeIs(3));
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(full[i].entry_id, without[i].entry_id);
+    EXPECT_FALSE(without[i].result.has_answers());
+    EXPECT_EQ(full[i].result.has_answers(), i == 0);
+    const uint64_t bytes = i == 0 ? with.answers().ByteSizeLong() : 0;
+    EXPECT_EQ(full[i].answers_bytes, bytes);
+    EXPECT_EQ(without[i].answers_bytes, bytes);
+  }
+  EXPECT_EQ(full[0].result.SerializeAsString(), with.SerializeAsString());
+  EXPECT_EQ(without[0].result.scores_size(), 1);
+  EXPECT_THAT(store_->readAnswers(full[0].entry_id, 1).value(), SizeIs(1));
+  EXPECT_TRUE(failsWith(store_->readAnswers("(0-0", 10), ErrorCode::kUsage));
+
+  // They go with the evaluation that they belong to.
+  ASSERT_TRUE(succeeded(leader.rejectEvaluation(full[0], RefusalKind::kInvalid, "no", &a, 0)));
+  EXPECT_EQ(store_->pushEvaluation(evaluationOf(a, "w2")).value(), PushOutcome::kAccepted);
+  EXPECT_FALSE(store_->readAnswers(full[2].entry_id, 10).value().at(0).result.has_answers());
+}
+
+TEST_P(StoreConformance, AnswersHaveABoundOfTheirOwn) {
+  const Leadership leader = lead();
+  const auto a = unit(1, 0, "a");
+  ASSERT_TRUE(succeeded(leader.planUnits({a})));
+  // Text, and some bytes to say how long it is.
+  const auto large = answered(evaluationOf(a, "w"), std::string(kLargestAnswers - 3, 'x'));
+  EXPECT_TRUE(failsWith(store_->pushEvaluation(large), ErrorCode::kUsage));
+  EXPECT_EQ(store_->openUnits().value(), 1u);  // nothing was recorded
+  // What a result may have, and what its answers may have, do not count against each other.
+  const auto most = answered(evaluationOf(a, std::string(kLargestResult - 1000, 'w')),
+                             std::string(kLargestAnswers - 20, 'x'));
+  EXPECT_EQ(store_->pushEvaluation(most).value(), PushOutcome::kAccepted);
+  EXPECT_EQ(store_->readAnswers("", 10).value().at(0).result.SerializeAsString(),
+            most.SerializeAsString());
 }
 
 TEST_P(StoreConformance, WithdrawnUnitsAreForgottenAndMayBePlannedAgain) {

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "core/digest.h"
+#include "core/evaluation/answers.h"
 #include "store/redis/redis_connection.h"
 #include "tests/store/conformance.h"
 #include "tests/store/redis_server.h"
@@ -366,6 +367,36 @@ TEST_F(RedisFaults, AnEvaluationPastThePushCountsNothing) {
   EXPECT_EQ(store->pushEvaluation(evaluationOf(a, "w2")).value(), PushOutcome::kDuplicate);
   ASSERT_TRUE(succeeded(Leadership(*store, epoch).planUnits({a})));
   EXPECT_EQ(store->openUnits().value(), 0u);
+}
+
+// What a stranger puts in the place of answers costs nobody the evaluation.
+TEST_F(RedisFaults, AnswersThatNoPushCanHaveMadeAreLeftOut) {
+  auto store = open();
+  const uint64_t epoch = store->acquireLease("a", 3'600'000)->epoch;
+  const auto a = unit(1, 0, "a"), b = unit(1, 0, "b"), c = unit(1, 0, "c");
+  ASSERT_TRUE(succeeded(Leadership(*store, epoch).planUnits({a, b, c})));
+  const auto forge = [&](const v1::EvaluationUnit& of, const std::string& answers) {
+    // Answers in the place of the result are no answers either.
+    const auto result = answered(evaluationOf(of, "stranger"), "in the wrong place");
+    const auto entry = raw_.call({"XADD", "allot:{run}:eval", "*", "id", of.unit_id(), "r",
+                                  result.SerializeAsString(), "a", answers});
+    ASSERT_TRUE(entry);
+    ASSERT_TRUE(raw_.call({"HSET", "allot:{run}:units_done", of.unit_id(), entry->view().text()}));
+  };
+  forge(a, "\xff\xff");
+  forge(b, std::string(kLargestAnswers + 1, 'x'));
+  forge(c, answered({}, "fine").answers().SerializeAsString());
+  const auto without = store->readEvaluations("", 10).value();
+  const auto full = store->readAnswers("", 10).value();
+  ASSERT_THAT(full, SizeIs(3));
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(without.at(i).result.worker(), "stranger");
+    EXPECT_FALSE(without[i].result.has_answers());
+    EXPECT_EQ(full[i].result.has_answers(), i == 2);
+    EXPECT_EQ(full[i].answers_bytes, without[i].answers_bytes);
+  }
+  EXPECT_EQ(full[1].answers_bytes, kLargestAnswers + 1);
+  EXPECT_EQ(full[2].result.answers().answers(0).text(), "fine");
 }
 
 size_t residentKib() {

@@ -18,6 +18,7 @@
 #include <sstream>
 #include <thread>
 
+#include "core/evaluation/answers.h"
 #include "store/memory/memory_store.h"
 #include "tests/store/conformance.h"
 #include "tests/store/redis_server.h"
@@ -50,7 +51,9 @@ std::string text(const Refusal& refusal) {
 std::string text(const InboxEntry& entry) {
   return text(entry.result_id) + " " + text(entry.payload) + " " + text(entry.bytes);
 }
-std::string text(const Evaluation& evaluation) { return text(evaluation.result); }
+std::string text(const Evaluation& evaluation) {
+  return text(evaluation.result) + " " + text(evaluation.answers_bytes);
+}
 std::string text(const PublishedPolicy& policy) { return text(policy.snapshot) + policy.sha256; }
 std::string text(const Control& control) {
   return std::string(wordOf(control.desired)) + text(control.experiment) + text(control.file) +
@@ -318,8 +321,20 @@ Call releaseUnits(Scene& scene) {
     return text(s.releaseUnits(holder, units));
   };
 }
+// With no answers, some, or too many.
+v1::EvaluationResult someEvaluation(Scene& scene, const std::string& worker) {
+  v1::EvaluationResult made = evaluationOf(scene.someUnit(), worker);
+  const uint64_t most = scene.below(12) == 0 ? kLargestAnswers : 40;
+  for (uint64_t left = scene.below(3); left > 0; --left) {
+    v1::Answer& answer = *made.mutable_answers()->add_answers();
+    answer.set_question(static_cast<uint32_t>(left));
+    answer.set_text(std::string(scene.below(most), 'x'));
+  }
+  if (scene.below(6) == 0) made.mutable_answers();  // there, and empty
+  return made;
+}
 Call pushEvaluation(Scene& scene) {
-  const auto made = evaluationOf(scene.someUnit(), scene.one({"v", "w"}));
+  const auto made = someEvaluation(scene, scene.one({"v", "w"}));
   return [=](Store& s, Side&) { return text(s.pushEvaluation(made)); };
 }
 Call beat(Scene& scene) {
@@ -349,6 +364,12 @@ Call readEvaluations(Scene& scene) {
     return text(read);
   };
 }
+Call readAnswers(Scene& scene) {
+  const auto place = scene.below(2) == 0 ? scene.someEvaluation() : std::nullopt;
+  return [=, count = scene.below(9)](Store& s, Side& side) {
+    return text(s.readAnswers(place ? side.evaluations[*place].entry_id : "", count));
+  };
+}
 Call readRefusals(Scene& scene) {
   return [count = scene.below(9)](Store& s, Side&) { return text(s.readRefusals(count)); };
 }
@@ -368,7 +389,7 @@ Call importHistory(Scene& scene) {
   return [=](Store& s, Side&) { return text(s.importHistory(records)); };
 }
 Call importEvaluations(Scene& scene) {
-  const auto made = evaluationOf(scene.someUnit(), "importer");
+  const auto made = someEvaluation(scene, "importer");
   return [=](Store& s, Side&) { return text(s.importEvaluations({made})); };
 }
 Call endImport(Scene& scene) {
@@ -431,6 +452,7 @@ const std::vector<Kind> kCalls = {
     {"listWorkers", 1, plain(&Store::listWorkers)},
     {"readHistory", 1, readHistory},
     {"readEvaluations", 4, readEvaluations},
+    {"readAnswers", 3, readAnswers},
     {"nextTicket", 1, plain(&Store::nextTicket)},
     {"readRefusalCounts", 1, plain(&Store::readRefusalCounts)},
     {"readRefusals", 1, readRefusals},

@@ -124,6 +124,8 @@ TEST(Schema, AFileMeansWhatItMeantForTheBuildOfItsRun) {
   EXPECT_EQ(parsed({}, 1).spec().attention().protocol(), "A");
   EXPECT_EQ(parsed({}, 1).spec().generation().top_p(), 1.0);
   EXPECT_EQ(parsed({}, 1).spec().evaluation().measures(0), "accuracy");
+  EXPECT_EQ(parsed({}, 5).spec().evaluation().answers(), "none");
+  EXPECT_EQ(parsed().spec().evaluation().answers(), "wrong");
 }
 
 // A method's text leaves out what its defaults say, and runs keep theirs: quest of a run from

@@ -57,6 +57,9 @@ TEST(SpecEffects, WhatWouldBeWithoutEffectIsRefusedInFilesThatAreApplied) {
             "x.yaml: spec.model.chatTemplate: \"qwen2\" has no effect: prompts of RULER's files "
             "are asked as its scripts wrote them, which put a model's template around them if told "
             "to; remove the key"},
+           {{"spec.evaluation={answers: all, measures: [fidelity]}"},
+            "x.yaml: spec.evaluation.answers: all has no effect: spec.evaluation.measures has no "
+            "accuracy, without which nothing is answered; add it, or remove this key"},
            {{"spec.evaluation={schedules: [uniform, [1, 9]], budgets: [8, 16]}"},
             "x.yaml: spec.evaluation.schedules[1]: sums to 10, at which it would be measured, but "
             "that is not in spec.evaluation.budgets, [8, 16]; add it there, or change the list"}}) {

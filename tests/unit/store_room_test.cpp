@@ -10,7 +10,8 @@ constexpr uint64_t kMib = 1 << 20;
 
 TEST(StoreRoom, CountsTheUpdatesThatFit) {
   // The demo's run, as Redis was seen to keep it: 9.3 KB an update, of them 5.8 of history.
-  const uint64_t bytes = bytesOfUpdate(5'800, 10, 75.0 / 25);
+  const uint64_t bytes = bytesOfUpdate(5'800, 10, 75.0 / 25, 0);
+  EXPECT_EQ(bytesOfUpdate(5'800, 10, 75.0 / 25, 1000), bytes + 3000);
   EXPECT_NEAR(static_cast<double>(bytes), 9'300, 600);
   EXPECT_NEAR(static_cast<double>(updatesUntilFull({4 * kMib, 384 * kMib}, bytes).value()), 43'000,
               2'000);

@@ -158,6 +158,7 @@ TEST(Choices, TheSpecsRowsHaveTheWordsOfTheEnums) {
   EXPECT_EQ(choicesAt("spec.staleness.mode"), wordsOf<StalenessMode>());
   EXPECT_THAT(choicesAt("spec.evaluation.schedules"), ElementsAre("uniform", "learned", "oneHot"));
   EXPECT_EQ(choicesAt("spec.evaluation.measures"), wordsOf<Measure>());
+  EXPECT_EQ(choicesAt("spec.evaluation.answers"), wordsOf<KeptAnswers>());
   EXPECT_EQ(choicesAt("spec.attention.protocol"), wordsOf<Protocol>());
   EXPECT_EQ(choicesAt("spec.model.dtype"), wordsOf<Dtype>());
   EXPECT_EQ(choicesAt("spec.model.device"), wordsOf<DeviceChoice>());

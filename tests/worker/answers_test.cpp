@@ -1,7 +1,10 @@
 // Graders that find a number or a letter first, each against a table of completions that a
 // careless one gets wrong.
+#include <optional>
+
 #include "tests/worker/grader_cases.h"
 #include "worker/tasks/number.h"
+#include "worker/tasks/task.h"
 
 namespace allot {
 namespace {
@@ -253,6 +256,55 @@ TEST(Numbers, AreFoundWithTheirEnds) {
   EXPECT_FALSE(sameNumber(findNumber("1e999")->value, findNumber("1e999")->value));
   EXPECT_TRUE(sameNumber(0.1 + 0.2, 0.3));
   EXPECT_FALSE(sameNumber(1000000, 1000001));
+}
+
+// What a person is told beside the score.
+TEST(Graders, SayWhatTheyTakeOfAnAnswer) {
+  const std::string sentence = "Thus, in 3 years, he will be \\(\\boxed{21}\\) years old.";
+  struct Row {
+    const char* grader;
+    std::string completion;
+    std::optional<std::string> taken;
+  };
+  for (const Row& row :
+       std::vector<Row>{{"number-llama", sentence, "3"},
+                        {"number-deepseek", sentence, "21"},
+                        {"number-deepseek", "\\boxed{x = 1,000 \\text{ m}}", "1,000"},
+                        {"number-deepseek", "at last $4", "$4"},
+                        {"number-llama", "no line\nof this has one", ""},
+                        {"number-llama", "", ""},
+                        {"choice-llama", "The answer is b", "B"},
+                        {"choice-llama", "none of these", ""},
+                        {"choice-deepseek", "\\boxed{C}", "C"},
+                        {"longbench-choice", "The correct answer is **(D)**", "D"},
+                        {"longbench-choice", "D", ""},
+                        {"exact", "  48213 \nQuestion", "48213"},
+                        {"exact", "\n48213", ""},
+                        {"santa-niah", "7, 007, 12 and 3, 4, 5", "7, 12, 3, 4"},
+                        {"ruler-all", sentence, std::nullopt},
+                        {"contains-any", "", std::nullopt},
+                        {"nonsense", "x", std::nullopt}}) {
+    EXPECT_EQ(takenBy(row.grader, row.completion), row.taken)
+        << row.grader << ": " << row.completion;
+  }
+}
+
+// Of a question of the suite ruler both are told.
+TEST(Graders, OfAScoreAndOfTheOtherScoreAreToldInThisOrder) {
+  v1::Task task;
+  task.set_suite("ruler");
+  const Question asked{.task = "niah_single_1", .prompt = "", .prompt_ids = {}, .answers = {"42"}};
+  const auto all = readings(task, asked, "It is 42.");
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].grader(), "ruler-all");
+  EXPECT_TRUE(all[0].whole());
+  EXPECT_EQ(all[1].grader(), "santa-niah");
+  EXPECT_EQ(all[1].taken(), "42");
+  EXPECT_EQ(grade(task, asked, "It is 42.").other, 1.0);
+  task.set_suite("gsm8k");
+  EXPECT_EQ(
+      readings(task, {.task = "gsm8k", .prompt = "", .prompt_ids = {}, .answers = {}}, "x").size(),
+      1u);
 }
 
 }  // namespace

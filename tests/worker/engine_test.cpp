@@ -13,6 +13,7 @@
 #include <optional>
 #include <sstream>
 
+#include "core/evaluation/evaluation_check.h"
 #include "core/learning/policy_gradient.h"
 #include "core/spec/spec.h"
 #include "tests/temp_folder.h"
@@ -371,6 +372,58 @@ TEST(Engine, AFidelityUnitHasCellsInsteadOfScores) {
   EXPECT_EQ(result->counts().draws(), steps * 8 * 8 * 16);
   unit.set_measure("nonsense");
   EXPECT_FALSE(engine->evaluate(unit));
+}
+
+TEST(Engine, AnswersAreKeptAsAskedFor) {
+  const std::vector<std::string> few = {
+      "spec.task.contextTokens=192", "spec.task.trainQuestions=16", "spec.task.heldOutQuestions=8"};
+  const auto with = [&](const std::string& answers) {
+    auto set = few;
+    set.push_back("spec.evaluation.answers=" + answers);
+    return experiment(set);
+  };
+  const auto engine = load(with("all"), 256);
+  v1::EvaluationUnit unit = unitOf("s2anta-sys", 8, 8);
+  const auto evaluated = [&] {
+    auto result = engine->evaluate(unit);
+    EXPECT_TRUE(result) << result.error().message;
+    EXPECT_EQ(whyImpossible(*result, {}), std::nullopt);
+    return *result;
+  };
+  const v1::EvaluationResult all = evaluated();
+  ASSERT_EQ(all.answers().answers_size(), 8);
+  uint32_t wrong = 0;
+  for (int i = 0; i < 8; ++i) {
+    const v1::Answer& answer = all.answers().answers(i);
+    const Question& asked = engine->dataset().held_out[answer.question()];
+    EXPECT_EQ(all.scores(i).question(), answer.question());
+    EXPECT_TRUE(asked.prompt.ends_with(answer.prompt_end()));
+    EXPECT_THAT(answer.prompt_end(), testing::EndsWith("Answer:"));
+    EXPECT_EQ(answer.prompt_end().size() + answer.prompt_left_out(), asked.prompt.size());
+    EXPECT_EQ(std::vector<std::string>(answer.expected().begin(), answer.expected().end()),
+              asked.answers);
+    // The text is what was graded, and what the grader took of it what it was compared with.
+    EXPECT_EQ(grade(with("all").spec().task(), asked, answer.text()).score, all.scores(i).score());
+    ASSERT_EQ(answer.readings_size(), 1);
+    EXPECT_EQ(answer.readings(0).grader(), "exact");
+    EXPECT_EQ(answer.readings(0).taken() == asked.answers[0], all.scores(i).score() == 1);
+    wrong += all.scores(i).score() < 1 ? 1 : 0;
+  }
+  ASSERT_TRUE(engine->takeUp(with("wrong")));
+  const v1::EvaluationResult some = evaluated();
+  EXPECT_EQ(some.answers().answers_size(), static_cast<int>(wrong));
+  EXPECT_GT(wrong, 0u);
+  EXPECT_LT(wrong, 8u);
+  unit.set_measure("fidelity");
+  EXPECT_FALSE(evaluated().has_answers());
+  unit.set_measure("accuracy");
+  ASSERT_TRUE(engine->takeUp(with("none")));
+  EXPECT_FALSE(evaluated().has_answers());
+  // Training says nothing but its scores.
+  v1::PolicySnapshot policy;
+  for (uint32_t l = 0; l < engine->facts().layers(); ++l) policy.add_logits(0);
+  ASSERT_TRUE(engine->takeUp(with("all")));
+  EXPECT_TRUE(engine->rollOut(policy, "", {0}));
 }
 
 TEST(Engine, RefusesUnitsThatDoNotFit) {

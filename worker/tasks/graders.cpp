@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "model/nfc.h"
 #include "worker/tasks/number.h"
@@ -101,8 +102,12 @@ std::optional<std::string_view> lastBoxed(std::string_view text) {
 
 // ---- texts ----
 
+std::string_view firstLine(std::string_view completion) {
+  return stripped(completion.substr(0, completion.find('\n')), " \t\r\v\f");
+}
+
 double gradeExact(const References& references, std::string_view completion) {
-  const std::string_view line = stripped(completion.substr(0, completion.find('\n')), " \t\r\v\f");
+  const std::string_view line = firstLine(completion);
   const bool right =
       !line.empty() && std::find(references.begin(), references.end(), line) != references.end();
   return right ? 1 : 0;
@@ -138,20 +143,25 @@ double gradeSantaSubstring(const References& references, std::string_view comple
 }
 
 // "The first four unique integers": runs of digits, leading zeros apart.
-double gradeSantaNiah(const References& references, std::string_view completion) {
+std::vector<std::string> firstIntegers(std::string_view completion) {
   constexpr size_t kFirst = 4;
   constexpr std::string_view kDigits = "0123456789";
-  std::set<std::string> found;
+  std::vector<std::string> found;
   for (size_t at = 0; found.size() < kFirst;) {
     at = completion.find_first_of(kDigits, at);
     if (at == std::string_view::npos) break;
     const size_t end = std::min(completion.find_first_not_of(kDigits, at), completion.size());
     std::string_view digits = completion.substr(at, end - at);
     digits.remove_prefix(std::min(digits.find_first_not_of('0'), digits.size() - 1));
-    found.emplace(digits);
+    if (std::find(found.begin(), found.end(), digits) == found.end()) found.emplace_back(digits);
     at = end;
   }
-  return share(references, found);
+  return found;
+}
+
+double gradeSantaNiah(const References& references, std::string_view completion) {
+  const auto found = firstIntegers(completion);
+  return share(references, {found.begin(), found.end()});
 }
 
 double gradeSantaFwe(const References& references, std::string_view completion) {
@@ -170,49 +180,67 @@ double gradeSantaFwe(const References& references, std::string_view completion) 
 
 // ---- numbers ----
 
-double gradeNumber(const References& references, const std::optional<double>& given) {
+// A number as it stands in an answer.
+struct GivenNumber {
+  double value = 0;
+  std::string text;
+};
+
+std::optional<GivenNumber> givenIn(std::string_view text, const std::optional<TextNumber>& number) {
+  if (!number) return std::nullopt;
+  return GivenNumber{number->value,
+                     std::string(text.substr(number->begin, number->end - number->begin))};
+}
+
+double gradeNumber(const References& references, const std::optional<GivenNumber>& given) {
   if (!given) return 0;
   return std::any_of(references.begin(), references.end(),
                      [&](const std::string& reference) {
                        const auto gold = findNumber(reference);
-                       return gold && sameNumber(gold->value, *given);
+                       return gold && sameNumber(gold->value, given->value);
                      })
              ? 1
              : 0;
 }
 
+std::optional<GivenNumber> numberForLlama(std::string_view completion) {
+  const std::string_view line = lastLine(completion);
+  if (const auto number = findNumber(line)) return givenIn(line, number);
+  const auto words = lastWords(completion, 25);
+  if (words.empty()) return std::nullopt;
+  const char* const end = words.back().data() + words.back().size();
+  const std::string_view tail(words.front().data(),
+                              static_cast<size_t>(end - words.front().data()));
+  return givenIn(tail, findNumber(tail));
+}
+
 double gradeNumberLlama(const References& references, std::string_view completion) {
-  std::optional<TextNumber> number = findNumber(lastLine(completion));
-  if (!number) {
-    const auto words = lastWords(completion, 25);
-    if (words.empty()) return 0;
-    const char* const end = words.back().data() + words.back().size();
-    const std::string_view tail(words.front().data(),
-                                static_cast<size_t>(end - words.front().data()));
-    number = findNumber(tail);
-  }
-  return gradeNumber(references, number ? std::optional(number->value) : std::nullopt);
+  return gradeNumber(references, numberForLlama(completion));
 }
 
 // Behind the last equals sign, if there is one; several numbers, or a formula, are no answer.
-std::optional<double> boxedNumber(std::string_view boxed) {
+std::optional<GivenNumber> boxedNumber(std::string_view boxed) {
   std::string text = plainMath(boxed);
   text = text.substr(text.rfind('=') + 1);
   if (text.find('\\') != std::string::npos) return std::nullopt;
   const auto numbers = findNumbers(text);
   if (numbers.size() != 1) return std::nullopt;
-  return numbers[0].value;
+  return givenIn(text, numbers[0]);
+}
+
+std::optional<GivenNumber> numberForDeepseek(std::string_view completion) {
+  if (const auto boxed = lastBoxed(completion)) return boxedNumber(*boxed);
+  const size_t from = lastCharacters(completion, 200);
+  std::optional<TextNumber> last;
+  // Of the whole text, so that a number which the 200 characters cut is not taken for its end.
+  for (const TextNumber& number : findNumbers(completion)) {
+    if (number.begin >= from) last = number;
+  }
+  return givenIn(completion, last);
 }
 
 double gradeNumberDeepseek(const References& references, std::string_view completion) {
-  if (const auto boxed = lastBoxed(completion)) return gradeNumber(references, boxedNumber(*boxed));
-  const size_t from = lastCharacters(completion, 200);
-  std::optional<double> last;
-  // Of the whole text, so that a number which the 200 characters cut is not taken for its end.
-  for (const TextNumber& number : findNumbers(completion)) {
-    if (number.begin >= from) last = number.value;
-  }
-  return gradeNumber(references, last);
+  return gradeNumber(references, numberForDeepseek(completion));
 }
 
 // ---- letters ----
@@ -250,25 +278,27 @@ double gradeChoice(const References& references, const std::optional<char>& give
              : 0;
 }
 
+std::optional<char> choiceForLlama(std::string_view completion) {
+  if (const auto choice = choiceIn(lastLine(completion), false)) return choice;
+  std::string tail;
+  for (const std::string_view word : lastWords(completion, 10)) tail.append(word).append(" ");
+  return choiceIn(tail, true);
+}
+
 double gradeChoiceLlama(const References& references, std::string_view completion) {
-  std::optional<char> choice = choiceIn(lastLine(completion), false);
-  if (!choice) {
-    std::string tail;
-    for (const std::string_view word : lastWords(completion, 10)) tail.append(word).append(" ");
-    choice = choiceIn(tail, true);
-  }
-  return gradeChoice(references, choice);
+  return gradeChoice(references, choiceForLlama(completion));
+}
+
+std::optional<char> choiceForDeepseek(std::string_view completion) {
+  if (const auto boxed = lastBoxed(completion)) return choiceIn(plainMath(*boxed), true);
+  return choiceIn(completion.substr(lastCharacters(completion, 300)), true);
 }
 
 double gradeChoiceDeepseek(const References& references, std::string_view completion) {
-  if (const auto boxed = lastBoxed(completion)) {
-    return gradeChoice(references, choiceIn(plainMath(*boxed), true));
-  }
-  return gradeChoice(references,
-                     choiceIn(completion.substr(lastCharacters(completion, 300)), true));
+  return gradeChoice(references, choiceForDeepseek(completion));
 }
 
-double gradeLongbenchChoice(const References& references, std::string_view completion) {
+std::optional<char> choiceForLongbench(std::string_view completion) {
   std::string text(completion);
   std::erase(text, '*');
   for (const std::string_view mark : {"The correct answer is (", "The correct answer is "}) {
@@ -277,40 +307,81 @@ double gradeLongbenchChoice(const References& references, std::string_view compl
       if (letter >= text.size() || kCapitals.find(text[letter]) == std::string_view::npos) continue;
       const char next = letter + 1 < text.size() ? text[letter + 1] : ' ';
       if (mark.back() == '(' ? next != ')' : isAlnum(next)) continue;
-      return gradeChoice(references, text[letter]);
+      return text[letter];
     }
   }
-  return 0;
+  return std::nullopt;
 }
 
-const std::vector<std::pair<std::string_view, Grader>> kGraders = {
-    {"exact", gradeExact},
-    {"ruler-all", gradeRulerAll},
-    {"ruler-part", gradeRulerPart},
-    {"santa-niah", gradeSantaNiah},
-    {"santa-fwe", gradeSantaFwe},
-    {"santa-substring", gradeSantaSubstring},
-    {"number-llama", gradeNumberLlama},
-    {"number-deepseek", gradeNumberDeepseek},
-    {"choice-llama", gradeChoiceLlama},
-    {"choice-deepseek", gradeChoiceDeepseek},
-    {"longbench-choice", gradeLongbenchChoice},
-    {"contains-all", gradeContainsAll},
-    {"contains-any", gradeContainsAny},
+double gradeLongbenchChoice(const References& references, std::string_view completion) {
+  return gradeChoice(references, choiceForLongbench(completion));
+}
+
+// ---- what they take of an answer, as text ----
+
+std::string taken(const std::optional<GivenNumber>& number) { return number ? number->text : ""; }
+std::string taken(const std::optional<char>& letter) {
+  return letter ? std::string(1, *letter) : "";
+}
+
+std::string takenIntegers(std::string_view completion) {
+  std::string text;
+  for (const std::string& integer : firstIntegers(completion)) {
+    text += (text.empty() ? "" : ", ") + integer;
+  }
+  return text;
+}
+
+using Taken = std::string (*)(std::string_view completion);
+
+struct Registered {
+  std::string_view name;
+  Grader grade;
+  Taken taken;  // null: the whole text
 };
 
-}  // namespace
+const std::vector<Registered> kGraders = {
+    {"exact", gradeExact, [](std::string_view text) { return std::string(firstLine(text)); }},
+    {"ruler-all", gradeRulerAll, nullptr},
+    {"ruler-part", gradeRulerPart, nullptr},
+    {"santa-niah", gradeSantaNiah, takenIntegers},
+    {"santa-fwe", gradeSantaFwe, nullptr},
+    {"santa-substring", gradeSantaSubstring, nullptr},
+    {"number-llama", gradeNumberLlama, [](auto text) { return taken(numberForLlama(text)); }},
+    {"number-deepseek", gradeNumberDeepseek,
+     [](auto text) { return taken(numberForDeepseek(text)); }},
+    {"choice-llama", gradeChoiceLlama, [](auto text) { return taken(choiceForLlama(text)); }},
+    {"choice-deepseek", gradeChoiceDeepseek,
+     [](auto text) { return taken(choiceForDeepseek(text)); }},
+    {"longbench-choice", gradeLongbenchChoice,
+     [](auto text) { return taken(choiceForLongbench(text)); }},
+    {"contains-all", gradeContainsAll, nullptr},
+    {"contains-any", gradeContainsAny, nullptr},
+};
 
-Grader findGrader(std::string_view name) {
-  for (const auto& [known, grader] : kGraders) {
-    if (known == name) return grader;
+const Registered* registered(std::string_view name) {
+  for (const Registered& grader : kGraders) {
+    if (grader.name == name) return &grader;
   }
   return nullptr;
 }
 
+}  // namespace
+
+Grader findGrader(std::string_view name) {
+  const Registered* grader = registered(name);
+  return grader == nullptr ? nullptr : grader->grade;
+}
+
+std::optional<std::string> takenBy(std::string_view name, std::string_view completion) {
+  const Registered* grader = registered(name);
+  if (grader == nullptr || grader->taken == nullptr) return std::nullopt;
+  return grader->taken(completion);
+}
+
 std::vector<std::string> implementedGraders() {
   std::vector<std::string> names;
-  for (const auto& [name, grader] : kGraders) names.emplace_back(name);
+  for (const Registered& grader : kGraders) names.emplace_back(grader.name);
   return names;
 }
 

@@ -5,6 +5,7 @@
 // those of core/spec/task_catalogue.h. Sources: RULER's scripts/eval/synthetic/constants.py
 // (string_match_all, string_match_part), Appendix O of the SANTA paper, LongBench v2's pred.py.
 // Letters are compared without their case in ASCII alone: beyond it, as written. Any thread.
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,9 @@ using Grader = double (*)(const std::vector<std::string>& references, std::strin
 
 // Null for a name that is not there.
 Grader findGrader(std::string_view name);
+// What the grader takes of a completion to compare with the references, as the completion has it;
+// "" where it finds nothing. Nothing for a grader that looks at the whole text.
+std::optional<std::string> takenBy(std::string_view name, std::string_view completion);
 std::vector<std::string> implementedGraders();
 
 }  // namespace allot

@@ -108,6 +108,21 @@ Grades grade(const v1::Task& task, const Question& question, const std::string& 
   return grades;
 }
 
+std::vector<v1::GraderReading> readings(const v1::Task& task, const Question& question,
+                                        const std::string& completion) {
+  const TaskGraders names = gradersOf(task, question.task);
+  std::vector<v1::GraderReading> all;
+  for (const std::string& name : {names.score, names.other}) {
+    if (name.empty()) continue;
+    v1::GraderReading& reading = all.emplace_back();
+    reading.set_grader(name);
+    const auto taken = takenBy(name, completion);
+    reading.set_whole(!taken);
+    if (taken) reading.set_taken(*taken);
+  }
+  return all;
+}
+
 bool isComplete(const v1::Task& task, const std::string& completion) {
   const Suite* suite = findSuite(task.suite());
   return suite != nullptr && suite->complete != nullptr && suite->complete(completion);

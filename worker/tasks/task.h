@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "allot/v1/experiment.pb.h"
+#include "allot/v1/result.pb.h"
 #include "core/result.h"
 #include "model/tokenizer.h"
 #include "worker/tasks/suite.h"
@@ -65,6 +66,10 @@ struct Grades {
 };
 // How good `completion` (the decoded text after the prompt) is as the answer.
 Grades grade(const v1::Task& task, const Question& question, const std::string& completion);
+
+// What the graders of the score and of the other score took of it, in this order.
+std::vector<v1::GraderReading> readings(const v1::Task& task, const Question& question,
+                                        const std::string& completion);
 
 // True once the decoded text holds a whole answer: the suite's stop mark was written.
 bool isComplete(const v1::Task& task, const std::string& completion);

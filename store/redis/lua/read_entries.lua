@@ -1,10 +1,12 @@
 -- roles: aggregator, reader
 -- keys: 1 inbox|eval r, 2 pending|units_done r
--- The entries of a stream after one of them: entry id, name, payload, size of the payload.
+-- The entries of a stream after one of them: entry id, name, payload, size of the payload, answers
+-- (of an evaluation), size of the answers.
 -- Anybody who may write the stream can write anything, so nothing large leaves the server: a payload
 -- over the limit is left out, and an answer that has grown too long ends early. A name counts only
 -- for the entry that the push made for it (`owners`: name -> entry id); other entries have no name.
 -- ARGV: 1 start, as XRANGE takes it 2 count 3 largest payload 4 most bytes together
+--       5 largest answers, which are left out like payloads; 0: none are wanted
 -- Entries are taken from the stream a few at a time, so that no more of them than these lie beside
 -- the answer.
 local answer, total, start = {}, 0, ARGV[1]
@@ -13,17 +15,20 @@ while #answer < tonumber(ARGV[2]) do
   local entries = redis.call('XRANGE', KEYS[1], start, '+', 'COUNT', few)
   for _, entry in ipairs(entries) do
     local id, fields = entry[1], entry[2]
-    local name, payload = '', ''
+    local name, payload, answers = '', '', ''
     for f = 1, #fields - 1, 2 do
       if fields[f] == 'id' then name = fields[f + 1] end
       if fields[f] == 'r' then payload = fields[f + 1] end
+      if fields[f] == 'a' then answers = fields[f + 1] end
     end
     if #name > 512 or redis.call('HGET', KEYS[2], name) ~= id then name = '' end
     local size = #payload
     if size > tonumber(ARGV[3]) then payload = '' end
-    total = total + #payload + #name
+    local answers_size = #answers
+    if answers_size > tonumber(ARGV[5]) then answers = '' end
+    total = total + #payload + #answers + #name
     if #answer > 0 and total > tonumber(ARGV[4]) then return answer end
-    table.insert(answer, {id, name, payload, size})
+    table.insert(answer, {id, name, payload, size, answers, answers_size})
   end
   if #entries < few then break end
   start = '(' .. entries[#entries][1]

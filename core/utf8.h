@@ -1,5 +1,5 @@
 #pragma once
-// UTF-8, one character at a time. A pure function; any thread. Private to model/.
+// UTF-8, one character at a time. A pure function; any thread.
 #include <cstddef>
 #include <string_view>
 
