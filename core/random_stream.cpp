@@ -1,5 +1,8 @@
 #include "core/random_stream.h"
 
+#include "allot/v1/experiment.pb.h"
+#include "core/spec/choices.h"
+
 namespace allot {
 
 RunStreams runStreams(const v1::Spec& spec) {

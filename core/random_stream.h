@@ -9,10 +9,17 @@
 #include <cstdint>
 
 #include "allot/kernels/philox_streams.h"
-#include "allot/v1/experiment.pb.h"
-#include "core/spec/choices.h"
+
+// Declared alone: the model draws as well, and LibTorch brings other protobuf headers.
+namespace allot::v1 {
+class Spec;
+}
 
 namespace allot {
+
+// spec.streams: whether what core draws has counters of its own, or, as builds before that key had
+// it, some of attention's.
+enum class Streams { kDisjoint, kOverlapping };
 
 struct RunStreams {
   uint64_t key = 0;  // Philox's

@@ -11,6 +11,7 @@
 #include "allot/kernels/method.h"
 #include "allot/v1/experiment.pb.h"
 #include "allot/v1/result.pb.h"
+#include "core/random_stream.h"
 #include "core/words.h"
 
 namespace allot {
@@ -146,7 +147,6 @@ constexpr std::string_view wordOf(PromptStyle value) {
 }
 
 // spec.streams: where core/ draws, beside attention (core/random_stream.h).
-enum class Streams { kDisjoint, kOverlapping };
 constexpr std::string_view wordOf(Streams value) {
   switch (value) {
     case Streams::kDisjoint:

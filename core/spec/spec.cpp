@@ -51,7 +51,7 @@ std::string described(const YamlValue& value) {
     case YamlValue::Kind::kNull:
       return "nothing";
     case YamlValue::Kind::kScalar:
-      return inQuotes(value.text);
+      return doubleQuoted(value.text);
     case YamlValue::Kind::kList:
       return "a list";
     case YamlValue::Kind::kMap:
@@ -116,7 +116,7 @@ Result<std::string> readText(const YamlValue& value, const Site& site) {
   }
   for (const char c : value.text) {
     if (static_cast<unsigned char>(c) < 0x20) {
-      return site.refuse(inQuotes(value.text) + " has control characters; remove them");
+      return site.refuse(doubleQuoted(value.text) + " has control characters; remove them");
     }
   }
   return value.text;
@@ -128,7 +128,7 @@ Result<std::string> readChoice(const YamlValue& value, const std::vector<std::st
   for (const std::string& choice : choices) {
     if (value.text == choice) return choice;
   }
-  return site.refuse(inQuotes(value.text) + " is not one of " + joined(choices) +
+  return site.refuse(doubleQuoted(value.text) + " is not one of " + joined(choices) +
                      didYouMean(nearest(value.text, choices)));
 }
 
@@ -140,7 +140,7 @@ Result<std::string> readMethod(const YamlValue& value, const Site& site) {
     const auto& names = kernels::methodNames();
     const std::string name = text.substr(0, text.find(' '));
     const bool known = std::find(names.begin(), names.end(), name) != names.end();
-    return site.refuse(inQuotes(text) + ": " + *wrong +
+    return site.refuse(doubleQuoted(text) + ": " + *wrong +
                        (known ? "" : didYouMean(nearest(name, {names.begin(), names.end()}))));
   }
   return kernels::methodText(options, site.defaults);
@@ -309,7 +309,7 @@ Result<std::string> readName(const YamlValue& root, const Site& site) {
   const char* const letters = "abcdefghijklmnopqrstuvwxyz0123456789-";
   if (name.empty() || name.size() > kMaxName || name.front() == '-' || name.back() == '-' ||
       name.find_first_not_of(letters) != std::string::npos) {
-    return name_site.refuse(inQuotes(name) +
+    return name_site.refuse(doubleQuoted(name) +
                             " is not a name of 1..50 lower-case letters, digits and inner hyphens");
   }
   return name;
@@ -375,7 +375,7 @@ Status checkMethods(const v1::Spec& spec, const std::string& place) {
   const std::string& decode = spec.attention().decode();
   if (spec.has_update() && !kernels::usesBudget(options(decode))) {
     return Site{place, "spec.attention.decode"}.refuse(
-        inQuotes(decode) +
+        doubleQuoted(decode) +
         " reads what it needs, whatever its budget, so that there is no schedule to learn: choose "
         "a method that samples, or remove the section spec.update");
   }
@@ -421,7 +421,7 @@ Status checkTogether(const v1::Spec& spec, const std::string& place) {
 Status applyOverride(const std::string& text, YamlValue& root) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0) {
-    return badInput("--set " + inQuotes(text) +
+    return badInput("--set " + doubleQuoted(text) +
                     ": write a path, '=' and a value, as in spec.policy.totalBudget=16");
   }
   const std::string path = text.substr(0, equals);

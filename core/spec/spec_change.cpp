@@ -24,7 +24,7 @@ std::string decimalOf(double value) {
 }
 
 std::string scheduleYaml(const v1::Schedule& schedule) {
-  if (kindOf(schedule) != ScheduleKind::kExplicit) return inQuotes(schedule.kind());
+  if (kindOf(schedule) != ScheduleKind::kExplicit) return doubleQuoted(schedule.kind());
   std::string list;
   for (const uint32_t samples : schedule.samples()) {
     list += (list.empty() ? "" : ", ") + std::to_string(samples);

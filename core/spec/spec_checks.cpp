@@ -60,7 +60,7 @@ Status checkChatTemplate(const v1::Spec& spec, const std::string& place) {
   const std::string& name = spec.model().chat_template();
   if (name.empty() || name == "auto" || name == "none") return {};
   const std::string key =
-      place + ": spec.model.chatTemplate: " + inQuotes(name) + " has no effect: ";
+      place + ": spec.model.chatTemplate: " + doubleQuoted(name) + " has no effect: ";
   if (spec.task().suite() == "recall") {
     return badInput(key + "suite recall asks its model in plain text; remove the key");
   }
@@ -126,7 +126,7 @@ Status checkWords(const v1::Experiment& experiment, const std::string& place) {
     }
     for (const std::string& word : words) {
       if (word.empty() || has(rule.choices, word)) continue;
-      return badInput(place + ": " + rule.path + ": " + inQuotes(word) + " is not one of " +
+      return badInput(place + ": " + rule.path + ": " + doubleQuoted(word) + " is not one of " +
                       joined(rule.choices) +
                       ", so that a newer build stored it: use that build or a later one");
     }

@@ -27,11 +27,11 @@ std::optional<SpecProblem> namesProblem(const v1::Task& task, const SuiteInfo& s
     const TaskInfo* info = suite.find(name);
     if (info == nullptr) {
       const std::string meant = nearest(name, names);
-      return SpecProblem{path, inQuotes(name) + " is not one of " + joined(names) +
+      return SpecProblem{path, doubleQuoted(name) + " is not one of " + joined(names) +
                                    (meant.empty() ? "" : " (did you mean " + meant + "?)")};
     }
     if (info->needs_path && task.path().empty()) {
-      return SpecProblem{path, inQuotes(name) +
+      return SpecProblem{path, doubleQuoted(name) +
                                    " cannot be generated here: make it with RULER's scripts and "
                                    "set spec.task.path to their folder"};
     }

@@ -82,7 +82,7 @@ class TreeBuilder final : public YAML::EventHandler {
     check(mark, tag, anchor);
     // yaml-cpp turns some escapes, "\_" for one, into single bytes that are not UTF-8.
     if (firstOddByte(value) != std::string_view::npos) {
-      refuse(mark, inQuotes(value) + " has characters that are not text");
+      refuse(mark, doubleQuoted(value) + " has characters that are not text");
     }
     if (expectsKey()) {
       setKey(mark, value);
@@ -124,7 +124,7 @@ class TreeBuilder final : public YAML::EventHandler {
     if (anchor != YAML::NullAnchor) refuseAnchor(mark);
     // yaml-cpp's "?" is a plain value, "!" a quoted one.
     if (!tag.empty() && tag != "?" && tag != "!") {
-      refuse(mark, "the tag " + inQuotes(tag) + " is not accepted; remove it");
+      refuse(mark, "the tag " + doubleQuoted(tag) + " is not accepted; remove it");
     }
     if (++values_ > kMaxValues) {
       refuse(mark, "more than " + std::to_string(kMaxValues) + " values in one file");
@@ -306,7 +306,7 @@ std::string escaped(std::string_view text, size_t limit) {
   return out;
 }
 
-std::string inQuotes(std::string_view text) { return "\"" + escaped(text) + "\""; }
+std::string doubleQuoted(std::string_view text) { return "\"" + escaped(text) + "\""; }
 
 std::string counted(uint64_t count, const std::string& what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");

@@ -39,7 +39,7 @@ Result<YamlValue> parseYaml(const std::string& text, const std::string& place);
 // \xNN, and an ellipsis after about `limit` bytes.
 std::string escaped(std::string_view text, size_t limit = 60);
 // The same in double quotes.
-std::string inQuotes(std::string_view text);
+std::string doubleQuoted(std::string_view text);
 // "1 update", "2 updates"
 std::string counted(uint64_t count, const std::string& what);
 
