@@ -14,6 +14,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "model/cuda_device.h"
 #include "model/prefill.h"
@@ -150,13 +151,17 @@ Result<std::unique_ptr<CudaModel>> CudaModel::create(const ModelConfig& config, 
 }
 
 void CudaModel::coverPositions(int64_t positions) {
-  if (!rope_.cover(config_, positions)) return;
+  rope_.cover(config_, positions);
   const int64_t half = config_.head_dim / 2;
   const auto made = static_cast<int64_t>(rope_.cosines.size()) / half;
-  cosines_ = upload(rope_.cosines, {made, half});
-  sines_ = upload(rope_.sines, {made, half});
+  if (cosines_.defined() && cosines_.size(0) == made) return;
+  // Both or neither: tables that find no room are uploaded for the next prompt.
+  at::Tensor cosines = upload(rope_.cosines, {made, half});
+  at::Tensor sines = upload(rope_.sines, {made, half});
   // Uploaded on the stream that is current here.
   cudaDeviceSynchronize();
+  cosines_ = std::move(cosines);
+  sines_ = std::move(sines);
 }
 
 std::optional<std::string> CudaModel::plan(const kernels::MethodOptions& method,
