@@ -22,7 +22,9 @@ import shlex
 import subprocess
 import sys
 
-COMMAND = ["clang-tidy", "--quiet", "--extra-arg=-Wno-unknown-warning-option"]
+# Options of g++ alone are no mistake.
+COMMAND = ["clang-tidy", "--quiet", "--extra-arg=-Wno-unknown-warning-option",
+           "--extra-arg=-Wno-unused-command-line-argument"]
 ANALYZER = "--checks=clang-analyzer-core.*,clang-analyzer-cplusplus.*"
 NEEDS_CUDA_TORCH = re.compile(r'#include (<c10/cuda/|"model/cuda_model.h")|TEST.*DecoderCuda')
 INCLUDED_SOURCE = re.compile(r'^#include "(.+\.cpp)"$', re.MULTILINE)
