@@ -32,7 +32,7 @@ class QuestionView {
 
   nlohmann::json json() const;
   // At most 80 columns wide, if names are not long. What models and strangers wrote is in it as
-  // legible() has it.
+  // legibleLines() has it.
   std::string text(const std::string& run_id, bool colour) const;
 
  private:

@@ -12,6 +12,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "allot/kernels/dense_ops.h"
 #include "model/prefill_attention.h"
@@ -155,17 +156,22 @@ bool RopeTable::cover(const ModelConfig& config, int64_t positions) {
   if (positions <= there) return false;
   const auto doubled = std::bit_ceil(static_cast<uint64_t>(std::max(positions, kFewestAngles)));
   const int64_t made = std::min(static_cast<int64_t>(doubled), config.max_positions);
-  cosines.resize(static_cast<size_t>(made * half));
-  sines.resize(cosines.size());
+  // Beside the old ones, and both there before either is taken: memory may be short.
+  std::vector<float> more_cosines(static_cast<size_t>(made * half));
+  std::vector<float> more_sines(more_cosines.size());
+  std::copy(cosines.begin(), cosines.end(), more_cosines.begin());
+  std::copy(sines.begin(), sines.end(), more_sines.begin());
   for (int64_t i = 0; i < half; ++i) {
     const double frequency =
         scaled(config.rope_scaling, i,
                std::pow(static_cast<double>(config.rope_theta), -2.0 * i / config.head_dim));
     for (int64_t p = there; p < made; ++p) {
-      cosines[p * half + i] = static_cast<float>(std::cos(p * frequency));
-      sines[p * half + i] = static_cast<float>(std::sin(p * frequency));
+      more_cosines[p * half + i] = static_cast<float>(std::cos(p * frequency));
+      more_sines[p * half + i] = static_cast<float>(std::sin(p * frequency));
     }
   }
+  cosines = std::move(more_cosines);
+  sines = std::move(more_sines);
   return true;
 }
 

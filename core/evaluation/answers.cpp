@@ -128,6 +128,9 @@ bool isKept(const v1::Evaluation& evaluation, const v1::QuestionScore& score) {
 }
 
 uint64_t roomForAnswers(const v1::Experiment& experiment, uint32_t layers) {
+  // A grid that is too large is the aggregator's to refuse: planned here, it would fill the memory
+  // of the worker that brings it the number of layers.
+  if (!checkGrid(experiment, layers)) return 0;
   const v1::Spec& spec = experiment.spec();
   const auto unitsOf = [&](uint64_t version) -> uint64_t {
     v1::PolicySnapshot policy;

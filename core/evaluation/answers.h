@@ -44,7 +44,8 @@ v1::Answer answerOf(const GivenAnswer& given);
 bool isKept(const v1::Evaluation& evaluation, const v1::QuestionScore& score);
 
 // Bytes for the answers of one unit: kLargestAnswers, or less where the run's updates, as many as
-// its experiment asks for, bring so many units that these would be more than kAnswersOfARun.
+// its experiment asks for, bring so many units that these would be more than kAnswersOfARun. 0
+// where the grid is one that checkGrid refuses.
 uint64_t roomForAnswers(const v1::Experiment& experiment, uint32_t layers);
 
 // The answers, cut shorter all alike where they have no room, and the last of them left out where

@@ -261,7 +261,6 @@ TEST_F(RunControl, ARunIsWatchedSteeredStoppedExtendedCopiedAndForked) {
   EXPECT_THAT(refused({"import", "again", "--redis", server.url()}), HasSubstr("run"));
 }
 
-// The processes of an `allot run` that is killed end by themselves; its folder can be used at once.
 // Of every evaluated answer the text, as `evaluation.answers` says, in the store and in exports.
 TEST_F(RunControl, AnswersAreShownBesideWhatWasExpected) {
   const std::vector<std::string> settings = {"--set",       "spec.task.contextTokens=192",
@@ -324,6 +323,7 @@ TEST_F(RunControl, AnswersAreShownBesideWhatWasExpected) {
   EXPECT_TRUE(nobodyIsLeft());
 }
 
+// The processes of an `allot run` that is killed end by themselves; its folder can be used at once.
 TEST_F(RunControl, AKilledRunIsReadAndGoesOn) {
   {
     Process process = startRun("a", "4000");

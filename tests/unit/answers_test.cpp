@@ -170,6 +170,8 @@ TEST(Answers, OfARunHaveABound) {
             kAnswersOfARun / 1200);
   EXPECT_EQ(roomForAnswers(tinyWith({"spec.task.heldOutQuestions=32000"}), 8),
             kAnswersOfARun / 2000);  // a sweep
+  // A grid that no aggregator takes is not planned: it would fill the memory.
+  EXPECT_EQ(roomForAnswers(tinyWith({"spec.evaluation.schedules=[oneHot]"}), 1u << 30), 0u);
 }
 
 TEST(EvaluationCheck, RefusesAnswersThatCannotBe) {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <set>
 
+#include "allot/v1/experiment.pb.h"
 #include "core/learning/questions.h"
 #include "core/learning/schedule.h"
 #include "core/random_stream.h"
