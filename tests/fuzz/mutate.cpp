@@ -110,6 +110,9 @@ void mutateSingular(Message* message, const FieldDescriptor* field, Random& rand
     case FieldDescriptor::CPPTYPE_STRING:
       reflection.SetString(message, field, textNear(reflection.GetString(*message, field), random));
       break;
+    case FieldDescriptor::CPPTYPE_BOOL:
+      reflection.SetBool(message, field, !reflection.GetBool(*message, field));
+      break;
     case FieldDescriptor::CPPTYPE_MESSAGE:
       mutateMessage(reflection.MutableMessage(message, field), random);
       break;
@@ -118,31 +121,64 @@ void mutateSingular(Message* message, const FieldDescriptor* field, Random& rand
   }
 }
 
-// Fields that repeat here are numbers below 2^32 and messages.
+void addElement(Message* message, const FieldDescriptor* field, Random& random) {
+  const Reflection& reflection = *message->GetReflection();
+  switch (field->cpp_type()) {
+    case FieldDescriptor::CPPTYPE_UINT32:
+      reflection.AddUInt32(message, field, static_cast<uint32_t>(random() % 9));
+      break;
+    case FieldDescriptor::CPPTYPE_STRING:
+      reflection.AddString(message, field, textNear("", random));
+      break;
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      mutateMessage(reflection.AddMessage(message, field), random);
+      break;
+    default:
+      break;
+  }
+}
+
+void mutateElement(Message* message, const FieldDescriptor* field, int place, Random& random) {
+  const Reflection& reflection = *message->GetReflection();
+  switch (field->cpp_type()) {
+    case FieldDescriptor::CPPTYPE_UINT32: {
+      const uint32_t old = reflection.GetRepeatedUInt32(*message, field, place);
+      const auto number = static_cast<uint32_t>(numberNear(uint64_t{old}, random));
+      reflection.SetRepeatedUInt32(message, field, place, number);
+      if (random() % 2 == 0) {  // the same sum, if it can be
+        const int last = reflection.FieldSize(*message, field) - 1;
+        const uint32_t balance = reflection.GetRepeatedUInt32(*message, field, last) + old - number;
+        reflection.SetRepeatedUInt32(message, field, last, balance);
+      }
+      break;
+    }
+    case FieldDescriptor::CPPTYPE_STRING:
+      reflection.SetRepeatedString(
+          message, field, place,
+          textNear(reflection.GetRepeatedString(*message, field, place), random));
+      break;
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      mutateMessage(reflection.MutableRepeatedMessage(message, field, place), random);
+      break;
+    default:
+      break;
+  }
+}
+
 void mutateRepeated(Message* message, const FieldDescriptor* field, Random& random) {
   const Reflection& reflection = *message->GetReflection();
-  const bool numbers = field->cpp_type() == FieldDescriptor::CPPTYPE_UINT32;
   const int size = reflection.FieldSize(*message, field);
-  const int place = size == 0 ? 0 : static_cast<int>(random() % static_cast<unsigned>(size));
-  const auto what = size == 0 ? 0 : random() % 5;
-  if (what == 0 && numbers) {
-    reflection.AddUInt32(message, field, static_cast<uint32_t>(random() % 9));
-  } else if (what == 0) {
-    mutateMessage(reflection.AddMessage(message, field), random);
-  } else if (what == 1) {
-    reflection.RemoveLast(message, field);
-  } else if (what == 2) {
-    reflection.SwapElements(message, field, place, size - 1);
-  } else if (!numbers) {
-    mutateMessage(reflection.MutableRepeatedMessage(message, field, place), random);
-  } else {
-    const uint32_t old = reflection.GetRepeatedUInt32(*message, field, place);
-    const auto number = static_cast<uint32_t>(numberNear(uint64_t{old}, random));
-    reflection.SetRepeatedUInt32(message, field, place, number);
-    if (what == 3) {  // the same sum, if it can be
-      const uint32_t last = reflection.GetRepeatedUInt32(*message, field, size - 1);
-      reflection.SetRepeatedUInt32(message, field, size - 1, last + old - number);
-    }
+  if (size == 0) return addElement(message, field, random);
+  const int place = static_cast<int>(random() % static_cast<unsigned>(size));
+  switch (random() % 5) {
+    case 0:
+      return addElement(message, field, random);
+    case 1:
+      return reflection.RemoveLast(message, field);
+    case 2:
+      return reflection.SwapElements(message, field, place, size - 1);
+    default:
+      return mutateElement(message, field, place, random);
   }
 }
 
