@@ -1,5 +1,6 @@
 #include "cli/fork_streams.h"
 
+#include "allot/kernels/method.h"
 #include "core/spec/choices.h"
 
 namespace allot {
@@ -26,6 +27,25 @@ Result<ForkStreams> forkStreams(const v1::Spec& parent, const std::vector<std::s
   if (repetition != nullptr) return ForkStreams{{}, "it draws by --set " + *repetition};
   const std::string setting = "spec.repetition=" + std::to_string(fresh);
   return ForkStreams{{setting}, "it draws anew, as " + setting};
+}
+
+std::string methodsApart(const v1::Spec& parent, const std::vector<std::string>& given) {
+  const std::string key = "spec.attention.methodDefaults=";
+  for (const std::string& setting : given) {
+    if (setting.starts_with(key)) return "";
+  }
+  const kernels::MethodDefaults then = methodDefaultsOf(parent.attention());
+  std::vector<std::string> texts = {parent.attention().decode()};
+  texts.insert(texts.end(), parent.evaluation().methods().begin(),
+               parent.evaluation().methods().end());
+  for (const std::string& text : texts) {
+    kernels::MethodOptions before, today;
+    if (kernels::parseMethod(text, &before, then)) continue;
+    if (kernels::parseMethod(text, &today) || before == today) continue;
+    return "what that run calls " + text + " is " + kernels::methodText(before) + " today: --set " +
+           key + std::string(wordOf(then)) + " keeps its meaning";
+  }
+  return "";
 }
 
 }  // namespace allot

@@ -136,8 +136,9 @@ const char* QuestionView::noteOn(Kept kept) {
       return "none: this run keeps no answers, for spec.evaluation.answers is none, or it is from "
              "before there was that key; `allot fork` begins another run.";
     case Kept::kNoRoom:
-      return "no room: the answers to the questions before it took all that one evaluation unit "
-             "may have.";
+      return "no room: the answers of a run have 64 MiB, in equal shares for all its evaluation "
+             "units, and the questions before it took this one's; evaluations that come less often "
+             "(spec.evaluation.everyUpdates) have larger shares.";
     case Kept::kMissing:
       return "missing: it should be there and is not; a worker of an older build measured it, or "
              "what was stored in its place is no answer.";

@@ -8,23 +8,18 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "core/utf8.h"
+
 namespace allot {
 namespace {
 
 // Bytes of the well-formed UTF-8 character at text[at] that moves no cursor; 0 if there is none.
 size_t characterAt(std::string_view text, size_t at) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(at);
+  const auto first = static_cast<unsigned char>(text[at]);
   if (first < 0x80) return first >= 0x20 && first != 0x7f ? 1 : 0;
-  const size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  if (first < 0xc2 || first > 0xf4 || at + length > text.size()) return 0;
-  uint32_t code = first & (0x7fu >> length);
-  for (size_t i = at + 1; i < at + length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-    code = code << 6 | (byte(i) & 0x3fu);
-  }
-  constexpr uint32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
-  if (code < kSmallest[length] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) return 0;
+  const size_t length = utf8Length(text.substr(at));
+  if (length == 0) return 0;
+  const uint32_t code = utf8Code(text.substr(at, length));
   // C1 controls; marks that turn the direction of what follows.
   const bool control = code < 0xa0;
   const bool turning = (code >= 0x200e && code <= 0x200f) || (code >= 0x2028 && code <= 0x202e) ||
@@ -35,8 +30,7 @@ size_t characterAt(std::string_view text, size_t at) {
 // Most of East Asia's characters and most pictures take two columns.
 bool isWide(std::string_view character) {
   if (character.size() < 3) return false;
-  uint32_t code = static_cast<unsigned char>(character[0]) & (0x7fu >> character.size());
-  for (const char c : character.substr(1)) code = code << 6 | (static_cast<uint32_t>(c) & 0x3fu);
+  const uint32_t code = utf8Code(character);
   return (code >= 0x1100 && code <= 0x115f) || (code >= 0x2e80 && code <= 0xa4cf) ||
          (code >= 0xac00 && code <= 0xd7a3) || (code >= 0xf900 && code <= 0xfaff) ||
          (code >= 0xfe30 && code <= 0xfe6f) || (code >= 0xff00 && code <= 0xff60) ||

@@ -25,7 +25,8 @@ std::optional<std::string> tooDeep(std::string_view json);
 // The text as a value. kUsage, "PLACE: what is wrong": too deep, too many values, not JSON.
 Result<nlohmann::json> parseJson(std::string_view text, const std::string& place);
 
-// Text from a file, quoted for a message: ASCII with escapes, cut when long.
+// Text from a file, quoted for a message: ASCII with escapes, cut when long. Tokens and names of
+// model files may be any bytes; for what people write there is doubleQuoted of spec_yaml.h.
 std::string inQuotes(std::string_view text);
 
 }  // namespace allot

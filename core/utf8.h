@@ -1,6 +1,7 @@
 #pragma once
-// UTF-8, one character at a time. A pure function; any thread.
+// UTF-8, one character at a time. Pure functions; any thread.
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 namespace allot {
@@ -25,6 +26,13 @@ inline size_t utf8Length(std::string_view text) {
   const unsigned lowest = lead == 0xf0 ? 0x90 : 0x80;
   const unsigned highest = lead == 0xf4 ? 0x8f : 0xbf;
   return continues(1, lowest, highest) && continues(2) && continues(3) ? 4 : 0;
+}
+
+// The code point of one character of more than one byte, as utf8Length has found it.
+inline uint32_t utf8Code(std::string_view character) {
+  uint32_t code = static_cast<unsigned char>(character[0]) & (0x7fu >> character.size());
+  for (const char c : character.substr(1)) code = code << 6 | (static_cast<uint32_t>(c) & 0x3fu);
+  return code;
 }
 
 }  // namespace allot

@@ -67,7 +67,6 @@ Result<uint64_t> Aggregator::readSomeEvaluations() {
     ALLOT_TRY(takeEvaluation(evaluation));
     evaluations_read_ = evaluation.entry_id;
     ++recorded_units_;
-    answers_bytes_ += evaluation.answers_bytes;
   }
   if (bytes == 0) evaluations_caught_up_ = true;
   return bytes;
@@ -86,6 +85,7 @@ Status Aggregator::takeEvaluation(const Evaluation& evaluation) {
       evaluations_.add(evaluation.result);
       fidelity_.add(evaluation.result);
       evaluation_seconds_ += evaluation.result.seconds();
+      answers_bytes_ += evaluation.answers_bytes;
       progressed();
       refused_units_.erase(unit.unit_id());
       return {};

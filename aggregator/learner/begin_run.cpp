@@ -21,9 +21,7 @@ Result<std::string> madeBefore(RunReader* store, const Replacement& begun) {
 Result<bool> replace(Store* store, const RunSpec& stored, const RunSpec& wanted,
                      const Control& before, const Control& next, const Status& refused) {
   if (wanted.experiment.name() != stored.experiment.name()) return tl::unexpected(refused.error());
-  RunSpec spec = wanted;
-  spec.schema = stored.schema;  // by which the file was read
-  ALLOT_ASSIGN(const Replacement replacement, store->replaceRun(spec, next));
+  ALLOT_ASSIGN(const Replacement replacement, store->replaceRun(wanted, next));
   if (replacement.outcome == Replacement::Outcome::kBegun) {
     ALLOT_ASSIGN(const std::string made, madeBefore(store, replacement));
     ALLOT_TRY(checkLiveChanges(before.experiment, next.experiment, stored.synchronous, made));

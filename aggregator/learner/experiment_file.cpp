@@ -5,6 +5,7 @@
 #include "aggregator/learner/begin_run.h"
 #include "core/learning/exact_math.h"
 #include "core/spec/spec.h"
+#include "core/spec/spec_change.h"
 #include "core/spec/spec_yaml.h"
 #include "files/files.h"
 #include "store/archive/exact_json.h"
@@ -53,7 +54,12 @@ Result<RunSpec> ExperimentFile::read() { return parse(content(), kSpecSchema); }
 
 Result<RunSpec> ExperimentFile::takeUp(Store* store, const std::optional<std::string>& content) {
   ALLOT_ASSIGN(const auto stored, store->readSpec());
-  ALLOT_ASSIGN(const RunSpec wanted, parse(content, stored ? stored->schema : kSpecSchema));
+  ALLOT_ASSIGN(RunSpec wanted, parse(content, stored ? stored->schema : kSpecSchema));
+  // A worker of the build that created the run would work without such a key: from here on it is a
+  // run of this build, which that one refuses, and its file means what it means to this one.
+  if (stored && !changesBeyond(wanted.schema, wanted.experiment).empty()) {
+    ALLOT_ASSIGN(wanted, parse(content, kSpecSchema));
+  }
   // A run that was stored with a goal beyond its reach, say, goes on with it.
   if (!stored || checkEffects(stored->experiment, options_.path)) {
     ALLOT_TRY(checkEffects(wanted.experiment, options_.path));

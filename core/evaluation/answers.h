@@ -22,7 +22,7 @@ inline constexpr size_t kLongestExpected = 400;
 inline constexpr size_t kLongestTaken = 200;
 // Tokens that stand for an answer that is no text.
 inline constexpr int kMostTokensKept = 16;
-// Bytes of all answers of one evaluation unit, and about so many of a run.
+// Bytes of all answers of one evaluation unit, and about so many of a run that is not extended.
 inline constexpr uint64_t kLargestAnswers = 64 * 1024;
 inline constexpr uint64_t kAnswersOfARun = 64 * 1024 * 1024;
 
@@ -44,8 +44,9 @@ v1::Answer answerOf(const GivenAnswer& given);
 bool isKept(const v1::Evaluation& evaluation, const v1::QuestionScore& score);
 
 // Bytes for the answers of one unit: kLargestAnswers, or less where the run's updates, as many as
-// its experiment asks for, bring so many units that these would be more than kAnswersOfARun. 0
-// where the grid is one that checkGrid refuses.
+// its experiment asks for, bring so many units that these would be more than kAnswersOfARun. A run
+// that is extended has more units, and what its earlier ones took beside. 0 where the grid is one
+// that checkGrid refuses.
 uint64_t roomForAnswers(const v1::Experiment& experiment, uint32_t layers);
 
 // The answers, cut shorter all alike where they have no room, and the last of them left out where

@@ -8,6 +8,7 @@
 #include "core/spec/choices.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_keys.h"
+#include "core/spec/spec_schema.h"
 #include "core/spec/spec_yaml.h"
 
 namespace allot {
@@ -115,6 +116,12 @@ std::vector<SpecChange> specChanges(const v1::Experiment& from, const v1::Experi
     if (before != after) changes.push_back({rule.path, before, after, rule.live});
   }
   return changes;
+}
+
+std::vector<SpecChange> changesBeyond(uint32_t schema, const v1::Experiment& experiment) {
+  v1::Experiment known = asOfSchema(experiment, schema);
+  complete(&known);
+  return specChanges(known, experiment);
 }
 
 Status checkLiveChanges(const v1::Experiment& from, const v1::Experiment& to, bool synchronous,

@@ -28,6 +28,10 @@ std::vector<SpecChange> specChanges(const v1::Experiment& from, const v1::Experi
 Status checkLiveChanges(const v1::Experiment& from, const v1::Experiment& to, bool synchronous,
                         const std::string& made = "");
 
+// The settings of `experiment` that a build of this schema does not know, and by which it would
+// have to do something else than by their absence.
+std::vector<SpecChange> changesBeyond(uint32_t schema, const v1::Experiment& experiment);
+
 // `in_force` with those settings replaced in which `new_file` differs from `old_file`: an edited
 // file changes what was edited in it, and takes back nothing that was changed by command.
 v1::Experiment mergeChanges(const v1::Experiment& in_force, const v1::Experiment& old_file,

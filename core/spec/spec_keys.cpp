@@ -271,11 +271,12 @@ std::vector<SpecRule> measuringRules() {
                     "What is measured: accuracy grades whole answers, fidelity compares every "
                     "attention output and next token with dense attention's from the same state "
                     "(on the first 64 held-out questions: it computes everything twice).")),
-      choice("evaluation.answers", KeptAnswers::kWrong,
-             "Which answers to held-out questions are kept as text, for `allot show question` and "
-             "exports: wrong keeps those that a grader scores below 1. At most 64 KiB for 32 "
-             "questions and 64 MiB in a run; what has no room is cut short or left out, and "
-             "counted."),
+      choice(
+          "evaluation.answers", KeptAnswers::kWrong,
+          "Which answers to held-out questions are kept as text, for `allot show question` and "
+          "exports: wrong keeps those that a grader scores below 1. At most 64 KiB for 32 "
+          "questions and 64 MiB in a run of `maxUpdates`, to which `allot extend` adds; what has "
+          "no room is cut short or left out, and counted."),
       live(number("stop.goal", "\"\"", {.high = 1, .or_empty = true},
                   "End early once the held-out accuracy of spec.attention.decode under the learned "
                   "schedule at spec.policy.totalBudget reaches this share; empty or 0: never.")),

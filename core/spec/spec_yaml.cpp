@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/utf8.h"
+
 namespace allot {
 namespace {
 
@@ -24,34 +26,11 @@ bool isC1Control(std::string_view character) {
          static_cast<unsigned char>(character[1]) < 0xa0;
 }
 
-// Bytes of the well-formed UTF-8 character that starts at `at` (no overlong forms, no surrogates);
-// 0 if there is none.
-size_t utf8Length(std::string_view text, size_t at) {
-  const auto byte = [&](size_t i) -> unsigned {
-    return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0u;
-  };
-  const auto continues = [&](size_t i) { return (byte(i) & 0xc0) == 0x80; };
-  const unsigned first = byte(0);
-  if (first < 0x80) return 1;
-  if (first >= 0xc2 && first <= 0xdf) return continues(1) ? 2 : 0;
-  if (first >= 0xe0 && first <= 0xef) {
-    if (first == 0xe0 && byte(1) < 0xa0) return 0;
-    if (first == 0xed && byte(1) > 0x9f) return 0;
-    return continues(1) && continues(2) ? 3 : 0;
-  }
-  if (first >= 0xf0 && first <= 0xf4) {
-    if (first == 0xf0 && byte(1) < 0x90) return 0;
-    if (first == 0xf4 && byte(1) > 0x8f) return 0;
-    return continues(1) && continues(2) && continues(3) ? 4 : 0;
-  }
-  return 0;
-}
-
 // Index of the first byte that no text file has; npos if all is well.
 size_t firstOddByte(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
     const auto byte = static_cast<unsigned char>(text[at]);
-    const size_t length = utf8Length(text, at);
+    const size_t length = utf8Length(text.substr(at));
     const bool space = byte == '\t' || byte == '\n' || byte == '\r';
     if (length == 0 || (isControl(byte) && !space)) return at;
     at += length;
@@ -292,7 +271,7 @@ std::string escaped(std::string_view text, size_t limit) {
   for (size_t at = 0; at < text.size();) {
     if (out.size() >= limit) return out + "...";
     const auto byte = static_cast<unsigned char>(text[at]);
-    const size_t length = isControl(byte) ? 0 : utf8Length(text, at);
+    const size_t length = isControl(byte) ? 0 : utf8Length(text.substr(at));
     if (length > 0 && !isC1Control(text.substr(at, length))) {
       out.append(text.substr(at, length));
       at += length;

@@ -38,7 +38,8 @@ Result<YamlValue> parseYaml(const std::string& text, const std::string& place);
 // `text` fit for one line of an error message: control characters and bytes that are not UTF-8 as
 // \xNN, and an ellipsis after about `limit` bytes.
 std::string escaped(std::string_view text, size_t limit = 60);
-// The same in double quotes.
+// The same in double quotes: a value that a person wrote, in the language it was written in
+// (inQuotes of core/json_text.h is for tokens and other bytes of model files, in ASCII).
 std::string doubleQuoted(std::string_view text);
 // "1 update", "2 updates"
 std::string counted(uint64_t count, const std::string& what);

@@ -330,29 +330,30 @@ TEST_F(DecoderCuda, ABatchThatFindsNoRoomIsAnsweredInParts) {
   gpu_->release(&*prompt);
 }
 
-// A prompt is not split, since its last bits would then depend on the memory that there is.
+// A prompt is not split, since its last bits would then depend on the memory that there is. What it
+// leaves behind where it finds none, such as tables of the rotary embedding, is whole or not there.
 TEST_F(DecoderCuda, APromptThatFindsNoRoomIsSaidAndTheNextIsTaken) {
   Ids ids;
   while (ids.size() < 8000) ids.push_back(static_cast<int32_t>(2 + ids.size() % 1000));
-  const size_t free = gpu_->pool().freePages();
-  std::vector<float> hogged;
+  const auto decoder = load(Device::kCuda);  // which leaves LibTorch's cache empty
+  ASSERT_TRUE(decoder);
+  const size_t free = decoder->pool().freePages();
   {
     const Hog hog;
-    auto prompt = gpu_->prefill(ids);  // in what LibTorch keeps of the tests before, or not at all
-    if (prompt) {
-      hogged = prompt->first_logits;
-      gpu_->release(&*prompt);
-    } else {
-      EXPECT_EQ(prompt.error().code, ErrorCode::kUsage);
-      EXPECT_THAT(prompt.error().message,
-                  testing::HasSubstr("a prompt of 8000 tokens finds no room in the GPU's memory"));
-    }
+    const auto refused = decoder->prefill(ids);
+    ASSERT_FALSE(refused) << "there was room";
+    EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
+    EXPECT_THAT(refused.error().message,
+                testing::HasSubstr("a prompt of 8000 tokens finds no room in the GPU's memory"));
   }
-  EXPECT_EQ(gpu_->pool().freePages(), free);
-  auto again = gpu_->prefill(ids);
-  ASSERT_TRUE(again) << again.error().message;
-  if (!hogged.empty()) EXPECT_EQ(again->first_logits, hogged);
-  gpu_->release(&*again);
+  EXPECT_EQ(decoder->pool().freePages(), free);
+  auto prompt = decoder->prefill(ids);
+  ASSERT_TRUE(prompt) << prompt.error().message;
+  auto elsewhere = gpu_->prefill(ids);
+  ASSERT_TRUE(elsewhere) << elsewhere.error().message;
+  EXPECT_EQ(prompt->first_logits, elsewhere->first_logits);
+  decoder->release(&*prompt);
+  gpu_->release(&*elsewhere);
 }
 
 TEST_F(DecoderCuda, RefusesWhatTheGpuDoesNotDo) {

@@ -63,6 +63,21 @@ TEST(ForkStreams, AForkIsIndependentOfItsParentUnlessAsked) {
   }
 }
 
+TEST(ForkStreams, AMethodThatWouldMeanSomethingElseIsSaid) {
+  v1::Spec parent;
+  parent.mutable_attention()->set_decode("s2anta-sys");
+  parent.mutable_evaluation()->add_methods("quest pageSize=32");
+  EXPECT_EQ(methodsApart(parent, {}),
+            "what that run calls quest pageSize=32 is quest pageSize=32 newest=within today: --set "
+            "spec.attention.methodDefaults=1 keeps its meaning");
+  EXPECT_EQ(methodsApart(parent, {"spec.attention.methodDefaults=2"}), "");
+  parent.mutable_attention()->set_method_defaults("2");
+  EXPECT_EQ(methodsApart(parent, {}), "");
+  parent.mutable_attention()->set_method_defaults("1");
+  parent.mutable_evaluation()->set_methods(0, "quest newest=within");
+  EXPECT_EQ(methodsApart(parent, {}), "");
+}
+
 TEST(Printable, ShowsNothingThatATerminalObeys) {
   EXPECT_EQ(printable("worker-1 é 漢 \U0001F600"), "worker-1 é 漢 \U0001F600");
   EXPECT_EQ(printable("\x1b[2J\r\nx\t\x7f"), "?[2J??x??");

@@ -90,6 +90,31 @@ TEST_F(ExperimentFileTest, FilesWithoutEndAndDeepOriginsAreRefused) {
   }
 }
 
+// Of a build before streams: its workers would leave the key out and draw as they always did.
+TEST_F(ExperimentFileTest, ARunOfAnOlderBuildThatTakesUpANewKeyIsOfThisBuild) {
+  constexpr uint32_t kThen = 5;
+  const auto begun = parseStoredExperiment(readFile(path()), path(), {}, kThen);
+  ASSERT_TRUE(begun);
+  RunSpec then{*begun, specDigest(asOfSchema(*begun, kThen)), false, 5};
+  then.schema = kThen;
+  ASSERT_TRUE(store_.createRun(then));
+  ExperimentFile followed = file();
+  ASSERT_TRUE(followed.begin(&store_, true));
+  write(16, 10);  // what both builds know
+  ASSERT_TRUE(followed.follow(&store_));
+  EXPECT_EQ((*store_.readSpec())->schema, kThen);
+  EXPECT_EQ((*store_.readSpec())->experiment.spec().streams(), "overlapping");
+  std::ofstream(path(), std::ios::app) << "  streams: disjoint\n";
+  ASSERT_TRUE(followed.follow(&store_));
+  EXPECT_EQ(followed.refused(), "");
+  const RunSpec now = **store_.readSpec();
+  EXPECT_EQ(now.schema, kSpecSchema);
+  EXPECT_EQ(now.experiment.spec().streams(), "disjoint");
+  EXPECT_EQ(now.experiment.spec().policy().total_budget(), 16u);
+  // What the file leaves out means what it means to this build.
+  EXPECT_EQ(now.experiment.spec().attention().method_defaults(), "2");
+}
+
 // All of an edit or nothing of it.
 TEST_F(ExperimentFileTest, AnEditThatTheRunCannotTakeIsRefusedWholeUntilItIsPutRight) {
   ExperimentFile followed = file();

@@ -127,7 +127,7 @@ TEST(QuestionView, SaysWhyAnAnswerIsNotThere) {
   EXPECT_THAT(shown("all", resultOf("uniform", 0, 1)), HasSubstr("  missing: it should be"));
   v1::EvaluationResult crowded = resultOf("uniform", 0, 0);
   crowded.mutable_answers()->set_left_out(1);
-  EXPECT_THAT(shown("wrong", crowded), HasSubstr("  no room: the answers to"));
+  EXPECT_THAT(shown("wrong", crowded), HasSubstr("  no room: the answers of a run have 64 MiB"));
   EXPECT_THAT(shown("wrong", crowded), HasSubstr("prompt and expected answer: not known here"));
 }
 

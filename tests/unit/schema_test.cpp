@@ -201,6 +201,16 @@ TEST(Schema, ASweepGetsNoUpdates) {
   EXPECT_FALSE(asOfSchema(sweep, 1).spec().has_update());
 }
 
+TEST(Schema, WhatABuildDidNotKnowMattersWhereItIsNotWhatItDid) {
+  EXPECT_TRUE(changesBeyond(5, parsed({}, 5)).empty());
+  EXPECT_TRUE(changesBeyond(kSpecSchema, parsed()).empty());
+  const auto beyond = changesBeyond(5, parsed({"spec.streams=disjoint"}, 5));
+  ASSERT_EQ(beyond.size(), 1u);
+  EXPECT_EQ(beyond[0].path, "spec.streams");
+  EXPECT_FALSE(beyond[0].live);
+  EXPECT_GT(changesBeyond(5, parsed()).size(), 1u);  // today's defaults
+}
+
 TEST(Schema, ARunOfANewerBuildIsRefusedWithTheBuildToUse) {
   EXPECT_TRUE(checkSchema(kSpecSchema, "", "run x"));
   const Status refused = checkSchema(kSpecSchema + 1, "allot 7.0 (GNU 13)", "run x");

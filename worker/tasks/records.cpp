@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "core/json_text.h"
+#include "core/utf8.h"
 
 namespace allot {
 namespace {
@@ -16,29 +17,9 @@ constexpr std::string_view kBlanks = " \t\r\n";
 // RULER's thousand questions of a million tokens are half of it.
 constexpr uintmax_t kMostBytes = uintmax_t{8} << 30;
 
-// The length of the UTF-8 character at `at`; 0 if there is none (RFC 3629).
-size_t characterAt(std::string_view text, size_t at) {
-  const auto byte = [&](size_t i) {
-    return at + i < text.size() ? static_cast<unsigned char>(text[at + i]) : 0U;
-  };
-  const unsigned lead = byte(0);
-  if (lead < 0x80) return 1;
-  const size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-  unsigned low = 0x80, high = 0xbf;  // of the second byte: no overlong forms, no surrogates
-  if (lead == 0xe0) low = 0xa0;
-  if (lead == 0xed) high = 0x9f;
-  if (lead == 0xf0) low = 0x90;
-  if (lead == 0xf4) high = 0x8f;
-  if (lead < 0xc2 || lead > 0xf4 || byte(1) < low || byte(1) > high) return 0;
-  for (size_t i = 2; i < length; ++i) {
-    if ((byte(i) & 0xc0U) != 0x80U) return 0;
-  }
-  return length;
-}
-
 bool isUtf8(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
-    const size_t length = characterAt(text, at);
+    const size_t length = utf8Length(text.substr(at));
     if (length == 0) return false;
     at += length;
   }
