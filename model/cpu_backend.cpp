@@ -42,7 +42,7 @@ class CpuBackend final : public DecoderBackend {
                                      const std::vector<int32_t>& pages) override {
     try {
       rope_.cover(config_, static_cast<int64_t>(ids.size()));
-      return prefillDense(config_, weights_, rope_, ids, pages, pool_);
+      return prefillDense(config_, weights_, rope_, ids, pages, pool_, &prefill_workspace_);
     } catch (const std::bad_alloc&) {
       return noRoomForPrompt(ids.size(), "memory");
     } catch (const c10::Error& error) {
@@ -155,6 +155,7 @@ class CpuBackend final : public DecoderBackend {
   RopeTable rope_;
   KvPool pool_;
   kernels::DecodeWorkspace workspace_;
+  kernels::PrefillWorkspace prefill_workspace_;
   // Activations of one step, [rows, ...].
   std::vector<float> x_, normed_, qkv_, queries_, keys_, values_, attended_, projected_, gate_up_,
       gated_, logits_;

@@ -11,22 +11,18 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
+#include <span>
 #include <utility>
 
 #include "allot/kernels/dense_ops.h"
-#include "model/prefill_attention.h"
 
 namespace allot {
 namespace {
 
-// Queries are handled in pieces of at most this many, so that the score matrix stays small and the
-// keys after a piece, which causality masks anyway, cost nothing.
-constexpr int64_t kQueryPiece = 256;
-// And so many that the matrix, heads x queries x keys, has no more numbers than this: 512 MiB, of
-// which there are a few at once.
-constexpr int64_t kMostScores = int64_t{1} << 27;
-
+// Positions that are computed at once, layer by layer: what is in memory beside the keys and values
+// grows with a chunk, not with the prompt. The last bits of a product depend on its number of rows,
+// so that the size is a constant.
+constexpr int64_t kChunk = 4096;
 constexpr int64_t kMlpPiece = 2048;
 
 // Positions that a table of angles has at least.
@@ -34,6 +30,18 @@ constexpr int64_t kFewestAngles = 1024;
 
 at::Tensor view(const float* data, at::IntArrayRef shape) {
   return at::from_blob(const_cast<float*>(data), shape, at::kFloat);
+}
+
+at::Tensor embeddings(const ModelConfig& config, const Weights& weights,
+                      std::span<const int32_t> ids) {
+  const auto count = static_cast<int64_t>(ids.size());
+  at::Tensor x = at::empty({count, config.hidden_size}, at::kFloat);
+  float* to = x.data_ptr<float>();
+  for (const int32_t id : ids) {
+    std::copy_n(weights.embeddings.data() + id * config.hidden_size, config.hidden_size, to);
+    to += config.hidden_size;
+  }
+  return x;
 }
 
 at::Tensor project(const at::Tensor& x, const Matrix& matrix, const std::vector<float>& rows) {
@@ -59,22 +67,27 @@ at::Tensor mlp(const at::Tensor& x, const LayerWeights& w) {
   return project(gated, w.down);
 }
 
-// Applies positions 0..n-1 to the queries and keys of qkv [n, heads + 2 kv_heads, d], in place.
-void rotate(const ModelConfig& config, const RopeTable& rope, at::Tensor* qkv) {
+// Applies positions first, first + 1, ... to the queries and keys of qkv
+// [count, heads + 2 kv_heads, d], in place.
+void rotate(const ModelConfig& config, const RopeTable& rope, int64_t first, at::Tensor* qkv) {
   const int64_t d = config.head_dim, row = (config.heads + 2 * config.kv_heads) * d;
   float* data = qkv->data_ptr<float>();
   for (int64_t i = 0; i < qkv->size(0); ++i) {
+    const int64_t angle = (first + i) * (d / 2);
     kernels::applyRope(data + i * row, static_cast<int>(config.heads + config.kv_heads),
-                       static_cast<int>(d), rope.cosines.data() + i * (d / 2),
-                       rope.sines.data() + i * (d / 2));
+                       static_cast<int>(d), rope.cosines.data() + angle, rope.sines.data() + angle);
   }
 }
 
-// Writes [n, kv_heads, d] each to the pages of an empty sequence.
+Error refused(int64_t layer, const std::string& why) {
+  return {ErrorCode::kData, "prefill, layer " + std::to_string(layer) + ": " + why};
+}
+
+// Writes [count, kv_heads, d] each to the sequence's pages, positions from `first` on.
 Status store(const at::Tensor& keys, const at::Tensor& values, const kernels::PagedKv& kv,
-             const std::vector<int32_t>& pages, int64_t layer) {
+             const std::vector<int32_t>& pages, int64_t first, int64_t layer) {
   const at::Tensor k = keys.contiguous(), v = values.contiguous();
-  const int32_t start = 0;
+  const auto start = static_cast<int32_t>(first);
   const auto refusal = kernels::appendKv(kv, {.keys = k.data_ptr<float>(),
                                               .values = v.data_ptr<float>(),
                                               .page_table = pages.data(),
@@ -83,58 +96,30 @@ Status store(const at::Tensor& keys, const at::Tensor& values, const kernels::Pa
                                               .count = static_cast<int>(k.size(0)),
                                               .max_pages = static_cast<int>(pages.size())});
   if (!refusal) return {};
-  return fail(ErrorCode::kData, "prefill, layer " + std::to_string(layer) + ": " + *refusal);
+  return tl::unexpected(refused(layer, *refusal));
 }
 
-}  // namespace
-
-int64_t queriesAtOnce(const ModelConfig& config, int64_t positions) {
-  const int64_t window = config.sliding_window;
-  const int64_t keys = window > 0 ? std::min(positions, window + kQueryPiece) : positions;
-  int64_t queries = kQueryPiece;
-  while (queries > 1 && queries * config.heads * keys > kMostScores) queries /= 2;
-  return queries;
+// Causal attention of queries [count, heads, d] at positions from `first` on over what the pages
+// hold, within the model's window. [count, heads * d].
+Result<at::Tensor> attend(const ModelConfig& config, const at::Tensor& queries,
+                          const kernels::PagedKv& kv, const std::vector<int32_t>& pages,
+                          int64_t first, int64_t layer, kernels::PrefillWorkspace* workspace) {
+  const at::Tensor q = queries.contiguous();
+  at::Tensor out = at::empty({q.size(0), config.heads * config.head_dim}, at::kFloat);
+  const kernels::PrefillInputs in{
+      .queries = q.data_ptr<float>(),
+      .page_table = pages.data(),
+      .max_pages = static_cast<int>(pages.size()),
+      .first = static_cast<int>(first),
+      .count = static_cast<int>(q.size(0)),
+      .heads = static_cast<int>(config.heads),
+      .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim))),
+      .window = static_cast<int>(config.sliding_window)};
+  const auto refusal =
+      kernels::attendBlocks(kv, in, nullptr, workspace, {.out = out.data_ptr<float>()});
+  if (refusal) return tl::unexpected(refused(layer, *refusal));
+  return out;
 }
-
-at::Tensor causalAttention(const ModelConfig& config, const at::Tensor& q, const at::Tensor& k,
-                           const at::Tensor& v, int64_t first) {
-  const int64_t n = q.size(0), d = config.head_dim;
-  const int64_t group = config.heads / config.kv_heads;
-  const at::Tensor keys = k.permute({1, 2, 0});    // [kv_heads, d, n]
-  const at::Tensor values = v.permute({1, 0, 2});  // [kv_heads, n, d]
-  const double scale = 1.0 / std::sqrt(static_cast<double>(d));
-  const int64_t piece = queriesAtOnce(config, n);
-  std::vector<at::Tensor> pieces;
-  for (int64_t start = first; start < n; start += piece) {
-    const int64_t end = std::min(n, start + piece), count = end - start;
-    // Query i sees the keys after i - window; no query of the piece sees those before `oldest`.
-    const int64_t window = config.sliding_window;
-    const int64_t oldest = window > 0 ? std::max<int64_t>(0, start + 1 - window) : 0;
-    const int64_t seen = end - oldest;
-    // The group's queries side by side: [kv_heads, group * count, d].
-    const at::Tensor queries = q.slice(0, start, end)
-                                   .view({count, config.kv_heads, group, d})
-                                   .permute({1, 2, 0, 3})
-                                   .reshape({config.kv_heads, group * count, d});
-    at::Tensor scores = at::bmm(at::mul(queries, scale), keys.slice(2, oldest, end));
-    scores = scores.view({config.kv_heads, group, count, seen});
-    const at::Tensor mask =
-        at::full({count, count}, -std::numeric_limits<float>::infinity(), q.options()).triu_(1);
-    scores.slice(3, start - oldest, seen).add_(mask);
-    if (window > 0 && end > window) {
-      scores.add_(at::full({count, seen}, -std::numeric_limits<float>::infinity(), q.options())
-                      .tril_(start - window - oldest));
-    }
-    const at::Tensor weights = at::softmax(scores, -1).view({config.kv_heads, group * count, seen});
-    pieces.push_back(at::bmm(weights, values.slice(1, oldest, end))
-                         .view({config.kv_heads, group, count, d})
-                         .permute({2, 0, 1, 3})
-                         .reshape({count, config.heads * d}));
-  }
-  return at::cat(pieces, 0);
-}
-
-namespace {
 
 // The frequency of the channels i and i + head_dim / 2, as RopeScaling says.
 double scaled(const RopeScaling& scaling, int64_t i, double frequency) {
@@ -177,30 +162,36 @@ bool RopeTable::cover(const ModelConfig& config, int64_t positions) {
 
 Result<std::vector<float>> prefillDense(const ModelConfig& config, const Weights& weights,
                                         const RopeTable& rope, const std::vector<int32_t>& ids,
-                                        const std::vector<int32_t>& pages, const KvPool& pool) {
+                                        const std::vector<int32_t>& pages, const KvPool& pool,
+                                        kernels::PrefillWorkspace* workspace) {
   const c10::InferenceMode guard;
-  const int64_t n = static_cast<int64_t>(ids.size()), d = config.head_dim;
-  at::Tensor x = at::empty({n, config.hidden_size}, at::kFloat);
-  for (int64_t i = 0; i < n; ++i) {
-    std::copy_n(weights.embeddings.data() + ids[i] * config.hidden_size, config.hidden_size,
-                x.data_ptr<float>() + i * config.hidden_size);
-  }
-  for (int64_t l = 0; l < config.layers; ++l) {
-    const LayerWeights& w = weights.layers[l];
-    at::Tensor qkv = project(normalise(x, w.attention_norm, config.rms_norm_eps), w.qkv);
-    if (!w.qkv_bias.empty()) qkv += view(w.qkv_bias.data(), {w.qkv.outputs});
-    qkv = qkv.view({n, config.heads + 2 * config.kv_heads, d});
-    rotate(config, rope, &qkv);
-    const auto parts = qkv.split_with_sizes({config.heads, config.kv_heads, config.kv_heads}, 1);
-    ALLOT_TRY(store(parts[1], parts[2], pool.layer(l), pages, l));
-    // Nothing reads the last layer's output but at the last position.
-    const int64_t first = l + 1 == config.layers ? n - 1 : 0;
-    x = x.slice(0, first);
-    x = x + project(causalAttention(config, parts[0], parts[1], parts[2], first), w.output);
-    // In pieces: these activations are the widest, and no position needs another's.
-    for (int64_t i = 0; i < x.size(0); i += kMlpPiece) {
-      at::Tensor piece = x.slice(0, i, std::min(i + kMlpPiece, x.size(0)));
-      piece += mlp(normalise(piece, w.mlp_norm, config.rms_norm_eps), w);
+  const auto n = static_cast<int64_t>(ids.size());
+  at::Tensor x;
+  for (int64_t start = 0; start < n; start += kChunk) {
+    const int64_t end = std::min(n, start + kChunk);
+    x = embeddings(config, weights, {ids.data() + start, ids.data() + end});
+    for (int64_t l = 0; l < config.layers; ++l) {
+      const LayerWeights& w = weights.layers[l];
+      at::Tensor qkv = project(normalise(x, w.attention_norm, config.rms_norm_eps), w.qkv);
+      if (!w.qkv_bias.empty()) qkv += view(w.qkv_bias.data(), {w.qkv.outputs});
+      qkv = qkv.view({end - start, config.heads + 2 * config.kv_heads, config.head_dim});
+      rotate(config, rope, start, &qkv);
+      const auto parts = qkv.split_with_sizes({config.heads, config.kv_heads, config.kv_heads}, 1);
+      const kernels::PagedKv kv = pool.layer(l);
+      ALLOT_TRY(store(parts[1], parts[2], kv, pages, start, l));
+      // Nothing reads the last layer's output but at the last position.
+      const bool last = l + 1 == config.layers;
+      if (last && end < n) break;
+      const int64_t first = last ? end - 1 : start;
+      x = x.slice(0, first - start);
+      ALLOT_ASSIGN(const at::Tensor attended, attend(config, parts[0].slice(0, first - start), kv,
+                                                     pages, first, l, workspace));
+      x = x + project(attended, w.output);
+      // In pieces: these activations are the widest, and no position needs another's.
+      for (int64_t i = 0; i < x.size(0); i += kMlpPiece) {
+        at::Tensor piece = x.slice(0, i, std::min(i + kMlpPiece, x.size(0)));
+        piece += mlp(normalise(piece, w.mlp_norm, config.rms_norm_eps), w);
+      }
     }
   }
   const at::Tensor logits =

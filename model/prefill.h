@@ -1,9 +1,10 @@
 #pragma once
-// Dense prefill through LibTorch: the only place of the CPU path that knows it, so that its headers
-// (25 s a translation unit) are paid for once. Private to model/.
+// Prefill on the CPU, its matrix products LibTorch's: the only place of the CPU path that knows it,
+// so that its headers (25 s a translation unit) are paid for once. Private to model/.
 #include <cstdint>
 #include <vector>
 
+#include "allot/kernels/prefill.h"
 #include "core/result.h"
 #include "model/kv_pool.h"
 #include "model/model_config.h"
@@ -21,15 +22,12 @@ struct RopeTable {
   bool cover(const ModelConfig& config, int64_t positions);
 };
 
-// How many of a prompt's queries have their scores in memory at once. By the prompt's length alone,
-// whatever memory there is: sums over other pieces have other last bits.
-int64_t queriesAtOnce(const ModelConfig& config, int64_t positions);
-
-// Runs the prompt, writes its keys and values to `pages` of the pool, returns the logits after its
-// last token, [vocab]. kData where a number is not finite, which weights that are damaged make: the
-// error names the layer and the tensor.
+// Runs the prompt in chunks, writes its keys and values to `pages` of the pool, from where
+// attention reads them, returns the logits after its last token, [vocab]. kData where a number is
+// not finite, which weights that are damaged make: the error names the layer and the tensor.
 Result<std::vector<float>> prefillDense(const ModelConfig& config, const Weights& weights,
                                         const RopeTable& rope, const std::vector<int32_t>& ids,
-                                        const std::vector<int32_t>& pages, const KvPool& pool);
+                                        const std::vector<int32_t>& pages, const KvPool& pool,
+                                        kernels::PrefillWorkspace* workspace);
 
 }  // namespace allot

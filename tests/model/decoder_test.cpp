@@ -243,6 +243,23 @@ TEST_F(Recall7m, AQuestionThatIsReadInStepsIsThePrompt) {
   EXPECT_EQ(decoder_->pool().freePages(), decoder_->pool().totalPages());
 }
 
+// The second chunk attends to the first one's keys, as a step does.
+TEST_F(Recall7m, APromptOfSeveralChunksIsOnePrompt) {
+  const auto golden = (*golden_)["logits"][0]["prompt_ids"].get<std::vector<int32_t>>();
+  std::vector<int32_t> ids;
+  while (ids.size() < 4096 + 5) ids.push_back(golden[ids.size() % golden.size()]);
+  auto whole = decoder_->prefill(ids);
+  auto chunk = decoder_->prefill({ids.begin(), ids.begin() + 4096});
+  ASSERT_TRUE(whole && chunk);
+  GenerationRow plain{&*whole, SampleSchedule(8, kAll), 1};
+  GenerationRow asked{&*chunk, SampleSchedule(8, kAll), 1, {ids.begin() + 4096, ids.end()}};
+  auto out = generate(decoder_, *tokenizer_, {plain, asked}, answerOptions("dense"));
+  ASSERT_TRUE(out) << out.error().message;
+  EXPECT_EQ((*out)[1].tokens, (*out)[0].tokens);
+  decoder_->release(&*whole);
+  decoder_->release(&*chunk);
+}
+
 TEST_F(Recall7m, RefusesPromptsThatDoNotFitTheModel) {
   const auto empty = decoder_->prefill({});
   ASSERT_FALSE(empty);

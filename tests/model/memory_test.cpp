@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
@@ -10,18 +11,19 @@
 
 #include "model/decoder.h"
 #include "model/device.h"
-#include "model/prefill.h"
 #include "tests/readme.h"
 
 namespace {
 
 size_t most_at_once = SIZE_MAX;  // bytes
+size_t largest = 0;
 
 }  // namespace
 
 // In place of the C library's, where LibTorch takes its tensors' memory from.
 extern "C" int posix_memalign(void** block, size_t alignment, size_t bytes) noexcept {
   if (bytes > most_at_once) return ENOMEM;
+  largest = std::max(largest, bytes);
   *block = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
   return *block == nullptr ? ENOMEM : 0;
 }
@@ -71,19 +73,22 @@ TEST(ModelMemory, IsWhatTheReadmeSays) {
   EXPECT_THAT(readme, HasSubstr(std::to_string(kvBytes(qwen) >> 10) + " KiB a token for that"));
 }
 
-TEST(PromptRoom, ScoresOfALongPromptAreFewerQueriesAtOnce) {
-  ModelConfig config;
-  config.heads = 32;
-  EXPECT_EQ(queriesAtOnce(config, 1), 256);
-  EXPECT_EQ(queriesAtOnce(config, 16 << 10), 256);
-  EXPECT_EQ(queriesAtOnce(config, (16 << 10) + 1), 128);
-  EXPECT_EQ(queriesAtOnce(config, 128 << 10), 32);
-  EXPECT_EQ(queriesAtOnce(config, 1 << 20), 4);
-  config.sliding_window = 4096;  // whatever the length, that many keys are scored
-  EXPECT_EQ(queriesAtOnce(config, 1 << 20), 256);
-  config = {};
-  config.heads = 1 << 10;
-  EXPECT_EQ(queriesAtOnce(config, 1 << 26), 1);
+// Beside its keys and values, and the logits of its last position.
+TEST(PromptRoom, WhatIsComputedGrowsWithAChunkNotWithThePrompt) {
+  auto decoder = Decoder::load(ALLOT_SOURCE_DIR "/experiments/models/recall-7m",
+                               {.kv_bytes = size_t{256} << 20});
+  ASSERT_TRUE(decoder) << decoder.error().message;
+  const auto largestOf = [&](size_t tokens) {
+    largest = 0;
+    auto prompt = (*decoder)->prefill(std::vector<int32_t>(tokens, 5));
+    EXPECT_TRUE(prompt) << prompt.error().message;
+    if (prompt) (*decoder)->release(&*prompt);
+    return largest;
+  };
+  const size_t chunk = largestOf(4096);
+  EXPECT_GT(chunk, size_t{1} << 20);
+  EXPECT_LT(largestOf(2048), chunk);
+  EXPECT_EQ(largestOf(8000), chunk);
 }
 
 TEST(PromptRoom, APromptThatFindsNoRoomIsASentence) {

@@ -1,0 +1,409 @@
+// Exact attention of blocks of queries over lists of key blocks.
+//
+// A block of keys is widened to float32 once for its 64 queries and laid out channel by channel, so
+// that 32 scores are sums side by side, each one chain over the channels; values are laid out key
+// by key, and each output is one chain over the keys. Neither depends on what else is computed
+// beside it. The softmax is online: sums and outputs are rescaled when a block brings a larger
+// maximum.
+#include "allot/kernels/prefill.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "kernels/cpu/elements.h"
+#include "kernels/cpu/key_scores.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace allot::kernels {
+namespace {
+
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+// The largest blocks.
+constexpr int kKeys = 64;
+constexpr int kQueries = 64;
+// Queries and vectors of a tile of sums that stays in registers.
+constexpr int kTileQueries = 4;
+constexpr int kTileVectors = 2;
+constexpr int kTileLanes = 16 * kTileVectors;
+
+// What one thread works with: one head of one query block at a time.
+struct Scratch {
+  std::vector<float> queries;  // [64, head_dim], times the scale; zeros where there is no query
+  std::vector<float> keys;     // [head_dim, 64]; zeros where no query of the block sees the key
+  std::vector<float> values;   // [64, channels]: head_dim up to whole tiles
+  std::vector<float> sums;     // [64, channels]: outputs times their softmax's sum
+  float scores[kQueries * kKeys];
+  float top[kQueries];
+  double total[kQueries];
+  PrefillStatistics statistics;
+  int failed_item = -1;
+};
+
+int channelsOf(int head_dim) { return (head_dim + kTileLanes - 1) / kTileLanes * kTileLanes; }
+
+template <typename T>
+ALLOT_INLINE void layOut(const T* key, const T* value, int head_dim, int at_key, float* keys,
+                         float* to) {
+  for (int d = 0; d < head_dim; d += 16) {
+    const Float16 k = loadElements(key + d);
+    for (int i = 0; i < 16; ++i) keys[(d + i) * kKeys + at_key] = k[i];
+    at(to + d) = loadElements(value + d);
+  }
+}
+
+ALLOT_CLONES
+void layOutFloat(const float* key, const float* value, int head_dim, int at_key, float* keys,
+                 float* to) {
+  layOut(key, value, head_dim, at_key, keys, to);
+}
+ALLOT_CLONES
+void layOutHalf(const uint16_t* key, const uint16_t* value, int head_dim, int at_key, float* keys,
+                float* to) {
+  layOut(key, value, head_dim, at_key, keys, to);
+}
+
+// tile[q][lane] += sum_i left[q * left_stride + i] * right[i * right_stride + lane], i ascending.
+ALLOT_INLINE void tileProduct(const float* left, int64_t left_stride, const float* right,
+                              int64_t right_stride, int count, float* tile, int64_t tile_stride) {
+  Float16 sums[kTileQueries][kTileVectors];
+  for (int q = 0; q < kTileQueries; ++q) {
+    for (int v = 0; v < kTileVectors; ++v) sums[q][v] = load(tile + q * tile_stride + 16 * v);
+  }
+  for (int i = 0; i < count; ++i) {
+    Float16 row[kTileVectors];
+    for (int v = 0; v < kTileVectors; ++v) row[v] = load(right + i * right_stride + 16 * v);
+    for (int q = 0; q < kTileQueries; ++q) {
+      const float factor = left[q * left_stride + i];
+      for (int v = 0; v < kTileVectors; ++v) sums[q][v] += factor * row[v];
+    }
+  }
+  for (int q = 0; q < kTileQueries; ++q) {
+    for (int v = 0; v < kTileVectors; ++v) at(tile + q * tile_stride + 16 * v) = sums[q][v];
+  }
+}
+
+// scores[count, 64] of the block's first `width` keys; both are whole tiles.
+ALLOT_CLONES
+void blockScores(const float* queries, const float* keys, int head_dim, int count, int width,
+                 float* scores) {
+  std::fill_n(scores, count * kKeys, 0.0f);
+  for (int q = 0; q < count; q += kTileQueries) {
+    for (int k = 0; k < width; k += kTileLanes) {
+      tileProduct(queries + static_cast<int64_t>(q) * head_dim, head_dim, keys + k, kKeys, head_dim,
+                  scores + q * kKeys + k, kKeys);
+    }
+  }
+}
+
+// sums[q] += masses[q] of the block's `width` keys times their values.
+ALLOT_CLONES
+void blockValues(const float* masses, const float* values, int channels, int count, int width,
+                 float* sums) {
+  for (int q = 0; q < count; q += kTileQueries) {
+    for (int c = 0; c < channels; c += kTileLanes) {
+      tileProduct(masses + q * kKeys, kKeys, values + c, channels, width,
+                  sums + static_cast<int64_t>(q) * channels + c, channels);
+    }
+  }
+}
+
+// One query's scores of the keys from..to - 1 of the block become masses exp(s - top), those of the
+// others of its `width` keys 0. False if a score is not finite.
+ALLOT_CLONES
+bool masses(float* scores, int from, int to, int width, int channels, float* top, double* total,
+            float* sums) {
+  int bad = 0;
+  for (int j = from; j < to; ++j) {
+    bad |= !(std::fabs(scores[j]) <= std::numeric_limits<float>::max());
+  }
+  if (bad) return false;
+  if (from >= to) {
+    std::fill_n(scores, width, 0.0f);
+    return true;
+  }
+  std::fill_n(scores, from, kMinusInfinity);
+  std::fill(scores + to, scores + width, kMinusInfinity);
+  float largest = *top;
+  for (int j = from; j < to; ++j) largest = std::max(largest, scores[j]);
+  if (largest > *top) {
+    if (*total > 0) {
+      Float16 factors = expOf(Float16{} + (*top - largest));
+      const float factor = factors[0];
+      *total *= static_cast<double>(factor);
+      for (int c = 0; c < channels; c += 16) at(sums + c) = load(sums + c) * factor;
+    }
+    *top = largest;
+  }
+  double mass = 0;
+  for (int j = 0; j < width; j += 16) {
+    at(scores + j) = expOf(load(scores + j) - largest);
+    mass += static_cast<double>(sum(load(scores + j)));
+  }
+  *total += mass;
+  return true;
+}
+
+std::string numbered(const char* what, int64_t value, const std::string& why) {
+  return std::string(what) + " = " + std::to_string(value) + " is " + why;
+}
+
+std::optional<std::string> checkList(const PrefillInputs& in, const KeyBlocks& list) {
+  for (const int size : {list.query_block, list.key_block}) {
+    if (size != 16 && size != 32 && size != 64) {
+      return numbered("a block's size", size, "none of 16, 32 and 64");
+    }
+  }
+  const int blocks = queryBlocks(in, list.query_block);
+  for (int h = 0; h < in.heads; ++h) {
+    for (int b = 0; b < blocks; ++b) {
+      const int64_t i = static_cast<int64_t>(h) * blocks + b;
+      const int block = firstQueryBlock(in, list.query_block) + b;
+      const int end = std::min(in.first + in.count, (block + 1) * list.query_block);
+      const auto last = static_cast<uint32_t>((end - 1) / list.key_block);
+      bool right = list.begin[i] <= list.begin[i + 1];
+      for (uint32_t e = list.begin[i]; right && e < list.begin[i + 1]; ++e) {
+        right =
+            list.blocks[e] <= last && (e == list.begin[i] || list.blocks[e - 1] < list.blocks[e]);
+      }
+      if (right) continue;
+      return "the key blocks of head " + std::to_string(h) + ", query block " +
+             std::to_string(block) + " are not ascending up to " + std::to_string(last);
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> check(const PagedKv& kv, const PrefillInputs& in,
+                                 const KeyBlocks* list) {
+  if (kv.kv_heads <= 0 || in.heads <= 0 || in.heads % kv.kv_heads != 0) {
+    return numbered("heads", in.heads,
+                    "no multiple of the cache's " + std::to_string(kv.kv_heads) + " KV heads");
+  }
+  if (kv.head_dim <= 0 || kv.head_dim % 16 != 0 || kv.head_dim > kMaxHeadDim) {
+    return numbered("head_dim", kv.head_dim,
+                    "no multiple of 16 up to " + std::to_string(kMaxHeadDim));
+  }
+  if (kv.element == Element::kFloat16) return "the CPU attends to no float16 cache";
+  if (in.window < 0) return numbered("window", in.window, "below 0");
+  if (in.first < 0) return numbered("first", in.first, "below 0");
+  if (in.count < 0) return numbered("count", in.count, "below 0");
+  const int64_t end = static_cast<int64_t>(in.first) + in.count;
+  const int64_t room = static_cast<int64_t>(in.max_pages) * kv.page_size;
+  if (end > room) {
+    return numbered("first + count", end,
+                    "beyond the page table: " + std::to_string(in.max_pages) + " pages of " +
+                        std::to_string(kv.page_size) + " keys hold " + std::to_string(room));
+  }
+  for (int64_t p = in.oldest(in.first) / kv.page_size; p * kv.page_size < end; ++p) {
+    const int32_t page = in.page_table[p];
+    if (page >= 0 && page < kv.pages) continue;
+    return "page_table: entry " + std::to_string(p) + " is " + std::to_string(page) +
+           ", but the pool has the pages 0.." + std::to_string(kv.pages - 1);
+  }
+  const int64_t numbers = static_cast<int64_t>(in.count) * in.heads * kv.head_dim;
+  for (int64_t i = 0; i < numbers; ++i) {
+    if (std::isfinite(in.queries[i])) continue;
+    return "queries: position " + std::to_string(in.first + i / kv.head_dim / in.heads) +
+           ", head " + std::to_string(i / kv.head_dim % in.heads) + ", channel " +
+           std::to_string(i % kv.head_dim) + " is not finite";
+  }
+  return list ? checkList(in, *list) : std::nullopt;
+}
+
+// One head of one query block: the work of one item.
+class BlockRun {
+ public:
+  BlockRun(const PagedKv& kv, const PrefillInputs& in, const KeyBlocks& sizes,
+           const PrefillOutputs& out, Scratch* scratch, int head, int block)
+      : kv_(kv), in_(in), out_(out), s_(*scratch), head_(head), keys_(sizes.key_block) {
+    kv_head_ = head / (in.heads / kv.kv_heads);
+    channels_ = channelsOf(kv.head_dim);
+    width_ = std::max(keys_, kTileLanes);
+    begin_ = std::max(in.first, block * sizes.query_block);
+    end_ = std::min(in.first + in.count, (block + 1) * sizes.query_block);
+    padded_ = (end_ - begin_ + kTileQueries - 1) / kTileQueries * kTileQueries;
+    oldest_ = in.oldest(begin_);
+  }
+
+  // The key blocks that causality and the window leave are firstKeys()..lastKeys().
+  int firstKeys() const { return oldest_ / keys_; }
+  int lastKeys() const { return (end_ - 1) / keys_; }
+
+  void start() {
+    const int d = kv_.head_dim;
+    for (int q = 0; q < padded_; ++q) {
+      float* to = s_.queries.data() + static_cast<int64_t>(q) * d;
+      if (begin_ + q >= end_) {
+        std::fill_n(to, d, 0.0f);
+        continue;
+      }
+      const float* from = query(q);
+      for (int i = 0; i < d; ++i) to[i] = from[i] * in_.scale;
+    }
+    std::fill_n(s_.sums.begin(), static_cast<int64_t>(padded_) * channels_, 0.0f);
+    std::fill_n(s_.top, kQueries, kMinusInfinity);
+    std::fill_n(s_.total, kQueries, 0.0);
+  }
+
+  // False if a score is not finite.
+  bool take(int block) {
+    const int start = block * keys_;
+    const int from = std::max(oldest_, start), to = std::min(end_, start + keys_);
+    layOutKeys(start, from, to);
+    blockScores(s_.queries.data(), s_.keys.data(), kv_.head_dim, padded_, width_, s_.scores);
+    for (int q = 0; q < padded_; ++q) {
+      const int position = begin_ + q;
+      const int first = std::max(from, in_.oldest(position)) - start;
+      const int last = position < end_ ? std::min(to, position + 1) - start : 0;
+      if (!masses(s_.scores + q * kKeys, first, last, width_, channels_, s_.top + q, s_.total + q,
+                  s_.sums.data() + static_cast<int64_t>(q) * channels_)) {
+        return false;
+      }
+    }
+    blockValues(s_.scores, s_.values.data(), channels_, padded_, width_, s_.sums.data());
+    ++s_.statistics.blocks;
+    const auto bytes = static_cast<uint64_t>(to - from) * static_cast<uint64_t>(kv_.head_dim) *
+                       bytesOf(kv_.element);
+    s_.statistics.key_bytes += bytes;
+    s_.statistics.value_bytes += bytes;
+    return true;
+  }
+
+  void finish() {
+    const int d = kv_.head_dim;
+    for (int q = 0; begin_ + q < end_; ++q) {
+      const int64_t at_head = static_cast<int64_t>(begin_ + q - in_.first) * in_.heads + head_;
+      const float* sums = s_.sums.data() + static_cast<int64_t>(q) * channels_;
+      const double total = s_.total[q];
+      const float factor = total > 0 ? static_cast<float>(1.0 / total) : 0.0f;
+      for (int i = 0; i < d; ++i) out_.out[at_head * d + i] = sums[i] * factor;
+      if (out_.lse == nullptr) continue;
+      out_.lse[at_head] =
+          total > 0 ? s_.top[q] + static_cast<float>(std::log(total)) : kMinusInfinity;
+    }
+  }
+
+ private:
+  const float* query(int q) const {
+    return in_.queries +
+           (static_cast<int64_t>(begin_ + q - in_.first) * in_.heads + head_) * kv_.head_dim;
+  }
+
+  // Keys and values from..to - 1 of the block that starts at `start`; zeros for the others.
+  void layOutKeys(int start, int from, int to) {
+    const int d = kv_.head_dim;
+    if (from > start || to < start + width_) {
+      std::fill_n(s_.keys.begin(), static_cast<int64_t>(d) * kKeys, 0.0f);
+      std::fill_n(s_.values.begin(), static_cast<int64_t>(kKeys) * channels_, 0.0f);
+    }
+    for (int j = from; j < to; ++j) {
+      const int64_t offset =
+          kv_.offset(in_.page_table[j / kv_.page_size], kv_head_, j % kv_.page_size);
+      float* to_value = s_.values.data() + static_cast<int64_t>(j - start) * channels_;
+      if (kv_.element == Element::kFloat32) {
+        layOutFloat(static_cast<const float*>(kv_.keys) + offset,
+                    static_cast<const float*>(kv_.values) + offset, d, j - start, s_.keys.data(),
+                    to_value);
+      } else {
+        layOutHalf(static_cast<const uint16_t*>(kv_.keys) + offset,
+                   static_cast<const uint16_t*>(kv_.values) + offset, d, j - start, s_.keys.data(),
+                   to_value);
+      }
+    }
+  }
+
+  const PagedKv& kv_;
+  const PrefillInputs& in_;
+  const PrefillOutputs& out_;
+  Scratch& s_;
+  int head_, kv_head_ = 0, channels_ = 0;
+  int keys_;                 // in a block
+  int width_ = 0;            // the same up to whole tiles
+  int begin_ = 0, end_ = 0;  // the queries' positions
+  int padded_ = 0;           // queries up to whole tiles
+  int oldest_ = 0;           // key that any of them sees
+};
+
+}  // namespace
+
+struct PrefillWorkspace::Impl {
+  explicit Impl(int threads) : pool(threads), scratch(static_cast<size_t>(pool.threads())) {}
+
+  void plan(int head_dim) {
+    const auto channels = static_cast<size_t>(channelsOf(head_dim));
+    for (Scratch& one : scratch) {
+      if (one.values.size() == kKeys * channels && one.keys.size() == kKeys * static_cast<size_t>(head_dim)) continue;
+      one.queries.assign(kQueries * static_cast<size_t>(head_dim), 0.0f);
+      one.keys.assign(kKeys * static_cast<size_t>(head_dim), 0.0f);
+      one.values.assign(kKeys * channels, 0.0f);
+      one.sums.assign(kQueries * channels, 0.0f);
+    }
+  }
+
+  ThreadPool pool;
+  std::vector<Scratch> scratch;
+};
+
+PrefillWorkspace::PrefillWorkspace(int threads)
+    : impl_(std::make_unique<Impl>(std::max(threads, 1))) {}
+PrefillWorkspace::~PrefillWorkspace() = default;
+PrefillWorkspace::PrefillWorkspace(PrefillWorkspace&&) noexcept = default;
+PrefillWorkspace& PrefillWorkspace::operator=(PrefillWorkspace&&) noexcept = default;
+
+std::optional<std::string> attendBlocks(const PagedKv& kv, const PrefillInputs& in,
+                                        const KeyBlocks* list, PrefillWorkspace* workspace,
+                                        const PrefillOutputs& out) {
+  if (auto refusal = check(kv, in, list)) return refusal;
+  PrefillWorkspace::Impl& space = workspace->impl();
+  space.plan(kv.head_dim);
+  for (Scratch& scratch : space.scratch) {
+    scratch.failed_item = -1;
+    scratch.statistics = {};
+  }
+  const KeyBlocks sizes = list ? *list : KeyBlocks{};
+  const int blocks = queryBlocks(in, sizes.query_block);
+  const int first_block = firstQueryBlock(in, sizes.query_block);
+  // The longest rows last begun would keep one thread busy while the others wait.
+  auto body = [&](int thread, int item) {
+    Scratch& scratch = space.scratch[static_cast<size_t>(thread)];
+    const int head = item % in.heads, block = blocks - 1 - item / in.heads;
+    BlockRun run(kv, in, sizes, out, &scratch, head, first_block + block);
+    scratch.statistics.dense_blocks += static_cast<uint64_t>(run.lastKeys() - run.firstKeys() + 1);
+    run.start();
+    bool finite = true;
+    if (list == nullptr) {
+      for (int b = run.firstKeys(); finite && b <= run.lastKeys(); ++b) finite = run.take(b);
+    } else {
+      const int64_t i = static_cast<int64_t>(head) * blocks + block;
+      for (uint32_t e = list->begin[i]; finite && e < list->begin[i + 1]; ++e) {
+        const auto b = static_cast<int>(list->blocks[e]);
+        if (b >= run.firstKeys()) finite = run.take(b);
+      }
+    }
+    if (!finite) {
+      scratch.failed_item = std::max(scratch.failed_item, item);
+      return;
+    }
+    run.finish();
+  };
+  space.pool.forEach(in.heads * blocks, body);
+  int failed = -1;
+  for (const Scratch& scratch : space.scratch) {
+    failed = std::max(failed, scratch.failed_item);
+    if (out.statistics == nullptr) continue;
+    out.statistics->blocks += scratch.statistics.blocks;
+    out.statistics->dense_blocks += scratch.statistics.dense_blocks;
+    out.statistics->key_bytes += scratch.statistics.key_bytes;
+    out.statistics->value_bytes += scratch.statistics.value_bytes;
+  }
+  if (failed < 0) return std::nullopt;
+  const int block = first_block + blocks - 1 - failed / in.heads;
+  return "scores of head " + std::to_string(failed % in.heads) + ", query block " +
+         std::to_string(block) +
+         " are not finite: keys or queries are too large for float32, or were not written by "
+         "appendKv";
+}
+
+}  // namespace allot::kernels

@@ -1,0 +1,101 @@
+#pragma once
+// Prefill attention over a paged KV cache: one call is one chunk of a prompt's queries in one
+// layer.
+//
+// Two stages with a list between them. A selection says for each query head and block of queries
+// which blocks of keys are attended to (KeyBlocks); attendBlocks computes exact causal softmax
+// attention over any such list, and over all keys without one. The keys and values of the chunk are
+// in the cache before it is attended to (appendKv).
+//
+// Framework-free; arithmetic is float32 whatever the elements of the cache. Blocks are counted from
+// position 0, so that a query's output does not depend on the chunk that it comes in, on the page
+// size, on the other heads or on the number of threads, to the last bit.
+//
+// Notation (one query head, the query at position p): s_j = scale * q.k_j over the keys j <= p that
+// the sliding window and the list leave, a = softmax(s), o = sum_j a_j v_j.
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "allot/kernels/paged_kv.h"
+
+namespace allot::kernels {
+
+// Positions first..first + count - 1 of one sequence in one layer. Pointers are borrowed for the
+// call.
+struct PrefillInputs {
+  const float* queries = nullptr;       // [count, heads, head_dim], positions already applied
+  const int32_t* page_table = nullptr;  // [max_pages]
+  int max_pages = 0;
+  int first = 0;
+  int count = 0;
+  int heads = 0;  // a multiple of kv.kv_heads
+  float scale = 1.0f;
+  int window = 0;  // keys that a query attends to, its own and those before it; 0: all
+
+  // The oldest key that the query at this position attends to.
+  int oldest(int position) const {
+    return window > 0 && position >= window ? position + 1 - window : 0;
+  }
+};
+
+// The blocks of a chunk's queries are those that it has a query in, which need not be all of a
+// block's. `size`: positions in one block.
+inline int firstQueryBlock(const PrefillInputs& in, int size) { return in.first / size; }
+inline int queryBlocks(const PrefillInputs& in, int size) {
+  return in.count > 0 ? (in.first + in.count - 1) / size - firstQueryBlock(in, size) + 1 : 0;
+}
+
+// For each head and query block the key blocks that it attends to: those of head h and the b-th of
+// the chunk's B query blocks are blocks[begin[i]] .. blocks[begin[i + 1] - 1], i = h * B + b,
+// ascending, none behind the last query. What causality and the window mask in a block stays
+// masked. Sizes are 16, 32 or 64 positions; a larger block is several entries.
+struct KeyBlocks {
+  int query_block = 64;
+  int key_block = 64;
+  const uint32_t* begin = nullptr;  // [heads * B + 1]
+  const uint32_t* blocks = nullptr;
+};
+
+// What was computed and read, summed over heads; added to, so that chunks and layers sum up.
+struct PrefillStatistics {
+  uint64_t blocks = 0;        // pairs of a query block and a key block that were computed
+  uint64_t dense_blocks = 0;  // that causality and the window leave
+  uint64_t key_bytes = 0;     // of those pairs' keys, once a pair
+  uint64_t value_bytes = 0;
+};
+
+struct PrefillOutputs {
+  float* out = nullptr;  // [count, heads, head_dim]; 0 for a query that no key is left to
+  float* lse = nullptr;  // optional [count, heads]: log sum_j exp(s_j); -inf where no key is left
+  PrefillStatistics* statistics = nullptr;  // optional
+};
+
+// Threads and scratch memory, which does not grow with the prompt. One caller at a time.
+class PrefillWorkspace {
+ public:
+  // `threads` in all, the caller's included; the others wait for work in between.
+  explicit PrefillWorkspace(int threads = 1);
+  ~PrefillWorkspace();
+  PrefillWorkspace(PrefillWorkspace&&) noexcept;
+  PrefillWorkspace& operator=(PrefillWorkspace&&) noexcept;
+
+  struct Impl;
+  Impl& impl() { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+// Returns nothing if all is well; else one sentence that names the tensor and the entry, and `out`
+// is unspecified. Refused: queries that are not finite, positions beyond the page table, a page
+// outside the pool, heads that are no multiple of the KV heads, a float16 cache, a list that is not
+// ascending or has a block behind its queries, scores that are not finite. list null: dense, which
+// is what a list of all blocks of 64 gives.
+[[nodiscard]] std::optional<std::string> attendBlocks(const PagedKv& kv, const PrefillInputs& in,
+                                                      const KeyBlocks* list,
+                                                      PrefillWorkspace* workspace,
+                                                      const PrefillOutputs& out);
+
+}  // namespace allot::kernels

@@ -1,0 +1,324 @@
+// Attention of a prompt's queries over lists of key blocks: the dense one is decode's position by
+// position, any other the masked formula, and no bit depends on chunks, pages or threads.
+#include "allot/kernels/prefill.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "tests/estimators/fixture.h"
+
+namespace allot::kernels {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+// A prompt with a query at each position.
+struct Prompt {
+  explicit Prompt(const CacheShape& shape, int window = 0)
+      : cache(shape), n(shape.lengths.front()), window(window) {
+    queries = normals(static_cast<size_t>(n) * shape.heads * shape.head_dim, shape.seed + 99);
+  }
+  PrefillInputs inputs(int first, int count) const {
+    return {.queries = queries.data() + width() * static_cast<size_t>(first),
+            .page_table = cache.table.data(),
+            .max_pages = cache.max_pages,
+            .first = first,
+            .count = count,
+            .heads = cache.shape.heads,
+            .scale = cache.scale,
+            .window = window};
+  }
+  PrefillInputs inputs() const { return inputs(0, n); }
+  size_t width() const { return static_cast<size_t>(cache.shape.heads) * cache.shape.head_dim; }
+  const float* query(int position, int head) const {
+    return queries.data() + width() * static_cast<size_t>(position) +
+           static_cast<size_t>(head) * cache.shape.head_dim;
+  }
+
+  Cache cache;
+  int n, window;
+  std::vector<float> queries;
+};
+
+struct Attended {
+  std::vector<float> out, lse;
+  PrefillStatistics statistics;
+  bool operator==(const Attended& other) const { return out == other.out && lse == other.lse; }
+};
+
+Attended attend(const Prompt& prompt, const PrefillInputs& in, const KeyBlocks* list,
+                PrefillWorkspace* workspace) {
+  Attended made;
+  made.out.assign(prompt.width() * static_cast<size_t>(in.count), kNaN);
+  made.lse.assign(static_cast<size_t>(in.count) * in.heads, kNaN);
+  EXPECT_EQ(attendBlocks(
+                prompt.cache.pool.kv, in, list, workspace,
+                {.out = made.out.data(), .lse = made.lse.data(), .statistics = &made.statistics}),
+            std::nullopt);
+  return made;
+}
+Attended attend(const Prompt& prompt, const KeyBlocks* list = nullptr, int threads = 1) {
+  PrefillWorkspace workspace(threads);
+  return attend(prompt, prompt.inputs(), list, &workspace);
+}
+
+// A list that owns its blocks, of a whole prompt.
+struct List {
+  template <typename Keep>
+  List(const Prompt& prompt, int query_block, int key_block, Keep keep) {
+    view.query_block = query_block;
+    view.key_block = key_block;
+    const int blocks = queryBlocks(prompt.inputs(), query_block);
+    for (int h = 0; h < prompt.cache.shape.heads; ++h) {
+      for (int b = 0; b < blocks; ++b) {
+        begin.push_back(static_cast<uint32_t>(entries.size()));
+        const int last = std::min(prompt.n, (b + 1) * query_block) - 1;
+        for (int k = 0; k <= last / key_block; ++k) {
+          if (keep(h, b, k)) entries.push_back(static_cast<uint32_t>(k));
+        }
+      }
+    }
+    begin.push_back(static_cast<uint32_t>(entries.size()));
+    view.begin = begin.data();
+    view.blocks = entries.data();
+  }
+  bool holds(const Prompt& prompt, int head, int position, int key) const {
+    const int blocks = queryBlocks(prompt.inputs(), view.query_block);
+    const size_t i = static_cast<size_t>(head) * blocks + position / view.query_block;
+    return std::binary_search(entries.begin() + begin[i], entries.begin() + begin[i + 1],
+                              static_cast<uint32_t>(key / view.key_block));
+  }
+  KeyBlocks view;
+  std::vector<uint32_t> begin, entries;
+};
+
+// The formula in double precision, over the keys that `kept` says.
+template <typename Kept>
+std::vector<double> formula(Prompt& prompt, int position, int head, Kept kept) {
+  const CacheShape& shape = prompt.cache.shape;
+  const int kv_head = prompt.cache.kvHead(head);
+  std::vector<double> out(static_cast<size_t>(shape.head_dim), 0.0);
+  std::vector<std::pair<int, double>> scores;
+  double top = -std::numeric_limits<double>::infinity();
+  for (int j = prompt.inputs().oldest(position); j <= position; ++j) {
+    if (!kept(j)) continue;
+    double score = 0;
+    for (int d = 0; d < shape.head_dim; ++d) {
+      score += static_cast<double>(prompt.query(position, head)[d]) *
+               static_cast<double>(prompt.cache.key(0, kv_head, j)[d]);
+    }
+    scores.emplace_back(j, score * static_cast<double>(prompt.cache.scale));
+    top = std::max(top, scores.back().second);
+  }
+  double total = 0;
+  for (auto& [j, score] : scores) {
+    score = std::exp(score - top);
+    total += score;
+  }
+  for (const auto& [j, mass] : scores) {
+    for (int d = 0; d < shape.head_dim; ++d) {
+      out[d] += mass / total * static_cast<double>(prompt.cache.value(0, kv_head, j)[d]);
+    }
+  }
+  return out;
+}
+
+// The largest difference of all outputs from the formula.
+double gap(Prompt& prompt, const Attended& made, const List& list) {
+  double largest = 0;
+  for (int p = 0; p < prompt.n; ++p) {
+    for (int h = 0; h < prompt.cache.shape.heads; ++h) {
+      const auto expected =
+          formula(prompt, p, h, [&](int j) { return list.holds(prompt, h, p, j); });
+      const float* out = made.out.data() + prompt.width() * static_cast<size_t>(p) +
+                         static_cast<size_t>(h) * prompt.cache.shape.head_dim;
+      for (int d = 0; d < prompt.cache.shape.head_dim; ++d) {
+        const double difference = std::fabs(static_cast<double>(out[d]) - expected[d]);
+        largest = std::isnan(difference) ? INFINITY : std::max(largest, difference);
+      }
+    }
+  }
+  return largest;
+}
+
+class Lengths : public testing::TestWithParam<int> {};
+
+// Position by position, with and without a window, in either element.
+TEST_P(Lengths, DenseIsDecodes) {
+  for (const int window : {0, 50}) {
+    for (const Element element : {Element::kFloat32, Element::kBFloat16}) {
+      Prompt prompt({.lengths = {GetParam()},
+                     .kv_heads = 2,
+                     .heads = 6,
+                     .head_dim = 48,
+                     .element = element,
+                     .seed = 3},
+                    window);
+      const Attended made = attend(prompt);
+      Cache& cache = prompt.cache;
+      cache.repeatFirstRow(prompt.n, 1);
+      cache.queries = prompt.queries;
+      for (int p = 0; p < prompt.n; ++p) cache.lengths[p] = p + 1;
+      cache.budgets.assign(static_cast<size_t>(prompt.n), UINT32_MAX);
+      DecodeInputs in = cache.inputs();
+      in.window = window;
+      const Cache::Result decoded = cache.run(methodOf("dense"), in);
+      ASSERT_EQ(made.out.size(), decoded.out.size());
+      for (size_t i = 0; i < made.out.size(); ++i) {
+        ASSERT_NEAR(made.out[i], decoded.out[i], 2e-6) << i;
+      }
+      for (size_t i = 0; i < made.lse.size(); ++i) {
+        ASSERT_NEAR(made.lse[i], decoded.lse[i], 4e-6) << i;
+      }
+    }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Ragged, Lengths, testing::Values(1, 2, 63, 64, 65, 200));
+
+// Blocks of every size, ragged ends, groups, a window; a planted error of one block is seen.
+TEST(Prefill, AnyListIsTheMaskedFormula) {
+  std::mt19937_64 random(7);
+  for (const int window : {0, 70}) {
+    for (const int query_block : {16, 32, 64}) {
+      for (const int key_block : {16, 32, 64}) {
+        Prompt prompt({.lengths = {150}, .kv_heads = 2, .heads = 4, .page_size = 48, .seed = 5},
+                      window);
+        const List some(prompt, query_block, key_block,
+                        [&](int, int, int) { return random() % 2 == 0; });
+        const Attended made = attend(prompt, &some.view);
+        EXPECT_LT(gap(prompt, made, some), 2e-6) << query_block << ", " << key_block;
+        List other = some;
+        other.view.begin = other.begin.data();
+        ASSERT_GT(other.entries.size(), 0u);
+        for (uint32_t& begin : other.begin) {
+          if (begin == other.entries.size()) --begin;
+        }
+        other.entries.pop_back();  // the last block of the last list that has any
+        other.view.blocks = other.entries.data();
+        EXPECT_GT(gap(prompt, made, other), 1e-3);
+        EXPECT_EQ(made.statistics.key_bytes, made.statistics.value_bytes);
+        EXPECT_LE(made.statistics.blocks, some.entries.size());
+        if (window == 0) {
+          EXPECT_EQ(made.statistics.blocks, some.entries.size());
+        }
+      }
+    }
+  }
+}
+
+TEST(Prefill, AQueryThatNoKeyIsLeftToIsZero) {
+  Prompt prompt({.lengths = {130}, .kv_heads = 1, .heads = 2});
+  const List first(prompt, 64, 64, [](int h, int b, int k) { return h == 0 && b == 2 && k == 0; });
+  const Attended made = attend(prompt, &first.view);
+  for (int p = 0; p < prompt.n; ++p) {
+    for (int h = 0; h < 2; ++h) {
+      const bool left = h == 0 && p >= 128;
+      const float* out = made.out.data() + prompt.width() * static_cast<size_t>(p) +
+                         static_cast<size_t>(h) * prompt.cache.shape.head_dim;
+      const bool silent =
+          std::all_of(out, out + prompt.cache.shape.head_dim, [](float x) { return x == 0; });
+      EXPECT_EQ(silent, !left) << p << ", " << h;
+      EXPECT_EQ(std::isinf(made.lse[static_cast<size_t>(p) * 2 + h]), !left);
+    }
+  }
+}
+
+TEST(Prefill, NoBitDependsOnChunksPagesOrThreads) {
+  for (const int window : {0, 100}) {
+    const CacheShape shape{.lengths = {333}, .kv_heads = 2, .heads = 4, .seed = 9};
+    Prompt prompt(shape, window);
+    const Attended whole = attend(prompt);
+    EXPECT_TRUE(attend(prompt, nullptr, 3) == whole);
+    const List all(prompt, 64, 64, [](int, int, int) { return true; });
+    EXPECT_TRUE(attend(prompt, &all.view) == whole);
+    CacheShape large = shape;
+    large.page_size = 128;
+    EXPECT_TRUE(attend(Prompt(large, window)) == whole);
+    for (const int chunk : {1, 7, 64, 100, 300}) {
+      PrefillWorkspace workspace(2);
+      Attended joined;
+      for (int first = 0; first < prompt.n; first += chunk) {
+        const int count = std::min(chunk, prompt.n - first);
+        const Attended part = attend(prompt, prompt.inputs(first, count), nullptr, &workspace);
+        joined.out.insert(joined.out.end(), part.out.begin(), part.out.end());
+        joined.lse.insert(joined.lse.end(), part.lse.begin(), part.lse.end());
+      }
+      EXPECT_TRUE(joined == whole) << chunk;
+    }
+  }
+}
+
+// Of a sequence that goes on behind the chunk, and whose beginning its window leaves out.
+TEST(Prefill, ReadsNothingBehindTheChunkOrBeforeTheWindow) {
+  Prompt prompt({.lengths = {300}, .kv_heads = 2, .heads = 2}, 60);
+  PrefillWorkspace workspace;
+  const Attended before = attend(prompt, prompt.inputs(150, 50), nullptr, &workspace);
+  for (int p = 0; p < prompt.cache.max_pages; ++p) {
+    const int from = p * prompt.cache.shape.page_size;
+    const int to = from + prompt.cache.shape.page_size;
+    if (to <= 150 + 1 - 60 || from >= 200) prompt.cache.table[p] = -1;
+  }
+  EXPECT_TRUE(attend(prompt, prompt.inputs(150, 50), nullptr, &workspace) == before);
+}
+
+TEST(Prefill, CountsBlocks) {
+  Prompt prompt({.lengths = {130}, .kv_heads = 1, .heads = 3, .element = Element::kBFloat16});
+  const PrefillStatistics dense = attend(prompt).statistics;
+  EXPECT_EQ(dense.blocks, 3u * (1 + 2 + 3));
+  EXPECT_EQ(dense.dense_blocks, dense.blocks);
+  EXPECT_EQ(dense.key_bytes, 3u * (64 + 128 + 130) * 64 * 2);
+  const List diagonal(prompt, 64, 64, [](int, int b, int k) { return b == k; });
+  const PrefillStatistics some = attend(prompt, &diagonal.view).statistics;
+  EXPECT_EQ(some.blocks, 9u);
+  EXPECT_EQ(some.dense_blocks, dense.blocks);
+}
+
+TEST(Prefill, WhatCannotBeIsASentence) {
+  Prompt prompt({.lengths = {100}, .kv_heads = 2, .heads = 4});
+  PrefillWorkspace workspace;
+  std::vector<float> out(prompt.queries.size());
+  const auto refusal = [&](const PrefillInputs& in, const KeyBlocks* list = nullptr) {
+    return attendBlocks(prompt.cache.pool.kv, in, list, &workspace, {.out = out.data()})
+        .value_or("");
+  };
+  const auto with = [&](auto change) {
+    PrefillInputs in = prompt.inputs();
+    change(in);
+    return refusal(in);
+  };
+  EXPECT_EQ(refusal(prompt.inputs()), "");
+  EXPECT_EQ(with([](auto& in) { in.count = 0; }), "");
+  EXPECT_THAT(with([](auto& in) { in.heads = 3; }), HasSubstr("heads = 3 is no multiple"));
+  EXPECT_THAT(with([](auto& in) { in.first = -1; }), HasSubstr("first = -1"));
+  EXPECT_THAT(with([](auto& in) { in.count = -1; }), HasSubstr("count = -1"));
+  EXPECT_THAT(with([](auto& in) { in.window = -1; }), HasSubstr("window = -1"));
+  EXPECT_THAT(with([](auto& in) { in.first = INT32_MAX; }), HasSubstr("beyond the page table"));
+  std::vector<int32_t> table = prompt.cache.table;
+  table[2] = static_cast<int32_t>(prompt.cache.pool.kv.pages);
+  EXPECT_THAT(with([&](auto& in) { in.page_table = table.data(); }), HasSubstr("entry 2 is"));
+  prompt.queries[prompt.width() * 70 + 64 + 5] = kNaN;
+  EXPECT_THAT(refusal(prompt.inputs()),
+              HasSubstr("queries: position 70, head 1, channel 5 is not finite"));
+  prompt.queries[prompt.width() * 70 + 64 + 5] = 3e38f;
+  EXPECT_THAT(with([](auto& in) { in.scale = 100; }), HasSubstr("scores of head 1, query block 1"));
+  prompt.queries[prompt.width() * 70 + 64 + 5] = 0;
+  List list(prompt, 64, 64, [](int, int, int) { return true; });
+  EXPECT_EQ(refusal(prompt.inputs(), &list.view), "");
+  std::swap(list.entries[1], list.entries[2]);
+  EXPECT_THAT(refusal(prompt.inputs(), &list.view), HasSubstr("not ascending"));
+  std::swap(list.entries[1], list.entries[2]);
+  list.entries[0] = 1;  // behind its queries
+  EXPECT_THAT(refusal(prompt.inputs(), &list.view), HasSubstr("head 0, query block 0"));
+  list.view.key_block = 48;
+  EXPECT_THAT(refusal(prompt.inputs(), &list.view), HasSubstr("none of 16, 32 and 64"));
+}
+
+}  // namespace
+}  // namespace allot::kernels
