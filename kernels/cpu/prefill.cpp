@@ -12,43 +12,22 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/cpu/block_products.h"
 #include "kernels/cpu/elements.h"
 #include "kernels/cpu/key_scores.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/cpu/prefill_workspace.h"
 
 namespace allot::kernels {
 namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-// The largest blocks.
-constexpr int kKeys = 64;
-constexpr int kQueries = 64;
-// Queries and vectors of a tile of sums that stays in registers.
-constexpr int kTileQueries = 4;
-constexpr int kTileVectors = 2;
-constexpr int kTileLanes = 16 * kTileVectors;
-
-// What one thread works with: one head of one query block at a time.
-struct Scratch {
-  std::vector<float> queries;  // [64, head_dim], times the scale; zeros where there is no query
-  std::vector<float> keys;     // [head_dim, 64]; zeros where no query of the block sees the key
-  std::vector<float> values;   // [64, channels]: head_dim up to whole tiles
-  std::vector<float> sums;     // [64, channels]: outputs times their softmax's sum
-  float scores[kQueries * kKeys];
-  float top[kQueries];
-  double total[kQueries];
-  PrefillStatistics statistics;
-  int failed_item = -1;
-};
-
-int channelsOf(int head_dim) { return (head_dim + kTileLanes - 1) / kTileLanes * kTileLanes; }
 
 template <typename T>
 ALLOT_INLINE void layOut(const T* key, const T* value, int head_dim, int at_key, float* keys,
                          float* to) {
   for (int d = 0; d < head_dim; d += 16) {
     const Float16 k = loadElements(key + d);
-    for (int i = 0; i < 16; ++i) keys[(d + i) * kKeys + at_key] = k[i];
+    for (int i = 0; i < 16; ++i) keys[(d + i) * kBlockKeys + at_key] = k[i];
     at(to + d) = loadElements(value + d);
   }
 }
@@ -62,51 +41,6 @@ ALLOT_CLONES
 void layOutHalf(const uint16_t* key, const uint16_t* value, int head_dim, int at_key, float* keys,
                 float* to) {
   layOut(key, value, head_dim, at_key, keys, to);
-}
-
-// tile[q][lane] += sum_i left[q * left_stride + i] * right[i * right_stride + lane], i ascending.
-ALLOT_INLINE void tileProduct(const float* left, int64_t left_stride, const float* right,
-                              int64_t right_stride, int count, float* tile, int64_t tile_stride) {
-  Float16 sums[kTileQueries][kTileVectors];
-  for (int q = 0; q < kTileQueries; ++q) {
-    for (int v = 0; v < kTileVectors; ++v) sums[q][v] = load(tile + q * tile_stride + 16 * v);
-  }
-  for (int i = 0; i < count; ++i) {
-    Float16 row[kTileVectors];
-    for (int v = 0; v < kTileVectors; ++v) row[v] = load(right + i * right_stride + 16 * v);
-    for (int q = 0; q < kTileQueries; ++q) {
-      const float factor = left[q * left_stride + i];
-      for (int v = 0; v < kTileVectors; ++v) sums[q][v] += factor * row[v];
-    }
-  }
-  for (int q = 0; q < kTileQueries; ++q) {
-    for (int v = 0; v < kTileVectors; ++v) at(tile + q * tile_stride + 16 * v) = sums[q][v];
-  }
-}
-
-// scores[count, 64] of the block's first `width` keys; both are whole tiles.
-ALLOT_CLONES
-void blockScores(const float* queries, const float* keys, int head_dim, int count, int width,
-                 float* scores) {
-  std::fill_n(scores, count * kKeys, 0.0f);
-  for (int q = 0; q < count; q += kTileQueries) {
-    for (int k = 0; k < width; k += kTileLanes) {
-      tileProduct(queries + static_cast<int64_t>(q) * head_dim, head_dim, keys + k, kKeys, head_dim,
-                  scores + q * kKeys + k, kKeys);
-    }
-  }
-}
-
-// sums[q] += masses[q] of the block's `width` keys times their values.
-ALLOT_CLONES
-void blockValues(const float* masses, const float* values, int channels, int count, int width,
-                 float* sums) {
-  for (int q = 0; q < count; q += kTileQueries) {
-    for (int c = 0; c < channels; c += kTileLanes) {
-      tileProduct(masses + q * kKeys, kKeys, values + c, channels, width,
-                  sums + static_cast<int64_t>(q) * channels + c, channels);
-    }
-  }
 }
 
 // One query's scores of the keys from..to - 1 of the block become masses exp(s - top), those of the
@@ -175,8 +109,9 @@ std::optional<std::string> checkList(const PrefillInputs& in, const KeyBlocks& l
   return std::nullopt;
 }
 
-std::optional<std::string> check(const PagedKv& kv, const PrefillInputs& in,
-                                 const KeyBlocks* list) {
+}  // namespace
+
+std::optional<std::string> checkPrefill(const PagedKv& kv, const PrefillInputs& in) {
   if (kv.kv_heads <= 0 || in.heads <= 0 || in.heads % kv.kv_heads != 0) {
     return numbered("heads", in.heads,
                     "no multiple of the cache's " + std::to_string(kv.kv_heads) + " KV heads");
@@ -209,21 +144,23 @@ std::optional<std::string> check(const PagedKv& kv, const PrefillInputs& in,
            ", head " + std::to_string(i / kv.head_dim % in.heads) + ", channel " +
            std::to_string(i % kv.head_dim) + " is not finite";
   }
-  return list ? checkList(in, *list) : std::nullopt;
+  return std::nullopt;
 }
+
+namespace {
 
 // One head of one query block: the work of one item.
 class BlockRun {
  public:
   BlockRun(const PagedKv& kv, const PrefillInputs& in, const KeyBlocks& sizes,
-           const PrefillOutputs& out, Scratch* scratch, int head, int block)
+           const PrefillOutputs& out, PrefillScratch* scratch, int head, int block)
       : kv_(kv), in_(in), out_(out), s_(*scratch), head_(head), keys_(sizes.key_block) {
     kv_head_ = head / (in.heads / kv.kv_heads);
     channels_ = channelsOf(kv.head_dim);
     width_ = std::max(keys_, kTileLanes);
     begin_ = std::max(in.first, block * sizes.query_block);
     end_ = std::min(in.first + in.count, (block + 1) * sizes.query_block);
-    padded_ = (end_ - begin_ + kTileQueries - 1) / kTileQueries * kTileQueries;
+    padded_ = (end_ - begin_ + kTileRows - 1) / kTileRows * kTileRows;
     oldest_ = in.oldest(begin_);
   }
 
@@ -243,8 +180,8 @@ class BlockRun {
       for (int i = 0; i < d; ++i) to[i] = from[i] * in_.scale;
     }
     std::fill_n(s_.sums.begin(), static_cast<int64_t>(padded_) * channels_, 0.0f);
-    std::fill_n(s_.top, kQueries, kMinusInfinity);
-    std::fill_n(s_.total, kQueries, 0.0);
+    std::fill_n(s_.top, kBlockQueries, kMinusInfinity);
+    std::fill_n(s_.total, kBlockQueries, 0.0);
   }
 
   // False if a score is not finite.
@@ -252,17 +189,20 @@ class BlockRun {
     const int start = block * keys_;
     const int from = std::max(oldest_, start), to = std::min(end_, start + keys_);
     layOutKeys(start, from, to);
-    blockScores(s_.queries.data(), s_.keys.data(), kv_.head_dim, padded_, width_, s_.scores);
+    std::fill_n(s_.scores, padded_ * kBlockKeys, 0.0f);
+    addProducts(s_.queries.data(), kv_.head_dim, s_.keys.data(), kBlockKeys, kv_.head_dim, padded_,
+                width_, s_.scores, kBlockKeys);
     for (int q = 0; q < padded_; ++q) {
       const int position = begin_ + q;
       const int first = std::max(from, in_.oldest(position)) - start;
       const int last = position < end_ ? std::min(to, position + 1) - start : 0;
-      if (!masses(s_.scores + q * kKeys, first, last, width_, channels_, s_.top + q, s_.total + q,
-                  s_.sums.data() + static_cast<int64_t>(q) * channels_)) {
+      if (!masses(s_.scores + q * kBlockKeys, first, last, width_, channels_, s_.top + q,
+                  s_.total + q, s_.sums.data() + static_cast<int64_t>(q) * channels_)) {
         return false;
       }
     }
-    blockValues(s_.scores, s_.values.data(), channels_, padded_, width_, s_.sums.data());
+    addProducts(s_.scores, kBlockKeys, s_.values.data(), channels_, width_, padded_, channels_,
+                s_.sums.data(), channels_);
     ++s_.statistics.blocks;
     const auto bytes = static_cast<uint64_t>(to - from) * static_cast<uint64_t>(kv_.head_dim) *
                        bytesOf(kv_.element);
@@ -295,8 +235,8 @@ class BlockRun {
   void layOutKeys(int start, int from, int to) {
     const int d = kv_.head_dim;
     if (from > start || to < start + width_) {
-      std::fill_n(s_.keys.begin(), static_cast<int64_t>(d) * kKeys, 0.0f);
-      std::fill_n(s_.values.begin(), static_cast<int64_t>(kKeys) * channels_, 0.0f);
+      std::fill_n(s_.keys.begin(), static_cast<int64_t>(d) * kBlockKeys, 0.0f);
+      std::fill_n(s_.values.begin(), static_cast<int64_t>(kBlockKeys) * channels_, 0.0f);
     }
     for (int j = from; j < to; ++j) {
       const int64_t offset =
@@ -317,7 +257,7 @@ class BlockRun {
   const PagedKv& kv_;
   const PrefillInputs& in_;
   const PrefillOutputs& out_;
-  Scratch& s_;
+  PrefillScratch& s_;
   int head_, kv_head_ = 0, channels_ = 0;
   int keys_;                 // in a block
   int width_ = 0;            // the same up to whole tiles
@@ -328,24 +268,6 @@ class BlockRun {
 
 }  // namespace
 
-struct PrefillWorkspace::Impl {
-  explicit Impl(int threads) : pool(threads), scratch(static_cast<size_t>(pool.threads())) {}
-
-  void plan(int head_dim) {
-    const auto channels = static_cast<size_t>(channelsOf(head_dim));
-    for (Scratch& one : scratch) {
-      if (one.values.size() == kKeys * channels && one.keys.size() == kKeys * static_cast<size_t>(head_dim)) continue;
-      one.queries.assign(kQueries * static_cast<size_t>(head_dim), 0.0f);
-      one.keys.assign(kKeys * static_cast<size_t>(head_dim), 0.0f);
-      one.values.assign(kKeys * channels, 0.0f);
-      one.sums.assign(kQueries * channels, 0.0f);
-    }
-  }
-
-  ThreadPool pool;
-  std::vector<Scratch> scratch;
-};
-
 PrefillWorkspace::PrefillWorkspace(int threads)
     : impl_(std::make_unique<Impl>(std::max(threads, 1))) {}
 PrefillWorkspace::~PrefillWorkspace() = default;
@@ -355,10 +277,13 @@ PrefillWorkspace& PrefillWorkspace::operator=(PrefillWorkspace&&) noexcept = def
 std::optional<std::string> attendBlocks(const PagedKv& kv, const PrefillInputs& in,
                                         const KeyBlocks* list, PrefillWorkspace* workspace,
                                         const PrefillOutputs& out) {
-  if (auto refusal = check(kv, in, list)) return refusal;
+  if (auto refusal = checkPrefill(kv, in)) return refusal;
+  if (list) {
+    if (auto refusal = checkList(in, *list)) return refusal;
+  }
   PrefillWorkspace::Impl& space = workspace->impl();
   space.plan(kv.head_dim);
-  for (Scratch& scratch : space.scratch) {
+  for (PrefillScratch& scratch : space.scratch) {
     scratch.failed_item = -1;
     scratch.statistics = {};
   }
@@ -367,7 +292,7 @@ std::optional<std::string> attendBlocks(const PagedKv& kv, const PrefillInputs& 
   const int first_block = firstQueryBlock(in, sizes.query_block);
   // The longest rows last begun would keep one thread busy while the others wait.
   auto body = [&](int thread, int item) {
-    Scratch& scratch = space.scratch[static_cast<size_t>(thread)];
+    PrefillScratch& scratch = space.scratch[static_cast<size_t>(thread)];
     const int head = item % in.heads, block = blocks - 1 - item / in.heads;
     BlockRun run(kv, in, sizes, out, &scratch, head, first_block + block);
     scratch.statistics.dense_blocks += static_cast<uint64_t>(run.lastKeys() - run.firstKeys() + 1);
@@ -390,7 +315,7 @@ std::optional<std::string> attendBlocks(const PagedKv& kv, const PrefillInputs& 
   };
   space.pool.forEach(in.heads * blocks, body);
   int failed = -1;
-  for (const Scratch& scratch : space.scratch) {
+  for (const PrefillScratch& scratch : space.scratch) {
     failed = std::max(failed, scratch.failed_item);
     if (out.statistics == nullptr) continue;
     out.statistics->blocks += scratch.statistics.blocks;

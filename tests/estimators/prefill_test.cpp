@@ -10,7 +10,7 @@
 #include <limits>
 #include <random>
 
-#include "tests/estimators/fixture.h"
+#include "tests/estimators/prompt.h"
 
 namespace allot::kernels {
 namespace {
@@ -19,124 +19,54 @@ using testing::HasSubstr;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-// A prompt with a query at each position.
-struct Prompt {
-  explicit Prompt(const CacheShape& shape, int window = 0)
-      : cache(shape), n(shape.lengths.front()), window(window) {
-    queries = normals(static_cast<size_t>(n) * shape.heads * shape.head_dim, shape.seed + 99);
-  }
-  PrefillInputs inputs(int first, int count) const {
-    return {.queries = queries.data() + width() * static_cast<size_t>(first),
-            .page_table = cache.table.data(),
-            .max_pages = cache.max_pages,
-            .first = first,
-            .count = count,
-            .heads = cache.shape.heads,
-            .scale = cache.scale,
-            .window = window};
-  }
-  PrefillInputs inputs() const { return inputs(0, n); }
-  size_t width() const { return static_cast<size_t>(cache.shape.heads) * cache.shape.head_dim; }
-  const float* query(int position, int head) const {
-    return queries.data() + width() * static_cast<size_t>(position) +
-           static_cast<size_t>(head) * cache.shape.head_dim;
-  }
-
-  Cache cache;
-  int n, window;
-  std::vector<float> queries;
-};
-
 struct Attended {
   std::vector<float> out, lse;
   PrefillStatistics statistics;
   bool operator==(const Attended& other) const { return out == other.out && lse == other.lse; }
 };
 
-Attended attend(const Prompt& prompt, const PrefillInputs& in, const KeyBlocks* list,
+Attended attend(const Prompt& prompt, const PrefillInputs& in, const BlockLists* list,
                 PrefillWorkspace* workspace) {
+  const KeyBlocks view = list ? list->view() : KeyBlocks{};
   Attended made;
   made.out.assign(prompt.width() * static_cast<size_t>(in.count), kNaN);
   made.lse.assign(static_cast<size_t>(in.count) * in.heads, kNaN);
   EXPECT_EQ(attendBlocks(
-                prompt.cache.pool.kv, in, list, workspace,
+                prompt.cache.pool.kv, in, list ? &view : nullptr, workspace,
                 {.out = made.out.data(), .lse = made.lse.data(), .statistics = &made.statistics}),
             std::nullopt);
   return made;
 }
-Attended attend(const Prompt& prompt, const KeyBlocks* list = nullptr, int threads = 1) {
+Attended attend(const Prompt& prompt, const BlockLists* list = nullptr, int threads = 1) {
   PrefillWorkspace workspace(threads);
   return attend(prompt, prompt.inputs(), list, &workspace);
 }
 
-// A list that owns its blocks, of a whole prompt.
-struct List {
-  template <typename Keep>
-  List(const Prompt& prompt, int query_block, int key_block, Keep keep) {
-    view.query_block = query_block;
-    view.key_block = key_block;
-    const int blocks = queryBlocks(prompt.inputs(), query_block);
-    for (int h = 0; h < prompt.cache.shape.heads; ++h) {
-      for (int b = 0; b < blocks; ++b) {
-        begin.push_back(static_cast<uint32_t>(entries.size()));
-        const int last = std::min(prompt.n, (b + 1) * query_block) - 1;
-        for (int k = 0; k <= last / key_block; ++k) {
-          if (keep(h, b, k)) entries.push_back(static_cast<uint32_t>(k));
-        }
-      }
-    }
-    begin.push_back(static_cast<uint32_t>(entries.size()));
-    view.begin = begin.data();
-    view.blocks = entries.data();
-  }
-  bool holds(const Prompt& prompt, int head, int position, int key) const {
-    const int blocks = queryBlocks(prompt.inputs(), view.query_block);
-    const size_t i = static_cast<size_t>(head) * blocks + position / view.query_block;
-    return std::binary_search(entries.begin() + begin[i], entries.begin() + begin[i + 1],
-                              static_cast<uint32_t>(key / view.key_block));
-  }
-  KeyBlocks view;
-  std::vector<uint32_t> begin, entries;
-};
-
-// The formula in double precision, over the keys that `kept` says.
-template <typename Kept>
-std::vector<double> formula(Prompt& prompt, int position, int head, Kept kept) {
-  const CacheShape& shape = prompt.cache.shape;
-  const int kv_head = prompt.cache.kvHead(head);
-  std::vector<double> out(static_cast<size_t>(shape.head_dim), 0.0);
-  std::vector<std::pair<int, double>> scores;
-  double top = -std::numeric_limits<double>::infinity();
-  for (int j = prompt.inputs().oldest(position); j <= position; ++j) {
-    if (!kept(j)) continue;
-    double score = 0;
-    for (int d = 0; d < shape.head_dim; ++d) {
-      score += static_cast<double>(prompt.query(position, head)[d]) *
-               static_cast<double>(prompt.cache.key(0, kv_head, j)[d]);
-    }
-    scores.emplace_back(j, score * static_cast<double>(prompt.cache.scale));
-    top = std::max(top, scores.back().second);
-  }
+// The formula in double precision, over the keys that the list leaves.
+std::vector<double> formula(Prompt& prompt, int position, int head, const BlockLists& list) {
+  const int width = prompt.cache.shape.head_dim;
+  std::vector<double> out(static_cast<size_t>(width), 0.0);
+  const std::vector<double> weights = attentionOf(prompt, position, head);
   double total = 0;
-  for (auto& [j, score] : scores) {
-    score = std::exp(score - top);
-    total += score;
-  }
-  for (const auto& [j, mass] : scores) {
-    for (int d = 0; d < shape.head_dim; ++d) {
-      out[d] += mass / total * static_cast<double>(prompt.cache.value(0, kv_head, j)[d]);
+  for (int j = 0; j <= position; ++j) {
+    if (!holds(list, prompt, head, position, j)) continue;
+    const double weight = weights[static_cast<size_t>(j)];
+    const float* value = prompt.cache.value(0, prompt.cache.kvHead(head), j);
+    total += weight;
+    for (int d = 0; d < width; ++d) {
+      out[static_cast<size_t>(d)] += weight * static_cast<double>(value[d]);
     }
   }
+  for (double& x : out) x = total > 0 ? x / total : 0;
   return out;
 }
 
 // The largest difference of all outputs from the formula.
-double gap(Prompt& prompt, const Attended& made, const List& list) {
+double gap(Prompt& prompt, const Attended& made, const BlockLists& list) {
   double largest = 0;
   for (int p = 0; p < prompt.n; ++p) {
     for (int h = 0; h < prompt.cache.shape.heads; ++h) {
-      const auto expected =
-          formula(prompt, p, h, [&](int j) { return list.holds(prompt, h, p, j); });
+      const auto expected = formula(prompt, p, h, list);
       const float* out = made.out.data() + prompt.width() * static_cast<size_t>(p) +
                          static_cast<size_t>(h) * prompt.cache.shape.head_dim;
       for (int d = 0; d < prompt.cache.shape.head_dim; ++d) {
@@ -190,23 +120,21 @@ TEST(Prefill, AnyListIsTheMaskedFormula) {
       for (const int key_block : {16, 32, 64}) {
         Prompt prompt({.lengths = {150}, .kv_heads = 2, .heads = 4, .page_size = 48, .seed = 5},
                       window);
-        const List some(prompt, query_block, key_block,
-                        [&](int, int, int) { return random() % 2 == 0; });
-        const Attended made = attend(prompt, &some.view);
+        const BlockLists some = listOf(prompt, query_block, key_block,
+                                       [&](int, int, int) { return random() % 2 == 0; });
+        const Attended made = attend(prompt, &some);
         EXPECT_LT(gap(prompt, made, some), 2e-6) << query_block << ", " << key_block;
-        List other = some;
-        other.view.begin = other.begin.data();
-        ASSERT_GT(other.entries.size(), 0u);
+        BlockLists other = some;
+        ASSERT_GT(other.blocks.size(), 0u);
         for (uint32_t& begin : other.begin) {
-          if (begin == other.entries.size()) --begin;
+          if (begin == other.blocks.size()) --begin;
         }
-        other.entries.pop_back();  // the last block of the last list that has any
-        other.view.blocks = other.entries.data();
+        other.blocks.pop_back();  // the last block of the last list that has any
         EXPECT_GT(gap(prompt, made, other), 1e-3);
         EXPECT_EQ(made.statistics.key_bytes, made.statistics.value_bytes);
-        EXPECT_LE(made.statistics.blocks, some.entries.size());
+        EXPECT_LE(made.statistics.blocks, some.blocks.size());
         if (window == 0) {
-          EXPECT_EQ(made.statistics.blocks, some.entries.size());
+          EXPECT_EQ(made.statistics.blocks, some.blocks.size());
         }
       }
     }
@@ -215,8 +143,9 @@ TEST(Prefill, AnyListIsTheMaskedFormula) {
 
 TEST(Prefill, AQueryThatNoKeyIsLeftToIsZero) {
   Prompt prompt({.lengths = {130}, .kv_heads = 1, .heads = 2});
-  const List first(prompt, 64, 64, [](int h, int b, int k) { return h == 0 && b == 2 && k == 0; });
-  const Attended made = attend(prompt, &first.view);
+  const BlockLists first =
+      listOf(prompt, 64, 64, [](int h, int b, int k) { return h == 0 && b == 2 && k == 0; });
+  const Attended made = attend(prompt, &first);
   for (int p = 0; p < prompt.n; ++p) {
     for (int h = 0; h < 2; ++h) {
       const bool left = h == 0 && p >= 128;
@@ -236,8 +165,8 @@ TEST(Prefill, NoBitDependsOnChunksPagesOrThreads) {
     Prompt prompt(shape, window);
     const Attended whole = attend(prompt);
     EXPECT_TRUE(attend(prompt, nullptr, 3) == whole);
-    const List all(prompt, 64, 64, [](int, int, int) { return true; });
-    EXPECT_TRUE(attend(prompt, &all.view) == whole);
+    const BlockLists all = listOf(prompt, 64, 64, [](int, int, int) { return true; });
+    EXPECT_TRUE(attend(prompt, &all) == whole);
     CacheShape large = shape;
     large.page_size = 128;
     EXPECT_TRUE(attend(Prompt(large, window)) == whole);
@@ -274,8 +203,8 @@ TEST(Prefill, CountsBlocks) {
   EXPECT_EQ(dense.blocks, 3u * (1 + 2 + 3));
   EXPECT_EQ(dense.dense_blocks, dense.blocks);
   EXPECT_EQ(dense.key_bytes, 3u * (64 + 128 + 130) * 64 * 2);
-  const List diagonal(prompt, 64, 64, [](int, int b, int k) { return b == k; });
-  const PrefillStatistics some = attend(prompt, &diagonal.view).statistics;
+  const BlockLists diagonal = listOf(prompt, 64, 64, [](int, int b, int k) { return b == k; });
+  const PrefillStatistics some = attend(prompt, &diagonal).statistics;
   EXPECT_EQ(some.blocks, 9u);
   EXPECT_EQ(some.dense_blocks, dense.blocks);
 }
@@ -284,8 +213,10 @@ TEST(Prefill, WhatCannotBeIsASentence) {
   Prompt prompt({.lengths = {100}, .kv_heads = 2, .heads = 4});
   PrefillWorkspace workspace;
   std::vector<float> out(prompt.queries.size());
-  const auto refusal = [&](const PrefillInputs& in, const KeyBlocks* list = nullptr) {
-    return attendBlocks(prompt.cache.pool.kv, in, list, &workspace, {.out = out.data()})
+  const auto refusal = [&](const PrefillInputs& in, const BlockLists* list = nullptr) {
+    const KeyBlocks view = list ? list->view() : KeyBlocks{};
+    return attendBlocks(prompt.cache.pool.kv, in, list ? &view : nullptr, &workspace,
+                        {.out = out.data()})
         .value_or("");
   };
   const auto with = [&](auto change) {
@@ -309,15 +240,15 @@ TEST(Prefill, WhatCannotBeIsASentence) {
   prompt.queries[prompt.width() * 70 + 64 + 5] = 3e38f;
   EXPECT_THAT(with([](auto& in) { in.scale = 100; }), HasSubstr("scores of head 1, query block 1"));
   prompt.queries[prompt.width() * 70 + 64 + 5] = 0;
-  List list(prompt, 64, 64, [](int, int, int) { return true; });
-  EXPECT_EQ(refusal(prompt.inputs(), &list.view), "");
-  std::swap(list.entries[1], list.entries[2]);
-  EXPECT_THAT(refusal(prompt.inputs(), &list.view), HasSubstr("not ascending"));
-  std::swap(list.entries[1], list.entries[2]);
-  list.entries[0] = 1;  // behind its queries
-  EXPECT_THAT(refusal(prompt.inputs(), &list.view), HasSubstr("head 0, query block 0"));
-  list.view.key_block = 48;
-  EXPECT_THAT(refusal(prompt.inputs(), &list.view), HasSubstr("none of 16, 32 and 64"));
+  BlockLists list = listOf(prompt, 64, 64, [](int, int, int) { return true; });
+  EXPECT_EQ(refusal(prompt.inputs(), &list), "");
+  std::swap(list.blocks[1], list.blocks[2]);
+  EXPECT_THAT(refusal(prompt.inputs(), &list), HasSubstr("not ascending"));
+  std::swap(list.blocks[1], list.blocks[2]);
+  list.blocks[0] = 1;  // behind its queries
+  EXPECT_THAT(refusal(prompt.inputs(), &list), HasSubstr("head 0, query block 0"));
+  list.key_block = 48;
+  EXPECT_THAT(refusal(prompt.inputs(), &list), HasSubstr("none of 16, 32 and 64"));
 }
 
 }  // namespace

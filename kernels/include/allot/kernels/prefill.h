@@ -17,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "allot/kernels/paged_kv.h"
 
@@ -97,5 +98,48 @@ class PrefillWorkspace {
                                                       const KeyBlocks* list,
                                                       PrefillWorkspace* workspace,
                                                       const PrefillOutputs& out);
+
+// A list that a selection makes.
+struct BlockLists {
+  int query_block = 64;
+  int key_block = 64;
+  std::vector<uint32_t> begin, blocks;
+
+  // As long as the vectors are not changed.
+  KeyBlocks view() const { return {query_block, key_block, begin.data(), blocks.data()}; }
+};
+
+// SampleAttention: the last `block` queries of the chunk are sampled, their exact attention is
+// summed by key block (columns) and by distance (slashes), and the fewest columns and slashes that
+// hold these shares of the mass are kept for all of the chunk's query blocks, with the diagonal.
+// Sums are of integers, so that a list depends on no order. Promise: the sampled queries keep at
+// least max(alpha_column, alpha_slash) of their mass, on average; no other query is promised
+// anything.
+struct SampleAttentionOptions {
+  double alpha_column = 0.95;  // above 0, at most 1: everything
+  double alpha_slash = 0.95;
+  int block = 64;  // positions in a block: 16, 32, 64
+};
+
+// SALE: queries and keys are rounded to 4 bits, less their means, with the scales that
+// SageAttention-2's threads share; a block of 32 keys is kept for a block of 64 queries if by these
+// scores any pair's weight reaches tau, relative to the exact softmax over the first block and the
+// last four to seven. Those are always kept. Promise: with exact scores no key of attention tau or
+// more is left out; with rounded ones none of tau e^delta, delta being the row's largest error of a
+// score. tau below 1e-5 keeps everything.
+struct SaleOptions {
+  const float* tau = nullptr;  // [heads]
+  bool exact = false;          // scores are not rounded: for comparison
+  int dense_keys = 1024;       // up to so many keys everything is kept, as the authors' program does
+};
+
+// Both: refused is what attendBlocks refuses, and options out of range. The means and the sampled
+// queries are those of the call's chunk; the keys are all that the cache has up to its end.
+[[nodiscard]] std::optional<std::string> selectSampleAttention(
+    const PagedKv& kv, const PrefillInputs& in, const SampleAttentionOptions& options,
+    PrefillWorkspace* workspace, BlockLists* lists);
+[[nodiscard]] std::optional<std::string> selectSale(const PagedKv& kv, const PrefillInputs& in,
+                                                    const SaleOptions& options,
+                                                    PrefillWorkspace* workspace, BlockLists* lists);
 
 }  // namespace allot::kernels
