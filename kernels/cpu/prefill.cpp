@@ -43,6 +43,13 @@ void layOutHalf(const uint16_t* key, const uint16_t* value, int head_dim, int at
   layOut(key, value, head_dim, at_key, keys, to);
 }
 
+// The largest of the scores from..to - 1.
+float largestOf(const float* scores, int from, int to) {
+  float largest = kMinusInfinity;
+  for (int j = from; j < to; ++j) largest = std::max(largest, scores[j]);
+  return largest;
+}
+
 // One query's scores of the keys from..to - 1 of the block become masses exp(s - top), those of the
 // others of its `width` keys 0. False if a score is not finite.
 ALLOT_CLONES
@@ -59,8 +66,7 @@ bool masses(float* scores, int from, int to, int width, int channels, float* top
   }
   std::fill_n(scores, from, kMinusInfinity);
   std::fill(scores + to, scores + width, kMinusInfinity);
-  float largest = *top;
-  for (int j = from; j < to; ++j) largest = std::max(largest, scores[j]);
+  const float largest = std::max(*top, largestOf(scores, from, to));
   if (largest > *top) {
     if (*total > 0) {
       Float16 factors = expOf(Float16{} + (*top - largest));
@@ -122,6 +128,9 @@ std::optional<std::string> checkPrefill(const PagedKv& kv, const PrefillInputs& 
   }
   if (kv.element == Element::kFloat16) return "the CPU attends to no float16 cache";
   if (in.window < 0) return numbered("window", in.window, "below 0");
+  if (!(in.skip >= 0 && in.skip < 1)) {
+    return "skip = " + std::to_string(in.skip) + " is not from 0 to below 1";
+  }
   if (in.first < 0) return numbered("first", in.first, "below 0");
   if (in.count < 0) return numbered("count", in.count, "below 0");
   const int64_t end = static_cast<int64_t>(in.first) + in.count;
@@ -162,6 +171,7 @@ class BlockRun {
     end_ = std::min(in.first + in.count, (block + 1) * sizes.query_block);
     padded_ = (end_ - begin_ + kTileRows - 1) / kTileRows * kTileRows;
     oldest_ = in.oldest(begin_);
+    log_skip_ = std::log(in.skip);
   }
 
   // The key blocks that causality and the window leave are firstKeys()..lastKeys().
@@ -192,22 +202,24 @@ class BlockRun {
     std::fill_n(s_.scores, padded_ * kBlockKeys, 0.0f);
     addProducts(s_.queries.data(), kv_.head_dim, s_.keys.data(), kBlockKeys, kv_.head_dim, padded_,
                 width_, s_.scores, kBlockKeys);
+    const auto bytes = static_cast<uint64_t>(to - from) * static_cast<uint64_t>(kv_.head_dim) *
+                       bytesOf(kv_.element);
+    ++s_.statistics.blocks;
+    s_.statistics.key_bytes += bytes;
+    if (in_.skip > 0 && skips(start, from, to)) {
+      ++s_.statistics.skipped_blocks;
+      return true;
+    }
+    s_.statistics.value_bytes += bytes;
     for (int q = 0; q < padded_; ++q) {
-      const int position = begin_ + q;
-      const int first = std::max(from, in_.oldest(position)) - start;
-      const int last = position < end_ ? std::min(to, position + 1) - start : 0;
-      if (!masses(s_.scores + q * kBlockKeys, first, last, width_, channels_, s_.top + q,
+      const Range seen = seenBy(q, start, from, to);
+      if (!masses(s_.scores + q * kBlockKeys, seen.from, seen.to, width_, channels_, s_.top + q,
                   s_.total + q, s_.sums.data() + static_cast<int64_t>(q) * channels_)) {
         return false;
       }
     }
     addProducts(s_.scores, kBlockKeys, s_.values.data(), channels_, width_, padded_, channels_,
                 s_.sums.data(), channels_);
-    ++s_.statistics.blocks;
-    const auto bytes = static_cast<uint64_t>(to - from) * static_cast<uint64_t>(kv_.head_dim) *
-                       bytesOf(kv_.element);
-    s_.statistics.key_bytes += bytes;
-    s_.statistics.value_bytes += bytes;
     return true;
   }
 
@@ -229,6 +241,28 @@ class BlockRun {
   const float* query(int q) const {
     return in_.queries +
            (static_cast<int64_t>(begin_ + q - in_.first) * in_.heads + head_) * kv_.head_dim;
+  }
+
+  struct Range {
+    int from, to;
+  };
+  // Of the keys from..to - 1 those that a query attends to, counted from the block's start.
+  Range seenBy(int q, int start, int from, int to) const {
+    const int position = begin_ + q;
+    if (position >= end_) return {0, 0};
+    return {std::max(from, in_.oldest(position)) - start, std::min(to, position + 1) - start};
+  }
+
+  // A score that is not finite is no reason to: it is found where it counts.
+  bool skips(int start, int from, int to) const {
+    for (int q = 0; q < padded_; ++q) {
+      const Range seen = seenBy(q, start, from, to);
+      const float* scores = s_.scores + q * kBlockKeys;
+      for (int j = seen.from; j < seen.to; ++j) {
+        if (!(scores[j] - s_.top[q] < log_skip_)) return false;
+      }
+    }
+    return true;
   }
 
   // Keys and values from..to - 1 of the block that starts at `start`; zeros for the others.
@@ -264,6 +298,7 @@ class BlockRun {
   int begin_ = 0, end_ = 0;  // the queries' positions
   int padded_ = 0;           // queries up to whole tiles
   int oldest_ = 0;           // key that any of them sees
+  float log_skip_ = 0;
 };
 
 }  // namespace
@@ -322,6 +357,7 @@ std::optional<std::string> attendBlocks(const PagedKv& kv, const PrefillInputs& 
     out.statistics->dense_blocks += scratch.statistics.dense_blocks;
     out.statistics->key_bytes += scratch.statistics.key_bytes;
     out.statistics->value_bytes += scratch.statistics.value_bytes;
+    out.statistics->skipped_blocks += scratch.statistics.skipped_blocks;
   }
   if (failed < 0) return std::nullopt;
   const int block = first_block + blocks - 1 - failed / in.heads;

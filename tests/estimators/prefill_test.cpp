@@ -197,6 +197,52 @@ TEST(Prefill, ReadsNothingBehindTheChunkOrBeforeTheWindow) {
   EXPECT_TRUE(attend(prompt, prompt.inputs(150, 50), nullptr, &workspace) == before);
 }
 
+// skip-softmax: what is left out has less attention than the threshold, and values of it are not
+// read; the larger the threshold, the more.
+TEST(Prefill, SkippedKeysHaveLittleAttention) {
+  Prompt prompt = structured(400, 21);
+  const Attended dense = attend(prompt);
+  uint64_t skipped = 0;
+  for (const float skip : {1e-30f, 1e-4f, 1e-3f, 1e-2f}) {
+    PrefillInputs in = prompt.inputs();
+    in.skip = skip;
+    PrefillWorkspace workspace(2);
+    const Attended made = attend(prompt, in, nullptr, &workspace);
+    EXPECT_EQ(made.statistics.blocks, dense.statistics.blocks);
+    EXPECT_GE(made.statistics.skipped_blocks, skipped) << skip;
+    skipped = made.statistics.skipped_blocks;
+    EXPECT_EQ(made.statistics.value_bytes<made.statistics.key_bytes, skipped> 0);
+    if (skipped == 0) {
+      EXPECT_TRUE(made == dense) << skip;
+      continue;
+    }
+    // By the definition: which blocks, and the formula over the others.
+    BlockLists left = listOf(prompt, 64, 64, [&](int h, int b, int k) {
+      for (int p = b * 64; p < std::min(prompt.n, (b + 1) * 64); ++p) {
+        double before = -std::numeric_limits<double>::infinity(), largest = before;
+        for (int j = 0; j < std::min(p + 1, (k + 1) * 64); ++j) {
+          double& of = j < k * 64 ? before : largest;
+          of = std::max(of, scoreOf(prompt, p, h, j));
+        }
+        if (largest - before >= std::log(static_cast<double>(skip))) return true;
+      }
+      return false;
+    });
+    EXPECT_EQ(left.blocks.size(), made.statistics.blocks - skipped);
+    EXPECT_LT(gap(prompt, made, left), 1e-5);  // scores of 30
+    for (int p = 0; p < prompt.n; ++p) {
+      for (int h = 0; h < 4; ++h) {
+        const auto attention = attentionOf(prompt, p, h);
+        for (int j = 0; j <= p; ++j) {
+          if (holds(left, prompt, h, p, j)) continue;
+          EXPECT_LT(attention[static_cast<size_t>(j)], static_cast<double>(skip) * 1.0001);
+        }
+      }
+    }
+  }
+  EXPECT_GT(skipped, 0u);
+}
+
 TEST(Prefill, CountsBlocks) {
   Prompt prompt({.lengths = {130}, .kv_heads = 1, .heads = 3, .element = Element::kBFloat16});
   const PrefillStatistics dense = attend(prompt).statistics;
@@ -230,6 +276,8 @@ TEST(Prefill, WhatCannotBeIsASentence) {
   EXPECT_THAT(with([](auto& in) { in.first = -1; }), HasSubstr("first = -1"));
   EXPECT_THAT(with([](auto& in) { in.count = -1; }), HasSubstr("count = -1"));
   EXPECT_THAT(with([](auto& in) { in.window = -1; }), HasSubstr("window = -1"));
+  EXPECT_THAT(with([](auto& in) { in.skip = 1; }), HasSubstr("skip = 1.0"));
+  EXPECT_THAT(with([](auto& in) { in.skip = kNaN; }), HasSubstr("is not from 0 to below 1"));
   EXPECT_THAT(with([](auto& in) { in.first = INT32_MAX; }), HasSubstr("beyond the page table"));
   std::vector<int32_t> table = prompt.cache.table;
   table[2] = static_cast<int32_t>(prompt.cache.pool.kv.pages);

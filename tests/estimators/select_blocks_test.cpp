@@ -57,34 +57,6 @@ bool within(const BlockLists& small, const BlockLists& large) {
   return small.begin.size() == large.begin.size();
 }
 
-// Attention like that of models: some keys that everybody looks at, and neighbours alike.
-Prompt structured(int n, uint64_t seed, int window = 0) {
-  Prompt prompt({.lengths = {n}, .kv_heads = 2, .heads = 4, .head_dim = 32, .seed = seed}, window);
-  Cache& cache = prompt.cache;
-  for (int h = 0; h < 2; ++h) {
-    for (int j = 0; j < n; ++j) {
-      for (int d = 0; d < 32; ++d) {
-        float& x = cache.key(0, h, j)[d];
-        const double turn = 0.02 * j * (1 + d % 8) + d;
-        x = 0.7f * x + 2.5f * static_cast<float>(std::sin(turn)) + (j % 97 == 3 ? 1.0f : 0.0f);
-        x = fromBFloat16(toBFloat16(x));
-      }
-    }
-  }
-  for (int p = 0; p < n; ++p) {
-    for (int h = 0; h < 4; ++h) {
-      for (int d = 0; d < 32; ++d) {
-        const double turn = 0.02 * p * (1 + d % 8) + d;
-        const size_t at = prompt.width() * static_cast<size_t>(p) + static_cast<size_t>(h * 32 + d);
-        prompt.queries[at] += 2.0f * static_cast<float>(std::sin(turn)) + 0.6f;
-      }
-    }
-  }
-  cache.scale = 0.18f;
-  cache.write();
-  return prompt;
-}
-
 // Algorithm 1 once more, in double precision.
 BlockLists sampleAttention(Prompt& prompt, const PrefillInputs& in,
                            const SampleAttentionOptions& options) {

@@ -34,6 +34,10 @@ struct PrefillInputs {
   int heads = 0;  // a multiple of kv.kv_heads
   float scale = 1.0f;
   int window = 0;  // keys that a query attends to, its own and those before it; 0: all
+  // skip-softmax (BLASST, arXiv 2512.12087): blocks of keys are taken in order, and one whose
+  // weights, relative to the largest score before it, are all below this for all queries of a block
+  // is left out with its values. No key of attention `skip` or more is. 0: none is left out.
+  float skip = 0;
 
   // The oldest key that the query at this position attends to.
   int oldest(int position) const {
@@ -63,8 +67,9 @@ struct KeyBlocks {
 struct PrefillStatistics {
   uint64_t blocks = 0;        // pairs of a query block and a key block that were computed
   uint64_t dense_blocks = 0;  // that causality and the window leave
-  uint64_t key_bytes = 0;     // of those pairs' keys, once a pair
+  uint64_t key_bytes = 0;  // of those pairs' keys, once a pair; values of skipped ones are not read
   uint64_t value_bytes = 0;
+  uint64_t skipped_blocks = 0;  // computed pairs whose values were left out
 };
 
 struct PrefillOutputs {
@@ -130,7 +135,7 @@ struct SampleAttentionOptions {
 struct SaleOptions {
   const float* tau = nullptr;  // [heads]
   bool exact = false;          // scores are not rounded: for comparison
-  int dense_keys = 1024;       // up to so many keys everything is kept, as the authors' program does
+  int dense_keys = 1024;  // up to so many keys everything is kept, as the authors' program does
 };
 
 // Both: refused is what attendBlocks refuses, and options out of range. The means and the sampled
