@@ -197,6 +197,41 @@ TEST(Prefill, ReadsNothingBehindTheChunkOrBeforeTheWindow) {
   EXPECT_TRUE(attend(prompt, prompt.inputs(150, 50), nullptr, &workspace) == before);
 }
 
+// Each query is a decode step of its own, whatever chunk it comes in; steps of prompts are no
+// rows'.
+TEST(AttendQueries, AreDecodeStepsOfThePromptsOwn) {
+  for (const char* text : {"dense", "santa", "s2anta-sys", "s2anta-flash", "top-k", "bernoulli"}) {
+    Prompt prompt({.lengths = {150}, .kv_heads = 2, .heads = 4, .seed = 6}, 100);
+    const MethodOptions method = methodOf(text);
+    const QueryDraws draws{.seed = 77, .sequence = 9, .layer = 3, .budget = 5};
+    const auto attended = [&](int first, int count) {
+      std::vector<float> out(prompt.width() * static_cast<size_t>(count), kNaN);
+      DecodeWorkspace workspace;
+      RowStatistics statistics;
+      EXPECT_EQ(attendQueries(method, prompt.cache.pool.kv, prompt.inputs(first, count), draws,
+                              &workspace, {.out = out.data(), .statistics = &statistics}),
+                std::nullopt);
+      EXPECT_GT(statistics.draws, 0u) << text;
+      return out;
+    };
+    const std::vector<float> whole = attended(0, prompt.n), part = attended(70, 71);
+    EXPECT_TRUE(std::equal(part.begin(), part.end(),
+                           whole.begin() + static_cast<std::ptrdiff_t>(prompt.width()) * 70));
+    Cache& cache = prompt.cache;
+    cache.repeatFirstRow(prompt.n, 9);
+    cache.queries = prompt.queries;
+    cache.sequences.assign(static_cast<size_t>(prompt.n), 9);
+    cache.budgets.assign(static_cast<size_t>(prompt.n), 5);
+    for (int p = 0; p < prompt.n; ++p) {
+      cache.lengths[p] = p + 1;
+      cache.steps[p] = (1u << 31) + static_cast<uint32_t>(p);
+    }
+    DecodeInputs in = cache.inputs();
+    in.window = 100;
+    EXPECT_EQ(cache.run(method, in).out, whole) << text;
+  }
+}
+
 // skip-softmax: what is left out has less attention than the threshold, and values of it are not
 // read; the larger the threshold, the more.
 TEST(Prefill, SkippedKeysHaveLittleAttention) {

@@ -19,6 +19,10 @@ namespace allot {
 // Sequences with this bit are evaluations' rows, those without it rollouts'.
 inline constexpr uint32_t kEvaluationBit = 1u << 31;
 
+// Steps with this bit are positions of a prompt, those without it decode steps. A prompt is read
+// for all rows that ask its question: its sequence is the question's number.
+inline constexpr uint32_t kPromptBit = 1u << 31;
+
 // Layers and heads that have streams of their own; a step with more is refused by a sentence.
 inline constexpr uint32_t kStreamLayers = 0xffff;
 inline constexpr int kStreamHeads = 1 << 16;
@@ -81,6 +85,8 @@ constexpr bool anyMeet(const std::array<PhiloxDomain, N>& domains) {
 
 inline constexpr WordRange kRolloutSequences = {0, kEvaluationBit - 1};
 inline constexpr WordRange kEvaluationSequences = {kEvaluationBit, UINT32_MAX};
+inline constexpr WordRange kDecodeSteps = {0, kPromptBit - 1};
+inline constexpr WordRange kPromptSteps = {kPromptBit, UINT32_MAX};
 inline constexpr WordRange kAttentionStreams = {0, kFirstReservedStream - 1};
 constexpr WordRange only(uint32_t word) { return {word, word}; }
 constexpr PhiloxDomain domainOf(const char* name, Purpose purpose) {
@@ -90,10 +96,13 @@ constexpr PhiloxDomain domainOf(const char* name, Purpose purpose) {
 inline constexpr std::array kPhiloxDomains = {
     PhiloxDomain{.name = "attention of rollouts",
                  .sequence = kRolloutSequences,
+                 .step = kDecodeSteps,
                  .stream = kAttentionStreams},
     PhiloxDomain{.name = "attention of evaluations",
                  .sequence = kEvaluationSequences,
+                 .step = kDecodeSteps,
                  .stream = kAttentionStreams},
+    PhiloxDomain{.name = "attention of prompts", .step = kPromptSteps, .stream = kAttentionStreams},
     PhiloxDomain{
         .name = "tokens of rollouts", .sequence = kRolloutSequences, .stream = only(kTokenStream)},
     PhiloxDomain{.name = "tokens of evaluations",

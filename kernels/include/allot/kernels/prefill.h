@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "allot/kernels/decode.h"
 #include "allot/kernels/paged_kv.h"
 
 namespace allot::kernels {
@@ -146,5 +147,23 @@ struct SaleOptions {
 [[nodiscard]] std::optional<std::string> selectSale(const PagedKv& kv, const PrefillInputs& in,
                                                     const SaleOptions& options,
                                                     PrefillWorkspace* workspace, BlockLists* lists);
+
+// Attention of each query for itself by any of decode's methods: its softmax is sampled, or what
+// the method does, with `budget` draws a head. Draws are those of (seed, sequence, kPromptBit |
+// position, attentionStream(layer, head)). out: [count, heads, head_dim] and the rest as decode has
+// it, a row for each query; `statistics` is one, summed over the queries. `skip` is not looked at.
+// Refused is what decodeAttention refuses. As slow as so many decode steps: for accuracy, not for
+// speed.
+struct QueryDraws {
+  uint64_t seed = 0;
+  uint32_t sequence = 0;  // the question's number
+  uint32_t layer = 0;
+  uint32_t budget = 0;
+};
+[[nodiscard]] std::optional<std::string> attendQueries(const MethodOptions& method,
+                                                       const PagedKv& kv, const PrefillInputs& in,
+                                                       const QueryDraws& draws,
+                                                       DecodeWorkspace* workspace,
+                                                       const DecodeOutputs& out);
 
 }  // namespace allot::kernels
