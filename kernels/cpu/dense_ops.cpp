@@ -12,12 +12,14 @@ constexpr int kLanes = 16;
 constexpr int kRowTile = 8;
 
 // y[0..Rows) x 16 outputs of one panel. Each output is one chain of fused multiply-adds over k, so
-// that it does not depend on Rows.
+// that it does not depend on Rows. The weights of a model are not in the nearer caches when a step
+// comes back to them: meanwhile the next panel, which begins where this one ends, is brought there.
 template <int Rows>
 ALLOT_INLINE void panelTile(const float* panel, int inputs, const float* x, float* y, int outputs,
                             int lanes) {
   Float16 sums[Rows] = {};
   for (int k = 0; k < inputs; ++k) {
+    __builtin_prefetch(panel + static_cast<int64_t>(inputs + k) * kLanes, 0, 2);
     const Float16 w = load(panel + static_cast<int64_t>(k) * kLanes);
     for (int r = 0; r < Rows; ++r) sums[r] += x[static_cast<int64_t>(r) * inputs + k] * w;
   }
