@@ -71,6 +71,14 @@ function(allot_library name)
   target_include_directories(allot_${name} PUBLIC ${PROJECT_SOURCE_DIR})
 endfunction()
 
+# allot_compile_fast(NAME...): what waits for people, disks and the network is compiled in two thirds of the
+# time, with -O1.
+function(allot_compile_fast)
+  foreach(name ${ARGN})
+    target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
+  endforeach()
+endfunction()
+
 # allot_program(NAME [APART] SOURCES... LINK targets...): an executable in build/bin.
 function(allot_program name)
   cmake_parse_arguments(ARG "APART" "" "SOURCES;LINK" ${ARGN})

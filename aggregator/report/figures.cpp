@@ -159,7 +159,8 @@ Plot fidelityPlot(const Data& data, const Place& x, const Place& y) {
   Plot plot;
   std::vector<Measured> measured;
   for (const FidelityPoint& point : data.fidelity) {
-    const auto at = isOneHot(point.schedule) ? std::nullopt : x(point);
+    if (isOneHot(point.schedule)) continue;
+    const auto at = x(point);
     const auto value = y(point);
     if (!at || *at <= 0 || !value || *value <= 0) continue;
     measured.push_back({point.method,
