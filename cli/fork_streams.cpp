@@ -35,13 +35,20 @@ std::string methodsApart(const v1::Spec& parent, const std::vector<std::string>&
     if (setting.starts_with(key)) return "";
   }
   const kernels::MethodDefaults then = methodDefaultsOf(parent.attention());
-  std::vector<std::string> texts = {parent.attention().decode()};
-  texts.insert(texts.end(), parent.evaluation().methods().begin(),
-               parent.evaluation().methods().end());
-  for (const std::string& text : texts) {
+  std::vector<std::pair<std::string, kernels::Phase>> texts = {
+      {parent.attention().decode(), kernels::Phase::kDecode},
+      {parent.attention().prefill(), kernels::Phase::kPrefill}};
+  for (const std::string& text : parent.evaluation().methods()) {
+    texts.emplace_back(text, kernels::Phase::kDecode);
+  }
+  for (const std::string& text : parent.evaluation().prefills()) {
+    texts.emplace_back(text, kernels::Phase::kPrefill);
+  }
+  for (const auto& [text, phase] : texts) {
     kernels::MethodOptions before, today;
-    if (kernels::parseMethod(text, &before, then)) continue;
-    if (kernels::parseMethod(text, &today) || before == today) continue;
+    if (kernels::parseMethod(text, &before, then, phase)) continue;
+    constexpr auto kToday = kernels::MethodDefaults::kSecond;
+    if (kernels::parseMethod(text, &today, kToday, phase) || before == today) continue;
     return "what that run calls " + text + " is " + kernels::methodText(before) + " today: --set " +
            key + std::string(wordOf(then)) + " keeps its meaning";
   }

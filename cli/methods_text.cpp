@@ -1,5 +1,6 @@
 #include "cli/methods_text.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -23,12 +24,45 @@ const std::vector<std::pair<std::string_view, std::string_view>> kMeanings = {
      "first, last and heaviest rows, and as many random others as (epsilon, delta) asks"},
     {"adaptive-denominator", "vattention with a budget for the denominator alone; for comparison"},
     {"quest", "the pages of keys whose bounds promise the largest scores; biased"},
+    {"sample-attention",
+     "the fewest columns and slashes of blocks that hold alpha of the last queries' mass"},
+    {"sale",
+     "blocks of keys with a weight of tau, by 4-bit scores relative to first and last blocks"},
+    {"sampled-blocks",
+     "all scores; draws S blocks of 64 values by the mass that they give it; unbiased"},
+    {"skip-softmax", "all scores; values of blocks with a weight of threshold or more"},
 };
 
-// With its default parameters.
+// With its default parameters: the phases in which a GPU has it.
 std::string onGpu(std::string_view name) {
-  kernels::MethodOptions options;
-  return kernels::parseMethod(name, &options) || kernels::gpuUnsupported(options) ? "" : "yes";
+  std::string phases;
+  for (const auto& [phase, word] :
+       {std::pair{kernels::Phase::kPrefill, "prefill"}, {kernels::Phase::kDecode, "decode"}}) {
+    kernels::MethodOptions options;
+    if (kernels::parseMethod(name, &options, kernels::MethodDefaults::kSecond, phase)) continue;
+    if (kernels::gpuUnsupported(options, phase)) continue;
+    phases += (phases.empty() ? "" : ", ") + std::string(word);
+  }
+  return phases;
+}
+
+bool reads(std::string_view name, kernels::Phase phase) {
+  const auto& names = kernels::methodNames(phase);
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Those of decode, then those of prefill alone.
+std::vector<std::string_view> allNames() {
+  std::vector<std::string_view> names = kernels::methodNames(kernels::Phase::kDecode);
+  for (const std::string_view name : kernels::methodNames(kernels::Phase::kPrefill)) {
+    if (!reads(name, kernels::Phase::kDecode)) names.push_back(name);
+  }
+  return names;
+}
+
+std::string phasesOf(std::string_view name) {
+  if (!reads(name, kernels::Phase::kDecode)) return "prefill";
+  return reads(name, kernels::Phase::kPrefill) ? "prefill, decode" : "decode";
 }
 
 }  // namespace
@@ -41,9 +75,9 @@ std::string_view methodMeaning(std::string_view name) {
 }
 
 std::string methodsText() {
-  TextTable table({"method", "GPU", "what it reads"});
-  for (const std::string_view name : kernels::methodNames()) {
-    table.add({std::string(name), onGpu(name), std::string(methodMeaning(name))});
+  TextTable table({"method", "phases", "on a GPU", "what it reads"});
+  for (const std::string_view name : allNames()) {
+    table.add({std::string(name), phasesOf(name), onGpu(name), std::string(methodMeaning(name))});
   }
   return table.text(usesColour()) +
          "\nParameters follow the name, as in `vattention epsilon=0.1 delta=0.1`:\n\n" +
@@ -51,10 +85,10 @@ std::string methodsText() {
 }
 
 std::string methodsMarkdown() {
-  std::string table = "| method | what it reads | GPU |\n| --- | --- | --- |\n";
-  for (const std::string_view name : kernels::methodNames()) {
+  std::string table = "| method | what it reads | phases | on a GPU |\n| --- | --- | --- | --- |\n";
+  for (const std::string_view name : allNames()) {
     table.append("| `").append(name).append("` | ").append(methodMeaning(name));
-    table.append(" | ").append(onGpu(name)).append(" |\n");
+    table.append(" | ").append(phasesOf(name)).append(" | ").append(onGpu(name)).append(" |\n");
   }
   return table;
 }

@@ -91,7 +91,7 @@ void QuestionView::add(const v1::EvaluationResult& result) {
     }
     if (choice_.version && unit.policy_version() != *choice_.version) return;
     if (choice_.budget != 0 && unit.total_budget() != choice_.budget) return;
-    const auto key = std::tuple(unit.total_budget() > 0, unit.method(), unit.schedule_name(),
+    const auto key = std::tuple(unit.total_budget() > 0, methodsName(unit), unit.schedule_name(),
                                 unit.total_budget());
     const auto known = cells_.find(key);
     if (known != cells_.end() && known->second.unit.policy_version() > unit.policy_version()) {
@@ -156,7 +156,7 @@ nlohmann::json QuestionView::json() const {
   nlohmann::json evaluations = nlohmann::json::array();
   for (const auto& [key, cell] : cells_) {
     evaluations.push_back(
-        {{"method", cell.unit.method()},
+        {{"method", methodsName(cell.unit)},
          {"schedule", cell.unit.schedule_name()},
          {"total_budget", cell.unit.total_budget()},
          {"version", cell.unit.policy_version()},
@@ -223,7 +223,7 @@ std::string QuestionView::table(bool colour) const {
       row.push_back(cell.score.has_other_score() ? figure(cell.score.other_score()) : "");
     }
     const uint64_t budget = cell.unit.total_budget();
-    row.push_back(printable(cell.unit.method(), kMethodCell));
+    row.push_back(printable(methodsName(cell.unit), kMethodCell));
     row.push_back(printable(cell.unit.schedule_name(), kScheduleCell));
     row.push_back(budget > 0 ? std::to_string(budget) : "");
     row.push_back(std::to_string(cell.unit.policy_version()));
@@ -242,7 +242,7 @@ std::string QuestionView::answers(bool colour) const {
     if (!cell.answer) continue;
     const uint64_t budget = cell.unit.total_budget();
     const std::string title = "answer " + std::to_string(++number) + ": " +
-                              printable(cell.unit.method(), 100) + ", " +
+                              printable(methodsName(cell.unit), 100) + ", " +
                               printable(cell.unit.schedule_name(), 40) +
                               (budget > 0 ? ", budget " + std::to_string(budget) : "") +
                               ", version " + std::to_string(cell.unit.policy_version());

@@ -81,6 +81,30 @@ std::string gridText(const std::vector<json>& rows, const char* number, const st
   return "\n" + grid.text(false);
 }
 
+// How prompts were read, where that was not always densely; methods that draw are in the report.
+std::string prefillText(const json& evaluations) {
+  TextTable table({"prefill", "density", "first token", "selection", "mass kept", "least"});
+  std::set<std::string> seen;
+  bool sparse = false;
+  const auto share = [](const json& row, const char* key) {
+    const json value = row.value(key, json());
+    return value.is_number() ? formatted("%.1f %%", value.get<double>() * 100) : std::string();
+  };
+  const auto time = [](const json& row, const char* key) {
+    const json value = row.value(key, json());
+    return value.is_number() ? formatted("%.1f ms", value.get<double>() * 1e3) : std::string();
+  };
+  for (const json& row : evaluations) {
+    const std::string name = row.value("prefill", "");
+    if (name.empty() || !seen.insert(name).second) continue;
+    sparse = sparse || name != "dense";
+    table.add({nameOf(row, "prefill"), share(row, "prefill_density"), time(row, "prefill_seconds"),
+               time(row, "prefill_selection_seconds"), share(row, "prefill_kept_mass"),
+               share(row, "prefill_least_kept_mass")});
+  }
+  return sparse ? "\n" + table.text(false) : "";
+}
+
 std::string accuracyText(const json& evaluations) {
   std::string text;
   std::map<std::string, std::vector<json>> plain;  // uniform and learned, by method
@@ -118,6 +142,7 @@ std::string accuracyText(const json& evaluations) {
     text += "  ± half of the 95 % interval; `allot top` shows its ends\n";
   }
   if (!adaptive.empty()) text += "\n" + adaptive.text(false);
+  text += prefillText(evaluations);
   if (!others.empty()) text += "\n";
   for (const json& row : others) {
     const std::string name = nameOf(row, "method") + "  " + nameOf(row, "schedule") + "  " +

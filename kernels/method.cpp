@@ -9,9 +9,26 @@
 namespace allot::kernels {
 namespace {
 
-#define ALLOT_NAME(enumerator, name, select) name,
+#define ALLOT_NAME(enumerator, name, phases, select) name,
 const std::vector<std::string_view> kNames = {ALLOT_METHODS(ALLOT_NAME)};
 #undef ALLOT_NAME
+
+enum Phases { kPrefill = 1, kDecode = 2, kBoth = 3 };
+#define ALLOT_PHASES(enumerator, name, phases, select) phases,
+constexpr Phases kPhases[] = {ALLOT_METHODS(ALLOT_PHASES)};
+#undef ALLOT_PHASES
+
+bool isFor(size_t method, Phase phase) {
+  return (kPhases[method] & (phase == Phase::kPrefill ? kPrefill : kDecode)) != 0;
+}
+
+std::vector<std::string_view> namesFor(Phase phase) {
+  std::vector<std::string_view> names;
+  for (size_t i = 0; i < kNames.size(); ++i) {
+    if (isFor(i, phase)) names.push_back(kNames[i]);
+  }
+  return names;
+}
 
 // Value stages that work from scores alone, and so behind Bernoulli scores, too.
 const std::vector<Method> kValueStages = {
@@ -218,11 +235,56 @@ std::vector<Parameter> questParameters() {
        [](const MethodOptions& o) { return std::string(o.newest_within ? "within" : "beside"); }}};
 }
 
+std::vector<Parameter> blockParameters() {
+  const std::vector<Method> sampled = {Method::kSampleAttention}, sale = {Method::kSale};
+  return {
+      {"alphaColumn", sampled, ">0..1", "share of the sampled queries' mass that kept columns hold",
+       [](std::string_view t, MethodOptions* o) {
+         return readNumber(t, 1e-6, 1, &o->alpha_column);
+       },
+       [](const MethodOptions& o) { return decimal(o.alpha_column); }},
+      {"alphaSlash", sampled, ">0..1", "share of it that kept slashes hold",
+       [](std::string_view t, MethodOptions* o) { return readNumber(t, 1e-6, 1, &o->alpha_slash); },
+       [](const MethodOptions& o) { return decimal(o.alpha_slash); }},
+      {"block", sampled, "16, 32, 64", "positions in a block, and queries that are sampled",
+       [](std::string_view t, MethodOptions* o) {
+         return (t == "16" || t == "32" || t == "64") && readInteger(t, 16, 64, &o->block);
+       },
+       [](const MethodOptions& o) { return std::to_string(o.block); }},
+      {"chunk", sampled, "64, 128, 256, ..., 4096", "positions that one selection is for",
+       [](std::string_view t, MethodOptions* o) {
+         return readInteger(t, 64, 4096, &o->chunk) && (o->chunk & (o->chunk - 1)) == 0;
+       },
+       [](const MethodOptions& o) { return std::to_string(o.chunk); }},
+      {"tau", sale, "0..1",
+       "weight, relative to first and last blocks, from which a block is kept; below 0.00001: all",
+       [](std::string_view t, MethodOptions* o) { return readNumber(t, 0, 1, &o->tau); },
+       [](const MethodOptions& o) { return decimal(o.tau); }},
+      {"select", sale, "q4, exact", "blocks are chosen by scores in 4 bits, or by exact ones",
+       [](std::string_view t, MethodOptions* o) {
+         return (t == "q4" || t == "exact") && readScores(t, o);
+       },
+       [](const MethodOptions& o) {
+         return std::string(o.scores == KeyScores::kExact ? "exact" : "q4");
+       }},
+      {"denseKeys", sale, "0..1000000", "so many keys are read whole",
+       [](std::string_view t, MethodOptions* o) {
+         return readInteger(t, 0, 1000000, &o->dense_keys);
+       },
+       [](const MethodOptions& o) { return std::to_string(o.dense_keys); }},
+      {"threshold",
+       {Method::kSkipSoftmax},
+       "0..0.5",
+       "weight, relative to the largest score before, from which a block's values are read",
+       [](std::string_view t, MethodOptions* o) { return readNumber(t, 0, 0.5, &o->threshold); },
+       [](const MethodOptions& o) { return decimal(o.threshold); }}};
+}
+
 const std::vector<Parameter>& parameters() {
   static const std::vector<Parameter> all = [] {
     std::vector<Parameter> list;
     for (auto part : {tileParameters(), bernoulliParameters(), adaptiveParameters(),
-                      vAttentionParameters(), questParameters()}) {
+                      vAttentionParameters(), questParameters(), blockParameters()}) {
       std::move(part.begin(), part.end(), std::back_inserter(list));
     }
     return list;
@@ -233,7 +295,7 @@ const std::vector<Parameter>& parameters() {
 MethodOptions defaultsOf(Method method, MethodDefaults defaults = MethodDefaults::kSecond) {
   MethodOptions options;
   options.method = method;
-  if (method == Method::kS2antaQ4) options.scores = KeyScores::kQ4;
+  if (method == Method::kS2antaQ4 || method == Method::kSale) options.scores = KeyScores::kQ4;
   if (defaults == MethodDefaults::kFirst) {
     options.half_delta = method == Method::kVAttention;
     options.newest_within = method == Method::kQuest;
@@ -262,16 +324,29 @@ std::optional<std::string> readParameter(std::string_view word, MethodOptions* o
 
 }  // namespace
 
-const std::vector<std::string_view>& methodNames() { return kNames; }
+const std::vector<std::string_view>& methodNames(Phase phase) {
+  static const std::vector<std::string_view> prefill = namesFor(Phase::kPrefill);
+  static const std::vector<std::string_view> decode = namesFor(Phase::kDecode);
+  return phase == Phase::kPrefill ? prefill : decode;
+}
 
 std::string_view methodName(Method method) { return kNames[static_cast<size_t>(method)]; }
 
 std::optional<std::string> parseMethod(std::string_view text, MethodOptions* options,
-                                       MethodDefaults defaults) {
+                                       MethodDefaults defaults, Phase phase) {
   const size_t space = text.find(' ');
-  const auto found = std::find(kNames.begin(), kNames.end(), text.substr(0, space));
-  if (found == kNames.end()) return "no such method; there are " + joined(kNames);
-  MethodOptions parsed = defaultsOf(static_cast<Method>(found - kNames.begin()), defaults);
+  const std::string_view name = text.substr(0, space);
+  const auto found = std::find(kNames.begin(), kNames.end(), name);
+  if (found == kNames.end()) return "no such method; there are " + joined(methodNames(phase));
+  const auto index = static_cast<size_t>(found - kNames.begin());
+  if (!isFor(index, phase)) {
+    const bool prefill = phase == Phase::kPrefill;
+    return std::string(name) +
+           (prefill ? " does not read prompts; what does: "
+                    : " reads prompts alone; for answers: ") +
+           joined(methodNames(phase));
+  }
+  MethodOptions parsed = defaultsOf(static_cast<Method>(index), defaults);
   std::vector<std::string_view> seen;
   for (size_t from = space; from != text.npos;) {
     const size_t start = from + 1;
@@ -304,7 +379,7 @@ std::string methodText(const MethodOptions& options, MethodDefaults defaults) {
 
 bool usesBudget(const MethodOptions& options) {
   const Method stage = options.method == Method::kBernoulli ? options.values : options.method;
-  return stage != Method::kDense && !contains(kAdaptive, stage);
+  return stage != Method::kDense && !contains(kAdaptive, stage) && !choosesBlocks(options);
 }
 
 int shadowBits(const MethodOptions& options) {
@@ -312,9 +387,17 @@ int shadowBits(const MethodOptions& options) {
   return reads ? static_cast<int>(options.scores) : 0;
 }
 
+bool choosesBlocks(const MethodOptions& options) {
+  return options.method == Method::kSampleAttention || options.method == Method::kSale ||
+         options.method == Method::kSkipSoftmax;
+}
+
 bool readsBounds(const MethodOptions& options) { return options.method == Method::kQuest; }
 
-std::optional<std::string> gpuUnsupported(const MethodOptions& method) {
+std::optional<std::string> gpuUnsupported(const MethodOptions& method, Phase phase) {
+  if (phase == Phase::kPrefill && method.method != Method::kDense) {
+    return "the GPU reads prompts by dense alone";
+  }
   switch (method.method) {
     case Method::kDense:
     case Method::kSanta:

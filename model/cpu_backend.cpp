@@ -39,10 +39,13 @@ class CpuBackend final : public DecoderBackend {
   size_t weightBytes() const override { return weights_.bytes(); }
   KvPool& pool() override { return pool_; }
   Result<std::vector<float>> prefill(const std::vector<int32_t>& ids,
-                                     const std::vector<int32_t>& pages) override {
+                                     const std::vector<int32_t>& pages,
+                                     const PromptReading& reading,
+                                     PromptStatistics* statistics) override {
     try {
       rope_.cover(config_, static_cast<int64_t>(ids.size()));
-      return prefillDense(config_, weights_, rope_, ids, pages, pool_, &prefill_workspace_);
+      return readPrompt({config_, weights_, rope_, pool_, reading, &prefill_spaces_, statistics},
+                        ids, pages);
     } catch (const std::bad_alloc&) {
       return noRoomForPrompt(ids.size(), "memory");
     } catch (const c10::Error& error) {
@@ -155,7 +158,7 @@ class CpuBackend final : public DecoderBackend {
   RopeTable rope_;
   KvPool pool_;
   kernels::DecodeWorkspace workspace_;
-  kernels::PrefillWorkspace prefill_workspace_;
+  PrefillSpaces prefill_spaces_;
   // Activations of one step, [rows, ...].
   std::vector<float> x_, normed_, qkv_, queries_, keys_, values_, attended_, projected_, gate_up_,
       gated_, logits_;

@@ -64,7 +64,11 @@ class CudaBackend final : public DecoderBackend {
   KvPool& pool() override { return model_->pool(); }
 
   Result<std::vector<float>> prefill(const std::vector<int32_t>& ids,
-                                     const std::vector<int32_t>& pages) override {
+                                     const std::vector<int32_t>& pages,
+                                     const PromptReading& reading, PromptStatistics*) override {
+    if (const auto why = kernels::gpuUnsupported(reading.method, kernels::Phase::kPrefill)) {
+      return badInput(*why);
+    }
     return guarded([&]() -> Result<std::vector<float>> {
       const c10::InferenceMode guard;
       const c10::cuda::CUDAStreamGuard on(model_->stream());
@@ -256,7 +260,7 @@ at::Tensor CudaBackend::mlp(const CudaLayer& layer, const at::Tensor& x,
   return pieces.size() == 1 ? pieces[0] : at::cat(pieces, 0);
 }
 
-// As prefillDense() on the CPU, layer by layer.
+// As readPrompt() on the CPU, layer by layer.
 Result<std::vector<float>> CudaBackend::prefillOnStream(const std::vector<int32_t>& ids,
                                                         const std::vector<int32_t>& pages) {
   const ModelConfig& config = model_->config();

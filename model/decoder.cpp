@@ -77,9 +77,8 @@ KvPool& Decoder::pool() { return impl_->backend->pool(); }
 const Decoder::Times& Decoder::times() const { return impl_->backend->times; }
 void Decoder::measureSampling() { impl_->backend->measure_sampling = true; }
 
-Result<Prompt> Decoder::prefill(const std::vector<int32_t>& ids) {
+Result<Prompt> Decoder::prefill(const std::vector<int32_t>& ids, const PromptReading& reading) {
   DecoderBackend& backend = *impl_->backend;
-  const Stopwatch watch(&backend.times.prefill);
   const ModelConfig& config = impl_->config;
   if (ids.empty() || static_cast<int64_t>(ids.size()) > config.max_positions) {
     return badInput("a prompt of " + std::to_string(ids.size()) +
@@ -92,7 +91,13 @@ Result<Prompt> Decoder::prefill(const std::vector<int32_t>& ids) {
     return badInput("the memory for keys and values is full: raise --kv-memory");
   }
   Prompt prompt{std::move(*pages), static_cast<int32_t>(ids.size()), {}};
-  auto logits = backend.prefill(ids, prompt.pages);
+  PromptStatistics& statistics = prompt.statistics;
+  auto logits = [&] {
+    const Stopwatch watch(&statistics.seconds);
+    return backend.prefill(ids, prompt.pages, reading, &statistics);
+  }();
+  statistics.seconds -= statistics.measuring_seconds;
+  backend.times.prefill += statistics.seconds;
   if (!logits) {
     release(&prompt);
     return tl::unexpected<Error>(std::move(logits.error()));

@@ -1,6 +1,6 @@
 #pragma once
-// Decoder: a decoder-only transformer that prefills prompts densely and decodes them in batches
-// with the sparse attention of kernels/.
+// Decoder: a decoder-only transformer that reads prompts and decodes them in batches with the
+// sparse attention of kernels/.
 //
 // Owns the weights and the pool of keys and values. One thread. Everything it computes for a
 // sequence is independent of the other sequences in a batch, to the bit; on the CPU it is the same
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "allot/kernels/decode.h"
+#include "allot/kernels/prefill.h"
 #include "core/result.h"
 #include "model/device.h"
 #include "model/kv_pool.h"
@@ -22,11 +23,36 @@
 
 namespace allot {
 
+// How a prompt is read. On a GPU densely alone.
+struct PromptReading {
+  kernels::MethodOptions method = {};  // of kernels::Phase::kPrefill
+  // Of a method that draws: per head and position, [layers]; else empty.
+  std::vector<uint32_t> schedule = {};
+  uint64_t seed = 0;
+  uint32_t sequence = 0;  // names its draws
+  // Where blocks of keys are chosen: computes everything once more, densely.
+  bool measures_kept_mass = false;
+};
+
+// What reading it came to, summed over layers, heads and positions.
+struct PromptStatistics {
+  kernels::PrefillStatistics blocks;  // where pairs of blocks are attended to
+  kernels::RowStatistics rows;        // where each query is for itself
+  double seconds = 0;                 // of the whole prefill, what follows left out
+  double selection_seconds = 0;       // of those, choosing blocks
+  double measuring_seconds = 0;
+  // Share of a query's exact attention that is on the keys of its blocks, if it is measured.
+  uint64_t kept_queries = 0;
+  double kept_mass = 0;  // sum
+  double least_kept_mass = 1;
+};
+
 // A prefilled prompt. Its pages belong to the decoder's pool; release() gives them back.
 struct Prompt {
   std::vector<int32_t> pages;
   int32_t length = 0;               // positions filled
-  std::vector<float> first_logits;  // [vocab], after the last prompt token, dense attention
+  std::vector<float> first_logits;  // [vocab], after the last prompt token
+  PromptStatistics statistics = {};
 };
 
 // Called after the attention of each layer with what it was given and its output, [rows, heads,
@@ -65,10 +91,11 @@ class Decoder {
   size_t weightBytes() const;      // in memory, in all layouts
   KvPool& pool();
 
-  // Dense prefill of ids (1..max_positions of them, each below vocab_size: checked, kUsage). Fails
-  // with kUsage when the pool has too few free pages, or when there is no memory for what is
-  // computed of so long a prompt, with kData when a number is not finite.
-  Result<Prompt> prefill(const std::vector<int32_t>& ids);
+  // Prefill of ids (1..max_positions of them, each below vocab_size: checked, kUsage). Fails with
+  // kUsage when the pool has too few free pages, when there is no memory for what is computed of so
+  // long a prompt, or when the device does not have the method; with kData when a number is not
+  // finite or the pool lacks what the method reads.
+  Result<Prompt> prefill(const std::vector<int32_t>& ids, const PromptReading& reading = {});
   void release(Prompt* prompt);
 
   // Appends the tokens, returns logits [rows, vocab] (valid until the next call). Statistics,

@@ -24,9 +24,11 @@ class DecoderBackend {
   virtual KvPool& pool() = 0;
 
   // Runs the prompt, writes its keys and values to `pages` of the pool, returns the logits after
-  // its last token, [vocab].
+  // its last token, [vocab]. All of `statistics` but the seconds of the whole.
   virtual Result<std::vector<float>> prefill(const std::vector<int32_t>& ids,
-                                             const std::vector<int32_t>& pages) = 0;
+                                             const std::vector<int32_t>& pages,
+                                             const PromptReading& reading,
+                                             PromptStatistics* statistics) = 0;
   // As Decoder::step().
   virtual Result<std::span<const float>> step(const StepBatch& batch,
                                               std::vector<kernels::RowStatistics>* statistics) = 0;

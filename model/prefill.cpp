@@ -11,10 +11,12 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <optional>
 #include <span>
 #include <utility>
 
 #include "allot/kernels/dense_ops.h"
+#include "model/stopwatch.h"
 
 namespace allot {
 namespace {
@@ -99,25 +101,135 @@ Status store(const at::Tensor& keys, const at::Tensor& values, const kernels::Pa
   return tl::unexpected(refused(layer, *refusal));
 }
 
-// Causal attention of queries [count, heads, d] at positions from `first` on over what the pages
-// hold, within the model's window. [count, heads * d].
-Result<at::Tensor> attend(const ModelConfig& config, const at::Tensor& queries,
-                          const kernels::PagedKv& kv, const std::vector<int32_t>& pages,
-                          int64_t first, int64_t layer, kernels::PrefillWorkspace* workspace) {
-  const at::Tensor q = queries.contiguous();
-  at::Tensor out = at::empty({q.size(0), config.heads * config.head_dim}, at::kFloat);
-  const kernels::PrefillInputs in{
+// Adds the share of each query's exact attention that its blocks hold: two normalisers' quotient.
+// `kept` [count, heads].
+std::optional<std::string> addKeptMass(const kernels::PagedKv& kv, const kernels::PrefillInputs& in,
+                                       const std::vector<float>& kept,
+                                       kernels::PrefillWorkspace* space,
+                                       PromptStatistics* statistics) {
+  const Stopwatch watch(&statistics->measuring_seconds);
+  std::vector<float> all(kept.size()), unused(kept.size() * static_cast<size_t>(kv.head_dim));
+  kernels::PrefillInputs dense = in;
+  dense.skip = 0;
+  if (auto why = kernels::attendBlocks(kv, dense, nullptr, space,
+                                       {.out = unused.data(), .lse = all.data()})) {
+    return why;
+  }
+  for (size_t i = 0; i < kept.size(); ++i) {
+    const double share = std::min(1.0, std::exp(static_cast<double>(kept[i]) - all[i]));
+    statistics->kept_mass += share;
+    statistics->least_kept_mass = std::min(statistics->least_kept_mass, share);
+  }
+  statistics->kept_queries += kept.size();
+  return std::nullopt;
+}
+
+// Attention by chosen blocks of the queries `in`, of which those from `first` on are wanted; out
+// begins with that one.
+std::optional<std::string> attendChosen(const PrefillTask& task, const kernels::PagedKv& kv,
+                                        kernels::PrefillInputs in, int first, float* out) {
+  const kernels::MethodOptions& method = task.reading.method;
+  kernels::PrefillWorkspace* space = &task.spaces->blocks;
+  kernels::BlockLists lists;
+  const bool skips = method.method == kernels::Method::kSkipSoftmax;
+  if (skips) {
+    in.skip = static_cast<float>(method.threshold);
+  } else {
+    const Stopwatch watch(&task.statistics->selection_seconds);
+    std::optional<std::string> why;
+    if (method.method == kernels::Method::kSale) {
+      const std::vector<float> tau(static_cast<size_t>(in.heads), static_cast<float>(method.tau));
+      why = kernels::selectSale(kv, in,
+                                {.tau = tau.data(),
+                                 .exact = method.scores == kernels::KeyScores::kExact,
+                                 .dense_keys = static_cast<int>(method.dense_keys)},
+                                space, &lists);
+    } else {
+      why = kernels::selectSampleAttention(kv, in,
+                                           {.alpha_column = method.alpha_column,
+                                            .alpha_slash = method.alpha_slash,
+                                            .block = static_cast<int>(method.block)},
+                                           space, &lists);
+    }
+    if (why) return why;
+  }
+  kernels::PrefillInputs wanted = in;
+  if (first > in.first) {
+    wanted.first = first;
+    wanted.count = in.first + in.count - first;
+    wanted.queries += static_cast<int64_t>(first - in.first) * in.heads * kv.head_dim;
+    if (!skips) lists = lists.from(in, wanted);
+  }
+  const kernels::KeyBlocks view = lists.view();
+  std::vector<float> kept;
+  if (task.reading.measures_kept_mass) {
+    kept.resize(static_cast<size_t>(wanted.count) * static_cast<size_t>(in.heads));
+  }
+  if (auto why = kernels::attendBlocks(kv, wanted, skips ? nullptr : &view, space,
+                                       {.out = out,
+                                        .lse = kept.empty() ? nullptr : kept.data(),
+                                        .statistics = &task.statistics->blocks})) {
+    return why;
+  }
+  if (kept.empty()) return std::nullopt;
+  return addKeptMass(kv, wanted, kept, space, task.statistics);
+}
+
+// Causal attention of queries [count, heads, d] at positions from `start` on over what the pages
+// hold, within the model's window: the outputs from position `first` on, [.., heads * d].
+Result<at::Tensor> attend(const PrefillTask& task, const at::Tensor& queries,
+                          const std::vector<int32_t>& pages, int64_t start, int64_t first,
+                          int64_t layer) {
+  const ModelConfig& config = task.config;
+  const kernels::MethodOptions& method = task.reading.method;
+  const bool chooses = kernels::choosesBlocks(method);
+  // Blocks are chosen for all queries of a chunk, whichever are wanted.
+  const int64_t from = chooses ? start : first;
+  const at::Tensor q = queries.slice(0, from - start).contiguous();
+  const auto end = static_cast<int>(start + queries.size(0));
+  const int64_t width = config.heads * config.head_dim;
+  at::Tensor out = at::empty({end - first, width}, at::kFloat);
+  const kernels::PagedKv kv = task.pool.layer(layer);
+  kernels::PrefillInputs in{
       .queries = q.data_ptr<float>(),
       .page_table = pages.data(),
       .max_pages = static_cast<int>(pages.size()),
-      .first = static_cast<int>(first),
-      .count = static_cast<int>(q.size(0)),
+      .first = static_cast<int>(from),
+      .count = end - static_cast<int>(from),
       .heads = static_cast<int>(config.heads),
       .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim))),
       .window = static_cast<int>(config.sliding_window)};
-  const auto refusal =
-      kernels::attendBlocks(kv, in, nullptr, workspace, {.out = out.data_ptr<float>()});
-  if (refusal) return tl::unexpected(refused(layer, *refusal));
+  float* const to = out.data_ptr<float>();
+  std::optional<std::string> why;
+  if (method.method == kernels::Method::kDense) {
+    why = kernels::attendBlocks(kv, in, nullptr, &task.spaces->blocks,
+                                {.out = to, .statistics = &task.statistics->blocks});
+  } else if (!chooses) {
+    const uint32_t budget = task.reading.schedule.empty()
+                                ? UINT32_MAX
+                                : task.reading.schedule[static_cast<size_t>(layer)];
+    const kernels::QueryDraws draws = {task.reading.seed, task.reading.sequence,
+                                       static_cast<uint32_t>(layer), budget};
+    why = method.method == kernels::Method::kSampledBlocks
+              ? kernels::attendSampledBlocks(kv, in, draws, &task.spaces->blocks,
+                                             {.out = to, .statistics = &task.statistics->blocks})
+              : kernels::attendQueries(method, kv, in, draws, &task.spaces->queries,
+                                       {.out = to, .statistics = &task.statistics->rows});
+  } else {
+    const int part = method.method == kernels::Method::kSampleAttention
+                         ? static_cast<int>(method.chunk)
+                         : static_cast<int>(kChunk);
+    while (!why && in.first < end) {
+      in.count = std::min(end, (in.first / part + 1) * part) - in.first;
+      const int wanted = std::max(in.first, static_cast<int>(first));
+      if (wanted < in.first + in.count) {
+        why = attendChosen(task, kv, in, wanted, to + (wanted - first) * width);
+      }
+      in.queries += in.count * width;
+      in.first += in.count;
+    }
+  }
+  if (why) return tl::unexpected(refused(layer, *why));
   return out;
 }
 
@@ -160,11 +272,11 @@ bool RopeTable::cover(const ModelConfig& config, int64_t positions) {
   return true;
 }
 
-Result<std::vector<float>> prefillDense(const ModelConfig& config, const Weights& weights,
-                                        const RopeTable& rope, const std::vector<int32_t>& ids,
-                                        const std::vector<int32_t>& pages, const KvPool& pool,
-                                        kernels::PrefillWorkspace* workspace) {
+Result<std::vector<float>> readPrompt(const PrefillTask& task, const std::vector<int32_t>& ids,
+                                      const std::vector<int32_t>& pages) {
   const c10::InferenceMode guard;
+  const ModelConfig& config = task.config;
+  const Weights& weights = task.weights;
   const auto n = static_cast<int64_t>(ids.size());
   at::Tensor x;
   for (int64_t start = 0; start < n; start += kChunk) {
@@ -175,17 +287,15 @@ Result<std::vector<float>> prefillDense(const ModelConfig& config, const Weights
       at::Tensor qkv = project(normalise(x, w.attention_norm, config.rms_norm_eps), w.qkv);
       if (!w.qkv_bias.empty()) qkv += view(w.qkv_bias.data(), {w.qkv.outputs});
       qkv = qkv.view({end - start, config.heads + 2 * config.kv_heads, config.head_dim});
-      rotate(config, rope, start, &qkv);
+      rotate(config, task.rope, start, &qkv);
       const auto parts = qkv.split_with_sizes({config.heads, config.kv_heads, config.kv_heads}, 1);
-      const kernels::PagedKv kv = pool.layer(l);
-      ALLOT_TRY(store(parts[1], parts[2], kv, pages, start, l));
+      ALLOT_TRY(store(parts[1], parts[2], task.pool.layer(l), pages, start, l));
       // Nothing reads the last layer's output but at the last position.
       const bool last = l + 1 == config.layers;
       if (last && end < n) break;
       const int64_t first = last ? end - 1 : start;
       x = x.slice(0, first - start);
-      ALLOT_ASSIGN(const at::Tensor attended, attend(config, parts[0].slice(0, first - start), kv,
-                                                     pages, first, l, workspace));
+      ALLOT_ASSIGN(const at::Tensor attended, attend(task, parts[0], pages, start, first, l));
       x = x + project(attended, w.output);
       // In pieces: these activations are the widest, and no position needs another's.
       for (int64_t i = 0; i < x.size(0); i += kMlpPiece) {

@@ -6,6 +6,7 @@
 
 #include "allot/kernels/prefill.h"
 #include "core/result.h"
+#include "model/decoder.h"
 #include "model/kv_pool.h"
 #include "model/model_config.h"
 #include "model/weights.h"
@@ -22,12 +23,26 @@ struct RopeTable {
   bool cover(const ModelConfig& config, int64_t positions);
 };
 
+// What attention works in.
+struct PrefillSpaces {
+  kernels::PrefillWorkspace blocks;
+  kernels::DecodeWorkspace queries;  // where each is attended to for itself
+};
+
+struct PrefillTask {
+  const ModelConfig& config;
+  const Weights& weights;
+  const RopeTable& rope;
+  const KvPool& pool;
+  const PromptReading& reading;
+  PrefillSpaces* spaces;
+  PromptStatistics* statistics;  // added to
+};
+
 // Runs the prompt in chunks, writes its keys and values to `pages` of the pool, from where
 // attention reads them, returns the logits after its last token, [vocab]. kData where a number is
 // not finite, which weights that are damaged make: the error names the layer and the tensor.
-Result<std::vector<float>> prefillDense(const ModelConfig& config, const Weights& weights,
-                                        const RopeTable& rope, const std::vector<int32_t>& ids,
-                                        const std::vector<int32_t>& pages, const KvPool& pool,
-                                        kernels::PrefillWorkspace* workspace);
+Result<std::vector<float>> readPrompt(const PrefillTask& task, const std::vector<int32_t>& ids,
+                                      const std::vector<int32_t>& pages);
 
 }  // namespace allot

@@ -15,10 +15,12 @@ namespace {
 
 // Why one method of the experiment is not for the GPU, if it is not. Text that is no method is
 // refused elsewhere.
-std::optional<std::string> refusalOf(const std::string& key, const std::string& text) {
+std::optional<std::string> refusalOf(const std::string& key, const std::string& text,
+                                     kernels::Phase phase = kernels::Phase::kDecode) {
   kernels::MethodOptions method;
-  if (kernels::parseMethod(text, &method)) return {};
-  const auto why = kernels::cuda::unsupported(method);
+  if (kernels::parseMethod(text, &method, kernels::MethodDefaults::kSecond, phase)) return {};
+  const auto why = phase == kernels::Phase::kPrefill ? kernels::gpuUnsupported(method, phase)
+                                                     : kernels::cuda::unsupported(method);
   if (!why) return {};
   return key + ": " + text + ": " + *why;
 }
@@ -29,6 +31,13 @@ std::optional<std::string> refusalOf(const v1::Spec& spec, const ModelConfig& co
   if (auto why = refusalOf("spec.attention.decode", spec.attention().decode())) return why;
   for (const std::string& text : spec.evaluation().methods()) {
     if (auto why = refusalOf("spec.evaluation.methods", text)) return why;
+  }
+  constexpr auto kPrefill = kernels::Phase::kPrefill;
+  if (auto why = refusalOf("spec.attention.prefill", spec.attention().prefill(), kPrefill)) {
+    return why;
+  }
+  for (const std::string& text : spec.evaluation().prefills()) {
+    if (auto why = refusalOf("spec.evaluation.prefills", text, kPrefill)) return why;
   }
   const auto measures = measuresOf(spec.evaluation());
   if (std::find(measures.begin(), measures.end(), Measure::kFidelity) != measures.end()) {

@@ -24,10 +24,6 @@ double secondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-uint64_t promptKey(bool held_out, uint32_t question) {
-  return (held_out ? uint64_t{1} << 32 : 0) | question;
-}
-
 void addCounts(const kernels::RowStatistics& row, uint64_t steps, v1::DecodeCounts* counts) {
   counts->set_decode_steps(counts->decode_steps() + steps);
   counts->set_draws(counts->draws() + row.draws);
@@ -49,13 +45,44 @@ WeightType weightTypeOf(Dtype dtype) {
   return WeightType::kFloat32;
 }
 
+// One prompt's.
+void addCounts(const Prompt& prompt, v1::PrefillCounts* counts) {
+  const PromptStatistics& read = prompt.statistics;
+  counts->set_prompts(counts->prompts() + 1);
+  counts->set_tokens(counts->tokens() + static_cast<uint64_t>(prompt.length));
+  counts->set_blocks(counts->blocks() + read.blocks.blocks);
+  counts->set_dense_blocks(counts->dense_blocks() + read.blocks.dense_blocks);
+  counts->set_skipped_blocks(counts->skipped_blocks() + read.blocks.skipped_blocks);
+  counts->set_unique_rows(counts->unique_rows() + read.rows.unique_rows);
+  counts->set_dense_rows(counts->dense_rows() + read.rows.dense_rows);
+  counts->set_key_bytes(counts->key_bytes() + read.blocks.key_bytes + read.rows.key_bytes);
+  counts->set_value_bytes(counts->value_bytes() + read.blocks.value_bytes + read.rows.value_bytes);
+  counts->set_dense_bytes(counts->dense_bytes() + read.blocks.dense_bytes + read.rows.dense_bytes);
+  counts->set_seconds(counts->seconds() + read.seconds);
+  counts->set_selection_seconds(counts->selection_seconds() + read.selection_seconds);
+  if (read.kept_queries == 0) return;
+  counts->set_least_kept_mass(counts->kept_queries() > 0
+                                  ? std::min(counts->least_kept_mass(), read.least_kept_mass)
+                                  : read.least_kept_mass);
+  counts->set_kept_queries(counts->kept_queries() + read.kept_queries);
+  counts->set_kept_mass(counts->kept_mass() + read.kept_mass);
+}
+
 Result<kernels::MethodOptions> methodOf(const v1::Spec& spec, const std::string& key,
-                                        const std::string& text) {
+                                        const std::string& text,
+                                        kernels::Phase phase = kernels::Phase::kDecode) {
   kernels::MethodOptions method;
-  if (const auto wrong = kernels::parseMethod(text, &method, methodDefaultsOf(spec.attention()))) {
+  if (const auto wrong =
+          kernels::parseMethod(text, &method, methodDefaultsOf(spec.attention()), phase)) {
     return badInput(key + ": " + text + ": " + *wrong);
   }
   return method;
+}
+
+// Missing, of a run that an older build began: dense.
+Result<kernels::MethodOptions> prefillMethodOf(const v1::Spec& spec, const std::string& key,
+                                               const std::string& text) {
+  return methodOf(spec, key, text.empty() ? "dense" : text, kernels::Phase::kPrefill);
 }
 
 bool holds(const std::vector<int>& numbers, int number) {
@@ -78,6 +105,13 @@ Result<KvPoolOptions> poolFor(const v1::Spec& spec) {
     ALLOT_ASSIGN(const auto method, methodOf(spec, "spec.evaluation.methods", text));
     askFor(method, &pool);
   }
+  std::vector<std::string> prefills(spec.evaluation().prefills().begin(),
+                                    spec.evaluation().prefills().end());
+  prefills.push_back(spec.attention().prefill());
+  for (const std::string& text : prefills) {
+    ALLOT_ASSIGN(const auto method, prefillMethodOf(spec, "spec.evaluation.prefills", text));
+    askFor(method, &pool);
+  }
   return pool;
 }
 
@@ -98,8 +132,11 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
   ALLOT_ASSIGN(KvPoolOptions pool, poolFor(spec));
   pool.kv_bytes = options.kv_bytes;
   const WeightType type = weightTypeOf(dtypeOf(spec.model()));
-  ALLOT_ASSIGN(const auto rollout_method,
+  Methods rollout_methods;
+  ALLOT_ASSIGN(rollout_methods.decode,
                methodOf(spec, "spec.attention.decode", spec.attention().decode()));
+  ALLOT_ASSIGN(rollout_methods.prefill,
+               prefillMethodOf(spec, "spec.attention.prefill", spec.attention().prefill()));
   const v1::Task& task = spec.task();
   if (const uint64_t longest = longestRow(task);
       longest > static_cast<uint64_t>(config.max_positions)) {
@@ -134,7 +171,7 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
   engine->decoder_ = std::move(decoder);
   engine->chat_ = std::move(chat);
   engine->dataset_ = std::move(dataset);
-  engine->rollout_method_ = rollout_method;
+  engine->rollout_methods_ = rollout_methods;
   engine->prompts_ = std::make_unique<PromptCache>(engine->decoder_.get());
   v1::ModelFacts& facts = engine->facts_;
   facts.set_architecture(config.architecture);
@@ -181,7 +218,11 @@ Status Engine::takeUp(const v1::Experiment& next) {
   ALLOT_ASSIGN(const Device device, chooseDevice(then, decoder_->config()));
   if (device != device_) return other("method (it is not for the device in use here)");
   ALLOT_TRY(checkAgainstLayers(next, facts_.layers()));
-  ALLOT_ASSIGN(rollout_method_, methodOf(then, "spec.attention.decode", then.attention().decode()));
+  Methods methods;
+  ALLOT_ASSIGN(methods.decode, methodOf(then, "spec.attention.decode", then.attention().decode()));
+  ALLOT_ASSIGN(methods.prefill,
+               prefillMethodOf(then, "spec.attention.prefill", then.attention().prefill()));
+  rollout_methods_ = methods;
   experiment_ = next;
   answers_room_ = roomForAnswers(next, facts_.layers());
   chunks_.clear();  // may be cut in another way
@@ -242,16 +283,46 @@ uint32_t Engine::longestAnswer(const Row& row) const {
                                      : experiment_.spec().task().max_new_tokens();
 }
 
-Result<std::vector<GenerationRow>> Engine::prompted(std::span<const Row> rows, size_t spare) {
-  std::vector<uint64_t> keys;
+PromptReading Engine::promptReading(const Row& row, const Methods& methods) const {
+  PromptReading reading{
+      .method = methods.prefill,
+      .measures_kept_mass = methods.measures_kept_mass && kernels::choosesBlocks(methods.prefill)};
+  if (kernels::usesBudget(methods.prefill)) reading.schedule = row.schedule;
+  if (methods.prefill.method == kernels::Method::kDense ||
+      kernels::choosesBlocks(methods.prefill)) {
+    return reading;
+  }
+  reading.seed = runStreams(experiment_.spec()).key;
+  reading.sequence = row.sequence;
+  return reading;
+}
+
+// All that decides what is in memory. Where something is drawn each row has a prompt of its own.
+std::string Engine::promptKey(const Row& row, const PromptReading& reading) {
+  std::string key = (row.held_out ? "h" : "t") + std::to_string(row.question) + " " +
+                    kernels::methodText(reading.method);
+  if (reading.measures_kept_mass) key += " measured";
+  if (reading.method.method == kernels::Method::kDense || kernels::choosesBlocks(reading.method)) {
+    return key;
+  }
+  key += " " + std::to_string(reading.sequence) + ":";
+  for (const uint32_t draws : reading.schedule) key += " " + std::to_string(draws);
+  return key;
+}
+
+Result<std::vector<GenerationRow>> Engine::prompted(std::span<const Row> rows,
+                                                    const Methods& methods, size_t spare) {
+  std::vector<std::string> keys;
+  std::vector<PromptReading> ways;
   std::vector<Read> readings;
   for (const Row& row : rows) {
-    keys.push_back(promptKey(row.held_out, row.question));
+    ways.push_back(promptReading(row, methods));
+    keys.push_back(promptKey(row, ways.back()));
     readings.push_back(readingOf(question(row.held_out, row.question)));
   }
   ALLOT_ASSIGN(const auto prompts,
                prompts_->get(
-                   keys,
+                   keys, ways,
                    [&](size_t i) -> Result<const std::vector<int32_t>*> {
                      ALLOT_TRY(goOn());
                      events_.prefill(readings[i].context.size());
@@ -272,14 +343,14 @@ Result<std::vector<GenerationRow>> Engine::prompted(std::span<const Row> rows, s
 }
 
 // Rows do not depend on each other, so a batch too large for the pool is answered in parts.
-size_t Engine::rowsThatFit(std::span<const Row> rows) const {
+size_t Engine::rowsThatFit(std::span<const Row> rows, const Methods& methods) const {
   const KvPool& pool = decoder_->pool();
-  std::set<uint64_t> prompts;
+  std::set<std::string> prompts;
   size_t pages = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
     const Question& asked = question(rows[i].held_out, rows[i].question);
     const Read reading = readingOf(asked);
-    if (prompts.insert(promptKey(rows[i].held_out, rows[i].question)).second) {
+    if (prompts.insert(promptKey(rows[i], promptReading(rows[i], methods))).second) {
       pages += pool.pagesFor(reading.context.size());
     }
     pages +=
@@ -312,25 +383,24 @@ void Engine::tellMemory() {
                  (pool.totalPages() - pool.freePages()) * pool.bytesPerPage());
 }
 
-Result<Engine::Answered> Engine::answer(const std::vector<Row>& rows,
-                                        const kernels::MethodOptions& method) {
+Result<Engine::Answered> Engine::answer(const std::vector<Row>& rows, const Methods& methods) {
   Answered answered;
   for (std::span<const Row> left = rows; !left.empty();) {
-    const auto batch = left.first(rowsThatFit(left));
-    ALLOT_TRY(answerBatch(batch, method, &answered));
+    const auto batch = left.first(rowsThatFit(left, methods));
+    ALLOT_TRY(answerBatch(batch, methods, &answered));
     left = left.subspan(batch.size());
   }
   return answered;
 }
 
-Status Engine::answerBatch(std::span<const Row> rows, const kernels::MethodOptions& method,
-                           Answered* answered) {
+Status Engine::answerBatch(std::span<const Row> rows, const Methods& methods, Answered* answered) {
   const double prefill_before = decoder_->times().prefill;
-  ALLOT_ASSIGN(const auto batch, prompted(rows, 0));
+  ALLOT_ASSIGN(const auto batch, prompted(rows, methods, 0));
   answered->prefill_seconds += decoder_->times().prefill - prefill_before;
+  for (const GenerationRow& row : batch) addCounts(*row.prompt, &answered->prompts);
   const auto start = Clock::now();
   ALLOT_ASSIGN(const auto generated,
-               generate(decoder_.get(), tokenizer_, batch, generationOptions(method)));
+               generate(decoder_.get(), tokenizer_, batch, generationOptions(methods.decode)));
   const double seconds = secondsSince(start);
   answered->decode_seconds += seconds;
   times_.generation += seconds;
@@ -384,7 +454,7 @@ Result<std::vector<v1::EpisodeResult>> Engine::rollOut(const v1::PolicySnapshot&
       rows.push_back({false, questions[i], schedules.back(), rolloutSequence(ticket, count, i)});
     }
   }
-  ALLOT_ASSIGN(const Answered answered, answer(rows, rollout_method_));
+  ALLOT_ASSIGN(const Answered answered, answer(rows, rollout_methods_));
 
   std::vector<v1::EpisodeResult> results;
   for (size_t t = 0; t < tickets.size(); ++t) {
@@ -419,11 +489,17 @@ Result<v1::EvaluationResult> Engine::evaluate(const v1::EvaluationUnit& unit) {
   const auto bad = [&](const std::string& why) {
     return fail(ErrorCode::kData, "evaluation unit " + unit.unit_id() + ": " + why);
   };
-  kernels::MethodOptions method;
+  Methods methods;
   const auto defaults = methodDefaultsOf(experiment_.spec().attention());
-  if (const auto wrong = kernels::parseMethod(unit.method(), &method, defaults)) {
+  if (const auto wrong = kernels::parseMethod(unit.method(), &methods.decode, defaults)) {
     return bad("method " + unit.method() + ": " + *wrong);
   }
+  if (const auto wrong = kernels::parseMethod(prefillOf(unit), &methods.prefill, defaults,
+                                              kernels::Phase::kPrefill)) {
+    return bad("prefill " + unit.prefill() + ": " + *wrong);
+  }
+  // It costs as much as a dense prefill.
+  methods.measures_kept_mass = unit.chunk() == 0;
   // An older aggregator's units name no measure.
   if (!unit.measure().empty() && !fromWord<Measure>(unit.measure())) {
     return bad("unknown measure " + unit.measure());
@@ -432,7 +508,8 @@ Result<v1::EvaluationResult> Engine::evaluate(const v1::EvaluationUnit& unit) {
   const uint64_t end = uint64_t{unit.first_question()} + unit.question_count();
   if (end > dataset_.held_out.size()) return bad("questions beyond the held-out set");
   SampleSchedule schedule(unit.schedule().begin(), unit.schedule().end());
-  if (schedule.empty() && !kernels::usesBudget(method)) {
+  if (schedule.empty() && !kernels::usesBudget(methods.decode) &&
+      !kernels::usesBudget(methods.prefill)) {
     schedule.assign(facts_.layers(), UINT32_MAX);
   }
   if (schedule.size() != facts_.layers()) return bad("a schedule for another number of layers");
@@ -442,16 +519,19 @@ Result<v1::EvaluationResult> Engine::evaluate(const v1::EvaluationUnit& unit) {
   }
   v1::EvaluationResult result;
   *result.mutable_unit() = unit;
-  ALLOT_TRY(fidelity ? measureFidelity(rows, method, &result)
-                     : measureAccuracy(rows, method, &result));
-  chunks_[unit.chunk()] = unit.first_question();
+  ALLOT_TRY(fidelity ? measureFidelity(rows, methods, &result)
+                     : measureAccuracy(rows, methods, &result));
+  if (!rows.empty()) {
+    chunks_[unit.chunk()] = promptKey(rows.front(), promptReading(rows.front(), methods));
+  }
   result.set_seconds(secondsSince(start));
   return result;
 }
 
-Status Engine::measureAccuracy(const std::vector<Row>& rows, const kernels::MethodOptions& method,
+Status Engine::measureAccuracy(const std::vector<Row>& rows, const Methods& methods,
                                v1::EvaluationResult* result) {
-  ALLOT_ASSIGN(Answered answered, answer(rows, method));
+  ALLOT_ASSIGN(Answered answered, answer(rows, methods));
+  *result->mutable_prefill() = answered.prompts;
   *result->mutable_scores() = {answered.scores.begin(), answered.scores.end()};
   if (!answered.answers.empty()) {
     *result->mutable_answers() = fitted(std::move(answered.answers), answers_room_);
@@ -465,17 +545,18 @@ Status Engine::measureAccuracy(const std::vector<Row>& rows, const kernels::Meth
   return {};
 }
 
-Status Engine::measureFidelity(const std::vector<Row>& rows, const kernels::MethodOptions& method,
+Status Engine::measureFidelity(const std::vector<Row>& rows, const Methods& methods,
                                v1::EvaluationResult* result) {
   const double prefill_before = decoder_->times().prefill;
-  ALLOT_ASSIGN(const auto batch, prompted(rows, kFidelityPages));
+  ALLOT_ASSIGN(const auto batch, prompted(rows, methods, kFidelityPages));
   v1::DecodeCounts* counts = result->mutable_counts();
   counts->set_prefill_seconds(decoder_->times().prefill - prefill_before);
   std::vector<uint32_t> tasks;
   for (const Row& row : rows) tasks.push_back(taskOf(question(row.held_out, row.question)));
   const auto start = Clock::now();
-  ALLOT_ASSIGN(const Fidelity fidelity, allot::measureFidelity(decoder_.get(), tokenizer_, batch,
-                                                               tasks, generationOptions(method)));
+  ALLOT_ASSIGN(const Fidelity fidelity,
+               allot::measureFidelity(decoder_.get(), tokenizer_, batch, tasks,
+                                      generationOptions(methods.decode)));
   counts->set_decode_seconds(secondsSince(start));
   addCounts(fidelity.statistics, fidelity.steps, counts);
   *result->mutable_fidelity() = {fidelity.cells.begin(), fidelity.cells.end()};
@@ -485,8 +566,8 @@ Status Engine::measureFidelity(const std::vector<Row>& rows, const kernels::Meth
 
 std::vector<uint32_t> Engine::warmChunks() const {
   std::vector<uint32_t> warm;
-  for (const auto& [chunk, first_question] : chunks_) {
-    if (prompts_->contains(promptKey(true, first_question))) warm.push_back(chunk);
+  for (const auto& [chunk, first_prompt] : chunks_) {
+    if (prompts_->contains(first_prompt)) warm.push_back(chunk);
   }
   return warm;
 }

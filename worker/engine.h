@@ -78,6 +78,11 @@ class Engine final : public EpisodeEngine {
   const Times& times() const { return times_; }
 
  private:
+  // How a question is read and answered.
+  struct Methods {
+    kernels::MethodOptions prefill, decode;
+    bool measures_kept_mass = false;  // of the prompt's blocks
+  };
   // A question of a split with the schedule to answer it under.
   struct Row {
     bool held_out = false;
@@ -92,29 +97,32 @@ class Engine final : public EpisodeEngine {
     std::vector<v1::Answer> answers;  // those that are kept
     double prefill_seconds = 0;
     double decode_seconds = 0;
+    v1::PrefillCounts prompts;
   };
 
   Engine(const v1::Experiment& experiment, Tokenizer tokenizer, WorkerEvents* events);
   // A prompt by how it is read (spec.attention.protocol).
   struct Read {
-    std::vector<int32_t> context;   // densely
-    std::vector<int32_t> question;  // under the row's schedule
+    std::vector<int32_t> context;   // in the prefill
+    std::vector<int32_t> question;  // in decode steps
   };
   Read readingOf(const Question& asked) const;
   // The rows with their prompts in memory, and `spare` pages a row beyond what generation takes.
-  Result<std::vector<GenerationRow>> prompted(std::span<const Row> rows, size_t spare);
+  Result<std::vector<GenerationRow>> prompted(std::span<const Row> rows, const Methods& methods,
+                                              size_t spare);
+  PromptReading promptReading(const Row& row, const Methods& methods) const;
+  static std::string promptKey(const Row& row, const PromptReading& reading);
   // How many of the first rows the pool holds at once; at least one.
-  size_t rowsThatFit(std::span<const Row> rows) const;
+  size_t rowsThatFit(std::span<const Row> rows, const Methods& methods) const;
   void tellMemory();
   GenerationOptions generationOptions(const kernels::MethodOptions& method) const;
-  Result<Answered> answer(const std::vector<Row>& rows, const kernels::MethodOptions& method);
+  Result<Answered> answer(const std::vector<Row>& rows, const Methods& methods);
   // Adds to `answered`.
-  Status answerBatch(std::span<const Row> rows, const kernels::MethodOptions& method,
-                     Answered* answered);
+  Status answerBatch(std::span<const Row> rows, const Methods& methods, Answered* answered);
   // Fills all but the unit and the seconds.
-  Status measureAccuracy(const std::vector<Row>& rows, const kernels::MethodOptions& method,
+  Status measureAccuracy(const std::vector<Row>& rows, const Methods& methods,
                          v1::EvaluationResult* result);
-  Status measureFidelity(const std::vector<Row>& rows, const kernels::MethodOptions& method,
+  Status measureFidelity(const std::vector<Row>& rows, const Methods& methods,
                          v1::EvaluationResult* result);
   const Question& question(bool held_out, uint32_t index) const;
   uint32_t taskOf(const Question& question) const;
@@ -128,11 +136,11 @@ class Engine final : public EpisodeEngine {
   Device device_ = Device::kCpu;
   std::unique_ptr<Decoder> decoder_;
   Dataset dataset_;
-  kernels::MethodOptions rollout_method_;
+  Methods rollout_methods_;
   std::unique_ptr<PromptCache> prompts_;
   v1::ModelFacts facts_;
-  uint64_t answers_room_ = 0;            // bytes, of a unit's
-  std::map<uint32_t, uint32_t> chunks_;  // seen so far: chunk -> first question
+  uint64_t answers_room_ = 0;               // bytes, of a unit's
+  std::map<uint32_t, std::string> chunks_;  // seen so far: chunk -> key of its first prompt
   Times times_;
 };
 

@@ -7,6 +7,7 @@
 
 #include "core/evaluation/evaluation_plan.h"
 #include "core/learning/policy_gradient.h"
+#include "core/spec/choices.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_change.h"
 #include "core/spec/spec_keys.h"
@@ -360,8 +361,8 @@ Status Aggregator::reissueMissing() {
 bool Aggregator::goalReached() const {
   const v1::Spec& spec = control_.experiment.spec();
   return spec.stop().goal() > 0 &&
-         evaluations_.learnedAccuracy(spec.attention().decode(), spec.policy().total_budget()) >=
-             spec.stop().goal();
+         evaluations_.learnedAccuracy(methodsName(spec.attention()),
+                                      spec.policy().total_budget()) >= spec.stop().goal();
 }
 
 bool Aggregator::hoursSpent() const {

@@ -7,6 +7,7 @@
 
 #include "core/evaluation/statistics.h"
 #include "core/learning/schedule.h"
+#include "core/spec/choices.h"
 #include "core/worker_beats.h"
 
 namespace allot {
@@ -92,7 +93,7 @@ void AggregatorProbe::showSettings(const RunSnapshot& snapshot, const std::strin
   metrics_.replace("allot_experiment_info",
                    {{{{"run_id", run_id},
                       {"model", (model.has_filename() ? model : model.parent_path()).filename()},
-                      {"method", spec.attention().decode()},
+                      {"method", methodsName(spec.attention())},
                       {"staleness_mode", spec.staleness().mode()}},
                      1}});
   for (const Phase phase : kAllOf<Phase>) {
@@ -157,6 +158,15 @@ void AggregatorProbe::showEvaluations(const RunSnapshot& snapshot) {
     }
     if (const double share = cell->reads.bytesShare(); share >= 0) {
       show("allot_evaluation_kv_read_ratio", share);
+    }
+    const PrefillReads& prompts = cell->prompts;
+    for (const auto& [name, value] :
+         {std::pair{"allot_evaluation_prefill_seconds", prompts.seconds()},
+          {"allot_evaluation_prefill_selection_seconds", prompts.selectionSeconds()},
+          {"allot_evaluation_prefill_density_ratio", prompts.density()},
+          {"allot_evaluation_prefill_kept_mass_ratio", prompts.keptMass()},
+          {"allot_evaluation_prefill_least_kept_mass_ratio", prompts.leastKeptMass()}}) {
+      if (value >= 0) show(name, value);
     }
   }
 }

@@ -37,6 +37,13 @@ CurvePoint curvePoint(const EvaluationCell& cell, const v1::Spec& spec) {
   point.kv_bytes_share = shareOf(cell.reads.bytesShare());
   point.key_share = shareOf(cell.reads.keyShare());
   point.value_rows_share = shareOf(cell.reads.valueRowsShare());
+  point.prefill = cell.prefill;
+  point.prefill_seconds = shareOf(cell.prompts.seconds());
+  point.prefill_selection_seconds = shareOf(cell.prompts.selectionSeconds());
+  point.prefill_density = shareOf(cell.prompts.density());
+  point.prefill_bytes_share = shareOf(cell.prompts.bytesShare());
+  point.prefill_kept_mass = shareOf(cell.prompts.keptMass());
+  point.prefill_least_kept_mass = shareOf(cell.prompts.leastKeptMass());
   point.samples = cell.schedule;
   if (cell.other.n > 0) point.other = scoreOf("", cell.other);
   return point;

@@ -35,6 +35,13 @@ struct CurvePoint {
   std::optional<double> kv_bytes_share = {};
   std::optional<double> key_share = {};
   std::optional<double> value_rows_share = {};
+  std::string prefill = {};                    // the method that prompts were read with
+  std::optional<double> prefill_seconds = {};  // mean of a prompt, until the first token
+  std::optional<double> prefill_selection_seconds = {};
+  std::optional<double> prefill_density = {};  // PrefillReads
+  std::optional<double> prefill_bytes_share = {};
+  std::optional<double> prefill_kept_mass = {};
+  std::optional<double> prefill_least_kept_mass = {};
   SampleSchedule samples = {};          // draws per layer
   std::optional<TaskScore> other = {};  // the same answers by the paper's other grader
 };

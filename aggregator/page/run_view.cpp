@@ -6,6 +6,7 @@
 
 #include "core/evaluation/statistics.h"
 #include "core/learning/policy_gradient.h"
+#include "core/spec/choices.h"
 #include "core/worker_beats.h"
 
 namespace allot {
@@ -183,6 +184,13 @@ json cellView(const CurvePoint& point) {
               {"kv_bytes_share", optionalView(point.kv_bytes_share)},
               {"key_share", optionalView(point.key_share)},
               {"value_rows_share", optionalView(point.value_rows_share)},
+              {"prefill", point.prefill},
+              {"prefill_seconds", optionalView(point.prefill_seconds)},
+              {"prefill_selection_seconds", optionalView(point.prefill_selection_seconds)},
+              {"prefill_density", optionalView(point.prefill_density)},
+              {"prefill_bytes_share", optionalView(point.prefill_bytes_share)},
+              {"prefill_kept_mass", optionalView(point.prefill_kept_mass)},
+              {"prefill_least_kept_mass", optionalView(point.prefill_least_kept_mass)},
               {"tasks", json::array()}});
   for (const TaskScore& task : point.tasks) {
     json one = scoreView(task);
@@ -270,7 +278,7 @@ RunView runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::st
           fidelityPoints(snapshot),
           varianceSlopes(snapshot.fidelity),
           spec.policy().total_budget(),
-          spec.attention().decode()};
+          methodsName(spec.attention())};
 }
 
 json viewJson(const RunView& view) {

@@ -257,13 +257,16 @@ std::string nameCells(const FidelityPoint& point) {
   return "<td>" + name + "</td>" + cell(samples);
 }
 
+// What nameCells() are of.
+const std::string kNameHead = "<th>method</th><th class=\"r\">S</th>";
+
 std::string table(const std::string& head, const std::string& rows) {
-  return "<div class=\"scroll\"><table>\n<thead><tr><th>method</th><th class=\"r\">S</th>" + head +
-         "</tr></thead>\n<tbody>\n" + rows + "</tbody></table></div>\n";
+  return "<div class=\"scroll\"><table>\n<thead><tr>" + head + "</tr></thead>\n<tbody>\n" + rows +
+         "</tbody></table></div>\n";
 }
 
 std::string fidelityTable(const Data& data) {
-  std::string head;
+  std::string head = kNameHead;
   for (const char* name : {"relative error", "rms", "cosine", "next token", "over &epsilon;",
                            "own estimate", "squared error", "rows read", "rows", "ESS"}) {
     head += std::string("<th class=\"r\">") + name + "</th>";
@@ -309,7 +312,7 @@ std::string heatTable(const Data& data, Parts parts, std::string_view heading,
   std::stable_sort(names.begin(), names.end(), [](const auto& a, const auto& b) {
     return leadingNumber(a) < leadingNumber(b);
   });
-  std::string head;
+  std::string head = kNameHead;
   for (const std::string& name : names) head += "<th class=\"r\">" + escapedXml(name) + "</th>";
   std::string rows;
   for (const FidelityPoint& point : data.fidelity) {
@@ -325,6 +328,42 @@ std::string heatTable(const Data& data, Parts parts, std::string_view heading,
   return section(heading, note, table(head, rows), true);
 }
 
+// A method's cells under all schedules read prompts alike, unless it draws.
+std::string prefillTable(const Data& data) {
+  std::string rows;
+  std::set<std::string> seen;
+  const auto percent = [](const std::optional<double>& share) {
+    return cell(share ? fmt::format("{:.2f} %", *share * 100) : "");
+  };
+  const auto seconds = [](const std::optional<double>& value) {
+    return cell(value ? fmt::format("{:.1f} ms", *value * 1e3) : "");
+  };
+  for (const CurvePoint& point : newestCompletePerCell(data.points)) {
+    if (!point.prefill_seconds) continue;
+    kernels::MethodOptions options;
+    const bool known = !kernels::parseMethod(
+        point.prefill, &options, kernels::MethodDefaults::kSecond, kernels::Phase::kPrefill);
+    const bool draws = !known || kernels::usesBudget(options);
+    const std::string name =
+        point.prefill +
+        (draws ? fmt::format(", {}, budget {}", point.schedule, point.total_budget) : "");
+    if (!seen.insert(name).second) continue;
+    rows += "<tr><td>" + escapedXml(name) + "</td>" + percent(point.prefill_density) +
+            percent(point.prefill_bytes_share) + seconds(point.prefill_seconds) +
+            seconds(point.prefill_selection_seconds) + percent(point.prefill_kept_mass) +
+            percent(point.prefill_least_kept_mass) + "</tr>\n";
+  }
+  std::string head = "<th>prefill</th>";
+  for (const char* name :
+       {"density", "bytes read", "first token", "selection", "mass kept", "least mass kept"}) {
+    head += std::string("<th class=\"r\">") + name + "</th>";
+  }
+  return section("How prompts were read",
+                 "means of a prompt; the mass that a query's blocks hold, over queries, heads and "
+                 "layers of the first 32 questions",
+                 table(head, rows), true);
+}
+
 }  // namespace
 
 std::string figuresHtml(const RunView& view) {
@@ -337,6 +376,17 @@ std::string figuresHtml(const RunView& view) {
                   "keys, their shadows and values read while decoding, of what dense "
                   "attention reads; 95 % intervals",
                   "KV bytes read, of dense attention's (log scale)");
+  const bool sparse = std::any_of(points.begin(), points.end(), [](const CurvePoint& point) {
+    return !point.prefill.empty() && point.prefill != "dense";
+  });
+  if (sparse) {
+    html +=
+        shareFigure(data, &CurvePoint::prefill_density, "Accuracy against density of the prefill",
+                    "blocks of keys whose values were read for the prompt, of dense "
+                    "attention's; 95 % intervals",
+                    "share of the blocks read in the prefill (log scale)") +
+        prefillTable(data);
+  }
   const bool features = std::any_of(points.begin(), points.end(), [](const auto& point) {
     return point.method.rfind("bernoulli", 0) == 0;
   });

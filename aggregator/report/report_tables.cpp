@@ -37,7 +37,8 @@ std::string fidelityRow(const FidelityPoint& point, const char* part,
 std::string curveCsv(const std::vector<CurvePoint>& points) {
   std::string csv =
       "method,schedule,total_budget,n,accuracy,ci_low,ci_high,version,task,kv_bytes_share,"
-      "key_share,value_rows_share\n";
+      "key_share,value_rows_share,prefill,prefill_density,prefill_bytes_share,prefill_seconds,"
+      "prefill_selection_seconds,prefill_kept_mass,prefill_least_kept_mass\n";
   const auto row = [&](const CurvePoint& p, const auto& score, const std::string& task) {
     csv += fmt::format("{},{},{},{},{},{},{},{},{}", csvField(p.method), csvField(p.schedule),
                        p.total_budget, score.n, score.accuracy, score.low, score.high, p.version,
@@ -45,13 +46,16 @@ std::string curveCsv(const std::vector<CurvePoint>& points) {
   };
   for (const CurvePoint& p : points) {
     row(p, p, "all");
-    csv += fmt::format(",{},{},{}\n", csvNumber(p.kv_bytes_share), csvNumber(p.key_share),
-                       csvNumber(p.value_rows_share));
+    csv += fmt::format(",{},{},{},{},{},{},{},{},{},{}\n", csvNumber(p.kv_bytes_share),
+                       csvNumber(p.key_share), csvNumber(p.value_rows_share), csvField(p.prefill),
+                       csvNumber(p.prefill_density), csvNumber(p.prefill_bytes_share),
+                       csvNumber(p.prefill_seconds), csvNumber(p.prefill_selection_seconds),
+                       csvNumber(p.prefill_kept_mass), csvNumber(p.prefill_least_kept_mass));
   }
   for (const CurvePoint& p : points) {
     for (const TaskScore& task : p.tasks) {
       row(p, task, task.task);
-      csv += ",,,\n";
+      csv += ",,,,,,,,,,\n";
     }
   }
   return csv;

@@ -60,6 +60,24 @@ bool countsCanBe(const v1::DecodeCounts& counts) {
          isDuration(counts.decode_seconds());
 }
 
+bool promptsCanBe(const v1::EvaluationResult& result) {
+  const v1::PrefillCounts& counts = result.prefill();
+  for (const uint64_t count :
+       {counts.tokens(), counts.dense_blocks(), counts.dense_rows(), counts.dense_bytes(),
+        counts.key_bytes(), counts.value_bytes(), counts.kept_queries()}) {
+    if (count > kMostCounted) return false;
+  }
+  const auto most = static_cast<double>(counts.kept_queries()) * kSlack;
+  return counts.prompts() <= result.unit().question_count() &&
+         counts.blocks() <= counts.dense_blocks() && counts.skipped_blocks() <= counts.blocks() &&
+         counts.unique_rows() <= counts.dense_rows() &&
+         counts.value_bytes() <= counts.dense_bytes() &&
+         counts.key_bytes() <= 2 * counts.dense_bytes() && isDuration(counts.seconds()) &&
+         isDuration(counts.selection_seconds()) && counts.kept_mass() >= 0 &&
+         counts.kept_mass() <= most && counts.least_kept_mass() >= 0 &&
+         counts.least_kept_mass() <= 1;
+}
+
 bool cellCanBe(const v1::FidelityCell& cell, const EvaluationBounds& bounds) {
   if (cell.task() >= tasksOf(bounds) || cell.layer() >= layersOf(bounds)) return false;
   if (std::find(kSupports.begin(), kSupports.end(), cell.support()) == kSupports.end()) {
@@ -107,7 +125,7 @@ EvaluationBounds boundsOf(const v1::Experiment& experiment, uint32_t layers) {
 std::optional<std::string> whyImpossible(const v1::EvaluationResult& result,
                                          const EvaluationBounds& bounds) {
   if (!isDuration(result.seconds())) return "has a duration that cannot be";
-  if (!countsCanBe(result.counts())) return "has counts that cannot be";
+  if (!countsCanBe(result.counts()) || !promptsCanBe(result)) return "has counts that cannot be";
   if (!answersCanBe(result)) return "has answers that cannot be";
   if (measureOf(result.unit()) == Measure::kFidelity) {
     if (!fidelityCanBe(result, bounds)) return "has fidelity cells that cannot be";

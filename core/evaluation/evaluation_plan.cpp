@@ -13,7 +13,7 @@ namespace {
 constexpr char kDense[] = "dense";
 
 struct Cell {
-  std::string method;
+  std::string prefill, method;
   std::string schedule_name;
   uint64_t total_budget = 0;
   SampleSchedule schedule;  // empty for a method without a budget
@@ -33,8 +33,8 @@ uint64_t totalOf(const SampleSchedule& schedule) {
   return std::accumulate(schedule.begin(), schedule.end(), uint64_t{0});
 }
 
-std::vector<Cell> cellsOf(const v1::Experiment& experiment, const std::string& method,
-                          const v1::PolicySnapshot& policy) {
+std::vector<Cell> cellsOf(const v1::Experiment& experiment, const std::string& prefill,
+                          const std::string& method, const v1::PolicySnapshot& policy) {
   const v1::Spec& spec = experiment.spec();
   const auto layers = static_cast<uint32_t>(policy.logits_size());
   // Version 0 is uniform, unless the run is a fork.
@@ -47,24 +47,25 @@ std::vector<Cell> cellsOf(const v1::Experiment& experiment, const std::string& m
     if (kind == ScheduleKind::kExplicit) {
       const SampleSchedule samples(schedule.samples().begin(), schedule.samples().end());
       const std::string name = nameOf(kind, explicit_number++);
-      if (first) cells.push_back({method, name, totalOf(samples), samples});
+      if (first) cells.push_back({prefill, method, name, totalOf(samples), samples});
       continue;
     }
     if (kind == ScheduleKind::kLearned ? !has_learned : !first) continue;
     for (uint32_t budget : spec.evaluation().budgets()) {
       switch (kind) {
         case ScheduleKind::kUniform:
-          cells.push_back({method, nameOf(kind), budget, uniformSchedule(budget, layers)});
+          cells.push_back({prefill, method, nameOf(kind), budget, uniformSchedule(budget, layers)});
           break;
         case ScheduleKind::kLearned:
           cells.push_back(
-              {method, nameOf(kind), budget,
+              {prefill, method, nameOf(kind), budget,
                learnedSchedule(softmax({policy.logits().begin(), policy.logits().end()}), budget,
                                spec.policy().min_per_layer(), spec.policy().total_budget())});
           break;
         case ScheduleKind::kOneHot:
           for (uint32_t l = 0; l < layers; ++l) {
-            cells.push_back({method, nameOf(kind, l), budget, oneHotSchedule(budget, layers, l)});
+            cells.push_back(
+                {prefill, method, nameOf(kind, l), budget, oneHotSchedule(budget, layers, l)});
           }
           break;
         case ScheduleKind::kExplicit:
@@ -75,7 +76,7 @@ std::vector<Cell> cellsOf(const v1::Experiment& experiment, const std::string& m
   return cells;
 }
 
-// Of one method, at most.
+// Of one pair of methods, at most.
 uint64_t mostCells(ScheduleKind kind, uint64_t budgets, uint32_t layers) {
   switch (kind) {
     case ScheduleKind::kUniform:
@@ -89,15 +90,34 @@ uint64_t mostCells(ScheduleKind kind, uint64_t budgets, uint32_t layers) {
   return 0;
 }
 
+// Whether either method of the pair draws by a budget. Text that is no method does: its units are
+// refused where they are evaluated.
+bool usesBudget(const std::string& prefill, const std::string& decode) {
+  const auto uses = [](const std::string& text, kernels::Phase phase) {
+    kernels::MethodOptions options;
+    return kernels::parseMethod(text, &options, kernels::MethodDefaults::kSecond, phase) ||
+           kernels::usesBudget(options);
+  };
+  return uses(prefill, kernels::Phase::kPrefill) || uses(decode, kernels::Phase::kDecode);
+}
+
+// Missing, in an experiment that was never completed: dense.
+std::vector<std::string> prefillsOf(const v1::Evaluation& evaluation) {
+  if (evaluation.prefills().empty()) return {kDense};
+  return {evaluation.prefills().begin(), evaluation.prefills().end()};
+}
+
 // "v000025/c0003/s2anta-flash tileSize=64/uniform/128", and "/fidelity" where that is measured.
 v1::EvaluationUnit unitOf(const Cell& cell, uint64_t version, uint32_t chunk, Measure measure) {
   v1::EvaluationUnit unit;
-  std::string id = "v" + padded(version, 6) + "/c" + padded(chunk, 4) + "/" + cell.method + "/" +
-                   cell.schedule_name + "/" + std::to_string(cell.total_budget);
+  std::string id = "v" + padded(version, 6) + "/c" + padded(chunk, 4) + "/" +
+                   methodsName(cell.prefill, cell.method) + "/" + cell.schedule_name + "/" +
+                   std::to_string(cell.total_budget);
   if (measure != Measure::kAccuracy) id += "/" + std::string(wordOf(measure));
   unit.set_unit_id(id);
   unit.set_policy_version(version);
   unit.set_method(cell.method);
+  if (cell.prefill != kDense) unit.set_prefill(cell.prefill);
   unit.set_schedule_name(cell.schedule_name);
   unit.set_total_budget(cell.total_budget);
   *unit.mutable_schedule() = {cell.schedule.begin(), cell.schedule.end()};
@@ -119,16 +139,17 @@ std::vector<v1::EvaluationUnit> planEvaluation(const v1::Experiment& experiment,
                                                const v1::PolicySnapshot& policy) {
   const v1::Spec& spec = experiment.spec();
   std::vector<Cell> cells;
-  for (const std::string& method : spec.evaluation().methods()) {
-    kernels::MethodOptions options;
-    const bool known = !kernels::parseMethod(method, &options);
-    if (known && !kernels::usesBudget(options)) {
-      const char* name = method == kDense ? kDenseSchedule : kAdaptiveSchedule;
-      if (policy.version() == 0) cells.push_back({method, name, 0, {}});
-      continue;
+  for (const std::string& prefill : prefillsOf(spec.evaluation())) {
+    for (const std::string& method : spec.evaluation().methods()) {
+      if (!usesBudget(prefill, method)) {
+        const bool dense = prefill == kDense && method == kDense;
+        const char* name = dense ? kDenseSchedule : kAdaptiveSchedule;
+        if (policy.version() == 0) cells.push_back({prefill, method, name, 0, {}});
+        continue;
+      }
+      const auto more = cellsOf(experiment, prefill, method, policy);
+      cells.insert(cells.end(), more.begin(), more.end());
     }
-    const auto more = cellsOf(experiment, method, policy);
-    cells.insert(cells.end(), more.begin(), more.end());
   }
   const uint32_t questions = spec.task().held_out_questions();
   const std::vector<Measure> measures = measuresOf(spec.evaluation());
@@ -156,32 +177,34 @@ Status checkGrid(const v1::Experiment& experiment, uint32_t layers) {
   for (const v1::Schedule& schedule : evaluation.schedules()) {
     schedules += mostCells(kindOf(schedule), budgets, layers);
   }
-  uint64_t cells = 0;
-  bool has_dense = false;
-  for (const std::string& method : evaluation.methods()) {
-    kernels::MethodOptions options;
-    const bool known = !kernels::parseMethod(method, &options);
-    cells += known && !kernels::usesBudget(options) ? 1 : schedules;
-    has_dense |= method == kDense;
+  uint64_t cells = 0, dense = 0;
+  const auto prefills = prefillsOf(evaluation);
+  for (const std::string& prefill : prefills) {
+    for (const std::string& method : evaluation.methods()) {
+      const uint64_t more = usesBudget(prefill, method) ? schedules : 1;
+      cells += more;
+      if (method == kDense) dense += more;
+    }
   }
   const uint64_t questions = experiment.spec().task().held_out_questions();
   const uint64_t chunks = (questions + kChunkQuestions - 1) / kChunkQuestions;
   uint64_t units = 0;
   for (const Measure measure : measuresOf(evaluation)) {
     units += measure == Measure::kFidelity
-                 ? (cells - (has_dense ? 1 : 0)) * std::min<uint64_t>(chunks, kFidelityChunks)
+                 ? (cells - dense) * std::min<uint64_t>(chunks, kFidelityChunks)
                  : cells * chunks;
   }
   if (units <= kMostUnits) return {};
-  return badInput("spec.evaluation: " + std::to_string(evaluation.methods_size()) +
-                  " methods with " + std::to_string(schedules) +
-                  " schedules and budgets each (the model has " + std::to_string(layers) +
-                  " layers) are " + std::to_string(cells) + " cells, times " +
-                  std::to_string(chunks) + " chunks of " + std::to_string(kChunkQuestions) +
-                  " held-out questions " + std::to_string(units) + " units, more than " +
-                  std::to_string(kMostUnits) +
-                  ": take fewer budgets, schedules or methods, or lower "
-                  "spec.task.heldOutQuestions");
+  return badInput(
+      "spec.evaluation: " + std::to_string(evaluation.methods_size()) + " methods" +
+      (prefills.size() > 1 ? " and " + std::to_string(prefills.size()) + " prefills" : "") +
+      " with " + std::to_string(schedules) + " schedules and budgets each (the model has " +
+      std::to_string(layers) + " layers) are " + std::to_string(cells) + " cells, times " +
+      std::to_string(chunks) + " chunks of " + std::to_string(kChunkQuestions) +
+      " held-out questions " + std::to_string(units) + " units, more than " +
+      std::to_string(kMostUnits) +
+      ": take fewer budgets, schedules or methods, or lower "
+      "spec.task.heldOutQuestions");
 }
 
 std::optional<uint64_t> versionOfUnit(const std::string& unit_id) {

@@ -33,12 +33,12 @@ constexpr uint32_t kFidelityChunks = 2;
 // True if evaluation is due once `version` is published.
 bool evaluationDue(const v1::Experiment& experiment, uint64_t version);
 
-// The units due at `policy`'s version: one for each cell, measure and chunk of questions. A method
-// that reads what it needs (kernels::usesBudget) has one cell, with no schedule ("dense" under the
-// name dense, others under the name adaptive), and dense, which fidelity is measured against, none
-// of that. Cells that no policy changes (dense, adaptive, uniform, oneHot, explicit) are due at
-// version 0 only; learned ones at every due version, but at 0 only if the policy is not uniform
-// there (a fork's).
+// The units due at `policy`'s version: one for each cell, measure and chunk of questions. A pair of
+// methods, for prompts and answers, that read what they need (kernels::usesBudget) has one cell,
+// with no schedule (dense in both phases under the name dense, others under the name adaptive); and
+// answers by dense, which fidelity is measured against, have none of that. Cells that no policy
+// changes (dense, adaptive, uniform, oneHot, explicit) are due at version 0 only; learned ones at
+// every due version, but at 0 only if the policy is not uniform there (a fork's).
 std::vector<v1::EvaluationUnit> planEvaluation(const v1::Experiment& experiment,
                                                const v1::PolicySnapshot& policy);
 

@@ -1,6 +1,9 @@
 #include "core/evaluation/evaluation_table.h"
 
+#include <algorithm>
+
 #include "core/evaluation/evaluation_plan.h"
+#include "core/spec/choices.h"
 
 namespace allot {
 namespace {
@@ -40,6 +43,47 @@ double KvReads::bytesShare() const { return share(key_bytes + value_bytes, dense
 double KvReads::keyShare() const { return share(2 * key_bytes, dense_bytes); }
 double KvReads::valueRowsShare() const { return share(unique_rows, dense_rows); }
 
+void PrefillReads::add(const v1::PrefillCounts& counts) {
+  sums.set_prompts(sums.prompts() + counts.prompts());
+  sums.set_tokens(sums.tokens() + counts.tokens());
+  sums.set_blocks(sums.blocks() + counts.blocks());
+  sums.set_dense_blocks(sums.dense_blocks() + counts.dense_blocks());
+  sums.set_skipped_blocks(sums.skipped_blocks() + counts.skipped_blocks());
+  sums.set_unique_rows(sums.unique_rows() + counts.unique_rows());
+  sums.set_dense_rows(sums.dense_rows() + counts.dense_rows());
+  sums.set_key_bytes(sums.key_bytes() + counts.key_bytes());
+  sums.set_value_bytes(sums.value_bytes() + counts.value_bytes());
+  sums.set_dense_bytes(sums.dense_bytes() + counts.dense_bytes());
+  sums.set_seconds(sums.seconds() + counts.seconds());
+  sums.set_selection_seconds(sums.selection_seconds() + counts.selection_seconds());
+  if (counts.kept_queries() == 0) return;
+  sums.set_least_kept_mass(sums.kept_queries() > 0
+                               ? std::min(sums.least_kept_mass(), counts.least_kept_mass())
+                               : counts.least_kept_mass());
+  sums.set_kept_queries(sums.kept_queries() + counts.kept_queries());
+  sums.set_kept_mass(sums.kept_mass() + counts.kept_mass());
+}
+
+double PrefillReads::seconds() const {
+  return sums.prompts() > 0 ? sums.seconds() / static_cast<double>(sums.prompts()) : -1;
+}
+double PrefillReads::selectionSeconds() const {
+  return sums.prompts() > 0 ? sums.selection_seconds() / static_cast<double>(sums.prompts()) : -1;
+}
+double PrefillReads::density() const {
+  if (sums.dense_blocks() == 0) return share(sums.unique_rows(), sums.dense_rows());
+  return share(sums.blocks() - sums.skipped_blocks(), sums.dense_blocks());
+}
+double PrefillReads::bytesShare() const {
+  return share(sums.key_bytes() + sums.value_bytes(), sums.dense_bytes());
+}
+double PrefillReads::keptMass() const {
+  return sums.kept_queries() > 0 ? sums.kept_mass() / static_cast<double>(sums.kept_queries()) : -1;
+}
+double PrefillReads::leastKeptMass() const {
+  return sums.kept_queries() > 0 ? sums.least_kept_mass() : -1;
+}
+
 EvaluationTable::EvaluationTable(const v1::Experiment& experiment, Keep keep)
     : keep_(keep),
       held_out_(experiment.spec().task().held_out_questions()),
@@ -50,10 +94,12 @@ EvaluationTable::EvaluationTable(const v1::Experiment& experiment, Keep keep)
 void EvaluationTable::add(const v1::EvaluationResult& result) {
   const v1::EvaluationUnit& unit = result.unit();
   if (measureOf(unit) == Measure::kFidelity) return;
-  const Key key = {unit.policy_version(), unit.method(), unit.schedule_name(), unit.total_budget()};
+  const Key key = {unit.policy_version(), methodsName(unit), unit.schedule_name(),
+                   unit.total_budget()};
   EvaluationCell& cell = cells_[key];
   cell.version = unit.policy_version();
-  cell.method = unit.method();
+  cell.prefill = prefillOf(unit);
+  cell.method = methodsName(unit);
   cell.schedule_name = unit.schedule_name();
   cell.total_budget = unit.total_budget();
   cell.schedule.assign(unit.schedule().begin(), unit.schedule().end());
@@ -63,6 +109,7 @@ void EvaluationTable::add(const v1::EvaluationResult& result) {
     if (score.has_other_score()) count(score.other_score(), &cell.other);
   }
   cell.reads.add(result.counts());
+  cell.prompts.add(result.prefill());
   cell.seconds += result.seconds();
   cell.decode_seconds += result.counts().decode_seconds();
   cell.decode_steps += result.counts().decode_steps();

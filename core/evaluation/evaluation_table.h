@@ -40,10 +40,26 @@ struct KvReads {
   double valueRowsShare() const;
 };
 
+// How prompts were read, summed over one a question.
+struct PrefillReads {
+  v1::PrefillCounts sums;
+
+  void add(const v1::PrefillCounts& counts);
+  // Means of a prompt; shares of what dense attention does; negative where nothing was counted.
+  double seconds() const;           // until the first token
+  double selectionSeconds() const;  // of those, choosing blocks
+  // Blocks whose values were read; where each query is for itself, value rows.
+  double density() const;
+  double bytesShare() const;
+  double keptMass() const;
+  double leastKeptMass() const;
+};
+
 // One cell of the grid, summed over the units recorded so far.
 struct EvaluationCell {
   uint64_t version = 0;
-  std::string method;
+  std::string prefill;  // "dense", ...
+  std::string method;   // methodsName(): of both phases
   std::string schedule_name;
   uint64_t total_budget = 0;
   SampleSchedule schedule;
@@ -51,6 +67,7 @@ struct EvaluationCell {
   std::map<uint32_t, ScoreTally> tasks;  // by index in spec.task.tasks
   ScoreTally other;                      // the same answers by the paper's other grader, if any
   KvReads reads;
+  PrefillReads prompts;
   double seconds = 0;
   double decode_seconds = 0;
   uint64_t decode_steps = 0;  // of rows

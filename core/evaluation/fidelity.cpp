@@ -7,6 +7,7 @@
 #include "core/evaluation/evaluation_plan.h"
 #include "core/evaluation/statistics.h"
 #include "core/learning/exact_math.h"
+#include "core/spec/choices.h"
 
 namespace allot {
 
@@ -63,10 +64,10 @@ FidelityTable::FidelityTable(uint32_t held_out_questions, bool keep_newest)
 void FidelityTable::add(const v1::EvaluationResult& result) {
   const v1::EvaluationUnit& unit = result.unit();
   if (measureOf(unit) != Measure::kFidelity) return;
-  FidelitySummary& summary =
-      summaries_[{unit.policy_version(), unit.method(), unit.schedule_name(), unit.total_budget()}];
+  FidelitySummary& summary = summaries_[{unit.policy_version(), methodsName(unit),
+                                         unit.schedule_name(), unit.total_budget()}];
   summary.version = unit.policy_version();
-  summary.method = unit.method();
+  summary.method = methodsName(unit);
   summary.schedule_name = unit.schedule_name();
   summary.total_budget = unit.total_budget();
   summary.schedule.assign(unit.schedule().begin(), unit.schedule().end());

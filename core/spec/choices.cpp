@@ -62,4 +62,18 @@ Streams streamsOf(const v1::Spec& spec) {
   return fromWord<Streams>(spec.streams()).value_or(Streams::kOverlapping);
 }
 
+std::string prefillOf(const v1::EvaluationUnit& unit) {
+  return unit.prefill().empty() ? "dense" : unit.prefill();
+}
+
+std::string methodsName(const std::string& prefill, const std::string& decode) {
+  return prefill == "dense" || prefill.empty() ? decode : prefill + " + " + decode;
+}
+std::string methodsName(const v1::EvaluationUnit& unit) {
+  return methodsName(unit.prefill(), unit.method());
+}
+std::string methodsName(const v1::Attention& attention) {
+  return methodsName(attention.prefill(), attention.decode());
+}
+
 }  // namespace allot

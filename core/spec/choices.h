@@ -5,6 +5,7 @@
 // word is refused, and so is a stored run (checkWords in core/spec/spec.h); a word that is
 // missing, since an older build stored the experiment, is what that build did. Each function says
 // which value that is. Pure functions, any thread.
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -169,6 +170,14 @@ ScheduleKind kindOf(const v1::Schedule& schedule);
 // that one of another measure is one of accuracy, too, for those who do not refuse it.
 Measure measureOf(const v1::EvaluationUnit& unit);
 std::vector<Measure> measuresOf(const v1::Evaluation& evaluation);
+// Missing: dense.
+std::string prefillOf(const v1::EvaluationUnit& unit);
+// The methods of both phases as one name, for tables and figures: "s2anta-sys", or where prompts
+// are not read densely "sale tau=0.01 + s2anta-sys". Figures of the two are not comparable.
+std::string methodsName(const std::string& prefill, const std::string& decode);
+// Of what a unit measures; of what episodes do.
+std::string methodsName(const v1::EvaluationUnit& unit);
+std::string methodsName(const v1::Attention& attention);
 // Missing: none.
 KeptAnswers keptAnswersOf(const v1::Evaluation& evaluation);
 // Missing: A.

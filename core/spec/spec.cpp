@@ -133,11 +133,11 @@ Result<std::string> readChoice(const YamlValue& value, const std::vector<std::st
 }
 
 // The shortest text of the same method by the file's defaults: equal methods, equal files.
-Result<std::string> readMethod(const YamlValue& value, const Site& site) {
+Result<std::string> readMethod(const SpecRule& rule, const YamlValue& value, const Site& site) {
   ALLOT_ASSIGN(const std::string text, readText(value, site));
   kernels::MethodOptions options;
-  if (const auto wrong = kernels::parseMethod(text, &options, site.defaults)) {
-    const auto& names = kernels::methodNames();
+  if (const auto wrong = kernels::parseMethod(text, &options, site.defaults, rule.phase)) {
+    const auto& names = kernels::methodNames(rule.phase);
     const std::string name = text.substr(0, text.find(' '));
     const bool known = std::find(names.begin(), names.end(), name) != names.end();
     return site.refuse(doubleQuoted(text) + ": " + *wrong +
@@ -193,7 +193,7 @@ Result<std::string> addEntry(const SpecRule& rule, const YamlValue& value, const
     return choice;
   }
   if (rule.type == SpecType::kMethods) {
-    ALLOT_ASSIGN(const std::string method, readMethod(value, site));
+    ALLOT_ASSIGN(const std::string method, readMethod(rule, value, site));
     reflection->AddString(target.message, target.field, method);
     return method;
   }
@@ -248,7 +248,7 @@ Status readField(const SpecRule& rule, const YamlValue& value, const Site& site,
       }
       ALLOT_ASSIGN(const std::string text, rule.type == SpecType::kText ? readText(value, site)
                                            : rule.type == SpecType::kMethod
-                                               ? readMethod(value, site)
+                                               ? readMethod(rule, value, site)
                                                : readChoice(value, rule.choices, site));
       reflection->SetString(message, target.field, text);
       return {};
@@ -363,17 +363,20 @@ void deriveDefaults(v1::Spec& spec) {
     evaluation.add_methods("dense");
     if (spec.attention().decode() != "dense") evaluation.add_methods(spec.attention().decode());
   }
+  if (evaluation.prefills().empty()) evaluation.add_prefills(spec.attention().prefill());
 }
 
 // Rules that join two keys and a method.
 Status checkMethods(const v1::Spec& spec, const std::string& place) {
-  const auto options = [](const std::string& text) {
+  const auto draws = [](const std::string& text, kernels::Phase phase) {
     kernels::MethodOptions parsed;
-    kernels::parseMethod(text, &parsed);  // it has been read before
-    return parsed;
+    // It has been read before.
+    kernels::parseMethod(text, &parsed, kernels::MethodDefaults::kSecond, phase);
+    return kernels::usesBudget(parsed);
   };
   const std::string& decode = spec.attention().decode();
-  if (spec.has_update() && !kernels::usesBudget(options(decode))) {
+  if (spec.has_update() && !draws(decode, kernels::Phase::kDecode) &&
+      !draws(spec.attention().prefill(), kernels::Phase::kPrefill)) {
     return Site{place, "spec.attention.decode"}.refuse(
         doubleQuoted(decode) +
         " reads what it needs, whatever its budget, so that there is no schedule to learn: choose "

@@ -35,6 +35,9 @@ std::string goalLacks(const v1::Spec& spec) {
   if (!has(evaluation.methods(), spec.attention().decode())) {
     return "spec.evaluation.methods has no " + spec.attention().decode();
   }
+  if (!has(evaluation.prefills(), spec.attention().prefill())) {
+    return "spec.evaluation.prefills has no " + spec.attention().prefill();
+  }
   if (!has(evaluation.budgets(), budget)) {
     return "spec.evaluation.budgets has no " + std::to_string(budget);
   }

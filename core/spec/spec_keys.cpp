@@ -65,6 +65,12 @@ SpecRule live(SpecRule rule) {
   return rule;
 }
 
+// A method that prompts are read with.
+SpecRule reading(SpecRule rule) {
+  rule.phase = kernels::Phase::kPrefill;
+  return rule;
+}
+
 // A list of choices.
 SpecRule listed(SpecRule rule) {
   rule.type = SpecType::kChoices;
@@ -179,13 +185,16 @@ std::vector<SpecRule> runRules() {
 
 std::vector<SpecRule> learningRules() {
   return {
-      choice("attention.prefill", "dense", {"dense"},
-             "How the prompt is read: dense attends to every earlier token, exactly."),
       // Before all methods: their texts are read by it.
       choice("attention.methodDefaults", kernels::MethodDefaults::kSecond,
              "What the parameters are that a method's text leaves out: 2 is today's table, 1 that "
              "of runs from before this key, in which quest has newest=within and vattention "
              "split=half."),
+      reading(
+          base("attention.prefill", SpecType::kMethod, "dense",
+               "How the prompt is read: dense attends to every earlier token, exactly; the "
+               "others choose blocks of keys, or sample each token's attention with its layer's "
+               "draws. `allot methods` says what each one does.")),
       base("attention.decode", SpecType::kMethod, "s2anta-sys",
            "How episodes attend while they write the answer: a method with its parameters, as in "
            "s2anta-flash tileSize=64. `allot methods` says what each one does."),
@@ -267,6 +276,9 @@ std::vector<SpecRule> measuringRules() {
                    "(dense, vattention, bernoulli in front of dense) are measured once, without "
                    "schedule or budget."),
               SpecType::kMethods),
+      derived(reading(base("evaluation.prefills", SpecType::kMethods, "[spec.attention.prefill]",
+                           "Ways to read the prompts: the whole grid is measured with each.")),
+              SpecType::kMethods),
       listed(choice("evaluation.measures", "[accuracy]", wordsOf<Measure>(),
                     "What is measured: accuracy grades whole answers, fidelity compares every "
                     "attention output and next token with dense attention's from the same state "
@@ -309,6 +321,7 @@ constexpr Added kAdded[] = {
     {"spec.streams", 6, "overlapping"},
     {"spec.repetition", 6, "0"},
     {"spec.evaluation.answers", 6, "none"},
+    {"spec.evaluation.prefills", 7, "[dense]"},
 };
 
 std::string decimal(double value) {
@@ -440,8 +453,10 @@ std::string rangeText(const SpecRule& rule) {
     case SpecType::kSchedules:
       return joined(rule.choices);
     case SpecType::kMethod:
-    case SpecType::kMethods:
-      return joined({kernels::methodNames().begin(), kernels::methodNames().end()});
+    case SpecType::kMethods: {
+      const auto& names = kernels::methodNames(rule.phase);
+      return joined({names.begin(), names.end()});
+    }
   }
   return "";
 }

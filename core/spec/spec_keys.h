@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "allot/kernels/method.h"
 #include "allot/v1/experiment.pb.h"
 #include "core/result.h"
 
@@ -20,7 +21,7 @@ enum class SpecType {
   kNumber,
   kText,
   kChoice,
-  kMethod,
+  kMethod,  // of SpecRule::phase
   kIntegers,
   kTexts,
   kChoices,
@@ -51,8 +52,9 @@ struct SpecRule {
   uint64_t high = 0;
   NumberRange number;
   std::vector<std::string> choices;
-  std::string allowed;        // of a text: what it may be, for messages
-  bool may_be_empty = false;  // of a text or a choice: "" is a value
+  std::string allowed;                             // of a text: what it may be, for messages
+  bool may_be_empty = false;                       // of a text or a choice: "" is a value
+  kernels::Phase phase = kernels::Phase::kDecode;  // of a method
   std::string meaning;
   bool live = false;  // may change while a run goes on
   // Which builds know it (core/spec/spec_schema.h), and what those did that did not, as YAML. A key

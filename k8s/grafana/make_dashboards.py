@@ -92,6 +92,13 @@ def latency_chart():
               "seconds", "decode time a token", "accuracy", x_unit="s")
 
 
+def against_density(title, text, y, y_label, density):
+    expr = (f'{y} * on ({CELL}) group_left (density) '
+            f'count_values by ({CELL}) ("density", {density})')
+    return xy(title, text, f'label_join({expr}, "series", " ", "schedule", "method")',
+              "density", "share of the blocks read in the prefill", y_label, x_unit="percentunit")
+
+
 def state():
     return stat("State", "What the run does.", f'{gauge("allot_experiment_state", "state")} == 1',
                 "{{state}}", name_only=True, noValue="no aggregator")
@@ -173,6 +180,27 @@ def experiment_findings():
             (9, [(12, policy), (6, schedule), (6, entropy)])]
 
 
+def experiment_prompts():
+    density = gauge("allot_evaluation_prefill_density_ratio", CELL)
+    accuracy = against_density(
+        "Accuracy against density of the prefill", "One point a cell of the evaluation: up and to "
+        "the left is better.", gauge("allot_evaluation_accuracy_ratio", CELL), "accuracy", density)
+    first = against_density(
+        "First token against density of the prefill", "Mean time of a prompt until its first token, "
+        "on whatever workers read it: down and to the left is better.",
+        gauge("allot_evaluation_prefill_seconds", CELL), "seconds", density)
+    columns = [("density", "percentunit", "allot_evaluation_prefill_density_ratio"),
+               ("first token", "s", "allot_evaluation_prefill_seconds"),
+               ("selection", "s", "allot_evaluation_prefill_selection_seconds"),
+               ("mass kept", "percentunit", "allot_evaluation_prefill_kept_mass_ratio"),
+               ("least", "percentunit", "allot_evaluation_prefill_least_kept_mass_ratio")]
+    cells = table("How prompts are read", "Means of a prompt; mass kept is the share of a query's "
+                  "exact attention on the blocks that are kept for it.",
+                  [(name, unit, gauge(metric, CELL)) for name, unit, metric in columns],
+                  ["schedule", "method", "total_budget"], [("density", True)])
+    return [row("The prefill"), (9, [(7, accuracy), (7, first), (10, cells)])]
+
+
 def experiment_learning():
     reward = lines("Reward", "Mean reward of each update's episodes, and the moving average of those "
                    "before it.", [query(gauge("allot_update_reward_ratio"), "reward"),
@@ -227,7 +255,7 @@ def experiment():
     return dashboard(
         "allot-experiment", "allot / experiment", "What one experiment has found, how it gets on.",
         [variable("experiment", "experiment", "label_values(allot_experiment_info, experiment)")],
-        [*experiment_head(), *experiment_findings(), *experiment_learning(), *experiment_results()],
+        [*experiment_head(), *experiment_findings(), *experiment_prompts(), *experiment_learning(), *experiment_results()],
         [annotation("State", f"sum by (state) ({changes}) > 0", "{{state}}", True, "purple"),
          annotation("Updates", f"sum({updates}) > 0", "update", False, "blue")])
 

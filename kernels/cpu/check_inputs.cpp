@@ -72,6 +72,9 @@ std::optional<std::string> checkInputs(const MethodOptions& method, const PagedK
                                        const DecodeInputs& in) {
   if (auto refusal = checkSizes(kv, in)) return refusal;
   if (kv.element == Element::kFloat16) return "the CPU decodes no float16 cache";
+  if (choosesBlocks(method)) {
+    return std::string(methodName(method.method)) + " reads prompts alone (prefill.h)";
+  }
   const int bits = shadowBits(method);
   if (bits > 0 && !kv.shadow(bits)) {
     return std::string(methodName(method.method)) + " reads keys in " + std::to_string(bits) +

@@ -22,7 +22,7 @@ namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-#define ALLOT_SELECT(enumerator, name, select) select,
+#define ALLOT_SELECT(enumerator, name, phases, select) select,
 constexpr SelectFunction kSelect[] = {ALLOT_METHODS(ALLOT_SELECT)};
 #undef ALLOT_SELECT
 

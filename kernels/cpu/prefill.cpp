@@ -12,7 +12,9 @@
 #include <limits>
 #include <vector>
 
+#include "allot/kernels/philox_streams.h"
 #include "kernels/cpu/block_products.h"
+#include "kernels/cpu/draws.h"
 #include "kernels/cpu/elements.h"
 #include "kernels/cpu/key_scores.h"
 #include "kernels/cpu/prefill_workspace.h"
@@ -82,6 +84,28 @@ bool masses(float* scores, int from, int to, int width, int channels, float* top
     mass += static_cast<double>(sum(load(scores + j)));
   }
   *total += mass;
+  return true;
+}
+
+// One query's scores of the keys from..to - 1 become exp(s - lse), those of the others 0.
+ALLOT_CLONES
+void shares(float* scores, int from, int to, int width, float lse) {
+  std::fill_n(scores, from, kMinusInfinity);
+  std::fill(scores + to, scores + width, kMinusInfinity);
+  for (int j = 0; j < width; j += 16) at(scores + j) = expOf(load(scores + j) - lse);
+}
+
+// log of the sum of exp(s) over the keys from..to - 1, -inf without any. False if a score is not
+// finite.
+bool logSumOf(const float* scores, int from, int to, float* lse) {
+  *lse = kMinusInfinity;
+  const float largest = largestOf(scores, from, to);
+  double sum = 0;
+  for (int j = from; j < to; ++j) {
+    if (!(std::fabs(scores[j]) <= std::numeric_limits<float>::max())) return false;
+    sum += std::exp(static_cast<double>(scores[j]) - largest);
+  }
+  if (sum > 0) *lse = largest + static_cast<float>(std::log(sum));
   return true;
 }
 
@@ -177,6 +201,11 @@ class BlockRun {
   // The key blocks that causality and the window leave are firstKeys()..lastKeys().
   int firstKeys() const { return oldest_ / keys_; }
   int lastKeys() const { return (end_ - 1) / keys_; }
+  // Of keys and values.
+  uint64_t denseBytes() const {
+    return 2 * static_cast<uint64_t>(end_ - oldest_) * static_cast<uint64_t>(kv_.head_dim) *
+           bytesOf(kv_.element);
+  }
 
   void start() {
     const int d = kv_.head_dim;
@@ -197,22 +226,15 @@ class BlockRun {
   // False if a score is not finite.
   bool take(int block) {
     const int start = block * keys_;
-    const int from = std::max(oldest_, start), to = std::min(end_, start + keys_);
-    layOutKeys(start, from, to);
-    std::fill_n(s_.scores, padded_ * kBlockKeys, 0.0f);
-    addProducts(s_.queries.data(), kv_.head_dim, s_.keys.data(), kBlockKeys, kv_.head_dim, padded_,
-                width_, s_.scores, kBlockKeys);
-    const auto bytes = static_cast<uint64_t>(to - from) * static_cast<uint64_t>(kv_.head_dim) *
-                       bytesOf(kv_.element);
+    const Range keys = score(block);
     ++s_.statistics.blocks;
-    s_.statistics.key_bytes += bytes;
-    if (in_.skip > 0 && skips(start, from, to)) {
+    if (in_.skip > 0 && skips(start, keys.from, keys.to)) {
       ++s_.statistics.skipped_blocks;
       return true;
     }
-    s_.statistics.value_bytes += bytes;
+    s_.statistics.value_bytes += bytesOfKeys(keys);
     for (int q = 0; q < padded_; ++q) {
-      const Range seen = seenBy(q, start, from, to);
+      const Range seen = seenBy(q, start, keys.from, keys.to);
       if (!masses(s_.scores + q * kBlockKeys, seen.from, seen.to, width_, channels_, s_.top + q,
                   s_.total + q, s_.sums.data() + static_cast<int64_t>(q) * channels_)) {
         return false;
@@ -220,6 +242,40 @@ class BlockRun {
     }
     addProducts(s_.scores, kBlockKeys, s_.values.data(), channels_, width_, padded_, channels_,
                 s_.sums.data(), channels_);
+    return true;
+  }
+
+  // Sampled blocks, between start() and finish(). False if a score is not finite.
+  bool sample(const QueryDraws& draws) {
+    const int blocks = lastKeys() - firstKeys() + 1;
+    if (draws.budget == 0) return true;
+    if (draws.budget >= static_cast<uint32_t>(blocks)) {
+      for (int b = firstKeys(); b <= lastKeys(); ++b) {
+        if (!take(b)) return false;
+      }
+      return true;
+    }
+    if (!weigh(blocks)) return false;
+    uint64_t total = 0;
+    for (int b = 0; b < blocks; ++b) total += s_.weights[static_cast<size_t>(b)];
+    const uint32_t offset = offsetOf(
+        philox(draws.seed, draws.sequence, kPromptBit | static_cast<uint32_t>(begin_),
+               attentionStream(draws.layer, static_cast<uint32_t>(head_)), kDrawBlocks)[0]);
+    uint64_t prefix = 0;
+    uint32_t drawn = systematicDrawsBelow(0, total, draws.budget, offset);
+    for (int b = 0; b < blocks; ++b) {
+      const uint64_t weight = s_.weights[static_cast<size_t>(b)];
+      prefix += weight;
+      const uint32_t below = systematicDrawsBelow(prefix, total, draws.budget, offset);
+      if (below > drawn) {
+        takeDrawn(firstKeys() + b,
+                  static_cast<double>(below - drawn) * static_cast<double>(total) /
+                      (static_cast<double>(draws.budget) * static_cast<double>(weight)));
+      } else {
+        ++s_.statistics.skipped_blocks;
+      }
+      drawn = below;
+    }
     return true;
   }
 
@@ -238,14 +294,89 @@ class BlockRun {
   }
 
  private:
+  struct Range {
+    int from, to;
+  };
+
+  uint64_t bytesOfKeys(Range keys) const {
+    return static_cast<uint64_t>(keys.to - keys.from) * static_cast<uint64_t>(kv_.head_dim) *
+           bytesOf(kv_.element);
+  }
+
+  // The block's scores of all queries; the positions of the keys that any of them sees.
+  Range score(int block) {
+    const int start = block * keys_;
+    const Range keys = {std::max(oldest_, start), std::min(end_, start + keys_)};
+    layOutKeys(start, keys.from, keys.to);
+    std::fill_n(s_.scores, padded_ * kBlockKeys, 0.0f);
+    addProducts(s_.queries.data(), kv_.head_dim, s_.keys.data(), kBlockKeys, kv_.head_dim, padded_,
+                width_, s_.scores, kBlockKeys);
+    s_.statistics.key_bytes += bytesOfKeys(keys);
+    return keys;
+  }
+
+  // Every block's mass as an integer, sum over queries of their attention on it times 2^30; top
+  // becomes the queries' log-normaliser and total 1, for finish().
+  bool weigh(int blocks) {
+    s_.block_lse.resize(static_cast<size_t>(blocks) * kBlockQueries);
+    s_.weights.assign(static_cast<size_t>(blocks), 0);
+    for (int b = 0; b < blocks; ++b) {
+      const Range keys = score(firstKeys() + b);
+      ++s_.statistics.blocks;
+      const int start = (firstKeys() + b) * keys_;
+      for (int q = 0; q < padded_; ++q) {
+        const Range seen = seenBy(q, start, keys.from, keys.to);
+        if (!logSumOf(s_.scores + q * kBlockKeys, seen.from, seen.to,
+                      &s_.block_lse[static_cast<size_t>(b * kBlockQueries + q)])) {
+          return false;
+        }
+      }
+    }
+    for (int q = 0; begin_ + q < end_; ++q) {
+      float top = kMinusInfinity;
+      for (int b = 0; b < blocks; ++b) top = std::max(top, lseOf(b, q));
+      double sum = 0;
+      for (int b = 0; b < blocks; ++b) sum += std::exp(static_cast<double>(lseOf(b, q)) - top);
+      s_.top[q] = top + static_cast<float>(std::log(sum));
+      s_.total[q] = 1;
+    }
+    for (int b = 0; b < blocks; ++b) {
+      double mass = 0;
+      for (int q = 0; begin_ + q < end_; ++q) {
+        mass += std::exp(static_cast<double>(lseOf(b, q)) - s_.top[q]);
+      }
+      s_.weights[static_cast<size_t>(b)] =
+          static_cast<uint64_t>(std::llround(std::ldexp(mass, 30)));
+    }
+    return true;
+  }
+  float lseOf(int block, int q) const {
+    return s_.block_lse[static_cast<size_t>(block * kBlockQueries + q)];
+  }
+
+  // Adds the block's exact attention times `factor` to the outputs.
+  void takeDrawn(int block, double factor) {
+    const Range keys = score(block);
+    s_.statistics.value_bytes += bytesOfKeys(keys);
+    const float log_factor = static_cast<float>(std::log(factor));
+    for (int q = 0; q < padded_; ++q) {
+      const Range seen = seenBy(q, block * keys_, keys.from, keys.to);
+      float* scores = s_.scores + q * kBlockKeys;
+      if (begin_ + q >= end_) {
+        std::fill_n(scores, width_, 0.0f);
+      } else {
+        shares(scores, seen.from, seen.to, width_, s_.top[q] - log_factor);
+      }
+    }
+    addProducts(s_.scores, kBlockKeys, s_.values.data(), channels_, width_, padded_, channels_,
+                s_.sums.data(), channels_);
+  }
+
   const float* query(int q) const {
     return in_.queries +
            (static_cast<int64_t>(begin_ + q - in_.first) * in_.heads + head_) * kv_.head_dim;
   }
 
-  struct Range {
-    int from, to;
-  };
   // Of the keys from..to - 1 those that a query attends to, counted from the block's start.
   Range seenBy(int q, int start, int from, int to) const {
     const int position = begin_ + q;
@@ -303,15 +434,32 @@ class BlockRun {
 
 }  // namespace
 
+BlockLists BlockLists::from(const PrefillInputs& whole, const PrefillInputs& part) const {
+  BlockLists lists{query_block, key_block, {0}, {}};
+  const int all = queryBlocks(whole, query_block), kept = queryBlocks(part, query_block);
+  for (int h = 0; h < whole.heads; ++h) {
+    for (int b = all - kept; b < all; ++b) {
+      const auto i = static_cast<size_t>(h * all + b);
+      lists.blocks.insert(lists.blocks.end(), blocks.begin() + begin[i],
+                          blocks.begin() + begin[i + 1]);
+      lists.begin.push_back(static_cast<uint32_t>(lists.blocks.size()));
+    }
+  }
+  return lists;
+}
+
 PrefillWorkspace::PrefillWorkspace(int threads)
     : impl_(std::make_unique<Impl>(std::max(threads, 1))) {}
 PrefillWorkspace::~PrefillWorkspace() = default;
 PrefillWorkspace::PrefillWorkspace(PrefillWorkspace&&) noexcept = default;
 PrefillWorkspace& PrefillWorkspace::operator=(PrefillWorkspace&&) noexcept = default;
 
-std::optional<std::string> attendBlocks(const PagedKv& kv, const PrefillInputs& in,
-                                        const KeyBlocks* list, PrefillWorkspace* workspace,
-                                        const PrefillOutputs& out) {
+namespace {
+
+// `draws` and `list` exclude each other; without either: dense.
+std::optional<std::string> attend(const PagedKv& kv, const PrefillInputs& in, const KeyBlocks* list,
+                                  const QueryDraws* draws, PrefillWorkspace* workspace,
+                                  const PrefillOutputs& out) {
   if (auto refusal = checkPrefill(kv, in)) return refusal;
   if (list) {
     if (auto refusal = checkList(in, *list)) return refusal;
@@ -331,9 +479,12 @@ std::optional<std::string> attendBlocks(const PagedKv& kv, const PrefillInputs& 
     const int head = item % in.heads, block = blocks - 1 - item / in.heads;
     BlockRun run(kv, in, sizes, out, &scratch, head, first_block + block);
     scratch.statistics.dense_blocks += static_cast<uint64_t>(run.lastKeys() - run.firstKeys() + 1);
+    scratch.statistics.dense_bytes += run.denseBytes();
     run.start();
     bool finite = true;
-    if (list == nullptr) {
+    if (draws) {
+      finite = run.sample(*draws);
+    } else if (list == nullptr) {
       for (int b = run.firstKeys(); finite && b <= run.lastKeys(); ++b) finite = run.take(b);
     } else {
       const int64_t i = static_cast<int64_t>(head) * blocks + block;
@@ -357,6 +508,7 @@ std::optional<std::string> attendBlocks(const PagedKv& kv, const PrefillInputs& 
     out.statistics->dense_blocks += scratch.statistics.dense_blocks;
     out.statistics->key_bytes += scratch.statistics.key_bytes;
     out.statistics->value_bytes += scratch.statistics.value_bytes;
+    out.statistics->dense_bytes += scratch.statistics.dense_bytes;
     out.statistics->skipped_blocks += scratch.statistics.skipped_blocks;
   }
   if (failed < 0) return std::nullopt;
@@ -365,6 +517,22 @@ std::optional<std::string> attendBlocks(const PagedKv& kv, const PrefillInputs& 
          std::to_string(block) +
          " are not finite: keys or queries are too large for float32, or were not written by "
          "appendKv";
+}
+
+}  // namespace
+
+std::optional<std::string> attendBlocks(const PagedKv& kv, const PrefillInputs& in,
+                                        const KeyBlocks* list, PrefillWorkspace* workspace,
+                                        const PrefillOutputs& out) {
+  return attend(kv, in, list, nullptr, workspace, out);
+}
+
+std::optional<std::string> attendSampledBlocks(const PagedKv& kv, const PrefillInputs& in,
+                                               const QueryDraws& draws, PrefillWorkspace* workspace,
+                                               const PrefillOutputs& out) {
+  PrefillInputs whole = in;
+  whole.skip = 0;
+  return attend(kv, whole, nullptr, &draws, workspace, out);
 }
 
 }  // namespace allot::kernels

@@ -24,6 +24,8 @@ struct PrefillScratch {
   float scores[kBlockQueries * kBlockKeys];
   float top[kBlockQueries];
   double total[kBlockQueries];
+  std::vector<float> block_lse;   // sampled blocks: [key blocks, 64]
+  std::vector<uint64_t> weights;  // and their masses, [key blocks]
   PrefillStatistics statistics;
   int failed_item = -1;
 };

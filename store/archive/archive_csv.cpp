@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/learning/schedule.h"
+#include "core/spec/choices.h"
 
 namespace allot::archive {
 namespace {
@@ -109,7 +110,7 @@ std::string episodesRows(const v1::IterationRecord& record) {
 
 std::string evaluationsHeader() {
   return "unit_id,policy_version,method,schedule_name,total_budget,schedule,chunk,first_question,"
-         "n,score_sum,seconds,worker,measure\n";
+         "n,score_sum,seconds,worker,measure,prefill\n";
 }
 
 std::string evaluationsRow(const v1::EvaluationResult& result) {
@@ -120,7 +121,8 @@ std::string evaluationsRow(const v1::EvaluationResult& result) {
               csvCell(unit.schedule_name()), number(unit.total_budget()), schedule(unit.schedule()),
               number(uint64_t{unit.chunk()}), number(uint64_t{unit.first_question()}),
               number(static_cast<uint64_t>(result.scores_size())), number(sum),
-              number(result.seconds()), csvCell(result.worker()), csvCell(unit.measure())});
+              number(result.seconds()), csvCell(result.worker()), csvCell(unit.measure()),
+              csvCell(prefillOf(unit))});
 }
 
 }  // namespace allot::archive

@@ -94,7 +94,8 @@ class RunMetrics : public testing::Test {
                                 "--set",       "spec.update.maxUpdates=1000000",
                                 "--set",       "spec.update.episodesPerUpdate=4",
                                 "--set",       "spec.evaluation.everyUpdates=1000",
-                                "--set",       "spec.evaluation.budgets=[8]"},
+                                "--set",       "spec.evaluation.budgets=[8]",
+                                "--set",       "spec.evaluation.prefills=[dense, skip-softmax]"},
                                {}},
                               folder_ + "/run.log");
     ASSERT_TRUE(run) << run.error().message;

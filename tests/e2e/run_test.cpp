@@ -158,6 +158,15 @@ TEST_F(AllotRun, LeavesEverythingThatIsPromised) {
 }
 
 TEST_F(AllotRun, SynchronousRunsDoNotDependOnTheNumberOfWorkers) {
+  // All but the clock.
+  const auto evaluations = [&](const char* workers) {
+    json rows = summary(workers)["evaluations"];
+    for (json& row : rows) {
+      row.erase("prefill_seconds");
+      row.erase("prefill_selection_seconds");
+    }
+    return rows;
+  };
   for (const char* workers : {"1", "2", "4"}) {
     const Output output = run(workers, {"--synchronous", "--workers", workers});
     ASSERT_EQ(output.status, 0) << output.err;
@@ -170,7 +179,7 @@ TEST_F(AllotRun, SynchronousRunsDoNotDependOnTheNumberOfWorkers) {
   for (const char* workers : {"2", "4"}) {
     EXPECT_EQ(episodes(workers), one);
     EXPECT_EQ(policies(workers), policies("1"));
-    EXPECT_EQ(summary(workers)["evaluations"], summary("1")["evaluations"]);
+    EXPECT_EQ(evaluations(workers), evaluations("1"));
   }
 }
 

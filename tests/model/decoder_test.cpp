@@ -243,6 +243,104 @@ TEST_F(Recall7m, AQuestionThatIsReadInStepsIsThePrompt) {
   EXPECT_EQ(decoder_->pool().freePages(), decoder_->pool().totalPages());
 }
 
+kernels::MethodOptions prefillMethod(const std::string& text) {
+  kernels::MethodOptions method;
+  const auto wrong = kernels::parseMethod(text, &method, kernels::MethodDefaults::kSecond,
+                                          kernels::Phase::kPrefill);
+  EXPECT_EQ(wrong, std::nullopt) << text;
+  return method;
+}
+
+// Lists of all blocks, thresholds that nothing is below, draws of every key.
+TEST_F(Recall7m, APrefillThatLeavesNothingOutIsTheDenseOne) {
+  const auto ids = (*golden_)["logits"][0]["prompt_ids"].get<std::vector<int32_t>>();
+  auto dense = decoder_->prefill(ids);
+  ASSERT_TRUE(dense);
+  EXPECT_EQ(dense->statistics.blocks.blocks, dense->statistics.blocks.dense_blocks);
+  for (const char* text :
+       {"sample-attention alphaColumn=1", "sample-attention alphaSlash=1 block=16 chunk=128",
+        "sale tau=0 denseKeys=0", "sale denseKeys=100000", "skip-softmax threshold=0", "santa",
+        "s2anta-strat", "s2anta-sys", "s2anta-prop", "s2anta-flash", "s2anta-q4", "top-k",
+        "vattention pilot=1", "adaptive-denominator pilot=1", "bernoulli featureSamples=65536",
+        "sampled-blocks"}) {
+    const PromptReading reading{.method = prefillMethod(text), .seed = 5, .sequence = 3};
+    auto prompt = decoder_->prefill(ids, reading);
+    ASSERT_TRUE(prompt) << text << ": " << prompt.error().message;
+    // Bernoulli's scores are estimates: their error falls with the root of the samples.
+    const double near = reading.method.method == kernels::Method::kBernoulli ? 0.5 : 2e-3;
+    for (size_t i = 0; i < dense->first_logits.size(); ++i) {
+      ASSERT_NEAR(prompt->first_logits[i], dense->first_logits[i], near) << text << ", " << i;
+    }
+    const PromptStatistics& read = prompt->statistics;
+    EXPECT_EQ(read.blocks.blocks, read.blocks.dense_blocks) << text;
+    EXPECT_EQ(read.rows.unique_rows, read.rows.dense_rows) << text;
+    EXPECT_GT(read.seconds, read.selection_seconds);
+    decoder_->release(&*prompt);
+  }
+  decoder_->release(&*dense);
+}
+
+TEST_F(Recall7m, ASparsePrefillReadsLessAndSaysWhatItKept) {
+  const auto golden = (*golden_)["logits"][0]["prompt_ids"].get<std::vector<int32_t>>();
+  std::vector<int32_t> ids;
+  while (ids.size() < 700) ids.push_back(golden[ids.size() % golden.size()]);
+  for (const char* text : {"sample-attention alphaColumn=0.5 alphaSlash=0.3 block=16",
+                           "sample-attention alphaColumn=0.5 alphaSlash=0.3 block=16 chunk=256",
+                           "sale tau=0.2 denseKeys=0", "sale tau=0.2 denseKeys=0 select=exact",
+                           "skip-softmax threshold=0.3"}) {
+    PromptReading reading{.method = prefillMethod(text)};
+    auto plain = decoder_->prefill(ids, reading);
+    reading.measures_kept_mass = true;
+    auto measured = decoder_->prefill(ids, reading);
+    ASSERT_TRUE(plain && measured) << text;
+    EXPECT_EQ(plain->first_logits, measured->first_logits) << text;
+    const PromptStatistics& read = measured->statistics;
+    const auto& blocks = read.blocks;
+    EXPECT_EQ(blocks.blocks, plain->statistics.blocks.blocks);
+    EXPECT_LT(blocks.blocks - blocks.skipped_blocks, blocks.dense_blocks) << text;
+    EXPECT_LT(blocks.key_bytes + blocks.value_bytes, blocks.dense_bytes) << text;
+    EXPECT_EQ(plain->statistics.kept_queries, 0u);
+    // Of the last layer the last position alone is wanted.
+    EXPECT_EQ(read.kept_queries, (ids.size() * 7 + 1) * 8) << text;
+    const double mean = read.kept_mass / static_cast<double>(read.kept_queries);
+    EXPECT_GT(mean, 0.5) << text;
+    EXPECT_LT(mean, 1) << text;
+    EXPECT_GE(mean, read.least_kept_mass) << text;
+    EXPECT_GT(read.measuring_seconds, 0);
+    decoder_->release(&*plain);
+    decoder_->release(&*measured);
+  }
+}
+
+// What is drawn is a function of seed, sequence and schedule.
+TEST_F(Recall7m, ASampledPrefillIsDrawnByItsSeedAndSequenceUnderItsSchedule) {
+  const auto ids = (*golden_)["logits"][0]["prompt_ids"].get<std::vector<int32_t>>();
+  PromptReading reading{.method = prefillMethod("s2anta-sys"),
+                        .schedule = SampleSchedule(8, 4),
+                        .seed = 5,
+                        .sequence = 3};
+  const auto logits = [&] {
+    auto prompt = decoder_->prefill(ids, reading);
+    EXPECT_TRUE(prompt);
+    const std::vector<float> made = prompt->first_logits;
+    EXPECT_LT(prompt->statistics.rows.unique_rows, prompt->statistics.rows.dense_rows / 4);
+    decoder_->release(&*prompt);
+    return made;
+  };
+  const auto first = logits();
+  EXPECT_EQ(logits(), first);
+  ++reading.sequence;
+  const auto other = logits();
+  EXPECT_NE(other, first);
+  --reading.sequence;
+  ++reading.seed;
+  EXPECT_NE(logits(), first);
+  EXPECT_NE(logits(), other);
+  --reading.seed;
+  reading.schedule[2] = 5;
+  EXPECT_NE(logits(), first);
+}
+
 // The second chunk attends to the first one's keys, as a step does.
 TEST_F(Recall7m, APromptOfSeveralChunksIsOnePrompt) {
   const auto golden = (*golden_)["logits"][0]["prompt_ids"].get<std::vector<int32_t>>();
@@ -418,22 +516,25 @@ TEST(PromptCache, EvictsTheLeastRecentlyUsedAndSaysWhenMemoryIsTooSmall) {
     return &ids;
   };
   const auto spare = [](size_t) { return size_t{1}; };
-  ASSERT_TRUE(cache.get({1}, tokens, spare));
-  ASSERT_TRUE(cache.get({2}, tokens, spare));
-  ASSERT_TRUE(cache.get({1}, tokens, spare));
-  ASSERT_TRUE(cache.get({3, 1}, tokens, spare));
-  EXPECT_TRUE(cache.contains(1));
-  EXPECT_FALSE(cache.contains(2));
-  EXPECT_TRUE(cache.contains(3));
-  const auto tooMany = cache.get({4, 5, 6, 7}, tokens, spare);
+  const auto get = [&](const std::vector<std::string>& keys) {
+    return cache.get(keys, std::vector<PromptReading>(keys.size()), tokens, spare);
+  };
+  ASSERT_TRUE(get({"1"}));
+  ASSERT_TRUE(get({"2"}));
+  ASSERT_TRUE(get({"1"}));
+  ASSERT_TRUE(get({"3", "1"}));
+  EXPECT_TRUE(cache.contains("1"));
+  EXPECT_FALSE(cache.contains("2"));
+  EXPECT_TRUE(cache.contains("3"));
+  const auto tooMany = get({"4", "5", "6", "7"});
   ASSERT_FALSE(tooMany);
   EXPECT_NE(tooMany.error().message.find("--kv-memory"), std::string::npos);
   // Tokens are asked for only where there is something to prefill; their error ends the call.
   refuse = true;
-  const auto refused = cache.get({8}, tokens, spare);
+  const auto refused = get({"8"});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().message, "not this one");
-  EXPECT_FALSE(cache.contains(8));
+  EXPECT_FALSE(cache.contains("8"));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "core/evaluation/fidelity.h"
 #include "core/evaluation/statistics.h"
 #include "core/random_stream.h"
+#include "core/spec/choices.h"
 
 namespace allot {
 namespace {
@@ -55,6 +56,55 @@ TEST(EvaluationPlan, MethodsWithoutABudgetHaveOneCell) {
                                                {"vattention epsilon=0.1 delta=0.1", 1},
                                                {"bernoulli", 1},
                                                {"bernoulli values=s2anta-sys", 8}}));
+}
+
+TEST(EvaluationPlan, TheWholeGridIsMeasuredWithEachPrefill) {
+  v1::Experiment e = gridOf(64, {"dense", "s2anta-sys"});
+  v1::Evaluation* evaluation = e.mutable_spec()->mutable_evaluation();
+  evaluation->add_schedules()->set_kind("uniform");
+  evaluation->add_schedules()->set_kind("oneHot");
+  evaluation->add_budgets(6);
+  const std::vector<std::string> densely = [&] {
+    std::vector<std::string> ids;
+    for (const auto& unit : planEvaluation(e, threeLayers())) ids.push_back(unit.unit_id());
+    return ids;
+  }();
+  for (const char* prefill : {"dense", "sale tau=0.1", "s2anta-sys"}) {
+    evaluation->add_prefills(prefill);
+  }
+  std::vector<std::string> ids;
+  std::map<std::string, int> cells;  // by what tables call their methods
+  for (const auto& unit : planEvaluation(e, threeLayers())) {
+    if (unit.prefill().empty()) ids.push_back(unit.unit_id());
+    if (unit.chunk() == 0) ++cells[methodsName(unit)];
+    if (methodsName(unit) == "sale tau=0.1 + dense") {
+      EXPECT_EQ(unit.schedule_name(), "adaptive");
+    }
+    // Sampled prompts need the layers' draws, whatever answers read.
+    if (unit.prefill() == "s2anta-sys") {
+      EXPECT_EQ(unit.schedule_size(), 3);
+    }
+  }
+  EXPECT_EQ(ids, densely);  // as it was before there were others
+  EXPECT_EQ(cells, (std::map<std::string, int>{{"dense", 1},
+                                               {"s2anta-sys", 4},
+                                               {"sale tau=0.1 + dense", 1},
+                                               {"sale tau=0.1 + s2anta-sys", 4},
+                                               {"s2anta-sys + dense", 4},
+                                               {"s2anta-sys + s2anta-sys", 4}}));
+  EXPECT_TRUE(checkGrid(e, 3));
+  // 10 + 8 cells of methods and prefills a layer and one, times 25,000 chunks.
+  e.mutable_spec()->mutable_task()->set_held_out_questions(800'000);
+  const Status large = checkGrid(e, 3);
+  ASSERT_FALSE(large);
+  EXPECT_NE(large.error().message.find("2 methods and 3 prefills with 4 schedules and budgets each "
+                                       "(the model has 3 layers) are 18 cells"),
+            std::string::npos)
+      << large.error().message;
+  // Fidelity compares answers' attention with dense.
+  evaluation->clear_measures();
+  evaluation->add_measures("fidelity");
+  for (const auto& unit : planEvaluation(e, threeLayers())) EXPECT_NE(unit.method(), "dense");
 }
 
 TEST(EvaluationPlan, AGridOfMoreThan200000UnitsIsRefusedWithItsArithmetic) {
@@ -193,6 +243,31 @@ TEST(EvaluationCheck, RefusesScoresAndCountsThatCannotBe) {
   EXPECT_EQ(why([](auto* r) { r->mutable_counts()->set_key_bytes(1100); }), "");  // and a shadow
   EXPECT_EQ(why([](auto* r) { r->mutable_counts()->set_draws(UINT64_MAX); }), counts);
   EXPECT_EQ(why([](auto* r) { r->mutable_counts()->set_decode_seconds(NAN); }), counts);
+  const auto prompts = [&](auto change) {
+    return why([&](auto* r) {
+      v1::PrefillCounts* p = r->mutable_prefill();
+      p->set_prompts(2);
+      p->set_blocks(10);
+      p->set_dense_blocks(20);
+      p->set_skipped_blocks(5);
+      p->set_kept_queries(100);
+      p->set_kept_mass(100);
+      p->set_least_kept_mass(1);
+      change(p);
+    });
+  };
+  EXPECT_EQ(prompts([](auto*) {}), "");
+  EXPECT_EQ(prompts([](auto* p) { p->set_prompts(3); }), counts);
+  EXPECT_EQ(prompts([](auto* p) { p->set_blocks(21); }), counts);
+  EXPECT_EQ(prompts([](auto* p) { p->set_skipped_blocks(11); }), counts);
+  EXPECT_EQ(prompts([](auto* p) { p->set_unique_rows(1); }), counts);
+  EXPECT_EQ(prompts([](auto* p) { p->set_value_bytes(1); }), counts);
+  EXPECT_EQ(prompts([](auto* p) { p->set_tokens(UINT64_MAX); }), counts);
+  EXPECT_EQ(prompts([](auto* p) { p->set_kept_mass(100.1); }), counts);
+  EXPECT_EQ(prompts([](auto* p) { p->set_kept_mass(NAN); }), counts);
+  EXPECT_EQ(prompts([](auto* p) { p->set_least_kept_mass(1.1); }), counts);
+  EXPECT_EQ(prompts([](auto* p) { p->set_seconds(-1); }), counts);
+  EXPECT_EQ(prompts([](auto* p) { p->set_selection_seconds(NAN); }), counts);
   for (double seconds : {-1.0, 1e7, double(NAN), double(INFINITY)}) {
     EXPECT_EQ(why([&](auto* r) { r->set_seconds(seconds); }), "has a duration that cannot be");
   }
@@ -343,6 +418,55 @@ TEST(EvaluationTable, AddsUpByTaskWhateverTheOrder) {
     EXPECT_DOUBLE_EQ(cell.reads.valueRowsShare(), 0.1);
   }
   EXPECT_LT(KvReads().bytesShare(), 0);
+}
+
+TEST(EvaluationTable, PromptsReadInDifferentWaysAreDifferentCells) {
+  EvaluationTable table(gridOf(2, {"dense"}));
+  auto sparse = learned(0, "dense", 0, 1, "adaptive"), densely = learned(0, "dense", 0, 1, "dense");
+  sparse.mutable_unit()->set_prefill("sale");
+  v1::PrefillCounts& counts = *sparse.mutable_prefill();
+  counts.set_prompts(2);
+  counts.set_blocks(30);
+  counts.set_dense_blocks(100);
+  counts.set_skipped_blocks(5);
+  counts.set_key_bytes(20);
+  counts.set_value_bytes(10);
+  counts.set_dense_bytes(60);
+  counts.set_seconds(3);
+  counts.set_selection_seconds(1);
+  table.add(densely);
+  table.add(sparse);
+  auto cells = table.cells();
+  ASSERT_EQ(cells.size(), 2u);
+  EXPECT_EQ(cells[0].method, "dense");
+  EXPECT_EQ(cells[0].prefill, "dense");
+  EXPECT_LT(cells[0].prompts.density(), 0);  // nothing was counted
+  EXPECT_LT(cells[0].prompts.seconds(), 0);
+  EXPECT_EQ(cells[1].method, "sale + dense");
+  EXPECT_EQ(cells[1].prefill, "sale");
+  EXPECT_DOUBLE_EQ(cells[1].prompts.density(), 0.25);
+  EXPECT_DOUBLE_EQ(cells[1].prompts.bytesShare(), 0.5);
+  EXPECT_DOUBLE_EQ(cells[1].prompts.seconds(), 1.5);
+  EXPECT_DOUBLE_EQ(cells[1].prompts.selectionSeconds(), 0.5);
+  EXPECT_LT(cells[1].prompts.keptMass(), 0);  // not measured
+  PrefillReads reads;
+  v1::PrefillCounts kept;
+  for (const double least : {0.5, 0.25, 0.75}) {
+    kept.set_kept_queries(4);
+    kept.set_kept_mass(4 * least + 0.5);
+    kept.set_least_kept_mass(least);
+    reads.add(kept);
+  }
+  reads.add({});  // unmeasured
+  EXPECT_DOUBLE_EQ(reads.keptMass(), 0.625);
+  EXPECT_DOUBLE_EQ(reads.leastKeptMass(), 0.25);
+  // Each query for itself: value rows.
+  PrefillReads rows;
+  v1::PrefillCounts drawn;
+  drawn.set_unique_rows(3);
+  drawn.set_dense_rows(12);
+  rows.add(drawn);
+  EXPECT_DOUBLE_EQ(rows.density(), 0.25);
 }
 
 TEST(FidelityTable, AddsUpByLayerSupportAndTask) {

@@ -149,8 +149,9 @@ TEST(Report, CsvIsExactAndQuoted) {
   const CurvePoint point{"a,\"b\"", "[1,2]", 25, 8, 480, 0.1, 0.05, 0.15};
   EXPECT_EQ(curveCsv({point}),
             "method,schedule,total_budget,n,accuracy,ci_low,ci_high,version,task,kv_bytes_share,"
-            "key_share,value_rows_share\n"
-            "\"a,\"\"b\"\"\",\"[1,2]\",8,480,0.1,0.05,0.15,25,all,,,\n");
+            "key_share,value_rows_share,prefill,prefill_density,prefill_bytes_share,"
+            "prefill_seconds,prefill_selection_seconds,prefill_kept_mass,prefill_least_kept_mass\n"
+            "\"a,\"\"b\"\"\",\"[1,2]\",8,480,0.1,0.05,0.15,25,all,,,,,,,,,,\n");
 }
 
 TEST(Report, CsvHasTheCellsFirstThenTheirTasks) {
@@ -159,9 +160,18 @@ TEST(Report, CsvHasTheCellsFirstThenTheirTasks) {
   point.kv_bytes_share = 0.25;
   point.key_share = 0.5;
   point.value_rows_share = 0.125;
+  point.prefill = "sale tau=0.1";
+  point.prefill_density = 0.75;
+  point.prefill_bytes_share = 0.625;
+  point.prefill_seconds = 2;
+  point.prefill_selection_seconds = 1;
+  point.prefill_kept_mass = 0.875;
+  point.prefill_least_kept_mass = 0.5;
   const std::string csv = curveCsv({point, point});
-  const std::string all = "top-k scores=q4,uniform,8,480,0.5,0.45,0.55,0,all,0.25,0.5,0.125\n";
-  const std::string task = "top-k scores=q4,uniform,8,240,0.75,0.7,0.8,0,niah,,,\n";
+  const std::string all =
+      "top-k scores=q4,uniform,8,480,0.5,0.45,0.55,0,all,0.25,0.5,0.125,"
+      "sale tau=0.1,0.75,0.625,2,1,0.875,0.5\n";
+  const std::string task = "top-k scores=q4,uniform,8,240,0.75,0.7,0.8,0,niah,,,,,,,,,,\n";
   EXPECT_EQ(csv.substr(csv.find('\n') + 1), all + all + task + task);
 }
 

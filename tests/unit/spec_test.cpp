@@ -320,6 +320,38 @@ TEST(Spec, MethodsAreKeptInTheirShortestText) {
               ElementsAre("dense", "quest"));
 }
 
+TEST(Spec, PromptsAreReadByMethodsOfTheirOwnPhase) {
+  const v1::Spec spec =
+      parsed(tiny(), {"spec.attention.prefill=sale denseKeys=0 tau=0.0040",
+                      "spec.evaluation.prefills=[dense, sample-attention alphaColumn=0.9 block=16, "
+                      "sale select=exact, skip-softmax threshold=1e-2, top-k]"})
+          .spec();
+  EXPECT_EQ(spec.attention().prefill(), "sale denseKeys=0");
+  EXPECT_THAT(spec.evaluation().prefills(),
+              ElementsAre("dense", "sample-attention alphaColumn=0.9 block=16", "sale select=exact",
+                          "skip-softmax threshold=0.01", "top-k"));
+  EXPECT_THAT(parsed(tiny()).spec().evaluation().prefills(), ElementsAre("dense"));
+  EXPECT_THAT(parsed(tiny(), {"spec.attention.prefill=santa"}).spec().evaluation().prefills(),
+              ElementsAre("santa"));
+  EXPECT_EQ(refusal(tiny(), {"spec.attention.prefill=quest"}),
+            "x.yaml: spec.attention.prefill: \"quest\": quest does not read prompts; what does: "
+            "dense, santa, s2anta-strat, s2anta-sys, s2anta-prop, s2anta-flash, s2anta-q4, top-k, "
+            "bernoulli, vattention, adaptive-denominator, sample-attention, sale, skip-softmax, "
+            "sampled-blocks");
+  EXPECT_EQ(refusal(tiny(), {"spec.attention.decode=sale"}),
+            "x.yaml: spec.attention.decode: \"sale\": sale reads prompts alone; for answers: "
+            "dense, santa, s2anta-strat, s2anta-sys, s2anta-prop, s2anta-flash, s2anta-q4, top-k, "
+            "bernoulli, vattention, adaptive-denominator, quest");
+  EXPECT_EQ(refusal(tiny(), {"spec.evaluation.prefills=[sale tau=2]"}),
+            "x.yaml: spec.evaluation.prefills[0]: \"sale tau=2\": tau: a bad value; allowed: 0..1");
+  EXPECT_EQ(refusal(tiny(), {"spec.evaluation.prefills=[sample-attention chunk=100]"}),
+            "x.yaml: spec.evaluation.prefills[0]: \"sample-attention chunk=100\": chunk: a bad "
+            "value; allowed: 64, 128, 256, ..., 4096");
+  EXPECT_THAT(refusal(tiny(), {"spec.attention.prefill=sail"}), HasSubstr("did you mean sale?"));
+  // A sampled prefill has draws to learn, too.
+  parsed(tiny("  update: {}\n"), {"spec.attention.decode=dense", "spec.attention.prefill=santa"});
+}
+
 TEST(Spec, OnlyASampleBudgetCanBeLearned) {
   for (const char* method :
        {"dense", "vattention epsilon=0.1", "adaptive-denominator", "bernoulli"}) {

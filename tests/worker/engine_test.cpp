@@ -43,6 +43,16 @@ std::unique_ptr<Engine> load(const v1::Experiment& e, size_t kv_mib) {
   return std::move(*engine);
 }
 
+// All of a result but the clock.
+v1::EvaluationResult timeless(v1::EvaluationResult result) {
+  result.clear_seconds();
+  result.mutable_counts()->clear_prefill_seconds();
+  result.mutable_counts()->clear_decode_seconds();
+  result.mutable_prefill()->clear_seconds();
+  result.mutable_prefill()->clear_selection_seconds();
+  return result;
+}
+
 TEST(Engine, DenseAccuracyAt512TokensIsThatOfTheModel) {
   const auto e = experiment({"spec.seed=1", "spec.task.tasks=[niah, multi, track]",
                              "spec.task.trainQuestions=16", "spec.task.heldOutQuestions=300"});
@@ -241,6 +251,79 @@ TEST(Engine, EveryMethodWithEnoughBudgetAnswersAsDenseDoes) {
   }
 }
 
+TEST(Engine, PromptsAreReadAsTheUnitSaysWhateverWasReadBefore) {
+  const auto e = experimentOf({"dense", "s2anta-sys"},
+                              {"spec.task.contextTokens=192", "spec.task.trainQuestions=32",
+                               "spec.task.heldOutQuestions=16",
+                               "spec.evaluation.prefills=[dense, sample-attention alphaColumn=0.3 "
+                               "alphaSlash=0.3 block=16, s2anta-sys]"});
+  const auto roomy = load(e, 256), cramped = load(e, 12);
+  const auto measured = [](Engine* engine, v1::EvaluationUnit unit, const char* prefill,
+                           uint32_t chunk) {
+    unit.set_prefill(prefill);
+    unit.set_chunk(chunk);
+    unit.set_first_question(8 * chunk);
+    auto result = engine->evaluate(unit);
+    EXPECT_TRUE(result) << result.error().message;
+    return timeless(*result);
+  };
+  const auto dense = unitOf("dense", std::nullopt, 8), sampled = unitOf("s2anta-sys", 2, 8);
+  for (Engine* engine : {cramped.get(), roomy.get()}) {
+    for (const uint32_t chunk : {0u, 1u}) {
+      const auto plain = measured(engine, dense, "", chunk);
+      const auto sparse = measured(
+          engine, dense, "sample-attention alphaColumn=0.3 alphaSlash=0.3 block=16", chunk);
+      const auto drawn = measured(engine, sampled, "s2anta-sys", chunk);
+      EXPECT_EQ(plain.prefill().prompts(), 8u);
+      EXPECT_EQ(plain.prefill().blocks(), plain.prefill().dense_blocks());
+      EXPECT_LT(sparse.prefill().blocks(), sparse.prefill().dense_blocks());
+      EXPECT_EQ(sparse.prefill().kept_queries() > 0, chunk == 0);
+      EXPECT_GT(drawn.prefill().dense_rows(), 0u);
+      EXPECT_LT(drawn.prefill().unique_rows() * 4, drawn.prefill().dense_rows());
+      // Two draws a layer in both phases are far too few.
+      const auto sum = [](const v1::EvaluationResult& result) {
+        double sum = 0;
+        for (const auto& score : result.scores()) sum += score.score();
+        return sum;
+      };
+      EXPECT_LT(sum(drawn), sum(plain) / 2);
+      // Once more, now that others have been in memory.
+      EXPECT_EQ(measured(engine, dense, "", chunk).SerializeAsString(), plain.SerializeAsString());
+      const auto again = measured(roomy.get(), sampled, "s2anta-sys", chunk);
+      EXPECT_EQ(again.SerializeAsString(), drawn.SerializeAsString());
+    }
+  }
+  auto unit = dense;
+  unit.set_prefill("quest");
+  const auto refused = roomy->evaluate(unit);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("quest does not read prompts"));
+}
+
+TEST(Engine, EpisodesReadTheirPromptsAsTheExperimentSays) {
+  const std::vector<std::string> set = {
+      "spec.task.contextTokens=192", "spec.task.trainQuestions=64", "spec.task.heldOutQuestions=8",
+      "spec.attention.prefill=s2anta-sys"};
+  const auto e = experiment(set);
+  const auto roomy = load(e, 512), cramped = load(e, 12);
+  const auto policy = initialState(e, 8).policy();
+  const auto together = roomy->rollOut(policy, "x", {0, 1});
+  const auto densely = load(experiment({set[0], set[1], set[2]}), 512)->rollOut(policy, "x", {1});
+  ASSERT_TRUE(together && densely);
+  for (Engine* engine : {roomy.get(), cramped.get()}) {
+    const auto alone = engine->rollOut(policy, "x", {1});
+    ASSERT_TRUE(alone) << alone.error().message;
+    const v1::EpisodeResult &a = alone->front(), &b = (*together)[1];
+    ASSERT_EQ(a.scores_size(), b.scores_size());
+    for (int i = 0; i < a.scores_size(); ++i) {
+      EXPECT_EQ(a.scores(i).SerializeAsString(), b.scores(i).SerializeAsString());
+    }
+    // The schedule is the same; what is read under it in the prefill is not.
+    EXPECT_EQ(a.schedule_size(), densely->front().schedule_size());
+    EXPECT_NE(a.counts().unique_rows(), densely->front().counts().unique_rows());
+  }
+}
+
 // Held-out accuracy at 512 tokens of context as measured over 128 questions (dense: 0.930).
 struct Measured {
   const char* method;
@@ -328,14 +411,10 @@ TEST(Engine, AUnitIsTheSameWhateverWasComputedBefore) {
       units.back().set_measure(measure);
     }
   }
-  // All of a result but the clock.
   const auto resultOf = [](Engine* engine, const v1::EvaluationUnit& unit) {
     auto result = engine->evaluate(unit);
     EXPECT_TRUE(result) << result.error().message;
-    result->clear_seconds();
-    result->mutable_counts()->clear_prefill_seconds();
-    result->mutable_counts()->clear_decode_seconds();
-    return result->SerializeAsString();
+    return timeless(*result).SerializeAsString();
   };
   for (const auto& unit : units) {
     const std::string fresh = resultOf(load(e, 256).get(), unit);

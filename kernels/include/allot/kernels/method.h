@@ -1,5 +1,6 @@
 #pragma once
-// How one decode step of attention is computed: a method with its parameters, and its text form.
+// How attention is computed, of a prompt or in a decode step: a method with its parameters, and its
+// text form.
 //
 // The text is what an experiment file, a report and a metric's label show: a name and key=value
 // pairs that differ from the defaults, separated by single spaces.
@@ -8,6 +9,7 @@
 //   s2anta-flash tileSize=64
 //   bernoulli featureSamples=4 meanGroupQuery=true values=s2anta-sys
 //   vattention epsilon=0.1 delta=0.1
+//   sample-attention alphaColumn=0.9
 //
 // Pure functions, any thread; no dependency.
 #include <cstdint>
@@ -20,9 +22,12 @@
 
 namespace allot::kernels {
 
-#define ALLOT_ENUMERATOR(enumerator, name, select) enumerator,
+#define ALLOT_ENUMERATOR(enumerator, name, phases, select) enumerator,
 enum class Method { ALLOT_METHODS(ALLOT_ENUMERATOR) };
 #undef ALLOT_ENUMERATOR
+
+// Prefill reads a prompt, decode writes an answer.
+enum class Phase { kPrefill, kDecode };
 
 // What a text's missing parameters are. Experiments say by which defaults their methods are written
 // (spec.attention.methodDefaults), so that those of older builds mean what they meant.
@@ -49,7 +54,7 @@ struct MethodOptions {
   uint32_t tile_size = 256;
 
   // s2anta-q4: bits of the keys' shadow that draws are proposed from. top-k, vattention and
-  // adaptive-denominator: what the heavy keys are found by.
+  // adaptive-denominator: what the heavy keys are found by. sale: what its blocks are chosen by.
   KeyScores scores = KeyScores::kExact;
 
   // s2anta-q4: divide by the sum of the drawn weights (false), or by the exact normaliser, which
@@ -82,24 +87,42 @@ struct MethodOptions {
   // quest: the newest page is the first of the budget's, not beside them; bounds count as float32.
   bool newest_within = false;
 
+  // sample-attention: shares of the mass that kept columns and slashes hold, positions in a block,
+  // and positions that one selection is for.
+  double alpha_column = 0.95;
+  double alpha_slash = 0.95;
+  uint32_t block = 64;
+  uint32_t chunk = 4096;
+
+  // sale: the weight, relative to the first and last blocks, from which a block is kept; so many
+  // keys are read whole.
+  double tau = 0.004;
+  uint32_t dense_keys = 1024;
+
+  // skip-softmax: blocks whose weights, relative to the largest score before, are below it are left
+  // out.
+  double threshold = 0.001;
+
   bool operator==(const MethodOptions&) const = default;
 };
 
 // Reads a text form. Nothing if all is well; else one sentence that says what is wrong and what is
 // allowed, and `options` is as it was.
 std::optional<std::string> parseMethod(std::string_view text, MethodOptions* options,
-                                       MethodDefaults defaults = MethodDefaults::kSecond);
+                                       MethodDefaults defaults = MethodDefaults::kSecond,
+                                       Phase phase = Phase::kDecode);
 
 // The shortest text that parses to these options by these defaults: equal options, equal text.
 std::string methodText(const MethodOptions& options,
                        MethodDefaults defaults = MethodDefaults::kSecond);
 
-// Names in order of the list.
-const std::vector<std::string_view>& methodNames();
+// Names of that phase's methods, in order of the list.
+const std::vector<std::string_view>& methodNames(Phase phase = Phase::kDecode);
 std::string_view methodName(Method method);
 
 // False for methods that read what they need whatever the sample budget (dense, vattention,
-// adaptive-denominator, bernoulli in front of dense): a budget of 0 still silences the layer.
+// adaptive-denominator, bernoulli in front of dense, all that choose blocks): a budget of 0 still
+// silences the layer.
 bool usesBudget(const MethodOptions& options);
 
 // Bits of the key shadow that the method reads; 0: none.
@@ -107,9 +130,14 @@ int shadowBits(const MethodOptions& options);
 // True if the method reads the keys' page bounds (quest).
 bool readsBounds(const MethodOptions& options);
 
-// Nothing if the GPU's kernels have this method; else one sentence that says what they have.
-// Whether this build and machine have a GPU at all: cuda_decode.h.
-std::optional<std::string> gpuUnsupported(const MethodOptions& options);
+// True if a prompt's blocks of keys are chosen, for all queries of a chunk (prefill.h); false where
+// each query is attended to as in a decode step, and for dense.
+bool choosesBlocks(const MethodOptions& options);
+
+// Nothing if the GPU's kernels have this method in this phase; else one sentence that says what
+// they have. Whether this build and machine have a GPU at all: cuda_decode.h.
+std::optional<std::string> gpuUnsupported(const MethodOptions& options,
+                                          Phase phase = Phase::kDecode);
 
 // "| `tileSize` | s2anta-prop, s2anta-flash | 256 | 16..65536 | keys in one tile |", a row for each
 // parameter: the table in the documents.

@@ -19,8 +19,8 @@ namespace allot {
 // Sequences with this bit are evaluations' rows, those without it rollouts'.
 inline constexpr uint32_t kEvaluationBit = 1u << 31;
 
-// Steps with this bit are positions of a prompt, those without it decode steps. A prompt is read
-// for all rows that ask its question: its sequence is the question's number.
+// Steps with this bit are positions of a prompt, those without it decode steps. Where reading it
+// draws, each row reads it for itself, with its own sequence.
 inline constexpr uint32_t kPromptBit = 1u << 31;
 
 // Layers and heads that have streams of their own; a step with more is refused by a sentence.

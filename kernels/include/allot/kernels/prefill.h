@@ -70,6 +70,7 @@ struct PrefillStatistics {
   uint64_t dense_blocks = 0;  // that causality and the window leave
   uint64_t key_bytes = 0;  // of those pairs' keys, once a pair; values of skipped ones are not read
   uint64_t value_bytes = 0;
+  uint64_t dense_bytes = 0;     // keys and values of the pairs that causality and the window leave
   uint64_t skipped_blocks = 0;  // computed pairs whose values were left out
 };
 
@@ -111,6 +112,9 @@ struct BlockLists {
   int key_block = 64;
   std::vector<uint32_t> begin, blocks;
 
+  // Of lists for the queries `whole` those of its last ones, `part`.
+  BlockLists from(const PrefillInputs& whole, const PrefillInputs& part) const;
+
   // As long as the vectors are not changed.
   KeyBlocks view() const { return {query_block, key_block, begin.data(), blocks.data()}; }
 };
@@ -148,18 +152,34 @@ struct SaleOptions {
                                                     const SaleOptions& options,
                                                     PrefillWorkspace* workspace, BlockLists* lists);
 
+// Sampled blocks: of each head and block of 64 queries, `draws.budget` blocks of 64 values are
+// drawn, systematically and with probability proportional to the mass that all scores give them
+// (the sum over the queries of their exact attention), and weighed by its inverse. Unbiased: with
+// A_b the attention of a query on block b, c_b the draws of it, w_b its mass of W in all and S the
+// budget, E[c_b] = S w_b / W, and out = sum_b (c_b W / (S w_b)) A_b V_b has the mean sum_b A_b V_b.
+// The denominators are exact, since all keys are read; a block is left out for good where its mass,
+// relative to a query's, is below 2^-31. With a budget of as many blocks as there are, dense bit
+// for bit; with 0 the layer is silent. The blocks of queries are those of the call. Draws are those
+// of (seed, sequence, kPromptBit | the first query's position, attentionStream(layer, head)).
+// `skip` is not looked at. Refused is what attendBlocks refuses.
+struct QueryDraws {
+  uint64_t seed = 0;
+  uint32_t sequence = 0;
+  uint32_t layer = 0;
+  uint32_t budget = 0;
+};
+[[nodiscard]] std::optional<std::string> attendSampledBlocks(const PagedKv& kv,
+                                                             const PrefillInputs& in,
+                                                             const QueryDraws& draws,
+                                                             PrefillWorkspace* workspace,
+                                                             const PrefillOutputs& out);
+
 // Attention of each query for itself by any of decode's methods: its softmax is sampled, or what
 // the method does, with `budget` draws a head. Draws are those of (seed, sequence, kPromptBit |
 // position, attentionStream(layer, head)). out: [count, heads, head_dim] and the rest as decode has
 // it, a row for each query; `statistics` is one, summed over the queries. `skip` is not looked at.
 // Refused is what decodeAttention refuses. As slow as so many decode steps: for accuracy, not for
 // speed.
-struct QueryDraws {
-  uint64_t seed = 0;
-  uint32_t sequence = 0;  // the question's number
-  uint32_t layer = 0;
-  uint32_t budget = 0;
-};
 [[nodiscard]] std::optional<std::string> attendQueries(const MethodOptions& method,
                                                        const PagedKv& kv, const PrefillInputs& in,
                                                        const QueryDraws& draws,
