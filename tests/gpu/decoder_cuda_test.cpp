@@ -363,6 +363,11 @@ TEST_F(DecoderCuda, RefusesWhatTheGpuDoesNotDo) {
   const auto large = Decoder::load(kFolder, {.kv_bytes = size_t{1} << 50}, Device::kCuda);
   ASSERT_FALSE(large);
   EXPECT_THAT(large.error().message, testing::HasSubstr("lower --kv-memory"));
+  PromptReading sparse;
+  sparse.method.method = kernels::Method::kSale;
+  const auto read = gpu_->prefill({0, 5, 6, 7}, sparse);
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().message, "the GPU reads prompts by dense alone");
   StepBatch batch;
   batch.probe = [](const kernels::PagedKv&, const kernels::DecodeInputs&, const float*) {};
   const auto probed = gpu_->step(batch, nullptr);
