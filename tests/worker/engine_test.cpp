@@ -286,7 +286,7 @@ TEST(Engine, PromptsAreReadAsTheUnitSaysWhateverWasReadBefore) {
         for (const auto& score : result.scores()) sum += score.score();
         return sum;
       };
-      EXPECT_LT(sum(drawn), sum(plain) / 2);
+      EXPECT_LT(sum(drawn), sum(plain) - 2);
       // Once more, now that others have been in memory.
       EXPECT_EQ(measured(engine, dense, "", chunk).SerializeAsString(), plain.SerializeAsString());
       const auto again = measured(roomy.get(), sampled, "s2anta-sys", chunk);
