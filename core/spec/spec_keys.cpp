@@ -199,9 +199,10 @@ std::vector<SpecRule> learningRules() {
            "How episodes attend while they write the answer: a method with its parameters, as in "
            "s2anta-flash tileSize=64. `allot methods` says what each one does."),
       choice("attention.protocol", Protocol::kA,
-             "What is sampled: A reads the whole prompt densely and samples while it writes the "
-             "answer, B also samples while it reads the question at the prompt's end (niah's last "
-             "sentence, for example). Figures of the two are not comparable."),
+             "What is sampled: A reads the whole prompt as spec.attention.prefill says and samples "
+             "while it writes the answer, B also samples while it reads the question at the "
+             "prompt's end (niah's last sentence, for example). Figures of the two are not "
+             "comparable."),
       number("generation.temperature", "0", {.high = 10},
              "Divides the logits before a token is drawn; 0 takes the likeliest token. Draws are "
              "seeded by question and episode, whatever else is in the batch."),
