@@ -394,10 +394,31 @@ bool choosesBlocks(const MethodOptions& options) {
 
 bool readsBounds(const MethodOptions& options) { return options.method == Method::kQuest; }
 
-std::optional<std::string> gpuUnsupported(const MethodOptions& method, Phase phase) {
-  if (phase == Phase::kPrefill && method.method != Method::kDense) {
-    return "the GPU reads prompts by dense alone";
+namespace {
+
+std::optional<std::string> gpuReadsNoPromptsBy(const MethodOptions& method) {
+  switch (method.method) {
+    case Method::kDense:
+    case Method::kSkipSoftmax:
+    case Method::kSampledBlocks:
+      return std::nullopt;
+    case Method::kSampleAttention:
+      if (method.block == 64) return std::nullopt;
+      return "the GPU's blocks of sample-attention have 64 positions, not " +
+             std::to_string(method.block);
+    case Method::kSale:
+      if (method.scores != KeyScores::kExact) return std::nullopt;
+      return "the GPU reads prompts by sale with scores in 4 bits";
+    default:
+      return "the GPU does not read prompts by " + std::string(methodName(method.method)) +
+             ": it has dense, sample-attention, sale, skip-softmax and sampled-blocks";
   }
+}
+
+}  // namespace
+
+std::optional<std::string> gpuUnsupported(const MethodOptions& method, Phase phase) {
+  if (phase == Phase::kPrefill) return gpuReadsNoPromptsBy(method);
   switch (method.method) {
     case Method::kDense:
     case Method::kSanta:

@@ -1,3 +1,5 @@
+#include <cuda_bf16.h>
+
 #include <cmath>
 
 #include "kernels/bench/cuda_fill.h"
@@ -104,6 +106,51 @@ __global__ void fillNormalKernel(float* to, size_t count, uint64_t seed) {
   }
 }
 
+constexpr int kColumns = 401;
+
+// A channel of the query or key of a head at a position.
+__device__ float promptChannel(const PromptFill& fill, int position, int kv_head, int channel,
+                               uint64_t noise, bool column) {
+  const uint64_t of_head = mix(fill.seed * 31 + static_cast<uint64_t>(kv_head));
+  const float near = 1.2f + 0.5f * uniform(static_cast<uint32_t>(of_head));
+  const float far = 0.7f + 0.4f * uniform(static_cast<uint32_t>(of_head >> 32));
+  const int half = fill.head_dim / 2;
+  const double turn = position * exp2(-13.3 * (channel % half) / half);
+  const double angle = fmod(turn, 6.283185307179586);
+  float x =
+      near * (channel < half ? cosf(static_cast<float>(angle)) : sinf(static_cast<float>(angle)));
+  if (column) x += (mix(of_head + static_cast<uint64_t>(channel)) & 1) ? far : -far;
+  return x + 0.5f * normalPair(mix(noise)).x;
+}
+
+__global__ void fillPromptKernel(PromptFill fill) {
+  const size_t stride = size_t{gridDim.x} * blockDim.x;
+  const size_t start = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const auto d = static_cast<size_t>(fill.head_dim);
+  const size_t queries = static_cast<size_t>(fill.count) * fill.heads * d;
+  for (size_t i = start; i < queries; i += stride) {
+    const int head = static_cast<int>(i / d % fill.heads);
+    fill.queries[i] = promptChannel(fill, static_cast<int>(i / d / fill.heads),
+                                    head / (fill.heads / fill.kv_heads), static_cast<int>(i % d),
+                                    mix(fill.seed) + i, true);
+  }
+  const size_t keys = static_cast<size_t>(fill.count) * fill.kv_heads * d;
+  for (size_t i = start; i < keys; i += stride) {
+    const auto position = i / d / fill.kv_heads;
+    const auto kv_head = i / d % fill.kv_heads;
+    const size_t to = ((position / fill.page_size * fill.kv_heads + kv_head) * fill.page_size +
+                       position % fill.page_size) *
+                          d +
+                      i % d;
+    static_cast<__nv_bfloat16*>(fill.keys)[to] = __float2bfloat16_rn(
+        promptChannel(fill, static_cast<int>(position), static_cast<int>(kv_head),
+                      static_cast<int>(i % d), mix(fill.seed + 1) + i,
+                      mix(fill.seed + position * fill.kv_heads + kv_head) % kColumns == 0));
+    static_cast<__nv_bfloat16*>(fill.values)[to] =
+        __float2bfloat16_rn(normalPair(mix(mix(fill.seed + 2) + i)).x);
+  }
+}
+
 __global__ void setStepsKernel(uint32_t* steps, int rows, uint32_t step) {
   for (int i = threadIdx.x; i < rows; i += blockDim.x) steps[i] = step;
 }
@@ -147,6 +194,10 @@ void fillKeys(const FillInputs& in, cudaStream_t stream) {
 
 void fillNormal(float* to, size_t count, uint64_t seed, cudaStream_t stream) {
   fillNormalKernel<<<256, kThreads, 0, stream>>>(to, count, seed);
+}
+
+void fillPrompt(const PromptFill& fill, cudaStream_t stream) {
+  fillPromptKernel<<<2048, kThreads, 0, stream>>>(fill);
 }
 
 void setSteps(uint32_t* steps, int rows, uint32_t step, cudaStream_t stream) {

@@ -37,6 +37,22 @@ struct FillInputs {
 };
 void fillKeys(const FillInputs& in, cudaStream_t stream);
 
+// A prompt in the pages 0, 1, ... of a bfloat16 cache, and its queries: neighbours by rotating
+// channels, whose scores fall slowly with the distance; some keys, one in 401, that all queries
+// look at; and normal numbers. How strong each is depends on the head, as it does in models.
+struct PromptFill {
+  void* keys = nullptr;      // [pages, kv_heads, page_size, head_dim]
+  void* values = nullptr;    // the same; normal, variance 1
+  float* queries = nullptr;  // [count, heads, head_dim]
+  int count = 0;
+  int heads = 0;
+  int kv_heads = 0;
+  int page_size = 0;
+  int head_dim = 0;
+  uint64_t seed = 0;
+};
+void fillPrompt(const PromptFill& fill, cudaStream_t stream);
+
 // Normal numbers, variance 1.
 void fillNormal(float* to, size_t count, uint64_t seed, cudaStream_t stream);
 

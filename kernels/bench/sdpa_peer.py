@@ -5,7 +5,8 @@ one JSON line when it is up: {"torch": ..., "device": ...} or {"unavailable": wh
 line on stdin
   {"rows", "keys", "heads", "kv_heads", "dim", "element", "flush_bytes", "warm_up", "samples"}
 one line on stdout: {"ms", "p10", "p90", "way", "graph", "copies", "ways": {way: ms or why not}},
-or {"error": why}. Ends with its stdin.
+or {"error": why}. Ends with its stdin. With "causal": true a row's queries are as many as its keys,
+each of which looks at those up to its own: a prompt.
 
 A way is a backend and how the heads of a group come to it: "gqa", queries [rows, heads, 1, dim] with
 enable_gqa; "grouped", the same product with a group's heads as the queries of one KV head,
@@ -57,12 +58,16 @@ class Shape:
         self.keys = [torch.randn(rows, kv_heads, keys, dim, device="cuda", dtype=dtype)
                      for _ in range(self.copies)]
         self.values = [torch.randn_like(k) for k in self.keys]
-        query = torch.randn(rows, heads, 1, dim, device="cuda", dtype=dtype)
-        self.queries = {"gqa": query,
-                        "grouped": query.view(rows, kv_heads, heads // kv_heads, dim)}
+        self.causal = want.get("causal", False)
+        count = keys if self.causal else 1
+        query = torch.randn(rows, heads, count, dim, device="cuda", dtype=dtype)
+        self.queries = {"gqa": query}
+        if not self.causal:
+            self.queries["grouped"] = query.view(rows, kv_heads, heads // kv_heads, dim)
 
     def call(self, kind, copy):
         options = {"enable_gqa": True} if kind == "gqa" else {}
+        options["is_causal"] = self.causal
         return self.torch.nn.functional.scaled_dot_product_attention(
             self.queries[kind], self.keys[copy], self.values[copy], **options)
 
@@ -119,7 +124,7 @@ def measure(torch, want):
     shape = Shape(torch, want)
     ways, best = {}, None
     for name, context in backends(torch).items():
-        for kind in ("gqa", "grouped"):
+        for kind in shape.queries:
             way = name + " " + kind
             try:
                 steps, graph = shape.steps(kind, context)

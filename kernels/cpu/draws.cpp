@@ -29,12 +29,6 @@ void systematicThresholds(uint64_t total, uint32_t samples, uint32_t offset, uin
   }
 }
 
-uint32_t systematicDrawsBelow(uint64_t prefix, uint64_t total, uint32_t samples, uint32_t offset) {
-  const Wide reached =
-      ((static_cast<Wide>(prefix) * samples) << kOffsetBits) + static_cast<Wide>(offset) * total;
-  return static_cast<uint32_t>(reached / (static_cast<Wide>(total) << kOffsetBits));
-}
-
 void addDraws(const Head& head, const uint64_t* thresholds, uint32_t count, float weight_per_draw,
               Selection* selection) {
   uint64_t prefix = 0;

@@ -4,20 +4,13 @@
 #include <cstdint>
 
 #include "kernels/cpu/methods.h"
+#include "kernels/systematic.h"
 
 namespace allot::kernels {
-
-// The 24 bits that a uniform offset u = offset / 2^24 has.
-constexpr int kOffsetBits = 24;
-inline uint32_t offsetOf(uint32_t word) { return word >> (32 - kOffsetBits); }
 
 // Systematic sampling's thresholds, m = 0..samples-1, ascending: the counts that they make are
 // floor(S P_j / total + u) - floor(S P_{j-1} / total + u), in exact arithmetic.
 void systematicThresholds(uint64_t total, uint32_t samples, uint32_t offset, uint64_t* thresholds);
-
-// floor(S prefix / total + u), exactly: how many of those draws fall on the keys that sum to
-// prefix.
-uint32_t systematicDrawsBelow(uint64_t prefix, uint64_t total, uint32_t samples, uint32_t offset);
 
 // Adds the rows that `count` ascending thresholds fall on, each with weight_per_draw times its
 // draws. Thresholds are relative to all keys.

@@ -1,5 +1,6 @@
 // What cuda_decode.h is in a build without nvcc or with a LibTorch for CPUs: it says so.
 #include "allot/kernels/cuda_decode.h"
+#include "allot/kernels/cuda_prefill.h"
 
 namespace allot::kernels::cuda {
 namespace {
@@ -35,5 +36,38 @@ std::optional<std::string> appendKv(const PagedKv&, const AppendInputs&, Workspa
   return kAbsent;
 }
 std::optional<std::string> copyPage(const PagedKv&, int64_t, int64_t, Stream) { return kAbsent; }
+
+struct PrefillWorkspace::Impl {};
+
+PrefillWorkspace::PrefillWorkspace() = default;
+PrefillWorkspace::~PrefillWorkspace() = default;
+PrefillWorkspace::PrefillWorkspace(PrefillWorkspace&&) noexcept = default;
+PrefillWorkspace& PrefillWorkspace::operator=(PrefillWorkspace&&) noexcept = default;
+std::optional<std::string> PrefillWorkspace::plan(const MethodOptions&, const PagedKv&,
+                                                  const PrefillBounds&) {
+  return kAbsent;
+}
+size_t PrefillWorkspace::bytes() const { return 0; }
+std::optional<std::string> PrefillWorkspace::failure(Stream) { return kAbsent; }
+
+std::optional<std::string> prefillUnsupported(const MethodOptions&) { return kAbsent; }
+std::optional<std::string> attendBlocks(const PagedKv&, const PrefillInputs&, const KeyBits&,
+                                        PrefillWorkspace*, const PrefillOutputs&, Stream) {
+  return kAbsent;
+}
+std::optional<std::string> selectSampleAttention(const PagedKv&, const PrefillInputs&,
+                                                 const SampleAttentionOptions&, PrefillWorkspace*,
+                                                 KeyBits*, Stream) {
+  return kAbsent;
+}
+std::optional<std::string> selectSale(const PagedKv&, const PrefillInputs&, const SaleOptions&,
+                                      PrefillWorkspace*, KeyBits*, Stream) {
+  return kAbsent;
+}
+std::optional<std::string> attendSampledBlocks(const PagedKv&, const PrefillInputs&,
+                                               const QueryDraws&, PrefillWorkspace*,
+                                               const PrefillOutputs&, Stream) {
+  return kAbsent;
+}
 
 }  // namespace allot::kernels::cuda

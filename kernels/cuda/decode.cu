@@ -10,18 +10,12 @@
 #include "allot/kernels/cuda_decode.h"
 #include "kernels/cpu/adaptive.h"
 #include "kernels/cuda/append.cuh"
+#include "kernels/cuda/buffer.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/stream_bits.h"
 
 namespace allot::kernels::cuda {
 namespace {
-
-using Refusal = std::optional<std::string>;
-
-Refusal failed(const char* what, cudaError_t error) {
-  if (error == cudaSuccess) return std::nullopt;
-  return std::string(what) + ": " + cudaGetErrorString(error);
-}
 
 // Shared memory that kernels declare by themselves, at most.
 constexpr int kDeclaredBytes = 12 << 10;
@@ -70,42 +64,6 @@ Refusal findDevice(Device* device) {
   }
   return noCode(*device);
 }
-
-// Device memory that grows.
-class Buffer {
- public:
-  Buffer() = default;
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  ~Buffer() { cudaFree(data_); }
-
-  // What it held is lost where it grows.
-  Refusal grow(size_t bytes) {
-    if (bytes <= bytes_) return std::nullopt;
-    cudaDeviceSynchronize();
-    cudaFree(data_);
-    data_ = nullptr;
-    bytes_ = 0;
-    if (cudaMalloc(&data_, bytes) != cudaSuccess) {
-      cudaGetLastError();
-      data_ = nullptr;
-      return "the GPU has no " + std::to_string((bytes >> 20) + 1) +
-             " MiB left for the attention's workspace: lower the rows of a batch or the memory for "
-             "keys and values";
-    }
-    bytes_ = bytes;
-    return std::nullopt;
-  }
-  template <typename T>
-  T* as() const {
-    return static_cast<T*>(data_);
-  }
-  size_t bytes() const { return bytes_; }
-
- private:
-  void* data_ = nullptr;
-  size_t bytes_ = 0;
-};
 
 Sweep sweepOf(const MethodOptions& method) {
   switch (method.method) {

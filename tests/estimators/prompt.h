@@ -93,13 +93,18 @@ inline std::vector<double> attentionOf(Prompt& prompt, int position, int head) {
   return weights;
 }
 
-// Attention like that of models: some keys that everybody looks at, and neighbours alike.
-inline Prompt structured(int n, uint64_t seed, int window = 0) {
-  Prompt prompt({.lengths = {n}, .kv_heads = 2, .heads = 4, .head_dim = 32, .seed = seed}, window);
+// Attention like that of models: some keys that everybody looks at, and neighbours alike. The
+// shape's lengths and seed are set here.
+inline Prompt structured(int n, uint64_t seed, int window = 0,
+                         CacheShape shape = {.kv_heads = 2, .heads = 4, .head_dim = 32}) {
+  shape.lengths = {n};
+  shape.seed = seed;
+  Prompt prompt(shape, window);
   Cache& cache = prompt.cache;
-  for (int h = 0; h < 2; ++h) {
+  const int width = shape.head_dim;
+  for (int h = 0; h < shape.kv_heads; ++h) {
     for (int j = 0; j < n; ++j) {
-      for (int d = 0; d < 32; ++d) {
+      for (int d = 0; d < width; ++d) {
         float& x = cache.key(0, h, j)[d];
         const double turn = 0.02 * j * (1 + d % 8) + d;
         x = 0.7f * x + 2.5f * static_cast<float>(std::sin(turn)) + (j % 97 == 3 ? 1.0f : 0.0f);
@@ -108,15 +113,16 @@ inline Prompt structured(int n, uint64_t seed, int window = 0) {
     }
   }
   for (int p = 0; p < n; ++p) {
-    for (int h = 0; h < 4; ++h) {
-      for (int d = 0; d < 32; ++d) {
+    for (int h = 0; h < shape.heads; ++h) {
+      for (int d = 0; d < width; ++d) {
         const double turn = 0.02 * p * (1 + d % 8) + d;
-        const size_t at = prompt.width() * static_cast<size_t>(p) + static_cast<size_t>(h * 32 + d);
+        const size_t at =
+            prompt.width() * static_cast<size_t>(p) + static_cast<size_t>(h * width + d);
         prompt.queries[at] += 2.0f * static_cast<float>(std::sin(turn)) + 0.6f;
       }
     }
   }
-  cache.scale = 0.18f;
+  cache.scale = 0.18f * std::sqrt(32.0f / static_cast<float>(width));
   cache.write();
   return prompt;
 }

@@ -1,0 +1,52 @@
+#pragma once
+// Device memory that grows, and how a failure of the runtime is said. Private to kernels/cuda.
+#include <cuda_runtime_api.h>
+
+#include <optional>
+#include <string>
+
+namespace allot::kernels::cuda {
+
+using Refusal = std::optional<std::string>;
+
+inline Refusal failed(const std::string& what, cudaError_t error) {
+  if (error == cudaSuccess) return std::nullopt;
+  return what + ": " + cudaGetErrorString(error);
+}
+
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer() { cudaFree(data_); }
+
+  // What it held is lost where it grows.
+  Refusal grow(size_t bytes) {
+    if (bytes <= bytes_) return std::nullopt;
+    cudaDeviceSynchronize();
+    cudaFree(data_);
+    data_ = nullptr;
+    bytes_ = 0;
+    if (cudaMalloc(&data_, bytes) != cudaSuccess) {
+      cudaGetLastError();
+      data_ = nullptr;
+      return "the GPU has no " + std::to_string((bytes >> 20) + 1) +
+             " MiB left for the attention's workspace: lower the rows of a batch or the memory for "
+             "keys and values";
+    }
+    bytes_ = bytes;
+    return std::nullopt;
+  }
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+}  // namespace allot::kernels::cuda

@@ -1,0 +1,372 @@
+// The host's side of a prefill: what is planned, refused and launched.
+#include "kernels/cuda/prefill.h"
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "kernels/cuda/buffer.h"
+
+namespace allot::kernels::cuda {
+namespace {
+
+constexpr int kMeanSplits = 64;
+constexpr int kSampleSplits = 16;
+
+Refusal unsupportedShape(const PagedKv& kv, int heads) {
+  if (kv.element != Element::kBFloat16) return "the GPU reads prompts over bfloat16 caches alone";
+  if (kv.head_dim != 64 && kv.head_dim != 128) {
+    return "the GPU reads prompts with heads of 64 and 128 channels, not " +
+           std::to_string(kv.head_dim);
+  }
+  if (kv.page_size < 16 || !std::has_single_bit(static_cast<unsigned>(kv.page_size))) {
+    return "the GPU reads prompts from pages of 16, 32, 64 ... keys, not " +
+           std::to_string(kv.page_size);
+  }
+  if (kv.kv_heads <= 0 || heads <= 0 || heads % kv.kv_heads != 0) {
+    return "heads = " + std::to_string(heads) + " is no multiple of the cache's " +
+           std::to_string(kv.kv_heads) + " KV heads";
+  }
+  if (static_cast<uint64_t>(kv.pages) * kv.kv_heads * kv.page_size > UINT32_MAX) {
+    return "the GPU reads prompts from pools of up to 2^32 keys over all KV heads";
+  }
+  return std::nullopt;
+}
+
+int endOf(const PrefillInputs& in) { return in.first + in.count; }
+int wordsOf(int end, int key_block) { return (end - 1) / key_block / 32 + 1; }
+// Whole blocks of SALE's keys.
+int saleRoom(int keys) { return (keys + kSaleBlock - 1) / kSaleBlock * kSaleBlock; }
+// Blocks of queries that a chunk of `count` may have, wherever it begins.
+int mostBlocks(int count) { return (count + kQueryBlock - 2) / kQueryBlock + 1; }
+
+}  // namespace
+
+struct PrefillWorkspace::Impl {
+  bool ready = false;
+  int multiprocessors = 0;
+  PrefillBounds bounds;
+  MethodOptions method;
+  int slots = 0;  // thread blocks of sampled-blocks, each with scratch memory
+  Buffer wrong, bits;
+  Buffer tops, sums, columns, slashes, least;                     // SampleAttention
+  Buffer partial, key_means, query_means, key_codes, key_scales;  // SALE
+  Buffer mean_scores, query_codes, query_scales, thresholds;      // SALE
+  Buffer lse, weights, factors;                                   // sampled blocks
+  unsigned long long* host_wrong = nullptr;                       // pinned
+
+  ~Impl() { cudaFreeHost(host_wrong); }
+
+  Refusal prepare() {
+    if (ready) return std::nullopt;
+    int device = 0;
+    if (auto why = failed("no GPU is usable", cudaGetDevice(&device))) return why;
+    if (auto why = failed(
+            "the GPU does not answer",
+            cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device))) {
+      return why;
+    }
+    if (auto why = wrong.grow(sizeof *host_wrong)) return why;
+    if (auto why = failed("pinned memory", cudaMallocHost(&host_wrong, sizeof *host_wrong))) {
+      return why;
+    }
+    if (auto why = failed("the workspace", cudaMemset(wrong.as<void>(), 0xff, wrong.bytes()))) {
+      return why;
+    }
+    ready = true;
+    return std::nullopt;
+  }
+
+  static Refusal growAll(std::initializer_list<std::pair<Buffer*, size_t>> wanted) {
+    for (const auto& [buffer, bytes] : wanted) {
+      if (auto why = buffer->grow(bytes)) return why;
+    }
+    return std::nullopt;
+  }
+
+  Refusal growBits(int key_block) {
+    const size_t words = static_cast<size_t>(wordsOf(bounds.keys, key_block));
+    return bits.grow(static_cast<size_t>(bounds.heads) * mostBlocks(bounds.count) * words * 4);
+  }
+
+  Refusal growSampleAttention() {
+    const auto heads = static_cast<size_t>(bounds.heads);
+    const size_t bins = static_cast<size_t>(bounds.keys) / kQueryBlock + 1;
+    const size_t rows = heads * kSampleSplits * kQueryBlock;
+    if (auto why = growBits(kQueryBlock)) return why;
+    return growAll({{&tops, rows * 4},
+                    {&sums, rows * 4},
+                    {&columns, heads * bins * 8},
+                    {&slashes, heads * bins * 8},
+                    {&least, 2 * heads * 8}});
+  }
+
+  Refusal growSale(const PagedKv& kv) {
+    const auto heads = static_cast<size_t>(bounds.heads),
+               kv_heads = static_cast<size_t>(kv.kv_heads);
+    const auto d = static_cast<size_t>(kv.head_dim),
+               room = static_cast<size_t>(saleRoom(bounds.keys));
+    const size_t rows = heads * static_cast<size_t>(mostBlocks(bounds.count)) * kQueryBlock;
+    if (auto why = growBits(kSaleBlock)) return why;
+    return growAll({{&partial, heads * kMeanSplits * d * 8},
+                    {&key_means, kv_heads * d * 4},
+                    {&query_means, heads * d * 4},
+                    {&key_codes, kv_heads * room * d},
+                    {&key_scales, kv_heads * room / 8 * 4},
+                    {&mean_scores, heads * room * 4},
+                    {&query_codes, rows * d},
+                    {&query_scales, rows * 4},
+                    {&thresholds, rows * 4}});
+  }
+
+  int sampledRoom() const { return bounds.keys / kQueryBlock + 1; }
+  Refusal growSampledBlocks(const PagedKv& kv) {
+    const SampledKernel kernel = sampledKernelOf(kv.head_dim);
+    const int bytes = sampledBytes(kv.head_dim, sampledRoom());
+    cudaError_t error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    int each = 0;
+    if (error == cudaSuccess) {
+      error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, 128,
+                                                            static_cast<size_t>(bytes));
+    }
+    if (auto why = failed("the sampled blocks", error)) return why;
+    slots = std::max(1, each) * multiprocessors;
+    const size_t blocks = static_cast<size_t>(slots) * static_cast<size_t>(sampledRoom());
+    return growAll(
+        {{&lse, blocks * kQueryBlock * 4}, {&weights, blocks * 8}, {&factors, blocks * 4}});
+  }
+
+  // Nothing if a call like this was planned for.
+  Refusal check(const PagedKv& kv, const PrefillInputs& in) const {
+    if (auto why = unsupportedShape(kv, in.heads)) return why;
+    if (in.window < 0) return "window = " + std::to_string(in.window) + " is below 0";
+    if (in.first < 0 || in.count < 0) return "a chunk that begins or ends before position 0";
+    if (!(in.skip >= 0 && in.skip < 1)) {
+      return "skip = " + std::to_string(in.skip) + " is not from 0 to below 1";
+    }
+    const int64_t room = static_cast<int64_t>(in.max_pages) * kv.page_size;
+    if (static_cast<int64_t>(in.first) + in.count > room) {
+      return "first + count = " + std::to_string(in.first + static_cast<int64_t>(in.count)) +
+             " is beyond the page table: " + std::to_string(in.max_pages) + " pages of " +
+             std::to_string(kv.page_size) + " keys hold " + std::to_string(room);
+    }
+    if (!ready || in.heads > bounds.heads || in.count > bounds.count || endOf(in) > bounds.keys) {
+      return "the chunk is larger than the workspace was planned for";
+    }
+    return std::nullopt;
+  }
+
+  PromptChunk chunkOf(const PagedKv& kv, const PrefillInputs& in) const {
+    return {.keys = kv.keys,
+            .values = kv.values,
+            .pages = kv.pages,
+            .kv_heads = kv.kv_heads,
+            .page_shift = std::countr_zero(static_cast<unsigned>(kv.page_size)),
+            .queries = in.queries,
+            .page_table = in.page_table,
+            .first = in.first,
+            .count = in.count,
+            .heads = in.heads,
+            .scale = in.scale,
+            .window = in.window,
+            .wrong = wrong.as<unsigned long long>()};
+  }
+};
+
+PrefillWorkspace::PrefillWorkspace() : impl_(std::make_unique<Impl>()) {}
+PrefillWorkspace::~PrefillWorkspace() = default;
+PrefillWorkspace::PrefillWorkspace(PrefillWorkspace&&) noexcept = default;
+PrefillWorkspace& PrefillWorkspace::operator=(PrefillWorkspace&&) noexcept = default;
+
+Refusal PrefillWorkspace::plan(const MethodOptions& method, const PagedKv& kv,
+                               const PrefillBounds& bounds) {
+  if (auto why = prefillUnsupported(method)) return why;
+  if (auto why = unsupportedShape(kv, bounds.heads)) return why;
+  if (bounds.keys > kQueryBlock << 16) return "the GPU reads prompts of up to 4194304 tokens";
+  Impl& impl = *impl_;
+  if (auto why = impl.prepare()) return why;
+  impl.bounds = {.heads = std::max(bounds.heads, impl.bounds.heads),
+                 .count = std::max(bounds.count, impl.bounds.count),
+                 .keys = std::max(bounds.keys, impl.bounds.keys)};
+  impl.method = method;
+  switch (method.method) {
+    case Method::kSampleAttention:
+      return impl.growSampleAttention();
+    case Method::kSale:
+      return impl.growSale(kv);
+    case Method::kSampledBlocks:
+      return impl.growSampledBlocks(kv);
+    default:
+      return std::nullopt;
+  }
+}
+
+size_t PrefillWorkspace::bytes() const {
+  const Impl& impl = *impl_;
+  size_t sum = 0;
+  for (const Buffer* buffer :
+       {&impl.bits, &impl.tops, &impl.sums, &impl.columns, &impl.slashes, &impl.partial,
+        &impl.key_means, &impl.query_means, &impl.key_codes, &impl.key_scales, &impl.mean_scores,
+        &impl.query_codes, &impl.query_scales, &impl.thresholds, &impl.lse, &impl.weights,
+        &impl.factors}) {
+    sum += buffer->bytes();
+  }
+  return sum;
+}
+
+Refusal PrefillWorkspace::failure(Stream stream) {
+  Impl& impl = *impl_;
+  if (auto why = impl.prepare()) return why;
+  cudaError_t error = cudaMemcpyAsync(impl.host_wrong, impl.wrong.as<void>(),
+                                      sizeof *impl.host_wrong, cudaMemcpyDeviceToHost, stream);
+  if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
+  if (auto why = failed("the GPU failed", error)) return why;
+  const unsigned long long word = *impl.host_wrong;
+  if (word == kNothingWrongThere) return std::nullopt;
+  error = cudaMemsetAsync(impl.wrong.as<void>(), 0xff, impl.wrong.bytes(), stream);
+  if (auto why = failed("the GPU failed", error)) return why;
+  const std::string where = "head " + std::to_string(word >> 32 & 0xffffff) + ", query block " +
+                            std::to_string(word & 0xffffffffu);
+  if (static_cast<PromptWrong>(word >> 56) == PromptWrong::kPage) {
+    return "the page table names a page outside the pool, for " + where;
+  }
+  return "scores of " + where +
+         " are not finite: keys or queries are too large for float32, or were not written by "
+         "appendKv";
+}
+
+Refusal prefillUnsupported(const MethodOptions& method) {
+  return gpuUnsupported(method, Phase::kPrefill);
+}
+
+Refusal attendBlocks(const PagedKv& kv, const PrefillInputs& in, const KeyBits& list,
+                     PrefillWorkspace* workspace, const PrefillOutputs& out, Stream stream) {
+  const PrefillWorkspace::Impl& impl = workspace->impl();
+  if (auto why = impl.check(kv, in)) return why;
+  if (in.count == 0) return std::nullopt;
+  if (list.key_block != 16 && list.key_block != 32 && list.key_block != 64) {
+    return "a key block's size = " + std::to_string(list.key_block) + " is none of 16, 32 and 64";
+  }
+  if (list.bits && list.words < wordsOf(endOf(in), list.key_block)) {
+    return "the lists end before the chunk does";
+  }
+  PromptChunk chunk = impl.chunkOf(kv, in);
+  chunk.bits = list.bits;
+  chunk.words = list.words;
+  chunk.key_block = list.key_block;
+  chunk.out = out.out;
+  chunk.lse = out.lse;
+  chunk.statistics = out.statistics;
+  const bool skips = in.skip > 0;
+  chunk.log2_skip = skips ? static_cast<float>(std::log2(in.skip)) : 0;
+  const bool wide = !skips && !list.bits;
+  const AttendKernel kernel = attendKernelOf(kv.head_dim, skips, wide);
+  const int bytes = attendBytes(kv.head_dim), rows = wide ? 2 * kQueryBlock : kQueryBlock;
+  cudaError_t error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  if (error == cudaSuccess) {
+    const int blocks = (endOf(in) - 1) / rows - in.first / rows + 1;
+    kernel<<<dim3(static_cast<unsigned>(in.heads), static_cast<unsigned>(blocks)),
+             static_cast<unsigned>(2 * rows), static_cast<size_t>(bytes), stream>>>(chunk);
+    error = cudaGetLastError();
+  }
+  return failed("the GPU did not take the chunk", error);
+}
+
+Refusal selectSampleAttention(const PagedKv& kv, const PrefillInputs& in,
+                              const SampleAttentionOptions& options, PrefillWorkspace* workspace,
+                              KeyBits* list, Stream stream) {
+  const PrefillWorkspace::Impl& impl = workspace->impl();
+  if (auto why = impl.check(kv, in)) return why;
+  if (impl.method.method != Method::kSampleAttention) return "the workspace was planned otherwise";
+  for (const double alpha : {options.alpha_column, options.alpha_slash}) {
+    if (!(alpha > 0 && alpha <= 1)) {
+      return "alpha = " + std::to_string(alpha) + " is not above 0 and at most 1";
+    }
+  }
+  if (options.block != kQueryBlock) {
+    return "block = " + std::to_string(options.block) + ": on a GPU it is 64";
+  }
+  const int words = wordsOf(std::max(endOf(in), 1), kQueryBlock);
+  *list = {.key_block = kQueryBlock, .bits = impl.bits.as<uint32_t>(), .words = words};
+  if (in.count == 0) return std::nullopt;
+  const int bins = (endOf(in) - 1) / kQueryBlock + 1;
+  launchSampleAttention(impl.chunkOf(kv, in),
+                        {.alpha_column = options.alpha_column,
+                         .alpha_slash = options.alpha_slash,
+                         .splits = std::min(kSampleSplits, bins),
+                         .tops = impl.tops.as<float>(),
+                         .sums = impl.sums.as<float>(),
+                         .columns = impl.columns.as<uint64_t>(),
+                         .slashes = impl.slashes.as<uint64_t>(),
+                         .least = impl.least.as<uint64_t>(),
+                         .bins = bins,
+                         .bits = impl.bits.as<uint32_t>(),
+                         .words = words},
+                        kv.head_dim, stream);
+  return failed("the GPU did not take SampleAttention's selection", cudaGetLastError());
+}
+
+Refusal selectSale(const PagedKv& kv, const PrefillInputs& in, const SaleOptions& options,
+                   PrefillWorkspace* workspace, KeyBits* list, Stream stream) {
+  const PrefillWorkspace::Impl& impl = workspace->impl();
+  if (auto why = impl.check(kv, in)) return why;
+  if (impl.method.method != Method::kSale) return "the workspace was planned otherwise";
+  if (options.exact) return "on a GPU SALE selects by scores in 4 bits alone";
+  const int words = wordsOf(std::max(endOf(in), 1), kSaleBlock);
+  *list = {.key_block = kSaleBlock, .bits = impl.bits.as<uint32_t>(), .words = words};
+  if (in.count == 0) return std::nullopt;
+  const int blocks = queryBlocks(in, kQueryBlock);
+  launchSale(impl.chunkOf(kv, in),
+             {.tau = options.tau,
+              .all = endOf(in) <= options.dense_keys,
+              .splits = kMeanSplits,
+              .partial = impl.partial.as<double>(),
+              .key_means = impl.key_means.as<float>(),
+              .query_means = impl.query_means.as<float>(),
+              .key_codes = impl.key_codes.as<int8_t>(),
+              .key_scales = impl.key_scales.as<float>(),
+              .mean_scores = impl.mean_scores.as<float>(),
+              .room = saleRoom(endOf(in)),
+              .query_codes = impl.query_codes.as<int8_t>(),
+              .query_scales = impl.query_scales.as<float>(),
+              .thresholds = impl.thresholds.as<float>(),
+              .rows = blocks * kQueryBlock,
+              .bits = impl.bits.as<uint32_t>(),
+              .words = words},
+             kv.head_dim, stream);
+  return failed("the GPU did not take SALE's selection", cudaGetLastError());
+}
+
+Refusal attendSampledBlocks(const PagedKv& kv, const PrefillInputs& in, const QueryDraws& draws,
+                            PrefillWorkspace* workspace, const PrefillOutputs& out, Stream stream) {
+  const PrefillWorkspace::Impl& impl = workspace->impl();
+  if (auto why = impl.check(kv, in)) return why;
+  if (impl.method.method != Method::kSampledBlocks) return "the workspace was planned otherwise";
+  if (in.count == 0) return std::nullopt;
+  PromptChunk chunk = impl.chunkOf(kv, in);
+  chunk.out = out.out;
+  chunk.lse = out.lse;
+  chunk.statistics = out.statistics;
+  const SampledKernel kernel = sampledKernelOf(kv.head_dim);
+  const int bytes = sampledBytes(kv.head_dim, impl.sampledRoom());
+  cudaError_t error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  if (error == cudaSuccess) {
+    const int items = in.heads * queryBlocks(in, kQueryBlock);
+    kernel<<<static_cast<unsigned>(std::min(items, impl.slots)), 128, static_cast<size_t>(bytes),
+             stream>>>(chunk, {.draws = draws,
+                               .room = impl.sampledRoom(),
+                               .lse = impl.lse.as<float>(),
+                               .weights = impl.weights.as<uint64_t>(),
+                               .factors = impl.factors.as<float>()});
+    error = cudaGetLastError();
+  }
+  return failed("the GPU did not take the chunk", error);
+}
+
+}  // namespace allot::kernels::cuda

@@ -1,0 +1,113 @@
+#pragma once
+// What the kernels of a prefill are given. Private to kernels/cuda; plain data, passed by value.
+//
+// A block of queries is 64 positions of one query head: four warps of 16 queries. Its keys come in
+// tiles of 64, each four groups of 16 neighbouring keys, so that chosen blocks of 16 or 32 keys
+// fill whole tiles wherever they lie.
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "allot/kernels/cuda_prefill.h"
+
+namespace allot::kernels::cuda {
+
+constexpr int kQueryBlock = 64;
+constexpr int kTileGroups = 4;  // of 16 keys, which are in one page
+constexpr int kSaleBlock = 32;  // keys
+constexpr int kSaleMostLocal = 7;
+
+struct PromptChunk {
+  // The cache.
+  const void* keys = nullptr;
+  const void* values = nullptr;
+  int64_t pages = 0;
+  int kv_heads = 0;
+  int page_shift = 0;
+
+  // PrefillInputs.
+  const float* queries = nullptr;
+  const int32_t* page_table = nullptr;
+  int first = 0;
+  int count = 0;
+  int heads = 0;
+  float scale = 0;
+  int window = 0;
+  float log2_skip = 0;  // of kernels that skip
+
+  // KeyBits; none: dense.
+  const uint32_t* bits = nullptr;
+  int words = 0;
+  int key_block = kQueryBlock;
+
+  // PrefillOutputs.
+  float* out = nullptr;
+  float* lse = nullptr;
+  PrefillStatistics* statistics = nullptr;
+
+  unsigned long long* wrong = nullptr;
+};
+
+// What the device saw to be wrong: kind, head, query block, the least of which is said.
+enum class PromptWrong : uint8_t { kPage, kScore };
+constexpr unsigned long long kNothingWrongThere = ~0ull;
+
+// SampleAttention.
+struct SampledRows {
+  double alpha_column = 1;
+  double alpha_slash = 1;
+  int splits = 0;               // of the keys
+  float* tops = nullptr;        // [heads, splits, 64], in powers of two
+  float* sums = nullptr;        // the same
+  uint64_t* columns = nullptr;  // [heads, bins]: sums of attention, 2^30 a query
+  uint64_t* slashes = nullptr;  // [heads, bins]
+  uint64_t* least = nullptr;    // [2, heads]: bins that reach this are chosen, the column's first
+  int bins = 0;                 // key blocks up to the chunk's end
+  uint32_t* bits = nullptr;     // [heads, query blocks, words]
+  int words = 0;
+};
+
+// SALE.
+struct SaleChunk {
+  const float* tau = nullptr;     // [heads]
+  bool all = false;               // whatever tau: the prompt is short
+  int splits = 0;                 // of sums over keys or queries
+  double* partial = nullptr;      // [max(kv_heads, heads), splits, head_dim]
+  float* key_means = nullptr;     // [kv_heads, head_dim]
+  float* query_means = nullptr;   // [heads, head_dim]
+  int8_t* key_codes = nullptr;    // [kv_heads, room, head_dim]
+  float* key_scales = nullptr;    // [kv_heads, room]
+  float* mean_scores = nullptr;   // [heads, room]
+  int64_t room = 0;               // whole blocks of keys up to the chunk's end
+  int8_t* query_codes = nullptr;  // [heads, rows, head_dim]
+  float* query_scales = nullptr;  // [heads, rows]
+  float* thresholds = nullptr;    // [heads, rows]
+  int rows = 0;                   // whole blocks of queries, from the first one's beginning
+  uint32_t* bits = nullptr;       // [heads, query blocks, words]
+  int words = 0;
+};
+
+// Sampled blocks: scratch memory of each block of threads.
+struct SampledBlocks {
+  QueryDraws draws;
+  int room = 0;                 // key blocks
+  float* lse = nullptr;         // [thread blocks, room, 64], in powers of two
+  uint64_t* weights = nullptr;  // [thread blocks, room]
+  float* factors = nullptr;  // [thread blocks, room]: what a drawn block counts, in powers of two
+};
+
+using AttendKernel = void (*)(PromptChunk);
+using SampledKernel = void (*)(PromptChunk, SampledBlocks);
+// Null for other head sizes than 64 and 128. `skips`: skip-softmax; else, `wide`: 128 queries a
+// block of threads, for chunks without a list.
+AttendKernel attendKernelOf(int head_dim, bool skips, bool wide);
+int attendBytes(int head_dim);
+SampledKernel sampledKernelOf(int head_dim);
+// `room`: key blocks.
+int sampledBytes(int head_dim, int room);
+// Each enqueues what it needs; B: query blocks.
+void launchSampleAttention(const PromptChunk& chunk, const SampledRows& rows, int head_dim,
+                           cudaStream_t stream);
+void launchSale(const PromptChunk& chunk, const SaleChunk& sale, int head_dim, cudaStream_t stream);
+
+}  // namespace allot::kernels::cuda

@@ -1,0 +1,24 @@
+#pragma once
+// How many of systematic sampling's draws fall below a prefix sum, in exact arithmetic, the same on
+// the CPU and the GPU. Private to kernels/; host and device.
+#include <cstdint>
+
+#include "allot/kernels/philox.h"
+
+namespace allot::kernels {
+
+// The 24 bits that a uniform offset u = offset / 2^24 has.
+constexpr int kOffsetBits = 24;
+ALLOT_HOST_DEVICE inline uint32_t offsetOf(uint32_t word) { return word >> (32 - kOffsetBits); }
+
+// floor(S prefix / total + u), exactly: how many of the S draws fall on what sums to prefix. total
+// is above 0 and below 2^62.
+ALLOT_HOST_DEVICE inline uint32_t systematicDrawsBelow(uint64_t prefix, uint64_t total,
+                                                       uint32_t samples, uint32_t offset) {
+  __extension__ using Wide = unsigned __int128;
+  const Wide reached =
+      ((static_cast<Wide>(prefix) * samples) << kOffsetBits) + static_cast<Wide>(offset) * total;
+  return static_cast<uint32_t>(reached / (static_cast<Wide>(total) << kOffsetBits));
+}
+
+}  // namespace allot::kernels

@@ -1,0 +1,443 @@
+// Prefill attention on the GPU beside the CPU: the same lists, the same counts, and outputs within
+// the rounding of queries and weights to bfloat16.
+#include "allot/kernels/cuda_prefill.h"
+
+#include <cmath>
+#include <string>
+
+#include "tests/estimators/prompt.h"
+#include "tests/gpu/gpu_fixture.h"
+
+namespace allot::kernels {
+namespace {
+
+using Prefill = GpuTest;
+
+struct Case {
+  int n = 0;
+  int head_dim = 128;
+  int page_size = 16;
+  int heads = 4;  // over two KV heads
+  int window = 0;
+};
+std::string textOf(const Case& c) {
+  return std::to_string(c.n) + " tokens, head_dim " + std::to_string(c.head_dim) + ", pages of " +
+         std::to_string(c.page_size) + ", " + std::to_string(c.heads) + " heads, window " +
+         std::to_string(c.window);
+}
+// Ragged ends, less than a block, windows within and beyond blocks.
+const Case kCases[] = {{1},
+                       {17, 64},
+                       {64, 128, 64},
+                       {129, 64, 256, 2},
+                       {700, 128, 16, 8},
+                       {1013, 64, 32, 4, 100},
+                       {1500, 128, 16, 2, 511}};
+
+// Keys, values and queries are bfloat16 numbers.
+Prompt promptOf(const Case& c, uint64_t seed) {
+  Prompt prompt = structured(c.n, seed, c.window,
+                             {.kv_heads = 2,
+                              .heads = c.heads,
+                              .page_size = c.page_size,
+                              .head_dim = c.head_dim,
+                              .element = Element::kBFloat16});
+  for (float& x : prompt.queries) x = fromBFloat16(toBFloat16(x));
+  return prompt;
+}
+
+// The prompt in device memory, and what is computed of a chunk.
+class GpuPrompt {
+ public:
+  explicit GpuPrompt(const Prompt& prompt)
+      : prompt_(prompt),
+        pool(prompt.cache.pool, Element::kBFloat16),
+        queries_(prompt.queries),
+        table_(prompt.cache.table) {
+    EXPECT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  }
+  ~GpuPrompt() { cudaStreamDestroy(stream); }
+
+  PrefillInputs inputs(int first, int count) const {
+    PrefillInputs in = prompt_.inputs(first, count);
+    in.queries = queries_.get() + prompt_.width() * static_cast<size_t>(first);
+    in.page_table = table_.get();
+    return in;
+  }
+  PrefillInputs inputs() const { return inputs(0, prompt_.n); }
+
+  void plan(const std::string& method) {
+    EXPECT_EQ(
+        workspace.plan(methodIn(method), pool.kv,
+                       {.heads = prompt_.cache.shape.heads, .count = prompt_.n, .keys = prompt_.n}),
+        std::nullopt);
+  }
+  static MethodOptions methodIn(const std::string& text) {
+    MethodOptions options;
+    EXPECT_EQ(parseMethod(text, &options, {}, Phase::kPrefill), std::nullopt);
+    return options;
+  }
+
+  struct Result {
+    std::vector<float> out, lse;
+    PrefillStatistics statistics;
+  };
+  // `attend` is given the chunk and where its outputs go.
+  template <typename Attend>
+  Result run(const PrefillInputs& in, const Attend& attend) {
+    const size_t queries = static_cast<size_t>(in.count) * static_cast<size_t>(in.heads);
+    DeviceArray<float> out(queries * static_cast<size_t>(prompt_.cache.shape.head_dim));
+    DeviceArray<float> lse(queries);
+    DeviceArray<PrefillStatistics> statistics(std::vector<PrefillStatistics>(1));
+    EXPECT_EQ(attend(in, PrefillOutputs{out.get(), lse.get(), statistics.get()}), std::nullopt);
+    EXPECT_EQ(workspace.failure(stream), std::nullopt);
+    pool.expectGuards();
+    return {out.host(), lse.host(), statistics.host()[0]};
+  }
+  Result attend(const PrefillInputs& in, const cuda::KeyBits& list = {}) {
+    return run(in, [&](const PrefillInputs& chunk, const PrefillOutputs& to) {
+      return cuda::attendBlocks(pool.kv, chunk, list, &workspace, to, stream);
+    });
+  }
+  Result sample(const PrefillInputs& in, const QueryDraws& draws) {
+    return run(in, [&](const PrefillInputs& chunk, const PrefillOutputs& to) {
+      return cuda::attendSampledBlocks(pool.kv, chunk, draws, &workspace, to, stream);
+    });
+  }
+
+  const Prompt& prompt_;
+  DevicePool pool;
+  cuda::PrefillWorkspace workspace;
+  cudaStream_t stream = nullptr;
+
+ private:
+  DeviceArray<float> queries_;
+  DeviceArray<int32_t> table_;
+};
+
+// What the CPU says of the same.
+GpuPrompt::Result onCpu(const Prompt& prompt, const PrefillInputs& in, const KeyBlocks* list,
+                        const QueryDraws* draws = nullptr) {
+  const size_t queries = static_cast<size_t>(in.count) * static_cast<size_t>(in.heads);
+  GpuPrompt::Result made;
+  made.out.resize(queries * static_cast<size_t>(prompt.cache.shape.head_dim));
+  made.lse.resize(queries);
+  PrefillWorkspace workspace(2);
+  const PrefillOutputs to{made.out.data(), made.lse.data(), &made.statistics};
+  EXPECT_EQ(draws ? attendSampledBlocks(prompt.cache.pool.kv, in, *draws, &workspace, to)
+                  : attendBlocks(prompt.cache.pool.kv, in, list, &workspace, to),
+            std::nullopt);
+  return made;
+}
+
+// Weights are rounded by at most 2^-9 of each, sums of float32 by less; values are below 6. `least`
+// says how far a weight may be above 1.
+void expectClose(const GpuPrompt::Result& gpu, const GpuPrompt::Result& cpu, double most = 1) {
+  ASSERT_EQ(gpu.out.size(), cpu.out.size());
+  double worst = 0, worst_lse = 0;
+  for (size_t i = 0; i < gpu.out.size(); ++i) {
+    ASSERT_TRUE(std::isfinite(gpu.out[i])) << i;
+    worst = std::max(worst, std::abs(double{gpu.out[i]} - double{cpu.out[i]}));
+  }
+  for (size_t i = 0; i < gpu.lse.size(); ++i) {
+    if (gpu.lse[i] == cpu.lse[i]) continue;  // -infinity, too
+    worst_lse = std::max(worst_lse, std::abs(double{gpu.lse[i]} - double{cpu.lse[i]}));
+  }
+  EXPECT_LT(worst, 6 * 0x1p-9 * most);
+  EXPECT_LT(worst_lse, 1e-4);  // of scores up to 40
+}
+
+void expectSameCounts(const PrefillStatistics& a, const PrefillStatistics& b) {
+  EXPECT_EQ(a.blocks, b.blocks);
+  EXPECT_EQ(a.dense_blocks, b.dense_blocks);
+  EXPECT_EQ(a.key_bytes, b.key_bytes);
+  EXPECT_EQ(a.value_bytes, b.value_bytes);
+  EXPECT_EQ(a.dense_bytes, b.dense_bytes);
+  EXPECT_EQ(a.skipped_blocks, b.skipped_blocks);
+}
+
+// Bits of a list, and a list of bits.
+struct HostBits {
+  std::vector<uint32_t> bits;
+  int words = 0;
+};
+HostBits bitsOf(const PrefillInputs& in, const BlockLists& lists) {
+  HostBits made;
+  made.words = (in.first + in.count - 1) / lists.key_block / 32 + 1;
+  made.bits.assign((lists.begin.size() - 1) * static_cast<size_t>(made.words), 0);
+  for (size_t i = 0; i + 1 < lists.begin.size(); ++i) {
+    for (uint32_t e = lists.begin[i]; e < lists.begin[i + 1]; ++e) {
+      made.bits[i * static_cast<size_t>(made.words) + lists.blocks[e] / 32] |=
+          1u << lists.blocks[e] % 32;
+    }
+  }
+  return made;
+}
+BlockLists listsOf(const PrefillInputs& in, const cuda::KeyBits& list, cudaStream_t stream) {
+  const size_t rows = static_cast<size_t>(in.heads) * static_cast<size_t>(queryBlocks(in, 64));
+  std::vector<uint32_t> bits(rows * static_cast<size_t>(list.words));
+  EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+  EXPECT_EQ(cudaMemcpy(bits.data(), list.bits, bits.size() * 4, cudaMemcpyDeviceToHost),
+            cudaSuccess);
+  BlockLists made{64, list.key_block, {0}, {}};
+  for (size_t i = 0; i < rows; ++i) {
+    for (int j = 0; j < 32 * list.words; ++j) {
+      const uint32_t word = bits[i * static_cast<size_t>(list.words) + static_cast<size_t>(j / 32)];
+      if (word >> j % 32 & 1) made.blocks.push_back(static_cast<uint32_t>(j));
+    }
+    made.begin.push_back(static_cast<uint32_t>(made.blocks.size()));
+  }
+  return made;
+}
+
+TEST_F(Prefill, DenseIsTheCpus) {
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(textOf(c));
+    const Prompt prompt = promptOf(c, 1);
+    GpuPrompt gpu(prompt);
+    gpu.plan("dense");
+    const auto made = gpu.attend(gpu.inputs());
+    const auto wanted = onCpu(prompt, prompt.inputs(), nullptr);
+    expectClose(made, wanted);
+    expectSameCounts(made.statistics, wanted.statistics);
+  }
+}
+
+TEST_F(Prefill, AnyListIsTheCpus) {
+  for (const Case& c : kCases) {
+    for (const int key_block : {16, 32, 64}) {
+      SCOPED_TRACE(textOf(c) + ", key blocks of " + std::to_string(key_block));
+      const Prompt prompt = promptOf(c, 2);
+      const BlockLists lists = listOf(prompt, 64, key_block, [](int h, int b, int k) {
+        return (h * 7919 + b * 104729 + k * 1299709) % 11 < 4;
+      });
+      const HostBits bits = bitsOf(prompt.inputs(), lists);
+      const DeviceArray<uint32_t> device(bits.bits);
+      GpuPrompt gpu(prompt);
+      gpu.plan("dense");
+      const auto made = gpu.attend(gpu.inputs(), {key_block, device.get(), bits.words});
+      const KeyBlocks view = lists.view();
+      const auto wanted = onCpu(prompt, prompt.inputs(), &view);
+      expectClose(made, wanted);
+      // The CPU takes no block that is wholly before the window.
+      expectSameCounts(made.statistics, wanted.statistics);
+    }
+  }
+}
+
+// Chunks, pages and the number of queries that share a tile change no bit, and all blocks are
+// dense.
+TEST_F(Prefill, ChunksPagesAndFullListsChangeNoBit) {
+  for (const int window : {0, 300}) {
+    const Prompt prompt = promptOf({1013, 128, 16, 4, window}, 3);
+    GpuPrompt gpu(prompt);
+    gpu.plan("dense");
+    const auto whole = gpu.attend(gpu.inputs());
+    const BlockLists all = listOf(prompt, 64, 32, [](int, int, int) { return true; });
+    const HostBits bits = bitsOf(prompt.inputs(), all);
+    const DeviceArray<uint32_t> device(bits.bits);
+    const auto listed = gpu.attend(gpu.inputs(), {32, device.get(), bits.words});
+    EXPECT_EQ(whole.out, listed.out);
+    EXPECT_EQ(whole.lse, listed.lse);
+    const Prompt paged = promptOf({1013, 128, 128, 4, window}, 3);
+    GpuPrompt other(paged);
+    other.plan("dense");
+    EXPECT_EQ(other.attend(other.inputs()).out, whole.out);
+    for (const int first : {1, 64, 500, 1012}) {
+      const auto part = gpu.attend(gpu.inputs(first, prompt.n - first));
+      const size_t from = prompt.width() * static_cast<size_t>(first);
+      EXPECT_TRUE(std::equal(part.out.begin(), part.out.end(), whole.out.begin() + from)) << first;
+    }
+  }
+}
+
+TEST_F(Prefill, SkipsWhatTheCpuSkips) {
+  uint64_t skipped = 0;
+  for (const Case& c : kCases) {
+    for (const float skip : {0.003f, 0.1f}) {
+      SCOPED_TRACE(textOf(c) + ", threshold " + std::to_string(skip));
+      const Prompt prompt = promptOf(c, 4);
+      GpuPrompt gpu(prompt);
+      gpu.plan("skip-softmax");
+      PrefillInputs here = prompt.inputs(), there = gpu.inputs();
+      here.skip = there.skip = skip;
+      const auto made = gpu.attend(there);
+      const auto wanted = onCpu(prompt, here, nullptr);
+      expectClose(made, wanted);
+      expectSameCounts(made.statistics, wanted.statistics);
+      skipped += made.statistics.skipped_blocks;
+    }
+  }
+  EXPECT_GT(skipped, 100u);
+}
+
+TEST_F(Prefill, SaleSelectsTheCpusBlocks) {
+  size_t chosen = 0, all = 0;
+  for (const auto& [c, first] : {std::pair<Case, int>{{700, 128, 16, 8}, 0},
+                                 {{1013, 64, 32, 4}, 0},
+                                 {{1500, 128, 64, 2}, 900},
+                                 {{1500, 128, 16, 4, 511}, 0},
+                                 {{1500, 64, 16, 4, 700}, 1003},
+                                 {{33, 128}, 0}}) {
+    for (const float tau : {0.5f, 0.05f, 0.0f}) {
+      SCOPED_TRACE(textOf(c) + ", tau " + std::to_string(tau));
+      Prompt prompt = promptOf(c, 5);
+      // Queries need not be bfloat16 numbers.
+      for (size_t i = 0; i < prompt.queries.size(); ++i)
+        prompt.queries[i] *= 1.0f + 1e-4f * (i % 7);
+      GpuPrompt gpu(prompt);
+      gpu.plan("sale");
+      std::vector<float> taus(static_cast<size_t>(c.heads), tau);
+      taus[0] *= 0.5f;
+      const DeviceArray<float> device(taus);
+      const PrefillInputs in = gpu.inputs(first, c.n - first);
+      cuda::KeyBits made;
+      ASSERT_EQ(cuda::selectSale(gpu.pool.kv, in, {.tau = device.get(), .dense_keys = 200},
+                                 &gpu.workspace, &made, gpu.stream),
+                std::nullopt);
+      EXPECT_EQ(gpu.workspace.failure(gpu.stream), std::nullopt);
+      const BlockLists lists = listsOf(in, made, gpu.stream);
+      PrefillWorkspace workspace(2);
+      BlockLists wanted;
+      ASSERT_EQ(selectSale(prompt.cache.pool.kv, prompt.inputs(first, c.n - first),
+                           {.tau = taus.data(), .dense_keys = 200}, &workspace, &wanted),
+                std::nullopt);
+      EXPECT_EQ(lists.begin, wanted.begin);
+      EXPECT_EQ(lists.blocks, wanted.blocks);
+      if (tau > 0) chosen += lists.blocks.size();
+      if (tau == 0) all += 2 * lists.blocks.size();
+    }
+  }
+  EXPECT_LT(chosen, all * 9 / 10);
+}
+
+TEST_F(Prefill, SampleAttentionSelectsTheCpusBlocks) {
+  size_t chosen = 0, all = 0;
+  for (const auto& [c, first] : {std::pair<Case, int>{{700, 128, 16, 8}, 0},
+                                 {{1013, 64, 32, 4}, 0},
+                                 {{1500, 128, 64, 2}, 900},
+                                 {{1500, 128, 16, 4, 511}, 0},
+                                 {{1500, 64, 16, 4, 700}, 1003},
+                                 {{33, 128}, 0},
+                                 {{200, 64}, 190}}) {
+    for (const double alpha : {0.5, 0.9, 1.0}) {
+      SCOPED_TRACE(textOf(c) + ", alpha " + std::to_string(alpha));
+      const Prompt prompt = promptOf(c, 6);
+      GpuPrompt gpu(prompt);
+      gpu.plan("sample-attention");
+      const SampleAttentionOptions options{.alpha_column = alpha, .alpha_slash = alpha * 0.9};
+      const PrefillInputs in = gpu.inputs(first, c.n - first);
+      cuda::KeyBits made;
+      ASSERT_EQ(
+          cuda::selectSampleAttention(gpu.pool.kv, in, options, &gpu.workspace, &made, gpu.stream),
+          std::nullopt);
+      EXPECT_EQ(gpu.workspace.failure(gpu.stream), std::nullopt);
+      const BlockLists lists = listsOf(in, made, gpu.stream);
+      PrefillWorkspace workspace(2);
+      BlockLists wanted;
+      ASSERT_EQ(selectSampleAttention(prompt.cache.pool.kv, prompt.inputs(first, c.n - first),
+                                      options, &workspace, &wanted),
+                std::nullopt);
+      EXPECT_EQ(lists.begin, wanted.begin);
+      EXPECT_EQ(lists.blocks, wanted.blocks);
+      chosen += alpha < 1 ? lists.blocks.size() : 0;
+      all += alpha < 1 ? 0 : 2 * lists.blocks.size();
+    }
+  }
+  EXPECT_LT(chosen, all * 9 / 10);
+}
+
+TEST_F(Prefill, SampledBlocksAreTheCpus) {
+  for (const Case& c : kCases) {
+    for (const uint32_t budget : {0u, 1u, 3u, 8u, 1000u}) {
+      SCOPED_TRACE(textOf(c) + ", budget " + std::to_string(budget));
+      const Prompt prompt = promptOf(c, 7);
+      GpuPrompt gpu(prompt);
+      gpu.plan("sampled-blocks");
+      const QueryDraws draws{.seed = 11, .sequence = 12, .layer = 3, .budget = budget};
+      const auto made = gpu.sample(gpu.inputs(), draws);
+      const auto wanted = onCpu(prompt, prompt.inputs(), nullptr, &draws);
+      // A block's weights count up to as often as there are blocks.
+      expectClose(made, wanted, budget == 0 ? 1 : 24.0 / std::min(budget, 24u));
+      expectSameCounts(made.statistics, wanted.statistics);
+      if (budget == 1000) {
+        EXPECT_EQ(made.out, gpu.attend(gpu.inputs()).out);
+      }
+    }
+  }
+}
+
+// What a chunk needs is on the device: a captured graph does it again after its memory changed.
+TEST_F(Prefill, IsCapturedInAGraph) {
+  const Prompt prompt = promptOf({700, 128, 16, 4}, 8);
+  GpuPrompt gpu(prompt);
+  gpu.plan("sale");
+  const DeviceArray<float> tau(std::vector<float>(4, 0.05f));
+  const PrefillInputs in = gpu.inputs();
+  DeviceArray<float> out(prompt.queries.size());
+  const auto both = [&] {
+    cuda::KeyBits list;
+    EXPECT_EQ(cuda::selectSale(gpu.pool.kv, in, {.tau = tau.get(), .dense_keys = 0}, &gpu.workspace,
+                               &list, gpu.stream),
+              std::nullopt);
+    EXPECT_EQ(
+        cuda::attendBlocks(gpu.pool.kv, in, list, &gpu.workspace, {.out = out.get()}, gpu.stream),
+        std::nullopt);
+  };
+  both();
+  EXPECT_EQ(gpu.workspace.failure(gpu.stream), std::nullopt);
+  const std::vector<float> wanted = out.host();
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t replay = nullptr;
+  ALLOT_CUDA_OK(cudaStreamBeginCapture(gpu.stream, cudaStreamCaptureModeThreadLocal));
+  both();
+  ALLOT_CUDA_OK(cudaStreamEndCapture(gpu.stream, &graph));
+  ALLOT_CUDA_OK(cudaGraphInstantiate(&replay, graph, 0));
+  out.assign(std::vector<float>(out.size(), NAN));
+  ALLOT_CUDA_OK(cudaGraphLaunch(replay, gpu.stream));
+  EXPECT_EQ(gpu.workspace.failure(gpu.stream), std::nullopt);
+  EXPECT_EQ(out.host(), wanted);
+  cudaGraphExecDestroy(replay);
+  cudaGraphDestroy(graph);
+}
+
+TEST_F(Prefill, SaysWhatIsWrong) {
+  Prompt prompt = promptOf({200, 64, 16, 4}, 9);
+  GpuPrompt gpu(prompt);
+  gpu.plan("sampled-blocks");
+  const QueryDraws draws{.seed = 1, .budget = 2};
+  DeviceArray<float> out(prompt.queries.size());
+  const auto failureOf = [&](const PrefillInputs& in, bool sampled) {
+    const PrefillOutputs to{.out = out.get()};
+    EXPECT_EQ(
+        sampled ? cuda::attendSampledBlocks(gpu.pool.kv, in, draws, &gpu.workspace, to, gpu.stream)
+                : cuda::attendBlocks(gpu.pool.kv, in, {}, &gpu.workspace, to, gpu.stream),
+        std::nullopt);
+    return gpu.workspace.failure(gpu.stream).value_or("nothing");
+  };
+  std::vector<int32_t> table = prompt.cache.table;
+  table[1] = 1 << 20;
+  const DeviceArray<int32_t> wrong(table);
+  std::vector<float> queries = prompt.queries;
+  queries[prompt.width() * 70 + 64] = INFINITY;
+  const DeviceArray<float> infinite(queries);
+  for (const bool sampled : {false, true}) {
+    PrefillInputs in = gpu.inputs();
+    EXPECT_EQ(failureOf(in, sampled), "nothing");
+    in.page_table = wrong.get();
+    EXPECT_EQ(failureOf(in, sampled),
+              "the page table names a page outside the pool, for head 0, query block 0");
+    in = gpu.inputs();
+    in.queries = infinite.get();
+    EXPECT_EQ(failureOf(in, sampled).substr(0, 45),
+              "scores of head 1, query block 1 are not finit");
+  }
+  PrefillInputs beyond = gpu.inputs();
+  beyond.count = 300;
+  EXPECT_NE(
+      cuda::attendBlocks(gpu.pool.kv, beyond, {}, &gpu.workspace, {.out = out.get()}, gpu.stream),
+      std::nullopt);
+}
+
+}  // namespace
+}  // namespace allot::kernels
