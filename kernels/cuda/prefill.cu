@@ -52,11 +52,11 @@ struct PrefillWorkspace::Impl {
   MethodOptions method;
   int slots = 0;  // thread blocks of sampled-blocks, each with scratch memory
   Buffer wrong, bits;
-  Buffer tops, sums, columns, slashes, least;                     // SampleAttention
-  Buffer partial, key_means, query_means, key_codes, key_scales;  // SALE
-  Buffer mean_scores, query_codes, query_scales, thresholds;      // SALE
-  Buffer lse, weights, factors;                                   // sampled blocks
-  unsigned long long* host_wrong = nullptr;                       // pinned
+  Buffer tops, sums, columns, slashes, least;                             // SampleAttention
+  Buffer partial, key_means, query_means, key_codes, key_scales;          // SALE
+  Buffer mean_scores, most_means, query_codes, query_scales, thresholds;  // SALE
+  Buffer lse, weights, factors;                                           // sampled blocks
+  unsigned long long* host_wrong = nullptr;                               // pinned
 
   ~Impl() { cudaFreeHost(host_wrong); }
 
@@ -117,6 +117,7 @@ struct PrefillWorkspace::Impl {
                     {&key_codes, kv_heads * room * d},
                     {&key_scales, kv_heads * room / 8 * 4},
                     {&mean_scores, heads * room * 4},
+                    {&most_means, heads * room / 8 * 4},
                     {&query_codes, rows * d},
                     {&query_scales, rows * 4},
                     {&thresholds, rows * 4}});
@@ -211,8 +212,8 @@ size_t PrefillWorkspace::bytes() const {
   for (const Buffer* buffer :
        {&impl.bits, &impl.tops, &impl.sums, &impl.columns, &impl.slashes, &impl.partial,
         &impl.key_means, &impl.query_means, &impl.key_codes, &impl.key_scales, &impl.mean_scores,
-        &impl.query_codes, &impl.query_scales, &impl.thresholds, &impl.lse, &impl.weights,
-        &impl.factors}) {
+        &impl.most_means, &impl.query_codes, &impl.query_scales, &impl.thresholds, &impl.lse,
+        &impl.weights, &impl.factors}) {
     sum += buffer->bytes();
   }
   return sum;
@@ -251,26 +252,31 @@ Refusal attendBlocks(const PagedKv& kv, const PrefillInputs& in, const KeyBits& 
   if (list.key_block != 16 && list.key_block != 32 && list.key_block != 64) {
     return "a key block's size = " + std::to_string(list.key_block) + " is none of 16, 32 and 64";
   }
-  if (list.bits && list.words < wordsOf(endOf(in), list.key_block)) {
-    return "the lists end before the chunk does";
+  const int first = firstQueryBlock(in, kQueryBlock), blocks = queryBlocks(in, kQueryBlock);
+  if (list.bits && (list.words < wordsOf(endOf(in), list.key_block) || first < list.first_block ||
+                    first + blocks > list.first_block + list.blocks)) {
+    return "the lists are not of these queries";
   }
   PromptChunk chunk = impl.chunkOf(kv, in);
   chunk.bits = list.bits;
   chunk.words = list.words;
   chunk.key_block = list.key_block;
+  chunk.list_first = list.first_block;
+  chunk.list_blocks = list.blocks;
   chunk.out = out.out;
   chunk.lse = out.lse;
   chunk.statistics = out.statistics;
   const bool skips = in.skip > 0;
   chunk.log2_skip = skips ? static_cast<float>(std::log2(in.skip)) : 0;
-  const bool wide = !skips && !list.bits;
+  if (skips && list.bits) return "skip-softmax goes over all keys";
+  const bool wide = !list.bits;
   const AttendKernel kernel = attendKernelOf(kv.head_dim, skips, wide);
-  const int bytes = attendBytes(kv.head_dim), rows = wide ? 2 * kQueryBlock : kQueryBlock;
+  const int bytes = attendBytes(kv.head_dim), rows = wide ? kWideQueries : kQueryBlock;
   cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (error == cudaSuccess) {
-    const int blocks = (endOf(in) - 1) / rows - in.first / rows + 1;
-    kernel<<<dim3(static_cast<unsigned>(in.heads), static_cast<unsigned>(blocks)),
+    const int parts = (endOf(in) - 1) / rows - in.first / rows + 1;
+    kernel<<<dim3(static_cast<unsigned>(in.heads), static_cast<unsigned>(parts)),
              static_cast<unsigned>(2 * rows), static_cast<size_t>(bytes), stream>>>(chunk);
     error = cudaGetLastError();
   }
@@ -292,7 +298,11 @@ Refusal selectSampleAttention(const PagedKv& kv, const PrefillInputs& in,
     return "block = " + std::to_string(options.block) + ": on a GPU it is 64";
   }
   const int words = wordsOf(std::max(endOf(in), 1), kQueryBlock);
-  *list = {.key_block = kQueryBlock, .bits = impl.bits.as<uint32_t>(), .words = words};
+  *list = {.key_block = kQueryBlock,
+           .bits = impl.bits.as<uint32_t>(),
+           .words = words,
+           .first_block = firstQueryBlock(in, kQueryBlock),
+           .blocks = queryBlocks(in, kQueryBlock)};
   if (in.count == 0) return std::nullopt;
   const int bins = (endOf(in) - 1) / kQueryBlock + 1;
   launchSampleAttention(impl.chunkOf(kv, in),
@@ -318,9 +328,12 @@ Refusal selectSale(const PagedKv& kv, const PrefillInputs& in, const SaleOptions
   if (impl.method.method != Method::kSale) return "the workspace was planned otherwise";
   if (options.exact) return "on a GPU SALE selects by scores in 4 bits alone";
   const int words = wordsOf(std::max(endOf(in), 1), kSaleBlock);
-  *list = {.key_block = kSaleBlock, .bits = impl.bits.as<uint32_t>(), .words = words};
+  *list = {.key_block = kSaleBlock,
+           .bits = impl.bits.as<uint32_t>(),
+           .words = words,
+           .first_block = firstQueryBlock(in, kQueryBlock),
+           .blocks = queryBlocks(in, kQueryBlock)};
   if (in.count == 0) return std::nullopt;
-  const int blocks = queryBlocks(in, kQueryBlock);
   launchSale(impl.chunkOf(kv, in),
              {.tau = options.tau,
               .all = endOf(in) <= options.dense_keys,
@@ -331,11 +344,12 @@ Refusal selectSale(const PagedKv& kv, const PrefillInputs& in, const SaleOptions
               .key_codes = impl.key_codes.as<int8_t>(),
               .key_scales = impl.key_scales.as<float>(),
               .mean_scores = impl.mean_scores.as<float>(),
+              .most_means = impl.most_means.as<float>(),
               .room = saleRoom(endOf(in)),
               .query_codes = impl.query_codes.as<int8_t>(),
               .query_scales = impl.query_scales.as<float>(),
               .thresholds = impl.thresholds.as<float>(),
-              .rows = blocks * kQueryBlock,
+              .rows = list->blocks * kQueryBlock,
               .bits = impl.bits.as<uint32_t>(),
               .words = words},
              kv.head_dim, stream);

@@ -13,8 +13,9 @@
 namespace allot::kernels::cuda {
 
 constexpr int kQueryBlock = 64;
-constexpr int kTileGroups = 4;  // of 16 keys, which are in one page
-constexpr int kSaleBlock = 32;  // keys
+constexpr int kWideQueries = 192;  // of a block of threads, where there is no list
+constexpr int kTileGroups = 4;     // of 16 keys, which are in one page
+constexpr int kSaleBlock = 32;     // keys
 constexpr int kSaleMostLocal = 7;
 
 struct PromptChunk {
@@ -39,6 +40,8 @@ struct PromptChunk {
   const uint32_t* bits = nullptr;
   int words = 0;
   int key_block = kQueryBlock;
+  int list_first = 0;  // block of queries
+  int list_blocks = 0;
 
   // PrefillOutputs.
   float* out = nullptr;
@@ -78,6 +81,7 @@ struct SaleChunk {
   int8_t* key_codes = nullptr;    // [kv_heads, room, head_dim]
   float* key_scales = nullptr;    // [kv_heads, room]
   float* mean_scores = nullptr;   // [heads, room]
+  float* most_means = nullptr;    // [heads, room / 8]: the largest of those that share a scale
   int64_t room = 0;               // whole blocks of keys up to the chunk's end
   int8_t* query_codes = nullptr;  // [heads, rows, head_dim]
   float* query_scales = nullptr;  // [heads, rows]
@@ -98,8 +102,8 @@ struct SampledBlocks {
 
 using AttendKernel = void (*)(PromptChunk);
 using SampledKernel = void (*)(PromptChunk, SampledBlocks);
-// Null for other head sizes than 64 and 128. `skips`: skip-softmax; else, `wide`: 128 queries a
-// block of threads, for chunks without a list.
+// Null for other head sizes than 64 and 128. `wide`: for chunks without a list; `skips`: of those,
+// skip-softmax.
 AttendKernel attendKernelOf(int head_dim, bool skips, bool wide);
 int attendBytes(int head_dim);
 SampledKernel sampledKernelOf(int head_dim);

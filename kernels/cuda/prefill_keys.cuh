@@ -19,13 +19,12 @@ __device__ void forEachTile(const PromptChunk& chunk, int kv_head, int tile0, in
   if (tile0 < tile1) copy(tile0, 0);
   commitCopies();
   for (int tile = tile0, stage = 0; tile < tile1; ++tile, stage ^= 1) {
+    meetAtTile();
     if (tile + 1 < tile1) copy(tile + 1, stage ^ 1);
     commitCopies();
-    waitCopies<1>();
-    __syncthreads();
     body(shared + static_cast<uint32_t>(stage * Tile::kBytes), TilePlaces::at(tile * kTileKeys64));
-    __syncthreads();
   }
+  __syncthreads();
 }
 
 // The sum of exponentials of a row's scores, whose running maximum is `top`.

@@ -1,7 +1,6 @@
 // SALE's selection (kernels/cpu/select_sale.cpp), with the CPU's lists bit for bit: sums over keys
 // and queries in double precision, where elements of a cache add without rounding in any order, and
 // for the rest the same operations in the same order. Products of codes are whole numbers.
-#include <cstdio>
 #include "kernels/cuda/prefill_tiles.cuh"
 
 namespace allot::kernels::cuda {
@@ -9,9 +8,6 @@ namespace {
 
 constexpr float kLargestCode = 7;
 constexpr float kKeepsAll = 1e-5f;
-// A whole number below 2^22 added to this integer is, as a float, that number more than kMagic.
-constexpr int kMagicBits = 0x4b400000;
-constexpr float kMagic = 12582912.0f;
 
 __device__ int localBlocks(int seen) { return min(seen, 4 + ((seen - 5) % 4 + 4) % 4); }
 __device__ int saleBlocksSeen(int end) { return (end + kSaleBlock - 1) / kSaleBlock; }
@@ -130,8 +126,13 @@ __global__ void __launch_bounds__(128) codeKeys(const PromptChunk chunk, const S
     for (int i = 0; i < D; ++i) {
       sum += static_cast<double>(__ldg(query + i)) * static_cast<double>(centred[lane][i]);
     }
-    sale.mean_scores[static_cast<int64_t>(head) * sale.room + block * kSaleBlock + lane] =
-        static_cast<float>(sum);
+    const int64_t to = static_cast<int64_t>(head) * sale.room + block * kSaleBlock;
+    const auto mean = static_cast<float>(sum);
+    sale.mean_scores[to + lane] = mean;
+    // Lanes of equal (lane mod 8) / 2 share a scale.
+    float most = mean;
+    for (const int other : {1, 8, 16}) most = fmaxf(most, __shfl_xor_sync(kAll, most, other));
+    if (lane < 8 && lane % 2 == 0) sale.most_means[to / 8 + lane / 2] = most;
   }
 }
 
@@ -176,118 +177,153 @@ __device__ bool keepsAll(const SaleChunk& sale, int head, int seen) {
   return sale.all || sale.tau[head] < kKeepsAll || 1 + localBlocks(seen) >= seen;
 }
 
-// What a score has to reach: 64 queries of one head over the first block of keys and the last ones.
-// Lanes in eights share two queries; each has four of 32 keys.
+constexpr int kThresholdThreads = 128;
+constexpr int thresholdBytes(int head_dim) {
+  return (kQueryBlock + kSaleBlock) * (head_dim + 4) * static_cast<int>(sizeof(float));
+}
+
+// 32 keys from the position `from` on, less their mean; zeros behind the chunk.
 template <int D>
-__global__ void __launch_bounds__(256)
+__device__ void stageKeys(const PromptChunk& chunk, const SaleChunk& sale, int kv_head, int from,
+                          float* keys, int thread) {
+#pragma unroll
+  for (int i = thread; i < kSaleBlock * D / 8; i += kThresholdThreads) {
+    const int k = i / (D / 8), d = i % (D / 8) * 8;
+    const Cached* key = from + k < chunkEnd(chunk) ? keyAt<D>(chunk, kv_head, from + k) : nullptr;
+    uint4 words = {0, 0, 0, 0};
+    if (key) words = *reinterpret_cast<const uint4*>(key + d);
+    const uint32_t pairs[4] = {words.x, words.y, words.z, words.w};
+    const float* mean = sale.key_means + kv_head * D + d;
+    float* to = keys + k * (D + 4) + d;
+#pragma unroll
+    for (int p = 0; p < 4; ++p) {
+      const float2 x = ElementOf<Cached>::pair(pairs[p]);
+      to[2 * p] = key ? __fsub_rn(x.x, mean[2 * p]) : 0.0f;
+      to[2 * p + 1] = key ? __fsub_rn(x.y, mean[2 * p + 1]) : 0.0f;
+    }
+  }
+}
+
+// What a score has to reach: 64 queries of one head over the first block of keys and the last ones.
+// Eight lanes share four queries; each has four of 32 keys.
+template <int D>
+__global__ void __launch_bounds__(kThresholdThreads)
     findThresholds(const PromptChunk chunk, const SaleChunk sale) {
-  extern __shared__ float staged[];
-  float* const queries = staged;                       // [64, D + 1]
-  float* const keys = staged + kQueryBlock * (D + 1);  // [32, D + 1]
+  extern __shared__ __align__(16) float staged[];
+  constexpr int kStride = D + 4;  // eight keys' same four channels lie in different banks
+  float* const queries = staged;
+  float* const keys = staged + kQueryBlock * kStride;
   const int head = static_cast<int>(blockIdx.x), b = static_cast<int>(blockIdx.y);
   const int kv_head = head / (chunk.heads / chunk.kv_heads);
   const int begin = blockBegin(chunk, b), end = blockEnd(chunk, b);
   const int thread = static_cast<int>(threadIdx.x);
   const int seen = saleBlocksSeen(end), local = localBlocks(seen);
   if (keepsAll(sale, head, seen)) return;
-  for (int i = thread; i < kQueryBlock * D; i += 256) {
-    const int position = begin + i / D;
-    queries[i / D * (D + 1) + i % D] =
-        position < end
-            ? chunk
-                  .queries[(static_cast<int64_t>(position - chunk.first) * chunk.heads + head) * D +
-                           i % D]
-            : 0.0f;
+  for (int i = thread; i < kQueryBlock * D / 4; i += kThresholdThreads) {
+    const int q = i / (D / 4), d = i % (D / 4) * 4, position = begin + q;
+    const int64_t from = static_cast<int64_t>(position - chunk.first) * chunk.heads + head;
+    float4 x = {0, 0, 0, 0};
+    if (position < end) x = *reinterpret_cast<const float4*>(chunk.queries + from * D + d);
+    *reinterpret_cast<float4*>(queries + q * kStride + d) = x;
   }
-  const int pair = thread / 8, quarter = thread % 8;
-  constexpr int kMost = kSaleMostLocal + 1;
-  float scores[kMost][2][4];
-  float top[2] = {minusInfinity(), minusInfinity()};
+  const int first_query = thread / 8 * 4, first_key = thread % 8;
+  float top[4];
+  double sum[4];
 #pragma unroll
-  for (int part = 0; part < kMost; ++part) {
-    if (part > local) continue;  // the same for all
+  for (int q = 0; q < 4; ++q) {
+    top[q] = minusInfinity();
+    sum[q] = 0;
+  }
+  for (int part = 0; part <= local; ++part) {
     const int from = part == 0 ? 0 : (seen - local + part - 1) * kSaleBlock;
     __syncthreads();
-    for (int i = thread; i < kSaleBlock * D; i += 256) {
-      const int position = from + i / D;
-      const Cached* key = position < chunkEnd(chunk) ? keyAt<D>(chunk, kv_head, position) : nullptr;
-      keys[i / D * (D + 1) + i % D] =
-          key ? __fsub_rn(__bfloat162float(key[i % D]), sale.key_means[kv_head * D + i % D]) : 0.0f;
-    }
+    stageKeys<D>(chunk, sale, kv_head, from, keys, thread);
     __syncthreads();
-    float sums[2][4] = {};
-    for (int d = 0; d < D; ++d) {
-      float key[4];
+    float sums[4][4] = {};
+    for (int d = 0; d < D; d += 4) {
+      float4 key[4];
 #pragma unroll
-      for (int k = 0; k < 4; ++k) key[k] = keys[(quarter + 8 * k) * (D + 1) + d];
+      for (int k = 0; k < 4; ++k) {
+        key[k] = *reinterpret_cast<const float4*>(keys + (first_key + 8 * k) * kStride + d);
+      }
 #pragma unroll
-      for (int q = 0; q < 2; ++q) {
-        const float query = queries[(2 * pair + q) * (D + 1) + d];
+      for (int q = 0; q < 4; ++q) {
+        const float4 query =
+            *reinterpret_cast<const float4*>(queries + (first_query + q) * kStride + d);
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
-          sums[q][k] = __fadd_rn(sums[q][k], __fmul_rn(query, key[k]));
+          float& to = sums[q][k];
+          to = __fadd_rn(to, __fmul_rn(query.x, key[k].x));
+          to = __fadd_rn(to, __fmul_rn(query.y, key[k].y));
+          to = __fadd_rn(to, __fmul_rn(query.z, key[k].z));
+          to = __fadd_rn(to, __fmul_rn(query.w, key[k].w));
         }
       }
     }
 #pragma unroll
-    for (int q = 0; q < 2; ++q) {
-      const int position = begin + 2 * pair + q;
+    for (int q = 0; q < 4; ++q) {
+      const int position = begin + first_query + q;
       const int oldest = oldestOf(chunk, position);
+      float most = minusInfinity();
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
-        const int j = from + quarter + 8 * k;
-        const bool sees = j >= oldest && j <= position;
-        scores[part][q][k] = sees ? __fmul_rn(chunk.scale, sums[q][k]) : minusInfinity();
-        top[q] = fmaxf(top[q], scores[part][q][k]);
+        const int j = from + first_key + 8 * k;
+        sums[q][k] =
+            j >= oldest && j <= position ? __fmul_rn(chunk.scale, sums[q][k]) : minusInfinity();
+        most = fmaxf(most, sums[q][k]);
+      }
+      if (most == minusInfinity()) continue;
+      if (most > top[q]) {
+        sum[q] *= exp(static_cast<double>(top[q]) - static_cast<double>(most));
+        top[q] = most;
+      }
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        if (sums[q][k] == minusInfinity()) continue;
+        sum[q] += exp(static_cast<double>(sums[q][k]) - static_cast<double>(top[q]));
       }
     }
   }
 #pragma unroll
-  for (int q = 0; q < 2; ++q) {
+  for (int q = 0; q < 4; ++q) {
+    float most = top[q];
 #pragma unroll
     for (int other = 4; other > 0; other /= 2) {
-      top[q] = fmaxf(top[q], __shfl_xor_sync(kAll, top[q], other));
+      most = fmaxf(most, __shfl_xor_sync(kAll, most, other));
     }
-    double sum = 0;
+    double all =
+        sum[q] > 0 ? sum[q] * exp(static_cast<double>(top[q]) - static_cast<double>(most)) : sum[q];
 #pragma unroll
-    for (int part = 0; part < kMost; ++part) {
-      if (part > local) continue;
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        const float score = scores[part][q][k];
-        if (score != minusInfinity()) {
-          sum += exp(static_cast<double>(score) - static_cast<double>(top[q]));
-        }
-      }
-    }
-#pragma unroll
-    for (int other = 4; other > 0; other /= 2) sum += __shfl_xor_sync(kAll, sum, other);
-    const int position = begin + 2 * pair + q;
-    if (quarter != 0 || position >= end) continue;
-    if (!isNumber(top[q]) || !(sum > 0) || isinf(sum)) {
+    for (int other = 4; other > 0; other /= 2) all += __shfl_xor_sync(kAll, all, other);
+    const int position = begin + first_query + q;
+    if (first_key != 0 || position >= end) continue;
+    if (!isNumber(most) || !(all > 0) || isinf(all)) {
       report(chunk, PromptWrong::kScore, head, begin / kQueryBlock);
     }
     const int at = position - firstBlock(chunk) * kQueryBlock;
     sale.thresholds[static_cast<int64_t>(head) * sale.rows + at] =
-        __fadd_rn(top[q], static_cast<float>(log(static_cast<double>(sale.tau[head]) * sum)));
+        __fadd_rn(most, static_cast<float>(log(static_cast<double>(sale.tau[head]) * all)));
   }
 }
 
-// c += a b, 16 x 32 signed bytes times 32 x 8.
-__device__ void multiplyCodes(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-// 64 keys' codes in shared memory, in chunks of 16 bytes that eight keys have in different banks.
+// kCodeKeys keys' codes in shared memory, in chunks of 16 bytes that eight keys have in different
+// banks; behind them their mean scores, their scales and the largest mean score of each scale's
+// keys.
+constexpr int kCodeKeys = 128;
+constexpr int kCodeBlocks = kCodeKeys / kSaleBlock;
 template <int D>
-__device__ uint32_t codeAddress(uint32_t tile, int key, int chunk) {
-  const int moved = D == 128 ? chunk ^ (key & 7) : chunk ^ (key >> 1 & 3);
-  return tile + static_cast<uint32_t>(key * D + moved * 16);
-}
+struct CodeTile {
+  static constexpr int kCodes = kCodeKeys * D;
+  static constexpr int kMeans = kCodes, kScales = kMeans + kCodeKeys * 4;
+  static constexpr int kMost = kScales + kCodeKeys / 8 * 4;
+  static constexpr int kBytes = (kMost + kCodeKeys / 8 * 4 + 1023) / 1024 * 1024;
+  static constexpr int kChunks = D / 16;
+
+  __device__ static uint32_t address(uint32_t tile, int key, int chunk) {
+    const int moved = D == 128 ? chunk ^ (key & 7) : chunk ^ (key >> 1 & 3);
+    return tile + static_cast<uint32_t>(key * D + moved * 16);
+  }
+};
 
 // A warp's 16 rows of queries, and what a block of keys has to reach for them.
 template <int D>
@@ -319,50 +355,126 @@ struct CodedQueries {
     }
   }
 
-  // Whether a score of the block's 32 keys reaches its row's threshold, for this thread's. `tile`
-  // holds the block from key `in_tile` on.
-  __device__ bool reach(const PromptChunk& chunk, const SaleChunk& sale, int head, int kv_head,
-                        int block, uint32_t tile, int in_tile, int lane) const {
+  // Products with the tile's codes. By all warps of a 64 queries' block.
+  __device__ void multiply(uint32_t tile, int lane, int (&dots)[kCodeKeys / 8][4]) const {
+#pragma unroll
+    for (int n = 0; n < kCodeKeys / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) dots[n][i] = 0;
+    }
+#ifdef ALLOT_WGMMA
+    if constexpr (usesWgmma<D>()) {
+      hold(dots);
+      beginProducts();
+#pragma unroll
+      for (int k = 0; k < D / 32; ++k) {
+        multiplyCodes(dots, at[k], tileDescriptor(tile + static_cast<uint32_t>(k * 32), 16));
+      }
+      endProducts();
+      hold(dots);
+    } else
+#endif
+    {
+#pragma unroll
+      for (int n = 0; n < kCodeKeys / 8; ++n) {
+#pragma unroll
+        for (int k = 0; k < D / 64; ++k) {
+          uint32_t b[4];
+          loadMatrices(b, CodeTile<D>::address(tile, 8 * n + lane % 8, 4 * k + lane / 8));
+          multiplyCodes(dots[n], at[2 * k], b[0], b[1]);
+          multiplyCodes(dots[n], at[2 * k + 1], b[2], b[3]);
+        }
+      }
+    }
+  }
+
+  // Whether a score of the tile's block `in_tile` may reach its row's threshold: by the largest
+  // product and the largest mean score of the keys that share a scale, with room for rounding.
+  __device__ bool mayReach(float scale_of_all, const int (&dots)[kCodeKeys / 8][4],
+                           const uint8_t* tile, int in_tile, int lane) const {
     const int t = lane % 4;
-    const int64_t first = static_cast<int64_t>(block) * kSaleBlock;
     const float key_scale =
-        __ldg(sale.key_scales + (static_cast<int64_t>(kv_head) * sale.room + first) / 8 + t);
-    const float* means = sale.mean_scores + static_cast<int64_t>(head) * sale.room + first;
+        reinterpret_cast<const float*>(tile + CodeTile<D>::kScales)[4 * in_tile + t];
+    const float mean = reinterpret_cast<const float*>(tile + CodeTile<D>::kMost)[4 * in_tile + t];
+    bool may = false;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      int most = dots[4 * in_tile][2 * half];
+#pragma unroll
+      for (int n = 0; n < kSaleBlock / 8; ++n) {
+        most = max(most, max(dots[4 * in_tile + n][2 * half], dots[4 * in_tile + n][2 * half + 1]));
+      }
+      const float product = scale[half] * key_scale * static_cast<float>(most);
+      const float bound = scale_of_all * (product + mean);
+      const float slack = scale_of_all * 1e-5f * (fabsf(product) + fabsf(mean));
+      may = may || bound + slack >= threshold[half];
+    }
+    return may;
+  }
+
+  // Whether one of this thread's scores of the tile's block `in_tile` reaches its row's threshold;
+  // the block's first key is at `first`, and keys before a row's window do not count.
+  __device__ bool reach(float scale_of_all, const int (&dots)[kCodeKeys / 8][4],
+                        const uint8_t* tile, int in_tile, int first, int lane) const {
+    const int t = lane % 4;
+    const float* means = reinterpret_cast<const float*>(tile + CodeTile<D>::kMeans);
+    const float key_scale =
+        reinterpret_cast<const float*>(tile + CodeTile<D>::kScales)[4 * in_tile + t];
     const float factor[2] = {__fmul_rn(scale[0], key_scale), __fmul_rn(scale[1], key_scale)};
-    const bool windowed = first < max(oldest[0], oldest[1]);
     float top[2] = {minusInfinity(), minusInfinity()};
 #pragma unroll
     for (int n = 0; n < kSaleBlock / 8; ++n) {
-      int dots[4] = {kMagicBits, kMagicBits, kMagicBits, kMagicBits};
-#pragma unroll
-      for (int k = 0; k < D / 64; ++k) {
-        uint32_t b[4];
-        loadMatrices(b, codeAddress<D>(tile, in_tile + 8 * n + lane % 8, 4 * k + lane / 8));
-        multiplyCodes(dots, at[2 * k], b[0], b[1]);
-        multiplyCodes(dots, at[2 * k + 1], b[2], b[3]);
-      }
-      const float2 mean = __ldg(reinterpret_cast<const float2*>(means + 8 * n + 2 * t));
+      const int column = 8 * n + 2 * t;
+      const float2 mean = *reinterpret_cast<const float2*>(means + kSaleBlock * in_tile + column);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int half = i / 2;
-        const float dot = __fsub_rn(__int_as_float(dots[i]), kMagic);
+        const auto dot = static_cast<float>(dots[4 * in_tile + n][i]);
         const float score = __fadd_rn(__fmul_rn(factor[half], dot), i % 2 ? mean.y : mean.x);
-        if (windowed && first + 8 * n + 2 * t + i % 2 < oldest[half]) continue;
-        top[half] = fmaxf(top[half], score);
+        if (first + column + i % 2 >= oldest[half]) top[half] = fmaxf(top[half], score);
       }
     }
-    return __fmul_rn(chunk.scale, top[0]) >= threshold[0] ||
-           __fmul_rn(chunk.scale, top[1]) >= threshold[1];
+    return __fmul_rn(scale_of_all, top[0]) >= threshold[0] ||
+           __fmul_rn(scale_of_all, top[1]) >= threshold[1];
   }
 };
 
+// Copies a tile of codes with what belongs to it.
+template <int D, int Threads>
+__device__ void copyCodes(const SaleChunk& sale, int head, int kv_head, int tile, uint32_t to,
+                          int thread) {
+  using Tile = CodeTile<D>;
+  const int64_t key0 = static_cast<int64_t>(tile) * kCodeKeys;
+  const int64_t of_head = static_cast<int64_t>(kv_head) * sale.room + key0;
+#pragma unroll
+  for (int i = thread; i < kCodeKeys * Tile::kChunks; i += Threads) {
+    const int key = i / Tile::kChunks, part = i % Tile::kChunks;
+    copyAsync(Tile::address(to, key, part), sale.key_codes + (of_head + key) * D + part * 16,
+              key0 + key < sale.room);
+  }
+  const int64_t scale0 = key0 / 8;
+  if (thread < 32) {
+    copyAsync(to + Tile::kMeans + static_cast<uint32_t>(thread * 16),
+              sale.mean_scores + static_cast<int64_t>(head) * sale.room + key0 + thread * 4,
+              key0 + thread * 4 < sale.room);
+  } else if (thread < 32 + 2 * kCodeBlocks) {
+    const int block = thread % kCodeBlocks;
+    const bool scales = thread < 32 + kCodeBlocks;
+    const float* from = scales ? sale.key_scales + static_cast<int64_t>(kv_head) * (sale.room / 8)
+                               : sale.most_means + static_cast<int64_t>(head) * (sale.room / 8);
+    copyAsync(to + (scales ? Tile::kScales : Tile::kMost) + static_cast<uint32_t>(block * 16),
+              from + scale0 + block * 4, key0 + block * kSaleBlock < sale.room);
+  }
+}
+
 // The bits of one head's Blocks blocks of 64 queries, which share the tiles of keys' codes.
 template <int D, int Blocks>
-__global__ void __launch_bounds__(Blocks * 128)
+__global__ void __launch_bounds__(Blocks * 128, 2)
     findReached(const PromptChunk chunk, const SaleChunk sale) {
-  extern __shared__ __align__(256) uint8_t shared[];
-  constexpr int kThreads = Blocks * 128, kTileBytes = 64 * D, kChunks = D / 16;
-  uint32_t* const words = reinterpret_cast<uint32_t*>(shared + 2 * kTileBytes);
+  extern __shared__ __align__(1024) uint8_t shared[];
+  using Tile = CodeTile<D>;
+  constexpr int kThreads = Blocks * 128;
+  uint32_t* const words = reinterpret_cast<uint32_t*>(shared + 2 * Tile::kBytes);
   const int head = static_cast<int>(blockIdx.x);
   const int kv_head = head / (chunk.heads / chunk.kv_heads);
   const int all_blocks = (chunkEnd(chunk) - 1) / kQueryBlock - firstBlock(chunk) + 1;
@@ -384,34 +496,40 @@ __global__ void __launch_bounds__(Blocks * 128)
   // The last of the blocks sees most.
   const int last = min(b0 + Blocks, all_blocks) - 1;
   const int last_seen = saleBlocksSeen(blockEnd(chunk, last));
-  const int tiles_end = keepsAll(sale, head, last_seen) ? 1 : last_seen - localBlocks(last_seen);
-  const int begin = oldestOf(chunk, blockBegin(chunk, b0)) / 64;
-  const int8_t* codes = sale.key_codes + static_cast<int64_t>(kv_head) * sale.room * D;
+  const int blocks_end = keepsAll(sale, head, last_seen) ? 1 : last_seen - localBlocks(last_seen);
+  const int begin = oldestOf(chunk, blockBegin(chunk, b0)) / kCodeKeys;
   const auto copy = [&](int tile, int stage) {
-    const uint32_t to = sharedAddress(shared) + static_cast<uint32_t>(stage * kTileBytes);
-    for (int i = thread; i < 64 * kChunks; i += kThreads) {
-      const int64_t key = static_cast<int64_t>(tile) * 64 + i / kChunks;
-      copyAsync(codeAddress<D>(to, i / kChunks, i % kChunks), codes + key * D + i % kChunks * 16,
-                key < sale.room);
-    }
+    copyCodes<D, kThreads>(sale, head, kv_head, tile,
+                           sharedAddress(shared) + static_cast<uint32_t>(stage * Tile::kBytes),
+                           thread);
   };
-  if (begin * 2 < tiles_end) copy(begin, 0);
+  if (begin * kCodeBlocks < blocks_end) copy(begin, 0);
   commitCopies();
-  for (int tile = begin, stage = 0; tile * 2 < tiles_end; ++tile, stage ^= 1) {
-    if ((tile + 1) * 2 < tiles_end) copy(tile + 1, stage ^ 1);
+  uint32_t found = 0;  // of 32 blocks, this thread's
+  for (int tile = begin, stage = 0; tile * kCodeBlocks < blocks_end; ++tile, stage ^= 1) {
+    meetAtTile();
+    if ((tile + 1) * kCodeBlocks < blocks_end) copy(tile + 1, stage ^ 1);
     commitCopies();
-    waitCopies<1>();
-    __syncthreads();
-    const uint32_t at = sharedAddress(shared) + static_cast<uint32_t>(stage * kTileBytes);
+    if (!all && kCodeBlocks * tile < middle_end) {  // the same for a block of queries
+      const uint8_t* at = shared + stage * Tile::kBytes;
+      int dots[kCodeKeys / 8][4];
+      queries.multiply(sharedAddress(at), lane, dots);
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int block = 2 * tile + i;
-      if (block < 1 || block >= middle_end) continue;  // the same for a warp
-      const bool reaches =
-          queries.reach(chunk, sale, head, kv_head, block, at, i * kSaleBlock, lane);
-      if (__any_sync(kAll, reaches) && lane == 0) atomicOr(own + block / 32, 1u << block % 32);
+      for (int i = 0; i < kCodeBlocks; ++i) {
+        const int block = kCodeBlocks * tile + i;
+        if (block < 1 || block >= middle_end) continue;
+        // Most blocks are far below.
+        if (!__any_sync(kAll, queries.mayReach(chunk.scale, dots, at, i, lane))) continue;
+        if (queries.reach(chunk.scale, dots, at, i, block * kSaleBlock, lane)) {
+          found |= 1u << block % 32;
+        }
+      }
     }
-    __syncthreads();
+    if (tile % 8 == 7 || (tile + 1) * kCodeBlocks >= blocks_end) {
+      found = __reduce_or_sync(kAll, found);
+      if (found && lane == 0) atomicOr(own + tile / 8, found);
+      found = 0;
+    }
   }
   __syncthreads();
   if (!there) return;
@@ -428,27 +546,6 @@ __global__ void __launch_bounds__(Blocks * 128)
   }
 }
 
-#ifdef ALLOT_TRY_TIMES
-struct Times {
-  cudaStream_t st;
-  cudaEvent_t e[12];
-  int n = 0;
-  double sum[12] = {};
-};
-static Times g_times;
-#define MARK()                                         \
-  do {                                                 \
-    cudaStreamCaptureStatus cs;                        \
-    cudaStreamIsCapturing(stream, &cs);                \
-    if (cs == cudaStreamCaptureStatusNone) {           \
-      if (!g_times.e[0])                               \
-        for (auto& x : g_times.e) cudaEventCreate(&x); \
-      cudaEventRecord(g_times.e[g_times.n++], stream); \
-    }                                                  \
-  } while (0)
-#else
-#define MARK()
-#endif
 template <int D>
 void launch(const PromptChunk& chunk, const SaleChunk& sale, cudaStream_t stream) {
   const auto heads = static_cast<unsigned>(chunk.heads);
@@ -459,44 +556,26 @@ void launch(const PromptChunk& chunk, const SaleChunk& sale, cudaStream_t stream
       chunk.window > 0 && chunk.first >= chunk.window ? chunk.first + 1 - chunk.window : 0;
   const auto blocks =
       static_cast<unsigned>((end - 1) / kQueryBlock - chunk.first / kQueryBlock + 1);
-  MARK();
   if (!sale.all) {
     sumQueries<D><<<dim3(heads, splits), D, 0, stream>>>(chunk, sale);
     takeMeans<D><<<heads, D, 0, stream>>>(sale, chunk.count, sale.query_means);
-    MARK();
     sumKeys<D><<<dim3(kv_heads, splits), D, 0, stream>>>(chunk, sale);
     takeMeans<D><<<kv_heads, D, 0, stream>>>(sale, end - oldest, sale.key_means);
-    MARK();
     const auto key_blocks = static_cast<unsigned>((end - 1) / kSaleBlock - oldest / kSaleBlock + 1);
     codeKeys<D><<<dim3(key_blocks, kv_heads), 128, 0, stream>>>(chunk, sale);
-    MARK();
     codeQueries<D><<<dim3(4 * blocks, heads), 128, 0, stream>>>(chunk, sale);
-    MARK();
-    const int bytes = (kQueryBlock + kSaleBlock) * (D + 1) * static_cast<int>(sizeof(float));
+    const int bytes = thresholdBytes(D);
     cudaFuncSetAttribute(findThresholds<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     findThresholds<D>
-        <<<dim3(heads, blocks), 256, static_cast<size_t>(bytes), stream>>>(chunk, sale);
-    MARK();
+        <<<dim3(heads, blocks), kThresholdThreads, static_cast<size_t>(bytes), stream>>>(chunk,
+                                                                                         sale);
   }
   constexpr int kBlocks = 2;
-  const int bytes = 2 * 64 * D + kBlocks * sale.words * static_cast<int>(sizeof(uint32_t));
+  const int bytes =
+      2 * CodeTile<D>::kBytes + kBlocks * sale.words * static_cast<int>(sizeof(uint32_t));
   cudaFuncSetAttribute(findReached<D, kBlocks>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   findReached<D, kBlocks><<<dim3(heads, (blocks + kBlocks - 1) / kBlocks), kBlocks * 128,
                             static_cast<size_t>(bytes), stream>>>(chunk, sale);
-  MARK();
-#ifdef ALLOT_TRY_TIMES
-  if (g_times.n >= 7) {
-    cudaStreamSynchronize(stream);
-    printf("sale at %d:", end);
-    for (int i = 1; i < g_times.n; ++i) {
-      float ms;
-      cudaEventElapsedTime(&ms, g_times.e[i - 1], g_times.e[i]);
-      printf(" %.3f", ms);
-    }
-    printf("\n");
-  }
-  g_times.n = 0;
-#endif
 }
 
 }  // namespace

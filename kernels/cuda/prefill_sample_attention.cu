@@ -21,7 +21,7 @@ __device__ int tilesEach(const SampledRows& rows) {
 template <int D>
 __global__ void __launch_bounds__(kSampleThreads)
     findTops(const PromptChunk chunk, const SampledRows rows) {
-  extern __shared__ __align__(256) uint8_t shared[];
+  extern __shared__ __align__(1024) uint8_t shared[];
   const int head = static_cast<int>(blockIdx.x), split = static_cast<int>(blockIdx.y);
   const int kv_head = head / (chunk.heads / chunk.kv_heads);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -86,7 +86,7 @@ __device__ Count sumOfWarp(Count x) {
 template <int D>
 __global__ void __launch_bounds__(kSampleThreads)
     addAttention(const PromptChunk chunk, const SampledRows rows) {
-  extern __shared__ __align__(256) uint8_t shared[];
+  extern __shared__ __align__(1024) uint8_t shared[];
   const int head = static_cast<int>(blockIdx.x), split = static_cast<int>(blockIdx.y);
   const int kv_head = head / (chunk.heads / chunk.kv_heads);
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;

@@ -154,16 +154,16 @@ __device__ void addDrawn(const PromptChunk& chunk, const SampledRow& at, const u
   if (places.any()) copy(places, 0);
   commitCopies();
   for (int stage = 0; places.any(); stage ^= 1) {
-    const TilePlaces next = cursor.next();
-    if (next.any()) copy(next, stage ^ 1);
+    meetAtTile();
+    const TilePlaces now = places;
+    places = cursor.next();
+    if (places.any()) copy(places, stage ^ 1);
     commitCopies();
-    const float factor = factors[places.start[0] / kTileKeys64 - at.first];
-    waitCopies<1>();
-    __syncthreads();
+    const float factor = factors[now.start[0] / kTileKeys64 - at.first];
     const uint32_t tile = tiles + static_cast<uint32_t>(2 * stage * Tile::kBytes);
     float scores[8][4];
     queries.score(tile, lane, scores);
-    if (isMasked(chunk, places, at.row)) maskScores(chunk, places, at.row, lane, scores);
+    if (isMasked(chunk, now, at.row)) maskScores(chunk, now, at.row, lane, scores);
 #pragma unroll
     for (int n = 0; n < 8; ++n) {
 #pragma unroll
@@ -172,12 +172,11 @@ __device__ void addDrawn(const PromptChunk& chunk, const SampledRow& at, const u
       }
     }
     addValues<D>(scores, tile + Tile::kBytes, lane, made->sums);
-    const int keys = BlockCounts::keysIn(places, oldest, at.end);
+    const int keys = BlockCounts::keysIn(now, oldest, at.end);
     counts->keys += keys;
     counts->value_keys += keys;
-    __syncthreads();
-    places = next;
   }
+  __syncthreads();
   // Outputs are divided by the sum of their weights, which is 1.
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -190,7 +189,7 @@ __device__ void addDrawn(const PromptChunk& chunk, const SampledRow& at, const u
 template <int D>
 __global__ void __launch_bounds__(kThreads, 2)
     sampleBlocks(const PromptChunk chunk, const SampledBlocks sampled) {
-  extern __shared__ __align__(256) uint8_t memory[];
+  extern __shared__ __align__(1024) uint8_t memory[];
   const uint32_t tiles = sharedAddress(memory);
   auto& shared = *reinterpret_cast<SampledShared*>(memory + 4 * SharedTile<D>::kBytes);
   uint32_t* const bits = reinterpret_cast<uint32_t*>(&shared + 1);
@@ -228,15 +227,15 @@ __global__ void __launch_bounds__(kThreads, 2)
       __syncthreads();
       drawBlocks(sampled.draws, at, weights, &shared, bits, factors);
       __syncthreads();
-      counts.groups = static_cast<unsigned>(at.blocks * kTileGroups);
-      counts.keys = static_cast<unsigned>(at.end - oldest);
-      counts.skipped = shared.skipped;
+      counts.groups = at.blocks * kTileGroups;
+      counts.keys = at.end - oldest;
+      counts.skipped = static_cast<int>(shared.skipped);
       addDrawn<D>(chunk, at, bits, factors, tiles, shared, &made, &counts);
     }
     writeOutput<D>(chunk, at.head, at.row, static_cast<int>(threadIdx.x) % 32, chunk.scale * kLog2E,
                    made);
     if (chunk.statistics && threadIdx.x == 0) {
-      addCounts<D>(chunk, counts, all, at.begin, at.end);
+      addCounts<D>(chunk, counts, all, at.row);
     }
     __syncthreads();
   }

@@ -48,9 +48,10 @@ struct RunningOutput {
   }
 };
 
-// What one block of threads read; the CPU's counts.
+// What was read for one block of 64 queries; the CPU's counts.
 struct BlockCounts {
-  unsigned groups = 0, skipped = 0, keys = 0, value_keys = 0;  // groups of 16 keys
+  int groups = 0;  // of 16 keys
+  int skipped = 0, keys = 0, value_keys = 0;
 
   __device__ static int keysIn(const TilePlaces& places, int oldest, int end) {
     int keys = 0;
@@ -73,24 +74,24 @@ __device__ inline void addTo(uint64_t* counter, uint64_t value) {
   atomicAdd(reinterpret_cast<unsigned long long*>(counter), static_cast<unsigned long long>(value));
 }
 
-// `dense`: what was counted is what causality and the window leave.
+// Of the 64 queries that the warp, whose first position is `row`, is in. `dense`: it read what
+// causality and the window leave.
 template <int D>
 __device__ void addCounts(const PromptChunk& chunk, const BlockCounts& counts, bool dense,
-                          int begin, int end) {
-  uint64_t dense_blocks = 0, dense_keys = 0;
-  for (int b = begin / kQueryBlock; b * kQueryBlock < end; ++b) {
-    const int oldest = oldestOf(chunk, max(begin, b * kQueryBlock));
-    const int last = min(end, (b + 1) * kQueryBlock);
-    dense_blocks += (last - 1) / chunk.key_block - oldest / chunk.key_block + 1;
-    dense_keys += last - oldest;
-  }
+                          int row) {
+  const int begin = max(chunk.first, row / kQueryBlock * kQueryBlock);
+  const int end = min(chunkEnd(chunk), row / kQueryBlock * kQueryBlock + kQueryBlock);
+  if (begin >= end) return;
+  const int oldest = oldestOf(chunk, begin);
+  const int dense_blocks = (end - 1) / chunk.key_block - oldest / chunk.key_block + 1;
+  const int dense_keys = end - oldest;
+  constexpr uint64_t kBytes = D * sizeof(Cached);
   PrefillStatistics* to = chunk.statistics;
-  constexpr int kBytes = D * sizeof(Cached);
   addTo(&to->dense_blocks, dense_blocks);
   addTo(&to->dense_bytes, 2 * dense_keys * kBytes);
   addTo(&to->blocks, dense ? dense_blocks : counts.groups * 16 / chunk.key_block);
-  addTo(&to->key_bytes, (dense ? dense_keys : uint64_t{counts.keys}) * kBytes);
-  addTo(&to->value_bytes, (dense ? dense_keys : uint64_t{counts.value_keys}) * kBytes);
+  addTo(&to->key_bytes, (dense ? dense_keys : counts.keys) * kBytes);
+  addTo(&to->value_bytes, (dense ? dense_keys : counts.value_keys) * kBytes);
   if (counts.skipped > 0) addTo(&to->skipped_blocks, counts.skipped);
 }
 
@@ -119,8 +120,24 @@ __device__ void writeOutput(const PromptChunk& chunk, int head, int row, int lan
   }
 }
 
-// One head's 16 Warps queries over the cursor's tiles. Keys, and where nothing is skipped values,
-// are copied a tile ahead. `row`: the warp's first position; begin .. end - 1: the queries'.
+// True for all threads of a block of 64 queries if it is for each.
+__device__ inline bool agree(bool mine, int queries) {
+  uint32_t all;
+  asm volatile(
+      "{\n"
+      ".reg .pred p, q;\n"
+      "setp.ne.u32 p, %1, 0;\n"
+      "barrier.cta.red.and.aligned.pred q, %2, 128, p;\n"
+      "selp.u32 %0, 1, 0, q;\n"
+      "}\n"
+      : "=r"(all)
+      : "r"(static_cast<uint32_t>(mine)), "r"(1 + queries)
+      : "memory");
+  return all != 0;
+}
+
+// One head's 16 Warps queries from begin to end - 1 over the cursor's tiles, which are copied one
+// ahead. `row`: the warp's first position.
 template <int D, int Warps, bool Skips>
 __device__ void attendInOrder(const PromptChunk& chunk, int head, int begin, int end, int row,
                               TileCursor cursor, uint32_t shared, RunningOutput<D>* made,
@@ -130,16 +147,19 @@ __device__ void attendInOrder(const PromptChunk& chunk, int head, int begin, int
   const int kv_head = head / (chunk.heads / chunk.kv_heads);
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
   const float scale2 = chunk.scale * kLog2E;
-  const int oldest = oldestOf(chunk, begin);
   const auto keysAt = [&](int stage) {
     return shared + static_cast<uint32_t>(stage * Tile::kBytes);
   };
   const auto valuesAt = [&](int stage) { return keysAt(2 + stage); };
   bool outside = false;
   const auto copy = [&](const TilePlaces& places, int stage) {
-    Tile::template copy<kThreads>(chunk, kv_head, places, end, keysAt(stage),
-                                  Skips ? 0 : valuesAt(stage), thread, &outside);
+    Tile::template copy<kThreads>(chunk, kv_head, places, end, keysAt(stage), valuesAt(stage),
+                                  thread, &outside);
   };
+  // Of the block of 64 queries that the warp is in.
+  const int own_begin = max(begin, row / kQueryBlock * kQueryBlock);
+  const int own_end = min(end, row / kQueryBlock * kQueryBlock + kQueryBlock);
+  const int own_oldest = oldestOf(chunk, own_begin);
 
   QueryTile<D> queries;
   queries.load(chunk, head, row, lane);
@@ -147,44 +167,38 @@ __device__ void attendInOrder(const PromptChunk& chunk, int head, int begin, int
   if (places.any()) copy(places, 0);
   commitCopies();
   for (int stage = 0; places.any(); stage ^= 1) {
-    const TilePlaces next = cursor.next();
-    if (next.any()) copy(next, stage ^ 1);
+    meetAtTile();
+    const TilePlaces now = places;
+    places = cursor.next();
+    if (places.any()) copy(places, stage ^ 1);
     commitCopies();
-    waitCopies<1>();
-    __syncthreads();
+    // Of several blocks of queries not all need see it.
+    if (Warps > 4 && (now.start[0] >= own_end || now.start[3] + 15 < own_oldest)) continue;
     float scores[8][4], tops[2];
     queries.score(keysAt(stage), lane, scores);
-    if (isMasked(chunk, places, row)) maskScores(chunk, places, row, lane, scores);
+    if (isMasked(chunk, now, row)) maskScores(chunk, now, row, lane, scores);
     largestScores(scores, tops);
-    const int keys = BlockCounts::keysIn(places, oldest, end);
-    counts->groups += BlockCounts::groupsIn(places);
+    const int keys = BlockCounts::keysIn(now, own_oldest, own_end);
+    counts->groups += BlockCounts::groupsIn(now);
     counts->keys += keys;
     if (Skips) {
       bool below = true;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int position = row + lane / 4 + 8 * half;
-        const bool seen = position >= begin && position < end && tops[half] != minusInfinity();
+        const bool seen =
+            position >= own_begin && position < own_end && tops[half] != minusInfinity();
         below = below && (!seen || (tops[half] - made->top[half]) * scale2 < chunk.log2_skip);
       }
-      if (__syncthreads_and(below)) {
+      if (agree(below, thread / 128)) {
         ++counts->skipped;
-        places = next;
         continue;
       }
-      Tile::template copy<kThreads>(chunk, kv_head, places, end, 0, valuesAt(0), thread, &outside);
-      commitCopies();
     }
     counts->value_keys += keys;
     made->raise(tops, scale2);
     made->weigh(scale2, scores);
-    if (Skips) {
-      waitCopies<0>();
-      __syncthreads();
-    }
-    addValues<D>(scores, valuesAt(Skips ? 0 : stage), lane, made->sums);
-    __syncthreads();
-    places = next;
+    addValues<D>(scores, valuesAt(stage), lane, made->sums);
   }
   if (__syncthreads_or(outside) && thread == 0) {
     report(chunk, PromptWrong::kPage, head, begin / kQueryBlock);

@@ -9,6 +9,21 @@
 
 namespace allot::kernels::cuda {
 
+// Hopper's wgmma multiplies for four warps at once. Heads of 64 channels go by mma.sync there, too:
+// CUDA 13.0 gives their queries, which a loop needs again, the registers of the next product's left
+// side.
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define ALLOT_WGMMA
+#endif
+template <int D>
+constexpr bool usesWgmma() {
+#ifdef ALLOT_WGMMA
+  return D == 128;
+#else
+  return false;
+#endif
+}
+
 using Cached = __nv_bfloat16;
 
 constexpr int kTileKeys64 = 64;
@@ -48,10 +63,8 @@ class TileCursor {
   __device__ TileCursor(const PromptChunk& chunk, int head, int block, int first_key, int last_key)
       : key_(first_key / kTileKeys64 * kTileKeys64), last_(last_key) {
     if (!chunk.bits) return;
-    const int blocks = (chunkEnd(chunk) - 1) / kQueryBlock - firstBlock(chunk) + 1;
-    take(chunk.bits +
-             (static_cast<int64_t>(head) * blocks + (block - firstBlock(chunk))) * chunk.words,
-         chunk.key_block, first_key);
+    const int64_t row = static_cast<int64_t>(head) * chunk.list_blocks + block - chunk.list_first;
+    take(chunk.bits + row * chunk.words, chunk.key_block, first_key);
   }
   // By bits that lie anywhere; none: all keys.
   __device__ TileCursor(const uint32_t* bits, int key_block, int first_key, int last_key)
@@ -116,29 +129,33 @@ class TileCursor {
   int key_, last_;
 };
 
-// A tile in shared memory: 64 keys of D channels in chunks of 16 bytes, of which the key's last
-// three bits move each, so that eight keys' chunks of the same channels lie in different banks.
+// A tile in shared memory: for each 64 channels the 64 keys' 128 bytes, in chunks of 16 that the
+// key's last three bits move, so that eight keys' chunks of the same channels lie in different
+// banks. It is the layout that wgmma calls 128-byte swizzle; tiles begin at multiples of 1024.
 template <int D>
 struct SharedTile {
   static constexpr int kChunks = D / 8;
-  static constexpr int kBytes = kTileKeys64 * D * 2;
+  static constexpr int kHalfBytes = kTileKeys64 * 128;
+  static constexpr int kBytes = D / 64 * kHalfBytes;
 
   __device__ static uint32_t address(uint32_t tile, int key, int chunk) {
-    return tile + static_cast<uint32_t>((key * kChunks + (chunk ^ (key & 7))) * 16);
+    return tile + static_cast<uint32_t>(chunk / 8 * kHalfBytes + key * 128 +
+                                        ((chunk % 8) ^ (key & 7)) * 16);
   }
-  // The same 16 keys and `pairs` pairs of chunks further: tiles begin at multiples of a key's
-  // bytes, so that the pair's number and the key's last bits are put together in the address.
+  // From the address of one of the first two chunks to that 16 keys and `pairs` pairs of chunks
+  // further.
   __device__ static uint32_t further(uint32_t address, int keys16, int pairs) {
-    return (address ^ static_cast<uint32_t>(pairs << 5)) +
-           static_cast<uint32_t>(keys16 * 16 * D * 2);
+    return (address ^ static_cast<uint32_t>(pairs % 4 << 5)) +
+           static_cast<uint32_t>(pairs / 4 * kHalfBytes + keys16 * 2048);
   }
 
-  // Copies of a tile, by all of a block's Threads: keys to one address, values to another, 0: not
-  // these. Keys at or behind `end` are nothing, and zeros in shared memory.
+  // Copies a tile, by all of a block's Threads: keys to one address, values to another, 0: no
+  // values. Keys at or behind `end` are nothing, and zeros in shared memory.
   template <int Threads>
   __device__ static void copy(const PromptChunk& chunk, int kv_head, const TilePlaces& places,
                               int end, uint32_t keys, uint32_t values, int thread, bool* outside) {
-    constexpr int kKeysAtOnce = Threads / kChunks;
+    constexpr int kKeysAtOnce = (Threads < 256 ? Threads : 256) / kChunks;
+    if (Threads > 256 && thread >= 256) return;
     const int part = thread % kChunks, key0 = thread / kChunks;
 #pragma unroll
     for (int i = 0; i < kTileKeys64 / kKeysAtOnce; ++i) {
@@ -156,9 +173,7 @@ struct SharedTile {
                 static_cast<uint32_t>(position & ((1 << chunk.page_shift) - 1));
       }
       const size_t from = there ? static_cast<size_t>(entry) * (D * sizeof(Cached)) + part * 16 : 0;
-      if (keys) {
-        copyAsync(address(keys, key, part), static_cast<const uint8_t*>(chunk.keys) + from, there);
-      }
+      copyAsync(address(keys, key, part), static_cast<const uint8_t*>(chunk.keys) + from, there);
       if (values) {
         copyAsync(address(values, key, part), static_cast<const uint8_t*>(chunk.values) + from,
                   there);
@@ -173,6 +188,114 @@ __device__ inline uint32_t pairOf(float low, float high) {
   memcpy(&bits, &both, sizeof bits);
   return bits;
 }
+
+// c += a b, 16 x 32 signed bytes times 32 x 8.
+__device__ inline void multiplyCodes(int (&c)[4], const uint32_t (&a)[4], uint32_t b0,
+                                     uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// The block's threads meet where all copies so far can be read by all kinds of instructions. New
+// copies begin behind it: the fence waits for whatever is on its way.
+__device__ inline void meetAtTile() {
+  waitCopies<0>();
+#ifdef ALLOT_WGMMA
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+  __syncthreads();
+}
+
+#ifdef ALLOT_WGMMA
+// Hopper multiplies for four warps at once, 64 queries, and reads keys and values from shared
+// memory once for all of them. Left sides and sums lie in registers as they do for mma.m16n8k16.
+
+// The descriptor of a tile for products over channels (keys), or over keys (values), which goes on
+// `next_half` bytes further where it is wider than a key's 128 bytes.
+__device__ inline uint64_t tileDescriptor(uint32_t address, int next_half) {
+  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
+  constexpr uint64_t kEightKeys = uint64_t{1024 >> 4} << 32;
+  return kSwizzle128 | kEightKeys | static_cast<uint64_t>(next_half >> 4) << 16 |
+         (address & 0x3ffff) >> 4;
+}
+__device__ inline void beginProducts() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+// What was asked for is in the registers, and nothing of it is read or written before.
+__device__ inline void endProducts() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+}
+// Keeps the compiler from moving uses of registers across a product in flight.
+template <int N>
+__device__ inline void hold(float (&sums)[N][4]) {
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) asm volatile("" : "+f"(sums[n][i])::"memory");
+  }
+}
+template <int N>
+__device__ inline void hold(int (&sums)[N][4]) {
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) asm volatile("" : "+r"(sums[n][i])::"memory");
+  }
+}
+
+#define ALLOT_FOUR(x, n) "+f"(x[n][0]), "+f"(x[n][1]), "+f"(x[n][2]), "+f"(x[n][3])
+#define ALLOT_SIXTEEN(x, n) \
+  ALLOT_FOUR(x, n), ALLOT_FOUR(x, n + 1), ALLOT_FOUR(x, n + 2), ALLOT_FOUR(x, n + 3)
+
+// c (or, if fresh, 0) + a b: 64 x 16 times 16 x 64, b by channels.
+__device__ inline void multiplyKeys(float (&c)[8][4], const uint32_t (&a)[4], uint64_t b,
+                                    bool fresh) {
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.eq.u32 p, %37, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "
+      "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, p, "
+      "1, 1, 0;\n"
+      "}\n"
+      : ALLOT_SIXTEEN(c, 0), ALLOT_SIXTEEN(c, 4)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<uint32_t>(fresh)));
+}
+// c + a b: 64 x 16 times 16 x 128, b by keys.
+__device__ inline void multiplyValues(float (&c)[16][4], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "
+      "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, "
+      "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, "
+      "%56, %57, %58, %59, %60, %61, %62, %63}, {%64, %65, %66, %67}, %68, 1, 1, 1, 1;\n"
+      : ALLOT_SIXTEEN(c, 0), ALLOT_SIXTEEN(c, 4), ALLOT_SIXTEEN(c, 8), ALLOT_SIXTEEN(c, 12)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+#undef ALLOT_SIXTEEN
+#undef ALLOT_FOUR
+
+#define ALLOT_FOUR(x, n) "+r"(x[n][0]), "+r"(x[n][1]), "+r"(x[n][2]), "+r"(x[n][3])
+#define ALLOT_SIXTEEN(x, n) \
+  ALLOT_FOUR(x, n), ALLOT_FOUR(x, n + 1), ALLOT_FOUR(x, n + 2), ALLOT_FOUR(x, n + 3)
+
+// c + a b: 64 x 32 signed bytes times 32 x 128.
+__device__ inline void multiplyCodes(int (&c)[16][4], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "
+      "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, "
+      "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, "
+      "%56, %57, %58, %59, %60, %61, %62, %63}, {%64, %65, %66, %67}, %68, 1;\n"
+      : ALLOT_SIXTEEN(c, 0), ALLOT_SIXTEEN(c, 4), ALLOT_SIXTEEN(c, 8), ALLOT_SIXTEEN(c, 12)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+#undef ALLOT_SIXTEEN
+#undef ALLOT_FOUR
+#endif
 
 // A warp's 16 queries as the left side of products, in `Parts` summands of 8 bits each.
 template <int D, int Parts = 1>
@@ -208,49 +331,89 @@ struct QueryTile {
     }
   }
 
-  // scores[n] = queries times the tile's keys 8 n .. 8 n + 7, over all channels.
+  // scores[n] = queries times the tile's keys 8 n .. 8 n + 7, over all channels. By all warps of a
+  // 64 queries' block.
   __device__ void score(uint32_t tile, int lane, float (&scores)[8][4]) const {
-    const int matrix = lane / 8;
-    const uint32_t own = SharedTile<D>::address(tile, (matrix >> 1) * 8 + lane % 8, matrix & 1);
+#ifdef ALLOT_WGMMA
+    if constexpr (usesWgmma<D>()) {
+      hold(scores);
+      beginProducts();
 #pragma unroll
-    for (int n = 0; n < 8; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) scores[n][i] = 0;
-    }
-#pragma unroll
-    for (int k = 0; k < D / 16; ++k) {
-#pragma unroll
-      for (int n = 0; n < 4; ++n) {
-        uint32_t b[4];
-        loadMatrices(b, SharedTile<D>::further(own, n, k));
+      for (int k = 0; k < D / 16; ++k) {
+        const uint64_t keys = tileDescriptor(
+            tile + static_cast<uint32_t>(k / 4 * SharedTile<D>::kHalfBytes + k % 4 * 32), 16);
 #pragma unroll
         for (int part = Parts - 1; part >= 0; --part) {
-          ElementOf<Cached>::multiply(scores[2 * n], at[part][k], b[0], b[1]);
-          ElementOf<Cached>::multiply(scores[2 * n + 1], at[part][k], b[2], b[3]);
+          multiplyKeys(scores, at[part][k], keys, k == 0 && part == Parts - 1);
+        }
+      }
+      endProducts();
+      hold(scores);
+    } else
+#endif
+    {
+      const int matrix = lane / 8;
+      const uint32_t own = SharedTile<D>::address(tile, (matrix >> 1) * 8 + lane % 8, matrix & 1);
+#pragma unroll
+      for (int n = 0; n < 8; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) scores[n][i] = 0;
+      }
+#pragma unroll
+      for (int k = 0; k < D / 16; ++k) {
+#pragma unroll
+        for (int n = 0; n < 4; ++n) {
+          uint32_t b[4];
+          loadMatrices(b, SharedTile<D>::further(own, n, k));
+#pragma unroll
+          for (int part = Parts - 1; part >= 0; --part) {
+            ElementOf<Cached>::multiply(scores[2 * n], at[part][k], b[0], b[1]);
+            ElementOf<Cached>::multiply(scores[2 * n + 1], at[part][k], b[2], b[3]);
+          }
         }
       }
     }
   }
 };
 
-// sums += weights times the tile's values.
+// sums += weights times the tile's values. By all warps of a 64 queries' block.
 template <int D>
 __device__ void addValues(const float (&weights)[8][4], uint32_t tile, int lane,
                           float (&sums)[D / 8][4]) {
-  const int matrix = lane / 8;
-  const uint32_t own = SharedTile<D>::address(tile, (matrix & 1) * 8 + lane % 8, matrix >> 1);
+  uint32_t a[4][4];
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
-    const uint32_t a[4] = {pairOf(weights[2 * k][0], weights[2 * k][1]),
-                           pairOf(weights[2 * k][2], weights[2 * k][3]),
-                           pairOf(weights[2 * k + 1][0], weights[2 * k + 1][1]),
-                           pairOf(weights[2 * k + 1][2], weights[2 * k + 1][3])};
 #pragma unroll
-    for (int n = 0; n < D / 16; ++n) {
-      uint32_t b[4];
-      loadTransposed(b, SharedTile<D>::further(own, k, n));
-      ElementOf<Cached>::multiply(sums[2 * n], a, b[0], b[1]);
-      ElementOf<Cached>::multiply(sums[2 * n + 1], a, b[2], b[3]);
+    for (int i = 0; i < 4; ++i) {
+      a[k][i] = pairOf(weights[2 * k + i / 2][i % 2 * 2], weights[2 * k + i / 2][i % 2 * 2 + 1]);
+    }
+  }
+#ifdef ALLOT_WGMMA
+  if constexpr (usesWgmma<D>()) {
+    hold(sums);
+    beginProducts();
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      multiplyValues(
+          sums, a[k],
+          tileDescriptor(tile + static_cast<uint32_t>(k * 2048), SharedTile<D>::kHalfBytes));
+    }
+    endProducts();
+    hold(sums);
+  } else
+#endif
+  {
+    const int matrix = lane / 8;
+    const uint32_t own = SharedTile<D>::address(tile, (matrix & 1) * 8 + lane % 8, matrix >> 1);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+#pragma unroll
+      for (int n = 0; n < D / 16; ++n) {
+        uint32_t b[4];
+        loadTransposed(b, SharedTile<D>::further(own, k, n));
+        ElementOf<Cached>::multiply(sums[2 * n], a[k], b[0], b[1]);
+        ElementOf<Cached>::multiply(sums[2 * n + 1], a[k], b[2], b[3]);
+      }
     }
   }
 }

@@ -215,7 +215,8 @@ TEST_F(Prefill, AnyListIsTheCpus) {
       const DeviceArray<uint32_t> device(bits.bits);
       GpuPrompt gpu(prompt);
       gpu.plan("dense");
-      const auto made = gpu.attend(gpu.inputs(), {key_block, device.get(), bits.words});
+      const auto made = gpu.attend(
+          gpu.inputs(), {key_block, device.get(), bits.words, 0, queryBlocks(gpu.inputs(), 64)});
       const KeyBlocks view = lists.view();
       const auto wanted = onCpu(prompt, prompt.inputs(), &view);
       expectClose(made, wanted);
@@ -236,7 +237,8 @@ TEST_F(Prefill, ChunksPagesAndFullListsChangeNoBit) {
     const BlockLists all = listOf(prompt, 64, 32, [](int, int, int) { return true; });
     const HostBits bits = bitsOf(prompt.inputs(), all);
     const DeviceArray<uint32_t> device(bits.bits);
-    const auto listed = gpu.attend(gpu.inputs(), {32, device.get(), bits.words});
+    const cuda::KeyBits all_keys = {32, device.get(), bits.words, 0, queryBlocks(gpu.inputs(), 64)};
+    const auto listed = gpu.attend(gpu.inputs(), all_keys);
     EXPECT_EQ(whole.out, listed.out);
     EXPECT_EQ(whole.lse, listed.lse);
     const Prompt paged = promptOf({1013, 128, 128, 4, window}, 3);
@@ -247,6 +249,8 @@ TEST_F(Prefill, ChunksPagesAndFullListsChangeNoBit) {
       const auto part = gpu.attend(gpu.inputs(first, prompt.n - first));
       const size_t from = prompt.width() * static_cast<size_t>(first);
       EXPECT_TRUE(std::equal(part.out.begin(), part.out.end(), whole.out.begin() + from)) << first;
+      const auto of_list = gpu.attend(gpu.inputs(first, prompt.n - first), all_keys);
+      EXPECT_EQ(of_list.out, part.out) << first;
     }
   }
 }

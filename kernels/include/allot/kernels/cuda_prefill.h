@@ -36,11 +36,14 @@ namespace allot::kernels::cuda {
 // which it does.
 std::optional<std::string> prefillUnsupported(const MethodOptions& method);
 
-// What the keys of a block of queries are chosen by: one bit a key block.
+// Which key blocks are attended to: one bit each, for each head and block of 64 queries. A list
+// that was made for a chunk serves for parts of it.
 struct KeyBits {
   int key_block = 64;              // positions in a key block: 16, 32 or 64
-  const uint32_t* bits = nullptr;  // [heads, query blocks of 64, words]; nothing: dense
+  const uint32_t* bits = nullptr;  // [heads, blocks, words]; nothing: dense
   int words = 0;
+  int first_block = 0;  // of queries
+  int blocks = 0;
 };
 
 // No call has more than this.
