@@ -1,4 +1,5 @@
-// The decoder on a GPU: dense prefill through LibTorch, decode steps as CudaModel has them.
+// The decoder on a GPU: a prompt's products and dense attention through LibTorch, sparse attention
+// as CudaPrompt, decode steps as CudaModel has them.
 
 // First: List.h, which the others include, needs it whole.
 #include <ATen/core/ivalue.h>
@@ -15,6 +16,7 @@
 
 #include "model/cuda_device.h"
 #include "model/cuda_model.h"
+#include "model/cuda_prompt.h"
 #include "model/cuda_token_choice.h"
 #include "model/decoder_backend.h"
 #include "model/generation.h"
@@ -57,7 +59,7 @@ constexpr int64_t kMlpRows = 4096;
 class CudaBackend final : public DecoderBackend {
  public:
   explicit CudaBackend(std::unique_ptr<CudaModel> model)
-      : model_(std::move(model)), name_(cudaDeviceName()) {}
+      : model_(std::move(model)), prompt_(model_.get()), name_(cudaDeviceName()) {}
 
   std::string deviceName() const override { return name_; }
   size_t weightBytes() const override { return model_->weights().bytes(); }
@@ -65,7 +67,8 @@ class CudaBackend final : public DecoderBackend {
 
   Result<std::vector<float>> prefill(const std::vector<int32_t>& ids,
                                      const std::vector<int32_t>& pages,
-                                     const PromptReading& reading, PromptStatistics*) override {
+                                     const PromptReading& reading,
+                                     PromptStatistics* statistics) override {
     if (const auto why = kernels::gpuUnsupported(reading.method, kernels::Phase::kPrefill)) {
       return badInput(*why);
     }
@@ -73,7 +76,7 @@ class CudaBackend final : public DecoderBackend {
       const c10::InferenceMode guard;
       const c10::cuda::CUDAStreamGuard on(model_->stream());
       try {
-        return prefillOnStream(ids, pages);
+        return prefillOnStream(ids, pages, reading, statistics);
       } catch (const c10::OutOfMemoryError&) {
         return noRoomForPrompt(ids.size(), "the GPU's memory");
       }
@@ -126,12 +129,14 @@ class CudaBackend final : public DecoderBackend {
   }
 
   Result<std::vector<float>> prefillOnStream(const std::vector<int32_t>& ids,
-                                             const std::vector<int32_t>& pages);
+                                             const std::vector<int32_t>& pages,
+                                             const PromptReading& reading,
+                                             PromptStatistics* statistics);
   // Queries, keys and values of qkv; keys and values go into the cache.
   struct Attended {
     at::Tensor queries, keys, values;  // [n, heads, head_dim]
   };
-  Result<Attended> storePrompt(at::Tensor qkv, const at::Tensor& pages, const at::Tensor& start,
+  Result<Attended> storePrompt(at::Tensor qkv, const at::Tensor& pages, int64_t start,
                                int64_t layer);
   // Dense causal attention of the positions from `first` on, [n - first, heads * head_dim] of the
   // weights' type. `first` is 0 or the last.
@@ -156,6 +161,7 @@ class CudaBackend final : public DecoderBackend {
   Status finish(size_t first, size_t rows, std::vector<kernels::RowStatistics>* statistics);
 
   const std::unique_ptr<CudaModel> model_;
+  CudaPrompt prompt_;
   const std::string name_;
   at::Tensor host_logits_, host_statistics_, host_tokens_;  // pinned
   size_t most_rows_ = SIZE_MAX;                             // of a step: larger ones found no room
@@ -179,7 +185,7 @@ StepBatch partOf(const StepBatch& batch, size_t first, size_t count) {
 }
 
 Result<CudaBackend::Attended> CudaBackend::storePrompt(at::Tensor qkv, const at::Tensor& pages,
-                                                       const at::Tensor& start, int64_t layer) {
+                                                       int64_t start, int64_t layer) {
   const ModelConfig& config = model_->config();
   const int64_t n = qkv.size(0), d = config.head_dim;
   const auto stream = model_->stream().stream();
@@ -189,17 +195,19 @@ Result<CudaBackend::Attended> CudaBackend::storePrompt(at::Tensor qkv, const at:
   cuda_ops::splitRope(
       model_->weights().number(), qkv.data_ptr(),
       model_->weights().layers[static_cast<size_t>(layer)].bias(), nullptr,
-      model_->cosines().data_ptr<float>(), model_->sines().data_ptr<float>(), static_cast<int>(n),
+      model_->cosines().data_ptr<float>() + start * d / 2,
+      model_->sines().data_ptr<float>() + start * d / 2, static_cast<int>(n),
       {static_cast<int>(config.heads), static_cast<int>(config.kv_heads), static_cast<int>(d)},
       {made.queries.data_ptr<float>(), made.keys.data_ptr<float>(), made.values.data_ptr<float>()},
       stream);
   qkv.reset();
   const std::string during = "prefill, layer " + std::to_string(layer);
+  const at::Tensor first = uploaded(std::vector<int32_t>{static_cast<int32_t>(start)});
   if (const auto why = kernels::cuda::appendKv(model_->pool().layer(layer),
                                                {.keys = made.keys.data_ptr<float>(),
                                                 .values = made.values.data_ptr<float>(),
                                                 .page_table = pages.data_ptr<int32_t>(),
-                                                .starts = start.data_ptr<int32_t>(),
+                                                .starts = first.data_ptr<int32_t>(),
                                                 .rows = 1,
                                                 .count = static_cast<int>(n),
                                                 .max_pages = static_cast<int>(pages.numel())},
@@ -260,32 +268,52 @@ at::Tensor CudaBackend::mlp(const CudaLayer& layer, const at::Tensor& x,
   return pieces.size() == 1 ? pieces[0] : at::cat(pieces, 0);
 }
 
-// As readPrompt() on the CPU, layer by layer.
+// As readPrompt() on the CPU, layer by layer; densely all at once.
 Result<std::vector<float>> CudaBackend::prefillOnStream(const std::vector<int32_t>& ids,
-                                                        const std::vector<int32_t>& pages) {
+                                                        const std::vector<int32_t>& pages,
+                                                        const PromptReading& reading,
+                                                        PromptStatistics* statistics) {
   const ModelConfig& config = model_->config();
   const CudaWeights& weights = model_->weights();
   const auto stream = model_->stream().stream();
   const int64_t n = static_cast<int64_t>(ids.size()), hidden = config.hidden_size;
+  const bool dense = reading.method.method == kernels::Method::kDense;
   if (const auto why = model_->planPrompt(static_cast<int>(n))) return refused("prefill", *why);
+  if (!dense) ALLOT_TRY(prompt_.begin(reading, n, statistics));
   const at::Tensor tokens = uploaded(ids), page_table = uploaded(pages);
-  const at::Tensor start = uploaded(std::vector<int32_t>{0});
-  at::Tensor x = activations(n, hidden), more;
-  cuda_ops::embed(weights.number(), weights.embeddings.data_ptr(), tokens.data_ptr<int32_t>(),
-                  static_cast<int>(n), static_cast<int>(hidden), x.data_ptr<float>(), stream);
-  for (int64_t l = 0; l < config.layers; ++l) {
-    const CudaLayer& w = weights.layers[static_cast<size_t>(l)];
-    // What is done with is given back before the next is made: how long a prompt may be depends on
-    // it.
-    at::Tensor qkv = at::mm(normalised(x, more, w.attention_norm), w.qkv);
+  at::Tensor x, more;
+  const int64_t size = dense ? n : kPromptChunk;
+  for (int64_t start = 0; start < n; start += size) {
+    const int64_t end = std::min(n, start + size);
+    x = activations(end - start, hidden);
     more.reset();
-    ALLOT_ASSIGN(Attended made, storePrompt(std::move(qkv), page_table, start, l));
-    // Nothing reads the last layer's output but at the last position.
-    const int64_t first = l + 1 == config.layers ? n - 1 : 0;
-    x = x.slice(0, first);
-    more = at::mm(attendPrompt(std::move(made), first), w.output);
-    more = mlp(w, x, more);
+    cuda_ops::embed(weights.number(), weights.embeddings.data_ptr(),
+                    tokens.data_ptr<int32_t>() + start, static_cast<int>(end - start),
+                    static_cast<int>(hidden), x.data_ptr<float>(), stream);
+    for (int64_t l = 0; l < config.layers; ++l) {
+      const CudaLayer& w = weights.layers[static_cast<size_t>(l)];
+      // What is done with is given back before the next is made: how long a prompt may be depends
+      // on it.
+      at::Tensor qkv = at::mm(normalised(x, more, w.attention_norm), w.qkv);
+      more.reset();
+      ALLOT_ASSIGN(Attended made, storePrompt(std::move(qkv), page_table, start, l));
+      // Nothing reads the last layer's output but at the last position.
+      const bool last = l + 1 == config.layers;
+      if (last && end < n) break;
+      const int64_t first = last ? end - 1 : start;
+      x = x.slice(0, first - start);
+      if (dense) {
+        addDenseReads(config, first, end - first, &statistics->blocks);
+        more = at::mm(attendPrompt(std::move(made), first), w.output);
+      } else {
+        ALLOT_ASSIGN(const at::Tensor attended,
+                     prompt_.attend(made.queries, page_table, start, first, l));
+        more = at::mm(attended.to(weights.embeddings.scalar_type()), w.output);
+      }
+      more = mlp(w, x, more);
+    }
   }
+  if (!dense) prompt_.finish();
   const at::Tensor logits =
       at::mm(normalised(x, more, weights.final_norm), weights.head).to(at::kFloat).cpu();
   const float* data = logits.data_ptr<float>();
