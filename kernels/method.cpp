@@ -4,30 +4,31 @@
 #include <charconv>
 #include <cmath>
 
-#include "allot/kernels/cuda_decode.h"
-
 namespace allot::kernels {
 namespace {
 
-#define ALLOT_NAME(enumerator, name, phases, select) name,
-const std::vector<std::string_view> kNames = {ALLOT_METHODS(ALLOT_NAME)};
-#undef ALLOT_NAME
+// clang-format off
+#define ALLOT_TRAITS(enumerator, name, phases, scored_by, chosen_by, promise, gpu, select, reads) \
+  {Method::enumerator, name, Phases::phases, ScoredBy::scored_by, ChosenBy::chosen_by, \
+   Promise::promise, Phases::gpu, reads},
+// clang-format on
+constexpr MethodTraits kTable[] = {ALLOT_METHODS(ALLOT_TRAITS)};
+#undef ALLOT_TRAITS
 
-enum Phases { kPrefill = 1, kDecode = 2, kBoth = 3 };
-#define ALLOT_PHASES(enumerator, name, phases, select) phases,
-constexpr Phases kPhases[] = {ALLOT_METHODS(ALLOT_PHASES)};
-#undef ALLOT_PHASES
-
-bool isFor(size_t method, Phase phase) {
-  return (kPhases[method] & (phase == Phase::kPrefill ? kPrefill : kDecode)) != 0;
-}
-
-std::vector<std::string_view> namesFor(Phase phase) {
+std::vector<std::string_view> namesWhere(bool (*holds)(const MethodTraits&)) {
   std::vector<std::string_view> names;
-  for (size_t i = 0; i < kNames.size(); ++i) {
-    if (isFor(i, phase)) names.push_back(kNames[i]);
+  for (const MethodTraits& method : kTable) {
+    if (holds(method)) names.push_back(method.name);
   }
   return names;
+}
+
+std::vector<Method> methodsWhere(bool (*holds)(const MethodTraits&)) {
+  std::vector<Method> methods;
+  for (const MethodTraits& method : kTable) {
+    if (holds(method)) methods.push_back(method.method);
+  }
+  return methods;
 }
 
 // Value stages that work from scores alone, and so behind Bernoulli scores, too.
@@ -35,12 +36,14 @@ const std::vector<Method> kValueStages = {
     Method::kDense,      Method::kSanta,       Method::kS2antaStrat, Method::kS2antaSys,
     Method::kS2antaProp, Method::kS2antaFlash, Method::kTopK};
 const std::vector<Method> kTiled = {Method::kS2antaProp, Method::kS2antaFlash};
-const std::vector<Method> kAdaptive = {Method::kVAttention, Method::kAdaptiveDenominator};
-const std::vector<Method> kRanked = {Method::kTopK, Method::kVAttention,
-                                     Method::kAdaptiveDenominator};
+const std::vector<Method> kAdaptive =
+    methodsWhere([](const MethodTraits& m) { return m.chosen_by == ChosenBy::kAdaptive; });
+const std::vector<Method> kRanked =
+    methodsWhere([](const MethodTraits& m) { return m.scored_by == ScoredBy::kEither; });
 
-bool contains(const std::vector<Method>& methods, Method method) {
-  return std::find(methods.begin(), methods.end(), method) != methods.end();
+template <typename T>
+bool contains(const std::vector<T>& list, const T& one) {
+  return std::find(list.begin(), list.end(), one) != list.end();
 }
 
 std::string joined(const std::vector<std::string_view>& words) {
@@ -292,6 +295,29 @@ const std::vector<Parameter>& parameters() {
   return all;
 }
 
+const Parameter& parameterOf(Method method, std::string_view key) {
+  const auto& all = parameters();
+  return *std::find_if(all.begin(), all.end(), [&](const Parameter& parameter) {
+    return parameter.key == key && contains(parameter.methods, method);
+  });
+}
+
+// Parameters of which the GPU's kernels have some values alone.
+struct GpuLimit {
+  Method method;
+  std::string_view key;
+  std::vector<std::string_view> values;
+};
+const std::vector<GpuLimit>& gpuLimits() {
+  static const std::vector<GpuLimit> all = {
+      {Method::kS2antaFlash, "tileSize", {"256"}},  // cuda::kPieceKeys
+      {Method::kS2antaQ4, "bits", {"4"}},          {Method::kS2antaQ4, "weights", {"self"}},
+      {Method::kSampleAttention, "block", {"64"}}, {Method::kSale, "select", {"q4"}},
+      {Method::kTopK, "scores", {"exact", "q4"}},  {Method::kVAttention, "scores", {"exact", "q4"}},
+  };
+  return all;
+}
+
 MethodOptions defaultsOf(Method method, MethodDefaults defaults = MethodDefaults::kSecond) {
   MethodOptions options;
   options.method = method;
@@ -324,29 +350,67 @@ std::optional<std::string> readParameter(std::string_view word, MethodOptions* o
 
 }  // namespace
 
-const std::vector<std::string_view>& methodNames(Phase phase) {
-  static const std::vector<std::string_view> prefill = namesFor(Phase::kPrefill);
-  static const std::vector<std::string_view> decode = namesFor(Phase::kDecode);
-  return phase == Phase::kPrefill ? prefill : decode;
+std::span<const MethodTraits> methodTable() { return kTable; }
+
+const MethodTraits& traitsOf(Method method) { return kTable[static_cast<size_t>(method)]; }
+
+std::string_view methodName(Method method) { return traitsOf(method).name; }
+
+std::string_view wordsOf(Phases phases) {
+  switch (phases) {
+    case Phases::kNone:
+      return "";
+    case Phases::kPrefill:
+      return "prefill";
+    case Phases::kDecode:
+      return "decode";
+    case Phases::kBoth:
+      return "prefill, decode";
+  }
+  return "";
 }
 
-std::string_view methodName(Method method) { return kNames[static_cast<size_t>(method)]; }
+std::string_view wordsOf(Promise promise) {
+  switch (promise) {
+    case Promise::kExact:
+      return "exact";
+    case Promise::kUnbiased:
+      return "unbiased";
+    case Promise::kConsistent:
+      return "bias of order 1/S";
+    case Promise::kErrorBound:
+      return "error bound";
+    case Promise::kMassBound:
+      return "bound of what is left out";
+    case Promise::kNone:
+      return "none";
+  }
+  return "";
+}
+
+const std::vector<std::string_view>& methodNames(Phase phase) {
+  static const std::vector<std::string_view> prefill =
+      namesWhere([](const MethodTraits& m) { return includes(m.phases, Phase::kPrefill); });
+  static const std::vector<std::string_view> decode =
+      namesWhere([](const MethodTraits& m) { return includes(m.phases, Phase::kDecode); });
+  return phase == Phase::kPrefill ? prefill : decode;
+}
 
 std::optional<std::string> parseMethod(std::string_view text, MethodOptions* options,
                                        MethodDefaults defaults, Phase phase) {
   const size_t space = text.find(' ');
   const std::string_view name = text.substr(0, space);
-  const auto found = std::find(kNames.begin(), kNames.end(), name);
-  if (found == kNames.end()) return "no such method; there are " + joined(methodNames(phase));
-  const auto index = static_cast<size_t>(found - kNames.begin());
-  if (!isFor(index, phase)) {
+  const auto found = std::find_if(std::begin(kTable), std::end(kTable),
+                                  [&](const MethodTraits& known) { return known.name == name; });
+  if (found == std::end(kTable)) return "no such method; there are " + joined(methodNames(phase));
+  if (!includes(found->phases, phase)) {
     const bool prefill = phase == Phase::kPrefill;
     return std::string(name) +
            (prefill ? " does not read prompts; what does: "
                     : " reads prompts alone; for answers: ") +
            joined(methodNames(phase));
   }
-  MethodOptions parsed = defaultsOf(static_cast<Method>(index), defaults);
+  MethodOptions parsed = defaultsOf(found->method, defaults);
   std::vector<std::string_view> seen;
   for (size_t from = space; from != text.npos;) {
     const size_t start = from + 1;
@@ -378,74 +442,55 @@ std::string methodText(const MethodOptions& options, MethodDefaults defaults) {
 }
 
 bool usesBudget(const MethodOptions& options) {
-  const Method stage = options.method == Method::kBernoulli ? options.values : options.method;
-  return stage != Method::kDense && !contains(kAdaptive, stage) && !choosesBlocks(options);
+  const ChosenBy own = traitsOf(options.method).chosen_by;
+  switch (own == ChosenBy::kOfValues ? traitsOf(options.values).chosen_by : own) {
+    case ChosenBy::kAll:
+    case ChosenBy::kAdaptive:
+    case ChosenBy::kColumnsAndSlashes:
+    case ChosenBy::kThreshold:
+      return false;
+    default:
+      return true;
+  }
 }
 
 int shadowBits(const MethodOptions& options) {
-  const bool reads = options.method == Method::kS2antaQ4 || contains(kRanked, options.method);
+  const ScoredBy by = traitsOf(options.method).scored_by;
+  const bool reads = by == ScoredBy::kShadow || by == ScoredBy::kEither;
   return reads ? static_cast<int>(options.scores) : 0;
 }
 
 bool choosesBlocks(const MethodOptions& options) {
-  return options.method == Method::kSampleAttention || options.method == Method::kSale ||
-         options.method == Method::kSkipSoftmax;
+  const ChosenBy by = traitsOf(options.method).chosen_by;
+  return by == ChosenBy::kColumnsAndSlashes || by == ChosenBy::kThreshold;
 }
 
-bool readsBounds(const MethodOptions& options) { return options.method == Method::kQuest; }
-
-namespace {
-
-std::optional<std::string> gpuReadsNoPromptsBy(const MethodOptions& method) {
-  switch (method.method) {
-    case Method::kDense:
-    case Method::kSkipSoftmax:
-    case Method::kSampledBlocks:
-      return std::nullopt;
-    case Method::kSampleAttention:
-      if (method.block == 64) return std::nullopt;
-      return "the GPU's blocks of sample-attention have 64 positions, not " +
-             std::to_string(method.block);
-    case Method::kSale:
-      if (method.scores != KeyScores::kExact) return std::nullopt;
-      return "the GPU reads prompts by sale with scores in 4 bits";
-    default:
-      return "the GPU does not read prompts by " + std::string(methodName(method.method)) +
-             ": it has dense, sample-attention, sale, skip-softmax and sampled-blocks";
-  }
+bool readsBounds(const MethodOptions& options) {
+  return traitsOf(options.method).scored_by == ScoredBy::kBounds;
 }
 
-}  // namespace
+bool hasErrorTarget(const MethodOptions& options) {
+  return traitsOf(options.method).chosen_by == ChosenBy::kAdaptive;
+}
 
-std::optional<std::string> gpuUnsupported(const MethodOptions& method, Phase phase) {
-  if (phase == Phase::kPrefill) return gpuReadsNoPromptsBy(method);
-  switch (method.method) {
-    case Method::kDense:
-    case Method::kSanta:
-    case Method::kS2antaStrat:
-    case Method::kS2antaSys:
-    case Method::kS2antaProp:
-      return std::nullopt;
-    case Method::kS2antaFlash:
-      if (method.tile_size == cuda::kPieceKeys) return std::nullopt;
-      return "the GPU's tiles of s2anta-flash have " + std::to_string(cuda::kPieceKeys) +
-             " keys, not " + std::to_string(method.tile_size);
-    case Method::kTopK:
-      if (shadowBits(method) == 0 || shadowBits(method) == 4) return std::nullopt;
-      return "the GPU finds the largest scores of top-k exactly or in 4 bits, not in " +
-             std::to_string(shadowBits(method));
-    case Method::kVAttention:
-      if (shadowBits(method) == 0 || shadowBits(method) == 4) return std::nullopt;
-      return "the GPU finds the heavy keys of vattention exactly or in 4 bits, not in " +
-             std::to_string(shadowBits(method));
-    case Method::kS2antaQ4:
-      if (shadowBits(method) == 4 && !method.exact_weights) return std::nullopt;
-      return "the GPU decodes s2anta-q4 with bits=4 and weights=self";
-    default:
-      return "the GPU does not decode " + std::string(methodName(method.method)) +
-             ": it has dense, santa, s2anta-strat, s2anta-sys, s2anta-prop, s2anta-flash, "
-             "s2anta-q4, top-k and vattention";
+std::optional<std::string> gpuUnsupported(const MethodOptions& options, Phase phase) {
+  const MethodTraits& method = traitsOf(options.method);
+  if (!includes(method.gpu, phase)) {
+    const bool prefill = phase == Phase::kPrefill;
+    const auto names =
+        prefill ? namesWhere([](const MethodTraits& m) { return includes(m.gpu, Phase::kPrefill); })
+                : namesWhere([](const MethodTraits& m) { return includes(m.gpu, Phase::kDecode); });
+    return std::string("the GPU does not ") + (prefill ? "read prompts by " : "decode ") +
+           std::string(method.name) + ": it has " + joined(names);
   }
+  for (const GpuLimit& limit : gpuLimits()) {
+    if (limit.method != options.method) continue;
+    const std::string value = parameterOf(limit.method, limit.key).write(options);
+    if (contains(limit.values, std::string_view(value))) continue;
+    return "the GPU's " + std::string(method.name) + " takes " + std::string(limit.key) + "=" +
+           joined(limit.values) + ", not " + value;
+  }
+  return std::nullopt;
 }
 
 std::string methodParametersMarkdown() {

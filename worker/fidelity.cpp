@@ -181,9 +181,8 @@ class Comparison {
       cell.set_estimated_states(cell.estimated_states() + 1);
     }
     const kernels::MethodOptions& method = options_.method;
-    const bool promises = method.method == kernels::Method::kVAttention ||
-                          method.method == kernels::Method::kAdaptiveDenominator;
-    if (promises && relative > method.epsilon) cell.set_exceeded(cell.exceeded() + 1);
+    if (kernels::hasErrorTarget(method) && relative > method.epsilon)
+      cell.set_exceeded(cell.exceeded() + 1);
     cell.set_draws(cell.draws() + head_statistics.draws);
     cell.set_unique_rows(cell.unique_rows() + head_statistics.unique_rows);
     cell.set_dense_rows(cell.dense_rows() +

@@ -183,9 +183,7 @@ std::optional<double> densityOf(const FidelityPoint& point) { return point.all.d
 std::optional<double> epsilonOf(const FidelityPoint& point) {
   kernels::MethodOptions options;
   if (kernels::parseMethod(point.method, &options)) return std::nullopt;
-  const bool promises = options.method == kernels::Method::kVAttention ||
-                        options.method == kernels::Method::kAdaptiveDenominator;
-  return promises ? std::optional(options.epsilon) : std::nullopt;
+  return kernels::hasErrorTarget(options) ? std::optional(options.epsilon) : std::nullopt;
 }
 
 std::vector<double> placesOf(const Plot& plot) {

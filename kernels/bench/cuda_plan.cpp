@@ -10,8 +10,8 @@
 namespace allot::bench {
 namespace {
 
-using kernels::KeyScores;
-using kernels::Method;
+using kernels::ChosenBy;
+using kernels::traitsOf;
 
 constexpr int kUsage = 64;
 // Below it a graph replay is mostly its launches.
@@ -113,44 +113,43 @@ struct Reads {
   double values = 0;      // a head
 };
 
-std::optional<Reads> readsOf(const kernels::MethodOptions& method, double n, double budget) {
-  Reads reads;
-  reads.bits = kernels::shadowBits(method);
-  reads.shadow = reads.bits > 0;
-  reads.keys = !reads.shadow;
-  reads.values = std::min(n, budget);
-  switch (method.method) {
-    case Method::kDense:
-      reads.values = n;
-      return reads;
-    case Method::kSanta:
-    case Method::kS2antaStrat:
-    case Method::kS2antaSys:
-    case Method::kS2antaProp:
-      return reads;
-    case Method::kS2antaFlash: {
+// Values that a head reads, of n: nothing where the numbers do not say.
+std::optional<double> valuesRead(const kernels::MethodOptions& method, double n, double budget) {
+  switch (traitsOf(method.method).chosen_by) {
+    case ChosenBy::kAll:
+      return n;
+    case ChosenBy::kSystematic:
+    case ChosenBy::kStratified:
+    case ChosenBy::kIndependent:
+    case ChosenBy::kLargest:
+      return std::min(n, budget);
+    case ChosenBy::kTiles: {
       const double tiles = std::ceil(n / method.tile_size);
-      reads.values = std::min(n, tiles * std::max(1.0, std::floor(budget / tiles)));
-      return reads;
+      return std::min(n, tiles * std::max(1.0, std::floor(budget / tiles)));
     }
-    case Method::kS2antaQ4:
-    case Method::kTopK:
-      if (reads.shadow) reads.drawn_keys = reads.values;
-      return reads;
-    case Method::kVAttention: {
+    case ChosenBy::kAdaptive: {
       const double fixed = std::min<double>(n, method.sink + method.local);
       const double heavy = method.heavy * (n - fixed);
       // As many rows as it may sample: independent numbers of mean zero ask for all of them.
       const double tail = n - fixed - heavy;
       const double pilot = method.pilot * tail;
       const double most = method.max_budget > 0 ? std::min<double>(tail, method.max_budget) : tail;
-      reads.values = std::min(n, fixed + heavy + most + (pilot < most ? pilot : 0));
-      if (reads.shadow) reads.drawn_keys = reads.values;
-      return reads;
+      return std::min(n, fixed + heavy + most + (pilot < most ? pilot : 0));
     }
     default:
       return std::nullopt;
   }
+}
+
+std::optional<Reads> readsOf(const kernels::MethodOptions& method, double n, double budget) {
+  const auto values = valuesRead(method, n, budget);
+  if (!values) return std::nullopt;
+  const int bits = kernels::shadowBits(method);
+  return Reads{.keys = bits == 0,
+               .shadow = bits > 0,
+               .bits = bits,
+               .drawn_keys = bits > 0 ? *values : 0,
+               .values = *values};
 }
 
 }  // namespace
@@ -181,13 +180,13 @@ std::vector<Case> casesOf(const CudaOptions& options, int keys) {
     Case one{.text = text, .method = {}, .budget = {}};
     if (kernels::parseMethod(text, &one.method)) continue;
     if (!kernels::usesBudget(one.method)) {
-      const bool dense = one.method.method == Method::kDense;
+      const bool dense = traitsOf(one.method.method).promise == kernels::Promise::kExact;
       cases.insert(dense ? cases.begin() : cases.end(), one);
       continue;
     }
     for (const uint32_t budget : options.budgets) {
       if (budget >= static_cast<uint32_t>(keys)) continue;
-      if (one.method.method == Method::kS2antaFlash && budget != largest) continue;
+      if (traitsOf(one.method.method).chosen_by == ChosenBy::kTiles && budget != largest) continue;
       one.budget = budget;
       cases.push_back(one);
     }

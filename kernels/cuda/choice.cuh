@@ -1,7 +1,7 @@
 #pragma once
 // The finish over heads (step.h) of methods that choose keys by their scores: top-k, and vattention
-// (kernels/cpu/adaptive.h says what it does). One block a row and query head. Sets of keys are bits
-// in shared memory, so that lists of keys ascend and sums over them are the same whatever runs
+// (kernels/cpu/adaptive.h says what it does). One block a sequence and query head. Sets of keys are
+// bits in shared memory, so that lists of keys ascend and sums over them are the same whatever runs
 // beside.
 //
 // The largest of n numbers are found in two passes over them: one counts the numbers by bins, one
@@ -20,8 +20,8 @@ struct ChoiceShared : HeadShared<kDim> {
   uint32_t bin, wanted, candidates;
 };
 
-// Dynamic shared memory: what a selection needs, then three sets of keys. (Exact rows have a factor
-// a piece there.)
+// Dynamic shared memory: what a selection needs, then three sets of keys. (Exact sequences have a
+// factor a piece there.)
 struct ChoiceMemory {
   uint32_t counts[kBins];
   uint32_t numbers[kCandidates];
@@ -33,9 +33,9 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores> {
   using Base = HeadBlock<kDim, T, kRescores>;
   using Base::at_, Base::budget_, Base::keys_, Base::kv_head_, Base::lane_;
   using Base::kLanes;
-  using Base::pieces_, Base::row_, Base::step_, Base::tid_, Base::warp_;
+  using Base::pieces_, Base::sequence_, Base::step_, Base::tid_, Base::warp_;
   using typename Base::Sums;
-  static constexpr int kAhead = kRescores ? 4 : 8;  // rows that a lane has on their way
+  static constexpr int kAhead = kRescores ? 4 : 8;  // entries that a lane has on their way
 
  public:
   __device__ ChoiceHead(const Step& step, ChoiceShared<kDim>& shared, uint8_t* memory)
@@ -45,8 +45,8 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores> {
         span_(keys_.span()),
         words_(bitWords(span_)) {
     kept_ = reinterpret_cast<uint32_t*>(memory + sizeof(ChoiceMemory));
-    tail_ = kept_ + bitWords(step.max_length);
-    scratch_ = tail_ + bitWords(step.max_length);
+    tail_ = kept_ + bitWords(step.space.max_length);
+    scratch_ = tail_ + bitWords(step.space.max_length);
   }
 
   __device__ void run() {
@@ -58,7 +58,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores> {
     const float reference = this->largestReference();
     float exponentials = 0;
     for (int p = tid_; p < pieces_; p += kFinishThreads) {
-      const Piece piece = step_.pieces[at_ + p];
+      const Piece piece = step_.space.pieces[at_ + p];
       exponentials += power2(piece.reference - reference) * piece.sum;
     }
     exponentials = this->sum(exponentials);
@@ -68,10 +68,10 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores> {
       tell(chosen);
       return;
     }
-    const bool adaptive = step_.draw == Draw::kAdaptive;
+    const bool adaptive = step_.how.chosen_by == ChosenBy::kAdaptive;
     const int dead = keys_.first - keys_.base, keys = keys_.count();
-    const int begin = dead + (adaptive ? min(step_.sink, keys) : 0);
-    const int end = adaptive ? max(begin, span_ - min(step_.local, keys)) : span_;
+    const int begin = dead + (adaptive ? min(step_.how.sink, keys) : 0);
+    const int end = adaptive ? max(begin, span_ - min(step_.how.local, keys)) : span_;
     chosen.tail = split(begin, end, reference);
     chosen.fixed = list(0);
     const Sums fixed = gatherListed<false>(0, chosen.fixed);
@@ -99,31 +99,31 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores> {
     } else {
       this->setLse(total > 0 ? (top + log2f(static_cast<float>(total))) * kLn2 : minusInfinity());
     }
-    if (!step_.chosen) return;
+    if (!step_.space.chosen) return;
     tell(chosen);
     const float* scores = scoresByKey();
     for (uint32_t m = tid_; m < chosen.fixed + chosen.sampled; m += kFinishThreads) {
-      const float e = power2(scores[step_.draw_keys[this->listAt() + m]] - top);
+      const float e = power2(scores[step_.space.draw_keys[this->listAt() + m]] - top);
       const float factor = m < chosen.fixed ? 1.0f : static_cast<float>(share);
-      step_.draw_weights[this->listAt() + m] = e * factor * inverse;
+      step_.space.draw_weights[this->listAt() + m] = e * factor * inverse;
     }
   }
 
   __device__ void tell(const Chosen& chosen) const {
-    if (tid_ == 0 && step_.chosen) step_.chosen[this->headIndex()] = chosen;
+    if (tid_ == 0 && step_.space.chosen) step_.space.chosen[this->headIndex()] = chosen;
   }
 
-  // Rows of the tail to sample, as in kernels/cpu/adaptive.cpp.
+  // Entries of the tail to sample, as in kernels/cpu/adaptive.cpp.
   __device__ uint32_t budget(const Sums& fixed, Chosen* chosen) {
     const auto n_s = static_cast<int>(chosen->tail);
-    const int most = min(step_.max_sample, n_s);
-    const int pilots = max(kMinimumPilot, shareOf(step_.pilot, n_s));
+    const int most = min(step_.how.max_sample, n_s);
+    const int pilots = max(kMinimumPilot, shareOf(step_.how.pilot, n_s));
     if (pilots >= most) return most;
     chosen->pilots = pilots;
     takeSample(pilots, chosen->tail, kPilotBlocks);
     list(chosen->fixed);
-    if (step_.pilot_bits) {
-      uint32_t* to = step_.pilot_bits + this->headIndex() * bitWords(step_.max_length);
+    if (step_.space.pilot_bits) {
+      uint32_t* to = step_.space.pilot_bits + this->headIndex() * bitWords(step_.space.max_length);
       for (int w = tid_; w < words_; w += kFinishThreads) to[w] = kept_[w];
     }
     const Sums pilot = gatherListed<true>(chosen->fixed, pilots);
@@ -140,12 +140,14 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores> {
     const double whole = tid_ < kDim ? f * fixed.value + sums.tail / sums.rows * own : 0.0;
     sums.pilot_norm = this->sum(own * own);
     sums.whole_norm = this->sum(whole * whole);
-    return limitedRows(vAttentionRows(estimateOf(sums, true), step_.rule), pilots, most);
+    return limitedRows(vAttentionRows(estimateOf(sums, true), step_.how.rule), pilots, most);
   }
 
-  __device__ float* scoresByKey() const { return step_.scores + at_ * kPieceKeys - keys_.base; }
+  __device__ float* scoresByKey() const {
+    return step_.space.scores + at_ * kPieceKeys - keys_.base;
+  }
 
-  // ---- Sets of keys, counted from the row's base.
+  // ---- Sets of keys, counted from the sequence's base.
 
   // The sum over the threads before this one; `total`: over all.
   __device__ uint32_t before(uint32_t own, uint32_t* total) {
@@ -345,7 +347,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores> {
       place += __popc(kept_[w]);
     }
     __syncthreads();
-    int32_t* to = step_.draw_keys + this->listAt() + at;
+    int32_t* to = step_.space.draw_keys + this->listAt() + at;
     for (int w = warp_; w < words_; w += kFinishWarps) {
       const uint32_t bits = kept_[w];
       const uint32_t below = bits & ((1u << lane_) - 1);
@@ -412,10 +414,10 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores> {
   // Returns how many are in the tail. Masked keys are in neither, but for top-k, which keeps as
   // many keys as its budget says.
   __device__ uint32_t split(int begin, int end, float reference) {
-    const float* scores = step_.scores + at_ * kPieceKeys;
-    const bool adaptive = step_.draw == Draw::kAdaptive;
+    const float* scores = step_.space.scores + at_ * kPieceKeys;
+    const bool adaptive = step_.how.chosen_by == ChosenBy::kAdaptive;
     const auto wanted = [&](uint32_t all) {
-      return adaptive ? static_cast<uint32_t>(shareOf(step_.heavy, static_cast<int>(all)))
+      return adaptive ? static_cast<uint32_t>(shareOf(step_.how.heavy, static_cast<int>(all)))
                       : budget_;
     };
     auto* unmasked = adaptive ? reinterpret_cast<uint8_t*>(tail_) : nullptr;
@@ -470,40 +472,40 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores> {
       return;
     }
     // Weights are written when all is drawn: until then their place is the words'.
-    auto* words = reinterpret_cast<uint4*>(step_.draw_weights + this->listAt());
+    auto* words = reinterpret_cast<uint4*>(step_.space.draw_weights + this->listAt());
     keepLargest(Words{*this, first_block, words}, [=](uint32_t) { return count; });
   }
 
-  // ---- Rows.
+  // ---- Entries.
 
   // Sums over the keys of `count` places of the list from `first` on. Where scores come from a
   // shadow, exact ones take their place.
   template <bool kPilot>
   __device__ Sums gatherListed(uint32_t first, uint32_t count) {
     float* scores = scoresByKey();
-    const int32_t* list = step_.draw_keys + this->listAt() + first;
-    const float* bias = step_.bias ? step_.bias + row_ * step_.bias_stride : nullptr;
+    const int32_t* list = step_.space.draw_keys + this->listAt() + first;
+    const float* bias = step_.in.bias ? step_.in.bias + sequence_ * step_.in.bias_stride : nullptr;
     const auto keyAt = [&](uint32_t place) { return place < count ? list[place] : -1; };
     Sums sums;
     uint32_t passed = warp_ * 32;
     int key = keyAt(passed + lane_);
-    uint32_t row = key >= 0 ? this->rowOf(key) : 0;
+    uint32_t entry = key >= 0 ? this->entryOf(key) : 0;
     for (; passed < count; passed += kFinishWarps * 32) {
-      // Where the next rows are is read meanwhile.
+      // Where the next entries are is read meanwhile.
       const int next_key = keyAt(passed + kFinishWarps * 32 + lane_);
-      const uint32_t next_row = next_key >= 0 ? this->rowOf(next_key) : 0;
-      row = __shfl_sync(kAll, row, key >= 0 ? lane_ : 0);
+      const uint32_t next_entry = next_key >= 0 ? this->entryOf(next_key) : 0;
+      entry = __shfl_sync(kAll, entry, key >= 0 ? lane_ : 0);
       float known = minusInfinity();
       if (key >= 0) known = kRescores ? (bias ? bias[key] * kLog2E : 0.0f) : scores[key];
-      this->template gather<kAhead, kPilot>(min(count - passed, 32u), row, known, &sums,
+      this->template gather<kAhead, kPilot>(min(count - passed, 32u), entry, known, &sums,
                                             [&](int i, float score) {
-                                              if (!kRescores || !step_.chosen) return;
+                                              if (!kRescores || !step_.space.chosen) return;
                                               const int owner = __shfl_sync(kAll, key, i);
                                               if (owner >= 0 && lane_ % kLanes == 0)
                                                 scores[owner] = score;
                                             });
       key = next_key;
-      row = next_row;
+      entry = next_entry;
     }
     this->template finish<kPilot>(&sums);
     return sums;

@@ -65,39 +65,26 @@ Refusal findDevice(Device* device) {
   return noCode(*device);
 }
 
+static_assert(kPieceKeys == MethodOptions{}.tile_size);  // method.cpp: the tiles of s2anta-flash
+
+ChosenBy chosenBy(const MethodOptions& method) { return traitsOf(method.method).chosen_by; }
+
 Sweep sweepOf(const MethodOptions& method) {
-  switch (method.method) {
-    case Method::kS2antaFlash:
-      return Sweep::kFlash;
-    case Method::kS2antaQ4:
-      return Sweep::kShadow;
-    case Method::kDense:
-      return Sweep::kExact;
-    case Method::kTopK:
-    case Method::kVAttention:
-      return shadowBits(method) > 0 ? Sweep::kShadow : Sweep::kMasses;
-    default:
-      return Sweep::kMasses;
-  }
+  if (chosenBy(method) == ChosenBy::kAll) return Sweep::kExact;
+  if (chosenBy(method) == ChosenBy::kTiles) return Sweep::kFlash;
+  return shadowBits(method) > 0 ? Sweep::kShadow : Sweep::kMasses;
 }
 
-Draw drawOf(Method method) {
-  switch (method) {
-    case Method::kSanta:
-      return Draw::kIndependent;
-    case Method::kS2antaStrat:
-      return Draw::kStratified;
-    case Method::kS2antaSys:
-    case Method::kS2antaProp:
-    case Method::kS2antaQ4:
-      return Draw::kSystematic;
-    case Method::kTopK:
-      return Draw::kTop;
-    case Method::kVAttention:
-      return Draw::kAdaptive;
-    default:
-      return Draw::kNone;
-  }
+Step::How howOf(const MethodOptions& method) {
+  return {.uses_budget = usesBudget(method),
+          .chosen_by = chosenBy(method),
+          .sweep = sweepOf(method),
+          .sink = static_cast<int>(method.sink),
+          .local = static_cast<int>(method.local),
+          .max_sample = method.max_budget > 0 ? static_cast<int>(method.max_budget) : INT_MAX,
+          .heavy = method.heavy,
+          .pilot = method.pilot,
+          .rule = hasErrorTarget(method) ? vAttentionRule(method) : VAttentionRule{}};
 }
 
 SweepKernel sweepKernelOf(Sweep sweep, int head_dim, Element element) {
@@ -114,9 +101,9 @@ SweepKernel sweepKernelOf(Sweep sweep, int head_dim, Element element) {
   return {};
 }
 
-StepKernel finishKernelOf(Sweep sweep, Draw draw, int head_dim, Element element) {
-  return chooses(draw) ? choiceKernelOf(sweep, head_dim, element)
-                       : finishKernelOf(sweep, head_dim, element);
+StepKernel finishKernelOf(Sweep sweep, ChosenBy chosen_by, int head_dim, Element element) {
+  return choosesByScores(chosen_by) ? choiceKernelOf(sweep, head_dim, element)
+                                    : finishKernelOf(sweep, head_dim, element);
 }
 
 Refusal unsupportedShape(const MethodOptions& method, const PagedKv& kv, int heads) {
@@ -187,7 +174,8 @@ struct Workspace::Impl {
 
   // Kernels are in the device's memory, and may have the shared memory that they need, before the
   // first launch: neither may happen while a graph is captured.
-  Refusal load(Sweep sweep, Draw draw, const PagedKv& kv, const StepBounds& of, int pieces) {
+  Refusal load(Sweep sweep, ChosenBy chosen_by, const PagedKv& kv, const StepBounds& of,
+               int pieces) {
     Launch launch;
     const SweepKernel kernel = sweepKernelOf(sweep, kv.head_dim, kv.element);
     if (auto why = configure(kernel, of.rows, &launch)) return why;
@@ -196,11 +184,11 @@ struct Workspace::Impl {
     cudaError_t error = cudaFuncGetAttributes(&attributes, append.append);
     if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, append.centre);
     if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, append.shadow);
-    const StepKernel finish = finishKernelOf(sweep, draw, kv.head_dim, kv.element);
+    const StepKernel finish = finishKernelOf(sweep, chosen_by, kv.head_dim, kv.element);
     if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, finish);
     if (error == cudaSuccess) {
       if (waits(attributes) && !overlaps(finish)) overlapping.push_back(finish);
-      error = allow(finish, finishBytes(draw, of.max_length, pieces));
+      error = allow(finish, finishBytes(chosen_by, of.max_length, pieces));
     }
     if (error == cudaSuccess && of.statistics) {
       error = allow(statisticsKernelOf(kv.head_dim, kv.element), statisticsBytes(of.max_length));
@@ -218,8 +206,8 @@ struct Workspace::Impl {
     return std::find(overlapping.begin(), overlapping.end(), finish) != overlapping.end();
   }
 
-  static size_t finishBytes(Draw draw, int max_length, int pieces) {
-    if (chooses(draw)) return choiceBytes(max_length, pieces);
+  static size_t finishBytes(ChosenBy chosen_by, int max_length, int pieces) {
+    if (choosesByScores(chosen_by)) return choiceBytes(max_length, pieces);
     return static_cast<size_t>(pieces + 1) * sizeof(uint64_t);
   }
   // Words of each of the statistics' two sets of keys: what a row needs, or there is room for.
@@ -232,6 +220,25 @@ struct Workspace::Impl {
   static cudaError_t allow(StepKernel kernel, size_t bytes) {
     return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 static_cast<int>(bytes));
+  }
+
+  // choice: keys are chosen by their scores.
+  Step::Space space(bool choice) const {
+    const bool lists = bounds.statistics || choice, sets = bounds.statistics && choice;
+    return {.max_length = bounds.max_length,
+            .max_budget = bounds.max_budget,
+            .max_pieces = max_pieces,
+            .pieces = pieces.as<Piece>(),
+            .piece_bytes = piece_bytes.as<uint8_t>(),
+            .part_masses = part_masses.as<uint32_t>(),
+            .scores = choice ? scores.as<float>() : nullptr,
+            .draw_keys = lists ? draw_keys.as<int32_t>() : nullptr,
+            .draw_weights = lists ? draw_weights.as<float>() : nullptr,
+            .draw_stride = draw_stride,
+            .chosen = sets ? chosen.as<Chosen>() : nullptr,
+            .pilot_bits = sets ? pilot_bits.as<uint32_t>() : nullptr,
+            .statistics_words = statisticsWords(bounds.max_length),
+            .wrong = wrong.as<unsigned long long>()};
   }
 
   // As many warps a block as give the most on a multiprocessor.
@@ -292,8 +299,8 @@ Refusal Workspace::plan(const MethodOptions& method, const PagedKv& kv, const St
   const size_t entries = heads * max_pieces;
   if (auto why = impl.pieces.grow(entries * sizeof(Piece))) return why;
   if (auto why = impl.piece_bytes.grow(entries * kPieceBytes)) return why;
-  const Draw draw = drawOf(method.method);
-  if (chooses(draw)) {
+  const ChosenBy chosen_by = chosenBy(method);
+  if (choosesByScores(chosen_by)) {
     if (auto why = impl.scores.grow(entries * kPieceKeys * sizeof(float))) return why;
   } else if (sweep == Sweep::kMasses || sweep == Sweep::kShadow) {
     if (auto why = impl.part_masses.grow(entries * kParts * sizeof(uint32_t))) return why;
@@ -301,13 +308,13 @@ Refusal Workspace::plan(const MethodOptions& method, const PagedKv& kv, const St
   // Draws fewer than keys; s2anta-flash may make one a piece whatever its budget.
   uint32_t stride = std::min(bounds.max_budget, static_cast<uint32_t>(bounds.max_length));
   if (sweep == Sweep::kFlash) stride = std::max(stride, static_cast<uint32_t>(max_pieces));
-  if (draw == Draw::kAdaptive) stride = static_cast<uint32_t>(bounds.max_length);
+  if (chosen_by == ChosenBy::kAdaptive) stride = static_cast<uint32_t>(bounds.max_length);
   stride = (stride + 7) / 8 * 8;
-  if (bounds.statistics || chooses(draw)) {
+  if (bounds.statistics || choosesByScores(chosen_by)) {
     if (auto why = impl.draw_keys.grow(heads * stride * sizeof(int32_t))) return why;
     if (auto why = impl.draw_weights.grow(heads * stride * sizeof(float))) return why;
   }
-  if (chooses(draw)) {
+  if (choosesByScores(chosen_by)) {
     if (choiceBytes(bounds.max_length, max_pieces) > room) {
       return std::string(methodName(method.method)) + " on the GPU takes rows of up to " +
              std::to_string((room - choiceBytes(0, 0)) / 12 * 32) + " keys";
@@ -316,7 +323,7 @@ Refusal Workspace::plan(const MethodOptions& method, const PagedKv& kv, const St
     if (auto why = impl.chosen.grow(heads * sizeof(Chosen))) return why;
     if (auto why = impl.pilot_bits.grow(heads * bits)) return why;
   }
-  if (auto why = impl.load(sweep, draw, kv, bounds, max_pieces)) return why;
+  if (auto why = impl.load(sweep, chosen_by, kv, bounds, max_pieces)) return why;
   impl.bounds = bounds;
   impl.method = method;
   impl.max_pieces = max_pieces;
@@ -391,67 +398,45 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
   Workspace::Impl& impl = workspace->impl();
   const bool statistics = out.statistics || out.head_statistics || out.group_statistics;
   const Sweep sweep = sweepOf(method);
-  const Draw draw = drawOf(method.method), planned = drawOf(impl.method.method);
+  const ChosenBy chosen_by = chosenBy(method), planned = chosenBy(impl.method);
   if (!impl.ready || in.rows > impl.bounds.rows || in.heads != impl.bounds.heads ||
-      sweep != sweepOf(impl.method) || (draw != planned && (chooses(draw) || chooses(planned))) ||
+      sweep != sweepOf(impl.method) ||
+      (chosen_by != planned && (choosesByScores(chosen_by) || choosesByScores(planned))) ||
       (statistics && !impl.bounds.statistics)) {
     return "the step is larger than, or other than, the workspace was planned for";
   }
   const KeyShadow* shadow = kv.shadow(4);
   if (sweep == Sweep::kShadow && !shadow) return noShadow(method);
-  const bool choice = chooses(draw);
-  const bool lists = impl.bounds.statistics || choice;
-  const Step step{
-      .keys = kv.keys,
-      .values = kv.values,
-      .codes = shadow ? shadow->codes : nullptr,
-      .code_scales = shadow ? shadow->scales : nullptr,
-      .pages = kv.pages,
-      .kv_heads = kv.kv_heads,
-      .page_shift = std::countr_zero(static_cast<unsigned>(kv.page_size)),
-      .queries = in.queries,
-      .page_table = in.page_table,
-      .lengths = in.lengths,
-      .budgets = in.budgets,
-      .sequences = in.sequences,
-      .steps = in.steps,
-      .bias = in.bias,
-      .bias_stride = in.bias_stride,
-      .window = in.window,
-      .rows = in.rows,
-      .heads = in.heads,
-      .max_pages = in.max_pages,
-      .layer = in.layer,
-      .seed = in.seed,
-      .scale = in.scale,
-      .out = out.out,
-      .lse = out.lse,
-      .uses_budget = usesBudget(method),
-      .draw = draw,
-      .sweep = sweep,
-      .sink = static_cast<int>(method.sink),
-      .local = static_cast<int>(method.local),
-      .heavy = method.heavy,
-      .pilot = method.pilot,
-      .rule = draw == Draw::kAdaptive ? vAttentionRule(method) : VAttentionRule{},
-      .max_sample = method.max_budget > 0 ? static_cast<int>(method.max_budget) : INT_MAX,
-      .max_length = impl.bounds.max_length,
-      .max_budget = impl.bounds.max_budget,
-      .max_pieces = impl.max_pieces,
-      .pieces = impl.pieces.as<Piece>(),
-      .piece_bytes = impl.piece_bytes.as<uint8_t>(),
-      .part_masses = impl.part_masses.as<uint32_t>(),
-      .scores = choice ? impl.scores.as<float>() : nullptr,
-      .draw_keys = lists ? impl.draw_keys.as<int32_t>() : nullptr,
-      .draw_weights = lists ? impl.draw_weights.as<float>() : nullptr,
-      .draw_stride = impl.draw_stride,
-      .chosen = choice && impl.bounds.statistics ? impl.chosen.as<Chosen>() : nullptr,
-      .pilot_bits = choice && impl.bounds.statistics ? impl.pilot_bits.as<uint32_t>() : nullptr,
-      .statistics_words = impl.statisticsWords(impl.bounds.max_length),
-      .wrong = impl.wrong.as<unsigned long long>(),
-      .statistics = out.statistics,
-      .head_statistics = out.head_statistics,
-      .group_statistics = out.group_statistics};
+  const bool choice = choosesByScores(chosen_by);
+  const Step step{.cache = {.keys = kv.keys,
+                            .values = kv.values,
+                            .codes = shadow ? shadow->codes : nullptr,
+                            .code_scales = shadow ? shadow->scales : nullptr,
+                            .pages = kv.pages,
+                            .kv_heads = kv.kv_heads,
+                            .page_shift = std::countr_zero(static_cast<unsigned>(kv.page_size))},
+                  .in = {.queries = in.queries,
+                         .page_table = in.page_table,
+                         .lengths = in.lengths,
+                         .budgets = in.budgets,
+                         .streams = in.sequences,
+                         .steps = in.steps,
+                         .bias = in.bias,
+                         .bias_stride = in.bias_stride,
+                         .window = in.window,
+                         .batch = in.rows,
+                         .heads = in.heads,
+                         .max_pages = in.max_pages,
+                         .layer = in.layer,
+                         .seed = in.seed,
+                         .scale = in.scale},
+                  .out = {.out = out.out,
+                          .lse = out.lse,
+                          .statistics = out.statistics,
+                          .head_statistics = out.head_statistics,
+                          .group_statistics = out.group_statistics},
+                  .how = howOf(method),
+                  .space = impl.space(choice)};
 
   Workspace::Impl::Launch launch;
   if (auto why = impl.configure(sweepKernelOf(sweep, kv.head_dim, kv.element), in.rows, &launch)) {
@@ -467,14 +452,14 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
   config.gridDim = static_cast<unsigned>(in.rows * in.heads);
   config.blockDim = 256;
   config.dynamicSmemBytes =
-      Workspace::Impl::finishBytes(draw, impl.bounds.max_length, impl.max_pieces);
+      Workspace::Impl::finishBytes(chosen_by, impl.bounds.max_length, impl.max_pieces);
   config.stream = stream;
   // Where its code waits, the finish is brought in while the sweep's last warps still work.
   cudaLaunchAttribute overlap;
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &overlap;
-  const StepKernel finish = finishKernelOf(sweep, draw, kv.head_dim, kv.element);
+  const StepKernel finish = finishKernelOf(sweep, chosen_by, kv.head_dim, kv.element);
   config.numAttrs = impl.overlaps(finish) ? 1 : 0;
   cudaError_t error = cudaLaunchKernelEx(&config, finish, step);
   if (error == cudaSuccess && statistics) {

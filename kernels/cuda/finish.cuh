@@ -1,16 +1,16 @@
 #pragma once
-// The finish over heads (step.h) of methods that draw: one block a row and query head puts the
-// sweep's pieces together, in order. Exact and flash rows: a weighted sum of what the pieces
-// summed. Sampled rows: draws from the pieces' masses, by prefix sums alone and in integers, then
-// the drawn values.
+// The finish over heads (step.h) of methods that draw: one block a sequence and query head puts the
+// sweep's pieces together, in order. Exact and flash sequences: a weighted sum of what the pieces
+// summed. Sampled sequences: draws from the pieces' masses, by prefix sums alone and in integers,
+// then the drawn values.
 #include "kernels/cuda/head_block.cuh"
 
 namespace allot::kernels::cuda {
 
 // Pieces' masses are added up in units of 2^(E - 24 - kKept), E the largest reference: a piece
-// whose reference is the largest keeps all its bits, and one of 2^-24 of that (a flat row beside a
-// key that is 16 nats above it) is rounded to 2^-20 of itself, whatever the row's length. A piece
-// has at most 2^31 of its own units: the total of kMostPieces stays below 2^62.
+// whose reference is the largest keeps all its bits, and one of 2^-24 of that (a flat sequence
+// beside a key that is 16 nats above it) is rounded to 2^-20 of itself, whatever the sequence's
+// length. A piece has at most 2^31 of its own units: the total of kMostPieces stays below 2^62.
 constexpr int kKept = 16;
 static_assert(kMostPieces <= 1 << (62 - 31 - kKept));
 
@@ -25,16 +25,16 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow> {
   static constexpr bool kSamples = kRescores || kFrom == Sweep::kMasses;
   using Base = HeadBlock<kDim, T, kRescores>;
   using Base::at_, Base::budget_, Base::keys_, Base::lane_, Base::memory_, Base::pieces_,
-      Base::row_;
-  using Base::kLanes, Base::kRows;
+      Base::sequence_;
+  using Base::kLanes, Base::kEntries;
   using Base::step_, Base::tid_, Base::warp_;
-  static constexpr int kAhead = kRescores ? 4 : 8;  // rows that a lane has on their way
+  static constexpr int kAhead = kRescores ? 4 : 8;  // entries that a lane has on their way
 
  public:
   __device__ FinishHead(const Step& step, FinishShared<kDim>& shared, uint8_t* memory)
       : Base(step, shared, memory), shared_(shared) {
     if constexpr (kSamples) {
-      if (this->kind_ == RowKind::kSampled) offset_ = this->words(0)[0] >> 8;
+      if (this->kind_ == SequenceKind::kSampled) offset_ = this->words(0)[0] >> 8;
     }
   }
 
@@ -56,7 +56,7 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow> {
       const int p = first + tid_;
       uint64_t mass = 0;
       if (p < pieces_) {
-        const Piece piece = first == 0 ? this->piece_ : step_.pieces[at_ + p];
+        const Piece piece = first == 0 ? this->piece_ : step_.space.pieces[at_ + p];
         mass = inUnits(piece.mass, reference - piece.reference);
         sums += power2(piece.reference - reference) * piece.sum;
       }
@@ -86,8 +86,8 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow> {
     return (mass + (uint64_t{1} << (-bits - 1))) >> -bits;
   }
 
-  // What a row's thresholds have in common: the total is budget * step + step_rest. All of them are
-  // exact, as kernels/cpu/draws.cpp has them in 128 bits: floor(floor(x / 2^24) / S) is
+  // What a sequence's thresholds have in common: the total is budget * step + step_rest. All of
+  // them are exact, as kernels/cpu/draws.cpp has them in 128 bits: floor(floor(x / 2^24) / S) is
   // floor(x / (2^24 S)).
   struct Thresholds {
     uint64_t first, rest, step, step_rest;
@@ -97,7 +97,7 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow> {
     const double inverse = 1.0 / static_cast<double>(budget_);
     const uint64_t step = quotient(total, budget_, inverse);
     Thresholds all{0, 0, step, total - step * budget_, inverse};
-    if (step_.draw != Draw::kSystematic) return all;
+    if (step_.how.chosen_by != ChosenBy::kSystematic) return all;
     // (2^24 - offset) total - 1, in units of 2^24.
     const uint64_t before = (uint64_t{1} << 24) - offset_;
     const uint64_t low = before * total;
@@ -109,13 +109,13 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow> {
   }
 
   __device__ uint64_t threshold(uint32_t m, uint64_t total, const Thresholds& all) const {
-    if (step_.draw == Draw::kStratified) {
+    if (step_.how.chosen_by == ChosenBy::kStratified) {
       const uint64_t place = this->words(m / 4)[m % 4];
       // floor((m 2^32 + place) total / (S 2^32))
       const uint64_t low = (place * (total >> 32)) + (place * (total & 0xffffffffu) >> 32);
       return m * all.step + (m * all.step_rest + low) / budget_;
     }
-    if (step_.draw == Draw::kIndependent) {
+    if (step_.how.chosen_by == ChosenBy::kIndependent) {
       const auto four = this->words(m / 2);
       const uint64_t random = static_cast<uint64_t>(four[m % 2 * 2]) << 32 | four[m % 2 * 2 + 1];
       return __umul64hi(random, total);
@@ -123,10 +123,10 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow> {
     return all.first + m * all.step + quotient(all.rest + m * all.step_rest, budget_, all.inverse);
   }
 
-  // The key that the threshold falls on: its row in the pool, and its mass.
+  // The key that the threshold falls on: its entry in the pool, and its mass.
   struct Drawn {
     int key;
-    uint32_t row;
+    uint32_t entry;
     float log_mass;  // log2 of the mass, in units of exp
   };
   __device__ Drawn find(uint64_t threshold, const uint64_t* prefix, float reference) const {
@@ -136,8 +136,9 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow> {
       (prefix[middle] <= threshold ? low : high) = middle;
     }
     // All that is known of the piece is on its way at once.
-    const float own = step_.pieces[at_ + low].reference;
-    const auto* parts = reinterpret_cast<const uint4*>(step_.part_masses + (at_ + low) * kParts);
+    const float own = step_.space.pieces[at_ + low].reference;
+    const auto* parts =
+        reinterpret_cast<const uint4*>(step_.space.part_masses + (at_ + low) * kParts);
     uint4 four[kParts / 4];
 #pragma unroll
     for (int i = 0; i < kParts / 4; ++i) four[i] = parts[i];
@@ -164,9 +165,9 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow> {
     }
     Drawn drawn{keys_.base + low * kPieceKeys + part * kPart, 0, 0};
     const int from = drawn.key;
-    const uint32_t first = this->rowOf(from);  // a part is in one page
-    const auto* masses =
-        reinterpret_cast<const uint4*>(step_.piece_bytes + (at_ + low) * kPieceBytes + part * 32);
+    const uint32_t first = this->entryOf(from);  // a part is in one page
+    const auto* masses = reinterpret_cast<const uint4*>(step_.space.piece_bytes +
+                                                        (at_ + low) * kPieceBytes + part * 32);
     uint4 eight[2] = {masses[0], masses[1]};
     found = false;
     float mass = 0;
@@ -190,7 +191,7 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow> {
       }
     }
     drawn.log_mass = log2f(mass) + 1 + own;
-    drawn.row = first + static_cast<uint32_t>(drawn.key - from);
+    drawn.entry = first + static_cast<uint32_t>(drawn.key - from);
     return drawn;
   }
 
@@ -201,8 +202,8 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow> {
     const uint64_t total = scanMasses(reference, prefix, &exponentials);
     const int64_t list = this->listAt();
     if (total == 0) {
-      for (uint32_t m = tid_; step_.draw_keys && m < budget_; m += kFinishThreads) {
-        step_.draw_keys[list + m] = -1;
+      for (uint32_t m = tid_; step_.space.draw_keys && m < budget_; m += kFinishThreads) {
+        step_.space.draw_keys[list + m] = -1;
       }
       this->fill(exponentials == exponentials ? 0.0f : notANumber(), minusInfinity());
       return;
@@ -210,7 +211,7 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow> {
     if (!kRescores) this->setLse((reference + log2f(exponentials)) * kLn2);
 
     // Every lane finds a draw, and the warp gathers them: few draws are shared out among all warps.
-    constexpr int kGroup = kRows * kAhead;
+    constexpr int kGroup = kEntries * kAhead;
     const auto per_warp = static_cast<int>((budget_ + kFinishWarps - 1) / kFinishWarps);
     const int each = min(32, (per_warp + kGroup - 1) / kGroup * kGroup);
     const Thresholds all = thresholdsOf(total);
@@ -221,27 +222,27 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow> {
       Drawn drawn{};
       if (lane_ < count) {
         drawn = find(threshold(m, total, all), prefix, reference);
-        if (step_.draw_keys) step_.draw_keys[list + m] = drawn.key;
+        if (step_.space.draw_keys) step_.space.draw_keys[list + m] = drawn.key;
       }
-      const uint32_t row = __shfl_sync(kAll, drawn.row, lane_ < count ? lane_ : 0);
+      const uint32_t entry = __shfl_sync(kAll, drawn.entry, lane_ < count ? lane_ : 0);
       if constexpr (kRescores) {
         float known = lane_ < count ? -drawn.log_mass : minusInfinity();
-        if (lane_ < count && step_.bias) {
-          known += step_.bias[row_ * step_.bias_stride + drawn.key] * kLog2E;
+        if (lane_ < count && step_.in.bias) {
+          known += step_.in.bias[sequence_ * step_.in.bias_stride + drawn.key] * kLog2E;
         }
-        this->template gather<kAhead, false>(count, row, known, &sums, [&](int i, float weight) {
-          if (!step_.draw_keys || i >= count || lane_ % kLanes != 0) return;
-          step_.draw_weights[list + first + i] = weight;
+        this->template gather<kAhead, false>(count, entry, known, &sums, [&](int i, float weight) {
+          if (!step_.space.draw_keys || i >= count || lane_ % kLanes != 0) return;
+          step_.space.draw_weights[list + first + i] = weight;
         });
       } else {
-        this->template gatherEqual<kAhead>(count, row, sums.out);
+        this->template gatherEqual<kAhead>(count, entry, sums.out);
       }
     }
     if constexpr (kRescores) {
       this->template finish<false>(&sums);
       const auto mass = static_cast<float>(sums.mass);
-      for (uint32_t m = tid_; step_.draw_keys && m < budget_; m += kFinishThreads) {
-        float& weight = step_.draw_weights[list + m];
+      for (uint32_t m = tid_; step_.space.draw_keys && m < budget_; m += kFinishThreads) {
+        float& weight = step_.space.draw_weights[list + m];
         weight = mass > 0 ? power2(weight - sums.top) / mass : 0.0f;
       }
       // The proposal's normaliser times the mean importance weight.
@@ -252,10 +253,10 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow> {
       if (tid_ < kDim) this->output()[tid_] = sums.value * (mass == 0 ? 0.0f : 1.0f / mass);
     } else {
       const float share = 1.0f / static_cast<float>(budget_);
-      for (uint32_t m = tid_; step_.draw_keys && m < budget_; m += kFinishThreads) {
-        step_.draw_weights[list + m] = share;
+      for (uint32_t m = tid_; step_.space.draw_keys && m < budget_; m += kFinishThreads) {
+        step_.space.draw_weights[list + m] = share;
       }
-      const float value = this->sumRows(sums.out);
+      const float value = this->sumEntries(sums.out);
       if (tid_ < kDim) this->output()[tid_] = value * share;
     }
   }

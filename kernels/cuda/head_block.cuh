@@ -1,6 +1,6 @@
 #pragma once
 // What every way of finishing a query head has in common (step.h): one block, which puts the
-// sweep's pieces together in order and gathers rows of keys and values.
+// sweep's pieces together in order and gathers entries of the pool.
 #include "allot/kernels/philox_streams.h"
 #include "kernels/cuda/primitives.cuh"
 
@@ -16,12 +16,12 @@ struct HeadShared {
   float sums[kFinishWarps][kDim];
 };
 
-// kRescores: scores that come from a shadow are computed again, exactly, for the rows gathered.
+// kRescores: scores that come from a shadow are computed again, exactly, for the entries gathered.
 template <int kDim, typename T, bool kRescores>
 class HeadBlock {
  protected:
-  static constexpr int kLanes = kDim / 8;    // that read one row together
-  static constexpr int kRows = 32 / kLanes;  // a warp reads at once
+  static constexpr int kLanes = kDim / 8;       // that read one entry together
+  static constexpr int kEntries = 32 / kLanes;  // a warp reads at once
 
   __device__ HeadBlock(const Step& step, HeadShared<kDim>& shared, uint8_t* memory)
       : step_(step),
@@ -30,30 +30,30 @@ class HeadBlock {
         tid_(threadIdx.x),
         lane_(threadIdx.x % 32),
         warp_(threadIdx.x / 32) {
-    row_ = blockIdx.x / step.heads;
-    head_ = blockIdx.x % step.heads;
-    kv_head_ = head_ / (step.heads / step.kv_heads);
-    keys_ = keysOf(step, step.lengths[row_]);
-    budget_ = step.budgets[row_];
+    sequence_ = blockIdx.x / step.in.heads;
+    head_ = blockIdx.x % step.in.heads;
+    kv_head_ = head_ / (step.in.heads / step.cache.kv_heads);
+    keys_ = keysOf(step, step.in.lengths[sequence_]);
+    budget_ = step.in.budgets[sequence_];
     pieces_ = piecesOf(keys_.span());
-    at_ = pieceIndex(step, row_, head_, 0);
-    kind_ = kindOf(step, row_);
+    at_ = pieceIndex(step, sequence_, head_, 0);
+    kind_ = kindOf(step, sequence_);
     if constexpr (kRescores) {
-      const float* from = step_.queries + headIndex() * kDim + lane_ % kLanes * 8;
+      const float* from = step_.in.queries + headIndex() * kDim + lane_ % kLanes * 8;
 #pragma unroll
       for (int i = 0; i < 8; ++i) query_[i] = from[i];
     }
   }
 
-  // Rows that are silent, wrong or exact are done; false: it is none of these.
+  // Sequences that are silent, wrong or exact are done; false: it is none of these.
   __device__ bool plain() {
-    if (kind_ == RowKind::kBad) {
+    if (kind_ == SequenceKind::kBad) {
       const bool length = beyondRoom(step_, keys_.n);
-      if (tid_ == 0) report(step_, length ? Wrong::kLength : Wrong::kBudget, row_, kv_head_);
+      if (tid_ == 0) report(step_, length ? Wrong::kLength : Wrong::kBudget, sequence_, kv_head_);
       fill(notANumber(), notANumber());
-    } else if (kind_ == RowKind::kSilent) {
+    } else if (kind_ == SequenceKind::kSilent) {
       fill(0, minusInfinity());
-    } else if (kind_ == RowKind::kExact) {
+    } else if (kind_ == SequenceKind::kExact) {
       pieces_ = exactPiecesOf(exactKeysOf(step_, keys_.n).span());
       combine<false>();
     } else {
@@ -62,19 +62,21 @@ class HeadBlock {
     return true;
   }
 
-  __device__ int64_t headIndex() const { return static_cast<int64_t>(row_) * step_.heads + head_; }
+  __device__ int64_t headIndex() const {
+    return static_cast<int64_t>(sequence_) * step_.in.heads + head_;
+  }
   __device__ void fill(float out, float lse) const {
     if (tid_ < kDim) output()[tid_] = out;
     setLse(lse);
   }
-  __device__ float* output() const { return step_.out + headIndex() * kDim; }
+  __device__ float* output() const { return step_.out.out + headIndex() * kDim; }
   __device__ void setLse(float lse) const {
-    if (tid_ == 0 && step_.lse) step_.lse[headIndex()] = lse;
+    if (tid_ == 0 && step_.out.lse) step_.out.lse[headIndex()] = lse;
   }
-  __device__ int64_t listAt() const { return headIndex() * step_.draw_stride; }
+  __device__ int64_t listAt() const { return headIndex() * step_.space.draw_stride; }
   __device__ std::array<uint32_t, 4> words(uint32_t block) const {
-    return philox(step_.seed, step_.sequences[row_], step_.steps[row_],
-                  attentionStream(step_.layer, static_cast<uint32_t>(head_)), block);
+    return philox(step_.in.seed, step_.in.streams[sequence_], step_.in.steps[sequence_],
+                  attentionStream(step_.in.layer, static_cast<uint32_t>(head_)), block);
   }
 
   // ---- Over the block, in one order whatever the block's neighbours.
@@ -101,9 +103,9 @@ class HeadBlock {
 
   __device__ float largestReference() {
     float reference = kNoKeys;
-    if (tid_ < pieces_) reference = (piece_ = step_.pieces[at_ + tid_]).reference;
+    if (tid_ < pieces_) reference = (piece_ = step_.space.pieces[at_ + tid_]).reference;
     for (int p = tid_ + kFinishThreads; p < pieces_; p += kFinishThreads) {
-      reference = fmaxf(reference, step_.pieces[at_ + p].reference);
+      reference = fmaxf(reference, step_.space.pieces[at_ + p].reference);
     }
     return largest(reference);
   }
@@ -116,7 +118,7 @@ class HeadBlock {
     const float reference = largestReference();
     float weights = 0, exponentials = 0;
     for (int p = tid_; p < pieces_; p += kFinishThreads) {
-      const Piece piece = p == tid_ ? piece_ : step_.pieces[at_ + p];
+      const Piece piece = p == tid_ ? piece_ : step_.space.pieces[at_ + p];
       const float scale = power2(piece.reference - reference);
       exponentials += scale * piece.sum;
       factors[p] = kFlash ? scale * static_cast<float>(piece.mass) : scale;
@@ -125,15 +127,16 @@ class HeadBlock {
     exponentials = sum(exponentials);
     const float total = kFlash ? sum(weights) : exponentials;
     setLse(exponentials > 0 ? (reference + log2f(exponentials)) * kLn2 : minusInfinity());
-    if (kFlash && step_.draw_keys) {
+    if (kFlash && step_.space.draw_keys) {
       const uint32_t samples = drawsOfPiece(budget_, pieces_);
       for (uint32_t m = tid_; m < samples * pieces_; m += kFinishThreads) {
-        step_.draw_weights[listAt() + m] =
+        step_.space.draw_weights[listAt() + m] =
             total > 0 ? factors[m / samples] / (total * static_cast<float>(samples)) : 0.0f;
       }
     }
     if (budget_ == 0 || !(total > 0)) {
-      // NaN scores end here too: they were reported, and their row must not look like a number.
+      // NaN scores end here too: they were reported, and their sequence must not look like a
+      // number.
       const float out = budget_ == 0 || total == 0 ? 0.0f : notANumber();
       if (tid_ < kDim) output()[tid_] = out;
       return;
@@ -144,7 +147,7 @@ class HeadBlock {
 #pragma unroll 8
     for (int p = side; p < pieces_; p += kSide) {
       const auto* values =
-          reinterpret_cast<const float*>(step_.piece_bytes + (at_ + p) * kPieceBytes);
+          reinterpret_cast<const float*>(step_.space.piece_bytes + (at_ + p) * kPieceBytes);
       out += factors[p] * values[d];
     }
     shared_.sums[side][d] = out;
@@ -155,21 +158,22 @@ class HeadBlock {
     }
   }
 
-  // ---- Rows of the pool.
+  // ---- Entries of the pool.
 
-  // In the pool, in rows of head_dim: the pool has fewer than 2^32.
-  __device__ uint32_t rowOf(int key) const {
-    const int page =
-        step_.page_table[static_cast<int64_t>(row_) * step_.max_pages + (key >> step_.page_shift)];
-    const bool good = static_cast<uint32_t>(page) < static_cast<uint64_t>(step_.pages);
-    const uint32_t first = static_cast<uint32_t>((good ? page : 0) * step_.kv_heads + kv_head_)
-                           << step_.page_shift;
-    return first + (key & ((1 << step_.page_shift) - 1));
+  // Its position, in vectors of head_dim: the pool has fewer than 2^32.
+  __device__ uint32_t entryOf(int key) const {
+    const int page = step_.in.page_table[static_cast<int64_t>(sequence_) * step_.in.max_pages +
+                                         (key >> step_.cache.page_shift)];
+    const bool good = static_cast<uint32_t>(page) < static_cast<uint64_t>(step_.cache.pages);
+    const uint32_t first =
+        static_cast<uint32_t>((good ? page : 0) * step_.cache.kv_heads + kv_head_)
+        << step_.cache.page_shift;
+    return first + (key & ((1 << step_.cache.page_shift) - 1));
   }
 
-  __device__ uint4 loadRow(const void* pool, uint32_t row) const {
+  __device__ uint4 loadEntry(const void* pool, uint32_t entry) const {
     return __ldg(reinterpret_cast<const uint4*>(static_cast<const T*>(pool) +
-                                                static_cast<int64_t>(row) * kDim) +
+                                                static_cast<int64_t>(entry) * kDim) +
                  lane_ % kLanes);
   }
 
@@ -184,7 +188,7 @@ class HeadBlock {
     }
   }
 
-  // Rows gathered: sums of e = 2^(s' - top), and with the thread's eight channels of e v. For a
+  // Entries gathered: sums of e = 2^(s' - top), and with the thread's eight channels of e v. For a
   // pilot of e^2 and |e v|^2 as well.
   struct Sums {
     float top = kNoKeys;
@@ -206,23 +210,23 @@ class HeadBlock {
     }
   };
 
-  // Adds a warp's rows: lane i has the place of row i < count in the pool, and its s', or what to
-  // add to the exact score's. Lanes beyond have any row of the pool, and -infinity: a load that may
-  // not happen would wait for the one before. used(i, s') is called by all lanes of a row, which
-  // are together.
+  // Adds a warp's entries: lane i has the position of entry i < count, and its s', or what to add
+  // to the exact score's. Lanes beyond have any entry of the pool, and -infinity: loads are then
+  // unconditional, and all of them can be on their way at once. used(i, s') is called by all lanes
+  // of an entry, which are together.
   template <int kAhead, bool kPilot, typename Used>
-  __device__ void gather(int count, uint32_t row, float known, Sums* sums, Used used) const {
+  __device__ void gather(int count, uint32_t entry, float known, Sums* sums, Used used) const {
 #pragma unroll 1
-    for (int first = 0; first < count; first += kRows * kAhead) {
+    for (int first = 0; first < count; first += kEntries * kAhead) {
       uint4 keys[kRescores ? kAhead : 1], values[kAhead];
       float s[kAhead];
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
-        const int r = first + i * kRows + lane_ / kLanes;
-        const uint32_t at = __shfl_sync(kAll, row, r);
+        const int r = first + i * kEntries + lane_ / kLanes;
+        const uint32_t at = __shfl_sync(kAll, entry, r);
         s[i] = __shfl_sync(kAll, known, r);
-        if constexpr (kRescores) keys[i] = loadRow(step_.keys, at);
-        values[i] = loadRow(step_.values, at);
+        if constexpr (kRescores) keys[i] = loadEntry(step_.cache.keys, at);
+        values[i] = loadEntry(step_.cache.values, at);
       }
       if constexpr (kRescores) {
 #pragma unroll
@@ -233,7 +237,7 @@ class HeadBlock {
           for (int apart = kLanes / 2; apart > 0; apart /= 2) {
             dot += __shfl_xor_sync(kAll, dot, apart);
           }
-          const float score = step_.scale * dot;
+          const float score = step_.in.scale * dot;
           sums->poison = fmaf(score, 0.0f, sums->poison);
           s[i] = fmaf(score, kLog2E, s[i]);
         }
@@ -241,7 +245,7 @@ class HeadBlock {
       float top = sums->top;
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
-        used(first + i * kRows + lane_ / kLanes, s[i]);
+        used(first + i * kEntries + lane_ / kLanes, s[i]);
         top = fmaxf(top, s[i]);
       }
 #pragma unroll
@@ -269,20 +273,20 @@ class HeadBlock {
     }
   }
 
-  // The same where all rows weigh the same: out += v.
+  // The same where all entries weigh the same: out += v.
   template <int kAhead>
-  __device__ void gatherEqual(int count, uint32_t row, float (&out)[8]) const {
+  __device__ void gatherEqual(int count, uint32_t entry, float (&out)[8]) const {
 #pragma unroll 1
-    for (int first = 0; first < count; first += kRows * kAhead) {
+    for (int first = 0; first < count; first += kEntries * kAhead) {
       uint4 values[kAhead];
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
-        const int r = first + i * kRows + lane_ / kLanes;
-        values[i] = loadRow(step_.values, __shfl_sync(kAll, row, r));
+        const int r = first + i * kEntries + lane_ / kLanes;
+        values[i] = loadEntry(step_.cache.values, __shfl_sync(kAll, entry, r));
       }
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
-        const float weight = first + i * kRows + lane_ / kLanes < count ? 1.0f : 0.0f;
+        const float weight = first + i * kEntries + lane_ / kLanes < count ? 1.0f : 0.0f;
         unpack(values[i], [&](int j, float x) { out[j] += weight * x; });
       }
     }
@@ -292,21 +296,21 @@ class HeadBlock {
   template <bool kPilot>
   __device__ void finish(Sums* sums) {
     if (kRescores && __any_sync(kAll, sums->poison != 0) && lane_ == 0) {
-      report(step_, Wrong::kScore, row_, kv_head_);
+      report(step_, Wrong::kScore, sequence_, kv_head_);
     }
     sums->raise(largest(sums->top));
-    // All lanes of a row have its mass.
+    // All lanes of an entry have its mass.
     const bool counts = lane_ % kLanes == 0;
     sums->mass = sum(counts ? sums->mass : 0.0);
     if (kPilot) {
       sums->squares = sum(counts ? sums->squares : 0.0);
       sums->norms = sum(sums->norms);
     }
-    sums->value = sumRows(sums->out);
+    sums->value = sumEntries(sums->out);
   }
 
   // out over lanes and warps, in order: thread d gets channel d.
-  __device__ float sumRows(float (&out)[8]) {
+  __device__ float sumEntries(float (&out)[8]) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       for (int apart = kLanes; apart < 32; apart *= 2) {
@@ -328,12 +332,12 @@ class HeadBlock {
   HeadShared<kDim>& shared_;
   uint8_t* memory_;
   int tid_, lane_, warp_;
-  int row_, head_, kv_head_, pieces_;
-  RowKeys keys_;
+  int sequence_, head_, kv_head_, pieces_;
+  SequenceKeys keys_;
   uint32_t budget_;
   int64_t at_;
   Piece piece_{};  // of index tid_
-  RowKind kind_;
+  SequenceKind kind_;
   float query_[kRescores ? 8 : 1];  // this lane's channels
 };
 

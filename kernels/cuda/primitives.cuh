@@ -45,6 +45,15 @@ __device__ inline void waitCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
 }
 
+__device__ inline uint4 loadShared(uint32_t shared) {
+  uint4 words;
+  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+               : "r"(shared)
+               : "memory");
+  return words;
+}
+
 // Four 8x8 matrices of 2-byte elements; lane i gives the address of row i % 8 of matrix i / 8.
 __device__ inline void loadMatrices(uint32_t (&to)[4], uint32_t shared) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -138,16 +147,16 @@ __device__ inline uint32_t halves(float low, float high) {
 
 __device__ inline bool isNumber(float x) { return fabsf(x) <= kLargest; }
 
-__device__ inline void report(const Step& step, Wrong kind, int row, int kv_head) {
-  atomicMin(step.wrong, static_cast<unsigned long long>(kind) << 56 |
-                            static_cast<unsigned long long>(row) << 24 | kv_head);
+__device__ inline void report(const Step& step, Wrong kind, int sequence, int kv_head) {
+  atomicMin(step.space.wrong, static_cast<unsigned long long>(kind) << 56 |
+                                  static_cast<unsigned long long>(sequence) << 24 | kv_head);
 }
 
-// A length below 0 or beyond the plan, the row's pages or its bias.
+// A length below 0 or beyond the plan, the sequence's pages or its bias.
 __device__ inline bool beyondRoom(const Step& step, int n) {
-  return n < 0 || n > step.max_length ||
-         n > static_cast<int64_t>(step.max_pages) << step.page_shift ||
-         (step.bias && n > step.bias_stride);
+  return n < 0 || n > step.space.max_length ||
+         n > static_cast<int64_t>(step.in.max_pages) << step.cache.page_shift ||
+         (step.in.bias && n > step.in.bias_stride);
 }
 
 // In a kernel that may be launched while the one before it on the stream still works: from here on
@@ -159,36 +168,36 @@ __device__ inline void waitForKernelBefore() {
 #endif
 }
 
-// The keys of a row: first .. n - 1, what the sliding window leaves. Its pieces begin at `base`, so
-// that those of kPieceKeys are the same tiles whatever the window.
-struct RowKeys {
+// The keys of a sequence: first .. n - 1, what the sliding window leaves. Its pieces begin at
+// `base`, so that those of kPieceKeys are the same tiles whatever the window.
+struct SequenceKeys {
   int first, n, base;
   __device__ int count() const { return n - first; }
   __device__ int span() const { return n - base; }
 };
-__device__ inline RowKeys keysOf(const Step& step, int n) {
-  const int first = step.window > 0 && n > step.window ? n - step.window : 0;
+__device__ inline SequenceKeys keysOf(const Step& step, int n) {
+  const int first = step.in.window > 0 && n > step.in.window ? n - step.in.window : 0;
   return {first, n, first & -kPieceKeys};
 }
-// Those of exact rows begin at a tile.
-__device__ inline RowKeys exactKeysOf(const Step& step, int n) {
-  RowKeys keys = keysOf(step, n);
+// Those of exact sequences begin at a part.
+__device__ inline SequenceKeys exactKeysOf(const Step& step, int n) {
+  SequenceKeys keys = keysOf(step, n);
   keys.base = keys.first & -kPart;
   return keys;
 }
 
-// What is done for a row. A budget of 0 where log-sums are wanted is exact attention whose output
-// is not written.
-__device__ inline RowKind kindOf(const Step& step, int row) {
-  const int n = step.lengths[row];
-  const uint32_t budget = step.budgets[row];
-  if (beyondRoom(step, n)) return RowKind::kBad;
-  if (n == 0) return RowKind::kSilent;
-  if (budget == 0) return step.lse ? RowKind::kExact : RowKind::kSilent;
-  if (step.draw == Draw::kAdaptive) return RowKind::kSampled;
+// What is done for a sequence. A budget of 0 where log-sums are wanted is exact attention whose
+// output is not written.
+__device__ inline SequenceKind kindOf(const Step& step, int sequence) {
+  const int n = step.in.lengths[sequence];
+  const uint32_t budget = step.in.budgets[sequence];
+  if (beyondRoom(step, n)) return SequenceKind::kBad;
+  if (n == 0) return SequenceKind::kSilent;
+  if (budget == 0) return step.out.lse ? SequenceKind::kExact : SequenceKind::kSilent;
+  if (step.how.chosen_by == ChosenBy::kAdaptive) return SequenceKind::kSampled;
   const auto keys = static_cast<uint32_t>(keysOf(step, n).count());
-  if (!step.uses_budget || budget >= keys) return RowKind::kExact;
-  return budget > step.max_budget ? RowKind::kBad : RowKind::kSampled;
+  if (!step.how.uses_budget || budget >= keys) return SequenceKind::kExact;
+  return budget > step.space.max_budget ? SequenceKind::kBad : SequenceKind::kSampled;
 }
 
 __device__ inline int piecesOf(int keys) { return (keys + kPieceKeys - 1) / kPieceKeys; }
@@ -197,8 +206,8 @@ __device__ inline int exactPiecesOf(int keys) {
 }
 
 // Where a piece of a query head is in the workspace's arrays.
-__device__ inline int64_t pieceIndex(const Step& step, int row, int head, int piece) {
-  return (static_cast<int64_t>(row) * step.heads + head) * step.max_pieces + piece;
+__device__ inline int64_t pieceIndex(const Step& step, int sequence, int head, int piece) {
+  return (static_cast<int64_t>(sequence) * step.in.heads + head) * step.space.max_pieces + piece;
 }
 
 // Draws of one piece of s2anta-flash.

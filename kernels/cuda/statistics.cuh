@@ -1,6 +1,6 @@
 #pragma once
 // What was read (HeadStatistics, GroupStatistics, RowStatistics), from the list of draws: one block
-// a row and KV head, after the finish. Only where a caller asks for it.
+// a sequence and KV head, after the finish. Only where a caller asks for it.
 #include "kernels/cuda/primitives.cuh"
 
 namespace allot::kernels::cuda {
@@ -24,64 +24,61 @@ class GroupCount {
  public:
   __device__ GroupCount(const Step& step, uint32_t* bits, StatisticsShared& shared)
       : step_(step), shared_(shared), tid_(threadIdx.x) {
-    row_ = blockIdx.x / step.kv_heads;
-    kv_head_ = blockIdx.x % step.kv_heads;
-    group_ = step.heads / step.kv_heads;
-    kind_ = kindOf(step, row_);
-    keys_ = keysOf(step, kind_ == RowKind::kBad ? 0 : step.lengths[row_]);
+    sequence_ = blockIdx.x / step.cache.kv_heads;
+    kv_head_ = blockIdx.x % step.cache.kv_heads;
+    group_ = step.in.heads / step.cache.kv_heads;
+    kind_ = kindOf(step, sequence_);
+    keys_ = keysOf(step, kind_ == SequenceKind::kBad ? 0 : step.in.lengths[sequence_]);
     words_ = bitWords(keys_.span());
     head_bits_ = bits;
-    group_bits_ = bits + step.statistics_words;
+    group_bits_ = bits + step.space.statistics_words;
   }
 
   __device__ void run() {
-    const bool silent = kind_ == RowKind::kBad || kind_ == RowKind::kSilent;
-    const bool exact = kind_ == RowKind::kExact;
-    const bool sampled = kind_ == RowKind::kSampled;
+    const bool silent = kind_ == SequenceKind::kBad || kind_ == SequenceKind::kSilent;
+    const bool exact = kind_ == SequenceKind::kExact;
+    const bool sampled = kind_ == SequenceKind::kSampled;
     const uint64_t n = keys_.count();
-    const bool shadow = sampled && step_.sweep == Sweep::kShadow;
-    const uint64_t stage = silent ? 0 : n * (shadow ? kDim / 2 + sizeof(float) : kRowBytes);
-    uint64_t rows = 0;
-    if (exact && step_.budgets[row_] > 0) rows = n;
-    if (sampled) rows = countLists();
+    const bool shadow = sampled && step_.how.sweep == Sweep::kShadow;
+    const uint64_t stage = silent ? 0 : n * (shadow ? kDim / 2 + sizeof(float) : kEntryBytes);
+    uint64_t entries = 0;
+    if (exact && step_.in.budgets[sequence_] > 0) entries = n;
+    if (sampled) entries = countLists();
     uint64_t draws = 0, unique = 0;
     for (int h = 0; h < group_; ++h) {
       HeadStatistics head{};
-      if (exact && step_.budgets[row_] > 0) {
-        head = {static_cast<uint32_t>(n),
-                static_cast<uint32_t>(n),
-                stage,
-                n * kRowBytes,
-                static_cast<float>(n),
-                0};
+      if (exact && step_.in.budgets[sequence_] > 0) {
+        head = {static_cast<uint32_t>(n), static_cast<uint32_t>(n), stage,
+                n * kEntryBytes,          static_cast<float>(n),    0};
       } else if (sampled) {
         head = sampledHead(h, stage);
       }
       draws += head.draws;
       unique += head.unique_rows;
-      if (step_.head_statistics && tid_ == 0) {
-        step_.head_statistics[row_ * step_.heads + kv_head_ * group_ + h] = head;
+      if (step_.out.head_statistics && tid_ == 0) {
+        step_.out.head_statistics[sequence_ * step_.in.heads + kv_head_ * group_ + h] = head;
       }
     }
     if (tid_ != 0) return;
-    const GroupStatistics together{static_cast<uint32_t>(rows),
-                                   stage + (shadow ? rows * kRowBytes : 0), rows * kRowBytes};
-    if (step_.group_statistics) {
-      step_.group_statistics[row_ * step_.kv_heads + kv_head_] = together;
+    const GroupStatistics together{static_cast<uint32_t>(entries),
+                                   stage + (shadow ? entries * kEntryBytes : 0),
+                                   entries * kEntryBytes};
+    if (step_.out.group_statistics) {
+      step_.out.group_statistics[sequence_ * step_.cache.kv_heads + kv_head_] = together;
     }
-    if (!step_.statistics) return;
-    RowStatistics& sums = step_.statistics[row_];
+    if (!step_.out.statistics) return;
+    RowStatistics& sums = step_.out.statistics[sequence_];
     add(sums.draws, draws);
     add(sums.unique_rows, unique);
-    add(sums.group_rows, rows);
+    add(sums.group_rows, entries);
     add(sums.dense_rows, n * group_);
     add(sums.key_bytes, together.key_bytes);
     add(sums.value_bytes, together.value_bytes);
-    add(sums.dense_bytes, 2 * n * kRowBytes);
+    add(sums.dense_bytes, 2 * n * kEntryBytes);
   }
 
  private:
-  static constexpr uint64_t kRowBytes = kDim * 2;
+  static constexpr uint64_t kEntryBytes = kDim * 2;
 
   __device__ static void add(uint64_t& total, uint64_t amount) {
     atomicAdd(reinterpret_cast<unsigned long long*>(&total), amount);
@@ -89,7 +86,7 @@ class GroupCount {
 
   __device__ void clear(uint32_t* bits) const {
     __syncthreads();
-    for (int i = tid_; i < step_.statistics_words && i < words_; i += kStatisticsThreads) {
+    for (int i = tid_; i < step_.space.statistics_words && i < words_; i += kStatisticsThreads) {
       bits[i] = 0;
     }
     __syncthreads();
@@ -107,21 +104,23 @@ class GroupCount {
   }
 
   __device__ Chosen chosenOf(int head) const {
-    if (chooses(step_.draw)) return step_.chosen[row_ * step_.heads + head];
-    const uint32_t budget = step_.budgets[row_];
-    if (step_.sweep != Sweep::kFlash) return {0, budget, 0, 0};
+    if (choosesByScores(step_.how.chosen_by))
+      return step_.space.chosen[sequence_ * step_.in.heads + head];
+    const uint32_t budget = step_.in.budgets[sequence_];
+    if (step_.how.sweep != Sweep::kFlash) return {0, budget, 0, 0};
     const int pieces = piecesOf(keys_.span());
     return {0, drawsOfPiece(budget, pieces) * static_cast<uint32_t>(pieces), 0, 0};
   }
   __device__ int64_t listOf(int head) const {
-    return (static_cast<int64_t>(row_) * step_.heads + head) * step_.draw_stride;
+    return (static_cast<int64_t>(sequence_) * step_.in.heads + head) * step_.space.draw_stride;
   }
 
-  // Sums of every head's list; returns how many rows the heads read together. Keys are counted as
-  // bits, those of one stretch of the row after those of another where it is too long for all.
+  // Sums of every head's list; returns how many entries the heads read together. Keys are counted
+  // as bits, those of one stretch of the sequence after those of another where it is too long for
+  // all.
   __device__ uint64_t countLists() {
     uint64_t together = 0;
-    for (int first = 0; first < words_; first += step_.statistics_words) {
+    for (int first = 0; first < words_; first += step_.space.statistics_words) {
       clear(group_bits_);
       uint32_t own = 0;
       for (int h = 0; h < group_; ++h) {
@@ -141,13 +140,13 @@ class GroupCount {
     const int64_t list = listOf(head);
     const Chosen chosen = chosenOf(head);
     const uint32_t length = chosen.fixed + chosen.sampled;
-    const int words = min(words_ - first, step_.statistics_words);
+    const int words = min(words_ - first, step_.space.statistics_words);
     clear(head_bits_);
     double made = 0, weights = 0, squares = 0;
     for (uint32_t m = tid_; m < length; m += kStatisticsThreads) {
-      const int key = step_.draw_keys[list + m];
+      const int key = step_.space.draw_keys[list + m];
       if (key < 0) continue;  // a piece, or a head, whose keys are all masked
-      const double weight = step_.draw_weights[list + m];
+      const double weight = step_.space.draw_weights[list + m];
       made += 1;
       weights += weight;
       squares += weight * weight;
@@ -156,8 +155,8 @@ class GroupCount {
     }
     const uint32_t* pilots = nullptr;
     if (chosen.pilots > 0) {
-      const int64_t row = row_ * step_.heads + head;
-      pilots = step_.pilot_bits + row * bitWords(step_.max_length) + first;
+      const int64_t at = sequence_ * step_.in.heads + head;
+      pilots = step_.space.pilot_bits + at * bitWords(step_.space.max_length) + first;
     }
     __syncthreads();
     uint32_t unique = 0;
@@ -180,50 +179,50 @@ class GroupCount {
     if (made == 0) return stats;
     stats.draws = static_cast<uint32_t>(made);
     stats.unique_rows = static_cast<uint32_t>(unique);
-    stats.key_bytes = stage + (step_.sweep == Sweep::kShadow ? unique * kRowBytes : 0);
-    stats.value_bytes = unique * kRowBytes;
+    stats.key_bytes = stage + (step_.how.sweep == Sweep::kShadow ? unique * kEntryBytes : 0);
+    stats.value_bytes = unique * kEntryBytes;
     stats.effective_sample_size =
         squares > 0 ? static_cast<float>(weights * weights / squares) : 0.0f;
-    if (step_.head_statistics) stats.relative_error = error(head, listOf(head), chosenOf(head));
+    if (step_.out.head_statistics) stats.relative_error = error(head, listOf(head), chosenOf(head));
     return stats;
   }
 
-  // As kernels/cpu/statistics.cpp: over draws rather than rows, which comes to the same.
+  // As kernels/cpu/statistics.cpp: over draws rather than entries, which comes to the same.
   __device__ float error(int head, int64_t list, const Chosen& chosen) {
-    if (step_.draw == Draw::kTop) return -1;  // it cannot be known
+    if (step_.how.chosen_by == ChosenBy::kLargest) return -1;  // it cannot be known
     double made = 0, share = 1;
-    if (step_.draw == Draw::kAdaptive) {
+    if (step_.how.chosen_by == ChosenBy::kAdaptive) {
       made = chosen.sampled;
       share = chosen.tail > 0 ? 1 - made / chosen.tail : 0.0;
       if (made == 0 || share <= 0) return 0;
     } else {
       for (uint32_t m = tid_; m < chosen.sampled; m += kStatisticsThreads) {
-        made += step_.draw_keys[list + m] >= 0;
+        made += step_.space.draw_keys[list + m] >= 0;
       }
       made = sum(made);
     }
     if (made == 1) return -1;
     const int lane = tid_ % 32, warp = tid_ / 32;
-    const float* out = step_.out + (static_cast<int64_t>(row_) * step_.heads + head) * kDim;
+    const float* out =
+        step_.out.out + (static_cast<int64_t>(sequence_) * step_.in.heads + head) * kDim;
     double variance = 0, norm = 0;
     const uint32_t length = chosen.fixed + chosen.sampled;
     for (uint32_t m = chosen.fixed + warp; m < length; m += kStatisticsThreads / 32) {
-      const int key = step_.draw_keys[list + m];
+      const int key = step_.space.draw_keys[list + m];
       if (key < 0) continue;
-      const int page =
-          step_
-              .page_table[static_cast<int64_t>(row_) * step_.max_pages + (key >> step_.page_shift)];
-      if (static_cast<uint32_t>(page) >= static_cast<uint64_t>(step_.pages)) continue;
-      const int64_t at =
-          ((static_cast<int64_t>(page) * step_.kv_heads + kv_head_) << step_.page_shift) +
-          (key & ((1 << step_.page_shift) - 1));
-      const T* value = static_cast<const T*>(step_.values) + at * kDim;
+      const int page = step_.in.page_table[static_cast<int64_t>(sequence_) * step_.in.max_pages +
+                                           (key >> step_.cache.page_shift)];
+      if (static_cast<uint32_t>(page) >= static_cast<uint64_t>(step_.cache.pages)) continue;
+      const int64_t at = ((static_cast<int64_t>(page) * step_.cache.kv_heads + kv_head_)
+                          << step_.cache.page_shift) +
+                         (key & ((1 << step_.cache.page_shift) - 1));
+      const T* value = static_cast<const T*>(step_.cache.values) + at * kDim;
       float distance = 0;
       for (int d = lane; d < kDim; d += 32) {
         const float gap = ElementOf<T>::toFloat(value[d]) - out[d];
         distance += gap * gap;
       }
-      const double weight = step_.draw_weights[list + m];
+      const double weight = step_.space.draw_weights[list + m];
       variance += weight * weight * distance;
     }
     for (int d = tid_; d < kDim; d += kStatisticsThreads) {
@@ -237,9 +236,9 @@ class GroupCount {
 
   const Step& step_;
   StatisticsShared& shared_;
-  RowKeys keys_;
-  int tid_, row_, kv_head_, group_, words_;
-  RowKind kind_;
+  SequenceKeys keys_;
+  int tid_, sequence_, kv_head_, group_, words_;
+  SequenceKind kind_;
   uint32_t* head_bits_;
   uint32_t* group_bits_;
 };

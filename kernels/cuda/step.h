@@ -2,13 +2,30 @@
 // What the kernels of one decode step are given, and what they leave for each other. Private to
 // kernels/cuda; plain data, passed by value.
 //
-// A step is a sweep over keys and a finish over heads. The sweep cuts every row's keys into pieces
-// of kPieceKeys; one warp takes one piece of one KV head for up to kQuad of its query heads, alone.
-// What it leaves of each piece and head depends on the row:
-//   exact rows    the softmax's sum and the weighted sum of values, over the piece
-//   sampled rows  the piece's masses and their sums: draws are made from these by the finish
-//   flash rows    the piece's masses' sum and the mean of the values that it drew itself
-// The finish, one block a row and query head, puts pieces together in order.
+// A step is a sweep over keys and a finish over heads. The sweep cuts every sequence's keys into
+// pieces of kPieceKeys; one warp takes one piece of one KV head for up to kQuad of its query heads,
+// alone. What it leaves of each piece and head depends on the sequence:
+//   exact sequences    the softmax's sum and the weighted sum of values, over the piece
+//   sampled sequences  the piece's masses and their sums: draws are made from these by the finish
+//   flash sequences    the piece's masses' sum and the mean of the values that it drew itself
+// The finish, one block a sequence and query head, puts pieces together in order.
+//
+// Words here, and what the trade calls them:
+//   sweep, finish    split-KV decode (flash decoding) and its combine kernel
+//   piece            split: keys that one warp takes for a KV head; a tile of s2anta-prop and
+//   -flash part             16 keys of a piece: the m16 of one tensor core product quad up to four
+//   query heads of one KV head (GQA), two columns of n8 each sequence         one request of the
+//   batch: a row of DecodeInputs' arrays; its place in them stream           the generator's name
+//   of a sequence (DecodeInputs::sequences) entry            a key with its value; its position in
+//   the pool, in vectors of head_dim shadow, codes    keys quantised to 4 bits, with a scale each
+//   centre           the mean key that was taken off before
+//   mass             exp(score), rounded to an integer: a softmax weight that is not normalised
+//   reference        the exponent that a piece's masses are relative to (the running maximum)
+//   slot, pipe       a stage of shared memory, and the ring of cp.async copies that fills it
+//   g, t             PTX's groupID and threadID_in_group of mma fragments: lane 4 g + t
+// "Row" is left for rows of matrices and for the public names (DecodeInputs::rows, unique_rows).
+//
+// Where to read on: sweep.cuh (SweepWarp::run), then finish.cuh (FinishHead::run) and choice.cuh.
 #include <cstdint>
 
 #include "allot/kernels/cuda_decode.h"
@@ -27,34 +44,35 @@ constexpr int kParts = kPieceKeys / kPart;
 constexpr int kPieceBytes =
     512;  // of one piece and head: 256 masses of 2 bytes, or head_dim floats
 
-// Keys of a piece of an exact row, by the row's length alone: short rows in more pieces, so that
+// Keys of a piece of an exact sequence, by its length alone: short ones in more pieces, so that
 // there is work for every multiprocessor, long ones in fewer, so that less is written between the
 // kernels. At most 32 parts.
 constexpr int kSplitLength = 4096;
 constexpr int exactPieceKeys(int n) { return n <= kSplitLength ? 128 : n <= 16384 ? 256 : 512; }
-// No row has more pieces, exact or not.
+// No sequence has more pieces, exact or not.
 constexpr int mostPieces(int max_length) {
   const int whole = (max_length + kPieceKeys - 1) / kPieceKeys;
   const int split = ((max_length < kSplitLength ? max_length : kSplitLength) + 127) / 128;
   return whole > split ? whole : split > 0 ? split : 1;
 }
-constexpr int kMostPieces = 1 << 15;  // of a row that the finish adds up
+constexpr int kMostPieces = 1 << 15;  // of a sequence that the finish adds up
 
 // Of one bit a key.
 constexpr int bitWords(int n) { return n / 32 + 1; }
 
-// What the sweep does for rows that are not exact.
+// What the sweep does for sequences that are not exact.
 enum class Sweep {
-  kExact,   // nothing: dense, all rows are exact
+  kExact,   // nothing: dense, all are exact
   kMasses,  // masses from exact scores
   kShadow,  // masses from the keys' 4-bit shadow
   kFlash,   // draws and gathers by itself
 };
 
-// What the finish does of sampled rows: how it turns masses into draws; or which keys it chooses by
-// their scores, which the sweep then leaves instead of masses.
-enum class Draw { kNone, kSystematic, kStratified, kIndependent, kTop, kAdaptive };
-constexpr bool chooses(Draw draw) { return draw == Draw::kTop || draw == Draw::kAdaptive; }
+// Keys that are chosen by their scores, which the sweep then leaves instead of masses; other
+// methods draw from masses.
+constexpr bool choosesByScores(ChosenBy by) {
+  return by == ChosenBy::kLargest || by == ChosenBy::kAdaptive;
+}
 
 // How many keys a head chose: its list of draws begins with those that are always read, and goes on
 // with those that are sampled.
@@ -67,8 +85,8 @@ struct Chosen {
 
 // One piece and query head.
 struct Piece {
-  float reference;  // e: exact rows: what exponents are relative to; else a whole number, see below
-  uint32_t mass;    // sum of masses in units of 2^-24, at most 2^31; exact rows: not set
+  float reference;  // e: what exponents are relative to; of sampled sequences a whole number
+  uint32_t mass;    // of sampled sequences: the sum of masses in units of 2^-24, at most 2^31
   float sum;        // sum of 2^(s' - e), s' = s log2(e), float32
   float pad;
 };
@@ -77,73 +95,81 @@ struct Piece {
 constexpr float kMassUnits = 0x1p24f;
 constexpr float kNoKeys = -3.4028235e38f;  // reference of a piece whose keys are all masked
 
-// What went wrong, the smallest counts: kind << 56 | row << 24 | KV head.
+// What went wrong, the smallest counts: kind << 56 | sequence << 24 | KV head.
 enum class Wrong : uint32_t { kLength, kPage, kBudget, kScore, kKey, kValue };
 constexpr unsigned long long kNothingWrong = ~0ull;
 
-enum class RowKind { kBad, kSilent, kExact, kSampled };
+enum class SequenceKind { kBad, kSilent, kExact, kSampled };
 
 struct Step {
-  // The cache.
-  const void* keys;
-  const void* values;
-  const uint8_t* codes;  // of 4 bits, or null
-  const float* code_scales;
-  int64_t pages;
-  int kv_heads;
-  int page_shift;  // page_size = 1 << page_shift
+  struct Cache {
+    const void* keys;
+    const void* values;
+    const uint8_t* codes;  // of 4 bits, or null
+    const float* code_scales;
+    int64_t pages;
+    int kv_heads;
+    int page_shift;  // page_size = 1 << page_shift
+  } cache;
 
-  // Inputs and outputs, as in DecodeInputs and DecodeOutputs.
-  const float* queries;
-  const int32_t* page_table;
-  const int32_t* lengths;
-  const uint32_t* budgets;
-  const uint32_t* sequences;
-  const uint32_t* steps;
-  const float* bias;
-  int64_t bias_stride;
-  int window;  // keys of a row, its newest; 0: all
-  int rows;
-  int heads;
-  int max_pages;
-  uint32_t layer;
-  uint64_t seed;
-  float scale;
-  float* out;
-  float* lse;
+  // As in DecodeInputs.
+  struct Inputs {
+    const float* queries;
+    const int32_t* page_table;
+    const int32_t* lengths;
+    const uint32_t* budgets;
+    const uint32_t* streams;  // DecodeInputs::sequences
+    const uint32_t* steps;
+    const float* bias;
+    int64_t bias_stride;
+    int window;  // keys of a sequence, its newest; 0: all
+    int batch;   // sequences
+    int heads;
+    int max_pages;
+    uint32_t layer;
+    uint64_t seed;
+    float scale;
+  } in;
 
-  // How.
-  bool uses_budget;  // false: every row with a budget is exact
-  Draw draw;
-  Sweep sweep;
+  struct Outputs {
+    float* out;
+    float* lse;
+    RowStatistics* statistics;
+    HeadStatistics* head_statistics;
+    GroupStatistics* group_statistics;
+  } out;
 
-  // Draw::kAdaptive, as in MethodOptions.
-  int sink;
-  int local;
-  double heavy;
-  double pilot;
-  VAttentionRule rule;
-  int max_sample;  // most rows of the tail
+  // As in MethodOptions and the methods' table.
+  struct How {
+    bool uses_budget;  // false: every sequence with a budget is exact
+    ChosenBy chosen_by;
+    Sweep sweep;
+    // ChosenBy::kAdaptive.
+    int sink;
+    int local;
+    int max_sample;  // most entries of the tail
+    double heavy;
+    double pilot;
+    VAttentionRule rule;
+  } how;
 
   // The workspace.
-  int max_length;
-  uint32_t max_budget;
-  int max_pieces;
-  Piece* pieces;          // [rows, heads, max_pieces]
-  uint8_t* piece_bytes;   // [rows, heads, max_pieces, kPieceBytes]
-  uint32_t* part_masses;  // [rows, heads, max_pieces, kParts]
-  float* scores;       // [rows, heads, max_pieces, kPieceKeys], s', or null where masses are kept
-  int32_t* draw_keys;  // [rows * heads, draw_stride], or null
-  float* draw_weights;
-  uint32_t draw_stride;  // a multiple of 8
-  Chosen* chosen;        // [rows * heads], or null
-  uint32_t* pilot_bits;  // [rows * heads, bitWords(max_length)], or null
-  int statistics_words;  // of a set of keys that the statistics have room for
-  unsigned long long* wrong;
-
-  RowStatistics* statistics;
-  HeadStatistics* head_statistics;
-  GroupStatistics* group_statistics;
+  struct Space {
+    int max_length;
+    uint32_t max_budget;
+    int max_pieces;
+    Piece* pieces;          // [batch, heads, max_pieces]
+    uint8_t* piece_bytes;   // [batch, heads, max_pieces, kPieceBytes]
+    uint32_t* part_masses;  // [batch, heads, max_pieces, kParts]
+    float* scores;  // [batch, heads, max_pieces, kPieceKeys], s', or null where masses are kept
+    int32_t* draw_keys;  // [batch * heads, draw_stride], or null
+    float* draw_weights;
+    uint32_t draw_stride;  // a multiple of 8
+    Chosen* chosen;        // [batch * heads], or null
+    uint32_t* pilot_bits;  // [batch * heads, bitWords(max_length)], or null
+    int statistics_words;  // of a set of keys that the statistics have room for
+    unsigned long long* wrong;
+  } space;
 };
 
 }  // namespace allot::kernels::cuda

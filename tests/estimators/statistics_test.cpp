@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 #include <random>
+#include <set>
 
 #include "kernels/cpu/draws.h"
 #include "kernels/cpu/key_scores.h"
@@ -42,6 +43,15 @@ const Known kKnown[] = {{"santa", independentMoments},
                         {"s2anta-flash tileSize=16", [](const Population& p, int samples) {
                            return tiledMoments(p, samples, kTile);
                          }}};
+
+TEST(Unbiased, EveryMethodThatPromisesItIsInTheseTests) {
+  std::set<Method> here;
+  for (const Known& known : kKnown) here.insert(methodOf(known.method).method);
+  for (const MethodTraits& method : methodTable()) {
+    if (!includes(method.phases, Phase::kDecode)) continue;
+    EXPECT_EQ(here.count(method.method), method.promise == Promise::kUnbiased) << method.name;
+  }
+}
 
 // 5 methods x 3 states x 3 budgets x (16 coordinates + 1 trace): 765 comparisons, a false alarm in
 // 6500 changes of the seed.

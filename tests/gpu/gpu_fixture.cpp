@@ -37,9 +37,9 @@ void sortByKey(HeadDraws* draws) {
 std::vector<std::string> sampledMethodTexts() {
   std::vector<std::string> list;
   for (const std::string& text : methodTexts()) {
-    const Method method = methodOf(text).method;
-    const bool other = method == Method::kBernoulli || method == Method::kQuest;
-    if (usesBudget(methodOf(text)) && !other) list.push_back(text);
+    const MethodOptions method = methodOf(text);
+    const bool on_gpu = includes(traitsOf(method.method).gpu, Phase::kDecode);
+    if (usesBudget(method) && on_gpu) list.push_back(text);
   }
   return list;
 }
@@ -47,8 +47,9 @@ std::vector<std::string> sampledMethodTexts() {
 std::vector<std::string> gpuMethodTexts() {
   std::vector<std::string> list = sampledMethodTexts();
   for (const std::string& text : methodTexts()) {
-    const Method method = methodOf(text).method;
-    if (method == Method::kDense || method == Method::kVAttention) list.push_back(text);
+    const MethodOptions method = methodOf(text);
+    const bool on_gpu = includes(traitsOf(method.method).gpu, Phase::kDecode);
+    if (!usesBudget(method) && on_gpu) list.push_back(text);
   }
   return list;
 }

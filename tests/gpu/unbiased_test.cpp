@@ -12,11 +12,7 @@ namespace {
 constexpr double kZ = 6.4;
 constexpr int kReplicates = 4000;
 
-bool unbiased(Method method) {
-  return method == Method::kSanta || method == Method::kS2antaStrat ||
-         method == Method::kS2antaSys || method == Method::kS2antaProp ||
-         method == Method::kS2antaFlash;
-}
+bool unbiased(Method method) { return traitsOf(method).promise == Promise::kUnbiased; }
 
 // The largest |z| of the mean over rows, each a replicate, of head `head` against `expected`, whose
 // error is `slack`. Coordinates that do not vary are compared by their distance.

@@ -14,6 +14,7 @@
 // Pure functions, any thread; no dependency.
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,12 +23,34 @@
 
 namespace allot::kernels {
 
-#define ALLOT_ENUMERATOR(enumerator, name, phases, select) enumerator,
+#define ALLOT_ENUMERATOR(enumerator, ...) enumerator,
 enum class Method { ALLOT_METHODS(ALLOT_ENUMERATOR) };
 #undef ALLOT_ENUMERATOR
 
 // Prefill reads a prompt, decode writes an answer.
 enum class Phase { kPrefill, kDecode };
+
+// A method's entry in the table (method_names.h).
+struct MethodTraits {
+  Method method;
+  std::string_view name;
+  Phases phases;
+  ScoredBy scored_by;
+  ChosenBy chosen_by;
+  Promise promise;
+  Phases gpu;
+  std::string_view reads;
+};
+// All of them, in order of the list.
+std::span<const MethodTraits> methodTable();
+const MethodTraits& traitsOf(Method method);
+constexpr bool includes(Phases phases, Phase phase) {
+  const Phases one = phase == Phase::kPrefill ? Phases::kPrefill : Phases::kDecode;
+  return (static_cast<int>(phases) & static_cast<int>(one)) != 0;
+}
+// As documents have them: "prefill, decode", "error bound".
+std::string_view wordsOf(Phases phases);
+std::string_view wordsOf(Promise promise);
 
 // What a text's missing parameters are. Experiments say by which defaults their methods are written
 // (spec.attention.methodDefaults), so that those of older builds mean what they meant.
@@ -44,7 +67,7 @@ constexpr std::string_view wordOf(MethodDefaults value) {
   return "";
 }
 
-// What ranks or proposes keys: q.k itself, or q.k~ with the keys' shadow of that many bits.
+// The parameter `scores`: q.k itself, or q.k~ with the keys' shadow of that many bits.
 enum class KeyScores { kExact = 0, kQ3 = 3, kQ4 = 4, kQ8 = 8 };
 
 struct MethodOptions {
@@ -133,6 +156,9 @@ bool readsBounds(const MethodOptions& options);
 // True if a prompt's blocks of keys are chosen, for all queries of a chunk (prefill.h); false where
 // each query is attended to as in a decode step, and for dense.
 bool choosesBlocks(const MethodOptions& options);
+
+// True if an error is aimed at, epsilon with probability delta (vattention, adaptive-denominator).
+bool hasErrorTarget(const MethodOptions& options);
 
 // Nothing if the GPU's kernels have this method in this phase; else one sentence that says what
 // they have. Whether this build and machine have a GPU at all: cuda_decode.h.

@@ -1,25 +1,96 @@
 #pragma once
-// The methods: one line each, the only list of them. The experiment file's choices, the enum and
-// the table of implementations are made from it.
+// The methods' table: one entry each, the only list of them. What a text may name, what is refused,
+// `allot methods` and the documents, which function the CPU and which kernels the GPU run, what the
+// benchmark counts as read and what tests hold a method to are made from it.
 //
-// ALLOT_METHODS(X) calls X(enumerator, "name in an experiment file", phases, select): how a prompt
-// is read (kPrefill), how an answer is written (kDecode), or both (kBoth); and decode's select
-// function, or nullptr. A prompt's queries are attended to by decode's methods one by one
-// (attendQueries); methods for prefill alone choose blocks of keys (allot/kernels/prefill.h).
-#define ALLOT_METHODS(X)                                                            \
-  X(kDense, "dense", kBoth, nullptr)                                                \
-  X(kSanta, "santa", kBoth, selectSanta)                                            \
-  X(kS2antaStrat, "s2anta-strat", kBoth, selectS2antaStrat)                         \
-  X(kS2antaSys, "s2anta-sys", kBoth, selectS2antaSys)                               \
-  X(kS2antaProp, "s2anta-prop", kBoth, selectS2antaProp)                            \
-  X(kS2antaFlash, "s2anta-flash", kBoth, selectS2antaFlash)                         \
-  X(kS2antaQ4, "s2anta-q4", kBoth, selectS2antaQ4)                                  \
-  X(kTopK, "top-k", kBoth, selectTopK)                                              \
-  X(kBernoulli, "bernoulli", kBoth, nullptr)                                        \
-  X(kVAttention, "vattention", kBoth, selectVAttention)                             \
-  X(kAdaptiveDenominator, "adaptive-denominator", kBoth, selectAdaptiveDenominator) \
-  X(kQuest, "quest", kDecode, selectQuest)                                          \
-  X(kSampleAttention, "sample-attention", kPrefill, nullptr)                        \
-  X(kSale, "sale", kPrefill, nullptr)                                               \
-  X(kSkipSoftmax, "skip-softmax", kPrefill, nullptr)                                \
-  X(kSampledBlocks, "sampled-blocks", kPrefill, nullptr)
+// ALLOT_METHODS(X) calls X(enumerator, name, phases, scored_by, chosen_by, promise, gpu, select,
+// reads), where
+//   name       is what an experiment file says;
+//   phases     how a prompt is read (kPrefill), how an answer is written (kDecode), or both (kBoth).
+//              A prompt's queries are attended to by decode's methods one by one (attendQueries);
+//              methods for prefill alone choose blocks of keys (allot/kernels/prefill.h);
+//   scored_by, chosen_by, promise   are the enums below;
+//   gpu        the phases in which the GPU's kernels have it;
+//   select     the CPU's function in decode (kernels/cpu/methods.h), or nullptr: every entry is read,
+//              or other stages do the work;
+//   reads      is a sentence for documents.
+namespace allot::kernels {
+
+enum class Phases { kNone = 0, kPrefill = 1, kDecode = 2, kBoth = 3 };
+
+// What keys are ranked or drawn by.
+enum class ScoredBy {
+  kExact,     // q.k
+  kShadow,    // q.k~ of the cache's shadow, in a few bits a channel
+  kEither,    // one or the other, as the parameter `scores` says
+  kOwnCodes,  // q.k~ in 4 bits that the selection makes itself, or q.k, as `select` says
+  kBounds,    // the most that q.k can be in a page of keys
+  kFeatures,  // an estimate of q.k from ternary draws of the query
+};
+
+// How entries (a key with its value) are chosen by the scores; S is the sample budget. The GPU's
+// kernels branch on these numbers.
+enum class ChosenBy {
+  kAll = 0,            // every entry
+  kSystematic = 1,     // S draws by mass, at equal distances behind one random offset
+  kStratified = 2,     // one draw in each of S strata of equal mass
+  kIndependent = 3,    // S independent draws by mass
+  kLargest = 4,        // the S largest
+  kAdaptive = 5,       // first, last, largest, and as many random others as an error asks for
+  kTiles = 6,          // systematic draws of equal number in every tile
+  kPages = 7,          // whole pages, the best S / pageSize of them
+  kColumnsAndSlashes,  // blocks that hold a share of the sampled queries' mass
+  kThreshold,          // blocks with a weight that reaches a threshold
+  kBlockDraws,         // S blocks, drawn by mass
+  kOfValues,           // as the method that the parameter `values` names
+};
+
+// What is promised of the output.
+enum class Promise {
+  kExact,       // exact attention
+  kUnbiased,    // its mean over draws is exact attention
+  kConsistent,  // a bias that falls as 1 / S
+  kErrorBound,  // a relative error above epsilon has a probability below delta
+  kMassBound,   // what is left out has little attention, by a stated bound
+  kNone,
+};
+
+}  // namespace allot::kernels
+
+// clang-format off
+#define ALLOT_METHODS(X) \
+  X(kDense, "dense", kBoth, kExact, kAll, kExact, kBoth, nullptr, \
+    "reads every key and value; exact, the baseline") \
+  X(kSanta, "santa", kBoth, kExact, kIndependent, kUnbiased, kDecode, selectSanta, \
+    "draws value rows independently by their attention weight; unbiased") \
+  X(kS2antaStrat, "s2anta-strat", kBoth, kExact, kStratified, kUnbiased, kDecode, \
+    selectS2antaStrat, "one draw in each of S strata of equal weight; unbiased, never noisier") \
+  X(kS2antaSys, "s2anta-sys", kBoth, kExact, kSystematic, kUnbiased, kDecode, selectS2antaSys, \
+    "one random offset, thresholds evenly apart; unbiased, the least noisy of them") \
+  X(kS2antaProp, "s2anta-prop", kBoth, kExact, kSystematic, kUnbiased, kDecode, selectS2antaProp, \
+    "the draws of s2anta-sys, computed from the weights of tiles") \
+  X(kS2antaFlash, "s2anta-flash", kBoth, kExact, kTiles, kUnbiased, kDecode, selectS2antaFlash, \
+    "an equal number of draws in every tile, weighted afterwards; unbiased") \
+  X(kS2antaQ4, "s2anta-q4", kBoth, kShadow, kSystematic, kConsistent, kDecode, selectS2antaQ4, \
+    "draws by low-bit copies of the keys, then weighs the drawn rows exactly") \
+  X(kTopK, "top-k", kBoth, kEither, kLargest, kNone, kDecode, selectTopK, \
+    "the S heaviest rows, renormalised; biased") \
+  X(kBernoulli, "bernoulli", kBoth, kFeatures, kOfValues, kNone, kNone, nullptr, \
+    "scores from a few random query features, in front of a value stage") \
+  X(kVAttention, "vattention", kBoth, kEither, kAdaptive, kErrorBound, kDecode, selectVAttention, \
+    "first, last and heaviest rows, and as many random others as (epsilon, delta) asks") \
+  X(kAdaptiveDenominator, "adaptive-denominator", kBoth, kEither, kAdaptive, kNone, kNone, \
+    selectAdaptiveDenominator, \
+    "vattention with a budget for the denominator alone; for comparison") \
+  X(kQuest, "quest", kDecode, kBounds, kPages, kNone, kNone, selectQuest, \
+    "the pages of keys whose bounds promise the largest scores; biased") \
+  X(kSampleAttention, "sample-attention", kPrefill, kExact, kColumnsAndSlashes, kMassBound, \
+    kPrefill, nullptr, \
+    "the fewest columns and slashes of blocks that hold alpha of the last queries' mass") \
+  X(kSale, "sale", kPrefill, kOwnCodes, kThreshold, kMassBound, kPrefill, nullptr, \
+    "blocks of keys with a weight of tau, by 4-bit scores relative to first and last blocks") \
+  X(kSkipSoftmax, "skip-softmax", kPrefill, kExact, kThreshold, kMassBound, kPrefill, nullptr, \
+    "all scores; values of blocks with a weight of threshold or more") \
+  X(kSampledBlocks, "sampled-blocks", kPrefill, kExact, kBlockDraws, kUnbiased, kPrefill, nullptr, \
+    "all scores; draws S blocks of 64 values by the mass that they give it; unbiased")
+// clang-format on

@@ -1,0 +1,191 @@
+#pragma once
+// A warp's flow of bytes: a ring of copies from global to shared memory (cp.async) that runs ahead
+// over the ends of pieces, so that no barrier of a block and no latency of a piece stops it.
+#include "kernels/cuda/sweep_work.cuh"
+#include "kernels/cuda/swizzle.h"
+
+namespace allot::kernels::cuda {
+
+// One warp's draws of a piece of s2anta-flash.
+struct DrawScratch {
+  uint32_t reached[kQuad][32];  // masses of keys 0 .. 8 i + 7
+  uint32_t counts[kPieceKeys];  // draws of a key: a byte a head, at most 255
+  uint32_t masses[kQuad];
+  uint32_t offsets[kQuad];
+  uint32_t pending[4 * kPart];  // counts of the entries that are on their way
+};
+
+// What a warp has in shared memory, each at a multiple of 256 bytes: the ring's slots (a tile of
+// keys or values, or codes and scales of 64 keys), s2anta-flash's slots for drawn values, and
+// scratch (the scores of a piece, then s2anta-flash's draws).
+template <int kDim, Sweep kSweep>
+struct SweepLayout {
+  using Tile = TileLayout<kDim>;
+  using Codes = CodeLayout<kDim>;
+  using Scores = ScoreLayout<kPieceKeys>;
+  static_assert(4 * Codes::kBytes == Tile::kBytes);
+  static constexpr int kScaleBytes = kSweep == Sweep::kShadow ? 256 : 0;
+  static constexpr int kSlotBytes = Tile::kBytes + kScaleBytes;
+  // More slots would leave room for fewer warps, which hide more.
+  static constexpr int kSlots = kSweep == Sweep::kShadow ? 2 : 3;
+  // s2anta-flash: values of a piece, and what its draws need beside the masses.
+  static constexpr int kGatherSlots = kSweep == Sweep::kFlash ? 4 : 0;
+  static constexpr int kDrawBytes = kSweep == Sweep::kFlash ? sizeof(DrawScratch) : 0;
+  static constexpr int kScratch =
+      kSweep == Sweep::kExact ? 0 : (kQuad * Scores::kLineBytes + kDrawBytes + 255) / 256 * 256;
+  static constexpr int kWarpBytes = (kSlots + kGatherSlots) * kSlotBytes + kScratch;
+
+  __device__ static uint8_t* scratchOf(uint8_t* memory) {
+    return memory + (kSlots + kGatherSlots) * kSlotBytes;
+  }
+};
+
+template <int kDim, Sweep kSweep>
+class KeyPipe {
+  using Layout = SweepLayout<kDim, kSweep>;
+  using Tile = typename Layout::Tile;
+  using Codes = typename Layout::Codes;
+
+ public:
+  __device__ KeyPipe(const Step& step, const WarpShare<kSweep>& share, uint8_t* memory)
+      : step_(step), ring_(sharedAddress(memory)), lane_(threadIdx.x % 32) {
+    head_slot_ = tail_slot_ = ring_;
+    lane_offset_ = lane_ / Tile::kChunks * Tile::kRowBytes + lane_ % Tile::kChunks * 16;
+    lane_copy_ = Tile::copiedBy(lane_);
+    next_ = share.begin();
+  }
+
+  __device__ void start(const WarpShare<kSweep>& share) {
+    lookAhead(share);
+    open(share);
+    for (int i = 0; i < Layout::kSlots; ++i) issue(share);
+  }
+
+  // The oldest slot has arrived; its address.
+  __device__ uint32_t await() {
+    waitCopies<Layout::kSlots - 1>();
+    __syncwarp();
+    return tail_slot_;
+  }
+  // It has been read: the ring goes on.
+  __device__ void release(const WarpShare<kSweep>& share) {
+    __syncwarp();
+    tail_slot_ = after(tail_slot_);
+    issue(share);
+  }
+
+ private:
+  // The piece after the one being copied, and its pages, are fetched one piece ahead.
+  __device__ void lookAhead(const WarpShare<kSweep>& share) {
+    has_ahead_ = share.has(next_);
+    if (!has_ahead_) return;
+    ahead_ = share.at(next_);
+    ahead_pages_ = pagesOf(step_, ahead_, lane_);
+    share.goOn(next_);
+  }
+
+  __device__ void open(const WarpShare<kSweep>& share) {
+    loading_ = has_ahead_;
+    if (!loading_) return;
+    load_ = ahead_;
+    load_pages_ = ahead_pages_;
+    const bool bad = lane_ * kPart < load_.count &&
+                     static_cast<uint32_t>(load_pages_) >= static_cast<uint64_t>(step_.cache.pages);
+    if (__any_sync(kAll, bad)) {
+      if (lane_ == 0) report(step_, Wrong::kPage, load_.sequence, load_.kv_head);
+      if (bad) load_pages_ = -1;
+    }
+    const int dead = load_.dead / kPart, tiles = (load_.count + kPart - 1) / kPart;
+    if (lane_ < dead) load_pages_ = -1;  // nothing is read of tiles before the window
+    load_slot_ = load_.exact ? 2 * dead : kSweep == Sweep::kShadow ? dead / 4 : dead;
+    load_slots_ = load_.exact ? 2 * tiles : kSweep == Sweep::kShadow ? (tiles + 3) / 4 : tiles;
+    lookAhead(share);
+  }
+
+  __device__ uint32_t after(uint32_t slot) const {
+    const uint32_t next = slot + Layout::kSlotBytes;
+    return next == ring_ + Layout::kSlots * Layout::kSlotBytes ? ring_ : next;
+  }
+
+  // The next slot of the ring is filled, or left if there is no more to copy.
+  __device__ void issue(const WarpShare<kSweep>& share) {
+    if (loading_) {
+      if (load_.exact || kSweep != Sweep::kShadow) {
+        const int tile = load_.exact ? load_slot_ / 2 : load_slot_;
+        copyTile(load_.exact && load_slot_ % 2 ? step_.cache.values : step_.cache.keys, tile);
+      } else {
+        copyCodes();
+      }
+      if (++load_slot_ == load_slots_) open(share);
+    }
+    commitCopies();
+    head_slot_ = after(head_slot_);
+  }
+
+  __device__ void copyTile(const void* pool, int tile) const {
+    const int page = __shfl_sync(kAll, load_pages_, tile);
+    const int key = tile * kPart;
+    // 64 bits: a pool may have more than 4 GiB.
+    const uint64_t entry = entryAt(step_, max(page, 0), load_.kv_head, load_.first + key);
+    const uint8_t* from =
+        static_cast<const uint8_t*>(pool) + lane_offset_ + entry * Tile::kRowBytes;
+    const uint32_t to = head_slot_ + lane_copy_;
+    if (page >= 0 && key + kPart <= load_.count && key >= load_.dead) {
+#pragma unroll
+      for (int j = 0; j < kPart / Tile::kRowsAtOnce; ++j) {
+        copyAsync(Tile::down(to, j), from + j * 512);
+      }
+    } else {
+#pragma unroll
+      for (int j = 0; j < kPart / Tile::kRowsAtOnce; ++j) {
+        const int own = key + j * Tile::kRowsAtOnce + lane_ / Tile::kChunks;
+        copyAsync(Tile::down(to, j), from + j * 512,
+                  page >= 0 && own < load_.count && own >= load_.dead);
+      }
+    }
+  }
+
+  // Codes and scales of 64 keys, tile by tile.
+  __device__ void copyCodes() const {
+    if constexpr (kSweep == Sweep::kShadow) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int tile = load_slot_ * 4 + i;
+        const int page = __shfl_sync(kAll, load_pages_, tile);
+        const bool valid = page >= 0 && tile * kPart < load_.count;
+        const uint8_t* codes =
+            step_.cache.codes + firstEntryOf(tile, page, valid) * (kDim / 2) + lane_ * 16;
+        const uint32_t to = head_slot_ + i * Codes::kBytes + Codes::copiedBy(lane_);
+#pragma unroll
+        for (int j = 0; j < Codes::kBytes / 512; ++j) {
+          copyAsync(to + j * 512, codes + j * 512, valid);
+        }
+      }
+      const int tile = load_slot_ * 4 + lane_ / 4 % 4;
+      const int page = __shfl_sync(kAll, load_pages_, tile);
+      const bool valid = page >= 0 && tile * kPart < load_.count;
+      const uint64_t at = firstEntryOf(tile, page, valid);
+      if (lane_ < 16) {
+        copyAsync(head_slot_ + Layout::Tile::kBytes + lane_ * 16,
+                  step_.cache.code_scales + at + lane_ % 4 * 4, valid);
+      }
+    }
+  }
+  // Any entry of the pool where there is no such tile.
+  __device__ uint64_t firstEntryOf(int tile, int page, bool valid) const {
+    return entryAt(step_, valid ? page : 0, load_.kv_head,
+                   load_.first + (valid ? tile * kPart : 0));
+  }
+
+  const Step& step_;
+  uint32_t ring_;
+  int lane_;
+  uint32_t head_slot_, tail_slot_;  // to fill next, to read next
+  uint32_t lane_offset_, lane_copy_;
+  bool loading_ = false, has_ahead_ = false;
+  Work load_, ahead_;
+  int load_pages_ = 0, ahead_pages_ = 0, load_slot_ = 0, load_slots_ = 0;
+  Place next_;
+};
+
+}  // namespace allot::kernels::cuda

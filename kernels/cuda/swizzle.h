@@ -1,0 +1,87 @@
+#pragma once
+// Where things lie in the sweep's shared memory, so that no access of a warp meets itself in a
+// bank. Pure arithmetic on offsets, for host and device; tests/estimators/swizzle_test.cpp walks
+// through every access without a GPU.
+//
+// Shared memory has 32 banks of 4 bytes. Accesses of 16 bytes a lane are served eight lanes at a
+// time, and matrix loads eight matrix rows at a time: both are free of conflicts where those eight
+// 16-byte chunks are different ones modulo 8.
+#include <cstdint>
+
+namespace allot::kernels::cuda {
+
+// Offsets whose kBits bits from kTo on are exclusive-ored with those kDistance above: what CuTe
+// calls Swizzle<kBits, kTo, kDistance>. Its own inverse. Linear: of(a ^ b) = of(a) ^ of(b).
+template <int kBits, int kTo, int kDistance>
+struct Swizzle {
+  static_assert(kDistance >= kBits);  // the bits that are read are not written
+  static constexpr uint32_t kMask = ((1u << kBits) - 1) << kTo;
+  static constexpr uint32_t of(uint32_t offset) { return offset ^ (offset >> kDistance & kMask); }
+};
+
+// A tile of 16 keys or values of kDim 16-bit elements, one matrix row each; the 16-byte chunks of
+// matrix row r are exclusive-ored with r modulo 8. Tiles begin at multiples of 256 bytes, so that
+// the bits of chunks may be changed in an address as in an offset.
+template <int kDim>
+struct TileLayout {
+  static_assert(kDim == 64 || kDim == 128);
+  static constexpr int kRowBytes = kDim * 2;
+  static constexpr int kChunks = kRowBytes / 16;    // of a matrix row
+  static constexpr int kRowsAtOnce = 32 / kChunks;  // that a warp copies, 512 bytes
+  static constexpr int kBytes = 16 * kRowBytes;
+  using Pattern = Swizzle<3, 4, kDim == 64 ? 3 : 4>;
+
+  static constexpr uint32_t at(int row, int chunk) {
+    return Pattern::of(static_cast<uint32_t>(row * kRowBytes + chunk * 16));
+  }
+  // From the address of at(row, chunk) to that of at(row, chunk + chunks), where no bit of `chunks`
+  // is one of `chunk`.
+  static constexpr uint32_t along(uint32_t address, int chunks) {
+    return address ^ static_cast<uint32_t>(chunks << 4);
+  }
+  // To that of at(row + times * kRowsAtOnce, chunk), where row < kRowsAtOnce.
+  static constexpr uint32_t down(uint32_t address, int times) {
+    return (address ^ static_cast<uint32_t>((kRowsAtOnce * times & 7) << 4)) +
+           static_cast<uint32_t>(times * 512);
+  }
+
+  // What a lane addresses: as a copy's first chunk; as a matrix load's row, of keys as the rows of
+  // A (m16n8k16) in channels 0 to 15, and of values, transposed.
+  static constexpr uint32_t copiedBy(int lane) { return at(lane / kChunks, lane % kChunks); }
+  static constexpr uint32_t keysOf(int lane) { return at((lane & 7) + (lane & 8), lane >> 4); }
+  static constexpr uint32_t valuesOf(int lane) {
+    return at((lane & 7) + (lane >> 4) * 8, lane >> 3 & 1);
+  }
+};
+
+// The 4-bit codes of 16 keys as they lie in the cache: chunk 4 p + i holds channels 8 p .. 8 p + 7
+// of keys 4 i .. 4 i + 3. Copies keep the order of the chunks but for one bit (chunks in any other
+// order take eight times as long to copy), which is enough for reads by (keys, channels).
+template <int kDim>
+struct CodeLayout {
+  static constexpr int kBytes = kDim * 8;
+  using Pattern = Swizzle<1, 5, 2>;
+
+  // A lane's first chunk; the next ones are 512 bytes on.
+  static constexpr uint32_t copiedBy(int lane) {
+    return Pattern::of(static_cast<uint32_t>(lane * 16));
+  }
+  // Channels 8 t .. 8 t + 7 of keys 4 (g % 4) .. + 3 of tile g / 4; channels 8 (t + 4 v) are 256 v
+  // bytes on.
+  static constexpr uint32_t readBy(int g, int t) {
+    return static_cast<uint32_t>(g / 4 * kBytes) +
+           Pattern::of(static_cast<uint32_t>((t * 4 + g % 4) * 16));
+  }
+};
+
+// float32 scores of a piece, one line for each of four query heads: eight floats more than there
+// are keys, so that the four are in other banks.
+template <int kKeys>
+struct ScoreLayout {
+  static constexpr int kLineBytes = (kKeys + 8) * 4;
+  static constexpr uint32_t at(int head, int key) {
+    return static_cast<uint32_t>(head * kLineBytes + key * 4);
+  }
+};
+
+}  // namespace allot::kernels::cuda

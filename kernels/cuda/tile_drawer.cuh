@@ -1,0 +1,258 @@
+#pragma once
+// s2anta-flash: draws of a piece by the warp that swept it, and the mean of their values, which are
+// fetched while the next piece is scored.
+#include "allot/kernels/philox_streams.h"
+#include "kernels/cuda/score_tile.cuh"
+
+namespace allot::kernels::cuda {
+
+template <int kDim, typename T>
+class TileDrawer {
+  using Layout = SweepLayout<kDim, Sweep::kFlash>;
+  using Tile = typename Layout::Tile;
+  using Elements = ElementOf<T>;
+  using Sum = ValueSum<kDim, T>;
+
+ public:
+  __device__ TileDrawer(const Step& step, const Lane& lane, uint8_t* memory)
+      : step_(step),
+        lane_(lane),
+        scratch_(Layout::scratchOf(memory)),
+        gathered_(sharedAddress(memory) + Layout::kSlots * Layout::kSlotBytes),
+        lane_copy_(Tile::copiedBy(lane.id)),
+        lane_value_(Tile::valuesOf(lane.id)) {}
+
+  // The piece's masses are in scratch, a line a head; `pieces` are the sequence's.
+  __device__ void draw(const Work& work, int pieces, float reference, float sum) {
+    const uint32_t samples = drawsOfPiece(step_.in.budgets[work.sequence], pieces);
+    countDraws(work, samples, reference, sum);
+    auto* counted = reinterpret_cast<uint32_t*>(scratch_);  // masses are done with
+    uint8_t* keys = scratch_ + kPieceKeys * sizeof(uint32_t);
+    const int drawn = listDrawn(counted, keys);
+    // 64 keys have been scored since the pending entries were asked for: they have arrived.
+    if (work.count < Layout::kSlots * kPart) waitCopies<0>();
+    takePending();
+    const float factor = 1.0f / static_cast<float>(samples);
+    const int pages = pagesOf(step_, work, lane_.id);
+    constexpr int kRoom = Layout::kGatherSlots * kPart;
+    Sum total;
+    int first = 0;
+    for (; drawn - first > kRoom; first += kRoom) {
+      fetch(work, pages, keys, first, drawn);
+      waitCopies<0>();
+      __syncwarp();
+      add(counted + first, kRoom, total);
+      __syncwarp();
+    }
+    fetch(work, pages, keys, first, drawn);
+    if (first > 0) {  // more than there is room for: not worth a second way
+      waitCopies<0>();
+      __syncwarp();
+      add(counted + first, drawn - first, total);
+      total.store(step_, work, lane_, factor);
+      return;
+    }
+    for (int i = lane_.id; i < drawn; i += 32) drawScratch().pending[i] = counted[i];
+    pending_ = work;
+    pending_entries_ = drawn;
+    pending_factor_ = factor;
+  }
+
+  // The values that are on their way have arrived.
+  __device__ void takePending() {
+    __syncwarp();
+    if (pending_entries_ < 0) return;
+    Sum total;
+    add(drawScratch().pending, pending_entries_, total);
+    total.store(step_, pending_, lane_, pending_factor_);
+    pending_entries_ = -1;
+    __syncwarp();
+  }
+
+ private:
+  // Lane i's masses of keys 8 i .. 8 i + 7 in units; returns their sum.
+  __device__ static uint32_t unitsOf(const uint4& eight, uint32_t (&units)[8]) {
+    uint32_t total = 0;
+    const uint32_t words[4] = {eight.x, eight.y, eight.z, eight.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 two = ElementOf<__half>::pair(words[i]);
+      units[2 * i] = static_cast<uint32_t>(two.x * kMassUnits);
+      units[2 * i + 1] = static_cast<uint32_t>(two.y * kMassUnits);
+      total += units[2 * i] + units[2 * i + 1];
+    }
+    return total;
+  }
+
+  __device__ const uint4& massesAt(int h, int eight) const {
+    return *reinterpret_cast<const uint4*>(scratch_ + h * Layout::Scores::kLineBytes + eight * 16);
+  }
+  __device__ DrawScratch& drawScratch() const {
+    return *reinterpret_cast<DrawScratch*>(scratch_ + kQuad * Layout::Scores::kLineBytes);
+  }
+
+  // Keys that some head drew, in order: their counts, and which they are. Returns how many.
+  __device__ int listDrawn(uint32_t* counted, uint8_t* keys) const {
+    const DrawScratch& draws = drawScratch();
+    const int lane = lane_.id;
+    uint32_t counts[8];
+    int place = 0;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      counts[i] = draws.counts[8 * lane + i];
+      place += counts[i] != 0;
+    }
+    const int own = place;
+#pragma unroll
+    for (int i = 1; i < 32; i *= 2) {
+      const int left = __shfl_up_sync(kAll, place, i);
+      if (lane >= i) place += left;
+    }
+    const int drawn = __shfl_sync(kAll, place, 31);
+    place -= own;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      if (counts[i] == 0) continue;
+      counted[place] = counts[i];
+      keys[place++] = static_cast<uint8_t>(8 * lane + i);
+    }
+    __syncwarp();
+    return drawn;
+  }
+
+  // draws.counts, and the list of draws where it is wanted.
+  __device__ void countDraws(const Work& work, uint32_t samples, float reference, float sum) {
+    DrawScratch& draws = drawScratch();
+    const int lane = lane_.id;
+    if (lane < kQuad) {
+      const uint32_t stream =
+          attentionStream(step_.in.layer, static_cast<uint32_t>(headOf(step_, work, lane)));
+      draws.offsets[lane] =
+          philox(step_.in.seed, step_.in.streams[work.sequence], step_.in.steps[work.sequence],
+                 stream, static_cast<uint32_t>(work.first / kPieceKeys))[0] >>
+          8;
+    }
+#pragma unroll
+    for (int h = 0; h < kQuad; ++h) {
+      uint32_t units[8];
+      const uint4 eight = massesAt(h, lane);
+      uint32_t reached = unitsOf(eight, units);
+#pragma unroll
+      for (int i = 1; i < 32; i *= 2) {
+        const uint32_t left = __shfl_up_sync(kAll, reached, i);
+        if (lane >= i) reached += left;
+      }
+      draws.reached[h][lane] = reached;
+      const uint32_t mass = __shfl_sync(kAll, reached, 31);
+      if (lane == h) {
+        draws.masses[h] = mass;
+        if (hasHead(step_, work, h)) {
+          const int64_t at = pieceIndex(step_, work.sequence, headOf(step_, work, h), work.piece);
+          step_.space.pieces[at] = {reference, mass, sum, 0};
+        }
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kPieceKeys / 32; ++i) draws.counts[i * 32 + lane] = 0;
+    __syncwarp();
+    const uint64_t divisor = static_cast<uint64_t>(samples) << 24;
+    const double inverse = 1.0 / static_cast<double>(divisor);
+    const int heads = min(kQuad, step_.in.heads / step_.cache.kv_heads - work.quad * kQuad);
+    for (uint32_t i = lane; i < samples * heads; i += 32) {
+      const uint32_t h = i / samples, m = i - h * samples;
+      int key = -1;
+      if (draws.masses[h] > 0) {
+        key = keyOfDraw(h, m, divisor, inverse);
+        atomicAdd(&draws.counts[key], 1u << (8 * h));
+      }
+      if (step_.space.draw_keys) {
+        const int64_t list = static_cast<int64_t>(work.sequence) * step_.in.heads +
+                             headOf(step_, work, static_cast<int>(h));
+        step_.space.draw_keys[list * step_.space.draw_stride + work.piece * samples + m] =
+            key < 0 ? -1 : work.first + key;
+      }
+    }
+    __syncwarp();
+  }
+
+  // Draw m falls on the first key whose masses reach beyond its threshold, as in
+  // kernels/cpu/draws.cpp.
+  __device__ int keyOfDraw(uint32_t h, uint32_t m, uint64_t divisor, double inverse) const {
+    const DrawScratch& draws = drawScratch();
+    const uint64_t place = (static_cast<uint64_t>(m + 1) << 24) - draws.offsets[h];
+    auto rest = static_cast<uint32_t>(quotient(place * draws.masses[h] - 1, divisor, inverse));
+    int eight = 0;
+#pragma unroll
+    for (int jump = 16; jump > 0; jump /= 2) {
+      if (draws.reached[h][eight + jump - 1] <= rest) eight += jump;
+    }
+    if (eight > 0) rest -= draws.reached[h][eight - 1];
+    uint32_t units[8];
+    unitsOf(massesAt(static_cast<int>(h), eight), units);
+    int key = 8 * eight;
+    bool found = false;
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      found |= rest < units[k];
+      if (!found) {
+        rest -= units[k];
+        ++key;
+      }
+    }
+    return key;
+  }
+
+  // Values first .. of a piece's drawn keys, as many as there is room for.
+  __device__ void fetch(const Work& work, int pages, const uint8_t* keys, int first, int drawn) {
+    const int groups = min(Layout::kGatherSlots, (drawn - first + kPart - 1) / kPart);
+#pragma unroll 1
+    for (int group = 0; group < groups; ++group) {
+      // Lane i of the lower half: where value i of the group is.
+      const int own = first + group * kPart + lane_.id % kPart;
+      const int key = keys[min(own, drawn - 1)];
+      const int page = __shfl_sync(kAll, pages, key / kPart);
+      const bool good =
+          own < drawn && static_cast<uint32_t>(page) < static_cast<uint64_t>(step_.cache.pages);
+      const uint32_t at = entryAt(step_, good ? page : 0, work.kv_head, work.first + key);
+      const uint32_t to = gathered_ + group * Layout::kSlotBytes + lane_copy_;
+      const uint8_t* values =
+          static_cast<const uint8_t*>(step_.cache.values) + lane_.id % Tile::kChunks * 16;
+#pragma unroll
+      for (int j = 0; j < kPart / Tile::kRowsAtOnce; ++j) {
+        const int one = j * Tile::kRowsAtOnce + lane_.id / Tile::kChunks;
+        const uint64_t from = __shfl_sync(kAll, at, one);
+        const bool valid = __shfl_sync(kAll, good, one);
+        copyAsync(Tile::down(to, j), values + from * Tile::kRowBytes, valid);
+      }
+    }
+    commitCopies();
+  }
+
+  // total += the fetched values, each as often as its counts say.
+  __device__ void add(const uint32_t* counted, int entries, Sum& total) const {
+    const int g = lane_.g, t = lane_.t;
+    for (int first = 0; first < entries; first += kPart) {
+      const auto weight = [&](int entry) -> uint32_t {
+        if (g % 2 || first + entry >= entries) return 0;
+        const T count = Elements::of(static_cast<float>(counted[first + entry] >> (4 * g) & 0xff));
+        uint16_t bits;
+        memcpy(&bits, &count, sizeof bits);
+        return bits;
+      };
+      const uint32_t b0 = weight(2 * t) | weight(2 * t + 1) << 16;
+      const uint32_t b1 = weight(2 * t + 8) | weight(2 * t + 9) << 16;
+      const uint32_t values = gathered_ + first / kPart * Layout::kSlotBytes;
+      total.add(values + lane_value_, b0, b1);
+    }
+  }
+
+  const Step& step_;
+  Lane lane_;
+  uint8_t* scratch_;
+  uint32_t gathered_, lane_copy_, lane_value_;
+  Work pending_;  // the piece whose values are on their way
+  int pending_entries_ = -1;
+  float pending_factor_ = 0;
+};
+
+}  // namespace allot::kernels::cuda

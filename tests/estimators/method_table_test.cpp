@@ -1,0 +1,126 @@
+// The methods' table (method_names.h): what is made from it, and that each promise in it is held to
+// by a test.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "allot/kernels/method.h"
+#include "tests/readme.h"
+
+namespace allot::kernels {
+namespace {
+
+TEST(MethodTable, IsInOrderAndNamesAreUnique) {
+  std::set<std::string_view> names;
+  for (const MethodTraits& method : methodTable()) {
+    EXPECT_EQ(&traitsOf(method.method), &method);
+    EXPECT_TRUE(names.insert(method.name).second) << method.name;
+    EXPECT_NE(method.phases, Phases::kNone) << method.name;
+    EXPECT_NE(method.reads, "") << method.name;
+  }
+  EXPECT_EQ(names.size(), methodTable().size());
+}
+
+TEST(MethodTable, TheGpusColumnIsWhatIsNotRefused) {
+  for (const MethodTraits& method : methodTable()) {
+    for (const Phase phase : {Phase::kPrefill, Phase::kDecode}) {
+      SCOPED_TRACE(std::string(method.name) + (phase == Phase::kDecode ? ", decode" : ", prefill"));
+      MethodOptions options;
+      const bool known = !parseMethod(method.name, &options, MethodDefaults::kSecond, phase);
+      EXPECT_EQ(known, includes(method.phases, phase));
+      options.method = method.method;
+      EXPECT_EQ(!gpuUnsupported(options, phase), includes(method.gpu, phase));
+      // What a GPU has, there is.
+      EXPECT_TRUE(known || !includes(method.gpu, phase));
+    }
+  }
+}
+
+TEST(MethodTable, AGpuHasSomeValuesOfParametersAlone) {
+  const auto refusal = [](const char* text) {
+    MethodOptions options;
+    EXPECT_EQ(parseMethod(text, &options), std::nullopt);
+    return gpuUnsupported(options).value_or("");
+  };
+  EXPECT_EQ(refusal("s2anta-flash"), "");
+  EXPECT_EQ(refusal("s2anta-flash tileSize=64"),
+            "the GPU's s2anta-flash takes tileSize=256, not 64");
+  EXPECT_EQ(refusal("s2anta-prop tileSize=64"), "");  // its draws do not depend on its tiles
+  EXPECT_EQ(refusal("s2anta-q4 bits=3"), "the GPU's s2anta-q4 takes bits=4, not 3");
+  EXPECT_EQ(refusal("s2anta-q4 weights=exact"),
+            "the GPU's s2anta-q4 takes weights=self, not exact");
+  EXPECT_EQ(refusal("top-k scores=q4"), "");
+  EXPECT_EQ(refusal("top-k scores=q8"), "the GPU's top-k takes scores=exact, q4, not q8");
+  EXPECT_EQ(refusal("vattention scores=q3"), "the GPU's vattention takes scores=exact, q4, not q3");
+  EXPECT_EQ(refusal("quest").rfind("the GPU does not decode quest: it has dense, santa, ", 0), 0u);
+}
+
+// What the sample budget is for: the rest reads what it needs.
+TEST(MethodTable, WhatUsesTheBudgetFollowsFromHowItChooses) {
+  std::string names;
+  for (const MethodTraits& method : methodTable()) {
+    MethodOptions options;
+    options.method = method.method;
+    if (usesBudget(options)) names.append(method.name).append(" ");
+  }
+  EXPECT_EQ(names,
+            "santa s2anta-strat s2anta-sys s2anta-prop s2anta-flash s2anta-q4 top-k quest "
+            "sampled-blocks ");
+  MethodOptions bernoulli;
+  bernoulli.method = Method::kBernoulli;
+  EXPECT_FALSE(usesBudget(bernoulli));
+  bernoulli.values = Method::kSanta;
+  EXPECT_TRUE(usesBudget(bernoulli));
+}
+
+// Which test holds a method to its promise.
+struct Witness {
+  Method method;
+  Promise promise;
+  const char* file;
+  const char* test;
+};
+const Witness kWitnesses[] = {
+    {Method::kDense, Promise::kExact, "invariance_test.cpp",
+     "Dense, EqualsDoublePrecisionForEveryShape"},
+    // That it is in that test's list is looked at there.
+    {Method::kSanta, Promise::kUnbiased, "statistics_test.cpp",
+     "Unbiased, MeanAndCovarianceAreTheClosedForms"},
+    {Method::kS2antaStrat, Promise::kUnbiased, "statistics_test.cpp",
+     "Unbiased, MeanAndCovarianceAreTheClosedForms"},
+    {Method::kS2antaSys, Promise::kUnbiased, "statistics_test.cpp",
+     "Unbiased, MeanAndCovarianceAreTheClosedForms"},
+    {Method::kS2antaProp, Promise::kUnbiased, "statistics_test.cpp",
+     "Unbiased, MeanAndCovarianceAreTheClosedForms"},
+    {Method::kS2antaFlash, Promise::kUnbiased, "statistics_test.cpp",
+     "Unbiased, MeanAndCovarianceAreTheClosedForms"},
+    {Method::kS2antaQ4, Promise::kConsistent, "importance_test.cpp",
+     "S2antaQ4, BiasShrinksWithTheBudget"},
+    {Method::kVAttention, Promise::kErrorBound, "vattention_coverage_test.cpp",
+     "Coverage, SyntheticScores"},
+    {Method::kSampleAttention, Promise::kMassBound, "select_blocks_test.cpp",
+     "SampleAttention, SampledQueriesKeepTheirShare"},
+    {Method::kSale, Promise::kMassBound, "select_blocks_test.cpp",
+     "Sale, LeavesOutNoKeyOfWeightByExactScores"},
+    {Method::kSkipSoftmax, Promise::kMassBound, "prefill_test.cpp",
+     "Prefill, SkippedKeysHaveLittleAttention"},
+    {Method::kSampledBlocks, Promise::kUnbiased, "sampled_blocks_test.cpp",
+     "SampledBlocks, AreUnbiased"},
+};
+
+TEST(MethodTable, EveryPromiseIsTested) {
+  std::set<Method> held;
+  for (const Witness& witness : kWitnesses) {
+    EXPECT_EQ(traitsOf(witness.method).promise, witness.promise) << methodName(witness.method);
+    const std::string source = readSource("tests/estimators/" + std::string(witness.file));
+    EXPECT_NE(source.find("TEST(" + std::string(witness.test) + ")"), source.npos) << witness.test;
+    held.insert(witness.method);
+  }
+  for (const MethodTraits& method : methodTable()) {
+    EXPECT_EQ(held.count(method.method), method.promise == Promise::kNone ? 0u : 1u)
+        << method.name << " promises: " << wordsOf(method.promise);
+  }
+}
+
+}  // namespace
+}  // namespace allot::kernels
