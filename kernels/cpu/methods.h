@@ -1,10 +1,11 @@
 #pragma once
-// The value stage of one query head: which rows of V are read, and with which weights.
+// The value stage of one query head: which entries (keys with their values) are read, and with
+// which weights.
 //
 // A method gets a Head and fills a Selection; decode.cpp does the rest (scores, softmax, S = 0,
 // S >= n, gathering, statistics). Adding one: a file method_<name>.cpp with a function of this
-// form, its declaration below, its line in allot/kernels/method_names.h and its parameters in
-// method.cpp.
+// form, its declaration below, its entry in allot/kernels/method_names.h and its parameters in
+// method.cpp. kernels/README.md goes through an example.
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -65,7 +66,8 @@ struct Head {
   double valueDistance(int j, const float* centre) const;
 };
 
-// What a method chose. Rows are distinct, in any order; out = sum_i weights_i v_{rows_i}.
+// What a method chose. `rows` are entries by their position in the sequence, distinct, in any
+// order; out = sum_i weights_i v_{rows_i}.
 struct Selection {
   std::vector<int32_t> rows;
   std::vector<float> weights;    // of the output, all of a row's draws together

@@ -69,6 +69,24 @@ TEST(Readme, EveryCommandOfRunThatItOrTheHelpNamesIsThere) {
   EXPECT_FALSE(succeeds("help nonsense"));
 }
 
+// Examples that are compiled and run as tests (tests/estimators).
+TEST(Readme, TheKernelsExamplesAreTheFilesThatAreTested) {
+  const std::string readme = readSource("kernels/README.md");
+  for (const std::string name : {"decode_example.cpp", "uniform_method.h", "uniform_method.cpp"}) {
+    const std::string file = "kernels/example/" + name;
+    EXPECT_EQ(between(readme, "<!-- " + file + ": begin -->\n```cpp\n",
+                      "```\n<!-- " + file + ": end -->"),
+              readSource(file));
+  }
+}
+
+TEST(Readme, TheKernelsTableHasEveryMethodOfDecode) {
+  const std::string table = between(readSource("kernels/README.md"), "\n| method |", "\n\n");
+  for (const std::string_view name : kernels::methodNames()) {
+    EXPECT_NE(table.find("\n| `" + std::string(name) + "` |"), table.npos) << name;
+  }
+}
+
 TEST(Readme, ItsExperimentIsTheOneThatShips) {
   const std::string shown = between(readSource("README.md"), "```yaml\n", "```");
   EXPECT_EQ(shown, readSource("experiments/recall-layer-budget/experiment.yaml"));

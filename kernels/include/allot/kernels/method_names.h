@@ -43,6 +43,7 @@ enum class ChosenBy {
   kThreshold,          // blocks with a weight that reaches a threshold
   kBlockDraws,         // S blocks, drawn by mass
   kOfValues,           // as the method that the parameter `values` names
+  kOther,              // in a way of its own, by the budget
 };
 
 // What is promised of the output.
@@ -56,6 +57,14 @@ enum class Promise {
 };
 
 }  // namespace allot::kernels
+
+// Methods from outside: a header that defines ALLOT_MORE_METHODS(X) likewise and declares their
+// select functions (kernels/example/uniform_method.h).
+#ifdef ALLOT_METHODS_FILE
+#include ALLOT_METHODS_FILE
+#else
+#define ALLOT_MORE_METHODS(X)
+#endif
 
 // clang-format off
 #define ALLOT_METHODS(X) \
@@ -92,5 +101,6 @@ enum class Promise {
   X(kSkipSoftmax, "skip-softmax", kPrefill, kExact, kThreshold, kMassBound, kPrefill, nullptr, \
     "all scores; values of blocks with a weight of threshold or more") \
   X(kSampledBlocks, "sampled-blocks", kPrefill, kExact, kBlockDraws, kUnbiased, kPrefill, nullptr, \
-    "all scores; draws S blocks of 64 values by the mass that they give it; unbiased")
+    "all scores; draws S blocks of 64 values by the mass that they give it; unbiased") \
+  ALLOT_MORE_METHODS(X)
 // clang-format on
