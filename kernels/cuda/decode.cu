@@ -10,60 +10,12 @@
 #include "allot/kernels/cuda_decode.h"
 #include "kernels/cpu/adaptive.h"
 #include "kernels/cuda/append.cuh"
-#include "kernels/cuda/buffer.h"
+#include "kernels/cuda/device.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/stream_bits.h"
 
 namespace allot::kernels::cuda {
 namespace {
-
-// Shared memory that kernels declare by themselves, at most.
-constexpr int kDeclaredBytes = 12 << 10;
-
-struct Device {
-  int major = 0;
-  int minor = 0;
-  int multiprocessors = 0;
-  int shared_bytes = 0;  // that a block may have beside what kernels declare
-};
-
-// Whether the build has code for it: machine code, or PTX that the driver compiles.
-Refusal noCode(const Device& device) {
-  cudaFuncAttributes attributes;
-  const AppendKernel kernel = appendKernelsOf(64, Element::kBFloat16).append;
-  const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
-  if (error == cudaSuccess) return std::nullopt;
-  cudaGetLastError();
-  if (error != cudaErrorNoKernelImageForDevice && error != cudaErrorInvalidDeviceFunction &&
-      error != cudaErrorUnsupportedPtxVersion) {
-    return failed("the GPU did not load the kernels", error);
-  }
-  const std::string number = std::to_string(device.major) + std::to_string(device.minor);
-  return "this build has no code for the GPU's compute capability " + std::to_string(device.major) +
-         "." + std::to_string(device.minor) + " (it has " + ALLOT_CUDA_ARCHITECTURES +
-         "): build with -DCMAKE_CUDA_ARCHITECTURES=" + number;
-}
-
-// The current one.
-Refusal findDevice(Device* device) {
-  int index = 0;
-  if (auto why = failed("no GPU is usable", cudaGetDevice(&index))) return why;
-  const std::pair<cudaDeviceAttr, int*> attributes[] = {
-      {cudaDevAttrComputeCapabilityMajor, &device->major},
-      {cudaDevAttrComputeCapabilityMinor, &device->minor},
-      {cudaDevAttrMultiProcessorCount, &device->multiprocessors},
-      {cudaDevAttrMaxSharedMemoryPerBlockOptin, &device->shared_bytes}};
-  for (const auto& [attribute, value] : attributes) {
-    const cudaError_t error = cudaDeviceGetAttribute(value, attribute, index);
-    if (auto why = failed("the GPU does not answer", error)) return why;
-  }
-  device->shared_bytes -= kDeclaredBytes;
-  if (device->major < 8) {
-    return "the GPU has compute capability " + std::to_string(device->major) + "." +
-           std::to_string(device->minor) + ", the kernels need 8.0 (Ampere) or later";
-  }
-  return noCode(*device);
-}
 
 static_assert(kPieceKeys == MethodOptions{}.tile_size);  // method.cpp: the tiles of s2anta-flash
 
