@@ -37,10 +37,10 @@ TEST(MethodTable, TheGpusColumnIsWhatIsNotRefused) {
 }
 
 TEST(MethodTable, AGpuHasSomeValuesOfParametersAlone) {
-  const auto refusal = [](const char* text) {
+  const auto refusal = [](const char* text, Phase phase = Phase::kDecode) {
     MethodOptions options;
-    EXPECT_EQ(parseMethod(text, &options), std::nullopt);
-    return gpuUnsupported(options).value_or("");
+    EXPECT_EQ(parseMethod(text, &options, MethodDefaults::kSecond, phase), std::nullopt);
+    return gpuUnsupported(options, phase).value_or("");
   };
   EXPECT_EQ(refusal("s2anta-flash"), "");
   EXPECT_EQ(refusal("s2anta-flash tileSize=64"),
@@ -52,6 +52,12 @@ TEST(MethodTable, AGpuHasSomeValuesOfParametersAlone) {
   EXPECT_EQ(refusal("top-k scores=q4"), "");
   EXPECT_EQ(refusal("top-k scores=q8"), "the GPU's top-k takes scores=exact, q4, not q8");
   EXPECT_EQ(refusal("vattention scores=q3"), "the GPU's vattention takes scores=exact, q4, not q3");
+  EXPECT_EQ(refusal("sample-attention block=32", Phase::kPrefill),
+            "the GPU's sample-attention takes block=64, not 32");
+  EXPECT_EQ(refusal("sale select=exact", Phase::kPrefill),
+            "the GPU's sale takes select=q4, not exact");
+  EXPECT_EQ(refusal("santa", Phase::kPrefill).rfind("the GPU does not read prompts by santa: ", 0),
+            0u);
   EXPECT_EQ(refusal("quest").rfind("the GPU does not decode quest: it has dense, santa, ", 0), 0u);
 }
 

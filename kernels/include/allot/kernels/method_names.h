@@ -6,13 +6,13 @@
 // ALLOT_METHODS(X) calls X(enumerator, name, phases, scored_by, chosen_by, promise, gpu, select,
 // reads), where
 //   name       is what an experiment file says;
-//   phases     how a prompt is read (kPrefill), how an answer is written (kDecode), or both (kBoth).
-//              A prompt's queries are attended to by decode's methods one by one (attendQueries);
-//              methods for prefill alone choose blocks of keys (allot/kernels/prefill.h);
+//   phases     how a prompt is read (kPrefill), how an answer is written (kDecode), or both
+//              (kBoth). A prompt's queries are attended to by decode's methods one by one
+//              (attendQueries); methods for prefill alone choose blocks of keys (prefill.h);
 //   scored_by, chosen_by, promise   are the enums below;
 //   gpu        the phases in which the GPU's kernels have it;
-//   select     the CPU's function in decode (kernels/cpu/methods.h), or nullptr: every entry is read,
-//              or other stages do the work;
+//   select     the CPU's function in decode (kernels/cpu/methods.h), or nullptr: every entry is
+//              read, or other stages do the work;
 //   reads      is a sentence for documents.
 namespace allot::kernels {
 
