@@ -27,6 +27,8 @@ constexpr float kPromptTolerance = 2e-3f;
 // Steps: bfloat16 caches on both sides. A key that is computed a little differently may be rounded
 // to the next bfloat16, 2^-8 of it away.
 constexpr float kStepTolerance = 5e-2f;
+// Queries and weights are rounded to bfloat16 in a prompt that is read by blocks, on the GPU alone.
+constexpr float kChosenTolerance = 2.5e-1f;
 
 using Ids = std::vector<int32_t>;
 
@@ -144,6 +146,55 @@ TEST_F(DecoderCuda, PromptsGiveTheLogitsOfTheCpu) {
     gpu_->release(&*prompt);
   }
   EXPECT_EQ(gpu_->pool().freePages(), gpu_->pool().totalPages());
+}
+
+// Blocks that are chosen or drawn: the CPU's counts, and its logits but for the rounding of queries
+// and weights to bfloat16.
+TEST_F(DecoderCuda, PromptsReadByMethodsGiveTheLogitsOfTheCpu) {
+  const auto cpu = load(Device::kCpu);
+  ASSERT_TRUE(cpu);
+  for (const char* text : {"sale tau=0.1 denseKeys=0", "sale tau=0.5 denseKeys=64",
+                           "sample-attention alphaColumn=0.6 alphaSlash=0.5",
+                           "sample-attention alphaColumn=0.5 alphaSlash=0.5 chunk=256",
+                           "skip-softmax threshold=0.1", "sampled-blocks"}) {
+    SCOPED_TRACE(text);
+    PromptReading reading;
+    ASSERT_EQ(kernels::parseMethod(text, &reading.method, {}, kernels::Phase::kPrefill),
+              std::nullopt);
+    reading.schedule.assign(static_cast<size_t>(gpu_->config().layers), 3);
+    reading.sequence = 9;
+    reading.measures_kept_mass = kernels::choosesBlocks(reading.method);
+    PromptStatistics made, wanted;
+    for (const auto& [ids, answer] : goldenCases()) {
+      auto expected = cpu->prefill(ids, reading);
+      auto prompt = gpu_->prefill(ids, reading);
+      ASSERT_TRUE(expected) << expected.error().message;
+      ASSERT_TRUE(prompt) << prompt.error().message;
+      EXPECT_LE(largestGap(prompt->first_logits, expected->first_logits), kChosenTolerance);
+      made = prompt->statistics;
+      wanted = expected->statistics;
+      EXPECT_EQ(made.blocks.dense_blocks, wanted.blocks.dense_blocks);
+      EXPECT_EQ(made.blocks.dense_bytes, wanted.blocks.dense_bytes);
+      // Layers differ by rounding, and with them a block here and there.
+      const auto blocks = static_cast<double>(wanted.blocks.blocks);
+      EXPECT_NEAR(static_cast<double>(made.blocks.blocks), blocks, 0.02 * blocks);
+      EXPECT_EQ(made.kept_queries, wanted.kept_queries);
+      const auto kept = static_cast<double>(std::max<uint64_t>(wanted.kept_queries, 1));
+      EXPECT_NEAR(made.kept_mass / kept, wanted.kept_mass / kept, 0.01);
+      cpu->release(&*expected);
+      gpu_->release(&*prompt);
+    }
+  }
+  // Nothing of it depends on what was read before.
+  PromptReading dense;
+  auto first = gpu_->prefill(goldenCases()[0].first, dense);
+  auto second = gpu_->prefill(goldenCases()[0].first, dense);
+  ASSERT_TRUE(first && second);
+  EXPECT_EQ(first->first_logits, second->first_logits);
+  EXPECT_GT(first->statistics.blocks.blocks, 0u);
+  EXPECT_EQ(first->statistics.blocks.blocks, first->statistics.blocks.dense_blocks);
+  gpu_->release(&*first);
+  gpu_->release(&*second);
 }
 
 // Scaled positions, biases, a sliding window: what tests/model/families_test.cpp holds the CPU to.
@@ -375,11 +426,11 @@ TEST_F(DecoderCuda, RefusesWhatTheGpuDoesNotDo) {
   const auto large = Decoder::load(kFolder, {.kv_bytes = size_t{1} << 50}, Device::kCuda);
   ASSERT_FALSE(large);
   EXPECT_THAT(large.error().message, testing::HasSubstr("lower --kv-memory"));
-  PromptReading sparse;
-  sparse.method.method = kernels::Method::kSale;
-  const auto read = gpu_->prefill({0, 5, 6, 7}, sparse);
+  PromptReading exact;
+  exact.method.method = kernels::Method::kTopK;
+  const auto read = gpu_->prefill({0, 5, 6, 7}, exact);
   ASSERT_FALSE(read);
-  EXPECT_EQ(read.error().message, "the GPU reads prompts by dense alone");
+  EXPECT_THAT(read.error().message, testing::HasSubstr("reads prompts"));
   StepBatch batch;
   batch.probe = [](const kernels::PagedKv&, const kernels::DecodeInputs&, const float*) {};
   const auto probed = gpu_->step(batch, nullptr);
