@@ -15,7 +15,7 @@ namespace allot {
 namespace {
 
 // So many keys more are planned for at once.
-constexpr int64_t kPlannedKeys = 4096;
+constexpr int64_t kKeysAtOnce = 4096;
 
 at::Tensor floats(at::IntArrayRef shape) {
   return at::empty(shape, at::TensorOptions().device(at::kCUDA).dtype(at::kFloat));
@@ -53,7 +53,7 @@ CudaPrompt::~CudaPrompt() {
 
 Status CudaPrompt::begin(const PromptReading& reading, int64_t positions,
                          PromptStatistics* statistics) {
-  const int64_t planned = (positions + kPlannedKeys - 1) / kPlannedKeys * kPlannedKeys;
+  const int64_t planned = (positions + kKeysAtOnce - 1) / kKeysAtOnce * kKeysAtOnce;
   if (const auto why = workspace_.plan(reading.method, model_.pool().layer(0),
                                        {.heads = static_cast<int>(model_.config().heads),
                                         .count = static_cast<int>(kPromptChunk),

@@ -7,6 +7,7 @@
 #include "core/evaluation/answers.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_keys.h"
+#include "core/spec/spec_yaml.h"
 
 namespace allot::store {
 namespace {
@@ -41,7 +42,7 @@ Status checkRunId(std::string_view run_id) {
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.";
   if (run_id.empty() || run_id.size() > 128 ||
       run_id.find_first_not_of(kAllowed) != std::string_view::npos)
-    return badInput("run id \"" + std::string(run_id.substr(0, 128)) +
+    return badInput("run id \"" + escaped(run_id, 128) +
                     "\" must be 1 to 128 letters, digits, '-', '_' or '.'");
   return {};
 }
@@ -50,7 +51,7 @@ Status checkEntryId(std::string_view entry_id) {
   const size_t dash = entry_id.find('-');
   if (dash == std::string_view::npos || !isNumber(entry_id.substr(0, dash)) ||
       !isNumber(entry_id.substr(dash + 1)))
-    return badInput("\"" + std::string(entry_id.substr(0, 64)) +
+    return badInput("\"" + escaped(entry_id, 64) +
                     "\" is no entry id: pass one that the store gave out, like 12-0");
   return {};
 }
