@@ -78,6 +78,8 @@ def files():
         yield f"refused-{name}-deep", kind, b"".join(
             edit(1, 0, b'"a": ' + b"[" * 100 if i == 0 else b"[" * 100) for i in range(2))
         yield f"refused-{name}-key", kind, edit(1, 0, b'"unknown": 1,')
+    # In the run's id.
+    yield "refused-export-control", "x", edit(40, 0, b"\0\6m[[[[[")
 
 
 def main():
