@@ -17,6 +17,7 @@ void addShowCommands(CLI::App* app, Action* action);     // status, top
 void addControlCommands(CLI::App* app, Action* action);  // pause, resume, stop, extend, set
 void addArchiveCommands(CLI::App* app, Action* action);  // verify, export, import, acl
 void addBenchCommands(CLI::App* app, Action* action);    // bench
+void addCalibrateCommands(CLI::App* app, Action* action);  // calibrate
 
 // 0, or the error's code, with its sentence on stderr.
 int exitCodeOf(const Status& done);

@@ -56,6 +56,7 @@ int runMain(int argc, char** argv) {
   allot::addControlCommands(&app, &action);
   allot::addArchiveCommands(&app, &action);
   allot::addBenchCommands(&app, &action);
+  allot::addCalibrateCommands(&app, &action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

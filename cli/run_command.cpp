@@ -33,6 +33,7 @@
 #include "core/spec/spec_change.h"
 #include "core/spec/spec_yaml.h"
 #include "core/ulid.h"
+#include "files/experiment_files.h"
 #include "files/files.h"
 #include "store/archive/exact_json.h"
 
@@ -210,6 +211,7 @@ Result<v1::Experiment> readExperiment(const RunOptions& options, uint32_t schema
   const auto text = readBeginning(options.experiment_file, kMostYamlBytes + 1);
   ALLOT_ASSIGN(auto experiment, parseStoredExperiment(text.value_or(""), options.experiment_file,
                                                       options.set, schema));
+  ALLOT_TRY(bringInProfile(&experiment, options.experiment_file));
   if (options.synchronous && !experiment.spec().has_update()) {
     return badInput(
         "--synchronous needs spec.update: an evaluation alone has no policy to wait for");

@@ -259,10 +259,16 @@ std::vector<Parameter> blockParameters() {
          return readInteger(t, 64, 4096, &o->chunk) && (o->chunk & (o->chunk - 1)) == 0;
        },
        [](const MethodOptions& o) { return std::to_string(o.chunk); }},
-      {"tau", sale, "0..1",
-       "weight, relative to first and last blocks, from which a block is kept; below 0.00001: all",
-       [](std::string_view t, MethodOptions* o) { return readNumber(t, 0, 1, &o->tau); },
-       [](const MethodOptions& o) { return decimal(o.tau); }},
+      {"tau", sale, "0..1, profile",
+       "weight, relative to first and last blocks, from which a block is kept; below 0.00001: all; "
+       "profile: each head's own, of spec.attention.prefillProfile",
+       [](std::string_view t, MethodOptions* o) {
+         o->profile_tau = t == "profile";
+         return o->profile_tau || readNumber(t, 0, 1, &o->tau);
+       },
+       [](const MethodOptions& o) {
+         return o.profile_tau ? std::string("profile") : decimal(o.tau);
+       }},
       {"select", sale, "q4, exact", "blocks are chosen by scores in 4 bits, or by exact ones",
        [](std::string_view t, MethodOptions* o) {
          return (t == "q4" || t == "exact") && readScores(t, o);

@@ -41,6 +41,18 @@ tl::unexpected<Error> noRoomForPrompt(size_t tokens, const std::string& memory) 
                   "have fewer workers share it");
 }
 
+Result<std::vector<float>> PromptReading::saleTau(int64_t layer, int64_t heads) const {
+  if (!method.profile_tau) {
+    return std::vector<float>(static_cast<size_t>(heads), static_cast<float>(method.tau));
+  }
+  if (tau == nullptr || static_cast<int64_t>(tau->size()) < (layer + 1) * heads) {
+    return badInput("sale tau=profile has no thresholds for layer " + std::to_string(layer) +
+                    ": spec.attention.prefillProfile names the file that has them");
+  }
+  const auto first = tau->begin() + layer * heads;
+  return std::vector<float>(first, first + heads);
+}
+
 Decoder::Decoder(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Decoder::~Decoder() = default;
 

@@ -23,15 +23,26 @@
 
 namespace allot {
 
+// Called for each layer and chunk of a prompt, once its keys and values are in the cache, with all
+// of the chunk's queries; all of it is borrowed for the call. An error ends the prefill.
+using PromptObserver = std::function<Status(const kernels::PagedKv& kv,
+                                            const kernels::PrefillInputs& in, int64_t layer)>;
+
 // How a prompt is read. On a GPU densely alone.
 struct PromptReading {
   kernels::MethodOptions method = {};  // of kernels::Phase::kPrefill
+  // Of sale tau=profile: thresholds, [layers, heads]; outlives the call.
+  const std::vector<float>* tau = nullptr;
   // Of a method that draws: per head and position, [layers]; else empty.
   std::vector<uint32_t> schedule = {};
   uint64_t seed = 0;
   uint32_t sequence = 0;  // names its draws
   // Where blocks of keys are chosen: computes everything once more, densely.
   bool measures_kept_mass = false;
+  PromptObserver observer = nullptr;  // optional; on the CPU only
+
+  // SALE's thresholds of a layer, [heads]; kUsage where they are a profile's and there is none.
+  Result<std::vector<float>> saleTau(int64_t layer, int64_t heads) const;
 };
 
 // What reading it came to, summed over layers, heads and positions.

@@ -126,8 +126,10 @@ std::optional<std::string> addKeptMass(const kernels::PagedKv& kv, const kernels
 
 // Attention by chosen blocks of the queries `in`, of which those from `first` on are wanted; out
 // begins with that one.
+// `tau`, [heads]: SALE's.
 std::optional<std::string> attendChosen(const PrefillTask& task, const kernels::PagedKv& kv,
-                                        kernels::PrefillInputs in, int first, float* out) {
+                                        kernels::PrefillInputs in, int first,
+                                        const std::vector<float>& tau, float* out) {
   const kernels::MethodOptions& method = task.reading.method;
   kernels::PrefillWorkspace* space = &task.spaces->blocks;
   kernels::BlockLists lists;
@@ -138,7 +140,6 @@ std::optional<std::string> attendChosen(const PrefillTask& task, const kernels::
     const Stopwatch watch(&task.statistics->selection_seconds);
     std::optional<std::string> why;
     if (method.method == kernels::Method::kSale) {
-      const std::vector<float> tau(static_cast<size_t>(in.heads), static_cast<float>(method.tau));
       why = kernels::selectSale(kv, in,
                                 {.tau = tau.data(),
                                  .exact = method.scores == kernels::KeyScores::kExact,
@@ -175,6 +176,19 @@ std::optional<std::string> attendChosen(const PrefillTask& task, const kernels::
   return addKeptMass(kv, wanted, kept, space, task.statistics);
 }
 
+// The queries `q` [count, heads, d], at positions from `first` on.
+kernels::PrefillInputs inputsOf(const ModelConfig& config, const at::Tensor& q,
+                                const std::vector<int32_t>& pages, int64_t first) {
+  return {.queries = q.data_ptr<float>(),
+          .page_table = pages.data(),
+          .max_pages = static_cast<int>(pages.size()),
+          .first = static_cast<int>(first),
+          .count = static_cast<int>(q.size(0)),
+          .heads = static_cast<int>(config.heads),
+          .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim))),
+          .window = static_cast<int>(config.sliding_window)};
+}
+
 // Causal attention of queries [count, heads, d] at positions from `start` on over what the pages
 // hold, within the model's window: the outputs from position `first` on, [.., heads * d].
 Result<at::Tensor> attend(const PrefillTask& task, const at::Tensor& queries,
@@ -190,15 +204,7 @@ Result<at::Tensor> attend(const PrefillTask& task, const at::Tensor& queries,
   const int64_t width = config.heads * config.head_dim;
   at::Tensor out = at::empty({end - first, width}, at::kFloat);
   const kernels::PagedKv kv = task.pool.layer(layer);
-  kernels::PrefillInputs in{
-      .queries = q.data_ptr<float>(),
-      .page_table = pages.data(),
-      .max_pages = static_cast<int>(pages.size()),
-      .first = static_cast<int>(from),
-      .count = end - static_cast<int>(from),
-      .heads = static_cast<int>(config.heads),
-      .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim))),
-      .window = static_cast<int>(config.sliding_window)};
+  kernels::PrefillInputs in = inputsOf(config, q, pages, from);
   float* const to = out.data_ptr<float>();
   std::optional<std::string> why;
   if (method.method == kernels::Method::kDense) {
@@ -216,6 +222,10 @@ Result<at::Tensor> attend(const PrefillTask& task, const at::Tensor& queries,
               : kernels::attendQueries(method, kv, in, draws, &task.spaces->queries,
                                        {.out = to, .statistics = &task.statistics->rows});
   } else {
+    std::vector<float> tau;
+    if (method.method == kernels::Method::kSale) {
+      ALLOT_ASSIGN(tau, task.reading.saleTau(layer, config.heads));
+    }
     const int part = method.method == kernels::Method::kSampleAttention
                          ? static_cast<int>(method.chunk)
                          : static_cast<int>(kChunk);
@@ -223,7 +233,7 @@ Result<at::Tensor> attend(const PrefillTask& task, const at::Tensor& queries,
       in.count = std::min(end, (in.first / part + 1) * part) - in.first;
       const int wanted = std::max(in.first, static_cast<int>(first));
       if (wanted < in.first + in.count) {
-        why = attendChosen(task, kv, in, wanted, to + (wanted - first) * width);
+        why = attendChosen(task, kv, in, wanted, tau, to + (wanted - first) * width);
       }
       in.queries += in.count * width;
       in.first += in.count;
@@ -290,6 +300,10 @@ Result<std::vector<float>> readPrompt(const PrefillTask& task, const std::vector
       rotate(config, task.rope, start, &qkv);
       const auto parts = qkv.split_with_sizes({config.heads, config.kv_heads, config.kv_heads}, 1);
       ALLOT_TRY(store(parts[1], parts[2], task.pool.layer(l), pages, start, l));
+      if (task.reading.observer) {
+        const at::Tensor q = parts[0].contiguous();
+        ALLOT_TRY(task.reading.observer(task.pool.layer(l), inputsOf(config, q, pages, start), l));
+      }
       // Nothing reads the last layer's output but at the last position.
       const bool last = l + 1 == config.layers;
       if (last && end < n) break;

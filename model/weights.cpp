@@ -79,6 +79,15 @@ Result<Weights> loadAll(const Append& from, std::string digest, const ModelConfi
 
 }  // namespace
 
+Result<std::string> Weights::digestOf(const std::string& path) {
+  if (isGguf(path)) {
+    ALLOT_ASSIGN(const Gguf gguf, Gguf::open(path));
+    return gguf.digest();
+  }
+  ALLOT_ASSIGN(const Safetensors file, Safetensors::open(path));
+  return file.digest();
+}
+
 Result<Weights> Weights::load(const std::string& path, const ModelConfig& config) {
   std::vector<LayerWeights> layers;
   ALLOT_ASSIGN(Weights weights, loadByLayer(path, config, [&](LayerWeights layer) {

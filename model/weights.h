@@ -41,6 +41,8 @@ struct Weights {
   size_t bytes() const;  // in memory, both layouts
   const std::vector<float>& headRows() const { return head.rows.empty() ? embeddings : head.rows; }
 
+  // The digest alone: reads the files, and keeps nothing of them.
+  static Result<std::string> digestOf(const std::string& path);
   // From a Hugging Face folder or a GGUF file, in both layouts.
   static Result<Weights> load(const std::string& path, const ModelConfig& config);
   // As plain rows alone. Each layer goes to `take` as soon as it is read and is not kept, so that a

@@ -5,13 +5,16 @@
 #include <filesystem>
 #include <set>
 
+#include "core/digest.h"
 #include "core/evaluation/answers.h"
 #include "core/evaluation/evaluation_plan.h"
 #include "core/learning/policy_gradient.h"
 #include "core/learning/questions.h"
 #include "core/learning/schedule.h"
 #include "core/spec/choices.h"
+#include "core/spec/prefill_profile.h"
 #include "core/spec/spec.h"
+#include "model/weights.h"
 #include "worker/device_choice.h"
 #include "worker/fidelity.h"
 
@@ -145,6 +148,8 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
                     std::to_string(config.max_positions) + " positions of the model");
   }
   ALLOT_TRY(checkAgainstLayers(experiment, static_cast<uint32_t>(config.layers)));
+  ALLOT_ASSIGN(const PrefillProfile profile, profileOf(spec));
+  ALLOT_TRY(checkProfile(profile, config.layers, config.heads));
   ALLOT_ASSIGN(Tokenizer tokenizer, Tokenizer::load(tokenizerPath(options.model_folder)));
   std::optional<ChatTemplate> chat;
   if (task.suite() != "recall") {
@@ -162,6 +167,10 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
                                              .render = render,
                                              .path = options.task_path,
                                              .held_out_path = options.held_out_path}));
+  if (!profile.tau.empty()) {
+    ALLOT_ASSIGN(const std::string digest, Weights::digestOf(options.model_folder));
+    ALLOT_TRY(checkProfile(profile, digest));
+  }
   // Last: a large model takes minutes, and whatever else is wrong has been said by now.
   ALLOT_ASSIGN(auto decoder, Decoder::load(options.model_folder, pool, device, type));
 
@@ -172,6 +181,7 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
   engine->chat_ = std::move(chat);
   engine->dataset_ = std::move(dataset);
   engine->rollout_methods_ = rollout_methods;
+  engine->takeProfile(profile);
   engine->prompts_ = std::make_unique<PromptCache>(engine->decoder_.get());
   v1::ModelFacts& facts = engine->facts_;
   facts.set_architecture(config.architecture);
@@ -191,6 +201,14 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
   engine->answers_room_ = roomForAnswers(experiment, facts.layers());
   engine->tellMemory();
   return engine;
+}
+
+void Engine::takeProfile(const PrefillProfile& profile) {
+  tau_.clear();
+  for (const auto& layer : profile.tau) {
+    for (const double tau : layer) tau_.push_back(static_cast<float>(tau));
+  }
+  profile_digest_ = profile.tau.empty() ? "" : sha256Hex(profileText(profile)).substr(0, 16);
 }
 
 Status Engine::takeUp(const v1::Experiment& next) {
@@ -218,11 +236,15 @@ Status Engine::takeUp(const v1::Experiment& next) {
   ALLOT_ASSIGN(const Device device, chooseDevice(then, decoder_->config()));
   if (device != device_) return other("method (it is not for the device in use here)");
   ALLOT_TRY(checkAgainstLayers(next, facts_.layers()));
+  ALLOT_ASSIGN(const PrefillProfile profile, profileOf(then));
+  ALLOT_TRY(checkProfile(profile, facts_.layers(), facts_.heads()));
+  ALLOT_TRY(checkProfile(profile, facts_.weights_sha256()));
   Methods methods;
   ALLOT_ASSIGN(methods.decode, methodOf(then, "spec.attention.decode", then.attention().decode()));
   ALLOT_ASSIGN(methods.prefill,
                prefillMethodOf(then, "spec.attention.prefill", then.attention().prefill()));
   rollout_methods_ = methods;
+  takeProfile(profile);
   experiment_ = next;
   answers_room_ = roomForAnswers(next, facts_.layers());
   chunks_.clear();  // may be cut in another way
@@ -286,6 +308,7 @@ uint32_t Engine::longestAnswer(const Row& row) const {
 PromptReading Engine::promptReading(const Row& row, const Methods& methods) const {
   PromptReading reading{
       .method = methods.prefill,
+      .tau = tau_.empty() ? nullptr : &tau_,
       .measures_kept_mass = methods.measures_kept_mass && kernels::choosesBlocks(methods.prefill)};
   if (kernels::usesBudget(methods.prefill)) reading.schedule = row.schedule;
   if (methods.prefill.method == kernels::Method::kDense ||
@@ -298,9 +321,10 @@ PromptReading Engine::promptReading(const Row& row, const Methods& methods) cons
 }
 
 // All that decides what is in memory. Where something is drawn each row has a prompt of its own.
-std::string Engine::promptKey(const Row& row, const PromptReading& reading) {
+std::string Engine::promptKey(const Row& row, const PromptReading& reading) const {
   std::string key = (row.held_out ? "h" : "t") + std::to_string(row.question) + " " +
                     kernels::methodText(reading.method);
+  if (reading.method.profile_tau) key += " " + profile_digest_;
   if (reading.measures_kept_mass) key += " measured";
   if (reading.method.method == kernels::Method::kDense || kernels::choosesBlocks(reading.method)) {
     return key;

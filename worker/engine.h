@@ -16,6 +16,7 @@
 #include "allot/v1/policy.pb.h"
 #include "allot/v1/result.pb.h"
 #include "core/result.h"
+#include "core/spec/prefill_profile.h"
 #include "model/chat_template.h"
 #include "model/decoder.h"
 #include "model/device.h"
@@ -111,7 +112,8 @@ class Engine final : public EpisodeEngine {
   Result<std::vector<GenerationRow>> prompted(std::span<const Row> rows, const Methods& methods,
                                               size_t spare);
   PromptReading promptReading(const Row& row, const Methods& methods) const;
-  static std::string promptKey(const Row& row, const PromptReading& reading);
+  std::string promptKey(const Row& row, const PromptReading& reading) const;
+  void takeProfile(const PrefillProfile& profile);
   // How many of the first rows the pool holds at once; at least one.
   size_t rowsThatFit(std::span<const Row> rows, const Methods& methods) const;
   void tellMemory();
@@ -137,6 +139,8 @@ class Engine final : public EpisodeEngine {
   std::unique_ptr<Decoder> decoder_;
   Dataset dataset_;
   Methods rollout_methods_;
+  std::vector<float> tau_;      // of the experiment's profile, [layers, heads]; empty: it has none
+  std::string profile_digest_;  // tells prompts read by it from those read by another
   std::unique_ptr<PromptCache> prompts_;
   v1::ModelFacts facts_;
   uint64_t answers_room_ = 0;               // bytes, of a unit's

@@ -15,6 +15,7 @@
 #include "core/spec/spec.h"
 #include "core/spec/spec_yaml.h"
 #include "core/ulid.h"
+#include "files/experiment_files.h"
 #include "files/files.h"
 #include "model/model_config.h"
 #include "store/store_probe.h"
@@ -23,7 +24,6 @@
 #include "worker/engine.h"
 #include "worker/loading_beats.h"
 #include "worker/run_finder.h"
-#include "worker/task_files.h"
 #include "worker/worker_loop.h"
 #include "worker/worker_probe.h"
 
@@ -83,7 +83,7 @@ Result<TaskPaths> taskPaths(const v1::Experiment& experiment, const Options& opt
                             const std::string& experiment_file) {
   const v1::Task& task = experiment.spec().task();
   const auto found = [&](const char* key, const std::string& option, const std::string& named) {
-    return findTaskPath(key, option.empty() ? named : option, experiment_file);
+    return findNamedPath(key, option.empty() ? named : option, experiment_file);
   };
   TaskPaths paths;
   ALLOT_ASSIGN(paths.path, found("spec.task.path", options.task_path, task.path()));
@@ -115,9 +115,10 @@ Status check(const Options& options) {
   }
   const auto text = readBeginning(options.check, kMostYamlBytes + 1);
   if (!text) return badInput(options.check + ": cannot be read: is the path right?");
-  ALLOT_ASSIGN(const auto experiment, options.stored
+  ALLOT_ASSIGN(auto experiment, options.stored
                                           ? parseStoredExperiment(*text, options.check, options.set)
                                           : parseExperiment(*text, options.check, options.set));
+  ALLOT_TRY(bringInProfile(&experiment, options.check));
   ALLOT_ASSIGN(
       const std::string folder,
       findModelFolder(options.model.empty() ? experiment.spec().model().path() : options.model,

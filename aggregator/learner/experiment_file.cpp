@@ -7,6 +7,7 @@
 #include "core/spec/spec.h"
 #include "core/spec/spec_change.h"
 #include "core/spec/spec_yaml.h"
+#include "files/experiment_files.h"
 #include "files/files.h"
 #include "store/archive/exact_json.h"
 
@@ -29,8 +30,9 @@ std::optional<std::string> ExperimentFile::content() const {
 Result<RunSpec> ExperimentFile::parse(const std::optional<std::string>& content,
                                       uint32_t schema) const {
   if (!content) return badInput(options_.path + ": cannot be read: is the path right?");
-  ALLOT_ASSIGN(const auto experiment,
+  ALLOT_ASSIGN(auto experiment,
                parseStoredExperiment(*content, options_.path, options_.set, schema));
+  ALLOT_TRY(bringInProfile(&experiment, options_.path));
   if (options_.synchronous && !experiment.spec().has_update()) {
     return badInput(
         "--synchronous needs spec.update: an evaluation alone has no policy to wait for");

@@ -11,6 +11,7 @@
 
 #include "allot/kernels/method.h"
 #include "core/spec/choices.h"
+#include "core/spec/prefill_profile.h"
 #include "core/spec/spec_keys.h"
 #include "core/spec/spec_task.h"
 #include "core/spec/spec_yaml.h"
@@ -22,7 +23,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
 constexpr size_t kMaxName = 50;
-constexpr size_t kMaxText = 4096;
+constexpr size_t kMaxText = 4096;  // of a method or an entry of a list
 
 // Where a value stands, for messages.
 struct Site {
@@ -108,11 +109,11 @@ Result<double> readNumber(const YamlValue& value, const SpecRule& rule, const Si
   return number + 0.0;  // -0 becomes 0: equal files have equal bytes
 }
 
-Result<std::string> readText(const YamlValue& value, const Site& site) {
+Result<std::string> readText(const YamlValue& value, const Site& site, size_t most = kMaxText) {
   if (value.kind != YamlValue::Kind::kScalar) return wrongType(site, value, "a string");
   if (value.text.empty()) return site.refuse("\"\" is empty; write a value");
-  if (value.text.size() > kMaxText) {
-    return site.refuse("has more than " + std::to_string(kMaxText) + " bytes");
+  if (value.text.size() > most) {
+    return site.refuse("has more than " + std::to_string(most) + " bytes");
   }
   for (const char c : value.text) {
     if (static_cast<unsigned char>(c) < 0x20) {
@@ -246,10 +247,10 @@ Status readField(const SpecRule& rule, const YamlValue& value, const Site& site,
       if (rule.may_be_empty && value.kind == YamlValue::Kind::kScalar && value.text.empty()) {
         return {};  // an unset field is the empty text
       }
-      ALLOT_ASSIGN(const std::string text, rule.type == SpecType::kText ? readText(value, site)
-                                           : rule.type == SpecType::kMethod
-                                               ? readMethod(rule, value, site)
-                                               : readChoice(value, rule.choices, site));
+      ALLOT_ASSIGN(const std::string text,
+                   rule.type == SpecType::kText     ? readText(value, site, rule.most_bytes)
+                   : rule.type == SpecType::kMethod ? readMethod(rule, value, site)
+                                                    : readChoice(value, rule.choices, site));
       reflection->SetString(message, target.field, text);
       return {};
     }
@@ -382,6 +383,12 @@ Status checkMethods(const v1::Spec& spec, const std::string& place) {
         " reads what it needs, whatever its budget, so that there is no schedule to learn: choose "
         "a method that samples, or remove the section spec.update");
   }
+  const std::string user = profileUser(spec);
+  if (!user.empty() && spec.attention().prefill_profile().empty()) {
+    return Site{place, user}.refuse(std::string("tau=profile needs ") + kProfileKey +
+                                    ", which names no profile; make one with `allot calibrate "
+                                    "sale`");
+  }
   const v1::Evaluation& evaluation = spec.evaluation();
   const std::vector<Measure> measures = measuresOf(evaluation);
   for (size_t i = 0; i < measures.size(); ++i) {
@@ -490,6 +497,7 @@ Result<v1::Experiment> parseStoredExperiment(const std::string& yaml, const std:
   if (root.find("spec") == nullptr) return site.under("spec").refuse("required, but missing");
   ALLOT_TRY(readSpec(root, place, schema, *experiment.mutable_spec()));
   deriveDefaults(*experiment.mutable_spec());
+  ALLOT_TRY(readOwnProfile(*experiment.mutable_spec(), place));
   ALLOT_TRY(checkTogether(experiment.spec(), place));
   return experiment;
 }

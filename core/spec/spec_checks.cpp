@@ -6,6 +6,7 @@
 
 #include "core/digest.h"
 #include "core/spec/choices.h"
+#include "core/spec/prefill_profile.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_keys.h"
 #include "core/spec/spec_yaml.h"
@@ -103,6 +104,13 @@ Status checkAnswers(const v1::Evaluation& evaluation, const std::string& place) 
                   "accuracy, without which nothing is answered; add it, or remove this key");
 }
 
+Status checkProfileIsUsed(const v1::Spec& spec, const std::string& place) {
+  if (spec.attention().prefill_profile().empty() || !profileUser(spec).empty()) return {};
+  return badInput(place + ": " + kProfileKey +
+                  ": has no effect: no prompt is read by sale tau=profile; name that in "
+                  "spec.attention.prefill or spec.evaluation.prefills, or remove the key");
+}
+
 // What a field of words holds.
 std::vector<std::string> wordsIn(const SpecField& at) {
   const auto* reflection = at.message->GetReflection();
@@ -141,6 +149,7 @@ Status checkEffects(const v1::Experiment& experiment, const std::string& place) 
   ALLOT_TRY(checkGoal(experiment, place));
   ALLOT_TRY(checkChatTemplate(experiment.spec(), place));
   ALLOT_TRY(checkAnswers(experiment.spec().evaluation(), place));
+  ALLOT_TRY(checkProfileIsUsed(experiment.spec(), place));
   return checkExplicit(experiment.spec().evaluation(), place);
 }
 

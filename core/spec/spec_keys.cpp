@@ -10,6 +10,7 @@
 #include "allot/kernels/method.h"
 #include "core/spec/choices.h"
 #include "core/spec/model_catalogue.h"
+#include "core/spec/prefill_profile.h"
 #include "core/spec/spec.h"
 #include "core/spec/task_catalogue.h"
 
@@ -183,6 +184,17 @@ std::vector<SpecRule> runRules() {
   };
 }
 
+// In what is stored it is the profile itself.
+SpecRule profileRule() {
+  SpecRule rule = orEmpty(
+      text("attention.prefillProfile", "\"\"",
+           "File with a threshold for each layer and head, made by `allot calibrate sale`: what "
+           "tau=profile of sale stands for; a relative path starts where you are or in any folder "
+           "above the experiment file."));
+  rule.most_bytes = kMostProfileText;
+  return rule;
+}
+
 std::vector<SpecRule> learningRules() {
   return {
       // Before all methods: their texts are read by it.
@@ -195,6 +207,7 @@ std::vector<SpecRule> learningRules() {
                "How the prompt is read: dense attends to every earlier token, exactly; the "
                "others choose blocks of keys, or sample each token's attention with its layer's "
                "draws. `allot methods` says what each one does.")),
+      profileRule(),
       base("attention.decode", SpecType::kMethod, "s2anta-sys",
            "How episodes attend while they write the answer: a method with its parameters, as in "
            "s2anta-flash tileSize=64. `allot methods` says what each one does."),
@@ -323,6 +336,7 @@ constexpr Added kAdded[] = {
     {"spec.repetition", 6, "0"},
     {"spec.evaluation.answers", 6, "none"},
     {"spec.evaluation.prefills", 7, "[dense]"},
+    {"spec.attention.prefillProfile", 7, "\"\""},
 };
 
 std::string decimal(double value) {

@@ -54,6 +54,7 @@ struct SpecRule {
   std::vector<std::string> choices;
   std::string allowed;                             // of a text: what it may be, for messages
   bool may_be_empty = false;                       // of a text or a choice: "" is a value
+  size_t most_bytes = 4096;                        // of a text
   kernels::Phase phase = kernels::Phase::kDecode;  // of a method
   std::string meaning;
   bool live = false;  // may change while a run goes on

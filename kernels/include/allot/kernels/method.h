@@ -118,8 +118,10 @@ struct MethodOptions {
   uint32_t chunk = 4096;
 
   // sale: the weight, relative to the first and last blocks, from which a block is kept; so many
-  // keys are read whole.
+  // keys are read whole. With profile_tau each head has its own, which the caller gives, and `tau`
+  // is not looked at.
   double tau = 0.004;
+  bool profile_tau = false;
   uint32_t dense_keys = 1024;
 
   // skip-softmax: blocks whose weights, relative to the largest score before, are below it are left

@@ -1,0 +1,292 @@
+// allot-calibrate: what `allot calibrate sale` becomes, for it needs the model.
+#include <signal.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "core/json_text.h"
+#include "core/spec/choices.h"
+#include "core/spec/spec.h"
+#include "core/spec/spec_yaml.h"
+#include "files/experiment_files.h"
+#include "files/files.h"
+#include "worker/engine.h"
+#include "worker/sale_calibration.h"
+
+namespace allot {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+volatile sig_atomic_t interrupted = 0;
+
+constexpr size_t kMostState = size_t{256} << 20;
+// Without an experiment file: options fill in model and task.
+constexpr char kNoExperiment[] =
+    "apiVersion: allot.dev/v1alpha1\nkind: Experiment\nmetadata: {name: calibration}\n"
+    "spec:\n  policy: {totalBudget: 1}\n";
+
+struct Options {
+  std::string experiment;
+  std::string model;
+  std::string suite;
+  std::vector<std::string> tasks;
+  uint64_t tokens = 0;
+  std::vector<std::string> set;
+  uint32_t prompts = 5;
+  std::optional<uint64_t> seed;
+  std::string output = "sale-profile.json";
+  std::string select = "q4";
+  SaleCalibrationOptions calibration;
+};
+
+std::string listYaml(const std::vector<std::string>& words) {
+  std::string list;
+  for (const std::string& word : words) list += (list.empty() ? "" : ", ") + word;
+  return "[" + list + "]";
+}
+
+// The experiment's model and questions, read densely on this machine's cores.
+Result<v1::Experiment> experimentOf(const Options& options) {
+  std::string yaml = kNoExperiment;
+  if (!options.experiment.empty()) {
+    std::error_code ignored;
+    if (fs::is_directory(options.experiment, ignored)) {
+      return badInput(options.experiment + ": is a folder; name the experiment file in it");
+    }
+    const auto text = readBeginning(options.experiment, kMostYamlBytes + 1);
+    if (!text) return badInput(options.experiment + ": cannot be read: is the path right?");
+    yaml = *text;
+  } else if (options.model.empty() || options.tasks.empty()) {
+    return badInput(
+        "name an experiment file, or a model with --model and its questions with "
+        "--suite and --tasks: see --help");
+  }
+  std::vector<std::string> set = options.set;
+  const auto add = [&](const char* key, const std::string& value) {
+    if (!value.empty()) set.push_back(std::string("spec.") + key + "=" + value);
+  };
+  add("model.path", options.model);
+  add("task.suite", options.suite);
+  if (!options.tasks.empty()) add("task.tasks", listYaml(options.tasks));
+  if (options.tokens > 0) add("task.contextTokens", std::to_string(options.tokens));
+  const std::string place = options.experiment.empty() ? "--model" : options.experiment;
+  ALLOT_ASSIGN(auto experiment, parseStoredExperiment(yaml, place, set));
+  v1::Spec& spec = *experiment.mutable_spec();
+  // Other questions than those that the experiment measures.
+  spec.set_seed(options.seed.value_or(spec.seed() + 1));
+  spec.mutable_task()->set_train_questions(options.prompts);
+  spec.mutable_task()->set_held_out_questions(1);
+  spec.mutable_model()->set_device(std::string(wordOf(DeviceChoice::kCpu)));
+  spec.mutable_model()->set_dtype(std::string(wordOf(Dtype::kFloat32)));
+  spec.mutable_attention()->set_prefill("dense");
+  spec.mutable_attention()->set_decode("dense");
+  spec.mutable_attention()->clear_prefill_profile();
+  spec.mutable_policy()->set_min_per_layer(0);
+  v1::Evaluation& evaluation = *spec.mutable_evaluation();
+  evaluation.clear_prefills();
+  evaluation.clear_methods();
+  evaluation.clear_schedules();
+  evaluation.clear_measures();
+  spec.clear_update();
+  return experiment;
+}
+
+Result<std::unique_ptr<Engine>> loadEngine(const v1::Experiment& experiment,
+                                           const Options& options) {
+  const v1::Spec& spec = experiment.spec();
+  EngineOptions engine;
+  ALLOT_ASSIGN(engine.model_folder, findModelFolder(spec.model().path(), options.experiment));
+  ALLOT_ASSIGN(engine.task_path,
+               findNamedPath("spec.task.path", spec.task().path(), options.experiment));
+  ALLOT_ASSIGN(
+      engine.held_out_path,
+      findNamedPath("spec.task.heldOutPath", spec.task().held_out_path(), options.experiment));
+  return Engine::load(experiment, engine);
+}
+
+std::string taskText(const v1::Task& task) {
+  std::string text;
+  for (const std::string& one : task.tasks()) text += (text.empty() ? "" : ", ") + one;
+  return task.suite() + ": " + text;
+}
+
+// What is done is kept beside the file until that is whole.
+class StateFile {
+ public:
+  StateFile(const std::string& output, nlohmann::json settings)
+      : path_(output + ".part"), settings_(std::move(settings)) {}
+
+  // Goes on where an earlier process was ended.
+  Status restore(SaleCalibration* calibration) const {
+    std::error_code ignored;
+    if (!fs::exists(path_, ignored)) return {};
+    const std::string mend = ": remove it, or name another --output";
+    ALLOT_ASSIGN(const std::string text, readWholeFile(path_, kMostState));
+    const auto state = parseJson(text, path_);
+    if (!state || !state->is_object() || !state->contains("settings")) {
+      return badInput(path_ + " is no state of a calibration" + mend);
+    }
+    if (state->at("settings") != settings_) {
+      return badInput(path_ + " is of a calibration with other settings" + mend);
+    }
+    if (const Status restored = calibration->restore(*state); !restored) {
+      return badInput(path_ + " " + restored.error().message + mend);
+    }
+    return {};
+  }
+  Status save(const SaleCalibration& calibration) const {
+    nlohmann::json state = calibration.state();
+    state["settings"] = settings_;
+    return writeWholeFile(path_, state.dump() + "\n");
+  }
+  void remove() const { std::remove(path_.c_str()); }
+
+ private:
+  const std::string path_;
+  const nlohmann::json settings_;
+};
+
+// On a terminal one line that renews itself, elsewhere a line every ten seconds.
+class ProgressBar {
+ public:
+  ~ProgressBar() { clear(); }
+  void show(uint64_t done, uint64_t all) {
+    const auto now = Clock::now();
+    if (!terminal_ && now - shown_ < std::chrono::seconds(10)) return;
+    shown_ = now;
+    constexpr int kWidth = 30;
+    const int full = static_cast<int>(kWidth * done / std::max<uint64_t>(all, 1));
+    const std::string bar = std::string(static_cast<size_t>(full), '#') +
+                            std::string(static_cast<size_t>(kWidth - full), '.');
+    std::fprintf(stderr, "%s[%s] %llu of %llu heads and prompts%s", terminal_ ? "\r\033[K" : "",
+                 bar.c_str(), static_cast<unsigned long long>(done),
+                 static_cast<unsigned long long>(all), terminal_ ? "" : "\n");
+    std::fflush(stderr);
+  }
+  void clear() const {
+    if (terminal_) std::fprintf(stderr, "\r\033[K");
+  }
+
+ private:
+  const bool terminal_ = isatty(STDERR_FILENO) != 0;
+  Clock::time_point shown_ = Clock::now();
+};
+
+Status calibrateSale(Options options) {
+  options.calibration.exact = options.select == "exact";
+  options.calibration.threads =
+      static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 64U));
+  ALLOT_ASSIGN(const auto experiment, experimentOf(options));
+  ALLOT_ASSIGN(const auto engine, loadEngine(experiment, options));
+  const v1::ModelFacts& facts = engine->facts();
+  const ProfileFacts told{.build = ALLOT_BUILD,
+                          .weights_sha256 = facts.weights_sha256(),
+                          .dataset_sha256 = facts.dataset_sha256(),
+                          .task = taskText(experiment.spec().task()),
+                          .context_tokens = experiment.spec().task().context_tokens(),
+                          .prompts = options.prompts,
+                          .seed = experiment.spec().seed()};
+  std::vector<std::vector<int32_t>> prompts;
+  for (const Question& question : engine->dataset().train) prompts.push_back(question.prompt_ids);
+  SaleCalibration calibration(facts.layers(), facts.heads(), std::move(prompts),
+                              options.calibration);
+  const StateFile state(options.output, {{"build", told.build},
+                                         {"weights", told.weights_sha256},
+                                         {"questions", told.dataset_sha256},
+                                         {"theta", options.calibration.theta},
+                                         {"select", options.select}});
+  ALLOT_TRY(state.restore(&calibration));
+  {
+    ProgressBar bar;
+    while (!calibration.isDone()) {
+      bar.show(calibration.settled(), calibration.pairs());
+      ALLOT_TRY(calibration.step(&engine->decoder()));
+      ALLOT_TRY(state.save(calibration));
+      if (interrupted && !calibration.isDone()) {
+        return fail(ErrorCode::kUsage, "stopped; the same command goes on from here");
+      }
+    }
+  }
+  ALLOT_TRY(writeWholeFile(options.output, profileFile(calibration, options.calibration, told)));
+  state.remove();
+  std::printf("%s\nprofile: %s\n", profileTable(calibration).c_str(), options.output.c_str());
+  return {};
+}
+
+void addSale(CLI::App* app, Options* options, bool* chosen) {
+  auto* sale = app->add_subcommand(
+      "sale",
+      "SALE's threshold tau of each head: halved from 0.008 while its error is theta or more, on "
+      "every prompt; what is done is kept in OUTPUT.part, and the same command goes on");
+  sale->add_option("experiment", options->experiment,
+                   "Experiment file: its model and its questions");
+  sale->add_option("--model", options->model, "Model folder or GGUF file, instead of the file's");
+  sale->add_option("--suite", options->suite, "Suite of the questions, instead of the file's");
+  sale->add_option("--tasks", options->tasks, "Tasks of the suite, instead of the file's")
+      ->delimiter(',');
+  sale->add_option("--tokens", options->tokens, "Length of the prompts, instead of the file's")
+      ->check(CLI::Range(uint64_t{16}, uint64_t{1048576}));
+  sale->add_option("--set", options->set, "spec.key=value, replaces a value of the file")
+      ->allow_extra_args(false);
+  sale->add_option("--theta", options->calibration.theta,
+                   "Largest error of a head, (1/n) sum |O - O'| over a prompt's n tokens [0.4]")
+      ->check(CLI::PositiveNumber);
+  sale->add_option("--prompts", options->prompts, "Prompts that it holds for [5]")
+      ->check(CLI::Range(1, 10000));
+  sale->add_option("--seed", options->seed,
+                   "Which questions [the file's plus one: others than the experiment measures]");
+  sale->add_option("--select", options->select,
+                   "Blocks are chosen by scores in 4 bits, or exact "
+                   "ones [q4]")
+      ->check(CLI::IsMember({"q4", "exact"}));
+  sale->add_option("--output", options->output, "The profile [sale-profile.json]");
+  sale->footer(
+      "Examples:\n"
+      "  allot calibrate sale experiments/recall-sale/experiment.yaml --theta 0.4\n"
+      "  allot calibrate sale --model models/X --suite ruler --tasks niah_multikey_2 --tokens "
+      "16384\n"
+      "  allot run my.yaml --set spec.attention.prefillProfile=sale-profile.json "
+      "--set 'spec.evaluation.prefills=[dense, sale tau=profile]'");
+  sale->callback([=] { *chosen = true; });
+}
+
+int main(int argc, char** argv) {
+  CLI::App app("allot calibrate: what a method's parameters should be for a model",
+               "allot calibrate");
+  app.require_subcommand(1);
+  Options options;
+  bool sale = false;
+  addSale(&app, &options, &sale);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : static_cast<int>(ErrorCode::kUsage);
+  }
+  struct sigaction action {};
+  action.sa_handler = [](int) { interrupted = 1; };
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+  const Status done = calibrateSale(std::move(options));
+  if (done) return 0;
+  std::fprintf(stderr, "allot: %s\n", escaped(done.error().message, 4000).c_str());
+  return interrupted ? 130 : done.error().exitCode();
+}
+
+}  // namespace
+}  // namespace allot
+
+int main(int argc, char** argv) {
+  try {
+    return allot::main(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "allot: %s\n", error.what());
+    return 70;
+  }
+}
