@@ -1,11 +1,69 @@
 // allot calibrate.
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "cli/commands.h"
 #include "cli/process.h"
+#include "cli/sample_calibration.h"
 
 namespace allot {
+namespace {
+
+void addSampleAttention(CLI::App* calibrate, Action* action) {
+  auto* command = calibrate->add_subcommand(
+      "sample-attention",
+      "SampleAttention's parameters by length class: the paper's grid, measured by `allot run`; "
+      "the most accurate setting, and the one with the fewest blocks that has 0.9 of its accuracy");
+  auto options = std::make_shared<SampleCalibrationOptions>();
+  RunOptions* const run = &options->run;
+  command->add_option("experiment", run->experiment_file, "Experiment file (YAML)")->required();
+  command
+      ->add_option("--tokens", options->tokens, "Lengths of the prompts, a class each [the file's]")
+      ->delimiter(',')
+      ->check(CLI::Range(uint64_t{16}, uint64_t{1048576}));
+  command
+      ->add_option("--alpha-columns", options->columns,
+                   "Shares of mass that columns hold [0.80,0.85,0.90,0.92,0.95,0.98]")
+      ->delimiter(',')
+      ->check(CLI::Range(1e-6, 1.0));
+  command
+      ->add_option("--alpha-slashes", options->slashes,
+                   "Shares of mass that slashes hold [0.80,0.85,0.90,0.92,0.95,0.98]")
+      ->delimiter(',')
+      ->check(CLI::Range(1e-6, 1.0));
+  command
+      ->add_option(
+          "--chunks", options->chunks,
+          "Selections of a prompt, which becomes the nearest of a method's chunk= [1,2,4,6]")
+      ->delimiter(',')
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1024}));
+  command->add_option("--block", options->block, "Positions in a block: 16, 32, 64 [64]")
+      ->check(CLI::IsMember({16, 32, 64}));
+  command->add_option("--questions", options->questions, "Questions of each length [the file's]")
+      ->check(CLI::Range(1, 1000000));
+  command->add_option("--seed", options->seed,
+                      "Which questions [the file's plus one: others than the experiment measures]");
+  command->add_option("--set", run->set, "spec.key=value, replaces a value of the file; repeatable")
+      ->allow_extra_args(false);
+  command->add_option("--model", run->model, "Model folder, instead of spec.model.path");
+  command->add_option("--workers", run->workers, "Worker processes [one a core; 2 on a GPU]")
+      ->check(CLI::Range(1, 512));
+  command->add_option("--kv-memory", run->kv_mib, "MiB for keys and values, per worker")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 30));
+  command->add_option("--dir", run->dir, "Folder of its runs [OUTPUT.runs]");
+  command->add_option("--output", options->output, "The settings [sample-attention.json]");
+  command->footer(
+      "What is measured is kept in the folder of its runs: the same command goes on where it was "
+      "stopped.\n\nExamples:\n"
+      "  allot calibrate sample-attention my.yaml\n"
+      "  allot calibrate sample-attention my.yaml --tokens 8192,32768 --questions 100\n"
+      "  allot calibrate sample-attention my.yaml --alpha-columns 0.9,0.95 --alpha-slashes 0.9 "
+      "--chunks 1");
+  command->callback([=] { *action = [options] { return calibrateSampleAttention(*options); }; });
+}
+
+}  // namespace
 
 void addCalibrateCommands(CLI::App* app, Action* action) {
   auto* calibrate =
@@ -27,6 +85,7 @@ void addCalibrateCommands(CLI::App* app, Action* action) {
       return exitCodeOf(tl::unexpected(become({siblingProgram("allot-calibrate"), arguments, {}})));
     };
   });
+  addSampleAttention(calibrate, action);
 }
 
 }  // namespace allot

@@ -200,6 +200,7 @@ Status calibrateSale(Options options) {
   const StateFile state(options.output, {{"build", told.build},
                                          {"weights", told.weights_sha256},
                                          {"questions", told.dataset_sha256},
+                                         {"first_tau", options.calibration.first_tau},
                                          {"theta", options.calibration.theta},
                                          {"select", options.select}});
   ALLOT_TRY(state.restore(&calibration));
@@ -223,7 +224,7 @@ Status calibrateSale(Options options) {
 void addSale(CLI::App* app, Options* options, bool* chosen) {
   auto* sale = app->add_subcommand(
       "sale",
-      "SALE's threshold tau of each head: halved from 0.008 while its error is theta or more, on "
+      "SALE's threshold tau of each head: halved while its error is theta or more, on "
       "every prompt; what is done is kept in OUTPUT.part, and the same command goes on");
   sale->add_option("experiment", options->experiment,
                    "Experiment file: its model and its questions");
@@ -238,6 +239,9 @@ void addSale(CLI::App* app, Options* options, bool* chosen) {
   sale->add_option("--theta", options->calibration.theta,
                    "Largest error of a head, (1/n) sum |O - O'| over a prompt's n tokens [0.4]")
       ->check(CLI::PositiveNumber);
+  sale->add_option("--first-tau", options->calibration.first_tau,
+                   "Threshold to begin with; what comes to 0.0001 or less is 0 [0.008]")
+      ->check(CLI::Range(0.0002, 0.99));
   sale->add_option("--prompts", options->prompts, "Prompts that it holds for [5]")
       ->check(CLI::Range(1, 10000));
   sale->add_option("--seed", options->seed,

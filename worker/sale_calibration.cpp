@@ -10,7 +10,7 @@
 namespace allot {
 namespace {
 
-constexpr double kFirstTau = 0.008;
+constexpr double kLeastTau = 1e-4;
 
 // Of a selection the lists of the heads in `open`, or with `all` lists of all blocks; no blocks for
 // the other heads. Adds how many to each head's count.
@@ -80,7 +80,10 @@ double meanOutput(const SaleCalibration& calibration) {
 
 }  // namespace
 
-double saleTau(int level) { return level >= kLastSaleLevel ? 0 : std::ldexp(kFirstTau, -level); }
+double saleTau(double first, int level) {
+  const double tau = std::ldexp(first, -level);
+  return tau <= kLeastTau ? 0 : tau;
+}
 
 SaleCalibration::SaleCalibration(int64_t layers, int64_t heads,
                                  std::vector<std::vector<int32_t>> prompts,
@@ -91,7 +94,9 @@ SaleCalibration::SaleCalibration(int64_t layers, int64_t heads,
       options_(options),
       levels_(static_cast<size_t>(layers * heads)),
       readings_(prompts_.size(), std::vector<HeadReading>(levels_.size())),
-      space_(options.threads) {}
+      space_(options.threads) {
+  while (tau(last_level_) > 0) ++last_level_;
+}
 
 size_t SaleCalibration::nextPrompt() const {
   for (size_t p = 0; p < readings_.size(); ++p) {
@@ -127,7 +132,7 @@ Status SaleCalibration::step(Decoder* decoder) {
     if (!open[h]) continue;
     HeadReading& sum = sums[h];
     sum.level = levels_[h];
-    sum.error = sum.level == kLastSaleLevel ? 0 : sum.error / n;
+    sum.error = sum.level == last_level_ ? 0 : sum.error / n;
     sum.output /= n;
     if (sum.error < options_.theta) {
       readings_[p][h] = sum;
@@ -145,14 +150,14 @@ Status SaleCalibration::measure(const kernels::PagedKv& kv, const kernels::Prefi
   const std::vector<char> own(open.begin() + static_cast<int64_t>(first),
                               open.begin() + static_cast<int64_t>(first + count));
   if (std::find(own.begin(), own.end(), 1) == own.end()) return {};
-  std::vector<float> tau(count);  // 0, which costs no scores, where nothing is asked
+  std::vector<float> taus(count);  // 0, which costs no scores, where nothing is asked
   for (size_t h = 0; h < count; ++h) {
-    if (own[h]) tau[h] = static_cast<float>(saleTau(levels_[first + h]));
+    if (own[h]) taus[h] = static_cast<float>(tau(levels_[first + h]));
   }
   kernels::BlockLists chosen;
   // No keys are read whole, however few: a prompt that is short for a test says as much.
   auto why = kernels::selectSale(
-      kv, in, {.tau = tau.data(), .exact = options_.exact, .dense_keys = 0}, &space_, &chosen);
+      kv, in, {.tau = taus.data(), .exact = options_.exact, .dense_keys = 0}, &space_, &chosen);
   const auto attend = [&](bool all, std::vector<float>* out, std::vector<uint64_t>* counts) {
     if (why) return;
     const kernels::BlockLists lists = listsOf(chosen, in, own, all, counts);
@@ -208,7 +213,9 @@ Status SaleCalibration::restore(const nlohmann::json& state) {
   } catch (const nlohmann::json::exception&) {
     return fail(ErrorCode::kData, "is no state of a calibration");
   }
-  const auto sound = [](int level, int least) { return level >= least && level <= kLastSaleLevel; };
+  const auto sound = [this](int level, int least) {
+    return level >= least && level <= last_level_;
+  };
   bool good = levels.size() == levels_.size() && readings.size() == readings_.size();
   for (const int level : levels) good = good && sound(level, 0);
   for (const auto& prompt : readings) {
@@ -224,7 +231,7 @@ Status SaleCalibration::restore(const nlohmann::json& state) {
 std::vector<std::vector<double>> SaleCalibration::taus() const {
   std::vector<std::vector<double>> taus(static_cast<size_t>(layers_));
   for (size_t h = 0; h < levels_.size(); ++h) {
-    taus[h / static_cast<size_t>(heads_)].push_back(saleTau(levels_[h]));
+    taus[h / static_cast<size_t>(heads_)].push_back(tau(levels_[h]));
   }
   return taus;
 }
@@ -267,6 +274,7 @@ std::string profileFile(const SaleCalibration& calibration, const SaleCalibratio
   add("select", quoted(options.exact ? "exact" : "q4"));
   add("queryBlock", std::to_string(kProfileQueryBlock));
   add("keyBlock", std::to_string(kProfileKeyBlock));
+  add("firstTau", exactNumber(options.first_tau));
   add("theta", exactNumber(options.theta));
   // theta is an absolute error, which belongs to one model: this is its share of a head's output.
   add("relativeTheta", shortNumber(output > 0 ? options.theta / output : 0));

@@ -3,11 +3,11 @@
 // `allot calibrate sale`).
 //
 // Prompts are read densely, and beside that each head attends by SALE to the same queries, keys and
-// values, for itself: no head's error is in another's input. tau begins at 0.008 and is halved
-// while the head's error Err = (1/n) sum |O - O~|, over a prompt's n queries and the head's
-// channels, is theta or more; what would be at most 0.0001 is 0, which keeps everything. A
-// threshold that one prompt lowers is measured again on those before it. So in the end
-//   Err < theta on every prompt, and tau = 0.008 or Err >= theta on one prompt at twice tau,
+// values, for itself: no head's error is in another's input. tau begins at 0.008 (or as the options
+// say) and is halved while the head's error Err = (1/n) sum |O - O~|, over a prompt's n queries and
+// the head's channels, is theta or more; what would be at most 0.0001 is 0, which keeps everything.
+// A threshold that one prompt lowers is measured again on those before it. So in the end
+//   Err < theta on every prompt, and tau is the first or Err >= theta on one prompt at twice tau,
 // whatever was done before a process was killed: what is known is one JSON value after each step.
 // Owns nothing but numbers; borrows the decoder for a step. One thread, and those of its attention.
 #include <cstdint>
@@ -23,14 +23,14 @@
 namespace allot {
 
 struct SaleCalibrationOptions {
-  double theta = 0.4;  // above 0
-  bool exact = false;  // blocks are chosen by exact scores, not by those in 4 bits
+  double theta = 0.4;        // above 0
+  double first_tau = 0.008;  // below 1
+  bool exact = false;        // blocks are chosen by exact scores, not by those in 4 bits
   int threads = 1;
 };
 
-// 0.008 halved `level` times, 0 from the last level on.
-constexpr int kLastSaleLevel = 7;
-double saleTau(int level);
+// The first threshold halved `level` times; 0 where that is at most 0.0001.
+double saleTau(double first, int level);
 
 // What is known of one head and prompt.
 struct HeadReading {
@@ -73,6 +73,7 @@ class SaleCalibration {
   bool isOpen(size_t prompt, size_t head) const {
     return readings_[prompt][head].level != levels_[head];
   }
+  double tau(int level) const { return saleTau(options_.first_tau, level); }
   size_t nextPrompt() const;
   // Adds what the chunk makes of the open heads of its layer.
   Status measure(const kernels::PagedKv& kv, const kernels::PrefillInputs& in, int64_t layer,
@@ -81,6 +82,7 @@ class SaleCalibration {
   const int64_t layers_, heads_;
   const std::vector<std::vector<int32_t>> prompts_;
   const SaleCalibrationOptions options_;
+  int last_level_ = 0;                              // whose threshold is 0
   std::vector<int> levels_;                         // [layers * heads]
   std::vector<std::vector<HeadReading>> readings_;  // [prompts][layers * heads]
   kernels::PrefillWorkspace space_;

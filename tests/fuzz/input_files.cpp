@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "cli/run_folder.h"
+#include "core/spec/prefill_profile.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_change.h"
 #include "core/spec/task_catalogue.h"
@@ -43,6 +44,25 @@ bool feedExperiment(const std::string& yaml) {
   for (const uint32_t layers : {1U, 8U}) {
     if (const Status fits = checkAgainstLayers(*experiment, layers); !fits) refused(fits.error());
   }
+  return true;
+}
+
+bool feedProfile(const std::string& json) {
+  const auto profile = parseProfile(json, "p.json");
+  if (!profile) return refused(profile.error());
+  const std::string text = profileText(*profile);
+  const auto again = parseProfile(text, "again");
+  require(again.has_value() && *again == *profile, "a profile that is taken is not taken again");
+  require(isProfileText(text) && text.size() <= kMostProfileText, "no profile to be stored");
+  require(std::none_of(text.begin(), text.end(), [](char c) { return c < 0x20 || c == 0x7f; }),
+          "a profile that is no line");
+  size_t heads = 0;
+  for (const auto& layer : profile->tau) {
+    heads += layer.size();
+    for (const double tau : layer) require(tau >= 0 && tau < 1, "a threshold out of range");
+  }
+  require(heads > 0 && heads <= kMostProfileHeads, "too many heads, or none");
+  if (const Status fits = checkProfile(*profile, 8, 8); !fits) refused(fits.error());
   return true;
 }
 
@@ -134,6 +154,8 @@ bool feedInputFile(const uint8_t* data, size_t size) {
   switch (data[0]) {
     case 'e':
       return feedExperiment(std::string(bytes));
+    case 'p':
+      return feedProfile(std::string(bytes));
     case 'q':
       return feedQuestions(folder, bytes);
     case 'm':

@@ -53,6 +53,15 @@ def files():
     yield "refused-alias", "e", EXPERIMENT.replace("none", "&a none") + "  seed: *a\n"
     yield "refused-deep-yaml", "e", EXPERIMENT + "  seed: " + deep() + "\n"
     yield "refused-tab", "e", EXPERIMENT + "\tseed: 1\n"
+    profile = {"kind": "sale-profile", "weightsSha256": "0a" * 32, "queryBlock": 64, "keyBlock": 32,
+               "theta": 0.4, "tau": [[0.008, 0.000125], [0, 5e-1]], "error": [[0.1, 0.2], [0, 1]]}
+    yield "accepted-profile", "p", json.dumps(profile, indent=1)
+    yield "accepted-profile-experiment", "e", (
+        EXPERIMENT + "  attention: {prefill: sale tau=profile, prefillProfile: '"
+        + json.dumps(profile) + "'}\n")
+    yield "refused-profile-range", "p", json.dumps({**profile, "tau": [[0.5, 1]]})
+    yield "refused-profile-ragged", "p", json.dumps({**profile, "tau": [[0.5, 0], [0.5]]})
+    yield "refused-profile-deep", "p", '{"tau": ' + deep() + "}"
     yield "accepted-own", "q", lines({"prompt": "a?", "answers": ["b", 3]},
                                      {"prompt": "\u6f22\U0001F642", "answers": -1.5e300})
     yield "accepted-gsm8k", "q", lines({"question": "1 + 1?", "answer": "2 it is\n#### 1,002"})
