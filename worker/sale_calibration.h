@@ -91,10 +91,10 @@ class SaleCalibration {
 
 // What a profile's file says beside thresholds.
 struct ProfileFacts {
-  std::string build;
-  std::string weights_sha256;
-  std::string dataset_sha256;
-  std::string task;  // "recall: niah, multi"
+  std::string build = {};
+  std::string weights_sha256 = {};
+  std::string dataset_sha256 = {};
+  std::string task = {};  // "recall: niah, multi"
   uint64_t context_tokens = 0;
   uint64_t prompts = 0;
   uint64_t seed = 0;
