@@ -430,7 +430,7 @@ TEST_F(DecoderCuda, RefusesWhatTheGpuDoesNotDo) {
   exact.method.method = kernels::Method::kTopK;
   const auto read = gpu_->prefill({0, 5, 6, 7}, exact);
   ASSERT_FALSE(read);
-  EXPECT_THAT(read.error().message, testing::HasSubstr("reads prompts"));
+  EXPECT_THAT(read.error().message, testing::HasSubstr("does not read prompts by top-k"));
   StepBatch batch;
   batch.probe = [](const kernels::PagedKv&, const kernels::DecodeInputs&, const float*) {};
   const auto probed = gpu_->step(batch, nullptr);
