@@ -57,7 +57,7 @@ class Experiments : public testing::Test {
 TEST_F(Experiments, EachRunsWholeAndLeavesItsReport) {
   const std::set<std::string> all = {"recall-budget-sweep", "recall-one-hot",   "recall-fidelity",
                                      "recall-variance",     "recall-bernoulli", "recall-vattention",
-                                     "recall-prefill"};
+                                     "recall-prefill",      "recall-sale"};
   const auto names = sweeps();
   EXPECT_EQ(std::set<std::string>(names.begin(), names.end()), all);
   for (const std::string& name : names) {
