@@ -21,22 +21,26 @@ void addSampleAttention(CLI::App* calibrate, Action* action) {
   command
       ->add_option("--tokens", options->tokens, "Lengths of the prompts, a class each [the file's]")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(CLI::Range(uint64_t{16}, uint64_t{1048576}));
   command
       ->add_option("--alpha-columns", options->columns,
                    "Shares of mass that columns hold [0.80,0.85,0.90,0.92,0.95,0.98]")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(CLI::Range(1e-6, 1.0));
   command
       ->add_option("--alpha-slashes", options->slashes,
                    "Shares of mass that slashes hold [0.80,0.85,0.90,0.92,0.95,0.98]")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(CLI::Range(1e-6, 1.0));
   command
       ->add_option(
           "--chunks", options->chunks,
           "Selections of a prompt, which becomes the nearest of a method's chunk= [1,2,4,6]")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(CLI::Range(uint64_t{1}, uint64_t{1024}));
   command->add_option("--block", options->block, "Positions in a block: 16, 32, 64 [64]")
       ->check(CLI::IsMember({16, 32, 64}));

@@ -43,10 +43,9 @@ Result<v1::Experiment> experimentOf(const SampleCalibrationOptions& options) {
   const std::string& file = options.run.experiment_file;
   const auto text = readBeginning(file, kMostYamlBytes + 1);
   if (!text) return badInput(file + ": cannot be read: is the path right?");
-  std::vector<std::string> set = options.run.set;
-  if (!options.run.model.empty()) set.push_back("spec.model.path=" + options.run.model);
-  ALLOT_ASSIGN(auto experiment, parseStoredExperiment(*text, file, set));
+  ALLOT_ASSIGN(auto experiment, parseStoredExperiment(*text, file, options.run.set));
   v1::Spec& spec = *experiment.mutable_spec();
+  if (!options.run.model.empty()) spec.mutable_model()->set_path(options.run.model);
   experiment.set_name("calibration");
   spec.set_seed(options.seed.value_or(spec.seed() + 1));
   ALLOT_ASSIGN(*spec.mutable_model()->mutable_path(),

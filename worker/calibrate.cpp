@@ -30,7 +30,7 @@ constexpr size_t kMostState = size_t{256} << 20;
 // Without an experiment file: options fill in model and task.
 constexpr char kNoExperiment[] =
     "apiVersion: allot.dev/v1alpha1\nkind: Experiment\nmetadata: {name: calibration}\n"
-    "spec:\n  policy: {totalBudget: 1}\n";
+    "spec:\n  model: {path: none}\n  policy: {totalBudget: 1}\n";
 
 struct Options {
   std::string experiment;
@@ -72,13 +72,13 @@ Result<v1::Experiment> experimentOf(const Options& options) {
   const auto add = [&](const char* key, const std::string& value) {
     if (!value.empty()) set.push_back(std::string("spec.") + key + "=" + value);
   };
-  add("model.path", options.model);
   add("task.suite", options.suite);
   if (!options.tasks.empty()) add("task.tasks", listYaml(options.tasks));
   if (options.tokens > 0) add("task.contextTokens", std::to_string(options.tokens));
   const std::string place = options.experiment.empty() ? "--model" : options.experiment;
   ALLOT_ASSIGN(auto experiment, parseStoredExperiment(yaml, place, set));
   v1::Spec& spec = *experiment.mutable_spec();
+  if (!options.model.empty()) spec.mutable_model()->set_path(options.model);
   // Other questions than those that the experiment measures.
   spec.set_seed(options.seed.value_or(spec.seed() + 1));
   spec.mutable_task()->set_train_questions(options.prompts);
@@ -231,7 +231,8 @@ void addSale(CLI::App* app, Options* options, bool* chosen) {
   sale->add_option("--model", options->model, "Model folder or GGUF file, instead of the file's");
   sale->add_option("--suite", options->suite, "Suite of the questions, instead of the file's");
   sale->add_option("--tasks", options->tasks, "Tasks of the suite, instead of the file's")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false);
   sale->add_option("--tokens", options->tokens, "Length of the prompts, instead of the file's")
       ->check(CLI::Range(uint64_t{16}, uint64_t{1048576}));
   sale->add_option("--set", options->set, "spec.key=value, replaces a value of the file")
@@ -275,6 +276,7 @@ int main(int argc, char** argv) {
   }
   struct sigaction action {};
   action.sa_handler = [](int) { interrupted = 1; };
+  action.sa_flags = static_cast<int>(SA_RESETHAND);  // a second one ends it at once: steps are long
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
   const Status done = calibrateSale(std::move(options));

@@ -422,11 +422,27 @@ TEST_F(CalibrateCommand, ARunIsRefusedAProfileOfAnotherModelBeforeAnythingIsWrit
 }
 
 TEST_F(CalibrateCommand, SampleAttentionsGridIsMeasuredOnceAndChosenFrom) {
-  const std::vector<std::string> arguments = {
-      "calibrate", "sample-attention", kExperiment, "--tokens",  "192,256", "--alpha-columns",
-      "0.3,0.9",   "--alpha-slashes",  "0.9",       "--chunks",  "1,2",     "--block",
-      "16",        "--questions",      "4",         "--workers", "2",       "--kv-memory",
-      "64",        "--output",         at("s.json")};
+  const std::vector<std::string> arguments = {"calibrate",
+                                              "sample-attention",
+                                              "--tokens",
+                                              "192,256",
+                                              "--alpha-columns",
+                                              "0.3,0.9",
+                                              "--alpha-slashes",
+                                              "0.9",
+                                              "--chunks",
+                                              "1,2",
+                                              kExperiment,
+                                              "--block",
+                                              "16",
+                                              "--questions",
+                                              "4",
+                                              "--workers",
+                                              "2",
+                                              "--kv-memory",
+                                              "64",
+                                              "--output",
+                                              at("s.json")};
   const Output first = allot(arguments);
   ASSERT_EQ(first.status, 0) << first.err << first.out;
   const auto outcome = nlohmann::json::parse(readFile(at("s.json")), nullptr, false);
@@ -463,6 +479,18 @@ TEST_F(CalibrateCommand, ItHelps) {
   EXPECT_EQ(nothing.status, 64);
   EXPECT_THAT(nothing.err, StartsWith("allot: name an experiment file"));
   EXPECT_EQ(allot({"calibrate", "sale", "/nowhere.yaml"}).status, 64);
+}
+
+TEST_F(CalibrateCommand, AModelAndATaskAreEnough) {
+  fs::create_directory_symlink(kModel, at("a model: #1"));
+  const Output done =
+      allot({"calibrate", "sale", "--model", at("a model: #1"), "--tasks", "niah,track", "--tokens",
+             "64", "--prompts", "1", "--output", at("p.json")});
+  ASSERT_EQ(done.status, 0) << done.err;
+  const auto profile = parseProfile(readFile(at("p.json")), "p.json");
+  ASSERT_TRUE(profile) << profile.error().message;
+  EXPECT_EQ(profile->weights_sha256, kDigest);
+  EXPECT_THAT(readFile(at("p.json")), HasSubstr("\"task\": \"recall: niah, track\""));
 }
 
 }  // namespace
