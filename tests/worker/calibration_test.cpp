@@ -485,7 +485,7 @@ TEST_F(CalibrateCommand, AModelAndATaskAreEnough) {
   fs::create_directory_symlink(kModel, at("a model: #1"));
   const Output done =
       allot({"calibrate", "sale", "--model", at("a model: #1"), "--tasks", "niah,track", "--tokens",
-             "64", "--prompts", "1", "--output", at("p.json")});
+             "192", "--prompts", "1", "--output", at("p.json")});
   ASSERT_EQ(done.status, 0) << done.err;
   const auto profile = parseProfile(readFile(at("p.json")), "p.json");
   ASSERT_TRUE(profile) << profile.error().message;
