@@ -28,7 +28,7 @@ namespace allot {
 using PromptObserver = std::function<Status(const kernels::PagedKv& kv,
                                             const kernels::PrefillInputs& in, int64_t layer)>;
 
-// How a prompt is read. On a GPU densely alone.
+// How a prompt is read. A GPU reads it by fewer methods (kernels::gpuUnsupported).
 struct PromptReading {
   kernels::MethodOptions method = {};  // of kernels::Phase::kPrefill
   // Of sale tau=profile: thresholds, [layers, heads]; outlives the call.
