@@ -72,7 +72,7 @@ std::optional<std::string> checkInputs(const MethodOptions& method, const PagedK
                                        const DecodeInputs& in) {
   if (auto refusal = checkSizes(kv, in)) return refusal;
   if (kv.element == Element::kFloat16) return "the CPU decodes no float16 cache";
-  if (choosesBlocks(method)) {
+  if (!includes(traitsOf(method.method).phases, Phase::kDecode)) {
     return std::string(methodName(method.method)) + " reads prompts alone (prefill.h)";
   }
   const int bits = shadowBits(method);

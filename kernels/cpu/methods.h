@@ -112,5 +112,6 @@ void selectTopK(const Head& head, Selection* selection);
 void selectVAttention(const Head& head, Selection* selection);
 void selectAdaptiveDenominator(const Head& head, Selection* selection);
 void selectQuest(const Head& head, Selection* selection);
+void selectSkipSoftmax(const Head& head, Selection* selection);
 
 }  // namespace allot::kernels

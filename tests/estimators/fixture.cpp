@@ -61,7 +61,9 @@ const std::vector<std::string>& methodTexts() {
                              "adaptive-denominator sink=4 local=4 epsilon=0.5 delta=0.5",
                              "quest pageSize=32",
                              "quest pageSize=64",
-                             "quest newest=within"}) {
+                             "quest newest=within",
+                             "skip-softmax threshold=0",
+                             "skip-softmax threshold=0.4"}) {
       list.emplace_back(text);
     }
     return list;

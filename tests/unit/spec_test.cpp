@@ -245,11 +245,11 @@ TEST(Spec, RefusesWithPathValueAndWhatIsAllowed) {
       {"spec.evaluation.methods=[dense, s2anta-sy]",
        "spec.evaluation.methods[1]: \"s2anta-sy\": no such method; there are dense, santa, "
        "s2anta-strat, s2anta-sys, s2anta-prop, s2anta-flash, s2anta-q4, top-k, bernoulli, "
-       "vattention, adaptive-denominator, quest (did you mean s2anta-sys?)"},
+       "vattention, adaptive-denominator, quest, skip-softmax (did you mean s2anta-sys?)"},
       {"spec.evaluation.methods=[vatention epsilon=0.1]",
        "spec.evaluation.methods[0]: \"vatention epsilon=0.1\": no such method; there are dense, "
        "santa, s2anta-strat, s2anta-sys, s2anta-prop, s2anta-flash, s2anta-q4, top-k, bernoulli, "
-       "vattention, adaptive-denominator, quest (did you mean vattention?)"},
+       "vattention, adaptive-denominator, quest, skip-softmax (did you mean vattention?)"},
       {"spec.attention.decode=s2anta-flash tileSize=1",
        "spec.attention.decode: \"s2anta-flash tileSize=1\": tileSize: a bad value; allowed: "
        "16..65536"},
@@ -341,7 +341,7 @@ TEST(Spec, PromptsAreReadByMethodsOfTheirOwnPhase) {
   EXPECT_EQ(refusal(tiny(), {"spec.attention.decode=sale"}),
             "x.yaml: spec.attention.decode: \"sale\": sale reads prompts alone; for answers: "
             "dense, santa, s2anta-strat, s2anta-sys, s2anta-prop, s2anta-flash, s2anta-q4, top-k, "
-            "bernoulli, vattention, adaptive-denominator, quest");
+            "bernoulli, vattention, adaptive-denominator, quest, skip-softmax");
   EXPECT_EQ(refusal(tiny(), {"spec.evaluation.prefills=[sale tau=2]"}),
             "x.yaml: spec.evaluation.prefills[0]: \"sale tau=2\": tau: a bad value; allowed: 0..1, profile");
   EXPECT_EQ(refusal(tiny(), {"spec.evaluation.prefills=[sample-attention chunk=100]"}),

@@ -238,8 +238,11 @@ TEST(Engine, EveryMethodWithEnoughBudgetAnswersAsDenseDoes) {
     kernels::MethodOptions options;
     ASSERT_FALSE(kernels::parseMethod(method, &options));
     const bool budgeted = kernels::usesBudget(options);
-    // The adaptive methods have no budget; a pilot of all tail rows is one.
-    if (!budgeted && method != "dense") method += " pilot=1";
+    // What has no budget may still be told to read all: a pilot of all tail rows is one.
+    if (method == "skip-softmax")
+      method += " threshold=0";
+    else if (!budgeted && method != "dense")
+      method += " pilot=1";
     const auto all =
         engine->evaluate(unitOf(method, budgeted ? std::optional(100000) : std::nullopt, 16));
     ASSERT_TRUE(all) << method << ": " << all.error().message;

@@ -98,7 +98,8 @@ enum class Promise {
     "the fewest columns and slashes of blocks that hold alpha of the last queries' mass") \
   X(kSale, "sale", kPrefill, kOwnCodes, kThreshold, kMassBound, kPrefill, nullptr, \
     "blocks of keys with a weight of tau, by 4-bit scores relative to first and last blocks") \
-  X(kSkipSoftmax, "skip-softmax", kPrefill, kExact, kThreshold, kMassBound, kPrefill, nullptr, \
+  X(kSkipSoftmax, "skip-softmax", kBoth, kExact, kThreshold, kMassBound, kPrefill, \
+    selectSkipSoftmax, \
     "all scores; values of blocks with a weight of threshold or more") \
   X(kSampledBlocks, "sampled-blocks", kPrefill, kExact, kBlockDraws, kUnbiased, kPrefill, nullptr, \
     "all scores; draws S blocks of 64 values by the mass that they give it; unbiased") \

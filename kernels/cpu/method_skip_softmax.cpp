@@ -1,0 +1,49 @@
+// skip-softmax (BLASST, arXiv 2512.12087): blocks of keys are taken in order, from the oldest on,
+// and one whose weights, relative to the largest score up to it, are all below a threshold is left
+// out with its values. All keys are read. A biased method with a promise: no key of attention
+// `threshold` or more is left out, for a left-out key's weight relative to all of the row's scores
+// is smaller still.
+//
+// Blocks are the prefill's: 64 positions, counted from position 0, the window's first and the
+// newest one as short as they are. The order matters: blocks before a larger score are read that
+// would not be after it. Weights are the softmax over the keys kept. No sample budget is taken.
+//
+// Choices: a block whose keys are all masked is left out whatever the threshold. The largest score
+// is one head's: heads of a group leave out blocks each for itself, and a row that any of them
+// keeps is read.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "allot/kernels/prefill.h"
+#include "kernels/cpu/methods.h"
+
+namespace allot::kernels {
+
+void selectSkipSoftmax(const Head& head, Selection* selection) {
+  constexpr float kMasked = -std::numeric_limits<float>::infinity();
+  constexpr int kKeys = KeyBlocks{}.key_block;
+  const float log_threshold = std::log(static_cast<float>(head.options->threshold));
+  float top = kMasked;
+  double total = 0;
+  for (int start = head.first / kKeys * kKeys; start < head.n; start += kKeys) {
+    const int from = std::max(start, head.first), end = std::min(start + kKeys, head.n);
+    const float largest = *std::max_element(head.scores + from, head.scores + end);
+    if (largest == kMasked || largest - top < log_threshold) continue;
+    top = std::max(top, largest);
+    for (int j = from; j < end; ++j) {
+      selection->add(j, head.mass[j], 1);
+      total += static_cast<double>(head.mass[j]);
+    }
+  }
+  // The largest score's block is kept, and its mass is 1.
+  for (float& weight : selection->weights) {
+    weight = static_cast<float>(static_cast<double>(weight) / total);
+  }
+  selection->draws += selection->rows.size();
+  selection->error_known = false;
+  selection->sets_lse = true;
+  selection->lse = head.top + static_cast<float>(std::log(total));
+}
+
+}  // namespace allot::kernels
