@@ -1,5 +1,6 @@
 // A prompt's queries as rows of decode steps.
 #include <algorithm>
+#include <bit>
 #include <vector>
 
 #include "allot/kernels/philox_streams.h"
@@ -9,7 +10,33 @@
 namespace allot::kernels {
 namespace {
 
-constexpr int kRowsAtOnce = 64;
+// The positions that share what they read, and so are computed at once.
+constexpr int kRowsAtOnce = KeyBlocks{}.query_block;
+
+// Adds the bytes that the positions first..end - 1 read, `value_rows` as decode marked it.
+void addBytes(const MethodOptions& method, const PagedKv& kv, const PrefillInputs& in, int first,
+              int end, const std::vector<uint64_t>& value_rows, RowStatistics* statistics) {
+  const auto row_bytes = static_cast<uint64_t>(kv.head_dim) * bytesOf(kv.element);
+  const auto keys = static_cast<uint64_t>(end - in.oldest(first)) * static_cast<uint64_t>(in.heads);
+  uint64_t wanted = 0;
+  for (const uint64_t word : value_rows) wanted += static_cast<uint64_t>(std::popcount(word));
+  statistics->dense_bytes += 2 * keys * row_bytes;
+  statistics->value_bytes += wanted * row_bytes;
+  if (wanted == 0) return;  // without a budget nothing is read
+  const auto bits = static_cast<uint64_t>(shadowBits(method));
+  statistics->key_bytes +=
+      bits == 0 ? keys * row_bytes
+                : keys * (static_cast<uint64_t>(kv.head_dim) * bits / 8 + sizeof(float)) +
+                      wanted * row_bytes;
+}
+
+// Marks in `out` what is marked in `rows`, [heads, words].
+void addRows(const std::vector<uint64_t>& rows, int heads, const DecodeOutputs& out) {
+  const size_t words = rows.size() / static_cast<size_t>(heads);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    out.value_rows[i / words * static_cast<size_t>(out.value_row_words) + i % words] |= rows[i];
+  }
+}
 
 }  // namespace
 
@@ -20,9 +47,10 @@ std::optional<std::string> attendQueries(const MethodOptions& method, const Page
   const int64_t width = static_cast<int64_t>(in.heads) * kv.head_dim;
   std::vector<int32_t> table, lengths;
   std::vector<uint32_t> budgets, sequences, step_names;
+  std::vector<uint64_t> value_rows;
   workspace->plan(in.first + in.count, in.heads / kv.kv_heads, kv.head_dim);
-  for (int from = 0; from < in.count; from += kRowsAtOnce) {
-    const int rows = std::min(kRowsAtOnce, in.count - from);
+  for (int from = 0, rows = 0; from < in.count; from += rows) {
+    rows = std::min(kRowsAtOnce - (in.first + from) % kRowsAtOnce, in.count - from);
     table.clear();
     lengths.clear();
     step_names.clear();
@@ -53,7 +81,12 @@ std::optional<std::string> attendQueries(const MethodOptions& method, const Page
     if (part.head_statistics) part.head_statistics += static_cast<int64_t>(from) * in.heads;
     if (part.group_statistics) part.group_statistics += static_cast<int64_t>(from) * kv.kv_heads;
     std::vector<RowStatistics> counts(out.statistics ? static_cast<size_t>(rows) : 0);
-    if (out.statistics) part.statistics = counts.data();
+    if (out.statistics) {
+      part.statistics = counts.data();
+      part.value_row_words = (in.first + in.count) / 64 + 1;
+      value_rows.assign(static_cast<size_t>(in.heads * part.value_row_words), 0);
+      part.value_rows = value_rows.data();
+    }
     if (auto refusal = decodeAttention(method, kv, step, workspace, part)) {
       return "positions from " + std::to_string(in.first + from) + " on: " + *refusal;
     }
@@ -62,9 +95,11 @@ std::optional<std::string> attendQueries(const MethodOptions& method, const Page
       out.statistics->unique_rows += one.unique_rows;
       out.statistics->group_rows += one.group_rows;
       out.statistics->dense_rows += one.dense_rows;
-      out.statistics->key_bytes += one.key_bytes;
-      out.statistics->value_bytes += one.value_bytes;
-      out.statistics->dense_bytes += one.dense_bytes;
+    }
+    if (out.statistics) {
+      const int first = in.first + from;
+      addBytes(method, kv, in, first, first + rows, value_rows, out.statistics);
+      if (out.value_rows) addRows(value_rows, in.heads, out);
     }
   }
   return std::nullopt;

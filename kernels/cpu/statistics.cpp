@@ -12,6 +12,13 @@ void add(uint64_t& total, uint64_t amount) {
   std::atomic_ref<uint64_t>(total).fetch_add(amount, std::memory_order_relaxed);
 }
 
+// Rows of a batch run side by side; most of what they read is marked already.
+void setBits(uint64_t* word, uint64_t bits) {
+  const std::atomic_ref<uint64_t> shared(*word);
+  if ((shared.load(std::memory_order_relaxed) & bits) == bits) return;
+  shared.fetch_or(bits, std::memory_order_relaxed);
+}
+
 HeadStatistics* headEntry(const DecodeOutputs& out, const DecodeInputs& in, int row, int head) {
   if (!out.head_statistics) return nullptr;
   return out.head_statistics + static_cast<int64_t>(row) * in.heads + head;
@@ -52,6 +59,7 @@ float relativeError(const Head& at, const Selection& s, const float* output) {
 GroupCounts::GroupCounts(const PagedKv& kv, int first, int n, uint64_t* bits)
     : kv_(kv),
       n_(n),
+      first_(first),
       keys_(static_cast<uint64_t>(n - first)),
       row_bytes_(static_cast<uint64_t>(kv.head_dim) * bytesOf(kv.element)),
       bits_(bits) {}
@@ -66,6 +74,9 @@ void GroupCounts::exact(const DecodeOutputs& out, const DecodeInputs& in, int ro
   draws_ += n;
   unique_ += n;
   all_ = true;
+  if (uint64_t* rows = readRows(out, head)) {
+    for (int j = first_; j < n_; ++j) setBits(rows + j / 64, uint64_t{1} << (j % 64));
+  }
   if (HeadStatistics* entry = headEntry(out, in, row, head)) {
     *entry = {.draws = static_cast<uint32_t>(n),
               .unique_rows = static_cast<uint32_t>(n),
@@ -85,6 +96,12 @@ void GroupCounts::chosen(const DecodeOutputs& out, const DecodeInputs& in, int r
   unique_ += unique + selection.extra_value_rows;
   extra_key_bytes_ = std::max(extra_key_bytes_, selection.extra_key_bytes);
   if (out.statistics || out.group_statistics) mark(selection);
+  if (uint64_t* rows = readRows(out, head)) {
+    for (const int32_t j : selection.rows) setBits(rows + j / 64, uint64_t{1} << (j % 64));
+    for (int word = 0; selection.extra_value_rows > 0 && word <= n_ / 64; ++word) {
+      setBits(rows + word, selection.bits[word]);
+    }
+  }
   if (HeadStatistics* entry = headEntry(out, in, row, head)) {
     *entry = {.draws = static_cast<uint32_t>(selection.draws),
               .unique_rows = static_cast<uint32_t>(unique + selection.extra_value_rows),
@@ -93,6 +110,11 @@ void GroupCounts::chosen(const DecodeOutputs& out, const DecodeInputs& in, int r
               .effective_sample_size = effectiveSampleSize(selection),
               .relative_error = error_known ? relativeError(at, selection, output) : -1.0f};
   }
+}
+
+uint64_t* GroupCounts::readRows(const DecodeOutputs& out, int head) const {
+  return out.value_rows ? out.value_rows + static_cast<int64_t>(head) * out.value_row_words
+                        : nullptr;
 }
 
 void GroupCounts::mark(const Selection& selection) {

@@ -29,10 +29,13 @@ class GroupCounts {
 
  private:
   void mark(const Selection& selection);
+  // The head's words of out.value_rows; null where nobody asked.
+  uint64_t* readRows(const DecodeOutputs& out, int head) const;
   uint64_t marked(int half) const;
 
   const PagedKv& kv_;
-  int n_;          // positions that bits_ has
+  int n_;  // positions that bits_ has; the keys are those from first_ on
+  int first_;
   uint64_t keys_;  // of the row
   uint64_t row_bytes_;
   uint64_t* bits_;         // value rows read, then exact keys

@@ -110,6 +110,8 @@ const Witness kWitnesses[] = {
      "Sale, LeavesOutNoKeyOfWeightByExactScores"},
     {Method::kSkipSoftmax, Promise::kMassBound, "prefill_test.cpp",
      "Prefill, SkippedKeysHaveLittleAttention"},
+    {Method::kSkipSoftmax, Promise::kMassBound, "skip_softmax_test.cpp",
+     "SkipSoftmax, NoKeyOfAttentionThresholdIsLeftOut"},
     {Method::kSampledBlocks, Promise::kUnbiased, "sampled_blocks_test.cpp",
      "SampledBlocks, AreUnbiased"},
 };

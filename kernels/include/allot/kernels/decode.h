@@ -56,7 +56,7 @@ struct HeadStatistics {
   // mean of independent draws. Stratified and systematic draws err less, on average. As a guide to
   // |out - o| / |o| it is good where it is small; |out| holds the error too, so that large errors
   // read low (0.85 as about 0.6). 0 when nothing was sampled; negative where it cannot be known
-  // (one draw; top-k, quest, Bernoulli scores).
+  // (one draw; top-k, quest, skip-softmax, Bernoulli scores).
   float relative_error = 0;
 };
 
@@ -81,13 +81,17 @@ struct RowStatistics {
 struct DecodeOutputs {
   float* out = nullptr;  // [rows, heads, head_dim]
   // Optional [rows, heads]: log sum_j exp(s_j). Exact where every exact score is computed; else the
-  // method's estimate (s2anta-q4, vattention) or its value over the keys kept (quest, top-k by a
-  // shadow).
+  // method's estimate (s2anta-q4, vattention) or its value over the keys kept (quest, skip-softmax,
+  // top-k by a shadow).
   float* lse = nullptr;
   RowStatistics* statistics = nullptr;          // optional [rows], added to
   HeadStatistics* head_statistics = nullptr;    // optional [rows, heads], overwritten
   GroupStatistics* group_statistics = nullptr;  // optional [rows, kv_heads], overwritten
   double* sampling_seconds = nullptr;  // optional, added to: time choosing rows, over all threads
+  // Optional [heads, value_row_words], a bit a position: set for each value row that the head reads
+  // for any row of the batch, left as it is for the others. For rows of one sequence.
+  uint64_t* value_rows = nullptr;
+  int value_row_words = 0;  // more than the longest length / 64
 };
 
 // Threads and scratch memory. Made once, grown by plan(); then decodeAttention() allocates nothing.

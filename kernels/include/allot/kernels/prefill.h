@@ -177,9 +177,11 @@ struct QueryDraws {
 // Attention of each query for itself by any of decode's methods: its softmax is sampled, or what
 // the method does, with `budget` draws a head. Draws are those of (seed, sequence, kPromptBit |
 // position, attentionStream(layer, head)). out: [count, heads, head_dim] and the rest as decode has
-// it, a row for each query; `statistics` is one, summed over the queries. `skip` is not looked at.
-// Refused is what decodeAttention refuses. As slow as so many decode steps: for accuracy, not for
-// speed.
+// it, a row for each query; `statistics` is one, summed over the queries, with the bytes of a
+// kernel that shares what it reads as attendBlocks does: of each head and block of 64 positions
+// every key once, or its shadow, and every value row (with a shadow: key as well) that a query of
+// the block wants. bernoulli's features are taken for all of them. `skip` is not looked at. Refused
+// is what decodeAttention refuses. As slow as so many decode steps: for accuracy, not for speed.
 [[nodiscard]] std::optional<std::string> attendQueries(const MethodOptions& method,
                                                        const PagedKv& kv, const PrefillInputs& in,
                                                        const QueryDraws& draws,
