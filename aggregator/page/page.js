@@ -38,6 +38,10 @@
   const plotPoint = (x, row) =>
     ({x, y: row.accuracy, ...interval(row), n: row.n, version: row.version});
 
+  // How a line's prompts were read.
+  const readingOf = (line) => word(record(line.cells[0]).prefill) || 'dense';
+  let readBy = '';  // the one that the chart of accuracies shows; empty: all
+
   // What tells a line from the others: its method, its schedule, or both.
   function namer(lines) {
     const methods = new Set(lines.map((line) => line.method));
@@ -122,8 +126,24 @@
         `n = ${count(p.n)}, version ${p.version}`;
   };
 
-  function drawAccuracy(view, lines) {
+  // Offers the ways in which prompts were read, where there are several; returns the lines of the
+  // one that is chosen.
+  function chosenLines(lines) {
+    const ways = [...new Set(lines.map(readingOf))].sort();
+    if (!ways.includes(readBy)) readBy = '';
+    const select = byId('prefill');
+    select.parentElement.hidden = ways.length < 2;
+    if (select.dataset.ways !== JSON.stringify(ways)) {
+      select.dataset.ways = JSON.stringify(ways);
+      select.replaceChildren(new Option('any method', ''), ...ways.map((way) => new Option(way)));
+    }
+    select.value = readBy;
+    return lines.filter((line) => !readBy || isDense(line) || readingOf(line) === readBy);
+  }
+
+  function drawAccuracy(view, all) {
     const card = byId('card-accuracy');
+    const lines = chosenLines(all);
     // A method that reads what it needs has no place on an axis of budgets.
     const curves = styleLines(lines.filter((line) => !isDense(line) &&
         line.cells.some((row) => row.total_budget > 0)))
@@ -273,6 +293,30 @@
     drawLegend(card, [...sets.map((set) =>
       ({name: set.label, colour: set.colour, look: 'line', shape: set.pointStyle})),
     ...(uniform ? [{name: 'uniform', colour: 'uniform', look: 'dashed'}] : [])]);
+  }
+
+  // One row for cells whose prompts were read alike: those of a method that draws differ by budget.
+  function drawPrefills(lines) {
+    const cells = lines.flatMap((line) => line.cells.map((row) =>
+      ({...row, way: readingOf(line), schedule: line.schedule})))
+        .filter((row) => number(row.prefill_seconds) !== null);
+    // A report has this table among its figures.
+    byId('card-prefills').hidden = Boolean(inlined) || cells.every((row) => row.way === 'dense');
+    const alike = new Map();
+    for (const row of cells) {
+      const key = [row.way, row.prefill_density, row.prefill_bytes_share].join();
+      if (!alike.has(key)) alike.set(key, row);
+    }
+    const rows = [...alike.values()];
+    const milliseconds = (v) => (number(v) === null ? '–' : `${(v * 1000).toFixed(0)} ms`);
+    syncRows(byId('prefills'), rows.map((row) => [
+      {text: rows.filter((other) => other.way === row.way).length < 2 ? row.way :
+        `${row.way}, ${row.schedule}, budget ${count(row.total_budget)}`},
+      {text: percent(row.prefill_density), kind: 'r'},
+      {text: percent(row.prefill_bytes_share), kind: 'r wide'},
+      {text: milliseconds(row.prefill_seconds), kind: 'r'},
+      {text: milliseconds(row.prefill_selection_seconds), kind: 'r wide'},
+      {text: percent(row.prefill_kept_mass), kind: 'r'}]));
   }
 
   function drawTables(view, lines) {
@@ -429,6 +473,7 @@
     drawAccuracy(shown, lines);
     drawVersions(shown);
     drawTables(shown, lines);
+    drawPrefills(lines);
     document.documentElement.dataset.shown = word(shown.now_unix_ms);
   }
 
@@ -461,6 +506,10 @@
   }
 
   start();
+  byId('prefill').addEventListener('change', (event) => {
+    readBy = event.target.value;
+    if (shown) show(shown);
+  });
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
     readTheme();
     if (shown) show(shown);

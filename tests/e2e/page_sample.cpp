@@ -3,10 +3,11 @@
 //   page_sample [--port N] [--report DIR] [-- COMMAND...]
 //
 // serves a run at /, one that is starting at /empty/, a sweep at /sweep/, one of many methods at
-// /methods/, one whose store is away at /away/ and one that is finished when it is first asked for
-// and then goes on at /extended/, and writes the run's report into DIR and that of the many methods
-// into DIR/methods. With a COMMAND it runs this with the page's address as the last argument and
-// leaves with its exit code; without, it serves until standard input ends.
+// /methods/, one whose prompts are read in several ways at /prefills/, one whose store is away at
+// /away/ and one that is finished when it is first asked for and then goes on at /extended/, and
+// writes the run's report into DIR and that of the many methods into DIR/methods. With a COMMAND it
+// runs this with the page's address as the last argument and leaves with its exit code; without, it
+// serves until standard input ends.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -45,6 +46,7 @@ HttpReply serveSample(std::string path, const std::string& report) {
   }
   if (under("/empty")) return servePage(path, viewJson(emptyView()).dump());
   if (under("/methods")) return servePage(path, viewJson(methodsView()).dump());
+  if (under("/prefills")) return servePage(path, viewJson(prefillsView()).dump());
   if (under("/sweep")) return servePage(path, viewJson(sweepView()).dump());
   return servePage(path, viewJson(sampleView()).dump());
 }

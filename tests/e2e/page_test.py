@@ -324,12 +324,56 @@ class PageTest(unittest.TestCase):
     def test_other_samples(self):
         if not ARGS.samples:
             self.skipTest("no --samples")
-        for name in ("empty", "sweep", "methods"):
+        for name in ("empty", "sweep", "methods", "prefills"):
             with self.subTest(name):
                 self.open(f"{ARGS.url}/{name}/")
                 self.check_view(read_json(f"{ARGS.url}/{name}/api/run"))
                 self.check_narrow()
                 self.assert_clean()
+
+    def test_prompts_that_are_read_in_several_ways(self):
+        if not ARGS.samples:
+            self.skipTest("no --samples")
+        self.open(f"{ARGS.url}/prefills/")
+        view = read_json(f"{ARGS.url}/prefills/api/run")
+        self.assertEqual(self.options(), ["any method", "dense", "sale denseKeys=0 tau=0.1", "sampled-blocks"])
+        rows = self.driver.execute_script(
+            "return [...document.querySelectorAll('#prefills tr')].map((row) =>"
+            " [...row.cells].map((cell) => cell.textContent))")
+        # What is drawn differs by budget; whatever reads alike is there once.
+        self.assertCountEqual(rows, [
+            ["dense", "100.0 %", "100.0 %", "300 ms", "0 ms", "–"],
+            ["sale denseKeys=0 tau=0.1", "62.0 %", "81.0 %", "300 ms", "50 ms", "84.0 %"],
+            ["sampled-blocks, uniform, budget 16", "41.6 %", "70.8 %", "300 ms", "50 ms", "–"],
+            ["sampled-blocks, uniform, budget 64", "46.4 %", "73.2 %", "300 ms", "50 ms", "–"],
+            ["sampled-blocks, uniform, budget 256", "65.6 %", "82.8 %", "300 ms", "50 ms", "–"]])
+        ways = {"dense": ["s2anta-sys"], "sale denseKeys=0 tau=0.1": ["s2anta-sys"],
+                "sampled-blocks": ["s2anta-sys", "dense"]}
+        for way, methods in ways.items():
+            self.driver.execute_script(
+                "const s = document.getElementById('prefill'); s.value = arguments[0];"
+                "s.dispatchEvent(new Event('change'))", way)
+            chart = self.driver.execute_script(DATA)["accuracy"]
+            for method in methods:
+                name = method if way == "dense" else f"{way} + {method}"
+                points = [(row["total_budget"], row["accuracy"]) for row in view["evaluations"]
+                          if row["method"] == name and row["total_budget"]]
+                self.assertEqual(len(points), 3)
+                # A single line is called by its schedule.
+                self.assert_points(chart["sets"][name if len(methods) > 1 else "uniform"], points, name)
+            self.assertEqual(len(chart["sets"]), len(methods) + 1)
+            self.assertEqual([level["value"] for level in chart["levels"]], [0.7 + 0.21])
+        self.check_narrow()
+        self.assert_clean()
+        # Where prompts are read in one way nothing of this is shown.
+        self.open(f"{ARGS.url}/sweep/")
+        self.assertEqual(self.driver.execute_script(
+            "return ['card-prefills', 'prefill'].map((id) =>"
+            " document.getElementById(id).getBoundingClientRect().height)"), [0, 0])
+
+    def options(self):
+        return self.driver.execute_script(
+            "return [...document.getElementById('prefill').options].map((one) => one.text)")
 
     def test_no_news_from_the_store_is_said(self):
         if not ARGS.samples:
@@ -397,7 +441,7 @@ def screenshots():
     pages = {"run": f"{ARGS.url}/"}
     if ARGS.samples:
         pages.update(empty=f"{ARGS.url}/empty/", sweep=f"{ARGS.url}/sweep/",
-                     methods=f"{ARGS.url}/methods/")
+                     methods=f"{ARGS.url}/methods/", prefills=f"{ARGS.url}/prefills/")
     if ARGS.report:
         report = pathlib.Path(ARGS.report).resolve()
         pages["report"] = report.as_uri()

@@ -164,6 +164,37 @@ inline RunView sweepView() {
   return view;
 }
 
+// A grid whose prompts are read in four ways, one of which draws.
+inline RunView prefillsView() {
+  RunView view = sweepView();
+  view.facts["experiment"] = "recall-prefills";
+  view.points.clear();
+  const std::pair<const char*, double> ways[] = {
+      {"dense", 1.0}, {"sale denseKeys=0 tau=0.1", 0.62}, {"sampled-blocks", 0.4}};
+  for (const auto& [way, density] : ways) {
+    const bool dense = std::string(way) == "dense", draws = std::string(way) == "sampled-blocks";
+    const auto add = [&](const std::string& method, uint64_t budget, double accuracy) {
+      const std::string name = dense ? method : way + (" + " + method);
+      const char* schedule = budget > 0 ? "uniform" : dense ? "dense" : "adaptive";
+      CurvePoint point = sampleCell(name, schedule, 0, budget, accuracy);
+      point.prefill = way;
+      point.prefill_density = draws ? density + static_cast<double>(budget) / 1000 : density;
+      point.prefill_bytes_share = (1 + *point.prefill_density) / 2;
+      point.prefill_seconds = 0.3;
+      point.prefill_selection_seconds = dense ? 0 : 0.05;
+      if (!dense && !draws) point.prefill_kept_mass = 0.84;
+      view.points.push_back(point);
+    };
+    for (int budget = 16; budget <= 256; budget *= 4) {
+      const double accuracy = 0.6 + 0.2 * density + budget / 4096.0;
+      add("s2anta-sys", static_cast<uint64_t>(budget), accuracy);
+      if (draws) add("dense", static_cast<uint64_t>(budget), accuracy + 0.02);
+    }
+    if (!draws) add("dense", 0, 0.7 + 0.21 * density);
+  }
+  return view;
+}
+
 inline FidelityNumbers sampleNumbers(const std::string& name, double samples, double error,
                                      double density, double factor) {
   FidelityNumbers numbers;
