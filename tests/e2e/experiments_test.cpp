@@ -55,9 +55,11 @@ class Experiments : public testing::Test {
 };
 
 TEST_F(Experiments, EachRunsWholeAndLeavesItsReport) {
-  const std::set<std::string> all = {"recall-budget-sweep", "recall-one-hot",   "recall-fidelity",
-                                     "recall-variance",     "recall-bernoulli", "recall-vattention",
-                                     "recall-prefill",      "recall-sale"};
+  const std::set<std::string> all = {
+      "recall-budget-sweep",     "recall-one-hot",       "recall-fidelity", "recall-variance",
+      "recall-bernoulli",        "recall-vattention",    "recall-prefill",  "recall-sale",
+      "recall-prefill-sampling", "recall-prefill-bytes",
+  };
   const auto names = sweeps();
   EXPECT_EQ(std::set<std::string>(names.begin(), names.end()), all);
   for (const std::string& name : names) {
