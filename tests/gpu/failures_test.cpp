@@ -187,7 +187,7 @@ TEST_F(Refusals, MethodsThatTheGpuDoesNotDecode) {
     for (const float x : outputs.read().out) ASSERT_TRUE(std::isnan(x)) << "something was written";
   }
   printf("[  methods ] %d of %d texts refused\n", refused, static_cast<int>(methodTexts().size()));
-  for (const char* text : {"bernoulli", "quest", "adaptive-denominator"}) {
+  for (const char* text : {"bernoulli", "quest", "adaptive-denominator", "skip-softmax"}) {
     EXPECT_TRUE(cuda::unsupported(methodOf(text)).has_value()) << text;
   }
   EXPECT_EQ(planned.failure(gpu.stream), std::nullopt);
