@@ -116,8 +116,8 @@ Status check(const Options& options) {
   const auto text = readBeginning(options.check, kMostYamlBytes + 1);
   if (!text) return badInput(options.check + ": cannot be read: is the path right?");
   ALLOT_ASSIGN(auto experiment, options.stored
-                                          ? parseStoredExperiment(*text, options.check, options.set)
-                                          : parseExperiment(*text, options.check, options.set));
+                                    ? parseStoredExperiment(*text, options.check, options.set)
+                                    : parseExperiment(*text, options.check, options.set));
   ALLOT_TRY(bringInProfile(&experiment, options.check));
   ALLOT_ASSIGN(
       const std::string folder,

@@ -343,7 +343,8 @@ TEST(Spec, PromptsAreReadByMethodsOfTheirOwnPhase) {
             "dense, santa, s2anta-strat, s2anta-sys, s2anta-prop, s2anta-flash, s2anta-q4, top-k, "
             "bernoulli, vattention, adaptive-denominator, quest, skip-softmax");
   EXPECT_EQ(refusal(tiny(), {"spec.evaluation.prefills=[sale tau=2]"}),
-            "x.yaml: spec.evaluation.prefills[0]: \"sale tau=2\": tau: a bad value; allowed: 0..1, profile");
+            "x.yaml: spec.evaluation.prefills[0]: \"sale tau=2\": tau: a bad value; allowed: 0..1, "
+            "profile");
   EXPECT_EQ(refusal(tiny(), {"spec.evaluation.prefills=[sample-attention chunk=100]"}),
             "x.yaml: spec.evaluation.prefills[0]: \"sample-attention chunk=100\": chunk: a bad "
             "value; allowed: 64, 128, 256, ..., 4096");
