@@ -50,8 +50,13 @@ class Manifests(unittest.TestCase):
         plain, more = re.findall(r"(?s)```yaml\n(.*?)```", (SOURCE.root / "k8s/README.md").read_text())
         for name in SOURCE.experiments:
             file = SOURCE.root / "experiments" / name / "kustomization.yaml"
+            expected = plain.replace("NAME", name)
+            # A file that the experiment names lies beside it, in the same ConfigMap.
+            profile = re.search(r"prefillProfile: (\S+?)[,}\s]", (file.parent / "experiment.yaml").read_text())
+            if profile:
+                expected = expected.replace("[experiment.yaml]", f"[experiment.yaml, {profile[1]}]")
             # Those of large models add components and a patch at its end.
-            self.assertTrue(file.read_text().startswith(plain.replace("NAME", name)), name)
+            self.assertTrue(file.read_text().startswith(expected), name)
         rendering = SOURCE.render(SOURCE.experiments[0], more=more)
         worker, store = rendering.workload("worker"), rendering.workload("store")
         spec = worker["spec"]["template"]["spec"]
