@@ -169,10 +169,12 @@ inline RunView prefillsView() {
   RunView view = sweepView();
   view.facts["experiment"] = "recall-prefills";
   view.points.clear();
-  const std::pair<const char*, double> ways[] = {
+  const std::pair<std::string, double> ways[] = {
       {"dense", 1.0}, {"sale denseKeys=0 tau=0.1", 0.62}, {"sampled-blocks", 0.4}};
-  for (const auto& [way, density] : ways) {
-    const bool dense = std::string(way) == "dense", draws = std::string(way) == "sampled-blocks";
+  for (const auto& one : ways) {
+    const std::string& way = one.first;
+    const double density = one.second;
+    const bool dense = way == "dense", draws = way == "sampled-blocks";
     const auto add = [&](const std::string& method, uint64_t budget, double accuracy) {
       const std::string name = dense ? method : way + (" + " + method);
       const char* schedule = budget > 0 ? "uniform" : dense ? "dense" : "adaptive";

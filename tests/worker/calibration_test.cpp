@@ -219,7 +219,7 @@ TEST_F(Calibration, WhereverItWasStoppedItGoesOnToTheSameFile) {
   EXPECT_EQ(profile->tau, whole.taus());
   // What is no state of this calibration is refused, and changes nothing.
   SaleCalibration other(kLayers, kHeads, {prompts()[0]}, options);
-  for (nlohmann::json bad : {state, nlohmann::json(), nlohmann::json({{"levels", "x"}})}) {
+  for (const nlohmann::json& bad : {state, nlohmann::json(), nlohmann::json({{"levels", "x"}})}) {
     EXPECT_FALSE(other.restore(bad)) << bad.dump().substr(0, 100);
   }
   state["levels"][3] = 99;
