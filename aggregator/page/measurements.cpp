@@ -102,13 +102,13 @@ std::vector<CurveLine> newestCompleteLines(const std::vector<CurvePoint>& points
   }
   std::vector<CurveLine> chosen;
   for (const auto& [line, versions] : lines) {
-    const Row* best = nullptr;
+    const Row* best = &versions.begin()->second;
     std::pair<size_t, size_t> best_rank;
     for (const auto& [version, row] : versions) {  // ascending: the newest of equals wins
       const auto complete = static_cast<size_t>(std::count_if(
           row.begin(), row.end(), [&](const auto& cell) { return points[cell.second].n == full; }));
       const std::pair rank(complete, row.size());
-      if (best == nullptr || rank >= best_rank) {
+      if (rank >= best_rank) {
         best = &row;
         best_rank = rank;
       }
