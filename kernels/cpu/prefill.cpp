@@ -8,6 +8,7 @@
 #include "allot/kernels/prefill.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -258,6 +259,7 @@ class BlockRun {
     if (!weigh(blocks)) return false;
     uint64_t total = 0;
     for (int b = 0; b < blocks; ++b) total += s_.weights[static_cast<size_t>(b)];
+    assert(total > 0);  // each query's mass is 2^30 in all
     const uint32_t offset = offsetOf(
         philox(draws.seed, draws.sequence, kPromptBit | static_cast<uint32_t>(begin_),
                attentionStream(draws.layer, static_cast<uint32_t>(head_)), kDrawBlocks)[0]);
