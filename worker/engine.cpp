@@ -8,7 +8,7 @@
 #include "core/digest.h"
 #include "core/evaluation/answers.h"
 #include "core/evaluation/evaluation_plan.h"
-#include "core/learning/policy_gradient.h"
+#include "core/learning/policy.h"
 #include "core/learning/questions.h"
 #include "core/learning/schedule.h"
 #include "core/spec/choices.h"
@@ -458,47 +458,62 @@ Status Engine::answerBatch(std::span<const Row> rows, const Methods& methods, An
 Result<std::vector<v1::EpisodeResult>> Engine::rollOut(const v1::PolicySnapshot& policy,
                                                        const std::string& policy_sha256,
                                                        const std::vector<uint64_t>& tickets) {
-  const auto start = Clock::now();
   const v1::Spec& spec = experiment_.spec();
-  const uint32_t count = spec.rollout().questions_per_episode();
-  const std::vector<double> logits(policy.logits().begin(), policy.logits().end());
-  if (logits.size() != facts_.layers()) {
-    return fail(ErrorCode::kData, "the policy has " + std::to_string(logits.size()) +
+  if (policy.logits_size() != static_cast<int64_t>(facts_.layers())) {
+    return fail(ErrorCode::kData, "the policy has " + std::to_string(policy.logits_size()) +
                                       " layers, the model " + std::to_string(facts_.layers()));
   }
-  const std::vector<double> probabilities = softmax(logits);
-  const RunStreams streams = runStreams(spec);
+  std::vector<Episode> episodes;
+  std::vector<double> log_probabilities;
+  for (const uint64_t ticket : tickets) {
+    Proposed proposed = scheduleOf(spec, policy, ticket);
+    log_probabilities.push_back(proposed.log_probability);
+    episodes.push_back({ticket, std::move(proposed.schedule), questionsOf(spec, ticket)});
+  }
+  ALLOT_ASSIGN(auto results, answerUnder(episodes));
+  for (size_t t = 0; t < results.size(); ++t) {
+    results[t].set_policy_version(policy.version());
+    results[t].set_policy_sha256(policy_sha256);
+    results[t].set_behaviour_log_prob(log_probabilities[t]);
+  }
+  return results;
+}
+
+Result<std::vector<v1::EpisodeResult>> Engine::answerUnder(const std::vector<Episode>& episodes) {
+  const auto start = Clock::now();
+  const v1::Spec& spec = experiment_.spec();
   std::vector<Row> rows;
-  std::vector<SampleSchedule> schedules;
-  for (uint64_t ticket : tickets) {
-    schedules.push_back(drawSchedule(probabilities, spec.policy().total_budget(),
-                                     spec.policy().min_per_layer(), streams, ticket));
-    const auto questions = episodeQuestions(streams, ticket, count, spec.task().train_questions());
+  for (const Episode& episode : episodes) {
+    if (episode.schedule.size() != facts_.layers()) {
+      return fail(ErrorCode::kData, "the schedule has " + std::to_string(episode.schedule.size()) +
+                                        " layers, the model " + std::to_string(facts_.layers()));
+    }
+    const auto count = static_cast<uint32_t>(episode.questions.size());
     for (uint32_t i = 0; i < count; ++i) {
-      rows.push_back({false, questions[i], schedules.back(), rolloutSequence(ticket, count, i)});
+      const uint32_t asked = episode.questions[i];
+      if (asked >= spec.task().train_questions()) {
+        return fail(ErrorCode::kData, "there is no question " + std::to_string(asked));
+      }
+      rows.push_back({false, asked, episode.schedule, rolloutSequence(episode.ticket, count, i)});
     }
   }
   ALLOT_ASSIGN(const Answered answered, answer(rows, rollout_methods_));
 
   std::vector<v1::EpisodeResult> results;
-  for (size_t t = 0; t < tickets.size(); ++t) {
+  // The batch's time, shared equally: its episodes ran side by side.
+  const double share = 1.0 / static_cast<double>(episodes.size());
+  size_t row = 0;
+  for (const Episode& episode : episodes) {
     v1::EpisodeResult result;
-    result.set_ticket(tickets[t]);
-    result.set_policy_version(policy.version());
-    result.set_policy_sha256(policy_sha256);
-    *result.mutable_schedule() = {schedules[t].begin(), schedules[t].end()};
-    result.set_behaviour_log_prob(
-        logProbability(schedules[t], logits, spec.policy().min_per_layer()));
+    result.set_ticket(episode.ticket);
+    *result.mutable_schedule() = {episode.schedule.begin(), episode.schedule.end()};
     double sum = 0;
-    for (uint32_t i = 0; i < count; ++i) {
-      *result.add_scores() = answered.scores[t * count + i];
-      sum += answered.scores[t * count + i].score();
-      addCounts(answered.statistics[t * count + i], answered.steps[t * count + i],
-                result.mutable_counts());
+    for (size_t i = 0; i < episode.questions.size(); ++i, ++row) {
+      *result.add_scores() = answered.scores[row];
+      sum += answered.scores[row].score();
+      addCounts(answered.statistics[row], answered.steps[row], result.mutable_counts());
     }
-    result.set_reward(sum / count);
-    // The batch's time, shared equally: its episodes ran side by side.
-    const double share = 1.0 / static_cast<double>(tickets.size());
+    result.set_reward(sum / static_cast<double>(episode.questions.size()));
     result.mutable_counts()->set_prefill_seconds(answered.prefill_seconds * share);
     result.mutable_counts()->set_decode_seconds(answered.decode_seconds * share);
     result.set_seconds(secondsSince(start) * share);

@@ -59,6 +59,16 @@ class Engine final : public EpisodeEngine {
                                                  const std::string& policy_sha256,
                                                  const std::vector<uint64_t>& tickets) override;
 
+  // A schedule to answer training questions under. The ticket names what it draws.
+  struct Episode {
+    uint64_t ticket = 0;
+    SampleSchedule schedule;  // [layers]
+    std::vector<uint32_t> questions;
+  };
+  // The same for schedules that no policy drew: whatever names a policy is left out. kData if one
+  // does not fit the model or the questions.
+  Result<std::vector<v1::EpisodeResult>> answerUnder(const std::vector<Episode>& episodes);
+
   // Evaluates one unit. kData if the unit does not fit this experiment.
   Result<v1::EvaluationResult> evaluate(const v1::EvaluationUnit& unit) override;
 

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <iostream>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -24,6 +25,7 @@
 #include "worker/engine.h"
 #include "worker/loading_beats.h"
 #include "worker/run_finder.h"
+#include "worker/schedule_answers.h"
 #include "worker/worker_loop.h"
 #include "worker/worker_probe.h"
 
@@ -46,6 +48,7 @@ struct Options {
   std::string task_path;
   std::string held_out_path;
   std::string check;
+  std::string schedules;
   std::vector<std::string> set;
   uint64_t kv_mib = 0;
   bool stored = false;
@@ -150,6 +153,16 @@ Status check(const Options& options) {
                                {"gpu_memory_mib", engine->freeGpuMemory() >> 20}};
   std::printf("%s\n", json.dump().c_str());
   return {};
+}
+
+// --schedules: no run, but an experiment file and whoever has schedules for it.
+Status answer(const Options& options) {
+  const auto text = readBeginning(options.schedules, kMostYamlBytes + 1);
+  if (!text) return badInput(options.schedules + ": cannot be read: is the path right?");
+  ALLOT_ASSIGN(auto experiment, parseExperiment(*text, options.schedules, options.set));
+  ALLOT_TRY(bringInProfile(&experiment, options.schedules));
+  ALLOT_ASSIGN(const auto engine, loadEngine(experiment, options, options.schedules));
+  return answerSchedules(experiment, engine.get(), &std::cin, &std::cout);
 }
 
 Status agreeOnModel(const RunFinder& finder, Store* store, const Engine& engine) {
@@ -302,7 +315,11 @@ int main(int argc, char** argv) {
   app.add_option("--check", options.check,
                  "Check this experiment file, its model and its questions, print what was found "
                  "and exit");
-  app.add_option("--set", options.set, "With --check: spec.key=value, replaces a value of the file")
+  app.add_option("--schedules", options.schedules,
+                 "Instead of a run: answer questions of this experiment file under the schedules "
+                 "that standard input has, one JSON object a line (worker/schedule_answers.h)");
+  app.add_option("--set", options.set,
+                 "With --check or --schedules: spec.key=value, replaces a value of the file")
       ->allow_extra_args(false);
   app.add_flag("--stored", options.stored,
                "With --check: the file is of a run that goes on, which keeps what is refused for "
@@ -326,6 +343,8 @@ int main(int argc, char** argv) {
   Status done;
   if (!options.check.empty()) {
     done = check(options);
+  } else if (!options.schedules.empty()) {
+    done = answer(options);
   } else if (options.redis.empty() || options.run_id.empty() == options.wanted.empty()) {
     done = badInput("--redis and either --run or --experiment are needed: see --help");
   } else {

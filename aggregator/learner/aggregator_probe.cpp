@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "core/evaluation/statistics.h"
-#include "core/learning/schedule.h"
+#include "core/learning/policy.h"
 #include "core/spec/choices.h"
 #include "core/worker_beats.h"
 
@@ -110,10 +110,8 @@ void AggregatorProbe::showPolicy(const RunSnapshot& snapshot) {
   const v1::PolicySnapshot& policy = snapshot.state.policy();
   if (policy.logits().empty()) return;  // nobody knows the model's layers yet
   const v1::Spec& spec = snapshot.experiment.spec();
-  const auto probabilities = softmax({policy.logits().begin(), policy.logits().end()});
-  const SampleSchedule draws =
-      learnedSchedule(probabilities, spec.policy().total_budget(), spec.policy().min_per_layer(),
-                      spec.policy().total_budget());
+  const std::vector<double> probabilities = layerShares(policy);
+  const SampleSchedule draws = publishedSchedule(spec, policy, spec.policy().total_budget());
   for (size_t layer = 0; layer < probabilities.size(); ++layer) {
     const MetricRegistry::Labels labels = {{"layer", layerLabel(layer, probabilities.size())}};
     metrics_.gauge("allot_policy_layer_probability_ratio", labels).Set(probabilities[layer]);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/evaluation/statistics.h"
+#include "core/learning/policy.h"
 #include "core/learning/policy_gradient.h"
 #include "core/spec/choices.h"
 #include "core/worker_beats.h"
@@ -259,11 +260,8 @@ RunView runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::st
       {"learned_schedule", json::array()},
       {"model", nullptr}};
   if (layers > 0) {
-    const auto probabilities = softmax({policy.logits().begin(), policy.logits().end()});
-    facts["policy_probabilities"] = probabilities;
-    facts["learned_schedule"] =
-        learnedSchedule(probabilities, spec.policy().total_budget(), spec.policy().min_per_layer(),
-                        spec.policy().total_budget());
+    facts["policy_probabilities"] = layerShares(policy);
+    facts["learned_schedule"] = publishedSchedule(spec, policy, spec.policy().total_budget());
   }
   if (snapshot.model) {
     facts["model"] = {{"architecture", snapshot.model->architecture()},

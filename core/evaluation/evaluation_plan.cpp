@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "allot/kernels/method.h"
-#include "core/learning/schedule.h"
+#include "core/learning/policy.h"
 
 namespace allot {
 namespace {
@@ -39,7 +39,11 @@ std::vector<Cell> cellsOf(const v1::Experiment& experiment, const std::string& p
   const auto layers = static_cast<uint32_t>(policy.logits_size());
   // Version 0 is uniform, unless the run is a fork.
   const auto [least, most] = std::minmax_element(policy.logits().begin(), policy.logits().end());
-  const bool first = policy.version() == 0, has_learned = !first || *least != *most;
+  const bool learned_before =
+      std::any_of(policy.budgets().begin(), policy.budgets().end(),
+                  [](const v1::BudgetPolicy& budget) { return budget.beats_uniform(); });
+  const bool first = policy.version() == 0;
+  const bool has_learned = !first || *least != *most || learned_before;
   std::vector<Cell> cells;
   size_t explicit_number = 0;
   for (const v1::Schedule& schedule : spec.evaluation().schedules()) {
@@ -58,9 +62,7 @@ std::vector<Cell> cellsOf(const v1::Experiment& experiment, const std::string& p
           break;
         case ScheduleKind::kLearned:
           cells.push_back(
-              {prefill, method, nameOf(kind), budget,
-               learnedSchedule(softmax({policy.logits().begin(), policy.logits().end()}), budget,
-                               spec.policy().min_per_layer(), spec.policy().total_budget())});
+              {prefill, method, nameOf(kind), budget, publishedSchedule(spec, policy, budget)});
           break;
         case ScheduleKind::kOneHot:
           for (uint32_t l = 0; l < layers; ++l) {

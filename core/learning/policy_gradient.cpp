@@ -8,8 +8,10 @@
 #include <set>
 
 #include "core/digest.h"
+#include "core/learning/budget_update.h"
 #include "core/learning/exact_math.h"
-#include "core/learning/questions.h"
+#include "core/learning/policy.h"
+#include "core/learning/question_sets.h"
 #include "core/learning/schedule.h"
 #include "core/spec/choices.h"
 
@@ -42,16 +44,11 @@ double divergence(const std::vector<double>& from, const std::vector<double>& to
 }
 
 std::vector<double> importanceWeights(const v1::Experiment& experiment,
-                                      const std::vector<double>& logits,
+                                      const v1::PolicySnapshot& policy,
                                       const std::vector<v1::EpisodeResult>& results) {
-  const auto& spec = experiment.spec();
-  std::vector<double> weights(results.size(), 1.0);
-  if (!weighsResults(modeOf(spec.staleness()))) return weights;
-  for (size_t i = 0; i < results.size(); ++i) {
-    const SampleSchedule schedule(results[i].schedule().begin(), results[i].schedule().end());
-    const double log_ratio = logProbability(schedule, logits, spec.policy().min_per_layer()) -
-                             results[i].behaviour_log_prob();
-    weights[i] = std::min(spec.staleness().rho_bar(), exactExp(log_ratio));
+  std::vector<double> weights;
+  for (const v1::EpisodeResult& result : results) {
+    weights.push_back(importanceWeight(experiment.spec(), policy.logits(), result));
   }
   return weights;
 }
@@ -99,56 +96,88 @@ bool stepsByMoments(Optimizer optimizer) {
 // What Adam's moments have gathered of a constant gradient's after so many steps.
 double gathered(double decay, uint64_t steps) { return 1 - exactPower(decay, steps); }
 
-// One step uphill along `gradient`, on the logits and the moments in `state`.
-void step(const v1::Update& update, const std::vector<double>& gradient,
-          v1::AggregatorState* state) {
-  auto* policy = state->mutable_policy();
-  const double rate = update.learning_rate();
-  const bool by_moments = stepsByMoments(optimizerOf(update));
-  state->set_optimizer_steps(state->optimizer_steps() + 1);
-  const double gathered1 = gathered(kAdamDecay1, state->optimizer_steps());
-  const double gathered2 = gathered(kAdamDecay2, state->optimizer_steps());
-  for (int l = 0; l < policy->logits_size(); ++l) {
-    double delta = gradient[l];
-    if (by_moments) {
-      const double m = kAdamDecay1 * state->first_moment(l) + (1 - kAdamDecay1) * gradient[l];
-      const double v =
-          kAdamDecay2 * state->second_moment(l) + (1 - kAdamDecay2) * gradient[l] * gradient[l];
-      state->set_first_moment(l, m);
-      state->set_second_moment(l, v);
-      const double m_hat = m / gathered1;
-      const double v_hat = v / gathered2;
-      delta = m_hat / (std::sqrt(v_hat) + kAdamEpsilon);
-    }
-    policy->set_logits(l, policy->logits(l) + rate * delta);
+Status checkBehaviour(const v1::Spec& spec, const v1::PolicySnapshot& behaviour,
+                      const v1::EpisodeResult& result) {
+  if (result.policy_sha256() != policyDigest(behaviour)) {
+    return fail(ErrorCode::kData, "the policy digest is not that of the version it names");
   }
+  const SampleSchedule schedule(result.schedule().begin(), result.schedule().end());
+  double expected = 0;
+  if (behaviour.budgets().empty()) {
+    // Older builds drew where other processors round the softmax otherwise: a schedule may differ.
+    expected = logProbability(schedule, logitsOf(behaviour), spec.policy().min_per_layer());
+  } else {
+    const Proposed proposed = scheduleOf(spec, behaviour, result.ticket());
+    if (schedule != proposed.schedule) {
+      return fail(ErrorCode::kData, "the schedule is not that of its ticket under the policy");
+    }
+    expected = proposed.log_probability;
+  }
+  // Other machines round the logarithm otherwise, but not by this much.
+  if (std::abs(expected - result.behaviour_log_prob()) > 1e-6 * (1 + std::abs(expected))) {
+    return fail(ErrorCode::kData, "the log-probability is not that of the policy it names");
+  }
+  return {};
 }
 
-std::vector<double> policyGradient(const v1::Experiment& experiment,
-                                   const std::vector<double>& probabilities,
-                                   const std::vector<v1::EpisodeResult>& results,
-                                   const std::vector<double>& weights,
-                                   const std::vector<double>& baseline) {
+// One policy for all episodes: state->policy() has its new version and the logits of the one
+// before.
+void updatePolicy(const v1::Experiment& experiment, const std::vector<v1::EpisodeResult>& results,
+                  v1::AggregatorState* state, v1::IterationRecord* record) {
+  v1::PolicySnapshot& policy = *state->mutable_policy();
+  const std::vector<double> weights = importanceWeights(experiment, policy, results);
+  const std::vector<double> baseline = baselines(experiment, *state, results);
+  std::vector<GradientTerm> terms;
+  for (size_t i = 0; i < results.size(); ++i) {
+    terms.push_back({{results[i].schedule().begin(), results[i].schedule().end()},
+                     weights[i],
+                     results[i].reward() - baseline[i]});
+  }
+  const std::vector<double> gradient = policyGradient(
+      experiment.spec(), policy.logits(), experiment.spec().policy().total_budget(), terms);
+  ascend(experiment.spec().update(), gradient, state->optimizer_steps(), policy.mutable_logits(),
+         state->mutable_first_moment(), state->mutable_second_moment());
+  double norm = 0;
+  for (const double g : gradient) norm += g * g;
+  *record->mutable_weights() = {weights.begin(), weights.end()};
+  *record->mutable_baselines() = {baseline.begin(), baseline.end()};
+  record->set_gradient_norm(std::sqrt(norm));
+}
+
+}  // namespace
+
+double importanceWeight(const v1::Spec& spec, const google::protobuf::RepeatedField<double>& logits,
+                        const v1::EpisodeResult& result) {
+  if (!weighsResults(modeOf(spec.staleness()))) return 1.0;
+  const SampleSchedule schedule(result.schedule().begin(), result.schedule().end());
+  const double log_ratio =
+      logProbability(schedule, {logits.begin(), logits.end()}, spec.policy().min_per_layer()) -
+      result.behaviour_log_prob();
+  return std::min(spec.staleness().rho_bar(), exactExp(log_ratio));
+}
+
+std::vector<double> policyGradient(const v1::Spec& spec,
+                                   const google::protobuf::RepeatedField<double>& logits,
+                                   uint32_t total, const std::vector<GradientTerm>& terms) {
+  const std::vector<double> probabilities = softmax({logits.begin(), logits.end()});
   const size_t layers = probabilities.size();
-  const uint32_t min_per_layer = experiment.spec().policy().min_per_layer();
+  const uint32_t min_per_layer = spec.policy().min_per_layer();
   const double drawn =
-      std::max<double>(1.0, static_cast<double>(experiment.spec().policy().total_budget()) -
-                                1.0 * layers * min_per_layer);
+      std::max<double>(1.0, static_cast<double>(total) - 1.0 * layers * min_per_layer);
   double weight_sum = 0;
   std::vector<double> gradient(layers, 0.0);
-  for (size_t i = 0; i < results.size(); ++i) {
-    weight_sum += weights[i];
-    const double advantage = weights[i] * (results[i].reward() - baseline[i]);
+  for (const GradientTerm& term : terms) {
+    weight_sum += term.weight;
+    const double advantage = term.weight * term.advantage;
     for (size_t l = 0; l < layers; ++l) {
-      const double share =
-          (static_cast<double>(results[i].schedule(static_cast<int>(l))) - min_per_layer) / drawn;
+      const double share = (static_cast<double>(term.schedule[l]) - min_per_layer) / drawn;
       gradient[l] += advantage * (share - probabilities[l]);
     }
   }
   if (weight_sum > 0) {
     for (double& g : gradient) g /= weight_sum;
   }
-  const double bonus = experiment.spec().update().entropy_bonus();
+  const double bonus = spec.update().entropy_bonus();
   if (bonus > 0) {
     const double h = entropy(probabilities);
     for (size_t l = 0; l < layers; ++l) {
@@ -159,22 +188,29 @@ std::vector<double> policyGradient(const v1::Experiment& experiment,
   return gradient;
 }
 
-Status checkBehaviour(const v1::Spec& spec, const v1::PolicySnapshot& behaviour,
-                      const v1::EpisodeResult& result) {
-  if (result.policy_sha256() != policyDigest(behaviour)) {
-    return fail(ErrorCode::kData, "the policy digest is not that of the version it names");
+void ascend(const v1::Update& update, const std::vector<double>& gradient, uint64_t steps,
+            google::protobuf::RepeatedField<double>* logits,
+            google::protobuf::RepeatedField<double>* first_moment,
+            google::protobuf::RepeatedField<double>* second_moment) {
+  const double rate = update.learning_rate();
+  const bool by_moments = stepsByMoments(optimizerOf(update));
+  const double gathered1 = gathered(kAdamDecay1, steps);
+  const double gathered2 = gathered(kAdamDecay2, steps);
+  for (int l = 0; l < logits->size(); ++l) {
+    double delta = gradient[l];
+    if (by_moments) {
+      const double m = kAdamDecay1 * first_moment->Get(l) + (1 - kAdamDecay1) * gradient[l];
+      const double v =
+          kAdamDecay2 * second_moment->Get(l) + (1 - kAdamDecay2) * gradient[l] * gradient[l];
+      first_moment->Set(l, m);
+      second_moment->Set(l, v);
+      const double m_hat = m / gathered1;
+      const double v_hat = v / gathered2;
+      delta = m_hat / (std::sqrt(v_hat) + kAdamEpsilon);
+    }
+    logits->Set(l, logits->Get(l) + rate * delta);
   }
-  const SampleSchedule schedule(result.schedule().begin(), result.schedule().end());
-  const double expected =
-      logProbability(schedule, logitsOf(behaviour), spec.policy().min_per_layer());
-  // Other machines round the logarithm otherwise, but not by this much.
-  if (std::abs(expected - result.behaviour_log_prob()) > 1e-6 * (1 + std::abs(expected))) {
-    return fail(ErrorCode::kData, "the log-probability is not that of the policy it names");
-  }
-  return {};
 }
-
-}  // namespace
 
 v1::AggregatorState initialState(const v1::Experiment& experiment, uint32_t layers,
                                  const v1::Origin* origin) {
@@ -186,7 +222,8 @@ v1::AggregatorState initialState(const v1::Experiment& experiment, uint32_t laye
     state.add_first_moment(0.0);
     state.add_second_moment(0.0);
   }
-  (void)experiment;  // policy.init knows only `uniform`
+  // policy.init knows only `uniform`.
+  if (learnsByBudgets(experiment.spec())) beginBudgets(experiment, &state);
   return state;
 }
 
@@ -203,6 +240,9 @@ v1::Origin originOf(const std::string& run_id, const v1::AggregatorState& state)
   first.set_moving_baseline(state.moving_baseline());
   first.set_has_moving_baseline(state.has_moving_baseline());
   first.set_optimizer_steps(state.optimizer_steps());
+  *first.mutable_learners() = state.learners();
+  // The fork's tickets begin anew, and so do its question sets.
+  for (v1::LearnerState& learner : *first.mutable_learners()) closeAll(&learner);
   for (size_t bucket = 0; bucket < kLagBuckets; ++bucket) first.add_lag_counts(0);
   return origin;
 }
@@ -240,30 +280,30 @@ std::string lagBucketLabel(size_t bucket) {
 
 UpdateOutcome applyUpdate(const v1::Experiment& experiment, const v1::AggregatorState& state,
                           const std::vector<v1::EpisodeResult>& results) {
-  const std::vector<double> logits = logitsOf(state.policy());
-  const std::vector<double> before = softmax(logits);
-  const std::vector<double> weights = importanceWeights(experiment, logits, results);
-  const std::vector<double> baseline = baselines(experiment, state, results);
-  const std::vector<double> gradient =
-      policyGradient(experiment, before, results, weights, baseline);
-
   UpdateOutcome outcome{state, {}};
-  step(experiment.spec().update(), gradient, &outcome.state);
+  auto& record = outcome.record;
   auto* policy = outcome.state.mutable_policy();
   policy->set_version(state.policy().version() + 1);
+  outcome.state.set_optimizer_steps(state.optimizer_steps() + 1);
+  if (policy->budgets().empty()) {
+    updatePolicy(experiment, results, &outcome.state, &record);
+  } else {
+    updateBudgets(experiment, results, &outcome.state, &record);
+  }
+  const auto& weights = record.weights();
 
-  double reward = 0, lag = 0, weight = 0, weight_squares = 0, norm = 0;
+  double reward = 0, lag = 0, weight = 0, weight_squares = 0;
   for (size_t i = 0; i < results.size(); ++i) {
     reward += results[i].reward();
     const uint64_t updates = state.policy().version() - results[i].policy_version();
     lag += static_cast<double>(updates);
     const int bucket = static_cast<int>(lagBucket(updates));
     outcome.state.set_lag_counts(bucket, outcome.state.lag_counts(bucket) + 1);
-    weight += weights[i];
-    weight_squares += weights[i] * weights[i];
+    const double of_result = weights[static_cast<int>(i)];
+    weight += of_result;
+    weight_squares += of_result * of_result;
     outcome.state.set_worker_seconds(outcome.state.worker_seconds() + results[i].seconds());
   }
-  for (double g : gradient) norm += g * g;
   const double count = static_cast<double>(results.size());
   outcome.state.set_episodes(state.episodes() + results.size());
   outcome.state.set_moving_baseline(state.has_moving_baseline()
@@ -272,15 +312,11 @@ UpdateOutcome applyUpdate(const v1::Experiment& experiment, const v1::Aggregator
                                         : reward / count);
   outcome.state.set_has_moving_baseline(true);
 
-  auto& record = outcome.record;
   record.set_version(policy->version());
   *record.mutable_results() = {results.begin(), results.end()};
-  *record.mutable_weights() = {weights.begin(), weights.end()};
-  *record.mutable_baselines() = {baseline.begin(), baseline.end()};
   *record.mutable_policy() = *policy;
   describeStep(state.policy(), &record);
   record.set_mean_reward(reward / count);
-  record.set_gradient_norm(std::sqrt(norm));
   record.set_effective_sample_size_ratio(
       weight_squares > 0 ? weight * weight / (count * weight_squares) : 0);
   record.set_mean_lag_updates(lag / count);
@@ -329,7 +365,7 @@ Status checkResult(const v1::Experiment& experiment, const v1::AggregatorState& 
     if (samples < spec.policy().min_per_layer()) return bad("a layer is below minPerLayer");
     total += samples;
   }
-  if (total != spec.policy().total_budget()) {
+  if (total != totalBudgets(spec.policy())[placeOf(spec, result.ticket()).budget]) {
     return bad("the schedule sums to " + std::to_string(total) + ", not to the total budget");
   }
   if (static_cast<uint32_t>(result.scores_size()) != spec.rollout().questions_per_episode()) {
@@ -355,9 +391,7 @@ Status checkResult(const v1::Experiment& experiment, const v1::AggregatorState& 
   }
   if (!(result.seconds() >= 0 && result.seconds() < 1e7)) return bad("the duration makes no sense");
   // Questions are a function of the ticket, in integers, so the same on every machine.
-  const auto questions =
-      episodeQuestions(runStreams(spec), result.ticket(), spec.rollout().questions_per_episode(),
-                       spec.task().train_questions());
+  const auto questions = questionsOf(spec, result.ticket());
   for (size_t i = 0; i < questions.size(); ++i) {
     if (result.scores(static_cast<int>(i)).question() != questions[i]) {
       return bad("its questions are not those of its ticket");

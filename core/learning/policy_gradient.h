@@ -14,6 +14,7 @@
 #include "allot/v1/experiment.pb.h"
 #include "allot/v1/policy.pb.h"
 #include "allot/v1/result.pb.h"
+#include "core/learning/schedule.h"
 #include "core/result.h"
 #include "core/spec/choices.h"
 
@@ -37,6 +38,28 @@ struct UpdateOutcome {
 // Requires at least one result, each of which passed checkResult.
 UpdateOutcome applyUpdate(const v1::Experiment& experiment, const v1::AggregatorState& state,
                           const std::vector<v1::EpisodeResult>& results);
+
+// ---- Parts of an update that learners share ----
+
+// The weight of a result of an older policy under `logits`, by spec.staleness.
+double importanceWeight(const v1::Spec& spec, const google::protobuf::RepeatedField<double>& logits,
+                        const v1::EpisodeResult& result);
+
+struct GradientTerm {
+  SampleSchedule schedule;
+  double weight = 1;
+  double advantage = 0;  // reward above the baseline
+};
+// g above, with the entropy's part, for schedules of this total. [layers]
+std::vector<double> policyGradient(const v1::Spec& spec,
+                                   const google::protobuf::RepeatedField<double>& logits,
+                                   uint32_t total, const std::vector<GradientTerm>& terms);
+
+// One step uphill on the logits and Adam's moments, the `steps`th of them.
+void ascend(const v1::Update& update, const std::vector<double>& gradient, uint64_t steps,
+            google::protobuf::RepeatedField<double>* logits,
+            google::protobuf::RepeatedField<double>* first_moment,
+            google::protobuf::RepeatedField<double>* second_moment);
 
 // Fills in what follows from record.policy and the policy before it: digest, divergence, entropy.
 void describeStep(const v1::PolicySnapshot& before, v1::IterationRecord* record);

@@ -4,6 +4,7 @@
 
 #include "core/learning/policy_gradient.h"
 #include "core/spec/spec_change.h"
+#include "core/spec/spec_schema.h"
 #include "core/spec/spec_yaml.h"
 
 namespace allot {
@@ -72,6 +73,7 @@ Status Replay::next(const v1::IterationRecord& record) {
   v1::Experiment in_force = experiment_;
   *in_force.mutable_spec()->mutable_update() = record.update();
   *in_force.mutable_spec()->mutable_staleness() = record.staleness();
+  complete(&in_force);  // an older build recorded the keys that it knew
   if (const Status allowed = checkLiveChanges(experiment_, in_force, synchronous_); !allowed) {
     return refuse(version, allowed.error().message);
   }
@@ -85,6 +87,9 @@ Status Replay::next(const v1::IterationRecord& record) {
   UpdateOutcome outcome =
       applyUpdate(experiment_, state_, {record.results().begin(), record.results().end()});
   outcome.record.set_committed_unix_ms(record.committed_unix_ms());
+  // Settings and time are no outcome: as they were recorded.
+  *outcome.record.mutable_update() = record.update();
+  *outcome.record.mutable_staleness() = record.staleness();
   const std::string recorded = record.SerializeAsString();
   if (outcome.record.SerializeAsString() != recorded) {
     rounding_.takeOver(experiment_, state_, record, &outcome);

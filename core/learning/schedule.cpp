@@ -87,9 +87,14 @@ SampleSchedule learnedSchedule(const std::vector<double>& probabilities, uint32_
   assert(layers * min_per_layer <= trained_total);
   SampleSchedule schedule = largestRemainder(probabilities, trained_total - layers * min_per_layer);
   for (uint32_t& samples : schedule) samples += min_per_layer;
-  if (total == trained_total) return schedule;
+  return scaledSchedule(schedule, total);
+}
+
+SampleSchedule scaledSchedule(const SampleSchedule& schedule, uint32_t total) {
+  const auto sum = std::accumulate(schedule.begin(), schedule.end(), uint64_t{0});
+  if (total == sum) return schedule;
   std::vector<double> shares(schedule.begin(), schedule.end());
-  for (double& share : shares) share /= trained_total;
+  for (double& share : shares) share /= static_cast<double>(sum);
   return largestRemainder(shares, total);
 }
 

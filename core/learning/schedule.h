@@ -36,6 +36,10 @@ SampleSchedule uniformSchedule(uint32_t total, uint32_t layers);
 SampleSchedule learnedSchedule(const std::vector<double>& probabilities, uint32_t total,
                                uint32_t min_per_layer, uint32_t trained_total);
 
+// A schedule's shares at another total, rounded by largest remainder: a layer that has nothing
+// stays at nothing.
+SampleSchedule scaledSchedule(const SampleSchedule& schedule, uint32_t total);
+
 // SANTA paper, Appendix J: `layer` at one draw, every other layer at its uniform share of total.
 SampleSchedule oneHotSchedule(uint32_t total, uint32_t layers, uint32_t layer);
 

@@ -9,6 +9,21 @@ Measure measureOf(const std::string& word) {
 
 }  // namespace
 
+Learner learnerOf(const v1::Update& update) {
+  return fromWord<Learner>(update.learner()).value_or(Learner::kReinforce);
+}
+
+std::vector<uint32_t> totalBudgets(const v1::Policy& policy) {
+  if (policy.total_budgets().empty()) return {policy.total_budget()};
+  return {policy.total_budgets().begin(), policy.total_budgets().end()};
+}
+
+bool learnsByBudgets(const v1::Spec& spec) {
+  return spec.has_update() &&
+         (learnerOf(spec.update()) != Learner::kReinforce ||
+          spec.policy().total_budgets_size() > 1 || spec.rollout().episodes_per_question_set() > 1);
+}
+
 Optimizer optimizerOf(const v1::Update& update) {
   return fromWord<Optimizer>(update.optimizer()).value_or(Optimizer::kSgd);
 }

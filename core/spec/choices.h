@@ -17,6 +17,18 @@
 
 namespace allot {
 
+// spec.update.learner: how schedules are learned.
+enum class Learner { kAdditive, kReinforce };
+constexpr std::string_view wordOf(Learner value) {
+  switch (value) {
+    case Learner::kAdditive:
+      return "additive";
+    case Learner::kReinforce:
+      return "reinforce";
+  }
+  return "";
+}
+
 // spec.update.optimizer: how a gradient becomes a step.
 enum class Optimizer { kAdam, kSgd };
 constexpr std::string_view wordOf(Optimizer value) {
@@ -158,6 +170,15 @@ constexpr std::string_view wordOf(Streams value) {
   return "";
 }
 
+// Missing: reinforce.
+Learner learnerOf(const v1::Update& update);
+// The total budgets that schedules are learned for.
+std::vector<uint32_t> totalBudgets(const v1::Policy& policy);
+// Whether a policy is learned for each total budget from question sets (core/learning/policy.h);
+// else one policy, by REINFORCE, and each episode has questions of its own.
+bool learnsByBudgets(const v1::Spec& spec);
+// Of one question set at one total budget: uniform, the best so far, and two to compare.
+inline constexpr uint32_t kLeastEpisodesOfSet = 4;
 // Missing: sgd.
 Optimizer optimizerOf(const v1::Update& update);
 // Missing: moving-average.

@@ -206,6 +206,7 @@ Result<std::string> addEntry(const SpecRule& rule, const YamlValue& value, const
 Status readList(const SpecRule& rule, const YamlValue& value, const Site& site,
                 const SpecField& target) {
   if (value.kind != YamlValue::Kind::kList) return wrongType(site, value, "a list, as in [a, b]");
+  if (value.items.empty() && rule.may_be_empty) return {};
   if (value.items.empty()) return site.refuse("the list is empty; write at least one entry");
   if (value.items.size() > kMaxListEntries) {
     return site.refuse("has " + std::to_string(value.items.size()) + " entries, more than " +
@@ -348,11 +349,43 @@ Status readSpec(const YamlValue& root, const std::string& place, uint32_t schema
   return {};
 }
 
+// How schedules are learned, where the file leaves it open.
+Status deriveLearning(const YamlValue& root, const std::string& place, v1::Spec& spec) {
+  v1::Policy& policy = *spec.mutable_policy();
+  if (policy.total_budget() == 0) {
+    if (policy.total_budgets().empty()) {
+      return Site{place, "spec.policy.totalBudget"}.refuse("required, but missing; allowed: 1.." +
+                                                           std::to_string(kMaxBudget));
+    }
+    policy.set_total_budget(policy.total_budgets(0));
+  }
+  if (spec.has_update() && spec.update().learner().empty()) {
+    const auto given = [&](const char* key) {
+      return findPath(root, std::string("spec.update.") + key) != nullptr;
+    };
+    const bool of_gradients =
+        given("optimizer") || given("learningRate") || given("baseline") || given("entropyBonus");
+    spec.mutable_update()->set_learner(
+        std::string(wordOf(of_gradients ? Learner::kReinforce : Learner::kAdditive)));
+  }
+  if (spec.rollout().episodes_per_question_set() == 0) {
+    const bool alone = !spec.has_update() || (learnerOf(spec.update()) == Learner::kReinforce &&
+                                              policy.total_budgets_size() <= 1);
+    const auto budgets = static_cast<uint32_t>(totalBudgets(policy).size());
+    const uint32_t each = (spec.update().episodes_per_update() + budgets - 1) / budgets;
+    spec.mutable_rollout()->set_episodes_per_question_set(
+        alone ? 1 : budgets * std::max(kLeastEpisodesOfSet, each));
+  }
+  return {};
+}
+
 // Defaults that follow from other keys.
 void deriveDefaults(v1::Spec& spec) {
   deriveTaskDefaults(*spec.mutable_task());
   v1::Evaluation& evaluation = *spec.mutable_evaluation();
-  if (evaluation.budgets().empty()) evaluation.add_budgets(spec.policy().total_budget());
+  if (evaluation.budgets().empty()) {
+    for (const uint32_t total : totalBudgets(spec.policy())) evaluation.add_budgets(total);
+  }
   if (evaluation.schedules().empty()) {
     const auto add = [&](ScheduleKind kind) {
       evaluation.add_schedules()->set_kind(std::string(wordOf(kind)));
@@ -407,6 +440,29 @@ Status checkMethods(const v1::Spec& spec, const std::string& place) {
   return {};
 }
 
+// Question sets and budgets share the episodes of an update.
+Status checkLearning(const v1::Spec& spec, const std::string& place) {
+  const auto totals = totalBudgets(spec.policy());
+  if (std::find(totals.begin(), totals.end(), spec.policy().total_budget()) == totals.end()) {
+    return Site{place, "spec.policy.totalBudget"}.refuse(
+        std::to_string(spec.policy().total_budget()) +
+        " is not one of spec.policy.totalBudgets; leave it out, and it is the first of them");
+  }
+  if (!learnsByBudgets(spec)) return {};
+  const uint32_t episodes = spec.rollout().episodes_per_question_set();
+  const auto budgets = static_cast<uint32_t>(totals.size());
+  if (episodes % budgets == 0 && episodes / budgets >= kLeastEpisodesOfSet) return {};
+  const uint32_t least =
+      std::max(kLeastEpisodesOfSet, (episodes + budgets - 1) / budgets) * budgets;
+  return Site{place, "spec.rollout.episodesPerQuestionSet"}.refuse(
+      std::to_string(episodes) + " episodes are not the same number, " +
+      std::to_string(kLeastEpisodesOfSet) + " or more, for each of " + std::to_string(budgets) +
+      (budgets == 1 ? " total budget" : " total budgets") +
+      " (uniform, the best so far and others to compare); " +
+      "set this, or spec.update.episodesPerUpdate, from which it follows, to " +
+      std::to_string(least));
+}
+
 // Rules that join two keys.
 Status checkTogether(const v1::Spec& spec, const std::string& place) {
   if (const auto problem = taskProblem(spec.task())) {
@@ -418,6 +474,7 @@ Status checkTogether(const v1::Spec& spec, const std::string& place) {
         " is more than spec.task.trainQuestions, which is " +
         std::to_string(spec.task().train_questions()));
   }
+  ALLOT_TRY(checkLearning(spec, place));
   for (int i = 0; i < spec.evaluation().schedules_size(); ++i) {
     const bool learned = kindOf(spec.evaluation().schedules(i)) == ScheduleKind::kLearned;
     if (!learned || spec.has_update()) continue;
@@ -496,6 +553,7 @@ Result<v1::Experiment> parseStoredExperiment(const std::string& yaml, const std:
   ALLOT_ASSIGN(*experiment.mutable_name(), readName(root, site));
   if (root.find("spec") == nullptr) return site.under("spec").refuse("required, but missing");
   ALLOT_TRY(readSpec(root, place, schema, *experiment.mutable_spec()));
+  ALLOT_TRY(deriveLearning(root, place, *experiment.mutable_spec()));
   deriveDefaults(*experiment.mutable_spec());
   ALLOT_TRY(readOwnProfile(*experiment.mutable_spec(), place));
   ALLOT_TRY(checkTogether(experiment.spec(), place));

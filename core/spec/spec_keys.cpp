@@ -29,6 +29,14 @@ SpecRule base(const char* path, SpecType type, const char* default_value, const 
   return rule;
 }
 
+SpecRule base(const char* path, SpecType type, const char* default_value, const char* meaning,
+              uint64_t low, uint64_t high) {
+  SpecRule rule = base(path, type, default_value, meaning);
+  rule.low = low;
+  rule.high = high;
+  return rule;
+}
+
 SpecRule text(const char* path, const char* default_value, const char* meaning) {
   return base(path, SpecType::kText, default_value, meaning);
 }
@@ -223,9 +231,15 @@ std::vector<SpecRule> learningRules() {
              "With a temperature: draw from the likeliest tokens that together have this mass."),
       integer("generation.topK", "0", 0, 1000000,
               "With a temperature: draw from so many of the likeliest tokens, 0 from all."),
-      integer("policy.totalBudget", kRequired, 1, kMaxBudget,
-              "Draws of value rows per head and decoded token, summed over all layers; the policy "
-              "learns which layers get them. 8 over 8 layers is one draw a layer."),
+      derived(integer("policy.totalBudget",
+                      "the first of spec.policy.totalBudgets; required without it", 1, kMaxBudget,
+                      "Draws of value rows per head and decoded token, summed over all layers; the "
+                      "policy learns which layers get them. 8 over 8 layers is one draw a layer."),
+              SpecType::kInteger),
+      orEmpty(base("policy.totalBudgets", SpecType::kIntegers, "[]",
+                   "Several total budgets, as in [8, 16, 32]: a schedule is learned for each, "
+                   "together. Empty: spec.policy.totalBudget alone.",
+                   1, kMaxBudget)),
       integer("policy.minPerLayer", "0", 0, 100000,
               "Draws that every layer gets before the policy spreads the rest; with 0 a layer may "
               "draw nothing, and its attention output is then zero."),
@@ -237,11 +251,26 @@ std::vector<SpecRule> learningRules() {
       integer("rollout.episodesPerPull", "1", 1, 1024,
               "Episodes that a worker runs before it asks for the policy again; more saves "
               "requests and makes results older when they arrive."),
+      derived(integer("rollout.episodesPerQuestionSet",
+                      "spec.update.episodesPerUpdate, or more: 4 or more for each total budget; 1 "
+                      "for learner reinforce with one budget",
+                      1, 10000,
+                      "Episodes in a row that answer the same questions, so that schedules are "
+                      "compared and not questions; they go round the total budgets."),
+              SpecType::kInteger),
   };
 }
 
 std::vector<SpecRule> updateRules() {
   return {
+      derived(choice("update.learner",
+                     "reinforce where optimizer, learningRate, baseline or entropyBonus is given; "
+                     "else additive",
+                     wordsOf<Learner>(),
+                     "How schedules are learned: additive models what each layer's reads are worth "
+                     "and tries what may be best, reinforce ascends the policy's gradient (SANTA "
+                     "paper, Appendix K)."),
+              SpecType::kChoice),
       live(integer("update.episodesPerUpdate", "10", 2, 10000,
                    "Episodes averaged into one policy step. Leave out the whole section update to "
                    "learn nothing and only measure the evaluation grid.")),
@@ -337,6 +366,9 @@ constexpr Added kAdded[] = {
     {"spec.evaluation.answers", 6, "none"},
     {"spec.evaluation.prefills", 7, "[dense]"},
     {"spec.attention.prefillProfile", 7, "\"\""},
+    {"spec.policy.totalBudgets", 8, "[]"},
+    {"spec.rollout.episodesPerQuestionSet", 8, "1"},
+    {"spec.update.learner", 8, "reinforce"},
 };
 
 std::string decimal(double value) {
@@ -371,7 +403,8 @@ const char* typeName(SpecType type) {
 
 std::string allowedText(const SpecRule& rule) {
   std::string allowed = rangeText(rule);
-  if (rule.number.or_empty || rule.may_be_empty) allowed = "\"\" or " + allowed;
+  const bool list = rule.type == SpecType::kIntegers;
+  if (rule.number.or_empty || rule.may_be_empty) allowed = (list ? "[] or " : "\"\" or ") + allowed;
   if (rule.type == SpecType::kSchedules) {
     allowed += ", or a list of integers 0.." + std::to_string(kMaxBudget) + ", one for each layer";
   }

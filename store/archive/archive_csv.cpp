@@ -4,7 +4,7 @@
 #include <ctime>
 #include <vector>
 
-#include "core/learning/schedule.h"
+#include "core/learning/policy.h"
 #include "core/spec/choices.h"
 
 namespace allot::archive {
@@ -82,8 +82,7 @@ std::string updatesRow(const v1::IterationRecord& record) {
       number(record.step_kl_nats()),     number(record.entropy_nats()),
       number(record.gradient_norm()),    number(static_cast<uint64_t>(record.results_size())),
       time(record.committed_unix_ms())};
-  for (const double p :
-       softmax({record.policy().logits().begin(), record.policy().logits().end()})) {
+  for (const double p : layerShares(record.policy())) {
     cells.push_back(number(p));
   }
   return row(cells);

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "core/evaluation/answers.h"
+#include "core/learning/budget_update.h"
 #include "core/learning/policy_gradient.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_keys.h"
@@ -56,6 +57,7 @@ Result<v1::AggregatorState> firstState(const RunSpec& spec, const v1::ModelFacts
     return fail(ErrorCode::kData,
                 "its origin's state does not fit a model of " + std::to_string(layers) + " layers");
   }
+  ALLOT_TRY(checkBudgets(spec.experiment, model.layers(), state));
   v1::PolicySnapshot then = state.policy();
   then.set_version(spec.origin->version());
   if (policyDigest(then) != spec.origin->policy_sha256()) {

@@ -76,7 +76,7 @@ Result<v1::Experiment> experimentWith(uint64_t episodes_per_update, const std::s
       "apiVersion: allot.dev/v1alpha1\nkind: Experiment\nmetadata: {name: bench}\nspec:\n"
       "  model: {path: none}\n  task: {suite: recall, tasks: [niah]}\n"
       "  policy: {totalBudget: 224}\n  rollout: {questionsPerEpisode: 16}\n"
-      "  update: {episodesPerUpdate: " +
+      "  update: {learner: reinforce, episodesPerUpdate: " +
           std::to_string(episodes_per_update) + ", maxUpdates: 1000000}\n" +
           "  evaluation: " + evaluation + "\n",
       "bench");

@@ -29,7 +29,7 @@ spec:
   task: {suite: recall, tasks: [niah], trainQuestions: 32, heldOutQuestions: 40}
   policy: {totalBudget: 8}
   rollout: {questionsPerEpisode: 4}
-  update: {episodesPerUpdate: 2, maxUpdates: 9}
+  update: {learner: reinforce, episodesPerUpdate: 2, maxUpdates: 9}
   evaluation:
     everyUpdates: 1
     budgets: [8]

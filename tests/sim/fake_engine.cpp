@@ -4,8 +4,7 @@
 
 #include "core/evaluation/answers.h"
 #include "core/evaluation/evaluation_plan.h"
-#include "core/learning/questions.h"
-#include "core/learning/schedule.h"
+#include "core/learning/policy.h"
 #include "core/spec/choices.h"
 
 namespace allot::sim {
@@ -76,19 +75,15 @@ Status FakeEngine::work(uint64_t ms) {
 
 v1::EpisodeResult FakeEngine::episode(const v1::PolicySnapshot& policy, uint64_t ticket) {
   const v1::Spec& spec = world_.scenario().run.experiment.spec();
-  const RunStreams streams = runStreams(spec);
-  const std::vector<double> logits(policy.logits().begin(), policy.logits().end());
-  const SampleSchedule schedule = drawSchedule(softmax(logits), spec.policy().total_budget(),
-                                               spec.policy().min_per_layer(), streams, ticket);
+  const auto [schedule, log_probability] = scheduleOf(spec, policy, ticket);
   v1::EpisodeResult result;
   result.set_ticket(ticket);
   result.set_policy_version(policy.version());
   *result.mutable_schedule() = {schedule.begin(), schedule.end()};
-  result.set_behaviour_log_prob(logProbability(schedule, logits, spec.policy().min_per_layer()));
+  result.set_behaviour_log_prob(log_probability);
   const uint32_t count = spec.rollout().questions_per_episode();
   double sum = 0;
-  for (uint32_t question :
-       episodeQuestions(streams, ticket, count, spec.task().train_questions())) {
+  for (uint32_t question : questionsOf(spec, ticket)) {
     v1::QuestionScore& score = *result.add_scores();
     score.set_question(question);
     score.set_score(trainScore(ticket, schedule, question));

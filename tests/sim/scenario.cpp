@@ -20,7 +20,7 @@ spec:
   task: {suite: recall, tasks: [niah], trainQuestions: 12, heldOutQuestions: 40}
   policy: {totalBudget: 6}
   rollout: {questionsPerEpisode: 3}
-  update: {episodesPerUpdate: 3, maxUpdates: 6}
+  update: {learner: reinforce, episodesPerUpdate: 3, maxUpdates: 6}
   evaluation: {everyUpdates: 2, budgets: [6], schedules: [uniform, learned], methods: [s2anta-sys]}
 )";
 

@@ -32,7 +32,7 @@ spec:
   task: {suite: recall, tasks: [niah], trainQuestions: 32, heldOutQuestions: 40}
   policy: {totalBudget: 8}
   rollout: {questionsPerEpisode: 4}
-  update: {episodesPerUpdate: 3, maxUpdates: 100}
+  update: {learner: reinforce, episodesPerUpdate: 3, maxUpdates: 100}
   evaluation: {everyUpdates: 2, budgets: [8, 16], schedules: [uniform, learned], methods: [s2anta-sys]}
 )",
                                       "test");

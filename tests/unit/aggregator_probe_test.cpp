@@ -25,7 +25,7 @@ spec:
   model: {path: models/small/}
   task: {suite: recall, tasks: [niah]}
   policy: {totalBudget: 8}
-  update: {episodesPerUpdate: 2, maxUpdates: 4}
+  update: {learner: reinforce, episodesPerUpdate: 2, maxUpdates: 4}
 )",
                                         "test");
     ASSERT_TRUE(parsed) << parsed.error().message;

@@ -63,7 +63,7 @@ spec:
   task: {suite: recall, tasks: [niah], trainQuestions: 32, heldOutQuestions: 40}
   policy: {totalBudget: 8}
   rollout: {questionsPerEpisode: 4}
-  update: {episodesPerUpdate: 2, maxUpdates: 4}
+  update: {learner: reinforce, episodesPerUpdate: 2, maxUpdates: 4}
 )",
                                         "test");
     ASSERT_TRUE(parsed) << parsed.error().message;

@@ -104,7 +104,7 @@ spec:
   task: {suite: recall, tasks: [niah]}
   policy: {totalBudget: 8}
   rollout: {episodesPerPull: 3}
-  update: {episodesPerUpdate: 2, maxUpdates: 4}
+  update: {learner: reinforce, episodesPerUpdate: 2, maxUpdates: 4}
 )",
                                         "test");
     ASSERT_TRUE(parsed) << parsed.error().message;

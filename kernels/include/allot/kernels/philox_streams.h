@@ -33,8 +33,14 @@ ALLOT_HOST_DEVICE constexpr uint32_t attentionStream(uint32_t layer, uint32_t he
 }
 
 // What core/ draws for: streams right behind attention's.
-enum class Purpose : uint32_t { kSchedule = 1, kQuestions = 2, kBootstrap = 3, kRepetition = 4 };
-inline constexpr Purpose kLastPurpose = Purpose::kRepetition;
+enum class Purpose : uint32_t {
+  kSchedule = 1,
+  kQuestions = 2,
+  kBootstrap = 3,
+  kRepetition = 4,
+  kLearner = 5
+};
+inline constexpr Purpose kLastPurpose = Purpose::kLearner;
 constexpr uint32_t purposeStream(Purpose purpose) {
   return kFirstReservedStream + static_cast<uint32_t>(purpose);
 }
@@ -112,6 +118,7 @@ inline constexpr std::array kPhiloxDomains = {
     domainOf("order of questions", Purpose::kQuestions),
     domainOf("bootstrap", Purpose::kBootstrap),
     domainOf("keys of repetitions", Purpose::kRepetition),
+    domainOf("what a learner tries", Purpose::kLearner),
 };
 static_assert(!anyMeet(kPhiloxDomains), "two domains of Philox counters meet");
 static_assert(attentionStream(kStreamLayers - 1, kStreamHeads - 1) == kAttentionStreams.last);

@@ -1,0 +1,193 @@
+#include "core/learning/additive.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+
+#include "core/learning/allotment.h"
+#include "core/learning/exact_math.h"
+
+namespace allot {
+namespace {
+
+constexpr size_t kOfLayer = 3;  // weights
+using LayerFeatures = std::array<double, kOfLayer>;
+
+// Standard deviations of the prior, of a model of eight layers: switching one on or off is worth
+// some tenths of the reward. With more layers each has less to say.
+constexpr LayerFeatures kPriorDeviation{0.15, 0.15, 0.05};
+constexpr double kLayersOfPrior = 8;
+// Of a graded answer whose score is 0 or 1, between certainty and chance.
+constexpr double kAnswerVariance = 0.2;
+// What a question set's mean reward is around before anything is known of it.
+constexpr double kSetMean = 0.5, kSetVariance = 0.25;
+
+LayerFeatures featuresOf(uint32_t draws, double log_draws) {
+  if (draws == 0) return {};
+  return {1.0, 1.0 / draws, log_draws};
+}
+
+size_t at(size_t row, size_t column) { return row * (row + 1) / 2 + column; }
+
+double noiseVariance(const AdditiveProblem& problem) { return kAnswerVariance / problem.questions; }
+
+// How much of (sum x)(sum x)^T the set's own level takes out after so many episodes.
+double levelShare(const AdditiveProblem& problem, uint32_t episodes) {
+  return kSetVariance / (noiseVariance(problem) + episodes * kSetVariance);
+}
+
+std::vector<double> aboveUniform(const AdditiveProblem& problem, const SampleSchedule& schedule) {
+  const SampleSchedule uniform = uniformSchedule(problem.total, problem.layers);
+  std::vector<double> x;
+  x.reserve(problem.features());
+  for (uint32_t l = 0; l < problem.layers; ++l) {
+    const auto here = featuresOf(schedule[l], schedule[l] == 0 ? 0 : exactLog(schedule[l]));
+    const auto there = featuresOf(uniform[l], uniform[l] == 0 ? 0 : exactLog(uniform[l]));
+    for (size_t f = 0; f < kOfLayer; ++f) x.push_back(here[f] - there[f]);
+  }
+  return x;
+}
+
+// precision += scale * v v^T, evidence += scale * v * y.
+void add(const std::vector<double>& v, double y, double scale, v1::LearnerState* state) {
+  for (size_t i = 0; i < v.size(); ++i) {
+    if (v[i] == 0) continue;
+    const double scaled = scale * v[i];
+    double* row = state->mutable_precision()->mutable_data() + at(i, 0);
+    for (size_t j = 0; j <= i; ++j) row[j] += scaled * v[j];
+    state->mutable_evidence()->mutable_data()[i] += scaled * y;
+  }
+}
+
+// Two independent standard normals (Marsaglia's polar method): of all, the one that needs no
+// trigonometry.
+std::array<double, 2> normals(RandomStream* random) {
+  for (;;) {
+    const double x = 2 * random->uniform() - 1, y = 2 * random->uniform() - 1;
+    const double square = x * x + y * y;
+    if (square >= 1 || square == 0) continue;
+    const double scale = std::sqrt(-2 * exactLog(square) / square);
+    return {x * scale, y * scale};
+  }
+}
+
+}  // namespace
+
+void beginAdditive(const AdditiveProblem& problem, v1::LearnerState* state) {
+  const size_t features = problem.features();
+  state->mutable_precision()->Resize(static_cast<int>(at(features, 0)), 0.0);
+  state->mutable_evidence()->Resize(static_cast<int>(features), 0.0);
+  for (size_t i = 0; i < features; ++i) {
+    const double deviation = kPriorDeviation[i % kOfLayer];
+    state->set_precision(static_cast<int>(at(i, i)),
+                         problem.layers / (kLayersOfPrior * deviation * deviation));
+  }
+}
+
+void observe(const AdditiveProblem& problem, const SampleSchedule& schedule, double reward,
+             v1::QuestionSet* set, v1::LearnerState* state) {
+  const double scale = 1 / noiseVariance(problem), y = reward - kSetMean;
+  const std::vector<double> x = aboveUniform(problem, schedule);
+  if (set->features().empty()) set->mutable_features()->Resize(static_cast<int>(x.size()), 0.0);
+  add(x, y, scale, state);
+  std::vector<double> sums(set->features().begin(), set->features().end());
+  double rewards = set->rewards() - set->episodes() * kSetMean;
+  if (set->episodes() > 0) add(sums, rewards, scale * levelShare(problem, set->episodes()), state);
+  for (size_t i = 0; i < x.size(); ++i) sums[i] += x[i];
+  rewards += y;
+  add(sums, rewards, -scale * levelShare(problem, set->episodes() + 1), state);
+  *set->mutable_features() = {sums.begin(), sums.end()};
+}
+
+AdditivePosterior::AdditivePosterior(const AdditiveProblem& problem, const v1::LearnerState& state)
+    : problem_(problem),
+      root_(state.precision().begin(), state.precision().end()),
+      weights_(state.evidence().begin(), state.evidence().end()) {
+  const size_t d = weights_.size();
+  for (size_t i = 0; i < d; ++i) {
+    for (size_t j = 0; j <= i; ++j) {
+      double sum = root_[at(i, j)];
+      for (size_t k = 0; k < j; ++k) sum -= root_[at(i, k)] * root_[at(j, k)];
+      // The prior alone makes the diagonal positive; rounding cannot take all of it.
+      root_[at(i, j)] = i == j ? std::sqrt(sum) : sum / root_[at(j, j)];
+    }
+  }
+  for (size_t i = 0; i < d; ++i) {  // L z = evidence
+    for (size_t k = 0; k < i; ++k) weights_[i] -= root_[at(i, k)] * weights_[k];
+    weights_[i] /= root_[at(i, i)];
+  }
+  for (size_t i = d; i-- > 0;) {  // L^T w = z
+    for (size_t k = i + 1; k < d; ++k) weights_[i] -= root_[at(k, i)] * weights_[k];
+    weights_[i] /= root_[at(i, i)];
+  }
+  const uint32_t free_draws = problem.total - problem.layers * problem.min_per_layer;
+  const uint32_t step = allotmentStep(free_draws);
+  for (uint32_t n = 0; n <= free_draws; n += step) {
+    const uint32_t draws = problem.min_per_layer + n;
+    logs_.push_back(draws == 0 ? 0 : exactLog(draws));
+  }
+}
+
+SampleSchedule AdditivePosterior::bestBy(const std::vector<double>& weights) const {
+  const uint32_t step = allotmentStep(problem_.total - problem_.layers * problem_.min_per_layer);
+  return bestSchedule(
+      problem_.layers, problem_.total, problem_.min_per_layer, [&](uint32_t layer, uint32_t draws) {
+        const auto f = featuresOf(draws, logs_[(draws - problem_.min_per_layer) / step]);
+        const double* w = weights.data() + layer * kOfLayer;
+        return w[0] * f[0] + w[1] * f[1] + w[2] * f[2];
+      });
+}
+
+SampleSchedule AdditivePosterior::best() const { return bestBy(weights_); }
+
+SampleSchedule AdditivePosterior::drawn(RandomStream* random) const {
+  const size_t d = weights_.size();
+  std::vector<double> drawn(d);
+  for (size_t i = 0; i < d; i += 2) {
+    const auto pair = normals(random);
+    drawn[i] = pair[0];
+    if (i + 1 < d) drawn[i + 1] = pair[1];
+  }
+  for (size_t i = d; i-- > 0;) {  // L^T e = normals, so that e has the posterior's covariance
+    for (size_t k = i + 1; k < d; ++k) drawn[i] -= root_[at(k, i)] * drawn[k];
+    drawn[i] /= root_[at(i, i)];
+  }
+  for (size_t i = 0; i < d; ++i) drawn[i] += weights_[i];
+  return bestBy(drawn);
+}
+
+AdditivePosterior::Estimate AdditivePosterior::along(const std::vector<double>& direction) const {
+  Estimate estimate;
+  std::vector<double> solved(direction);
+  double variance = 0;
+  for (size_t i = 0; i < solved.size(); ++i) {
+    estimate.mean += direction[i] * weights_[i];
+    for (size_t k = 0; k < i; ++k) solved[i] -= root_[at(i, k)] * solved[k];
+    solved[i] /= root_[at(i, i)];
+    variance += solved[i] * solved[i];
+  }
+  estimate.deviation = std::sqrt(variance);
+  return estimate;
+}
+
+AdditivePosterior::Estimate AdditivePosterior::above(const SampleSchedule& schedule) const {
+  return along(aboveUniform(problem_, schedule));
+}
+
+AdditivePosterior::Estimate AdditivePosterior::difference(const SampleSchedule& schedule,
+                                                          const SampleSchedule& other) const {
+  std::vector<double> direction = aboveUniform(problem_, schedule);
+  const std::vector<double> from = aboveUniform(problem_, other);
+  for (size_t i = 0; i < direction.size(); ++i) direction[i] -= from[i];
+  return along(direction);
+}
+
+AdditivePosterior::Estimate AdditivePosterior::worth(uint32_t layer, uint32_t draws) const {
+  std::vector<double> direction(weights_.size());
+  const auto f = featuresOf(draws, draws == 0 ? 0 : exactLog(draws));
+  std::copy(f.begin(), f.end(), direction.begin() + layer * kOfLayer);
+  return along(direction);
+}
+
+}  // namespace allot

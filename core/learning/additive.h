@@ -1,0 +1,72 @@
+#pragma once
+// The additive surrogate: what each layer's reads are worth, as a Bayesian linear regression.
+//
+// The reward of a schedule n on question set g is modelled as
+//   r = a_g + sum_l w_l . (f(n_l) - f(u_l)) + noise,   f(n) = (1, 1/n, log n), and 0 at n = 0,
+// with u the uniform schedule, so that everything is relative to it and the prior mean is that no
+// schedule differs from uniform. Weights are normal around 0; so is a_g, which every episode of a
+// set shares and which takes the questions' difficulty out. The noise is that of graded answers.
+// Sums over a set enter the posterior as they come: the order of results, and in which update they
+// arrive, change nothing but rounding.
+//
+// Arithmetic is IEEE additions, multiplications, divisions, square roots and core's own logarithm,
+// in a fixed order, so that updates compute to the same bits everywhere. Pure; any thread.
+#include <cstdint>
+#include <vector>
+
+#include "allot/v1/policy.pb.h"
+#include "core/learning/schedule.h"
+#include "core/random_stream.h"
+
+namespace allot {
+
+// What the regression is about; the same for a budget's whole run.
+struct AdditiveProblem {
+  uint32_t layers = 0;
+  uint32_t total = 0;
+  uint32_t min_per_layer = 0;
+  uint32_t questions = 0;  // answers whose mean is a reward
+
+  // Weights, three a layer.
+  uint32_t features() const { return 3 * layers; }
+};
+
+// The prior.
+void beginAdditive(const AdditiveProblem& problem, v1::LearnerState* state);
+
+// One more episode of `set`, which has not counted it yet; the sums of features grow by it.
+void observe(const AdditiveProblem& problem, const SampleSchedule& schedule, double reward,
+             v1::QuestionSet* set, v1::LearnerState* state);
+
+// The posterior at one moment. Made once an update; costs features^3 / 6 multiplications.
+class AdditivePosterior {
+ public:
+  AdditivePosterior(const AdditiveProblem& problem, const v1::LearnerState& state);
+
+  // The best schedule by the mean of the weights.
+  SampleSchedule best() const;
+  // The best one by weights drawn from the posterior (Thompson).
+  SampleSchedule drawn(RandomStream* random) const;
+
+  // A schedule's expected reward above uniform's, and its standard deviation.
+  struct Estimate {
+    double mean = 0;
+    double deviation = 0;
+  };
+  Estimate above(const SampleSchedule& schedule) const;
+  // The same above `other`'s.
+  Estimate difference(const SampleSchedule& schedule, const SampleSchedule& other) const;
+  // What `draws` reads in a layer are worth, above none.
+  Estimate worth(uint32_t layer, uint32_t draws) const;
+
+ private:
+  SampleSchedule bestBy(const std::vector<double>& weights) const;
+  Estimate along(const std::vector<double>& direction) const;
+
+  AdditiveProblem problem_;
+  std::vector<double> root_;     // lower triangle L, row by row: precision = L L^T
+  std::vector<double> weights_;  // mean
+  std::vector<double> logs_;     // of the numbers of draws that schedules are made of
+};
+
+}  // namespace allot

@@ -1,0 +1,285 @@
+#include "core/learning/budget_update.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/learning/additive.h"
+#include "core/learning/policy.h"
+#include "core/learning/policy_gradient.h"
+#include "core/learning/question_sets.h"
+#include "core/learning/trial.h"
+#include "core/spec/choices.h"
+
+namespace allot {
+namespace {
+
+// A candidate gives way to one that is expected to be better by so many standard deviations of what
+// is known of their difference.
+constexpr double kBetter = 0.5;
+// Sets that a candidate of learner reinforce, whose policy moves with every update, is tried on.
+constexpr uint64_t kPairsOfMoving = 4;
+// Random streams of one version: more than there are budgets.
+constexpr uint64_t kStreamsOfVersion = 64;
+
+SampleSchedule scheduleFrom(const google::protobuf::RepeatedField<uint32_t>& samples) {
+  return {samples.begin(), samples.end()};
+}
+
+// One total budget within an update.
+class BudgetUpdate {
+ public:
+  BudgetUpdate(const v1::Experiment& experiment, v1::AggregatorState* state, int index)
+      : spec_(experiment.spec()),
+        version_(state->policy().version()),
+        steps_(state->optimizer_steps()),
+        index_(index),
+        policy_(*state->mutable_policy()->mutable_budgets(index)),
+        learner_(*state->mutable_learners(index)),
+        problem_{static_cast<uint32_t>(state->policy().logits_size()), policy_.total_budget(),
+                 spec_.policy().min_per_layer(), spec_.rollout().questions_per_episode()},
+        uniform_(uniformSchedule(problem_.total, problem_.layers)) {}
+
+  void begin();
+  void take(const v1::EpisodeResult& result);
+  // After the last result.
+  void finish(const std::vector<v1::EpisodeResult>& results,
+              google::protobuf::RepeatedField<double>* weights,
+              google::protobuf::RepeatedField<double>* baselines);
+  double gradientNorm() const { return gradient_norm_; }
+
+ private:
+  bool additive() const { return learnerOf(spec_.update()) == Learner::kAdditive; }
+  bool isHere(const v1::EpisodeResult& result) const {
+    return placeOf(spec_, result.ticket()).budget == static_cast<uint32_t>(index_);
+  }
+  void ascend(const std::vector<v1::EpisodeResult>& results,
+              google::protobuf::RepeatedField<double>* weights,
+              google::protobuf::RepeatedField<double>* baselines);
+  void judge();
+  void nominate(const AdditivePosterior& posterior);
+  void nominateMoving();
+  void propose(const AdditivePosterior* posterior);
+  void addProposal(const SampleSchedule& schedule) {
+    *policy_.add_proposals()->mutable_samples() = {schedule.begin(), schedule.end()};
+  }
+  SampleSchedule candidate() const { return scheduleFrom(learner_.trial().candidate()); }
+  // Uniform is no candidate: it is compared with anyway.
+  void nominated(const SampleSchedule& schedule) {
+    tryNext(schedule == uniform_ ? SampleSchedule() : schedule, &learner_);
+  }
+
+  const v1::Spec& spec_;
+  const uint64_t version_;
+  const uint64_t steps_;
+  const int index_;
+  v1::BudgetPolicy& policy_;
+  v1::LearnerState& learner_;
+  const AdditiveProblem problem_;
+  const SampleSchedule uniform_;
+  double gradient_norm_ = 0;
+};
+
+void BudgetUpdate::begin() {
+  *policy_.mutable_learned() = {uniform_.begin(), uniform_.end()};
+  if (additive()) {
+    beginAdditive(problem_, &learner_);
+    const AdditivePosterior prior(problem_, learner_);
+    propose(&prior);
+    return;
+  }
+  const auto layers = static_cast<int>(problem_.layers);
+  policy_.mutable_logits()->Resize(layers, 0.0);
+  learner_.mutable_first_moment()->Resize(layers, 0.0);
+  learner_.mutable_second_moment()->Resize(layers, 0.0);
+  propose(nullptr);
+}
+
+void BudgetUpdate::take(const v1::EpisodeResult& result) {
+  if (!isHere(result)) return;
+  const SampleSchedule schedule = scheduleFrom(result.schedule());
+  v1::QuestionSet* set = openSet(placeOf(spec_, result.ticket()).set, &learner_);
+  if (additive()) observe(problem_, schedule, result.reward(), set, &learner_);
+  countEpisode(schedule, uniform_, result.reward(), learner_.trial(), set);
+}
+
+void BudgetUpdate::finish(const std::vector<v1::EpisodeResult>& results,
+                          google::protobuf::RepeatedField<double>* weights,
+                          google::protobuf::RepeatedField<double>* baselines) {
+  ascend(results, weights, baselines);
+  judge();
+  if (additive()) {
+    const AdditivePosterior posterior(problem_, learner_);
+    nominate(posterior);
+    propose(&posterior);
+  } else {
+    nominateMoving();
+    propose(nullptr);
+  }
+  v1::QuestionSet closed;
+  while (closeOldest(&learner_, &closed)) closeSet(closed, learner_.mutable_trial());
+}
+
+// The baseline of an episode is the mean of the others of its set; one that is alone tells nothing.
+void BudgetUpdate::ascend(const std::vector<v1::EpisodeResult>& results,
+                          google::protobuf::RepeatedField<double>* weights,
+                          google::protobuf::RepeatedField<double>* baselines) {
+  std::vector<GradientTerm> terms;
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (!isHere(results[i])) continue;
+    const TicketPlace place = placeOf(spec_, results[i].ticket());
+    const v1::QuestionSet& set = *openSet(place.set, &learner_);
+    const bool alone = set.episodes() < 2;
+    const double baseline =
+        alone ? results[i].reward() : (set.rewards() - results[i].reward()) / (set.episodes() - 1);
+    (*baselines)[static_cast<int>(i)] = baseline;
+    // What was proposed was not drawn: it is compared with, and has no gradient.
+    const bool drawn = results[i].behaviour_log_prob() < 0;
+    if (additive() || !drawn) continue;
+    const SampleSchedule schedule = scheduleFrom(results[i].schedule());
+    const double weight = importanceWeight(spec_, policy_.logits(), results[i]);
+    (*weights)[static_cast<int>(i)] = weight;
+    if (!alone) terms.push_back({schedule, weight, results[i].reward() - baseline});
+  }
+  if (additive()) return;
+  const std::vector<double> gradient =
+      policyGradient(spec_, policy_.logits(), problem_.total, terms);
+  for (const double g : gradient) gradient_norm_ += g * g;
+  allot::ascend(spec_.update(), gradient, steps_, policy_.mutable_logits(),
+                learner_.mutable_first_moment(), learner_.mutable_second_moment());
+}
+
+// Whether the candidate may be published, or what is published has lost.
+void BudgetUpdate::judge() {
+  if (learner_.trial().candidate().empty()) return;
+  const Verdict verdict = verdictOf(learner_, problem_.questions);
+  const SampleSchedule tried = candidate();
+  if (verdict.beats()) {
+    *policy_.mutable_learned() = {tried.begin(), tried.end()};
+    policy_.set_beats_uniform(true);
+    return;
+  }
+  if (!verdict.loses()) return;
+  if (scheduleFrom(policy_.learned()) == tried) {
+    *policy_.mutable_learned() = {uniform_.begin(), uniform_.end()};
+    policy_.set_beats_uniform(false);
+  }
+  nominated(uniform_);
+}
+
+void BudgetUpdate::nominate(const AdditivePosterior& posterior) {
+  const SampleSchedule best = posterior.best(), tried = candidate();
+  if (best == tried || !(posterior.above(best).mean > 0)) return;
+  if (!tried.empty()) {
+    const auto gain = posterior.difference(best, tried);
+    if (!(gain.mean > kBetter * gain.deviation)) return;
+  }
+  nominated(best);
+}
+
+void BudgetUpdate::nominateMoving() {
+  const SampleSchedule now =
+      learnedSchedule(softmax({policy_.logits().begin(), policy_.logits().end()}), problem_.total,
+                      problem_.min_per_layer, problem_.total);
+  const bool tried_enough = verdictOf(learner_, problem_.questions).pairs >= kPairsOfMoving;
+  if (now == candidate() || !(learner_.trial().candidate().empty() || tried_enough)) return;
+  nominated(now);
+}
+
+void BudgetUpdate::propose(const AdditivePosterior* posterior) {
+  policy_.clear_proposals();
+  addProposal(uniform_);
+  if (!learner_.trial().candidate().empty()) addProposal(candidate());
+  if (posterior == nullptr) return;
+  RandomStream random(runStreams(spec_), Purpose::kLearner,
+                      version_ * kStreamsOfVersion + static_cast<uint64_t>(index_));
+  const auto wanted = static_cast<int>(episodesOfSet(spec_));
+  while (policy_.proposals_size() < wanted) addProposal(posterior->drawn(&random));
+}
+
+bool areFinite(const google::protobuf::RepeatedField<double>& values) {
+  return std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); });
+}
+
+bool isSchedule(const google::protobuf::RepeatedField<uint32_t>& samples,
+                const AdditiveProblem& problem) {
+  uint64_t sum = 0;
+  for (const uint32_t draws : samples) {
+    if (draws < problem.min_per_layer) return false;
+    sum += draws;
+  }
+  return samples.size() == static_cast<int64_t>(problem.layers) && sum == problem.total;
+}
+
+bool isPolicyOf(const AdditiveProblem& problem, Learner learner, const v1::BudgetPolicy& policy) {
+  const int64_t logits = learner == Learner::kReinforce ? problem.layers : 0;
+  return policy.total_budget() == problem.total && policy.logits_size() == logits &&
+         areFinite(policy.logits()) && isSchedule(policy.learned(), problem) &&
+         std::all_of(policy.proposals().begin(), policy.proposals().end(),
+                     [&](const v1::Draws& draws) { return isSchedule(draws.samples(), problem); });
+}
+
+bool isStateOf(const AdditiveProblem& problem, Learner learner, const v1::LearnerState& state) {
+  const int64_t features = learner == Learner::kAdditive ? problem.features() : 0;
+  const int64_t moments = learner == Learner::kReinforce ? problem.layers : 0;
+  const v1::Trial& trial = state.trial();
+  return state.evidence_size() == features &&
+         state.precision_size() == features * (features + 1) / 2 && areFinite(state.evidence()) &&
+         areFinite(state.precision()) && state.first_moment_size() == moments &&
+         state.second_moment_size() == moments && areFinite(state.first_moment()) &&
+         areFinite(state.second_moment()) && state.sets().empty() &&
+         (trial.candidate().empty() || isSchedule(trial.candidate(), problem)) &&
+         std::isfinite(trial.difference()) && std::isfinite(trial.squared_difference());
+}
+
+}  // namespace
+
+Status checkBudgets(const v1::Experiment& experiment, uint32_t layers,
+                    const v1::AggregatorState& state) {
+  const auto wrong = [](const std::string& what) {
+    return fail(ErrorCode::kData, "its learners are not those of its experiment: " + what);
+  };
+  const v1::Spec& spec = experiment.spec();
+  const std::vector<uint32_t> totals =
+      learnsByBudgets(spec) ? totalBudgets(spec.policy()) : std::vector<uint32_t>();
+  const auto budgets = static_cast<int>(totals.size());
+  if (state.policy().budgets_size() != budgets || state.learners_size() != budgets) {
+    return wrong("another number of total budgets");
+  }
+  for (int b = 0; b < budgets; ++b) {
+    const AdditiveProblem problem{layers, totals[static_cast<size_t>(b)],
+                                  spec.policy().min_per_layer(),
+                                  spec.rollout().questions_per_episode()};
+    const Learner learner = learnerOf(spec.update());
+    if (isPolicyOf(problem, learner, state.policy().budgets(b)) &&
+        isStateOf(problem, learner, state.learners(b))) {
+      continue;
+    }
+    return wrong("at total budget " + std::to_string(problem.total));
+  }
+  return {};
+}
+
+void beginBudgets(const v1::Experiment& experiment, v1::AggregatorState* state) {
+  for (const uint32_t total : totalBudgets(experiment.spec().policy())) {
+    state->mutable_policy()->add_budgets()->set_total_budget(total);
+    state->add_learners();
+  }
+  for (int b = 0; b < state->learners_size(); ++b) BudgetUpdate(experiment, state, b).begin();
+}
+
+void updateBudgets(const v1::Experiment& experiment, const std::vector<v1::EpisodeResult>& results,
+                   v1::AggregatorState* state, v1::IterationRecord* record) {
+  const auto count = static_cast<int>(results.size());
+  record->mutable_weights()->Resize(count, 1.0);
+  record->mutable_baselines()->Resize(count, 0.0);
+  double squares = 0;
+  for (int b = 0; b < state->learners_size(); ++b) {
+    BudgetUpdate update(experiment, state, b);
+    for (const v1::EpisodeResult& result : results) update.take(result);
+    update.finish(results, record->mutable_weights(), record->mutable_baselines());
+    squares += update.gradientNorm();
+  }
+  record->set_gradient_norm(std::sqrt(squares));
+}
+
+}  // namespace allot

@@ -1,0 +1,92 @@
+#include "core/learning/policy.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/learning/questions.h"
+#include "core/spec/choices.h"
+
+namespace allot {
+namespace {
+
+SampleSchedule fromDraws(const google::protobuf::RepeatedField<uint32_t>& samples) {
+  return {samples.begin(), samples.end()};
+}
+
+std::vector<double> softmaxOf(const google::protobuf::RepeatedField<double>& logits) {
+  return softmax({logits.begin(), logits.end()});
+}
+
+// The learned budget next to `total` in proportion; the smaller one of two.
+const v1::BudgetPolicy& nearest(const v1::PolicySnapshot& policy, uint32_t total) {
+  const v1::BudgetPolicy* best = &policy.budgets(0);
+  const auto apart = [&](const v1::BudgetPolicy& budget) {
+    const double here = budget.total_budget(), there = total;
+    return std::max(here, there) / std::max(1.0, std::min(here, there));
+  };
+  for (const v1::BudgetPolicy& budget : policy.budgets()) {
+    if (apart(budget) < apart(*best)) best = &budget;
+  }
+  return *best;
+}
+
+}  // namespace
+
+uint32_t episodesOfSet(const v1::Spec& spec) {
+  return spec.rollout().episodes_per_question_set() /
+         static_cast<uint32_t>(std::max(1, spec.policy().total_budgets_size()));
+}
+
+TicketPlace placeOf(const v1::Spec& spec, uint64_t ticket) {
+  const uint64_t episodes = std::max<uint32_t>(1, spec.rollout().episodes_per_question_set());
+  const auto budgets = static_cast<uint64_t>(std::max(1, spec.policy().total_budgets_size()));
+  const uint64_t place = ticket % episodes;
+  return {ticket / episodes, static_cast<uint32_t>(place % budgets),
+          static_cast<uint32_t>(place / budgets)};
+}
+
+std::vector<uint32_t> questionsOf(const v1::Spec& spec, uint64_t ticket) {
+  return episodeQuestions(runStreams(spec), placeOf(spec, ticket).set,
+                          spec.rollout().questions_per_episode(), spec.task().train_questions());
+}
+
+Proposed scheduleOf(const v1::Spec& spec, const v1::PolicySnapshot& policy, uint64_t ticket) {
+  const auto drawn = [&](const google::protobuf::RepeatedField<double>& of, uint32_t total) {
+    const std::vector<double> logits(of.begin(), of.end());
+    const uint32_t least = spec.policy().min_per_layer();
+    Proposed proposed{drawSchedule(softmax(logits), total, least, runStreams(spec), ticket), 0};
+    proposed.log_probability = logProbability(proposed.schedule, logits, least);
+    return proposed;
+  };
+  if (policy.budgets().empty()) return drawn(policy.logits(), spec.policy().total_budget());
+  const TicketPlace place = placeOf(spec, ticket);
+  const v1::BudgetPolicy& budget = policy.budgets(static_cast<int>(place.budget));
+  if (place.proposal < static_cast<uint32_t>(budget.proposals_size())) {
+    return {fromDraws(budget.proposals(static_cast<int>(place.proposal)).samples()), 0};
+  }
+  return drawn(budget.logits(), budget.total_budget());
+}
+
+SampleSchedule publishedSchedule(const v1::Spec& spec, const v1::PolicySnapshot& policy,
+                                 uint32_t total) {
+  if (policy.budgets().empty()) {
+    return learnedSchedule(softmaxOf(policy.logits()), total, spec.policy().min_per_layer(),
+                           spec.policy().total_budget());
+  }
+  const v1::BudgetPolicy& budget = nearest(policy, total);
+  if (!budget.beats_uniform()) {
+    return uniformSchedule(total, static_cast<uint32_t>(policy.logits_size()));
+  }
+  return scaledSchedule(fromDraws(budget.learned()), total);
+}
+
+std::vector<double> layerShares(const v1::PolicySnapshot& policy, int budget) {
+  if (policy.budgets().empty()) return softmaxOf(policy.logits());
+  const v1::BudgetPolicy& of = policy.budgets(budget);
+  if (!of.logits().empty()) return softmaxOf(of.logits());
+  std::vector<double> shares(of.learned().begin(), of.learned().end());
+  for (double& share : shares) share /= of.total_budget();
+  return shares;
+}
+
+}  // namespace allot

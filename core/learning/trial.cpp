@@ -1,0 +1,80 @@
+#include "core/learning/trial.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace allot {
+namespace {
+
+// Of the difference of two mean scores of answers between certainty and chance: what the error is
+// taken from before there are differences to take it from, with the weight of so many.
+constexpr double kAnswerVariance = 0.2;
+constexpr double kPriorPairs = 4;
+
+struct Sums {
+  uint64_t pairs = 0;
+  double difference = 0;
+  double squared = 0;
+};
+
+void addPair(const v1::QuestionSet& set, Sums* sums) {
+  if (set.uniform_episodes() == 0 || set.candidate_episodes() == 0) return;
+  const double difference = set.candidate_rewards() / set.candidate_episodes() -
+                            set.uniform_rewards() / set.uniform_episodes();
+  ++sums->pairs;
+  sums->difference += difference;
+  sums->squared += difference * difference;
+}
+
+bool same(const google::protobuf::RepeatedField<uint32_t>& candidate,
+          const SampleSchedule& schedule) {
+  return std::equal(candidate.begin(), candidate.end(), schedule.begin(), schedule.end());
+}
+
+}  // namespace
+
+void countEpisode(const SampleSchedule& schedule, const SampleSchedule& uniform, double reward,
+                  const v1::Trial& trial, v1::QuestionSet* set) {
+  set->set_episodes(set->episodes() + 1);
+  set->set_rewards(set->rewards() + reward);
+  if (schedule == uniform) {
+    set->set_uniform_episodes(set->uniform_episodes() + 1);
+    set->set_uniform_rewards(set->uniform_rewards() + reward);
+  }
+  if (same(trial.candidate(), schedule)) {
+    set->set_candidate_episodes(set->candidate_episodes() + 1);
+    set->set_candidate_rewards(set->candidate_rewards() + reward);
+  }
+}
+
+Verdict verdictOf(const v1::LearnerState& state, uint32_t questions) {
+  const v1::Trial& trial = state.trial();
+  Sums sums{trial.pairs(), trial.difference(), trial.squared_difference()};
+  for (const v1::QuestionSet& set : state.sets()) addPair(set, &sums);
+  if (sums.pairs == 0) return {};
+  const auto pairs = static_cast<double>(sums.pairs);
+  const double mean = sums.difference / pairs;
+  const double spread = std::max(0.0, sums.squared - pairs * mean * mean);
+  const double expected = 2 * kAnswerVariance / questions;
+  const double variance = (kPriorPairs * expected + spread) / (kPriorPairs + pairs - 1);
+  return {sums.pairs, mean, std::sqrt(variance / pairs)};
+}
+
+void closeSet(const v1::QuestionSet& set, v1::Trial* trial) {
+  Sums sums{trial->pairs(), trial->difference(), trial->squared_difference()};
+  addPair(set, &sums);
+  trial->set_pairs(sums.pairs);
+  trial->set_difference(sums.difference);
+  trial->set_squared_difference(sums.squared);
+}
+
+void tryNext(const SampleSchedule& candidate, v1::LearnerState* state) {
+  state->clear_trial();
+  *state->mutable_trial()->mutable_candidate() = {candidate.begin(), candidate.end()};
+  for (v1::QuestionSet& set : *state->mutable_sets()) {
+    set.clear_candidate_episodes();
+    set.clear_candidate_rewards();
+  }
+}
+
+}  // namespace allot

@@ -1,0 +1,40 @@
+#pragma once
+// The trial: no schedule is published that has not been seen to beat uniform.
+//
+// In every question set one episode answers under the uniform schedule and one under the candidate,
+// so that their difference is free of the questions' difficulty. The candidate is published once
+// the mean of these differences is kBeats standard errors above 0, and given up once it is kLoses
+// of them below. Uniform against itself would pass in 7 of 100 trials of one look; a schedule that
+// passes so is worth what uniform is. Pure; any thread.
+#include <cstdint>
+
+#include "allot/v1/policy.pb.h"
+#include "core/learning/schedule.h"
+
+namespace allot {
+
+inline constexpr double kBeats = 1.5;
+inline constexpr double kLoses = 1.0;
+inline constexpr uint64_t kLeastPairs = 2;
+
+// Counts an episode of `set`.
+void countEpisode(const SampleSchedule& schedule, const SampleSchedule& uniform, double reward,
+                  const v1::Trial& trial, v1::QuestionSet* set);
+
+// What is known of the candidate: over the sets that are closed and those that are open.
+struct Verdict {
+  uint64_t pairs = 0;
+  double mean = 0;   // the candidate's reward above uniform's
+  double error = 0;  // its standard error
+  bool beats() const { return pairs >= kLeastPairs && mean > kBeats * error; }
+  bool loses() const { return pairs >= kLeastPairs && mean < -kLoses * error; }
+};
+Verdict verdictOf(const v1::LearnerState& state, uint32_t questions);
+
+// A set gets no more results.
+void closeSet(const v1::QuestionSet& set, v1::Trial* trial);
+
+// Another candidate; empty: none. What the open sets had of the one before is forgotten.
+void tryNext(const SampleSchedule& candidate, v1::LearnerState* state);
+
+}  // namespace allot

@@ -1,0 +1,94 @@
+#include "worker/schedule_answers.h"
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "core/learning/questions.h"
+#include "core/spec/spec_keys.h"
+
+namespace allot {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kMostOfLine = size_t{1} << 20;
+
+struct Asked {
+  SampleSchedule schedule;
+  uint64_t set = 0;
+  bool held_out = false;
+};
+
+Result<Asked> readLine(const std::string& line, uint32_t layers) {
+  if (line.size() > kMostOfLine) return badInput("it is longer than a MiB");
+  const json value = json::parse(line, nullptr, false);
+  if (!value.is_object()) {
+    return badInput(R"(it is no JSON object such as {"schedule": [4, 2, 1, 1], "set": 0})");
+  }
+  Asked asked;
+  for (const auto& [key, of] : value.items()) {
+    const bool known = key == "schedule" || key == "set" || key == "heldOut";
+    if (!known) return badInput("unknown key " + json(key).dump());
+    if (key == "set" && !of.is_number_unsigned()) return badInput("set is no number from 0 on");
+    if (key == "heldOut" && !of.is_boolean()) return badInput("heldOut is neither true nor false");
+  }
+  if (!value.contains("schedule") || !value["schedule"].is_array()) {
+    return badInput("schedule, a list of the draws of each layer, is missing");
+  }
+  for (const json& samples : value["schedule"]) {
+    if (!samples.is_number_unsigned() || samples > kMaxBudget) {
+      return badInput("schedule: " + samples.dump().substr(0, 40) + " is not in 0.." +
+                      std::to_string(kMaxBudget));
+    }
+    asked.schedule.push_back(samples);
+  }
+  if (asked.schedule.size() != layers) {
+    return badInput("schedule has " + std::to_string(asked.schedule.size()) +
+                    " entries, the model " + std::to_string(layers) + " layers");
+  }
+  asked.set = value.value("set", uint64_t{0});
+  asked.held_out = value.value("heldOut", false);
+  return asked;
+}
+
+Result<json> answerHeldOut(const v1::Spec& spec, const SampleSchedule& schedule, Engine* engine) {
+  v1::EvaluationUnit unit;
+  unit.set_unit_id("schedule");
+  unit.set_method(spec.attention().decode());
+  unit.set_prefill(spec.attention().prefill());
+  *unit.mutable_schedule() = {schedule.begin(), schedule.end()};
+  unit.set_chunk(1);  // not the first, whose prompts are measured
+  unit.set_question_count(spec.task().held_out_questions());
+  ALLOT_ASSIGN(const v1::EvaluationResult result, engine->evaluate(unit));
+  double sum = 0;
+  for (const v1::QuestionScore& score : result.scores()) sum += score.score();
+  return json{{"reward", sum / result.scores_size()}, {"questions", result.scores_size()}};
+}
+
+Result<json> answerOne(const v1::Spec& spec, const Asked& asked, uint64_t ticket, Engine* engine) {
+  if (asked.held_out) return answerHeldOut(spec, asked.schedule, engine);
+  const Engine::Episode episode{
+      ticket, asked.schedule,
+      episodeQuestions(runStreams(spec), asked.set, spec.rollout().questions_per_episode(),
+                       spec.task().train_questions())};
+  ALLOT_ASSIGN(const auto results, engine->answerUnder({episode}));
+  return json{{"reward", results.front().reward()}};
+}
+
+}  // namespace
+
+Status answerSchedules(const v1::Experiment& experiment, Engine* engine, std::istream* in,
+                       std::ostream* out) {
+  const v1::Spec& spec = experiment.spec();
+  std::string line;
+  for (uint64_t number = 0; std::getline(*in, line); ++number) {
+    const std::string where = "line " + std::to_string(number + 1) + " of the input: ";
+    const auto asked = readLine(line, engine->facts().layers());
+    if (!asked) return badInput(where + asked.error().message);
+    ALLOT_ASSIGN(const json answer, answerOne(spec, *asked, number, engine));
+    *out << answer.dump() << std::endl;  // whoever asks waits for it
+  }
+  return {};
+}
+
+}  // namespace allot
