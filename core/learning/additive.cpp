@@ -16,7 +16,7 @@ using LayerFeatures = std::array<double, kOfLayer>;
 
 // Standard deviations of the prior, of a model of eight layers: switching one on or off is worth
 // some tenths of the reward. With more layers each has less to say.
-constexpr LayerFeatures kPriorDeviation{0.15, 0.15, 0.05};
+constexpr LayerFeatures kPriorDeviation{0.45, 0.45, 0.15};
 constexpr double kLayersOfPrior = 8;
 // Of a graded answer whose score is 0 or 1, between certainty and chance.
 constexpr double kAnswerVariance = 0.2;

@@ -71,6 +71,7 @@ TEST_P(StoreConformance, ControlIsChangedByCompareAndSet) {
 
   control.desired = Desired::kPaused;
   control.experiment.mutable_spec()->mutable_update()->set_max_updates(9);
+  control.experiment.mutable_spec()->mutable_update()->set_learner("reinforce");
   control.file.set_name("other");
   EXPECT_TRUE(store_->changeControl(control).value());
   EXPECT_FALSE(backend_->open()->changeControl(control).value());  // revision 1 is gone
