@@ -181,17 +181,33 @@ std::string fidelityText(const json& summary) {
   return text;
 }
 
+// The published schedule of each total budget.
+std::string learnedText(const json& summary) {
+  if (summary.value("learned_schedule", json::array()).empty() ||
+      summary.value("updates", 0) == 0) {
+    return "";
+  }
+  const json frontier = summary.value("frontier", json::array());
+  if (frontier.size() < 2) {
+    const bool fell_back = frontier.size() == 1 && frontier[0].at("beats_uniform") == false;
+    return "\nlearned schedule, samples per layer: " + summary.at("learned_schedule").dump() +
+           (fell_back ? " (uniform: nothing has beaten it on the training questions)" : "") + "\n";
+  }
+  TextTable table({"learned at", "samples per layer", ""});
+  for (const json& row : frontier) {
+    table.add({std::to_string(row.at("total_budget").get<uint64_t>()),
+               row.at("learned_schedule").dump(),
+               row.at("beats_uniform") == false ? "uniform: nothing has beaten it" : ""});
+  }
+  return "\n" + table.text(false);
+}
+
 }  // namespace
 
 std::string reportText(const json& summary) {
   std::string text = accuracyText(summary.value("evaluations", json::array()));
   text += fidelityText(summary);
-  if (!summary.value("learned_schedule", json::array()).empty() &&
-      summary.value("updates", 0) > 0) {
-    text +=
-        "\nlearned schedule, samples per layer: " + summary.at("learned_schedule").dump() + "\n";
-  }
-  return text;
+  return text + learnedText(summary);
 }
 
 std::string endText(const json& summary) {

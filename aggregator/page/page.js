@@ -169,8 +169,18 @@
     x.min = budgets[0] / pad;
     x.max = budgets[budgets.length - 1] * pad;
     x.afterBuildTicks = (scale) => { scale.ticks = budgets.map((value) => ({value})); };
-    const sets = curves.map((line) =>
-      markedSet(line, line.cells.map((row) => plotPoint(row.total_budget, row))));
+    // Where a schedule was learned its mark is large; elsewhere it has another budget's shares.
+    const trained = new Set(list(view.frontier).map((entry) => number(entry.total_budget)));
+    const learns = curves.some((line) => line.schedule === 'learned');
+    const scaled = learns && budgets.some((b) => !trained.has(b));
+    say(byId('accuracy-note'), 'held-out questions, 95 % intervals' + (learns && trained.size ?
+      `; learned at ${[...trained].join(', ')}` +
+        (scaled ? ' (large marks), with the nearest one’s shares elsewhere' : '') : ''));
+    const sets = curves.map((line) => {
+      const set = markedSet(line, line.cells.map((row) => plotPoint(row.total_budget, row)));
+      if (line.schedule !== 'learned' || !scaled) return set;
+      return {...set, pointRadius: line.cells.map((row) => (trained.has(row.total_budget) ? 6 : 3))};
+    });
     const legend = curves.map((line) =>
       ({name: line.name, colour: line.colour, look: 'line', shape: line.shape}));
     charts.accuracy.options.plugins.levels.lines = [];
@@ -317,6 +327,21 @@
       {text: milliseconds(row.prefill_seconds), kind: 'r'},
       {text: milliseconds(row.prefill_selection_seconds), kind: 'r wide'},
       {text: percent(row.prefill_kept_mass), kind: 'r'}]));
+  }
+
+  function drawFrontier(view) {
+    const rows = list(view.frontier).map(record);
+    byId('card-frontier').hidden = !rows.some((row) => row.trial);
+    const points = (v) => `${v < 0 ? '−' : '+'}${(Math.abs(v) * 100).toFixed(1)}`;
+    syncRows(byId('frontier'), rows.map((row) => {
+      const trial = record(row.trial);
+      return [{text: count(row.total_budget), kind: 'r'},
+        {text: row.beats_uniform ? 'learned' : 'uniform'},
+        {text: list(row.learned_schedule).join(' ')},
+        {text: trial.question_sets ? `${points(trial.mean)} ± ${(trial.error * 100).toFixed(1)} points` :
+          '–', kind: 'r wide'},
+        {text: trial.question_sets ? count(trial.question_sets) : '–', kind: 'r wide'}];
+    }));
   }
 
   function drawTables(view, lines) {
@@ -474,6 +499,7 @@
     drawVersions(shown);
     drawTables(shown, lines);
     drawPrefills(lines);
+    drawFrontier(shown);
     document.documentElement.dataset.shown = word(shown.now_unix_ms);
   }
 

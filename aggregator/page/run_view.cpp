@@ -7,6 +7,7 @@
 #include "core/evaluation/statistics.h"
 #include "core/learning/policy.h"
 #include "core/learning/policy_gradient.h"
+#include "core/learning/trial.h"
 #include "core/spec/choices.h"
 #include "core/worker_beats.h"
 
@@ -214,6 +215,27 @@ json fidelityView(const FidelityPoint& point) {
   return row;
 }
 
+// The published schedule of each total budget that one is learned for, and how the newest candidate
+// fares against uniform.
+json frontierView(const v1::Spec& spec, const v1::AggregatorState& state) {
+  json rows = json::array();
+  if (!spec.has_update()) return rows;
+  const v1::PolicySnapshot& policy = state.policy();
+  for (const uint32_t total : totalBudgets(spec.policy())) {
+    rows.push_back({{"total_budget", total},
+                    {"learned_schedule", publishedSchedule(spec, policy, total)},
+                    {"beats_uniform", nullptr},
+                    {"trial", nullptr}});
+  }
+  for (int b = 0; b < std::min(policy.budgets_size(), state.learners_size()); ++b) {
+    const Verdict verdict = verdictOf(state.learners(b), spec.rollout().questions_per_episode());
+    rows[static_cast<size_t>(b)]["beats_uniform"] = policy.budgets(b).beats_uniform();
+    rows[static_cast<size_t>(b)]["trial"] = {
+        {"question_sets", verdict.pairs}, {"mean", verdict.mean}, {"error", verdict.error}};
+  }
+  return rows;
+}
+
 json slopesView(const std::vector<VarianceSlope>& slopes) {
   json rows = json::array();
   for (const VarianceSlope& slope : slopes) {
@@ -258,10 +280,12 @@ RunView runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::st
       {"settings", settingsView(snapshot.experiment)},
       {"policy_probabilities", json::array()},
       {"learned_schedule", json::array()},
+      {"frontier", json::array()},
       {"model", nullptr}};
   if (layers > 0) {
     facts["policy_probabilities"] = layerShares(policy);
     facts["learned_schedule"] = publishedSchedule(spec, policy, spec.policy().total_budget());
+    facts["frontier"] = frontierView(spec, snapshot.state);
   }
   if (snapshot.model) {
     facts["model"] = {{"architecture", snapshot.model->architecture()},

@@ -31,7 +31,8 @@ json policyJson(const json& facts) {
           {"total_budget", fact("total_budget")},
           {"layers", fact("layers")},
           {"probabilities", fact("policy_probabilities")},
-          {"learned_schedule", fact("learned_schedule")}};
+          {"learned_schedule", fact("learned_schedule")},
+          {"frontier", fact("frontier")}};
 }
 
 // Puts `text` in the place of `mark`, which index.html holds exactly once.

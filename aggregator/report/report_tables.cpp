@@ -80,7 +80,7 @@ json summaryJson(const RunView& view) {
   for (const char* key :
        {"run_id", "experiment", "state", "synchronous", "started_unix_ms", "updates", "max_updates",
         "episodes", "wall_seconds", "episodes_per_second", "total_budget", "layers",
-        "learned_schedule", "model"}) {
+        "learned_schedule", "frontier", "model"}) {
     summary[key] = view.facts.value(key, json());
   }
   summary["evaluations"] = json::array();

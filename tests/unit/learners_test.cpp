@@ -1,0 +1,553 @@
+// Learners by total budgets: the allotment against all schedules, the surrogate against the closed
+// form of its regression, the trial, and whole runs in worlds whose best schedule is known.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <set>
+
+#include "core/learning/additive.h"
+#include "core/learning/allotment.h"
+#include "core/learning/budget_update.h"
+#include "core/learning/policy.h"
+#include "core/learning/policy_gradient.h"
+#include "core/learning/question_sets.h"
+#include "core/learning/replay.h"
+#include "core/learning/trial.h"
+#include "core/spec/spec.h"
+
+namespace allot {
+namespace {
+
+using testing::HasSubstr;
+
+// ---- The allotment ----
+
+void eachSchedule(uint32_t layers, uint32_t total, uint32_t least, SampleSchedule* schedule,
+                  const std::function<void(const SampleSchedule&)>& visit) {
+  if (schedule->size() + 1 == layers) {
+    schedule->push_back(total);
+    visit(*schedule);
+    schedule->pop_back();
+    return;
+  }
+  const auto after = static_cast<uint32_t>(layers - schedule->size() - 1);
+  for (uint32_t n = least; n + after * least <= total; ++n) {
+    schedule->push_back(n);
+    eachSchedule(layers, total - n, least, schedule, visit);
+    schedule->pop_back();
+  }
+}
+
+TEST(Allotment, IsTheBestOfAllSchedules) {
+  std::mt19937 random(1);
+  for (int round = 0; round < 50; ++round) {
+    const uint32_t layers = 1 + random() % 5, least = random() % 3;
+    const uint32_t total = layers * least + random() % 9;
+    std::vector<std::vector<double>> worth(layers, std::vector<double>(total + 1));
+    for (auto& of_layer : worth) {
+      for (double& value : of_layer) value = std::uniform_real_distribution(-1.0, 1.0)(random);
+    }
+    const auto sum = [&](const SampleSchedule& schedule) {
+      double all = 0;
+      for (uint32_t l = 0; l < layers; ++l) all += worth[l][schedule[l]];
+      return all;
+    };
+    double most = -1e9;
+    SampleSchedule begun;
+    eachSchedule(layers, total, least, &begun,
+                 [&](const SampleSchedule& schedule) { most = std::max(most, sum(schedule)); });
+    const SampleSchedule best = bestSchedule(
+        layers, total, least, [&](uint32_t layer, uint32_t draws) { return worth[layer][draws]; });
+    EXPECT_EQ(std::accumulate(best.begin(), best.end(), 0u), total);
+    EXPECT_GE(*std::min_element(best.begin(), best.end()), least);
+    EXPECT_NEAR(sum(best), most, 1e-12);
+  }
+}
+
+TEST(Allotment, LargeTotalsGoInSteps) {
+  const auto value = [](uint32_t layer, uint32_t draws) {
+    return (layer + 1.0) * std::log1p(static_cast<double>(draws));
+  };
+  const SampleSchedule best = bestSchedule(28, 5000, 3, value);
+  EXPECT_EQ(std::accumulate(best.begin(), best.end(), 0u), 5000u);
+  EXPECT_EQ(*std::min_element(best.begin(), best.end()), best[0]);
+  // By (layer + 1) log(1 + n) the shares go with layer + 1: within a step or two.
+  EXPECT_NEAR(best[27], 5000 * 28 / 406.0, 2 * allotmentStep(5000));
+}
+
+// ---- The surrogate ----
+
+constexpr AdditiveProblem kProblem{4, 10, 0, 16};
+
+struct Asked {
+  uint64_t set;
+  SampleSchedule schedule;
+  double reward;
+};
+
+std::vector<Asked> someEpisodes() {
+  std::mt19937 random(2);
+  std::vector<Asked> episodes;
+  for (uint64_t i = 0; i < 60; ++i) {
+    SampleSchedule schedule(4);
+    for (int draw = 0; draw < 10; ++draw) ++schedule[random() % 4];
+    episodes.push_back({i / 6, schedule, static_cast<double>(random() % 17) / 16});
+  }
+  return episodes;
+}
+
+v1::LearnerState learned(const std::vector<Asked>& episodes) {
+  v1::LearnerState state;
+  beginAdditive(kProblem, &state);
+  for (const Asked& asked : episodes) {
+    v1::QuestionSet* set = openSet(asked.set, &state);
+    observe(kProblem, asked.schedule, asked.reward, set, &state);
+    countEpisode(asked.schedule, {}, asked.reward, state.trial(), set);
+  }
+  return state;
+}
+
+// The regression as it is written: one weight more for each set, its level; solved by elimination.
+struct Dense {
+  std::vector<std::vector<long double>> precision;
+  std::vector<long double> evidence;
+};
+
+std::vector<long double> featuresOf(const SampleSchedule& schedule) {
+  const SampleSchedule uniform = uniformSchedule(10, 4);
+  std::vector<long double> x;
+  for (size_t l = 0; l < 4; ++l) {
+    const auto f = [](uint32_t n) {
+      return n == 0
+                 ? std::array<long double, 3>{}
+                 : std::array<long double, 3>{1, 1.0L / n, std::log(static_cast<long double>(n))};
+    };
+    for (size_t i = 0; i < 3; ++i) x.push_back(f(schedule[l])[i] - f(uniform[l])[i]);
+  }
+  return x;
+}
+
+Dense denseOf(const std::vector<Asked>& episodes) {
+  const size_t weights = 12, sets = 10, size = weights + sets;
+  Dense dense{std::vector(size, std::vector<long double>(size)), std::vector<long double>(size)};
+  const long double deviations[] = {0.45L, 0.45L, 0.15L};
+  for (size_t i = 0; i < weights; ++i) {
+    dense.precision[i][i] = 0.5L / (deviations[i % 3] * deviations[i % 3]);
+  }
+  for (size_t i = weights; i < size; ++i) dense.precision[i][i] = 4;  // 1 / 0.25
+  for (const Asked& asked : episodes) {
+    std::vector<long double> x = featuresOf(asked.schedule);
+    x.resize(size);
+    x[weights + asked.set] = 1;
+    const long double noise = 0.2L / 16;
+    for (size_t i = 0; i < size; ++i) {
+      for (size_t j = 0; j < size; ++j) dense.precision[i][j] += x[i] * x[j] / noise;
+      dense.evidence[i] += x[i] * (asked.reward - 0.5L) / noise;
+    }
+  }
+  return dense;
+}
+
+std::vector<long double> solved(Dense dense, std::vector<long double> right) {
+  const size_t size = right.size();
+  for (size_t i = 0; i < size; ++i) {
+    for (size_t r = 0; r < size; ++r) {
+      if (r == i) continue;
+      const long double factor = dense.precision[r][i] / dense.precision[i][i];
+      for (size_t c = 0; c < size; ++c) dense.precision[r][c] -= factor * dense.precision[i][c];
+      right[r] -= factor * right[i];
+    }
+  }
+  for (size_t i = 0; i < size; ++i) right[i] /= dense.precision[i][i];
+  return right;
+}
+
+TEST(Additive, IsTheRegressionInClosedForm) {
+  const std::vector<Asked> episodes = someEpisodes();
+  const v1::LearnerState state = learned(episodes);
+  const AdditivePosterior posterior(kProblem, state);
+  const Dense dense = denseOf(episodes);
+  const std::vector<long double> mean = solved(dense, dense.evidence);
+  for (const SampleSchedule& schedule :
+       {SampleSchedule{10, 0, 0, 0}, SampleSchedule{1, 2, 3, 4}, SampleSchedule{0, 5, 5, 0}}) {
+    std::vector<long double> x = featuresOf(schedule);
+    x.resize(mean.size());
+    const std::vector<long double> covered = solved(dense, x);
+    long double expected = 0, variance = 0;
+    for (size_t i = 0; i < x.size(); ++i) {
+      expected += x[i] * mean[i];
+      variance += x[i] * covered[i];
+    }
+    const auto estimate = posterior.above(schedule);
+    EXPECT_NEAR(estimate.mean, static_cast<double>(expected), 1e-9);
+    EXPECT_NEAR(estimate.deviation, static_cast<double>(std::sqrt(variance)), 1e-9);
+  }
+  EXPECT_EQ(posterior.above(uniformSchedule(10, 4)).mean, 0);
+}
+
+TEST(Additive, TheOrderOfResultsIsOneOfRounding) {
+  std::vector<Asked> episodes = someEpisodes();
+  const AdditivePosterior one(kProblem, learned(episodes));
+  std::shuffle(episodes.begin(), episodes.end(), std::mt19937(3));
+  const AdditivePosterior other(kProblem, learned(episodes));
+  const SampleSchedule schedule{6, 0, 1, 3};
+  EXPECT_NEAR(one.above(schedule).mean, other.above(schedule).mean, 1e-9);
+  EXPECT_NEAR(one.above(schedule).deviation, other.above(schedule).deviation, 1e-9);
+}
+
+// Draws of the weights have the posterior's mean and covariance: seen through the schedules that
+// they make best, and here through the value of one. |z| < 4.5 fails 1 time in 100,000.
+TEST(Additive, WorthHasAnInterval) {
+  std::vector<Asked> episodes;
+  std::mt19937 random(4);
+  for (uint64_t i = 0; i < 400; ++i) {
+    SampleSchedule schedule(4);
+    for (int draw = 0; draw < 10; ++draw) ++schedule[random() % 4];
+    const double p = schedule[2] == 0 ? 0.2 : 0.7;  // layer 2 is worth .5, whatever it has
+    int right = 0;
+    for (int q = 0; q < 16; ++q) right += std::bernoulli_distribution(p)(random) ? 1 : 0;
+    episodes.push_back({i / 10, schedule, right / 16.0});
+  }
+  const AdditivePosterior posterior(kProblem, learned(episodes));
+  const auto worth = posterior.worth(2, 3);
+  EXPECT_LT(std::abs(worth.mean - 0.5) / worth.deviation, 4.5);
+  EXPECT_LT(worth.deviation, 0.1);
+  const auto other = posterior.worth(1, 3);
+  EXPECT_LT(std::abs(other.mean) / other.deviation, 4.5);
+}
+
+// ---- The trial ----
+
+TEST(Trial, IsPairedBySet) {
+  v1::LearnerState state;
+  const SampleSchedule uniform{2, 2}, candidate{3, 1};
+  tryNext(candidate, &state);
+  // Sets of very different difficulty; the candidate is .1 above uniform in each.
+  for (uint64_t set = 0; set < 40; ++set) {
+    const double level = set % 2 == 0 ? 0.1 : 0.8;
+    countEpisode(uniform, uniform, level, state.trial(), openSet(set, &state));
+    countEpisode(candidate, uniform, level + 0.1, state.trial(), openSet(set, &state));
+    v1::QuestionSet closed;
+    while (closeOldest(&state, &closed)) closeSet(closed, state.mutable_trial());
+  }
+  EXPECT_EQ(state.sets_size(), kOpenSets);
+  const Verdict verdict = verdictOf(state, 16);
+  EXPECT_EQ(verdict.pairs, 40u);
+  EXPECT_NEAR(verdict.mean, 0.1, 1e-12);
+  EXPECT_TRUE(verdict.beats());
+  EXPECT_FALSE(verdict.loses());
+  // Before there are differences the error is that of chance answers, of four pairs' weight.
+  EXPECT_NEAR(verdict.error, std::sqrt(4 * 2 * 0.2 / 16 / 43 / 40), 1e-12);
+  // Another candidate begins anew.
+  tryNext({1, 3}, &state);
+  EXPECT_EQ(verdictOf(state, 16).pairs, 0u);
+}
+
+TEST(Trial, WhatComesInPiecesCountsOnce) {
+  v1::LearnerState state;
+  const SampleSchedule uniform{2, 2}, candidate{3, 1};
+  tryNext(candidate, &state);
+  countEpisode(candidate, uniform, 0.9, state.trial(), openSet(7, &state));
+  EXPECT_EQ(verdictOf(state, 16).pairs, 0u);
+  countEpisode(uniform, uniform, 0.1, state.trial(), openSet(7, &state));
+  EXPECT_EQ(verdictOf(state, 16).pairs, 1u);
+  countEpisode(candidate, uniform, 0.1, state.trial(), openSet(7, &state));
+  EXPECT_EQ(verdictOf(state, 16).pairs, 1u);
+  EXPECT_NEAR(verdictOf(state, 16).mean, 0.4, 1e-12);
+}
+
+// ---- Whole runs ----
+
+v1::Experiment experimentOf(const std::string& policy, const std::string& update,
+                            const std::string& rollout = "{}", uint64_t seed = 1) {
+  const auto parsed = parseExperiment(
+      "apiVersion: allot.dev/v1alpha1\nkind: Experiment\nmetadata: {name: learners}\nspec:\n"
+      "  seed: " +
+          std::to_string(seed) +
+          "\n  model: {path: m}\n  task: {tasks: [niah]}\n"
+          "  policy: " +
+          policy + "\n  rollout: " + rollout + "\n  update: " + update + "\n",
+      "learners.yaml");
+  EXPECT_TRUE(parsed) << parsed.error().message;
+  return parsed ? *parsed : v1::Experiment();
+}
+
+// What a schedule is worth: the probability of a right answer to a question of mean difficulty.
+using World = std::function<double(const SampleSchedule&)>;
+
+// Two layers matter, and they want more than one read; a third does harm unless it has many.
+double planted(const SampleSchedule& n) {
+  const auto read = [](uint32_t reads, double most, double missed) {
+    return reads == 0 ? 0.0 : most - missed / reads;
+  };
+  return -1.2 + read(n[1], 2.2, 1.6) + read(n[4], 2.0, 1.2) + read(n[5], 0.4, 1.0);
+}
+
+double probability(double utility, double difficulty) {
+  return 1 / (1 + std::exp(difficulty - utility));
+}
+
+// A run whose workers answer by `world`, some updates late and not in order.
+class Learning {
+ public:
+  Learning(v1::Experiment experiment, World world, uint64_t seed, uint32_t layers = 8)
+      : experiment_(std::move(experiment)),
+        world_(std::move(world)),
+        random_(seed),
+        initial_(initialState(experiment_, layers)),
+        state_(initial_) {
+    policies_.push_back(state_.policy());
+  }
+
+  v1::EpisodeResult episode(const v1::PolicySnapshot& policy, uint64_t ticket) {
+    const v1::Spec& spec = experiment_.spec();
+    v1::EpisodeResult result;
+    result.set_result_id("w-" + std::to_string(ticket));
+    result.set_ticket(ticket);
+    result.set_policy_version(policy.version());
+    result.set_policy_sha256(policyDigest(policy));
+    const Proposed proposed = scheduleOf(spec, policy, ticket);
+    *result.mutable_schedule() = {proposed.schedule.begin(), proposed.schedule.end()};
+    result.set_behaviour_log_prob(proposed.log_probability);
+    double sum = 0;
+    for (const uint32_t question : questionsOf(spec, ticket)) {
+      const double difficulty = std::sin(question * 12.9898) * 1.5;
+      const double p = probability(world_(proposed.schedule), difficulty);
+      v1::QuestionScore& score = *result.add_scores();
+      score.set_question(question);
+      score.set_score(std::bernoulli_distribution(p)(random_) ? 1 : 0);
+      sum += score.score();
+    }
+    result.set_reward(sum / result.scores_size());
+    return result;
+  }
+
+  void update() {
+    std::vector<v1::EpisodeResult> results;
+    for (uint32_t i = 0; i < experiment_.spec().update().episodes_per_update(); ++i) {
+      const size_t late = std::min<size_t>(random_() % 3, policies_.size() - 1);
+      results.push_back(episode(policies_[policies_.size() - 1 - late], ticket_++));
+    }
+    // The last of one update may come with the next.
+    std::swap(results.back(), results.front());
+    if (held_)
+      std::swap(*held_, results[1]);
+    else
+      held_ = results[1], results[1] = episode(policies_.back(), ticket_++);
+    UpdateOutcome outcome = applyUpdate(experiment_, state_, results);
+    outcome.record.set_committed_unix_ms(1000 + records_.size());
+    records_.push_back(outcome.record);
+    state_ = std::move(outcome.state);
+    policies_.push_back(state_.policy());
+  }
+
+  Learning& updates(int count) {
+    for (int i = 0; i < count; ++i) update();
+    return *this;
+  }
+
+  const v1::Experiment& experiment() const { return experiment_; }
+  const v1::AggregatorState& state() const { return state_; }
+  const v1::AggregatorState& initial() const { return initial_; }
+  std::vector<v1::IterationRecord>& records() { return records_; }
+  SampleSchedule published(uint32_t total) const {
+    return publishedSchedule(experiment_.spec(), state_.policy(), total);
+  }
+
+ private:
+  v1::Experiment experiment_;
+  World world_;
+  std::mt19937_64 random_;
+  v1::AggregatorState initial_;
+  v1::AggregatorState state_;
+  std::vector<v1::PolicySnapshot> policies_;
+  std::vector<v1::IterationRecord> records_;
+  std::optional<v1::EpisodeResult> held_;
+  uint64_t ticket_ = 0;
+};
+
+// The best schedule of the planted world at 8 reads, and what it is worth.
+std::pair<double, SampleSchedule> bestOfPlanted(uint32_t total) {
+  std::pair<double, SampleSchedule> best{-1e9, {}};
+  SampleSchedule begun;
+  eachSchedule(8, total, 0, &begun, [&](const SampleSchedule& schedule) {
+    best = std::max(best, std::pair(planted(schedule), schedule));
+  });
+  return best;
+}
+
+// Of the gain that the best schedule has over uniform, in probabilities.
+double shareOfGain(const SampleSchedule& schedule, uint32_t total) {
+  const double uniform = probability(planted(uniformSchedule(total, 8)), 0);
+  const double best = probability(bestOfPlanted(total).first, 0);
+  return (probability(planted(schedule), 0) - uniform) / (best - uniform);
+}
+
+TEST(Learners, AdditiveFindsThePlantedScheduleIn2400Answers) {
+  int found = 0;
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    Learning run(experimentOf("{totalBudget: 8}", "{learner: additive}", "{}", seed + 1), planted,
+                 seed);
+    run.updates(15);
+    found += shareOfGain(run.published(8), 8) > 0.85 ? 1 : 0;
+  }
+  EXPECT_GE(found, 9);  // of 10
+}
+
+TEST(Learners, ReinforceFromQuestionSetsFindsItToo) {
+  Learning run(
+      experimentOf("{totalBudget: 8}", "{learner: reinforce, learningRate: 0.15, maxUpdates: 300}",
+                   "{episodesPerQuestionSet: 10}"),
+      planted, 1);
+  run.updates(150);
+  EXPECT_GT(shareOfGain(run.published(8), 8), 0.8);
+}
+
+TEST(Learners, OneRunLearnsAFrontier) {
+  Learning run(experimentOf("{totalBudgets: [8, 16, 64]}", "{episodesPerUpdate: 30}"), planted, 5);
+  run.updates(25);
+  EXPECT_GT(shareOfGain(run.published(8), 8), 0.85);
+  EXPECT_GT(probability(planted(run.published(16)), 0),
+            probability(planted(uniformSchedule(16, 8)), 0));
+  for (const uint32_t total : {8u, 16u, 64u}) {
+    const SampleSchedule schedule = run.published(total);
+    EXPECT_EQ(std::accumulate(schedule.begin(), schedule.end(), 0u), total);
+  }
+  // Between two of them the nearer one's shares.
+  EXPECT_EQ(run.published(20), run.state().policy().budgets(1).beats_uniform()
+                                   ? scaledSchedule(run.published(16), 20)
+                                   : uniformSchedule(20, 8));
+}
+
+// A world in which uniform is best and whatever is moved away from it costs: nothing may be
+// published that is more than a point worse. Each of 40 runs is a trial of many candidates.
+TEST(Learners, NothingIsPublishedThatLosesAgainstUniform) {
+  const World flat = [](const SampleSchedule& n) {
+    double away = 0;
+    for (const uint32_t reads : n) away += reads < 4 ? 4.0 - reads : 0;
+    return 1.0 - 0.06 * away;
+  };
+  int harmed = 0, moved = 0;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    Learning run(experimentOf("{totalBudget: 32}", "{learner: additive}", "{}", seed + 1), flat,
+                 seed);
+    run.updates(25);
+    const double loss = probability(1.0, 0) - probability(flat(run.published(32)), 0);
+    harmed += loss > 0.02 ? 1 : 0;
+    moved += run.published(32) != uniformSchedule(32, 8) ? 1 : 0;
+  }
+  EXPECT_LE(harmed, 3) << moved << " of 40 runs published another than uniform";
+}
+
+// ---- Checked and computed again ----
+
+TEST(Learners, EveryUpdateIsComputedAgain) {
+  for (const char* learner : {"{learner: additive, episodesPerUpdate: 12}",
+                              "{learner: reinforce, episodesPerUpdate: 12}"}) {
+    Learning run(experimentOf("{totalBudgets: [8, 32]}", learner), planted, 7);
+    run.updates(12);
+    const auto refusal = [&](const std::vector<v1::IterationRecord>& records) -> std::string {
+      Replay replay(run.experiment(), run.initial(), false);
+      for (const auto& record : records) {
+        if (const Status same = replay.next(record); !same) return same.error().message;
+      }
+      EXPECT_EQ(replay.state().SerializeAsString(), run.state().SerializeAsString());
+      return "";
+    };
+    EXPECT_EQ(refusal(run.records()), "");
+    auto changed = run.records();
+    v1::EpisodeResult& result = *changed[3].mutable_results(5);
+    auto& samples = *result.mutable_schedule();
+    const auto most = std::max_element(samples.begin(), samples.end());
+    --*most;
+    ++*(most == samples.begin() ? most + 1 : samples.begin());
+    EXPECT_THAT(refusal(changed), HasSubstr("the schedule is not that of its ticket"));
+    changed = run.records();
+    auto& learned = *changed[5].mutable_policy()->mutable_budgets(0);
+    learned.set_beats_uniform(!learned.beats_uniform());
+    EXPECT_THAT(refusal(changed), HasSubstr("its record differs from what it computes to"));
+  }
+}
+
+TEST(Learners, EpisodesOfASetShareTheirQuestions) {
+  const v1::Experiment experiment = experimentOf("{totalBudgets: [8, 16, 32]}", "{}");
+  const v1::Spec& spec = experiment.spec();
+  EXPECT_EQ(spec.rollout().episodes_per_question_set(), 12u);  // four each, of 10 an update
+  EXPECT_EQ(spec.policy().total_budget(), 8u);
+  std::set<std::vector<uint32_t>> sets;
+  std::vector<int> of_budget(3);
+  for (uint64_t ticket = 0; ticket < 120; ++ticket) {
+    EXPECT_EQ(questionsOf(spec, ticket), questionsOf(spec, ticket / 12 * 12));
+    sets.insert(questionsOf(spec, ticket));
+    ++of_budget[placeOf(spec, ticket).budget];
+  }
+  EXPECT_EQ(sets.size(), 10u);
+  EXPECT_EQ(of_budget, (std::vector<int>{40, 40, 40}));
+}
+
+TEST(Learners, AForkBeginsWhereItsOriginWas) {
+  Learning run(experimentOf("{totalBudget: 8}", "{learner: additive}"), planted, 2);
+  run.updates(15);
+  const v1::Origin origin = originOf("01J", run.state());
+  const v1::AggregatorState fork = initialState(run.experiment(), 8, &origin);
+  EXPECT_TRUE(checkBudgets(run.experiment(), 8, fork));
+  EXPECT_EQ(publishedSchedule(run.experiment().spec(), fork.policy(), 8), run.published(8));
+  EXPECT_EQ(fork.learners(0).precision_size(), run.state().learners(0).precision_size());
+  EXPECT_TRUE(fork.learners(0).sets().empty());
+  // The trial's pairs are those that were there.
+  EXPECT_EQ(verdictOf(fork.learners(0), 16).pairs, verdictOf(run.state().learners(0), 16).pairs);
+}
+
+TEST(Learners, AStateOfOthersIsRefused) {
+  const v1::Experiment experiment = experimentOf("{totalBudget: 8}", "{learner: additive}");
+  const v1::AggregatorState good = initialState(experiment, 8);
+  EXPECT_TRUE(checkBudgets(experiment, 8, good));
+  EXPECT_FALSE(checkBudgets(experiment, 9, good));
+  EXPECT_FALSE(checkBudgets(experimentOf("{totalBudget: 16}", "{learner: additive}"), 8, good));
+  EXPECT_FALSE(checkBudgets(experimentOf("{totalBudget: 8}", "{learner: reinforce}"), 8, good));
+  const auto refused = [&](const std::function<void(v1::AggregatorState*)>& change) {
+    v1::AggregatorState bad = good;
+    change(&bad);
+    return !checkBudgets(experiment, 8, bad);
+  };
+  EXPECT_TRUE(refused([](auto* s) { s->mutable_learners(0)->set_precision(3, NAN); }));
+  EXPECT_TRUE(refused([](auto* s) { s->mutable_learners(0)->add_evidence(0); }));
+  EXPECT_TRUE(refused([](auto* s) { s->mutable_policy()->mutable_budgets(0)->add_learned(0); }));
+  EXPECT_TRUE(refused([](auto* s) {
+    s->mutable_policy()->mutable_budgets(0)->mutable_proposals(1)->set_samples(0, 90);
+  }));
+  EXPECT_TRUE(refused([](auto* s) { s->mutable_learners(0)->add_sets(); }));
+  EXPECT_TRUE(refused([](auto* s) { s->clear_learners(); }));
+}
+
+TEST(Learners, SettingsThatCannotBeAreASentence) {
+  const auto refusal = [](const std::string& policy, const std::string& update,
+                          const std::string& rollout) {
+    const auto parsed = parseExperiment(
+        "apiVersion: allot.dev/v1alpha1\nkind: Experiment\nmetadata: {name: x}\nspec:\n"
+        "  model: {path: m}\n  task: {tasks: [niah]}\n  policy: " +
+            policy + "\n  rollout: " + rollout + "\n  update: " + update + "\n",
+        "x.yaml");
+    return parsed ? "" : parsed.error().message;
+  };
+  EXPECT_THAT(refusal("{}", "{}", "{}"),
+              HasSubstr("spec.policy.totalBudget: required, but missing"));
+  EXPECT_THAT(refusal("{totalBudget: 4, totalBudgets: [8, 16]}", "{}", "{}"),
+              HasSubstr("4 is not one of spec.policy.totalBudgets; leave it out"));
+  EXPECT_THAT(refusal("{totalBudgets: [8, 16]}", "{}", "{episodesPerQuestionSet: 9}"),
+              HasSubstr("9 episodes are not the same number, 4 or more, for each of 2 total "
+                        "budgets"));
+  EXPECT_EQ(refusal("{totalBudgets: [8, 16]}", "{}", "{episodesPerQuestionSet: 10}"), "");
+  // Keys of gradients choose the learner that has them.
+  EXPECT_EQ(learnerOf(experimentOf("{totalBudget: 8}", "{learningRate: 0.1}").spec().update()),
+            Learner::kReinforce);
+  EXPECT_EQ(learnerOf(experimentOf("{totalBudget: 8}", "{}").spec().update()), Learner::kAdditive);
+}
+
+}  // namespace
+}  // namespace allot
