@@ -331,6 +331,26 @@ class PageTest(unittest.TestCase):
                 self.check_narrow()
                 self.assert_clean()
 
+    def test_schedules_of_several_total_budgets(self):
+        if not ARGS.samples:
+            self.skipTest("no --samples")
+        self.open(f"{ARGS.url}/")
+        rows = self.driver.execute_script(
+            "return [...document.querySelectorAll('#frontier tr')].map((row) =>"
+            " [...row.cells].map((cell) => cell.textContent))")
+        self.assertEqual(rows, [
+            ["8", "learned", "0 3 0 0 2 2 1 0", "+31.4 ± 4.1 points", "12"],
+            ["32", "uniform", "4 4 4 4 4 4 4 4", "−1.2 ± 5.0 points", "7"],
+            ["128", "uniform", "16 16 16 16 16 16 16 16", "–", "–"]])
+        note = self.driver.find_element("id", "accuracy-note").text
+        self.assertIn("learned at 8, 32, 128", note)
+        self.check_narrow()
+        self.assert_clean()
+        # Where nothing is learned there is no such card.
+        self.open(f"{ARGS.url}/sweep/")
+        self.assertEqual(self.driver.execute_script(
+            "return document.getElementById('card-frontier').getBoundingClientRect().height"), 0)
+
     def test_prompts_that_are_read_in_several_ways(self):
         if not ARGS.samples:
             self.skipTest("no --samples")

@@ -102,6 +102,19 @@ inline RunView sampleView() {
       {"history", sampleHistory(137)},
       {"policy_probabilities", {0.02, 0.31, 0.06, 0.04, 0.27, 0.22, 0.05, 0.03}},
       {"learned_schedule", {0, 3, 0, 0, 2, 2, 1, 0}},
+      {"frontier",
+       {{{"total_budget", 8},
+         {"learned_schedule", {0, 3, 0, 0, 2, 2, 1, 0}},
+         {"beats_uniform", true},
+         {"trial", {{"question_sets", 12}, {"mean", 0.314}, {"error", 0.041}}}},
+        {{"total_budget", 32},
+         {"learned_schedule", {4, 4, 4, 4, 4, 4, 4, 4}},
+         {"beats_uniform", false},
+         {"trial", {{"question_sets", 7}, {"mean", -0.012}, {"error", 0.05}}}},
+        {{"total_budget", 128},
+         {"learned_schedule", {16, 16, 16, 16, 16, 16, 16, 16}},
+         {"beats_uniform", false},
+         {"trial", {{"question_sets", 0}, {"mean", 0.0}, {"error", 0.0}}}}}},
       {"workers", workers},
       {"model",
        {{"architecture", "LlamaForCausalLM"},
@@ -126,7 +139,8 @@ inline RunView emptyView() {
   nlohmann::json& facts = view.facts;
   facts["state"] = "starting";
   for (const char* key : {"updates", "episodes", "episodes_per_second", "layers"}) facts[key] = 0;
-  for (const char* key : {"history", "policy_probabilities", "learned_schedule", "workers"}) {
+  for (const char* key :
+       {"history", "policy_probabilities", "learned_schedule", "frontier", "workers"}) {
     facts[key] = nlohmann::json::array();
   }
   facts["waiting"] = "no worker has loaded the model yet (no worker is alive)";
