@@ -227,9 +227,9 @@ json frontierView(const v1::Spec& spec, const v1::AggregatorState& state) {
                     {"beats_uniform", nullptr},
                     {"trial", nullptr}});
   }
-  for (int b = 0; b < std::min(policy.budgets_size(), state.learners_size()); ++b) {
+  for (int b = 0; b < std::min(policy.frontier().budgets_size(), state.learners_size()); ++b) {
     const Verdict verdict = verdictOf(state.learners(b), spec.rollout().questions_per_episode());
-    rows[static_cast<size_t>(b)]["beats_uniform"] = policy.budgets(b).beats_uniform();
+    rows[static_cast<size_t>(b)]["beats_uniform"] = policy.frontier().budgets(b).beats_uniform();
     rows[static_cast<size_t>(b)]["trial"] = {
         {"question_sets", verdict.pairs}, {"mean", verdict.mean}, {"error", verdict.error}};
   }

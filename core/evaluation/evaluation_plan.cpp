@@ -40,7 +40,7 @@ std::vector<Cell> cellsOf(const v1::Experiment& experiment, const std::string& p
   // Version 0 is uniform, unless the run is a fork.
   const auto [least, most] = std::minmax_element(policy.logits().begin(), policy.logits().end());
   const bool learned_before =
-      std::any_of(policy.budgets().begin(), policy.budgets().end(),
+      std::any_of(policy.frontier().budgets().begin(), policy.frontier().budgets().end(),
                   [](const v1::BudgetPolicy& budget) { return budget.beats_uniform(); });
   const bool first = policy.version() == 0;
   const bool has_learned = !first || *least != *most || learned_before;

@@ -33,7 +33,7 @@ class BudgetUpdate {
         version_(state->policy().version()),
         steps_(state->optimizer_steps()),
         index_(index),
-        policy_(*state->mutable_policy()->mutable_budgets(index)),
+        policy_(*state->mutable_policy()->mutable_frontier()->mutable_budgets(index)),
         learner_(*state->mutable_learners(index)),
         problem_{static_cast<uint32_t>(state->policy().logits_size()), policy_.total_budget(),
                  spec_.policy().min_per_layer(), spec_.rollout().questions_per_episode()},
@@ -242,7 +242,7 @@ Status checkBudgets(const v1::Experiment& experiment, uint32_t layers,
   const std::vector<uint32_t> totals =
       learnsByBudgets(spec) ? totalBudgets(spec.policy()) : std::vector<uint32_t>();
   const auto budgets = static_cast<int>(totals.size());
-  if (state.policy().budgets_size() != budgets || state.learners_size() != budgets) {
+  if (state.policy().frontier().budgets_size() != budgets || state.learners_size() != budgets) {
     return wrong("another number of total budgets");
   }
   for (int b = 0; b < budgets; ++b) {
@@ -250,7 +250,7 @@ Status checkBudgets(const v1::Experiment& experiment, uint32_t layers,
                                   spec.policy().min_per_layer(),
                                   spec.rollout().questions_per_episode()};
     const Learner learner = learnerOf(spec.update());
-    if (isPolicyOf(problem, learner, state.policy().budgets(b)) &&
+    if (isPolicyOf(problem, learner, state.policy().frontier().budgets(b)) &&
         isStateOf(problem, learner, state.learners(b))) {
       continue;
     }
@@ -261,7 +261,7 @@ Status checkBudgets(const v1::Experiment& experiment, uint32_t layers,
 
 void beginBudgets(const v1::Experiment& experiment, v1::AggregatorState* state) {
   for (const uint32_t total : totalBudgets(experiment.spec().policy())) {
-    state->mutable_policy()->add_budgets()->set_total_budget(total);
+    state->mutable_policy()->mutable_frontier()->add_budgets()->set_total_budget(total);
     state->add_learners();
   }
   for (int b = 0; b < state->learners_size(); ++b) BudgetUpdate(experiment, state, b).begin();

@@ -19,12 +19,12 @@ std::vector<double> softmaxOf(const google::protobuf::RepeatedField<double>& log
 
 // The learned budget next to `total` in proportion; the smaller one of two.
 const v1::BudgetPolicy& nearest(const v1::PolicySnapshot& policy, uint32_t total) {
-  const v1::BudgetPolicy* best = &policy.budgets(0);
+  const v1::BudgetPolicy* best = &policy.frontier().budgets(0);
   const auto apart = [&](const v1::BudgetPolicy& budget) {
     const double here = budget.total_budget(), there = total;
     return std::max(here, there) / std::max(1.0, std::min(here, there));
   };
-  for (const v1::BudgetPolicy& budget : policy.budgets()) {
+  for (const v1::BudgetPolicy& budget : policy.frontier().budgets()) {
     if (apart(budget) < apart(*best)) best = &budget;
   }
   return *best;
@@ -58,9 +58,10 @@ Proposed scheduleOf(const v1::Spec& spec, const v1::PolicySnapshot& policy, uint
     proposed.log_probability = logProbability(proposed.schedule, logits, least);
     return proposed;
   };
-  if (policy.budgets().empty()) return drawn(policy.logits(), spec.policy().total_budget());
+  if (policy.frontier().budgets().empty())
+    return drawn(policy.logits(), spec.policy().total_budget());
   const TicketPlace place = placeOf(spec, ticket);
-  const v1::BudgetPolicy& budget = policy.budgets(static_cast<int>(place.budget));
+  const v1::BudgetPolicy& budget = policy.frontier().budgets(static_cast<int>(place.budget));
   if (place.proposal < static_cast<uint32_t>(budget.proposals_size())) {
     return {fromDraws(budget.proposals(static_cast<int>(place.proposal)).samples()), 0};
   }
@@ -69,7 +70,7 @@ Proposed scheduleOf(const v1::Spec& spec, const v1::PolicySnapshot& policy, uint
 
 SampleSchedule publishedSchedule(const v1::Spec& spec, const v1::PolicySnapshot& policy,
                                  uint32_t total) {
-  if (policy.budgets().empty()) {
+  if (policy.frontier().budgets().empty()) {
     return learnedSchedule(softmaxOf(policy.logits()), total, spec.policy().min_per_layer(),
                            spec.policy().total_budget());
   }
@@ -81,8 +82,8 @@ SampleSchedule publishedSchedule(const v1::Spec& spec, const v1::PolicySnapshot&
 }
 
 std::vector<double> layerShares(const v1::PolicySnapshot& policy, int budget) {
-  if (policy.budgets().empty()) return softmaxOf(policy.logits());
-  const v1::BudgetPolicy& of = policy.budgets(budget);
+  if (policy.frontier().budgets().empty()) return softmaxOf(policy.logits());
+  const v1::BudgetPolicy& of = policy.frontier().budgets(budget);
   if (!of.logits().empty()) return softmaxOf(of.logits());
   std::vector<double> shares(of.learned().begin(), of.learned().end());
   for (double& share : shares) share /= of.total_budget();

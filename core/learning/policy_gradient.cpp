@@ -103,7 +103,7 @@ Status checkBehaviour(const v1::Spec& spec, const v1::PolicySnapshot& behaviour,
   }
   const SampleSchedule schedule(result.schedule().begin(), result.schedule().end());
   double expected = 0;
-  if (behaviour.budgets().empty()) {
+  if (behaviour.frontier().budgets().empty()) {
     // Older builds drew where other processors round the softmax otherwise: a schedule may differ.
     expected = logProbability(schedule, logitsOf(behaviour), spec.policy().min_per_layer());
   } else {
@@ -285,7 +285,7 @@ UpdateOutcome applyUpdate(const v1::Experiment& experiment, const v1::Aggregator
   auto* policy = outcome.state.mutable_policy();
   policy->set_version(state.policy().version() + 1);
   outcome.state.set_optimizer_steps(state.optimizer_steps() + 1);
-  if (policy->budgets().empty()) {
+  if (policy->frontier().budgets().empty()) {
     updatePolicy(experiment, results, &outcome.state, &record);
   } else {
     updateBudgets(experiment, results, &outcome.state, &record);

@@ -157,6 +157,42 @@ TEST_F(AllotRun, LeavesEverythingThatIsPromised) {
   EXPECT_THAT(again.err, HasSubstr("holds a run already: add --resume"));
 }
 
+// The experiment of several total budgets, small. What is published is in every place that says it,
+// and every update computes to the same bits again.
+TEST_F(AllotRun, LearnsAFrontier) {
+  const std::string file =
+      std::string(ALLOT_SOURCE_DIR) + "/experiments/recall-frontier/experiment.yaml";
+  auto arguments = std::vector<std::string>{"run", file, "--dir", dir("f"), "--workers", "2"};
+  for (const char* setting :
+       {"spec.task.contextTokens=128", "spec.task.heldOutQuestions=40",
+        "spec.task.trainQuestions=48", "spec.rollout.questionsPerEpisode=4",
+        "spec.update.maxUpdates=4", "spec.update.episodesPerUpdate=20",
+        "spec.evaluation.everyUpdates=0", "spec.evaluation.methods=[s2anta-sys]"}) {
+    arguments.insert(arguments.end(), {"--set", setting});
+  }
+  const auto output = capture(command(arguments, {}));
+  ASSERT_TRUE(output);
+  ASSERT_EQ(output->status, 0) << output->err;
+  EXPECT_THAT(output->out, HasSubstr("learned at"));
+  const json s = summary("f");
+  ASSERT_TRUE(s.is_object());
+  std::set<uint64_t> budgets;
+  for (const json& row : s["frontier"]) {
+    budgets.insert(row["total_budget"].get<uint64_t>());
+    uint64_t sum = 0;
+    for (const json& draws : row["learned_schedule"]) sum += draws.get<uint64_t>();
+    EXPECT_EQ(sum, row["total_budget"]);
+    EXPECT_TRUE(row["beats_uniform"].is_boolean());
+  }
+  EXPECT_EQ(budgets, (std::set<uint64_t>{8, 16, 32, 64, 128}));
+  EXPECT_EQ(json::parse(readFile(dir("f") + "/policy.json"))["frontier"], s["frontier"]);
+  EXPECT_EQ(episodes("f").size(), 80u);
+  const auto verified = capture(command({"verify", dir("f")}, {}));
+  ASSERT_TRUE(verified);
+  EXPECT_EQ(verified->status, 0) << verified->err;
+  EXPECT_THAT(verified->out, HasSubstr("4 updates"));
+}
+
 TEST_F(AllotRun, SynchronousRunsDoNotDependOnTheNumberOfWorkers) {
   // All but the clock.
   const auto evaluations = [&](const char* workers) {

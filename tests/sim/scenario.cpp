@@ -33,6 +33,14 @@ v1::Experiment baseExperiment() {
   return *parsed;
 }
 
+// Two total budgets from question sets, of more episodes than an update takes.
+void learnByBudgets(const char* learner, v1::Spec* spec) {
+  spec->mutable_update()->set_learner(learner);
+  spec->mutable_policy()->add_total_budgets(6);
+  spec->mutable_policy()->add_total_budgets(12);
+  spec->mutable_rollout()->set_episodes_per_question_set(8);
+}
+
 RunSpec drawRun(Chance& chance) {
   static const v1::Experiment base = baseExperiment();
   v1::Experiment experiment = base;
@@ -42,6 +50,7 @@ RunSpec drawRun(Chance& chance) {
     spec.mutable_evaluation()->add_methods("vattention epsilon=0.1 delta=0.1");
     spec.mutable_evaluation()->add_measures("fidelity");
   }
+  if (spec.seed() % 3 == 0) learnByBudgets(spec.seed() % 2 == 0 ? "additive" : "reinforce", &spec);
   spec.mutable_rollout()->set_episodes_per_pull(static_cast<uint32_t>(chance.between(1, 3)));
   spec.mutable_update()->set_episodes_per_update(static_cast<uint32_t>(chance.between(2, 4)));
   spec.mutable_update()->set_max_updates(static_cast<uint32_t>(chance.between(3, 6)));

@@ -419,7 +419,7 @@ TEST(Learners, OneRunLearnsAFrontier) {
     EXPECT_EQ(std::accumulate(schedule.begin(), schedule.end(), 0u), total);
   }
   // Between two of them the nearer one's shares.
-  EXPECT_EQ(run.published(20), run.state().policy().budgets(1).beats_uniform()
+  EXPECT_EQ(run.published(20), run.state().policy().frontier().budgets(1).beats_uniform()
                                    ? scaledSchedule(run.published(16), 20)
                                    : uniformSchedule(20, 8));
 }
@@ -468,7 +468,7 @@ TEST(Learners, EveryUpdateIsComputedAgain) {
     ++*(most == samples.begin() ? most + 1 : samples.begin());
     EXPECT_THAT(refusal(changed), HasSubstr("the schedule is not that of its ticket"));
     changed = run.records();
-    auto& learned = *changed[5].mutable_policy()->mutable_budgets(0);
+    auto& learned = *changed[5].mutable_policy()->mutable_frontier()->mutable_budgets(0);
     learned.set_beats_uniform(!learned.beats_uniform());
     EXPECT_THAT(refusal(changed), HasSubstr("its record differs from what it computes to"));
   }
@@ -517,9 +517,12 @@ TEST(Learners, AStateOfOthersIsRefused) {
   };
   EXPECT_TRUE(refused([](auto* s) { s->mutable_learners(0)->set_precision(3, NAN); }));
   EXPECT_TRUE(refused([](auto* s) { s->mutable_learners(0)->add_evidence(0); }));
-  EXPECT_TRUE(refused([](auto* s) { s->mutable_policy()->mutable_budgets(0)->add_learned(0); }));
   EXPECT_TRUE(refused([](auto* s) {
-    s->mutable_policy()->mutable_budgets(0)->mutable_proposals(1)->set_samples(0, 90);
+    s->mutable_policy()->mutable_frontier()->mutable_budgets(0)->add_learned(0);
+  }));
+  EXPECT_TRUE(refused([](auto* s) {
+    s->mutable_policy()->mutable_frontier()->mutable_budgets(0)->mutable_proposals(1)->set_samples(
+        0, 90);
   }));
   EXPECT_TRUE(refused([](auto* s) { s->mutable_learners(0)->add_sets(); }));
   EXPECT_TRUE(refused([](auto* s) { s->clear_learners(); }));

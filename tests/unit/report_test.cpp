@@ -341,7 +341,8 @@ TEST(Report, WritesEveryFile) {
                           {"total_budget", 8},
                           {"layers", 8},
                           {"probabilities", sampleView().facts["policy_probabilities"]},
-                          {"learned_schedule", {0, 3, 0, 0, 2, 2, 1, 0}}}));
+                          {"learned_schedule", {0, 3, 0, 0, 2, 2, 1, 0}},
+                          {"frontier", sampleView().facts["frontier"]}}));
   const json summary = json::parse(readFile(folder.path() + "/new/run/summary.json"));
   for (const char* key : {"run_id", "experiment", "state", "updates", "episodes", "wall_seconds",
                           "episodes_per_second", "learned_schedule"}) {
