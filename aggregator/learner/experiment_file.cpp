@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include "aggregator/learner/begin_run.h"
+#include "core/learning/budget_update.h"
 #include "core/learning/exact_math.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_change.h"
@@ -47,6 +48,14 @@ Result<RunSpec> ExperimentFile::parse(const std::optional<std::string>& content,
     if (!origin || !parseExactJson(*origin, &*run.origin) ||
         run.origin->state().policy().logits().empty()) {
       return badInput(options_.origin + ": is not the origin of a fork: make it with `allot fork`");
+    }
+    const v1::AggregatorState& state = run.origin->state();
+    const auto layers = static_cast<uint32_t>(state.policy().logits_size());
+    if (const Status same = checkBudgets(experiment, layers, state); !same) {
+      return badInput(options_.path +
+                      ": the run that it forks learned otherwise: " + same.error().message +
+                      "; keep spec.update.learner, spec.policy and spec.rollout as they were, or "
+                      "begin anew");
     }
   }
   return run;
