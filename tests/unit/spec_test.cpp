@@ -587,8 +587,8 @@ TEST(Spec, DefaultsInTheTableAreTheDefaults) {
   const std::string update = "spec.update={learner: reinforce}";
   const std::string digest = specDigest(parsed(tiny(), {update}));
   for (const SpecKey& key : specKeys()) {
-    const bool derived = key.default_value.find("spec.") != std::string::npos ||
-                         key.path == "spec.update.learner";
+    const bool derived =
+        key.default_value.find("spec.") != std::string::npos || key.path == "spec.update.learner";
     if (key.default_value == "required" || derived) continue;
     const v1::Experiment same = parsed(tiny(), {update, key.path + "=" + key.default_value});
     EXPECT_EQ(specDigest(same), digest) << key.path;
