@@ -181,6 +181,18 @@ std::string fidelityText(const json& summary) {
   return text;
 }
 
+// A schedule by layers; of one by heads, the mean of each layer's.
+std::string drawsText(const json& row) {
+  const json means = row.value("layer_draws", json::array());
+  const json& entries = row.at("learned_schedule");
+  if (means.empty() || means.size() == entries.size()) return entries.dump();
+  std::string text;
+  for (const json& draws : means) {
+    text += (text.empty() ? "[" : ",") + formatted("%.1f", draws.get<double>());
+  }
+  return text + "]";
+}
+
 // The published schedule of each total budget.
 std::string learnedText(const json& summary) {
   if (summary.value("learned_schedule", json::array()).empty() ||
@@ -190,13 +202,12 @@ std::string learnedText(const json& summary) {
   const json frontier = summary.value("frontier", json::array());
   if (frontier.size() < 2) {
     const bool fell_back = frontier.size() == 1 && frontier[0].at("beats_uniform") == false;
-    return "\nlearned schedule, samples per layer: " + summary.at("learned_schedule").dump() +
+    return "\nlearned schedule, samples per layer: " + drawsText(summary) +
            (fell_back ? " (uniform: nothing has beaten it on the training questions)" : "") + "\n";
   }
   TextTable table({"learned at", "samples per layer", ""});
   for (const json& row : frontier) {
-    table.add({std::to_string(row.at("total_budget").get<uint64_t>()),
-               row.at("learned_schedule").dump(),
+    table.add({std::to_string(row.at("total_budget").get<uint64_t>()), drawsText(row),
                row.at("beats_uniform") == false ? "uniform: nothing has beaten it" : ""});
   }
   return "\n" + table.text(false);

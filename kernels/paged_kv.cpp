@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "kernels/cpu/key_scores.h"
+#include "kernels/cpu/value_sums.h"
 
 namespace allot::kernels {
 namespace {
@@ -49,9 +50,10 @@ class Append {
       return "page_table: " + name + " ends at position " + std::to_string(end) + ", beyond its " +
              std::to_string(in_.max_pages) + " pages of " + std::to_string(kv_.page_size);
     }
-    // The first page too: it holds the sequence's centre.
+    // The first page too: it holds the sequence's centre. And that of the newest sum of values.
+    const int64_t oldest = kv_.value_sums && start > 0 ? start - 1 : start;
     for (int64_t i = 0; i * kv_.page_size < end; ++i) {
-      if (i > 0 && (i + 1) * kv_.page_size <= start) continue;
+      if (i > 0 && (i + 1) * kv_.page_size <= oldest) continue;
       if (pages(row)[i] < 0 || pages(row)[i] >= kv_.pages) {
         return "page_table: " + name + ", entry " + std::to_string(i) + " is page " +
                std::to_string(pages(row)[i]) + ", outside the pool of " + std::to_string(kv_.pages);
@@ -74,6 +76,7 @@ class Append {
         if (shadow.bits > 0) writeShadow(shadow, kv_, pages(row), head, start, in_.count);
       }
       if (kv_.bounds) extendBounds(row, head);
+      if (kv_.value_sums) appendValueSums(kv_, pages(row), head, start, in_.count);
     }
   }
 
@@ -188,6 +191,7 @@ void copyPage(const PagedKv& kv, int64_t from, int64_t to) {
   }
   copy(kv.centres, static_cast<size_t>(kv.kv_heads) * kv.head_dim * sizeof(float));
   copy(kv.bounds, tiles * 2 * kv.head_dim * sizeof(float));
+  copy(kv.value_sums, static_cast<size_t>(kv.kv_heads) * 2 * kv.head_dim * sizeof(double));
 }
 
 }  // namespace allot::kernels

@@ -32,8 +32,12 @@ void prepareProcess() {
 
 class CpuBackend final : public DecoderBackend {
  public:
-  CpuBackend(const ModelConfig& config, Weights weights, KvPool pool)
-      : config_(config), weights_(std::move(weights)), pool_(std::move(pool)) {}
+  CpuBackend(const ModelConfig& config, Weights weights, KvPool pool, const KvPoolOptions& options)
+      : config_(config),
+        weights_(std::move(weights)),
+        idle_means_(options.zero_reads == ZeroReads::kMeanValue),
+        idle_window_(options.zero_reads == ZeroReads::kWindow ? options.zero_window : 0),
+        pool_(std::move(pool)) {}
 
   std::string deviceName() const override { return "cpu"; }
   size_t weightBytes() const override { return weights_.bytes(); }
@@ -44,7 +48,8 @@ class CpuBackend final : public DecoderBackend {
                                      PromptStatistics* statistics) override {
     try {
       rope_.cover(config_, static_cast<int64_t>(ids.size()));
-      return readPrompt({config_, weights_, rope_, pool_, reading, &prefill_spaces_, statistics},
+      return readPrompt({config_, weights_, rope_, pool_, reading, &prefill_spaces_, statistics,
+                         idle_means_, idle_window_},
                         ids, pages);
     } catch (const std::bad_alloc&) {
       return noRoomForPrompt(ids.size(), "memory");
@@ -86,7 +91,6 @@ class CpuBackend final : public DecoderBackend {
     gate_up_.resize(rows * 2 * mlp);
     gated_.resize(rows * mlp);
     logits_.resize(rows * static_cast<size_t>(config_.vocab_size));
-    budgets_.resize(rows);
     newest_.resize(rows);
   }
 
@@ -114,10 +118,8 @@ class CpuBackend final : public DecoderBackend {
     const auto refused = [layer](const std::string& why) {
       return fail(ErrorCode::kData, "decode, layer " + std::to_string(layer) + ": " + why);
     };
-    for (int r = 0; r < rows; ++r) {
-      budgets_[r] = batch.schedules[r][layer];
-      newest_[r] = batch.lengths[r] - 1;
-    }
+    for (int r = 0; r < rows; ++r) newest_[r] = batch.lengths[r] - 1;
+    const bool head_budgets = layerBudgets(batch.schedules, config_, layer, &budgets_);
     const kernels::PagedKv kv = pool_.layer(layer);
     if (const auto why = kernels::appendKv(kv, {.keys = keys_.data(),
                                                 .values = values_.data(),
@@ -127,6 +129,15 @@ class CpuBackend final : public DecoderBackend {
                                                 .count = 1,
                                                 .max_pages = batch.max_pages})) {
       return refused(*why);
+    }
+    if (idle_means_) {
+      idle_values_.resize(static_cast<size_t>(rows * config_.kv_heads * config_.head_dim));
+      kernels::meanValues(kv,
+                          {.page_table = batch.page_table.data(),
+                           .lengths = batch.lengths.data(),
+                           .rows = rows,
+                           .max_pages = batch.max_pages},
+                          idle_values_.data());
     }
     const kernels::DecodeInputs in{
         .queries = queries_.data(),
@@ -141,7 +152,10 @@ class CpuBackend final : public DecoderBackend {
         .layer = static_cast<uint32_t>(layer),
         .seed = batch.seed,
         .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim))),
-        .window = static_cast<int>(config_.sliding_window)};
+        .window = static_cast<int>(config_.sliding_window),
+        .head_budgets = head_budgets,
+        .idle_values = idle_means_ ? idle_values_.data() : nullptr,
+        .idle_window = idle_window_};
     if (const auto why = kernels::decodeAttention(
             batch.method, kv, in, &workspace_,
             {.out = attended_.data(),
@@ -155,6 +169,8 @@ class CpuBackend final : public DecoderBackend {
 
   const ModelConfig config_;
   const Weights weights_;
+  const bool idle_means_;  // ZeroReads
+  const int idle_window_;
   RopeTable rope_;
   KvPool pool_;
   kernels::DecodeWorkspace workspace_;
@@ -164,7 +180,8 @@ class CpuBackend final : public DecoderBackend {
       gated_, logits_;
   std::vector<int32_t> chosen_;
   std::vector<uint32_t> budgets_;
-  std::vector<int32_t> newest_;  // positions
+  std::vector<float> idle_values_;  // of the layer, [rows, kv_heads, d]
+  std::vector<int32_t> newest_;     // positions
 };
 
 Result<std::span<const float>> CpuBackend::step(const StepBatch& batch,
@@ -226,7 +243,7 @@ Result<std::unique_ptr<DecoderBackend>> makeCpuBackend(const ModelConfig& config
   ALLOT_ASSIGN(KvPool pool, KvPool::create(config, options));
   prepareProcess();
   return std::unique_ptr<DecoderBackend>(
-      std::make_unique<CpuBackend>(config, std::move(weights), std::move(pool)));
+      std::make_unique<CpuBackend>(config, std::move(weights), std::move(pool), options));
 }
 
 }  // namespace allot

@@ -138,6 +138,11 @@ Result<std::unique_ptr<CudaModel>> CudaModel::create(const ModelConfig& config, 
   // A stream of its own: the default one can neither be captured nor run beside another.
   std::unique_ptr<CudaModel> model(
       new CudaModel(config, std::move(weights), c10::cuda::getStreamFromPool()));
+  if (options.zero_reads == ZeroReads::kWindow) {
+    return badInput(
+        "heads without a budget attend to a window on the CPU alone: set spec.model.device to cpu, "
+        "or let them give nothing or the mean of their values");
+  }
   KvPoolOptions kept = options;
   kept.element = kernels::Element::kBFloat16;
   ALLOT_ASSIGN(
@@ -190,12 +195,12 @@ std::optional<std::string> CudaModel::prepare(const StepBatch& batch, bool stati
   method_ = batch.method;
   seed_ = batch.seed;
   with_statistics_ = statistics;
+  budgets_a_row_ = layerBudgets(batch.schedules, config_, 0, &budgets_) ? config_.heads : 1;
   int longest = 1;
   uint32_t most = 1;
   for (int r = 0; r < rows_; ++r) {
     longest = std::max(longest, batch.lengths[r]);
-    for (int64_t l = 0; l < config_.layers; ++l) {
-      const uint32_t budget = batch.schedules[r][l];
+    for (const uint32_t budget : batch.schedules[static_cast<size_t>(r)]) {
       if (budget < static_cast<uint32_t>(batch.lengths[r])) most = std::max(most, budget);
     }
   }
@@ -231,10 +236,11 @@ void CudaModel::fill(const StepBatch& batch) {
   put(kPages, batch.page_table);
   for (int r = 0; r < rows_; ++r) {
     start[offset(kPositions) + r] = batch.lengths[r] - 1;
-    for (int64_t l = 0; l < config_.layers; ++l) {
-      const uint32_t budget = batch.schedules[r][l];
-      std::memcpy(start + offset(kBudgets) + l * rows_ + r, &budget, sizeof budget);
-    }
+  }
+  for (int64_t l = 0; l < config_.layers; ++l) {
+    layerBudgets(batch.schedules, config_, l, &budgets_);
+    std::memcpy(start + offset(kBudgets) + l * rows_ * budgets_a_row_, budgets_.data(),
+                budgets_.size() * sizeof(uint32_t));
   }
 }
 
@@ -251,6 +257,7 @@ void CudaModel::resize(int64_t rows) {
   queries_ = make(q, at::kFloat);
   keys_ = make(kv, at::kFloat);
   values_ = make(kv, at::kFloat);
+  if (pool_.layer(0).value_sums) idle_values_ = make(kv, at::kFloat);
   attended_ = make(q, at::kFloat);
   attended_number_ = number == at::kFloat ? attended_ : make(q, number);
   projected_ = make(config_.hidden_size, number);
@@ -265,9 +272,9 @@ void CudaModel::resize(int64_t rows) {
 }
 
 int64_t CudaModel::offset(Array array) const {
-  // All have an entry a row, but for the budgets, which have one a layer.
+  // All have an entry a row, but for the budgets, which have one a layer, or one a head of it.
   int64_t before = array;
-  if (array == kPages) before += config_.layers - 1;
+  if (array == kPages) before += config_.layers * budgets_a_row_ - 1;
   return before * rows_;
 }
 
@@ -301,6 +308,18 @@ std::optional<std::string> CudaModel::attend(int64_t layer) {
                                          &workspace_, stream)) {
     return why;
   }
+  const float* means = nullptr;
+  if (kv.value_sums) {
+    means = idle_values_.data_ptr<float>();
+    if (auto why = kernels::cuda::meanValues(kv,
+                                             {.page_table = onDevice<int32_t>(kPages),
+                                              .lengths = onDevice<int32_t>(kLengths),
+                                              .rows = rows_,
+                                              .max_pages = max_pages_},
+                                             idle_values_.data_ptr<float>(), stream)) {
+      return why;
+    }
+  }
   kernels::DecodeOutputs out{.out = attended_.data_ptr<float>()};
   if (with_statistics_) out.statistics = const_cast<kernels::RowStatistics*>(statistics());
   return kernels::cuda::decodeAttention(
@@ -308,7 +327,7 @@ std::optional<std::string> CudaModel::attend(int64_t layer) {
       {.queries = queries_.data_ptr<float>(),
        .page_table = onDevice<int32_t>(kPages),
        .lengths = onDevice<int32_t>(kLengths),
-       .budgets = onDevice<uint32_t>(kBudgets) + layer * rows_,
+       .budgets = onDevice<uint32_t>(kBudgets) + layer * rows_ * budgets_a_row_,
        .sequences = onDevice<uint32_t>(kSequences),
        .steps = onDevice<uint32_t>(kSteps),
        .rows = rows_,
@@ -317,7 +336,9 @@ std::optional<std::string> CudaModel::attend(int64_t layer) {
        .layer = static_cast<uint32_t>(layer),
        .seed = seed_,
        .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim))),
-       .window = static_cast<int>(config_.sliding_window)},
+       .window = static_cast<int>(config_.sliding_window),
+       .head_budgets = budgets_a_row_ > 1,
+       .idle_values = means},
       &workspace_, out, stream);
 }
 

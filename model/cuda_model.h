@@ -117,6 +117,8 @@ class CudaModel {
   uint64_t seed_ = 0;
   int rows_ = 0;
   int max_pages_ = 0;
+  int64_t budgets_a_row_ = 1;      // and layer: 1, or one a head
+  std::vector<uint32_t> budgets_;  // of one layer
   bool with_statistics_ = false;
   at::Tensor host_arrays_;  // pinned
   at::Tensor arrays_;
@@ -124,6 +126,7 @@ class CudaModel {
   // Activations, [rows in whole tiles, ...]; beyond the batch's rows they hold what was there.
   at::Tensor x_, normed_, qkv_, queries_, keys_, values_, attended_, projected_, gate_up_, gated_,
       logits_;
+  at::Tensor idle_values_;      // of one layer: the means of values, where they are kept
   at::Tensor attended_number_;  // attended_ as the products take it
 };
 

@@ -171,10 +171,21 @@ Result<at::Tensor> CudaPrompt::attend(const at::Tensor& queries, const at::Tenso
       .window = static_cast<int>(config.sliding_window)};
   Refusal why;
   if (method.method == kernels::Method::kSampledBlocks) {
-    const uint32_t budget =
-        reading_->schedule.empty() ? UINT32_MAX : reading_->schedule[static_cast<size_t>(layer)];
+    std::vector<uint32_t> budgets = {UINT32_MAX};
+    const ScheduleView schedule = reading_->schedule;
+    at::Tensor by_heads;  // on the device
+    if (!schedule.empty() && layerBudgets({&schedule, 1}, config, layer, &budgets)) {
+      by_heads = at::from_blob(budgets.data(), {config.heads}, at::kInt).to(at::kCUDA);
+    }
     why = kernels::cuda::attendSampledBlocks(
-        kv, in, {reading_->seed, reading_->sequence, static_cast<uint32_t>(layer), budget},
+        kv, in,
+        {.seed = reading_->seed,
+         .sequence = reading_->sequence,
+         .layer = static_cast<uint32_t>(layer),
+         .budget = budgets[0],
+         .budgets = by_heads.defined()
+                        ? reinterpret_cast<const uint32_t*>(by_heads.data_ptr<int32_t>())
+                        : nullptr},
         &workspace_,
         {.out = out.data_ptr<float>(),
          .statistics = static_cast<kernels::PrefillStatistics*>(read_.data_ptr())},

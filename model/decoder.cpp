@@ -22,8 +22,20 @@ Status checkToken(int32_t id, const ModelConfig& config) {
                   ": the tokenizer does not belong to this model");
 }
 
+Status checkSchedule(ScheduleView schedule, const ModelConfig& config) {
+  if (entriesPerLayer(schedule.size(), config) > 0) return {};
+  return badInput("a schedule of " + std::to_string(schedule.size()) +
+                  " entries does not fit the model's " + std::to_string(config.layers) +
+                  " layers of " + std::to_string(config.heads) + " heads over " +
+                  std::to_string(config.kv_heads) +
+                  " KV heads: write one for each layer, for each KV head or for each head");
+}
+
 Status checkStep(const StepBatch& batch, const ModelConfig& config) {
   for (const int32_t id : batch.tokens) ALLOT_TRY(checkToken(id, config));
+  for (const ScheduleView schedule : batch.schedules) {
+    ALLOT_TRY(checkSchedule(schedule, config));
+  }
   for (const int32_t length : batch.lengths) {
     if (length >= 1 && length <= config.max_positions) continue;
     return badInput("a sequence of " + std::to_string(length) +
@@ -98,6 +110,7 @@ Result<Prompt> Decoder::prefill(const std::vector<int32_t>& ids, const PromptRea
                     " are allowed");
   }
   for (const int32_t id : ids) ALLOT_TRY(checkToken(id, config));
+  if (!reading.schedule.empty()) ALLOT_TRY(checkSchedule(reading.schedule, config));
   auto pages = backend.pool().allocate(backend.pool().pagesFor(ids.size()));
   if (!pages) {
     return badInput("the memory for keys and values is full: raise --kv-memory");

@@ -17,6 +17,7 @@
 #include "allot/kernels/prefill.h"
 #include "core/result.h"
 #include "model/device.h"
+#include "model/head_schedule.h"
 #include "model/kv_pool.h"
 #include "model/model_config.h"
 #include "model/token_choice.h"
@@ -33,7 +34,7 @@ struct PromptReading {
   kernels::MethodOptions method = {};  // of kernels::Phase::kPrefill
   // Of sale tau=profile: thresholds, [layers, heads]; outlives the call.
   const std::vector<float>* tau = nullptr;
-  // Of a method that draws: per head and position, [layers]; else empty.
+  // Of a method that draws: per head and position, as head_schedule.h has them; else empty.
   std::vector<uint32_t> schedule = {};
   uint64_t seed = 0;
   uint32_t sequence = 0;  // names its draws
@@ -79,8 +80,8 @@ struct StepBatch {
   std::vector<int32_t> lengths;  // positions in the cache once the token is in
   std::vector<uint32_t> sequences;
   std::vector<uint32_t> steps;
-  std::vector<const uint32_t*> schedules;  // [layers] each: draws per head in that layer
-  std::vector<int32_t> page_table;         // [rows, max_pages]
+  std::vector<ScheduleView> schedules;  // draws per head, as head_schedule.h has them; borrowed
+  std::vector<int32_t> page_table;      // [rows, max_pages]
   int max_pages = 0;
   AttentionProbe probe = nullptr;  // optional
 };
@@ -110,7 +111,8 @@ class Decoder {
   void release(Prompt* prompt);
 
   // Appends the tokens, returns logits [rows, vocab] (valid until the next call). Statistics,
-  // [rows], are added to. kUsage: a token outside the vocabulary, a length beyond max_positions.
+  // [rows], are added to. kUsage: a token outside the vocabulary, a length beyond max_positions,
+  // a schedule that does not fit the model.
   // kData, naming layer and tensor, when a number is not finite, a row does not fit its pages or
   // the pool lacks what the method reads; the newest positions are then unspecified. A GPU says so
   // after the whole step and does not name the layer.

@@ -68,7 +68,7 @@ class Batch {
       batch.lengths.push_back(row.prompt->length + static_cast<int32_t>(output.steps) + 1);
       batch.sequences.push_back(row.sequence);
       batch.steps.push_back(static_cast<uint32_t>(output.steps) + 1);
-      batch.schedules.push_back(row.schedule.data());
+      batch.schedules.push_back(row.schedule);
       const auto table = batch.page_table.begin() + static_cast<std::ptrdiff_t>(r * max_pages_);
       const auto shared = row.prompt->length / page_size;
       std::copy_n(row.prompt->pages.begin(), shared, table);
@@ -119,7 +119,7 @@ Result<std::vector<Generated>> generate(Decoder* decoder, const Tokenizer& token
            length <= config.max_positions;
   };
   for (size_t i = 0; i < rows.size(); ++i) {
-    assert(rows[i].schedule.size() == static_cast<size_t>(config.layers));
+    assert(entriesPerLayer(rows[i].schedule.size(), config) > 0);
     const auto first = [&] {
       return chooseToken(rows[i].prompt->first_logits, options.choice, options.seed,
                          rows[i].sequence, 0);

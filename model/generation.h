@@ -19,7 +19,7 @@ namespace allot {
 
 struct GenerationRow {
   const Prompt* prompt = nullptr;  // prefilled densely
-  SampleSchedule schedule;         // [layers]
+  SampleSchedule schedule;         // as head_schedule.h has it
   uint32_t sequence = 0;           // names the row's random stream
   // What the row reads before it writes, under its schedule as what it writes; may be empty.
   std::vector<int32_t> question = {};

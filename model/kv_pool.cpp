@@ -26,6 +26,10 @@ Status check(const ModelConfig& config, const KvPoolOptions& options) {
   if (!known || bits.size() != options.shadow_bits.size()) {
     return badInput("shadows of keys have 3, 4 or 8 bits, each once");
   }
+  if (options.zero_reads == ZeroReads::kWindow && options.zero_window < 1) {
+    return badInput("the window of heads without a budget has 1 position or more, not " +
+                    std::to_string(options.zero_window));
+  }
   if (bits.empty() && !options.bounds) return {};
   if (options.page_size % kernels::kTileKeys != 0 || config.head_dim % 16 != 0) {
     return badInput(
@@ -83,6 +87,9 @@ Result<KvPool> KvPool::create(const ModelConfig& config, const KvPoolOptions& op
     bytes[kCodes0 + i] = heads * tiles * layout.shadows[i].tileBytes(layout.head_dim);
     bytes[kScales0 + i] = heads * positions * sizeof(float);
     bytes[kCentres] = heads * width * sizeof(float);
+  }
+  if (options.zero_reads == ZeroReads::kMeanValue) {
+    bytes[kValueSums] = heads * 2 * width * sizeof(double);
   }
   if (options.bounds) bytes[kBounds] = heads * tiles * 2 * width * sizeof(float);
 
@@ -148,6 +155,7 @@ kernels::PagedKv KvPool::layer(int64_t layer) const {
   }
   kv.centres = floats(parts[kCentres]);
   kv.bounds = floats(parts[kBounds]);
+  kv.value_sums = reinterpret_cast<double*>(parts[kValueSums]);
   return kv;
 }
 

@@ -19,6 +19,14 @@
 
 namespace allot {
 
+// What a head without a budget gives, in steps and in prompts that are attended to query by query
+// (kernels::DecodeInputs). Sampled blocks of a prompt are silent whatever this says.
+enum class ZeroReads {
+  kOff,        // zeros
+  kMeanValue,  // the mean of the sequence's values so far, which is kept up as the cache grows
+  kWindow,     // exact attention to the newest positions, which count as read; on the CPU only
+};
+
 struct KvPoolOptions {
   int page_size = 16;
   // Rounded down to whole pages. 0: a quarter of what is free on the device once the weights are
@@ -26,8 +34,10 @@ struct KvPoolOptions {
   size_t kv_bytes = size_t{1} << 30;
   kernels::Element element = kernels::Element::kFloat32;  // of keys and values
   // What is kept beside keys and values, each only if asked for.
-  std::vector<int> shadow_bits = {};  // of the keys' shadows, out of 3, 4, 8; once each
-  bool bounds = false;                // of the keys, for quest
+  std::vector<int> shadow_bits = {};       // of the keys' shadows, out of 3, 4, 8; once each
+  bool bounds = false;                     // of the keys, for quest
+  ZeroReads zero_reads = ZeroReads::kOff;  // a running sum of values is kept for kMeanValue
+  int zero_window = 64;                    // positions of kWindow
 };
 
 // Where a pool's arrays lie: the memory of the decoder's device.
@@ -81,6 +91,7 @@ class KvPool {
     kScales2,
     kCentres,
     kBounds,
+    kValueSums,
     kParts
   };
 

@@ -211,11 +211,17 @@ Result<at::Tensor> attend(const PrefillTask& task, const at::Tensor& queries,
     why = kernels::attendBlocks(kv, in, nullptr, &task.spaces->blocks,
                                 {.out = to, .statistics = &task.statistics->blocks});
   } else if (!chooses) {
-    const uint32_t budget = task.reading.schedule.empty()
-                                ? UINT32_MAX
-                                : task.reading.schedule[static_cast<size_t>(layer)];
-    const kernels::QueryDraws draws = {task.reading.seed, task.reading.sequence,
-                                       static_cast<uint32_t>(layer), budget};
+    std::vector<uint32_t> budgets = {UINT32_MAX};
+    const ScheduleView schedule = task.reading.schedule;
+    const bool by_heads =
+        !schedule.empty() && layerBudgets({&schedule, 1}, config, layer, &budgets);
+    const kernels::QueryDraws draws = {.seed = task.reading.seed,
+                                       .sequence = task.reading.sequence,
+                                       .layer = static_cast<uint32_t>(layer),
+                                       .budget = budgets[0],
+                                       .budgets = by_heads ? budgets.data() : nullptr,
+                                       .idle_window = task.idle_window,
+                                       .idle_means = task.idle_means};
     why = method.method == kernels::Method::kSampledBlocks
               ? kernels::attendSampledBlocks(kv, in, draws, &task.spaces->blocks,
                                              {.out = to, .statistics = &task.statistics->blocks})

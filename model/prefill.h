@@ -37,6 +37,8 @@ struct PrefillTask {
   const PromptReading& reading;
   PrefillSpaces* spaces;
   PromptStatistics* statistics;  // added to
+  bool idle_means = false;       // ZeroReads, as kernels::QueryDraws has it
+  int idle_window = 0;
 };
 
 // Runs the prompt in chunks, writes its keys and values to `pages` of the pool, from where

@@ -39,6 +39,9 @@ std::optional<std::string> refusalOf(const v1::Spec& spec, const ModelConfig& co
   for (const std::string& text : spec.evaluation().prefills()) {
     if (auto why = refusalOf("spec.evaluation.prefills", text, kPrefill)) return why;
   }
+  if (zeroReadsOf(spec.policy()) == ZeroReadsChoice::kWindow) {
+    return "spec.policy.zeroReads: window is for the CPU alone";
+  }
   const auto measures = measuresOf(spec.evaluation());
   if (std::find(measures.begin(), measures.end(), Measure::kFidelity) != measures.end()) {
     return "spec.evaluation.measures: fidelity is measured on the CPU alone";

@@ -8,6 +8,7 @@
 #include "core/digest.h"
 #include "core/evaluation/answers.h"
 #include "core/evaluation/evaluation_plan.h"
+#include "core/learning/budget_update.h"
 #include "core/learning/policy.h"
 #include "core/learning/questions.h"
 #include "core/learning/schedule.h"
@@ -98,9 +99,26 @@ void askFor(const kernels::MethodOptions& method, KvPoolOptions* pool) {
   pool->bounds |= kernels::readsBounds(method);
 }
 
+ZeroReads zeroReadsFor(const v1::Spec& spec) {
+  switch (zeroReadsOf(spec.policy())) {
+    case ZeroReadsChoice::kOff:
+      return ZeroReads::kOff;
+    case ZeroReadsChoice::kMeanValue:
+      return ZeroReads::kMeanValue;
+    case ZeroReadsChoice::kWindow:
+      return ZeroReads::kWindow;
+  }
+  return ZeroReads::kOff;
+}
+
+ModelShape shapeOf(const ModelConfig& config) {
+  return {static_cast<uint32_t>(config.layers), static_cast<uint32_t>(config.kv_heads),
+          static_cast<uint32_t>(config.heads)};
+}
+
 // What the methods of the experiment read beside keys and values is kept; nothing else is.
 Result<KvPoolOptions> poolFor(const v1::Spec& spec) {
-  KvPoolOptions pool{.page_size = 16};
+  KvPoolOptions pool{.page_size = 16, .zero_reads = zeroReadsFor(spec)};
   ALLOT_ASSIGN(const auto rollout,
                methodOf(spec, "spec.attention.decode", spec.attention().decode()));
   askFor(rollout, &pool);
@@ -147,7 +165,7 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
                     std::to_string(longest) + " tokens, which is more than the " +
                     std::to_string(config.max_positions) + " positions of the model");
   }
-  ALLOT_TRY(checkAgainstLayers(experiment, static_cast<uint32_t>(config.layers)));
+  ALLOT_TRY(checkAgainstModel(experiment, shapeOf(config)));
   ALLOT_ASSIGN(const PrefillProfile profile, profileOf(spec));
   ALLOT_TRY(checkProfile(profile, config.layers, config.heads));
   ALLOT_ASSIGN(Tokenizer tokenizer, Tokenizer::load(tokenizerPath(options.model_folder)));
@@ -233,9 +251,10 @@ Status Engine::takeUp(const v1::Experiment& next) {
     if (!holds(kept.shadow_bits, bits)) return other("method (its key shadows are not kept)");
   }
   if (wanted.bounds && !kept.bounds) return other("method (its key bounds are not kept)");
+  if (wanted.zero_reads != kept.zero_reads) return other("spec.policy.zeroReads");
   ALLOT_ASSIGN(const Device device, chooseDevice(then, decoder_->config()));
   if (device != device_) return other("method (it is not for the device in use here)");
-  ALLOT_TRY(checkAgainstLayers(next, facts_.layers()));
+  ALLOT_TRY(checkAgainstModel(next, shapeOf(facts_)));
   ALLOT_ASSIGN(const PrefillProfile profile, profileOf(then));
   ALLOT_TRY(checkProfile(profile, facts_.layers(), facts_.heads()));
   ALLOT_TRY(checkProfile(profile, facts_.weights_sha256()));
@@ -463,6 +482,7 @@ Result<std::vector<v1::EpisodeResult>> Engine::rollOut(const v1::PolicySnapshot&
     return fail(ErrorCode::kData, "the policy has " + std::to_string(policy.logits_size()) +
                                       " layers, the model " + std::to_string(facts_.layers()));
   }
+  ALLOT_TRY(checkFrontier(experiment_, shapeOf(facts_), policy));
   std::vector<Episode> episodes;
   std::vector<double> log_probabilities;
   for (const uint64_t ticket : tickets) {
@@ -484,7 +504,7 @@ Result<std::vector<v1::EpisodeResult>> Engine::answerUnder(const std::vector<Epi
   const v1::Spec& spec = experiment_.spec();
   std::vector<Row> rows;
   for (const Episode& episode : episodes) {
-    if (episode.schedule.size() != facts_.layers()) {
+    if (entriesPerLayer(episode.schedule.size(), decoder_->config()) == 0) {
       return fail(ErrorCode::kData, "the schedule has " + std::to_string(episode.schedule.size()) +
                                         " layers, the model " + std::to_string(facts_.layers()));
     }
@@ -551,7 +571,9 @@ Result<v1::EvaluationResult> Engine::evaluate(const v1::EvaluationUnit& unit) {
       !kernels::usesBudget(methods.prefill)) {
     schedule.assign(facts_.layers(), UINT32_MAX);
   }
-  if (schedule.size() != facts_.layers()) return bad("a schedule for another number of layers");
+  if (entriesPerLayer(schedule.size(), decoder_->config()) == 0) {
+    return bad("a schedule for another number of layers or heads");
+  }
   std::vector<Row> rows;
   for (uint32_t q = unit.first_question(); q < end; ++q) {
     rows.push_back({true, q, schedule, evaluationSequence(q)});

@@ -88,7 +88,7 @@ class Comparison {
     step.method = options_.method;
     step.probe = nullptr;
     for (size_t r = 0; r < live.size(); ++r) {
-      step.schedules[r] = rows_[live[r]].schedule.data();
+      step.schedules[r] = rows_[live[r]].schedule;
       const int newest = (step.lengths[r] - 1) / decoder_.pool().pageSize();
       int32_t& page =
           step.page_table[r * static_cast<size_t>(step.max_pages) + static_cast<size_t>(newest)];
@@ -112,16 +112,17 @@ class Comparison {
                     const float* attended) {
     if (!refusal_) return;
     const auto heads = static_cast<size_t>(dense.rows) * static_cast<size_t>(dense.heads);
-    budgets_.resize(live_.size());
+    std::vector<ScheduleView> schedules;
     int longest = 0;
     for (size_t r = 0; r < live_.size(); ++r) {
-      budgets_[r] = rows_[live_[r]].schedule[dense.layer];
+      schedules.push_back(rows_[live_[r]].schedule);
       longest = std::max(longest, dense.lengths[r]);
     }
     out_.resize(heads * static_cast<size_t>(kv.head_dim));
     statistics_.resize(heads);
     workspace_.plan(longest, dense.heads / kv.kv_heads, kv.head_dim);
     kernels::DecodeInputs in = dense;
+    in.head_budgets = layerBudgets(schedules, decoder_.config(), dense.layer, &budgets_);
     in.budgets = budgets_.data();
     if (const auto why =
             kernels::decodeAttention(options_.method, kv, in, &workspace_,

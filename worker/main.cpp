@@ -129,7 +129,9 @@ Status check(const Options& options) {
   ALLOT_ASSIGN(const TaskPaths tasks, taskPaths(experiment, options, options.check));
   if (const auto shape = ModelConfig::load(folder)) {  // loadEngine says what is wrong with it
     const auto layers = static_cast<uint32_t>(shape->layers);
-    ALLOT_TRY(checkAgainstLayers(experiment, layers));
+    ALLOT_TRY(
+        checkAgainstModel(experiment, ModelShape(layers, static_cast<uint32_t>(shape->kv_heads),
+                                                 static_cast<uint32_t>(shape->heads))));
     ALLOT_TRY(checkGrid(experiment, layers));
     if (!options.stored) ALLOT_TRY(checkEffects(experiment, layers));
   }

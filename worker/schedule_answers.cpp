@@ -5,6 +5,7 @@
 
 #include "core/learning/questions.h"
 #include "core/spec/spec_keys.h"
+#include "model/head_schedule.h"
 
 namespace allot {
 namespace {
@@ -19,7 +20,7 @@ struct Asked {
   bool held_out = false;
 };
 
-Result<Asked> readLine(const std::string& line, uint32_t layers) {
+Result<Asked> readLine(const std::string& line, const ModelConfig& model) {
   if (line.size() > kMostOfLine) return badInput("it is longer than a MiB");
   const json value = json::parse(line, nullptr, false);
   if (!value.is_object()) {
@@ -42,9 +43,11 @@ Result<Asked> readLine(const std::string& line, uint32_t layers) {
     }
     asked.schedule.push_back(samples);
   }
-  if (asked.schedule.size() != layers) {
+  if (entriesPerLayer(asked.schedule.size(), model) == 0) {
     return badInput("schedule has " + std::to_string(asked.schedule.size()) +
-                    " entries, the model " + std::to_string(layers) + " layers");
+                    " entries, the model " + std::to_string(model.layers) + " layers of " +
+                    std::to_string(model.kv_heads) + " KV heads and " +
+                    std::to_string(model.heads) + " query heads: write an entry for each of one");
   }
   asked.set = value.value("set", uint64_t{0});
   asked.held_out = value.value("heldOut", false);
@@ -83,7 +86,7 @@ Status answerSchedules(const v1::Experiment& experiment, Engine* engine, std::is
   std::string line;
   for (uint64_t number = 0; std::getline(*in, line); ++number) {
     const std::string where = "line " + std::to_string(number + 1) + " of the input: ";
-    const auto asked = readLine(line, engine->facts().layers());
+    const auto asked = readLine(line, engine->decoder().config());
     if (!asked) return badInput(where + asked.error().message);
     ALLOT_ASSIGN(const json answer, answerOne(spec, *asked, number, engine));
     *out << answer.dump() << std::endl;  // whoever asks waits for it

@@ -130,7 +130,7 @@ Result<bool> Aggregator::start() {
                     ": no worker of ours wrote them; delete the key `model` of the run, and a "
                     "worker that starts will say what the model is");
   }
-  ALLOT_TRY(checkAgainstLayers(run_.experiment, layers));
+  ALLOT_TRY(checkAgainstModel(run_.experiment, shapeOf(*model_)));
   ALLOT_ASSIGN(const auto begun, store_.readState());
   // One that goes on is planned already, and may have been stored with what is refused today.
   if (!begun) {
@@ -138,7 +138,7 @@ Result<bool> Aggregator::start() {
     ALLOT_TRY(checkEffects(run_.experiment, layers));
   }
   const v1::Origin* origin = run_.origin ? &*run_.origin : nullptr;
-  const v1::AggregatorState initial = initialState(run_.experiment, layers, origin);
+  const v1::AggregatorState initial = initialState(run_.experiment, shapeOf(*model_), origin);
   if (initial.policy().logits_size() != static_cast<int64_t>(layers)) {
     return badInput("the run was forked from one whose model has " +
                     std::to_string(initial.policy().logits_size()) +

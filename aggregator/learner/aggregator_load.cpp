@@ -119,7 +119,7 @@ Result<uint64_t> Aggregator::readOldPolicies() {
   if (bytes > 1) return bytes;
   if (next() == 0) {
     const v1::Origin* origin = run_.origin ? &*run_.origin : nullptr;
-    policies_.push_back(initialState(run_.experiment, model_->layers(), origin).policy());
+    policies_.push_back(initialState(run_.experiment, shapeOf(*model_), origin).policy());
     return bytes;
   }
   ALLOT_ASSIGN(const auto records, store_.readHistory(next() - 1, kRecordsInSlice));

@@ -110,15 +110,29 @@ void AggregatorProbe::showPolicy(const RunSnapshot& snapshot) {
   const v1::PolicySnapshot& policy = snapshot.state.policy();
   if (policy.logits().empty()) return;  // nobody knows the model's layers yet
   const v1::Spec& spec = snapshot.experiment.spec();
-  const std::vector<double> probabilities = layerShares(policy);
-  const SampleSchedule draws = publishedSchedule(spec, policy, spec.policy().total_budget());
-  for (size_t layer = 0; layer < probabilities.size(); ++layer) {
-    const MetricRegistry::Labels labels = {{"layer", layerLabel(layer, probabilities.size())}};
-    metrics_.gauge("allot_policy_layer_probability_ratio", labels).Set(probabilities[layer]);
+  const std::vector<double> shares = layerShares(policy);
+  const std::vector<double> draws =
+      layerDraws(publishedSchedule(spec, policy, spec.policy().total_budget()), shares.size());
+  for (size_t layer = 0; layer < shares.size(); ++layer) {
+    const MetricRegistry::Labels labels = {{"layer", layerLabel(layer, shares.size())}};
+    metrics_.gauge("allot_policy_layer_probability_ratio", labels).Set(shares[layer]);
     metrics_.gauge("allot_policy_layer_draws", labels).Set(draws[layer]);
   }
+  for (const v1::BudgetPolicy& budget : policy.frontier().budgets()) {
+    const std::string total = std::to_string(budget.total_budget());
+    const std::vector<double> published =
+        layerDraws(publishedSchedule(spec, policy, budget.total_budget()), shares.size());
+    for (size_t layer = 0; layer < shares.size(); ++layer) {
+      metrics_
+          .gauge("allot_policy_budget_draws",
+                 {{"total_budget", total}, {"layer", layerLabel(layer, shares.size())}})
+          .Set(published[layer]);
+    }
+    metrics_.gauge("allot_policy_beats_uniform", {{"total_budget", total}})
+        .Set(budget.beats_uniform() ? 1 : 0);
+  }
   set("allot_policy_version", static_cast<double>(policy.version()));
-  set("allot_policy_entropy_nats", entropyOf(probabilities));
+  set("allot_policy_entropy_nats", entropyOf(shares));
   set("allot_policy_published_timestamp_seconds",
       secondsOf(snapshot.history.empty() ? snapshot.run.started_unix_ms
                                          : snapshot.history.back().committed_unix_ms()));

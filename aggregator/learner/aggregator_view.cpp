@@ -158,7 +158,7 @@ Result<std::optional<v1::PolicySnapshot>> Aggregator::policyAt(uint64_t version)
   if (const v1::PolicySnapshot* known = policyOf(version)) return *known;
   if (version == 0) {
     const v1::Origin* origin = run_.origin ? &*run_.origin : nullptr;
-    return initialState(run_.experiment, model_->layers(), origin).policy();
+    return initialState(run_.experiment, shapeOf(*model_), origin).policy();
   }
   ALLOT_ASSIGN(const auto kept, store_.readPolicies(version, 1));
   if (!kept.empty()) return kept[0];

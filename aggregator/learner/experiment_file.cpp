@@ -5,6 +5,7 @@
 #include "aggregator/learner/begin_run.h"
 #include "core/learning/budget_update.h"
 #include "core/learning/exact_math.h"
+#include "core/learning/policy.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_change.h"
 #include "core/spec/spec_yaml.h"
@@ -50,8 +51,10 @@ Result<RunSpec> ExperimentFile::parse(const std::optional<std::string>& content,
       return badInput(options_.origin + ": is not the origin of a fork: make it with `allot fork`");
     }
     const v1::AggregatorState& state = run.origin->state();
-    const auto layers = static_cast<uint32_t>(state.policy().logits_size());
-    if (const Status same = checkBudgets(experiment, layers, state); !same) {
+    // Whether heads are as many as the model's is asked once that is known.
+    const uint32_t heads = entriesPerLayer(state.policy());
+    const ModelShape shape(static_cast<uint32_t>(state.policy().logits_size()), heads, heads);
+    if (const Status same = checkBudgets(experiment, shape, state); !same) {
       return badInput(options_.path +
                       ": the run that it forks learned otherwise: " + same.error().message +
                       "; keep spec.update.learner, spec.policy and spec.rollout as they were, or "

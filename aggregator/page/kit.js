@@ -47,7 +47,8 @@ const kit = (() => {
   const faint = (name, alpha) => () => theme[name] + alpha;  // colours are #rrggbb
 
   // --- drawing ---
-  // Bands and whiskers of points that have {low, high}, behind the lines.
+  // Bands and whiskers of points that have {low, high}, behind the lines; a set without a line has
+  // whiskers alone.
   const intervals = {
     id: 'intervals',
     beforeDatasetsDraw(chart) {
@@ -62,7 +63,7 @@ const kit = (() => {
         ctx.beginPath();
         edges.forEach((e) => ctx.lineTo(e.x, e.high));
         [...edges].reverse().forEach((e) => ctx.lineTo(e.x, e.low));
-        ctx.fill();
+        if (set.showLine !== false) ctx.fill();
         ctx.strokeStyle = `${theme[set.colour]}b0`;
         ctx.lineWidth = 1.25;
         ctx.beginPath();

@@ -201,7 +201,7 @@
 
   function drawSchedule(view) {
     const card = byId('card-schedule');
-    const draws = list(view.learned_schedule).map(number);
+    const draws = list(view.layer_draws).map(number);
     if (!plotOr(card, draws.length ? '' : 'Waiting for the first policy: it is made when a ' +
         'worker has said how many layers the model has.')) return;
     const share = number(view.total_budget) === null ? null : view.total_budget / draws.length;
@@ -210,13 +210,14 @@
       y: axis('draws', {beginAtZero: true, ticks: {precision: 0, maxTicksLimit: 6}}),
     }, {
       title: (items) => `layer ${items[0].label}`,
-      label: (item) => ` ${plural(item.raw, 'draw')}`,
+      label: (item) => ` ${format(item.raw, 2).replace(/\.?0+$/, '')} draws`,
       afterLabel: (item) => ` probability ${format(item.dataset.probabilities[item.dataIndex], 3)}`,
     });
     charts.schedule.options.scales.y.suggestedMax = share === null ? 1 : share * 1.15;
     charts.schedule.options.plugins.levels.lines =
         share === null ? [] : [{value: share, colour: 'uniform'}];
     say(byId('schedule-note'), 'draws per head and step in each layer' +
+        (view.granularity === 'layer' ? '' : ', in the mean over its heads') +
         (share === null ? '' : `, at total budget ${count(view.total_budget)}`));
     fill(charts.schedule, [{label: 'learned', data: draws, backgroundColor: paint('learned'),
       probabilities: list(view.policy_probabilities).map(number), borderRadius: 3,
@@ -226,6 +227,8 @@
       [{name: `uniform share (${count(Math.round(share * 100) / 100)})`, colour: 'uniform',
         look: 'dashed'}])]);
   }
+
+  const isByBudgets = (view) => list(view.frontier).some((row) => record(row).trial);
 
   function drawStaleness(view, history) {
     const card = byId('card-lag');
@@ -244,16 +247,23 @@
       label: (item) => ` effective sample size: ${percent(item.parsed.y)} of the batch`});
     const last = history[history.length - 1];
     const size = {showLine: true, borderWidth: 1.75};
+    const weighs = !isByBudgets(view) || view.learner === 'reinforce';
+    bottom.parentElement.hidden = !weighs;
+    say(byId('lag-about'), 'how old the episodes of each update were' +
+        (weighs ? ', and how much of the batch still counted' : '; this learner counts all alike'));
     fill(charts.lag, [lineSet('lag', 'fourth', series(history, 'lag'), size)],
         `Lag, now ${format(last.lag, 2)} updates.`);
     fill(charts.ess, [lineSet('effective sample size', 'third', series(history, 'ess'), size)],
         `Effective sample size, now ${percent(last.ess)} of the batch.`);
-    drawLegend(card, [{name: 'lag (updates)', colour: 'fourth', look: 'line'},
-      {name: 'effective sample size (share of batch)', colour: 'third', look: 'line'}]);
+    drawLegend(card, [{name: 'lag (updates)', colour: 'fourth', look: 'line'}, ...(weighs ?
+      [{name: 'effective sample size (share of batch)', colour: 'third', look: 'line'}] : [])]);
   }
 
   function drawSteps(view, history) {
     const card = byId('card-steps');
+    // There a version is a table of schedules, which has no distance from the one before.
+    card.hidden = isByBudgets(view);
+    if (card.hidden) return;
     if (!plotOr(card, waitingForUpdates(view))) return;
     const [top, bottom] = card.querySelectorAll('.plot canvas');
     const width = (scale) => { scale.width = 74; };
@@ -337,11 +347,49 @@
       const trial = record(row.trial);
       return [{text: count(row.total_budget), kind: 'r'},
         {text: row.beats_uniform ? 'learned' : 'uniform'},
-        {text: list(row.learned_schedule).join(' ')},
+        {text: list(row.layer_draws).map((v) => format(v, 1).replace(/\.0$/, '')).join(' ')},
         {text: trial.question_sets ? `${points(trial.mean)} ± ${(trial.error * 100).toFixed(1)} points` :
           '–', kind: 'r wide'},
         {text: trial.question_sets ? count(trial.question_sets) : '–', kind: 'r wide'}];
     }));
+  }
+
+  // What the surrogate believes reads to be worth, layer by layer, at up to three total budgets.
+  function drawWorth(view) {
+    const card = byId('card-worth');
+    const rows = list(view.frontier).map(record).filter((row) => list(row.worth).length);
+    card.hidden = !rows.length;
+    if (card.hidden) return;
+    const shown = [...new Set([0, Math.floor((rows.length - 1) / 2), rows.length - 1])]
+        .map((i) => rows[i]);
+    charts.worth ??= makeChart(card.querySelector('.plot canvas'), 'line', {
+      x: axis('layer (0 comes first)', {type: 'linear', ticks: {autoSkip: true,
+        callback: (v) => String(v)}, grid: {display: false, borderColor: paint('edge')}}),
+      y: axis('points of reward', {ticks: {maxTicksLimit: 7,
+        callback: (v) => format(v * 100, 0)}}),
+    }, {title: (items) => `layer ${Math.round(items[0].parsed.x)}`,
+      label: (item) => ` ${item.dataset.label}, ${plural(item.raw.draws, 'draw')}: ` +
+        `${format(item.raw.y * 100, 1)} (${format(item.raw.low * 100, 1)} to ` +
+        `${format(item.raw.high * 100, 1)}) points`});
+    const lines = shown.map((row, i) => ({name: `budget ${count(row.total_budget)}`,
+      colour: ['learned', 'third', 'fourth'][i], shape: SHAPES[i], row}));
+    // Side by side, so that intervals do not hide each other.
+    const sets = lines.map((line, i) => ({...markedSet(line, list(line.row.worth).map(record)
+        .map((w, layer) => ({x: layer + (i - (lines.length - 1) / 2) * 0.16, y: w.mean, low: w.low,
+          high: w.high, draws: w.draws}))), showLine: false}));
+    charts.worth.options.plugins.levels.lines = [{value: 0, colour: 'uniform'}];
+    const {x, y} = charts.worth.options.scales;
+    const layers = sets[0].data.map((_, layer) => layer);
+    [x.min, x.max] = [-0.5, layers.length - 0.5];
+    x.afterBuildTicks = (scale) => { scale.ticks = layers.map((value) => ({value})); };
+    const ends = sets.flatMap((set) => set.data.flatMap((p) => [p.low, p.high]));
+    y.suggestedMin = Math.min(0, ...ends);
+    y.suggestedMax = Math.max(0, ...ends);
+    fill(charts.worth, sets, lines.map((line) => `${line.name}: ${list(line.row.worth).map(record)
+        .map((w, layer) => `layer ${layer} ${format(w.mean * 100, 1)} points`).join(', ')}`)
+        .join('. '));
+    drawLegend(card, lines.map((line) =>
+      ({name: line.name, colour: line.colour, look: 'line', shape: line.shape})));
   }
 
   function drawTables(view, lines) {
@@ -500,6 +548,7 @@
     drawTables(shown, lines);
     drawPrefills(lines);
     drawFrontier(shown);
+    drawWorth(shown);
     document.documentElement.dataset.shown = word(shown.now_unix_ms);
   }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/evaluation/statistics.h"
+#include "core/learning/budget_update.h"
 #include "core/learning/policy.h"
 #include "core/learning/policy_gradient.h"
 #include "core/learning/trial.h"
@@ -215,23 +216,41 @@ json fidelityView(const FidelityPoint& point) {
   return row;
 }
 
-// The published schedule of each total budget that one is learned for, and how the newest candidate
-// fares against uniform.
+// What the surrogate says of each layer, with 95 % intervals.
+json worthView(const v1::Spec& spec, const v1::AggregatorState& state, int budget) {
+  json rows = json::array();
+  for (const LayerWorth& worth : layerWorths(spec, state, budget)) {
+    const double half = 1.96 * worth.deviation;
+    rows.push_back({{"draws", worth.draws},
+                    {"mean", worth.mean},
+                    {"low", worth.mean - half},
+                    {"high", worth.mean + half}});
+  }
+  return rows;
+}
+
+// The published schedule of each total budget that one is learned for, how the newest candidate
+// fares against uniform, and what reads are worth.
 json frontierView(const v1::Spec& spec, const v1::AggregatorState& state) {
   json rows = json::array();
   if (!spec.has_update()) return rows;
   const v1::PolicySnapshot& policy = state.policy();
+  const auto layers = static_cast<size_t>(policy.logits_size());
   for (const uint32_t total : totalBudgets(spec.policy())) {
+    const SampleSchedule published = publishedSchedule(spec, policy, total);
     rows.push_back({{"total_budget", total},
-                    {"learned_schedule", publishedSchedule(spec, policy, total)},
+                    {"learned_schedule", published},
+                    {"layer_draws", layerDraws(published, layers)},
                     {"beats_uniform", nullptr},
-                    {"trial", nullptr}});
+                    {"trial", nullptr},
+                    {"worth", json::array()}});
   }
   for (int b = 0; b < std::min(policy.frontier().budgets_size(), state.learners_size()); ++b) {
     const Verdict verdict = verdictOf(state.learners(b), spec.rollout().questions_per_episode());
     rows[static_cast<size_t>(b)]["beats_uniform"] = policy.frontier().budgets(b).beats_uniform();
     rows[static_cast<size_t>(b)]["trial"] = {
         {"question_sets", verdict.pairs}, {"mean", verdict.mean}, {"error", verdict.error}};
+    rows[static_cast<size_t>(b)]["worth"] = worthView(spec, state, b);
   }
   return rows;
 }
@@ -280,11 +299,16 @@ RunView runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::st
       {"settings", settingsView(snapshot.experiment)},
       {"policy_probabilities", json::array()},
       {"learned_schedule", json::array()},
+      {"layer_draws", json::array()},
+      {"learner", spec.has_update() ? std::string(wordOf(learnerOf(spec.update()))) : ""},
+      {"granularity", std::string(wordOf(granularityOf(spec.policy())))},
       {"frontier", json::array()},
       {"model", nullptr}};
   if (layers > 0) {
     facts["policy_probabilities"] = layerShares(policy);
-    facts["learned_schedule"] = publishedSchedule(spec, policy, spec.policy().total_budget());
+    const SampleSchedule published = publishedSchedule(spec, policy, spec.policy().total_budget());
+    facts["learned_schedule"] = published;
+    facts["layer_draws"] = layerDraws(published, layers);
     facts["frontier"] = frontierView(spec, snapshot.state);
   }
   if (snapshot.model) {

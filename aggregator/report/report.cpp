@@ -25,13 +25,10 @@ std::string dump(const json& value, int indent) {
 
 json policyJson(const json& facts) {
   const auto fact = [&](const char* key) { return facts.value(key, json()); };
-  return {{"experiment", fact("experiment")},
-          {"run_id", fact("run_id")},
-          {"version", fact("updates")},
-          {"total_budget", fact("total_budget")},
-          {"layers", fact("layers")},
-          {"probabilities", fact("policy_probabilities")},
-          {"learned_schedule", fact("learned_schedule")},
+  return {{"experiment", fact("experiment")},   {"run_id", fact("run_id")},
+          {"version", fact("updates")},         {"total_budget", fact("total_budget")},
+          {"layers", fact("layers")},           {"probabilities", fact("policy_probabilities")},
+          {"granularity", fact("granularity")}, {"learned_schedule", fact("learned_schedule")},
           {"frontier", fact("frontier")}};
 }
 

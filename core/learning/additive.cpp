@@ -11,19 +11,21 @@
 namespace allot {
 namespace {
 
-constexpr size_t kOfLayer = 3;  // weights
-using LayerFeatures = std::array<double, kOfLayer>;
+constexpr size_t kOfEntry = 3;  // weights
+using EntryFeatures = std::array<double, kOfEntry>;
 
 // Standard deviations of the prior, of a model of eight layers: switching one on or off is worth
 // some tenths of the reward. With more layers each has less to say.
-constexpr LayerFeatures kPriorDeviation{0.45, 0.45, 0.15};
+constexpr EntryFeatures kPriorDeviation{0.45, 0.45, 0.15};
 constexpr double kLayersOfPrior = 8;
+// Of the variance of what a layer is worth: the share that its heads have in common.
+constexpr double kSharedByHeads = 0.8;
 // Of a graded answer whose score is 0 or 1, between certainty and chance.
 constexpr double kAnswerVariance = 0.2;
 // What a question set's mean reward is around before anything is known of it.
 constexpr double kSetMean = 0.5, kSetVariance = 0.25;
 
-LayerFeatures featuresOf(uint32_t draws, double log_draws) {
+EntryFeatures featuresOf(uint32_t draws, double log_draws) {
   if (draws == 0) return {};
   return {1.0, 1.0 / draws, log_draws};
 }
@@ -38,13 +40,13 @@ double levelShare(const AdditiveProblem& problem, uint32_t episodes) {
 }
 
 std::vector<double> aboveUniform(const AdditiveProblem& problem, const SampleSchedule& schedule) {
-  const SampleSchedule uniform = uniformSchedule(problem.total, problem.layers);
+  const SampleSchedule uniform = problem.uniform();
   std::vector<double> x;
   x.reserve(problem.features());
-  for (uint32_t l = 0; l < problem.layers; ++l) {
+  for (uint32_t l = 0; l < problem.entries; ++l) {
     const auto here = featuresOf(schedule[l], schedule[l] == 0 ? 0 : exactLog(schedule[l]));
     const auto there = featuresOf(uniform[l], uniform[l] == 0 ? 0 : exactLog(uniform[l]));
-    for (size_t f = 0; f < kOfLayer; ++f) x.push_back(here[f] - there[f]);
+    for (size_t f = 0; f < kOfEntry; ++f) x.push_back(here[f] - there[f]);
   }
   return x;
 }
@@ -78,10 +80,23 @@ void beginAdditive(const AdditiveProblem& problem, v1::LearnerState* state) {
   const size_t features = problem.features();
   state->mutable_precision()->Resize(static_cast<int>(at(features, 0)), 0.0);
   state->mutable_evidence()->Resize(static_cast<int>(features), 0.0);
+  // A layer's heads together have the variance that a layer has: heads * heads * shared + heads *
+  // own, with the covariance shared * ones + own * identity, whose inverse follows.
+  const double heads = problem.per_layer;
+  const double layers = problem.entries / heads;
   for (size_t i = 0; i < features; ++i) {
-    const double deviation = kPriorDeviation[i % kOfLayer];
+    const double deviation = kPriorDeviation[i % kOfEntry];
+    const double variance = kLayersOfPrior * deviation * deviation / layers;
+    const double shared = kSharedByHeads * variance / (heads * heads);
+    const double own = variance / heads - heads * shared;
+    const double common = shared / (own * (own + heads * shared));
+    const size_t first = i / (kOfEntry * problem.per_layer) * kOfEntry * problem.per_layer;
+    for (size_t j = first + i % kOfEntry; j < i && problem.per_layer > 1; j += kOfEntry) {
+      state->set_precision(static_cast<int>(at(i, j)), -common);
+    }
+    const double alone = layers / (kLayersOfPrior * deviation * deviation);
     state->set_precision(static_cast<int>(at(i, i)),
-                         problem.layers / (kLayersOfPrior * deviation * deviation));
+                         problem.per_layer > 1 ? 1 / own - common : alone);
   }
 }
 
@@ -121,7 +136,7 @@ AdditivePosterior::AdditivePosterior(const AdditiveProblem& problem, const v1::L
     for (size_t k = i + 1; k < d; ++k) weights_[i] -= root_[at(k, i)] * weights_[k];
     weights_[i] /= root_[at(i, i)];
   }
-  const uint32_t free_draws = problem.total - problem.layers * problem.min_per_layer;
+  const uint32_t free_draws = problem.total - problem.entries * problem.min_per_layer;
   const uint32_t step = allotmentStep(free_draws);
   for (uint32_t n = 0; n <= free_draws; n += step) {
     const uint32_t draws = problem.min_per_layer + n;
@@ -130,13 +145,14 @@ AdditivePosterior::AdditivePosterior(const AdditiveProblem& problem, const v1::L
 }
 
 SampleSchedule AdditivePosterior::bestBy(const std::vector<double>& weights) const {
-  const uint32_t step = allotmentStep(problem_.total - problem_.layers * problem_.min_per_layer);
-  return bestSchedule(
-      problem_.layers, problem_.total, problem_.min_per_layer, [&](uint32_t layer, uint32_t draws) {
-        const auto f = featuresOf(draws, logs_[(draws - problem_.min_per_layer) / step]);
-        const double* w = weights.data() + layer * kOfLayer;
-        return w[0] * f[0] + w[1] * f[1] + w[2] * f[2];
-      });
+  const uint32_t step = allotmentStep(problem_.total - problem_.entries * problem_.min_per_layer);
+  return bestSchedule(problem_.entries, problem_.total, problem_.min_per_layer,
+                      [&](uint32_t entry, uint32_t draws) {
+                        const auto f =
+                            featuresOf(draws, logs_[(draws - problem_.min_per_layer) / step]);
+                        const double* w = weights.data() + entry * kOfEntry;
+                        return w[0] * f[0] + w[1] * f[1] + w[2] * f[2];
+                      });
 }
 
 SampleSchedule AdditivePosterior::best() const { return bestBy(weights_); }
@@ -186,7 +202,10 @@ AdditivePosterior::Estimate AdditivePosterior::difference(const SampleSchedule& 
 AdditivePosterior::Estimate AdditivePosterior::worth(uint32_t layer, uint32_t draws) const {
   std::vector<double> direction(weights_.size());
   const auto f = featuresOf(draws, draws == 0 ? 0 : exactLog(draws));
-  std::copy(f.begin(), f.end(), direction.begin() + layer * kOfLayer);
+  for (uint32_t h = 0; h < problem_.per_layer; ++h) {
+    const size_t entry = size_t{layer} * problem_.per_layer + h;
+    std::copy(f.begin(), f.end(), direction.begin() + static_cast<ptrdiff_t>(entry * kOfEntry));
+  }
   return along(direction);
 }
 

@@ -4,8 +4,10 @@
 // The reward of a schedule n on question set g is modelled as
 //   r = a_g + sum_l w_l . (f(n_l) - f(u_l)) + noise,   f(n) = (1, 1/n, log n), and 0 at n = 0,
 // with u the uniform schedule, so that everything is relative to it and the prior mean is that no
-// schedule differs from uniform. Weights are normal around 0; so is a_g, which every episode of a
-// set shares and which takes the questions' difficulty out. The noise is that of graded answers.
+// schedule differs from uniform. The sum is over the entries of a schedule: layers, or heads of
+// layers. Weights are normal around 0, those of a layer's heads correlated, so that what is learned
+// of one is in part learned of the others; so is a_g, which every episode of a set shares and which
+// takes the questions' difficulty out. The noise is that of graded answers.
 // Sums over a set enter the posterior as they come: the order of results, and in which update they
 // arrive, change nothing but rounding.
 //
@@ -22,13 +24,17 @@ namespace allot {
 
 // What the regression is about; the same for a budget's whole run.
 struct AdditiveProblem {
-  uint32_t layers = 0;
-  uint32_t total = 0;
+  uint32_t entries = 0;  // of a schedule
+  uint32_t total = 0;    // their sum
   uint32_t min_per_layer = 0;
   uint32_t questions = 0;  // answers whose mean is a reward
+  uint32_t per_layer = 1;  // entries of a layer
 
-  // Weights, three a layer.
-  uint32_t features() const { return 3 * layers; }
+  // Weights, three an entry.
+  uint32_t features() const { return 3 * entries; }
+  SampleSchedule uniform() const {
+    return uniformSchedule(total / per_layer, entries / per_layer, per_layer);
+  }
 };
 
 // The prior.
@@ -56,7 +62,7 @@ class AdditivePosterior {
   Estimate above(const SampleSchedule& schedule) const;
   // The same above `other`'s.
   Estimate difference(const SampleSchedule& schedule, const SampleSchedule& other) const;
-  // What `draws` reads in a layer are worth, above none.
+  // What `draws` reads in each entry of a layer are worth, above none in any.
   Estimate worth(uint32_t layer, uint32_t draws) const;
 
  private:

@@ -16,6 +16,8 @@ namespace {
 // A candidate gives way to one that is expected to be better by so many standard deviations of what
 // is known of their difference.
 constexpr double kBetter = 0.5;
+// What is published beats uniform by so many standard deviations of what the surrogate knows, too.
+constexpr double kBelieved = 1.0;
 // Sets that a candidate of learner reinforce, whose policy moves with every update, is tried on.
 constexpr uint64_t kPairsOfMoving = 4;
 // Random streams of one version: more than there are budgets.
@@ -23,6 +25,12 @@ constexpr uint64_t kStreamsOfVersion = 64;
 
 SampleSchedule scheduleFrom(const google::protobuf::RepeatedField<uint32_t>& samples) {
   return {samples.begin(), samples.end()};
+}
+
+AdditiveProblem problemOf(const v1::Spec& spec, uint32_t layers, uint32_t per_layer,
+                          uint32_t total_budget) {
+  return {layers * per_layer, total_budget * per_layer, spec.policy().min_per_layer(),
+          spec.rollout().questions_per_episode(), per_layer};
 }
 
 // One total budget within an update.
@@ -35,9 +43,9 @@ class BudgetUpdate {
         index_(index),
         policy_(*state->mutable_policy()->mutable_frontier()->mutable_budgets(index)),
         learner_(*state->mutable_learners(index)),
-        problem_{static_cast<uint32_t>(state->policy().logits_size()), policy_.total_budget(),
-                 spec_.policy().min_per_layer(), spec_.rollout().questions_per_episode()},
-        uniform_(uniformSchedule(problem_.total, problem_.layers)) {}
+        problem_(problemOf(spec_, static_cast<uint32_t>(state->policy().logits_size()),
+                           entriesPerLayer(state->policy()), policy_.total_budget())),
+        uniform_(problem_.uniform()) {}
 
   void begin();
   void take(const v1::EpisodeResult& result);
@@ -55,7 +63,8 @@ class BudgetUpdate {
   void ascend(const std::vector<v1::EpisodeResult>& results,
               google::protobuf::RepeatedField<double>* weights,
               google::protobuf::RepeatedField<double>* baselines);
-  void judge();
+  bool beatsUniform(const Verdict& verdict, const AdditivePosterior* posterior) const;
+  void judge(const AdditivePosterior* posterior);
   void nominate(const AdditivePosterior& posterior);
   void nominateMoving();
   void propose(const AdditivePosterior* posterior);
@@ -81,16 +90,17 @@ class BudgetUpdate {
 
 void BudgetUpdate::begin() {
   *policy_.mutable_learned() = {uniform_.begin(), uniform_.end()};
+  learner_.mutable_trial()->set_candidates(0);
   if (additive()) {
     beginAdditive(problem_, &learner_);
     const AdditivePosterior prior(problem_, learner_);
     propose(&prior);
     return;
   }
-  const auto layers = static_cast<int>(problem_.layers);
-  policy_.mutable_logits()->Resize(layers, 0.0);
-  learner_.mutable_first_moment()->Resize(layers, 0.0);
-  learner_.mutable_second_moment()->Resize(layers, 0.0);
+  const auto entries = static_cast<int>(problem_.entries);
+  policy_.mutable_logits()->Resize(entries, 0.0);
+  learner_.mutable_first_moment()->Resize(entries, 0.0);
+  learner_.mutable_second_moment()->Resize(entries, 0.0);
   propose(nullptr);
 }
 
@@ -106,12 +116,13 @@ void BudgetUpdate::finish(const std::vector<v1::EpisodeResult>& results,
                           google::protobuf::RepeatedField<double>* weights,
                           google::protobuf::RepeatedField<double>* baselines) {
   ascend(results, weights, baselines);
-  judge();
   if (additive()) {
     const AdditivePosterior posterior(problem_, learner_);
+    judge(&posterior);
     nominate(posterior);
     propose(&posterior);
   } else {
+    judge(nullptr);
     nominateMoving();
     propose(nullptr);
   }
@@ -148,12 +159,22 @@ void BudgetUpdate::ascend(const std::vector<v1::EpisodeResult>& results,
                 learner_.mutable_first_moment(), learner_.mutable_second_moment());
 }
 
+// The surrogate's word alone would not do, since layers are not additive; nor would the trial's,
+// since of many candidates one passes by luck.
+bool BudgetUpdate::beatsUniform(const Verdict& verdict, const AdditivePosterior* posterior) const {
+  if (posterior == nullptr) return verdict.beats();
+  if (!verdict.beats(kBeats)) return false;
+  if (!learner_.trial().has_candidates()) return true;  // an older build began the run
+  const auto believed = posterior->above(candidate());
+  return believed.mean > kBelieved * believed.deviation;
+}
+
 // Whether the candidate may be published, or what is published has lost.
-void BudgetUpdate::judge() {
+void BudgetUpdate::judge(const AdditivePosterior* posterior) {
   if (learner_.trial().candidate().empty()) return;
   const Verdict verdict = verdictOf(learner_, problem_.questions);
   const SampleSchedule tried = candidate();
-  if (verdict.beats()) {
+  if (beatsUniform(verdict, posterior)) {
     *policy_.mutable_learned() = {tried.begin(), tried.end()};
     policy_.set_beats_uniform(true);
     return;
@@ -207,20 +228,21 @@ bool isSchedule(const google::protobuf::RepeatedField<uint32_t>& samples,
     if (draws < problem.min_per_layer) return false;
     sum += draws;
   }
-  return samples.size() == static_cast<int64_t>(problem.layers) && sum == problem.total;
+  return samples.size() == static_cast<int64_t>(problem.entries) && sum == problem.total;
 }
 
 bool isPolicyOf(const AdditiveProblem& problem, Learner learner, const v1::BudgetPolicy& policy) {
-  const int64_t logits = learner == Learner::kReinforce ? problem.layers : 0;
-  return policy.total_budget() == problem.total && policy.logits_size() == logits &&
-         areFinite(policy.logits()) && isSchedule(policy.learned(), problem) &&
+  const int64_t logits = learner == Learner::kReinforce ? problem.entries : 0;
+  return policy.total_budget() == problem.total / problem.per_layer &&
+         policy.logits_size() == logits && areFinite(policy.logits()) &&
+         isSchedule(policy.learned(), problem) &&
          std::all_of(policy.proposals().begin(), policy.proposals().end(),
                      [&](const v1::Draws& draws) { return isSchedule(draws.samples(), problem); });
 }
 
 bool isStateOf(const AdditiveProblem& problem, Learner learner, const v1::LearnerState& state) {
   const int64_t features = learner == Learner::kAdditive ? problem.features() : 0;
-  const int64_t moments = learner == Learner::kReinforce ? problem.layers : 0;
+  const int64_t moments = learner == Learner::kReinforce ? problem.entries : 0;
   const v1::Trial& trial = state.trial();
   return state.evidence_size() == features &&
          state.precision_size() == features * (features + 1) / 2 && areFinite(state.evidence()) &&
@@ -233,33 +255,73 @@ bool isStateOf(const AdditiveProblem& problem, Learner learner, const v1::Learne
 
 }  // namespace
 
-Status checkBudgets(const v1::Experiment& experiment, uint32_t layers,
-                    const v1::AggregatorState& state) {
+Status checkFrontier(const v1::Experiment& experiment, const ModelShape& shape,
+                     const v1::PolicySnapshot& policy) {
   const auto wrong = [](const std::string& what) {
-    return fail(ErrorCode::kData, "its learners are not those of its experiment: " + what);
+    return fail(ErrorCode::kData, "its policy is not one of its experiment: " + what);
   };
   const v1::Spec& spec = experiment.spec();
-  const std::vector<uint32_t> totals =
-      learnsByBudgets(spec) ? totalBudgets(spec.policy()) : std::vector<uint32_t>();
-  const auto budgets = static_cast<int>(totals.size());
-  if (state.policy().frontier().budgets_size() != budgets || state.learners_size() != budgets) {
+  if (!learnsByBudgets(spec)) {
+    return policy.has_frontier() ? wrong("it has total budgets") : Status();
+  }
+  const std::vector<uint32_t> totals = totalBudgets(spec.policy());
+  if (policy.frontier().budgets_size() != static_cast<int64_t>(totals.size())) {
     return wrong("another number of total budgets");
   }
-  for (int b = 0; b < budgets; ++b) {
-    const AdditiveProblem problem{layers, totals[static_cast<size_t>(b)],
-                                  spec.policy().min_per_layer(),
-                                  spec.rollout().questions_per_episode()};
-    const Learner learner = learnerOf(spec.update());
-    if (isPolicyOf(problem, learner, state.policy().frontier().budgets(b)) &&
-        isStateOf(problem, learner, state.learners(b))) {
+  const uint32_t per_layer = entriesPerLayer(spec.policy(), shape);
+  if (entriesPerLayer(policy) != per_layer) return wrong("schedules of another granularity");
+  for (size_t b = 0; b < totals.size(); ++b) {
+    if (isPolicyOf(problemOf(spec, shape.layers, per_layer, totals[b]), learnerOf(spec.update()),
+                   policy.frontier().budgets(static_cast<int>(b)))) {
       continue;
     }
-    return wrong("at total budget " + std::to_string(problem.total));
+    return wrong("at total budget " + std::to_string(totals[b]));
   }
   return {};
 }
 
-void beginBudgets(const v1::Experiment& experiment, v1::AggregatorState* state) {
+Status checkBudgets(const v1::Experiment& experiment, const ModelShape& shape,
+                    const v1::AggregatorState& state) {
+  ALLOT_TRY(checkFrontier(experiment, shape, state.policy()));
+  const v1::Spec& spec = experiment.spec();
+  const auto wrong = [](const std::string& what) {
+    return fail(ErrorCode::kData, "its learners are not those of its experiment: " + what);
+  };
+  const int budgets = state.policy().frontier().budgets_size();
+  if (state.learners_size() != budgets) return wrong("another number of total budgets");
+  for (int b = 0; b < budgets; ++b) {
+    const uint32_t total = state.policy().frontier().budgets(b).total_budget();
+    const auto problem =
+        problemOf(spec, shape.layers, entriesPerLayer(spec.policy(), shape), total);
+    if (isStateOf(problem, learnerOf(spec.update()), state.learners(b))) continue;
+    return wrong("at total budget " + std::to_string(total));
+  }
+  return {};
+}
+
+std::vector<LayerWorth> layerWorths(const v1::Spec& spec, const v1::AggregatorState& state,
+                                    int budget) {
+  const v1::LearnerState& learner = state.learners(budget);
+  if (learnerOf(spec.update()) != Learner::kAdditive) return {};
+  const auto problem = problemOf(spec, static_cast<uint32_t>(state.policy().logits_size()),
+                                 entriesPerLayer(state.policy()),
+                                 state.policy().frontier().budgets(budget).total_budget());
+  if (learner.evidence_size() != static_cast<int64_t>(problem.features())) return {};
+  const AdditivePosterior posterior(problem, learner);
+  const SampleSchedule uniform = problem.uniform();
+  std::vector<LayerWorth> worths;
+  for (uint32_t l = 0; l < problem.entries / problem.per_layer; ++l) {
+    const uint32_t draws = std::max(1u, uniform[size_t{l} * problem.per_layer]);
+    const auto estimate = posterior.worth(l, draws);
+    worths.push_back({draws, estimate.mean, estimate.deviation});
+  }
+  return worths;
+}
+
+void beginBudgets(const v1::Experiment& experiment, const ModelShape& shape,
+                  v1::AggregatorState* state) {
+  const uint32_t per_layer = entriesPerLayer(experiment.spec().policy(), shape);
+  if (per_layer > 1) state->mutable_policy()->mutable_frontier()->set_entries_per_layer(per_layer);
   for (const uint32_t total : totalBudgets(experiment.spec().policy())) {
     state->mutable_policy()->mutable_frontier()->add_budgets()->set_total_budget(total);
     state->add_learners();

@@ -10,17 +10,33 @@
 #include "allot/v1/policy.pb.h"
 #include "allot/v1/result.pb.h"
 #include "core/result.h"
+#include "core/spec/model_shape.h"
 
 namespace allot {
 
 // Version 0: uniform is published, and the learner's first proposals stand. state->policy() has its
 // logits already.
-void beginBudgets(const v1::Experiment& experiment, v1::AggregatorState* state);
+void beginBudgets(const v1::Experiment& experiment, const ModelShape& shape,
+                  v1::AggregatorState* state);
 
-// Whether a state that came from outside is one of this experiment and a model of so many layers;
-// of a run that does not learn by budgets, whether it has none. kData says what is wrong.
-Status checkBudgets(const v1::Experiment& experiment, uint32_t layers,
+// Whether a policy that came from outside is one of this experiment and such a model, so that
+// schedules can be taken from it; of a run that does not learn by budgets, whether it has none.
+// kData says what is wrong.
+Status checkFrontier(const v1::Experiment& experiment, const ModelShape& shape,
+                     const v1::PolicySnapshot& policy);
+// The same of a state.
+Status checkBudgets(const v1::Experiment& experiment, const ModelShape& shape,
                     const v1::AggregatorState& state);
+
+// What the surrogate believes a layer's reads to be worth at one total budget.
+struct LayerWorth {
+  uint32_t draws = 0;  // of each of its heads: the uniform schedule's, or 1
+  double mean = 0;     // reward above that of a layer without any
+  double deviation = 0;
+};
+// [layers]; empty of a learner that has no surrogate. Costs what AdditivePosterior does.
+std::vector<LayerWorth> layerWorths(const v1::Spec& spec, const v1::AggregatorState& state,
+                                    int budget);
 
 // state->policy() is of the version that this update makes; its budgets are those of the version
 // before. Fills record's weights, baselines and gradient norm.

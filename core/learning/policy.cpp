@@ -32,6 +32,10 @@ const v1::BudgetPolicy& nearest(const v1::PolicySnapshot& policy, uint32_t total
 
 }  // namespace
 
+uint32_t entriesPerLayer(const v1::PolicySnapshot& policy) {
+  return std::max<uint32_t>(1, policy.frontier().entries_per_layer());
+}
+
 uint32_t episodesOfSet(const v1::Spec& spec) {
   return spec.rollout().episodes_per_question_set() /
          static_cast<uint32_t>(std::max(1, spec.policy().total_budgets_size()));
@@ -65,7 +69,7 @@ Proposed scheduleOf(const v1::Spec& spec, const v1::PolicySnapshot& policy, uint
   if (place.proposal < static_cast<uint32_t>(budget.proposals_size())) {
     return {fromDraws(budget.proposals(static_cast<int>(place.proposal)).samples()), 0};
   }
-  return drawn(budget.logits(), budget.total_budget());
+  return drawn(budget.logits(), budget.total_budget() * entriesPerLayer(policy));
 }
 
 SampleSchedule publishedSchedule(const v1::Spec& spec, const v1::PolicySnapshot& policy,
@@ -78,15 +82,30 @@ SampleSchedule publishedSchedule(const v1::Spec& spec, const v1::PolicySnapshot&
   if (!budget.beats_uniform()) {
     return uniformSchedule(total, static_cast<uint32_t>(policy.logits_size()));
   }
-  return scaledSchedule(fromDraws(budget.learned()), total);
+  return scaledSchedule(fromDraws(budget.learned()), total * entriesPerLayer(policy));
+}
+
+std::vector<double> layerDraws(const SampleSchedule& schedule, size_t layers) {
+  const size_t each = std::max<size_t>(1, schedule.size() / layers);
+  std::vector<double> draws(layers);
+  for (size_t i = 0; i < schedule.size() && i < layers * each; ++i) draws[i / each] += schedule[i];
+  for (double& of_layer : draws) of_layer /= static_cast<double>(each);
+  return draws;
 }
 
 std::vector<double> layerShares(const v1::PolicySnapshot& policy, int budget) {
   if (policy.frontier().budgets().empty()) return softmaxOf(policy.logits());
   const v1::BudgetPolicy& of = policy.frontier().budgets(budget);
-  if (!of.logits().empty()) return softmaxOf(of.logits());
-  std::vector<double> shares(of.learned().begin(), of.learned().end());
-  for (double& share : shares) share /= of.total_budget();
+  const auto per_layer = static_cast<size_t>(entriesPerLayer(policy));
+  std::vector<double> entries;
+  if (!of.logits().empty()) {
+    entries = softmaxOf(of.logits());
+  } else {
+    const double total = static_cast<double>(of.total_budget()) * per_layer;
+    for (const uint32_t draws : of.learned()) entries.push_back(draws / total);
+  }
+  std::vector<double> shares(entries.size() / per_layer);
+  for (size_t i = 0; i < shares.size() * per_layer; ++i) shares[i / per_layer] += entries[i];
   return shares;
 }
 

@@ -14,6 +14,9 @@
 
 namespace allot {
 
+// Entries that a layer has in the schedules of its total budgets.
+uint32_t entriesPerLayer(const v1::PolicySnapshot& policy);
+
 // Where a ticket belongs.
 struct TicketPlace {
   uint64_t set = 0;       // of questions
@@ -41,8 +44,12 @@ Proposed scheduleOf(const v1::Spec& spec, const v1::PolicySnapshot& policy, uint
 SampleSchedule publishedSchedule(const v1::Spec& spec, const v1::PolicySnapshot& policy,
                                  uint32_t total);
 
+// Draws per head in each layer, in the mean over its heads. Requires layers > 0. [layers]
+std::vector<double> layerDraws(const SampleSchedule& schedule, size_t layers);
+
 // Each layer's share of the reads at the `budget`th total budget, as curves show it: the softmax
-// where schedules are drawn from one, else the published schedule's shares. [layers]
+// where schedules are drawn from one, else the published schedule's shares; of all its heads
+// together. [layers]
 std::vector<double> layerShares(const v1::PolicySnapshot& policy, int budget = 0);
 
 }  // namespace allot

@@ -212,18 +212,18 @@ void ascend(const v1::Update& update, const std::vector<double>& gradient, uint6
   }
 }
 
-v1::AggregatorState initialState(const v1::Experiment& experiment, uint32_t layers,
+v1::AggregatorState initialState(const v1::Experiment& experiment, const ModelShape& shape,
                                  const v1::Origin* origin) {
   if (origin != nullptr) return origin->state();
   v1::AggregatorState state;
   for (size_t bucket = 0; bucket < kLagBuckets; ++bucket) state.add_lag_counts(0);
-  for (uint32_t l = 0; l < layers; ++l) {
+  for (uint32_t l = 0; l < shape.layers; ++l) {
     state.mutable_policy()->add_logits(0.0);
     state.add_first_moment(0.0);
     state.add_second_moment(0.0);
   }
   // policy.init knows only `uniform`.
-  if (learnsByBudgets(experiment.spec())) beginBudgets(experiment, &state);
+  if (learnsByBudgets(experiment.spec())) beginBudgets(experiment, shape, &state);
   return state;
 }
 
@@ -356,16 +356,20 @@ Status checkResult(const v1::Experiment& experiment, const v1::AggregatorState& 
     return bad("policy version " + std::to_string(result.policy_version()) +
                " has not been published");
   }
-  if (result.schedule_size() != state.policy().logits_size()) {
+  const uint32_t per_layer = entriesPerLayer(state.policy());
+  const int entries = state.policy().logits_size() * static_cast<int>(per_layer);
+  if (result.schedule_size() != entries) {
     return bad("the schedule has " + std::to_string(result.schedule_size()) +
-               " layers, the model " + std::to_string(state.policy().logits_size()));
+               (per_layer > 1 ? " entries, the policy " : " layers, the model ") +
+               std::to_string(entries));
   }
   uint64_t total = 0;
   for (uint32_t samples : result.schedule()) {
     if (samples < spec.policy().min_per_layer()) return bad("a layer is below minPerLayer");
     total += samples;
   }
-  if (total != totalBudgets(spec.policy())[placeOf(spec, result.ticket()).budget]) {
+  const uint64_t budget = totalBudgets(spec.policy())[placeOf(spec, result.ticket()).budget];
+  if (total != budget * per_layer) {
     return bad("the schedule sums to " + std::to_string(total) + ", not to the total budget");
   }
   if (static_cast<uint32_t>(result.scores_size()) != spec.rollout().questions_per_episode()) {

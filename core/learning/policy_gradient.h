@@ -17,12 +17,13 @@
 #include "core/learning/schedule.h"
 #include "core/result.h"
 #include "core/spec/choices.h"
+#include "core/spec/model_shape.h"
 
 namespace allot {
 
-// Version 0: the uniform policy, fresh optimiser; of a fork: what its origin holds (`layers` must
+// Version 0: the uniform policy, fresh optimiser; of a fork: what its origin holds (`shape` must
 // be the origin's then).
-v1::AggregatorState initialState(const v1::Experiment& experiment, uint32_t layers,
+v1::AggregatorState initialState(const v1::Experiment& experiment, const ModelShape& shape,
                                  const v1::Origin* origin = nullptr);
 
 // How a fork of `run_id` at `state` begins: its policy, optimiser and moving baseline as they are,

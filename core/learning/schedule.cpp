@@ -73,10 +73,12 @@ double logProbability(const SampleSchedule& schedule, const std::vector<double>&
   return log_probability;
 }
 
-SampleSchedule uniformSchedule(uint32_t total, uint32_t layers) {
-  SampleSchedule schedule(layers);
+SampleSchedule uniformSchedule(uint32_t total, uint32_t layers, uint32_t entries_per_layer) {
+  SampleSchedule schedule;
+  schedule.reserve(size_t{layers} * entries_per_layer);
   for (uint64_t l = 0; l < layers; ++l) {
-    schedule[l] = static_cast<uint32_t>((l + 1) * total / layers - l * total / layers);
+    const auto draws = static_cast<uint32_t>((l + 1) * total / layers - l * total / layers);
+    schedule.insert(schedule.end(), entries_per_layer, draws);
   }
   return schedule;
 }

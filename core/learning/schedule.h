@@ -3,7 +3,9 @@
 //
 // A schedule is one sample budget per layer; its entries sum to the total budget B. The policy is a
 // softmax over layers; a drawn schedule gives every layer minPerLayer and spreads the other
-// B - L * minPerLayer draws multinomially (SANTA paper, Appendix K). Pure functions, any thread.
+// B - L * minPerLayer draws multinomially (SANTA paper, Appendix K). Where spec.policy.granularity
+// is a kind of head, each layer has an entry for each of them, layer by layer, and they sum to B
+// times that many: a budget stays draws per head. Pure functions, any thread.
 #include <cstdint>
 #include <vector>
 
@@ -11,7 +13,7 @@
 
 namespace allot {
 
-using SampleSchedule = std::vector<uint32_t>;  // [layers]
+using SampleSchedule = std::vector<uint32_t>;  // [layers], or [layers * entries of a layer]
 
 // softmax(logits), [layers].
 std::vector<double> softmax(const std::vector<double>& logits);
@@ -27,7 +29,8 @@ double logProbability(const SampleSchedule& schedule, const std::vector<double>&
                       uint32_t min_per_layer);
 
 // The same for every layer as far as integers go; what remains is spread evenly over the depth.
-SampleSchedule uniformSchedule(uint32_t total, uint32_t layers);
+// `total` is B; each layer has so many entries, all alike.
+SampleSchedule uniformSchedule(uint32_t total, uint32_t layers, uint32_t entries_per_layer = 1);
 
 // The learned schedule: what the policy expects of trained_total draws, rounded by largest
 // remainder (ties to the lower layer). At another total that schedule's shares are scaled, so a
@@ -36,8 +39,8 @@ SampleSchedule uniformSchedule(uint32_t total, uint32_t layers);
 SampleSchedule learnedSchedule(const std::vector<double>& probabilities, uint32_t total,
                                uint32_t min_per_layer, uint32_t trained_total);
 
-// A schedule's shares at another total, rounded by largest remainder: a layer that has nothing
-// stays at nothing.
+// A schedule's shares at another sum of entries, rounded by largest remainder: a layer that has
+// nothing stays at nothing. Requires that some layer has something, or that `total` is 0.
 SampleSchedule scaledSchedule(const SampleSchedule& schedule, uint32_t total);
 
 // SANTA paper, Appendix J: `layer` at one draw, every other layer at its uniform share of total.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/learning/exact_math.h"
+
 namespace allot {
 namespace {
 
@@ -57,7 +59,8 @@ Verdict verdictOf(const v1::LearnerState& state, uint32_t questions) {
   const double spread = std::max(0.0, sums.squared - pairs * mean * mean);
   const double expected = 2 * kAnswerVariance / questions;
   const double variance = (kPriorPairs * expected + spread) / (kPriorPairs + pairs - 1);
-  return {sums.pairs, mean, std::sqrt(variance / pairs)};
+  const double bar = std::sqrt(kBeats * kBeats + 2 * exactLog(std::max(1u, trial.candidates())));
+  return {sums.pairs, mean, std::sqrt(variance / pairs), bar};
 }
 
 void closeSet(const v1::QuestionSet& set, v1::Trial* trial) {
@@ -69,7 +72,11 @@ void closeSet(const v1::QuestionSet& set, v1::Trial* trial) {
 }
 
 void tryNext(const SampleSchedule& candidate, v1::LearnerState* state) {
-  state->clear_trial();
+  v1::Trial next;
+  if (state->trial().has_candidates()) {
+    next.set_candidates(state->trial().candidates() + (candidate.empty() ? 0 : 1));
+  }
+  *state->mutable_trial() = next;
   *state->mutable_trial()->mutable_candidate() = {candidate.begin(), candidate.end()};
   for (v1::QuestionSet& set : *state->mutable_sets()) {
     set.clear_candidate_episodes();

@@ -3,9 +3,11 @@
 //
 // In every question set one episode answers under the uniform schedule and one under the candidate,
 // so that their difference is free of the questions' difficulty. The candidate is published once
-// the mean of these differences is kBeats standard errors above 0, and given up once it is kLoses
-// of them below. Uniform against itself would pass in 7 of 100 trials of one look; a schedule that
-// passes so is worth what uniform is. Pure; any thread.
+// the mean of these differences is so many standard errors above 0, and given up once it is kLoses
+// of them below. The bar is kBeats where a surrogate, which has heard of all episodes, must agree
+// (core/learning/budget_update.h): uniform against itself would pass in 7 of 100 trials of one
+// look. Without one it is that for the first candidate and sqrt(kBeats^2 + 2 ln k) for the k-th, by
+// which a candidate's chance to pass by luck falls as 1 / k. Pure; any thread.
 #include <cstdint>
 
 #include "allot/v1/policy.pb.h"
@@ -24,9 +26,11 @@ void countEpisode(const SampleSchedule& schedule, const SampleSchedule& uniform,
 // What is known of the candidate: over the sets that are closed and those that are open.
 struct Verdict {
   uint64_t pairs = 0;
-  double mean = 0;   // the candidate's reward above uniform's
-  double error = 0;  // its standard error
-  bool beats() const { return pairs >= kLeastPairs && mean > kBeats * error; }
+  double mean = 0;      // the candidate's reward above uniform's
+  double error = 0;     // its standard error
+  double bar = kBeats;  // without a surrogate
+  bool beats(double by) const { return pairs >= kLeastPairs && mean > by * error; }
+  bool beats() const { return beats(bar); }
   bool loses() const { return pairs >= kLeastPairs && mean < -kLoses * error; }
 };
 Verdict verdictOf(const v1::LearnerState& state, uint32_t questions);

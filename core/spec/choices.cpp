@@ -13,6 +13,14 @@ Learner learnerOf(const v1::Update& update) {
   return fromWord<Learner>(update.learner()).value_or(Learner::kReinforce);
 }
 
+Granularity granularityOf(const v1::Policy& policy) {
+  return fromWord<Granularity>(policy.granularity()).value_or(Granularity::kLayer);
+}
+
+ZeroReadsChoice zeroReadsOf(const v1::Policy& policy) {
+  return fromWord<ZeroReadsChoice>(policy.zero_reads()).value_or(ZeroReadsChoice::kOff);
+}
+
 std::vector<uint32_t> totalBudgets(const v1::Policy& policy) {
   if (policy.total_budgets().empty()) return {policy.total_budget()};
   return {policy.total_budgets().begin(), policy.total_budgets().end()};

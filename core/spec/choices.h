@@ -67,6 +67,34 @@ constexpr std::string_view wordOf(StalenessMode value) {
   return "";
 }
 
+// spec.policy.granularity: what a schedule has an entry for.
+enum class Granularity { kLayer, kKvHead, kHead };
+constexpr std::string_view wordOf(Granularity value) {
+  switch (value) {
+    case Granularity::kLayer:
+      return "layer";
+    case Granularity::kKvHead:
+      return "kv-head";
+    case Granularity::kHead:
+      return "head";
+  }
+  return "";
+}
+
+// spec.policy.zeroReads: what a layer or head gives that has no draws.
+enum class ZeroReadsChoice { kOff, kMeanValue, kWindow };
+constexpr std::string_view wordOf(ZeroReadsChoice value) {
+  switch (value) {
+    case ZeroReadsChoice::kOff:
+      return "off";
+    case ZeroReadsChoice::kMeanValue:
+      return "mean-value";
+    case ZeroReadsChoice::kWindow:
+      return "window";
+  }
+  return "";
+}
+
 // One entry of spec.evaluation.schedules; kExplicit is written as a list.
 enum class ScheduleKind { kUniform, kLearned, kOneHot, kExplicit };
 constexpr std::string_view wordOf(ScheduleKind value) {
@@ -172,6 +200,8 @@ constexpr std::string_view wordOf(Streams value) {
 
 // Missing: reinforce.
 Learner learnerOf(const v1::Update& update);
+Granularity granularityOf(const v1::Policy& policy);
+ZeroReadsChoice zeroReadsOf(const v1::Policy& policy);
 // The total budgets that schedules are learned for.
 std::vector<uint32_t> totalBudgets(const v1::Policy& policy);
 // Whether a policy is learned for each total budget from question sets (core/learning/policy.h);

@@ -370,7 +370,8 @@ Status deriveLearning(const YamlValue& root, const std::string& place, v1::Spec&
   }
   if (spec.rollout().episodes_per_question_set() == 0) {
     const bool alone = !spec.has_update() || (learnerOf(spec.update()) == Learner::kReinforce &&
-                                              policy.total_budgets_size() <= 1);
+                                              policy.total_budgets_size() <= 1 &&
+                                              granularityOf(policy) == Granularity::kLayer);
     const auto budgets = static_cast<uint32_t>(totalBudgets(policy).size());
     const uint32_t each = (spec.update().episodes_per_update() + budgets - 1) / budgets;
     spec.mutable_rollout()->set_episodes_per_question_set(
@@ -448,7 +449,13 @@ Status checkLearning(const v1::Spec& spec, const std::string& place) {
         std::to_string(spec.policy().total_budget()) +
         " is not one of spec.policy.totalBudgets; leave it out, and it is the first of them");
   }
-  if (!learnsByBudgets(spec)) return {};
+  if (!learnsByBudgets(spec)) {
+    if (!spec.has_update() || granularityOf(spec.policy()) == Granularity::kLayer) return {};
+    return Site{place, "spec.rollout.episodesPerQuestionSet"}.refuse(
+        "1 is for schedules of layers, and spec.policy.granularity is " +
+        spec.policy().granularity() + ": leave it out, or set it to " +
+        std::to_string(kLeastEpisodesOfSet) + " or more");
+  }
   const uint32_t episodes = spec.rollout().episodes_per_question_set();
   const auto budgets = static_cast<uint32_t>(totals.size());
   if (episodes % budgets == 0 && episodes / budgets >= kLeastEpisodesOfSet) return {};

@@ -9,6 +9,7 @@
 
 #include "allot/v1/experiment.pb.h"
 #include "core/result.h"
+#include "core/spec/model_shape.h"
 #include "core/spec/spec_schema.h"
 
 namespace allot {
@@ -55,9 +56,9 @@ Status checkEffects(const v1::Experiment& experiment, uint32_t layers);
 // may: what it means here would be another choice. A missing word is an older build's.
 Status checkWords(const v1::Experiment& experiment, const std::string& place);
 
-// Checks what needs the number of layers: minPerLayer * layers <= totalBudget, explicit schedules
-// with one entry a layer, oneHot. Called once the model is known.
-Status checkAgainstLayers(const v1::Experiment& experiment, uint32_t layers);
+// Checks what needs the model's shape: minPerLayer * layers <= totalBudget, explicit schedules with
+// one entry a layer, oneHot, as many entries as a schedule may have. Called once it is known.
+Status checkAgainstModel(const v1::Experiment& experiment, const ModelShape& shape);
 
 // Deterministic bytes of the experiment, and their SHA-256 in hex: equal files, equal digests.
 std::string canonicalBytes(const v1::Experiment& experiment);

@@ -104,6 +104,14 @@ Status checkAnswers(const v1::Evaluation& evaluation, const std::string& place) 
                   "accuracy, without which nothing is answered; add it, or remove this key");
 }
 
+// Only what is learned is spread over heads.
+Status checkGranularity(const v1::Spec& spec, const std::string& place) {
+  if (spec.has_update() || granularityOf(spec.policy()) == Granularity::kLayer) return {};
+  return badInput(place + ": spec.policy.granularity: " + spec.policy().granularity() +
+                  " has no effect: there is no section spec.update, and so nothing is learned; "
+                  "remove this key");
+}
+
 Status checkProfileIsUsed(const v1::Spec& spec, const std::string& place) {
   if (spec.attention().prefill_profile().empty() || !profileUser(spec).empty()) return {};
   return badInput(place + ": " + kProfileKey +
@@ -150,6 +158,7 @@ Status checkEffects(const v1::Experiment& experiment, const std::string& place) 
   ALLOT_TRY(checkChatTemplate(experiment.spec(), place));
   ALLOT_TRY(checkAnswers(experiment.spec().evaluation(), place));
   ALLOT_TRY(checkProfileIsUsed(experiment.spec(), place));
+  ALLOT_TRY(checkGranularity(experiment.spec(), place));
   return checkExplicit(experiment.spec().evaluation(), place);
 }
 
@@ -179,10 +188,29 @@ Status checkEffects(const v1::Experiment& experiment, uint32_t layers) {
   return {};
 }
 
-Status checkAgainstLayers(const v1::Experiment& experiment, uint32_t layers) {
+// Schedules by heads are as long as a result may hold, and as a surrogate can learn from.
+Status checkEntries(const v1::Spec& spec, const ModelShape& shape) {
+  const uint64_t entries = uint64_t{shape.layers} * entriesPerLayer(spec.policy(), shape);
+  const std::string path = "spec.policy.granularity: " + spec.policy().granularity() + ": ";
+  const std::string has = "the model's " + std::to_string(shape.layers) + " layers have " +
+                          std::to_string(entries) + " of them";
+  if (entries > kMaxScheduleEntries) {
+    return badInput(path + has + ", and a schedule has at most " +
+                    std::to_string(kMaxScheduleEntries) + " entries; choose a coarser one");
+  }
+  const bool models = spec.has_update() && learnerOf(spec.update()) == Learner::kAdditive;
+  if (!models || entries <= kMaxModelledEntries) return {};
+  return badInput(path + has + ", and spec.update.learner additive models at most " +
+                  std::to_string(kMaxModelledEntries) +
+                  "; choose a coarser one, or another learner");
+}
+
+Status checkAgainstModel(const v1::Experiment& experiment, const ModelShape& shape) {
   const v1::Spec& spec = experiment.spec();
+  const uint32_t layers = shape.layers;
   const std::string model = "the model has " + std::to_string(layers) + " layers";
   if (layers == 0) return badInput("the model has no layers");
+  if (granularityOf(spec.policy()) != Granularity::kLayer) ALLOT_TRY(checkEntries(spec, shape));
   const uint64_t least = uint64_t{spec.policy().min_per_layer()} * layers;
   if (least > spec.policy().total_budget()) {
     return badInput("spec.policy.minPerLayer: " + std::to_string(spec.policy().min_per_layer()) +

@@ -241,8 +241,17 @@ std::vector<SpecRule> learningRules() {
                    "together. Empty: spec.policy.totalBudget alone.",
                    1, kMaxBudget)),
       integer("policy.minPerLayer", "0", 0, 100000,
-              "Draws that every layer gets before the policy spreads the rest; with 0 a layer may "
-              "draw nothing, and its attention output is then zero."),
+              "Draws that every layer (every head, where spec.policy.granularity says so) gets "
+              "before the policy spreads the rest; with 0 it may draw nothing, and "
+              "spec.policy.zeroReads says what it then gives."),
+      choice("policy.granularity", Granularity::kLayer,
+             "What draws are spread over: layers, or the KV heads or query heads of each layer, "
+             "which may differ in what they need. Budgets stay draws per head, in the mean over "
+             "a layer's heads."),
+      choice("policy.zeroReads", ZeroReadsChoice::kOff,
+             "What a layer or head without draws gives: off zeros, mean-value the mean of the "
+             "values so far, which costs no reads, window attention to the newest 64 keys, which "
+             "are counted as read (on the CPU only)."),
       choice("policy.init", "uniform", {"uniform"},
              "Policy before the first update: uniform favours no layer."),
       integer("rollout.questionsPerEpisode", "16", 1, 4096,
@@ -369,6 +378,8 @@ constexpr Added kAdded[] = {
     {"spec.policy.totalBudgets", 8, "[]"},
     {"spec.rollout.episodesPerQuestionSet", 8, "1"},
     {"spec.update.learner", 8, "reinforce"},
+    {"spec.policy.granularity", 9, "layer"},
+    {"spec.policy.zeroReads", 9, "off"},
 };
 
 std::string decimal(double value) {

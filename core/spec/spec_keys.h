@@ -74,8 +74,10 @@ SpecField fieldOf(const SpecRule& rule, v1::Spec& spec);
 Status readRule(const SpecRule& rule, const std::string& yaml, const SpecField& target);
 
 constexpr size_t kMaxListEntries = 64;        // of every list in a file but an explicit schedule
-constexpr size_t kMaxScheduleEntries = 1024;  // layers
-constexpr uint64_t kMaxBudget = 1000000;      // total budget, and each entry of a schedule
+constexpr size_t kMaxScheduleEntries = 1024;  // layers, or heads of layers
+// The surrogate keeps (3 * entries)^2 / 2 numbers with every update.
+constexpr size_t kMaxModelledEntries = 128;
+constexpr uint64_t kMaxBudget = 1000000;  // total budget, and each entry of a schedule
 
 const std::vector<SpecRule>& specRules();
 

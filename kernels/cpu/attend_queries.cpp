@@ -6,6 +6,7 @@
 #include "allot/kernels/philox_streams.h"
 #include "allot/kernels/prefill.h"
 #include "kernels/cpu/prefill_workspace.h"
+#include "kernels/cpu/value_sums.h"
 
 namespace allot::kernels {
 namespace {
@@ -17,17 +18,21 @@ constexpr int kRowsAtOnce = KeyBlocks{}.query_block;
 void addBytes(const MethodOptions& method, const PagedKv& kv, const PrefillInputs& in, int first,
               int end, const std::vector<uint64_t>& value_rows, RowStatistics* statistics) {
   const auto row_bytes = static_cast<uint64_t>(kv.head_dim) * bytesOf(kv.element);
-  const auto keys = static_cast<uint64_t>(end - in.oldest(first)) * static_cast<uint64_t>(in.heads);
-  uint64_t wanted = 0;
-  for (const uint64_t word : value_rows) wanted += static_cast<uint64_t>(std::popcount(word));
-  statistics->dense_bytes += 2 * keys * row_bytes;
-  statistics->value_bytes += wanted * row_bytes;
-  if (wanted == 0) return;  // without a budget nothing is read
+  const auto keys = static_cast<uint64_t>(end - in.oldest(first));
   const auto bits = static_cast<uint64_t>(shadowBits(method));
-  statistics->key_bytes +=
-      bits == 0 ? keys * row_bytes
-                : keys * (static_cast<uint64_t>(kv.head_dim) * bits / 8 + sizeof(float)) +
-                      wanted * row_bytes;
+  const size_t words = value_rows.size() / static_cast<size_t>(in.heads);
+  for (auto word = value_rows.begin(); word != value_rows.end();) {
+    const auto head_end = word + static_cast<std::ptrdiff_t>(words);
+    uint64_t wanted = 0;
+    for (; word != head_end; ++word) wanted += static_cast<uint64_t>(std::popcount(*word));
+    statistics->dense_bytes += 2 * keys * row_bytes;
+    statistics->value_bytes += wanted * row_bytes;
+    if (wanted == 0) continue;  // a head without a budget reads nothing
+    statistics->key_bytes +=
+        bits == 0 ? keys * row_bytes
+                  : keys * (static_cast<uint64_t>(kv.head_dim) * bits / 8 + sizeof(float)) +
+                        wanted * row_bytes;
+  }
 }
 
 // Marks in `out` what is marked in `rows`, [heads, words].
@@ -36,6 +41,44 @@ void addRows(const std::vector<uint64_t>& rows, int heads, const DecodeOutputs& 
   for (size_t i = 0; i < rows.size(); ++i) {
     out.value_rows[i / words * static_cast<size_t>(out.value_row_words) + i % words] |= rows[i];
   }
+}
+
+// The means of the values 0 .. p for one position p after another.
+class MeansAlong {
+ public:
+  // Begins before position `first`.
+  MeansAlong(const PagedKv& kv, const int32_t* pages, int first)
+      : kv_(kv),
+        pages_(pages),
+        position_(first),
+        sums_(static_cast<size_t>(kv.kv_heads) * static_cast<size_t>(kv.head_dim)) {
+    for (int head = 0; head < kv.kv_heads; ++head)
+      addValues(kv, pages, head, 0, first, sumsOf(head));
+  }
+
+  // Those of the next `count` positions, [count, kv_heads, head_dim].
+  void next(int count, std::vector<float>* means) {
+    means->clear();
+    for (int i = 0; i < count; ++i, ++position_) {
+      for (int head = 0; head < kv_.kv_heads; ++head) {
+        addValues(kv_, pages_, head, position_, position_ + 1, sumsOf(head));
+      }
+      for (const double sum : sums_) means->push_back(static_cast<float>(sum / (position_ + 1)));
+    }
+  }
+
+ private:
+  double* sumsOf(int head) { return sums_.data() + static_cast<int64_t>(head) * kv_.head_dim; }
+
+  const PagedKv& kv_;
+  const int32_t* pages_;
+  int position_;
+  std::vector<double> sums_;
+};
+
+bool anyIdle(const QueryDraws& draws, int heads) {
+  if (!draws.budgets) return draws.budget == 0;
+  return std::find(draws.budgets, draws.budgets + heads, 0u) != draws.budgets + heads;
 }
 
 }  // namespace
@@ -48,6 +91,10 @@ std::optional<std::string> attendQueries(const MethodOptions& method, const Page
   std::vector<int32_t> table, lengths;
   std::vector<uint32_t> budgets, sequences, step_names;
   std::vector<uint64_t> value_rows;
+  std::optional<MeansAlong> means_along;
+  if (draws.idle_means && anyIdle(draws, in.heads))
+    means_along.emplace(kv, in.page_table, in.first);
+  std::vector<float> means;
   workspace->plan(in.first + in.count, in.heads / kv.kv_heads, kv.head_dim);
   for (int from = 0, rows = 0; from < in.count; from += rows) {
     rows = std::min(kRowsAtOnce - (in.first + from) % kRowsAtOnce, in.count - from);
@@ -60,8 +107,16 @@ std::optional<std::string> attendQueries(const MethodOptions& method, const Page
       lengths.push_back(position + 1);
       step_names.push_back(kPromptBit | static_cast<uint32_t>(position));
     }
-    budgets.assign(static_cast<size_t>(rows), draws.budget);
+    budgets.clear();
+    for (int r = 0; r < rows; ++r) {
+      if (draws.budgets) {
+        budgets.insert(budgets.end(), draws.budgets, draws.budgets + in.heads);
+      } else {
+        budgets.push_back(draws.budget);
+      }
+    }
     sequences.assign(static_cast<size_t>(rows), draws.sequence);
+    if (means_along) means_along->next(rows, &means);
     const DecodeInputs step{.queries = in.queries + from * width,
                             .page_table = table.data(),
                             .lengths = lengths.data(),
@@ -74,7 +129,10 @@ std::optional<std::string> attendQueries(const MethodOptions& method, const Page
                             .layer = draws.layer,
                             .seed = draws.seed,
                             .scale = in.scale,
-                            .window = in.window};
+                            .window = in.window,
+                            .head_budgets = draws.budgets != nullptr,
+                            .idle_values = means_along ? means.data() : nullptr,
+                            .idle_window = draws.idle_window};
     DecodeOutputs part = out;
     part.out += from * width;
     if (part.lse) part.lse += static_cast<int64_t>(from) * in.heads;

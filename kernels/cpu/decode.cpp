@@ -96,7 +96,26 @@ void DecodeWorkspace::plan(int max_length, int group, int head_dim) {
 
 namespace {
 
-// One KV head of one row: the work of one item.
+// What is done for one query head.
+enum class Way {
+  kSilent,  // nothing is read
+  kScored,  // scores alone, for the log-sum
+  kWindow,  // budget 0: exact attention to the newest keys
+  kExact,
+  kSampled,
+};
+
+// Neighbours of a group that go one way over the keys first..n-1.
+struct Heads {
+  int begin, end;
+  Way way;
+  int first;
+  int base;  // of the block that `first` is in; what lies before is not defined
+  int count() const { return end - begin; }
+};
+
+// One KV head of one row: the work of one item. Heads of equal way are done together, so that keys
+// and values are read once for them; the bits of each are the same whoever is beside it.
 class GroupRun {
  public:
   GroupRun(const MethodOptions& options, const PagedKv& kv, const DecodeInputs& in,
@@ -105,33 +124,22 @@ class GroupRun {
     group_ = in.heads / kv.kv_heads;
     n_ = in.lengths[row];
     first_ = in.first(n_);
-    base_ = first_ / kBlock * kBlock;
     stride_ = paddedLength(n_);
-    budget_ = in.budgets[row];
     first_head_ = kv_head * group_;
     select_ = kSelect[static_cast<size_t>(options.method == Method::kBernoulli ? options.values
                                                                                : options.method)];
-    // Enough budget for every key is exact attention, without estimates on the way.
-    exact_ = !select_ || (usesBudget(options) && budget_ >= static_cast<uint32_t>(n_ - first_));
   }
 
   // False if a score is not finite.
   bool run() {
     GroupCounts counts(kv_, first_, n_, s_.group_rows.data());
-    if (n_ == 0 || (budget_ == 0 && !out_.lse)) {
-      silence(counts);
-      return true;
+    if (options_.method == Method::kBernoulli) drawFeatures(counts);
+    for (int begin = 0, end = 0; begin < group_; begin = end) {
+      const Way way = wayOf(begin);
+      for (end = begin + 1; end < group_ && wayOf(end) == way;) ++end;
+      const int first = way == Way::kWindow ? std::max(first_, n_ - in_.idle_window) : first_;
+      if (!runHeads({begin, end, way, first, first / kBlock * kBlock}, counts)) return false;
     }
-    stage_bytes_ = 0;
-    if (!scoreKeys()) return false;
-    if (exact_ || budget_ == 0) {
-      everyValue(counts);
-    } else {
-      for (int g = 0; g < group_; ++g) {
-        if (!chosenValues(g, counts)) return false;
-      }
-    }
-    counts.addStage(stage_bytes_);
     counts.finish(out_, in_, row_, kv_head_);
     return true;
   }
@@ -143,111 +151,173 @@ class GroupRun {
   float* scores(int g) const { return s_.scores.data() + static_cast<int64_t>(g) * stride_; }
   float* mass(int g) const { return s_.mass.data() + static_cast<int64_t>(g) * stride_; }
   const float* bias() const { return in_.bias ? in_.bias + row_ * in_.bias_stride : nullptr; }
-  KeyRange keys() const {
-    return {&kv_, in_.page_table + static_cast<int64_t>(row_) * in_.max_pages, kv_head_, n_,
-            first_};
+  KeyRange keysFrom(int first) const {
+    return {&kv_, in_.page_table + static_cast<int64_t>(row_) * in_.max_pages, kv_head_, n_, first};
   }
-  const float* queries() const {
-    return in_.queries + (static_cast<int64_t>(row_) * in_.heads + first_head_) * kv_.head_dim;
+  const float* queries(int g) const {
+    return in_.queries + (static_cast<int64_t>(row_) * in_.heads + first_head_ + g) * kv_.head_dim;
   }
+  float* estimates(int g) const {
+    return s_.queries.data() + static_cast<int64_t>(g) * kv_.head_dim;
+  }
+  uint64_t rowBytes() const { return static_cast<uint64_t>(kv_.head_dim) * bytesOf(kv_.element); }
+  uint32_t budgetOf(int g) const { return in_.budget(row_, first_head_ + g); }
   void setLse(int g, float lse) const {
     if (out_.lse) out_.lse[static_cast<int64_t>(row_) * in_.heads + first_head_ + g] = lse;
   }
 
-  void silence(GroupCounts& counts) {
-    for (int g = 0; g < group_; ++g) {
-      setLse(g, kMinusInfinity);
-      counts.silent(out_, in_, row_, first_head_ + g);
-    }
-    counts.finish(out_, in_, row_, kv_head_);
+  Way wayOf(int g) const {
+    if (n_ == 0) return Way::kSilent;
+    const uint32_t budget = budgetOf(g);
+    if (budget == 0 && in_.idle_window > 0) return Way::kWindow;
+    if (budget == 0) return out_.lse ? Way::kScored : Way::kSilent;
+    // Enough budget for every key is exact attention, without estimates on the way.
+    const bool enough = usesBudget(options_) && budget >= static_cast<uint32_t>(n_ - first_);
+    return !select_ || enough ? Way::kExact : Way::kSampled;
+  }
+  // Scores are Bernoulli's estimates, but for a window, which is attended to exactly.
+  bool estimated(Way way) const {
+    return options_.method == Method::kBernoulli && way != Way::kWindow;
   }
 
-  // The score stage: scores of the group, and the key bytes that it read for each head and in all.
-  bool scoreKeys() {
-    const bool replaced = !exact_ && budget_ > 0;
-    if (replaced && readsBounds(options_)) return true;  // the method finds its keys by itself
-    const auto row_bytes = static_cast<uint64_t>(kv_.head_dim) * bytesOf(kv_.element);
-    const auto keys_here = static_cast<uint64_t>(n_ - first_);
-    stage_bytes_ = keys_here * row_bytes;
-    std::fill_n(s_.features.begin(), group_, static_cast<uint32_t>(kv_.head_dim));
-    if (options_.method == Method::kBernoulli) {
-      uint32_t group_features = 0;
-      bernoulliQueries(options_, queries(), group_, kv_.head_dim, in_.seed, in_.sequences[row_],
-                       in_.steps[row_], in_.layer, first_head_, s_.queries.data(),
-                       s_.features.data(), &group_features);
-      exactScores(keys(), s_.queries.data(), group_, in_.scale, scores(0), stride_);
-      stage_bytes_ = keys_here * group_features * bytesOf(kv_.element);
-    } else if (const int bits = replaced ? shadowBits(options_) : 0; bits > 0) {
-      shadowScores(keys(), bits, queries(), group_, in_.scale, scores(0), stride_);
-      stage_bytes_ = keys_here * (static_cast<uint64_t>(kv_.head_dim) * bits / 8 + sizeof(float));
-    } else {
-      exactScores(keys(), queries(), group_, in_.scale, scores(0), stride_);
+  bool runHeads(const Heads& heads, GroupCounts& counts) {
+    if (heads.way == Way::kSilent) {
+      for (int g = heads.begin; g < heads.end; ++g) {
+        setLse(g, kMinusInfinity);
+        beSilent(g, counts);
+      }
+      return true;
     }
-    for (int g = 0; g < group_; ++g) {
-      if (!finishScores(scores(g), n_, bias(), first_)) return false;
+    if (!scoreKeys(heads, counts)) return false;
+    if (heads.way != Way::kSampled) {
+      everyValue(heads, counts);
+      return true;
+    }
+    for (int g = heads.begin; g < heads.end; ++g) {
+      if (!chosenValues(g, heads, counts)) return false;
+    }
+    return true;
+  }
+
+  void beSilent(int g, GroupCounts& counts) {
+    if (in_.idle_values && n_ > 0) {
+      const int64_t at = (static_cast<int64_t>(row_) * kv_.kv_heads + kv_head_) * kv_.head_dim;
+      std::copy_n(in_.idle_values + at, kv_.head_dim, output(g));
+    }
+    counts.silent(out_, in_, row_, first_head_ + g);
+  }
+
+  // Bernoulli's queries, and the key bytes of the features that heads with scores read together.
+  void drawFeatures(GroupCounts& counts) {
+    int scored = 0;
+    for (int g = 0; g < group_; ++g) scored += hasEstimates(g) ? 1 : 0;
+    if (scored == 0) return;
+    uint32_t together = 0;
+    bernoulliQueries(options_, queries(0), group_, kv_.head_dim, in_.seed, in_.sequences[row_],
+                     in_.steps[row_], in_.layer, first_head_, s_.queries.data(), s_.features.data(),
+                     &together);
+    if (scored < group_ && !options_.mean_group_query) together = featuresRead();
+    counts.readStage(static_cast<uint64_t>(n_ - first_) * together * bytesOf(kv_.element));
+  }
+  bool hasEstimates(int g) const { return wayOf(g) != Way::kSilent && estimated(wayOf(g)); }
+  uint32_t featuresRead() const {
+    uint32_t features = 0;
+    for (int d = 0; d < kv_.head_dim; ++d) {
+      bool read = false;
+      for (int g = 0; g < group_; ++g) read = read || (hasEstimates(g) && estimates(g)[d] != 0);
+      features += read ? 1 : 0;
+    }
+    return features;
+  }
+
+  // The score stage: the heads' scores, and the key bytes that it reads once for all of them.
+  bool scoreKeys(const Heads& heads, GroupCounts& counts) {
+    const bool replaced = heads.way == Way::kSampled;
+    if (replaced && readsBounds(options_)) return true;  // the method finds its keys by itself
+    const KeyRange keys = keysFrom(heads.first);
+    float* const to = scores(heads.begin);
+    const float* const asked = queries(heads.begin);
+    if (estimated(heads.way)) {
+      exactScores(keys, estimates(heads.begin), heads.count(), in_.scale, to, stride_);
+    } else if (replaced && shadowBits(options_) > 0) {
+      shadowScores(keys, shadowBits(options_), asked, heads.count(), in_.scale, to, stride_);
+      counts.readStage(headStageBytes(heads.begin, heads));
+    } else {
+      exactScores(keys, asked, heads.count(), in_.scale, to, stride_);
+      counts.readKeys(out_, heads.first);
+    }
+    for (int g = heads.begin; g < heads.end; ++g) {
+      if (!finishScores(scores(g), n_, bias(), heads.first)) return false;
     }
     return true;
   }
 
   // Key bytes of the score stage for one head.
-  uint64_t headStageBytes(int g) const {
-    if (options_.method != Method::kBernoulli) return stage_bytes_;
-    return static_cast<uint64_t>(n_ - first_) * s_.features[g] * bytesOf(kv_.element);
+  uint64_t headStageBytes(int g, const Heads& heads) const {
+    const auto keys = static_cast<uint64_t>(n_ - heads.first);
+    if (estimated(heads.way)) return keys * s_.features[g] * bytesOf(kv_.element);
+    if (heads.way != Way::kSampled) return keys * rowBytes();
+    if (readsBounds(options_)) return 0;
+    const int bits = shadowBits(options_);
+    if (bits == 0) return keys * rowBytes();
+    return keys * (static_cast<uint64_t>(kv_.head_dim) * bits / 8 + sizeof(float));
   }
 
-  void everyValue(GroupCounts& counts) {
-    for (int g = 0; g < group_; ++g) {
-      const float top = exponentials(scores(g) + base_, stride_ - base_, mass(g) + base_);
-      const double total = s_.totals[g] = massTotal(mass(g) + base_, stride_ - base_);
+  void everyValue(const Heads& heads, GroupCounts& counts) {
+    const int base = heads.base, first = heads.first;
+    for (int g = heads.begin; g < heads.end; ++g) {
+      const float top = exponentials(scores(g) + base, stride_ - base, mass(g) + base);
+      const double total = s_.totals[g] = massTotal(mass(g) + base, stride_ - base);
       setLse(g, total > 0 ? top + static_cast<float>(std::log(total)) : kMinusInfinity);
     }
-    if (budget_ == 0) {
-      for (int g = 0; g < group_; ++g) counts.silent(out_, in_, row_, first_head_ + g);
+    if (heads.way == Way::kScored) {
+      for (int g = heads.begin; g < heads.end; ++g) beSilent(g, counts);
       return;
     }
-    accumulateValues(kv_, keys().pages, kv_head_, first_, n_, mass(0), stride_, group_, output(0));
-    for (int g = 0; g < group_; ++g) {
+    accumulateValues(kv_, keysFrom(first).pages, kv_head_, first, n_, mass(heads.begin), stride_,
+                     heads.count(), output(heads.begin));
+    for (int g = heads.begin; g < heads.end; ++g) {
       // A head whose keys are all masked attends to nothing.
       const double total = s_.totals[g];
       scaleRow(output(g), kv_.head_dim, total > 0 ? static_cast<float>(1.0 / total) : 0.0f);
-      counts.exact(out_, in_, row_, first_head_ + g, headStageBytes(g),
-                   options_.method != Method::kBernoulli);
+      counts.exact(out_, in_, row_, first_head_ + g, first, headStageBytes(g, heads),
+                   !estimated(heads.way));
     }
   }
 
-  Head head(int g) {
+  Head head(int g, int base) {
     Head head;
     if (!readsBounds(options_)) {
       head.scores = scores(g);
       head.mass = mass(g);
-      const int padded = stride_ - base_;
-      head.top = exponentials(scores(g) + base_, padded, mass(g) + base_);
-      head.mass_total = massTotal(mass(g) + base_, padded);
+      const int padded = stride_ - base;
+      head.top = exponentials(scores(g) + base, padded, mass(g) + base);
+      head.mass_total = massTotal(mass(g) + base, padded);
       head.weights = s_.weights.data();
       head.block_weights = s_.block_weights.data();
-      head.weight_total = integerWeights(mass(g) + base_, padded, s_.weights.data() + base_,
-                                         s_.block_weights.data() + base_ / kBlock);
+      head.weight_total = integerWeights(mass(g) + base, padded, s_.weights.data() + base,
+                                         s_.block_weights.data() + base / kBlock);
     }
     head.first = first_;
     head.n = n_;
-    head.budget = budget_;
+    head.budget = budgetOf(g);
     head.seed = in_.seed;
     head.sequence = in_.sequences[row_];
     head.step = in_.steps[row_];
     head.stream = attentionStream(in_.layer, static_cast<uint32_t>(first_head_ + g));
     head.options = &options_;
     head.kv = &kv_;
-    head.pages = keys().pages;
+    head.pages = keysFrom(first_).pages;
     head.kv_head = kv_head_;
-    head.query = queries() + static_cast<int64_t>(g) * kv_.head_dim;
+    head.query = queries(g);
     head.bias = bias();
     head.scale = in_.scale;
     return head;
   }
 
   // False if a score that the method read by itself is not finite.
-  bool chosenValues(int g, GroupCounts& counts) {
-    const Head at = head(g);
+  bool chosenValues(int g, const Heads& heads, GroupCounts& counts) {
+    const Head at = head(g, heads.base);
     if (at.scores && at.weight_total == 0) {
       setLse(g, kMinusInfinity);
       counts.silent(out_, in_, row_, first_head_ + g);
@@ -272,8 +342,8 @@ class GroupRun {
                  kv_.element, kv_.head_dim, output(g));
     setLse(g, chosen.sets_lse ? chosen.lse : at.top + static_cast<float>(std::log(at.mass_total)));
     const bool error_known = chosen.error_known && options_.method != Method::kBernoulli;
-    counts.chosen(out_, in_, row_, first_head_ + g, at, chosen, headStageBytes(g), error_known,
-                  output(g));
+    counts.chosen(out_, in_, row_, first_head_ + g, at, chosen, headStageBytes(g, heads),
+                  error_known, output(g));
     return true;
   }
 
@@ -284,11 +354,7 @@ class GroupRun {
   Scratch& s_;
   int row_, kv_head_, group_ = 0, stride_ = 0, first_head_ = 0;
   int first_ = 0, n_ = 0;  // the keys are first_..n_-1
-  int base_ = 0;           // of the block that first_ is in; what lies before is not defined
-  uint32_t budget_ = 0;
   SelectFunction select_ = nullptr;
-  bool exact_ = false;
-  uint64_t stage_bytes_ = 0;  // keys read by the score stage, once for the group
 };
 
 }  // namespace

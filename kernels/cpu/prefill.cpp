@@ -249,8 +249,9 @@ class BlockRun {
   // Sampled blocks, between start() and finish(). False if a score is not finite.
   bool sample(const QueryDraws& draws) {
     const int blocks = lastKeys() - firstKeys() + 1;
-    if (draws.budget == 0) return true;
-    if (draws.budget >= static_cast<uint32_t>(blocks)) {
+    const uint32_t budget = draws.budgets ? draws.budgets[head_] : draws.budget;
+    if (budget == 0) return true;
+    if (budget >= static_cast<uint32_t>(blocks)) {
       for (int b = firstKeys(); b <= lastKeys(); ++b) {
         if (!take(b)) return false;
       }
@@ -264,15 +265,14 @@ class BlockRun {
         philox(draws.seed, draws.sequence, kPromptBit | static_cast<uint32_t>(begin_),
                attentionStream(draws.layer, static_cast<uint32_t>(head_)), kDrawBlocks)[0]);
     uint64_t prefix = 0;
-    uint32_t drawn = systematicDrawsBelow(0, total, draws.budget, offset);
+    uint32_t drawn = systematicDrawsBelow(0, total, budget, offset);
     for (int b = 0; b < blocks; ++b) {
       const uint64_t weight = s_.weights[static_cast<size_t>(b)];
       prefix += weight;
-      const uint32_t below = systematicDrawsBelow(prefix, total, draws.budget, offset);
+      const uint32_t below = systematicDrawsBelow(prefix, total, budget, offset);
       if (below > drawn) {
-        takeDrawn(firstKeys() + b,
-                  static_cast<double>(below - drawn) * static_cast<double>(total) /
-                      (static_cast<double>(draws.budget) * static_cast<double>(weight)));
+        takeDrawn(firstKeys() + b, static_cast<double>(below - drawn) * static_cast<double>(total) /
+                                       (static_cast<double>(budget) * static_cast<double>(weight)));
       } else {
         ++s_.statistics.skipped_blocks;
       }

@@ -69,13 +69,14 @@ void GroupCounts::silent(const DecodeOutputs& out, const DecodeInputs& in, int r
 }
 
 void GroupCounts::exact(const DecodeOutputs& out, const DecodeInputs& in, int row, int head,
-                        uint64_t key_bytes, bool known) {
-  const uint64_t n = keys_;
+                        int first, uint64_t key_bytes, bool known) {
+  const auto n = static_cast<uint64_t>(n_ - first);
   draws_ += n;
   unique_ += n;
-  all_ = true;
+  all_ = all_ || first == first_;
+  if (!all_ && (out.statistics || out.group_statistics)) markFrom(first, 0);
   if (uint64_t* rows = readRows(out, head)) {
-    for (int j = first_; j < n_; ++j) setBits(rows + j / 64, uint64_t{1} << (j % 64));
+    for (int j = first; j < n_; ++j) setBits(rows + j / 64, uint64_t{1} << (j % 64));
   }
   if (HeadStatistics* entry = headEntry(out, in, row, head)) {
     *entry = {.draws = static_cast<uint32_t>(n),
@@ -117,10 +118,25 @@ uint64_t* GroupCounts::readRows(const DecodeOutputs& out, int head) const {
                         : nullptr;
 }
 
+void GroupCounts::readKeys(const DecodeOutputs& out, int first) {
+  all_keys_ = all_keys_ || first == first_;
+  if (!all_keys_ && (out.statistics || out.group_statistics)) markFrom(first, 1);
+}
+
+void GroupCounts::beginMarks() {
+  if (!marked_) std::fill_n(bits_, 2 * (n_ / 64 + 1), 0);
+  marked_ = true;
+}
+
+void GroupCounts::markFrom(int first, int half) {
+  beginMarks();
+  uint64_t* bits = bits_ + half * (n_ / 64 + 1);
+  for (int j = first; j < n_; ++j) bits[j / 64] |= uint64_t{1} << (j % 64);
+}
+
 void GroupCounts::mark(const Selection& selection) {
   const int words = n_ / 64 + 1;
-  if (!marked_) std::fill_n(bits_, 2 * words, 0);
-  marked_ = true;
+  beginMarks();
   uint64_t* keys = bits_ + words;
   const auto set = [](uint64_t* bits, int32_t j) { bits[j / 64] |= uint64_t{1} << (j % 64); };
   for (const int32_t j : selection.rows) set(bits_, j);
@@ -144,7 +160,7 @@ uint64_t GroupCounts::marked(int half) const {
 
 void GroupCounts::finish(const DecodeOutputs& out, const DecodeInputs& in, int row, int kv_head) {
   const uint64_t rows = all_ ? keys_ : marked(0);
-  group_.key_bytes += (all_keys_ ? keys_ : marked(1)) * row_bytes_ + extra_key_bytes_;
+  group_.key_bytes = stage_bytes_ + (all_keys_ ? keys_ : marked(1)) * row_bytes_ + extra_key_bytes_;
   group_.unique_rows = static_cast<uint32_t>(rows);
   group_.value_bytes = rows * row_bytes_;
   if (out.group_statistics) {

@@ -35,6 +35,9 @@ std::optional<std::string> decodeAttention(const MethodOptions&, const PagedKv&,
 std::optional<std::string> appendKv(const PagedKv&, const AppendInputs&, Workspace*, Stream) {
   return kAbsent;
 }
+std::optional<std::string> meanValues(const PagedKv&, const MeanInputs&, float*, Stream) {
+  return kAbsent;
+}
 std::optional<std::string> copyPage(const PagedKv&, int64_t, int64_t, Stream) { return kAbsent; }
 
 struct PrefillWorkspace::Impl {};

@@ -9,7 +9,8 @@ AppendKernels appendKernelsOf(int head_dim, Element element) {
     using S = decltype(shape);
     return AppendKernels{appendKernel<S::kDim, typename S::Type>,
                          centreKernel<S::kDim, typename S::Type>,
-                         shadowKernel<S::kDim, typename S::Type>};
+                         shadowKernel<S::kDim, typename S::Type>,
+                         valueSumsKernel<S::kDim, typename S::Type>, meansKernel<S::kDim>};
   });
 }
 

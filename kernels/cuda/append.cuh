@@ -15,6 +15,7 @@ struct Append {
   uint8_t* codes;  // null: no shadow
   float* code_scales;
   float* centres;  // null: none
+  double* value_sums;
   int64_t pages;
   int kv_heads;
   int page_shift;
@@ -188,6 +189,60 @@ __global__ void __launch_bounds__(kAppendThreads) shadowKernel(const __grid_cons
   LaneRow<kDim, T> key;
   key.load(in.keys, at, lane);
   writeShadow(in, key, centreOf(in, row, kv_head, kDim), at, lane);
+}
+
+// PagedKv::value_sums, as kernels/cpu/value_sums.cpp has them: a block a KV head of a sequence, a
+// thread a channel, position after position. Behind appendKernel.
+template <int kDim, typename T>
+__global__ void __launch_bounds__(kDim) valueSumsKernel(const __grid_constant__ Append in) {
+  const int row = blockIdx.x / in.kv_heads, kv_head = blockIdx.x % in.kv_heads, d = threadIdx.x;
+  const int64_t start = in.starts[row], end = start + in.count;
+  const auto sumsAt = [&](int64_t position, int64_t at) {
+    return in.value_sums + ((at >> in.page_shift) * 2 + position % 2) * kDim + d;
+  };
+  double sum = 0;
+  if (start > 0) {
+    const int64_t before = poolRow(in, row, kv_head, start - 1);
+    if (before < 0) return;
+    sum = *sumsAt(start - 1, before);
+  }
+#pragma unroll 4
+  for (int64_t j = start; j < end; ++j) {
+    const int64_t at = poolRow(in, row, kv_head, j);
+    if (at < 0) return;
+    sum += ElementOf<T>::toFloat(static_cast<const T*>(in.values)[at * kDim + d]);
+    const bool last = (j + 1 & (1 << in.page_shift) - 1) == 0;
+    if (j >= end - 2 || last) *sumsAt(j, at) = sum;
+  }
+}
+
+// kernels::meanValues.
+struct Means {
+  const double* value_sums;
+  int64_t pages;
+  int kv_heads;
+  int page_shift;
+  const int32_t* page_table;
+  const int32_t* lengths;
+  int max_pages;
+  float* means;
+};
+
+template <int kDim>
+__global__ void __launch_bounds__(kDim) meansKernel(const __grid_constant__ Means in) {
+  const int row = blockIdx.x / in.kv_heads, kv_head = blockIdx.x % in.kv_heads, d = threadIdx.x;
+  const int n = in.lengths[row];
+  float mean = 0;
+  // What is wrong with the sequence is found by the step.
+  if (n > 0 && n <= static_cast<int64_t>(in.max_pages) << in.page_shift) {
+    const int page =
+        in.page_table[static_cast<int64_t>(row) * in.max_pages + (n - 1 >> in.page_shift)];
+    if (static_cast<uint32_t>(page) < static_cast<uint64_t>(in.pages)) {
+      const int64_t at = (static_cast<int64_t>(page) * in.kv_heads + kv_head) * 2 + (n - 1) % 2;
+      mean = static_cast<float>(in.value_sums[at * kDim + d] / n);
+    }
+  }
+  in.means[static_cast<int64_t>(blockIdx.x) * kDim + d] = mean;
 }
 
 }  // namespace allot::kernels::cuda

@@ -136,6 +136,8 @@ struct Workspace::Impl {
     cudaError_t error = cudaFuncGetAttributes(&attributes, append.append);
     if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, append.centre);
     if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, append.shadow);
+    if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, append.value_sums);
+    if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, append.means);
     const StepKernel finish = finishKernelOf(sweep, chosen_by, kv.head_dim, kv.element);
     if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, finish);
     if (error == cudaSuccess) {
@@ -346,6 +348,11 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
   if (auto why = unsupportedShape(method, kv, in.heads)) return why;
   if (auto why = beyondStreams(in)) return why;
   if (in.window < 0) return "window = " + std::to_string(in.window) + " is below 0";
+  if (in.idle_window > 0) {
+    return "heads without a budget attend to a window on the CPU alone: let them be silent, or "
+           "give "
+           "the mean of their values";
+  }
   if (in.rows == 0) return std::nullopt;
   Workspace::Impl& impl = workspace->impl();
   const bool statistics = out.statistics || out.head_statistics || out.group_statistics;
@@ -381,7 +388,9 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
                          .max_pages = in.max_pages,
                          .layer = in.layer,
                          .seed = in.seed,
-                         .scale = in.scale},
+                         .scale = in.scale,
+                         .head_budgets = in.head_budgets,
+                         .idle_values = in.idle_values},
                   .out = {.out = out.out,
                           .lse = out.lse,
                           .statistics = out.statistics,
@@ -441,6 +450,7 @@ Refusal appendKv(const PagedKv& kv, const AppendInputs& in, Workspace* workspace
                       .codes = shadow ? shadow->codes : nullptr,
                       .code_scales = shadow ? shadow->scales : nullptr,
                       .centres = kv.centres,
+                      .value_sums = kv.value_sums,
                       .pages = kv.pages,
                       .kv_heads = kv.kv_heads,
                       .page_shift = std::countr_zero(static_cast<unsigned>(kv.page_size)),
@@ -461,7 +471,29 @@ Refusal appendKv(const PagedKv& kv, const AppendInputs& in, Workspace* workspace
     kernels.centre<<<static_cast<unsigned>(in.rows * kv.kv_heads), 1024, 0, stream>>>(append);
   }
   if (in.count > 1 && shadow) kernels.shadow<<<blocks, kAppendThreads, 0, stream>>>(append);
+  if (kv.value_sums) {
+    kernels.value_sums<<<static_cast<unsigned>(in.rows * kv.kv_heads),
+                         static_cast<unsigned>(kv.head_dim), 0, stream>>>(append);
+  }
   return failed("the GPU did not take the append", cudaGetLastError());
+}
+
+Refusal meanValues(const PagedKv& kv, const MeanInputs& in, float* means, Stream stream) {
+  MethodOptions any;
+  if (auto why = unsupportedShape(any, kv, kv.kv_heads)) return why;
+  if (!kv.value_sums) return "the mean of values is asked for, but the cache holds no sums of them";
+  if (in.rows == 0) return std::nullopt;
+  const AppendKernels kernels = appendKernelsOf(kv.head_dim, kv.element);
+  kernels.means<<<static_cast<unsigned>(in.rows * kv.kv_heads), static_cast<unsigned>(kv.head_dim),
+                  0, stream>>>({.value_sums = kv.value_sums,
+                                .pages = kv.pages,
+                                .kv_heads = kv.kv_heads,
+                                .page_shift = std::countr_zero(static_cast<unsigned>(kv.page_size)),
+                                .page_table = in.page_table,
+                                .lengths = in.lengths,
+                                .max_pages = in.max_pages,
+                                .means = means});
+  return failed("the GPU did not take the means", cudaGetLastError());
 }
 
 Refusal copyPage(const PagedKv& kv, int64_t from, int64_t to, Stream stream) {
@@ -481,6 +513,7 @@ Refusal copyPage(const PagedKv& kv, int64_t from, int64_t to, Stream stream) {
     copy(shadow->scales, positions * sizeof(float));
   }
   copy(kv.centres, static_cast<size_t>(kv.kv_heads) * kv.head_dim * sizeof(float));
+  copy(kv.value_sums, static_cast<size_t>(kv.kv_heads) * 2 * kv.head_dim * sizeof(double));
   return failed("the GPU did not copy a page", error);
 }
 

@@ -34,7 +34,7 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow> {
   __device__ FinishHead(const Step& step, FinishShared<kDim>& shared, uint8_t* memory)
       : Base(step, shared, memory), shared_(shared) {
     if constexpr (kSamples) {
-      if (this->kind_ == SequenceKind::kSampled) offset_ = this->words(0)[0] >> 8;
+      if (this->kind_ == HeadKind::kSampled) offset_ = this->words(0)[0] >> 8;
     }
   }
 

@@ -34,10 +34,10 @@ class HeadBlock {
     head_ = blockIdx.x % step.in.heads;
     kv_head_ = head_ / (step.in.heads / step.cache.kv_heads);
     keys_ = keysOf(step, step.in.lengths[sequence_]);
-    budget_ = step.in.budgets[sequence_];
+    budget_ = budgetOf(step, sequence_, head_);
     pieces_ = piecesOf(keys_.span());
     at_ = pieceIndex(step, sequence_, head_, 0);
-    kind_ = kindOf(step, sequence_);
+    kind_ = kindOf(step, sequence_, head_);
     if constexpr (kRescores) {
       const float* from = step_.in.queries + headIndex() * kDim + lane_ % kLanes * 8;
 #pragma unroll
@@ -45,15 +45,15 @@ class HeadBlock {
     }
   }
 
-  // Sequences that are silent, wrong or exact are done; false: it is none of these.
+  // A head that is silent, wrong or exact is done; false: it is none of these.
   __device__ bool plain() {
-    if (kind_ == SequenceKind::kBad) {
+    if (kind_ == HeadKind::kBad) {
       const bool length = beyondRoom(step_, keys_.n);
       if (tid_ == 0) report(step_, length ? Wrong::kLength : Wrong::kBudget, sequence_, kv_head_);
       fill(notANumber(), notANumber());
-    } else if (kind_ == SequenceKind::kSilent) {
-      fill(0, minusInfinity());
-    } else if (kind_ == SequenceKind::kExact) {
+    } else if (kind_ == HeadKind::kSilent) {
+      fill(keys_.n > 0 ? idleValue() : 0.0f, minusInfinity());
+    } else if (kind_ == HeadKind::kExact) {
       pieces_ = exactPiecesOf(exactKeysOf(step_, keys_.n).span());
       combine<false>();
     } else {
@@ -68,6 +68,12 @@ class HeadBlock {
   __device__ void fill(float out, float lse) const {
     if (tid_ < kDim) output()[tid_] = out;
     setLse(lse);
+  }
+  // Channel tid_ of what a head with budget 0 gives.
+  __device__ float idleValue() const {
+    if (!step_.in.idle_values || tid_ >= kDim) return 0;
+    const int64_t at = static_cast<int64_t>(sequence_) * step_.cache.kv_heads + kv_head_;
+    return step_.in.idle_values[at * kDim + tid_];
   }
   __device__ float* output() const { return step_.out.out + headIndex() * kDim; }
   __device__ void setLse(float lse) const {
@@ -137,7 +143,7 @@ class HeadBlock {
     if (budget_ == 0 || !(total > 0)) {
       // NaN scores end here too: they were reported, and their sequence must not look like a
       // number.
-      const float out = budget_ == 0 || total == 0 ? 0.0f : notANumber();
+      const float out = budget_ == 0 ? idleValue() : total == 0 ? 0.0f : notANumber();
       if (tid_ < kDim) output()[tid_] = out;
       return;
     }
@@ -337,7 +343,7 @@ class HeadBlock {
   uint32_t budget_;
   int64_t at_;
   Piece piece_{};  // of index tid_
-  SequenceKind kind_;
+  HeadKind kind_;
   float query_[kRescores ? 8 : 1];  // this lane's channels
 };
 

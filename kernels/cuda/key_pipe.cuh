@@ -77,11 +77,13 @@ class KeyPipe {
  private:
   // The piece after the one being copied, and its pages, are fetched one piece ahead.
   __device__ void lookAhead(const WarpShare<kSweep>& share) {
-    has_ahead_ = share.has(next_);
-    if (!has_ahead_) return;
-    ahead_ = share.at(next_);
+    do {
+      has_ahead_ = share.has(next_);
+      if (!has_ahead_) return;
+      ahead_ = share.at(next_);
+      share.goOn(next_);
+    } while (!share.isNeeded(ahead_));
     ahead_pages_ = pagesOf(step_, ahead_, lane_);
-    share.goOn(next_);
   }
 
   __device__ void open(const WarpShare<kSweep>& share) {

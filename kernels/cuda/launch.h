@@ -8,6 +8,7 @@
 namespace allot::kernels::cuda {
 
 struct Append;
+struct Means;
 
 using StepKernel = void (*)(Step);
 using AppendKernel = void (*)(Append);
@@ -35,6 +36,8 @@ struct AppendKernels {
   AppendKernel append = nullptr;
   AppendKernel centre = nullptr;
   AppendKernel shadow = nullptr;
+  AppendKernel value_sums = nullptr;
+  void (*means)(Means) = nullptr;
 };
 AppendKernels appendKernelsOf(int head_dim, Element element);
 

@@ -91,8 +91,9 @@ __device__ void weighBlocks(int blocks, const float* lse, const SampledShared& s
 
 // Which blocks are drawn, one bit each, and what each then counts, in powers of two. A thread has
 // neighbouring blocks.
-__device__ void drawBlocks(const QueryDraws& draws, const SampledRow& at, const uint64_t* weights,
-                           SampledShared* shared, uint32_t* bits, float* factors) {
+__device__ void drawBlocks(const QueryDraws& draws, uint32_t budget, const SampledRow& at,
+                           const uint64_t* weights, SampledShared* shared, uint32_t* bits,
+                           float* factors) {
   const int thread = static_cast<int>(threadIdx.x);
   const int each = (at.blocks + kThreads - 1) / kThreads;
   const int from = min(at.blocks, thread * each), to = min(at.blocks, from + each);
@@ -111,14 +112,14 @@ __device__ void drawBlocks(const QueryDraws& draws, const SampledRow& at, const 
       philox(draws.seed, draws.sequence, kPromptBit | static_cast<uint32_t>(at.begin),
              attentionStream(draws.layer, static_cast<uint32_t>(at.head)), kDrawBlocks)[0];
   const uint32_t offset = offsetOf(word);
-  uint32_t drawn = systematicDrawsBelow(prefix, total, draws.budget, offset);
+  uint32_t drawn = systematicDrawsBelow(prefix, total, budget, offset);
   unsigned skipped = 0;
   for (int b = from; b < to; ++b) {
     prefix += weights[b];
-    const uint32_t below = systematicDrawsBelow(prefix, total, draws.budget, offset);
+    const uint32_t below = systematicDrawsBelow(prefix, total, budget, offset);
     if (below > drawn) {
       const double factor = static_cast<double>(below - drawn) * static_cast<double>(total) /
-                            (static_cast<double>(draws.budget) * static_cast<double>(weights[b]));
+                            (static_cast<double>(budget) * static_cast<double>(weights[b]));
       factors[b] = static_cast<float>(log2(factor));
       atomicOr(bits + (at.first + b) / 32, 1u << (at.first + b) % 32);
     } else {
@@ -211,7 +212,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     const int oldest = oldestOf(chunk, at.begin);
     at.first = oldest / kTileKeys64;
     at.blocks = (at.end - 1) / kTileKeys64 - at.first + 1;
-    const uint32_t budget = sampled.draws.budget;
+    const uint32_t* own = sampled.draws.budgets;
+    const uint32_t budget = own ? own[at.head] : sampled.draws.budget;
     const bool all = budget >= static_cast<uint32_t>(at.blocks);
     RunningOutput<D> made;
     BlockCounts counts;
@@ -225,7 +227,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       __syncthreads();
       weighBlocks(at.blocks, lse, shared, weights);
       __syncthreads();
-      drawBlocks(sampled.draws, at, weights, &shared, bits, factors);
+      drawBlocks(sampled.draws, budget, at, weights, &shared, bits, factors);
       __syncthreads();
       counts.groups = at.blocks * kTileGroups;
       counts.keys = at.end - oldest;

@@ -186,18 +186,22 @@ __device__ inline SequenceKeys exactKeysOf(const Step& step, int n) {
   return keys;
 }
 
-// What is done for a sequence. A budget of 0 where log-sums are wanted is exact attention whose
-// output is not written.
-__device__ inline SequenceKind kindOf(const Step& step, int sequence) {
+__device__ inline uint32_t budgetOf(const Step& step, int sequence, int head) {
+  return step.in.budgets[step.in.head_budgets ? sequence * step.in.heads + head : sequence];
+}
+
+// What is done for a head. A budget of 0 where log-sums are wanted is exact attention whose output
+// is not written.
+__device__ inline HeadKind kindOf(const Step& step, int sequence, int head) {
   const int n = step.in.lengths[sequence];
-  const uint32_t budget = step.in.budgets[sequence];
-  if (beyondRoom(step, n)) return SequenceKind::kBad;
-  if (n == 0) return SequenceKind::kSilent;
-  if (budget == 0) return step.out.lse ? SequenceKind::kExact : SequenceKind::kSilent;
-  if (step.how.chosen_by == ChosenBy::kAdaptive) return SequenceKind::kSampled;
+  const uint32_t budget = budgetOf(step, sequence, head);
+  if (beyondRoom(step, n)) return HeadKind::kBad;
+  if (n == 0) return HeadKind::kSilent;
+  if (budget == 0) return step.out.lse ? HeadKind::kExact : HeadKind::kSilent;
+  if (step.how.chosen_by == ChosenBy::kAdaptive) return HeadKind::kSampled;
   const auto keys = static_cast<uint32_t>(keysOf(step, n).count());
-  if (!step.how.uses_budget || budget >= keys) return SequenceKind::kExact;
-  return budget > step.space.max_budget ? SequenceKind::kBad : SequenceKind::kSampled;
+  if (!step.how.uses_budget || budget >= keys) return HeadKind::kExact;
+  return budget > step.space.max_budget ? HeadKind::kBad : HeadKind::kSampled;
 }
 
 __device__ inline int piecesOf(int keys) { return (keys + kPieceKeys - 1) / kPieceKeys; }

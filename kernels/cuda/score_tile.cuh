@@ -327,7 +327,7 @@ struct ValueSum {
   }
 
   __device__ void store(const Step& step, const Work& work, const Lane& lane, float factor) const {
-    if (!hasHead(step, work, lane.t)) return;
+    if (!isFor(step, work, lane.t)) return;
     const int64_t at = pieceIndex(step, work.sequence, headOf(step, work, lane.t), work.piece);
     float* to = reinterpret_cast<float*>(step.space.piece_bytes + at * kPieceBytes);
 #pragma unroll

@@ -27,31 +27,37 @@ class GroupCount {
     sequence_ = blockIdx.x / step.cache.kv_heads;
     kv_head_ = blockIdx.x % step.cache.kv_heads;
     group_ = step.in.heads / step.cache.kv_heads;
-    kind_ = kindOf(step, sequence_);
-    keys_ = keysOf(step, kind_ == SequenceKind::kBad ? 0 : step.in.lengths[sequence_]);
+    const int n = step.in.lengths[sequence_];
+    keys_ = keysOf(step, beyondRoom(step, n) ? 0 : n);
     words_ = bitWords(keys_.span());
     head_bits_ = bits;
     group_bits_ = bits + step.space.statistics_words;
   }
 
   __device__ void run() {
-    const bool silent = kind_ == SequenceKind::kBad || kind_ == SequenceKind::kSilent;
-    const bool exact = kind_ == SequenceKind::kExact;
-    const bool sampled = kind_ == SequenceKind::kSampled;
-    const uint64_t n = keys_.count();
+    bool scored = false, exact = false, sampled = false;  // some head of the group is
+    for (int h = 0; h < group_; ++h) {
+      scored |= kindOfHead(h) == HeadKind::kExact;
+      exact |= readsAll(h);
+      sampled |= kindOfHead(h) == HeadKind::kSampled;
+    }
+    const uint64_t n = keys_.count(), keys = n * kEntryBytes;
     const bool shadow = sampled && step_.how.sweep == Sweep::kShadow;
-    const uint64_t stage = silent ? 0 : n * (shadow ? kDim / 2 + sizeof(float) : kEntryBytes);
-    uint64_t entries = 0;
-    if (exact && step_.in.budgets[sequence_] > 0) entries = n;
-    if (sampled) entries = countLists();
+    const uint64_t codes = n * (kDim / 2 + sizeof(float));
+    const uint64_t listed = sampled ? countLists() : 0;
+    const uint64_t entries = exact ? n : listed;
     uint64_t draws = 0, unique = 0;
     for (int h = 0; h < group_; ++h) {
       HeadStatistics head{};
-      if (exact && step_.in.budgets[sequence_] > 0) {
-        head = {static_cast<uint32_t>(n), static_cast<uint32_t>(n), stage,
-                n * kEntryBytes,          static_cast<float>(n),    0};
-      } else if (sampled) {
-        head = sampledHead(h, stage);
+      if (readsAll(h)) {
+        head = {static_cast<uint32_t>(n),
+                static_cast<uint32_t>(n),
+                keys,
+                keys,
+                static_cast<float>(n),
+                0};
+      } else if (kindOfHead(h) == HeadKind::kSampled) {
+        head = sampledHead(h, shadow ? codes : keys);
       }
       draws += head.draws;
       unique += head.unique_rows;
@@ -60,9 +66,12 @@ class GroupCount {
       }
     }
     if (tid_ != 0) return;
+    // Every exact key once, or those that were drawn by their codes.
+    const uint64_t exact_keys = scored || (sampled && !shadow) ? keys
+                                : shadow                       ? listed * kEntryBytes
+                                                               : 0;
     const GroupStatistics together{static_cast<uint32_t>(entries),
-                                   stage + (shadow ? entries * kEntryBytes : 0),
-                                   entries * kEntryBytes};
+                                   exact_keys + (shadow ? codes : 0), entries * kEntryBytes};
     if (step_.out.group_statistics) {
       step_.out.group_statistics[sequence_ * step_.cache.kv_heads + kv_head_] = together;
     }
@@ -79,6 +88,14 @@ class GroupCount {
 
  private:
   static constexpr uint64_t kEntryBytes = kDim * 2;
+
+  __device__ HeadKind kindOfHead(int h) const {
+    return kindOf(step_, sequence_, kv_head_ * group_ + h);
+  }
+  __device__ bool readsAll(int h) const {
+    return kindOfHead(h) == HeadKind::kExact &&
+           budgetOf(step_, sequence_, kv_head_ * group_ + h) > 0;
+  }
 
   __device__ static void add(uint64_t& total, uint64_t amount) {
     atomicAdd(reinterpret_cast<unsigned long long*>(&total), amount);
@@ -106,7 +123,7 @@ class GroupCount {
   __device__ Chosen chosenOf(int head) const {
     if (choosesByScores(step_.how.chosen_by))
       return step_.space.chosen[sequence_ * step_.in.heads + head];
-    const uint32_t budget = step_.in.budgets[sequence_];
+    const uint32_t budget = budgetOf(step_, sequence_, head);
     if (step_.how.sweep != Sweep::kFlash) return {0, budget, 0, 0};
     const int pieces = piecesOf(keys_.span());
     return {0, drawsOfPiece(budget, pieces) * static_cast<uint32_t>(pieces), 0, 0};
@@ -115,15 +132,16 @@ class GroupCount {
     return (static_cast<int64_t>(sequence_) * step_.in.heads + head) * step_.space.draw_stride;
   }
 
-  // Sums of every head's list; returns how many entries the heads read together. Keys are counted
-  // as bits, those of one stretch of the sequence after those of another where it is too long for
-  // all.
+  // Sums of every sampled head's list; returns how many entries these read together. Keys are
+  // counted as bits, those of one stretch of the sequence after those of another where it is too
+  // long for all.
   __device__ uint64_t countLists() {
     uint64_t together = 0;
     for (int first = 0; first < words_; first += step_.space.statistics_words) {
       clear(group_bits_);
       uint32_t own = 0;
       for (int h = 0; h < group_; ++h) {
+        if (kindOfHead(h) != HeadKind::kSampled) continue;
         const ListSums sums = markList(kv_head_ * group_ + h, first, &own);
         if (tid_ != 0) continue;
         if (first == 0) shared_.lists[h] = sums;
@@ -238,7 +256,6 @@ class GroupCount {
   StatisticsShared& shared_;
   SequenceKeys keys_;
   int tid_, sequence_, kv_head_, group_, words_;
-  SequenceKind kind_;
   uint32_t* head_bits_;
   uint32_t* group_bits_;
 };

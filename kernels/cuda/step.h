@@ -4,10 +4,12 @@
 //
 // A step is a sweep over keys and a finish over heads. The sweep cuts every sequence's keys into
 // pieces of kPieceKeys; one warp takes one piece of one KV head for up to kQuad of its query heads,
-// alone. What it leaves of each piece and head depends on the sequence:
-//   exact sequences    the softmax's sum and the weighted sum of values, over the piece
-//   sampled sequences  the piece's masses and their sums: draws are made from these by the finish
-//   flash sequences    the piece's masses' sum and the mean of the values that it drew itself
+// alone. What it leaves of each piece and head depends on the head's budget:
+//   exact heads    the softmax's sum and the weighted sum of values, over the piece
+//   sampled heads  the piece's masses and their sums: draws are made from these by the finish
+//   flash heads    the piece's masses' sum and the mean of the values that it drew itself
+// Heads of a sequence mostly go one way. A sequence that has exact and sampled heads is mixed: its
+// keys are swept once for each, and what a piece leaves is written for its own heads alone.
 // The finish, one block a sequence and query head, puts pieces together in order.
 //
 // Words here, and what the trade calls them:
@@ -60,7 +62,7 @@ constexpr int kMostPieces = 1 << 15;  // of a sequence that the finish adds up
 // Of one bit a key.
 constexpr int bitWords(int n) { return n / 32 + 1; }
 
-// What the sweep does for sequences that are not exact.
+// What the sweep does for heads that are not exact.
 enum class Sweep {
   kExact,   // nothing: dense, all are exact
   kMasses,  // masses from exact scores
@@ -99,7 +101,8 @@ constexpr float kNoKeys = -3.4028235e38f;  // reference of a piece whose keys ar
 enum class Wrong : uint32_t { kLength, kPage, kBudget, kScore, kKey, kValue };
 constexpr unsigned long long kNothingWrong = ~0ull;
 
-enum class SequenceKind { kBad, kSilent, kExact, kSampled };
+// What is done for a head of a sequence.
+enum class HeadKind { kBad, kSilent, kExact, kSampled };
 
 struct Step {
   struct Cache {
@@ -117,7 +120,7 @@ struct Step {
     const float* queries;
     const int32_t* page_table;
     const int32_t* lengths;
-    const uint32_t* budgets;
+    const uint32_t* budgets;  // [batch], or [batch, heads]
     const uint32_t* streams;  // DecodeInputs::sequences
     const uint32_t* steps;
     const float* bias;
@@ -129,6 +132,8 @@ struct Step {
     uint32_t layer;
     uint64_t seed;
     float scale;
+    bool head_budgets;
+    const float* idle_values;
   } in;
 
   struct Outputs {
@@ -141,7 +146,7 @@ struct Step {
 
   // As in MethodOptions and the methods' table.
   struct How {
-    bool uses_budget;  // false: every sequence with a budget is exact
+    bool uses_budget;  // false: every head with a budget is exact
     ChosenBy chosen_by;
     Sweep sweep;
     // ChosenBy::kAdaptive.

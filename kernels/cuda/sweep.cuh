@@ -80,6 +80,7 @@ class SweepWarp {
     pipe_.start(share_);
     for (; share_.has(place); share_.goOn(place)) {
       const Work work = share_.at(place);
+      if (!share_.isNeeded(work)) continue;
       if (work.exact) {
         exactPiece(work);
       } else if constexpr (kSweep != Sweep::kExact) {
@@ -121,7 +122,7 @@ class SweepWarp {
     guard_.tell(step_, work, lane_.id);
     values.store(step_, work, lane_, 1.0f);
     sum = overKeys(sum);
-    if (lane_.g == 0 && hasHead(step_, work, lane_.t)) {
+    if (lane_.g == 0 && isFor(step_, work, lane_.t)) {
       const int head = headOf(step_, work, lane_.t);
       step_.space.pieces[pieceIndex(step_, work.sequence, head, work.piece)] = {reference, 0, sum,
                                                                                 0};
@@ -160,7 +161,7 @@ class SweepWarp {
       if constexpr (kDraws) {
         __syncwarp();
         reinterpret_cast<uint4*>(scratch_.of(h))[lane_.id] = masses;
-      } else if (hasHead(step_, work, h)) {
+      } else if (isFor(step_, work, h)) {
         if (step_.space.scores) {
           masses_.storeScores(at, low, high);
         } else {
@@ -172,7 +173,7 @@ class SweepWarp {
     if constexpr (kDraws) {
       __syncwarp();
       drawer_.draw(work, share_.piecesOf(work.sequence), reference, sum);
-    } else if (lane_.id < kQuad && hasHead(step_, work, lane_.id)) {
+    } else if (lane_.id < kQuad && isFor(step_, work, lane_.id)) {
       Piece& piece =
           step_.space.pieces[first + static_cast<int64_t>(lane_.id) * step_.space.max_pieces];
       piece.reference = reference;

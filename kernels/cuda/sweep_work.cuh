@@ -17,11 +17,14 @@ struct Lane {
 
 // What a block keeps of a sequence in shared memory.
 struct SequencePieces {
+  static constexpr uint32_t kExactBit = 1u << 31, kSampledBit = 1u << 30;
   int before;     // pieces of the sequences before that are swept
-  uint32_t keys;  // its length; the upper bit: it is exact
-  __device__ int length() const { return static_cast<int>(keys & 0x7fffffff); }
-  __device__ bool exact() const { return keys >> 31; }
+  uint32_t keys;  // its length; the upper bits: it has exact heads, sampled ones
+  __device__ int length() const { return static_cast<int>(keys & (kSampledBit - 1)); }
+  __device__ bool exact() const { return keys & kExactBit; }
+  __device__ bool mixed() const { return exact() && (keys & kSampledBit); }
 };
+static_assert(static_cast<int64_t>(kMostPieces) * 512 < SequencePieces::kSampledBit);
 
 struct Place {
   int outer;   // piece, counted over all sequences
@@ -39,6 +42,7 @@ struct Work {
   int count;  // keys
   int dead;   // of them, the first ones, before the sequence's window
   bool exact;
+  bool mixed;  // the piece is swept once more, for heads of the other kind
 };
 
 __device__ inline int headOf(const Step& step, const Work& work, int in_quad) {
@@ -46,6 +50,13 @@ __device__ inline int headOf(const Step& step, const Work& work, int in_quad) {
 }
 __device__ inline bool hasHead(const Step& step, const Work& work, int in_quad) {
   return work.quad * kQuad + in_quad < step.in.heads / step.cache.kv_heads;
+}
+// Whether what the work leaves is that head's.
+__device__ inline bool isFor(const Step& step, const Work& work, int in_quad) {
+  if (!hasHead(step, work, in_quad)) return false;
+  if (!work.mixed) return true;
+  const HeadKind kind = kindOf(step, work.sequence, headOf(step, work, in_quad));
+  return (kind == HeadKind::kExact) == work.exact;
 }
 
 // The position of a key in the pool, in entries: a pool has fewer than 2^32.
@@ -106,7 +117,13 @@ class WarpShare {
     work.quad = quads_ == 1 ? 0 : place.within % quads_;
     work.piece = place.outer - sequence.before;
     work.exact = kSweep == Sweep::kExact || sequence.exact();
+    work.mixed = kSweep != Sweep::kExact && sequence.mixed();
     const int n = sequence.length();
+    if (work.mixed) {  // exact pieces come first
+      const int exact = exactPiecesOf(exactKeysOf(step_, n).span());
+      work.exact = work.piece < exact;
+      if (!work.exact) work.piece -= exact;
+    }
     const SequenceKeys all = work.exact ? exactKeysOf(step_, n) : keysOf(step_, n);
     const int keys = work.exact ? exactPieceKeys(all.span()) : kPieceKeys;
     work.first = all.base + work.piece * keys;
@@ -115,11 +132,25 @@ class WarpShare {
     return work;
   }
 
+  // Whether a head of the quad needs it: where budgets are the heads', others' keys are not read.
+  __device__ bool isNeeded(const Work& work) const {
+    if (!step_.in.head_budgets) return true;
+    const HeadKind wanted = work.exact ? HeadKind::kExact : HeadKind::kSampled;
+    for (int h = 0; h < kQuad && hasHead(step_, work, h); ++h) {
+      if (kindOf(step_, work.sequence, headOf(step_, work, h)) == wanted) return true;
+    }
+    return false;
+  }
+
   // A name of the queries that the work is for.
   __device__ int queriesOf(const Work& work) const {
     return (work.sequence * step_.cache.kv_heads + work.kv_head) * quads_ + work.quad;
   }
+  // Of sampled heads.
   __device__ int piecesOf(int sequence) const {
+    if (sequences_[sequence].mixed()) {
+      return cuda::piecesOf(keysOf(step_, sequences_[sequence].length()).span());
+    }
     return sequences_[sequence + 1].before - sequences_[sequence].before;
   }
 
@@ -129,6 +160,17 @@ class WarpShare {
   int quads_, inner_;
   int warps_, within_, begin_, end_;
 };
+
+// SequencePieces::kExactBit and kSampledBit of a sequence.
+__device__ inline uint32_t kindsOf(const Step& step, int sequence) {
+  uint32_t kinds = 0;
+  for (int h = 0; h < (step.in.head_budgets ? step.in.heads : 1); ++h) {
+    const HeadKind kind = kindOf(step, sequence, h);
+    if (kind == HeadKind::kExact) kinds |= SequencePieces::kExactBit;
+    if (kind == HeadKind::kSampled) kinds |= SequencePieces::kSampledBit;
+  }
+  return kinds;
+}
 
 // sequences[0 .. batch] of a block, by all its threads.
 __device__ inline void countPieces(const Step& step, SequencePieces* sequences) {
@@ -142,11 +184,11 @@ __device__ inline void countPieces(const Step& step, SequencePieces* sequences) 
     int pieces = 0;
     uint32_t keys = 0;
     if (sequence < step.in.batch) {
-      const SequenceKind kind = kindOf(step, sequence);
+      const uint32_t kinds = kindsOf(step, sequence);
       const int n = step.in.lengths[sequence];
-      if (kind == SequenceKind::kExact) pieces = exactPiecesOf(exactKeysOf(step, n).span());
-      if (kind == SequenceKind::kSampled) pieces = piecesOf(keysOf(step, n).span());
-      keys = kind == SequenceKind::kExact ? n | 0x80000000u : n;
+      if (kinds & SequencePieces::kExactBit) pieces = exactPiecesOf(exactKeysOf(step, n).span());
+      if (kinds & SequencePieces::kSampledBit) pieces += piecesOf(keysOf(step, n).span());
+      keys = kinds ? n | kinds : 0;
     }
     int sum = pieces;
     for (int i = 1; i < 32; i *= 2) {

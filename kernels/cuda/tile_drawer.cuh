@@ -24,15 +24,14 @@ class TileDrawer {
 
   // The piece's masses are in scratch, a line a head; `pieces` are the sequence's.
   __device__ void draw(const Work& work, int pieces, float reference, float sum) {
-    const uint32_t samples = drawsOfPiece(step_.in.budgets[work.sequence], pieces);
-    countDraws(work, samples, reference, sum);
+    countDraws(work, pieces, reference, sum);
     auto* counted = reinterpret_cast<uint32_t*>(scratch_);  // masses are done with
     uint8_t* keys = scratch_ + kPieceKeys * sizeof(uint32_t);
     const int drawn = listDrawn(counted, keys);
     // 64 keys have been scored since the pending entries were asked for: they have arrived.
     if (work.count < Layout::kSlots * kPart) waitCopies<0>();
     takePending();
-    const float factor = 1.0f / static_cast<float>(samples);
+    const float factor = 1.0f / static_cast<float>(samplesOf(work, lane_.t, pieces));  // of head t
     const int pages = pagesOf(step_, work, lane_.id);
     constexpr int kRoom = Layout::kGatherSlots * kPart;
     Sum total;
@@ -84,6 +83,15 @@ class TileDrawer {
     return total;
   }
 
+  // Draws of a head of the quad in each piece; 0 for one that draws none.
+  __device__ uint32_t samplesOf(const Work& work, int in_quad, int pieces) const {
+    if (!step_.in.head_budgets) return drawsOfPiece(step_.in.budgets[work.sequence], pieces);
+    if (!hasHead(step_, work, in_quad)) return 0;
+    const int head = headOf(step_, work, in_quad);
+    if (kindOf(step_, work.sequence, head) != HeadKind::kSampled) return 0;
+    return drawsOfPiece(budgetOf(step_, work.sequence, head), pieces);
+  }
+
   __device__ const uint4& massesAt(int h, int eight) const {
     return *reinterpret_cast<const uint4*>(scratch_ + h * Layout::Scores::kLineBytes + eight * 16);
   }
@@ -121,7 +129,7 @@ class TileDrawer {
   }
 
   // draws.counts, and the list of draws where it is wanted.
-  __device__ void countDraws(const Work& work, uint32_t samples, float reference, float sum) {
+  __device__ void countDraws(const Work& work, int pieces, float reference, float sum) {
     DrawScratch& draws = drawScratch();
     const int lane = lane_.id;
     if (lane < kQuad) {
@@ -146,7 +154,7 @@ class TileDrawer {
       const uint32_t mass = __shfl_sync(kAll, reached, 31);
       if (lane == h) {
         draws.masses[h] = mass;
-        if (hasHead(step_, work, h)) {
+        if (isFor(step_, work, h)) {
           const int64_t at = pieceIndex(step_, work.sequence, headOf(step_, work, h), work.piece);
           step_.space.pieces[at] = {reference, mass, sum, 0};
         }
@@ -155,11 +163,21 @@ class TileDrawer {
 #pragma unroll
     for (int i = 0; i < kPieceKeys / 32; ++i) draws.counts[i * 32 + lane] = 0;
     __syncwarp();
-    const uint64_t divisor = static_cast<uint64_t>(samples) << 24;
-    const double inverse = 1.0 / static_cast<double>(divisor);
     const int heads = min(kQuad, step_.in.heads / step_.cache.kv_heads - work.quad * kQuad);
-    for (uint32_t i = lane; i < samples * heads; i += 32) {
-      const uint32_t h = i / samples, m = i - h * samples;
+    uint32_t most = samplesOf(work, 0, pieces), samples = most;
+    for (int h = 1; step_.in.head_budgets && h < heads; ++h) {
+      most = max(most, samplesOf(work, h, pieces));
+    }
+    uint64_t divisor = static_cast<uint64_t>(samples) << 24;
+    double inverse = 1.0 / static_cast<double>(divisor);
+    for (uint32_t i = lane; i < most * heads; i += 32) {
+      const uint32_t h = i / most, m = i - h * most;
+      if (step_.in.head_budgets) {
+        samples = samplesOf(work, static_cast<int>(h), pieces);
+        if (m >= samples) continue;
+        divisor = static_cast<uint64_t>(samples) << 24;
+        inverse = 1.0 / static_cast<double>(divisor);
+      }
       int key = -1;
       if (draws.masses[h] > 0) {
         key = keyOfDraw(h, m, divisor, inverse);

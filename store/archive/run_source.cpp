@@ -45,7 +45,13 @@ Result<v1::AggregatorState> firstState(const RunSpec& spec, const v1::ModelFacts
     return fail(ErrorCode::kData,
                 "a model of " + std::to_string(model.layers()) + " layers cannot have run here");
   }
-  if (!spec.origin) return initialState(spec.experiment, model.layers());
+  const uint64_t entries =
+      uint64_t{model.layers()} * entriesPerLayer(spec.experiment.spec().policy(), shapeOf(model));
+  if (entries > kMaxScheduleEntries) {
+    return fail(ErrorCode::kData,
+                "a schedule of " + std::to_string(entries) + " entries cannot have run here");
+  }
+  if (!spec.origin) return initialState(spec.experiment, shapeOf(model));
   const v1::AggregatorState& state = spec.origin->state();
   const auto layers = static_cast<int>(model.layers());
   if (state.policy().logits_size() != layers || state.first_moment_size() != layers ||
@@ -57,7 +63,7 @@ Result<v1::AggregatorState> firstState(const RunSpec& spec, const v1::ModelFacts
     return fail(ErrorCode::kData,
                 "its origin's state does not fit a model of " + std::to_string(layers) + " layers");
   }
-  ALLOT_TRY(checkBudgets(spec.experiment, model.layers(), state));
+  ALLOT_TRY(checkBudgets(spec.experiment, shapeOf(model), state));
   v1::PolicySnapshot then = state.policy();
   then.set_version(spec.origin->version());
   if (policyDigest(then) != spec.origin->policy_sha256()) {
@@ -65,7 +71,7 @@ Result<v1::AggregatorState> firstState(const RunSpec& spec, const v1::ModelFacts
                                       std::to_string(spec.origin->version()) + " of run " +
                                       escaped(spec.origin->run_id()));
   }
-  return initialState(spec.experiment, model.layers(), &*spec.origin);
+  return initialState(spec.experiment, shapeOf(model), &*spec.origin);
 }
 
 Result<RunHead> StoreSource::readHead() {

@@ -154,7 +154,7 @@ class Case {
  private:
   void setBudget(uint32_t budget) {
     budgets_.assign(static_cast<size_t>(model_.config().layers), budget);
-    batch_.schedules.assign(batch_.tokens.size(), budgets_.data());
+    batch_.schedules.assign(batch_.tokens.size(), budgets_);
   }
 
   // Keys and values of a standard normal distribution, piece by piece, by the way that a worker's

@@ -42,7 +42,7 @@ bool feedExperiment(const std::string& yaml) {
   require(parseStoredExperiment(yaml, "x.yaml").has_value(), "not taken as a stored one");
   require(specDigest(*experiment).size() == 64, "no digest");
   for (const uint32_t layers : {1U, 8U}) {
-    if (const Status fits = checkAgainstLayers(*experiment, layers); !fits) refused(fits.error());
+    if (const Status fits = checkAgainstModel(*experiment, layers); !fits) refused(fits.error());
   }
   return true;
 }

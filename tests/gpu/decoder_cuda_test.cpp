@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -51,10 +52,14 @@ kernels::MethodOptions methodOf(const std::string& text) {
 
 std::unique_ptr<Decoder> load(Device device, const std::string& folder = kFolder,
                               WeightType type = WeightType::kFloat32,
-                              kernels::Element element = kernels::Element::kBFloat16) {
-  auto decoder =
-      Decoder::load(folder, {.kv_bytes = size_t{256} << 20, .element = element, .shadow_bits = {4}},
-                    device, type);
+                              kernels::Element element = kernels::Element::kBFloat16,
+                              ZeroReads zero_reads = ZeroReads::kOff) {
+  auto decoder = Decoder::load(folder,
+                               {.kv_bytes = size_t{256} << 20,
+                                .element = element,
+                                .shadow_bits = {4},
+                                .zero_reads = zero_reads},
+                               device, type);
   EXPECT_TRUE(decoder) << decoder.error().message;
   return decoder ? std::move(*decoder) : nullptr;
 }
@@ -105,7 +110,7 @@ std::vector<float> feed(Decoder* decoder, const std::vector<Sequence*>& rows, co
     batch.lengths.push_back(++row.length);
     batch.sequences.push_back(row.name);
     batch.steps.push_back(++row.made);
-    batch.schedules.push_back(row.schedule.data());
+    batch.schedules.push_back(row.schedule);
     std::copy(row.pages.begin(), row.pages.end(),
               batch.page_table.begin() +
                   static_cast<std::ptrdiff_t>(r * static_cast<size_t>(batch.max_pages)));
@@ -256,6 +261,69 @@ TEST_F(DecoderCuda, DenseStepsGiveTheLogitsAndCountsOfTheCpu) {
     cpu->release(&*expected);
     gpu_->release(&*prompt);
   }
+}
+
+// The same draws a head, however they are written down; rows of one batch may differ in that.
+TEST_F(DecoderCuda, SchedulesOfEqualHeadsAreThoseOfTheirLayers) {
+  const auto [ids, answer] = goldenCases().front();
+  auto prompt = gpu_->prefill(ids);
+  ASSERT_TRUE(prompt) << prompt.error().message;
+  for (const char* method : {"dense", "s2anta-sys", "s2anta-flash", "s2anta-q4", "top-k"}) {
+    std::vector<float> logits[3];
+    std::vector<kernels::RowStatistics> read[3];
+    for (const size_t i : {0, 1, 2}) {
+      SampleSchedule schedule;
+      for (const uint32_t draws : {3u, 2u, 1u, 0u, 33u, 1u, kAll, 40u}) {
+        schedule.insert(schedule.end(), std::array<size_t, 3>{1, 2, 8}[i], draws);
+      }
+      Sequence row(gpu_.get(), *prompt, 1, schedule);
+      Sequence beside(gpu_.get(), *prompt, 2, SampleSchedule(8, 5));
+      for (const int32_t token : answer) {
+        read[i].assign(2, {});
+        logits[i] = feed(gpu_.get(), {&row, &beside}, {token, token}, method, &read[i]);
+      }
+    }
+    for (const size_t i : {1, 2}) {
+      EXPECT_EQ(logits[i], logits[0]) << method;
+      EXPECT_EQ(read[i][0].key_bytes, read[0][0].key_bytes) << method;
+      EXPECT_EQ(read[i][0].group_rows, read[0][0].group_rows) << method;
+    }
+  }
+  gpu_->release(&*prompt);
+}
+
+// Layers without reads give the mean of their values; what is read beside them is exact.
+TEST_F(DecoderCuda, MeansOfValuesGiveTheLogitsOfTheCpu) {
+  const auto with = [](Device device) {
+    return load(device, kFolder, WeightType::kFloat32, kernels::Element::kBFloat16,
+                ZeroReads::kMeanValue);
+  };
+  const auto cpu = with(Device::kCpu), gpu = with(Device::kCuda);
+  ASSERT_TRUE(cpu && gpu);
+  const SampleSchedule some{kAll, 0, kAll, kAll, 0, kAll, 0, kAll};
+  for (const auto& [ids, answer] : goldenCases()) {
+    auto expected = cpu->prefill(ids);
+    auto prompt = gpu->prefill(ids);
+    ASSERT_TRUE(expected && prompt);
+    Sequence on_cpu(cpu.get(), *expected, 1, some);
+    Sequence on_gpu(gpu.get(), *prompt, 1, some);
+    for (const int32_t token : answer) {
+      std::vector<kernels::RowStatistics> wanted(1), made(1);
+      const auto a = feed(cpu.get(), {&on_cpu}, {token}, "s2anta-sys", &wanted);
+      const auto b = feed(gpu.get(), {&on_gpu}, {token}, "s2anta-sys", &made);
+      EXPECT_LE(largestGap(a, b), kStepTolerance);
+      EXPECT_EQ(made[0].value_bytes, wanted[0].value_bytes);
+    }
+    cpu->release(&*expected);
+    gpu->release(&*prompt);
+  }
+}
+
+TEST_F(DecoderCuda, WindowsOfHeadsWithoutABudgetAreRefused) {
+  const auto decoder =
+      Decoder::load(kFolder, {.zero_reads = ZeroReads::kWindow, .zero_window = 64}, Device::kCuda);
+  ASSERT_FALSE(decoder);
+  EXPECT_THAT(decoder.error().message, ::testing::HasSubstr("on the CPU alone"));
 }
 
 // 70 rows are more than one product of kRowTile rows.

@@ -298,13 +298,14 @@ std::vector<HeadDraws> Gpu::readDraws(const MethodOptions& method, const DecodeI
                                       const std::vector<HeadStatistics>& heads) const {
   std::vector<HeadDraws> lists(heads.size());
   const auto lengths_read = copied(in.lengths, in.rows);
-  const auto budgets_read = copied(in.budgets, in.rows);
-  const auto drawing = [&](size_t r) {
-    const int n = lengths_read[r];
-    return draws(method, n - in.first(n), budgets_read[r]);
+  const auto budgets_read =
+      copied(in.budgets, static_cast<size_t>(in.rows) * (in.head_budgets ? in.heads : 1));
+  const auto drawing = [&](size_t i) {
+    const int n = lengths_read[i / in.heads];
+    return draws(method, n - in.first(n), budgets_read[in.head_budgets ? i : i / in.heads]);
   };
   bool any = false;
-  for (int r = 0; r < in.rows; ++r) any = any || drawing(r);
+  for (size_t i = 0; i < heads.size(); ++i) any = any || drawing(i);
   if (!any) return lists;
   const cuda::DrawList list = workspace.draws();
   EXPECT_NE(list.keys, nullptr);
@@ -314,7 +315,7 @@ std::vector<HeadDraws> Gpu::readDraws(const MethodOptions& method, const DecodeI
   const auto weights = copied(list.weights, heads.size() * list.stride);
   for (size_t i = 0; i < heads.size(); ++i) {
     const size_t row = i / in.heads;
-    if (!drawing(row)) continue;
+    if (!drawing(i)) continue;
     EXPECT_LE(heads[i].draws, list.stride);
     const uint32_t count = std::min(heads[i].draws, list.stride);
     const auto first = static_cast<std::ptrdiff_t>(i * list.stride);

@@ -154,7 +154,7 @@ TEST_F(Recall7m, DecodeStepsContinueThePrefill) {
       batch.lengths = {static_cast<int32_t>(i + 1)};
       batch.sequences = {0};
       batch.steps = {0};
-      batch.schedules = {schedule.data()};
+      batch.schedules = {schedule};
       batch.page_table = part->pages;
       batch.page_table.insert(batch.page_table.end(), more->begin(), more->end());
       batch.max_pages = static_cast<int>(batch.page_table.size());
@@ -387,7 +387,7 @@ TEST_F(Recall7m, TokensOutsideTheVocabularyAreRefused) {
     batch.tokens = {foreign};
     batch.lengths = {5};
     batch.sequences = batch.steps = {0};
-    batch.schedules = {schedule.data()};
+    batch.schedules = {schedule};
     batch.page_table = prompt->pages;
     batch.max_pages = static_cast<int>(prompt->pages.size());
     EXPECT_FALSE(decoder_->step(batch, nullptr));

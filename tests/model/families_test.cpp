@@ -55,7 +55,7 @@ StepBatch batchOf(const Ids& pages, int32_t token, int32_t length) {
   batch.lengths = {length};
   batch.sequences = {1};
   batch.steps = {static_cast<uint32_t>(length)};
-  batch.schedules = {kSchedule.data()};
+  batch.schedules = {kSchedule};
   batch.page_table = pages;
   batch.max_pages = static_cast<int>(pages.size());
   return batch;
@@ -130,7 +130,7 @@ TEST(FamiliesWindow, AWindowIsARangeOfKeys) {
   const std::vector<float> dense(exact->begin(), exact->end());
   // As many draws as the window has keys are exact attention.
   const std::vector<uint32_t> window(2, static_cast<uint32_t>(config.sliding_window));
-  batch.schedules = {window.data()};
+  batch.schedules = {window};
   batch.method.method = kernels::Method::kS2antaSys;
   const auto sampled = decoder->step(batch, nullptr);
   ASSERT_TRUE(sampled);

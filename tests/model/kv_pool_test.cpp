@@ -34,11 +34,15 @@ TEST(KvPool, APageCostsWhatItHolds) {
             kDenseBytes + kernels::shadowBytesPerPage(8, 2, 32, 64) +
                 kernels::shadowBytesPerPage(3, 2, 32, 64) + centre +
                 kernels::boundsBytesPerPage(2, 32, 64));
+  EXPECT_EQ(bytes({.page_size = 32, .zero_reads = ZeroReads::kMeanValue}),
+            kDenseBytes + 2 * 2 * 64 * sizeof(double));
+  EXPECT_EQ(bytes({.page_size = 32, .zero_reads = ZeroReads::kWindow}), kDenseBytes);
   const auto pool = KvPool::create(config(), {.page_size = 32, .kv_bytes = 10 * 3 * kDenseBytes});
   EXPECT_EQ(pool->totalPages(), 10u);
   EXPECT_EQ(pool->layer(0).shadow(4), nullptr);
   EXPECT_EQ(pool->layer(0).bounds, nullptr);
   EXPECT_EQ(pool->layer(0).centres, nullptr);
+  EXPECT_EQ(pool->layer(0).value_sums, nullptr);
 }
 
 // All bytes of one layer's page, and where each array starts.
@@ -51,7 +55,8 @@ std::vector<std::pair<uint8_t*, size_t>> partsOf(const kernels::PagedKv& kv, int
   std::vector<std::pair<uint8_t*, size_t>> parts = {
       part(kv.keys, positions * width * 4), part(kv.values, positions * width * 4),
       part(kv.centres, static_cast<size_t>(kv.kv_heads) * width * 4),
-      part(kv.bounds, positions / 16 * 2 * width * 4)};
+      part(kv.bounds, positions / 16 * 2 * width * 4),
+      part(kv.value_sums, static_cast<size_t>(kv.kv_heads) * 2 * width * 8)};
   for (const auto& shadow : kv.shadows) {
     if (shadow.bits == 0) continue;
     parts.push_back(part(shadow.codes, positions / 16 * shadow.tileBytes(kv.head_dim)));
@@ -61,8 +66,11 @@ std::vector<std::pair<uint8_t*, size_t>> partsOf(const kernels::PagedKv& kv, int
 }
 
 TEST(KvPool, PartsDoNotOverlapAndACopyIsWhole) {
-  auto pool = KvPool::create(
-      config(), {.page_size = 32, .kv_bytes = 600 << 10, .shadow_bits = {3, 8, 4}, .bounds = true});
+  auto pool = KvPool::create(config(), {.page_size = 32,
+                                        .kv_bytes = 600 << 10,
+                                        .shadow_bits = {3, 8, 4},
+                                        .bounds = true,
+                                        .zero_reads = ZeroReads::kMeanValue});
   ASSERT_TRUE(pool) << pool.error().message;
   const auto pages = static_cast<int64_t>(pool->totalPages());
   ASSERT_GE(pages, 3);

@@ -221,7 +221,54 @@ TEST(Additive, WorthHasAnInterval) {
   EXPECT_LT(std::abs(other.mean) / other.deviation, 4.5);
 }
 
+// Before there are answers a layer of four heads is as unknown as a layer is, and its heads go
+// together: of the variance of one of four .8 / 16 is common and .2 / 4 its own.
+TEST(Additive, HeadsOfALayerShareWhatIsKnown) {
+  const AdditiveProblem layers{4, 16, 0, 16}, heads{16, 64, 0, 16, 4};
+  v1::LearnerState of_layers, of_heads;
+  beginAdditive(layers, &of_layers);
+  beginAdditive(heads, &of_heads);
+  const AdditivePosterior by_layer(layers, of_layers), by_head(heads, of_heads);
+  EXPECT_NEAR(by_layer.worth(1, 3).deviation, by_head.worth(1, 3).deviation, 1e-12);
+  // Two layers change places, or two heads of one: uniform is 4 in each.
+  SampleSchedule one = heads.uniform(), other = heads.uniform();
+  one[0] = other[4] = 5;
+  const double apart = by_head.difference(one, other).deviation;
+  other = heads.uniform();
+  other[1] = 5;
+  EXPECT_NEAR(by_head.difference(one, other).deviation, apart * std::sqrt(0.5), 1e-12);
+  EXPECT_EQ(by_head.above(heads.uniform()).deviation, 0);
+}
+
 // ---- The trial ----
+
+// Of many candidates one passes by luck: the bar of a later one is higher. A trial that an older
+// build began has the same bar for all, so that its history computes as it did.
+TEST(Trial, ALaterCandidateMeetsAHigherBar) {
+  v1::LearnerState state, before;
+  state.mutable_trial()->set_candidates(0);
+  for (uint32_t k = 1; k <= 20; ++k) {
+    tryNext({k, 1}, &state);
+    tryNext({}, &state);  // none
+    tryNext({k, 1}, &before);
+  }
+  const SampleSchedule uniform{2, 2};
+  const auto answer = [&](v1::LearnerState* of, uint64_t set, double above) {
+    countEpisode(uniform, uniform, 0.5, of->trial(), openSet(set, of));
+    countEpisode({20, 1}, uniform, 0.5 + above, of->trial(), openSet(set, of));
+  };
+  tryNext({20, 1}, &state);
+  for (uint64_t set = 0; set < 4; ++set) {
+    answer(&state, set, 0.14);
+    answer(&before, set, 0.14);
+  }
+  EXPECT_NEAR(verdictOf(state, 16).bar, std::sqrt(2.25 + 2 * std::log(21)), 1e-12);
+  EXPECT_FALSE(verdictOf(state, 16).beats());
+  EXPECT_EQ(verdictOf(before, 16).bar, kBeats);
+  EXPECT_TRUE(verdictOf(before, 16).beats());
+  for (uint64_t set = 4; set < 12; ++set) answer(&state, set, 0.14);
+  EXPECT_TRUE(verdictOf(state, 16).beats());
+}
 
 TEST(Trial, IsPairedBySet) {
   v1::LearnerState state;
@@ -295,11 +342,11 @@ double probability(double utility, double difficulty) {
 // A run whose workers answer by `world`, some updates late and not in order.
 class Learning {
  public:
-  Learning(v1::Experiment experiment, World world, uint64_t seed, uint32_t layers = 8)
+  Learning(v1::Experiment experiment, World world, uint64_t seed, ModelShape shape = 8)
       : experiment_(std::move(experiment)),
         world_(std::move(world)),
         random_(seed),
-        initial_(initialState(experiment_, layers)),
+        initial_(initialState(experiment_, shape)),
         state_(initial_) {
     policies_.push_back(state_.policy());
   }
@@ -444,6 +491,36 @@ TEST(Learners, NothingIsPublishedThatLosesAgainstUniform) {
   EXPECT_LE(harmed, 3) << moved << " of 40 runs published another than uniform";
 }
 
+// One query head in each of two layers matters, and wants two reads or more; with schedules of
+// layers, reads for it are reads for its three neighbours too.
+TEST(Learners, HeadsAreLearnedWhereTheyDiffer) {
+  const World heads = [](const SampleSchedule& n) {
+    const size_t each = n.size() / 4;
+    const auto read = [&](size_t layer, size_t head) {
+      const uint32_t reads = n[layer * each + (each == 1 ? 0 : head)];
+      return reads == 0 ? 0.0 : 2.0 - 1.6 / reads;
+    };
+    return -1.5 + read(1, 2) + read(3, 0);
+  };
+  const ModelShape shape(4, 2, 4);
+  int above = 0;
+  for (uint64_t seed = 0; seed < 5; ++seed) {
+    const auto of = [&](const char* granularity) {
+      Learning run(experimentOf(std::string("{totalBudget: 2, granularity: ") + granularity + "}",
+                                "{learner: additive}", "{}", seed + 1),
+                   heads, seed, shape);
+      run.updates(40);
+      const SampleSchedule published = run.published(2);
+      const uint32_t sum = std::accumulate(published.begin(), published.end(), 0u);
+      EXPECT_EQ(sum, 2u * published.size() / 4);
+      EXPECT_TRUE(checkBudgets(run.experiment(), shape, originOf("01J", run.state()).state()));
+      return probability(heads(published), 0);
+    };
+    above += of("head") > of("layer") + 0.1 ? 1 : 0;
+  }
+  EXPECT_GE(above, 4);  // of 5
+}
+
 // ---- Checked and computed again ----
 
 TEST(Learners, EveryUpdateIsComputedAgain) {
@@ -524,6 +601,14 @@ TEST(Learners, AStateOfOthersIsRefused) {
     s->mutable_policy()->mutable_frontier()->mutable_budgets(0)->mutable_proposals(1)->set_samples(
         0, 90);
   }));
+  EXPECT_TRUE(
+      refused([](auto* s) { s->mutable_policy()->mutable_frontier()->set_entries_per_layer(2); }));
+  EXPECT_TRUE(refused([](auto* s) {
+    for (uint32_t& draws :
+         *s->mutable_policy()->mutable_frontier()->mutable_budgets(0)->mutable_learned()) {
+      draws = 0;
+    }
+  }));
   EXPECT_TRUE(refused([](auto* s) { s->mutable_learners(0)->add_sets(); }));
   EXPECT_TRUE(refused([](auto* s) { s->clear_learners(); }));
 }
@@ -546,6 +631,29 @@ TEST(Learners, SettingsThatCannotBeAreASentence) {
               HasSubstr("9 episodes are not the same number, 4 or more, for each of 2 total "
                         "budgets"));
   EXPECT_EQ(refusal("{totalBudgets: [8, 16]}", "{}", "{episodesPerQuestionSet: 10}"), "");
+  EXPECT_THAT(refusal("{totalBudget: 8, granularity: head}", "{learner: reinforce}",
+                      "{episodesPerQuestionSet: 1}"),
+              HasSubstr("spec.rollout.episodesPerQuestionSet: 1 is for schedules of layers, and "
+                        "spec.policy.granularity is head: leave it out"));
+  const v1::Experiment heads =
+      experimentOf("{totalBudget: 8, granularity: head}", "{learner: reinforce}");
+  EXPECT_EQ(heads.spec().rollout().episodes_per_question_set(), 10u);
+  const auto fits = [](const char* granularity, const char* learner, ModelShape shape) {
+    const auto experiment =
+        experimentOf(std::string("{totalBudget: 64, granularity: ") + granularity + "}",
+                     std::string("{learner: ") + learner + "}");
+    const Status status = checkAgainstModel(experiment, shape);
+    return status ? "" : status.error().message;
+  };
+  EXPECT_EQ(fits("head", "additive", {8, 2, 8}), "");
+  EXPECT_EQ(fits("kv-head", "additive", {28, 2, 12}), "");
+  EXPECT_EQ(fits("head", "additive", {28, 2, 12}),
+            "spec.policy.granularity: head: the model's 28 layers have 336 of them, and "
+            "spec.update.learner additive models at most 128; choose a coarser one, or another "
+            "learner");
+  EXPECT_EQ(fits("head", "reinforce", {28, 2, 12}), "");
+  EXPECT_THAT(fits("head", "reinforce", {80, 8, 64}),
+              HasSubstr("5120 of them, and a schedule has at most 1024 entries"));
   // Keys of gradients choose the learner that has them.
   EXPECT_EQ(learnerOf(experimentOf("{totalBudget: 8}", "{learningRate: 0.1}").spec().update()),
             Learner::kReinforce);

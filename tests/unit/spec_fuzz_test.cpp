@@ -118,7 +118,7 @@ TEST(SpecFuzz, MutatedFilesGiveAnExperimentOrASentence) {
     v1::Experiment back;
     ASSERT_TRUE(back.ParseFromString(canonicalBytes(*result)));
     ASSERT_EQ(canonicalBytes(back), canonicalBytes(*result));
-    (void)checkAgainstLayers(*result, 8);
+    (void)checkAgainstModel(*result, 8);
   }
   // Neither side is a formality.
   EXPECT_GT(accepted, 100u);

@@ -514,9 +514,9 @@ TEST(Spec, EqualFilesHaveEqualDigests) {
 }
 
 TEST(Spec, ChecksAgainstLayers) {
-  EXPECT_TRUE(checkAgainstLayers(parsed(exampleText()), 8));
+  EXPECT_TRUE(checkAgainstModel(parsed(exampleText()), 8));
   const auto problem = [](const std::vector<std::string>& overrides, uint32_t layers) {
-    const Status status = checkAgainstLayers(parsed(tiny(), overrides), layers);
+    const Status status = checkAgainstModel(parsed(tiny(), overrides), layers);
     return status ? std::string() : status.error().message;
   };
   EXPECT_EQ(problem({"spec.policy.minPerLayer=2"}, 4), "");

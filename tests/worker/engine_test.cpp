@@ -105,6 +105,76 @@ TEST(Engine, AnEpisodeIsTheSameAloneTogetherAndWithoutMemoryToSpare) {
   }
 }
 
+// A schedule whose heads have the same is the layers' schedule; and one that is learned by heads
+// has an entry for each.
+TEST(Engine, SchedulesMayHaveAnEntryForEachHead) {
+  const std::vector<std::string> small{"spec.task.contextTokens=192", "spec.task.trainQuestions=64",
+                                       "spec.task.heldOutQuestions=8"};
+  const auto e = experiment(small);
+  const auto engine = load(e, 256);
+  const SampleSchedule layers{0, 2, 1, 0, 3, 0, 1, 1};
+  SampleSchedule heads, kv_heads;
+  for (const uint32_t draws : layers) {
+    heads.insert(heads.end(), 8, draws);
+    kv_heads.insert(kv_heads.end(), 2, draws);
+  }
+  const std::vector<uint32_t> questions{0, 1, 2, 3, 4, 5, 6, 7};
+  const auto answered = engine->answerUnder(
+      {{5, layers, questions}, {5, heads, questions}, {5, kv_heads, questions}});
+  ASSERT_TRUE(answered) << answered.error().message;
+  for (size_t i : {1, 2}) {
+    EXPECT_EQ((*answered)[i].counts().draws(), answered->front().counts().draws());
+    EXPECT_EQ((*answered)[i].counts().unique_rows(), answered->front().counts().unique_rows());
+    EXPECT_EQ((*answered)[i].reward(), answered->front().reward());
+  }
+  EXPECT_FALSE(engine->answerUnder({{5, SampleSchedule(9, 1), questions}}));
+
+  auto set = small;
+  set.insert(set.end(), {"spec.policy.granularity=head", "spec.update={learner: additive}",
+                         "spec.policy.zeroReads=mean-value"});
+  const auto learning = experiment(set);
+  const auto other = load(learning, 256);
+  const auto state = initialState(learning, shapeOf(other->facts()));
+  const auto results = other->rollOut(state.policy(), policyDigest(state.policy()), {0, 3});
+  ASSERT_TRUE(results) << results.error().message;
+  for (v1::EpisodeResult result : *results) {
+    EXPECT_EQ(result.schedule_size(), 64);
+    result.set_result_id("r");
+    const v1::PolicySnapshot policy = state.policy();
+    const Status fits = checkResult(learning, state, result, &policy);
+    EXPECT_TRUE(fits) << fits.error().message;
+  }
+  // What a store may hold is checked before schedules are taken from it.
+  auto short_of_one = state.policy();
+  short_of_one.mutable_frontier()->mutable_budgets()->RemoveLast();
+  EXPECT_FALSE(other->rollOut(short_of_one, "x", {0}));
+  EXPECT_FALSE(other->rollOut(initialState(e, 8).policy(), "x", {0}));
+  // zeroReads is the pool's, which is made with the model.
+  EXPECT_FALSE(other->takeUp(e));
+}
+
+// The mean of the values is another answer than none, and costs no reads.
+TEST(Engine, ALayerWithoutReadsGivesWhatZeroReadsSays) {
+  const SampleSchedule schedule{0, 0, 0, 0, 4, 4, 0, 0};
+  std::map<std::string, v1::EpisodeResult> by;
+  for (const char* zero : {"off", "mean-value", "window"}) {
+    const auto e =
+        experiment({"spec.task.contextTokens=192", "spec.task.trainQuestions=64",
+                    "spec.task.heldOutQuestions=8", std::string("spec.policy.zeroReads=") + zero});
+    const auto engine = load(e, 256);
+    const auto answered = engine->answerUnder({{5, schedule, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}}});
+    ASSERT_TRUE(answered) << answered.error().message;
+    by[zero] = answered->front();
+  }
+  EXPECT_EQ(by["off"].counts().value_bytes() > 0, true);
+  const auto rows = [&](const char* zero) {
+    const auto& counts = by[zero].counts();
+    return static_cast<double>(counts.unique_rows()) / static_cast<double>(counts.decode_steps());
+  };
+  EXPECT_NEAR(rows("off"), rows("mean-value"), 0.25 * rows("off"));
+  EXPECT_GT(rows("window"), 4 * rows("off"));
+}
+
 // The folder has no weights at all: what is wrong beside them is told first.
 TEST(Engine, WhatShowsWithoutTheWeightsIsToldBeforeTheyAreRead) {
   const TempFolder folder;

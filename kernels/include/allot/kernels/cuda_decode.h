@@ -23,6 +23,11 @@
 //                 is rounded to 2^-40 of that one's largest mass, at any length of the row. Where
 //                 masses are powers of two times each other (all scores equal, gaps of k ln 2,
 //                 masked keys) draws are the CPU's.
+//   head budgets  a head draws what it would draw if all had its budget, and its output has the
+//   same
+//                 bits, but for s2anta-flash's: there up to four heads of a group gather values
+//                 together, and float32 sums round by what the others drew.
+//   idle_window   is refused.
 //   chosen keys   top-k's and vattention's are the CPU's where scores that decide differ by more
 //                 than their rounding; vattention's budget is, within the rounding of the pilot's
 //                 sums, and of equal budgets the samples are the same keys.
@@ -108,10 +113,15 @@ class Workspace {
                                                          Workspace* workspace,
                                                          const DecodeOutputs& out, Stream stream);
 
-// Writes keys and values with the shadows that the cache holds (4 bits; no other, and no bounds)
-// and the centre, as kernels::appendKv does and with the same bits.
+// Writes keys and values with the shadows that the cache holds (4 bits; no other, and no bounds),
+// the sums of values and the centre, as kernels::appendKv does and with the same bits.
 [[nodiscard]] std::optional<std::string> appendKv(const PagedKv& kv, const AppendInputs& in,
                                                   Workspace* workspace, Stream stream);
+
+// kernels::meanValues, with the same bits; all pointers are device memory. A sequence whose length
+// or page is wrong has the mean 0: the step says so.
+[[nodiscard]] std::optional<std::string> meanValues(const PagedKv& kv, const MeanInputs& in,
+                                                    float* means, Stream stream);
 
 // Copies one page with all that belongs to it.
 [[nodiscard]] std::optional<std::string> copyPage(const PagedKv& kv, int64_t from, int64_t to,

@@ -97,6 +97,7 @@ class PrefillWorkspace {
                                                     PrefillWorkspace* workspace, KeyBits* list,
                                                     Stream stream);
 
+// QueryDraws::budgets is device memory, where it is there.
 [[nodiscard]] std::optional<std::string> attendSampledBlocks(
     const PagedKv& kv, const PrefillInputs& in, const QueryDraws& draws,
     PrefillWorkspace* workspace, const PrefillOutputs& out, Stream stream);

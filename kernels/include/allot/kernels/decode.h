@@ -9,9 +9,10 @@
 //
 // Notation (one query head): n keys, s_j = scale * q.k_j + bias_j, a = softmax(s),
 // o = sum_j a_j v_j.
-// Every row with budget 0 gives a zero output; budget >= n gives exact attention over the scores
-// whatever the value stage. With a sliding window a row has the keys that it leaves, and n is their
-// number: those before it are not read, not counted and not drawn from.
+// A head with budget 0 gives a zero output, or what `idle_values` or `idle_window` say; budget >= n
+// gives exact attention over the scores whatever the value stage. A head's output depends on no
+// budget but its own, to the last bit. With a sliding window a row has the keys that it leaves, and
+// n is their number: those before it are not read, not counted and not drawn from.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -27,7 +28,7 @@ struct DecodeInputs {
   const float* queries = nullptr;       // [rows, heads, head_dim], positions already applied
   const int32_t* page_table = nullptr;  // [rows, max_pages]
   const int32_t* lengths = nullptr;     // [rows], keys in the cache, this step's own included
-  const uint32_t* budgets = nullptr;    // [rows], draws per head in this layer
+  const uint32_t* budgets = nullptr;    // [rows], draws per head in this layer; or [rows, heads]
   const uint32_t* sequences = nullptr;  // [rows], names the random stream of a row
   const uint32_t* steps = nullptr;      // [rows], decode step within the sequence
   int rows = 0;
@@ -39,7 +40,17 @@ struct DecodeInputs {
   int window = 0;               // keys that a row attends to, its newest; 0: all
   const float* bias = nullptr;  // optional [rows, bias_stride], added to scores; -inf masks a key
   int64_t bias_stride = 0;      // >= the longest length
+  bool head_budgets = false;    // budgets are [rows, heads]
+  // What a head with budget 0 does, whatever the method. Optional [rows, kv_heads, head_dim]: it
+  // writes this vector, and nothing is counted as read.
+  const float* idle_values = nullptr;
+  // Above 0: it attends exactly to its newest so many keys, which are counted as read; idle_values
+  // is then not looked at. On the CPU only.
+  int idle_window = 0;
 
+  uint32_t budget(int row, int head) const {
+    return budgets[head_budgets ? static_cast<int64_t>(row) * heads + head : row];
+  }
   // The oldest key that a row of this length attends to.
   int first(int length) const { return window > 0 && length > window ? length - window : 0; }
 };
@@ -60,7 +71,9 @@ struct HeadStatistics {
   float relative_error = 0;
 };
 
-// What a KV head's group of query heads read together: a row wanted by several is read once.
+// What a KV head's group of query heads read together: a row wanted by several is read once. Heads
+// of a group may differ in budget; keys that one reads exactly and another by a shadow are read
+// both ways.
 struct GroupStatistics {
   uint32_t unique_rows = 0;
   uint64_t key_bytes = 0;
@@ -82,7 +95,7 @@ struct DecodeOutputs {
   float* out = nullptr;  // [rows, heads, head_dim]
   // Optional [rows, heads]: log sum_j exp(s_j). Exact where every exact score is computed; else the
   // method's estimate (s2anta-q4, vattention) or its value over the keys kept (quest, skip-softmax,
-  // top-k by a shadow).
+  // top-k by a shadow, a head with budget 0 that has a window).
   float* lse = nullptr;
   RowStatistics* statistics = nullptr;          // optional [rows], added to
   HeadStatistics* head_statistics = nullptr;    // optional [rows, heads], overwritten

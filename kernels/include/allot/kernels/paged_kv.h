@@ -44,6 +44,12 @@ struct PagedKv {
   KeyShadow shadows[3];      // those with bits > 0
   float* centres = nullptr;  // [pages, kv_heads, head_dim]: a sequence's is in its first page
   float* bounds = nullptr;   // [pages, kv_heads, page_size / 16, 2, head_dim]: min, max
+  // [pages, kv_heads, 2, head_dim]: the sum of a sequence's values over its positions 0 .. p is at
+  // [p % 2] of p's page if p is the newest position, the one before it or the last of its page. Of
+  // the values as the cache has them, one chain of additions in the order of the positions: neither
+  // the page size nor how many were appended at once changes a bit. The newest position may be
+  // appended again.
+  double* value_sums = nullptr;
 
   // In elements.
   int64_t offset(int64_t page, int kv_head, int slot) const {
@@ -72,13 +78,24 @@ struct AppendInputs {
   int max_pages = 0;
 };
 
-// Writes them, with the shadows and bounds that the cache holds. The append that starts at position
-// 0 sets the sequence's centre: the mean of its keys. Positions are appended in order, and a page
-// that is shared by two sequences is only read. Returns nothing if all is well; else one sentence,
-// and nothing is written: a value that is not finite (the sentence names keys or values, row, head
-// and position; bfloat16 overflow counts), a position beyond the page table, a page outside the
-// pool. Any thread, one caller a page.
+// Writes them, with the shadows, bounds and sums of values that the cache holds. The append that
+// starts at position 0 sets the sequence's centre: the mean of its keys. Positions are appended in
+// order, and a page that is shared by two sequences is only read. Returns nothing if all is well;
+// else one sentence, and nothing is written: a value that is not finite (the sentence names keys or
+// values, row, head and position; bfloat16 overflow counts), a position beyond the page table, a
+// page outside the pool. Any thread, one caller a page.
 [[nodiscard]] std::optional<std::string> appendKv(const PagedKv& kv, const AppendInputs& in);
+
+// means [rows, kv_heads, head_dim]: the mean of all values of a sequence, of each KV head, from
+// value_sums and so without reading a value; zeros where there are none. A sliding window leaves
+// out keys and values of attention, not of this mean.
+struct MeanInputs {
+  const int32_t* page_table = nullptr;  // [rows, max_pages]
+  const int32_t* lengths = nullptr;     // [rows]
+  int rows = 0;
+  int max_pages = 0;
+};
+void meanValues(const PagedKv& kv, const MeanInputs& in, float* means);
 
 // Copies one page with all that belongs to it.
 void copyPage(const PagedKv& kv, int64_t from, int64_t to);

@@ -167,6 +167,11 @@ struct QueryDraws {
   uint32_t sequence = 0;
   uint32_t layer = 0;
   uint32_t budget = 0;
+  const uint32_t* budgets = nullptr;  // optional [heads]: in its place
+  // What a head of attendQueries without a budget gives: DecodeInputs' idle_window, or the mean of
+  // the values up to the query's own position. Else zeros.
+  int idle_window = 0;
+  bool idle_means = false;
 };
 [[nodiscard]] std::optional<std::string> attendSampledBlocks(const PagedKv& kv,
                                                              const PrefillInputs& in,
@@ -175,13 +180,14 @@ struct QueryDraws {
                                                              const PrefillOutputs& out);
 
 // Attention of each query for itself by any of decode's methods: its softmax is sampled, or what
-// the method does, with `budget` draws a head. Draws are those of (seed, sequence, kPromptBit |
-// position, attentionStream(layer, head)). out: [count, heads, head_dim] and the rest as decode has
-// it, a row for each query; `statistics` is one, summed over the queries, with the bytes of a
-// kernel that shares what it reads as attendBlocks does: of each head and block of 64 positions
-// every key once, or its shadow, and every value row (with a shadow: key as well) that a query of
-// the block wants. bernoulli's features are taken for all of them. `skip` is not looked at. Refused
-// is what decodeAttention refuses. As slow as so many decode steps: for accuracy, not for speed.
+// the method does, with `budget` draws a head, or each head's of `budgets`. Draws are those of
+// (seed, sequence, kPromptBit | position, attentionStream(layer, head)). out: [count, heads,
+// head_dim] and the rest as decode has it, a row for each query; `statistics` is one, summed over
+// the queries, with the bytes of a kernel that shares what it reads as attendBlocks does: of each
+// head and block of 64 positions every key once, or its shadow, and every value row (with a shadow:
+// key as well) that a query of the block wants. bernoulli's features are taken for all of them.
+// `skip` is not looked at. Refused is what decodeAttention refuses. As slow as so many decode
+// steps: for accuracy, not for speed.
 [[nodiscard]] std::optional<std::string> attendQueries(const MethodOptions& method,
                                                        const PagedKv& kv, const PrefillInputs& in,
                                                        const QueryDraws& draws,

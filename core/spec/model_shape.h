@@ -1,0 +1,40 @@
+#pragma once
+// What of a model's shape schedules depend on: how many entries they have.
+#include <algorithm>
+#include <cstdint>
+
+#include "allot/v1/experiment.pb.h"
+#include "allot/v1/result.pb.h"
+#include "core/spec/choices.h"
+
+namespace allot {
+
+struct ModelShape {
+  // A model of so many layers with one head each, where heads do not matter.
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  ModelShape(uint32_t layers_of, uint32_t kv_heads_of = 1, uint32_t heads_of = 1)
+      : layers(layers_of), kv_heads(kv_heads_of), heads(heads_of) {}
+
+  uint32_t layers;
+  uint32_t kv_heads;  // of a layer
+  uint32_t heads;     // query heads of a layer
+};
+
+inline ModelShape shapeOf(const v1::ModelFacts& facts) {
+  return {facts.layers(), facts.kv_heads(), facts.heads()};
+}
+
+// Entries that a layer has in the schedules that the experiment learns (spec.policy.granularity).
+inline uint32_t entriesPerLayer(const v1::Policy& policy, const ModelShape& shape) {
+  switch (granularityOf(policy)) {
+    case Granularity::kLayer:
+      return 1;
+    case Granularity::kKvHead:
+      return std::max(1u, shape.kv_heads);  // no model has none, but a store may say so
+    case Granularity::kHead:
+      return std::max(1u, shape.heads);
+  }
+  return 1;
+}
+
+}  // namespace allot
