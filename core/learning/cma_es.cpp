@@ -133,7 +133,7 @@ bool areBounded(const Logits& values, double most) {
 }  // namespace
 
 uint32_t generationSize(uint32_t dimensions) {
-  return 4 + static_cast<uint32_t>(std::floor(3 * exactLog(dimensions)));
+  return 2 * (4 + static_cast<uint32_t>(std::floor(3 * exactLog(dimensions))));
 }
 
 void beginSearch(uint32_t dimensions, v1::Search* search) {

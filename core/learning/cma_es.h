@@ -29,15 +29,16 @@
 namespace allot {
 
 inline constexpr int kAskedVersions = 4;
-// Measured in the planted world of tests/unit/search_learners_test.cpp.
-inline constexpr double kFirstStep = 0.7;
+// Measured in the planted world of tests/unit/planted_run.h, like kEvolutionStep.
+inline constexpr double kFirstStep = 1.0;
 inline constexpr double kLeastStep = 0.2;
 inline constexpr double kMostStep = 4;
 inline constexpr double kRidge = 1e-4;
 
 using Logits = google::protobuf::RepeatedField<double>;
 
-// lambda: 4 + floor(3 ln n).
+// lambda: the tutorial's 4 + floor(3 ln n), twice, since answers are noisy: with as many as that
+// the mean wanders off where budgets are ample.
 uint32_t generationSize(uint32_t dimensions);
 
 void beginSearch(uint32_t dimensions, v1::Search* search);

@@ -363,7 +363,7 @@ StepDefaults stepDefaultsOf(Learner learner) {
     case Learner::kCmaEs:
       return {};
     case Learner::kEvolution:
-      return {.learning_rate = 0.1};
+      return {.learning_rate = 0.2};
     case Learner::kSanta:
       return {Optimizer::kSgd, 0.02, Baseline::kBatchMean, StalenessMode::kNone};
   }

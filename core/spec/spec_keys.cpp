@@ -290,7 +290,7 @@ std::vector<SpecRule> updateRules() {
                      "Rule that turns a gradient into a step: adam scales it per layer by its "
                      "recent size, sgd takes it as it is."),
               SpecType::kChoice),
-      derived(live(number("update.learningRate", "0.05; 0.1 for learner evolution, 0.02 for santa",
+      derived(live(number("update.learningRate", "0.05; 0.2 for learner evolution, 0.02 for santa",
                           {.above_low = true, .high = 10}, "Step size on the layers' logits.")),
               SpecType::kNumber),
       derived(choice("update.baseline", "leave-one-out; batch-mean for learner santa",

@@ -391,8 +391,10 @@ TEST(Learners, HeadsAreLearnedWhereTheyDiffer) {
 // ---- Checked and computed again ----
 
 TEST(Learners, EveryUpdateIsComputedAgain) {
-  for (const char* learner : {"{learner: additive, episodesPerUpdate: 12}",
-                              "{learner: reinforce, episodesPerUpdate: 12}"}) {
+  for (const char* learner :
+       {"{learner: additive, episodesPerUpdate: 12}", "{learner: reinforce, episodesPerUpdate: 12}",
+        "{learner: evolution, episodesPerUpdate: 12}",
+        "{learner: cma-es, episodesPerUpdate: 12}"}) {
     Learning run(experimentOf("{totalBudgets: [8, 32]}", learner), planted, 7);
     run.updates(12);
     const auto refusal = [&](const std::vector<v1::IterationRecord>& records) -> std::string {

@@ -67,11 +67,15 @@ inline double probability(double utility, double difficulty) {
 // A run whose workers answer by `world`, some updates late and not in order.
 class Learning {
  public:
-  Learning(v1::Experiment experiment, World world, uint64_t seed, ModelShape shape = 8)
+  Learning(v1::Experiment experiment, World world, uint64_t seed, const ModelShape& shape = 8)
+      : Learning(experiment, std::move(world), seed, shape, initialState(experiment, shape)) {}
+  // A fork: from another run's state.
+  Learning(v1::Experiment experiment, World world, uint64_t seed, const ModelShape&,
+           v1::AggregatorState initial)
       : experiment_(std::move(experiment)),
         world_(std::move(world)),
         random_(seed),
-        initial_(initialState(experiment_, shape)),
+        initial_(std::move(initial)),
         state_(initial_) {
     policies_.push_back(state_.policy());
   }
@@ -99,9 +103,11 @@ class Learning {
     return result;
   }
 
-  void update() {
+  // With so many results more than episodesPerUpdate.
+  void update(uint32_t beyond = 0) {
     std::vector<v1::EpisodeResult> results;
-    for (uint32_t i = 0; i < experiment_.spec().update().episodes_per_update(); ++i) {
+    const uint32_t count = experiment_.spec().update().episodes_per_update() + beyond;
+    for (uint32_t i = 0; i < count; ++i) {
       const size_t late = std::min<size_t>(random_() % 3, policies_.size() - 1);
       results.push_back(episode(policies_[policies_.size() - 1 - late], ticket_++));
     }
