@@ -34,6 +34,10 @@ uint64_t Aggregator::episodesPerUpdate() const {
   return control_.experiment.spec().update().episodes_per_update();
 }
 
+uint64_t Aggregator::mostOfUpdate() const {
+  return takesAllResults(control_.experiment.spec().update()) ? kMostResults : episodesPerUpdate();
+}
+
 Result<bool> Aggregator::tick() {
   auto more = work();
   if (!more) {
@@ -173,7 +177,7 @@ Status Aggregator::collect() {
     options_.rest(options_.wait_ms);
     return {};
   }
-  ALLOT_ASSIGN(const auto entries, store_.readInbox(episodesPerUpdate(), options_.wait_ms));
+  ALLOT_ASSIGN(const auto entries, store_.readInbox(mostOfUpdate(), options_.wait_ms));
   if (entries.empty()) return {};
   const Status taken = takeAll(entries);
   if (!taken) loaded_ = false;  // the rest of these entries is read again
@@ -293,7 +297,7 @@ bool Aggregator::batchReady() const { return learning() && held_.size() >= episo
 Status Aggregator::update() {
   ALLOT_TRY(dropStale());
   if (!batchReady()) return {};
-  const size_t wanted = episodesPerUpdate();
+  const size_t wanted = std::min<size_t>(held_.size(), mostOfUpdate());
   std::vector<v1::EpisodeResult> results;
   Commit commit;
   auto end = held_.begin();

@@ -115,6 +115,8 @@ class Aggregator {
   Status withdrawOpenUnits();
   uint64_t maxUpdates() const;
   uint64_t episodesPerUpdate() const;
+  // Results that one update takes, if they are there.
+  uint64_t mostOfUpdate() const;
   const v1::PolicySnapshot* policyOf(uint64_t version) const;
   Status publishStatus();
   void lookAtStore();

@@ -7,6 +7,7 @@
 
 #include "core/learning/allotment.h"
 #include "core/learning/exact_math.h"
+#include "core/learning/normals.h"
 
 namespace allot {
 namespace {
@@ -59,18 +60,6 @@ void add(const std::vector<double>& v, double y, double scale, v1::LearnerState*
     double* row = state->mutable_precision()->mutable_data() + at(i, 0);
     for (size_t j = 0; j <= i; ++j) row[j] += scaled * v[j];
     state->mutable_evidence()->mutable_data()[i] += scaled * y;
-  }
-}
-
-// Two independent standard normals (Marsaglia's polar method): of all, the one that needs no
-// trigonometry.
-std::array<double, 2> normals(RandomStream* random) {
-  for (;;) {
-    const double x = 2 * random->uniform() - 1, y = 2 * random->uniform() - 1;
-    const double square = x * x + y * y;
-    if (square >= 1 || square == 0) continue;
-    const double scale = std::sqrt(-2 * exactLog(square) / square);
-    return {x * scale, y * scale};
   }
 }
 
@@ -159,12 +148,7 @@ SampleSchedule AdditivePosterior::best() const { return bestBy(weights_); }
 
 SampleSchedule AdditivePosterior::drawn(RandomStream* random) const {
   const size_t d = weights_.size();
-  std::vector<double> drawn(d);
-  for (size_t i = 0; i < d; i += 2) {
-    const auto pair = normals(random);
-    drawn[i] = pair[0];
-    if (i + 1 < d) drawn[i + 1] = pair[1];
-  }
+  std::vector<double> drawn = normals(d, random);
   for (size_t i = d; i-- > 0;) {  // L^T e = normals, so that e has the posterior's covariance
     for (size_t k = i + 1; k < d; ++k) drawn[i] -= root_[at(k, i)] * drawn[k];
     drawn[i] /= root_[at(i, i)];

@@ -4,6 +4,9 @@
 #include <cmath>
 
 #include "core/learning/additive.h"
+#include "core/learning/cma_es.h"
+#include "core/learning/evolution.h"
+#include "core/learning/learner_streams.h"
 #include "core/learning/policy.h"
 #include "core/learning/policy_gradient.h"
 #include "core/learning/question_sets.h"
@@ -18,10 +21,12 @@ namespace {
 constexpr double kBetter = 0.5;
 // What is published beats uniform by so many standard deviations of what the surrogate knows, too.
 constexpr double kBelieved = 1.0;
-// Sets that a candidate of learner reinforce, whose policy moves with every update, is tried on.
+// Sets that a candidate of a learner without a surrogate, whose policy moves with every update, is
+// tried on.
 constexpr uint64_t kPairsOfMoving = 4;
-// Random streams of one version: more than there are budgets.
-constexpr uint64_t kStreamsOfVersion = 64;
+// Logits and moments that come from outside: no run of ours comes to more, and sums cannot
+// overflow.
+constexpr double kMostLogit = 1e12;
 
 SampleSchedule scheduleFrom(const google::protobuf::RepeatedField<uint32_t>& samples) {
   return {samples.begin(), samples.end()};
@@ -32,6 +37,24 @@ AdditiveProblem problemOf(const v1::Spec& spec, uint32_t layers, uint32_t per_la
   return {layers * per_layer, total_budget * per_layer, spec.policy().min_per_layer(),
           spec.rollout().questions_per_episode(), per_layer};
 }
+
+// Whether a learner keeps logits at each total budget, and the moments of a gradient's steps.
+bool hasLogits(Learner learner) {
+  switch (learner) {
+    case Learner::kReinforce:
+    case Learner::kEvolution:
+    case Learner::kCmaEs:
+      return true;
+    case Learner::kAdditive:
+    case Learner::kSanta:
+      return false;
+  }
+  return false;
+}
+bool hasMoments(Learner learner) { return hasLogits(learner) && learner != Learner::kCmaEs; }
+
+// Proposals of a question set that are the learner's own.
+uint32_t ownProposals(const v1::Spec& spec) { return episodesOfSet(spec) - kFirstOwnProposal; }
 
 // One total budget within an update.
 class BudgetUpdate {
@@ -56,18 +79,41 @@ class BudgetUpdate {
   double gradientNorm() const { return gradient_norm_; }
 
  private:
-  bool additive() const { return learnerOf(spec_.update()) == Learner::kAdditive; }
+  // A result of this budget, above what its questions gave to others.
+  struct Heard {
+    const v1::EpisodeResult* result;
+    int index;  // among the update's
+    uint32_t proposal;
+    double advantage;
+    bool alone;  // there are no others: it tells nothing
+  };
+
+  Learner learner() const { return learnerOf(spec_.update()); }
+  bool additive() const { return learner() == Learner::kAdditive; }
+  uint32_t budget() const { return static_cast<uint32_t>(index_); }
   bool isHere(const v1::EpisodeResult& result) const {
-    return placeOf(spec_, result.ticket()).budget == static_cast<uint32_t>(index_);
+    return placeOf(spec_, result.ticket()).budget == budget();
   }
-  void ascend(const std::vector<v1::EpisodeResult>& results,
-              google::protobuf::RepeatedField<double>* weights,
-              google::protobuf::RepeatedField<double>* baselines);
+  std::vector<Heard> hear(const std::vector<v1::EpisodeResult>& results,
+                          google::protobuf::RepeatedField<double>* baselines);
+  std::vector<double> drawnGradient(const std::vector<Heard>& heard,
+                                    google::protobuf::RepeatedField<double>* weights) const;
+  std::vector<double> noiseGradient(const std::vector<Heard>& heard) const;
+  void ascend(const std::vector<double>& gradient);
+  void search(const std::vector<Heard>& heard);
   bool beatsUniform(const Verdict& verdict, const AdditivePosterior* posterior) const;
   void judge(const AdditivePosterior* posterior);
   void nominate(const AdditivePosterior& posterior);
   void nominateMoving();
   void propose(const AdditivePosterior* posterior);
+  void proposeAround();
+  SampleSchedule rounded(const std::vector<double>& logits) const {
+    return learnedSchedule(softmax(logits), problem_.total, problem_.min_per_layer, problem_.total);
+  }
+  std::vector<double> logits() const { return {policy_.logits().begin(), policy_.logits().end()}; }
+  RandomStream random() const {
+    return {runStreams(spec_), Purpose::kLearner, learnerStream(version_, budget())};
+  }
   void addProposal(const SampleSchedule& schedule) {
     *policy_.add_proposals()->mutable_samples() = {schedule.begin(), schedule.end()};
   }
@@ -99,8 +145,12 @@ void BudgetUpdate::begin() {
   }
   const auto entries = static_cast<int>(problem_.entries);
   policy_.mutable_logits()->Resize(entries, 0.0);
-  learner_.mutable_first_moment()->Resize(entries, 0.0);
-  learner_.mutable_second_moment()->Resize(entries, 0.0);
+  if (hasMoments(learner())) {
+    learner_.mutable_first_moment()->Resize(entries, 0.0);
+    learner_.mutable_second_moment()->Resize(entries, 0.0);
+  } else {
+    beginSearch(problem_.entries, learner_.mutable_search());
+  }
   propose(nullptr);
 }
 
@@ -115,13 +165,19 @@ void BudgetUpdate::take(const v1::EpisodeResult& result) {
 void BudgetUpdate::finish(const std::vector<v1::EpisodeResult>& results,
                           google::protobuf::RepeatedField<double>* weights,
                           google::protobuf::RepeatedField<double>* baselines) {
-  ascend(results, weights, baselines);
+  const std::vector<Heard> heard = hear(results, baselines);
   if (additive()) {
     const AdditivePosterior posterior(problem_, learner_);
     judge(&posterior);
     nominate(posterior);
     propose(&posterior);
   } else {
+    if (learner() == Learner::kCmaEs) {
+      search(heard);
+    } else {
+      ascend(learner() == Learner::kEvolution ? noiseGradient(heard)
+                                              : drawnGradient(heard, weights));
+    }
     judge(nullptr);
     nominateMoving();
     propose(nullptr);
@@ -131,10 +187,10 @@ void BudgetUpdate::finish(const std::vector<v1::EpisodeResult>& results,
 }
 
 // The baseline of an episode is the mean of the others of its set; one that is alone tells nothing.
-void BudgetUpdate::ascend(const std::vector<v1::EpisodeResult>& results,
-                          google::protobuf::RepeatedField<double>* weights,
-                          google::protobuf::RepeatedField<double>* baselines) {
-  std::vector<GradientTerm> terms;
+std::vector<BudgetUpdate::Heard> BudgetUpdate::hear(
+    const std::vector<v1::EpisodeResult>& results,
+    google::protobuf::RepeatedField<double>* baselines) {
+  std::vector<Heard> heard;
   for (size_t i = 0; i < results.size(); ++i) {
     if (!isHere(results[i])) continue;
     const TicketPlace place = placeOf(spec_, results[i].ticket());
@@ -142,21 +198,61 @@ void BudgetUpdate::ascend(const std::vector<v1::EpisodeResult>& results,
     const bool alone = set.episodes() < 2;
     const double baseline =
         alone ? results[i].reward() : (set.rewards() - results[i].reward()) / (set.episodes() - 1);
-    (*baselines)[static_cast<int>(i)] = baseline;
-    // What was proposed was not drawn: it is compared with, and has no gradient.
-    const bool drawn = results[i].behaviour_log_prob() < 0;
-    if (additive() || !drawn) continue;
-    const SampleSchedule schedule = scheduleFrom(results[i].schedule());
-    const double weight = importanceWeight(spec_, policy_.logits(), results[i]);
-    (*weights)[static_cast<int>(i)] = weight;
-    if (!alone) terms.push_back({schedule, weight, results[i].reward() - baseline});
+    const auto index = static_cast<int>(i);
+    (*baselines)[index] = baseline;
+    heard.push_back({&results[i], index, place.proposal, results[i].reward() - baseline, alone});
   }
-  if (additive()) return;
-  const std::vector<double> gradient =
-      policyGradient(spec_, policy_.logits(), problem_.total, terms);
+  return heard;
+}
+
+// What was proposed was not drawn: it is compared with, and has no gradient.
+std::vector<double> BudgetUpdate::drawnGradient(
+    const std::vector<Heard>& heard, google::protobuf::RepeatedField<double>* weights) const {
+  std::vector<GradientTerm> terms;
+  for (const Heard& one : heard) {
+    if (!(one.result->behaviour_log_prob() < 0)) continue;
+    const double weight = importanceWeight(spec_, policy_.logits(), *one.result);
+    (*weights)[one.index] = weight;
+    if (!one.alone) {
+      terms.push_back({scheduleFrom(one.result->schedule()), weight, one.advantage});
+    }
+  }
+  return policyGradient(spec_, policy_.logits(), problem_.total, terms);
+}
+
+// Here it is the other way round: of what was drawn, as a fork's first episodes are, no noise is
+// known.
+std::vector<double> BudgetUpdate::noiseGradient(const std::vector<Heard>& heard) const {
+  std::vector<double> gradient(problem_.entries);
+  double terms = 0;
+  for (const Heard& one : heard) {
+    const auto of = noiseOfProposal(one.proposal, episodesOfSet(spec_));
+    if (one.alone || !of || one.result->behaviour_log_prob() < 0) continue;
+    const std::vector<double> noise = evolutionNoise(
+        runStreams(spec_), one.result->policy_version(), budget(), of->pair, problem_.entries);
+    const double factor = one.advantage * of->sign / kEvolutionStep;
+    for (size_t i = 0; i < gradient.size(); ++i) gradient[i] += factor * noise[i];
+    ++terms;
+  }
+  for (double& g : gradient) g /= std::max(1.0, terms);
+  return gradient;
+}
+
+void BudgetUpdate::ascend(const std::vector<double>& gradient) {
   for (const double g : gradient) gradient_norm_ += g * g;
   allot::ascend(spec_.update(), gradient, steps_, policy_.mutable_logits(),
                 learner_.mutable_first_moment(), learner_.mutable_second_moment());
+}
+
+void BudgetUpdate::search(const std::vector<Heard>& heard) {
+  for (const Heard& one : heard) {
+    const bool own = one.proposal >= kFirstOwnProposal && !(one.result->behaviour_log_prob() < 0);
+    if (one.alone || !own) continue;
+    tellPoint(one.result->policy_version(), one.proposal - kFirstOwnProposal, one.advantage,
+              problem_.entries, learner_.mutable_search());
+  }
+  const double moved = learnGeneration(policy_.mutable_logits(), learner_.mutable_search());
+  gradient_norm_ += moved * moved;
 }
 
 // The surrogate's word alone would not do, since layers are not additive; nor would the trial's,
@@ -198,9 +294,7 @@ void BudgetUpdate::nominate(const AdditivePosterior& posterior) {
 }
 
 void BudgetUpdate::nominateMoving() {
-  const SampleSchedule now =
-      learnedSchedule(softmax({policy_.logits().begin(), policy_.logits().end()}), problem_.total,
-                      problem_.min_per_layer, problem_.total);
+  const SampleSchedule now = rounded(logits());
   const bool tried_enough = verdictOf(learner_, problem_.questions).pairs >= kPairsOfMoving;
   if (now == candidate() || !(learner_.trial().candidate().empty() || tried_enough)) return;
   nominated(now);
@@ -210,15 +304,50 @@ void BudgetUpdate::propose(const AdditivePosterior* posterior) {
   policy_.clear_proposals();
   addProposal(uniform_);
   if (!learner_.trial().candidate().empty()) addProposal(candidate());
-  if (posterior == nullptr) return;
-  RandomStream random(runStreams(spec_), Purpose::kLearner,
-                      version_ * kStreamsOfVersion + static_cast<uint64_t>(index_));
-  const auto wanted = static_cast<int>(episodesOfSet(spec_));
-  while (policy_.proposals_size() < wanted) addProposal(posterior->drawn(&random));
+  if (posterior != nullptr) {
+    RandomStream stream = random();
+    const auto wanted = static_cast<int>(episodesOfSet(spec_));
+    while (policy_.proposals_size() < wanted) addProposal(posterior->drawn(&stream));
+  } else if (learner() != Learner::kReinforce) {
+    proposeAround();
+  }
+}
+
+// Each of these has a place of its own, by which a result is known again.
+void BudgetUpdate::proposeAround() {
+  const std::vector<double> mean = logits();
+  if (learner_.trial().candidate().empty()) addProposal(rounded(mean));
+  if (learner() == Learner::kCmaEs) {
+    RandomStream stream = random();
+    for (const std::vector<double>& point : askPoints(
+             version_, ownProposals(spec_), policy_.logits(), &stream, learner_.mutable_search())) {
+      addProposal(rounded(point));
+    }
+    return;
+  }
+  const uint32_t proposals = episodesOfSet(spec_);
+  std::vector<double> noise;
+  for (uint32_t p = kFirstOwnProposal; p < proposals; ++p) {
+    const auto of = noiseOfProposal(p, proposals);
+    std::vector<double> point = mean;
+    if (of && of->sign > 0) {
+      noise = evolutionNoise(runStreams(spec_), version_, budget(), of->pair, mean.size());
+    }
+    for (size_t i = 0; of && i < point.size(); ++i) {
+      point[i] += kEvolutionStep * of->sign * noise[i];
+    }
+    addProposal(rounded(point));
+  }
 }
 
 bool areFinite(const google::protobuf::RepeatedField<double>& values) {
   return std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); });
+}
+
+// Of logits and their moments; least 0 of those that are squares.
+bool areWithin(const google::protobuf::RepeatedField<double>& values, double least = -kMostLogit) {
+  return std::all_of(values.begin(), values.end(),
+                     [&](double v) { return v >= least && v <= kMostLogit; });
 }
 
 bool isSchedule(const google::protobuf::RepeatedField<uint32_t>& samples,
@@ -232,23 +361,28 @@ bool isSchedule(const google::protobuf::RepeatedField<uint32_t>& samples,
 }
 
 bool isPolicyOf(const AdditiveProblem& problem, Learner learner, const v1::BudgetPolicy& policy) {
-  const int64_t logits = learner == Learner::kReinforce ? problem.entries : 0;
+  const int64_t logits = hasLogits(learner) ? problem.entries : 0;
   return policy.total_budget() == problem.total / problem.per_layer &&
-         policy.logits_size() == logits && areFinite(policy.logits()) &&
+         policy.logits_size() == logits && areWithin(policy.logits()) &&
          isSchedule(policy.learned(), problem) &&
          std::all_of(policy.proposals().begin(), policy.proposals().end(),
                      [&](const v1::Draws& draws) { return isSchedule(draws.samples(), problem); });
 }
 
-bool isStateOf(const AdditiveProblem& problem, Learner learner, const v1::LearnerState& state) {
+bool isStateOf(const AdditiveProblem& problem, const v1::Spec& spec,
+               const v1::LearnerState& state) {
+  const Learner learner = learnerOf(spec.update());
   const int64_t features = learner == Learner::kAdditive ? problem.features() : 0;
-  const int64_t moments = learner == Learner::kReinforce ? problem.entries : 0;
+  const int64_t moments = hasMoments(learner) ? problem.entries : 0;
+  const bool searches = learner == Learner::kCmaEs;
   const v1::Trial& trial = state.trial();
   return state.evidence_size() == features &&
          state.precision_size() == features * (features + 1) / 2 && areFinite(state.evidence()) &&
          areFinite(state.precision()) && state.first_moment_size() == moments &&
-         state.second_moment_size() == moments && areFinite(state.first_moment()) &&
-         areFinite(state.second_moment()) && state.sets().empty() &&
+         state.second_moment_size() == moments && areWithin(state.first_moment()) &&
+         areWithin(state.second_moment(), 0) && state.has_search() == searches &&
+         (!searches || isSearchOf(problem.entries, ownProposals(spec), state.search())) &&
+         state.sets().empty() &&
          (trial.candidate().empty() || isSchedule(trial.candidate(), problem)) &&
          std::isfinite(trial.difference()) && std::isfinite(trial.squared_difference());
 }
@@ -293,7 +427,7 @@ Status checkBudgets(const v1::Experiment& experiment, const ModelShape& shape,
     const uint32_t total = state.policy().frontier().budgets(b).total_budget();
     const auto problem =
         problemOf(spec, shape.layers, entriesPerLayer(spec.policy(), shape), total);
-    if (isStateOf(problem, learnerOf(spec.update()), state.learners(b))) continue;
+    if (isStateOf(problem, spec, state.learners(b))) continue;
     return wrong("at total budget " + std::to_string(total));
   }
   return {};
@@ -327,6 +461,19 @@ void beginBudgets(const v1::Experiment& experiment, const ModelShape& shape,
     state->add_learners();
   }
   for (int b = 0; b < state->learners_size(); ++b) BudgetUpdate(experiment, state, b).begin();
+}
+
+void beginAnew(v1::AggregatorState* state) {
+  if (!state->policy().has_frontier()) return;
+  for (v1::BudgetPolicy& policy : *state->mutable_policy()->mutable_frontier()->mutable_budgets()) {
+    auto& proposals = *policy.mutable_proposals();
+    const auto shared = static_cast<int>(kFirstOwnProposal);
+    if (policy.logits().empty() || proposals.size() <= shared) continue;
+    proposals.DeleteSubrange(shared, proposals.size() - shared);
+  }
+  for (v1::LearnerState& learner : *state->mutable_learners()) {
+    if (learner.has_search()) forgetAsked(learner.mutable_search());
+  }
 }
 
 void updateBudgets(const v1::Experiment& experiment, const std::vector<v1::EpisodeResult>& results,

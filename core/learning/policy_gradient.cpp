@@ -53,32 +53,26 @@ std::vector<double> importanceWeights(const v1::Experiment& experiment,
   return weights;
 }
 
-bool leavesOneOut(Baseline baseline) {
-  switch (baseline) {
-    case Baseline::kLeaveOneOut:
-      return true;
-    case Baseline::kMovingAverage:
-      return false;
-  }
-  return false;
-}
-
 // Leave-one-out: the mean of the other rewards of the batch, independent of the result's own.
 std::vector<double> baselines(const v1::Experiment& experiment, const v1::AggregatorState& state,
                               const std::vector<v1::EpisodeResult>& results) {
   double sum = 0;
   for (const auto& result : results) sum += result.reward();
   const double count = static_cast<double>(results.size());
-  const bool leave_one_out =
-      leavesOneOut(baselineOf(experiment.spec().update())) && results.size() > 1;
-  std::vector<double> values;
-  for (const auto& result : results) {
-    if (leave_one_out) {
-      values.push_back((sum - result.reward()) / (count - 1));
-    } else {
-      values.push_back(state.has_moving_baseline() ? state.moving_baseline() : sum / count);
+  const auto of = [&](const v1::EpisodeResult& result) {
+    const double moving = state.has_moving_baseline() ? state.moving_baseline() : sum / count;
+    switch (baselineOf(experiment.spec().update())) {
+      case Baseline::kLeaveOneOut:
+        return results.size() > 1 ? (sum - result.reward()) / (count - 1) : moving;
+      case Baseline::kBatchMean:
+        return sum / count;
+      case Baseline::kMovingAverage:
+        return moving;
     }
-  }
+    return moving;
+  };
+  std::vector<double> values;
+  for (const auto& result : results) values.push_back(of(result));
   return values;
 }
 
@@ -164,14 +158,16 @@ std::vector<double> policyGradient(const v1::Spec& spec,
   const uint32_t min_per_layer = spec.policy().min_per_layer();
   const double drawn =
       std::max<double>(1.0, static_cast<double>(total) - 1.0 * layers * min_per_layer);
+  // Algorithm 1's gradient is of draws, not of their shares: n - N pi.
+  const double unit = learnerOf(spec.update()) == Learner::kSanta ? 1.0 : drawn;
   double weight_sum = 0;
   std::vector<double> gradient(layers, 0.0);
   for (const GradientTerm& term : terms) {
     weight_sum += term.weight;
     const double advantage = term.weight * term.advantage;
     for (size_t l = 0; l < layers; ++l) {
-      const double share = (static_cast<double>(term.schedule[l]) - min_per_layer) / drawn;
-      gradient[l] += advantage * (share - probabilities[l]);
+      const double share = (static_cast<double>(term.schedule[l]) - min_per_layer) / unit;
+      gradient[l] += advantage * (share - probabilities[l] * (drawn / unit));
     }
   }
   if (weight_sum > 0) {
@@ -243,6 +239,7 @@ v1::Origin originOf(const std::string& run_id, const v1::AggregatorState& state)
   *first.mutable_learners() = state.learners();
   // The fork's tickets begin anew, and so do its question sets.
   for (v1::LearnerState& learner : *first.mutable_learners()) closeAll(&learner);
+  beginAnew(&first);
   for (size_t bucket = 0; bucket < kLagBuckets; ++bucket) first.add_lag_counts(0);
   return origin;
 }

@@ -78,7 +78,9 @@ Status Replay::next(const v1::IterationRecord& record) {
     return refuse(version, allowed.error().message);
   }
   experiment_ = std::move(in_force);
-  if (static_cast<uint32_t>(record.results_size()) != record.update().episodes_per_update()) {
+  const auto results = static_cast<uint32_t>(record.results_size());
+  const uint32_t least = record.update().episodes_per_update();
+  if (results < least || results > (takesAllResults(record.update()) ? kMostResults : least)) {
     return refuse(version, "it consumed " + std::to_string(record.results_size()) +
                                " results instead of " +
                                std::to_string(record.update().episodes_per_update()));

@@ -27,10 +27,22 @@ std::vector<uint32_t> totalBudgets(const v1::Policy& policy) {
 }
 
 bool learnsByBudgets(const v1::Spec& spec) {
-  return spec.has_update() &&
-         (learnerOf(spec.update()) != Learner::kReinforce ||
-          spec.policy().total_budgets_size() > 1 || spec.rollout().episodes_per_question_set() > 1);
+  if (!spec.has_update()) return false;
+  switch (learnerOf(spec.update())) {
+    case Learner::kAdditive:
+    case Learner::kEvolution:
+    case Learner::kCmaEs:
+      return true;
+    case Learner::kReinforce:
+      return spec.policy().total_budgets_size() > 1 ||
+             spec.rollout().episodes_per_question_set() > 1;
+    case Learner::kSanta:
+      return false;
+  }
+  return false;
 }
+
+bool takesAllResults(const v1::Update& update) { return learnerOf(update) == Learner::kSanta; }
 
 Optimizer optimizerOf(const v1::Update& update) {
   return fromWord<Optimizer>(update.optimizer()).value_or(Optimizer::kSgd);

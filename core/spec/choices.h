@@ -18,13 +18,19 @@
 namespace allot {
 
 // spec.update.learner: how schedules are learned.
-enum class Learner { kAdditive, kReinforce };
+enum class Learner { kAdditive, kReinforce, kEvolution, kCmaEs, kSanta };
 constexpr std::string_view wordOf(Learner value) {
   switch (value) {
     case Learner::kAdditive:
       return "additive";
     case Learner::kReinforce:
       return "reinforce";
+    case Learner::kEvolution:
+      return "evolution";
+    case Learner::kCmaEs:
+      return "cma-es";
+    case Learner::kSanta:
+      return "santa";
   }
   return "";
 }
@@ -42,11 +48,13 @@ constexpr std::string_view wordOf(Optimizer value) {
 }
 
 // spec.update.baseline: the reward that an episode is compared with.
-enum class Baseline { kLeaveOneOut, kMovingAverage };
+enum class Baseline { kLeaveOneOut, kBatchMean, kMovingAverage };
 constexpr std::string_view wordOf(Baseline value) {
   switch (value) {
     case Baseline::kLeaveOneOut:
       return "leave-one-out";
+    case Baseline::kBatchMean:
+      return "batch-mean";
     case Baseline::kMovingAverage:
       return "moving-average";
   }
@@ -207,6 +215,11 @@ std::vector<uint32_t> totalBudgets(const v1::Policy& policy);
 // Whether a policy is learned for each total budget from question sets (core/learning/policy.h);
 // else one policy, by REINFORCE, and each episode has questions of its own.
 bool learnsByBudgets(const v1::Spec& spec);
+// Whether an update takes all results that are there, once there are episodesPerUpdate (learner
+// santa); else it takes that many.
+bool takesAllResults(const v1::Update& update);
+// The most that such an update takes.
+inline constexpr uint32_t kMostResults = 10000;
 // Of one question set at one total budget: uniform, the best so far, and two to compare.
 inline constexpr uint32_t kLeastEpisodesOfSet = 4;
 // Missing: sgd.

@@ -198,10 +198,12 @@ Status checkEntries(const v1::Spec& spec, const ModelShape& shape) {
     return badInput(path + has + ", and a schedule has at most " +
                     std::to_string(kMaxScheduleEntries) + " entries; choose a coarser one");
   }
-  const bool models = spec.has_update() && learnerOf(spec.update()) == Learner::kAdditive;
+  const Learner learner = learnerOf(spec.update());
+  const bool models =
+      spec.has_update() && (learner == Learner::kAdditive || learner == Learner::kCmaEs);
   if (!models || entries <= kMaxModelledEntries) return {};
-  return badInput(path + has + ", and spec.update.learner additive models at most " +
-                  std::to_string(kMaxModelledEntries) +
+  return badInput(path + has + ", and spec.update.learner " + std::string(wordOf(learner)) +
+                  " models at most " + std::to_string(kMaxModelledEntries) +
                   "; choose a coarser one, or another learner");
 }
 

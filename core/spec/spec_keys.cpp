@@ -278,28 +278,36 @@ std::vector<SpecRule> updateRules() {
                      wordsOf<Learner>(),
                      "How schedules are learned: additive models what each layer's reads are worth "
                      "and tries what may be best, reinforce ascends the policy's gradient (SANTA "
-                     "paper, Appendix K)."),
+                     "paper, Appendix K), evolution and cma-es search by noise on the rounded "
+                     "policy, santa is that paper's Algorithm 1 to the letter."),
               SpecType::kChoice),
-      live(integer("update.episodesPerUpdate", "10", 2, 10000,
-                   "Episodes averaged into one policy step. Leave out the whole section update to "
+      live(integer("update.episodesPerUpdate", "10", 2, kMostResults,
+                   "Episodes averaged into one policy step; learner santa takes all that are "
+                   "there, once there are so many. Leave out the whole section update to "
                    "learn nothing and only measure the evaluation grid.")),
       live(integer("update.maxUpdates", "150", 1, 1000000, "The run ends after this many steps.")),
-      choice("update.optimizer", Optimizer::kAdam,
-             "Rule that turns a gradient into a step: adam scales it per layer by its recent "
-             "size, sgd takes it as it is."),
-      live(number("update.learningRate", "0.05", {.above_low = true, .high = 10},
-                  "Step size on the layers' logits.")),
-      choice("update.baseline", Baseline::kLeaveOneOut,
-             "Reward that an episode is compared with: the mean of the update's other episodes, "
-             "or a moving average of earlier updates."),
+      derived(choice("update.optimizer", "adam; sgd for learner santa", wordsOf<Optimizer>(),
+                     "Rule that turns a gradient into a step: adam scales it per layer by its "
+                     "recent size, sgd takes it as it is."),
+              SpecType::kChoice),
+      derived(live(number("update.learningRate", "0.05; 0.2 for learner evolution, 0.02 for santa",
+                          {.above_low = true, .high = 10}, "Step size on the layers' logits.")),
+              SpecType::kNumber),
+      derived(choice("update.baseline", "leave-one-out; batch-mean for learner santa",
+                     wordsOf<Baseline>(),
+                     "Reward that an episode is compared with: the mean of the update's other "
+                     "episodes, of all of them, or a moving average of earlier updates."),
+              SpecType::kChoice),
       live(number(
           "update.entropyBonus", "0", {.high = 10},
           "Reward per nat of policy entropy; above 0 it keeps the policy from settling early.")),
-      live(choice(
-          "staleness.mode", StalenessMode::kTruncatedIs,
-          "What is done about results of an older policy: truncated-is weights each by how "
-          "likely the present policy is to draw its schedule, none takes them as fresh, drop "
-          "refuses those beyond maxLag (biased against what takes long).")),
+      derived(
+          live(choice(
+              "staleness.mode", "truncated-is; none for learner santa", wordsOf<StalenessMode>(),
+              "What is done about results of an older policy: truncated-is weights each by how "
+              "likely the present policy is to draw its schedule, none takes them as fresh, "
+              "drop refuses those beyond maxLag (biased against what takes long).")),
+          SpecType::kChoice),
       live(number("staleness.rhoBar", "1", {.above_low = true, .high = 1000},
                   "Largest such weight; higher is less biased and noisier.")),
       live(integer("staleness.maxLag", "4", 0, 1000000,

@@ -51,17 +51,22 @@ def updated(case):
 
     if settings["baseline"] == "leave-one-out":
         baselines = [mean(rewards[:i] + rewards[i + 1:]) for i in range(len(rewards))]
+    elif settings["baseline"] == "batch-mean":
+        baselines = [mean(rewards)] * len(rewards)
     elif state["has_moving_baseline"]:
         baselines = [D(state["moving_baseline"])] * len(rewards)
     else:
         baselines = [mean(rewards)] * len(rewards)
 
-    # The share of the freely drawn reads that a layer got, less what the policy expects.
+    # The share of the freely drawn reads that a layer got, less what the policy expects. Of learner
+    # santa the reads themselves: (s - N p) in Algorithm 1 of the SANTA paper.
     drawn = budget - least * len(logits)
     bonus = D(settings["entropy_bonus"])
     gradient = []
     for l in layers:
         surprise = [D(r["schedule"][l] - least) / drawn - now[l] for r in results]
+        if settings.get("learner") == "santa":
+            surprise = [D(r["schedule"][l] - least) - drawn * now[l] for r in results]
         g = sum(w * (reward - b) * s for w, reward, b, s in zip(weights, rewards, baselines, surprise))
         dentropy = -now[l] * (now[l].ln() + entropy(now))
         gradient.append(g / sum(weights) + bonus * dentropy)
@@ -115,7 +120,7 @@ def updated(case):
 
 def make(name, seed, *, optimizer="adam", baseline="leave-one-out", bonus=0.0, mode="truncated-is", rho_bar=1.0,
          least=0, layers=5, budget=12, rate=0.75, version=40, steps=None, moving=None, lags=(0, 1, 2, 5),
-         spread=1.0, count=8, drift=0.35):
+         spread=1.0, count=8, drift=0.35, learner=None):
     draw = random.Random(seed)
     logits = [spread * draw.uniform(-1, 1) for _ in range(layers)]
     steps = version if steps is None else steps
@@ -154,6 +159,8 @@ def make(name, seed, *, optimizer="adam", baseline="leave-one-out", bonus=0.0, m
         "state": state,
         "results": results,
     }
+    if learner:
+        case["update"]["learner"] = learner
     record, following = updated(case)
     if mode == "truncated-is" and any(lags):
         at_most = sum(w == D(rho_bar) for w in record["weights"])
@@ -184,6 +191,9 @@ def cases():
              baseline="moving-average", moving=0.5),
         make("28 layers", 18, layers=28, budget=112, drift=0.15),
         make("two results", 19, count=2, lags=(1, 4), rho_bar=1.0),
+        make("the batch's mean", 20, baseline="batch-mean", moving=0.3125, mode="none"),
+        make("Algorithm 1 of the SANTA paper", 21, learner="santa", optimizer="sgd", baseline="batch-mean", rate=0.02,
+             moving=0.4, mode="none", layers=28, budget=224, count=23, drift=0.15),
     ]
 
 

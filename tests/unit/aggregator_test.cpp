@@ -187,6 +187,44 @@ TEST_F(AggregatorTest, AFinishedRunThatIsExtendedUsesWhatHadWaited) {
   EXPECT_EQ(*worker_->inboxSize(), 0u);
 }
 
+TEST_F(AggregatorTest, LearnerSantaTakesWhateverHasArrived) {
+  const auto parsed = parseExperiment(R"(
+apiVersion: allot.dev/v1alpha1
+kind: Experiment
+metadata: {name: test}
+spec:
+  seed: 3
+  model: {path: none}
+  task: {suite: recall, tasks: [niah], trainQuestions: 32, heldOutQuestions: 40}
+  policy: {totalBudget: 8}
+  rollout: {questionsPerEpisode: 4}
+  update: {learner: santa, episodesPerUpdate: 3, maxUpdates: 4}
+  evaluation: {everyUpdates: 0}
+)",
+                                      "test");
+  ASSERT_TRUE(parsed) << parsed.error().message;
+  run_ = {*parsed, specDigest(*parsed), false, 1, {}};
+  announceModel();
+  const auto aggregator = start("a", worker_.get());
+  tick(aggregator.get());
+  evaluateAll();
+  const auto ticks = [&] {
+    for (int i = 0; i < 3; ++i) tick(aggregator.get());
+  };
+  push(0);
+  push(1);
+  ticks();
+  EXPECT_EQ(version(), 0u);  // of one or two nothing is learned
+  for (uint64_t ticket = 2; ticket < 13; ++ticket) push(ticket);
+  ticks();
+  ASSERT_EQ(version(), 1u);
+  EXPECT_EQ(worker_->readHistory(0, 1)->at(0).results_size(), 13);
+  for (uint64_t ticket = 13; ticket < 16; ++ticket) push(ticket);
+  ticks();
+  ASSERT_EQ(version(), 2u);
+  EXPECT_EQ(worker_->readHistory(1, 1)->at(0).results_size(), 3);
+}
+
 TEST_F(AggregatorTest, DropRefusesWhatIsTooOldAtItsUpdate) {
   auto store = openMemoryStore(server_);
   announceModel();

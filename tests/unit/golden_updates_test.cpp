@@ -24,6 +24,7 @@ v1::Experiment experimentOf(const json& golden) {
   spec.mutable_update()->set_learning_rate(update["learning_rate"]);
   spec.mutable_update()->set_baseline(update["baseline"]);
   spec.mutable_update()->set_entropy_bonus(update["entropy_bonus"]);
+  if (update.contains("learner")) spec.mutable_update()->set_learner(update["learner"]);
   const json& staleness = golden["staleness"];
   spec.mutable_staleness()->set_mode(staleness["mode"]);
   spec.mutable_staleness()->set_rho_bar(staleness["rho_bar"]);
@@ -103,7 +104,7 @@ void expectState(const v1::AggregatorState& state, const json& golden) {
 TEST(GoldenUpdates, EveryFieldOfEveryUpdate) {
   std::ifstream file(ALLOT_SOURCE_DIR "/tests/golden/updates.json");
   const json updates = json::parse(file);
-  ASSERT_GE(updates.size(), 19u);
+  ASSERT_GE(updates.size(), 21u);
   for (const json& golden : updates) {
     SCOPED_TRACE(golden["name"].get<std::string>());
     const auto results = resultsOf(golden["results"]);

@@ -19,29 +19,21 @@
 #include "core/learning/replay.h"
 #include "core/learning/trial.h"
 #include "core/spec/spec.h"
+#include "tests/unit/planted_run.h"
 
 namespace allot {
 namespace {
 
+using planted_run::eachSchedule;
+using planted_run::experimentOf;
+using planted_run::Learning;
+using planted_run::planted;
+using planted_run::probability;
+using planted_run::shareOfGain;
+using planted_run::World;
 using testing::HasSubstr;
 
 // ---- The allotment ----
-
-void eachSchedule(uint32_t layers, uint32_t total, uint32_t least, SampleSchedule* schedule,
-                  const std::function<void(const SampleSchedule&)>& visit) {
-  if (schedule->size() + 1 == layers) {
-    schedule->push_back(total);
-    visit(*schedule);
-    schedule->pop_back();
-    return;
-  }
-  const auto after = static_cast<uint32_t>(layers - schedule->size() - 1);
-  for (uint32_t n = least; n + after * least <= total; ++n) {
-    schedule->push_back(n);
-    eachSchedule(layers, total - n, least, schedule, visit);
-    schedule->pop_back();
-  }
-}
 
 TEST(Allotment, IsTheBestOfAllSchedules) {
   std::mt19937 random(1);
@@ -310,131 +302,6 @@ TEST(Trial, WhatComesInPiecesCountsOnce) {
 
 // ---- Whole runs ----
 
-v1::Experiment experimentOf(const std::string& policy, const std::string& update,
-                            const std::string& rollout = "{}", uint64_t seed = 1) {
-  const auto parsed = parseExperiment(
-      "apiVersion: allot.dev/v1alpha1\nkind: Experiment\nmetadata: {name: learners}\nspec:\n"
-      "  seed: " +
-          std::to_string(seed) +
-          "\n  model: {path: m}\n  task: {tasks: [niah]}\n"
-          "  policy: " +
-          policy + "\n  rollout: " + rollout + "\n  update: " + update + "\n",
-      "learners.yaml");
-  EXPECT_TRUE(parsed) << parsed.error().message;
-  return parsed ? *parsed : v1::Experiment();
-}
-
-// What a schedule is worth: the probability of a right answer to a question of mean difficulty.
-using World = std::function<double(const SampleSchedule&)>;
-
-// Two layers matter, and they want more than one read; a third does harm unless it has many.
-double planted(const SampleSchedule& n) {
-  const auto read = [](uint32_t reads, double most, double missed) {
-    return reads == 0 ? 0.0 : most - missed / reads;
-  };
-  return -1.2 + read(n[1], 2.2, 1.6) + read(n[4], 2.0, 1.2) + read(n[5], 0.4, 1.0);
-}
-
-double probability(double utility, double difficulty) {
-  return 1 / (1 + std::exp(difficulty - utility));
-}
-
-// A run whose workers answer by `world`, some updates late and not in order.
-class Learning {
- public:
-  Learning(v1::Experiment experiment, World world, uint64_t seed, ModelShape shape = 8)
-      : experiment_(std::move(experiment)),
-        world_(std::move(world)),
-        random_(seed),
-        initial_(initialState(experiment_, shape)),
-        state_(initial_) {
-    policies_.push_back(state_.policy());
-  }
-
-  v1::EpisodeResult episode(const v1::PolicySnapshot& policy, uint64_t ticket) {
-    const v1::Spec& spec = experiment_.spec();
-    v1::EpisodeResult result;
-    result.set_result_id("w-" + std::to_string(ticket));
-    result.set_ticket(ticket);
-    result.set_policy_version(policy.version());
-    result.set_policy_sha256(policyDigest(policy));
-    const Proposed proposed = scheduleOf(spec, policy, ticket);
-    *result.mutable_schedule() = {proposed.schedule.begin(), proposed.schedule.end()};
-    result.set_behaviour_log_prob(proposed.log_probability);
-    double sum = 0;
-    for (const uint32_t question : questionsOf(spec, ticket)) {
-      const double difficulty = std::sin(question * 12.9898) * 1.5;
-      const double p = probability(world_(proposed.schedule), difficulty);
-      v1::QuestionScore& score = *result.add_scores();
-      score.set_question(question);
-      score.set_score(std::bernoulli_distribution(p)(random_) ? 1 : 0);
-      sum += score.score();
-    }
-    result.set_reward(sum / result.scores_size());
-    return result;
-  }
-
-  void update() {
-    std::vector<v1::EpisodeResult> results;
-    for (uint32_t i = 0; i < experiment_.spec().update().episodes_per_update(); ++i) {
-      const size_t late = std::min<size_t>(random_() % 3, policies_.size() - 1);
-      results.push_back(episode(policies_[policies_.size() - 1 - late], ticket_++));
-    }
-    // The last of one update may come with the next.
-    std::swap(results.back(), results.front());
-    if (held_)
-      std::swap(*held_, results[1]);
-    else
-      held_ = results[1], results[1] = episode(policies_.back(), ticket_++);
-    UpdateOutcome outcome = applyUpdate(experiment_, state_, results);
-    outcome.record.set_committed_unix_ms(1000 + records_.size());
-    records_.push_back(outcome.record);
-    state_ = std::move(outcome.state);
-    policies_.push_back(state_.policy());
-  }
-
-  Learning& updates(int count) {
-    for (int i = 0; i < count; ++i) update();
-    return *this;
-  }
-
-  const v1::Experiment& experiment() const { return experiment_; }
-  const v1::AggregatorState& state() const { return state_; }
-  const v1::AggregatorState& initial() const { return initial_; }
-  std::vector<v1::IterationRecord>& records() { return records_; }
-  SampleSchedule published(uint32_t total) const {
-    return publishedSchedule(experiment_.spec(), state_.policy(), total);
-  }
-
- private:
-  v1::Experiment experiment_;
-  World world_;
-  std::mt19937_64 random_;
-  v1::AggregatorState initial_;
-  v1::AggregatorState state_;
-  std::vector<v1::PolicySnapshot> policies_;
-  std::vector<v1::IterationRecord> records_;
-  std::optional<v1::EpisodeResult> held_;
-  uint64_t ticket_ = 0;
-};
-
-// The best schedule of the planted world at 8 reads, and what it is worth.
-std::pair<double, SampleSchedule> bestOfPlanted(uint32_t total) {
-  std::pair<double, SampleSchedule> best{-1e9, {}};
-  SampleSchedule begun;
-  eachSchedule(8, total, 0, &begun, [&](const SampleSchedule& schedule) {
-    best = std::max(best, std::pair(planted(schedule), schedule));
-  });
-  return best;
-}
-
-// Of the gain that the best schedule has over uniform, in probabilities.
-double shareOfGain(const SampleSchedule& schedule, uint32_t total) {
-  const double uniform = probability(planted(uniformSchedule(total, 8)), 0);
-  const double best = probability(bestOfPlanted(total).first, 0);
-  return (probability(planted(schedule), 0) - uniform) / (best - uniform);
-}
-
 TEST(Learners, AdditiveFindsThePlantedScheduleIn2400Answers) {
   int found = 0;
   for (uint64_t seed = 0; seed < 10; ++seed) {
@@ -524,8 +391,10 @@ TEST(Learners, HeadsAreLearnedWhereTheyDiffer) {
 // ---- Checked and computed again ----
 
 TEST(Learners, EveryUpdateIsComputedAgain) {
-  for (const char* learner : {"{learner: additive, episodesPerUpdate: 12}",
-                              "{learner: reinforce, episodesPerUpdate: 12}"}) {
+  for (const char* learner :
+       {"{learner: additive, episodesPerUpdate: 12}", "{learner: reinforce, episodesPerUpdate: 12}",
+        "{learner: evolution, episodesPerUpdate: 12}",
+        "{learner: cma-es, episodesPerUpdate: 12}"}) {
     Learning run(experimentOf("{totalBudgets: [8, 32]}", learner), planted, 7);
     run.updates(12);
     const auto refusal = [&](const std::vector<v1::IterationRecord>& records) -> std::string {

@@ -104,7 +104,9 @@ TYPED_TEST(Words, AnythingElseIsNoValue) {
 // Files and stores hold them: none may change.
 TEST(Choices, TheWordsAreThoseOfAllBuilds) {
   EXPECT_THAT(wordsOf<Optimizer>(), ElementsAre("adam", "sgd"));
-  EXPECT_THAT(wordsOf<Baseline>(), ElementsAre("leave-one-out", "moving-average"));
+  EXPECT_THAT(wordsOf<Baseline>(), ElementsAre("leave-one-out", "batch-mean", "moving-average"));
+  EXPECT_THAT(wordsOf<Learner>(),
+              ElementsAre("additive", "reinforce", "evolution", "cma-es", "santa"));
   EXPECT_THAT(wordsOf<StalenessMode>(), ElementsAre("truncated-is", "none", "drop"));
   EXPECT_THAT(wordsOf<ScheduleKind>(), ElementsAre("uniform", "learned", "oneHot", "explicit"));
   EXPECT_THAT(wordsOf<Measure>(), ElementsAre("accuracy", "fidelity"));
@@ -176,7 +178,8 @@ TEST(Choices, AStoredWordThatNobodyHereKnowsIsRefusedWithThoseThatAre) {
   const Row rows[] = {
       {"spec.update.optimizer: \"rmsprop\" is not one of adam, sgd",
        [](v1::Spec* spec) { spec->mutable_update()->set_optimizer("rmsprop"); }},
-      {"spec.update.baseline: \"Leave-one-out\" is not one of leave-one-out, moving-average",
+      {"spec.update.baseline: \"Leave-one-out\" is not one of leave-one-out, batch-mean, "
+       "moving-average",
        [](v1::Spec* spec) { spec->mutable_update()->set_baseline("Leave-one-out"); }},
       {"spec.staleness.mode: \"v-trace\" is not one of truncated-is, none, drop",
        [](v1::Spec* spec) { spec->mutable_staleness()->set_mode("v-trace"); }},
