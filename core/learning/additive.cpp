@@ -8,6 +8,7 @@
 #include "core/learning/allotment.h"
 #include "core/learning/exact_math.h"
 #include "core/learning/normals.h"
+#include "core/learning/trial.h"
 
 namespace allot {
 namespace {
@@ -17,12 +18,16 @@ using EntryFeatures = std::array<double, kOfEntry>;
 
 // Standard deviations of the prior, of a model of eight layers: switching one on or off is worth
 // some tenths of the reward. With more layers each has less to say.
-constexpr EntryFeatures kPriorDeviation{0.45, 0.45, 0.15};
+constexpr EntryFeatures kPriorDeviation{0.45, 0.2, 0.1};
+constexpr EntryFeatures kFirstPriorDeviation{0.45, 0.45, 0.15};  // by the first rules
 constexpr double kLayersOfPrior = 8;
 // Of the variance of what a layer is worth: the share that its heads have in common.
 constexpr double kSharedByHeads = 0.8;
 // Of a graded answer whose score is 0 or 1, between certainty and chance.
 constexpr double kAnswerVariance = 0.2;
+// How much an episode tells is this and its reward. What layers do multiplies rather than adds: an
+// episode of reward 0 says that something needed is missing, and nothing of the other layers.
+constexpr double kLeastWeight = 0.2;
 // What a question set's mean reward is around before anything is known of it.
 constexpr double kSetMean = 0.5, kSetVariance = 0.25;
 
@@ -35,9 +40,23 @@ size_t at(size_t row, size_t column) { return row * (row + 1) / 2 + column; }
 
 double noiseVariance(const AdditiveProblem& problem) { return kAnswerVariance / problem.questions; }
 
-// How much of (sum x)(sum x)^T the set's own level takes out after so many episodes.
-double levelShare(const AdditiveProblem& problem, uint32_t episodes) {
-  return kSetVariance / (noiseVariance(problem) + episodes * kSetVariance);
+// What a set's episodes come to, each with its weight.
+struct SetSums {
+  double weight = 0;
+  double rewards = 0;  // above kSetMean
+};
+SetSums sumsOf(const v1::QuestionSet& set, bool first_rules) {
+  if (first_rules) {
+    return {static_cast<double>(set.episodes()), set.rewards() - set.episodes() * kSetMean};
+  }
+  return {set.episodes() * kLeastWeight + set.rewards(),
+          set.squared_rewards() + (kLeastWeight - kSetMean) * set.rewards() -
+              set.episodes() * (kLeastWeight * kSetMean)};
+}
+
+// How much of (sum x)(sum x)^T the set's own level takes out at such a sum of weights.
+double levelShare(const AdditiveProblem& problem, double weight) {
+  return kSetVariance / (noiseVariance(problem) + weight * kSetVariance);
 }
 
 std::vector<double> aboveUniform(const AdditiveProblem& problem, const SampleSchedule& schedule) {
@@ -71,10 +90,12 @@ void beginAdditive(const AdditiveProblem& problem, v1::LearnerState* state) {
   state->mutable_evidence()->Resize(static_cast<int>(features), 0.0);
   // A layer's heads together have the variance that a layer has: heads * heads * shared + heads *
   // own, with the covariance shared * ones + own * identity, whose inverse follows.
+  const EntryFeatures& deviations =
+      goesByFirstRules(*state) ? kFirstPriorDeviation : kPriorDeviation;
   const double heads = problem.per_layer;
   const double layers = problem.entries / heads;
   for (size_t i = 0; i < features; ++i) {
-    const double deviation = kPriorDeviation[i % kOfEntry];
+    const double deviation = deviations[i % kOfEntry];
     const double variance = kLayersOfPrior * deviation * deviation / layers;
     const double shared = kSharedByHeads * variance / (heads * heads);
     const double own = variance / heads - heads * shared;
@@ -91,17 +112,21 @@ void beginAdditive(const AdditiveProblem& problem, v1::LearnerState* state) {
 
 void observe(const AdditiveProblem& problem, const SampleSchedule& schedule, double reward,
              v1::QuestionSet* set, v1::LearnerState* state) {
+  const bool first_rules = goesByFirstRules(*state);
+  const double weight = first_rules ? 1 : kLeastWeight + reward;
   const double scale = 1 / noiseVariance(problem), y = reward - kSetMean;
   const std::vector<double> x = aboveUniform(problem, schedule);
   if (set->features().empty()) set->mutable_features()->Resize(static_cast<int>(x.size()), 0.0);
-  add(x, y, scale, state);
+  add(x, y, scale * weight, state);
   std::vector<double> sums(set->features().begin(), set->features().end());
-  double rewards = set->rewards() - set->episodes() * kSetMean;
-  if (set->episodes() > 0) add(sums, rewards, scale * levelShare(problem, set->episodes()), state);
-  for (size_t i = 0; i < x.size(); ++i) sums[i] += x[i];
-  rewards += y;
-  add(sums, rewards, -scale * levelShare(problem, set->episodes() + 1), state);
+  SetSums all = sumsOf(*set, first_rules);
+  if (set->episodes() > 0) add(sums, all.rewards, scale * levelShare(problem, all.weight), state);
+  for (size_t i = 0; i < x.size(); ++i) sums[i] += weight * x[i];
+  all.weight += weight;
+  all.rewards += weight * y;
+  add(sums, all.rewards, -scale * levelShare(problem, all.weight), state);
   *set->mutable_features() = {sums.begin(), sums.end()};
+  if (!first_rules) set->set_squared_rewards(set->squared_rewards() + reward * reward);
 }
 
 AdditivePosterior::AdditivePosterior(const AdditiveProblem& problem, const v1::LearnerState& state)

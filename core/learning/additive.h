@@ -7,8 +7,9 @@
 // schedule differs from uniform. The sum is over the entries of a schedule: layers, or heads of
 // layers. Weights are normal around 0, those of a layer's heads correlated, so that what is learned
 // of one is in part learned of the others; so is a_g, which every episode of a set shares and which
-// takes the questions' difficulty out. The noise is that of graded answers.
-// Sums over a set enter the posterior as they come: the order of results, and in which update they
+// takes the questions' difficulty out. The noise is that of graded answers; an episode weighs by
+// its reward, since one that gets nothing right hides what the rest of its schedule is worth. Sums
+// over a set enter the posterior as they come: the order of results, and in which update they
 // arrive, change nothing but rounding.
 //
 // Arithmetic is IEEE additions, multiplications, divisions, square roots and core's own logarithm,
@@ -37,7 +38,7 @@ struct AdditiveProblem {
   }
 };
 
-// The prior.
+// The prior, by the rules that the state's trial goes by (core/learning/trial.h).
 void beginAdditive(const AdditiveProblem& problem, v1::LearnerState* state);
 
 // One more episode of `set`, which has not counted it yet; the sums of features grow by it.

@@ -21,6 +21,8 @@ namespace {
 constexpr double kBetter = 0.5;
 // What is published beats uniform by so many standard deviations of what the surrogate knows, too.
 constexpr double kBelieved = 1.0;
+// By so many the surrogate is sure: then the trial need not prove it again, only not deny it.
+constexpr double kSure = 3.0;
 // Sets that a candidate of a learner without a surrogate, whose policy moves with every update, is
 // tried on.
 constexpr uint64_t kPairsOfMoving = 4;
@@ -136,7 +138,9 @@ class BudgetUpdate {
 
 void BudgetUpdate::begin() {
   *policy_.mutable_learned() = {uniform_.begin(), uniform_.end()};
-  learner_.mutable_trial()->set_candidates(0);
+  if (learningRulesOf(spec_.policy()) != LearningRules::kFirst) {
+    learner_.mutable_trial()->set_candidates(0);
+  }
   if (additive()) {
     beginAdditive(problem_, &learner_);
     const AdditivePosterior prior(problem_, learner_);
@@ -259,10 +263,10 @@ void BudgetUpdate::search(const std::vector<Heard>& heard) {
 // since of many candidates one passes by luck.
 bool BudgetUpdate::beatsUniform(const Verdict& verdict, const AdditivePosterior* posterior) const {
   if (posterior == nullptr) return verdict.beats();
-  if (!verdict.beats(kBeats)) return false;
-  if (!learner_.trial().has_candidates()) return true;  // an older build began the run
+  if (goesByFirstRules(learner_)) return verdict.beats(kBeats);
   const auto believed = posterior->above(candidate());
-  return believed.mean > kBelieved * believed.deviation;
+  if (verdict.beats(kBeats)) return believed.mean > kBelieved * believed.deviation;
+  return verdict.pairs > 0 && verdict.mean > 0 && believed.mean > kSure * believed.deviation;
 }
 
 // Whether the candidate may be published, or what is published has lost.

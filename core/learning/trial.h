@@ -5,9 +5,10 @@
 // so that their difference is free of the questions' difficulty. The candidate is published once
 // the mean of these differences is so many standard errors above 0, and given up once it is kLoses
 // of them below. The bar is kBeats where a surrogate, which has heard of all episodes, must agree
-// (core/learning/budget_update.h): uniform against itself would pass in 7 of 100 trials of one
-// look. Without one it is that for the first candidate and sqrt(kBeats^2 + 2 ln k) for the k-th, by
-// which a candidate's chance to pass by luck falls as 1 / k. Pure; any thread.
+// (core/learning/budget_update.cpp), and lower where that is sure by itself: uniform against itself
+// would pass in 7 of 100 trials of one look. Without one it is that for the first candidate and
+// sqrt(kBeats^2 + 2 ln k) for the k-th, by which a candidate's chance to pass by luck falls as 1 /
+// k. Pure; any thread.
 #include <cstdint>
 
 #include "allot/v1/policy.pb.h"
@@ -33,6 +34,10 @@ struct Verdict {
   bool beats() const { return beats(bar); }
   bool loses() const { return pairs >= kLeastPairs && mean < -kLoses * error; }
 };
+// Whether spec.policy.learningRules is 1: a candidate's trial alone decides, by one bar, and each
+// answer tells the surrogate the same.
+bool goesByFirstRules(const v1::LearnerState& state);
+
 Verdict verdictOf(const v1::LearnerState& state, uint32_t questions);
 
 // A set gets no more results.

@@ -252,6 +252,10 @@ std::vector<SpecRule> learningRules() {
              "What a layer or head without draws gives: off zeros, mean-value the mean of the "
              "values so far, which costs no reads, window attention to the newest 64 keys, which "
              "are counted as read (on the CPU only)."),
+      choice("policy.learningRules", LearningRules::kSecond,
+             "How learners by total budgets weigh answers and publish: 2 is what core/learning "
+             "says, 1 that of runs from before this key, in which every answer weighs the same "
+             "and the trial alone publishes."),
       choice("policy.init", "uniform", {"uniform"},
              "Policy before the first update: uniform favours no layer."),
       integer("rollout.questionsPerEpisode", "16", 1, 4096,
@@ -388,6 +392,7 @@ constexpr Added kAdded[] = {
     {"spec.update.learner", 8, "reinforce"},
     {"spec.policy.granularity", 9, "layer"},
     {"spec.policy.zeroReads", 9, "off"},
+    {"spec.policy.learningRules", 9, "1"},
 };
 
 std::string decimal(double value) {

@@ -19,7 +19,7 @@ namespace allot {
 // 6: attention.methodDefaults, streams, repetition, evaluation.answers. 7: evaluation.prefills,
 // attention.prefillProfile, and values of attention.prefill beside dense. 8: policy.totalBudgets,
 // rollout.episodesPerQuestionSet, update.learner. 9: policy.granularity, policy.zeroReads,
-// and learners evolution, cma-es and santa.
+// policy.learningRules, and learners evolution, cma-es and santa.
 inline constexpr uint32_t kSpecSchema = 9;
 
 // Fills the keys that the build which stored `experiment` did not know. Those are the ones that are

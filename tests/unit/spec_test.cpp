@@ -293,7 +293,7 @@ TEST(Spec, RefusesWithPathValueAndWhatIsAllowed) {
       {"spec.policy={learningRate: 8}",
        "spec.policy.learningRate: unknown key (did you mean spec.update.learningRate?)"},
       {"spec.policy={colour: red}",
-       "spec.policy.colour: unknown key; known here: totalBudget, totalBudgets, minPerLayer, granularity, zeroReads, init"},
+       "spec.policy.colour: unknown key; known here: totalBudget, totalBudgets, minPerLayer, granularity, zeroReads, learningRules, init"},
       {"metadata={name: tiny, namespace: x}", "metadata.namespace: unknown key; known here: name"},
       {"metadata.name=Big",
        "metadata.name: \"Big\" is not a name of 1..50 lower-case letters, digits and inner "
