@@ -19,6 +19,9 @@ using EntryFeatures = std::array<double, kOfEntry>;
 // Standard deviations of the prior, of a model of eight layers: switching one on or off is worth
 // some tenths of the reward. With more layers each has less to say.
 constexpr EntryFeatures kPriorDeviation{0.45, 0.2, 0.1};
+// Reads help, the first of a layer the most: before anything is known that keeps draws of weights
+// from putting all reads into a few layers. Over the layers as the variance is.
+constexpr EntryFeatures kPriorMean{0.2, -0.1, 0.0};
 constexpr EntryFeatures kFirstPriorDeviation{0.45, 0.45, 0.15};  // by the first rules
 constexpr double kLayersOfPrior = 8;
 // Of the variance of what a layer is worth: the share that its heads have in common.
@@ -108,6 +111,18 @@ void beginAdditive(const AdditiveProblem& problem, v1::LearnerState* state) {
     state->set_precision(static_cast<int>(at(i, i)),
                          problem.per_layer > 1 ? 1 / own - common : alone);
   }
+  if (goesByFirstRules(*state)) return;
+  // Precision times mean; alike in a layer's heads.
+  for (size_t i = 0; i < features; ++i) {
+    const double mean =
+        kPriorMean[i % kOfEntry] * kLayersOfPrior / static_cast<double>(problem.entries);
+    const size_t of_layer = kOfEntry * problem.per_layer, first = i / of_layer * of_layer;
+    double evidence = 0;
+    for (size_t j = first + i % kOfEntry; j < first + of_layer; j += kOfEntry) {
+      evidence += state->precision(static_cast<int>(at(std::max(i, j), std::min(i, j)))) * mean;
+    }
+    state->set_evidence(static_cast<int>(i), evidence);
+  }
 }
 
 void observe(const AdditiveProblem& problem, const SampleSchedule& schedule, double reward,
@@ -132,7 +147,10 @@ void observe(const AdditiveProblem& problem, const SampleSchedule& schedule, dou
 AdditivePosterior::AdditivePosterior(const AdditiveProblem& problem, const v1::LearnerState& state)
     : problem_(problem),
       root_(state.precision().begin(), state.precision().end()),
-      weights_(state.evidence().begin(), state.evidence().end()) {
+      weights_(state.evidence().begin(), state.evidence().end()),
+      spread_(goesByFirstRules(state)
+                  ? 1
+                  : std::min(1.0, kLayersOfPrior * problem.per_layer / problem.entries)) {
   const size_t d = weights_.size();
   for (size_t i = 0; i < d; ++i) {
     for (size_t j = 0; j <= i; ++j) {
@@ -178,7 +196,7 @@ SampleSchedule AdditivePosterior::drawn(RandomStream* random) const {
     for (size_t k = i + 1; k < d; ++k) drawn[i] -= root_[at(k, i)] * drawn[k];
     drawn[i] /= root_[at(i, i)];
   }
-  for (size_t i = 0; i < d; ++i) drawn[i] += weights_[i];
+  for (size_t i = 0; i < d; ++i) drawn[i] = weights_[i] + spread_ * drawn[i];
   return bestBy(drawn);
 }
 

@@ -3,14 +3,14 @@
 //
 // The reward of a schedule n on question set g is modelled as
 //   r = a_g + sum_l w_l . (f(n_l) - f(u_l)) + noise,   f(n) = (1, 1/n, log n), and 0 at n = 0,
-// with u the uniform schedule, so that everything is relative to it and the prior mean is that no
-// schedule differs from uniform. The sum is over the entries of a schedule: layers, or heads of
-// layers. Weights are normal around 0, those of a layer's heads correlated, so that what is learned
-// of one is in part learned of the others; so is a_g, which every episode of a set shares and which
-// takes the questions' difficulty out. The noise is that of graded answers; an episode weighs by
-// its reward, since one that gets nothing right hides what the rest of its schedule is worth. Sums
-// over a set enter the posterior as they come: the order of results, and in which update they
-// arrive, change nothing but rounding.
+// with u the uniform schedule, so that everything is relative to it. The sum is over the entries of
+// a schedule: layers, or heads of layers. Weights are normal around what makes uniform the best
+// schedule, those of a layer's heads correlated, so that what is learned of one is in part learned
+// of the others; so is a_g, which every episode of a set shares and which takes the questions'
+// difficulty out. The noise is that of graded answers; an episode weighs by its reward, since one
+// that gets nothing right hides what the rest of its schedule is worth. Sums over a set enter the
+// posterior as they come: the order of results, and in which update they arrive, change nothing but
+// rounding.
 //
 // Arithmetic is IEEE additions, multiplications, divisions, square roots and core's own logarithm,
 // in a fixed order, so that updates compute to the same bits everywhere. Pure; any thread.
@@ -52,7 +52,8 @@ class AdditivePosterior {
 
   // The best schedule by the mean of the weights.
   SampleSchedule best() const;
-  // The best one by weights drawn from the posterior (Thompson).
+  // The best one by weights drawn from the posterior (Thompson), in models of more than eight
+  // layers nearer to its mean: of that many weights some are far off in every draw.
   SampleSchedule drawn(RandomStream* random) const;
 
   // A schedule's expected reward above uniform's, and its standard deviation.
@@ -73,6 +74,7 @@ class AdditivePosterior {
   AdditiveProblem problem_;
   std::vector<double> root_;     // lower triangle L, row by row: precision = L L^T
   std::vector<double> weights_;  // mean
+  double spread_;                // of drawn weights, of the posterior's
   std::vector<double> logs_;     // of the numbers of draws that schedules are made of
 };
 

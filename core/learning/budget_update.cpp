@@ -427,6 +427,8 @@ Status checkBudgets(const v1::Experiment& experiment, const ModelShape& shape,
   };
   const int budgets = state.policy().frontier().budgets_size();
   if (state.learners_size() != budgets) return wrong("another number of total budgets");
+  // Of no steps Adam's moments have gathered nothing: the next count must not come round to 0.
+  if (state.optimizer_steps() == UINT64_MAX) return wrong("a number of steps that cannot be");
   for (int b = 0; b < budgets; ++b) {
     const uint32_t total = state.policy().frontier().budgets(b).total_budget();
     const auto problem =

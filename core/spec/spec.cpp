@@ -13,6 +13,7 @@
 #include "core/spec/choices.h"
 #include "core/spec/prefill_profile.h"
 #include "core/spec/spec_keys.h"
+#include "core/spec/spec_learner.h"
 #include "core/spec/spec_task.h"
 #include "core/spec/spec_yaml.h"
 
@@ -349,41 +350,6 @@ Status readSpec(const YamlValue& root, const std::string& place, uint32_t schema
   return {};
 }
 
-// What the steps of a learner are made of, where the file leaves it open.
-struct StepDefaults {
-  Optimizer optimizer = Optimizer::kAdam;
-  double learning_rate = 0.05;
-  Baseline baseline = Baseline::kLeaveOneOut;
-  StalenessMode staleness = StalenessMode::kTruncatedIs;
-};
-StepDefaults stepDefaultsOf(Learner learner) {
-  switch (learner) {
-    case Learner::kAdditive:
-    case Learner::kReinforce:
-    case Learner::kCmaEs:
-      return {};
-    case Learner::kEvolution:
-      return {.learning_rate = 0.2};
-    case Learner::kSanta:
-      return {Optimizer::kSgd, 0.02, Baseline::kBatchMean, StalenessMode::kNone};
-  }
-  return {};
-}
-
-void deriveSteps(v1::Spec& spec) {
-  const StepDefaults defaults = stepDefaultsOf(learnerOf(spec.update()));
-  const auto fill = [](const std::string& given, std::string_view value) {
-    return given.empty() ? std::string(value) : given;
-  };
-  v1::Staleness& staleness = *spec.mutable_staleness();
-  staleness.set_mode(fill(staleness.mode(), wordOf(defaults.staleness)));
-  if (!spec.has_update()) return;
-  v1::Update& update = *spec.mutable_update();
-  update.set_optimizer(fill(update.optimizer(), wordOf(defaults.optimizer)));
-  update.set_baseline(fill(update.baseline(), wordOf(defaults.baseline)));
-  if (update.learning_rate() == 0) update.set_learning_rate(defaults.learning_rate);
-}
-
 // How schedules are learned, where the file leaves it open.
 Status deriveLearning(const YamlValue& root, const std::string& place, v1::Spec& spec) {
   v1::Policy& policy = *spec.mutable_policy();
@@ -478,42 +444,10 @@ Status checkMethods(const v1::Spec& spec, const std::string& place) {
   return {};
 }
 
-// Algorithm 1 of the SANTA paper leaves nothing open but its rate and its number of episodes.
-Status checkSanta(const v1::Spec& spec, const std::string& place) {
-  const StepDefaults wanted = stepDefaultsOf(Learner::kSanta);
-  const v1::Policy& policy = spec.policy();
-  const struct {
-    const char* path;
-    bool holds;
-    std::string_view value;
-  } all[] = {
-      {"spec.update.optimizer", optimizerOf(spec.update()) == wanted.optimizer,
-       wordOf(wanted.optimizer)},
-      {"spec.update.baseline", baselineOf(spec.update()) == wanted.baseline,
-       wordOf(wanted.baseline)},
-      {"spec.update.entropyBonus", spec.update().entropy_bonus() == 0, "0"},
-      {"spec.staleness.mode", modeOf(spec.staleness()) == wanted.staleness,
-       wordOf(wanted.staleness)},
-      {"spec.policy.totalBudgets", policy.total_budgets_size() <= 1, "one total budget"},
-      {"spec.policy.granularity", granularityOf(policy) == Granularity::kLayer,
-       wordOf(Granularity::kLayer)},
-      {"spec.rollout.episodesPerQuestionSet", spec.rollout().episodes_per_question_set() <= 1, "1"},
-  };
-  for (const auto& one : all) {
-    if (one.holds) continue;
-    return Site{place, one.path}.refuse(
-        "spec.update.learner santa is Algorithm 1 to the letter, "
-        "which has " +
-        std::string(one.value) + " here: leave this key out, or choose learner reinforce");
-  }
-  return {};
-}
-
 // Question sets and budgets share the episodes of an update.
 Status checkLearning(const v1::Spec& spec, const std::string& place) {
-  if (spec.has_update() && learnerOf(spec.update()) == Learner::kSanta) {
-    ALLOT_TRY(checkSanta(spec, place));
-  }
+  if (const auto problem = santaProblem(spec))
+    return Site{place, problem->path}.refuse(problem->what);
   const auto totals = totalBudgets(spec.policy());
   if (std::find(totals.begin(), totals.end(), spec.policy().total_budget()) == totals.end()) {
     return Site{place, "spec.policy.totalBudget"}.refuse(

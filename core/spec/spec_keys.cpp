@@ -266,7 +266,7 @@ std::vector<SpecRule> learningRules() {
               "requests and makes results older when they arrive."),
       derived(integer("rollout.episodesPerQuestionSet",
                       "spec.update.episodesPerUpdate, or more: 4 or more for each total budget; 1 "
-                      "for learner reinforce with one budget",
+                      "for learner reinforce with one budget and for santa",
                       1, 10000,
                       "Episodes in a row that answer the same questions, so that schedules are "
                       "compared and not questions; they go round the total budgets."),
@@ -290,28 +290,31 @@ std::vector<SpecRule> updateRules() {
                    "there, once there are so many. Leave out the whole section update to "
                    "learn nothing and only measure the evaluation grid.")),
       live(integer("update.maxUpdates", "150", 1, 1000000, "The run ends after this many steps.")),
-      derived(choice("update.optimizer", "adam; sgd for learner santa", wordsOf<Optimizer>(),
+      derived(choice("update.optimizer", "adam; sgd where spec.update.learner is santa",
+                     wordsOf<Optimizer>(),
                      "Rule that turns a gradient into a step: adam scales it per layer by its "
                      "recent size, sgd takes it as it is."),
               SpecType::kChoice),
-      derived(live(number("update.learningRate", "0.05; 0.2 for learner evolution, 0.02 for santa",
+      derived(live(number("update.learningRate",
+                          "0.05; where spec.update.learner is evolution 0.2, santa 0.02",
                           {.above_low = true, .high = 10}, "Step size on the layers' logits.")),
               SpecType::kNumber),
-      derived(choice("update.baseline", "leave-one-out; batch-mean for learner santa",
-                     wordsOf<Baseline>(),
-                     "Reward that an episode is compared with: the mean of the update's other "
-                     "episodes, of all of them, or a moving average of earlier updates."),
-              SpecType::kChoice),
+      derived(
+          choice("update.baseline", "leave-one-out; batch-mean where spec.update.learner is santa",
+                 wordsOf<Baseline>(),
+                 "Reward that an episode is compared with: the mean of the update's other "
+                 "episodes, of all of them, or a moving average of earlier updates."),
+          SpecType::kChoice),
       live(number(
           "update.entropyBonus", "0", {.high = 10},
           "Reward per nat of policy entropy; above 0 it keeps the policy from settling early.")),
-      derived(
-          live(choice(
-              "staleness.mode", "truncated-is; none for learner santa", wordsOf<StalenessMode>(),
-              "What is done about results of an older policy: truncated-is weights each by how "
-              "likely the present policy is to draw its schedule, none takes them as fresh, "
-              "drop refuses those beyond maxLag (biased against what takes long).")),
-          SpecType::kChoice),
+      derived(live(choice(
+                  "staleness.mode", "truncated-is; none where spec.update.learner is santa",
+                  wordsOf<StalenessMode>(),
+                  "What is done about results of an older policy: truncated-is weights each by how "
+                  "likely the present policy is to draw its schedule, none takes them as fresh, "
+                  "drop refuses those beyond maxLag (biased against what takes long).")),
+              SpecType::kChoice),
       live(number("staleness.rhoBar", "1", {.above_low = true, .high = 1000},
                   "Largest such weight; higher is less biased and noisier.")),
       live(integer("staleness.maxLag", "4", 0, 1000000,

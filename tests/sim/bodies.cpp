@@ -33,7 +33,9 @@ struct Counts final : WorkerEvents {
 
 v1::ModelFacts factsOf(const Scenario& scenario) {
   v1::ModelFacts facts;
-  facts.set_layers(scenario.layers);
+  facts.set_layers(scenario.shape.layers);
+  facts.set_kv_heads(scenario.shape.kv_heads);
+  facts.set_heads(scenario.shape.heads);
   facts.set_weights_sha256("weights");
   return facts;
 }
@@ -52,7 +54,7 @@ void workerBody(World& world, Process& process) {
   if (!run) return;
   const auto facts =
       patiently(world, [&] { return store.agreeOnModel(factsOf(world.scenario())); });
-  if (!facts || facts->layers() != world.scenario().layers) {
+  if (!facts || facts->layers() != world.scenario().shape.layers) {
     return world.violate("workers do not agree on the model");
   }
   FakeEngine engine(&world, &process);

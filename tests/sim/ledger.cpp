@@ -29,7 +29,7 @@ Ledger::Ledger(const Scenario* scenario, const std::function<std::unique_ptr<Sto
       eye_(open()),
       late_eye_(open()),
       violated_(std::move(violated)),
-      replay_(scenario->run.experiment, initialState(scenario->run.experiment, scenario->layers),
+      replay_(scenario->run.experiment, initialState(scenario->run.experiment, scenario->shape),
               scenario->run.synchronous, scenario->policy_window) {
   control_.experiment = scenario_.run.experiment;
   changedControl(control_, true);

@@ -41,7 +41,7 @@ void Ledger::checkEnd() {
 void Ledger::checkHistory() {
   const auto records = eye_->readHistory(0, 100'000);
   if (!records) return violate("the history cannot be read");
-  Replay replay(scenario_.run.experiment, initialState(scenario_.run.experiment, scenario_.layers),
+  Replay replay(scenario_.run.experiment, initialState(scenario_.run.experiment, scenario_.shape),
                 scenario_.run.synchronous, scenario_.policy_window);
   std::set<std::string> ids;
   uint64_t ticket = 0;
@@ -178,7 +178,7 @@ void Ledger::checkEvaluations() {
   }
   const auto records = eye_->readHistory(0, 100'000);
   std::vector<v1::PolicySnapshot> policies = {
-      initialState(scenario_.run.experiment, scenario_.layers).policy()};
+      initialState(scenario_.run.experiment, scenario_.shape).policy()};
   for (const auto& record : *records) policies.push_back(record.policy());
   const uint64_t every = scenario_.run.experiment.spec().evaluation().every_updates();
   for (const auto& policy : policies) {

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "core/spec/choices.h"
 #include "core/spec/spec.h"
 #include "tests/sim/chance.h"
 
@@ -33,12 +34,34 @@ v1::Experiment baseExperiment() {
   return *parsed;
 }
 
-// Two total budgets from question sets, of more episodes than an update takes.
-void learnByBudgets(const char* learner, v1::Spec* spec) {
-  spec->mutable_update()->set_learner(learner);
+// From question sets of more episodes than an update takes, at two total budgets; at one where a
+// generation takes more answers than a run here has for two.
+void learnByBudgets(Learner learner, v1::Spec* spec) {
+  spec->mutable_update()->set_learner(std::string(wordOf(learner)));
   spec->mutable_policy()->add_total_budgets(6);
-  spec->mutable_policy()->add_total_budgets(12);
+  if (learner != Learner::kCmaEs) spec->mutable_policy()->add_total_budgets(12);
   spec->mutable_rollout()->set_episodes_per_question_set(8);
+}
+
+// How schedules are learned, by the run's seed alone: whatever is added here, other draws stay.
+void drawLearner(v1::Spec* spec) {
+  static constexpr Learner kByBudgets[] = {Learner::kAdditive, Learner::kReinforce,
+                                           Learner::kEvolution, Learner::kCmaEs};
+  v1::Update& update = *spec->mutable_update();
+  if (spec->seed() % 3 == 0) {
+    learnByBudgets(kByBudgets[spec->seed() / 3 % 4], spec);
+    static constexpr Granularity kAll[] = {Granularity::kLayer, Granularity::kKvHead,
+                                           Granularity::kHead};
+    spec->mutable_policy()->set_granularity(std::string(wordOf(kAll[spec->seed() / 12 % 3])));
+  } else if (spec->seed() % 5 == 0) {
+    update.set_learner(std::string(wordOf(Learner::kSanta)));
+    update.set_optimizer(std::string(wordOf(Optimizer::kSgd)));
+    update.set_baseline(std::string(wordOf(Baseline::kBatchMean)));
+    spec->mutable_staleness()->set_mode(std::string(wordOf(StalenessMode::kNone)));
+  }
+  if (learnerOf(update) == Learner::kCmaEs) {
+    update.set_episodes_per_update(update.episodes_per_update() + 3);
+  }
 }
 
 RunSpec drawRun(Chance& chance) {
@@ -50,7 +73,6 @@ RunSpec drawRun(Chance& chance) {
     spec.mutable_evaluation()->add_methods("vattention epsilon=0.1 delta=0.1");
     spec.mutable_evaluation()->add_measures("fidelity");
   }
-  if (spec.seed() % 3 == 0) learnByBudgets(spec.seed() % 2 == 0 ? "additive" : "reinforce", &spec);
   spec.mutable_rollout()->set_episodes_per_pull(static_cast<uint32_t>(chance.between(1, 3)));
   spec.mutable_update()->set_episodes_per_update(static_cast<uint32_t>(chance.between(2, 4)));
   spec.mutable_update()->set_max_updates(static_cast<uint32_t>(chance.between(3, 6)));
@@ -61,6 +83,7 @@ RunSpec drawRun(Chance& chance) {
   spec.mutable_staleness()->set_mode(chance.oneOf(modes));
   spec.mutable_staleness()->set_max_lag(static_cast<uint32_t>(chance.below(3)));
   const bool synchronous = chance.hit(0.3);
+  drawLearner(&spec);
   return {experiment, specDigest(experiment), synchronous, 1'700'000'000'000, {}};
 }
 
@@ -169,6 +192,7 @@ std::string Scenario::text() const {
   const v1::Spec& spec = run.experiment.spec();
   std::string text = "seed " + std::to_string(seed) + ": " +
                      (run.synchronous ? "synchronous, " : "asynchronous, ") +
+                     spec.update().learner() + " of each " + spec.policy().granularity() + ", " +
                      std::to_string(spec.update().max_updates()) + " updates of " +
                      std::to_string(spec.update().episodes_per_update()) + ", " +
                      std::to_string(spec.rollout().episodes_per_pull()) + " a pull, staleness " +

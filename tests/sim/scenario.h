@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/learning/replay.h"
+#include "core/spec/model_shape.h"
 #include "store/store.h"
 
 namespace allot::sim {
@@ -42,7 +43,7 @@ using Stretch = std::pair<uint64_t, uint64_t>;
 struct Scenario {
   uint64_t seed = 0;
   RunSpec run;
-  uint32_t layers = 3;
+  ModelShape shape{3, 2, 4};  // layers, KV heads and query heads of each
   uint64_t inbox_cap = 256;
   size_t most_workers = 1;
   size_t workers = 1;  // at the start

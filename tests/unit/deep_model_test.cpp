@@ -20,13 +20,13 @@ using planted_run::probability;
 constexpr size_t kDeepLayers = 28;
 constexpr uint32_t kDeepTotal = 56;  // two reads a layer
 
-// n reads of layer l give most_l - missed_l / n, none give nothing; a few layers give most of it.
-// Pairs that are both read give a little more or less.
+// n reads of layer l give most_l - missed_l / n, none give nothing. Pairs that are both read give a
+// little more or less.
 class DeepWorld {
  public:
   explicit DeepWorld(uint64_t seed) {
     std::mt19937_64 random(seed);
-    std::exponential_distribution<double> gives(3.0);
+    std::uniform_real_distribution<double> gives(0, 0.6);
     std::uniform_real_distribution<double> share(0.3, 0.9);
     std::normal_distribution<double> helps(0, 0.1);
     for (size_t l = 0; l < kDeepLayers; ++l) {
@@ -84,24 +84,24 @@ class DeepWorld {
 };
 
 // In 400 episodes the default learner has more of the gain than REINFORCE, an episode's questions
-// its own, has in 1500. Six worlds; everything is seeded.
+// its own, has in 1500. Twelve worlds; everything is seeded.
 TEST(DeepModel, TheDefaultLearnerNeedsAQuarterOfTheEpisodes) {
+  constexpr int kWorlds = 12;
   double additive = 0, reinforce = 0;
-  for (uint64_t seed = 1; seed <= 6; ++seed) {
+  for (uint64_t seed = 1; seed <= kWorlds; ++seed) {
     const DeepWorld world(seed);
     const auto after = [&](const char* update, const char* rollout, int updates) {
       Learning run(experimentOf("{totalBudget: 56}", update, rollout, seed), world, seed,
                    kDeepLayers);
       run.updates(updates);
-      return world.share(run.published(kDeepTotal));
+      return world.share(run.published(kDeepTotal)) / kWorlds;
     };
-    additive += after("{maxUpdates: 200}", "{}", 40) / 6;
-    reinforce +=
-        after("{learner: reinforce, maxUpdates: 200}", "{episodesPerQuestionSet: 1}", 150) / 6;
+    additive += after("{maxUpdates: 200}", "{}", 40);
+    reinforce += after("{learner: reinforce, maxUpdates: 200}", "{episodesPerQuestionSet: 1}", 150);
   }
   std::printf("share of the gain: additive %.2f, reinforce %.2f\n", additive, reinforce);
   EXPECT_GT(additive, reinforce);
-  EXPECT_GT(additive, 0.35);
+  EXPECT_GT(additive, 0.4);
 }
 
 }  // namespace

@@ -132,6 +132,8 @@ Dense denseOf(const std::vector<Asked>& episodes, int rules) {
   const long double deviations[] = {0.45L, rules == 1 ? 0.45L : 0.2L, rules == 1 ? 0.15L : 0.1L};
   for (size_t i = 0; i < weights; ++i) {
     dense.precision[i][i] = 0.5L / (deviations[i % 3] * deviations[i % 3]);
+    const long double mean = i % 3 == 0 ? 0.4L : i % 3 == 1 ? -0.2L : 0.0L;
+    if (rules == 2) dense.evidence[i] = dense.precision[i][i] * mean;
   }
   for (size_t i = weights; i < size; ++i) dense.precision[i][i] = 4;  // 1 / 0.25
   for (const Asked& asked : episodes) {

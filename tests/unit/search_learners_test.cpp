@@ -475,6 +475,7 @@ TEST(SearchLearners, StatesAreCheckedAndForked) {
     EXPECT_TRUE(refused([&](auto* s) { budget(s)->set_logits(0, 1e300); }));
     EXPECT_TRUE(refused([&](auto* s) { budget(s)->add_logits(0); }));
     EXPECT_TRUE(refused([](auto* s) { s->mutable_learners(0)->add_evidence(0); }));
+    EXPECT_TRUE(refused([](auto* s) { s->set_optimizer_steps(UINT64_MAX); }));
     EXPECT_TRUE(refused([](auto* s) { s->mutable_learners(1)->add_first_moment(0); }));
     if (learner == std::string("cma-es")) {
       EXPECT_TRUE(refused([](auto* s) { s->mutable_learners(0)->clear_search(); }));

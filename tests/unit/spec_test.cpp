@@ -293,7 +293,8 @@ TEST(Spec, RefusesWithPathValueAndWhatIsAllowed) {
       {"spec.policy={learningRate: 8}",
        "spec.policy.learningRate: unknown key (did you mean spec.update.learningRate?)"},
       {"spec.policy={colour: red}",
-       "spec.policy.colour: unknown key; known here: totalBudget, totalBudgets, minPerLayer, granularity, zeroReads, learningRules, init"},
+       "spec.policy.colour: unknown key; known here: totalBudget, totalBudgets, minPerLayer, "
+       "granularity, zeroReads, learningRules, init"},
       {"metadata={name: tiny, namespace: x}", "metadata.namespace: unknown key; known here: name"},
       {"metadata.name=Big",
        "metadata.name: \"Big\" is not a name of 1..50 lower-case letters, digits and inner "
@@ -577,7 +578,7 @@ TEST(Spec, MarkdownHasOneWellFormedRowForEachKey) {
     EXPECT_EQ(std::count(line.begin(), line.end(), '|'), 6) << line;
   }
   EXPECT_EQ(count, specKeys().size() + 2);
-  EXPECT_THAT(table, HasSubstr("| `spec.update.learningRate` | `0.05` | number: >0..10 | "));
+  EXPECT_THAT(table, HasSubstr("| `spec.staleness.rhoBar` | `1` | number: >0..1000 | "));
   EXPECT_THAT(table, HasSubstr("| `spec.policy.minPerLayer` | `0` | integer: 0..100000 | "));
 }
 
