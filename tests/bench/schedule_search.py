@@ -32,7 +32,6 @@ spend one core each. Results are kept in one JSON file; a second start does what
 Needs the programs of `./run build release allot`, and for some rows packages of PyPI, which it names.
 """
 import argparse
-import collections
 import concurrent.futures
 import importlib
 import json
@@ -50,12 +49,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 LAYERS = 8
 QUESTIONS = 16  # of an episode
 EPISODES = 10  # of an update, and trials in a row that share questions
+TRAIN_QUESTIONS = 256
 LARGEST_LOGIT = 4.0
 PYRAMID_BETA = 20
-TRAIN_QUESTIONS = 256
 KV_MIB_OF_PROMPT = 5  # 512 tokens of 8 KiB, and the answer
 SAMPLERS = {"optuna-tpe": "TPESampler", "optuna-cma-es": "CmaEsSampler", "random": "RandomSampler"}
-PACKAGES = {"optuna": "optuna", "cmaes": "cmaes", "matplotlib.pyplot": "matplotlib"}
 # Student's t, two-sided 95 %, from one degree of freedom on.
 T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 EXPERIMENT = f"""\
@@ -64,7 +62,7 @@ kind: Experiment
 metadata: {{name: schedule-search}}
 spec:
   seed: 7
-  model: {{path: {ROOT}/experiments/models/recall-7m, device: cpu}}
+  model: {{path: experiments/models/recall-7m, device: cpu}}
   task: {{suite: recall, tasks: [niah, multi, track, freq], contextTokens: 512, trainQuestions: {TRAIN_QUESTIONS},
          heldOutQuestions: 4, maxNewTokens: 24}}
   attention: {{prefill: dense, decode: s2anta-sys}}
@@ -80,22 +78,25 @@ class Failed(Exception):
     """One sentence for the person who started this."""
 
 
-def package(module):
+def package(module, name):
     try:
         return importlib.import_module(module)
     except ImportError:
-        name = PACKAGES[module]
         raise Failed(f"package {name} is missing: python3 -m pip install {name}, or leave out what needs it")
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
 
 
 # --- schedules
 
 
 def rounded(shares, total):
-    """total * shares as integers that sum to total: by largest remainder, ties to the lower layer."""
+    """total * shares / sum as integers that sum to total: by largest remainder, ties to the lower layer."""
     exact = [total * share / sum(shares) for share in shares]
     schedule = [math.floor(draws) for draws in exact]
-    by_remainder = sorted(range(len(exact)), key=lambda i: (schedule[i] - exact[i], i))
+    by_remainder = sorted(range(len(exact)), key=lambda layer: schedule[layer] - exact[layer])
     for layer in by_remainder[:total - sum(schedule)]:
         schedule[layer] += 1
     return schedule
@@ -106,7 +107,7 @@ def of_logits(logits, total):
 
 
 def uniform(total):
-    return rounded([1] * LAYERS, total)
+    return [(layer + 1) * total // LAYERS - layer * total // LAYERS for layer in range(LAYERS)]
 
 
 def pyramid(total):
@@ -122,42 +123,40 @@ FIXED = {"pyramidkv": pyramid, "uniform": uniform}
 
 
 class Programs:
-    """Where the programs are, and the experiment that they are given, in a folder that is ours."""
+    """The programs in `folder`, the experiment that they are given, and a folder for what they write."""
 
     def __init__(self, folder, scratch):
-        self.scratch = pathlib.Path(scratch)
-        self.experiment = self.scratch / "experiment.yaml"
-        self.experiment.write_text(EXPERIMENT)
-        self.path = {name: folder / name for name in ("allot", "allot-worker", "allot-aggregator")}
-        for path in self.path.values():
-            if not path.is_file():
-                raise Failed(f"{path} is missing: build it (./run build release allot), or name its folder by --bin")
+        self.folder, self.scratch = folder.resolve(), scratch
+        self.experiment = os.path.join(scratch, "experiment.yaml")
+        pathlib.Path(self.experiment).write_text(EXPERIMENT)
 
-    def command(self, program, *arguments, questions, settings):
+    def start(self, program, *arguments, questions, settings, **streams):
+        """In the repository's root, from where the model's path starts."""
+        path = self.folder / program
+        if not path.is_file():
+            raise Failed(f"{path} is missing: build it (./run build release allot), or name its folder by --bin")
         sets = [f"--set=spec.{key}={value}" for key, value in settings.items()]
-        return [self.path[program], *arguments, "--kv-memory", str(KV_MIB_OF_PROMPT * questions + 256), *sets]
+        memory = KV_MIB_OF_PROMPT * questions + 256
+        return subprocess.Popen([path, *arguments, f"--kv-memory={memory}", *sets], cwd=ROOT, text=True, **streams,
+                                env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"})
 
 
 class Answerer:
     """`allot-worker --schedules`: a schedule in, the mean score of its answers out."""
 
-    def __init__(self, programs, questions, **settings):
+    def __init__(self, programs, questions, settings):
         self.errors = tempfile.TemporaryFile("w+", dir=programs.scratch)
-        self.process = subprocess.Popen(
-            programs.command("allot-worker", "--schedules", programs.experiment, questions=questions,
-                             settings=settings),
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True,
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"})
+        self.process = programs.start("allot-worker", "--schedules", programs.experiment, questions=questions,
+                                      settings=settings, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                      stderr=self.errors)
 
     def reward(self, **line):
         if stopping.is_set():
             raise Failed("it was stopped")
         try:
-            self.process.stdin.write(json.dumps(line) + "\n")
-            self.process.stdin.flush()
+            print(json.dumps(line), file=self.process.stdin, flush=True)
             return json.loads(self.process.stdout.readline())["reward"]
         except (BrokenPipeError, ValueError):
-            self.process.wait()
             self.errors.seek(0)
             raise Failed("allot-worker --schedules ended: " + last_line(self.errors.read()))
 
@@ -166,7 +165,7 @@ class Answerer:
 
     def __exit__(self, *_):
         self.process.kill()
-        self.process.wait()
+        self.process.communicate()
         self.errors.close()
 
 
@@ -184,14 +183,15 @@ def search_by_learner(programs, method, total, seed, checkpoints):
     answers_of_update = QUESTIONS * int(settings["update.episodesPerUpdate"])
     settings["update.maxUpdates"] = max(1, checkpoints[-1] // answers_of_update)
     with tempfile.TemporaryDirectory(dir=programs.scratch) as folder:
-        run = pathlib.Path(folder) / "run"
-        done = subprocess.run(
-            programs.command("allot", "run", programs.experiment, "--dir", run, "--workers", "1", "--synchronous",
-                             questions=TRAIN_QUESTIONS, settings=settings),
-            capture_output=True, text=True)
-        if done.returncode:
-            raise Failed(f"allot run with {method} ended with {done.returncode}: {last_line(done.stderr)}")
-        return published_at((run / "history.jsonl").read_text().splitlines(), total, checkpoints)
+        folder = os.path.join(folder, "run")
+        run = programs.start("allot", "run", programs.experiment, f"--dir={folder}", "--workers=1", "--synchronous",
+                             questions=TRAIN_QUESTIONS, settings=settings, stdout=subprocess.DEVNULL,
+                             stderr=subprocess.PIPE)
+        errors = run.communicate()[1]
+        if run.returncode:
+            raise Failed(f"allot run with {method} ended with {run.returncode}: {last_line(errors)}")
+        with open(os.path.join(folder, "history.jsonl")) as history:
+            return published_at(history, total, checkpoints)
 
 
 def published_at(history, total, checkpoints):
@@ -214,29 +214,22 @@ def published(policy, total):
 def search_by_optuna(programs, method, total, seed, checkpoints):
     name, _, episodes = method.partition(":")
     episodes = int(episodes or 1)
-    answers_of_trial = QUESTIONS * episodes
-    optuna = package("optuna")
+    optuna = package("optuna", "optuna")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     sampler = getattr(optuna.samplers, SAMPLERS[name])(seed=seed)
     study = optuna.create_study(direction="maximize", sampler=sampler)
     tried, found = [], {}
-    with Answerer(programs, TRAIN_QUESTIONS, repetition=seed) as answerer:
+    with Answerer(programs, TRAIN_QUESTIONS, {"repetition": seed}) as answerer:
         for checkpoint in checkpoints:
-            while (len(tried) + 1) * answers_of_trial <= checkpoint:
+            while (len(tried) + 1) * episodes * QUESTIONS <= checkpoint:
                 trial = study.ask()
-                logits = [trial.suggest_float(f"layer {layer}", -LARGEST_LOGIT, LARGEST_LOGIT)
-                          for layer in range(LAYERS)]
                 first_set = len(tried) // EPISODES * episodes
-                tried.append(of_logits(logits, total))
+                tried.append(of_logits([trial.suggest_float(f"layer {layer}", -LARGEST_LOGIT, LARGEST_LOGIT)
+                                        for layer in range(LAYERS)], total))
                 study.tell(trial, statistics.fmean(answerer.reward(schedule=tried[-1], set=first_set + episode)
                                                    for episode in range(episodes)))
             found[checkpoint] = tried[study.best_trial.number] if tried else uniform(total)
     return found
-
-
-def search(programs, method, total, seed, checkpoints):
-    by_optuna = method.partition(":")[0] in SAMPLERS
-    return (search_by_optuna if by_optuna else search_by_learner)(programs, method, total, seed, checkpoints)
 
 
 # --- what has been found
@@ -245,11 +238,11 @@ def search(programs, method, total, seed, checkpoints):
 class Results:
     """schedules["METHOD/TOTAL/SEED/ANSWERS"], and accuracy of a schedule, in a file that is always whole."""
 
-    def __init__(self, path, held_out):
-        self.path, self.lock = path, threading.Lock()
-        setting = {"experiment": EXPERIMENT.replace(str(ROOT), "."), "held_out_questions": held_out}
-        self.data = json.loads(path.read_text()) if path.exists() else {**setting, "schedules": {}, "accuracy": {}}
-        if any(self.data[key] != value for key, value in setting.items()):
+    def __init__(self, path, options):
+        self.path, self.options, self.lock = path, options, threading.Lock()
+        asked = {"experiment": EXPERIMENT, "held_out_questions": options.held_out}
+        self.data = json.loads(path.read_text()) if path.exists() else {**asked, "schedules": {}, "accuracy": {}}
+        if any(self.data[key] != value for key, value in asked.items()):
             raise Failed(f"{path} is of other questions: name another file by --results")
 
     def add(self, part, found):
@@ -259,143 +252,122 @@ class Results:
             beside.write_text(json.dumps(self.data, indent=1))
             beside.replace(self.path)
 
-    def schedule(self, *place):
-        return self.data["schedules"].get("/".join(map(str, place)))
-
-    def accuracy(self, schedule):
-        return schedule and self.data["accuracy"].get(json.dumps(schedule))
-
-    def accuracies(self, method, total, answers, seeds):
+    def schedules(self, method, total, answers):
+        """One a seed; None where there is none yet."""
         if method in FIXED:
-            return [self.accuracy(FIXED[method](total))]
-        return [self.accuracy(self.schedule(method, total, seed, answers)) for seed in range(1, seeds + 1)]
+            return [FIXED[method](total)]
+        return [self.data["schedules"].get(f"{method}/{total}/{seed}/{answers}") for seed in self.options.seeds]
 
-
-class Plan:
-    """What is to be done for the options, several things at a time."""
-
-    def __init__(self, options, programs, results):
-        self.options, self.programs, self.results = options, programs, results
+    def accuracies(self, method, total, answers):
+        return [self.data["accuracy"][json.dumps(schedule)] for schedule in self.schedules(method, total, answers)]
 
     def missing_searches(self):
-        o = self.options
-        return [(method, total, seed) for seed in range(1, o.seeds + 1) for total in o.budgets
-                for method in o.methods if method not in FIXED and
-                not all(self.results.schedule(method, total, seed, answers) for answers in o.answers)]
+        return list(dict.fromkeys(
+            (method, total, seed) for total, answers in self.cells() for method in self.options.methods
+            for seed, schedule in zip(self.options.seeds, self.schedules(method, total, answers)) if not schedule))
 
-    def missing_schedules(self):
-        o = self.options
-        wanted = [FIXED[method](total) for method in o.methods if method in FIXED for total in o.budgets]
-        wanted += [self.results.schedule(method, total, seed, answers) for method in o.methods
-                   if method not in FIXED for total in o.budgets for seed in range(1, o.seeds + 1)
-                   for answers in o.answers]
-        missing = {json.dumps(schedule): schedule for schedule in wanted if self.results.accuracy(schedule) is None}
-        return list(missing.values())
+    def missing_evaluations(self):
+        wanted = {json.dumps(schedule): schedule for total, answers in self.cells()
+                  for method in self.options.methods for schedule in self.schedules(method, total, answers)}
+        return [schedule for key, schedule in wanted.items() if key not in self.data["accuracy"]]
 
-    def search(self, method, total, seed):
-        found = search(self.programs, method, total, seed, self.options.answers)
-        self.results.add("schedules", {f"{method}/{total}/{seed}/{answers}": schedule
-                                       for answers, schedule in found.items()})
-        return f"{method}, total budget {total}, seed {seed}"
-
-    def evaluate(self, schedules):
-        """In one process: the prompts are read once."""
-        held_out = self.options.held_out
-        with Answerer(self.programs, held_out, **{"task.heldOutQuestions": held_out}) as answerer:
-            for schedule in schedules:
-                accuracy = answerer.reward(schedule=schedule, heldOut=True)
-                self.results.add("accuracy", {json.dumps(schedule): accuracy})
-        return f"{len(schedules)} schedules on {held_out} held-out questions"
-
-    def carry_out(self):
-        searches = self.missing_searches()
-        say(f"{len(searches)} searches to do")
-        self.together([(self.search, *place) for place in searches])
-        schedules = self.missing_schedules()
-        say(f"{len(schedules)} schedules to evaluate")
-        parts = [schedules[i::self.options.jobs] for i in range(self.options.jobs)]
-        self.together([(self.evaluate, part) for part in parts if part])
-
-    def together(self, calls):
-        with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as pool:
-            begun = {pool.submit(timed, *call) for call in calls}
-            try:
-                for number, done in enumerate(concurrent.futures.as_completed(begun), 1):
-                    what, seconds = done.result()
-                    say(f"[{number}/{len(calls)}] {what}: {seconds:.0f} s")
-            except BaseException:
-                stopping.set()
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+    def cells(self):
+        return [(total, answers) for total in self.options.budgets for answers in self.options.answers]
 
 
-def timed(function, *arguments):
+def search(programs, results, method, total, seed):
+    by = search_by_optuna if method.partition(":")[0] in SAMPLERS else search_by_learner
+    found = by(programs, method, total, seed, results.options.answers)
+    results.add("schedules", {f"{method}/{total}/{seed}/{answers}": found[answers] for answers in found})
+    return f"{method}, total budget {total}, seed {seed}"
+
+
+def evaluate(programs, results, schedules):
+    """In one process: the prompts are read once."""
+    held_out = results.options.held_out
+    with Answerer(programs, held_out, {"task.heldOutQuestions": held_out}) as answerer:
+        for number, schedule in enumerate(schedules, 1):
+            results.add("accuracy", {json.dumps(schedule): answerer.reward(schedule=schedule, heldOut=True)})
+            say(f"  {number}/{len(schedules)} {schedule}")
+    return f"{len(schedules)} schedules on {held_out} held-out questions"
+
+
+def carry_out(programs, results):
+    jobs = results.options.jobs
+    searches = results.missing_searches()
+    say(f"{len(searches)} searches to do")
+    together(jobs, [(search, programs, results, *place) for place in searches])
+    schedules = results.missing_evaluations()
+    say(f"{len(schedules)} schedules to evaluate")
+    parts = [schedules[job::jobs] for job in range(jobs)]
+    together(jobs, [(evaluate, programs, results, part) for part in parts if part])
+
+
+def together(jobs, calls):
     start = time.monotonic()
-    return function(*arguments), time.monotonic() - start
-
-
-def say(text):
-    print(text, file=sys.stderr, flush=True)
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        begun = [pool.submit(*call) for call in calls]
+        try:
+            for number, done in enumerate(concurrent.futures.as_completed(begun), 1):
+                say(f"[{number}/{len(calls)}, {time.monotonic() - start:.0f} s] {done.result()}")
+        except BaseException:
+            stopping.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 # --- table and picture
 
 
-Estimate = collections.namedtuple("Estimate", "mean low high")
-
-
 def estimate(values):
-    mean = statistics.fmean(values)
+    """Mean, and half of its 95 % interval."""
     if len(values) < 2:
-        return Estimate(mean, mean, mean)
-    half = T_95[len(values) - 2] * statistics.stdev(values) / math.sqrt(len(values))
-    return Estimate(mean, mean - half, mean + half)
+        return values[0], 0.0
+    error = statistics.stdev(values) / math.sqrt(len(values))
+    return statistics.fmean(values), T_95[len(values) - 2] * error
 
 
 def cell(values, by_seed):
     if by_seed or len(values) < 2:
         return " ".join(f"{value:.3f}" for value in values)
-    return "{:.3f} [{:.3f}, {:.3f}]".format(*estimate(values))
+    mean, half = estimate(values)
+    return f"{mean:.3f} [{mean - half:.3f}, {mean + half:.3f}]"
 
 
-def table(options, results, total):
-    lines = [f"Total budget {total}:", "",
-             "| method | " + " | ".join(f"{answers} answers" for answers in options.answers) + " |",
-             "| --- " * (len(options.answers) + 1) + "|"]
-    for method in options.methods:
-        cells = [cell(results.accuracies(method, total, answers, options.seeds), options.by_seed)
-                 for answers in options.answers]
-        lines.append(f"| {method} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+def table(results, total):
+    options = results.options
+    head = [f"total budget {total}", *(f"{answers} answers" for answers in options.answers)]
+    rows = [[method, *(cell(results.accuracies(method, total, answers), options.by_seed)
+                       for answers in options.answers)] for method in options.methods]
+    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows])
 
 
-def draw(options, results):
-    pyplot = package("matplotlib.pyplot")
+def draw(results, pyplot):
+    options = results.options
     pyplot.switch_backend("agg")
     figure, axes = pyplot.subplots(1, len(options.budgets), figsize=(6.5 * len(options.budgets), 5.2), squeeze=False)
     for axis, total in zip(axes[0], options.budgets):
         for number, method in enumerate(options.methods):
-            draw_row(axis, options, results, method, total, f"C{number}", 1.015 ** (number - 3))
+            points = [estimate(results.accuracies(method, total, answers)) for answers in options.answers]
+            shift = 1.015 ** (number - 3)  # so that intervals do not hide each other
+            draw_row(axis, points, [answers * shift for answers in options.answers], method, f"C{number}")
         axis.set(title=f"total budget {total}", xlabel="graded answers", xscale="log",
                  ylabel=f"held-out accuracy, n = {options.held_out}")
-        axis.set_xticks(options.answers, [f"{answers:,}" for answers in options.answers])
+        axis.set_xticks(options.answers, options.answers)
         axis.minorticks_off()
         axis.grid(alpha=0.3)
     axes[0][0].legend()
-    figure.suptitle(f"Mean of {options.seeds} seeds with its 95 % interval")
+    figure.suptitle(f"Mean of {len(options.seeds)} seeds with its 95 % interval")
     figure.tight_layout()
     figure.savefig(options.picture, dpi=110)
 
 
-def draw_row(axis, options, results, method, total, colour, shift):
-    """Rows are shifted a little, so that their intervals do not hide each other."""
-    points = [estimate(results.accuracies(method, total, answers, options.seeds)) for answers in options.answers]
+def draw_row(axis, points, answers, method, colour):
+    means, halves = zip(*points)
     if method in FIXED:
-        axis.axhline(points[0].mean, label=method, color=colour, linestyle="--", linewidth=1.2)
-        return
-    axis.errorbar([answers * shift for answers in options.answers], [point.mean for point in points],
-                  [[point.mean - point.low for point in points], [point.high - point.mean for point in points]],
-                  label=method, color=colour, marker="o", markersize=4, capsize=2, linewidth=1.5)
+        axis.axhline(means[0], label=method, color=colour, linestyle="--", linewidth=1.2)
+    else:
+        axis.errorbar(answers, means, halves, label=method, color=colour, marker="o", markersize=4, capsize=2)
 
 
 # --- options
@@ -406,17 +378,17 @@ def words(text):
 
 
 def numbers(text):
-    found = sorted({int(word) for word in words(text)})
-    if not found or found[0] < 1:
-        raise argparse.ArgumentTypeError("numbers from 1 on, with commas between them, as in 8,16")
-    return found
+    return sorted({int(word) for word in words(text)})
+
+
+def seeds(text):
+    return range(1, min(int(text), len(T_95) + 1) + 1)
 
 
 def searches(text):
     for word in words(text):
-        name, colon, episodes = word.partition(":")
-        known = name in SAMPLERS and (episodes.isdigit() and int(episodes) > 0 or not colon)
-        if not known and word not in FIXED:
+        name, _, episodes = word.partition(":")
+        if word not in FIXED and not (name in SAMPLERS and (episodes or "1").strip("0").isdigit()):
             raise argparse.ArgumentTypeError(f"{word} is none of {', '.join([*SAMPLERS, *FIXED])}")
     return words(text)
 
@@ -427,12 +399,11 @@ def read_options():
     add("--learners", type=words, default="reinforce,additive", help="values of spec.update.learner [%(default)s]")
     add("--searches", type=searches, default=",".join([*SAMPLERS, *FIXED]), help="other rows [%(default)s]")
     add("--budgets", type=numbers, default="8,16", help="total budgets, a table for each [%(default)s]")
-    add("--answers", type=numbers, default="400,800,1600,2400,4000,8000,16000",
-        help="numbers of graded answers, a column for each [%(default)s]")
-    add("--seeds", type=int, default=5, choices=range(1, len(T_95) + 2), metavar="N", help="[%(default)s]")
+    add("--answers", type=numbers, default="400,800,1600,2400,4000,8000,16000", help="columns [%(default)s]")
+    add("--seeds", type=seeds, default="5", metavar="N", help="seeds 1 to N, at most 10 [%(default)s]")
     add("--held-out", type=int, default=960, metavar="N", help="questions of an evaluation [%(default)s]")
     add("--jobs", type=int, default=os.cpu_count(), metavar="N",
-        help="searches at a time, of one core and some GiB each [as many as cores]")
+        help="searches or evaluations at a time, of a core and up to 5 GiB each [as many as cores]")
     add("--bin", type=pathlib.Path, default=ROOT / "build/release/bin", help="the programs' folder [build/release/bin]")
     add("--results", type=pathlib.Path, default=ROOT / "build/schedule_search.json",
         help="the file of results [build/schedule_search.json]")
@@ -442,7 +413,7 @@ def read_options():
         "results in a file of its own")
     options = parser.parse_args()
     if options.quick:
-        options.budgets, options.answers, options.seeds, options.held_out = [8], [160, 480], 1, 32
+        options.budgets, options.answers, options.seeds, options.held_out = [8], [160, 480], [1], 32
         options.results = options.results.with_suffix(".quick.json")
     options.methods = options.learners + options.searches
     return options
@@ -450,17 +421,16 @@ def read_options():
 
 def main():
     options = read_options()
-    if options.picture:
-        package("matplotlib.pyplot")
+    pyplot = options.picture and package("matplotlib.pyplot", "matplotlib")
     if any(method.startswith("optuna-cma-es") for method in options.methods):
-        package("cmaes")
+        package("cmaes", "cmaes")
     options.results.parent.mkdir(parents=True, exist_ok=True)
-    results = Results(options.results, options.held_out)
+    results = Results(options.results, options)
     with tempfile.TemporaryDirectory(prefix="schedule-search-") as scratch:
-        Plan(options, Programs(options.bin.resolve(), scratch), results).carry_out()
-    print("\n\n".join(table(options, results, total) for total in options.budgets))
+        carry_out(Programs(options.bin, scratch), results)
+    print("\n\n".join(table(results, total) for total in options.budgets))
     if options.picture:
-        draw(options, results)
+        draw(results, pyplot)
 
 
 if __name__ == "__main__":
