@@ -437,4 +437,4 @@ if __name__ == "__main__":
     try:
         main()
     except (Failed, KeyboardInterrupt) as failure:
-        sys.exit(f"schedule_search.py: {failure or 'stopped; start it again, and it goes on'}")
+        sys.exit(f"schedule_search.py: {str(failure) or 'stopped; start it again, and it goes on'}")
