@@ -345,7 +345,8 @@ def table(results, total):
 def draw(results, pyplot):
     options = results.options
     pyplot.switch_backend("agg")
-    figure, axes = pyplot.subplots(1, len(options.budgets), figsize=(6.5 * len(options.budgets), 5.2), squeeze=False)
+    figure, axes = pyplot.subplots(1, len(options.budgets), figsize=(6.5 * len(options.budgets), 5.6), squeeze=False,
+                                   layout="constrained")
     for axis, total in zip(axes[0], options.budgets):
         for number, method in enumerate(options.methods):
             points = [estimate(results.accuracies(method, total, answers)) for answers in options.answers]
@@ -356,9 +357,8 @@ def draw(results, pyplot):
         axis.set_xticks(options.answers, options.answers)
         axis.minorticks_off()
         axis.grid(alpha=0.3)
-    axes[0][0].legend()
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     figure.suptitle(f"Mean of {len(options.seeds)} seeds with its 95 % interval")
-    figure.tight_layout()
     figure.savefig(options.picture, dpi=110)
 
 
