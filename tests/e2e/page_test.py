@@ -344,12 +344,17 @@ class PageTest(unittest.TestCase):
             ["128", "uniform", "16 16 16 16 16 16 16 16", "–", "–"]])
         note = self.driver.find_element("id", "accuracy-note").text
         self.assertIn("learned at 8, 32, 128", note)
+        worth = self.driver.find_element("css selector", "#card-worth canvas")
+        self.assertGreater(worth.size["height"], 0)
+        self.assertIn("budget 8: layer 0 1.0 points, layer 1 31.0 points, layer 2 −2.0 points",
+                      worth.get_attribute("aria-label"))
         self.check_narrow()
         self.assert_clean()
         # Where nothing is learned there is no such card.
         self.open(f"{ARGS.url}/sweep/")
-        self.assertEqual(self.driver.execute_script(
-            "return document.getElementById('card-frontier').getBoundingClientRect().height"), 0)
+        for card in ("card-frontier", "card-worth"):
+            self.assertEqual(self.driver.execute_script(
+                f"return document.getElementById('{card}').getBoundingClientRect().height"), 0)
 
     def test_prompts_that_are_read_in_several_ways(self):
         if not ARGS.samples:

@@ -54,6 +54,15 @@ inline std::vector<CurvePoint> sampleEvaluations() {
   return rows;
 }
 
+// What one read in each layer is worth at the first total budget.
+inline nlohmann::json sampleWorths() {
+  nlohmann::json worths;
+  for (const double mean : {0.01, 0.31, -0.02, 0.0, 0.27, 0.2, 0.06, -0.04}) {
+    worths.push_back({{"draws", 1}, {"mean", mean}, {"low", mean - 0.07}, {"high", mean + 0.07}});
+  }
+  return worths;
+}
+
 inline RunView sampleView() {
   const int64_t now = 1735689600000;
   nlohmann::json workers = nlohmann::json::array();
@@ -101,18 +110,24 @@ inline RunView sampleView() {
       {"layers", 8},
       {"history", sampleHistory(137)},
       {"policy_probabilities", {0.02, 0.31, 0.06, 0.04, 0.27, 0.22, 0.05, 0.03}},
+      {"granularity", "layer"},
       {"learned_schedule", {0, 3, 0, 0, 2, 2, 1, 0}},
+      {"layer_draws", {0, 3, 0, 0, 2, 2, 1, 0}},
       {"frontier",
        {{{"total_budget", 8},
          {"learned_schedule", {0, 3, 0, 0, 2, 2, 1, 0}},
+         {"layer_draws", {0, 3, 0, 0, 2, 2, 1, 0}},
+         {"worth", sampleWorths()},
          {"beats_uniform", true},
          {"trial", {{"question_sets", 12}, {"mean", 0.314}, {"error", 0.041}}}},
         {{"total_budget", 32},
          {"learned_schedule", {4, 4, 4, 4, 4, 4, 4, 4}},
+         {"layer_draws", {4, 4, 4, 4, 4, 4, 4, 4}},
          {"beats_uniform", false},
          {"trial", {{"question_sets", 7}, {"mean", -0.012}, {"error", 0.05}}}},
         {{"total_budget", 128},
          {"learned_schedule", {16, 16, 16, 16, 16, 16, 16, 16}},
+         {"layer_draws", {16, 16, 16, 16, 16, 16, 16, 16}},
          {"beats_uniform", false},
          {"trial", {{"question_sets", 0}, {"mean", 0.0}, {"error", 0.0}}}}}},
       {"workers", workers},

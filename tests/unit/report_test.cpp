@@ -340,6 +340,7 @@ TEST(Report, WritesEveryFile) {
                           {"version", 137},
                           {"total_budget", 8},
                           {"layers", 8},
+                          {"granularity", "layer"},
                           {"probabilities", sampleView().facts["policy_probabilities"]},
                           {"learned_schedule", {0, 3, 0, 0, 2, 2, 1, 0}},
                           {"frontier", sampleView().facts["frontier"]}}));
