@@ -19,7 +19,7 @@ struct StatisticsShared {
   ListSums lists[kMostGroup];
 };
 
-template <int kDim, typename T>
+template <int kDim, typename T, bool kByHead>
 class GroupCount {
  public:
   __device__ GroupCount(const Step& step, uint32_t* bits, StatisticsShared& shared)
@@ -36,7 +36,7 @@ class GroupCount {
 
   __device__ void run() {
     bool scored = false, exact = false, sampled = false;  // some head of the group is
-    for (int h = 0; h < group_; ++h) {
+    for (int h = 0; h < (kByHead ? group_ : 1); ++h) {
       scored |= kindOfHead(h) == HeadKind::kExact;
       exact |= readsAll(h);
       sampled |= kindOfHead(h) == HeadKind::kSampled;
@@ -90,11 +90,11 @@ class GroupCount {
   static constexpr uint64_t kEntryBytes = kDim * 2;
 
   __device__ HeadKind kindOfHead(int h) const {
-    return kindOf(step_, sequence_, kv_head_ * group_ + h);
+    return kindOf<kByHead>(step_, sequence_, kv_head_ * group_ + h);
   }
   __device__ bool readsAll(int h) const {
     return kindOfHead(h) == HeadKind::kExact &&
-           budgetOf(step_, sequence_, kv_head_ * group_ + h) > 0;
+           budgetOf<kByHead>(step_, sequence_, kv_head_ * group_ + h) > 0;
   }
 
   __device__ static void add(uint64_t& total, uint64_t amount) {
@@ -123,7 +123,7 @@ class GroupCount {
   __device__ Chosen chosenOf(int head) const {
     if (choosesByScores(step_.how.chosen_by))
       return step_.space.chosen[sequence_ * step_.in.heads + head];
-    const uint32_t budget = budgetOf(step_, sequence_, head);
+    const uint32_t budget = budgetOf<kByHead>(step_, sequence_, head);
     if (step_.how.sweep != Sweep::kFlash) return {0, budget, 0, 0};
     const int pieces = piecesOf(keys_.span());
     return {0, drawsOfPiece(budget, pieces) * static_cast<uint32_t>(pieces), 0, 0};
@@ -260,12 +260,12 @@ class GroupCount {
   uint32_t* group_bits_;
 };
 
-template <int kDim, typename T>
+template <int kDim, typename T, bool kByHead>
 __global__ void __launch_bounds__(kStatisticsThreads)
     statisticsKernel(const __grid_constant__ Step step) {
   extern __shared__ __align__(16) uint32_t bits[];  // 2 * statistics_words
   __shared__ StatisticsShared shared;
-  GroupCount<kDim, T>(step, bits, shared).run();
+  GroupCount<kDim, T, kByHead>(step, bits, shared).run();
 }
 
 }  // namespace allot::kernels::cuda

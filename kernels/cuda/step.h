@@ -8,9 +8,13 @@
 //   exact heads    the softmax's sum and the weighted sum of values, over the piece
 //   sampled heads  the piece's masses and their sums: draws are made from these by the finish
 //   flash heads    the piece's masses' sum and the mean of the values that it drew itself
-// Heads of a sequence mostly go one way. A sequence that has exact and sampled heads is mixed: its
-// keys are swept once for each, and what a piece leaves is written for its own heads alone.
 // The finish, one block a sequence and query head, puts pieces together in order.
+//
+// Kernels are compiled twice, and the launch chooses. Of kByHead = false are those of steps whose
+// sequences have one budget for all heads: nothing is asked of a head there. Of kByHead = true are
+// those of steps in which heads have budgets of their own (Step::ByHead). A sequence may then have
+// exact and sampled heads: its keys are swept once for each, a piece is read if some head of the
+// quad is of its kind, and what it leaves is written for these alone.
 //
 // Words here, and what the trade calls them:
 //   sweep, finish    split-KV decode (flash decoding) and its combine kernel
@@ -132,8 +136,6 @@ struct Step {
     uint32_t layer;
     uint64_t seed;
     float scale;
-    bool head_budgets;
-    const float* idle_values;
   } in;
 
   struct Outputs {
@@ -175,6 +177,12 @@ struct Step {
     int statistics_words;  // of a set of keys that the statistics have room for
     unsigned long long* wrong;
   } space;
+
+  // What kernels of kByHead alone read; the last, so that all else is where it is without.
+  struct ByHead {
+    bool budgets;              // Inputs::budgets are [batch, heads]
+    const float* idle_values;  // DecodeInputs::idle_values, or null
+  } by_head;
 };
 
 }  // namespace allot::kernels::cuda

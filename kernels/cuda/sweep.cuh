@@ -58,7 +58,7 @@ struct Nothing {
 };
 
 // One warp's parts, and its way through the work.
-template <int kDim, typename T, Sweep kSweep>
+template <int kDim, typename T, Sweep kSweep, bool kByHead>
 class SweepWarp {
   using Layout = SweepLayout<kDim, kSweep>;
   static constexpr bool kShadows = kSweep == Sweep::kShadow, kDraws = kSweep == Sweep::kFlash;
@@ -120,9 +120,9 @@ class SweepWarp {
       pipe_.release(share_);
     }
     guard_.tell(step_, work, lane_.id);
-    values.store(step_, work, lane_, 1.0f);
+    values.template store<kByHead>(step_, work, lane_, 1.0f);
     sum = overKeys(sum);
-    if (lane_.g == 0 && isFor(step_, work, lane_.t)) {
+    if (lane_.g == 0 && isFor<kByHead>(step_, work, lane_.t)) {
       const int head = headOf(step_, work, lane_.t);
       step_.space.pieces[pieceIndex(step_, work.sequence, head, work.piece)] = {reference, 0, sum,
                                                                                 0};
@@ -161,7 +161,7 @@ class SweepWarp {
       if constexpr (kDraws) {
         __syncwarp();
         reinterpret_cast<uint4*>(scratch_.of(h))[lane_.id] = masses;
-      } else if (isFor(step_, work, h)) {
+      } else if (isFor<kByHead>(step_, work, h)) {
         if (step_.space.scores) {
           masses_.storeScores(at, low, high);
         } else {
@@ -173,7 +173,7 @@ class SweepWarp {
     if constexpr (kDraws) {
       __syncwarp();
       drawer_.draw(work, share_.piecesOf(work.sequence), reference, sum);
-    } else if (lane_.id < kQuad && isFor(step_, work, lane_.id)) {
+    } else if (lane_.id < kQuad && isFor<kByHead>(step_, work, lane_.id)) {
       Piece& piece =
           step_.space.pieces[first + static_cast<int64_t>(lane_.id) * step_.space.max_pieces];
       piece.reference = reference;
@@ -184,17 +184,17 @@ class SweepWarp {
 
   const Step& step_;
   Lane lane_;
-  WarpShare<kSweep> share_;
-  KeyPipe<kDim, kSweep> pipe_;
+  WarpShare<kSweep, kByHead> share_;
+  KeyPipe<kDim, kSweep, kByHead> pipe_;
   ScoreGuard guard_;
   ScoreTile<kDim, T> tile_;
   std::conditional_t<kShadows, ShadowScores<kDim>, Nothing> shadow_;
   MassWriter masses_;
-  std::conditional_t<kDraws, TileDrawer<kDim, T>, Nothing> drawer_;
+  std::conditional_t<kDraws, TileDrawer<kDim, T, kByHead>, Nothing> drawer_;
   ScoreScratch scratch_;
 };
 
-template <int kDim, typename T, Sweep kSweep>
+template <int kDim, typename T, Sweep kSweep, bool kByHead>
 __global__ void __launch_bounds__(128, kSweep == Sweep::kFlash ? 3 : 4)
     sweepKernel(const __grid_constant__ Step step) {
   extern __shared__ __align__(256) uint8_t unaligned[];
@@ -202,11 +202,12 @@ __global__ void __launch_bounds__(128, kSweep == Sweep::kFlash ? 3 : 4)
   uint8_t* memory = unaligned + (-sharedAddress(unaligned) & 255);
   auto* sequences =
       reinterpret_cast<SequencePieces*>(memory + blockDim.x / 32 * Layout::kWarpBytes);
-  countPieces(step, sequences);
+  countPieces<kByHead>(step, sequences);
 #if __CUDA_ARCH__ >= ALLOT_OVERLAP_ARCH
   cudaTriggerProgrammaticLaunchCompletion();
 #endif
-  SweepWarp<kDim, T, kSweep> warp(step, sequences, memory + threadIdx.x / 32 * Layout::kWarpBytes);
+  SweepWarp<kDim, T, kSweep, kByHead> warp(step, sequences,
+                                           memory + threadIdx.x / 32 * Layout::kWarpBytes);
   warp.run();
 }
 

@@ -17,14 +17,11 @@ struct Lane {
 
 // What a block keeps of a sequence in shared memory.
 struct SequencePieces {
-  static constexpr uint32_t kExactBit = 1u << 31, kSampledBit = 1u << 30;
   int before;     // pieces of the sequences before that are swept
-  uint32_t keys;  // its length; the upper bits: it has exact heads, sampled ones
-  __device__ int length() const { return static_cast<int>(keys & (kSampledBit - 1)); }
-  __device__ bool exact() const { return keys & kExactBit; }
-  __device__ bool mixed() const { return exact() && (keys & kSampledBit); }
+  uint32_t keys;  // its length; the upper bit: it has exact heads
+  __device__ int length() const { return static_cast<int>(keys & 0x7fffffff); }
+  __device__ bool exact() const { return keys >> 31; }
 };
-static_assert(static_cast<int64_t>(kMostPieces) * 512 < SequencePieces::kSampledBit);
 
 struct Place {
   int outer;   // piece, counted over all sequences
@@ -42,7 +39,7 @@ struct Work {
   int count;  // keys
   int dead;   // of them, the first ones, before the sequence's window
   bool exact;
-  bool mixed;  // the piece is swept once more, for heads of the other kind
+  uint32_t heads;  // by head: those of the quad that it is done for, a bit each
 };
 
 __device__ inline int headOf(const Step& step, const Work& work, int in_quad) {
@@ -52,11 +49,9 @@ __device__ inline bool hasHead(const Step& step, const Work& work, int in_quad) 
   return work.quad * kQuad + in_quad < step.in.heads / step.cache.kv_heads;
 }
 // Whether what the work leaves is that head's.
+template <bool kByHead>
 __device__ inline bool isFor(const Step& step, const Work& work, int in_quad) {
-  if (!hasHead(step, work, in_quad)) return false;
-  if (!work.mixed) return true;
-  const HeadKind kind = kindOf(step, work.sequence, headOf(step, work, in_quad));
-  return (kind == HeadKind::kExact) == work.exact;
+  return kByHead ? work.heads >> in_quad & 1 : hasHead(step, work, in_quad);
 }
 
 // The position of a key in the pool, in entries: a pool has fewer than 2^32.
@@ -76,7 +71,7 @@ __device__ inline int pagesOf(const Step& step, const Work& work, int lane) {
 // As many warps as there are KV heads and quads take a piece together, since its heads are
 // neighbours in memory, and go on to the next pieces of the sequence, so that queries stay. Where
 // pieces are few, teams are of warps of different blocks.
-template <Sweep kSweep>
+template <Sweep kSweep, bool kByHead>
 class WarpShare {
  public:
   __device__ WarpShare(const Step& step, const SequencePieces* sequences)
@@ -117,12 +112,13 @@ class WarpShare {
     work.quad = quads_ == 1 ? 0 : place.within % quads_;
     work.piece = place.outer - sequence.before;
     work.exact = kSweep == Sweep::kExact || sequence.exact();
-    work.mixed = kSweep != Sweep::kExact && sequence.mixed();
     const int n = sequence.length();
-    if (work.mixed) {  // exact pieces come first
-      const int exact = exactPiecesOf(exactKeysOf(step_, n).span());
+    if constexpr (kByHead) {
+      // Exact pieces come first, and sampled ones may follow.
+      const int exact = work.exact ? exactPiecesOf(exactKeysOf(step_, n).span()) : 0;
       work.exact = work.piece < exact;
       if (!work.exact) work.piece -= exact;
+      work.heads = headsOf(work);
     }
     const SequenceKeys all = work.exact ? exactKeysOf(step_, n) : keysOf(step_, n);
     const int keys = work.exact ? exactPieceKeys(all.span()) : kPieceKeys;
@@ -132,15 +128,9 @@ class WarpShare {
     return work;
   }
 
-  // Whether a head of the quad needs it: where budgets are the heads', others' keys are not read.
-  __device__ bool isNeeded(const Work& work) const {
-    if (!step_.in.head_budgets) return true;
-    const HeadKind wanted = work.exact ? HeadKind::kExact : HeadKind::kSampled;
-    for (int h = 0; h < kQuad && hasHead(step_, work, h); ++h) {
-      if (kindOf(step_, work.sequence, headOf(step_, work, h)) == wanted) return true;
-    }
-    return false;
-  }
+  // False where budgets are the heads' and none of the quad is of the work's kind: it is passed
+  // over, and its keys are not read.
+  __device__ bool isNeeded(const Work& work) const { return !kByHead || work.heads != 0; }
 
   // A name of the queries that the work is for.
   __device__ int queriesOf(const Work& work) const {
@@ -148,31 +138,46 @@ class WarpShare {
   }
   // Of sampled heads.
   __device__ int piecesOf(int sequence) const {
-    if (sequences_[sequence].mixed()) {
+    if constexpr (kByHead) {  // there may be those of exact heads beside them
       return cuda::piecesOf(keysOf(step_, sequences_[sequence].length()).span());
     }
     return sequences_[sequence + 1].before - sequences_[sequence].before;
   }
 
  private:
+  // Work::heads, by the warp.
+  __device__ uint32_t headsOf(const Work& work) const {
+    const int h = threadIdx.x % 32;
+    const HeadKind wanted = work.exact ? HeadKind::kExact : HeadKind::kSampled;
+    return __ballot_sync(
+        kAll, h < kQuad && hasHead(step_, work, h) &&
+                  kindOf<kByHead>(step_, work.sequence, headOf(step_, work, h)) == wanted);
+  }
+
   const Step& step_;
   const SequencePieces* sequences_;  // [batch + 1], shared memory
   int quads_, inner_;
   int warps_, within_, begin_, end_;
 };
 
-// SequencePieces::kExactBit and kSampledBit of a sequence.
-__device__ inline uint32_t kindsOf(const Step& step, int sequence) {
-  uint32_t kinds = 0;
-  for (int h = 0; h < (step.in.head_budgets ? step.in.heads : 1); ++h) {
-    const HeadKind kind = kindOf(step, sequence, h);
-    if (kind == HeadKind::kExact) kinds |= SequencePieces::kExactBit;
-    if (kind == HeadKind::kSampled) kinds |= SequencePieces::kSampledBit;
+// Which kinds of heads a sequence has. All of its heads are of one where it has one budget.
+struct Kinds {
+  bool exact = false, sampled = false;
+};
+template <bool kByHead>
+__device__ inline Kinds kindsOf(const Step& step, int sequence) {
+  Kinds kinds;
+#pragma unroll 8
+  for (int h = 0; h < (kByHead ? step.in.heads : 1); ++h) {
+    const HeadKind kind = kindOf<kByHead>(step, sequence, h);
+    kinds.exact |= kind == HeadKind::kExact;
+    kinds.sampled |= kind == HeadKind::kSampled;
   }
   return kinds;
 }
 
 // sequences[0 .. batch] of a block, by all its threads.
+template <bool kByHead>
 __device__ inline void countPieces(const Step& step, SequencePieces* sequences) {
   __shared__ int warp_totals[32];
   __shared__ int passed;
@@ -184,11 +189,11 @@ __device__ inline void countPieces(const Step& step, SequencePieces* sequences) 
     int pieces = 0;
     uint32_t keys = 0;
     if (sequence < step.in.batch) {
-      const uint32_t kinds = kindsOf(step, sequence);
+      const Kinds kinds = kindsOf<kByHead>(step, sequence);
       const int n = step.in.lengths[sequence];
-      if (kinds & SequencePieces::kExactBit) pieces = exactPiecesOf(exactKeysOf(step, n).span());
-      if (kinds & SequencePieces::kSampledBit) pieces += piecesOf(keysOf(step, n).span());
-      keys = kinds ? n | kinds : 0;
+      if (kinds.exact) pieces = exactPiecesOf(exactKeysOf(step, n).span());
+      if (kinds.sampled) pieces += piecesOf(keysOf(step, n).span());
+      keys = kinds.exact ? n | 0x80000000u : n;
     }
     int sum = pieces;
     for (int i = 1; i < 32; i *= 2) {

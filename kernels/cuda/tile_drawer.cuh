@@ -6,7 +6,38 @@
 
 namespace allot::kernels::cuda {
 
-template <int kDim, typename T>
+// How many draws the heads of a quad make in a piece.
+template <bool kByHead>
+struct PieceDraws {
+  uint32_t each;
+  __device__ uint32_t of(uint32_t) const { return each; }
+  __device__ uint32_t all(int heads) const { return each * heads; }
+  __device__ uint32_t headOf(uint32_t draw) const { return draw / each; }
+  __device__ uint32_t before(uint32_t head) const { return head * each; }
+};
+// Of heads that have budgets of their own; 0 for one that draws none.
+template <>
+struct PieceDraws<true> {
+  uint32_t ends[kQuad];  // of a head's draws among those of all
+  __device__ uint32_t all(int) const { return ends[kQuad - 1]; }
+  __device__ uint32_t headOf(uint32_t draw) const {
+    uint32_t head = 0;
+#pragma unroll
+    for (uint32_t h = 0; h < kQuad - 1; ++h) head += draw >= ends[h];
+    return head;
+  }
+  __device__ uint32_t before(uint32_t head) const {
+    uint32_t end = 0;
+#pragma unroll
+    for (uint32_t h = 0; h < kQuad - 1; ++h) end = head > h ? ends[h] : end;
+    return end;
+  }
+  __device__ uint32_t of(uint32_t head) const {
+    return (head == kQuad - 1 ? ends[kQuad - 1] : before(head + 1)) - before(head);
+  }
+};
+
+template <int kDim, typename T, bool kByHead>
 class TileDrawer {
   using Layout = SweepLayout<kDim, Sweep::kFlash>;
   using Tile = typename Layout::Tile;
@@ -24,14 +55,15 @@ class TileDrawer {
 
   // The piece's masses are in scratch, a line a head; `pieces` are the sequence's.
   __device__ void draw(const Work& work, int pieces, float reference, float sum) {
-    countDraws(work, pieces, reference, sum);
+    const PieceDraws<kByHead> samples = samplesOf(work, pieces);
+    countDraws(work, samples, reference, sum);
     auto* counted = reinterpret_cast<uint32_t*>(scratch_);  // masses are done with
     uint8_t* keys = scratch_ + kPieceKeys * sizeof(uint32_t);
     const int drawn = listDrawn(counted, keys);
     // 64 keys have been scored since the pending entries were asked for: they have arrived.
     if (work.count < Layout::kSlots * kPart) waitCopies<0>();
     takePending();
-    const float factor = 1.0f / static_cast<float>(samplesOf(work, lane_.t, pieces));  // of head t
+    const float factor = 1.0f / static_cast<float>(samples.of(lane_.t));
     const int pages = pagesOf(step_, work, lane_.id);
     constexpr int kRoom = Layout::kGatherSlots * kPart;
     Sum total;
@@ -48,7 +80,7 @@ class TileDrawer {
       waitCopies<0>();
       __syncwarp();
       add(counted + first, drawn - first, total);
-      total.store(step_, work, lane_, factor);
+      total.template store<kByHead>(step_, work, lane_, factor);
       return;
     }
     for (int i = lane_.id; i < drawn; i += 32) drawScratch().pending[i] = counted[i];
@@ -63,7 +95,7 @@ class TileDrawer {
     if (pending_entries_ < 0) return;
     Sum total;
     add(drawScratch().pending, pending_entries_, total);
-    total.store(step_, pending_, lane_, pending_factor_);
+    total.template store<kByHead>(step_, pending_, lane_, pending_factor_);
     pending_entries_ = -1;
     __syncwarp();
   }
@@ -83,13 +115,21 @@ class TileDrawer {
     return total;
   }
 
-  // Draws of a head of the quad in each piece; 0 for one that draws none.
-  __device__ uint32_t samplesOf(const Work& work, int in_quad, int pieces) const {
-    if (!step_.in.head_budgets) return drawsOfPiece(step_.in.budgets[work.sequence], pieces);
-    if (!hasHead(step_, work, in_quad)) return 0;
-    const int head = headOf(step_, work, in_quad);
-    if (kindOf(step_, work.sequence, head) != HeadKind::kSampled) return 0;
-    return drawsOfPiece(budgetOf(step_, work.sequence, head), pieces);
+  __device__ PieceDraws<kByHead> samplesOf(const Work& work, int pieces) const {
+    if constexpr (kByHead) {
+      uint32_t own = 0;  // of head t
+      if (isFor<kByHead>(step_, work, lane_.t)) {
+        const int head = headOf(step_, work, lane_.t);
+        own = drawsOfPiece(budgetOf<kByHead>(step_, work.sequence, head), pieces);
+      }
+      PieceDraws<kByHead> samples;
+      uint32_t end = 0;
+#pragma unroll
+      for (int h = 0; h < kQuad; ++h) samples.ends[h] = end += __shfl_sync(kAll, own, h);
+      return samples;
+    } else {
+      return {drawsOfPiece(step_.in.budgets[work.sequence], pieces)};
+    }
   }
 
   __device__ const uint4& massesAt(int h, int eight) const {
@@ -129,7 +169,8 @@ class TileDrawer {
   }
 
   // draws.counts, and the list of draws where it is wanted.
-  __device__ void countDraws(const Work& work, int pieces, float reference, float sum) {
+  __device__ void countDraws(const Work& work, const PieceDraws<kByHead>& samples, float reference,
+                             float sum) {
     DrawScratch& draws = drawScratch();
     const int lane = lane_.id;
     if (lane < kQuad) {
@@ -154,7 +195,7 @@ class TileDrawer {
       const uint32_t mass = __shfl_sync(kAll, reached, 31);
       if (lane == h) {
         draws.masses[h] = mass;
-        if (isFor(step_, work, h)) {
+        if (isFor<kByHead>(step_, work, h)) {
           const int64_t at = pieceIndex(step_, work.sequence, headOf(step_, work, h), work.piece);
           step_.space.pieces[at] = {reference, mass, sum, 0};
         }
@@ -164,20 +205,10 @@ class TileDrawer {
     for (int i = 0; i < kPieceKeys / 32; ++i) draws.counts[i * 32 + lane] = 0;
     __syncwarp();
     const int heads = min(kQuad, step_.in.heads / step_.cache.kv_heads - work.quad * kQuad);
-    uint32_t most = samplesOf(work, 0, pieces), samples = most;
-    for (int h = 1; step_.in.head_budgets && h < heads; ++h) {
-      most = max(most, samplesOf(work, h, pieces));
-    }
-    uint64_t divisor = static_cast<uint64_t>(samples) << 24;
-    double inverse = 1.0 / static_cast<double>(divisor);
-    for (uint32_t i = lane; i < most * heads; i += 32) {
-      const uint32_t h = i / most, m = i - h * most;
-      if (step_.in.head_budgets) {
-        samples = samplesOf(work, static_cast<int>(h), pieces);
-        if (m >= samples) continue;
-        divisor = static_cast<uint64_t>(samples) << 24;
-        inverse = 1.0 / static_cast<double>(divisor);
-      }
+    for (uint32_t i = lane; i < samples.all(heads); i += 32) {
+      const uint32_t h = samples.headOf(i), m = i - samples.before(h);
+      const uint64_t divisor = static_cast<uint64_t>(samples.of(h)) << 24;
+      const double inverse = 1.0 / static_cast<double>(divisor);
       int key = -1;
       if (draws.masses[h] > 0) {
         key = keyOfDraw(h, m, divisor, inverse);
@@ -186,7 +217,7 @@ class TileDrawer {
       if (step_.space.draw_keys) {
         const int64_t list = static_cast<int64_t>(work.sequence) * step_.in.heads +
                              headOf(step_, work, static_cast<int>(h));
-        step_.space.draw_keys[list * step_.space.draw_stride + work.piece * samples + m] =
+        step_.space.draw_keys[list * step_.space.draw_stride + work.piece * samples.of(h) + m] =
             key < 0 ? -1 : work.first + key;
       }
     }
