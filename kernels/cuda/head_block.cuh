@@ -52,7 +52,7 @@ class HeadBlock {
       if (tid_ == 0) report(step_, length ? Wrong::kLength : Wrong::kBudget, sequence_, kv_head_);
       fill(notANumber(), notANumber());
     } else if (kind_ == HeadKind::kSilent) {
-      fill(idleValue(), minusInfinity());
+      fill(kByHead ? idleValue() : 0.0f, minusInfinity());
     } else if (kind_ == HeadKind::kExact) {
       pieces_ = exactPiecesOf(exactKeysOf(step_, keys_.n).span());
       combine<false>();
@@ -71,13 +71,9 @@ class HeadBlock {
   }
   // Channel tid_ of what a head with budget 0 gives.
   __device__ float idleValue() const {
-    if constexpr (kByHead) {
-      if (step_.by_head.idle_values && keys_.n > 0 && tid_ < kDim) {
-        const int64_t at = static_cast<int64_t>(sequence_) * step_.cache.kv_heads + kv_head_;
-        return step_.by_head.idle_values[at * kDim + tid_];
-      }
-    }
-    return 0;
+    if (!step_.by_head.idle_values || keys_.n == 0 || tid_ >= kDim) return 0;
+    const int64_t at = static_cast<int64_t>(sequence_) * step_.cache.kv_heads + kv_head_;
+    return step_.by_head.idle_values[at * kDim + tid_];
   }
   __device__ float* output() const { return step_.out.out + headIndex() * kDim; }
   __device__ void setLse(float lse) const {
@@ -147,7 +143,8 @@ class HeadBlock {
     if (budget_ == 0 || !(total > 0)) {
       // NaN scores end here too: they were reported, and their sequence must not look like a
       // number.
-      const float out = budget_ == 0 ? idleValue() : total == 0 ? 0.0f : notANumber();
+      float out = budget_ == 0 || total == 0 ? 0.0f : notANumber();
+      if (kByHead && budget_ == 0) out = idleValue();
       if (tid_ < kDim) output()[tid_] = out;
       return;
     }

@@ -78,13 +78,11 @@ class KeyPipe {
  private:
   // The piece after the one being copied, and its pages, are fetched one piece ahead.
   __device__ void lookAhead(const Share& share) {
-    do {
-      has_ahead_ = share.has(next_);
-      if (!has_ahead_) return;
-      ahead_ = share.at(next_);
-      ahead_pages_ = pagesOf(step_, ahead_, lane_);
-      share.goOn(next_);
-    } while (!share.isNeeded(ahead_));
+    has_ahead_ = share.has(next_);
+    if (!has_ahead_) return;
+    ahead_ = share.at(next_);
+    ahead_pages_ = pagesOf(step_, ahead_, lane_);
+    share.goOn(next_);
   }
 
   __device__ void open(const Share& share) {

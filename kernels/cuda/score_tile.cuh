@@ -327,9 +327,10 @@ struct ValueSum {
     }
   }
 
-  template <bool kByHead>
-  __device__ void store(const Step& step, const Work& work, const Lane& lane, float factor) const {
-    if (!isFor<kByHead>(step, work, lane.t)) return;
+  template <typename AnyWork>
+  __device__ void store(const Step& step, const AnyWork& work, const Lane& lane,
+                        float factor) const {
+    if (!isFor(step, work, lane.t)) return;
     const int64_t at = pieceIndex(step, work.sequence, headOf(step, work, lane.t), work.piece);
     float* to = reinterpret_cast<float*>(step.space.piece_bytes + at * kPieceBytes);
 #pragma unroll

@@ -27,6 +27,7 @@ class GroupCount {
     sequence_ = blockIdx.x / step.cache.kv_heads;
     kv_head_ = blockIdx.x % step.cache.kv_heads;
     group_ = step.in.heads / step.cache.kv_heads;
+    if constexpr (!kByHead) kind_ = kindOf<kByHead>(step, sequence_, 0);
     const int n = step.in.lengths[sequence_];
     keys_ = keysOf(step, beyondRoom(step, n) ? 0 : n);
     words_ = bitWords(keys_.span());
@@ -90,7 +91,7 @@ class GroupCount {
   static constexpr uint64_t kEntryBytes = kDim * 2;
 
   __device__ HeadKind kindOfHead(int h) const {
-    return kindOf<kByHead>(step_, sequence_, kv_head_ * group_ + h);
+    return kByHead ? kindOf<kByHead>(step_, sequence_, kv_head_ * group_ + h) : kind_;
   }
   __device__ bool readsAll(int h) const {
     return kindOfHead(h) == HeadKind::kExact &&
@@ -256,6 +257,7 @@ class GroupCount {
   StatisticsShared& shared_;
   SequenceKeys keys_;
   int tid_, sequence_, kv_head_, group_, words_;
+  HeadKind kind_;  // of all heads, where budgets are not theirs
   uint32_t* head_bits_;
   uint32_t* group_bits_;
 };

@@ -79,8 +79,7 @@ class SweepWarp {
     Place place = share_.begin();
     pipe_.start(share_);
     for (; share_.has(place); share_.goOn(place)) {
-      const Work work = share_.at(place);
-      if (!share_.isNeeded(work)) continue;
+      const WorkOf<kByHead> work = share_.at(place);
       if (work.exact) {
         exactPiece(work);
       } else if constexpr (kSweep != Sweep::kExact) {
@@ -93,7 +92,7 @@ class SweepWarp {
 
  private:
   // Softmax's sum and the weighted sum of values, online.
-  __device__ void exactPiece(const Work& work) {
+  __device__ void exactPiece(const WorkOf<kByHead>& work) {
     tile_.take(work, share_.queriesOf(work));
     const uint32_t lane_value = TileLayout<kDim>::valuesOf(lane_.id);
     // Exponents are relative to a score that has been the largest, or up to 2^8 less than that.
@@ -120,9 +119,9 @@ class SweepWarp {
       pipe_.release(share_);
     }
     guard_.tell(step_, work, lane_.id);
-    values.template store<kByHead>(step_, work, lane_, 1.0f);
+    values.store(step_, work, lane_, 1.0f);
     sum = overKeys(sum);
-    if (lane_.g == 0 && isFor<kByHead>(step_, work, lane_.t)) {
+    if (lane_.g == 0 && isFor(step_, work, lane_.t)) {
       const int head = headOf(step_, work, lane_.t);
       step_.space.pieces[pieceIndex(step_, work.sequence, head, work.piece)] = {reference, 0, sum,
                                                                                 0};
@@ -138,7 +137,7 @@ class SweepWarp {
   }
 
   // Scores go to scratch as they come, and are taken from there key by key.
-  __device__ void sampledPiece(const Work& work) {
+  __device__ void sampledPiece(const WorkOf<kByHead>& work) {
     float top = scoresToScratch(work);
     guard_.tell(step_, work, lane_.id);
     top = largestOverKeys(top);
@@ -161,7 +160,7 @@ class SweepWarp {
       if constexpr (kDraws) {
         __syncwarp();
         reinterpret_cast<uint4*>(scratch_.of(h))[lane_.id] = masses;
-      } else if (isFor<kByHead>(step_, work, h)) {
+      } else if (isFor(step_, work, h)) {
         if (step_.space.scores) {
           masses_.storeScores(at, low, high);
         } else {
@@ -173,7 +172,7 @@ class SweepWarp {
     if constexpr (kDraws) {
       __syncwarp();
       drawer_.draw(work, share_.piecesOf(work.sequence), reference, sum);
-    } else if (lane_.id < kQuad && isFor<kByHead>(step_, work, lane_.id)) {
+    } else if (lane_.id < kQuad && isFor(step_, work, lane_.id)) {
       Piece& piece =
           step_.space.pieces[first + static_cast<int64_t>(lane_.id) * step_.space.max_pieces];
       piece.reference = reference;

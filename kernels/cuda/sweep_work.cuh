@@ -1,6 +1,8 @@
 #pragma once
 // The sweep's work and who does it (step.h): the pieces of all sequences of the batch are cut into
 // shares, one a warp, and a warp's place in its share only goes on.
+#include <type_traits>
+
 #include "kernels/cuda/primitives.cuh"
 
 namespace allot::kernels::cuda {
@@ -27,6 +29,7 @@ struct Place {
   int outer;   // piece, counted over all sequences
   int within;  // KV head and quad
   int sequence;
+  uint32_t heads;  // by head: HeadWork::heads
 };
 
 // One piece of one KV head, for up to kQuad of its query heads.
@@ -39,8 +42,13 @@ struct Work {
   int count;  // keys
   int dead;   // of them, the first ones, before the sequence's window
   bool exact;
-  uint32_t heads;  // by head: those of the quad that it is done for, a bit each
 };
+// The same where heads have budgets of their own.
+struct HeadWork : Work {
+  uint32_t heads;  // those of the quad that it is for, a bit each
+};
+template <bool kByHead>
+using WorkOf = std::conditional_t<kByHead, HeadWork, Work>;
 
 __device__ inline int headOf(const Step& step, const Work& work, int in_quad) {
   return work.kv_head * (step.in.heads / step.cache.kv_heads) + work.quad * kQuad + in_quad;
@@ -49,9 +57,11 @@ __device__ inline bool hasHead(const Step& step, const Work& work, int in_quad) 
   return work.quad * kQuad + in_quad < step.in.heads / step.cache.kv_heads;
 }
 // Whether what the work leaves is that head's.
-template <bool kByHead>
 __device__ inline bool isFor(const Step& step, const Work& work, int in_quad) {
-  return kByHead ? work.heads >> in_quad & 1 : hasHead(step, work, in_quad);
+  return hasHead(step, work, in_quad);
+}
+__device__ inline bool isFor(const Step&, const HeadWork& work, int in_quad) {
+  return work.heads >> in_quad & 1;
 }
 
 // The position of a key in the pool, in entries: a pool has fewer than 2^32.
@@ -96,17 +106,23 @@ class WarpShare {
   }
 
   __device__ Place begin() const { return {begin_, begin_ < end_ ? within_ : inner_, 0}; }
-  __device__ bool has(const Place& place) const { return place.within < inner_; }
+  // By head: goes on to what some head of the quad needs. What none does is not read.
+  __device__ bool has(Place& place) const {
+    if constexpr (kByHead) {
+      while (place.within < inner_ && (place.heads = headsOf(at(place))) == 0) goOn(place);
+    }
+    return place.within < inner_;
+  }
   __device__ void goOn(Place& place) const {
     if (++place.outer < end_) return;
     // Fewer warps than KV heads and quads: the others of the same pieces.
     place = {begin_, place.within + warps_, 0};
   }
 
-  __device__ Work at(Place& place) const {
+  __device__ WorkOf<kByHead> at(Place& place) const {
     while (sequences_[place.sequence + 1].before <= place.outer) ++place.sequence;
     const SequencePieces sequence = sequences_[place.sequence];
-    Work work;
+    WorkOf<kByHead> work;
     work.sequence = place.sequence;
     work.kv_head = quads_ == 1 ? place.within : place.within / quads_;
     work.quad = quads_ == 1 ? 0 : place.within % quads_;
@@ -118,7 +134,7 @@ class WarpShare {
       const int exact = work.exact ? exactPiecesOf(exactKeysOf(step_, n).span()) : 0;
       work.exact = work.piece < exact;
       if (!work.exact) work.piece -= exact;
-      work.heads = headsOf(work);
+      work.heads = place.heads;
     }
     const SequenceKeys all = work.exact ? exactKeysOf(step_, n) : keysOf(step_, n);
     const int keys = work.exact ? exactPieceKeys(all.span()) : kPieceKeys;
@@ -127,10 +143,6 @@ class WarpShare {
     work.dead = max(all.first - work.first, 0);
     return work;
   }
-
-  // False where budgets are the heads' and none of the quad is of the work's kind: it is passed
-  // over, and its keys are not read.
-  __device__ bool isNeeded(const Work& work) const { return !kByHead || work.heads != 0; }
 
   // A name of the queries that the work is for.
   __device__ int queriesOf(const Work& work) const {
@@ -145,7 +157,7 @@ class WarpShare {
   }
 
  private:
-  // Work::heads, by the warp.
+  // Of the quad, those of the work's kind. By the warp.
   __device__ uint32_t headsOf(const Work& work) const {
     const int h = threadIdx.x % 32;
     const HeadKind wanted = work.exact ? HeadKind::kExact : HeadKind::kSampled;
@@ -166,10 +178,11 @@ struct Kinds {
 };
 template <bool kByHead>
 __device__ inline Kinds kindsOf(const Step& step, int sequence) {
-  Kinds kinds;
+  HeadKind kind = kindOf<kByHead>(step, sequence, 0);
+  Kinds kinds{kind == HeadKind::kExact, kind == HeadKind::kSampled};
 #pragma unroll 8
-  for (int h = 0; h < (kByHead ? step.in.heads : 1); ++h) {
-    const HeadKind kind = kindOf<kByHead>(step, sequence, h);
+  for (int h = 1; kByHead && h < step.in.heads; ++h) {
+    kind = kindOf<kByHead>(step, sequence, h);
     kinds.exact |= kind == HeadKind::kExact;
     kinds.sampled |= kind == HeadKind::kSampled;
   }
@@ -192,7 +205,7 @@ __device__ inline void countPieces(const Step& step, SequencePieces* sequences) 
       const Kinds kinds = kindsOf<kByHead>(step, sequence);
       const int n = step.in.lengths[sequence];
       if (kinds.exact) pieces = exactPiecesOf(exactKeysOf(step, n).span());
-      if (kinds.sampled) pieces += piecesOf(keysOf(step, n).span());
+      if (kinds.sampled) pieces = (kByHead ? pieces : 0) + piecesOf(keysOf(step, n).span());
       keys = kinds.exact ? n | 0x80000000u : n;
     }
     int sum = pieces;

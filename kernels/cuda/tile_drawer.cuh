@@ -54,7 +54,7 @@ class TileDrawer {
         lane_value_(Tile::valuesOf(lane.id)) {}
 
   // The piece's masses are in scratch, a line a head; `pieces` are the sequence's.
-  __device__ void draw(const Work& work, int pieces, float reference, float sum) {
+  __device__ void draw(const WorkOf<kByHead>& work, int pieces, float reference, float sum) {
     const PieceDraws<kByHead> samples = samplesOf(work, pieces);
     countDraws(work, samples, reference, sum);
     auto* counted = reinterpret_cast<uint32_t*>(scratch_);  // masses are done with
@@ -80,7 +80,7 @@ class TileDrawer {
       waitCopies<0>();
       __syncwarp();
       add(counted + first, drawn - first, total);
-      total.template store<kByHead>(step_, work, lane_, factor);
+      total.store(step_, work, lane_, factor);
       return;
     }
     for (int i = lane_.id; i < drawn; i += 32) drawScratch().pending[i] = counted[i];
@@ -95,7 +95,7 @@ class TileDrawer {
     if (pending_entries_ < 0) return;
     Sum total;
     add(drawScratch().pending, pending_entries_, total);
-    total.template store<kByHead>(step_, pending_, lane_, pending_factor_);
+    total.store(step_, pending_, lane_, pending_factor_);
     pending_entries_ = -1;
     __syncwarp();
   }
@@ -115,10 +115,10 @@ class TileDrawer {
     return total;
   }
 
-  __device__ PieceDraws<kByHead> samplesOf(const Work& work, int pieces) const {
+  __device__ PieceDraws<kByHead> samplesOf(const WorkOf<kByHead>& work, int pieces) const {
     if constexpr (kByHead) {
       uint32_t own = 0;  // of head t
-      if (isFor<kByHead>(step_, work, lane_.t)) {
+      if (isFor(step_, work, lane_.t)) {
         const int head = headOf(step_, work, lane_.t);
         own = drawsOfPiece(budgetOf<kByHead>(step_, work.sequence, head), pieces);
       }
@@ -169,8 +169,8 @@ class TileDrawer {
   }
 
   // draws.counts, and the list of draws where it is wanted.
-  __device__ void countDraws(const Work& work, const PieceDraws<kByHead>& samples, float reference,
-                             float sum) {
+  __device__ void countDraws(const WorkOf<kByHead>& work, const PieceDraws<kByHead>& samples,
+                             float reference, float sum) {
     DrawScratch& draws = drawScratch();
     const int lane = lane_.id;
     if (lane < kQuad) {
@@ -195,7 +195,7 @@ class TileDrawer {
       const uint32_t mass = __shfl_sync(kAll, reached, 31);
       if (lane == h) {
         draws.masses[h] = mass;
-        if (isFor<kByHead>(step_, work, h)) {
+        if (isFor(step_, work, h)) {
           const int64_t at = pieceIndex(step_, work.sequence, headOf(step_, work, h), work.piece);
           step_.space.pieces[at] = {reference, mass, sum, 0};
         }
@@ -204,11 +204,15 @@ class TileDrawer {
 #pragma unroll
     for (int i = 0; i < kPieceKeys / 32; ++i) draws.counts[i * 32 + lane] = 0;
     __syncwarp();
+    uint64_t divisor = static_cast<uint64_t>(samples.of(0)) << 24;
+    double inverse = 1.0 / static_cast<double>(divisor);
     const int heads = min(kQuad, step_.in.heads / step_.cache.kv_heads - work.quad * kQuad);
     for (uint32_t i = lane; i < samples.all(heads); i += 32) {
       const uint32_t h = samples.headOf(i), m = i - samples.before(h);
-      const uint64_t divisor = static_cast<uint64_t>(samples.of(h)) << 24;
-      const double inverse = 1.0 / static_cast<double>(divisor);
+      if constexpr (kByHead) {
+        divisor = static_cast<uint64_t>(samples.of(h)) << 24;
+        inverse = 1.0 / static_cast<double>(divisor);
+      }
       int key = -1;
       if (draws.masses[h] > 0) {
         key = keyOfDraw(h, m, divisor, inverse);
@@ -299,7 +303,7 @@ class TileDrawer {
   Lane lane_;
   uint8_t* scratch_;
   uint32_t gathered_, lane_copy_, lane_value_;
-  Work pending_;  // the piece whose values are on their way
+  WorkOf<kByHead> pending_;  // the piece whose values are on their way
   int pending_entries_ = -1;
   float pending_factor_ = 0;
 };
