@@ -29,36 +29,39 @@ class GroupCount {
     group_ = step.in.heads / step.cache.kv_heads;
     if constexpr (!kByHead) kind_ = kindOf<kByHead>(step, sequence_, 0);
     const int n = step.in.lengths[sequence_];
-    keys_ = keysOf(step, beyondRoom(step, n) ? 0 : n);
+    const bool bad = kByHead ? beyondRoom(step, n) : kind_ == HeadKind::kBad;
+    keys_ = keysOf(step, bad ? 0 : n);
     words_ = bitWords(keys_.span());
     head_bits_ = bits;
     group_bits_ = bits + step.space.statistics_words;
   }
 
   __device__ void run() {
-    bool scored = false, exact = false, sampled = false;  // some head of the group is
+    // Of which kinds heads are, and whether some read all entries.
+    bool exact = false, sampled = false, whole = false;
     for (int h = 0; h < (kByHead ? group_ : 1); ++h) {
-      scored |= kindOfHead(h) == HeadKind::kExact;
-      exact |= readsAll(h);
+      exact |= kindOfHead(h) == HeadKind::kExact;
       sampled |= kindOfHead(h) == HeadKind::kSampled;
+      whole |= readsAll(h);
     }
-    const uint64_t n = keys_.count(), keys = n * kEntryBytes;
+    const uint64_t n = keys_.count();
     const bool shadow = sampled && step_.how.sweep == Sweep::kShadow;
-    const uint64_t codes = n * (kDim / 2 + sizeof(float));
-    const uint64_t listed = sampled ? countLists() : 0;
-    const uint64_t entries = exact ? n : listed;
+    const uint64_t stage =
+        exact || sampled ? n * (shadow ? kDim / 2 + sizeof(float) : kEntryBytes) : 0;
+    uint64_t entries = 0;
+    if (whole) entries = n;
+    if (sampled) {
+      const uint64_t listed = countLists();
+      if (!kByHead || !whole) entries = listed;
+    }
     uint64_t draws = 0, unique = 0;
     for (int h = 0; h < group_; ++h) {
       HeadStatistics head{};
       if (readsAll(h)) {
-        head = {static_cast<uint32_t>(n),
-                static_cast<uint32_t>(n),
-                keys,
-                keys,
-                static_cast<float>(n),
-                0};
+        head = {static_cast<uint32_t>(n), static_cast<uint32_t>(n), n * kEntryBytes,
+                n * kEntryBytes,          static_cast<float>(n),    0};
       } else if (kindOfHead(h) == HeadKind::kSampled) {
-        head = sampledHead(h, shadow ? codes : keys);
+        head = sampledHead(h, stage);
       }
       draws += head.draws;
       unique += head.unique_rows;
@@ -67,12 +70,11 @@ class GroupCount {
       }
     }
     if (tid_ != 0) return;
-    // Every exact key once, or those that were drawn by their codes.
-    const uint64_t exact_keys = scored || (sampled && !shadow) ? keys
-                                : shadow                       ? listed * kEntryBytes
-                                                               : 0;
+    // Beside codes: the exact keys of entries, or all where a head reads these alone.
+    const uint64_t exact_keys = kByHead && exact ? n : entries;
     const GroupStatistics together{static_cast<uint32_t>(entries),
-                                   exact_keys + (shadow ? codes : 0), entries * kEntryBytes};
+                                   stage + (shadow ? exact_keys * kEntryBytes : 0),
+                                   entries * kEntryBytes};
     if (step_.out.group_statistics) {
       step_.out.group_statistics[sequence_ * step_.cache.kv_heads + kv_head_] = together;
     }
@@ -142,7 +144,7 @@ class GroupCount {
       clear(group_bits_);
       uint32_t own = 0;
       for (int h = 0; h < group_; ++h) {
-        if (kindOfHead(h) != HeadKind::kSampled) continue;
+        if (kByHead && kindOfHead(h) != HeadKind::kSampled) continue;
         const ListSums sums = markList(kv_head_ * group_ + h, first, &own);
         if (tid_ != 0) continue;
         if (first == 0) shared_.lists[h] = sums;

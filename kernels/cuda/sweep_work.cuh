@@ -178,11 +178,10 @@ struct Kinds {
 };
 template <bool kByHead>
 __device__ inline Kinds kindsOf(const Step& step, int sequence) {
-  HeadKind kind = kindOf<kByHead>(step, sequence, 0);
-  Kinds kinds{kind == HeadKind::kExact, kind == HeadKind::kSampled};
+  Kinds kinds;
 #pragma unroll 8
-  for (int h = 1; kByHead && h < step.in.heads; ++h) {
-    kind = kindOf<kByHead>(step, sequence, h);
+  for (int h = 0; h < (kByHead ? step.in.heads : 1); ++h) {
+    const HeadKind kind = kindOf<kByHead>(step, sequence, h);
     kinds.exact |= kind == HeadKind::kExact;
     kinds.sampled |= kind == HeadKind::kSampled;
   }
