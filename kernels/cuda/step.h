@@ -10,11 +10,11 @@
 //   flash heads    the piece's masses' sum and the mean of the values that it drew itself
 // The finish, one block a sequence and query head, puts pieces together in order.
 //
-// Kernels are compiled twice, and the launch chooses. Of kByHead = false are those of steps whose
-// sequences have one budget for all heads: nothing is asked of a head there. Of kByHead = true are
-// those of steps in which heads have budgets of their own (Step::ByHead). A sequence may then have
-// exact and sampled heads: its keys are swept once for each, a piece is read if some head of the
-// quad is of its kind, and what it leaves is written for these alone.
+// Kernels of kByHead = false are for sequences that have one budget for all heads, which then are
+// of one kind: they ask nothing of a head. Those of kByHead = true are for heads that have budgets
+// of their own, or give something without one (Step::ByHead); the launch chooses. There a sequence
+// may have exact and sampled heads: its keys are swept once for each, a piece is read if a head of
+// the quad is of its kind, and what it leaves is written for such heads alone.
 //
 // Words here, and what the trade calls them:
 //   sweep, finish    split-KV decode (flash decoding) and its combine kernel

@@ -6,16 +6,16 @@
 
 namespace allot::kernels::cuda {
 
-// How many draws the heads of a quad make in a piece.
+// How many draws the heads of a quad make in a piece: all as many, ...
 template <bool kByHead>
 struct PieceDraws {
   uint32_t each;
-  __device__ uint32_t of(uint32_t) const { return each; }
   __device__ uint32_t all(int heads) const { return each * heads; }
   __device__ uint32_t headOf(uint32_t draw) const { return draw / each; }
   __device__ uint32_t before(uint32_t head) const { return head * each; }
+  __device__ uint32_t of(uint32_t) const { return each; }
 };
-// Of heads that have budgets of their own; 0 for one that draws none.
+// ... or each by its own budget, 0 if it is silent or exact.
 template <>
 struct PieceDraws<true> {
   uint32_t ends[kQuad];  // of a head's draws among those of all
@@ -23,18 +23,16 @@ struct PieceDraws<true> {
   __device__ uint32_t headOf(uint32_t draw) const {
     uint32_t head = 0;
 #pragma unroll
-    for (uint32_t h = 0; h < kQuad - 1; ++h) head += draw >= ends[h];
+    for (uint32_t h = 0; h + 1 < kQuad; ++h) head += draw >= ends[h];
     return head;
   }
   __device__ uint32_t before(uint32_t head) const {
-    uint32_t end = 0;
+    uint32_t draws = 0;
 #pragma unroll
-    for (uint32_t h = 0; h < kQuad - 1; ++h) end = head > h ? ends[h] : end;
-    return end;
+    for (uint32_t h = 0; h < kQuad; ++h) draws = head == h + 1 ? ends[h] : draws;
+    return draws;
   }
-  __device__ uint32_t of(uint32_t head) const {
-    return (head == kQuad - 1 ? ends[kQuad - 1] : before(head + 1)) - before(head);
-  }
+  __device__ uint32_t of(uint32_t head) const { return before(head + 1) - before(head); }
 };
 
 template <int kDim, typename T, bool kByHead>
