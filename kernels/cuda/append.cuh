@@ -15,7 +15,6 @@ struct Append {
   uint8_t* codes;  // null: no shadow
   float* code_scales;
   float* centres;  // null: none
-  double* value_sums;
   int64_t pages;
   int kv_heads;
   int page_shift;
@@ -27,6 +26,7 @@ struct Append {
   int count;
   int max_pages;
   unsigned long long* wrong;
+  double* value_sums;  // null: none
 };
 
 __device__ inline void report(const Append& in, Wrong kind, int row, int kv_head) {

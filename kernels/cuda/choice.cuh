@@ -12,9 +12,9 @@ struct ChoiceShared : HeadShared<kDim> {
   SetShared sets;
 };
 
-template <int kDim, typename T, bool kRescores>
-class ChoiceHead : HeadBlock<kDim, T, kRescores> {
-  using Base = HeadBlock<kDim, T, kRescores>;
+template <int kDim, typename T, bool kRescores, bool kByHead>
+class ChoiceHead : HeadBlock<kDim, T, kRescores, kByHead> {
+  using Base = HeadBlock<kDim, T, kRescores, kByHead>;
   using Base::at_, Base::budget_, Base::keys_, Base::kv_head_, Base::lane_;
   using Base::kLanes;
   using Base::pieces_, Base::sequence_, Base::step_, Base::tid_, Base::warp_;
@@ -245,12 +245,12 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores> {
   KeySets sets_;
 };
 
-template <int kDim, typename T, bool kRescores>
+template <int kDim, typename T, bool kRescores, bool kByHead>
 __global__ void __launch_bounds__(kFinishThreads, 2)
     choiceKernel(const __grid_constant__ Step step) {
   extern __shared__ __align__(16) uint8_t memory[];  // choiceBytes()
   __shared__ ChoiceShared<kDim> shared;
-  ChoiceHead<kDim, T, kRescores> head(step, shared, memory);
+  ChoiceHead<kDim, T, kRescores, kByHead> head(step, shared, memory);
   waitForKernelBefore();
   head.run();
 }

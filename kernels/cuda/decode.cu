@@ -39,23 +39,25 @@ Step::How howOf(const MethodOptions& method) {
           .rule = hasErrorTarget(method) ? vAttentionRule(method) : VAttentionRule{}};
 }
 
-SweepKernel sweepKernelOf(Sweep sweep, int head_dim, Element element) {
+SweepKernel sweepKernelOf(Sweep sweep, int head_dim, Element element, bool by_head) {
   switch (sweep) {
     case Sweep::kExact:
-      return exactSweep(head_dim, element);
+      return by_head ? massesSweep(head_dim, element, true) : exactSweep(head_dim, element);
     case Sweep::kMasses:
-      return massesSweep(head_dim, element);
+      return massesSweep(head_dim, element, by_head);
     case Sweep::kShadow:
-      return shadowSweep(head_dim, element);
+      return shadowSweep(head_dim, element, by_head);
     case Sweep::kFlash:
-      return flashSweep(head_dim, element);
+      return flashSweep(head_dim, element, by_head);
   }
   return {};
 }
 
-StepKernel finishKernelOf(Sweep sweep, ChosenBy chosen_by, int head_dim, Element element) {
-  return choosesByScores(chosen_by) ? choiceKernelOf(sweep, head_dim, element)
-                                    : finishKernelOf(sweep, head_dim, element);
+StepKernel finishKernelOf(Sweep sweep, ChosenBy chosen_by, int head_dim, Element element,
+                          bool by_head) {
+  if (choosesByScores(chosen_by)) return choiceKernelOf(sweep, head_dim, element, by_head);
+  const Sweep of = by_head && sweep == Sweep::kExact ? Sweep::kMasses : sweep;
+  return finishKernelOf(of, head_dim, element, by_head);
 }
 
 Refusal unsupportedShape(const MethodOptions& method, const PagedKv& kv, int heads) {
@@ -128,9 +130,6 @@ struct Workspace::Impl {
   // first launch: neither may happen while a graph is captured.
   Refusal load(Sweep sweep, ChosenBy chosen_by, const PagedKv& kv, const StepBounds& of,
                int pieces) {
-    Launch launch;
-    const SweepKernel kernel = sweepKernelOf(sweep, kv.head_dim, kv.element);
-    if (auto why = configure(kernel, of.rows, &launch)) return why;
     const AppendKernels append = appendKernelsOf(kv.head_dim, kv.element);
     cudaFuncAttributes attributes;
     cudaError_t error = cudaFuncGetAttributes(&attributes, append.append);
@@ -138,14 +137,20 @@ struct Workspace::Impl {
     if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, append.shadow);
     if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, append.value_sums);
     if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, append.means);
-    const StepKernel finish = finishKernelOf(sweep, chosen_by, kv.head_dim, kv.element);
-    if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, finish);
-    if (error == cudaSuccess) {
-      if (waits(attributes) && !overlaps(finish)) overlapping.push_back(finish);
-      error = allow(finish, finishBytes(chosen_by, of.max_length, pieces));
-    }
-    if (error == cudaSuccess && of.statistics) {
-      error = allow(statisticsKernelOf(kv.head_dim, kv.element), statisticsBytes(of.max_length));
+    for (const bool by_head : {false, true}) {
+      Launch launch;
+      const SweepKernel kernel = sweepKernelOf(sweep, kv.head_dim, kv.element, by_head);
+      if (auto why = configure(kernel, of.rows, &launch)) return why;
+      const StepKernel finish = finishKernelOf(sweep, chosen_by, kv.head_dim, kv.element, by_head);
+      if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, finish);
+      if (error == cudaSuccess) {
+        if (waits(attributes) && !overlaps(finish)) overlapping.push_back(finish);
+        error = allow(finish, finishBytes(chosen_by, of.max_length, pieces));
+      }
+      if (error == cudaSuccess && of.statistics) {
+        error = allow(statisticsKernelOf(kv.head_dim, kv.element, by_head),
+                      statisticsBytes(of.max_length));
+      }
     }
     return failed("the GPU did not load the kernels", error);
   }
@@ -350,8 +355,7 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
   if (in.window < 0) return "window = " + std::to_string(in.window) + " is below 0";
   if (in.idle_window > 0) {
     return "heads without a budget attend to a window on the CPU alone: let them be silent, or "
-           "give "
-           "the mean of their values";
+           "give the mean of their values";
   }
   if (in.rows == 0) return std::nullopt;
   Workspace::Impl& impl = workspace->impl();
@@ -388,21 +392,19 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
                          .max_pages = in.max_pages,
                          .layer = in.layer,
                          .seed = in.seed,
-                         .scale = in.scale,
-                         .head_budgets = in.head_budgets,
-                         .idle_values = in.idle_values},
+                         .scale = in.scale},
                   .out = {.out = out.out,
                           .lse = out.lse,
                           .statistics = out.statistics,
                           .head_statistics = out.head_statistics,
                           .group_statistics = out.group_statistics},
                   .how = howOf(method),
-                  .space = impl.space(choice)};
+                  .space = impl.space(choice),
+                  .by_head = {.budgets = in.head_budgets, .idle_values = in.idle_values}};
 
   Workspace::Impl::Launch launch;
-  if (auto why = impl.configure(sweepKernelOf(sweep, kv.head_dim, kv.element), in.rows, &launch)) {
-    return why;
-  }
+  const SweepKernel keys = sweepKernelOf(sweep, kv.head_dim, kv.element, in.head_budgets);
+  if (auto why = impl.configure(keys, in.rows, &launch)) return why;
   const int quads = (in.heads / kv.kv_heads + kQuad - 1) / kQuad;
   const int64_t items = int64_t{in.rows} * impl.max_pieces * kv.kv_heads * quads;
   const auto blocks = static_cast<unsigned>(std::min<int64_t>(items, launch.blocks));
@@ -420,11 +422,13 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &overlap;
-  const StepKernel finish = finishKernelOf(sweep, chosen_by, kv.head_dim, kv.element);
+  // The finish alone gives idle values.
+  const StepKernel finish =
+      finishKernelOf(sweep, chosen_by, kv.head_dim, kv.element, in.head_budgets || in.idle_values);
   config.numAttrs = impl.overlaps(finish) ? 1 : 0;
   cudaError_t error = cudaLaunchKernelEx(&config, finish, step);
   if (error == cudaSuccess && statistics) {
-    const StepKernel count = statisticsKernelOf(kv.head_dim, kv.element);
+    const StepKernel count = statisticsKernelOf(kv.head_dim, kv.element, in.head_budgets);
     const size_t bytes = impl.statisticsBytes(impl.bounds.max_length);
     count<<<static_cast<unsigned>(in.rows * kv.kv_heads), 256, bytes, stream>>>(step);
   }

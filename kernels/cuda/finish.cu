@@ -5,28 +5,32 @@
 
 namespace allot::kernels::cuda {
 
-StepKernel finishKernelOf(Sweep sweep, int head_dim, Element element) {
+StepKernel finishKernelOf(Sweep sweep, int head_dim, Element element, bool by_head) {
   return byShape<StepKernel>(head_dim, element, [=](auto shape) -> StepKernel {
     using S = decltype(shape);
     using T = typename S::Type;
     switch (sweep) {
       case Sweep::kExact:
-        return finishKernel<S::kDim, T, Sweep::kExact>;
+        return by_head ? nullptr : finishKernel<S::kDim, T, Sweep::kExact, false>;
       case Sweep::kMasses:
-        return finishKernel<S::kDim, T, Sweep::kMasses>;
+        return by_head ? finishKernel<S::kDim, T, Sweep::kMasses, true>
+                       : finishKernel<S::kDim, T, Sweep::kMasses, false>;
       case Sweep::kShadow:
-        return finishKernel<S::kDim, T, Sweep::kShadow>;
+        return by_head ? finishKernel<S::kDim, T, Sweep::kShadow, true>
+                       : finishKernel<S::kDim, T, Sweep::kShadow, false>;
       case Sweep::kFlash:
-        return finishKernel<S::kDim, T, Sweep::kFlash>;
+        return by_head ? finishKernel<S::kDim, T, Sweep::kFlash, true>
+                       : finishKernel<S::kDim, T, Sweep::kFlash, false>;
     }
     return nullptr;
   });
 }
 
-StepKernel statisticsKernelOf(int head_dim, Element element) {
-  return byShape<StepKernel>(head_dim, element, [](auto shape) -> StepKernel {
+StepKernel statisticsKernelOf(int head_dim, Element element, bool by_head) {
+  return byShape<StepKernel>(head_dim, element, [=](auto shape) -> StepKernel {
     using S = decltype(shape);
-    return statisticsKernel<S::kDim, typename S::Type>;
+    return by_head ? statisticsKernel<S::kDim, typename S::Type, true>
+                   : statisticsKernel<S::kDim, typename S::Type, false>;
   });
 }
 

@@ -19,11 +19,11 @@ struct FinishShared : HeadShared<kDim> {
   uint64_t warp_sums[kFinishWarps];
 };
 
-template <int kDim, typename T, Sweep kFrom>
-class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow> {
+template <int kDim, typename T, Sweep kFrom, bool kByHead>
+class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow, kByHead> {
   static constexpr bool kRescores = kFrom == Sweep::kShadow;
   static constexpr bool kSamples = kRescores || kFrom == Sweep::kMasses;
-  using Base = HeadBlock<kDim, T, kRescores>;
+  using Base = HeadBlock<kDim, T, kRescores, kByHead>;
   using Base::at_, Base::budget_, Base::keys_, Base::lane_, Base::memory_, Base::pieces_,
       Base::sequence_;
   using Base::kLanes, Base::kEntries;
@@ -265,13 +265,13 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow> {
   uint32_t offset_ = 0;  // of systematic draws
 };
 
-template <int kDim, typename T, Sweep kFrom>
+template <int kDim, typename T, Sweep kFrom, bool kByHead>
 __global__ void __launch_bounds__(kFinishThreads, kFrom == Sweep::kShadow ? 2 : 4)
     finishKernel(const __grid_constant__ Step step) {
   extern __shared__ __align__(16) uint8_t memory[];  // max_pieces + 1 sums
   __shared__ FinishShared<kDim> shared;
   // What does not depend on the sweep is read while it ends.
-  FinishHead<kDim, T, kFrom> head(step, shared, memory);
+  FinishHead<kDim, T, kFrom, kByHead> head(step, shared, memory);
   waitForKernelBefore();
   head.run();
 }

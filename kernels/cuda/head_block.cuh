@@ -17,7 +17,7 @@ struct HeadShared {
 };
 
 // kRescores: scores that come from a shadow are computed again, exactly, for the entries gathered.
-template <int kDim, typename T, bool kRescores>
+template <int kDim, typename T, bool kRescores, bool kByHead>
 class HeadBlock {
  protected:
   static constexpr int kLanes = kDim / 8;       // that read one entry together
@@ -34,10 +34,10 @@ class HeadBlock {
     head_ = blockIdx.x % step.in.heads;
     kv_head_ = head_ / (step.in.heads / step.cache.kv_heads);
     keys_ = keysOf(step, step.in.lengths[sequence_]);
-    budget_ = budgetOf(step, sequence_, head_);
+    budget_ = budgetOf<kByHead>(step, sequence_, head_);
     pieces_ = piecesOf(keys_.span());
     at_ = pieceIndex(step, sequence_, head_, 0);
-    kind_ = kindOf(step, sequence_, head_);
+    kind_ = kindOf<kByHead>(step, sequence_, head_);
     if constexpr (kRescores) {
       const float* from = step_.in.queries + headIndex() * kDim + lane_ % kLanes * 8;
 #pragma unroll
@@ -52,7 +52,7 @@ class HeadBlock {
       if (tid_ == 0) report(step_, length ? Wrong::kLength : Wrong::kBudget, sequence_, kv_head_);
       fill(notANumber(), notANumber());
     } else if (kind_ == HeadKind::kSilent) {
-      fill(keys_.n > 0 ? idleValue() : 0.0f, minusInfinity());
+      fill(kByHead ? idleValue() : 0.0f, minusInfinity());
     } else if (kind_ == HeadKind::kExact) {
       pieces_ = exactPiecesOf(exactKeysOf(step_, keys_.n).span());
       combine<false>();
@@ -71,9 +71,9 @@ class HeadBlock {
   }
   // Channel tid_ of what a head with budget 0 gives.
   __device__ float idleValue() const {
-    if (!step_.in.idle_values || tid_ >= kDim) return 0;
+    if (!step_.by_head.idle_values || keys_.n == 0 || tid_ >= kDim) return 0;
     const int64_t at = static_cast<int64_t>(sequence_) * step_.cache.kv_heads + kv_head_;
-    return step_.in.idle_values[at * kDim + tid_];
+    return step_.by_head.idle_values[at * kDim + tid_];
   }
   __device__ float* output() const { return step_.out.out + headIndex() * kDim; }
   __device__ void setLse(float lse) const {
@@ -143,7 +143,8 @@ class HeadBlock {
     if (budget_ == 0 || !(total > 0)) {
       // NaN scores end here too: they were reported, and their sequence must not look like a
       // number.
-      const float out = budget_ == 0 ? idleValue() : total == 0 ? 0.0f : notANumber();
+      float out = budget_ == 0 || total == 0 ? 0.0f : notANumber();
+      if (kByHead && budget_ == 0) out = idleValue();
       if (tid_ < kDim) output()[tid_] = out;
       return;
     }

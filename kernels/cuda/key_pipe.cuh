@@ -40,14 +40,15 @@ struct SweepLayout {
   }
 };
 
-template <int kDim, Sweep kSweep>
+template <int kDim, Sweep kSweep, bool kByHead>
 class KeyPipe {
+  using Share = WarpShare<kSweep, kByHead>;
   using Layout = SweepLayout<kDim, kSweep>;
   using Tile = typename Layout::Tile;
   using Codes = typename Layout::Codes;
 
  public:
-  __device__ KeyPipe(const Step& step, const WarpShare<kSweep>& share, uint8_t* memory)
+  __device__ KeyPipe(const Step& step, const Share& share, uint8_t* memory)
       : step_(step), ring_(sharedAddress(memory)), lane_(threadIdx.x % 32) {
     head_slot_ = tail_slot_ = ring_;
     lane_offset_ = lane_ / Tile::kChunks * Tile::kRowBytes + lane_ % Tile::kChunks * 16;
@@ -55,7 +56,7 @@ class KeyPipe {
     next_ = share.begin();
   }
 
-  __device__ void start(const WarpShare<kSweep>& share) {
+  __device__ void start(const Share& share) {
     lookAhead(share);
     open(share);
     for (int i = 0; i < Layout::kSlots; ++i) issue(share);
@@ -68,7 +69,7 @@ class KeyPipe {
     return tail_slot_;
   }
   // It has been read: the ring goes on.
-  __device__ void release(const WarpShare<kSweep>& share) {
+  __device__ void release(const Share& share) {
     __syncwarp();
     tail_slot_ = after(tail_slot_);
     issue(share);
@@ -76,17 +77,15 @@ class KeyPipe {
 
  private:
   // The piece after the one being copied, and its pages, are fetched one piece ahead.
-  __device__ void lookAhead(const WarpShare<kSweep>& share) {
-    do {
-      has_ahead_ = share.has(next_);
-      if (!has_ahead_) return;
-      ahead_ = share.at(next_);
-      share.goOn(next_);
-    } while (!share.isNeeded(ahead_));
+  __device__ void lookAhead(const Share& share) {
+    has_ahead_ = share.has(next_);
+    if (!has_ahead_) return;
+    ahead_ = share.at(next_);
     ahead_pages_ = pagesOf(step_, ahead_, lane_);
+    share.goOn(next_);
   }
 
-  __device__ void open(const WarpShare<kSweep>& share) {
+  __device__ void open(const Share& share) {
     loading_ = has_ahead_;
     if (!loading_) return;
     load_ = ahead_;
@@ -110,7 +109,7 @@ class KeyPipe {
   }
 
   // The next slot of the ring is filled, or left if there is no more to copy.
-  __device__ void issue(const WarpShare<kSweep>& share) {
+  __device__ void issue(const Share& share) {
     if (loading_) {
       if (load_.exact || kSweep != Sweep::kShadow) {
         const int tile = load_.exact ? load_slot_ / 2 : load_slot_;

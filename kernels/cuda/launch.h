@@ -19,17 +19,18 @@ struct SweepKernel {
   int warp_bytes = 0;
 };
 
-// Nothing (null) for other head sizes than 64 and 128.
+// Nothing (null) for other head sizes than 64 and 128. by_head: what reads Step::ByHead. There is
+// no such sweep of kExact, nor a finish: those of kMasses attend exactly where all heads do.
 SweepKernel exactSweep(int head_dim, Element element);
-SweepKernel massesSweep(int head_dim, Element element);
-SweepKernel shadowSweep(int head_dim, Element element);
-SweepKernel flashSweep(int head_dim, Element element);
-StepKernel finishKernelOf(Sweep sweep, int head_dim, Element element);
+SweepKernel massesSweep(int head_dim, Element element, bool by_head);
+SweepKernel shadowSweep(int head_dim, Element element, bool by_head);
+SweepKernel flashSweep(int head_dim, Element element, bool by_head);
+StepKernel finishKernelOf(Sweep sweep, int head_dim, Element element, bool by_head);
 // The finish where keys are chosen by scores (sweeps kMasses and kShadow).
-StepKernel choiceKernelOf(Sweep sweep, int head_dim, Element element);
+StepKernel choiceKernelOf(Sweep sweep, int head_dim, Element element, bool by_head);
 // Shared memory that it is to have beside what it declares.
 size_t choiceBytes(int max_length, int pieces);
-StepKernel statisticsKernelOf(int head_dim, Element element);
+StepKernel statisticsKernelOf(int head_dim, Element element, bool by_head);
 
 // Launched together.
 struct AppendKernels {

@@ -186,15 +186,18 @@ __device__ inline SequenceKeys exactKeysOf(const Step& step, int n) {
   return keys;
 }
 
+template <bool kByHead>
 __device__ inline uint32_t budgetOf(const Step& step, int sequence, int head) {
-  return step.in.budgets[step.in.head_budgets ? sequence * step.in.heads + head : sequence];
+  const bool own = kByHead && step.by_head.budgets;
+  return step.in.budgets[own ? sequence * step.in.heads + head : sequence];
 }
 
 // What is done for a head. A budget of 0 where log-sums are wanted is exact attention whose output
 // is not written.
+template <bool kByHead>
 __device__ inline HeadKind kindOf(const Step& step, int sequence, int head) {
   const int n = step.in.lengths[sequence];
-  const uint32_t budget = budgetOf(step, sequence, head);
+  const uint32_t budget = budgetOf<kByHead>(step, sequence, head);
   if (beyondRoom(step, n)) return HeadKind::kBad;
   if (n == 0) return HeadKind::kSilent;
   if (budget == 0) return step.out.lse ? HeadKind::kExact : HeadKind::kSilent;

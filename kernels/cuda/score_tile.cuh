@@ -131,9 +131,9 @@ class ScoreTile {
   }
 
   // Those of a whole piece to scratch; returns the largest of this lane's.
-  template <Sweep kSweep>
-  __device__ float ofPiece(const Work& work, const WarpShare<kSweep>& share,
-                           KeyPipe<kDim, kSweep>& pipe, ScoreGuard& guard,
+  template <Sweep kSweep, bool kByHead>
+  __device__ float ofPiece(const Work& work, const WarpShare<kSweep, kByHead>& share,
+                           KeyPipe<kDim, kSweep, kByHead>& pipe, ScoreGuard& guard,
                            const ScoreScratch& scratch) {
     take(work, share.queriesOf(work));
     float top = minusInfinity();
@@ -176,8 +176,9 @@ class ShadowScores {
   __device__ ShadowScores(const Step& step, const Lane& lane) : step_(step), lane_(lane) {}
 
   // A piece's to scratch; returns the largest of this lane's.
-  __device__ float ofPiece(const Work& work, const WarpShare<Sweep::kShadow>& share,
-                           KeyPipe<kDim, Sweep::kShadow>& pipe, ScoreGuard& guard,
+  template <bool kByHead>
+  __device__ float ofPiece(const Work& work, const WarpShare<Sweep::kShadow, kByHead>& share,
+                           KeyPipe<kDim, Sweep::kShadow, kByHead>& pipe, ScoreGuard& guard,
                            const ScoreScratch& scratch) {
     float top = minusInfinity();
     take(work, share.queriesOf(work));
@@ -326,7 +327,9 @@ struct ValueSum {
     }
   }
 
-  __device__ void store(const Step& step, const Work& work, const Lane& lane, float factor) const {
+  template <typename AnyWork>
+  __device__ void store(const Step& step, const AnyWork& work, const Lane& lane,
+                        float factor) const {
     if (!isFor(step, work, lane.t)) return;
     const int64_t at = pieceIndex(step, work.sequence, headOf(step, work, lane.t), work.piece);
     float* to = reinterpret_cast<float*>(step.space.piece_bytes + at * kPieceBytes);

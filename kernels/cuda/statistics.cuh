@@ -19,7 +19,7 @@ struct StatisticsShared {
   ListSums lists[kMostGroup];
 };
 
-template <int kDim, typename T>
+template <int kDim, typename T, bool kByHead>
 class GroupCount {
  public:
   __device__ GroupCount(const Step& step, uint32_t* bits, StatisticsShared& shared)
@@ -27,37 +27,41 @@ class GroupCount {
     sequence_ = blockIdx.x / step.cache.kv_heads;
     kv_head_ = blockIdx.x % step.cache.kv_heads;
     group_ = step.in.heads / step.cache.kv_heads;
+    if constexpr (!kByHead) kind_ = kindOf<kByHead>(step, sequence_, 0);
     const int n = step.in.lengths[sequence_];
-    keys_ = keysOf(step, beyondRoom(step, n) ? 0 : n);
+    const bool bad = kByHead ? beyondRoom(step, n) : kind_ == HeadKind::kBad;
+    keys_ = keysOf(step, bad ? 0 : n);
     words_ = bitWords(keys_.span());
     head_bits_ = bits;
     group_bits_ = bits + step.space.statistics_words;
   }
 
   __device__ void run() {
-    bool scored = false, exact = false, sampled = false;  // some head of the group is
-    for (int h = 0; h < group_; ++h) {
-      scored |= kindOfHead(h) == HeadKind::kExact;
-      exact |= readsAll(h);
+    // Of which kinds heads are, and whether some read all entries.
+    bool exact = false, sampled = false, whole = false;
+    for (int h = 0; h < (kByHead ? group_ : 1); ++h) {
+      exact |= kindOfHead(h) == HeadKind::kExact;
       sampled |= kindOfHead(h) == HeadKind::kSampled;
+      whole |= readsAll(h);
     }
-    const uint64_t n = keys_.count(), keys = n * kEntryBytes;
+    const uint64_t n = keys_.count();
     const bool shadow = sampled && step_.how.sweep == Sweep::kShadow;
-    const uint64_t codes = n * (kDim / 2 + sizeof(float));
-    const uint64_t listed = sampled ? countLists() : 0;
-    const uint64_t entries = exact ? n : listed;
+    const uint64_t stage =
+        exact || sampled ? n * (shadow ? kDim / 2 + sizeof(float) : kEntryBytes) : 0;
+    uint64_t entries = 0;
+    if (whole) entries = n;
+    if (sampled) {
+      const uint64_t listed = countLists();
+      if (!kByHead || !whole) entries = listed;
+    }
     uint64_t draws = 0, unique = 0;
     for (int h = 0; h < group_; ++h) {
       HeadStatistics head{};
       if (readsAll(h)) {
-        head = {static_cast<uint32_t>(n),
-                static_cast<uint32_t>(n),
-                keys,
-                keys,
-                static_cast<float>(n),
-                0};
+        head = {static_cast<uint32_t>(n), static_cast<uint32_t>(n), n * kEntryBytes,
+                n * kEntryBytes,          static_cast<float>(n),    0};
       } else if (kindOfHead(h) == HeadKind::kSampled) {
-        head = sampledHead(h, shadow ? codes : keys);
+        head = sampledHead(h, stage);
       }
       draws += head.draws;
       unique += head.unique_rows;
@@ -66,12 +70,11 @@ class GroupCount {
       }
     }
     if (tid_ != 0) return;
-    // Every exact key once, or those that were drawn by their codes.
-    const uint64_t exact_keys = scored || (sampled && !shadow) ? keys
-                                : shadow                       ? listed * kEntryBytes
-                                                               : 0;
+    // Beside codes: the exact keys of entries, or all where a head reads these alone.
+    const uint64_t exact_keys = kByHead && exact ? n : entries;
     const GroupStatistics together{static_cast<uint32_t>(entries),
-                                   exact_keys + (shadow ? codes : 0), entries * kEntryBytes};
+                                   stage + (shadow ? exact_keys * kEntryBytes : 0),
+                                   entries * kEntryBytes};
     if (step_.out.group_statistics) {
       step_.out.group_statistics[sequence_ * step_.cache.kv_heads + kv_head_] = together;
     }
@@ -90,11 +93,11 @@ class GroupCount {
   static constexpr uint64_t kEntryBytes = kDim * 2;
 
   __device__ HeadKind kindOfHead(int h) const {
-    return kindOf(step_, sequence_, kv_head_ * group_ + h);
+    return kByHead ? kindOf<kByHead>(step_, sequence_, kv_head_ * group_ + h) : kind_;
   }
   __device__ bool readsAll(int h) const {
     return kindOfHead(h) == HeadKind::kExact &&
-           budgetOf(step_, sequence_, kv_head_ * group_ + h) > 0;
+           budgetOf<kByHead>(step_, sequence_, kv_head_ * group_ + h) > 0;
   }
 
   __device__ static void add(uint64_t& total, uint64_t amount) {
@@ -123,7 +126,7 @@ class GroupCount {
   __device__ Chosen chosenOf(int head) const {
     if (choosesByScores(step_.how.chosen_by))
       return step_.space.chosen[sequence_ * step_.in.heads + head];
-    const uint32_t budget = budgetOf(step_, sequence_, head);
+    const uint32_t budget = budgetOf<kByHead>(step_, sequence_, head);
     if (step_.how.sweep != Sweep::kFlash) return {0, budget, 0, 0};
     const int pieces = piecesOf(keys_.span());
     return {0, drawsOfPiece(budget, pieces) * static_cast<uint32_t>(pieces), 0, 0};
@@ -141,7 +144,7 @@ class GroupCount {
       clear(group_bits_);
       uint32_t own = 0;
       for (int h = 0; h < group_; ++h) {
-        if (kindOfHead(h) != HeadKind::kSampled) continue;
+        if (kByHead && kindOfHead(h) != HeadKind::kSampled) continue;
         const ListSums sums = markList(kv_head_ * group_ + h, first, &own);
         if (tid_ != 0) continue;
         if (first == 0) shared_.lists[h] = sums;
@@ -256,16 +259,17 @@ class GroupCount {
   StatisticsShared& shared_;
   SequenceKeys keys_;
   int tid_, sequence_, kv_head_, group_, words_;
+  HeadKind kind_;  // of all heads, where budgets are not theirs
   uint32_t* head_bits_;
   uint32_t* group_bits_;
 };
 
-template <int kDim, typename T>
+template <int kDim, typename T, bool kByHead>
 __global__ void __launch_bounds__(kStatisticsThreads)
     statisticsKernel(const __grid_constant__ Step step) {
   extern __shared__ __align__(16) uint32_t bits[];  // 2 * statistics_words
   __shared__ StatisticsShared shared;
-  GroupCount<kDim, T>(step, bits, shared).run();
+  GroupCount<kDim, T, kByHead>(step, bits, shared).run();
 }
 
 }  // namespace allot::kernels::cuda

@@ -8,9 +8,13 @@
 //   exact heads    the softmax's sum and the weighted sum of values, over the piece
 //   sampled heads  the piece's masses and their sums: draws are made from these by the finish
 //   flash heads    the piece's masses' sum and the mean of the values that it drew itself
-// Heads of a sequence mostly go one way. A sequence that has exact and sampled heads is mixed: its
-// keys are swept once for each, and what a piece leaves is written for its own heads alone.
 // The finish, one block a sequence and query head, puts pieces together in order.
+//
+// Kernels of kByHead = false are for sequences that have one budget for all heads, which then are
+// of one kind: they ask nothing of a head. Those of kByHead = true are for heads that have budgets
+// of their own, or give something without one (Step::ByHead); the launch chooses. There a sequence
+// may have exact and sampled heads: its keys are swept once for each, a piece is read if a head of
+// the quad is of its kind, and what it leaves is written for such heads alone.
 //
 // Words here, and what the trade calls them:
 //   sweep, finish    split-KV decode (flash decoding) and its combine kernel
@@ -132,8 +136,6 @@ struct Step {
     uint32_t layer;
     uint64_t seed;
     float scale;
-    bool head_budgets;
-    const float* idle_values;
   } in;
 
   struct Outputs {
@@ -175,6 +177,12 @@ struct Step {
     int statistics_words;  // of a set of keys that the statistics have room for
     unsigned long long* wrong;
   } space;
+
+  // What kernels of kByHead alone read; the last, so that all else is where it is without.
+  struct ByHead {
+    bool budgets;              // Inputs::budgets are [batch, heads]
+    const float* idle_values;  // DecodeInputs::idle_values, or null
+  } by_head;
 };
 
 }  // namespace allot::kernels::cuda

@@ -58,7 +58,7 @@ struct Nothing {
 };
 
 // One warp's parts, and its way through the work.
-template <int kDim, typename T, Sweep kSweep>
+template <int kDim, typename T, Sweep kSweep, bool kByHead>
 class SweepWarp {
   using Layout = SweepLayout<kDim, kSweep>;
   static constexpr bool kShadows = kSweep == Sweep::kShadow, kDraws = kSweep == Sweep::kFlash;
@@ -79,8 +79,7 @@ class SweepWarp {
     Place place = share_.begin();
     pipe_.start(share_);
     for (; share_.has(place); share_.goOn(place)) {
-      const Work work = share_.at(place);
-      if (!share_.isNeeded(work)) continue;
+      const WorkOf<kByHead> work = share_.at(place);
       if (work.exact) {
         exactPiece(work);
       } else if constexpr (kSweep != Sweep::kExact) {
@@ -93,7 +92,7 @@ class SweepWarp {
 
  private:
   // Softmax's sum and the weighted sum of values, online.
-  __device__ void exactPiece(const Work& work) {
+  __device__ void exactPiece(const WorkOf<kByHead>& work) {
     tile_.take(work, share_.queriesOf(work));
     const uint32_t lane_value = TileLayout<kDim>::valuesOf(lane_.id);
     // Exponents are relative to a score that has been the largest, or up to 2^8 less than that.
@@ -138,7 +137,7 @@ class SweepWarp {
   }
 
   // Scores go to scratch as they come, and are taken from there key by key.
-  __device__ void sampledPiece(const Work& work) {
+  __device__ void sampledPiece(const WorkOf<kByHead>& work) {
     float top = scoresToScratch(work);
     guard_.tell(step_, work, lane_.id);
     top = largestOverKeys(top);
@@ -184,17 +183,17 @@ class SweepWarp {
 
   const Step& step_;
   Lane lane_;
-  WarpShare<kSweep> share_;
-  KeyPipe<kDim, kSweep> pipe_;
+  WarpShare<kSweep, kByHead> share_;
+  KeyPipe<kDim, kSweep, kByHead> pipe_;
   ScoreGuard guard_;
   ScoreTile<kDim, T> tile_;
   std::conditional_t<kShadows, ShadowScores<kDim>, Nothing> shadow_;
   MassWriter masses_;
-  std::conditional_t<kDraws, TileDrawer<kDim, T>, Nothing> drawer_;
+  std::conditional_t<kDraws, TileDrawer<kDim, T, kByHead>, Nothing> drawer_;
   ScoreScratch scratch_;
 };
 
-template <int kDim, typename T, Sweep kSweep>
+template <int kDim, typename T, Sweep kSweep, bool kByHead>
 __global__ void __launch_bounds__(128, kSweep == Sweep::kFlash ? 3 : 4)
     sweepKernel(const __grid_constant__ Step step) {
   extern __shared__ __align__(256) uint8_t unaligned[];
@@ -202,11 +201,12 @@ __global__ void __launch_bounds__(128, kSweep == Sweep::kFlash ? 3 : 4)
   uint8_t* memory = unaligned + (-sharedAddress(unaligned) & 255);
   auto* sequences =
       reinterpret_cast<SequencePieces*>(memory + blockDim.x / 32 * Layout::kWarpBytes);
-  countPieces(step, sequences);
+  countPieces<kByHead>(step, sequences);
 #if __CUDA_ARCH__ >= ALLOT_OVERLAP_ARCH
   cudaTriggerProgrammaticLaunchCompletion();
 #endif
-  SweepWarp<kDim, T, kSweep> warp(step, sequences, memory + threadIdx.x / 32 * Layout::kWarpBytes);
+  SweepWarp<kDim, T, kSweep, kByHead> warp(step, sequences,
+                                           memory + threadIdx.x / 32 * Layout::kWarpBytes);
   warp.run();
 }
 

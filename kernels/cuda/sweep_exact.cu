@@ -6,7 +6,7 @@ namespace allot::kernels::cuda {
 SweepKernel exactSweep(int head_dim, Element element) {
   return byShape<SweepKernel>(head_dim, element, [](auto shape) {
     using S = decltype(shape);
-    return SweepKernel{sweepKernel<S::kDim, typename S::Type, Sweep::kExact>,
+    return SweepKernel{sweepKernel<S::kDim, typename S::Type, Sweep::kExact, false>,
                        SweepLayout<S::kDim, Sweep::kExact>::kWarpBytes};
   });
 }

@@ -3,10 +3,12 @@
 
 namespace allot::kernels::cuda {
 
-SweepKernel flashSweep(int head_dim, Element element) {
-  return byShape<SweepKernel>(head_dim, element, [](auto shape) {
+SweepKernel flashSweep(int head_dim, Element element, bool by_head) {
+  return byShape<SweepKernel>(head_dim, element, [=](auto shape) {
     using S = decltype(shape);
-    return SweepKernel{sweepKernel<S::kDim, typename S::Type, Sweep::kFlash>,
+    using T = typename S::Type;
+    return SweepKernel{by_head ? sweepKernel<S::kDim, T, Sweep::kFlash, true>
+                               : sweepKernel<S::kDim, T, Sweep::kFlash, false>,
                        SweepLayout<S::kDim, Sweep::kFlash>::kWarpBytes};
   });
 }

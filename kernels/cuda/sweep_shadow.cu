@@ -3,10 +3,12 @@
 
 namespace allot::kernels::cuda {
 
-SweepKernel shadowSweep(int head_dim, Element element) {
-  return byShape<SweepKernel>(head_dim, element, [](auto shape) {
+SweepKernel shadowSweep(int head_dim, Element element, bool by_head) {
+  return byShape<SweepKernel>(head_dim, element, [=](auto shape) {
     using S = decltype(shape);
-    return SweepKernel{sweepKernel<S::kDim, typename S::Type, Sweep::kShadow>,
+    using T = typename S::Type;
+    return SweepKernel{by_head ? sweepKernel<S::kDim, T, Sweep::kShadow, true>
+                               : sweepKernel<S::kDim, T, Sweep::kShadow, false>,
                        SweepLayout<S::kDim, Sweep::kShadow>::kWarpBytes};
   });
 }

@@ -1,6 +1,8 @@
 #pragma once
 // The sweep's work and who does it (step.h): the pieces of all sequences of the batch are cut into
 // shares, one a warp, and a warp's place in its share only goes on.
+#include <type_traits>
+
 #include "kernels/cuda/primitives.cuh"
 
 namespace allot::kernels::cuda {
@@ -17,19 +19,17 @@ struct Lane {
 
 // What a block keeps of a sequence in shared memory.
 struct SequencePieces {
-  static constexpr uint32_t kExactBit = 1u << 31, kSampledBit = 1u << 30;
   int before;     // pieces of the sequences before that are swept
-  uint32_t keys;  // its length; the upper bits: it has exact heads, sampled ones
-  __device__ int length() const { return static_cast<int>(keys & (kSampledBit - 1)); }
-  __device__ bool exact() const { return keys & kExactBit; }
-  __device__ bool mixed() const { return exact() && (keys & kSampledBit); }
+  uint32_t keys;  // its length; the upper bit: it has exact heads
+  __device__ int length() const { return static_cast<int>(keys & 0x7fffffff); }
+  __device__ bool exact() const { return keys >> 31; }
 };
-static_assert(static_cast<int64_t>(kMostPieces) * 512 < SequencePieces::kSampledBit);
 
 struct Place {
   int outer;   // piece, counted over all sequences
   int within;  // KV head and quad
   int sequence;
+  uint32_t heads;  // by head: HeadWork::heads
 };
 
 // One piece of one KV head, for up to kQuad of its query heads.
@@ -42,8 +42,13 @@ struct Work {
   int count;  // keys
   int dead;   // of them, the first ones, before the sequence's window
   bool exact;
-  bool mixed;  // the piece is swept once more, for heads of the other kind
 };
+// The same where heads have budgets of their own.
+struct HeadWork : Work {
+  uint32_t heads;  // those of the quad that it is for, a bit each
+};
+template <bool kByHead>
+using WorkOf = std::conditional_t<kByHead, HeadWork, Work>;
 
 __device__ inline int headOf(const Step& step, const Work& work, int in_quad) {
   return work.kv_head * (step.in.heads / step.cache.kv_heads) + work.quad * kQuad + in_quad;
@@ -53,10 +58,10 @@ __device__ inline bool hasHead(const Step& step, const Work& work, int in_quad) 
 }
 // Whether what the work leaves is that head's.
 __device__ inline bool isFor(const Step& step, const Work& work, int in_quad) {
-  if (!hasHead(step, work, in_quad)) return false;
-  if (!work.mixed) return true;
-  const HeadKind kind = kindOf(step, work.sequence, headOf(step, work, in_quad));
-  return (kind == HeadKind::kExact) == work.exact;
+  return hasHead(step, work, in_quad);
+}
+__device__ inline bool isFor(const Step&, const HeadWork& work, int in_quad) {
+  return work.heads >> in_quad & 1;
 }
 
 // The position of a key in the pool, in entries: a pool has fewer than 2^32.
@@ -76,7 +81,7 @@ __device__ inline int pagesOf(const Step& step, const Work& work, int lane) {
 // As many warps as there are KV heads and quads take a piece together, since its heads are
 // neighbours in memory, and go on to the next pieces of the sequence, so that queries stay. Where
 // pieces are few, teams are of warps of different blocks.
-template <Sweep kSweep>
+template <Sweep kSweep, bool kByHead>
 class WarpShare {
  public:
   __device__ WarpShare(const Step& step, const SequencePieces* sequences)
@@ -101,28 +106,35 @@ class WarpShare {
   }
 
   __device__ Place begin() const { return {begin_, begin_ < end_ ? within_ : inner_, 0}; }
-  __device__ bool has(const Place& place) const { return place.within < inner_; }
+  // By head: goes on to what some head of the quad needs. What none does is not read.
+  __device__ bool has(Place& place) const {
+    if constexpr (kByHead) {
+      while (place.within < inner_ && (place.heads = headsOf(at(place))) == 0) goOn(place);
+    }
+    return place.within < inner_;
+  }
   __device__ void goOn(Place& place) const {
     if (++place.outer < end_) return;
     // Fewer warps than KV heads and quads: the others of the same pieces.
     place = {begin_, place.within + warps_, 0};
   }
 
-  __device__ Work at(Place& place) const {
+  __device__ WorkOf<kByHead> at(Place& place) const {
     while (sequences_[place.sequence + 1].before <= place.outer) ++place.sequence;
     const SequencePieces sequence = sequences_[place.sequence];
-    Work work;
+    WorkOf<kByHead> work;
     work.sequence = place.sequence;
     work.kv_head = quads_ == 1 ? place.within : place.within / quads_;
     work.quad = quads_ == 1 ? 0 : place.within % quads_;
     work.piece = place.outer - sequence.before;
     work.exact = kSweep == Sweep::kExact || sequence.exact();
-    work.mixed = kSweep != Sweep::kExact && sequence.mixed();
     const int n = sequence.length();
-    if (work.mixed) {  // exact pieces come first
-      const int exact = exactPiecesOf(exactKeysOf(step_, n).span());
+    if constexpr (kByHead) {
+      // Exact pieces come first, and sampled ones may follow.
+      const int exact = work.exact ? exactPiecesOf(exactKeysOf(step_, n).span()) : 0;
       work.exact = work.piece < exact;
       if (!work.exact) work.piece -= exact;
+      work.heads = place.heads;
     }
     const SequenceKeys all = work.exact ? exactKeysOf(step_, n) : keysOf(step_, n);
     const int keys = work.exact ? exactPieceKeys(all.span()) : kPieceKeys;
@@ -132,47 +144,52 @@ class WarpShare {
     return work;
   }
 
-  // Whether a head of the quad needs it: where budgets are the heads', others' keys are not read.
-  __device__ bool isNeeded(const Work& work) const {
-    if (!step_.in.head_budgets) return true;
-    const HeadKind wanted = work.exact ? HeadKind::kExact : HeadKind::kSampled;
-    for (int h = 0; h < kQuad && hasHead(step_, work, h); ++h) {
-      if (kindOf(step_, work.sequence, headOf(step_, work, h)) == wanted) return true;
-    }
-    return false;
-  }
-
   // A name of the queries that the work is for.
   __device__ int queriesOf(const Work& work) const {
     return (work.sequence * step_.cache.kv_heads + work.kv_head) * quads_ + work.quad;
   }
   // Of sampled heads.
   __device__ int piecesOf(int sequence) const {
-    if (sequences_[sequence].mixed()) {
+    if constexpr (kByHead) {  // there may be those of exact heads beside them
       return cuda::piecesOf(keysOf(step_, sequences_[sequence].length()).span());
     }
     return sequences_[sequence + 1].before - sequences_[sequence].before;
   }
 
  private:
+  // Of the quad, those of the work's kind. By the warp.
+  __device__ uint32_t headsOf(const Work& work) const {
+    const int h = threadIdx.x % 32;
+    const HeadKind wanted = work.exact ? HeadKind::kExact : HeadKind::kSampled;
+    return __ballot_sync(
+        kAll, h < kQuad && hasHead(step_, work, h) &&
+                  kindOf<kByHead>(step_, work.sequence, headOf(step_, work, h)) == wanted);
+  }
+
   const Step& step_;
   const SequencePieces* sequences_;  // [batch + 1], shared memory
   int quads_, inner_;
   int warps_, within_, begin_, end_;
 };
 
-// SequencePieces::kExactBit and kSampledBit of a sequence.
-__device__ inline uint32_t kindsOf(const Step& step, int sequence) {
-  uint32_t kinds = 0;
-  for (int h = 0; h < (step.in.head_budgets ? step.in.heads : 1); ++h) {
-    const HeadKind kind = kindOf(step, sequence, h);
-    if (kind == HeadKind::kExact) kinds |= SequencePieces::kExactBit;
-    if (kind == HeadKind::kSampled) kinds |= SequencePieces::kSampledBit;
+// Which kinds of heads a sequence has. All of its heads are of one where it has one budget.
+struct Kinds {
+  bool exact = false, sampled = false;
+};
+template <bool kByHead>
+__device__ inline Kinds kindsOf(const Step& step, int sequence) {
+  Kinds kinds;
+#pragma unroll 8
+  for (int h = 0; h < (kByHead ? step.in.heads : 1); ++h) {
+    const HeadKind kind = kindOf<kByHead>(step, sequence, h);
+    kinds.exact |= kind == HeadKind::kExact;
+    kinds.sampled |= kind == HeadKind::kSampled;
   }
   return kinds;
 }
 
 // sequences[0 .. batch] of a block, by all its threads.
+template <bool kByHead>
 __device__ inline void countPieces(const Step& step, SequencePieces* sequences) {
   __shared__ int warp_totals[32];
   __shared__ int passed;
@@ -184,11 +201,11 @@ __device__ inline void countPieces(const Step& step, SequencePieces* sequences) 
     int pieces = 0;
     uint32_t keys = 0;
     if (sequence < step.in.batch) {
-      const uint32_t kinds = kindsOf(step, sequence);
+      const Kinds kinds = kindsOf<kByHead>(step, sequence);
       const int n = step.in.lengths[sequence];
-      if (kinds & SequencePieces::kExactBit) pieces = exactPiecesOf(exactKeysOf(step, n).span());
-      if (kinds & SequencePieces::kSampledBit) pieces += piecesOf(keysOf(step, n).span());
-      keys = kinds ? n | kinds : 0;
+      if (kinds.exact) pieces = exactPiecesOf(exactKeysOf(step, n).span());
+      if (kinds.sampled) pieces = (kByHead ? pieces : 0) + piecesOf(keysOf(step, n).span());
+      keys = kinds.exact ? n | 0x80000000u : n;
     }
     int sum = pieces;
     for (int i = 1; i < 32; i *= 2) {

@@ -6,7 +6,36 @@
 
 namespace allot::kernels::cuda {
 
-template <int kDim, typename T>
+// How many draws the heads of a quad make in a piece: all as many, ...
+template <bool kByHead>
+struct PieceDraws {
+  uint32_t each;
+  __device__ uint32_t all(int heads) const { return each * heads; }
+  __device__ uint32_t headOf(uint32_t draw) const { return draw / each; }
+  __device__ uint32_t before(uint32_t head) const { return head * each; }
+  __device__ uint32_t of(uint32_t) const { return each; }
+};
+// ... or each by its own budget, 0 if it is silent or exact.
+template <>
+struct PieceDraws<true> {
+  uint32_t ends[kQuad];  // of a head's draws among those of all
+  __device__ uint32_t all(int) const { return ends[kQuad - 1]; }
+  __device__ uint32_t headOf(uint32_t draw) const {
+    uint32_t head = 0;
+#pragma unroll
+    for (uint32_t h = 0; h + 1 < kQuad; ++h) head += draw >= ends[h];
+    return head;
+  }
+  __device__ uint32_t before(uint32_t head) const {
+    uint32_t draws = 0;
+#pragma unroll
+    for (uint32_t h = 0; h < kQuad; ++h) draws = head == h + 1 ? ends[h] : draws;
+    return draws;
+  }
+  __device__ uint32_t of(uint32_t head) const { return before(head + 1) - before(head); }
+};
+
+template <int kDim, typename T, bool kByHead>
 class TileDrawer {
   using Layout = SweepLayout<kDim, Sweep::kFlash>;
   using Tile = typename Layout::Tile;
@@ -23,15 +52,16 @@ class TileDrawer {
         lane_value_(Tile::valuesOf(lane.id)) {}
 
   // The piece's masses are in scratch, a line a head; `pieces` are the sequence's.
-  __device__ void draw(const Work& work, int pieces, float reference, float sum) {
-    countDraws(work, pieces, reference, sum);
+  __device__ void draw(const WorkOf<kByHead>& work, int pieces, float reference, float sum) {
+    const PieceDraws<kByHead> samples = samplesOf(work, pieces);
+    countDraws(work, samples, reference, sum);
     auto* counted = reinterpret_cast<uint32_t*>(scratch_);  // masses are done with
     uint8_t* keys = scratch_ + kPieceKeys * sizeof(uint32_t);
     const int drawn = listDrawn(counted, keys);
     // 64 keys have been scored since the pending entries were asked for: they have arrived.
     if (work.count < Layout::kSlots * kPart) waitCopies<0>();
     takePending();
-    const float factor = 1.0f / static_cast<float>(samplesOf(work, lane_.t, pieces));  // of head t
+    const float factor = 1.0f / static_cast<float>(samples.of(lane_.t));
     const int pages = pagesOf(step_, work, lane_.id);
     constexpr int kRoom = Layout::kGatherSlots * kPart;
     Sum total;
@@ -83,13 +113,21 @@ class TileDrawer {
     return total;
   }
 
-  // Draws of a head of the quad in each piece; 0 for one that draws none.
-  __device__ uint32_t samplesOf(const Work& work, int in_quad, int pieces) const {
-    if (!step_.in.head_budgets) return drawsOfPiece(step_.in.budgets[work.sequence], pieces);
-    if (!hasHead(step_, work, in_quad)) return 0;
-    const int head = headOf(step_, work, in_quad);
-    if (kindOf(step_, work.sequence, head) != HeadKind::kSampled) return 0;
-    return drawsOfPiece(budgetOf(step_, work.sequence, head), pieces);
+  __device__ PieceDraws<kByHead> samplesOf(const WorkOf<kByHead>& work, int pieces) const {
+    if constexpr (kByHead) {
+      uint32_t own = 0;  // of head t
+      if (isFor(step_, work, lane_.t)) {
+        const int head = headOf(step_, work, lane_.t);
+        own = drawsOfPiece(budgetOf<kByHead>(step_, work.sequence, head), pieces);
+      }
+      PieceDraws<kByHead> samples;
+      uint32_t end = 0;
+#pragma unroll
+      for (int h = 0; h < kQuad; ++h) samples.ends[h] = end += __shfl_sync(kAll, own, h);
+      return samples;
+    } else {
+      return {drawsOfPiece(step_.in.budgets[work.sequence], pieces)};
+    }
   }
 
   __device__ const uint4& massesAt(int h, int eight) const {
@@ -129,7 +167,8 @@ class TileDrawer {
   }
 
   // draws.counts, and the list of draws where it is wanted.
-  __device__ void countDraws(const Work& work, int pieces, float reference, float sum) {
+  __device__ void countDraws(const WorkOf<kByHead>& work, const PieceDraws<kByHead>& samples,
+                             float reference, float sum) {
     DrawScratch& draws = drawScratch();
     const int lane = lane_.id;
     if (lane < kQuad) {
@@ -163,19 +202,13 @@ class TileDrawer {
 #pragma unroll
     for (int i = 0; i < kPieceKeys / 32; ++i) draws.counts[i * 32 + lane] = 0;
     __syncwarp();
-    const int heads = min(kQuad, step_.in.heads / step_.cache.kv_heads - work.quad * kQuad);
-    uint32_t most = samplesOf(work, 0, pieces), samples = most;
-    for (int h = 1; step_.in.head_budgets && h < heads; ++h) {
-      most = max(most, samplesOf(work, h, pieces));
-    }
-    uint64_t divisor = static_cast<uint64_t>(samples) << 24;
+    uint64_t divisor = static_cast<uint64_t>(samples.of(0)) << 24;
     double inverse = 1.0 / static_cast<double>(divisor);
-    for (uint32_t i = lane; i < most * heads; i += 32) {
-      const uint32_t h = i / most, m = i - h * most;
-      if (step_.in.head_budgets) {
-        samples = samplesOf(work, static_cast<int>(h), pieces);
-        if (m >= samples) continue;
-        divisor = static_cast<uint64_t>(samples) << 24;
+    const int heads = min(kQuad, step_.in.heads / step_.cache.kv_heads - work.quad * kQuad);
+    for (uint32_t i = lane; i < samples.all(heads); i += 32) {
+      const uint32_t h = samples.headOf(i), m = i - samples.before(h);
+      if constexpr (kByHead) {
+        divisor = static_cast<uint64_t>(samples.of(h)) << 24;
         inverse = 1.0 / static_cast<double>(divisor);
       }
       int key = -1;
@@ -186,7 +219,7 @@ class TileDrawer {
       if (step_.space.draw_keys) {
         const int64_t list = static_cast<int64_t>(work.sequence) * step_.in.heads +
                              headOf(step_, work, static_cast<int>(h));
-        step_.space.draw_keys[list * step_.space.draw_stride + work.piece * samples + m] =
+        step_.space.draw_keys[list * step_.space.draw_stride + work.piece * samples.of(h) + m] =
             key < 0 ? -1 : work.first + key;
       }
     }
@@ -268,7 +301,7 @@ class TileDrawer {
   Lane lane_;
   uint8_t* scratch_;
   uint32_t gathered_, lane_copy_, lane_value_;
-  Work pending_;  // the piece whose values are on their way
+  WorkOf<kByHead> pending_;  // the piece whose values are on their way
   int pending_entries_ = -1;
   float pending_factor_ = 0;
 };

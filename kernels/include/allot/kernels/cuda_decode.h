@@ -23,8 +23,7 @@
 //                 is rounded to 2^-40 of that one's largest mass, at any length of the row. Where
 //                 masses are powers of two times each other (all scores equal, gaps of k ln 2,
 //                 masked keys) draws are the CPU's.
-//   head budgets  a head draws what it would draw if all had its budget, and its output has the
-//   same
+//   head budgets  a head draws what it would draw if all had its budget, and its output has those
 //                 bits, but for s2anta-flash's: there up to four heads of a group gather values
 //                 together, and float32 sums round by what the others drew.
 //   idle_window   is refused.
