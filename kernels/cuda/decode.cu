@@ -454,7 +454,6 @@ Refusal appendKv(const PagedKv& kv, const AppendInputs& in, Workspace* workspace
                       .codes = shadow ? shadow->codes : nullptr,
                       .code_scales = shadow ? shadow->scales : nullptr,
                       .centres = kv.centres,
-                      .value_sums = kv.value_sums,
                       .pages = kv.pages,
                       .kv_heads = kv.kv_heads,
                       .page_shift = std::countr_zero(static_cast<unsigned>(kv.page_size)),
@@ -465,7 +464,8 @@ Refusal appendKv(const PagedKv& kv, const AppendInputs& in, Workspace* workspace
                       .rows = in.rows,
                       .count = in.count,
                       .max_pages = in.max_pages,
-                      .wrong = impl.wrong.as<unsigned long long>()};
+                      .wrong = impl.wrong.as<unsigned long long>(),
+                      .value_sums = kv.value_sums};
   const AppendKernels kernels = appendKernelsOf(kv.head_dim, kv.element);
   const int64_t warps = int64_t{in.rows} * in.count * kv.kv_heads;
   const auto blocks =
