@@ -121,7 +121,8 @@ const std::vector<MetricInfo>& metricCatalogue() {
        kGauge,
        "aggregator",
        {"total_budget", "layer"},
-       "The same at each total budget, where a schedule is learned for each."},
+       "Draws of the layer in the schedule published at the total budget, in the mean over its "
+       "heads."},
       {"allot_policy_beats_uniform",
        kGauge,
        "aggregator",

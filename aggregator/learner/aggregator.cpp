@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "core/evaluation/evaluation_plan.h"
+#include "core/learning/budget_update.h"
 #include "core/learning/policy_gradient.h"
 #include "core/spec/choices.h"
 #include "core/spec/spec.h"
@@ -149,6 +150,7 @@ Result<bool> Aggregator::start() {
                     " layers, but this model has " + std::to_string(layers) +
                     ": fork with a model of as many layers");
   }
+  if (origin != nullptr) ALLOT_TRY(checkBudgets(run_.experiment, shapeOf(*model_), initial));
   ALLOT_TRY(leadership_->publishInitial(initial.policy(), initial));
   ALLOT_TRY(load());
   return true;

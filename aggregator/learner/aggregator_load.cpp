@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "aggregator/learner/aggregator.h"
+#include "core/learning/budget_update.h"
 #include "core/learning/policy_gradient.h"
 #include "store/checks.h"
 
@@ -51,6 +52,7 @@ Status Aggregator::tryLoad() {
                                       (version == recorded ? " (with other logits)" : "") +
                                       ": restore all of it from one backup or export");
   }
+  ALLOT_TRY(checkFrontier(run_.experiment, shapeOf(*model_), state->policy()));
   ALLOT_ASSIGN(counted_through_, store_.ticketsCountedThrough());
   state_ = *state;
   policies_.clear();

@@ -54,7 +54,9 @@ std::optional<double> FidelitySums::agreement() const {
 
 double FidelitySummary::drawsPerLayer() const {
   if (schedule.empty()) return 0;
-  return static_cast<double>(total_budget) / static_cast<double>(schedule.size());
+  // Of heads: their mean, so that budgets compare.
+  return std::accumulate(schedule.begin(), schedule.end(), 0.0) /
+         static_cast<double>(schedule.size());
 }
 
 FidelityTable::FidelityTable(uint32_t held_out_questions, bool keep_newest)

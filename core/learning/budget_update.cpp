@@ -23,6 +23,8 @@ constexpr double kBetter = 0.5;
 constexpr double kBelieved = 1.0;
 // By so many the surrogate is sure: then the trial need not prove it again, only not deny it.
 constexpr double kSure = 3.0;
+// Sets on which a candidate of a surrogate must have beaten uniform by itself.
+constexpr uint64_t kPairsOfProof = 8;
 // Sets that a candidate of a learner without a surrogate, whose policy moves with every update, is
 // tried on.
 constexpr uint64_t kPairsOfMoving = 4;
@@ -56,7 +58,9 @@ bool hasLogits(Learner learner) {
 bool hasMoments(Learner learner) { return hasLogits(learner) && learner != Learner::kCmaEs; }
 
 // Proposals of a question set that are the learner's own.
-uint32_t ownProposals(const v1::Spec& spec) { return episodesOfSet(spec) - kFirstOwnProposal; }
+uint32_t ownProposals(const v1::Spec& spec) {
+  return std::max(episodesOfSet(spec), kFirstOwnProposal) - kFirstOwnProposal;
+}
 
 // One total budget within an update.
 class BudgetUpdate {
@@ -105,6 +109,10 @@ class BudgetUpdate {
   void search(const std::vector<Heard>& heard);
   bool beatsUniform(const Verdict& verdict, const AdditivePosterior* posterior) const;
   void judge(const AdditivePosterior* posterior);
+  void withdraw() {
+    *policy_.mutable_learned() = {uniform_.begin(), uniform_.end()};
+    policy_.set_beats_uniform(false);
+  }
   void nominate(const AdditivePosterior& posterior);
   void nominateMoving();
   void propose(const AdditivePosterior* posterior);
@@ -279,10 +287,13 @@ void BudgetUpdate::judge(const AdditivePosterior* posterior) {
     policy_.set_beats_uniform(true);
     return;
   }
+  if (posterior != nullptr && !goesByFirstRules(learner_) && verdict.pairs >= kPairsOfProof) {
+    // What the surrogate thinks best has not done it, so nothing has.
+    withdraw();
+  }
   if (!verdict.loses()) return;
   if (scheduleFrom(policy_.learned()) == tried) {
-    *policy_.mutable_learned() = {uniform_.begin(), uniform_.end()};
-    policy_.set_beats_uniform(false);
+    withdraw();
   }
   nominated(uniform_);
 }
@@ -387,6 +398,7 @@ bool isStateOf(const AdditiveProblem& problem, const v1::Spec& spec,
          areWithin(state.second_moment(), 0) && state.has_search() == searches &&
          (!searches || isSearchOf(problem.entries, ownProposals(spec), state.search())) &&
          state.sets().empty() &&
+         trial.has_candidates() == (learningRulesOf(spec.policy()) != LearningRules::kFirst) &&
          (trial.candidate().empty() || isSchedule(trial.candidate(), problem)) &&
          std::isfinite(trial.difference()) && std::isfinite(trial.squared_difference());
 }
@@ -446,7 +458,11 @@ std::vector<LayerWorth> layerWorths(const v1::Spec& spec, const v1::AggregatorSt
   const auto problem = problemOf(spec, static_cast<uint32_t>(state.policy().logits_size()),
                                  entriesPerLayer(state.policy()),
                                  state.policy().frontier().budgets(budget).total_budget());
-  if (learner.evidence_size() != static_cast<int64_t>(problem.features())) return {};
+  const int64_t features = problem.features();
+  if (learner.evidence_size() != features ||
+      learner.precision_size() != features * (features + 1) / 2) {
+    return {};
+  }
   const AdditivePosterior posterior(problem, learner);
   const SampleSchedule uniform = problem.uniform();
   std::vector<LayerWorth> worths;

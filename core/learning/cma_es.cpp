@@ -264,10 +264,15 @@ bool isSearchOf(uint32_t dimensions, uint32_t points, const v1::Search& search) 
   }
   if (!areBounded(search.step_path(), kMostCoordinate) ||
       !areBounded(search.covariance_path(), kMostCoordinate) ||
-      !areBounded(search.covariance(), 2.0 * n) ||
-      factorOf(search.covariance(), dimensions, kRidge / 2).empty()) {
+      !areBounded(search.covariance(), 2.0 * n)) {
     return false;
   }
+  // The least eigenvalue is above kRidge / 2, as bound() leaves it: what is taken off leaves a
+  // positive matrix.
+  google::protobuf::RepeatedField<double> less = search.covariance();
+  for (size_t i = 0; i < dimensions; ++i)
+    *less.Mutable(static_cast<int>(inTriangle(i, i))) -= kRidge / 2;
+  if (factorOf(less, dimensions, 0).empty()) return false;
   if (search.asked_size() > kAskedVersions + static_cast<int>(generationSize(dimensions))) {
     return false;
   }

@@ -23,6 +23,8 @@ double gradientScale(const v1::Experiment& experiment, const v1::AggregatorState
   double scale = 1;
   if (weighsResults(modeOf(spec.staleness()))) {
     for (const v1::EpisodeResult& result : recorded.results()) {
+      // One of heads was drawn by its budget's own logits.
+      if (result.schedule_size() != logits.size()) continue;
       const SampleSchedule schedule(result.schedule().begin(), result.schedule().end());
       scale = std::max(scale, 1 + std::abs(logProbability(schedule, {logits.begin(), logits.end()},
                                                           spec.policy().min_per_layer())));

@@ -212,13 +212,16 @@ Status checkAgainstModel(const v1::Experiment& experiment, const ModelShape& sha
   const uint32_t layers = shape.layers;
   const std::string model = "the model has " + std::to_string(layers) + " layers";
   if (layers == 0) return badInput("the model has no layers");
-  if (granularityOf(spec.policy()) != Granularity::kLayer) ALLOT_TRY(checkEntries(spec, shape));
+  const bool of_heads = granularityOf(spec.policy()) != Granularity::kLayer;
+  const bool searches = spec.has_update() && learnerOf(spec.update()) == Learner::kCmaEs;
+  if (of_heads || searches) ALLOT_TRY(checkEntries(spec, shape));
   const uint64_t least = uint64_t{spec.policy().min_per_layer()} * layers;
-  if (least > spec.policy().total_budget()) {
+  for (const uint32_t total : totalBudgets(spec.policy())) {
+    if (least <= total) continue;
     return badInput("spec.policy.minPerLayer: " + std::to_string(spec.policy().min_per_layer()) +
                     " in each layer needs " + std::to_string(least) +
-                    " draws, more than spec.policy.totalBudget, which is " +
-                    std::to_string(spec.policy().total_budget()) + " (" + model + ")");
+                    " draws, more than spec.policy.totalBudget, which is " + std::to_string(total) +
+                    " (" + model + ")");
   }
   for (int i = 0; i < spec.evaluation().schedules_size(); ++i) {
     const v1::Schedule& schedule = spec.evaluation().schedules(i);

@@ -266,7 +266,7 @@ std::vector<SpecRule> learningRules() {
               "requests and makes results older when they arrive."),
       derived(integer("rollout.episodesPerQuestionSet",
                       "spec.update.episodesPerUpdate, or more: 4 or more for each total budget; 1 "
-                      "for learner reinforce with one budget and for santa",
+                      "for learner reinforce with one budget of layers and for santa",
                       1, 10000,
                       "Episodes in a row that answer the same questions, so that schedules are "
                       "compared and not questions; they go round the total budgets."),
