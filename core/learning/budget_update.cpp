@@ -274,7 +274,8 @@ bool BudgetUpdate::beatsUniform(const Verdict& verdict, const AdditivePosterior*
   if (goesByFirstRules(learner_)) return verdict.beats(kBeats);
   const auto believed = posterior->above(candidate());
   if (verdict.beats(kBeats)) return believed.mean > kBelieved * believed.deviation;
-  return verdict.pairs > 0 && verdict.mean > 0 && believed.mean > kSure * believed.deviation;
+  return verdict.pairs > 0 && verdict.pairs < kPairsOfProof && verdict.mean > 0 &&
+         believed.mean > kSure * believed.deviation;
 }
 
 // Whether the candidate may be published, or what is published has lost.

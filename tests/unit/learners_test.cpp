@@ -223,10 +223,15 @@ TEST(Additive, WorthHasAnInterval) {
 TEST(Additive, HeadsOfALayerShareWhatIsKnown) {
   const AdditiveProblem layers{4, 16, 0, 16}, heads{16, 64, 0, 16, 4};
   v1::LearnerState of_layers, of_heads;
+  for (v1::LearnerState* state : {&of_layers, &of_heads}) {
+    state->mutable_trial()->set_candidates(0);
+  }
   beginAdditive(layers, &of_layers);
   beginAdditive(heads, &of_heads);
   const AdditivePosterior by_layer(layers, of_layers), by_head(heads, of_heads);
   EXPECT_NEAR(by_layer.worth(1, 3).deviation, by_head.worth(1, 3).deviation, 1e-12);
+  EXPECT_NEAR(by_layer.worth(1, 3).mean, by_head.worth(1, 3).mean, 1e-12);
+  EXPECT_NEAR(by_layer.worth(1, 1).mean, 2 * 0.1, 1e-12);  // of four layers
   // Two layers change places, or two heads of one: uniform is 4 in each.
   SampleSchedule one = heads.uniform(), other = heads.uniform();
   one[0] = other[4] = 5;
@@ -363,6 +368,45 @@ TEST(Learners, NothingIsPublishedThatLosesAgainstUniform) {
   EXPECT_LE(harmed, 3) << moved << " of 40 runs published another than uniform";
 }
 
+// Whatever is published was ahead of uniform on the same questions, in a trial that passes or by a
+// surrogate that is sure; and once it has been tried on enough sets, it passes or is withdrawn.
+TEST(Learners, WhatIsPublishedKeepsBeatingUniform) {
+  const World nearly_flat = [](const SampleSchedule& n) {
+    double sum = 0.2;
+    for (size_t l = 0; l < n.size(); ++l) sum -= n[l] == 0 ? 0.1 : (l < 2 ? 0.3 : 0.2) / n[l];
+    return sum;
+  };
+  int published = 0, withdrawn = 0;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    Learning run(experimentOf("{totalBudget: 16}", "{learner: additive}", "{}", seed + 1),
+                 nearly_flat, seed);
+    const SampleSchedule uniform = uniformSchedule(16, 8);
+    for (int update = 0; update < 40; ++update) {
+      const SampleSchedule before = run.published(16);
+      run.update();
+      const v1::LearnerState& learner = run.state().learners(0);
+      const SampleSchedule after = run.published(16);
+      const SampleSchedule candidate(learner.trial().candidate().begin(),
+                                     learner.trial().candidate().end());
+      const Verdict verdict = verdictOf(learner, 16);
+      withdrawn += before != uniform && after == uniform ? 1 : 0;
+      if (candidate == after && verdict.pairs >= 8) {
+        EXPECT_TRUE(verdict.beats(kBeats));
+      }
+      if (after == before || after == uniform) continue;
+      ++published;
+      const AdditivePosterior posterior({8, 16, 0, 16}, learner);
+      const auto believed = posterior.above(after);
+      EXPECT_GT(believed.mean, believed.deviation);
+      if (candidate != after) continue;  // another one is tried now
+      EXPECT_GT(verdict.mean, 0);
+      EXPECT_TRUE(verdict.beats(kBeats) || believed.mean > 3 * believed.deviation);
+    }
+  }
+  EXPECT_GT(published, 10);
+  EXPECT_GT(withdrawn, 5);
+}
+
 // One query head in each of two layers matters, and wants two reads or more; with schedules of
 // layers, reads for it are reads for its three neighbours too.
 TEST(Learners, HeadsAreLearnedWhereTheyDiffer) {
@@ -396,11 +440,16 @@ TEST(Learners, HeadsAreLearnedWhereTheyDiffer) {
 // ---- Checked and computed again ----
 
 TEST(Learners, EveryUpdateIsComputedAgain) {
-  for (const char* learner :
-       {"{learner: additive, episodesPerUpdate: 12}", "{learner: reinforce, episodesPerUpdate: 12}",
-        "{learner: evolution, episodesPerUpdate: 12}",
-        "{learner: cma-es, episodesPerUpdate: 12}"}) {
-    Learning run(experimentOf("{totalBudgets: [8, 32]}", learner), planted, 7);
+  const std::pair<const char*, const char*> kinds[] = {{"additive", "layer"},
+                                                       {"reinforce", "layer"},
+                                                       {"reinforce", "head"},
+                                                       {"evolution", "layer"},
+                                                       {"cma-es", "kv-head"}};
+  for (const auto& [learner, granularity] : kinds) {
+    Learning run(
+        experimentOf(std::string("{totalBudgets: [8, 32], granularity: ") + granularity + "}",
+                     std::string("{learner: ") + learner + ", episodesPerUpdate: 12}"),
+        planted, 7, ModelShape(8, 2, 4));
     run.updates(12);
     const auto refusal = [&](const std::vector<v1::IterationRecord>& records) -> std::string {
       Replay replay(run.experiment(), run.initial(), false);
@@ -459,6 +508,9 @@ TEST(Learners, AForkBeginsWhereItsOriginWas) {
   const v1::Origin origin = originOf("01J", run.state());
   const v1::AggregatorState fork = initialState(run.experiment(), 8, &origin);
   EXPECT_TRUE(checkBudgets(run.experiment(), 8, fork));
+  // What was learned by these rules goes on by them.
+  EXPECT_FALSE(checkBudgets(
+      experimentOf("{totalBudget: 8, learningRules: 1}", "{learner: additive}"), 8, fork));
   EXPECT_EQ(publishedSchedule(run.experiment().spec(), fork.policy(), 8), run.published(8));
   EXPECT_EQ(fork.learners(0).precision_size(), run.state().learners(0).precision_size());
   EXPECT_TRUE(fork.learners(0).sets().empty());

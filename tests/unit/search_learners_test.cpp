@@ -303,6 +303,17 @@ TEST(CmaEs, ASearchOfOthersIsRefused) {
   EXPECT_TRUE(refused([](auto* s) { s->set_covariance(0, 0); }));
   EXPECT_TRUE(refused([](auto* s) { s->set_covariance(1, 1.5); }));  // no factor
   EXPECT_TRUE(refused([](auto* s) { s->set_covariance(0, 1e300); }));
+  // It has a factor, of which a step's coordinates would overflow: L has 10 beside a diagonal of
+  // hardly anything.
+  EXPECT_TRUE(refused([](auto* s) {
+    const double least = kRidge * 0.51, beside = 2;
+    for (int i = 0, at = 0; i < static_cast<int>(kDimensions); ++i) {
+      for (int j = 0; j <= i; ++j, ++at) {
+        const double own = i == j ? least + (i > 0 ? beside * beside : 0) : 0;
+        s->set_covariance(at, i == j + 1 ? beside * std::sqrt(least) : own);
+      }
+    }
+  }));
   EXPECT_TRUE(refused([](auto* s) { s->set_covariance(4, NAN); }));
   EXPECT_TRUE(refused([](auto* s) { s->add_covariance(0); }));
   EXPECT_TRUE(refused([](auto* s) { s->set_step_path(0, INFINITY); }));

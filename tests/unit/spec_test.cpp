@@ -525,6 +525,9 @@ TEST(Spec, ChecksAgainstLayers) {
             "spec.policy.minPerLayer: 2 in each layer needs 10 draws, more than "
             "spec.policy.totalBudget, which is 8 (the model has 5 layers)");
   EXPECT_NE(problem({"spec.policy.minPerLayer=100000"}, 4000000000u), "");
+  // At each total budget.
+  EXPECT_THAT(problem({"spec.policy={totalBudgets: [4, 32], totalBudget: 32, minPerLayer: 1}"}, 8),
+              HasSubstr("needs 8 draws, more than spec.policy.totalBudget, which is 4"));
   EXPECT_EQ(problem({"spec.evaluation.schedules=[uniform, [1, 2, 5]]"}, 3), "");
   EXPECT_EQ(problem({"spec.evaluation.schedules=[uniform, [1, 2, 5]]"}, 4),
             "spec.evaluation.schedules[1]: has 3 entries, but the model has 4 layers; write one "
