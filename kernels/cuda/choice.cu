@@ -12,14 +12,12 @@ size_t choiceBytes(int max_length, int pieces) {
   return std::max(sizeof(SelectionMemory) + sets, pieces * sizeof(float));
 }
 
-StepKernel choiceKernelOf(Sweep sweep, int head_dim, Element element, bool by_head) {
+StepKernel choiceKernelOf(Sweep sweep, int head_dim, Element element) {
   return byShape<StepKernel>(head_dim, element, [=](auto shape) -> StepKernel {
     using S = decltype(shape);
     using T = typename S::Type;
-    if (sweep == Sweep::kShadow) {
-      return by_head ? choiceKernel<S::kDim, T, true, true> : choiceKernel<S::kDim, T, true, false>;
-    }
-    return by_head ? choiceKernel<S::kDim, T, false, true> : choiceKernel<S::kDim, T, false, false>;
+    return sweep == Sweep::kShadow ? choiceKernel<S::kDim, T, true>
+                                   : choiceKernel<S::kDim, T, false>;
   });
 }
 

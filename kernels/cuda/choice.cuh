@@ -12,9 +12,11 @@ struct ChoiceShared : HeadShared<kDim> {
   SetShared sets;
 };
 
-template <int kDim, typename T, bool kRescores, bool kByHead>
-class ChoiceHead : HeadBlock<kDim, T, kRescores, kByHead> {
-  using Base = HeadBlock<kDim, T, kRescores, kByHead>;
+// One kernel for budgets of sequences and of heads: a block asks once whose they are, which is lost
+// in its 11,000 instructions, and none takes longer to compile.
+template <int kDim, typename T, bool kRescores>
+class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
+  using Base = HeadBlock<kDim, T, kRescores, true>;
   using Base::at_, Base::budget_, Base::keys_, Base::kv_head_, Base::lane_;
   using Base::kLanes;
   using Base::pieces_, Base::sequence_, Base::step_, Base::tid_, Base::warp_;
@@ -245,12 +247,12 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, kByHead> {
   KeySets sets_;
 };
 
-template <int kDim, typename T, bool kRescores, bool kByHead>
+template <int kDim, typename T, bool kRescores>
 __global__ void __launch_bounds__(kFinishThreads, 2)
     choiceKernel(const __grid_constant__ Step step) {
   extern __shared__ __align__(16) uint8_t memory[];  // choiceBytes()
   __shared__ ChoiceShared<kDim> shared;
-  ChoiceHead<kDim, T, kRescores, kByHead> head(step, shared, memory);
+  ChoiceHead<kDim, T, kRescores> head(step, shared, memory);
   waitForKernelBefore();
   head.run();
 }

@@ -55,7 +55,7 @@ SweepKernel sweepKernelOf(Sweep sweep, int head_dim, Element element, bool by_he
 
 StepKernel finishKernelOf(Sweep sweep, ChosenBy chosen_by, int head_dim, Element element,
                           bool by_head) {
-  if (choosesByScores(chosen_by)) return choiceKernelOf(sweep, head_dim, element, by_head);
+  if (choosesByScores(chosen_by)) return choiceKernelOf(sweep, head_dim, element);
   const Sweep of = by_head && sweep == Sweep::kExact ? Sweep::kMasses : sweep;
   return finishKernelOf(of, head_dim, element, by_head);
 }

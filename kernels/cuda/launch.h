@@ -26,8 +26,8 @@ SweepKernel massesSweep(int head_dim, Element element, bool by_head);
 SweepKernel shadowSweep(int head_dim, Element element, bool by_head);
 SweepKernel flashSweep(int head_dim, Element element, bool by_head);
 StepKernel finishKernelOf(Sweep sweep, int head_dim, Element element, bool by_head);
-// The finish where keys are chosen by scores (sweeps kMasses and kShadow).
-StepKernel choiceKernelOf(Sweep sweep, int head_dim, Element element, bool by_head);
+// The finish where keys are chosen by scores (sweeps kMasses and kShadow), by head or not.
+StepKernel choiceKernelOf(Sweep sweep, int head_dim, Element element);
 // Shared memory that it is to have beside what it declares.
 size_t choiceBytes(int max_length, int pieces);
 StepKernel statisticsKernelOf(int head_dim, Element element, bool by_head);

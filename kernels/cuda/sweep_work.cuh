@@ -20,7 +20,7 @@ struct Lane {
 // What a block keeps of a sequence in shared memory.
 struct SequencePieces {
   int before;     // pieces of the sequences before that are swept
-  uint32_t keys;  // its length; the upper bit: it has exact heads
+  uint32_t keys;  // its length; the upper bit: it is exact, or all of its heads with pieces are
   __device__ int length() const { return static_cast<int>(keys & 0x7fffffff); }
   __device__ bool exact() const { return keys >> 31; }
 };
@@ -29,7 +29,9 @@ struct Place {
   int outer;   // piece, counted over all sequences
   int within;  // KV head and quad
   int sequence;
-  uint32_t heads;  // by head: HeadWork::heads
+  // By head: kinds of the quad's heads in the sequence, or 0 before they were asked for. A bit
+  // each: exact ones, from bit kQuad on sampled ones, and one more.
+  uint32_t kinds;
 };
 
 // One piece of one KV head, for up to kQuad of its query heads.
@@ -109,7 +111,7 @@ class WarpShare {
   // By head: goes on to what some head of the quad needs. What none does is not read.
   __device__ bool has(Place& place) const {
     if constexpr (kByHead) {
-      while (place.within < inner_ && (place.heads = headsOf(at(place))) == 0) goOn(place);
+      while (place.within < inner_ && !isNeeded(place)) goOn(place);
     }
     return place.within < inner_;
   }
@@ -130,11 +132,11 @@ class WarpShare {
     work.exact = kSweep == Sweep::kExact || sequence.exact();
     const int n = sequence.length();
     if constexpr (kByHead) {
-      // Exact pieces come first, and sampled ones may follow.
-      const int exact = work.exact ? exactPiecesOf(exactKeysOf(step_, n).span()) : 0;
-      work.exact = work.piece < exact;
-      if (!work.exact) work.piece -= exact;
-      work.heads = place.heads;
+      // Sampled pieces come first, and exact ones may follow.
+      const int sampled = work.exact ? 0 : cuda::piecesOf(keysOf(step_, n).span());
+      work.exact = work.piece >= sampled;
+      if (work.exact) work.piece -= sampled;
+      work.heads = place.kinds >> (work.exact ? 0 : kQuad) & ((1 << kQuad) - 1);
     }
     const SequenceKeys all = work.exact ? exactKeysOf(step_, n) : keysOf(step_, n);
     const int keys = work.exact ? exactPieceKeys(all.span()) : kPieceKeys;
@@ -157,13 +159,19 @@ class WarpShare {
   }
 
  private:
-  // Of the quad, those of the work's kind. By the warp.
-  __device__ uint32_t headsOf(const Work& work) const {
+  // By the warp, which asks for kinds where the place has come to another sequence.
+  __device__ bool isNeeded(Place& place) const {
+    const int sequence = place.sequence;
+    const HeadWork work = at(place);
+    if (place.kinds != 0 && place.sequence == sequence) return work.heads != 0;
     const int h = threadIdx.x % 32;
-    const HeadKind wanted = work.exact ? HeadKind::kExact : HeadKind::kSampled;
-    return __ballot_sync(
-        kAll, h < kQuad && hasHead(step_, work, h) &&
-                  kindOf<kByHead>(step_, work.sequence, headOf(step_, work, h)) == wanted);
+    HeadKind kind = HeadKind::kSilent;
+    if (h < kQuad && hasHead(step_, work, h)) {
+      kind = kindOf<kByHead>(step_, work.sequence, headOf(step_, work, h));
+    }
+    place.kinds = 1 << 2 * kQuad | __ballot_sync(kAll, kind == HeadKind::kSampled) << kQuad |
+                  __ballot_sync(kAll, kind == HeadKind::kExact);
+    return at(place).heads != 0;
   }
 
   const Step& step_;
@@ -205,7 +213,7 @@ __device__ inline void countPieces(const Step& step, SequencePieces* sequences) 
       const int n = step.in.lengths[sequence];
       if (kinds.exact) pieces = exactPiecesOf(exactKeysOf(step, n).span());
       if (kinds.sampled) pieces = (kByHead ? pieces : 0) + piecesOf(keysOf(step, n).span());
-      keys = kinds.exact ? n | 0x80000000u : n;
+      keys = kinds.exact && !kinds.sampled ? n | 0x80000000u : n;
     }
     int sum = pieces;
     for (int i = 1; i < 32; i *= 2) {
