@@ -175,9 +175,13 @@ def experiment_findings():
                     "layer ${__data.fields.layer}", "layer")
     entropy = lines("Policy entropy", "Entropy over the layers: it falls as the policy decides.",
                     [query(gauge("allot_policy_entropy_nats"), "entropy")], "suffix: nats")
+    # One for each layer, so that rows merge.
+    beats = (gauge("allot_policy_budget_draws", "total_budget, layer") + " * 0 + on (total_budget) "
+             "group_left () " + gauge("allot_policy_beats_uniform", "total_budget"))
     by_budget = table("Learned at each total budget", "Draws of each layer in the schedule that is "
                       "published for the budget; the uniform one where nothing has beaten it.",
-                      [("draws", "short", gauge("allot_policy_budget_draws", "total_budget, layer"))],
+                      [("draws", "short", gauge("allot_policy_budget_draws", "total_budget, layer")),
+                       ("beats uniform", "bool_yes_no", beats)],
                       ["total_budget", "layer"], [("total_budget", False)])
     return [row("What is found"),
             (11, [(13, accuracy_chart()), (11, cells)]),

@@ -20,7 +20,7 @@ from dashboards_test import DASHBOARDS, ROOT, panels
 
 ALLOT, FOLDER = sys.argv[1], pathlib.Path(sys.argv[2])
 EXPERIMENT = "recall-layer-budget"
-SMALL = ("spec.update.maxUpdates=16", "spec.evaluation.everyUpdates=4",
+SMALL = ("spec.policy.totalBudgets=[8,32]", "spec.update.maxUpdates=16", "spec.evaluation.everyUpdates=4",
          "spec.evaluation.budgets=[8,32]", "spec.evaluation.methods=[dense,s2anta-sys,santa]",
          "spec.evaluation.prefills=[dense,skip-softmax threshold=0.1]",
          "spec.task.contextTokens=256", "spec.task.heldOutQuestions=64",

@@ -110,6 +110,7 @@ inline RunView sampleView() {
       {"layers", 8},
       {"history", sampleHistory(137)},
       {"policy_probabilities", {0.02, 0.31, 0.06, 0.04, 0.27, 0.22, 0.05, 0.03}},
+      {"learner", "additive"},
       {"granularity", "layer"},
       {"learned_schedule", {0, 3, 0, 0, 2, 2, 1, 0}},
       {"layer_draws", {0, 3, 0, 0, 2, 2, 1, 0}},
@@ -154,8 +155,8 @@ inline RunView emptyView() {
   nlohmann::json& facts = view.facts;
   facts["state"] = "starting";
   for (const char* key : {"updates", "episodes", "episodes_per_second", "layers"}) facts[key] = 0;
-  for (const char* key :
-       {"history", "policy_probabilities", "learned_schedule", "frontier", "workers"}) {
+  for (const char* key : {"history", "policy_probabilities", "learned_schedule", "layer_draws",
+                          "frontier", "workers"}) {
     facts[key] = nlohmann::json::array();
   }
   facts["waiting"] = "no worker has loaded the model yet (no worker is alive)";
