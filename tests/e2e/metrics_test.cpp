@@ -93,6 +93,7 @@ class RunMetrics : public testing::Test {
                                 "--set",       "spec.task.heldOutQuestions=40",
                                 "--set",       "spec.update.maxUpdates=1000000",
                                 "--set",       "spec.update.episodesPerUpdate=4",
+                                "--set",       "spec.rollout.episodesPerQuestionSet=4",
                                 "--set",       "spec.evaluation.everyUpdates=1000",
                                 "--set",       "spec.evaluation.budgets=[8]",
                                 "--set",       "spec.evaluation.prefills=[dense, skip-softmax]"},
