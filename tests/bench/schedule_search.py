@@ -14,8 +14,9 @@ paired; the interval is of the search's luck alone.
   optuna-tpe       Optuna's TPESampler, CmaEsSampler (with package cmaes) and RandomSampler with their defaults,
   optuna-cma-es    over a logit in [-4, 4] for each layer: softmax, times the total, rounded by largest remainder.
   random           A trial is one episode of 16 questions, ten trials in a row answer the same ones, as in a
-                   question set of allot. The schedule is that of the trial with the best mean reward. random:4
-                   gives a trial four episodes, on the questions of four sets.
+                   question set of allot. The schedule is that of the trial with the best mean reward, uniform
+                   before the first. random+episodes=4 gives a trial four episodes, on the questions of four
+                   sets; random+logits=2 searches [-2, 2], where fewer schedules starve most layers.
   pyramidkv        the fixed shape of PyramidKV (Cai et al., arXiv 2406.02069, beta = 20): arithmetic, from almost
                    twice the mean in the lowest layer to a twentieth of it in the highest, rounded likewise.
   uniform          the same for every layer.
@@ -26,7 +27,7 @@ spend one core each. Results are kept in one JSON file; a second start does what
     schedule_search.py --picture accuracy.png            # the whole table
     schedule_search.py --quick                           # one seed and budget, few answers, about a minute
     schedule_search.py --learners additive,evolution --searches '' --answers 400,2400
-    schedule_search.py --learners '' --searches random,random:4 --budgets 32
+    schedule_search.py --learners '' --searches random,random+episodes=4+logits=2 --budgets 32
     schedule_search.py --by-seed                         # each seed's accuracy instead of mean and interval
 
 Needs the programs of `./run build release allot`, and for some rows packages of PyPI, which it names.
@@ -50,7 +51,7 @@ LAYERS = 8
 QUESTIONS = 16  # of an episode
 EPISODES = 10  # of an update, and trials in a row that share questions
 TRAIN_QUESTIONS = 256
-LARGEST_LOGIT = 4.0
+OF_SEARCH = {"episodes": 1, "logits": 4.0}  # of a trial; the largest one
 PYRAMID_BETA = 20
 KV_MIB_OF_PROMPT = 5  # 512 tokens of 8 KiB, and the answer
 SAMPLERS = {"optuna-tpe": "TPESampler", "optuna-cma-es": "CmaEsSampler", "random": "RandomSampler"}
@@ -176,10 +177,15 @@ def last_line(text):
 # --- searches: each gives the schedule that it would deploy after each number of answers
 
 
+def parts(method):
+    name, *settings = method.split("+")
+    return name, dict(setting.split("=", 1) for setting in settings)
+
+
 def search_by_learner(programs, method, total, seed, checkpoints):
-    learner, *more = method.split("+")
+    learner, more = parts(method)
     settings = {"policy.totalBudget": total, "repetition": seed, "update.learner": learner,
-                "update.episodesPerUpdate": EPISODES, **dict(setting.split("=", 1) for setting in more)}
+                "update.episodesPerUpdate": EPISODES, **more}
     answers_of_update = QUESTIONS * int(settings["update.episodesPerUpdate"])
     settings["update.maxUpdates"] = max(1, checkpoints[-1] // answers_of_update)
     with tempfile.TemporaryDirectory(dir=programs.scratch) as folder:
@@ -212,8 +218,9 @@ def published(policy, total):
 
 
 def search_by_optuna(programs, method, total, seed, checkpoints):
-    name, _, episodes = method.partition(":")
-    episodes = int(episodes or 1)
+    name, more = parts(method)
+    settings = {**OF_SEARCH, **more}
+    episodes, largest = int(settings["episodes"]), float(settings["logits"])
     optuna = package("optuna", "optuna")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     sampler = getattr(optuna.samplers, SAMPLERS[name])(seed=seed)
@@ -224,7 +231,7 @@ def search_by_optuna(programs, method, total, seed, checkpoints):
             while (len(tried) + 1) * episodes * QUESTIONS <= checkpoint:
                 trial = study.ask()
                 first_set = len(tried) // EPISODES * episodes
-                tried.append(of_logits([trial.suggest_float(f"layer {layer}", -LARGEST_LOGIT, LARGEST_LOGIT)
+                tried.append(of_logits([trial.suggest_float(f"layer {layer}", -largest, largest)
                                         for layer in range(LAYERS)], total))
                 study.tell(trial, statistics.fmean(answerer.reward(schedule=tried[-1], set=first_set + episode)
                                                    for episode in range(episodes)))
@@ -276,7 +283,7 @@ class Results:
 
 
 def search(programs, results, method, total, seed):
-    by = search_by_optuna if method.partition(":")[0] in SAMPLERS else search_by_learner
+    by = search_by_optuna if parts(method)[0] in SAMPLERS else search_by_learner
     found = by(programs, method, total, seed, results.options.answers)
     results.add("schedules", {f"{method}/{total}/{seed}/{answers}": found[answers] for answers in found})
     return f"{method}, total budget {total}, seed {seed}"
@@ -385,18 +392,28 @@ def seeds(text):
     return range(1, min(int(text), len(T_95) + 1) + 1)
 
 
-def searches(text):
+def learners(text):
     for word in words(text):
-        name, _, episodes = word.partition(":")
-        if word not in FIXED and not (name in SAMPLERS and (episodes or "1").strip("0").isdigit()):
-            raise argparse.ArgumentTypeError(f"{word} is none of {', '.join([*SAMPLERS, *FIXED])}")
+        if not all("=" in setting for setting in word.split("+")[1:]):
+            raise argparse.ArgumentTypeError(f"{word}: settings are +KEY=VALUE")
+    return words(text)
+
+
+def searches(text):
+    for word in learners(text):
+        name, settings = parts(word)
+        if name not in [*SAMPLERS, *FIXED] or not settings.keys() <= (OF_SEARCH.keys() if name in SAMPLERS else set()):
+            raise argparse.ArgumentTypeError(f"{word}: is none of {', '.join([*SAMPLERS, *FIXED])}, of which the first "
+                                             f"{len(SAMPLERS)} may have +episodes=N and +logits=X")
+        if not all(float(value) >= 1 for value in settings.values()):
+            raise argparse.ArgumentTypeError(f"{word}: numbers from 1 on")
     return words(text)
 
 
 def read_options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--learners", type=words, default="reinforce,additive", help="values of spec.update.learner [%(default)s]")
+    add("--learners", type=learners, default="reinforce,additive", help="values of spec.update.learner [%(default)s]")
     add("--searches", type=searches, default=",".join([*SAMPLERS, *FIXED]), help="other rows [%(default)s]")
     add("--budgets", type=numbers, default="8,16", help="total budgets, a table for each [%(default)s]")
     add("--answers", type=numbers, default="400,800,1600,2400,4000,8000,16000", help="columns [%(default)s]")
