@@ -405,8 +405,8 @@ def searches(text):
         if name not in [*SAMPLERS, *FIXED] or not settings.keys() <= (OF_SEARCH.keys() if name in SAMPLERS else set()):
             raise argparse.ArgumentTypeError(f"{word}: is none of {', '.join([*SAMPLERS, *FIXED])}, of which the first "
                                              f"{len(SAMPLERS)} may have +episodes=N and +logits=X")
-        if not all(float(value) >= 1 for value in settings.values()):
-            raise argparse.ArgumentTypeError(f"{word}: numbers from 1 on")
+        if not (settings.get("episodes", "1").isdigit() and all(float(value) >= 1 for value in settings.values())):
+            raise argparse.ArgumentTypeError(f"{word}: episodes is an integer from 1 on, logits a number from 1 on")
     return words(text)
 
 
