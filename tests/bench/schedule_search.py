@@ -39,6 +39,7 @@ import json
 import math
 import os
 import pathlib
+import signal
 import statistics
 import subprocess
 import sys
@@ -127,7 +128,7 @@ class Programs:
     """The programs in `folder`, the experiment that they are given, and a folder for what they write."""
 
     def __init__(self, folder, scratch):
-        self.folder, self.scratch = folder.resolve(), scratch
+        self.folder, self.scratch, self.started = folder.resolve(), scratch, []
         self.experiment = os.path.join(scratch, "experiment.yaml")
         pathlib.Path(self.experiment).write_text(EXPERIMENT)
 
@@ -138,8 +139,15 @@ class Programs:
             raise Failed(f"{path} is missing: build it (./run build release allot), or name its folder by --bin")
         sets = [f"--set=spec.{key}={value}" for key, value in settings.items()]
         memory = KV_MIB_OF_PROMPT * questions + 256
-        return subprocess.Popen([path, *arguments, f"--kv-memory={memory}", *sets], cwd=ROOT, text=True, **streams,
-                                env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"})
+        self.started.append(subprocess.Popen(
+            [path, *arguments, f"--kv-memory={memory}", *sets], cwd=ROOT, text=True, **streams,
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}))
+        return self.started[-1]
+
+    def stop(self):
+        stopping.set()
+        for process in self.started:
+            process.terminate()
 
 
 class Answerer:
@@ -303,14 +311,14 @@ def carry_out(programs, results):
     jobs = results.options.jobs
     searches = results.missing_searches()
     say(f"{len(searches)} searches to do")
-    together(jobs, [(search, programs, results, *place) for place in searches])
+    together(programs, jobs, [(search, programs, results, *place) for place in searches])
     schedules = results.missing_evaluations()
     say(f"{len(schedules)} schedules to evaluate")
     parts = [schedules[job::jobs] for job in range(jobs)]
-    together(jobs, [(evaluate, programs, results, part) for part in parts if part])
+    together(programs, jobs, [(evaluate, programs, results, part) for part in parts if part])
 
 
-def together(jobs, calls):
+def together(programs, jobs, calls):
     start = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         begun = [pool.submit(*call) for call in calls]
@@ -318,8 +326,8 @@ def together(jobs, calls):
             for number, done in enumerate(concurrent.futures.as_completed(begun), 1):
                 say(f"[{number}/{len(calls)}, {time.monotonic() - start:.0f} s] {done.result()}")
         except BaseException:
-            stopping.set()
             pool.shutdown(wait=False, cancel_futures=True)
+            programs.stop()
             raise
 
 
@@ -451,6 +459,7 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         main()
     except (Failed, KeyboardInterrupt) as failure:
