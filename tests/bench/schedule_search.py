@@ -14,8 +14,9 @@ paired; the interval is of the search's luck alone.
   optuna-tpe       Optuna's TPESampler, CmaEsSampler (with package cmaes) and RandomSampler with their defaults,
   optuna-cma-es    over a logit in [-4, 4] for each layer: softmax, times the total, rounded by largest remainder.
   random           A trial is one episode of 16 questions, ten trials in a row answer the same ones, as in a
-                   question set of allot. The schedule is that of the trial with the best mean reward. random:4
-                   gives a trial four episodes, on the questions of four sets.
+                   question set of allot. The schedule is that of the trial with the best mean reward, uniform
+                   before the first. random+episodes=4 gives a trial four episodes, on the questions of four
+                   sets; random+logits=2 searches [-2, 2], where fewer schedules starve most layers.
   pyramidkv        the fixed shape of PyramidKV (Cai et al., arXiv 2406.02069, beta = 20): arithmetic, from almost
                    twice the mean in the lowest layer to a twentieth of it in the highest, rounded likewise.
   uniform          the same for every layer.
@@ -26,7 +27,7 @@ spend one core each. Results are kept in one JSON file; a second start does what
     schedule_search.py --picture accuracy.png            # the whole table
     schedule_search.py --quick                           # one seed and budget, few answers, about a minute
     schedule_search.py --learners additive,evolution --searches '' --answers 400,2400
-    schedule_search.py --learners '' --searches random,random:4 --budgets 32
+    schedule_search.py --learners '' --searches random,random+episodes=4+logits=2 --budgets 32
     schedule_search.py --by-seed                         # each seed's accuracy instead of mean and interval
 
 Needs the programs of `./run build release allot`, and for some rows packages of PyPI, which it names.
@@ -38,6 +39,7 @@ import json
 import math
 import os
 import pathlib
+import signal
 import statistics
 import subprocess
 import sys
@@ -50,7 +52,7 @@ LAYERS = 8
 QUESTIONS = 16  # of an episode
 EPISODES = 10  # of an update, and trials in a row that share questions
 TRAIN_QUESTIONS = 256
-LARGEST_LOGIT = 4.0
+OF_SEARCH = {"episodes": 1, "logits": 4.0}  # of a trial; the largest one
 PYRAMID_BETA = 20
 KV_MIB_OF_PROMPT = 5  # 512 tokens of 8 KiB, and the answer
 SAMPLERS = {"optuna-tpe": "TPESampler", "optuna-cma-es": "CmaEsSampler", "random": "RandomSampler"}
@@ -126,7 +128,7 @@ class Programs:
     """The programs in `folder`, the experiment that they are given, and a folder for what they write."""
 
     def __init__(self, folder, scratch):
-        self.folder, self.scratch = folder.resolve(), scratch
+        self.folder, self.scratch, self.started = folder.resolve(), scratch, []
         self.experiment = os.path.join(scratch, "experiment.yaml")
         pathlib.Path(self.experiment).write_text(EXPERIMENT)
 
@@ -137,8 +139,15 @@ class Programs:
             raise Failed(f"{path} is missing: build it (./run build release allot), or name its folder by --bin")
         sets = [f"--set=spec.{key}={value}" for key, value in settings.items()]
         memory = KV_MIB_OF_PROMPT * questions + 256
-        return subprocess.Popen([path, *arguments, f"--kv-memory={memory}", *sets], cwd=ROOT, text=True, **streams,
-                                env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"})
+        self.started.append(subprocess.Popen(
+            [path, *arguments, f"--kv-memory={memory}", *sets], cwd=ROOT, text=True, **streams,
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}))
+        return self.started[-1]
+
+    def stop(self):
+        stopping.set()
+        for process in self.started:
+            process.terminate()
 
 
 class Answerer:
@@ -176,10 +185,15 @@ def last_line(text):
 # --- searches: each gives the schedule that it would deploy after each number of answers
 
 
+def parts(method):
+    name, *settings = method.split("+")
+    return name, dict(setting.split("=", 1) for setting in settings)
+
+
 def search_by_learner(programs, method, total, seed, checkpoints):
-    learner, *more = method.split("+")
+    learner, more = parts(method)
     settings = {"policy.totalBudget": total, "repetition": seed, "update.learner": learner,
-                "update.episodesPerUpdate": EPISODES, **dict(setting.split("=", 1) for setting in more)}
+                "update.episodesPerUpdate": EPISODES, **more}
     answers_of_update = QUESTIONS * int(settings["update.episodesPerUpdate"])
     settings["update.maxUpdates"] = max(1, checkpoints[-1] // answers_of_update)
     with tempfile.TemporaryDirectory(dir=programs.scratch) as folder:
@@ -212,8 +226,9 @@ def published(policy, total):
 
 
 def search_by_optuna(programs, method, total, seed, checkpoints):
-    name, _, episodes = method.partition(":")
-    episodes = int(episodes or 1)
+    name, more = parts(method)
+    settings = {**OF_SEARCH, **more}
+    episodes, largest = int(settings["episodes"]), float(settings["logits"])
     optuna = package("optuna", "optuna")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     sampler = getattr(optuna.samplers, SAMPLERS[name])(seed=seed)
@@ -224,7 +239,7 @@ def search_by_optuna(programs, method, total, seed, checkpoints):
             while (len(tried) + 1) * episodes * QUESTIONS <= checkpoint:
                 trial = study.ask()
                 first_set = len(tried) // EPISODES * episodes
-                tried.append(of_logits([trial.suggest_float(f"layer {layer}", -LARGEST_LOGIT, LARGEST_LOGIT)
+                tried.append(of_logits([trial.suggest_float(f"layer {layer}", -largest, largest)
                                         for layer in range(LAYERS)], total))
                 study.tell(trial, statistics.fmean(answerer.reward(schedule=tried[-1], set=first_set + episode)
                                                    for episode in range(episodes)))
@@ -276,7 +291,7 @@ class Results:
 
 
 def search(programs, results, method, total, seed):
-    by = search_by_optuna if method.partition(":")[0] in SAMPLERS else search_by_learner
+    by = search_by_optuna if parts(method)[0] in SAMPLERS else search_by_learner
     found = by(programs, method, total, seed, results.options.answers)
     results.add("schedules", {f"{method}/{total}/{seed}/{answers}": found[answers] for answers in found})
     return f"{method}, total budget {total}, seed {seed}"
@@ -296,14 +311,14 @@ def carry_out(programs, results):
     jobs = results.options.jobs
     searches = results.missing_searches()
     say(f"{len(searches)} searches to do")
-    together(jobs, [(search, programs, results, *place) for place in searches])
+    together(programs, jobs, [(search, programs, results, *place) for place in searches])
     schedules = results.missing_evaluations()
     say(f"{len(schedules)} schedules to evaluate")
     parts = [schedules[job::jobs] for job in range(jobs)]
-    together(jobs, [(evaluate, programs, results, part) for part in parts if part])
+    together(programs, jobs, [(evaluate, programs, results, part) for part in parts if part])
 
 
-def together(jobs, calls):
+def together(programs, jobs, calls):
     start = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         begun = [pool.submit(*call) for call in calls]
@@ -311,8 +326,8 @@ def together(jobs, calls):
             for number, done in enumerate(concurrent.futures.as_completed(begun), 1):
                 say(f"[{number}/{len(calls)}, {time.monotonic() - start:.0f} s] {done.result()}")
         except BaseException:
-            stopping.set()
             pool.shutdown(wait=False, cancel_futures=True)
+            programs.stop()
             raise
 
 
@@ -385,18 +400,28 @@ def seeds(text):
     return range(1, min(int(text), len(T_95) + 1) + 1)
 
 
-def searches(text):
+def learners(text):
     for word in words(text):
-        name, _, episodes = word.partition(":")
-        if word not in FIXED and not (name in SAMPLERS and (episodes or "1").strip("0").isdigit()):
-            raise argparse.ArgumentTypeError(f"{word} is none of {', '.join([*SAMPLERS, *FIXED])}")
+        if not all("=" in setting for setting in word.split("+")[1:]):
+            raise argparse.ArgumentTypeError(f"{word}: settings are +KEY=VALUE")
+    return words(text)
+
+
+def searches(text):
+    for word in learners(text):
+        name, settings = parts(word)
+        if name not in [*SAMPLERS, *FIXED] or not settings.keys() <= (OF_SEARCH.keys() if name in SAMPLERS else set()):
+            raise argparse.ArgumentTypeError(f"{word}: is none of {', '.join([*SAMPLERS, *FIXED])}, of which the first "
+                                             f"{len(SAMPLERS)} may have +episodes=N and +logits=X")
+        if not (settings.get("episodes", "1").isdigit() and all(float(value) >= 1 for value in settings.values())):
+            raise argparse.ArgumentTypeError(f"{word}: episodes is an integer from 1 on, logits a number from 1 on")
     return words(text)
 
 
 def read_options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--learners", type=words, default="reinforce,additive", help="values of spec.update.learner [%(default)s]")
+    add("--learners", type=learners, default="reinforce,additive", help="values of spec.update.learner [%(default)s]")
     add("--searches", type=searches, default=",".join([*SAMPLERS, *FIXED]), help="other rows [%(default)s]")
     add("--budgets", type=numbers, default="8,16", help="total budgets, a table for each [%(default)s]")
     add("--answers", type=numbers, default="400,800,1600,2400,4000,8000,16000", help="columns [%(default)s]")
@@ -434,6 +459,7 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         main()
     except (Failed, KeyboardInterrupt) as failure:
