@@ -182,7 +182,7 @@ class ShapeBench {
     const size_t rows = static_cast<size_t>(report_.shape.rows);
     must(cudaMemsetAsync(statistics_.as<void>(), 0, rows * sizeof(kernels::RowStatistics), stream_),
          "clearing statistics");
-    cache_->setBudget(what.budget.value_or(1));
+    cache_->setBudget(what.budget);
     cache_->rewind();
     cache_->turn(0);
     kernels::DecodeOutputs to{.out = out_.as<float>()};
@@ -289,12 +289,19 @@ class Bench {
   }
 
   nlohmann::json json() const {
-    return {{"device", deviceJson(device_)},  {"heads", options_.heads},
-            {"kvHeads", options_.kv_heads},   {"headDim", options_.head_dim},
-            {"pageSize", options_.page_size}, {"element", options_.element},
-            {"seed", options_.seed},          {"warmUp", options_.warm_up},
-            {"peaked", peaked_text_},         {"sdpa", sdpaText()},
-            {"leftOut", left_out_},           {"shapes", reports_}};
+    return {{"device", deviceJson(device_)},
+            {"heads", options_.heads},
+            {"kvHeads", options_.kv_heads},
+            {"headDim", options_.head_dim},
+            {"pageSize", options_.page_size},
+            {"element", options_.element},
+            {"seed", options_.seed},
+            {"budgetsBy", options_.budgets_by},
+            {"warmUp", options_.warm_up},
+            {"peaked", peaked_text_},
+            {"sdpa", sdpaText()},
+            {"leftOut", left_out_},
+            {"shapes", reports_}};
   }
 
  private:

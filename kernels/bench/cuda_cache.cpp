@@ -78,7 +78,8 @@ void CudaCache::makeInputs() {
   }
   duals_.upload(duals);
   lengths_.upload(std::vector<int32_t>(rows, shape_.keys));
-  budgets_.upload(std::vector<uint32_t>(rows, 1));
+  const bool by_head = options_.budgets_by != "row";
+  budgets_.need(rows * (by_head ? options_.heads : 1) * sizeof(uint32_t));
   std::vector<uint32_t> sequences(rows);
   std::iota(sequences.begin(), sequences.end(), 0);
   sequences_.upload(sequences);
@@ -93,7 +94,8 @@ void CudaCache::makeInputs() {
              .heads = options_.heads,
              .max_pages = pages_,
              .seed = options_.seed,
-             .scale = 1.0f / std::sqrt(static_cast<float>(options_.head_dim))};
+             .scale = 1.0f / std::sqrt(static_cast<float>(options_.head_dim)),
+             .head_budgets = by_head};
 }
 
 std::optional<std::string> CudaCache::fill(const ScoreSource& source) {
@@ -158,8 +160,13 @@ void CudaCache::turn(uint32_t step) {
   next_ = (next_ + 1) % copies_;
 }
 
-void CudaCache::setBudget(uint32_t budget) {
-  setSteps(budgets_.as<uint32_t>(), shape_.rows, budget, stream_);
+void CudaCache::setBudget(std::optional<uint32_t> budget) {
+  const int heads = inputs_.head_budgets ? options_.heads : 1;
+  setSteps(budgets_.as<uint32_t>(), shape_.rows * heads, budget.value_or(1), stream_);
+  if (!budget || options_.budgets_by != "half") return;
+  for (int head = 0; head < shape_.rows * heads; head += 2 * options_.group()) {
+    setSteps(budgets_.as<uint32_t>() + head, options_.group(), 0, stream_);
+  }
 }
 
 }  // namespace allot::bench

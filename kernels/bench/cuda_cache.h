@@ -29,8 +29,8 @@ class CudaCache {
   // The first copy again.
   void rewind() { next_ = 0; }
 
-  // Sets every row's budget.
-  void setBudget(uint32_t budget);
+  // Sets every head's budget, as --budgets-by says; nothing: all heads read all keys.
+  void setBudget(std::optional<uint32_t> budget);
 
   const kernels::PagedKv& kv() const { return kv_; }
   const kernels::DecodeInputs& inputs() const { return inputs_; }

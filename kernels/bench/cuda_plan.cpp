@@ -62,6 +62,12 @@ void addOptions(CLI::App* app, CudaOptions* options) {
       ->check(CLI::Range(1, 1 << 22));
   app->add_option("--budgets", options->budgets, "Draws a head, S [64 128 256 2048]")
       ->check(CLI::Range(1, 1 << 22));
+  app->add_option(
+         "--budgets-by", options->budgets_by,
+         "row: one for all heads; head: the same, but heads are asked each for its own;\n"
+         "half: by head, and the heads of every second KV head are silent, so that half of\n"
+         "their outputs count as an error of 1 [row]")
+      ->check(CLI::IsMember({"row", "head", "half"}));
   app->add_option("--scores", options->scores, "gaussian, peaked [both]")
       ->check(CLI::IsMember({"gaussian", "peaked"}));
   app->add_option("--methods", options->methods, "Methods, each with its parameters");

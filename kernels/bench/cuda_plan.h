@@ -19,6 +19,9 @@ struct CudaOptions {
   std::vector<std::string> methods = {
       "dense", "s2anta-prop",     "s2anta-flash",         "s2anta-q4",
       "top-k", "top-k scores=q4", "vattention scores=q4", "vattention scores=q4 maxBudget=1024"};
+  // Whose budgets are: one a row, the same for each head by head, or by head with the heads of
+  // every second KV head silent.
+  std::string budgets_by = "row";
   int heads = 32;
   int kv_heads = 8;
   int head_dim = 128;

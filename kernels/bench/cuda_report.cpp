@@ -73,9 +73,11 @@ void printDevice(const CudaOptions& options, const CudaDevice& device) {
               device.build.c_str());
   std::printf("copy %.0f GB/s (read and written), reads alone %.0f GB/s, an empty graph %.1f us\n",
               device.copy_gbs, device.read_gbs, 1e3 * device.empty_graph_ms);
-  std::printf("%d heads over %d KV heads of %d, %s, pages of %d in random order, cold L2\n",
-              options.heads, options.kv_heads, options.head_dim, options.element.c_str(),
-              options.page_size);
+  std::printf(
+      "%d heads over %d KV heads of %d, %s, pages of %d in random order, cold L2, budgets by %s\n",
+      options.heads, options.kv_heads, options.head_dim, options.element.c_str(), options.page_size,
+      options.budgets_by == "half" ? "head, every second KV head silent"
+                                   : options.budgets_by.c_str());
   std::fflush(stdout);
 }
 

@@ -194,7 +194,8 @@ def search_by_learner(programs, method, total, seed, checkpoints):
     learner, more = parts(method)
     settings = {"policy.totalBudget": total, "repetition": seed, "update.learner": learner,
                 "update.episodesPerUpdate": EPISODES, **more}
-    answers_of_update = QUESTIONS * int(settings["update.episodesPerUpdate"])
+    questions = int(settings.get("rollout.questionsPerEpisode", QUESTIONS))
+    answers_of_update = questions * int(settings["update.episodesPerUpdate"])
     settings["update.maxUpdates"] = max(1, checkpoints[-1] // answers_of_update)
     with tempfile.TemporaryDirectory(dir=programs.scratch) as folder:
         folder = os.path.join(folder, "run")

@@ -115,6 +115,7 @@ TEST(CudaBenchOptions, AreRefusedInOneSentence) {
                                                 {"--head-dim", "96"},
                                                 {"--page-size", "32"},
                                                 {"--element", "fp8"},
+                                                {"--budgets-by", "layer"},
                                                 {"--rows", "0"}}) {
     CudaOptions other;
     EXPECT_EQ(parse(wrong, &other), 64) << wrong[0];
