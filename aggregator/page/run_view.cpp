@@ -220,11 +220,8 @@ json fidelityView(const FidelityPoint& point) {
 json worthView(const v1::Spec& spec, const v1::AggregatorState& state, int budget) {
   json rows = json::array();
   for (const LayerWorth& worth : layerWorths(spec, state, budget)) {
-    const double half = 1.96 * worth.deviation;
-    rows.push_back({{"draws", worth.draws},
-                    {"mean", worth.mean},
-                    {"low", worth.mean - half},
-                    {"high", worth.mean + half}});
+    rows.push_back(
+        {{"draws", worth.draws}, {"mean", worth.mean}, {"low", worth.low}, {"high", worth.high}});
   }
   return rows;
 }

@@ -1,16 +1,20 @@
 #pragma once
-// The additive surrogate: what each layer's reads are worth, as a Bayesian linear regression.
+// The additive surrogate: what each layer's reads are worth, as a Bayesian logistic regression.
 //
-// The reward of a schedule n on question set g is modelled as
-//   r = a_g + sum_l w_l . (f(n_l) - f(u_l)) + noise,   f(n) = (1, 1/n, log n), and 0 at n = 0,
-// with u the uniform schedule, so that everything is relative to it. The sum is over the entries of
-// a schedule: layers, or heads of layers. Weights are normal around what makes uniform the best
-// schedule, those of a layer's heads correlated, so that what is learned of one is in part learned
-// of the others; so is a_g, which every episode of a set shares and which takes the questions'
-// difficulty out. The noise is that of graded answers; an episode weighs by its reward, since one
-// that gets nothing right hides what the rest of its schedule is worth. Sums over a set enter the
-// posterior as they come: the order of results, and in which update they arrive, change nothing but
-// rounding.
+// The log-odds of a right answer under schedule n, on question set g, are modelled as
+//   a_g + sum_l w_l . (f(n_l) - f(u_l)),   f(n) = (1, 1/n, log n), and 0 at n = 0,
+// with u the uniform schedule, so that everything is relative to it. That is how draws go wrong:
+// the error of a layer's output has a variance as 1/n, errors of layers add up, and an answer turns
+// wrong where their sum reaches what the model can bear. The sum is over the entries of a schedule:
+// layers, or heads of layers. Weights are normal around what makes uniform the best schedule, those
+// of a layer's heads correlated, so that what is learned of one is in part learned of the others;
+// so is a_g, which every episode of a set shares and which takes the questions' difficulty out: a
+// level that all sets have in common, and a little of its own. An update's episodes are learned
+// from together (core/learning/logistic_update.h).
+//
+// By the first rules (spec.policy.learningRules) it is a linear regression of the reward itself:
+// sums over a set enter the posterior as they come, and the order of results, and in which update
+// they arrive, change nothing but rounding.
 //
 // Arithmetic is IEEE additions, multiplications, divisions, square roots and core's own logarithm,
 // in a fixed order, so that updates compute to the same bits everywhere. Pure; any thread.
@@ -30,20 +34,32 @@ struct AdditiveProblem {
   uint32_t min_per_layer = 0;
   uint32_t questions = 0;  // answers whose mean is a reward
   uint32_t per_layer = 1;  // entries of a layer
+  bool first_rules = false;
 
-  // Weights, three an entry.
-  uint32_t features() const { return 3 * entries; }
+  // Weights, three an entry; behind them the level that sets have in common, which by the first
+  // rules they have not.
+  uint32_t features() const { return 3 * entries + (first_rules ? 0 : 1); }
   SampleSchedule uniform() const {
     return uniformSchedule(total / per_layer, entries / per_layer, per_layer);
   }
 };
 
-// The prior, by the rules that the state's trial goes by (core/learning/trial.h).
+// The prior.
 void beginAdditive(const AdditiveProblem& problem, v1::LearnerState* state);
 
-// One more episode of `set`, which has not counted it yet; the sums of features grow by it.
+// By the first rules: one more episode of `set`, which has not counted it yet; the sums of features
+// grow by it.
 void observe(const AdditiveProblem& problem, const SampleSchedule& schedule, double reward,
              v1::QuestionSet* set, v1::LearnerState* state);
+
+// Otherwise: an update's episodes at this budget. A reward is between 0 and 1.
+struct GradedEpisode {
+  SampleSchedule schedule;
+  double reward = 0;
+  uint64_t set = 0;  // episodes of one answered the same questions
+};
+void observeTogether(const AdditiveProblem& problem, const std::vector<GradedEpisode>& episodes,
+                     v1::LearnerState* state);
 
 // The posterior at one moment. Made once an update; costs features^3 / 6 multiplications.
 class AdditivePosterior {
@@ -52,11 +68,11 @@ class AdditivePosterior {
 
   // The best schedule by the mean of the weights.
   SampleSchedule best() const;
-  // The best one by weights drawn from the posterior (Thompson), in models of more than eight
-  // layers nearer to its mean: of that many weights some are far off in every draw.
+  // The best one by weights drawn from the posterior (Thompson).
   SampleSchedule drawn(RandomStream* random) const;
 
-  // A schedule's expected reward above uniform's, and its standard deviation.
+  // A schedule's log-odds (by the first rules: reward) above uniform's, and their standard
+  // deviation.
   struct Estimate {
     double mean = 0;
     double deviation = 0;
@@ -66,6 +82,8 @@ class AdditivePosterior {
   Estimate difference(const SampleSchedule& schedule, const SampleSchedule& other) const;
   // What `draws` reads in each entry of a layer are worth, above none in any.
   Estimate worth(uint32_t layer, uint32_t draws) const;
+  // What such a difference of `log_odds` from the uniform schedule's is in reward.
+  double inReward(double log_odds) const;
 
  private:
   SampleSchedule bestBy(const std::vector<double>& weights) const;
@@ -74,7 +92,6 @@ class AdditivePosterior {
   AdditiveProblem problem_;
   std::vector<double> root_;     // lower triangle L, row by row: precision = L L^T
   std::vector<double> weights_;  // mean
-  double spread_;                // of drawn weights, of the posterior's
   std::vector<double> logs_;     // of the numbers of draws that schedules are made of
 };
 

@@ -11,6 +11,7 @@
 #include "core/learning/policy_gradient.h"
 #include "core/learning/question_sets.h"
 #include "core/learning/trial.h"
+#include "core/learning/triangle.h"
 #include "core/spec/choices.h"
 
 namespace allot {
@@ -22,12 +23,12 @@ constexpr double kBetter = 0.5;
 // What is published beats uniform by so many standard deviations of what the surrogate knows, too.
 constexpr double kBelieved = 1.0;
 // By so many the surrogate is sure: then the trial need not prove it again, only not deny it.
-constexpr double kSure = 3.0;
-// Sets on which a candidate of a surrogate must have beaten uniform by itself.
-constexpr uint64_t kPairsOfProof = 8;
+constexpr double kSure = 2.0;
 // Sets that a candidate of a learner without a surrogate, whose policy moves with every update, is
 // tried on.
 constexpr uint64_t kPairsOfMoving = 4;
+// Deviations to either side of a normal's mean that 95 % are within.
+constexpr double kInterval = 1.96;
 // Logits and moments that come from outside: no run of ours comes to more, and sums cannot
 // overflow.
 constexpr double kMostLogit = 1e12;
@@ -38,8 +39,12 @@ SampleSchedule scheduleFrom(const google::protobuf::RepeatedField<uint32_t>& sam
 
 AdditiveProblem problemOf(const v1::Spec& spec, uint32_t layers, uint32_t per_layer,
                           uint32_t total_budget) {
-  return {layers * per_layer, total_budget * per_layer, spec.policy().min_per_layer(),
-          spec.rollout().questions_per_episode(), per_layer};
+  return {layers * per_layer,
+          total_budget * per_layer,
+          spec.policy().min_per_layer(),
+          spec.rollout().questions_per_episode(),
+          per_layer,
+          learningRulesOf(spec.policy()) == LearningRules::kFirst};
 }
 
 // Whether a learner keeps logits at each total budget, and the moments of a gradient's steps.
@@ -141,6 +146,7 @@ class BudgetUpdate {
   v1::LearnerState& learner_;
   const AdditiveProblem problem_;
   const SampleSchedule uniform_;
+  std::vector<GradedEpisode> episodes_;  // taken, and not yet learned from
   double gradient_norm_ = 0;
 };
 
@@ -170,7 +176,13 @@ void BudgetUpdate::take(const v1::EpisodeResult& result) {
   if (!isHere(result)) return;
   const SampleSchedule schedule = scheduleFrom(result.schedule());
   v1::QuestionSet* set = openSet(placeOf(spec_, result.ticket()).set, &learner_);
-  if (additive()) observe(problem_, schedule, result.reward(), set, &learner_);
+  if (additive()) {
+    if (goesByFirstRules(learner_)) {
+      observe(problem_, schedule, result.reward(), set, &learner_);
+    } else {
+      episodes_.push_back({schedule, result.reward(), set->number()});
+    }
+  }
   countEpisode(schedule, uniform_, result.reward(), learner_.trial(), set);
 }
 
@@ -179,6 +191,7 @@ void BudgetUpdate::finish(const std::vector<v1::EpisodeResult>& results,
                           google::protobuf::RepeatedField<double>* baselines) {
   const std::vector<Heard> heard = hear(results, baselines);
   if (additive()) {
+    if (!episodes_.empty()) observeTogether(problem_, episodes_, &learner_);
     const AdditivePosterior posterior(problem_, learner_);
     judge(&posterior);
     nominate(posterior);
@@ -274,12 +287,17 @@ bool BudgetUpdate::beatsUniform(const Verdict& verdict, const AdditivePosterior*
   if (goesByFirstRules(learner_)) return verdict.beats(kBeats);
   const auto believed = posterior->above(candidate());
   if (verdict.beats(kBeats)) return believed.mean > kBelieved * believed.deviation;
-  return verdict.pairs > 0 && verdict.pairs < kPairsOfProof && verdict.mean > 0 &&
+  return verdict.pairs > 0 && verdict.mean > -kLoses * verdict.error &&
          believed.mean > kSure * believed.deviation;
 }
 
 // Whether the candidate may be published, or what is published has lost.
 void BudgetUpdate::judge(const AdditivePosterior* posterior) {
+  // An earlier candidate, of which more is known by now.
+  if (posterior != nullptr && !goesByFirstRules(learner_) &&
+      posterior->above(scheduleFrom(policy_.learned())).mean < 0) {
+    withdraw();
+  }
   if (learner_.trial().candidate().empty()) return;
   const Verdict verdict = verdictOf(learner_, problem_.questions);
   const SampleSchedule tried = candidate();
@@ -288,14 +306,8 @@ void BudgetUpdate::judge(const AdditivePosterior* posterior) {
     policy_.set_beats_uniform(true);
     return;
   }
-  if (posterior != nullptr && !goesByFirstRules(learner_) && verdict.pairs >= kPairsOfProof) {
-    // What the surrogate thinks best has not done it, so nothing has.
-    withdraw();
-  }
   if (!verdict.loses()) return;
-  if (scheduleFrom(policy_.learned()) == tried) {
-    withdraw();
-  }
+  if (scheduleFrom(policy_.learned()) == tried) withdraw();
   nominated(uniform_);
 }
 
@@ -366,6 +378,11 @@ bool areWithin(const google::protobuf::RepeatedField<double>& values, double lea
                      [&](double v) { return v >= least && v <= kMostLogit; });
 }
 
+bool hasFactor(const google::protobuf::RepeatedField<double>& precision, int64_t features) {
+  return features == 0 ||
+         !factorOf({precision.begin(), precision.end()}, static_cast<size_t>(features)).empty();
+}
+
 bool isSchedule(const google::protobuf::RepeatedField<uint32_t>& samples,
                 const AdditiveProblem& problem) {
   uint64_t sum = 0;
@@ -394,9 +411,10 @@ bool isStateOf(const AdditiveProblem& problem, const v1::Spec& spec,
   const v1::Trial& trial = state.trial();
   return state.evidence_size() == features &&
          state.precision_size() == features * (features + 1) / 2 && areFinite(state.evidence()) &&
-         areFinite(state.precision()) && state.first_moment_size() == moments &&
-         state.second_moment_size() == moments && areWithin(state.first_moment()) &&
-         areWithin(state.second_moment(), 0) && state.has_search() == searches &&
+         areFinite(state.precision()) && hasFactor(state.precision(), features) &&
+         state.first_moment_size() == moments && state.second_moment_size() == moments &&
+         areWithin(state.first_moment()) && areWithin(state.second_moment(), 0) &&
+         state.has_search() == searches &&
          (!searches || isSearchOf(problem.entries, ownProposals(spec), state.search())) &&
          state.sets().empty() &&
          trial.has_candidates() == (learningRulesOf(spec.policy()) != LearningRules::kFirst) &&
@@ -470,7 +488,10 @@ std::vector<LayerWorth> layerWorths(const v1::Spec& spec, const v1::AggregatorSt
   for (uint32_t l = 0; l < problem.entries / problem.per_layer; ++l) {
     const uint32_t draws = std::max(1u, uniform[size_t{l} * problem.per_layer]);
     const auto estimate = posterior.worth(l, draws);
-    worths.push_back({draws, estimate.mean, estimate.deviation});
+    const double half = kInterval * estimate.deviation;
+    worths.push_back({draws, posterior.inReward(estimate.mean),
+                      posterior.inReward(estimate.mean - half),
+                      posterior.inReward(estimate.mean + half)});
   }
   return worths;
 }

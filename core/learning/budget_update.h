@@ -35,8 +35,10 @@ void beginAnew(v1::AggregatorState* state);
 // What the surrogate believes a layer's reads to be worth at one total budget.
 struct LayerWorth {
   uint32_t draws = 0;  // of each of its heads: the uniform schedule's, or 1
-  double mean = 0;     // reward above that of a layer without any
-  double deviation = 0;
+  // Reward that a layer without any would lose, and its 95 % interval.
+  double mean = 0;
+  double low = 0;
+  double high = 0;
 };
 // [layers]; empty of a learner that has no surrogate. Costs what AdditivePosterior does.
 std::vector<LayerWorth> layerWorths(const v1::Spec& spec, const v1::AggregatorState& state,

@@ -5,6 +5,7 @@
 
 #include "core/learning/exact_math.h"
 #include "core/learning/normals.h"
+#include "core/learning/triangle.h"
 
 namespace allot {
 namespace {
@@ -18,28 +19,13 @@ constexpr int kOfAnswers = 2;
 // Answers of a point that has been learned from.
 constexpr double kSpent = -1;
 
-size_t inTriangle(size_t row, size_t column) { return row * (row + 1) / 2 + column; }
-
-// L of C = L L^T, row by row; empty: C has none whose squared diagonal is at least `least`.
-std::vector<double> factorOf(const Logits& covariance, size_t n, double least) {
-  std::vector<double> root(covariance.begin(), covariance.end());
-  for (size_t i = 0; i < n; ++i) {
-    for (size_t j = 0; j <= i; ++j) {
-      double sum = root[inTriangle(i, j)];
-      for (size_t k = 0; k < j; ++k) sum -= root[inTriangle(i, k)] * root[inTriangle(j, k)];
-      if (i == j && !(sum >= least)) return {};
-      root[inTriangle(i, j)] = i == j ? std::sqrt(sum) : sum / root[inTriangle(j, j)];
-    }
-  }
-  return root;
+std::vector<double> rootOf(const Logits& covariance, size_t n) {
+  return factorOf(std::vector<double>(covariance.begin(), covariance.end()), n);
 }
 
 // L^-1 y.
 std::vector<double> whitened(const std::vector<double>& root, std::vector<double> y) {
-  for (size_t i = 0; i < y.size(); ++i) {
-    for (size_t k = 0; k < i; ++k) y[i] -= root[inTriangle(i, k)] * y[k];
-    y[i] /= root[inTriangle(i, i)];
-  }
+  solveLower(root, &y);
   return y;
 }
 
@@ -150,7 +136,7 @@ void beginSearch(uint32_t dimensions, v1::Search* search) {
 std::vector<std::vector<double>> askPoints(uint64_t version, uint32_t count, const Logits& mean,
                                            RandomStream* random, v1::Search* search) {
   const auto n = static_cast<size_t>(mean.size());
-  const std::vector<double> root = factorOf(search->covariance(), n, 0);
+  const std::vector<double> root = rootOf(search->covariance(), n);
   std::vector<std::vector<double>> points(count);
   v1::SearchGeneration& asked = *search->add_asked();
   asked.set_version(version);
@@ -192,7 +178,7 @@ double learnGeneration(Logits* mean, v1::Search* search) {
   const int count = mean->size();
   if (countAnswered(*search, count) < static_cast<int>(generationSize(mean->size()))) return 0;
   const double n = count;
-  const std::vector<double> root = factorOf(search->covariance(), static_cast<size_t>(count), 0);
+  const std::vector<double> root = rootOf(search->covariance(), static_cast<size_t>(count));
   const std::vector<Answered> answered = takeAnswered(*mean, root, search);
   const std::vector<double> weights = weightsOf(answered.size());
   double squares = 0;
@@ -272,7 +258,7 @@ bool isSearchOf(uint32_t dimensions, uint32_t points, const v1::Search& search) 
   google::protobuf::RepeatedField<double> less = search.covariance();
   for (size_t i = 0; i < dimensions; ++i)
     *less.Mutable(static_cast<int>(inTriangle(i, i))) -= kRidge / 2;
-  if (factorOf(less, dimensions, 0).empty()) return false;
+  if (rootOf(less, dimensions).empty()) return false;
   if (search.asked_size() > kAskedVersions + static_cast<int>(generationSize(dimensions))) {
     return false;
   }

@@ -81,6 +81,11 @@ double exactLog(double x) {
   return k * kLn2High + (f - (s * (f - atanhTail(s * s)) - k * kLn2Low));
 }
 
+double exactLogistic(double x) {
+  const double e = exactExp(-std::abs(x));
+  return (x < 0 ? e : 1) / (1 + e);
+}
+
 double exactPower(double base, uint64_t exponent) {
   double power = 1;
   for (; exponent > 0; exponent >>= 1, base *= base) {

@@ -22,6 +22,9 @@ double exactExp(double x);
 // Natural logarithm within 1 ulp; -infinity at 0, NaN below.
 double exactLog(double x);
 
+// 1 / (1 + e^-x), the probability whose log-odds are x.
+double exactLogistic(double x);
+
 // base^exponent by repeated squaring: up to `exponent` roundings.
 double exactPower(double base, uint64_t exponent);
 

@@ -34,8 +34,8 @@ struct Verdict {
   bool beats() const { return beats(bar); }
   bool loses() const { return pairs >= kLeastPairs && mean < -kLoses * error; }
 };
-// Whether spec.policy.learningRules is 1: a candidate's trial alone decides, by one bar, and each
-// answer tells the surrogate the same.
+// Whether spec.policy.learningRules is 1: a candidate's trial alone decides, by one bar, and the
+// surrogate is of the reward itself.
 bool goesByFirstRules(const v1::LearnerState& state);
 
 Verdict verdictOf(const v1::LearnerState& state, uint32_t questions);

@@ -91,13 +91,15 @@ constexpr std::string_view wordOf(Granularity value) {
 
 // spec.policy.learningRules: which edition of the rules in core/learning/trial.h and
 // additive.h.
-enum class LearningRules { kFirst, kSecond };
+enum class LearningRules { kFirst, kSecond, kThird };
 constexpr std::string_view wordOf(LearningRules value) {
   switch (value) {
     case LearningRules::kFirst:
       return "1";
     case LearningRules::kSecond:
       return "2";
+    case LearningRules::kThird:
+      return "3";
   }
   return "";
 }

@@ -74,7 +74,7 @@ TEST(Allotment, LargeTotalsGoInSteps) {
 
 // ---- The surrogate ----
 
-constexpr AdditiveProblem kProblem{4, 10, 0, 16};
+constexpr AdditiveProblem kProblem{4, 10, 0, 16}, kFirstProblem{4, 10, 0, 16, 1, true};
 
 struct Asked {
   uint64_t set;
@@ -93,15 +93,28 @@ std::vector<Asked> someEpisodes() {
   return episodes;
 }
 
-// By spec.policy.learningRules.
-v1::LearnerState learned(const std::vector<Asked>& episodes, int rules = 2) {
+// By spec.policy.learningRules 1.
+v1::LearnerState learnedByFirst(const std::vector<Asked>& episodes) {
   v1::LearnerState state;
-  if (rules == 2) state.mutable_trial()->set_candidates(0);
-  beginAdditive(kProblem, &state);
+  beginAdditive(kFirstProblem, &state);
   for (const Asked& asked : episodes) {
     v1::QuestionSet* set = openSet(asked.set, &state);
-    observe(kProblem, asked.schedule, asked.reward, set, &state);
+    observe(kFirstProblem, asked.schedule, asked.reward, set, &state);
     countEpisode(asked.schedule, {}, asked.reward, state.trial(), set);
+  }
+  return state;
+}
+
+// In updates of so many episodes.
+v1::LearnerState learned(const std::vector<Asked>& episodes, size_t of_update) {
+  v1::LearnerState state;
+  beginAdditive(kProblem, &state);
+  std::vector<GradedEpisode> update;
+  for (const Asked& asked : episodes) {
+    update.push_back({asked.schedule, asked.reward, asked.set});
+    if (update.size() < of_update) continue;
+    observeTogether(kProblem, update, &state);
+    update.clear();
   }
   return state;
 }
@@ -126,21 +139,22 @@ std::vector<long double> featuresOf(const SampleSchedule& schedule) {
   return x;
 }
 
-Dense denseOf(const std::vector<Asked>& episodes, int rules) {
-  const size_t weights = 12, sets = 10, size = weights + sets;
+constexpr size_t kWeights = 12, kSets = 10;
+
+// By the first rules.
+Dense denseOf(const std::vector<Asked>& episodes) {
+  const size_t size = kWeights + kSets;
   Dense dense{std::vector(size, std::vector<long double>(size)), std::vector<long double>(size)};
-  const long double deviations[] = {0.45L, rules == 1 ? 0.45L : 0.2L, rules == 1 ? 0.15L : 0.1L};
-  for (size_t i = 0; i < weights; ++i) {
+  const long double deviations[] = {0.45L, 0.45L, 0.15L};
+  for (size_t i = 0; i < kWeights; ++i) {
     dense.precision[i][i] = 0.5L / (deviations[i % 3] * deviations[i % 3]);
-    const long double mean = i % 3 == 0 ? 0.4L : i % 3 == 1 ? -0.2L : 0.0L;
-    if (rules == 2) dense.evidence[i] = dense.precision[i][i] * mean;
   }
-  for (size_t i = weights; i < size; ++i) dense.precision[i][i] = 4;  // 1 / 0.25
+  for (size_t i = kWeights; i < size; ++i) dense.precision[i][i] = 4;  // 1 / 0.25
   for (const Asked& asked : episodes) {
     std::vector<long double> x = featuresOf(asked.schedule);
     x.resize(size);
-    x[weights + asked.set] = 1;
-    const long double noise = 0.2L / 16 / (rules == 1 ? 1 : 0.2L + asked.reward);
+    x[kWeights + asked.set] = 1;
+    const long double noise = 0.2L / 16;
     for (size_t i = 0; i < size; ++i) {
       for (size_t j = 0; j < size; ++j) dense.precision[i][j] += x[i] * x[j] / noise;
       dense.evidence[i] += x[i] * (asked.reward - 0.5L) / noise;
@@ -163,38 +177,98 @@ std::vector<long double> solved(Dense dense, std::vector<long double> right) {
   return right;
 }
 
-TEST(Additive, IsTheRegressionInClosedForm) {
-  const std::vector<Asked> episodes = someEpisodes();
-  for (const int rules : {1, 2}) {
-    const AdditivePosterior posterior(kProblem, learned(episodes, rules));
-    const Dense dense = denseOf(episodes, rules);
-    const std::vector<long double> mean = solved(dense, dense.evidence);
-    for (const SampleSchedule& schedule :
-         {SampleSchedule{10, 0, 0, 0}, SampleSchedule{1, 2, 3, 4}, SampleSchedule{0, 5, 5, 0}}) {
-      std::vector<long double> x = featuresOf(schedule);
-      x.resize(mean.size());
-      const std::vector<long double> covered = solved(dense, x);
-      long double expected = 0, variance = 0;
-      for (size_t i = 0; i < x.size(); ++i) {
-        expected += x[i] * mean[i];
-        variance += x[i] * covered[i];
-      }
-      const auto estimate = posterior.above(schedule);
-      EXPECT_NEAR(estimate.mean, static_cast<double>(expected), 1e-9) << rules;
-      EXPECT_NEAR(estimate.deviation, static_cast<double>(std::sqrt(variance)), 1e-9) << rules;
+// What the normal distribution of that mean and precision, whose first weights are those of the
+// schedule's features, says of schedules.
+void expectPosterior(const AdditivePosterior& posterior, const Dense& dense,
+                     const std::vector<long double>& mean) {
+  for (const SampleSchedule& schedule :
+       {SampleSchedule{10, 0, 0, 0}, SampleSchedule{1, 2, 3, 4}, SampleSchedule{0, 5, 5, 0}}) {
+    std::vector<long double> x = featuresOf(schedule);
+    x.resize(mean.size());
+    const std::vector<long double> covered = solved(dense, x);
+    long double expected = 0, variance = 0;
+    for (size_t i = 0; i < x.size(); ++i) {
+      expected += x[i] * mean[i];
+      variance += x[i] * covered[i];
     }
-    EXPECT_EQ(posterior.above(uniformSchedule(10, 4)).mean, 0);
+    const auto estimate = posterior.above(schedule);
+    EXPECT_NEAR(estimate.mean, static_cast<double>(expected), 1e-7);
+    EXPECT_NEAR(estimate.deviation, static_cast<double>(std::sqrt(variance)), 1e-7);
   }
+  EXPECT_EQ(posterior.above(uniformSchedule(10, 4)).mean, 0);
+}
+
+TEST(Additive, ByTheFirstRulesIsTheLinearRegressionInClosedForm) {
+  const std::vector<Asked> episodes = someEpisodes();
+  const Dense dense = denseOf(episodes);
+  expectPosterior({kFirstProblem, learnedByFirst(episodes)}, dense, solved(dense, dense.evidence));
+}
+
+// The regression as it is written, level by level: a normal prior, and the likelihood's quadratic
+// around the top that plain Newton steps over weights and levels come to.
+TEST(Additive, IsTheLogisticRegressionAroundItsMode) {
+  const std::vector<Asked> episodes = someEpisodes();
+  const size_t level = kWeights, size = kWeights + 1 + kSets;
+  std::vector<long double> prior(size), at(size), precision(size);
+  for (size_t i = 0; i < size; ++i) {
+    const long double deviations[] = {2, 0.5L, 0.1L}, means[] = {1, -0.4L, 0};
+    const long double deviation = i < level ? deviations[i % 3] : i == level ? 2 : 0.5L;
+    precision[i] = 1 / (deviation * deviation);
+    prior[i] = i < level ? means[i % 3] : 0;
+  }
+  at = prior;
+  Dense dense;
+  for (int step = 0; step < 100; ++step) {
+    dense = {std::vector(size, std::vector<long double>(size)), std::vector<long double>(size)};
+    for (size_t i = 0; i < size; ++i) {
+      dense.precision[i][i] = precision[i];
+      dense.evidence[i] = precision[i] * (prior[i] - at[i]);
+    }
+    for (const Asked& asked : episodes) {
+      std::vector<long double> x = featuresOf(asked.schedule);
+      x.resize(size);
+      x[level] = x[level + 1 + asked.set] = 1;
+      long double z = 0;
+      for (size_t i = 0; i < size; ++i) z += x[i] * at[i];
+      const long double p = 1 / (1 + std::exp(-z));
+      for (size_t i = 0; i < size; ++i) {
+        for (size_t j = 0; j < size; ++j) dense.precision[i][j] += x[i] * x[j] * 16 * p * (1 - p);
+        dense.evidence[i] += x[i] * 16 * (asked.reward - p);
+      }
+    }
+    const std::vector<long double> by = solved(dense, dense.evidence);
+    for (size_t i = 0; i < size; ++i) at[i] += by[i] / (step < 10 ? 2 : 1);
+  }
+  expectPosterior({kProblem, learned(episodes, episodes.size())}, dense, at);
 }
 
 TEST(Additive, TheOrderOfResultsIsOneOfRounding) {
   std::vector<Asked> episodes = someEpisodes();
-  const AdditivePosterior one(kProblem, learned(episodes));
-  std::shuffle(episodes.begin(), episodes.end(), std::mt19937(3));
-  const AdditivePosterior other(kProblem, learned(episodes));
+  std::vector<Asked> shuffled = episodes;
+  std::shuffle(shuffled.begin(), shuffled.end(), std::mt19937(3));
   const SampleSchedule schedule{6, 0, 1, 3};
-  EXPECT_NEAR(one.above(schedule).mean, other.above(schedule).mean, 1e-9);
-  EXPECT_NEAR(one.above(schedule).deviation, other.above(schedule).deviation, 1e-9);
+  const auto same = [&](const AdditivePosterior& one, const AdditivePosterior& other, double by) {
+    EXPECT_NEAR(one.above(schedule).mean, other.above(schedule).mean, by);
+    EXPECT_NEAR(one.above(schedule).deviation, other.above(schedule).deviation, by);
+  };
+  same({kFirstProblem, learnedByFirst(episodes)}, {kFirstProblem, learnedByFirst(shuffled)}, 1e-9);
+  same({kProblem, learned(episodes, 60)}, {kProblem, learned(shuffled, 60)}, 1e-7);
+  // In updates of their own, a set an update, little is lost: a normal for what is not quite one.
+  same({kProblem, learned(episodes, 60)}, {kProblem, learned(episodes, 6)}, 0.1);
+}
+
+// Where all answers are right, or none is, the mode is far out: steps that overshoot are halved.
+TEST(Additive, CertainAnswersAreBorne) {
+  for (const double reward : {0.0, 1.0}) {
+    std::vector<Asked> episodes = someEpisodes();
+    for (Asked& asked : episodes) {
+      asked.reward = asked.schedule[0] > 2 ? reward : 1 - reward;
+    }
+    const AdditivePosterior posterior(kProblem, learned(episodes, 20));
+    const auto more = posterior.difference({7, 1, 1, 1}, {1, 3, 3, 3});
+    EXPECT_GT((reward == 1 ? 1 : -1) * more.mean, 2 * more.deviation);
+    EXPECT_LT(std::abs(more.mean), 30);
+  }
 }
 
 // Draws of the weights have the posterior's mean and covariance: seen through the schedules that
@@ -205,15 +279,16 @@ TEST(Additive, WorthHasAnInterval) {
   for (uint64_t i = 0; i < 400; ++i) {
     SampleSchedule schedule(4);
     for (int draw = 0; draw < 10; ++draw) ++schedule[random() % 4];
-    const double p = schedule[2] == 0 ? 0.2 : 0.7;  // layer 2 is worth .5, whatever it has
+    // Layer 2 is worth log-odds of 2, whatever it has.
+    const double p = schedule[2] == 0 ? 0.26894142 : 0.73105858;
     int right = 0;
     for (int q = 0; q < 16; ++q) right += std::bernoulli_distribution(p)(random) ? 1 : 0;
     episodes.push_back({i / 10, schedule, right / 16.0});
   }
-  const AdditivePosterior posterior(kProblem, learned(episodes));
+  const AdditivePosterior posterior(kProblem, learned(episodes, 20));
   const auto worth = posterior.worth(2, 3);
-  EXPECT_LT(std::abs(worth.mean - 0.5) / worth.deviation, 4.5);
-  EXPECT_LT(worth.deviation, 0.1);
+  EXPECT_LT(std::abs(worth.mean - 2) / worth.deviation, 4.5);
+  EXPECT_LT(worth.deviation, 0.25);
   const auto other = posterior.worth(1, 3);
   EXPECT_LT(std::abs(other.mean) / other.deviation, 4.5);
 }
@@ -223,15 +298,12 @@ TEST(Additive, WorthHasAnInterval) {
 TEST(Additive, HeadsOfALayerShareWhatIsKnown) {
   const AdditiveProblem layers{4, 16, 0, 16}, heads{16, 64, 0, 16, 4};
   v1::LearnerState of_layers, of_heads;
-  for (v1::LearnerState* state : {&of_layers, &of_heads}) {
-    state->mutable_trial()->set_candidates(0);
-  }
   beginAdditive(layers, &of_layers);
   beginAdditive(heads, &of_heads);
   const AdditivePosterior by_layer(layers, of_layers), by_head(heads, of_heads);
   EXPECT_NEAR(by_layer.worth(1, 3).deviation, by_head.worth(1, 3).deviation, 1e-12);
   EXPECT_NEAR(by_layer.worth(1, 3).mean, by_head.worth(1, 3).mean, 1e-12);
-  EXPECT_NEAR(by_layer.worth(1, 1).mean, 2 * 0.1, 1e-12);  // of four layers
+  EXPECT_NEAR(by_layer.worth(1, 1).mean, 0.6, 1e-12);
   // Two layers change places, or two heads of one: uniform is 4 in each.
   SampleSchedule one = heads.uniform(), other = heads.uniform();
   one[0] = other[4] = 5;
@@ -369,7 +441,8 @@ TEST(Learners, NothingIsPublishedThatLosesAgainstUniform) {
 }
 
 // Whatever is published was ahead of uniform on the same questions, in a trial that passes or by a
-// surrogate that is sure; and once it has been tried on enough sets, it passes or is withdrawn.
+// surrogate that is sure and that the trial does not deny; and what the surrogate no longer thinks
+// better than uniform is withdrawn.
 TEST(Learners, WhatIsPublishedKeepsBeatingUniform) {
   const World nearly_flat = [](const SampleSchedule& n) {
     double sum = 0.2;
@@ -390,21 +463,19 @@ TEST(Learners, WhatIsPublishedKeepsBeatingUniform) {
                                      learner.trial().candidate().end());
       const Verdict verdict = verdictOf(learner, 16);
       withdrawn += before != uniform && after == uniform ? 1 : 0;
-      if (candidate == after && verdict.pairs >= 8) {
-        EXPECT_TRUE(verdict.beats(kBeats));
-      }
-      if (after == before || after == uniform) continue;
-      ++published;
       const AdditivePosterior posterior({8, 16, 0, 16}, learner);
       const auto believed = posterior.above(after);
+      EXPECT_GE(believed.mean, 0);
+      if (after == before || after == uniform) continue;
+      ++published;
       EXPECT_GT(believed.mean, believed.deviation);
       if (candidate != after) continue;  // another one is tried now
-      EXPECT_GT(verdict.mean, 0);
-      EXPECT_TRUE(verdict.beats(kBeats) || believed.mean > 3 * believed.deviation);
+      EXPECT_TRUE(verdict.beats(kBeats) || (verdict.pairs > 0 && verdict.mean > -verdict.error &&
+                                            believed.mean > 2 * believed.deviation));
     }
   }
   EXPECT_GT(published, 10);
-  EXPECT_GT(withdrawn, 5);
+  EXPECT_GT(withdrawn, 0);
 }
 
 // One query head in each of two layers matters, and wants two reads or more; with schedules of

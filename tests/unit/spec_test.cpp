@@ -321,6 +321,16 @@ TEST(Spec, MethodsAreKeptInTheirShortestText) {
               ElementsAre("dense", "quest"));
 }
 
+TEST(Spec, RulesThatAreNoMoreAreRefusedToWhoWouldNeedThem) {
+  const std::vector<std::string> second = {"spec.update={learner: additive}",
+                                           "spec.policy.learningRules=2"};
+  EXPECT_EQ(refusal(tiny(), second),
+            "x.yaml: spec.policy.learningRules: learner additive has the rules 2 no more: a run by "
+            "them is read by the build that made it; leave this key out to learn by today's");
+  parsed(tiny(), {"spec.update={learner: evolution}", "spec.policy.learningRules=2"});
+  parsed(tiny(), {"spec.update={learner: additive}", "spec.policy.learningRules=1"});
+}
+
 TEST(Spec, PromptsAreReadByMethodsOfTheirOwnPhase) {
   const v1::Spec spec =
       parsed(tiny(), {"spec.attention.prefill=sale denseKeys=0 tau=0.0040",
