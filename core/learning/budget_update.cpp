@@ -20,10 +20,11 @@ namespace {
 // A candidate gives way to one that is expected to be better by so many standard deviations of what
 // is known of their difference.
 constexpr double kBetter = 0.5;
-// What is published beats uniform by so many standard deviations of what the surrogate knows, too.
+// What is published is better than uniform by so many standard deviations of what the surrogate
+// knows, and of what it and the trial know together.
 constexpr double kBelieved = 1.0;
-// By so many the surrogate is sure: then the trial need not prove it again, only not deny it.
-constexpr double kSure = 2.0;
+// Standard deviation of the log-odds by which a surrogate errs because layers are not additive.
+constexpr double kMisfit = 0.75;
 // Sets that a candidate of a learner without a surrogate, whose policy moves with every update, is
 // tried on.
 constexpr uint64_t kPairsOfMoving = 4;
@@ -112,7 +113,8 @@ class BudgetUpdate {
   std::vector<double> noiseGradient(const std::vector<Heard>& heard) const;
   void ascend(const std::vector<double>& gradient);
   void search(const std::vector<Heard>& heard);
-  bool beatsUniform(const Verdict& verdict, const AdditivePosterior* posterior) const;
+  AdditivePosterior::Estimate gain(const Verdict& verdict,
+                                   const AdditivePosterior& posterior) const;
   void judge(const AdditivePosterior* posterior);
   void withdraw() {
     *policy_.mutable_learned() = {uniform_.begin(), uniform_.end()};
@@ -280,35 +282,45 @@ void BudgetUpdate::search(const std::vector<Heard>& heard) {
   gradient_norm_ += moved * moved;
 }
 
-// The surrogate's word alone would not do, since layers are not additive; nor would the trial's,
-// since of many candidates one passes by luck.
-bool BudgetUpdate::beatsUniform(const Verdict& verdict, const AdditivePosterior* posterior) const {
-  if (posterior == nullptr) return verdict.beats();
-  if (goesByFirstRules(learner_)) return verdict.beats(kBeats);
-  const auto believed = posterior->above(candidate());
-  if (verdict.beats(kBeats)) return believed.mean > kBelieved * believed.deviation;
-  return verdict.pairs > 0 && verdict.mean > -kLoses * verdict.error &&
-         believed.mean > kSure * believed.deviation;
+// The candidate's reward above uniform's. The surrogate's word is one more measurement beside the
+// trial's: it has heard of every episode, but has an error that no number of them takes away.
+AdditivePosterior::Estimate BudgetUpdate::gain(const Verdict& verdict,
+                                               const AdditivePosterior& posterior) const {
+  const auto believed = posterior.above(candidate());
+  const double off = std::sqrt(believed.deviation * believed.deviation + kMisfit * kMisfit);
+  const double deviation =
+      (posterior.inReward(believed.mean + off) - posterior.inReward(believed.mean - off)) / 2;
+  const double by_surrogate = 1 / (deviation * deviation);
+  const double by_trial = verdict.pairs == 0 ? 0 : 1 / (verdict.error * verdict.error);
+  const double sum = by_surrogate + by_trial;
+  return {(by_surrogate * posterior.inReward(believed.mean) + by_trial * verdict.mean) / sum,
+          1 / std::sqrt(sum)};
 }
 
 // Whether the candidate may be published, or what is published has lost.
 void BudgetUpdate::judge(const AdditivePosterior* posterior) {
+  const bool by_both = posterior != nullptr && !goesByFirstRules(learner_);
   // An earlier candidate, of which more is known by now.
-  if (posterior != nullptr && !goesByFirstRules(learner_) &&
-      posterior->above(scheduleFrom(policy_.learned())).mean < 0) {
-    withdraw();
-  }
+  if (by_both && posterior->above(scheduleFrom(policy_.learned())).mean < 0) withdraw();
   if (learner_.trial().candidate().empty()) return;
   const Verdict verdict = verdictOf(learner_, problem_.questions);
   const SampleSchedule tried = candidate();
-  if (beatsUniform(verdict, posterior)) {
+  bool beats = posterior == nullptr ? verdict.beats() : verdict.beats(kBeats);
+  bool lost = verdict.loses();
+  if (by_both) {
+    const auto known = gain(verdict, *posterior);
+    const auto believed = posterior->above(tried);
+    beats = verdict.pairs > 0 && believed.mean > kBelieved * believed.deviation &&
+            known.mean > kBelieved * known.deviation;
+    lost = known.mean < 0;
+  }
+  if (beats) {
     *policy_.mutable_learned() = {tried.begin(), tried.end()};
     policy_.set_beats_uniform(true);
     return;
   }
-  if (!verdict.loses()) return;
-  if (scheduleFrom(policy_.learned()) == tried) withdraw();
-  nominated(uniform_);
+  if (lost && scheduleFrom(policy_.learned()) == tried) withdraw();
+  if (verdict.loses()) nominated(uniform_);
 }
 
 void BudgetUpdate::nominate(const AdditivePosterior& posterior) {

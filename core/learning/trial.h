@@ -1,14 +1,13 @@
 #pragma once
-// The trial: no schedule is published that has not been seen to beat uniform.
+// The trial: no schedule is published that is not known to beat uniform.
 //
 // In every question set one episode answers under the uniform schedule and one under the candidate,
 // so that their difference is free of the questions' difficulty. The candidate is published once
 // the mean of these differences is so many standard errors above 0, and given up once it is kLoses
-// of them below. The bar is kBeats where a surrogate, which has heard of all episodes, must agree
-// (core/learning/budget_update.cpp), and lower where that is sure by itself: uniform against itself
-// would pass in 7 of 100 trials of one look. Without one it is that for the first candidate and
-// sqrt(kBeats^2 + 2 ln k) for the k-th, by which a candidate's chance to pass by luck falls as 1 /
-// k. Pure; any thread.
+// of them below. The bar is kBeats for the first candidate, as which uniform itself would pass in 7
+// of 100 trials of one look, and sqrt(kBeats^2 + 2 ln k) for the k-th, by which a candidate's chance
+// to pass by luck falls as 1 / k. Where there is a surrogate, which has heard of all episodes, the
+// trial is one of two measurements (core/learning/budget_update.cpp). Pure; any thread.
 #include <cstdint>
 
 #include "allot/v1/policy.pb.h"
