@@ -20,11 +20,13 @@ namespace {
 // A candidate gives way to one that is expected to be better by so many standard deviations of what
 // is known of their difference.
 constexpr double kBetter = 0.5;
-// What is published is better than uniform by so many standard deviations of what the surrogate
+// What is published is better than uniform by so many standard deviations of what a surrogate
 // knows, and of what it and the trial know together.
-constexpr double kBelieved = 1.0;
+constexpr double kBelieved = 1.0, kKnown = 1.25;
 // Standard deviation of the log-odds by which a surrogate errs because layers are not additive.
 constexpr double kMisfit = 0.75;
+// Sets on which a candidate of a surrogate shows whether it is better.
+constexpr uint64_t kPairsOfProof = 8;
 // Sets that a candidate of a learner without a surrogate, whose policy moves with every update, is
 // tried on.
 constexpr uint64_t kPairsOfMoving = 4;
@@ -300,8 +302,6 @@ AdditivePosterior::Estimate BudgetUpdate::gain(const Verdict& verdict,
 // Whether the candidate may be published, or what is published has lost.
 void BudgetUpdate::judge(const AdditivePosterior* posterior) {
   const bool by_both = posterior != nullptr && !goesByFirstRules(learner_);
-  // An earlier candidate, of which more is known by now.
-  if (by_both && posterior->above(scheduleFrom(policy_.learned())).mean < 0) withdraw();
   if (learner_.trial().candidate().empty()) return;
   const Verdict verdict = verdictOf(learner_, problem_.questions);
   const SampleSchedule tried = candidate();
@@ -311,8 +311,10 @@ void BudgetUpdate::judge(const AdditivePosterior* posterior) {
     const auto known = gain(verdict, *posterior);
     const auto believed = posterior->above(tried);
     beats = verdict.pairs > 0 && believed.mean > kBelieved * believed.deviation &&
-            known.mean > kBelieved * known.deviation;
+            known.mean > kKnown * known.deviation;
     lost = known.mean < 0;
+    // What the surrogate thinks best has not done it, so nothing has.
+    if (!beats && verdict.pairs >= kPairsOfProof) withdraw();
   }
   if (beats) {
     *policy_.mutable_learned() = {tried.begin(), tried.end()};
