@@ -52,7 +52,7 @@ Status Aggregator::tryLoad() {
                                       (version == recorded ? " (with other logits)" : "") +
                                       ": restore all of it from one backup or export");
   }
-  ALLOT_TRY(checkFrontier(run_.experiment, shapeOf(*model_), state->policy()));
+  ALLOT_TRY(checkLearners(run_.experiment, shapeOf(*model_), *state));
   ALLOT_ASSIGN(counted_through_, store_.ticketsCountedThrough());
   state_ = *state;
   policies_.clear();

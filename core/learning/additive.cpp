@@ -24,6 +24,8 @@ constexpr EntryFeatures kPriorDeviation{2.0, 0.5, 0.1};
 // Reads help, the first of a layer the most: before anything is known that keeps draws of weights
 // from putting all reads into a few layers.
 constexpr EntryFeatures kPriorMean{1.0, -0.4, 0.0};
+// Episodes whose levels are found together: what that costs grows as their cube.
+constexpr size_t kMostTogether = 400;
 // By the first rules, in rewards, of a model of eight layers; around 0.
 constexpr EntryFeatures kFirstPriorDeviation{0.45, 0.45, 0.15};
 constexpr double kLayersOfPrior = 8;
@@ -50,11 +52,19 @@ double levelShare(const AdditiveProblem& problem, double episodes) {
 }
 
 // Of one of a layer's weights, which its heads share.
-double priorPrecision(size_t feature, bool first_rules, double layers) {
+struct Prior {
+  double variance = 0;
+  double precision = 0;
+};
+Prior priorOf(size_t feature, bool first_rules, double layers) {
   const double deviation = (first_rules ? kFirstPriorDeviation : kPriorDeviation)[feature];
-  if (first_rules) return layers / (kLayersOfPrior * deviation * deviation);
+  if (first_rules) {
+    return {kLayersOfPrior * deviation * deviation / layers,
+            layers / (kLayersOfPrior * deviation * deviation)};
+  }
   const double part = feature == 0 ? std::min(1.0, kLayersOfPrior / layers) : 1;
-  return 1 / (part * deviation * part * deviation);
+  const double variance = part * deviation * part * deviation;
+  return {variance, 1 / variance};
 }
 
 std::vector<double> aboveUniform(const AdditiveProblem& problem, const SampleSchedule& schedule) {
@@ -92,7 +102,7 @@ void beginAdditive(const AdditiveProblem& problem, v1::LearnerState* state) {
   const double heads = problem.per_layer, layers = problem.entries / heads;
   const size_t of_layer = kOfEntry * problem.per_layer;
   for (size_t i = 0; i < kOfEntry * problem.entries; ++i) {
-    const double variance = 1 / priorPrecision(i % kOfEntry, problem.first_rules, layers);
+    const auto [variance, alone] = priorOf(i % kOfEntry, problem.first_rules, layers);
     const double shared = kSharedByHeads * variance / (heads * heads);
     const double own = variance / heads - heads * shared;
     const double common = shared / (own * (own + heads * shared));
@@ -100,9 +110,7 @@ void beginAdditive(const AdditiveProblem& problem, v1::LearnerState* state) {
     for (size_t j = first + i % kOfEntry; j < i && problem.per_layer > 1; j += kOfEntry) {
       state->set_precision(static_cast<int>(inTriangle(i, j)), -common);
     }
-    double precision = 1 / own - common;
-    if (problem.per_layer == 1)
-      precision = priorPrecision(i % kOfEntry, problem.first_rules, layers);
+    const double precision = problem.per_layer == 1 ? alone : 1 / own - common;
     state->set_precision(static_cast<int>(inTriangle(i, i)), precision);
   }
   if (problem.first_rules) return;
@@ -137,15 +145,18 @@ void observe(const AdditiveProblem& problem, const SampleSchedule& schedule, dou
 
 void observeTogether(const AdditiveProblem& problem, const std::vector<GradedEpisode>& episodes,
                      v1::LearnerState* state) {
+  Gaussian weights{{state->precision().begin(), state->precision().end()},
+                   {state->evidence().begin(), state->evidence().end()}};
   std::vector<GradedAnswers> batch;
   for (const GradedEpisode& episode : episodes) {
     std::vector<double> x = aboveUniform(problem, episode.schedule);
     x.back() = 1;
     batch.push_back({std::move(x), std::clamp(episode.reward, 0.0, 1.0) * problem.questions,
                      static_cast<double>(problem.questions), episode.set});
+    if (batch.size() < kMostTogether) continue;
+    learnAnswers(batch, kSetLevelVariance, &weights);
+    batch.clear();
   }
-  Gaussian weights{{state->precision().begin(), state->precision().end()},
-                   {state->evidence().begin(), state->evidence().end()}};
   learnAnswers(batch, kSetLevelVariance, &weights);
   *state->mutable_precision() = {weights.precision.begin(), weights.precision.end()};
   *state->mutable_evidence() = {weights.evidence.begin(), weights.evidence.end()};
@@ -229,7 +240,7 @@ AdditivePosterior::Estimate AdditivePosterior::worth(uint32_t layer, uint32_t dr
 
 double AdditivePosterior::inReward(double log_odds) const {
   if (problem_.first_rules) return log_odds;
-  return exactLogistic(weights_.back()) - exactLogistic(weights_.back() - log_odds);
+  return exactLogistic(weights_.back() + log_odds) - exactLogistic(weights_.back());
 }
 
 }  // namespace allot

@@ -9,7 +9,8 @@
 // layers, or heads of layers. Weights are normal around what makes uniform the best schedule, those
 // of a layer's heads correlated, so that what is learned of one is in part learned of the others;
 // so is a_g, which every episode of a set shares and which takes the questions' difficulty out: a
-// level that all sets have in common, and a little of its own. An update's episodes are learned
+// level that all sets have in common, and a little of its own, which is found anew with each
+// update. An update's episodes are learned
 // from together (core/learning/logistic_update.h).
 //
 // By the first rules (spec.policy.learningRules) it is a linear regression of the reward itself:
@@ -82,7 +83,7 @@ class AdditivePosterior {
   Estimate difference(const SampleSchedule& schedule, const SampleSchedule& other) const;
   // What `draws` reads in each entry of a layer are worth, above none in any.
   Estimate worth(uint32_t layer, uint32_t draws) const;
-  // What such a difference of `log_odds` from the uniform schedule's is in reward.
+  // Reward above the uniform schedule's of what has so much higher log-odds.
   double inReward(double log_odds) const;
 
  private:

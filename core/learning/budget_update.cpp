@@ -25,6 +25,8 @@ constexpr double kBetter = 0.5;
 constexpr double kBelieved = 1.0, kKnown = 1.25;
 // Standard deviation of the log-odds by which a surrogate errs because layers are not additive.
 constexpr double kMisfit = 0.75;
+// Of a reward: nearer nothing is known.
+constexpr double kLeastDeviation = 1e-3;
 // Sets on which a candidate of a surrogate shows whether it is better.
 constexpr uint64_t kPairsOfProof = 8;
 // Sets that a candidate of a learner without a surrogate, whose policy moves with every update, is
@@ -35,6 +37,8 @@ constexpr double kInterval = 1.96;
 // Logits and moments that come from outside: no run of ours comes to more, and sums cannot
 // overflow.
 constexpr double kMostLogit = 1e12;
+// Likewise sums of a surrogate's.
+constexpr double kMostEvidence = 1e15;
 
 SampleSchedule scheduleFrom(const google::protobuf::RepeatedField<uint32_t>& samples) {
   return {samples.begin(), samples.end()};
@@ -285,13 +289,15 @@ void BudgetUpdate::search(const std::vector<Heard>& heard) {
 }
 
 // The candidate's reward above uniform's. The surrogate's word is one more measurement beside the
-// trial's: it has heard of every episode, but has an error that no number of them takes away.
+// trial's: it has heard of every episode, but has an error that no number of them takes away. That
+// it has heard of the trial's as well is little beside that error.
 AdditivePosterior::Estimate BudgetUpdate::gain(const Verdict& verdict,
                                                const AdditivePosterior& posterior) const {
   const auto believed = posterior.above(candidate());
   const double off = std::sqrt(believed.deviation * believed.deviation + kMisfit * kMisfit);
-  const double deviation =
-      (posterior.inReward(believed.mean + off) - posterior.inReward(believed.mean - off)) / 2;
+  const double deviation = std::max(
+      kLeastDeviation,
+      (posterior.inReward(believed.mean + off) - posterior.inReward(believed.mean - off)) / 2);
   const double by_surrogate = 1 / (deviation * deviation);
   const double by_trial = verdict.pairs == 0 ? 0 : 1 / (verdict.error * verdict.error);
   const double sum = by_surrogate + by_trial;
@@ -310,7 +316,7 @@ void BudgetUpdate::judge(const AdditivePosterior* posterior) {
   if (by_both) {
     const auto known = gain(verdict, *posterior);
     const auto believed = posterior->above(tried);
-    beats = verdict.pairs > 0 && believed.mean > kBelieved * believed.deviation &&
+    beats = verdict.mean > 0 && believed.mean > kBelieved * believed.deviation &&
             known.mean > kKnown * known.deviation;
     lost = known.mean < 0;
     // What the surrogate thinks best has not done it, so nothing has.
@@ -382,14 +388,9 @@ void BudgetUpdate::proposeAround() {
   }
 }
 
-bool areFinite(const google::protobuf::RepeatedField<double>& values) {
-  return std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); });
-}
-
-// Of logits and their moments; least 0 of those that are squares.
-bool areWithin(const google::protobuf::RepeatedField<double>& values, double least = -kMostLogit) {
+bool areBetween(const google::protobuf::RepeatedField<double>& values, double least, double most) {
   return std::all_of(values.begin(), values.end(),
-                     [&](double v) { return v >= least && v <= kMostLogit; });
+                     [&](double v) { return v >= least && v <= most; });
 }
 
 bool hasFactor(const google::protobuf::RepeatedField<double>& precision, int64_t features) {
@@ -410,7 +411,7 @@ bool isSchedule(const google::protobuf::RepeatedField<uint32_t>& samples,
 bool isPolicyOf(const AdditiveProblem& problem, Learner learner, const v1::BudgetPolicy& policy) {
   const int64_t logits = hasLogits(learner) ? problem.entries : 0;
   return policy.total_budget() == problem.total / problem.per_layer &&
-         policy.logits_size() == logits && areWithin(policy.logits()) &&
+         policy.logits_size() == logits && areBetween(policy.logits(), -kMostLogit, kMostLogit) &&
          isSchedule(policy.learned(), problem) &&
          std::all_of(policy.proposals().begin(), policy.proposals().end(),
                      [&](const v1::Draws& draws) { return isSchedule(draws.samples(), problem); });
@@ -424,13 +425,19 @@ bool isStateOf(const AdditiveProblem& problem, const v1::Spec& spec,
   const bool searches = learner == Learner::kCmaEs;
   const v1::Trial& trial = state.trial();
   return state.evidence_size() == features &&
-         state.precision_size() == features * (features + 1) / 2 && areFinite(state.evidence()) &&
-         areFinite(state.precision()) && hasFactor(state.precision(), features) &&
-         state.first_moment_size() == moments && state.second_moment_size() == moments &&
-         areWithin(state.first_moment()) && areWithin(state.second_moment(), 0) &&
-         state.has_search() == searches &&
+         state.precision_size() == features * (features + 1) / 2 &&
+         areBetween(state.evidence(), -kMostEvidence, kMostEvidence) &&
+         areBetween(state.precision(), -kMostEvidence, kMostEvidence) &&
+         hasFactor(state.precision(), features) && state.first_moment_size() == moments &&
+         state.second_moment_size() == moments &&
+         areBetween(state.first_moment(), -kMostLogit, kMostLogit) &&
+         areBetween(state.second_moment(), 0, kMostLogit) && state.has_search() == searches &&
          (!searches || isSearchOf(problem.entries, ownProposals(spec), state.search())) &&
-         state.sets().empty() &&
+         std::all_of(state.sets().begin(), state.sets().end(),
+                     [&](const v1::QuestionSet& set) {
+                       return set.features().empty() ||
+                              (problem.first_rules && set.features_size() == features);
+                     }) &&
          trial.has_candidates() == (learningRulesOf(spec.policy()) != LearningRules::kFirst) &&
          (trial.candidate().empty() || isSchedule(trial.candidate(), problem)) &&
          std::isfinite(trial.difference()) && std::isfinite(trial.squared_difference());
@@ -465,6 +472,16 @@ Status checkFrontier(const v1::Experiment& experiment, const ModelShape& shape,
 
 Status checkBudgets(const v1::Experiment& experiment, const ModelShape& shape,
                     const v1::AggregatorState& state) {
+  ALLOT_TRY(checkLearners(experiment, shape, state));
+  const bool begun =
+      std::any_of(state.learners().begin(), state.learners().end(),
+                  [](const v1::LearnerState& learner) { return !learner.sets().empty(); });
+  if (!begun) return {};
+  return fail(ErrorCode::kData, "its learners have begun on question sets");
+}
+
+Status checkLearners(const v1::Experiment& experiment, const ModelShape& shape,
+                     const v1::AggregatorState& state) {
   ALLOT_TRY(checkFrontier(experiment, shape, state.policy()));
   const v1::Spec& spec = experiment.spec();
   const auto wrong = [](const std::string& what) {
@@ -503,9 +520,9 @@ std::vector<LayerWorth> layerWorths(const v1::Spec& spec, const v1::AggregatorSt
     const uint32_t draws = std::max(1u, uniform[size_t{l} * problem.per_layer]);
     const auto estimate = posterior.worth(l, draws);
     const double half = kInterval * estimate.deviation;
-    worths.push_back({draws, posterior.inReward(estimate.mean),
-                      posterior.inReward(estimate.mean - half),
-                      posterior.inReward(estimate.mean + half)});
+    worths.push_back({draws, -posterior.inReward(-estimate.mean),
+                      -posterior.inReward(half - estimate.mean),
+                      -posterior.inReward(-half - estimate.mean)});
   }
   return worths;
 }

@@ -24,7 +24,10 @@ void beginBudgets(const v1::Experiment& experiment, const ModelShape& shape,
 // kData says what is wrong.
 Status checkFrontier(const v1::Experiment& experiment, const ModelShape& shape,
                      const v1::PolicySnapshot& policy);
-// The same of a state.
+// The same of a state, whose learners' sums have the sizes that updates take them for.
+Status checkLearners(const v1::Experiment& experiment, const ModelShape& shape,
+                     const v1::AggregatorState& state);
+// And of one that a run begins with.
 Status checkBudgets(const v1::Experiment& experiment, const ModelShape& shape,
                     const v1::AggregatorState& state);
 

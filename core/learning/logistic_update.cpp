@@ -102,6 +102,7 @@ class Mode {
       inner[i] *= root[i];
     }
     const std::vector<double> factor = factorOf(std::move(scaled), n);
+    if (factor.empty()) return alpha_;  // of what is not finite
     solveLower(factor, &inner);
     solveUpper(factor, &inner);
     for (size_t i = 0; i < n; ++i) b[i] -= root[i] * inner[i];
@@ -111,6 +112,10 @@ class Mode {
   const std::vector<GradedAnswers>& batch_;
   std::vector<double> mean_, covariance_, alpha_, z_;
 };
+
+bool areFinite(const std::vector<double>& values) {
+  return std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); });
+}
 
 // precision += scale * v v^T, evidence += y * v.
 void add(const std::vector<double>& v, double scale, double y, Gaussian* to) {
@@ -130,7 +135,8 @@ void learnAnswers(const std::vector<GradedAnswers>& batch, double level_variance
   const size_t n = batch.size(), d = posterior->evidence.size();
   const std::vector<double> root = factorOf(posterior->precision, d);
   if (root.empty()) return;
-  std::vector<double> white = posterior->evidence;
+  Gaussian next = *posterior;
+  std::vector<double> white = next.evidence;
   solveLower(root, &white);
   // L^-1 x, whose products are the covariances of x . w.
   std::vector<std::vector<double>> rows;
@@ -164,7 +170,7 @@ void learnAnswers(const std::vector<GradedAnswers>& batch, double level_variance
     for (size_t j = 0; j < n; ++j) {
       there += alone[inTriangle(std::max(i, j), std::min(i, j))] * mode.alpha()[j];
     }
-    add(batch[i].x, weight[i], mode.alpha()[i] + weight[i] * there, posterior);
+    add(batch[i].x, weight[i], mode.alpha()[i] + weight[i] * there, &next);
     Group& group = groups[batch[i].group];
     group.weight += weight[i];
     group.seen += weight[i] * there;
@@ -173,8 +179,9 @@ void learnAnswers(const std::vector<GradedAnswers>& batch, double level_variance
   }
   for (const auto& [number, group] : groups) {
     const double share = level_variance / (1 + level_variance * group.weight);
-    add(group.x, -share, -share * group.seen, posterior);
+    add(group.x, -share, -share * group.seen, &next);
   }
+  if (areFinite(next.precision) && areFinite(next.evidence)) *posterior = std::move(next);
 }
 
 }  // namespace allot

@@ -4,12 +4,12 @@
 
 namespace allot {
 
-std::vector<double> factorOf(std::vector<double> a, size_t n, double least) {
+std::vector<double> factorOf(std::vector<double> a, size_t n) {
   for (size_t i = 0; i < n; ++i) {
     for (size_t j = 0; j <= i; ++j) {
       double sum = a[inTriangle(i, j)];
       for (size_t k = 0; k < j; ++k) sum -= a[inTriangle(i, k)] * a[inTriangle(j, k)];
-      if (i == j && !(sum >= least)) return {};
+      if (i == j && !(sum > 0 && std::isfinite(sum))) return {};
       a[inTriangle(i, j)] = i == j ? std::sqrt(sum) : sum / a[inTriangle(j, j)];
     }
   }

@@ -10,9 +10,9 @@ namespace allot {
 
 constexpr size_t inTriangle(size_t row, size_t column) { return row * (row + 1) / 2 + column; }
 
-// L of A = L L^T, A of n rows; empty: there is none whose squared diagonal is at least `least`.
-// n^3 / 6 multiplications.
-std::vector<double> factorOf(std::vector<double> a, size_t n, double least = 0);
+// L of A = L L^T, A of n rows; empty: there is none whose diagonal is finite and above 0. n^3 / 6
+// multiplications.
+std::vector<double> factorOf(std::vector<double> a, size_t n);
 
 // L^-1 y and L^-T y, into y. n^2 / 2 multiplications.
 void solveLower(const std::vector<double>& root, std::vector<double>* y);

@@ -89,7 +89,7 @@ constexpr std::string_view wordOf(Granularity value) {
   return "";
 }
 
-// spec.policy.learningRules: which edition of the rules in core/learning/trial.h and
+// spec.policy.learningRules: which edition of the rules in core/learning/budget_update.cpp and
 // additive.h.
 enum class LearningRules { kFirst, kSecond, kThird };
 constexpr std::string_view wordOf(LearningRules value) {

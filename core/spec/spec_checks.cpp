@@ -9,6 +9,7 @@
 #include "core/spec/prefill_profile.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_keys.h"
+#include "core/spec/spec_learner.h"
 #include "core/spec/spec_yaml.h"
 
 namespace allot {
@@ -149,6 +150,9 @@ Status checkWords(const v1::Experiment& experiment, const std::string& place) {
                       joined(rule.choices) +
                       ", so that a newer build stored it: use that build or a later one");
     }
+  }
+  if (const auto problem = learningRulesProblem(experiment.spec())) {
+    return badInput(place + ": " + problem->path + ": " + problem->what);
   }
   return {};
 }

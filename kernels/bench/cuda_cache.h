@@ -29,7 +29,7 @@ class CudaCache {
   // The first copy again.
   void rewind() { next_ = 0; }
 
-  // Sets every head's budget, as --budgets-by says; nothing: all heads read all keys.
+  // Sets every head's budget, as --budgets-by says; nothing: one that no head is silent by.
   void setBudget(std::optional<uint32_t> budget);
 
   const kernels::PagedKv& kv() const { return kv_; }

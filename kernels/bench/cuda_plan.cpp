@@ -104,6 +104,9 @@ std::optional<std::string> clash(const CudaOptions& options) {
   if (options.heads % options.kv_heads != 0 || options.group() > 16) {
     return "--heads must be a multiple of --kv-heads, at most 16 times as many";
   }
+  if (options.budgets_by == "half" && options.kv_heads % 2 != 0) {
+    return "--budgets-by half needs an even number of --kv-heads";
+  }
   for (const std::string& text : options.methods) {
     kernels::MethodOptions method;
     if (const auto wrong = kernels::parseMethod(text, &method)) return "--methods: " + *wrong;

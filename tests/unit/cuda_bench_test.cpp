@@ -109,14 +109,16 @@ TEST(CudaBenchOptions, AreRefusedInOneSentence) {
   EXPECT_THAT(options.rows, ElementsAre(2, 8));
   EXPECT_THAT(options.methods, ElementsAre("dense", "top-k scores=q4"));
   EXPECT_EQ(options.elementType(), kernels::Element::kFloat16);
-  for (const std::vector<const char*>& wrong : {std::vector<const char*>{"--methods", "dens"},
-                                                {"--kv-heads", "5"},
-                                                {"--kv-heads", "1"},
-                                                {"--head-dim", "96"},
-                                                {"--page-size", "32"},
-                                                {"--element", "fp8"},
-                                                {"--budgets-by", "layer"},
-                                                {"--rows", "0"}}) {
+  for (const std::vector<const char*>& wrong :
+       {std::vector<const char*>{"--methods", "dens"},
+        {"--kv-heads", "5"},
+        {"--kv-heads", "1"},
+        {"--head-dim", "96"},
+        {"--page-size", "32"},
+        {"--element", "fp8"},
+        {"--budgets-by", "layer"},
+        {"--budgets-by", "half", "--heads", "9", "--kv-heads", "3"},
+        {"--rows", "0"}}) {
     CudaOptions other;
     EXPECT_EQ(parse(wrong, &other), 64) << wrong[0];
   }

@@ -314,6 +314,41 @@ TEST(Additive, HeadsOfALayerShareWhatIsKnown) {
   EXPECT_EQ(by_head.above(heads.uniform()).deviation, 0);
 }
 
+// Of the level that answers have: what is above uniform gains less reward than it would lose where
+// uniform answers most, and more where it answers few.
+TEST(Additive, RewardIsThatOfLogOddsAtTheLevelOfUniform) {
+  for (const double uniform : {0.1, 0.5, 0.9}) {
+    std::vector<Asked> episodes;
+    for (uint64_t set = 0; set < 200; ++set) episodes.push_back({set, {3, 2, 3, 2}, uniform});
+    const AdditivePosterior posterior(kProblem, learned(episodes, 20));
+    const auto rewardAt = [&](double above) {
+      return 1 / (1 + (1 - uniform) / uniform * std::exp(-above)) - uniform;
+    };
+    for (const double above : {-2.0, 0.0, 1.0, 3.0}) {
+      EXPECT_NEAR(posterior.inReward(above), rewardAt(above), 0.02) << uniform;
+    }
+  }
+}
+
+// Sums that no run of ours comes to, and precisions without a factor.
+TEST(Additive, StatesOfOthersAreBorne) {
+  const std::vector<Asked> episodes = someEpisodes();
+  for (const double value : {0.0, -1.0, 1e308, 1e-308, std::nan("")}) {
+    for (const bool evidence : {false, true}) {
+      v1::LearnerState state = learned(episodes, 20);
+      auto& sums = evidence ? *state.mutable_evidence() : *state.mutable_precision();
+      for (double& sum : sums) sum = value;
+      const v1::LearnerState before = state;
+      observeTogether(kProblem, {{{5, 0, 5, 0}, 0.5, 1}, {{1, 2, 3, 4}, 1, 1}}, &state);
+      const SampleSchedule best = AdditivePosterior(kProblem, state).best();
+      EXPECT_EQ(std::accumulate(best.begin(), best.end(), 0u), 10u);
+      if (evidence && value != 0 && value != -1 && value != 1e-308) {
+        EXPECT_EQ(std::isfinite(state.evidence(0)), std::isfinite(value));
+      }
+    }
+  }
+}
+
 // ---- The trial ----
 
 // Of many candidates one passes by luck: the bar of a later one is higher. A trial that an older
