@@ -484,8 +484,9 @@ TEST(Learners, WhatIsPublishedKeepsBeatingUniform) {
     return sum;
   };
   int published = 0, withdrawn = 0;
-  for (uint64_t seed = 0; seed < 20; ++seed) {
-    Learning run(experimentOf("{totalBudget: 16}", "{learner: additive}", "{}", seed + 1),
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    Learning run(experimentOf("{totalBudget: 16}", "{learner: additive}",
+                              "{questionsPerEpisode: 4}", seed + 1),
                  nearly_flat, seed);
     const SampleSchedule uniform = uniformSchedule(16, 8);
     for (int update = 0; update < 40; ++update) {
@@ -495,9 +496,9 @@ TEST(Learners, WhatIsPublishedKeepsBeatingUniform) {
       const SampleSchedule after = run.published(16);
       const SampleSchedule candidate(learner.trial().candidate().begin(),
                                      learner.trial().candidate().end());
-      const Verdict verdict = verdictOf(learner, 16);
+      const Verdict verdict = verdictOf(learner, 4);
       withdrawn += before != uniform && after == uniform ? 1 : 0;
-      const AdditivePosterior posterior({8, 16, 0, 16}, learner);
+      const AdditivePosterior posterior({8, 16, 0, 4}, learner);
       const auto believed = posterior.above(after);
       if (verdict.pairs >= 8) {
         EXPECT_TRUE(after == candidate || after == uniform);
