@@ -5,39 +5,64 @@
 namespace allot::kernels {
 namespace {
 
-constexpr int kVectors = kTileLanes / 16;
+constexpr int kVectors = 2;
 
-// Sums stay in registers over the depth.
+// kTileRows x kVectors vectors of sums, which stay in registers over the depth.
+template <typename Vector>
 ALLOT_INLINE void addTile(const float* left, int64_t left_stride, const float* right,
                           int64_t right_stride, int depth, float* to, int64_t stride) {
-  Float16 sums[kTileRows][kVectors];
+  constexpr int kLanes = kLanesOf<Vector>;
+  Vector sums[kTileRows][kVectors];
   for (int r = 0; r < kTileRows; ++r) {
-    for (int v = 0; v < kVectors; ++v) sums[r][v] = load(to + r * stride + 16 * v);
+    for (int v = 0; v < kVectors; ++v) sums[r][v] = loadAs<Vector>(to + r * stride + kLanes * v);
   }
   for (int i = 0; i < depth; ++i) {
-    Float16 row[kVectors];
-    for (int v = 0; v < kVectors; ++v) row[v] = load(right + i * right_stride + 16 * v);
+    Vector row[kVectors];
+    for (int v = 0; v < kVectors; ++v) {
+      row[v] = loadAs<Vector>(right + i * right_stride + kLanes * v);
+    }
     for (int r = 0; r < kTileRows; ++r) {
       const float factor = left[r * left_stride + i];
       for (int v = 0; v < kVectors; ++v) sums[r][v] += factor * row[v];
     }
   }
   for (int r = 0; r < kTileRows; ++r) {
-    for (int v = 0; v < kVectors; ++v) at(to + r * stride + 16 * v) = sums[r][v];
+    for (int v = 0; v < kVectors; ++v) store(to + r * stride + kLanes * v, sums[r][v]);
   }
+}
+
+template <typename Vector>
+ALLOT_INLINE void addTiles(const float* left, int64_t left_stride, const float* right,
+                           int64_t right_stride, int depth, int rows, int lanes, float* sums,
+                           int64_t sums_stride) {
+  constexpr int kLanes = kVectors * kLanesOf<Vector>;
+  static_assert(kTileLanes % kLanes == 0);
+  for (int r = 0; r < rows; r += kTileRows) {
+    for (int l = 0; l < lanes; l += kLanes) {
+      addTile<Vector>(left + r * left_stride, left_stride, right + l, right_stride, depth,
+                      sums + r * sums_stride + l, sums_stride);
+    }
+  }
+}
+
+ALLOT_CLONES
+void addWideTiles(const float* left, int64_t left_stride, const float* right, int64_t right_stride,
+                  int depth, int rows, int lanes, float* sums, int64_t sums_stride) {
+  addTiles<Float16>(left, left_stride, right, right_stride, depth, rows, lanes, sums, sums_stride);
+}
+ALLOT_CLONES
+void addNarrowTiles(const float* left, int64_t left_stride, const float* right,
+                    int64_t right_stride, int depth, int rows, int lanes, float* sums,
+                    int64_t sums_stride) {
+  addTiles<Float8>(left, left_stride, right, right_stride, depth, rows, lanes, sums, sums_stride);
 }
 
 }  // namespace
 
-ALLOT_CLONES
 void addProducts(const float* left, int64_t left_stride, const float* right, int64_t right_stride,
                  int depth, int rows, int lanes, float* sums, int64_t sums_stride) {
-  for (int r = 0; r < rows; r += kTileRows) {
-    for (int l = 0; l < lanes; l += kTileLanes) {
-      addTile(left + r * left_stride, left_stride, right + l, right_stride, depth,
-              sums + r * sums_stride + l, sums_stride);
-    }
-  }
+  const auto add = hasWideVectors() ? addWideTiles : addNarrowTiles;
+  add(left, left_stride, right, right_stride, depth, rows, lanes, sums, sums_stride);
 }
 
 }  // namespace allot::kernels

@@ -9,65 +9,63 @@ namespace allot::kernels {
 namespace {
 
 constexpr int kLanes = 16;
-constexpr int kRowTile = 8;
 
 // y[0..Rows) x 16 outputs of one panel. Each output is one chain of fused multiply-adds over k, so
-// that it does not depend on Rows. The weights of a model are not in the nearer caches when a step
-// comes back to them: meanwhile the next panel, which begins where this one ends, is brought there.
-template <int Rows>
+// that it does not depend on Rows or on the vectors' width. The weights of a model are not in the
+// nearer caches when a step comes back to them: meanwhile the next panel, which begins where this
+// one ends, is brought there.
+template <typename Vector, int Rows>
 ALLOT_INLINE void panelTile(const float* panel, int inputs, const float* x, float* y, int outputs,
                             int lanes) {
-  Float16 sums[Rows] = {};
+  constexpr int kWidth = kLanesOf<Vector>, kVectors = kLanes / kWidth;
+  Vector sums[Rows][kVectors] = {};
   for (int k = 0; k < inputs; ++k) {
     __builtin_prefetch(panel + static_cast<int64_t>(inputs + k) * kLanes, 0, 2);
-    const Float16 w = load(panel + static_cast<int64_t>(k) * kLanes);
-    for (int r = 0; r < Rows; ++r) sums[r] += x[static_cast<int64_t>(r) * inputs + k] * w;
+    Vector w[kVectors];
+    for (int v = 0; v < kVectors; ++v) {
+      w[v] = loadAs<Vector>(panel + static_cast<int64_t>(k) * kLanes + v * kWidth);
+    }
+    for (int r = 0; r < Rows; ++r) {
+      const float factor = x[static_cast<int64_t>(r) * inputs + k];
+      for (int v = 0; v < kVectors; ++v) sums[r][v] += factor * w[v];
+    }
   }
   for (int r = 0; r < Rows; ++r) {
     float* out = y + static_cast<int64_t>(r) * outputs;
     if (lanes == kLanes) {
-      at(out) = sums[r];
+      for (int v = 0; v < kVectors; ++v) store(out + v * kWidth, sums[r][v]);
     } else {
-      for (int i = 0; i < lanes; ++i) out[i] = sums[r][i];
+      for (int i = 0; i < lanes; ++i) out[i] = sums[r][i / kWidth][i % kWidth];
+    }
+  }
+}
+
+// As many rows at a time as leave all sums in registers, then what is left, in fewer.
+template <typename Vector, int Rows>
+ALLOT_INLINE void panelRows(const float* panel, int inputs, const float* x, int rows, float* y,
+                            int outputs, int lanes) {
+  int r = 0;
+  for (; r + Rows <= rows; r += Rows) {
+    panelTile<Vector, Rows>(panel, inputs, x + static_cast<int64_t>(r) * inputs,
+                            y + static_cast<int64_t>(r) * outputs, outputs, lanes);
+  }
+  if constexpr (Rows > 1) {
+    if (r < rows) {
+      panelRows<Vector, Rows - 1>(panel, inputs, x + static_cast<int64_t>(r) * inputs, rows - r,
+                                  y + static_cast<int64_t>(r) * outputs, outputs, lanes);
     }
   }
 }
 
 ALLOT_CLONES
-void multiplyPanel(const float* panel, int inputs, const float* x, int rows, float* y, int outputs,
-                   int lanes) {
-  int r = 0;
-  for (; r + kRowTile <= rows; r += kRowTile) {
-    panelTile<kRowTile>(panel, inputs, x + static_cast<int64_t>(r) * inputs,
-                        y + static_cast<int64_t>(r) * outputs, outputs, lanes);
-  }
-  const float* rest = x + static_cast<int64_t>(r) * inputs;
-  float* to = y + static_cast<int64_t>(r) * outputs;
-  switch (rows - r) {
-    case 7:
-      panelTile<7>(panel, inputs, rest, to, outputs, lanes);
-      break;
-    case 6:
-      panelTile<6>(panel, inputs, rest, to, outputs, lanes);
-      break;
-    case 5:
-      panelTile<5>(panel, inputs, rest, to, outputs, lanes);
-      break;
-    case 4:
-      panelTile<4>(panel, inputs, rest, to, outputs, lanes);
-      break;
-    case 3:
-      panelTile<3>(panel, inputs, rest, to, outputs, lanes);
-      break;
-    case 2:
-      panelTile<2>(panel, inputs, rest, to, outputs, lanes);
-      break;
-    case 1:
-      panelTile<1>(panel, inputs, rest, to, outputs, lanes);
-      break;
-    default:
-      break;
-  }
+void multiplyPanelWide(const float* panel, int inputs, const float* x, int rows, float* y,
+                       int outputs, int lanes) {
+  panelRows<Float16, 8>(panel, inputs, x, rows, y, outputs, lanes);
+}
+ALLOT_CLONES
+void multiplyPanelNarrow(const float* panel, int inputs, const float* x, int rows, float* y,
+                         int outputs, int lanes) {
+  panelRows<Float8, 4>(panel, inputs, x, rows, y, outputs, lanes);
 }
 
 }  // namespace
@@ -86,6 +84,7 @@ PackedWeights::PackedWeights(const float* weights, int outputs, int inputs)
 
 void PackedWeights::multiply(const float* x, int rows, float* y) const {
   const int panels = (outputs_ + kLanes - 1) / kLanes;
+  const auto multiplyPanel = hasWideVectors() ? multiplyPanelWide : multiplyPanelNarrow;
   for (int p = 0; p < panels; ++p) {
     multiplyPanel(panels_.data() + static_cast<size_t>(p) * inputs_ * kLanes, inputs_, x, rows,
                   y + p * kLanes, outputs_, std::min(kLanes, outputs_ - p * kLanes));

@@ -19,11 +19,35 @@ typedef float Float4 __attribute__((vector_size(16)));
 #endif
 #define ALLOT_INLINE inline __attribute__((always_inline))
 
+// Whether 64-byte vectors are one register here. Where they are not, GCC takes them apart, and a
+// scalar times such a vector goes through memory, some twenty times slower: what multiplies
+// matrices is therefore written for vectors of either width, with the same bits.
+#if defined(__x86_64__)
+inline bool hasWideVectors() {
+  static const bool has = __builtin_cpu_supports("avx512vl");
+  return has;
+}
+#else
+inline bool hasWideVectors() { return false; }
+#endif
+
 // Passing 64-byte vectors by value changes the ABI between instruction sets; everything here is
 // inlined, so the ABI never matters.
 #pragma GCC diagnostic ignored "-Wpsabi"
 
 ALLOT_INLINE const Float16& load(const float* at) { return *reinterpret_cast<const Float16*>(at); }
+template <typename Vector>
+constexpr int kLanesOf = sizeof(Vector) / sizeof(float);
+template <typename Vector>
+ALLOT_INLINE Vector loadAs(const float* at) {
+  Vector v;
+  std::memcpy(&v, at, sizeof v);
+  return v;
+}
+template <typename Vector>
+ALLOT_INLINE void store(float* where, const Vector& v) {
+  std::memcpy(where, &v, sizeof v);
+}
 ALLOT_INLINE Float16& at(float* where) { return *reinterpret_cast<Float16*>(where); }
 
 // In a fixed order, so that the result is the same on every instruction set.
