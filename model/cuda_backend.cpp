@@ -17,7 +17,6 @@
 #include "model/cuda_device.h"
 #include "model/cuda_model.h"
 #include "model/cuda_prompt.h"
-#include "model/cuda_token_choice.h"
 #include "model/decoder_backend.h"
 #include "model/generation.h"
 #include "model/prefill_attention.h"
@@ -155,17 +154,19 @@ class CudaBackend final : public DecoderBackend {
   // room for what comes with all of its rows: a row does not depend on those beside it.
   template <typename Step>
   Status inParts(const StepBatch& batch, const Step& step);
-  // The step's kernels; then its statistics' way home, to the rows from `first` on, which ends with
-  // the stream empty.
-  Status begin(const StepBatch& batch, bool statistics);
+  // A step from its arrays to its statistics, which are added to the rows from `first` on: then the
+  // stream is empty.
+  Status prepared(const StepBatch& batch, bool statistics, std::span<const uint32_t> places);
+  Status begun(const std::optional<std::string>& why);
   Status finish(size_t first, size_t rows, std::vector<kernels::RowStatistics>* statistics);
 
   const std::unique_ptr<CudaModel> model_;
   CudaPrompt prompt_;
   const std::string name_;
-  at::Tensor host_logits_, host_statistics_, host_tokens_;  // pinned
-  size_t most_rows_ = SIZE_MAX;                             // of a step: larger ones found no room
-  bool no_room_ = false;                                    // for the last step
+  at::Tensor host_logits_;  // pinned
+  std::vector<int32_t> chosen_;
+  size_t most_rows_ = SIZE_MAX;  // of a step: larger ones found no room
+  bool no_room_ = false;         // for the last step
 };
 
 // Rows first .. first + count - 1.
@@ -353,29 +354,26 @@ Status CudaBackend::inParts(const StepBatch& batch, const Step& step) {
   return {};
 }
 
-Status CudaBackend::begin(const StepBatch& batch, bool statistics) {
-  if (const auto why = model_->prepare(batch, statistics)) {
-    no_room_ = true;  // or there is another reason, which fewer rows have, too
-    return refused("decode", *why);
-  }
-  if (const auto why = model_->enqueue()) {
-    // What was enqueued still reads the step's arrays.
-    (void)waited("decode");
-    return refused("decode", *why);
-  }
-  return {};
+Status CudaBackend::begun(const std::optional<std::string>& why) {
+  if (!why) return {};
+  // What was enqueued still reads the step's arrays.
+  (void)waited("decode");
+  return refused("decode", *why);
+}
+
+Status CudaBackend::prepared(const StepBatch& batch, bool statistics,
+                             std::span<const uint32_t> places) {
+  const auto why = model_->prepare(batch, statistics, places);
+  if (!why) return {};
+  no_room_ = true;  // or there is another reason, which fewer rows have, too
+  return refused("decode", *why);
 }
 
 Status CudaBackend::finish(size_t first, size_t rows,
                            std::vector<kernels::RowStatistics>* statistics) {
-  if (!statistics) return waited("decode");
-  const size_t bytes = rows * sizeof(kernels::RowStatistics);
-  pinned(&host_statistics_, static_cast<int64_t>(bytes), at::kByte);
-  cudaMemcpyAsync(host_statistics_.data_ptr(), model_->statistics(), bytes, cudaMemcpyDeviceToHost,
-                  model_->stream().stream());
   ALLOT_TRY(waited("decode"));
-  const auto* made = static_cast<const kernels::RowStatistics*>(host_statistics_.data_ptr());
-  for (size_t r = 0; r < rows; ++r) add(made[r], &(*statistics)[first + r]);
+  if (!statistics) return {};
+  for (size_t r = 0; r < rows; ++r) add(model_->statistics()[r], &(*statistics)[first + r]);
   return {};
 }
 
@@ -386,7 +384,8 @@ Result<std::span<const float>> CudaBackend::stepOnStream(
   pinned(&host_logits_, static_cast<int64_t>(numbers), at::kFloat);
   auto* const host = host_logits_.data_ptr<float>();
   ALLOT_TRY(inParts(batch, [&](const StepBatch& part, size_t first) -> Status {
-    ALLOT_TRY(begin(part, statistics != nullptr));
+    ALLOT_TRY(prepared(part, statistics != nullptr, {}));
+    ALLOT_TRY(begun(model_->enqueue()));
     const size_t rows = part.tokens.size();
     const at::Tensor logits =
         model_->logits().slice(0, 0, static_cast<int64_t>(rows)).to(at::kFloat);
@@ -400,26 +399,17 @@ Result<std::span<const float>> CudaBackend::stepOnStream(
 Result<std::span<const int32_t>> CudaBackend::chooseOnStream(
     const StepBatch& batch, const TokenChoice& choice, const std::vector<uint32_t>& places,
     std::vector<kernels::RowStatistics>* statistics) {
-  // These copies wait for the stream: while it is empty.
-  const at::Tensor sequences = uploaded(batch.sequences), steps = uploaded(places);
-  const auto* const of = static_cast<const uint32_t*>(sequences.data_ptr());
-  const auto* const at_step = static_cast<const uint32_t*>(steps.data_ptr());
-  const auto all = static_cast<int64_t>(batch.tokens.size());
-  const at::Tensor tokens = at::empty({all}, sequences.options());
-  pinned(&host_tokens_, all, at::kInt);
-  auto* const host = host_tokens_.data_ptr<int32_t>();
+  chosen_.resize(batch.tokens.size());
   ALLOT_TRY(inParts(batch, [&](const StepBatch& part, size_t first) -> Status {
-    ALLOT_TRY(begin(part, statistics != nullptr));
     const size_t rows = part.tokens.size();
-    cuda_ops::chooseTokens(model_->weights().number(), model_->logits().data_ptr(),
-                           static_cast<int>(rows), static_cast<int>(model_->config().vocab_size),
-                           choice, part.seed, of + first, at_step + first,
-                           tokens.data_ptr<int32_t>() + first, model_->stream().stream());
-    cudaMemcpyAsync(host + first, tokens.data_ptr<int32_t>() + first, rows * sizeof(int32_t),
-                    cudaMemcpyDeviceToHost, model_->stream().stream());
-    return finish(first, rows, statistics);
+    ALLOT_TRY(prepared(part, statistics != nullptr, std::span(places).subspan(first, rows)));
+    ALLOT_TRY(begun(model_->enqueueAndChoose(choice)));
+    ALLOT_TRY(finish(first, rows, statistics));
+    times.gpu_graphs = model_->graphsLaunched();
+    std::copy_n(model_->tokens(), rows, chosen_.begin() + static_cast<std::ptrdiff_t>(first));
+    return {};
   }));
-  const std::span<const int32_t> chosen(host, batch.tokens.size());
+  const std::span<const int32_t> chosen(chosen_);
   if (std::find(chosen.begin(), chosen.end(), -1) != chosen.end()) {
     return refused("decode", "the logits are not finite");
   }

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "model/cuda_device.h"
+#include "model/cuda_token_choice.h"
 #include "model/prefill.h"
 
 namespace allot {
@@ -39,6 +40,10 @@ at::TensorOptions onGpu(at::ScalarType type) {
 
 at::Tensor upload(const std::vector<float>& from, at::IntArrayRef shape) {
   return at::from_blob(const_cast<float*>(from.data()), shape, at::kFloat).to(at::kCUDA);
+}
+
+at::Tensor pinned(int64_t count, at::ScalarType type) {
+  return at::empty({count}, at::TensorOptions().dtype(type).pinned_memory(true));
 }
 
 // cuBLAS with float32 sums, whatever the environment says.
@@ -167,6 +172,7 @@ void CudaModel::coverPositions(int64_t positions) {
   cudaDeviceSynchronize();
   cosines_ = std::move(cosines);
   sines_ = std::move(sines);
+  ++moves_;
 }
 
 std::optional<std::string> CudaModel::plan(const kernels::MethodOptions& method,
@@ -187,11 +193,11 @@ std::optional<std::string> CudaModel::planPrompt(int positions) {
                    .statistics = false});
 }
 
-std::optional<std::string> CudaModel::prepare(const StepBatch& batch, bool statistics) {
+std::optional<std::string> CudaModel::prepare(const StepBatch& batch, bool statistics,
+                                              std::span<const uint32_t> places) {
   const c10::InferenceMode guard;
   if (*refused_copy_) return *refused_copy_;
   rows_ = static_cast<int>(batch.tokens.size());
-  max_pages_ = batch.max_pages;
   method_ = batch.method;
   seed_ = batch.seed;
   with_statistics_ = statistics;
@@ -204,26 +210,26 @@ std::optional<std::string> CudaModel::prepare(const StepBatch& batch, bool stati
       if (budget < static_cast<uint32_t>(batch.lengths[r])) most = std::max(most, budget);
     }
   }
-  if (auto why =
-          plan(method_, {.rows = rows_,
-                         .heads = static_cast<int>(config_.heads),
-                         .max_length = (longest + kPlannedKeys - 1) / kPlannedKeys * kPlannedKeys,
-                         .max_budget = std::bit_ceil(most),
-                         .statistics = statistics})) {
-    return why;
-  }
+  bounds_ = {.rows = rows_,
+             .heads = static_cast<int>(config_.heads),
+             .max_length = (longest + kPlannedKeys - 1) / kPlannedKeys * kPlannedKeys,
+             .max_budget = std::bit_ceil(most),
+             .statistics = statistics};
+  // A page table as wide as the plan, so that rows that grow leave the step as it is.
+  max_pages_ = std::max(batch.max_pages, bounds_.max_length / pool_.pageSize());
+  if (auto why = plan(method_, bounds_)) return why;
   resize(rows_);
   coverPositions(longest);
-  fill(batch);
+  fill(batch, places);
   return {};
 }
 
-void CudaModel::fill(const StepBatch& batch) {
+void CudaModel::fill(const StepBatch& batch, std::span<const uint32_t> places) {
   const int64_t entries = offset(kPages) + static_cast<int64_t>(rows_) * max_pages_;
   if (!arrays_.defined() || arrays_.numel() < entries) {
     arrays_ = at::empty({2 * entries}, onGpu(at::kInt));
-    host_arrays_ =
-        at::empty({2 * entries}, at::TensorOptions().dtype(at::kInt).pinned_memory(true));
+    host_arrays_ = pinned(2 * entries, at::kInt);
+    ++moves_;
   }
   int32_t* start = host_arrays_.data_ptr<int32_t>();
   const auto put = [&](Array array, const auto& values) {
@@ -233,7 +239,7 @@ void CudaModel::fill(const StepBatch& batch) {
   put(kLengths, batch.lengths);
   put(kSequences, batch.sequences);
   put(kSteps, batch.steps);
-  put(kPages, batch.page_table);
+  put(kPlaces, places);
   for (int r = 0; r < rows_; ++r) {
     start[offset(kPositions) + r] = batch.lengths[r] - 1;
   }
@@ -241,6 +247,13 @@ void CudaModel::fill(const StepBatch& batch) {
     layerBudgets(batch.schedules, config_, l, &budgets_);
     std::memcpy(start + offset(kBudgets) + l * rows_ * budgets_a_row_, budgets_.data(),
                 budgets_.size() * sizeof(uint32_t));
+  }
+  for (int r = 0; r < rows_; ++r) {
+    int32_t* pages = start + offset(kPages) + static_cast<int64_t>(r) * max_pages_;
+    std::copy_n(batch.page_table.begin() + static_cast<std::ptrdiff_t>(r) * batch.max_pages,
+                batch.max_pages, pages);
+    // Beyond the batch's there is no page, which the kernels say of a row that is too long.
+    std::fill(pages + batch.max_pages, pages + max_pages_, -1);
   }
 }
 
@@ -265,6 +278,10 @@ void CudaModel::resize(int64_t rows) {
   gated_ = make(config_.intermediate_size, number);
   logits_ = make(config_.vocab_size, number);
   statistics_ = make(static_cast<int64_t>(sizeof(kernels::RowStatistics)), at::kByte);
+  host_statistics_ = pinned(statistics_.numel(), at::kByte);
+  tokens_ = make(1, at::kInt);
+  host_tokens_ = pinned(whole, at::kInt);
+  ++moves_;
   // The last: where memory ends before it, the next call makes them all again.
   x_ = make(config_.hidden_size, at::kFloat);
   // They are made on the stream that is current here.
@@ -284,8 +301,10 @@ T* CudaModel::onDevice(Array array) const {
 }
 
 const kernels::RowStatistics* CudaModel::statistics() const {
-  return reinterpret_cast<const kernels::RowStatistics*>(statistics_.data_ptr<uint8_t>());
+  return reinterpret_cast<const kernels::RowStatistics*>(host_statistics_.data_ptr<uint8_t>());
 }
+
+const int32_t* CudaModel::tokens() const { return host_tokens_.data_ptr<int32_t>(); }
 
 void CudaModel::multiply(const at::Tensor& in, const at::Tensor& matrix, at::Tensor* out) const {
   for (int64_t row = 0; row < rows_; row += kRowTile) {
@@ -321,7 +340,9 @@ std::optional<std::string> CudaModel::attend(int64_t layer) {
     }
   }
   kernels::DecodeOutputs out{.out = attended_.data_ptr<float>()};
-  if (with_statistics_) out.statistics = const_cast<kernels::RowStatistics*>(statistics());
+  if (with_statistics_) {
+    out.statistics = reinterpret_cast<kernels::RowStatistics*>(statistics_.data_ptr<uint8_t>());
+  }
   return kernels::cuda::decodeAttention(
       method_, kv,
       {.queries = queries_.data_ptr<float>(),
@@ -387,9 +408,43 @@ std::optional<std::string> CudaModel::enqueue(bool attention) {
   }
   addAndNorm(true, weights_.final_norm);
   multiply(normed_, weights_.head, &logits_);
+  if (with_statistics_) {
+    cudaMemcpyAsync(host_statistics_.data_ptr(), statistics_.data_ptr(),
+                    static_cast<size_t>(rows_) * sizeof(kernels::RowStatistics),
+                    cudaMemcpyDeviceToHost, stream);
+  }
   const cudaError_t error = cudaGetLastError();
   if (error != cudaSuccess) return std::string(cudaGetErrorString(error));
   return {};
+}
+
+std::string CudaModel::nameOfStep(const TokenChoice& choice) const {
+  const auto bits = [](double x) { return std::to_string(std::bit_cast<uint64_t>(x)); };
+  std::string name = kernels::methodText(method_);
+  for (const uint64_t number :
+       {seed_, static_cast<uint64_t>(rows_), static_cast<uint64_t>(max_pages_),
+        static_cast<uint64_t>(bounds_.max_length), uint64_t{bounds_.max_budget},
+        static_cast<uint64_t>(budgets_a_row_), uint64_t{with_statistics_},
+        static_cast<uint64_t>(choice.top_k)}) {
+    name += " " + std::to_string(number);
+  }
+  return name + " " + bits(choice.temperature) + " " + bits(choice.top_p);
+}
+
+std::optional<std::string> CudaModel::enqueueAndChoose(const TokenChoice& choice) {
+  const auto stream = c10::cuda::getCurrentCUDAStream().stream();
+  const auto all = [&]() -> std::optional<std::string> {
+    if (auto why = enqueue()) return why;
+    cuda_ops::chooseTokens(number_, logits_.data_ptr(), rows_, static_cast<int>(config_.vocab_size),
+                           choice, seed_, onDevice<uint32_t>(kSequences),
+                           onDevice<uint32_t>(kPlaces), tokens_.data_ptr<int32_t>(), stream);
+    cudaMemcpyAsync(host_tokens_.data_ptr(), tokens_.data_ptr(),
+                    static_cast<size_t>(rows_) * sizeof(int32_t), cudaMemcpyDeviceToHost, stream);
+    const cudaError_t error = cudaGetLastError();
+    if (error != cudaSuccess) return std::string(cudaGetErrorString(error));
+    return {};
+  };
+  return graphs_.run(nameOfStep(choice), moves_ + workspace_.moves(), stream, all);
 }
 
 }  // namespace allot

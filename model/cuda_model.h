@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,8 @@
 #include "model/kv_pool.h"
 #include "model/model_config.h"
 #include "model/prefill.h"
+#include "model/step_graphs.h"
+#include "model/token_choice.h"
 #include "model/weights.h"
 
 namespace allot {
@@ -29,7 +32,7 @@ namespace allot {
 // Matrices are [inputs, outputs], transposed views of rows as they are stored; norms are float32.
 struct CudaLayer {
   at::Tensor attention_norm, qkv, output, mlp_norm, gate_up, down;
-  at::Tensor qkv_bias;  // float32, undefined where there is none
+  at::Tensor qkv_bias = {};  // float32, undefined where there is none
 
   const float* bias() const { return qkv_bias.defined() ? qkv_bias.data_ptr<float>() : nullptr; }
 };
@@ -73,20 +76,27 @@ class CudaModel {
 
   // Takes a step's arrays over and makes room for it; the step before must be done. The probe is
   // ignored. With the sizes of the step before nothing moves in memory: a graph captured of that
-  // step then does this one.
-  [[nodiscard]] std::optional<std::string> prepare(const StepBatch& batch, bool statistics);
+  // step then does this one. places [rows]: where tokens are to be chosen, which (Decoder's).
+  [[nodiscard]] std::optional<std::string> prepare(const StepBatch& batch, bool statistics,
+                                                   std::span<const uint32_t> places = {});
 
   // Puts the prepared step on the current stream: one upload, then kernels. Allocates nothing and
   // waits for nothing, so that it can be captured. Without attention: all the rest, for measuring.
   [[nodiscard]] std::optional<std::string> enqueue(bool attention = true);
+  // The same and the choice of the next tokens, which needs places: as a graph, if there is one.
+  [[nodiscard]] std::optional<std::string> enqueueAndChoose(const TokenChoice& choice);
 
-  // Of the step, on the device: [at least rows, vocab] of the weights' type; [rows].
+  // On the device, [at least rows, vocab] of the weights' type.
   const at::Tensor& logits() const { return logits_; }
+  // [rows], once the step is done: on the host.
   const kernels::RowStatistics* statistics() const;
+  const int32_t* tokens() const;
+  // Steps so far that were one call.
+  uint64_t graphsLaunched() const { return graphs_.launched(); }
 
  private:
   // The step's arrays, one after another in one piece of memory, of 4 bytes an entry.
-  enum Array { kTokens, kLengths, kPositions, kSequences, kSteps, kBudgets, kPages };
+  enum Array { kTokens, kLengths, kPositions, kSequences, kSteps, kPlaces, kBudgets, kPages };
 
   CudaModel(const ModelConfig& config, CudaWeights weights, c10::cuda::CUDAStream stream);
   // The angles of positions below `positions` are in cosines_ and sines_.
@@ -94,7 +104,7 @@ class CudaModel {
   // The workspace's plan; before it is refused, memory that LibTorch keeps for later is given back.
   [[nodiscard]] std::optional<std::string> plan(const kernels::MethodOptions& method,
                                                 const kernels::cuda::StepBounds& bounds);
-  void fill(const StepBatch& batch);
+  void fill(const StepBatch& batch, std::span<const uint32_t> places);
   void resize(int64_t rows);
   int64_t offset(Array array) const;
   template <typename T>
@@ -102,6 +112,8 @@ class CudaModel {
   // out = in times matrix, all row tiles.
   void multiply(const at::Tensor& in, const at::Tensor& matrix, at::Tensor* out) const;
   [[nodiscard]] std::optional<std::string> attend(int64_t layer);
+  // All that the step's kernels are given by value.
+  std::string nameOfStep(const TokenChoice& choice) const;
 
   ModelConfig config_;
   CudaWeights weights_;
@@ -113,16 +125,20 @@ class CudaModel {
   KvPool pool_;
   kernels::cuda::Workspace workspace_;
 
+  StepGraphs graphs_;
+  uint64_t moves_ = 0;  // how often any of what follows got memory
   kernels::MethodOptions method_;
+  kernels::cuda::StepBounds bounds_;
   uint64_t seed_ = 0;
   int rows_ = 0;
-  int max_pages_ = 0;
+  int max_pages_ = 0;  // entries of a row in the page table: the batch's, or those of the plan
   int64_t budgets_a_row_ = 1;      // and layer: 1, or one a head
   std::vector<uint32_t> budgets_;  // of one layer
   bool with_statistics_ = false;
   at::Tensor host_arrays_;  // pinned
   at::Tensor arrays_;
-  at::Tensor statistics_;  // bytes
+  at::Tensor statistics_, host_statistics_;  // bytes; pinned
+  at::Tensor tokens_, host_tokens_;          // that were chosen; pinned
   // Activations, [rows in whole tiles, ...]; beyond the batch's rows they hold what was there.
   at::Tensor x_, normed_, qkv_, queries_, keys_, values_, attended_, projected_, gate_up_, gated_,
       logits_;

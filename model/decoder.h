@@ -131,10 +131,11 @@ class Decoder {
   // Where step() spent its time so far, in seconds.
   struct Times {
     double prefill = 0;
-    double projections = 0;  // and norms, positions, activations
-    double attention = 0;    // the sampling included
-    double sampling = 0;     // choosing rows; only after measureSampling()
-    double gpu_steps = 0;    // whole steps on a GPU, in place of the three above
+    double projections = 0;   // and norms, positions, activations
+    double attention = 0;     // the sampling included
+    double sampling = 0;      // choosing rows; only after measureSampling()
+    double gpu_steps = 0;     // whole steps on a GPU, in place of the three above
+    uint64_t gpu_graphs = 0;  // of those, how many were launched as one CUDA graph
   };
   const Times& times() const;
   // Reads the clock around every head's sampling from now on (about 1 % slower): for benchmarks.

@@ -22,6 +22,7 @@ std::optional<std::string> Workspace::plan(const MethodOptions&, const PagedKv&,
   return kAbsent;
 }
 size_t Workspace::bytes() const { return 0; }
+uint64_t Workspace::moves() const { return 0; }
 std::optional<std::string> Workspace::failure(Stream) { return kAbsent; }
 DrawList Workspace::draws() const { return {}; }
 

@@ -2,6 +2,7 @@
 // Device memory that grows, and how a failure of the runtime is said. Private to kernels/cuda.
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -24,6 +25,7 @@ class Buffer {
   // What it held is lost where it grows.
   Refusal grow(size_t bytes) {
     if (bytes <= bytes_) return std::nullopt;
+    ++moves_;
     cudaDeviceSynchronize();
     cudaFree(data_);
     data_ = nullptr;
@@ -43,10 +45,12 @@ class Buffer {
     return static_cast<T*>(data_);
   }
   size_t bytes() const { return bytes_; }
+  uint64_t moves() const { return moves_; }  // how often it grew, or tried to
 
  private:
   void* data_ = nullptr;
   size_t bytes_ = 0;
+  uint64_t moves_ = 0;
 };
 
 }  // namespace allot::kernels::cuda

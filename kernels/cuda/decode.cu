@@ -297,6 +297,17 @@ size_t Workspace::bytes() const {
          impl.chosen.bytes() + impl.pilot_bits.bytes();
 }
 
+uint64_t Workspace::moves() const {
+  const Impl& impl = *impl_;
+  uint64_t sum = 0;
+  for (const Buffer* buffer :
+       {&impl.pieces, &impl.piece_bytes, &impl.part_masses, &impl.scores, &impl.draw_keys,
+        &impl.draw_weights, &impl.chosen, &impl.pilot_bits, &impl.wrong}) {
+    sum += buffer->moves();
+  }
+  return sum;
+}
+
 DrawList Workspace::draws() const {
   return {impl_->draw_keys.as<int32_t>(), impl_->draw_weights.as<float>(), impl_->draw_stride};
 }

@@ -15,6 +15,7 @@
 #include "core/learning/policy_gradient.h"
 #include "core/spec/spec.h"
 #include "model/decoder.h"
+#include "model/token_choice.h"
 #include "worker/device_choice.h"
 #include "worker/engine.h"
 
@@ -93,10 +94,9 @@ struct Sequence {
   SampleSchedule schedule;
 };
 
-// Feeds one token to each; their logits, [rows, vocab].
-std::vector<float> feed(Decoder* decoder, const std::vector<Sequence*>& rows, const Ids& tokens,
-                        const std::string& method,
-                        std::vector<kernels::RowStatistics>* statistics = nullptr) {
+// The next step of the rows: one token to each.
+StepBatch batchOf(const std::vector<Sequence*>& rows, const Ids& tokens,
+                  const std::string& method) {
   StepBatch batch;
   batch.method = methodOf(method);
   batch.seed = 5;
@@ -115,6 +115,14 @@ std::vector<float> feed(Decoder* decoder, const std::vector<Sequence*>& rows, co
               batch.page_table.begin() +
                   static_cast<std::ptrdiff_t>(r * static_cast<size_t>(batch.max_pages)));
   }
+  return batch;
+}
+
+// Feeds one token to each; their logits, [rows, vocab].
+std::vector<float> feed(Decoder* decoder, const std::vector<Sequence*>& rows, const Ids& tokens,
+                        const std::string& method,
+                        std::vector<kernels::RowStatistics>* statistics = nullptr) {
+  const StepBatch batch = batchOf(rows, tokens, method);
   const auto logits = decoder->step(batch, statistics);
   EXPECT_TRUE(logits) << logits.error().message;
   return logits ? std::vector<float>(logits->begin(), logits->end()) : std::vector<float>();
@@ -363,6 +371,59 @@ TEST_F(DecoderCuda, ARowDoesNotDependOnItsBatch) {
   }
   for (Prompt& prompt : prompts) gpu_->release(&prompt);
   EXPECT_EQ(gpu_->pool().freePages(), gpu_->pool().totalPages());
+}
+
+// The first time a step is launched kernel by kernel, then as a graph: with the batch growing,
+// shrinking and coming back, and a method between that plans more memory, tokens and counts stay
+// those of steps that bring their logits home, which are never graphs.
+TEST_F(DecoderCuda, StepsAsGraphsAreTheSameSteps) {
+  std::vector<Prompt> prompts;
+  for (const auto& [ids, answer] : goldenCases()) prompts.push_back(*gpu_->prefill(ids));
+  const uint64_t before = gpu_->times().gpu_graphs;
+  uint64_t steps = 0;
+  for (const TokenChoice& choice : {TokenChoice{}, TokenChoice{.temperature = 0.8, .top_p = 0.9}}) {
+    for (const char* method : {"s2anta-sys", "s2anta-q4", "dense", "s2anta-sys"}) {
+      std::vector<std::unique_ptr<Sequence>> chosen, looked_at;
+      Ids tokens;
+      for (size_t i = 0; i < 5; ++i) {
+        const SampleSchedule schedule{3, 2, 1, 0, 33, 1, kAll, static_cast<uint32_t>(i)};
+        for (auto* list : {&chosen, &looked_at}) {
+          list->push_back(std::make_unique<Sequence>(gpu_.get(), prompts[i % prompts.size()],
+                                                     static_cast<uint32_t>(i), schedule));
+        }
+        tokens.push_back(static_cast<int32_t>(20 + i));
+      }
+      for (const size_t count : {5, 5, 5, 3, 3, 3, 5, 5}) {
+        std::vector<Sequence*> rows, others;
+        std::vector<uint32_t> places;
+        for (size_t i = 0; i < count; ++i) {
+          rows.push_back(chosen[i].get());
+          others.push_back(looked_at[i].get());
+          places.push_back(rows.back()->made);
+        }
+        const Ids fed(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(count));
+        std::vector<kernels::RowStatistics> statistics(count), expected(count);
+        const auto logits = feed(gpu_.get(), others, fed, method, &expected);
+        const auto made =
+            gpu_->stepAndChoose(batchOf(rows, fed, method), choice, places, &statistics);
+        ASSERT_TRUE(made) << made.error().message;
+        ++steps;
+        const size_t vocab = logits.size() / count;
+        for (size_t i = 0; i < count; ++i) {
+          EXPECT_EQ((*made)[i], chooseToken({logits.data() + i * vocab, vocab}, choice, 5,
+                                            static_cast<uint32_t>(i), places[i]))
+              << method << ", row " << i;
+          EXPECT_EQ(std::memcmp(&statistics[i], &expected[i], sizeof expected[i]), 0)
+              << method << ", row " << i;
+          tokens[i] = (*made)[i];
+        }
+      }
+    }
+  }
+  // Each is enqueued once, or twice where memory moved in between.
+  EXPECT_GE(gpu_->times().gpu_graphs - before, steps / 2);
+  EXPECT_LT(gpu_->times().gpu_graphs - before, steps);
+  for (Prompt& prompt : prompts) gpu_->release(&prompt);
 }
 
 // Weights and products in bfloat16: the same model but for roundings of 2^-9 in every product, and

@@ -86,6 +86,8 @@ class Workspace {
   [[nodiscard]] std::optional<std::string> plan(const MethodOptions& method, const PagedKv& kv,
                                                 const StepBounds& bounds);
   size_t bytes() const;
+  // Rises whenever its memory has moved, so that a graph captured before is of no use any more.
+  uint64_t moves() const;
 
   // Waits for the stream, then says what went wrong in the steps since the last call, if anything
   // did: a score that is not finite, keys or values that are not (appendKv: those were not
