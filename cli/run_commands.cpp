@@ -26,7 +26,7 @@ struct ForkOptions {
 };
 
 void addRunOptions(CLI::App* command, RunOptions* options) {
-  command->add_option("--workers", options->workers, "Worker processes [one a core; 2 on a GPU]")
+  command->add_option("--workers", options->workers, "Worker processes [one a core; 1 on a GPU]")
       ->check(CLI::Range(1, 512));
   command->add_option("--dir", options->dir, "Folder of the run [runs/<run id>]");
   command->add_flag("--synchronous", options->synchronous,

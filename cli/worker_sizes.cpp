@@ -20,9 +20,9 @@ Result<WorkerSizes> sizeWorkers(const WorkerNeeds& needs, unsigned workers, uint
   // A limit may be generous: what it allows becomes memory as it is needed.
   const uint64_t each = needs.weights_mib + needs.least_kv_mib;
   WorkerSizes sizes;
-  // A worker is a core's worth of work; on a GPU two of them leave it little time to wait for
-  // either's text and grading.
-  const unsigned usual = needs.gpu ? 2 : std::max(1U, needs.cores);
+  // A worker is a core's worth of work, or a GPU's: two there take turns with their kernels, and
+  // each has the weights.
+  const unsigned usual = needs.gpu ? 1 : std::max(1U, needs.cores);
   const uint64_t fit = std::max<uint64_t>(1, needs.free_mib / std::max<uint64_t>(1, each));
   sizes.workers = workers > 0 ? workers : static_cast<unsigned>(std::min<uint64_t>(usual, fit));
   sizes.by_memory = workers == 0 && sizes.workers < usual;

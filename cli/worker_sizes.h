@@ -23,7 +23,7 @@ struct WorkerSizes {
 };
 
 // `workers` and `kv_mib` are what a person asked for; 0: as many workers as fit beside each other,
-// a core's worth each or two on a GPU, and half of what their weights leave. kUsage: keys and
+// a core's worth each or one on a GPU, and half of what their weights leave. kUsage: keys and
 // values that hold no question.
 Result<WorkerSizes> sizeWorkers(const WorkerNeeds& needs, unsigned workers, uint64_t kv_mib);
 

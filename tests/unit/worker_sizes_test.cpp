@@ -29,8 +29,9 @@ TEST(WorkerSizes, AreWhatFitsBesideEachOther) {
   EXPECT_EQ(sizes(large, 2).kv_mib, 120u);
   const WorkerNeeds gpu{
       .gpu = true, .cores = 16, .free_mib = 80000, .weights_mib = 16000, .least_kv_mib = 1200};
-  EXPECT_EQ(sizes(gpu).workers, 2u);
-  EXPECT_EQ(sizes(gpu).kv_mib, 12000u);
+  EXPECT_EQ(sizes(gpu).workers, 1u);  // and one copy of the weights
+  EXPECT_EQ(sizes(gpu).kv_mib, 32000u);
+  EXPECT_EQ(sizes(gpu, 2).kv_mib, 12000u);
   // Where not even one fits it is tried: what is free is a guess.
   EXPECT_EQ(sizes({.cores = 2, .free_mib = 10, .weights_mib = 13000, .least_kv_mib = 3}).workers,
             1u);
