@@ -18,6 +18,17 @@ ALLOT_INLINE Float16 loadElements(const uint16_t* at) {
   return floats;
 }
 
+// Half as many, for processors whose vectors are narrow.
+typedef uint16_t Half8 __attribute__((vector_size(16), aligned(2), may_alias));
+typedef uint32_t Word8 __attribute__((vector_size(32)));
+ALLOT_INLINE Float8 loadEight(const float* at) { return loadAs<Float8>(at); }
+ALLOT_INLINE Float8 loadEight(const uint16_t* at) {
+  const Word8 words = __builtin_convertvector(*reinterpret_cast<const Half8*>(at), Word8) << 16;
+  Float8 floats;
+  std::memcpy(&floats, &words, sizeof floats);
+  return floats;
+}
+
 // Pages lie anywhere, so that the processor's own prefetching stops at each page's end. Loops over
 // keys or values therefore name the rows that they come to kAhead rows later, and fetch them bit by
 // bit while they work: all at once would only fill the processor's queue of open requests.

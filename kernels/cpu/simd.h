@@ -21,7 +21,7 @@ typedef float Float4 __attribute__((vector_size(16)));
 
 // Whether 64-byte vectors are one register here. Where they are not, GCC takes them apart, and a
 // scalar times such a vector goes through memory, some twenty times slower: what multiplies
-// matrices is therefore written for vectors of either width, with the same bits.
+// matrices and scores keys is therefore written for vectors of either width, with the same bits.
 #if defined(__x86_64__)
 inline bool hasWideVectors() {
   static const bool has = __builtin_cpu_supports("avx512vl");
