@@ -178,6 +178,7 @@ void CudaModel::coverPositions(int64_t positions) {
 std::optional<std::string> CudaModel::plan(const kernels::MethodOptions& method,
                                            const kernels::cuda::StepBounds& bounds) {
   if (!workspace_.plan(method, pool_.layer(0), bounds)) return {};
+  graphs_.clear();
   c10::cuda::CUDACachingAllocator::emptyCache();
   return workspace_.plan(method, pool_.layer(0), bounds);
 }
@@ -215,8 +216,10 @@ std::optional<std::string> CudaModel::prepare(const StepBatch& batch, bool stati
              .max_length = (longest + kPlannedKeys - 1) / kPlannedKeys * kPlannedKeys,
              .max_budget = std::bit_ceil(most),
              .statistics = statistics};
-  // A page table as wide as the plan, so that rows that grow leave the step as it is.
-  max_pages_ = std::max(batch.max_pages, bounds_.max_length / pool_.pageSize());
+  // A page table in steps as the plan is, so that rows that grow leave the step as it is.
+  const int step = std::max(1, kPlannedKeys / pool_.pageSize());
+  max_pages_ =
+      std::max((batch.max_pages + step - 1) / step * step, bounds_.max_length / pool_.pageSize());
   if (auto why = plan(method_, bounds_)) return why;
   resize(rows_);
   coverPositions(longest);
@@ -227,8 +230,10 @@ std::optional<std::string> CudaModel::prepare(const StepBatch& batch, bool stati
 void CudaModel::fill(const StepBatch& batch, std::span<const uint32_t> places) {
   const int64_t entries = offset(kPages) + static_cast<int64_t>(rows_) * max_pages_;
   if (!arrays_.defined() || arrays_.numel() < entries) {
-    arrays_ = at::empty({2 * entries}, onGpu(at::kInt));
+    // Both or neither.
+    at::Tensor arrays = at::empty({2 * entries}, onGpu(at::kInt));
     host_arrays_ = pinned(2 * entries, at::kInt);
+    arrays_ = std::move(arrays);
     ++moves_;
   }
   int32_t* start = host_arrays_.data_ptr<int32_t>();
@@ -239,7 +244,7 @@ void CudaModel::fill(const StepBatch& batch, std::span<const uint32_t> places) {
   put(kLengths, batch.lengths);
   put(kSequences, batch.sequences);
   put(kSteps, batch.steps);
-  put(kPlaces, places);
+  if (!places.empty()) put(kPlaces, places);
   for (int r = 0; r < rows_; ++r) {
     start[offset(kPositions) + r] = batch.lengths[r] - 1;
   }
@@ -265,6 +270,8 @@ void CudaModel::resize(int64_t rows) {
     return at::zeros({whole, width}, onGpu(type));
   };
   const at::ScalarType number = weights_.embeddings.scalar_type();
+  // First: where memory ends on the way, some have moved already.
+  ++moves_;
   normed_ = make(config_.hidden_size, number);
   qkv_ = make(q + 2 * kv, number);
   queries_ = make(q, at::kFloat);
@@ -281,7 +288,6 @@ void CudaModel::resize(int64_t rows) {
   host_statistics_ = pinned(statistics_.numel(), at::kByte);
   tokens_ = make(1, at::kInt);
   host_tokens_ = pinned(whole, at::kInt);
-  ++moves_;
   // The last: where memory ends before it, the next call makes them all again.
   x_ = make(config_.hidden_size, at::kFloat);
   // They are made on the stream that is current here.

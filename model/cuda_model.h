@@ -80,8 +80,9 @@ class CudaModel {
   [[nodiscard]] std::optional<std::string> prepare(const StepBatch& batch, bool statistics,
                                                    std::span<const uint32_t> places = {});
 
-  // Puts the prepared step on the current stream: one upload, then kernels. Allocates nothing and
-  // waits for nothing, so that it can be captured. Without attention: all the rest, for measuring.
+  // Puts the prepared step on the current stream: one upload, kernels, and the statistics' way home
+  // where there are any. Allocates nothing and waits for nothing, so that it can be captured.
+  // Without attention: all the rest, for measuring.
   [[nodiscard]] std::optional<std::string> enqueue(bool attention = true);
   // The same and the choice of the next tokens, which needs places: as a graph, if there is one.
   [[nodiscard]] std::optional<std::string> enqueueAndChoose(const TokenChoice& choice);
@@ -126,7 +127,7 @@ class CudaModel {
   kernels::cuda::Workspace workspace_;
 
   StepGraphs graphs_;
-  uint64_t moves_ = 0;  // how often any of what follows got memory
+  uint64_t moves_ = 0;  // how often memory of a step moved: what follows, and the angles
   kernels::MethodOptions method_;
   kernels::cuda::StepBounds bounds_;
   uint64_t seed_ = 0;

@@ -135,7 +135,7 @@ class Decoder {
     double attention = 0;     // the sampling included
     double sampling = 0;      // choosing rows; only after measureSampling()
     double gpu_steps = 0;     // whole steps on a GPU, in place of the three above
-    uint64_t gpu_graphs = 0;  // of those, how many were launched as one CUDA graph
+    uint64_t gpu_graphs = 0;  // steps, or parts of them, that were one CUDA graph
   };
   const Times& times() const;
   // Reads the clock around every head's sampling from now on (about 1 % slower): for benchmarks.

@@ -11,16 +11,24 @@ std::optional<std::string> StepGraphs::run(const std::string& name, uint64_t mem
   memory_ = memory;
   const auto known = steps_.find(name);
   if (known == steps_.end()) {
+    // What is done for the first time allocates and loads, which no capture allows.
+    if (auto why = enqueue()) return why;
     if (steps_.size() == kMost) forgetOldest();
     steps_[name].used = ++clock_;
-    // What is done for the first time allocates and loads, which no capture allows.
-    return enqueue();
+    return {};
   }
   Step& step = known->second;
   step.used = ++clock_;
   if (!step.graph && !step.refused) capture(stream, enqueue, &step);
   if (step.refused) return enqueue();
   const cudaError_t error = cudaGraphLaunch(step.graph, stream);
+  if (error == cudaErrorMemoryAllocation) {
+    // The graph finds no room of its own: kernel by kernel the step needs none.
+    cudaGetLastError();
+    cudaGraphExecDestroy(step.graph);
+    step = {.graph = nullptr, .refused = true, .used = step.used};
+    return enqueue();
+  }
   if (error != cudaSuccess) return std::string(cudaGetErrorString(error));
   ++launched_;
   return {};
@@ -37,7 +45,7 @@ void StepGraphs::capture(cudaStream_t stream, const Enqueue& enqueue, Step* step
   try {
     whole = !enqueue();
   } catch (const std::exception&) {
-    // LibTorch's, where it allocates.
+    // LibTorch's. The step is refused below.
   }
   cudaGraph_t graph = nullptr;
   whole = cudaStreamEndCapture(stream, &graph) == cudaSuccess && whole;

@@ -36,9 +36,9 @@ class StepGraphs {
   void clear();
 
  private:
-  // More than the numbers of rows of a batch that shrinks; each takes a few megabytes of the host's
-  // memory and as many of the GPU's.
-  static constexpr size_t kMost = 128;
+  // Enough for every number of rows of a batch of 16 to 160 that shrinks; each takes some of the
+  // host's memory and of the GPU's.
+  static constexpr size_t kMost = 256;
 
   struct Step {
     cudaGraphExec_t graph = nullptr;  // nothing: not captured yet
