@@ -94,8 +94,9 @@ class CpuBackend final : public DecoderBackend {
     newest_.resize(rows);
   }
 
-  // qkv_ [rows, (heads + 2 kv_heads) * d] -> queries_, keys_ (both rotated) and values_.
-  void split(const StepBatch& batch, int rows) {
+  // qkv_ [rows, (heads + 2 kv_heads) * d] -> queries_, keys_ (both normalised where the model does
+  // so, and rotated) and values_.
+  void split(const StepBatch& batch, const LayerWeights& w, int rows) {
     const int d = static_cast<int>(config_.head_dim);
     const int q = static_cast<int>(config_.heads) * d, kv = static_cast<int>(config_.kv_heads) * d;
     for (int r = 0; r < rows; ++r) {
@@ -105,6 +106,7 @@ class CpuBackend final : public DecoderBackend {
       std::copy_n(from, q, query);
       std::copy_n(from + q, kv, key);
       std::copy_n(from + q + kv, kv, values_.data() + static_cast<size_t>(r) * kv);
+      normaliseHeads(w, config_, query, key);
       const size_t angle = static_cast<size_t>(batch.lengths[r] - 1) * (d / 2);
       kernels::applyRope(query, static_cast<int>(config_.heads), d, rope_.cosines.data() + angle,
                          rope_.sines.data() + angle);
@@ -119,7 +121,12 @@ class CpuBackend final : public DecoderBackend {
       return fail(ErrorCode::kData, "decode, layer " + std::to_string(layer) + ": " + why);
     };
     for (int r = 0; r < rows; ++r) newest_[r] = batch.lengths[r] - 1;
-    const bool head_budgets = layerBudgets(batch.schedules, config_, layer, &budgets_);
+    const bool has_method = !batch.only_layer || *batch.only_layer == layer;
+    bool head_budgets = layerBudgets(batch.schedules, config_, layer, &budgets_);
+    if (!has_method) {
+      budgets_.assign(static_cast<size_t>(rows), UINT32_MAX);
+      head_budgets = false;
+    }
     const kernels::PagedKv kv = pool_.layer(layer);
     if (const auto why = kernels::appendKv(kv, {.keys = keys_.data(),
                                                 .values = values_.data(),
@@ -157,7 +164,7 @@ class CpuBackend final : public DecoderBackend {
         .idle_values = idle_means_ ? idle_values_.data() : nullptr,
         .idle_window = idle_window_};
     if (const auto why = kernels::decodeAttention(
-            batch.method, kv, in, &workspace_,
+            has_method ? batch.method : kernels::MethodOptions{}, kv, in, &workspace_,
             {.out = attended_.data(),
              .statistics = statistics ? statistics->data() : nullptr,
              .sampling_seconds = measure_sampling ? &times.sampling : nullptr})) {
@@ -211,7 +218,7 @@ Result<std::span<const float>> CpuBackend::step(const StepBatch& batch,
       for (int r = 0; r < rows && !w.qkv_bias.empty(); ++r) {
         kernels::addTo(qkv_.data() + r * w.qkv.outputs, w.qkv_bias.data(), w.qkv.outputs);
       }
-      split(batch, rows);
+      split(batch, w, rows);
     }
     {
       const Stopwatch watch(&times.attention);

@@ -52,11 +52,34 @@ KvPlace KvPlace::host() {
                                       " MiB for keys and values (" + std::strerror(errno) +
                                       "): lower --kv-memory");
     }
+    // A wish: keys lie all over the pool, and in the system's small pages a step looks up more
+    // addresses than a processor remembers.
+    madvise(memory, bytes, MADV_HUGEPAGE);
     return std::shared_ptr<uint8_t>(static_cast<uint8_t*>(memory),
                                     [bytes](uint8_t* start) { munmap(start, bytes); });
   };
-  place.copy_page = kernels::copyPage;
+  place.copy_pages = [](const std::vector<PagePart>& parts, const std::vector<int32_t>& from,
+                        const std::vector<int32_t>& to) {
+    for (size_t i = 0; i < from.size(); ++i) {
+      for (const PagePart& part : parts) {
+        std::memcpy(part.first + static_cast<size_t>(to[i]) * part.bytes,
+                    part.first + static_cast<size_t>(from[i]) * part.bytes, part.bytes);
+      }
+    }
+  };
   place.free_bytes = [] { return freeMemory(Device::kCpu); };
+  place.reserve_host = place.reserve;
+  place.move_pages = [](const std::vector<PagePart>& parts, const std::vector<int32_t>& pages,
+                        const std::vector<uint8_t*>& host, bool to_host) -> Status {
+    for (size_t i = 0; i < pages.size(); ++i) {
+      for (const PagePart& part : parts) {
+        uint8_t* const here = part.first + static_cast<size_t>(pages[i]) * part.bytes;
+        uint8_t* const there = host[i] + part.offset;
+        std::memcpy(to_host ? there : here, to_host ? here : there, part.bytes);
+      }
+    }
+    return {};
+  };
   return place;
 }
 
@@ -121,10 +144,31 @@ void KvPool::release(const std::vector<int32_t>& pages) {
   free_.insert(free_.end(), pages.rbegin(), pages.rend());
 }
 
-void KvPool::copyPage(int32_t from, int32_t to) {
+void KvPool::copyPages(const std::vector<int32_t>& from, const std::vector<int32_t>& to) {
+  place_.copy_pages(parts(), from, to);
+}
+
+std::vector<PagePart> KvPool::parts() const {
+  std::vector<PagePart> parts;
+  size_t offset = 0;
   for (size_t l = 0; l < layers_; ++l) {
-    place_.copy_page(layer(static_cast<int64_t>(l)), from, to);
+    uint8_t* next = memory_.get() + l * bytesOfLayer();
+    for (const size_t bytes : part_bytes_) {
+      if (bytes == 0) continue;
+      parts.push_back({next, bytes, offset});
+      offset += bytes;
+      next += aligned(bytes * totalPages());
+    }
   }
+  return parts;
+}
+
+Status KvPool::save(const std::vector<int32_t>& pages, const std::vector<uint8_t*>& host) const {
+  return place_.move_pages(parts(), pages, host, true);
+}
+
+Status KvPool::load(const std::vector<uint8_t*>& host, const std::vector<int32_t>& pages) {
+  return place_.move_pages(parts(), pages, host, false);
 }
 
 size_t KvPool::bytesPerPage() const {

@@ -3,8 +3,9 @@
 //
 // One page holds page_size positions of every layer and KV head, with the shadows and bounds of
 // their keys if these were asked for (what each is: allot/kernels/paged_kv.h). The address space is
-// reserved at once and becomes memory as pages are first written, so a generous limit costs
-// nothing; on a GPU it is memory from the start. Owned by the decoder; one thread.
+// reserved at once and becomes memory as pages are first written, 2 MiB at a time where the system
+// has such pages, so a generous limit costs nothing; on a GPU it is memory from the start. Owned by
+// the decoder; one thread.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +16,9 @@
 
 #include "allot/kernels/paged_kv.h"
 #include "core/result.h"
+#include "model/host_pages.h"
 #include "model/model_config.h"
+#include "model/page_part.h"
 
 namespace allot {
 
@@ -32,7 +35,7 @@ struct KvPoolOptions {
   // Rounded down to whole pages. 0: a quarter of what is free on the device once the weights are
   // there, because several workers share it.
   size_t kv_bytes = size_t{1} << 30;
-  kernels::Element element = kernels::Element::kFloat32;  // of keys and values
+  kernels::Element element = kernels::Element::kFloat32;  // of keys and values; a GPU's: bfloat16
   // What is kept beside keys and values, each only if asked for.
   std::vector<int> shadow_bits = {};       // of the keys' shadows, out of 3, 4, 8; once each
   bool bounds = false;                     // of the keys, for quest
@@ -44,8 +47,17 @@ struct KvPoolOptions {
 struct KvPlace {
   // So many bytes of zeros, which go with the last reference. kIo.
   std::function<Result<std::shared_ptr<uint8_t>>(size_t bytes)> reserve;
-  std::function<void(const kernels::PagedKv& kv, int64_t from, int64_t to)> copy_page;
+  // Copies page from[i] to to[i].
+  std::function<void(const std::vector<PagePart>& parts, const std::vector<int32_t>& from,
+                     const std::vector<int32_t>& to)>
+      copy_pages;
   std::function<size_t()> free_bytes;  // 0: unknown
+  // Memory of the host for copies of pages, which goes with the last reference. kIo.
+  std::function<Result<std::shared_ptr<uint8_t>>(size_t bytes)> reserve_host;
+  // Copies pages[i] to host[i], or back. kIo.
+  std::function<Status(const std::vector<PagePart>& parts, const std::vector<int32_t>& pages,
+                       const std::vector<uint8_t*>& host, bool to_host)>
+      move_pages;
 
   static KvPlace host();
 };
@@ -64,8 +76,13 @@ class KvPool {
   // Nothing if fewer than `count` pages are free.
   std::optional<std::vector<int32_t>> allocate(size_t count);
   void release(const std::vector<int32_t>& pages);
-  // Copies all layers of one page, with all that belongs to it.
-  void copyPage(int32_t from, int32_t to);
+  // Copies all layers of pages, with all that belongs to them; no page is in both lists.
+  void copyPages(const std::vector<int32_t>& from, const std::vector<int32_t>& to);
+  void copyPage(int32_t from, int32_t to) { copyPages({from}, {to}); }
+  // Copies all layers of pages[i] to host[i], bytesPerPage() of hostMemory() each, and back. kIo.
+  Status save(const std::vector<int32_t>& pages, const std::vector<uint8_t*>& host) const;
+  Status load(const std::vector<uint8_t*>& host, const std::vector<int32_t>& pages);
+  HostPages::Reserve hostMemory() const { return place_.reserve_host; }
 
   // The place's memory.
   kernels::PagedKv layer(int64_t layer) const;
@@ -96,6 +113,7 @@ class KvPool {
   };
 
   size_t bytesOfLayer() const;
+  std::vector<PagePart> parts() const;
 
   KvPlace place_;
   std::shared_ptr<uint8_t> memory_;

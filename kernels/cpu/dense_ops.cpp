@@ -10,63 +10,86 @@ namespace {
 
 constexpr int kLanes = 16;
 
-// y[0..Rows) x 16 outputs of one panel. Each output is one chain of fused multiply-adds over k, so
-// that it does not depend on Rows or on the vectors' width. The weights of a model are not in the
-// nearer caches when a step comes back to them: meanwhile the next panel, which begins where this
-// one ends, is brought there.
-template <typename Vector, int Rows>
-ALLOT_INLINE void panelTile(const float* panel, int inputs, const float* x, float* y, int outputs,
-                            int lanes) {
+// One call of multiply() for neighbouring panels.
+struct PanelTask {
+  const float* panel;  // the first; each begins where the one before ends
+  int inputs;
+  const float* x;  // [rows, inputs]
+  int rows;
+  float* y;  // the panels' part of [rows, outputs]
+  int outputs;
+  int lanes;  // outputs of the panels that there are; the last panel may be filled up
+};
+
+// Rows rows of the task, `first` the first of them. Each output is one chain of fused multiply-adds
+// over k, so that it does not depend on Rows, Panels or the vectors' width. The weights of a model
+// are not in the nearer caches when a step comes back to them: meanwhile the next panels, which
+// begin where these end, are brought there.
+template <typename Vector, int Panels, int Rows>
+ALLOT_INLINE void panelTile(const PanelTask& task, int first) {
   constexpr int kWidth = kLanesOf<Vector>, kVectors = kLanes / kWidth;
-  Vector sums[Rows][kVectors] = {};
+  const int inputs = task.inputs;
+  const int64_t panel_size = static_cast<int64_t>(inputs) * kLanes;
+  const float* x = task.x + static_cast<int64_t>(first) * inputs;
+  Vector sums[Rows][Panels][kVectors] = {};
   for (int k = 0; k < inputs; ++k) {
-    __builtin_prefetch(panel + static_cast<int64_t>(inputs + k) * kLanes, 0, 2);
-    Vector w[kVectors];
-    for (int v = 0; v < kVectors; ++v) {
-      w[v] = loadAs<Vector>(panel + static_cast<int64_t>(k) * kLanes + v * kWidth);
+    Vector w[Panels][kVectors];
+    for (int p = 0; p < Panels; ++p) {
+      const float* weights = task.panel + p * panel_size + static_cast<int64_t>(k) * kLanes;
+      __builtin_prefetch(weights + Panels * panel_size, 0, 2);
+      for (int v = 0; v < kVectors; ++v) w[p][v] = loadAs<Vector>(weights + v * kWidth);
     }
     for (int r = 0; r < Rows; ++r) {
       const float factor = x[static_cast<int64_t>(r) * inputs + k];
-      for (int v = 0; v < kVectors; ++v) sums[r][v] += factor * w[v];
+      for (int p = 0; p < Panels; ++p) {
+        for (int v = 0; v < kVectors; ++v) sums[r][p][v] += factor * w[p][v];
+      }
     }
   }
   for (int r = 0; r < Rows; ++r) {
-    float* out = y + static_cast<int64_t>(r) * outputs;
-    if (lanes == kLanes) {
-      for (int v = 0; v < kVectors; ++v) store(out + v * kWidth, sums[r][v]);
-    } else {
-      for (int i = 0; i < lanes; ++i) out[i] = sums[r][i / kWidth][i % kWidth];
+    float* out = task.y + static_cast<int64_t>(first + r) * task.outputs;
+    for (int p = 0; p < Panels; ++p, out += kLanes) {
+      const int lanes = std::min(kLanes, task.lanes - p * kLanes);
+      if (lanes == kLanes) {
+        for (int v = 0; v < kVectors; ++v) store(out + v * kWidth, sums[r][p][v]);
+      } else {
+        for (int i = 0; i < lanes; ++i) out[i] = sums[r][p][i / kWidth][i % kWidth];
+      }
     }
   }
 }
 
-// As many rows at a time as leave all sums in registers, then what is left, in fewer.
-template <typename Vector, int Rows>
-ALLOT_INLINE void panelRows(const float* panel, int inputs, const float* x, int rows, float* y,
-                            int outputs, int lanes) {
-  int r = 0;
-  for (; r + Rows <= rows; r += Rows) {
-    panelTile<Vector, Rows>(panel, inputs, x + static_cast<int64_t>(r) * inputs,
-                            y + static_cast<int64_t>(r) * outputs, outputs, lanes);
-  }
+// The tile of `rows` rows, at most Rows.
+template <typename Vector, int Panels, int Rows>
+ALLOT_INLINE void tileOf(const PanelTask& task, int first, int rows) {
   if constexpr (Rows > 1) {
-    if (r < rows) {
-      panelRows<Vector, Rows - 1>(panel, inputs, x + static_cast<int64_t>(r) * inputs, rows - r,
-                                  y + static_cast<int64_t>(r) * outputs, outputs, lanes);
-    }
+    if (rows < Rows) return tileOf<Vector, Panels, Rows - 1>(task, first, rows);
+  }
+  panelTile<Vector, Panels, Rows>(task, first);
+}
+
+// In as few tiles as leave all sums in registers, about equally large: a small one at the end would
+// wait for its few sums.
+template <typename Vector, int Panels, int Rows>
+ALLOT_INLINE void panelRows(const PanelTask& task) {
+  for (int first = 0; first < task.rows;) {
+    const int left = task.rows - first, tiles = (left + Rows - 1) / Rows;
+    const int rows = (left + tiles - 1) / tiles;
+    tileOf<Vector, Panels, Rows>(task, first, rows);
+    first += rows;
   }
 }
 
+// One scalar of x serves two panels: loads bind, not multiply-adds. Of fewer than kFewestRows the
+// sums wait for weights, which come sooner by one stream than by two. Vectors of half the width
+// leave too few registers for two panels.
+constexpr int kFewestRows = 9;
 ALLOT_CLONES
-void multiplyPanelWide(const float* panel, int inputs, const float* x, int rows, float* y,
-                       int outputs, int lanes) {
-  panelRows<Float16, 8>(panel, inputs, x, rows, y, outputs, lanes);
-}
+void multiplyPanelsWide(const PanelTask& task) { panelRows<Float16, 2, 12>(task); }
 ALLOT_CLONES
-void multiplyPanelNarrow(const float* panel, int inputs, const float* x, int rows, float* y,
-                         int outputs, int lanes) {
-  panelRows<Float8, 4>(panel, inputs, x, rows, y, outputs, lanes);
-}
+void multiplyPanelWide(const PanelTask& task) { panelRows<Float16, 1, 8>(task); }
+ALLOT_CLONES
+void multiplyPanelNarrow(const PanelTask& task) { panelRows<Float8, 1, 6>(task); }
 
 }  // namespace
 
@@ -84,10 +107,24 @@ PackedWeights::PackedWeights(const float* weights, int outputs, int inputs)
 
 void PackedWeights::multiply(const float* x, int rows, float* y) const {
   const int panels = (outputs_ + kLanes - 1) / kLanes;
-  const auto multiplyPanel = hasWideVectors() ? multiplyPanelWide : multiplyPanelNarrow;
-  for (int p = 0; p < panels; ++p) {
-    multiplyPanel(panels_.data() + static_cast<size_t>(p) * inputs_ * kLanes, inputs_, x, rows,
-                  y + p * kLanes, outputs_, std::min(kLanes, outputs_ - p * kLanes));
+  const bool wide = hasWideVectors();
+  for (int p = 0; p < panels;) {
+    const int count = wide && rows >= kFewestRows && p + 2 <= panels ? 2 : 1;
+    const PanelTask task{.panel = panels_.data() + static_cast<size_t>(p) * inputs_ * kLanes,
+                         .inputs = inputs_,
+                         .x = x,
+                         .rows = rows,
+                         .y = y + p * kLanes,
+                         .outputs = outputs_,
+                         .lanes = std::min(count * kLanes, outputs_ - p * kLanes)};
+    if (count == 2) {
+      multiplyPanelsWide(task);
+    } else if (wide) {
+      multiplyPanelWide(task);
+    } else {
+      multiplyPanelNarrow(task);
+    }
+    p += count;
   }
 }
 

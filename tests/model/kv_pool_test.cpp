@@ -27,6 +27,7 @@ TEST(KvPool, APageCostsWhatItHolds) {
     return pool->bytesPerPage() / 3;
   };
   EXPECT_EQ(bytes({.page_size = 32}), kDenseBytes);
+  EXPECT_EQ(bytes({.page_size = 32, .element = kernels::Element::kBFloat16}), kDenseBytes / 2);
   const size_t centre = 2 * 64 * sizeof(float);
   EXPECT_EQ(bytes({.page_size = 32, .shadow_bits = {4}}),
             kDenseBytes + kernels::shadowBytesPerPage(4, 2, 32, 64) + centre);

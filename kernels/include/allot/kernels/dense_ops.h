@@ -30,7 +30,8 @@ class PackedWeights {
   std::vector<float> panels_;  // [outputs / 16, inputs, 16], zero-padded
 };
 
-// y[r] = x[r] / sqrt(mean(x[r]^2) + eps) * weight; [rows, width]. width a multiple of 16.
+// y[r] = x[r] / sqrt(mean(x[r]^2) + eps) * weight; [rows, width], y may be x. width a multiple
+// of 16.
 void rmsNorm(const float* x, const float* weight, int rows, int width, float eps, float* y);
 
 // out[r, i] = silu(gate_up[r, i]) * gate_up[r, width + i]; gate_up [rows, 2 * width].

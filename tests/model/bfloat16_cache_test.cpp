@@ -1,0 +1,229 @@
+// Keys and values in bfloat16 on the CPU: what is stored is the rounded number, prompts and steps
+// attend from what is stored, and a row's results depend on it alone.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "model/decoder.h"
+#include "model/generation.h"
+#include "model/tokenizer.h"
+
+namespace allot {
+namespace {
+
+using kernels::Element;
+
+const std::string kFolder = std::string(ALLOT_SOURCE_DIR) + "/experiments/models/recall-7m";
+
+struct Golden {
+  std::string task;
+  std::vector<int32_t> prompt, answer;
+};
+
+const std::vector<Golden>& golden() {
+  static const std::vector<Golden> all = [] {
+    std::ifstream file(kFolder + "/golden.json");
+    const auto parsed = nlohmann::json::parse(file);
+    std::vector<Golden> read;
+    for (const auto& entry : parsed["logits"]) {
+      read.push_back({entry["task"], entry["prompt_ids"], entry["answer_ids"]});
+    }
+    return read;
+  }();
+  return all;
+}
+
+const Tokenizer& tokenizer() {
+  static const Tokenizer read = *Tokenizer::load(kFolder + "/tokenizer.json");
+  return read;
+}
+
+std::unique_ptr<Decoder> load(Element element, int page_size = 16) {
+  auto decoder = Decoder::load(kFolder, {.page_size = page_size,
+                                         .kv_bytes = size_t{128} << 20,
+                                         .element = element,
+                                         .shadow_bits = {4},
+                                         .bounds = true,
+                                         .zero_reads = ZeroReads::kMeanValue});
+  EXPECT_TRUE(decoder) << decoder.error().message;
+  return std::move(*decoder);
+}
+
+Prompt read(Decoder* decoder, const std::vector<int32_t>& ids) {
+  auto prompt = decoder->prefill(ids);
+  EXPECT_TRUE(prompt) << prompt.error().message;
+  return prompt ? *prompt : Prompt();
+}
+
+GenerationOptions options(const std::string& text) {
+  kernels::MethodOptions method;
+  EXPECT_FALSE(kernels::parseMethod(text, &method)) << text;
+  return {.method = method,
+          .seed = 3,
+          .max_new_tokens = 24,
+          .is_complete = [](const std::string& answer) {
+            return answer.find('\n') != std::string::npos;
+          }};
+}
+
+std::vector<Generated> answers(Decoder* decoder, const std::vector<GenerationRow>& rows,
+                               const GenerationOptions& options) {
+  auto generated = generate(decoder, tokenizer(), rows, options);
+  EXPECT_TRUE(generated) << generated.error().message;
+  return generated ? *generated : std::vector<Generated>(rows.size());
+}
+
+// The first layer's keys and values depend on no cache: they are float32's, rounded. Those of later
+// layers are made from attention to what is stored, so that they are not.
+TEST(BFloat16Cache, HoldsTheRoundedNumbersAndPromptsAttendFromThem) {
+  const auto exact = load(Element::kFloat32), rounded = load(Element::kBFloat16);
+  // Beside the keys a page of these pools has the same.
+  const size_t numbers = size_t{2} * 8 * 2 * 16 * 64;
+  EXPECT_EQ(exact->pool().bytesPerPage() - rounded->pool().bytesPerPage(), numbers * 2);
+  const std::vector<int32_t>& ids = golden()[0].prompt;
+  const Prompt a = read(exact.get(), ids), b = read(rounded.get(), ids);
+  ASSERT_EQ(a.pages, b.pages);
+  for (const int64_t layer : {0, 1, 7}) {
+    const kernels::PagedKv from = exact->pool().layer(layer), to = rounded->pool().layer(layer);
+    ASSERT_EQ(to.element, Element::kBFloat16);
+    size_t others = 0;
+    double largest = 0;
+    const auto compare = [&](const void* numbers, const void* halves, int64_t at) {
+      const float number = static_cast<const float*>(numbers)[at];
+      const uint16_t half = static_cast<const uint16_t*>(halves)[at];
+      others += kernels::toBFloat16(number) != half ? 1 : 0;
+      largest = std::max(largest, std::abs(static_cast<double>(number) -
+                                           static_cast<double>(kernels::fromBFloat16(half))));
+    };
+    for (int position = 0; position < a.length; ++position) {
+      for (int head = 0; head < 2; ++head) {
+        const int64_t at =
+            from.offset(a.pages[static_cast<size_t>(position / 16)], head, position % 16);
+        for (int d = 0; d < 64; ++d) {
+          compare(from.keys, to.keys, at + d);
+          compare(from.values, to.values, at + d);
+        }
+      }
+    }
+    if (layer == 0) {
+      EXPECT_EQ(others, 0u);
+    } else {
+      EXPECT_GT(others, 100u) << layer;
+    }
+    EXPECT_LT(largest, 0.5) << layer;
+  }
+  double apart = 0;
+  for (size_t i = 0; i < a.first_logits.size(); ++i) {
+    apart = std::max(apart, std::abs(static_cast<double>(a.first_logits[i]) -
+                                     static_cast<double>(b.first_logits[i])));
+  }
+  EXPECT_GT(apart, 0);
+  EXPECT_LT(apart, 0.5);
+}
+
+// The answers that another implementation gave in float32. Both freq prompts have a tie.
+TEST(BFloat16Cache, GreedyDenseDecodeGivesTheGoldenAnswers) {
+  const auto decoder = load(Element::kBFloat16);
+  int asked = 0;
+  for (const Golden& question : golden()) {
+    if (question.task == "freq") continue;
+    Prompt prompt = read(decoder.get(), question.prompt);
+    const auto out =
+        answers(decoder.get(), {{&prompt, SampleSchedule(8, UINT32_MAX), 1}}, options("dense"));
+    EXPECT_EQ(out[0].tokens, question.answer) << question.task << ": " << out[0].text;
+    decoder->release(&prompt);
+    ++asked;
+  }
+  EXPECT_GE(asked, 6);
+}
+
+// What every head of every layer gave at every step, by the row's sequence.
+using Attended = std::map<uint32_t, std::vector<float>>;
+GenerationOptions recording(GenerationOptions options, Attended* attended) {
+  options.probe = [attended](const kernels::PagedKv& kv, const kernels::DecodeInputs& in,
+                             const float* out) {
+    const auto width = static_cast<std::ptrdiff_t>(in.heads) * kv.head_dim;
+    for (int r = 0; r < in.rows; ++r) {
+      auto& record = (*attended)[in.sequences[r]];
+      record.insert(record.end(), out + r * width, out + (r + 1) * width);
+    }
+  };
+  return options;
+}
+
+// Alone and in a batch of twelve (one panel of weights at a time, and two), with the prompt that
+// other rows read from and with one of its own, with the question in the prompt and in steps, in
+// pages of 16 and of 64.
+TEST(BFloat16Cache, ARowDependsOnNothingButItself) {
+  const auto decoder = load(Element::kBFloat16), large = load(Element::kBFloat16, 64);
+  constexpr size_t kRows = 12, kPrompts = 4;
+  std::vector<Prompt> shared, own, elsewhere;
+  std::vector<std::vector<int32_t>> questions;
+  for (size_t i = 0; i < kRows; ++i) {
+    const auto& ids = golden()[i % kPrompts].prompt;
+    const auto cut = ids.end() - (i % 2 == 0 ? 0 : 9);
+    if (i < kPrompts) shared.push_back(read(decoder.get(), {ids.begin(), cut}));
+    if (i < kPrompts) elsewhere.push_back(read(large.get(), {ids.begin(), cut}));
+    own.push_back(read(decoder.get(), {ids.begin(), cut}));
+    questions.emplace_back(cut, ids.end());
+  }
+  for (const char* method : {"dense", "s2anta-sys", "s2anta-q4", "quest"}) {
+    const GenerationOptions plain = options(method);
+    std::vector<GenerationRow> rows, apart, paged;
+    for (size_t i = 0; i < kRows; ++i) {
+      SampleSchedule schedule{3, 2, 1, 0, 33, 1, 0, 40};
+      std::rotate(schedule.begin(), schedule.begin() + static_cast<std::ptrdiff_t>(i % 8),
+                  schedule.end());
+      const auto name = static_cast<uint32_t>(i);
+      rows.push_back({&shared[i % kPrompts], schedule, name, questions[i]});
+      apart.push_back({&own[i], schedule, name, questions[i]});
+      paged.push_back({&elsewhere[i % kPrompts], schedule, name, questions[i]});
+    }
+    Attended together, alone, unshared, in_large_pages;
+    const auto out = answers(decoder.get(), rows, recording(plain, &together));
+    const auto out_unshared = answers(decoder.get(), apart, recording(plain, &unshared));
+    const auto out_large = answers(large.get(), paged, recording(plain, &in_large_pages));
+    for (size_t i = 0; i < kRows; ++i) {
+      const auto one = answers(decoder.get(), {rows[i]}, recording(plain, &alone));
+      EXPECT_EQ(one[0].tokens, out[i].tokens) << method;
+      EXPECT_EQ(out_unshared[i].tokens, out[i].tokens) << method;
+      EXPECT_EQ(out_large[i].tokens, out[i].tokens) << method;
+      EXPECT_EQ(one[0].statistics.key_bytes, out[i].statistics.key_bytes) << method;
+    }
+    EXPECT_TRUE(alone == together) << method;
+    EXPECT_TRUE(unshared == together) << method;
+    EXPECT_TRUE(in_large_pages == together) << method;
+  }
+  for (auto* prompts : {&shared, &own}) {
+    for (Prompt& prompt : *prompts) decoder->release(&prompt);
+  }
+  EXPECT_EQ(decoder->pool().freePages(), decoder->pool().totalPages());
+}
+
+// Bytes that are counted are the stored ones.
+TEST(BFloat16Cache, ReadsHalfTheBytes) {
+  uint64_t bytes[2];
+  for (const Element element : {Element::kFloat32, Element::kBFloat16}) {
+    const auto decoder = load(element);
+    Prompt prompt = read(decoder.get(), golden()[0].prompt);
+    GenerationOptions all = options("dense");
+    all.max_new_tokens = 4;
+    all.is_complete = [](const std::string&) { return false; };
+    const auto out = answers(decoder.get(), {{&prompt, SampleSchedule(8, UINT32_MAX), 1}}, all);
+    EXPECT_EQ(out[0].statistics.key_bytes + out[0].statistics.value_bytes,
+              out[0].statistics.dense_bytes);
+    bytes[element == Element::kFloat32 ? 0 : 1] = out[0].statistics.dense_bytes;
+    decoder->release(&prompt);
+  }
+  EXPECT_EQ(bytes[0], 2 * bytes[1]);
+}
+
+}  // namespace
+}  // namespace allot
