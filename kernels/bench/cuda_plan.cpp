@@ -133,11 +133,12 @@ std::optional<double> valuesRead(const kernels::MethodOptions& method, double n,
     case ChosenBy::kLargest:
       return std::min(n, budget);
     case ChosenBy::kTiles: {
-      const double tiles = std::ceil(n / method.tile_size);
+      const double tiles = std::ceil(n / tileKeys(method, static_cast<int>(n)));
       return std::min(n, tiles * std::max(1.0, std::floor(budget / tiles)));
     }
     case ChosenBy::kAdaptive: {
-      const double fixed = std::min<double>(n, method.sink + method.local);
+      const int keys = static_cast<int>(n);
+      const double fixed = std::min<double>(n, sinkKeys(method, keys) + localKeys(method, keys));
       const double heavy = method.heavy * (n - fixed);
       // As many rows as it may sample: independent numbers of mean zero ask for all of them.
       const double tail = n - fixed - heavy;

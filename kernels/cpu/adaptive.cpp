@@ -38,10 +38,9 @@ class Adaptive {
   // I_f to rows, with its scores in place of weights; the tail to order.
   void split() {
     out_.order.clear();
-    const int64_t keys = head_.keys();
-    const int sink = head_.first + static_cast<int>(std::min<int64_t>(options_.sink, keys));
-    const int local =
-        std::max(sink, head_.n - static_cast<int>(std::min<int64_t>(options_.local, keys)));
+    const int keys = head_.keys();
+    const int sink = head_.first + sinkKeys(options_, keys);
+    const int local = std::max(sink, head_.n - localKeys(options_, keys));
     for (int j = head_.first; j < sink; ++j) always(j);
     splitMiddle(sink, local);
     for (int j = local; j < head_.n; ++j) always(j);

@@ -4,9 +4,10 @@
 // Private to kernels/cpu.
 //
 // Keys that are not masked are split into
-//   I_f   the first `sink`, the last `local`, and of those between the ceil(heavy * count) with the
-//         largest scores (q.k, or q.k~ where the options name a shadow; ties go to the older key);
-//         always read
+//   I_f   the first `sink`, the last `local` (counts, or shares of all keys, rounded up as all
+//         shares here; the authors' public code rounds these down), and of those between the
+//         ceil(heavy * count) with the largest scores (q.k, or q.k~ where the options name a
+//         shadow; ties go to the older key); always read
 //   tail  the other n_s keys
 // With e_j = exp(s_j - m) and r_j = e_j v_j, sums over the tail are estimated from a sample of it:
 //   1. a pilot of b0 = max(32, ceil(pilot * n_s)) keys gives estimates of D = sum e_j and

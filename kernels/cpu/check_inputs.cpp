@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "kernels/cpu/key_scores.h"
+#include "kernels/cpu/methods.h"
 #include "kernels/stream_bits.h"
 
 namespace allot::kernels {
@@ -66,6 +67,17 @@ std::optional<std::string> checkRow(const PagedKv& kv, const DecodeInputs& in, i
   return std::nullopt;
 }
 
+// Where a budget is so many draws however many keys there are, it is what memory is needed for.
+std::optional<std::string> checkBudgets(const DecodeInputs& in) {
+  const int64_t count = static_cast<int64_t>(in.rows) * (in.head_budgets ? in.heads : 1);
+  for (int64_t i = 0; i < count; ++i) {
+    if (in.budgets[i] <= kMostDraws) continue;
+    return "budgets[" + std::to_string(i) + "] = " + std::to_string(in.budgets[i]) + " is beyond " +
+           std::to_string(kMostDraws) + ", the most draws that are made with exactAbove=never";
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<std::string> checkInputs(const MethodOptions& method, const PagedKv& kv,
@@ -82,6 +94,9 @@ std::optional<std::string> checkInputs(const MethodOptions& method, const PagedK
   }
   if (readsBounds(method) && !kv.bounds) {
     return std::string(methodName(method.method)) + " reads page bounds, but the cache holds none";
+  }
+  if (!exactFromAllKeys(method)) {
+    if (auto refusal = checkBudgets(in)) return refusal;
   }
   for (int row = 0; row < in.rows; ++row) {
     if (auto refusal = checkRow(kv, in, row)) return refusal;

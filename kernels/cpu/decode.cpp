@@ -128,6 +128,7 @@ class GroupRun {
     first_head_ = kv_head * group_;
     select_ = kSelect[static_cast<size_t>(options.method == Method::kBernoulli ? options.values
                                                                                : options.method)];
+    exact_from_all_ = usesBudget(options) && exactFromAllKeys(options);
   }
 
   // False if a score is not finite.
@@ -172,7 +173,7 @@ class GroupRun {
     if (budget == 0 && in_.idle_window > 0) return Way::kWindow;
     if (budget == 0) return out_.lse ? Way::kScored : Way::kSilent;
     // Enough budget for every key is exact attention, without estimates on the way.
-    const bool enough = usesBudget(options_) && budget >= static_cast<uint32_t>(n_ - first_);
+    const bool enough = exact_from_all_ && budget >= static_cast<uint32_t>(n_ - first_);
     return !select_ || enough ? Way::kExact : Way::kSampled;
   }
   // Scores are Bernoulli's estimates, but for a window, which is attended to exactly.
@@ -355,6 +356,7 @@ class GroupRun {
   int row_, kv_head_, group_ = 0, stride_ = 0, first_head_ = 0;
   int first_ = 0, n_ = 0;  // the keys are first_..n_-1
   SelectFunction select_ = nullptr;
+  bool exact_from_all_ = false;  // a budget for every key is exact attention
 };
 
 }  // namespace

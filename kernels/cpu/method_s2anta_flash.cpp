@@ -1,8 +1,9 @@
-// One pass over tiles, normalised at the end (SANTA paper, Section 3.3): every tile of mass W_t
+// One pass over tiles, normalised at the end (SANTA paper, Section 3.3 and
+// Algorithms 6 to 8): every tile of mass W_t
 // makes S_t = max(1, floor(S / T)) systematic draws of its own, each of weight W_t / S_t. Unbiased,
-// sum_t W_t^2 Var_t(S_t). The draws made are T S_t, not S: that is what is reported. Tiles have
-// tileSize keys whatever the length; the released kernel's have 32, 64 or 256, longer ones in
-// longer rows.
+// sum_t W_t^2 Var_t(S_t). The draws made are T S_t, not S: that is what is reported. The paper says
+// S / T "rounded"; down, and at least one, is what its authors' code does. Tiles have tileSize keys
+// whatever the length, or with tileSize=auto 32, 64 or 256 by the length, as their kernels have.
 #include <algorithm>
 
 #include "kernels/cpu/draws.h"
@@ -10,7 +11,7 @@
 namespace allot::kernels {
 
 void selectS2antaFlash(const Head& head, Selection* selection) {
-  const int tile = static_cast<int>(head.options->tile_size);
+  const int tile = tileKeys(*head.options, head.keys());
   const auto begin = static_cast<uint32_t>(head.first / tile);  // tiles before have no key
   const auto end = static_cast<uint32_t>((head.n + tile - 1) / tile);
   const uint32_t samples = std::max<uint32_t>(1, head.budget / (end - begin));

@@ -5,7 +5,7 @@
 // A method gets a Head and fills a Selection; decode.cpp does the rest (scores, softmax, S = 0,
 // S >= n, gathering, statistics). Adding one: a file method_<name>.cpp with a function of this
 // form, its declaration below, its entry in allot/kernels/method_names.h and its parameters in
-// method.cpp. kernels/README.md goes through an example.
+// method_parameters.cpp. kernels/README.md goes through an example.
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -14,6 +14,9 @@
 #include "allot/kernels/philox_streams.h"
 
 namespace allot::kernels {
+
+// Counts of draws are exact in float32 up to here.
+constexpr uint32_t kMostDraws = 1u << 24;
 
 // Integer masses are summed in blocks of this many keys, so that a draw can skip whole blocks.
 constexpr int kBlock = 32;
@@ -37,7 +40,9 @@ struct Head {
   // `first` is defined.
   int first = 0;
   int n = 0;
-  uint32_t budget = 0;  // S, 0 < S < keys() for methods that use it
+  // S > 0 for methods that use it, and below keys() unless draws are made whatever the number of
+  // keys is (exactFromAllKeys), at most kMostDraws then.
+  uint32_t budget = 0;
   int keys() const { return n - first; }
 
   uint64_t seed = 0;

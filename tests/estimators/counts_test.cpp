@@ -45,7 +45,12 @@ std::vector<Case> cases() {
       if (budget < static_cast<uint32_t>(n)) list.push_back({n, budget});
     }
     if (n > 3) list.push_back({n, static_cast<uint32_t>(n - 1)});
+    // With exactAbove=never draws are made here, too.
+    const auto keys = static_cast<uint32_t>(n);
+    for (const uint32_t budget : {keys, keys + 1, 4 * keys}) list.push_back({n, budget});
   }
+  list.push_back({1, 1});
+  list.push_back({1, 9});
   list.push_back({33000, 4096});
   list.push_back({33000, 128});
   return list;
@@ -309,6 +314,7 @@ TEST(Draws, AMillionEqualKeys) {
 TEST(TopK, KeepsTheLargestAndTheOlderOfEqual) {
   forEveryCase(1, [](const ScoredHead& scored) {
     const Head& head = scored.head;
+    if (head.budget >= static_cast<uint32_t>(head.n)) return;  // never asked for
     std::vector<int32_t> order(head.n);
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(),

@@ -21,9 +21,15 @@ Method valueStage(const MethodOptions& m) { return isBernoulli(m) ? m.values : m
 
 // Draws of one head; at most so many for flash, whose tiles without mass make none.
 uint64_t drawsOf(const MethodOptions& m, uint64_t n, uint64_t budget) {
-  const uint64_t tiles = (n + m.tile_size - 1) / m.tile_size;
+  const auto tile = static_cast<uint64_t>(tileKeys(m, static_cast<int>(n)));
+  const uint64_t tiles = (n + tile - 1) / tile;
   return valueStage(m) == Method::kS2antaFlash ? tiles * std::max<uint64_t>(1, budget / tiles)
                                                : budget;
+}
+
+// Whether a budget makes a head exact.
+bool exactBy(const MethodOptions& m, uint64_t n, uint64_t budget) {
+  return usesBudget(m) && exactFromAllKeys(m) && budget >= n;
 }
 
 void expectSaneHead(const MethodOptions& m, const Cache& cache, int row,
@@ -39,7 +45,7 @@ void expectSaneHead(const MethodOptions& m, const Cache& cache, int row,
     EXPECT_EQ(head.draws + head.unique_rows + head.key_bytes, 0u);
     return;
   }
-  const bool exact = valueStage(m) == Method::kDense || (usesBudget(m) && budget >= n);
+  const bool exact = valueStage(m) == Method::kDense || exactBy(m, n, budget);
   if (exact) {
     EXPECT_EQ(head.draws, n);
     EXPECT_EQ(head.unique_rows, n);
@@ -59,7 +65,7 @@ void expectSaneHead(const MethodOptions& m, const Cache& cache, int row,
     EXPECT_LE(head.unique_rows, head.draws);
   }
   const bool blind = isBernoulli(m) || m.method == Method::kTopK || m.method == Method::kQuest ||
-                     m.method == Method::kSkipSoftmax;
+                     m.method == Method::kSkipSoftmax || m.largest_remainder;
   EXPECT_EQ(head.relative_error < 0, blind || (samples && head.draws == 1));
   const uint64_t bits = shadowBits(m);
   if (bits > 0) {
@@ -182,7 +188,7 @@ TEST_P(Edges, BudgetsAndLengths) {
           const size_t at = (r * 4 + h) * 32;
           if (n == 0) {
             ASSERT_EQ(run.lse[r * 4 + h], -kInfinity);
-          } else if (budget == 0 || (usesBudget(method) && budget >= n)) {
+          } else if (budget == 0 || exactBy(method, n, budget)) {
             ASSERT_EQ(run.lse[r * 4 + h], dense.lse[r * 4 + h]);
             if (!isBernoulli(method)) {
               ASSERT_NEAR(run.lse[r * 4 + h], cache.exactLse(r, h), 1e-5);
@@ -195,7 +201,7 @@ TEST_P(Edges, BudgetsAndLengths) {
             const float* only = cache.value(r, cache.kvHead(h), 0);
             expectRow(
                 cache, run, r, h, [&](int d) { return only[d]; }, 1e-6);
-          } else if (usesBudget(method) && budget >= n) {
+          } else if (exactBy(method, n, budget)) {
             expectRow(
                 cache, run, r, h, [&](int d) { return dense.out[at + d]; }, 0);
           }

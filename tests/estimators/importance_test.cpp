@@ -9,7 +9,7 @@
 
 #include "kernels/cpu/key_scores.h"
 #include "tests/estimators/moments.h"
-#include "tests/estimators/recall_states.h"
+#include "tests/estimators/recall_caches.h"
 
 namespace allot::kernels {
 namespace {
@@ -23,33 +23,6 @@ Cache normalState(double deviation, int keys = 500, uint64_t seed = 71) {
   for (int d = 0; d < 64; ++d) squares += cache.query(0, 0)[d] * cache.query(0, 0)[d];
   cache.scale = static_cast<float>(deviation / std::sqrt(squares));
   return cache;
-}
-
-// Heads of the recorded states, one a cache: of all steps of each block, or of the first.
-std::vector<Cache> recallStates(bool all_steps) {
-  std::vector<Cache> list;
-  for (const RecallBlock& b :
-       readRecallStates(ALLOT_SOURCE_DIR "/tests/golden/recall_states.bin")) {
-    const int dim = static_cast<int>(b.head_dim);
-    for (uint32_t i = 0; i < b.heads * (all_steps ? b.steps : 1); ++i) {
-      const uint32_t head = i % b.heads, step = i / b.heads;
-      const uint32_t kv_head = head / (b.heads / b.kv_heads);
-      const int n = b.length(step);
-      Cache cache({.lengths = {n}, .head_dim = dim, .element = Element::kBFloat16});
-      for (int j = 0; j < n; ++j) {
-        const size_t from = (static_cast<size_t>(j) * b.kv_heads + kv_head) * dim;
-        std::copy_n(b.keys.data() + from, dim, cache.key(0, 0, j));
-        std::copy_n(b.values.data() + from, dim, cache.value(0, 0, j));
-      }
-      std::copy_n(b.queries.data() + (static_cast<size_t>(step) * b.heads + head) * dim, dim,
-                  cache.query(0, 0));
-      cache.scale = 1 / std::sqrt(static_cast<float>(dim));
-      cache.write();
-      list.push_back(std::move(cache));
-    }
-  }
-  EXPECT_FALSE(list.empty()) << "tests/golden/recall_states.bin is not there";
-  return list;
 }
 
 std::vector<Cache> normalStates(int count) {
@@ -154,7 +127,7 @@ TEST(S2antaQ4, ExactWeightsAreUnbiased) {
 // of two orders of the same keys under systematic sampling.
 TEST(S2antaQ4, CostsLittleBesideExactScores) {
   for (const bool recorded : {true, false}) {
-    std::vector<Cache> states = recorded ? recallStates(true) : normalStates(80);
+    std::vector<Cache> states = recorded ? recallCaches(true) : normalStates(80);
     double logs[3] = {}, count = 0;
     for (Cache& cache : states) {
       const auto o = exactOf(cache);
@@ -209,7 +182,7 @@ Errors errors(Cache* cache, const char* method, uint32_t budget) {
 // average over states. Relative errors follow where they are small: |out| stands for |o|.
 TEST(HeadStatistics, EstimatedErrorsAreTheErrors) {
   constexpr uint32_t kBudget = 16;
-  std::vector<Cache> states = recallStates(false);
+  std::vector<Cache> states = recallCaches(false);
   for (Cache& cache : normalStates(9)) states.push_back(std::move(cache));
   double santa = 0, strat = 0, sys = 0, count = 0, small = 0, relative = 0;
   for (Cache& cache : states) {

@@ -45,7 +45,20 @@ TEST(MethodTable, AGpuHasSomeValuesOfParametersAlone) {
   EXPECT_EQ(refusal("s2anta-flash"), "");
   EXPECT_EQ(refusal("s2anta-flash tileSize=64"),
             "the GPU's s2anta-flash takes tileSize=256, not 64");
+  EXPECT_EQ(refusal("s2anta-flash tileSize=auto"),
+            "the GPU's s2anta-flash takes tileSize=256, not auto");
   EXPECT_EQ(refusal("s2anta-prop tileSize=64"), "");  // its draws do not depend on its tiles
+  EXPECT_EQ(refusal("s2anta-prop tileSize=auto"), "");
+  EXPECT_EQ(refusal("s2anta-prop rounding=largest-remainder"),
+            "the GPU's s2anta-prop takes rounding=systematic, not largest-remainder");
+  for (const char* name :
+       {"santa", "s2anta-strat", "s2anta-sys", "s2anta-prop", "s2anta-flash", "s2anta-q4"}) {
+    EXPECT_EQ(refusal((std::string(name) + " exactAbove=never").c_str()),
+              "the GPU's " + std::string(name) + " takes exactAbove=keys, not never");
+  }
+  EXPECT_EQ(refusal("vattention sink=0 local=65536"), "");
+  EXPECT_EQ(refusal("vattention sink=0.01"), "the GPU's vattention takes sink=0..65536, not 0.01");
+  EXPECT_EQ(refusal("vattention local=0.5"), "the GPU's vattention takes local=0..65536, not 0.5");
   EXPECT_EQ(refusal("s2anta-q4 bits=3"), "the GPU's s2anta-q4 takes bits=4, not 3");
   EXPECT_EQ(refusal("s2anta-q4 weights=exact"),
             "the GPU's s2anta-q4 takes weights=self, not exact");

@@ -132,6 +132,37 @@ Moments tiledMoments(const Population& p, int samples, int tile) {
   return total;
 }
 
+Moments largestRemainderMoments(const Population& p, int samples, int tile) {
+  const int n = static_cast<int>(p.a.size());
+  std::vector<double> shares, fractions;
+  std::vector<int> draws, order;
+  for (int first = 0; first < n; first += tile) {
+    const int last = std::min(first + tile, n);
+    shares.push_back(std::accumulate(p.a.begin() + first, p.a.begin() + last, 0.0));
+    draws.push_back(static_cast<int>(samples * shares.back()));
+    fractions.push_back(samples * shares.back() - draws.back());
+    order.push_back(static_cast<int>(order.size()));
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int x, int y) { return fractions[x] > fractions[y]; });
+  const int left = samples - std::accumulate(draws.begin(), draws.end(), 0);
+  for (int i = 0; i < left; ++i) ++draws[order[i]];
+  Moments total{std::vector<double>(p.dim), std::vector<double>(p.dim)};
+  for (size_t t = 0; t < draws.size(); ++t) {
+    if (draws[t] == 0) continue;
+    const int first = static_cast<int>(t) * tile;
+    double share = 0;
+    const Moments one =
+        systematicMoments(p.part(first, std::min(first + tile, n), &share), draws[t]);
+    const double weight = static_cast<double>(draws[t]) / samples;
+    for (int d = 0; d < p.dim; ++d) {
+      total.mean[d] += weight * one.mean[d];
+      total.variance[d] += weight * weight * one.variance[d];
+    }
+  }
+  return total;
+}
+
 Replicates decoded(Cache* cache, const MethodOptions& method, uint32_t budget) {
   return [cache, method, budget](uint32_t first, int count) {
     cache->repeatFirstRow(count, first);

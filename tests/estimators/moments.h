@@ -36,6 +36,10 @@ Moments stratifiedMoments(const Population& p, int samples);
 Moments systematicMoments(const Population& p, int samples);
 // Systematic sampling of max(1, floor(S / T)) draws in each tile: sum_t W_t^2 Var_t.
 Moments tiledMoments(const Population& p, int samples, int tile);
+// The SANTA paper's Algorithm 4 with Algorithm 5: S_t draws in tile t by largest remainders, each
+// tile with an offset of its own. Mean sum_t S_t / S o_t, variance sum_t (S_t / S)^2 Var_t, o_t the
+// tile's own mean.
+Moments largestRemainderMoments(const Population& p, int samples, int tile);
 
 // Outputs of `count` replicates, [count, dim], the first of them number `first`.
 using Replicates = std::function<std::vector<float>(uint32_t first, int count)>;

@@ -151,6 +151,31 @@ TEST(PromptReads, AsThePapersTableHasIt) {
   }
 }
 
+// Early queries have fewer keys than draws: exact, or with exactAbove=never as many draws as the
+// others, of rows among the keys that they have.
+TEST(PromptReads, EarlyQueriesDrawAsTheOthersWhereTheyAreNeverExact) {
+  constexpr uint32_t kDraws = 40;
+  const Prompt prompt = flat(kPositions, kHeads);
+  const auto statistics = [&](const char* text, int first, int count) {
+    RowStatistics made;
+    std::vector<float> out(prompt.width() * static_cast<size_t>(count));
+    DecodeWorkspace workspace;
+    EXPECT_EQ(attendQueries(methodOf(text), prompt.cache.pool.kv, prompt.inputs(first, count),
+                            {.seed = 5, .budget = kDraws}, &workspace,
+                            {.out = out.data(), .statistics = &made}),
+              std::nullopt);
+    return made;
+  };
+  EXPECT_EQ(statistics("santa exactAbove=never", 0, kPositions).draws,
+            uint64_t{kDraws} * kPositions * kHeads);
+  EXPECT_EQ(statistics("santa", 0, kPositions).draws,
+            kHeads * (kDraws * (kDraws - 1) / 2 + kDraws * (kPositions - kDraws + 1)));
+  // One of 20 keys: exact attention reads them all, 40 draws leave (19/20)^40 = 13 % of them.
+  EXPECT_EQ(statistics("santa", 19, 1).unique_rows, 20u * kHeads);
+  EXPECT_LT(statistics("santa exactAbove=never", 19, 1).unique_rows, 19u * kHeads);
+  EXPECT_GT(statistics("santa exactAbove=never", 19, 1).unique_rows, 15u * kHeads);
+}
+
 // Bytes are those of blocks of 64 queries that share what they read: what each query reads alone,
 // put together.
 TEST(PromptReads, BytesAreThoseOfBlocksOfQueries) {

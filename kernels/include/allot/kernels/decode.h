@@ -10,7 +10,8 @@
 // Notation (one query head): n keys, s_j = scale * q.k_j + bias_j, a = softmax(s),
 // o = sum_j a_j v_j.
 // A head with budget 0 gives a zero output, or what `idle_values` or `idle_window` say; budget >= n
-// gives exact attention over the scores whatever the value stage. A head's output depends on no
+// gives exact attention over the scores whatever the value stage, but where draws are made however
+// many keys there are (exactAbove=never; 2^24 draws a head at most). A head's output depends on no
 // budget but its own, to the last bit. With a sliding window a row has the keys that it leaves, and
 // n is their number: those before it are not read, not counted and not drawn from.
 #include <cstdint>
@@ -67,7 +68,7 @@ struct HeadStatistics {
   // mean of independent draws. Stratified and systematic draws err less, on average. As a guide to
   // |out - o| / |o| it is good where it is small; |out| holds the error too, so that large errors
   // read low (0.85 as about 0.6). 0 when nothing was sampled; negative where it cannot be known
-  // (one draw; top-k, quest, skip-softmax, Bernoulli scores).
+  // (one draw; top-k, quest, skip-softmax, Bernoulli scores, largest remainders).
   float relative_error = 0;
 };
 
@@ -107,8 +108,8 @@ struct DecodeOutputs {
   int value_row_words = 0;  // more than the longest length / 64
 };
 
-// Threads and scratch memory. Made once, grown by plan(); then decodeAttention() allocates nothing.
-// One caller at a time.
+// Threads and scratch memory. Made once, grown by plan(); then decodeAttention() allocates nothing,
+// but once for a budget above max_length where so many draws are made. One caller at a time.
 class DecodeWorkspace {
  public:
   // `threads` in all, the caller's included; the others wait for work in between.
@@ -132,7 +133,8 @@ class DecodeWorkspace {
 // +inf, a length below 0, beyond the page table, the plan or the bias's stride, a layer or heads
 // beyond the counters' bits, heads that are no multiple of the KV heads, a page outside the pool,
 // scores that are not finite (keys are checked as they are written; a product may still overflow),
-// a method whose shadow or bounds the cache does not hold.
+// a method whose shadow or bounds the cache does not hold, a budget above 2^24 where so many draws
+// are made.
 [[nodiscard]] std::optional<std::string> decodeAttention(const MethodOptions& method,
                                                          const PagedKv& kv, const DecodeInputs& in,
                                                          DecodeWorkspace* workspace,

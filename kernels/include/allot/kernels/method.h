@@ -73,8 +73,17 @@ enum class KeyScores { kExact = 0, kQ3 = 3, kQ4 = 4, kQ8 = 8 };
 struct MethodOptions {
   Method method = Method::kDense;
 
-  // s2anta-prop, s2anta-flash: keys in one tile.
+  // s2anta-prop, s2anta-flash: keys in one tile; or by the row's length (tileKeys).
   uint32_t tile_size = 256;
+  bool tiles_by_length = false;
+
+  // s2anta-prop: a tile's share of S becomes draws by the largest remainders (true), as in the
+  // SANTA paper's Algorithm 4, which is biased, or as systematic sampling of all keys has it
+  // (false).
+  bool largest_remainder = false;
+
+  // Methods that draw: S draws where S is the number of keys or more, too, not exact attention.
+  bool never_exact = false;
 
   // s2anta-q4: bits of the keys' shadow that draws are proposed from. top-k, vattention and
   // adaptive-denominator: what the heavy keys are found by. sale: what its blocks are chosen by.
@@ -93,6 +102,8 @@ struct MethodOptions {
   // vattention, adaptive-denominator.
   uint32_t sink = 16;       // first keys, always read
   uint32_t local = 16;      // last keys, always read
+  double sink_share = 0;    // above 0: a share of the row's keys instead of `sink`, rounded up
+  double local_share = 0;   // the same for `local`
   double heavy = 0.05;      // share of the other keys read as the heaviest
   double pilot = 0.05;      // share of the rest sampled to estimate its spread
   double epsilon = 0.05;    // relative error of the output...
@@ -149,6 +160,18 @@ std::string_view methodName(Method method);
 // adaptive-denominator, bernoulli in front of dense, all that choose blocks): a budget of 0 still
 // silences the layer.
 bool usesBudget(const MethodOptions& options);
+
+// False where a budget of as many draws as keys, or more, is so many draws (exactAbove=never); else
+// it is exact attention.
+bool exactFromAllKeys(const MethodOptions& options);
+
+// Keys of one tile in a row of n (s2anta-prop, s2anta-flash). By the row's length they are 32 up to
+// n = 1536, 64 up to 3072 and 256 beyond: the rule of the SANTA authors' released kernels.
+int tileKeys(const MethodOptions& options, int n);
+// Keys of a row of n that are always read at its beginning and at its end (vattention,
+// adaptive-denominator), n at most.
+int sinkKeys(const MethodOptions& options, int n);
+int localKeys(const MethodOptions& options, int n);
 
 // Bits of the key shadow that the method reads; 0: none.
 int shadowBits(const MethodOptions& options);
