@@ -207,6 +207,10 @@ const std::vector<ChatTemplate::Family>& ChatTemplate::families() {
                     .marks = {"<|im_start|>", "<|im_end|>"},
                     .end_of_turn = "<|im_end|>"};
     };
+    // A model that is shown an empty thought answers at once.
+    Family noThoughts = chatMl("qwen3-no-think", "");
+    noThoughts.form.after_user += "<think>\n\n</think>\n\n";
+    noThoughts.optional_marks = {"<think>", "</think>"};
     return std::vector<Family>{
         {.name = "llama-3",
          .form = {"<|start_header_id|>system<|end_header_id|>\n\n", "<|eot_id|>" + user, user,
@@ -216,6 +220,8 @@ const std::vector<ChatTemplate::Family>& ChatTemplate::families() {
          .marks = {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
          .end_of_turn = "<|eot_id|>"},
         chatMl("qwen2", kQwen2System),
+        chatMl("qwen3", ""),
+        noThoughts,
         {.name = "deepseek",
          .form = {"", "<｜User｜>", "<｜User｜>", "<｜Assistant｜><think>\n", ""},
          .bos = "<｜begin▁of▁sentence｜>",
@@ -249,12 +255,17 @@ std::optional<ChatTemplate::Published> ChatTemplate::recognise(const std::string
   if (has(source, "<|start_header_id|>") && has(source, "<|eot_id|>")) return of("llama-3");
   if (has(source, "<|im_start|>") && has(source, "<|im_end|>")) {
     // Phi-4's separator, and answers that begin with a thought: QwQ's, for one.
-    for (const char* other : {"<|im_sep|>", "assistant\\n<think>", "assistant\n<think>"}) {
+    for (const char* other : {"<|im_sep|>", "assistant\\n<think>", "assistant\n<think>",
+                              "'<think>\\n'", "\"<think>\\n\""}) {
       if (has(source, other)) return std::nullopt;
     }
     const auto system = chatMlSystem(source);
     if (!system) return std::nullopt;
-    Published chat = of(*system == kQwen2System || *system == kQwen25System ? "qwen2" : "chatml");
+    const bool switches =
+        has(source, "enable_thinking") && has(source, "<think>\\n\\n</think>\\n\\n");
+    Published chat = of(*system == kQwen2System || *system == kQwen25System ? "qwen2"
+                        : switches && system->empty()                       ? "qwen3"
+                                                                            : "chatml");
     chat.form.default_system = *system;
     if (writesSystemBare(source)) {
       chat.form.before_system.clear();

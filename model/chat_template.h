@@ -19,14 +19,15 @@ namespace allot {
 
 class ChatTemplate {
  public:
-  // `name` is spec.model.chatTemplate: auto (or empty), none, llama-3, qwen2, deepseek, mistral or
-  // chatml. auto recognises the template that the model publishes (chat_template.jinja or
-  // tokenizer_config.json beside its weights, a GGUF file's metadata) by its marks; a model that
-  // publishes none gets none. Templates of one name differ a little from model to model (the
-  // default system prompt; Mistral's spaces; whether DeepSeek's answer begins with <think>): the
-  // published one decides where it is of that name, else the name's most usual strings are taken.
-  // Errors (kUsage): auto meets a template that it does not recognise, a published file is damaged,
-  // the tokenizer lacks a token of the template.
+  // `name` is spec.model.chatTemplate: auto (or empty), none, llama-3, qwen2, qwen3,
+  // qwen3-no-think, deepseek, mistral or chatml. auto recognises the template that the model
+  // publishes (chat_template.jinja or tokenizer_config.json beside its weights, a GGUF file's
+  // metadata) by its marks; a model that publishes none gets none. Qwen3's, which has a switch for
+  // it, is qwen3, where the model thinks before it answers, as published. Templates of one name
+  // differ a little from model to model (the default system prompt; Mistral's spaces; whether
+  // DeepSeek's answer begins with <think>): the published one decides where it is of that name,
+  // else the name's most usual strings are taken. Errors (kUsage): auto meets a template that it
+  // does not recognise, a published file is damaged, the tokenizer lacks a token of the template.
   static Result<ChatTemplate> choose(const std::string& name, const std::string& model_path,
                                      const Tokenizer& tokenizer);
 

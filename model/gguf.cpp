@@ -1,11 +1,11 @@
 #include "model/gguf.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstring>
 
 #include "core/digest.h"
+#include "model/gguf_blocks.h"
 #include "model/json_file.h"
 
 namespace allot {
@@ -17,115 +17,6 @@ constexpr uint64_t kMostEntries = uint64_t{1} << 20;   // of metadata, of tensor
 constexpr uint64_t kMostElements = uint64_t{1} << 24;  // of an array
 constexpr uint64_t kMostText = uint64_t{1} << 24;      // bytes of a text
 constexpr uint64_t kMostDimensions = 4;
-
-// Blocks of elements, as they lie in the file.
-struct Layout {
-  GgmlType type;
-  const char* name;
-  int64_t elements;  // of a block
-  size_t bytes;
-  void (*decode)(const std::byte* block, float* out);
-};
-
-template <typename T>
-T load(const std::byte* from) {
-  T value;
-  std::memcpy(&value, from, sizeof value);
-  return value;
-}
-
-float half(const std::byte* from) {
-  // Exact: exponents are rebiased by a product.
-  const uint32_t bits = load<uint16_t>(from);
-  const uint32_t sign = (bits & 0x8000) << 16, rest = (bits & 0x7fff) << 13;
-  const float value = std::bit_cast<float>(rest) * 0x1p112f;
-  const uint32_t special = (bits & 0x7c00) == 0x7c00 ? 0x7f800000u | (bits & 0x3ff) << 13 : 0;
-  return std::bit_cast<float>(sign | (special ? special : std::bit_cast<uint32_t>(value)));
-}
-
-uint8_t byteAt(const std::byte* from, size_t i) { return static_cast<uint8_t>(from[i]); }
-
-void decodeF32(const std::byte* block, float* out) { *out = load<float>(block); }
-void decodeF16(const std::byte* block, float* out) { *out = half(block); }
-void decodeBF16(const std::byte* block, float* out) {
-  *out = std::bit_cast<float>(static_cast<uint32_t>(load<uint16_t>(block)) << 16);
-}
-
-// Nibbles: the low ones are the block's first half.
-void decodeQ4_0(const std::byte* block, float* out) {
-  const float d = half(block);
-  for (size_t i = 0; i < 16; ++i) {
-    const int byte = byteAt(block, 2 + i);
-    out[i] = d * static_cast<float>((byte & 15) - 8);
-    out[16 + i] = d * static_cast<float>((byte >> 4) - 8);
-  }
-}
-
-void decodeQ4_1(const std::byte* block, float* out) {
-  const float d = half(block), least = half(block + 2);
-  for (size_t i = 0; i < 16; ++i) {
-    const int byte = byteAt(block, 4 + i);
-    out[i] = d * static_cast<float>(byte & 15) + least;
-    out[16 + i] = d * static_cast<float>(byte >> 4) + least;
-  }
-}
-
-void decodeQ8_0(const std::byte* block, float* out) {
-  const float d = half(block);
-  for (size_t i = 0; i < 32; ++i) out[i] = d * static_cast<float>(load<int8_t>(block + 2 + i));
-}
-
-// 8 sub-blocks of 32; scales and minima of 6 bits in 12 bytes.
-void decodeQ4_K(const std::byte* block, float* out) {
-  const float d = half(block), least = half(block + 2);
-  const std::byte* packed = block + 4;
-  for (size_t sub = 0; sub < 8; ++sub) {
-    int scale, minimum;
-    if (sub < 4) {
-      scale = byteAt(packed, sub) & 63;
-      minimum = byteAt(packed, sub + 4) & 63;
-    } else {
-      scale = (byteAt(packed, sub + 4) & 15) | (byteAt(packed, sub - 4) >> 6) << 4;
-      minimum = byteAt(packed, sub + 4) >> 4 | (byteAt(packed, sub) >> 6) << 4;
-    }
-    const std::byte* codes = block + 16 + sub / 2 * 32;
-    for (size_t i = 0; i < 32; ++i) {
-      const int code = sub % 2 == 0 ? byteAt(codes, i) & 15 : byteAt(codes, i) >> 4;
-      out[sub * 32 + i] = d * static_cast<float>(scale) * static_cast<float>(code) -
-                          least * static_cast<float>(minimum);
-    }
-  }
-}
-
-// 16 sub-blocks of 16; four low bits and two high ones of each element.
-void decodeQ6_K(const std::byte* block, float* out) {
-  const float d = half(block + 208);
-  for (size_t i = 0; i < 256; ++i) {
-    const size_t part = i / 128, within = i % 128, quarter = within / 32, lane = within % 32;
-    const int low = byteAt(block, part * 64 + quarter % 2 * 32 + lane) >> (quarter / 2 * 4) & 15;
-    const int high = byteAt(block, 128 + part * 32 + lane) >> (quarter * 2) & 3;
-    const int scale = load<int8_t>(block + 192 + i / 16);
-    out[i] = d * static_cast<float>(scale) * static_cast<float>((low | high << 4) - 32);
-  }
-}
-
-constexpr Layout kLayouts[] = {
-    {GgmlType::kF32, "F32", 1, 4, decodeF32},
-    {GgmlType::kF16, "F16", 1, 2, decodeF16},
-    {GgmlType::kBF16, "BF16", 1, 2, decodeBF16},
-    {GgmlType::kQ4_0, "Q4_0", 32, 18, decodeQ4_0},
-    {GgmlType::kQ4_1, "Q4_1", 32, 20, decodeQ4_1},
-    {GgmlType::kQ8_0, "Q8_0", 32, 34, decodeQ8_0},
-    {GgmlType::kQ4_K, "Q4_K", 256, 144, decodeQ4_K},
-    {GgmlType::kQ6_K, "Q6_K", 256, 210, decodeQ6_K},
-};
-
-const Layout* layoutOf(uint32_t type) {
-  const auto* found = std::find_if(std::begin(kLayouts), std::end(kLayouts), [&](const Layout& l) {
-    return static_cast<uint32_t>(l.type) == type;
-  });
-  return found == std::end(kLayouts) ? nullptr : found;
-}
 
 // What types of the format's metadata take.
 enum MetadataType : uint32_t {
@@ -169,7 +60,8 @@ class Gguf::Reader {
   template <typename T>
   Result<T> number() {
     if (file_.size() - at_ < sizeof(T)) return cut();
-    const T value = load<T>(file_.data() + at_);
+    T value;
+    std::memcpy(&value, file_.data() + at_, sizeof value);
     at_ += sizeof(T);
     return value;
   }
@@ -337,6 +229,7 @@ Status Gguf::readTensor(Reader& reader) {
   int64_t elements = 1;
   for (uint32_t d = 0; d < dimensions; ++d) {
     ALLOT_ASSIGN(const auto size, reader.number<uint64_t>());
+    if (size == 0) return reader.wrong(where + " has a size of 0 in its shape");
     if (size > INT64_MAX ||
         __builtin_mul_overflow(elements, static_cast<int64_t>(size), &elements)) {
       return reader.wrong(where + ": the product of its shape overflows");
@@ -360,7 +253,7 @@ Status Gguf::checkTensors() const {
   std::vector<Span> spans;
   const uint64_t room = file_.size() > data_begin_ ? file_.size() - data_begin_ : 0;
   for (const auto& [name, entry] : tensors_) {
-    const Layout* layout = layoutOf(entry.type);
+    const BlockLayout* layout = blockLayout(entry.type);
     if (!layout) continue;
     const std::string where = path_ + ": tensor " + inQuotes(name);
     int64_t elements = 1;
@@ -393,12 +286,9 @@ Result<GgufTensor> Gguf::tensor(const std::string& name, const std::vector<int64
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) return badInput(where + " is not there");
   const Entry& entry = found->second;
-  if (!layoutOf(entry.type)) {
-    std::string names;
-    for (const Layout& layout : kLayouts)
-      names += (names.empty() ? "" : ", ") + std::string(layout.name);
+  if (!blockLayout(entry.type)) {
     return badInput(where + " is of ggml's type " + std::to_string(entry.type) +
-                    ", which is not supported; supported: " + names);
+                    ", which is not supported; supported: " + blockTypesText());
   }
   if (entry.shape != shape) {
     return badInput(where + " has shape " + shapeText(entry.shape) + ", but the model needs " +
@@ -416,14 +306,6 @@ int64_t GgufTensor::elements() const {
   int64_t count = 1;
   for (const int64_t size : shape) count *= size;
   return count;
-}
-
-void toFloat(const GgufTensor& tensor, float* out) {
-  const Layout& layout = *layoutOf(static_cast<uint32_t>(tensor.type));
-  const int64_t blocks = tensor.elements() / layout.elements;
-  for (int64_t i = 0; i < blocks; ++i) {
-    layout.decode(tensor.data + static_cast<size_t>(i) * layout.bytes, out + i * layout.elements);
-  }
 }
 
 }  // namespace allot

@@ -199,6 +199,8 @@ std::string ggufName(const std::string& name) {
       {"self_attn.q_proj.", "attn_q."},
       {"self_attn.k_proj.", "attn_k."},
       {"self_attn.v_proj.", "attn_v."},
+      {"self_attn.q_norm.", "attn_q_norm."},
+      {"self_attn.k_norm.", "attn_k_norm."},
       {"self_attn.o_proj.", "attn_output."},
       {"post_attention_layernorm.", "ffn_norm."},
       {"mlp.gate_proj.", "ffn_gate."},
@@ -249,6 +251,7 @@ Result<ModelConfig> ggufConfig(const Gguf& gguf) {
   ModelConfig config;
   config.architecture = found->name;
   config.qkv_bias = *architecture == "qwen2";
+  config.qk_norm = *architecture == "qwen3";
   ALLOT_TRY(keys.integer("embedding_length", 1, 1 << 16, &config.hidden_size));
   if (config.hidden_size % kWidthUnit != 0) {
     return badInput(gguf.path() + ": " + *architecture +
@@ -352,7 +355,7 @@ Status appendGgufTensor(const Gguf& gguf, const ModelConfig& config, const std::
   float* numbers = out->data() + start;
   toFloat(tensor, numbers);
   // llama.cpp turns neighbouring channels, Hugging Face's models a channel and the one half a head
-  // on: converters interleave the two halves of each head's rows, but for Qwen2.
+  // on: converters interleave the two halves of each head's rows, but for Qwen's.
   const bool queries = name.ends_with("q_proj.weight"), keys = name.ends_with("k_proj.weight");
   if (config.architecture != "LlamaForCausalLM" || (!queries && !keys)) return {};
   const int64_t width = shape[1], half = config.head_dim / 2;

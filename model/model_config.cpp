@@ -13,6 +13,8 @@ namespace allot {
 namespace {
 
 constexpr const char* kQwen2 = "Qwen2ForCausalLM";
+constexpr const char* kQwen3 = "Qwen3ForCausalLM";
+constexpr int64_t kQwen3HeadDim = 128;  // where config.json does not say
 constexpr const char* kMistral = "MistralForCausalLM";
 
 std::string supportedText() {
@@ -91,6 +93,7 @@ Status readArchitecture(const nlohmann::json& root, ModelConfig& config) {
   }
   config.architecture = *found;
   config.qkv_bias = config.architecture == kQwen2;
+  config.qk_norm = config.architecture == kQwen3;
   return {};
 }
 
@@ -111,13 +114,14 @@ Status readSizes(const nlohmann::json& root, ModelConfig& config) {
         "config.json: num_attention_heads: " + std::to_string(config.heads) +
         " is not a multiple of num_key_value_heads: " + std::to_string(config.kv_heads));
   }
-  if (member(root, "head_dim") == nullptr && config.hidden_size % config.heads != 0) {
+  const bool divides = config.architecture != kQwen3;
+  if (divides && member(root, "head_dim") == nullptr && config.hidden_size % config.heads != 0) {
     return badInput(
         "config.json lacks head_dim, and hidden_size: " + std::to_string(config.hidden_size) +
         " is not a multiple of num_attention_heads: " + std::to_string(config.heads));
   }
-  const int64_t quotient = config.hidden_size / config.heads;
-  ALLOT_TRY(reader.integer("head_dim", 1, 1 << 16, config.head_dim, &quotient));
+  const int64_t missing = divides ? config.hidden_size / config.heads : kQwen3HeadDim;
+  ALLOT_TRY(reader.integer("head_dim", 1, 1 << 16, config.head_dim, &missing));
   if (config.head_dim != 64 && config.head_dim != 128) {
     return badInput("config.json: head_dim: " + std::to_string(config.head_dim) +
                     " is not supported by the attention kernels; supported: 64, 128");
@@ -173,13 +177,14 @@ Status readRope(const nlohmann::json& root, ModelConfig& config) {
   return reader.real(theta, "rope_theta", 1, 1e12, "1..1e12", config.rope_theta);
 }
 
-// Mistral's is on when it is there; Qwen2's has a switch, and layers with and without.
+// Mistral's is on when it is there; Qwen's has a switch, and layers with and without.
 Status readWindow(const nlohmann::json& root, ModelConfig& config) {
-  if (config.architecture == kQwen2) {
+  if (config.architecture == kQwen2 || config.architecture == kQwen3) {
     ALLOT_ASSIGN(const bool set, boolMember(root, "use_sliding_window", false, "config.json"));
     if (!set) return {};
-    return badInput(Reader::at("use_sliding_window") +
-                    "true is not supported for Qwen2; only models that attend to all keys are");
+    return badInput(Reader::at("use_sliding_window") + "true is not supported for " +
+                    (config.architecture == kQwen2 ? "Qwen2" : "Qwen3") +
+                    "; only models that attend to all keys are");
   }
   if (config.architecture != kMistral || member(root, "sliding_window") == nullptr) return {};
   return Reader(root).integer("sliding_window", 1, 1 << 26, config.sliding_window);

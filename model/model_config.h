@@ -35,6 +35,7 @@ struct ModelConfig {
   float rope_theta = 10000.0f;
   RopeScaling rope_scaling;
   bool qkv_bias = false;       // Qwen2: queries, keys and values have biases
+  bool qk_norm = false;        // Qwen3: each head's query and key is normalised before it is turned
   int64_t sliding_window = 0;  // keys that a position attends to, itself included; 0: all
   int64_t max_positions = 0;
   bool tied_embeddings = false;

@@ -141,6 +141,12 @@ void append(utf8proc_int32_t character, std::string& out) {
 
 }  // namespace
 
+bool isLetterOrNumber(uint32_t character) {
+  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(character));
+  return (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO) ||
+         (category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO);
+}
+
 std::string lowerCase(std::string_view text) {
   constexpr utf8proc_int32_t kDottedI = 0x130, kDotAbove = 0x307;
   constexpr utf8proc_int32_t kSigma = 0x3a3, kFinalSigma = 0x3c2;
@@ -175,6 +181,8 @@ std::string lowerCase(std::string_view text) {
 #else
 
 bool nfcAvailable() { return false; }
+
+bool isLetterOrNumber(uint32_t /*character*/) { return true; }
 
 std::string lowerCase(std::string_view text) {
   std::string low(text);

@@ -4,6 +4,7 @@
 // Face's tokenizers on all characters and 300,000 random strings of marks: equal but for marks that
 // were assigned after the tables of either, whose order differs. Pure functions; any thread.
 // Private to model/.
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -23,5 +24,9 @@ std::string nfc(std::string_view text);
 // sigma at the end of a word the final one. Bytes that are not UTF-8 stay as they are; a build
 // without the tables lowers ASCII alone.
 std::string lowerCase(std::string_view text);
+
+// Whether a code point beyond ASCII is a letter or a number, as to Python's str.isalnum(); a build
+// without the tables takes all for letters.
+bool isLetterOrNumber(uint32_t character);
 
 }  // namespace allot

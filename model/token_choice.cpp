@@ -105,6 +105,18 @@ void dropWorse(const Candidate& last, Candidates* candidates) {
 
 }  // namespace
 
+void penaliseSeen(std::span<float> logits, std::span<const int32_t> seen, double penalty) {
+  const auto divisor = static_cast<float>(penalty);
+  // All are read before one is written: a token that was seen twice is penalised once.
+  std::vector<float> penalised;
+  penalised.reserve(seen.size());
+  for (const int32_t id : seen) {
+    const float logit = logits[static_cast<size_t>(id)];
+    penalised.push_back(logit < 0 ? logit * divisor : logit / divisor);
+  }
+  for (size_t i = 0; i < seen.size(); ++i) logits[static_cast<size_t>(seen[i])] = penalised[i];
+}
+
 int32_t chooseToken(std::span<const float> logits, const TokenChoice& choice, uint64_t seed,
                     uint32_t sequence, uint32_t step) {
   if (choice.temperature <= 0) {

@@ -40,6 +40,10 @@ Result<LayerWeights> loadLayer(const Append& append, const ModelConfig& config, 
       ALLOT_TRY(append(prefix + "self_attn." + name + "_proj.bias", {width}, &w.qkv_bias));
     }
   }
+  if (config.qk_norm) {
+    ALLOT_TRY(add("self_attn.q_norm", {config.head_dim}, &w.query_norm));
+    ALLOT_TRY(add("self_attn.k_norm", {config.head_dim}, &w.key_norm));
+  }
   ALLOT_TRY(add("self_attn.o_proj", {hidden, q}, &w.output.rows));
   ALLOT_TRY(add("post_attention_layernorm", {hidden}, &w.mlp_norm));
   ALLOT_TRY(add("mlp.gate_proj", {mlp, hidden}, &w.gate_up.rows));
@@ -128,8 +132,9 @@ size_t Weights::bytes() const {
   const auto both = [&](const Matrix& matrix) { return of(matrix.rows) + matrix.packed.bytes(); };
   size_t sum = of(embeddings) + of(final_norm) + both(head);
   for (const LayerWeights& layer : layers) {
-    sum += of(layer.attention_norm) + of(layer.mlp_norm) + of(layer.qkv_bias) + both(layer.qkv) +
-           both(layer.output) + both(layer.gate_up) + both(layer.down);
+    sum += of(layer.attention_norm) + of(layer.mlp_norm) + of(layer.qkv_bias) +
+           of(layer.query_norm) + of(layer.key_norm) + both(layer.qkv) + both(layer.output) +
+           both(layer.gate_up) + both(layer.down);
   }
   return sum;
 }

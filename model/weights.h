@@ -24,10 +24,12 @@ struct LayerWeights {
   std::vector<float> attention_norm;  // [hidden]
   Matrix qkv;                         // [(heads + 2 kv_heads) * head_dim, hidden]
   std::vector<float> qkv_bias;        // as many as qkv's outputs; empty: none
-  Matrix output;                      // [hidden, heads * head_dim]
-  std::vector<float> mlp_norm;        // [hidden]
-  Matrix gate_up;                     // [2 * intermediate, hidden]
-  Matrix down;                        // [hidden, intermediate]
+  std::vector<float> query_norm;      // [head_dim], of each head of the queries; empty: none
+  std::vector<float> key_norm;
+  Matrix output;                // [hidden, heads * head_dim]
+  std::vector<float> mlp_norm;  // [hidden]
+  Matrix gate_up;               // [2 * intermediate, hidden]
+  Matrix down;                  // [hidden, intermediate]
 };
 
 struct Weights {

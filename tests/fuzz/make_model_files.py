@@ -122,6 +122,10 @@ def files():
     yield "refused-length", "s", struct.pack("<Q", 1 << 62) + b"{}"
     yield "accepted-llama", "c", json.dumps({**CONFIG, "rope_scaling": LLAMA3})
     yield "accepted-qwen2", "c", json.dumps({**CONFIG, "architectures": ["Qwen2ForCausalLM"]})
+    yield "accepted-qwen3", "c", json.dumps({**CONFIG, "architectures": ["Qwen3ForCausalLM"],
+                                             "num_attention_heads": 3, "use_sliding_window": False})
+    yield "refused-qwen3-window", "c", json.dumps({
+        **CONFIG, "architectures": ["Qwen3ForCausalLM"], "use_sliding_window": True})
     yield "accepted-window", "c", json.dumps({**CONFIG, "architectures": ["MistralForCausalLM"],
                                               "sliding_window": 24, "eos_token_id": [1, 2]})
     yield "refused-heads", "c", json.dumps({**CONFIG, "num_attention_heads": 0})
@@ -131,6 +135,8 @@ def files():
 def chat_files():
     ml = ("{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + "
           "'<|im_end|>\n' }}{% endfor %}")
+    yield "accepted-qwen3-chat", "j", json.dumps({"chat_template": ml + (
+        "{% if enable_thinking is false %}{{ '<think>\\n\\n</think>\\n\\n' }}{% endif %}")})
     yield "accepted-no-template", "j", json.dumps({"bos_token": "<s>", "add_bos_token": True})
     yield "accepted-chatml", "j", json.dumps({"chat_template": ml})
     yield "accepted-llama-3", "j", json.dumps({
@@ -167,12 +173,12 @@ def gguf_value(value):
     return struct.pack("<IIQ", 9, kind, len(value)) + b"".join(pack(x) for x in value)
 
 
-def gguf(metadata, kind, data):
-    """One tensor t of 256 numbers."""
+def gguf(metadata, kind, data, shape=(256, 1)):
+    """One tensor t of 256 numbers, or of another shape."""
     out = b"GGUF" + struct.pack("<IQQ", 3, 1, len(metadata))
     for key, value in metadata.items():
         out += gguf_text(key) + gguf_value(value)
-    out += gguf_text("t") + struct.pack("<IQQIQ", 2, 256, 1, kind, 0)
+    out += gguf_text("t") + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, kind, 0)
     return out + bytes(-len(out) % 32) + data
 
 
@@ -209,8 +215,13 @@ def gguf_files():
         yield f"accepted-gguf-{key.split('.')[-1].replace('_', '-')}", "g", gguf({
             **LLAMA, **sound, "tokenizer.ggml.tokens": pieces + ["e"],
             "tokenizer.ggml.token_type": [2, 3] + [6] * 256 + [1] * 6, key: number}, 0, bytes(1024))
+    # Q5_0, Q5_1, Q2_K, Q3_K, Q5_K.
+    for kind, size in ((6, 8 * 22), (7, 8 * 24), (10, 84), (11, 110), (13, 176)):
+        yield f"accepted-gguf-type-{kind}", "g", gguf(LLAMA, kind, bytes(range(size)))
+        yield f"refused-gguf-type-{kind}", "g", gguf(LLAMA, kind, bytes(size - 1))
     yield "refused-gguf-cut", "g", gguf(LLAMA, 0, bytes(1000))
     yield "refused-gguf-rows", "g", gguf(LLAMA, 2, bytes(100))
+    yield "refused-gguf-size-of-0", "g", gguf(LLAMA, 0, b"", (0, 1 << 40, 1 << 40))
 
 
 def main():

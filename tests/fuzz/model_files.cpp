@@ -122,7 +122,7 @@ bool feedTokenizerConfig(const std::string& folder) {
   const auto chat = ChatTemplate::choose("auto", folder, *tokenizer);
   if (!chat) return false;
   useChat(*chat, *tokenizer);
-  for (const char* name : {"llama-3", "qwen2", "deepseek", "mistral"}) {
+  for (const char* name : {"llama-3", "qwen2", "qwen3-no-think", "deepseek", "mistral"}) {
     const auto named = ChatTemplate::choose(name, folder, *tokenizer);
     if (named) useChat(*named, *tokenizer);
   }

@@ -8,7 +8,7 @@ make_metaspace_cases.py, whose vocabularies these are:
 
 The templates are not the published files but short ones that render one question, with or without a
 system prompt, as those do (Llama-3's without the dates of 3.1: see model/chat_template.h). With the
-published ones in a folder, each as CASE.jinja (qwen2.5.jinja, ...), this is checked, text by text:
+published ones in a folder, each as CASE.jinja (qwen2.5.jinja, ...; qwen3-no-think is qwen3.jinja's other form), this is checked, text by text:
 
     python3 make_chat_cases.py FOLDER > chat_cases.json
 """
@@ -53,6 +53,29 @@ def with_tools(system):
         "        {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}\n"
         "    {%- endif %}\n{%- endfor %}\n"
         "{%- if add_generation_prompt %}\n    {{- '<|im_start|>assistant\\n' }}\n{%- endif %}\n"
+    )
+
+
+def with_thoughts():
+    """The shape of Qwen3's: no system prompt of its own, thoughts of former turns, and a switch."""
+    first = "messages[0].role == 'system'"
+    return (
+        "{%- if tools %}\n    {{- '<|im_start|>system\\n' }}\n    {%- if " + first + " %}\n"
+        "        {{- messages[0].content + '\\n\\n' }}\n    {%- endif %}\n"
+        "    {{- \"# Tools\\n\\nYou are provided with function signatures:\" }}\n"
+        "    {%- for tool in tools %}\n        {{- tool | tojson }}\n    {%- endfor %}\n"
+        "    {{- '<|im_end|>\\n' }}\n{%- else %}\n    {%- if " + first + " %}\n"
+        "        {{- '<|im_start|>system\\n' + messages[0].content + '<|im_end|>\\n' }}\n"
+        "    {%- endif %}\n{%- endif %}\n{%- for message in messages %}\n"
+        "    {%- if message.role == \"user\" %}\n"
+        "        {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}\n"
+        "    {%- elif message.role == \"assistant\" %}\n"
+        "        {{- '<|im_start|>' + message.role + '\\n<think>\\n' + message.thoughts + "
+        "'\\n</think>\\n\\n' + message.content + '<|im_end|>\\n' }}\n"
+        "    {%- endif %}\n{%- endfor %}\n"
+        "{%- if add_generation_prompt %}\n    {{- '<|im_start|>assistant\\n' }}\n"
+        "    {%- if enable_thinking is defined and enable_thinking is false %}\n"
+        "        {{- '<think>\\n\\n</think>\\n\\n' }}\n    {%- endif %}\n{%- endif %}\n"
     )
 
 
@@ -101,7 +124,8 @@ CHAT_ML_MARKS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 DEEPSEEK_MARKS = ["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>"]
 PLAIN = ["<｜User｜>", "<｜Assistant｜>", "<think>", "</think>"]
 
-# Case -> (the name that auto must find, template, marks, of these bos, tokenizer).
+# Case -> (the name that auto must find, template, marks, of these bos, tokenizer). qwen3-no-think is
+# never auto's: its template is qwen3's, told not to think.
 CASES = {
     "llama-3": ("llama-3", LLAMA3, LLAMA3_MARKS, 0, "llama3"),
     "qwen2": ("qwen2", chat_ml(QWEN), CHAT_ML_MARKS, None, "qwen2"),
@@ -126,6 +150,10 @@ CASES = {
         "mistral", mistral("[INST]", "[/INST]"), ["<s>", "</s>", "[INST]", "[/INST]"], 0, "mistral",
     ),
     "yi-1.5": ("chatml", bare_system(), CHAT_ML_MARKS, None, "gpt2"),
+    "qwen3": ("qwen3", with_thoughts(), CHAT_ML_MARKS + PLAIN[2:], None, "qwen2"),
+    "qwen3-no-think": (
+        "qwen3-no-think", with_thoughts(), CHAT_ML_MARKS + PLAIN[2:], None, "qwen2",
+    ),
 }
 
 QUESTIONS = [
@@ -164,15 +192,19 @@ def bases():
     return result
 
 
-def render(template, system, user, bos):
+def render(template, system, user, bos, **switches):
     """As transformers' apply_chat_template does."""
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     environment.filters["tojson"] = lambda value, **other: json.dumps(value, ensure_ascii=False)
     messages = [{"role": "system", "content": system}] if system else []
     messages.append({"role": "user", "content": user})
     return environment.from_string(template).render(
-        messages=messages, bos_token=bos, add_generation_prompt=True
+        messages=messages, bos_token=bos, add_generation_prompt=True, **switches
     )
+
+
+def switches_of(name):
+    return {"enable_thinking": False} if name == "qwen3-no-think" else {}
 
 
 def chat_case(name, case, base, rng):
@@ -183,6 +215,7 @@ def chat_case(name, case, base, rng):
     ids = {mark: len(vocab) + i for i, mark in enumerate(new)}
     tokens = [added(vocab.get(mark, ids.get(mark)), mark, mark not in PLAIN) for mark in marks]
     bos_text = "" if bos is None else marks[bos]
+    switches = switches_of(name)
     # With the marks under names that no text has, nothing in a text is one of them.
     hidden = {m: chr(0xF0000 + i) for i, m in enumerate(marks) if m not in PLAIN[2:]}
     hidden_template = template
@@ -202,8 +235,8 @@ def chat_case(name, case, base, rng):
             QUESTIONS[i] if i < len(QUESTIONS)
             else (random_text(rng)[:20], random_text(rng)[:60], random_text(rng)[:10])
         )
-        full = render(template, system, user, bos_text) + prefix
-        secret = render(hidden_template, system, user, hidden.get(bos_text, "")) + prefix
+        full = render(template, system, user, bos_text, **switches) + prefix
+        secret = render(hidden_template, system, user, hidden.get(bos_text, ""), **switches) + prefix
         ids = tokenizer.encode(secret, add_special_tokens=False).ids
         if not any(m in system + user + prefix for m in marks):
             assert ids == plain.encode(full, add_special_tokens=False).ids, (name, full)
@@ -258,14 +291,14 @@ def bos_cases(base):
 def check_published(folder):
     """That the short templates say what the published ones do."""
     for name, (_, template, marks, bos, _) in CASES.items():
-        path = pathlib.Path(folder) / f"{name}.jinja"
+        path = pathlib.Path(folder) / f"{name.removesuffix('-no-think')}.jinja"
         if not path.exists():
             print(f"{name}: no {path.name}, not compared", file=sys.stderr)
             continue
         bos_text = "" if bos is None else marks[bos]
         for system, user, _ in QUESTIONS:
-            ours = render(template, system, user, bos_text)
-            theirs = render(path.read_text(), system, user, bos_text)
+            ours = render(template, system, user, bos_text, **switches_of(name))
+            theirs = render(path.read_text(), system, user, bos_text, **switches_of(name))
             assert ours == theirs, (name, ours, theirs)
         print(f"{name}: as published", file=sys.stderr)
 

@@ -2,22 +2,24 @@
 """Writes tests/golden/families: a small random checkpoint of each model family, and what Hugging
 Face's transformers makes of it in float32.
 
-    python3 tests/golden/make_family_models.py      (torch, transformers 4.46, safetensors, numpy)
+    python3 tests/golden/make_family_models.py [NAME...]
+                                  (torch, transformers 4.46, qwen3's 4.53, safetensors, numpy)
 
 Every folder has config.json, the weights as they are published (sharded bfloat16, float16 or
 float32) and golden.json: the logits after a prompt of 100 tokens, and after each of 16 more. What
 the families differ in shows at this size: positions scaled as Llama-3.1's, with waves on both sides
-of the bounds; head_dim that is not hidden / heads; biases; a sliding window shorter than the
-prompt; tied and separate heads. The same bytes whenever it runs.
+of the bounds; head_dim that is not hidden / heads; biases; norms of queries and keys; a sliding
+window shorter than the prompt; tied and separate heads. The same bytes whenever it runs.
 """
 import json
 import pathlib
 import shutil
+import sys
 
 import torch
 from safetensors.torch import save_file
 from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM,
-                          Qwen2Config, Qwen2ForCausalLM)
+                          Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 
 FOLDER = pathlib.Path(__file__).parent / "families"
 VOCAB = 160
@@ -37,6 +39,9 @@ def families():
     yield "mistral", MistralForCausalLM, MistralConfig(
         **SIZES, hidden_size=64, intermediate_size=96, head_dim=64, tie_word_embeddings=False,
         rope_theta=1e4, sliding_window=24), torch.float32
+    yield "qwen3", Qwen3ForCausalLM, Qwen3Config(
+        **SIZES, hidden_size=64, intermediate_size=96, head_dim=64, tie_word_embeddings=True,
+        rope_theta=1e6, use_sliding_window=False), torch.bfloat16
 
 
 def randomise(model):
@@ -77,6 +82,8 @@ def rounded(logits):
 def main():
     torch.set_num_threads(1)
     for number, (name, kind, config, dtype) in enumerate(families()):
+        if sys.argv[1:] and name not in sys.argv[1:]:
+            continue
         torch.manual_seed(100 + number)
         config._attn_implementation = "eager"
         model = kind(config).float().eval()

@@ -91,13 +91,18 @@ json caseOf(const std::string& name) {
 }
 
 TEST(ChatTemplate, TextAndIdsAreHuggingFaces) {
-  ASSERT_GE(chatGolden()["cases"].size(), 15u);
+  ASSERT_GE(chatGolden()["cases"].size(), 17u);
   size_t texts = 0;
   for (const json& item : chatGolden()["cases"]) {
     SCOPED_TRACE(item["name"].get<std::string>());
     ModelFolder model(item);
     model.publish(item["template"]);
-    const auto chat = model.choose("auto");
+    // The model's thoughts are on unless one asks for it.
+    const bool thinks = item["family"] != "qwen3-no-think";
+    if (!thinks) {
+      EXPECT_EQ(model.choose("auto")->name(), "qwen3");
+    }
+    const auto chat = model.choose(thinks ? "auto" : "qwen3-no-think");
     ASSERT_TRUE(chat) << chat.error().message;
     EXPECT_EQ(chat->name(), item["family"]);
     EXPECT_EQ(chat->addsBos(), item["bos"].is_number());
@@ -112,7 +117,7 @@ TEST(ChatTemplate, TextAndIdsAreHuggingFaces) {
       ++texts;
     }
   }
-  EXPECT_GE(texts, 165u);
+  EXPECT_GE(texts, 187u);
 }
 
 TEST(ChatTemplate, ANameAloneDoes) {
@@ -122,7 +127,8 @@ TEST(ChatTemplate, ANameAloneDoes) {
   };
   std::vector<std::string> tested = {"auto", "none"};
   for (const auto& [name, golden_case] :
-       {Named{"llama-3", "llama-3"}, Named{"qwen2", "qwen2"}, Named{"deepseek", "deepseek"},
+       {Named{"llama-3", "llama-3"}, Named{"qwen2", "qwen2"}, Named{"qwen3", "qwen3"},
+        Named{"qwen3-no-think", "qwen3-no-think"}, Named{"deepseek", "deepseek"},
         Named{"mistral", "mistral-v0.1"}, Named{"chatml", "smollm2"}}) {
     SCOPED_TRACE(name);
     tested.emplace_back(name);
@@ -169,12 +175,13 @@ TEST(ChatTemplate, WithoutOneTheTextsStandAlone) {
 
 // Of every mark there are as many as without the hostile texts.
 TEST(ChatTemplate, DataForgesNoTurn) {
-  for (const char* name : {"llama-3", "qwen2", "deepseek", "mistral-v0.3", "smollm2"}) {
+  for (const char* name :
+       {"llama-3", "qwen2", "qwen3-no-think", "deepseek", "mistral-v0.3", "smollm2"}) {
     SCOPED_TRACE(name);
     const json item = caseOf(name);
     ModelFolder model(item);
     model.publish(item["template"]);
-    const auto chat = model.choose("auto");
+    const auto chat = model.choose(item["family"]);
     ASSERT_TRUE(chat) << chat.error().message;
     std::string all;
     for (const json& token : item["added_tokens"]) all += token["content"].get<std::string>();
@@ -232,7 +239,7 @@ TEST(ChatTemplate, ASectionForToolsIsPassedOver) {
 
 TEST(ChatTemplate, RefusesWhatItDoesNotRecognise) {
   ModelFolder model(caseOf("qwen2"));
-  const std::string ml = caseOf("chatml")["template"];
+  const std::string ml = caseOf("chatml")["template"], qwen3 = caseOf("qwen3")["template"];
   for (const std::string& text : {
            std::string("{{ '<|user|>' + messages[0]['content'] }}"),
            std::string("{{ '[INST] <<SYS>>' + messages[0]['content'] + ' [/INST]' }}"),
@@ -242,10 +249,14 @@ TEST(ChatTemplate, RefusesWhatItDoesNotRecognise) {
            "{{ '<|im_start|>system\\nBe brief.<|im_end|>\\n' }}" + ml,
            "{% set system = 'You are a pirate.' %}" + ml,
            ml + "{{ '<|im_start|>assistant\\n<think>\\n' }}",
+           // Opens the thought itself, unless it is told not to.
+           qwen3 + "{% if enable_thinking %}{{ '<think>\\n' }}{% endif %}",
+           qwen3 + "{% if enable_thinking %}{{ \"<think>\\n\" }}{% endif %}",
+           "{% set system = 'You are a thinker.' %}" + qwen3,
        }) {
     EXPECT_THAT(model.nameOf(text),
                 HasSubstr("publishes is not one that auto recognises; name the one to use: none, "
-                          "llama-3, qwen2, deepseek, mistral, chatml"))
+                          "llama-3, qwen2, qwen3, qwen3-no-think, deepseek, mistral, chatml"))
         << text;
   }
   EXPECT_THAT(model.nameOf(caseOf("llama-3")["template"]),

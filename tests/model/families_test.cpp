@@ -94,6 +94,7 @@ TEST_P(Families, TheGoldenLogitsSeeWhatIsSpecial) {
   if (name == "llama") config["rope_scaling"] = nullptr;
   if (name == "mistral") config["sliding_window"] = nullptr;
   if (name == "qwen2") config["architectures"] = {"LlamaForCausalLM"};
+  if (name == "qwen3") config["architectures"] = {"LlamaForCausalLM"};  // without the norms
   const TempFolder folder;
   std::filesystem::copy(kFolder + name, folder.path(), std::filesystem::copy_options::recursive);
   folder.write("config.json", config.dump());
@@ -137,7 +138,7 @@ TEST(FamiliesWindow, AWindowIsARangeOfKeys) {
   EXPECT_EQ(std::vector<float>(sampled->begin(), sampled->end()), dense);
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, Families, testing::Values("llama", "qwen2", "mistral"),
+INSTANTIATE_TEST_SUITE_P(Golden, Families, testing::Values("llama", "qwen2", "qwen3", "mistral"),
                          [](const auto& param) { return std::string(param.param); });
 
 }  // namespace

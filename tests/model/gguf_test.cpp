@@ -19,6 +19,7 @@
 namespace allot {
 namespace {
 
+using namespace std::string_literals;
 using nlohmann::json;
 using testing::AllOf;
 using testing::ElementsAre;
@@ -33,7 +34,7 @@ json golden(const std::string& name) {
 
 TEST(Gguf, BlocksAreGgufPys) {
   const json cases = golden("blocks.json");
-  ASSERT_EQ(cases.size(), 8u);
+  ASSERT_EQ(cases.size(), 13u);
   for (const json& item : cases) {
     SCOPED_TRACE(item["name"].get<std::string>());
     const auto hex = item["bytes"].get<std::string>();
@@ -53,14 +54,23 @@ TEST(Gguf, BlocksAreGgufPys) {
   }
 }
 
-TEST(Gguf, AModelsLogitsAreTransformers) {
-  auto decoder = Decoder::load(kFolder + "model.gguf", {.kv_bytes = size_t{16} << 20});
+struct GoldenModel {
+  const char* file;
+  const char* logits;
+  const char* architecture;
+  bool tied;
+};
+
+class GgufModel : public testing::TestWithParam<GoldenModel> {};
+
+TEST_P(GgufModel, LogitsAreTransformers) {
+  auto decoder = Decoder::load(kFolder + GetParam().file, {.kv_bytes = size_t{16} << 20});
   ASSERT_TRUE(decoder) << decoder.error().message;
   const ModelConfig& config = (*decoder)->config();
-  EXPECT_EQ(config.architecture, "LlamaForCausalLM");
+  EXPECT_EQ(config.architecture, GetParam().architecture);
   EXPECT_THAT(config.eos_tokens, ElementsAre(1));
-  EXPECT_FALSE(config.tied_embeddings);
-  const json expected = golden("golden.json");
+  EXPECT_EQ(config.tied_embeddings, GetParam().tied);
+  const json expected = golden(GetParam().logits);
   // Fed token by token: every position of the rest is a step's.
   const auto tokens = expected["tokens"].get<std::vector<int32_t>>();
   auto ids = expected["prompt"].get<std::vector<int32_t>>();
@@ -77,8 +87,14 @@ TEST(Gguf, AModelsLogitsAreTransformers) {
     if (i < tokens.size()) ids.push_back(tokens[i]);
   }
   EXPECT_LE(gap, 1e-3f);
-  printf("[  parity  ] gguf: logits differ by %.1e at most\n", gap);
+  printf("[  parity  ] %s: logits differ by %.1e at most\n", GetParam().file, gap);
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    Golden, GgufModel,
+    testing::Values(GoldenModel{"model.gguf", "golden.json", "LlamaForCausalLM", false},
+                    GoldenModel{"qwen3.gguf", "qwen3.json", "Qwen3ForCausalLM", true}),
+    [](const auto& param) { return std::string(param.param.architecture); });
 
 TEST(Gguf, ATokenizerIsInTheFile) {
   const auto tokenizer = Tokenizer::load(tokenizerPath(kFolder + "model.gguf"));
@@ -131,6 +147,13 @@ std::string replaced(std::string bytes, const std::string& from, const std::stri
   return bytes.replace(at, to.size(), to);
 }
 
+std::string loadError(const std::string& bytes) {
+  const TempFolder folder;
+  const auto decoder =
+      Decoder::load(folder.write("model.gguf", bytes), {.kv_bytes = size_t{1} << 20});
+  return decoder ? "loaded" : decoder.error().message;
+}
+
 TEST(Gguf, NamesWhatIsWrong) {
   const std::string good = readFile(kFolder + "model.gguf");
   ASSERT_EQ(errorOf(good), "loaded");
@@ -145,11 +168,16 @@ TEST(Gguf, NamesWhatIsWrong) {
               HasSubstr("lacks llama.block_count"));
   EXPECT_THAT(errorOf(replaced(good, "blk.0.attn_norm.weight", "blk.1.attn_norm.weight")),
               HasSubstr("\"blk.1.attn_norm.weight\" is there twice"));
+  EXPECT_THAT(loadError(replaced(good, "blk.0.attn_q.weight", "blk.0.attn_Q.weight")),
+              HasSubstr("tensor \"blk.0.attn_q.weight\" is not there"));
+  const std::string qwen3 = readFile(kFolder + "qwen3.gguf");
+  EXPECT_THAT(loadError(replaced(qwen3, "blk.1.attn_k_norm.weight", "blk.1.attn_k_Norm.weight")),
+              HasSubstr("tensor \"blk.1.attn_k_norm.weight\" is not there"));
+  EXPECT_THAT(errorOf(replaced(good, "general.architecture\x08\0\0\0\x05\0\0\0\0\0\0\0llama"s,
+                               "general.architecture\x08\0\0\0\x05\0\0\0\0\0\0\0gemma"s)),
+              HasSubstr("general.architecture \"gemma\" is not supported; supported: llama, qwen2, "
+                        "qwen3"));
   const TempFolder folder;
-  folder.write("model.gguf", replaced(good, "blk.0.attn_q.weight", "blk.0.attn_Q.weight"));
-  const auto decoder = Decoder::load(folder.path() + "/model.gguf", {.kv_bytes = 1 << 20});
-  ASSERT_FALSE(decoder);
-  EXPECT_THAT(decoder.error().message, HasSubstr("tensor \"blk.0.attn_q.weight\" is not there"));
   folder.write("pre.gguf", replaced(good, "smollm", "smollX"));
   const auto tokenizer = Tokenizer::load(folder.path() + "/pre.gguf");
   ASSERT_FALSE(tokenizer);

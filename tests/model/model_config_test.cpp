@@ -126,6 +126,33 @@ TEST(ModelConfig, Families) {
   EXPECT_EQ(errorOf(value),
             "config.json: use_sliding_window: true is not supported for Qwen2; only models that "
             "attend to all keys are");
+  value["architectures"] = {"Qwen3ForCausalLM"};
+  EXPECT_EQ(errorOf(value),
+            "config.json: use_sliding_window: true is not supported for Qwen3; only models that "
+            "attend to all keys are");
+}
+
+TEST(ModelConfig, Qwen3sHeadsHave128ChannelsUnlessItSaysOtherwise) {
+  json value = minimal();
+  EXPECT_FALSE(load(value)->qk_norm);
+  EXPECT_EQ(load(value)->head_dim, 64);  // hidden / heads
+  value["architectures"] = {"Qwen3ForCausalLM"};
+  EXPECT_TRUE(load(value)->qk_norm);
+  EXPECT_FALSE(load(value)->qkv_bias);
+  EXPECT_EQ(load(value)->head_dim, 128);
+  value["num_attention_heads"] = 7;  // which need not divide the hidden size
+  value["num_key_value_heads"] = 7;
+  EXPECT_EQ(load(value)->head_dim, 128);
+  value["head_dim"] = 64;
+  EXPECT_EQ(load(value)->head_dim, 64);
+  value["head_dim"] = 96;
+  EXPECT_EQ(errorOf(value),
+            "config.json: head_dim: 96 is not supported by the attention kernels; supported: 64, "
+            "128");
+  value["head_dim"] = nullptr;
+  value["attention_bias"] = true;
+  EXPECT_EQ(errorOf(value),
+            "config.json: attention_bias: true is not supported; only layers without biases are");
 }
 
 TEST(ModelConfig, EveryArchitectureOfTheCatalogueLoadsAndNoOther) {
@@ -137,10 +164,10 @@ TEST(ModelConfig, EveryArchitectureOfTheCatalogueLoadsAndNoOther) {
     EXPECT_EQ(config->architecture, name);
   }
   json value = minimal();
-  value["architectures"] = {"Qwen3ForCausalLM"};
+  value["architectures"] = {"Qwen3MoeForCausalLM"};
   EXPECT_EQ(errorOf(value),
-            "config.json: architecture \"Qwen3ForCausalLM\" is not supported; supported: "
-            "LlamaForCausalLM, Qwen2ForCausalLM, MistralForCausalLM");
+            "config.json: architecture \"Qwen3MoeForCausalLM\" is not supported; supported: "
+            "LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, MistralForCausalLM");
 }
 
 TEST(ModelConfig, NamesMissingKeysAndFiles) {
@@ -168,10 +195,10 @@ TEST(ModelConfig, RefusesByName) {
   const Bad kBad[] = {
       {"architectures", json::array({"GPT2LMHeadModel"}),
        "config.json: architecture \"GPT2LMHeadModel\" is not supported; supported: "
-       "LlamaForCausalLM, Qwen2ForCausalLM, MistralForCausalLM"},
+       "LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, MistralForCausalLM"},
       {"architectures", "LlamaForCausalLM",
        "config.json: architectures must be a list of one name; supported: LlamaForCausalLM, "
-       "Qwen2ForCausalLM, MistralForCausalLM"},
+       "Qwen2ForCausalLM, Qwen3ForCausalLM, MistralForCausalLM"},
       {"vocab_size", 0, "config.json: vocab_size: 0 is out of range 1..16777216"},
       {"vocab_size", uint64_t{1} << 63,
        "config.json: vocab_size: 9223372036854775808 is out of range 1..16777216"},

@@ -54,6 +54,21 @@ TEST(TokenChoice, DrawsTheDistributionThatIsLeft) {
   expectShares({.temperature = 0.5, .top_p = 0.9}, {{1, 64 / 80.0}, {3, 16 / 80.0}});
 }
 
+// Hugging Face's: a tensor of float32 over or times a Python number, which is rounded to float32.
+TEST(TokenChoice, APenaltyIsForWhatWasSeenOnce) {
+  const std::vector<float> logits = {3, -2, 0, 5, -1e-30F, 7.7F, -0.0F};
+  std::vector<float> penalised = logits;
+  penaliseSeen(penalised, std::vector<int32_t>{5, 1, 0, 1, 5, 5, 2, 6}, 1.1);
+  EXPECT_EQ(penalised, (std::vector<float>{3 / 1.1F, -2 * 1.1F, 0, 5, -1e-30F, 7.7F / 1.1F, 0}));
+  // Below 1 it draws tokens that were seen.
+  penalised = logits;
+  penaliseSeen(penalised, std::vector<int32_t>{4, 3}, 0.25);
+  EXPECT_EQ(penalised, (std::vector<float>{3, -2, 0, 20, -2.5e-31F, 7.7F, 0}));
+  penalised = logits;
+  penaliseSeen(penalised, {}, 1.1);
+  EXPECT_EQ(penalised, logits);
+}
+
 TEST(TokenChoice, AnotherSeedSequenceOrStepDrawsAnother) {
   const TokenChoice choice{.temperature = 50};
   std::vector<float> logits(1 << 16);
