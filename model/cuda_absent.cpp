@@ -9,6 +9,8 @@ std::optional<std::string> cudaUnavailable() {
          "CUDA (preset cuda)";
 }
 
+unsigned cudaDevices() { return 0; }
+
 Result<std::unique_ptr<DecoderBackend>> makeCudaBackend(const ModelConfig&, const std::string&,
                                                         WeightType, const KvPoolOptions&,
                                                         Weights*) {

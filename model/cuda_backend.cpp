@@ -107,6 +107,10 @@ class CudaBackend final : public DecoderBackend {
 
  private:
   static Status canDo(const StepBatch& batch) {
+    if (batch.only_layer) {
+      return badInput(
+          "one layer alone has the method on the CPU alone: set spec.model.device to cpu");
+    }
     if (!batch.probe) return {};
     return badInput(
         "attention outputs are looked at on the CPU alone: set spec.model.device to cpu");
@@ -193,9 +197,9 @@ Result<CudaBackend::Attended> CudaBackend::storePrompt(at::Tensor qkv, const at:
   const Attended made{activations(n, config.heads * d).view({n, config.heads, d}),
                       activations(n, config.kv_heads * d).view({n, config.kv_heads, d}),
                       activations(n, config.kv_heads * d).view({n, config.kv_heads, d})};
+  const CudaLayer& w = model_->weights().layers[static_cast<size_t>(layer)];
   cuda_ops::splitRope(
-      model_->weights().number(), qkv.data_ptr(),
-      model_->weights().layers[static_cast<size_t>(layer)].bias(), nullptr,
+      model_->weights().number(), qkv.data_ptr(), w.bias(), w.norms(config.rms_norm_eps), nullptr,
       model_->cosines().data_ptr<float>() + start * d / 2,
       model_->sines().data_ptr<float>() + start * d / 2, static_cast<int>(n),
       {static_cast<int>(config.heads), static_cast<int>(config.kv_heads), static_cast<int>(d)},
@@ -387,9 +391,7 @@ Result<std::span<const float>> CudaBackend::stepOnStream(
     ALLOT_TRY(prepared(part, statistics != nullptr, {}));
     ALLOT_TRY(begun(model_->enqueue()));
     const size_t rows = part.tokens.size();
-    const at::Tensor logits =
-        model_->logits().slice(0, 0, static_cast<int64_t>(rows)).to(at::kFloat);
-    cudaMemcpyAsync(host + first * vocab, logits.data_ptr(), rows * vocab * sizeof(float),
+    cudaMemcpyAsync(host + first * vocab, model_->logits().data_ptr(), rows * vocab * sizeof(float),
                     cudaMemcpyDeviceToHost, model_->stream().stream());
     return finish(first, rows, statistics);
   }));

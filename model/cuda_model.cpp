@@ -23,16 +23,15 @@
 namespace allot {
 namespace {
 
-// Every matrix product of a step has exactly this many rows, and a larger batch is several
-// products: cuBLAS picks another kernel, with sums in another order, for another number of rows,
-// and a row's bits must not depend on how many are beside it. 64 is a tile of Hopper's tensor
-// cores; the rows that a small batch leaves unused cost nothing where weights are what is waited
-// for.
-constexpr int64_t kRowTile = 64;
-
 // Plans are made in steps, so that a sequence that grows does not make the workspace grow with
 // every token.
 constexpr int kPlannedKeys = 1024;
+
+// The rows that a small batch leaves unused cost nothing where weights are what is waited for.
+int64_t wholeTiles(int64_t rows) {
+  constexpr int64_t kTile = CudaProducts::kRowTile;
+  return (rows + kTile - 1) / kTile * kTile;
+}
 
 at::TensorOptions onGpu(at::ScalarType type) {
   return at::TensorOptions().device(at::kCUDA).dtype(type);
@@ -71,8 +70,11 @@ Result<CudaWeights> CudaWeights::load(const ModelConfig& config, const std::stri
                              .mlp_norm = upload(layer.mlp_norm, {hidden}),
                              .gate_up = product(layer.gate_up),
                              .down = product(layer.down)});
-    if (layer.qkv_bias.empty()) return;
-    on_gpu.layers.back().qkv_bias = upload(layer.qkv_bias, {layer.qkv.outputs});
+    CudaLayer& made = on_gpu.layers.back();
+    if (!layer.qkv_bias.empty()) made.qkv_bias = upload(layer.qkv_bias, {layer.qkv.outputs});
+    if (layer.query_norm.empty()) return;
+    made.query_norm = upload(layer.query_norm, {config.head_dim});
+    made.key_norm = upload(layer.key_norm, {config.head_dim});
   }));
   on_gpu.embeddings = matrix(read->embeddings, config.vocab_size, hidden);
   on_gpu.final_norm = upload(read->final_norm, {hidden});
@@ -101,6 +103,10 @@ CudaWeights CudaWeights::random(const ModelConfig& config, uint64_t seed) {
                               .mlp_norm = ones,
                               .gate_up = matrix(2 * config.intermediate_size, hidden).t(),
                               .down = matrix(hidden, config.intermediate_size).t()});
+    if (config.qk_norm) {
+      const at::Tensor norm = at::ones({d}, onGpu(at::kFloat));
+      weights.layers.back().query_norm = weights.layers.back().key_norm = norm;
+    }
     if (!config.qkv_bias) continue;
     at::Tensor& bias = weights.layers.back().qkv_bias;
     bias = at::empty({(config.heads + 2 * config.kv_heads) * d}, onGpu(at::kFloat)).normal_(0, 0.1);
@@ -119,7 +125,9 @@ size_t CudaWeights::bytes() const {
                                      &layer.mlp_norm, &layer.gate_up, &layer.down}) {
       sum += tensor->nbytes();
     }
-    if (layer.qkv_bias.defined()) sum += layer.qkv_bias.nbytes();
+    for (const at::Tensor* tensor : {&layer.qkv_bias, &layer.query_norm, &layer.key_norm}) {
+      if (tensor->defined()) sum += tensor->nbytes();
+    }
   }
   return sum;
 }
@@ -263,7 +271,7 @@ void CudaModel::fill(const StepBatch& batch, std::span<const uint32_t> places) {
 }
 
 void CudaModel::resize(int64_t rows) {
-  const int64_t whole = (rows + kRowTile - 1) / kRowTile * kRowTile;
+  const int64_t whole = wholeTiles(rows);
   if (x_.defined() && x_.size(0) >= whole) return;
   const int64_t d = config_.head_dim, q = config_.heads * d, kv = config_.kv_heads * d;
   const auto make = [&](int64_t width, at::ScalarType type) {
@@ -283,7 +291,8 @@ void CudaModel::resize(int64_t rows) {
   projected_ = make(config_.hidden_size, number);
   gate_up_ = make(2 * config_.intermediate_size, number);
   gated_ = make(config_.intermediate_size, number);
-  logits_ = make(config_.vocab_size, number);
+  // Not rounded: a token is chosen by them.
+  logits_ = make(config_.vocab_size, at::kFloat);
   statistics_ = make(static_cast<int64_t>(sizeof(kernels::RowStatistics)), at::kByte);
   host_statistics_ = pinned(statistics_.numel(), at::kByte);
   tokens_ = make(1, at::kInt);
@@ -312,11 +321,16 @@ const kernels::RowStatistics* CudaModel::statistics() const {
 
 const int32_t* CudaModel::tokens() const { return host_tokens_.data_ptr<int32_t>(); }
 
-void CudaModel::multiply(const at::Tensor& in, const at::Tensor& matrix, at::Tensor* out) const {
-  for (int64_t row = 0; row < rows_; row += kRowTile) {
-    at::Tensor rows = out->narrow(0, row, kRowTile);
-    at::mm_out(rows, in.narrow(0, row, kRowTile), matrix);
-  }
+void CudaModel::multiply(const at::Tensor& in, const at::Tensor& matrix, at::Tensor* out) {
+  if (refused_product_) return;
+  const auto number = [](const at::Tensor& of) {
+    return of.scalar_type() == at::kFloat ? cuda_ops::Number::kFloat32
+                                          : cuda_ops::Number::kBFloat16;
+  };
+  refused_product_ =
+      products_.multiply(number(in), in.data_ptr(), wholeTiles(rows_),
+                         {matrix.data_ptr(), matrix.size(0), matrix.size(1), matrix.stride(0) == 1},
+                         number(*out), out->data_ptr(), c10::cuda::getCurrentCUDAStream().stream());
 }
 
 std::optional<std::string> CudaModel::attend(int64_t layer) {
@@ -395,9 +409,10 @@ std::optional<std::string> CudaModel::enqueue(bool attention) {
     addAndNorm(l > 0, w.attention_norm);
     multiply(normed_, w.qkv, &qkv_);
     cuda_ops::splitRope(
-        number_, qkv_.data_ptr(), w.bias(), onDevice<int32_t>(kPositions),
-        cosines_.data_ptr<float>(), sines_.data_ptr<float>(), rows_, heads,
-        {queries_.data_ptr<float>(), keys_.data_ptr<float>(), values_.data_ptr<float>()}, stream);
+        number_, qkv_.data_ptr(), w.bias(), w.norms(config_.rms_norm_eps),
+        onDevice<int32_t>(kPositions), cosines_.data_ptr<float>(), sines_.data_ptr<float>(), rows_,
+        heads, {queries_.data_ptr<float>(), keys_.data_ptr<float>(), values_.data_ptr<float>()},
+        stream);
     if (attention) {
       if (const auto why = attend(l)) return "layer " + std::to_string(l) + ": " + *why;
     }
@@ -419,6 +434,7 @@ std::optional<std::string> CudaModel::enqueue(bool attention) {
                     static_cast<size_t>(rows_) * sizeof(kernels::RowStatistics),
                     cudaMemcpyDeviceToHost, stream);
   }
+  if (auto refusal = std::exchange(refused_product_, std::nullopt)) return refusal;
   const cudaError_t error = cudaGetLastError();
   if (error != cudaSuccess) return std::string(cudaGetErrorString(error));
   return {};
@@ -441,9 +457,10 @@ std::optional<std::string> CudaModel::enqueueAndChoose(const TokenChoice& choice
   const auto stream = c10::cuda::getCurrentCUDAStream().stream();
   const auto all = [&]() -> std::optional<std::string> {
     if (auto why = enqueue()) return why;
-    cuda_ops::chooseTokens(number_, logits_.data_ptr(), rows_, static_cast<int>(config_.vocab_size),
-                           choice, seed_, onDevice<uint32_t>(kSequences),
-                           onDevice<uint32_t>(kPlaces), tokens_.data_ptr<int32_t>(), stream);
+    cuda_ops::chooseTokens(cuda_ops::Number::kFloat32, logits_.data_ptr(), rows_,
+                           static_cast<int>(config_.vocab_size), choice, seed_,
+                           onDevice<uint32_t>(kSequences), onDevice<uint32_t>(kPlaces),
+                           tokens_.data_ptr<int32_t>(), stream);
     cudaMemcpyAsync(host_tokens_.data_ptr(), tokens_.data_ptr(),
                     static_cast<size_t>(rows_) * sizeof(int32_t), cudaMemcpyDeviceToHost, stream);
     const cudaError_t error = cudaGetLastError();

@@ -18,6 +18,7 @@
 #include "allot/kernels/cuda_decode.h"
 #include "core/result.h"
 #include "model/cuda_ops.h"
+#include "model/cuda_products.h"
 #include "model/decoder.h"
 #include "model/device.h"
 #include "model/kv_pool.h"
@@ -32,9 +33,14 @@ namespace allot {
 // Matrices are [inputs, outputs], transposed views of rows as they are stored; norms are float32.
 struct CudaLayer {
   at::Tensor attention_norm, qkv, output, mlp_norm, gate_up, down;
-  at::Tensor qkv_bias = {};  // float32, undefined where there is none
+  at::Tensor qkv_bias = {};                   // float32, undefined where there is none
+  at::Tensor query_norm = {}, key_norm = {};  // [head_dim], as well
 
   const float* bias() const { return qkv_bias.defined() ? qkv_bias.data_ptr<float>() : nullptr; }
+  cuda_ops::HeadNorms norms(float eps) const {
+    if (!query_norm.defined()) return {};
+    return {query_norm.data_ptr<float>(), key_norm.data_ptr<float>(), eps};
+  }
 };
 
 struct CudaWeights {
@@ -44,8 +50,8 @@ struct CudaWeights {
   at::Tensor head;
 
   // Reads the checkpoint at `path`, layer by layer. In float32 a run on the GPU differs from one on
-  // the CPU by the cache's bfloat16 alone, and small models do not wait for their weights; large
-  // ones are for bfloat16. `read` is told parameters and digest.
+  // the CPU that has a bfloat16 cache by its sums alone, and small models do not wait for their
+  // weights; large ones are for bfloat16. `read` is told parameters and digest.
   static Result<CudaWeights> load(const ModelConfig& config, const std::string& path,
                                   WeightType type, Weights* read);
   // bfloat16, normal, of a size that keeps activations near 1: for measuring time.
@@ -87,7 +93,7 @@ class CudaModel {
   // The same and the choice of the next tokens, which needs places: as a graph, if there is one.
   [[nodiscard]] std::optional<std::string> enqueueAndChoose(const TokenChoice& choice);
 
-  // On the device, [at least rows, vocab] of the weights' type.
+  // On the device, [at least rows, vocab], float32.
   const at::Tensor& logits() const { return logits_; }
   // [rows], once the step is done: on the host.
   const kernels::RowStatistics* statistics() const;
@@ -110,8 +116,8 @@ class CudaModel {
   int64_t offset(Array array) const;
   template <typename T>
   T* onDevice(Array array) const;
-  // out = in times matrix, all row tiles.
-  void multiply(const at::Tensor& in, const at::Tensor& matrix, at::Tensor* out) const;
+  // out = in times matrix, all row tiles. What goes wrong is in refused_product_.
+  void multiply(const at::Tensor& in, const at::Tensor& matrix, at::Tensor* out);
   [[nodiscard]] std::optional<std::string> attend(int64_t layer);
   // All that the step's kernels are given by value.
   std::string nameOfStep(const TokenChoice& choice) const;
@@ -126,6 +132,8 @@ class CudaModel {
   KvPool pool_;
   kernels::cuda::Workspace workspace_;
 
+  CudaProducts products_;
+  std::optional<std::string> refused_product_;
   StepGraphs graphs_;
   uint64_t moves_ = 0;  // how often memory of a step moved: what follows, and the angles
   kernels::MethodOptions method_;

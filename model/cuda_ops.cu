@@ -61,11 +61,24 @@ __global__ void gatedSiluKernel(const T* gate_up, int width, T* out) {
         out + static_cast<int64_t>(blockIdx.x) * width + i);
 }
 
-// A thread has a pair of channels of one head.
+// 1 / sqrt(mean(x^2) + eps) of one head, biases in, to all lanes of a warp that is within the head.
+// Two warps of a wide head both read all of it: it is in the cache, and they need not meet.
 template <typename T>
-__global__ void splitRopeKernel(const T* qkv, const float* bias, const int32_t* positions,
-                                const float* cosines, const float* sines, Heads shape,
-                                SplitOutputs out) {
+__device__ float headScale(const T* head, const float* bias, int head_dim, float eps) {
+  float squares = 0;
+  for (int i = static_cast<int>(threadIdx.x) % 32; i < head_dim; i += 32) {
+    const float value = load(head + i) + (bias ? bias[i] : 0.0f);
+    squares += value * value;
+  }
+  for (int step = 16; step > 0; step /= 2) squares += __shfl_xor_sync(~0u, squares, step);
+  return 1.0f / sqrtf(squares / static_cast<float>(head_dim) + eps);
+}
+
+// A thread has a pair of channels of one head, and a warp is within a head.
+template <typename T>
+__global__ void splitRopeKernel(const T* qkv, const float* bias, HeadNorms norms,
+                                const int32_t* positions, const float* cosines, const float* sines,
+                                Heads shape, SplitOutputs out) {
   const int half = shape.head_dim / 2;
   const int pair = static_cast<int>(blockIdx.y) * kThreads + static_cast<int>(threadIdx.x);
   const int head = pair / half, i = pair % half;
@@ -83,6 +96,12 @@ __global__ void splitRopeKernel(const T* qkv, const float* bias, const int32_t* 
     to[0] = a;
     to[half] = b;
     return;
+  }
+  if (const float* norm = kv_head < 0 ? norms.query : norms.key) {
+    const float* head_bias = bias ? bias + head * shape.head_dim : nullptr;
+    const float scale = headScale(from, head_bias, shape.head_dim, norms.eps);
+    a = a * scale * norm[i];
+    b = b * scale * norm[i + half];
   }
   const int64_t angle = (positions ? positions[row] : row) * half + i;
   const float c = cosines[angle], s = sines[angle];
@@ -110,6 +129,41 @@ void typed(Number number, const Launch& launch) {
 
 }  // namespace
 
+namespace {
+
+template <typename Word>
+__device__ void copyWords(const uint8_t* from, size_t bytes, uint8_t* to) {
+  for (size_t i = threadIdx.x; i < bytes / sizeof(Word); i += kThreads) {
+    reinterpret_cast<Word*>(to)[i] = reinterpret_cast<const Word*>(from)[i];
+  }
+}
+
+__device__ void copyBytes(const uint8_t* from, size_t bytes, uint8_t* to) {
+  const auto bits = reinterpret_cast<uintptr_t>(from) | reinterpret_cast<uintptr_t>(to);
+  if ((bits | bytes) % sizeof(uint4) == 0) {
+    copyWords<uint4>(from, bytes, to);
+  } else {
+    copyWords<uint32_t>(from, bytes, to);
+  }
+}
+
+// One part of one page a block.
+__global__ void movePagesKernel(const PagePart* parts, const int32_t* pages, uint8_t* const* host,
+                                bool to_host) {
+  const PagePart part = parts[blockIdx.y];
+  uint8_t* const here = part.first + static_cast<size_t>(pages[blockIdx.x]) * part.bytes;
+  uint8_t* const there = host[blockIdx.x] + part.offset;
+  copyBytes(to_host ? here : there, part.bytes, to_host ? there : here);
+}
+
+__global__ void copyPagesKernel(const PagePart* parts, const int32_t* from, const int32_t* to) {
+  const PagePart part = parts[blockIdx.y];
+  copyBytes(part.first + static_cast<size_t>(from[blockIdx.x]) * part.bytes, part.bytes,
+            part.first + static_cast<size_t>(to[blockIdx.x]) * part.bytes);
+}
+
+}  // namespace
+
 void embed(Number number, const void* table, const int32_t* tokens, int rows, int width, float* x,
            Stream stream) {
   typed(number, [&]<typename T>(T*) {
@@ -133,20 +187,32 @@ void gatedSilu(Number number, const void* gate_up, int rows, int width, void* ou
   });
 }
 
-void splitRope(Number number, const void* qkv, const float* bias, const int32_t* positions,
-               const float* cosines, const float* sines, int rows, const Heads& heads,
-               const SplitOutputs& out, Stream stream) {
+void splitRope(Number number, const void* qkv, const float* bias, const HeadNorms& norms,
+               const int32_t* positions, const float* cosines, const float* sines, int rows,
+               const Heads& heads, const SplitOutputs& out, Stream stream) {
   const int64_t pairs = int64_t{heads.heads + 2 * heads.kv_heads} * (heads.head_dim / 2);
   const dim3 grid(static_cast<unsigned>(rows), blocksFor(pairs));
   typed(number, [&]<typename T>(T*) {
-    splitRopeKernel<<<grid, kThreads, 0, stream>>>(static_cast<const T*>(qkv), bias, positions,
-                                                   cosines, sines, heads, out);
+    splitRopeKernel<<<grid, kThreads, 0, stream>>>(static_cast<const T*>(qkv), bias, norms,
+                                                   positions, cosines, sines, heads, out);
   });
 }
 
 void toBFloat16(const float* from, int64_t count, void* to, Stream stream) {
   toBFloat16Kernel<<<blocksFor(count), kThreads, 0, stream>>>(from, count,
                                                               static_cast<__nv_bfloat16*>(to));
+}
+
+void movePages(const PagePart* parts, int part_count, const int32_t* pages, uint8_t* const* host,
+               int page_count, bool to_host, Stream stream) {
+  const dim3 grid(static_cast<unsigned>(page_count), static_cast<unsigned>(part_count));
+  movePagesKernel<<<grid, kThreads, 0, stream>>>(parts, pages, host, to_host);
+}
+
+void copyPages(const PagePart* parts, int part_count, const int32_t* from, const int32_t* to,
+               int page_count, Stream stream) {
+  const dim3 grid(static_cast<unsigned>(page_count), static_cast<unsigned>(part_count));
+  copyPagesKernel<<<grid, kThreads, 0, stream>>>(parts, from, to);
 }
 
 }  // namespace allot::cuda_ops

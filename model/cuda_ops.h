@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "allot/kernels/cuda_decode.h"
+#include "model/page_part.h"
 
 namespace allot::cuda_ops {
 
@@ -29,8 +30,9 @@ void gatedSilu(Number number, const void* gate_up, int rows, int width, void* ou
 
 // qkv [rows, (heads + 2 kv_heads) * head_dim] of `number`, plus bias (null: none; a row, float32)
 // -> queries [rows, heads, head_dim], keys and values [rows, kv_heads, head_dim], float32; queries
-// and keys rotated by the angles of positions[r] (null: r), pairs (i, i + head_dim / 2). cosines,
-// sines [positions, head_dim / 2].
+// and keys normalised head by head where there are norms, as addRmsNorm does with a row, then
+// rotated by the angles of positions[r] (null: r), pairs (i, i + head_dim / 2). cosines, sines
+// [positions, head_dim / 2]. head_dim is 64 or 128.
 struct SplitOutputs {
   float* queries = nullptr;
   float* keys = nullptr;
@@ -41,9 +43,24 @@ struct Heads {
   int kv_heads = 0;
   int head_dim = 0;
 };
-void splitRope(Number number, const void* qkv, const float* bias, const int32_t* positions,
-               const float* cosines, const float* sines, int rows, const Heads& heads,
-               const SplitOutputs& out, Stream stream);
+// Qwen3's, [head_dim] float32 each; null: none.
+struct HeadNorms {
+  const float* query = nullptr;
+  const float* key = nullptr;
+  float eps = 0;
+};
+void splitRope(Number number, const void* qkv, const float* bias, const HeadNorms& norms,
+               const int32_t* positions, const float* cosines, const float* sines, int rows,
+               const Heads& heads, const SplitOutputs& out, Stream stream);
+
+// Copies each of pages[i] to host[i], or back, part by part. All pointers, those in the arrays
+// too, can be read by the GPU; copies begin at multiples of 16 bytes.
+void movePages(const PagePart* parts, int part_count, const int32_t* pages, uint8_t* const* host,
+               int page_count, bool to_host, Stream stream);
+
+// Copies page from[i] to page to[i], part by part; all arrays as above.
+void copyPages(const PagePart* parts, int part_count, const int32_t* from, const int32_t* to,
+               int page_count, Stream stream);
 
 // `count` numbers.
 void toBFloat16(const float* from, int64_t count, void* to, Stream stream);

@@ -115,7 +115,7 @@ Result<Prompt> Decoder::prefill(const std::vector<int32_t>& ids, const PromptRea
   if (!pages) {
     return badInput("the memory for keys and values is full: raise --kv-memory");
   }
-  Prompt prompt{std::move(*pages), static_cast<int32_t>(ids.size()), {}};
+  Prompt prompt{std::move(*pages), ids, static_cast<int32_t>(ids.size()), {}};
   PromptStatistics& statistics = prompt.statistics;
   auto logits = [&] {
     const Stopwatch watch(&statistics.seconds);

@@ -4,11 +4,13 @@
 //
 // Owns the weights and the pool of keys and values. One thread. Everything it computes for a
 // sequence is independent of the other sequences in a batch, to the bit; on the CPU it is the same
-// on every machine, on a GPU on every GPU of one model. Between the two a bfloat16 cache and other
-// sums make a difference: kernels/include/allot/kernels/cuda_decode.h says which.
+// on every machine, on a GPU on every GPU of one model. Between the two other sums make a
+// difference, which kernels/include/allot/kernels/cuda_decode.h tells, and so does a float32 cache,
+// which a CPU may have.
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -62,6 +64,7 @@ struct PromptStatistics {
 // A prefilled prompt. Its pages belong to the decoder's pool; release() gives them back.
 struct Prompt {
   std::vector<int32_t> pages;
+  std::vector<int32_t> ids;         // its tokens, [length]
   int32_t length = 0;               // positions filled
   std::vector<float> first_logits;  // [vocab], after the last prompt token
   PromptStatistics statistics = {};
@@ -75,6 +78,9 @@ using AttentionProbe = std::function<void(const kernels::PagedKv& kv,
 // One decode step of a batch. All arrays have one entry a row.
 struct StepBatch {
   kernels::MethodOptions method;
+  // The one layer that has the method; the others are dense, whatever the schedules say. Nothing:
+  // all layers have it. On the CPU only.
+  std::optional<uint32_t> only_layer = std::nullopt;
   uint64_t seed = 0;
   std::vector<int32_t> tokens;   // to feed
   std::vector<int32_t> lengths;  // positions in the cache once the token is in
@@ -121,7 +127,8 @@ class Decoder {
                                       std::vector<kernels::RowStatistics>* statistics);
 
   // step(), and the token that comes next in each row: chooseToken() of its logits with the batch's
-  // seed and sequences and these `places` [rows], made where the logits are. On a GPU a mass may be
+  // seed and sequences and these `places` [rows], made where the logits are (so that it is for
+  // choices without a repetition penalty: they do not know what was seen). On a GPU a mass may be
   // rounded otherwise, 2^-36 of the likeliest one's. Valid until the next call. Errors: step()'s;
   // kData when a logit is not finite.
   Result<std::span<const int32_t>> stepAndChoose(const StepBatch& batch, const TokenChoice& choice,

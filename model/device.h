@@ -18,6 +18,10 @@ enum class WeightType { kFloat32, kBFloat16 };
 // says why not, with the mend.
 std::optional<std::string> cudaUnavailable();
 
+// GPUs that this process sees (CUDA_VISIBLE_DEVICES says which they may be); 0 where none can be
+// used.
+unsigned cudaDevices();
+
 // Nothing if models of this shape decode on the GPU; else one sentence.
 std::optional<std::string> cudaUnsupported(const ModelConfig& config);
 

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cassert>
 #include <chrono>
+#include <span>
+#include <thread>
+#include <unordered_map>
 
 namespace allot {
 namespace {
@@ -23,6 +26,66 @@ int mostTokens(const GenerationRow& row, const GenerationOptions& options) {
   return row.max_new_tokens > 0 ? row.max_new_tokens : options.max_new_tokens;
 }
 
+// The next token of a row whose answer so far is `written`: the choice of chooseToken(), after the
+// penalty for all that the row has read or written.
+int32_t choosePenalised(std::span<const float> logits, const GenerationRow& row,
+                        const std::vector<int32_t>& written, const GenerationOptions& options) {
+  std::vector<float> penalised(logits.begin(), logits.end());
+  std::vector<int32_t> seen = row.prompt->ids;
+  seen.insert(seen.end(), row.question.begin(), row.question.end());
+  seen.insert(seen.end(), written.begin(), written.end());
+  penaliseSeen(penalised, seen, options.choice.repetition_penalty);
+  return chooseToken(penalised, options.choice, options.seed, row.sequence,
+                     static_cast<uint32_t>(written.size()));
+}
+
+bool isPenalised(const GenerationOptions& options) {
+  return options.choice.repetition_penalty != 1;
+}
+
+// The token that comes next in each live row, by one step of the decoder. Of a row that still reads
+// its question it means nothing.
+//
+// With a penalty the tokens are chosen here, on a GPU's host, too. For 32 rows of 152,064 random
+// logits (spread 2.5, temperature 0.6, topP 0.95: nearly all of them have a mass) that took 5.7 ms
+// of one core a row, with the penalty or without.
+Result<std::vector<int32_t>> nextTokens(Decoder* decoder, const StepBatch& step,
+                                        const std::vector<GenerationRow>& rows,
+                                        const std::vector<size_t>& live,
+                                        const std::vector<Generated>& outputs,
+                                        const GenerationOptions& options,
+                                        std::vector<kernels::RowStatistics>* statistics) {
+  if (!isPenalised(options)) {
+    std::vector<uint32_t> places;
+    for (const size_t row : live) {
+      places.push_back(static_cast<uint32_t>(outputs[row].tokens.size()));
+    }
+    ALLOT_ASSIGN(const std::span<const int32_t> tokens,
+                 decoder->stepAndChoose(step, options.choice, places, statistics));
+    return std::vector<int32_t>(tokens.begin(), tokens.end());
+  }
+  ALLOT_ASSIGN(const std::span<const float> logits, decoder->step(step, statistics));
+  const size_t vocabulary = logits.size() / live.size();
+  std::vector<int32_t> tokens(live.size());
+  const auto threads = static_cast<size_t>(std::max(options.choosing_threads, 1));
+  const auto choose = [&](size_t first) {
+    for (size_t r = first; r < live.size(); r += threads) {
+      const GenerationRow& row = rows[live[r]];
+      const Generated& output = outputs[live[r]];
+      if (output.steps + 1 < row.question.size()) continue;
+      tokens[r] =
+          choosePenalised(logits.subspan(r * vocabulary, vocabulary), row, output.tokens, options);
+    }
+  };
+  std::vector<std::jthread> others;
+  for (size_t first = 1; first < std::min(threads, live.size()); ++first) {
+    others.emplace_back(choose, first);
+  }
+  choose(0);
+  others.clear();  // joins them
+  return tokens;
+}
+
 // The rows of one generate() call; gives their pages back when it goes.
 class Batch {
  public:
@@ -37,6 +100,7 @@ class Batch {
   // False if the pool is too small.
   bool allocate() {
     KvPool& pool = decoder_.pool();
+    std::vector<int32_t> shared_pages, copies;
     for (size_t i = 0; i < rows_.size(); ++i) {
       const Prompt& prompt = *rows_[i].prompt;
       auto pages = pool.allocate(pagesForRow(
@@ -45,9 +109,13 @@ class Batch {
       if (!pages) return false;
       own_pages_[i] = std::move(*pages);
       const size_t shared = static_cast<size_t>(prompt.length) / pool.pageSize();
-      if (shared < prompt.pages.size()) pool.copyPage(prompt.pages[shared], own_pages_[i][0]);
+      if (shared < prompt.pages.size()) {
+        shared_pages.push_back(prompt.pages[shared]);
+        copies.push_back(own_pages_[i][0]);
+      }
       max_pages_ = std::max(max_pages_, shared + own_pages_[i].size());
     }
+    pool.copyPages(shared_pages, copies);
     return true;
   }
 
@@ -118,11 +186,21 @@ Result<std::vector<Generated>> generate(Decoder* decoder, const Tokenizer& token
            static_cast<int>(out.tokens.size()) < mostTokens(rows[row], options) &&
            length <= config.max_positions;
   };
+  std::unordered_map<const Prompt*, int32_t> greedy;
   for (size_t i = 0; i < rows.size(); ++i) {
     assert(entriesPerLayer(rows[i].schedule.size(), config) > 0);
+    const Prompt* const prompt = rows[i].prompt;
     const auto first = [&] {
-      return chooseToken(rows[i].prompt->first_logits, options.choice, options.seed,
-                         rows[i].sequence, 0);
+      const auto choose = [&] {
+        if (isPenalised(options)) {
+          return choosePenalised(prompt->first_logits, rows[i], {}, options);
+        }
+        return chooseToken(prompt->first_logits, options.choice, options.seed, rows[i].sequence, 0);
+      };
+      if (options.choice.temperature > 0) return choose();
+      // The same in all rows of the prompt.
+      const auto known = greedy.find(prompt);
+      return known != greedy.end() ? known->second : (greedy[prompt] = choose());
     };
     if (!rows[i].question.empty() || accept(i, first())) live.push_back(i);
   }
@@ -136,13 +214,9 @@ Result<std::vector<Generated>> generate(Decoder* decoder, const Tokenizer& token
     std::vector<kernels::RowStatistics> statistics(live.size());
     const StepBatch step = batch.step(live, outputs);
     if (options.before_step) ALLOT_TRY(options.before_step(step, live));
-    std::vector<uint32_t> places;
-    for (const size_t row : live) {
-      places.push_back(static_cast<uint32_t>(outputs[row].tokens.size()));
-    }
     const auto start = std::chrono::steady_clock::now();
-    ALLOT_ASSIGN(const std::span<const int32_t> tokens,
-                 decoder->stepAndChoose(step, options.choice, places, &statistics));
+    ALLOT_ASSIGN(const std::vector<int32_t> tokens,
+                 nextTokens(decoder, step, rows, live, outputs, options, &statistics));
     if (options.after_step) {
       options.after_step(
           live.size(),

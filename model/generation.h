@@ -30,7 +30,10 @@ struct GenerationOptions {
   kernels::MethodOptions method;
   uint64_t seed = 0;
   int max_new_tokens = 1;
+  // With a repetition penalty the logits of each step come to the host, where the tokens that a row
+  // has read or written are known: on a GPU such steps are slower.
   TokenChoice choice = {};
+  int choosing_threads = 1;            // that share the rows of such a step
   std::vector<int32_t> more_eos = {};  // tokens that end an answer beside the model's own
   std::function<bool(const std::string& text)> is_complete;  // the answer needs no more tokens
 

@@ -69,13 +69,15 @@ at::Tensor mlp(const at::Tensor& x, const LayerWeights& w) {
   return project(gated, w.down);
 }
 
-// Applies positions first, first + 1, ... to the queries and keys of qkv
+// Applies the layer's norms and positions first, first + 1, ... to the queries and keys of qkv
 // [count, heads + 2 kv_heads, d], in place.
-void rotate(const ModelConfig& config, const RopeTable& rope, int64_t first, at::Tensor* qkv) {
+void rotate(const ModelConfig& config, const LayerWeights& layer, const RopeTable& rope,
+            int64_t first, at::Tensor* qkv) {
   const int64_t d = config.head_dim, row = (config.heads + 2 * config.kv_heads) * d;
   float* data = qkv->data_ptr<float>();
   for (int64_t i = 0; i < qkv->size(0); ++i) {
     const int64_t angle = (first + i) * (d / 2);
+    normaliseHeads(layer, config, data + i * row, data + i * row + config.heads * d);
     kernels::applyRope(data + i * row, static_cast<int>(config.heads + config.kv_heads),
                        static_cast<int>(d), rope.cosines.data() + angle, rope.sines.data() + angle);
   }
@@ -263,6 +265,16 @@ double scaled(const RopeScaling& scaling, int64_t i, double frequency) {
 
 }  // namespace
 
+void normaliseHeads(const LayerWeights& layer, const ModelConfig& config, float* queries,
+                    float* keys) {
+  if (layer.query_norm.empty()) return;
+  const auto width = static_cast<int>(config.head_dim);
+  kernels::rmsNorm(queries, layer.query_norm.data(), static_cast<int>(config.heads), width,
+                   config.rms_norm_eps, queries);
+  kernels::rmsNorm(keys, layer.key_norm.data(), static_cast<int>(config.kv_heads), width,
+                   config.rms_norm_eps, keys);
+}
+
 bool RopeTable::cover(const ModelConfig& config, int64_t positions) {
   const int64_t half = config.head_dim / 2;
   const int64_t there = static_cast<int64_t>(cosines.size()) / half;
@@ -303,7 +315,7 @@ Result<std::vector<float>> readPrompt(const PrefillTask& task, const std::vector
       at::Tensor qkv = project(normalise(x, w.attention_norm, config.rms_norm_eps), w.qkv);
       if (!w.qkv_bias.empty()) qkv += view(w.qkv_bias.data(), {w.qkv.outputs});
       qkv = qkv.view({end - start, config.heads + 2 * config.kv_heads, config.head_dim});
-      rotate(config, task.rope, start, &qkv);
+      rotate(config, w, task.rope, start, &qkv);
       const auto parts = qkv.split_with_sizes({config.heads, config.kv_heads, config.kv_heads}, 1);
       ALLOT_TRY(store(parts[1], parts[2], task.pool.layer(l), pages, start, l));
       if (task.reading.observer) {

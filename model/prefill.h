@@ -23,6 +23,11 @@ struct RopeTable {
   bool cover(const ModelConfig& config, int64_t positions);
 };
 
+// Qwen3's norms of one position: each head's query [heads, head_dim] and key [kv_heads, head_dim]
+// in place, before they are turned; nothing where the model has none.
+void normaliseHeads(const LayerWeights& layer, const ModelConfig& config, float* queries,
+                    float* keys);
+
 // What attention works in.
 struct PrefillSpaces {
   kernels::PrefillWorkspace blocks;
@@ -42,7 +47,8 @@ struct PrefillTask {
 };
 
 // Runs the prompt in chunks, writes its keys and values to `pages` of the pool, from where
-// attention reads them, returns the logits after its last token, [vocab]. kData where a number is
+// attention reads them (in bfloat16, if that is what the pool holds: every query sees what later
+// steps see), returns the logits after its last token, [vocab]. kData where a number is
 // not finite, which weights that are damaged make: the error names the layer and the tensor.
 Result<std::vector<float>> readPrompt(const PrefillTask& task, const std::vector<int32_t>& ids,
                                       const std::vector<int32_t>& pages);

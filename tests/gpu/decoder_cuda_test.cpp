@@ -14,7 +14,9 @@
 #include "allot/kernels/cuda_decode.h"
 #include "core/learning/policy_gradient.h"
 #include "core/spec/spec.h"
+#include "model/cuda_products.h"
 #include "model/decoder.h"
+#include "model/host_pages.h"
 #include "model/token_choice.h"
 #include "worker/device_choice.h"
 #include "worker/engine.h"
@@ -210,9 +212,10 @@ TEST_F(DecoderCuda, PromptsReadByMethodsGiveTheLogitsOfTheCpu) {
   gpu_->release(&*second);
 }
 
-// Scaled positions, biases, a sliding window: what tests/model/families_test.cpp holds the CPU to.
+// Scaled positions, biases, norms of heads, a sliding window: what tests/model/families_test.cpp
+// holds the CPU to.
 TEST_F(DecoderCuda, EveryFamilyGivesTheLogitsOfTheCpu) {
-  for (const char* name : {"llama", "qwen2", "mistral"}) {
+  for (const char* name : {"llama", "qwen2", "qwen3", "mistral"}) {
     SCOPED_TRACE(name);
     const std::string folder = std::string(ALLOT_SOURCE_DIR) + "/tests/golden/families/" + name;
     std::ifstream file(folder + "/golden.json");
@@ -334,7 +337,7 @@ TEST_F(DecoderCuda, WindowsOfHeadsWithoutABudgetAreRefused) {
   EXPECT_THAT(decoder.error().message, ::testing::HasSubstr("on the CPU alone"));
 }
 
-// 70 rows are more than one product of kRowTile rows.
+// 70 rows are more than one tile of rows of the products.
 TEST_F(DecoderCuda, ARowDoesNotDependOnItsBatch) {
   std::vector<Prompt> prompts;
   for (const auto& [ids, answer] : goldenCases()) prompts.push_back(*gpu_->prefill(ids));
@@ -371,6 +374,112 @@ TEST_F(DecoderCuda, ARowDoesNotDependOnItsBatch) {
   }
   for (Prompt& prompt : prompts) gpu_->release(&prompt);
   EXPECT_EQ(gpu_->pool().freePages(), gpu_->pool().totalPages());
+}
+
+// Products by one algorithm whatever the number of rows: those of Llama-3.1-8B and SmolLM2, and one
+// whose sides are no multiple of anything.
+TEST_F(DecoderCuda, ProductsOfARowDoNotDependOnTheNumberOfRows) {
+  using cuda_ops::Number;
+  constexpr int64_t kMost = 640;  // more than one call takes
+  struct Shape {
+    int64_t inner, outer;
+    Number number;
+    bool transposed;
+  };
+  for (const Shape& shape :
+       {Shape{4096, 6144, Number::kBFloat16, true}, Shape{14336, 4096, Number::kBFloat16, true},
+        Shape{576, 960, Number::kFloat32, true}, Shape{1536, 576, Number::kFloat32, false},
+        Shape{100, 77, Number::kFloat32, true}}) {
+    const bool narrow = shape.number == Number::kBFloat16;
+    const auto random = [](size_t count, uint32_t state) {
+      std::vector<float> numbers(count);
+      for (float& x : numbers) {
+        state = state * 1664525u + 1013904223u;
+        x = static_cast<float>(static_cast<int>(state >> 24) - 128) / 128;  // exact in bfloat16
+      }
+      return numbers;
+    };
+    const auto onGpu = [&](const std::vector<float>& numbers) {
+      void *wide = nullptr, *made = nullptr;
+      cudaMalloc(&wide, numbers.size() * sizeof(float));
+      cudaMemcpy(wide, numbers.data(), numbers.size() * sizeof(float), cudaMemcpyHostToDevice);
+      if (!narrow) return wide;
+      cudaMalloc(&made, numbers.size() * 2);
+      cuda_ops::toBFloat16(static_cast<float*>(wide), static_cast<int64_t>(numbers.size()), made,
+                           nullptr);
+      cudaDeviceSynchronize();
+      cudaFree(wide);
+      return made;
+    };
+    const auto in = random(static_cast<size_t>(kMost * shape.inner), 1);
+    const auto weights = random(static_cast<size_t>(shape.inner * shape.outer), 2);
+    void *const on_in = onGpu(in), *const on_weights = onGpu(weights);
+    void* out = nullptr;
+    cudaMalloc(&out, static_cast<size_t>(kMost * shape.outer) * sizeof(float));
+    CudaProducts products;
+    const auto multiply = [&](int64_t first, int64_t rows) {
+      const auto why = products.multiply(
+          shape.number, static_cast<uint8_t*>(on_in) + first * shape.inner * (narrow ? 2 : 4), rows,
+          {on_weights, shape.inner, shape.outer, shape.transposed}, Number::kFloat32, out, nullptr);
+      EXPECT_FALSE(why) << *why;
+      std::vector<float> made(static_cast<size_t>(rows * shape.outer));
+      cudaMemcpy(made.data(), out, made.size() * sizeof(float), cudaMemcpyDeviceToHost);
+      return made;
+    };
+    const auto all = multiply(0, kMost);
+    for (const auto& [first, rows] : {std::pair<int64_t, int64_t>{0, 64}, {128, 192}, {576, 64}}) {
+      const auto part = multiply(first, rows);
+      EXPECT_EQ(
+          std::memcmp(part.data(), all.data() + first * shape.outer, part.size() * sizeof(float)),
+          0)
+          << shape.inner << " x " << shape.outer << ", rows from " << first;
+    }
+    for (int64_t at = 0; at < kMost * shape.outer; at += 9973) {
+      const int64_t row = at / shape.outer, column = at % shape.outer;
+      double sum = 0;
+      for (int64_t k = 0; k < shape.inner; ++k) {
+        const auto weight = shape.transposed ? column * shape.inner + k : k * shape.outer + column;
+        sum += static_cast<double>(in[static_cast<size_t>(row * shape.inner + k)]) *
+               static_cast<double>(weights[static_cast<size_t>(weight)]);
+      }
+      EXPECT_NEAR(all[static_cast<size_t>(at)], sum, 1e-3) << row << ", " << column;
+    }
+    for (void* memory : {on_in, on_weights, out}) cudaFree(memory);
+  }
+}
+
+// Prompts that the pool has no room for come back from the host's memory with the bits they had,
+// beside shadows and sums, and to other pages.
+TEST_F(DecoderCuda, PromptsComeBackFromTheHostAsTheyWere) {
+  for (const ZeroReads zero_reads : {ZeroReads::kOff, ZeroReads::kMeanValue}) {
+    const auto decoder = load(Device::kCuda, kFolder, WeightType::kBFloat16,
+                              kernels::Element::kBFloat16, zero_reads);
+    ASSERT_TRUE(decoder);
+    KvPool& pool = decoder->pool();
+    const Ids ids = goldenCases().front().first;
+    const auto prompt = decoder->prefill(ids);
+    ASSERT_TRUE(prompt) << prompt.error().message;
+    const SampleSchedule schedule(static_cast<size_t>(decoder->config().layers), 3);
+    const auto after = [&](const Prompt& of) {
+      Sequence row(decoder.get(), of, 7, schedule);
+      return feed(decoder.get(), {&row}, {9}, "s2anta-q4");
+    };
+    const std::vector<float> before = after(*prompt);
+
+    HostPages host(size_t{64} << 20, pool.bytesPerPage(), pool.hostMemory());
+    const auto copies = host.allocate(prompt->pages.size());
+    ASSERT_TRUE(copies);
+    ASSERT_TRUE(pool.save(prompt->pages, *copies));
+    Prompt other = *prompt;
+    other.pages = *pool.allocate(prompt->pages.size());
+    ASSERT_TRUE(pool.load(*copies, other.pages));
+    // The first ones are overwritten: nothing is read from there.
+    pool.release(prompt->pages);
+    const auto unlike = decoder->prefill(Ids(ids.rbegin(), ids.rend()));
+    ASSERT_TRUE(unlike);
+    EXPECT_EQ(unlike->pages, prompt->pages);
+    EXPECT_EQ(after(other), before);
+  }
 }
 
 // The first time a step is launched kernel by kernel, then as a graph: with the batch growing,
