@@ -1,6 +1,7 @@
 #include "cli/worker_sizes.h"
 
 #include <algorithm>
+#include <sstream>
 #include <string>
 
 namespace allot {
@@ -22,15 +23,46 @@ Result<WorkerSizes> sizeWorkers(const WorkerNeeds& needs, unsigned workers, uint
   WorkerSizes sizes;
   // A worker is a core's worth of work, or a GPU's: two there take turns with their kernels, and
   // each has the weights.
-  const unsigned usual = needs.gpu ? 1 : std::max(1U, needs.cores);
-  const uint64_t fit = std::max<uint64_t>(1, needs.free_mib / std::max<uint64_t>(1, each));
+  const unsigned memories = needs.gpu ? std::max(1U, needs.gpus) : 1;
+  const unsigned usual = needs.gpu ? memories : std::max(1U, needs.cores);
+  const uint64_t fit =
+      memories * std::max<uint64_t>(1, needs.free_mib / std::max<uint64_t>(1, each));
   sizes.workers = workers > 0 ? workers : static_cast<unsigned>(std::min<uint64_t>(usual, fit));
   sizes.by_memory = workers == 0 && sizes.workers < usual;
-  const uint64_t weights = needs.weights_mib * sizes.workers;
+  const uint64_t sharing = (sizes.workers + memories - 1) / memories;
+  const uint64_t weights = needs.weights_mib * sharing;
   const uint64_t left = needs.free_mib > weights ? needs.free_mib - weights : 0;
   sizes.kv_mib =
-      kv_mib > 0 ? kv_mib : std::max({kLeastMib, needs.least_kv_mib, left / 2 / sizes.workers});
+      kv_mib > 0 ? kv_mib : std::max({kLeastMib, needs.least_kv_mib, left / 2 / sharing});
   return sizes;
+}
+
+std::vector<std::string> gpusOfWorkers(unsigned seen, const std::optional<std::string>& visible,
+                                       unsigned workers) {
+  if (seen < 2) return {};
+  // CUDA takes the entries in order, up to the first that is none.
+  std::vector<std::string> gpus;
+  std::stringstream entries(visible.value_or(""));
+  for (std::string entry; gpus.size() < seen && std::getline(entries, entry, ',');) {
+    gpus.push_back(entry);
+  }
+  if (gpus.size() < seen) {
+    gpus.clear();
+    for (unsigned i = 0; i < seen; ++i) gpus.push_back(std::to_string(i));
+  }
+  std::vector<std::string> chosen;
+  for (unsigned i = 0; i < workers; ++i) chosen.push_back(gpus[i % seen]);
+  return chosen;
+}
+
+std::string gpusText(unsigned seen, unsigned workers) {
+  if (seen < 2) return "";
+  const std::string gpus = std::to_string(seen) + " GPUs";
+  if (workers == seen) return gpus + ", a worker on each";
+  if (workers < seen)
+    return gpus + ", of which " + std::to_string(workers) +
+           (workers == 1 ? " is used" : " are used");
+  return gpus + ", which the " + std::to_string(workers) + " workers go round";
 }
 
 }  // namespace allot

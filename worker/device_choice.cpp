@@ -2,7 +2,6 @@
 
 #include <spdlog/spdlog.h>
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -26,6 +25,10 @@ std::optional<std::string> refusalOf(const std::string& key, const std::string& 
 }
 
 std::optional<std::string> refusalOf(const v1::Spec& spec, const ModelConfig& config) {
+  if (kvDtypeOf(spec.model()) == KvDtype::kFloat32) {
+    return "spec.model.kvDtype: float32 is for the CPU alone, a GPU keeps keys and values in "
+           "bfloat16";
+  }
   if (auto why = cudaUnavailable()) return why;
   if (auto why = cudaUnsupported(config)) return why;
   if (auto why = refusalOf("spec.attention.decode", spec.attention().decode())) return why;
@@ -43,8 +46,10 @@ std::optional<std::string> refusalOf(const v1::Spec& spec, const ModelConfig& co
     return "spec.policy.zeroReads: window is for the CPU alone";
   }
   const auto measures = measuresOf(spec.evaluation());
-  if (std::find(measures.begin(), measures.end(), Measure::kFidelity) != measures.end()) {
-    return "spec.evaluation.measures: fidelity is measured on the CPU alone";
+  for (const Measure measure : measures) {
+    if (measure == Measure::kAccuracy) continue;
+    return "spec.evaluation.measures: " + std::string(wordOf(measure)) +
+           " is measured on the CPU alone";
   }
   return {};
 }

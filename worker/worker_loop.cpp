@@ -303,14 +303,19 @@ Result<bool> WorkerLoop::rollOut() {
   if (!policy) return false;
   policy_version_ = policy->snapshot.version();
   if (policy_version_ >= spec.update().max_updates()) return false;
-  uint64_t count = spec.rollout().episodes_per_pull();
-  uint64_t limit = UINT64_MAX;
-  if (run_.synchronous) {
-    const uint64_t per_update = spec.update().episodes_per_update();
-    limit = (policy_version_ + 1) * per_update;
-    if (per_update % count != 0) count = 1;
+  // Where nobody says how many, as many episodes as a decode step takes in its stride, and no more
+  // of an update's than leaves the other workers theirs.
+  const uint64_t asked = spec.rollout().episodes_per_pull();
+  const uint64_t at_once =
+      engine_.rowsOfStep() / std::max(1u, spec.rollout().questions_per_episode());
+  const uint64_t per_update = spec.update().episodes_per_update();
+  TicketRequest request{.count = asked};
+  if (asked == 1 && at_once > 1) {
+    request.count = at_once;
+    request.shared = per_update;
   }
-  ALLOT_ASSIGN(const auto tickets, work_.takeTickets(count, limit));
+  if (run_.synchronous) request.limit = (policy_version_ + 1) * per_update;
+  ALLOT_ASSIGN(const auto tickets, work_.takeTickets(request));
   if (tickets.empty()) return false;
   ALLOT_TRY(beat(WorkerState::kRollout));
   auto results = engine_.rollOut(policy->snapshot, policy->sha256, tickets);

@@ -371,8 +371,8 @@ Result<StoreFill> MemoryStore::fill() { return server_->fill_; }
 
 Result<std::optional<PublishedPolicy>> MemoryStore::readPolicy() { return server_->policy_; }
 
-Result<std::vector<uint64_t>> MemoryStore::takeTickets(uint64_t count, uint64_t limit) {
-  count = std::min(count, store::kMostTicketsAtOnce);
+Result<std::vector<uint64_t>> MemoryStore::takeTickets(const TicketRequest& request) {
+  uint64_t count = std::min(request.count, store::kMostTicketsAtOnce);
   std::vector<uint64_t> tickets;
   if (count == 0) return tickets;
   auto& reissued = server_->reissued_;
@@ -381,7 +381,14 @@ Result<std::vector<uint64_t>> MemoryStore::takeTickets(uint64_t count, uint64_t 
     reissued.erase(reissued.begin());
     return tickets;
   }
-  if (server_->next_ticket_ + count > limit) return tickets;
+  if (request.shared > 0) {
+    const size_t workers = std::max<size_t>(1, server_->workers_.size());
+    const auto ceiling = [](uint64_t a, uint64_t b) { return (a + b - 1) / b; };
+    const uint64_t part = ceiling(request.shared, workers);
+    count = ceiling(part, ceiling(part, count));
+  }
+  if (server_->next_ticket_ >= request.limit) return tickets;
+  count = std::min(count, request.limit - server_->next_ticket_);
   for (uint64_t i = 0; i < count; ++i) tickets.push_back(server_->next_ticket_++);
   return tickets;
 }

@@ -122,7 +122,7 @@ class MemoryStore final : public Store {
   Result<StoreFill> fill() override;
 
   Result<std::optional<PublishedPolicy>> readPolicy() override;
-  Result<std::vector<uint64_t>> takeTickets(uint64_t count, uint64_t limit) override;
+  Result<std::vector<uint64_t>> takeTickets(const TicketRequest& request) override;
   Result<PushOutcome> pushResult(const v1::EpisodeResult& result, uint64_t cap) override;
   Result<std::vector<v1::EvaluationUnit>> claimUnits(const ClaimRequest& request) override;
   Status releaseUnits(const std::string& holder,

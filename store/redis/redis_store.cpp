@@ -225,17 +225,22 @@ Result<std::optional<PublishedPolicy>> RedisStore::readPolicy() {
   return policy;
 }
 
-Result<std::vector<uint64_t>> RedisStore::takeTickets(uint64_t count, uint64_t limit) {
-  count = std::min(count, store::kMostTicketsAtOnce);
+Result<std::vector<uint64_t>> RedisStore::takeTickets(const TicketRequest& request) {
+  const uint64_t count = std::min(request.count, store::kMostTicketsAtOnce);
   std::vector<uint64_t> tickets;
   if (count == 0) return tickets;
   ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::take_tickets, {std::to_string(count), std::to_string(limit)}));
+               run(lua::take_tickets, {std::to_string(count), std::to_string(request.limit),
+                                       std::to_string(request.shared)}));
   const std::string_view word = reply.view()[0].text();
   if (word == "NONE") return tickets;
   if (word != "NEW" && word != "AGAIN") return unexpectedReply("takeTickets");
   ALLOT_ASSIGN(const uint64_t first, toNumber(reply.view()[1].text(), key("tickets")));
-  const uint64_t taken = word == "NEW" ? count : 1;
+  uint64_t taken = 1;
+  if (word == "NEW") {
+    ALLOT_ASSIGN(taken, toNumber(reply.view()[2].text(), key("tickets")));
+    if (taken == 0 || taken > count) return unexpectedReply("takeTickets");
+  }
   for (uint64_t i = 0; i < taken; ++i) tickets.push_back(first + i);
   return tickets;
 }

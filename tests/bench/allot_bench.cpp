@@ -106,8 +106,8 @@ Share work(const Bench& bench, unsigned number, int ready, int go) {
   while (secondsSince(start) < bench.seconds) {
     auto mark = Clock::now();
     const auto policy = must(store->readPolicy());
-    const auto tickets =
-        must(store->takeTickets(bench.experiment.spec().rollout().episodes_per_pull(), UINT64_MAX));
+    const auto tickets = must(
+        store->takeTickets({bench.experiment.spec().rollout().episodes_per_pull(), UINT64_MAX}));
     must(store->claimUnits({.holder = std::to_string(number), .lease_ms = 1000}));
     share.store += secondsSince(mark);
     auto results = must(engine->rollOut(policy->snapshot, policy->sha256, tickets));

@@ -169,7 +169,7 @@ class StoreBench {
     if (!policy) return fail(ErrorCode::kInternal, "the aggregator has published no policy");
     const std::vector<double> logits(policy->snapshot.logits().begin(),
                                      policy->snapshot.logits().end());
-    ALLOT_ASSIGN(const auto tickets, store_->takeTickets(count, UINT64_MAX));
+    ALLOT_ASSIGN(const auto tickets, store_->takeTickets({count, UINT64_MAX}));
     for (const uint64_t ticket : tickets) {
       ticket_ = ticket;
       ALLOT_TRY(store_->pushResult(episode(*policy, logits), 1'000'000));

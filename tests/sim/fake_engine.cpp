@@ -32,6 +32,12 @@ v1::FidelityCell fidelityOf(const v1::EvaluationUnit& unit) {
   v1::FidelityCell cell;
   cell.set_support(1);
   cell.set_states(1 + hash(unit.unit_id()) % 100);
+  if (measureOf(unit) == Measure::kVariance) {
+    cell.set_positions(cell.states());
+    cell.set_states(cell.positions() * kVarianceReplicates);
+    cell.set_variance(0.5 * static_cast<double>(cell.positions()));
+    cell.set_squared_error(static_cast<double>(cell.states()));
+  }
   cell.set_relative_error(0.5 * static_cast<double>(cell.states()));
   cell.set_relative_error_squared(0.5 * static_cast<double>(cell.states()));
   cell.set_cosine(0.5 * static_cast<double>(cell.states()));
@@ -40,7 +46,7 @@ v1::FidelityCell fidelityOf(const v1::EvaluationUnit& unit) {
 
 bool isTrue(const v1::EvaluationUnit& unit, const v1::EvaluationResult& result) {
   if (result.unit().SerializeAsString() != unit.SerializeAsString()) return false;
-  if (measureOf(unit) == Measure::kFidelity) {
+  if (measureOf(unit) != Measure::kAccuracy) {
     return result.fidelity_size() == 1 && result.scores().empty() &&
            result.fidelity(0).SerializeAsString() == fidelityOf(unit).SerializeAsString();
   }
@@ -120,7 +126,7 @@ Result<v1::EvaluationResult> FakeEngine::evaluate(const v1::EvaluationUnit& unit
   v1::EvaluationResult result;
   *result.mutable_unit() = unit;
   const v1::Spec& spec = world_.scenario().run.experiment.spec();
-  const bool graded = measureOf(unit) != Measure::kFidelity;
+  const bool graded = measureOf(unit) == Measure::kAccuracy;
   if (!graded) *result.add_fidelity() = fidelityOf(unit);
   for (uint32_t i = 0; graded && i < unit.question_count(); ++i) {
     v1::QuestionScore& score = *result.add_scores();

@@ -13,7 +13,7 @@ namespace allot::sim {
 
 // 0 or 1; the truth about a held-out question.
 double heldOutScore(const v1::EvaluationUnit& unit, uint32_t question);
-// What fidelity units have instead: one cell, made out of the unit's name.
+// What units of fidelity and variance have instead: one cell, made out of the unit's name.
 v1::FidelityCell fidelityOf(const v1::EvaluationUnit& unit);
 // Whether `result` says about `unit` what is true.
 bool isTrue(const v1::EvaluationUnit& unit, const v1::EvaluationResult& result);
@@ -27,6 +27,8 @@ class FakeEngine final : public EpisodeEngine {
                                                  const std::vector<uint64_t>& tickets) override;
   Result<v1::EvaluationResult> evaluate(const v1::EvaluationUnit& unit) override;
   std::vector<uint32_t> warmChunks() const override { return warm_; }
+  // Several episodes at once, where the scenario has one a pull.
+  uint32_t rowsOfStep() const override { return 12; }
 
  private:
   v1::EpisodeResult episode(const v1::PolicySnapshot& policy, uint64_t ticket);

@@ -81,14 +81,13 @@ Result<std::optional<PublishedPolicy>> FaultyStore::readPolicy() {
                                                          [](Store& s) { return s.readPolicy(); });
 }
 
-Result<std::vector<uint64_t>> FaultyStore::takeTickets(uint64_t count, uint64_t limit) {
-  auto tickets = writing<Result<std::vector<uint64_t>>>("takeTickets",
-                                                        [count, limit, world = &world_](Store& s) {
-                                                          auto taken = s.takeTickets(count, limit);
-                                                          if (taken)
-                                                            world->ledger().handedOut(*taken);
-                                                          return taken;
-                                                        });
+Result<std::vector<uint64_t>> FaultyStore::takeTickets(const TicketRequest& request) {
+  auto tickets =
+      writing<Result<std::vector<uint64_t>>>("takeTickets", [request, world = &world_](Store& s) {
+        auto taken = s.takeTickets(request);
+        if (taken) world->ledger().handedOut(*taken);
+        return taken;
+      });
   if (tickets) world_.ledger().heard(process_.name, *tickets);
   return tickets;
 }

@@ -88,8 +88,8 @@ class ForwardingStore : public Store {
   Result<std::vector<v1::EvaluationUnit>> listUnits() override { return inner_->listUnits(); }
 
   Result<std::optional<PublishedPolicy>> readPolicy() override { return inner_->readPolicy(); }
-  Result<std::vector<uint64_t>> takeTickets(uint64_t count, uint64_t limit) override {
-    return inner_->takeTickets(count, limit);
+  Result<std::vector<uint64_t>> takeTickets(const TicketRequest& request) override {
+    return inner_->takeTickets(request);
   }
   Result<PushOutcome> pushResult(const v1::EpisodeResult& result, uint64_t cap) override {
     return inner_->pushResult(result, cap);

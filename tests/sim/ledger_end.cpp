@@ -122,7 +122,7 @@ void Ledger::checkTickets() {
 std::map<std::string, std::pair<uint64_t, double>> Ledger::trueCells(uint64_t version) const {
   std::map<std::string, std::pair<uint64_t, double>> cells;
   for (const auto& [id, unit] : planned_) {
-    if (unit.policy_version() > version || measureOf(unit) == Measure::kFidelity) continue;
+    if (unit.policy_version() > version || measureOf(unit) != Measure::kAccuracy) continue;
     auto& [questions, sum] = cells[cellName(unit.policy_version(), unit.method(),
                                             unit.schedule_name(), unit.total_budget())];
     questions += unit.question_count();

@@ -135,9 +135,9 @@ class FullIsAccepted final : public Broken {
 class TicketTwice final : public Broken {
  public:
   using Broken::Broken;
-  Result<std::vector<uint64_t>> takeTickets(uint64_t count, uint64_t limit) override {
+  Result<std::vector<uint64_t>> takeTickets(const TicketRequest& request) override {
     if (due(5) && !shared_->tickets.empty()) return shared_->tickets;
-    auto tickets = inner_->takeTickets(count, limit);
+    auto tickets = inner_->takeTickets(request);
     if (tickets && !tickets->empty()) shared_->tickets = *tickets;
     return tickets;
   }

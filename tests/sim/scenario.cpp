@@ -72,7 +72,9 @@ RunSpec drawRun(Chance& chance) {
   if (spec.seed() % 4 == 0) {
     spec.mutable_evaluation()->add_methods("vattention epsilon=0.1 delta=0.1");
     spec.mutable_evaluation()->add_measures("fidelity");
+    if (spec.seed() % 8 == 0) spec.mutable_evaluation()->add_measures("variance");
   }
+  if (spec.seed() % 7 == 3) spec.mutable_evaluation()->set_repeats(3);
   spec.mutable_rollout()->set_episodes_per_pull(static_cast<uint32_t>(chance.between(1, 3)));
   spec.mutable_update()->set_episodes_per_update(static_cast<uint32_t>(chance.between(2, 4)));
   spec.mutable_update()->set_max_updates(static_cast<uint32_t>(chance.between(3, 6)));
@@ -198,9 +200,11 @@ std::string Scenario::text() const {
                      std::to_string(spec.rollout().episodes_per_pull()) + " a pull, staleness " +
                      spec.staleness().mode() + ", inbox " + std::to_string(inbox_cap) + ", " +
                      std::to_string(workers) + " of " + std::to_string(most_workers) +
-                     " workers, " + std::to_string(aggregators) + " aggregators, calm at " +
-                     std::to_string(calm_ms) + " ms, latency " + std::to_string(latency_ms) +
-                     " ms, faults at " + std::to_string(fault_rate) + ":";
+                     " workers, " + std::to_string(aggregators) + " aggregators, " +
+                     std::to_string(repeatsOf(spec.evaluation())) +
+                     " repeats of evaluations, calm at " + std::to_string(calm_ms) +
+                     " ms, latency " + std::to_string(latency_ms) + " ms, faults at " +
+                     std::to_string(fault_rate) + ":";
   for (Fault fault : faults) text += std::string(" [") + nameOf(fault) + "]";
   text += "; " + std::to_string(outages.size()) + " outages";
   for (const ClockJump& jump : clock_jumps) {

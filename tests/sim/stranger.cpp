@@ -172,7 +172,7 @@ void stranger(World& world) {
     } else if (what < 8) {
       forgeEvaluation(world, *store);
     } else if (what == 8) {
-      const auto tickets = store->takeTickets(chance.between(1, 3), UINT64_MAX);
+      const auto tickets = store->takeTickets({chance.between(1, 3), UINT64_MAX});
       if (tickets) world.ledger().handedOut(*tickets);
     } else if (what == 9) {
       pushAgain(world, *store);

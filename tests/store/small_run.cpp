@@ -107,7 +107,7 @@ v1::EpisodeResult SmallRun::episode(uint64_t ticket) {
 void SmallRun::update() {
   const auto state = store_.readState();
   ASSERT_TRUE(state && *state);
-  const auto tickets = store_.takeTickets(3, uint64_t{1} << 40);
+  const auto tickets = store_.takeTickets({3, uint64_t{1} << 40});
   ASSERT_TRUE(tickets);
   for (const uint64_t ticket : *tickets) {
     ASSERT_TRUE(store_.pushResult(episode(ticket), 100));

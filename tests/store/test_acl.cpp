@@ -91,8 +91,8 @@ class Acl : public ::testing::Test {
     ALLOT_NOTE(store.agreeOnModel({}));
     ALLOT_NOTE(store.readModel());
     ALLOT_NOTE(store.readPolicy());
-    ALLOT_NOTE(store.takeTickets(1, 10));
-    ALLOT_NOTE(store.takeTickets(1, 10));
+    ALLOT_NOTE(store.takeTickets({1, 10}));
+    ALLOT_NOTE(store.takeTickets({1, 10}));
     ALLOT_NOTE(store.pushResult(result(run + "-1"), 10));
     ALLOT_NOTE(store.pushResult(result(run + "-2"), 10));
     ALLOT_NOTE(store.claimUnits({.holder = "w", .warm = {0}, .count = 2, .lease_ms = 1000}));
@@ -312,7 +312,7 @@ TEST_F(Acl, AReaderWritesNothing) {
   v1::WorkerBeat beat;
   beat.set_worker("w");
   EXPECT_TRUE(failsWith(store->pushResult(result("r9"), 10), ErrorCode::kUsage));
-  EXPECT_TRUE(failsWith(store->takeTickets(1, 100), ErrorCode::kUsage));
+  EXPECT_TRUE(failsWith(store->takeTickets({1, 100}), ErrorCode::kUsage));
   ASSERT_TRUE(succeeded(Leadership(*open("aggregator", "run1"), 1).planUnits({unit(0, 1, "c")})));
   EXPECT_TRUE(failsWith(store->claimUnits({.holder = "w", .lease_ms = 10}), ErrorCode::kUsage));
   EXPECT_TRUE(failsWith(store->beat({.beat = beat, .ttl_ms = 10}), ErrorCode::kUsage));

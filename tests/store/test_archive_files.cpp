@@ -307,7 +307,7 @@ TEST_F(HostileArchive, TablesAreWhole) {
   EXPECT_EQ(episodes[2][9], "'=HYPERLINK(\"http://x\"),a");
   const auto evaluations = parseCsv(readFile(path("evaluations.csv")));
   ASSERT_EQ(evaluations.size(), 4u);
-  for (const auto& row : evaluations) ASSERT_EQ(row.size(), 14u);
+  for (const auto& row : evaluations) ASSERT_EQ(row.size(), 17u);
 }
 
 }  // namespace

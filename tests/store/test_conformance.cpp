@@ -248,29 +248,44 @@ TEST_P(StoreConformance, NothingLargeComesOutOfTheInbox) {
 TEST_P(StoreConformance, TicketsAreConsecutiveLimitedAndReissued) {
   constexpr uint64_t kNoLimit = std::numeric_limits<uint64_t>::max();
   EXPECT_EQ(store_->nextTicket().value(), 0u);
-  EXPECT_THAT(store_->takeTickets(2, 5).value(), ElementsAre(0, 1));
+  EXPECT_THAT(store_->takeTickets({2, 5}).value(), ElementsAre(0, 1));
   EXPECT_EQ(store_->nextTicket().value(), 2u);
-  EXPECT_THAT(backend_->open()->takeTickets(3, 5).value(), ElementsAre(2, 3, 4));
-  EXPECT_THAT(store_->takeTickets(1, 5).value(), IsEmpty());
-  EXPECT_THAT(store_->takeTickets(2, 6).value(), IsEmpty());  // all or none
-  EXPECT_THAT(store_->takeTickets(1, 6).value(), ElementsAre(5));
-  EXPECT_THAT(store_->takeTickets(0, 100).value(), IsEmpty());
+  EXPECT_THAT(backend_->open()->takeTickets({3, 5}).value(), ElementsAre(2, 3, 4));
+  EXPECT_THAT(store_->takeTickets({1, 5}).value(), IsEmpty());
+  EXPECT_THAT(store_->takeTickets({2, 6}).value(), ElementsAre(5));  // up to the limit
+  EXPECT_THAT(store_->takeTickets({0, 100}).value(), IsEmpty());
 
   const Leadership leader = lead();
   ASSERT_TRUE(succeeded(leader.reissueTicket(3)));
   ASSERT_TRUE(succeeded(leader.reissueTicket(3)));  // repeated: once
   ASSERT_TRUE(succeeded(leader.reissueTicket(0)));
-  EXPECT_THAT(store_->takeTickets(4, 6).value(), ElementsAre(0));
-  EXPECT_THAT(store_->takeTickets(4, kNoLimit).value(), ElementsAre(3));
-  EXPECT_THAT(store_->takeTickets(4, kNoLimit).value(), ElementsAre(6, 7, 8, 9));
+  EXPECT_THAT(store_->takeTickets({4, 6}).value(), ElementsAre(0));
+  EXPECT_THAT(store_->takeTickets({4, kNoLimit}).value(), ElementsAre(3));
+  EXPECT_THAT(store_->takeTickets({4, kNoLimit}).value(), ElementsAre(6, 7, 8, 9));
 
   ASSERT_TRUE(succeeded(leader.reissueTicket(1)));
   ASSERT_TRUE(succeeded(leader.resetTickets(4)));
-  EXPECT_THAT(store_->takeTickets(1, kNoLimit).value(), ElementsAre(4));
+  EXPECT_THAT(store_->takeTickets({1, kNoLimit}).value(), ElementsAre(4));
   ASSERT_TRUE(succeeded(leader.resetTickets(uint64_t{1} << 53)));  // the largest
-  EXPECT_THAT(store_->takeTickets(1, kNoLimit).value(), ElementsAre(uint64_t{1} << 53));
+  EXPECT_THAT(store_->takeTickets({1, kNoLimit}).value(), ElementsAre(uint64_t{1} << 53));
   EXPECT_TRUE(failsWith(leader.resetTickets(kNoLimit), ErrorCode::kUsage));
   EXPECT_TRUE(failsWith(leader.reissueTicket(kNoLimit), ErrorCode::kUsage));
+}
+
+// What many episodes have in common should not all go to whoever asks first.
+TEST_P(StoreConformance, TicketsAreSharedAmongLiveWorkers) {
+  EXPECT_THAT(store_->takeTickets({.count = 3, .shared = 3}).value(), SizeIs(3));  // nobody beats
+  v1::WorkerBeat beat;
+  for (const char* name : {"a", "b", "c"}) {
+    beat.set_worker(name);
+    ASSERT_TRUE(succeeded(store_->beat({.beat = beat, .ttl_ms = 3'600'000})));
+  }
+  EXPECT_THAT(store_->takeTickets({.count = 9, .shared = 7}).value(), ElementsAre(3, 4, 5));
+  EXPECT_THAT(store_->takeTickets({.count = 2, .shared = 7}).value(), ElementsAre(6, 7));
+  EXPECT_THAT(store_->takeTickets({.count = 9, .shared = 1}).value(), ElementsAre(8));
+  EXPECT_THAT(store_->takeTickets({.count = 9, .limit = 11, .shared = 9}).value(),
+              ElementsAre(9, 10));
+  EXPECT_THAT(store_->takeTickets({.count = 4}).value(), ElementsAre(11, 12, 13, 14));
 }
 
 TEST_P(StoreConformance, WorkersLiveAsLongAsTheyBeat) {

@@ -85,12 +85,12 @@ TEST_P(StoreConformance, TicketsOfAnOlderBuildAreCountedAfterwards) {
 
 TEST_P(StoreConformance, TicketsAreReissuedAndResetByTheLeaderAlone) {
   const Leadership leader = lead();
-  ASSERT_TRUE(succeeded(store_->takeTickets(3, 10)));
+  ASSERT_TRUE(succeeded(store_->takeTickets({3, 10})));
   EXPECT_TRUE(
       failsWith(Leadership(*store_, leader.epoch() - 1).reissueTicket(2), ErrorCode::kFenced));
   EXPECT_TRUE(
       failsWith(Leadership(*store_, leader.epoch() - 1).resetTickets(0), ErrorCode::kFenced));
-  EXPECT_THAT(store_->takeTickets(1, 10).value(), ElementsAre(3));
+  EXPECT_THAT(store_->takeTickets({1, 10}).value(), ElementsAre(3));
 }
 
 TEST_P(StoreConformance, AnImportCountsItsTickets) {

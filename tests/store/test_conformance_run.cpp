@@ -116,7 +116,7 @@ TEST_P(StoreConformance, UntilSomethingCountsARunIsReplacedWhole) {
   ASSERT_TRUE(succeeded(worker->agreeOnModel({})));
   const Leadership leader = lead("old");
   ASSERT_TRUE(succeeded(leader.planUnits({unit(0, 0, "a"), unit(0, 1, "b")})));
-  ASSERT_THAT(store_->takeTickets(7, 100).value(), SizeIs(7));
+  ASSERT_THAT(store_->takeTickets({7, 100}).value(), SizeIs(7));
   ASSERT_TRUE(succeeded(leader.reissueTicket(3)));
   push("waits");
   push("refused");
@@ -153,7 +153,7 @@ TEST_P(StoreConformance, UntilSomethingCountsARunIsReplacedWhole) {
   EXPECT_EQ(other->inboxSize().value(), 0u);
   EXPECT_EQ(other->openUnits().value(), 0u);
   EXPECT_EQ(other->nextTicket().value(), 0u);
-  EXPECT_EQ(other->takeTickets(1, 100).value(), std::vector<uint64_t>{0});
+  EXPECT_EQ(other->takeTickets({1, 100}).value(), std::vector<uint64_t>{0});
   EXPECT_EQ(other->readRefusalCounts()->at("invalid"), 0u);
 
   // Who led leads no more, and what was made for the old experiment is not taken.

@@ -129,7 +129,7 @@ TEST_F(FullStore, EveryScriptSaysSoOrNeedsNoRoom) {
   }
   // What begins by taking away, or reads.
   EXPECT_TRUE(succeeded(open("other")->beginImport()));
-  EXPECT_TRUE(succeeded(run_->takeTickets(1, 10)));
+  EXPECT_TRUE(succeeded(run_->takeTickets({1, 10})));
   EXPECT_TRUE(succeeded(run_->readLease()));
   EXPECT_TRUE(succeeded(run_->listWorkers()));
   EXPECT_TRUE(succeeded(run_->listUnits()));

@@ -112,7 +112,7 @@ TEST(RedisConnection, ConditionsOfTheServerAreUnavailableOtherErrorsAreFaults) {
       EXPECT_NE(policy.error().message.find(server.url()), std::string::npos) << answer;
     }
     store = std::move(*openRedisStore(server.url(), "run", 2000));  // the server has hung up
-    EXPECT_TRUE(failsWith(store->takeTickets(1, 1), code)) << answer;
+    EXPECT_TRUE(failsWith(store->takeTickets({1, 1}), code)) << answer;
   }
 }
 
@@ -125,7 +125,7 @@ TEST(RedisConnection, RepliesOfTheWrongShapeAreSurvived) {
     // A new connection each, because the server hangs up after one answer.
     const auto open = [&] { return std::move(*openRedisStore(server.url(), "run", 2000)); };
     EXPECT_FALSE(open()->acquireLease("a", 1).has_value()) << answer;
-    EXPECT_FALSE(open()->takeTickets(1, 1).has_value()) << answer;
+    EXPECT_FALSE(open()->takeTickets({1, 1}).has_value()) << answer;
     EXPECT_FALSE(open()->pushResult(result("r"), 1).has_value()) << answer;
     EXPECT_FALSE(Leadership(*open(), 1).commit(commitOf(0, {})).has_value()) << answer;
     (void)open()->readInbox(1, 0);

@@ -90,7 +90,7 @@ TEST_F(RedisFaults, NothingAcknowledgedIsLostInACrash) {
       succeeded(Leadership(*aggregator, epoch).planUnits({unit(1, 0, "a"), unit(1, 0, "b")})));
   ASSERT_EQ(worker->pushEvaluation(evaluationOf(unit(1, 0, "a"), "w")).value(),
             PushOutcome::kAccepted);
-  ASSERT_THAT(worker->takeTickets(3, 10).value(), ElementsAre(0, 1, 2));
+  ASSERT_THAT(worker->takeTickets({3, 10}).value(), ElementsAre(0, 1, 2));
 
   server_.killHard();
   expectOutage(*aggregator);
@@ -113,7 +113,7 @@ TEST_F(RedisFaults, NothingAcknowledgedIsLostInACrash) {
   EXPECT_TRUE(succeeded(Leadership(*aggregator, epoch).commit(commitOf(1, entries))));
   EXPECT_EQ(worker->openUnits().value(), 1u);
   EXPECT_THAT(worker->readEvaluations("", 10).value(), SizeIs(1));
-  EXPECT_THAT(worker->takeTickets(1, 10).value(), ElementsAre(3));
+  EXPECT_THAT(worker->takeTickets({1, 10}).value(), ElementsAre(3));
 }
 
 TEST_F(RedisFaults, AHungServerIsLeftAfterTheTimeoutAndItsLateAnswersAreNotHeard) {
@@ -122,7 +122,7 @@ TEST_F(RedisFaults, AHungServerIsLeftAfterTheTimeoutAndItsLateAnswersAreNotHeard
   ASSERT_TRUE(succeeded(Leadership(*store, epoch).publishInitial(policy(0), state(0))));
   server_.freeze();
   EXPECT_TRUE(failsWith(store->pushResult(result("r1"), 10), ErrorCode::kUnavailable));
-  EXPECT_TRUE(failsWith(store->takeTickets(1, 10), ErrorCode::kUnavailable));
+  EXPECT_TRUE(failsWith(store->takeTickets({1, 10}), ErrorCode::kUnavailable));
   server_.thaw();
   // Whether the push took effect is unknown; repeating it settles it.
   EXPECT_TRUE(succeeded(store->pushResult(result("r1"), 10)));
@@ -293,7 +293,7 @@ TEST_F(RedisFaults, ManyWorkersPushingTheSameResultsCountOnce) {
       for (int i = 0; i < 40; ++i) {
         if (*store->pushResult(result("r" + std::to_string(i)), 30) == PushOutcome::kAccepted)
           ++accepted;
-        tickets += static_cast<int>(store->takeTickets(1, 100)->size());
+        tickets += static_cast<int>(store->takeTickets({1, 100})->size());
       }
     });
   for (auto& worker : workers) worker.join();

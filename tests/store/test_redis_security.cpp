@@ -30,15 +30,15 @@ TEST(RedisPassword, ComesFromItsFileAtEachConnect) {
   const std::string url = server.url() + "?password-file=" + file;
   writeText(file, "first\n");
   auto store = std::move(*openRedisStore(url, "run"));
-  ASSERT_TRUE(succeeded(store->takeTickets(1, 10)));
+  ASSERT_TRUE(succeeded(store->takeTickets({1, 10})));
 
   // The password is changed there and here while we are connected; then the server restarts.
   server.killHard();
-  EXPECT_TRUE(failsWith(store->takeTickets(1, 10), ErrorCode::kUnavailable));
+  EXPECT_TRUE(failsWith(store->takeTickets({1, 10}), ErrorCode::kUnavailable));
   writeText(file, "second\r\n");
   server.setMore({"--requirepass", "second"});
   server.start();
-  EXPECT_THAT(store->takeTickets(1, 10).value(), ::testing::ElementsAre(1));
+  EXPECT_THAT(store->takeTickets({1, 10}).value(), ::testing::ElementsAre(1));
 
   RedisConnection raw(*parseRedisUrl(url), 1000);
   ASSERT_TRUE(raw.call({"ACL", "SETUSER", "someone", "on", ">pw", "~*", "+@all"}));
@@ -61,41 +61,41 @@ TEST(RedisPassword, WaitsWhileItIsBeingChanged) {
   for (const char* rule : {"on", ">first", "~*", "+@all"}) change(rule);
   writeText(file, "wrong");
   auto store = std::move(*openRedisStore(url, "run", 1000));
-  EXPECT_TRUE(failsWith(store->takeTickets(1, 10), ErrorCode::kUsage));  // it was never right
+  EXPECT_TRUE(failsWith(store->takeTickets({1, 10}), ErrorCode::kUsage));  // it was never right
   writeText(file, "first");
-  ASSERT_TRUE(succeeded(store->takeTickets(1, 10)));
+  ASSERT_TRUE(succeeded(store->takeTickets({1, 10})));
 
   change("resetpass");
   change(">second");
-  (void)store->takeTickets(1, 10);  // the connection was closed
-  const auto refused = store->takeTickets(1, 10);
+  (void)store->takeTickets({1, 10});  // the connection was closed
+  const auto refused = store->takeTickets({1, 10});
   EXPECT_TRUE(failsWith(refused, ErrorCode::kUnavailable));
   EXPECT_THAT(messageOf(refused), HasSubstr("does not take the password in " + file));
   EXPECT_THAT(messageOf(refused), Not(HasSubstr("first")));
   EXPECT_TRUE(failsWith(findRun(url, "recall"), ErrorCode::kUnavailable));  // connects anew
   std::filesystem::remove(file);                                            // as it is replaced
-  EXPECT_TRUE(failsWith(store->takeTickets(1, 10), ErrorCode::kUnavailable));
+  EXPECT_TRUE(failsWith(store->takeTickets({1, 10}), ErrorCode::kUnavailable));
   writeText(file, "second");
-  EXPECT_EQ(store->takeTickets(1, 10)->size(), 1u);
+  EXPECT_EQ(store->takeTickets({1, 10})->size(), 1u);
 
   // The file first: the connection that is open stays so, a new one waits.
   writeText(file, "third");
-  EXPECT_TRUE(succeeded(store->takeTickets(1, 10)));
+  EXPECT_TRUE(succeeded(store->takeTickets({1, 10})));
   EXPECT_TRUE(failsWith(findRun(url, "recall"), ErrorCode::kUnavailable));
   change(">third");
-  (void)store->takeTickets(1, 10);
-  EXPECT_TRUE(succeeded(store->takeTickets(1, 10)));
+  (void)store->takeTickets({1, 10});
+  EXPECT_TRUE(succeeded(store->takeTickets({1, 10})));
 
   // A right that it had comes back; one that it never had does not.
   change("-zpopmin");
   (void)store->inboxSize();
-  EXPECT_TRUE(failsWith(store->takeTickets(1, 10), ErrorCode::kUnavailable));
+  EXPECT_TRUE(failsWith(store->takeTickets({1, 10}), ErrorCode::kUnavailable));
   change("-xread");
   (void)store->inboxSize();
   EXPECT_TRUE(failsWith(store->readInbox(1, 10), ErrorCode::kUsage));
   change("+zpopmin");
   (void)store->inboxSize();
-  EXPECT_TRUE(succeeded(store->takeTickets(1, 10)));
+  EXPECT_TRUE(succeeded(store->takeTickets({1, 10})));
 }
 
 TEST(RedisPassword, IsNeverInAMessage) {
@@ -176,7 +176,7 @@ class RedisTls : public ::testing::Test {
   Result<std::vector<uint64_t>> take(const std::string& url) {
     auto store = openRedisStore(url, "run", 2000);
     if (!store) return tl::unexpected(store.error());
-    return (*store)->takeTickets(1, 100);
+    return (*store)->takeTickets({1, 100});
   }
 
   int port_ = freePort();
@@ -220,20 +220,20 @@ TEST_F(RedisTls, EachSideShowsItsCertificate) {
 
   server_.killHard();  // a write to the dead socket must not kill us either
   for (int i = 0; i < 3; ++i)
-    EXPECT_TRUE(failsWith(store->takeTickets(1, 10), ErrorCode::kUnavailable));
+    EXPECT_TRUE(failsWith(store->takeTickets({1, 10}), ErrorCode::kUnavailable));
   server_.start();
-  EXPECT_TRUE(succeeded(store->takeTickets(1, 10)));
+  EXPECT_TRUE(succeeded(store->takeTickets({1, 10})));
 }
 
 TEST_F(RedisTls, AServerThatHangsIsLeft) {
   const std::string good = url("localhost", "?ca=" + path("ca.crt") + ours());
   auto store = std::move(*openRedisStore(good, "run", 300));
-  ASSERT_TRUE(succeeded(store->takeTickets(1, 10)));
+  ASSERT_TRUE(succeeded(store->takeTickets({1, 10})));
   server_.freeze();
-  EXPECT_TRUE(failsWith(store->takeTickets(1, 10), ErrorCode::kUnavailable));
-  EXPECT_TRUE(failsWith(store->takeTickets(1, 10), ErrorCode::kUnavailable));  // in the handshake
+  EXPECT_TRUE(failsWith(store->takeTickets({1, 10}), ErrorCode::kUnavailable));
+  EXPECT_TRUE(failsWith(store->takeTickets({1, 10}), ErrorCode::kUnavailable));  // in the handshake
   server_.thaw();
-  EXPECT_TRUE(succeeded(store->takeTickets(1, 10)));
+  EXPECT_TRUE(succeeded(store->takeTickets({1, 10})));
 }
 
 #else

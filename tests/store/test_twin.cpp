@@ -299,9 +299,9 @@ Call withdrawUnits(Scene& scene) {
   };
 }
 Call takeTickets(Scene& scene) {
-  return [count = scene.below(4), limit = scene.below(30)](Store& s, Side&) {
-    return text(s.takeTickets(count, limit));
-  };
+  const TicketRequest request{
+      .count = scene.below(4), .limit = scene.below(30), .shared = scene.below(6)};
+  return [request](Store& s, Side&) { return text(s.takeTickets(request)); };
 }
 Call pushResult(Scene& scene) {
   const auto made = result(scene.mostly() ? scene.resultId() : "", scene.below(5));

@@ -107,8 +107,14 @@ TEST(RunStreams, EveryoneDrawsInTheDomainOfTheList) {
   for (const uint64_t ticket : {uint64_t{0}, uint64_t{1} << 27, uint64_t{1} << 40}) {
     EXPECT_TRUE(within(rolloutSequence(ticket, 16, 15), kRolloutSequences));
   }
-  for (const uint32_t question : {0u, 999'999u}) {
-    EXPECT_TRUE(within(evaluationSequence(question), kEvaluationSequences));
+  std::set<uint32_t> sequences;
+  for (const uint32_t question : {0u, 1u, 31u, 32u, 999'999u}) {
+    EXPECT_EQ(evaluationSequence(question, 0),
+              kEvaluationBit | question);  // before there were more
+    for (const uint32_t repeat : {0u, 1u, 2u, 99u}) {
+      EXPECT_TRUE(within(evaluationSequence(question, repeat), kEvaluationSequences));
+      EXPECT_TRUE(sequences.insert(evaluationSequence(question, repeat)).second);
+    }
   }
   EXPECT_TRUE(within(attentionStream(0, 0), kAttentionStreams));
   EXPECT_TRUE(within(attentionStream(kStreamLayers - 1, 65535), kAttentionStreams));

@@ -34,6 +34,8 @@ class TestEngine final : public EpisodeEngine {
   }
   std::vector<uint32_t> warmChunks() const override { return {}; }
   std::string deviceName() const override { return "NVIDIA H200"; }
+  uint32_t rowsOfStep() const override { return rows_of_step; }
+  uint32_t rows_of_step = 1;
 
   // Before each episode and unit; it may set draining or refuse.
   std::function<Status()> at_step = [] { return Status(); };
@@ -195,6 +197,27 @@ TEST_F(WorkerLoopTest, AFullInboxMakesItHoldItsResultsAndTakeNoTickets) {
       Leadership(*store_, epoch_).reject(entries->front(), RefusalKind::kInvalid, "makes room"));
   EXPECT_FALSE(ends(loop.get()));
   EXPECT_EQ(loop->heldResults(), 1u);
+}
+
+// 16 questions an episode: 70 rows are four episodes.
+TEST_F(WorkerLoopTest, TakesAsManyEpisodesAsFillAStepAndNoMoreThanItsPartOfAnUpdate) {
+  engine_.rows_of_step = 70;
+  Control control = **store_->readControl();
+  control.experiment.mutable_spec()->mutable_update()->set_episodes_per_update(6);
+  control.experiment.mutable_spec()->mutable_rollout()->set_episodes_per_pull(1);
+  ASSERT_TRUE(*store_->changeControl(control));
+  run_.experiment = control.experiment;
+  const auto loop = worker();
+  EXPECT_FALSE(ends(loop.get()));
+  EXPECT_EQ(*store_->nextTicket(), 3u);  // six in two equal pieces
+  v1::WorkerBeat other;
+  for (const char* name : {"x", "y"}) {
+    other.set_worker(name);
+    ASSERT_TRUE(store_->beat({.beat = other, .ttl_ms = 60'000}));
+  }
+  emptyInbox();
+  EXPECT_FALSE(ends(loop.get()));
+  EXPECT_EQ(*store_->nextTicket(), 5u);  // a third of six
 }
 
 // What nobody will consume must not keep a worker for ever.

@@ -49,6 +49,31 @@ TEST(DeviceChoice, BFloat16IsForAGpu) {
   }
 }
 
+// A GPU has no float32 cache, and where there is none that is why.
+TEST(DeviceChoice, KeysAndValuesInFloat32AreForTheCpu) {
+  v1::Spec spec = specOf("auto");
+  for (const char* dtype : {"float32", "bfloat16", "by-device"}) {
+    spec.mutable_model()->set_kv_dtype(dtype);
+    const auto chosen = chooseDevice(spec, shape(8, 2, 64));
+    ASSERT_TRUE(chosen) << dtype;
+    const bool gpu = !cudaUnavailable() && std::string(dtype) != "float32";
+    EXPECT_EQ(*chosen, gpu ? Device::kCuda : Device::kCpu) << dtype;
+  }
+  spec.mutable_model()->set_kv_dtype("float32");
+  const std::string why =
+      "spec.model.kvDtype: float32 is for the CPU alone, a GPU keeps keys and values in bfloat16";
+  spec.mutable_model()->set_device("cuda");
+  const auto refused = chooseDevice(spec, shape(8, 2, 64));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message,
+            "spec.model.device: cuda: " + why + "; or set it to cpu or auto");
+  spec.mutable_model()->set_dtype("bfloat16");
+  spec.mutable_model()->set_device("auto");
+  const auto neither = chooseDevice(spec, shape(8, 2, 64));
+  ASSERT_FALSE(neither);
+  EXPECT_THAT(neither.error().message, HasSubstr(why));
+}
+
 TEST(DeviceChoice, WithoutAGpuAutoIsTheCpuAndCudaIsRefusedWithTheMend) {
   const auto why = cudaUnavailable();
   if (!why) GTEST_SKIP() << "there is a GPU here";
