@@ -46,6 +46,71 @@ SuiteInfo rulerInfo() {
   return ruler;
 }
 
+// LongBench (v1; Bai et al. 2023): its tasks in English and of code. Lengths of answers: its
+// config/dataset2maxlen.json.
+SuiteInfo longbenchV1Info() {
+  constexpr auto task = [](std::string_view name, std::string_view meaning, std::string_view grader,
+                           uint32_t answer_tokens) {
+    TaskInfo info{name, meaning, grader};
+    info.answer_tokens = answer_tokens;
+    return info;
+  };
+  return {
+      "longbench-v1",
+      "LongBench's tasks in English and of code, from a folder with TASK.jsonl as published; "
+      "prompts longer than contextTokens lose their middle, as there",
+      TaskPath::kRequired,
+      {task("narrativeqa", "questions about a story or script", "f1", 128),
+       task("qasper", "questions about a paper", "f1", 128),
+       task("multifieldqa_en", "questions about one text", "f1", 64),
+       task("hotpotqa", "questions that join two of several passages", "f1", 32),
+       task("2wikimqa", "questions that join several passages", "f1", 32),
+       task("musique", "questions that join up to four passages", "f1", 32),
+       task("gov_report", "a one-page summary of a report", "rouge-l", 512),
+       task("qmsum", "what a meeting said about something", "rouge-l", 512),
+       task("multi_news", "a one-page summary of several news", "rouge-l", 512),
+       task("trec", "the type of a question, by examples", "longbench-class", 64),
+       task("triviaqa", "trivia, with a passage and examples", "f1-line", 32),
+       task("samsum", "a dialogue in a few sentences, by examples", "rouge-l-line", 128),
+       task("passage_count", "how many paragraphs differ", "longbench-count", 32),
+       task("passage_retrieval_en", "which paragraph an abstract is of", "longbench-paragraph", 32),
+       task("lcc", "the next line of a file of code", "longbench-code", 64),
+       task("repobench-p", "the next line, with other files of the repository", "longbench-code",
+            64)}};
+}
+
+// InfiniteBench (Zhang et al. 2024): its tasks in English whose answers are not longer than
+// maxNewTokens may be. Names are those of its files; lengths of answers those of eval_utils.py.
+SuiteInfo infinitebenchInfo() {
+  constexpr auto task = [](std::string_view name, std::string_view meaning, std::string_view grader,
+                           uint32_t answer_tokens) {
+    TaskInfo info{name, meaning, grader};
+    info.answer_tokens = answer_tokens;
+    return info;
+  };
+  return {
+      "infinitebench",
+      "InfiniteBench's tasks in English (all but Math.Calc, whose answers have 30000 tokens), "
+      "from a folder with TASK.jsonl as published; prompts longer than contextTokens lose "
+      "their middle, as there",
+      TaskPath::kRequired,
+      {task("passkey", "Retrieve.PassKey: a number hidden in noise", "infinitebench-number", 6),
+       task("number_string", "Retrieve.Number: a number of repeated digits hidden in noise",
+            "infinitebench-number", 12),
+       task("kv_retrieval", "Retrieve.KV: the value of a key among many", "infinitebench-word", 50),
+       task("longbook_sum_eng", "En.Sum: a summary of a novel", "rouge-lsum", 1200),
+       task("longbook_choice_eng", "En.MC: one letter of four, about a novel",
+            "infinitebench-choice", 40),
+       task("longbook_qa_eng", "En.QA: a question about a novel", "f1", 40),
+       task("longdialogue_qa_eng", "En.Dia: whose name is masked in a script", "infinitebench-name",
+            40),
+       task("math_find", "Math.Find: the largest, the median, ... of a list", "infinitebench-find",
+            3),
+       task("code_run", "Code.Run: what a chain of functions returns", "infinitebench-run", 5),
+       task("code_debug", "Code.Debug: one letter of four, which function crashes",
+            "infinitebench-debug", 5)}};
+}
+
 std::vector<SuiteInfo> makeSuites() {
   return {
       {"recall",
@@ -70,6 +135,12 @@ std::vector<SuiteInfo> makeSuites() {
        "long documents with four choices; those longer than contextTokens are cut in the middle",
        TaskPath::kRequired,
        {{"longbench-v2", "one letter of four", "longbench-choice"}}},
+      longbenchV1Info(),
+      infinitebenchInfo(),
+      {"humaneval",
+       "Python functions to be completed, JSON lines as published; answers are run (pass@1)",
+       TaskPath::kRequired,
+       {{"humaneval", "the body of a function, from its head and docstring", "python-tests"}}},
       {"jsonl",
        "your own: JSON lines with a prompt and its answers",
        TaskPath::kRequired,
@@ -115,9 +186,51 @@ const std::vector<GraderInfo>& graderCatalogue() {
       {"choice-llama", "the first letter A-D of the last line, else the last of the last 10 words"},
       {"choice-deepseek",
        "the last letter A-D in the last \\boxed{}, else in the final 300 characters"},
+      {"number-llama-literal",
+       "the SANTA paper's Table 23 to the letter: as number-llama, of whole numbers alone, so that "
+       "18.5 is 18"},
+      {"number-deepseek-literal",
+       "its Table 21 to the letter: the last \\boxed{}, else the final 200 characters as they are, "
+       "by the rules of PRM800K's grader"},
+      {"choice-llama-literal",
+       "its Table 24 to the letter: the first a-d of what follows the last newline, words included "
+       "(\"The correct answer is B\" is C), else the last of the last 10 words"},
+      {"choice-deepseek-literal",
+       "its Table 22 to the letter: the last a-d, words included, of the last \\boxed{}, else of "
+       "the final 300 characters"},
       {"longbench-choice", "the letter in \"The correct answer is (A)\""},
+      {"f1", "SQuAD's F1: words shared with an answer, case, punctuation and articles left out"},
+      {"f1-line", "the same of the first line"},
+      {"rouge-l",
+       "ROUGE-L's F of the whole text, as LongBench's package `rouge` reckons it (by the sets of "
+       "words)"},
+      {"rouge-l-line", "the same of the first line"},
+      {"rouge-lsum", "ROUGE-Lsum's F, as InfiniteBench's package `rouge_score` reckons it"},
+      {"longbench-code",
+       "likeness of the first line that is no comment: twice the longest common subsequence of "
+       "characters over both lengths, in whole percent"},
+      {"longbench-class",
+       "1 over the number of classes that the first line names, if it names the "
+       "right one"},
+      {"longbench-count", "share of the text's numbers that are the answer"},
+      {"longbench-paragraph", "share of the text's numbers that are the right paragraph's"},
+      {"infinitebench-number", "the text's first number, as it stands, is the answer"},
+      {"infinitebench-word", "one of the text's words is the answer"},
+      {"infinitebench-name", "one of the text's words, in capitals, is the answer"},
+      {"infinitebench-choice",
+       "the text begins with the letter or with the answer, or these follow \"answer is\" and its "
+       "like, or its first word of A-D is the letter"},
+      {"infinitebench-debug",
+       "the text begins with the letter and a full stop or colon, or letter or function follow "
+       "\"answer is:\" and its like"},
+      {"infinitebench-run", "the text's last word is the number"},
+      {"infinitebench-find", "the text's first number is equal"},
       {"contains-all", "the text holds every answer"},
       {"contains-any", "the text holds one of the answers"},
+      {"python-tests",
+       "it is Python, cut at the first `\\nclass`, `\\ndef`, `\\n#`, `\\nif` or `\\nprint`, and "
+       "its tests pass; needs `--allow-code-execution`",
+       true},
   };
   return graders;
 }
@@ -149,6 +262,19 @@ TaskGraders gradersOf(const v1::Task& spec, std::string_view task) {
   const std::string beside = spec.suite() == "ruler" ? usual : "";
   if (spec.grader() == kSantaGraders) return {other.empty() ? usual : other, beside};
   return {spec.grader(), beside};
+}
+
+bool runsCode(std::string_view grader) {
+  const auto& all = graderCatalogue();
+  return std::any_of(all.begin(), all.end(),
+                     [&](const GraderInfo& info) { return info.name == grader && info.runs_code; });
+}
+
+bool runsCode(const v1::Task& spec) {
+  return std::any_of(spec.tasks().begin(), spec.tasks().end(), [&](const std::string& task) {
+    const TaskGraders graders = gradersOf(spec, task);
+    return runsCode(graders.score) || runsCode(graders.other);
+  });
 }
 
 uint32_t longestAnswer(const v1::Task& spec, std::string_view task) {

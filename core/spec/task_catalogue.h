@@ -35,6 +35,7 @@ struct SuiteInfo {
 struct GraderInfo {
   std::string_view name;
   std::string_view meaning;
+  bool runs_code = false;  // it runs what the model wrote
 };
 
 const std::vector<SuiteInfo>& suiteCatalogue();
@@ -55,6 +56,11 @@ struct TaskGraders {
   std::string other;
 };
 TaskGraders gradersOf(const v1::Task& spec, std::string_view task);
+
+// Whether grading by this grader, or in this experiment's task, runs programs that the model wrote,
+// which a worker does only with --allow-code-execution.
+bool runsCode(std::string_view grader);
+bool runsCode(const v1::Task& spec);
 
 // Tokens that an answer to a question of this task may have: spec.task.maxNewTokens, or where that
 // is 0 the task's own.

@@ -110,7 +110,8 @@ Verdict feedEvaluation(World& world, const v1::EvaluationResult& evaluation) {
     const FidelitySums& sums = summary.all;
     for (double mean : {sums.meanRelativeError(), sums.rmsRelativeError(), sums.traceCovariance(),
                         sums.meanCosine() + 1.1, sums.meanEstimatedError().value_or(0),
-                        sums.effectiveSampleSize()}) {
+                        sums.effectiveSampleSize(), sums.meanVariance().value_or(0),
+                        sums.meanClosedForm().value_or(0)}) {
       require(std::isfinite(mean) && mean >= 0, "a fidelity cannot be");
     }
     require(sums.agreement().value_or(0) <= 1 && sums.density() <= 1 && sums.exceedRate() <= 1,

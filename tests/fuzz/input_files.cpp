@@ -4,6 +4,8 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "cli/run_folder.h"
 #include "core/spec/prefill_profile.h"
@@ -76,7 +78,9 @@ bool useRecords(const Suite& suite, const std::string& path, const v1::Task& spe
                 draft.cut_end <= draft.prompt.size(),
             "a question's parts lie outside it");
     for (const std::string& name : implementedGraders()) {
-      const double score = findGrader(name)(draft.answers, draft.prompt);
+      const Grader grader = findGrader(name);
+      if (grader == nullptr) continue;  // what it would run is for the sandbox's tests
+      const double score = grader({draft.answers, draft.classes}, draft.prompt);
       require(score >= 0 && score <= 1, "a score outside 0..1");
     }
   }
@@ -89,13 +93,32 @@ bool feedQuestions(const TempFolder& folder, std::string_view bytes) {
   spec.set_answers_field("answers");
   bool accepted = false;
   const std::string path = folder.write("q.jsonl", bytes);
-  for (const char* name : {"jsonl", "gsm8k", "mmlu", "longbench-v2"}) {
+  for (const char* name : {"jsonl", "gsm8k", "mmlu", "longbench-v2", "humaneval"}) {
     accepted |= useRecords(*findSuite(name), path, spec);
   }
   std::filesystem::create_directories(folder.path() + "/ruler/qa_1");
   folder.write("ruler/qa_1/validation.jsonl", bytes);
   spec.add_tasks("qa_1");
   return accepted | useRecords(*findSuite("ruler"), folder.path() + "/ruler", spec);
+}
+
+bool feedBenchmarks(const TempFolder& folder, std::string_view bytes) {
+  bool accepted = false;
+  for (const auto& [suite, task] :
+       std::vector<std::pair<const char*, const char*>>{{"longbench-v1", "qasper"},
+                                                        {"longbench-v1", "lcc"},
+                                                        {"longbench-v1", "trec"},
+                                                        {"infinitebench", "passkey"},
+                                                        {"infinitebench", "longbook_choice_eng"},
+                                                        {"infinitebench", "math_find"},
+                                                        {"infinitebench", "code_run"}}) {
+    v1::Task spec;
+    spec.add_tasks(task);
+    std::filesystem::create_directories(folder.path() + "/benchmarks");
+    folder.write("benchmarks/" + std::string(task) + ".jsonl", bytes);
+    accepted |= useRecords(*findSuite(suite), folder.path() + "/benchmarks", spec);
+  }
+  return accepted;
 }
 
 // A sound export, made once.
@@ -160,6 +183,8 @@ bool feedInputFile(const uint8_t* data, size_t size) {
       return feedQuestions(folder, bytes);
     case 'm':
       return useRecords(*findSuite("mmlu"), folder.write("q.csv", bytes), v1::Task());
+    case 'b':
+      return feedBenchmarks(folder, bytes);
     case 'r':
       return feedRunNote(folder, bytes);
     case 'x':

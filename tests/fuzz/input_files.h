@@ -8,7 +8,8 @@ namespace allot::fuzz {
 
 // The first byte says what the rest is:
 //   'e' an experiment file; 'p' a profile; 'r' run.json
-//   'q' questions, JSON lines or a JSON array, to every suite that reads such; 'm' MMLU's CSV
+//   'q' questions, JSON lines or a JSON array, to every suite that reads such; 'm' MMLU's CSV;
+//   'b' those of the benchmarks of long contexts that are a folder, as tasks of each kind
 //   'x' export.json, 'h' history.jsonl, 'v' evaluations.jsonl of an export that is sound otherwise:
 //       the edits of the sound file, each a place (4 bytes), how many bytes go (1), how many come
 //       (1), and these

@@ -70,8 +70,20 @@ def files():
     yield "accepted-longbench", "q", lines({
         "context": "long", "question": "q", "choice_A": "a", "choice_B": "b", "choice_C": "c",
         "choice_D": "d", "answer": "C"})
+    yield "accepted-humaneval", "q", lines({
+        "prompt": "def f():\n", "entry_point": "f", "test": "def check(c):\n    assert c() == 1"})
     yield "accepted-ruler", "q", lines({"input": "x\nQuestion: y", "outputs": ["z"],
                                         "answer_prefix": " A:"})
+    yield "accepted-longbench-v1", "b", lines(
+        {"context": "c. d", "input": "i", "answers": ["Paragraph 3", " x"], "length": 2,
+         "dataset": "qasper", "all_classes": None})
+    yield "accepted-classes", "b", lines({"context": "c", "input": "City", "answers": "City",
+                                          "all_classes": ["City", "C", "\u00c9"]})
+    yield "accepted-infinitebench", "b", lines(
+        {"id": 1, "context": "c", "input": "The largest number of: func_1(-2)", "answer": ["b"],
+         "options": ["a", "b", "c", "d"]})
+    yield "refused-benchmark", "b", lines({"context": "c", "input": "", "answers": [[]]})
+    yield "refused-deep-benchmark", "b", '{"context": "c", "answers": ' + deep() + "}"
     yield "refused-deep-question", "q", '{"prompt": "p", "answers": ' + deep() + "}"
     yield "refused-array", "q", "[" + json.dumps({"prompt": "p", "answers": 1}) + ",\n"
     yield "accepted-csv", "m", 'q,1,2,3,4,A\r\n"a ""b""\nc",1,2,3,,D\n'

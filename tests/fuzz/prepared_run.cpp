@@ -86,7 +86,7 @@ PreparedRun prepare(size_t number) {
   Aggregator aggregator(store.get(), run.run, optionsOf("first"));
   require(valueOf(aggregator.tick()), "the run ends at once");
   const auto work = [&](uint64_t tickets) {
-    for (uint64_t ticket : valueOf(store->takeTickets(tickets, UINT64_MAX))) {
+    for (uint64_t ticket : valueOf(store->takeTickets({tickets, UINT64_MAX}))) {
       require(valueOf(store->pushResult(episode(run, ticket), 100)) == PushOutcome::kAccepted,
               "a genuine result is not taken in");
     }
@@ -100,7 +100,7 @@ PreparedRun prepare(size_t number) {
   require(run.replay->next(valueOf(store->readHistory(0, 1)).at(0)).has_value(), "no replay");
   work(1);
   // The one that a worker's input is a result of.
-  require(valueOf(store->takeTickets(1, UINT64_MAX)).size() == 1, "there is no ticket left");
+  require(valueOf(store->takeTickets({1, UINT64_MAX})).size() == 1, "there is no ticket left");
   require(store->releaseLease("first").has_value(), "the lease is not released");
   run.units_to_choose = valueOf(store->listUnits());
   run.units = unitsOf(store.get());

@@ -73,6 +73,44 @@ class Files : public testing::Test {
   TempFolder folder_;
 };
 
+// Those of tests/worker/humaneval, and of any model: no turns, every blank where it was.
+TEST_F(Files, HumanevalIsCompletedAsItStands) {
+  const v1::Task task =
+      spec("humaneval", ALLOT_SOURCE_DIR "/tests/worker/humaneval/problems.jsonl", 0, 4);
+  const auto turns = [](const Draft& draft) { return Rendered{"<turn>" + draft.prompt, {1}}; };
+  const auto made = makeDataset(task, 7, tokenizer(), {.bos_token = 0, .render = turns});
+  ASSERT_TRUE(made) << made.error().message;
+  ASSERT_EQ(made->held_out.size(), 4u);
+  bool found = false;
+  for (const Question& question : made->held_out) {
+    ASSERT_EQ(question.answers.size(), 2u);
+    EXPECT_EQ(question.prompt, question.answers[0]);
+    EXPECT_EQ(
+        tokenizer().decode({question.prompt_ids.begin() + 1, question.prompt_ids.end()}, false),
+        question.prompt);
+    if (!question.prompt.starts_with("\ndef fold_name(text: str)")) continue;
+    found = true;
+    EXPECT_THAT(question.prompt, EndsWith("'sparse-attention-\u00e9'\n    \"\"\"\n"));
+    EXPECT_THAT(question.answers[1], StartsWith("\n\ndef check(candidate):\n"));
+    EXPECT_THAT(question.answers[1], EndsWith(" == 'a-b'\n\ncheck(fold_name)"));
+  }
+  EXPECT_TRUE(found);
+  EXPECT_FALSE(isComplete(task, "    return 1\n\n    # more\n  def"));
+  EXPECT_TRUE(isComplete(task, "    return 1\n\ndef"));
+  for (const auto& [line, wrong] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"prompt": "def f():", "test": "x"})", "has no field \"entry_point\""},
+           {R"({"prompt": "def f():", "test": "x", "entry_point": "f); g("})",
+            "field \"entry_point\" is not the name of a Python function"},
+           {R"({"prompt": "def f():", "test": "x", "entry_point": "2f"})",
+            "field \"entry_point\" is not the name of a Python function"},
+           {R"({"prompt": " ", "test": "x", "entry_point": "f"})", "field \"prompt\" is blank"},
+           {R"({"prompt": "def f():", "test": 1, "entry_point": "f"})",
+            "field \"test\" is not a string"}}) {
+    EXPECT_THAT(refusal(spec("humaneval", write("wrong.jsonl", line), 0, 1)),
+                HasSubstr("wrong.jsonl: line 1: " + wrong));
+  }
+}
+
 // The one question of a dataset with one on a side, whichever side it fell to.
 const Question& some(const Dataset& dataset) {
   return dataset.train.empty() ? dataset.held_out[0] : dataset.train[0];
@@ -145,6 +183,41 @@ TEST_F(Files, MmluIsReadAsCsvFolderAndJsonToTheSameQuestions) {
                                         "lines\nD. four|C"))));
   EXPECT_THAT(refusal(spec("mmlu", write("bad.csv", csv))),
               EndsWith("bad.csv: line 5: its answer is not one of A, B, C, D"));
+}
+
+TEST_F(Files, MmluOfThePublishedFolderIsTheSplitThatIsAskedFor) {
+  write("data/test/a_test.csv", "Tested?,1,2,3,4,A\n");
+  write("data/val/a_val.csv", "Validated?,1,2,3,4,B\n");
+  write("data/dev/a_dev.csv", "An example?,1,2,3,4,C\n");
+  write("data/README.txt", "not read");
+  const auto prompt = [&](const std::string& path, const std::string& split) {
+    v1::Task task = spec("mmlu", path, 0, 1);
+    EXPECT_EQ(task.split(), "test");
+    task.set_split(split);
+    const auto made = make(task);
+    return made ? made->held_out[0].prompt : made.error().message;
+  };
+  const std::string data = folder_.path() + "/data";
+  EXPECT_THAT(prompt(data, "test"), HasSubstr("Tested?"));
+  EXPECT_THAT(prompt(data, ""), HasSubstr("Tested?"));  // as older builds' runs have it
+  EXPECT_THAT(prompt(data, "validation"), HasSubstr("Validated?"));
+  EXPECT_THAT(prompt(data + "/val", "test"), HasSubstr("Validated?"));  // named by hand
+  EXPECT_EQ(prompt(data + "/val", "validation"),
+            "spec.task.path: " + data +
+                "/val: has no folder val or validation with *.csv or *.jsonl in it, and "
+                "spec.task.split is validation");
+  EXPECT_EQ(prompt(data + "/val/a_val.csv", "validation"),
+            "spec.task.path: " + data +
+                "/val/a_val.csv: is no folder, and spec.task.split is validation: name the folder "
+                "that has val in it, or remove that key");
+  write("other/validation/all.jsonl",
+        R"({"question": "Other?", "choices": ["1", "2", "3", "4"], "answer": 3})");
+  EXPECT_THAT(prompt(folder_.path() + "/other", "validation"), HasSubstr("Other?"));
+  EXPECT_THAT(prompt(folder_.path() + "/other", "test"),
+              HasSubstr("/other: has no file *.csv or *.jsonl, nor a folder test with some"));
+  // Files of its own go before folders: that is how a folder was read that has both.
+  write("data/own.csv", "Own?,1,2,3,4,D\n");
+  EXPECT_THAT(prompt(data, "test"), HasSubstr("Own?"));
 }
 
 TEST_F(Files, LongDocumentsLoseTheirMiddle) {

@@ -13,6 +13,7 @@ struct Case {
   std::vector<std::string> references;
   std::string completion;
   double score;
+  std::vector<std::string> classes = {};
 };
 
 inline void check(const char* name, const std::vector<Case>& cases) {
@@ -22,7 +23,7 @@ inline void check(const char* name, const std::vector<Case>& cases) {
   for (const Case& c : cases) {
     std::string references;
     for (const std::string& reference : c.references) references += "[" + reference + "]";
-    EXPECT_NEAR(grader(c.references, c.completion), c.score, 1e-12)
+    EXPECT_NEAR(grader({c.references, c.classes}, c.completion), c.score, 1e-12)
         << name << " of " << references << " in: " << c.completion;
   }
 }

@@ -22,7 +22,7 @@ TEST(Graders, LowerCaseIsPythons) {
            {"STRASSE \u1e9e", "strasse \u00df"}}) {
     EXPECT_EQ(lowerCase(text), low);
   }
-  EXPECT_EQ(findGrader("ruler-all")({"\u00c9t\u00e9"}, "l'\u00e9T\u00c9"), 1);
+  EXPECT_EQ(findGrader("ruler-all")({{"\u00c9t\u00e9"}}, "l'\u00e9T\u00c9"), 1);
 }
 
 TEST(Graders, Exact) {

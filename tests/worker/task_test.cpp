@@ -252,7 +252,7 @@ TEST(DatasetErrors, SpecsThatNoOneCanMeet) {
   other.set_suite("rular");
   EXPECT_EQ(refusal(other),
             "spec.task.suite: \"rular\" is not known; allowed: recall, ruler, gsm8k, mmlu, "
-            "longbench-v2, jsonl");
+            "longbench-v2, longbench-v1, infinitebench, humaneval, jsonl");
   EXPECT_EQ(refusal(spec({"niah", "Niah"}, 256, 1, 1)),
             "spec.task.tasks[1]: \"Niah\" is not known; allowed for suite recall: "
             "niah, multi, track, freq, qa, hop");

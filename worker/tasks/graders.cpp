@@ -8,24 +8,20 @@
 #include <vector>
 
 #include "model/nfc.h"
+#include "worker/tasks/answer_text.h"
+#include "worker/tasks/benchmark_graders.h"
+#include "worker/tasks/literal_graders.h"
 #include "worker/tasks/number.h"
+#include "worker/tasks/python_tests.h"
 
 namespace allot {
 namespace {
 
 using References = std::vector<std::string>;
 
-constexpr std::string_view kBlanks = " \t\n\r\v\f";
-
 bool isAlnum(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; }
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c; }
-
-std::string_view stripped(std::string_view text, std::string_view blanks = kBlanks) {
-  const size_t first = text.find_first_not_of(blanks);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(blanks) - first + 1);
-}
 
 bool holds(const std::string& low, const std::string& reference) {
   return low.find(lowerCase(reference)) != std::string::npos;
@@ -45,59 +41,6 @@ double share(const References& references, const std::set<std::string>& found) {
   const auto hits = std::count_if(gold.begin(), gold.end(),
                                   [&](const auto& word) { return found.contains(word); });
   return static_cast<double>(hits) / static_cast<double>(gold.size());
-}
-
-// The last `count` words (runs without blanks), first one first.
-std::vector<std::string_view> lastWords(std::string_view text, size_t count) {
-  std::vector<std::string_view> words;
-  while (words.size() < count) {
-    const size_t last = text.find_last_not_of(kBlanks);
-    if (last == std::string_view::npos) break;
-    text = text.substr(0, last + 1);
-    const size_t before = text.find_last_of(kBlanks);
-    const size_t first = before == std::string_view::npos ? 0 : before + 1;
-    words.push_back(text.substr(first));
-    text = text.substr(0, first);
-  }
-  std::reverse(words.begin(), words.end());
-  return words;
-}
-
-std::string_view lastLine(std::string_view text) {
-  text = stripped(text);
-  const size_t newline = text.rfind('\n');
-  return stripped(newline == std::string_view::npos ? text : text.substr(newline + 1));
-}
-
-// Where the last `count` characters (UTF-8) begin.
-size_t lastCharacters(std::string_view text, size_t count) {
-  size_t at = text.size();
-  for (; at > 0 && count > 0; --at) {
-    if ((static_cast<unsigned char>(text[at - 1]) & 0xc0U) != 0x80U) --count;
-  }
-  return at;
-}
-
-// The inside of the last \boxed{} whose braces balance.
-std::optional<std::string_view> lastBoxed(std::string_view text) {
-  constexpr std::string_view kBoxed = "\\boxed";
-  for (size_t at = text.rfind(kBoxed); at != std::string_view::npos;
-       at = at == 0 ? std::string_view::npos : text.rfind(kBoxed, at - 1)) {
-    size_t open = at + kBoxed.size();
-    while (open < text.size() && text[open] == ' ') ++open;
-    if (open == text.size() || text[open] != '{') continue;
-    int depth = 0;
-    for (size_t i = open; i < text.size(); ++i) {
-      if (text[i] == '\\') {
-        ++i;  // an escaped brace is no brace
-      } else if (text[i] == '{') {
-        ++depth;
-      } else if (text[i] == '}' && --depth == 0) {
-        return text.substr(open + 1, i - open - 1);
-      }
-    }
-  }
-  return std::nullopt;
 }
 
 // ---- texts ----
@@ -206,11 +149,7 @@ double gradeNumber(const References& references, const std::optional<GivenNumber
 std::optional<GivenNumber> numberForLlama(std::string_view completion) {
   const std::string_view line = lastLine(completion);
   if (const auto number = findNumber(line)) return givenIn(line, number);
-  const auto words = lastWords(completion, 25);
-  if (words.empty()) return std::nullopt;
-  const char* const end = words.back().data() + words.back().size();
-  const std::string_view tail(words.front().data(),
-                              static_cast<size_t>(end - words.front().data()));
+  const std::string_view tail = tailOfWords(completion, 25);
   return givenIn(tail, findNumber(tail));
 }
 
@@ -317,6 +256,24 @@ double gradeLongbenchChoice(const References& references, std::string_view compl
   return gradeChoice(references, choiceForLongbench(completion));
 }
 
+// ---- to the letter (literal_graders.h) ----
+
+double gradeNumberLlamaLiteral(const References& references, std::string_view completion) {
+  return gradePrm800k(references, literalNumberForLlama(completion));
+}
+
+double gradeNumberDeepseekLiteral(const References& references, std::string_view completion) {
+  return gradePrm800k(references, literalNumberForDeepseek(completion));
+}
+
+double gradeChoiceLlamaLiteral(const References& references, std::string_view completion) {
+  return gradeChoice(references, literalChoiceForLlama(completion));
+}
+
+double gradeChoiceDeepseekLiteral(const References& references, std::string_view completion) {
+  return gradeChoice(references, literalChoiceForDeepseek(completion));
+}
+
 // ---- what they take of an answer, as text ----
 
 std::string taken(const std::optional<GivenNumber>& number) { return number ? number->text : ""; }
@@ -334,6 +291,12 @@ std::string takenIntegers(std::string_view completion) {
 
 using Taken = std::string (*)(std::string_view completion);
 
+// A grader that the answers alone are enough for.
+template <double (*grade)(const References&, std::string_view)>
+double byAnswers(const Expected& expected, std::string_view completion) {
+  return grade(expected.answers, completion);
+}
+
 struct Registered {
   std::string_view name;
   Grader grade;
@@ -341,22 +304,50 @@ struct Registered {
 };
 
 const std::vector<Registered> kGraders = {
-    {"exact", gradeExact, [](std::string_view text) { return std::string(firstLine(text)); }},
-    {"ruler-all", gradeRulerAll, nullptr},
-    {"ruler-part", gradeRulerPart, nullptr},
-    {"santa-niah", gradeSantaNiah, takenIntegers},
-    {"santa-fwe", gradeSantaFwe, nullptr},
-    {"santa-substring", gradeSantaSubstring, nullptr},
-    {"number-llama", gradeNumberLlama, [](auto text) { return taken(numberForLlama(text)); }},
-    {"number-deepseek", gradeNumberDeepseek,
+    {"exact", byAnswers<gradeExact>,
+     [](std::string_view text) { return std::string(firstLine(text)); }},
+    {"ruler-all", byAnswers<gradeRulerAll>, nullptr},
+    {"ruler-part", byAnswers<gradeRulerPart>, nullptr},
+    {"santa-niah", byAnswers<gradeSantaNiah>, takenIntegers},
+    {"santa-fwe", byAnswers<gradeSantaFwe>, nullptr},
+    {"santa-substring", byAnswers<gradeSantaSubstring>, nullptr},
+    {"number-llama", byAnswers<gradeNumberLlama>,
+     [](auto text) { return taken(numberForLlama(text)); }},
+    {"number-deepseek", byAnswers<gradeNumberDeepseek>,
      [](auto text) { return taken(numberForDeepseek(text)); }},
-    {"choice-llama", gradeChoiceLlama, [](auto text) { return taken(choiceForLlama(text)); }},
-    {"choice-deepseek", gradeChoiceDeepseek,
+    {"choice-llama", byAnswers<gradeChoiceLlama>,
+     [](auto text) { return taken(choiceForLlama(text)); }},
+    {"choice-deepseek", byAnswers<gradeChoiceDeepseek>,
      [](auto text) { return taken(choiceForDeepseek(text)); }},
-    {"longbench-choice", gradeLongbenchChoice,
+    {"number-llama-literal", byAnswers<gradeNumberLlamaLiteral>,
+     [](auto text) { return std::string(literalNumberForLlama(text)); }},
+    {"number-deepseek-literal", byAnswers<gradeNumberDeepseekLiteral>,
+     [](auto text) { return std::string(literalNumberForDeepseek(text)); }},
+    {"choice-llama-literal", byAnswers<gradeChoiceLlamaLiteral>,
+     [](auto text) { return taken(literalChoiceForLlama(text)); }},
+    {"choice-deepseek-literal", byAnswers<gradeChoiceDeepseekLiteral>,
+     [](auto text) { return taken(literalChoiceForDeepseek(text)); }},
+    {"longbench-choice", byAnswers<gradeLongbenchChoice>,
      [](auto text) { return taken(choiceForLongbench(text)); }},
-    {"contains-all", gradeContainsAll, nullptr},
-    {"contains-any", gradeContainsAny, nullptr},
+    {"f1", gradeF1, nullptr},
+    {"f1-line", gradeF1OfLine, nullptr},
+    {"rouge-l", gradeRougeL, nullptr},
+    {"rouge-l-line", gradeRougeLOfLine, nullptr},
+    {"rouge-lsum", gradeRougeLsum, nullptr},
+    {"longbench-code", gradeLongbenchCode, nullptr},
+    {"longbench-class", gradeLongbenchClass, nullptr},
+    {"longbench-count", gradeLongbenchCount, nullptr},
+    {"longbench-paragraph", gradeLongbenchParagraph, nullptr},
+    {"infinitebench-number", gradeInfinitebenchNumber, nullptr},
+    {"infinitebench-word", gradeInfinitebenchWord, nullptr},
+    {"infinitebench-name", gradeInfinitebenchName, nullptr},
+    {"infinitebench-choice", gradeInfinitebenchChoice, nullptr},
+    {"infinitebench-debug", gradeInfinitebenchDebug, nullptr},
+    {"infinitebench-run", gradeInfinitebenchRun, nullptr},
+    {"infinitebench-find", gradeInfinitebenchFind, nullptr},
+    {"contains-all", byAnswers<gradeContainsAll>, nullptr},
+    {"contains-any", byAnswers<gradeContainsAny>, nullptr},
+    {"python-tests", nullptr, [](auto text) { return std::string(untilStop(text)); }},
 };
 
 const Registered* registered(std::string_view name) {

@@ -1,6 +1,7 @@
 // Suite mmlu: exam questions with four choices (Hendrycks et al. 2021), as the published CSV
-// (question,A,B,C,D,answer without a header), a folder of such files, or JSON lines with
-// `question`, `choices` and `answer`. Prompts: the SANTA paper, Appendix O.
+// (question,A,B,C,D,answer without a header), a folder of such files, the folder of the published
+// archive with test/ and val/ in it, or JSON lines with `question`, `choices` and `answer`.
+// Prompts: the SANTA paper, Appendix O, which asks the 1531 questions of val/.
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -76,20 +77,45 @@ Status readOne(const std::string& file, bool deepseek, std::vector<Record>* reco
   });
 }
 
-Result<std::vector<Record>> readMmlu(const std::string& path, const v1::Task& spec) {
-  namespace fs = std::filesystem;
-  std::vector<std::string> files = {path};
+namespace fs = std::filesystem;
+
+// The files of questions in a folder, in the order of their names: a folder has none of its own.
+std::vector<std::string> questionFiles(const std::string& folder) {
+  std::vector<std::string> files;
   std::error_code failed;
-  if (fs::is_directory(path, failed)) {
-    files.clear();
-    for (const auto& entry : fs::directory_iterator(path, failed)) {
-      const std::string name = entry.path().filename().string();
-      if (name.ends_with(".csv") || name.ends_with(".jsonl"))
-        files.push_back(entry.path().string());
-    }
-    if (files.empty()) return badInput(path + ": has no file *.csv or *.jsonl");
-    std::sort(files.begin(), files.end());  // a folder has no order of its own
+  for (const auto& entry : fs::directory_iterator(folder, failed)) {
+    const std::string name = entry.path().filename().string();
+    if (name.ends_with(".csv") || name.ends_with(".jsonl")) files.push_back(entry.path().string());
   }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+// A file, or a folder of files, is what it is; of a folder with test/ and val/ spec.task.split says
+// which is read. dev/, which has examples for prompts, is never.
+Result<std::vector<std::string>> filesOf(const std::string& path, TaskSplit split) {
+  std::error_code failed;
+  const bool folder = fs::is_directory(path, failed);
+  if (split == TaskSplit::kTest) {
+    if (!folder) return std::vector{path};
+    if (auto files = questionFiles(path); !files.empty()) return files;
+    if (auto files = questionFiles(path + "/test"); !files.empty()) return files;
+    return badInput(path + ": has no file *.csv or *.jsonl, nor a folder test with some");
+  }
+  const std::string asked = "spec.task.split is validation";
+  if (!folder) {
+    return badInput(path + ": is no folder, and " + asked +
+                    ": name the folder that has val in it, or remove that key");
+  }
+  for (const char* const name : {"/val", "/validation"}) {
+    if (auto files = questionFiles(path + name); !files.empty()) return files;
+  }
+  return badInput(path + ": has no folder val or validation with *.csv or *.jsonl in it, and " +
+                  asked);
+}
+
+Result<std::vector<Record>> readMmlu(const std::string& path, const v1::Task& spec) {
+  ALLOT_ASSIGN(const auto files, filesOf(path, splitOf(spec)));
   std::vector<Record> records;
   for (const std::string& file : files) {
     ALLOT_TRY(readOne(file, promptStyleOf(spec) == PromptStyle::kDeepseek, &records));

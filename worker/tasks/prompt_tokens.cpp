@@ -51,7 +51,11 @@ std::vector<int32_t> PromptTokens::encode(std::string_view text) const {
 }
 
 Question PromptTokens::make(const std::string& task, const Draft& draft) const {
-  Question question{.task = task, .prompt = {}, .prompt_ids = {}, .answers = draft.answers};
+  Question question{.task = task,
+                    .prompt = {},
+                    .prompt_ids = {},
+                    .answers = draft.answers,
+                    .classes = draft.classes};
   if (spec_.max_new_tokens() == 0) question.own_answer_tokens = longestAnswer(spec_, task);
   if (!draft.bare && options_.render) {
     Rendered rendered = options_.render(draft);

@@ -210,6 +210,28 @@ Result<std::vector<std::string>> JsonRecord::texts(const std::string& field,
   return texts;
 }
 
+Result<std::string> JsonRecord::textOrNone(const std::string& field) const {
+  const auto found = object_.find(field);
+  if (found == object_.end() || found->is_null()) return std::string();
+  if (!found->is_string()) return place_.refuse("field \"" + field + "\" is not a string");
+  return found->get<std::string>();
+}
+
+Result<std::vector<std::string>> JsonRecord::answersAsTheyStand(const std::string& field) const {
+  ALLOT_ASSIGN(const json* found, value(field));
+  const json all = found->is_array() ? *found : json::array({*found});
+  std::vector<std::string> texts;
+  for (const json& one : all) {
+    if (!one.is_string() && !one.is_number()) {
+      return place_.refuse("field \"" + field + "\" is not a string, a number or a list of them");
+    }
+    std::string text = one.is_string() ? one.get<std::string>() : one.dump();
+    if (!trimmed(text).empty()) texts.push_back(std::move(text));
+  }
+  if (texts.empty()) return place_.refuse("field \"" + field + "\" has no answer");
+  return texts;
+}
+
 Status readJson(const std::string& file, const std::function<Status(const JsonRecord&)>& use) {
   ALLOT_ASSIGN(const std::string whole, readWhole(file));
   const std::string_view text(whole);

@@ -34,6 +34,11 @@ class JsonRecord {
   Result<std::string> text(const std::string& field) const;
   // A string, a number, or a list of them, at least one: each as text.
   Result<std::vector<std::string>> texts(const std::string& field, bool may_be_blank = false) const;
+  // A string, which may be blank; "" if it is missing or null.
+  Result<std::string> textOrNone(const std::string& field) const;
+  // Answers as they stand, blanks included, for graders that look at these: a string, a number or a
+  // list of them. Blank ones are left out; at least one is left.
+  Result<std::vector<std::string>> answersAsTheyStand(const std::string& field) const;
   // The value, whatever it is.
   Result<const nlohmann::json*> value(const std::string& field) const;
 

@@ -21,6 +21,7 @@ struct Draft {
   std::string prompt;
   std::string answer_prefix;  // how the answer begins, given to the model
   std::vector<std::string> answers;
+  std::vector<std::string> classes = {};  // all that could be answered, if the question has such
   // Where in `prompt` the question proper begins, behind the context that it is asked about; 0:
   // there is no such context.
   size_t question_start = 0;

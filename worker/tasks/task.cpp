@@ -9,6 +9,7 @@
 #include "worker/tasks/generated.h"
 #include "worker/tasks/graders.h"
 #include "worker/tasks/prompt_tokens.h"
+#include "worker/tasks/python_tests.h"
 #include "worker/tasks/suites.h"
 
 namespace allot {
@@ -16,8 +17,9 @@ namespace {
 
 // The registry: one entry a suite.
 const std::vector<Suite>& suites() {
-  static const std::vector<Suite> all = {recallSuite(), rulerSuite(),     gsm8kSuite(),
-                                         mmluSuite(),   longbenchSuite(), jsonlSuite()};
+  static const std::vector<Suite> all = {recallSuite(),        rulerSuite(),     gsm8kSuite(),
+                                         mmluSuite(),          longbenchSuite(), longbenchV1Suite(),
+                                         infinitebenchSuite(), humanevalSuite(), jsonlSuite()};
   return all;
 }
 
@@ -98,14 +100,41 @@ uint64_t longestRow(const v1::Task& task) {
 
 Grades grade(const v1::Task& task, const Question& question, const std::string& completion) {
   const TaskGraders names = gradersOf(task, question.task);
+  const Expected expected{question.answers, question.classes};
   Grades grades;
   if (const Grader grader = findGrader(names.score)) {
-    grades.score = grader(question.answers, completion);
+    grades.score = grader(expected, completion);
   }
   if (const Grader other = findGrader(names.other)) {
-    grades.other = other(question.answers, completion);
+    grades.other = other(expected, completion);
   }
   return grades;
+}
+
+Status mayRunCode(const v1::Task& task, bool allowed) {
+  if (allowed || !runsCode(task)) return {};
+  return badInput("spec.task: suite " + task.suite() +
+                  " with its grader runs programs that the model writes: --allow-code-execution "
+                  "(of `allot run` "
+                  "or allot-worker) lets workers do so, in a sandbox without network and files");
+}
+
+Result<std::vector<Grades>> gradeAll(const v1::Task& task, std::span<const Completion> completions,
+                                     const std::function<Status()>& go_on) {
+  std::vector<Grades> all;
+  std::vector<std::string> programs;
+  std::vector<size_t> of;  // the completion of each program
+  for (size_t i = 0; i < completions.size(); ++i) {
+    const auto& [question, text] = completions[i];
+    all.push_back(grade(task, *question, *text));
+    if (!runsCode(gradersOf(task, question->task).score)) continue;
+    programs.push_back(testProgram(question->answers, *text));
+    of.push_back(i);
+  }
+  if (programs.empty()) return all;
+  ALLOT_ASSIGN(const auto scores, runPrograms(programs, go_on));
+  for (size_t i = 0; i < of.size(); ++i) all[of[i]].score = scores[i];
+  return all;
 }
 
 std::vector<v1::GraderReading> readings(const v1::Task& task, const Question& question,
@@ -129,19 +158,21 @@ bool isComplete(const v1::Task& task, const std::string& completion) {
 }
 
 std::string datasetDigest(const Dataset& dataset) {
-  std::string bytes, counts, lengths;
+  std::string bytes, counts, lengths, classes;
   for (const std::vector<Question>* split : {&dataset.train, &dataset.held_out}) {
     appendSized(bytes, std::to_string(split->size()));
     for (const Question& question : *split) {
       appendSized(bytes, question.prompt);
       for (const std::string& answer : question.answers) appendSized(bytes, answer);
       counts += std::to_string(question.answers.size()) + " ";
+      for (const std::string& one : question.classes) appendSized(classes, one);
       if (question.own_answer_tokens == 0) continue;
       lengths += std::to_string(question.own_answer_tokens) + " ";
     }
   }
   // Where a question has one answer, which is most often, the digest needs no more.
   if (counts.find_first_not_of("1 ") != std::string::npos) appendSized(bytes, counts);
+  if (!classes.empty()) appendSized(bytes, "classes " + classes);
   if (!lengths.empty()) appendSized(bytes, "answers of " + lengths);
   return sha256Hex(bytes);
 }

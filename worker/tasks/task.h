@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,10 +19,11 @@
 namespace allot {
 
 struct Question {
-  std::string task;                  // "niah"
-  std::string prompt;                // rendered: all that the model reads, without bos
-  std::vector<int32_t> prompt_ids;   // with bos, if the model has one
-  std::vector<std::string> answers;  // expected, without surrounding blanks
+  std::string task;                       // "niah"
+  std::string prompt;                     // rendered: all that the model reads, without bos
+  std::vector<int32_t> prompt_ids;        // with bos, if the model has one
+  std::vector<std::string> answers;       // expected, without surrounding blanks
+  std::vector<std::string> classes = {};  // all that could be answered, if the question has such
   // Leading prompt_ids that are the same whatever is asked: those of the context before the
   // question; 0 if it has none.
   size_t context_tokens = 0;
@@ -64,8 +66,22 @@ struct Grades {
   double score = 0;             // 0..1
   std::optional<double> other;  // by the task's other grader, if it has one
 };
-// How good `completion` (the decoded text after the prompt) is as the answer.
+// How good `completion` (the decoded text after the prompt) is as the answer; a score that running
+// it would give is left 0.
 Grades grade(const v1::Task& task, const Question& question, const std::string& completion);
+
+// kUsage, with what the flag means, where grading this task runs programs that the model writes and
+// that is not `allowed`.
+Status mayRunCode(const v1::Task& task, bool allowed);
+
+struct Completion {
+  const Question* question = nullptr;
+  const std::string* text = nullptr;
+};
+// The same of several, one after the other, and beside each other those whose grader runs code.
+// Errors: runPrograms' (worker/tasks/python_tests.h); without such a grader none.
+Result<std::vector<Grades>> gradeAll(const v1::Task& task, std::span<const Completion> completions,
+                                     const std::function<Status()>& go_on);
 
 // What the graders of the score and of the other score took of it, in this order.
 std::vector<v1::GraderReading> readings(const v1::Task& task, const Question& question,
@@ -74,7 +90,7 @@ std::vector<v1::GraderReading> readings(const v1::Task& task, const Question& qu
 // True once the decoded text holds a whole answer: the suite's stop mark was written.
 bool isComplete(const v1::Task& task, const std::string& completion);
 
-// SHA-256 over both splits' prompts and answers, and the lengths that these have of their own:
+// SHA-256 over both splits' prompts and answers, and the lengths and classes that they have:
 // equal on every worker of a run.
 std::string datasetDigest(const Dataset& dataset);
 

@@ -1,0 +1,384 @@
+#include "worker/tasks/sandbox.h"
+
+#include <fcntl.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+namespace allot {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* kNobody = "65534";
+constexpr const char* kPrlimit = "/usr/bin/prlimit";  // in the sandbox
+
+// Descriptors of bubblewrap's own; the command has 0, 1 and 2 alone.
+constexpr int kFilterFd = 3;
+constexpr int kInfoFd = 4;
+constexpr int kFirstFreeFd = 5;
+
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Fd() { close(); }
+  int get() const { return fd_; }
+  void close() {
+    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  }
+
+ private:
+  int fd_ = -1;
+};
+
+tl::unexpected<Error> refused(const std::string& what) {
+  return fail(ErrorCode::kIo, "the sandbox: " + what + ": " + std::strerror(errno));
+}
+
+struct Pipe {
+  Fd read, write;
+};
+Result<Pipe> makePipe() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return refused("cannot make a pipe");
+  fcntl(ends[0], F_SETFL, O_NONBLOCK);  // the reading end's alone
+  return Pipe{Fd(ends[0]), Fd(ends[1])};
+}
+
+// `bytes` as a file in memory to read from.
+Result<Fd> fileOf(const void* bytes, size_t size) {
+  Fd file(memfd_create("allot-sandbox", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (file.get() < 0) return refused("cannot make a file in memory");
+  const char* from = static_cast<const char*>(bytes);
+  while (size > 0) {
+    const ssize_t written = write(file.get(), from, size);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return refused("cannot fill a file in memory");
+    from += written;
+    size -= static_cast<size_t>(written);
+  }
+  lseek(file.get(), 0, SEEK_SET);
+  fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL);
+  return file;
+}
+
+// ---- the filter of system calls ----
+
+#if defined(__x86_64__)
+constexpr uint32_t kMachine = AUDIT_ARCH_X86_64;
+#elif defined(__aarch64__)
+constexpr uint32_t kMachine = AUDIT_ARCH_AARCH64;
+#else
+#error "the sandbox's filter of system calls is written for x86-64 and aarch64"
+#endif
+
+constexpr uint32_t kAllow = SECCOMP_RET_ALLOW;
+constexpr uint32_t errorOf(uint32_t number) { return SECCOMP_RET_ERRNO | number; }
+
+using Filter = std::vector<sock_filter>;
+
+void load(Filter* filter, size_t offset) {
+  filter->push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<uint32_t>(offset)));
+}
+void give(Filter* filter, uint32_t verdict) {
+  filter->push_back(BPF_STMT(BPF_RET | BPF_K, verdict));
+}
+// Where what was loaded is `value`, the next `count` instructions, else those behind them.
+void ifEqual(Filter* filter, uint32_t value, uint8_t count) {
+  filter->push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, count));
+}
+
+// Offset of the low half of a call's argument (both machines store it first).
+constexpr size_t argument(size_t index) {
+  return offsetof(seccomp_data, args) + index * sizeof(uint64_t);
+}
+
+Filter makeFilter() {
+  Filter filter;
+  // Calls of another machine's numbering (32 bits) would be other calls.
+  load(&filter, offsetof(seccomp_data, arch));
+  filter.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kMachine, 1, 0));
+  give(&filter, SECCOMP_RET_KILL_PROCESS);
+  load(&filter, offsetof(seccomp_data, nr));
+  // x32's numbers, on x86-64.
+  filter.push_back(BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 0x40000000U, 0, 1));
+  give(&filter, errorOf(ENOSYS));
+  const uint32_t denied[] = {
+      // Memory that no limit of address space counts.
+      __NR_shmget, __NR_msgget, __NR_semget, __NR_memfd_create, __NR_memfd_secret,
+      // Signals: the published evaluation of HumanEval takes them away as well.
+      __NR_kill, __NR_tkill, __NR_tgkill, __NR_rt_sigqueueinfo, __NR_rt_tgsigqueueinfo,
+      __NR_pidfd_send_signal,
+      // Namespaces and mounts of its own: a tmpfs has no limit.
+      __NR_unshare, __NR_setns, __NR_mount, __NR_fsopen, __NR_pivot_root, __NR_chroot,
+      // What is shared with the rest of the machine, or has been a way out of sandboxes.
+      __NR_add_key, __NR_request_key, __NR_keyctl, __NR_bpf, __NR_perf_event_open, __NR_userfaultfd,
+      __NR_ptrace, __NR_io_uring_setup, __NR_io_uring_enter, __NR_io_uring_register};
+  for (const uint32_t call : denied) {
+    ifEqual(&filter, call, 1);
+    give(&filter, errorOf(EPERM));
+  }
+  // Its flags are in memory, where a filter cannot look; the C library then takes clone.
+  ifEqual(&filter, __NR_clone3, 1);
+  give(&filter, errorOf(ENOSYS));
+  ifEqual(&filter, __NR_clone, 4);
+  load(&filter, argument(0));
+  constexpr uint32_t kNew = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET |
+                            CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP;
+  filter.push_back(BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, kNew, 0, 1));
+  give(&filter, errorOf(EPERM));
+  give(&filter, kAllow);
+  // Families that have no namespace, of a virtual machine's host among them, are not for it.
+  ifEqual(&filter, __NR_socket, 8);
+  load(&filter, argument(0));
+  for (const uint32_t family : {AF_UNIX, AF_INET, AF_INET6}) {
+    ifEqual(&filter, family, 1);
+    give(&filter, kAllow);
+  }
+  give(&filter, errorOf(EAFNOSUPPORT));
+  give(&filter, kAllow);
+  return filter;
+}
+
+// ---- the command line ----
+
+std::vector<std::string> wrapped(const std::vector<std::string>& command,
+                                 const SandboxLimits& limits) {
+  const auto number = [](uint64_t value) { return std::to_string(value); };
+  // Short of memory, the kernel ends the sandbox and not the worker.
+  std::vector<std::string> line = {"choom", "-n", "1000", "--"};
+  const auto add = [&](const std::vector<std::string>& more) {
+    line.insert(line.end(), more.begin(), more.end());
+  };
+  if (geteuid() == 0) {
+    add({"setpriv", "--reuid", kNobody, "--regid", kNobody, "--clear-groups", "--"});
+  }
+  // As process 1 of its namespace the command cannot be outlived by what it starts. In a session of
+  // its own it has no terminal, and no process outside is of its group.
+  add({"bwrap", "--unshare-user", "--unshare-all", "--as-pid-1", "--die-with-parent",
+       "--new-session", "--cap-drop", "ALL", "--uid", kNobody, "--gid", kNobody, "--hostname",
+       "sandbox", "--seccomp", number(kFilterFd), "--info-fd", number(kInfoFd), "--clearenv"});
+  for (const auto& [name, value] :
+       {std::pair{"PATH", "/usr/bin"}, std::pair{"HOME", "/tmp"}, std::pair{"LANG", "C.UTF-8"},
+        std::pair{"PYTHONHASHSEED", "0"}}) {
+    add({"--setenv", name, value});
+  }
+  add({"--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin", "--symlink", "usr/lib", "/lib",
+       "--symlink", "usr/lib64", "/lib64"});
+  for (const char* device : {"/dev/null", "/dev/zero", "/dev/urandom"}) {
+    add({"--dev-bind", device, device});
+  }
+  // The root is a tmpfs that bubblewrap makes; it has no limit, so nobody may write there.
+  add({"--size", number(limits.tmp_bytes), "--perms", "0700", "--tmpfs", "/tmp", "--chdir", "/tmp",
+       "--remount-ro", "/", "--"});
+  // In here, where processes are counted in the sandbox alone (Linux 5.14).
+  add({kPrlimit, "--cpu=" + number(limits.cpu_seconds), "--as=" + number(limits.address_bytes),
+       "--nproc=" + number(limits.processes), "--nofile=" + number(limits.open_files),
+       "--fsize=" + number(limits.file_bytes), "--core=0", "--"});
+  add(command);
+  return line;
+}
+
+// ---- the process ----
+
+struct Ends {
+  Fd input, output, filter, info;  // the sandbox's
+};
+
+Result<pid_t> spawn(std::vector<std::string> line, Ends ends) {
+  // Out of the way of the numbers that they shall have.
+  for (Fd* fd : {&ends.input, &ends.output, &ends.filter, &ends.info}) {
+    *fd = Fd(fcntl(fd->get(), F_DUPFD_CLOEXEC, kFirstFreeFd));
+    if (fd->get() < 0) return refused("cannot copy a file descriptor");
+  }
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  for (const auto& [fd, place] :
+       {std::pair{&ends.input, STDIN_FILENO}, std::pair{&ends.output, STDOUT_FILENO},
+        std::pair{&ends.output, STDERR_FILENO}, std::pair{&ends.filter, kFilterFd},
+        std::pair{&ends.info, kInfoFd}}) {
+    posix_spawn_file_actions_adddup2(&actions, fd->get(), place);
+  }
+  posix_spawn_file_actions_addclosefrom_np(&actions, kFirstFreeFd);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t none, all;
+  sigemptyset(&none);
+  sigfillset(&all);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setsigdefault(&attributes, &all);
+  posix_spawnattr_setpgroup(&attributes, 0);
+  posix_spawnattr_setflags(&attributes,
+                           POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
+  std::vector<char*> argv;
+  for (std::string& word : line) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  const char* folders = std::getenv("PATH");
+  std::string path = std::string("PATH=") + (folders != nullptr ? folders : "/usr/bin:/bin");
+  char* environment[] = {path.data(), nullptr};
+  pid_t pid = -1;
+  const int failed = posix_spawnp(&pid, argv[0], &actions, &attributes, argv.data(), environment);
+  posix_spawn_file_actions_destroy(&actions);
+  posix_spawnattr_destroy(&attributes);
+  errno = failed;
+  if (failed != 0) return refused("cannot start " + line[0]);
+  return pid;
+}
+
+// Appends what is there to read; false at the end of the file.
+bool drain(int fd, size_t most, std::string* text) {
+  char buffer[16384];
+  while (text->size() <= most) {
+    const ssize_t got = read(fd, buffer, std::min(sizeof buffer, most + 1 - text->size()));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return true;  // nothing for now
+    if (got == 0) return false;
+    text->append(buffer, static_cast<size_t>(got));
+  }
+  return true;
+}
+
+// Process 1 of the sandbox, by its number out here; 0 if bubblewrap has not made it.
+pid_t firstProcess(int info) {
+  std::string text;
+  drain(info, 4096, &text);
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  const auto found = json.is_object() ? json.find("child-pid") : json.end();
+  return found != json.end() && found->is_number_integer() ? found->get<pid_t>() : 0;
+}
+
+class Running {
+ public:
+  Running(pid_t pid, Fd info) : pid_(pid), info_(std::move(info)) {
+    ended_ = Fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  }
+  ~Running() {
+    if (!status_) end();
+  }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+  // Becomes readable when bubblewrap has ended; it does so once the whole of the sandbox has.
+  int endedFd() const { return ended_.get(); }
+
+  // With process 1 the kernel ends all others, waits for them, and bubblewrap ends after that.
+  // That process is a zombie until bubblewrap has seen it: its number is no other's.
+  void end() {
+    const pid_t first = firstProcess(info_.get());
+    if (first <= 1 || kill(first, SIGKILL) != 0) kill(-pid_, SIGKILL);
+    wait();
+  }
+
+  int wait() {
+    int status = 0;
+    while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+    }
+    status_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return *status_;
+  }
+
+ private:
+  pid_t pid_;
+  Fd info_, ended_;
+  std::optional<int> status_;
+};
+
+// How often it is looked whether the caller wants it stopped.
+constexpr std::chrono::milliseconds kLook{50};
+
+SandboxEnd watch(Running* running, Fd output, const SandboxLimits& limits,
+                 const std::atomic<bool>& stop) {
+  using Why = SandboxEnd::Why;
+  const auto deadline = Clock::now() + limits.wall;
+  SandboxEnd end;
+  const auto stopped = [&](Why why) {
+    running->end();
+    end.why = why;
+    return end;
+  };
+  bool open = true;
+  while (true) {
+    pollfd ends[2] = {{running->endedFd(), POLLIN, 0}, {open ? output.get() : -1, POLLIN, 0}};
+    poll(ends, 2, static_cast<int>(kLook.count()));
+    if (open) open = drain(output.get(), limits.output_bytes, &end.output);
+    if (end.output.size() > limits.output_bytes) {
+      end.output.resize(limits.output_bytes);
+      return stopped(Why::kWroteTooMuch);
+    }
+    if (ends[0].revents != 0) break;
+    if (stop) return stopped(Why::kStopped);
+    if (Clock::now() >= deadline) return stopped(Why::kTimedOut);
+  }
+  end.status = running->wait();
+  return end;
+}
+
+bool inPath(const std::string& program) {
+  const char* path = std::getenv("PATH");
+  std::stringstream folders(path != nullptr ? path : "/usr/bin:/bin");
+  std::string folder;
+  while (std::getline(folders, folder, ':')) {
+    if (access((folder + "/" + program).c_str(), X_OK) == 0) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Result<SandboxEnd> runInSandbox(const std::vector<std::string>& command, const std::string& input,
+                                const SandboxLimits& limits, const std::atomic<bool>& stop) {
+  static const Filter filter = makeFilter();
+  Ends ends;
+  ALLOT_ASSIGN(ends.input, fileOf(input.data(), input.size()));
+  ALLOT_ASSIGN(ends.filter, fileOf(filter.data(), filter.size() * sizeof(sock_filter)));
+  ALLOT_ASSIGN(Pipe output, makePipe());
+  ALLOT_ASSIGN(Pipe info, makePipe());
+  ends.output = std::move(output.write);
+  ends.info = std::move(info.write);
+  ALLOT_ASSIGN(const pid_t pid, spawn(wrapped(command, limits), std::move(ends)));
+  Running running(pid, std::move(info.read));
+  if (running.endedFd() < 0) return refused("cannot watch a process");
+  return watch(&running, std::move(output.read), limits, stop);
+}
+
+std::string missingForSandbox(const std::vector<std::pair<std::string, std::string>>& others) {
+  std::vector<std::pair<std::string, std::string>> needed = {{"bwrap", "bubblewrap"},
+                                                             {"choom", "util-linux"},
+                                                             {"setpriv", "util-linux"},
+                                                             {kPrlimit, "util-linux"}};
+  needed.insert(needed.end(), others.begin(), others.end());
+  for (const auto& [program, package] : needed) {
+    const bool placed = program.starts_with("/");
+    if (placed ? access(program.c_str(), X_OK) == 0 : inPath(program)) continue;
+    return "there is no " + program + (placed ? "" : " in PATH") + " (Debian package " + package +
+           ")";
+  }
+  return "";
+}
+
+}  // namespace allot
