@@ -121,6 +121,15 @@ struct Evaluation {
   uint64_t answers_bytes = 0;  // that its answers take in the store, whether or not they are here
 };
 
+// What a worker asks for when it asks for tickets of episodes.
+struct TicketRequest {
+  uint64_t count = 1;           // at most so many
+  uint64_t limit = UINT64_MAX;  // all of them below this one
+  // Episodes that all live workers share: no more than an equal part of so many, and that part in
+  // equal pieces. 0: no matter.
+  uint64_t shared = 0;
+};
+
 // What a worker asks for when it asks for evaluation units.
 struct ClaimRequest {
   std::string holder = {};          // the worker

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <numeric>
 #include <set>
+#include <thread>
 
 #include "core/digest.h"
 #include "core/evaluation/answers.h"
@@ -17,123 +19,24 @@
 #include "core/spec/spec.h"
 #include "model/weights.h"
 #include "worker/device_choice.h"
+#include "worker/engine_settings.h"
 #include "worker/fidelity.h"
+#include "worker/read_counts.h"
 
 namespace allot {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Questions that may be shuffled to see which of them come next.
+constexpr uint64_t kShuffledAhead = uint64_t{1} << 20;
+// Weights are read once a step, whatever its rows. On a CPU 64 rows take .6 of the time a row that
+// 16 take, and more gain little; a GPU's products of 256 rows cost as much as their weights' bytes.
+constexpr uint32_t kRowsOfCpuStep = 64;
+constexpr uint32_t kRowsOfGpuStep = 256;
+
 double secondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-void addCounts(const kernels::RowStatistics& row, uint64_t steps, v1::DecodeCounts* counts) {
-  counts->set_decode_steps(counts->decode_steps() + steps);
-  counts->set_draws(counts->draws() + row.draws);
-  counts->set_unique_rows(counts->unique_rows() + row.unique_rows);
-  counts->set_group_rows(counts->group_rows() + row.group_rows);
-  counts->set_dense_rows(counts->dense_rows() + row.dense_rows);
-  counts->set_key_bytes(counts->key_bytes() + row.key_bytes);
-  counts->set_value_bytes(counts->value_bytes() + row.value_bytes);
-  counts->set_dense_bytes(counts->dense_bytes() + row.dense_bytes);
-}
-
-WeightType weightTypeOf(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::kFloat32:
-      return WeightType::kFloat32;
-    case Dtype::kBFloat16:
-      return WeightType::kBFloat16;
-  }
-  return WeightType::kFloat32;
-}
-
-// One prompt's.
-void addCounts(const Prompt& prompt, v1::PrefillCounts* counts) {
-  const PromptStatistics& read = prompt.statistics;
-  counts->set_prompts(counts->prompts() + 1);
-  counts->set_tokens(counts->tokens() + static_cast<uint64_t>(prompt.length));
-  counts->set_blocks(counts->blocks() + read.blocks.blocks);
-  counts->set_dense_blocks(counts->dense_blocks() + read.blocks.dense_blocks);
-  counts->set_skipped_blocks(counts->skipped_blocks() + read.blocks.skipped_blocks);
-  counts->set_unique_rows(counts->unique_rows() + read.rows.unique_rows);
-  counts->set_dense_rows(counts->dense_rows() + read.rows.dense_rows);
-  counts->set_key_bytes(counts->key_bytes() + read.blocks.key_bytes + read.rows.key_bytes);
-  counts->set_value_bytes(counts->value_bytes() + read.blocks.value_bytes + read.rows.value_bytes);
-  counts->set_dense_bytes(counts->dense_bytes() + read.blocks.dense_bytes + read.rows.dense_bytes);
-  counts->set_seconds(counts->seconds() + read.seconds);
-  counts->set_selection_seconds(counts->selection_seconds() + read.selection_seconds);
-  if (read.kept_queries == 0) return;
-  counts->set_least_kept_mass(counts->kept_queries() > 0
-                                  ? std::min(counts->least_kept_mass(), read.least_kept_mass)
-                                  : read.least_kept_mass);
-  counts->set_kept_queries(counts->kept_queries() + read.kept_queries);
-  counts->set_kept_mass(counts->kept_mass() + read.kept_mass);
-}
-
-Result<kernels::MethodOptions> methodOf(const v1::Spec& spec, const std::string& key,
-                                        const std::string& text,
-                                        kernels::Phase phase = kernels::Phase::kDecode) {
-  kernels::MethodOptions method;
-  if (const auto wrong =
-          kernels::parseMethod(text, &method, methodDefaultsOf(spec.attention()), phase)) {
-    return badInput(key + ": " + text + ": " + *wrong);
-  }
-  return method;
-}
-
-// Missing, of a run that an older build began: dense.
-Result<kernels::MethodOptions> prefillMethodOf(const v1::Spec& spec, const std::string& key,
-                                               const std::string& text) {
-  return methodOf(spec, key, text.empty() ? "dense" : text, kernels::Phase::kPrefill);
-}
-
-bool holds(const std::vector<int>& numbers, int number) {
-  return std::find(numbers.begin(), numbers.end(), number) != numbers.end();
-}
-
-void askFor(const kernels::MethodOptions& method, KvPoolOptions* pool) {
-  const int bits = kernels::shadowBits(method);
-  if (bits > 0 && !holds(pool->shadow_bits, bits)) pool->shadow_bits.push_back(bits);
-  pool->bounds |= kernels::readsBounds(method);
-}
-
-ZeroReads zeroReadsFor(const v1::Spec& spec) {
-  switch (zeroReadsOf(spec.policy())) {
-    case ZeroReadsChoice::kOff:
-      return ZeroReads::kOff;
-    case ZeroReadsChoice::kMeanValue:
-      return ZeroReads::kMeanValue;
-    case ZeroReadsChoice::kWindow:
-      return ZeroReads::kWindow;
-  }
-  return ZeroReads::kOff;
-}
-
-ModelShape shapeOf(const ModelConfig& config) {
-  return {static_cast<uint32_t>(config.layers), static_cast<uint32_t>(config.kv_heads),
-          static_cast<uint32_t>(config.heads)};
-}
-
-// What the methods of the experiment read beside keys and values is kept; nothing else is.
-Result<KvPoolOptions> poolFor(const v1::Spec& spec) {
-  KvPoolOptions pool{.page_size = 16, .zero_reads = zeroReadsFor(spec)};
-  ALLOT_ASSIGN(const auto rollout,
-               methodOf(spec, "spec.attention.decode", spec.attention().decode()));
-  askFor(rollout, &pool);
-  for (const std::string& text : spec.evaluation().methods()) {
-    ALLOT_ASSIGN(const auto method, methodOf(spec, "spec.evaluation.methods", text));
-    askFor(method, &pool);
-  }
-  std::vector<std::string> prefills(spec.evaluation().prefills().begin(),
-                                    spec.evaluation().prefills().end());
-  prefills.push_back(spec.attention().prefill());
-  for (const std::string& text : prefills) {
-    ALLOT_ASSIGN(const auto method, prefillMethodOf(spec, "spec.evaluation.prefills", text));
-    askFor(method, &pool);
-  }
-  return pool;
 }
 
 }  // namespace
@@ -195,12 +98,19 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
   auto engine =
       std::unique_ptr<Engine>(new Engine(experiment, std::move(tokenizer), options.events));
   engine->device_ = device;
+  engine->allow_code_execution_ = options.allow_code_execution;
+  engine->rows_of_step_ = options.rows_of_step > 0  ? options.rows_of_step
+                          : device == Device::kCuda ? kRowsOfGpuStep
+                                                    : kRowsOfCpuStep;
   engine->decoder_ = std::move(decoder);
   engine->chat_ = std::move(chat);
   engine->dataset_ = std::move(dataset);
   engine->rollout_methods_ = rollout_methods;
   engine->takeProfile(profile);
-  engine->prompts_ = std::make_unique<PromptCache>(engine->decoder_.get());
+  // A CPU's prompts are in the host's memory as they are. Several workers may share it.
+  const size_t share = device == Device::kCuda ? freeMemory(Device::kCpu) / 4 : 0;
+  engine->prompts_ =
+      std::make_unique<PromptCache>(engine->decoder_.get(), options.host_bytes.value_or(share));
   v1::ModelFacts& facts = engine->facts_;
   facts.set_architecture(config.architecture);
   facts.set_layers(static_cast<uint32_t>(config.layers));
@@ -285,13 +195,15 @@ size_t Engine::leastKvBytes() const {
     for (uint32_t i = 0; i < count; ++i) most = std::max(most, pagesOf(held_out, i));
   }
   const auto measures = measuresOf(experiment_.spec().evaluation());
-  if (std::find(measures.begin(), measures.end(), Measure::kFidelity) != measures.end()) {
+  const bool compares = std::any_of(measures.begin(), measures.end(),
+                                    [](Measure m) { return m != Measure::kAccuracy; });
+  if (compares) {
     // A chunk's questions are compared side by side.
-    const size_t end =
-        std::min<size_t>(dataset_.held_out.size(), size_t{kFidelityChunks} * kChunkQuestions);
+    const uint32_t end = fidelityQuestions(experiment_.spec());
+    const uint32_t each = chunkQuestions(experiment_.spec().evaluation());
     size_t chunk = 0;
     for (uint32_t i = 0; i < end; ++i) {
-      if (i % kChunkQuestions == 0) chunk = 0;
+      if (i % each == 0) chunk = 0;
       chunk += pagesOf(true, i) + kFidelityPages;
       most = std::max(most, chunk);
     }
@@ -353,6 +265,33 @@ std::string Engine::promptKey(const Row& row, const PromptReading& reading) cons
   return key;
 }
 
+std::unordered_map<std::string, uint64_t> Engine::comingPrompts(const Row& row,
+                                                                const Methods& methods) const {
+  std::unordered_map<std::string, uint64_t> coming;
+  const auto comes = [&](bool held_out, uint32_t index) {
+    const Row next{held_out, index, row.schedule, row.sequence};
+    const Methods& of = held_out ? methods : rollout_methods_;
+    coming.try_emplace(promptKey(next, promptReading(next, of)), coming.size());
+  };
+  if (row.held_out && ahead_.count > 0) {
+    for (uint32_t i = 1; i <= ahead_.count; ++i) {
+      comes(true, ahead_.first + (row.question - ahead_.first + i) % ahead_.count);
+    }
+  }
+  if (ahead_.ticket) {
+    const v1::Spec& spec = experiment_.spec();
+    const uint32_t all = spec.task().train_questions();
+    // One set after the other, until each question has come; a shuffle takes time by their number.
+    const uint64_t step = std::max<uint32_t>(1, spec.rollout().episodes_per_question_set());
+    uint64_t sets = std::max<uint64_t>(1, kShuffledAhead / all);
+    const size_t enough = coming.size() + all;
+    for (uint64_t t = *ahead_.ticket; coming.size() < enough && sets > 0; t += step, --sets) {
+      for (const uint32_t asked : questionsOf(spec, t)) comes(false, asked);
+    }
+  }
+  return coming;
+}
+
 Result<std::vector<GenerationRow>> Engine::prompted(std::span<const Row> rows,
                                                     const Methods& methods, size_t spare) {
   std::vector<std::string> keys;
@@ -363,6 +302,13 @@ Result<std::vector<GenerationRow>> Engine::prompted(std::span<const Row> rows,
     keys.push_back(promptKey(row, ways.back()));
     readings.push_back(readingOf(question(row.held_out, row.question)));
   }
+  // Looked up only if something has to make room.
+  std::optional<std::unordered_map<std::string, uint64_t>> coming;
+  const auto next_use = [&](const std::string& key) {
+    if (!coming) coming = comingPrompts(rows.back(), methods);
+    const auto found = coming->find(key);
+    return found == coming->end() ? PromptCache::kUnknownUse : found->second;
+  };
   ALLOT_ASSIGN(const auto prompts,
                prompts_->get(
                    keys, ways,
@@ -375,7 +321,8 @@ Result<std::vector<GenerationRow>> Engine::prompted(std::span<const Row> rows,
                      return pagesForRow(decoder_->pool(), readings[i].context.size(),
                                         readings[i].question.size() + longestAnswer(rows[i])) +
                             spare;
-                   }));
+                   },
+                   next_use));
   std::vector<GenerationRow> batch;
   for (size_t i = 0; i < rows.size(); ++i) {
     batch.push_back({prompts[i], rows[i].schedule, rows[i].sequence,
@@ -408,9 +355,15 @@ GenerationOptions Engine::generationOptions(const kernels::MethodOptions& method
       .method = method,
       .seed = runStreams(experiment_.spec()).key,
       .max_new_tokens = static_cast<int>(experiment_.spec().task().max_new_tokens()),
-      .choice = {.temperature = experiment_.spec().generation().temperature(),
+      .choice = {.repetition_penalty = experiment_.spec().generation().repetition_penalty(),
+                 .temperature = experiment_.spec().generation().temperature(),
                  .top_k = static_cast<int>(experiment_.spec().generation().top_k()),
                  .top_p = experiment_.spec().generation().top_p()},
+      // A worker on the CPU is one core's worth of work.
+      .choosing_threads =
+          decoder_->deviceName() == "cpu"
+              ? 1
+              : static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 64U)),
       .more_eos =
           chat_ && chat_->endOfTurn() ? std::vector{*chat_->endOfTurn()} : std::vector<int32_t>{},
       .is_complete =
@@ -427,19 +380,34 @@ void Engine::tellMemory() {
 }
 
 Result<Engine::Answered> Engine::answer(const std::vector<Row>& rows, const Methods& methods) {
+  // Rows of one question beside each other, so that its prompt is needed once.
+  std::vector<size_t> order(rows.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return rows[a].question < rows[b].question; });
+  std::vector<Row> sorted;
+  for (const size_t i : order) sorted.push_back(rows[i]);
   Answered answered;
-  for (std::span<const Row> left = rows; !left.empty();) {
+  for (std::span<const Row> left = sorted; !left.empty();) {
     const auto batch = left.first(rowsThatFit(left, methods));
     ALLOT_TRY(answerBatch(batch, methods, &answered));
     left = left.subspan(batch.size());
   }
-  return answered;
+  // As they were asked.
+  Answered placed = answered;
+  for (size_t i = 0; i < order.size(); ++i) {
+    placed.scores[order[i]] = std::move(answered.scores[i]);
+    placed.steps[order[i]] = answered.steps[i];
+    placed.statistics[order[i]] = answered.statistics[i];
+  }
+  return placed;
 }
 
 Status Engine::answerBatch(std::span<const Row> rows, const Methods& methods, Answered* answered) {
-  const double prefill_before = decoder_->times().prefill;
+  ALLOT_TRY(mayRunCode(experiment_.spec().task(), allow_code_execution_));
+  const double prompts_before = secondsForPrompts();
   ALLOT_ASSIGN(const auto batch, prompted(rows, methods, 0));
-  answered->prefill_seconds += decoder_->times().prefill - prefill_before;
+  answered->prefill_seconds += secondsForPrompts() - prompts_before;
   for (const GenerationRow& row : batch) addCounts(*row.prompt, &answered->prompts);
   const auto start = Clock::now();
   ALLOT_ASSIGN(const auto generated,
@@ -448,11 +416,17 @@ Status Engine::answerBatch(std::span<const Row> rows, const Methods& methods, An
   answered->decode_seconds += seconds;
   times_.generation += seconds;
   const auto grading = Clock::now();
+  std::vector<Completion> completions;
   for (size_t i = 0; i < rows.size(); ++i) {
-    const Question& asked = question(rows[i].held_out, rows[i].question);
+    completions.push_back({&question(rows[i].held_out, rows[i].question), &generated[i].text});
+  }
+  ALLOT_ASSIGN(const auto graded,
+               gradeAll(experiment_.spec().task(), completions, [this] { return goOn(); }));
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const Question& asked = *completions[i].question;
+    const Grades& grades = graded[i];
     v1::QuestionScore score;
     score.set_question(rows[i].question);
-    const Grades grades = grade(experiment_.spec().task(), asked, generated[i].text);
     score.set_score(grades.score);
     if (grades.other) score.set_other_score(*grades.other);
     score.set_tokens(static_cast<uint32_t>(generated[i].tokens.size()));
@@ -490,6 +464,7 @@ Result<std::vector<v1::EpisodeResult>> Engine::rollOut(const v1::PolicySnapshot&
     log_probabilities.push_back(proposed.log_probability);
     episodes.push_back({ticket, std::move(proposed.schedule), questionsOf(spec, ticket)});
   }
+  ahead_.ticket = *std::max_element(tickets.begin(), tickets.end()) + 1;
   ALLOT_ASSIGN(auto results, answerUnder(episodes));
   for (size_t t = 0; t < results.size(); ++t) {
     results[t].set_policy_version(policy.version());
@@ -543,94 +518,37 @@ Result<std::vector<v1::EpisodeResult>> Engine::answerUnder(const std::vector<Epi
   return results;
 }
 
-Result<v1::EvaluationResult> Engine::evaluate(const v1::EvaluationUnit& unit) {
-  const auto start = Clock::now();
-  const auto bad = [&](const std::string& why) {
-    return fail(ErrorCode::kData, "evaluation unit " + unit.unit_id() + ": " + why);
-  };
+Result<std::vector<Engine::Spelled>> Engine::spell(const std::vector<uint32_t>& questions,
+                                                   const std::string& method,
+                                                   SampleSchedule schedule) {
   Methods methods;
-  const auto defaults = methodDefaultsOf(experiment_.spec().attention());
-  if (const auto wrong = kernels::parseMethod(unit.method(), &methods.decode, defaults)) {
-    return bad("method " + unit.method() + ": " + *wrong);
-  }
-  if (const auto wrong = kernels::parseMethod(prefillOf(unit), &methods.prefill, defaults,
-                                              kernels::Phase::kPrefill)) {
-    return bad("prefill " + unit.prefill() + ": " + *wrong);
-  }
-  // It costs as much as a dense prefill.
-  methods.measures_kept_mass = unit.chunk() == 0;
-  // An older aggregator's units name no measure.
-  if (!unit.measure().empty() && !fromWord<Measure>(unit.measure())) {
-    return bad("unknown measure " + unit.measure());
-  }
-  const bool fidelity = measureOf(unit) == Measure::kFidelity;
-  const uint64_t end = uint64_t{unit.first_question()} + unit.question_count();
-  if (end > dataset_.held_out.size()) return bad("questions beyond the held-out set");
-  SampleSchedule schedule(unit.schedule().begin(), unit.schedule().end());
-  if (schedule.empty() && !kernels::usesBudget(methods.decode) &&
-      !kernels::usesBudget(methods.prefill)) {
-    schedule.assign(facts_.layers(), UINT32_MAX);
-  }
+  ALLOT_ASSIGN(methods.decode, methodOf(experiment_.spec(), "method", method));
+  if (schedule.empty()) schedule.assign(facts_.layers(), UINT32_MAX);
   if (entriesPerLayer(schedule.size(), decoder_->config()) == 0) {
-    return bad("a schedule for another number of layers or heads");
+    return badInput("a schedule for another number of layers or heads");
   }
   std::vector<Row> rows;
-  for (uint32_t q = unit.first_question(); q < end; ++q) {
-    rows.push_back({true, q, schedule, evaluationSequence(q)});
+  for (const uint32_t asked : questions) {
+    if (asked >= dataset_.held_out.size()) {
+      return badInput("there is no held-out question " + std::to_string(asked));
+    }
+    rows.push_back({true, asked, schedule, evaluationSequence(asked)});
   }
-  v1::EvaluationResult result;
-  *result.mutable_unit() = unit;
-  ALLOT_TRY(fidelity ? measureFidelity(rows, methods, &result)
-                     : measureAccuracy(rows, methods, &result));
-  if (!rows.empty()) {
-    chunks_[unit.chunk()] = promptKey(rows.front(), promptReading(rows.front(), methods));
+  std::vector<Spelled> answers;
+  for (std::span<const Row> left = rows; !left.empty();) {
+    const auto part = left.first(rowsThatFit(left, methods));
+    ALLOT_ASSIGN(const auto batch, prompted(part, methods, 0));
+    ALLOT_ASSIGN(auto generated,
+                 generate(decoder_.get(), tokenizer_, batch, generationOptions(methods.decode)));
+    for (size_t i = 0; i < part.size(); ++i) {
+      const Question& asked = question(true, part[i].question);
+      const double score = grade(experiment_.spec().task(), asked, generated[i].text).score;
+      answers.push_back(
+          {part[i].question, asked.prompt_ids, std::move(generated[i].tokens), score});
+    }
+    left = left.subspan(part.size());
   }
-  result.set_seconds(secondsSince(start));
-  return result;
-}
-
-Status Engine::measureAccuracy(const std::vector<Row>& rows, const Methods& methods,
-                               v1::EvaluationResult* result) {
-  ALLOT_ASSIGN(Answered answered, answer(rows, methods));
-  *result->mutable_prefill() = answered.prompts;
-  *result->mutable_scores() = {answered.scores.begin(), answered.scores.end()};
-  if (!answered.answers.empty()) {
-    *result->mutable_answers() = fitted(std::move(answered.answers), answers_room_);
-  }
-  v1::DecodeCounts* counts = result->mutable_counts();
-  for (size_t i = 0; i < rows.size(); ++i) {
-    addCounts(answered.statistics[i], answered.steps[i], counts);
-  }
-  counts->set_prefill_seconds(answered.prefill_seconds);
-  counts->set_decode_seconds(answered.decode_seconds);
-  return {};
-}
-
-Status Engine::measureFidelity(const std::vector<Row>& rows, const Methods& methods,
-                               v1::EvaluationResult* result) {
-  const double prefill_before = decoder_->times().prefill;
-  ALLOT_ASSIGN(const auto batch, prompted(rows, methods, kFidelityPages));
-  v1::DecodeCounts* counts = result->mutable_counts();
-  counts->set_prefill_seconds(decoder_->times().prefill - prefill_before);
-  std::vector<uint32_t> tasks;
-  for (const Row& row : rows) tasks.push_back(taskOf(question(row.held_out, row.question)));
-  const auto start = Clock::now();
-  ALLOT_ASSIGN(const Fidelity fidelity,
-               allot::measureFidelity(decoder_.get(), tokenizer_, batch, tasks,
-                                      generationOptions(methods.decode)));
-  counts->set_decode_seconds(secondsSince(start));
-  addCounts(fidelity.statistics, fidelity.steps, counts);
-  *result->mutable_fidelity() = {fidelity.cells.begin(), fidelity.cells.end()};
-  *result->mutable_agreement() = {fidelity.agreement.begin(), fidelity.agreement.end()};
-  return {};
-}
-
-std::vector<uint32_t> Engine::warmChunks() const {
-  std::vector<uint32_t> warm;
-  for (const auto& [chunk, first_prompt] : chunks_) {
-    if (prompts_->contains(first_prompt)) warm.push_back(chunk);
-  }
-  return warm;
+  return answers;
 }
 
 Result<std::string> findModelFolder(const std::string& path, const std::string& experiment_file) {

@@ -10,12 +10,14 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "allot/v1/experiment.pb.h"
 #include "allot/v1/policy.pb.h"
 #include "allot/v1/result.pb.h"
 #include "core/result.h"
+#include "core/spec/choices.h"
 #include "core/spec/prefill_profile.h"
 #include "model/chat_template.h"
 #include "model/decoder.h"
@@ -35,7 +37,12 @@ struct EngineOptions {
   std::string held_out_path = {};  // the same of spec.task.heldOutPath
   // For keys and values, on the device; 0: a share of what is free there (KvPoolOptions).
   size_t kv_bytes = 0;
-  WorkerEvents* events = nullptr;  // told of the work; outlives the engine; may be null
+  // For copies of prompts that a GPU has no room for, in the host's memory; nothing: a share of
+  // what is free there.
+  std::optional<size_t> host_bytes = {};
+  uint32_t rows_of_step = 0;          // EpisodeEngine::rowsOfStep; 0: what suits the device
+  bool allow_code_execution = false;  // graders may run programs that the model writes
+  WorkerEvents* events = nullptr;     // told of the work; outlives the engine; may be null
 };
 
 class Engine final : public EpisodeEngine {
@@ -69,11 +76,25 @@ class Engine final : public EpisodeEngine {
   // does not fit the model or the questions.
   Result<std::vector<v1::EpisodeResult>> answerUnder(const std::vector<Episode>& episodes);
 
+  // A held-out question's tokens, and those of its answer with the one that ended it.
+  struct Spelled {
+    uint32_t question = 0;
+    std::vector<int32_t> prompt, tokens;
+    double score = 0;
+  };
+  // Held-out questions answered by `method` after dense prompts, token by token: how another
+  // implementation is compared. Empty schedule: all layers read everything. kUsage if one of the
+  // three does not fit the experiment or the model.
+  Result<std::vector<Spelled>> spell(const std::vector<uint32_t>& questions,
+                                     const std::string& method, SampleSchedule schedule);
+
   // Evaluates one unit. kData if the unit does not fit this experiment.
   Result<v1::EvaluationResult> evaluate(const v1::EvaluationUnit& unit) override;
 
   // Evaluation chunks whose first prompt is in memory: cheaper here than elsewhere.
   std::vector<uint32_t> warmChunks() const override;
+
+  uint32_t rowsOfStep() const override { return rows_of_step_; }
 
   std::string deviceName() const override { return decoder_->deviceName(); }
   // What keys and values of the longest question and its answer take, or with fidelity those of the
@@ -118,6 +139,15 @@ class Engine final : public EpisodeEngine {
     std::vector<int32_t> question;  // in decode steps
   };
   Read readingOf(const Question& asked) const;
+  // What is asked after the work in hand, as far as it is known: the prompts in memory that are
+  // asked for last make room for others.
+  struct Ahead {
+    std::optional<uint64_t> ticket;  // episodes from this one on
+    uint32_t first = 0, count = 0;   // a unit's held-out questions, by one method after the other
+  };
+  // Prompts by how soon they are asked for again after `row`.
+  std::unordered_map<std::string, uint64_t> comingPrompts(const Row& row,
+                                                          const Methods& methods) const;
   // The rows with their prompts in memory, and `spare` pages a row beyond what generation takes.
   Result<std::vector<GenerationRow>> prompted(std::span<const Row> rows, const Methods& methods,
                                               size_t spare);
@@ -127,6 +157,9 @@ class Engine final : public EpisodeEngine {
   // How many of the first rows the pool holds at once; at least one.
   size_t rowsThatFit(std::span<const Row> rows, const Methods& methods) const;
   void tellMemory();
+  double secondsForPrompts() const {
+    return decoder_->times().prefill + prompts_->secondsCopying();
+  }
   GenerationOptions generationOptions(const kernels::MethodOptions& method) const;
   Result<Answered> answer(const std::vector<Row>& rows, const Methods& methods);
   // Adds to `answered`.
@@ -134,8 +167,9 @@ class Engine final : public EpisodeEngine {
   // Fills all but the unit and the seconds.
   Status measureAccuracy(const std::vector<Row>& rows, const Methods& methods,
                          v1::EvaluationResult* result);
-  Status measureFidelity(const std::vector<Row>& rows, const Methods& methods,
-                         v1::EvaluationResult* result);
+  // Fidelity or variance.
+  Status compareOutputs(const std::vector<Row>& rows, const Methods& methods, Measure measure,
+                        v1::EvaluationResult* result);
   const Question& question(bool held_out, uint32_t index) const;
   uint32_t taskOf(const Question& question) const;
   uint32_t longestAnswer(const Row& row) const;
@@ -146,12 +180,15 @@ class Engine final : public EpisodeEngine {
   Tokenizer tokenizer_;
   std::optional<ChatTemplate> chat_;  // of all suites but recall
   Device device_ = Device::kCpu;
+  uint32_t rows_of_step_ = 1;
+  bool allow_code_execution_ = false;
   std::unique_ptr<Decoder> decoder_;
   Dataset dataset_;
   Methods rollout_methods_;
   std::vector<float> tau_;      // of the experiment's profile, [layers, heads]; empty: it has none
   std::string profile_digest_;  // tells prompts read by it from those read by another
   std::unique_ptr<PromptCache> prompts_;
+  Ahead ahead_;
   v1::ModelFacts facts_;
   uint64_t answers_room_ = 0;               // bytes, of a unit's
   std::map<uint32_t, std::string> chunks_;  // seen so far: chunk -> key of its first prompt

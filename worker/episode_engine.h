@@ -26,6 +26,9 @@ class EpisodeEngine {
   virtual Result<v1::EvaluationResult> evaluate(const v1::EvaluationUnit& unit) = 0;
   // Evaluation chunks whose first prompt is in memory: cheaper here than elsewhere.
   virtual std::vector<uint32_t> warmChunks() const = 0;
+  // Rows that a decode step takes in hardly more time than one: as many questions may be answered
+  // at once.
+  virtual uint32_t rowsOfStep() const { return 1; }
   // What computes: "cpu" or a GPU's name.
   virtual std::string deviceName() const { return "cpu"; }
 

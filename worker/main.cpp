@@ -15,9 +15,11 @@
 #include "core/evaluation/evaluation_plan.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_yaml.h"
+#include "core/spec/task_catalogue.h"
 #include "core/ulid.h"
 #include "files/experiment_files.h"
 #include "files/files.h"
+#include "model/device.h"
 #include "model/model_config.h"
 #include "store/store_probe.h"
 #include "telemetry/flags.h"
@@ -26,6 +28,7 @@
 #include "worker/loading_beats.h"
 #include "worker/run_finder.h"
 #include "worker/schedule_answers.h"
+#include "worker/tasks/python_tests.h"
 #include "worker/worker_loop.h"
 #include "worker/worker_probe.h"
 
@@ -51,8 +54,11 @@ struct Options {
   std::string schedules;
   std::vector<std::string> set;
   uint64_t kv_mib = 0;
+  std::optional<uint64_t> host_mib;
+  uint32_t rows_of_step = 0;
   bool stored = false;
   bool stay = false;
+  bool allow_code_execution = false;
   uint64_t grace_s = 15;
   TelemetryFlags telemetry;
 };
@@ -98,14 +104,22 @@ Result<TaskPaths> taskPaths(const v1::Experiment& experiment, const Options& opt
 Result<std::unique_ptr<Engine>> loadEngine(const v1::Experiment& experiment, const Options& options,
                                            const std::string& experiment_file,
                                            WorkerEvents* events = nullptr) {
+  const v1::Task& task = experiment.spec().task();
+  ALLOT_TRY(mayRunCode(task, options.allow_code_execution));
+  if (runsCode(task)) ALLOT_TRY(checkPrograms());
   const std::string& path =
       options.model.empty() ? experiment.spec().model().path() : options.model;
   ALLOT_ASSIGN(const std::string folder, findModelFolder(path, experiment_file));
   ALLOT_ASSIGN(const TaskPaths tasks, taskPaths(experiment, options, experiment_file));
+  std::optional<size_t> host_bytes;
+  if (options.host_mib) host_bytes = *options.host_mib << 20;
   return Engine::load(experiment, {.model_folder = folder,
                                    .task_path = tasks.path,
                                    .held_out_path = tasks.held_out_path,
                                    .kv_bytes = options.kv_mib << 20,
+                                   .host_bytes = host_bytes,
+                                   .rows_of_step = options.rows_of_step,
+                                   .allow_code_execution = options.allow_code_execution,
                                    .events = events});
 }
 
@@ -152,7 +166,8 @@ Status check(const Options& options) {
                                {"task_path", tasks.path},
                                {"held_out_path", tasks.held_out_path},
                                {"device", engine->deviceName()},
-                               {"gpu_memory_mib", engine->freeGpuMemory() >> 20}};
+                               {"gpu_memory_mib", engine->freeGpuMemory() >> 20},
+                               {"gpus", cudaDevices()}};
   std::printf("%s\n", json.dump().c_str());
   return {};
 }
@@ -308,6 +323,15 @@ int main(int argc, char** argv) {
                  "File, instead of spec.task.heldOutPath");
   app.add_option("--kv-memory", options.kv_mib,
                  "MiB for keys and values [a quarter of the device's free memory]");
+  app.add_option("--host-memory", options.host_mib,
+                 "MiB of the host's memory for copies of prompts that the GPU has no room for [a "
+                 "quarter of what is free; on a CPU 0]");
+  app.add_option("--rows", options.rows_of_step,
+                 "Questions that are answered at once where there are so many, by taking several "
+                 "episodes [64 on a CPU, 256 on a GPU]")
+      ->check(CLI::Range(uint32_t{1}, uint32_t{4096}));
+  app.add_flag("--allow-code-execution", options.allow_code_execution,
+               "Graders may run programs that the model writes (suite humaneval), in a sandbox");
   app.add_flag("--stay", options.stay,
                "At the run's end: wait, model loaded, and work again when the run goes on or, with "
                "--experiment, a newer one begins");

@@ -1,9 +1,12 @@
 #include "worker/schedule_answers.h"
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "core/learning/questions.h"
+#include "core/spec/choices.h"
 #include "core/spec/spec_keys.h"
 #include "model/head_schedule.h"
 
@@ -13,12 +16,37 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kMostOfLine = size_t{1} << 20;
+constexpr size_t kMostSpelled = 4096;  // questions of a line
 
 struct Asked {
   SampleSchedule schedule;
   uint64_t set = 0;
   bool held_out = false;
+  std::vector<uint32_t> spell;
+  std::string method;
 };
+
+// The questions of "spell", and how they are answered.
+Status readSpelling(const json& value, Asked* asked) {
+  if (value.contains("set") || value.contains("heldOut")) {
+    return badInput("spell names the questions itself: leave out set and heldOut");
+  }
+  const json& questions = value["spell"];
+  if (!questions.is_array() || questions.empty() || questions.size() > kMostSpelled) {
+    return badInput("spell is no list of 1 to " + std::to_string(kMostSpelled) + " questions");
+  }
+  for (const json& question : questions) {
+    if (!question.is_number_unsigned() || question > UINT32_MAX) {
+      return badInput("spell: " + question.dump().substr(0, 40) + " is no question's number");
+    }
+    asked->spell.push_back(question);
+  }
+  if (!value.contains("method") || !value["method"].is_string()) {
+    return badInput("method, what the questions of spell are answered by, is missing");
+  }
+  asked->method = value["method"];
+  return {};
+}
 
 Result<Asked> readLine(const std::string& line, const ModelConfig& model) {
   if (line.size() > kMostOfLine) return badInput("it is longer than a MiB");
@@ -28,11 +56,18 @@ Result<Asked> readLine(const std::string& line, const ModelConfig& model) {
   }
   Asked asked;
   for (const auto& [key, of] : value.items()) {
-    const bool known = key == "schedule" || key == "set" || key == "heldOut";
+    const bool known =
+        key == "schedule" || key == "set" || key == "heldOut" || key == "spell" || key == "method";
     if (!known) return badInput("unknown key " + json(key).dump());
     if (key == "set" && !of.is_number_unsigned()) return badInput("set is no number from 0 on");
     if (key == "heldOut" && !of.is_boolean()) return badInput("heldOut is neither true nor false");
   }
+  if (value.contains("spell")) {
+    ALLOT_TRY(readSpelling(value, &asked));
+  } else if (value.contains("method")) {
+    return badInput("method is for the questions of spell");
+  }
+  if (!asked.spell.empty() && !value.contains("schedule")) return asked;
   if (!value.contains("schedule") || !value["schedule"].is_array()) {
     return badInput("schedule, a list of the draws of each layer, is missing");
   }
@@ -60,7 +95,7 @@ Result<json> answerHeldOut(const v1::Spec& spec, const SampleSchedule& schedule,
   unit.set_method(spec.attention().decode());
   unit.set_prefill(spec.attention().prefill());
   *unit.mutable_schedule() = {schedule.begin(), schedule.end()};
-  unit.set_chunk(1);  // not the first, whose prompts are measured
+  unit.set_chunk(kMostChunkQuestions);  // none of the first, whose prompts are measured
   unit.set_question_count(spec.task().held_out_questions());
   ALLOT_ASSIGN(const v1::EvaluationResult result, engine->evaluate(unit));
   double sum = 0;
@@ -68,7 +103,20 @@ Result<json> answerHeldOut(const v1::Spec& spec, const SampleSchedule& schedule,
   return json{{"reward", sum / result.scores_size()}, {"questions", result.scores_size()}};
 }
 
+Result<json> spelled(const Asked& asked, Engine* engine) {
+  ALLOT_ASSIGN(const auto answers, engine->spell(asked.spell, asked.method, asked.schedule));
+  json list = json::array();
+  for (const Engine::Spelled& answer : answers) {
+    list.push_back({{"question", answer.question},
+                    {"score", answer.score},
+                    {"prompt", answer.prompt},
+                    {"tokens", answer.tokens}});
+  }
+  return json{{"answers", std::move(list)}};
+}
+
 Result<json> answerOne(const v1::Spec& spec, const Asked& asked, uint64_t ticket, Engine* engine) {
+  if (!asked.spell.empty()) return spelled(asked, engine);
   if (asked.held_out) return answerHeldOut(spec, asked.schedule, engine);
   const Engine::Episode episode{
       ticket, asked.schedule,

@@ -6,6 +6,10 @@
 //     the training questions that episode 4 of a run would ask -> {"reward": 0.4375}
 //   {"schedule": [...], "heldOut": true}
 //     all held-out questions, drawn as an evaluation draws -> {"reward": 0.71, "questions": 480}
+//   {"spell": [0, 7], "method": "dense"}
+//     those held-out questions after dense prompts, token by token; with a method that uses a
+//     budget, under a schedule as well -> {"answers": [{"question": 0, "score": 1, "prompt": [5,
+//     1, ...], "tokens": [9, ...]}, ...]}, tokens of the vocabulary
 // Each line draws anew: its number, counted from 0, is the ticket. Blocks; one thread.
 #include <istream>
 #include <ostream>

@@ -101,25 +101,68 @@ bool cellCanBe(const v1::FidelityCell& cell, const EvaluationBounds& bounds) {
          cell.relative_error() <= most * kSlack + 1e-9;
 }
 
-bool fidelityCanBe(const v1::EvaluationResult& result, const EvaluationBounds& bounds) {
+bool cellsCanBe(const v1::EvaluationResult& result, const EvaluationBounds& bounds) {
   if (result.scores_size() > 0 || result.fidelity().empty()) return false;
   std::set<std::tuple<uint32_t, uint32_t, uint32_t>> cells;
   for (const v1::FidelityCell& cell : result.fidelity()) {
     if (!cellCanBe(cell, bounds)) return false;
     if (!cells.emplace(cell.task(), cell.layer(), cell.support()).second) return false;
   }
-  std::set<uint32_t> tasks;
+  return true;
+}
+
+// Whether it is of the layers that the experiment asks for.
+bool isAsked(const v1::AgreementCell& cell, const EvaluationBounds& bounds) {
+  if (cell.has_layer() && cell.layer() >= layersOf(bounds)) return false;
+  if (!bounds.agreement) return true;
+  if (cell.has_layer() == (bounds.agreement == AgreementLayers::kAll)) return false;
+  return bounds.agreement != AgreementLayers::kLast || bounds.layers == 0 ||
+         cell.layer() + 1 == bounds.layers;
+}
+
+bool fidelityCanBe(const v1::EvaluationResult& result, const EvaluationBounds& bounds) {
+  if (!cellsCanBe(result, bounds)) return false;
+  for (const v1::FidelityCell& cell : result.fidelity()) {
+    if (cell.positions() > 0 || cell.variance() != 0 || cell.closed_form_positions() > 0 ||
+        cell.closed_form() != 0) {
+      return false;
+    }
+  }
+  std::set<std::tuple<uint32_t, bool, uint32_t>> seen;
   for (const v1::AgreementCell& cell : result.agreement()) {
-    if (cell.task() >= tasksOf(bounds) || !tasks.insert(cell.task()).second) return false;
+    if (cell.task() >= tasksOf(bounds) || !isAsked(cell, bounds)) return false;
+    if (!seen.emplace(cell.task(), cell.has_layer(), cell.layer()).second) return false;
     if (cell.steps() > kMostCounted || cell.agreed() > cell.steps()) return false;
   }
   return true;
 }
 
+bool varianceCanBe(const v1::FidelityCell& cell, const EvaluationBounds& bounds) {
+  if (cell.positions() == 0 || cell.states() % cell.positions() != 0) return false;
+  const uint64_t replicates = cell.states() / cell.positions();
+  if (replicates < 2 || (bounds.replicates > 0 && replicates != bounds.replicates)) return false;
+  const uint64_t closed = cell.closed_form_positions();
+  if ((closed > 0 && closed != cell.positions()) || (closed == 0 && cell.closed_form() != 0)) {
+    return false;
+  }
+  if (!isSum(cell.variance()) || !isSum(cell.closed_form())) return false;
+  // Outputs are nowhere closer together than around their mean.
+  return cell.variance() * static_cast<double>(replicates - 1) <=
+         cell.squared_error() * kSlack + 1e-9;
+}
+
+bool varianceCanBe(const v1::EvaluationResult& result, const EvaluationBounds& bounds) {
+  if (!cellsCanBe(result, bounds) || result.agreement_size() > 0) return false;
+  return std::all_of(result.fidelity().begin(), result.fidelity().end(),
+                     [&](const auto& cell) { return varianceCanBe(cell, bounds); });
+}
+
 }  // namespace
 
 EvaluationBounds boundsOf(const v1::Experiment& experiment, uint32_t layers) {
-  return {static_cast<uint32_t>(experiment.spec().task().tasks_size()), layers};
+  const v1::Evaluation& evaluation = experiment.spec().evaluation();
+  return {static_cast<uint32_t>(experiment.spec().task().tasks_size()), layers,
+          agreementLayersOf(evaluation), varianceReplicates(evaluation)};
 }
 
 std::optional<std::string> whyImpossible(const v1::EvaluationResult& result,
@@ -127,8 +170,13 @@ std::optional<std::string> whyImpossible(const v1::EvaluationResult& result,
   if (!isDuration(result.seconds())) return "has a duration that cannot be";
   if (!countsCanBe(result.counts()) || !promptsCanBe(result)) return "has counts that cannot be";
   if (!answersCanBe(result)) return "has answers that cannot be";
-  if (measureOf(result.unit()) == Measure::kFidelity) {
+  const Measure measure = measureOf(result.unit());
+  if (measure == Measure::kFidelity) {
     if (!fidelityCanBe(result, bounds)) return "has fidelity cells that cannot be";
+    return std::nullopt;
+  }
+  if (measure == Measure::kVariance) {
+    if (!varianceCanBe(result, bounds)) return "has variance cells that cannot be";
     return std::nullopt;
   }
   const bool bare = result.fidelity().empty() && result.agreement().empty();

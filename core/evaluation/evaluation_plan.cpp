@@ -109,14 +109,18 @@ std::vector<std::string> prefillsOf(const v1::Evaluation& evaluation) {
   return {evaluation.prefills().begin(), evaluation.prefills().end()};
 }
 
-// "v000025/c0003/s2anta-flash tileSize=64/uniform/128", and "/fidelity" where that is measured.
-v1::EvaluationUnit unitOf(const Cell& cell, uint64_t version, uint32_t chunk, Measure measure) {
+// "v000025/c0003/s2anta-flash tileSize=64/uniform/128", "/fidelity" or "/variance" behind it where
+// those are measured, and "/repeat-01" where it is answered another time.
+v1::EvaluationUnit unitOf(const Cell& cell, uint64_t version, uint32_t chunk, Measure measure,
+                          uint32_t repeat) {
   v1::EvaluationUnit unit;
   std::string id = "v" + padded(version, 6) + "/c" + padded(chunk, 4) + "/" +
                    methodsName(cell.prefill, cell.method) + "/" + cell.schedule_name + "/" +
                    std::to_string(cell.total_budget);
   if (measure != Measure::kAccuracy) id += "/" + std::string(wordOf(measure));
+  if (repeat > 0) id += "/repeat-" + padded(repeat, 2);
   unit.set_unit_id(id);
+  unit.set_repeat(repeat);
   unit.set_policy_version(version);
   unit.set_method(cell.method);
   if (cell.prefill != kDense) unit.set_prefill(cell.prefill);
@@ -129,6 +133,19 @@ v1::EvaluationUnit unitOf(const Cell& cell, uint64_t version, uint32_t chunk, Me
 }
 
 }  // namespace
+
+uint32_t fidelityChunks(const v1::Evaluation& evaluation) {
+  const uint32_t each = chunkQuestions(evaluation);
+  const uint32_t asked = evaluation.fidelity_questions();
+  const uint32_t questions = asked > 0 ? asked : kFidelityQuestions;
+  return questions / each + (questions % each > 0 ? 1 : 0);
+}
+
+uint32_t fidelityQuestions(const v1::Spec& spec) {
+  const uint64_t whole =
+      uint64_t{fidelityChunks(spec.evaluation())} * chunkQuestions(spec.evaluation());
+  return static_cast<uint32_t>(std::min<uint64_t>(spec.task().held_out_questions(), whole));
+}
 
 bool evaluationDue(const v1::Experiment& experiment, uint64_t version) {
   const v1::Spec& spec = experiment.spec();
@@ -156,15 +173,22 @@ std::vector<v1::EvaluationUnit> planEvaluation(const v1::Experiment& experiment,
   const uint32_t questions = spec.task().held_out_questions();
   const std::vector<Measure> measures = measuresOf(spec.evaluation());
   std::vector<v1::EvaluationUnit> units;
-  for (uint32_t first = 0; first < questions; first += kChunkQuestions) {
+  const uint32_t each = chunkQuestions(spec.evaluation());
+  const uint32_t of_fidelity = fidelityChunks(spec.evaluation());
+  for (uint32_t first = 0; first < questions; first += each) {
+    const uint32_t chunk = first / each;
     for (const Measure measure : measures) {
-      if (measure == Measure::kFidelity && first / kChunkQuestions >= kFidelityChunks) continue;
+      if (measure != Measure::kAccuracy && chunk >= of_fidelity) continue;
       for (const Cell& cell : cells) {
-        if (measure == Measure::kFidelity && cell.method == kDense) continue;
-        v1::EvaluationUnit unit = unitOf(cell, policy.version(), first / kChunkQuestions, measure);
-        unit.set_first_question(first);
-        unit.set_question_count(std::min(kChunkQuestions, questions - first));
-        units.push_back(std::move(unit));
+        if (measure != Measure::kAccuracy && cell.method == kDense) continue;
+        const uint32_t repeats =
+            measure == Measure::kAccuracy ? repeatsOf(spec, cell.prefill, cell.method) : 1;
+        for (uint32_t repeat = 0; repeat < repeats; ++repeat) {
+          v1::EvaluationUnit unit = unitOf(cell, policy.version(), chunk, measure, repeat);
+          unit.set_first_question(first);
+          unit.set_question_count(std::min(each, questions - first));
+          units.push_back(std::move(unit));
+        }
       }
     }
   }
@@ -179,33 +203,35 @@ Status checkGrid(const v1::Experiment& experiment, uint32_t layers) {
   for (const v1::Schedule& schedule : evaluation.schedules()) {
     schedules += mostCells(kindOf(schedule), budgets, layers);
   }
-  uint64_t cells = 0, dense = 0;
+  uint64_t cells = 0, answered = 0, dense = 0;  // answered: a cell as often as it is
   const auto prefills = prefillsOf(evaluation);
   for (const std::string& prefill : prefills) {
     for (const std::string& method : evaluation.methods()) {
       const uint64_t more = usesBudget(prefill, method) ? schedules : 1;
       cells += more;
+      answered += more * repeatsOf(experiment.spec(), prefill, method);
       if (method == kDense) dense += more;
     }
   }
   const uint64_t questions = experiment.spec().task().held_out_questions();
-  const uint64_t chunks = (questions + kChunkQuestions - 1) / kChunkQuestions;
+  const uint64_t each = chunkQuestions(evaluation);
+  const uint64_t chunks = (questions + each - 1) / each;
   uint64_t units = 0;
   for (const Measure measure : measuresOf(evaluation)) {
-    units += measure == Measure::kFidelity
-                 ? (cells - dense) * std::min<uint64_t>(chunks, kFidelityChunks)
-                 : cells * chunks;
+    units += measure == Measure::kAccuracy
+                 ? answered * chunks
+                 : (cells - dense) * std::min<uint64_t>(chunks, fidelityChunks(evaluation));
   }
   if (units <= kMostUnits) return {};
   return badInput(
       "spec.evaluation: " + std::to_string(evaluation.methods_size()) + " methods" +
       (prefills.size() > 1 ? " and " + std::to_string(prefills.size()) + " prefills" : "") +
       " with " + std::to_string(schedules) + " schedules and budgets each (the model has " +
-      std::to_string(layers) + " layers) are " + std::to_string(cells) + " cells, times " +
-      std::to_string(chunks) + " chunks of " + std::to_string(kChunkQuestions) +
-      " held-out questions " + std::to_string(units) + " units, more than " +
-      std::to_string(kMostUnits) +
-      ": take fewer budgets, schedules or methods, or lower "
+      std::to_string(layers) + " layers) are " + std::to_string(cells) + " cells" +
+      (answered > cells ? " in " + std::to_string(answered) + " repeats" : "") + ", times " +
+      std::to_string(chunks) + " chunks of " + std::to_string(each) + " held-out questions " +
+      std::to_string(units) + " units, more than " + std::to_string(kMostUnits) +
+      ": take fewer budgets, schedules, methods or repeats, or lower "
       "spec.task.heldOutQuestions");
 }
 

@@ -14,9 +14,6 @@
 
 namespace allot {
 
-// Held-out questions in one unit.
-constexpr uint32_t kChunkQuestions = 32;
-
 // Names of schedules (EvaluationUnit.schedule_name), as of spec.evaluation.schedules; the others
 // are numbered, "oneHot-03" and "explicit-00". Of a method that reads what it needs: dense, or else
 // adaptive.
@@ -25,20 +22,21 @@ inline constexpr const char* kLearnedSchedule = wordOf(ScheduleKind::kLearned).d
 inline constexpr const char* kDenseSchedule = "dense";
 inline constexpr const char* kAdaptiveSchedule = "adaptive";
 
-// Chunks on which fidelity is measured, from the first on. Every decode step, layer and head is a
-// state, so that these 64 questions give tens of thousands; and each costs a dense step besides the
-// method's own.
-constexpr uint32_t kFidelityChunks = 2;
+// Fidelity and variance are measured on spec.evaluation.fidelityQuestions held-out questions, in
+// whole chunks from the first on.
+uint32_t fidelityChunks(const v1::Evaluation& evaluation);
+uint32_t fidelityQuestions(const v1::Spec& spec);
 
 // True if evaluation is due once `version` is published.
 bool evaluationDue(const v1::Experiment& experiment, uint64_t version);
 
-// The units due at `policy`'s version: one for each cell, measure and chunk of questions. A pair of
-// methods, for prompts and answers, that read what they need (kernels::usesBudget) has one cell,
-// with no schedule (dense in both phases under the name dense, others under the name adaptive); and
-// answers by dense, which fidelity is measured against, have none of that. Cells that no policy
-// changes (dense, adaptive, uniform, oneHot, explicit) are due at version 0 only; learned ones at
-// every due version, but at 0 only if the policy is not uniform there (a fork's).
+// The units due at `policy`'s version: one for each cell, measure, chunk of questions and, of
+// accuracy, repeat. A pair of methods, for prompts and answers, that read what they need
+// (kernels::usesBudget) has one cell, with no schedule (dense in both phases under the name dense,
+// others under the name adaptive); and answers by dense, which fidelity and variance are measured
+// against, have none of those. Cells that no policy changes (dense, adaptive, uniform, oneHot,
+// explicit) are due at version 0 only; learned ones at every due version, but at 0 only if the
+// policy is not uniform there (a fork's).
 std::vector<v1::EvaluationUnit> planEvaluation(const v1::Experiment& experiment,
                                                const v1::PolicySnapshot& policy);
 

@@ -1,8 +1,10 @@
 #include "core/evaluation/evaluation_table.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/evaluation/evaluation_plan.h"
+#include "core/learning/questions.h"
 #include "core/spec/choices.h"
 
 namespace allot {
@@ -11,8 +13,11 @@ namespace {
 void count(double score, ScoreTally* tally) {
   ++tally->n;
   tally->sum += score;
-  ++tally->scores[score];
 }
+
+// Streams of bootstraps: all questions 0, those of task t t + 1.
+constexpr uint64_t kOtherGrader = UINT32_MAX;
+constexpr uint64_t kDifferences = uint64_t{1} << 32;
 
 constexpr size_t kWholeLines = 2;
 constexpr size_t kPoints = 1000;
@@ -23,6 +28,9 @@ void forgetDetails(EvaluationCell* cell) {
   cell->other = {};
   cell->all.scores.clear();
   cell->schedule.clear();
+  cell->repeat_sums.clear();
+  cell->over_dense.reset();
+  cell->over_uniform.reset();
 }
 
 double share(uint64_t part, uint64_t whole) {
@@ -84,16 +92,39 @@ double PrefillReads::leastKeptMass() const {
   return sums.kept_queries() > 0 ? sums.least_kept_mass() : -1;
 }
 
+std::optional<double> EvaluationCell::repeatDeviation() const {
+  if (!complete || repeat_sums.size() < 2) return std::nullopt;
+  const auto repeats_made = static_cast<double>(repeat_sums.size());
+  const auto asked = static_cast<double>(questions());
+  double squares = 0;
+  for (const double repeat : repeat_sums) {
+    const double off = repeat / asked - all.mean();
+    squares += off * off;
+  }
+  return std::sqrt(squares / (repeats_made - 1));
+}
+
+double EvaluationCell::answerTokens() const {
+  return all.n > 0 && answer_tokens > 0
+             ? static_cast<double>(answer_tokens) / static_cast<double>(all.n)
+             : -1;
+}
+
+double EvaluationCell::promptTokens() const {
+  return share(prompts.sums.tokens(), prompts.sums.prompts());
+}
+
 EvaluationTable::EvaluationTable(const v1::Experiment& experiment, Keep keep)
     : keep_(keep),
       held_out_(experiment.spec().task().held_out_questions()),
+      spec_(experiment.spec()),
       streams_(runStreams(experiment.spec())),
       total_budget_(experiment.spec().policy().total_budget()),
       budgets_(static_cast<size_t>(experiment.spec().evaluation().budgets_size())) {}
 
 void EvaluationTable::add(const v1::EvaluationResult& result) {
   const v1::EvaluationUnit& unit = result.unit();
-  if (measureOf(unit) == Measure::kFidelity) return;
+  if (measureOf(unit) != Measure::kAccuracy) return;
   const Key key = {unit.policy_version(), methodsName(unit), unit.schedule_name(),
                    unit.total_budget()};
   EvaluationCell& cell = cells_[key];
@@ -103,21 +134,62 @@ void EvaluationTable::add(const v1::EvaluationResult& result) {
   cell.schedule_name = unit.schedule_name();
   cell.total_budget = unit.total_budget();
   cell.schedule.assign(unit.schedule().begin(), unit.schedule().end());
-  for (const v1::QuestionScore& score : result.scores()) {
-    count(score.score(), &cell.all);
-    count(score.score(), &cell.tasks[score.task()]);
-    if (score.has_other_score()) count(score.other_score(), &cell.other);
-  }
+  cell.repeats = repeatsOf(spec_, prefillOf(unit), unit.method());
+  addScores(result, key, &cell);
   cell.reads.add(result.counts());
   cell.prompts.add(result.prefill());
   cell.seconds += result.seconds();
   cell.decode_seconds += result.counts().decode_seconds();
   cell.decode_steps += result.counts().decode_steps();
-  cell.complete = cell.all.n == held_out_;
-  if (!cell.complete) return setIntervals(&cell);
+  cell.complete = cell.all.n == uint64_t{held_out_} * cell.repeats;
+  if (!cell.complete) return setIntervals(key, &cell);
   unsettled_[key] = &cell;
+  uncompared_.insert(key);
   if (keep_ == Keep::kNewest && cell.schedule_name == kLearnedSchedule) {
     thinOut(EvaluationCell(cell));
+  }
+}
+
+void EvaluationTable::addScores(const v1::EvaluationResult& result, const Key& key,
+                                EvaluationCell* cell) {
+  const bool repeated = cell->repeats > 1;
+  Questions& questions = questions_[key];
+  cell->repeat_sums.resize(cell->repeats);
+  double sum = 0;
+  for (const v1::QuestionScore& score : result.scores()) {
+    ScoreTally& task = cell->tasks[score.task()];
+    count(score.score(), &cell->all);
+    count(score.score(), &task);
+    sum += score.score();
+    cell->answer_tokens += score.tokens();
+    questions.scores.add(score.question(), score.score());
+    if (score.has_other_score()) count(score.other_score(), &cell->other);
+    if (!repeated) {
+      ++cell->all.scores[score.score()];
+      ++task.scores[score.score()];
+      if (score.has_other_score()) ++cell->other.scores[score.other_score()];
+      continue;
+    }
+    if (score.has_other_score()) questions.others.add(score.question(), score.other_score());
+    if (score.question() >> kQuestionBits != 0) continue;  // no run has so many
+    if (tasks_.size() <= score.question()) tasks_.resize(size_t{score.question()} + 1);
+    tasks_[score.question()] = static_cast<uint8_t>(score.task());
+  }
+  const uint32_t repeat = result.unit().repeat();
+  if (repeat < cell->repeats) cell->repeat_sums[repeat] += sum;
+}
+
+// A question counts once, with its mean: its answers by other draws are not answers to others.
+void EvaluationTable::countMeans(const Key& key, EvaluationCell* cell) const {
+  const auto found = questions_.find(key);
+  if (cell->repeats < 2 || found == questions_.end()) return;
+  const Questions& questions = found->second;
+  cell->all.scores = questions.scores.means(cell->repeats);
+  cell->other.scores = questions.others.means(cell->repeats);
+  for (auto& [task, tally] : cell->tasks) {
+    tally.scores = questions.scores.means(cell->repeats, [&, task = task](uint32_t question) {
+      return question < tasks_.size() && tasks_[question] == task;
+    });
   }
 }
 
@@ -140,6 +212,8 @@ void EvaluationTable::thinLine(const std::string& method, uint64_t version) {
   while (it != cells_.end() && it->second.version == version && it->second.method == method &&
          it->second.schedule_name == kLearnedSchedule) {
     unsettled_.erase(it->first);
+    uncompared_.erase(it->first);
+    questions_.erase(it->first);
     if (it->second.total_budget != total_budget_) {
       it = cells_.erase(it);
       continue;
@@ -147,7 +221,8 @@ void EvaluationTable::thinLine(const std::string& method, uint64_t version) {
     EvaluationCell& cell = it->second;
     // A bootstrap would cost more than it says about one of many.
     if (cell.all.interval.low == 0 && cell.all.interval.high == 1) {
-      cell.all.interval = wilson95(cell.all.sum, cell.all.n);
+      cell.all.interval =
+          wilson95(cell.all.sum / static_cast<double>(cell.repeats), cell.questions());
     }
     forgetDetails(&cell);
     points.insert(version);
@@ -166,21 +241,50 @@ void EvaluationTable::thinLine(const std::string& method, uint64_t version) {
 }
 
 // A bootstrap takes some 10 ms: only once, when nothing more will come and somebody asks.
-void EvaluationTable::setIntervals(EvaluationCell* cell) const {
+void EvaluationTable::setIntervals(const Key& key, EvaluationCell* cell) const {
+  if (cell->complete) countMeans(key, cell);
   const auto set = [&](ScoreTally* tally, uint64_t stream) {
     tally->interval =
         cell->complete
             ? interval95(tally->scores, RandomStream(streams_, Purpose::kBootstrap, stream))
-            : wilson95(tally->sum, tally->n);
+            : wilson95(tally->sum / static_cast<double>(cell->repeats), cell->questionsOf(*tally));
   };
   set(&cell->all, 0);
   for (auto& [task, tally] : cell->tasks) set(&tally, uint64_t{task} + 1);
-  if (cell->other.n > 0) set(&cell->other, UINT32_MAX);
+  if (cell->other.n > 0) set(&cell->other, kOtherGrader);
+}
+
+std::optional<PairedDifference> EvaluationTable::difference(const EvaluationCell& a,
+                                                            const EvaluationCell& b) const {
+  const auto scoresOf = [&](const EvaluationCell& cell) {
+    return questions_.find({cell.version, cell.method, cell.schedule_name, cell.total_budget});
+  };
+  const auto mine = scoresOf(a), others = scoresOf(b);
+  const bool known = mine != questions_.end() && others != questions_.end();
+  if (!known || !a.complete || !b.complete) return std::nullopt;
+  return pairedDifference(mine->second.scores.less(others->second.scores, a.repeats, b.repeats),
+                          RandomStream(streams_, Purpose::kBootstrap, kDifferences));
+}
+
+// Whether all that the cell is compared with is there by now.
+bool EvaluationTable::compare(const Key& key, EvaluationCell* cell) const {
+  const auto against = [&](const Key& other, std::optional<PairedDifference>* over) {
+    const auto found = cells_.find(other);
+    if (other == key || *over) return true;
+    if (found == cells_.end() || !found->second.complete) return false;
+    *over = difference(*cell, found->second);
+    return true;
+  };
+  const bool dense = against({0, kDenseSchedule, kDenseSchedule, 0}, &cell->over_dense);
+  if (cell->total_budget == 0) return dense;
+  return against({0, cell->method, kUniformSchedule, cell->total_budget}, &cell->over_uniform) &&
+         dense;
 }
 
 std::vector<EvaluationCell> EvaluationTable::cells() {
-  for (const auto& [key, cell] : unsettled_) setIntervals(cell);
+  for (const auto& [key, cell] : unsettled_) setIntervals(key, cell);
   unsettled_.clear();
+  std::erase_if(uncompared_, [&](const Key& key) { return compare(key, &cells_.at(key)); });
   std::vector<EvaluationCell> cells;
   for (const auto& [key, cell] : cells_) cells.push_back(cell);
   return cells;

@@ -2,6 +2,7 @@
 // What evaluations came to: accuracies with intervals, and the KV cache read. Pure, one thread.
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -9,17 +10,21 @@
 
 #include "allot/v1/experiment.pb.h"
 #include "allot/v1/result.pb.h"
+#include "core/evaluation/question_scores.h"
 #include "core/evaluation/statistics.h"
 #include "core/learning/schedule.h"
 
 namespace allot {
 
-// Graded questions.
+// Graded answers.
 struct ScoreTally {
   uint64_t n = 0;
   double sum = 0;
+  // One a question: its score, or in a complete cell with repeats their mean.
   ScoreCounts scores;
-  Interval interval = {0, 1};  // 95 %: interval95 once the cell is complete, wilson95 before
+  // 95 %, over questions: interval95 once the cell is complete, before that wilson95 of as many
+  // questions as the answers would be with all their repeats.
+  Interval interval = {0, 1};
 
   double mean() const { return n > 0 ? sum / static_cast<double>(n) : 0; }
 };
@@ -63,15 +68,31 @@ struct EvaluationCell {
   std::string schedule_name;
   uint64_t total_budget = 0;
   SampleSchedule schedule;
+  uint32_t repeats = 1;  // times that each question is answered (repeatsOf)
   ScoreTally all;
   std::map<uint32_t, ScoreTally> tasks;  // by index in spec.task.tasks
   ScoreTally other;                      // the same answers by the paper's other grader, if any
+  std::vector<double> repeat_sums;       // of scores, by repeat
+  uint64_t answer_tokens = 0;            // of all answers; 0: not counted
+  // Of a complete cell, on the same questions as the other, where that is complete too: above dense
+  // attention, and above the uniform schedule of the same method and budget.
+  std::optional<PairedDifference> over_dense, over_uniform;
   KvReads reads;
   PrefillReads prompts;
   double seconds = 0;
   double decode_seconds = 0;
   uint64_t decode_steps = 0;  // of rows
-  bool complete = false;      // all.n is the whole held-out set
+  bool complete = false;      // all.n is the whole held-out set, in all repeats
+
+  // Of a tally: questions, each with all its repeats.
+  uint64_t questionsOf(const ScoreTally& tally) const { return tally.n / repeats; }
+  uint64_t questions() const { return questionsOf(all); }
+  // What papers report beside a mean over repeats: the standard deviation of the repeats'
+  // accuracies (repeats - 1 in the denominator). Nothing of one repeat, or of an incomplete cell.
+  std::optional<double> repeatDeviation() const;
+  // Means; negative where nothing was counted.
+  double answerTokens() const;  // of an answer, its end included
+  double promptTokens() const;  // of a prompt, as far as the prefill reads it
 };
 
 // Adds results up, whatever the order in which they come.
@@ -88,6 +109,10 @@ class EvaluationTable {
   void add(const v1::EvaluationResult& result);
   // By version, method, schedule name, budget.
   std::vector<EvaluationCell> cells();
+  // How much higher `a` scores than `b` on the same questions, both complete cells of this table;
+  // nothing if one is not, or its questions' scores are not kept any more.
+  std::optional<PairedDifference> difference(const EvaluationCell& a,
+                                             const EvaluationCell& b) const;
   // Mean score of this method's newest complete learned cell at this budget; negative if there is
   // none.
   double learnedAccuracy(const std::string& method, uint64_t total_budget) const;
@@ -95,17 +120,29 @@ class EvaluationTable {
  private:
   using Key = std::tuple<uint64_t, std::string, std::string, uint64_t>;
 
-  void setIntervals(EvaluationCell* cell) const;
+  // What each question of a cell scored. By the other grader only where there are repeats.
+  struct Questions {
+    QuestionScores scores, others;
+  };
+
+  void addScores(const v1::EvaluationResult& result, const Key& key, EvaluationCell* cell);
+  void countMeans(const Key& key, EvaluationCell* cell) const;
+  void setIntervals(const Key& key, EvaluationCell* cell) const;
+  bool compare(const Key& key, EvaluationCell* cell) const;
   void thinOut(const EvaluationCell& completed);
   void thinLine(const std::string& method, uint64_t version);
 
   Keep keep_;
   uint32_t held_out_;
+  const v1::Spec spec_;  // how often cells are answered
   RunStreams streams_;
   uint64_t total_budget_;
   size_t budgets_;  // of a line
   std::map<Key, EvaluationCell> cells_;
   std::map<Key, EvaluationCell*> unsettled_;  // complete, their intervals not computed
+  std::map<Key, Questions> questions_;        // not of thinned cells
+  std::set<Key> uncompared_;                  // complete, and what they are compared with is not
+  std::vector<uint8_t> tasks_;                // of questions, where cells have repeats
   // Of learned schedules, by method: how many cells of a version are complete; the versions that
   // are complete lines; those of which one cell is left.
   std::map<std::string, std::map<uint64_t, size_t>> complete_;

@@ -7,7 +7,6 @@
 #include "core/evaluation/evaluation_plan.h"
 #include "core/evaluation/statistics.h"
 #include "core/learning/exact_math.h"
-#include "core/spec/choices.h"
 
 namespace allot {
 
@@ -32,6 +31,10 @@ void FidelitySums::add(const v1::FidelityCell& cell) {
   unique_rows += cell.unique_rows();
   dense_rows += cell.dense_rows();
   effective_sample_size += cell.effective_sample_size();
+  positions += cell.positions();
+  variance += cell.variance();
+  closed_form_positions += cell.closed_form_positions();
+  closed_form += cell.closed_form();
 }
 
 double FidelitySums::rmsRelativeError() const {
@@ -52,6 +55,16 @@ std::optional<double> FidelitySums::agreement() const {
   return static_cast<double>(agreed) / static_cast<double>(steps);
 }
 
+std::optional<double> FidelitySums::meanVariance() const {
+  if (positions == 0) return std::nullopt;
+  return variance / static_cast<double>(positions);
+}
+
+std::optional<double> FidelitySums::meanClosedForm() const {
+  if (closed_form_positions == 0) return std::nullopt;
+  return closed_form / static_cast<double>(closed_form_positions);
+}
+
 double FidelitySummary::drawsPerLayer() const {
   if (schedule.empty()) return 0;
   // Of heads: their mean, so that budgets compare.
@@ -59,15 +72,16 @@ double FidelitySummary::drawsPerLayer() const {
          static_cast<double>(schedule.size());
 }
 
-FidelityTable::FidelityTable(uint32_t held_out_questions, bool keep_newest)
-    : questions_(std::min(held_out_questions, kFidelityChunks * kChunkQuestions)),
-      keep_newest_(keep_newest) {}
+FidelityTable::FidelityTable(uint32_t questions, bool keep_newest)
+    : questions_(questions), keep_newest_(keep_newest) {}
 
 void FidelityTable::add(const v1::EvaluationResult& result) {
   const v1::EvaluationUnit& unit = result.unit();
-  if (measureOf(unit) != Measure::kFidelity) return;
-  FidelitySummary& summary = summaries_[{unit.policy_version(), methodsName(unit),
+  const Measure measure = measureOf(unit);
+  if (measure == Measure::kAccuracy) return;
+  FidelitySummary& summary = summaries_[{measure, unit.policy_version(), methodsName(unit),
                                          unit.schedule_name(), unit.total_budget()}];
+  summary.measure = measure;
   summary.version = unit.policy_version();
   summary.method = methodsName(unit);
   summary.schedule_name = unit.schedule_name();
@@ -77,10 +91,13 @@ void FidelityTable::add(const v1::EvaluationResult& result) {
     summary.all.add(cell);
     summary.layers[cell.layer()].add(cell);
     summary.supports[cell.support()].add(cell);
+    summary.layer_supports[{cell.layer(), cell.support()}].add(cell);
     summary.tasks[cell.task()].add(cell);
   }
   for (const v1::AgreementCell& cell : result.agreement()) {
-    for (FidelitySums* sums : {&summary.all, &summary.tasks[cell.task()]}) {
+    std::vector<FidelitySums*> all = {&summary.all, &summary.tasks[cell.task()]};
+    if (cell.has_layer()) all.push_back(&summary.layers[cell.layer()]);
+    for (FidelitySums* sums : all) {
       sums->steps += cell.steps();
       sums->agreed += cell.agreed();
     }
@@ -95,10 +112,11 @@ void FidelityTable::add(const v1::EvaluationResult& result) {
 void FidelityTable::dropOld(const FidelitySummary& completed) {
   const std::string method = completed.method;
   const uint64_t budget = completed.total_budget;
-  std::set<uint64_t>& versions = complete_[{method, budget}];
+  const Measure measure = completed.measure;
+  std::set<uint64_t>& versions = complete_[{measure, method, budget}];
   versions.insert(completed.version);
   if (versions.size() <= 2) return;
-  summaries_.erase({*versions.begin(), method, kLearnedSchedule, budget});
+  summaries_.erase({measure, *versions.begin(), method, kLearnedSchedule, budget});
   versions.erase(versions.begin());
 }
 
@@ -109,19 +127,22 @@ std::vector<FidelitySummary> FidelityTable::summaries() const {
 }
 
 std::vector<VarianceSlope> varianceSlopes(const std::vector<FidelitySummary>& summaries) {
-  std::map<std::string, std::vector<std::pair<double, double>>> points;  // by method
+  std::map<std::pair<Measure, std::string>, std::vector<std::pair<double, double>>> points;
   for (const FidelitySummary& summary : summaries) {
     const double draws = summary.drawsPerLayer();
-    const double variance = summary.all.traceCovariance();
+    const double variance = summary.measure == Measure::kVariance
+                                ? summary.all.meanVariance().value_or(0)
+                                : summary.all.traceCovariance();
     if (!summary.complete || summary.schedule_name != kUniformSchedule || draws < 2 ||
         variance <= 0) {
       continue;
     }
-    points[summary.method].emplace_back(exactLog(draws), exactLog(variance));
+    points[{summary.measure, summary.method}].emplace_back(exactLog(draws), exactLog(variance));
   }
   std::vector<VarianceSlope> slopes;
-  for (const auto& [method, line] : points) {
-    if (const auto slope = leastSquaresSlope(line)) slopes.push_back({method, *slope, line.size()});
+  for (const auto& [key, line] : points) {
+    const auto slope = leastSquaresSlope(line);
+    if (slope) slopes.push_back({key.second, *slope, line.size(), key.first});
   }
   return slopes;
 }

@@ -1,6 +1,7 @@
 #pragma once
 // What same-state fidelity came to: how far a method's attention outputs and next tokens are from
-// dense attention's, given the same queries, keys and values (SANTA, Appendix U). Pure, one thread.
+// dense attention's, given the same queries, keys and values (SANTA, Appendix U); and the variance
+// of its outputs at prompts' last positions (Appendices D, M and N). Pure, one thread.
 #include <array>
 #include <cstdint>
 #include <map>
@@ -8,10 +9,12 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "allot/v1/result.pb.h"
 #include "core/learning/schedule.h"
+#include "core/spec/choices.h"
 
 namespace allot {
 
@@ -20,8 +23,8 @@ constexpr std::array<uint32_t, 5> kSupports = {1, 2, 3, 5, 9};
 // "1", "3-4", "9+"
 std::string supportLabel(uint32_t support);
 
-// Sums over states (question, decode step, query head), and what they come to. Means over no state
-// are 0.
+// Sums over states (question, decode step, query head; of variance question, replicate, query
+// head), and what they come to. Means over no state are 0.
 struct FidelitySums {
   uint64_t states = 0;
   double relative_error = 0;
@@ -35,8 +38,15 @@ struct FidelitySums {
   uint64_t unique_rows = 0;
   uint64_t dense_rows = 0;
   double effective_sample_size = 0;
-  uint64_t steps = 0;   // next tokens compared; none by layer or support
-  uint64_t agreed = 0;  // of them equal
+  // Of variance: over positions (question, query head), each of as many states.
+  uint64_t positions = 0;
+  double variance = 0;
+  uint64_t closed_form_positions = 0;
+  double closed_form = 0;
+  // Next tokens compared, and of them equal: none by support, and by layer only where one layer
+  // alone had the method.
+  uint64_t steps = 0;
+  uint64_t agreed = 0;
 
   void add(const v1::FidelityCell& cell);
 
@@ -54,6 +64,11 @@ struct FidelitySums {
   // Of the states with an estimate of the method's own.
   std::optional<double> meanEstimatedError() const;
   std::optional<double> agreement() const;
+  // tr Cov of an output, by replicates (unbiased) and by the method's closed form.
+  std::optional<double> meanVariance() const;
+  std::optional<double> meanClosedForm() const;
+  // Outputs at each position; 0 where that is not what was measured.
+  uint64_t replicates() const { return positions > 0 ? states / positions : 0; }
 
  private:
   double perState(double sum) const { return states > 0 ? sum / static_cast<double>(states) : 0; }
@@ -61,6 +76,7 @@ struct FidelitySums {
 
 // One method, schedule and budget.
 struct FidelitySummary {
+  Measure measure = Measure::kFidelity;  // or kVariance
   uint64_t version = 0;
   std::string method;
   std::string schedule_name;
@@ -71,6 +87,7 @@ struct FidelitySummary {
   FidelitySums all;
   std::map<uint32_t, FidelitySums> layers;
   std::map<uint32_t, FidelitySums> supports;
+  std::map<std::pair<uint32_t, uint32_t>, FidelitySums> layer_supports;  // of one layer's states
   std::map<uint32_t, FidelitySums> tasks;  // by index in spec.task.tasks
 
   // Draws per head in one layer, on average; 0 for a method without a budget.
@@ -80,33 +97,36 @@ struct FidelitySummary {
 // Adds results up, whatever the order in which they come.
 class FidelityTable {
  public:
+  // questions: those that both are measured on (fidelityQuestions).
   // keep_newest: of what a learned schedule came to at one budget, only the newest two complete
   // versions and what is not complete.
-  explicit FidelityTable(uint32_t held_out_questions, bool keep_newest = false);
+  explicit FidelityTable(uint32_t questions, bool keep_newest = false);
 
-  // A result that can be (whyImpossible); measures other than fidelity are passed over.
+  // A result that can be (whyImpossible); accuracy is passed over.
   void add(const v1::EvaluationResult& result);
-  // By version, method, schedule name, budget.
+  // By measure, version, method, schedule name, budget.
   std::vector<FidelitySummary> summaries() const;
 
  private:
-  using Key = std::tuple<uint64_t, std::string, std::string, uint64_t>;
+  using Key = std::tuple<Measure, uint64_t, std::string, std::string, uint64_t>;
   void dropOld(const FidelitySummary& completed);
 
   uint64_t questions_;
   bool keep_newest_;
   std::map<Key, FidelitySummary> summaries_;
-  // Complete versions of learned schedules, by method and budget.
-  std::map<std::pair<std::string, uint64_t>, std::set<uint64_t>> complete_;
+  // Complete versions of learned schedules, by measure, method and budget.
+  std::map<std::tuple<Measure, std::string, uint64_t>, std::set<uint64_t>> complete_;
 };
 
 // How fast a method's variance falls: the slope of log tr Cov against log S over its uniform
-// schedules with S >= 2 draws a layer (-1 for independent draws). Budgets at which the error is 0
-// (every row read) are left out; methods with fewer than two others are, too.
+// schedules with S >= 2 draws a layer (-1 for independent draws). Of fidelity tr Cov is the mean
+// squared error, of variance that of the replicates. Budgets at which it is 0 (every row read) are
+// left out; methods with fewer than two others are, too.
 struct VarianceSlope {
   std::string method;
   double slope = 0;
   uint64_t budgets = 0;
+  Measure measure = Measure::kFidelity;
 };
 std::vector<VarianceSlope> varianceSlopes(const std::vector<FidelitySummary>& summaries);
 

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+
+#include "core/learning/exact_math.h"
 
 namespace allot {
 namespace {
@@ -22,6 +25,24 @@ double resampledMean(const std::vector<double>& values, RandomStream* random) {
     }
   }
   return sum / static_cast<double>(n);
+}
+
+// The 25th smallest and the 25th largest of 1000 such means.
+Interval percentileBootstrap(const std::vector<double>& values, RandomStream* random) {
+  std::vector<double> means(kResamples);
+  for (double& mean : means) mean = resampledMean(values, random);
+  std::sort(means.begin(), means.end());
+  return {means[kTail - 1], means[kResamples - kTail]};
+}
+
+// What a bootstrap of very many values comes to: the mean and 1.96 standard errors.
+Interval normalInterval(const std::vector<double>& values) {
+  const auto n = static_cast<double>(values.size());
+  const double mean = std::accumulate(values.begin(), values.end(), 0.0) / n;
+  double squares = 0;
+  for (const double value : values) squares += (value - mean) * (value - mean);
+  const double half = kZ * std::sqrt(squares) / n;
+  return {mean - half, mean + half};
 }
 
 }  // namespace
@@ -59,10 +80,30 @@ Interval interval95(const ScoreCounts& scores, RandomStream random) {
   std::vector<double> values;
   values.reserve(n);
   for (const auto& [score, count] : scores) values.insert(values.end(), count, score);
-  std::vector<double> means(kResamples);
-  for (double& mean : means) mean = resampledMean(values, &random);
-  std::sort(means.begin(), means.end());
-  return {means[kTail - 1], means[kResamples - kTail]};
+  return percentileBootstrap(values, &random);
+}
+
+PairedDifference pairedDifference(const std::vector<double>& differences, RandomStream random) {
+  PairedDifference paired{0, {-1, 1}, differences.size()};
+  if (differences.empty()) return paired;
+  const auto n = static_cast<double>(differences.size());
+  paired.mean = std::accumulate(differences.begin(), differences.end(), 0.0) / n;
+  const auto first = std::find_if(differences.begin(), differences.end(),
+                                  [](double difference) { return difference != 0; });
+  if (first == differences.end()) {
+    const double most = 1 - exactExp(exactLog(0.05) / n);
+    paired.interval = {-most, most};
+    return paired;
+  }
+  // The one of the first difference's sign comes first, so that swapped sides are a mirror image.
+  std::vector<double> values = differences;
+  const double sign = std::copysign(1, *first);
+  values.push_back(sign);
+  values.push_back(-sign);
+  const Interval around = values.size() > kMostResampled ? normalInterval(values)
+                                                         : percentileBootstrap(values, &random);
+  paired.interval = {std::min(around.low, paired.mean), std::max(around.high, paired.mean)};
+  return paired;
 }
 
 std::optional<double> leastSquaresSlope(const std::vector<std::pair<double, double>>& points) {

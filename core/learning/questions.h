@@ -19,7 +19,12 @@ std::vector<uint32_t> episodeQuestions(const RunStreams& streams, uint64_t ticke
 inline uint32_t rolloutSequence(uint64_t ticket, uint32_t count, uint32_t index) {
   return static_cast<uint32_t>(ticket * count + index) & kRolloutSequences.last;
 }
-// The same for every schedule and budget: cells are compared under common random numbers.
-inline uint32_t evaluationSequence(uint32_t question) { return kEvaluationBit | question; }
+// The same for every schedule and budget: cells are compared under common random numbers. Questions
+// are below 2^20 and repeats below 2^11 (spec.task.heldOutQuestions, spec.evaluation.repeats), so
+// that each pair has a sequence of its own.
+inline constexpr uint32_t kQuestionBits = 20;
+inline uint32_t evaluationSequence(uint32_t question, uint32_t repeat = 0) {
+  return kEvaluationBit | repeat << kQuestionBits | question;
+}
 
 }  // namespace allot

@@ -1,10 +1,28 @@
 #include "core/spec/choices.h"
 
+#include <algorithm>
+
 namespace allot {
 namespace {
 
 Measure measureOf(const std::string& word) {
   return fromWord<Measure>(word).value_or(Measure::kAccuracy);
+}
+
+// Whether a method draws at random: what it does with a prompt or in a step is not the same twice.
+bool draws(const kernels::MethodOptions& options) {
+  const kernels::MethodTraits& traits = kernels::traitsOf(options.method);
+  if (traits.scored_by == kernels::ScoredBy::kFeatures) return true;
+  switch (traits.chosen_by) {
+    case kernels::ChosenBy::kAll:
+    case kernels::ChosenBy::kLargest:
+    case kernels::ChosenBy::kPages:
+    case kernels::ChosenBy::kColumnsAndSlashes:
+    case kernels::ChosenBy::kThreshold:
+      return false;
+    default:
+      return true;
+  }
 }
 
 }  // namespace
@@ -72,6 +90,40 @@ std::vector<Measure> measuresOf(const v1::Evaluation& evaluation) {
   return measures;
 }
 
+uint32_t chunkQuestions(const v1::Evaluation& evaluation) {
+  return evaluation.chunk_questions() > 0 ? evaluation.chunk_questions() : kMostChunkQuestions;
+}
+
+uint32_t repeatsOf(const v1::Evaluation& evaluation) {
+  return std::clamp(evaluation.repeats(), 1u, kMostRepeats);
+}
+
+uint32_t repeatsOf(const v1::Spec& spec, const std::string& prefill, const std::string& decode) {
+  const uint32_t repeats = repeatsOf(spec.evaluation());
+  if (repeats == 1 || spec.generation().temperature() > 0) return repeats;
+  const auto drawsBy = [](const std::string& text, kernels::Phase phase) {
+    kernels::MethodOptions options;
+    return kernels::parseMethod(text, &options, kernels::MethodDefaults::kSecond, phase) ||
+           draws(options);
+  };
+  const bool any =
+      drawsBy(prefill, kernels::Phase::kPrefill) || drawsBy(decode, kernels::Phase::kDecode);
+  return any ? repeats : 1;
+}
+
+uint32_t supportTile(const v1::Evaluation& evaluation) {
+  return evaluation.support_tile() > 0 ? evaluation.support_tile() : kSupportTile;
+}
+
+uint32_t varianceReplicates(const v1::Evaluation& evaluation) {
+  return evaluation.variance_replicates() > 0 ? evaluation.variance_replicates()
+                                              : kVarianceReplicates;
+}
+
+AgreementLayers agreementLayersOf(const v1::Evaluation& evaluation) {
+  return fromWord<AgreementLayers>(evaluation.agreement()).value_or(AgreementLayers::kAll);
+}
+
 KeptAnswers keptAnswersOf(const v1::Evaluation& evaluation) {
   return fromWord<KeptAnswers>(evaluation.answers()).value_or(KeptAnswers::kNone);
 }
@@ -89,12 +141,20 @@ Dtype dtypeOf(const v1::Model& model) {
   return fromWord<Dtype>(model.dtype()).value_or(Dtype::kFloat32);
 }
 
+KvDtype kvDtypeOf(const v1::Model& model) {
+  return fromWord<KvDtype>(model.kv_dtype()).value_or(KvDtype::kByDevice);
+}
+
 DeviceChoice deviceOf(const v1::Model& model) {
   return fromWord<DeviceChoice>(model.device()).value_or(DeviceChoice::kAuto);
 }
 
 PromptStyle promptStyleOf(const v1::Task& task) {
   return fromWord<PromptStyle>(task.prompt_style()).value_or(PromptStyle::kLlama);
+}
+
+TaskSplit splitOf(const v1::Task& task) {
+  return fromWord<TaskSplit>(task.split()).value_or(TaskSplit::kTest);
 }
 
 Streams streamsOf(const v1::Spec& spec) {

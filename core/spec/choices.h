@@ -135,13 +135,30 @@ constexpr std::string_view wordOf(ScheduleKind value) {
 }
 
 // spec.evaluation.measures, and EvaluationUnit.measure.
-enum class Measure { kAccuracy, kFidelity };
+enum class Measure { kAccuracy, kFidelity, kVariance };
 constexpr std::string_view wordOf(Measure value) {
   switch (value) {
     case Measure::kAccuracy:
       return "accuracy";
     case Measure::kFidelity:
       return "fidelity";
+    case Measure::kVariance:
+      return "variance";
+  }
+  return "";
+}
+
+// spec.evaluation.agreement: which layers have the method when its next token is compared with
+// dense attention's; the others are dense. kEachLayer: once for each layer, in that one alone.
+enum class AgreementLayers { kAll, kLast, kEach };
+constexpr std::string_view wordOf(AgreementLayers value) {
+  switch (value) {
+    case AgreementLayers::kAll:
+      return "all-layers";
+    case AgreementLayers::kLast:
+      return "last-layer";
+    case AgreementLayers::kEach:
+      return "each-layer";
   }
   return "";
 }
@@ -184,6 +201,21 @@ constexpr std::string_view wordOf(Dtype value) {
   return "";
 }
 
+// spec.model.kvDtype: number format of keys and values. kByDevice: float32 on a CPU, bfloat16 on a
+// GPU.
+enum class KvDtype { kBFloat16, kFloat32, kByDevice };
+constexpr std::string_view wordOf(KvDtype value) {
+  switch (value) {
+    case KvDtype::kBFloat16:
+      return "bfloat16";
+    case KvDtype::kFloat32:
+      return "float32";
+    case KvDtype::kByDevice:
+      return "by-device";
+  }
+  return "";
+}
+
 // spec.model.device: where workers compute.
 enum class DeviceChoice { kAuto, kCpu, kCuda };
 constexpr std::string_view wordOf(DeviceChoice value) {
@@ -206,6 +238,18 @@ constexpr std::string_view wordOf(PromptStyle value) {
       return "llama";
     case PromptStyle::kDeepseek:
       return "deepseek";
+  }
+  return "";
+}
+
+// spec.task.split: which of a suite's published parts is asked.
+enum class TaskSplit { kTest, kValidation };
+constexpr std::string_view wordOf(TaskSplit value) {
+  switch (value) {
+    case TaskSplit::kTest:
+      return "test";
+    case TaskSplit::kValidation:
+      return "validation";
   }
   return "";
 }
@@ -238,6 +282,12 @@ bool takesAllResults(const v1::Update& update);
 inline constexpr uint32_t kMostResults = 10000;
 // Of one question set at one total budget: uniform, the best so far, and two to compare.
 inline constexpr uint32_t kLeastEpisodesOfSet = 4;
+// Of evaluation.chunkQuestions: the most, and the tokens that a chunk has by default. Of a model of
+// 8 billion parameters these take 34 GB.
+inline constexpr uint32_t kMostChunkQuestions = 32;
+inline constexpr uint32_t kChunkTokens = 1 << 18;
+// Of evaluation.repeats.
+inline constexpr uint32_t kMostRepeats = 100;
 // Missing: sgd.
 Optimizer optimizerOf(const v1::Update& update);
 // Missing: moving-average.
@@ -250,6 +300,24 @@ ScheduleKind kindOf(const v1::Schedule& schedule);
 // that one of another measure is one of accuracy, too, for those who do not refuse it.
 Measure measureOf(const v1::EvaluationUnit& unit);
 std::vector<Measure> measuresOf(const v1::Evaluation& evaluation);
+// Missing, in an experiment that was never completed: the most.
+uint32_t chunkQuestions(const v1::Evaluation& evaluation);
+// Missing, in an experiment that was never completed: 1. Never more than kMostRepeats, whatever was
+// stored.
+uint32_t repeatsOf(const v1::Evaluation& evaluation);
+// How often cells of this pair of methods are answered: spec.evaluation.repeats times, or once
+// where every answer would be the same. Methods that draw nothing (dense, top-k, quest, those that
+// choose blocks by a threshold) give the same answers at temperature 0. Text that is no method
+// draws.
+uint32_t repeatsOf(const v1::Spec& spec, const std::string& prefill, const std::string& decode);
+// Of spec.evaluation.supportTile, fidelityQuestions and varianceReplicates, missing or left out.
+inline constexpr uint32_t kSupportTile = 32;
+inline constexpr uint32_t kFidelityQuestions = 64;
+inline constexpr uint32_t kVarianceReplicates = 16;
+// Missing: the constants above; all layers.
+uint32_t supportTile(const v1::Evaluation& evaluation);
+uint32_t varianceReplicates(const v1::Evaluation& evaluation);
+AgreementLayers agreementLayersOf(const v1::Evaluation& evaluation);
 // Missing: dense.
 std::string prefillOf(const v1::EvaluationUnit& unit);
 // The methods of both phases as one name, for tables and figures: "s2anta-sys", or where prompts
@@ -266,10 +334,14 @@ Protocol protocolOf(const v1::Attention& attention);
 kernels::MethodDefaults methodDefaultsOf(const v1::Attention& attention);
 // Missing: float32.
 Dtype dtypeOf(const v1::Model& model);
+// Missing: by-device.
+KvDtype kvDtypeOf(const v1::Model& model);
 // Missing: auto.
 DeviceChoice deviceOf(const v1::Model& model);
 // Missing: llama.
 PromptStyle promptStyleOf(const v1::Task& task);
+// Missing: test.
+TaskSplit splitOf(const v1::Task& task);
 // Missing: overlapping.
 Streams streamsOf(const v1::Spec& spec);
 

@@ -16,6 +16,8 @@ const std::vector<ArchitectureInfo>& architectureCatalogue() {
        "`rope_scaling` of type llama3"},
       {"Qwen2ForCausalLM", "qwen2", "Qwen2, Qwen2.5, DeepSeek-R1-Distill-Qwen",
        "biases of queries, keys and values; `use_sliding_window` must be false"},
+      {"Qwen3ForCausalLM", "qwen3", "Qwen3",
+       "norms of each head's queries and keys; `use_sliding_window` must be false"},
       {"MistralForCausalLM", "", "Mistral 7B", "`sliding_window`, where it is set"},
   };
   return all;
@@ -26,6 +28,9 @@ const std::vector<ChatTemplateInfo>& chatTemplateCatalogue() {
       {"llama-3", "Llama 3, 3.1, 3.2, 3.3 Instruct",
        "without the dates that 3.1 and later write into the system turn"},
       {"qwen2", "Qwen2, Qwen2.5 Instruct", "ChatML with the model's default system prompt"},
+      {"qwen3", "Qwen3", "ChatML without a system prompt of its own; the model thinks first"},
+      {"qwen3-no-think", "Qwen3",
+       "the answer begins with an empty `<think>` block, as `enable_thinking=False` has it"},
       {"deepseek", "DeepSeek-R1-Distill-Qwen and -Llama",
        "the answer begins with `<think>` where the published template has it so"},
       {"mistral", "Mistral 7B Instruct v0.1 to v0.3",

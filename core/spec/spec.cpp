@@ -402,6 +402,10 @@ void deriveDefaults(v1::Spec& spec) {
     if (spec.attention().decode() != "dense") evaluation.add_methods(spec.attention().decode());
   }
   if (evaluation.prefills().empty()) evaluation.add_prefills(spec.attention().prefill());
+  if (evaluation.chunk_questions() == 0) {
+    evaluation.set_chunk_questions(std::clamp(
+        kChunkTokens / std::max(1u, spec.task().context_tokens()), 1u, kMostChunkQuestions));
+  }
 }
 
 // Rules that join two keys and a method.
@@ -429,16 +433,16 @@ Status checkMethods(const v1::Spec& spec, const std::string& place) {
   const v1::Evaluation& evaluation = spec.evaluation();
   const std::vector<Measure> measures = measuresOf(evaluation);
   for (size_t i = 0; i < measures.size(); ++i) {
-    if (measures[i] != Measure::kFidelity) continue;
+    if (measures[i] == Measure::kAccuracy) continue;
+    const std::string word(wordOf(measures[i]));
     const Site site = Site{place, "spec.evaluation.measures"}.at(i);
     if (evaluation.methods_size() == 1 && evaluation.methods(0) == "dense") {
       return site.refuse(
-          "fidelity compares methods with dense, but spec.evaluation.methods has no other; add "
-          "one");
+          word + " compares methods with dense, but spec.evaluation.methods has no other; add one");
     }
     if (protocolOf(spec.attention()) != Protocol::kA) {
       return site.refuse(
-          "fidelity compares the answer's tokens alone: set spec.attention.protocol to A");
+          word + " is measured where prompts are read whole: set spec.attention.protocol to A");
     }
   }
   return {};

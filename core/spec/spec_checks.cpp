@@ -105,6 +105,54 @@ Status checkAnswers(const v1::Evaluation& evaluation, const std::string& place) 
                   "accuracy, without which nothing is answered; add it, or remove this key");
 }
 
+// Something has to be answered, and not always alike.
+Status checkRepeats(const v1::Spec& spec, const std::string& place) {
+  const v1::Evaluation& evaluation = spec.evaluation();
+  if (repeatsOf(evaluation) == 1) return {};
+  const std::string refused = place +
+                              ": spec.evaluation.repeats: " + std::to_string(evaluation.repeats()) +
+                              " has no effect: ";
+  if (!has(measuresOf(evaluation), Measure::kAccuracy)) {
+    return badInput(refused + "spec.evaluation.measures has no accuracy, and fidelity is not " +
+                    "repeated; add it, or remove this key");
+  }
+  for (const std::string& prefill : evaluation.prefills()) {
+    for (const std::string& method : evaluation.methods()) {
+      if (repeatsOf(spec, prefill, method) > 1) return {};
+    }
+  }
+  return badInput(refused + "no method of spec.evaluation.methods or prefills draws, and at " +
+                  "spec.generation.temperature 0 every answer would be the same; name one that " +
+                  "draws, or remove this key");
+}
+
+// Keys of measures that are not taken.
+Status checkComparisons(const v1::Evaluation& evaluation, const std::string& place) {
+  const auto measures = measuresOf(evaluation);
+  const bool fidelity = has(measures, Measure::kFidelity);
+  const bool variance = has(measures, Measure::kVariance);
+  const auto idle = [&](const char* key, const std::string& value, const char* needs) {
+    return badInput(place + ": spec.evaluation." + key + ": " + value +
+                    " has no effect: spec.evaluation.measures has no " + needs +
+                    "; add it, or remove this key");
+  };
+  if (!fidelity && agreementLayersOf(evaluation) != AgreementLayers::kAll) {
+    return idle("agreement", evaluation.agreement(), "fidelity");
+  }
+  if (!variance && varianceReplicates(evaluation) != kVarianceReplicates) {
+    return idle("varianceReplicates", std::to_string(varianceReplicates(evaluation)), "variance");
+  }
+  if (fidelity || variance) return {};
+  if (supportTile(evaluation) != kSupportTile) {
+    return idle("supportTile", std::to_string(supportTile(evaluation)), "fidelity or variance");
+  }
+  if (const uint32_t questions = evaluation.fidelity_questions();
+      questions > 0 && questions != kFidelityQuestions) {
+    return idle("fidelityQuestions", std::to_string(questions), "fidelity or variance");
+  }
+  return {};
+}
+
 // Only what is learned is spread over heads.
 Status checkGranularity(const v1::Spec& spec, const std::string& place) {
   if (spec.has_update() || granularityOf(spec.policy()) == Granularity::kLayer) return {};
@@ -161,6 +209,8 @@ Status checkEffects(const v1::Experiment& experiment, const std::string& place) 
   ALLOT_TRY(checkGoal(experiment, place));
   ALLOT_TRY(checkChatTemplate(experiment.spec(), place));
   ALLOT_TRY(checkAnswers(experiment.spec().evaluation(), place));
+  ALLOT_TRY(checkRepeats(experiment.spec(), place));
+  ALLOT_TRY(checkComparisons(experiment.spec().evaluation(), place));
   ALLOT_TRY(checkProfileIsUsed(experiment.spec(), place));
   ALLOT_TRY(checkGranularity(experiment.spec(), place));
   return checkExplicit(experiment.spec().evaluation(), place);

@@ -132,10 +132,12 @@ std::vector<SpecRule> taskRules() {
               "480 give a 95 % interval of at most 4.5 points either way."),
       integer("task.maxNewTokens", "24", 0, 4096,
               "Longest answer in tokens; decoding stops there even without an end token. 0, for "
-              "suite ruler: RULER's own, by task (niah 128, vt 30, cwe 120, fwe 50, qa 32)."),
+              "suite ruler: RULER's own, by task (niah 128, vt 30, cwe 120, fwe 50, qa 32); for "
+              "suites longbench-v1 and infinitebench: theirs, by task (3 to 1200)."),
       orEmpty(text("task.path", "\"\"",
-                   "File with the questions (gsm8k, mmlu, longbench-v2, jsonl), or the folder that "
-                   "RULER's scripts made (ruler); a relative path starts where you are or in any "
+                   "File with the questions (gsm8k, mmlu, longbench-v2, humaneval, jsonl), the "
+                   "folder that RULER's scripts made (ruler), or one with TASK.jsonl for each task "
+                   "(longbench-v1, infinitebench); a relative path starts where you are or in any "
                    "folder above the experiment file. Empty: they are generated.")),
       orEmpty(text("task.heldOutPath", "\"\"",
                    "Second file that held-out questions come from, less those that the first has "
@@ -157,6 +159,11 @@ std::vector<SpecRule> taskRules() {
       orEmpty(choice("task.grader", "\"\"", graderChoices(),
                      "How an answer is scored; santa: each task as the SANTA paper does. Empty: "
                      "each task's own grader.")),
+      derived(orEmpty(choice("task.split", TaskSplit::kTest,
+                             "Suite mmlu, where spec.task.path is a folder as published: the "
+                             "questions of its folder test, or of val (validation), which the "
+                             "SANTA paper asks.")),
+              SpecType::kChoice),
   };
 }
 
@@ -181,14 +188,19 @@ std::vector<SpecRule> runRules() {
       choice("model.dtype", Dtype::kFloat32,
              "Number format of weights and products: bfloat16, on a GPU only, takes half the "
              "memory and is how large models are published."),
+      choice("model.kvDtype", KvDtype::kBFloat16,
+             "Number format of keys and values, which prompts and answers are attended from: "
+             "bfloat16 takes half the memory and a CPU reads it faster, float32 is for the CPU "
+             "alone, by-device is float32 on a CPU and bfloat16 on a GPU, as before this key."),
       choice("model.device", DeviceChoice::kAuto,
              "Where workers compute: auto is an NVIDIA GPU where a worker's build and machine have "
              "one that decodes with all of the experiment's methods, else the CPU."),
       choice("model.chatTemplate", "auto", chatTemplateChoices(),
              "Turns and marks that an instruction-tuned model wants a question in: auto recognises "
              "the template that the model publishes (a model without one gets none), none asks in "
-             "plain text. Suite recall never uses one, and prompts of RULER's files are asked as "
-             "they are."),
+             "plain text. Suite recall never uses one, and prompts of RULER's files, and of five "
+             "tasks "
+             "of longbench-v1, are asked as they are."),
   };
 }
 
@@ -231,6 +243,11 @@ std::vector<SpecRule> learningRules() {
              "With a temperature: draw from the likeliest tokens that together have this mass."),
       integer("generation.topK", "0", 0, 1000000,
               "With a temperature: draw from so many of the likeliest tokens, 0 from all."),
+      number("generation.repetitionPenalty", "1", {.above_low = true, .high = 10},
+             "Divides the positive logits of tokens that the prompt or the answer so far has, and "
+             "multiplies their negative ones, before the temperature does anything; the SANTA "
+             "paper has 1.1 for GSM8K and MMLU. 1: none. With another one the host of a GPU "
+             "chooses the tokens, which is slower."),
       derived(integer("policy.totalBudget",
                       "the first of spec.policy.totalBudgets; required without it", 1, kMaxBudget,
                       "Draws of value rows per head and decoded token, summed over all layers; the "
@@ -263,8 +280,9 @@ std::vector<SpecRule> learningRules() {
               "Questions answered under one drawn schedule; their mean score is the episode's "
               "reward. At most task.trainQuestions."),
       integer("rollout.episodesPerPull", "1", 1, 1024,
-              "Episodes that a worker runs before it asks for the policy again; more saves "
-              "requests and makes results older when they arrive."),
+              "Episodes that a worker runs before it asks for the policy again; more makes results "
+              "older when they arrive. 1: as many as fill a decode step of its device "
+              "(`allot-worker --rows`) and leave the other workers their part of an update."),
       derived(integer("rollout.episodesPerQuestionSet",
                       "spec.update.episodesPerUpdate, or more: 4 or more for each total budget; 1 "
                       "for learner reinforce with one budget of layers and for santa",
@@ -350,7 +368,32 @@ std::vector<SpecRule> measuringRules() {
       listed(choice("evaluation.measures", "[accuracy]", wordsOf<Measure>(),
                     "What is measured: accuracy grades whole answers, fidelity compares every "
                     "attention output and next token with dense attention's from the same state "
-                    "(on the first 64 held-out questions: it computes everything twice).")),
+                    "(SANTA paper, Appendix U), variance repeats a method's draws at each prompt's "
+                    "last position (Appendices D, M and N).")),
+      integer("evaluation.fidelityQuestions", "64", 1, 1000000,
+              "Held-out questions that fidelity and variance are measured on, in whole chunks from "
+              "the first on: both compute everything more than once."),
+      integer("evaluation.supportTile", "32", 1, 1048576,
+              "With fidelity or variance: keys in a tile, where errors are told apart by how many "
+              "tiles hold 90 % of the attention. The paper's Table 29 has 256."),
+      choice("evaluation.agreement", AgreementLayers::kAll,
+             "With fidelity: the layers that have the method when its next token is compared with "
+             "dense attention's; the others are dense. The paper has last-layer; each-layer takes "
+             "a step for each of them, in that one alone."),
+      integer("evaluation.varianceReplicates", "16", 2, 4096,
+              "With variance: independent outputs of a method at each position, of which the "
+              "variance is taken."),
+      derived(integer("evaluation.chunkQuestions",
+                      "32; less where spec.task.contextTokens is above 8192, so that a chunk is "
+                      "262144 tokens",
+                      1, kMostChunkQuestions,
+                      "Held-out questions that a worker answers together, by all methods and "
+                      "schedules in a row: their prompts should fit its memory."),
+              SpecType::kInteger),
+      integer("evaluation.repeats", "1", 1, kMostRepeats,
+              "How often every cell of the grid is answered, on the same questions with other "
+              "draws and, above spec.generation.temperature 0, other tokens. Methods that draw "
+              "nothing are measured once at temperature 0, and so is fidelity."),
       choice(
           "evaluation.answers", KeptAnswers::kWrong,
           "Which answers to held-out questions are kept as text, for `allot show question` and "
@@ -397,6 +440,15 @@ constexpr Added kAdded[] = {
     {"spec.policy.granularity", 9, "layer"},
     {"spec.policy.zeroReads", 9, "off"},
     {"spec.policy.learningRules", 9, "1"},
+    {"spec.evaluation.chunkQuestions", 10, "32"},
+    {"spec.evaluation.repeats", 11, "1"},
+    {"spec.evaluation.fidelityQuestions", 11, "64"},
+    {"spec.evaluation.supportTile", 11, "32"},
+    {"spec.evaluation.agreement", 11, "all-layers"},
+    {"spec.evaluation.varianceReplicates", 11, "16"},
+    {"spec.generation.repetitionPenalty", 11, "1"},
+    {"spec.task.split", 11, "\"\""},
+    {"spec.model.kvDtype", 11, "by-device"},
 };
 
 std::string decimal(double value) {

@@ -9,6 +9,8 @@ namespace {
 
 bool hasStyles(const v1::Task& task) { return task.suite() == "gsm8k" || task.suite() == "mmlu"; }
 
+bool hasSplits(const v1::Task& task) { return task.suite() == "mmlu"; }
+
 // The default where the key means something, and elsewhere the default is as good as nothing.
 void settle(bool used, const char* usual, std::string* value) {
   if (used && value->empty()) *value = usual;
@@ -85,6 +87,7 @@ void deriveTaskDefaults(v1::Task& task) {
   settle(task.suite() == "jsonl", "prompt", task.mutable_prompt_field());
   settle(task.suite() == "jsonl", "answers", task.mutable_answers_field());
   settle(hasStyles(task), "llama", task.mutable_prompt_style());
+  settle(hasSplits(task), "test", task.mutable_split());
 }
 
 std::optional<SpecProblem> taskProblem(const v1::Task& task) {
@@ -102,6 +105,7 @@ std::optional<SpecProblem> taskProblem(const v1::Task& task) {
   if (!hasStyles(task) && !task.prompt_style().empty()) {
     return meaningless("promptStyle", "suites gsm8k and mmlu");
   }
+  if (!hasSplits(task) && !task.split().empty()) return meaningless("split", "suite mmlu");
   if (auto problem = lengthProblem(task)) return problem;
   return graderProblem(task, suite);
 }

@@ -109,19 +109,24 @@ std::string episodesRows(const v1::IterationRecord& record) {
 
 std::string evaluationsHeader() {
   return "unit_id,policy_version,method,schedule_name,total_budget,schedule,chunk,first_question,"
-         "n,score_sum,seconds,worker,measure,prefill\n";
+         "n,score_sum,seconds,worker,measure,prefill,repeat,answer_tokens,prompt_tokens\n";
 }
 
 std::string evaluationsRow(const v1::EvaluationResult& result) {
   const v1::EvaluationUnit& unit = result.unit();
   double sum = 0;
-  for (const v1::QuestionScore& score : result.scores()) sum += score.score();
+  uint64_t tokens = 0;
+  for (const v1::QuestionScore& score : result.scores()) {
+    sum += score.score();
+    tokens += score.tokens();
+  }
   return row({csvCell(unit.unit_id()), number(unit.policy_version()), csvCell(unit.method()),
               csvCell(unit.schedule_name()), number(unit.total_budget()), schedule(unit.schedule()),
               number(uint64_t{unit.chunk()}), number(uint64_t{unit.first_question()}),
               number(static_cast<uint64_t>(result.scores_size())), number(sum),
               number(result.seconds()), csvCell(result.worker()), csvCell(unit.measure()),
-              csvCell(prefillOf(unit))});
+              csvCell(prefillOf(unit)), number(uint64_t{unit.repeat()}), number(tokens),
+              number(result.prefill().tokens())});
 }
 
 }  // namespace allot::archive

@@ -94,9 +94,9 @@ class BlinkingStore final : public sim::ForwardingStore {
     ALLOT_TRY(answer());
     return inner_->readPolicy();
   }
-  Result<std::vector<uint64_t>> takeTickets(uint64_t count, uint64_t limit) override {
+  Result<std::vector<uint64_t>> takeTickets(const TicketRequest& request) override {
     ALLOT_TRY(answer());
-    return inner_->takeTickets(count, limit);
+    return inner_->takeTickets(request);
   }
   Result<bool> awaitNews(uint64_t wait_ms, const std::function<bool()>& stop) override {
     ALLOT_TRY(answer());

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "core/evaluation/evaluation_check.h"
@@ -107,8 +108,38 @@ TEST(EvaluationPlan, TheWholeGridIsMeasuredWithEachPrefill) {
   for (const auto& unit : planEvaluation(e, threeLayers())) EXPECT_NE(unit.method(), "dense");
 }
 
+TEST(EvaluationPlan, SmallerChunksCoverTheSameQuestions) {
+  v1::Experiment e = gridOf(100, {"dense", "santa"});
+  v1::Evaluation* evaluation = e.mutable_spec()->mutable_evaluation();
+  evaluation->add_measures("fidelity");
+  evaluation->clear_schedules();
+  evaluation->add_schedules()->set_kind("uniform");
+  evaluation->clear_budgets();
+  evaluation->add_budgets(6);
+  for (const uint32_t each : {1u, 7u, 24u, 32u}) {
+    evaluation->set_chunk_questions(each);
+    std::map<std::pair<std::string, std::string>, std::set<uint32_t>> asked;
+    size_t questions = 0;
+    for (const auto& unit : planEvaluation(e, threeLayers())) {
+      EXPECT_EQ(unit.first_question(), unit.chunk() * each);
+      EXPECT_LE(unit.question_count(), each);
+      for (uint32_t i = 0; i < unit.question_count(); ++i) {
+        asked[{unit.measure(), unit.method()}].insert(unit.first_question() + i);
+      }
+      questions += unit.question_count();
+    }
+    const uint32_t compared = (64 + each - 1) / each * each;  // whole chunks
+    EXPECT_EQ(fidelityQuestions(e.spec()), compared);
+    EXPECT_THAT(asked, testing::SizeIs(3)) << each;
+    EXPECT_THAT((asked[{"accuracy", "dense"}]), testing::SizeIs(100));
+    EXPECT_THAT((asked[{"accuracy", "santa"}]), testing::SizeIs(100));
+    EXPECT_THAT((asked[{"fidelity", "santa"}]), testing::SizeIs(compared));
+    EXPECT_EQ(questions, 200 + compared);  // each once
+  }
+}
+
 TEST(EvaluationPlan, AGridOfMoreThan200000UnitsIsRefusedWithItsArithmetic) {
-  v1::Experiment e = gridOf(kChunkQuestions, {"dense", "santa", "top-k", "bernoulli"});
+  v1::Experiment e = gridOf(kMostChunkQuestions, {"dense", "santa", "top-k", "bernoulli"});
   v1::Evaluation* evaluation = e.mutable_spec()->mutable_evaluation();
   for (const char* kind : {"uniform", "oneHot", "explicit"}) {
     evaluation->add_schedules()->set_kind(kind);
@@ -117,9 +148,9 @@ TEST(EvaluationPlan, AGridOfMoreThan200000UnitsIsRefusedWithItsArithmetic) {
   for (const uint32_t budget : {6u, 12u}) evaluation->add_budgets(budget);
   const size_t cells = planEvaluation(e, threeLayers()).size();
   const uint32_t most = static_cast<uint32_t>(kMostUnits / cells);
-  e.mutable_spec()->mutable_task()->set_held_out_questions(most * kChunkQuestions);
+  e.mutable_spec()->mutable_task()->set_held_out_questions(most * kMostChunkQuestions);
   EXPECT_TRUE(checkGrid(e, 3));
-  e.mutable_spec()->mutable_task()->set_held_out_questions(most * kChunkQuestions + 1);
+  e.mutable_spec()->mutable_task()->set_held_out_questions(most * kMostChunkQuestions + 1);
   const Status refused = checkGrid(e, 3);
   ASSERT_FALSE(refused);
   const std::string units = std::to_string((most + 1) * cells);
@@ -155,6 +186,30 @@ TEST(EvaluationPlan, FidelityCoversTheFirstChunksOfAllButDense) {
                                              {"accuracy vattention epsilon=0.1 delta=0.1", 150},
                                              {"fidelity santa", 64},
                                              {"fidelity vattention epsilon=0.1 delta=0.1", 64}}));
+}
+
+TEST(EvaluationPlan, FidelityAndVarianceTakeTheQuestionsThatTheyAreGiven) {
+  v1::Experiment e = gridOf(150, {"dense", "santa"});
+  v1::Evaluation* evaluation = e.mutable_spec()->mutable_evaluation();
+  evaluation->add_schedules()->set_kind("uniform");
+  evaluation->add_budgets(6);
+  evaluation->clear_measures();
+  evaluation->add_measures("fidelity");
+  evaluation->add_measures("variance");
+  // Asked for, and in whole chunks of 32.
+  for (const auto& [asked, measured] : std::map<uint32_t, uint32_t>{
+           {0, 64}, {1, 32}, {32, 32}, {33, 64}, {129, 150}, {1000, 150}, {UINT32_MAX, 150}}) {
+    evaluation->set_fidelity_questions(asked);
+    EXPECT_EQ(fidelityQuestions(e.spec()), measured) << asked;
+    std::map<std::string, uint32_t> questions;
+    for (const auto& unit : planEvaluation(e, threeLayers())) {
+      questions[unit.measure() + " " + unit.method()] += unit.question_count();
+      EXPECT_TRUE(unit.unit_id().ends_with("/" + unit.measure()));
+    }
+    EXPECT_EQ(questions, (std::map<std::string, uint32_t>{{"fidelity santa", measured},
+                                                          {"variance santa", measured}}));
+    EXPECT_TRUE(checkGrid(e, 3));
+  }
 }
 
 v1::EvaluationResult graded(uint32_t first, const std::vector<double>& scores) {
@@ -348,6 +403,86 @@ TEST(EvaluationCheck, RefusesFidelityThatCannotBe) {
   EXPECT_TRUE(refused([](auto* r) { r->mutable_agreement(0)->set_agreed(11); }));
   EXPECT_TRUE(refused([](auto* r) { r->mutable_agreement(0)->set_task(1); }));
   EXPECT_TRUE(refused([](auto* r) { r->mutable_agreement(0)->set_task(2); }));
+  // What only variance has.
+  EXPECT_TRUE(refused([](auto* r) { r->mutable_fidelity(0)->set_positions(1); }));
+  EXPECT_TRUE(refused([](auto* r) { r->mutable_fidelity(0)->set_variance(1); }));
+  EXPECT_TRUE(refused([](auto* r) { r->mutable_fidelity(0)->set_closed_form_positions(1); }));
+  EXPECT_TRUE(refused([](auto* r) { r->mutable_fidelity(0)->set_closed_form(1); }));
+}
+
+TEST(EvaluationCheck, RefusesTheAgreementOfLayersThatNobodyAskedFor) {
+  // Layers of tasks 0 and 1; -1: all at once.
+  const auto refused = [](AgreementLayers asked, std::vector<std::pair<int, int>> cells,
+                          uint32_t layers = 3) {
+    auto result = compared("santa", 8, 0, {fidelityCell(0, 0, 1, 10, 0.5)});
+    result.clear_agreement();
+    for (const auto& [task, layer] : cells) {
+      auto* cell = result.add_agreement();
+      cell->set_task(static_cast<uint32_t>(task));
+      if (layer >= 0) cell->set_layer(static_cast<uint32_t>(layer));
+    }
+    return whyImpossible(result, {2, layers, asked}).has_value();
+  };
+  EXPECT_FALSE(refused(AgreementLayers::kAll, {{0, -1}, {1, -1}}));
+  EXPECT_TRUE(refused(AgreementLayers::kAll, {{0, -1}, {1, 2}}));
+  EXPECT_FALSE(refused(AgreementLayers::kLast, {{0, 2}, {1, 2}}));
+  EXPECT_TRUE(refused(AgreementLayers::kLast, {{0, 2}, {1, -1}}));
+  EXPECT_TRUE(refused(AgreementLayers::kLast, {{0, 1}}));
+  EXPECT_FALSE(refused(AgreementLayers::kLast, {{0, 1}}, 0));  // nobody knows the model here
+  EXPECT_FALSE(refused(AgreementLayers::kEach, {{0, 0}, {0, 1}, {0, 2}, {1, 0}}));
+  EXPECT_TRUE(refused(AgreementLayers::kEach, {{0, 0}, {0, 1}, {0, 1}}));
+  EXPECT_TRUE(refused(AgreementLayers::kEach, {{0, 3}}));
+  EXPECT_TRUE(refused(AgreementLayers::kEach, {{0, 1 << 20}}, 0));
+  EXPECT_TRUE(refused(AgreementLayers::kEach, {{0, -1}}));
+}
+
+// Ten positions of four outputs each.
+v1::EvaluationResult replicated(const std::string& method, uint64_t budget, uint32_t first,
+                                double variance, bool closed_form = true) {
+  v1::FidelityCell cell = fidelityCell(0, 0, 1, 40, 0.5);
+  cell.set_positions(10);
+  cell.set_variance(10 * variance);
+  cell.set_squared_error(40 * variance);
+  if (closed_form) {
+    cell.set_closed_form_positions(10);
+    cell.set_closed_form(11 * variance);
+  }
+  v1::EvaluationResult result = compared(method, budget, first, {cell});
+  result.mutable_unit()->set_measure("variance");
+  result.clear_agreement();
+  return result;
+}
+
+TEST(EvaluationCheck, RefusesVarianceThatCannotBe) {
+  const auto refused = [](auto change, uint32_t replicates = 4) {
+    auto result = replicated("santa", 8, 0, 0.5);
+    change(result, result.mutable_fidelity(0));
+    const auto why = whyImpossible(result, {2, 3, AgreementLayers::kAll, replicates});
+    EXPECT_EQ(why.value_or("has variance cells that cannot be"),
+              "has variance cells that cannot be");
+    return why.has_value();
+  };
+  EXPECT_FALSE(refused([](auto&, auto*) {}));
+  EXPECT_FALSE(refused([](auto&, auto*) {}, 0));
+  EXPECT_TRUE(refused([](auto&, auto*) {}, 5));
+  EXPECT_TRUE(refused([](auto& r, auto*) { r.add_agreement(); }));
+  EXPECT_TRUE(refused([](auto& r, auto*) { r.add_scores(); }));
+  EXPECT_TRUE(refused([](auto& r, auto*) { r.clear_fidelity(); }));
+  EXPECT_TRUE(refused([](auto&, auto* cell) { cell->set_layer(3); }));
+  EXPECT_TRUE(refused([](auto&, auto* cell) { cell->set_states(41); }, 0));
+  EXPECT_TRUE(refused([](auto&, auto* cell) { cell->set_positions(0); }));
+  EXPECT_TRUE(refused([](auto&, auto* cell) { cell->set_positions(9); }, 0));
+  EXPECT_TRUE(refused([](auto&, auto* cell) { cell->set_positions(40); }, 0));
+  EXPECT_TRUE(refused([](auto&, auto* cell) { cell->set_positions(UINT64_MAX); }, 0));
+  EXPECT_TRUE(refused([](auto&, auto* cell) { cell->set_closed_form_positions(9); }));
+  EXPECT_TRUE(refused([](auto&, auto* cell) { cell->set_closed_form_positions(0); }));
+  // 3 / 10 of the squared error is the most: 20 / 3 of variance.
+  EXPECT_FALSE(refused([](auto&, auto* cell) { cell->set_variance(6.66); }));
+  EXPECT_TRUE(refused([](auto&, auto* cell) { cell->set_variance(6.68); }));
+  for (double bad : {-1.0, double(NAN), double(INFINITY), 1e300}) {
+    EXPECT_TRUE(refused([&](auto&, auto* cell) { cell->set_variance(bad); }));
+    EXPECT_TRUE(refused([&](auto&, auto* cell) { cell->set_closed_form(bad); }));
+  }
 }
 
 // What an aggregator keeps: the newest two lines whole, of older ones the cell that curves show.
@@ -394,6 +529,7 @@ TEST(EvaluationTable, AddsUpByTaskWhateverTheOrder) {
     table.add(swapped ? second : first);
     EXPECT_FALSE(table.cells().at(0).complete);
     table.add(compared("santa", 8, 0, {fidelityCell(0, 0, 1, 1, 0)}));  // not for this table
+    table.add(replicated("santa", 8, 0, 1));                            // nor this
     table.add(swapped ? first : second);
     ASSERT_EQ(table.cells().size(), 1u);
     const EvaluationCell cell = table.cells()[0];
@@ -496,9 +632,57 @@ TEST(FidelityTable, AddsUpByLayerSupportAndTask) {
   EXPECT_EQ(s.layers.at(1).states, 40u);
   EXPECT_EQ(s.layers.at(1).agreement(), std::nullopt);
   EXPECT_EQ(s.supports.at(3).states, 40u);
+  EXPECT_EQ(s.layer_supports.at({1, 3}).states, 40u);
+  EXPECT_EQ(s.layer_supports.size(), 2u);
   EXPECT_EQ(s.tasks.at(0).agreement(), 1);
   EXPECT_EQ(s.tasks.at(1).agreement(), 0.5);
   EXPECT_EQ(supportLabel(1) + " " + supportLabel(3) + " " + supportLabel(9), "1 3-4 9+");
+}
+
+TEST(FidelityTable, AgreementOfOneLayerIsTheLayersAndTheMeanOfAll) {
+  FidelityTable table(2);
+  auto result = compared("santa", 8, 0,
+                         {fidelityCell(0, 0, 1, 10, 0.5), fidelityCell(0, 1, 1, 10, 0.5),
+                          fidelityCell(1, 2, 1, 10, 0.5)});
+  result.mutable_agreement(0)->set_layer(0);  // 10 of 10
+  result.mutable_agreement(1)->set_layer(2);  // 5 of 10, task 1
+  table.add(result);
+  const FidelitySummary s = table.summaries().at(0);
+  EXPECT_EQ(s.all.agreement(), 0.75);
+  EXPECT_EQ(s.layers.at(0).agreement(), 1);
+  EXPECT_EQ(s.layers.at(1).agreement(), std::nullopt);
+  EXPECT_EQ(s.layers.at(2).agreement(), 0.5);
+  EXPECT_EQ(s.tasks.at(1).agreement(), 0.5);
+}
+
+TEST(FidelityTable, VarianceIsBesideFidelityAndHasSlopesOfItsOwn) {
+  FidelityTable table(2);
+  for (uint64_t budget : {4u, 8u, 16u}) {
+    const double samples = static_cast<double>(budget) / 2;
+    table.add(compared("santa", budget, 0, {fidelityCell(0, 0, 1, 10, 0.5 / samples)}));
+    table.add(replicated("santa", budget, 0, 3 / samples));
+    table.add(replicated("s2anta-sys", budget, 0, std::pow(samples, -2), false));
+  }
+  const auto summaries = table.summaries();
+  ASSERT_EQ(summaries.size(), 9u);
+  EXPECT_EQ(summaries[0].measure, Measure::kFidelity);
+  EXPECT_EQ(summaries[0].all.meanVariance(), std::nullopt);
+  EXPECT_EQ(summaries[0].all.replicates(), 0u);
+  const FidelitySummary& sys = summaries[3];
+  EXPECT_EQ(sys.measure, Measure::kVariance);
+  EXPECT_TRUE(sys.complete);
+  EXPECT_EQ(sys.method, "s2anta-sys");
+  EXPECT_EQ(sys.all.replicates(), 4u);
+  EXPECT_DOUBLE_EQ(sys.all.meanVariance().value_or(0), 0.25);
+  EXPECT_EQ(sys.all.meanClosedForm(), std::nullopt);
+  EXPECT_DOUBLE_EQ(summaries[6].all.meanClosedForm().value_or(0), 1.1 * 1.5);
+  const auto slopes = varianceSlopes(summaries);
+  ASSERT_EQ(slopes.size(), 3u);
+  EXPECT_EQ(slopes[0].measure, Measure::kFidelity);
+  EXPECT_EQ(slopes[1].method, "s2anta-sys");
+  EXPECT_EQ(slopes[1].measure, Measure::kVariance);
+  EXPECT_NEAR(slopes[1].slope, -2, 1e-12);
+  EXPECT_NEAR(slopes[2].slope, -1, 1e-12);
 }
 
 TEST(FidelityTable, SlopesAreThoseOfTheVariance) {

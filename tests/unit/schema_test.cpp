@@ -124,8 +124,16 @@ TEST(Schema, AFileMeansWhatItMeantForTheBuildOfItsRun) {
   EXPECT_EQ(parsed({}, 1).spec().attention().protocol(), "A");
   EXPECT_EQ(parsed({}, 1).spec().generation().top_p(), 1.0);
   EXPECT_EQ(parsed({}, 1).spec().evaluation().measures(0), "accuracy");
+  // What builds did that measured fidelity and asked nobody how.
+  EXPECT_EQ(parsed({}, 10).spec().evaluation().support_tile(), 32u);
+  EXPECT_EQ(parsed({}, 10).spec().evaluation().agreement(), "all-layers");
+  EXPECT_EQ(parsed({}, 10).spec().evaluation().fidelity_questions(), 64u);
   EXPECT_EQ(parsed({}, 5).spec().evaluation().answers(), "none");
   EXPECT_EQ(parsed().spec().evaluation().answers(), "wrong");
+  // Keys and values of a run on a CPU were float32.
+  EXPECT_EQ(parsed().spec().model().kv_dtype(), "bfloat16");
+  EXPECT_EQ(parsed({}, 10).spec().model().kv_dtype(), "by-device");
+  EXPECT_EQ(parsed({"spec.model.kvDtype=float32"}, 10).spec().model().kv_dtype(), "float32");
 }
 
 // A method's text leaves out what its defaults say, and runs keep theirs: quest of a run from

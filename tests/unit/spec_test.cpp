@@ -205,9 +205,8 @@ TEST(Spec, RefusesWithPathValueAndWhatIsAllowed) {
        "spec.task.tasks[1]: \"nih\" is not one of niah, multi, track, freq, qa, hop (did you mean "
        "niah?)"},
       {"spec.task.suite=rule",
-       "spec.task.suite: \"rule\" is not one of recall, ruler, gsm8k, mmlu, longbench-v2, jsonl "
-       "(did "
-       "you mean ruler?)"},
+       "spec.task.suite: \"rule\" is not one of recall, ruler, gsm8k, mmlu, longbench-v2, "
+       "longbench-v1, infinitebench, humaneval, jsonl (did you mean ruler?)"},
       {"spec.task={suite: ruler}",
        "spec.task.tasks: required, but missing; allowed for suite ruler: niah_single_1, "
        "niah_single_2, niah_single_3, niah_multikey_1, niah_multikey_2, niah_multikey_3, "
@@ -234,10 +233,21 @@ TEST(Spec, RefusesWithPathValueAndWhatIsAllowed) {
        "spec.task.suite"},
       {"spec.task.promptStyle=qwen",
        "spec.task.promptStyle: \"qwen\" is not one of llama, deepseek"},
+      {"spec.task={suite: gsm8k, path: f, split: validation}",
+       "spec.task.split: is for suite mmlu only; remove it or change spec.task.suite"},
+      {"spec.task={suite: mmlu, path: f, split: dev}",
+       "spec.task.split: \"dev\" is not one of test, validation"},
+      {"spec.generation.repetitionPenalty=0",
+       "spec.generation.repetitionPenalty: 0 is out of range >0..10"},
       {"spec.task.grader=exct",
        "spec.task.grader: \"exct\" is not one of exact, ruler-all, ruler-part, santa-niah, "
-       "santa-fwe, santa-substring, number-llama, number-deepseek, choice-llama, choice-deepseek, "
-       "longbench-choice, contains-all, contains-any, santa (did you mean exact?)"},
+       "santa-fwe, santa-substring, number-llama, number-deepseek, choice-llama, choice-"
+       "deepseek, number-llama-literal, number-deepseek-literal, choice-llama-literal, "
+       "choice-deepseek-literal, longbench-choice, f1, f1-line, rouge-l, rouge-l-line, rouge-"
+       "lsum, longbench-code, longbench-class, longbench-count, longbench-paragraph, "
+       "infinitebench-number, infinitebench-word, infinitebench-name, infinitebench-choice, "
+       "infinitebench-debug, infinitebench-run, infinitebench-find, contains-all, contains-"
+       "any, python-tests, santa (did you mean exact?)"},
       {"spec.evaluation.budgets=[8, 08]",
        "spec.evaluation.budgets[1]: the list has this entry already; remove one"},
       {"spec.evaluation.budgets=[8, 0]",
@@ -252,9 +262,18 @@ TEST(Spec, RefusesWithPathValueAndWhatIsAllowed) {
        "vattention, adaptive-denominator, quest, skip-softmax (did you mean vattention?)"},
       {"spec.attention.decode=s2anta-flash tileSize=1",
        "spec.attention.decode: \"s2anta-flash tileSize=1\": tileSize: a bad value; allowed: "
-       "16..65536"},
+       "16..65536, auto"},
       {"spec.attention.decode=s2anta-sys tileSize=64",
-       "spec.attention.decode: \"s2anta-sys tileSize=64\": s2anta-sys takes no parameters"},
+       "spec.attention.decode: \"s2anta-sys tileSize=64\": s2anta-sys has no such "
+       "parameter; it takes exactAbove"},
+      {"spec.attention.decode=dense exactAbove=never",
+       "spec.attention.decode: \"dense exactAbove=never\": dense takes no parameters"},
+      {"spec.attention.decode=s2anta-sys exactAbove=512",
+       "spec.attention.decode: \"s2anta-sys exactAbove=512\": exactAbove: a bad value; allowed: "
+       "keys, never"},
+      {"spec.attention.decode=vattention sink=1.5",
+       "spec.attention.decode: \"vattention sink=1.5\": sink: a bad value; allowed: 0..65536, "
+       "0.0001..0.9"},
       {"spec.attention.decode='s2anta-sys '",
        "spec.attention.decode: \"s2anta-sys \": write single spaces between its parameters, and "
        "none at the end"},
@@ -267,7 +286,18 @@ TEST(Spec, RefusesWithPathValueAndWhatIsAllowed) {
        "epsilon=0.1]",
        "spec.evaluation.methods[1]: the list has this entry already; remove one"},
       {"spec.evaluation.measures=[accuracy, speed]",
-       "spec.evaluation.measures[1]: \"speed\" is not one of accuracy, fidelity"},
+       "spec.evaluation.measures[1]: \"speed\" is not one of accuracy, fidelity, variance"},
+      {"spec.evaluation.supportTile=0",
+       "spec.evaluation.supportTile: 0 is out of range 1..1048576"},
+      {"spec.evaluation.fidelityQuestions=0",
+       "spec.evaluation.fidelityQuestions: 0 is out of range 1..1000000"},
+      {"spec.evaluation.varianceReplicates=1",
+       "spec.evaluation.varianceReplicates: 1 is out of range 2..4096"},
+      {"spec.evaluation.agreement=layer",
+       "spec.evaluation.agreement: \"layer\" is not one of all-layers, last-layer, each-layer"},
+      {"spec.evaluation={measures: [variance], methods: [dense]}",
+       "spec.evaluation.measures[0]: variance compares methods with dense, but "
+       "spec.evaluation.methods has no other; add one"},
       {"spec.evaluation={measures: [fidelity], methods: [dense]}",
        "spec.evaluation.measures[0]: fidelity compares methods with dense, but "
        "spec.evaluation.methods has no other; add one"},

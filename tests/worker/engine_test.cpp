@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <sstream>
 
 #include "core/evaluation/evaluation_check.h"
@@ -75,12 +76,21 @@ TEST(Engine, DenseAccuracyAt512TokensIsThatOfTheModel) {
   for (const auto& [task, count] : right) EXPECT_GE(count, 99) << task << " of 100";
 }
 
-TEST(Engine, AnEpisodeIsTheSameAloneTogetherAndWithoutMemoryToSpare) {
-  const auto e = experiment({"spec.task.contextTokens=192", "spec.task.trainQuestions=64",
-                             "spec.task.heldOutQuestions=8"});
+class EngineByKvDtype : public testing::TestWithParam<const char*> {
+ protected:
+  // MiB for so many in float32.
+  static size_t mib(size_t of_float32) {
+    return std::string(GetParam()) == "bfloat16" ? of_float32 / 2 : of_float32;
+  }
+};
+
+TEST_P(EngineByKvDtype, AnEpisodeIsTheSameAloneTogetherAndWithoutMemoryToSpare) {
+  const auto e =
+      experiment({"spec.task.contextTokens=192", "spec.task.trainQuestions=64",
+                  "spec.task.heldOutQuestions=8", std::string("spec.model.kvDtype=") + GetParam()});
   const auto roomy = load(e, 512);
-  const auto cramped = load(e, 60);   // holds two episodes' prompts and no more
-  const auto wretched = load(e, 12);  // not even one's: its questions are asked in parts
+  const auto cramped = load(e, mib(60));   // holds two episodes' prompts and no more
+  const auto wretched = load(e, mib(12));  // not even one's: its questions are asked in parts
   const auto policy = initialState(e, 8).policy();
   const auto together = roomy->rollOut(policy, "x", {0, 1, 2, 3});
   ASSERT_TRUE(together) << together.error().message;
@@ -104,6 +114,9 @@ TEST(Engine, AnEpisodeIsTheSameAloneTogetherAndWithoutMemoryToSpare) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Of, EngineByKvDtype, testing::Values("bfloat16", "float32"),
+                         [](const auto& of) { return std::string(of.param); });
 
 // A schedule whose heads have the same is the layers' schedule; and one that is learned by heads
 // has an entry for each.
@@ -140,8 +153,7 @@ TEST(Engine, SchedulesMayHaveAnEntryForEachHead) {
   for (v1::EpisodeResult result : *results) {
     EXPECT_EQ(result.schedule_size(), 64);
     result.set_result_id("r");
-    const v1::PolicySnapshot policy = state.policy();
-    const Status fits = checkResult(learning, state, result, &policy);
+    const Status fits = checkResult(learning, state, result, &state.policy());
     EXPECT_TRUE(fits) << fits.error().message;
   }
   // What a store may hold is checked before schedules are taken from it.
@@ -232,6 +244,25 @@ v1::EvaluationUnit unitOf(const std::string& method, std::optional<uint32_t> bud
   return unit;
 }
 
+// The answers stand in the prompts: who may hardly repeat these answers little.
+TEST(Engine, ARepetitionPenaltyIsTheExperiments) {
+  const std::vector<std::string> set{"spec.task.contextTokens=192", "spec.task.trainQuestions=16",
+                                     "spec.task.heldOutQuestions=16"};
+  auto penalised = set;
+  penalised.emplace_back("spec.generation.repetitionPenalty=10");
+  const auto engine = load(experiment(set), 256);
+  const auto right = [&] {
+    const auto result = engine->evaluate(unitOf("dense", std::nullopt, 16));
+    EXPECT_TRUE(result) << result.error().message;
+    double sum = 0;
+    for (const auto& score : result->scores()) sum += score.score();
+    return sum;
+  };
+  EXPECT_GT(right(), 12);
+  ASSERT_TRUE(engine->takeUp(experiment(penalised)));
+  EXPECT_LT(right(), 4);
+}
+
 // spec.evaluation.methods: what a pool holds is decided by them.
 v1::Experiment experimentOf(const std::vector<std::string>& methods,
                             const std::vector<std::string>& set) {
@@ -263,6 +294,52 @@ TEST(Engine, ARepetitionAsksTheSameQuestionsAndDrawsAnew) {
   // No reason to load anything again.
   ASSERT_TRUE(first->takeUp(experiment(again)));
   EXPECT_EQ(scoresOf(first.get(), sampled), scoresOf(repeated.get(), sampled));
+}
+
+// Where prompts or answers are drawn, the same questions are answered by other draws; what draws
+// nothing answers alike. The first of them is what a unit without repeats is.
+TEST(Engine, ARepeatHasDrawsOfItsOwn) {
+  const std::vector<std::string> set = {
+      "spec.task.contextTokens=192", "spec.task.trainQuestions=32", "spec.task.heldOutQuestions=16",
+      "spec.evaluation={repeats: 3, prefills: [dense, s2anta-sys], methods: [dense, s2anta-sys, "
+      "top-k]}"};
+  const auto e = experiment(set);
+  const auto engine = load(e, 256);
+  const auto repeated = [&](Engine* by, v1::EvaluationUnit unit, uint32_t repeat,
+                            const char* prefill = "") {
+    unit.set_prefill(prefill);
+    unit.set_repeat(repeat);
+    const auto result = by->evaluate(unit);
+    EXPECT_TRUE(result) << result.error().message;
+    v1::EvaluationResult bare = timeless(*result);
+    bare.clear_unit();
+    bare.clear_answers();
+    return bare.SerializeAsString();
+  };
+  const auto sampled = unitOf("s2anta-sys", 1, 16);
+  std::set<std::string> draws, prompts;
+  for (const uint32_t repeat : {2u, 0u, 1u}) {
+    draws.insert(repeated(engine.get(), sampled, repeat));
+    prompts.insert(repeated(engine.get(), unitOf("dense", 1, 16), repeat, "s2anta-sys"));
+    for (const auto& fixed : {unitOf("dense", std::nullopt, 16), unitOf("top-k", 1, 16)}) {
+      EXPECT_EQ(repeated(engine.get(), fixed, repeat), repeated(engine.get(), fixed, 0));
+    }
+  }
+  EXPECT_EQ(draws.size(), 3u);
+  EXPECT_EQ(prompts.size(), 3u);
+  const auto once = load(experiment({set[0], set[1], set[2]}), 256);
+  EXPECT_EQ(repeated(once.get(), sampled, 0), repeated(engine.get(), sampled, 0));
+  // Tokens that are sampled are others in each repeat, whatever the method.
+  const auto warm =
+      load(experiment({set[0], set[1], set[2], "spec.generation.temperature=1.5"}), 256);
+  std::set<std::string> tokens;
+  for (const uint32_t repeat : {0u, 1u, 2u}) {
+    tokens.insert(repeated(warm.get(), unitOf("dense", std::nullopt, 16), repeat));
+  }
+  EXPECT_EQ(tokens.size(), 3u);
+  v1::EvaluationUnit beyond = sampled;
+  beyond.set_repeat(100);
+  EXPECT_FALSE(engine->evaluate(beyond));
 }
 
 TEST(Engine, WithTheLeastMemoryEveryQuestionIsAnswered) {
@@ -470,6 +547,34 @@ TEST(Engine, MethodsOfAnOlderRunReadAsTheyDid) {
   }
 }
 
+// A run of a build from before the key computed in float32 on a CPU, and goes on so: by the word
+// that completes it, by its absence, whatever the precision of today's default.
+TEST(Engine, KeysAndValuesOfAnOlderRunStayFloat32) {
+  const auto of = [](const std::string& dtype) {
+    auto e = experiment({"spec.task.contextTokens=192", "spec.task.trainQuestions=32",
+                         "spec.task.heldOutQuestions=8"});
+    e.mutable_spec()->mutable_model()->set_kv_dtype(dtype);
+    return e;
+  };
+  std::map<std::string, std::string> results;
+  std::map<std::string, size_t> least;
+  for (const std::string dtype : {"", "by-device", "float32", "bfloat16"}) {
+    const auto engine = load(of(dtype), 64);
+    auto unit = unitOf("s2anta-sys", 8, 8);
+    const auto result = engine->evaluate(unit);
+    ASSERT_TRUE(result) << result.error().message;
+    results[dtype] = timeless(*result).SerializeAsString();
+    least[dtype] = engine->leastKvBytes();
+    const auto prompt = engine->decoder().pool().layer(0).element;
+    EXPECT_EQ(prompt == kernels::Element::kBFloat16, dtype == "bfloat16");
+    EXPECT_EQ(engine->takeUp(of("float32")).has_value(), dtype == "float32");
+  }
+  EXPECT_EQ(results[""], results["float32"]);
+  EXPECT_EQ(results["by-device"], results["float32"]);
+  EXPECT_NE(results["bfloat16"], results["float32"]);  // its bytes, for one
+  EXPECT_EQ(least["float32"], 2 * least["bfloat16"]);
+}
+
 TEST(Engine, AUnitIsTheSameWhateverWasComputedBefore) {
   const std::vector<std::string> methods = {"s2anta-q4", "quest", "vattention epsilon=0.3"};
   const auto e =
@@ -479,7 +584,7 @@ TEST(Engine, AUnitIsTheSameWhateverWasComputedBefore) {
   std::vector<v1::EvaluationUnit> units;
   for (const auto& method : methods) {
     const bool budgeted = method.find("vattention") != 0;
-    for (const char* measure : {"accuracy", "fidelity"}) {
+    for (const char* measure : {"accuracy", "fidelity", "variance"}) {
       units.push_back(unitOf(method, budgeted ? std::optional(20) : std::nullopt, 8));
       units.back().set_measure(measure);
     }
@@ -522,8 +627,49 @@ TEST(Engine, AFidelityUnitHasCellsInsteadOfScores) {
   EXPECT_EQ(result->counts().decode_steps(), steps);
   EXPECT_EQ(states, steps * 8 * 8);
   EXPECT_EQ(result->counts().draws(), steps * 8 * 8 * 16);
+  EXPECT_EQ(whyImpossible(*result, boundsOf(e, 8)), std::nullopt);
   unit.set_measure("nonsense");
   EXPECT_FALSE(engine->evaluate(unit));
+}
+
+TEST(Engine, ComparesAsTheExperimentSays) {
+  const std::vector<std::string> few = {
+      "spec.task.contextTokens=192", "spec.task.trainQuestions=16", "spec.task.heldOutQuestions=8"};
+  const auto with = [&](const std::string& evaluation) {
+    auto set = few;
+    set.push_back("spec.evaluation={methods: [dense, s2anta-sys], " + evaluation + "}");
+    return experiment(set);
+  };
+  const auto last = with("measures: [fidelity], supportTile: 256, agreement: last-layer");
+  const auto engine = load(last, 128);
+  v1::EvaluationUnit unit = unitOf("s2anta-sys", 16, 8);
+  const auto evaluated = [&](const char* measure, const v1::Experiment& e) {
+    EXPECT_TRUE(engine->takeUp(e));
+    unit.set_measure(measure);
+    auto result = engine->evaluate(unit);
+    EXPECT_TRUE(result) << result.error().message;
+    EXPECT_EQ(whyImpossible(*result, boundsOf(e, 8)), std::nullopt);
+    return *result;
+  };
+  const auto in_last = evaluated("fidelity", last);
+  ASSERT_EQ(in_last.agreement_size(), 4);
+  for (const auto& cell : in_last.agreement()) EXPECT_EQ(cell.layer(), 7u);
+  for (const auto& cell : in_last.fidelity()) EXPECT_EQ(cell.support(), 1u);  // of 192 tokens
+  const auto each = with("measures: [fidelity], agreement: each-layer");
+  const auto in_each = evaluated("fidelity", each);
+  EXPECT_EQ(in_each.agreement_size(), 4 * 8);
+  EXPECT_NE(whyImpossible(in_each, boundsOf(last, 8)), std::nullopt);
+  EXPECT_EQ(in_each.counts().decode_steps(), 8 * in_last.counts().decode_steps());
+  const auto variance = evaluated("variance", with("measures: [variance], varianceReplicates: 3"));
+  EXPECT_EQ(variance.scores_size() + variance.agreement_size(), 0);
+  uint64_t positions = 0;
+  for (const auto& cell : variance.fidelity()) {
+    EXPECT_EQ(cell.states(), 3 * cell.positions());
+    positions += cell.positions();
+  }
+  EXPECT_EQ(positions, 8u * 8 * 8);
+  EXPECT_EQ(variance.counts().decode_steps(), 8u * 3);
+  EXPECT_EQ(variance.counts().draws(), positions * 3 * 16);
 }
 
 TEST(Engine, AnswersAreKeptAsAskedFor) {
@@ -611,7 +757,7 @@ TEST(Engine, RefusesMethodsItDoesNotKnow) {
 }
 
 TEST(Engine, TooLittleMemoryIsSaidNotDied) {
-  const auto e = experiment({"spec.task.contextTokens=192", "spec.task.trainQuestions=16",
+  const auto e = experiment({"spec.task.contextTokens=512", "spec.task.trainQuestions=16",
                              "spec.task.heldOutQuestions=8"});
   const auto engine = load(e, 1);
   const auto result = engine->rollOut(initialState(e, 8).policy(), "x", {0});
@@ -628,12 +774,15 @@ TEST(Engine, WorkThatIsGivenUpLeavesNothingBehind) {
   const auto policy = initialState(e, 8).policy();
   v1::EvaluationUnit fidelity = unitOf("s2anta-sys", 4, 8);
   fidelity.set_measure("fidelity");
+  v1::EvaluationUnit variance = fidelity;
+  variance.set_measure("variance");
   const std::function<bool()> works[] = {
       [&] {
         return engine->rollOut(policy, "x", {0, 1}).has_value();
       },
       [&] { return engine->evaluate(unitOf("s2anta-sys", 4, 8)).has_value(); },
-      [&] { return engine->evaluate(fidelity).has_value(); }};
+      [&] { return engine->evaluate(fidelity).has_value(); },
+      [&] { return engine->evaluate(variance).has_value(); }};
   const auto alone = load(e, 128)->rollOut(policy, "x", {0, 1});
   ASSERT_TRUE(alone);
   for (const auto& work : works) {
@@ -683,9 +832,10 @@ TEST(Engine, TakesUpAnotherExperimentOnTheSameModelAndQuestions) {
   EXPECT_EQ(here->front().scores_size(), 4);
   EXPECT_EQ(here->front().reward(), fresh->front().reward());
   EXPECT_EQ(here->front().counts().draws(), fresh->front().counts().draws());
-  for (const char* change : {"spec.seed=8", "spec.task.contextTokens=256",
-                             "spec.task.maxNewTokens=9", "spec.model.path=elsewhere",
-                             "spec.attention.decode=s2anta-q4", "spec.attention.decode=quest"}) {
+  for (const char* change :
+       {"spec.seed=8", "spec.task.contextTokens=256", "spec.task.maxNewTokens=9",
+        "spec.model.path=elsewhere", "spec.attention.decode=s2anta-q4",
+        "spec.attention.decode=quest", "spec.model.kvDtype=float32"}) {
     const Status refused = engine->takeUp(with({change}));
     ASSERT_FALSE(refused) << change;
     EXPECT_EQ(refused.error().code, ErrorCode::kFenced) << change;

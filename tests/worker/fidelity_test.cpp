@@ -1,98 +1,20 @@
 // Fidelity on the real model: what must be exact is, errors are those of the dense states, and for
-// the sampling methods they are what the closed form says.
+// the sampling methods they are what the closed form says; and the method in one layer alone.
 #include "worker/fidelity.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
+#include <set>
+#include <utility>
 
-#include "core/learning/questions.h"
-#include "worker/tasks/task.h"
+#include "tests/worker/fidelity_fixture.h"
 
 namespace allot {
 namespace {
-
-const std::string kModel = std::string(ALLOT_SOURCE_DIR) + "/experiments/models/recall-7m";
-
-using ByLayer = std::vector<double>;  // [layers]
-
-class FidelityTest : public testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    auto decoder =
-        Decoder::load(kModel, {.kv_bytes = size_t{256} << 20, .shadow_bits = {4}, .bounds = true});
-    ASSERT_TRUE(decoder) << decoder.error().message;
-    decoder_ = decoder->release();
-    auto tokenizer = Tokenizer::load(kModel + "/tokenizer.json");
-    ASSERT_TRUE(tokenizer) << tokenizer.error().message;
-    tokenizer_ = new Tokenizer(std::move(*tokenizer));
-    v1::Task task;
-    task.set_suite("recall");
-    for (const char* name : {"niah", "multi", "track", "freq"}) task.add_tasks(name);
-    task.set_context_tokens(192);
-    task.set_train_questions(8);
-    task.set_held_out_questions(8);
-    task.set_max_new_tokens(24);
-    auto dataset =
-        makeDataset(task, 5, *tokenizer_, {.bos_token = tokenizer_->bosToken().value_or(-1)});
-    ASSERT_TRUE(dataset) << dataset.error().message;
-    prompts_ = new std::vector<Prompt>;
-    tasks_.clear();
-    for (size_t i = 0; i < dataset->held_out.size(); ++i) {
-      prompts_->push_back(*decoder_->prefill(dataset->held_out[i].prompt_ids));
-      tasks_.push_back(static_cast<uint32_t>(i % 3));  // any labels do
-    }
-  }
-  static void TearDownTestSuite() {
-    for (Prompt& prompt : *prompts_) decoder_->release(&prompt);
-    delete prompts_;
-    delete decoder_;
-    delete tokenizer_;
-  }
-
-  static std::vector<GenerationRow> rows(uint32_t budget) {
-    std::vector<GenerationRow> rows;
-    for (const Prompt& prompt : *prompts_) {
-      rows.push_back({&prompt, SampleSchedule(8, budget),
-                      evaluationSequence(static_cast<uint32_t>(rows.size()))});
-    }
-    return rows;
-  }
-  static GenerationOptions options(const std::string& text, uint64_t seed) {
-    kernels::MethodOptions method;
-    EXPECT_FALSE(kernels::parseMethod(text, &method)) << text;
-    return {.method = method,
-            .seed = seed,
-            .max_new_tokens = 24,
-            .is_complete = [](const std::string& answer) {
-              return answer.find('\n') != std::string::npos;
-            }};
-  }
-  static Fidelity measure(const std::string& method, uint32_t budget, uint64_t seed = 3) {
-    auto fidelity =
-        measureFidelity(decoder_, *tokenizer_, rows(budget), tasks_, options(method, seed));
-    EXPECT_TRUE(fidelity) << fidelity.error().message;
-    return *fidelity;
-  }
-  // Dense decode, with a probe.
-  static std::vector<Generated> decodeDense(const AttentionProbe& probe) {
-    GenerationOptions dense = options("dense", 3);
-    dense.probe = probe;
-    auto generated = generate(decoder_, *tokenizer_, rows(UINT32_MAX), dense);
-    EXPECT_TRUE(generated) << generated.error().message;
-    return *generated;
-  }
-
-  static Decoder* decoder_;
-  static Tokenizer* tokenizer_;
-  static std::vector<Prompt>* prompts_;
-  static std::vector<uint32_t> tasks_;
-};
-Decoder* FidelityTest::decoder_ = nullptr;
-Tokenizer* FidelityTest::tokenizer_ = nullptr;
-std::vector<Prompt>* FidelityTest::prompts_ = nullptr;
-std::vector<uint32_t> FidelityTest::tasks_;
 
 ByLayer squaredErrors(const Fidelity& fidelity) {
   ByLayer sums(8);
@@ -261,18 +183,222 @@ TEST_F(FidelityTest, SquaredErrorsFollowTheClosedForm) {
   EXPECT_GT(planted["santa"].mean - 1, kBound * planted["santa"].error);
 }
 
+// The tile is what tells states apart, and nothing else.
+TEST_F(FidelityTest, TheTileMovesStatesFromBucketToBucket) {
+  const auto with = [](uint32_t tile) {
+    return measureFidelity(decoder_, *tokenizer_, rows(16), tasks_, options("s2anta-sys", 3),
+                           {.support_tile = tile})
+        .value();
+  };
+  const auto buckets = [](const Fidelity& fidelity) {
+    std::map<uint32_t, uint64_t> states;
+    for (const auto& cell : fidelity.cells) states[cell.support()] += cell.states();
+    return states;
+  };
+  const Fidelity small = with(1), paper = with(256);
+  EXPECT_EQ(total(small).states(), total(paper).states());
+  EXPECT_NEAR(total(small).relative_error() / total(paper).relative_error(), 1, 1e-12);
+  // Prompts of 192 tokens and short answers are one tile of 256.
+  EXPECT_EQ(buckets(paper).size(), 1u);
+  EXPECT_EQ(buckets(paper).at(1), total(paper).states());
+  EXPECT_GT(buckets(small).at(9), total(small).states() / 4);
+}
+
+// By task and layer: how often the method gives dense attention's next token, {agreed, steps}.
+using Agreed = std::map<std::pair<uint32_t, int>, std::pair<uint64_t, uint64_t>>;
+
+// By schedules alone: a systematic sample is exact in the layers that may read more rows than there
+// are. layer -1: the method in all layers.
+Agreed agreedByHand(Decoder* decoder, const Tokenizer& tokenizer,
+                    const std::vector<GenerationRow>& rows, const std::vector<uint32_t>& tasks,
+                    const GenerationOptions& method, int layer, uint32_t budget) {
+  SampleSchedule schedule(8, layer < 0 ? budget : UINT32_MAX);
+  if (layer >= 0) schedule[static_cast<size_t>(layer)] = budget;
+  const auto pages = decoder->pool().allocate(rows.size()).value();
+  std::vector<std::vector<int32_t>> guesses(rows.size());
+  GenerationOptions dense = method;
+  dense.method = {};
+  dense.before_step = [&](const StepBatch& step, const std::vector<size_t>& live) -> Status {
+    StepBatch other = step;
+    other.method = method.method;
+    for (size_t r = 0; r < live.size(); ++r) {
+      other.schedules[r] = schedule;
+      const auto newest = (step.lengths[r] - 1) / decoder->pool().pageSize();
+      int32_t& page =
+          other.page_table[r * static_cast<size_t>(step.max_pages) + static_cast<size_t>(newest)];
+      decoder->pool().copyPage(page, pages[live[r]]);
+      page = pages[live[r]];
+    }
+    const auto logits = decoder->step(other, nullptr).value();
+    const size_t vocabulary = logits.size() / live.size();
+    for (size_t r = 0; r < live.size(); ++r) {
+      const auto* first = logits.data() + r * vocabulary;
+      guesses[live[r]].push_back(
+          static_cast<int32_t>(std::max_element(first, first + vocabulary) - first));
+    }
+    return {};
+  };
+  std::vector<GenerationRow> exact = rows;
+  for (GenerationRow& row : exact) row.schedule.assign(8, UINT32_MAX);
+  const auto generated = generate(decoder, tokenizer, exact, dense).value();
+  decoder->pool().release(pages);
+  Agreed agreed;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    for (size_t step = 0; step < guesses[i].size(); ++step) {
+      auto& [equal, steps] = agreed[{tasks[i], layer}];
+      equal += guesses[i][step] == generated[i].tokens[step + 1] ? 1 : 0;
+      ++steps;
+    }
+  }
+  return agreed;
+}
+
+Agreed agreedIn(const Fidelity& fidelity) {
+  Agreed agreed;
+  for (const auto& cell : fidelity.agreement) {
+    const int layer = cell.has_layer() ? static_cast<int>(cell.layer()) : -1;
+    EXPECT_TRUE(
+        agreed.emplace(std::pair{cell.task(), layer}, std::pair{cell.agreed(), cell.steps()})
+            .second);
+  }
+  return agreed;
+}
+
+TEST_F(FidelityTest, AgreementOfOneLayerIsThatOfADecodeWithTheMethodInItAlone) {
+  for (const uint32_t budget : {0u, 1u}) {
+    const GenerationOptions at = options("s2anta-sys", 3);
+    const auto with = [&](AgreementLayers layers) {
+      return agreedIn(
+          measureFidelity(decoder_, *tokenizer_, rows(budget), tasks_, at, {.agreement = layers})
+              .value());
+    };
+    const auto byHand = [&](int layer) {
+      return agreedByHand(decoder_, *tokenizer_, rows(budget), tasks_, at, layer, budget);
+    };
+    EXPECT_EQ(with(AgreementLayers::kAll), byHand(-1));
+    EXPECT_EQ(with(AgreementLayers::kLast), byHand(7));
+    Agreed each;
+    for (int layer = 0; layer < 8; ++layer) each.merge(byHand(layer));
+    EXPECT_EQ(with(AgreementLayers::kEach), each);
+    // Layers differ, or the test could not tell them apart.
+    std::set<uint64_t> different;
+    for (int layer = 0; layer < 8; ++layer) different.insert((each[{0, layer}].first));
+    EXPECT_GT(different.size(), 2u) << budget;
+  }
+}
+
+// Methods that no schedule turns into dense attention leave the other layers to it, too.
+TEST_F(FidelityTest, LayersWithoutTheMethodAreDenseWhateverTheMethodReads) {
+  bool compared = false;
+  GenerationOptions dense = options("dense", 3);
+  dense.before_step = [&](const StepBatch& step, const std::vector<size_t>&) -> Status {
+    if (std::exchange(compared, true)) return {};
+    for (const char* text :
+         {"vattention epsilon=0.9 delta=0.9", "bernoulli", "top-k", "s2anta-q4"}) {
+      for (const int layer : {0, 7}) {
+        StepBatch one = step;
+        one.method = options(text, 3).method;
+        const SampleSchedule few(8, 1);
+        for (auto& schedule : one.schedules) schedule = few;
+        one.only_layer = static_cast<uint32_t>(layer);
+        const auto attendedBy = [&](StepBatch batch) {
+          std::vector<std::vector<float>> layers;
+          batch.probe = [&](const kernels::PagedKv& kv, const kernels::DecodeInputs& in,
+                            const float* attended) {
+            layers.emplace_back(attended, attended + in.rows * in.heads * kv.head_dim);
+          };
+          EXPECT_TRUE(decoder_->step(batch, nullptr));
+          return layers;
+        };
+        const auto exact = attendedBy(step), changed = attendedBy(one);
+        for (int l = 0; l < layer; ++l) EXPECT_EQ(changed[l], exact[l]) << text;
+        EXPECT_NE(changed[layer], exact[layer]) << text;
+      }
+    }
+    return {};
+  };
+  ASSERT_TRUE(generate(decoder_, *tokenizer_, rows(UINT32_MAX), dense));
+  EXPECT_TRUE(compared);
+}
+
+// States by layer and support bucket, from the keys as the pool has them.
+TEST(Support, OfKeysInBFloat16IsThatOfTheStoredKeys) {
+  auto decoder =
+      Decoder::load(kModel, {.kv_bytes = size_t{64} << 20, .element = kernels::Element::kBFloat16});
+  ASSERT_TRUE(decoder) << decoder.error().message;
+  const auto tokenizer = Tokenizer::load(kModel + "/tokenizer.json");
+  ASSERT_TRUE(tokenizer);
+  std::vector<int32_t> ids;
+  for (int32_t i = 0; i < 400; ++i) ids.push_back(3 + (i * i * 7 + i) % 1000);
+  auto prompt = (*decoder)->prefill(ids);
+  ASSERT_TRUE(prompt) << prompt.error().message;
+  const std::vector<GenerationRow> rows{{&*prompt, SampleSchedule(8, UINT32_MAX), 1}};
+  GenerationOptions options;
+  options.method.method = kernels::Method::kDense;
+  options.seed = 3;
+  options.max_new_tokens = 12;
+  options.is_complete = [](const std::string&) { return false; };
+  std::map<std::pair<uint32_t, uint32_t>, double> expected, measured;
+  options.probe = [&](const kernels::PagedKv& kv, const kernels::DecodeInputs& in, const float*) {
+    const auto* keys = static_cast<const uint16_t*>(kv.keys);
+    for (int head = 0; head < in.heads; ++head) {
+      std::vector<float> scores;
+      for (int j = 0; j < in.lengths[0]; ++j) {
+        const int64_t at = kv.offset(in.page_table[j / kv.page_size], head * kv.kv_heads / in.heads,
+                                     j % kv.page_size);
+        double score = 0;
+        for (int i = 0; i < kv.head_dim; ++i) {
+          score += static_cast<double>(in.queries[head * kv.head_dim + i]) *
+                   static_cast<double>(kernels::fromBFloat16(keys[at + i]));
+        }
+        scores.push_back(in.scale * static_cast<float>(score));
+      }
+      expected[{in.layer, supportBucket(tilesOfSupport(scores, 32))}] += 1;
+    }
+  };
+  ASSERT_TRUE(generate(decoder->get(), *tokenizer, rows, options));
+  options.probe = nullptr;
+  const auto fidelity = measureFidelity(decoder->get(), *tokenizer, rows, {0}, options, {});
+  ASSERT_TRUE(fidelity) << fidelity.error().message;
+  double states = 0, apart = 0;
+  for (const auto& cell : fidelity->cells) {
+    EXPECT_EQ(cell.relative_error(), 0);
+    measured[{cell.layer(), cell.support()}] += static_cast<double>(cell.states());
+  }
+  for (const auto& [at, count] : expected) {
+    states += count;
+    apart += std::abs(count - measured[at]);
+  }
+  EXPECT_GT(expected.size(), 12u);
+  // A float32 sum may leave a state on the other side of a bucket's edge.
+  EXPECT_LE(apart, 0.02 * states);
+  (*decoder)->release(&*prompt);
+}
+
 TEST(Support, CountsTheHeaviestTiles) {
-  EXPECT_EQ(tilesOfSupport({0}), 1);
-  EXPECT_EQ(tilesOfSupport(std::vector<float>(32, -7)), 1);
-  EXPECT_EQ(tilesOfSupport(std::vector<float>(33, -7)), 1);  // 32 of 33 are 97 %
-  EXPECT_EQ(tilesOfSupport(std::vector<float>(64, 3)), 2);   // each half
-  EXPECT_EQ(tilesOfSupport(std::vector<float>(320, 3)), 9);  // 9 of 10 are exactly 90 %
-  EXPECT_EQ(tilesOfSupport(std::vector<float>(32 * 11, 3)), 10);
+  EXPECT_EQ(tilesOfSupport({0}, 32), 1);
+  EXPECT_EQ(tilesOfSupport(std::vector<float>(32, -7), 32), 1);
+  EXPECT_EQ(tilesOfSupport(std::vector<float>(33, -7), 32), 1);  // 32 of 33 are 97 %
+  EXPECT_EQ(tilesOfSupport(std::vector<float>(64, 3), 32), 2);   // each half
+  EXPECT_EQ(tilesOfSupport(std::vector<float>(320, 3), 32), 9);  // 9 of 10 are exactly 90 %
+  EXPECT_EQ(tilesOfSupport(std::vector<float>(32 * 11, 3), 32), 10);
   std::vector<float> peaked(32 * 20, 0);
   peaked.back() = 30;
-  EXPECT_EQ(tilesOfSupport(peaked), 1);
+  EXPECT_EQ(tilesOfSupport(peaked, 32), 1);
   peaked[100] = 30;
-  EXPECT_EQ(tilesOfSupport(peaked), 2);
+  EXPECT_EQ(tilesOfSupport(peaked, 32), 2);
+  // Keys 100 and 639 are in one tile of 640, in two of 512, and in the first and third of 256.
+  EXPECT_EQ(tilesOfSupport(peaked, 640), 1);
+  EXPECT_EQ(tilesOfSupport(peaked, 512), 2);
+  EXPECT_EQ(tilesOfSupport(peaked, 256), 2);
+  EXPECT_EQ(tilesOfSupport(peaked, 1), 2);
+  // Ten equal keys: nine of one each; of four, four and two the shares are .4, .4, .2.
+  const std::vector<float> flat(10, 1);
+  EXPECT_EQ(tilesOfSupport(flat, 1), 9);
+  EXPECT_EQ(tilesOfSupport(flat, 4), 3);
+  EXPECT_EQ(tilesOfSupport(flat, 5), 2);
+  EXPECT_EQ(tilesOfSupport(flat, 9), 1);
+  EXPECT_EQ(tilesOfSupport(flat, 1 << 20), 1);
   const std::vector<uint32_t> buckets = {1, 2, 3, 3, 5, 5, 5, 5, 9, 9};
   for (int tiles = 1; tiles <= 10; ++tiles) {
     EXPECT_EQ(supportBucket(tiles), buckets[static_cast<size_t>(tiles - 1)]);

@@ -68,7 +68,7 @@ class Staleness : public testing::Test {
       policies.push_back(**worker->readPolicy());
       const PublishedPolicy& old = policies[version > lag ? version - lag : 0];
       const auto tickets =
-          *worker->takeTickets(experiment.spec().update().episodes_per_update(), UINT64_MAX);
+          *worker->takeTickets({experiment.spec().update().episodes_per_update(), UINT64_MAX});
       auto results = engine->rollOut(old.snapshot, old.sha256, tickets);
       EXPECT_TRUE(results);
       for (v1::EpisodeResult& result : *results) {

@@ -1,0 +1,138 @@
+// What `allot-worker --schedules` answers: spelled answers are the model's own, token by token, and
+// lines that are wrong are named.
+#include "worker/schedule_answers.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "core/spec/spec.h"
+#include "tests/temp_folder.h"
+#include "worker/engine.h"
+
+namespace allot {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using Ids = std::vector<int32_t>;
+
+class ScheduleAnswers : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    const std::string path =
+        std::string(ALLOT_SOURCE_DIR) + "/experiments/recall-layer-budget/experiment.yaml";
+    auto parsed = parseExperiment(readFile(path), path,
+                                  {"spec.task.trainQuestions=16", "spec.task.heldOutQuestions=8",
+                                   "spec.task.contextTokens=256"});
+    ASSERT_TRUE(parsed) << parsed.error().message;
+    experiment_ = new v1::Experiment(*parsed);
+    auto loaded = Engine::load(*experiment_, {.model_folder = std::string(ALLOT_SOURCE_DIR) +
+                                                              "/experiments/models/recall-7m",
+                                              .kv_bytes = size_t{64} << 20});
+    ASSERT_TRUE(loaded) << loaded.error().message;
+    engine_ = loaded->release();
+  }
+  static void TearDownTestSuite() {
+    delete engine_;
+    delete experiment_;
+  }
+
+  // The last line's answer; an error's message.
+  static json answered(const std::string& lines) {
+    std::istringstream in(lines);
+    std::ostringstream out;
+    const Status done = answerSchedules(*experiment_, engine_, &in, &out);
+    if (!done) return done.error().message;
+    std::string text = out.str(), last;
+    std::istringstream all(text);
+    for (std::string line; std::getline(all, line);) last = line;
+    return json::parse(last);
+  }
+
+  static v1::Experiment* experiment_;
+  static Engine* engine_;
+};
+v1::Experiment* ScheduleAnswers::experiment_ = nullptr;
+Engine* ScheduleAnswers::engine_ = nullptr;
+
+// Each token is what a prompt that ends before it is followed by.
+TEST_F(ScheduleAnswers, ASpelledAnswerIsTheModelsLikeliest) {
+  const json answer = answered(R"({"spell": [5, 0], "method": "dense"})");
+  ASSERT_EQ(answer["answers"].size(), 2u);
+  Decoder& decoder = engine_->decoder();
+  for (const size_t i : {0, 1}) {
+    const json& spelled = answer["answers"][i];
+    const uint32_t question = i == 0 ? 5 : 0;
+    EXPECT_EQ(spelled["question"], question);
+    Ids ids = spelled["prompt"].get<Ids>();
+    EXPECT_EQ(ids, engine_->dataset().held_out[question].prompt_ids);
+    const Ids tokens = spelled["tokens"].get<Ids>();
+    ASSERT_FALSE(tokens.empty());
+    for (const int32_t token : tokens) {
+      auto prompt = decoder.prefill(ids);
+      ASSERT_TRUE(prompt) << prompt.error().message;
+      const auto& logits = prompt->first_logits;
+      EXPECT_EQ(std::max_element(logits.begin(), logits.end()) - logits.begin(), token);
+      decoder.release(&*prompt);
+      ids.push_back(token);
+    }
+  }
+}
+
+TEST_F(ScheduleAnswers, ASpelledAnswerIsAnEvaluations) {
+  v1::EvaluationUnit unit;
+  unit.set_unit_id("all");
+  unit.set_question_count(8);
+  for (const char* method : {"dense", "s2anta-sys"}) {
+    unit.set_method(method);
+    const std::vector<uint32_t> schedule(8, 4);
+    *unit.mutable_schedule() = {schedule.begin(), schedule.end()};
+    const auto evaluated = engine_->evaluate(unit);
+    ASSERT_TRUE(evaluated) << evaluated.error().message;
+    const json line = {
+        {"spell", {0, 1, 2, 3, 4, 5, 6, 7}}, {"method", method}, {"schedule", schedule}};
+    const json all = answered(line.dump())["answers"];
+    ASSERT_EQ(all.size(), 8u);
+    for (int q = 0; q < 8; ++q) {
+      EXPECT_EQ(all[q]["score"], evaluated->scores(q).score()) << method;
+      EXPECT_EQ(all[q]["tokens"].size(), evaluated->scores(q).tokens()) << method;
+      // Whatever else is asked beside it.
+      const json one = {{"spell", {q}}, {"method", method}, {"schedule", schedule}};
+      EXPECT_EQ(answered(one.dump())["answers"][0], all[q]) << method;
+    }
+  }
+}
+
+TEST_F(ScheduleAnswers, LinesThatAreWrongAreNamed) {
+  const std::string good = R"({"spell": [0], "method": "dense"})";
+  for (const auto& [line, why] : std::vector<std::pair<std::string, std::string>>{
+           {"7", "it is no JSON object"},
+           {R"({"spel": [0], "method": "dense"})", "unknown key \"spel\""},
+           {R"({"spell": [], "method": "dense"})", "spell is no list of 1 to 4096 questions"},
+           {R"({"spell": 3, "method": "dense"})", "spell is no list of 1 to 4096 questions"},
+           {R"({"spell": [-1], "method": "dense"})", "spell: -1 is no question's number"},
+           {R"({"spell": [8], "method": "dense"})", "there is no held-out question 8"},
+           {R"({"spell": [0]})", "method, what the questions of spell are answered by, is missing"},
+           {R"({"spell": [0], "method": "densely"})", "method: densely"},
+           {R"({"spell": [0], "method": "dense", "set": 1})", "leave out set and heldOut"},
+           {R"({"spell": [0], "method": "dense", "schedule": [1, 2]})",
+            "schedule has 2 entries, the model 8 layers"},
+           {R"({"schedule": [1, 1, 1, 1, 1, 1, 1, 1], "method": "dense"})",
+            "method is for the questions of spell"},
+       }) {
+    const json said = answered(good + "\n" + line);
+    ASSERT_TRUE(said.is_string()) << line;
+    EXPECT_THAT(said.get<std::string>(), HasSubstr(why)) << line;
+  }
+  EXPECT_THAT(answered(good + "\n7").get<std::string>(), HasSubstr("line 2 of the input: "));
+}
+
+}  // namespace
+}  // namespace allot
