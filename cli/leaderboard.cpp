@@ -26,19 +26,36 @@ LeaderboardRow rowOf(const EvaluationCell& cell) {
   return row;
 }
 
-void rank(std::vector<LeaderboardRow>* rows) {
+Lead leadOf(const LeaderboardRow& row, const EvaluationCell& other, const Difference& difference) {
+  const auto paired = difference ? difference(row.cell, other) : std::nullopt;
+  if (!paired) return {row.accuracy - other.all.mean(), std::nullopt};
+  return {paired->mean, paired->interval};
+}
+
+bool isLike(const LeaderboardRow& row, const LeaderboardRow& best) {
+  if (const auto& interval = row.over_best->interval) {
+    return interval->low <= 0 && interval->high >= 0;
+  }
+  return row.interval.high >= best.interval.low;
+}
+
+void rank(std::vector<LeaderboardRow>* rows, const std::vector<LeaderboardRow>& dense,
+          const Difference& difference) {
   std::stable_sort(rows->begin(), rows->end(),
                    [](const auto& a, const auto& b) { return a.accuracy > b.accuracy; });
-  std::map<std::string, double> uniform;  // by method
+  std::map<std::string, const EvaluationCell*> uniform;  // by method
   for (const LeaderboardRow& row : *rows) {
-    if (row.cell.schedule_name == kUniformSchedule) uniform[row.cell.method] = row.accuracy;
+    if (row.cell.schedule_name == kUniformSchedule) uniform[row.cell.method] = &row.cell;
   }
   for (LeaderboardRow& row : *rows) {
+    if (!dense.empty()) row.over_dense = leadOf(row, dense.front().cell, difference);
     const auto reference = uniform.find(row.cell.method);
     if (reference != uniform.end() && row.cell.schedule_name != kUniformSchedule) {
-      row.over_uniform = row.accuracy - reference->second;
+      row.over_uniform = leadOf(row, *reference->second, difference);
     }
-    row.like_best = &row != rows->data() && row.interval.high >= rows->front().interval.low;
+    if (&row == rows->data()) continue;
+    row.over_best = leadOf(row, rows->front().cell, difference);
+    row.like_best = isLike(row, rows->front());
   }
 }
 
@@ -52,33 +69,65 @@ std::string scheduleText(const SampleSchedule& schedule) {
   return text;
 }
 
-json otherJson(const ScoreTally& other) {
+json otherJson(const EvaluationCell& cell) {
+  const ScoreTally& other = cell.other;
   if (other.n == 0) return nullptr;
   return {{"accuracy", other.mean()},
           {"ci95", {other.interval.low, other.interval.high}},
-          {"n", other.n}};
+          {"n", cell.questionsOf(other)}};
 }
 
+json meanJson(const std::optional<Lead>& lead) { return lead ? json(lead->mean) : json(); }
+json intervalJson(const std::optional<Lead>& lead) {
+  if (!lead || !lead->interval) return nullptr;
+  return {lead->interval->low, lead->interval->high};
+}
+
+json countedJson(double value) { return value < 0 ? json() : json(value); }
+
 json rowJson(const LeaderboardRow& row) {
+  const auto deviation = row.cell.repeatDeviation();
   return {{"schedule", row.cell.schedule_name},
           {"method", row.cell.method},
           {"version", row.cell.version},
           {"samples", row.cell.schedule},
           {"accuracy", row.accuracy},
           {"ci95", {row.interval.low, row.interval.high}},
-          {"n", row.cell.all.n},
-          {"other_grader", otherJson(row.cell.other)},
-          {"kv_bytes_share",
-           row.cell.reads.bytesShare() < 0 ? json() : json(row.cell.reads.bytesShare())},
+          {"n", row.cell.questions()},
+          {"repeats", row.cell.repeats},
+          {"repeat_sd", deviation ? json(*deviation) : json()},
+          {"answer_tokens", countedJson(row.cell.answerTokens())},
+          {"prompt_tokens", countedJson(row.cell.promptTokens())},
+          {"other_grader", otherJson(row.cell)},
+          {"kv_bytes_share", countedJson(row.cell.reads.bytesShare())},
           {"complete", row.cell.complete},
-          {"over_uniform", row.over_uniform ? json(*row.over_uniform) : json()},
-          {"overlaps_best", row.like_best}};
+          {"over_dense", meanJson(row.over_dense)},
+          {"over_dense_ci95", intervalJson(row.over_dense)},
+          {"over_uniform", meanJson(row.over_uniform)},
+          {"over_uniform_ci95", intervalJson(row.over_uniform)},
+          {"over_best", meanJson(row.over_best)},
+          {"over_best_ci95", intervalJson(row.over_best)},
+          {"like_best", row.like_best}};
+}
+
+// "480", or with repeats "480 x 3".
+std::string questionsText(const EvaluationCell& cell) {
+  return std::to_string(cell.questions()) +
+         (cell.repeats > 1 ? " x " + std::to_string(cell.repeats) : "") +
+         (cell.complete ? "" : " so far");
 }
 
 std::vector<std::string> measured(const LeaderboardRow& row) {
   return {formatted("%.3f", row.accuracy),
-          formatted("[%.3f, %.3f]", row.interval.low, row.interval.high),
-          std::to_string(row.cell.all.n) + (row.cell.complete ? "" : " so far")};
+          formatted("[%.3f, %.3f]", row.interval.low, row.interval.high), questionsText(row.cell)};
+}
+
+// "+0.365 [+0.319, +0.410]"
+std::string leadText(const std::optional<Lead>& lead) {
+  if (!lead) return "";
+  const std::string mean = formatted("%+.3f", lead->mean);
+  if (!lead->interval) return mean;
+  return mean + formatted(" [%+.3f, %+.3f]", lead->interval->low, lead->interval->high);
 }
 
 // Not every task has another grader, so n may be less.
@@ -87,7 +136,7 @@ std::string otherText(const EvaluationCell& cell) {
   if (other.n == 0) return "";
   std::string text =
       formatted("%.3f  [%.3f, %.3f]", other.mean(), other.interval.low, other.interval.high);
-  if (other.n != cell.all.n) text += "  n " + std::to_string(other.n);
+  if (other.n != cell.all.n) text += "  n " + std::to_string(cell.questionsOf(other));
   return text;
 }
 
@@ -126,10 +175,17 @@ std::vector<Column> columnsOf(const LeaderboardBlock& block, bool with_method) {
                          return share < 0 ? "" : formatted("%.1f %%", 100 * share);
                        }});
   }
-  if (any([](const auto& row) { return row.over_uniform.has_value(); })) {
-    columns.push_back({"over uniform", [](const auto& row) {
-                         return row.over_uniform ? formatted("%+.3f", *row.over_uniform) : "";
+  if (any([](const auto& row) { return row.cell.answerTokens() >= 0; })) {
+    columns.push_back({"tokens", [](const auto& row) {
+                         const double tokens = row.cell.answerTokens();
+                         return tokens < 0 ? "" : formatted("%.1f", tokens);
                        }});
+  }
+  if (any([](const auto& row) { return row.over_dense.has_value(); })) {
+    columns.push_back({"over dense", [](const auto& row) { return leadText(row.over_dense); }});
+  }
+  if (any([](const auto& row) { return row.over_uniform.has_value(); })) {
+    columns.push_back({"over uniform", [](const auto& row) { return leadText(row.over_uniform); }});
   }
   if (budgeted) {
     columns.push_back(
@@ -159,7 +215,8 @@ std::string blockText(const LeaderboardBlock& block, bool with_method, bool colo
 
 }  // namespace
 
-Leaderboard makeLeaderboard(const std::vector<EvaluationCell>& cells, uint64_t budget) {
+Leaderboard makeLeaderboard(const std::vector<EvaluationCell>& cells, uint64_t budget,
+                            const Difference& difference) {
   // Cells come by ascending version.
   std::map<std::tuple<uint64_t, std::string, std::string>, const EvaluationCell*> newest;
   for (const EvaluationCell& cell : cells) {
@@ -176,7 +233,7 @@ Leaderboard makeLeaderboard(const std::vector<EvaluationCell>& cells, uint64_t b
     }
   }
   for (auto& [total, rows] : blocks) {
-    rank(&rows);
+    rank(&rows, board.dense, difference);
     board.blocks.push_back({total, std::move(rows)});
   }
   return board;
@@ -206,6 +263,9 @@ std::string leaderboardText(const Leaderboard& board, bool colour) {
   for (const LeaderboardRow& row : board.dense) {
     const auto cells = measured(row);
     text += "dense attention: " + cells[0] + "  " + cells[1] + "  n " + cells[2];
+    if (const double tokens = row.cell.answerTokens(); tokens >= 0) {
+      text += formatted("  %.1f tokens an answer", tokens);
+    }
     if (row.cell.other.n > 0) text += "  SANTA's grader: " + otherText(row.cell);
     text += "\n\n";
   }
@@ -213,7 +273,9 @@ std::string leaderboardText(const Leaderboard& board, bool colour) {
     text += blockText(block, methods.size() > 1, colour) + "\n";
   }
   if (ties) {
-    text += "~ its interval overlaps that of rank 1: these questions cannot tell the two apart\n";
+    text +=
+        "~ these questions cannot tell it from rank 1: the 95 % interval of the difference on the "
+        "same questions holds 0\n";
   } else if (!text.empty()) {
     text.pop_back();  // the blank line after the last block
   }

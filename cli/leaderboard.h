@@ -2,6 +2,7 @@
 // The leaderboard of schedules: held-out accuracy at equal total budget. Pure functions, any
 // thread.
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -12,13 +13,23 @@
 
 namespace allot {
 
+// By how much a row's accuracy is above another's. The interval, 95 %, is that of the difference on
+// the same questions; none while either is not complete.
+struct Lead {
+  double mean = 0;
+  std::optional<Interval> interval;
+};
+
 struct LeaderboardRow {
   EvaluationCell cell;
   double accuracy = 0;
-  Interval interval;                   // 95 %
-  std::optional<double> over_uniform;  // accuracy less that of the uniform schedule
-  bool like_best =
-      false;  // its interval overlaps the best one's: these questions cannot tell them apart
+  Interval interval;  // 95 %
+  std::optional<Lead> over_dense;
+  std::optional<Lead> over_uniform;  // of the same method
+  std::optional<Lead> over_best;     // of this block; none of itself
+  // These questions cannot tell it from the best one: the interval of their difference holds 0, or
+  // where there is none, their own intervals overlap.
+  bool like_best = false;
 };
 
 // All schedules measured at one total budget, the best first.
@@ -32,9 +43,14 @@ struct Leaderboard {
   std::vector<LeaderboardBlock> blocks;  // by budget
 };
 
+// EvaluationTable::difference, of the table that the cells are from.
+using Difference =
+    std::function<std::optional<PairedDifference>(const EvaluationCell&, const EvaluationCell&)>;
+
 // Of each schedule (and method) at a budget the newest cell that is complete, or else the newest.
 // budget: only this one; 0: all.
-Leaderboard makeLeaderboard(const std::vector<EvaluationCell>& cells, uint64_t budget);
+Leaderboard makeLeaderboard(const std::vector<EvaluationCell>& cells, uint64_t budget,
+                            const Difference& difference = {});
 
 nlohmann::json leaderboardJson(const Leaderboard& board);
 std::string leaderboardText(const Leaderboard& board, bool colour);

@@ -1,13 +1,16 @@
 #include "cli/run_report.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "cli/terminal.h"
 #include "core/json_text.h"
+#include "core/spec/choices.h"
 #include "files/files.h"
 
 namespace allot {
@@ -17,14 +20,57 @@ using nlohmann::json;
 
 constexpr uint64_t kLargestSummary = uint64_t{64} << 20;
 
+// "480", or with repeats "480 x 3". Summaries of older builds have none.
+std::string questionsText(const json& row) {
+  const auto repeats = row.value("repeats", uint64_t{1});
+  return std::to_string(row.value("n", uint64_t{0})) +
+         (repeats > 1 ? " x " + std::to_string(repeats) : "");
+}
+
 std::string percentCell(const json& row) {
   if (row.is_null()) return "-";
-  return formatted("%.3f  [%.3f, %.3f]  n %llu", row.value("accuracy", 0.0),
+  return formatted("%.3f  [%.3f, %.3f]  n %s", row.value("accuracy", 0.0),
                    row.at("ci95").at(0).get<double>(), row.at("ci95").at(1).get<double>(),
-                   static_cast<unsigned long long>(row.value("n", uint64_t{0})));
+                   questionsText(row).c_str());
+}
+
+// What row.over_dense or row.over_uniform says; nothing if the two were not compared.
+struct Paired {
+  double mean, low, high;
+  bool differs() const { return low > 0 || high < 0; }
+};
+std::optional<Paired> pairedIn(const json& row, const char* key) {
+  if (!row.is_object() || !row.contains(key) || !row.at(key).is_object()) return std::nullopt;
+  const json& paired = row.at(key);
+  return Paired{paired.at("mean").get<double>(), paired.at("ci95").at(0).get<double>(),
+                paired.at("ci95").at(1).get<double>()};
+}
+
+// "+0.365 [+0.319, +0.410]"
+std::string pairedText(const std::optional<Paired>& paired) {
+  if (!paired) return "-";
+  if (!paired->differs()) return "not distinguishable";
+  return formatted("%+.3f [%+.3f, %+.3f]", paired->mean, paired->low, paired->high);
+}
+
+// Of rows that stand alone: "  uniform +0.365 [+0.319, +0.410], dense not distinguishable".
+std::string againstText(const json& row) {
+  std::string text;
+  for (const auto& [key, name] : {std::pair{"over_uniform", "uniform"}, {"over_dense", "dense"}}) {
+    const auto paired = pairedIn(row, key);
+    if (!paired) continue;
+    text += (text.empty() ? "  against " : ", ") + std::string(name) + " " + pairedText(paired);
+  }
+  return text;
 }
 
 std::string nameOf(const json& row, const char* key) { return printable(row.value(key, ""), 100); }
+
+// Without blanks at its end.
+std::string withoutEnd(std::string line) {
+  line.erase(line.find_last_not_of(' ') + 1);
+  return line;
+}
 
 // "12.5 %"; "" for null.
 std::string shareText(const json& share) {
@@ -35,18 +81,52 @@ bool isPlain(const json& row) {
   return row.at("schedule") == "uniform" || row.at("schedule") == "learned";
 }
 
+using ByBudget = std::map<uint64_t, std::map<std::string, json>>;  // by schedule
+
+// The same rows against each other and against dense; empty if nothing was compared.
+std::string differencesText(const ByBudget& table) {
+  struct Pair {
+    const char *schedule, *key, *head;
+  };
+  constexpr Pair kPairs[] = {{"learned", "over_uniform", "learned - uniform"},
+                             {"uniform", "over_dense", "uniform - dense"},
+                             {"learned", "over_dense", "learned - dense"}};
+  std::vector<Pair> pairs;  // that there are
+  for (const Pair& pair : kPairs) {
+    const bool any = std::any_of(table.begin(), table.end(), [&](const auto& row) {
+      const auto found = row.second.find(pair.schedule);
+      return found != row.second.end() && pairedIn(found->second, pair.key).has_value();
+    });
+    if (any) pairs.push_back(pair);
+  }
+  if (pairs.empty()) return "";
+  std::string text = formatted("\n%-24s", "on the same questions");
+  for (const Pair& pair : pairs) text += formatted(" %-25s", pair.head);
+  text = withoutEnd(text) + "\n";
+  for (const auto& [budget, cells] : table) {
+    std::string line = formatted("%-24llu", static_cast<unsigned long long>(budget));
+    for (const Pair& pair : pairs) {
+      const auto found = cells.find(pair.schedule);
+      const json row = found == cells.end() ? json() : found->second;
+      line += formatted(" %-25s", pairedText(pairedIn(row, pair.key)).c_str());
+    }
+    text += withoutEnd(line) + "\n";
+  }
+  return text;
+}
+
 // One method: a row for each total budget, uniform and learned side by side.
 std::string methodText(const std::vector<json>& rows) {
   std::string text =
       formatted("\n%-24s %-34s %s\n", (nameOf(rows.front(), "method") + ", total budget").c_str(),
                 "uniform (95 % interval)", "learned (95 % interval)");
-  std::map<uint64_t, std::map<std::string, json>> table;
+  ByBudget table;
   for (const json& row : rows) table[row.at("total_budget")][row.at("schedule")] = row;
   for (auto& [budget, cells] : table) {
     text += formatted("%-24llu %-34s %s\n", static_cast<unsigned long long>(budget),
                       percentCell(cells["uniform"]).c_str(), percentCell(cells["learned"]).c_str());
   }
-  return text;
+  return text + differencesText(table);
 }
 
 // A row for each method, a column for each number (a budget, S), in a cell the lines that `cell`
@@ -81,6 +161,23 @@ std::string gridText(const std::vector<json>& rows, const char* number, const st
   return "\n" + grid.text(false);
 }
 
+// Of a sweep: each cell's accuracy above dense's, on the same questions; empty without dense.
+std::string lessThanDense(const std::vector<json>& rows) {
+  std::vector<json> compared;
+  for (const json& row : rows) {
+    if (pairedIn(row, "over_dense")) compared.push_back(row);
+  }
+  if (compared.empty()) return "";
+  return gridText<uint64_t>(compared, "total_budget", "above dense, same questions",
+                            [](const json& row) {
+                              const auto paired = pairedIn(row, "over_dense");
+                              return std::vector{
+                                  formatted("%+.3f%s", paired->mean, paired->differs() ? "" : " ~"),
+                                  formatted("±%.3f", (paired->high - paired->low) / 2)};
+                            }) +
+         "  ~ not distinguishable from dense: the 95 % interval of the difference holds 0\n";
+}
+
 // How prompts were read, where that was not always densely; methods that draw are in the report.
 std::string prefillText(const json& evaluations) {
   TextTable table({"prefill", "density", "first token", "selection", "mass kept", "least"});
@@ -111,16 +208,25 @@ std::string accuracyText(const json& evaluations) {
   std::vector<json> all;
   std::vector<json> others;
   bool learned = false;
-  TextTable adaptive({"reads what it needs", "accuracy", "95 % interval", "n", "KV bytes"});
+  const bool compared = std::any_of(evaluations.begin(), evaluations.end(), [](const json& row) {
+    return row.at("schedule") == "adaptive" && pairedIn(row, "over_dense");
+  });
+  std::vector<std::string> head = {"reads what it needs", "accuracy", "95 % interval", "n",
+                                   "KV bytes"};
+  if (compared) head.emplace_back("above dense, same questions");
+  TextTable adaptive(head);
   for (const json& row : evaluations) {
     learned = learned || row.at("schedule") == "learned";
     if (row.at("schedule") == "dense") {
       text += "\ndense attention: accuracy " + percentCell(row) + "\n";
     } else if (row.at("schedule") == "adaptive") {
-      adaptive.add({nameOf(row, "method"), formatted("%.3f", row.value("accuracy", 0.0)),
-                    formatted("[%.3f, %.3f]", row.at("ci95").at(0).get<double>(),
-                              row.at("ci95").at(1).get<double>()),
-                    row.at("n").dump(), shareText(row.value("kv_bytes_share", json()))});
+      std::vector<std::string> line = {
+          nameOf(row, "method"), formatted("%.3f", row.value("accuracy", 0.0)),
+          formatted("[%.3f, %.3f]", row.at("ci95").at(0).get<double>(),
+                    row.at("ci95").at(1).get<double>()),
+          questionsText(row), shareText(row.value("kv_bytes_share", json()))};
+      if (compared) line.push_back(pairedText(pairedIn(row, "over_dense")));
+      adaptive.add(line);
     } else if (isPlain(row)) {
       plain[row.at("method")].push_back(row);
       all.push_back(row);
@@ -140,6 +246,7 @@ std::string accuracyText(const json& evaluations) {
                              formatted("±%.3f", (high - low) / 2)};
         });
     text += "  ± half of the 95 % interval; `allot top` shows its ends\n";
+    text += lessThanDense(all);
   }
   if (!adaptive.empty()) text += "\n" + adaptive.text(false);
   text += prefillText(evaluations);
@@ -147,7 +254,20 @@ std::string accuracyText(const json& evaluations) {
   for (const json& row : others) {
     const std::string name = nameOf(row, "method") + "  " + nameOf(row, "schedule") + "  " +
                              row.at("total_budget").dump();
-    text += formatted("%-34s %s\n", name.c_str(), percentCell(row).c_str());
+    text +=
+        formatted("%-34s %s%s\n", name.c_str(), percentCell(row).c_str(), againstText(row).c_str());
+  }
+  return text;
+}
+
+// Older builds' summaries have the slopes of fidelity alone, and do not say so.
+std::string slopesText(const json& summary, Measure measure, const char* what) {
+  std::string text;
+  for (const json& row : summary.value("variance_slopes", json::array())) {
+    if (row.value("measure", "fidelity") != wordOf(measure)) continue;
+    text += (text.empty() ? "\n" : "") + formatted("%s: %s falls as S to the power %.2f\n",
+                                                   nameOf(row, "method").c_str(), what,
+                                                   row.at("slope").get<double>());
   }
   return text;
 }
@@ -167,18 +287,33 @@ std::string fidelityText(const json& summary) {
         budgeted, "samples_per_layer", "relative error at S a layer", [](const json& row) {
           return std::vector{formatted("%.4f", row.at("relative_error").get<double>())};
         });
+    const std::string layers = budgeted.front().value("agreement_layers", "all-layers");
+    const std::string where = layers == "all-layers" ? "" : ", " + layers + ",";
     text += gridText<double>(
-        budgeted, "samples_per_layer", "next token as dense at S",
+        budgeted, "samples_per_layer", "next token as dense" + where + " at S",
         [](const json& row) { return std::vector{shareText(row.at("agreement"))}; });
   }
   if (!adaptive.empty()) text += "\n" + adaptive.text(false);
-  const json slopes = summary.value("variance_slopes", json::array());
-  if (!slopes.empty()) text += "\n";
-  for (const json& row : slopes) {
-    text += formatted("%s: squared error falls as S to the power %.2f\n",
-                      nameOf(row, "method").c_str(), row.at("slope").get<double>());
+  return text + slopesText(summary, Measure::kFidelity, "squared error");
+}
+
+// At prompts' last positions.
+std::string varianceText(const json& summary) {
+  std::vector<json> rows;
+  for (const json& row : summary.value("variance", json::array())) {
+    if (row.at("schedule") == "uniform") rows.push_back(row);
   }
-  return text;
+  if (rows.empty()) return "";
+  const auto number = [](const json& value) {
+    return value.is_number() ? formatted("%.4g", value.get<double>()) : std::string("-");
+  };
+  return gridText<double>(
+             rows, "samples_per_layer", "variance at S a layer",
+             [&](const json& row) { return std::vector{number(row.at("variance"))}; }) +
+         gridText<double>(
+             rows, "samples_per_layer", "different rows a head at S",
+             [&](const json& row) { return std::vector{number(row.at("unique_rows"))}; }) +
+         slopesText(summary, Measure::kVariance, "variance");
 }
 
 // A schedule by layers; of one by heads, the mean of each layer's.
@@ -217,7 +352,7 @@ std::string learnedText(const json& summary) {
 
 std::string reportText(const json& summary) {
   std::string text = accuracyText(summary.value("evaluations", json::array()));
-  text += fidelityText(summary);
+  text += fidelityText(summary) + varianceText(summary);
   return text + learnedText(summary);
 }
 

@@ -22,7 +22,7 @@ Aggregator::Aggregator(Store* store, RunSpec run, AggregatorOptions options)
       options_(std::move(options)),
       events_(options_.events != nullptr ? *options_.events : nobody_),
       evaluations_(run_.experiment, EvaluationTable::Keep::kNewest),
-      fidelity_(run_.experiment.spec().task().held_out_questions(), true) {
+      fidelity_(fidelityQuestions(run_.experiment.spec()), true) {
   control_.experiment = run_.experiment;
 }
 

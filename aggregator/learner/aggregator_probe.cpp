@@ -163,7 +163,7 @@ void AggregatorProbe::showEvaluations(const RunSnapshot& snapshot) {
     show("allot_evaluation_accuracy_ratio", cell->all.mean());
     show("allot_evaluation_accuracy_low_ratio", cell->all.interval.low);
     show("allot_evaluation_accuracy_high_ratio", cell->all.interval.high);
-    show("allot_evaluation_questions", static_cast<double>(cell->all.n));
+    show("allot_evaluation_questions", static_cast<double>(cell->questions()));
     if (cell->decode_steps > 0) {
       show("allot_evaluation_decode_seconds_per_token",
            cell->decode_seconds / static_cast<double>(cell->decode_steps));

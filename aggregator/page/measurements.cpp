@@ -16,36 +16,42 @@ std::string taskName(const v1::Spec& spec, uint32_t task) {
                                           : "task " + std::to_string(task);
 }
 
-TaskScore scoreOf(const std::string& task, const ScoreTally& tally) {
+TaskScore scoreOf(const std::string& task, const EvaluationCell& cell, const ScoreTally& tally) {
   const double mean = tally.mean();
-  return {task, tally.n, mean, std::min(tally.interval.low, mean),
+  return {task, cell.questionsOf(tally), mean, std::min(tally.interval.low, mean),
           std::max(tally.interval.high, mean)};
 }
 
 // None where nothing was counted.
-std::optional<double> shareOf(double share) {
-  return share < 0 ? std::nullopt : std::optional(share);
+std::optional<double> countedOf(double value) {
+  return value < 0 ? std::nullopt : std::optional(value);
 }
 
 CurvePoint curvePoint(const EvaluationCell& cell, const v1::Spec& spec) {
-  const TaskScore all = scoreOf("", cell.all);
+  const TaskScore all = scoreOf("", cell, cell.all);
   CurvePoint point{cell.method, cell.schedule_name, cell.version, cell.total_budget,
                    all.n,       all.accuracy,       all.low,      all.high};
   for (const auto& [task, tally] : cell.tasks) {
-    point.tasks.push_back(scoreOf(taskName(spec, task), tally));
+    point.tasks.push_back(scoreOf(taskName(spec, task), cell, tally));
   }
-  point.kv_bytes_share = shareOf(cell.reads.bytesShare());
-  point.key_share = shareOf(cell.reads.keyShare());
-  point.value_rows_share = shareOf(cell.reads.valueRowsShare());
+  point.kv_bytes_share = countedOf(cell.reads.bytesShare());
+  point.key_share = countedOf(cell.reads.keyShare());
+  point.value_rows_share = countedOf(cell.reads.valueRowsShare());
   point.prefill = cell.prefill;
-  point.prefill_seconds = shareOf(cell.prompts.seconds());
-  point.prefill_selection_seconds = shareOf(cell.prompts.selectionSeconds());
-  point.prefill_density = shareOf(cell.prompts.density());
-  point.prefill_bytes_share = shareOf(cell.prompts.bytesShare());
-  point.prefill_kept_mass = shareOf(cell.prompts.keptMass());
-  point.prefill_least_kept_mass = shareOf(cell.prompts.leastKeptMass());
+  point.prefill_seconds = countedOf(cell.prompts.seconds());
+  point.prefill_selection_seconds = countedOf(cell.prompts.selectionSeconds());
+  point.prefill_density = countedOf(cell.prompts.density());
+  point.prefill_bytes_share = countedOf(cell.prompts.bytesShare());
+  point.prefill_kept_mass = countedOf(cell.prompts.keptMass());
+  point.prefill_least_kept_mass = countedOf(cell.prompts.leastKeptMass());
   point.samples = cell.schedule;
-  if (cell.other.n > 0) point.other = scoreOf("", cell.other);
+  if (cell.other.n > 0) point.other = scoreOf("", cell, cell.other);
+  point.repeats = cell.repeats;
+  point.repeat_sd = cell.repeatDeviation();
+  point.answer_tokens = countedOf(cell.answerTokens());
+  point.prompt_tokens = countedOf(cell.promptTokens());
+  point.over_dense = cell.over_dense;
+  point.over_uniform = cell.over_uniform;
   return point;
 }
 
@@ -70,11 +76,15 @@ FidelityNumbers numbersOf(const std::string& name, const FidelitySums& sums) {
   numbers.unique_rows = sums.uniqueRows();
   numbers.density = sums.density();
   numbers.effective_sample_size = sums.effectiveSampleSize();
+  numbers.positions = sums.positions;
+  numbers.replicates = sums.replicates();
+  numbers.variance = sums.meanVariance();
+  numbers.closed_form = sums.meanClosedForm();
   return numbers;
 }
 
-template <typename Name>
-std::vector<FidelityNumbers> partsOf(const std::map<uint32_t, FidelitySums>& parts, Name name) {
+template <typename Part, typename Name>
+std::vector<FidelityNumbers> partsOf(const std::map<Part, FidelitySums>& parts, Name name) {
   std::vector<FidelityNumbers> numbers;
   for (const auto& [part, sums] : parts) {
     if (sums.states > 0) numbers.push_back(numbersOf(name(part), sums));
@@ -186,16 +196,21 @@ HeadlinePoints headlinePoints(const std::vector<CurvePoint>& points,
   return headline;
 }
 
-std::vector<FidelityPoint> fidelityPoints(const RunSnapshot& snapshot) {
+std::vector<FidelityPoint> fidelityPoints(const RunSnapshot& snapshot, Measure measure) {
   const v1::Spec& spec = snapshot.experiment.spec();
   std::vector<FidelityPoint> points;
   for (const FidelitySummary& summary : snapshot.fidelity) {
-    if (!summary.complete) continue;
+    if (!summary.complete || summary.measure != measure) continue;
     points.push_back({summary.method, summary.schedule_name, summary.version, summary.total_budget,
                       summary.drawsPerLayer(), summary.questions, numbersOf("", summary.all),
                       partsOf(summary.layers, [](uint32_t part) { return std::to_string(part); }),
                       partsOf(summary.supports, supportLabel),
-                      partsOf(summary.tasks, [&](uint32_t part) { return taskName(spec, part); })});
+                      partsOf(summary.tasks, [&](uint32_t part) { return taskName(spec, part); }),
+                      partsOf(summary.layer_supports,
+                              [](const auto& part) {
+                                return std::to_string(part.first) + "/" + supportLabel(part.second);
+                              }),
+                      supportTile(spec.evaluation()), agreementLayersOf(spec.evaluation())});
   }
   return points;
 }

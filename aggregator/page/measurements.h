@@ -26,7 +26,7 @@ struct CurvePoint {
   std::string schedule;       // "dense" is drawn as one dashed level, whatever its budget
   uint64_t version = 0;       // policy version
   uint64_t total_budget = 0;  // draws per head and decode step, summed over the layers
-  uint64_t n = 0;             // questions graded
+  uint64_t n = 0;             // questions graded, each in all its repeats
   double accuracy = 0;        // share of n, 0..1
   double low = 0;             // 95 % interval, around the accuracy
   double high = 0;
@@ -42,8 +42,15 @@ struct CurvePoint {
   std::optional<double> prefill_bytes_share = {};
   std::optional<double> prefill_kept_mass = {};
   std::optional<double> prefill_least_kept_mass = {};
-  SampleSchedule samples = {};          // draws per layer
-  std::optional<TaskScore> other = {};  // the same answers by the paper's other grader
+  SampleSchedule samples = {};               // draws per layer
+  std::optional<TaskScore> other = {};       // the same answers by the paper's other grader
+  uint32_t repeats = 1;                      // times that each question was answered
+  std::optional<double> repeat_sd = {};      // standard deviation of the repeats' accuracies
+  std::optional<double> answer_tokens = {};  // mean of an answer
+  std::optional<double> prompt_tokens = {};  // mean of a prompt, as far as the prefill reads it
+  // Accuracy above dense attention's, and above the uniform schedule's of the same method and
+  // budget, on the same questions.
+  std::optional<PairedDifference> over_dense = {}, over_uniform = {};
 };
 
 // The snapshot's complete cells, in its order.
@@ -105,6 +112,11 @@ struct FidelityNumbers {
   double unique_rows = 0;
   double density = 0;
   double effective_sample_size = 0;
+  // Where variance was measured: at so many positions, by so many outputs at each.
+  uint64_t positions = 0;
+  uint64_t replicates = 0;
+  std::optional<double> variance;
+  std::optional<double> closed_form;
 };
 
 struct FidelityPoint {
@@ -118,10 +130,13 @@ struct FidelityPoint {
   std::vector<FidelityNumbers> layers;
   std::vector<FidelityNumbers> supports;
   std::vector<FidelityNumbers> tasks;
+  std::vector<FidelityNumbers> layer_supports;  // "7/3-4": layer 7, 3 or 4 tiles
+  uint32_t support_tile = kSupportTile;         // keys in a tile of `supports`
+  AgreementLayers agreement = AgreementLayers::kAll;
 };
 
-// The snapshot's complete summaries, in its order.
-std::vector<FidelityPoint> fidelityPoints(const RunSnapshot& snapshot);
+// The snapshot's complete summaries of one measure (fidelity or variance), in its order.
+std::vector<FidelityPoint> fidelityPoints(const RunSnapshot& snapshot, Measure measure);
 
 // The newest for each method, schedule and budget.
 std::vector<FidelityPoint> newestFidelity(const std::vector<FidelityPoint>& points);

@@ -35,6 +35,14 @@
     return {low: low ?? row.accuracy, high: high ?? row.accuracy};
   };
   const range = (low, high) => `${(low * 100).toFixed(1)}–${(high * 100).toFixed(1)}`;
+  // "+36.5", " (+31.9 to +41.0)": points by which a row is above another on the same questions.
+  const points = (v) => `${v < 0 ? '−' : '+'}${(Math.abs(v) * 100).toFixed(1)}`;
+  const above = (paired) => {
+    const [low, high] = list(record(paired).ci95).map(number);
+    if (low === null || low === undefined) return ['', ''];
+    const told = low > 0 || high < 0;
+    return [`${told ? '' : '~ '}${points(paired.mean)}`, ` (${points(low)} to ${points(high)})`];
+  };
   const plotPoint = (x, row) =>
     ({x, y: row.accuracy, ...interval(row), n: row.n, version: row.version});
 
@@ -153,7 +161,7 @@
       line.cells.map((row) => row.total_budget)))].sort((a, b) => a - b);
     const ended = FINAL.includes(view.state);
     // Nothing was to be graded at a budget: the run compared outputs, or its methods take none.
-    const compared = list(view.fidelity).length > 0;
+    const compared = list(view.fidelity).length + list(view.variance).length > 0;
     card.hidden = ended && !budgets.length && (compared || lines.some((line) => !isDense(line)));
     byId('headline').closest('.tile').hidden = ended && compared && !lines.length;
     if (!plotOr(card, budgets.length ? '' : ended ? 'No sampled evaluation was finished.' :
@@ -342,7 +350,6 @@
   function drawFrontier(view) {
     const rows = list(view.frontier).map(record);
     byId('card-frontier').hidden = !rows.some((row) => row.trial);
-    const points = (v) => `${v < 0 ? '−' : '+'}${(Math.abs(v) * 100).toFixed(1)}`;
     syncRows(byId('frontier'), rows.map((row) => {
       const trial = record(row.trial);
       return [{text: count(row.total_budget), kind: 'r'},
@@ -421,18 +428,27 @@
     say(byId('refused'), refused.length ? `Refused results: ${refused.map(([kind, n]) =>
       `${count(n)} ${kind}`).join(', ')}. Last: ${word(view.last_error)}` : '');
     byId('card-numbers').hidden = !lines.length;
-    byId('card-numbers').classList.toggle('span',
-        view.max_updates !== 0 && !byId('card-versions').hidden);
+    const compared = (key) => lines.some((line) => line.cells.some((row) => row[key]));
+    const byUniform = compared('over_uniform');
+    byId('card-numbers').classList.toggle('span', compared('over_dense') || byUniform ||
+        (view.max_updates !== 0 && !byId('card-versions').hidden));
+    byId('above-uniform').classList.toggle('gone', !byUniform);
+    say(byId('above-narrow'), byUniform ? 'above uniform' : 'above dense');
     const named = namer(lines.filter((line) => !isDense(line)));
     syncRows(byId('numbers'), [...lines].sort((a, b) => isDense(a) - isDense(b)).flatMap((line) =>
       line.cells.map((row) => {
         const {low, high} = interval(row);
         return [{text: isDense(line) ? 'dense' : named(line)},
-          {text: line.schedule === 'learned' ? count(row.version) : '', kind: 'r'},
+          {text: line.schedule === 'learned' ? count(row.version) : '', kind: 'r wide'},
           {text: isDense(line) ? 'all' : row.total_budget ? count(row.total_budget) : 'its own',
             kind: 'r'},
           {text: `${percent(row.accuracy)} (${range(low, high)})`, kind: 'r'},
-          {text: count(row.n), kind: 'r wide'}];
+          {text: above(row.over_dense).join(''), kind: 'r wide'},
+          {text: above(row.over_uniform).join(''), kind: byUniform ? 'r wide' : 'gone'},
+          {text: above(byUniform ? row.over_uniform : row.over_dense)[0], kind: 'r narrow'},
+          {text: number(row.answer_tokens) === null ? '–' : format(row.answer_tokens, 1),
+            kind: 'r wide'},
+          {text: count(row.n) + (row.repeats > 1 ? ` × ${row.repeats}` : ''), kind: 'r wide'}];
       })));
     const settings = list(view.settings).map(list);
     byId('card-settings').hidden = !settings.length;

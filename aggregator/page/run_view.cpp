@@ -49,6 +49,14 @@ json scoreView(const Score& score) {
   return {{"n", score.n}, {"accuracy", score.accuracy}, {"ci95", {score.low, score.high}}};
 }
 
+// {mean, ci95, questions}: an accuracy above another's on the same questions.
+json differenceView(const std::optional<PairedDifference>& paired) {
+  if (!paired) return nullptr;
+  return {{"mean", paired->mean},
+          {"ci95", {paired->interval.low, paired->interval.high}},
+          {"questions", paired->questions}};
+}
+
 json numbersView(const FidelityNumbers& numbers) {
   return {{"states", numbers.states},
           {"relative_error", numbers.relative_error},
@@ -64,11 +72,27 @@ json numbersView(const FidelityNumbers& numbers) {
           {"effective_sample_size", numbers.effective_sample_size}};
 }
 
+// Where variance was measured.
+json varianceNumbersView(const FidelityNumbers& numbers) {
+  return {{"positions", numbers.positions},
+          {"replicates", numbers.replicates},
+          {"variance", optionalView(numbers.variance)},
+          {"closed_form", optionalView(numbers.closed_form)},
+          {"squared_error", numbers.trace_covariance},
+          {"relative_error", numbers.relative_error},
+          {"cosine", numbers.cosine},
+          {"draws", numbers.draws},
+          {"unique_rows", numbers.unique_rows},
+          {"density", numbers.density}};
+}
+
+using NumbersView = json (*)(const FidelityNumbers& numbers);
+
 // The parts of one cell, each under its name: "layer", "tiles" or "task".
-json partsView(const std::vector<FidelityNumbers>& parts, const char* key) {
+json partsView(const std::vector<FidelityNumbers>& parts, const char* key, NumbersView view) {
   json rows = json::array();
   for (const FidelityNumbers& part : parts) {
-    rows.push_back(numbersView(part));
+    rows.push_back(view(part));
     rows.back()[key] = part.name;
   }
   return rows;
@@ -96,10 +120,25 @@ json evaluationsView(const std::vector<CurvePoint>& points) {
   return rows;
 }
 
-json fidelityRows(const std::vector<FidelityPoint>& points) {
+json pointView(const FidelityPoint& point, NumbersView view) {
+  json row = view(point.all);
+  row.update({{"version", point.version},
+              {"method", point.method},
+              {"schedule", point.schedule},
+              {"total_budget", point.total_budget},
+              {"samples_per_layer", point.samples_per_layer},
+              {"support_tile", point.support_tile},
+              {"layers", partsView(point.layers, "layer", view)},
+              {"supports", partsView(point.supports, "tiles", view)},
+              {"tasks", partsView(point.tasks, "task", view)}});
+  return row;
+}
+
+json fidelityRows(const std::vector<FidelityPoint>& points,
+                  json (*view)(const FidelityPoint& point)) {
   json rows = json::array();
   for (const FidelityPoint& point : points) {
-    json row = fidelityView(point);
+    json row = view(point);
     row["questions"] = point.questions;
     // A number here and text in the summary, as whoever reads them knows it.
     for (json& layer : row["layers"]) {
@@ -194,6 +233,12 @@ json cellView(const CurvePoint& point) {
               {"prefill_bytes_share", optionalView(point.prefill_bytes_share)},
               {"prefill_kept_mass", optionalView(point.prefill_kept_mass)},
               {"prefill_least_kept_mass", optionalView(point.prefill_least_kept_mass)},
+              {"repeats", point.repeats},
+              {"repeat_sd", optionalView(point.repeat_sd)},
+              {"answer_tokens", optionalView(point.answer_tokens)},
+              {"prompt_tokens", optionalView(point.prompt_tokens)},
+              {"over_dense", differenceView(point.over_dense)},
+              {"over_uniform", differenceView(point.over_uniform)},
               {"tasks", json::array()}});
   for (const TaskScore& task : point.tasks) {
     json one = scoreView(task);
@@ -204,17 +249,12 @@ json cellView(const CurvePoint& point) {
 }
 
 json fidelityView(const FidelityPoint& point) {
-  json row = numbersView(point.all);
-  row.update({{"version", point.version},
-              {"method", point.method},
-              {"schedule", point.schedule},
-              {"total_budget", point.total_budget},
-              {"samples_per_layer", point.samples_per_layer},
-              {"layers", partsView(point.layers, "layer")},
-              {"supports", partsView(point.supports, "tiles")},
-              {"tasks", partsView(point.tasks, "task")}});
+  json row = pointView(point, numbersView);
+  row["agreement_layers"] = wordOf(point.agreement);
   return row;
 }
+
+json varianceView(const FidelityPoint& point) { return pointView(point, varianceNumbersView); }
 
 // What the surrogate says of each layer, with 95 % intervals.
 json worthView(const v1::Spec& spec, const v1::AggregatorState& state, int budget) {
@@ -255,7 +295,10 @@ json frontierView(const v1::Spec& spec, const v1::AggregatorState& state) {
 json slopesView(const std::vector<VarianceSlope>& slopes) {
   json rows = json::array();
   for (const VarianceSlope& slope : slopes) {
-    rows.push_back({{"method", slope.method}, {"slope", slope.slope}, {"budgets", slope.budgets}});
+    rows.push_back({{"method", slope.method},
+                    {"slope", slope.slope},
+                    {"budgets", slope.budgets},
+                    {"measure", wordOf(slope.measure)}});
   }
   return rows;
 }
@@ -318,7 +361,8 @@ RunView runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::st
   }
   return {std::move(facts),
           evaluationPoints(snapshot),
-          fidelityPoints(snapshot),
+          fidelityPoints(snapshot, Measure::kFidelity),
+          fidelityPoints(snapshot, Measure::kVariance),
           varianceSlopes(snapshot.fidelity),
           spec.policy().total_budget(),
           methodsName(spec.attention())};
@@ -337,7 +381,8 @@ json viewJson(const RunView& view) {
   document["headline"] = {{"learned", placeView(headline.learned)},
                           {"uniform", placeView(headline.uniform)},
                           {"dense", placeView(headline.dense)}};
-  document["fidelity"] = fidelityRows(view.fidelity);
+  document["fidelity"] = fidelityRows(view.fidelity, fidelityView);
+  document["variance"] = fidelityRows(view.variance, varianceView);
   document["variance_slopes"] = slopesView(view.slopes);
   return document;
 }

@@ -14,6 +14,7 @@ struct RunView {
   nlohmann::json facts = nlohmann::json::object();
   std::vector<CurvePoint> points;  // what is chosen from, drawn and tabulated
   std::vector<FidelityPoint> fidelity;
+  std::vector<FidelityPoint> variance;  // its measure's
   std::vector<VarianceSlope> slopes;
   uint64_t total_budget = 0;  // the policy's, and the method that it decodes with:
   std::string decode = {};    // of these is the headline
@@ -29,6 +30,7 @@ nlohmann::json viewJson(const RunView& view);
 // Parts of that document, which the report's summary shares.
 nlohmann::json cellView(const CurvePoint& point);
 nlohmann::json fidelityView(const FidelityPoint& point);
+nlohmann::json varianceView(const FidelityPoint& point);
 nlohmann::json slopesView(const std::vector<VarianceSlope>& slopes);
 
 }  // namespace allot

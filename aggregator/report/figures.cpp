@@ -24,6 +24,7 @@ constexpr double kHeight = 340;
 struct Data {
   const std::vector<CurvePoint>& points;
   std::vector<FidelityPoint> fidelity;
+  std::vector<FidelityPoint> variance;
   LineStyles styles;
 };
 
@@ -155,10 +156,11 @@ std::string fidelityTitle(const FidelityPoint& point) {
 
 using Place = std::function<std::optional<double>(const FidelityPoint&)>;
 
-Plot fidelityPlot(const Data& data, const Place& x, const Place& y) {
+Plot fidelityPlot(const std::vector<FidelityPoint>& points, const LineStyles& styles,
+                  const Place& x, const Place& y) {
   Plot plot;
   std::vector<Measured> measured;
-  for (const FidelityPoint& point : data.fidelity) {
+  for (const FidelityPoint& point : points) {
     if (isOneHot(point.schedule)) continue;
     const auto at = x(point);
     const auto value = y(point);
@@ -168,7 +170,7 @@ Plot fidelityPlot(const Data& data, const Place& x, const Place& y) {
                         point.total_budget,
                         {*at, *value, *value, *value, fidelityTitle(point)}});
   }
-  plot.series = linesByNumber(measured, data.styles);
+  plot.series = linesByNumber(measured, styles);
   return plot;
 }
 
@@ -177,7 +179,11 @@ std::optional<double> samplesOf(const FidelityPoint& point) {
   return point.samples_per_layer;
 }
 std::optional<double> errorOf(const FidelityPoint& point) { return point.all.relative_error; }
-std::optional<double> varianceOf(const FidelityPoint& point) { return point.all.trace_covariance; }
+std::optional<double> squaredErrorOf(const FidelityPoint& point) {
+  return point.all.trace_covariance;
+}
+std::optional<double> varianceOf(const FidelityPoint& point) { return point.all.variance; }
+std::optional<double> rowsOf(const FidelityPoint& point) { return point.all.unique_rows; }
 std::optional<double> densityOf(const FidelityPoint& point) { return point.all.density; }
 
 std::optional<double> epsilonOf(const FidelityPoint& point) {
@@ -194,29 +200,33 @@ std::vector<double> placesOf(const Plot& plot) {
   return {places.begin(), places.end()};
 }
 
-std::string slopesNote(const std::vector<VarianceSlope>& slopes) {
+std::string slopesNote(const std::vector<VarianceSlope>& slopes, Measure measure) {
   std::string note;
   for (const VarianceSlope& slope : slopes) {
+    if (slope.measure != measure) continue;
     note += fmt::format("{}{} {:.2f}", note.empty() ? "; slopes: " : ", ", escapedXml(slope.method),
                         slope.slope);
   }
-  return "mean squared error of an output, which for an unbiased method is tr Cov" + note;
+  return note;
 }
 
 std::string fidelityFigures(const Data& data, const std::vector<VarianceSlope>& slopes) {
-  Plot error = fidelityPlot(data, samplesOf, errorOf);
+  const auto plotOf = [&](const Place& x, const Place& y) {
+    return fidelityPlot(data.fidelity, data.styles, x, y);
+  };
+  Plot error = plotOf(samplesOf, errorOf);
   error.title = "Relative error against samples";
   error.x = {"samples S a layer and head (log scale)", true, false, placesOf(error)};
   error.y = {"mean relative error (log scale)", true};
-  Plot variance = fidelityPlot(data, samplesOf, varianceOf);
+  Plot variance = plotOf(samplesOf, squaredErrorOf);
   variance.title = "Variance against samples";
   variance.x = error.x;
   variance.y = {"mean squared error (log scale)", true};
-  Plot density = fidelityPlot(data, densityOf, errorOf);
+  Plot density = plotOf(densityOf, errorOf);
   density.title = "Relative error against rows read";
   density.x = {"share of the value rows that is read (log scale)", true, true};
   density.y = error.y;
-  Plot promise = fidelityPlot(data, epsilonOf, errorOf);
+  Plot promise = plotOf(epsilonOf, errorOf);
   promise.title = "Relative error against epsilon";
   promise.x = {"epsilon asked for (log scale)", true, false, placesOf(promise)};
   promise.y = error.y;
@@ -225,7 +235,11 @@ std::string fidelityFigures(const Data& data, const std::vector<VarianceSlope>& 
       "same queries, keys and values as dense attention's; mean over layers, "
       "heads and steps";
   std::string html = figure("Relative error against samples", same, error) +
-                     figure("Variance against samples", slopesNote(slopes), variance) +
+                     figure("Variance against samples",
+                            "mean squared error of an output, which for an unbiased method is tr "
+                            "Cov" +
+                                slopesNote(slopes, Measure::kFidelity),
+                            variance) +
                      figure("Relative error against rows read", same, density);
   if (placesOf(promise).size() > 1) {
     html +=
@@ -263,6 +277,18 @@ std::string table(const std::string& head, const std::string& rows) {
          "</tbody></table></div>\n";
 }
 
+const char* layersNote(AgreementLayers agreement) {
+  switch (agreement) {
+    case AgreementLayers::kAll:
+      return "all layers";
+    case AgreementLayers::kLast:
+      return "the last layer alone";
+    case AgreementLayers::kEach:
+      return "one layer alone, the mean over the layers";
+  }
+  return "";
+}
+
 std::string fidelityTable(const Data& data) {
   std::string head = kNameHead;
   for (const char* name : {"relative error", "rms", "cosine", "next token", "over &epsilon;",
@@ -284,26 +310,75 @@ std::string fidelityTable(const Data& data) {
             cell(fmt::format("{:.1f}", n.unique_rows)) +
             cell(fmt::format("{:.1f}", n.effective_sample_size)) + "</tr>\n";
   }
-  return section(
-      "Fidelity in numbers",
-      "S: samples a layer and head; next token: how often it is dense attention's; rows: "
-      "value rows read by a head, different ones",
-      table(head, rows), true);
+  return section("Fidelity in numbers",
+                 std::string("S: samples a layer and head; next token: how often it is dense "
+                             "attention's with the method in ") +
+                     layersNote(data.fidelity.front().agreement) +
+                     "; rows: value rows read by a head, different ones",
+                 table(head, rows), true);
 }
 
-using Parts = std::vector<FidelityNumbers> FidelityPoint::*;
+// --- variance ---
 
-std::string heatTable(const Data& data, Parts parts, std::string_view heading,
-                      std::string_view note) {
+std::string varianceFigures(const Data& data, const std::vector<VarianceSlope>& slopes) {
+  Plot variance = fidelityPlot(data.variance, data.styles, samplesOf, varianceOf);
+  variance.title = "Variance at the last prompt position";
+  variance.x = {"samples S a layer and head (log scale)", true, false, placesOf(variance)};
+  variance.y = {"mean variance of an output, tr Cov (log scale)", true};
+  Plot rows = fidelityPlot(data.variance, data.styles, samplesOf, rowsOf);
+  rows.title = "Different rows read at the last prompt position";
+  rows.x = variance.x;
+  rows.y = {"value rows read by a head, different ones (log scale)", true};
+  return figure(variance.title,
+                fmt::format("of {} outputs at each position, mean over heads, layers and prompts{}",
+                            data.variance.front().all.replicates,
+                            slopesNote(slopes, Measure::kVariance)),
+                variance) +
+         figure(rows.title, "mean over heads, layers and prompts", rows);
+}
+
+std::string varianceTable(const Data& data) {
+  std::string head = kNameHead;
+  for (const char* name : {"variance", "closed form", "squared error", "rows", "rows read"}) {
+    head += std::string("<th class=\"r\">") + name + "</th>";
+  }
+  std::string rows;
+  for (const FidelityPoint& point : data.variance) {
+    const FidelityNumbers& n = point.all;
+    const auto number = [](const std::optional<double>& value) {
+      return cell(value ? fmt::format("{:.4g}", *value) : "");
+    };
+    rows += "<tr>" + nameCells(point) + number(n.variance) + number(n.closed_form) +
+            number(n.trace_covariance) + cell(fmt::format("{:.1f}", n.unique_rows)) +
+            cell(fmt::format("{:.1f} %", n.density * 100)) + "</tr>\n";
+  }
+  return section("Variance in numbers",
+                 "at the last prompt position; S: samples a layer and head; variance: tr Cov by "
+                 "replicates; closed form: tr Cov of independent or stratified draws; squared "
+                 "error: variance and bias; rows: value rows read by a head, different ones",
+                 table(head, rows), true);
+}
+
+// --- parts ---
+
+using Parts = std::vector<FidelityNumbers> FidelityPoint::*;
+using Value = double (*)(const FidelityNumbers&);
+
+double errorIn(const FidelityNumbers& numbers) { return numbers.relative_error; }
+double varianceIn(const FidelityNumbers& numbers) { return numbers.variance.value_or(0); }
+double changedIn(const FidelityNumbers& numbers) { return 1 - numbers.agreement.value_or(1); }
+
+std::string heatTable(const std::vector<FidelityPoint>& points, Parts parts, Value value,
+                      std::string_view heading, std::string_view note) {
   std::vector<std::string> names;  // in order of appearance
   double least = 0;
   double most = 0;
-  for (const FidelityPoint& point : data.fidelity) {
+  for (const FidelityPoint& point : points) {
     for (const FidelityNumbers& one : point.*parts) {
       if (std::find(names.begin(), names.end(), one.name) == names.end()) names.push_back(one.name);
-      if (one.relative_error <= 0) continue;
-      least = least == 0 ? one.relative_error : std::min(least, one.relative_error);
-      most = std::max(most, one.relative_error);
+      if (value(one) <= 0) continue;
+      least = least == 0 ? value(one) : std::min(least, value(one));
+      most = std::max(most, value(one));
     }
   }
   if (names.size() < 2) return "";
@@ -313,17 +388,34 @@ std::string heatTable(const Data& data, Parts parts, std::string_view heading,
   std::string head = kNameHead;
   for (const std::string& name : names) head += "<th class=\"r\">" + escapedXml(name) + "</th>";
   std::string rows;
-  for (const FidelityPoint& point : data.fidelity) {
+  for (const FidelityPoint& point : points) {
     rows += "<tr>" + nameCells(point);
     for (const std::string& name : names) {
       const auto found = std::find_if((point.*parts).begin(), (point.*parts).end(),
                                       [&](const auto& one) { return one.name == name; });
-      rows +=
-          found == (point.*parts).end() ? cell("") : heatCell(found->relative_error, least, most);
+      rows += found == (point.*parts).end() ? cell("") : heatCell(value(*found), least, most);
     }
     rows += "</tr>\n";
   }
   return section(heading, note, table(head, rows), true);
+}
+
+std::string fidelityCards(const Data& data, const std::vector<VarianceSlope>& slopes) {
+  const std::vector<FidelityPoint>& points = data.fidelity;
+  std::string html =
+      fidelityFigures(data, slopes) + fidelityTable(data) +
+      heatTable(points, &FidelityPoint::layers, errorIn, "Relative error by layer",
+                "mean over heads and steps; darker is larger, on a logarithmic scale");
+  if (points.front().agreement == AgreementLayers::kEach) {
+    html += heatTable(points, &FidelityPoint::layers, changedIn, "Next tokens changed by one layer",
+                      "share of the steps whose next token is not dense attention's with the "
+                      "method in that layer alone");
+  }
+  return html + heatTable(points, &FidelityPoint::supports, errorIn,
+                          "Relative error by spread of the attention",
+                          fmt::format("states by the number of tiles of {} keys that hold 90 % of "
+                                      "the mass: how many keys matter",
+                                      points.front().support_tile));
 }
 
 // A method's cells under all schedules read prompts alike, unless it draws.
@@ -367,7 +459,10 @@ std::string prefillTable(const Data& data) {
 std::string figuresHtml(const RunView& view) {
   const auto& points = view.points;
   const auto fidelity = newestFidelity(view.fidelity);
-  const Data data{points, fidelity, LineStyles(points, fidelity)};
+  const auto variance = newestFidelity(view.variance);
+  std::vector<FidelityPoint> compared = fidelity;
+  compared.insert(compared.end(), variance.begin(), variance.end());
+  const Data data{points, fidelity, variance, LineStyles(points, compared)};
   std::string html =
       tasksFigure(data) +
       shareFigure(data, &CurvePoint::kv_bytes_share, "Accuracy against KV bytes read",
@@ -395,13 +490,11 @@ std::string figuresHtml(const RunView& view) {
                         "key bytes read, of dense attention's (log scale)");
   }
   html += oneHotFigure(data);
-  if (!fidelity.empty()) {
-    html += fidelityFigures(data, view.slopes) + fidelityTable(data) +
-            heatTable(data, &FidelityPoint::layers, "Relative error by layer",
-                      "mean over heads and steps; darker is larger, on a logarithmic scale") +
-            heatTable(data, &FidelityPoint::supports, "Relative error by spread of the attention",
-                      "states by the number of tiles of 32 keys that hold 90 % of the mass: how "
-                      "many keys matter");
+  if (!fidelity.empty()) html += fidelityCards(data, view.slopes);
+  if (!variance.empty()) {
+    html += varianceFigures(data, view.slopes) + varianceTable(data) +
+            heatTable(variance, &FidelityPoint::layers, varianceIn, "Variance by layer",
+                      "mean over heads and prompts; darker is larger, on a logarithmic scale");
   }
   return html.empty() ? html : "<div class=\"cards\">\n" + html + "</div>\n";
 }

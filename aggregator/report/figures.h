@@ -1,6 +1,6 @@
 #pragma once
 // What a report shows beyond the live page: accuracy by task, against the KV cache read and by
-// layer, and fidelity. Pure functions, any thread.
+// layer, fidelity and variance. Pure functions, any thread.
 #include <string>
 
 #include "aggregator/page/run_view.h"

@@ -52,14 +52,18 @@ Status writeFiles(const std::string& dir, const RunView& view) {
   if (made) return fail(ErrorCode::kIo, "cannot make " + dir + ": " + made.message());
   const auto curve = newestCompletePerSchedule(view.points);
   const auto fidelity = newestFidelity(view.fidelity);
+  const auto variance = newestFidelity(view.variance);
   const std::string experiment = view.facts.value("experiment", "");
   ALLOT_TRY(writeWholeFile(dir + "/report.html", html));
   ALLOT_TRY(writeWholeFile(dir + "/curve.csv", curveCsv(curve)));
   ALLOT_TRY(writeWholeFile(dir + "/curve.svg", curveSvg(experiment, curve)));
   ALLOT_TRY(writeWholeFile(dir + "/policy.json", dump(policyJson(view.facts), 2) + "\n"));
   ALLOT_TRY(writeWholeFile(dir + "/summary.json", dump(summaryJson(view), 2) + "\n"));
-  if (fidelity.empty()) return {};
-  return writeWholeFile(dir + "/fidelity.csv", fidelityCsv(fidelity));
+  if (!fidelity.empty()) {
+    ALLOT_TRY(writeWholeFile(dir + "/fidelity.csv", fidelityCsv(fidelity)));
+  }
+  if (variance.empty()) return {};
+  return writeWholeFile(dir + "/variance.csv", varianceCsv(variance));
 }
 
 }  // namespace

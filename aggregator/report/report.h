@@ -15,8 +15,8 @@ inline constexpr const char* kReportLoads =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
 
 // Writes report.html, curve.csv, curve.svg, policy.json, summary.json and, where it was measured,
-// fidelity.csv into `dir`, which is made if need be. Each file appears whole or not at all. Errors
-// name the file: kIo.
+// fidelity.csv and variance.csv into `dir`, which is made if need be. Each file appears whole or
+// not at all. Errors name the file: kIo.
 Status writeReport(const std::string& dir, const RunView& view);
 
 // The page, for tests.

@@ -21,15 +21,49 @@ std::string csvNumber(const std::optional<double>& value) {
   return value ? fmt::format("{}", *value) : "";
 }
 
+// The mean and the ends of its interval.
+std::string csvDifference(const std::optional<PairedDifference>& paired) {
+  if (!paired) return ",,";
+  return fmt::format("{},{},{}", paired->mean, paired->interval.low, paired->interval.high);
+}
+
+std::string partName(const FidelityPoint& point, const char* part, const FidelityNumbers& numbers) {
+  return fmt::format("{},{},{},{},{},{}", csvField(point.method), csvField(point.schedule),
+                     point.total_budget, point.samples_per_layer, part, csvField(numbers.name));
+}
+
 std::string fidelityRow(const FidelityPoint& point, const char* part,
                         const FidelityNumbers& numbers) {
   return fmt::format(
-      "{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", csvField(point.method),
-      csvField(point.schedule), point.total_budget, point.samples_per_layer, part,
-      csvField(numbers.name), numbers.states, numbers.relative_error, numbers.rms_relative_error,
-      numbers.cosine, csvNumber(numbers.agreement), numbers.trace_covariance,
-      csvNumber(numbers.estimated_error), numbers.exceed_rate, numbers.draws, numbers.unique_rows,
-      numbers.density, numbers.effective_sample_size, point.version);
+      "{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", partName(point, part, numbers),
+      numbers.states, numbers.relative_error, numbers.rms_relative_error, numbers.cosine,
+      csvNumber(numbers.agreement), numbers.trace_covariance, csvNumber(numbers.estimated_error),
+      numbers.exceed_rate, numbers.draws, numbers.unique_rows, numbers.density,
+      numbers.effective_sample_size, point.version, point.support_tile, wordOf(point.agreement));
+}
+
+std::string varianceRow(const FidelityPoint& point, const char* part,
+                        const FidelityNumbers& numbers) {
+  return fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{}\n", partName(point, part, numbers),
+                     numbers.positions, numbers.replicates, csvNumber(numbers.variance),
+                     csvNumber(numbers.closed_form), numbers.trace_covariance,
+                     numbers.relative_error, numbers.cosine, numbers.draws, numbers.unique_rows,
+                     numbers.density, point.version, point.support_tile);
+}
+
+using Row = std::string (*)(const FidelityPoint& point, const char* part,
+                            const FidelityNumbers& numbers);
+
+std::string rowsOf(const std::vector<FidelityPoint>& points, Row row) {
+  std::string csv;
+  for (const FidelityPoint& point : points) csv += row(point, "all", point.all);
+  for (const FidelityPoint& point : points) {
+    for (const auto& part : point.layers) csv += row(point, "layer", part);
+    for (const auto& part : point.supports) csv += row(point, "tiles", part);
+    for (const auto& part : point.layer_supports) csv += row(point, "layer/tiles", part);
+    for (const auto& part : point.tasks) csv += row(point, "task", part);
+  }
+  return csv;
 }
 
 }  // namespace
@@ -38,7 +72,9 @@ std::string curveCsv(const std::vector<CurvePoint>& points) {
   std::string csv =
       "method,schedule,total_budget,n,accuracy,ci_low,ci_high,version,task,kv_bytes_share,"
       "key_share,value_rows_share,prefill,prefill_density,prefill_bytes_share,prefill_seconds,"
-      "prefill_selection_seconds,prefill_kept_mass,prefill_least_kept_mass\n";
+      "prefill_selection_seconds,prefill_kept_mass,prefill_least_kept_mass,repeats,repeat_sd,"
+      "answer_tokens,prompt_tokens,over_dense,over_dense_low,over_dense_high,over_uniform,"
+      "over_uniform_low,over_uniform_high\n";
   const auto row = [&](const CurvePoint& p, const auto& score, const std::string& task) {
     csv += fmt::format("{},{},{},{},{},{},{},{},{}", csvField(p.method), csvField(p.schedule),
                        p.total_budget, score.n, score.accuracy, score.low, score.high, p.version,
@@ -46,33 +82,36 @@ std::string curveCsv(const std::vector<CurvePoint>& points) {
   };
   for (const CurvePoint& p : points) {
     row(p, p, "all");
-    csv += fmt::format(",{},{},{},{},{},{},{},{},{},{}\n", csvNumber(p.kv_bytes_share),
+    csv += fmt::format(",{},{},{},{},{},{},{},{},{},{}", csvNumber(p.kv_bytes_share),
                        csvNumber(p.key_share), csvNumber(p.value_rows_share), csvField(p.prefill),
                        csvNumber(p.prefill_density), csvNumber(p.prefill_bytes_share),
                        csvNumber(p.prefill_seconds), csvNumber(p.prefill_selection_seconds),
                        csvNumber(p.prefill_kept_mass), csvNumber(p.prefill_least_kept_mass));
+    csv += fmt::format(",{},{},{},{},{},{}\n", p.repeats, csvNumber(p.repeat_sd),
+                       csvNumber(p.answer_tokens), csvNumber(p.prompt_tokens),
+                       csvDifference(p.over_dense), csvDifference(p.over_uniform));
   }
   for (const CurvePoint& p : points) {
     for (const TaskScore& task : p.tasks) {
       row(p, task, task.task);
-      csv += ",,,,,,,,,,\n";
+      csv += fmt::format(",,,,,,,,,,,{},,,,,,,,,\n", p.repeats);
     }
   }
   return csv;
 }
 
 std::string fidelityCsv(const std::vector<FidelityPoint>& points) {
-  std::string csv =
-      "method,schedule,total_budget,samples_per_layer,part,name,states,relative_error,"
-      "rms_relative_error,cosine,agreement,trace_covariance,estimated_error,exceed_rate,draws,"
-      "unique_rows,density,effective_sample_size,version\n";
-  for (const FidelityPoint& point : points) csv += fidelityRow(point, "all", point.all);
-  for (const FidelityPoint& point : points) {
-    for (const auto& part : point.layers) csv += fidelityRow(point, "layer", part);
-    for (const auto& part : point.supports) csv += fidelityRow(point, "tiles", part);
-    for (const auto& part : point.tasks) csv += fidelityRow(point, "task", part);
-  }
-  return csv;
+  return "method,schedule,total_budget,samples_per_layer,part,name,states,relative_error,"
+         "rms_relative_error,cosine,agreement,trace_covariance,estimated_error,exceed_rate,draws,"
+         "unique_rows,density,effective_sample_size,version,support_tile,agreement_layers\n" +
+         rowsOf(points, fidelityRow);
+}
+
+std::string varianceCsv(const std::vector<FidelityPoint>& points) {
+  return "method,schedule,total_budget,samples_per_layer,part,name,positions,replicates,variance,"
+         "closed_form,squared_error,relative_error,cosine,draws,unique_rows,density,version,"
+         "support_tile\n" +
+         rowsOf(points, varianceRow);
 }
 
 json summaryJson(const RunView& view) {
@@ -90,6 +129,10 @@ json summaryJson(const RunView& view) {
   summary["fidelity"] = json::array();
   for (const FidelityPoint& point : newestFidelity(view.fidelity)) {
     summary["fidelity"].push_back(fidelityView(point));
+  }
+  summary["variance"] = json::array();
+  for (const FidelityPoint& point : newestFidelity(view.variance)) {
+    summary["variance"].push_back(varianceView(point));
   }
   summary["variance_slopes"] = slopesView(view.slopes);
   return summary;

@@ -1,5 +1,6 @@
 #pragma once
-// The report's tables: curve.csv, fidelity.csv and summary.json. Pure functions, any thread.
+// The report's tables: curve.csv, fidelity.csv, variance.csv and summary.json. Pure functions, any
+// thread.
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -12,8 +13,10 @@ namespace allot {
 // attention reads are those of whole cells, and empty where they were not counted.
 std::string curveCsv(const std::vector<CurvePoint>& points);
 
-// A row for each cell (part "all"), then one for each layer, number of tiles and task in it.
+// A row for each cell (part "all"), then one for each layer, number of tiles, layer and number
+// of tiles ("7/3-4"), and task in it.
 std::string fidelityCsv(const std::vector<FidelityPoint>& points);
+std::string varianceCsv(const std::vector<FidelityPoint>& points);
 
 nlohmann::json summaryJson(const RunView& view);
 

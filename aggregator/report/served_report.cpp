@@ -20,7 +20,8 @@ constexpr ReportFile kReportFiles[] = {{"summary.json", "application/json"},
                                        {"report.html", "text/html; charset=utf-8"},
                                        {"curve.csv", "text/csv; charset=utf-8"},
                                        {"curve.svg", "image/svg+xml"},
-                                       {"fidelity.csv", "text/csv; charset=utf-8"}};
+                                       {"fidelity.csv", "text/csv; charset=utf-8"},
+                                       {"variance.csv", "text/csv; charset=utf-8"}};
 
 }  // namespace
 

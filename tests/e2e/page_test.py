@@ -243,6 +243,7 @@ class PageTest(unittest.TestCase):
             " [...row.cells].slice(0, 3).map((cell) => cell.textContent))")
         self.assertCountEqual(rows, [[w["worker"], w["state"], w["device"]]
                                      for w in view["workers"]])
+        self.check_numbers(view)
         settings = self.driver.execute_script(
             "return [...document.querySelectorAll('#settings tr')].map((row) =>"
             " [...row.cells].map((cell) => cell.textContent))")
@@ -254,6 +255,36 @@ class PageTest(unittest.TestCase):
             " card.querySelector('.empty').textContent.length > 10])")
         for hidden, said in empty:
             self.assertEqual(hidden, said)
+
+    def check_numbers(self, view):
+        def points(v):
+            return f"{'−' if v < 0 else '+'}{abs(v) * 100:.1f}"
+
+        def above(paired):
+            if not paired:
+                return ["", ""]
+            low, high = paired["ci95"]
+            return [("" if low > 0 or high < 0 else "~ ") + points(paired["mean"]),
+                    f" ({points(low)} to {points(high)})"]
+
+        by_uniform = any(row["over_uniform"] for cells in newest_lines(view).values()
+                         for row in cells)
+        expected = []
+        for (_, schedule), cells in newest_lines(view).items():
+            for row in cells:
+                tokens, dense, uniform = (row["answer_tokens"], above(row["over_dense"]),
+                                          above(row["over_uniform"]))
+                expected.append([
+                    str(row["version"]) if schedule == "learned" else "",
+                    "all" if schedule == "dense" else
+                    f"{row['total_budget']:,}" if row["total_budget"] else "its own",
+                    "".join(dense), "".join(uniform), (uniform if by_uniform else dense)[0],
+                    "–" if tokens is None else f"{tokens:.1f}",
+                    f"{row['n']:,}" + (f" × {row['repeats']}" if row["repeats"] > 1 else "")])
+        shown = self.driver.execute_script(
+            "return [...document.querySelectorAll('#numbers tr')].map((row) =>"
+            " [1, 2, 4, 5, 6, 7, 8].map((i) => row.cells[i].textContent))")
+        self.assertCountEqual(shown, expected)
 
     def check_narrow(self):
         for width in (390, 360):

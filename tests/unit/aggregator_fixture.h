@@ -55,7 +55,7 @@ spec:
     facts.set_layers(kLayers);
     facts.set_weights_sha256("w");
     ASSERT_TRUE(worker_->agreeOnModel(facts));
-    ASSERT_TRUE(worker_->takeTickets(100, UINT64_MAX));  // those that tests name by number
+    ASSERT_TRUE(worker_->takeTickets({100, UINT64_MAX}));  // those that tests name by number
   }
   v1::EpisodeResult episode(uint64_t ticket) {
     const auto policy = worker_->readPolicy();

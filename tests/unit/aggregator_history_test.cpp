@@ -17,7 +17,7 @@ class AggregatorHistoryTest : public AggregatorTest {
     run_.sha256 = specDigest(run_.experiment);
     announceModel();
   }
-  uint64_t ticket() { return worker_->takeTickets(1, UINT64_MAX)->at(0); }
+  uint64_t ticket() { return worker_->takeTickets({1, UINT64_MAX})->at(0); }
   // Two new tickets' results each, until the policy has this version.
   void learnUntil(Aggregator* aggregator, uint64_t wanted) {
     ASSERT_TRUE(tick(aggregator));  // the first one publishes version 0

@@ -72,7 +72,7 @@ spec:
     v1::ModelFacts facts;
     facts.set_layers(4);
     ASSERT_TRUE(worker_->agreeOnModel(facts));
-    ASSERT_TRUE(worker_->takeTickets(100, UINT64_MAX));  // those that tests name by number
+    ASSERT_TRUE(worker_->takeTickets({100, UINT64_MAX}));  // those that tests name by number
   }
 
   std::unique_ptr<Aggregator> start(const std::string& holder, Store* store) {

@@ -460,7 +460,7 @@ TEST_F(AggregatorTest, SynchronousTakesEachTicketOnceUnderItsOwnPolicyAndReissue
   auto aggregator = start("a", store.get());
   ASSERT_TRUE(tick(aggregator.get()));
   evaluateAll();
-  const auto tickets = worker_->takeTickets(3, 3);
+  const auto tickets = worker_->takeTickets({3, 3});
   EXPECT_THAT(*tickets, testing::ElementsAre(0, 1, 2));
   push(2);
   push(0);
@@ -469,10 +469,10 @@ TEST_F(AggregatorTest, SynchronousTakesEachTicketOnceUnderItsOwnPolicyAndReissue
   ASSERT_TRUE(worker_->pushResult(twice, 100));
   ASSERT_TRUE(tick(aggregator.get()));
   EXPECT_EQ(worker_->readRefusals(100)->size(), 1u);
-  EXPECT_TRUE(worker_->takeTickets(1, 3)->empty());
+  EXPECT_TRUE(worker_->takeTickets({1, 3})->empty());
   now_ += 11'000;
   ASSERT_TRUE(tick(aggregator.get()));
-  EXPECT_THAT(*worker_->takeTickets(1, 3), testing::ElementsAre(1));
+  EXPECT_THAT(*worker_->takeTickets({1, 3}), testing::ElementsAre(1));
   push(1);
   ASSERT_TRUE(tick(aggregator.get()));
   EXPECT_EQ(version(), 1u);

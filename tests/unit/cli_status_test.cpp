@@ -183,7 +183,9 @@ TEST(LeaderboardTest, RanksByAccuracyAtEqualBudget) {
   ASSERT_EQ(eight.rows.size(), 2u);
   EXPECT_EQ(eight.rows[0].cell.schedule_name, "learned");
   EXPECT_EQ(eight.rows[0].cell.version, 50u);  // the newest complete one
-  EXPECT_NEAR(*eight.rows[0].over_uniform, 175.0 / 480, 1e-12);
+  EXPECT_NEAR(eight.rows[0].over_uniform->mean, 175.0 / 480, 1e-12);
+  EXPECT_FALSE(eight.rows[0].over_uniform->interval);  // nothing is known by question
+  EXPECT_NEAR(eight.rows[0].over_dense->mean, -106.0 / 480, 1e-12);
   EXPECT_FALSE(eight.rows[0].like_best);
   EXPECT_FALSE(eight.rows[1].like_best);  // clearly worse
   EXPECT_FALSE(eight.rows[1].over_uniform);
@@ -196,11 +198,51 @@ TEST(LeaderboardTest, RanksByAccuracyAtEqualBudget) {
   EXPECT_THAT(text, HasSubstr("dense attention: 0.931  [0.905, 0.951]  n 480"));
   EXPECT_THAT(text, HasSubstr("2 ~   oneHot-01"));
   EXPECT_THAT(text, HasSubstr("32 so far"));
-  EXPECT_THAT(text, HasSubstr("cannot tell the two apart"));
+  EXPECT_THAT(text, HasSubstr("these questions cannot tell it from rank 1"));
   EXPECT_THAT(text, Not(HasSubstr("s2anta-sys")));
   EXPECT_EQ(makeLeaderboard({cell("uniform", 0, 8, 480, 166)}, 16).blocks.size(), 0u);
   const auto json = leaderboardJson(board);
   EXPECT_EQ(json["budgets"][0]["schedules"][0]["schedule"], "learned");
+}
+
+// Intervals that overlap say little of answers to the same questions; those of the difference do.
+TEST(LeaderboardTest, WhoDiffersIsSaidByTheSameQuestions) {
+  EvaluationCell learned = cell("learned", 9, 8, 1440, 790);
+  learned.repeats = 3;
+  learned.answer_tokens = 9360;
+  const std::vector<EvaluationCell> cells = {cell("dense", 0, 0, 480, 300, true, "dense"),
+                                             cell("uniform", 0, 8, 480, 240),
+                                             cell("oneHot-00", 0, 8, 480, 238), learned};
+  // Half of each difference on either side, but for oneHot-00.
+  const auto difference = [](const EvaluationCell& a, const EvaluationCell& b) {
+    const double mean = a.all.mean() - b.all.mean();
+    const double half = a.schedule_name == "oneHot-00" ? 1 : std::abs(mean) / 2;
+    return std::optional(PairedDifference{mean, {mean - half, mean + half}, 480});
+  };
+  const Leaderboard board = makeLeaderboard(cells, 8, difference);
+  const auto& rows = board.blocks.at(0).rows;
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_GT(rows[1].interval.high, rows[0].interval.low);  // they overlap
+  EXPECT_FALSE(rows[1].like_best);
+  EXPECT_TRUE(rows[2].like_best);
+  EXPECT_FALSE(rows[0].over_best);
+  EXPECT_NEAR(rows[1].over_best->mean, 0.5 - 790.0 / 1440, 1e-12);
+  const std::string text = leaderboardText(board, false);
+  EXPECT_THAT(text, HasSubstr("480 x 3"));
+  EXPECT_THAT(text, HasSubstr("  6.5 "));
+  EXPECT_THAT(text, HasSubstr("+0.049 [+0.024, +0.073]"));  // over uniform
+  EXPECT_THAT(text, HasSubstr("-0.125 [-0.188, -0.062]"));  // uniform over dense
+  EXPECT_THAT(text, HasSubstr("3 ~   oneHot-00"));
+  const auto json = leaderboardJson(board)["budgets"][0]["schedules"];
+  EXPECT_EQ(json[0]["n"], 480);
+  EXPECT_EQ(json[0]["repeats"], 3);
+  EXPECT_EQ(json[0]["answer_tokens"], 6.5);
+  EXPECT_EQ(json[0]["over_best"], nullptr);
+  EXPECT_EQ(json[1]["over_dense"], -0.125);
+  EXPECT_EQ(json[1]["over_dense_ci95"], (nlohmann::json{-0.1875, -0.0625}));
+  EXPECT_EQ(json[1]["over_uniform"], nullptr);
+  EXPECT_EQ(json[1]["like_best"], false);
+  EXPECT_EQ(json[2]["like_best"], true);
 }
 
 TEST(LeaderboardTest, NamesMethodsWhereThereAreSeveral) {

@@ -98,6 +98,42 @@ TEST(Report, PointsAreTheSnapshotsCompleteCells) {
   EXPECT_EQ(row["other_grader"], (json{{"n", 480}, {"accuracy", 0.25}, {"ci95", {0.2, 0.3}}}));
   EXPECT_EQ(row["samples"], (json{3, 5}));
   EXPECT_EQ(row["kv_bytes_share"], nullptr);
+  EXPECT_EQ(row["repeats"], 1);
+  for (const char* unknown :
+       {"repeat_sd", "answer_tokens", "prompt_tokens", "over_dense", "over_uniform"}) {
+    EXPECT_EQ(row[unknown], nullptr) << unknown;
+  }
+}
+
+// A point counts questions, whatever the number of their answers.
+TEST(Report, RepeatsAreNoMoreQuestions) {
+  RunSnapshot snapshot;
+  EvaluationCell cell = cellOf("learned", 2, 8, 480);
+  cell.repeats = 3;
+  cell.all.n = 1440;
+  cell.all.sum = 720;
+  cell.tasks[0] = {720, 360, {}, {0.4, 0.6}};
+  cell.other = {1440, 360, {}, {0.2, 0.3}};
+  cell.repeat_sums = {216, 240, 264};
+  cell.answer_tokens = 14400;
+  cell.prompts.sums.set_prompts(1440);
+  cell.prompts.sums.set_tokens(144000);
+  cell.over_uniform = {0.25, {0.125, 0.375}, 480};
+  snapshot.cells = {cell};
+  const CurvePoint point = evaluationPoints(snapshot).at(0);
+  EXPECT_EQ(point.n, 480u);
+  EXPECT_EQ(point.accuracy, 0.5);
+  EXPECT_EQ(point.tasks.at(0).n, 240u);
+  EXPECT_EQ(point.other->n, 480u);
+  const json row = viewJson(runView(snapshot, 0, ""))["evaluations"][0];
+  EXPECT_EQ(row["n"], 480);
+  EXPECT_EQ(row["repeats"], 3);
+  EXPECT_DOUBLE_EQ(row["repeat_sd"], 0.05);
+  EXPECT_EQ(row["answer_tokens"], 10);
+  EXPECT_EQ(row["prompt_tokens"], 100);
+  EXPECT_EQ(row["over_uniform"],
+            (json{{"mean", 0.25}, {"ci95", {0.125, 0.375}}, {"questions", 480}}));
+  EXPECT_EQ(row["over_dense"], nullptr);
 }
 
 // The places of these schedules and budgets among the view's evaluations.
@@ -150,8 +186,10 @@ TEST(Report, CsvIsExactAndQuoted) {
   EXPECT_EQ(curveCsv({point}),
             "method,schedule,total_budget,n,accuracy,ci_low,ci_high,version,task,kv_bytes_share,"
             "key_share,value_rows_share,prefill,prefill_density,prefill_bytes_share,"
-            "prefill_seconds,prefill_selection_seconds,prefill_kept_mass,prefill_least_kept_mass\n"
-            "\"a,\"\"b\"\"\",\"[1,2]\",8,480,0.1,0.05,0.15,25,all,,,,,,,,,,\n");
+            "prefill_seconds,prefill_selection_seconds,prefill_kept_mass,prefill_least_kept_mass,"
+            "repeats,repeat_sd,answer_tokens,prompt_tokens,over_dense,over_dense_low,"
+            "over_dense_high,over_uniform,over_uniform_low,over_uniform_high\n"
+            "\"a,\"\"b\"\"\",\"[1,2]\",8,480,0.1,0.05,0.15,25,all,,,,,,,,,,,1,,,,,,,,,\n");
 }
 
 TEST(Report, CsvHasTheCellsFirstThenTheirTasks) {
@@ -167,11 +205,19 @@ TEST(Report, CsvHasTheCellsFirstThenTheirTasks) {
   point.prefill_selection_seconds = 1;
   point.prefill_kept_mass = 0.875;
   point.prefill_least_kept_mass = 0.5;
+  point.repeats = 3;
+  point.repeat_sd = 0.0625;
+  point.answer_tokens = 6.5;
+  point.prompt_tokens = 512;
+  point.over_dense = {-0.25, {-0.375, -0.125}, 480};
+  point.over_uniform = {0.125, {-0.125, 0.375}, 480};
   const std::string csv = curveCsv({point, point});
   const std::string all =
       "top-k scores=q4,uniform,8,480,0.5,0.45,0.55,0,all,0.25,0.5,0.125,"
-      "sale tau=0.1,0.75,0.625,2,1,0.875,0.5\n";
-  const std::string task = "top-k scores=q4,uniform,8,240,0.75,0.7,0.8,0,niah,,,,,,,,,,\n";
+      "sale tau=0.1,0.75,0.625,2,1,0.875,0.5,3,0.0625,6.5,512,-0.25,-0.375,-0.125,0.125,-0.125,"
+      "0.375\n";
+  const std::string task =
+      "top-k scores=q4,uniform,8,240,0.75,0.7,0.8,0,niah,,,,,,,,,,,3,,,,,,,,,\n";
   EXPECT_EQ(csv.substr(csv.find('\n') + 1), all + all + task + task);
 }
 
@@ -190,11 +236,77 @@ TEST(Report, FidelityIsWrittenPartByPart) {
   EXPECT_THAT(summary["evaluations"][0]["tasks"], SizeIs(4));
   EXPECT_EQ(summary["fidelity"][0]["layers"][3]["layer"], "3");
   EXPECT_EQ(viewJson(methodsView())["fidelity"][0]["layers"][3]["layer"], 3);
+  // Each row says how it was measured.
+  EXPECT_THAT(csv, HasSubstr(",version,support_tile,agreement_layers\n"));
+  EXPECT_THAT(csv, HasSubstr(",0,32,all-layers\n"));
+  EXPECT_EQ(summary["fidelity"][0]["support_tile"], 32);
+  EXPECT_EQ(summary["fidelity"][0]["agreement_layers"], "all-layers");
   std::vector<FidelityPoint> newer = {points[0], points[0], points[0]};
   newer[1].version = 3;
   newer[1].all.relative_error = 0.125;
   ASSERT_THAT(newestFidelity(newer), SizeIs(1));
   EXPECT_EQ(newestFidelity(newer)[0].all.relative_error, 0.125);
+}
+
+TEST(Report, TheProtocolOfFidelityIsInItsTables) {
+  RunView view = methodsView();
+  for (FidelityPoint& point : view.fidelity) {
+    point.support_tile = 256;
+    point.agreement = AgreementLayers::kLast;
+  }
+  view.fidelity[0].layer_supports = {view.fidelity[0].supports[2]};
+  view.fidelity[0].layer_supports[0].name = "7/3-4";
+  EXPECT_THAT(fidelityCsv(view.fidelity), HasSubstr(",0,256,last-layer\n"));
+  EXPECT_THAT(fidelityCsv(view.fidelity), HasSubstr(",layer/tiles,7/3-4,4800,"));
+  std::string html = figuresHtml(view);
+  EXPECT_THAT(html, HasSubstr("states by the number of tiles of 256 keys"));
+  EXPECT_THAT(html, HasSubstr("with the method in the last layer alone;"));
+  EXPECT_THAT(html, Not(HasSubstr("Next tokens changed by one layer")));
+  for (FidelityPoint& point : view.fidelity) point.agreement = AgreementLayers::kEach;
+  html = figuresHtml(view);
+  EXPECT_THAT(html, HasSubstr("with the method in one layer alone, the mean over the layers;"));
+  EXPECT_THAT(html, HasSubstr("Next tokens changed by one layer"));
+}
+
+TEST(Report, VarianceHasATableAndFiguresOfItsOwn) {
+  RunView view = methodsView();
+  EXPECT_THAT(figuresHtml(view), Not(HasSubstr("Variance in numbers")));
+  view.variance = view.fidelity;
+  for (FidelityPoint& point : view.variance) {
+    const auto fill = [](FidelityNumbers& numbers) {
+      numbers.positions = 300;
+      numbers.replicates = 16;
+      numbers.variance = 0.75 * numbers.trace_covariance;
+    };
+    fill(point.all);
+    if (point.method == "santa") point.all.closed_form = 0.0625;
+    for (FidelityNumbers& layer : point.layers) fill(layer);
+    for (FidelityNumbers& tiles : point.supports) fill(tiles);
+  }
+  view.slopes.push_back({"santa", -1.03, 8, Measure::kVariance});
+  const std::string csv = varianceCsv(newestFidelity(view.variance));
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 1 + 85 * (1 + 8 + 5));
+  EXPECT_THAT(csv, HasSubstr("\nsanta,uniform,16,2,all,,300,16,"));
+  EXPECT_THAT(csv, HasSubstr("\nsanta,uniform,16,2,layer,3,300,16,"));
+  const json summary = summaryJson(view);
+  ASSERT_THAT(summary["variance"], SizeIs(85));
+  for (const json& row : summary["variance"]) {
+    EXPECT_EQ(row["replicates"], 16);
+    EXPECT_EQ(row["closed_form"].is_null(), row["method"] != "santa");
+    EXPECT_EQ(row["variance"].get<double>(), 0.75 * row["squared_error"].get<double>());
+  }
+  EXPECT_EQ(summary["variance_slopes"][0]["measure"], "fidelity");
+  EXPECT_EQ(summary["variance_slopes"][2]["measure"], "variance");
+  EXPECT_EQ(viewJson(view)["variance"][0]["layers"][3]["layer"], 3);
+  const std::string html = figuresHtml(view);
+  for (const char* heading : {"Variance at the last prompt position", "Variance by layer",
+                              "Different rows read at the last prompt position",
+                              "Variance in numbers", "Fidelity in numbers"}) {
+    EXPECT_THAT(html, HasSubstr("<h2>" + std::string(heading) + "</h2>"));
+  }
+  // Slopes stand beside the measure that they are of.
+  EXPECT_THAT(html, HasSubstr("is tr Cov; slopes: santa -1.00, s2anta-sys -1.41</p>"));
+  EXPECT_THAT(html, HasSubstr("layers and prompts; slopes: santa -1.03</p>"));
 }
 
 TEST(Report, MethodsThatDifferInOneNumberMakeALine) {
@@ -358,6 +470,13 @@ TEST(Report, WritesEveryFile) {
   ASSERT_TRUE(writeReport(dir, methodsView()));
   EXPECT_EQ(readFile(folder.path() + "/new/run/fidelity.csv"),
             fidelityCsv(newestFidelity(methodsView().fidelity)));
+  EXPECT_FALSE(std::filesystem::exists(folder.path() + "/new/run/variance.csv"));
+  RunView variance = methodsView();
+  variance.variance.swap(variance.fidelity);
+  ASSERT_TRUE(writeReport(folder.path() + "/variance", variance));
+  EXPECT_FALSE(std::filesystem::exists(folder.path() + "/variance/fidelity.csv"));
+  EXPECT_EQ(readFile(folder.path() + "/variance/variance.csv"),
+            varianceCsv(newestFidelity(variance.variance)));
 }
 
 TEST(Report, ErrorsNameTheFileAndLeaveTheOldOneAlone) {
