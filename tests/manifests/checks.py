@@ -377,7 +377,8 @@ def the_experiment_is_the_file(rendering):
         yield "the ConfigMap has another name: edits would not reach the running aggregator"
         return
     text = config["data"]["experiment.yaml"]
-    file = rendering.source.root / "experiments" / rendering.experiment / "experiment.yaml"
+    source = rendering.source
+    file = source.root / source.home_of(rendering.experiment) / "experiment.yaml"
     if text != file.read_text():
         yield "the ConfigMap does not hold the file"
     name = yaml.safe_load(text)["metadata"]["name"]

@@ -15,7 +15,7 @@ import unittest
 
 import checks
 from breakages import BREAKAGES
-from rendering import COMBINATIONS, COMPONENTS, Source
+from rendering import COMBINATIONS, COMPONENTS, Source, profile_of
 
 SOURCE = None
 
@@ -35,10 +35,21 @@ class Manifests(unittest.TestCase):
                                       check=check.__name__):
                         self.assertEqual(problems(rendering, check), [])
 
+    def test_every_paper_with_the_components_that_it_names(self):
+        # Their kustomizations differ in the name alone (below), so that one rendering says all.
+        self.assertGreaterEqual(len(SOURCE.papers), 14)
+        for experiment in SOURCE.papers:
+            rendering = SOURCE.render(experiment)
+            self.assertIn("models", rendering.components)
+            for check in checks.CHECKS:
+                with self.subTest(experiment=experiment, check=check.__name__):
+                    self.assertEqual(problems(rendering, check), [])
+
     def test_every_experiment_is_one_that_workers_take(self):
-        for experiment in SOURCE.experiments:
-            check = ("allot-worker", "--check", f"experiments/{experiment}/experiment.yaml",
-                     "--kv-memory", "64")
+        for experiment in SOURCE.experiments + SOURCE.papers:
+            # The copy, where a profile stands for one that is not here.
+            file = SOURCE.folder / SOURCE.home_of(experiment) / "experiment.yaml"
+            check = ("allot-worker", "--check", str(file), "--kv-memory", "64")
             if experiment.startswith("recall-"):
                 SOURCE.run(*check)
                 continue
@@ -48,13 +59,15 @@ class Manifests(unittest.TestCase):
 
     def test_the_readme_shows_what_works(self):
         plain, more = re.findall(r"(?s)```yaml\n(.*?)```", (SOURCE.root / "k8s/README.md").read_text())
-        for name in SOURCE.experiments:
-            file = SOURCE.root / "experiments" / name / "kustomization.yaml"
+        for name in SOURCE.experiments + SOURCE.papers:
+            file = SOURCE.root / SOURCE.home_of(name) / "kustomization.yaml"
             expected = plain.replace("NAME", name)
+            if name in SOURCE.papers:
+                expected = expected.replace("../../k8s", "../../../k8s")
             # A file that the experiment names lies beside it, in the same ConfigMap.
-            profile = re.search(r"prefillProfile: (\S+?)[,}\s]", (file.parent / "experiment.yaml").read_text())
+            profile = profile_of((file.parent / "experiment.yaml").read_text())
             if profile:
-                expected = expected.replace("[experiment.yaml]", f"[experiment.yaml, {profile[1]}]")
+                expected = expected.replace("[experiment.yaml]", f"[experiment.yaml, {profile}]")
             # Those of large models add components and a patch at its end.
             self.assertTrue(file.read_text().startswith(expected), name)
         rendering = SOURCE.render(SOURCE.experiments[0], more=more)

@@ -12,6 +12,12 @@ COMBINATIONS = [chosen for size in range(len(COMPONENTS) + 1)
                 for chosen in itertools.combinations(COMPONENTS, size)]
 
 
+def profile_of(experiment):
+    """The file that an experiment's text names beside it, if any."""
+    profile = re.search(r"prefillProfile: (\S+?)[,}\s]", experiment)
+    return profile and profile[1]
+
+
 class Source:
     """A copy of k8s/ and experiments/ with accounts, so that the checkout stays as it is."""
 
@@ -27,6 +33,15 @@ class Source:
         self.experiments = sorted((file.parent.name
                                    for file in folder.glob("experiments/*/experiment.yaml")),
                                   key=lambda name: (not name.startswith("recall-"), name))
+        self.papers = sorted(file.parent.name
+                             for file in folder.glob("experiments/papers/*/experiment.yaml"))
+        # A profile that an experiment names is of a model, and made before it is applied: another's
+        # stands in for it here.
+        for paper in self.papers:
+            home = folder / self.home_of(paper)
+            profile = profile_of((home / "experiment.yaml").read_text())
+            if profile:
+                shutil.copy(root / "experiments/recall-sale/sale-profile.json", home / profile)
         self.help = {}
 
     def run(self, program, *arguments):
@@ -35,6 +50,11 @@ class Source:
         if done.returncode:
             raise AssertionError(f"{program} {' '.join(arguments)}: {done.stdout}{done.stderr}")
         return done.stdout
+
+    def home_of(self, experiment):
+        """Its folder, from the checkout's root."""
+        home = pathlib.Path("experiments")
+        return home / "papers" / experiment if experiment in self.papers else home / experiment
 
     def options_of(self, program):
         """What the program's own --help lists."""
@@ -46,7 +66,8 @@ class Source:
     def render(self, experiment, components=(), more=""):
         """As a user does it: the components are named in the experiment's kustomization.yaml, and
         more is added to it."""
-        home = self.folder / "experiments" / experiment
+        place = self.home_of(experiment)
+        home = self.folder / place
         file = home / "kustomization.yaml"
         plain = file.read_text()
         own = re.search(r"(?m)^components: \[(.*)\]\n", plain)
@@ -55,7 +76,8 @@ class Source:
             named = [name.rsplit("/", 1)[1] for name in own.group(1).split(", ")]
             components = tuple(named) + tuple(name for name in components if name not in named)
         if components:
-            names = ", ".join(f"../../k8s/components/{name}" for name in components)
+            up = "../" * len(place.parts)
+            names = ", ".join(f"{up}k8s/components/{name}" for name in components)
             more = f"components: [{names}]\n{more}"
         file.write_text(plain.replace(own.group(0), "") + more if own else plain + more)
         try:
