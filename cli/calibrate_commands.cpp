@@ -51,7 +51,8 @@ void addSampleAttention(CLI::App* calibrate, Action* action) {
   command->add_option("--set", run->set, "spec.key=value, replaces a value of the file; repeatable")
       ->allow_extra_args(false);
   command->add_option("--model", run->model, "Model folder, instead of spec.model.path");
-  command->add_option("--workers", run->workers, "Worker processes [one a core; 1 on a GPU]")
+  command->add_flag("--allow-code-execution", run->allow_code_execution, "As of `allot run`");
+  command->add_option("--workers", run->workers, "Worker processes [one a core, or on each GPU]")
       ->check(CLI::Range(1, 512));
   command->add_option("--kv-memory", run->kv_mib, "MiB for keys and values, per worker")
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 30));

@@ -52,13 +52,20 @@ LocalRun::LocalRun(LocalRunPlan plan) : plan_(std::move(plan)) {
     worker.name = "worker-" + std::to_string(i);
     worker.command = {siblingProgram("allot-worker"),
                       {"--redis", url, "--run", plan_.run_id, "--name", worker.name, "--model",
-                       plan_.model_folder, "--kv-memory", std::to_string(plan_.kv_mib), "--listen",
-                       "127.0.0.1", "--port", "0", "--target-file", targetFileOf(worker)},
+                       plan_.model_folder, "--kv-memory", std::to_string(plan_.kv_mib),
+                       "--host-memory", std::to_string(plan_.host_mib), "--listen", "127.0.0.1",
+                       "--port", "0", "--target-file", targetFileOf(worker)},
                       {{"OPENBLAS_NUM_THREADS", "1"}, {"OMP_NUM_THREADS", "1"}}};
     for (const auto& [option, path] : {std::pair{"--task-path", &plan_.task_path},
                                        std::pair{"--held-out-path", &plan_.held_out_path}}) {
       if (path->empty()) continue;
       worker.command.arguments.insert(worker.command.arguments.end(), {option, *path});
+    }
+    if (!plan_.gpus.empty()) {
+      worker.command.environment["CUDA_VISIBLE_DEVICES"] = plan_.gpus[i - 1];
+    }
+    if (plan_.options.allow_code_execution) {
+      worker.command.arguments.emplace_back("--allow-code-execution");
     }
     workers_.push_back(std::move(worker));
   }

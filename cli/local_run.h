@@ -24,7 +24,9 @@ struct LocalRunPlan {
   std::string task_path = {};  // "": the spec names none
   std::string held_out_path = {};
   unsigned workers = 1;
-  uint64_t kv_mib = 0;  // per worker
+  uint64_t kv_mib = 0;                 // per worker
+  uint64_t host_mib = 0;               // per worker, beside a GPU's
+  std::vector<std::string> gpus = {};  // CUDA_VISIBLE_DEVICES of each worker; empty: the parent's
 };
 
 class LocalRun {

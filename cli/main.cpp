@@ -57,6 +57,8 @@ int runMain(int argc, char** argv) {
   allot::addArchiveCommands(&app, &action);
   allot::addBenchCommands(&app, &action);
   allot::addCalibrateCommands(&app, &action);
+  allot::addPaperCommands(&app, &action);
+  allot::addCardCommand(&app, &action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

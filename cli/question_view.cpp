@@ -92,7 +92,7 @@ void QuestionView::add(const v1::EvaluationResult& result) {
     if (choice_.version && unit.policy_version() != *choice_.version) return;
     if (choice_.budget != 0 && unit.total_budget() != choice_.budget) return;
     const auto key = std::tuple(unit.total_budget() > 0, methodsName(unit), unit.schedule_name(),
-                                unit.total_budget());
+                                unit.total_budget(), unit.repeat());
     const auto known = cells_.find(key);
     if (known != cells_.end() && known->second.unit.policy_version() > unit.policy_version()) {
       return;
@@ -160,6 +160,7 @@ nlohmann::json QuestionView::json() const {
          {"schedule", cell.unit.schedule_name()},
          {"total_budget", cell.unit.total_budget()},
          {"version", cell.unit.policy_version()},
+         {"repeat", cell.unit.repeat()},
          {"score", cell.score.score()},
          {"other_score", cell.score.has_other_score() ? nlohmann::json(cell.score.other_score())
                                                       : nlohmann::json()},
@@ -210,8 +211,11 @@ std::string QuestionView::table(bool colour) const {
   const bool other = std::any_of(cells_.begin(), cells_.end(), [](const auto& cell) {
     return cell.second.score.has_other_score();
   });
+  const bool repeated = std::any_of(cells_.begin(), cells_.end(),
+                                    [](const auto& cell) { return cell.second.unit.repeat() > 0; });
   std::vector<std::string> header = {"score"};
   if (other) header.emplace_back("other");
+  if (repeated) header.emplace_back("repeat");
   for (const char* name : {"method", "schedule", "budget", "version", "tokens", "answer"}) {
     header.emplace_back(name);
   }
@@ -222,6 +226,7 @@ std::string QuestionView::table(bool colour) const {
     if (other) {
       row.push_back(cell.score.has_other_score() ? figure(cell.score.other_score()) : "");
     }
+    if (repeated) row.push_back(std::to_string(cell.unit.repeat()));
     const uint64_t budget = cell.unit.total_budget();
     row.push_back(printable(methodsName(cell.unit), kMethodCell));
     row.push_back(printable(cell.unit.schedule_name(), kScheduleCell));
@@ -241,11 +246,12 @@ std::string QuestionView::answers(bool colour) const {
   for (const auto& [key, cell] : cells_) {
     if (!cell.answer) continue;
     const uint64_t budget = cell.unit.total_budget();
-    const std::string title = "answer " + std::to_string(++number) + ": " +
-                              printable(methodsName(cell.unit), 100) + ", " +
-                              printable(cell.unit.schedule_name(), 40) +
-                              (budget > 0 ? ", budget " + std::to_string(budget) : "") +
-                              ", version " + std::to_string(cell.unit.policy_version());
+    const std::string title =
+        "answer " + std::to_string(++number) + ": " + printable(methodsName(cell.unit), 100) +
+        ", " + printable(cell.unit.schedule_name(), 40) +
+        (budget > 0 ? ", budget " + std::to_string(budget) : "") + ", version " +
+        std::to_string(cell.unit.policy_version()) +
+        (cell.unit.repeat() > 0 ? ", repeat " + std::to_string(cell.unit.repeat()) : "");
     text += "\n" + toned(title, Tone::kBold, colour) + "\n" + answerText(*cell.answer);
     const double scores[] = {cell.score.score(), cell.score.other_score()};
     for (int i = 0; i < std::min(cell.answer->readings_size(), 2); ++i) {

@@ -58,8 +58,8 @@ class QuestionView {
 
   const v1::Experiment experiment_;
   const QuestionChoice choice_;
-  // By whether they have a budget, method, schedule, budget.
-  std::map<std::tuple<bool, std::string, std::string, uint64_t>, Cell> cells_;
+  // By whether they have a budget, method, schedule, budget, repeat.
+  std::map<std::tuple<bool, std::string, std::string, uint64_t, uint32_t>, Cell> cells_;
   std::optional<v1::Answer> asked_;  // any answer to it, for the prompt's end and what was expected
 };
 

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -79,6 +80,7 @@ Result<json> preflight(const RunOptions& options) {
     command.arguments.insert(command.arguments.end(), {"--model", options.model});
   }
   if (options.resume) command.arguments.emplace_back("--stored");
+  if (options.allow_code_execution) command.arguments.emplace_back("--allow-code-execution");
   ALLOT_ASSIGN(const Output output, capture(command));
   if (output.status != 0) {
     std::string line = lastLine(output.err);
@@ -280,9 +282,12 @@ void makeAbsolute(RunOptions* options) {
 
 uint64_t mibOf(uint64_t bytes) { return (bytes + (uint64_t{1} << 20) - 1) >> 20; }
 
+bool onGpu(const json& facts) { return facts.value("device", std::string("cpu")) != "cpu"; }
+
 Result<WorkerSizes> sizesOf(const RunOptions& options, const json& facts) {
   WorkerNeeds needs;
-  needs.gpu = facts.value("device", std::string("cpu")) != "cpu";
+  needs.gpu = onGpu(facts);
+  needs.gpus = facts.value("gpus", 1U);
   needs.cores = std::thread::hardware_concurrency();
   needs.weights_mib = mibOf(facts.value("weights_bytes", uint64_t{0}));
   needs.least_kv_mib = mibOf(facts.value("least_kv_bytes", uint64_t{0}));
@@ -307,6 +312,13 @@ LocalRunPlan planOf(const RunOptions& options, const RunFolder& folder, const js
   }
   plan.workers = sizes.workers;
   plan.kv_mib = sizes.kv_mib;
+  plan.host_mib = options.host_mib.value_or(onGpu(facts) ? availableMib() / 2 / sizes.workers : 0);
+  if (onGpu(facts)) {
+    const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    plan.gpus = gpusOfWorkers(
+        facts.value("gpus", 1U),
+        visible != nullptr ? std::optional<std::string>(visible) : std::nullopt, sizes.workers);
+  }
   return plan;
 }
 
@@ -397,6 +409,10 @@ Status run(RunOptions options) {
               static_cast<double>(facts.value("parameters", uint64_t{0})) / 1e6, plan.workers,
               device == "cpu" ? "" : (" on " + device).c_str(),
               sizes.by_memory ? " (memory for no more)" : "", folder.path().c_str());
+  if (const std::string gpus = gpusText(facts.value("gpus", 1U), plan.workers);
+      device != "cpu" && !gpus.empty()) {
+    std::printf("%s\n", gpus.c_str());
+  }
   std::fflush(stdout);
 
   LocalRun local(plan);

@@ -15,12 +15,14 @@ struct RunOptions {
   std::string dir;              // "": runs/<run id>
   bool resume = false;
   bool synchronous = false;
+  bool allow_code_execution = false;  // as of allot-worker
   std::vector<std::string> set;
   std::string redis_server = "redis-server";
   std::string model;
   uint64_t kv_mib = 0;
-  int port = -1;                     // -1: 9464 if free, else any
-  std::optional<v1::Origin> origin;  // of a fork
+  std::optional<uint64_t> host_mib = {};  // per worker
+  int port = -1;                          // -1: 9464 if free, else any
+  std::optional<v1::Origin> origin;       // of a fork
 };
 
 // Runs to the end; the process's exit code. Writes to stdout and stderr.

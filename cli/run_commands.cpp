@@ -26,11 +26,15 @@ struct ForkOptions {
 };
 
 void addRunOptions(CLI::App* command, RunOptions* options) {
-  command->add_option("--workers", options->workers, "Worker processes [one a core; 1 on a GPU]")
+  command
+      ->add_option("--workers", options->workers, "Worker processes [one a core, or on each GPU]")
       ->check(CLI::Range(1, 512));
   command->add_option("--dir", options->dir, "Folder of the run [runs/<run id>]");
   command->add_flag("--synchronous", options->synchronous,
                     "Lag zero: the same episodes and rewards whatever the number of workers");
+  command->add_flag(
+      "--allow-code-execution", options->allow_code_execution,
+      "Graders may run programs that the model writes (suite humaneval), in a sandbox");
   command
       ->add_option("--set", options->set,
                    "spec.key=value, replaces a value of the file; repeatable")
@@ -43,6 +47,11 @@ void addRunOptions(CLI::App* command, RunOptions* options) {
           "--kv-memory", options->kv_mib,
           "MiB for keys and values, per worker [half of what the weights leave, shared equally]")
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 30));
+  command
+      ->add_option("--host-memory", options->host_mib,
+                   "MiB of the host's memory for prompts that a GPU has no room for, per worker "
+                   "[half of what is free, shared equally]")
+      ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 30));
 }
 
 // "runs/x@120": a folder or run id, and a version.

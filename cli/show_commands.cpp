@@ -8,6 +8,7 @@
 #include "cli/question_view.h"
 #include "cli/run_status.h"
 #include "cli/terminal.h"
+#include "core/evaluation/evaluation_check.h"
 #include "core/evaluation/evaluation_table.h"
 
 namespace allot {
@@ -53,9 +54,14 @@ Status showTop(RunAccess* access, const ShowOptions& options) {
   while (true) {
     ALLOT_ASSIGN(const auto results, access->source().nextEvaluations());
     if (results.empty()) break;
-    for (const v1::EvaluationResult& result : results) table.add(result);
+    for (const v1::EvaluationResult& result : results) {
+      // Nobody has looked at the newest ones yet.
+      if (!whyImpossible(result, head.bounds())) table.add(result);
+    }
   }
-  const Leaderboard board = makeLeaderboard(table.cells(), options.budget);
+  const Leaderboard board = makeLeaderboard(
+      table.cells(), options.budget,
+      [&](const EvaluationCell& a, const EvaluationCell& b) { return table.difference(a, b); });
   if (board.blocks.empty() && board.dense.empty()) {
     return badInput("no schedule has been measured yet");
   }
@@ -159,8 +165,8 @@ void addShowCommands(CLI::App* app, Action* action) {
   top->add_flag("--json", options->as_json, "For programs");
   top->footer(
       "Intervals are 95 %, by Wilson or bootstrap. Of each schedule the newest complete "
-      "measurement is "
-      "shown.\n\n"
+      "measurement is shown. Over dense and over uniform are differences on the same questions, "
+      "and ~ marks what these cannot tell from rank 1.\n\n"
       "Examples:\n"
       "  allot top\n"
       "  allot top runs/a --budget 8");

@@ -290,6 +290,7 @@ TEST_F(AllotRun, SaysThatMemoryIsTooSmallAndBeginsWithMore) {
   const auto with = [](const std::string& mib) {
     auto settings = small();
     settings.back() = mib;
+    settings.insert(settings.end(), {"--set", "spec.model.kvDtype=float32"});
     return settings;
   };
   const Output cramped = run("a", {"--workers", "1"}, with("1"));
@@ -446,6 +447,19 @@ TEST_F(BadInput, Surroundings) {
   EXPECT_EQ(output->status, 64);
   EXPECT_THAT(output->err, HasSubstr("cannot write to " + folder_ + "/file/x"));
   expectRefused({kExperiment, "--resume"}, "holds no run to resume");
+}
+
+// Before weights are looked for: this model has none.
+TEST_F(BadInput, ProgramsOfAModelWithoutLeaveOrSandbox) {
+  const std::string model = modelCopy();
+  fs::remove(model + "/model.safetensors");
+  std::vector<std::string> run = {
+      kExperiment, "--model", model, "--set",
+      "spec.task={suite: humaneval, path: " + kSource + "/tests/worker/humaneval/problems.jsonl}"};
+  expectRefused(run, "--allow-code-execution (of `allot run` or allot-worker) lets workers do so");
+  run.emplace_back("--allow-code-execution");
+  environment_["PATH"] = folder_;
+  expectRefused(run, "there is no bwrap in PATH (Debian package bubblewrap)");
 }
 
 TEST_F(BadInput, CommandLines) {

@@ -132,7 +132,17 @@ TEST(RunReport, SetsManyMethodsSideBySide) {
                           {"relative_error", 0.125},
                           {"agreement", 0.5},
                           {"density", 0.1}}};
-  summary["variance_slopes"] = {{{"method", "santa"}, {"slope", -1.004}}};
+  summary["variance_slopes"] = {
+      {{"method", "santa"}, {"slope", -1.004}},  // of a build that knew one measure
+      {{"method", "santa"}, {"slope", -1.1}, {"measure", "variance"}}};
+  const auto variance = [](const char* method, double value, double rows) {
+    return nlohmann::json{{"method", method},
+                          {"schedule", "uniform"},
+                          {"samples_per_layer", 32},
+                          {"variance", value},
+                          {"unique_rows", rows}};
+  };
+  summary["variance"] = {variance("santa", 1.25, 11), variance("top-k", 0, 32)};
   EXPECT_EQ(reportText(summary), R"(
 dense attention: accuracy 0.930  [0.930, 1.000]  n 480
 
@@ -155,11 +165,75 @@ top-k  oneHot-03  512              0.750  [0.750, 1.000]  n 480
   top-k                     50.0 %
 
 santa: squared error falls as S to the power -1.00
+
+  variance at S a layer  32
+  santa                  1.25
+  top-k                  0
+
+  different rows a head at S  32
+  santa                       11
+  top-k                       32
+
+santa: variance falls as S to the power -1.10
 )");
+  summary["fidelity"][0]["agreement_layers"] = "last-layer";
+  EXPECT_THAT(reportText(summary), HasSubstr("  next token as dense, last-layer, at S  2.5\n"));
   // With a learned schedule, or one method alone, uniform and learned stand side by side.
   rows.push_back(summaryRow("top-k", "learned", 8, 0.6));
   EXPECT_THAT(reportText(summary), HasSubstr("top-k, total budget"));
   EXPECT_EQ(reportText({{"evaluations", nlohmann::json::array()}}), "");
+}
+
+nlohmann::json pairedRow(double mean, double half) {
+  return {{"mean", mean}, {"ci95", {mean - half, mean + half}}, {"questions", 480}};
+}
+
+TEST(RunReport, SaysWhoDiffersOnTheSameQuestions) {
+  nlohmann::json summary = {{"evaluations", nlohmann::json::array()}};
+  auto& rows = summary["evaluations"];
+  rows.push_back(summaryRow("dense", "dense", 0, 0.93));
+  for (const auto& [schedule, accuracy] : {std::pair{"uniform", 0.5}, {"learned", 0.625}}) {
+    rows.push_back(summaryRow("santa", schedule, 8, accuracy));
+    rows.back()["repeats"] = 3;
+    rows.back()["over_dense"] = pairedRow(accuracy - 0.93, 0.05);
+  }
+  rows.back()["over_uniform"] = pairedRow(0.125, 0.25);
+  rows.push_back(summaryRow("santa", "learned", 16, 0.9375));
+  rows.back()["over_uniform"] = nullptr;
+  rows.push_back(summaryRow("santa", "oneHot-03", 8, 0.75));
+  rows.back()["over_uniform"] = pairedRow(0.25, 0.125);
+  rows.back()["over_dense"] = pairedRow(-0.125, 0.25);
+  EXPECT_EQ(reportText(summary), R"(
+dense attention: accuracy 0.930  [0.930, 1.000]  n 480
+
+santa, total budget      uniform (95 % interval)            learned (95 % interval)
+8                        0.500  [0.500, 1.000]  n 480 x 3   0.625  [0.625, 1.000]  n 480 x 3
+16                       -                                  0.938  [0.938, 1.000]  n 480
+
+on the same questions    learned - uniform         uniform - dense           learned - dense
+8                        not distinguishable       -0.430 [-0.480, -0.380]   -0.305 [-0.355, -0.255]
+16                       -                         -                         -
+
+santa  oneHot-03  8                0.750  [0.750, 1.000]  n 480  against uniform +0.250 [+0.125, +0.375], dense not distinguishable
+)");
+  // A sweep, and methods that read what they need.
+  nlohmann::json sweep = {{"evaluations", nlohmann::json::array()}};
+  for (const char* method : {"santa", "top-k"}) {
+    sweep["evaluations"].push_back(summaryRow(method, "uniform", 8, 0.5));
+    sweep["evaluations"].back()["over_dense"] = pairedRow(method[0] == 's' ? -0.25 : 0.0625, 0.125);
+  }
+  sweep["evaluations"].push_back(summaryRow("vattention", "adaptive", 0, 0.9));
+  sweep["evaluations"].back()["over_dense"] = pairedRow(-0.03125, 0.125);
+  const std::string text = reportText(sweep);
+  EXPECT_THAT(text, HasSubstr(R"(
+  above dense, same questions  8
+  santa                        -0.250
+                               ±0.125
+  top-k                        +0.062 ~
+                               ±0.125
+  ~ not distinguishable from dense: the 95 % interval of the difference holds 0
+)"));
+  EXPECT_THAT(text, HasSubstr("480  50.0 %    not distinguishable"));
 }
 
 TEST(RunReport, ASweepThatLearnsNothingSaysNothingOfLearning) {

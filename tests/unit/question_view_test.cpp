@@ -92,6 +92,23 @@ TEST(QuestionView, ShowsPromptAnswerAndWhatTheGraderTook) {
   EXPECT_EQ(json["evaluations"][1]["answer"]["graders"][0]["taken"], "3");
 }
 
+TEST(QuestionView, ShowsEachRepeat) {
+  QuestionView view(experimentOf(), {.question = kQuestion});
+  for (const uint32_t repeat : {1u, 0u}) {
+    auto result = resultOf("uniform", 0, repeat == 0 ? 1 : 0, repeat == 0 ? "" : "another time");
+    result.mutable_unit()->set_repeat(repeat);
+    view.add(result);
+  }
+  EXPECT_THAT(textOf(view),
+              HasSubstr("  score  repeat  method      schedule  budget  version  tokens  answer\n"
+                        "  1.000  0       s2anta-sys  uniform   8       0        41      right\n"
+                        "  0.000  1       s2anta-sys  uniform   8       0        41      1\n"
+                        "\n"
+                        "answer 1: s2anta-sys, uniform, budget 8, version 0, repeat 1\n"));
+  EXPECT_EQ(view.json()["evaluations"][0]["repeat"], 0);
+  EXPECT_EQ(view.json()["evaluations"][1]["repeat"], 1);
+}
+
 TEST(QuestionView, ShowsOfEachCellTheNewestUnlessAskedForAnother) {
   const auto shown = [](const QuestionChoice& choice) {
     QuestionView view(experimentOf(), choice);

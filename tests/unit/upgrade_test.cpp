@@ -97,7 +97,7 @@ class Upgrade : public testing::TestWithParam<std::string> {
     EXPECT_EQ(aggregator.snapshot().state.policy().version(), kUpdates);
     EXPECT_FALSE(aggregator.snapshot().cells.empty());
     // There is work to do again.
-    EXPECT_EQ(store->takeTickets(2, (kUpdates + 1) * 2)->size(), 2u);
+    EXPECT_EQ(store->takeTickets({2, (kUpdates + 1) * 2})->size(), 2u);
     EXPECT_TRUE(store->releaseLease("a"));
   }
 
@@ -163,6 +163,10 @@ TEST_P(Upgrade, ItsExportIsTopped) {
   const auto evaluations = store_->readEvaluations("", 100);
   ASSERT_TRUE(evaluations);
   for (const Evaluation& evaluation : *evaluations) table.add(evaluation.result);
+  for (const EvaluationCell& cell : table.cells()) {
+    EXPECT_EQ(cell.repeats, 1u);
+    EXPECT_TRUE(cell.complete);
+  }
   const std::string text = leaderboardText(makeLeaderboard(table.cells(), 0), false);
   EXPECT_THAT(text, HasSubstr("learned"));
   EXPECT_THAT(text, HasSubstr("0.250"));

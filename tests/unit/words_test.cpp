@@ -39,7 +39,11 @@ struct Last<ScheduleKind> {
 };
 template <>
 struct Last<Measure> {
-  static constexpr auto kValue = Measure::kFidelity;
+  static constexpr auto kValue = Measure::kVariance;
+};
+template <>
+struct Last<AgreementLayers> {
+  static constexpr auto kValue = AgreementLayers::kEach;
 };
 template <>
 struct Last<Protocol> {
@@ -56,6 +60,10 @@ struct Last<DeviceChoice> {
 template <>
 struct Last<PromptStyle> {
   static constexpr auto kValue = PromptStyle::kDeepseek;
+};
+template <>
+struct Last<TaskSplit> {
+  static constexpr auto kValue = TaskSplit::kValidation;
 };
 template <>
 struct Last<Streams> {
@@ -80,9 +88,9 @@ struct Last<RefusalKind> {
 
 template <typename Enum>
 struct Words : testing::Test {};
-using Enums =
-    testing::Types<Optimizer, Baseline, StalenessMode, ScheduleKind, Measure, Protocol, Dtype,
-                   DeviceChoice, PromptStyle, Streams, Desired, Phase, WorkerState, RefusalKind>;
+using Enums = testing::Types<Optimizer, Baseline, StalenessMode, ScheduleKind, Measure,
+                             AgreementLayers, Protocol, Dtype, DeviceChoice, PromptStyle, TaskSplit,
+                             Streams, Desired, Phase, WorkerState, RefusalKind>;
 TYPED_TEST_SUITE(Words, Enums);
 
 TYPED_TEST(Words, EveryValueHasAWordOfItsOwnThatLeadsBack) {
@@ -109,11 +117,14 @@ TEST(Choices, TheWordsAreThoseOfAllBuilds) {
               ElementsAre("additive", "reinforce", "evolution", "cma-es", "santa"));
   EXPECT_THAT(wordsOf<StalenessMode>(), ElementsAre("truncated-is", "none", "drop"));
   EXPECT_THAT(wordsOf<ScheduleKind>(), ElementsAre("uniform", "learned", "oneHot", "explicit"));
-  EXPECT_THAT(wordsOf<Measure>(), ElementsAre("accuracy", "fidelity"));
+  EXPECT_THAT(wordsOf<Measure>(), ElementsAre("accuracy", "fidelity", "variance"));
+  EXPECT_THAT(wordsOf<AgreementLayers>(), ElementsAre("all-layers", "last-layer", "each-layer"));
   EXPECT_THAT(wordsOf<Protocol>(), ElementsAre("A", "B"));
   EXPECT_THAT(wordsOf<Dtype>(), ElementsAre("float32", "bfloat16"));
+  EXPECT_THAT(wordsOf<KvDtype>(), ElementsAre("bfloat16", "float32", "by-device"));
   EXPECT_THAT(wordsOf<DeviceChoice>(), ElementsAre("auto", "cpu", "cuda"));
   EXPECT_THAT(wordsOf<PromptStyle>(), ElementsAre("llama", "deepseek"));
+  EXPECT_THAT(wordsOf<TaskSplit>(), ElementsAre("test", "validation"));
   EXPECT_THAT(wordsOf<Streams>(), ElementsAre("disjoint", "overlapping"));
   EXPECT_THAT(wordsOf<Desired>(), ElementsAre("running", "paused", "stopped", "finished"));
   EXPECT_THAT(wordsOf<Phase>(),
@@ -131,10 +142,15 @@ TEST(Choices, AWordThatIsMissingMeansWhatItAlwaysDid) {
   EXPECT_EQ(kindOf({}), ScheduleKind::kOneHot);
   EXPECT_EQ(measureOf({}), Measure::kAccuracy);
   EXPECT_TRUE(measuresOf({}).empty());
+  EXPECT_EQ(agreementLayersOf({}), AgreementLayers::kAll);
+  EXPECT_EQ(supportTile({}), 32u);
+  EXPECT_EQ(varianceReplicates({}), 16u);
   EXPECT_EQ(protocolOf({}), Protocol::kA);
   EXPECT_EQ(dtypeOf({}), Dtype::kFloat32);
+  EXPECT_EQ(kvDtypeOf({}), KvDtype::kByDevice);
   EXPECT_EQ(deviceOf({}), DeviceChoice::kAuto);
   EXPECT_EQ(promptStyleOf({}), PromptStyle::kLlama);
+  EXPECT_EQ(splitOf({}), TaskSplit::kTest);
   EXPECT_EQ(streamsOf({}), Streams::kOverlapping);
 }
 
@@ -161,10 +177,13 @@ TEST(Choices, TheSpecsRowsHaveTheWordsOfTheEnums) {
   EXPECT_THAT(choicesAt("spec.evaluation.schedules"), ElementsAre("uniform", "learned", "oneHot"));
   EXPECT_EQ(choicesAt("spec.evaluation.measures"), wordsOf<Measure>());
   EXPECT_EQ(choicesAt("spec.evaluation.answers"), wordsOf<KeptAnswers>());
+  EXPECT_EQ(choicesAt("spec.evaluation.agreement"), wordsOf<AgreementLayers>());
   EXPECT_EQ(choicesAt("spec.attention.protocol"), wordsOf<Protocol>());
   EXPECT_EQ(choicesAt("spec.model.dtype"), wordsOf<Dtype>());
+  EXPECT_EQ(choicesAt("spec.model.kvDtype"), wordsOf<KvDtype>());
   EXPECT_EQ(choicesAt("spec.model.device"), wordsOf<DeviceChoice>());
   EXPECT_EQ(choicesAt("spec.task.promptStyle"), wordsOf<PromptStyle>());
+  EXPECT_EQ(choicesAt("spec.task.split"), wordsOf<TaskSplit>());
   EXPECT_EQ(choicesAt("spec.streams"), wordsOf<Streams>());
 }
 
@@ -187,7 +206,7 @@ TEST(Choices, AStoredWordThatNobodyHereKnowsIsRefusedWithThoseThatAre) {
        [](v1::Spec* spec) {
          spec->mutable_evaluation()->mutable_schedules(0)->set_kind("greedy");
        }},
-      {"spec.evaluation.measures: \"speed\" is not one of accuracy, fidelity",
+      {"spec.evaluation.measures: \"speed\" is not one of accuracy, fidelity, variance",
        [](v1::Spec* spec) { spec->mutable_evaluation()->set_measures(1, "speed"); }},
       {"spec.attention.protocol: \"C\" is not one of A, B",
        [](v1::Spec* spec) { spec->mutable_attention()->set_protocol("C"); }},
