@@ -64,6 +64,10 @@ LocalRun::LocalRun(LocalRunPlan plan) : plan_(std::move(plan)) {
     if (!plan_.gpus.empty()) {
       worker.command.environment["CUDA_VISIBLE_DEVICES"] = plan_.gpus[i - 1];
     }
+    if (plan_.options.rows_of_step > 0) {
+      worker.command.arguments.insert(worker.command.arguments.end(),
+                                      {"--rows", std::to_string(plan_.options.rows_of_step)});
+    }
     if (plan_.options.allow_code_execution) {
       worker.command.arguments.emplace_back("--allow-code-execution");
     }

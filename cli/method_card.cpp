@@ -30,11 +30,10 @@ const kernels::MethodTraits* traitsOf(const std::string& method) {
 // "s2anta-flash" of "s2anta-flash tileSize=64".
 std::string firstWord(const std::string& text) { return text.substr(0, text.find(' ')); }
 
-// Of a cell's methods, as methodsName() joins them.
-std::string decodeOf(const EvaluationCell& cell) {
-  if (cell.prefill == kExact) return cell.method;
-  const size_t plus = cell.method.rfind(" + ");
-  return plus == std::string::npos ? cell.method : cell.method.substr(plus + 3);
+// Of methods as methodsName() joins them.
+std::string decodeOf(const std::string& methods) {
+  const size_t plus = methods.rfind(" + ");
+  return plus == std::string::npos ? methods : methods.substr(plus + 3);
 }
 
 bool ofDecode(const std::string& method) {
@@ -48,7 +47,7 @@ struct Sides {
   double bytes;  // share of what dense attention reads on the own side; negative: not counted
 };
 Sides sidesOf(const EvaluationCell& cell, bool decode) {
-  const std::string answers = decodeOf(cell);
+  const std::string answers = decodeOf(cell.method);
   if (decode) return {answers, cell.prefill, cell.reads.bytesShare()};
   return {cell.prefill, answers, cell.prompts.bytesShare()};
 }
@@ -230,7 +229,8 @@ std::string fidelityText(const CardRun& run, const std::string& method) {
   std::string rows;
   for (const FidelitySummary& summary : run.fidelity) {
     if (summary.measure != Measure::kFidelity || !summary.complete ||
-        firstWord(summary.method) != method || summary.schedule_name == kLearnedSchedule) {
+        firstWord(decodeOf(summary.method)) != method ||
+        summary.schedule_name == kLearnedSchedule) {
       continue;
     }
     const auto agreement = summary.all.agreement();

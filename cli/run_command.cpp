@@ -312,7 +312,9 @@ LocalRunPlan planOf(const RunOptions& options, const RunFolder& folder, const js
   }
   plan.workers = sizes.workers;
   plan.kv_mib = sizes.kv_mib;
-  plan.host_mib = options.host_mib.value_or(onGpu(facts) ? availableMib() / 2 / sizes.workers : 0);
+  // As a worker sees it: a container may have less than its machine.
+  const uint64_t host_mib = onGpu(facts) ? facts.value("host_memory_mib", uint64_t{0}) : 0;
+  plan.host_mib = options.host_mib.value_or(host_mib / 2 / sizes.workers);
   if (onGpu(facts)) {
     const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
     plan.gpus = gpusOfWorkers(

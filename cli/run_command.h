@@ -21,6 +21,7 @@ struct RunOptions {
   std::string model;
   uint64_t kv_mib = 0;
   std::optional<uint64_t> host_mib = {};  // per worker
+  uint32_t rows_of_step = 0;              // allot-worker --rows; 0: as the worker has it
   int port = -1;                          // -1: 9464 if free, else any
   std::optional<v1::Origin> origin;       // of a fork
 };

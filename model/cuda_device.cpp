@@ -175,7 +175,14 @@ KvPlace cudaPlace(kernels::cuda::Stream stream,
                     "): lower --kv-memory");
   };
   place.free_bytes = freeCudaMemory;
-  place.reserve_host = pinned;
+  // Memory that is pinned cannot be taken back: the last of it is left to others, and a prompt is
+  // read again rather than kept.
+  place.reserve_host = [](size_t bytes) -> Result<std::shared_ptr<uint8_t>> {
+    constexpr size_t kLeftToOthers = size_t{2} << 30;
+    const size_t free = freeMemory(Device::kCpu);
+    if (free == 0 || free >= bytes + kLeftToOthers) return pinned(bytes);
+    return fail(ErrorCode::kIo, "the host has only " + std::to_string(free >> 20) + " MiB left");
+  };
   const auto mover = std::make_shared<PageMover>(stream);
   place.move_pages = [mover](const auto&... arguments) { return mover->move(arguments...); };
   place.copy_pages = [mover, refusal = std::move(refusal)](const auto&... arguments) {

@@ -52,11 +52,13 @@ struct CudaProducts::Plan {
     const auto& [number, out_number, inner, outer, transposed] = key;
     if (sides.contains(rows)) return true;
     auto& [in, out] = sides[rows];
-    return cublasLtMatrixLayoutCreate(in.put(), typeOf(number), static_cast<uint64_t>(inner),
-                                      static_cast<uint64_t>(rows),
-                                      inner) == CUBLAS_STATUS_SUCCESS &&
-           cublasLtMatrixLayoutCreate(out.put(), typeOf(out_number), static_cast<uint64_t>(outer),
-                                      static_cast<uint64_t>(rows), outer) == CUBLAS_STATUS_SUCCESS;
+    const bool made =
+        cublasLtMatrixLayoutCreate(in.put(), typeOf(number), static_cast<uint64_t>(inner),
+                                   static_cast<uint64_t>(rows), inner) == CUBLAS_STATUS_SUCCESS &&
+        cublasLtMatrixLayoutCreate(out.put(), typeOf(out_number), static_cast<uint64_t>(outer),
+                                   static_cast<uint64_t>(rows), outer) == CUBLAS_STATUS_SUCCESS;
+    if (!made) sides.erase(rows);
+    return made;
   }
 
   bool make(cublasLtHandle_t handle, const Key& key) {

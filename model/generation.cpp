@@ -1,8 +1,10 @@
 #include "model/generation.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cassert>
 #include <chrono>
+#include <cmath>
 #include <span>
 #include <thread>
 #include <unordered_map>
@@ -68,13 +70,18 @@ Result<std::vector<int32_t>> nextTokens(Decoder* decoder, const StepBatch& step,
   const size_t vocabulary = logits.size() / live.size();
   std::vector<int32_t> tokens(live.size());
   const auto threads = static_cast<size_t>(std::max(options.choosing_threads, 1));
+  std::atomic<bool> finite = true;
   const auto choose = [&](size_t first) {
     for (size_t r = first; r < live.size(); r += threads) {
       const GenerationRow& row = rows[live[r]];
       const Generated& output = outputs[live[r]];
       if (output.steps + 1 < row.question.size()) continue;
-      tokens[r] =
-          choosePenalised(logits.subspan(r * vocabulary, vocabulary), row, output.tokens, options);
+      const auto mine = logits.subspan(r * vocabulary, vocabulary);
+      if (!std::all_of(mine.begin(), mine.end(), [](float x) { return std::isfinite(x); })) {
+        finite = false;
+        continue;
+      }
+      tokens[r] = choosePenalised(mine, row, output.tokens, options);
     }
   };
   std::vector<std::jthread> others;
@@ -83,6 +90,7 @@ Result<std::vector<int32_t>> nextTokens(Decoder* decoder, const StepBatch& step,
   }
   choose(0);
   others.clear();  // joins them
+  if (!finite) return fail(ErrorCode::kData, "decode: the logits are not finite");
   return tokens;
 }
 

@@ -128,6 +128,7 @@ struct TicketRequest {
   // Episodes that all live workers share: no more than an equal part of so many, and that part in
   // equal pieces. 0: no matter.
   uint64_t shared = 0;
+  uint64_t from = 0;  // reissued tickets below it are of no use to anybody, and are forgotten
 };
 
 // What a worker asks for when it asks for evaluation units.

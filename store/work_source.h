@@ -15,8 +15,8 @@ class WorkSource {
 
   // Sets the model facts if nobody has; returns the facts in force.
   virtual Result<v1::ModelFacts> agreeOnModel(const v1::ModelFacts& mine) = 0;
-  // One reissued ticket, or else as many consecutive new ones as the request allows; empty: none
-  // for now.
+  // As many reissued tickets as the request allows, the lowest first, or else consecutive new ones;
+  // empty: none for now.
   virtual Result<std::vector<uint64_t>> takeTickets(const TicketRequest& request) = 0;
   // kFull when the inbox holds `cap` entries: keep the result and try later.
   virtual Result<PushOutcome> pushResult(const v1::EpisodeResult& result, uint64_t cap) = 0;

@@ -540,11 +540,15 @@ Result<std::vector<Engine::Spelled>> Engine::spell(const std::vector<uint32_t>& 
     ALLOT_ASSIGN(const auto batch, prompted(part, methods, 0));
     ALLOT_ASSIGN(auto generated,
                  generate(decoder_.get(), tokenizer_, batch, generationOptions(methods.decode)));
+    std::vector<Completion> completions;
     for (size_t i = 0; i < part.size(); ++i) {
-      const Question& asked = question(true, part[i].question);
-      const double score = grade(experiment_.spec().task(), asked, generated[i].text).score;
-      answers.push_back(
-          {part[i].question, asked.prompt_ids, std::move(generated[i].tokens), score});
+      completions.push_back({&question(true, part[i].question), &generated[i].text});
+    }
+    ALLOT_ASSIGN(const auto graded,
+                 gradeAll(experiment_.spec().task(), completions, [this] { return goOn(); }));
+    for (size_t i = 0; i < part.size(); ++i) {
+      answers.push_back({part[i].question, completions[i].question->prompt_ids,
+                         std::move(generated[i].tokens), graded[i].score});
     }
     left = left.subspan(part.size());
   }

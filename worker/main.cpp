@@ -167,6 +167,7 @@ Status check(const Options& options) {
                                {"held_out_path", tasks.held_out_path},
                                {"device", engine->deviceName()},
                                {"gpu_memory_mib", engine->freeGpuMemory() >> 20},
+                               {"host_memory_mib", freeMemory(Device::kCpu) >> 20},
                                {"gpus", cudaDevices()}};
   std::printf("%s\n", json.dump().c_str());
   return {};

@@ -19,7 +19,7 @@ constexpr uint64_t kBeatEveryMs = 2'000;
 constexpr uint64_t kBeatAtMostEveryMs = 250;
 // In the middle of work: often enough to renew a claim several times, and a store that hangs costs
 // a hundredth of the time.
-constexpr uint64_t kBeatWhileBusyMs = 10'000;
+constexpr uint64_t kBeatWhileBusyMs = 4'000;
 constexpr uint64_t kPatienceMs = 300;
 constexpr uint64_t kSilentMs = 20'000;  // so long the store is not asked again
 // Units: as many at once as take about a minute, and then others may claim them unless they are
@@ -306,19 +306,25 @@ Result<bool> WorkerLoop::rollOut() {
   // Where nobody says how many, as many episodes as a decode step takes in its stride, and no more
   // of an update's than leaves the other workers theirs.
   const uint64_t asked = spec.rollout().episodes_per_pull();
-  const uint64_t at_once =
-      engine_.rowsOfStep() / std::max(1u, spec.rollout().questions_per_episode());
+  uint64_t at_once = engine_.rowsOfStep() / std::max(1u, spec.rollout().questions_per_episode());
+  // Who is asked to end drops what the grace is too short for.
+  if (episode_ms_ > 0) at_once = std::min(at_once, options_.grace_ms / 2 / episode_ms_);
   const uint64_t per_update = spec.update().episodes_per_update();
   TicketRequest request{.count = asked};
   if (asked == 1 && at_once > 1) {
     request.count = at_once;
     request.shared = per_update;
   }
-  if (run_.synchronous) request.limit = (policy_version_ + 1) * per_update;
+  if (run_.synchronous) {
+    request.from = policy_version_ * per_update;
+    request.limit = request.from + per_update;
+  }
   ALLOT_ASSIGN(const auto tickets, work_.takeTickets(request));
   if (tickets.empty()) return false;
   ALLOT_TRY(beat(WorkerState::kRollout));
+  const uint64_t start = options_.now();
   auto results = engine_.rollOut(policy->snapshot, policy->sha256, tickets);
+  if (results) episode_ms_ = (options_.now() - start) / tickets.size();
   if (!results) {
     for (size_t i = 0; i < tickets.size(); ++i) {
       events_.episode(given_up_ ? WorkOutcome::kAborted : WorkOutcome::kFailed, nullptr);

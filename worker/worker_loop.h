@@ -104,6 +104,7 @@ class WorkerLoop {
   std::deque<v1::EvaluationResult> held_evaluations_;
   std::deque<v1::EvaluationUnit> claimed_;  // to be evaluated; the first one is in hand
   uint64_t unit_ms_ = 0;                    // how long a unit took of late; 0: not known
+  uint64_t episode_ms_ = 0;                 // of the last pull, on average
   uint64_t results_ = 0;
   uint64_t episodes_ = 0;
   uint64_t bad_in_a_row_ = 0;

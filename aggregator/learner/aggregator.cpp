@@ -12,6 +12,7 @@
 #include "core/spec/spec.h"
 #include "core/spec/spec_change.h"
 #include "core/spec/spec_keys.h"
+#include "core/worker_beats.h"
 #include "store/checks.h"
 
 namespace allot {
@@ -355,13 +356,38 @@ Status Aggregator::loadAgain(const Error& refused) {
 Status Aggregator::reissueMissing() {
   if (!run_.synchronous || !learning() || open_units_ > 0) return {};
   const uint64_t now = options_.now();
-  if (now - std::max(last_progress_, last_reissue_) < options_.reissue_ms) return {};
+  const uint64_t quiet_since = std::max(last_progress_, last_reissue_);
+  if (now - quiet_since < options_.reissue_ms / 2) return {};
+  const bool first_look = rolling_out_since_ < quiet_since;
+  if (!first_look && now - rolling_out_since_ < options_.reissue_ms / 2) return {};
+  if (!first_look && now - quiet_since < options_.reissue_ms) return {};
+  // Whoever beats is at work on tickets of this update; who has died beats no more.
+  auto rolling_out = beatsOfRollouts();
+  const bool moves = std::any_of(rolling_out.begin(), rolling_out.end(), [&](const auto& beat) {
+    const auto before = rolling_out_.find(beat.first);
+    return before == rolling_out_.end() || before->second != beat.second;
+  });
+  rolling_out_ = std::move(rolling_out);
+  rolling_out_since_ = now;
+  if (moves || now - quiet_since < options_.reissue_ms) return {};
   const uint64_t first = state_.policy().version() * episodesPerUpdate();
   for (uint64_t t = first; t < first + episodesPerUpdate(); ++t) {
     if (!held_.contains(t)) ALLOT_TRY(leadership_->reissueTicket(t));
   }
   last_reissue_ = now;
   return {};
+}
+
+std::map<std::string, uint64_t> Aggregator::beatsOfRollouts() {
+  std::map<std::string, uint64_t> beats;
+  const auto workers = store_.listWorkers();
+  if (!workers) return beats;
+  for (const v1::WorkerBeat& beat : *workers) {
+    const bool here = beat.policy_version() == state_.policy().version() &&
+                      beat.state() == wordOf(WorkerState::kRollout);
+    if (here) beats.emplace(beat.worker(), beat.seen_unix_ms());
+  }
+  return beats;
 }
 
 bool Aggregator::goalReached() const {

@@ -109,6 +109,8 @@ class Aggregator {
   uint64_t noteRefusal(const v1::EvaluationResult& result, const std::string& reason);
   std::string heldBack() const;
   Status reissueMissing();
+  // Of workers that answer questions under the policy of now: when they beat, by their own clocks.
+  std::map<std::string, uint64_t> beatsOfRollouts();
   Result<bool> finishIfDone();
   bool goalReached() const;
   bool hoursSpent() const;
@@ -161,7 +163,9 @@ class Aggregator {
   uint64_t arrivals_ = 0;
   uint64_t last_progress_ = 0;  // a result or an evaluation that counts, or an update
   uint64_t last_reissue_ = 0;
-  uint64_t refused_in_a_row_ = 0;  // since then: results and evaluations
+  std::map<std::string, uint64_t> rolling_out_;  // what beatsOfRollouts() said,
+  uint64_t rolling_out_since_ = 0;               // and when
+  uint64_t refused_in_a_row_ = 0;                // since then: results and evaluations
   std::optional<uint64_t> status_published_;
   std::string last_error_;
   uint64_t last_error_unix_ms_ = 0;

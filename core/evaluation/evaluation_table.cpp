@@ -33,6 +33,13 @@ void forgetDetails(EvaluationCell* cell) {
   cell->over_uniform.reset();
 }
 
+// Of a cell that is not complete, or one of many. Answers to one question are not several
+// questions.
+Interval wilsonOf(const ScoreTally& tally, uint64_t questions) {
+  const double answers = std::max(1.0, static_cast<double>(tally.n));
+  return wilson95(tally.sum * static_cast<double>(questions) / answers, questions);
+}
+
 double share(uint64_t part, uint64_t whole) {
   return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : -1;
 }
@@ -221,8 +228,7 @@ void EvaluationTable::thinLine(const std::string& method, uint64_t version) {
     EvaluationCell& cell = it->second;
     // A bootstrap would cost more than it says about one of many.
     if (cell.all.interval.low == 0 && cell.all.interval.high == 1) {
-      cell.all.interval =
-          wilson95(cell.all.sum / static_cast<double>(cell.repeats), cell.questions());
+      cell.all.interval = wilsonOf(cell.all, cell.questions());
     }
     forgetDetails(&cell);
     points.insert(version);
@@ -247,7 +253,7 @@ void EvaluationTable::setIntervals(const Key& key, EvaluationCell* cell) const {
     tally->interval =
         cell->complete
             ? interval95(tally->scores, RandomStream(streams_, Purpose::kBootstrap, stream))
-            : wilson95(tally->sum / static_cast<double>(cell->repeats), cell->questionsOf(*tally));
+            : wilsonOf(*tally, cell->questionsOf(*tally));
   };
   set(&cell->all, 0);
   for (auto& [task, tally] : cell->tasks) set(&tally, uint64_t{task} + 1);

@@ -243,7 +243,7 @@ std::vector<SpecRule> learningRules() {
              "With a temperature: draw from the likeliest tokens that together have this mass."),
       integer("generation.topK", "0", 0, 1000000,
               "With a temperature: draw from so many of the likeliest tokens, 0 from all."),
-      number("generation.repetitionPenalty", "1", {.above_low = true, .high = 10},
+      number("generation.repetitionPenalty", "1", {.low = 0.01, .high = 10},
              "Divides the positive logits of tokens that the prompt or the answer so far has, and "
              "multiplies their negative ones, before the temperature does anything; the SANTA "
              "paper has 1.1 for GSM8K and MMLU. 1: none. With another one the host of a GPU "

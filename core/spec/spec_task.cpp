@@ -87,7 +87,8 @@ void deriveTaskDefaults(v1::Task& task) {
   settle(task.suite() == "jsonl", "prompt", task.mutable_prompt_field());
   settle(task.suite() == "jsonl", "answers", task.mutable_answers_field());
   settle(hasStyles(task), "llama", task.mutable_prompt_style());
-  settle(hasSplits(task), "test", task.mutable_split());
+  // Empty is test: runs of builds that knew no splits have nothing there.
+  if (task.split() == "test") task.clear_split();
 }
 
 std::optional<SpecProblem> taskProblem(const v1::Task& task) {

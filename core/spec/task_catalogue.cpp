@@ -271,7 +271,9 @@ bool runsCode(std::string_view grader) {
 }
 
 bool runsCode(const v1::Task& spec) {
+  const SuiteInfo* suite = findSuiteInfo(spec.suite());
   return std::any_of(spec.tasks().begin(), spec.tasks().end(), [&](const std::string& task) {
+    if (suite == nullptr || suite->find(task) == nullptr) return false;  // refused elsewhere
     const TaskGraders graders = gradersOf(spec, task);
     return runsCode(graders.score) || runsCode(graders.other);
   });

@@ -375,18 +375,18 @@ Result<std::vector<uint64_t>> MemoryStore::takeTickets(const TicketRequest& requ
   uint64_t count = std::min(request.count, store::kMostTicketsAtOnce);
   std::vector<uint64_t> tickets;
   if (count == 0) return tickets;
-  auto& reissued = server_->reissued_;
-  if (!reissued.empty()) {
-    tickets.push_back(*reissued.begin());
-    reissued.erase(reissued.begin());
-    return tickets;
-  }
   if (request.shared > 0) {
     const size_t workers = std::max<size_t>(1, server_->workers_.size());
     const auto ceiling = [](uint64_t a, uint64_t b) { return (a + b - 1) / b; };
     const uint64_t part = ceiling(request.shared, workers);
     count = ceiling(part, ceiling(part, count));
   }
+  auto& reissued = server_->reissued_;
+  reissued.erase(reissued.begin(), reissued.lower_bound(request.from));
+  while (!reissued.empty() && tickets.size() < count) {
+    tickets.push_back(reissued.extract(reissued.begin()).value());
+  }
+  if (!tickets.empty()) return tickets;
   if (server_->next_ticket_ >= request.limit) return tickets;
   count = std::min(count, request.limit - server_->next_ticket_);
   for (uint64_t i = 0; i < count; ++i) tickets.push_back(server_->next_ticket_++);

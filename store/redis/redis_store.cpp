@@ -229,18 +229,24 @@ Result<std::vector<uint64_t>> RedisStore::takeTickets(const TicketRequest& reque
   const uint64_t count = std::min(request.count, store::kMostTicketsAtOnce);
   std::vector<uint64_t> tickets;
   if (count == 0) return tickets;
-  ALLOT_ASSIGN(const RedisReply reply,
-               run(lua::take_tickets, {std::to_string(count), std::to_string(request.limit),
-                                       std::to_string(request.shared)}));
+  ALLOT_ASSIGN(
+      const RedisReply reply,
+      run(lua::take_tickets, {std::to_string(count), std::to_string(request.limit),
+                              std::to_string(request.shared), std::to_string(request.from)}));
   const std::string_view word = reply.view()[0].text();
   if (word == "NONE") return tickets;
-  if (word != "NEW" && word != "AGAIN") return unexpectedReply("takeTickets");
-  ALLOT_ASSIGN(const uint64_t first, toNumber(reply.view()[1].text(), key("tickets")));
-  uint64_t taken = 1;
-  if (word == "NEW") {
-    ALLOT_ASSIGN(taken, toNumber(reply.view()[2].text(), key("tickets")));
-    if (taken == 0 || taken > count) return unexpectedReply("takeTickets");
+  if (word == "AGAIN") {
+    if (reply.view().size() > count + 1) return unexpectedReply("takeTickets");
+    for (size_t i = 1; i < reply.view().size(); ++i) {
+      ALLOT_ASSIGN(const uint64_t ticket, toNumber(reply.view()[i].text(), key("reissue")));
+      tickets.push_back(ticket);
+    }
+    return tickets;
   }
+  if (word != "NEW") return unexpectedReply("takeTickets");
+  ALLOT_ASSIGN(const uint64_t first, toNumber(reply.view()[1].text(), key("tickets")));
+  ALLOT_ASSIGN(const uint64_t taken, toNumber(reply.view()[2].text(), key("tickets")));
+  if (taken == 0 || taken > count) return unexpectedReply("takeTickets");
   for (uint64_t i = 0; i < taken; ++i) tickets.push_back(first + i);
   return tickets;
 }

@@ -259,8 +259,12 @@ TEST_P(StoreConformance, TicketsAreConsecutiveLimitedAndReissued) {
   ASSERT_TRUE(succeeded(leader.reissueTicket(3)));
   ASSERT_TRUE(succeeded(leader.reissueTicket(3)));  // repeated: once
   ASSERT_TRUE(succeeded(leader.reissueTicket(0)));
-  EXPECT_THAT(store_->takeTickets({4, 6}).value(), ElementsAre(0));
+  EXPECT_THAT(store_->takeTickets({1, 6}).value(), ElementsAre(0));
   EXPECT_THAT(store_->takeTickets({4, kNoLimit}).value(), ElementsAre(3));
+  for (const uint64_t ticket : {1, 2, 4, 5}) ASSERT_TRUE(succeeded(leader.reissueTicket(ticket)));
+  // Several at once, but none of an update that is over.
+  EXPECT_THAT(store_->takeTickets({.count = 2, .from = 2}).value(), ElementsAre(2, 4));
+  EXPECT_THAT(store_->takeTickets({.count = 2, .from = 2}).value(), ElementsAre(5));
   EXPECT_THAT(store_->takeTickets({4, kNoLimit}).value(), ElementsAre(6, 7, 8, 9));
 
   ASSERT_TRUE(succeeded(leader.reissueTicket(1)));

@@ -481,6 +481,35 @@ TEST_F(AggregatorTest, SynchronousTakesEachTicketOnceUnderItsOwnPolicyAndReissue
   for (int i = 0; i < 3; ++i) EXPECT_EQ(records->front().results(i).ticket(), uint64_t(i));
 }
 
+// A large batch takes longer than a dead worker's tickets are waited for.
+TEST_F(AggregatorTest, WhatALiveWorkerIsAtIsNotHandedOutAgain) {
+  run_.synchronous = true;
+  announceModel();
+  auto store = openMemoryStore(server_);
+  auto aggregator = start("a", store.get());
+  ASSERT_TRUE(tick(aggregator.get()));
+  evaluateAll();
+  ASSERT_TRUE(tick(aggregator.get()));
+  ASSERT_EQ(worker_->takeTickets({3, 3})->size(), 3u);
+  v1::WorkerBeat beat;
+  beat.set_worker("slow");
+  beat.set_state("rollout");
+  const auto after = [&](uint64_t seconds, bool beats) {
+    for (uint64_t i = 0; i < seconds; ++i) {
+      now_ += 1000;
+      if (beats && i % 4 == 0) {
+        beat.set_seen_unix_ms(now_);
+        ASSERT_TRUE(worker_->beat({.beat = beat, .ttl_ms = 60'000}));
+      }
+      ASSERT_TRUE(tick(aggregator.get()));
+    }
+  };
+  after(60, true);
+  EXPECT_THAT(*worker_->takeTickets({.count = 3, .limit = 3}), testing::IsEmpty());
+  after(25, false);  // it has died, though it is not forgotten yet
+  EXPECT_THAT(*worker_->takeTickets({.count = 3, .limit = 3}), testing::ElementsAre(0, 1, 2));
+}
+
 TEST(HistorySample, GivesTheMemoryOfResultsBack) {
   HistorySample sample;
   const size_t before = mallinfo2().uordblks;

@@ -98,6 +98,26 @@ TEST(MethodCard, TheWorstTaskLosesMostToDenseAttention) {
   EXPECT_DOUBLE_EQ(rows[0].worst->dense, 0.98);
 }
 
+// Errors of outputs are the decode method's, whatever read the prompts.
+TEST(MethodCard, ErrorsOfOutputsAreOfTheMethodThatMadeThem) {
+  EvaluationCell both = cell("sale + s2anta-prop", "uniform", 8, 60, 100);
+  both.prefill = "sale";
+  CardRun measured = run({cell("dense", "dense", 0, 93, 1000), both});
+  FidelitySummary errors;
+  errors.method = both.method;
+  errors.schedule_name = "uniform";
+  errors.total_budget = 8;
+  errors.complete = true;
+  measured.fidelity.push_back(errors);
+  const auto has = [&](const std::string& method) {
+    const auto card = methodCard(method, {measured}, {});
+    EXPECT_TRUE(card) << card.error().message;
+    return card && card->find("Against dense attention's outputs") != std::string::npos;
+  };
+  EXPECT_TRUE(has("s2anta-prop"));
+  EXPECT_FALSE(has("sale"));
+}
+
 TEST(MethodCard, AMethodOfPromptsIsComparedWithOthersUnderTheSameAnswers) {
   const auto prompts = [](const std::string& prefill, const std::string& decode, double right,
                           double bytes) {

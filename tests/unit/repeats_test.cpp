@@ -187,9 +187,14 @@ TEST(Repeats, ACellIsCompleteWithAllOfThemAndCountsQuestions) {
       if (cell.complete) continue;
       EXPECT_EQ(cell.repeatDeviation(), std::nullopt);
       // As if only that many questions had been answered: nothing is claimed from draws alone.
-      const Interval so_far = wilson95(cell.all.sum / 3, cell.all.n / 3);
+      const uint64_t questions = cell.all.n / 3;
+      const Interval so_far =
+          wilson95(cell.all.sum * static_cast<double>(questions) / static_cast<double>(cell.all.n),
+                   questions);
       EXPECT_EQ(cell.all.interval.low, so_far.low);
       EXPECT_EQ(cell.all.interval.high, so_far.high);
+      EXPECT_LE(cell.all.interval.low, cell.all.mean());
+      EXPECT_GE(cell.all.interval.high, cell.all.mean());
     }
     const EvaluationCell cell = table.cells().at(0);
     EXPECT_EQ(cell.repeats, 3u);

@@ -95,6 +95,25 @@ TEST(Schema, AKeyWhoseAbsenceMeansSomethingIsNeverEmptyOrZero) {
   }
 }
 
+// A suite with keys of its own, which came after it.
+TEST(Schema, WhatBuildsStoredOfMmluStaysAsItWas) {
+  const std::vector<std::string> mmlu = {
+      "spec.task={suite: mmlu, path: f, contextTokens: 2048, trainQuestions: 64, "
+      "heldOutQuestions: 64, maxNewTokens: 8}"};
+  for (uint32_t schema = 5; schema <= kSpecSchema; ++schema) {
+    const v1::Experiment now = parsed(mmlu, schema);
+    v1::Experiment completed = asOfSchema(now, schema);
+    complete(&completed);
+    EXPECT_EQ(canonicalBytes(completed), canonicalBytes(now)) << schema;
+    const auto longer = withSettings(completed, {"spec.update.maxUpdates=151"});
+    ASSERT_TRUE(longer) << longer.error().message;
+    EXPECT_EQ(specChanges(completed, *longer).size(), 1u) << schema;
+    const auto named = withSettings(completed, {"spec.task.split=test"});
+    ASSERT_TRUE(named) << named.error().message;
+    EXPECT_TRUE(specChanges(completed, *named).empty()) << schema;
+  }
+}
+
 TEST(Schema, WhatAnyBuildStoredIsCompletedAndKeepsItsDigest) {
   for (uint32_t schema = 1; schema <= kSpecSchema; ++schema) {
     // What a build of that schema made of the file.

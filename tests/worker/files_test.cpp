@@ -16,6 +16,7 @@ namespace allot {
 namespace {
 
 using nlohmann::json;
+using testing::ElementsAre;
 using testing::EndsWith;
 using testing::HasSubstr;
 using testing::StartsWith;
@@ -72,6 +73,17 @@ class Files : public testing::Test {
 
   TempFolder folder_;
 };
+
+// Of a program every blank counts; of other answers none around them.
+TEST_F(Files, AnswersThatAreProgramsStayAsTheyStand) {
+  const std::string path = write(
+      "own.jsonl",
+      json({{"prompt", "Add."}, {"answers", {"def f():\n", "\nassert f() == 1"}}}).dump() + "\n");
+  v1::Task task = spec("jsonl", path, 0, 1);
+  EXPECT_THAT(make(task)->held_out[0].answers, ElementsAre("def f():", "assert f() == 1"));
+  task.set_grader("python-tests");
+  EXPECT_THAT(make(task)->held_out[0].answers, ElementsAre("def f():\n", "\nassert f() == 1"));
+}
 
 // Those of tests/worker/humaneval, and of any model: no turns, every blank where it was.
 TEST_F(Files, HumanevalIsCompletedAsItStands) {
@@ -192,7 +204,7 @@ TEST_F(Files, MmluOfThePublishedFolderIsTheSplitThatIsAskedFor) {
   write("data/README.txt", "not read");
   const auto prompt = [&](const std::string& path, const std::string& split) {
     v1::Task task = spec("mmlu", path, 0, 1);
-    EXPECT_EQ(task.split(), "test");
+    EXPECT_EQ(task.split(), "");
     task.set_split(split);
     const auto made = make(task);
     return made ? made->held_out[0].prompt : made.error().message;

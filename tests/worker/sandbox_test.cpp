@@ -78,6 +78,7 @@ std::vector<Case> gradedCases() {
       {r, "    import threading\n    threading.Thread(target=input).start()\n    return 42", 1},
       {r, "    open('/tmp/a', 'w').write('42')\n    return int(open('/tmp/a').read())", 1},
       {{"assert x == 1"}, "x = 1\n", 1},
+      {{"assert x == 1"}, "x = 1", 1},  // the tests stand on lines of their own
       {{"assert x == 1"}, "x = 2\n", 0},
       {{}, "x = 1", 0},
       {{"x = 1\n", "", ""}, "", 0},

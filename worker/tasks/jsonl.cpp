@@ -1,4 +1,5 @@
 // Suite jsonl: questions of your own, JSON lines with a prompt and its answers.
+#include "core/spec/task_catalogue.h"
 #include "worker/tasks/records.h"
 #include "worker/tasks/suites.h"
 
@@ -17,7 +18,10 @@ Result<std::vector<Record>> readJsonl(const std::string& path, const v1::Task& s
     ALLOT_TRY(checkField(json, spec.prompt_field(), "spec.task.promptField"));
     ALLOT_TRY(checkField(json, spec.answers_field(), "spec.task.answersField"));
     ALLOT_ASSIGN(record.draft.prompt, json.text(spec.prompt_field()));
-    ALLOT_ASSIGN(record.draft.answers, json.texts(spec.answers_field()));
+    // Of a program every blank counts.
+    ALLOT_ASSIGN(record.draft.answers, runsCode(spec)
+                                           ? json.answersAsTheyStand(spec.answers_field())
+                                           : json.texts(spec.answers_field()));
     record.identity = record.draft.prompt;
     records.push_back(std::move(record));
     return {};

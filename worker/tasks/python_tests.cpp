@@ -162,7 +162,7 @@ bool hasStop(const std::string& completion) {
 std::string testProgram(const std::vector<std::string>& references, std::string_view completion) {
   if (references.empty() || references.size() > 2) return "";
   const std::string before = references.size() == 2 ? references.front() : "";
-  return before + std::string(untilStop(completion)) + references.back();
+  return before + std::string(untilStop(completion)) + "\n" + references.back();
 }
 
 Result<std::vector<double>> runPrograms(const std::vector<std::string>& programs,
