@@ -71,7 +71,8 @@ def broken_links(root, document):
         if parts.scheme or parts.netloc:
             continue
         path = urllib.parse.unquote(parts.path)
-        target = os.path.normpath(os.path.join(os.path.dirname(document), path)) if path else document
+        folder = os.path.dirname(document)
+        target = os.path.normpath(os.path.join(folder, path)) if path else document
         if path.startswith("/") or target.startswith(".."):
             yield f"{place}: leaves the repository"
         elif not (root / target).exists():
@@ -91,3 +92,36 @@ def crowded_lines(root, document):
     for number, line in prose((root / document).read_text()):
         if not line.startswith(("|", "#")) and TWO_SENTENCES.search(line):
             yield f"{document}:{number}: more than one sentence on a line"
+
+
+def folder_of(include):
+    if include.startswith("allot/v1/"):
+        return "proto"
+    return "kernels" if include.startswith("allot/kernels/") else include.split("/")[0]
+
+
+def includes(root, folder):
+    """The folders that the sources of one include."""
+    found = set()
+    for file in (root / folder).rglob("*"):
+        if file.suffix in (".h", ".cpp", ".cu"):
+            names = re.findall(r'^#include "([^"]+)"', file.read_text(), re.M)
+            found |= {folder_of(name) for name in names}
+    return found - {folder}
+
+
+def undeclared_includes(root, architecture):
+    """Includes that the table of folders does not allow, neither itself nor by way of others."""
+    rows = dict(re.findall(r"^\| `(\w+)/` \|.*\| ?([^|]*?) ?\|$", architecture, re.M))
+    rows.pop("tests", None)  # they may include anything
+    may = {folder: set(re.findall(r"`(\w+)`", cell)) & set(rows) for folder, cell in rows.items()}
+    for folder in sorted(may):
+        reached, waiting = set(), [folder]
+        while waiting:
+            new = may[waiting.pop()] - reached
+            reached |= new
+            waiting += new
+        if folder in reached:
+            yield f"{folder}/ may include itself, by way of others"
+        for other in sorted((includes(root, folder) & set(rows)) - reached):
+            yield f"{folder}/ includes {other}/, which docs/architecture.md does not say"

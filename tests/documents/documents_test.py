@@ -46,6 +46,12 @@ class Documents(unittest.TestCase):
         self.assertLessEqual(len((ROOT / "README.md").read_text().splitlines()),
                              checks.LONGEST_README)
 
+    def test_what_the_readme_shows_of_the_demo_is_what_it_prints(self):
+        shown = (ROOT / "README.md").read_text().split("```")[3].splitlines()
+        printed = (ROOT / "docs/experiments.md").read_text().splitlines()
+        self.assertGreater(len(shown), 10)
+        self.assertEqual([], [line for line in shown if line not in printed])
+
     def test_the_contents_name_every_document(self):
         contents = (ROOT / "docs/README.md").read_text()
         named = {link.partition("#")[0] for _, link in checks.links(contents)}
@@ -62,6 +68,18 @@ class Documents(unittest.TestCase):
                 self.assertTrue((ROOT / folder / "README.md").exists())
                 self.assertIn(f"](../{folder}/README.md)", architecture)
                 self.assertIn(f"\n| `{folder}/` |", architecture)
+
+    def test_folders_include_what_the_architecture_says(self):
+        architecture = (ROOT / "docs/architecture.md").read_text()
+        self.assertEqual([], list(checks.undeclared_includes(ROOT, architecture)))
+        for row, broken in (("; `store_probe` alone `telemetry` |", " |"),
+                            ("| `model`, `store`, `telemetry`,", "| `store`, `telemetry`,"),
+                            ("| `proto`, from `kernels` the", "| `cli`, `proto`, from `kernels` the"),
+                            ("| `proto`, from `kernels` the", "| from `kernels` the")):
+            with self.subTest(broken=broken):
+                self.assertIn(row, architecture)
+                self.assertNotEqual([], list(checks.undeclared_includes(
+                    ROOT, architecture.replace(row, broken))))
 
     def test_the_picture_names_scripts_streams_and_folders_that_are_there(self):
         picture = (ROOT / "docs/architecture.svg").read_text()
@@ -91,14 +109,14 @@ class Checks(unittest.TestCase):
             return list(check(root, "docs/it.md"))
 
     def test_links(self):
-        good = ("[a](other.md) [b](other.md#two-words) [c](#here) ![d](../docs) [e](https://x.org/y)\n"
-                "[f](other.md#two-words-1) `[g](code.md)` [h [i]](other.md \"title\")\n"
+        good = ("[a](other.md) [b](other.md#two-words) [c](#here) ![d](../docs)\n"
+                "[e](https://x.org/y) [f](other.md#two-words-1) `[g](code.md)` [h [i]](other.md \"title\")\n"
                 "# Here\n```\n[j](code.md)\n```\n[k]: other.md\n")
         other = "# Two `words`\ntext\n## Two words!\n"
         self.assertEqual([], self.faults(checks.broken_links, good, other=other))
         for bad in ("[a](absent.md)", "[a](other.md#three)", "[a](#there)", "[a](/etc/passwd)",
-                    "[a](../../x.md)", "![a](absent.svg)", "[a]: absent.md", "x [a](other.md), [b](no.md)",
-                    "```\n```\n[a](absent.md)", "[a](other.md#two-words-2)", "[`a`](absent.md)"):
+                    "[a](../../x.md)", "![a](absent.svg)", "[a]: absent.md",
+                    "x [a](other.md), [b](no.md)", "```\n```\n[a](absent.md)", "[a](other.md#two-words-2)", "[`a`](absent.md)"):
             with self.subTest(bad=bad):
                 self.assertEqual(1, len(self.faults(checks.broken_links, bad, other=other)))
 
@@ -109,7 +127,8 @@ class Checks(unittest.TestCase):
 
     def test_sentences(self):
         self.assertEqual([], self.faults(
-            checks.crowded_lines, "One, e.g. this.\n1. Two.\nIn 3.1 and 3.2 it is so.\n| A. B c. D |\n"))
+            checks.crowded_lines,
+            "One, e.g. this.\n1. Two.\nIn 3.1 and 3.2 it is so.\n| A. B c. D |\n"))
         for bad in ("It is. So it is.", "It `is`. `So` it is.", "**It is.** So it is."):
             with self.subTest(bad=bad):
                 self.assertEqual(1, len(self.faults(checks.crowded_lines, bad)))

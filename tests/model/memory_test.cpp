@@ -55,7 +55,7 @@ TEST(ModelMemory, IsAsComputedBefore) {
   EXPECT_NEAR(static_cast<double>(pool.totalPages() * page), kPool, static_cast<double>(page));
 }
 
-TEST(ModelMemory, IsWhatTheReadmeSays) {
+TEST(ModelMemory, IsWhatTheDocumentSays) {
   ModelConfig qwen;  // 2.5, 1.5B, whose GGUF file has an output matrix of its own
   qwen.vocab_size = 151936;
   qwen.hidden_size = 1536;
