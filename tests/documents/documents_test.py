@@ -110,13 +110,15 @@ class Checks(unittest.TestCase):
 
     def test_links(self):
         good = ("[a](other.md) [b](other.md#two-words) [c](#here) ![d](../docs)\n"
-                "[e](https://x.org/y) [f](other.md#two-words-1) `[g](code.md)` [h [i]](other.md \"title\")\n"
+                "[e](https://x.org/y) [f](other.md#two-words-1) `[g](code.md)`\n"
+                "[h [i]](other.md \"title\")\n"
                 "# Here\n```\n[j](code.md)\n```\n[k]: other.md\n")
         other = "# Two `words`\ntext\n## Two words!\n"
         self.assertEqual([], self.faults(checks.broken_links, good, other=other))
         for bad in ("[a](absent.md)", "[a](other.md#three)", "[a](#there)", "[a](/etc/passwd)",
                     "[a](../../x.md)", "![a](absent.svg)", "[a]: absent.md",
-                    "x [a](other.md), [b](no.md)", "```\n```\n[a](absent.md)", "[a](other.md#two-words-2)", "[`a`](absent.md)"):
+                    "x [a](other.md), [b](no.md)", "```\n```\n[a](absent.md)",
+                    "[a](other.md#two-words-2)", "[`a`](absent.md)"):
             with self.subTest(bad=bad):
                 self.assertEqual(1, len(self.faults(checks.broken_links, bad, other=other)))
 
