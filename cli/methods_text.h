@@ -11,7 +11,7 @@ std::string_view methodMeaning(std::string_view name);
 // Every method with its meaning, then the table of parameters.
 std::string methodsText();
 
-// The table of methods in the README, between its marks "methods".
+// The table of methods in docs/reference/methods.md, between its marks "methods".
 std::string methodsMarkdown();
 
 }  // namespace allot

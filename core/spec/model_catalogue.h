@@ -1,8 +1,8 @@
 #pragma once
 // The catalogue of models: which architectures a model folder can be of, and in which turns an
 // instruction-tuned model can be asked. Without the code that reads or runs them (model/), so that
-// the spec's check, the command line and the README can speak of them; tests of model/ hold the two
-// together. Constants and pure functions, any thread.
+// the spec's check, the command line and the documents can speak of them; tests of model/ hold the
+// two together. Constants and pure functions, any thread.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,7 +29,7 @@ std::vector<std::string> architectureNames();
 // The values of spec.model.chatTemplate: auto, none and all of the catalogue.
 std::vector<std::string> chatTemplateChoices();
 
-// The tables of the README, between its marks "models" and "chat templates".
+// The tables of docs/models.md, between its marks "models" and "chat templates".
 std::string architecturesMarkdown();
 std::string chatTemplatesMarkdown();
 

@@ -2,7 +2,7 @@
 // The experiment file: YAML text in, a checked v1::Experiment out.
 //
 // Every key that the parser knows is one row of specKeys(): path, type, default, allowed values,
-// meaning. The parser, its error messages and the table in README.md all come from those rows, so
+// meaning. The parser, its error messages and the table of keys all come from those rows, so
 // they cannot drift apart. Pure functions, any thread.
 #include <string>
 #include <vector>
@@ -26,7 +26,7 @@ struct SpecKey {
 // All keys under `spec`, in the order of the file.
 const std::vector<SpecKey>& specKeys();
 
-// The rows above as a Markdown table (README.md holds exactly this text; a test compares).
+// The rows above as a Markdown table (docs/reference/experiment-file.md holds exactly it).
 std::string specKeysMarkdown();
 
 // Parses and checks. `place` names the file in errors. `overrides` are "spec.a.b=value" (value is

@@ -1,7 +1,7 @@
 #pragma once
 // The catalogue of tasks: which suites there are, which tasks each has and by which grader an
 // answer is scored. Without the code that makes or grades them (worker/tasks), so that the spec's
-// check, the command line and the README can speak of them; a test of the worker's holds the two
+// check, the command line and the documents can speak of them; a test of the worker's holds the two
 // together. Constants and pure functions, any thread.
 #include <string>
 #include <string_view>
@@ -66,7 +66,7 @@ bool runsCode(const v1::Task& spec);
 // is 0 the task's own.
 uint32_t longestAnswer(const v1::Task& spec, std::string_view task);
 
-// The tables of the README, between its marks "tasks" and "graders".
+// The tables of docs/reference/tasks.md, between its marks "tasks" and "graders".
 std::string tasksMarkdown();
 std::string gradersMarkdown();
 

@@ -280,7 +280,8 @@ std::string raw(T value) {
 
 std::string textOf(const std::string& text) { return raw(uint64_t{text.size()}) + text; }
 
-// A file of version 3 with one tensor t of these sizes, the fastest first, and so many bytes of data.
+// A file of version 3 with one tensor t of these sizes, the fastest first, and so many bytes of
+// data.
 std::string fileOf(uint32_t type, const std::vector<uint64_t>& sizes, size_t bytes) {
   std::string file = "GGUF" + raw(uint32_t{3}) + raw(uint64_t{1}) + raw(uint64_t{0}) + textOf("t") +
                      raw(static_cast<uint32_t>(sizes.size()));
@@ -319,7 +320,7 @@ INSTANTIATE_TEST_SUITE_P(Types, GgufBlocks,
                          testing::Values("Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"),
                          [](const auto& param) { return param.param; });
 
-// What a README, or a message, says is read.
+// What a document, or a message, says is read.
 TEST(GgufBlockTypes, OthersAreRefusedByNameOfWhatIsRead) {
   const TempFolder folder;
   for (const uint32_t type : {4u, 5u, 9u, 15u, 16u, 29u, 31u, UINT32_MAX}) {
@@ -335,7 +336,7 @@ TEST(GgufBlockTypes, OthersAreRefusedByNameOfWhatIsRead) {
                   ", which is not supported; supported: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, "
                   "Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K");
   }
-  EXPECT_THAT(readFile(ALLOT_SOURCE_DIR "/README.md"), HasSubstr(blockTypesText()));
+  EXPECT_THAT(readFile(ALLOT_SOURCE_DIR "/docs/models.md"), HasSubstr(blockTypesText()));
 }
 
 }  // namespace

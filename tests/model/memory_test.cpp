@@ -1,5 +1,5 @@
-// What a model takes of memory: weights, keys and values as README says, and what is computed of a
-// prompt, which is bounded, and said where it is not there.
+// What a model takes of memory: weights, keys and values as docs/models.md says, and what is
+// computed of a prompt, which is bounded, and said where it is not there.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -55,7 +55,7 @@ TEST(ModelMemory, IsAsComputedBefore) {
   EXPECT_NEAR(static_cast<double>(pool.totalPages() * page), kPool, static_cast<double>(page));
 }
 
-TEST(ModelMemory, IsWhatTheReadmeSays) {
+TEST(ModelMemory, IsWhatTheDocumentSays) {
   ModelConfig qwen;  // 2.5, 1.5B, whose GGUF file has an output matrix of its own
   qwen.vocab_size = 151936;
   qwen.hidden_size = 1536;
@@ -67,11 +67,12 @@ TEST(ModelMemory, IsWhatTheReadmeSays) {
   const auto bytes = static_cast<double>(weightBytes(qwen, Device::kCpu, WeightType::kFloat32));
   char gib[64];
   std::snprintf(gib, sizeof gib, "takes %.1f GiB so, twelve times its", bytes / (1 << 30));
-  const std::string readme = readSource("README.md");
-  EXPECT_THAT(readme, HasSubstr(gib));
+  const std::string document = readSource("docs/models.md");
+  EXPECT_THAT(document, HasSubstr(gib));
   EXPECT_EQ(std::round(bytes / 1'117'320'768), 12);  // the file's
   // In bfloat16.
-  EXPECT_THAT(readme, HasSubstr(std::to_string(kvBytes(qwen) / 2 >> 10) + " KiB a token for that"));
+  EXPECT_THAT(document,
+              HasSubstr(std::to_string(kvBytes(qwen) / 2 >> 10) + " KiB a token for that"));
 }
 
 // Beside its keys and values, and the logits of its last position.

@@ -1,4 +1,4 @@
-// README.md says what the parser knows.
+// The documents say what the parser knows; each test names the command that prints the new table.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -15,35 +15,43 @@
 namespace allot {
 namespace {
 
-TEST(Readme, ItsKeyTableIsTheParsers) {
-  EXPECT_EQ(between(readSource("README.md"), "<!-- keys: begin -->\n", "<!-- keys: end -->"),
-            specKeysMarkdown());
+TEST(Documents, TheKeyTableIsTheParsers) {
+  EXPECT_EQ(between(readSource("docs/reference/experiment-file.md"), "<!-- keys: begin -->\n",
+                    "<!-- keys: end -->"),
+            specKeysMarkdown())
+      << "allot keys";
 }
 
-TEST(Readme, ItsTablesOfModelsAndChatTemplatesAreTheCatalogues) {
-  const std::string readme = readSource("README.md");
-  EXPECT_EQ(between(readme, "<!-- models: begin -->\n", "<!-- models: end -->"),
-            architecturesMarkdown());
-  EXPECT_EQ(between(readme, "<!-- chat templates: begin -->\n", "<!-- chat templates: end -->"),
-            chatTemplatesMarkdown());
+TEST(Documents, TheTablesOfModelsAndChatTemplatesAreTheCatalogues) {
+  const std::string models = readSource("docs/models.md");
+  EXPECT_EQ(between(models, "<!-- models: begin -->\n", "<!-- models: end -->"),
+            architecturesMarkdown())
+      << "allot models";
+  EXPECT_EQ(between(models, "<!-- chat templates: begin -->\n", "<!-- chat templates: end -->"),
+            chatTemplatesMarkdown())
+      << "allot models";
 }
 
-TEST(Readme, ItsTableOfMethodsIsTheListOfMethods) {
-  EXPECT_EQ(between(readSource("README.md"), "<!-- methods: begin -->\n", "<!-- methods: end -->"),
-            methodsMarkdown());
+TEST(Documents, TheTableOfMethodsIsTheListOfMethods) {
+  EXPECT_EQ(between(readSource("docs/reference/methods.md"), "<!-- methods: begin -->\n",
+                    "<!-- methods: end -->"),
+            methodsMarkdown())
+      << "allot methods";
 }
 
-TEST(Readme, ItsTableOfMethodParametersIsTheParsers) {
-  EXPECT_EQ(between(readSource("README.md"), "<!-- method parameters: begin -->\n",
+TEST(Documents, TheTableOfMethodParametersIsTheParsers) {
+  EXPECT_EQ(between(readSource("docs/reference/methods.md"), "<!-- method parameters: begin -->\n",
                     "<!-- method parameters: end -->"),
-            kernels::methodParametersMarkdown());
+            kernels::methodParametersMarkdown())
+      << "allot methods";
 }
 
-TEST(Readme, ItsTablesOfTasksAndGradersAreTheCatalogues) {
-  const std::string readme = readSource("README.md");
-  EXPECT_EQ(between(readme, "<!-- tasks: begin -->\n", "<!-- tasks: end -->"), tasksMarkdown());
-  EXPECT_EQ(between(readme, "<!-- graders: begin -->\n", "<!-- graders: end -->"),
-            gradersMarkdown());
+TEST(Documents, TheTablesOfTasksAndGradersAreTheCatalogues) {
+  const std::string tasks = readSource("docs/reference/tasks.md");
+  EXPECT_EQ(between(tasks, "<!-- tasks: begin -->\n", "<!-- tasks: end -->"), tasksMarkdown())
+      << "allot tasks";
+  EXPECT_EQ(between(tasks, "<!-- graders: begin -->\n", "<!-- graders: end -->"), gradersMarkdown())
+      << "allot tasks";
 }
 
 // NAME of each "./run NAME" that begins a line or stands in backquotes.
@@ -56,12 +64,14 @@ std::set<std::string> commandsIn(const std::string& text) {
   return commands;
 }
 
-TEST(Readme, EveryCommandOfRunThatItOrTheHelpNamesIsThere) {
+TEST(Documents, EveryCommandOfRunThatTheyOrTheHelpNameIsThere) {
   const auto succeeds = [](const std::string& arguments) {
     return std::system((ALLOT_SOURCE_DIR "/run " + arguments + " >/dev/null 2>&1").c_str()) == 0;
   };
   std::set<std::string> commands = commandsIn(readSource("run"));
-  commands.merge(commandsIn(readSource("README.md")));
+  for (const std::string name : {"README.md", "docs/extending.md", "docs/operations.md"}) {
+    commands.merge(commandsIn(readSource(name)));
+  }
   EXPECT_GE(commands.size(), 11u);
   for (const std::string& command : commands) {
     EXPECT_TRUE(succeeds("help " + command)) << "./run " << command;
@@ -70,7 +80,7 @@ TEST(Readme, EveryCommandOfRunThatItOrTheHelpNamesIsThere) {
 }
 
 // Examples that are compiled and run as tests (tests/estimators).
-TEST(Readme, TheKernelsExamplesAreTheFilesThatAreTested) {
+TEST(Documents, TheKernelsExamplesAreTheFilesThatAreTested) {
   const std::string readme = readSource("kernels/README.md");
   for (const std::string name : {"decode_example.cpp", "uniform_method.h", "uniform_method.cpp"}) {
     const std::string file = "kernels/example/" + name;
@@ -80,17 +90,18 @@ TEST(Readme, TheKernelsExamplesAreTheFilesThatAreTested) {
   }
 }
 
-TEST(Readme, TheKernelsTableHasEveryMethodOfDecode) {
+TEST(Documents, TheKernelsTableHasEveryMethodOfDecode) {
   const std::string table = between(readSource("kernels/README.md"), "\n| method |", "\n\n");
   for (const std::string_view name : kernels::methodNames()) {
     EXPECT_NE(table.find("\n| `" + std::string(name) + "` |"), table.npos) << name;
   }
 }
 
-TEST(Readme, ItsExperimentIsTheOneThatShips) {
-  const std::string shown = between(readSource("README.md"), "```yaml\n", "```");
+TEST(Documents, TheirExperimentIsTheOneThatShips) {
+  const std::string shown =
+      between(readSource("docs/reference/experiment-file.md"), "```yaml\n", "```");
   EXPECT_EQ(shown, readSource("experiments/recall-layer-budget/experiment.yaml"));
-  EXPECT_TRUE(parseExperiment(shown, "README.md"));
+  EXPECT_TRUE(parseExperiment(shown, "experiment-file.md"));
 }
 
 }  // namespace

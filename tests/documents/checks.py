@@ -1,0 +1,127 @@
+"""What is wrong with a Markdown document, as sentences. Paths are relative to the repository."""
+import os
+import re
+import unicodedata
+import urllib.parse
+
+LONGEST_LINE = 160
+LONGEST_README = 160  # lines
+
+FENCE = re.compile(r"\s*(```+|~~~+)")
+LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(\s*<?([^()\s>]*(?:\([^()\s]*\)[^()\s]*)*)>?"
+                  r"(?:\s+\"[^\"]*\")?\s*\)")
+REFERENCE = re.compile(r"\s{0,3}\[[^\]]+\]:\s+<?([^\s>]+)")
+# A sentence ends, and another begins behind it.
+TWO_SENTENCES = re.compile(r"[a-z)`\"*][.?!][)*]* +[A-Z`*]")
+
+
+def prose(text):
+    """(number, line) of the lines that are not code."""
+    fence = None
+    for number, line in enumerate(text.splitlines(), 1):
+        mark = FENCE.match(line)
+        if fence:
+            if mark and mark.group(1).startswith(fence) and line.strip() == mark.group(1):
+                fence = None
+        elif mark:
+            fence = mark.group(1)
+        else:
+            yield number, line
+
+
+def without_code(line):
+    return re.sub(r"(`+)(?:(?!\1).)+?\1(?!`)", "", line)
+
+
+def anchors(text):
+    """The names that a reader's browser has for the headings, as GitHub makes them."""
+    names = set()
+    for _, line in prose(text):
+        heading = re.match(r"#{1,6}\s+(.*?)\s*#*\s*$", line)
+        if not heading:
+            continue
+        shown = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", heading.group(1)).lower()
+        name = "".join("-" if c == " " else c for c in shown
+                       if c in " -_" or unicodedata.category(c)[0] in "LN")
+        unique, count = name, 0
+        while unique in names:
+            count += 1
+            unique = f"{name}-{count}"
+        names.add(unique)
+    for name in re.findall(r"<a (?:id|name)=\"([^\"]+)\"", text):
+        names.add(name)
+    return names
+
+
+def links(text):
+    for number, line in prose(text):
+        line = without_code(line)
+        for match in LINK.finditer(line):
+            yield number, match.group(1)
+        reference = REFERENCE.match(line)
+        if reference:
+            yield number, reference.group(1)
+
+
+def broken_links(root, document):
+    text = (root / document).read_text()
+    for number, link in links(text):
+        place = f"{document}:{number}: {link}"
+        parts = urllib.parse.urlsplit(link)
+        if parts.scheme or parts.netloc:
+            continue
+        path = urllib.parse.unquote(parts.path)
+        folder = os.path.dirname(document)
+        target = os.path.normpath(os.path.join(folder, path)) if path else document
+        if path.startswith("/") or target.startswith(".."):
+            yield f"{place}: leaves the repository"
+        elif not (root / target).exists():
+            yield f"{place}: there is no {target}"
+        elif parts.fragment and target.endswith(".md"):
+            if urllib.parse.unquote(parts.fragment) not in anchors((root / target).read_text()):
+                yield f"{place}: {target} has no such heading"
+
+
+def long_lines(root, document):
+    for number, line in prose((root / document).read_text()):
+        if len(line) > LONGEST_LINE and not line.startswith("|"):
+            yield f"{document}:{number}: {len(line)} columns, at most {LONGEST_LINE}"
+
+
+def crowded_lines(root, document):
+    for number, line in prose((root / document).read_text()):
+        if not line.startswith(("|", "#")) and TWO_SENTENCES.search(line):
+            yield f"{document}:{number}: more than one sentence on a line"
+
+
+def folder_of(include):
+    if include.startswith("allot/v1/"):
+        return "proto"
+    return "kernels" if include.startswith("allot/kernels/") else include.split("/")[0]
+
+
+def includes(root, folder):
+    """The folders that the sources of one include."""
+    found = set()
+    for file in (root / folder).rglob("*"):
+        if file.suffix in (".h", ".cpp", ".cu"):
+            names = re.findall(r'^#include "([^"]+)"', file.read_text(), re.M)
+            found |= {folder_of(name) for name in names}
+    return found - {folder}
+
+
+def undeclared_includes(root, architecture):
+    """Includes that the table of folders does not allow, neither itself nor by way of others."""
+    rows = dict(re.findall(r"^\| `(\w+)/` \|.*\| ?([^|]*?) ?\|$", architecture, re.M))
+    rows.pop("tests", None)  # they may include anything
+    may = {folder: set(re.findall(r"`(\w+)`", cell)) & set(rows) for folder, cell in rows.items()}
+    for folder in sorted(may):
+        reached, waiting = set(), [folder]
+        while waiting:
+            new = may[waiting.pop()] - reached
+            reached |= new
+            waiting += new
+        if folder in reached:
+            yield f"{folder}/ may include itself, by way of others"
+        for other in sorted((includes(root, folder) & set(rows)) - reached):
+            yield f"{folder}/ includes {other}/, which docs/architecture.md does not say"
