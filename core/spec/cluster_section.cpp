@@ -155,6 +155,16 @@ Result<v1::Cluster> readCluster(const YamlValue& root, const std::string& place)
   if (!cluster.kv_memory().empty() && *quantityOf(cluster.kv_memory()) < 1 << 20) {
     return Site{place, "spec.cluster.kvMemory"}.refuse(cluster.kv_memory() + " is less than 1Mi");
   }
+  for (const v1::KeyValue& least : cluster.resources().requests()) {
+    for (const v1::KeyValue& most : cluster.resources().limits()) {
+      if (least.key() != most.key() || *quantityOf(least.value()) <= *quantityOf(most.value())) {
+        continue;
+      }
+      return Site{place, "spec.cluster.resources.requests"}
+          .under(escaped(least.key()))
+          .refuse(least.value() + " is more than the limit, which is " + most.value());
+    }
+  }
   return cluster;
 }
 

@@ -143,6 +143,8 @@ TEST(ClusterSection, RefusesWithPathValueAndWhatIsAllowed) {
        "spec.cluster.resources.limits.cpu: \"much\" is not a quantity, as in 40Gi or 500m"},
       {"{resources: {limits: [cpu]}}",
        "spec.cluster.resources.limits: a list is not a section (keys with values)"},
+      {"{resources: {requests: {memory: 24Gi}, limits: {memory: 2Gi}}}",
+       "spec.cluster.resources.requests.memory: 24Gi is more than the limit, which is 2Gi"},
       {"{models: {claim: A}}",
        "spec.cluster.models.claim: \"A\" is not a name of lower-case letters, digits and inner "
        "hyphens"},
