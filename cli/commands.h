@@ -20,6 +20,8 @@ void addBenchCommands(CLI::App* app, Action* action);    // bench
 void addCalibrateCommands(CLI::App* app, Action* action);  // calibrate
 void addPaperCommands(CLI::App* app, Action* action);      // papers
 void addCardCommand(CLI::App* app, Action* action);        // card
+void addCrdCommand(CLI::App* app, Action* action);         // crd
+void addRenderCommand(CLI::App* app, Action* action);      // render
 
 // 0, or the error's code, with its sentence on stderr.
 int exitCodeOf(const Status& done);

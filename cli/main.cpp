@@ -59,6 +59,8 @@ int runMain(int argc, char** argv) {
   allot::addCalibrateCommands(&app, &action);
   allot::addPaperCommands(&app, &action);
   allot::addCardCommand(&app, &action);
+  allot::addCrdCommand(&app, &action);
+  allot::addRenderCommand(&app, &action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

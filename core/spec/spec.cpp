@@ -1,267 +1,21 @@
 #include "core/spec/spec.h"
 
-#include <google/protobuf/descriptor.h>
-#include <google/protobuf/message.h>
-
 #include <algorithm>
-#include <charconv>
-#include <cmath>
-#include <system_error>
-#include <unordered_set>
 
 #include "allot/kernels/method.h"
 #include "core/spec/choices.h"
+#include "core/spec/cluster_section.h"
 #include "core/spec/prefill_profile.h"
 #include "core/spec/spec_keys.h"
 #include "core/spec/spec_learner.h"
 #include "core/spec/spec_task.h"
+#include "core/spec/spec_values.h"
 #include "core/spec/spec_yaml.h"
 
 namespace allot {
 namespace {
 
-using google::protobuf::FieldDescriptor;
-using google::protobuf::Message;
-
 constexpr size_t kMaxName = 50;
-constexpr size_t kMaxText = 4096;  // of a method or an entry of a list
-
-// Where a value stands, for messages.
-struct Site {
-  std::string place;  // the file
-  std::string path;   // "spec.task.tasks[1]"
-  // What methods there leave out.
-  kernels::MethodDefaults defaults = kernels::MethodDefaults::kSecond;
-
-  tl::unexpected<Error> refuse(const std::string& what) const {
-    return badInput(place + ": " + path + ": " + what);
-  }
-  Site under(const std::string& key) const {
-    return {place, path.empty() ? key : path + "." + key, defaults};
-  }
-  Site at(size_t index) const {
-    return {place, path + "[" + std::to_string(index) + "]", defaults};
-  }
-};
-
-std::string didYouMean(const std::string& candidate) {
-  return candidate.empty() ? "" : " (did you mean " + candidate + "?)";
-}
-
-std::string described(const YamlValue& value) {
-  switch (value.kind) {
-    case YamlValue::Kind::kNull:
-      return "nothing";
-    case YamlValue::Kind::kScalar:
-      return doubleQuoted(value.text);
-    case YamlValue::Kind::kList:
-      return "a list";
-    case YamlValue::Kind::kMap:
-      return "a section";
-  }
-  return "";
-}
-
-// `wanted`: "an integer", "a list".
-tl::unexpected<Error> wrongType(const Site& site, const YamlValue& value, const char* wanted) {
-  if (value.kind == YamlValue::Kind::kNull) {
-    return site.refuse(std::string("has no value; write ") + wanted + " or remove the key");
-  }
-  return site.refuse(described(value) + " is not " + wanted);
-}
-
-// ---- single values ----
-
-Result<uint64_t> readInteger(const YamlValue& value, uint64_t low, uint64_t high,
-                             const Site& site) {
-  const std::string& text = value.text;
-  const size_t sign = text.size() > 1 && text[0] == '-' ? 1 : 0;
-  if (value.kind != YamlValue::Kind::kScalar || text.empty() ||
-      text.find_first_not_of("0123456789", sign) != std::string::npos) {
-    return wrongType(site, value, "an integer");
-  }
-  uint64_t number = 0;
-  const char* const end = text.data() + text.size();
-  const auto parsed = std::from_chars(text.data() + sign, end, number);
-  const bool minus = sign == 1 && number != 0;
-  if (parsed.ec != std::errc() || minus || number < low || number > high) {
-    return site.refuse(escaped(text) + " is out of range " + std::to_string(low) + ".." +
-                       std::to_string(high));
-  }
-  return number;
-}
-
-Result<double> readNumber(const YamlValue& value, const SpecRule& rule, const Site& site) {
-  const std::string& text = value.text;
-  const bool scalar = value.kind == YamlValue::Kind::kScalar;
-  if (scalar && text.empty() && rule.number.or_empty) return 0.0;
-  double number = 0;
-  const char* const end = text.data() + text.size();
-  const auto parsed = std::from_chars(text.data(), end, number);
-  if (!scalar || parsed.ec == std::errc::invalid_argument || parsed.ptr != end ||
-      !std::isfinite(number)) {
-    return wrongType(site, value, "a finite number");
-  }
-  const NumberRange& range = rule.number;
-  const bool below = range.above_low ? number <= range.low : number < range.low;
-  if (parsed.ec != std::errc() || below || (range.high && number > *range.high)) {
-    return site.refuse(escaped(text) + " is out of range " + rangeText(rule));
-  }
-  return number + 0.0;  // -0 becomes 0: equal files have equal bytes
-}
-
-Result<std::string> readText(const YamlValue& value, const Site& site, size_t most = kMaxText) {
-  if (value.kind != YamlValue::Kind::kScalar) return wrongType(site, value, "a string");
-  if (value.text.empty()) return site.refuse("\"\" is empty; write a value");
-  if (value.text.size() > most) {
-    return site.refuse("has more than " + std::to_string(most) + " bytes");
-  }
-  for (const char c : value.text) {
-    if (static_cast<unsigned char>(c) < 0x20) {
-      return site.refuse(doubleQuoted(value.text) + " has control characters; remove them");
-    }
-  }
-  return value.text;
-}
-
-Result<std::string> readChoice(const YamlValue& value, const std::vector<std::string>& choices,
-                               const Site& site) {
-  if (value.kind != YamlValue::Kind::kScalar) return wrongType(site, value, "a string");
-  for (const std::string& choice : choices) {
-    if (value.text == choice) return choice;
-  }
-  return site.refuse(doubleQuoted(value.text) + " is not one of " + joined(choices) +
-                     didYouMean(nearest(value.text, choices)));
-}
-
-// The shortest text of the same method by the file's defaults: equal methods, equal files.
-Result<std::string> readMethod(const SpecRule& rule, const YamlValue& value, const Site& site) {
-  ALLOT_ASSIGN(const std::string text, readText(value, site));
-  kernels::MethodOptions options;
-  if (const auto wrong = kernels::parseMethod(text, &options, site.defaults, rule.phase)) {
-    const auto& names = kernels::methodNames(rule.phase);
-    const std::string name = text.substr(0, text.find(' '));
-    const bool known = std::find(names.begin(), names.end(), name) != names.end();
-    return site.refuse(doubleQuoted(text) + ": " + *wrong +
-                       (known ? "" : didYouMean(nearest(name, {names.begin(), names.end()}))));
-  }
-  return kernels::methodText(options, site.defaults);
-}
-
-Result<v1::Schedule> readSchedule(const YamlValue& value, const SpecRule& rule, const Site& site) {
-  v1::Schedule schedule;
-  if (value.kind != YamlValue::Kind::kList) {
-    ALLOT_ASSIGN(*schedule.mutable_kind(), readChoice(value, rule.choices, site));
-    return schedule;
-  }
-  schedule.set_kind(std::string(wordOf(ScheduleKind::kExplicit)));
-  if (value.items.empty() || value.items.size() > kMaxScheduleEntries) {
-    return site.refuse("has " + std::to_string(value.items.size()) +
-                       " entries; write one for each layer, 1.." +
-                       std::to_string(kMaxScheduleEntries));
-  }
-  uint64_t total = 0;
-  for (size_t i = 0; i < value.items.size(); ++i) {
-    ALLOT_ASSIGN(const uint64_t samples, readInteger(value.items[i], 0, kMaxBudget, site.at(i)));
-    schedule.add_samples(static_cast<uint32_t>(samples));
-    total += samples;
-  }
-  if (total < 1 || total > kMaxBudget) {
-    return site.refuse("sums to " + std::to_string(total) + ", which is out of range 1.." +
-                       std::to_string(kMaxBudget));
-  }
-  return schedule;
-}
-
-// ---- fields ----
-
-// Adds one entry to a repeated field; returns its canonical text, to find repetitions.
-Result<std::string> addEntry(const SpecRule& rule, const YamlValue& value, const Site& site,
-                             const SpecField& target) {
-  const auto* reflection = target.message->GetReflection();
-  if (rule.type == SpecType::kIntegers) {
-    ALLOT_ASSIGN(const uint64_t number, readInteger(value, rule.low, rule.high, site));
-    reflection->AddUInt32(target.message, target.field, static_cast<uint32_t>(number));
-    return std::to_string(number);
-  }
-  if (rule.type == SpecType::kTexts) {
-    ALLOT_ASSIGN(const std::string text, readText(value, site));
-    reflection->AddString(target.message, target.field, text);
-    return text;
-  }
-  if (rule.type == SpecType::kChoices) {
-    ALLOT_ASSIGN(const std::string choice, readChoice(value, rule.choices, site));
-    reflection->AddString(target.message, target.field, choice);
-    return choice;
-  }
-  if (rule.type == SpecType::kMethods) {
-    ALLOT_ASSIGN(const std::string method, readMethod(rule, value, site));
-    reflection->AddString(target.message, target.field, method);
-    return method;
-  }
-  ALLOT_ASSIGN(const v1::Schedule schedule, readSchedule(value, rule, site));
-  reflection->AddMessage(target.message, target.field)->CopyFrom(schedule);
-  return schedule.SerializeAsString();
-}
-
-Status readList(const SpecRule& rule, const YamlValue& value, const Site& site,
-                const SpecField& target) {
-  if (value.kind != YamlValue::Kind::kList) return wrongType(site, value, "a list, as in [a, b]");
-  if (value.items.empty() && rule.may_be_empty) return {};
-  if (value.items.empty()) return site.refuse("the list is empty; write at least one entry");
-  if (value.items.size() > kMaxListEntries) {
-    return site.refuse("has " + std::to_string(value.items.size()) + " entries, more than " +
-                       std::to_string(kMaxListEntries));
-  }
-  std::unordered_set<std::string> seen;
-  for (size_t i = 0; i < value.items.size(); ++i) {
-    const Site entry = site.at(i);
-    ALLOT_ASSIGN(std::string text, addEntry(rule, value.items[i], entry, target));
-    if (!seen.insert(std::move(text)).second) {
-      return entry.refuse("the list has this entry already; remove one");
-    }
-  }
-  return {};
-}
-
-Status readField(const SpecRule& rule, const YamlValue& value, const Site& site,
-                 const SpecField& target) {
-  Message* message = target.message;
-  const auto* reflection = message->GetReflection();
-  switch (rule.type) {
-    case SpecType::kInteger: {
-      ALLOT_ASSIGN(const uint64_t number, readInteger(value, rule.low, rule.high, site));
-      if (target.field->cpp_type() == FieldDescriptor::CPPTYPE_UINT64) {
-        reflection->SetUInt64(message, target.field, number);
-      } else {
-        reflection->SetUInt32(message, target.field, static_cast<uint32_t>(number));
-      }
-      return {};
-    }
-    case SpecType::kNumber: {
-      ALLOT_ASSIGN(const double number, readNumber(value, rule, site));
-      reflection->SetDouble(message, target.field, number);
-      return {};
-    }
-    case SpecType::kText:
-    case SpecType::kChoice:
-    case SpecType::kMethod: {
-      if (rule.may_be_empty && value.kind == YamlValue::Kind::kScalar && value.text.empty()) {
-        return {};  // an unset field is the empty text
-      }
-      ALLOT_ASSIGN(const std::string text,
-                   rule.type == SpecType::kText     ? readText(value, site, rule.most_bytes)
-                   : rule.type == SpecType::kMethod ? readMethod(rule, value, site)
-                                                    : readChoice(value, rule.choices, site));
-      reflection->SetString(message, target.field, text);
-      return {};
-    }
-    default:
-      return readList(rule, value, site, target);
-  }
-}
-
-// ---- the whole file ----
 
 tl::unexpected<Error> unknownKey(const Site& parent, const std::string& key) {
   const Site site = parent.under(escaped(key));
@@ -272,9 +26,11 @@ tl::unexpected<Error> unknownKey(const Site& parent, const std::string& key) {
   if (const std::string near = nearest(key, known); !near.empty()) {
     return site.refuse("unknown key" + didYouMean(near));
   }
-  for (const SpecRule& rule : specRules()) {
-    if (rule.path.substr(rule.path.rfind('.') + 1) != key) continue;
-    return site.refuse("unknown key" + didYouMean(rule.path));
+  for (const auto* rules : {&specRules(), &clusterRules()}) {
+    for (const SpecRule& rule : *rules) {
+      if (rule.path.substr(rule.path.rfind('.') + 1) != key) continue;
+      return site.refuse("unknown key" + didYouMean(rule.path));
+    }
   }
   return site.refuse("unknown key; known here: " + joined(known));
 }
@@ -316,17 +72,6 @@ Result<std::string> readName(const YamlValue& root, const Site& site) {
                             " is not a name of 1..50 lower-case letters, digits and inner hyphens");
   }
   return name;
-}
-
-// The value at a dotted path; null if a key on the way is missing.
-const YamlValue* findPath(const YamlValue& root, const std::string& path) {
-  const YamlValue* value = &root;
-  for (size_t from = 0; value != nullptr && from <= path.size();) {
-    const size_t dot = std::min(path.find('.', from), path.size());
-    value = value->find(std::string_view(path).substr(from, dot - from));
-    from = dot + 1;
-  }
-  return value;
 }
 
 Status readSpec(const YamlValue& root, const std::string& place, uint32_t schema, v1::Spec& spec) {
@@ -547,16 +292,11 @@ Status readRule(const SpecRule& rule, const std::string& yaml, const SpecField& 
   return readField(rule, value, Site{"the table of keys", rule.path}, target);
 }
 
-Result<v1::Experiment> parseExperiment(const std::string& yaml, const std::string& place,
-                                       const std::vector<std::string>& overrides) {
-  ALLOT_ASSIGN(auto experiment, parseStoredExperiment(yaml, place, overrides));
-  ALLOT_TRY(checkEffects(experiment, place));
-  return experiment;
-}
+namespace {
 
-Result<v1::Experiment> parseStoredExperiment(const std::string& yaml, const std::string& place,
-                                             const std::vector<std::string>& overrides,
-                                             uint32_t schema) {
+// The whole file: what is stored of it, and what is left aside.
+Result<ExperimentObject> parseFile(const std::string& yaml, const std::string& place,
+                                   const std::vector<std::string>& overrides, uint32_t schema) {
   ALLOT_ASSIGN(YamlValue root, parseYaml(yaml, place));
   const Site site{place, ""};
   if (root.kind != YamlValue::Kind::kMap) {
@@ -566,15 +306,43 @@ Result<v1::Experiment> parseStoredExperiment(const std::string& yaml, const std:
   ALLOT_TRY(checkConstant(root, "apiVersion", "allot.dev/v1alpha1", site));
   ALLOT_TRY(checkConstant(root, "kind", "Experiment", site));
   ALLOT_TRY(checkKeys(root, site));
-  v1::Experiment experiment;
+  ExperimentObject object;
+  v1::Experiment& experiment = object.experiment;
   ALLOT_ASSIGN(*experiment.mutable_name(), readName(root, site));
+  ALLOT_TRY(checkMetadata(root, place));
+  if (const YamlValue* name_space = findPath(root, "metadata.namespace")) {
+    object.name_space = name_space->text;
+  }
   if (root.find("spec") == nullptr) return site.under("spec").refuse("required, but missing");
   ALLOT_TRY(readSpec(root, place, schema, *experiment.mutable_spec()));
   ALLOT_TRY(deriveLearning(root, place, *experiment.mutable_spec()));
   deriveDefaults(*experiment.mutable_spec());
   ALLOT_TRY(readOwnProfile(*experiment.mutable_spec(), place));
   ALLOT_TRY(checkTogether(experiment.spec(), place));
-  return experiment;
+  ALLOT_ASSIGN(object.cluster, readCluster(root, place));
+  return object;
+}
+
+}  // namespace
+
+Result<v1::Experiment> parseExperiment(const std::string& yaml, const std::string& place,
+                                       const std::vector<std::string>& overrides) {
+  ALLOT_ASSIGN(auto object, parseExperimentObject(yaml, place, overrides));
+  return std::move(object.experiment);
+}
+
+Result<ExperimentObject> parseExperimentObject(const std::string& yaml, const std::string& place,
+                                               const std::vector<std::string>& overrides) {
+  ALLOT_ASSIGN(auto object, parseFile(yaml, place, overrides, kSpecSchema));
+  ALLOT_TRY(checkEffects(object.experiment, place));
+  return object;
+}
+
+Result<v1::Experiment> parseStoredExperiment(const std::string& yaml, const std::string& place,
+                                             const std::vector<std::string>& overrides,
+                                             uint32_t schema) {
+  ALLOT_ASSIGN(auto object, parseFile(yaml, place, overrides, schema));
+  return std::move(object.experiment);
 }
 
 }  // namespace allot

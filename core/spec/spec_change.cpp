@@ -98,6 +98,10 @@ std::string reasonFor(const std::string& path, const std::string& made) {
 
 }  // namespace
 
+std::string fixedSentence(const std::string& path) {
+  return path + " cannot change in this run: " + reasonFor(path, "results");
+}
+
 std::vector<SpecChange> specChanges(const v1::Experiment& from, const v1::Experiment& to) {
   std::vector<SpecChange> changes;
   if (from.name() != to.name()) {
@@ -162,6 +166,12 @@ v1::Experiment mergeChanges(const v1::Experiment& in_force, const v1::Experiment
 Result<v1::Experiment> withSettings(const v1::Experiment& experiment,
                                     const std::vector<std::string>& settings) {
   constexpr char kPlace[] = "the run's experiment";
+  for (const std::string& setting : settings) {
+    if (!setting.starts_with("spec.cluster")) continue;
+    return badInput("--set " + escaped(setting) +
+                    ": spec.cluster is no part of a run; change it in the experiment's file, and "
+                    "render or apply that again");
+  }
   ALLOT_ASSIGN(auto next, parseStoredExperiment(experimentYaml(experiment), kPlace, settings));
   // A run that was stored with a goal beyond its reach, say, goes on; others get none.
   if (checkEffects(experiment, kPlace)) ALLOT_TRY(checkEffects(next, kPlace));

@@ -28,6 +28,9 @@ std::vector<SpecChange> specChanges(const v1::Experiment& from, const v1::Experi
 Status checkLiveChanges(const v1::Experiment& from, const v1::Experiment& to, bool synchronous,
                         const std::string& made = "");
 
+// The same refusal where neither value is at hand: of a run that has results.
+std::string fixedSentence(const std::string& path);
+
 // The settings of `experiment` that a build of this schema does not know, and by which it would
 // have to do something else than by their absence.
 std::vector<SpecChange> changesBeyond(uint32_t schema, const v1::Experiment& experiment);

@@ -179,6 +179,15 @@ std::vector<std::string> wordsIn(const SpecField& at) {
   return words;
 }
 
+// Names of Services, which a cluster makes of it, begin with a letter before Kubernetes 1.36.
+Status checkName(const v1::Experiment& experiment, const std::string& place) {
+  const std::string& name = experiment.name();
+  if (name.empty() || name[0] < '0' || name[0] > '9') return {};
+  return badInput(place + ": metadata.name: " + doubleQuoted(name) +
+                  " begins with a digit, which names of Services in a cluster must not; begin it "
+                  "with a letter");
+}
+
 }  // namespace
 
 Status checkWords(const v1::Experiment& experiment, const std::string& place) {
@@ -206,6 +215,7 @@ Status checkWords(const v1::Experiment& experiment, const std::string& place) {
 }
 
 Status checkEffects(const v1::Experiment& experiment, const std::string& place) {
+  ALLOT_TRY(checkName(experiment, place));
   ALLOT_TRY(checkGoal(experiment, place));
   ALLOT_TRY(checkChatTemplate(experiment.spec(), place));
   ALLOT_TRY(checkAnswers(experiment.spec().evaluation(), place));

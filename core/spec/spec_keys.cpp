@@ -9,6 +9,7 @@
 
 #include "allot/kernels/method.h"
 #include "core/spec/choices.h"
+#include "core/spec/cluster_section.h"
 #include "core/spec/model_catalogue.h"
 #include "core/spec/prefill_profile.h"
 #include "core/spec/spec.h"
@@ -477,6 +478,16 @@ const char* typeName(SpecType type) {
       return "list of schedules";
     case SpecType::kMethods:
       return "list of methods";
+    case SpecType::kBoolean:
+      return "boolean";
+    case SpecType::kQuantity:
+      return "quantity";
+    case SpecType::kQuantities:
+      return "section of quantities";
+    case SpecType::kLabels:
+      return "section of labels";
+    case SpecType::kTolerations:
+      return "list of tolerations";
   }
   return "";
 }
@@ -484,7 +495,9 @@ const char* typeName(SpecType type) {
 std::string allowedText(const SpecRule& rule) {
   std::string allowed = rangeText(rule);
   const bool list = rule.type == SpecType::kIntegers;
-  if (rule.number.or_empty || rule.may_be_empty) allowed = (list ? "[] or " : "\"\" or ") + allowed;
+  const bool text = rule.type == SpecType::kText || rule.type == SpecType::kChoice;
+  if (rule.may_be_empty && list) allowed = "[] or " + allowed;
+  if (rule.number.or_empty || (rule.may_be_empty && text)) allowed = "\"\" or " + allowed;
   if (rule.type == SpecType::kSchedules) {
     allowed += ", or a list of integers 0.." + std::to_string(kMaxBudget) + ", one for each layer";
   }
@@ -528,9 +541,11 @@ const std::vector<SpecRule>& specRules() {
 const std::vector<SpecKey>& specKeys() {
   static const std::vector<SpecKey> keys = [] {
     std::vector<SpecKey> all;
-    for (const SpecRule& rule : specRules()) {
-      all.push_back({rule.path, typeName(rule.type), rule.default_value, allowedText(rule),
-                     rule.meaning, rule.live});
+    for (const auto* rules : {&specRules(), &clusterRules()}) {
+      for (const SpecRule& rule : *rules) {
+        all.push_back({rule.path, typeName(rule.type), rule.default_value, allowedText(rule),
+                       rule.meaning, rule.live});
+      }
     }
     return all;
   }();
@@ -585,20 +600,32 @@ std::string rangeText(const SpecRule& rule) {
       const auto& names = kernels::methodNames(rule.phase);
       return joined({names.begin(), names.end()});
     }
+    case SpecType::kBoolean:
+      return "true, false";
+    case SpecType::kQuantity:
+      return "as in 40Gi or 500m";
+    case SpecType::kQuantities:
+      return "names of resources, each with a quantity as in 40Gi or 500m";
+    case SpecType::kLabels:
+      return "labels, each with its value";
+    case SpecType::kTolerations:
+      return "sections with key, operator, value, effect, tolerationSeconds";
   }
   return "";
 }
 
 std::vector<std::string> knownKeys(const std::string& parent) {
-  if (parent.empty()) return {"apiVersion", "kind", "metadata", "spec"};
-  if (parent == "metadata") return {"name"};
+  if (parent.empty()) return {"apiVersion", "kind", "metadata", "spec", "status"};
+  if (parent == "metadata") return metadataKeys();
   std::vector<std::string> keys;
   const std::string prefix = parent + ".";
-  for (const SpecRule& rule : specRules()) {
-    if (rule.path.compare(0, prefix.size(), prefix) != 0) continue;
-    const std::string key =
-        rule.path.substr(prefix.size(), rule.path.find('.', prefix.size()) - prefix.size());
-    if (keys.empty() || keys.back() != key) keys.push_back(key);
+  for (const auto* rules : {&specRules(), &clusterRules()}) {
+    for (const SpecRule& rule : *rules) {
+      if (rule.path.compare(0, prefix.size(), prefix) != 0) continue;
+      const std::string key =
+          rule.path.substr(prefix.size(), rule.path.find('.', prefix.size()) - prefix.size());
+      if (keys.empty() || keys.back() != key) keys.push_back(key);
+    }
   }
   return keys;
 }

@@ -2,8 +2,9 @@
 // The rules behind specKeys(): one row for each key under `spec`, with all that checking it needs.
 //
 // core/spec/spec.cpp reads experiment files by these rows alone (the proto field of a row is found
-// by its JSON name), and the public SpecKey rows and the Markdown table are made from them. Part of
-// core/spec; pure functions, any thread.
+// by its JSON name), and the public SpecKey rows, the Markdown table and the schema that an API
+// server holds experiments to (manifests/crd.h) are made from them. Part of core/spec; pure
+// functions, any thread.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -26,7 +27,13 @@ enum class SpecType {
   kTexts,
   kChoices,
   kSchedules,
-  kMethods
+  kMethods,
+  // Of spec.cluster alone.
+  kBoolean,
+  kQuantity,    // "40Gi", "500m"
+  kQuantities,  // by the resource's name
+  kLabels,
+  kTolerations
 };
 
 enum class SpecDefault {
@@ -55,6 +62,7 @@ struct SpecRule {
   std::string allowed;                             // of a text: what it may be, for messages
   bool may_be_empty = false;                       // of a text or a choice: "" is a value
   size_t most_bytes = 4096;                        // of a text
+  std::string pattern;                             // of a text: what it must look like
   kernels::Phase phase = kernels::Phase::kDecode;  // of a method
   std::string meaning;
   bool live = false;  // may change while a run goes on
@@ -80,7 +88,7 @@ constexpr size_t kMaxScheduleEntries = 1024;  // layers, or heads of layers
 constexpr size_t kMaxModelledEntries = 128;
 constexpr uint64_t kMaxBudget = 1000000;  // total budget, and each entry of a schedule
 
-const std::vector<SpecRule>& specRules();
+const std::vector<SpecRule>& specRules();  // of the experiment; spec.cluster's: clusterRules()
 
 // "1..1000000", ">0..10", "adam, sgd": the values of one rule, for messages.
 std::string rangeText(const SpecRule& rule);

@@ -191,19 +191,27 @@ cmd_build() {
   done
 }
 
-# The digests, not the tag, so that every node runs exactly what was pushed.
+# What every experiment's kustomization takes its images from. The digests, not the tag, so that every node runs exactly what
+# was pushed; an image that is not here stays as it was.
+readonly release=k8s/components/release/kustomization.yaml
 cmd_push() {
-  local registry=${1:?./run images push: which registry? for example registry.example.org/team} name lines=
+  local registry=${1:?./run images push: which registry? for example registry.example.org/team} name line pushed=
   shift
+  cp "$release" "$work/release"
   for name in worker aggregator redis worker-cuda; do
     [ -n "$(buildah images -q "$(image_of "$name")" 2>/dev/null)" ] || continue
     echo "pushing $registry/allot-$name:$version"
     buildah push --quiet "$@" --digestfile "$work/digest" "$(image_of "$name")" \
       "docker://$registry/allot-$name:$version"
-    lines+="- {name: localhost/allot-$name, newName: $registry/allot-$name, digest: $(cat "$work/digest")}"$'\n'
+    line="- {name: allot-$name, newName: $registry/allot-$name, newTag: $version, digest: \"$(cat "$work/digest")\"}"
+    line=$line awk -v name="- {name: allot-$name," 'index($0, name) == 1 { print ENVIRON["line"]; next } { print }' \
+      "$work/release" >"$work/release.new"
+    mv "$work/release.new" "$work/release"
+    pushed=1
   done
-  [ -n "$lines" ] || die "there are no images of version $version: run ./run images first"
-  printf '\nfor kustomization.yaml of the experiment:\nimages:\n%s' "$lines"
+  [ -n "$pushed" ] || die "there are no images of version $version: run ./run images first"
+  cat "$work/release" >"$release"
+  printf '\n%s now has them; for allot render: --registry %s --tag %s\n' "$release" "$registry" "$version"
 }
 
 case ${1:-} in

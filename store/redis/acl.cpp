@@ -38,13 +38,11 @@ Status renew(const std::string& folder) {
 
 // Fills a folder that is nobody's yet.
 Status fill(const std::string& folder) {
-  std::map<std::string, std::string> passwords;
-  for (const AclRole& role : aclRoles()) {
-    ALLOT_ASSIGN(passwords[role.name], randomHex(32));
-    ALLOT_TRY(writeWholeFile(folder + "/" + role.name + ".password", passwords[role.name] + "\n",
-                             kOnlyOurs));
+  ALLOT_ASSIGN(const auto passwords, newPasswords());
+  for (const auto& [name, content] : accountFiles(passwords)) {
+    ALLOT_TRY(writeWholeFile(folder + "/" + name, content, kOnlyOurs));
   }
-  return writeWholeFile(folder + "/users.acl", aclText(passwords), kOnlyOurs);
+  return {};
 }
 
 bool calls(std::string_view role, const RedisScript& script) {
@@ -114,6 +112,21 @@ std::string aclText(const std::map<std::string, std::string>& passwords) {
     text += "\n";
   }
   return text;
+}
+
+Result<std::map<std::string, std::string>> newPasswords() {
+  std::map<std::string, std::string> passwords;
+  for (const AclRole& role : aclRoles()) {
+    ALLOT_ASSIGN(passwords[role.name], randomHex(32));
+  }
+  return passwords;
+}
+
+std::map<std::string, std::string> accountFiles(
+    const std::map<std::string, std::string>& passwords) {
+  std::map<std::string, std::string> files = {{"users.acl", aclText(passwords)}};
+  for (const auto& [role, password] : passwords) files[role + ".password"] = password + "\n";
+  return files;
 }
 
 Status writeAcl(const std::string& folder) {

@@ -27,7 +27,14 @@ const std::vector<AclRole>& aclRoles();
 // The ACL file, which has only the passwords' SHA-256. passwords: by role. The default user is off.
 std::string aclText(const std::map<std::string, std::string>& passwords);
 
-// Makes passwords of 256 random bits and the folder with users.acl, worker.password,
+// Passwords of 256 random bits, by role.
+Result<std::map<std::string, std::string>> newPasswords();
+// users.acl, worker.password, aggregator.password and reader.password by name, as processes read
+// them.
+std::map<std::string, std::string> accountFiles(
+    const std::map<std::string, std::string>& passwords);
+
+// Makes such passwords and the folder with users.acl, worker.password,
 // aggregator.password and reader.password, readable by their owner only. All of it or nothing. A
 // folder that has accounts keeps their passwords and gets the users.acl of this build, which may
 // allow more than an older one's; kUsage if it holds anything else.

@@ -70,6 +70,11 @@ def an_object_in_another_namespace(rendering):
 
 
 @found_by(checks.names_are_the_experiments)
+def somebody_elses_namespace(rendering):
+    rendering.of("Namespace")[0]["metadata"]["name"] = "default"
+
+
+@found_by(checks.names_are_the_experiments)
 def a_name_without_the_prefix(rendering):
     rendering.of("Service")[0]["metadata"]["name"] = "aggregator"
 
@@ -80,9 +85,62 @@ def an_object_without_a_label(rendering):
 
 
 @found_by(checks.labels_are_complete)
-def pods_of_another_version(rendering):
+def an_object_of_another_version(rendering):
+    rendering.workload("store")["metadata"]["labels"]["app.kubernetes.io/version"] = "0.0.9"
+
+
+@found_by(checks.labels_are_complete)
+def pods_of_no_experiment(rendering):
+    del rendering.workload("worker")["spec"]["template"]["metadata"]["labels"]["allot.dev/experiment"]
+
+
+@found_by(checks.nothing_that_cannot_change_names_a_version)
+def pods_that_every_version_replaces(rendering):
     labels = rendering.workload("store")["spec"]["template"]["metadata"]["labels"]
-    labels["app.kubernetes.io/version"] = "0.0.9"
+    labels["app.kubernetes.io/version"] = rendering.source.version
+
+
+@found_by(checks.nobody_else_is_selected)
+def a_monitor_of_every_experiment(rendering):
+    del rendering.of("PodMonitor")[0]["spec"]["selector"]["matchLabels"]["allot.dev/experiment"]
+    del rendering.of("PodMonitor")[0]["spec"]["selector"]["matchLabels"]["app.kubernetes.io/instance"]
+
+
+@found_by(checks.nobody_else_is_selected)
+def a_deny_for_the_whole_namespace(rendering):
+    policy(rendering, "default-deny")["podSelector"] = {}
+
+
+@found_by(checks.only_the_named_flows)
+def a_deny_that_strangers_notice(rendering):
+    policy(rendering, "default-deny")["podSelector"] = {}
+
+
+@found_by(checks.only_the_named_flows)
+def metrics_for_strangers_that_look_like_workers(rendering):
+    del policy(rendering, "metrics-from-prometheus")["podSelector"]["matchLabels"]
+
+
+@found_by(checks.nobody_else_is_selected)
+def a_store_for_every_experiment(rendering):
+    peers = policy(rendering, "redis-from-worker-and-aggregator")["ingress"][0]["from"]
+    peers[0]["podSelector"] = {"matchLabels": {"app.kubernetes.io/component": "worker"}}
+
+
+@found_by(checks.only_the_named_flows)
+def dns_that_old_clusters_close(rendering):
+    del policy(rendering, "to-dns")["egress"][0]["to"][1]
+
+
+@found_by(checks.autoscalers_know_what_may_go)
+def a_store_that_may_be_moved(rendering):
+    rendering.workload("store")["spec"]["template"]["metadata"]["annotations"] = {}
+
+
+@found_by(checks.autoscalers_know_what_may_go)
+def workers_that_keep_their_node(rendering):
+    annotations = rendering.workload("worker")["spec"]["template"]["metadata"]["annotations"]
+    annotations["cluster-autoscaler.kubernetes.io/safe-to-evict"] = "false"
 
 
 @found_by(checks.nothing_that_cannot_change_names_a_version)
@@ -235,6 +293,11 @@ def replicas_of_the_worker(rendering):
 @found_by(checks.scaling_and_endings)
 def a_rolling_aggregator(rendering):
     rendering.workload("aggregator")["spec"]["strategy"] = {"type": "RollingUpdate"}
+
+
+@found_by(checks.scaling_and_endings)
+def a_grace_that_nobody_can_change(rendering):
+    replace_argument(rendering, "worker", "$(GRACE_SECONDS)", "100")
 
 
 @found_by(checks.scaling_and_endings)

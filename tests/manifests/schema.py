@@ -4,11 +4,13 @@ made."""
 import kubernetes.client
 
 # apiVersion and kind: these, all of them in Kubernetes 1.20, ...
-BASE = {("v1", "Namespace"), ("v1", "ServiceAccount"), ("v1", "ConfigMap"), ("v1", "Secret"),
+BASE = {("v1", "ServiceAccount"), ("v1", "ConfigMap"), ("v1", "Secret"),
         ("v1", "Service"), ("apps/v1", "Deployment"), ("apps/v1", "StatefulSet"),
         ("networking.k8s.io/v1", "NetworkPolicy")}
 # ... and with a component these. Of the Prometheus operator's kinds: the fields used.
 ADDED = {"disruption-budget": {("policy/v1", "PodDisruptionBudget")}, "gpu": set(), "models": set(),
+         "smollm2": {("v1", "PersistentVolumeClaim"), ("batch/v1", "Job")},
+         "namespace": {("v1", "Namespace")},
          "monitoring": {("monitoring.coreos.com/v1", kind)
                         for kind in ("PodMonitor", "ServiceMonitor", "PrometheusRule")}}
 CUSTOM = {"PodMonitor": {"selector", "podMetricsEndpoints"},

@@ -10,6 +10,7 @@
 #include <set>
 #include <sstream>
 
+#include "allot/v1/cluster.pb.h"
 #include "core/digest.h"
 
 namespace allot {
@@ -325,7 +326,10 @@ TEST(Spec, RefusesWithPathValueAndWhatIsAllowed) {
       {"spec.policy={colour: red}",
        "spec.policy.colour: unknown key; known here: totalBudget, totalBudgets, minPerLayer, "
        "granularity, zeroReads, learningRules, init"},
-      {"metadata={name: tiny, namespace: x}", "metadata.namespace: unknown key; known here: name"},
+      {"metadata={name: tiny, namspace: x}",
+       "metadata.namspace: unknown key (did you mean namespace?)"},
+      {"metadata={name: tiny, namespace: A}",
+       "metadata.namespace: \"A\" is not a name of lower-case letters, digits and inner hyphens"},
       {"metadata.name=Big",
        "metadata.name: \"Big\" is not a name of 1..50 lower-case letters, digits and inner "
        "hyphens"},
@@ -410,7 +414,12 @@ TEST(Spec, OnlyASampleBudgetCanBeLearned) {
 }
 
 TEST(Spec, NamesAreDnsLabels) {
-  EXPECT_EQ(parsed(tiny(), {"metadata.name=0-a"}).name(), "0-a");
+  EXPECT_EQ(parsed(tiny(), {"metadata.name=a-0"}).name(), "a-0");
+  // Runs of before stay; nothing new is called so, for a Service cannot be.
+  EXPECT_TRUE(parseStoredExperiment(tiny(), "x.yaml", {"metadata.name=0-a"}));
+  EXPECT_EQ(refusalOf("metadata.name=0-a"),
+            "x.yaml: metadata.name: \"0-a\" begins with a digit, which names of Services in a "
+            "cluster must not; begin it with a letter");
   EXPECT_EQ(parsed(tiny(), {"metadata.name=" + std::string(50, 'a')}).name().size(), 50u);
   for (const std::string& bad :
        {std::string(51, 'a'), std::string("-a"), std::string("a-"), std::string("a.b"),
@@ -430,8 +439,8 @@ TEST(Spec, EnvelopeAndRequiredKeys) {
   EXPECT_EQ(refusal(envelope + "metadata: {name: a}\n"), "x.yaml: spec: required, but missing");
   EXPECT_EQ(refusal(std::string(kHead) + "  model: {path: m}\n  task: {tasks: [qa]}\n"),
             "x.yaml: spec.policy.totalBudget: required, but missing; allowed: 1..1000000");
-  EXPECT_EQ(refusal(tiny() + "status: {}\n"),
-            "x.yaml: status: unknown key; known here: apiVersion, kind, metadata, spec");
+  EXPECT_EQ(refusal(tiny() + "colour: {}\n"),
+            "x.yaml: colour: unknown key; known here: apiVersion, kind, metadata, spec, status");
   EXPECT_EQ(refusal(tiny("  polcy: {}\n")),
             "x.yaml: spec.polcy: unknown key (did you mean policy?)");
 }
@@ -597,6 +606,7 @@ void collectLeaves(const google::protobuf::Descriptor* message, const std::strin
 TEST(Spec, KeysAreTheFieldsOfTheMessage) {
   std::set<std::string> fields;
   collectLeaves(v1::Spec::descriptor(), "spec", fields);
+  collectLeaves(v1::Cluster::descriptor(), "spec.cluster", fields);
   std::set<std::string> keys;
   for (const SpecKey& key : specKeys()) {
     EXPECT_TRUE(keys.insert(key.path).second) << key.path;

@@ -1,0 +1,130 @@
+// allot render.
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include "cli/commands.h"
+#include "core/spec/prefill_profile.h"
+#include "core/spec/spec.h"
+#include "files/experiment_files.h"
+#include "files/files.h"
+#include "manifests/render.h"
+#include "manifests/yaml_text.h"
+#include "store/redis/acl.h"
+
+namespace allot {
+namespace {
+
+constexpr size_t kLongestAccountFile = size_t{1} << 16;
+
+struct RenderChoice {
+  std::string file;
+  std::vector<std::string> set;
+  std::string accounts;  // folder
+  bool no_accounts = false;
+  RenderOptions options;
+};
+
+// What the experiment's ConfigMap holds: the file, and the profile that it names beside it.
+Result<TextMap> filesOf(const RenderChoice& choice, const std::string& text,
+                        ExperimentObject* object) {
+  TextMap files = {{"experiment.yaml", text}};
+  const std::string named = object->experiment.spec().attention().prefill_profile();
+  if (named.empty() || isProfileText(named)) return files;
+  if (named.find('/') != std::string::npos) {
+    return badInput(choice.file + ": " + kProfileKey + ": " + named +
+                    " lies in another folder, which a cluster has not; put the profile beside the "
+                    "experiment file and name it without a folder");
+  }
+  ALLOT_ASSIGN(const std::string path, findNamedPath(kProfileKey, named, choice.file));
+  const auto profile = readWholeFile(path, kMostProfileBytes);
+  if (!profile) return badInput(std::string(kProfileKey) + ": " + profile.error().message);
+  files[named] = *profile;
+  ALLOT_TRY(bringInProfile(&object->experiment, choice.file));
+  return files;
+}
+
+// Of a folder that is there, or is made now; or new ones that are kept nowhere.
+Result<TextMap> accountsOf(const RenderChoice& choice) {
+  if (choice.no_accounts) return TextMap();
+  if (choice.accounts.empty()) {
+    ALLOT_ASSIGN(const auto passwords, newPasswords());
+    return accountFiles(passwords);
+  }
+  ALLOT_TRY(writeAcl(choice.accounts));
+  TextMap files;
+  for (const auto& [name, ignored] :
+       accountFiles({{"worker", ""}, {"aggregator", ""}, {"reader", ""}})) {
+    const auto text = readWholeFile(choice.accounts + "/" + name, kLongestAccountFile);
+    if (!text) return badInput("--accounts: " + text.error().message);
+    files[name] = *text;
+  }
+  return files;
+}
+
+Status render(RenderChoice choice) {
+  if (choice.no_accounts && !choice.accounts.empty()) {
+    return badInput("--accounts and --no-accounts: choose one");
+  }
+  for (const std::string& setting : choice.set) {
+    if (setting.starts_with("spec.cluster.")) continue;
+    return badInput("--set " + escaped(setting) +
+                    ": the cluster gets the file as it is; of spec.cluster alone a value can be set "
+                    "here, for the rest edit the file");
+  }
+  const auto text = readWholeFile(choice.file, kMostYamlBytes);
+  if (!text) return badInput(text.error().message);
+  ALLOT_ASSIGN(auto object, parseExperimentObject(*text, choice.file, choice.set));
+  ALLOT_ASSIGN(const TextMap files, filesOf(choice, *text, &object));
+  ALLOT_ASSIGN(const TextMap accounts, accountsOf(choice));
+  RenderOptions& options = choice.options;
+  options.accounts = choice.no_accounts        ? AccountsSecret::kLeftOut
+                     : choice.accounts.empty() ? AccountsSecret::kOnce
+                                               : AccountsSecret::kDigest;
+  if (options.name_space.empty()) options.name_space = object.name_space;
+  ALLOT_ASSIGN(const KubeObjects objects, renderExperiment(object, files, accounts, options));
+  std::printf("%s", yamlText(objects).c_str());
+  if (options.accounts == AccountsSecret::kOnce) {
+    std::fprintf(stderr,
+                 "allot: Secret %s-accounts has passwords that were made now and cannot change: "
+                 "from the second time on use --no-accounts, or keep them with --accounts FOLDER\n",
+                 object.experiment.name().c_str());
+  }
+  return {};
+}
+
+}  // namespace
+
+void addRenderCommand(CLI::App* app, Action* action) {
+  auto* command = app->add_subcommand(
+      "render", "Print an experiment's Kubernetes objects (YAML), for `kubectl apply -f -`");
+  auto choice = std::make_shared<RenderChoice>();
+  RenderOptions& options = choice->options;
+  command->add_option("experiment", choice->file, "Experiment file (YAML)")->required();
+  command->add_option("--namespace", options.name_space,
+                      "Namespace of the objects [metadata.namespace, or kubectl's own]");
+  command->add_option("--registry", options.registry,
+                      "Where images come from [spec.cluster.image.registry]");
+  command->add_option("--tag", options.tag, "Their tag [spec.cluster.image.tag, or the version]");
+  command
+      ->add_option("--component", options.components,
+                   "One of " + joined(componentNames()) + "; repeatable")
+      ->allow_extra_args(false);
+  command->add_option("--accounts", choice->accounts,
+                      "Folder that keeps Redis's passwords; made if it is not there");
+  command->add_flag("--no-accounts", choice->no_accounts,
+                    "Without the Secret of Redis's passwords, which the cluster has already");
+  command
+      ->add_option("--set", choice->set,
+                   "spec.cluster.key=value, replaces a value of the file; repeatable")
+      ->allow_extra_args(false);
+  command->footer(
+      "Examples:\n"
+      "  allot render my.yaml --registry registry.example.org/team | kubectl apply -n team -f -\n"
+      "  allot render my.yaml --no-accounts | kubectl apply -n team -f -     # again, after an "
+      "edit\n"
+      "  allot render my.yaml --component disruption-budget --set spec.cluster.gpus=1");
+  command->callback([=] { *action = [choice] { return exitCodeOf(render(*choice)); }; });
+}
+
+}  // namespace allot

@@ -1,0 +1,368 @@
+// Reads single values of an experiment file into the fields of messages.
+#include "core/spec/spec_values.h"
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <regex>
+#include <system_error>
+#include <unordered_set>
+
+#include "core/spec/choices.h"
+#include "core/spec/cluster_section.h"
+
+namespace allot {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+constexpr size_t kMaxText = 4096;  // of a method or an entry of a list
+
+// ---- single values ----
+
+Result<uint64_t> readInteger(const YamlValue& value, uint64_t low, uint64_t high,
+                             const Site& site) {
+  const std::string& text = value.text;
+  const size_t sign = text.size() > 1 && text[0] == '-' ? 1 : 0;
+  if (value.kind != YamlValue::Kind::kScalar || text.empty() ||
+      text.find_first_not_of("0123456789", sign) != std::string::npos) {
+    return wrongType(site, value, "an integer");
+  }
+  uint64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data() + sign, end, number);
+  const bool minus = sign == 1 && number != 0;
+  if (parsed.ec != std::errc() || minus || number < low || number > high) {
+    return site.refuse(escaped(text) + " is out of range " + std::to_string(low) + ".." +
+                       std::to_string(high));
+  }
+  return number;
+}
+
+Result<double> readNumber(const YamlValue& value, const SpecRule& rule, const Site& site) {
+  const std::string& text = value.text;
+  const bool scalar = value.kind == YamlValue::Kind::kScalar;
+  if (scalar && text.empty() && rule.number.or_empty) return 0.0;
+  double number = 0;
+  const char* const end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, number);
+  if (!scalar || parsed.ec == std::errc::invalid_argument || parsed.ptr != end ||
+      !std::isfinite(number)) {
+    return wrongType(site, value, "a finite number");
+  }
+  const NumberRange& range = rule.number;
+  const bool below = range.above_low ? number <= range.low : number < range.low;
+  if (parsed.ec != std::errc() || below || (range.high && number > *range.high)) {
+    return site.refuse(escaped(text) + " is out of range " + rangeText(rule));
+  }
+  return number + 0.0;  // -0 becomes 0: equal files have equal bytes
+}
+
+Result<std::string> readText(const YamlValue& value, const Site& site, size_t most = kMaxText) {
+  if (value.kind != YamlValue::Kind::kScalar) return wrongType(site, value, "a string");
+  if (value.text.empty()) return site.refuse("\"\" is empty; write a value");
+  if (value.text.size() > most) {
+    return site.refuse("has more than " + std::to_string(most) + " bytes");
+  }
+  for (const char c : value.text) {
+    if (static_cast<unsigned char>(c) < 0x20) {
+      return site.refuse(doubleQuoted(value.text) + " has control characters; remove them");
+    }
+  }
+  return value.text;
+}
+
+Result<std::string> readChoice(const YamlValue& value, const std::vector<std::string>& choices,
+                               const Site& site) {
+  if (value.kind != YamlValue::Kind::kScalar) return wrongType(site, value, "a string");
+  for (const std::string& choice : choices) {
+    if (value.text == choice) return choice;
+  }
+  return site.refuse(doubleQuoted(value.text) + " is not one of " + joined(choices) +
+                     didYouMean(nearest(value.text, choices)));
+}
+
+// The shortest text of the same method by the file's defaults: equal methods, equal files.
+Result<std::string> readMethod(const SpecRule& rule, const YamlValue& value, const Site& site) {
+  ALLOT_ASSIGN(const std::string text, readText(value, site));
+  kernels::MethodOptions options;
+  if (const auto wrong = kernels::parseMethod(text, &options, site.defaults, rule.phase)) {
+    const auto& names = kernels::methodNames(rule.phase);
+    const std::string name = text.substr(0, text.find(' '));
+    const bool known = std::find(names.begin(), names.end(), name) != names.end();
+    return site.refuse(doubleQuoted(text) + ": " + *wrong +
+                       (known ? "" : didYouMean(nearest(name, {names.begin(), names.end()}))));
+  }
+  return kernels::methodText(options, site.defaults);
+}
+
+Result<v1::Schedule> readSchedule(const YamlValue& value, const SpecRule& rule, const Site& site) {
+  v1::Schedule schedule;
+  if (value.kind != YamlValue::Kind::kList) {
+    ALLOT_ASSIGN(*schedule.mutable_kind(), readChoice(value, rule.choices, site));
+    return schedule;
+  }
+  schedule.set_kind(std::string(wordOf(ScheduleKind::kExplicit)));
+  if (value.items.empty() || value.items.size() > kMaxScheduleEntries) {
+    return site.refuse("has " + std::to_string(value.items.size()) +
+                       " entries; write one for each layer, 1.." +
+                       std::to_string(kMaxScheduleEntries));
+  }
+  uint64_t total = 0;
+  for (size_t i = 0; i < value.items.size(); ++i) {
+    ALLOT_ASSIGN(const uint64_t samples, readInteger(value.items[i], 0, kMaxBudget, site.at(i)));
+    schedule.add_samples(static_cast<uint32_t>(samples));
+    total += samples;
+  }
+  if (total < 1 || total > kMaxBudget) {
+    return site.refuse("sums to " + std::to_string(total) + ", which is out of range 1.." +
+                       std::to_string(kMaxBudget));
+  }
+  return schedule;
+}
+
+// ---- values of spec.cluster ----
+
+bool isShaped(const std::string& text, const std::string& pattern) {
+  return std::regex_match(text, std::regex(pattern));
+}
+
+Result<bool> readBoolean(const YamlValue& value, const Site& site) {
+  const bool yes = value.text == "true";
+  if (value.kind != YamlValue::Kind::kScalar || !(yes || value.text == "false")) {
+    return wrongType(site, value, "true or false");
+  }
+  return yes;
+}
+
+Result<std::string> readQuantity(const YamlValue& value, const Site& site) {
+  constexpr size_t kLongest = 32;
+  if (value.kind != YamlValue::Kind::kScalar || value.text.size() > kLongest ||
+      !isShaped(value.text, kQuantityPattern)) {
+    return wrongType(site, value, "a quantity, as in 40Gi or 500m");
+  }
+  return value.text;
+}
+
+Result<v1::KeyValue> readEntry(const SpecRule& rule, const std::string& key, const YamlValue& value,
+                               const Site& site) {
+  constexpr size_t kLongestKey = 316;  // prefix, slash, name
+  v1::KeyValue entry;
+  entry.set_key(key);
+  if (key.size() > kLongestKey || !isShaped(key, kLabelKeyPattern)) {
+    return site.refuse(doubleQuoted(key) + " is no name of a label or resource");
+  }
+  const Site here = site.under(escaped(key));
+  if (rule.type == SpecType::kQuantities) {
+    ALLOT_ASSIGN(*entry.mutable_value(), readQuantity(value, here));
+    return entry;
+  }
+  if (value.kind != YamlValue::Kind::kScalar || value.text.size() > 63 ||
+      !isShaped(value.text, kLabelValuePattern)) {
+    return wrongType(here, value, "a label's value: 0..63 letters, digits and inner - _ .");
+  }
+  entry.set_value(value.text);
+  return entry;
+}
+
+Status readEntries(const SpecRule& rule, const YamlValue& value, const Site& site,
+                   const SpecField& target) {
+  if (value.kind != YamlValue::Kind::kMap) {
+    return wrongType(site, value, "a section (keys with values)");
+  }
+  if (value.items.size() > kMaxListEntries) {
+    return site.refuse("has " + std::to_string(value.items.size()) + " entries, more than " +
+                       std::to_string(kMaxListEntries));
+  }
+  for (size_t i = 0; i < value.items.size(); ++i) {
+    ALLOT_ASSIGN(const auto entry, readEntry(rule, value.keys[i], value.items[i], site));
+    target.message->GetReflection()->AddMessage(target.message, target.field)->CopyFrom(entry);
+  }
+  return {};
+}
+
+Result<v1::Toleration> readToleration(const YamlValue& value, const Site& site) {
+  if (value.kind != YamlValue::Kind::kMap) {
+    return wrongType(site, value, "a section (keys with values)");
+  }
+  static const std::vector<std::string> keys = {"key", "operator", "value", "effect",
+                                                "tolerationSeconds"};
+  v1::Toleration toleration;
+  for (size_t i = 0; i < value.items.size(); ++i) {
+    const std::string& key = value.keys[i];
+    const YamlValue& item = value.items[i];
+    const Site here = site.under(escaped(key));
+    if (key == "operator") {
+      ALLOT_ASSIGN(*toleration.mutable_operator_(), readChoice(item, tolerationOperators(), here));
+    } else if (key == "effect") {
+      ALLOT_ASSIGN(*toleration.mutable_effect(), readChoice(item, tolerationEffects(), here));
+    } else if (key == "tolerationSeconds") {
+      ALLOT_ASSIGN(const uint64_t seconds, readInteger(item, 0, kMostSeconds, here));
+      toleration.set_toleration_seconds(static_cast<uint32_t>(seconds));
+    } else if (key == "key" || key == "value") {
+      ALLOT_ASSIGN(const std::string text, readText(item, here, 316));
+      if (!isShaped(text, key == "key" ? kLabelKeyPattern : kLabelValuePattern)) {
+        return here.refuse(doubleQuoted(text) + " is no " + key + " of a taint");
+      }
+      *(key == "key" ? toleration.mutable_key() : toleration.mutable_value()) = text;
+    } else {
+      return here.refuse("unknown key; known here: " + joined(keys));
+    }
+  }
+  if (toleration.key().empty() && toleration.operator_() != "Exists") {
+    return site.refuse("has no key; name the taint's, or write operator: Exists for every taint");
+  }
+  return toleration;
+}
+
+// ---- fields ----
+
+// Adds one entry to a repeated field; returns its canonical text, to find repetitions.
+Result<std::string> addEntry(const SpecRule& rule, const YamlValue& value, const Site& site,
+                             const SpecField& target) {
+  const auto* reflection = target.message->GetReflection();
+  if (rule.type == SpecType::kIntegers) {
+    ALLOT_ASSIGN(const uint64_t number, readInteger(value, rule.low, rule.high, site));
+    reflection->AddUInt32(target.message, target.field, static_cast<uint32_t>(number));
+    return std::to_string(number);
+  }
+  if (rule.type == SpecType::kTexts) {
+    ALLOT_ASSIGN(const std::string text, readText(value, site));
+    reflection->AddString(target.message, target.field, text);
+    return text;
+  }
+  if (rule.type == SpecType::kChoices) {
+    ALLOT_ASSIGN(const std::string choice, readChoice(value, rule.choices, site));
+    reflection->AddString(target.message, target.field, choice);
+    return choice;
+  }
+  if (rule.type == SpecType::kMethods) {
+    ALLOT_ASSIGN(const std::string method, readMethod(rule, value, site));
+    reflection->AddString(target.message, target.field, method);
+    return method;
+  }
+  if (rule.type == SpecType::kTolerations) {
+    ALLOT_ASSIGN(const v1::Toleration toleration, readToleration(value, site));
+    reflection->AddMessage(target.message, target.field)->CopyFrom(toleration);
+    return toleration.SerializeAsString();
+  }
+  ALLOT_ASSIGN(const v1::Schedule schedule, readSchedule(value, rule, site));
+  reflection->AddMessage(target.message, target.field)->CopyFrom(schedule);
+  return schedule.SerializeAsString();
+}
+
+Status readList(const SpecRule& rule, const YamlValue& value, const Site& site,
+                const SpecField& target) {
+  if (value.kind != YamlValue::Kind::kList) return wrongType(site, value, "a list, as in [a, b]");
+  if (value.items.empty() && rule.may_be_empty) return {};
+  if (value.items.empty()) return site.refuse("the list is empty; write at least one entry");
+  if (value.items.size() > kMaxListEntries) {
+    return site.refuse("has " + std::to_string(value.items.size()) + " entries, more than " +
+                       std::to_string(kMaxListEntries));
+  }
+  std::unordered_set<std::string> seen;
+  for (size_t i = 0; i < value.items.size(); ++i) {
+    const Site entry = site.at(i);
+    ALLOT_ASSIGN(std::string text, addEntry(rule, value.items[i], entry, target));
+    if (!seen.insert(std::move(text)).second) {
+      return entry.refuse("the list has this entry already; remove one");
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string didYouMean(const std::string& candidate) {
+  return candidate.empty() ? "" : " (did you mean " + candidate + "?)";
+}
+
+std::string described(const YamlValue& value) {
+  switch (value.kind) {
+    case YamlValue::Kind::kNull:
+      return "nothing";
+    case YamlValue::Kind::kScalar:
+      return doubleQuoted(value.text);
+    case YamlValue::Kind::kList:
+      return "a list";
+    case YamlValue::Kind::kMap:
+      return "a section";
+  }
+  return "";
+}
+
+tl::unexpected<Error> wrongType(const Site& site, const YamlValue& value, const char* wanted) {
+  if (value.kind == YamlValue::Kind::kNull) {
+    return site.refuse(std::string("has no value; write ") + wanted + " or remove the key");
+  }
+  return site.refuse(described(value) + " is not " + wanted);
+}
+
+Status readField(const SpecRule& rule, const YamlValue& value, const Site& site,
+                 const SpecField& target) {
+  Message* message = target.message;
+  const auto* reflection = message->GetReflection();
+  switch (rule.type) {
+    case SpecType::kInteger: {
+      ALLOT_ASSIGN(const uint64_t number, readInteger(value, rule.low, rule.high, site));
+      if (target.field->cpp_type() == FieldDescriptor::CPPTYPE_UINT64) {
+        reflection->SetUInt64(message, target.field, number);
+      } else {
+        reflection->SetUInt32(message, target.field, static_cast<uint32_t>(number));
+      }
+      return {};
+    }
+    case SpecType::kNumber: {
+      ALLOT_ASSIGN(const double number, readNumber(value, rule, site));
+      reflection->SetDouble(message, target.field, number);
+      return {};
+    }
+    case SpecType::kText:
+    case SpecType::kChoice:
+    case SpecType::kMethod: {
+      if (rule.may_be_empty && value.kind == YamlValue::Kind::kScalar && value.text.empty()) {
+        return {};  // an unset field is the empty text
+      }
+      ALLOT_ASSIGN(const std::string text,
+                   rule.type == SpecType::kText     ? readText(value, site, rule.most_bytes)
+                   : rule.type == SpecType::kMethod ? readMethod(rule, value, site)
+                                                    : readChoice(value, rule.choices, site));
+      if (!rule.pattern.empty() && !isShaped(text, rule.pattern)) {
+        return site.refuse(doubleQuoted(text) + " is not " + rule.allowed);
+      }
+      reflection->SetString(message, target.field, text);
+      return {};
+    }
+    case SpecType::kBoolean: {
+      ALLOT_ASSIGN(const bool yes, readBoolean(value, site));
+      reflection->SetBool(message, target.field, yes);
+      return {};
+    }
+    case SpecType::kQuantity: {
+      ALLOT_ASSIGN(const std::string text, readQuantity(value, site));
+      reflection->SetString(message, target.field, text);
+      return {};
+    }
+    case SpecType::kQuantities:
+    case SpecType::kLabels:
+      return readEntries(rule, value, site, target);
+    default:
+      return readList(rule, value, site, target);
+  }
+}
+
+const YamlValue* findPath(const YamlValue& root, const std::string& path) {
+  const YamlValue* value = &root;
+  for (size_t from = 0; value != nullptr && from <= path.size();) {
+    const size_t dot = std::min(path.find('.', from), path.size());
+    value = value->find(std::string_view(path).substr(from, dot - from));
+    from = dot + 1;
+  }
+  return value;
+}
+
+}  // namespace allot

@@ -1,0 +1,17 @@
+#pragma once
+// The CustomResourceDefinition of kind Experiment, made from the table of keys
+// (core/spec/spec_keys.h).
+//
+// What the schema says is what the parser of experiment files says, as far as a schema can: numbers
+// and schedules are left to the operator, since no structural type has both 0.05 and "0.05". Keys
+// that are not live cannot change once status.startedAt is there; the rules that say so need
+// Kubernetes 1.25, and a server before 1.23 refuses to read them. Pure functions, any thread.
+#include <nlohmann/json_fwd.hpp>
+
+namespace allot {
+
+enum class CrdRules { kWith, kWithout };
+
+nlohmann::json experimentCrd(CrdRules rules = CrdRules::kWith);
+
+}  // namespace allot

@@ -1,0 +1,22 @@
+#pragma once
+// Kubernetes objects as YAML text, and back.
+//
+// Writing: two spaces, keys in alphabetical order, long texts as blocks; what it writes means the
+// same to YAML 1.1 (kubectl) and 1.2. Reading: for the files of k8s/, which are compiled in; it
+// knows quoted from plain values, which the reader of experiment files (core/spec/spec_yaml.h) need
+// not, and trusts its input. Pure functions, any thread.
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace allot {
+
+// One document, ends with a line break.
+std::string yamlText(const nlohmann::json& value);
+// Several, each after "---".
+std::string yamlText(const std::vector<nlohmann::json>& documents);
+
+// The documents of a text that are not empty. Throws YAML::Exception where the text is no YAML.
+std::vector<nlohmann::json> yamlObjects(const std::string& text);
+
+}  // namespace allot

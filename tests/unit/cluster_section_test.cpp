@@ -1,0 +1,210 @@
+// The experiment file as a Kubernetes object: metadata, status and spec.cluster, which a run leaves
+// aside.
+#include "core/spec/cluster_section.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/spec/spec.h"
+#include "core/spec/spec_change.h"
+
+namespace allot {
+namespace {
+
+using testing::HasSubstr;
+
+std::string file(const std::string& metadata, const std::string& more) {
+  return "apiVersion: allot.dev/v1alpha1\nkind: Experiment\nmetadata: " + metadata +
+         "\nspec:\n  model: {path: m}\n  task: {tasks: [niah]}\n  policy: {totalBudget: 8}\n" +
+         more;
+}
+
+ExperimentObject parsed(const std::string& text) {
+  auto object = parseExperimentObject(text, "x.yaml");
+  EXPECT_TRUE(object) << object.error().message;
+  return object ? *object : ExperimentObject();
+}
+
+std::string refusal(const std::string& cluster) {
+  const auto object = parseExperimentObject(file("{name: a}", "  cluster: " + cluster + "\n"), "x");
+  return object ? "" : object.error().message;
+}
+
+// As `kubectl get experiment a -o yaml` prints it.
+const char* const kPrinted = R"(
+apiVersion: allot.dev/v1alpha1
+kind: Experiment
+metadata:
+  annotations:
+    kubectl.kubernetes.io/last-applied-configuration: |
+      {"apiVersion":"allot.dev/v1alpha1","kind":"Experiment","metadata":{"name":"a"}}
+  creationTimestamp: "2026-11-24T10:00:00Z"
+  finalizers:
+  - allot.dev/export
+  generation: 3
+  labels:
+    team: attention
+  managedFields:
+  - apiVersion: allot.dev/v1alpha1
+    fieldsType: FieldsV1
+    fieldsV1:
+      f:spec:
+        .: {}
+        f:policy: {}
+    manager: kubectl
+    operation: Apply
+  name: a
+  namespace: alice
+  resourceVersion: "4711"
+  uid: 0d1f3c1e-7a3e-4f0e-9a3e-1f0e9a3e4f0e
+spec:
+  cluster:
+    workers: 3
+  model: {path: m}
+  policy: {totalBudget: 8}
+  task: {tasks: [niah]}
+status:
+  conditions:
+  - lastTransitionTime: "2026-11-24T10:00:00Z"
+    message: ""
+    status: "True"
+    type: Accepted
+  progress: 117/150
+)";
+
+TEST(ClusterSection, ARunLeavesAsideWhatIsTheClusters) {
+  const std::string digest = specDigest(parsed(file("{name: a}", "")).experiment);
+  const ExperimentObject object = parsed(kPrinted);
+  EXPECT_EQ(specDigest(object.experiment), digest);
+  EXPECT_EQ(object.name_space, "alice");
+  EXPECT_EQ(object.cluster.workers(), 3u);
+  for (const char* cluster : {"{}", "{suspend: true, gpus: 2}", "{models: {claim: m, path: /m}}"}) {
+    const ExperimentObject same =
+        parsed(file("{name: a}", "  cluster: " + std::string(cluster) + "\n"));
+    EXPECT_EQ(specDigest(same.experiment), digest) << cluster;
+    EXPECT_TRUE(specChanges(object.experiment, same.experiment).empty()) << cluster;
+  }
+}
+
+TEST(ClusterSection, WhatIsMissingIsTheTablesDefault) {
+  const v1::Cluster cluster = parsed(file("{name: a}", "")).cluster;
+  EXPECT_FALSE(cluster.has_workers());  // kubectl scale decides
+  EXPECT_EQ(cluster.at_end(), "release");
+  EXPECT_EQ(cluster.models().path(), "/models");
+  EXPECT_EQ(cluster.image().registry(), "localhost");
+  EXPECT_EQ(cluster.storage(), "1Gi");
+  EXPECT_EQ(cluster.kv_memory(), "");
+  EXPECT_FALSE(cluster.suspend());
+}
+
+TEST(ClusterSection, IsReadWhole) {
+  const v1::Cluster cluster = parsed(file("{name: a, labels: {x: y}}", R"(  cluster:
+    resources: {requests: {cpu: 4, memory: 24Gi}, limits: {nvidia.com/mig-1g.10gb: 1}}
+    kvMemory: 40Gi
+    nodeSelector: {nvidia.com/gpu.product: H100}
+    tolerations:
+    - {key: dedicated, operator: Equal, value: research, effect: NoSchedule}
+    - {operator: Exists, effect: NoExecute, tolerationSeconds: 30}
+    image: {registry: "registry.example.org:5000/team", tag: 0.2.0-abc}
+    queue: gpus
+    atEnd: keep
+    results: {claim: results}
+)"))
+                                  .cluster;
+  ASSERT_EQ(cluster.resources().requests_size(), 2);
+  EXPECT_EQ(cluster.resources().requests(1).key(), "memory");
+  EXPECT_EQ(cluster.resources().requests(1).value(), "24Gi");
+  EXPECT_EQ(cluster.resources().limits(0).key(), "nvidia.com/mig-1g.10gb");
+  EXPECT_EQ(cluster.node_selector(0).value(), "H100");
+  ASSERT_EQ(cluster.tolerations_size(), 2);
+  EXPECT_EQ(cluster.tolerations(0).value(), "research");
+  EXPECT_EQ(cluster.tolerations(1).toleration_seconds(), 30u);
+  EXPECT_EQ(cluster.image().registry(), "registry.example.org:5000/team");
+  EXPECT_EQ(cluster.queue(), "gpus");
+  EXPECT_EQ(cluster.at_end(), "keep");
+  EXPECT_EQ(cluster.results().claim(), "results");
+}
+
+TEST(ClusterSection, RefusesWithPathValueAndWhatIsAllowed) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"3", "spec.cluster: \"3\" is not a section (keys with values)"},
+      {"{worker: 3}", "spec.cluster.worker: unknown key (did you mean workers?)"},
+      {"{workers: -1}", "spec.cluster.workers: -1 is out of range 0..10000"},
+      {"{gpus: 65}", "spec.cluster.gpus: 65 is out of range 0..64"},
+      {"{suspend: yes}", "spec.cluster.suspend: \"yes\" is not true or false"},
+      {"{atEnd: stay}", "spec.cluster.atEnd: \"stay\" is not one of release, keep"},
+      {"{kvMemory: 40 GiB}",
+       "spec.cluster.kvMemory: \"40 GiB\" is not a quantity, as in 40Gi or 500m"},
+      {"{kvMemory: 500m}", "spec.cluster.kvMemory: 500m is less than 1Mi"},
+      {"{storage: -1Gi}", "spec.cluster.storage: \"-1Gi\" is not a quantity, as in 40Gi or 500m"},
+      {"{resources: {limit: {cpu: 1}}}",
+       "spec.cluster.resources.limit: unknown key (did you mean limits?)"},
+      {"{resources: {limits: {cpu: much}}}",
+       "spec.cluster.resources.limits.cpu: \"much\" is not a quantity, as in 40Gi or 500m"},
+      {"{resources: {limits: [cpu]}}",
+       "spec.cluster.resources.limits: a list is not a section (keys with values)"},
+      {"{resources: {requests: {memory: 24Gi}, limits: {memory: 2Gi}}}",
+       "spec.cluster.resources.requests.memory: 24Gi is more than the limit, which is 2Gi"},
+      {"{models: {claim: A}}",
+       "spec.cluster.models.claim: \"A\" is not a name of lower-case letters, digits and inner "
+       "hyphens"},
+      {"{models: {claim: m, path: ../etc}}",
+       "spec.cluster.models.path: \"../etc\" is not an absolute path"},
+      {"{models: {claim: m, path: /m/../etc}}",
+       "spec.cluster.models.path: \"/m/../etc\" is not an absolute path"},
+      {"{image: {tag: \"a b\"}}", "spec.cluster.image.tag: \"a b\" is not a tag"},
+      {"{nodeSelector: {\"a b\": c}}",
+       "spec.cluster.nodeSelector: \"a b\" is no name of a label or resource"},
+      {"{nodeSelector: {a: [c]}}",
+       "spec.cluster.nodeSelector.a: a list is not a label's value: 0..63 letters, digits and "
+       "inner - _ ."},
+      {"{tolerations: [{effect: NoSchedule}]}",
+       "spec.cluster.tolerations[0]: has no key; name the taint's, or write operator: Exists for "
+       "every taint"},
+      {"{tolerations: [{key: a, operator: In}]}",
+       "spec.cluster.tolerations[0].operator: \"In\" is not one of Equal, Exists"},
+      {"{tolerations: [{key: a, seconds: 3}]}",
+       "spec.cluster.tolerations[0].seconds: unknown key; known here: key, operator, value, "
+       "effect, "
+       "tolerationSeconds"},
+  };
+  for (const auto& [cluster, message] : cases) {
+    EXPECT_EQ(refusal(cluster), "x: " + std::string(message)) << cluster;
+  }
+}
+
+TEST(ClusterSection, MetadataIsCheckedByNameAndKind) {
+  const auto refused = [](const std::string& metadata) {
+    const auto object = parseExperimentObject(file(metadata, ""), "x");
+    return object ? "" : object.error().message;
+  };
+  EXPECT_EQ(refused("{name: a, labels: {}, annotations: {b: c}, namespace: d}"), "");
+  EXPECT_EQ(refused("{name: a, lables: {}}"),
+            "x: metadata.lables: unknown key (did you mean labels?)");
+  EXPECT_EQ(refused("{name: a, labels: [b]}"),
+            "x: metadata.labels: a list is not a section (keys with values)");
+  EXPECT_EQ(refused("{name: a, annotations: {b: {}}}"),
+            "x: metadata.annotations.b: a section is not a string");
+  EXPECT_EQ(refused("{name: a, namespace: [b]}"), "x: metadata.namespace: a list is not a string");
+}
+
+TEST(ClusterSection, IsNothingThatARunCouldBeToldToChange) {
+  const v1::Experiment experiment = parsed(file("{name: a}", "")).experiment;
+  const auto changed = withSettings(experiment, {"spec.cluster.workers=3"});
+  ASSERT_FALSE(changed);
+  EXPECT_THAT(changed.error().message, HasSubstr("spec.cluster is no part of a run"));
+}
+
+TEST(ClusterSection, QuantitiesAreKubernetes) {
+  EXPECT_EQ(quantityOf("512Mi"), 512.0 * 1024 * 1024);
+  EXPECT_EQ(quantityOf("1.5k"), 1500.0);
+  EXPECT_EQ(quantityOf("250m"), 0.25);
+  EXPECT_EQ(quantityOf("2"), 2.0);
+  EXPECT_EQ(quantityOf("1Ki"), 1024.0);
+  for (const char* bad : {"", "Gi", "-1", "1K", "1ki", "1Gib", "1 Gi", "1mi", "0x1"}) {
+    EXPECT_EQ(quantityOf(bad), std::nullopt) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace allot
