@@ -106,6 +106,7 @@ Status Leading::followFile() {
 
 void Leading::show(bool more) {
   RunSnapshot snapshot = aggregator_.snapshot();
+  snapshot.run_id = options_.run_id;
   looked_ = steadyMs();
   shown_.aggregator.lead(snapshot, options_.run_id);
   const bool evaluated = phase_ == Phase::kEvaluating && snapshot.phase != Phase::kEvaluating;
