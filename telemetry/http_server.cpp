@@ -100,7 +100,8 @@ class Session : public std::enable_shared_from_this<Session> {
                     false);
     }
     const std::string path = target.substr(0, target.find_first_of("?#"));
-    const HttpRequest asked{path, std::string(request[http::field::accept])};
+    const HttpRequest asked{path, std::string(request[http::field::host]),
+                            std::string(request[http::field::accept])};
     answer(callHandler(shared_.handler, asked), head, request.keep_alive());
   }
 

@@ -18,6 +18,7 @@ namespace allot {
 
 struct HttpRequest {
   std::string path;    // "/api/run", without the query
+  std::string host;    // that the client thinks it asks; "": it does not say
   std::string accept;  // as the client says what it takes; "": anything
 };
 

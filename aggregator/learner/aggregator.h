@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "aggregator/learner/aggregator_events.h"
-#include "aggregator/learner/history_sample.h"
+#include "core/learning/history_sample.h"
 #include "aggregator/snapshot.h"
 #include "core/evaluation/evaluation_table.h"
 #include "core/evaluation/fidelity.h"

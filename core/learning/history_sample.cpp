@@ -1,4 +1,4 @@
-#include "aggregator/learner/history_sample.h"
+#include "core/learning/history_sample.h"
 
 #include <algorithm>
 
