@@ -106,8 +106,9 @@ Status Leading::followFile() {
 
 void Leading::show(bool more) {
   RunSnapshot snapshot = aggregator_.snapshot();
+  snapshot.run_id = options_.run_id;
   looked_ = steadyMs();
-  shown_.aggregator.lead(snapshot, options_.run_id);
+  shown_.aggregator.lead(snapshot);
   const bool evaluated = phase_ == Phase::kEvaluating && snapshot.phase != Phase::kEvaluating;
   phase_ = snapshot.phase;
   // Where it is writing still, the next evaluation or the end writes them again.

@@ -8,6 +8,7 @@
 
 #include "core/evaluation/evaluation_table.h"
 #include "core/evaluation/fidelity.h"
+#include "core/learning/update_means.h"
 #include "core/run_state.h"
 #include "store/records.h"
 
@@ -31,6 +32,14 @@ struct RunSnapshot {
   uint64_t open_units = 0;                  // evaluation units planned and not recorded
   uint64_t inbox_entries = 0;               // results that wait
   StoreFill store_fill = {};                // all zero: not known
+  std::string run_id = {};
+  Desired desired = Desired::kRunning;
+  Lease lease = {};                               // who leads
+  std::optional<v1::AggregatorStatus> told = {};  // what the leader says of itself
+  std::vector<Refusal> refusals = {};             // the last ones
+  UpdateMeans first = {}, last = {};              // of the first ten updates, and of the last ten
+  uint64_t last_update_unix_ms = 0;               // 0: none was made
+  double evaluation_seconds = 0;                  // of workers, in what is recorded
 };
 
 }  // namespace allot

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "cli/commands.h"
+#include "cli/mlflow.h"
 #include "cli/terminal.h"
 #include "core/spec/spec_change.h"
 #include "core/ulid.h"
@@ -18,6 +19,7 @@ namespace fs = std::filesystem;
 struct ArchiveOptions {
   RunChoice choice;
   std::string out;     // export
+  std::string mlflow;  // export
   std::string folder;  // import: what
   std::string dir;     // import: where to
 };
@@ -42,7 +44,7 @@ Status verify(RunAccess* access, const ArchiveOptions& /*options*/) {
   return {};
 }
 
-Status exportTo(RunAccess* access, const ArchiveOptions& options) {
+Status exportFiles(RunAccess* access, const ArchiveOptions& options) {
   LongTask task("exporting update");
   ALLOT_ASSIGN(const ExportSummary summary,
                exportRun(&access->source(), options.out,
@@ -56,6 +58,18 @@ Status exportTo(RunAccess* access, const ArchiveOptions& options) {
     std::printf("%s in the inbox, which no update has consumed yet: left out\n",
                 counted(summary.waiting_results, "result").c_str());
   }
+  return {};
+}
+
+// A source is read once: each kind of files has its own.
+Status exportTo(RunAccess* access, const ArchiveOptions& options) {
+  if (!options.out.empty()) return exportFiles(access, options);
+  ALLOT_ASSIGN(const MlflowSummary summary, exportMlflow(&access->source(), options.mlflow));
+  std::printf(
+      "exported for MLflow: %s, %s, into %s\nlook at it with\n  mlflow ui "
+      "--backend-store-uri %s\n",
+      counted(summary.params, "param").c_str(), counted(summary.metrics, "metric").c_str(),
+      summary.folder.c_str(), shellWord(options.mlflow).c_str());
   return {};
 }
 
@@ -184,11 +198,15 @@ void addArchiveCommands(CLI::App* app, Action* action) {
   auto* write = app->add_subcommand(
       "export", "Write a run as files: JSON to import and verify elsewhere, CSV for people");
   addRunChoice(write, &options->choice);
-  write->add_option("--out", options->out, "Folder; an earlier export is brought up to date")
-      ->required();
+  auto* where = write->add_option_group("where to");
+  where->add_option("--out", options->out, "Folder; an earlier export is brought up to date");
+  where->add_option("--mlflow", options->mlflow,
+                    "Or as a run of MLflow's in this folder of its files (mlruns)");
+  where->require_option(1);
   write->footer(
       "Examples:\n"
       "  allot export --out backup/recall\n"
+      "  allot export runs/a --mlflow mlruns\n"
       "  allot export --redis redis://redis:6379 --out backup/recall\n"
       "  allot export --context current --experiment recall-layer-budget --out backup/recall");
   write->callback([=] { *action = [options] { return onRun(*options, exportTo); }; });

@@ -18,6 +18,7 @@ void addControlCommands(CLI::App* app, Action* action);  // pause, resume, stop,
 void addArchiveCommands(CLI::App* app, Action* action);  // verify, export, import, acl
 void addBenchCommands(CLI::App* app, Action* action);    // bench
 void addCalibrateCommands(CLI::App* app, Action* action);  // calibrate
+void addHistoryCommands(CLI::App* app, Action* action);    // serve
 void addPaperCommands(CLI::App* app, Action* action);      // papers
 void addCardCommand(CLI::App* app, Action* action);        // card
 void addCrdCommand(CLI::App* app, Action* action);         // crd

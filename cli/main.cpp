@@ -57,6 +57,7 @@ int runMain(int argc, char** argv) {
   allot::addArchiveCommands(&app, &action);
   allot::addBenchCommands(&app, &action);
   allot::addCalibrateCommands(&app, &action);
+  allot::addHistoryCommands(&app, &action);
   allot::addPaperCommands(&app, &action);
   allot::addCardCommand(&app, &action);
   allot::addCrdCommand(&app, &action);

@@ -1,9 +1,10 @@
 #include "cli/run_status.h"
 
 #include <algorithm>
-#include <map>
 
+#include "aggregator/page/status_document.h"
 #include "cli/terminal.h"
+#include "core/evaluation/evaluation_check.h"
 #include "core/learning/policy_gradient.h"
 #include "core/spec/spec_keys.h"
 #include "core/worker_beats.h"
@@ -15,27 +16,38 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kWindow = 10;        // updates that a mean covers
-constexpr size_t kRefusalsShown = 5;  // at most
-// A leader that has said nothing for so long is stuck or cut off.
-constexpr uint64_t kSilentMs = 15'000;
+// The status as the page has it.
+RunSnapshot snapshotOf(const RunStatus& status) {
+  const RunImage& image = status.head.image;
+  RunSnapshot snapshot;
+  snapshot.run = image.spec;
+  snapshot.model = image.model;
+  snapshot.run_id = status.head.run_id;
+  snapshot.experiment = image.control.experiment;
+  snapshot.desired = image.control.desired;
+  if (image.state) snapshot.state = *image.state;
+  snapshot.cells = status.cells;
+  snapshot.evaluation_seconds = status.evaluation_seconds;
+  snapshot.workers = status.workers;
+  snapshot.refused = status.head.refused;
+  snapshot.refusals = status.refusals;
+  snapshot.open_units = image.open_units.size();
+  snapshot.inbox_entries = status.head.waiting_results;
+  snapshot.lease = status.lease;
+  snapshot.told = status.aggregator;
+  snapshot.first = status.first;
+  snapshot.last = status.last;
+  snapshot.last_update_unix_ms = status.last_update_unix_ms;
+  return snapshot;
+}
 
-UpdateMeans meansOf(const std::vector<v1::IterationRecord>& records) {
-  UpdateMeans means;
-  means.updates = records.size();
-  if (records.empty()) return means;
-  for (const v1::IterationRecord& record : records) {
-    means.reward += record.mean_reward();
-    means.lag += record.mean_lag_updates();
-    means.effective_sample_size_ratio += record.effective_sample_size_ratio();
-    means.step_kl_nats += record.step_kl_nats();
-  }
-  const auto count = static_cast<double>(records.size());
-  for (double* sum :
-       {&means.reward, &means.lag, &means.effective_sample_size_ratio, &means.step_kl_nats}) {
-    *sum /= count;
-  }
-  return means;
+StatusReading readingOf(const RunStatus& status) {
+  using From = StatusReading::From;
+  return {.from = status.kind == RunAccess::Kind::kFiles   ? From::kFiles
+                  : status.kind == RunAccess::Kind::kEnded ? From::kEnded
+                                                           : From::kRun,
+          .now_unix_ms = status.now_unix_ms,
+          .resume_command = status.resume_command};
 }
 
 // Files have to be read from the beginning to the end.
@@ -48,10 +60,10 @@ Status readFileMeans(RunSource* source, RunStatus* status) {
     task.show(records.back().version(), status->head.version());
     for (v1::IterationRecord& record : records) {
       dropResults(&record);
-      if (first.size() < kWindow) first.push_back(record);
+      if (first.size() < kMeanUpdates) first.push_back(record);
       last.push_back(std::move(record));
     }
-    if (last.size() > kWindow) last.erase(last.begin(), last.end() - kWindow);
+    if (last.size() > kMeanUpdates) last.erase(last.begin(), last.end() - kMeanUpdates);
   }
   status->first = meansOf(first);
   status->last = meansOf(last);
@@ -61,46 +73,18 @@ Status readFileMeans(RunSource* source, RunStatus* status) {
 
 Status readStoreMeans(RunReader* store, RunStatus* status) {
   const uint64_t version = status->head.version();
-  const uint64_t shown = std::min<uint64_t>(version, kWindow);
+  const uint64_t shown = std::min<uint64_t>(version, kMeanUpdates);
   ALLOT_ASSIGN(const auto first, readUpdates(store, 0, shown > 0 ? shown : 1));
-  ALLOT_ASSIGN(const auto last, readUpdates(store, version - shown, kWindow));
+  ALLOT_ASSIGN(const auto last, readUpdates(store, version - shown, kMeanUpdates));
   status->first = meansOf(first);
   status->last = meansOf(last);
   if (!last.empty()) status->last_update_unix_ms = last.back().committed_unix_ms();
   return {};
 }
 
-std::string noLeader(const RunStatus& status) {
-  std::string why = "no aggregator leads";
-  if (status.aggregator) {
-    why += " (last: " + printable(status.aggregator->holder(), 60) + ", " +
-           ago(status.aggregator->unix_ms(), status.now_unix_ms) + ")";
-  }
-  return why;
-}
-
-// What state the run is in, in one word.
-std::string stateOf(const RunStatus& status) {
-  const Desired desired = status.head.image.control.desired;
-  if (desired != Desired::kRunning) return std::string(wordOf(desired));
-  if (status.kind == RunAccess::Kind::kFiles) return "exported";
-  if (status.kind == RunAccess::Kind::kEnded) return "interrupted";
-  if (!status.lease.held) return "waiting";
-  return status.aggregator ? printable(status.aggregator->phase(), 20) : "starting";
-}
-
 Tone toneOf(const std::string& state) {
   if (state == "running" || state == "evaluating" || state == "finished") return Tone::kGood;
   return Tone::kAttention;
-}
-
-json meansJson(const UpdateMeans& means) {
-  if (means.updates == 0) return nullptr;
-  return {{"updates", means.updates},
-          {"reward", means.reward},
-          {"lag_updates", means.lag},
-          {"effective_sample_size_ratio", means.effective_sample_size_ratio},
-          {"step_kl_nats", means.step_kl_nats}};
 }
 
 // "0: 900, 1: 200, 3-4: 2", classes without results left out.
@@ -112,6 +96,22 @@ std::string lagText(const v1::AggregatorState& state) {
             std::to_string(state.lag_counts(i));
   }
   return text;
+}
+
+// What the schedules came to; a store's aggregator counts the same evaluations.
+Status readEvaluations(RunSource* source, RunStatus* status) {
+  EvaluationTable table(status->head.image.spec.experiment, EvaluationTable::Keep::kNewest);
+  while (true) {
+    ALLOT_ASSIGN(const auto results, source->nextEvaluations());
+    if (results.empty()) break;
+    for (const v1::EvaluationResult& result : results) {
+      if (whyImpossible(result, status->head.bounds())) continue;
+      table.add(result);
+      status->evaluation_seconds += result.seconds();
+    }
+  }
+  status->cells = table.cells();
+  return {};
 }
 
 std::string workersText(const RunStatus& status, bool colour) {
@@ -131,33 +131,8 @@ std::string workersText(const RunStatus& status, bool colour) {
          table.text(colour);
 }
 
-// Workers of another build than the aggregator's, as in the middle of an upgrade; "" if there are
-// none. That stops nothing: what a worker sends is checked whatever made it, keys that it does not
-// know have the value that means what it does (core/spec/spec_schema.h), and the two builds' scores
-// are of the same task. Their floating-point sums may differ in the last bits, so that a
-// synchronous run does not come out the same twice.
-std::string otherBuilds(const RunStatus& status) {
-  if (!status.aggregator || status.aggregator->build().empty()) return "";
-  const std::string& ours = status.aggregator->build();
-  constexpr size_t kMostNamed = 5;
-  std::map<std::string, std::vector<std::string>> others;  // build -> workers
-  for (const v1::WorkerBeat& worker : status.workers) {
-    if (worker.build() == ours || !isAlive(worker)) continue;
-    others[worker.build()].push_back(printable(worker.worker(), 40));
-  }
-  std::string text;
-  for (auto& [build, workers] : others) {
-    const size_t more = workers.size() - std::min(workers.size(), kMostNamed);
-    workers.resize(workers.size() - more);
-    if (more > 0) workers.push_back(std::to_string(more) + " more");
-    text += (text.empty() ? "" : "; ") + joined(workers) + ": " +
-            (build.empty() ? "an earlier one" : printable(build, 100));
-  }
-  return text.empty() ? "" : "the aggregator is " + printable(ours, 100) + "; " + text;
-}
-
 std::string buildsText(const RunStatus& status, bool colour) {
-  std::string text = otherBuilds(status);
+  std::string text = otherBuilds(snapshotOf(status));
   if (text.empty()) return "";
   if (status.head.image.spec.synchronous) {
     text += " (a synchronous run has the same bits again only with one build)";
@@ -210,116 +185,50 @@ std::string learningText(const RunStatus& status) {
 
 }  // namespace
 
-uint64_t RunStatus::maxUpdates() const {
-  const v1::Spec& spec = head.image.control.experiment.spec();
-  // An edited file may ask for fewer than there are: none is taken back.
-  return spec.has_update() ? std::max<uint64_t>(spec.update().max_updates(), head.version()) : 0;
-}
+uint64_t RunStatus::maxUpdates() const { return maxUpdatesOf(snapshotOf(*this)); }
 
 Result<RunStatus> readRunStatus(RunAccess* access) {
-  RunStatus status;
+  ALLOT_ASSIGN(RunStatus status, readRunStatus(&access->source(), access->store()));
   status.kind = access->kind();
   status.resume_command = access->resumeCommand();
-  ALLOT_ASSIGN(status.head, access->source().readHead());
-  Store* store = access->store();
+  return status;
+}
+
+Result<RunStatus> readRunStatus(RunSource* source, RunReader* store) {
+  RunStatus status;
+  ALLOT_ASSIGN(status.head, source->readHead());
   if (store == nullptr) {
-    ALLOT_TRY(readFileMeans(&access->source(), &status));
+    ALLOT_TRY(readFileMeans(source, &status));
   } else {
     ALLOT_TRY(readStoreMeans(store, &status));
     ALLOT_ASSIGN(status.aggregator, store->readStatus());
     ALLOT_ASSIGN(status.lease, store->readLease());
     ALLOT_ASSIGN(status.workers, store->listWorkers());
-    ALLOT_ASSIGN(status.refusals, store->readRefusals(kRefusalsShown));
+    ALLOT_ASSIGN(status.refusals, store->readRefusals(kStatusRefusals));
   }
+  ALLOT_TRY(readEvaluations(source, &status));
   status.now_unix_ms = unixMs();
   return status;
 }
 
 std::string whyNotProgressing(const RunStatus& status) {
-  const Desired desired = status.head.image.control.desired;
-  if (desired == Desired::kFinished || status.kind == RunAccess::Kind::kFiles) return "";
-  if (status.kind == RunAccess::Kind::kEnded) {
-    const std::string why = desired == Desired::kRunning  ? "nobody works on it"
-                            : desired == Desired::kPaused ? "it is paused and nobody works on it"
-                                                          : "it was stopped";
-    return why + ": " + status.resume_command;
-  }
-  if (desired == Desired::kPaused) return "it is paused: allot resume";
-  if (desired == Desired::kStopped) return "it was stopped: allot resume";
-  if (!status.lease.held) return noLeader(status);
-  if (status.aggregator && status.now_unix_ms > status.aggregator->unix_ms() + kSilentMs) {
-    return "the aggregator " + printable(status.aggregator->holder(), 60) + " was last heard of " +
-           ago(status.aggregator->unix_ms(), status.now_unix_ms);
-  }
-  if (const std::string why = whyNobodyCanWork(status.workers); !why.empty()) {
-    return printable(why, kLongestMessage);
-  }
-  return status.aggregator ? printable(status.aggregator->waiting()) : "";
+  return whyNotProgressing(snapshotOf(status), readingOf(status));
 }
 
 json statusJson(const RunStatus& status) {
-  const RunHead& head = status.head;
-  const v1::AggregatorState state = head.image.state.value_or(v1::AggregatorState());
-  json lag = json::object();
-  for (int i = 0; i < state.lag_counts_size() && i < static_cast<int>(kLagBuckets); ++i) {
-    lag[lagBucketLabel(static_cast<size_t>(i))] = state.lag_counts(i);
-  }
-  json workers = json::array();
-  for (const v1::WorkerBeat& worker : status.workers) {
-    workers.push_back({{"worker", worker.worker()},
-                       {"state", worker.state()},
-                       {"device", worker.device()},
-                       {"policy_version", worker.policy_version()},
-                       {"episodes", worker.episodes()},
-                       {"held_results", worker.held_results()},
-                       {"loaded_bytes", worker.loaded_bytes()},
-                       {"total_bytes", worker.total_bytes()},
-                       {"seen_unix_ms", worker.seen_unix_ms()},
-                       {"build", worker.build()},
-                       {"last_error", worker.last_error()}});
-  }
-  json refusals = json::array();
-  for (const Refusal& refusal : status.refusals) {
-    refusals.push_back(
-        {{"result_id", refusal.result_id}, {"kind", refusal.kind}, {"reason", refusal.reason}});
-  }
-  const auto& told = status.aggregator;
-  return {{"experiment", head.image.spec.experiment.name()},
-          {"run_id", head.run_id},
-          {"state", stateOf(status)},
-          {"desired", wordOf(head.image.control.desired)},
-          {"not_progressing", whyNotProgressing(status)},
-          {"resume_command", status.resume_command},
-          {"synchronous", head.image.spec.synchronous},
-          {"version", head.version()},
-          {"max_updates", status.maxUpdates()},
-          {"episodes", state.episodes()},
-          {"first", meansJson(status.first)},
-          {"last", meansJson(status.last)},
-          {"last_update_unix_ms", status.last_update_unix_ms},
-          {"lag_counts", lag},
-          {"waiting_results", head.waiting_results},
-          {"open_units", head.image.open_units.size()},
-          {"workers", workers},
-          {"refused", head.refused},
-          {"refusals", refusals},
-          {"leader", status.lease.held ? json(status.lease.holder) : json()},
-          {"build", told ? told->build() : ""},
-          {"other_builds", otherBuilds(status)},
-          {"page", told ? told->page() : ""},
-          {"last_error", told ? told->last_error() : ""},
-          {"edit_refused", told ? told->edit_refused() : ""},
-          {"store_used_bytes", told ? told->store_used_bytes() : 0},
-          {"store_limit_bytes", told ? told->store_limit_bytes() : 0},
-          {"updates_until_full",
-           told && told->has_updates_until_full() ? json(told->updates_until_full()) : json()},
-          {"last_error_unix_ms", told ? told->last_error_unix_ms() : 0},
-          {"now_unix_ms", status.now_unix_ms}};
+  return statusDocument(snapshotOf(status), readingOf(status));
+}
+
+json startingStatus(const std::string& run_id) {
+  RunSnapshot starting;
+  starting.run_id = run_id;
+  starting.lease.held = true;
+  return statusDocument(starting, {.now_unix_ms = unixMs()});
 }
 
 std::string statusText(const RunStatus& status, bool colour) {
   const RunHead& head = status.head;
-  const std::string state = stateOf(status);
+  const std::string state = stateWord(snapshotOf(status), readingOf(status));
   std::string text = toned(printable(head.image.spec.experiment.name()), Tone::kBold, colour) +
                      "  run " + head.run_id + "  " + toned(state, toneOf(state), colour) + "\n";
   if (const std::string why = whyNotProgressing(status); !why.empty()) {

@@ -8,19 +8,12 @@
 #include <vector>
 
 #include "cli/run_access.h"
+#include "core/evaluation/evaluation_table.h"
+#include "core/learning/update_means.h"
 #include "core/result.h"
 #include "store/store.h"
 
 namespace allot {
-
-// Means over a few updates.
-struct UpdateMeans {
-  size_t updates = 0;
-  double reward = 0;
-  double lag = 0;
-  double effective_sample_size_ratio = 0;
-  double step_kl_nats = 0;
-};
 
 struct RunStatus {
   RunAccess::Kind kind = RunAccess::Kind::kFiles;
@@ -29,7 +22,9 @@ struct RunStatus {
   UpdateMeans last;   // the last ten
   uint64_t last_update_unix_ms = 0;
   uint64_t now_unix_ms = 0;
-  std::string resume_command;  // of a run on this machine that has ended
+  std::vector<EvaluationCell> cells;
+  double evaluation_seconds = 0;  // of workers, in those
+  std::string resume_command;     // of a run on this machine that has ended
   // Nothing of what follows is in exported files.
   std::optional<v1::AggregatorStatus> aggregator;
   Lease lease;
@@ -40,11 +35,16 @@ struct RunStatus {
 };
 
 Result<RunStatus> readRunStatus(RunAccess* access);
+// Of kind kFiles; store: null for files.
+Result<RunStatus> readRunStatus(RunSource* source, RunReader* store);
 
 // Why the run makes no progress and what would mend it; "" while it does or once it is finished.
 std::string whyNotProgressing(const RunStatus& status);
 
+// The document of /api/status (aggregator/page/status_document.h).
 nlohmann::json statusJson(const RunStatus& status);
+// Of a run whose aggregator has not come up yet.
+nlohmann::json startingStatus(const std::string& run_id);
 std::string statusText(const RunStatus& status, bool colour);
 
 }  // namespace allot

@@ -34,7 +34,7 @@ Status showStatus(RunAccess* access, const ShowOptions& options) {
     ALLOT_ASSIGN(const auto spec, store->readSpec());
     if (!spec && access->kind() == RunAccess::Kind::kLive) {
       // Its aggregator has not come up yet.
-      if (options.as_json) print({{"run_id", access->runId()}, {"state", "starting"}});
+      if (options.as_json) print(startingStatus(access->runId()));
       if (!options.as_json) std::printf("run %s  starting\n", access->runId().c_str());
       return {};
     }

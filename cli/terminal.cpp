@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -12,20 +11,6 @@
 
 namespace allot {
 namespace {
-
-// Bytes of the well-formed UTF-8 character at text[at] that moves no cursor; 0 if there is none.
-size_t characterAt(std::string_view text, size_t at) {
-  const auto first = static_cast<unsigned char>(text[at]);
-  if (first < 0x80) return first >= 0x20 && first != 0x7f ? 1 : 0;
-  const size_t length = utf8Length(text.substr(at));
-  if (length == 0) return 0;
-  const uint32_t code = utf8Code(text.substr(at, length));
-  // C1 controls; marks that turn the direction of what follows.
-  const bool control = code < 0xa0;
-  const bool turning = (code >= 0x200e && code <= 0x200f) || (code >= 0x2028 && code <= 0x202e) ||
-                       (code >= 0x2066 && code <= 0x2069) || code == 0x61c;
-  return control || turning ? 0 : length;
-}
 
 // Most of East Asia's characters and most pictures take two columns.
 bool isWide(std::string_view character) {
@@ -46,21 +31,6 @@ size_t columns(std::string_view text) {
 
 }  // namespace
 
-std::string printable(std::string_view text, size_t longest) {
-  std::string out;
-  for (size_t i = 0; i < text.size();) {
-    const size_t length = characterAt(text, i);
-    if (out.size() + std::max<size_t>(length, 1) > longest) return out + "...";
-    if (length == 0) {
-      out += '?';
-    } else {
-      out += text.substr(i, length);
-    }
-    i += std::max<size_t>(length, 1);
-  }
-  return out;
-}
-
 std::vector<std::string> legibleLines(std::string_view text, size_t width) {
   std::vector<std::string> lines(1);
   size_t used = 0;   // columns of the last line
@@ -77,11 +47,11 @@ std::vector<std::string> legibleLines(std::string_view text, size_t width) {
       ++i;
       continue;
     }
-    const size_t length = std::max<size_t>(characterAt(text, i), 1);
-    const std::string shown = characterAt(text, i) > 0
+    const size_t length = std::max<size_t>(printableLength(text, i), 1);
+    const std::string shown = printableLength(text, i) > 0
                                   ? std::string(text.substr(i, length))
                                   : formatted("<%02x>", static_cast<unsigned char>(text[i]));
-    const size_t wide = characterAt(text, i) > 0 ? (isWide(shown) ? 2 : 1) : shown.size();
+    const size_t wide = printableLength(text, i) > 0 ? (isWide(shown) ? 2 : 1) : shown.size();
     while (used + wide > width && used > 0) {
       const std::string rest = blank > 0 ? lines.back().substr(blank) : "";
       if (blank > 0) lines.back().resize(blank);
@@ -151,18 +121,6 @@ std::string formatted(const char* format, ...) {
   va_end(again);
   va_end(arguments);
   return text;
-}
-
-std::string duration(double seconds) {
-  const long whole = std::lround(std::clamp(seconds, 0.0, 1e12));
-  if (whole < 60) return formatted("%ld s", whole);
-  if (whole < 3600) return formatted("%ld min %02ld s", whole / 60, whole % 60);
-  return formatted("%ld h %02ld min", whole / 3600, whole / 60 % 60);
-}
-
-std::string ago(uint64_t then_ms, uint64_t now_ms) {
-  if (now_ms < then_ms + 500) return "now";
-  return duration(static_cast<double>(now_ms - then_ms) / 1000) + " ago";
 }
 
 uint64_t unixMs() {

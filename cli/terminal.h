@@ -7,13 +7,10 @@
 #include <string_view>
 #include <vector>
 
+#include "core/printable.h"       // printable, duration, ago
 #include "core/spec/spec_yaml.h"  // counted
 
 namespace allot {
-
-// Text from elsewhere (names, errors) as it may be shown: no control characters, no broken UTF-8,
-// at most `longest` bytes.
-std::string printable(std::string_view text, size_t longest = 200);
 
 // Text from elsewhere to be looked at closely: lines of at most `width` columns, broken behind a
 // blank if there is one. What a terminal would obey, and bytes that are no UTF-8, stand as "<1b>"
@@ -48,10 +45,6 @@ std::string toned(const std::string& text, Tone tone, bool colour);
 // printf to a string.
 __attribute__((format(printf, 1, 2))) std::string formatted(const char* format, ...);
 
-// "2 min 05 s"
-std::string duration(double seconds);
-// "12 s ago" of two Unix times in ms; "now" where the clocks disagree.
-std::string ago(uint64_t then_ms, uint64_t now_ms);
 uint64_t unixMs();
 
 // Says on stderr how far a task is, once it has taken two seconds; on a terminal in one line that

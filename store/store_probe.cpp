@@ -5,10 +5,13 @@
 
 namespace allot {
 
-StoreProbe::StoreProbe(MetricRegistry* metrics, Health* health)
+StoreProbe::StoreProbe(MetricRegistry* metrics, Health* health, Detail detail)
     : metrics_(*metrics),
       health_(*health),
-      reconnects_(metrics_.counter("allot_redis_reconnects_total")) {}
+      detail_(detail),
+      reconnects_(metrics_.counter("allot_redis_reconnects_total")) {
+  if (detail_ == Detail::kTotals) (void)seriesOf("all");
+}
 
 StoreProbe::Series& StoreProbe::seriesOf(std::string_view command) {
   const auto found = series_.find(command);
@@ -20,13 +23,16 @@ StoreProbe::Series& StoreProbe::seriesOf(std::string_view command) {
     return &metrics_.counter("allot_redis_commands_total",
                              {{"command", name}, {"outcome", outcome}});
   };
-  const Series series{name, counter("ok"), counter("error"), counter("unavailable")};
+  Series series{name, counter("ok"), counter("error"), counter("unavailable")};
+  if (detail_ == Detail::kTotals) {
+    series.total = &metrics_.counter("allot_redis_command_seconds_total");
+  }
   return series_.emplace(command, series).first->second;
 }
 
 void StoreProbe::requested(std::string_view command, RequestOutcome outcome,
                            std::optional<double> seconds) {
-  Series& series = seriesOf(command);
+  Series& series = seriesOf(detail_ == Detail::kTotals ? "all" : command);
   switch (outcome) {
     case RequestOutcome::kOk:
       series.ok->Increment();
@@ -38,19 +44,22 @@ void StoreProbe::requested(std::string_view command, RequestOutcome outcome,
       series.unavailable->Increment();
       break;
   }
-  if (seconds && outcome != RequestOutcome::kUnavailable) {
-    if (series.seconds == nullptr) {
-      series.seconds =
-          &metrics_.histogram("allot_redis_command_duration_seconds", {{"command", series.name}});
-    }
-    series.seconds->Observe(*seconds);
-  }
+  if (seconds && outcome != RequestOutcome::kUnavailable) observe(&series, *seconds);
   // A server that answers with errors (loading its data, out of memory) serves nobody.
   if (outcome == RequestOutcome::kOk) {
     health_.storeAnswered();
   } else {
     health_.storeDidNotAnswer();
   }
+}
+
+void StoreProbe::observe(Series* series, double seconds) {
+  if (series->total != nullptr) return series->total->Increment(seconds);
+  if (series->histogram == nullptr) {
+    series->histogram =
+        &metrics_.histogram("allot_redis_command_duration_seconds", {{"command", series->name}});
+  }
+  series->histogram->Observe(seconds);
 }
 
 void StoreProbe::reconnected() { reconnects_.Increment(); }

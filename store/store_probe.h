@@ -13,8 +13,11 @@ namespace allot {
 
 class StoreProbe final : public StoreObserver {
  public:
+  // How much of it: of which there are many processes has totals.
+  enum class Detail { kByCommand, kTotals };
+
   // Both outlive it.
-  StoreProbe(MetricRegistry* metrics, Health* health);
+  StoreProbe(MetricRegistry* metrics, Health* health, Detail detail = Detail::kByCommand);
 
   void requested(std::string_view command, RequestOutcome outcome,
                  std::optional<double> seconds) override;
@@ -27,12 +30,15 @@ class StoreProbe final : public StoreObserver {
     prometheus::Counter* ok;
     prometheus::Counter* error;
     prometheus::Counter* unavailable;
-    prometheus::Histogram* seconds = nullptr;  // once there is one
+    prometheus::Histogram* histogram = nullptr;  // by command, once there is one
+    prometheus::Counter* total = nullptr;        // in total
   };
   Series& seriesOf(std::string_view command);
+  void observe(Series* series, double seconds);
 
   MetricRegistry& metrics_;
   Health& health_;
+  const Detail detail_;
   prometheus::Counter& reconnects_;
   std::map<std::string, Series, std::less<>> series_;
 };

@@ -40,13 +40,13 @@ struct Shared {
   std::list<Session*> waiting;
 };
 
-HttpReply callHandler(const HttpServer::Handler& handler, const std::string& path) {
+HttpReply callHandler(const HttpServer::Handler& handler, const HttpRequest& request) {
   try {
-    return handler(path);
+    return handler(request);
   } catch (const std::exception& e) {
-    spdlog::error("http: answering {} failed: {}", path, e.what());
+    spdlog::error("http: answering {} failed: {}", request.path, e.what());
   } catch (...) {
-    spdlog::error("http: answering {} failed", path);
+    spdlog::error("http: answering {} failed", request.path);
   }
   return plainText(500, "The server failed to answer: its log says why.");
 }
@@ -100,7 +100,9 @@ class Session : public std::enable_shared_from_this<Session> {
                     false);
     }
     const std::string path = target.substr(0, target.find_first_of("?#"));
-    answer(callHandler(shared_.handler, path), head, request.keep_alive());
+    const HttpRequest asked{path, std::string(request[http::field::host]),
+                            std::string(request[http::field::accept])};
+    answer(callHandler(shared_.handler, asked), head, request.keep_alive());
   }
 
   // A request that could not be read: a sentence where the client is still listening to one.

@@ -16,6 +16,12 @@
 
 namespace allot {
 
+struct HttpRequest {
+  std::string path;    // "/api/run", without the query
+  std::string host;    // that the client thinks it asks; "": it does not say
+  std::string accept;  // as the client says what it takes; "": anything
+};
+
 struct HttpReply {
   unsigned status = 200;
   std::string content_type = "text/plain; charset=utf-8";
@@ -29,9 +35,9 @@ HttpReply plainText(unsigned status, std::string sentence);
 
 class HttpServer {
  public:
-  // Answers one path ("/api/run", without the query). Called on the server's thread; it should
+  // Answers one request. Called on the server's thread; it should
   // return soon, because everyone else waits. What it throws becomes status 500.
-  using Handler = std::function<HttpReply(const std::string& path)>;
+  using Handler = std::function<HttpReply(const HttpRequest& request)>;
 
   // Listens on `address` (an IP address) and `port` (0: any free one) and serves until destroyed.
   // `timeout` bounds the time from waiting for a request to having read all of it, and the time

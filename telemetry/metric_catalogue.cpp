@@ -41,15 +41,22 @@ const std::vector<MetricInfo>& metricCatalogue() {
        kCounter,
        "both",
        {"command", "outcome"},
-       "Requests to Redis by script or command; outcome ok, error (an answer that is one) or "
-       "unavailable (no answer).",
+       "Requests to Redis by script or command, on workers all together as command all; outcome "
+       "ok, "
+       "error (an answer that is one) or unavailable (no answer).",
        {}},
       {"allot_redis_command_duration_seconds",
        kHistogram,
-       "both",
+       "aggregator",
        {"command"},
        "Time from sending a request to Redis to having its answer; blocking reads are left out.",
        kSeconds},
+      {"allot_redis_command_seconds_total",
+       kCounter,
+       "worker",
+       {},
+       "The same time, of all requests that were answered; over allot_redis_commands_total it is "
+       "their mean."},
       {"allot_redis_reconnects_total",
        kCounter,
        "both",
@@ -65,7 +72,7 @@ const std::vector<MetricInfo>& metricCatalogue() {
       {"allot_experiment_info",
        kGauge,
        "aggregator",
-       {"run_id", "model", "method", "staleness_mode"},
+       {"model", "method", "staleness_mode"},
        "1; the run's fixed settings, as labels."},
       {"allot_experiment_state",
        kGauge,
@@ -302,9 +309,9 @@ const std::vector<MetricInfo>& metricCatalogue() {
       {"allot_worker_decode_step_duration_seconds",
        kHistogram,
        "worker",
-       {"method"},
-       "Time of one decode step of a batch: all rows, all layers. The method's name, without "
-       "parameters; same-state comparisons left out.",
+       {},
+       "Time of one decode step of a batch: all rows, all layers, of whatever method; same-state "
+       "comparisons left out.",
        kStepSeconds},
       {"allot_worker_episode_duration_seconds",
        kHistogram,

@@ -14,8 +14,8 @@ struct MetricInfo {
   std::string_view name;
   MetricKind kind;
   std::string_view process;  // worker, aggregator, or both
-  // Beside `experiment`, which every metric has; never anything unbounded (version, worker,
-  // result).
+  // Beside `experiment` and `run_id`, which every metric has; never anything unbounded (version,
+  // worker, result).
   std::vector<std::string_view> labels = {};
   std::string_view help = {};
   std::vector<double> buckets = {};  // of a histogram, ascending, without +Inf

@@ -1,7 +1,5 @@
 #include "telemetry/registry.h"
 
-#include <prometheus/text_serializer.h>
-
 #include <algorithm>
 #include <stdexcept>
 
@@ -90,12 +88,13 @@ void MetricRegistry::clear(std::string_view name) {
   keepOnly(&counters_, name, {});
 }
 
-void MetricRegistry::setExperiment(const std::string& name) {
+void MetricRegistry::setRun(const std::string& experiment, const std::string& run_id) {
   const std::lock_guard lock(mutex_);
-  experiment_ = name;
+  experiment_ = experiment;
+  run_id_ = run_id;
 }
 
-std::string MetricRegistry::text() const {
+std::string MetricRegistry::text(Exposition format) const {
   const std::lock_guard lock(mutex_);
   if (experiment_.empty()) return {};
   auto families = registry_.Collect();
@@ -105,12 +104,13 @@ std::string MetricRegistry::text() const {
             [](const auto& a, const auto& b) { return a.name < b.name; });
   for (auto& family : families) {
     for (auto& metric : family.metric) {
+      if (!run_id_.empty()) metric.label.insert(metric.label.begin(), {"run_id", run_id_});
       metric.label.insert(metric.label.begin(), {"experiment", experiment_});
     }
     std::sort(family.metric.begin(), family.metric.end(),
               [](const auto& a, const auto& b) { return a.label < b.label; });
   }
-  return prometheus::TextSerializer().Serialize(families);
+  return expositionText(families, format);
 }
 
 }  // namespace allot

@@ -3,7 +3,8 @@
 //
 // A thin owner of prometheus-cpp's core registry, which would take any name, any labels, and other
 // buckets without a word. A name or a set of labels that the catalogue does not have is a mistake
-// in the program: std::logic_error, which names it. Every series carries the label `experiment`.
+// in the program: std::logic_error, which names it. Every series carries the labels `experiment`
+// and, once it is known, `run_id`.
 // Any thread.
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
@@ -17,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "telemetry/exposition.h"
 #include "telemetry/metric_catalogue.h"
 
 namespace allot {
@@ -44,10 +46,11 @@ class MetricRegistry {
   // Takes all series of a counter or gauge away.
   void clear(std::string_view name);
 
-  void setExperiment(const std::string& name);
-  // The exposition in Prometheus's text format; empty until the experiment is known, because a
-  // series without that label would be another one.
-  std::string text() const;
+  // run_id: "" while there is none.
+  void setRun(const std::string& experiment, const std::string& run_id);
+  // The exposition; empty until the experiment is known, because a series without that label would
+  // be another one.
+  std::string text(Exposition format = Exposition::kPrometheus) const;
 
  private:
   template <typename Metric>
@@ -71,6 +74,7 @@ class MetricRegistry {
   Table<prometheus::Gauge> gauges_;
   Table<prometheus::Histogram> histograms_;
   std::string experiment_;
+  std::string run_id_;
 };
 
 }  // namespace allot

@@ -28,7 +28,7 @@ Telemetry::Telemetry() : health_(msOf<std::chrono::steady_clock>) {
 }
 
 Result<std::unique_ptr<Telemetry>> Telemetry::start(const TelemetryOptions& options,
-                                                    HttpServer::Handler other) {
+                                                    PathHandler other) {
   std::unique_ptr<Telemetry> telemetry(new Telemetry());
   if (options.port) {
     ALLOT_TRY(telemetry->serve(options, std::move(other)));
@@ -38,9 +38,9 @@ Result<std::unique_ptr<Telemetry>> Telemetry::start(const TelemetryOptions& opti
   return telemetry;
 }
 
-Status Telemetry::serve(const TelemetryOptions& options, HttpServer::Handler other) {
+Status Telemetry::serve(const TelemetryOptions& options, PathHandler other) {
   other_ = std::move(other);
-  const auto handler = [this](const std::string& path) { return answer(path); };
+  const auto handler = [this](const HttpRequest& request) { return answer(request); };
   auto server = HttpServer::start(options.listen, *options.port, handler);
   if (!server && options.any_port) server = HttpServer::start(options.listen, 0, handler);
   if (!server) return tl::unexpected(server.error());
@@ -53,15 +53,17 @@ Status Telemetry::serve(const TelemetryOptions& options, HttpServer::Handler oth
   return {};
 }
 
-HttpReply Telemetry::answer(const std::string& path) {
+HttpReply Telemetry::answer(const HttpRequest& request) {
+  const std::string& path = request.path;
   if (path == "/startedz") return reply(health_.started());
   if (path == "/livez") return reply(health_.live());
   if (path == "/readyz") return reply(health_.readiness());
   if (path == "/metrics") {
-    std::string text = metrics_.text();
+    const Exposition format = expositionFor(request.accept);
+    std::string text = metrics_.text(format);
     if (text.empty()) return plainText(503, "The experiment is not known yet.");
     ++scrapes_;
-    return {200, "text/plain; version=0.0.4; charset=utf-8", std::move(text)};
+    return {200, expositionType(format), std::move(text)};
   }
   if (other_) return other_(path);
   return plainText(404, "There is nothing here: /metrics, /startedz, /livez and /readyz are.");
@@ -78,7 +80,7 @@ void Telemetry::waitForScrape(std::chrono::milliseconds limit) const {
 }
 
 void Telemetry::setRun(const std::string& run_id, const std::string& experiment) {
-  metrics_.setExperiment(experiment);
+  metrics_.setRun(experiment, run_id);
   setLogRun(run_id, experiment);
 }
 

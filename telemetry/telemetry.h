@@ -29,10 +29,13 @@ struct TelemetryOptions {
 
 class Telemetry {
  public:
+  // Answers a path.
+  using PathHandler = std::function<HttpReply(const std::string& path)>;
+
   // Starts the server. other: answers the paths that are not ours, on the server's thread.
   // kUsage if the port cannot be had, kIo if the target file cannot be written.
   static Result<std::unique_ptr<Telemetry>> start(const TelemetryOptions& options,
-                                                  HttpServer::Handler other = nullptr);
+                                                  PathHandler other = nullptr);
 
   MetricRegistry& metrics() { return metrics_; }
   Health& health() { return health_; }
@@ -46,13 +49,13 @@ class Telemetry {
 
  private:
   Telemetry();
-  Status serve(const TelemetryOptions& options, HttpServer::Handler other);
-  HttpReply answer(const std::string& path);
+  Status serve(const TelemetryOptions& options, PathHandler other);
+  HttpReply answer(const HttpRequest& request);
 
   MetricRegistry metrics_;
   Health health_;
   std::atomic<uint64_t> scrapes_{0};
-  HttpServer::Handler other_;
+  PathHandler other_;
   std::string url_;
   std::unique_ptr<HttpServer> server_;  // after all that it answers from
   std::optional<TargetFile> target_file_;

@@ -17,8 +17,8 @@ struct HttpAnswer {
   std::string body;
 };
 
-// From 127.0.0.1.
-inline HttpAnswer httpGet(uint16_t port, const std::string& path) {
+// From 127.0.0.1. header: more lines of the request, each with its end.
+inline HttpAnswer httpGet(uint16_t port, const std::string& path, const std::string& header = "") {
   const int client = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -26,7 +26,7 @@ inline HttpAnswer httpGet(uint16_t port, const std::string& path) {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   const timeval limit{10, 0};
   ::setsockopt(client, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-  const std::string request = "GET " + path + " HTTP/1.0\r\n\r\n";
+  const std::string request = "GET " + path + " HTTP/1.0\r\n" + header + "\r\n";
   std::string text;
   if (::connect(client, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
       ::send(client, request.data(), request.size(), MSG_NOSIGNAL) ==

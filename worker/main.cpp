@@ -67,7 +67,7 @@ struct Options {
 struct Shown {
   explicit Shown(Telemetry* of)
       : telemetry(*of),
-        store(&of->metrics(), &of->health()),
+        store(&of->metrics(), &of->health(), StoreProbe::Detail::kTotals),
         worker(&of->metrics(), &of->health()) {}
   Telemetry& telemetry;
   StoreProbe store;

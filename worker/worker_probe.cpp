@@ -32,6 +32,7 @@ WorkerProbe::WorkerProbe(MetricRegistry* metrics, Health* health)
       rows_read_(metrics->counter("allot_worker_value_rows_read_total")),
       rows_dense_(metrics->counter("allot_worker_value_rows_dense_total")),
       episode_seconds_(metrics->histogram("allot_worker_episode_duration_seconds")),
+      step_seconds_(metrics->histogram("allot_worker_decode_step_duration_seconds")),
       policy_version_(metrics->gauge("allot_worker_policy_version")),
       held_results_(metrics->gauge("allot_worker_held_results")),
       draining_(metrics->gauge("allot_worker_draining")),
@@ -67,18 +68,9 @@ void WorkerProbe::progress(const WorkerNow& now) {
 
 void WorkerProbe::prefill(size_t tokens) { prefill_tokens_.Increment(static_cast<double>(tokens)); }
 
-prometheus::Histogram& WorkerProbe::stepsOf(std::string_view method) {
-  const auto found = step_seconds_.find(method);
-  if (found != step_seconds_.end()) return *found->second;
-  auto& histogram = metrics_.histogram("allot_worker_decode_step_duration_seconds",
-                                       {{"method", std::string(method)}});
-  step_seconds_.emplace(method, &histogram);
-  return histogram;
-}
-
-void WorkerProbe::decoded(std::string_view method, size_t rows, double seconds) {
+void WorkerProbe::decoded(std::string_view, size_t rows, double seconds) {
   decode_tokens_.Increment(static_cast<double>(rows));
-  stepsOf(method).Observe(seconds);
+  step_seconds_.Observe(seconds);
 }
 
 void WorkerProbe::memory(size_t weights_bytes, size_t kv_bytes) {

@@ -2,9 +2,6 @@
 // WorkerProbe: the metrics of one worker, and the progress that its health is judged by.
 //
 // Owned by main(), told by the loop and the engine on their thread.
-#include <map>
-#include <string>
-
 #include "telemetry/health.h"
 #include "telemetry/registry.h"
 #include "worker/worker_events.h"
@@ -38,7 +35,6 @@ class WorkerProbe final : public WorkerEvents {
   };
 
   void addReads(const v1::DecodeCounts& counts);
-  prometheus::Histogram& stepsOf(std::string_view method);
 
   MetricRegistry& metrics_;
   Health& health_;
@@ -52,12 +48,12 @@ class WorkerProbe final : public WorkerEvents {
   Counter& rows_read_;
   Counter& rows_dense_;
   prometheus::Histogram& episode_seconds_;
+  prometheus::Histogram& step_seconds_;
   Gauge& policy_version_;
   Gauge& held_results_;
   Gauge& draining_;
   Gauge& weights_bytes_;
   Gauge& kv_bytes_;
-  std::map<std::string, prometheus::Histogram*, std::less<>> step_seconds_;  // by method
 };
 
 }  // namespace allot

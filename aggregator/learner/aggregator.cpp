@@ -60,6 +60,7 @@ Result<bool> Aggregator::work() {
   // Now and then, since workers may have nothing to send for the version that is known here.
   if (loaded_ && lease_renewed_ != renewed) ALLOT_TRY(checkNewest());
   ALLOT_TRY(readControl());
+  rememberTheEnd();
   if (!loaded_) {
     ALLOT_ASSIGN(const bool started, start());
     if (!started) {
@@ -430,8 +431,10 @@ Result<bool> Aggregator::finishIfDone() {
   next.desired = Desired::kFinished;
   // Refused if somebody extends the run at this moment; the next tick sees that.
   ALLOT_ASSIGN(const bool finished, store_.changeControl(next));
-  if (finished) phase_ = Phase::kFinished;
-  return finished;
+  if (!finished) return false;
+  phase_ = Phase::kFinished;
+  finished_unix_ms_ = options_.unix_now();
+  return true;
 }
 
 }  // namespace allot

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "aggregator/learner/aggregator_events.h"
-#include "aggregator/learner/history_sample.h"
+#include "core/learning/history_sample.h"
 #include "aggregator/snapshot.h"
 #include "core/evaluation/evaluation_table.h"
 #include "core/evaluation/fidelity.h"
@@ -121,6 +121,8 @@ class Aggregator {
   uint64_t mostOfUpdate() const;
   const v1::PolicySnapshot* policyOf(uint64_t version) const;
   Status publishStatus();
+  v1::AggregatorStatus ownStatus();
+  void rememberTheEnd();
   void lookAtStore();
   uint64_t nextUpdateBytes();
   std::string whyWaiting();
@@ -170,6 +172,8 @@ class Aggregator {
   std::string last_error_;
   uint64_t last_error_unix_ms_ = 0;
   std::string edit_refused_;
+  uint64_t finished_unix_ms_ = 0;  // 0: it goes on, or nobody knows when it ended
+  bool end_looked_up_ = false;     // in what another process wrote
   // How full the store is; looked at now and then.
   StoreFill store_fill_;
   std::optional<uint64_t> updates_until_full_;

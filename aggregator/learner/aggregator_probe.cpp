@@ -66,7 +66,7 @@ void AggregatorProbe::doNotLead(const std::string& why) {
   metrics_.clear("allot_worker_seconds_total");
 }
 
-void AggregatorProbe::lead(const RunSnapshot& snapshot, const std::string& run_id) {
+void AggregatorProbe::lead(const RunSnapshot& snapshot) {
   leads_ = true;
   leader_.Set(1);
   if (snapshot.phase == Phase::kStarting) {
@@ -74,7 +74,7 @@ void AggregatorProbe::lead(const RunSnapshot& snapshot, const std::string& run_i
   } else {
     health_.ready();
   }
-  showSettings(snapshot, run_id);
+  showSettings(snapshot);
   showPolicy(snapshot);
   if (!snapshot.history.empty()) showNewestUpdate(snapshot.history.back());
   if (!snapshot.history.empty()) {
@@ -87,12 +87,11 @@ void AggregatorProbe::lead(const RunSnapshot& snapshot, const std::string& run_i
   showWorkerSeconds(snapshot);
 }
 
-void AggregatorProbe::showSettings(const RunSnapshot& snapshot, const std::string& run_id) {
+void AggregatorProbe::showSettings(const RunSnapshot& snapshot) {
   const v1::Spec& spec = snapshot.experiment.spec();
   const std::filesystem::path model = spec.model().path();
   metrics_.replace("allot_experiment_info",
-                   {{{{"run_id", run_id},
-                      {"model", (model.has_filename() ? model : model.parent_path()).filename()},
+                   {{{{"model", (model.has_filename() ? model : model.parent_path()).filename()},
                       {"method", methodsName(spec.attention())},
                       {"staleness_mode", spec.staleness().mode()}},
                      1}});

@@ -24,7 +24,7 @@ class AggregatorProbe final : public AggregatorEvents {
   AggregatorProbe(MetricRegistry* metrics, Health* health, std::function<uint64_t()> unix_now);
 
   // The run, led here, as it is now. Once a second or so.
-  void lead(const RunSnapshot& snapshot, const std::string& run_id);
+  void lead(const RunSnapshot& snapshot);
   // It does not hold the lease; `why`, a sentence, says /readyz.
   void doNotLead(const std::string& why);
 
@@ -32,7 +32,7 @@ class AggregatorProbe final : public AggregatorEvents {
   void refused(RefusalKind kind) override;
 
  private:
-  void showSettings(const RunSnapshot& snapshot, const std::string& run_id);
+  void showSettings(const RunSnapshot& snapshot);
   void showPolicy(const RunSnapshot& snapshot);
   void showNewestUpdate(const v1::IterationRecord& record);
   void showEvaluations(const RunSnapshot& snapshot);

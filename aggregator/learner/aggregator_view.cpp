@@ -24,6 +24,7 @@ constexpr uint64_t kLookAtStoreMs = 10'000;
 constexpr uint64_t kMostRefusals = 3;
 constexpr size_t kMostRefusedWorkers = 2;
 constexpr uint64_t kHoldBackMs = 600'000;
+constexpr size_t kRefusalsTold = 5;  // in a snapshot
 
 }  // namespace
 
@@ -243,6 +244,11 @@ Status Aggregator::publishStatus() {
   const uint64_t now = options_.now();
   if (status_published_ && now - *status_published_ < options_.status_ms && !finished()) return {};
   lookAtStore();
+  status_published_ = now;
+  return leadership_->publishStatus(ownStatus());
+}
+
+v1::AggregatorStatus Aggregator::ownStatus() {
   v1::AggregatorStatus status;
   status.set_holder(options_.holder);
   status.set_phase(std::string(wordOf(phase_)));
@@ -256,8 +262,18 @@ Status Aggregator::publishStatus() {
   status.set_store_used_bytes(store_fill_.used_bytes);
   status.set_store_limit_bytes(store_fill_.limit_bytes);
   if (updates_until_full_) status.set_updates_until_full(*updates_until_full_);
-  status_published_ = now;
-  return leadership_->publishStatus(status);
+  status.set_finished_unix_ms(finished_unix_ms_);
+  return status;
+}
+
+// Another process may have seen the end; its status is overwritten with our first.
+void Aggregator::rememberTheEnd() {
+  if (control_.desired != Desired::kFinished) finished_unix_ms_ = 0;
+  const bool known = end_looked_up_ || finished_unix_ms_ != 0;
+  end_looked_up_ = control_.desired == Desired::kFinished;
+  if (known || !end_looked_up_) return;
+  const auto told = store_.readStatus();
+  if (told && *told) finished_unix_ms_ = (*told)->finished_unix_ms();
 }
 
 void Aggregator::setEditRefused(const std::string& sentence) {
@@ -271,7 +287,7 @@ RunSnapshot Aggregator::snapshot() {
                        model_,
                        control_.experiment,
                        phase_,
-                       whyWaiting(),
+                       "",
                        last_error_,
                        state_,
                        history_.records(),
@@ -281,10 +297,22 @@ RunSnapshot Aggregator::snapshot() {
                        {},
                        edit_refused_,
                        open_units_};
+  snapshot.told = ownStatus();
+  snapshot.waiting = snapshot.told->waiting();
   if (auto workers = store_.listWorkers()) snapshot.workers = std::move(*workers);
   if (auto counts = store_.readRefusalCounts()) snapshot.refused = std::move(*counts);
   if (const auto waiting = store_.inboxSize()) snapshot.inbox_entries = *waiting;
+  if (auto refusals = store_.readRefusals(kRefusalsTold)) snapshot.refusals = std::move(*refusals);
   snapshot.store_fill = store_fill_;
+  snapshot.desired = control_.desired;
+  snapshot.lease.held = leads();
+  if (snapshot.lease.held) snapshot.lease.holder = options_.holder;
+  snapshot.first = firstMeans(snapshot.history);
+  snapshot.last = lastMeans(snapshot.history);
+  if (!snapshot.history.empty()) {
+    snapshot.last_update_unix_ms = snapshot.history.back().committed_unix_ms();
+  }
+  snapshot.evaluation_seconds = evaluation_seconds_;
   return snapshot;
 }
 

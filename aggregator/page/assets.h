@@ -10,5 +10,7 @@ extern const std::string_view kPageCss;
 extern const std::string_view kPageJs;
 extern const std::string_view kChartJs;  // Chart.js, MIT license
 extern const std::string_view kIconSvg;
+extern const std::string_view kHistoryHtml;  // of many runs
+extern const std::string_view kHistoryJs;
 
 }  // namespace allot::page

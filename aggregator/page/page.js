@@ -12,7 +12,7 @@
   const REST_MS = 15000;    // of a run that has ended: it may go on
   const OLD_MS = 30000;     // a worker not seen for longer is marked
   const FAILURES = 3;       // shown, the newest
-  const FINAL = ['finished', 'stopped'];
+  const FINAL = ['finished', 'stopped', 'exported'];
 
   const {COLOURS, SHAPES, byId, number, list, record, word, format, percent, count, plural, mean,
     duration, magnitude, say, readTheme, paint, faint, axis, shareTicks, makeChart, fill,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "aggregator/page/status_document.h"
 #include "core/evaluation/statistics.h"
 #include "core/learning/budget_update.h"
 #include "core/learning/policy.h"
@@ -183,20 +184,6 @@ json workersView(const std::vector<v1::WorkerBeat>& workers) {
   return rows;
 }
 
-// Consumed results by lag, from the first class to the last that has any.
-json lagView(const v1::AggregatorState& state) {
-  json rows = json::array();
-  int last = 0;
-  for (int bucket = 0; bucket < state.lag_counts_size(); ++bucket) {
-    if (state.lag_counts(bucket) > 0) last = bucket;
-  }
-  for (int bucket = 0; bucket <= last && bucket < state.lag_counts_size(); ++bucket) {
-    rows.push_back({{"lag", lagBucketLabel(static_cast<size_t>(bucket))},
-                    {"results", state.lag_counts(bucket)}});
-  }
-  return rows;
-}
-
 // Episodes per second of rollouts over the last updates, pauses for evaluation left out: the median
 // time between two updates is not moved by the few long ones.
 double episodesPerSecond(const RunSnapshot& snapshot) {
@@ -321,9 +308,7 @@ RunView runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::st
            1000.0},
       {"synchronous", snapshot.run.synchronous},
       {"updates", policy.version()},
-      // An edited file may ask for fewer than there are: none is taken back.
-      {"max_updates",
-       spec.has_update() ? std::max<uint64_t>(spec.update().max_updates(), policy.version()) : 0},
+      {"max_updates", maxUpdatesOf(snapshot)},
       {"episodes", snapshot.state.episodes()},
       {"episodes_per_second", episodesPerSecond(snapshot)},
       {"rejected_results", refused},
@@ -331,7 +316,7 @@ RunView runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::st
       {"waiting", snapshot.waiting},
       {"last_error", snapshot.last_error},
       {"edit_refused", snapshot.edit_refused},
-      {"lag_histogram", lagView(snapshot.state)},
+      {"lag_histogram", lagHistogram(snapshot.state)},
       {"total_budget", spec.policy().total_budget()},
       {"layers", layers},
       {"history", historyView(snapshot.history)},

@@ -2,8 +2,18 @@
 
 #include "aggregator/page/page.h"
 #include "aggregator/page/run_view.h"
+#include "aggregator/page/status_document.h"
 
 namespace allot {
+
+namespace {
+
+// Names come from workers and may hold anything.
+std::string jsonText(const nlohmann::json& document) {
+  return document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace
 
 SharedView::SharedView(Clock unix_now, Clock now)
     : unix_now_(std::move(unix_now)), now_(std::move(now)) {}
@@ -13,6 +23,7 @@ void SharedView::set(RunSnapshot snapshot, const std::string& run_id) {
   const std::lock_guard lock(mutex_);
   snapshot_.swap(shared);
   run_id_ = run_id;
+  set_unix_ms_ = unix_now_();
   text_.reset();
   away_.clear();
 }
@@ -23,6 +34,7 @@ void SharedView::keep(const std::string& why) {
 }
 
 HttpReply SharedView::reply(const std::string& path) {
+  if (path == kStatusPath) return {200, "application/json", status()};
   return servePage(path, path == kViewPath ? serve() : "");
 }
 
@@ -37,15 +49,24 @@ std::string SharedView::serve() {
   lock.unlock();
   if (!snapshot) return servedView("{}", unix_now_(), away);
   if (!text) {
-    // Names come from workers and may hold anything.
     text = std::make_shared<const std::string>(
-        viewJson(runView(*snapshot, unix_now_(), run_id))
-            .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+        jsonText(viewJson(runView(*snapshot, unix_now_(), run_id))));
     lock.lock();
     if (snapshot == snapshot_) text_ = text;
     lock.unlock();
   }
   return servedView(*text, unix_now_(), away);
+}
+
+std::string SharedView::status() const {
+  std::unique_lock lock(mutex_);
+  const auto snapshot = snapshot_;
+  StatusReading reading{.now_unix_ms = unix_now_(), .stale_why = away_};
+  if (!away_.empty()) reading.stale_since_unix_ms = set_unix_ms_;
+  lock.unlock();
+  RunSnapshot none;  // the run is not there yet
+  none.lease.held = true;
+  return jsonText(statusDocument(snapshot ? *snapshot : none, reading));
 }
 
 bool SharedView::isWatched() const {

@@ -13,12 +13,32 @@ from panels import (annotation, bars, dashboard, heatmap, limits, lines, overrid
                     stat, table, variable, xy)
 
 HERE = pathlib.Path(__file__).resolve().parent
-E = 'experiment=~"$experiment"'
+# Two runs of one name are two: a run is its namespace (none on a laptop), its experiment and its id.
+E = 'namespace=~"$namespace", experiment=~"$experiment", run_id=~"$run"'
+RUN = "namespace, experiment, run_id"
+ONE = "{{experiment}} {{run_id}}"
 RATE = "[$__rate_interval]"
 CELL = "schedule, method, total_budget"
 # Cells without a budget read what they read: a point, not a curve.
 BUDGETED = 'schedule!~"dense|adaptive"'
 RED_ABOVE_ZERO = limits((None, "text"), (1e-9, "red"))
+
+
+def variables(metric, many, last=()):
+    """namespace, experiment and run, each of what the one before leaves."""
+    space = 'namespace=~"$namespace"'
+    return [variable("namespace", "namespace", f"label_values({metric}, namespace)", multi=True),
+            variable("experiment", "experiments" if many else "experiment",
+                     f"label_values({metric}{{{space}}}, experiment)", multi=many),
+            # ULIDs: the newest first.
+            variable("run", "runs" if many else "run",
+                     f'label_values({metric}{{{space}, experiment=~"$experiment"}}, run_id)',
+                     multi=many, sort=2), *last]
+
+
+def recorded(name):
+    """A series that k8s/prometheus/rules.yaml records, which alerts watch."""
+    return f"max({name}{{{E}}})"
 
 
 def by_labels(by):
@@ -47,8 +67,8 @@ def quantile(q, metric, by=""):
     return f"histogram_quantile({q}, {rate(metric + '_bucket', f'le, {by}' if by else 'le')})"
 
 
-def quantiles(qs, metric, by=""):
-    label = "{{" + by + "}} " if by else ""
+def quantiles(qs, metric, by="", name=""):
+    label = f"{name or '{{' + by + '}}'} " if by else ""
     return [query(quantile(q, metric, by), f"{label}p{round(100 * q)}") for q in qs]
 
 
@@ -105,13 +125,13 @@ def state():
 
 
 def workers():
-    heard = gauge("allot_workers", "experiment, state", 'state!="failed"')
+    heard = gauge("allot_workers", f"{RUN}, state", 'state!="failed"')
     return stat("Workers", "Workers heard of in the last 45 s.", f"sum({heard}) or vector(0)",
                 "workers")
 
 
 def workers_by_state():
-    heard = gauge("allot_workers", "experiment, state")
+    heard = gauge("allot_workers", f"{RUN}, state")
     return lines("Workers", "Workers heard of in the last 45 s, by what they do.",
                  [query(f"sum by (state) ({heard})", "{{state}}")], stack=True, decimals=0)
 
@@ -124,7 +144,7 @@ def unreachable():
 
 
 def gpu_hours():
-    seconds = gauge("allot_worker_seconds_total", "experiment, device", 'device!="cpu"')
+    seconds = gauge("allot_worker_seconds_total", f"{RUN}, device", 'device!="cpu"')
     return stat("GPU-hours", "Time that GPUs spent on consumed episodes since the run began; 0 "
                 "where workers have none.", f"sum({seconds}) / 3600 or vector(0)", "GPU-hours",
                 "suffix: h", decimals=1)
@@ -212,7 +232,8 @@ def experiment_prompts():
 def experiment_learning():
     reward = lines("Reward", "Mean reward of each update's episodes, and the moving average of those "
                    "before it.", [query(gauge("allot_update_reward_ratio"), "reward"),
-                                  query(gauge("allot_update_baseline_ratio"), "before")],
+                                  query(gauge("allot_update_baseline_ratio"), "before"),
+                                  query(recorded("allot:reward:mean30m"), "mean of 30 min")],
                    "percentunit")
     rewards = lines("Rewards of episodes", "Quantiles of consumed episodes' rewards.",
                     quantiles((0.1, 0.5, 0.9), "allot_rollout_reward_ratio"), "percentunit")
@@ -221,7 +242,9 @@ def experiment_learning():
     gradient = lines("Gradient", "Euclidean norm of each update's gradient.",
                      [query(gauge("allot_policy_gradient_norm"), "norm")])
     ess = lines("Effective sample size", "Of each update's importance weights, over its episodes.",
-                [query(gauge("allot_update_effective_sample_size_ratio"), "ESS")], "percentunit",
+                [query(gauge("allot_update_effective_sample_size_ratio"), "ESS"),
+                 query(recorded("allot:effective_sample_size:mean30m"), "mean of 30 min")],
+                "percentunit",
                 max=1, limit=limits((None, "red"), (0.3, "transparent")))
     return [row("How it learns"),
             (8, [(12, reward), (12, rewards)]),
@@ -230,7 +253,8 @@ def experiment_learning():
 
 def experiment_results():
     lag = lines("Lag", "Updates between the version that an episode used and the one that consumed "
-                "it.", quantiles((0.5, 0.95), "allot_result_policy_lag_updates"),
+                "it.", [*quantiles((0.5, 0.95), "allot_result_policy_lag_updates"),
+                        query(recorded("allot:policy_lag:p95_30m"), "p95 of 30 min")],
                 limit=limits((None, "transparent"), (16, "red")))
     outcomes = lines("Results", "Results taken from the inbox, by what became of them.",
                      [query(rate("allot_results_total", "outcome"), "{{outcome}}")], "suffix: /s")
@@ -262,7 +286,7 @@ def experiment():
     updates = f"changes({series('allot_policy_version')}{RATE})"
     return dashboard(
         "allot-experiment", "allot / experiment", "What one experiment has found, how it gets on.",
-        [variable("experiment", "experiment", "label_values(allot_experiment_info, experiment)")],
+        variables("allot_experiment_info", False),
         [*experiment_head(), *experiment_findings(), *experiment_prompts(), *experiment_learning(), *experiment_results()],
         [annotation("State", f"sum by (state) ({changes}) > 0", "{{state}}", True, "purple"),
          annotation("Updates", f"sum({updates}) > 0", "update", False, "blue")])
@@ -278,14 +302,14 @@ def pushed(by=""):
 
 
 def fleet_head():
-    active = gauge("allot_experiment_state", "experiment", 'state=~"running|evaluating"')
-    running = stat("Running", "Experiments that learn or evaluate.",
+    active = gauge("allot_experiment_state", RUN, 'state=~"running|evaluating"')
+    running = stat("Running", "Runs that learn or evaluate.",
                    f"count({active} == 1) or vector(0)", "running")
     episodes = stat("Episodes", "Episodes pushed.", pushed(), "episodes", "suffix: /s", decimals=1)
     tokens = stat("Tokens", "Tokens through the models, prompts included.",
                   rate("allot_worker_tokens_total"), "tokens", "suffix: /s", decimals=0)
     units = stat("Evaluation units", "Planned and not done.",
-                 f'sum({gauge("allot_evaluation_units", "experiment")}) or vector(0)', "units")
+                 f'sum({gauge("allot_evaluation_units", RUN)}) or vector(0)', "units")
     restarts = stat("Restarts", "Processes that began again under the same address, in the time "
                     "range shown.", f"sum({BEGAN_AGAIN}[$__range])) or vector(0)", "restarts")
     return [(4, [(3, made) for made in (running, workers(), episodes, tokens, gpu_hours(), units,
@@ -293,22 +317,20 @@ def fleet_head():
 
 
 def fleet_throughput():
-    episodes = lines("Episodes", "Episodes pushed, by experiment.",
-                     [query(pushed("experiment"), "{{experiment}}")], "suffix: /s", stack=True)
+    episodes = lines("Episodes", "Episodes pushed, by run.",
+                     [query(pushed(RUN), ONE)], "suffix: /s", stack=True)
     tokens = lines("Tokens", "Tokens through the models, by phase.",
                    [query(rate("allot_worker_tokens_total", "phase"), "{{phase}}")], "suffix: /s")
     steps = lines("Decode step", "Time of one decode step of a batch: all rows, all layers.",
-                  quantiles((0.5, 0.99), "allot_worker_decode_step_duration_seconds", "method"),
-                  "s")
+                  quantiles((0.5, 0.99), "allot_worker_decode_step_duration_seconds"), "s")
     times = lines("Episode", "Time of one episode, with prompts that had to be prefilled.",
-                  quantiles((0.5, 0.95), "allot_worker_episode_duration_seconds", "experiment"),
-                  "s")
+                  quantiles((0.5, 0.95), "allot_worker_episode_duration_seconds", RUN, ONE), "s")
     by_result = share(rate("allot_worker_questions_total", "result"),
                       rate("allot_worker_questions_total"), "ignoring (result) group_left () ")
     questions = lines("Questions", "Share of episodes' questions, by score.",
                       [query(by_result, "{{result}}")], "percentunit", stack=True, max=1)
-    units = lines("Evaluation units", "Planned and not done, by experiment.",
-                  [query(gauge("allot_evaluation_units", "experiment"), "{{experiment}}")])
+    units = lines("Evaluation units", "Planned and not done, by run.",
+                  [query(gauge("allot_evaluation_units", RUN), ONE)])
     units_done = lines("Evaluation units done", "Taken by workers, by outcome.",
                        [query(rate("allot_worker_units_total", "outcome"), "{{outcome}}")],
                        "suffix: /s")
@@ -319,14 +341,14 @@ def fleet_throughput():
 
 
 def fleet_losses():
-    dropped = share(rate("allot_worker_episodes_total", "experiment", 'outcome="aborted"'),
-                    rate("allot_worker_episodes_total", "experiment"))
+    dropped = share(rate("allot_worker_episodes_total", RUN, 'outcome="aborted"'),
+                    rate("allot_worker_episodes_total", RUN))
     aborted = lines("Aborted episodes", "Share of begun episodes that were dropped because the "
                     "worker had to end: what remains leans to short ones.",
-                    [query(dropped, "{{experiment}}")], "percentunit",
+                    [query(dropped, ONE)], "percentunit",
                     limit=limits((None, "transparent"), (0.1, "red")))
     restarts = lines("Restarts", "Processes that began again under the same address.",
-                     [query(f"sum by (experiment) ({BEGAN_AGAIN}{RATE}))", "{{experiment}}")])
+                     [query(f"sum by ({RUN}) ({BEGAN_AGAIN}{RATE}))", ONE)])
     held = lines("Draining workers and held results", "Workers that were told to end, and results "
                  "made and not yet pushed.",
                  [query(f"sum({series('allot_worker_draining')})", "draining"),
@@ -335,10 +357,15 @@ def fleet_losses():
 
 
 def fleet_redis():
-    slowest = lines("Latency, 99 %", "99 of 100 requests take less, by script or command.",
+    slowest = lines("Latency, 99 %", "99 of 100 of the aggregators' requests take less, by script or "
+                    "command.",
                     quantiles((0.99,), "allot_redis_command_duration_seconds", "command"), "s")
-    median = lines("Latency, median", "Half of the requests take less, by script or command.",
-                   quantiles((0.5,), "allot_redis_command_duration_seconds", "command"), "s")
+    workers_mean = share(rate("allot_redis_command_seconds_total"),
+                         rate("allot_redis_commands_total", more='command="all"'))
+    median = lines("Latency", "Half of the aggregators' requests take less, by script or command; of "
+                   "workers, which keep totals only, the mean of all.",
+                   [*quantiles((0.5,), "allot_redis_command_duration_seconds", "command"),
+                    query(workers_mean, "workers, mean")], "s")
     requests = lines("Requests", "By outcome; unavailable: no answer.",
                      [query(rate("allot_redis_commands_total", "outcome"), "{{outcome}}"),
                       query(rate("allot_redis_reconnects_total"), "reconnects")], "suffix: /s")
@@ -346,11 +373,11 @@ def fleet_redis():
 
 
 def fleet_processes():
-    oldest = f"min by (experiment) ({series('allot_worker_policy_version')})"
-    newest = gauge("allot_policy_version", "experiment")
+    oldest = f"min by ({RUN}) ({series('allot_worker_policy_version')})"
+    newest = gauge("allot_policy_version", RUN)
     behind = lines("Policy behind", "Updates between the published policy and the oldest that a "
                    "worker used last.",
-                   [query(f"{newest} - on (experiment) {oldest}", "{{experiment}}")])
+                   [query(f"{newest} - on ({RUN}) {oldest}", ONE)])
     memory = lines("Memory of models", "Weights and KV pools of all workers.",
                    [query(f"sum by (kind) ({series('allot_worker_memory_bytes')})", "{{kind}}")],
                    "bytes", stack=True)
@@ -363,8 +390,7 @@ def fleet_processes():
 def fleet():
     return dashboard(
         "allot-fleet", "allot / fleet", "Every process: throughput, times, losses.",
-        [variable("experiment", "experiments", "label_values(allot_build_info, experiment)",
-                  multi=True)],
+        variables("allot_build_info", True),
         [*fleet_head(), *fleet_throughput(), *fleet_losses(), *fleet_redis(), *fleet_processes()])
 
 
@@ -378,36 +404,36 @@ def at_budget(by, more):
 def compare_together():
     accuracy = bars("Held-out accuracy at total budget $total_budget",
                     "Newest complete evaluation, best first.",
-                    f'sort_desc({at_budget("experiment, schedule, method", BUDGETED)})',
-                    "percentunit", max=1, legend="{{experiment}}: {{schedule}}, {{method}}")
-    seconds = gauge("allot_worker_seconds_total", "experiment, device")
+                    f'sort_desc({at_budget(f"{RUN}, schedule, method", BUDGETED)})',
+                    "percentunit", max=1, legend=ONE + ": {{schedule}}, {{method}}")
+    seconds = gauge("allot_worker_seconds_total", f"{RUN}, device")
     columns = [
-        ("updates", "short", gauge("allot_policy_version", "experiment")),
-        ("reward", "percentunit", gauge("allot_update_reward_ratio", "experiment")),
-        ("learned", "percentunit", at_budget("experiment", 'schedule="learned"')),
-        ("uniform", "percentunit", at_budget("experiment", 'schedule="uniform"')),
+        ("updates", "short", gauge("allot_policy_version", RUN)),
+        ("reward", "percentunit", gauge("allot_update_reward_ratio", RUN)),
+        ("learned", "percentunit", at_budget(RUN, 'schedule="learned"')),
+        ("uniform", "percentunit", at_budget(RUN, 'schedule="uniform"')),
         ("dense", "percentunit",
-         gauge("allot_evaluation_accuracy_ratio", "experiment", 'schedule="dense"')),
-        ("device-hours", "suffix: h", f"sum by (experiment) ({seconds}) / 3600")]
-    experiments = table("Experiments", "At total budget $total_budget: the best method's held-out "
-                        "accuracy, by schedule.", columns, ["experiment"], [("learned", True)])
-    one = "{{experiment}}"
+         gauge("allot_evaluation_accuracy_ratio", RUN, 'schedule="dense"')),
+        ("device-hours", "suffix: h", f"sum by ({RUN}) ({seconds}) / 3600")]
+    experiments = table("Runs", "At total budget $total_budget: the best method's held-out "
+                        "accuracy, by schedule.", columns, ["namespace", "experiment", "run_id"],
+                        [("learned", True)])
     reward = lines("Reward", "Mean reward of each update's episodes.",
-                   [query(gauge("allot_update_reward_ratio", "experiment"), one)], "percentunit")
+                   [query(gauge("allot_update_reward_ratio", RUN), ONE)], "percentunit")
     updates = lines("Updates", "Updates behind the published policy.",
-                    [query(gauge("allot_policy_version", "experiment"), one)])
+                    [query(gauge("allot_policy_version", RUN), ONE)])
     return [(9, [(12, accuracy), (12, experiments)]), (8, [(12, reward), (12, updates)])]
 
 
 def compare_each():
     def accuracy(title, schedule):
         return stat(title, f"Held-out accuracy of the {schedule} schedule at total budget "
-                    "$total_budget.", at_budget("experiment", f'schedule="{schedule}"'),
-                    "{{experiment}}", "percentunit", decimals=1, noValue="not evaluated")
+                    "$total_budget.", at_budget(RUN, f'schedule="{schedule}"'),
+                    ONE, "percentunit", decimals=1, noValue="not evaluated")
     settings = stat("Model, method, staleness", "Fixed settings of the run.",
                     gauge("allot_experiment_info", "model, method, staleness_mode"),
                     "{{model}}, {{method}}, {{staleness_mode}}", name_only=True)
-    return [row("$experiment", repeat="experiment"),
+    return [row("$run", repeat="run"),
             (4, [(6, accuracy("Learned", "learned")), (6, accuracy("Uniform", "uniform")),
                  (6, state()), (6, settings)]),
             (10, [(12, accuracy_chart()), (12, latency_chart())])]
@@ -416,10 +442,9 @@ def compare_each():
 def compare():
     budgets = f"label_values({series('allot_evaluation_accuracy_ratio', BUDGETED)}, total_budget)"
     return dashboard(
-        "allot-compare", "allot / compare", "Several experiments at one total budget.",
-        [variable("experiment", "experiments", "label_values(allot_experiment_info, experiment)",
-                  multi=True),
-         variable("total_budget", "total budget", budgets, sort=3)],
+        "allot-compare", "allot / compare", "Several runs, of one experiment or many, at one total budget.",
+        variables("allot_experiment_info", True,
+                  [variable("total_budget", "total budget", budgets, sort=3)]),
         [*compare_together(), *compare_each()])
 
 

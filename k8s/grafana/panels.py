@@ -157,7 +157,9 @@ def row(title, repeat=None):
 def variable(name, label, values, multi=False, sort=1):
     return {"type": "query", "name": name, "label": label, "datasource": DATASOURCE,
             "definition": values, "query": {"query": values, "refId": name}, "refresh": 2,
+            # All: also what lacks the label.
             "sort": sort, "regex": "", "multi": multi, "includeAll": multi, "current": {},
+            **({"allValue": ".*"} if multi else {}),
             "options": [], "hide": 0}
 
 

@@ -18,7 +18,8 @@ while (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do port=$((port + 1)); d
 url=http://127.0.0.1:$port
 
 # Below `spec` the operator's object is a rule file.
-sed -n '1,/^spec:$/d; s/^  //p' "$here/rules.yaml" >"$folder/rules.yaml"
+sed -n '1,/^spec:$/d; s/^  //p' "$here/rules.yaml" |
+  sed "s|runbook_url: README.md|runbook_url: file://$here/README.md|" >"$folder/rules.yaml"
 cat >"$folder/prometheus.yaml" <<YAML
 global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 5s}
 rule_files: [$folder/rules.yaml]

@@ -1,12 +1,15 @@
 """The catalogue of metrics, as `allot metrics` prints it, and what is wrong with a query by it."""
+import pathlib
 import re
 import subprocess
 
 # What a scrape adds: Prometheus's own, and what the operator's monitors add in a cluster.
-SCRAPE_LABELS = {"experiment", "instance", "job", "namespace", "pod", "container", "endpoint"}
+SCRAPE_LABELS = {"experiment", "run_id", "instance", "job", "namespace", "pod", "container", "endpoint"}
 # Metrics of a scrape itself.
 SCRAPE_METRICS = {"up"}
 NAME = re.compile(r"\ballot_\w+")
+RECORDED = re.compile(r"\ballot:\w+:\w+")
+RULES = pathlib.Path(__file__).resolve().parents[2] / "k8s/prometheus/rules.yaml"
 SUFFIXES = {"_bucket": {"le"}, "_sum": set(), "_count": set()}
 
 
@@ -34,6 +37,9 @@ class Catalogue:
         """Names and labels in a PromQL query that do not exist, as sentences."""
         found = [f"there is no series {name}" for name in NAME.findall(query)
                  if self.labels_of(name) is None]
+        recorded = set(re.findall(r"- record: (\S+)", RULES.read_text()))
+        found += [f"nobody records {name}" for name in RECORDED.findall(query)
+                  if name not in recorded]
         for name, matchers in re.findall(r"\b(allot_\w+)\{([^}]*)\}", query):
             for label in re.findall(r"(\w+)\s*(?:=~|!~|!=|=)\s*\"", matchers):
                 if label not in (self.labels_of(name) or {label}):

@@ -12,7 +12,7 @@ import unittest
 
 import yaml
 
-from catalogue import NAME, Catalogue
+from catalogue import NAME, RECORDED, Catalogue
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GRAFANA = ROOT / "k8s/grafana"
@@ -64,7 +64,7 @@ class NamesTest(unittest.TestCase):
             for where, query in queries(dashboard):
                 with self.subTest(name, where=where):
                     self.assertEqual(self.catalogue.mistakes(query), [])
-                    self.assertTrue(NAME.search(query))
+                    self.assertTrue(NAME.search(query) or RECORDED.search(query))
 
     def test_descriptions_name_the_metrics_of_their_queries(self):
         for name, dashboard in DASHBOARDS.items():
@@ -79,7 +79,7 @@ class NamesTest(unittest.TestCase):
     def test_rules_name_what_exists(self):
         spec = yaml.safe_load((ROOT / "k8s/prometheus/rules.yaml").read_text())["spec"]
         for rule in (rule for group in spec["groups"] for rule in group["rules"]):
-            with self.subTest(rule["alert"]):
+            with self.subTest(rule.get("alert", rule.get("record"))):
                 self.assertEqual(self.catalogue.mistakes(rule["expr"]), [])
 
     def test_documents_name_what_exists(self):
@@ -155,7 +155,13 @@ class JsonTest(unittest.TestCase):
     def check_target(self, target, known):
         self.assertEqual(target["datasource"]["uid"], "${datasource}")
         self.assertNotEqual(target["instant"], target["range"])
-        self.assertIn('experiment=~"$experiment"', target["expr"])
+        # Each selector is of the runs chosen, so that two runs of one name are two.
+        run = 'namespace=~"$namespace", experiment=~"$experiment", run_id=~"$run"'
+        selectors = re.findall(r"\ballot[_:][\w:]+\{([^}]*)\}", target["expr"])
+        self.assertTrue(selectors)
+        for selector in selectors:
+            self.assertIn(run, selector)
+        self.assertNotRegex(target["expr"], r"\ballot_\w+(?![\w{:])")
         self.assertLessEqual(set(re.findall(r"\$(\w+)", target["expr"])), known)
         # A fixed window shows nothing at one scrape interval and lies at another.
         self.assertNotRegex(target["expr"], r"(rate|increase|changes)\([^()]*\[\d")

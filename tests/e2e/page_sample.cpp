@@ -82,7 +82,7 @@ int main(int argc, char** argv) {
     if (!written) return std::fprintf(stderr, "%s\n", written.error().message.c_str()), 1;
   }
   const auto server = HttpServer::start(
-      "127.0.0.1", port, [&](const std::string& path) { return serveSample(path, report); });
+      "127.0.0.1", port, [&](const HttpRequest& asked) { return serveSample(asked.path, report); });
   if (!server) return std::fprintf(stderr, "%s\n", server.error().message.c_str()), 1;
   const std::string address = "http://127.0.0.1:" + std::to_string((*server)->port());
   if (!command.empty()) {

@@ -17,7 +17,7 @@ using testing::Not;
 class StoreProbeTest : public testing::Test {
  protected:
   void SetUp() override {
-    metrics_.setExperiment("e");
+    metrics_.setRun("e", "");
     health_.progress();
     health_.ready();
   }
@@ -50,6 +50,28 @@ TEST_F(StoreProbeTest, CountsRequestsByNameAndTimesAllButBlockingReads) {
   EXPECT_THAT(text, HasSubstr("duration_seconds_count{experiment=\"e\",command=\"xlen\"} 3\n"));
   EXPECT_THAT(text, Not(HasSubstr("duration_seconds_count{experiment=\"e\",command=\"xread\"}")));
   EXPECT_TRUE(health_.readiness().good);
+}
+
+TEST_F(StoreProbeTest, OfAWorkerHasTotalsWhateverTheCommands) {
+  MetricRegistry metrics;
+  metrics.setRun("e", "");
+  StoreProbe probe(&metrics, &health_, StoreProbe::Detail::kTotals);
+  const auto lines = [&] {
+    const std::string text = metrics.text();
+    return std::count_if(text.begin(), text.end(), [](char c) { return c == '\n'; });
+  };
+  const auto before = lines();
+  const auto store = openRedisStore(server_.url(), "run", 5000, &probe);
+  ASSERT_TRUE(succeeded(store));
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(succeeded((*store)->inboxSize()));
+  ASSERT_TRUE(succeeded((*store)->listWorkers()));
+  ASSERT_TRUE(succeeded((*store)->readInbox(1, 10)));
+  EXPECT_EQ(lines(), before);
+  EXPECT_GE(metrics.counter("allot_redis_commands_total", {{"command", "all"}, {"outcome", "ok"}})
+                .Value(),
+            5);
+  EXPECT_GT(metrics.counter("allot_redis_command_seconds_total").Value(), 0);
+  EXPECT_LT(metrics.counter("allot_redis_command_seconds_total").Value(), 5);
 }
 
 TEST_F(StoreProbeTest, TellsErrorsFromSilenceAndCountsReconnects) {

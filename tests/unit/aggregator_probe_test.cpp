@@ -16,7 +16,7 @@ using testing::Not;
 class AggregatorProbeTest : public testing::Test {
  protected:
   void SetUp() override {
-    metrics_.setExperiment("e");
+    metrics_.setRun("e", "");
     const auto parsed = parseExperiment(R"(
 apiVersion: allot.dev/v1alpha1
 kind: Experiment
@@ -63,11 +63,11 @@ TEST_F(AggregatorProbeTest, ExportsTheRunOnlyWhileItLeads) {
   EXPECT_THAT(text(), HasSubstr("allot_results_total{experiment=\"e\",outcome=\"stale\"} 0\n"));
   EXPECT_THAT(health_.readiness().sentence, HasSubstr("aggregator-b still holds the lease"));
 
-  probe_.lead(snapshot_, "01RUN");
+  probe_.lead(snapshot_);
   for (const char* line :
        {"allot_leader{experiment=\"e\"} 1\n", "allot_policy_version{experiment=\"e\"} 0\n",
-        "allot_experiment_info{experiment=\"e\",method=\"s2anta-sys\",model=\"small\",run_id="
-        "\"01RUN\",staleness_mode=\"truncated-is\"} 1\n",
+        "allot_experiment_info{experiment=\"e\",method=\"s2anta-sys\",model=\"small\","
+        "staleness_mode=\"truncated-is\"} 1\n",
         "allot_experiment_state{experiment=\"e\",state=\"running\"} 1\n",
         "allot_experiment_state{experiment=\"e\",state=\"paused\"} 0\n",
         "allot_policy_layer_draws{experiment=\"e\",layer=\"03\"} 2\n",
@@ -80,7 +80,7 @@ TEST_F(AggregatorProbeTest, ExportsTheRunOnlyWhileItLeads) {
   EXPECT_TRUE(health_.readiness().good);
 
   probe_.updated(update(1, "cpu"), 0.01);
-  probe_.lead(snapshot_, "01RUN");
+  probe_.lead(snapshot_);
   probe_.doNotLead("the store does not answer");
   for (const MetricInfo& metric : metricCatalogue()) {
     if (metric.kind != MetricKind::kGauge || metric.name == "allot_leader") continue;
@@ -95,7 +95,7 @@ TEST_F(AggregatorProbeTest, IsNotReadyBeforeThePolicyIsThere) {
   snapshot_.phase = Phase::kStarting;
   snapshot_.state = {};
   health_.storeAnswered();
-  probe_.lead(snapshot_, "01RUN");
+  probe_.lead(snapshot_);
   EXPECT_THAT(health_.readiness().sentence, HasSubstr("no worker has loaded the model"));
   EXPECT_THAT(text(), Not(HasSubstr("allot_policy_version")));
 }
@@ -135,7 +135,7 @@ TEST_F(AggregatorProbeTest, ShowsTheNewestCompleteEvaluationOfACell) {
   open.version = 3;
   open.complete = false;
   snapshot_.cells = {older, cell, open};
-  probe_.lead(snapshot_, "01RUN");
+  probe_.lead(snapshot_);
   const std::string labels =
       "{experiment=\"e\",method=\"dense\",schedule=\"dense\",total_budget=\"0\"} ";
   EXPECT_THAT(text(), HasSubstr("allot_evaluation_accuracy_ratio" + labels + "0.75\n"));
@@ -153,17 +153,17 @@ TEST_F(AggregatorProbeTest, BooksWhatOthersConsumedAndNeverTwice) {
   const auto total = [&](const char* device) {
     return metrics_.counter("allot_worker_seconds_total", {{"device", device}}).Value();
   };
-  probe_.lead(snapshot_, "01RUN");
+  probe_.lead(snapshot_);
   EXPECT_EQ(total("cpu"), 10);
   probe_.updated(update(1, "gpu"), 0.01);
   snapshot_.state.set_worker_seconds(13);
-  probe_.lead(snapshot_, "01RUN");
-  probe_.lead(snapshot_, "01RUN");
+  probe_.lead(snapshot_);
+  probe_.lead(snapshot_);
   EXPECT_EQ(total("cpu"), 10);
   EXPECT_EQ(total("gpu"), 3);
   // Away and back: the run's total again.
   probe_.doNotLead("the store does not answer");
-  probe_.lead(snapshot_, "01RUN");
+  probe_.lead(snapshot_);
   EXPECT_EQ(total("cpu") + total("gpu"), 13);
   EXPECT_THAT(text(), HasSubstr("allot_workers{experiment=\"e\",state=\"rollout\"} 1\n"));
 }
@@ -173,12 +173,12 @@ TEST_F(AggregatorProbeTest, ShowsLoadingAndFailedWorkersAndTheInboxsRoom) {
   snapshot_.workers[0].set_state("loading");
   snapshot_.workers[1].set_state("failed");
   snapshot_.workers[2].set_state("failed");
-  probe_.lead(snapshot_, "01RUN");
+  probe_.lead(snapshot_);
   EXPECT_THAT(text(), HasSubstr("allot_workers{experiment=\"e\",state=\"loading\"} 1\n"));
   EXPECT_THAT(text(), HasSubstr("allot_workers{experiment=\"e\",state=\"failed\"} 2\n"));
   EXPECT_THAT(text(), HasSubstr("allot_inbox_capacity_entries{experiment=\"e\"} 256\n"));
   snapshot_.experiment.mutable_spec()->mutable_update()->set_episodes_per_update(1000);
-  probe_.lead(snapshot_, "01RUN");
+  probe_.lead(snapshot_);
   EXPECT_THAT(text(), HasSubstr("allot_inbox_capacity_entries{experiment=\"e\"} 2000\n"));
 }
 
@@ -191,7 +191,7 @@ TEST_F(AggregatorProbeTest, AWorkerCannotMakeSeriesWithoutBound) {
   probe_.updated(update(1, "a\"\n\xff"), 0.01);
   probe_.updated(update(1, ""), 0.01);
   snapshot_.state.set_worker_seconds(3 * 103);
-  probe_.lead(snapshot_, "01RUN");
+  probe_.lead(snapshot_);
   const std::string all = text();
   size_t series = 0;
   for (size_t at = 0; (at = all.find("\nallot_worker_seconds_total{", at)) != std::string::npos;

@@ -541,7 +541,7 @@ TEST(HistorySample, KeepsWhatAFreshStartWouldLoadAndStaysSmall) {
       EXPECT_EQ(record.results_size(), 0);
     }
     ASSERT_EQ(kept, HistorySample::versionsToLoad(version));
-    ASSERT_LE(kept.size(), HistorySample::kPoints + HistorySample::kRecent + 1);
+    ASSERT_LE(kept.size(), HistorySample::kPoints + HistorySample::kRecent + HistorySample::kFirst);
     if (version > 0) {
       ASSERT_EQ(kept.front(), 1u);
       ASSERT_EQ(kept.back(), version);

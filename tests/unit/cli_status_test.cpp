@@ -151,7 +151,7 @@ TEST_F(StatusTest, ShowsWhatStrangersWroteHarmlessly) {
   const auto json = statusJson(status_);
   EXPECT_EQ(json["state"], "running");
   EXPECT_EQ(json["refused"]["invalid"], 3);
-  EXPECT_EQ(json["workers"][0]["last_error"], "a\nb");
+  EXPECT_EQ(json["workers"][0]["last_error"], "a?b");
 }
 
 EvaluationCell cell(const char* name, uint64_t version, uint64_t budget, uint64_t n, double sum,

@@ -96,7 +96,7 @@ std::unique_ptr<HttpServer> serve(HttpServer::Handler handler,
   return std::move(*server);
 }
 
-HttpReply echo(const std::string& path) { return {200, "text/plain", "path " + path}; }
+HttpReply echo(const HttpRequest& request) { return {200, "text/plain", "path " + request.path}; }
 
 std::string ask(const HttpServer& server, const std::string& request) {
   Client client(server.port());
@@ -237,8 +237,8 @@ TEST(HttpServer, ProbesAreAnsweredWhileHalfSentRequestsAreRefilled) {
 // Whoever does not read its answer waits, too, and is not waited for.
 TEST(HttpServer, ProbesAreAnsweredWhile64ConnectionsDoNotReadTheirAnswers) {
   const std::string body(3 << 20, 'v');
-  const auto server = serve([&](const std::string& path) {
-    return HttpReply{200, "text/plain", path == "/livez" ? "path /livez" : body};
+  const auto server = serve([&](const HttpRequest& request) {
+    return HttpReply{200, "text/plain", request.path == "/livez" ? "path /livez" : body};
   });
   std::vector<std::unique_ptr<Client>> clients;
   for (int i = 0; i < 64; ++i) {
@@ -249,8 +249,8 @@ TEST(HttpServer, ProbesAreAnsweredWhile64ConnectionsDoNotReadTheirAnswers) {
 }
 
 TEST(HttpServer, AHandlerThatThrowsAnswers500) {
-  const auto server = serve([](const std::string& path) -> HttpReply {
-    if (path == "/int") throw 7;
+  const auto server = serve([](const HttpRequest& request) -> HttpReply {
+    if (request.path == "/int") throw 7;
     throw std::runtime_error("secret");
   });
   for (const char* path : {"/", "/int"}) {
@@ -293,7 +293,7 @@ TEST(HttpServer, StopsWhileClientsAreConnectedAndFreesThePort) {
 
 TEST(HttpServer, SendsALargeAnswerWhole) {
   const std::string body(8 << 20, 'v');
-  const auto server = serve([&](const std::string&) {
+  const auto server = serve([&](const HttpRequest&) {
     return HttpReply{200, "application/json", body};
   });
   Client client(server->port());
@@ -381,7 +381,7 @@ TEST(ServeReport, AnswersTheReportsFilesAndNoOthers) {
   const auto html = reportHtml({});
   ASSERT_TRUE(html) << html.error().message;
   std::ofstream(dir + "/report.html") << *html;
-  const auto server = serve([&](const std::string& path) { return serveReport(path, dir); });
+  const auto server = serve([&](const HttpRequest& asked) { return serveReport(asked.path, dir); });
   const std::string answer =
       ask(*server, "GET /report/report.html HTTP/1.1\r\nConnection: close\r\n\r\n");
   const std::string head = answer.substr(0, answer.find("\r\n\r\n"));

@@ -115,7 +115,7 @@ TEST(MetricRegistry, TakesOnlyWhatTheCatalogueHas) {
                 metrics.replace("allot_results_total", {{{}, 1}});
               }),
               HasSubstr("counter"));
-  metrics.setExperiment("e");
+  metrics.setRun("e", "");
   EXPECT_EQ(metrics.text(), "");  // none of these left anything behind
 }
 
@@ -125,7 +125,7 @@ TEST(MetricRegistry, WritesHelpTypeAndTheExperimentWithEachSeries) {
   metrics.counter("allot_results_total", {{"outcome", "stale"}}).Increment(2);
   metrics.counter("allot_results_total", {{"outcome", "stale"}}).Increment();
   EXPECT_EQ(metrics.text(), "");  // nobody knows the experiment yet
-  metrics.setExperiment("recall");
+  metrics.setRun("recall", "");
   const std::string text = metrics.text();
   EXPECT_EQ(text.find("# HELP allot_leader 1 while this aggregator"), 0u);
   EXPECT_THAT(text,
@@ -136,7 +136,7 @@ TEST(MetricRegistry, WritesHelpTypeAndTheExperimentWithEachSeries) {
 
 TEST(MetricRegistry, TakesBucketsFromTheCatalogue) {
   MetricRegistry metrics;
-  metrics.setExperiment("e");
+  metrics.setRun("e", "");
   metrics.histogram("allot_result_policy_lag_updates").Observe(3);
   const std::string text = metrics.text();
   EXPECT_THAT(text, HasSubstr("_bucket{experiment=\"e\",le=\"2\"} 0\n"));
@@ -146,14 +146,56 @@ TEST(MetricRegistry, TakesBucketsFromTheCatalogue) {
 
 TEST(MetricRegistry, AHostileLabelValueStaysInItsQuotes) {
   MetricRegistry metrics;
-  metrics.setExperiment("e");
+  metrics.setRun("e", "");
   metrics.counter("allot_worker_seconds_total", {{"device", "a\"} 1\nallot_leader 1\\"}});
   EXPECT_THAT(metrics.text(), HasSubstr("device=\"a\\\"} 1\\nallot_leader 1\\\\\"} 0\n"));
 }
 
+TEST(Exposition, IsOpenMetricsForWhoLikesItNoLessThanPlainText) {
+  const auto open = [](const char* accept) {
+    return expositionFor(accept) == Exposition::kOpenMetrics;
+  };
+  EXPECT_FALSE(open(""));
+  EXPECT_FALSE(open("*/*"));
+  EXPECT_FALSE(open("text/plain"));
+  EXPECT_FALSE(open("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"));
+  EXPECT_TRUE(open("application/openmetrics-text"));
+  EXPECT_TRUE(open("application/openmetrics-text; version=1.0.0; charset=utf-8"));
+  // Prometheus 2.42.
+  EXPECT_TRUE(
+      open("application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;"
+           "q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"));
+  EXPECT_FALSE(open("application/openmetrics-text;q=0.1 , text/plain; q=0.5"));
+  EXPECT_FALSE(open("application/openmetrics-text;q=0"));
+  EXPECT_FALSE(open("application/openmetrics-textual"));
+  EXPECT_FALSE(open(";;;,,,;q=;q=x,"));
+}
+
+TEST(Exposition, OpenMetricsNamesCountersByFamilyAndEnds) {
+  MetricRegistry metrics;
+  EXPECT_EQ(metrics.text(Exposition::kOpenMetrics), "");  // not even an end
+  metrics.setRun("a\"b\\c\nd", "01RUN");
+  metrics.counter("allot_results_total", {{"outcome", "stale"}}).Increment(2);
+  metrics.gauge("allot_leader").Set(1);
+  metrics.histogram("allot_result_policy_lag_updates").Observe(3);
+  const std::string text = metrics.text(Exposition::kOpenMetrics);
+  const std::string run = "experiment=\"a\\\"b\\\\c\\nd\",run_id=\"01RUN\"";
+  EXPECT_THAT(text, HasSubstr("# TYPE allot_results counter\n# HELP allot_results Results taken"));
+  EXPECT_THAT(text, HasSubstr("\nallot_results_total{" + run + ",outcome=\"stale\"} 2.0\n"));
+  EXPECT_THAT(text, HasSubstr("# TYPE allot_leader gauge\n"));
+  EXPECT_THAT(text, HasSubstr("\nallot_leader{" + run + "} 1.0\n"));
+  EXPECT_THAT(text, HasSubstr("_lag_updates_bucket{" + run + ",le=\"2.0\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("_lag_updates_bucket{" + run + ",le=\"4.0\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("_lag_updates_bucket{" + run + ",le=\"+Inf\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("_lag_updates_count{" + run + "} 1\n"));
+  EXPECT_THAT(text, HasSubstr("_lag_updates_sum{" + run + "} 3.0\n"));
+  EXPECT_TRUE(text.ends_with("\n# EOF\n"));
+  EXPECT_EQ(text.find("# EOF"), text.rfind("# EOF"));
+}
+
 TEST(MetricRegistry, ReplacesAndClearsSeries) {
   MetricRegistry metrics;
-  metrics.setExperiment("e");
+  metrics.setRun("e", "");
   const auto layer = [](const char* name) { return MetricRegistry::Labels{{"layer", name}}; };
   metrics.replace("allot_policy_layer_draws", {{layer("0"), 1}, {layer("1"), 2}});
   metrics.replace("allot_policy_layer_draws", {{layer("1"), 3}, {layer("2"), 4}});

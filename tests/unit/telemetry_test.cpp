@@ -230,8 +230,14 @@ TEST_F(TelemetryTest, ServesMetricsAndHealth) {
   const auto metrics = httpGet(port, "/metrics");
   EXPECT_EQ(metrics.status, 200);
   EXPECT_THAT(metrics.head, HasSubstr("Content-Type: text/plain; version=0.0.4; charset=utf-8"));
-  EXPECT_THAT(metrics.body, HasSubstr("\nallot_build_info{experiment=\"recall\",compiler=\""));
+  EXPECT_THAT(metrics.body,
+              HasSubstr("\nallot_build_info{experiment=\"recall\",run_id=\"01ABC\",compiler="));
   EXPECT_THAT(metrics.body, HasSubstr("\nallot_process_start_timestamp_seconds{"));
+
+  const auto open = httpGet(port, "/metrics", "Accept: application/openmetrics-text\r\n");
+  EXPECT_THAT(open.head, HasSubstr("Content-Type: application/openmetrics-text; version=1.0.0; "
+                                   "charset=utf-8"));
+  EXPECT_TRUE(open.body.ends_with("# EOF\n"));
 
   EXPECT_EQ(httpGet(port, "/livez").status, 200);
   const auto early = httpGet(port, "/readyz");

@@ -1,4 +1,4 @@
-#include "aggregator/learner/history_sample.h"
+#include "core/learning/history_sample.h"
 
 #include <algorithm>
 
@@ -7,8 +7,10 @@
 namespace allot {
 namespace {
 
-// Version 1 is always there: curves begin at the beginning.
-bool isPoint(uint64_t version, uint64_t stride) { return version % stride == 0 || version == 1; }
+// The first ones are always there: curves begin at the beginning.
+bool isPoint(uint64_t version, uint64_t stride) {
+  return version % stride == 0 || version <= HistorySample::kFirst;
+}
 
 }  // namespace
 
@@ -43,7 +45,8 @@ std::vector<uint64_t> HistorySample::versionsToLoad(uint64_t last) {
     versions.push_back(version);
     const uint64_t next = (version / stride + 1) * stride;
     const uint64_t recent = last > kRecent ? last - kRecent + 1 : 1;
-    version = version >= recent ? version + 1 : std::min(next, std::max(recent, version + 1));
+    version = version >= recent || version < kFirst ? version + 1
+                                                    : std::min(next, std::max(recent, version + 1));
   }
   return versions;
 }

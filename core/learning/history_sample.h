@@ -14,6 +14,7 @@ namespace allot {
 
 class HistorySample {
  public:
+  static constexpr size_t kFirst = 10;
   static constexpr size_t kRecent = 100;
   static constexpr size_t kPoints = 1000;
 
