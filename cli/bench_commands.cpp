@@ -33,6 +33,7 @@ Status benchKernels(const std::vector<std::string>& arguments) {
 
 void addBenchCommands(CLI::App* app, Action* action) {
   auto* bench = app->add_subcommand("bench", "Measure this machine");
+  bench->group(kRunGroup);
   bench->require_subcommand(1);
   bench->footer(
       "Examples:\n"

@@ -73,6 +73,7 @@ void addSampleAttention(CLI::App* calibrate, Action* action) {
 void addCalibrateCommands(CLI::App* app, Action* action) {
   auto* calibrate =
       app->add_subcommand("calibrate", "What a prefill method's parameters should be for a model");
+  calibrate->group(kRunGroup);
   calibrate->require_subcommand(1);
   calibrate->footer(
       "Examples:\n"

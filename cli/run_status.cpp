@@ -4,7 +4,10 @@
 #include <map>
 
 #include "cli/terminal.h"
+#include "core/evaluation/evaluation_check.h"
+#include "core/evaluation/evaluation_table.h"
 #include "core/learning/policy_gradient.h"
+#include "core/spec/choices.h"
 #include "core/spec/spec_keys.h"
 #include "core/worker_beats.h"
 #include "store/archive/run_source.h"
@@ -77,16 +80,6 @@ std::string noLeader(const RunStatus& status) {
            ago(status.aggregator->unix_ms(), status.now_unix_ms) + ")";
   }
   return why;
-}
-
-// What state the run is in, in one word.
-std::string stateOf(const RunStatus& status) {
-  const Desired desired = status.head.image.control.desired;
-  if (desired != Desired::kRunning) return std::string(wordOf(desired));
-  if (status.kind == RunAccess::Kind::kFiles) return "exported";
-  if (status.kind == RunAccess::Kind::kEnded) return "interrupted";
-  if (!status.lease.held) return "waiting";
-  return status.aggregator ? printable(status.aggregator->phase(), 20) : "starting";
 }
 
 Tone toneOf(const std::string& state) {
@@ -216,23 +209,68 @@ uint64_t RunStatus::maxUpdates() const {
   return spec.has_update() ? std::max<uint64_t>(spec.update().max_updates(), head.version()) : 0;
 }
 
-Result<RunStatus> readRunStatus(RunAccess* access) {
+std::string stateOf(const RunStatus& status) {
+  const Desired desired = status.head.image.control.desired;
+  if (desired != Desired::kRunning) return std::string(wordOf(desired));
+  if (status.kind == RunAccess::Kind::kFiles) return "exported";
+  if (status.kind == RunAccess::Kind::kEnded) return "interrupted";
+  if (!status.lease.held) return "waiting";
+  return status.aggregator ? printable(status.aggregator->phase(), 20) : "starting";
+}
+
+Result<bool> hasBegun(RunAccess* access) {
+  Store* store = access->store();
+  if (store == nullptr || access->kind() != RunAccess::Kind::kLive) return true;
+  ALLOT_ASSIGN(const auto spec, store->readSpec());
+  return spec.has_value();
+}
+
+Result<RunStatus> readRunState(RunAccess* access) {
   RunStatus status;
   status.kind = access->kind();
   status.resume_command = access->resumeCommand();
+  status.arguments = access->arguments();
   ALLOT_ASSIGN(status.head, access->source().readHead());
+  if (Store* store = access->store()) {
+    ALLOT_ASSIGN(status.aggregator, store->readStatus());
+    ALLOT_ASSIGN(status.lease, store->readLease());
+    ALLOT_ASSIGN(status.workers, store->listWorkers());
+  }
+  status.now_unix_ms = unixMs();
+  return status;
+}
+
+Result<RunStatus> readRunStatus(RunAccess* access) {
+  ALLOT_ASSIGN(RunStatus status, readRunState(access));
   Store* store = access->store();
   if (store == nullptr) {
     ALLOT_TRY(readFileMeans(&access->source(), &status));
   } else {
     ALLOT_TRY(readStoreMeans(store, &status));
-    ALLOT_ASSIGN(status.aggregator, store->readStatus());
-    ALLOT_ASSIGN(status.lease, store->readLease());
-    ALLOT_ASSIGN(status.workers, store->listWorkers());
     ALLOT_ASSIGN(status.refusals, store->readRefusals(kRefusalsShown));
   }
   status.now_unix_ms = unixMs();
   return status;
+}
+
+Status eachEvaluation(RunSource* source, const RunHead& head,
+                      const std::function<void(const v1::EvaluationResult&)>& take) {
+  while (true) {
+    ALLOT_ASSIGN(const auto results, source->nextEvaluations());
+    if (results.empty()) return {};
+    for (const v1::EvaluationResult& result : results) {
+      if (!whyImpossible(result, head.bounds())) take(result);
+    }
+  }
+}
+
+Result<std::optional<double>> learnedAccuracy(RunSource* source, const RunHead& head) {
+  const v1::Experiment& experiment = head.image.spec.experiment;
+  EvaluationTable table(experiment);
+  ALLOT_TRY(eachEvaluation(source, head, [&](const auto& result) { table.add(result); }));
+  const double accuracy = table.learnedAccuracy(methodsName(experiment.spec().attention()),
+                                                experiment.spec().policy().total_budget());
+  return accuracy < 0 ? std::nullopt : std::optional(accuracy);
 }
 
 std::string whyNotProgressing(const RunStatus& status) {
@@ -244,8 +282,10 @@ std::string whyNotProgressing(const RunStatus& status) {
                                                           : "it was stopped";
     return why + ": " + status.resume_command;
   }
-  if (desired == Desired::kPaused) return "it is paused: allot resume";
-  if (desired == Desired::kStopped) return "it was stopped: allot resume";
+  const std::string resume =
+      std::string("allot resume") + (status.arguments.empty() ? "" : " ") + status.arguments;
+  if (desired == Desired::kPaused) return "it is paused: " + resume;
+  if (desired == Desired::kStopped) return "it was stopped: " + resume;
   if (!status.lease.held) return noLeader(status);
   if (status.aggregator && status.now_unix_ms > status.aggregator->unix_ms() + kSilentMs) {
     return "the aggregator " + printable(status.aggregator->holder(), 60) + " was last heard of " +
@@ -260,9 +300,10 @@ std::string whyNotProgressing(const RunStatus& status) {
 json statusJson(const RunStatus& status) {
   const RunHead& head = status.head;
   const v1::AggregatorState state = head.image.state.value_or(v1::AggregatorState());
-  json lag = json::object();
+  json lag = json::array();  // in the order of the lags
   for (int i = 0; i < state.lag_counts_size() && i < static_cast<int>(kLagBuckets); ++i) {
-    lag[lagBucketLabel(static_cast<size_t>(i))] = state.lag_counts(i);
+    lag.push_back(
+        {{"lag", lagBucketLabel(static_cast<size_t>(i))}, {"episodes", state.lag_counts(i)}});
   }
   json workers = json::array();
   for (const v1::WorkerBeat& worker : status.workers) {
