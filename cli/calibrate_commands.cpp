@@ -78,7 +78,7 @@ void addCalibrateCommands(CLI::App* app, Action* action) {
   calibrate->footer(
       "Examples:\n"
       "  allot calibrate sale experiments/recall-prefill/experiment.yaml --theta 0.4\n"
-      "  allot calibrate sale --help                               what it finds, and how\n"
+      "  allot calibrate sale --help                       # what it finds, and how\n"
       "  allot calibrate sample-attention experiments/recall-prefill/experiment.yaml");
   auto* sale = calibrate->add_subcommand(
       "sale", "SALE's threshold of each head: a profile for sale tau=profile");

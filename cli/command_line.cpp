@@ -41,6 +41,20 @@ class HelpFormatter : public CLI::Formatter {
     if (!footer.empty()) footer += "\n\n";
     return laidOut(footer + kExitCodes);
   }
+
+  // "json|yaml|table" instead of TEXT:{json,yaml,table}, and UINT without its range.
+  std::string make_option_opts(const CLI::Option* option) const override {
+    if (!option->get_option_text().empty() || option->get_items_expected_max() == 0) {
+      return CLI::Formatter::make_option_opts(option);
+    }
+    const std::string type = option->get_type_name();
+    const size_t from = type.find('{'), to = type.find('}');
+    std::string shown = type.substr(0, type.find(':'));
+    if (from < to && to != std::string::npos) shown = type.substr(from + 1, to - from - 1);
+    std::replace(shown.begin(), shown.end(), ',', '|');
+    const bool many = option->get_expected_max() >= CLI::detail::expected_max_vector_size;
+    return " " + shown + (many ? " ..." : "") + (option->get_required() ? " REQUIRED" : "");
+  }
 };
 
 bool isShown(const CLI::App* command) {
@@ -86,51 +100,52 @@ const CLI::App* deepest(const CLI::App* app) {
   }
 }
 
+std::string listedBy(const CLI::App* command) {
+  const bool top = command->get_parent() == nullptr;
+  return ": `" + (top ? std::string("allot help") : commandName(command) + " --help") +
+         "` lists them";
+}
+
 std::string noCommand(const CLI::App* parent, const std::string& word) {
-  const std::string of = parent->get_parent() == nullptr ? "" : commandName(parent) + ": ";
   const std::string meant = nearest(word, namesOf(parent));
-  const std::string help =
-      parent->get_parent() == nullptr ? "allot help" : commandName(parent) + " --help";
-  return of + "no command '" + printable(word, 60) + "'" +
-         (meant.empty() ? ": `" + help + "` lists them" : didYouMean(meant));
+  return "no command '" + printable(word, 60) + "'" +
+         (meant.empty() ? listedBy(parent) : didYouMean(meant));
 }
 
 // Of the arguments that nobody took the first.
 std::string tooMuch(const CLI::App* command, const std::string& word) {
-  const std::string of = commandName(command) + ": ";
   if (word.starts_with("-") && word.size() > 1) {
     const std::string name = word.substr(0, word.find('='));
     if (name == "--context" || name == "--redis") {
       const bool runs = command->get_name() == "run";
-      return of + "it takes no " + name + ": " +
+      return "it takes no " + name + ": " +
              (runs ? "it works on this machine; in a cluster `kubectl apply` starts an experiment"
                    : "it is not about a run in a store or a cluster");
     }
     const std::string meant = nearest(name, optionNames(command));
-    return of + "no option '" + printable(name, 60) + "'" +
-           (meant.empty() ? ": `" + commandName(command) + " --help` lists them"
-                          : didYouMean(meant));
+    return "no option '" + printable(name, 60) + "'" +
+           (meant.empty() ? listedBy(command) : didYouMean(meant));
   }
   if (!namesOf(command).empty()) return noCommand(command, word);
-  return of + "'" + printable(word, 60) + "' is an argument too many";
+  return "'" + printable(word, 60) + "' is an argument too many";
 }
 
+// "allot run: no option '--worker' (did you mean --workers?)"
 std::string sentenceOf(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App* command = deepest(&app);
-  const bool missing = error.get_name() == "RequiredError";
-  if (missing || error.get_name() == "ExtrasError") {
+  const bool missing = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+  if (missing || dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
     for (const CLI::App* at = command; at != nullptr; at = at->get_parent()) {
       const auto rest = at->remaining();
-      if (!rest.empty()) return tooMuch(at, rest.front());
+      if (!rest.empty()) return commandName(at) + ": " + tooMuch(at, rest.front());
     }
   }
-  if (missing && !namesOf(command).empty()) {
-    return commandName(command) + ": say what: " + joined(namesOf(command));
-  }
+  const std::string of = commandName(command) + ": ";
+  if (missing && !namesOf(command).empty()) return of + "say what: " + joined(namesOf(command));
   std::string what = error.what();
   what = what.substr(0, what.find('\n'));
-  return commandName(command) + ": " + printable(what, kLongestMessage) + "; `" +
-         commandName(command) + " --help` has examples";
+  return of + printable(what, kLongestMessage) + ": `" + commandName(command) +
+         " --help` has examples";
 }
 
 // ---- Markdown ----
@@ -178,7 +193,7 @@ std::string commandMarkdown(const CLI::App* command, const std::string& level) {
   std::string list;
   for (const CLI::Option* option : options) {
     const std::string name = option->get_name(option->get_positional(), !option->get_positional());
-    const bool valued = !option->get_positional() && option->get_type_size() != 0;
+    const bool valued = !option->get_positional() && option->get_items_expected_max() > 0;
     const std::string lines =
         sentences("`" + name + (valued ? " VALUE" : "") + "`: " + option->get_description() +
                       (option->get_required() ? " (required)" : ""),
@@ -212,7 +227,7 @@ std::string helpText(const CLI::App* command) {
 
 int explainParseError(const CLI::App& app, const CLI::ParseError& error) {
   if (error.get_exit_code() == 0) return app.exit(error);
-  std::fprintf(stderr, "allot: %s\n", sentenceOf(app, error).c_str());
+  std::fprintf(stderr, "%s\n", sentenceOf(app, error).c_str());
   return static_cast<int>(ErrorCode::kUsage);
 }
 

@@ -38,7 +38,7 @@ std::vector<std::string> valuesIn(const std::string& type) {
 void collect(const CLI::App* app, const std::string& path, std::vector<CommandWords>* commands) {
   CommandWords command{path, {}, {}};
   for (const CLI::Option* option : app->get_options()) {
-    OptionWords one{{}, option->get_description(), option->get_type_size() != 0, {}};
+    OptionWords one{{}, option->get_description(), option->get_items_expected_max() > 0, {}};
     for (const std::string& name : option->get_lnames()) one.names.push_back("--" + name);
     for (const std::string& name : option->get_snames()) one.names.push_back("-" + name);
     if (one.has_value) one.values = valuesIn(option->get_type_name());

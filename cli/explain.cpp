@@ -28,12 +28,11 @@ struct Layout {
 
   std::string entry(std::string_view name, const std::string& facts,
                     const std::string& meaning) const {
-    std::string head = wrapped(std::string(name) + (facts.empty() ? "" : "  " + facts), width);
-    head = toned(head.substr(0, name.size()), Tone::kBold, colour) + head.substr(name.size());
-    return head + (meaning.empty() ? "" : wrapped(meaning, width, kIndent));
+    return title(std::string(name)) + (facts.empty() ? "" : wrapped(facts, width, kIndent)) +
+           (meaning.empty() ? "" : wrapped(meaning, width, kIndent));
   }
   std::string title(const std::string& text) const {
-    return toned(text, Tone::kBold, colour) + "\n";
+    return toned(wrapped(text, width), Tone::kBold, colour);
   }
 };
 

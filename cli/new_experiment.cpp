@@ -11,7 +11,6 @@
 
 #include "cli/terminal.h"
 #include "core/json_text.h"
-#include "core/spec/spec_yaml.h"
 #include "files/experiment_files.h"
 #include "files/files.h"
 
@@ -63,14 +62,14 @@ Result<std::optional<uint32_t>> layersOf(const fs::path& model) {
   return layers.get<uint32_t>();
 }
 
-// In quotes where YAML would take it for something else.
+// In quotes where YAML would take it for something else; a text of JSON is one of YAML, too.
 std::string yamlWord(const std::string& text) {
   constexpr std::string_view kPlain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-";
   const bool plain = !text.empty() && text.find_first_not_of(kPlain) == std::string::npos &&
                      text.front() != '-' &&
                      text.find_first_not_of("0123456789._-") != std::string::npos;
-  return plain ? text : doubleQuoted(text);
+  return plain ? text : json(text).dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 }  // namespace

@@ -29,6 +29,8 @@ void emit(const json& value, YAML::Emitter* out) {
   } else if (value.is_string()) {
     // In quotes, whatever it says: true, 12 and ~ are no strings in YAML.
     *out << YAML::DoubleQuoted << value.get_ref<const std::string&>();
+  } else if (value.is_null()) {
+    *out << YAML::Null;
   } else {
     *out << value.dump();
   }

@@ -32,7 +32,7 @@ Status showPapers(const PaperOptions& options) {
   }
   ALLOT_ASSIGN(const Papers papers, readPapers(folder));
   if (options.name.empty()) {
-    print(options.format, "Papers", papersJson(papers), papersMarkdown(papers),
+    print(options.format, "Papers", {{"papers", papersJson(papers)}}, papersMarkdown(papers),
           papersText(papers, usesColour()));
     return {};
   }

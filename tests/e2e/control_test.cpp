@@ -142,7 +142,8 @@ TEST_F(RunControl, ARunIsWatchedSteeredStoppedExtendedCopiedAndForked) {
       },
       30));
   EXPECT_EQ(status["state"], "paused");
-  EXPECT_THAT(status["not_progressing"], "it is paused: allot resume");
+  EXPECT_EQ(status["not_progressing"],
+            "it is paused: allot resume " + fs::canonical(dir("a")).string());
   const uint64_t paused_at = version("a");
   EXPECT_THAT(said({"set", dir("a"), "spec.update.learningRate=0.02"}),
               HasSubstr("spec.update.learningRate: 0.05 -> 0.02"));
