@@ -207,7 +207,7 @@ TEST_F(Cluster, EveryCommandReachesTheRunThroughKubectl) {
   writeSecrets({other, secretWith({"reader"})});
   EXPECT_THAT(said({"verify"}), HasSubstr("verified: "));
   writeStore("stay-accounts-2");
-  EXPECT_THAT(sentence(allot({"status"}), 64), HasSubstr("WRONGPASS"));
+  EXPECT_THAT(sentence(allot({"status"}), 64), HasSubstr("does not take the password"));
   other["data"]["reader.password"] = "not base64";
   writeSecrets({other});
   EXPECT_THAT(sentence(allot({"status"}), 65), HasSubstr("is not base64"));

@@ -465,8 +465,7 @@ TEST_F(BadInput, ProgramsOfAModelWithoutLeaveOrSandbox) {
 }
 
 TEST_F(BadInput, CommandLines) {
-  for (const auto& arguments :
-       {std::vector<std::string>{}, {"rnu"}, {"run"}, {"run", "x", "--nope"}}) {
+  for (const auto& arguments : {std::vector<std::string>{"rnu"}, {"run"}, {"run", "x", "--nope"}}) {
     const auto output = capture(command(arguments));
     ASSERT_TRUE(output);
     EXPECT_EQ(output->status, 64);
