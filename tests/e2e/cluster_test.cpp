@@ -195,6 +195,10 @@ TEST_F(Cluster, EveryCommandReachesTheRunThroughKubectl) {
                              kSource + "/experiments/models/recall-7m", "--workers", "1"});
   EXPECT_EQ(fork.status, 0) << fork.err;
   EXPECT_THAT(fork.err, HasSubstr("fork of run " + run + " at version 1"));
+  const std::string path = folder_ + "/bin:/usr/bin:/bin";
+  const Output imported = allotAs(path, {"import", folder_ + "/fork", "--context", "test"});
+  EXPECT_EQ(imported.status, 0) << imported.err;  // into the store of the export's experiment
+  EXPECT_THAT(imported.out, HasSubstr("of stay, 2 updates"));
 
   // What only reads needs no more than the reader's password.
   writeSecrets({secretWith({"reader"})});
