@@ -2,7 +2,9 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 
+#include "cli/archive_text.h"
 #include "cli/commands.h"
 #include "cli/mlflow.h"
 #include "cli/terminal.h"
@@ -22,25 +24,29 @@ struct ArchiveOptions {
   std::string mlflow;  // export
   std::string folder;  // import: what
   std::string dir;     // import: where to
+  OutputFormat format = OutputFormat::kTable;
 };
 
-Status verify(RunAccess* access, const ArchiveOptions& /*options*/) {
+// The document or the sentence.
+void print(const ArchiveOptions& options, const char* kind, nlohmann::json fields,
+           const std::string& text) {
+  if (options.format == OutputFormat::kTable) {
+    std::printf("%s\n", text.c_str());
+  } else {
+    printDocument(document(kind, std::move(fields)), options.format);
+  }
+}
+
+Status verify(RunAccess* access, const ArchiveOptions& options) {
   LongTask task("verifying update");
   ALLOT_ASSIGN(
       const VerifySummary summary,
       verifyRun(&access->source(), [&](uint64_t done, uint64_t all) { task.show(done, all); }));
-  if (!summary.head.image.state) {
-    std::printf("verified: the run has not begun\n");
-    return {};
+  const std::string rounding = roundingSentence(summary);
+  if (rounding.empty() || options.format != OutputFormat::kTable) {
+    print(options, "Verification", verificationJson(summary), verificationText(summary));
   }
-  if (const std::string rounding = roundingSentence(summary); !rounding.empty()) {
-    return fail(ErrorCode::kRounding, rounding);
-  }
-  std::printf(
-      "verified: %s, %s of %s, every policy equal bit for bit (sha256 of version %llu: %s)\n",
-      counted(summary.updates, "update").c_str(), counted(summary.results, "result").c_str(),
-      counted(summary.workers, "worker").c_str(),
-      static_cast<unsigned long long>(summary.head.version()), summary.head.policy_sha256.c_str());
+  if (!rounding.empty()) return fail(ErrorCode::kRounding, rounding);
   return {};
 }
 
@@ -49,15 +55,7 @@ Status exportFiles(RunAccess* access, const ArchiveOptions& options) {
   ALLOT_ASSIGN(const ExportSummary summary,
                exportRun(&access->source(), options.out,
                          [&](uint64_t done, uint64_t all) { task.show(done, all); }));
-  const bool known = summary.new_updates < summary.updates;
-  std::printf("exported: %s%s, %s, %s, into %s\n", counted(summary.updates, "update").c_str(),
-              known ? (" (" + std::to_string(summary.new_updates) + " new)").c_str() : "",
-              counted(summary.results, "result").c_str(),
-              counted(summary.evaluations, "evaluation unit").c_str(), options.out.c_str());
-  if (summary.waiting_results > 0) {
-    std::printf("%s in the inbox, which no update has consumed yet: left out\n",
-                counted(summary.waiting_results, "result").c_str());
-  }
+  print(options, "Export", exportJson(summary, options.out), exportText(summary, options.out));
   return {};
 }
 
@@ -140,15 +138,33 @@ Result<VerifySummary> importIntoFolder(RunSource* source, const RunHead& head,
   return summary;
 }
 
+// Into the store of an experiment in a cluster.
+Result<VerifySummary> importIntoCluster(RunSource* source, const RunHead& head,
+                                        const RunChoice& choice) {
+  const std::string& experiment = head.image.spec.experiment.name();
+  ALLOT_ASSIGN(ClusterStore cluster,
+               ClusterStore::open({choice.context, choice.name_space,
+                                   choice.experiment.empty() ? experiment : choice.experiment},
+                                  StoreAccount::kAggregator));
+  auto summary = importInto(source, cluster.url(), head.run_id);
+  if (summary) return summary;
+  return tl::unexpected(cluster.explained(tl::unexpected(summary.error())).error());
+}
+
 Status import(const ArchiveOptions& options) {
-  if (options.dir.empty() == options.choice.redis.empty()) {
-    return badInput("say where to: either --dir NEWDIR or --redis URL");
+  const RunChoice& choice = options.choice;
+  if (int{!options.dir.empty()} + int{!choice.redis.empty()} + int{!choice.context.empty()} != 1) {
+    return badInput("say where to: either --dir NEWDIR, --redis URL or --context CTX");
+  }
+  if (choice.context.empty() && !(choice.name_space + choice.experiment).empty()) {
+    return badInput("--namespace and --experiment are a cluster's: add --context CTX");
   }
   ALLOT_ASSIGN(const std::string folder, existingFolder(options.folder));
   ALLOT_ASSIGN(const auto source, ArchiveReader::open(folder));
   ALLOT_ASSIGN(const RunHead head, source->readHead());
-  auto summary = options.dir.empty() ? importInto(source.get(), options.choice.redis, head.run_id)
-                                     : importIntoFolder(source.get(), head, options);
+  auto summary = !choice.context.empty() ? importIntoCluster(source.get(), head, choice)
+                 : !choice.redis.empty() ? importInto(source.get(), choice.redis, head.run_id)
+                                         : importIntoFolder(source.get(), head, options);
   if (!summary) return tl::unexpected(summary.error());
   const std::string rounding = roundingSentence(*summary);
   if (!rounding.empty()) std::fprintf(stderr, "allot: %s\n", rounding.c_str());
@@ -184,6 +200,8 @@ void addArchiveCommands(CLI::App* app, Action* action) {
   auto options = std::make_shared<ArchiveOptions>();
   auto* check = app->add_subcommand(
       "verify", "Compute every update of a run again and compare each policy, bit for bit");
+  check->group(kKeepGroup);
+  addOutput(check, &options->format);
   addRunChoice(check, &options->choice);
   check->footer(
       "DIR may also hold an export. Exit code 65: something differs, or is not what it should be. "
@@ -197,7 +215,9 @@ void addArchiveCommands(CLI::App* app, Action* action) {
 
   auto* write = app->add_subcommand(
       "export", "Write a run as files: JSON to import and verify elsewhere, CSV for people");
+  write->group(kKeepGroup);
   addRunChoice(write, &options->choice);
+  addOutput(write, &options->format);
   auto* where = write->add_option_group("where to");
   where->add_option("--out", options->out, "Folder; an earlier export is brought up to date");
   where->add_option("--mlflow", options->mlflow,
@@ -212,20 +232,29 @@ void addArchiveCommands(CLI::App* app, Action* action) {
   write->callback([=] { *action = [options] { return onRun(*options, exportTo); }; });
 
   auto* read = app->add_subcommand("import", "Make a run of exported files, once they verify");
+  read->group(kKeepGroup);
   read->add_option("FOLDER", options->folder, "What `allot export` wrote")->required();
   read->add_option("--dir", options->dir, "New folder for the run");
   read->add_option("--redis", options->choice.redis,
                    "Or a store: unix:/path/redis.sock or redis://host:port");
+  read->add_option("--context", options->choice.context,
+                   "Or a cluster: this context of kubectl (current: the one it is set to)");
+  read->add_option("--namespace", options->choice.name_space,
+                   "With --context: the experiment's namespace [named as the experiment]");
+  read->add_option("--experiment", options->choice.experiment,
+                   "With --context: the experiment whose store it is [the export's]");
   read->add_option("--redis-server", options->choice.redis_server,
                    "redis-server to use with --dir [from PATH]");
   read->footer(
       "Examples:\n"
       "  allot import backup/recall --dir runs/recall\n"
-      "  allot import backup/recall --redis redis://redis:6379");
+      "  allot import backup/recall --redis redis://redis:6379\n"
+      "  allot import backup/recall --context current");
   read->callback([=] { *action = [options] { return exitCodeOf(import(*options)); }; });
 
   auto* accounts = app->add_subcommand(
       "acl", "Make the Redis accounts of a cluster: users, passwords, what each may do");
+  accounts->group(kKeepGroup);
   accounts
       ->add_option("--out", options->out,
                    "New folder, or one whose accounts are to get the rights of this build")

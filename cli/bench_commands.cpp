@@ -33,12 +33,13 @@ Status benchKernels(const std::vector<std::string>& arguments) {
 
 void addBenchCommands(CLI::App* app, Action* action) {
   auto* bench = app->add_subcommand("bench", "Measure this machine");
+  bench->group(kRunGroup);
   bench->require_subcommand(1);
   bench->footer(
       "Examples:\n"
       "  allot bench kernels\n"
-      "  allot bench kernels --help                                what it measures, and how\n"
-      "  allot bench kernels --rows 16 --keys 32768 --json h200.json           on a GPU\n"
+      "  allot bench kernels --help                        # what it measures, and how\n"
+      "  allot bench kernels --rows 16 --keys 32768 --json h200.json   # on a GPU\n"
       "  allot bench kernels --keys 32768 --methods dense s2anta-q4");
   auto* kernels = bench->add_subcommand(
       "kernels",

@@ -73,11 +73,12 @@ void addSampleAttention(CLI::App* calibrate, Action* action) {
 void addCalibrateCommands(CLI::App* app, Action* action) {
   auto* calibrate =
       app->add_subcommand("calibrate", "What a prefill method's parameters should be for a model");
+  calibrate->group(kRunGroup);
   calibrate->require_subcommand(1);
   calibrate->footer(
       "Examples:\n"
       "  allot calibrate sale experiments/recall-prefill/experiment.yaml --theta 0.4\n"
-      "  allot calibrate sale --help                               what it finds, and how\n"
+      "  allot calibrate sale --help                       # what it finds, and how\n"
       "  allot calibrate sample-attention experiments/recall-prefill/experiment.yaml");
   auto* sale = calibrate->add_subcommand(
       "sale", "SALE's threshold of each head: a profile for sale tau=profile");

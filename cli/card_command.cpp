@@ -5,7 +5,7 @@
 
 #include "cli/commands.h"
 #include "cli/method_card.h"
-#include "core/evaluation/evaluation_check.h"
+#include "cli/run_status.h"
 #include "core/evaluation/evaluation_plan.h"
 #include "files/files.h"
 
@@ -18,6 +18,7 @@ struct CardOptions {
   std::string method;
   std::vector<std::string> folders;
   std::vector<std::string> benches;
+  RunChoice choice;
 };
 
 // The table has the cells' questions, by which they are compared.
@@ -31,15 +32,10 @@ Result<MeasuredRun> measuredOf(RunAccess* access, const std::string& name) {
   const v1::Experiment& experiment = head.image.spec.experiment;
   auto table = std::make_unique<EvaluationTable>(experiment);
   FidelityTable fidelity(fidelityQuestions(experiment.spec()));
-  while (true) {
-    ALLOT_ASSIGN(const auto results, access->source().nextEvaluations());
-    if (results.empty()) break;
-    for (const v1::EvaluationResult& result : results) {
-      if (whyImpossible(result, head.bounds())) continue;
-      table->add(result);
-      fidelity.add(result);
-    }
-  }
+  ALLOT_TRY(eachEvaluation(&access->source(), head, [&](const v1::EvaluationResult& result) {
+    table->add(result);
+    fidelity.add(result);
+  }));
   CardRun run{name, experiment, table->cells(), {}, fidelity.summaries()};
   run.difference = [compared = table.get()](const EvaluationCell& a, const EvaluationCell& b) {
     return compared->difference(a, b);
@@ -58,12 +54,16 @@ Status showCard(const CardOptions& options) {
   std::vector<std::unique_ptr<EvaluationTable>> tables;
   std::vector<CardRun> runs;
   std::vector<std::string> folders = options.folders;
-  if (folders.empty() && options.benches.empty()) folders = {""};  // the newest run
+  const bool elsewhere = !(options.choice.redis + options.choice.context).empty();
+  // The newest run, or that of the store.
+  if (folders.empty() && (elsewhere || options.benches.empty())) folders = {""};
   for (const std::string& folder : folders) {
-    RunChoice choice;
+    RunChoice choice = options.choice;
     choice.folder = folder;
     ALLOT_TRY(withRun(choice, StoreAccount::kReader, [&](RunAccess* access) -> Status {
-      const auto name = std::filesystem::path(access->folder()).filename().string();
+      const auto name = access->folder().empty()
+                            ? access->runId()
+                            : std::filesystem::path(access->folder()).filename().string();
       ALLOT_ASSIGN(MeasuredRun measured, measuredOf(access, name));
       tables.push_back(std::move(measured.table));
       runs.push_back(std::move(measured.run));
@@ -88,10 +88,12 @@ void addCardCommand(CLI::App* app, Action* action) {
   auto options = std::make_shared<CardOptions>();
   auto* card = app->add_subcommand(
       "card", "What a method promises, reads and costs, from runs that measured it (Markdown)");
+  card->group(kLookUpGroup);
   card->add_option("METHOD", options->method, "As `allot methods` names it, without parameters")
       ->required();
   card->add_option("RUN", options->folders,
                    "Folders of runs or exports [runs/latest, unless --bench is given]");
+  addRunChoice(card, &options->choice, false);
   card->add_option("--bench", options->benches,
                    "What `allot bench kernels --json FILE` wrote: from which length on the method "
                    "is faster than dense attention")

@@ -22,6 +22,10 @@ using std::chrono::seconds;
 
 constexpr auto kPatience = seconds(30);  // until the port is there
 constexpr size_t kLongestName = 63;
+// As in k8s/base/redis.yaml.
+constexpr char kExperimentLabel[] = "allot.dev/experiment";
+constexpr char kStoreLabel[] = "app.kubernetes.io/component=store";
+constexpr char kAccountsVolume[] = "accounts";
 
 // A label of DNS: what Kubernetes lets names of namespaces and services be.
 bool isName(const std::string& name) {
@@ -31,12 +35,20 @@ bool isName(const std::string& name) {
   return name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-") == std::string::npos;
 }
 
+// A name of an object, which may have dots and is one word of a command line.
+bool isObjectName(const std::string& name) {
+  return !name.empty() && name.size() <= 253 && name.front() != '-' && name.front() != '.' &&
+         name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-.") == std::string::npos;
+}
+
+// Without a namespace: in all of them.
 Command kubectl(const ClusterChoice& choice, std::vector<std::string> words) {
   std::vector<std::string> all;
   if (choice.context != "-" && choice.context != "current") {
     all.push_back("--context=" + choice.context);
   }
-  all.push_back("--namespace=" + choice.name_space);
+  all.push_back(choice.name_space.empty() ? "--all-namespaces"
+                                          : "--namespace=" + choice.name_space);
   all.insert(all.end(), words.begin(), words.end());
   return {"kubectl", std::move(all), {}};
 }
@@ -52,30 +64,56 @@ Error kubectlError(const std::string& doing, const std::string& text) {
   return {code, "kubectl failed " + doing + ": " + (said.empty() ? "it said nothing" : said)};
 }
 
-// The newest Secret's entry: kubectl apply leaves those of earlier passwords where they are.
-Result<std::string> passwordIn(const std::string& text, const ClusterChoice& choice,
-                               const std::string& key) {
-  ALLOT_ASSIGN(const json document, parseJson(text, "kubectl's answer"));
-  std::string newest, found;
-  if (document.is_object() && document.contains("items") && document["items"].is_array()) {
-    for (const json& item : document["items"]) {
-      if (!item.is_object()) continue;
-      const json metadata = item.value("metadata", json::object());
-      const json data = item.value("data", json::object());
-      if (!data.is_object() || !data.contains(key) || !data[key].is_string()) continue;
-      const std::string made = metadata.is_object() && metadata.contains("creationTimestamp") &&
-                                       metadata["creationTimestamp"].is_string()
-                                   ? metadata["creationTimestamp"].get<std::string>()
-                                   : "";
-      if (!found.empty() && made < newest) continue;
-      newest = made;
-      found = data[key].get<std::string>();
+// What stands at a path of keys, or null: kubectl's answers come from whoever made the objects.
+const json& at(const json& document, std::initializer_list<const char*> path) {
+  static const json kNothing;
+  const json* value = &document;
+  for (const char* key : path) {
+    if (!value->is_object() || !value->contains(key)) return kNothing;
+    value = &(*value)[key];
+  }
+  return *value;
+}
+
+std::string textAt(const json& document, std::initializer_list<const char*> path) {
+  const json& value = at(document, path);
+  return value.is_string() ? value.get<std::string>() : "";
+}
+
+Result<json> ask(const ClusterChoice& choice, const std::string& doing,
+                 std::vector<std::string> words) {
+  words.insert(words.end(), {"--output=json", "--request-timeout=20s"});
+  ALLOT_ASSIGN(const Output output, capture(kubectl(choice, std::move(words))));
+  if (output.status != 0) return tl::unexpected(kubectlError(doing, output.err));
+  return parseJson(output.out, "kubectl's answer");
+}
+
+// Of the store's StatefulSet. A Secret of earlier passwords stays where it is, and after a
+// roll-back it is the older one that is in force.
+Result<std::string> secretOf(const ClusterChoice& choice) {
+  ALLOT_ASSIGN(const json sets, ask(choice, "to read the store's StatefulSet",
+                                    {"get", "statefulset",
+                                     "--selector=" + std::string(kExperimentLabel) + "=" +
+                                         choice.experiment + "," + kStoreLabel}));
+  for (const json& set : at(sets, {"items"})) {
+    for (const json& volume : at(set, {"spec", "template", "spec", "volumes"})) {
+      if (textAt(volume, {"name"}) != kAccountsVolume) continue;
+      const std::string name = textAt(volume, {"secret", "secretName"});
+      if (isObjectName(name)) return name;
     }
   }
+  return badInput("namespace " + choice.name_space + " has no StatefulSet of experiment " +
+                  choice.experiment + "'s store that names its Secret: is the experiment there, " +
+                  "and --namespace the right one?");
+}
+
+Result<std::string> passwordOf(const ClusterChoice& choice, const std::string& key) {
+  ALLOT_ASSIGN(const std::string name, secretOf(choice));
+  ALLOT_ASSIGN(const json secret,
+               ask(choice, "to read the store's Secret", {"get", "secret", name}));
+  const std::string found = textAt(secret, {"data", key.c_str()});
   if (found.empty()) {
-    return badInput("namespace " + choice.name_space + " has no Secret with " + key +
-                    " of experiment " + choice.experiment +
-                    ": is the experiment there, and --namespace the right one?");
+    return badInput("Secret " + name + " in namespace " + choice.name_space + " has no " + key);
   }
   const auto password = fromBase64(found);
   if (!password) return fail(ErrorCode::kData, key + " in the Secret is not base64");
@@ -101,23 +139,26 @@ int portIn(const std::string& log) {
   return port > 0 && port < 65536 ? static_cast<int>(port) : 0;
 }
 
-Status check(ClusterChoice* choice) {
-  if (choice->experiment.empty()) {
-    return badInput("--context names a cluster: add --experiment NAME, the run's experiment");
-  }
-  if (!isName(choice->experiment)) {
-    return badInput("--experiment " + printable(choice->experiment) +
-                    ": is no name that Kubernetes allows (a-z, 0-9 and - between them)");
-  }
-  if (choice->name_space.empty()) choice->name_space = choice->experiment;
-  if (!isName(choice->name_space)) {
-    return badInput("--namespace " + printable(choice->name_space) +
+// Both may be empty.
+Status checkNames(const ClusterChoice& choice) {
+  for (const auto& [option, name] : {std::pair{"--experiment ", &choice.experiment},
+                                     std::pair{"--namespace ", &choice.name_space}}) {
+    if (name->empty() || isName(*name)) continue;
+    return badInput(option + printable(*name) +
                     ": is no name that Kubernetes allows (a-z, 0-9 and - between them)");
   }
   if (!findProgram("kubectl")) {
     return badInput("kubectl was not found: install it, or reach the store with --redis URL");
   }
   return {};
+}
+
+Status check(ClusterChoice* choice) {
+  if (choice->experiment.empty()) {
+    return badInput("--context names a cluster: add --experiment NAME, the run's experiment");
+  }
+  if (choice->name_space.empty()) choice->name_space = choice->experiment;
+  return checkNames(*choice);
 }
 
 }  // namespace
@@ -146,15 +187,7 @@ Result<ClusterStore> ClusterStore::open(const ClusterChoice& wanted, StoreAccoun
   ClusterChoice choice = wanted;
   ALLOT_TRY(check(&choice));
   const std::string user = account == StoreAccount::kReader ? "reader" : "aggregator";
-  const std::string labels =
-      "allot.dev/experiment=" + choice.experiment + ",app.kubernetes.io/component=store";
-  ALLOT_ASSIGN(const Output secrets,
-               capture(kubectl(choice, {"get", "secret", "--selector=" + labels, "--output=json",
-                                        "--request-timeout=20s"})));
-  if (secrets.status != 0) {
-    return tl::unexpected(kubectlError("to read the store's Secret", secrets.err));
-  }
-  ALLOT_ASSIGN(const std::string password, passwordIn(secrets.out, choice, user + ".password"));
+  ALLOT_ASSIGN(const std::string password, passwordOf(choice, user + ".password"));
   ALLOT_ASSIGN(FileHandle file, inMemory(password));
 
   char path[] = "/tmp/allot-kubectl-XXXXXX";
@@ -170,6 +203,22 @@ Result<ClusterStore> ClusterStore::open(const ClusterChoice& wanted, StoreAccoun
   store.url_ = "redis://" + user + "@127.0.0.1:" + std::to_string(port) +
                "?password-file=/proc/self/fd/" + std::to_string(store.password_.get());
   return store;
+}
+
+Result<std::vector<ClusterChoice>> listExperiments(const ClusterChoice& where) {
+  ALLOT_TRY(checkNames(where));
+  const std::string experiment = where.experiment.empty() ? "" : "=" + where.experiment;
+  ALLOT_ASSIGN(const json sets,
+               ask(where, "to list experiments",
+                   {"get", "statefulset",
+                    "--selector=" + (kExperimentLabel + experiment) + "," + kStoreLabel}));
+  std::vector<ClusterChoice> found;
+  for (const json& set : at(sets, {"items"})) {
+    const ClusterChoice one{where.context, textAt(set, {"metadata", "namespace"}),
+                            textAt(set, {"metadata", "labels", kExperimentLabel})};
+    if (isName(one.name_space) && isName(one.experiment)) found.push_back(one);
+  }
+  return found;
 }
 
 std::string ClusterStore::said() const {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "cli/process.h"
 #include "core/result.h"
@@ -49,6 +50,10 @@ class ClusterStore {
   std::string what_;     // "to forward a port to svc/x-redis in namespace x"
   std::string url_;
 };
+
+// The experiments of a cluster by their stores: of where.name_space, or of all namespaces, and of
+// where.experiment, or all. Errors as of ClusterStore::open().
+Result<std::vector<ClusterChoice>> listExperiments(const ClusterChoice& where);
 
 // The text that `base64` stands for; nothing if it is not well-formed.
 std::optional<std::string> fromBase64(const std::string& base64);

@@ -30,10 +30,10 @@ Status pause(RunAccess* access, const ControlOptions& /*options*/) {
   ALLOT_ASSIGN(Store * store, access->needStore());
   ALLOT_ASSIGN(const ControlChange change, pauseRun(store));
   const bool live = access->kind() != RunAccess::Kind::kEnded;
+  const std::string next = ": workers finish the episode in hand; `allot resume " +
+                           access->arguments() + "` lets them go on";
   std::printf("%s%s\n", change.changed ? "paused" : "it is paused already",
-              change.changed && live
-                  ? ": workers finish the episode in hand; `allot resume` lets them go on"
-                  : "");
+              change.changed && live ? next.c_str() : "");
   return {};
 }
 
@@ -60,9 +60,9 @@ Status stop(RunAccess* access, const ControlOptions& /*options*/) {
   } else if (access->kind() == RunAccess::Kind::kEnded) {
     std::printf("stopped (nobody was at work on it)\n");
   } else {
-    const std::string later = access->kind() == RunAccess::Kind::kLive
-                                  ? "allot run --resume --dir " + access->arguments()
-                                  : "allot resume";
+    const std::string later =
+        (access->kind() == RunAccess::Kind::kLive ? "allot run --resume --dir " : "allot resume ") +
+        access->arguments();
     std::printf("stopping: workers finish the episode in hand; later `%s` goes on\n",
                 later.c_str());
   }
@@ -112,6 +112,7 @@ CLI::App* add(CLI::App* app, Action* action, const std::shared_ptr<ControlOption
               const char* name, const char* what, const char* examples,
               Status (*work)(RunAccess*, const ControlOptions&)) {
   auto* command = app->add_subcommand(name, what);
+  command->group(kSteerGroup);
   addRunChoice(command, &options->choice);
   command->footer(std::string("Examples:\n") + examples);
   command->callback([=] {
@@ -142,11 +143,12 @@ void addControlCommands(CLI::App* app, Action* action) {
       ->check(CLI::Range(uint64_t{1}, uint64_t{1'000'000}));
 
   auto* command = app->add_subcommand("set", "Change live settings of a run while it goes on");
+  command->group(kSteerGroup);
   addRunChoice(command, &options->choice, false);
   command
       ->add_option("DIR and settings", options->arguments,
-                   "Folder of the run [runs/latest], then spec.key=value; `allot keys` tells which "
-                   "settings are live")
+                   "Folder of the run [runs/latest], then spec.key=value; `allot explain spec` "
+                   "tells which settings are live")
       ->required()
       ->option_text(" ");
   command->footer(

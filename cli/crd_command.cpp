@@ -12,6 +12,7 @@ namespace allot {
 void addCrdCommand(CLI::App* app, Action* action) {
   auto* crd = app->add_subcommand(
       "crd", "Print what makes a Kubernetes cluster know kind Experiment (a CRD, as YAML)");
+  crd->group(kLookUpGroup);
   auto without_rules = std::make_shared<bool>(false);
   crd->add_flag("--without-rules", *without_rules,
                 "For servers before 1.25: fixed keys are kept by the operator alone");

@@ -48,6 +48,7 @@ void addHistoryCommands(CLI::App* app, Action* action) {
   auto options = std::make_shared<ServeOptions>();
   auto* command =
       app->add_subcommand("serve", "Show all runs of a folder in a browser, from their files");
+  command->group(kWatchGroup);
   command->add_option("FOLDER", options->folder, "Folder of run folders and exports [runs]")
       ->option_text(" ");
   command->add_option("--port", options->port,

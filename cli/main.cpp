@@ -1,7 +1,11 @@
 // allot: the command of people. See cli/commands.h.
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <map>
+#include <string>
+#include <vector>
 
+#include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/terminal.h"
 #include "core/result.h"
@@ -35,13 +39,37 @@ void addRunChoice(CLI::App* command, RunChoice* choice, bool with_folder) {
                       "redis-server to read an ended run's folder with [from PATH]");
 }
 
+void addOutput(CLI::App* command, OutputFormat* format, bool markdown) {
+  std::map<std::string, OutputFormat> formats = {{"json", OutputFormat::kJson},
+                                                 {"yaml", OutputFormat::kYaml},
+                                                 {"table", OutputFormat::kTable}};
+  std::vector<std::string> words = {"json", "yaml", "table"};
+  if (markdown) {
+    formats["markdown"] = OutputFormat::kMarkdown;
+    words.emplace_back("markdown");
+  }
+  command
+      ->add_option_function<std::string>(
+          "-o,--output", [=](const std::string& word) { *format = formats.at(word); },
+          std::string("table for people; json and yaml for programs") +
+              (markdown ? "; markdown for documents" : ""))
+      ->check(CLI::IsMember(words));
+  command->add_flag_callback(
+      "--json", [=] { *format = OutputFormat::kJson; }, "The same as -o json");
+}
+
 }  // namespace allot
 
 namespace {
 
 int runMain(int argc, char** argv) {
-  CLI::App app(
-      "allot: learns where a language model's decode attention should spend its reads.\n\n"
+  CLI::App app("allot: learns where a language model's decode attention should spend its reads.",
+               "allot");
+  allot::setUpHelp(&app);
+  app.footer(
+      "Most commands take a run: its folder (runs/latest, unless one is named), a store with "
+      "--redis, or a cluster with --context and --experiment. Results go to stdout, talk to "
+      "stderr; -o json and -o yaml are for programs.\n\n"
       "Examples:\n"
       "  allot run experiments/recall-layer-budget/experiment.yaml\n"
       "  allot run my.yaml --workers 4 --set spec.policy.totalBudget=16\n"
@@ -52,20 +80,28 @@ int runMain(int argc, char** argv) {
   app.set_version_flag("--version", ALLOT_BUILD);
   allot::Action action;
   allot::addRunCommands(&app, &action);
+  allot::addCheckCommands(&app, &action);
+  allot::addListCommands(&app, &action);
   allot::addShowCommands(&app, &action);
   allot::addControlCommands(&app, &action);
   allot::addArchiveCommands(&app, &action);
   allot::addBenchCommands(&app, &action);
   allot::addCalibrateCommands(&app, &action);
   allot::addHistoryCommands(&app, &action);
+  allot::addExplainCommands(&app, &action);
   allot::addPaperCommands(&app, &action);
   allot::addCardCommand(&app, &action);
   allot::addCrdCommand(&app, &action);
   allot::addRenderCommand(&app, &action);
+  allot::addHelpCommands(&app, &action);
+  if (argc == 1) {
+    std::printf("%s", allot::helpText(&app).c_str());
+    return 0;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : static_cast<int>(allot::ErrorCode::kUsage);
+    return allot::explainParseError(app, error);
   }
   return action();
 }

@@ -7,9 +7,7 @@
 #include "cli/terminal.h"
 
 namespace allot {
-namespace {
 
-// Those of decode, then those of prefill alone.
 std::vector<kernels::MethodTraits> allMethods() {
   const auto table = kernels::methodTable();
   std::vector<kernels::MethodTraits> methods(table.begin(), table.end());
@@ -18,8 +16,6 @@ std::vector<kernels::MethodTraits> allMethods() {
   });
   return methods;
 }
-
-}  // namespace
 
 std::string_view methodMeaning(std::string_view name) {
   for (const kernels::MethodTraits& method : kernels::methodTable()) {

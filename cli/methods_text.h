@@ -2,8 +2,14 @@
 // What `allot methods` prints. Pure functions, any thread.
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "allot/kernels/method.h"
 
 namespace allot {
+
+// All methods: those of decode, then those of prefill alone.
+std::vector<kernels::MethodTraits> allMethods();
 
 // One sentence on a method of kernels::methodNames(); "" for a name that is not there.
 std::string_view methodMeaning(std::string_view name);

@@ -13,8 +13,17 @@ namespace {
 
 struct PaperOptions {
   std::string name, folder;
-  std::string output = "text";
+  OutputFormat format = OutputFormat::kTable;
 };
+
+void print(OutputFormat format, const char* kind, nlohmann::json fields,
+           const std::string& markdown, const std::string& text) {
+  if (format == OutputFormat::kMarkdown || format == OutputFormat::kTable) {
+    std::printf("%s", (format == OutputFormat::kTable ? text : markdown).c_str());
+  } else {
+    printDocument(document(kind, std::move(fields)), format);
+  }
+}
 
 Status showPapers(const PaperOptions& options) {
   std::string folder = options.folder;
@@ -22,29 +31,14 @@ Status showPapers(const PaperOptions& options) {
     ALLOT_ASSIGN(folder, findPapersFolder());
   }
   ALLOT_ASSIGN(const Papers papers, readPapers(folder));
-  // Every character beyond ASCII escaped: a folder may be anybody's.
-  const auto print = [](const nlohmann::json& document) {
-    std::printf("%s\n",
-                document.dump(2, ' ', true, nlohmann::json::error_handler_t::replace).c_str());
-  };
   if (options.name.empty()) {
-    if (options.output == "json") {
-      print(papersJson(papers));
-    } else {
-      std::printf("%s", (options.output == "markdown" ? papersMarkdown(papers)
-                                                      : papersText(papers, usesColour()))
-                            .c_str());
-    }
+    print(options.format, "Papers", {{"papers", papersJson(papers)}}, papersMarkdown(papers),
+          papersText(papers, usesColour()));
     return {};
   }
   ALLOT_ASSIGN(const PaperExperiment paper, findPaperExperiment(papers, options.name));
-  if (options.output == "json") {
-    print(paperJson(paper));
-  } else {
-    std::printf("%s", (options.output == "markdown" ? paperMarkdown(paper)
-                                                    : paperText(paper, folder, usesColour()))
-                          .c_str());
-  }
+  print(options.format, "Paper", paperJson(paper), paperMarkdown(paper),
+        paperText(paper, folder, usesColour()));
   return {};
 }
 
@@ -54,14 +48,12 @@ void addPaperCommands(CLI::App* app, Action* action) {
   auto options = std::make_shared<PaperOptions>();
   auto* papers = app->add_subcommand(
       "papers", "The experiments that repeat papers' tables: what each needs, what of it is exact");
+  papers->group(kLookUpGroup);
   papers->add_option("NAME", options->name,
                      "One of them, by its folder or any table that it serves [all]");
   papers->add_option("--dir", options->folder,
                      "The folder with them [experiments/papers, here or above]");
-  papers
-      ->add_option("-o,--output", options->output,
-                   "text, json for programs, markdown for the READMEs there [text]")
-      ->check(CLI::IsMember({"text", "json", "markdown"}));
+  addOutput(papers, &options->format, true);
   papers->footer(
       "Examples:\n"
       "  allot papers\n"

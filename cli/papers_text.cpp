@@ -61,7 +61,7 @@ void addPoints(const std::string& title, const std::vector<std::string>& points,
   for (const std::string& point : points) *markdown += "- " + point + "\n";
 }
 
-constexpr char kExact[] = "As the paper has it";
+constexpr char kExactTable[] = "As the paper has it";
 constexpr char kChosen[] = "Chosen, since the paper leaves it open";
 constexpr char kDiffers[] = "Not as the paper has it";
 
@@ -150,7 +150,7 @@ std::string paperText(const PaperExperiment& paper, const std::string& folder, b
   for (const auto& [name, value] : facts) {
     text += formatted("  %-8s", name) + printable(value, kLongestText) + "\n";
   }
-  addPoints(kExact, paper.exact, colour, &text);
+  addPoints(kExactTable, paper.exact, colour, &text);
   addPoints(kChosen, paper.chosen, colour, &text);
   addPoints(kDiffers, paper.differs, colour, &text);
   text += "\n" + toned("Runs", Tone::kBold, colour) + "\n";
@@ -177,7 +177,7 @@ json paperJson(const PaperExperiment& paper) {
 std::string paperMarkdown(const PaperExperiment& paper) {
   std::string text =
       paper.shows + ".\n\n- **Model**: " + paper.model + "\n- **Data**: " + paper.data + "\n";
-  addPoints(kExact, paper.exact, &text);
+  addPoints(kExactTable, paper.exact, &text);
   addPoints(kChosen, paper.chosen, &text);
   addPoints(kDiffers, paper.differs, &text);
   text += "\n**Runs**\n\n```\n";

@@ -1,6 +1,5 @@
 #include "cli/progress.h"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -32,11 +31,6 @@ double secondsBetween(const v1::IterationRecord& from, const v1::IterationRecord
          1000.0;
 }
 
-size_t terminalWidth() {
-  winsize size{};
-  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-}
-
 }  // namespace
 
 std::string progressLine(const ProgressState& state, size_t width) {
@@ -65,7 +59,7 @@ std::string progressLine(const ProgressState& state, size_t width) {
 }
 
 Progress::Progress(RunReader* store) : store_(*store), started_(Clock::now()) {
-  terminal_ = isatty(STDOUT_FILENO) == 1;
+  terminal_ = isatty(STDERR_FILENO) == 1;
 }
 
 Status Progress::read() {
@@ -132,22 +126,22 @@ void Progress::show() {
   std::string line;
   if (const Status status = read(); !status) {
     line = status.error().message;
-    if (terminal_) line.resize(std::min(line.size(), terminalWidth() - 1));
+    if (terminal_) line.resize(std::min(line.size(), terminalWidth(STDERR_FILENO) - 1));
   } else {
-    line = progressLine(state_, terminal_ ? terminalWidth() : 0);
+    line = progressLine(state_, terminal_ ? terminalWidth(STDERR_FILENO) : 0);
   }
   if (terminal_) {
-    std::printf("\r\033[K%s", line.c_str());
+    std::fprintf(stderr, "\r\033[K%s", line.c_str());
     line_open_ = true;
   } else {
-    std::printf("%s\n", line.c_str());
+    std::fprintf(stderr, "%s\n", line.c_str());
   }
-  std::fflush(stdout);
+  std::fflush(stderr);
 }
 
 void Progress::clear() {
-  if (line_open_) std::printf("\r\033[K");
-  std::fflush(stdout);
+  if (line_open_) std::fprintf(stderr, "\r\033[K");
+  std::fflush(stderr);
   line_open_ = false;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// Progress: what a person sees while a run is under way. On a terminal one line that renews itself,
-// elsewhere a plain line every ten seconds. One thread.
+// Progress: what a person sees while a run is under way, on stderr. On a terminal one line that
+// renews itself, elsewhere a plain line every ten seconds. One thread.
 #include <chrono>
 #include <cstdint>
 #include <optional>

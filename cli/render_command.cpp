@@ -98,6 +98,7 @@ Status render(RenderChoice choice) {
 void addRenderCommand(CLI::App* app, Action* action) {
   auto* command = app->add_subcommand(
       "render", "Print an experiment's Kubernetes objects (YAML), for `kubectl apply -f -`");
+  command->group(kRunGroup);
   auto choice = std::make_shared<RenderChoice>();
   RenderOptions& options = choice->options;
   command->add_option("experiment", choice->file, "Experiment file (YAML)")->required();

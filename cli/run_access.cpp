@@ -124,6 +124,7 @@ Result<RunAccess> RunAccess::openCluster(const RunChoice& choice, StoreAccount a
   ALLOT_TRY(access.explained(access.openRemote(there)));
   access.remote_ = "--context " + shellWord(choice.context) + " --experiment " + choice.experiment;
   if (!choice.name_space.empty()) access.remote_ += " --namespace " + choice.name_space;
+  if (!choice.run.empty()) access.remote_ += " --run " + shellWord(choice.run);
   return access;
 }
 

@@ -22,6 +22,7 @@
 
 #include "cli/control.h"
 #include "cli/local_run.h"
+#include "cli/preflight.h"
 #include "cli/process.h"
 #include "cli/progress.h"
 #include "cli/run_folder.h"
@@ -61,43 +62,6 @@ Status checkPort(int wanted) {
   if (bound) return {};
   return badInput("port " + std::to_string(wanted) +
                   " on 127.0.0.1 is taken: choose another with --port, or leave it out for any");
-}
-
-constexpr uint64_t kPreflightKvMib = 64;
-
-// Has a worker check file, model and questions; nothing is written yet.
-Result<json> preflight(const RunOptions& options) {
-  std::error_code ignored;
-  const fs::path self = fs::read_symlink("/proc/self/exe", ignored);
-  Command command{
-      (self.parent_path() / "allot-worker").string(),
-      {"--check", options.experiment_file, "--kv-memory", std::to_string(kPreflightKvMib)},
-      {{"OPENBLAS_NUM_THREADS", "1"}, {"OMP_NUM_THREADS", "1"}}};
-  for (const std::string& set : options.set) {
-    command.arguments.insert(command.arguments.end(), {"--set", set});
-  }
-  if (!options.model.empty()) {
-    command.arguments.insert(command.arguments.end(), {"--model", options.model});
-  }
-  if (options.resume) command.arguments.emplace_back("--stored");
-  if (options.allow_code_execution) command.arguments.emplace_back("--allow-code-execution");
-  ALLOT_ASSIGN(const Output output, capture(command));
-  if (output.status != 0) {
-    std::string line = lastLine(output.err);
-    if (line.starts_with("allot-worker: ")) line = line.substr(14);
-    if (output.status == 127) line = command.program + " is missing: build it beside allot";
-    if (line.empty()) line = "allot-worker ended with status " + std::to_string(output.status);
-    return fail(output.status == 65 || output.status == 74 || output.status == 70
-                    ? static_cast<ErrorCode>(output.status)
-                    : ErrorCode::kUsage,
-                line);
-  }
-  auto facts = parseJson(lastLine(output.out), "the answer of allot-worker --check");
-  if (!facts) return fail(ErrorCode::kInternal, facts.error().message);
-  if (!facts->contains("model_folder")) {
-    return fail(ErrorCode::kInternal, "allot-worker --check answered something else than facts");
-  }
-  return facts;
 }
 
 // How long workers wait for the aggregator to have taken the experiment file up.
@@ -197,30 +161,6 @@ class RunFolder {
   FolderLock lock_;
 };
 
-uint64_t availableMib() {
-  std::ifstream file("/proc/meminfo");
-  std::string key, unit;
-  uint64_t kib = 0;
-  while (file >> key >> kib) {
-    std::getline(file, unit);
-    if (key == "MemAvailable:") return kib >> 10;
-  }
-  return 2048;
-}
-
-// `schema`: of the run.
-Result<v1::Experiment> readExperiment(const RunOptions& options, uint32_t schema = kSpecSchema) {
-  const auto text = readBeginning(options.experiment_file, kMostYamlBytes + 1);
-  ALLOT_ASSIGN(auto experiment, parseStoredExperiment(text.value_or(""), options.experiment_file,
-                                                      options.set, schema));
-  ALLOT_TRY(bringInProfile(&experiment, options.experiment_file));
-  if (options.synchronous && !experiment.spec().has_update()) {
-    return badInput(
-        "--synchronous needs spec.update: an evaluation alone has no policy to wait for");
-  }
-  return experiment;
-}
-
 // Whether the run is as its experiment file is now.
 bool hasTakenUp(RunReader* store, const RunOptions& options) {
   const auto spec = store->readSpec();
@@ -240,7 +180,7 @@ Result<bool> watchToEnd(LocalRun* run, Progress* progress, const RunFolder& fold
     ALLOT_ASSIGN(const bool ended, run->watch());
     if (const std::string url = run->pageUrl(); !shown && !url.empty()) {
       progress->clear();
-      std::printf("page:   %s\n", url.c_str());
+      std::fprintf(stderr, "page:   %s\n", url.c_str());
       shown = true;
     }
     if (!noted && hasTakenUp(&run->store(), options)) {
@@ -280,26 +220,9 @@ void makeAbsolute(RunOptions* options) {
   if (!options->model.empty()) options->model = fs::absolute(options->model).string();
 }
 
-uint64_t mibOf(uint64_t bytes) { return (bytes + (uint64_t{1} << 20) - 1) >> 20; }
-
-bool onGpu(const json& facts) { return facts.value("device", std::string("cpu")) != "cpu"; }
-
-Result<WorkerSizes> sizesOf(const RunOptions& options, const json& facts) {
-  WorkerNeeds needs;
-  needs.gpu = onGpu(facts);
-  needs.gpus = facts.value("gpus", 1U);
-  needs.cores = std::thread::hardware_concurrency();
-  needs.weights_mib = mibOf(facts.value("weights_bytes", uint64_t{0}));
-  needs.least_kv_mib = mibOf(facts.value("least_kv_bytes", uint64_t{0}));
-  // A GPU's was measured beside one worker's weights, keys and values.
-  needs.free_mib =
-      needs.gpu ? facts.value("gpu_memory_mib", uint64_t{0}) + needs.weights_mib + kPreflightKvMib
-                : availableMib();
-  return sizeWorkers(needs, options.workers, options.kv_mib);
-}
-
-LocalRunPlan planOf(const RunOptions& options, const RunFolder& folder, const json& facts,
-                    const WorkerSizes& sizes) {
+LocalRunPlan planOf(const RunOptions& options, const RunFolder& folder, const Preflight& checked) {
+  const json& facts = checked.facts;
+  const WorkerSizes& sizes = checked.sizes;
   LocalRunPlan plan{
       .options = options,
       .dir = folder.path(),
@@ -313,9 +236,9 @@ LocalRunPlan planOf(const RunOptions& options, const RunFolder& folder, const js
   plan.workers = sizes.workers;
   plan.kv_mib = sizes.kv_mib;
   // As a worker sees it: a container may have less than its machine.
-  const uint64_t host_mib = onGpu(facts) ? facts.value("host_memory_mib", uint64_t{0}) : 0;
+  const uint64_t host_mib = checked.onGpu() ? facts.value("host_memory_mib", uint64_t{0}) : 0;
   plan.host_mib = options.host_mib.value_or(host_mib / 2 / sizes.workers);
-  if (onGpu(facts)) {
+  if (checked.onGpu()) {
     const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
     plan.gpus = gpusOfWorkers(
         facts.value("gpus", 1U),
@@ -338,7 +261,7 @@ Status startRun(LocalRun* local, const RunOptions& options) {
   const std::optional<Desired> desired = desiredOf(&store);
   if (desired == Desired::kStopped) ALLOT_TRY(changeDesired(&store, Desired::kRunning));
   if (desired == Desired::kPaused) {
-    std::printf("it is paused: `allot resume` lets the workers go on\n");
+    std::fprintf(stderr, "it is paused: `allot resume` lets the workers go on\n");
   }
   ALLOT_TRY(local->startAggregator());
   // Workers wait until it is known which model they load: an edited file may replace the experiment
@@ -378,45 +301,47 @@ Status tellEnd(const Outcome& outcome, bool ended, bool was_finished, const RunF
   if (ended && outcome.desired != Desired::kStopped) {
     ALLOT_TRY(printReport(folder.path()));
     const bool learns = outcome.max_updates > 0;
-    if (was_finished && learns) std::printf("finished: allot extend --updates N to go on\n");
+    if (was_finished && learns) {
+      std::fprintf(stderr, "finished: allot extend --updates N to go on\n");
+    }
     return {};
   }
   const std::string after = outcome.max_updates > 0
                                 ? " after update " + std::to_string(outcome.updates) + " of " +
                                       std::to_string(outcome.max_updates)
                                 : "";
-  std::printf("stopped%s; go on with:\n  allot run --resume --dir %s\n", after.c_str(),
-              shellWord(folder.path()).c_str());
+  std::fprintf(stderr, "stopped%s; go on with:\n  allot run --resume --dir %s\n", after.c_str(),
+               shellWord(folder.path()).c_str());
   return {};
+}
+
+// Talk goes to stderr: stdout has the result alone.
+void tellStart(const RunOptions& options, const Preflight& checked, const LocalRunPlan& plan) {
+  const json& facts = checked.facts;
+  const std::string device = facts.value("device", std::string("cpu"));
+  std::fprintf(stderr, "%s %s: %s with %u layers, %.1f M parameters, %u workers%s%s\nfolder: %s\n",
+               options.resume ? "resuming" : "running", checked.experiment.name().c_str(),
+               facts.value("architecture", std::string()).c_str(), facts.value("layers", 0u),
+               static_cast<double>(facts.value("parameters", uint64_t{0})) / 1e6, plan.workers,
+               device == "cpu" ? "" : (" on " + device).c_str(),
+               checked.sizes.by_memory ? " (memory for no more)" : "", plan.dir.c_str());
+  const std::string gpus = gpusText(facts.value("gpus", 1U), plan.workers);
+  if (device != "cpu" && !gpus.empty()) std::fprintf(stderr, "%s\n", gpus.c_str());
 }
 
 Status run(RunOptions options) {
   ALLOT_TRY(fillFromFolder(&options));
-  ALLOT_ASSIGN(const json facts, preflight(options));
+  ALLOT_ASSIGN(const Preflight checked, checkBeforeRun(options));
   ALLOT_TRY(checkRedisProgram(options.redis_server));
   ALLOT_TRY(checkPort(options.port));
-  ALLOT_ASSIGN(const v1::Experiment experiment, readExperiment(options));
-  ALLOT_ASSIGN(const WorkerSizes sizes, sizesOf(options, facts));
   makeAbsolute(&options);
   ALLOT_ASSIGN(const RunFolder folder, RunFolder::open(options));
   if (options.origin) {
     ALLOT_ASSIGN(const std::string origin, exactJson(*options.origin));
     ALLOT_TRY(writeWholeFile(folder.path() + "/" + kOriginFile, origin + "\n"));
   }
-  const LocalRunPlan plan = planOf(options, folder, facts, sizes);
-  const std::string device = facts.value("device", std::string("cpu"));
-  std::printf("%s %s: %s with %u layers, %.1f M parameters, %u workers%s%s\nfolder: %s\n",
-              options.resume ? "resuming" : "running", experiment.name().c_str(),
-              facts.value("architecture", std::string()).c_str(), facts.value("layers", 0u),
-              static_cast<double>(facts.value("parameters", uint64_t{0})) / 1e6, plan.workers,
-              device == "cpu" ? "" : (" on " + device).c_str(),
-              sizes.by_memory ? " (memory for no more)" : "", folder.path().c_str());
-  if (const std::string gpus = gpusText(facts.value("gpus", 1U), plan.workers);
-      device != "cpu" && !gpus.empty()) {
-    std::printf("%s\n", gpus.c_str());
-  }
-  std::fflush(stdout);
-
+  const LocalRunPlan plan = planOf(options, folder, checked);
+  tellStart(options, checked, plan);
   LocalRun local(plan);
   const Status started = startRun(&local, options);
   Result<bool> ended = false;
@@ -431,8 +356,9 @@ Status run(RunOptions options) {
   } else {
     ended = tl::unexpected(started.error());
   }
-  if (ended && !*ended) std::printf("stopping: workers finish the episode in hand\n");
-  std::fflush(stdout);
+  if (ended && !*ended) {
+    std::fprintf(stderr, "stopping: workers finish the episode in hand\n");
+  }
   local.stop();
   if (!ended) {
     // What ends a run before it has results is as good as found before its start.

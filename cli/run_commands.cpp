@@ -1,4 +1,4 @@
-// allot run, fork, keys, methods, metrics.
+// allot run, fork.
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -6,14 +6,9 @@
 
 #include "cli/commands.h"
 #include "cli/fork_streams.h"
-#include "cli/methods_text.h"
 #include "cli/run_command.h"
-#include "cli/tasks_text.h"
 #include "cli/terminal.h"
-#include "core/spec/model_catalogue.h"
-#include "core/spec/spec.h"
 #include "store/archive/archive.h"
-#include "telemetry/metric_catalogue.h"
 
 namespace allot {
 namespace {
@@ -85,20 +80,23 @@ struct Parent {
 Result<Parent> readParent(const ForkOptions& options) {
   ALLOT_ASSIGN(const RunAtVersion from, parseFrom(options.from));
   RunChoice choice = options.source;
-  (choice.redis.empty() ? choice.folder : choice.run) = from.run;
-  ALLOT_ASSIGN(RunAccess access, RunAccess::open(choice));
-  ALLOT_ASSIGN(const RunHead head, access.source().readHead());
-  VerifySummary summary;
-  auto origin = [&] {
+  const bool local = choice.redis.empty() && choice.context.empty();
+  (local ? choice.folder : choice.run) = from.run;
+  Parent parent;
+  ALLOT_TRY(withRun(choice, StoreAccount::kReader, [&](RunAccess* access) -> Status {
+    ALLOT_ASSIGN(const RunHead head, access->source().readHead());
+    VerifySummary summary;
     LongTask task("computing update");
-    return originAt(
-        &access.source(), from.version.value_or(head.version()),
-        [&](uint64_t done, uint64_t all) { task.show(done, all); }, &summary);
-  }();
-  const std::string rounding = roundingSentence(summary);
-  if (origin && !rounding.empty()) std::fprintf(stderr, "allot: %s\n", rounding.c_str());
-  if (!origin) return tl::unexpected(origin.error());
-  return Parent{std::move(*origin), head.image.spec.experiment.spec()};
+    ALLOT_ASSIGN(parent.origin,
+                 originAt(
+                     &access->source(), from.version.value_or(head.version()),
+                     [&](uint64_t done, uint64_t all) { task.show(done, all); }, &summary));
+    const std::string rounding = roundingSentence(summary);
+    if (!rounding.empty()) std::fprintf(stderr, "allot: %s\n", rounding.c_str());
+    parent.spec = head.image.spec.experiment.spec();
+    return {};
+  }));
+  return parent;
 }
 
 // A number for a person to read, and a double to hold: 1..2^53.
@@ -114,11 +112,12 @@ int fork(ForkOptions options) {
       forkStreams(parent->spec, options.run.set, options.same_streams, freshRepetition());
   if (!streams) return exitCodeOf(tl::unexpected(streams.error()));
   v1::Origin& origin = parent->origin;
-  std::printf("fork of run %s at version %llu, policy %s; %s\n", printable(origin.run_id()).c_str(),
-              static_cast<unsigned long long>(origin.version()),
-              origin.policy_sha256().substr(0, 12).c_str(), printable(streams->told).c_str());
+  std::fprintf(stderr, "fork of run %s at version %llu, policy %s; %s\n",
+               printable(origin.run_id()).c_str(),
+               static_cast<unsigned long long>(origin.version()),
+               origin.policy_sha256().substr(0, 12).c_str(), printable(streams->told).c_str());
   if (const std::string apart = methodsApart(parent->spec, options.run.set); !apart.empty()) {
-    std::printf("  %s\n", printable(apart).c_str());
+    std::fprintf(stderr, "  %s\n", printable(apart).c_str());
   }
   options.run.set.insert(options.run.set.end(), streams->set.begin(), streams->set.end());
   options.run.origin = std::move(origin);
@@ -128,8 +127,9 @@ int fork(ForkOptions options) {
 
 void addRun(CLI::App* app, Action* action) {
   auto* run = app->add_subcommand("run", "Run an experiment on this machine, from start to report");
+  run->group(kRunGroup);
   auto options = std::make_shared<RunOptions>();
-  run->add_option("experiment", options->experiment_file,
+  run->add_option("FILE", options->experiment_file,
                   "Experiment file (YAML) [with --resume: the run's own]");
   addRunOptions(run, options.get());
   run->add_flag("--resume", options->resume,
@@ -143,7 +143,7 @@ void addRun(CLI::App* app, Action* action) {
       "  allot run my.yaml --dir runs/a --resume");
   run->callback([=] {
     if (options->experiment_file.empty() && !options->resume) {
-      throw CLI::RequiredError("experiment");
+      throw CLI::RequiredError("FILE");
     }
     *action = [options] { return runCommand(*options); };
   });
@@ -153,15 +153,21 @@ void addFork(CLI::App* app, Action* action) {
   auto* command = app->add_subcommand(
       "fork", "Begin another run with the policy and optimiser that a run had at some version");
   auto options = std::make_shared<ForkOptions>();
-  command->add_option("experiment", options->run.experiment_file, "Experiment file (YAML)")
-      ->required();
+  command->group(kRunGroup);
+  command->add_option("FILE", options->run.experiment_file, "Experiment file (YAML)")->required();
   command
       ->add_option("--from", options->from,
-                   "RUN@VERSION; RUN is a folder, or with --redis a run id; newest version if "
-                   "there is no @VERSION")
+                   "RUN@VERSION; RUN is a folder, or with --redis or --context a run id, or "
+                   "nothing for the newest; newest version if there is no @VERSION")
       ->required();
   command->add_option("--redis", options->source.redis,
                       "Store of RUN: unix:/path/redis.sock or redis://host:port");
+  command->add_option("--context", options->source.context,
+                      "Cluster of RUN: this context of kubectl (current: the one it is set to)");
+  command->add_option("--namespace", options->source.name_space,
+                      "With --context: the experiment's namespace [named as the experiment]");
+  command->add_option("--experiment", options->source.experiment,
+                      "With --redis or --context: the experiment that RUN is of");
   addRunOptions(command, &options->run);
   command->add_flag("--same-streams", options->same_streams,
                     "Draw what RUN drew, instead of anew as a spec.repetition that nobody had");
@@ -170,24 +176,9 @@ void addFork(CLI::App* app, Action* action) {
   command->footer(
       "Examples:\n"
       "  allot fork --from runs/latest@100 my.yaml --set spec.update.learningRate=0.01\n"
-      "  allot fork --from runs/a my.yaml --dir runs/b");
+      "  allot fork --from runs/a my.yaml --dir runs/b\n"
+      "  allot fork --from @100 my.yaml --context current --experiment recall-layer-budget");
   command->callback([=] { *action = [options] { return fork(*options); }; });
-}
-
-void addTasks(CLI::App* app, Action* action) {
-  auto* tasks = app->add_subcommand("tasks", "Print every suite with its tasks, and every grader");
-  auto as_json = std::make_shared<bool>(false);
-  tasks->add_flag("--json", *as_json, "For programs");
-  tasks->footer(
-      "Examples:\n"
-      "  allot tasks\n"
-      "  allot run my.yaml --set spec.task.suite=ruler --set 'spec.task.tasks=[vt, fwe]'");
-  tasks->callback([=] {
-    *action = [as_json] {
-      std::printf("%s", *as_json ? (tasksJson().dump(2) + "\n").c_str() : tasksText().c_str());
-      return 0;
-    };
-  });
 }
 
 }  // namespace
@@ -195,48 +186,6 @@ void addTasks(CLI::App* app, Action* action) {
 void addRunCommands(CLI::App* app, Action* action) {
   addRun(app, action);
   addFork(app, action);
-  auto* keys = app->add_subcommand("keys", "Print every key of the experiment file (Markdown)");
-  keys->footer("Example:\n  allot keys | less");
-  keys->callback([=] {
-    *action = [] {
-      std::printf("%s", specKeysMarkdown().c_str());
-      return 0;
-    };
-  });
-  auto* methods =
-      app->add_subcommand("methods", "Print every attention method, what it does, its parameters");
-  methods->footer(
-      "Examples:\n"
-      "  allot methods\n"
-      "  allot run my.yaml --set 'spec.evaluation.methods=[dense, vattention epsilon=0.1]'");
-  methods->callback([=] {
-    *action = [] {
-      std::printf("%s", methodsText().c_str());
-      return 0;
-    };
-  });
-  addTasks(app, action);
-  auto* models = app->add_subcommand(
-      "models", "Print what models can be of, and what they can be asked in (Markdown)");
-  models->footer(
-      "Examples:\n"
-      "  allot models\n"
-      "  allot run my.yaml --model models/X --set spec.model.chatTemplate=qwen2");
-  models->callback([=] {
-    *action = [] {
-      std::printf("%s\n%s", architecturesMarkdown().c_str(), chatTemplatesMarkdown().c_str());
-      return 0;
-    };
-  });
-  auto* metrics =
-      app->add_subcommand("metrics", "Print every metric that the processes export (Markdown)");
-  metrics->footer("Example:\n  allot metrics | less");
-  metrics->callback([=] {
-    *action = [] {
-      std::printf("%s", metricsMarkdown().c_str());
-      return 0;
-    };
-  });
 }
 
 }  // namespace allot

@@ -377,7 +377,9 @@ Status printReport(const std::string& folder) {
   }
   try {
     const std::string report = reportText(summary), end = endText(summary);
-    std::printf("%s\n%s\nreport: %s/report.html\n", report.c_str(), end.c_str(), folder.c_str());
+    std::printf("%s\n%s\n", report.c_str(), end.c_str());
+    std::fflush(stdout);
+    std::fprintf(stderr, "report: %s/report.html\n", folder.c_str());
   } catch (const json::exception&) {  // another type than the aggregator writes
     return fail(ErrorCode::kData, path + ": is no summary of a run");
   }

@@ -13,7 +13,7 @@ std::string reportText(const nlohmann::json& summary);
 // How much was done and how long it took: of a sweep, which learns nothing, the time alone.
 std::string endText(const nlohmann::json& summary);
 
-// Both and where the report is, to stdout.
+// Both to stdout, and to stderr where the report is.
 Status printReport(const std::string& folder);
 
 }  // namespace allot

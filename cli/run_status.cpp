@@ -5,7 +5,9 @@
 #include "aggregator/page/status_document.h"
 #include "cli/terminal.h"
 #include "core/evaluation/evaluation_check.h"
+#include "core/evaluation/evaluation_table.h"
 #include "core/learning/policy_gradient.h"
+#include "core/spec/choices.h"
 #include "core/spec/spec_keys.h"
 #include "core/worker_beats.h"
 #include "store/archive/run_source.h"
@@ -47,7 +49,8 @@ StatusReading readingOf(const RunStatus& status) {
                   : status.kind == RunAccess::Kind::kEnded ? From::kEnded
                                                            : From::kRun,
           .now_unix_ms = status.now_unix_ms,
-          .resume_command = status.resume_command};
+          .resume_command = status.resume_command,
+          .arguments = status.arguments};
 }
 
 // Files have to be read from the beginning to the end.
@@ -80,6 +83,24 @@ Status readStoreMeans(RunReader* store, RunStatus* status) {
   status->last = meansOf(last);
   if (!last.empty()) status->last_update_unix_ms = last.back().committed_unix_ms();
   return {};
+}
+
+// What processes and people last said of it.
+Status readState(RunSource* source, RunReader* store, RunStatus* status) {
+  ALLOT_ASSIGN(status->head, source->readHead());
+  if (store != nullptr) {
+    ALLOT_ASSIGN(status->aggregator, store->readStatus());
+    ALLOT_ASSIGN(status->lease, store->readLease());
+    ALLOT_ASSIGN(status->workers, store->listWorkers());
+  }
+  status->now_unix_ms = unixMs();
+  return {};
+}
+
+void nameRun(const RunAccess& access, RunStatus* status) {
+  status->kind = access.kind();
+  status->resume_command = access.resumeCommand();
+  status->arguments = access.arguments();
 }
 
 Tone toneOf(const std::string& state) {
@@ -187,28 +208,62 @@ std::string learningText(const RunStatus& status) {
 
 uint64_t RunStatus::maxUpdates() const { return maxUpdatesOf(snapshotOf(*this)); }
 
+std::string stateOf(const RunStatus& status) {
+  return stateWord(snapshotOf(status), readingOf(status));
+}
+
+Result<bool> hasBegun(RunAccess* access) {
+  Store* store = access->store();
+  if (store == nullptr || access->kind() != RunAccess::Kind::kLive) return true;
+  ALLOT_ASSIGN(const auto spec, store->readSpec());
+  return spec.has_value();
+}
+
+Result<RunStatus> readRunState(RunAccess* access) {
+  RunStatus status;
+  nameRun(*access, &status);
+  ALLOT_TRY(readState(&access->source(), access->store(), &status));
+  return status;
+}
+
 Result<RunStatus> readRunStatus(RunAccess* access) {
   ALLOT_ASSIGN(RunStatus status, readRunStatus(&access->source(), access->store()));
-  status.kind = access->kind();
-  status.resume_command = access->resumeCommand();
+  nameRun(*access, &status);
   return status;
 }
 
 Result<RunStatus> readRunStatus(RunSource* source, RunReader* store) {
   RunStatus status;
-  ALLOT_ASSIGN(status.head, source->readHead());
+  ALLOT_TRY(readState(source, store, &status));
   if (store == nullptr) {
     ALLOT_TRY(readFileMeans(source, &status));
   } else {
     ALLOT_TRY(readStoreMeans(store, &status));
-    ALLOT_ASSIGN(status.aggregator, store->readStatus());
-    ALLOT_ASSIGN(status.lease, store->readLease());
-    ALLOT_ASSIGN(status.workers, store->listWorkers());
     ALLOT_ASSIGN(status.refusals, store->readRefusals(kStatusRefusals));
   }
   ALLOT_TRY(readEvaluations(source, &status));
   status.now_unix_ms = unixMs();
   return status;
+}
+
+Status eachEvaluation(RunSource* source, const RunHead& head,
+                      const std::function<void(const v1::EvaluationResult&)>& take) {
+  while (true) {
+    ALLOT_ASSIGN(const auto results, source->nextEvaluations());
+    if (results.empty()) return {};
+    for (const v1::EvaluationResult& result : results) {
+      if (!whyImpossible(result, head.bounds())) take(result);
+    }
+  }
+}
+
+Result<std::optional<double>> learnedAccuracy(RunSource* source, const RunHead& head) {
+  const v1::Experiment& experiment = head.image.spec.experiment;
+  EvaluationTable table(experiment);
+  ALLOT_TRY(eachEvaluation(source, head, [&](const auto& result) { table.add(result); }));
+  const double accuracy = table.learnedAccuracy(methodsName(experiment.spec().attention()),
+                                                experiment.spec().policy().total_budget());
+  return accuracy < 0 ? std::nullopt : std::optional(accuracy);
 }
 
 std::string whyNotProgressing(const RunStatus& status) {

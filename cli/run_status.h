@@ -2,6 +2,7 @@
 // RunStatus: how a run is doing, as `allot status` tells it. Reading takes a store or exported
 // files; the rest is pure. One thread.
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -25,6 +26,7 @@ struct RunStatus {
   std::vector<EvaluationCell> cells;
   double evaluation_seconds = 0;  // of workers, in those
   std::string resume_command;     // of a run on this machine that has ended
+  std::string arguments;          // that name this run to a command
   // Nothing of what follows is in exported files.
   std::optional<v1::AggregatorStatus> aggregator;
   Lease lease;
@@ -34,9 +36,23 @@ struct RunStatus {
   uint64_t maxUpdates() const;  // 0: the run learns nothing
 };
 
+// Whether there is anything to read: false while the processes of `allot run` come up.
+Result<bool> hasBegun(RunAccess* access);
 Result<RunStatus> readRunStatus(RunAccess* access);
 // Of kind kFiles; store: null for files.
 Result<RunStatus> readRunStatus(RunSource* source, RunReader* store);
+// The same without the means over updates and what was refused.
+Result<RunStatus> readRunState(RunAccess* access);
+
+// Every evaluation of the run that can be one, to the end: nobody has looked at the newest yet.
+Status eachEvaluation(RunSource* source, const RunHead& head,
+                      const std::function<void(const v1::EvaluationResult&)>& take);
+// Held-out accuracy of the newest learned schedule that is measured, at spec.policy.totalBudget:
+// what spec.stop.goal is compared with. Reads the evaluations.
+Result<std::optional<double>> learnedAccuracy(RunSource* source, const RunHead& head);
+
+// What state the run is in, in one word.
+std::string stateOf(const RunStatus& status);
 
 // Why the run makes no progress and what would mend it; "" while it does or once it is finished.
 std::string whyNotProgressing(const RunStatus& status);

@@ -8,7 +8,6 @@
 #include "cli/question_view.h"
 #include "cli/run_status.h"
 #include "cli/terminal.h"
-#include "core/evaluation/evaluation_check.h"
 #include "core/evaluation/evaluation_table.h"
 
 namespace allot {
@@ -18,47 +17,41 @@ using nlohmann::json;
 
 struct ShowOptions {
   RunChoice choice;
-  bool as_json = false;
+  OutputFormat format = OutputFormat::kTable;
+  bool exit_code = false;           // status
   uint64_t budget = 0;              // top, show question; 0: all
   uint32_t question = 0;            // show question
   std::optional<uint64_t> version;  // the same
 };
 
-// Names come from workers and may hold anything.
-void print(const json& document) {
-  std::printf("%s\n", document.dump(2, ' ', false, json::error_handler_t::replace).c_str());
+// The document or the text.
+void print(const ShowOptions& options, const char* kind, json fields, const std::string& text) {
+  if (options.format == OutputFormat::kTable) {
+    std::printf("%s", text.c_str());
+  } else {
+    printDocument(document(kind, std::move(fields)), options.format);
+  }
 }
 
-Status showStatus(RunAccess* access, const ShowOptions& options) {
-  if (Store* store = access->store()) {
-    ALLOT_ASSIGN(const auto spec, store->readSpec());
-    if (!spec && access->kind() == RunAccess::Kind::kLive) {
-      // Its aggregator has not come up yet.
-      if (options.as_json) print(startingStatus(access->runId()));
-      if (!options.as_json) std::printf("run %s  starting\n", access->runId().c_str());
-      return {};
-    }
+// `progresses`: it does, or is finished.
+Status showStatus(RunAccess* access, const ShowOptions& options, bool* progresses) {
+  *progresses = true;
+  ALLOT_ASSIGN(const bool begun, hasBegun(access));
+  if (!begun) {
+    print(options, "Status", startingStatus(access->runId()),
+          "run " + access->runId() + "  starting\n");
+    return {};
   }
   ALLOT_ASSIGN(const RunStatus status, readRunStatus(access));
-  if (options.as_json) {
-    print(statusJson(status));
-  } else {
-    std::printf("%s", statusText(status, usesColour()).c_str());
-  }
+  *progresses = whyNotProgressing(status).empty();
+  print(options, "Status", statusJson(status), statusText(status, usesColour()));
   return {};
 }
 
 Status showTop(RunAccess* access, const ShowOptions& options) {
   ALLOT_ASSIGN(const RunHead head, access->source().readHead());
   EvaluationTable table(head.image.spec.experiment);
-  while (true) {
-    ALLOT_ASSIGN(const auto results, access->source().nextEvaluations());
-    if (results.empty()) break;
-    for (const v1::EvaluationResult& result : results) {
-      // Nobody has looked at the newest ones yet.
-      if (!whyImpossible(result, head.bounds())) table.add(result);
-    }
-  }
+  ALLOT_TRY(eachEvaluation(&access->source(), head, [&](const auto& one) { table.add(one); }));
   const Leaderboard board = makeLeaderboard(
       table.cells(), options.budget,
       [&](const EvaluationCell& a, const EvaluationCell& b) { return table.difference(a, b); });
@@ -69,11 +62,7 @@ Status showTop(RunAccess* access, const ShowOptions& options) {
     return badInput("nothing has been measured at a total budget of " +
                     std::to_string(options.budget) + ": `allot top` lists the budgets");
   }
-  if (options.as_json) {
-    print(leaderboardJson(board));
-  } else {
-    std::printf("%s", leaderboardText(board, usesColour()).c_str());
-  }
+  print(options, "Leaderboard", leaderboardJson(board), leaderboardText(board, usesColour()));
   return {};
 }
 
@@ -99,12 +88,7 @@ Status showQuestion(RunAccess* access, const ShowOptions& options) {
                     (chosen ? " at that version and budget: leave out --version or --budget"
                             : " yet: `allot status` says what the run waits for"));
   }
-  if (options.as_json) {
-    // Every character beyond ASCII escaped: a model's text may hold what a terminal obeys.
-    std::printf("%s\n", view.json().dump(2, ' ', true, json::error_handler_t::replace).c_str());
-  } else {
-    std::printf("%s", view.text(head.run_id, usesColour()).c_str());
-  }
+  print(options, "Question", view.json(), view.text(head.run_id, usesColour()));
   return {};
 }
 
@@ -115,7 +99,7 @@ int onRun(const ShowOptions& options, Status (*work)(RunAccess*, const ShowOptio
 
 void addShow(CLI::App* app, Action* action) {
   auto options = std::make_shared<ShowOptions>();
-  auto* show = app->add_subcommand("show", "One thing of a run, closely");
+  auto* show = app->add_subcommand("show", "One thing of a run, closely")->group(kWatchGroup);
   show->require_subcommand(1);
   show->footer(
       "Examples:\n"
@@ -130,7 +114,7 @@ void addShow(CLI::App* app, Action* action) {
                        "Only of this policy version [of each schedule the newest]");
   question->add_option("--budget", options->budget, "Only this total budget")
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 62));
-  question->add_flag("--json", options->as_json, "For programs");
+  addOutput(question, &options->format);
   question->footer(
       "Answers are kept as spec.evaluation.answers says. evaluations.jsonl of an export has those "
       "of "
@@ -139,7 +123,7 @@ void addShow(CLI::App* app, Action* action) {
       "  allot show question 17\n"
       "  allot show question 17 runs/a --budget 8\n"
       "  allot show question 17 --redis redis://redis:6379 --experiment recall-layer-budget "
-      "--json");
+      "-o json");
   question->callback([=] { *action = [options] { return onRun(*options, showQuestion); }; });
 }
 
@@ -147,22 +131,35 @@ void addShow(CLI::App* app, Action* action) {
 
 void addShowCommands(CLI::App* app, Action* action) {
   auto options = std::make_shared<ShowOptions>();
-  auto* status = app->add_subcommand("status", "How a run is doing, and why it makes no progress");
+  auto* status = app->add_subcommand("status", "How a run is doing, and why it makes no progress")
+                     ->group(kWatchGroup);
   addRunChoice(status, &options->choice);
-  status->add_flag("--json", options->as_json, "For programs");
+  addOutput(status, &options->format);
+  status->add_flag("--exit-code", options->exit_code,
+                   "Exit code 1 if the run makes no progress and is not finished");
   status->footer(
       "Examples:\n"
       "  allot status\n"
-      "  allot status runs/a --json\n"
+      "  allot status runs/a -o json\n"
+      "  allot status --exit-code || echo it stands still\n"
       "  allot status --redis redis://redis:6379 --experiment recall-layer-budget\n"
       "  allot status --context current --experiment recall-layer-budget");
-  status->callback([=] { *action = [options] { return onRun(*options, showStatus); }; });
+  status->callback([=] {
+    *action = [options] {
+      bool progresses = true;
+      const Status done = withRun(options->choice, StoreAccount::kReader, [&](RunAccess* access) {
+        return showStatus(access, *options, &progresses);
+      });
+      return done && options->exit_code && !progresses ? 1 : exitCodeOf(done);
+    };
+  });
 
-  auto* top = app->add_subcommand("top", "Schedules by held-out accuracy at equal total budget");
+  auto* top = app->add_subcommand("top", "Schedules by held-out accuracy at equal total budget")
+                  ->group(kWatchGroup);
   addRunChoice(top, &options->choice);
   top->add_option("--budget", options->budget, "Only this total budget")
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 62));
-  top->add_flag("--json", options->as_json, "For programs");
+  addOutput(top, &options->format);
   top->footer(
       "Intervals are 95 %, by Wilson or bootstrap. Of each schedule the newest complete "
       "measurement is shown. Over dense and over uniform are differences on the same questions, "

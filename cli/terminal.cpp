@@ -1,5 +1,6 @@
 #include "cli/terminal.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -98,6 +99,32 @@ std::string TextTable::text(bool bold_header) const {
     text += toned(line, &row == rows_.data() ? Tone::kBold : Tone::kPlain, bold_header) + "\n";
   }
   return text;
+}
+
+size_t terminalWidth(int descriptor) {
+  winsize size{};
+  if (ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  const char* said = std::getenv("COLUMNS");
+  const long columns = said != nullptr ? std::strtol(said, nullptr, 10) : 0;
+  return columns >= 20 && columns <= 1000 ? static_cast<size_t>(columns) : 80;
+}
+
+std::string wrapped(const std::string& text, size_t width, size_t indent) {
+  std::string lines;
+  size_t used = 0;  // columns of the last line
+  for (size_t i = text.find_first_not_of(' '); i < text.size();) {
+    const size_t end = std::min(text.find(' ', i), text.size());
+    const std::string word = text.substr(i, end - i);
+    if (used > 0 && used + 1 + columns(word) > width) {
+      lines += "\n";
+      used = 0;
+    }
+    lines += used == 0 ? std::string(indent, ' ') : " ";
+    lines += word;
+    used += (used == 0 ? indent : 1) + columns(word);
+    i = text.find_first_not_of(' ', end);
+  }
+  return lines + "\n";
 }
 
 bool usesColour() {

@@ -36,6 +36,13 @@ class TextTable {
   std::vector<std::vector<std::string>> rows_;
 };
 
+// Columns of the terminal behind stdout or another descriptor; without one what COLUMNS says, or
+// 80.
+size_t terminalWidth(int descriptor = 1);
+
+// A text's words in lines of at most `width` columns, each indented by so many blanks.
+std::string wrapped(const std::string& text, size_t width, size_t indent = 0);
+
 enum class Tone { kPlain, kBold, kGood, kAttention, kBad };
 
 // True if stdout is a terminal that wants colours (NO_COLOR is not set).

@@ -20,4 +20,11 @@ bool isUlid(std::string_view text) {
          text[0] <= '7';
 }
 
+uint64_t ulidUnixMs(std::string_view text) {
+  if (!isUlid(text)) return 0;
+  uint64_t unix_ms = 0;
+  for (int i = 0; i < 10; ++i) unix_ms = unix_ms << 5 | kAlphabet.find(text[i]);
+  return unix_ms;
+}
+
 }  // namespace allot

@@ -292,14 +292,23 @@ std::optional<std::string> gpuUnsupported(const MethodOptions& options, Phase ph
   return std::nullopt;
 }
 
+std::vector<ParameterInfo> methodParameterTable() {
+  std::vector<ParameterInfo> table;
+  for (const Parameter& parameter : methodParameters()) {
+    table.push_back({std::string(parameter.key), joined(parameter.methods),
+                     std::string(parameter.write(defaultsOf(parameter.methods.front()))),
+                     std::string(parameter.allowed), std::string(parameter.meaning)});
+  }
+  return table;
+}
+
 std::string methodParametersMarkdown() {
   std::string table =
       "| parameter | of | default | allowed | meaning |\n| --- | --- | --- | --- | --- |\n";
-  for (const Parameter& parameter : methodParameters()) {
-    table.append("| `").append(parameter.key).append("` | ").append(joined(parameter.methods));
-    table.append(" | `").append(parameter.write(defaultsOf(parameter.methods.front())));
-    table.append("` | ").append(parameter.allowed).append(" | ").append(parameter.meaning);
-    table.append(" |\n");
+  for (const ParameterInfo& parameter : methodParameterTable()) {
+    table.append("| `").append(parameter.key).append("` | ").append(parameter.methods);
+    table.append(" | `").append(parameter.default_value).append("` | ");
+    table.append(parameter.allowed).append(" | ").append(parameter.meaning).append(" |\n");
   }
   return table;
 }

@@ -204,8 +204,10 @@ std::string whyNotProgressing(const RunSnapshot& snapshot, const StatusReading& 
                                                           : "it was stopped";
     return why + ": " + reading.resume_command;
   }
-  if (desired == Desired::kPaused) return "it is paused: allot resume";
-  if (desired == Desired::kStopped) return "it was stopped: allot resume";
+  const std::string resume =
+      std::string("allot resume") + (reading.arguments.empty() ? "" : " ") + reading.arguments;
+  if (desired == Desired::kPaused) return "it is paused: " + resume;
+  if (desired == Desired::kStopped) return "it was stopped: " + resume;
   if (!snapshot.lease.held) return noLeader(snapshot, reading.now_unix_ms);
   const auto& told = snapshot.told;
   if (told && reading.now_unix_ms > told->unix_ms() + kSilentMs) {

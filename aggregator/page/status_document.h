@@ -28,6 +28,7 @@ struct StatusReading {
   From from = From::kRun;
   uint64_t now_unix_ms = 0;
   std::string resume_command = {};  // of a run on this machine that has ended
+  std::string arguments = {};       // that name the run to a command
   // Nothing newer has been read since, and why; "": this is new.
   uint64_t stale_since_unix_ms = 0;
   std::string stale_why = {};

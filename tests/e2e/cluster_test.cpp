@@ -66,21 +66,33 @@ class Cluster : public testing::Test {
     fs::copy(kSource + "/tests/e2e/fake_kubectl.py", folder_ + "/bin/kubectl");
     chmod((folder_ + "/bin/kubectl").c_str(), 0755);
     fs::create_symlink(server_.folder() + "/redis.sock", folder_ + "/redis.sock");
-    writeSecrets(json::array({secretWith({"reader", "aggregator"}, "2026-01-02T00:00:00Z")}));
+    writeStore("stay-accounts-1");
+    writeSecrets({secretWith({"reader", "aggregator"})});
   }
 
   std::string passwordOf(const std::string& user) const {
     return readFile(server_.folder() + "/acl/" + user + ".password");
   }
-  json secretWith(const std::vector<std::string>& users, const std::string& made) const {
-    json secret = {{"metadata", {{"name", "stay-accounts-1"}, {"creationTimestamp", made}}},
-                   {"data", json::object()}};
+  json secretWith(const std::vector<std::string>& users,
+                  const std::string& name = "stay-accounts-1") const {
+    json secret = {{"metadata", {{"name", name}}}, {"data", json::object()}};
     for (const std::string& user : users) {
       secret["data"][user + ".password"] = toBase64(passwordOf(user));
     }
     return secret;
   }
-  void writeSecrets(const json& items) const { say("secrets.json", json{{"items", items}}.dump()); }
+  void writeSecrets(const std::vector<json>& secrets) const {
+    say("secrets.json", json(secrets).dump());
+  }
+  // The store of experiment stay with the accounts of this Secret.
+  void writeStore(const std::string& secret) const {
+    const json volumes = {{{"name", "config"}, {"configMap", {{"name", "stay-redis-1"}}}},
+                          {{"name", "accounts"}, {"secret", {{"secretName", secret}}}}};
+    const json store = {
+        {"metadata", {{"namespace", "stay"}, {"labels", {{"allot.dev/experiment", "stay"}}}}},
+        {"spec", {{"template", {{"spec", {{"volumes", volumes}}}}}}}};
+    say("stores.json", json{{"items", {store}}}.dump());
+  }
   void say(const std::string& name, const std::string& text) const {
     std::ofstream(folder_ + "/" + name) << text;
   }
@@ -158,33 +170,66 @@ TEST_F(Cluster, EveryCommandReachesTheRunThroughKubectl) {
   EXPECT_THAT(said({"extend", "--updates", "1"}), HasSubstr("it goes on to 3"));
   EXPECT_THAT(sentence(allot({"stop", "--run", "01JGFJJZ005QXH2M4N6P7R8S9T"}), 64),
               HasSubstr("has not begun"));
+  const std::string run = status["run_id"];
+  EXPECT_THAT(said({"pause", "--run", run}),
+              HasSubstr("`allot resume --context test --experiment stay --run " + run + "`"));
+  EXPECT_THAT(said({"status"}), HasSubstr("allot resume --context test --experiment stay"));
+  EXPECT_EQ(allot({"status", "--exit-code"}).status, 1);
+  EXPECT_THAT(said({"resume"}), HasSubstr("running again"));
+  EXPECT_THAT(said({"wait", "--for", "update=3", "--timeout", "1m"}), HasSubstr("run " + run));
+  EXPECT_THAT(said({"wait", "--for", "finished", "--timeout", "1m"}), HasSubstr("update 3"));
+
+  // All experiments of a cluster; a run of it continued here; and one put into its store.
+  const Output listed =
+      allotAs(folder_ + "/bin:/usr/bin:/bin", {"list", "--context", "test", "-o", "json"});
+  const json runs = json::parse(listed.out, nullptr, false)["runs"];
+  ASSERT_EQ(runs.size(), 1u) << listed.out << listed.err;
+  EXPECT_EQ(runs[0]["run_id"], run);
+  EXPECT_EQ(runs[0]["state"], "finished");
+  EXPECT_EQ(runs[0]["where"], "stay");
+  EXPECT_THAT(readFile(folder_ + "/calls"),
+              HasSubstr("--context=test --all-namespaces get statefulset "
+                        "--selector=allot.dev/experiment,app.kubernetes.io/component=store"));
+  EXPECT_THAT(sentence(allot({"import", folder_ + "/out"}), 64), HasSubstr(run));  // it is there
+  const Output fork = allot({"fork", "--from", "@1", file, "--dir", folder_ + "/fork", "--model",
+                             kSource + "/experiments/models/recall-7m", "--workers", "1"});
+  EXPECT_EQ(fork.status, 0) << fork.err;
+  EXPECT_THAT(fork.err, HasSubstr("fork of run " + run + " at version 1"));
+  const std::string path = folder_ + "/bin:/usr/bin:/bin";
+  const Output imported = allotAs(path, {"import", folder_ + "/fork", "--context", "test"});
+  EXPECT_EQ(imported.status, 0) << imported.err;  // into the store of the export's experiment
+  EXPECT_THAT(imported.out, HasSubstr("of stay, 2 updates"));
 
   // What only reads needs no more than the reader's password.
-  writeSecrets(json::array({secretWith({"reader"}, "2026-01-02T00:00:00Z")}));
+  writeSecrets({secretWith({"reader"})});
   EXPECT_THAT(said({"verify"}), HasSubstr("verified: "));
-  EXPECT_THAT(sentence(allot({"pause"}), 64), HasSubstr("no Secret with aggregator.password"));
-  // Secrets of earlier passwords stay behind; the newest one counts.
-  json older = secretWith({"reader"}, "2026-01-01T00:00:00Z");
-  older["data"]["reader.password"] = toBase64("of yesterday");
-  for (const json& items : {json::array({older, secretWith({"reader"}, "2026-01-02T00:00:00Z")}),
-                            json::array({secretWith({"reader"}, "2026-01-02T00:00:00Z"), older})}) {
-    writeSecrets(items);
-    EXPECT_THAT(said({"verify"}), HasSubstr("verified: "));
-  }
-  older["data"]["reader.password"] = "not base64";
-  writeSecrets(json::array({older}));
+  EXPECT_THAT(sentence(allot({"pause"}), 64),
+              HasSubstr("Secret stay-accounts-1 in namespace stay has no aggregator.password"));
+  // Secrets of other passwords stay behind; the one counts that the store runs with.
+  json other = secretWith({"reader"}, "stay-accounts-2");
+  other["data"]["reader.password"] = toBase64("of another day");
+  writeSecrets({other, secretWith({"reader"})});
+  EXPECT_THAT(said({"verify"}), HasSubstr("verified: "));
+  writeStore("stay-accounts-2");
+  EXPECT_THAT(sentence(allot({"status"}), 64), HasSubstr("does not take the password"));
+  other["data"]["reader.password"] = "not base64";
+  writeSecrets({other});
   EXPECT_THAT(sentence(allot({"status"}), 65), HasSubstr("is not base64"));
+  writeStore("--all");
+  EXPECT_THAT(sentence(allot({"status"}), 64), HasSubstr("that names its Secret"));
 
-  writeSecrets(json::array({secretWith({"reader"}, "2026-01-02T00:00:00Z")}));
+  writeStore("stay-accounts-1");
+  writeSecrets({secretWith({"reader"})});
   say("connections", "1");
   EXPECT_THAT(sentence(allot({"status"}), 69),
               AllOf(HasSubstr("svc/stay-redis in namespace stay: lost connection to pod"),
                     HasSubstr("try again")));
   EXPECT_FALSE(isForwarding());
   const std::string calls = readFile(folder_ + "/calls");
-  EXPECT_THAT(calls, HasSubstr("--context=test --namespace=stay get secret "
+  EXPECT_THAT(calls, HasSubstr("--context=test --namespace=stay get statefulset "
                                "--selector=allot.dev/experiment=stay,"
                                "app.kubernetes.io/component=store --output=json"));
+  EXPECT_THAT(calls, HasSubstr("--namespace=stay get secret stay-accounts-1 --output=json"));
   EXPECT_THAT(calls, Not(HasSubstr(passwordOf("reader"))));
 }
 
@@ -210,9 +255,15 @@ TEST_F(Cluster, WhatIsMissingIsSaidInOneSentence) {
   EXPECT_THAT(refused({"status", "--context", "-", "--experiment", "gone"}),
               HasSubstr("services \"gone-redis\" not found"));
   EXPECT_THAT(readFile(folder_ + "/calls"), HasSubstr("\n--namespace=gone port-forward"));
-  writeSecrets(json::array());
+  writeSecrets({});
+  EXPECT_THAT(refused({"status", "--context", "-", "--experiment", "stay"}),
+              HasSubstr("secrets \"stay-accounts-1\" not found"));
+  say("stores.json", R"({"items": []})");
   EXPECT_THAT(refused({"status", "--context", "-", "--experiment", "stay", "--namespace", "y"}),
-              HasSubstr("namespace y has no Secret with reader.password of experiment stay"));
+              HasSubstr("namespace y has no StatefulSet of experiment stay's store"));
+  say("stores.json", R"({"items": [7, {"spec": {"template": "x"}}]})");
+  EXPECT_THAT(refused({"status", "--context", "-", "--experiment", "stay"}),
+              HasSubstr("that names its Secret"));
   say("denied", "Error from server (Forbidden): secrets is forbidden: User \"me\" cannot list");
   EXPECT_THAT(refused({"status", "--context", "-", "--experiment", "stay"}),
               HasSubstr("secrets is forbidden: User \"me\" cannot list"));

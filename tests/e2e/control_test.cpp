@@ -142,7 +142,8 @@ TEST_F(RunControl, ARunIsWatchedSteeredStoppedExtendedCopiedAndForked) {
       },
       30));
   EXPECT_EQ(status["state"], "paused");
-  EXPECT_THAT(status["not_progressing"], "it is paused: allot resume");
+  EXPECT_EQ(status["not_progressing"],
+            "it is paused: allot resume " + fs::canonical(dir("a")).string());
   const uint64_t paused_at = version("a");
   EXPECT_THAT(said({"set", dir("a"), "spec.update.learningRate=0.02"}),
               HasSubstr("spec.update.learningRate: 0.05 -> 0.02"));
@@ -186,7 +187,7 @@ TEST_F(RunControl, ARunIsWatchedSteeredStoppedExtendedCopiedAndForked) {
   EXPECT_THAT(refused({"resume", dir("a")}), HasSubstr("allot extend"));
   EXPECT_THAT(refused({"pause", dir("a")}), HasSubstr("finished"));
   EXPECT_THAT(refused({"stop", dir("a")}), HasSubstr("finished"));
-  EXPECT_THAT(said({"run", "--resume", "--dir", dir("a")}),
+  EXPECT_THAT(allot({"run", "--resume", "--dir", dir("a")}).err,
               HasSubstr("finished: allot extend --updates N"));
   EXPECT_THAT(said({"extend", dir("a"), "--updates", "2"}),
               AllOf(HasSubstr("it goes on to " + std::to_string(most + 2)),
@@ -234,7 +235,9 @@ TEST_F(RunControl, ARunIsWatchedSteeredStoppedExtendedCopiedAndForked) {
   std::vector<std::string> fork{"fork", "--from", dir("a") + "@4", kExperiment, "--dir", dir("f")};
   const auto settings = small("3");
   fork.insert(fork.end(), settings.begin(), settings.end());
-  EXPECT_THAT(said(fork), AllOf(HasSubstr("at version 4"), HasSubstr("draws anew, as spec.rep")));
+  const Output forked = allot(fork);
+  EXPECT_EQ(forked.status, 0) << forked.err;
+  EXPECT_THAT(forked.err, AllOf(HasSubstr("at version 4"), HasSubstr("draws anew, as spec.rep")));
   EXPECT_THAT(said({"verify", dir("f")}), HasSubstr("verified: 3 updates"));
   const json origin = json::parse(readFile(dir("f/origin.json")));
   EXPECT_EQ(origin["run_id"], statusOf("a")["run_id"]);
@@ -252,6 +255,8 @@ TEST_F(RunControl, ARunIsWatchedSteeredStoppedExtendedCopiedAndForked) {
   EXPECT_EQ(said({"verify", "--redis", server.url()}), verified);
   EXPECT_EQ(said({"verify", "--redis", server.url(), "--experiment", "recall-layer-budget"}),
             verified);
+  EXPECT_THAT(said({"list", "--redis", server.url()}),
+              AllOf(HasSubstr("recall-layer-budget"), HasSubstr(server.url())));
   EXPECT_THAT(refused({"verify", "--redis", server.url(), "--experiment", "other"}),
               HasSubstr("there are recall-layer-budget"));
   EXPECT_THAT(said({"extend", "--redis", server.url(), "--updates", "1"}),

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""A kubectl of which `allot --context` asks two things: the Secrets of an experiment and a port that
-leads to its Redis. The folder in FAKE_CLUSTER says what there is:
+"""A kubectl of which `allot --context` asks three things: the StatefulSets of experiments' stores, the
+Secret that one names, and a port that leads to its Redis. The folder in FAKE_CLUSTER says what there is:
 
-secrets.json  the answer to `get secret`
+stores.json   the answer to `get statefulset`
+secrets.json  the Secrets of which `get secret NAME` answers one
 redis.sock    where the forwarded port leads
-denied        if it is there: what `get secret` fails with
+denied        if it is there: what `get` fails with
 connections   if it is there: how many connections the forwarding lives for
 calls         every command line is appended here
 """
+import json
 import os
 import socket
 import sys
@@ -67,10 +69,16 @@ def main():
     if contexts not in ([], ["--context=test"]):
         name = contexts[0].split("=", 1)[1]
         fail(f'error: context "{name}" does not exist')
-    if words[:2] == ["get", "secret"]:
-        if os.path.exists(path("denied")):
-            fail(read("denied"))
-        print(read("secrets.json"))
+    if words[0] == "get" and os.path.exists(path("denied")):
+        fail(read("denied"))
+    if words == ["get", "statefulset"]:
+        print(read("stores.json"))
+    elif words[:2] == ["get", "secret"]:
+        for secret in json.loads(read("secrets.json")):
+            if secret["metadata"]["name"] == words[2]:
+                print(json.dumps(secret))
+                return
+        fail(f'Error from server (NotFound): secrets "{words[2]}" not found')
     elif words[0] == "port-forward" and words[2] == ":6379":
         forward(words[1])
     else:

@@ -308,6 +308,8 @@ TEST(Identifiers, UlidsSortByTimeAndDigestsAreSha256) {
   EXPECT_LT(early, late);
   EXPECT_TRUE(isUlid(early));
   EXPECT_FALSE(isUlid("../../etc/passwd"));
+  EXPECT_EQ(ulidUnixMs(makeUlid(1'790'000'123'456, 7, 9)), 1'790'000'123'456u);
+  EXPECT_EQ(ulidUnixMs("../../etc/passwd"), 0u);
   EXPECT_FALSE(isUlid(early + "0"));
   EXPECT_EQ(sha256Hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }

@@ -190,6 +190,16 @@ bool hasErrorTarget(const MethodOptions& options);
 std::optional<std::string> gpuUnsupported(const MethodOptions& options,
                                           Phase phase = Phase::kDecode);
 
+// What a parameter of methods is, for people.
+struct ParameterInfo {
+  std::string key;
+  std::string methods;  // "s2anta-prop, s2anta-flash"
+  std::string default_value;
+  std::string allowed;
+  std::string meaning;
+};
+std::vector<ParameterInfo> methodParameterTable();
+
 // "| `tileSize` | s2anta-prop, s2anta-flash | 256 | 16..65536 | keys in one tile |", a row for each
 // parameter: the table in the documents.
 std::string methodParametersMarkdown();

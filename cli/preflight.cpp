@@ -1,0 +1,264 @@
+#include "cli/preflight.h"
+
+#include <fstream>
+#include <map>
+#include <set>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "cli/process.h"
+#include "cli/terminal.h"
+#include "core/evaluation/evaluation_plan.h"
+#include "core/json_text.h"
+#include "core/learning/policy_gradient.h"
+#include "core/spec/choices.h"
+#include "core/spec/spec.h"
+#include "core/spec/spec_yaml.h"
+#include "files/experiment_files.h"
+#include "files/files.h"
+
+namespace allot {
+namespace {
+
+using nlohmann::json;
+
+constexpr uint64_t kPreflightKvMib = 64;
+
+Result<json> factsOf(const RunOptions& options) {
+  Command command{
+      siblingProgram("allot-worker"),
+      {"--check", options.experiment_file, "--kv-memory", std::to_string(kPreflightKvMib)},
+      {{"OPENBLAS_NUM_THREADS", "1"}, {"OMP_NUM_THREADS", "1"}}};
+  for (const std::string& set : options.set) {
+    command.arguments.insert(command.arguments.end(), {"--set", set});
+  }
+  if (!options.model.empty()) {
+    command.arguments.insert(command.arguments.end(), {"--model", options.model});
+  }
+  if (options.resume) command.arguments.emplace_back("--stored");
+  if (options.allow_code_execution) command.arguments.emplace_back("--allow-code-execution");
+  ALLOT_ASSIGN(const Output output, capture(command));
+  if (output.status != 0) {
+    std::string line = lastLine(output.err);
+    if (line.starts_with("allot-worker: ")) line = line.substr(14);
+    if (output.status == 127) line = command.program + " is missing: build it beside allot";
+    if (line.empty()) line = "allot-worker ended with status " + std::to_string(output.status);
+    return fail(output.status == 65 || output.status == 74 || output.status == 70
+                    ? static_cast<ErrorCode>(output.status)
+                    : ErrorCode::kUsage,
+                line);
+  }
+  auto facts = parseJson(lastLine(output.out), "the answer of allot-worker --check");
+  if (!facts) return fail(ErrorCode::kInternal, facts.error().message);
+  if (!facts->contains("model_folder")) {
+    return fail(ErrorCode::kInternal, "allot-worker --check answered something else than facts");
+  }
+  return facts;
+}
+
+uint64_t mibOf(uint64_t bytes) { return (bytes + (uint64_t{1} << 20) - 1) >> 20; }
+
+Result<WorkerSizes> sizesOf(const RunOptions& options, const Preflight& preflight) {
+  const json& facts = preflight.facts;
+  WorkerNeeds needs;
+  needs.gpu = preflight.onGpu();
+  needs.gpus = facts.value("gpus", 1U);
+  needs.cores = std::thread::hardware_concurrency();
+  needs.weights_mib = mibOf(facts.value("weights_bytes", uint64_t{0}));
+  needs.least_kv_mib = mibOf(facts.value("least_kv_bytes", uint64_t{0}));
+  // A GPU's was measured beside one worker's weights, keys and values.
+  needs.free_mib =
+      needs.gpu ? facts.value("gpu_memory_mib", uint64_t{0}) + needs.weights_mib + kPreflightKvMib
+                : availableMib();
+  return sizeWorkers(needs, options.workers, options.kv_mib);
+}
+
+// "oneHot-03": "oneHot". There is one for each layer.
+std::string kindOfSchedule(const std::string& name) {
+  const size_t dash = name.find('-');
+  return dash == std::string::npos ? name : name.substr(0, dash);
+}
+
+// Cells that are measured alike.
+struct CellGroup {
+  std::set<uint64_t> budgets;
+  std::set<std::pair<std::string, uint64_t>> cells;  // by schedule and budget
+  uint64_t answers = 0;                              // each time
+};
+using CellGroups = std::map<std::tuple<std::string, std::string, std::string>, CellGroup>;
+
+CellGroups groupsOf(const std::vector<v1::EvaluationUnit>& units) {
+  CellGroups groups;
+  for (const v1::EvaluationUnit& unit : units) {
+    CellGroup& group = groups[{std::string(wordOf(measureOf(unit))), methodsName(unit),
+                               kindOfSchedule(unit.schedule_name())}];
+    if (unit.total_budget() > 0) group.budgets.insert(unit.total_budget());
+    group.cells.emplace(unit.schedule_name(), unit.total_budget());
+    group.answers += unit.question_count();
+  }
+  return groups;
+}
+
+void addGroups(const CellGroups& groups, uint64_t times, json* cells) {
+  for (const auto& [key, group] : groups) {
+    const auto& [measure, method, schedule] = key;
+    cells->push_back({{"measure", measure},
+                      {"method", method},
+                      {"schedule", schedule},
+                      {"total_budgets", group.budgets},
+                      {"cells", group.cells.size()},
+                      {"answers", group.answers},
+                      {"times", times}});
+  }
+}
+
+// The largest plan of each kind: what is measured once, and what after updates.
+json cellsJson(const v1::Experiment& experiment, const json& facts) {
+  const ModelShape shape(facts.value("layers", 1U), facts.value("kv_heads", 1U),
+                         facts.value("heads", 1U));
+  v1::AggregatorState state = initialState(experiment, shape);
+  json cells = json::array();
+  addGroups(groupsOf(planEvaluation(experiment, state.policy())), 1, &cells);
+  const v1::Spec& spec = experiment.spec();
+  if (!spec.has_update()) return cells;
+  const uint64_t most = spec.update().max_updates();
+  const uint64_t every = spec.evaluation().every_updates();
+  // Every so many updates, and after the last one whatever its number.
+  const uint64_t times = every == 0 ? 1 : most / every + (most % every > 0 ? 1 : 0);
+  state.mutable_policy()->set_version(most);
+  addGroups(groupsOf(planEvaluation(experiment, state.policy())), times, &cells);
+  return cells;
+}
+
+json learningJson(const v1::Spec& spec) {
+  if (!spec.has_update()) return nullptr;
+  return {{"learner", wordOf(learnerOf(spec.update()))},
+          {"total_budgets", totalBudgets(spec.policy())},
+          {"updates", spec.update().max_updates()},
+          {"episodes_per_update", spec.update().episodes_per_update()},
+          {"questions_per_episode", spec.rollout().questions_per_episode()}};
+}
+
+std::string budgetsText(const json& budgets) {
+  std::vector<std::string> words;
+  for (const json& budget : budgets) words.push_back(std::to_string(budget.get<uint64_t>()));
+  return joined(words);
+}
+
+std::string textOf(const json& object, const char* key) {
+  return printable(object.value(key, std::string()), 300);
+}
+
+}  // namespace
+
+uint64_t availableMib() {
+  std::ifstream file("/proc/meminfo");
+  std::string key, unit;
+  uint64_t kib = 0;
+  while (file >> key >> kib) {
+    std::getline(file, unit);
+    if (key == "MemAvailable:") return kib >> 10;
+  }
+  return 2048;
+}
+
+Result<v1::Experiment> readExperiment(const RunOptions& options, uint32_t schema) {
+  const auto text = readBeginning(options.experiment_file, kMostYamlBytes + 1);
+  ALLOT_ASSIGN(auto experiment, parseStoredExperiment(text.value_or(""), options.experiment_file,
+                                                      options.set, schema));
+  ALLOT_TRY(bringInProfile(&experiment, options.experiment_file));
+  if (options.synchronous && !experiment.spec().has_update()) {
+    return badInput(
+        "--synchronous needs spec.update: an evaluation alone has no policy to wait for");
+  }
+  return experiment;
+}
+
+Result<Preflight> checkBeforeRun(const RunOptions& options) {
+  Preflight preflight;
+  ALLOT_ASSIGN(preflight.facts, factsOf(options));
+  ALLOT_ASSIGN(preflight.experiment, readExperiment(options));
+  ALLOT_ASSIGN(preflight.sizes, sizesOf(options, preflight));
+  return preflight;
+}
+
+json preflightJson(const Preflight& preflight, const std::string& file) {
+  const json& facts = preflight.facts;
+  const v1::Spec& spec = preflight.experiment.spec();
+  const v1::Task& task = spec.task();
+  return {{"file", file},
+          {"experiment", preflight.experiment.name()},
+          {"model",
+           {{"folder", facts.value("model_folder", "")},
+            {"architecture", facts.value("architecture", "")},
+            {"layers", facts.value("layers", 0U)},
+            {"parameters", facts.value("parameters", uint64_t{0})},
+            {"weights_bytes", facts.value("weights_bytes", uint64_t{0})},
+            {"weights_sha256", facts.value("weights_sha256", "")}}},
+          {"questions",
+           {{"suite", task.suite()},
+            {"tasks", std::vector<std::string>(task.tasks().begin(), task.tasks().end())},
+            {"train", task.train_questions()},
+            {"held_out", task.held_out_questions()},
+            {"longest_prompt", facts.value("longest_prompt", uint64_t{0})},
+            {"dataset_sha256", facts.value("dataset_sha256", "")}}},
+          {"learning", learningJson(spec)},
+          {"evaluation", cellsJson(preflight.experiment, facts)},
+          {"device", facts.value("device", "cpu")},
+          {"workers",
+           {{"count", preflight.sizes.workers},
+            {"limited_by_memory", preflight.sizes.by_memory},
+            {"kv_memory_mib", preflight.sizes.kv_mib},
+            {"least_kv_bytes", facts.value("least_kv_bytes", uint64_t{0})}}}};
+}
+
+std::string preflightText(const json& check, bool colour) {
+  const json& model = check["model"];
+  const json& questions = check["questions"];
+  const json& learning = check["learning"];
+  const json& workers = check["workers"];
+  std::vector<std::string> tasks = questions["tasks"];
+  const auto number = [](const json& object, const char* key) {
+    return std::to_string(object.value(key, uint64_t{0}));
+  };
+  std::string text =
+      toned(textOf(check, "experiment"), Tone::kBold, colour) + "  " + textOf(check, "file") + "\n";
+  text += "model:     " + textOf(model, "architecture") + ", " + number(model, "layers") +
+          formatted(" layers, %.1f M parameters, ",
+                    static_cast<double>(model.value("parameters", uint64_t{0})) / 1e6) +
+          textOf(model, "folder") + "\n";
+  text += "questions: " + textOf(questions, "suite") + " (" + printable(joined(tasks), 300) +
+          "), " + number(questions, "train") + " to learn from, " + number(questions, "held_out") +
+          " held out, prompts of up to " + number(questions, "longest_prompt") + " tokens\n";
+  if (learning.is_null()) {
+    text += "learning:  none, it only measures\n";
+  } else {
+    text += "learning:  " + textOf(learning, "learner") + ", " +
+            counted(learning["updates"], "update") + " of " +
+            counted(learning["episodes_per_update"], "episode") + " with " +
+            counted(learning["questions_per_episode"], "question") + ", at a total budget of " +
+            budgetsText(learning["total_budgets"]) + "\n";
+  }
+  text += "memory:    " + std::to_string(mibOf(model.value("weights_bytes", uint64_t{0}))) +
+          " MiB of weights and " + number(workers, "kv_memory_mib") +
+          " MiB for keys and values, each worker (a question needs " +
+          std::to_string(mibOf(workers.value("least_kv_bytes", uint64_t{0}))) + ")\n";
+  text += "device:    " + textOf(check, "device") + "\n";
+  text += "workers:   " + number(workers, "count") +
+          (workers.value("limited_by_memory", false) ? " (memory for no more)" : "") + "\n";
+  TextTable table({"measure", "method", "schedule", "total budgets", "cells", "answers", "times"});
+  uint64_t answers = 0;
+  for (const json& group : check["evaluation"]) {
+    const uint64_t each = group["answers"], times = group["times"];
+    answers += each * times;
+    table.add({textOf(group, "measure"), textOf(group, "method"), textOf(group, "schedule"),
+               budgetsText(group["total_budgets"]), number(group, "cells"), std::to_string(each),
+               std::to_string(times)});
+  }
+  text += "evaluation: " + counted(answers, "answer") + " to held-out questions\n";
+  if (!table.empty()) text += table.text(colour);
+  return text;
+}
+
+}  // namespace allot

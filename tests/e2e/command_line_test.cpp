@@ -1,0 +1,250 @@
+// allot's command line as a person and a shell meet it: help, mistakes, completion, and what goes
+// to stdout. Real processes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "cli/process.h"
+#include "tests/readme.h"
+
+namespace allot {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+const std::string kBin = ALLOT_BIN_DIR;
+const std::string kSource = ALLOT_SOURCE_DIR;
+
+constexpr char kSmall[] = R"(
+apiVersion: allot.dev/v1alpha1
+kind: Experiment
+metadata: {name: small}
+spec:
+  task: {suite: recall, tasks: [niah], contextTokens: 128, trainQuestions: 16, heldOutQuestions: 16}
+  model: {path: experiments/models/recall-7m}
+  policy: {totalBudget: 8}
+  rollout: {questionsPerEpisode: 4}
+  update: {episodesPerUpdate: 4, maxUpdates: 3}
+  evaluation: {everyUpdates: 0, budgets: [8], schedules: [learned], methods: [s2anta-sys]}
+)";
+
+class CommandLine : public testing::Test {
+ protected:
+  Output allot(std::vector<std::string> arguments) const { return run(kBin + "/allot", arguments); }
+  static Output run(const std::string& program, std::vector<std::string> arguments) {
+    const auto output = capture({program, std::move(arguments), {{"COLUMNS", "100"}}});
+    EXPECT_TRUE(output);
+    return output ? *output : Output{};
+  }
+  std::string said(const std::vector<std::string>& arguments) const {
+    const Output output = allot(arguments);
+    EXPECT_EQ(output.status, 0) << arguments[0] << ": " << output.err;
+    return output.out;
+  }
+  // Nothing on stdout, one sentence on stderr, exit code 64.
+  std::string refused(const std::vector<std::string>& arguments) const {
+    const Output output = allot(arguments);
+    EXPECT_EQ(output.status, 64) << output.out << output.err;
+    EXPECT_EQ(output.out, "");
+    EXPECT_EQ(std::count(output.err.begin(), output.err.end(), '\n'), 1) << output.err;
+    return output.err;
+  }
+  // Every command that help lists, as words.
+  std::vector<std::vector<std::string>> commands() const {
+    std::vector<std::vector<std::string>> found;
+    std::istringstream lines(said({"help", "-o", "markdown"}));
+    for (std::string line; std::getline(lines, line);) {
+      if (!line.starts_with("### allot ") && !line.starts_with("#### allot ")) continue;
+      std::istringstream words(line.substr(line.find("allot ") + 6));
+      found.emplace_back();
+      for (std::string word; words >> word;) found.back().push_back(word);
+    }
+    return found;
+  }
+  TempFolder temp_;
+};
+
+TEST_F(CommandLine, HelpIsInGroups) {
+  const std::string help = said({"help"});
+  size_t last = 0;
+  for (const char* group : {"\nRun:\n", "\nWatch:\n", "\nSteer:\n", "\nKeep:\n", "\nLook up:\n"}) {
+    const size_t at = help.find(group);
+    ASSERT_NE(at, std::string::npos) << group;
+    EXPECT_GT(at, last);
+    last = at;
+  }
+  EXPECT_THAT(help, Not(HasSubstr("Subcommands:")));  // a command without a group
+  EXPECT_EQ(run(kBin + "/allot", {}).out, help);
+  EXPECT_EQ(said({"--help"}), help);
+}
+
+TEST_F(CommandLine, EveryCommandHasExamplesAndExitCodes) {
+  const auto all = commands();
+  EXPECT_GE(all.size(), 27u);
+  for (const auto& words : all) {
+    std::vector<std::string> arguments = {"help"};
+    arguments.insert(arguments.end(), words.begin(), words.end());
+    const std::string help = said(arguments);
+    EXPECT_THAT(help, HasSubstr("Exit codes: 0 done, 64 ")) << words.back();
+    const bool passed_on = words.back() == "kernels" || words.back() == "sale";
+    if (passed_on) continue;  // to a program with a --help of its own
+    EXPECT_THAT(help, HasSubstr("Example")) << words.back();
+    arguments = words;
+    arguments.emplace_back("--help");
+    EXPECT_EQ(said(arguments), help);
+  }
+}
+
+TEST_F(CommandLine, MistakesAreOneSentence) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"frobnicate", "allot: no command 'frobnicate': `allot help` lists them\n"},
+      {"statsu", "allot: no command 'statsu' (did you mean status?)\n"},
+      {"metods", "allot: no command 'metods' (did you mean methods?)\n"},
+      {"help forc", "allot: no command 'forc' (did you mean fork?)\n"},
+      {"show", "allot show: say what: question\n"},
+      {"show questoin 3", "allot show: no command 'questoin' (did you mean question?)\n"},
+      {"--bogus", "allot: no option '--bogus': `allot help` lists them\n"},
+      {"run x.yaml --worker 3", "allot run: no option '--worker' (did you mean --workers?)\n"},
+      {"run --worker 3", "allot run: no option '--worker' (did you mean --workers?)\n"},
+      {"run", "allot run: FILE is required: `allot run --help` has examples\n"},
+      {"run x.yaml --context c",
+       "allot run: it takes no --context: it works on this machine; in a cluster `kubectl apply` "
+       "starts an experiment\n"},
+      {"explain --redis x",
+       "allot explain: it takes no --redis: it is not about a run in a store or a cluster\n"},
+      {"status a b", "allot status: 'b' is an argument too many\n"},
+      {"list -o xml",
+       "allot list: --output: xml not in {json,yaml,table}: `allot list --help` has "
+       "examples\n"},
+      {"list a --redis unix:b", "allot: name either folders, --redis URL or --context CTX\n"},
+      {"list nowhere", "allot: nowhere is no folder: name the folder of a run\n"},
+      {"new --model nowhere",
+       "allot: --model nowhere: there is no folder or .gguf file of that "
+       "name\n"},
+  };
+  for (const auto& [line, sentence] : cases) {
+    std::istringstream words(line);
+    std::vector<std::string> arguments;
+    for (std::string word; words >> word;) arguments.push_back(word);
+    EXPECT_EQ(refused(arguments), sentence) << line;
+  }
+  EXPECT_THAT(refused({"wrong\x1b[2J"}), Not(HasSubstr("\x1b")));
+}
+
+TEST_F(CommandLine, TheDocumentOfCommandsIsTheirHelp) {
+  const std::string now = said({"help", "-o", "markdown"});
+  // `allot help -o markdown` prints what stands between its marks.
+  EXPECT_EQ(between(readSource("docs/reference/commands.md"), "<!-- commands: begin -->\n",
+                    "<!-- commands: end -->"),
+            now);
+  std::istringstream lines(now);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 160u) << line;
+}
+
+// What bash offers for a line, of which the last word is being typed.
+TEST_F(CommandLine, BashCompletesWhatThereIs) {
+  const std::string script = temp_.write("allot.bash", said({"completion", "bash"}));
+  const auto offered = [&](const std::string& line) {
+    const Output output =
+        run("bash", {"-c",
+                     "source \"$0\"; COMP_WORDS=($1); [[ $1 == *' ' ]] && COMP_WORDS+=(''); "
+                     "COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _allot; echo \"${COMPREPLY[*]}\"",
+                     script, line});
+    EXPECT_EQ(output.err, "");
+    return output.out;
+  };
+  EXPECT_EQ(offered("allot sta"), "status\n");
+  EXPECT_EQ(offered("allot run --work"), "--workers\n");
+  EXPECT_EQ(offered("allot show q"), "question\n");
+  EXPECT_EQ(offered("allot show question --bud"), "--budget\n");
+  EXPECT_EQ(offered("allot status -o "), "json yaml table\n");
+  EXPECT_EQ(offered("allot list --output y"), "yaml\n");
+  EXPECT_EQ(offered("allot run x"), "\n");  // names of files are bash's own
+  for (const char* shell : {"bash", "zsh", "fish"}) {
+    const std::string text = said({"completion", shell});
+    for (const auto& words : commands()) EXPECT_THAT(text, HasSubstr(words.back())) << shell;
+  }
+}
+
+TEST_F(CommandLine, FromANewFileToAListOfRuns) {
+  const std::string file = temp_.write("small.yaml", kSmall);
+  const std::string model = kSource + "/experiments/models/recall-7m";
+  const std::string folder = temp_.path() + "/runs";
+
+  const std::string fresh = temp_.path() + "/my.yaml";
+  EXPECT_EQ(said({"new", fresh, "--model", model}), "wrote " + fresh + "\n");
+  EXPECT_THAT(refused({"new", fresh, "--model", model}), HasSubstr("is there already"));
+  const json check = json::parse(said({"check", file, "--model", model, "-o", "json"}));
+  EXPECT_EQ(check["kind"], "Check");
+  EXPECT_EQ(check["model"]["layers"], 8);
+  EXPECT_EQ(check["learning"]["updates"], 3);
+  EXPECT_THAT(refused({"check", file, "--model", model, "--set", "spec.policy.totalBudget=0"}),
+              HasSubstr("spec.policy.totalBudget: 0 is out of range"));
+
+  // Somebody waits for a run that somebody else is about to start.
+  auto waiting = Process::start({kBin + "/allot", {"wait", folder + "/a", "--timeout", "2m"}, {}},
+                                temp_.path() + "/wait.log");
+  const Output output =
+      allot({"run", file, "--model", model, "--workers", "1", "--dir", folder + "/a"});
+  ASSERT_EQ(output.status, 0) << output.err;
+  EXPECT_THAT(output.out, HasSubstr("learned"));
+  EXPECT_THAT(output.out, Not(HasSubstr("page:")));
+  EXPECT_THAT(output.err, HasSubstr("folder: "));
+  ASSERT_TRUE(waiting);
+  EXPECT_EQ(waiting->waitFor(std::chrono::seconds(60)).value_or(-1), 0)
+      << readFile(temp_.path() + "/wait.log");
+  EXPECT_THAT(readFile(temp_.path() + "/wait.log"), HasSubstr("finished: run "));
+
+  EXPECT_EQ(allot({"wait", folder + "/a", "--for", "update=9"}).status, 1);
+  EXPECT_EQ(allot({"status", folder + "/a", "--exit-code"}).status, 0);
+  said({"export", folder + "/a", "--out", folder + "/copy"});
+  const json verified = json::parse(said({"verify", folder + "/copy", "-o", "json"}));
+  EXPECT_EQ(verified["result"], "equal");
+  EXPECT_EQ(verified["updates"], 3);
+
+  fs::create_directory(folder + "/broken");
+  std::ofstream(folder + "/broken/run.json") << "{}";
+  const Output listed = allot({"list", folder, "-o", "json"});
+  EXPECT_EQ(listed.status, 0);
+  EXPECT_THAT(listed.err, HasSubstr("does not name a run"));
+  const json runs = json::parse(listed.out)["runs"];
+  ASSERT_EQ(runs.size(), 3u) << listed.out;
+  for (const json& one : runs) {
+    const std::string name = fs::path(one["where"].get<std::string>()).filename();
+    EXPECT_EQ(one["state"], name == "broken" ? "unreadable" : "finished");
+    if (name == "broken") continue;
+    EXPECT_EQ(one["experiment"], "small");
+    EXPECT_EQ(one["version"], 3);
+    EXPECT_TRUE(one["accuracy"].is_number());
+    EXPECT_GT(one["bytes"], 1000);
+  }
+  // A time-out, of a run that is not going to be there.
+  auto paused = allot({"wait", folder + "/none", "--timeout", "1s"});
+  EXPECT_EQ(paused.status, 75) << paused.err;
+}
+
+TEST_F(CommandLine, InstalledProgramsFindEachOther) {
+  const std::string prefix = temp_.path() + "/with a blank";
+  const Output output = run(kSource + "/run", {"install", "--from", kBin, "--prefix", prefix});
+  ASSERT_EQ(output.status, 0) << output.err;
+  EXPECT_THAT(output.out, HasSubstr("installed " + prefix + "/bin/allot\n"));
+  EXPECT_THAT(output.out, HasSubstr(prefix + "/bin is not on your PATH"));
+  const Output check =
+      run(prefix + "/bin/allot", {"check", temp_.write("small.yaml", kSmall), "--model",
+                                  kSource + "/experiments/models/recall-7m"});
+  EXPECT_EQ(check.status, 0) << check.err;
+  // Again, over the ones that are there.
+  EXPECT_EQ(run(kSource + "/run", {"install", "--from", kBin, "--prefix", prefix}).status, 0);
+  EXPECT_EQ(run(kSource + "/run", {"install", "--from", temp_.path()}).status, 64);
+  EXPECT_EQ(run(kSource + "/run", {"install", "--bogus"}).status, 64);
+}
+
+}  // namespace
+}  // namespace allot

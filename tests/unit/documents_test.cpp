@@ -1,0 +1,234 @@
+// What commands print for programs: the names of fields are an interface.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "cli/archive_text.h"
+#include "cli/explain.h"
+#include "cli/leaderboard.h"
+#include "cli/output.h"
+#include "cli/papers.h"
+#include "cli/papers_text.h"
+#include "cli/preflight.h"
+#include "cli/question_view.h"
+#include "cli/run_list.h"
+#include "cli/run_status.h"
+#include "cli/wait.h"
+#include "core/spec/spec.h"
+#include "core/spec/spec_yaml.h"
+#include "tests/readme.h"
+
+namespace allot {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+v1::Experiment plantedExperiment() {
+  const auto parsed = parseExperiment(
+      "apiVersion: allot.dev/v1alpha1\nkind: Experiment\nmetadata: {name: sums}\nspec:\n"
+      "  model: {path: m}\n"
+      "  task: {suite: recall, tasks: [niah, freq], trainQuestions: 32, heldOutQuestions: 40}\n"
+      "  policy: {totalBudget: 8}\n"
+      "  update: {maxUpdates: 50, episodesPerUpdate: 4}\n"
+      "  evaluation: {everyUpdates: 20, budgets: [8, 16], methods: [dense, s2anta-sys],"
+      " schedules: [uniform, learned, oneHot]}\n",
+      "sums.yaml");
+  EXPECT_TRUE(parsed) << parsed.error().message;
+  return parsed ? *parsed : v1::Experiment();
+}
+
+RunStatus plantedStatus() {
+  RunStatus status;
+  status.kind = RunAccess::Kind::kRemote;
+  status.head.run_id = "01M872E91DF7TA5D59YA6CCEVP";
+  status.head.image.spec.experiment = plantedExperiment();
+  status.head.image.control.experiment = plantedExperiment();
+  status.head.image.state.emplace();
+  for (int i = 0; i < 11; ++i) status.head.image.state->add_lag_counts(100 - i);
+  status.head.refused["stale"] = 1;
+  status.lease = {.held = true, .holder = "aggregator-1"};
+  status.aggregator.emplace();
+  status.aggregator->set_phase("running");
+  status.workers.emplace_back().set_worker("worker-1");
+  status.refusals.push_back({});
+  for (UpdateMeans* means : {&status.first, &status.last}) means->updates = 1;
+  return status;
+}
+
+Preflight plantedPreflight() {
+  Preflight preflight;
+  preflight.experiment = plantedExperiment();
+  preflight.facts = {{"architecture", "LlamaForCausalLM"},
+                     {"layers", 4},
+                     {"heads", 4},
+                     {"kv_heads", 2},
+                     {"parameters", 6'820'096},
+                     {"longest_prompt", 128},
+                     {"weights_bytes", 54'543'360},
+                     {"least_kv_bytes", 720'896},
+                     {"model_folder", "m"},
+                     {"device", "cpu"}};
+  preflight.sizes = {.workers = 2, .kv_mib = 100};
+  return preflight;
+}
+
+json plantedLeaderboard() {
+  EvaluationCell cell;
+  cell.method = "s2anta-sys";
+  cell.schedule_name = "uniform";
+  cell.total_budget = 8;
+  EvaluationCell dense;
+  dense.method = dense.schedule_name = "dense";
+  return leaderboardJson(makeLeaderboard({cell, dense}, 0));
+}
+
+json plantedQuestion() {
+  v1::EvaluationResult result;
+  result.mutable_unit()->set_method("s2anta-sys");
+  result.mutable_unit()->set_schedule_name("uniform");
+  result.mutable_unit()->set_total_budget(8);
+  result.add_scores()->set_question(3);
+  v1::Answer& answer = *result.mutable_answers()->add_answers();
+  answer.set_question(3);
+  answer.set_text("17");
+  answer.add_expected("18");
+  answer.add_readings()->set_grader("exact");
+  QuestionView view(plantedExperiment(), {.question = 3});
+  view.add(result);
+  return view.json();
+}
+
+json explained(const std::string& subject) {
+  const auto told = explain(subject, 80, false);
+  return told ? document(told->kind, told->fields) : json();
+}
+
+std::vector<json> everyDocument() {
+  const RunRow row{"runs/a", "sums", "01M872E91DF7TA5D59YA6CCEVP", "finished", 4, 4, 0.5, 1, 2};
+  const auto papers = readPapers(std::string(ALLOT_SOURCE_DIR) + "/experiments/papers");
+  EXPECT_TRUE(papers);
+  return {document("Status", statusJson(plantedStatus())),
+          document("Leaderboard", plantedLeaderboard()),
+          document("Question", plantedQuestion()),
+          document("RunList", runListJson({row}, 1)),
+          document("Wait", waitJson("finished", {}, plantedStatus())),
+          document("Check", preflightJson(plantedPreflight(), "sums.yaml")),
+          document("Verification", verificationJson({})),
+          document("Export", exportJson({}, "out")),
+          document("Papers", {{"papers", papersJson(*papers)}}),
+          document("Paper", paperJson(papers->experiments.front())),
+          explained(""),
+          explained("spec"),
+          explained("methods"),
+          explained("models"),
+          explained("tasks"),
+          explained("metrics")};
+}
+
+// "Status.workers[].worker"
+void addFields(const json& value, const std::string& path, std::set<std::string>* fields) {
+  if (value.is_array()) {
+    for (const json& element : value) addFields(element, path + "[]", fields);
+  }
+  if (!value.is_object() || value.empty()) fields->insert(path);
+  if (!value.is_object()) return;
+  for (const auto& [key, member] : value.items()) addFields(member, path + "." + key, fields);
+}
+
+TEST(Documents, FieldsAreThoseThatProgramsKnow) {
+  std::string text;
+  for (const json& one : everyDocument()) {
+    EXPECT_EQ(one["apiVersion"], "cli.allot.dev/v1");
+    std::set<std::string> fields;
+    addFields(one, one["kind"], &fields);
+    for (const std::string& field : fields) text += field + "\n";
+  }
+  // A field may be added, to this file too; one that goes or changes its name needs another
+  // apiVersion.
+  EXPECT_EQ(text, readSource("tests/golden/cli_fields.txt")) << "--- now:\n" << text;
+}
+
+TEST(Documents, YamlIsTheSameAsJson) {
+  for (const json& one : everyDocument()) {
+    const std::string yaml = documentText(one, OutputFormat::kYaml);
+    EXPECT_THAT(yaml, HasSubstr("kind: \"" + one["kind"].get<std::string>() + "\"\n"));
+    EXPECT_TRUE(parseYaml(yaml, "x")) << parseYaml(yaml, "x").error().message;
+  }
+  const json tricky = {{"a", "true"},      {"b", json::array()},  {"c", nullptr}, {"d", 0.5},
+                       {"e", "1: #\n\"x"}, {"f", json::object()}, {"g", {1, 2}},  {"h", true}};
+  EXPECT_EQ(documentText(tricky, OutputFormat::kYaml),
+            "a: \"true\"\nb: []\nc: ~\nd: 0.5\ne: \"1: #\\n\\\"x\"\nf: {}\ng:\n  - 1\n  - 2\n"
+            "h: true\n");
+}
+
+// Names come from strangers.
+TEST(Documents, NothingInThemReachesATerminal) {
+  const json hostile = {{"name", "a\x1b[2J\x7f\xc2\x9b\xf0\x9f\x98\x80\xff"}};
+  for (const OutputFormat format : {OutputFormat::kJson, OutputFormat::kYaml}) {
+    for (const char c : documentText(hostile, format)) {
+      EXPECT_TRUE(c == '\n' || (c >= 0x20 && c < 0x7f)) << static_cast<int>(c);
+    }
+  }
+}
+
+TEST(Documents, WhatHasAnOrderIsAnArray) {
+  const json counts = statusJson(plantedStatus())["lag_counts"];
+  ASSERT_TRUE(counts.is_array());
+  EXPECT_EQ(counts[0], (json{{"lag", "0"}, {"episodes", 100}}));
+  EXPECT_EQ(counts[3]["lag"], "3-4");
+  EXPECT_EQ(counts[10]["episodes"], 90);
+}
+
+TEST(Check, SaysWhatWillRun) {
+  const std::string text = preflightText(preflightJson(plantedPreflight(), "sums.yaml"), false);
+  EXPECT_THAT(text, HasSubstr("model:     LlamaForCausalLM, 4 layers, 6.8 M parameters, m\n"));
+  EXPECT_THAT(text, HasSubstr("recall (niah, freq), 32 to learn from, 40 held out"));
+  EXPECT_THAT(text, HasSubstr("50 updates of 4 episodes with 16 questions"));
+  EXPECT_THAT(text, HasSubstr("workers:   2\n"));
+  // At the start dense, uniform and one layer after the other at two budgets; after updates 20, 40
+  // and 50 the learned one.
+  EXPECT_THAT(text,
+              HasSubstr("accuracy  dense       dense                    1      40       1\n"));
+  EXPECT_THAT(text,
+              HasSubstr("accuracy  s2anta-sys  uniform   8, 16          2      80       1\n"));
+  EXPECT_THAT(text,
+              HasSubstr("accuracy  s2anta-sys  oneHot    8, 16          8      320      1\n"));
+  EXPECT_THAT(text,
+              HasSubstr("accuracy  s2anta-sys  learned   8, 16          2      80       3\n"));
+  EXPECT_THAT(text, HasSubstr("evaluation: 680 answers"));
+}
+
+TEST(RunList, ShowsTheNewestFirst) {
+  std::vector<RunRow> rows = {{.where = "runs/a",
+                               .experiment = "x\x1b",
+                               .run_id = "A",
+                               .state = "finished",
+                               .updates = 3,
+                               .max_updates = 4,
+                               .accuracy = 0.25,
+                               .started_unix_ms = 1000,
+                               .bytes = 3 << 20},
+                              {.where = "runs/b",
+                               .experiment = "y",
+                               .run_id = "B",
+                               .state = "running",
+                               .updates = 0,
+                               .max_updates = 0,
+                               .accuracy = std::nullopt,
+                               .started_unix_ms = 3'601'000,
+                               .bytes = std::nullopt}};
+  sortRows(&rows);
+  EXPECT_EQ(runListText(rows, 7'201'000, false),
+            "  experiment  run  state     updates  accuracy  age  size     where\n"
+            "  y           B    running   -        -         1 h  -        runs/b\n"
+            "  x?          A    finished  3/4      0.250     2 h  3.0 MiB  runs/a\n");
+  const json runs = runListJson(rows, 1)["runs"];
+  EXPECT_EQ(runs[0]["accuracy"], nullptr);
+  EXPECT_EQ(runs[1]["bytes"], 3 << 20);
+}
+
+}  // namespace
+}  // namespace allot
