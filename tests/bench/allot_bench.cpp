@@ -238,7 +238,7 @@ void measure(Bench bench, const std::string& dir) {
   while (secondsSince(start) < bench.seconds) {
     must(aggregator.tick());
     if (nowMs() - shown < 1000) continue;
-    probe.lead(aggregator.snapshot(), "bench");
+    probe.lead(aggregator.snapshot());
     shown = nowMs();
   }
   const double aggregator_share = (cpuSeconds() - cpu) / secondsSince(start);
