@@ -3,6 +3,15 @@
 #include "kube/resource.h"
 
 namespace allot::kube {
+namespace {
+
+// Who set which field takes as much room as the fields, and nobody here asks.
+Object kept(nlohmann::json object) {
+  if (object.contains("metadata")) object["metadata"].erase("managedFields");
+  return std::make_shared<const nlohmann::json>(std::move(object));
+}
+
+}  // namespace
 
 Object ObjectStore::find(const std::string& key) const {
   const std::lock_guard lock(mutex_);
@@ -32,7 +41,7 @@ std::vector<std::string> ObjectStore::replaceAll(std::vector<nlohmann::json> ite
   std::map<std::string, Object> fresh;
   for (auto& item : items) {
     std::string key = keyOf(item);
-    fresh[std::move(key)] = std::make_shared<const nlohmann::json>(std::move(item));
+    fresh[std::move(key)] = kept(std::move(item));
   }
   const std::lock_guard lock(mutex_);
   std::vector<std::string> changed;
@@ -56,7 +65,7 @@ std::string ObjectStore::take(WatchEvent event) {
   if (event.type == EventType::kDeleted) {
     objects_.erase(key);
   } else {
-    objects_[key] = std::make_shared<const nlohmann::json>(std::move(event.object));
+    objects_[key] = kept(std::move(event.object));
   }
   return key;
 }

@@ -2,7 +2,7 @@
 // ObjectStore: the objects of a kind as they were last seen, by "namespace/name".
 //
 // A Reflector fills it, any thread reads it. What is handed out never changes: a new state is a new
-// object.
+// object. metadata.managedFields is left out.
 #include <map>
 #include <memory>
 #include <mutex>

@@ -17,6 +17,17 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::UnorderedElementsAre;
 
+TEST(ObjectStore, LeavesOutManagedFieldsAndTellsDifferences) {
+  ObjectStore store;
+  json object = withVersion(configMap("a", "1"), "1");
+  object["metadata"]["managedFields"] = {{{"manager", "kubectl"}}};
+  EXPECT_THAT(store.replaceAll({object}), ElementsAre("ns/a"));
+  EXPECT_EQ(*store.find("ns/a"), withVersion(configMap("a", "1"), "1"));
+  EXPECT_THAT(store.replaceAll({object}), ElementsAre());
+  EXPECT_THAT(store.replaceAll({withVersion(configMap("b", "1"), "1")}),
+              ElementsAre("ns/b", "ns/a"));
+}
+
 // Step by step, with the test's clock.
 class ReflectorTest : public testing::Test {
  protected:
