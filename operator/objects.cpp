@@ -69,9 +69,10 @@ Result<ExperimentObject> readExperimentObject(const json& object) {
 
 Result<KubeObjects> objectsOf(const json& object, const ExperimentObject& experiment,
                               const TextMap& accounts, const ObjectOptions& options) {
-  RenderOptions render{.name_space = object.at("metadata").value("namespace", ""),
-                       .accounts = AccountsSecret::kStamped,
-                       .workers = options.workers};
+  RenderOptions render;
+  render.name_space = object.at("metadata").value("namespace", "");
+  render.accounts = AccountsSecret::kStamped;
+  render.workers = options.workers;
   if (!names(object, "registry")) render.registry = options.registry;
   if (!names(object, "tag")) render.tag = options.tag;
   const TextMap files = {{"experiment.yaml", fileOf(object)}};
