@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
 #include "core/spec/prefill_profile.h"
@@ -20,6 +21,7 @@ constexpr size_t kLongestAccountFile = size_t{1} << 16;
 struct RenderChoice {
   std::string file;
   std::vector<std::string> set;
+  TextMap values;        // of keys that have an option of their own
   std::string accounts;  // folder
   bool no_accounts = false;
   RenderOptions options;
@@ -68,20 +70,28 @@ Status render(RenderChoice choice) {
   }
   for (const std::string& setting : choice.set) {
     if (setting.starts_with("spec.cluster.")) continue;
-    return badInput("--set " + escaped(setting) +
-                    ": the cluster gets the file as it is; of spec.cluster alone a value can be set "
-                    "here, for the rest edit the file");
+    return badInput(
+        "--set " + escaped(setting) +
+        ": the cluster gets the file as it is; of spec.cluster alone a value can be set "
+        "here, for the rest edit the file");
   }
   const auto text = readWholeFile(choice.file, kMostYamlBytes);
   if (!text) return badInput(text.error().message);
-  ALLOT_ASSIGN(auto object, parseExperimentObject(*text, choice.file, choice.set));
+  // As if the file had them, so that they are checked as it is.
+  std::vector<std::string> values = choice.set;
+  for (const auto& [key, value] : choice.values) {
+    values.push_back(
+        key + "=" +
+        nlohmann::json(value).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
+  }
+  ALLOT_ASSIGN(auto object, parseExperimentObject(*text, choice.file, values));
   ALLOT_ASSIGN(const TextMap files, filesOf(choice, *text, &object));
   ALLOT_ASSIGN(const TextMap accounts, accountsOf(choice));
   RenderOptions& options = choice.options;
   options.accounts = choice.no_accounts        ? AccountsSecret::kLeftOut
                      : choice.accounts.empty() ? AccountsSecret::kOnce
                                                : AccountsSecret::kDigest;
-  if (options.name_space.empty()) options.name_space = object.name_space;
+  options.name_space = object.name_space;
   ALLOT_ASSIGN(const KubeObjects objects, renderExperiment(object, files, accounts, options));
   std::printf("%s", yamlText(objects).c_str());
   if (options.accounts == AccountsSecret::kOnce) {
@@ -102,11 +112,17 @@ void addRenderCommand(CLI::App* app, Action* action) {
   auto choice = std::make_shared<RenderChoice>();
   RenderOptions& options = choice->options;
   command->add_option("experiment", choice->file, "Experiment file (YAML)")->required();
-  command->add_option("--namespace", options.name_space,
-                      "Namespace of the objects [metadata.namespace, or kubectl's own]");
-  command->add_option("--registry", options.registry,
-                      "Where images come from [spec.cluster.image.registry]");
-  command->add_option("--tag", options.tag, "Their tag [spec.cluster.image.tag, or the version]");
+  TextMap& values = choice->values;
+  const auto into = [&values](const char* key) {
+    return [&values, key](const std::string& value) { values[key] = value; };
+  };
+  command->add_option_function<std::string>(
+      "--namespace", into("metadata.namespace"),
+      "Namespace of the objects [metadata.namespace, or kubectl's own]");
+  command->add_option_function<std::string>("--registry", into("spec.cluster.image.registry"),
+                                            "Where images come from [spec.cluster.image.registry]");
+  command->add_option_function<std::string>("--tag", into("spec.cluster.image.tag"),
+                                            "Their tag [spec.cluster.image.tag, or the version]");
   command
       ->add_option("--component", options.components,
                    "One of " + joined(componentNames()) + "; repeatable")

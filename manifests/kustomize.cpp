@@ -3,6 +3,9 @@
 #include <openssl/evp.h>
 
 #include <algorithm>
+#include <functional>
+#include <set>
+#include <stdexcept>
 
 #include "core/digest.h"
 #include "manifests/sources.h"
@@ -105,6 +108,67 @@ bool isTarget(const json& target, const json& object) {
   return labels.value(selector.substr(0, equals), "") == selector.substr(equals + 1);
 }
 
+// "spec.groups.*.rules" and "metadata.annotations.[allot.dev/runbooks]", by its parts.
+std::vector<std::string> partsOf(const std::string& path) {
+  std::vector<std::string> parts;
+  for (size_t from = 0; from < path.size();) {
+    const bool bracket = path[from] == '[';
+    const size_t end = std::min(path.find(bracket ? ']' : '.', from), path.size());
+    parts.push_back(path.substr(from + (bracket ? 1 : 0), end - from - (bracket ? 1 : 0)));
+    from = end + (bracket ? 2 : 1);
+  }
+  return parts;
+}
+
+// Calls `change` with every value that is there.
+void forEach(json* value, const std::vector<std::string>& parts, size_t depth,
+             const std::function<void(json*)>& change) {
+  if (depth == parts.size()) return change(value);
+  if (parts[depth] == "*") {
+    for (json& item : *value) forEach(&item, parts, depth + 1, change);
+  } else if (value->is_object() && value->contains(parts[depth])) {
+    forEach(&(*value)[parts[depth]], parts, depth + 1, change);
+  }
+}
+
+// `text` with the part before, between or after the delimiters replaced.
+std::string withPart(const std::string& text, const json& options, const std::string& part) {
+  const std::string delimiter = options.value("delimiter", "");
+  if (delimiter.empty()) return part;
+  size_t from = 0;
+  for (int index = options.value("index", 0); index > 0; --index) {
+    const size_t next = text.find(delimiter, from);
+    if (next == std::string::npos) return text;
+    from = next + delimiter.size();
+  }
+  const size_t end = std::min(text.find(delimiter, from), text.size());
+  return text.substr(0, from) + part + text.substr(end);
+}
+
+bool isSelected(const json& select, const json& object) {
+  return object.at("kind") == select.at("kind") &&
+         (!select.contains("name") || object.at("metadata").at("name") == select.at("name"));
+}
+
+void replaceValues(const json& replacement, KubeObjects* objects) {
+  const json& source = replacement.at("source");
+  std::string text;
+  for (json& object : *objects) {
+    if (!isSelected(source, object)) continue;
+    forEach(&object, partsOf(source.at("fieldPath")), 0, [&](json* found) { text = *found; });
+  }
+  for (const json& target : replacement.at("targets")) {
+    const json options = target.value("options", json::object());
+    for (json& object : *objects) {
+      if (!isSelected(target.at("select"), object)) continue;
+      for (const json& path : target.at("fieldPaths")) {
+        forEach(&object, partsOf(path), 0,
+                [&](json* found) { *found = withPart(*found, options, text); });
+      }
+    }
+  }
+}
+
 const char* mergeKeyOf(const std::string& list) {
   static const std::map<std::string_view, const char*> keys = {
       {"containers", "name"},    {"initContainers", "name"},   {"env", "name"},
@@ -203,6 +267,22 @@ void mergeInto(json* value, const json& patch, const std::string& key) {
 
 void accumulate(const std::string& folder, KubeObjects* objects) {
   const json file = yamlObjects(sourceOf(folder + "/kustomization.yaml")).at(0);
+  for (const auto& [key, value] : file.items()) {
+    static const std::set<std::string> known = {"apiVersion",
+                                                "kind",
+                                                "resources",
+                                                "components",
+                                                "configMapGenerator",
+                                                "secretGenerator",
+                                                "patches",
+                                                "labels",
+                                                "replacements",
+                                                "images"};  // placed by who renders
+    if (!known.contains(key)) {
+      throw std::logic_error("k8s/" + folder + "/kustomization.yaml has " + key +
+                             ", which manifests/kustomize.cpp does not do");
+    }
+  }
   for (const json& resource : file.value("resources", json::array())) {
     for (json& object : yamlObjects(sourceOf(folder + "/" + resource.get<std::string>()))) {
       objects->push_back(std::move(object));
@@ -234,6 +314,9 @@ void accumulate(const std::string& folder, KubeObjects* objects) {
     } else {
       addMetadataLabels(pairs, objects);
     }
+  }
+  for (const json& replacement : file.value("replacements", json::array())) {
+    replaceValues(replacement, objects);
   }
 }
 

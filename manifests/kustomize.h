@@ -5,7 +5,6 @@
 // an overlay over it: a name prefix with all references to names, labels and selectors, names with
 // digests. tests/manifests holds the objects to kubectl's own for every experiment and component.
 // Pure functions, any thread; they trust the files, which are compiled in.
-#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -86,12 +87,13 @@ Result<v1::Experiment> experimentWith(uint64_t episodes_per_update, const std::s
 class StoreBench {
  public:
   StoreBench(std::string dir, std::string run, uint64_t episodes_per_update, size_t result_bytes,
-             std::string evaluation = kNothing)
+             std::string evaluation = kNothing, uint64_t wait_ms = 0)
       : dir_(std::move(dir)),
         run_id_(std::move(run)),
         per_update_(episodes_per_update),
         result_bytes_(result_bytes),
-        evaluation_(std::move(evaluation)) {}
+        evaluation_(std::move(evaluation)),
+        wait_ms_(wait_ms) {}
 
   Status open() {
     ALLOT_ASSIGN(store_, openRedisStore("unix:" + dir_ + "/redis.sock", run_id_));
@@ -109,7 +111,7 @@ class StoreBench {
     aggregator_.emplace(
         store_.get(), run_,
         AggregatorOptions{
-            .holder = "bench", .wait_ms = 0, .page = "", .now = nowMs, .unix_now = nowMs});
+            .holder = "bench", .wait_ms = wait_ms_, .page = "", .now = nowMs, .unix_now = nowMs});
     const auto start = Clock::now();
     const double cpu = cpuSeconds();
     // It has caught up once its snapshot has the newest update.
@@ -164,15 +166,24 @@ class StoreBench {
   }
   uint64_t evaluations() const { return evaluations_; }
   double resumeCpuSeconds() const { return resume_cpu_seconds_; }
-  Status push(uint64_t count) {
+  // So many results of the newest policy, not yet pushed.
+  Result<std::vector<v1::EpisodeResult>> results(uint64_t count) {
     ALLOT_ASSIGN(const auto policy, store_->readPolicy());
     if (!policy) return fail(ErrorCode::kInternal, "the aggregator has published no policy");
     const std::vector<double> logits(policy->snapshot.logits().begin(),
                                      policy->snapshot.logits().end());
     ALLOT_ASSIGN(const auto tickets, store_->takeTickets({count, UINT64_MAX}));
+    std::vector<v1::EpisodeResult> made;
     for (const uint64_t ticket : tickets) {
       ticket_ = ticket;
-      ALLOT_TRY(store_->pushResult(episode(*policy, logits), 1'000'000));
+      made.push_back(episode(*policy, logits));
+    }
+    return made;
+  }
+  Status push(uint64_t count) {
+    ALLOT_ASSIGN(const auto made, results(count));
+    for (const v1::EpisodeResult& result : made) {
+      ALLOT_TRY(store_->pushResult(result, 1'000'000));
     }
     return {};
   }
@@ -222,6 +233,7 @@ class StoreBench {
   const uint64_t per_update_;
   const size_t result_bytes_;
   const std::string evaluation_;
+  const uint64_t wait_ms_;
   std::unique_ptr<Store> store_;
   RunSpec run_;
   std::optional<Aggregator> aggregator_;
@@ -325,6 +337,68 @@ Status evaluated(const std::string& dir, uint64_t updates) {
   return {};
 }
 
+double threadCpuSeconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+using Fakes = std::vector<std::unique_ptr<Store>>;
+
+// Each of the workers pushes one result, eight of them at a time.
+Status pushTogether(const Fakes& fakes, const std::vector<v1::EpisodeResult>& results) {
+  constexpr size_t kThreads = 8;
+  std::atomic<size_t> next{0};
+  std::atomic<bool> failed{false};
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&] {
+      for (size_t at = next++; at < results.size(); at = next++) {
+        if (!fakes[at % fakes.size()]->pushResult(results[at], 1'000'000)) failed = true;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return failed ? fail(ErrorCode::kInternal, "a result was not pushed") : Status();
+}
+
+// A thousand workers, each with a connection of its own, and the aggregator at the same time.
+Status crowd(const std::string& dir) {
+  constexpr int kRounds = 20;
+  constexpr uint64_t kPerUpdate = 100;
+  ALLOT_ASSIGN(auto redis, startRedis(dir, "always"));
+  StoreBench bench(dir, "crowd", kPerUpdate, kResultBytes, kNothing, 200);
+  ALLOT_TRY(bench.open());
+  ALLOT_TRY(bench.beat(kWorkers));
+  Fakes fakes;
+  for (size_t i = 0; i < kWorkers; ++i) {
+    ALLOT_ASSIGN(auto fake, openRedisStore("unix:" + dir + "/redis.sock", "crowd"));
+    fakes.push_back(std::move(fake));
+  }
+  double seconds = 0, cpu = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    ALLOT_ASSIGN(const auto results, bench.results(kWorkers));
+    const auto start = Clock::now();
+    const double before = threadCpuSeconds();
+    Status pushed;
+    std::thread workers([&] { pushed = pushTogether(fakes, results); });
+    const Status committed = bench.commit(kWorkers / kPerUpdate);
+    workers.join();
+    ALLOT_TRY(pushed);
+    ALLOT_TRY(committed);
+    seconds += secondsSince(start);
+    cpu += threadCpuSeconds() - before;
+  }
+  std::printf(
+      "%zu workers with a connection each, fsync always: %.0f results/s pushed and consumed, "
+      "aggregator %.0f %% of a core meanwhile\n",
+      kWorkers, kRounds * static_cast<double>(kWorkers) / seconds, 100 * cpu / seconds);
+  std::fflush(stdout);
+  redis.signal(SIGTERM);
+  redis.waitFor(std::chrono::seconds(20));
+  return {};
+}
+
 // Updates of 5 MB each: a resume reads some at a time.
 Status large(const std::string& dir) {
   constexpr uint64_t kResults = 5000, kUpdates = 70;
@@ -361,6 +435,7 @@ Status measure(const std::string& dir, uint64_t many_updates) {
   std::fflush(stdout);
   ALLOT_TRY(memory(dir + "/memory", many_updates));  // before others leave their memory here
   ALLOT_TRY(evaluated(dir + "/evaluated", many_updates));
+  ALLOT_TRY(crowd(dir + "/crowd"));
   ALLOT_TRY(large(dir + "/large"));
   ALLOT_TRY(throughput(dir + "/no", "no", 10'000, true));
   return throughput(dir + "/always", "always", 1'000, false);

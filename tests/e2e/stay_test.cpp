@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <thread>
 
 #include "cli/process.h"
@@ -327,6 +328,39 @@ TEST_F(Stay, AtTheEndTheyWaitAndGoOnWithTheRunOrANewerOne) {
   startAggregator("other", {"--run", makeUlid(4'000'000'000'001, 1, 2)});
   EXPECT_EQ(worker.waitFor(seconds(30)).value_or(-1), static_cast<int>(ErrorCode::kFenced));
   EXPECT_THAT(readFile(dir("worker.log")), HasSubstr("another spec.task"));
+}
+
+// A thousand that have nothing to do are to cost the store nothing. Counted by Redis, commands of
+// scripts left out, while nobody else asks it.
+TEST_F(Stay, AWorkerWithNothingToDoAsksTheStoreLessThanOnceInTwoSeconds) {
+  Process& aggregator = startAggregator("aggregator");
+  startWorker("worker");
+  ASSERT_TRUE(waitFor([&] { return version() >= 1; }, 60));
+  constexpr int kSeconds = 24;  // longer than it waits for news at most
+  for (const char* how : {"pause", "stop"}) {
+    EXPECT_EQ(allot({how}).status, 0);
+    ASSERT_TRUE(waitFor([&] { return workerState() == "idle"; }, 30));
+    if (aggregator.pid() > 0 && !aggregator.poll()) aggregator.signal(SIGTERM);
+    (void)aggregator.waitFor(seconds(20));
+    const std::string socket = server_.url().substr(std::string("unix:").size());
+    const auto heard =
+        capture({"timeout", {std::to_string(kSeconds), "redis-cli", "-s", socket, "monitor"}, {}});
+    ASSERT_TRUE(heard);
+    std::istringstream lines(heard->out);
+    int requests = 0;
+    for (std::string line; std::getline(lines, line);) {
+      if (line.find(" lua]") == std::string::npos && line.find('[') != std::string::npos)
+        ++requests;
+    }
+    EXPECT_GT(requests, 0) << heard->err;
+    EXPECT_LT(requests, kSeconds / 2) << how << "\n" << heard->out;
+    std::printf("%s: %.2f requests a second\n", how, static_cast<double>(requests) / kSeconds);
+  }
+  // And yet it hears at once that there is work.
+  const uint64_t last = version();
+  startAggregator("next");
+  EXPECT_EQ(allot({"resume"}).status, 0);
+  EXPECT_TRUE(waitFor([&] { return version() > last; }, 20));
 }
 
 TEST_F(Stay, WithoutARunIdEveryAggregatorEndsOnTheSameRun) {

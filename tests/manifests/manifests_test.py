@@ -85,6 +85,25 @@ class Manifests(unittest.TestCase):
         self.assertEqual(SOURCE.render_by_allot(experiment, options=folder).by_name(),
                          SOURCE.render_by_allot(experiment, options=folder).by_name())
 
+    def test_allot_render_refuses_with_a_sentence(self):
+        file = str(SOURCE.folder / "experiments/recall-layer-budget/experiment.yaml")
+        elsewhere = SOURCE.folder / "elsewhere.yaml"
+        elsewhere.write_text((SOURCE.folder / "experiments/recall-sale/experiment.yaml").read_text()
+                             .replace("prefillProfile: ", "prefillProfile: experiments/recall-sale/"))
+        for options, sentence in (
+                ([file, "--set", "spec.policy.totalBudget=9"], "for the rest edit the file"),
+                ([file, "--set", "spec.cluster.worker=9"], r"did you mean workers\?"),
+                ([file, "--accounts", "a", "--no-accounts"], "choose one"),
+                ([file, "--component", "gpus"], r"did you mean gpu\?"),
+                ([file, "--component", "namespace"], "add --namespace"),
+                ([str(elsewhere)], "put the profile beside the experiment file"),
+                ([file, "--namespace", "A b"], "metadata.namespace: .* is not a name"),
+                ([file, "--registry", "a b"], "spec.cluster.image.registry: .* is not a registry"),
+                ([file, "--tag", ":"], "spec.cluster.image.tag: .* is not a tag"),
+                (["nowhere.yaml"], "nowhere.yaml")):
+            with self.subTest(options), self.assertRaisesRegex(AssertionError, sentence):
+                SOURCE.run("allot", "render", *options)
+
     def test_without_accounts_kubectl_names_what_makes_them(self):
         away = SOURCE.accounts.with_name("away")
         SOURCE.accounts.rename(away)
