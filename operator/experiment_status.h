@@ -11,7 +11,7 @@ namespace allot {
 
 // What is seen of an experiment, all of it written by others and therefore unchecked.
 struct Observed {
-  nlohmann::json object;                  // with its status as it is
+  nlohmann::json object;                       // with its status as it is
   std::vector<nlohmann::json> workloads = {};  // Deployments and StatefulSets with its label
   std::vector<nlohmann::json> pods = {};
   std::optional<nlohmann::json> told = {};  // /api/status of its aggregator, if that answers
@@ -19,9 +19,9 @@ struct Observed {
 };
 
 struct Judgement {
-  std::string refused = {};   // why its file cannot be run; "": it can
-  std::string trouble = {};   // why the cluster does not take an object of it; "": it does
-  uint32_t workers = 0;  // that there are to be
+  std::string refused = {};  // why its file cannot be run; "": it can
+  std::string trouble = {};  // why the cluster does not take an object of it; "": it does
+  uint32_t workers = 0;      // that there are to be
   bool suspended = false;
 };
 

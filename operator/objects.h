@@ -18,8 +18,9 @@ inline constexpr char kExperimentVersion[] = "v1alpha1";
 Result<ExperimentObject> readExperimentObject(const nlohmann::json& object);
 
 struct ObjectOptions {
-  std::string registry;  // of images, where the experiment names none; "": manifests' own default
-  std::string tag;       // likewise
+  std::string registry =
+      {};                // of images, where the experiment names none; "": manifests' own default
+  std::string tag = {};  // likewise
   uint32_t workers = 1;
 };
 

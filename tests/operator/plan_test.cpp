@@ -186,17 +186,11 @@ TEST(OperatorStatus, FollowsTheRunAndKeepsWhatItKnows) {
 
 // What an aggregator or a person wrote may be anything.
 TEST(OperatorStatus, StandsWhateverIsTold) {
-  const json values[] = {nullptr,
-                         7,
-                         -1,
-                         1e300,
-                         "x",
-                         std::string(100'000, 'y'),
-                         "a\nb\x1b[31m",
-                         json::array({1, 2}),
-                         {{"accuracy", {1}}},
-                         true};
-  for (const auto& [field, sound] : told("running", 3).items()) {
+  json values =
+      json::parse(R"([null, 7, -1, 1e300, "x", "a\nb\u001b[31m", [1, 2], {"accuracy": [1]}])");
+  values.push_back(std::string(100'000, 'y'));
+  const json document = told("running", 3);
+  for (const auto& [field, sound] : document.items()) {
     for (const json& value : values) {
       Observed observed{.object = experiment("x"), .now_unix_ms = kNow};
       observed.told = told("running", 3);
