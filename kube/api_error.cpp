@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/printable.h"
 #include "telemetry/log.h"
 
 namespace allot::kube {
@@ -33,7 +34,7 @@ std::string serverText(std::string_view text) {
     if (!cut.empty()) cut.pop_back();
     cut += "...";
   }
-  return oneLine(cut);
+  return printable(oneLine(cut), kLongestServerText + 8);
 }
 
 ApiError errorFromStatus(const nlohmann::json& status, int http_status, std::string_view request) {

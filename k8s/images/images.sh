@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the container images from the programs of a finished build; `./run images` calls it.
-#   images.sh build NAME...          NAME: worker, aggregator, redis, worker-cuda
+#   images.sh build NAME...          NAME: worker, aggregator, redis, operator, worker-cuda
 #   images.sh push REGISTRY [BUILDAH OPTION...]
 # An image is a program, the shared libraries that it loads, and a handful of files in /etc: all of
 # them Debian's, gathered from this machine. Nothing is downloaded and no daemon runs.
@@ -93,6 +93,7 @@ gather() {
     aggregator)
       add_program "$root" build/release/bin/allot-aggregator /opt/allot/bin/allot-aggregator
       add_program "$root" build/release/bin/allot /opt/allot/bin/allot ;;
+    operator) add_program "$root" build/release/bin/allot-operator /opt/allot/bin/allot-operator ;;
     worker | worker-cuda)
       [ "$1" = worker ] || preset=cuda
       add_program "$root" "build/$preset/bin/allot-worker" /opt/allot/bin/allot-worker
@@ -103,7 +104,7 @@ gather() {
       add_program "$root" "$(command -v redis-cli)" /usr/bin/redis-cli
       add_program "$root" /bin/dash /usr/bin/dash
       ln -s dash "$root/usr/bin/sh" ;;
-    *) die "no image '$1': worker, aggregator, redis, worker-cuda" ;;
+    *) die "no image '$1': worker, aggregator, redis, operator, worker-cuda" ;;
   esac
   [ "$1" != worker-cuda ] || install -m 644 -t "$root/usr/lib/$triplet" "$cuda"/lib64/libcudart.so.*
   add_notices "$root"
@@ -115,6 +116,7 @@ description_of() {
     worker) echo "Decodes with stochastic sparse attention and grades the answers (CPU)" ;;
     worker-cuda) echo "Decodes with stochastic sparse attention and grades the answers (CUDA build)" ;;
     aggregator) echo "Learns an experiment's schedule and shows it; with the command allot" ;;
+    operator) echo "Runs the Experiments of a cluster" ;;
     redis) echo "The store of an experiment: Debian's Redis" ;;
   esac
 }
@@ -153,6 +155,7 @@ check_image() {
     worker*) set -- "$entry" --check /tmp/experiment.yaml --kv-memory 64 \
                --model /opt/allot/experiments/models/recall-7m ;;  # loads the model
     aggregator) set -- "$entry" --help ; start_in "$root" /opt/allot/bin/allot --version ;;
+    operator) set -- "$entry" --help ;;
     redis) set -- "$entry" --version ; start_in "$root" /bin/sh -c 'redis-cli --version' ;;
   esac
   start_in "$root" "$@"
@@ -198,7 +201,7 @@ cmd_push() {
   local registry=${1:?./run images push: which registry? for example registry.example.org/team} name line pushed=
   shift
   cp "$release" "$work/release"
-  for name in worker aggregator redis worker-cuda; do
+  for name in worker aggregator redis operator worker-cuda; do
     [ -n "$(buildah images -q "$(image_of "$name")" 2>/dev/null)" ] || continue
     echo "pushing $registry/allot-$name:$version"
     buildah push --quiet "$@" --digestfile "$work/digest" "$(image_of "$name")" \

@@ -1,0 +1,103 @@
+#pragma once
+// Controller: keeps what runs experiments as the Experiments of a cluster say.
+//
+// Experiments are watched (kube/reflector.h); what belongs to them is listed every ten seconds,
+// which misses nothing; and aggregators that are ready are asked how their runs are. Each
+// experiment is looked at when it changes and at each listing: plan() decides, the controller
+// carries it out. One that could not be carried out waits, longer each time, and holds up no other.
+// Its owner calls turn() in a loop, on one thread, while it leads.
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "kube/events.h"
+#include "kube/reflector.h"
+#include "operator/plan.h"
+
+namespace allot {
+
+struct ControllerOptions {
+  std::vector<std::string> namespaces;  // empty: all of the cluster
+  std::string registry;                 // as in ObjectOptions
+  std::string tag;
+  std::string instance;  // of this process, for events
+  std::chrono::milliseconds look_every{10'000};
+  // Objects that nobody lists are applied again after so long, in case somebody changed them.
+  std::chrono::milliseconds apply_again{600'000};
+  kube::Clock clock = kube::steadyClock();
+  std::function<uint64_t()> unix_ms;
+  // The document of /api/status of an experiment's aggregator; no value: it does not answer.
+  std::function<std::optional<nlohmann::json>(const std::string& space, const std::string& name)>
+      ask;
+  // Passwords by role (newPasswords of store/redis/acl.h).
+  std::function<Result<std::map<std::string, std::string>>()> passwords;
+};
+
+class Controller {
+ public:
+  Controller(const kube::ServerAccess& access, ControllerOptions options);
+  ~Controller();
+  Controller(const Controller&) = delete;
+  Controller& operator=(const Controller&) = delete;
+
+  // Does what is due and waits for news, at most `wait`.
+  void turn(std::chrono::milliseconds wait);
+
+  struct Counts {
+    uint64_t experiments = 0;
+    uint64_t reconciles = 0;
+    uint64_t failures = 0;
+  };
+  Counts counts() const { return counts_; }
+  // Why experiments cannot be read; "" while they can.
+  std::string problem() const;
+
+ private:
+  // What is remembered of an experiment between two looks.
+  struct Memory {
+    AppliedObjects applied;
+    kube::TimePoint applied_at{};
+    std::optional<TextMap> accounts;
+    // Objects made of this, and not made again while it stays.
+    std::string made_of;
+    Result<ExperimentObject> parsed = ExperimentObject();
+    KubeObjects made;
+    std::string trouble;
+    kube::TimePoint not_before{};
+    std::chrono::milliseconds back_off{0};
+  };
+
+  void list();
+  void reconcile(const std::string& key);
+  Observed observe(const kube::Object& object);
+  // Reads the experiment and makes its objects, if they are not made already.
+  Status make(const Observed& observed, Memory* memory, Judgement* judgement);
+  Result<TextMap> accounts(const Observed& observed);
+  // nullopt: all of it is done; else why not.
+  std::optional<std::string> carryOut(const Plan& plan, const Observed& observed, Memory* memory);
+  void enqueue(const std::string& key);
+  std::set<std::string> takeQueue(std::chrono::milliseconds wait);
+  kube::Object find(const std::string& key) const;
+
+  const ControllerOptions options_;
+  kube::Api api_;
+  kube::EventRecorder events_;
+  std::vector<std::unique_ptr<kube::Reflector>> reflectors_;
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::set<std::string> queue_;
+
+  // Of the last listing, by "namespace/experiment".
+  std::map<std::string, std::vector<nlohmann::json>> workloads_;
+  std::map<std::string, std::vector<nlohmann::json>> pods_;
+  std::optional<kube::TimePoint> listed_at_;
+  std::map<std::string, Memory> memories_;
+  Counts counts_;
+};
+
+}  // namespace allot

@@ -1,0 +1,44 @@
+#pragma once
+// plan(): what to do about one Experiment now. Everything is decided here, from what is seen and
+// what was applied before; the controller carries it out. So from any state, after any order of
+// edits, kills and lost answers, the same end is reached. Pure; any thread.
+#include <map>
+#include <string>
+#include <vector>
+
+#include "operator/experiment_status.h"
+#include "operator/objects.h"
+
+namespace allot {
+
+// An object as it was applied last: what was sent, and the generation that the answer had. Of a
+// workload another generation means that somebody else changed it since.
+struct Applied {
+  std::string digest;
+  int64_t generation = 0;
+};
+using AppliedObjects = std::map<std::string, Applied>;  // by objectKey()
+
+std::string objectKey(const nlohmann::json& object);  // "apps/v1/Deployment/x-worker"
+std::string objectDigest(const nlohmann::json& object);
+
+struct Notice {
+  bool warning = false;
+  std::string reason;
+  std::string note;
+};
+
+struct Plan {
+  KubeObjects apply;                     // in this order
+  std::optional<nlohmann::json> status;  // a merge patch; absent: it is as it should be
+  std::vector<Notice> events;
+};
+
+// How many workers there are to be: none while it is suspended, or ended and its workers released.
+uint32_t workersOf(const v1::Cluster& cluster, const Observed& observed);
+
+// made: the experiment's objects (objectsOf), empty where its file cannot be run.
+Plan plan(const Observed& observed, const Judgement& judgement, const KubeObjects& made,
+          const AppliedObjects& applied);
+
+}  // namespace allot

@@ -1,0 +1,113 @@
+#include "operator/pod_troubles.h"
+
+#include <set>
+
+#include "kube/api_error.h"
+
+namespace allot {
+namespace {
+
+using kube::memberAt;
+using kube::numberAt;
+using kube::serverText;
+using kube::textAt;
+using nlohmann::json;
+
+// A container that cannot begin.
+const std::set<std::string> kImageReasons = {"ImagePullBackOff", "ErrImagePull", "InvalidImageName",
+                                             "ErrImageNeverPull"};
+const std::set<std::string> kConfigReasons = {"CreateContainerConfigError", "CreateContainerError",
+                                              "RunContainerError"};
+
+bool isOf(const json& pod, const std::string& component) {
+  return textAt(pod, {"metadata", "labels", "app.kubernetes.io/component"}) == component;
+}
+
+bool isEnding(const json& pod) { return memberAt(pod, {"metadata", "deletionTimestamp"}); }
+
+const json& listAt(const json& object, std::initializer_list<const char*> path) {
+  static const json none = json::array();
+  const json* const found = memberAt(object, path);
+  return found != nullptr && found->is_array() ? *found : none;
+}
+
+// "WorkerFailed" of component worker.
+std::string failedReason(const std::string& component) {
+  std::string reason = component + "Failed";
+  reason[0] = static_cast<char>(reason[0] - 'a' + 'A');
+  return reason;
+}
+
+// How a container ended that has to be mended by a person; it is started again and again meanwhile.
+std::string endedWith(const json& container) {
+  for (const char* const when : {"state", "lastState"}) {
+    const int64_t code = numberAt(container, {when, "terminated", "exitCode"});
+    if (code == 0) continue;
+    const std::string message = textAt(container, {when, "terminated", "message"});
+    if (!message.empty()) return message;
+    return "it ended with exit code " + std::to_string(code) + " (" +
+           textAt(container, {when, "terminated", "reason"}) + ")";
+  }
+  return "";
+}
+
+// Ranks: 3 ended, 2 cannot begin, 1 has no node.
+struct Found {
+  int rank = 0;
+  PodTrouble trouble;
+};
+
+void take(int rank, std::string reason, const std::string& message, Found* found) {
+  if (rank > found->rank) *found = {rank, {std::move(reason), serverText(message)}};
+}
+
+void lookAtContainers(const json& pod, const std::string& component, Found* found) {
+  for (const json& container : listAt(pod, {"status", "containerStatuses"})) {
+    const std::string waiting = textAt(container, {"state", "waiting", "reason"});
+    const std::string why = textAt(container, {"state", "waiting", "message"});
+    if (kImageReasons.contains(waiting)) {
+      take(2, "ImagePullBackOff", why.empty() ? "image " + textAt(container, {"image"}) : why,
+           found);
+    } else if (kConfigReasons.contains(waiting)) {
+      take(2, waiting, why, found);
+    }
+    const json* const ready = memberAt(container, {"ready"});
+    if (ready != nullptr && ready->is_boolean() && ready->get<bool>()) continue;
+    if (const std::string ended = endedWith(container); !ended.empty()) {
+      take(3, failedReason(component), ended, found);
+    }
+  }
+}
+
+}  // namespace
+
+PodTrouble troubleOf(const std::vector<json>& pods, const std::string& component) {
+  Found found;
+  for (const json& pod : pods) {
+    if (!isOf(pod, component) || isEnding(pod)) continue;
+    lookAtContainers(pod, component, &found);
+    for (const json& condition : listAt(pod, {"status", "conditions"})) {
+      if (textAt(condition, {"type"}) == "PodScheduled" &&
+          textAt(condition, {"status"}) == "False") {
+        take(1, "Unschedulable", textAt(condition, {"message"}), &found);
+      }
+    }
+  }
+  return found.trouble;
+}
+
+PodCounts countPods(const std::vector<json>& pods, const std::string& component) {
+  PodCounts counts;
+  for (const json& pod : pods) {
+    const std::string phase = textAt(pod, {"status", "phase"});
+    if (!isOf(pod, component) || phase == "Succeeded" || phase == "Failed") continue;
+    ++counts.pods;
+    for (const json& condition : listAt(pod, {"status", "conditions"})) {
+      if (textAt(condition, {"type"}) != "Ready") continue;
+      if (textAt(condition, {"status"}) == "True" && !isEnding(pod)) ++counts.ready;
+    }
+  }
+  return counts;
+}
+
+}  // namespace allot

@@ -1,0 +1,25 @@
+#pragma once
+// Why pods of an experiment do not run, as their status says it. Pure; any thread.
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace allot {
+
+struct PodTrouble {
+  std::string reason;   // "WorkerFailed", "ImagePullBackOff", "Unschedulable"; "": there is none
+  std::string message;  // one sentence, cut and free of control characters
+};
+
+// The gravest of a component's pods (label app.kubernetes.io/component: worker, aggregator, store):
+// one that ended because of its input, then images that cannot be had, then pods without a node.
+PodTrouble troubleOf(const std::vector<nlohmann::json>& pods, const std::string& component);
+
+// Pods of a component, and those of them that are ready.
+struct PodCounts {
+  int64_t pods = 0;
+  int64_t ready = 0;
+};
+PodCounts countPods(const std::vector<nlohmann::json>& pods, const std::string& component);
+
+}  // namespace allot
