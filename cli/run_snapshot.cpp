@@ -30,8 +30,9 @@ RunSnapshot snapshotOfHead(const RunHead& head) {
   return snapshot;
 }
 
-Status readAllUpdates(RunSource* source, const std::function<void(const v1::IterationRecord&)>& each,
-                   RunSnapshot* snapshot) {
+Status readAllUpdates(RunSource* source,
+                      const std::function<void(const v1::IterationRecord&)>& each,
+                      RunSnapshot* snapshot) {
   HistorySample history;
   while (true) {
     ALLOT_ASSIGN(auto records, source->nextRecords());
@@ -51,7 +52,7 @@ Status readAllUpdates(RunSource* source, const std::function<void(const v1::Iter
 }
 
 Result<uint64_t> readAllEvaluations(RunSource* source, const EvaluationBounds& bounds,
-                                 RunSnapshot* snapshot) {
+                                    RunSnapshot* snapshot) {
   EvaluationTable table(snapshot->run.experiment);
   FidelityTable fidelity(fidelityQuestions(snapshot->run.experiment.spec()));
   uint64_t last = 0;

@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "aggregator/learner/aggregator_events.h"
-#include "core/learning/history_sample.h"
 #include "aggregator/snapshot.h"
 #include "core/evaluation/evaluation_table.h"
 #include "core/evaluation/fidelity.h"
+#include "core/learning/history_sample.h"
 #include "core/learning/replay.h"
 #include "core/result.h"
 #include "core/run_state.h"

@@ -175,11 +175,11 @@ TEST(Documents, NothingInThemReachesATerminal) {
 }
 
 TEST(Documents, WhatHasAnOrderIsAnArray) {
-  const json counts = statusJson(plantedStatus())["lag_counts"];
+  const json counts = statusJson(plantedStatus())["lag_histogram"];
   ASSERT_TRUE(counts.is_array());
-  EXPECT_EQ(counts[0], (json{{"lag", "0"}, {"episodes", 100}}));
+  EXPECT_EQ(counts[0], (json{{"lag", "0"}, {"results", 100}}));
   EXPECT_EQ(counts[3]["lag"], "3-4");
-  EXPECT_EQ(counts[10]["episodes"], 90);
+  EXPECT_EQ(counts[10]["results"], 90);
 }
 
 TEST(Check, SaysWhatWillRun) {

@@ -239,7 +239,7 @@ TEST(Spec, RefusesWithPathValueAndWhatIsAllowed) {
       {"spec.task={suite: mmlu, path: f, split: dev}",
        "spec.task.split: \"dev\" is not one of test, validation"},
       {"spec.generation.repetitionPenalty=0",
-       "spec.generation.repetitionPenalty: 0 is out of range >0..10"},
+       "spec.generation.repetitionPenalty: 0 is out of range 0.01..10"},
       {"spec.task.grader=exct",
        "spec.task.grader: \"exct\" is not one of exact, ruler-all, ruler-part, santa-niah, "
        "santa-fwe, santa-substring, number-llama, number-deepseek, choice-llama, choice-"
