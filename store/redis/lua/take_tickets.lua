@@ -11,13 +11,13 @@ if shared > 0 then
   local part = math.ceil(shared / workers)
   count = math.ceil(part / math.ceil(part / count))
 end
-redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', '(' .. ARGV[4])
-local popped = redis.call('ZPOPMIN', KEYS[2], count)
-if popped[1] then
-  local again = {'AGAIN'}
-  for i = 1, #popped, 2 do table.insert(again, popped[i]) end
-  return again
+local again = {'AGAIN'}
+while #again <= count do
+  local ticket = redis.call('ZPOPMIN', KEYS[2])[1]
+  if not ticket then break end
+  if tonumber(ticket) >= tonumber(ARGV[4]) then table.insert(again, ticket) end
 end
+if again[2] then return again end
 local first = redis.call('GET', KEYS[1]) or '0'
 count = math.min(count, tonumber(ARGV[2]) - tonumber(first))
 if count <= 0 then return {'NONE'} end
