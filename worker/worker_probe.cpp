@@ -20,8 +20,7 @@ WorkerProbe::Counter& WorkerProbe::Outcomes::of(WorkOutcome outcome) const {
 }
 
 WorkerProbe::WorkerProbe(MetricRegistry* metrics, Health* health)
-    : metrics_(*metrics),
-      health_(*health),
+    : health_(*health),
       episodes_(metrics, "allot_worker_episodes_total"),
       units_(metrics, "allot_worker_units_total"),
       correct_(metrics->counter("allot_worker_questions_total", {{"result", "correct"}})),

@@ -36,7 +36,6 @@ class WorkerProbe final : public WorkerEvents {
 
   void addReads(const v1::DecodeCounts& counts);
 
-  MetricRegistry& metrics_;
   Health& health_;
   Outcomes episodes_;
   Outcomes units_;
