@@ -116,8 +116,13 @@ Status lead(const Options& options, const kube::ServerAccess& access, Telemetry*
       if (!why.empty()) spdlog::error("{}", why);
       told = why;
     }
-    if (told.empty()) telemetry->health().ready();
-    if (!told.empty()) telemetry->health().unready(told);
+    // Of an operator the API server is the store.
+    if (told.empty()) {
+      telemetry->health().storeAnswered();
+      telemetry->health().ready();
+    } else {
+      telemetry->health().unready(told);
+    }
   }
   if (lost) return fail(ErrorCode::kFenced, "another operator leads now");
   return {};
