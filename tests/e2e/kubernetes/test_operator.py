@@ -8,7 +8,7 @@ import unittest
 
 import yaml
 
-from harness import kube, report
+from harness import kube, report, volume
 
 SOURCE = pathlib.Path(__file__).resolve().parents[3]
 ALLOT = os.environ["ALLOT"]
@@ -30,6 +30,8 @@ def experiment(name, **keys):
     file = SOURCE / "tests/e2e/kubernetes/overlays/learning-short/experiment.yaml"
     made = yaml.safe_load(file.read_text())
     made["metadata"]["name"] = name
+    # Two nodes share one machine of two cores.
+    made["spec"]["cluster"] = {"resources": {"requests": {"cpu": "100m", "memory": "256Mi"}}}
     for path, value in keys.items():
         *parents, last = path.split("__")
         at = made["spec"]
@@ -44,12 +46,17 @@ def kubectl(*arguments, **options):
 
 
 def of(name):
-    return kube.get_json("-n", NAMESPACE, "get", f"experiments.allot.dev/{name}")
+    found = kube.get_json("-n", NAMESPACE, "get", f"experiments.allot.dev/{name}")
+    status = found.setdefault("status", {})
+    status.setdefault("workers", {"ready": 0})
+    status.setdefault("progress", "0/20")
+    return found
 
 
 def condition(name, kind):
     conditions = of(name).get("status", {}).get("conditions", [])
-    return next((each for each in conditions if each["type"] == kind), {})
+    return next((each for each in conditions if each["type"] == kind),
+                {"reason": "", "message": ""})
 
 
 def pods(name, component):
@@ -60,6 +67,8 @@ def pods(name, component):
 class Operator(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
+        for name in ("allot-one", "allot-two"):  # a volume for each experiment
+            volume.renew(name)
         objects = kube.render(SOURCE / "k8s/operator")
         if kube.server_version() < (1, 25):
             # Such servers do not know the rules, or refuse to read them.
