@@ -399,6 +399,8 @@ Result<Engine::Answered> Engine::answer(const std::vector<Row>& rows, const Meth
     placed.scores[order[i]] = std::move(answered.scores[i]);
     placed.steps[order[i]] = answered.steps[i];
     placed.statistics[order[i]] = answered.statistics[i];
+    placed.answers[order[i]] = std::move(answered.answers[i]);
+    placed.prompts[order[i]] = std::move(answered.prompts[i]);
   }
   return placed;
 }
@@ -408,7 +410,9 @@ Status Engine::answerBatch(std::span<const Row> rows, const Methods& methods, An
   const double prompts_before = secondsForPrompts();
   ALLOT_ASSIGN(const auto batch, prompted(rows, methods, 0));
   answered->prefill_seconds += secondsForPrompts() - prompts_before;
-  for (const GenerationRow& row : batch) addCounts(*row.prompt, &answered->prompts);
+  for (const GenerationRow& row : batch) {
+    addCounts(*row.prompt, &answered->prompts.emplace_back());
+  }
   const auto start = Clock::now();
   ALLOT_ASSIGN(const auto generated,
                generate(decoder_.get(), tokenizer_, batch, generationOptions(methods.decode)));
@@ -431,14 +435,14 @@ Status Engine::answerBatch(std::span<const Row> rows, const Methods& methods, An
     if (grades.other) score.set_other_score(*grades.other);
     score.set_tokens(static_cast<uint32_t>(generated[i].tokens.size()));
     score.set_task(taskOf(asked));
+    std::optional<v1::Answer>& kept = answered->answers.emplace_back();
     if (rows[i].held_out && isKept(experiment_.spec().evaluation(), score)) {
-      answered->answers.push_back(
-          answerOf({.question = rows[i].question,
-                    .text = generated[i].text,
-                    .tokens = generated[i].tokens,
-                    .prompt = asked.prompt,
-                    .expected = asked.answers,
-                    .readings = readings(experiment_.spec().task(), asked, generated[i].text)}));
+      kept = answerOf({.question = rows[i].question,
+                       .text = generated[i].text,
+                       .tokens = generated[i].tokens,
+                       .prompt = asked.prompt,
+                       .expected = asked.answers,
+                       .readings = readings(experiment_.spec().task(), asked, generated[i].text)});
     }
     answered->scores.push_back(score);
     answered->steps.push_back(generated[i].steps);

@@ -90,6 +90,8 @@ class Engine final : public EpisodeEngine {
 
   // Evaluates one unit. kData if the unit does not fit this experiment.
   Result<v1::EvaluationResult> evaluate(const v1::EvaluationUnit& unit) override;
+  Result<std::vector<v1::EvaluationResult>> evaluateTogether(
+      const std::vector<v1::EvaluationUnit>& units) override;
 
   // Evaluation chunks whose first prompt is in memory: cheaper here than elsewhere.
   std::vector<uint32_t> warmChunks() const override;
@@ -123,13 +125,13 @@ class Engine final : public EpisodeEngine {
     uint32_t sequence = 0;
   };
   struct Answered {
-    std::vector<v1::QuestionScore> scores;  // one a row, as the next two
+    std::vector<v1::QuestionScore> scores;  // one a row, as the next four
     std::vector<uint64_t> steps;
     std::vector<kernels::RowStatistics> statistics;
-    std::vector<v1::Answer> answers;  // those that are kept
+    std::vector<std::optional<v1::Answer>> answers;  // those that are kept
+    std::vector<v1::PrefillCounts> prompts;
     double prefill_seconds = 0;
     double decode_seconds = 0;
-    v1::PrefillCounts prompts;
   };
 
   Engine(const v1::Experiment& experiment, Tokenizer tokenizer, WorkerEvents* events);
@@ -164,10 +166,14 @@ class Engine final : public EpisodeEngine {
   Result<Answered> answer(const std::vector<Row>& rows, const Methods& methods);
   // Adds to `answered`.
   Status answerBatch(std::span<const Row> rows, const Methods& methods, Answered* answered);
-  // Fills all but the unit and the seconds.
+  // Units that fit the experiment, of equal methods; their questions are the rows, in order. Fills
+  // all but the seconds.
   Status measureAccuracy(const std::vector<Row>& rows, const Methods& methods,
-                         v1::EvaluationResult* result);
-  // Fidelity or variance.
+                         std::vector<v1::EvaluationResult>* results);
+  // How the unit's questions are read and answered. kData if it does not fit the experiment.
+  Result<Methods> methodsOf(const v1::EvaluationUnit& unit) const;
+  Result<std::vector<Row>> rowsOf(const v1::EvaluationUnit& unit, const Methods& methods) const;
+  // Fidelity or variance. Fills all but the unit and the seconds.
   Status compareOutputs(const std::vector<Row>& rows, const Methods& methods, Measure measure,
                         v1::EvaluationResult* result);
   const Question& question(bool held_out, uint32_t index) const;

@@ -10,8 +10,16 @@
 #include "allot/v1/policy.pb.h"
 #include "allot/v1/result.pb.h"
 #include "core/result.h"
+#include "core/spec/choices.h"
 
 namespace allot {
+
+// Whether evaluateTogether() may have both: answers to the same questions by the same methods.
+inline bool answeredTogether(const v1::EvaluationUnit& a, const v1::EvaluationUnit& b) {
+  return measureOf(a) == Measure::kAccuracy && measureOf(b) == Measure::kAccuracy &&
+         a.method() == b.method() && prefillOf(a) == prefillOf(b) && a.chunk() == b.chunk() &&
+         a.first_question() == b.first_question() && a.question_count() == b.question_count();
+}
 
 class EpisodeEngine {
  public:
@@ -24,6 +32,17 @@ class EpisodeEngine {
                                                          const std::vector<uint64_t>& tickets) = 0;
   // Evaluates one unit. kData if the unit does not fit this experiment.
   virtual Result<v1::EvaluationResult> evaluate(const v1::EvaluationUnit& unit) = 0;
+  // The same of several units that answeredTogether() holds for, one result each in their order:
+  // what can shares decode steps among them, and every result but its times is as it is alone.
+  virtual Result<std::vector<v1::EvaluationResult>> evaluateTogether(
+      const std::vector<v1::EvaluationUnit>& units) {
+    std::vector<v1::EvaluationResult> results;
+    for (const v1::EvaluationUnit& unit : units) {
+      ALLOT_ASSIGN(v1::EvaluationResult result, evaluate(unit));
+      results.push_back(std::move(result));
+    }
+    return results;
+  }
   // Evaluation chunks whose first prompt is in memory: cheaper here than elsewhere.
   virtual std::vector<uint32_t> warmChunks() const = 0;
   // Rows that a decode step takes in hardly more time than one: as many questions may be answered

@@ -239,15 +239,34 @@ Status WorkerLoop::pushEvaluations() {
   return {};
 }
 
-Status WorkerLoop::evaluateUnit(const v1::EvaluationUnit& unit) {
+// Moves claimed units that may be answered together with the first one behind it, and says how many
+// of them are evaluated next: their rows fill a decode step of the device.
+size_t WorkerLoop::gatherUnits() {
+  const v1::EvaluationUnit first = claimed_.front();
+  const auto others = std::stable_partition(
+      claimed_.begin() + 1, claimed_.end(),
+      [&](const v1::EvaluationUnit& unit) { return answeredTogether(first, unit); });
+  uint64_t at_once = engine_.rowsOfStep() / std::max(1u, first.question_count());
+  // Who is asked to end drops what the grace is too short for.
+  if (unit_ms_ > 0) at_once = std::min(at_once, options_.grace_ms / 2 / unit_ms_);
+  const auto together = static_cast<uint64_t>(others - claimed_.begin());
+  return static_cast<size_t>(std::clamp<uint64_t>(at_once, 1, together));
+}
+
+Status WorkerLoop::evaluateFirst(size_t count) {
   ALLOT_TRY(beat(WorkerState::kEvaluation));
-  ALLOT_ASSIGN(v1::EvaluationResult result, engine_.evaluate(unit));
-  result.set_worker(options_.name);
-  result.set_build(options_.build);
-  result.set_finished_unix_ms(options_.unix_now());
-  const auto why = whyImpossible(result, boundsOf(run_.experiment, 0));
-  note(why ? fail(ErrorCode::kData, "unit " + unit.unit_id() + " " + *why) : Status());
-  held_evaluations_.push_back(std::move(result));
+  ALLOT_ASSIGN(auto results,
+               engine_.evaluateTogether(
+                   {claimed_.begin(), claimed_.begin() + static_cast<std::ptrdiff_t>(count)}));
+  for (v1::EvaluationResult& result : results) {
+    result.set_worker(options_.name);
+    result.set_build(options_.build);
+    result.set_finished_unix_ms(options_.unix_now());
+    const auto why = whyImpossible(result, boundsOf(run_.experiment, 0));
+    note(why ? fail(ErrorCode::kData, "unit " + result.unit().unit_id() + " " + *why) : Status());
+    held_evaluations_.push_back(std::move(result));
+    claimed_.pop_front();
+  }
   return {};
 }
 
@@ -256,11 +275,11 @@ Status WorkerLoop::evaluateUnit(const v1::EvaluationUnit& unit) {
 Result<size_t> WorkerLoop::evaluateClaimed() {
   size_t done = 0;
   while (!claimed_.empty() && !draining_) {
-    const Status evaluated = evaluateUnit(claimed_.front());
+    const size_t count = gatherUnits();
+    const Status evaluated = evaluateFirst(count);
     if (!evaluated && given_up_) break;
     ALLOT_TRY(evaluated);
-    claimed_.pop_front();
-    ++done;
+    done += count;
     if (storeWasSilent()) continue;
     const Status pushed = pushEvaluations();
     if (!pushed && pushed.error().code != ErrorCode::kUnavailable) {

@@ -74,7 +74,8 @@ class WorkerLoop {
   Status pushEvaluations();
   Result<bool> evaluateUnits();
   Result<size_t> evaluateClaimed();
-  Status evaluateUnit(const v1::EvaluationUnit& unit);
+  size_t gatherUnits();
+  Status evaluateFirst(size_t count);
   Result<bool> rollOut();
   Status beat(WorkerState state, uint64_t patience_ms = 0);
   bool storeWasSilent() const;
@@ -102,7 +103,7 @@ class WorkerLoop {
   std::minstd_rand jitter_;
   std::deque<v1::EpisodeResult> held_;  // made, not yet pushed
   std::deque<v1::EvaluationResult> held_evaluations_;
-  std::deque<v1::EvaluationUnit> claimed_;  // to be evaluated; the first one is in hand
+  std::deque<v1::EvaluationUnit> claimed_;  // to be evaluated; the first ones are in hand
   uint64_t unit_ms_ = 0;                    // how long a unit took of late; 0: not known
   uint64_t episode_ms_ = 0;                 // of the last pull, on average
   uint64_t results_ = 0;

@@ -20,6 +20,8 @@ together: allot takes about 8 bytes a parameter, then transformers 4 (and 8 in f
     dense_parity.py tests/bench/dense_parity.yaml --model qwen2.5-coder-1.5b-instruct.gguf \\
         --set spec.task.path=gsm8k/test.jsonl --questions 16 --tokens 128 --answers answers.json
 
+A long prompt takes allot minutes on its one core; --device cuda lets a GPU do transformers' part.
+
 Needs allot-worker (`./run build release allot-worker`) and `pip install torch transformers gguf accelerate pyyaml`.
 """
 import argparse
@@ -74,7 +76,7 @@ def allots_answers(options):
 
 # --- transformers
 
-def load_model(path):
+def load_model(path, device):
     os.environ.setdefault("TQDM_DISABLE", "1")
     import torch
     from transformers import AutoModelForCausalLM
@@ -85,15 +87,16 @@ def load_model(path):
         where = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name}
     model = AutoModelForCausalLM.from_pretrained(
         **where, torch_dtype=torch.float32, attn_implementation="sdpa", local_files_only=True)
-    return model.eval()
+    torch.backends.cuda.matmul.allow_tf32 = False  # float32 is 32 bits on a GPU, too
+    return model.to(device).eval()
 
 
 def logits_of(model, answer):
     """After the prompt and after each token but the last, [tokens, vocab]."""
     import torch
 
-    ids = torch.tensor([answer["prompt"] + answer["tokens"][:-1]])
-    return model(ids, use_cache=False, logits_to_keep=len(answer["tokens"])).logits[0]
+    ids = torch.tensor([answer["prompt"] + answer["tokens"][:-1]], device=model.device)
+    return model(ids, use_cache=False, logits_to_keep=len(answer["tokens"])).logits[0].cpu()
 
 
 def make_exact(model):
@@ -118,7 +121,7 @@ def make_exact(model):
     frequencies = rotary.inv_freq.double()
     if rotary.rope_type == "default":
         width = 2 * len(frequencies)
-        steps = torch.arange(0, width, 2, dtype=torch.float64) / width
+        steps = torch.arange(0, width, 2, dtype=torch.float64, device=frequencies.device) / width
         frequencies = float(model.config.rope_theta) ** -steps
     rotary.forward = angles(frequencies)
     for module in model.modules():
@@ -204,6 +207,7 @@ def parsed():
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="replaces a value of the file")
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/release/bin", help="where allot-worker is")
     parser.add_argument("--kv-memory", type=int, default=1024, help="MiB for allot's keys and values [1024]")
+    parser.add_argument("--device", default="cpu", help="where transformers computes: cpu or cuda [cpu]")
     parser.add_argument("--threads", type=int, default=0, help="of transformers [all cores]")
     parser.add_argument("--answers", type=pathlib.Path, help="keep allot's answers here; if it is there, use it")
     parser.add_argument("--out", type=pathlib.Path, help="write the comparison as JSON")
@@ -239,7 +243,7 @@ def main():
     if options.threads:
         torch.set_num_threads(options.threads)
     start = time.time()
-    model = load_model(path)
+    model = load_model(path, options.device)
     print(f"transformers: {sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters, "
           f"{time.time() - start:.0f} s to load", flush=True)
     rows = compare(model, answers)

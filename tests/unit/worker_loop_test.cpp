@@ -32,7 +32,14 @@ class TestEngine final : public EpisodeEngine {
     *result.mutable_unit() = unit;
     return result;
   }
+  Result<std::vector<v1::EvaluationResult>> evaluateTogether(
+      const std::vector<v1::EvaluationUnit>& units) override {
+    together.push_back("");
+    for (const auto& unit : units) together.back() += unit.unit_id();
+    return EpisodeEngine::evaluateTogether(units);
+  }
   std::vector<uint32_t> warmChunks() const override { return {}; }
+  std::vector<std::string> together;  // ids of the units of each call
   std::string deviceName() const override { return "NVIDIA H200"; }
   uint32_t rowsOfStep() const override { return rows_of_step; }
   uint32_t rows_of_step = 1;
@@ -187,6 +194,36 @@ spec:
   bool moved_ = false;
   Words words_;
 };
+
+TEST_F(WorkerLoopTest, UnitsOfOneMethodFillADecodeStep) {
+  engine_.rows_of_step = 3;
+  std::vector<v1::EvaluationUnit> units(16);
+  for (size_t i = 0; i < units.size(); ++i) {
+    units[i].set_unit_id(std::string(1, static_cast<char>('a' + i)));
+    units[i].set_method(i % 4 == 1 ? "dense" : "s2anta-sys");
+    units[i].set_measure(i % 4 == 2 ? "fidelity" : "accuracy");
+  }
+  ASSERT_TRUE(Leadership(*store_, epoch_).planUnits(units));
+  const auto loop = worker();
+  // How long a unit takes is known after the first one.
+  EXPECT_TRUE(loop->step());
+  EXPECT_EQ(engine_.together, (std::vector<std::string>{"a"}));
+  EXPECT_TRUE(loop->step());
+  EXPECT_EQ(engine_.together, (std::vector<std::string>{"a", "bf", "c", "deh", "i", "g"}));
+  while (words_.said.size() < units.size()) EXPECT_TRUE(loop->step());
+  for (const std::string& said : words_.said) EXPECT_TRUE(said.starts_with("unit pushed ")) << said;
+  EXPECT_EQ(claimable(), 0u);
+}
+
+TEST_F(WorkerLoopTest, UnitsThatWouldTakeMoreThanTheGraceAreAnsweredByThemselves) {
+  engine_.rows_of_step = 256;
+  planUnits(8);
+  engine_.at_step = [this] { return now_ += 4'000, Status(); };
+  const auto loop = worker();
+  EXPECT_TRUE(loop->step());
+  EXPECT_TRUE(loop->step());
+  EXPECT_EQ(engine_.together, (std::vector<std::string>{"a", "b", "c", "d", "e"}));
+}
 
 TEST_F(WorkerLoopTest, AFullInboxMakesItHoldItsResultsAndTakeNoTickets) {
   const auto loop = workerBeforeAFullInbox();

@@ -401,6 +401,46 @@ TEST(Engine, EveryMethodWithEnoughBudgetAnswersAsDenseDoes) {
   }
 }
 
+TEST(Engine, UnitsAreTheSameAloneAndTogether) {
+  const auto e =
+      experimentOf({"dense", "s2anta-sys"},
+                   {"spec.task.contextTokens=192", "spec.task.trainQuestions=32",
+                    "spec.task.heldOutQuestions=16", "spec.evaluation.prefills=[dense, s2anta-sys]",
+                    "spec.evaluation.repeats=2", "spec.generation.temperature=0.7"});
+  const auto roomy = load(e, 256), cramped = load(e, 12);
+  for (const char* const prefill : {"dense", "s2anta-sys"}) {
+    std::vector<v1::EvaluationUnit> units;
+    for (const uint32_t budget : {2u, 8u, 64u}) {
+      for (const uint32_t repeat : {0u, 1u}) {
+        v1::EvaluationUnit& unit = units.emplace_back(unitOf("s2anta-sys", budget, 8));
+        unit.set_unit_id(std::to_string(units.size()));
+        unit.set_prefill(prefill);
+        unit.set_repeat(repeat);
+        EXPECT_TRUE(answeredTogether(units.front(), unit));
+      }
+    }
+    for (Engine* engine : {cramped.get(), roomy.get()}) {
+      const auto together = engine->evaluateTogether(units);
+      ASSERT_TRUE(together) << together.error().message;
+      ASSERT_EQ(together->size(), units.size());
+      double seconds = 0;
+      for (size_t i = 0; i < units.size(); ++i) {
+        const auto alone = roomy->evaluate(units[i]);
+        ASSERT_TRUE(alone) << alone.error().message;
+        EXPECT_EQ(timeless((*together)[i]).SerializeAsString(),
+                  timeless(*alone).SerializeAsString());
+        EXPECT_GT((*together)[i].counts().decode_seconds(), 0);
+        seconds += (*together)[i].counts().decode_seconds();
+      }
+      EXPECT_LE(seconds, (*together)[0].seconds() * static_cast<double>(units.size()));
+    }
+  }
+  auto other = unitOf("dense", std::nullopt, 8);
+  EXPECT_FALSE(answeredTogether(other, unitOf("s2anta-sys", 2, 8)));
+  other.set_measure("fidelity");
+  EXPECT_FALSE(answeredTogether(other, other));
+}
+
 TEST(Engine, PromptsAreReadAsTheUnitSaysWhateverWasReadBefore) {
   const auto e = experimentOf({"dense", "s2anta-sys"},
                               {"spec.task.contextTokens=192", "spec.task.trainQuestions=32",
