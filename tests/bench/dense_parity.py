@@ -122,7 +122,8 @@ def make_exact(model):
     if rotary.rope_type == "default":
         width = 2 * len(frequencies)
         steps = torch.arange(0, width, 2, dtype=torch.float64, device=frequencies.device) / width
-        frequencies = float(model.config.rope_theta) ** -steps
+        theta = getattr(model.config, "rope_theta", None) or model.config.rope_parameters["rope_theta"]
+        frequencies = float(theta) ** -steps
     rotary.forward = angles(frequencies)
     for module in model.modules():
         if type(module).__name__.endswith("RMSNorm"):
