@@ -48,9 +48,10 @@ void addRunOptions(CLI::App* command, RunOptions* options) {
                    "[half of what is free, shared equally]")
       ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 30));
   command
-      ->add_option("--rows", options->rows_of_step,
-                   "Questions that a worker answers beside each other [256 on a GPU, else 64]; 1: "
-                   "one episode at a time")
+      ->add_option(
+          "--rows", options->rows_of_step,
+          "Questions that a worker answers at once [512 on a GPU, else 64]; 1: one episode "
+          "at a time")
       ->check(CLI::Range(1, 4096));
 }
 

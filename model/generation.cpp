@@ -98,33 +98,37 @@ Result<std::vector<int32_t>> nextTokens(Decoder* decoder, const StepBatch& step,
 class Batch {
  public:
   Batch(Decoder* decoder, const std::vector<GenerationRow>& rows, const GenerationOptions& options)
-      : decoder_(*decoder), rows_(rows), options_(options), own_pages_(rows.size()) {}
+      : decoder_(*decoder), rows_(rows), options_(options), own_pages_(rows.size()) {
+    // Of all rows from the start: on a GPU a step keeps its name whoever is in it.
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      max_pages_ = std::max(max_pages_, sharedPages(i) + ownPages(i));
+    }
+  }
   ~Batch() {
     for (const auto& pages : own_pages_) decoder_.pool().release(pages);
   }
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
 
-  // False if the pool is too small.
-  bool allocate() {
-    KvPool& pool = decoder_.pool();
-    std::vector<int32_t> shared_pages, copies;
-    for (size_t i = 0; i < rows_.size(); ++i) {
-      const Prompt& prompt = *rows_[i].prompt;
-      auto pages = pool.allocate(pagesForRow(
-          pool, static_cast<size_t>(prompt.length),
-          rows_[i].question.size() + static_cast<size_t>(mostTokens(rows_[i], options_))));
-      if (!pages) return false;
-      own_pages_[i] = std::move(*pages);
-      const size_t shared = static_cast<size_t>(prompt.length) / pool.pageSize();
-      if (shared < prompt.pages.size()) {
-        shared_pages.push_back(prompt.pages[shared]);
-        copies.push_back(own_pages_[i][0]);
-      }
-      max_pages_ = std::max(max_pages_, shared + own_pages_[i].size());
+  bool hasRoomFor(size_t row) const { return decoder_.pool().freePages() >= ownPages(row); }
+  // Gives the row, which there is room for, its own pages. They are filled by the next
+  // copyLastPages().
+  void begin(size_t row) {
+    own_pages_[row] = *decoder_.pool().allocate(ownPages(row));
+    const Prompt& prompt = *rows_[row].prompt;
+    if (const size_t shared = sharedPages(row); shared < prompt.pages.size()) {
+      from_.push_back(prompt.pages[shared]);
+      to_.push_back(own_pages_[row][0]);
     }
-    pool.copyPages(shared_pages, copies);
-    return true;
+  }
+  void copyLastPages() {
+    if (!from_.empty()) decoder_.pool().copyPages(from_, to_);
+    from_.clear();
+    to_.clear();
+  }
+  void end(size_t row) {
+    decoder_.pool().release(own_pages_[row]);
+    own_pages_[row].clear();
   }
 
   // The step that feeds each live row the token after those it has read.
@@ -154,10 +158,22 @@ class Batch {
   }
 
  private:
+  // The prompt's whole pages.
+  size_t sharedPages(size_t row) const {
+    return static_cast<size_t>(rows_[row].prompt->length) /
+           static_cast<size_t>(decoder_.pool().pageSize());
+  }
+  size_t ownPages(size_t row) const {
+    return pagesForRow(
+        decoder_.pool(), static_cast<size_t>(rows_[row].prompt->length),
+        rows_[row].question.size() + static_cast<size_t>(mostTokens(rows_[row], options_)));
+  }
+
   Decoder& decoder_;
   const std::vector<GenerationRow>& rows_;
   const GenerationOptions& options_;
-  std::vector<std::vector<int32_t>> own_pages_;
+  std::vector<std::vector<int32_t>> own_pages_;  // none: the row has not begun or has ended
+  std::vector<int32_t> from_, to_;               // pages to copy
   size_t max_pages_ = 0;
 };
 
@@ -195,29 +211,40 @@ Result<std::vector<Generated>> generate(Decoder* decoder, const Tokenizer& token
            length <= config.max_positions;
   };
   std::unordered_map<const Prompt*, int32_t> greedy;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    assert(entriesPerLayer(rows[i].schedule.size(), config) > 0);
-    const Prompt* const prompt = rows[i].prompt;
-    const auto first = [&] {
-      const auto choose = [&] {
-        if (isPenalised(options)) {
-          return choosePenalised(prompt->first_logits, rows[i], {}, options);
-        }
-        return chooseToken(prompt->first_logits, options.choice, options.seed, rows[i].sequence, 0);
-      };
-      if (options.choice.temperature > 0) return choose();
-      // The same in all rows of the prompt.
-      const auto known = greedy.find(prompt);
-      return known != greedy.end() ? known->second : (greedy[prompt] = choose());
+  const auto firstToken = [&](size_t row) {
+    const Prompt* const prompt = rows[row].prompt;
+    const auto choose = [&] {
+      if (isPenalised(options)) {
+        return choosePenalised(prompt->first_logits, rows[row], {}, options);
+      }
+      return chooseToken(prompt->first_logits, options.choice, options.seed, rows[row].sequence, 0);
     };
-    if (!rows[i].question.empty() || accept(i, first())) live.push_back(i);
-  }
+    if (options.choice.temperature > 0) return choose();
+    // The same in all rows of the prompt.
+    const auto known = greedy.find(prompt);
+    return known != greedy.end() ? known->second : (greedy[prompt] = choose());
+  };
 
   Batch batch(decoder, rows, options);
-  if (!live.empty() && !batch.allocate()) {
-    return badInput("the memory for keys and values does not hold a batch of " +
-                    std::to_string(rows.size()) + " rows: raise --kv-memory");
-  }
+  const size_t places = options.most_rows > 0 ? options.most_rows : rows.size();
+  size_t next = 0;  // the first row that has not begun
+  const auto beginRows = [&]() -> Status {
+    for (; next < rows.size() && live.size() < places; ++next) {
+      assert(entriesPerLayer(rows[next].schedule.size(), config) > 0);
+      if (!batch.hasRoomFor(next)) {
+        if (!live.empty()) break;  // one that ends makes room
+        return badInput(
+            "the memory for keys and values does not hold a row beside the prompts of " +
+            std::to_string(rows.size()) + " rows: raise --kv-memory");
+      }
+      if (rows[next].question.empty() && !accept(next, firstToken(next))) continue;
+      batch.begin(next);
+      live.push_back(next);
+    }
+    batch.copyLastPages();
+    return {};
+  };
+  ALLOT_TRY(beginRows());
   while (!live.empty()) {
     std::vector<kernels::RowStatistics> statistics(live.size());
     const StepBatch step = batch.step(live, outputs);
@@ -237,9 +264,12 @@ Result<std::vector<Generated>> generate(Decoder* decoder, const Tokenizer& token
       const bool asking = ++out.steps < rows[live[r]].question.size();
       if (asking || accept(live[r], tokens[r])) {
         still.push_back(live[r]);
+      } else {
+        batch.end(live[r]);
       }
     }
     live = std::move(still);
+    ALLOT_TRY(beginRows());
   }
   return outputs;
 }

@@ -3,7 +3,8 @@
 //
 // Each row continues a prefilled prompt under its own schedule; rows of the same prompt share its
 // pages (the last, partly filled page is copied for each). A row's tokens do not depend on the
-// other rows. One thread, as the decoder.
+// other rows, so rows that wait take the place of rows that have ended (continuous batching). One
+// thread, as the decoder.
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -30,6 +31,7 @@ struct GenerationOptions {
   kernels::MethodOptions method;
   uint64_t seed = 0;
   int max_new_tokens = 1;
+  size_t most_rows = 0;  // of one step; the others wait for a place; 0: no bound
   // With a repetition penalty the logits of each step come to the host, where the tokens that a row
   // has read or written are known: on a GPU such steps are slower.
   TokenChoice choice = {};
@@ -61,8 +63,9 @@ void add(const kernels::RowStatistics& more, kernels::RowStatistics* total);
 size_t pagesForRow(const KvPool& pool, size_t length, size_t more);
 
 // Where a row has no question, its first token comes from the prompt's dense prefill; every other
-// step is decoded with the row's schedule. kUsage when the pool has too few free pages for the
-// batch; errors of Decoder::step().
+// step is decoded with the row's schedule. Rows begin in their order, as soon as a step and the
+// pool have room for them. kUsage when the pool has too few free pages for one row; errors of
+// Decoder::step().
 Result<std::vector<Generated>> generate(Decoder* decoder, const Tokenizer& tokenizer,
                                         const std::vector<GenerationRow>& rows,
                                         const GenerationOptions& options);

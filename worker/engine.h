@@ -40,7 +40,7 @@ struct EngineOptions {
   // For copies of prompts that a GPU has no room for, in the host's memory; nothing: a share of
   // what is free there.
   std::optional<size_t> host_bytes = {};
-  uint32_t rows_of_step = 0;          // EpisodeEngine::rowsOfStep; 0: what suits the device
+  uint32_t rows_at_once = 0;          // EpisodeEngine::rowsAtOnce; 0: what suits the device
   bool allow_code_execution = false;  // graders may run programs that the model writes
   WorkerEvents* events = nullptr;     // told of the work; outlives the engine; may be null
 };
@@ -96,7 +96,7 @@ class Engine final : public EpisodeEngine {
   // Evaluation chunks whose first prompt is in memory: cheaper here than elsewhere.
   std::vector<uint32_t> warmChunks() const override;
 
-  uint32_t rowsOfStep() const override { return rows_of_step_; }
+  uint32_t rowsAtOnce() const override { return rows_at_once_; }
 
   std::string deviceName() const override { return decoder_->deviceName(); }
   // What keys and values of the longest question and its answer take, or with fidelity those of the
@@ -186,7 +186,8 @@ class Engine final : public EpisodeEngine {
   Tokenizer tokenizer_;
   std::optional<ChatTemplate> chat_;  // of all suites but recall
   Device device_ = Device::kCpu;
-  uint32_t rows_of_step_ = 1;
+  uint32_t rows_of_step_ = 1;  // at most
+  uint32_t rows_at_once_ = 1;
   bool allow_code_execution_ = false;
   std::unique_ptr<Decoder> decoder_;
   Dataset dataset_;

@@ -45,9 +45,9 @@ class EpisodeEngine {
   }
   // Evaluation chunks whose first prompt is in memory: cheaper here than elsewhere.
   virtual std::vector<uint32_t> warmChunks() const = 0;
-  // Rows that a decode step takes in hardly more time than one: as many questions may be answered
-  // at once.
-  virtual uint32_t rowsOfStep() const { return 1; }
+  // Questions that are worth answering at once: the rows that a decode step takes in hardly more
+  // time than one, and where answers are of many lengths others that take the place of the first.
+  virtual uint32_t rowsAtOnce() const { return 1; }
   // What computes: "cpu" or a GPU's name.
   virtual std::string deviceName() const { return "cpu"; }
 

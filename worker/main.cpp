@@ -55,7 +55,7 @@ struct Options {
   std::vector<std::string> set;
   uint64_t kv_mib = 0;
   std::optional<uint64_t> host_mib;
-  uint32_t rows_of_step = 0;
+  uint32_t rows_at_once = 0;
   bool stored = false;
   bool stay = false;
   bool allow_code_execution = false;
@@ -118,7 +118,7 @@ Result<std::unique_ptr<Engine>> loadEngine(const v1::Experiment& experiment, con
                                    .held_out_path = tasks.held_out_path,
                                    .kv_bytes = options.kv_mib << 20,
                                    .host_bytes = host_bytes,
-                                   .rows_of_step = options.rows_of_step,
+                                   .rows_at_once = options.rows_at_once,
                                    .allow_code_execution = options.allow_code_execution,
                                    .events = events});
 }
@@ -327,9 +327,9 @@ int main(int argc, char** argv) {
   app.add_option("--host-memory", options.host_mib,
                  "MiB of the host's memory for copies of prompts that the GPU has no room for [a "
                  "quarter of what is free; on a CPU 0]");
-  app.add_option("--rows", options.rows_of_step,
+  app.add_option("--rows", options.rows_at_once,
                  "Questions that are answered at once where there are so many, by taking several "
-                 "episodes [64 on a CPU, 256 on a GPU]")
+                 "episodes [64 on a CPU, 512 on a GPU, where a step has 256]")
       ->check(CLI::Range(uint32_t{1}, uint32_t{4096}));
   app.add_flag("--allow-code-execution", options.allow_code_execution,
                "Graders may run programs that the model writes (suite humaneval), in a sandbox");

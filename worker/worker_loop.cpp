@@ -246,7 +246,7 @@ size_t WorkerLoop::gatherUnits() {
   const auto others = std::stable_partition(
       claimed_.begin() + 1, claimed_.end(),
       [&](const v1::EvaluationUnit& unit) { return answeredTogether(first, unit); });
-  uint64_t at_once = engine_.rowsOfStep() / std::max(1u, first.question_count());
+  uint64_t at_once = engine_.rowsAtOnce() / std::max(1u, first.question_count());
   // Who is asked to end drops what the grace is too short for.
   if (unit_ms_ > 0) at_once = std::min(at_once, options_.grace_ms / 2 / unit_ms_);
   const auto together = static_cast<uint64_t>(others - claimed_.begin());
@@ -325,7 +325,7 @@ Result<bool> WorkerLoop::rollOut() {
   // Where nobody says how many, as many episodes as a decode step takes in its stride, and no more
   // of an update's than leaves the other workers theirs.
   const uint64_t asked = spec.rollout().episodes_per_pull();
-  uint64_t at_once = engine_.rowsOfStep() / std::max(1u, spec.rollout().questions_per_episode());
+  uint64_t at_once = engine_.rowsAtOnce() / std::max(1u, spec.rollout().questions_per_episode());
   // Who is asked to end drops what the grace is too short for.
   if (episode_ms_ > 0) at_once = std::min(at_once, options_.grace_ms / 2 / episode_ms_);
   const uint64_t per_update = spec.update().episodes_per_update();

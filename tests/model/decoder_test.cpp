@@ -211,9 +211,54 @@ TEST_F(Recall7m, ARowDoesNotDependOnItsBatch) {
       EXPECT_EQ(alone->front().statistics.key_bytes, (*together)[i].statistics.key_bytes);
     }
     EXPECT_TRUE(alone_attended == together_attended) << method << ": outputs differ";
+    // Rows that take the place of rows that have ended.
+    std::map<uint32_t, std::vector<float>> in_turn_attended;
+    options.probe = recordInto(&in_turn_attended);
+    options.most_rows = 5;
+    size_t most = 0;
+    options.after_step = [&](size_t live, double) { most = std::max(most, live); };
+    auto in_turn = generate(decoder_, *tokenizer_, rows, options);
+    ASSERT_TRUE(in_turn) << in_turn.error().message;
+    EXPECT_EQ(most, 5u);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      EXPECT_EQ((*in_turn)[i].tokens, (*together)[i].tokens) << method;
+    }
+    EXPECT_TRUE(in_turn_attended == together_attended) << method << ": outputs differ in turn";
   }
   for (Prompt& prompt : prompts) decoder_->release(&prompt);
   EXPECT_EQ(decoder_->pool().freePages(), decoder_->pool().totalPages());
+}
+
+// A pool that holds the prompts and a few rows holds the others one after the other.
+TEST_F(Recall7m, RowsWaitForPagesOfThoseBefore) {
+  const auto ids = (*golden_)["logits"][0]["prompt_ids"].get<std::vector<int32_t>>();
+  auto prompt = decoder_->prefill(ids);
+  ASSERT_TRUE(prompt);
+  KvPool& pool = decoder_->pool();
+  const GenerationOptions options = answerOptions("s2anta-sys");
+  std::vector<GenerationRow> rows;
+  for (uint32_t i = 0; i < 9; ++i) rows.push_back({&*prompt, SampleSchedule(8, 20), i});
+  auto together = generate(decoder_, *tokenizer_, rows, options);
+  ASSERT_TRUE(together) << together.error().message;
+  const size_t of_row = pagesForRow(pool, ids.size(), static_cast<size_t>(options.max_new_tokens));
+  for (const size_t places : {size_t{2}, size_t{1}}) {
+    auto taken = pool.allocate(pool.freePages() - places * of_row);
+    ASSERT_TRUE(taken);
+    auto in_turn = generate(decoder_, *tokenizer_, rows, options);
+    ASSERT_TRUE(in_turn) << in_turn.error().message;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      EXPECT_EQ((*in_turn)[i].tokens, (*together)[i].tokens);
+    }
+    EXPECT_EQ(pool.freePages(), places * of_row);
+    pool.release(*taken);
+  }
+  auto taken = pool.allocate(pool.freePages() - of_row + 1);
+  ASSERT_TRUE(taken);
+  const auto refused = generate(decoder_, *tokenizer_, rows, options);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("raise --kv-memory"), std::string::npos);
+  pool.release(*taken);
+  decoder_->release(&*prompt);
 }
 
 // Protocol B: what a row is asked goes through the same steps as what it writes.

@@ -28,7 +28,7 @@ class FakeEngine final : public EpisodeEngine {
   Result<v1::EvaluationResult> evaluate(const v1::EvaluationUnit& unit) override;
   std::vector<uint32_t> warmChunks() const override { return warm_; }
   // Several episodes at once, where the scenario has one a pull.
-  uint32_t rowsOfStep() const override { return 12; }
+  uint32_t rowsAtOnce() const override { return 12; }
 
  private:
   v1::EpisodeResult episode(const v1::PolicySnapshot& policy, uint64_t ticket);

@@ -41,7 +41,7 @@ class TestEngine final : public EpisodeEngine {
   std::vector<uint32_t> warmChunks() const override { return {}; }
   std::vector<std::string> together;  // ids of the units of each call
   std::string deviceName() const override { return "NVIDIA H200"; }
-  uint32_t rowsOfStep() const override { return rows_of_step; }
+  uint32_t rowsAtOnce() const override { return rows_of_step; }
   uint32_t rows_of_step = 1;
 
   // Before each episode and unit; it may set draining or refuse.
