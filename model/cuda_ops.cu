@@ -14,6 +14,55 @@ __device__ float load(const __nv_bfloat16* from) { return __bfloat162float(*from
 __device__ void store(float value, float* to) { *to = value; }
 __device__ void store(float value, __nv_bfloat16* to) { *to = __float2bfloat16(value); }
 
+// For kernels that are launched while the one before still works (launchEarly): from here on that
+// one has ended.
+__device__ void waitForKernelBefore() {
+#if __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+#endif
+}
+
+// Code that was compiled for older architectures does not wait, whatever the GPU.
+template <auto Kernel, typename... Arguments>
+void launchEarly(dim3 grid, Stream stream, Arguments... arguments) {
+  static const bool waits = [] {
+    // As the products beside it have it: a multiprocessor that divides its memory in another way
+    // has to be empty first.
+    cudaFuncSetAttribute(Kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                         cudaSharedmemCarveoutMaxShared);
+    cudaFuncAttributes loaded{};
+    return cudaFuncGetAttributes(&loaded, Kernel) == cudaSuccess && loaded.ptxVersion >= 90 &&
+           loaded.binaryVersion >= 90;
+  }();
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(kThreads);
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = waits ? 1 : 0;
+  cudaLaunchKernelEx(&config, Kernel, arguments...);
+}
+
+// Four at once, at a multiple of four.
+__device__ float4 load4(const float* from) { return *reinterpret_cast<const float4*>(from); }
+__device__ float4 load4(const __nv_bfloat16* from) {
+  const uint2 words = *reinterpret_cast<const uint2*>(from);
+  return {__uint_as_float(words.x << 16), __uint_as_float(words.x & 0xffff0000u),
+          __uint_as_float(words.y << 16), __uint_as_float(words.y & 0xffff0000u)};
+}
+__device__ void store4(const float4& value, float* to) { *reinterpret_cast<float4*>(to) = value; }
+__device__ void store4(const float4& value, __nv_bfloat16* to) {
+  const __nv_bfloat162 low = __floats2bfloat162_rn(value.x, value.y);
+  const __nv_bfloat162 high = __floats2bfloat162_rn(value.z, value.w);
+  uint2 words;
+  memcpy(&words.x, &low, sizeof low);
+  memcpy(&words.y, &high, sizeof high);
+  *reinterpret_cast<uint2*>(to) = words;
+}
+
 // The block's sum, in all its threads.
 __device__ float blockSum(float value) {
   __shared__ float sums[kWarps];
@@ -35,24 +84,30 @@ __global__ void embedKernel(const T* table, const int32_t* tokens, int width, fl
 template <typename T>
 __global__ void addRmsNormKernel(float* x, const T* more, const float* weight, int width, float eps,
                                  T* out) {
+  waitForKernelBefore();
   const int64_t row = static_cast<int64_t>(blockIdx.x) * width;
   float squares = 0;
-  for (int i = threadIdx.x; i < width; i += kThreads) {
-    float value = x[row + i];
+  for (int i = 4 * threadIdx.x; i < width; i += 4 * kThreads) {
+    float4 value = load4(x + row + i);
     if (more) {
-      value += load(more + row + i);
-      x[row + i] = value;
+      const float4 added = load4(more + row + i);
+      value = {value.x + added.x, value.y + added.y, value.z + added.z, value.w + added.w};
+      store4(value, x + row + i);
     }
-    squares += value * value;
+    squares += (value.x * value.x + value.y * value.y) + (value.z * value.z + value.w * value.w);
   }
   const float scale = 1.0f / sqrtf(blockSum(squares) / static_cast<float>(width) + eps);
-  for (int i = threadIdx.x; i < width; i += kThreads) {
-    store(x[row + i] * scale * weight[i], out + row + i);
+  for (int i = 4 * threadIdx.x; i < width; i += 4 * kThreads) {
+    const float4 value = load4(x + row + i), w = load4(weight + i);
+    store4({value.x * scale * w.x, value.y * scale * w.y, value.z * scale * w.z,
+            value.w * scale * w.w},
+           out + row + i);
   }
 }
 
 template <typename T>
 __global__ void gatedSiluKernel(const T* gate_up, int width, T* out) {
+  waitForKernelBefore();
   const T* gate = gate_up + static_cast<int64_t>(blockIdx.x) * 2 * width;
   const int i = static_cast<int>(blockIdx.y) * kThreads + static_cast<int>(threadIdx.x);
   if (i >= width) return;
@@ -79,6 +134,7 @@ template <typename T>
 __global__ void splitRopeKernel(const T* qkv, const float* bias, HeadNorms norms,
                                 const int32_t* positions, const float* cosines, const float* sines,
                                 Heads shape, SplitOutputs out) {
+  waitForKernelBefore();
   const int half = shape.head_dim / 2;
   const int pair = static_cast<int>(blockIdx.y) * kThreads + static_cast<int>(threadIdx.x);
   const int head = pair / half, i = pair % half;
@@ -112,6 +168,7 @@ __global__ void splitRopeKernel(const T* qkv, const float* bias, HeadNorms norms
 }
 
 __global__ void toBFloat16Kernel(const float* from, int64_t count, __nv_bfloat16* to) {
+  waitForKernelBefore();
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i < count) to[i] = __float2bfloat16(from[i]);
 }
@@ -174,16 +231,17 @@ void embed(Number number, const void* table, const int32_t* tokens, int rows, in
 void addRmsNorm(Number number, float* x, const void* more, const float* weight, int rows, int width,
                 float eps, void* out, Stream stream) {
   typed(number, [&]<typename T>(T*) {
-    addRmsNormKernel<<<rows, kThreads, 0, stream>>>(x, static_cast<const T*>(more), weight, width,
-                                                    eps, static_cast<T*>(out));
+    launchEarly<addRmsNormKernel<T>>(dim3(static_cast<unsigned>(rows)), stream, x,
+                                     static_cast<const T*>(more), weight, width, eps,
+                                     static_cast<T*>(out));
   });
 }
 
 void gatedSilu(Number number, const void* gate_up, int rows, int width, void* out, Stream stream) {
   const dim3 grid(static_cast<unsigned>(rows), blocksFor(width));
   typed(number, [&]<typename T>(T*) {
-    gatedSiluKernel<<<grid, kThreads, 0, stream>>>(static_cast<const T*>(gate_up), width,
-                                                   static_cast<T*>(out));
+    launchEarly<gatedSiluKernel<T>>(grid, stream, static_cast<const T*>(gate_up), width,
+                                    static_cast<T*>(out));
   });
 }
 
@@ -193,14 +251,14 @@ void splitRope(Number number, const void* qkv, const float* bias, const HeadNorm
   const int64_t pairs = int64_t{heads.heads + 2 * heads.kv_heads} * (heads.head_dim / 2);
   const dim3 grid(static_cast<unsigned>(rows), blocksFor(pairs));
   typed(number, [&]<typename T>(T*) {
-    splitRopeKernel<<<grid, kThreads, 0, stream>>>(static_cast<const T*>(qkv), bias, norms,
-                                                   positions, cosines, sines, heads, out);
+    launchEarly<splitRopeKernel<T>>(grid, stream, static_cast<const T*>(qkv), bias, norms,
+                                    positions, cosines, sines, heads, out);
   });
 }
 
 void toBFloat16(const float* from, int64_t count, void* to, Stream stream) {
-  toBFloat16Kernel<<<blocksFor(count), kThreads, 0, stream>>>(from, count,
-                                                              static_cast<__nv_bfloat16*>(to));
+  launchEarly<toBFloat16Kernel>(dim3(blocksFor(count)), stream, from, count,
+                                static_cast<__nv_bfloat16*>(to));
 }
 
 void movePages(const PagePart* parts, int part_count, const int32_t* pages, uint8_t* const* host,

@@ -21,7 +21,8 @@ void embed(Number number, const void* table, const int32_t* tokens, int rows, in
            Stream stream);
 
 // x[r] += more[r], unless more is null; out[r] = x[r] / sqrt(mean(x[r]^2) + eps) * weight. x, more
-// and out [rows, width], more and out of `number`; weight [width] float32.
+// and out [rows, width], more and out of `number`; weight [width] float32; width a multiple of 4,
+// all aligned to 16 bytes.
 void addRmsNorm(Number number, float* x, const void* more, const float* weight, int rows, int width,
                 float eps, void* out, Stream stream);
 
