@@ -27,9 +27,6 @@ namespace {
 // every token.
 constexpr int kPlannedKeys = 1024;
 
-// Of a head, where as many draws are made as its budget says (exactAbove=never).
-constexpr uint32_t kMostDraws = 1u << 24;
-
 // The rows that a small batch leaves unused cost nothing where weights are what is waited for.
 int64_t wholeTiles(int64_t rows) {
   constexpr int64_t kTile = CudaProducts::kRowTile;

@@ -64,6 +64,9 @@ struct CudaWeights {
 
 class CudaModel {
  public:
+  // Of a head, where as many draws are made as its budget says (exactAbove=never).
+  static constexpr uint32_t kMostDraws = 1u << 24;
+
   // Keys and values are kept in bfloat16, whatever the options say: it is half of float32's bytes
   // and what the kernels read. kUsage where the GPU's memory is too small.
   static Result<std::unique_ptr<CudaModel>> create(const ModelConfig& config, CudaWeights weights,

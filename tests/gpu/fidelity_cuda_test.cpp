@@ -15,13 +15,13 @@
 namespace allot {
 namespace {
 
-const std::string kFolder = std::string(ALLOT_SOURCE_DIR) + "/experiments/models/recall-7m";
-constexpr uint32_t kAll = UINT32_MAX;
+const std::string kRecall = std::string(ALLOT_SOURCE_DIR) + "/experiments/models/recall-7m";
+constexpr uint32_t kEverything = UINT32_MAX;
 
 // A decoder with the prompts of a few questions.
 struct Asked {
   explicit Asked(Device device) {
-    auto loaded = Decoder::load(kFolder,
+    auto loaded = Decoder::load(kRecall,
                                 {.kv_bytes = size_t{256} << 20,
                                  .element = kernels::Element::kBFloat16,
                                  .shadow_bits = {4},
@@ -30,7 +30,7 @@ struct Asked {
     EXPECT_TRUE(loaded) << loaded.error().message;
     if (!loaded) return;
     decoder = std::move(*loaded);
-    auto read = Tokenizer::load(kFolder + "/tokenizer.json");
+    auto read = Tokenizer::load(kRecall + "/tokenizer.json");
     EXPECT_TRUE(read);
     tokenizer = std::make_unique<Tokenizer>(std::move(*read));
     v1::Task task;
@@ -127,11 +127,11 @@ TEST_F(FidelityCuda, SupportIsTheCpus) {
     const FidelityProtocol protocol{.support_tile = tile, .agreement = AgreementLayers::kLast};
     std::map<std::pair<uint32_t, uint32_t>, double> states;
     double all = 0, apart = 0;
-    for (const auto& cell : cpu_->measure("dense", kAll, protocol).cells) {
+    for (const auto& cell : cpu_->measure("dense", kEverything, protocol).cells) {
       states[{cell.layer(), cell.support()}] += static_cast<double>(cell.states());
       all += static_cast<double>(cell.states());
     }
-    const Fidelity made = gpu_->measure("dense", kAll, protocol);
+    const Fidelity made = gpu_->measure("dense", kEverything, protocol);
     for (const auto& cell : made.cells) {
       states[{cell.layer(), cell.support()}] -= static_cast<double>(cell.states());
       EXPECT_EQ(cell.relative_error(), 0);
