@@ -8,7 +8,7 @@
 namespace allot::kernels::cuda {
 
 size_t longChoiceBytes(int pieces) {
-  return std::max(sizeof(SelectionMemory), pieces * sizeof(float));
+  return std::max(sizeof(SelectionMemory), pieces * sizeof(uint64_t));
 }
 
 StepKernel longChoiceKernelOf(Sweep sweep, int head_dim, Element element) {

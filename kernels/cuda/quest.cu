@@ -10,7 +10,7 @@ int questPages(int max_length) { return max_length > 0 ? (max_length + kPart - 1
 
 size_t questBytes(int max_length, int pieces) {
   const size_t sets = 2 * static_cast<size_t>(bitWords(questPages(max_length))) * sizeof(uint32_t);
-  return std::max(sizeof(SelectionMemory) + sets, pieces * sizeof(float));
+  return std::max(sizeof(SelectionMemory) + sets, pieces * sizeof(uint64_t));
 }
 
 QuestKernels questKernelsOf(int head_dim, Element element) {
