@@ -65,8 +65,8 @@ bool takesRoomOf(const MethodOptions& method, const MethodOptions& planned) {
   return (method.method == Method::kBernoulli) == (planned.method == Method::kBernoulli);
 }
 
-// Draws are fewer than keys, but for those that are made however many keys there are; tiles may make
-// one each whatever the budget, and quest reads up to two pages more.
+// Draws are fewer than keys, but for those that are made however many keys there are; a tile may
+// make one whatever the budget, and quest reads up to two pages more.
 uint32_t drawStride(const MethodOptions& method, const StepBounds& bounds) {
   const auto keys = static_cast<uint32_t>(bounds.max_length);
   const ChosenBy by = chosenBy(method);
