@@ -224,7 +224,7 @@ std::optional<std::string> CudaModel::prepare(const StepBatch& batch, bool stati
     for (const uint32_t budget : batch.schedules[static_cast<size_t>(r)]) {
       const bool draws =
           budget < static_cast<uint32_t>(batch.lengths[r]) || !kernels::exactFromAllKeys(method_);
-      if (draws) most = std::max(most, std::min(budget, kMostDraws));
+      if (draws) most = std::max(most, std::min(budget, kTooManyDraws));
     }
   }
   bounds_ = {.rows = rows_,

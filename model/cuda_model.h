@@ -64,8 +64,8 @@ struct CudaWeights {
 
 class CudaModel {
  public:
-  // Of a head, where as many draws are made as its budget says (exactAbove=never).
-  static constexpr uint32_t kMostDraws = 1u << 24;
+  // Budgets count as no more than this: the plan refuses as many draws (exactAbove=never).
+  static constexpr uint32_t kTooManyDraws = 1u << 25;
 
   // Keys and values are kept in bfloat16, whatever the options say: it is half of float32's bytes
   // and what the kernels read. kUsage where the GPU's memory is too small.

@@ -104,7 +104,7 @@ std::optional<std::string> CudaProbe::attendAgain(const kernels::MethodOptions& 
     for (int h = 0; h < (in.head_budgets ? in.heads : 1); ++h) {
       const uint32_t budget = in.budget(r, h);
       if (few && budget >= static_cast<uint32_t>(in.lengths[r])) continue;
-      bounds.max_budget = std::max(bounds.max_budget, std::min(budget, CudaModel::kMostDraws));
+      bounds.max_budget = std::max(bounds.max_budget, std::min(budget, CudaModel::kTooManyDraws));
     }
   }
   // In steps, so that a sequence that grows does not make the workspace grow with every token.

@@ -300,6 +300,7 @@ Refusal Workspace::plan(const MethodOptions& method, const PagedKv& kv, const St
   if (auto why = impl.prepare()) return why;
   const Sweep sweep = sweepOf(method);
   if (auto why = lacking(method, kv)) return why;
+  if (auto why = tooManyDraws(method, bounds.max_budget)) return why;
   const int max_pieces = mostPieces(bounds.max_length);
   const auto room = static_cast<size_t>(impl.device.shared_bytes);
   const size_t most = std::min<size_t>(kMostPieces, room / sizeof(uint64_t) - 1);

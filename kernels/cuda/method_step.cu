@@ -90,6 +90,13 @@ Refusal lacking(const MethodOptions& method, const PagedKv& kv) {
   return std::string(methodName(method.method)) + " reads page bounds, but the cache holds none";
 }
 
+Refusal tooManyDraws(const MethodOptions& method, uint32_t max_budget) {
+  constexpr uint32_t kMost = 1u << 24;  // as on the CPU
+  if (exactFromAllKeys(method) || max_budget <= kMost) return std::nullopt;
+  return "a budget is beyond " + std::to_string(kMost) +
+         ", the most draws that are made with exactAbove=never";
+}
+
 int pageStride(const MethodOptions& method, int max_length) {
   return readsBounds(method) ? (questPages(max_length) + 7) / 8 * 8 : 0;
 }

@@ -23,5 +23,7 @@ int tileStride(const MethodOptions& method, int max_length);
 
 // What the method reads of keys, and the cache does not hold.
 Refusal lacking(const MethodOptions& method, const PagedKv& kv);
+// More draws than are made where they are made however many keys there are.
+Refusal tooManyDraws(const MethodOptions& method, uint32_t max_budget);
 
 }  // namespace allot::kernels::cuda

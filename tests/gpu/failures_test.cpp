@@ -262,6 +262,13 @@ TEST_F(Refusals, StepsBeyondThePlan) {
     outputs.read();  // looks at the guards
     return refused;
   };
+  cuda::StepBounds most = gpu.bounds(method);
+  most.max_budget = (1u << 24) + 1;
+  most.statistics = false;
+  cuda::Workspace much;
+  EXPECT_EQ(much.plan(method, gpu.kv(), most), std::nullopt);
+  EXPECT_EQ(much.plan(methodOf("s2anta-prop exactAbove=never"), gpu.kv(), most),
+            "a budget is beyond 16777216, the most draws that are made with exactAbove=never");
   EXPECT_FALSE(refused([](cuda::StepBounds*) {}));
   EXPECT_TRUE(refused(nullptr)) << "there was no plan";
   EXPECT_TRUE(refused([](cuda::StepBounds* bounds) { bounds->rows = 3; }));
