@@ -1,7 +1,8 @@
 #pragma once
 // The arithmetic of adaptive budgets, the same on the CPU and the GPU: how many keys are heavy, how
-// many are sampled for a pilot, what the pilot says, and vattention's budget. What it is for stands
-// in kernels/cpu/adaptive.h. Private to kernels/; host and device.
+// many are sampled for a pilot, what the pilot says, and the budgets of vattention and of
+// adaptive-denominator. What it is for stands in kernels/cpu/adaptive.h. Private to kernels/; host
+// and device.
 #include <cmath>
 #include <cstdint>
 
@@ -15,6 +16,12 @@ constexpr int kMinimumPilot = 32;
 ALLOT_HOST_DEVICE inline int shareOf(double share, int count) {
   const double wanted = ceil(share * count - 1e-9);
   return wanted < count ? static_cast<int>(wanted) : count;
+}
+
+// So many of n keys; or of a share above 0, that share of them, rounded up.
+ALLOT_HOST_DEVICE inline int countOrShare(uint32_t count, double share, int n) {
+  if (share > 0) return shareOf(share, n);
+  return count < static_cast<uint32_t>(n) ? static_cast<int>(count) : n;
 }
 
 // What is known of one head before its tail is sampled.
@@ -99,6 +106,21 @@ ALLOT_HOST_DEVICE inline double vAttentionRows(const PilotEstimate& pilot,
   }
   const double h = least / (rule.epsilon / 2);
   return 1 / (1 / (h * h) + 1 / pilot.tail);
+}
+
+// adaptive-denominator's rule for one claim (kernels/cpu/method_adaptive_denominator.cpp).
+struct DenominatorRule {
+  double epsilon = 0;
+  double z = 0;  // Phi^-1(1 - delta), 0 where that is negative
+};
+
+// Rows of the tail that adaptive-denominator samples, before it is limited; infinity: all.
+ALLOT_HOST_DEVICE inline double denominatorRows(const PilotEstimate& pilot,
+                                                const DenominatorRule& rule) {
+  if (!(pilot.denominator > 0)) return HUGE_VAL;
+  const double deviations =
+      rule.z * pilot.denominator_spread * pilot.tail / (rule.epsilon * pilot.denominator);
+  return deviations * deviations;
 }
 
 // The rows that are sampled where `wanted` would be right: at least the pilot's, at most `most`.

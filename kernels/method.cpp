@@ -54,10 +54,9 @@ const Parameter& parameterOf(Method method, std::string_view key) {
   });
 }
 
-// So many of n keys; or of a share above 0, that share of them, rounded up.
-int keysOf(uint32_t count, double share, int n) {
-  if (share > 0) return shareOf(share, n);
-  return count < static_cast<uint32_t>(n) ? static_cast<int>(count) : n;
+// Tiles whose draws the GPU makes: whole parts of a piece of work, or a piece.
+bool gpuDrawsByTiles(const MethodOptions& options) {
+  return options.tiles_by_length || (options.tile_size % 16 == 0 && 256 % options.tile_size == 0);
 }
 
 // Parameters of which the GPU's kernels have some values alone.
@@ -69,23 +68,19 @@ struct GpuLimit {
 };
 const std::vector<GpuLimit>& gpuLimits() {
   static const std::vector<GpuLimit> all = {
-      {Method::kS2antaFlash, "tileSize", {"256"}},  // cuda::kPieceKeys
+      {Method::kS2antaFlash, "tileSize", {"16, 32, 64, 128, 256, auto"}, gpuDrawsByTiles},
       {Method::kS2antaQ4, "bits", {"4"}},
       {Method::kS2antaQ4, "weights", {"self"}},
       {Method::kSampleAttention, "block", {"64"}},
       {Method::kSale, "select", {"q4"}},
       {Method::kTopK, "scores", {"exact", "q4"}},
       {Method::kVAttention, "scores", {"exact", "q4"}},
-      {Method::kVAttention, "sink", {"0..65536"}, [](auto& o) { return o.sink_share == 0; }},
-      {Method::kVAttention, "local", {"0..65536"}, [](auto& o) { return o.local_share == 0; }},
-      {Method::kS2antaProp, "rounding", {"systematic"}},
-      // Lists of draws, and flash's 8-bit counts, have room for fewer draws than keys.
-      {Method::kSanta, "exactAbove", {"keys"}},
-      {Method::kS2antaStrat, "exactAbove", {"keys"}},
-      {Method::kS2antaSys, "exactAbove", {"keys"}},
-      {Method::kS2antaProp, "exactAbove", {"keys"}},
-      {Method::kS2antaFlash, "exactAbove", {"keys"}},
-      {Method::kS2antaQ4, "exactAbove", {"keys"}},
+      {Method::kAdaptiveDenominator, "scores", {"exact", "q4"}},
+      // Where draws do not depend on tiles, any size will do.
+      {Method::kS2antaProp,
+       "tileSize",
+       {"16, 32, 64, 128, 256, auto"},
+       [](const MethodOptions& o) { return !o.largest_remainder || gpuDrawsByTiles(o); }},
   };
   return all;
 }
@@ -245,10 +240,10 @@ int tileKeys(const MethodOptions& options, int n) {
 }
 
 int sinkKeys(const MethodOptions& options, int n) {
-  return keysOf(options.sink, options.sink_share, n);
+  return countOrShare(options.sink, options.sink_share, n);
 }
 int localKeys(const MethodOptions& options, int n) {
-  return keysOf(options.local, options.local_share, n);
+  return countOrShare(options.local, options.local_share, n);
 }
 
 int shadowBits(const MethodOptions& options) {

@@ -75,7 +75,8 @@ class Append {
       for (const KeyShadow& shadow : kv_.shadows) {
         if (shadow.bits > 0) writeShadow(shadow, kv_, pages(row), head, start, in_.count);
       }
-      if (kv_.bounds) extendBounds(row, head);
+      if (kv_.bounds && kv_.element == Element::kFloat32) extendBounds<float>(row, head);
+      if (kv_.bounds && kv_.element == Element::kBFloat16) extendBounds<uint16_t>(row, head);
       if (kv_.value_sums) appendValueSums(kv_, pages(row), head, start, in_.count);
     }
   }
@@ -119,18 +120,23 @@ class Append {
     }
   }
 
+  static float numberOf(float element) { return element; }
+  static float numberOf(uint16_t element) { return fromBFloat16(element); }
+
+  template <typename T>
   void extendBounds(int row, int head) const {
     for (int i = 0; i < in_.count; ++i) {
       const int position = in_.starts[row] + i;
       const int64_t from = offset(row, head, position);
-      float* low = kv_.bounds + from / kv_.head_dim / kTileKeys * 2 * kv_.head_dim;
-      float* high = low + kv_.head_dim;
+      const T* key = static_cast<const T*>(kv_.keys) + from;
+      T* low = static_cast<T*>(kv_.bounds) + from / kv_.head_dim / kTileKeys * 2 * kv_.head_dim;
+      T* high = low + kv_.head_dim;
       // The bounds of a page's earlier use are dropped by the first key of a tile.
       const bool first = position % kTileKeys == 0;
       for (int d = 0; d < kv_.head_dim; ++d) {
-        const float key = keyAt(kv_, from + d);
-        low[d] = first ? key : std::min(low[d], key);
-        high[d] = first ? key : std::max(high[d], key);
+        const float x = numberOf(key[d]);
+        if (first || x < numberOf(low[d])) low[d] = key[d];
+        if (first || x > numberOf(high[d])) high[d] = key[d];
       }
     }
   }
@@ -158,8 +164,9 @@ size_t shadowBytesPerPage(int bits, int kv_heads, int page_size, int head_dim) {
   return tiles * (shadow.tileBytes(head_dim) + kTileKeys * sizeof(float));
 }
 
-size_t boundsBytesPerPage(int kv_heads, int page_size, int head_dim) {
-  return static_cast<size_t>(kv_heads) * (page_size / kTileKeys) * 2 * head_dim * sizeof(float);
+size_t boundsBytesPerPage(Element element, int kv_heads, int page_size, int head_dim) {
+  const size_t tiles = static_cast<size_t>(kv_heads) * (page_size / kTileKeys);
+  return tiles * 2 * head_dim * bytesOf(element);
 }
 
 std::optional<std::string> appendKv(const PagedKv& kv, const AppendInputs& in) {
@@ -190,7 +197,7 @@ void copyPage(const PagedKv& kv, int64_t from, int64_t to) {
     copy(shadow.scales, positions * sizeof(float));
   }
   copy(kv.centres, static_cast<size_t>(kv.kv_heads) * kv.head_dim * sizeof(float));
-  copy(kv.bounds, tiles * 2 * kv.head_dim * sizeof(float));
+  copy(kv.bounds, tiles * 2 * kv.head_dim * bytesOf(kv.element));
   copy(kv.value_sums, static_cast<size_t>(kv.kv_heads) * 2 * kv.head_dim * sizeof(double));
 }
 

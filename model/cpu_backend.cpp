@@ -74,6 +74,33 @@ class CpuBackend final : public DecoderBackend {
     return chosen_;
   }
 
+  std::optional<std::string> attendAgain(const kernels::MethodOptions& method,
+                                         const kernels::PagedKv& kv,
+                                         const kernels::DecodeInputs& in,
+                                         const kernels::DecodeOutputs& out) override {
+    const int longest = *std::max_element(in.lengths, in.lengths + in.rows);
+    again_.plan(longest, in.heads / kv.kv_heads, kv.head_dim);
+    return kernels::decodeAttention(method, kv, in, &again_, out);
+  }
+  std::optional<std::string> tileMasses(const kernels::PagedKv& kv, const kernels::DecodeInputs& in,
+                                        uint32_t tile,
+                                        std::vector<std::vector<double>>* masses) override {
+    masses->clear();
+    for (int r = 0; r < in.rows; ++r) {
+      for (int h = 0; h < in.heads; ++h) {
+        exactScores(kv, in, r, h, &scores_);
+        masses->push_back(allot::tileMasses(scores_, tile));
+      }
+    }
+    return std::nullopt;
+  }
+  std::optional<std::string> rowOnHost(const kernels::PagedKv& kv, const kernels::DecodeInputs& in,
+                                       int row, HostRow* held) override {
+    const int32_t* pages = in.page_table + static_cast<int64_t>(row) * in.max_pages;
+    *held = {.kv = kv, .pages = {pages, pages + in.max_pages}};
+    return std::nullopt;
+  }
+
  private:
   void resize(size_t rows) {
     const auto hidden = static_cast<size_t>(config_.hidden_size);
@@ -181,6 +208,8 @@ class CpuBackend final : public DecoderBackend {
   RopeTable rope_;
   KvPool pool_;
   kernels::DecodeWorkspace workspace_;
+  kernels::DecodeWorkspace again_;  // attendAgain()'s
+  std::vector<float> scores_;       // of one head
   PrefillSpaces prefill_spaces_;
   // Activations of one step, [rows, ...].
   std::vector<float> x_, normed_, qkv_, queries_, keys_, values_, attended_, projected_, gate_up_,

@@ -16,6 +16,7 @@
 
 #include "model/cuda_device.h"
 #include "model/cuda_model.h"
+#include "model/cuda_probe.h"
 #include "model/cuda_prompt.h"
 #include "model/decoder_backend.h"
 #include "model/generation.h"
@@ -58,7 +59,10 @@ constexpr int64_t kMlpRows = 4096;
 class CudaBackend final : public DecoderBackend {
  public:
   explicit CudaBackend(std::unique_ptr<CudaModel> model)
-      : model_(std::move(model)), prompt_(model_.get()), name_(cudaDeviceName()) {}
+      : model_(std::move(model)),
+        prompt_(model_.get()),
+        probe_(model_.get()),
+        name_(cudaDeviceName()) {}
 
   std::string deviceName() const override { return name_; }
   size_t weightBytes() const override { return model_->weights().bytes(); }
@@ -84,7 +88,6 @@ class CudaBackend final : public DecoderBackend {
 
   Result<std::span<const float>> step(const StepBatch& batch,
                                       std::vector<kernels::RowStatistics>* statistics) override {
-    ALLOT_TRY(canDo(batch));
     const Stopwatch watch(&times.gpu_steps);
     return guarded([&]() -> Result<std::span<const float>> {
       const c10::InferenceMode guard;
@@ -96,7 +99,6 @@ class CudaBackend final : public DecoderBackend {
   Result<std::span<const int32_t>> stepAndChoose(
       const StepBatch& batch, const TokenChoice& choice, const std::vector<uint32_t>& places,
       std::vector<kernels::RowStatistics>* statistics) override {
-    ALLOT_TRY(canDo(batch));
     const Stopwatch watch(&times.gpu_steps);
     return guarded([&]() -> Result<std::span<const int32_t>> {
       const c10::InferenceMode guard;
@@ -105,24 +107,31 @@ class CudaBackend final : public DecoderBackend {
     });
   }
 
- private:
-  static Status canDo(const StepBatch& batch) {
-    if (batch.only_layer) {
-      return badInput(
-          "one layer alone has the method on the CPU alone: set spec.model.device to cpu");
-    }
-    if (!batch.probe) return {};
-    return badInput(
-        "attention outputs are looked at on the CPU alone: set spec.model.device to cpu");
+  // Called by a probe, inside of a step: what LibTorch throws goes on to it.
+  std::optional<std::string> attendAgain(const kernels::MethodOptions& method,
+                                         const kernels::PagedKv& kv,
+                                         const kernels::DecodeInputs& in,
+                                         const kernels::DecodeOutputs& out) override {
+    return probe_.attendAgain(method, kv, in, out);
+  }
+  std::optional<std::string> tileMasses(const kernels::PagedKv& kv, const kernels::DecodeInputs& in,
+                                        uint32_t tile,
+                                        std::vector<std::vector<double>>* masses) override {
+    return probe_.tileMasses(kv, in, tile, masses);
+  }
+  std::optional<std::string> rowOnHost(const kernels::PagedKv& kv, const kernels::DecodeInputs& in,
+                                       int row, HostRow* held) override {
+    return probe_.rowOnHost(kv, in, row, held);
   }
 
+ private:
   static tl::unexpected<Error> refused(const std::string& during, const std::string& why) {
     return fail(ErrorCode::kData, during + ": " + why);
   }
 
   // Waits for the stream. Nothing if what was put on it went well.
   Status waited(const std::string& during) {
-    if (const auto why = model_->workspace().failure(model_->stream().stream())) {
+    if (const auto why = model_->failure()) {
       return refused(during, *why);
     }
     cudaError_t error = cudaStreamSynchronize(model_->stream().stream());
@@ -166,6 +175,7 @@ class CudaBackend final : public DecoderBackend {
 
   const std::unique_ptr<CudaModel> model_;
   CudaPrompt prompt_;
+  CudaProbe probe_;
   const std::string name_;
   at::Tensor host_logits_;  // pinned
   std::vector<int32_t> chosen_;
@@ -338,17 +348,18 @@ template <typename Step>
 Status CudaBackend::inParts(const StepBatch& batch, const Step& step) {
   const size_t rows = batch.tokens.size();
   for (size_t first = 0; first < rows;) {
-    const size_t count = std::min(most_rows_, rows - first);
+    // A probe is told of the whole batch.
+    const size_t count = batch.probe ? rows : std::min(most_rows_, rows - first);
     no_room_ = false;
     Status done;
     try {
       done = count == rows ? step(batch, 0) : step(partOf(batch, first, count), first);
     } catch (const c10::OutOfMemoryError&) {
-      if (count == 1) throw;
+      if (count == 1 || batch.probe) throw;
       (void)waited("decode");  // what was enqueued still reads the step's arrays
       no_room_ = true;
     }
-    if (no_room_ && count > 1) {
+    if (no_room_ && count > 1 && !batch.probe) {
       most_rows_ = (count + 1) / 2;
       continue;
     }
@@ -367,6 +378,10 @@ Status CudaBackend::begun(const std::optional<std::string>& why) {
 
 Status CudaBackend::prepared(const StepBatch& batch, bool statistics,
                              std::span<const uint32_t> places) {
+  model_->after_attention = nullptr;
+  if (batch.probe) {
+    model_->after_attention = [this, &batch](int64_t layer) { return probe_.call(batch, layer); };
+  }
   const auto why = model_->prepare(batch, statistics, places);
   if (!why) return {};
   no_room_ = true;  // or there is another reason, which fewer rows have, too
@@ -428,9 +443,7 @@ Result<std::unique_ptr<DecoderBackend>> makeCudaBackend(const ModelConfig& confi
   if (const auto why = cudaUnsupported(config)) return badInput(*why);
   const bool four = std::all_of(options.shadow_bits.begin(), options.shadow_bits.end(),
                                 [](int bits) { return bits == 4; });
-  if (!four || options.bounds) {
-    return badInput("the GPU keeps shadows of keys in 4 bits and no bounds of keys");
-  }
+  if (!four) return badInput("the GPU keeps shadows of keys in 4 bits alone");
   return guarded([&]() -> Result<std::unique_ptr<DecoderBackend>> {
     ALLOT_ASSIGN(CudaWeights weights, CudaWeights::load(config, path, type, read));
     ALLOT_ASSIGN(auto model, CudaModel::create(config, std::move(weights), options));

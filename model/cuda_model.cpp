@@ -191,6 +191,11 @@ std::optional<std::string> CudaModel::plan(const kernels::MethodOptions& method,
   return workspace_.plan(method, pool_.layer(0), bounds);
 }
 
+std::optional<std::string> CudaModel::failure() {
+  if (auto why = workspace_.failure(stream_.stream())) return why;
+  return only_layer_ ? dense_workspace_.failure(stream_.stream()) : std::nullopt;
+}
+
 std::optional<std::string> CudaModel::planPrompt(int positions) {
   const c10::InferenceMode guard;
   if (*refused_copy_) return *refused_copy_;
@@ -208,6 +213,7 @@ std::optional<std::string> CudaModel::prepare(const StepBatch& batch, bool stati
   if (*refused_copy_) return *refused_copy_;
   rows_ = static_cast<int>(batch.tokens.size());
   method_ = batch.method;
+  only_layer_ = batch.only_layer;
   seed_ = batch.seed;
   with_statistics_ = statistics;
   budgets_a_row_ = layerBudgets(batch.schedules, config_, 0, &budgets_) ? config_.heads : 1;
@@ -216,7 +222,9 @@ std::optional<std::string> CudaModel::prepare(const StepBatch& batch, bool stati
   for (int r = 0; r < rows_; ++r) {
     longest = std::max(longest, batch.lengths[r]);
     for (const uint32_t budget : batch.schedules[static_cast<size_t>(r)]) {
-      if (budget < static_cast<uint32_t>(batch.lengths[r])) most = std::max(most, budget);
+      const bool draws =
+          budget < static_cast<uint32_t>(batch.lengths[r]) || !kernels::exactFromAllKeys(method_);
+      if (draws) most = std::max(most, std::min(budget, kTooManyDraws));
     }
   }
   bounds_ = {.rows = rows_,
@@ -229,6 +237,9 @@ std::optional<std::string> CudaModel::prepare(const StepBatch& batch, bool stati
   max_pages_ =
       std::max((batch.max_pages + step - 1) / step * step, bounds_.max_length / pool_.pageSize());
   if (auto why = plan(method_, bounds_)) return why;
+  if (only_layer_) {
+    if (auto why = dense_workspace_.plan({}, pool_.layer(0), bounds_)) return why;
+  }
   resize(rows_);
   coverPositions(longest);
   fill(batch, places);
@@ -258,6 +269,7 @@ void CudaModel::fill(const StepBatch& batch, std::span<const uint32_t> places) {
   }
   for (int64_t l = 0; l < config_.layers; ++l) {
     layerBudgets(batch.schedules, config_, l, &budgets_);
+    if (!hasMethod(l)) std::fill(budgets_.begin(), budgets_.end(), UINT32_MAX);
     std::memcpy(start + offset(kBudgets) + l * rows_ * budgets_a_row_, budgets_.data(),
                 budgets_.size() * sizeof(uint32_t));
   }
@@ -363,8 +375,9 @@ std::optional<std::string> CudaModel::attend(int64_t layer) {
   if (with_statistics_) {
     out.statistics = reinterpret_cast<kernels::RowStatistics*>(statistics_.data_ptr<uint8_t>());
   }
+  const bool has_method = hasMethod(layer);
   return kernels::cuda::decodeAttention(
-      method_, kv,
+      has_method ? method_ : kernels::MethodOptions{}, kv,
       {.queries = queries_.data_ptr<float>(),
        .page_table = onDevice<int32_t>(kPages),
        .lengths = onDevice<int32_t>(kLengths),
@@ -380,7 +393,7 @@ std::optional<std::string> CudaModel::attend(int64_t layer) {
        .window = static_cast<int>(config_.sliding_window),
        .head_budgets = budgets_a_row_ > 1,
        .idle_values = means},
-      &workspace_, out, stream);
+      has_method ? &workspace_ : &dense_workspace_, out, stream);
 }
 
 std::optional<std::string> CudaModel::enqueue(bool attention) {
@@ -414,7 +427,9 @@ std::optional<std::string> CudaModel::enqueue(bool attention) {
         heads, {queries_.data_ptr<float>(), keys_.data_ptr<float>(), values_.data_ptr<float>()},
         stream);
     if (attention) {
-      if (const auto why = attend(l)) return "layer " + std::to_string(l) + ": " + *why;
+      auto why = attend(l);
+      if (!why && after_attention) why = after_attention(l);
+      if (why) return "layer " + std::to_string(l) + ": " + *why;
     }
     if (number_ == cuda_ops::Number::kBFloat16) {
       cuda_ops::toBFloat16(attended_.data_ptr<float>(), rows_ * config_.heads * config_.head_dim,
@@ -467,6 +482,7 @@ std::optional<std::string> CudaModel::enqueueAndChoose(const TokenChoice& choice
     if (error != cudaSuccess) return std::string(cudaGetErrorString(error));
     return {};
   };
+  if (after_attention || only_layer_) return all();
   return graphs_.run(nameOfStep(choice), moves_ + workspace_.moves(), stream, all);
 }
 

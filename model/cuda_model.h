@@ -9,6 +9,7 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -63,6 +64,9 @@ struct CudaWeights {
 
 class CudaModel {
  public:
+  // Budgets count as no more than this: the plan refuses as many draws (exactAbove=never).
+  static constexpr uint32_t kTooManyDraws = 1u << 25;
+
   // Keys and values are kept in bfloat16, whatever the options say: it is half of float32's bytes
   // and what the kernels read. kUsage where the GPU's memory is too small.
   static Result<std::unique_ptr<CudaModel>> create(const ModelConfig& config, CudaWeights weights,
@@ -74,15 +78,17 @@ class CudaModel {
   const at::Tensor& sines() const { return sines_; }
   KvPool& pool() { return pool_; }
   kernels::cuda::Workspace& workspace() { return workspace_; }
+  // Workspace::failure() of the step's kernels.
+  [[nodiscard]] std::optional<std::string> failure();
   // What everything runs on. Its callers make it the current one.
   c10::cuda::CUDAStream stream() const { return stream_; }
 
   // Room for keys of one sequence to be appended, `positions` in all. Refusals are sentences.
   [[nodiscard]] std::optional<std::string> planPrompt(int positions);
 
-  // Takes a step's arrays over and makes room for it; the step before must be done. The probe is
-  // ignored. With the sizes of the step before nothing moves in memory: a graph captured of that
-  // step then does this one. places [rows]: where tokens are to be chosen, which (Decoder's).
+  // Takes a step's arrays over and makes room for it; the step before must be done. With the sizes
+  // of the step before nothing moves in memory: a graph captured of that step then does this one.
+  // places [rows]: where tokens are to be chosen, which (Decoder's).
   [[nodiscard]] std::optional<std::string> prepare(const StepBatch& batch, bool statistics,
                                                    std::span<const uint32_t> places = {});
 
@@ -90,11 +96,19 @@ class CudaModel {
   // where there are any. Allocates nothing and waits for nothing, so that it can be captured.
   // Without attention: all the rest, for measuring.
   [[nodiscard]] std::optional<std::string> enqueue(bool attention = true);
+  // Called by enqueue() after a layer's attention; such a step may wait, and is no graph. Nothing:
+  // not called.
+  std::function<std::optional<std::string>(int64_t layer)> after_attention;
   // The same and the choice of the next tokens, which needs places: as a graph, if there is one.
   [[nodiscard]] std::optional<std::string> enqueueAndChoose(const TokenChoice& choice);
 
   // On the device, [at least rows, vocab], float32.
   const at::Tensor& logits() const { return logits_; }
+  // Of the layer after whose attention it is asked: [at least rows, heads or KV heads * head_dim];
+  // idleValues() is undefined where none are kept.
+  const at::Tensor& queries() const { return queries_; }
+  const at::Tensor& attended() const { return attended_; }
+  const at::Tensor& idleValues() const { return idle_values_; }
   // [rows], once the step is done: on the host.
   const kernels::RowStatistics* statistics() const;
   const int32_t* tokens() const;
@@ -119,6 +133,7 @@ class CudaModel {
   // out = in times matrix, all row tiles. What goes wrong is in refused_product_.
   void multiply(const at::Tensor& in, const at::Tensor& matrix, at::Tensor* out);
   [[nodiscard]] std::optional<std::string> attend(int64_t layer);
+  bool hasMethod(int64_t layer) const { return !only_layer_ || *only_layer_ == layer; }
   // All that the step's kernels are given by value.
   std::string nameOfStep(const TokenChoice& choice) const;
 
@@ -131,12 +146,14 @@ class CudaModel {
   std::shared_ptr<std::optional<std::string>> refused_copy_;
   KvPool pool_;
   kernels::cuda::Workspace workspace_;
+  kernels::cuda::Workspace dense_workspace_;  // of the layers that do not have a step's method
 
   CudaProducts products_;
   std::optional<std::string> refused_product_;
   StepGraphs graphs_;
   uint64_t moves_ = 0;  // how often memory of a step moved: what follows, and the angles
   kernels::MethodOptions method_;
+  std::optional<uint32_t> only_layer_;  // StepBatch's
   kernels::cuda::StepBounds bounds_;
   uint64_t seed_ = 0;
   int rows_ = 0;

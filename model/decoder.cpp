@@ -149,4 +149,23 @@ Result<std::span<const int32_t>> Decoder::stepAndChoose(
   return impl_->backend->stepAndChoose(batch, choice, places, statistics);
 }
 
+std::optional<std::string> Decoder::attendAgain(const kernels::MethodOptions& method,
+                                                const kernels::PagedKv& kv,
+                                                const kernels::DecodeInputs& in,
+                                                const kernels::DecodeOutputs& out) {
+  return impl_->backend->attendAgain(method, kv, in, out);
+}
+
+std::optional<std::string> Decoder::tileMasses(const kernels::PagedKv& kv,
+                                               const kernels::DecodeInputs& in, uint32_t tile,
+                                               std::vector<std::vector<double>>* masses) {
+  return impl_->backend->tileMasses(kv, in, tile, masses);
+}
+
+std::optional<std::string> Decoder::rowOnHost(const kernels::PagedKv& kv,
+                                              const kernels::DecodeInputs& in, int row,
+                                              HostRow* held) {
+  return impl_->backend->rowOnHost(kv, in, row, held);
+}
+
 }  // namespace allot

@@ -18,6 +18,7 @@
 #include "allot/kernels/decode.h"
 #include "allot/kernels/prefill.h"
 #include "core/result.h"
+#include "model/attended_layer.h"
 #include "model/device.h"
 #include "model/head_schedule.h"
 #include "model/kv_pool.h"
@@ -71,7 +72,8 @@ struct Prompt {
 };
 
 // Called after the attention of each layer with what it was given and its output, [rows, heads,
-// head_dim]; all of it is borrowed for the call. On the CPU only.
+// head_dim]; all of it is borrowed for the call. Everything is on the host but for what kv points
+// to, which is the decoder's device's; Decoder answers questions about it meanwhile.
 using AttentionProbe = std::function<void(const kernels::PagedKv& kv,
                                           const kernels::DecodeInputs& in, const float* attended)>;
 
@@ -79,7 +81,7 @@ using AttentionProbe = std::function<void(const kernels::PagedKv& kv,
 struct StepBatch {
   kernels::MethodOptions method;
   // The one layer that has the method; the others are dense, whatever the schedules say. Nothing:
-  // all layers have it. On the CPU only.
+  // all layers have it.
   std::optional<uint32_t> only_layer = std::nullopt;
   uint64_t seed = 0;
   std::vector<int32_t> tokens;   // to feed
@@ -122,7 +124,8 @@ class Decoder {
   // kData, naming layer and tensor, when a number is not finite, a row does not fit its pages or
   // the pool lacks what the method reads; the newest positions are then unspecified. A GPU says so
   // after the whole step and does not name the layer.
-  // A batch that a GPU has no room for is done in parts: a row does not depend on those beside it.
+  // A batch that a GPU has no room for is done in parts, unless it is probed: a row does not depend
+  // on those beside it.
   Result<std::span<const float>> step(const StepBatch& batch,
                                       std::vector<kernels::RowStatistics>* statistics);
 
@@ -134,6 +137,24 @@ class Decoder {
   Result<std::span<const int32_t>> stepAndChoose(const StepBatch& batch, const TokenChoice& choice,
                                                  const std::vector<uint32_t>& places,
                                                  std::vector<kernels::RowStatistics>* statistics);
+
+  // ---- While a probe is called, of the layer and rows that it was given. All pointers of `in` and
+  // `out` are the host's, all but kv's; what goes wrong is a sentence.
+
+  // kernels::decodeAttention() on the decoder's device.
+  [[nodiscard]] std::optional<std::string> attendAgain(const kernels::MethodOptions& method,
+                                                       const kernels::PagedKv& kv,
+                                                       const kernels::DecodeInputs& in,
+                                                       const kernels::DecodeOutputs& out);
+  // Exact attention's mass of each tile of `tile` keys, relative to a row and head's own largest
+  // score: [rows * heads] lists, from the oldest key that the row attends to on.
+  [[nodiscard]] std::optional<std::string> tileMasses(const kernels::PagedKv& kv,
+                                                      const kernels::DecodeInputs& in,
+                                                      uint32_t tile,
+                                                      std::vector<std::vector<double>>* masses);
+  [[nodiscard]] std::optional<std::string> rowOnHost(const kernels::PagedKv& kv,
+                                                     const kernels::DecodeInputs& in, int row,
+                                                     HostRow* held);
 
   // Where step() spent its time so far, in seconds.
   struct Times {

@@ -38,6 +38,18 @@ class DecoderBackend {
       const StepBatch& batch, const TokenChoice& choice, const std::vector<uint32_t>& places,
       std::vector<kernels::RowStatistics>* statistics) = 0;
 
+  // As Decoder's, while a probe is called.
+  virtual std::optional<std::string> attendAgain(const kernels::MethodOptions& method,
+                                                 const kernels::PagedKv& kv,
+                                                 const kernels::DecodeInputs& in,
+                                                 const kernels::DecodeOutputs& out) = 0;
+  virtual std::optional<std::string> tileMasses(const kernels::PagedKv& kv,
+                                                const kernels::DecodeInputs& in, uint32_t tile,
+                                                std::vector<std::vector<double>>* masses) = 0;
+  virtual std::optional<std::string> rowOnHost(const kernels::PagedKv& kv,
+                                               const kernels::DecodeInputs& in, int row,
+                                               HostRow* held) = 0;
+
   Decoder::Times times;
   bool measure_sampling = false;
 };

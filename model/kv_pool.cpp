@@ -114,7 +114,7 @@ Result<KvPool> KvPool::create(const ModelConfig& config, const KvPoolOptions& op
   if (options.zero_reads == ZeroReads::kMeanValue) {
     bytes[kValueSums] = heads * 2 * width * sizeof(double);
   }
-  if (options.bounds) bytes[kBounds] = heads * tiles * 2 * width * sizeof(float);
+  if (options.bounds) bytes[kBounds] = heads * tiles * 2 * width * bytesOf(layout.element);
 
   const size_t page_bytes = pool.bytesPerPage();
   if (kv_bytes < page_bytes || page_bytes == 0) {
@@ -198,7 +198,7 @@ kernels::PagedKv KvPool::layer(int64_t layer) const {
     kv.shadows[i].scales = floats(parts[kScales0 + i]);
   }
   kv.centres = floats(parts[kCentres]);
-  kv.bounds = floats(parts[kBounds]);
+  kv.bounds = parts[kBounds];
   kv.value_sums = reinterpret_cast<double*>(parts[kValueSums]);
   return kv;
 }

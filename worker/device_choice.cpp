@@ -45,12 +45,6 @@ std::optional<std::string> refusalOf(const v1::Spec& spec, const ModelConfig& co
   if (zeroReadsOf(spec.policy()) == ZeroReadsChoice::kWindow) {
     return "spec.policy.zeroReads: window is for the CPU alone";
   }
-  const auto measures = measuresOf(spec.evaluation());
-  for (const Measure measure : measures) {
-    if (measure == Measure::kAccuracy) continue;
-    return "spec.evaluation.measures: " + std::string(wordOf(measure)) +
-           " is measured on the CPU alone";
-  }
   return {};
 }
 

@@ -1,11 +1,10 @@
 #include "worker/fidelity.h"
 
 #include <algorithm>
-#include <array>
-#include <cassert>
 #include <cmath>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <tuple>
@@ -16,48 +15,6 @@ namespace allot {
 namespace {
 
 constexpr double kSupportMass = 0.9;
-
-float toFloat(float element) { return element; }
-float toFloat(uint16_t element) { return kernels::fromBFloat16(element); }
-
-// Sixteen sums side by side, which a compiler can put into vectors. width: a multiple of 16.
-template <typename T>
-float dot(const float* a, const T* b, int width) {
-  std::array<float, 16> sums{};
-  for (int i = 0; i < width; i += 16) {
-    for (int lane = 0; lane < 16; ++lane) sums[lane] += a[i + lane] * toFloat(b[i + lane]);
-  }
-  float sum = 0;
-  for (const float lane : sums) sum += lane;
-  return sum;
-}
-
-// The exact scores of one query head over the keys that its row attends to, which the pool holds as
-// T.
-template <typename T>
-void exactScoresOf(const kernels::PagedKv& kv, const kernels::DecodeInputs& in, int row, int head,
-                   std::vector<float>* scores) {
-  const auto* keys = static_cast<const T*>(kv.keys);
-  const int32_t* pages = in.page_table + static_cast<int64_t>(row) * in.max_pages;
-  const float* query = in.queries + (static_cast<int64_t>(row) * in.heads + head) * kv.head_dim;
-  const int kv_head = head / (in.heads / kv.kv_heads);
-  const int first = in.first(in.lengths[row]);
-  scores->resize(static_cast<size_t>(in.lengths[row] - first));
-  for (int j = first; j < in.lengths[row]; ++j) {
-    const int64_t key = kv.offset(pages[j / kv.page_size], kv_head, j % kv.page_size);
-    (*scores)[static_cast<size_t>(j - first)] = in.scale * dot(query, keys + key, kv.head_dim);
-  }
-}
-
-void exactScores(const kernels::PagedKv& kv, const kernels::DecodeInputs& in, int row, int head,
-                 std::vector<float>* scores) {
-  if (kv.element == kernels::Element::kFloat32) {
-    exactScoresOf<float>(kv, in, row, head, scores);
-  } else {
-    assert(kv.element == kernels::Element::kBFloat16);
-    exactScoresOf<uint16_t>(kv, in, row, head, scores);
-  }
-}
 
 // What comparing one head's output with the dense one gives.
 struct Difference {
@@ -133,8 +90,7 @@ class Comparison {
   // One layer of the dense step that approximate() was told of.
   void compareLayer(const kernels::PagedKv& kv, const kernels::DecodeInputs& dense,
                     const float* attended) {
-    if (!enter(kv, dense, attended)) return;
-    if (!run(kv, dense, nullptr)) return;
+    if (!enter(kv, dense, attended) || !run(kv, dense, nullptr)) return;
     for (size_t head = 0; head < cells_of_heads_.size(); ++head)
       addState(kv, dense, attended, head);
   }
@@ -174,15 +130,17 @@ class Comparison {
         spreads[head].add(std::span(out_).subspan(head * width, width));
       }
     }
+    HostRow row;
+    const bool closed = hasClosedForm(options_.method);
+    if (closed && refuses(dense, decoder_.rowOnHost(kv, dense, 0, &row))) return;
     for (size_t head = 0; head < spreads.size(); ++head) {
       if (cells_of_heads_[head] == nullptr) continue;
       v1::FidelityCell& cell = *cells_of_heads_[head];
       cell.set_positions(cell.positions() + 1);
       cell.set_variance(cell.variance() + spreads[head].variance());
-      if (const auto variance = closedForm(kv, dense, static_cast<int>(head))) {
-        cell.set_closed_form_positions(cell.closed_form_positions() + 1);
-        cell.set_closed_form(cell.closed_form() + *variance);
-      }
+      if (!closed) continue;
+      cell.set_closed_form_positions(cell.closed_form_positions() + 1);
+      cell.set_closed_form(cell.closed_form() + closedForm(row, dense, static_cast<int>(head)));
     }
   }
 
@@ -247,34 +205,30 @@ class Comparison {
     if (!refusal_) return false;
     const auto heads = static_cast<size_t>(dense.rows) * static_cast<size_t>(dense.heads);
     std::vector<ScheduleView> schedules;
-    int longest = 0;
-    for (size_t r = 0; r < live_.size(); ++r) {
-      schedules.push_back(rows_[live_[r]].schedule);
-      longest = std::max(longest, dense.lengths[r]);
-    }
+    for (const size_t row : live_) schedules.push_back(rows_[row].schedule);
     out_.resize(heads * static_cast<size_t>(kv.head_dim));
     statistics_.resize(heads);
-    workspace_.plan(longest, dense.heads / kv.kv_heads, kv.head_dim);
     head_budgets_ = layerBudgets(schedules, decoder_.config(), dense.layer, &budgets_);
+    if (refuses(dense, decoder_.tileMasses(kv, dense, protocol_.support_tile, &masses_))) {
+      return false;
+    }
     cells_of_heads_.clear();
     for (int r = 0; r < dense.rows; ++r) {
       for (int h = 0; h < dense.heads; ++h) {
         const size_t at = cells_of_heads_.size() * static_cast<size_t>(kv.head_dim);
-        cells_of_heads_.push_back(cellOf(kv, dense, attended + at, r, h));
+        cells_of_heads_.push_back(cellOf(dense, attended + at, kv.head_dim, r, h));
       }
     }
     return true;
   }
 
   // Null where dense attention's output is zero, so that there is nothing to be relative to.
-  v1::FidelityCell* cellOf(const kernels::PagedKv& kv, const kernels::DecodeInputs& dense,
-                           const float* attended, int row, int head) {
-    if (std::all_of(attended, attended + kv.head_dim, [](float x) { return x == 0; })) {
-      return nullptr;
-    }
-    exactScores(kv, dense, row, head, &scores_);
+  v1::FidelityCell* cellOf(const kernels::DecodeInputs& dense, const float* attended, int width,
+                           int row, int head) {
+    if (std::all_of(attended, attended + width, [](float x) { return x == 0; })) return nullptr;
     const uint32_t task = tasks_[live_[static_cast<size_t>(row)]];
-    const uint32_t support = supportBucket(tilesOfSupport(scores_, protocol_.support_tile));
+    auto& masses = masses_[static_cast<size_t>(row * dense.heads + head)];
+    const uint32_t support = supportBucket(tilesOfSupport(std::move(masses)));
     v1::FidelityCell& cell = cells_[{task, dense.layer, support}];
     cell.set_task(task);
     cell.set_layer(dense.layer);
@@ -290,18 +244,24 @@ class Comparison {
     in.head_budgets = head_budgets_;
     in.budgets = budgets_.data();
     std::vector<kernels::RowStatistics> read(static_cast<size_t>(dense.rows));
-    if (const auto why = kernels::decodeAttention(options_.method, kv, in, &workspace_,
-                                                  {.out = out_.data(),
-                                                   .statistics = read.data(),
-                                                   .head_statistics = statistics_.data()})) {
-      refusal_ =
-          fail(ErrorCode::kData, "fidelity, layer " + std::to_string(dense.layer) + ": " + *why);
+    if (refuses(dense, decoder_.attendAgain(options_.method, kv, in,
+                                            {.out = out_.data(),
+                                             .statistics = read.data(),
+                                             .head_statistics = statistics_.data()}))) {
       return false;
     }
     for (const kernels::RowStatistics& row : read) {
       if (total != nullptr) add(row, total);
     }
     return true;
+  }
+
+  bool refuses(const kernels::DecodeInputs& dense, const std::optional<std::string>& why) {
+    if (why) {
+      refusal_ =
+          fail(ErrorCode::kData, "fidelity, layer " + std::to_string(dense.layer) + ": " + *why);
+    }
+    return why.has_value();
   }
 
   // head: of all rows' heads.
@@ -334,8 +294,9 @@ class Comparison {
   }
 
   // Of the one row.
-  std::optional<double> closedForm(const kernels::PagedKv& kv, const kernels::DecodeInputs& in,
-                                   int head) {
+  double closedForm(const HostRow& row, kernels::DecodeInputs in, int head) {
+    const kernels::PagedKv& kv = row.kv;
+    in.page_table = row.pages.data();
     exactScores(kv, in, 0, head, &scores_);
     const int first = in.first(in.lengths[0]);
     const int kv_head = head / (in.heads / kv.kv_heads);
@@ -347,13 +308,13 @@ class Comparison {
       if (kv.element == kernels::Element::kFloat32) {
         return static_cast<const float*>(kv.values) + at;
       }
-      const auto* row = static_cast<const uint16_t*>(kv.values) + at;
-      std::transform(row, row + kv.head_dim, value_.begin(), kernels::fromBFloat16);
+      const auto* held = static_cast<const uint16_t*>(kv.values) + at;
+      std::transform(held, held + kv.head_dim, value_.begin(), kernels::fromBFloat16);
       return value_.data();
     };
     const uint32_t budget = budgets_[head_budgets_ ? static_cast<size_t>(head) : 0];
-    return closedFormVariance(options_.method, scores_, value, static_cast<size_t>(kv.head_dim),
-                              budget);
+    return *closedFormVariance(options_.method, scores_, value, static_cast<size_t>(kv.head_dim),
+                               budget);
   }
 
   Decoder& decoder_;
@@ -373,11 +334,11 @@ class Comparison {
   Status refusal_;  // of the method, inside a probe that cannot return it
 
   // Of the present layer.
-  kernels::DecodeWorkspace workspace_;
   std::vector<uint32_t> budgets_;
   bool head_budgets_ = false;
   std::vector<v1::FidelityCell*> cells_of_heads_;  // [rows * heads]
   std::vector<float> out_;
+  std::vector<std::vector<double>> masses_;  // of each head's tiles
   std::vector<float> scores_;
   std::vector<float> value_;  // one row, of a pool in bfloat16
   std::vector<kernels::HeadStatistics> statistics_;
@@ -386,14 +347,11 @@ class Comparison {
 }  // namespace
 
 int tilesOfSupport(const std::vector<float>& scores, uint32_t tile) {
-  const float top = *std::max_element(scores.begin(), scores.end());
-  std::vector<double> tiles((scores.size() + tile - 1) / tile);
-  double total = 0;
-  for (size_t j = 0; j < scores.size(); ++j) {
-    const double mass = std::exp(scores[j] - top);
-    tiles[j / tile] += mass;
-    total += mass;
-  }
+  return tilesOfSupport(tileMasses(scores, tile));
+}
+
+int tilesOfSupport(std::vector<double> tiles) {
+  const double total = std::accumulate(tiles.begin(), tiles.end(), 0.0);
   std::sort(tiles.begin(), tiles.end(), std::greater<>());
   double held = 0;
   int count = 0;

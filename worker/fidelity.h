@@ -63,6 +63,8 @@ Result<Fidelity> measureVariance(Decoder* decoder, const std::vector<GenerationR
 // How many tiles of `tile` keys, heaviest first, hold 90 % of the softmax mass of one query head.
 // Scores [n], n > 0; tile > 0.
 int tilesOfSupport(const std::vector<float>& scores, uint32_t tile);
+// The same of the tiles' masses.
+int tilesOfSupport(std::vector<double> masses);
 // The bucket that a cell counts it in: 1, 2, 3 (3..4), 5 (5..8), 9 (9 or more).
 uint32_t supportBucket(int tiles);
 

@@ -90,11 +90,15 @@ double Spread::variance() const {
   return std::max(0.0, (squares_ - square / count) / (count - 1));
 }
 
+bool hasClosedForm(const kernels::MethodOptions& method) {
+  return method.method == kernels::Method::kS2antaStrat || method.method == kernels::Method::kSanta;
+}
+
 std::optional<double> closedFormVariance(const kernels::MethodOptions& method,
                                          std::span<const float> scores, const ValueOf& value,
                                          size_t width, uint32_t budget) {
+  if (!hasClosedForm(method)) return std::nullopt;
   const bool strata = method.method == kernels::Method::kS2antaStrat;
-  if (!strata && method.method != kernels::Method::kSanta) return std::nullopt;
   const bool exact = budget >= scores.size() && kernels::exactFromAllKeys(method);
   if (budget == 0 || exact) return 0;
   const float top = *std::max_element(scores.begin(), scores.end());

@@ -29,6 +29,9 @@ class Spread {
 // The value row of a key, [width]; valid until the next one is asked for.
 using ValueOf = std::function<const float*(size_t key)>;
 
+// Whether closedFormVariance() knows the method.
+bool hasClosedForm(const kernels::MethodOptions& method);
+
 // tr Cov of a head's output at this budget, of keys with these exact scores, [keys]:
 //  - santa: tr Sigma / S, with Sigma the covariance of a value drawn from the softmax;
 //  - s2anta-strat: sum over m of tr Sigma_m / S^2, with Sigma_m that of the stratum [m/S, (m+1)/S)

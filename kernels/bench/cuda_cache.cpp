@@ -47,6 +47,11 @@ bool CudaCache::allocatePool() {
       !centres_.allocate(vectors * dim * sizeof(float))) {
     return false;
   }
+  const bool bounds = readsBounds(options_);
+  const size_t bound_bytes =
+      positions / kernels::kTileKeys * 2 * dim * kernels::bytesOf(kv_.element);
+  if (bounds && !bounds_.allocate(bound_bytes)) return false;
+  if (bounds) kv_.bounds = bounds_.as<void>();
   kv_.keys = keys_.as<void>();
   kv_.values = values_.as<void>();
   shadow.codes = codes_.as<uint8_t>();

@@ -1,8 +1,8 @@
 #pragma once
 // The sequences that steps of one shape are measured on: a pool of pages on the GPU with the keys'
-// 4-bit shadow, filled through the library's own append; page tables in random order; and the
-// inputs of a step. Copies of the batch take turns, so that no step finds its keys in the L2 cache.
-// One thread, one stream.
+// 4-bit shadow and, where a method reads them, their bounds, filled through the library's own
+// append; page tables in random order; and the inputs of a step. Copies of the batch take turns, so
+// that no step finds its keys in the L2 cache. One thread, one stream.
 #include <memory>
 #include <optional>
 #include <string>
@@ -50,7 +50,7 @@ class CudaCache {
   int next_ = 0;
   kernels::PagedKv kv_;
   kernels::DecodeInputs inputs_;
-  DeviceMemory keys_, values_, codes_, scales_, centres_;
+  DeviceMemory keys_, values_, codes_, scales_, centres_, bounds_;
   DeviceMemory queries_, duals_, tables_, table_, lengths_, budgets_, sequences_, steps_;
 };
 

@@ -44,7 +44,7 @@ const char* const kFooter =
 
 const char* const kExamples =
     "Examples:\n"
-    "  allot-cuda-bench                                       everything, about three minutes\n"
+    "  allot-cuda-bench                                       everything, about four minutes\n"
     "  allot-cuda-bench --rows 16 --keys 32768 --budgets 128\n"
     "  allot-cuda-bench --rows 4 --methods dense \"s2anta-flash tileSize=256\" --no-sdpa\n"
     "  allot-cuda-bench --states recall_states.bin --python /opt/venv/bin/python --json h200.json\n"
@@ -120,6 +120,7 @@ struct Reads {
   int bits = 0;
   double drawn_keys = 0;  // a head
   double values = 0;      // a head
+  double bounds = 0;      // numbers of all pages
 };
 
 // Values that a head reads, of n: nothing where the numbers do not say.
@@ -146,14 +147,23 @@ std::optional<double> valuesRead(const kernels::MethodOptions& method, double n,
       const double most = method.max_budget > 0 ? std::min<double>(tail, method.max_budget) : tail;
       return std::min(n, fixed + heavy + most + (pilot < most ? pilot : 0));
     }
+    case ChosenBy::kPages: {
+      const double page = method.page_size, bought = std::max(1.0, std::floor(budget / page));
+      return std::min(n, (bought + (method.newest_within ? 0 : 1)) * page);
+    }
     default:
       return std::nullopt;
   }
 }
 
-std::optional<Reads> readsOf(const kernels::MethodOptions& method, double n, double budget) {
+std::optional<Reads> readsOf(const kernels::MethodOptions& method, double n, double budget,
+                             double dim) {
   const auto values = valuesRead(method, n, budget);
   if (!values) return std::nullopt;
+  if (kernels::readsBounds(method)) {
+    const double tiles = std::ceil(n / kernels::kTileKeys);
+    return Reads{.drawn_keys = *values, .values = *values, .bounds = tiles * 2 * dim};
+  }
   const int bits = kernels::shadowBits(method);
   return Reads{.keys = bits == 0,
                .shadow = bits > 0,
@@ -207,7 +217,7 @@ std::vector<Case> casesOf(const CudaOptions& options, int keys) {
 std::optional<Floor> floorOf(const CudaOptions& options, Shape shape, const Case& what) {
   const double n = shape.keys, dim = options.head_dim, group = options.group();
   const double element = static_cast<double>(kernels::bytesOf(options.elementType()));
-  const auto reads = readsOf(what.method, n, what.budget.value_or(0));
+  const auto reads = readsOf(what.method, n, what.budget.value_or(0), dim);
   if (!reads) return std::nullopt;
   // One KV head of one row.
   const double keys = reads->keys ? n : std::min(n, group * reads->drawn_keys);
@@ -215,12 +225,21 @@ std::optional<Floor> floorOf(const CudaOptions& options, Shape shape, const Case
   Floor floor;
   floor.bytes = (keys + values) * dim * element;
   if (reads->shadow) floor.bytes += n * (dim * reads->bits / 8 + sizeof(float));
+  floor.bytes += reads->bounds * element;
   // Its query heads.
-  const double scored = n + (reads->shadow ? reads->drawn_keys : 0);
-  floor.multiply_adds = group * (scored + reads->values) * dim;
+  const bool whole = reads->keys || reads->shadow;
+  const double scored = (whole ? n : 0) + (reads->keys ? 0 : reads->drawn_keys);
+  floor.multiply_adds = group * ((scored + reads->values) * dim + reads->bounds);
   floor.exponentials = group * scored;
   const double heads = static_cast<double>(shape.rows) * options.kv_heads;
   return Floor{floor.bytes * heads, floor.multiply_adds * heads, floor.exponentials * heads};
+}
+
+bool readsBounds(const CudaOptions& options) {
+  return std::any_of(options.methods.begin(), options.methods.end(), [](const std::string& text) {
+    kernels::MethodOptions method;
+    return !kernels::parseMethod(text, &method) && kernels::readsBounds(method);
+  });
 }
 
 double cacheBytes(const CudaOptions& options, int sequences, int keys) {
@@ -229,7 +248,8 @@ double cacheBytes(const CudaOptions& options, int sequences, int keys) {
   const double element = static_cast<double>(kernels::bytesOf(options.elementType()));
   const double shadow = positions * (options.head_dim / 2.0 + sizeof(float));
   const double centres = pages * options.kv_heads * options.head_dim * sizeof(float);
-  return positions * options.head_dim * element * 2 + shadow + centres;
+  const double bounds = readsBounds(options) ? positions * options.head_dim * element / 8 : 0;
+  return positions * options.head_dim * element * 2 + shadow + centres + bounds;
 }
 
 int copiesFor(const CudaOptions& options, Shape shape, double l2_bytes) {

@@ -16,9 +16,18 @@ struct CudaOptions {
   std::vector<int> keys = {4096, 8192, 32768, 131072};
   std::vector<uint32_t> budgets = {64, 128, 256, 2048};
   std::vector<std::string> scores = {"gaussian", "peaked"};
-  std::vector<std::string> methods = {
-      "dense", "s2anta-prop",     "s2anta-flash",         "s2anta-q4",
-      "top-k", "top-k scores=q4", "vattention scores=q4", "vattention scores=q4 maxBudget=1024"};
+  std::vector<std::string> methods = {"dense",
+                                      "s2anta-prop",
+                                      "s2anta-flash",
+                                      "s2anta-q4",
+                                      "top-k",
+                                      "top-k scores=q4",
+                                      "vattention scores=q4",
+                                      "vattention scores=q4 maxBudget=1024",
+                                      "quest",
+                                      "adaptive-denominator scores=q4 maxBudget=1024",
+                                      "bernoulli meanGroupQuery=true",
+                                      "skip-softmax"};
   // Whose budgets are: one a row, the same for each head by head, or by head with the heads of
   // every second KV head silent.
   std::string budgets_by = "row";
@@ -75,6 +84,9 @@ struct Floor {
 // Rows that are drawn are counted as if no two draws met; vattention without the rows that its
 // promise asks for beyond the pilot. Nothing for a method whose reads are not known from its sizes.
 std::optional<Floor> floorOf(const CudaOptions& options, Shape shape, const Case& what);
+
+// Whether a cache has bounds of its keys: only then, since figures are of caches without.
+bool readsBounds(const CudaOptions& options);
 
 // Device memory of the caches of that many sequences, with their 4-bit shadow.
 double cacheBytes(const CudaOptions& options, int sequences, int keys);

@@ -66,7 +66,7 @@ kernels::PagedKv RotatingCache::makeLayer(int pages, int page_size) {
     kv.shadows[i].scales = allocate<float>(positions);
   }
   kv.centres = allocate<float>(static_cast<size_t>(pages) * kKvHeads * kHeadDim);
-  kv.bounds = allocate<float>(tiles * 2 * kHeadDim);
+  kv.bounds = allocate<uint16_t>(tiles * 2 * kHeadDim);
   return kv;
 }
 

@@ -44,6 +44,9 @@ struct BudgetRule {
 // every head.
 const VAttentionRule& vAttentionRule(const MethodOptions& options);
 
+// The same of adaptive-denominator's.
+DenominatorRule denominatorRule(const MethodOptions& options);
+
 // The two rules; see their files.
 double vAttentionRows(const PilotEstimate& pilot, const MethodOptions& options);
 double adaptiveDenominatorRows(const PilotEstimate& pilot, const MethodOptions& options);

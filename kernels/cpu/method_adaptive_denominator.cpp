@@ -8,18 +8,18 @@
 // and heavy keys stay in the population, so draws are spent on them, they inflate sigma and they
 // count twice in D^; weights are rounded to the model's element; two pilots are enough.
 #include <cmath>
-#include <limits>
 
 #include "kernels/cpu/adaptive.h"
 
 namespace allot::kernels {
 
-double adaptiveDenominatorRows(const PilotEstimate& pilot, const MethodOptions& options) {
+DenominatorRule denominatorRule(const MethodOptions& options) {
   // Negative where delta > 1/2: then any number will do.
-  const double z = std::fmax(0.0, normalUpperQuantile(options.delta));
-  if (!(pilot.denominator > 0)) return std::numeric_limits<double>::infinity();
-  return std::pow(z * pilot.denominator_spread * pilot.tail / (options.epsilon * pilot.denominator),
-                  2);
+  return {options.epsilon, std::fmax(0.0, normalUpperQuantile(options.delta))};
+}
+
+double adaptiveDenominatorRows(const PilotEstimate& pilot, const MethodOptions& options) {
+  return denominatorRows(pilot, denominatorRule(options));
 }
 
 void selectAdaptiveDenominator(const Head& head, Selection* selection) {

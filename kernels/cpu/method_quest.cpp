@@ -7,16 +7,17 @@
 // newest page among the S / pageSize: below two pages nothing else is read.) A page's largest bias
 // is added to its bound, so that masked pages rank last; ties go to the older page. scale > 0.
 //
-// Bytes: bounds are kept as float32 and count as 16-bit numbers, which is what the authors keep and
-// what bounds of 16-bit keys need: they are numbers of those keys.
+// Bytes: bounds are numbers of the cache's element, since they are numbers of its keys, and count
+// as 16-bit ones, which is what the authors keep.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <type_traits>
 
+#include "kernels/cpu/elements.h"
 #include "kernels/cpu/key_scores.h"
 #include "kernels/cpu/methods.h"
-#include "kernels/cpu/simd.h"
 
 namespace allot::kernels {
 namespace {
@@ -26,13 +27,14 @@ constexpr uint64_t kBoundBytes = 2;
 
 // sum_i max(q_i min_i, q_i max_i); a page's bounds are the least and the most of its tiles', each
 // [2, head_dim].
-ALLOT_CLONES
-float pageBound(const float* query, const float* const* tiles, int count, int head_dim) {
+template <typename T>
+ALLOT_INLINE float pageBound(const float* query, const T* const* tiles, int count, int head_dim) {
   Float16 total = {};
   for (int d = 0; d < head_dim; d += 16) {
-    Float16 low = load(tiles[0] + d), high = load(tiles[0] + head_dim + d);
+    Float16 low = loadElements(tiles[0] + d), high = loadElements(tiles[0] + head_dim + d);
     for (int t = 1; t < count; ++t) {
-      const Float16 least = load(tiles[t] + d), most = load(tiles[t] + head_dim + d);
+      const Float16 least = loadElements(tiles[t] + d);
+      const Float16 most = loadElements(tiles[t] + head_dim + d);
       low = least < low ? least : low;
       high = most > high ? most : high;
     }
@@ -42,18 +44,33 @@ float pageBound(const float* query, const float* const* tiles, int count, int he
   return sum(total);
 }
 
+ALLOT_CLONES
+float pageBoundFloat32(const float* query, const float* const* tiles, int count, int head_dim) {
+  return pageBound(query, tiles, count, head_dim);
+}
+ALLOT_CLONES
+float pageBoundBFloat16(const float* query, const uint16_t* const* tiles, int count, int head_dim) {
+  return pageBound(query, tiles, count, head_dim);
+}
+
 // The largest score that page `page` could have.
+template <typename T>
 float pageScore(const Head& head, int page, int page_keys) {
   const PagedKv& kv = *head.kv;
   const int first = std::max(page * page_keys, head.first);
   const int end = std::min((page + 1) * page_keys, head.n);
-  const float* tiles[kMostTiles];
+  const T* tiles[kMostTiles];
   int count = 0;
   for (int j = first / kTileKeys * kTileKeys; j < end; j += kTileKeys) {
     const int64_t at = kv.offset(head.pages[j / kv.page_size], head.kv_head, j % kv.page_size);
-    tiles[count++] = kv.bounds + at / kTileKeys * 2;
+    tiles[count++] = static_cast<const T*>(kv.bounds) + at / kTileKeys * 2;
   }
-  const float bound = head.scale * pageBound(head.query, tiles, count, kv.head_dim);
+  float bound = head.scale;
+  if constexpr (std::is_same_v<T, float>) {
+    bound *= pageBoundFloat32(head.query, tiles, count, kv.head_dim);
+  } else {
+    bound *= pageBoundBFloat16(head.query, tiles, count, kv.head_dim);
+  }
   return head.bias ? bound + *std::max_element(head.bias + first, head.bias + end) : bound;
 }
 
@@ -67,7 +84,11 @@ int choosePages(const Head& head, int page_keys, Selection* selection) {
   auto& order = selection->order;
   scores.resize(static_cast<size_t>(pages));
   order.resize(static_cast<size_t>(pages));
-  for (int p = 0; p < pages; ++p) scores[p] = pageScore(head, oldest + p, page_keys);
+  const bool wide = head.kv->element == Element::kFloat32;
+  for (int p = 0; p < pages; ++p) {
+    scores[p] = wide ? pageScore<float>(head, oldest + p, page_keys)
+                     : pageScore<uint16_t>(head, oldest + p, page_keys);
+  }
   scores[pages - 1] = std::numeric_limits<float>::infinity();  // the newest is always kept
   std::iota(order.begin(), order.end(), 0);
   const auto better = [&](int32_t a, int32_t b) {

@@ -1,6 +1,7 @@
 // What cuda_decode.h is in a build without nvcc or with a LibTorch for CPUs: it says so.
 #include "allot/kernels/cuda_decode.h"
 #include "allot/kernels/cuda_prefill.h"
+#include "allot/kernels/cuda_tile_masses.h"
 
 namespace allot::kernels::cuda {
 namespace {
@@ -31,6 +32,10 @@ std::optional<std::string> unsupported(const MethodOptions&) { return kAbsent; }
 std::optional<std::string> decodeAttention(const MethodOptions&, const PagedKv&,
                                            const DecodeInputs&, Workspace*, const DecodeOutputs&,
                                            Stream) {
+  return kAbsent;
+}
+std::optional<std::string> tileMasses(const PagedKv&, const DecodeInputs&, int, int, TileMass*,
+                                      Stream) {
   return kAbsent;
 }
 std::optional<std::string> appendKv(const PagedKv&, const AppendInputs&, Workspace*, Stream) {

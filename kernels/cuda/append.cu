@@ -7,10 +7,10 @@ namespace allot::kernels::cuda {
 AppendKernels appendKernelsOf(int head_dim, Element element) {
   return byShape<AppendKernels>(head_dim, element, [](auto shape) {
     using S = decltype(shape);
-    return AppendKernels{appendKernel<S::kDim, typename S::Type>,
-                         centreKernel<S::kDim, typename S::Type>,
-                         shadowKernel<S::kDim, typename S::Type>,
-                         valueSumsKernel<S::kDim, typename S::Type>, meansKernel<S::kDim>};
+    return AppendKernels{
+        appendKernel<S::kDim, typename S::Type>,    centreKernel<S::kDim, typename S::Type>,
+        shadowKernel<S::kDim, typename S::Type>,    boundsKernel<S::kDim, typename S::Type>,
+        valueSumsKernel<S::kDim, typename S::Type>, meansKernel<S::kDim>};
   });
 }
 

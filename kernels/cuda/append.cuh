@@ -1,8 +1,8 @@
 #pragma once
-// Keys and values into the cache, with their 4-bit shadow and its centre: kernels/paged_kv.cpp and
-// kernels/cpu/shadow.cpp on the GPU, to the bit. A warp takes one position of one KV head; the
-// centre of a sequence that starts is in the way of its shadow, so that appends of more than one
-// position are three launches.
+// Keys and values into the cache, with their 4-bit shadow, its centre and their bounds:
+// kernels/paged_kv.cpp and kernels/cpu/shadow.cpp on the GPU, to the bit. A warp takes one position
+// of one KV head; the centre of a sequence that starts is in the way of its shadow, so that appends
+// of more than one position are three launches.
 #include "kernels/cuda/primitives.cuh"
 
 namespace allot::kernels::cuda {
@@ -27,6 +27,7 @@ struct Append {
   int max_pages;
   unsigned long long* wrong;
   double* value_sums;  // null: none
+  void* bounds;        // null: none
 };
 
 __device__ inline void report(const Append& in, Wrong kind, int row, int kv_head) {
@@ -189,6 +190,52 @@ __global__ void __launch_bounds__(kAppendThreads) shadowKernel(const __grid_cons
   LaneRow<kDim, T> key;
   key.load(in.keys, at, lane);
   writeShadow(in, key, centreOf(in, row, kv_head, kDim), at, lane);
+}
+
+// Tiles of kPart positions that `count` ones in a row may be in.
+__host__ __device__ constexpr int touchedTiles(int count) {
+  return (count + kPart - 2) / kPart + 1;
+}
+
+// PagedKv::bounds of the tiles that the new positions are in, a warp a tile. Behind appendKernel.
+template <int kDim, typename T>
+__global__ void __launch_bounds__(kAppendThreads) boundsKernel(const __grid_constant__ Append in) {
+  constexpr int kOwn = kDim / 32;
+  const int lane = threadIdx.x % 32, tiles = touchedTiles(in.count);
+  const int64_t item = static_cast<int64_t>(blockIdx.x) * (kAppendThreads / 32) + threadIdx.x / 32;
+  if (item >= static_cast<int64_t>(in.rows) * in.kv_heads * tiles) return;
+  const int tile = static_cast<int>(item % tiles);
+  const int kv_head = static_cast<int>(item / tiles % in.kv_heads);
+  const int row = static_cast<int>(item / tiles / in.kv_heads);
+  const int64_t start = in.starts[row], end = start + in.count;
+  const int64_t first = (start & -kPart) + tile * kPart;
+  const int64_t from = max(first, start), to = min(first + kPart, end);
+  if (from >= to) return;
+  const int64_t at = poolRow(in, row, kv_head, from);  // a tile is in one page
+  if (at < 0) return;
+  T* bounds = static_cast<T*>(in.bounds) + at / kPart * (2 * kDim) + lane * kOwn;
+  T low[kOwn], high[kOwn];
+  // The bounds of a page's earlier use are dropped by the first key of a tile.
+#pragma unroll
+  for (int i = 0; i < kOwn && from % kPart != 0; ++i) {
+    low[i] = bounds[i];
+    high[i] = bounds[kDim + i];
+  }
+  for (int64_t j = from; j < to; ++j) {
+    LaneRow<kDim, T> key;
+    key.load(in.keys, at + (j - from), lane);
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      const float x = ElementOf<T>::toFloat(key.element[i]);
+      if (j % kPart == 0 || x < ElementOf<T>::toFloat(low[i])) low[i] = key.element[i];
+      if (j % kPart == 0 || x > ElementOf<T>::toFloat(high[i])) high[i] = key.element[i];
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kOwn; ++i) {
+    bounds[i] = low[i];
+    bounds[kDim + i] = high[i];
+  }
 }
 
 // PagedKv::value_sums, as kernels/cpu/value_sums.cpp has them: a block a KV head of a sequence, a

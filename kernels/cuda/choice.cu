@@ -16,8 +16,8 @@ StepKernel choiceKernelOf(Sweep sweep, int head_dim, Element element) {
   return byShape<StepKernel>(head_dim, element, [=](auto shape) -> StepKernel {
     using S = decltype(shape);
     using T = typename S::Type;
-    return sweep == Sweep::kShadow ? choiceKernel<S::kDim, T, true>
-                                   : choiceKernel<S::kDim, T, false>;
+    return sweep == Sweep::kShadow ? choiceKernel<S::kDim, T, true, false>
+                                   : choiceKernel<S::kDim, T, false, false>;
   });
 }
 

@@ -1,8 +1,10 @@
 #pragma once
-// The finish over heads (step.h) of methods that choose keys by their scores: top-k, and vattention
-// (kernels/cpu/adaptive.h says what it does). One block a sequence and query head. Sets of keys are
-// bits in shared memory, so that lists of keys ascend and sums over them are the same whatever runs
+// The finish over heads (step.h) of methods that choose keys by their scores: top-k, vattention and
+// adaptive-denominator (kernels/cpu/adaptive.h says what these do), and skip-softmax. One block a
+// sequence and query head. Sets of keys are bits in shared memory, or in the workspace's where rows
+// are too long for that, so that lists of keys ascend and sums over them are the same whatever runs
 // beside.
+#include "kernels/cuda/heavy_blocks.cuh"
 #include "kernels/cuda/key_sets.cuh"
 
 namespace allot::kernels::cuda {
@@ -14,7 +16,8 @@ struct ChoiceShared : HeadShared<kDim> {
 
 // One kernel for budgets of sequences and of heads: a block asks once whose they are, which is lost
 // in its 11,000 instructions, and none takes longer to compile.
-template <int kDim, typename T, bool kRescores>
+// kLong: sets are in the workspace.
+template <int kDim, typename T, bool kRescores, bool kLong>
 class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
   using Base = HeadBlock<kDim, T, kRescores, true>;
   using Base::at_, Base::budget_, Base::keys_, Base::kv_head_, Base::lane_;
@@ -51,10 +54,17 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
       return;
     }
     const bool adaptive = step_.how.chosen_by == ChosenBy::kAdaptive;
+    const bool blocks = step_.how.chosen_by == ChosenBy::kThreshold;
     const int dead = keys_.first - keys_.base, keys = keys_.count();
-    const int begin = dead + (adaptive ? min(step_.how.sink, keys) : 0);
-    const int end = adaptive ? max(begin, span_ - min(step_.how.local, keys)) : span_;
-    chosen.tail = split(begin, end, reference);
+    const Step::How& how = step_.how;
+    const int begin = dead + (adaptive ? countOrShare(how.sink, how.sink_share, keys) : 0);
+    const int local = adaptive ? countOrShare(how.local, how.local_share, keys) : 0;
+    const int end = max(begin, span_ - local);
+    if (blocks) {
+      keepHeavyBlocks(sets_, step_.space.scores + at_ * kPieceKeys, dead, span_, how.log_threshold);
+    } else {
+      chosen.tail = split(begin, end, reference);
+    }
     chosen.fixed = list(0);
     const Sums fixed = gatherListed<false>(0, chosen.fixed);
     Sums sample;
@@ -76,7 +86,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     if (tid_ < kDim) {
       this->output()[tid_] = (fixed_factor * fixed.value + sample_factor * sample.value) * inverse;
     }
-    if (!adaptive && !kRescores) {
+    if (!adaptive && !blocks && !kRescores) {
       this->setLse((reference + log2f(exponentials)) * kLn2);
     } else {
       this->setLse(total > 0 ? (top + log2f(static_cast<float>(total))) * kLn2 : minusInfinity());
@@ -98,8 +108,11 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
   // Dynamic shared memory: what a selection needs, then three sets of keys. (Exact sequences have a
   // factor a piece there.)
   __device__ static uint32_t* setOf(const Step& step, uint8_t* memory, int which) {
-    auto* first = reinterpret_cast<uint32_t*>(memory + sizeof(SelectionMemory));
-    return first + which * bitWords(step.space.max_length);
+    const int words = bitWords(step.space.max_length);
+    if constexpr (kLong) {
+      return step.space.sets + (static_cast<int64_t>(blockIdx.x) * 3 + which) * words;
+    }
+    return reinterpret_cast<uint32_t*>(memory + sizeof(SelectionMemory)) + which * words;
   }
 
   // kept() to draw_keys from place `at` on. Returns how many.
@@ -120,6 +133,11 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
       uint32_t* to = step_.space.pilot_bits + this->headIndex() * bitWords(step_.space.max_length);
       for (int w = tid_; w < sets_.words(); w += kFinishThreads) to[w] = sets_.kept()[w];
     }
+    if (step_.how.denominator_alone) {
+      const PilotEstimate estimate =
+          estimateOf(pilotMasses(fixed, chosen->fixed, pilots, n_s), false);
+      return limitedRows(denominatorRows(estimate, step_.how.denominator_rule), pilots, most);
+    }
     const Sums pilot = gatherListed<true>(chosen->fixed, pilots);
     const float top = fmaxf(fixed.top, pilot.top);
     const double f = power2(fixed.top - top), p = power2(pilot.top - top);
@@ -135,6 +153,58 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     sums.pilot_norm = this->sum(own * own);
     sums.whole_norm = this->sum(whole * whole);
     return limitedRows(vAttentionRows(estimateOf(sums, true), step_.how.rule), pilots, most);
+  }
+
+  // What the denominator's rule asks of a pilot, the `count` keys of the list from `first` on:
+  // their values are not read.
+  __device__ PilotSums pilotMasses(const Sums& fixed, uint32_t first, uint32_t count, int tail) {
+    const float* scores = scoresByKey();
+    const int32_t* list = step_.space.draw_keys + this->listAt() + first;
+    const float* bias = step_.in.bias ? step_.in.bias + sequence_ * step_.in.bias_stride : nullptr;
+    constexpr uint32_t kAtOnce = kFinishThreads / kLanes;  // entries that the block reads
+    float poison = 0;
+    const auto scoreOf = [&](uint32_t place) {
+      const int key = list[place];
+      if constexpr (kRescores) {
+        float dot = 0;
+        const uint4 eight = this->loadEntry(step_.cache.keys, this->entryOf(key));
+        this->unpack(eight, [&](int j, float x) { dot += this->query_[j] * x; });
+#pragma unroll
+        for (int apart = kLanes / 2; apart > 0; apart /= 2) {
+          dot += __shfl_xor_sync(kAll, dot, apart);
+        }
+        const float score = step_.in.scale * dot;
+        poison = fmaf(score, 0.0f, poison);
+        return fmaf(score, kLog2E, bias ? bias[key] * kLog2E : 0.0f);
+      } else {
+        return scores[key];
+      }
+    };
+    // All lanes of a warp go on together: the last places are asked for again.
+    const uint32_t own = tid_ / kLanes, rounds = (count + kAtOnce - 1) / kAtOnce;
+    float top = fixed.top;
+    for (uint32_t r = 0; r < rounds; ++r) {
+      top = fmaxf(top, scoreOf(min(r * kAtOnce + own, count - 1)));
+    }
+    top = this->largest(top);
+    double mass = 0, squares = 0;
+    for (uint32_t r = 0; r < rounds; ++r) {
+      const uint32_t place = r * kAtOnce + own;
+      const double e = power2(scoreOf(min(place, count - 1)) - top);
+      if (place >= count || lane_ % kLanes != 0) continue;
+      mass += e;
+      squares += e * e;
+    }
+    if (kRescores && __any_sync(kAll, poison != 0) && lane_ == 0) {
+      report(step_, Wrong::kScore, sequence_, kv_head_);
+    }
+    PilotSums sums;
+    sums.tail = tail;
+    sums.rows = count;
+    sums.fixed = power2(fixed.top - top) * fixed.mass;
+    sums.mass = this->sum(mass);
+    sums.squares = this->sum(squares);
+    return sums;
   }
 
   __device__ float* scoresByKey() const {
@@ -247,12 +317,12 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
   KeySets sets_;
 };
 
-template <int kDim, typename T, bool kRescores>
+template <int kDim, typename T, bool kRescores, bool kLong>
 __global__ void __launch_bounds__(kFinishThreads, 2)
     choiceKernel(const __grid_constant__ Step step) {
-  extern __shared__ __align__(16) uint8_t memory[];  // choiceBytes()
+  extern __shared__ __align__(16) uint8_t memory[];  // choiceBytes(), or longChoiceBytes()
   __shared__ ChoiceShared<kDim> shared;
-  ChoiceHead<kDim, T, kRescores> head(step, shared, memory);
+  ChoiceHead<kDim, T, kRescores, kLong> head(step, shared, memory);
   waitForKernelBefore();
   head.run();
 }

@@ -2,42 +2,22 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <climits>
+#include <cmath>
 #include <cstring>
 #include <vector>
 
 #include "allot/kernels/cuda_decode.h"
-#include "kernels/cpu/adaptive.h"
 #include "kernels/cuda/append.cuh"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/method_step.h"
 #include "kernels/stream_bits.h"
 
 namespace allot::kernels::cuda {
 namespace {
-
-static_assert(kPieceKeys == MethodOptions{}.tile_size);  // method.cpp: the tiles of s2anta-flash
-
-ChosenBy chosenBy(const MethodOptions& method) { return traitsOf(method.method).chosen_by; }
-
-Sweep sweepOf(const MethodOptions& method) {
-  if (chosenBy(method) == ChosenBy::kAll) return Sweep::kExact;
-  if (chosenBy(method) == ChosenBy::kTiles) return Sweep::kFlash;
-  return shadowBits(method) > 0 ? Sweep::kShadow : Sweep::kMasses;
-}
-
-Step::How howOf(const MethodOptions& method) {
-  return {.uses_budget = usesBudget(method),
-          .chosen_by = chosenBy(method),
-          .sweep = sweepOf(method),
-          .sink = static_cast<int>(method.sink),
-          .local = static_cast<int>(method.local),
-          .max_sample = method.max_budget > 0 ? static_cast<int>(method.max_budget) : INT_MAX,
-          .heavy = method.heavy,
-          .pilot = method.pilot,
-          .rule = hasErrorTarget(method) ? vAttentionRule(method) : VAttentionRule{}};
-}
 
 SweepKernel sweepKernelOf(Sweep sweep, int head_dim, Element element, bool by_head) {
   switch (sweep) {
@@ -53,9 +33,16 @@ SweepKernel sweepKernelOf(Sweep sweep, int head_dim, Element element, bool by_he
   return {};
 }
 
-StepKernel finishKernelOf(Sweep sweep, ChosenBy chosen_by, int head_dim, Element element,
-                          bool by_head) {
-  if (choosesByScores(chosen_by)) return choiceKernelOf(sweep, head_dim, element);
+// long_sets: sets of keys are in the workspace.
+StepKernel finishKernelOf(const MethodOptions& method, int head_dim, Element element, bool by_head,
+                          bool long_sets) {
+  const Sweep sweep = sweepOf(method);
+  if (choosesByScores(chosenBy(method))) {
+    return long_sets ? longChoiceKernelOf(sweep, head_dim, element)
+                     : choiceKernelOf(sweep, head_dim, element);
+  }
+  if (readsBounds(method)) return questKernelsOf(head_dim, element).finish;
+  if (drawsByTiles(method)) return tilesKernelOf(head_dim, element);
   const Sweep of = by_head && sweep == Sweep::kExact ? Sweep::kMasses : sweep;
   return finishKernelOf(of, head_dim, element, by_head);
 }
@@ -81,11 +68,6 @@ Refusal unsupportedShape(const MethodOptions& method, const PagedKv& kv, int hea
   return std::nullopt;
 }
 
-std::string noShadow(const MethodOptions& method) {
-  return std::string(methodName(method.method)) +
-         " reads keys in 4 bits, but the cache holds no such shadow";
-}
-
 }  // namespace
 
 struct Workspace::Impl {
@@ -96,7 +78,7 @@ struct Workspace::Impl {
   int max_pieces = 0;
   uint32_t draw_stride = 0;
   Buffer pieces, piece_bytes, part_masses, scores, draw_keys, draw_weights, chosen, pilot_bits,
-      wrong;
+      sets, page_scores, tiles, queries, features, group_features, wrong;
   unsigned long long* host_wrong = nullptr;  // pinned
 
   // Sweeps that were configured, with how many blocks of how many threads they run as.
@@ -111,6 +93,12 @@ struct Workspace::Impl {
   std::vector<StepKernel> overlapping;
 
   ~Impl() { cudaFreeHost(host_wrong); }
+
+  std::array<const Buffer*, 15> buffers() const {
+    return {&pieces,       &piece_bytes, &part_masses, &scores,         &draw_keys,
+            &draw_weights, &chosen,      &pilot_bits,  &sets,           &page_scores,
+            &tiles,        &queries,     &features,    &group_features, &wrong};
+  }
 
   Refusal prepare() {
     if (ready) return std::nullopt;
@@ -128,24 +116,31 @@ struct Workspace::Impl {
 
   // Kernels are in the device's memory, and may have the shared memory that they need, before the
   // first launch: neither may happen while a graph is captured.
-  Refusal load(Sweep sweep, ChosenBy chosen_by, const PagedKv& kv, const StepBounds& of,
-               int pieces) {
+  Refusal load(const MethodOptions& method, const PagedKv& kv, const StepBounds& of, int pieces) {
+    const Sweep sweep = sweepOf(method);
     const AppendKernels append = appendKernelsOf(kv.head_dim, kv.element);
     cudaFuncAttributes attributes;
     cudaError_t error = cudaFuncGetAttributes(&attributes, append.append);
     if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, append.centre);
     if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, append.shadow);
+    if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, append.bounds);
     if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, append.value_sums);
     if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, append.means);
+    const StepKernel before[] = {featuresKernelOf(kv.head_dim, kv.element),
+                                 questKernelsOf(kv.head_dim, kv.element).scores};
+    for (const StepKernel kernel : before) {
+      if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, kernel);
+    }
     for (const bool by_head : {false, true}) {
       Launch launch;
       const SweepKernel kernel = sweepKernelOf(sweep, kv.head_dim, kv.element, by_head);
       if (auto why = configure(kernel, of.rows, &launch)) return why;
-      const StepKernel finish = finishKernelOf(sweep, chosen_by, kv.head_dim, kv.element, by_head);
+      const StepKernel finish =
+          finishKernelOf(method, kv.head_dim, kv.element, by_head, longSets(method, of.max_length));
       if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, finish);
       if (error == cudaSuccess) {
         if (waits(attributes) && !overlaps(finish)) overlapping.push_back(finish);
-        error = allow(finish, finishBytes(chosen_by, of.max_length, pieces));
+        error = allow(finish, finishBytes(method, of.max_length, pieces));
       }
       if (error == cudaSuccess && of.statistics) {
         error = allow(statisticsKernelOf(kv.head_dim, kv.element, by_head),
@@ -165,8 +160,17 @@ struct Workspace::Impl {
     return std::find(overlapping.begin(), overlapping.end(), finish) != overlapping.end();
   }
 
-  static size_t finishBytes(ChosenBy chosen_by, int max_length, int pieces) {
-    if (choosesByScores(chosen_by)) return choiceBytes(max_length, pieces);
+  // Whether rows are so long that sets of keys are in the workspace.
+  bool longSets(const MethodOptions& method, int max_length) const {
+    return choosesByScores(chosenBy(method)) && choiceBytes(max_length, mostPieces(max_length)) >
+                                                    static_cast<size_t>(device.shared_bytes);
+  }
+  size_t finishBytes(const MethodOptions& method, int max_length, int pieces) const {
+    if (choosesByScores(chosenBy(method))) {
+      return longSets(method, max_length) ? longChoiceBytes(pieces)
+                                          : choiceBytes(max_length, pieces);
+    }
+    if (readsBounds(method)) return questBytes(max_length, pieces);
     return static_cast<size_t>(pieces + 1) * sizeof(uint64_t);
   }
   // Words of each of the statistics' two sets of keys: what a row needs, or there is room for.
@@ -181,9 +185,10 @@ struct Workspace::Impl {
                                 static_cast<int>(bytes));
   }
 
-  // choice: keys are chosen by their scores.
-  Step::Space space(bool choice) const {
-    const bool lists = bounds.statistics || choice, sets = bounds.statistics && choice;
+  Step::Space space(const MethodOptions& method) const {
+    const bool choice = choosesByScores(chosenBy(method));
+    const bool lists = bounds.statistics || choice;
+    const bool counts = bounds.statistics && (choice || readsBounds(method));
     return {.max_length = bounds.max_length,
             .max_budget = bounds.max_budget,
             .max_pieces = max_pieces,
@@ -194,10 +199,57 @@ struct Workspace::Impl {
             .draw_keys = lists ? draw_keys.as<int32_t>() : nullptr,
             .draw_weights = lists ? draw_weights.as<float>() : nullptr,
             .draw_stride = draw_stride,
-            .chosen = sets ? chosen.as<Chosen>() : nullptr,
-            .pilot_bits = sets ? pilot_bits.as<uint32_t>() : nullptr,
+            .chosen = counts ? chosen.as<Chosen>() : nullptr,
+            .pilot_bits = counts ? pilot_bits.as<uint32_t>() : nullptr,
             .statistics_words = statisticsWords(bounds.max_length),
+            .sets = sets.as<uint32_t>(),
+            .page_scores = page_scores.as<float>(),
+            .page_stride = pageStride(method, bounds.max_length),
+            .tiles = tiles.as<TileShare>(),
+            .tile_stride = tileStride(method, bounds.max_length),
+            .queries = queries.as<float>(),
+            .features = features.as<uint32_t>(),
+            .group_features = group_features.as<uint32_t>(),
             .wrong = wrong.as<unsigned long long>()};
+  }
+
+  // What a step of some methods begins with.
+  Refusal launchBefore(const MethodOptions& method, const PagedKv& kv, Step* step,
+                       cudaStream_t stream) const {
+    cudaError_t error = cudaSuccess;
+    if (method.method == Method::kBernoulli) {
+      const StepKernel features = featuresKernelOf(kv.head_dim, kv.element);
+      features<<<static_cast<unsigned>(step->in.batch * kv.kv_heads),
+                 static_cast<unsigned>(kv.head_dim), 0, stream>>>(*step);
+      error = cudaGetLastError();
+      step->in.queries = step->space.queries;
+    }
+    if (readsBounds(method)) {
+      const StepKernel scores = questKernelsOf(kv.head_dim, kv.element).scores;
+      error = launchBoundScores(scores, *step, bounds.max_length, stream);
+    }
+    return failed("the GPU did not take the step", error);
+  }
+
+  // Room for what some methods alone leave for later kernels of a step.
+  Refusal makeRoom(const MethodOptions& method, const PagedKv& kv, const StepBounds& of) {
+    const auto heads = static_cast<size_t>(of.rows) * of.heads;
+    if (choosesByScores(chosenBy(method)) || readsBounds(method)) {
+      const size_t bits = bitWords(of.max_length) * sizeof(uint32_t);
+      if (auto why = chosen.grow(heads * sizeof(Chosen))) return why;
+      if (auto why = pilot_bits.grow(heads * bits)) return why;
+      if (longSets(method, of.max_length)) {
+        if (auto why = sets.grow(3 * heads * bits)) return why;
+      }
+    }
+    const auto pages = static_cast<size_t>(pageStride(method, of.max_length));
+    if (auto why = page_scores.grow(heads * pages * sizeof(float))) return why;
+    const auto shares = static_cast<size_t>(tileStride(method, of.max_length));
+    if (auto why = tiles.grow(heads * shares * sizeof(TileShare))) return why;
+    if (method.method != Method::kBernoulli) return std::nullopt;
+    if (auto why = queries.grow(heads * kv.head_dim * sizeof(float))) return why;
+    if (auto why = features.grow(heads * sizeof(uint32_t))) return why;
+    return group_features.grow(heads * sizeof(uint32_t));
   }
 
   // As many warps a block as give the most on a multiprocessor.
@@ -247,7 +299,8 @@ Refusal Workspace::plan(const MethodOptions& method, const PagedKv& kv, const St
   Impl& impl = *impl_;
   if (auto why = impl.prepare()) return why;
   const Sweep sweep = sweepOf(method);
-  if (sweep == Sweep::kShadow && !kv.shadow(4)) return noShadow(method);
+  if (auto why = lacking(method, kv)) return why;
+  if (auto why = tooManyDraws(method, bounds.max_budget)) return why;
   const int max_pieces = mostPieces(bounds.max_length);
   const auto room = static_cast<size_t>(impl.device.shared_bytes);
   const size_t most = std::min<size_t>(kMostPieces, room / sizeof(uint64_t) - 1);
@@ -264,25 +317,13 @@ Refusal Workspace::plan(const MethodOptions& method, const PagedKv& kv, const St
   } else if (sweep == Sweep::kMasses || sweep == Sweep::kShadow) {
     if (auto why = impl.part_masses.grow(entries * kParts * sizeof(uint32_t))) return why;
   }
-  // Draws fewer than keys; s2anta-flash may make one a piece whatever its budget.
-  uint32_t stride = std::min(bounds.max_budget, static_cast<uint32_t>(bounds.max_length));
-  if (sweep == Sweep::kFlash) stride = std::max(stride, static_cast<uint32_t>(max_pieces));
-  if (chosen_by == ChosenBy::kAdaptive) stride = static_cast<uint32_t>(bounds.max_length);
-  stride = (stride + 7) / 8 * 8;
+  const uint32_t stride = drawStride(method, bounds);
   if (bounds.statistics || choosesByScores(chosen_by)) {
     if (auto why = impl.draw_keys.grow(heads * stride * sizeof(int32_t))) return why;
     if (auto why = impl.draw_weights.grow(heads * stride * sizeof(float))) return why;
   }
-  if (choosesByScores(chosen_by)) {
-    if (choiceBytes(bounds.max_length, max_pieces) > room) {
-      return std::string(methodName(method.method)) + " on the GPU takes rows of up to " +
-             std::to_string((room - choiceBytes(0, 0)) / 12 * 32) + " keys";
-    }
-    const size_t bits = bitWords(bounds.max_length) * sizeof(uint32_t);
-    if (auto why = impl.chosen.grow(heads * sizeof(Chosen))) return why;
-    if (auto why = impl.pilot_bits.grow(heads * bits)) return why;
-  }
-  if (auto why = impl.load(sweep, chosen_by, kv, bounds, max_pieces)) return why;
+  if (auto why = impl.makeRoom(method, kv, bounds)) return why;
+  if (auto why = impl.load(method, kv, bounds, max_pieces)) return why;
   impl.bounds = bounds;
   impl.method = method;
   impl.max_pieces = max_pieces;
@@ -291,20 +332,14 @@ Refusal Workspace::plan(const MethodOptions& method, const PagedKv& kv, const St
 }
 
 size_t Workspace::bytes() const {
-  const Impl& impl = *impl_;
-  return impl.pieces.bytes() + impl.piece_bytes.bytes() + impl.part_masses.bytes() +
-         impl.scores.bytes() + impl.draw_keys.bytes() + impl.draw_weights.bytes() +
-         impl.chosen.bytes() + impl.pilot_bits.bytes();
+  size_t sum = 0;
+  for (const Buffer* buffer : impl_->buffers()) sum += buffer->bytes();
+  return sum - impl_->wrong.bytes();
 }
 
 uint64_t Workspace::moves() const {
-  const Impl& impl = *impl_;
   uint64_t sum = 0;
-  for (const Buffer* buffer :
-       {&impl.pieces, &impl.piece_bytes, &impl.part_masses, &impl.scores, &impl.draw_keys,
-        &impl.draw_weights, &impl.chosen, &impl.pilot_bits, &impl.wrong}) {
-    sum += buffer->moves();
-  }
+  for (const Buffer* buffer : impl_->buffers()) sum += buffer->moves();
   return sum;
 }
 
@@ -372,47 +407,45 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
   Workspace::Impl& impl = workspace->impl();
   const bool statistics = out.statistics || out.head_statistics || out.group_statistics;
   const Sweep sweep = sweepOf(method);
-  const ChosenBy chosen_by = chosenBy(method), planned = chosenBy(impl.method);
   if (!impl.ready || in.rows > impl.bounds.rows || in.heads != impl.bounds.heads ||
-      sweep != sweepOf(impl.method) ||
-      (chosen_by != planned && (choosesByScores(chosen_by) || choosesByScores(planned))) ||
-      (statistics && !impl.bounds.statistics)) {
+      !takesRoomOf(method, impl.method) || (statistics && !impl.bounds.statistics)) {
     return "the step is larger than, or other than, the workspace was planned for";
   }
+  if (auto why = lacking(method, kv)) return why;
   const KeyShadow* shadow = kv.shadow(4);
-  if (sweep == Sweep::kShadow && !shadow) return noShadow(method);
-  const bool choice = choosesByScores(chosen_by);
-  const Step step{.cache = {.keys = kv.keys,
-                            .values = kv.values,
-                            .codes = shadow ? shadow->codes : nullptr,
-                            .code_scales = shadow ? shadow->scales : nullptr,
-                            .pages = kv.pages,
-                            .kv_heads = kv.kv_heads,
-                            .page_shift = std::countr_zero(static_cast<unsigned>(kv.page_size))},
-                  .in = {.queries = in.queries,
-                         .page_table = in.page_table,
-                         .lengths = in.lengths,
-                         .budgets = in.budgets,
-                         .streams = in.sequences,
-                         .steps = in.steps,
-                         .bias = in.bias,
-                         .bias_stride = in.bias_stride,
-                         .window = in.window,
-                         .batch = in.rows,
-                         .heads = in.heads,
-                         .max_pages = in.max_pages,
-                         .layer = in.layer,
-                         .seed = in.seed,
-                         .scale = in.scale},
-                  .out = {.out = out.out,
-                          .lse = out.lse,
-                          .statistics = out.statistics,
-                          .head_statistics = out.head_statistics,
-                          .group_statistics = out.group_statistics},
-                  .how = howOf(method),
-                  .space = impl.space(choice),
-                  .by_head = {.budgets = in.head_budgets, .idle_values = in.idle_values}};
+  Step step{.cache = {.keys = kv.keys,
+                      .values = kv.values,
+                      .codes = shadow ? shadow->codes : nullptr,
+                      .code_scales = shadow ? shadow->scales : nullptr,
+                      .bounds = kv.bounds,
+                      .pages = kv.pages,
+                      .kv_heads = kv.kv_heads,
+                      .page_shift = std::countr_zero(static_cast<unsigned>(kv.page_size))},
+            .in = {.queries = in.queries,
+                   .page_table = in.page_table,
+                   .lengths = in.lengths,
+                   .budgets = in.budgets,
+                   .streams = in.sequences,
+                   .steps = in.steps,
+                   .bias = in.bias,
+                   .bias_stride = in.bias_stride,
+                   .window = in.window,
+                   .batch = in.rows,
+                   .heads = in.heads,
+                   .max_pages = in.max_pages,
+                   .layer = in.layer,
+                   .seed = in.seed,
+                   .scale = in.scale},
+            .out = {.out = out.out,
+                    .lse = out.lse,
+                    .statistics = out.statistics,
+                    .head_statistics = out.head_statistics,
+                    .group_statistics = out.group_statistics},
+            .how = howOf(method),
+            .space = impl.space(method),
+            .by_head = {.budgets = in.head_budgets, .idle_values = in.idle_values}};
 
+  if (auto why = impl.launchBefore(method, kv, &step, stream)) return why;
   Workspace::Impl::Launch launch;
   const SweepKernel keys = sweepKernelOf(sweep, kv.head_dim, kv.element, in.head_budgets);
   if (auto why = impl.configure(keys, in.rows, &launch)) return why;
@@ -425,8 +458,7 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
   cudaLaunchConfig_t config{};
   config.gridDim = static_cast<unsigned>(in.rows * in.heads);
   config.blockDim = 256;
-  config.dynamicSmemBytes =
-      Workspace::Impl::finishBytes(chosen_by, impl.bounds.max_length, impl.max_pieces);
+  config.dynamicSmemBytes = impl.finishBytes(method, impl.bounds.max_length, impl.max_pieces);
   config.stream = stream;
   // Where its code waits, the finish is brought in while the sweep's last warps still work.
   cudaLaunchAttribute overlap;
@@ -435,7 +467,8 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
   config.attrs = &overlap;
   // The finish alone gives idle values.
   const StepKernel finish =
-      finishKernelOf(sweep, chosen_by, kv.head_dim, kv.element, in.head_budgets || in.idle_values);
+      finishKernelOf(method, kv.head_dim, kv.element, in.head_budgets || in.idle_values,
+                     impl.longSets(method, impl.bounds.max_length));
   config.numAttrs = impl.overlaps(finish) ? 1 : 0;
   cudaError_t error = cudaLaunchKernelEx(&config, finish, step);
   if (error == cudaSuccess && statistics) {
@@ -455,7 +488,6 @@ Refusal appendKv(const PagedKv& kv, const AppendInputs& in, Workspace* workspace
       return "the GPU writes 4-bit shadows of keys, not " + std::to_string(shadow.bits) + "-bit";
     }
   }
-  if (kv.bounds) return "the GPU writes no bounds of keys";
   if (in.rows == 0 || in.count == 0) return std::nullopt;
   Workspace::Impl& impl = workspace->impl();
   if (auto why = impl.prepare()) return why;
@@ -476,7 +508,8 @@ Refusal appendKv(const PagedKv& kv, const AppendInputs& in, Workspace* workspace
                       .count = in.count,
                       .max_pages = in.max_pages,
                       .wrong = impl.wrong.as<unsigned long long>(),
-                      .value_sums = kv.value_sums};
+                      .value_sums = kv.value_sums,
+                      .bounds = kv.bounds};
   const AppendKernels kernels = appendKernelsOf(kv.head_dim, kv.element);
   const int64_t warps = int64_t{in.rows} * in.count * kv.kv_heads;
   const auto blocks =
@@ -484,6 +517,12 @@ Refusal appendKv(const PagedKv& kv, const AppendInputs& in, Workspace* workspace
   kernels.append<<<blocks, kAppendThreads, 0, stream>>>(append);
   if (in.count > 1 && kv.centres) {
     kernels.centre<<<static_cast<unsigned>(in.rows * kv.kv_heads), 1024, 0, stream>>>(append);
+  }
+  if (kv.bounds) {
+    const int64_t tiles = int64_t{in.rows} * kv.kv_heads * touchedTiles(in.count);
+    const auto tile_blocks =
+        static_cast<unsigned>((tiles + kAppendThreads / 32 - 1) / (kAppendThreads / 32));
+    kernels.bounds<<<tile_blocks, kAppendThreads, 0, stream>>>(append);
   }
   if (in.count > 1 && shadow) kernels.shadow<<<blocks, kAppendThreads, 0, stream>>>(append);
   if (kv.value_sums) {
@@ -527,6 +566,7 @@ Refusal copyPage(const PagedKv& kv, int64_t from, int64_t to, Stream stream) {
     copy(shadow->codes, positions / kTileKeys * shadow->tileBytes(kv.head_dim));
     copy(shadow->scales, positions * sizeof(float));
   }
+  copy(kv.bounds, positions / kTileKeys * 2 * kv.head_dim * bytesOf(kv.element));
   copy(kv.centres, static_cast<size_t>(kv.kv_heads) * kv.head_dim * sizeof(float));
   copy(kv.value_sums, static_cast<size_t>(kv.kv_heads) * 2 * kv.head_dim * sizeof(double));
   return failed("the GPU did not copy a page", error);

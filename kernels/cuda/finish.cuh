@@ -14,6 +14,15 @@ namespace allot::kernels::cuda {
 constexpr int kKept = 16;
 static_assert(kMostPieces <= 1 << (62 - 31 - kKept));
 
+// A piece's masses in the common unit. Its own units are 2^(kKept - gap) of that: rounded where
+// that is less than one, so that nothing is lost in the mean.
+__device__ inline uint64_t inUnits(uint32_t mass, float gap) {
+  if (gap >= kKept + 32) return 0;
+  const int bits = kKept - static_cast<int>(gap);
+  if (bits >= 0) return static_cast<uint64_t>(mass) << bits;
+  return (mass + (uint64_t{1} << (-bits - 1))) >> -bits;
+}
+
 template <int kDim>
 struct FinishShared : HeadShared<kDim> {
   uint64_t warp_sums[kFinishWarps];
@@ -75,15 +84,6 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow, kByHead> {
     }
     *exponentials = this->sum(sums);  // and a barrier after the prefix
     return passed;
-  }
-
-  // A piece's units are 2^(kKept - gap) of the common one: rounded where that is less than one, so
-  // that nothing is lost in the mean.
-  __device__ static uint64_t inUnits(uint32_t mass, float gap) {
-    if (gap >= kKept + 32) return 0;
-    const int bits = kKept - static_cast<int>(gap);
-    if (bits >= 0) return static_cast<uint64_t>(mass) << bits;
-    return (mass + (uint64_t{1} << (-bits - 1))) >> -bits;
   }
 
   // What a sequence's thresholds have in common: the total is budget * step + step_rest. All of

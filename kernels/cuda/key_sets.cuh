@@ -95,6 +95,8 @@ class KeySets {
   __device__ int words() const { return words_; }
   // What keepLargest() kept, a bit a key.
   __device__ uint32_t* kept() const { return kept_; }
+  // Its callers may use it between the others' calls, [words()].
+  __device__ uint32_t* scratch() const { return scratch_; }
 
   // kept_: of the keys that have a number the wanted(how many have) with the largest ones; of equal
   // ones the older. Returns how many have. A source gives the numbers of keys 8 o .. 8 o + 7, says

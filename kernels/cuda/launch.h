@@ -1,6 +1,8 @@
 #pragma once
 // The kernels by shape: one file of each kind instantiates them, so that they compile side by side.
 // Private to kernels/cuda.
+#include <cuda_runtime_api.h>
+
 #include <cstddef>
 
 #include "kernels/cuda/step.h"
@@ -30,6 +32,29 @@ StepKernel finishKernelOf(Sweep sweep, int head_dim, Element element, bool by_he
 StepKernel choiceKernelOf(Sweep sweep, int head_dim, Element element);
 // Shared memory that it is to have beside what it declares.
 size_t choiceBytes(int max_length, int pieces);
+// The same with sets of keys in Space::sets, for rows that shared memory has no room for.
+StepKernel longChoiceKernelOf(Sweep sweep, int head_dim, Element element);
+size_t longChoiceBytes(int pieces);
+
+// The finish of methods that draw tile by tile (sweep kMasses; s2anta-flash beside its own sweep
+// and s2anta-prop by largest remainders), and of sums over a row at most so many tiles.
+StepKernel tilesKernelOf(int head_dim, Element element);
+int mostTiles(int tile_keys, int max_length);
+
+// quest: scores of pages before the sweep, and the finish.
+struct QuestKernels {
+  StepKernel scores = nullptr;
+  StepKernel finish = nullptr;
+};
+QuestKernels questKernelsOf(int head_dim, Element element);
+int questPages(int max_length);
+size_t questBytes(int max_length, int pieces);
+cudaError_t launchBoundScores(StepKernel kernel, const Step& step, int most_length,
+                              cudaStream_t stream);
+
+// bernoulli's queries, before all else: a block of head_dim threads a sequence and KV head.
+StepKernel featuresKernelOf(int head_dim, Element element);
+
 StepKernel statisticsKernelOf(int head_dim, Element element, bool by_head);
 
 // Launched together.
@@ -37,6 +62,7 @@ struct AppendKernels {
   AppendKernel append = nullptr;
   AppendKernel centre = nullptr;
   AppendKernel shadow = nullptr;
+  AppendKernel bounds = nullptr;
   AppendKernel value_sums = nullptr;
   void (*means)(Means) = nullptr;
 };

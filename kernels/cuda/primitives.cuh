@@ -201,10 +201,13 @@ __device__ inline HeadKind kindOf(const Step& step, int sequence, int head) {
   if (beyondRoom(step, n)) return HeadKind::kBad;
   if (n == 0) return HeadKind::kSilent;
   if (budget == 0) return step.out.lse ? HeadKind::kExact : HeadKind::kSilent;
-  if (step.how.chosen_by == ChosenBy::kAdaptive) return HeadKind::kSampled;
+  const ChosenBy by = step.how.chosen_by;
+  if (by == ChosenBy::kAdaptive || by == ChosenBy::kThreshold) return HeadKind::kSampled;
   const auto keys = static_cast<uint32_t>(keysOf(step, n).count());
-  if (!step.how.uses_budget || budget >= keys) return HeadKind::kExact;
-  return budget > step.space.max_budget ? HeadKind::kBad : HeadKind::kSampled;
+  const bool enough = step.how.exact_from_all && budget >= keys;
+  if (!step.how.uses_budget || enough) return HeadKind::kExact;
+  if (budget > step.space.max_budget) return HeadKind::kBad;
+  return by == ChosenBy::kPages ? HeadKind::kPages : HeadKind::kSampled;
 }
 
 __device__ inline int piecesOf(int keys) { return (keys + kPieceKeys - 1) / kPieceKeys; }
@@ -215,6 +218,17 @@ __device__ inline int exactPiecesOf(int keys) {
 // Where a piece of a query head is in the workspace's arrays.
 __device__ inline int64_t pieceIndex(const Step& step, int sequence, int head, int piece) {
   return (static_cast<int64_t>(sequence) * step.in.heads + head) * step.space.max_pieces + piece;
+}
+
+// Keys of one tile in a sequence of n (kernels::tileKeys).
+constexpr int kLeastTile = 32;
+__device__ inline int tileKeysOf(const Step& step, int n) {
+  if (step.how.tile_keys > 0) return step.how.tile_keys;
+  return n <= 1536 ? kLeastTile : n <= 3072 ? 64 : kPieceKeys;
+}
+// Tiles that hold a sequence's keys.
+__device__ inline int tilesOf(const SequenceKeys& keys, int tile_keys) {
+  return (keys.n + tile_keys - 1) / tile_keys - keys.first / tile_keys;
 }
 
 // Draws of one piece of s2anta-flash.

@@ -11,7 +11,8 @@ constexpr int kMostGroup = 16;  // query heads of a KV head
 // Of a sampled head's list.
 struct ListSums {
   double made, weights, squares;
-  uint64_t unique;
+  uint64_t unique;  // entries, of which values are read
+  uint64_t keys;    // those, and pilots of which keys alone are
 };
 
 struct StatisticsShared {
@@ -41,27 +42,31 @@ class GroupCount {
     bool exact = false, sampled = false, whole = false;
     for (int h = 0; h < (kByHead ? group_ : 1); ++h) {
       exact |= kindOfHead(h) == HeadKind::kExact;
-      sampled |= kindOfHead(h) == HeadKind::kSampled;
+      sampled |= choosesAt(h);
       whole |= readsAll(h);
     }
     const uint64_t n = keys_.count();
-    const bool shadow = sampled && step_.how.sweep == Sweep::kShadow;
-    const uint64_t stage =
-        exact || sampled ? n * (shadow ? kDim / 2 + sizeof(float) : kEntryBytes) : 0;
-    uint64_t entries = 0;
+    // Keys are read, of entries, beside what they were chosen by.
+    const bool rescores =
+        sampled && (step_.how.sweep == Sweep::kShadow || step_.how.chosen_by == ChosenBy::kPages);
+    const uint64_t stage = sampled ? stageBytes() : exact ? n * keyBytes(-1) : 0;
+    uint64_t entries = 0, keys = 0;
     if (whole) entries = n;
     if (sampled) {
-      const uint64_t listed = countLists();
+      const bool pilot_values = !step_.how.denominator_alone;
+      const uint64_t listed = keys = countLists(pilot_values);
       if (!kByHead || !whole) entries = listed;
+      if (rescores && !pilot_values) keys = countLists(true);
     }
     uint64_t draws = 0, unique = 0;
     for (int h = 0; h < group_; ++h) {
       HeadStatistics head{};
       if (readsAll(h)) {
-        head = {static_cast<uint32_t>(n), static_cast<uint32_t>(n), n * kEntryBytes,
+        head = {static_cast<uint32_t>(n), static_cast<uint32_t>(n), n * keyBytes(h),
                 n * kEntryBytes,          static_cast<float>(n),    0};
-      } else if (kindOfHead(h) == HeadKind::kSampled) {
-        head = sampledHead(h, stage);
+        if (step_.how.estimates) head.relative_error = -1;
+      } else if (choosesAt(h)) {
+        head = sampledHead(h, step_.how.estimates ? n * keyBytes(h) : stage, rescores);
       }
       draws += head.draws;
       unique += head.unique_rows;
@@ -70,10 +75,10 @@ class GroupCount {
       }
     }
     if (tid_ != 0) return;
-    // Beside codes: the exact keys of entries, or all where a head reads these alone.
-    const uint64_t exact_keys = kByHead && exact ? n : entries;
+    // Beside codes or bounds: the exact keys of entries, or all where a head reads these alone.
+    const uint64_t exact_keys = kByHead && exact ? n : keys;
     const GroupStatistics together{static_cast<uint32_t>(entries),
-                                   stage + (shadow ? exact_keys * kEntryBytes : 0),
+                                   stage + (rescores ? exact_keys * kEntryBytes : 0),
                                    entries * kEntryBytes};
     if (step_.out.group_statistics) {
       step_.out.group_statistics[sequence_ * step_.cache.kv_heads + kv_head_] = together;
@@ -95,6 +100,30 @@ class GroupCount {
   __device__ HeadKind kindOfHead(int h) const {
     return kByHead ? kindOf<kByHead>(step_, sequence_, kv_head_ * group_ + h) : kind_;
   }
+  __device__ bool choosesAt(int h) const {
+    const HeadKind kind = kindOfHead(h);
+    return kind == HeadKind::kSampled || kind == HeadKind::kPages;
+  }
+
+  // Of one key in the score stage, of head h or (-1) of all that have scores: of bernoulli's the
+  // channels that are read.
+  __device__ uint64_t keyBytes(int h) const {
+    if (!step_.how.estimates) return kEntryBytes;
+    const Step::Space& space = step_.space;
+    return 2 * (h < 0 ? space.group_features[sequence_ * step_.cache.kv_heads + kv_head_]
+                      : space.features[sequence_ * step_.in.heads + kv_head_ * group_ + h]);
+  }
+  // What heads that choose read in the score stage, together.
+  __device__ uint64_t stageBytes() const {
+    const uint64_t n = keys_.count();
+    if (step_.how.chosen_by == ChosenBy::kPages) {
+      const uint64_t tiles = (keys_.n + kPart - 1) / kPart - keys_.first / kPart;
+      // newest=within is how older builds counted.
+      return tiles * (2 * kDim) * (step_.how.newest_within ? sizeof(float) : 2);
+    }
+    return n * (step_.how.sweep == Sweep::kShadow ? kDim / 2 + sizeof(float) : keyBytes(-1));
+  }
+
   __device__ bool readsAll(int h) const {
     return kindOfHead(h) == HeadKind::kExact &&
            budgetOf<kByHead>(step_, sequence_, kv_head_ * group_ + h) > 0;
@@ -124,31 +153,35 @@ class GroupCount {
   }
 
   __device__ Chosen chosenOf(int head) const {
-    if (choosesByScores(step_.how.chosen_by))
+    const ChosenBy by = step_.how.chosen_by;
+    if (choosesByScores(by) || by == ChosenBy::kPages)
       return step_.space.chosen[sequence_ * step_.in.heads + head];
     const uint32_t budget = budgetOf<kByHead>(step_, sequence_, head);
-    if (step_.how.sweep != Sweep::kFlash) return {0, budget, 0, 0};
-    const int pieces = piecesOf(keys_.span());
-    return {0, drawsOfPiece(budget, pieces) * static_cast<uint32_t>(pieces), 0, 0};
+    if (by != ChosenBy::kTiles) return {0, budget, 0, 0};
+    const int tiles = tilesOf(keys_, tileKeysOf(step_, keys_.count()));
+    return {0, drawsOfPiece(budget, tiles) * static_cast<uint32_t>(tiles), 0, 0};
   }
   __device__ int64_t listOf(int head) const {
     return (static_cast<int64_t>(sequence_) * step_.in.heads + head) * step_.space.draw_stride;
   }
 
-  // Sums of every sampled head's list; returns how many entries these read together. Keys are
-  // counted as bits, those of one stretch of the sequence after those of another where it is too
-  // long for all.
-  __device__ uint64_t countLists() {
+  // Sums of every sampled head's list; returns how many keys of these, and of pilots that are not
+  // among them, the heads have together. Keys are counted as bits, those of one stretch of the
+  // sequence after those of another where it is too long for all.
+  __device__ uint64_t countLists(bool with_pilots) {
     uint64_t together = 0;
     for (int first = 0; first < words_; first += step_.space.statistics_words) {
       clear(group_bits_);
       uint32_t own = 0;
       for (int h = 0; h < group_; ++h) {
-        if (kByHead && kindOfHead(h) != HeadKind::kSampled) continue;
-        const ListSums sums = markList(kv_head_ * group_ + h, first, &own);
+        if (kByHead && !choosesAt(h)) continue;
+        const ListSums sums = markList(kv_head_ * group_ + h, first, with_pilots, &own);
         if (tid_ != 0) continue;
-        if (first == 0) shared_.lists[h] = sums;
-        if (first > 0) shared_.lists[h].unique += sums.unique;
+        ListSums& list = shared_.lists[h];
+        const bool values = with_pilots != step_.how.denominator_alone;
+        if (first == 0) list = {sums.made, sums.weights, sums.squares, values ? 0 : list.unique, 0};
+        list.keys += sums.keys;
+        if (values) list.unique += sums.keys;
       }
       together += static_cast<uint64_t>(sum(own));
     }
@@ -157,7 +190,7 @@ class GroupCount {
 
   // Of the keys in the words from `first` on; `fresh` gets how many of this thread's words' keys no
   // head before has read.
-  __device__ ListSums markList(int head, int first, uint32_t* fresh) {
+  __device__ ListSums markList(int head, int first, bool with_pilots, uint32_t* fresh) {
     const int64_t list = listOf(head);
     const Chosen chosen = chosenOf(head);
     const uint32_t length = chosen.fixed + chosen.sampled;
@@ -175,23 +208,23 @@ class GroupCount {
       if (word >= 0 && word < words) atomicOr(&head_bits_[word], 1u << bit % 32);
     }
     const uint32_t* pilots = nullptr;
-    if (chosen.pilots > 0) {
+    if (chosen.pilots > 0 && with_pilots) {
       const int64_t at = sequence_ * step_.in.heads + head;
       pilots = step_.space.pilot_bits + at * bitWords(step_.space.max_length) + first;
     }
     __syncthreads();
-    uint32_t unique = 0;
+    uint32_t keys = 0;
     for (int i = tid_; i < words; i += kStatisticsThreads) {
       const uint32_t bits = head_bits_[i] | (pilots ? pilots[i] : 0);
-      unique += __popc(bits);
+      keys += __popc(bits);
       *fresh += __popc(bits & ~group_bits_[i]);
       group_bits_[i] |= bits;
     }
-    return {sum(made), sum(weights), sum(squares), static_cast<uint64_t>(sum(unique))};
+    return {sum(made), sum(weights), sum(squares), 0, static_cast<uint64_t>(sum(keys))};
   }
 
   // Head h of the group, whose list was counted.
-  __device__ HeadStatistics sampledHead(int h, uint64_t stage) {
+  __device__ HeadStatistics sampledHead(int h, uint64_t stage, bool rescores) {
     const int head = kv_head_ * group_ + h;
     const ListSums& list = shared_.lists[h];
     const double made = list.made, weights = list.weights, squares = list.squares;
@@ -200,7 +233,7 @@ class GroupCount {
     if (made == 0) return stats;
     stats.draws = static_cast<uint32_t>(made);
     stats.unique_rows = static_cast<uint32_t>(unique);
-    stats.key_bytes = stage + (step_.how.sweep == Sweep::kShadow ? unique * kEntryBytes : 0);
+    stats.key_bytes = stage + (rescores ? list.keys * kEntryBytes : 0);
     stats.value_bytes = unique * kEntryBytes;
     stats.effective_sample_size =
         squares > 0 ? static_cast<float>(weights * weights / squares) : 0.0f;
@@ -210,7 +243,11 @@ class GroupCount {
 
   // As kernels/cpu/statistics.cpp: over draws rather than entries, which comes to the same.
   __device__ float error(int head, int64_t list, const Chosen& chosen) {
-    if (step_.how.chosen_by == ChosenBy::kLargest) return -1;  // it cannot be known
+    const ChosenBy by = step_.how.chosen_by;
+    if (by == ChosenBy::kLargest || by == ChosenBy::kThreshold || by == ChosenBy::kPages ||
+        step_.how.estimates || step_.how.largest_remainder) {
+      return -1;  // it cannot be known
+    }
     double made = 0, share = 1;
     if (step_.how.chosen_by == ChosenBy::kAdaptive) {
       made = chosen.sampled;

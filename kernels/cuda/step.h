@@ -16,6 +16,9 @@
 // may have exact and sampled heads: its keys are swept once for each, a piece is read if a head of
 // the quad is of its kind, and what it leaves is written for such heads alone.
 //
+// Before the sweep a step of `bernoulli` makes the queries that all else reads (features.cuh), and
+// a step of `quest` scores pages of keys (quest.cuh), whose heads are swept only where exact.
+//
 // Words here, and what the trade calls them:
 //   sweep, finish    split-KV decode (flash decoding) and its combine kernel
 //   piece            split: keys that one warp takes for a KV head; a tile of s2anta-prop and
@@ -31,7 +34,8 @@
 //   g, t             PTX's groupID and threadID_in_group of mma fragments: lane 4 g + t
 // "Row" is left for rows of matrices and for the public names (DecodeInputs::rows, unique_rows).
 //
-// Where to read on: sweep.cuh (SweepWarp::run), then finish.cuh (FinishHead::run) and choice.cuh.
+// Where to read on: sweep.cuh (SweepWarp::run), then finish.cuh (FinishHead::run), choice.cuh,
+// tiles.cuh and quest.cuh.
 #include <cstdint>
 
 #include "allot/kernels/cuda_decode.h"
@@ -77,7 +81,7 @@ enum class Sweep {
 // Keys that are chosen by their scores, which the sweep then leaves instead of masses; other
 // methods draw from masses.
 constexpr bool choosesByScores(ChosenBy by) {
-  return by == ChosenBy::kLargest || by == ChosenBy::kAdaptive;
+  return by == ChosenBy::kLargest || by == ChosenBy::kAdaptive || by == ChosenBy::kThreshold;
 }
 
 // How many keys a head chose: its list of draws begins with those that are always read, and goes on
@@ -87,6 +91,13 @@ struct Chosen {
   uint32_t sampled;
   uint32_t tail;    // keys that were sampled from
   uint32_t pilots;  // keys of the sample before; they are in pilot_bits
+};
+
+// A tile's part of the draws of a head that rounds by largest remainders (tiles.cuh).
+struct TileShare {
+  uint64_t remainder;  // of its mass times the budget, divided by the mass of all
+  uint32_t draws;
+  uint32_t before;  // draws of the tiles before it
 };
 
 // One piece and query head.
@@ -105,8 +116,9 @@ constexpr float kNoKeys = -3.4028235e38f;  // reference of a piece whose keys ar
 enum class Wrong : uint32_t { kLength, kPage, kBudget, kScore, kKey, kValue };
 constexpr unsigned long long kNothingWrong = ~0ull;
 
-// What is done for a head of a sequence.
-enum class HeadKind { kBad, kSilent, kExact, kSampled };
+// What is done for a head of a sequence. kPages: it attends to pages of keys that their bounds
+// choose; the sweep does not know of it.
+enum class HeadKind { kBad, kSilent, kExact, kSampled, kPages };
 
 struct Step {
   struct Cache {
@@ -114,6 +126,7 @@ struct Step {
     const void* values;
     const uint8_t* codes;  // of 4 bits, or null
     const float* code_scales;
+    const void* bounds;  // PagedKv::bounds, or null
     int64_t pages;
     int kv_heads;
     int page_shift;  // page_size = 1 << page_shift
@@ -148,16 +161,33 @@ struct Step {
 
   // As in MethodOptions and the methods' table.
   struct How {
-    bool uses_budget;  // false: every head with a budget is exact
+    bool uses_budget;     // false: every head with a budget is exact
+    bool exact_from_all;  // a budget for every key is exact attention
     ChosenBy chosen_by;
     Sweep sweep;
     // ChosenBy::kAdaptive.
-    int sink;
-    int local;
+    uint32_t sink;
+    uint32_t local;
+    double sink_share;
+    double local_share;
     int max_sample;  // most entries of the tail
     double heavy;
     double pilot;
+    bool denominator_alone;  // adaptive-denominator
     VAttentionRule rule;
+    DenominatorRule denominator_rule;
+    float log_threshold;  // ChosenBy::kThreshold, in powers of two
+    // ChosenBy::kPages.
+    int page_keys;
+    bool newest_within;
+    // What tiles.cuh finishes.
+    int tile_keys;  // 0: by the sequence's length
+    bool largest_remainder;
+    // bernoulli.
+    bool estimates;
+    bool group_features;
+    bool iid_features;
+    uint32_t feature_samples;
   } how;
 
   // The workspace.
@@ -175,6 +205,14 @@ struct Step {
     Chosen* chosen;        // [batch * heads], or null
     uint32_t* pilot_bits;  // [batch * heads, bitWords(max_length)], or null
     int statistics_words;  // of a set of keys that the statistics have room for
+    uint32_t* sets;        // [batch * heads, 3, bitWords(max_length)] where a block has no room
+    float* page_scores;    // quest's, [batch * heads, page_stride]; then the pages kept
+    int page_stride;       // a multiple of 8
+    TileShare* tiles;      // of largest remainders, [batch * heads, tile_stride]
+    int tile_stride;
+    float* queries;            // bernoulli's, [batch, heads, head_dim]
+    uint32_t* features;        // that a head reads, [batch, heads]
+    uint32_t* group_features;  // that a KV head's heads read together, [batch, kv_heads]
     unsigned long long* wrong;
   } space;
 

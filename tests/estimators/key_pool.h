@@ -43,7 +43,7 @@ struct KeyPool {
     kv.page_size = shape.page_size;
     kv.head_dim = shape.head_dim;
     if (shape.page_size % kTileKeys == 0) {
-      bounds.assign(positions / kTileKeys * 2 * shape.head_dim, nan);
+      bounds.assign(numbers / kTileKeys * 2 * bytesOf(shape.element), 0xff);
       const int bits[] = {3, 4, 8};
       for (int i = 0; i < 3; ++i) {
         kv.shadows[i].bits = bits[i];
@@ -75,8 +75,8 @@ struct KeyPool {
     for (int i = 0; i < 3; ++i) {
       if (codes[i] != other.codes[i] || !same(scales[i], other.scales[i])) return false;
     }
-    return keys == other.keys && values == other.values && same(centres, other.centres) &&
-           same(bounds, other.bounds);
+    return keys == other.keys && values == other.values && bounds == other.bounds &&
+           same(centres, other.centres);
   }
 
   // Keys and values [count, kv_heads, head_dim] of one sequence whose pages are `table`.
@@ -93,6 +93,15 @@ struct KeyPool {
   }
   float key(int kv_head, int j, int d) const { return number(keys, offset(kv_head, j) + d); }
   float value(int kv_head, int j, int d) const { return number(values, offset(kv_head, j) + d); }
+  // What the cache says of the keys of j's tile.
+  float least(int kv_head, int j, int d) const { return number(bounds, boundsAt(kv_head, j) + d); }
+  float most(int kv_head, int j, int d) const {
+    return number(bounds, boundsAt(kv_head, j) + kv.head_dim + d);
+  }
+  int64_t boundsAt(int kv_head, int j) const {
+    return kv.offset(table[j / kv.page_size], kv_head, j % kv.page_size / kTileKeys * kTileKeys) /
+           kTileKeys * 2;
+  }
   const float* centre(int kv_head) const {
     return centres.data() + (table[0] * kv.kv_heads + kv_head) * kv.head_dim;
   }
@@ -101,8 +110,8 @@ struct KeyPool {
   }
 
   PagedKv kv;
-  std::vector<uint8_t> keys, values, codes[3];
-  std::vector<float> scales[3], centres, bounds;
+  std::vector<uint8_t> keys, values, codes[3], bounds;
+  std::vector<float> scales[3], centres;
   std::vector<int32_t> table;
 
  private:

@@ -100,15 +100,14 @@ TEST_P(PagedKvTest, BoundsGrowWithTheirTile) {
     ASSERT_EQ(pool.append(n - 1, 1, &keys[(n - 1) * row], &keys[(n - 1) * row]), std::nullopt);
     const int tile = (n - 1) / kTileKeys;
     for (int head = 0; head < 2; ++head) {
-      const float* low = &pool.bounds[pool.offset(head, tile * kTileKeys) / kTileKeys * 2];
       for (int d = 0; d < 64; ++d) {
         float least = INFINITY, most = -INFINITY;
         for (int j = tile * kTileKeys; j < n; ++j) {
           least = std::min(least, pool.key(head, j, d));
           most = std::max(most, pool.key(head, j, d));
         }
-        ASSERT_EQ(low[d], least) << n;
-        ASSERT_EQ(low[64 + d], most) << n;
+        ASSERT_EQ(pool.least(head, n - 1, d), least) << n;
+        ASSERT_EQ(pool.most(head, n - 1, d), most) << n;
       }
     }
   }
@@ -144,9 +143,10 @@ TEST_P(PagedKvTest, CopiedPagesGoOnAsTheirOriginals) {
                               &twin.codes[s][its / 64 / kTileKeys * bytes], bytes),
                   0);
       }
-      ASSERT_EQ(std::memcmp(&pool.bounds[mine / 64 / kTileKeys * 128],
-                            &twin.bounds[its / 64 / kTileKeys * 128], 128 * sizeof(float)),
-                0);
+      for (int d = 0; d < 64; ++d) {
+        ASSERT_EQ(pool.least(head, j, d), twin.least(head, j, d));
+        ASSERT_EQ(pool.most(head, j, d), twin.most(head, j, d));
+      }
     }
   }
   // The parent's page was only read.
@@ -226,7 +226,8 @@ TEST(PagedKv, BytesOfAPage) {
   EXPECT_EQ(shadowBytesPerPage(4, 8, 16, 128), 8u * 16 * (64 + 4));
   EXPECT_EQ(shadowBytesPerPage(3, 8, 16, 128), 8u * 16 * (48 + 4));
   EXPECT_EQ(shadowBytesPerPage(8, 8, 64, 128), 8u * 64 * (128 + 4));
-  EXPECT_EQ(boundsBytesPerPage(8, 64, 128), 8u * 4 * 2 * 128 * 4);
+  EXPECT_EQ(boundsBytesPerPage(Element::kFloat32, 8, 64, 128), 8u * 4 * 2 * 128 * 4);
+  EXPECT_EQ(boundsBytesPerPage(Element::kBFloat16, 8, 64, 128), 8u * 4 * 2 * 128 * 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Pages, PagedKvTest,

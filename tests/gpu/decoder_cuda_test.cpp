@@ -61,6 +61,7 @@ std::unique_ptr<Decoder> load(Device device, const std::string& folder = kFolder
                                {.kv_bytes = size_t{256} << 20,
                                 .element = element,
                                 .shadow_bits = {4},
+                                .bounds = true,
                                 .zero_reads = zero_reads},
                                device, type);
   EXPECT_TRUE(decoder) << decoder.error().message;
@@ -341,14 +342,19 @@ TEST_F(DecoderCuda, WindowsOfHeadsWithoutABudgetAreRefused) {
 TEST_F(DecoderCuda, ARowDoesNotDependOnItsBatch) {
   std::vector<Prompt> prompts;
   for (const auto& [ids, answer] : goldenCases()) prompts.push_back(*gpu_->prefill(ids));
-  for (const char* method : {"dense", "santa", "s2anta-strat", "s2anta-sys", "s2anta-prop",
-                             "s2anta-flash", "s2anta-q4"}) {
+  for (const char* method :
+       {"dense", "santa", "s2anta-strat", "s2anta-sys", "s2anta-prop", "s2anta-flash", "s2anta-q4",
+        "quest", "bernoulli", "bernoulli meanGroupQuery=true values=s2anta-sys",
+        "adaptive-denominator epsilon=0.5", "skip-softmax", "s2anta-flash tileSize=32",
+        "s2anta-prop rounding=largest-remainder", "s2anta-sys exactAbove=never"}) {
     if (kernels::cuda::unsupported(methodOf(method))) continue;
+    // Where as many draws are made as the budget says, it is not all keys'.
+    const uint32_t all = kernels::exactFromAllKeys(methodOf(method)) ? kAll : 900;
     std::vector<std::unique_ptr<Sequence>> together, alone;
     std::vector<Sequence*> rows;
     Ids tokens;
     for (size_t i = 0; i < 70; ++i) {
-      SampleSchedule schedule{3, 2, 1, 0, 33, 1, kAll, 40};
+      SampleSchedule schedule{3, 2, 1, 0, 33, 1, all, 40};
       std::rotate(schedule.begin(), schedule.begin() + static_cast<std::ptrdiff_t>(i % 8),
                   schedule.end());
       for (auto* list : {&together, &alone}) {
@@ -658,9 +664,9 @@ TEST_F(DecoderCuda, APromptThatFindsNoRoomIsSaidAndTheNextIsTaken) {
 }
 
 TEST_F(DecoderCuda, RefusesWhatTheGpuDoesNotDo) {
-  const auto bounds = Decoder::load(kFolder, {.bounds = true}, Device::kCuda);
-  ASSERT_FALSE(bounds);
-  EXPECT_THAT(bounds.error().message, testing::HasSubstr("no bounds"));
+  const auto shadows = Decoder::load(kFolder, {.shadow_bits = {8}}, Device::kCuda);
+  ASSERT_FALSE(shadows);
+  EXPECT_THAT(shadows.error().message, testing::HasSubstr("in 4 bits alone"));
   const auto large = Decoder::load(kFolder, {.kv_bytes = size_t{1} << 50}, Device::kCuda);
   ASSERT_FALSE(large);
   EXPECT_THAT(large.error().message, testing::HasSubstr("lower --kv-memory"));
@@ -669,11 +675,6 @@ TEST_F(DecoderCuda, RefusesWhatTheGpuDoesNotDo) {
   const auto read = gpu_->prefill({0, 5, 6, 7}, exact);
   ASSERT_FALSE(read);
   EXPECT_THAT(read.error().message, testing::HasSubstr("does not read prompts by top-k"));
-  StepBatch batch;
-  batch.probe = [](const kernels::PagedKv&, const kernels::DecodeInputs&, const float*) {};
-  const auto probed = gpu_->step(batch, nullptr);
-  ASSERT_FALSE(probed);
-  EXPECT_THAT(probed.error().message, testing::HasSubstr("set spec.model.device to cpu"));
 }
 
 v1::Experiment experiment(const std::vector<std::string>& set) {
@@ -692,10 +693,11 @@ TEST_F(DecoderCuda, AutoIsTheGpuUnlessSomethingNeedsTheCpu) {
   };
   EXPECT_EQ(chosen({}), Device::kCuda);
   EXPECT_EQ(chosen({"spec.model.device=cpu"}), Device::kCpu);
-  EXPECT_EQ(chosen({"spec.evaluation.measures=[fidelity]"}), Device::kCpu);
-  EXPECT_FALSE(chosen({"spec.model.device=cuda", "spec.evaluation.measures=[fidelity]"}));
+  EXPECT_EQ(chosen({"spec.evaluation.measures=[fidelity,variance]"}), Device::kCuda);
   EXPECT_EQ(chosen({"spec.model.dtype=bfloat16"}), Device::kCuda);
-  EXPECT_FALSE(chosen({"spec.model.dtype=bfloat16", "spec.evaluation.measures=[fidelity]"}));
+  EXPECT_EQ(chosen({"spec.evaluation.methods=[quest,bernoulli]"}), Device::kCuda);
+  EXPECT_EQ(chosen({"spec.evaluation.methods=[s2anta-q4 bits=3]"}), Device::kCpu);
+  EXPECT_FALSE(chosen({"spec.model.dtype=bfloat16", "spec.evaluation.methods=[s2anta-q4 bits=3]"}));
 }
 
 TEST_F(DecoderCuda, EpisodesAreTheSameAloneAndTogetherAndNameTheGpu) {

@@ -100,8 +100,9 @@ TEST_P(Draws, AreTheCpusInALongRow) {
 }
 
 bool systematic(const MethodOptions& m) {
-  return m.method == Method::kS2antaSys || m.method == Method::kS2antaProp ||
-         m.method == Method::kS2antaQ4 || m.method == Method::kS2antaFlash;
+  const Method by = chooserOf(m);
+  return by == Method::kS2antaSys || by == Method::kS2antaProp || by == Method::kS2antaQ4 ||
+         by == Method::kS2antaFlash;
 }
 
 // How many draws may be others than the CPU's: as many as the masses' rounding moves in the mean,
@@ -128,6 +129,7 @@ void expectNearlySameDraws(const Cache& cache, const GpuResult& run, const Metho
 }
 
 TEST_P(Draws, AreNearlyTheCpusForAnyScores) {
+  if (method.largest_remainder) GTEST_SKIP() << "a mass's rounding may move a tile's draw";
   for (const Layout& layout : kLayouts) {
     Cache cache = hostCache(layout, {2, 16, 17, 255, 256, 257, 1000, 2100}, 23);
     const float scale = cache.scale;
@@ -148,6 +150,7 @@ TEST_P(Draws, AreNearlyTheCpusForAnyScores) {
 }
 
 TEST_P(Draws, AreNearlyTheCpusInALongRow) {
+  if (method.largest_remainder) GTEST_SKIP() << "a mass's rounding may move a tile's draw";
   const Layout layout{Element::kBFloat16, 128, 16, 2, 1};
   Cache cache = hostCache(layout, {33000, 4099}, 24);
   cache.budgets = {4096, 1000};
@@ -159,10 +162,11 @@ TEST_P(Draws, AreNearlyTheCpusInALongRow) {
   expectLse(cache, run, method);
 }
 
-// Equal weights: all draws the same, one over their number. Flash's are a piece's share over its
-// number of draws; top-k's the softmax over the keys kept.
+// Equal weights: all draws the same, one over their number. Flash's are a tile's share over its
+// number of draws; top-k's and quest's the softmax over the keys kept.
 TEST_P(Draws, WeightsAreTheMethods) {
   if (method.method == Method::kS2antaQ4) GTEST_SKIP() << "see Q4";
+  if (method.method == Method::kBernoulli) GTEST_SKIP() << "its scores are others";
   for (const Layout& layout : kLayouts) {
     SCOPED_TRACE(textOf(layout));
     Cache cache = hostCache(layout, {17, 257, 1000}, 25);
@@ -174,7 +178,7 @@ TEST_P(Draws, WeightsAreTheMethods) {
       for (int h = 0; h < heads; ++h) {
         const HeadDraws& drawn = run.draws[r * heads + h];
         const std::vector<double> a = cache.probabilities(r, h);
-        const auto tile = static_cast<int>(method.tile_size);
+        const int tile = tileKeys(method, cache.lengths[r]);
         double kept = 0;
         for (const int32_t j : drawn.keys) kept += a[j];
         for (size_t i = 0; i < drawn.keys.size(); ++i) {
@@ -185,7 +189,7 @@ TEST_P(Draws, WeightsAreTheMethods) {
             for (int k = first; k < last; ++k) share += a[k];
             for (const int32_t k : drawn.keys) count += k >= first && k < last;
             ASSERT_NEAR(drawn.weights[i], share / count, 0x1p-9 * share / count);
-          } else if (method.method == Method::kTopK) {
+          } else if (method.method == Method::kTopK || method.method == Method::kQuest) {
             ASSERT_NEAR(drawn.weights[i], a[j] / kept, 1e-3 * a[j] / kept);
           } else {
             ASSERT_EQ(drawn.weights[i], 1.0f / static_cast<float>(cache.budgets[r]));

@@ -187,7 +187,7 @@ TEST_F(Refusals, MethodsThatTheGpuDoesNotDecode) {
     for (const float x : outputs.read().out) ASSERT_TRUE(std::isnan(x)) << "something was written";
   }
   printf("[  methods ] %d of %d texts refused\n", refused, static_cast<int>(methodTexts().size()));
-  for (const char* text : {"bernoulli", "quest", "adaptive-denominator", "skip-softmax"}) {
+  for (const char* text : {"s2anta-q4 bits=3", "top-k scores=q8", "s2anta-flash tileSize=100"}) {
     EXPECT_TRUE(cuda::unsupported(methodOf(text)).has_value()) << text;
   }
   EXPECT_EQ(planned.failure(gpu.stream), std::nullopt);
@@ -238,6 +238,8 @@ TEST_F(Refusals, CachesThatTheGpuDoesNotDecode) {
   EXPECT_NE(refusal({Element::kBFloat16, 64, 16, 2, 1}, methodOf("s2anta-q4"),
                     [](PagedKv* kv) { kv->shadows[0] = {}; }),
             "");
+  EXPECT_EQ(refusal({Element::kBFloat16, 64, 16, 2, 1}, methodOf("quest")),
+            "quest reads page bounds, but the cache holds none");
 }
 
 // What the host can see.
@@ -260,13 +262,21 @@ TEST_F(Refusals, StepsBeyondThePlan) {
     outputs.read();  // looks at the guards
     return refused;
   };
+  cuda::StepBounds most = gpu.bounds(method);
+  most.max_budget = (1u << 24) + 1;
+  most.statistics = false;
+  cuda::Workspace much;
+  EXPECT_EQ(much.plan(method, gpu.kv(), most), std::nullopt);
+  EXPECT_EQ(much.plan(methodOf("s2anta-prop exactAbove=never"), gpu.kv(), most),
+            "a budget is beyond 16777216, the most draws that are made with exactAbove=never");
   EXPECT_FALSE(refused([](cuda::StepBounds*) {}));
   EXPECT_TRUE(refused(nullptr)) << "there was no plan";
   EXPECT_TRUE(refused([](cuda::StepBounds* bounds) { bounds->rows = 3; }));
   EXPECT_TRUE(refused([](cuda::StepBounds* bounds) { bounds->heads = 2; }));
   EXPECT_TRUE(refused([](cuda::StepBounds* bounds) { bounds->statistics = false; }));
   // Planned for another method, whose steps leave other things between the kernels.
-  for (const char* other : {"dense", "s2anta-q4", "top-k", "vattention"}) {
+  for (const char* other : {"dense", "s2anta-q4", "top-k", "vattention", "quest", "bernoulli",
+                            "s2anta-flash tileSize=64", "skip-softmax"}) {
     cuda::Workspace workspace;
     EXPECT_EQ(workspace.plan(methodOf(other), gpu.kv(), gpu.bounds(method)), std::nullopt);
     const DeviceOutputs outputs(cache.rows(), cache.shape.heads, layout.kv_heads, layout.head_dim);

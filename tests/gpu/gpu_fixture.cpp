@@ -54,6 +54,10 @@ std::vector<std::string> gpuMethodTexts() {
   return list;
 }
 
+Method chooserOf(const MethodOptions& method) {
+  return method.method == Method::kBernoulli ? method.values : method.method;
+}
+
 std::string nameOf(Element element) {
   return element == Element::kFloat16    ? "float16"
          : element == Element::kBFloat16 ? "bfloat16"
@@ -144,6 +148,7 @@ void DevicePool::assign(const KeyPool& host, Element element) {
   codes.assign(host.codes[1]);  // the 4-bit shadow: the only one that the GPU has
   scales.assign(host.scales[1]);
   centres.assign(host.centres);
+  bounds.assign(bytesAs(element, host, host.bounds));
   kv = host.kv;
   kv.element = element;
   kv.keys = keys.get();
@@ -151,7 +156,7 @@ void DevicePool::assign(const KeyPool& host, Element element) {
   for (KeyShadow& shadow : kv.shadows) shadow = {};
   kv.shadows[1] = {.bits = 4, .codes = codes.get(), .scales = scales.get()};
   kv.centres = centres.get();
-  kv.bounds = nullptr;
+  kv.bounds = bounds.size() > 0 ? bounds.get() : nullptr;
 }
 
 void DevicePool::expectEqual(const KeyPool& host) const {
@@ -165,6 +170,7 @@ void DevicePool::expectEqual(const KeyPool& host) const {
   };
   same(keys, bytesAs(kv.element, host, host.keys), "keys");
   same(values, bytesAs(kv.element, host, host.values), "values");
+  same(bounds, bytesAs(kv.element, host, host.bounds), "bounds");
   same(codes, host.codes[1], "codes");
   same(scales, host.scales[1], "scales");
   same(centres, host.centres, "centres");
@@ -172,7 +178,7 @@ void DevicePool::expectEqual(const KeyPool& host) const {
 
 void DevicePool::expectGuards() const {
   keys.expectGuards(), values.expectGuards(), codes.expectGuards();
-  scales.expectGuards(), centres.expectGuards();
+  scales.expectGuards(), centres.expectGuards(), bounds.expectGuards();
 }
 
 DeviceOutputs::DeviceOutputs(int rows, int heads, int kv_heads, int head_dim)
@@ -252,7 +258,8 @@ DecodeInputs Gpu::inputs() const {
 }
 
 bool draws(const MethodOptions& method, int64_t length, uint32_t budget) {
-  if (method.method == Method::kVAttention) return budget > 0 && length > 0;
+  const bool needs = hasErrorTarget(method) || method.method == Method::kSkipSoftmax;
+  if (needs || (usesBudget(method) && !exactFromAllKeys(method))) return budget > 0 && length > 0;
   return usesBudget(method) && budget > 0 && static_cast<int64_t>(budget) < length;
 }
 
@@ -324,11 +331,11 @@ std::vector<HeadDraws> Gpu::readDraws(const MethodOptions& method, const DecodeI
       lists[i].keys.push_back(keys[first + m]);
       lists[i].weights.push_back(weights[first + m]);
     }
-    if (method.method == Method::kSanta) {  // in the order drawn
+    if (chooserOf(method) == Method::kSanta) {  // in the order drawn
       std::vector<int32_t>& drawn = lists[i].keys;
       std::sort(drawn.begin(), drawn.end());  // weights are all the same
     }
-    if (method.method == Method::kVAttention) sortByKey(&lists[i]);
+    if (hasErrorTarget(method)) sortByKey(&lists[i]);
     EXPECT_TRUE(std::is_sorted(lists[i].keys.begin(), lists[i].keys.end()));
     for (const int32_t j : lists[i].keys) {
       EXPECT_TRUE(j >= 0 && j < lengths_read[row]) << "key " << j << " of " << lengths_read[row];

@@ -44,6 +44,9 @@ std::vector<std::string> sampledMethodTexts();
 // nothing of it.
 std::vector<std::string> gpuMethodTexts();
 
+// What chooses keys: of bernoulli, what stands behind its scores.
+Method chooserOf(const MethodOptions& method);
+
 std::string nameOf(Element element);
 uint16_t toFloat16(float value);
 float fromFloat16(uint16_t bits);
@@ -79,7 +82,7 @@ struct DevicePool {
   void expectGuards() const;
 
   PagedKv kv;
-  DeviceArray<uint8_t> keys, values, codes;
+  DeviceArray<uint8_t> keys, values, codes, bounds;
   DeviceArray<float> scales, centres;
 };
 // Keys or values of a pool as bytes of `element`.
@@ -153,7 +156,8 @@ class Gpu {
   const Cache& cache_;
 };
 
-// Rows of the method that draw: neither silent nor exact, though vattention may read all.
+// Rows of the method that draw: neither silent nor exact, though vattention and skip-softmax may
+// read all.
 bool draws(const MethodOptions& method, int64_t length, uint32_t budget);
 
 // Whether row `a` of x and row `b` of y are the same to the bit, statistics and all.

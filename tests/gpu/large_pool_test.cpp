@@ -1,4 +1,5 @@
-// A pool of more than 4 GiB: the same results to the bit whether pages lie before or beyond.
+// A pool of more than 4 GiB: the same results to the bit whether pages lie before or beyond. Takes
+// 14 GiB of the GPU: shards of this program that run side by side leave it to one of them.
 #include "tests/gpu/reference.h"
 
 namespace allot::kernels {
@@ -44,13 +45,14 @@ TEST_P(LargePool, PagesBeyondFourGibibytes) {
     const size_t positions = static_cast<size_t>(layout.kv_heads) * layout.page_size;
     const size_t page_bytes = positions * layout.head_dim * 2;
     const size_t pages = (size_t{1} << 32) / page_bytes + 3;
-    Behind keys, values, codes, scales;
+    Behind keys, values, codes, scales, bounds;
     const KeyShadow small = *gpu.pool.kv.shadow(4);
     if (!keys.hold(gpu.pool.keys, pages * page_bytes) ||
         !values.hold(gpu.pool.values, pages * page_bytes) ||
         !codes.hold(gpu.pool.codes,
                     pages * positions / kTileKeys * small.tileBytes(layout.head_dim)) ||
-        !scales.hold(gpu.pool.scales, pages * positions * sizeof(float))) {
+        !scales.hold(gpu.pool.scales, pages * positions * sizeof(float)) ||
+        !bounds.hold(gpu.pool.bounds, pages * page_bytes / kTileKeys * 2)) {
       GTEST_SKIP() << "the GPU has no 12 GiB to spare";
     }
     PagedKv& kv = gpu.pool.kv;
@@ -58,6 +60,7 @@ TEST_P(LargePool, PagesBeyondFourGibibytes) {
     kv.values = values.as<void>();
     kv.shadows[1].codes = codes.as<uint8_t>();
     kv.shadows[1].scales = scales.as<float>();
+    kv.bounds = bounds.as<void>();
     kv.pages += static_cast<int64_t>(pages);
     std::vector<int32_t> table = cache.table;
     for (int32_t& page : table) page += static_cast<int32_t>(pages);

@@ -6,6 +6,7 @@
 #include <random>
 #include <set>
 
+#include "kernels/cpu/bernoulli.h"
 #include "kernels/cpu/key_scores.h"
 #include "kernels/cpu/softmax.h"
 
@@ -28,7 +29,45 @@ const float* queryOf(const Cache& cache, int row, int head) {
          (static_cast<size_t>(row) * cache.shape.heads + head) * cache.shape.head_dim;
 }
 
-// What a head of vattention reads whatever its sample, and what that is drawn from.
+// Bernoulli's queries of a KV head's group, and what they read.
+struct Estimates {
+  std::vector<float> queries;
+  std::vector<uint32_t> features;
+  uint32_t together = 0;
+};
+Estimates estimatesOf(const MethodOptions& method, const Cache& cache, int row, int kv_head) {
+  const int group = cache.shape.heads / cache.shape.kv_heads, first = kv_head * group;
+  Estimates made{.queries = std::vector<float>(static_cast<size_t>(group * cache.shape.head_dim)),
+                 .features = std::vector<uint32_t>(static_cast<size_t>(group))};
+  bernoulliQueries(method, queryOf(cache, row, first), group, cache.shape.head_dim, cache.seed,
+                   cache.sequences[row], cache.steps[row], cache.layer, first, made.queries.data(),
+                   made.features.data(), &made.together);
+  return made;
+}
+
+// What one key costs a head in the score stage of rows that are exact or draw, and all heads.
+uint64_t keyBytes(const MethodOptions& method, const Cache& cache, int row, int head, bool together,
+                  uint64_t row_bytes) {
+  if (method.method != Method::kBernoulli) return row_bytes;
+  const Estimates made = estimatesOf(method, cache, row, cache.kvHead(head));
+  const int group = cache.shape.heads / cache.shape.kv_heads;
+  return 2 * (together ? made.together : made.features[static_cast<size_t>(head % group)]);
+}
+
+// Of a head that draws.
+uint64_t stageBytes(const MethodOptions& method, const Cache& cache, int row, int head,
+                    bool together, uint64_t row_bytes) {
+  const auto n = static_cast<uint64_t>(cache.lengths[row]);
+  const auto dim = static_cast<uint64_t>(cache.shape.head_dim);
+  if (readsBounds(method)) {
+    return (n + kTileKeys - 1) / kTileKeys * 2 * dim * (method.newest_within ? sizeof(float) : 2);
+  }
+  const auto bits = static_cast<uint64_t>(shadowBits(method));
+  if (bits > 0) return n * (dim * bits / 8 + sizeof(float));
+  return n * keyBytes(method, cache, row, head, together, row_bytes);
+}
+
+// What a head of an adaptive method reads whatever its sample, and what that is drawn from.
 struct Fixed {
   std::set<int32_t> rows, pilots;
   size_t tail = 0;
@@ -47,6 +86,21 @@ Fixed fixedOf(const MethodOptions& method, const Cache& cache, int row, int head
   return fixed;
 }
 
+// Whether exact scores take the place of what keys are chosen by.
+bool rescores(const MethodOptions& method) { return shadowBits(method) > 0 || readsBounds(method); }
+
+bool knowsItsError(const MethodOptions& method) {
+  switch (method.method) {
+    case Method::kTopK:
+    case Method::kQuest:
+    case Method::kSkipSoftmax:
+    case Method::kBernoulli:
+      return false;
+    default:
+      return !method.largest_remainder;
+  }
+}
+
 // Statistics of one head from its draws, as kernels/cpu/statistics.cpp has them of a selection.
 HeadStatistics statisticsOf(const Cache& cache, const MethodOptions& method, int row, int head,
                             const HeadDraws& draws, const Fixed& fixed, const float* output,
@@ -61,11 +115,12 @@ HeadStatistics statisticsOf(const Cache& cache, const MethodOptions& method, int
     drawn[draws.keys[i]].count += 1;
   }
   if (drawn.empty()) return {};  // every key is masked
-  std::set<int32_t> read = fixed.pilots;
-  for (const int32_t j : draws.keys) read.insert(j);
+  std::set<int32_t> scored = fixed.pilots, read;
+  if (method.method != Method::kAdaptiveDenominator) read = fixed.pilots;
+  for (const int32_t j : draws.keys) read.insert(j), scored.insert(j);
   HeadStatistics s{.draws = static_cast<uint32_t>(draws.keys.size()),
                    .unique_rows = static_cast<uint32_t>(read.size())};
-  s.key_bytes = stage_bytes + (shadowBits(method) > 0 ? read.size() * row_bytes : 0);
+  s.key_bytes = stage_bytes + (rescores(method) ? scored.size() * row_bytes : 0);
   s.value_bytes = read.size() * row_bytes;
   double sum = 0, squares = 0, variance = 0, norm = 0, sampled = 0;
   for (const auto& [j, d] : drawn) {
@@ -81,14 +136,16 @@ HeadStatistics statisticsOf(const Cache& cache, const MethodOptions& method, int
     variance += d.weight * d.weight / d.count * distance;
   }
   for (int i = 0; i < cache.shape.head_dim; ++i) norm += output[i] * static_cast<double>(output[i]);
-  s.effective_sample_size = static_cast<float>(sum * sum / squares);
-  const bool all = method.method == Method::kVAttention && sampled == fixed.tail;
-  if (all || sampled == 0) {
+  s.effective_sample_size = squares > 0 ? static_cast<float>(sum * sum / squares) : 0.0f;
+  const bool all = hasErrorTarget(method) && sampled == fixed.tail;
+  if (!knowsItsError(method)) {
+    s.relative_error = -1;
+  } else if (all || sampled == 0) {
     s.relative_error = 0;
-  } else if (method.method == Method::kTopK || sampled == 1) {
+  } else if (sampled == 1) {
     s.relative_error = -1;
   } else {
-    if (method.method == Method::kVAttention) variance *= 1 - sampled / fixed.tail;
+    if (hasErrorTarget(method)) variance *= 1 - sampled / fixed.tail;
     variance *= sampled / (sampled - 1.0);
     s.relative_error = norm > 0 ? static_cast<float>(std::sqrt(variance / norm)) : 1.0f;
   }
@@ -108,6 +165,11 @@ std::vector<float> cpuScores(const MethodOptions& method, const Cache& cache, in
   const float* query = queryOf(cache, row, head);
   if (bits > 0) {
     shadowScores(keys, bits, query, 1, cache.scale, scores.data(), paddedLength(n));
+  } else if (method.method == Method::kBernoulli) {
+    const Estimates made = estimatesOf(method, cache, row, cache.kvHead(head));
+    const int in_group = head % (cache.shape.heads / cache.shape.kv_heads);
+    exactScores(keys, made.queries.data() + in_group * cache.shape.head_dim, 1, cache.scale,
+                scores.data(), paddedLength(n));
   } else {
     exactScores(keys, query, 1, cache.scale, scores.data(), paddedLength(n));
   }
@@ -135,7 +197,9 @@ Selection cpuSelection(const MethodOptions& method, const Cache& cache, int row,
   at.scale = cache.scale;
   Selection selection;
   selection.clear();
-  if (at.weight_total > 0) kSelect[static_cast<size_t>(method.method)](at, &selection);
+  if (at.weight_total > 0 || readsBounds(method)) {
+    kSelect[static_cast<size_t>(chooserOf(method))](at, &selection);
+  }
   return selection;
 }
 
@@ -188,14 +252,15 @@ double movesWithin(const std::vector<double>& coarse, const std::vector<double>&
 }  // namespace
 
 double expectedMoves(const MethodOptions& method, const Cache& cache, int row, int head) {
-  if (method.method == Method::kTopK) return 0;
+  const Method chooser = chooserOf(method);
+  if (chooser == Method::kTopK || chooser == Method::kQuest) return 0;
   const std::vector<float> scores = cpuScores(method, cache, row, head);
   std::vector<double> coarse, exact;
   massesOf(scores, &coarse, &exact);
   const int n = cache.lengths[row];
   const uint32_t samples = cache.budgets[row];
-  if (method.method != Method::kS2antaFlash) return movesWithin(coarse, exact, 0, n, samples);
-  const int tile = static_cast<int>(method.tile_size), tiles = (n + tile - 1) / tile;
+  if (chooser != Method::kS2antaFlash) return movesWithin(coarse, exact, 0, n, samples);
+  const int tile = tileKeys(method, n), tiles = (n + tile - 1) / tile;
   const double each = std::max<uint32_t>(1, samples / static_cast<uint32_t>(tiles));
   double moves = 0;
   for (int first = 0; first < n; first += tile) {
@@ -273,29 +338,35 @@ void expectStatisticsFollowDraws(const Cache& cache, const GpuResult& run,
     const auto n = static_cast<uint64_t>(cache.lengths[r]);
     const bool drawing = draws(method, cache.lengths[r], cache.budgets[r]);
     const bool exact = !drawing && cache.budgets[r] > 0 && n > 0;
-    const uint64_t stage = drawing && shadowBits(method) > 0
-                               ? n * (dim * shadowBits(method) / 8 + sizeof(float))
-                               : n * row_bytes;
+    const auto stage = [&](int head, bool together) {
+      if (n == 0) return uint64_t{0};
+      return drawing ? stageBytes(method, cache, r, head, together, row_bytes)
+                     : n * keyBytes(method, cache, r, head, together, row_bytes);
+    };
     RowStatistics sums{.dense_rows = n * heads, .dense_bytes = 2 * n * row_bytes * kv_heads};
     for (int k = 0; k < kv_heads; ++k) {
-      std::set<int32_t> together;
+      std::set<int32_t> together, scored;  // values and keys that the heads read
       for (int h = k * group; h < (k + 1) * group; ++h) {
         const size_t at = static_cast<size_t>(r) * heads + h;
         HeadStatistics head;
         if (drawing) {
           Fixed fixed;
-          if (method.method == Method::kVAttention) fixed = fixedOf(method, cache, r, h);
+          if (hasErrorTarget(method)) fixed = fixedOf(method, cache, r, h);
           head = statisticsOf(cache, method, r, h, run.draws[at], fixed, &run.out[at * dim],
-                              row_bytes, stage);
-          together.insert(fixed.pilots.begin(), fixed.pilots.end());
+                              row_bytes, stage(h, false));
+          if (method.method != Method::kAdaptiveDenominator) {
+            together.insert(fixed.pilots.begin(), fixed.pilots.end());
+          }
           together.insert(run.draws[at].keys.begin(), run.draws[at].keys.end());
+          scored.insert(fixed.pilots.begin(), fixed.pilots.end());
+          scored.insert(run.draws[at].keys.begin(), run.draws[at].keys.end());
         } else if (exact) {
           head = {.draws = static_cast<uint32_t>(n),
                   .unique_rows = static_cast<uint32_t>(n),
-                  .key_bytes = n * row_bytes,
+                  .key_bytes = stage(h, false),
                   .value_bytes = n * row_bytes,
                   .effective_sample_size = static_cast<float>(n),
-                  .relative_error = 0};
+                  .relative_error = method.method == Method::kBernoulli ? -1.0f : 0.0f};
         }
         sums.draws += head.draws;
         sums.unique_rows += head.unique_rows;
@@ -305,7 +376,7 @@ void expectStatisticsFollowDraws(const Cache& cache, const GpuResult& run,
       union_of.unique_rows = static_cast<uint32_t>(exact ? n : together.size());
       // A silent row has its keys read for the normaliser, which these tests ask for.
       union_of.key_bytes =
-          stage + (drawing && shadowBits(method) > 0 ? together.size() * row_bytes : 0);
+          stage(k * group, true) + (drawing && rescores(method) ? scored.size() * row_bytes : 0);
       union_of.value_bytes = union_of.unique_rows * row_bytes;
       sums.group_rows += union_of.unique_rows;
       sums.key_bytes += union_of.key_bytes;
@@ -349,9 +420,12 @@ void expectStatistics(const Cache::Result& gpu, const Cache::Result& expected) {
 }
 
 void expectLse(const Cache& cache, const Cache::Result& run, const MethodOptions& method) {
+  if (method.method == Method::kBernoulli) return;  // of its own scores
   for (int r = 0; r < cache.rows(); ++r) {
-    // A draw's scores may be a shadow's: then the method estimates, as vattention does anyway.
-    const bool estimates = shadowBits(method) > 0 || method.method == Method::kVAttention;
+    // A draw's scores may be a shadow's: then the method estimates, as adaptive ones do anyway, or
+    // has the keys that it kept.
+    const bool estimates =
+        rescores(method) || hasErrorTarget(method) || method.method == Method::kSkipSoftmax;
     if (estimates && draws(method, cache.lengths[r], cache.budgets[r])) continue;
     for (int h = 0; h < cache.shape.heads; ++h) {
       const double exact = cache.exactLse(r, h);

@@ -7,8 +7,8 @@
 
 namespace allot::kernels {
 
-// One head's scores as the CPU has them for this method (a shadow's, where it reads one), bias
-// included.
+// One head's scores as the CPU has them for this method (a shadow's, where it reads one, or those
+// of bernoulli's query), bias included.
 std::vector<float> cpuScores(const MethodOptions& method, const Cache& cache, int row, int head);
 // What the CPU chooses for a head of a row that draws; nothing if every key is masked.
 Selection cpuSelection(const MethodOptions& method, const Cache& cache, int row, int head);

@@ -1,6 +1,6 @@
-// vattention on the GPU: which keys are always read, how many are sampled and which, and what comes
-// of them. The split and the sample are the CPU's, key by key; the budget is, within the rounding
-// of the pilot's sums.
+// vattention and adaptive-denominator on the GPU: which keys are always read, how many are sampled
+// and which, and what comes of them. The split and the sample are the CPU's, key by key; the budget
+// is, within the rounding of the pilot's sums.
 #include <cmath>
 #include <map>
 
@@ -31,6 +31,10 @@ const char* const kMethods[] = {
     "vattention scores=q4 epsilon=1 delta=0.5 split=half cancelling=estimate",
     "vattention sink=70 local=70 heavy=1",
     "vattention scores=q4 maxBudget=1",
+    "vattention sink=0.05 local=0.1 epsilon=0.5",
+    "adaptive-denominator",
+    "adaptive-denominator scores=q4 epsilon=0.1",
+    "adaptive-denominator sink=4 local=0.02 heavy=0.1 epsilon=0.02 delta=0.2",
 };
 
 // Values around a mean that is not zero: an output that a sample can tell from nothing.

@@ -84,8 +84,8 @@ std::vector<Generated> answers(Decoder* decoder, const std::vector<GenerationRow
 // layers are made from attention to what is stored, so that they are not.
 TEST(BFloat16Cache, HoldsTheRoundedNumbersAndPromptsAttendFromThem) {
   const auto exact = load(Element::kFloat32), rounded = load(Element::kBFloat16);
-  // Beside the keys a page of these pools has the same.
-  const size_t numbers = size_t{2} * 8 * 2 * 16 * 64;
+  // Beside keys, values and bounds a page of these pools has the same.
+  const size_t numbers = size_t{8} * 2 * (2 * 16 + 2) * 64;
   EXPECT_EQ(exact->pool().bytesPerPage() - rounded->pool().bytesPerPage(), numbers * 2);
   const std::vector<int32_t>& ids = golden()[0].prompt;
   const Prompt a = read(exact.get(), ids), b = read(rounded.get(), ids);

@@ -34,7 +34,7 @@ TEST(KvPool, APageCostsWhatItHolds) {
   EXPECT_EQ(bytes({.page_size = 32, .shadow_bits = {8, 3}, .bounds = true}),
             kDenseBytes + kernels::shadowBytesPerPage(8, 2, 32, 64) +
                 kernels::shadowBytesPerPage(3, 2, 32, 64) + centre +
-                kernels::boundsBytesPerPage(2, 32, 64));
+                kernels::boundsBytesPerPage(kernels::Element::kFloat32, 2, 32, 64));
   EXPECT_EQ(bytes({.page_size = 32, .zero_reads = ZeroReads::kMeanValue}),
             kDenseBytes + 2 * 2 * 64 * sizeof(double));
   EXPECT_EQ(bytes({.page_size = 32, .zero_reads = ZeroReads::kWindow}), kDenseBytes);

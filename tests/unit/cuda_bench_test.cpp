@@ -53,7 +53,11 @@ TEST(CudaBenchFloors, CountBytesOnceAKvHead) {
   EXPECT_EQ(floorAt("s2anta-flash", 2048).bytes, floorAt("s2anta-prop", 2048).bytes);
   // Four heads that want a third of the rows each cannot want more than all.
   EXPECT_EQ(floorAt("s2anta-prop", 12000).bytes, floorAt("dense").bytes);
-  EXPECT_FALSE(floorOf({}, kShape, caseOf("quest", 64)));
+  // Bounds of 2048 pages, and of four and the newest page keys and values.
+  constexpr double kBounds = 16.0 * 8 * 2048 * 512;
+  EXPECT_EQ(floorAt("quest", 64).bytes, kBounds + 16.0 * 32 * 80 * 512);
+  EXPECT_EQ(floorAt("quest newest=within", 64).bytes, kBounds + 16.0 * 32 * 64 * 512);
+  EXPECT_FALSE(floorOf({}, kShape, caseOf("bernoulli", 64)));
 }
 
 TEST(CudaBenchFloors, CountOperationsOfEveryHead) {
@@ -74,11 +78,14 @@ TEST(CudaBenchGrid, LeavesOutWhatWouldRepeat) {
               ElementsAre("dense", "s2anta-prop@64", "vattention scores=q4"));
 }
 
-TEST(CudaBenchCache, HoldsShadowsAndCentres) {
+TEST(CudaBenchCache, HoldsShadowsAndCentresAndBoundsForWhatReadsThem) {
   // A page of 16 keys and 8 heads: keys and values, codes and scales, the centre.
   constexpr double kPage = 16 * 8 * 128 * 4.0 + 16 * 8 * (64 + 4) + 8 * 128 * 4;
-  EXPECT_EQ(cacheBytes({}, 64, 131072), kPage * 64 * 8192);
-  EXPECT_EQ(cacheBytes({}, 1, 17), kPage * 2);
+  constexpr double kBounds = 8 * 2 * 128 * 2;
+  CudaOptions options;
+  EXPECT_EQ(cacheBytes(options, 64, 131072), (kPage + kBounds) * 64 * 8192);
+  options.methods = {"dense", "s2anta-q4"};
+  EXPECT_EQ(cacheBytes(options, 1, 17), kPage * 2);
 }
 
 TEST(CudaBenchCache, HasCopiesUntilTheirReadsFillFourL2) {

@@ -4,9 +4,9 @@
 // 128, up to 16 query heads a KV head, pages of a power of two of keys, 16 or more.
 //
 // plan() once a step on the host, by sizes alone; then appendKv() and decodeAttention() once a
-// layer. These two launch kernels on the caller's stream and return: they allocate nothing, wait
-// for nothing and copy nothing, so that a whole step can be captured in a CUDA graph and replayed
-// while lengths, budgets, page tables and steps change in device memory, within what was planned.
+// layer. These launch kernels on the caller's stream and return: they allocate nothing, wait for
+// nothing and copy nothing, so that a whole step can be captured in a CUDA graph and replayed while
+// lengths, budgets, page tables and steps change in device memory, within what was planned.
 //
 // A row's output does not depend on the other rows, on the page size or on the device's number of
 // multiprocessors: work is cut into pieces of kPieceKeys keys of one row, and sums over pieces are
@@ -15,21 +15,21 @@
 // How it agrees with the CPU (kernels/cpu):
 //   scores        products of cache elements with queries in two parts of the cache's type (their
 //                 sum is good to 2^-16 for bfloat16, 2^-21 for float16), float32 sums.
-//   4-bit scores  the same integers, then float32 products.
-//   masses        float16 of 2^(s' - e), s' the score in powers of two and e the least whole number
+//   4-bit scores  the same integers, then float32 products; pages' scores (quest), bernoulli's
+//                 queries, bounds and shadows are the CPU's to the bit.
+//   masses        float16 of 2^(s' - e), s' the score in powers of two, e the least whole number
 //                 above all s' of the piece, and one more: a multiple of 2^-24, within 2^-11 of the
 //                 mass or within 2^-25 of the piece's largest. Sums of masses are exact integers,
-//                 and so are draws from them; a piece that is lighter than another by 2^-16 or more
-//                 is rounded to 2^-40 of that one's largest mass, at any length of the row. Where
-//                 masses are powers of two times each other (all scores equal, gaps of k ln 2,
-//                 masked keys) draws are the CPU's.
-//   head budgets  a head draws what it would draw if all had its budget, and its output has those
-//                 bits, but for s2anta-flash's: there up to four heads of a group gather values
-//                 together, and float32 sums round by what the others drew.
+//                 and so are draws; a piece that is lighter than another by 2^-16 or more is
+//                 rounded to 2^-40 of that one's largest mass, at any length of the row. Where
+//                 masses are powers of two apart (equal scores, masked keys) draws are the CPU's.
+//   head budgets  a head draws what it would if all had its budget, and its output has those bits,
+//                 but for s2anta-flash's with tiles of 256: there up to four heads of a group
+//                 gather values together, and float32 sums round by what the others drew.
 //   idle_window   is refused.
-//   chosen keys   top-k's and vattention's are the CPU's where scores that decide differ by more
-//                 than their rounding; vattention's budget is, within the rounding of the pilot's
-//                 sums, and of equal budgets the samples are the same keys.
+//   chosen keys   top-k's, vattention's, adaptive-denominator's and skip-softmax's are the CPU's
+//                 where scores that decide differ by more than their rounding; budgets are, within
+//                 the rounding of the pilot's sums, and of equal budgets the samples are the same.
 // Free of any framework: CUDA's runtime alone.
 #include <cstdint>
 #include <memory>
@@ -114,8 +114,8 @@ class Workspace {
                                                          Workspace* workspace,
                                                          const DecodeOutputs& out, Stream stream);
 
-// Writes keys and values with the shadows that the cache holds (4 bits; no other, and no bounds),
-// the sums of values and the centre, as kernels::appendKv does and with the same bits.
+// Writes keys and values with the shadow (4 bits; no other), the bounds, the sums of values and the
+// centre that the cache holds, as kernels::appendKv does and with the same bits.
 [[nodiscard]] std::optional<std::string> appendKv(const PagedKv& kv, const AppendInputs& in,
                                                   Workspace* workspace, Stream stream);
 

@@ -84,21 +84,21 @@ enum class Promise {
     "draws by low-bit copies of the keys, then weighs the drawn rows exactly") \
   X(kTopK, "top-k", kBoth, kEither, kLargest, kNone, kDecode, selectTopK, \
     "the S heaviest rows, renormalised; biased") \
-  X(kBernoulli, "bernoulli", kBoth, kFeatures, kOfValues, kNone, kNone, nullptr, \
+  X(kBernoulli, "bernoulli", kBoth, kFeatures, kOfValues, kNone, kDecode, nullptr, \
     "scores from a few random query features, in front of a value stage") \
   X(kVAttention, "vattention", kBoth, kEither, kAdaptive, kErrorBound, kDecode, selectVAttention, \
     "first, last and heaviest rows, and as many random others as (epsilon, delta) asks") \
-  X(kAdaptiveDenominator, "adaptive-denominator", kBoth, kEither, kAdaptive, kNone, kNone, \
+  X(kAdaptiveDenominator, "adaptive-denominator", kBoth, kEither, kAdaptive, kNone, kDecode, \
     selectAdaptiveDenominator, \
     "vattention with a budget for the denominator alone; for comparison") \
-  X(kQuest, "quest", kDecode, kBounds, kPages, kNone, kNone, selectQuest, \
+  X(kQuest, "quest", kDecode, kBounds, kPages, kNone, kDecode, selectQuest, \
     "the pages of keys whose bounds promise the largest scores; biased") \
   X(kSampleAttention, "sample-attention", kPrefill, kExact, kColumnsAndSlashes, kMassBound, \
     kPrefill, nullptr, \
     "the fewest columns and slashes of blocks that hold alpha of the last queries' mass") \
   X(kSale, "sale", kPrefill, kOwnCodes, kThreshold, kMassBound, kPrefill, nullptr, \
     "blocks of keys with a weight of tau, by 4-bit scores relative to first and last blocks") \
-  X(kSkipSoftmax, "skip-softmax", kBoth, kExact, kThreshold, kMassBound, kPrefill, \
+  X(kSkipSoftmax, "skip-softmax", kBoth, kExact, kThreshold, kMassBound, kBoth, \
     selectSkipSoftmax, \
     "all scores; values of blocks with a weight of threshold or more") \
   X(kSampledBlocks, "sampled-blocks", kPrefill, kExact, kBlockDraws, kUnbiased, kPrefill, nullptr, \

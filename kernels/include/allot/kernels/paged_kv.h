@@ -43,7 +43,7 @@ struct PagedKv {
 
   KeyShadow shadows[3];      // those with bits > 0
   float* centres = nullptr;  // [pages, kv_heads, head_dim]: a sequence's is in its first page
-  float* bounds = nullptr;   // [pages, kv_heads, page_size / 16, 2, head_dim]: min, max
+  void* bounds = nullptr;  // [pages, kv_heads, page_size / 16, 2, head_dim] of `element`: min, max
   // [pages, kv_heads, 2, head_dim]: the sum of a sequence's values over its positions 0 .. p is at
   // [p % 2] of p's page if p is the newest position, the one before it or the last of its page. Of
   // the values as the cache has them, one chain of additions in the order of the positions: neither
@@ -65,7 +65,7 @@ struct PagedKv {
 
 // What one page of one layer needs beside its keys and values, in bytes.
 size_t shadowBytesPerPage(int bits, int kv_heads, int page_size, int head_dim);
-size_t boundsBytesPerPage(int kv_heads, int page_size, int head_dim);
+size_t boundsBytesPerPage(Element element, int kv_heads, int page_size, int head_dim);
 
 // `count` new keys and values a row, [rows, count, kv_heads, head_dim] each.
 struct AppendInputs {

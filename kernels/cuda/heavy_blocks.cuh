@@ -1,0 +1,57 @@
+#pragma once
+// skip-softmax's choice (kernels/cpu/method_skip_softmax.cpp): blocks of keys in order, each kept
+// if its largest score reaches a threshold below the largest of all blocks before. What is left out
+// is below these, so that "all blocks" and "all blocks kept" are the same.
+#include "allot/kernels/prefill.h"
+#include "kernels/cuda/key_sets.cuh"
+
+namespace allot::kernels::cuda {
+
+// sets.kept(): the keys dead .. span - 1 of blocks that are kept. scores: s' by key, in blocks from
+// the first on, -infinity where a key is masked or not there, up to a whole block. By a block of
+// kFinishThreads threads.
+__device__ inline void keepHeavyBlocks(KeySets& sets, const float* scores, int dead, int span,
+                                       float log_threshold) {
+  constexpr int kKeys = KeyBlocks{}.key_block;
+  static_assert(kKeys == 64 && kPieceKeys % kKeys == 0);
+  __shared__ float warp_tops[kFinishWarps];
+  const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
+  const int blocks = (span + kKeys - 1) / kKeys;
+  auto* tops = reinterpret_cast<float*>(sets.scratch());  // a word a block: there are more words
+  __syncthreads();
+  for (int b = warp; b < blocks; b += kFinishWarps) {
+    const float2 two = *reinterpret_cast<const float2*>(scores + b * kKeys + 2 * lane);
+    float top = fmaxf(two.x, two.y);
+    for (int i = 16; i > 0; i /= 2) top = fmaxf(top, __shfl_xor_sync(kAll, top, i));
+    if (lane == 0) tops[b] = top;
+  }
+  __syncthreads();
+  // A thread has a stretch of blocks; before it, the largest of the stretches before.
+  const int stretch = (blocks + kFinishThreads - 1) / kFinishThreads;
+  const int first = min(tid * stretch, blocks), last = min(first + stretch, blocks);
+  float own = minusInfinity();
+  for (int b = first; b < last; ++b) own = fmaxf(own, tops[b]);
+  float reached = own;
+  for (int i = 1; i < 32; i *= 2) {
+    const float left = __shfl_up_sync(kAll, reached, i);
+    if (lane >= i) reached = fmaxf(reached, left);
+  }
+  if (lane == 31) warp_tops[warp] = reached;
+  float before = __shfl_up_sync(kAll, reached, 1);
+  if (lane == 0) before = minusInfinity();
+  __syncthreads();
+  for (int w = 0; w < warp; ++w) before = fmaxf(before, warp_tops[w]);
+  for (int b = first; b < last; ++b) {
+    const float top = tops[b];
+    // The first block of an unmasked key is infinitely above what is before it.
+    const bool keeps = top != minusInfinity() && !(top - before < log_threshold);
+    before = fmaxf(before, top);
+    for (int w = 2 * b; w < 2 * b + 2 && w < sets.words(); ++w) {
+      sets.kept()[w] = keeps ? below(span, 32 * w) & ~below(dead, 32 * w) : 0;
+    }
+  }
+  for (int w = 2 * blocks + tid; w < sets.words(); w += kFinishThreads) sets.kept()[w] = 0;
+  __syncthreads();
+}
+
+}  // namespace allot::kernels::cuda

@@ -1,0 +1,108 @@
+#include "kernels/cuda/method_step.h"
+
+#include <algorithm>
+#include <climits>
+#include <cmath>
+
+#include "kernels/cpu/adaptive.h"
+
+namespace allot::kernels::cuda {
+
+static_assert(kPieceKeys == MethodOptions{}.tile_size);  // the tiles of s2anta-flash's own sweep
+
+ChosenBy chosenBy(const MethodOptions& method) {
+  const bool estimates = method.method == Method::kBernoulli;
+  return traitsOf(estimates ? method.values : method.method).chosen_by;
+}
+
+bool drawsByTiles(const MethodOptions& method) {
+  if (chosenBy(method) != ChosenBy::kTiles) return method.largest_remainder;
+  return method.tiles_by_length || method.tile_size != kPieceKeys || method.never_exact;
+}
+
+Sweep sweepOf(const MethodOptions& method) {
+  const ChosenBy by = chosenBy(method);
+  // The sweep has nothing to do for heads that read pages.
+  if (by == ChosenBy::kAll || by == ChosenBy::kPages) return Sweep::kExact;
+  if (by == ChosenBy::kTiles && !drawsByTiles(method)) return Sweep::kFlash;
+  return shadowBits(method) > 0 ? Sweep::kShadow : Sweep::kMasses;
+}
+
+Step::How howOf(const MethodOptions& method) {
+  const bool adaptive = hasErrorTarget(method);
+  return {.uses_budget = usesBudget(method),
+          .exact_from_all = exactFromAllKeys(method),
+          .chosen_by = chosenBy(method),
+          .sweep = sweepOf(method),
+          .sink = method.sink,
+          .local = method.local,
+          .sink_share = method.sink_share,
+          .local_share = method.local_share,
+          .max_sample = method.max_budget > 0 ? static_cast<int>(method.max_budget) : INT_MAX,
+          .heavy = method.heavy,
+          .pilot = method.pilot,
+          .denominator_alone = method.method == Method::kAdaptiveDenominator,
+          .rule = adaptive ? vAttentionRule(method) : VAttentionRule{},
+          .denominator_rule = adaptive ? denominatorRule(method) : DenominatorRule{},
+          .log_threshold = std::log2(static_cast<float>(method.threshold)),
+          .page_keys = static_cast<int>(method.page_size),
+          .newest_within = method.newest_within,
+          .tile_keys = method.tiles_by_length ? 0 : static_cast<int>(method.tile_size),
+          .largest_remainder = method.largest_remainder,
+          .estimates = method.method == Method::kBernoulli,
+          .group_features = method.mean_group_query,
+          .iid_features = method.iid_features,
+          .feature_samples = method.feature_samples};
+}
+
+bool takesRoomOf(const MethodOptions& method, const MethodOptions& planned) {
+  const ChosenBy by = chosenBy(method), other = chosenBy(planned);
+  if (sweepOf(method) != sweepOf(planned) || readsBounds(method) != readsBounds(planned)) {
+    return false;
+  }
+  if (by != other && (choosesByScores(by) || choosesByScores(other))) return false;
+  if (drawsByTiles(method) || drawsByTiles(planned) || method.never_exact) return method == planned;
+  return (method.method == Method::kBernoulli) == (planned.method == Method::kBernoulli);
+}
+
+// Draws are fewer than keys, but for those that are made however many keys there are; a tile may
+// make one whatever the budget, and quest reads up to two pages more.
+uint32_t drawStride(const MethodOptions& method, const StepBounds& bounds) {
+  const auto keys = static_cast<uint32_t>(bounds.max_length);
+  const ChosenBy by = chosenBy(method);
+  uint32_t stride =
+      exactFromAllKeys(method) ? std::min(bounds.max_budget, keys) : bounds.max_budget;
+  if (by == ChosenBy::kTiles) {
+    const int tile = method.tiles_by_length ? 0 : static_cast<int>(method.tile_size);
+    stride = std::max(stride, static_cast<uint32_t>(mostTiles(tile, bounds.max_length)));
+  }
+  if (by == ChosenBy::kAdaptive || by == ChosenBy::kThreshold) stride = keys;
+  if (by == ChosenBy::kPages) stride = std::min(stride + 2 * method.page_size, keys);
+  return (stride + 7) / 8 * 8;
+}
+
+Refusal lacking(const MethodOptions& method, const PagedKv& kv) {
+  if (sweepOf(method) == Sweep::kShadow && !kv.shadow(4)) {
+    return std::string(methodName(method.method)) +
+           " reads keys in 4 bits, but the cache holds no such shadow";
+  }
+  if (!readsBounds(method) || kv.bounds) return std::nullopt;
+  return std::string(methodName(method.method)) + " reads page bounds, but the cache holds none";
+}
+
+Refusal tooManyDraws(const MethodOptions& method, uint32_t max_budget) {
+  constexpr uint32_t kMost = 1u << 24;  // as on the CPU
+  if (exactFromAllKeys(method) || max_budget <= kMost) return std::nullopt;
+  return "a budget is beyond " + std::to_string(kMost) +
+         ", the most draws that are made with exactAbove=never";
+}
+
+int pageStride(const MethodOptions& method, int max_length) {
+  return readsBounds(method) ? (questPages(max_length) + 7) / 8 * 8 : 0;
+}
+
+int tileStride(const MethodOptions& method, int max_length) {
+  return method.largest_remainder ? mostTiles(howOf(method).tile_keys, max_length) : 0;
+}
+
+}  // namespace allot::kernels::cuda

@@ -1,0 +1,29 @@
+#pragma once
+// From a method's options to what its step is made of: what the kernels are told of it, and what
+// room it takes. Private to kernels/cuda; host, any thread.
+#include "kernels/cuda/buffer.h"
+#include "kernels/cuda/launch.h"
+
+namespace allot::kernels::cuda {
+
+// Bernoulli's is that of the values behind its scores.
+ChosenBy chosenBy(const MethodOptions& method);
+// Whether the draws are made tile by tile by a finish (tiles.cuh).
+bool drawsByTiles(const MethodOptions& method);
+Sweep sweepOf(const MethodOptions& method);
+Step::How howOf(const MethodOptions& method);
+
+// Whether a step of this method finds the room that a plan for the other one made.
+bool takesRoomOf(const MethodOptions& method, const MethodOptions& planned);
+// Entries of a head's list of draws; of its scores of pages and of its tiles' shares of draws, 0
+// where it has none.
+uint32_t drawStride(const MethodOptions& method, const StepBounds& bounds);
+int pageStride(const MethodOptions& method, int max_length);
+int tileStride(const MethodOptions& method, int max_length);
+
+// What the method reads of keys, and the cache does not hold.
+Refusal lacking(const MethodOptions& method, const PagedKv& kv);
+// More draws than are made where they are made however many keys there are.
+Refusal tooManyDraws(const MethodOptions& method, uint32_t max_budget);
+
+}  // namespace allot::kernels::cuda

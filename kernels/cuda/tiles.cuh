@@ -1,0 +1,249 @@
+#pragma once
+// The finish over heads (step.h) of methods that draw tile by tile from the sweep's masses:
+// s2anta-flash where its tiles are no pieces, or where it draws more than keys, and s2anta-prop by
+// largest remainders (kernels/cpu/method_s2anta_flash.cpp and method_s2anta_prop.cpp). One block a
+// sequence and query head. A tile is whole parts of one piece, and its masses are in that piece's
+// units: a tile that is lighter than its piece's heaviest key by 2^-25 has none.
+#include "kernels/cuda/finish.cuh"
+
+namespace allot::kernels::cuda {
+
+template <int kDim>
+struct TilesShared : HeadShared<kDim> {
+  uint64_t warp_masses[kFinishWarps];
+  uint32_t warp_draws[kFinishWarps];
+};
+
+template <int kDim, typename T>
+class TilesHead : HeadBlock<kDim, T, false, true> {
+  using Base = HeadBlock<kDim, T, false, true>;
+  using Base::at_, Base::budget_, Base::keys_, Base::lane_, Base::pieces_;
+  using Base::step_, Base::tid_, Base::warp_;
+  static constexpr int kAhead = 8;  // entries that a lane has on their way
+
+ public:
+  __device__ TilesHead(const Step& step, TilesShared<kDim>& shared, uint8_t* memory)
+      : Base(step, shared, memory), shared_(shared) {}
+
+  __device__ void run() {
+    if (this->plain()) return;
+    const float reference = this->largestReference();
+    float exponentials = 0;
+    for (int p = tid_; p < pieces_; p += kFinishThreads) {
+      const Piece piece = step_.space.pieces[at_ + p];
+      exponentials += power2(piece.reference - reference) * piece.sum;
+    }
+    exponentials = this->sum(exponentials);
+    size_ = tileKeysOf(step_, keys_.count());
+    begin_ = keys_.first / size_;
+    tiles_ = (keys_.n + size_ - 1) / size_ - begin_;
+    by_remainders_ = step_.how.largest_remainder;
+    each_ = max(budget_ / static_cast<uint32_t>(tiles_), 1u);
+    const uint32_t count = by_remainders_ ? budget_ : each_ * static_cast<uint32_t>(tiles_);
+    if (!(exponentials > 0)) {  // every key is masked, or a score is not a number
+      for (uint32_t m = tid_; step_.space.draw_keys && m < count; m += kFinishThreads) {
+        step_.space.draw_keys[this->listAt() + m] = -1;
+      }
+      this->fill(exponentials == 0 ? 0.0f : notANumber(), minusInfinity());
+      return;
+    }
+    this->setLse((reference + log2f(exponentials)) * kLn2);
+    if (by_remainders_) shareOut(reference);
+    gatherDraws(count);
+  }
+
+ private:
+  // A tile's place in the sweep's arrays.
+  struct Tile {
+    int number;  // counted from key 0
+    int piece;
+    int part;  // the first of its parts
+    uint32_t mass;
+  };
+  __device__ Tile tileAt(int t) const {
+    Tile tile{begin_ + t, 0, 0, 0};
+    const int key = tile.number * size_ - keys_.base;
+    tile.piece = key / kPieceKeys;
+    tile.part = key % kPieceKeys / kPart;
+    const uint32_t* masses = step_.space.part_masses + (at_ + tile.piece) * kParts + tile.part;
+    for (int i = 0; i < size_ / kPart; ++i) tile.mass += masses[i];
+    return tile;
+  }
+  __device__ float referenceOf(const Tile& tile) const {
+    return step_.space.pieces[at_ + tile.piece].reference;
+  }
+  __device__ TileShare* shares() const {
+    return step_.space.tiles + this->headIndex() * step_.space.tile_stride;
+  }
+
+  // Sums over the block; `before`: over the threads before this one.
+  template <typename X>
+  __device__ X scan(X own, X* warps, X* before) const {
+    X reached = own;
+    for (int i = 1; i < 32; i *= 2) {
+      const X left = __shfl_up_sync(kAll, reached, i);
+      if (lane_ >= i) reached += left;
+    }
+    __syncthreads();
+    if (lane_ == 31) warps[warp_] = reached;
+    __syncthreads();
+    X passed = 0, all = 0;
+    for (int w = 0; w < kFinishWarps; ++w) {
+      if (w < warp_) passed += warps[w];
+      all += warps[w];
+    }
+    *before = passed + reached - own;
+    return all;
+  }
+
+  // shares(): the draws of every tile, of which there are the budget's.
+  __device__ void shareOut(float reference) {
+    TileShare* const shares = this->shares();
+    uint64_t own = 0, unused;
+    for (int t = tid_; t < tiles_; t += kFinishThreads) {
+      const Tile tile = tileAt(t);
+      const uint64_t mass = inUnits(tile.mass, reference - referenceOf(tile));
+      shares[t].remainder = mass;
+      own += mass;
+    }
+    const uint64_t total = scan(own, shared_.warp_masses, &unused);
+    uint32_t draws = 0, unused_draws;
+    for (int t = tid_; t < tiles_; t += kFinishThreads) {
+      const uint64_t mass = shares[t].remainder;
+      // budget * mass = quota * total + remainder, in 128 bits.
+      const uint64_t quota = quotaOf(mass, total);
+      shares[t].draws = static_cast<uint32_t>(quota);
+      shares[t].remainder = mass * budget_ - quota * total;  // below total, and so modulo 2^64
+      draws += shares[t].draws;
+    }
+    const uint32_t left = budget_ - scan(draws, shared_.warp_draws, &unused_draws);
+    __syncthreads();
+    for (int t = tid_; t < tiles_; t += kFinishThreads) {
+      const uint64_t mine = shares[t].remainder;
+      uint32_t larger = 0;
+      for (int u = 0; u < tiles_; ++u) {
+        const uint64_t other = shares[u].remainder;
+        larger += other > mine || (other == mine && u < t);
+      }
+      if (larger < left) ++shares[t].draws;
+    }
+    __syncthreads();
+    const int stretch = (tiles_ + kFinishThreads - 1) / kFinishThreads;
+    const int first = min(tid_ * stretch, tiles_), last = min(first + stretch, tiles_);
+    uint32_t mine = 0, before;
+    for (int t = first; t < last; ++t) mine += shares[t].draws;
+    scan(mine, shared_.warp_draws, &before);
+    for (int t = first; t < last; ++t) {
+      shares[t].before = before;
+      before += shares[t].draws;
+    }
+    __syncthreads();
+  }
+
+  // floor(budget * mass / total), mass at most total < 2^62, the budget at most 2^24: the double's
+  // quotient is off by one at the most.
+  __device__ uint64_t quotaOf(uint64_t mass, uint64_t total) const {
+    auto quota =
+        static_cast<uint64_t>(static_cast<double>(mass) * budget_ / static_cast<double>(total));
+    const auto rest = static_cast<int64_t>(mass * budget_ - quota * total);
+    if (rest < 0) return quota - 1;
+    return rest >= static_cast<int64_t>(total) ? quota + 1 : quota;
+  }
+
+  // Draw m: which tile makes it, and as which of how many.
+  struct Draw {
+    Tile tile;
+    uint32_t index, of;
+  };
+  __device__ Draw drawAt(uint32_t m) const {
+    if (!by_remainders_) return {tileAt(static_cast<int>(m / each_)), m % each_, each_};
+    const TileShare* shares = this->shares();
+    int low = 0, high = tiles_;  // before of low <= m < that of high
+    while (high - low > 1) {
+      const int middle = (low + high) / 2;
+      (shares[middle].before <= m ? low : high) = middle;
+    }
+    return {tileAt(low), m - shares[low].before, shares[low].draws};
+  }
+
+  // The key that a draw falls on: systematic within its tile (kernels/cpu/draws.cpp). -1: every key
+  // of the tile is masked.
+  __device__ int keyOf(const Draw& draw) const {
+    if (draw.tile.mass == 0) return -1;
+    const uint32_t offset = this->words(static_cast<uint32_t>(draw.tile.number))[0] >> 8;
+    const uint64_t place = (static_cast<uint64_t>(draw.index + 1) << 24) - offset;
+    // floor((place * mass - 1) / (2^24 of)), the product in 128 bits.
+    const uint64_t low = place * draw.tile.mass;
+    const uint64_t high = __umul64hi(place, draw.tile.mass) - (low == 0);
+    auto rest = static_cast<uint32_t>((high << 40 | (low - 1) >> 24) / draw.of);
+    const int64_t at = at_ + draw.tile.piece;
+    int part = draw.tile.part;
+    const uint32_t* parts = step_.space.part_masses + at * kParts;
+    while (rest >= parts[part]) rest -= parts[part++];
+    const auto* masses =
+        reinterpret_cast<const __half*>(step_.space.piece_bytes + at * kPieceBytes + part * 32);
+    int key = 0;
+    for (; key + 1 < kPart; ++key) {
+      const auto units = static_cast<uint32_t>(__half2float(masses[key]) * kMassUnits);
+      if (rest < units) break;
+      rest -= units;
+    }
+    return keys_.base + draw.tile.piece * kPieceKeys + part * kPart + key;
+  }
+
+  __device__ void gatherDraws(uint32_t count) {
+    const int64_t list = this->listAt();
+    typename Base::Sums sums;
+    for (uint32_t passed = warp_ * 32; passed < count; passed += kFinishWarps * 32) {
+      const uint32_t m = passed + lane_;
+      int key = -1;
+      float weight = minusInfinity();  // in powers of two
+      if (m < count) {
+        const Draw draw = drawAt(m);
+        key = keyOf(draw);
+        if (key >= 0) weight = by_remainders_ ? 0.0f : weightOf(draw);
+        if (step_.space.draw_keys) {
+          step_.space.draw_keys[list + m] = key;
+          step_.space.draw_weights[list + m] = weight;
+        }
+      }
+      const unsigned drawn = __ballot_sync(kAll, key >= 0);
+      if (drawn == 0) continue;
+      // Lanes without a draw read what another one does.
+      uint32_t entry = key >= 0 ? this->entryOf(key) : 0;
+      entry = __shfl_sync(kAll, entry, key >= 0 ? lane_ : __ffs(drawn) - 1);
+      this->template gather<kAhead, false>(min(count - passed, 32u), entry, weight, &sums,
+                                           [](int, float) {});
+    }
+    this->template finish<false>(&sums);
+    const auto mass = static_cast<float>(sums.mass);
+    if (tid_ < kDim) this->output()[tid_] = sums.value / mass;
+    for (uint32_t m = tid_; step_.space.draw_keys && m < count; m += kFinishThreads) {
+      float& weight = step_.space.draw_weights[list + m];
+      weight = power2(weight - sums.top) / mass;
+    }
+  }
+
+  // Of one of the tile's draws.
+  __device__ float weightOf(const Draw& draw) const {
+    return referenceOf(draw.tile) +
+           log2f(static_cast<float>(draw.tile.mass) / static_cast<float>(draw.of));
+  }
+
+  TilesShared<kDim>& shared_;
+  int size_ = 0, begin_ = 0, tiles_ = 0;
+  uint32_t each_ = 0;  // draws a tile
+  bool by_remainders_ = false;
+};
+
+template <int kDim, typename T>
+__global__ void __launch_bounds__(kFinishThreads, 2)
+    tilesKernel(const __grid_constant__ Step step) {
+  extern __shared__ __align__(16) uint8_t memory[];  // a float a piece
+  __shared__ TilesShared<kDim> shared;
+  TilesHead<kDim, T> head(step, shared, memory);
+  waitForKernelBefore();
+  head.run();
+}
+
+}  // namespace allot::kernels::cuda
