@@ -85,7 +85,7 @@ std::tuple<at::Tensor, at::Tensor> decodeAttention(
     const at::Tensor& steps, const std::string& method, int64_t workspace, int64_t layer,
     int64_t seed, const OptionalDouble& scale, int64_t window, const OptionalTensor& bias,
     const OptionalTensor& idle_values, int64_t idle_window, const OptionalTensor& statistics,
-    const OptionalTensor& drawn) {
+    const OptionalTensor& drawn, bool with_lse) {
   const kernels::PagedKv kv = cacheOf(cache);
   const at::Device device = deviceOf(cache);
   const kernels::MethodOptions& options = methodOf(method, Phase::kDecode);
@@ -123,9 +123,10 @@ std::tuple<at::Tensor, at::Tensor> decodeAttention(
   const c10::DeviceGuard guard(device);
   const auto like = queries.options().requires_grad(false);
   const at::Tensor result = at::empty({in.rows, in.heads, kv.head_dim}, like);
-  const at::Tensor lse = at::empty({in.rows, in.heads}, like);
   out.out = result.data_ptr<float>();
-  out.lse = lse.data_ptr<float>();
+  // A silent head reads no key, unless its normaliser is asked for.
+  const at::Tensor lse = with_lse ? at::empty({in.rows, in.heads}, like) : at::empty({0}, like);
+  out.lse = with_lse ? lse.data_ptr<float>() : nullptr;
   if (in.rows == 0) return {result, lse};
   const std::lock_guard lock(space->mutex);
   if (device.is_cuda()) {

@@ -10,18 +10,20 @@
 namespace allot::bindings {
 namespace {
 
-// [.., head_dim] and without the last, float32, whatever is symbolic in the sizes.
-std::tuple<at::Tensor, at::Tensor> attendedLike(const at::Tensor& queries) {
+// [.., head_dim] and without the last, whatever is symbolic in the sizes.
+std::tuple<at::Tensor, at::Tensor> attendedLike(const at::Tensor& queries, bool with_lse) {
   const auto contiguous = at::MemoryFormat::Contiguous;
-  return {at::empty_like(queries, contiguous), at::empty_like(queries.select(-1, 0), contiguous)};
+  return {at::empty_like(queries, contiguous),
+          with_lse ? at::empty_like(queries.select(-1, 0), contiguous)
+                   : at::empty({0}, queries.options())};
 }
 
 std::tuple<at::Tensor, at::Tensor> decodeAttentionMeta(
     const at::Tensor& queries, at::TensorList, const at::Tensor&, const at::Tensor&,
     const at::Tensor&, const at::Tensor&, const at::Tensor&, const std::string&, int64_t, int64_t,
     int64_t, const OptionalDouble&, int64_t, const OptionalTensor&, const OptionalTensor&, int64_t,
-    const OptionalTensor&, const OptionalTensor&) {
-  return attendedLike(queries);
+    const OptionalTensor&, const OptionalTensor&, bool with_lse) {
+  return attendedLike(queries, with_lse);
 }
 
 void appendKvMeta(const at::Tensor&, const at::Tensor&, at::TensorList, const at::Tensor&,
@@ -51,8 +53,8 @@ std::tuple<at::Tensor, at::Tensor> prefillAttendMeta(const at::Tensor& queries, 
                                                      int64_t, const OptionalTensor&,
                                                      const OptionalDouble&, int64_t, int64_t,
                                                      int64_t, int64_t, const OptionalTensor&,
-                                                     int64_t, bool) {
-  return attendedLike(queries);
+                                                     int64_t, bool, bool with_lse) {
+  return attendedLike(queries, with_lse);
 }
 #endif
 
@@ -65,6 +67,12 @@ TORCH_LIBRARY(allot, m) {
       "ScalarType? dtype=None, Device? device=None, int shadow_bits=0, bool bounds=False, "
       "bool value_sums=False) -> Tensor[]",
       makeCache);
+
+  // What a cache holds for a method of decode: bits of the keys' shadow, and whether their bounds.
+  m.def("method_needs(str method) -> (int, bool)", [](const std::string& text) {
+    const kernels::MethodOptions& method = methodOf(text, kernels::Phase::kDecode);
+    return std::tuple<int64_t, bool>(kernels::shadowBits(method), kernels::readsBounds(method));
+  });
 
   // Scratch memory: on the CPU `threads` threads, on a GPU what plans make of it.
   m.def("make_workspace(Device device, int threads=1) -> int", makeWorkspace);
@@ -100,12 +108,13 @@ TORCH_LIBRARY(allot, m) {
   // length], idle_values float32 [rows, kv_heads, head_dim]. statistics: int64 [rows, 7], added to:
   // draws, unique_rows, group_rows, dense_rows, key_bytes, value_bytes, dense_bytes. drawn: int64
   // [heads, words], on the CPU: a bit for each value row that a head read. Gives out, as queries,
-  // and lse float32 [rows, heads].
+  // and with_lse the log of the softmax's denominator, float32 [rows, heads], else an empty tensor.
   m.def(
       "decode_attention(Tensor queries, Tensor[] cache, Tensor page_table, Tensor lengths, "
       "Tensor budgets, Tensor sequences, Tensor steps, str method, int workspace, *, int layer=0, "
       "int seed=0, float? scale=None, int window=0, Tensor? bias=None, Tensor? idle_values=None, "
-      "int idle_window=0, Tensor(a!)? statistics=None, Tensor(b!)? drawn=None) "
+      "int idle_window=0, Tensor(a!)? statistics=None, Tensor(b!)? drawn=None, "
+      "bool with_lse=False) "
       "-> (Tensor, Tensor)");
   // The blocks of keys that queries float32 [count, heads, head_dim] at positions from `first` on
   // attend to: int32 [heads, blocks of queries, words], a bit each (sample-attention, sale).
@@ -114,11 +123,12 @@ TORCH_LIBRARY(allot, m) {
       "int workspace, *, float? scale=None, int window=0, Tensor? tau=None) -> Tensor");
   // Attention of these queries, whose keys and values are in the cache; page_table int32
   // [max_pages]. budgets: words [heads], of methods that draw; none: as many as there are. Gives
-  // out, as queries, and lse float32 [count, heads].
+  // out and lse as decode_attention does.
   m.def(
       "prefill_attend(Tensor queries, Tensor[] cache, Tensor page_table, SymInt first, str method, "
       "int workspace, *, Tensor? blocks=None, float? scale=None, int window=0, int layer=0, "
-      "int seed=0, int sequence=0, Tensor? budgets=None, int idle_window=0, bool idle_means=False) "
+      "int seed=0, int sequence=0, Tensor? budgets=None, int idle_window=0, bool idle_means=False, "
+      "bool with_lse=False) "
       "-> (Tensor, Tensor)");
 }
 

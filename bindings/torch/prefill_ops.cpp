@@ -174,7 +174,7 @@ std::tuple<at::Tensor, at::Tensor> prefillAttend(
     const at::Tensor& queries, at::TensorList cache, const at::Tensor& page_table, int64_t first,
     const std::string& method, int64_t workspace, const OptionalTensor& blocks,
     const OptionalDouble& scale, int64_t window, int64_t layer, int64_t seed, int64_t sequence,
-    const OptionalTensor& budgets, int64_t idle_window, bool idle_means) {
+    const OptionalTensor& budgets, int64_t idle_window, bool idle_means, bool with_lse) {
   const kernels::PagedKv kv = cacheOf(cache);
   const at::Device device = deviceOf(cache);
   const kernels::MethodOptions& options = methodOf(method, Phase::kPrefill);
@@ -196,9 +196,10 @@ std::tuple<at::Tensor, at::Tensor> prefillAttend(
   const c10::DeviceGuard guard(device);
   const auto like = queries.options().requires_grad(false);
   const at::Tensor result = at::empty({in.count, in.heads, kv.head_dim}, like);
-  const at::Tensor lse = at::empty({in.count, in.heads}, like);
+  const at::Tensor lse = with_lse ? at::empty({in.count, in.heads}, like) : at::empty({0}, like);
   if (in.count == 0) return {result, lse};
-  const kernels::PrefillOutputs out{.out = result.data_ptr<float>(), .lse = lse.data_ptr<float>()};
+  const kernels::PrefillOutputs out{.out = result.data_ptr<float>(),
+                                    .lse = with_lse ? lse.data_ptr<float>() : nullptr};
   const bool sampled = options.method == Method::kSampledBlocks;
   const bool by_blocks = kernels::choosesBlocks(options) || options.method == Method::kDense;
   const std::lock_guard lock(space->mutex);

@@ -78,7 +78,10 @@ const kernels::MethodOptions& methodOf(const std::string& text, kernels::Phase p
   const auto found = here.find(text);
   if (found != here.end()) return found->second;
   kernels::MethodOptions options;
-  refuseIf(kernels::parseMethod(text, &options, kernels::MethodDefaults::kSecond, phase));
+  if (const auto why =
+          kernels::parseMethod(text, &options, kernels::MethodDefaults::kSecond, phase)) {
+    refuse("method \"" + text + "\": " + *why);
+  }
   return here.emplace(text, options).first->second;
 }
 
