@@ -60,13 +60,11 @@ def test_steps_run_on_the_current_stream():
         return skip("PyTorch has no GPU here")
     filled = Filled("cuda", [1500])
     filled.plan("dense")
-    stream = torch.cuda.Stream()
+    stream, arguments = torch.cuda.Stream(), filled.arguments(filled.words(-1))
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
         torch.cuda._sleep(200_000_000)
-        out, _ = allot.decode_attention(
-            *filled.arguments(filled.words(-1)), "dense", filled.workspace
-        )
+        out, _ = allot.decode_attention(*arguments, "dense", filled.workspace)
         event = torch.cuda.Event()
         event.record()
     # Behind the sleep of its own stream, and nobody waited for it.

@@ -21,9 +21,9 @@ def golden():
         return json.load(file)
 
 
-def floats(data, at, count, dtype):
-    """So many numbers from a file's bytes as float32, and where they end."""
-    raw = bytearray(data[at : at + count * dtype.itemsize])
+def floats(data, at, count, dtype, size):
+    """So many numbers of `size` bytes from a file's as float32, and where they end."""
+    raw = bytearray(data[at : at + count * size])
     return torch.frombuffer(raw, dtype=dtype).float(), at + len(raw)
 
 
@@ -37,9 +37,9 @@ def recall_states():
     for _ in range(count):
         layer, steps, keys, heads, kv_heads, width = struct.unpack_from("<6I", data, at)
         at += 24
-        queries, at = floats(data, at, steps * heads * width, torch.float32)
-        k, at = floats(data, at, kv_heads * keys * width, torch.bfloat16)
-        v, at = floats(data, at, kv_heads * keys * width, torch.bfloat16)
+        queries, at = floats(data, at, steps * heads * width, torch.float32, 4)
+        k, at = floats(data, at, kv_heads * keys * width, torch.bfloat16, 2)
+        v, at = floats(data, at, kv_heads * keys * width, torch.bfloat16, 2)
         k, v = (x.view(kv_heads, keys, width).transpose(0, 1).contiguous() for x in (k, v))
         blocks.append((queries.view(steps, heads, width), k, v))
     assert at == len(data)

@@ -119,13 +119,18 @@ class PagedCache(TransformersCache):
             # Page p of row r is p * rows + r, so that more of them do not move those that are there.
             table = torch.arange(self._pages * self._rows, dtype=torch.int32, device=device)
             self.page_table = table.view(self._pages, self._rows).t().contiguous()
-        self.lengths = words(ends, device)
-        self.starts = words([end - count for end in ends], device)
+        if self._seen == count:
+            self.lengths = words(ends, device)
+            self.steps = words([0] * self._rows, device)
+        else:
+            # On the device, which then waits for nobody.
+            self.starts = self.lengths
+            self.lengths = self.lengths + count
         if self._prompt and count == 1:
             self._answering = True
+            self.steps = self.steps + 1
         if not self._answering:
             self._prompt = self._seen
-        self.steps = words([self._seen - self._prompt] * self._rows, device)
 
     def _plan(self, cache: Cache, length: int) -> None:
         if self.owner.device.type != "cuda" or length <= self._planned:
