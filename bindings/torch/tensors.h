@@ -1,6 +1,10 @@
 #pragma once
 // Tensors as what kernels/ takes: each is checked for dtype, device, sizes and strides first. What
 // is refused is thrown as a Python ValueError of one sentence. Stateless, any thread.
+
+// First: List.h, which the others include, needs it whole.
+#include <ATen/core/ivalue.h>
+
 #include <ATen/core/Tensor.h>
 #include <c10/core/Stream.h>
 
