@@ -1,7 +1,8 @@
+#include "bindings/torch/operators.h"
+
 #include <ATen/Functions.h>
 #include <c10/core/DeviceGuard.h>
 
-#include "bindings/torch/operators.h"
 #include "bindings/torch/workspaces.h"
 
 namespace allot::bindings {

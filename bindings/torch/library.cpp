@@ -1,10 +1,11 @@
 // The operators' schemas, and what they give for tensors without data (Meta), which torch.compile
 // and torch.export trace with.
+#include "bindings/torch/operators.h"
+
 #include <ATen/Functions.h>
 #include <torch/library.h>
 #include <torch/version.h>
 
-#include "bindings/torch/operators.h"
 #include "bindings/torch/workspaces.h"
 
 namespace allot::bindings {

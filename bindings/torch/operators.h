@@ -3,8 +3,6 @@
 // says what each is. None waits for the device, none allocates but its results, and each launches
 // on PyTorch's stream. What is wrong is a ValueError of one sentence, before anything is written;
 // what only a GPU sees is for failureOf().
-#include <ATen/core/Tensor.h>
-
 #include <string>
 #include <tuple>
 #include <vector>

@@ -1,10 +1,11 @@
+#include "bindings/torch/operators.h"
+
 #include <ATen/Functions.h>
 #include <c10/core/DeviceGuard.h>
 
 #include <algorithm>
 #include <cstring>
 
-#include "bindings/torch/operators.h"
 #include "bindings/torch/workspaces.h"
 
 namespace allot::bindings {

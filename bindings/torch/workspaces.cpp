@@ -2,8 +2,6 @@
 
 #include <unordered_map>
 
-#include "bindings/torch/tensors.h"
-
 namespace allot::bindings {
 namespace {
 

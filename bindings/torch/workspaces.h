@@ -4,8 +4,6 @@
 // A number passes through torch.compile, torch.export and CUDA graphs as a constant, which an
 // object of C++ does not. Numbers are never used twice. Any thread; a workspace is used by one call
 // at a time, others wait.
-#include <ATen/core/Tensor.h>
-
 #include <memory>
 #include <mutex>
 #include <string>
@@ -15,6 +13,7 @@
 #include "allot/kernels/decode.h"
 #include "allot/kernels/method.h"
 #include "allot/kernels/prefill.h"
+#include "bindings/torch/tensors.h"
 
 namespace allot::bindings {
 
