@@ -85,7 +85,7 @@ class Workspace:
 
     def __del__(self) -> None:
         number = getattr(self, "number", None)
-        if number is not None:
+        if number is not None and _ops is not None:  # not while Python ends
             _ops.free_workspace(number)
 
     def plan_decode(

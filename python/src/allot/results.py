@@ -116,7 +116,7 @@ def _history(folder: str) -> tuple["pandas.DataFrame", "pandas.DataFrame"]:
     updates, episodes = [], []
     for record in _lines(folder, "history.jsonl"):
         version, results = int(record.get("version", 0)), record.get("results", [])
-        update = {"version": version}
+        update: dict[str, float] = {"version": version}
         update.update({name: float(record.get(name, 0)) for name in _NUMBERS})
         update["episodes"] = len(results)
         update["committed"] = int(record.get("committed_unix_ms", 0))
