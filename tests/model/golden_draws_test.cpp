@@ -11,6 +11,7 @@
 #include <numeric>
 
 #include "core/digest.h"
+#include "core/learning/questions.h"
 #include "model/generation.h"
 #include "model/head_schedule.h"
 #include "tests/estimators/recall_states.h"
@@ -210,6 +211,22 @@ json schedules() {
   return all;
 }
 
+// ---- names of rows ----
+
+json sequences() {
+  json all = json::array();
+  for (const uint32_t i : {0u, 1u, 41u}) {
+    all.push_back({{"ticket", 7 + i},
+                   {"count", 48},
+                   {"index", i},
+                   {"rollout", rolloutSequence(7 + i, 48, i)},
+                   {"question", i},
+                   {"repeat", i % 3},
+                   {"evaluation", evaluationSequence(i, i % 3)}});
+  }
+  return all;
+}
+
 json made() {
   return {{"about",
            "made by ALLOT_WRITE_GOLDEN=1 golden_draws_test; kernel_steps are over the float32 "
@@ -217,7 +234,8 @@ json made() {
           {"seed", kSeed},
           {"kernel_steps", kernelSteps()},
           {"answers", answers()},
-          {"schedules", schedules()}};
+          {"schedules", schedules()},
+          {"sequences", sequences()}};
 }
 
 TEST(GoldenDraws, AreWhatTheFileSays) {
@@ -229,12 +247,12 @@ TEST(GoldenDraws, AreWhatTheFileSays) {
     for (const char* name : {"about", "seed"}) {
       file << json(name).dump() << ": " << now[name].dump() << ",\n";
     }
-    for (const char* name : {"kernel_steps", "answers", "schedules"}) {
+    for (const char* name : {"kernel_steps", "answers", "schedules", "sequences"}) {
       file << json(name).dump() << ": [\n";
       for (size_t i = 0; i < now[name].size(); ++i) {
         file << now[name][i].dump() << (i + 1 < now[name].size() ? ",\n" : "\n");
       }
-      file << (std::strcmp(name, "schedules") == 0 ? "]\n" : "],\n");
+      file << (std::strcmp(name, "sequences") == 0 ? "]\n" : "],\n");
     }
     file << "}\n";
     GTEST_SKIP() << "wrote " << kFile;
@@ -243,7 +261,7 @@ TEST(GoldenDraws, AreWhatTheFileSays) {
   const json then = json::parse(file, nullptr, false);
   ASSERT_FALSE(then.is_discarded()) << kFile;
   EXPECT_EQ(then["seed"], now["seed"]);
-  for (const char* name : {"kernel_steps", "answers", "schedules"}) {
+  for (const char* name : {"kernel_steps", "answers", "schedules", "sequences"}) {
     ASSERT_EQ(then[name].size(), now[name].size()) << name;
     for (size_t i = 0; i < now[name].size(); ++i) {
       EXPECT_EQ(then[name][i].dump(), now[name][i].dump()) << name << " " << i;

@@ -95,6 +95,13 @@ def test_schedules_are_applied_as_the_worker_does():
         assert budgets == one["budgets"]
 
 
+def test_rows_are_named_as_the_worker_does():
+    for one in golden()["sequences"]:
+        rollout = allot.rollout_sequence(one["ticket"], one["count"], one["index"])
+        assert rollout == one["rollout"]
+        assert allot.evaluation_sequence(one["question"], one["repeat"]) == one["evaluation"]
+
+
 def test_a_model_of_transformers_draws_the_workers_keys():
     """The same question, seed, sequence and schedule. Queries and keys are PyTorch's products here and
     others in the worker, good to some 1e-6: a draw falls on another key where a threshold is that

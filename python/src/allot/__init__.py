@@ -4,7 +4,8 @@
   ``make_cache``, ``Workspace``: the kernels, over tensors in pages (``allot.operators``).
 - ``attention``: a model of transformers decodes with a method and a learned schedule
   (``allot.generation``).
-- ``read_schedule``: the schedule of a run's policy.json (``allot.schedules``).
+- ``read_schedule``: the schedule of a run's policy.json; ``evaluation_sequence``,
+  ``rollout_sequence``: the names of a worker's rows (``allot.schedules``).
 - ``read_run``, ``plot_frontier``: a run's results as data frames and a picture (``allot.results``).
 
 Each part is imported when it is first used: results need no PyTorch, and operators no transformers.
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     )
     from allot.paged_cache import PagedCache
     from allot.results import Run, plot_frontier, read_run
-    from allot.schedules import read_schedule
+    from allot.schedules import evaluation_sequence, read_schedule, rollout_sequence
 
 _HOMES = {
     "Attention": "generation",
@@ -42,6 +43,7 @@ _HOMES = {
     "Workspace": "operators",
     "append_kv": "operators",
     "decode_attention": "operators",
+    "evaluation_sequence": "schedules",
     "make_cache": "operators",
     "mean_values": "operators",
     "prefill_attend": "operators",
@@ -51,6 +53,7 @@ _HOMES = {
     "plot_frontier": "results",
     "read_run": "results",
     "read_schedule": "schedules",
+    "rollout_sequence": "schedules",
 }
 
 __all__ = sorted(_HOMES)

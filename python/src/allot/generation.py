@@ -120,8 +120,8 @@ class Attention:
     ) -> "PagedCache":
         """Keys and values of one batch: for one call of ``generate``, or several that go on.
 
-        sequences: 32-bit names of the rows' draws; 0, 1, 2, .. by default. allot's worker names a
-        row by its episode and question, so that no two rows of a run share draws. statistics: what
+        sequences: 32-bit names of the rows' draws; 0, 1, 2, .. by default. allot's worker has
+        those of ``allot.evaluation_sequence`` and ``allot.rollout_sequence``. statistics: what
         is read is counted, for ``PagedCache.reads``.
         """
         return PagedCache(self, sequences, statistics, observer)

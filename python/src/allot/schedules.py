@@ -6,7 +6,13 @@ import json
 import os
 from typing import Optional, Sequence, Union
 
-__all__ = ["entries_per_layer", "layer_budgets", "read_schedule"]
+__all__ = [
+    "entries_per_layer",
+    "evaluation_sequence",
+    "layer_budgets",
+    "read_schedule",
+    "rollout_sequence",
+]
 
 EVERYTHING = (1 << 32) - 1
 """The budget of exact attention."""
@@ -68,3 +74,17 @@ def layer_budgets(
         return [schedule[layer]]
     # Query heads of a KV head are neighbours.
     return [schedule[layer * each + head * each // heads] for head in range(heads)]
+
+
+# The names of rows that allot's worker draws by (core/learning/questions.h); its seed is spec.seed where
+# spec.repetition is 0.
+
+
+def rollout_sequence(ticket: int, questions: int, index: int) -> int:
+    """Of an episode: its ticket, spec.rollout.questionsPerEpisode and the question's place in it."""
+    return (ticket * questions + index) & 0x7FFFFFFF
+
+
+def evaluation_sequence(question: int, repeat: int = 0) -> int:
+    """Of a held-out question, the same for every method, schedule and budget."""
+    return 1 << 31 | repeat << 20 | question
