@@ -1,6 +1,7 @@
 // allot compare.
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
 #include "cli/prediction_comparison.h"

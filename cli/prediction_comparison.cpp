@@ -2,10 +2,12 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
 #include <array>
-#include <cmath>
 #include <nlohmann/json.hpp>
-#include <set>
+#include <string_view>
+#include <tuple>
+#include <utility>
 
 #include "core/json_text.h"
 #include "core/printable.h"

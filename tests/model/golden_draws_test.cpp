@@ -4,6 +4,7 @@
 // ALLOT_WRITE_GOLDEN=1 golden_draws_test writes it anew.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
