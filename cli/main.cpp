@@ -91,6 +91,7 @@ int runMain(int argc, char** argv) {
   allot::addExplainCommands(&app, &action);
   allot::addPaperCommands(&app, &action);
   allot::addCardCommand(&app, &action);
+  allot::addCompareCommand(&app, &action);
   allot::addCrdCommand(&app, &action);
   allot::addRenderCommand(&app, &action);
   allot::addHelpCommands(&app, &action);

@@ -14,6 +14,7 @@
 #include "core/learning/policy_gradient.h"
 #include "core/spec/choices.h"
 #include "core/spec/spec.h"
+#include "core/spec/spec_keys.h"
 #include "core/spec/spec_yaml.h"
 #include "files/experiment_files.h"
 #include "files/files.h"

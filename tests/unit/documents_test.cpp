@@ -10,6 +10,7 @@
 #include "cli/output.h"
 #include "cli/papers.h"
 #include "cli/papers_text.h"
+#include "cli/prediction_comparison.h"
 #include "cli/preflight.h"
 #include "cli/question_view.h"
 #include "cli/run_list.h"
@@ -106,6 +107,11 @@ json explained(const std::string& subject) {
   return told ? document(told->kind, told->fields) : json();
 }
 
+json plantedComparison() {
+  const Predictions one = {{"q", {.score_sum = 1, .lines = 1, .answer = "a", .task = ""}}};
+  return comparisonJson(*comparePredictions(one, one));
+}
+
 std::vector<json> everyDocument() {
   const RunRow row{"runs/a", "sums", "01M872E91DF7TA5D59YA6CCEVP", "finished", 4, 4, 0.5, 1, 2};
   const auto papers = readPapers(std::string(ALLOT_SOURCE_DIR) + "/experiments/papers");
@@ -118,6 +124,7 @@ std::vector<json> everyDocument() {
           document("Check", preflightJson(plantedPreflight(), "sums.yaml")),
           document("Verification", verificationJson({})),
           document("Export", exportJson({}, "out")),
+          document("Comparison", plantedComparison()),
           document("Papers", {{"papers", papersJson(*papers)}}),
           document("Paper", paperJson(papers->experiments.front())),
           explained(""),

@@ -1,0 +1,248 @@
+"""A run's results as data frames, and its frontier as a picture.
+
+A run's folder holds them once it has ended or been exported (``allot run``, ``allot export``):
+export.json, history.jsonl, evaluations.jsonl, and where a report was written curve.csv and policy.json.
+Needs pandas, and the picture matplotlib: ``pip install ./python[results]``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from math import sqrt
+from typing import TYPE_CHECKING, Any, Iterator, Optional, Union
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
+
+__all__ = ["Run", "plot_frontier", "read_run"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What ``read_run`` gives.
+
+    updates: a row an update: version, mean_reward (0..1), mean_lag_updates, effective_sample_size_ratio,
+    step_kl_nats, entropy_nats, gradient_norm, episodes, committed (UTC).
+    episodes: a row an episode: ticket, consumed_by_version, policy_version, reward, seconds, worker,
+    device, schedule (draws, a tuple).
+    evaluations: a row a cell of the newest version that has it: method, schedule, total_budget (draws
+    per head and token over all layers), task ("all" beside each), n (questions), accuracy, ci_low and
+    ci_high (95 %), version, and the other columns of curve.csv where there is one.
+    answers: a row an answered question: method, schedule, total_budget, version, repeat, question,
+    task (its number), score (0..1), tokens.
+    schedules: a row an entry of a learned schedule: total_budget, entry (of a layer, KV head or head,
+    layer by layer), draws.
+    """
+
+    folder: str
+    run_id: str
+    experiment: str
+    updates: "pandas.DataFrame"
+    episodes: "pandas.DataFrame"
+    evaluations: "pandas.DataFrame"
+    answers: "pandas.DataFrame"
+    schedules: "pandas.DataFrame"
+
+
+def read_run(folder: Union[str, "os.PathLike[str]"]) -> Run:
+    """Reads the folder of a run that has ended, or of an export.
+
+    ValueError: a folder that holds no such files (a run that goes on: ``allot export`` writes them).
+    """
+    import pandas
+
+    folder = os.fspath(folder)
+    path = os.path.join(folder, "export.json")
+    if not os.path.exists(path):
+        raise ValueError(
+            f"allot: {folder} holds no export.json: it is the folder of a run that has ended, or what "
+            "allot export writes"
+        )
+    with open(path, encoding="utf-8") as file:
+        header = json.load(file)
+    updates, episodes = _history(folder)
+    answers = pandas.DataFrame(
+        list(_answers(folder)),
+        columns=[
+            "method", "schedule", "total_budget", "version", "repeat", "question", "task", "score",
+            "tokens",
+        ],
+    )
+    curve = os.path.join(folder, "curve.csv")
+    evaluations = pandas.read_csv(curve) if os.path.exists(curve) else _cells(answers)
+    return Run(
+        folder=folder,
+        run_id=header.get("run_id", ""),
+        experiment=header.get("experiment", {}).get("name", ""),
+        updates=updates,
+        episodes=episodes,
+        evaluations=evaluations,
+        answers=answers,
+        schedules=pandas.DataFrame(
+            list(_schedules(folder)), columns=["total_budget", "entry", "draws"]
+        ),
+    )
+
+
+def _lines(folder: str, name: str) -> Iterator[dict[str, Any]]:
+    path = os.path.join(folder, name)
+    if not os.path.exists(path):
+        return
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                yield json.loads(line)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"allot: {path}, line {number}, is no JSON: {error}") from error
+
+
+# 64-bit numbers are strings in the files, and what is 0 may be left out.
+_NUMBERS = (
+    "mean_reward",
+    "mean_lag_updates",
+    "effective_sample_size_ratio",
+    "step_kl_nats",
+    "entropy_nats",
+    "gradient_norm",
+)
+
+
+def _history(folder: str) -> tuple["pandas.DataFrame", "pandas.DataFrame"]:
+    import pandas
+
+    updates, episodes = [], []
+    for record in _lines(folder, "history.jsonl"):
+        version, results = int(record.get("version", 0)), record.get("results", [])
+        update: dict[str, float] = {"version": version}
+        update.update({name: float(record.get(name, 0)) for name in _NUMBERS})
+        update["episodes"] = len(results)
+        update["committed"] = int(record.get("committed_unix_ms", 0))
+        updates.append(update)
+        for result in results:
+            episodes.append(
+                {
+                    "ticket": int(result.get("ticket", 0)),
+                    "consumed_by_version": version,
+                    "policy_version": int(result.get("policy_version", 0)),
+                    "reward": float(result.get("reward", 0)),
+                    "seconds": float(result.get("seconds", 0)),
+                    "worker": result.get("worker", ""),
+                    "device": result.get("device", ""),
+                    "schedule": tuple(result.get("schedule", ())),
+                }
+            )
+    frame = pandas.DataFrame(updates, columns=["version", *_NUMBERS, "episodes", "committed"])
+    frame["committed"] = pandas.to_datetime(frame["committed"], unit="ms", utc=True)
+    columns = [
+        "ticket", "consumed_by_version", "policy_version", "reward", "seconds", "worker", "device",
+        "schedule",
+    ]
+    return frame, pandas.DataFrame(episodes, columns=columns)
+
+
+def _answers(folder: str) -> Iterator[tuple[Any, ...]]:
+    for result in _lines(folder, "evaluations.jsonl"):
+        unit = result["unit"]
+        if unit.get("measure", "accuracy") not in ("", "accuracy"):
+            continue
+        cell = (
+            unit.get("method", ""),
+            unit.get("schedule_name", ""),
+            int(unit.get("total_budget", 0)),
+            int(unit.get("policy_version", 0)),
+            int(unit.get("repeat", 0)),
+        )
+        for score in result.get("scores", []):
+            yield (
+                *cell,
+                int(score.get("question", 0)),
+                int(score.get("task", 0)),
+                float(score.get("score", 0)),
+                int(score.get("tokens", 0)),
+            )
+
+
+def _cells(answers: "pandas.DataFrame") -> "pandas.DataFrame":
+    """Cells with Wilson's interval, which for scores between 0 and 1 is conservative."""
+    import pandas
+
+    rows = []
+    newest = answers.groupby(["method", "schedule", "total_budget"])["version"].transform("max")
+    now = answers[answers["version"] == newest]
+    # A question counts once, with the mean of its repeats.
+    each = now.groupby(
+        ["method", "schedule", "total_budget", "version", "question"], as_index=False
+    )["score"].mean()
+    for key, cell in each.groupby(["method", "schedule", "total_budget", "version"]):
+        low, high = _wilson95(cell["score"].sum(), len(cell))
+        rows.append((*key[:3], len(cell), cell["score"].mean(), low, high, key[3], "all"))
+    return pandas.DataFrame(
+        rows,
+        columns=[
+            "method", "schedule", "total_budget", "n", "accuracy", "ci_low", "ci_high", "version",
+            "task",
+        ],
+    )
+
+
+def _wilson95(total: float, n: int) -> tuple[float, float]:
+    """Wilson's score interval, 95 %, for the mean of n scores in 0..1 (core/evaluation/statistics.h)."""
+    if n == 0:
+        return 0.0, 1.0
+    z = 1.959963984540054
+    p, shrink = total / n, 1 + z * z / n
+    centre = (p + z * z / (2 * n)) / shrink
+    half = z / shrink * sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def _schedules(folder: str) -> Iterator[tuple[int, int, int]]:
+    path = os.path.join(folder, "policy.json")
+    if not os.path.exists(path):
+        return
+    with open(path, encoding="utf-8") as file:
+        policy = json.load(file)
+    learned = {row["total_budget"]: row["learned_schedule"] for row in policy.get("frontier") or []}
+    if policy.get("learned_schedule"):
+        learned[policy["total_budget"]] = policy["learned_schedule"]
+    for total, schedule in sorted(learned.items()):
+        for entry, draws in enumerate(schedule):
+            yield total, entry, draws
+
+
+def plot_frontier(
+    run: Union[Run, str, "os.PathLike[str]"], ax: Optional["Axes"] = None
+) -> "Axes":
+    """Accuracy against the total budget, a line for each method and schedule with 95 % intervals;
+    methods without a budget, as dense attention, are level lines.
+
+    run: of ``read_run``, or its folder. ax: where to draw; by default a new figure.
+    """
+    import matplotlib.pyplot as plt
+
+    if not isinstance(run, Run):
+        run = read_run(run)
+    if ax is None:
+        _, ax = plt.subplots()
+    cells = run.evaluations[run.evaluations["task"] == "all"]
+    for (method, schedule), line in cells.groupby(["method", "schedule"]):
+        line = line.sort_values("total_budget")
+        budgets, accuracy = line["total_budget"], line["accuracy"]
+        if (budgets == 0).all():
+            for value in accuracy:
+                ax.axhline(value, linestyle="--", color="grey", label=method)
+            continue
+        errors = [accuracy - line["ci_low"], line["ci_high"] - accuracy]
+        ax.errorbar(
+            budgets, accuracy, yerr=errors, marker="o", capsize=3, label=f"{method}, {schedule}"
+        )
+    ax.set_xscale("log", base=2)
+    ax.set_ylim(0, 1)
+    ax.set_xlabel("total budget: draws per head and token, over all layers")
+    ax.set_ylabel("accuracy (95 % interval)")
+    ax.set_title(run.experiment)
+    ax.legend()
+    return ax

@@ -1,0 +1,93 @@
+"""Results of runs as data frames, from exports of older builds and a folder with a report."""
+
+import json
+import os
+import tempfile
+
+import allot
+from test_operators import refusal, skip
+
+EXPORTS = os.path.join(os.path.dirname(__file__), "..", "golden", "exports")
+
+
+def without_pandas():
+    try:
+        import pandas  # noqa: F401
+    except ImportError:
+        return skip("pandas is not installed: pip install pandas") or True
+    return False
+
+
+def test_exports_of_every_build_are_read():
+    if without_pandas():
+        return
+    for name in sorted(os.listdir(EXPORTS)):
+        folder = os.path.join(EXPORTS, name)
+        if not os.path.isdir(folder):
+            continue
+        run = allot.read_run(folder)
+        assert run.experiment == "golden" and len(run.run_id) == 26
+        assert run.updates["version"].tolist() == [1, 2, 3]
+        assert (run.updates["episodes"] == 2).all() and len(run.episodes) == 6
+        assert str(run.updates["committed"].dt.tz) == "UTC"
+        assert (run.episodes["schedule"].map(sum) == 8).all()
+        for version, part in run.episodes.groupby("consumed_by_version"):
+            mean = run.updates.set_index("version")["mean_reward"][version]
+            assert abs(part["reward"].mean() - mean) < 1e-12
+        cells = run.evaluations.set_index("schedule")
+        for schedule, part in run.answers.groupby("schedule"):
+            cell = cells.loc[schedule]
+            assert cell["n"] == len(part) and cell["accuracy"] == part["score"].mean()
+            assert 0 <= cell["ci_low"] <= cell["accuracy"] <= cell["ci_high"] <= 1
+
+
+def test_wilsons_interval_is_the_tables():
+    from allot.results import _wilson95
+
+    # What summary.json of a run had for 7 of 16 and 1 of 16.
+    for right, low, high in ((7, 0.23098652405492354, 0.6682144360118811),
+                             (1, 0.01111934476464252, 0.28328737570298945)):
+        ours = _wilson95(right, 16)
+        assert abs(ours[0] - low) < 1e-9 and abs(ours[1] - high) < 1e-9
+
+
+def test_a_reports_table_and_schedules_are_taken():
+    if without_pandas():
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in (
+            ("export.json", json.dumps({"run_id": "R", "experiment": {"name": "x"}})),
+            ("curve.csv", "method,schedule,total_budget,n,accuracy,ci_low,ci_high,version,task\n"
+                          "dense,dense,0,9,0.9,0.8,0.95,0,all\n"
+                          "s2anta-sys,learned,8,9,0.5,0.4,0.6,3,all\n"
+                          "s2anta-sys,learned,16,9,0.7,0.6,0.8,3,all\n"),
+            ("policy.json", json.dumps({"total_budget": 8, "learned_schedule": [5, 3], "frontier": [
+                {"total_budget": 16, "learned_schedule": [9, 7]}]})),
+        ):
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                file.write(text)
+        run = allot.read_run(folder)
+        assert run.schedules.values.tolist() == [[8, 0, 5], [8, 1, 3], [16, 0, 9], [16, 1, 7]]
+        assert len(run.updates) == len(run.episodes) == len(run.answers) == 0
+        assert run.evaluations["accuracy"].tolist() == [0.9, 0.5, 0.7]
+        try:
+            import matplotlib
+        except ImportError:
+            return skip("matplotlib is not installed: pip install matplotlib")
+        matplotlib.use("svg")
+        ax = allot.plot_frontier(run)
+        assert [text.get_text() for text in ax.get_legend().get_texts()] == [
+            "dense", "s2anta-sys, learned"]
+        ax.figure.savefig(os.path.join(folder, "frontier.svg"))
+
+
+def test_other_folders_are_refused():
+    if without_pandas():
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        assert "holds no export.json" in refusal(lambda: allot.read_run(folder))
+        path = os.path.join(folder, "policy.json")
+        for text in ('{"total_budget": 8, "learned_schedule": []}', "[]"):
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+            assert "holds no learned schedule" in refusal(lambda: allot.read_schedule(folder))
