@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """picture.py curve.csv PICTURE.svg [--over x|bytes|prefill]: accuracy against what was read, with 95 % intervals.
+picture.py policy.json PICTURE.svg: the published schedule of the smallest total budget, layer by layer.
 
 x is S, a layer's reads; bytes the share of the keys' and values' bytes that decode steps read; prefill the share of blocks that a
 prefill computes. Grey: dense attention, whose interval is the band.
 """
 import argparse
 import csv
+import json
 import math
 
 LAYERS = 28
@@ -89,6 +91,30 @@ def picture(rows, over, title):
     return "\n".join(out + ["</svg>", ""])
 
 
+def bars(draws, title):
+    width, step = WIDTH - 340, (WIDTH - 340 - LEFT) / len(draws)
+    high = max(draws) + 1
+
+    def at_y(y):
+        return TOP + (1 - y / high) * (HEIGHT - TOP - BOTTOM)
+
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width + 20} {HEIGHT}" font-family="sans-serif" font-size="12">',
+           f'<rect width="{width + 20}" height="{HEIGHT}" fill="white"/>',
+           f'<text x="{LEFT}" y="20" font-size="14">{title}</text>']
+    for tick in range(high + 1):
+        out.append(f'<line x1="{LEFT}" x2="{width}" y1="{at_y(tick):.1f}" y2="{at_y(tick):.1f}" stroke="#ddd"/>'
+                   f'<text x="{LEFT - 8}" y="{at_y(tick) + 4:.1f}" text-anchor="end">{tick}</text>')
+    for layer, count in enumerate(draws):
+        x = LEFT + layer * step
+        out.append(f'<rect x="{x + 2:.1f}" y="{at_y(count):.1f}" width="{step - 4:.1f}" height="{at_y(0) - at_y(count):.1f}" fill="{COLOURS[0]}"/>')
+        if layer % 4 == 0:
+            out.append(f'<text x="{x + step / 2:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{layer}</text>')
+    uniform = at_y(sum(draws) / len(draws))
+    out.append(f'<line x1="{LEFT}" x2="{width}" y1="{uniform:.1f}" y2="{uniform:.1f}" stroke="#666" stroke-dasharray="5 3"/>'
+               f'<text x="{(LEFT + width) / 2:.0f}" y="{HEIGHT - 10}" text-anchor="middle">layer; dashed: uniform</text>')
+    return "\n".join(out + ["</svg>", ""])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("curve")
@@ -96,8 +122,13 @@ def main():
     parser.add_argument("--over", choices=["x", "bytes", "prefill"], default="x")
     parser.add_argument("--title", default="")
     options = parser.parse_args()
+    if options.curve.endswith(".json"):
+        with open(options.curve) as file:
+            drawn = bars(json.load(file)["frontier"][0]["learned_schedule"], options.title)
+    else:
+        drawn = picture(rows_of(options.curve), options.over, options.title)
     with open(options.out, "w") as file:
-        file.write(picture(rows_of(options.curve), options.over, options.title))
+        file.write(drawn)
 
 
 if __name__ == "__main__":
