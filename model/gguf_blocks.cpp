@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstring>
 #include <iterator>
+#include <thread>
+#include <vector>
 
 namespace allot {
 namespace {
@@ -165,6 +167,10 @@ void decodeQ6_K(const std::byte* block, float* out) {
   }
 }
 
+// A thread is worth its start for some milliseconds of work, and more than a few wait for memory.
+constexpr int64_t kElementsOfAThread = int64_t{1} << 20;
+constexpr int64_t kThreads = 8;
+
 constexpr BlockLayout kLayouts[] = {
     {GgmlType::kF32, "F32", 1, 4, decodeF32},
     {GgmlType::kF16, "F16", 1, 2, decodeF16},
@@ -201,9 +207,18 @@ std::string blockTypesText() {
 void toFloat(const GgufTensor& tensor, float* out) {
   const BlockLayout& layout = *blockLayout(static_cast<uint32_t>(tensor.type));
   const int64_t blocks = tensor.elements() / layout.elements;
-  for (int64_t i = 0; i < blocks; ++i) {
-    layout.decode(tensor.data + static_cast<size_t>(i) * layout.bytes, out + i * layout.elements);
+  const auto decode = [&](int64_t first, int64_t end) {
+    for (int64_t i = first; i < end; ++i) {
+      layout.decode(tensor.data + static_cast<size_t>(i) * layout.bytes, out + i * layout.elements);
+    }
+  };
+  const int64_t useful = std::clamp<int64_t>(tensor.elements() / kElementsOfAThread, 1, kThreads);
+  const int64_t threads = std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, useful);
+  std::vector<std::jthread> others;
+  for (int64_t t = 1; t < threads; ++t) {
+    others.emplace_back(decode, blocks * t / threads, blocks * (t + 1) / threads);
   }
+  decode(0, blocks / threads);
 }
 
 }  // namespace allot

@@ -247,8 +247,8 @@ size_t WorkerLoop::gatherUnits() {
       claimed_.begin() + 1, claimed_.end(),
       [&](const v1::EvaluationUnit& unit) { return answeredTogether(first, unit); });
   uint64_t at_once = engine_.rowsAtOnce() / std::max(1u, first.question_count());
-  // Who is asked to end drops what the grace is too short for.
-  if (unit_ms_ > 0) at_once = std::min(at_once, options_.grace_ms / 2 / unit_ms_);
+  // Who is asked to end drops what the grace is too short for. Prompts are read once for all.
+  if (answering_ms_ > 0) at_once = std::min(at_once, options_.grace_ms / 2 / answering_ms_);
   const auto together = static_cast<uint64_t>(others - claimed_.begin());
   return static_cast<size_t>(std::clamp<uint64_t>(at_once, 1, together));
 }
@@ -258,6 +258,9 @@ Status WorkerLoop::evaluateFirst(size_t count) {
   ALLOT_ASSIGN(auto results,
                engine_.evaluateTogether(
                    {claimed_.begin(), claimed_.begin() + static_cast<std::ptrdiff_t>(count)}));
+  double seconds = 0;
+  for (const v1::EvaluationResult& result : results) seconds += result.counts().decode_seconds();
+  answering_ms_ = static_cast<uint64_t>(1000 * seconds) / count;
   for (v1::EvaluationResult& result : results) {
     result.set_worker(options_.name);
     result.set_build(options_.build);

@@ -105,6 +105,7 @@ class WorkerLoop {
   std::deque<v1::EvaluationResult> held_evaluations_;
   std::deque<v1::EvaluationUnit> claimed_;  // to be evaluated; the first ones are in hand
   uint64_t unit_ms_ = 0;                    // how long a unit took of late; 0: not known
+  uint64_t answering_ms_ = 0;               // of its share of the last answers, without prompts
   uint64_t episode_ms_ = 0;                 // of the last pull, on average
   uint64_t results_ = 0;
   uint64_t episodes_ = 0;

@@ -30,8 +30,10 @@ class TestEngine final : public EpisodeEngine {
     ALLOT_TRY(stepOn());
     v1::EvaluationResult result;
     *result.mutable_unit() = unit;
+    result.mutable_counts()->set_decode_seconds(decode_seconds);
     return result;
   }
+  double decode_seconds = 0;  // of each unit
   Result<std::vector<v1::EvaluationResult>> evaluateTogether(
       const std::vector<v1::EvaluationUnit>& units) override {
     together.push_back("");
@@ -217,12 +219,19 @@ TEST_F(WorkerLoopTest, UnitsOfOneMethodFillADecodeStep) {
 
 TEST_F(WorkerLoopTest, UnitsThatWouldTakeMoreThanTheGraceAreAnsweredByThemselves) {
   engine_.rows_of_step = 256;
-  planUnits(8);
-  engine_.at_step = [this] { return now_ += 4'000, Status(); };
+  planUnits(16);
+  // Prompts of nine seconds, which are read once.
+  engine_.at_step = [this] { return now_ += engine_.together.size() == 1 ? 9'000 : 0, Status(); };
+  engine_.decode_seconds = 4;
   const auto loop = worker();
   EXPECT_TRUE(loop->step());
   EXPECT_TRUE(loop->step());
-  EXPECT_EQ(engine_.together, (std::vector<std::string>{"a", "b", "c", "d", "e"}));
+  EXPECT_EQ(engine_.together, (std::vector<std::string>{"a", "b", "c", "d", "e", "f", "g"}));
+  engine_.decode_seconds = 2;
+  EXPECT_TRUE(loop->step());
+  EXPECT_TRUE(loop->step());
+  const std::vector<std::string> later(engine_.together.begin() + 7, engine_.together.end());
+  EXPECT_EQ(later, (std::vector<std::string>{"h", "ijk", "l", "mn"}));
 }
 
 TEST_F(WorkerLoopTest, AFullInboxMakesItHoldItsResultsAndTakeNoTickets) {
