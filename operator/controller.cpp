@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "operator/pod_troubles.h"
+#include "operator/results.h"
 #include "store/redis/acl.h"
 
 namespace allot {
@@ -22,6 +23,7 @@ const Resource kDeployments{"apps", "v1", "deployments", "Deployment"};
 const Resource kStatefulSets{"apps", "v1", "statefulsets", "StatefulSet"};
 const Resource kPods{"", "v1", "pods", "Pod"};
 const Resource kSecrets{"", "v1", "secrets", "Secret"};
+const Resource kJobs{"batch", "v1", "jobs", "Job"};
 
 constexpr char kManager[] = "allot-operator";
 constexpr char kLabel[] = "allot.dev/experiment";
@@ -32,6 +34,7 @@ constexpr milliseconds kLongestPause{300'000};
 std::optional<Resource> resourceOf(const json& object) {
   static const std::map<std::string, std::string> plurals = {
       {"Deployment", "deployments"},
+      {"Job", "jobs"},
       {"StatefulSet", "statefulsets"},
       {"Service", "services"},
       {"ServiceAccount", "serviceaccounts"},
@@ -57,6 +60,12 @@ std::string experimentOf(const json& object) {
 std::string versionOf(const json& object) {
   return kube::textAt(object, {"metadata", "uid"}) + " " +
          std::to_string(kube::numberAt(object, {"metadata", "generation"})) + " ";
+}
+
+// A namespace that is being deleted takes nothing new; its cause NamespaceTerminating, which
+// servers have since 1.17, is no more telling than their sentence.
+bool saysThatTheNamespaceEnds(const kube::ApiError& error) {
+  return error.code == 403 && error.message.find("being terminated") != std::string::npos;
 }
 
 // What of a pod or a workload is looked at; the rest would only take memory.
@@ -169,7 +178,20 @@ Observed Controller::observe(const kube::Object& object) {
   if (countPods(observed.pods, "aggregator").ready > 0) {
     observed.told = options_.ask(name.space, name.name);
   }
+  if (isLeaving(*object) && isHeld(*object)) observed.export_job = exportJob(*object);
   return observed;
+}
+
+// One of another experiment that had the name is none: it goes with that.
+std::optional<json> Controller::exportJob(const json& object) {
+  const ObjectName name = kube::nameOf(object);
+  auto job = api_.get(kJobs, {name.space, exportJobName(name.name)});
+  if (!job) return std::nullopt;
+  const json* const owners = kube::memberAt(*job, {"metadata", "ownerReferences"});
+  for (const json& owner : owners != nullptr && owners->is_array() ? *owners : json::array()) {
+    if (kube::textAt(owner, {"uid"}) == kube::textAt(object, {"metadata", "uid"})) return *job;
+  }
+  return std::nullopt;
 }
 
 void Controller::reconcile(const std::string& key) {
@@ -190,6 +212,7 @@ void Controller::reconcile(const std::string& key) {
   const Observed observed = observe(object);
   Judgement judgement;
   judgement.trouble = memory.trouble;
+  judgement.space_ends = memory.space_ends;
   const Status made = make(observed, &memory, &judgement);
   if (!made && made.error().code != ErrorCode::kUsage) judgement.trouble = made.error().message;
   const Plan todo = plan(observed, judgement, memory.made, memory.applied);
@@ -226,14 +249,18 @@ Status Controller::make(const Observed& observed, Memory* memory, Judgement* jud
   const v1::Cluster& cluster = memory->parsed->cluster;
   judgement->workers = workersOf(cluster, observed);
   judgement->suspended = cluster.suspend();
-  const std::string made_of = version + std::to_string(judgement->workers) + " workers";
+  const bool exports = isLeaving(object) && isHeld(object);
+  const std::string made_of =
+      version + std::to_string(judgement->workers) + " workers" + (exports ? ", exports" : "");
   if (memory->made_of == made_of) return {};
   if (!memory->accounts) {
     ALLOT_ASSIGN(memory->accounts, accounts(observed));
   }
-  auto made = objectsOf(
-      object, *memory->parsed, *memory->accounts,
-      {.registry = options_.registry, .tag = options_.tag, .workers = judgement->workers});
+  auto made = objectsOf(object, *memory->parsed, *memory->accounts,
+                        {.registry = options_.registry,
+                         .tag = options_.tag,
+                         .workers = judgement->workers,
+                         .exports = exports});
   if (!made) {
     judgement->refused = made.error().message;
     memory->made.clear();
@@ -255,35 +282,59 @@ Result<TextMap> Controller::accounts(const Observed& observed) {
   return accountFiles(passwords);
 }
 
+std::optional<std::string> Controller::apply(const json& object, Memory* memory) {
+  const auto resource = resourceOf(object);
+  if (!resource) return "nothing here knows how to apply a " + object.at("kind").dump();
+  const auto applied = api_.apply(*resource, object, {.field_manager = kManager});
+  if (applied) {
+    memory->applied[objectKey(object)] = {objectDigest(object),
+                                          kube::numberAt(*applied, {"metadata", "generation"})};
+    return std::nullopt;
+  }
+  memory->space_ends |= saysThatTheNamespaceEnds(applied.error());
+  // No Job can change, to write to another claim for one: the next one is made at the next look.
+  if (resource->kind == kJobs.kind && applied.error().invalid()) {
+    const auto removed = api_.remove(*resource, kube::nameOf(object));
+    if (removed || removed.error().notFound()) return std::nullopt;
+  }
+  return applied.error().message;
+}
+
+std::optional<std::string> Controller::hold(const json& object, const std::string& version,
+                                            const json& finalizers) {
+  const json patch = {{"metadata", {{"finalizers", finalizers}, {"resourceVersion", version}}}};
+  const auto written = api_.mergePatch(kExperiments, kube::nameOf(object), patch);
+  // What has changed is seen soon, and decided on anew.
+  if (written || written.error().conflict() || written.error().notFound()) return std::nullopt;
+  return written.error().message;
+}
+
 std::optional<std::string> Controller::carryOut(const Plan& todo, const Observed& observed,
                                                 Memory* memory) {
   std::optional<std::string> trouble;
-  for (const json& object : todo.apply) {
-    const auto resource = resourceOf(object);
-    if (!resource) return "nothing here knows how to apply a " + object.at("kind").dump();
-    const auto applied = api_.apply(*resource, object, {.field_manager = kManager});
-    if (!applied) {
-      // The rest goes on: a volume that cannot grow keeps nobody from scaling.
-      if (!trouble) trouble = applied.error().message;
-      continue;
-    }
-    memory->applied[objectKey(object)] = {objectDigest(object),
-                                          kube::numberAt(*applied, {"metadata", "generation"})};
-  }
+  const auto keepFirst = [&](std::optional<std::string> why) {
+    if (!trouble) trouble = std::move(why);
+  };
+  const std::string version = kube::textAt(observed.object, {"metadata", "resourceVersion"});
+  const bool leaves = isLeaving(observed.object);
+  if (todo.finalizers && !leaves) keepFirst(hold(observed.object, version, *todo.finalizers));
+  // The rest goes on: a volume that cannot grow keeps nobody from scaling.
+  for (const json& object : todo.apply) keepFirst(apply(object, memory));
+  bool tell = true;
   if (todo.status) {
     const auto written =
         api_.patchStatus(kExperiments, kube::nameOf(observed.object), *todo.status);
-    if (written) {
-      for (const Notice& notice : todo.events) {
-        events_.add({.regarding = observed.object,
-                     .warning = notice.warning,
-                     .reason = notice.reason,
-                     .action = "Reconcile",
-                     .note = notice.note});
-      }
-    } else if (!written.error().notFound() && !trouble) {
-      trouble = written.error().message;
-    }
+    tell = written.has_value();
+    if (!written && !written.error().notFound()) keepFirst(written.error().message);
+  }
+  if (todo.finalizers && leaves) keepFirst(hold(observed.object, version, *todo.finalizers));
+  if (!tell) return trouble;
+  for (const Notice& notice : todo.events) {
+    events_.add({.regarding = observed.object,
+                 .warning = notice.warning,
+                 .reason = notice.reason,
+                 .action = "Reconcile",
+                 .note = notice.note});
   }
   return trouble;
 }

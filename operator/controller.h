@@ -67,6 +67,7 @@ class Controller {
     Result<ExperimentObject> parsed = ExperimentObject();
     KubeObjects made;
     std::string trouble;
+    bool space_ends = false;
     kube::TimePoint not_before{};
     std::chrono::milliseconds back_off{0};
   };
@@ -77,8 +78,13 @@ class Controller {
   // Reads the experiment and makes its objects, if they are not made already.
   Status make(const Observed& observed, Memory* memory, Judgement* judgement);
   Result<TextMap> accounts(const Observed& observed);
+  std::optional<nlohmann::json> exportJob(const nlohmann::json& object);
   // nullopt: all of it is done; else why not.
   std::optional<std::string> carryOut(const Plan& plan, const Observed& observed, Memory* memory);
+  std::optional<std::string> apply(const nlohmann::json& object, Memory* memory);
+  // metadata.finalizers, if the object is still that version.
+  std::optional<std::string> hold(const nlohmann::json& object, const std::string& version,
+                                  const nlohmann::json& finalizers);
   void enqueue(const std::string& key);
   std::set<std::string> takeQueue(std::chrono::milliseconds wait);
   kube::Object find(const std::string& key) const;

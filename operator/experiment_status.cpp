@@ -6,6 +6,7 @@
 
 #include "kube/api_error.h"
 #include "operator/pod_troubles.h"
+#include "operator/results.h"
 
 namespace allot {
 namespace {
@@ -93,6 +94,9 @@ PodTrouble firstTrouble(const Observed& observed) {
 }
 
 Verdict progressing(const Observed& observed, const Judgement& judgement, const json& status) {
+  if (isLeaving(observed.object)) {
+    return {false, "Deleting", exportStep(observed, judgement, status).message};
+  }
   if (!judgement.refused.empty()) return {false, "Invalid", judgement.refused};
   const std::string state = textAt(status, {"state"});
   if (state == "finished") return {false, "Finished", "the run has ended"};
@@ -206,12 +210,16 @@ json statusOf(const Observed& observed, const Judgement& judgement) {
   } else {
     keepRun(before, &status);
   }
-  const std::pair<const char*, Verdict> verdicts[] = {
+  std::vector<std::pair<const char*, Verdict>> verdicts = {
       {"Accepted", accepted(observed, judgement)},
       {"StoreReady", storeReady(observed, judgement)},
       {"Progressing", progressing(observed, judgement, status)},
       {"Complete", complete(status)},
       {"Degraded", degraded(judgement)}};
+  if (!resultsClaim(observed.object).empty()) {
+    const ExportStep step = exportStep(observed, judgement, status);
+    verdicts.push_back({"Exported", {step.exported, step.reason, step.message}});
+  }
   json conditions = json::array();
   for (const auto& [type, verdict] : verdicts) {
     conditions.push_back(conditionFrom(type, verdict, observed));

@@ -73,6 +73,7 @@ Result<KubeObjects> objectsOf(const json& object, const ExperimentObject& experi
   render.name_space = object.at("metadata").value("namespace", "");
   render.accounts = AccountsSecret::kStamped;
   render.workers = options.workers;
+  if (options.exports) render.components = {"results"};
   if (!names(object, "registry")) render.registry = options.registry;
   if (!names(object, "tag")) render.tag = options.tag;
   const TextMap files = {{"experiment.yaml", fileOf(object)}};

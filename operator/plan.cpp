@@ -2,6 +2,7 @@
 
 #include "core/digest.h"
 #include "kube/api_error.h"
+#include "operator/results.h"
 
 namespace allot {
 namespace {
@@ -12,6 +13,7 @@ using kube::textAt;
 using nlohmann::json;
 
 constexpr char kRelease[] = "release";
+constexpr char kJob[] = "Job";
 
 const json* liveOf(const Observed& observed, const json& object) {
   for (const json& live : observed.workloads) {
@@ -33,6 +35,7 @@ bool isWorkload(const json& object) {
 bool isApplied(const Observed& observed, const json& object, const AppliedObjects& applied) {
   const auto before = applied.find(objectKey(object));
   if (before == applied.end() || before->second.digest != objectDigest(object)) return false;
+  if (textAt(object, {"kind"}) == kJob) return observed.export_job.has_value();
   if (!isWorkload(object)) return true;
   const json* const live = liveOf(observed, object);
   return live != nullptr &&
@@ -52,7 +55,7 @@ std::string messageOf(const json& status, const char* type) {
 // An event for what has changed for people, and no other.
 std::vector<Notice> eventsOf(const json& before, const json& after) {
   std::vector<Notice> events;
-  for (const char* const type : {"Accepted", "Progressing", "Degraded"}) {
+  for (const char* const type : {"Accepted", "Progressing", "Degraded", "Exported"}) {
     const std::string reason = reasonOf(after, type);
     const std::string note = messageOf(after, type);
     if (reason == reasonOf(before, type) && note == messageOf(before, type)) continue;
@@ -100,7 +103,7 @@ std::string objectKey(const json& object) {
 std::string objectDigest(const json& object) { return sha256Hex(object.dump()); }
 
 uint32_t workersOf(const v1::Cluster& cluster, const Observed& observed) {
-  if (cluster.suspend()) return 0;
+  if (cluster.suspend() || isLeaving(observed.object)) return 0;
   if (cluster.at_end() == kRelease && isComplete(observed)) return 0;
   return cluster.has_workers() ? cluster.workers() : 1;
 }
@@ -108,13 +111,26 @@ uint32_t workersOf(const v1::Cluster& cluster, const Observed& observed) {
 Plan plan(const Observed& observed, const Judgement& judgement, const KubeObjects& made,
           const AppliedObjects& applied) {
   Plan plan;
+  const json& experiment = observed.object;
+  const bool held = isHeld(experiment);
   // What is being deleted takes what it owns along; to apply it would begin it anew.
-  if (memberAt(observed.object, {"metadata", "deletionTimestamp"})) return plan;
-  for (const json& object : made) {
-    if (!isApplied(observed, object, applied)) plan.apply.push_back(object);
-  }
-  const json before = observed.object.value("status", json::object());
+  if (isLeaving(experiment) && !held) return plan;
+  const json before = experiment.value("status", json::object());
   json after = statusOf(observed, judgement);
+  const ExportStep step = exportStep(observed, judgement, after);
+  if (step.next == ExportStep::Next::kLetGo) {
+    plan.finalizers = finalizersOf(experiment, false);
+    if (step.exported) plan.events.push_back({false, step.reason, step.message});
+    if (step.lost) plan.events.push_back({true, "NotExported", step.message});
+    return plan;
+  }
+  // One that cannot be run has nothing to export, unless it could once.
+  const bool hold = !resultsClaim(experiment).empty() && (held || judgement.refused.empty());
+  if (hold != held) plan.finalizers = finalizersOf(experiment, hold);
+  for (const json& object : made) {
+    const bool due = textAt(object, {"kind"}) != kJob || step.next == ExportStep::Next::kRunJob;
+    if (due && !isApplied(observed, object, applied)) plan.apply.push_back(object);
+  }
   const json plain = withoutNulls(after);
   if (plain == withoutNulls(before)) return plan;
   plan.events = eventsOf(before, plain);
