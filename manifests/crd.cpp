@@ -218,20 +218,21 @@ json time(const char* description) {
 }
 
 json conditionsSchema() {
-  return {{"type", "array"},
-          {"maxItems", 16},
-          {"x-kubernetes-list-type", "map"},
-          {"x-kubernetes-list-map-keys", {"type"}},
-          {"items",
-           {{"type", "object"},
-            {"required", {"type", "status", "reason", "message", "lastTransitionTime"}},
-            {"properties",
-             {{"type", text("Accepted, StoreReady, Progressing, Complete or Degraded.", 316)},
-              {"status", {{"type", "string"}, {"enum", {"True", "False", "Unknown"}}}},
-              {"reason", text("One word, for programs.", 1024)},
-              {"message", text("One sentence, for people.", 32768)},
-              {"observedGeneration", integer("The generation that it is about.")},
-              {"lastTransitionTime", time("When status last changed.")}}}}}};
+  return {
+      {"type", "array"},
+      {"maxItems", 16},
+      {"x-kubernetes-list-type", "map"},
+      {"x-kubernetes-list-map-keys", {"type"}},
+      {"items",
+       {{"type", "object"},
+        {"required", {"type", "status", "reason", "message", "lastTransitionTime"}},
+        {"properties",
+         {{"type", text("Accepted, StoreReady, Progressing, Complete, Degraded or Exported.", 316)},
+          {"status", {{"type", "string"}, {"enum", {"True", "False", "Unknown"}}}},
+          {"reason", text("One word, for programs.", 1024)},
+          {"message", text("One sentence, for people.", 32768)},
+          {"observedGeneration", integer("The generation that it is about.")},
+          {"lastTransitionTime", time("When status last changed.")}}}}}};
 }
 
 json statusSchema() {
@@ -264,7 +265,6 @@ json statusSchema() {
             {"gpuHours", text("Hours of workers so far.")},
             {"workers", workers},
             {"page", text("Where the run's page is.")},
-            {"export", text("Where the run was exported to.")},
             {"conditions", conditionsSchema()}}}};
 }
 

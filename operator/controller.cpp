@@ -75,8 +75,12 @@ json slim(const Resource& resource, json object) {
   for (const char* const key : {"name", "labels", "generation", "deletionTimestamp"}) {
     if (metadata.contains(key)) kept["metadata"][key] = std::move(metadata[key]);
   }
-  if (resource.kind == kPods.kind && object.contains("status")) {
-    kept["status"] = std::move(object["status"]);
+  if (!object.contains("status")) return kept;
+  json& status = object["status"];
+  if (resource.kind == kPods.kind) {
+    kept["status"] = std::move(status);
+  } else if (status.is_object() && status.contains("conditions")) {
+    kept["status"]["conditions"] = std::move(status["conditions"]);
   }
   return kept;
 }

@@ -90,7 +90,7 @@ PodTrouble firstTrouble(const Observed& observed) {
     PodTrouble trouble = troubleOf(observed.pods, component);
     if (!trouble.reason.empty()) return trouble;
   }
-  return {};
+  return creationTroubleOf(observed.workloads);
 }
 
 Verdict progressing(const Observed& observed, const Judgement& judgement, const json& status) {

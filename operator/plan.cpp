@@ -61,7 +61,8 @@ std::vector<Notice> eventsOf(const json& before, const json& after) {
     if (reason == reasonOf(before, type) && note == messageOf(before, type)) continue;
     const bool bad = reason == "Invalid" || reason == "EditRefused" || reason == "NotApplied" ||
                      reason == "ImagePullBackOff" || reason == "Unschedulable" ||
-                     reason.ends_with("Failed") || reason.ends_with("Error");
+                     reason == "FailedCreate" || reason.ends_with("Failed") ||
+                     reason.ends_with("Error");
     const bool twice = std::string(type) == "Progressing" && reason == "Invalid";
     if (bad && !twice) events.push_back({true, reason, note});
   }

@@ -23,7 +23,12 @@ bool isOf(const json& pod, const std::string& component) {
   return textAt(pod, {"metadata", "labels", "app.kubernetes.io/component"}) == component;
 }
 
-bool isEnding(const json& pod) { return memberAt(pod, {"metadata", "deletionTimestamp"}); }
+// On its way out, or gone and replaced but for its record, as an evicted one is.
+bool isOver(const json& pod) {
+  const std::string phase = textAt(pod, {"status", "phase"});
+  return memberAt(pod, {"metadata", "deletionTimestamp"}) != nullptr || phase == "Succeeded" ||
+         phase == "Failed";
+}
 
 const json& listAt(const json& object, std::initializer_list<const char*> path) {
   static const json none = json::array();
@@ -51,7 +56,7 @@ std::string endedWith(const json& container) {
   return "";
 }
 
-// Ranks: 3 ended, 2 cannot begin, 1 has no node.
+// Ranks: 4 ended, 3 cannot begin, 2 has no node, 1 waits its turn.
 struct Found {
   int rank = 0;
   PodTrouble trouble;
@@ -66,15 +71,15 @@ void lookAtContainers(const json& pod, const std::string& component, Found* foun
     const std::string waiting = textAt(container, {"state", "waiting", "reason"});
     const std::string why = textAt(container, {"state", "waiting", "message"});
     if (kImageReasons.contains(waiting)) {
-      take(2, "ImagePullBackOff", why.empty() ? "image " + textAt(container, {"image"}) : why,
+      take(3, "ImagePullBackOff", why.empty() ? "image " + textAt(container, {"image"}) : why,
            found);
     } else if (kConfigReasons.contains(waiting)) {
-      take(2, waiting, why, found);
+      take(3, waiting, why, found);
     }
     const json* const ready = memberAt(container, {"ready"});
     if (ready != nullptr && ready->is_boolean() && ready->get<bool>()) continue;
     if (const std::string ended = endedWith(container); !ended.empty()) {
-      take(3, failedReason(component), ended, found);
+      take(4, failedReason(component), ended, found);
     }
   }
 }
@@ -84,16 +89,30 @@ void lookAtContainers(const json& pod, const std::string& component, Found* foun
 PodTrouble troubleOf(const std::vector<json>& pods, const std::string& component) {
   Found found;
   for (const json& pod : pods) {
-    if (!isOf(pod, component) || isEnding(pod)) continue;
+    if (!isOf(pod, component) || isOver(pod)) continue;
     lookAtContainers(pod, component, &found);
     for (const json& condition : listAt(pod, {"status", "conditions"})) {
-      if (textAt(condition, {"type"}) == "PodScheduled" &&
-          textAt(condition, {"status"}) == "False") {
-        take(1, "Unschedulable", textAt(condition, {"message"}), &found);
+      if (textAt(condition, {"type"}) != "PodScheduled") continue;
+      if (textAt(condition, {"status"}) != "False") continue;
+      if (textAt(condition, {"reason"}) == "SchedulingGated") {
+        take(1, "Queued", "whoever queues pods, as Kueue does, has not let them start yet", &found);
+      } else {
+        take(2, "Unschedulable", textAt(condition, {"message"}), &found);
       }
     }
   }
   return found.trouble;
+}
+
+PodTrouble creationTroubleOf(const std::vector<json>& workloads) {
+  for (const json& workload : workloads) {
+    for (const json& condition : listAt(workload, {"status", "conditions"})) {
+      if (textAt(condition, {"type"}) != "ReplicaFailure") continue;
+      if (textAt(condition, {"status"}) != "True") continue;
+      return {"FailedCreate", serverText(textAt(condition, {"message"}))};
+    }
+  }
+  return {};
 }
 
 PodCounts countPods(const std::vector<json>& pods, const std::string& component) {
@@ -104,7 +123,7 @@ PodCounts countPods(const std::vector<json>& pods, const std::string& component)
     ++counts.pods;
     for (const json& condition : listAt(pod, {"status", "conditions"})) {
       if (textAt(condition, {"type"}) != "Ready") continue;
-      if (textAt(condition, {"status"}) == "True" && !isEnding(pod)) ++counts.ready;
+      if (textAt(condition, {"status"}) == "True" && !isOver(pod)) ++counts.ready;
     }
   }
   return counts;

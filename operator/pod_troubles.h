@@ -11,9 +11,14 @@ struct PodTrouble {
   std::string message;  // one sentence, cut and free of control characters
 };
 
-// The gravest of a component's pods (label app.kubernetes.io/component: worker, aggregator, store):
-// one that ended because of its input, then images that cannot be had, then pods without a node.
+// The gravest of a component's pods (label app.kubernetes.io/component: worker, aggregator, store,
+// export): one that ended because of its input, then images that cannot be had, then pods without a
+// node, then those that are queued. Pods that are gone but for their record are passed over.
 PodTrouble troubleOf(const std::vector<nlohmann::json>& pods, const std::string& component);
+
+// Why there are no pods where there are to be some: a quota, or an admission that refuses them. A
+// Deployment says so; of a StatefulSet only events do.
+PodTrouble creationTroubleOf(const std::vector<nlohmann::json>& workloads);
 
 // Pods of a component, and those of them that are ready.
 struct PodCounts {

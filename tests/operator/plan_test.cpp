@@ -147,6 +147,44 @@ TEST(OperatorStatus, SaysWhatPodsDieOf) {
   status = statusOfNow(observed);
   EXPECT_EQ(reasonOf(status, "Progressing"), "False Unschedulable");
   EXPECT_EQ(status.at("workers").at("text"), "0/1");
+
+  // Kueue holds it back, which is no fault.
+  homeless["status"]["conditions"][0]["reason"] = "SchedulingGated";
+  observed.pods.back() = homeless;
+  EXPECT_EQ(reasonOf(statusOfNow(observed), "Progressing"), "False Queued");
+}
+
+// What an eviction or a node that was shut down leaves lies there for long.
+TEST(OperatorStatus, PodsThatAreGoneButForTheirRecordAreNoTrouble) {
+  Observed observed{.object = experiment("x"), .now_unix_ms = kNow};
+  observed.pods = {pod("x", "store", true), pod("x", "aggregator", true), pod("x", "worker", true)};
+  observed.told = told("running", 3);
+  json evicted = pod("x", "worker", false, 1);
+  evicted["status"]["phase"] = "Failed";
+  evicted["status"]["containerStatuses"][0]["state"]["terminated"] = {{"exitCode", 137},
+                                                                      {"reason", "Error"}};
+  observed.pods.push_back(evicted);
+  const json status = statusOfNow(observed);
+  EXPECT_EQ(reasonOf(status, "Progressing"), "True Running");
+  EXPECT_EQ(status.at("workers").at("pods"), 1);
+}
+
+TEST(OperatorStatus, SaysWhyThereAreNoPods) {
+  Observed observed{.object = experiment("x"), .now_unix_ms = kNow};
+  observed.pods = {pod("x", "store", true), pod("x", "aggregator", true)};
+  observed.workloads = {{{"kind", "Deployment"},
+                         {"metadata", {{"name", "x-worker"}}},
+                         {"status",
+                          {{"conditions",
+                            {{{"type", "ReplicaFailure"},
+                              {"status", "True"},
+                              {"reason", "FailedCreate"},
+                              {"message", "pods \"x-worker\" is forbidden: exceeded quota"}}}}}}}};
+  observed.told = told("running", 3);
+  const json status = statusOfNow(observed);
+  EXPECT_EQ(reasonOf(status, "Progressing"), "False FailedCreate");
+  EXPECT_THAT(textAt(*conditionOf(status, "Progressing"), {"message"}),
+              HasSubstr("exceeded quota"));
 }
 
 TEST(OperatorStatus, FollowsTheRunAndKeepsWhatItKnows) {
