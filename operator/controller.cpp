@@ -27,6 +27,7 @@ const Resource kJobs{"batch", "v1", "jobs", "Job"};
 
 constexpr char kManager[] = "allot-operator";
 constexpr char kLabel[] = "allot.dev/experiment";
+constexpr int kPage = 100;  // pods are large, and one page at a time is in memory
 constexpr milliseconds kFirstPause{1'000};
 constexpr milliseconds kLongestPause{300'000};
 
@@ -68,20 +69,33 @@ bool saysThatTheNamespaceEnds(const kube::ApiError& error) {
   return error.code == 403 && error.message.find("being terminated") != std::string::npos;
 }
 
-// What of a pod or a workload is looked at; the rest would only take memory.
-json slim(const Resource& resource, json object) {
-  json kept = {{"kind", resource.kind}, {"metadata", json::object()}};
-  json& metadata = object["metadata"];
-  for (const char* const key : {"name", "labels", "generation", "deletionTimestamp"}) {
-    if (metadata.contains(key)) kept["metadata"][key] = std::move(metadata[key]);
+// Those of these members that there are.
+json only(const json& object, std::initializer_list<const char*> names) {
+  json kept = json::object();
+  for (const char* const name : names) {
+    if (const json* const member = kube::memberAt(object, {name})) kept[name] = *member;
   }
-  if (!object.contains("status")) return kept;
-  json& status = object["status"];
-  if (resource.kind == kPods.kind) {
-    kept["status"] = std::move(status);
-  } else if (status.is_object() && status.contains("conditions")) {
-    kept["status"]["conditions"] = std::move(status["conditions"]);
-  }
+  return kept;
+}
+
+json onlyOfEach(const json& list, std::initializer_list<const char*> names) {
+  json kept = json::array();
+  if (!list.is_array()) return kept;
+  for (const json& item : list) kept.push_back(only(item, names));
+  return kept;
+}
+
+// What of a pod or a workload is looked at: the rest, of hundreds of pods, would only take memory.
+json slim(const json& object) {
+  json kept = only(object, {"apiVersion", "kind"});
+  kept["metadata"] = only(object.at("metadata"),
+                          {"name", "namespace", "labels", "generation", "deletionTimestamp"});
+  const json status = object.value("status", json::object());
+  kept["status"] = only(status, {"phase"});
+  kept["status"]["conditions"] =
+      onlyOfEach(status.value("conditions", json()), {"type", "status", "reason", "message"});
+  kept["status"]["containerStatuses"] = onlyOfEach(status.value("containerStatuses", json()),
+                                                   {"ready", "image", "state", "lastState"});
   return kept;
 }
 
@@ -155,7 +169,8 @@ void Controller::list() {
   if (spaces.empty()) spaces.emplace_back();
   for (const std::string& space : spaces) {
     for (const Resource* const resource : {&kDeployments, &kStatefulSets, &kPods}) {
-      auto listed = api_.list(*resource, space, {.label_selector = kLabel});
+      auto listed =
+          api_.list(*resource, space, {.label_selector = kLabel, .page = kPage, .keep = slim});
       if (!listed) {
         spdlog::warn("{}", listed.error().message);
         ++counts_.failures;
@@ -164,7 +179,7 @@ void Controller::list() {
       auto& into = resource == &kPods ? pods : workloads;
       for (json& item : listed->items) {
         const std::string key = experimentOf(item);
-        into[key].push_back(slim(*resource, std::move(item)));
+        into[key].push_back(std::move(item));
       }
     }
   }
@@ -270,7 +285,7 @@ Status Controller::make(const Observed& observed, Memory* memory, Judgement* jud
     memory->made.clear();
     return tl::unexpected(made.error());
   }
-  memory->made = std::move(*made);
+  memory->made = packed(*made);
   memory->made_of = made_of;
   return {};
 }

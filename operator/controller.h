@@ -65,7 +65,7 @@ class Controller {
     // Objects made of this, and not made again while it stays.
     std::string made_of;
     Result<ExperimentObject> parsed = ExperimentObject();
-    KubeObjects made;
+    MadeObjects made;
     std::string trouble;
     bool space_ends = false;
     kube::TimePoint not_before{};

@@ -246,7 +246,7 @@ TEST(OperatorPlan, AppliesAllOnceAndThenNothing) {
   Observed observed{.object = object, .now_unix_ms = kNow};
   const KubeObjects made = madeOf(object);
   AppliedObjects applied;
-  Plan first = plan(observed, {.workers = 1}, made, applied);
+  Plan first = plan(observed, {.workers = 1}, packed(made), applied);
   EXPECT_EQ(first.apply.size(), made.size());
   ASSERT_TRUE(first.status);
   for (const json& one : first.apply) applied[objectKey(one)] = {objectDigest(one), 1};
@@ -257,20 +257,20 @@ TEST(OperatorPlan, AppliesAllOnceAndThenNothing) {
   }
   observed.object["status"] = withoutNulls(*first.status);
   observed.now_unix_ms += 3'600'000;
-  Plan second = plan(observed, {.workers = 1}, made, applied);
+  Plan second = plan(observed, {.workers = 1}, packed(made), applied);
   EXPECT_TRUE(second.apply.empty());
   EXPECT_FALSE(second.status);
   EXPECT_TRUE(second.events.empty());
 
   observed.workloads.back()["metadata"]["generation"] = 2;  // somebody's kubectl edit
-  second = plan(observed, {.workers = 1}, made, applied);
+  second = plan(observed, {.workers = 1}, packed(made), applied);
   ASSERT_EQ(second.apply.size(), 1u);
   observed.workloads.pop_back();  // somebody's kubectl delete
-  second = plan(observed, {.workers = 1}, made, applied);
+  second = plan(observed, {.workers = 1}, packed(made), applied);
   ASSERT_EQ(second.apply.size(), 1u);
 
   observed.object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z";
-  second = plan(observed, {.workers = 1}, made, {});
+  second = plan(observed, {.workers = 1}, packed(made), {});
   EXPECT_TRUE(second.apply.empty());
   EXPECT_FALSE(second.status);
 }

@@ -51,8 +51,7 @@ class Operator(Operated):
 
     def test_1_a_life(self):
         watch = report.Stopwatch()
-        self.apply(NAME, update__maxUpdates=40, evaluation__everyUpdates=20,
-                   evaluation__budgets=[8], task__heldOutQuestions=16)
+        self.apply(NAME, update__maxUpdates=40, evaluation__everyUpdates=10)
         with Watch(self.NAMESPACE, NAME) as seen:
             kube.until("a worker that works",
                        lambda: self.of(NAME)["status"]["workers"]["ready"] == 1, 240)

@@ -27,7 +27,11 @@ def experiment(name, **keys):
     file = SOURCE / "tests/e2e/kubernetes/overlays/learning-short/experiment.yaml"
     made = yaml.safe_load(file.read_text())
     made["metadata"]["name"] = name
-    # Two nodes share one machine of two cores.
+    # Short prompts and small updates: these stories are of objects. Two nodes share two cores.
+    made["spec"]["task"].update(contextTokens=256, heldOutQuestions=16)
+    made["spec"]["rollout"]["questionsPerEpisode"] = 4
+    made["spec"]["update"]["episodesPerUpdate"] = 5
+    made["spec"]["evaluation"]["budgets"] = [8]
     made["spec"]["cluster"] = {"resources": {"requests": {"cpu": "100m", "memory": "256Mi"}}}
     for path, value in keys.items():
         *parents, last = path.split("__")
