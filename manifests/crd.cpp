@@ -236,14 +236,16 @@ json conditionsSchema() {
 }
 
 json statusSchema() {
-  const json best = {{"type", "object"},
-                     {"description", "The newest held-out accuracy at spec.policy.totalBudget."},
-                     {"properties",
-                      {{"schedule", text("The learned schedule, draws by layer.", 16384)},
-                       {"accuracy", text("Under the learned schedule.")},
-                       {"ci95", text("Its interval, as in [0.67, 0.75].")},
-                       {"uniform", text("Under the uniform schedule.")},
-                       {"version", integer("The update that it was measured after.")}}}};
+  const json best = {
+      {"type", "object"},
+      {"description", "The newest held-out accuracy at spec.policy.totalBudget."},
+      {"properties",
+       {{"schedule",
+         text("Which one: learned, or of a run that learns nothing the one that scored highest.")},
+        {"accuracy", text("Under that schedule.")},
+        {"ci95", text("Its interval, as in [0.67, 0.75].")},
+        {"uniform", text("Under the uniform schedule.")},
+        {"version", integer("The update that it was measured after.")}}}};
   const json workers = {{"type", "object"},
                         {"properties",
                          {{"desired", integer("How many there are to be.")},

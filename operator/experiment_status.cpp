@@ -127,11 +127,23 @@ Verdict degraded(const Judgement& judgement) {
   return {false, "AsWanted", "the cluster has taken every object"};
 }
 
+// "[0.6700, 0.7500]" of a list of two texts.
+json intervalOrNull(const json& object, std::initializer_list<const char*> path) {
+  const json* const found = memberAt(object, path);
+  if (found == nullptr || !found->is_array()) return nullptr;
+  std::string text;
+  for (const json& end : *found) {
+    if (!end.is_string() || text.size() > 100) return nullptr;
+    text += (text.empty() ? "" : ", ") + end.get<std::string>();
+  }
+  return orNull("[" + text + "]");
+}
+
 json bestOf(const json& told) {
   const json* const best = memberAt(told, {"best"});
   if (best == nullptr || !best->is_object()) return nullptr;
   return {{"accuracy", textOrNull(*best, {"accuracy"})},
-          {"ci95", textOrNull(*best, {"ci95"})},
+          {"ci95", intervalOrNull(*best, {"ci95"})},
           {"schedule", textOrNull(*best, {"schedule"})},
           {"uniform", textOrNull(*best, {"uniform"})},
           {"version", numberAt(*best, {"version"})}};
