@@ -1,12 +1,14 @@
 """Experiments as objects: applied, scaled, waited for and deleted, while operators are killed and
 the API server is."""
 import json
+import pathlib
+import subprocess
 import tempfile
 import time
 import unittest
 
 from harness import kube, machines, report
-from harness.operated import OPERATOR, Operated, Watch, allot
+from harness.operated import ALLOT, OPERATOR, SOURCE, Operated, Watch, allot, experiment
 
 NAME = "recall-layer-budget"
 AUTOSCALER = {"apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler",
@@ -16,7 +18,28 @@ AUTOSCALER = {"apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler",
                        "minReplicas": 1, "maxReplicas": 3, "targetCPUUtilizationPercentage": 20}}
 
 
+# As tests/e2e/run_test.cpp has them for a laptop.
+MISTAKES = ({"polcy": {}}, {"policy__totalBudget": "eight"}, {"policy__totalBudget": 0},
+            {"policy__minPerLayer": 2}, {"policy__minPerLayer": 1}, {"update__learningRate": "fast"},
+            {"attention__decode": "s2anta-syz"}, {"evaluation__schedules": [[1, 2]]},
+            {"model__chatTemplate": "qwen2"}, {"task__contextTokens": 16},
+            {"task__contextTokens": 9000}, {"model__path": "experiments/models/recall-8m"})
+
+
+def said_on_a_laptop(text):
+    """The sentence of `allot run`, from the key on that it names."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder, "experiment.yaml")
+        file.write_text(text)
+        done = subprocess.run([ALLOT, "run", str(file), "--dir", folder + "/run"], cwd=SOURCE,
+                              text=True, capture_output=True, timeout=120, check=False)
+    assert done.returncode == 64, done.stderr
+    return done.stderr.strip().splitlines()[-1].partition("spec.")[2]
+
+
 class Operator(Operated):
+    VOLUMES = 3
+
     def kill_operator(self):
         kube.kubectl(*OPERATOR, "delete", "pods", "--all", "--grace-period=0", "--force")
 
@@ -103,7 +126,26 @@ class Operator(Operated):
             with self.assertRaisesRegex(kube.KubectlError, "spec.seed cannot change.*allot fork"):
                 self.apply("bad", seed=2)
 
-    def test_3_two_share_a_namespace_and_one_goes(self):
+    def test_3_every_mistake_is_said_as_on_a_laptop(self):
+        by_schema = 0
+        for keys in MISTAKES:
+            with self.subTest(keys):
+                said = said_on_a_laptop(experiment("slip", **keys))
+                try:
+                    self.apply("slip", **keys)
+                except kube.KubectlError as refused:
+                    # The schema's own words, of the same key.
+                    self.assertIn(next(iter(keys)).split("__")[-1], str(refused))
+                    by_schema += 1
+                    continue
+                kube.until(f"of {keys} the sentence {said}", lambda: any(
+                    said in self.condition("slip", kind)["message"]
+                    for kind in ("Accepted", "Progressing")), 120)
+        report.note("mistakes that the schema refuses, of all", f"{by_schema} of {len(MISTAKES)}")
+        self.assertFalse(self.of("slip")["status"].get("startedAt"))
+        self.kubectl("delete", "exp", "slip", "--timeout=60s")
+
+    def test_4_two_share_a_namespace_and_one_goes(self):
         self.kubectl("delete", "exp", NAME, "--timeout=60s")
         kube.until("nothing of it", lambda: not self.pods(NAME, "store"), 120)
         self.assertTrue(self.pods("bad", "store"))
@@ -111,7 +153,7 @@ class Operator(Operated):
         names = {each["metadata"]["name"] for each in claims}
         self.assertIn(f"data-{NAME}-redis-0", names)  # the run itself
 
-    def test_4_kueues_label_and_suspension(self):
+    def test_5_kueues_label_and_suspension(self):
         """As Kueue does it: what it queues has its label, and what it suspends has no pods."""
         def suspended(value):
             self.kubectl("patch", "exp", "bad", "--type=merge", "-p",

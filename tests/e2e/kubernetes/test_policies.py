@@ -19,24 +19,19 @@ def pod(name, labels, port=None):
                                      "command": ["sh", "-c", command]}]}}
 
 
-def labels_of(experiment, component):
-    return {"allot.dev/experiment": experiment, "app.kubernetes.io/instance": experiment,
-            "app.kubernetes.io/component": component, "app.kubernetes.io/name": "allot",
-            "app.kubernetes.io/part-of": "allot"}
-
-
 @unittest.skipUnless(machines.available(), "the rules are loaded into the test cluster's nodes")
 class Policies(Operated):
     NAMESPACE = "team-policies"
 
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        # Beside what is somebody else's, a pod that has all of a worker's labels: as the policies
-        # see it, it is one. It has a shell.
-        for each in (pod("server", {}, 8080), pod("stranger", {}),
-                     pod("lookalike", labels_of(FIRST, "worker"), 9464)):
-            cls.kubectl("apply", "-f", "-", stdin=json.dumps(each))
+    def start_strangers(self):
+        """What is somebody else's, and a pod with all of a worker's labels: as the policies see it
+        it is one, and it has a shell."""
+        labels = dict(self.pods(FIRST, "worker")[0]["metadata"]["labels"])
+        del labels["pod-template-hash"]  # else it would be taken for a spare worker
+        for each in (pod("server", {}, 8080), pod("stranger", {}), pod("lookalike", labels, 9464)):
+            self.kubectl("apply", "-f", "-", stdin=json.dumps(each))
+        for name in ("server", "stranger", "lookalike"):
+            self.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=60s")
 
     def address(self, name):
         status = kube.get_json("-n", self.NAMESPACE, "get", "pod", name)["status"]
@@ -63,7 +58,7 @@ class Policies(Operated):
                    "the other's worker": (worker, 9464), "server": (self.address("server"), 8080)}
         found = {(source, name): self.reaches(source, *target)
                  for source in ("lookalike", "stranger") for name, target in targets.items()}
-        found["server", "lookalike"] = self.reaches("stranger", self.address("lookalike"), 9464)
+        found["stranger", "lookalike"] = self.reaches("stranger", self.address("lookalike"), 9464)
         return found
 
     def test_1_nobody_notices_the_others(self):
@@ -71,8 +66,7 @@ class Policies(Operated):
             self.apply(name, update__maxUpdates=400)
         for name in (FIRST, SECOND):
             kube.until(f"updates of {name}", lambda each=name: self.updates(each) > 0, 300)
-        for name in ("server", "stranger", "lookalike"):
-            self.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=60s")
+        self.start_strangers()
         # Else a network that is broken would pass for one that is enforced.
         self.assertEqual({flow for flow, passes in self.flows().items() if not passes}, set())
         with policies.enforced():
