@@ -28,6 +28,7 @@ const Resource kJobs{"batch", "v1", "jobs", "Job"};
 constexpr char kManager[] = "allot-operator";
 constexpr char kLabel[] = "allot.dev/experiment";
 constexpr int kPage = 100;  // pods are large, and one page at a time is in memory
+constexpr milliseconds kLongestTurn{5'000};
 constexpr milliseconds kFirstPause{1'000};
 constexpr milliseconds kLongestPause{300'000};
 
@@ -62,6 +63,8 @@ std::string versionOf(const json& object) {
   return kube::textAt(object, {"metadata", "uid"}) + " " +
          std::to_string(kube::numberAt(object, {"metadata", "generation"})) + " ";
 }
+
+size_t hashOf(const std::string& text) { return std::hash<std::string>()(text); }
 
 // A namespace that is being deleted takes nothing new; its cause NamespaceTerminating, which
 // servers have since 1.17, is no more telling than their sentence.
@@ -146,19 +149,31 @@ std::string Controller::problem() const {
   return "";
 }
 
+void Controller::await(const std::string& key) {
+  if (in_backlog_.insert(key).second) backlog_.push_back(key);
+}
+
 void Controller::turn(milliseconds wait) {
-  std::set<std::string> due = takeQueue(wait);
+  for (const std::string& key : takeQueue(backlog_.empty() ? wait : milliseconds(0))) await(key);
   const TimePoint now = options_.clock();
   if (!listed_at_ || now - *listed_at_ >= options_.look_every) {
     listed_at_ = now;
     list();
     counts_.experiments = 0;
     for (const auto& reflector : reflectors_) {
-      for (const kube::Object& object : reflector->store().all()) due.insert(kube::keyOf(*object));
+      for (const kube::Object& object : reflector->store().all()) {
+        ++counts_.experiments;
+        await(kube::keyOf(*object));
+      }
     }
-    counts_.experiments = due.size();
   }
-  for (const std::string& key : due) reconcile(key);
+  do {
+    if (backlog_.empty()) break;
+    const std::string key = std::move(backlog_.front());
+    backlog_.pop_front();
+    in_backlog_.erase(key);
+    reconcile(key);
+  } while (options_.clock() - now < kLongestTurn);
   events_.send();
 }
 
@@ -219,8 +234,11 @@ void Controller::reconcile(const std::string& key) {
     memories_.erase(key);
     return;
   }
-  Memory& memory = memories_[key];
   const TimePoint now = options_.clock();
+  const auto [found, is_new] = memories_.try_emplace(key);
+  Memory& memory = found->second;
+  // Not all of them again at once.
+  if (is_new) memory.applied_at = now + options_.apply_again * (hashOf(key) % 100) / 100;
   // The next listing comes back to it; an edit is worth a try at once.
   if (now < memory.not_before && memory.made_of.starts_with(versionOf(*object))) return;
   ++counts_.reconciles;

@@ -5,7 +5,9 @@
 // which misses nothing; and aggregators that are ready are asked how their runs are. Each
 // experiment is looked at when it changes and at each listing: plan() decides, the controller
 // carries it out. One that could not be carried out waits, longer each time, and holds up no other.
-// Its owner calls turn() in a loop, on one thread, while it leads.
+// Its owner calls turn() in a loop, on one thread, while it leads. No turn is long, however many
+// experiments there are, so that who has lost the lease stops soon.
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -44,7 +46,8 @@ class Controller {
   Controller(const Controller&) = delete;
   Controller& operator=(const Controller&) = delete;
 
-  // Does what is due and waits for news, at most `wait`.
+  // Waits for news, at most `wait`, and does what is due: what takes longer than a few seconds is
+  // left to the next turns.
   void turn(std::chrono::milliseconds wait);
 
   struct Counts {
@@ -87,6 +90,7 @@ class Controller {
                                   const nlohmann::json& finalizers);
   void enqueue(const std::string& key);
   std::set<std::string> takeQueue(std::chrono::milliseconds wait);
+  void await(const std::string& key);
   kube::Object find(const std::string& key) const;
 
   const ControllerOptions options_;
@@ -97,6 +101,10 @@ class Controller {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::set<std::string> queue_;
+
+  // Due, the longest first, and no key twice.
+  std::deque<std::string> backlog_;
+  std::set<std::string> in_backlog_;
 
   // Of the last listing, by "namespace/experiment".
   std::map<std::string, std::vector<nlohmann::json>> workloads_;

@@ -2,6 +2,7 @@
 // A controller, and the API server that it works against.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -29,15 +30,18 @@ class ClusterTest : public testing::Test {
       return Result<std::map<std::string, std::string>>(std::map<std::string, std::string>{
           {"worker", "w"}, {"aggregator", "a"}, {"reader", "r"}});
     };
+    if (adjust_) adjust_(&options);
     return std::make_unique<Controller>(api_.access(), options);
   }
-  // Until two turns in a row write nothing; the number of turns.
+  // Until it knows of all experiments, and five turns in a row write nothing: news take a while on
+  // a machine that is busy. The number of turns.
   int settle(Controller* controller) {
     int quiet = 0, turns = 0;
-    while (quiet < 3 && turns < 400) {
+    while (quiet < 5 && turns < 400) {
       const size_t before = api_.writes();
       controller->turn(std::chrono::milliseconds(20));
-      quiet = api_.writes() == before ? quiet + 1 : 0;
+      const bool knows = controller->counts().experiments == api_.store().all("experiments").size();
+      quiet = knows && api_.writes() == before ? quiet + 1 : 0;
       ++turns;
     }
     EXPECT_LT(turns, 400) << "it never rests";
@@ -73,6 +77,7 @@ class ClusterTest : public testing::Test {
   }
 
   kube::test::FakeApi api_;
+  std::function<void(ControllerOptions*)> adjust_;
   uint64_t now_ms_ = 1'700'000'000'000;
   std::map<std::string, nlohmann::json> told_;
 };

@@ -177,6 +177,52 @@ TEST_F(ControllerTest, TheEndIsTheSameWhateverCameBefore) {
   }
 }
 
+// Else who has lost the lease, or hangs, would be noticed minutes later; and nobody waits for ever.
+TEST_F(ControllerTest, NoTurnIsLongAndEachComesToItsTurn) {
+  kube::TimePoint now{};
+  adjust_ = [&](ControllerOptions* options) {
+    options->clock = [&now] { return now += milliseconds(600); };  // a slow server
+    options->look_every = milliseconds(60'000);
+  };
+  for (int i = 0; i < 40; ++i) put(experiment("x" + std::to_string(i)));
+  auto controller = start();
+  size_t most = 0;
+  for (int i = 0; i < 40 && api_.store().all("statefulsets").size() < 40; ++i) {
+    const size_t before = api_.count("PATCH", "statefulsets");
+    controller->turn(milliseconds(20));
+    most = std::max(most, api_.count("PATCH", "statefulsets") - before);
+    // One that changes all the time keeps no other from its turn.
+    json object = find("x0");
+    object["metadata"]["annotations"]["now"] = std::to_string(i);
+    put(object);
+  }
+  EXPECT_EQ(api_.store().all("statefulsets").size(), 40u);
+  EXPECT_LE(most, 10u);
+}
+
+TEST_F(ControllerTest, WhatNobodyListsIsAppliedAgainButNotAllAtOnce) {
+  kube::TimePoint now{};
+  adjust_ = [&](ControllerOptions* options) {
+    options->clock = [&now] { return now; };
+    options->apply_again = milliseconds(600'000);
+  };
+  for (int i = 0; i < 40; ++i) put(experiment("x" + std::to_string(i)));
+  auto controller = start();
+  settle(controller.get());
+  const auto applied = [&] { return api_.count("PATCH", "services"); };
+  const size_t all = applied(), each = all / 40;
+  size_t most = 0;
+  for (int minute = 0; minute < 20; ++minute) {
+    const size_t before = applied();
+    now += milliseconds(60'000);
+    settle(controller.get());
+    most = std::max(most, applied() - before);
+  }
+  EXPECT_GE(applied(), 2 * all);
+  EXPECT_LE(applied(), 3 * all);
+  EXPECT_LE(most, 15 * each);
+}
+
 TEST_F(ControllerTest, ManyExperimentsAreQuietWhileNothingChanges) {
   for (int i = 0; i < 200; ++i) {
     const std::string name = "x" + std::to_string(i);
