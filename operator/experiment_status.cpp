@@ -79,7 +79,7 @@ Verdict storeReady(const Observed& observed, const Judgement& judgement) {
     return {false, "Invalid", "nothing is started for a file that cannot be run"};
   }
   if (countPods(observed.pods, kStore).ready > 0) return {true, "Ready", "Redis answers"};
-  const PodTrouble trouble = troubleOf(observed.pods, kStore);
+  const PodTrouble trouble = troubleOf(observed.pods, kStore, observed.now_unix_ms);
   if (!trouble.reason.empty()) return {false, trouble.reason, trouble.message};
   return {false, "Starting", "Redis is not ready yet"};
 }
@@ -87,7 +87,7 @@ Verdict storeReady(const Observed& observed, const Judgement& judgement) {
 // Whatever keeps pods from running; the store's and the aggregator's first, since workers wait.
 PodTrouble firstTrouble(const Observed& observed) {
   for (const char* const component : {kStore, kAggregator, kWorker}) {
-    PodTrouble trouble = troubleOf(observed.pods, component);
+    PodTrouble trouble = troubleOf(observed.pods, component, observed.now_unix_ms);
     if (!trouble.reason.empty()) return trouble;
   }
   return creationTroubleOf(observed.workloads);

@@ -1,5 +1,6 @@
 #include "operator/pod_troubles.h"
 
+#include <ctime>
 #include <set>
 
 #include "kube/api_error.h"
@@ -18,6 +19,8 @@ const std::set<std::string> kImageReasons = {"ImagePullBackOff", "ErrImagePull",
                                              "ErrImageNeverPull"};
 const std::set<std::string> kConfigReasons = {"CreateContainerConfigError", "CreateContainerError",
                                               "RunContainerError"};
+
+constexpr int64_t kStaleSeconds = 30;
 
 bool isOf(const json& pod, const std::string& component) {
   return textAt(pod, {"metadata", "labels", "app.kubernetes.io/component"}) == component;
@@ -44,8 +47,11 @@ std::string failedReason(const std::string& component) {
 }
 
 // How a container ended that has to be mended by a person; it is started again and again meanwhile.
-std::string endedWith(const json& container) {
+std::string endedWith(const json& container, uint64_t now_unix_ms) {
+  const int64_t running = unixSeconds(textAt(container, {"state", "running", "startedAt"}));
+  const int64_t now = static_cast<int64_t>(now_unix_ms / 1000);
   for (const char* const when : {"state", "lastState"}) {
+    if (running > 0 && now - running >= kStaleSeconds) return "";
     const int64_t code = numberAt(container, {when, "terminated", "exitCode"});
     if (code == 0) continue;
     const std::string message = textAt(container, {when, "terminated", "message"});
@@ -66,7 +72,8 @@ void take(int rank, std::string reason, const std::string& message, Found* found
   if (rank > found->rank) *found = {rank, {std::move(reason), serverText(message)}};
 }
 
-void lookAtContainers(const json& pod, const std::string& component, Found* found) {
+void lookAtContainers(const json& pod, const std::string& component, uint64_t now_unix_ms,
+                      Found* found) {
   for (const json& container : listAt(pod, {"status", "containerStatuses"})) {
     const std::string waiting = textAt(container, {"state", "waiting", "reason"});
     const std::string why = textAt(container, {"state", "waiting", "message"});
@@ -78,7 +85,7 @@ void lookAtContainers(const json& pod, const std::string& component, Found* foun
     }
     const json* const ready = memberAt(container, {"ready"});
     if (ready != nullptr && ready->is_boolean() && ready->get<bool>()) continue;
-    if (const std::string ended = endedWith(container); !ended.empty()) {
+    if (const std::string ended = endedWith(container, now_unix_ms); !ended.empty()) {
       take(4, failedReason(component), ended, found);
     }
   }
@@ -86,11 +93,18 @@ void lookAtContainers(const json& pod, const std::string& component, Found* foun
 
 }  // namespace
 
-PodTrouble troubleOf(const std::vector<json>& pods, const std::string& component) {
+int64_t unixSeconds(const std::string& time) {
+  tm utc{};
+  const char* const end = strptime(time.c_str(), "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return end == nullptr ? 0 : static_cast<int64_t>(timegm(&utc));
+}
+
+PodTrouble troubleOf(const std::vector<json>& pods, const std::string& component,
+                     uint64_t now_unix_ms) {
   Found found;
   for (const json& pod : pods) {
     if (!isOf(pod, component) || isOver(pod)) continue;
-    lookAtContainers(pod, component, &found);
+    lookAtContainers(pod, component, now_unix_ms, &found);
     for (const json& condition : listAt(pod, {"status", "conditions"})) {
       if (textAt(condition, {"type"}) != "PodScheduled") continue;
       if (textAt(condition, {"status"}) != "False") continue;

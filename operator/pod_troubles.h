@@ -1,5 +1,6 @@
 #pragma once
 // Why pods of an experiment do not run, as their status says it. Pure; any thread.
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -14,7 +15,12 @@ struct PodTrouble {
 // The gravest of a component's pods (label app.kubernetes.io/component: worker, aggregator, store,
 // export): one that ended because of its input, then images that cannot be had, then pods without a
 // node, then those that are queued. Pods that are gone but for their record are passed over.
-PodTrouble troubleOf(const std::vector<nlohmann::json>& pods, const std::string& component);
+// What a container that has been running again for half a minute ended with before is no news.
+PodTrouble troubleOf(const std::vector<nlohmann::json>& pods, const std::string& component,
+                     uint64_t now_unix_ms);
+
+// Of "2026-01-31T12:00:00Z"; 0 if it is no time.
+int64_t unixSeconds(const std::string& time);
 
 // Why there are no pods where there are to be some: a quota, or an admission that refuses them. A
 // Deployment says so; of a StatefulSet only events do.

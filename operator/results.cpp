@@ -1,7 +1,6 @@
 #include "operator/results.h"
 
 #include <algorithm>
-#include <ctime>
 
 #include "kube/api_error.h"
 #include "operator/pod_troubles.h"
@@ -20,13 +19,6 @@ constexpr char kExport[] = "export";                  // component of the Job's 
 // Workers push what they hold within their grace of two minutes; a pod of a lost node never goes.
 constexpr int64_t kWorkersSeconds = 300;
 constexpr int64_t kLongestSeconds = 24 * 3600;
-
-// 0 if it is no time.
-int64_t secondsOf(const std::string& time) {
-  tm utc{};
-  const char* const end = strptime(time.c_str(), "%Y-%m-%dT%H:%M:%SZ", &utc);
-  return end == nullptr ? 0 : static_cast<int64_t>(timegm(&utc));
-}
 
 std::vector<std::string> finalizers(const json& object) {
   std::vector<std::string> names;
@@ -71,7 +63,7 @@ ExportStep jobStep(const Observed& observed, const std::string& claim) {
   ExportStep step{.next = ExportStep::Next::kRunJob,
                   .reason = "Exporting",
                   .message = "Job " + job + " writes the run to claim " + claim};
-  const PodTrouble trouble = troubleOf(observed.pods, kExport);
+  const PodTrouble trouble = troubleOf(observed.pods, kExport, observed.now_unix_ms);
   if (trouble.reason.empty()) return step;
   step.reason = trouble.reason;
   step.message = "Job " + job + ", which is to write the run to claim " + claim +
@@ -127,7 +119,7 @@ ExportStep exportStep(const Observed& observed, const Judgement& judgement, cons
     return letGo(observed, "ForegroundDeletion",
                  "deleting with --cascade=foreground takes Redis away before the experiment");
   }
-  const int64_t since = secondsOf(textAt(object, {"metadata", "deletionTimestamp"}));
+  const int64_t since = unixSeconds(textAt(object, {"metadata", "deletionTimestamp"}));
   const int64_t passed = static_cast<int64_t>(observed.now_unix_ms / 1000) - since;
   if (passed >= kLongestSeconds) {
     return letGo(observed, "GivenUp", "it could not be exported within a day");

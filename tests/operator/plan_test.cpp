@@ -133,6 +133,14 @@ TEST(OperatorStatus, SaysWhatPodsDieOf) {
               HasSubstr("spec.model.path: there is no folder recall-8m"));
   EXPECT_EQ(reasonOf(status, "StoreReady"), "True Ready");
 
+  // It has been mended, and loads its model.
+  failing["status"]["containerStatuses"][0]["state"]["running"]["startedAt"] =
+      "2023-11-14T22:13:00Z";  // 20 s ago
+  observed.pods.back() = failing;
+  EXPECT_EQ(reasonOf(statusOfNow(observed), "Progressing"), "False WorkerFailed");
+  observed.now_unix_ms += 10'000;
+  EXPECT_EQ(reasonOf(statusOfNow(observed), "Progressing"), "True Running");
+
   json waiting = pod("x", "worker", false);
   waiting["status"]["containerStatuses"][0]["state"]["waiting"] = {
       {"reason", "ImagePullBackOff"}, {"message", "Back-off pulling image \"a/b:1\""}};
