@@ -1,6 +1,7 @@
 """NetworkPolicies in force: two experiments and strangers in one namespace do not notice each other,
 and all of it works as without."""
 import json
+import shutil
 import unittest
 
 from harness import kube, machines, policies, report
@@ -19,7 +20,8 @@ def pod(name, labels, port=None):
                                      "command": ["sh", "-c", command]}]}}
 
 
-@unittest.skipUnless(machines.available(), "the rules are loaded into the test cluster's nodes")
+@unittest.skipUnless(machines.available() and shutil.which("nft"),
+                     "the rules are loaded into the test cluster's nodes by nft (Debian: nftables)")
 class Policies(Operated):
     NAMESPACE = "team-policies"
 
