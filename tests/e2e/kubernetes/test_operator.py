@@ -119,12 +119,12 @@ class Operator(Operated):
         kube.until("the worker's last words", lambda: "there is no folder" in
                    self.condition("bad", "Progressing")["message"], 180)
         self.assertEqual(self.condition("bad", "Progressing")["reason"], "WorkerFailed")
-        self.apply("bad", update__maxUpdates=400)  # for the tests below
+        self.apply("bad", update__maxUpdates=100000)  # it goes on in the tests below
         kube.until("an update", lambda: self.of("bad")["status"].get("startedAt"), 240)
         if kube.server_version() >= (1, 25):
             # From now on the API server itself knows that this would be another run.
             with self.assertRaisesRegex(kube.KubectlError, "spec.seed cannot change.*allot fork"):
-                self.apply("bad", seed=2, update__maxUpdates=400)
+                self.apply("bad", seed=2, update__maxUpdates=100000)
 
     def test_3_every_mistake_is_said_as_on_a_laptop(self):
         by_schema = 0

@@ -65,7 +65,7 @@ class Policies(Operated):
 
     def test_1_nobody_notices_the_others(self):
         for name in (FIRST, SECOND):
-            self.apply(name, update__maxUpdates=400)
+            self.apply(name, update__maxUpdates=100000)
         for name in (FIRST, SECOND):
             kube.until(f"updates of {name}", lambda each=name: self.updates(each) > 0, 300)
         self.start_strangers()
