@@ -50,12 +50,23 @@ Status verify(RunAccess* access, const ArchiveOptions& options) {
   return {};
 }
 
+constexpr std::string_view kRunHere = "{run}";
+
+// For who exports several runs of one name, and does not know their ids.
+std::string withRunId(std::string folder, const std::string& run_id) {
+  for (size_t at = folder.find(kRunHere); at != std::string::npos; at = folder.find(kRunHere)) {
+    folder.replace(at, kRunHere.size(), run_id);
+  }
+  return folder;
+}
+
 Status exportFiles(RunAccess* access, const ArchiveOptions& options) {
+  const std::string folder = withRunId(options.out, access->runId());
   LongTask task("exporting update");
   ALLOT_ASSIGN(const ExportSummary summary,
-               exportRun(&access->source(), options.out,
+               exportRun(&access->source(), folder,
                          [&](uint64_t done, uint64_t all) { task.show(done, all); }));
-  print(options, "Export", exportJson(summary, options.out), exportText(summary, options.out));
+  print(options, "Export", exportJson(summary, folder), exportText(summary, folder));
   return {};
 }
 
@@ -219,7 +230,8 @@ void addArchiveCommands(CLI::App* app, Action* action) {
   addRunChoice(write, &options->choice);
   addOutput(write, &options->format);
   auto* where = write->add_option_group("where to");
-  where->add_option("--out", options->out, "Folder; an earlier export is brought up to date");
+  where->add_option("--out", options->out,
+                    "Folder; an earlier export is brought up to date. {run} in it is the run's id");
   where->add_option("--mlflow", options->mlflow,
                     "Or as a run of MLflow's in this folder of its files (mlruns)");
   where->require_option(1);

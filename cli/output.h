@@ -1,6 +1,6 @@
 #pragma once
 // What commands print for programs: documents of JSON or YAML, each with its apiVersion and its
-// kind. The names of their fields are an interface: tests/golden/cli_fields.txt holds them, and
+// kind. The names of their fields are an interface: docs/reference/output.md has them, and
 // what has an order is an array. Pure functions but for printDocument(), any thread.
 #include <nlohmann/json_fwd.hpp>
 #include <string>

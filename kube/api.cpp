@@ -128,7 +128,7 @@ Reply<ObjectList> Api::listOnce(const Resource& resource, const std::string& pat
       // Servers leave these out of lists.
       item["apiVersion"] = resource.apiVersion();
       item["kind"] = resource.kind;
-      list.items.push_back(std::move(item));
+      list.items.push_back(options.keep ? options.keep(std::move(item)) : std::move(item));
     }
     if (list.items.size() > options.most_items) {
       return noAnswer("TooLarge", "GET " + path + ": the list has more than " +

@@ -27,6 +27,8 @@ struct ListOptions {
   std::string field_selector = {};
   int page = 500;               // objects a request
   size_t most_items = 100'000;  // in all: more are "TooLarge"
+  // What is kept of each object as it is read, where most of it would only take memory; null: all.
+  std::function<nlohmann::json(nlohmann::json)> keep = {};
 };
 
 struct ObjectList {

@@ -58,6 +58,18 @@ void applyModels(const v1::ClusterModels& models, json* pod) {
   }
 }
 
+// Of the component results, where it is there.
+void applyResults(const v1::ClusterResults& results, KubeObjects* objects) {
+  for (json& object : *objects) {
+    if (object.at("kind") != "Job") continue;
+    for (json& volume : object["spec"]["template"]["spec"]["volumes"]) {
+      if (volume.at("name") == "results") {
+        volume["persistentVolumeClaim"]["claimName"] = results.claim();
+      }
+    }
+  }
+}
+
 void applyToWorker(const v1::Cluster& cluster, json* worker) {
   json& pod = (*worker)["spec"]["template"]["spec"];
   json& container = pod["containers"][0];
@@ -111,6 +123,7 @@ json& workloadOf(const char* component, KubeObjects* objects) {
 
 void applyCluster(const v1::Cluster& cluster, KubeObjects* objects) {
   applyToWorker(cluster, &workloadOf("worker", objects));
+  if (!cluster.results().claim().empty()) applyResults(cluster.results(), objects);
   if (cluster.storage().empty()) return;
   json& claim = workloadOf("store", objects)["spec"]["volumeClaimTemplates"][0];
   claim["spec"]["resources"]["requests"]["storage"] = cluster.storage();

@@ -218,31 +218,34 @@ json time(const char* description) {
 }
 
 json conditionsSchema() {
-  return {{"type", "array"},
-          {"maxItems", 16},
-          {"x-kubernetes-list-type", "map"},
-          {"x-kubernetes-list-map-keys", {"type"}},
-          {"items",
-           {{"type", "object"},
-            {"required", {"type", "status", "reason", "message", "lastTransitionTime"}},
-            {"properties",
-             {{"type", text("Accepted, StoreReady, Progressing, Complete or Degraded.", 316)},
-              {"status", {{"type", "string"}, {"enum", {"True", "False", "Unknown"}}}},
-              {"reason", text("One word, for programs.", 1024)},
-              {"message", text("One sentence, for people.", 32768)},
-              {"observedGeneration", integer("The generation that it is about.")},
-              {"lastTransitionTime", time("When status last changed.")}}}}}};
+  return {
+      {"type", "array"},
+      {"maxItems", 16},
+      {"x-kubernetes-list-type", "map"},
+      {"x-kubernetes-list-map-keys", {"type"}},
+      {"items",
+       {{"type", "object"},
+        {"required", {"type", "status", "reason", "message", "lastTransitionTime"}},
+        {"properties",
+         {{"type", text("Accepted, StoreReady, Progressing, Complete, Degraded or Exported.", 316)},
+          {"status", {{"type", "string"}, {"enum", {"True", "False", "Unknown"}}}},
+          {"reason", text("One word, for programs.", 1024)},
+          {"message", text("One sentence, for people.", 32768)},
+          {"observedGeneration", integer("The generation that it is about.")},
+          {"lastTransitionTime", time("When status last changed.")}}}}}};
 }
 
 json statusSchema() {
-  const json best = {{"type", "object"},
-                     {"description", "The newest held-out accuracy at spec.policy.totalBudget."},
-                     {"properties",
-                      {{"schedule", text("The learned schedule, draws by layer.", 16384)},
-                       {"accuracy", text("Under the learned schedule.")},
-                       {"ci95", text("Its interval, as in [0.67, 0.75].")},
-                       {"uniform", text("Under the uniform schedule.")},
-                       {"version", integer("The update that it was measured after.")}}}};
+  const json best = {
+      {"type", "object"},
+      {"description", "The newest held-out accuracy at spec.policy.totalBudget."},
+      {"properties",
+       {{"schedule",
+         text("Which one: learned, or of a run that learns nothing the one that scored highest.")},
+        {"accuracy", text("Under that schedule.")},
+        {"ci95", text("Its interval, as in [0.67, 0.75].")},
+        {"uniform", text("Under the uniform schedule.")},
+        {"version", integer("The update that it was measured after.")}}}};
   const json workers = {{"type", "object"},
                         {"properties",
                          {{"desired", integer("How many there are to be.")},
@@ -264,7 +267,6 @@ json statusSchema() {
             {"gpuHours", text("Hours of workers so far.")},
             {"workers", workers},
             {"page", text("Where the run's page is.")},
-            {"export", text("Where the run was exported to.")},
             {"conditions", conditionsSchema()}}}};
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "operator/pod_troubles.h"
+#include "operator/results.h"
 #include "store/redis/acl.h"
 
 namespace allot {
@@ -22,9 +23,12 @@ const Resource kDeployments{"apps", "v1", "deployments", "Deployment"};
 const Resource kStatefulSets{"apps", "v1", "statefulsets", "StatefulSet"};
 const Resource kPods{"", "v1", "pods", "Pod"};
 const Resource kSecrets{"", "v1", "secrets", "Secret"};
+const Resource kJobs{"batch", "v1", "jobs", "Job"};
 
 constexpr char kManager[] = "allot-operator";
 constexpr char kLabel[] = "allot.dev/experiment";
+constexpr int kPage = 100;  // pods are large, and one page at a time is in memory
+constexpr milliseconds kLongestTurn{5'000};
 constexpr milliseconds kFirstPause{1'000};
 constexpr milliseconds kLongestPause{300'000};
 
@@ -32,6 +36,7 @@ constexpr milliseconds kLongestPause{300'000};
 std::optional<Resource> resourceOf(const json& object) {
   static const std::map<std::string, std::string> plurals = {
       {"Deployment", "deployments"},
+      {"Job", "jobs"},
       {"StatefulSet", "statefulsets"},
       {"Service", "services"},
       {"ServiceAccount", "serviceaccounts"},
@@ -59,16 +64,41 @@ std::string versionOf(const json& object) {
          std::to_string(kube::numberAt(object, {"metadata", "generation"})) + " ";
 }
 
-// What of a pod or a workload is looked at; the rest would only take memory.
-json slim(const Resource& resource, json object) {
-  json kept = {{"kind", resource.kind}, {"metadata", json::object()}};
-  json& metadata = object["metadata"];
-  for (const char* const key : {"name", "labels", "generation", "deletionTimestamp"}) {
-    if (metadata.contains(key)) kept["metadata"][key] = std::move(metadata[key]);
+size_t hashOf(const std::string& text) { return std::hash<std::string>()(text); }
+
+// A namespace that is being deleted takes nothing new; its cause NamespaceTerminating, which
+// servers have since 1.17, is no more telling than their sentence.
+bool saysThatTheNamespaceEnds(const kube::ApiError& error) {
+  return error.code == 403 && error.message.find("being terminated") != std::string::npos;
+}
+
+// Those of these members that there are.
+json only(const json& object, std::initializer_list<const char*> names) {
+  json kept = json::object();
+  for (const char* const name : names) {
+    if (const json* const member = kube::memberAt(object, {name})) kept[name] = *member;
   }
-  if (resource.kind == kPods.kind && object.contains("status")) {
-    kept["status"] = std::move(object["status"]);
-  }
+  return kept;
+}
+
+json onlyOfEach(const json& list, std::initializer_list<const char*> names) {
+  json kept = json::array();
+  if (!list.is_array()) return kept;
+  for (const json& item : list) kept.push_back(only(item, names));
+  return kept;
+}
+
+// What of a pod or a workload is looked at: the rest, of hundreds of pods, would only take memory.
+json slim(const json& object) {
+  json kept = only(object, {"apiVersion", "kind"});
+  kept["metadata"] = only(object.at("metadata"),
+                          {"name", "namespace", "labels", "generation", "deletionTimestamp"});
+  const json status = object.value("status", json::object());
+  kept["status"] = only(status, {"phase"});
+  kept["status"]["conditions"] =
+      onlyOfEach(status.value("conditions", json()), {"type", "status", "reason", "message"});
+  kept["status"]["containerStatuses"] = onlyOfEach(status.value("containerStatuses", json()),
+                                                   {"ready", "image", "state", "lastState"});
   return kept;
 }
 
@@ -119,19 +149,31 @@ std::string Controller::problem() const {
   return "";
 }
 
+void Controller::await(const std::string& key) {
+  if (in_backlog_.insert(key).second) backlog_.push_back(key);
+}
+
 void Controller::turn(milliseconds wait) {
-  std::set<std::string> due = takeQueue(wait);
+  for (const std::string& key : takeQueue(backlog_.empty() ? wait : milliseconds(0))) await(key);
   const TimePoint now = options_.clock();
   if (!listed_at_ || now - *listed_at_ >= options_.look_every) {
     listed_at_ = now;
     list();
     counts_.experiments = 0;
     for (const auto& reflector : reflectors_) {
-      for (const kube::Object& object : reflector->store().all()) due.insert(kube::keyOf(*object));
+      for (const kube::Object& object : reflector->store().all()) {
+        ++counts_.experiments;
+        await(kube::keyOf(*object));
+      }
     }
-    counts_.experiments = due.size();
   }
-  for (const std::string& key : due) reconcile(key);
+  do {
+    if (backlog_.empty()) break;
+    const std::string key = std::move(backlog_.front());
+    backlog_.pop_front();
+    in_backlog_.erase(key);
+    reconcile(key);
+  } while (options_.clock() - now < kLongestTurn);
   events_.send();
 }
 
@@ -142,7 +184,8 @@ void Controller::list() {
   if (spaces.empty()) spaces.emplace_back();
   for (const std::string& space : spaces) {
     for (const Resource* const resource : {&kDeployments, &kStatefulSets, &kPods}) {
-      auto listed = api_.list(*resource, space, {.label_selector = kLabel});
+      auto listed =
+          api_.list(*resource, space, {.label_selector = kLabel, .page = kPage, .keep = slim});
       if (!listed) {
         spdlog::warn("{}", listed.error().message);
         ++counts_.failures;
@@ -151,7 +194,7 @@ void Controller::list() {
       auto& into = resource == &kPods ? pods : workloads;
       for (json& item : listed->items) {
         const std::string key = experimentOf(item);
-        into[key].push_back(slim(*resource, std::move(item)));
+        into[key].push_back(std::move(item));
       }
     }
   }
@@ -169,7 +212,20 @@ Observed Controller::observe(const kube::Object& object) {
   if (countPods(observed.pods, "aggregator").ready > 0) {
     observed.told = options_.ask(name.space, name.name);
   }
+  if (isLeaving(*object) && isHeld(*object)) observed.export_job = exportJob(*object);
   return observed;
+}
+
+// One of another experiment that had the name is none: it goes with that.
+std::optional<json> Controller::exportJob(const json& object) {
+  const ObjectName name = kube::nameOf(object);
+  auto job = api_.get(kJobs, {name.space, exportJobName(name.name)});
+  if (!job) return std::nullopt;
+  const json* const owners = kube::memberAt(*job, {"metadata", "ownerReferences"});
+  for (const json& owner : owners != nullptr && owners->is_array() ? *owners : json::array()) {
+    if (kube::textAt(owner, {"uid"}) == kube::textAt(object, {"metadata", "uid"})) return *job;
+  }
+  return std::nullopt;
 }
 
 void Controller::reconcile(const std::string& key) {
@@ -178,8 +234,11 @@ void Controller::reconcile(const std::string& key) {
     memories_.erase(key);
     return;
   }
-  Memory& memory = memories_[key];
   const TimePoint now = options_.clock();
+  const auto [found, is_new] = memories_.try_emplace(key);
+  Memory& memory = found->second;
+  // Not all of them again at once.
+  if (is_new) memory.applied_at = now + options_.apply_again * (hashOf(key) % 100) / 100;
   // The next listing comes back to it; an edit is worth a try at once.
   if (now < memory.not_before && memory.made_of.starts_with(versionOf(*object))) return;
   ++counts_.reconciles;
@@ -190,6 +249,7 @@ void Controller::reconcile(const std::string& key) {
   const Observed observed = observe(object);
   Judgement judgement;
   judgement.trouble = memory.trouble;
+  judgement.space_ends = memory.space_ends;
   const Status made = make(observed, &memory, &judgement);
   if (!made && made.error().code != ErrorCode::kUsage) judgement.trouble = made.error().message;
   const Plan todo = plan(observed, judgement, memory.made, memory.applied);
@@ -226,20 +286,24 @@ Status Controller::make(const Observed& observed, Memory* memory, Judgement* jud
   const v1::Cluster& cluster = memory->parsed->cluster;
   judgement->workers = workersOf(cluster, observed);
   judgement->suspended = cluster.suspend();
-  const std::string made_of = version + std::to_string(judgement->workers) + " workers";
+  const bool exports = isLeaving(object) && isHeld(object);
+  const std::string made_of =
+      version + std::to_string(judgement->workers) + " workers" + (exports ? ", exports" : "");
   if (memory->made_of == made_of) return {};
   if (!memory->accounts) {
     ALLOT_ASSIGN(memory->accounts, accounts(observed));
   }
-  auto made = objectsOf(
-      object, *memory->parsed, *memory->accounts,
-      {.registry = options_.registry, .tag = options_.tag, .workers = judgement->workers});
+  auto made = objectsOf(object, *memory->parsed, *memory->accounts,
+                        {.registry = options_.registry,
+                         .tag = options_.tag,
+                         .workers = judgement->workers,
+                         .exports = exports});
   if (!made) {
     judgement->refused = made.error().message;
     memory->made.clear();
     return tl::unexpected(made.error());
   }
-  memory->made = std::move(*made);
+  memory->made = packed(*made);
   memory->made_of = made_of;
   return {};
 }
@@ -255,35 +319,59 @@ Result<TextMap> Controller::accounts(const Observed& observed) {
   return accountFiles(passwords);
 }
 
+std::optional<std::string> Controller::apply(const json& object, Memory* memory) {
+  const auto resource = resourceOf(object);
+  if (!resource) return "nothing here knows how to apply a " + object.at("kind").dump();
+  const auto applied = api_.apply(*resource, object, {.field_manager = kManager});
+  if (applied) {
+    memory->applied[objectKey(object)] = {objectDigest(object),
+                                          kube::numberAt(*applied, {"metadata", "generation"})};
+    return std::nullopt;
+  }
+  memory->space_ends |= saysThatTheNamespaceEnds(applied.error());
+  // No Job can change, to write to another claim for one: the next one is made at the next look.
+  if (resource->kind == kJobs.kind && applied.error().invalid()) {
+    const auto removed = api_.remove(*resource, kube::nameOf(object));
+    if (removed || removed.error().notFound()) return std::nullopt;
+  }
+  return applied.error().message;
+}
+
+std::optional<std::string> Controller::hold(const json& object, const std::string& version,
+                                            const json& finalizers) {
+  const json patch = {{"metadata", {{"finalizers", finalizers}, {"resourceVersion", version}}}};
+  const auto written = api_.mergePatch(kExperiments, kube::nameOf(object), patch);
+  // What has changed is seen soon, and decided on anew.
+  if (written || written.error().conflict() || written.error().notFound()) return std::nullopt;
+  return written.error().message;
+}
+
 std::optional<std::string> Controller::carryOut(const Plan& todo, const Observed& observed,
                                                 Memory* memory) {
   std::optional<std::string> trouble;
-  for (const json& object : todo.apply) {
-    const auto resource = resourceOf(object);
-    if (!resource) return "nothing here knows how to apply a " + object.at("kind").dump();
-    const auto applied = api_.apply(*resource, object, {.field_manager = kManager});
-    if (!applied) {
-      // The rest goes on: a volume that cannot grow keeps nobody from scaling.
-      if (!trouble) trouble = applied.error().message;
-      continue;
-    }
-    memory->applied[objectKey(object)] = {objectDigest(object),
-                                          kube::numberAt(*applied, {"metadata", "generation"})};
-  }
+  const auto keepFirst = [&](std::optional<std::string> why) {
+    if (!trouble) trouble = std::move(why);
+  };
+  const std::string version = kube::textAt(observed.object, {"metadata", "resourceVersion"});
+  const bool leaves = isLeaving(observed.object);
+  if (todo.finalizers && !leaves) keepFirst(hold(observed.object, version, *todo.finalizers));
+  // The rest goes on: a volume that cannot grow keeps nobody from scaling.
+  for (const json& object : todo.apply) keepFirst(apply(object, memory));
+  bool tell = true;
   if (todo.status) {
     const auto written =
         api_.patchStatus(kExperiments, kube::nameOf(observed.object), *todo.status);
-    if (written) {
-      for (const Notice& notice : todo.events) {
-        events_.add({.regarding = observed.object,
-                     .warning = notice.warning,
-                     .reason = notice.reason,
-                     .action = "Reconcile",
-                     .note = notice.note});
-      }
-    } else if (!written.error().notFound() && !trouble) {
-      trouble = written.error().message;
-    }
+    tell = written.has_value();
+    if (!written && !written.error().notFound()) keepFirst(written.error().message);
+  }
+  if (todo.finalizers && leaves) keepFirst(hold(observed.object, version, *todo.finalizers));
+  if (!tell) return trouble;
+  for (const Notice& notice : todo.events) {
+    events_.add({.regarding = observed.object,
+                 .warning = notice.warning,
+                 .reason = notice.reason,
+                 .action = "Reconcile",
+                 .note = notice.note});
   }
   return trouble;
 }

@@ -5,7 +5,9 @@
 // which misses nothing; and aggregators that are ready are asked how their runs are. Each
 // experiment is looked at when it changes and at each listing: plan() decides, the controller
 // carries it out. One that could not be carried out waits, longer each time, and holds up no other.
-// Its owner calls turn() in a loop, on one thread, while it leads.
+// Its owner calls turn() in a loop, on one thread, while it leads. No turn is long, however many
+// experiments there are, so that who has lost the lease stops soon.
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -44,7 +46,8 @@ class Controller {
   Controller(const Controller&) = delete;
   Controller& operator=(const Controller&) = delete;
 
-  // Does what is due and waits for news, at most `wait`.
+  // Waits for news, at most `wait`, and does what is due: what takes longer than a few seconds is
+  // left to the next turns.
   void turn(std::chrono::milliseconds wait);
 
   struct Counts {
@@ -65,8 +68,9 @@ class Controller {
     // Objects made of this, and not made again while it stays.
     std::string made_of;
     Result<ExperimentObject> parsed = ExperimentObject();
-    KubeObjects made;
+    MadeObjects made;
     std::string trouble;
+    bool space_ends = false;
     kube::TimePoint not_before{};
     std::chrono::milliseconds back_off{0};
   };
@@ -77,10 +81,16 @@ class Controller {
   // Reads the experiment and makes its objects, if they are not made already.
   Status make(const Observed& observed, Memory* memory, Judgement* judgement);
   Result<TextMap> accounts(const Observed& observed);
+  std::optional<nlohmann::json> exportJob(const nlohmann::json& object);
   // nullopt: all of it is done; else why not.
   std::optional<std::string> carryOut(const Plan& plan, const Observed& observed, Memory* memory);
+  std::optional<std::string> apply(const nlohmann::json& object, Memory* memory);
+  // metadata.finalizers, if the object is still that version.
+  std::optional<std::string> hold(const nlohmann::json& object, const std::string& version,
+                                  const nlohmann::json& finalizers);
   void enqueue(const std::string& key);
   std::set<std::string> takeQueue(std::chrono::milliseconds wait);
+  void await(const std::string& key);
   kube::Object find(const std::string& key) const;
 
   const ControllerOptions options_;
@@ -91,6 +101,10 @@ class Controller {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::set<std::string> queue_;
+
+  // Due, the longest first, and no key twice.
+  std::deque<std::string> backlog_;
+  std::set<std::string> in_backlog_;
 
   // Of the last listing, by "namespace/experiment".
   std::map<std::string, std::vector<nlohmann::json>> workloads_;

@@ -6,6 +6,7 @@
 
 #include "kube/api_error.h"
 #include "operator/pod_troubles.h"
+#include "operator/results.h"
 
 namespace allot {
 namespace {
@@ -78,7 +79,7 @@ Verdict storeReady(const Observed& observed, const Judgement& judgement) {
     return {false, "Invalid", "nothing is started for a file that cannot be run"};
   }
   if (countPods(observed.pods, kStore).ready > 0) return {true, "Ready", "Redis answers"};
-  const PodTrouble trouble = troubleOf(observed.pods, kStore);
+  const PodTrouble trouble = troubleOf(observed.pods, kStore, observed.now_unix_ms);
   if (!trouble.reason.empty()) return {false, trouble.reason, trouble.message};
   return {false, "Starting", "Redis is not ready yet"};
 }
@@ -86,13 +87,16 @@ Verdict storeReady(const Observed& observed, const Judgement& judgement) {
 // Whatever keeps pods from running; the store's and the aggregator's first, since workers wait.
 PodTrouble firstTrouble(const Observed& observed) {
   for (const char* const component : {kStore, kAggregator, kWorker}) {
-    PodTrouble trouble = troubleOf(observed.pods, component);
+    PodTrouble trouble = troubleOf(observed.pods, component, observed.now_unix_ms);
     if (!trouble.reason.empty()) return trouble;
   }
-  return {};
+  return creationTroubleOf(observed.workloads);
 }
 
 Verdict progressing(const Observed& observed, const Judgement& judgement, const json& status) {
+  if (isLeaving(observed.object)) {
+    return {false, "Deleting", exportStep(observed, judgement, status).message};
+  }
   if (!judgement.refused.empty()) return {false, "Invalid", judgement.refused};
   const std::string state = textAt(status, {"state"});
   if (state == "finished") return {false, "Finished", "the run has ended"};
@@ -123,11 +127,23 @@ Verdict degraded(const Judgement& judgement) {
   return {false, "AsWanted", "the cluster has taken every object"};
 }
 
+// "[0.6700, 0.7500]" of a list of two texts.
+json intervalOrNull(const json& object, std::initializer_list<const char*> path) {
+  const json* const found = memberAt(object, path);
+  if (found == nullptr || !found->is_array()) return nullptr;
+  std::string text;
+  for (const json& end : *found) {
+    if (!end.is_string() || text.size() > 100) return nullptr;
+    text += (text.empty() ? "" : ", ") + end.get<std::string>();
+  }
+  return orNull("[" + text + "]");
+}
+
 json bestOf(const json& told) {
   const json* const best = memberAt(told, {"best"});
   if (best == nullptr || !best->is_object()) return nullptr;
   return {{"accuracy", textOrNull(*best, {"accuracy"})},
-          {"ci95", textOrNull(*best, {"ci95"})},
+          {"ci95", intervalOrNull(*best, {"ci95"})},
           {"schedule", textOrNull(*best, {"schedule"})},
           {"uniform", textOrNull(*best, {"uniform"})},
           {"version", numberAt(*best, {"version"})}};
@@ -206,12 +222,16 @@ json statusOf(const Observed& observed, const Judgement& judgement) {
   } else {
     keepRun(before, &status);
   }
-  const std::pair<const char*, Verdict> verdicts[] = {
+  std::vector<std::pair<const char*, Verdict>> verdicts = {
       {"Accepted", accepted(observed, judgement)},
       {"StoreReady", storeReady(observed, judgement)},
       {"Progressing", progressing(observed, judgement, status)},
       {"Complete", complete(status)},
       {"Degraded", degraded(judgement)}};
+  if (!resultsClaim(observed.object).empty()) {
+    const ExportStep step = exportStep(observed, judgement, status);
+    verdicts.push_back({"Exported", {step.exported, step.reason, step.message}});
+  }
   json conditions = json::array();
   for (const auto& [type, verdict] : verdicts) {
     conditions.push_back(conditionFrom(type, verdict, observed));

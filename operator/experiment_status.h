@@ -1,6 +1,6 @@
 #pragma once
 // The status of an Experiment: fields for columns and programs, and conditions that say what is the
-// matter. k8s/operator/crd.yaml has the fields, docs/operator.md the reasons. Pure; any thread.
+// matter. k8s/operator/crd.yaml has the fields, docs/cluster.md the reasons. Pure; any thread.
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -14,7 +14,8 @@ struct Observed {
   nlohmann::json object;                       // with its status as it is
   std::vector<nlohmann::json> workloads = {};  // Deployments and StatefulSets with its label
   std::vector<nlohmann::json> pods = {};
-  std::optional<nlohmann::json> told = {};  // /api/status of its aggregator, if that answers
+  std::optional<nlohmann::json> told = {};        // /api/status of its aggregator, if that answers
+  std::optional<nlohmann::json> export_job = {};  // looked for while it is being deleted
   uint64_t now_unix_ms = 0;
 };
 
@@ -23,6 +24,7 @@ struct Judgement {
   std::string trouble = {};  // why the cluster does not take an object of it; "": it does
   uint32_t workers = 0;      // that there are to be
   bool suspended = false;
+  bool space_ends = false;  // its namespace takes nothing new: it is being deleted
 };
 
 // Whether its run has ended, as far as anybody has told: what atEnd: release waits for.

@@ -47,6 +47,16 @@ std::optional<std::string> fromBase64(const std::string& text) {
   return bytes;
 }
 
+// "x:1:187: ..." of a reader of files: an object has no lines.
+void withoutColumn(const std::string& place, std::string* sentence) {
+  const std::string start = place + ":1:";
+  if (!sentence->starts_with(start)) return;
+  const size_t end = sentence->find_first_not_of("0123456789", start.size());
+  if (end != start.size() && end != std::string::npos) {
+    sentence->erase(place.size(), end - place.size());
+  }
+}
+
 bool names(const json& object, const char* key) {
   const json* at = &object;
   for (const char* const step : {"spec", "cluster", "image", key}) {
@@ -64,7 +74,10 @@ Result<ExperimentObject> readExperimentObject(const json& object) {
   file.erase("status");
   file["metadata"] = {{"name", object.at("metadata").at("name")},
                       {"namespace", object.at("metadata").value("namespace", "")}};
-  return parseExperimentObject(file.dump(), object.at("metadata").at("name").get<std::string>());
+  const std::string name = object.at("metadata").at("name");
+  auto read = parseExperimentObject(file.dump(), name);
+  if (!read) withoutColumn(name, &read.error().message);
+  return read;
 }
 
 Result<KubeObjects> objectsOf(const json& object, const ExperimentObject& experiment,
@@ -73,6 +86,7 @@ Result<KubeObjects> objectsOf(const json& object, const ExperimentObject& experi
   render.name_space = object.at("metadata").value("namespace", "");
   render.accounts = AccountsSecret::kStamped;
   render.workers = options.workers;
+  if (options.exports) render.components = {"results"};
   if (!names(object, "registry")) render.registry = options.registry;
   if (!names(object, "tag")) render.tag = options.tag;
   const TextMap files = {{"experiment.yaml", fileOf(object)}};

@@ -22,6 +22,7 @@ struct ObjectOptions {
       {};                // of images, where the experiment names none; "": manifests' own default
   std::string tag = {};  // likewise
   uint32_t workers = 1;
+  bool exports = false;  // with the Job that exports the run
 };
 
 // In the order in which they are to be applied, each owned by the experiment, so that all of it

@@ -2,6 +2,7 @@
 
 #include "core/digest.h"
 #include "kube/api_error.h"
+#include "operator/results.h"
 
 namespace allot {
 namespace {
@@ -12,28 +13,25 @@ using kube::textAt;
 using nlohmann::json;
 
 constexpr char kRelease[] = "release";
+constexpr char kJob[] = "Job";
 
-const json* liveOf(const Observed& observed, const json& object) {
+const json* liveOf(const Observed& observed, const MadeObject& object) {
   for (const json& live : observed.workloads) {
-    if (textAt(live, {"kind"}) == textAt(object, {"kind"}) &&
-        textAt(live, {"metadata", "name"}) == textAt(object, {"metadata", "name"})) {
+    if (textAt(live, {"kind"}) == object.kind &&
+        textAt(live, {"metadata", "name"}) == object.name) {
       return &live;
     }
   }
   return nullptr;
 }
 
-bool isWorkload(const json& object) {
-  const std::string kind = textAt(object, {"kind"});
-  return kind == "Deployment" || kind == "StatefulSet";
-}
-
 // Of workloads it is seen whether they are still what was applied; the rest is applied again now
 // and then by the controller, which then forgets what it applied.
-bool isApplied(const Observed& observed, const json& object, const AppliedObjects& applied) {
-  const auto before = applied.find(objectKey(object));
-  if (before == applied.end() || before->second.digest != objectDigest(object)) return false;
-  if (!isWorkload(object)) return true;
+bool isApplied(const Observed& observed, const MadeObject& object, const AppliedObjects& applied) {
+  const auto before = applied.find(object.key);
+  if (before == applied.end() || before->second.digest != object.digest) return false;
+  if (object.kind == kJob) return observed.export_job.has_value();
+  if (object.kind != "Deployment" && object.kind != "StatefulSet") return true;
   const json* const live = liveOf(observed, object);
   return live != nullptr &&
          numberAt(*live, {"metadata", "generation"}) == before->second.generation;
@@ -52,13 +50,14 @@ std::string messageOf(const json& status, const char* type) {
 // An event for what has changed for people, and no other.
 std::vector<Notice> eventsOf(const json& before, const json& after) {
   std::vector<Notice> events;
-  for (const char* const type : {"Accepted", "Progressing", "Degraded"}) {
+  for (const char* const type : {"Accepted", "Progressing", "Degraded", "Exported"}) {
     const std::string reason = reasonOf(after, type);
     const std::string note = messageOf(after, type);
     if (reason == reasonOf(before, type) && note == messageOf(before, type)) continue;
     const bool bad = reason == "Invalid" || reason == "EditRefused" || reason == "NotApplied" ||
                      reason == "ImagePullBackOff" || reason == "Unschedulable" ||
-                     reason.ends_with("Failed") || reason.ends_with("Error");
+                     reason == "FailedCreate" || reason.ends_with("Failed") ||
+                     reason.ends_with("Error");
     const bool twice = std::string(type) == "Progressing" && reason == "Invalid";
     if (bad && !twice) events.push_back({true, reason, note});
   }
@@ -99,22 +98,49 @@ std::string objectKey(const json& object) {
 
 std::string objectDigest(const json& object) { return sha256Hex(object.dump()); }
 
+MadeObjects packed(const KubeObjects& objects) {
+  MadeObjects made;
+  for (const json& object : objects) {
+    made.push_back({.kind = textAt(object, {"kind"}),
+                    .name = textAt(object, {"metadata", "name"}),
+                    .key = objectKey(object),
+                    .digest = objectDigest(object),
+                    .text = object.dump()});
+  }
+  return made;
+}
+
 uint32_t workersOf(const v1::Cluster& cluster, const Observed& observed) {
-  if (cluster.suspend()) return 0;
+  if (cluster.suspend() || isLeaving(observed.object)) return 0;
   if (cluster.at_end() == kRelease && isComplete(observed)) return 0;
   return cluster.has_workers() ? cluster.workers() : 1;
 }
 
-Plan plan(const Observed& observed, const Judgement& judgement, const KubeObjects& made,
+Plan plan(const Observed& observed, const Judgement& judgement, const MadeObjects& made,
           const AppliedObjects& applied) {
   Plan plan;
+  const json& experiment = observed.object;
+  const bool held = isHeld(experiment);
   // What is being deleted takes what it owns along; to apply it would begin it anew.
-  if (memberAt(observed.object, {"metadata", "deletionTimestamp"})) return plan;
-  for (const json& object : made) {
-    if (!isApplied(observed, object, applied)) plan.apply.push_back(object);
-  }
-  const json before = observed.object.value("status", json::object());
+  if (isLeaving(experiment) && !held) return plan;
+  const json before = experiment.value("status", json::object());
   json after = statusOf(observed, judgement);
+  const ExportStep step = exportStep(observed, judgement, after);
+  if (step.next == ExportStep::Next::kLetGo) {
+    plan.finalizers = finalizersOf(experiment, false);
+    if (step.exported) plan.events.push_back({false, step.reason, step.message});
+    if (step.lost) plan.events.push_back({true, "NotExported", step.message});
+    return plan;
+  }
+  // One that cannot be run has nothing to export, unless it could once.
+  const bool hold = !resultsClaim(experiment).empty() && (held || judgement.refused.empty());
+  if (hold != held) plan.finalizers = finalizersOf(experiment, hold);
+  for (const MadeObject& object : made) {
+    const bool due = object.kind != kJob || step.next == ExportStep::Next::kRunJob;
+    if (due && !isApplied(observed, object, applied)) {
+      plan.apply.push_back(json::parse(object.text));
+    }
+  }
   const json plain = withoutNulls(after);
   if (plain == withoutNulls(before)) return plan;
   plan.events = eventsOf(before, plain);

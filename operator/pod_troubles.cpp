@@ -1,5 +1,6 @@
 #include "operator/pod_troubles.h"
 
+#include <ctime>
 #include <set>
 
 #include "kube/api_error.h"
@@ -19,11 +20,18 @@ const std::set<std::string> kImageReasons = {"ImagePullBackOff", "ErrImagePull",
 const std::set<std::string> kConfigReasons = {"CreateContainerConfigError", "CreateContainerError",
                                               "RunContainerError"};
 
+constexpr int64_t kStaleSeconds = 30;
+
 bool isOf(const json& pod, const std::string& component) {
   return textAt(pod, {"metadata", "labels", "app.kubernetes.io/component"}) == component;
 }
 
-bool isEnding(const json& pod) { return memberAt(pod, {"metadata", "deletionTimestamp"}); }
+// On its way out, or gone and replaced but for its record, as an evicted one is.
+bool isOver(const json& pod) {
+  const std::string phase = textAt(pod, {"status", "phase"});
+  return memberAt(pod, {"metadata", "deletionTimestamp"}) != nullptr || phase == "Succeeded" ||
+         phase == "Failed";
+}
 
 const json& listAt(const json& object, std::initializer_list<const char*> path) {
   static const json none = json::array();
@@ -39,8 +47,11 @@ std::string failedReason(const std::string& component) {
 }
 
 // How a container ended that has to be mended by a person; it is started again and again meanwhile.
-std::string endedWith(const json& container) {
+std::string endedWith(const json& container, uint64_t now_unix_ms) {
+  const int64_t running = unixSeconds(textAt(container, {"state", "running", "startedAt"}));
+  const int64_t now = static_cast<int64_t>(now_unix_ms / 1000);
   for (const char* const when : {"state", "lastState"}) {
+    if (running > 0 && now - running >= kStaleSeconds) return "";
     const int64_t code = numberAt(container, {when, "terminated", "exitCode"});
     if (code == 0) continue;
     const std::string message = textAt(container, {when, "terminated", "message"});
@@ -51,7 +62,7 @@ std::string endedWith(const json& container) {
   return "";
 }
 
-// Ranks: 3 ended, 2 cannot begin, 1 has no node.
+// Ranks: 4 ended, 3 cannot begin, 2 has no node, 1 waits its turn.
 struct Found {
   int rank = 0;
   PodTrouble trouble;
@@ -61,39 +72,61 @@ void take(int rank, std::string reason, const std::string& message, Found* found
   if (rank > found->rank) *found = {rank, {std::move(reason), serverText(message)}};
 }
 
-void lookAtContainers(const json& pod, const std::string& component, Found* found) {
+void lookAtContainers(const json& pod, const std::string& component, uint64_t now_unix_ms,
+                      Found* found) {
   for (const json& container : listAt(pod, {"status", "containerStatuses"})) {
     const std::string waiting = textAt(container, {"state", "waiting", "reason"});
     const std::string why = textAt(container, {"state", "waiting", "message"});
     if (kImageReasons.contains(waiting)) {
-      take(2, "ImagePullBackOff", why.empty() ? "image " + textAt(container, {"image"}) : why,
+      take(3, "ImagePullBackOff", why.empty() ? "image " + textAt(container, {"image"}) : why,
            found);
     } else if (kConfigReasons.contains(waiting)) {
-      take(2, waiting, why, found);
+      take(3, waiting, why, found);
     }
     const json* const ready = memberAt(container, {"ready"});
     if (ready != nullptr && ready->is_boolean() && ready->get<bool>()) continue;
-    if (const std::string ended = endedWith(container); !ended.empty()) {
-      take(3, failedReason(component), ended, found);
+    if (const std::string ended = endedWith(container, now_unix_ms); !ended.empty()) {
+      take(4, failedReason(component), ended, found);
     }
   }
 }
 
 }  // namespace
 
-PodTrouble troubleOf(const std::vector<json>& pods, const std::string& component) {
+int64_t unixSeconds(const std::string& time) {
+  tm utc{};
+  const char* const end = strptime(time.c_str(), "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return end == nullptr ? 0 : static_cast<int64_t>(timegm(&utc));
+}
+
+PodTrouble troubleOf(const std::vector<json>& pods, const std::string& component,
+                     uint64_t now_unix_ms) {
   Found found;
   for (const json& pod : pods) {
-    if (!isOf(pod, component) || isEnding(pod)) continue;
-    lookAtContainers(pod, component, &found);
+    if (!isOf(pod, component) || isOver(pod)) continue;
+    lookAtContainers(pod, component, now_unix_ms, &found);
     for (const json& condition : listAt(pod, {"status", "conditions"})) {
-      if (textAt(condition, {"type"}) == "PodScheduled" &&
-          textAt(condition, {"status"}) == "False") {
-        take(1, "Unschedulable", textAt(condition, {"message"}), &found);
+      if (textAt(condition, {"type"}) != "PodScheduled") continue;
+      if (textAt(condition, {"status"}) != "False") continue;
+      if (textAt(condition, {"reason"}) == "SchedulingGated") {
+        take(1, "Queued", "whoever queues pods, as Kueue does, has not let them start yet", &found);
+      } else {
+        take(2, "Unschedulable", textAt(condition, {"message"}), &found);
       }
     }
   }
   return found.trouble;
+}
+
+PodTrouble creationTroubleOf(const std::vector<json>& workloads) {
+  for (const json& workload : workloads) {
+    for (const json& condition : listAt(workload, {"status", "conditions"})) {
+      if (textAt(condition, {"type"}) != "ReplicaFailure") continue;
+      if (textAt(condition, {"status"}) != "True") continue;
+      return {"FailedCreate", serverText(textAt(condition, {"message"}))};
+    }
+  }
+  return {};
 }
 
 PodCounts countPods(const std::vector<json>& pods, const std::string& component) {
@@ -104,7 +137,7 @@ PodCounts countPods(const std::vector<json>& pods, const std::string& component)
     ++counts.pods;
     for (const json& condition : listAt(pod, {"status", "conditions"})) {
       if (textAt(condition, {"type"}) != "Ready") continue;
-      if (textAt(condition, {"status"}) == "True" && !isEnding(pod)) ++counts.ready;
+      if (textAt(condition, {"status"}) == "True" && !isOver(pod)) ++counts.ready;
     }
   }
   return counts;

@@ -1,5 +1,6 @@
 #pragma once
 // Why pods of an experiment do not run, as their status says it. Pure; any thread.
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -11,9 +12,19 @@ struct PodTrouble {
   std::string message;  // one sentence, cut and free of control characters
 };
 
-// The gravest of a component's pods (label app.kubernetes.io/component: worker, aggregator, store):
-// one that ended because of its input, then images that cannot be had, then pods without a node.
-PodTrouble troubleOf(const std::vector<nlohmann::json>& pods, const std::string& component);
+// The gravest of a component's pods (label app.kubernetes.io/component: worker, aggregator, store,
+// export): one that ended because of its input, then images that cannot be had, then pods without a
+// node, then those that are queued. Pods that are gone but for their record are passed over.
+// What a container that has been running again for half a minute ended with before is no news.
+PodTrouble troubleOf(const std::vector<nlohmann::json>& pods, const std::string& component,
+                     uint64_t now_unix_ms);
+
+// Of "2026-01-31T12:00:00Z"; 0 if it is no time.
+int64_t unixSeconds(const std::string& time);
+
+// Why there are no pods where there are to be some: a quota, or an admission that refuses them. A
+// Deployment says so; of a StatefulSet only events do.
+PodTrouble creationTroubleOf(const std::vector<nlohmann::json>& workloads);
 
 // Pods of a component, and those of them that are ready.
 struct PodCounts {

@@ -101,8 +101,8 @@ std::vector<SpecRule> makeRules() {
           "Ends the workers, and starts them again once it is false; the run waits meanwhile."),
       std::move(at_end),
       shaped("results.claim", "\"\"", kObjectName, kNameIsOf,
-             "Claim of a volume that the operator exports the run to before the experiment is "
-             "deleted."),
+             "Claim of a volume that the operator exports the run to, in the folder NAME/RUN, "
+             "before the experiment is deleted."),
   };
 }
 

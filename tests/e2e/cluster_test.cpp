@@ -166,11 +166,13 @@ TEST_F(Cluster, EveryCommandReachesTheRunThroughKubectl) {
   EXPECT_THAT(said({"verify"}), HasSubstr("verified: 2 updates"));
   EXPECT_THAT(said({"export", "--out", folder_ + "/out"}), HasSubstr("exported: 2 updates"));
   EXPECT_TRUE(fs::exists(folder_ + "/out/export.json"));
+  const std::string run = status["run_id"];
+  said({"export", "--out", folder_ + "/{run}/of {run}"});
+  EXPECT_TRUE(fs::exists(folder_ + "/" + run + "/of " + run + "/export.json"));
   EXPECT_THAT(said({"set", "spec.update.learningRate=0.02"}), HasSubstr("0.05 -> 0.02"));
   EXPECT_THAT(said({"extend", "--updates", "1"}), HasSubstr("it goes on to 3"));
   EXPECT_THAT(sentence(allot({"stop", "--run", "01JGFJJZ005QXH2M4N6P7R8S9T"}), 64),
               HasSubstr("has not begun"));
-  const std::string run = status["run_id"];
   EXPECT_THAT(said({"pause", "--run", run}),
               HasSubstr("`allot resume --context test --experiment stay --run " + run + "`"));
   EXPECT_THAT(said({"status"}), HasSubstr("allot resume --context test --experiment stay"));

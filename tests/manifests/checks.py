@@ -188,8 +188,8 @@ def what_is_referred_to_exists(rendering):
                         missing = ", ".join(sorted(keys - held["data"].keys()))
                         yield f"{title(workload)}: {kind} {volume[field][name]} lacks {missing}"
             claim = volume.get("persistentVolumeClaim", {}).get("claimName", "models")
-            # That of the component models is the user's own.
-            if claim != "models" and not rendering.find("PersistentVolumeClaim", claim):
+            # Those of the components models and results are the user's own.
+            if claim not in ("models", "results") and not rendering.find("PersistentVolumeClaim", claim):
                 yield f"{title(workload)}: no PersistentVolumeClaim {claim}"
     for item in rendering.of("StatefulSet"):
         if not rendering.find("Service", item["spec"]["serviceName"]):
@@ -207,7 +207,7 @@ def what_is_referred_to_exists(rendering):
 def images_are_of_this_version(rendering):
     gpu = "gpu" in rendering.components
     for workload, container in rendering.containers():
-        if workload["kind"] == "Job":
+        if container["name"] == "fetch":
             if container["image"] != "python:3.12-slim":
                 yield f"{title(workload)}: {container['image']} is not what it is written for"
             continue
@@ -373,16 +373,19 @@ def arguments_are_the_programs_own(rendering):
         if not program:
             continue
         flags = flags_of(container)
-        if missing := flags.keys() - rendering.source.options_of(program):
-            yield f"{program} knows no {', '.join(sorted(missing))}"
+        command = container.get("command", [program])
+        if missing := flags.keys() - rendering.source.options_of(*command):
+            yield f"{' '.join(command)} knows no {', '.join(sorted(missing))}"
         if len(flags) != len(container["args"]):
             yield f"{title(workload)}: an argument is no option"
-        if ports_of(workload).get("metrics") != int(flags.get("--port") or 0):
-            yield f"{title(workload)} does not listen at its port"
         environment = {entry["name"] for entry in container.get("env", [])}
         for name in re.findall(r"\$\((\w+)\)", " ".join(container["args"])):
             if name not in environment:
                 yield f"{title(workload)}: $({name}) is not set"
+        if workload["kind"] == "Job":
+            continue  # serves nothing, and ends with what it printed
+        if ports_of(workload).get("metrics") != int(flags.get("--port") or 0):
+            yield f"{title(workload)} does not listen at its port"
         if "ALLOT_TERMINATION_LOG" not in environment:
             yield f"{title(workload)} does not say why it ends"
 
@@ -394,7 +397,7 @@ def the_store_is_found(rendering):
     users = re.findall(r"(?m)^user (\w+) on", base64.b64decode(accounts["users.acl"]).decode())
     for workload, container in rendering.containers():
         files = mounted(workload, container, rendering)
-        if workload["kind"] == "Job":
+        if workload["kind"] == "Job" and "--redis" not in flags_of(container):
             needed = []  # has no business with the store
         elif container["name"] == "redis":
             needed = [container["args"][0]]

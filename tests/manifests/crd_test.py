@@ -114,7 +114,7 @@ class Crd(unittest.TestCase):
         status = {"observedGeneration": 1, "runId": "01M", "startedAt": "2026-11-24T10:00:00Z",
                   "state": "running", "progress": "117/150", "reward": "0.71", "lag": "3",
                   "best": {"accuracy": "0.71", "ci95": "[0.67, 0.75]", "uniform": "0.35",
-                           "version": 50, "schedule": "3 2 0 0 3 0 0 0"},
+                           "version": 50, "schedule": "learned"},
                   "workers": {"desired": 6, "pods": 4, "ready": 4, "text": "4/6",
                               "selector": "allot.dev/experiment=x"},
                   "conditions": [{"type": "Progressing", "status": "True", "reason": "Running",

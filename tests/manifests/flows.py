@@ -72,6 +72,9 @@ def expected(*renderings):
         if "smollm2" in rendering.components:
             found |= {(start + "fetch", "dns", "dns"), (start + "fetch", "old-dns", "dns"),
                       (start + "fetch", "index", "https")}
+        if "results" in rendering.components:
+            found |= {(start + "export", start + "store", "redis"),
+                      (start + "export", "dns", "dns"), (start + "export", "old-dns", "dns")}
     return found
 
 

@@ -49,6 +49,13 @@ class Manifests(unittest.TestCase):
                 with self.subTest(experiment=experiment, check=check.__name__):
                     self.assertEqual(problems(rendering, check), [])
 
+    def test_a_run_is_exported_where_the_component_says(self):
+        rendering = SOURCE.render(SOURCE.experiments[0], ("results",))
+        for check in checks.CHECKS:
+            with self.subTest(check=check.__name__):
+                self.assertEqual(problems(rendering, check), [])
+        self.assertEqual(len(rendering.of("Job")), 1)
+
     def same(self, experiment, components, namespace=None):
         by_kubectl = SOURCE.render(experiment, components, namespace=namespace).by_name()
         by_allot = SOURCE.render_by_allot(experiment, components, namespace).by_name()
@@ -64,6 +71,7 @@ class Manifests(unittest.TestCase):
         for experiment in SOURCE.papers:
             with self.subTest(experiment=experiment):
                 self.same(experiment, (), "a-team")
+        self.same(SOURCE.experiments[0], ("results",))
         # Patches of two components on one Deployment, in either order.
         for components in (("models", "smollm2", "gpu"), ("gpu", "smollm2", "models")):
             self.same(SOURCE.experiments[0], components)
@@ -159,7 +167,7 @@ class Manifests(unittest.TestCase):
                          ("fast-ssd", "10Gi"))
 
     def test_two_experiments_and_a_stranger_in_one_namespace_do_not_notice_each_other(self):
-        guest = tuple(name for name in COMPONENTS if name != "namespace")
+        guest = tuple(name for name in COMPONENTS if name != "namespace") + ("results",)
         first, second = (SOURCE.render(experiment, guest, namespace="team")
                          for experiment in SOURCE.experiments[:2])
         self.assertEqual(first.of("Namespace"), [])

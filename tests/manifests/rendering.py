@@ -62,12 +62,12 @@ class Source:
         home = pathlib.Path("experiments")
         return home / "papers" / experiment if experiment in self.papers else home / experiment
 
-    def options_of(self, program):
-        """What the program's own --help lists."""
-        if program not in self.help:
-            self.help[program] = set(re.findall(r"(?m)^  (?:-\w,)?(--[\w-]+)",
-                                                self.run(program, "--help")))
-        return self.help[program]
+    def options_of(self, *command):
+        """What the --help of a program, or of one of its commands, lists."""
+        if command not in self.help:
+            self.help[command] = set(re.findall(r"(?m)^ +(?:-\w,)?(--[\w-]+)",
+                                                self.run(*command, "--help")))
+        return self.help[command]
 
     def combinations_for(self, experiment):
         """Combinations of components that are worth a rendering: all of them for one experiment of

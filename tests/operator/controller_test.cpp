@@ -6,8 +6,7 @@
 
 #include <random>
 
-#include "tests/kube/fake_api.h"
-#include "tests/operator/experiments.h"
+#include "tests/operator/cluster_fixture.h"
 
 namespace allot {
 namespace {
@@ -18,56 +17,7 @@ using nlohmann::json;
 using std::chrono::milliseconds;
 using test::experiment;
 
-class ControllerTest : public testing::Test {
- protected:
-  std::unique_ptr<Controller> start() {
-    ControllerOptions options;
-    options.instance = "test";
-    options.look_every = milliseconds(0);  // at each turn
-    options.unix_ms = [this] { return now_ms_ += 1000; };
-    options.ask = [this](const std::string&, const std::string& name) -> std::optional<json> {
-      const auto found = told_.find(name);
-      return found == told_.end() ? std::nullopt : std::optional(found->second);
-    };
-    options.passwords = [] {
-      return Result<std::map<std::string, std::string>>(std::map<std::string, std::string>{
-          {"worker", "w"}, {"aggregator", "a"}, {"reader", "r"}});
-    };
-    return std::make_unique<Controller>(api_.access(), options);
-  }
-  // Until two turns in a row write nothing; the number of turns.
-  int settle(Controller* controller) {
-    int quiet = 0, turns = 0;
-    while (quiet < 3 && turns < 400) {
-      const size_t before = api_.writes();
-      controller->turn(milliseconds(20));
-      quiet = api_.writes() == before ? quiet + 1 : 0;
-      ++turns;
-    }
-    EXPECT_LT(turns, 400) << "it never rests";
-    return turns;
-  }
-  json find(const std::string& version, const std::string& kind, const std::string& name) {
-    return api_.store().find({{"apiVersion", version},
-                              {"kind", kind},
-                              {"metadata", {{"namespace", "ns"}, {"name", name}}}});
-  }
-  json find(const std::string& name) { return find("allot.dev/v1alpha1", "Experiment", name); }
-  void put(const json& object) { api_.store().put(object); }
-  int replicas(const std::string& name) {
-    return find("apps/v1", "Deployment", name + "-worker")["spec"].value("replicas", -1);
-  }
-  std::string reason(const std::string& name, const std::string& type) {
-    const json object = find(name);
-    const json status = object.value("status", json::object());
-    const json* const condition = conditionOf(status, type);
-    return condition == nullptr ? "none" : textAt(*condition, {"reason"});
-  }
-
-  FakeApi api_;
-  uint64_t now_ms_ = 1'700'000'000'000;
-  std::map<std::string, json> told_;
-};
+using ControllerTest = test::ClusterTest;
 
 TEST_F(ControllerTest, AnExperimentsWholeLife) {
   put(experiment("x"));
@@ -225,6 +175,52 @@ TEST_F(ControllerTest, TheEndIsTheSameWhateverCameBefore) {
       EXPECT_EQ(reason(name, "Degraded"), "AsWanted");
     }
   }
+}
+
+// Else who has lost the lease, or hangs, would be noticed minutes later; and nobody waits for ever.
+TEST_F(ControllerTest, NoTurnIsLongAndEachComesToItsTurn) {
+  kube::TimePoint now{};
+  adjust_ = [&](ControllerOptions* options) {
+    options->clock = [&now] { return now += milliseconds(600); };  // a slow server
+    options->look_every = milliseconds(60'000);
+  };
+  for (int i = 0; i < 40; ++i) put(experiment("x" + std::to_string(i)));
+  auto controller = start();
+  size_t most = 0;
+  for (int i = 0; i < 40 && api_.store().all("statefulsets").size() < 40; ++i) {
+    const size_t before = api_.count("PATCH", "statefulsets");
+    controller->turn(milliseconds(20));
+    most = std::max(most, api_.count("PATCH", "statefulsets") - before);
+    // One that changes all the time keeps no other from its turn.
+    json object = find("x0");
+    object["metadata"]["annotations"]["now"] = std::to_string(i);
+    put(object);
+  }
+  EXPECT_EQ(api_.store().all("statefulsets").size(), 40u);
+  EXPECT_LE(most, 10u);
+}
+
+TEST_F(ControllerTest, WhatNobodyListsIsAppliedAgainButNotAllAtOnce) {
+  kube::TimePoint now{};
+  adjust_ = [&](ControllerOptions* options) {
+    options->clock = [&now] { return now; };
+    options->apply_again = milliseconds(600'000);
+  };
+  for (int i = 0; i < 40; ++i) put(experiment("x" + std::to_string(i)));
+  auto controller = start();
+  settle(controller.get());
+  const auto applied = [&] { return api_.count("PATCH", "services"); };
+  const size_t all = applied(), each = all / 40;
+  size_t most = 0;
+  for (int minute = 0; minute < 20; ++minute) {
+    const size_t before = applied();
+    now += milliseconds(60'000);
+    settle(controller.get());
+    most = std::max(most, applied() - before);
+  }
+  EXPECT_GE(applied(), 2 * all);
+  EXPECT_LE(applied(), 3 * all);
+  EXPECT_LE(most, 15 * each);
 }
 
 TEST_F(ControllerTest, ManyExperimentsAreQuietWhileNothingChanges) {

@@ -133,6 +133,14 @@ TEST(OperatorStatus, SaysWhatPodsDieOf) {
               HasSubstr("spec.model.path: there is no folder recall-8m"));
   EXPECT_EQ(reasonOf(status, "StoreReady"), "True Ready");
 
+  // It has been mended, and loads its model.
+  failing["status"]["containerStatuses"][0]["state"]["running"]["startedAt"] =
+      "2023-11-14T22:13:00Z";  // 20 s ago
+  observed.pods.back() = failing;
+  EXPECT_EQ(reasonOf(statusOfNow(observed), "Progressing"), "False WorkerFailed");
+  observed.now_unix_ms += 10'000;
+  EXPECT_EQ(reasonOf(statusOfNow(observed), "Progressing"), "True Running");
+
   json waiting = pod("x", "worker", false);
   waiting["status"]["containerStatuses"][0]["state"]["waiting"] = {
       {"reason", "ImagePullBackOff"}, {"message", "Back-off pulling image \"a/b:1\""}};
@@ -147,6 +155,44 @@ TEST(OperatorStatus, SaysWhatPodsDieOf) {
   status = statusOfNow(observed);
   EXPECT_EQ(reasonOf(status, "Progressing"), "False Unschedulable");
   EXPECT_EQ(status.at("workers").at("text"), "0/1");
+
+  // Kueue holds it back, which is no fault.
+  homeless["status"]["conditions"][0]["reason"] = "SchedulingGated";
+  observed.pods.back() = homeless;
+  EXPECT_EQ(reasonOf(statusOfNow(observed), "Progressing"), "False Queued");
+}
+
+// What an eviction or a node that was shut down leaves lies there for long.
+TEST(OperatorStatus, PodsThatAreGoneButForTheirRecordAreNoTrouble) {
+  Observed observed{.object = experiment("x"), .now_unix_ms = kNow};
+  observed.pods = {pod("x", "store", true), pod("x", "aggregator", true), pod("x", "worker", true)};
+  observed.told = told("running", 3);
+  json evicted = pod("x", "worker", false, 1);
+  evicted["status"]["phase"] = "Failed";
+  evicted["status"]["containerStatuses"][0]["state"]["terminated"] = {{"exitCode", 137},
+                                                                      {"reason", "Error"}};
+  observed.pods.push_back(evicted);
+  const json status = statusOfNow(observed);
+  EXPECT_EQ(reasonOf(status, "Progressing"), "True Running");
+  EXPECT_EQ(status.at("workers").at("pods"), 1);
+}
+
+TEST(OperatorStatus, SaysWhyThereAreNoPods) {
+  Observed observed{.object = experiment("x"), .now_unix_ms = kNow};
+  observed.pods = {pod("x", "store", true), pod("x", "aggregator", true)};
+  observed.workloads = {{{"kind", "Deployment"},
+                         {"metadata", {{"name", "x-worker"}}},
+                         {"status",
+                          {{"conditions",
+                            {{{"type", "ReplicaFailure"},
+                              {"status", "True"},
+                              {"reason", "FailedCreate"},
+                              {"message", "pods \"x-worker\" is forbidden: exceeded quota"}}}}}}}};
+  observed.told = told("running", 3);
+  const json status = statusOfNow(observed);
+  EXPECT_EQ(reasonOf(status, "Progressing"), "False FailedCreate");
+  EXPECT_THAT(textAt(*conditionOf(status, "Progressing"), {"message"}),
+              HasSubstr("exceeded quota"));
 }
 
 TEST(OperatorStatus, FollowsTheRunAndKeepsWhatItKnows) {
@@ -208,7 +254,7 @@ TEST(OperatorPlan, AppliesAllOnceAndThenNothing) {
   Observed observed{.object = object, .now_unix_ms = kNow};
   const KubeObjects made = madeOf(object);
   AppliedObjects applied;
-  Plan first = plan(observed, {.workers = 1}, made, applied);
+  Plan first = plan(observed, {.workers = 1}, packed(made), applied);
   EXPECT_EQ(first.apply.size(), made.size());
   ASSERT_TRUE(first.status);
   for (const json& one : first.apply) applied[objectKey(one)] = {objectDigest(one), 1};
@@ -219,20 +265,20 @@ TEST(OperatorPlan, AppliesAllOnceAndThenNothing) {
   }
   observed.object["status"] = withoutNulls(*first.status);
   observed.now_unix_ms += 3'600'000;
-  Plan second = plan(observed, {.workers = 1}, made, applied);
+  Plan second = plan(observed, {.workers = 1}, packed(made), applied);
   EXPECT_TRUE(second.apply.empty());
   EXPECT_FALSE(second.status);
   EXPECT_TRUE(second.events.empty());
 
   observed.workloads.back()["metadata"]["generation"] = 2;  // somebody's kubectl edit
-  second = plan(observed, {.workers = 1}, made, applied);
+  second = plan(observed, {.workers = 1}, packed(made), applied);
   ASSERT_EQ(second.apply.size(), 1u);
   observed.workloads.pop_back();  // somebody's kubectl delete
-  second = plan(observed, {.workers = 1}, made, applied);
+  second = plan(observed, {.workers = 1}, packed(made), applied);
   ASSERT_EQ(second.apply.size(), 1u);
 
   observed.object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z";
-  second = plan(observed, {.workers = 1}, made, {});
+  second = plan(observed, {.workers = 1}, packed(made), {});
   EXPECT_TRUE(second.apply.empty());
   EXPECT_FALSE(second.status);
 }
@@ -255,8 +301,9 @@ TEST(OperatorPlan, TellsPeopleWhatHasChangedForThem) {
   EXPECT_THAT(reasons({.workers = 1}), ElementsAre("Started", "Scaled"));
   observed.told = told("running", 25);
   (*observed.told)["best"] = {
-      {"accuracy", "0.710"}, {"ci95", "[0.67, 0.75]"}, {"uniform", "0.350"}, {"version", 25}};
+      {"accuracy", "0.710"}, {"ci95", {"0.67", "0.75"}}, {"uniform", "0.350"}, {"version", 25}};
   EXPECT_THAT(reasons({.workers = 1}), ElementsAre("Evaluated"));
+  EXPECT_EQ(observed.object["status"]["best"]["ci95"], "[0.67, 0.75]");
   (*observed.told)["edit_refused"] = "spec.seed cannot change";
   EXPECT_THAT(reasons({.workers = 1}), ElementsAre("EditRefused"));
   EXPECT_THAT(reasons({.trouble = "no right", .workers = 1}), ElementsAre("NotApplied"));

@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
+#include <sstream>
 
 #include "cli/archive_text.h"
 #include "cli/explain.h"
@@ -55,6 +57,13 @@ RunStatus plantedStatus() {
   status.aggregator->set_phase("running");
   status.workers.emplace_back().set_worker("worker-1");
   status.refusals.push_back({});
+  EvaluationCell learned;
+  learned.method = "s2anta-sys";
+  learned.schedule_name = "learned";
+  learned.total_budget = 8;
+  learned.complete = true;
+  learned.all.n = 40;
+  status.cells = {learned};
   for (UpdateMeans* means : {&status.first, &status.last}) means->updates = 1;
   return status;
 }
@@ -135,27 +144,103 @@ std::vector<json> everyDocument() {
           explained("metrics")};
 }
 
-// "Status.workers[].worker"
-void addFields(const json& value, const std::string& path, std::set<std::string>* fields) {
-  if (value.is_array()) {
+// What a field is and has been seen as. Of a list the entries count.
+struct Field {
+  std::set<std::string> types;
+  std::string example;
+};
+
+std::string typeOf(const json& value) {
+  if (value.is_number_integer()) return "integer";
+  return value.type_name();
+}
+
+// "workers[].worker"
+void addFields(const json& value, const std::string& path, std::map<std::string, Field>* fields) {
+  Field& field = (*fields)[path];
+  field.types.insert(typeOf(value));
+  if (value.is_object()) {
+    for (const auto& [key, member] : value.items()) {
+      addFields(member, path.empty() ? key : path + "." + key, fields);
+    }
+  } else if (value.is_array()) {
     for (const json& element : value) addFields(element, path + "[]", fields);
+  } else if (field.example.empty() && !value.is_null() && value != json("")) {
+    field.example = value.dump();
   }
-  if (!value.is_object() || value.empty()) fields->insert(path);
-  if (!value.is_object()) return;
-  for (const auto& [key, member] : value.items()) addFields(member, path + "." + key, fields);
+}
+
+std::string exampleText(const std::string& example) {
+  constexpr size_t kLongest = 48;
+  if (example.empty()) return "";
+  std::string text = example.size() > kLongest ? example.substr(0, kLongest) + "..." : example;
+  for (char& c : text) {
+    if (c == '|' || c == '`') c = ' ';
+  }
+  return "`" + text + "`";
+}
+
+struct Kind {
+  std::string name;
+  std::vector<std::string> commands;
+};
+// In the order of the page. Every command that has -o json stands here.
+const std::vector<Kind> kKinds = {
+    {"Status", {"status"}},       {"Leaderboard", {"top"}}, {"Question", {"show question"}},
+    {"RunList", {"list"}},        {"Wait", {"wait"}},       {"Check", {"check"}},
+    {"Verification", {"verify"}}, {"Export", {"export"}},   {"Papers", {"papers"}},
+    {"Paper", {"papers"}},        {"Topics", {"explain"}},  {"SpecKeys", {"explain"}},
+    {"Methods", {"explain"}},     {"Models", {"explain"}},  {"Tasks", {"explain"}},
+    {"Metrics", {"explain"}}};
+
+std::string fieldsMarkdown() {
+  std::map<std::string, std::map<std::string, Field>> kinds;
+  for (const json& one : everyDocument()) {
+    EXPECT_EQ(one["apiVersion"], "cli.allot.dev/v1");
+    addFields(one, "", &kinds[one["kind"]]);
+  }
+  EXPECT_EQ(kinds.size(), kKinds.size());
+  std::string text;
+  for (const Kind& kind : kKinds) {
+    text += "### " + kind.name + "\n\nOf `allot " + kind.commands.front() +
+            " -o json`.\n\n| field | type | example |\n| --- | --- | --- |\n";
+    for (const auto& [path, field] : kinds[kind.name]) {
+      if (path.empty() || path == "apiVersion" || path == "kind") continue;
+      std::string types;
+      for (const std::string& type : field.types) types += (types.empty() ? "" : ", ") + type;
+      const std::string example = exampleText(field.example);
+      text +=
+          "| `" + path + "` | " + types + " |" + (example.empty() ? "" : " " + example) + " |\n";
+    }
+    text += "\n";
+  }
+  return text;
 }
 
 TEST(Documents, FieldsAreThoseThatProgramsKnow) {
-  std::string text;
-  for (const json& one : everyDocument()) {
-    EXPECT_EQ(one["apiVersion"], "cli.allot.dev/v1");
-    std::set<std::string> fields;
-    addFields(one, one["kind"], &fields);
-    for (const std::string& field : fields) text += field + "\n";
-  }
-  // A field may be added, to this file too; one that goes or changes its name needs another
+  const std::string page = readSource("docs/reference/output.md");
+  const std::string now = fieldsMarkdown();
+  // A field may be added, to this page too; one that goes or changes its name or type needs another
   // apiVersion.
-  EXPECT_EQ(text, readSource("tests/golden/cli_fields.txt")) << "--- now:\n" << text;
+  EXPECT_EQ(between(page, "<!-- fields: begin -->\n", "<!-- fields: end -->"), now)
+      << "--- docs/reference/output.md, now:\n"
+      << now << "---";
+}
+
+TEST(Documents, EveryCommandWithThemIsOnThePage) {
+  std::set<std::string> on_page, all;
+  for (const Kind& kind : kKinds) on_page.insert(kind.commands.begin(), kind.commands.end());
+  std::istringstream commands(readSource("docs/reference/commands.md"));
+  std::string command;
+  for (std::string line; std::getline(commands, line);) {
+    if (const size_t at = line.find("# allot "); line.starts_with("###") && at != line.npos) {
+      command = line.substr(at + 8);
+    }
+    if (line.starts_with("- `-o,--output") && line.find("json") != std::string::npos) {
+      all.insert(command);
+    }
+  }
+  EXPECT_EQ(on_page, all);
 }
 
 TEST(Documents, YamlIsTheSameAsJson) {

@@ -1,6 +1,7 @@
 """The test cluster's own scripts: what no kubectl can do to a node. Only there, not elsewhere."""
 import os
 import pathlib
+import signal
 import subprocess
 
 SCRIPTS = os.environ.get("ALLOT_TESTCLUSTER", "")  # set by ./run when it brought the cluster up
@@ -36,6 +37,17 @@ def cut_off(node):
 
 def heal(node):
     script("heal-node.sh", number(node))
+
+
+def kill_api_server():
+    """SIGKILL; it stays away until start_again()."""
+    pid = pathlib.Path(os.environ["TESTCLUSTER_DIR"], "run/kube-apiserver.pid").read_text().split()[0]
+    os.kill(int(pid), signal.SIGKILL)
+
+
+def start_again():
+    """Whatever of the cluster does not run."""
+    script("up.sh")
 
 
 def pretend_gpus(node, count):

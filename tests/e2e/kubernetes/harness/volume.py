@@ -15,10 +15,12 @@ def folder(name=NAME):
     return pathlib.Path(os.environ["TESTCLUSTER_DIR"], "state", name)
 
 
-def renew(name=NAME):
-    """An empty volume on node1; elsewhere the cluster's own provisioner makes one."""
+def renew(name=NAME, claim=None):
+    """An empty volume on node1, for a claim (namespace, name) or for the next that comes; elsewhere
+    the cluster's own provisioner makes one."""
     if not machines.available():
         return
+    held = {"claimRef": {"namespace": claim[0], "name": claim[1]}} if claim else {}
     kube.kubectl("delete", "persistentvolume", name, "--ignore-not-found", "--timeout=60s")
     shutil.rmtree(folder(name), ignore_errors=True)
     folder(name).mkdir(parents=True)
@@ -29,6 +31,7 @@ def renew(name=NAME):
         "kind": "PersistentVolume",
         "metadata": {"name": name},
         "spec": {
+            **held,
             "capacity": {"storage": "100Gi"},
             "accessModes": ["ReadWriteOnce"],
             "persistentVolumeReclaimPolicy": "Retain",
