@@ -19,8 +19,8 @@
 #include "kernels/bench/cuda_plan.h"
 #include "kernels/bench/cuda_report.h"
 #include "kernels/bench/cuda_timer.h"
+#include "kernels/bench/peer.h"
 #include "kernels/bench/score_profiles.h"
-#include "kernels/bench/sdpa_peer.h"
 
 namespace allot::bench {
 namespace {
@@ -255,9 +255,11 @@ class ShapeBench {
 // The grid, shape by shape.
 class Bench {
  public:
-  Bench(const CudaOptions& options, SdpaPeer* peer, cudaStream_t stream)
+  using Peers = std::vector<std::unique_ptr<Peer>>;
+
+  Bench(const CudaOptions& options, const Peers& peers, cudaStream_t stream)
       : options_(options),
-        peer_(peer),
+        peers_(peers),
         stream_(stream),
         timer_(options.warm_up, options.samples, stream),
         device_(askDevice()) {}
@@ -269,7 +271,9 @@ class Bench {
     const Peaked peaked = makePeaked(options_.states);
     peaked_text_ = peaked.text;
     std::printf("gaussian: normal scores of variance 1; peaked: %s\n", peaked.text.c_str());
-    std::printf("SDPA: %s\n", sdpaText().c_str());
+    for (const auto& peer : peers_) {
+      std::printf("%s: %s\n", peer->name().c_str(), textOf(*peer).c_str());
+    }
     plan();
     for (const Shape& shape : shapes_) {
       ShapeReport report = measure(shape, peaked.source);
@@ -289,26 +293,24 @@ class Bench {
   }
 
   nlohmann::json json() const {
-    return {{"device", deviceJson(device_)},
-            {"heads", options_.heads},
-            {"kvHeads", options_.kv_heads},
-            {"headDim", options_.head_dim},
-            {"pageSize", options_.page_size},
-            {"element", options_.element},
-            {"seed", options_.seed},
-            {"budgetsBy", options_.budgets_by},
-            {"warmUp", options_.warm_up},
-            {"peaked", peaked_text_},
-            {"sdpa", sdpaText()},
-            {"leftOut", left_out_},
-            {"shapes", reports_}};
+    return {{"device", deviceJson(device_)},  {"heads", options_.heads},
+            {"kvHeads", options_.kv_heads},   {"headDim", options_.head_dim},
+            {"pageSize", options_.page_size}, {"element", options_.element},
+            {"seed", options_.seed},          {"budgetsBy", options_.budgets_by},
+            {"warmUp", options_.warm_up},     {"peaked", peaked_text_},
+            {"sdpa", peerText("torch")},      {"flashInfer", peerText("flashinfer")},
+            {"leftOut", left_out_},           {"shapes", reports_}};
   }
 
  private:
-  std::string sdpaText() const {
-    if (peer_ == nullptr) return "left out (--no-sdpa)";
-    if (!peer_->torch().empty()) return "PyTorch " + peer_->torch();
-    return "left out, " + peer_->absence();
+  static std::string textOf(const Peer& peer) {
+    return peer.version().empty() ? "left out, " + peer.absence() : peer.version();
+  }
+  std::string peerText(const std::string& name) const {
+    for (const auto& peer : peers_) {
+      if (peer->name() == name) return textOf(*peer);
+    }
+    return "left out (--peers)";
   }
 
   void leaveOut(const std::string& sentence) {
@@ -361,7 +363,7 @@ class Bench {
   }
 
   ShapeReport measure(Shape shape, const ScoreSource& peaked) {
-    ShapeReport report{.shape = shape, .sdpa = nullptr, .figures = {}, .left_out = {}};
+    ShapeReport report{.shape = shape, .figures = {}, .left_out = {}};
     report.dense_bytes =
         floorOf(options_, shape, {.text = "dense", .method = {}, .budget = {}})->bytes;
     // Enough copies that no step finds its keys in L2; if they do not fit, other memory does it.
@@ -389,28 +391,32 @@ class Bench {
         bench.measure(one);
         ++done_;
         // Between our own figures: right behind the first dense one.
-        if (report.sdpa.is_null()) askPeer(shape, &report);
+        if (report.peers.empty()) askPeers(shape, &report);
       }
     }
     return report;
   }
 
-  void askPeer(Shape shape, ShapeReport* report) {
-    if (peer_ == nullptr || peer_->torch().empty()) return;
-    progress(title(shape) + "PyTorch");
-    report->sdpa = peer_->ask({{"rows", shape.rows},
-                               {"keys", shape.keys},
-                               {"heads", options_.heads},
-                               {"kv_heads", options_.kv_heads},
-                               {"dim", options_.head_dim},
-                               {"element", options_.element},
-                               {"flush_bytes", static_cast<int64_t>(4 * device_.l2_bytes)},
-                               {"warm_up", options_.warm_up},
-                               {"samples", options_.samples}});
+  void askPeers(Shape shape, ShapeReport* report) {
+    for (const auto& peer : peers_) {
+      if (peer->version().empty()) continue;
+      progress(title(shape) + peer->version());
+      report->peers[peer->name()] =
+          peer->ask({{"rows", shape.rows},
+                     {"keys", shape.keys},
+                     {"heads", options_.heads},
+                     {"kv_heads", options_.kv_heads},
+                     {"dim", options_.head_dim},
+                     {"page_size", options_.page_size},
+                     {"element", options_.element},
+                     {"flush_bytes", static_cast<int64_t>(4 * device_.l2_bytes)},
+                     {"warm_up", options_.warm_up},
+                     {"samples", options_.samples}});
+    }
   }
 
   const CudaOptions& options_;
-  SdpaPeer* peer_;  // nothing with --no-sdpa
+  const Peers& peers_;
   cudaStream_t stream_;
   CudaTimer timer_;
   CudaDevice device_;
@@ -451,16 +457,17 @@ int main(int argc, char** argv) {
     return kUnavailable;
   }
   if (options.probe) return 0;
-  // First of all, so that its start is over when anything is timed.
-  std::unique_ptr<SdpaPeer> peer;
-  if (options.sdpa && !options.two_floors) {
-    progress("starting PyTorch");
-    peer = std::make_unique<SdpaPeer>(options.python);
+  // First of all, so that their start is over when anything is timed.
+  Bench::Peers peers;
+  for (const std::string& name : options.peers) {
+    if (options.two_floors) break;
+    progress("starting " + name);
+    peers.push_back(std::make_unique<Peer>(name, options.python));
   }
   cudaStream_t stream = nullptr;
   must(cudaSetDevice(0), "opening the device");
   must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
-  Bench bench(options, peer.get(), stream);
+  Bench bench(options, peers, stream);
   if (options.two_floors) {
     bench.floors();
     return 0;

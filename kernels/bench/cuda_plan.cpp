@@ -36,9 +36,12 @@ const char* const kFooter =
     "first in the same run (bytes read and written), which reads alone may exceed. error is\n"
     "|out - dense| / |dense|, the mean over rows and heads of one step. bound is dense's\n"
     "bytes over the method's, the most that xdense can be; of bound is xdense over it.\n\n"
-    "xSDPA: over PyTorch's scaled_dot_product_attention in the same run, between our own\n"
-    "figures, by the same protocol: the fastest of its backends, with enable_gqa and with a\n"
-    "group's heads as queries, over contiguous keys.\n\n"
+    "Peers are measured in the same run, between our own figures, by the same protocol.\n"
+    "xSDPA: over PyTorch's scaled_dot_product_attention: the fastest of its backends, with\n"
+    "enable_gqa and with a group's heads as queries, over contiguous keys. xFI: over\n"
+    "FlashInfer's BatchDecodeWithPagedKVCacheWrapper on tensor cores, over pages as ours, the\n"
+    "faster of its two layouts, planned outside of the graph. It compiles its kernels where\n"
+    "they have not been compiled before: a minute.\n\n"
     "Left out, as they would repeat another figure: budgets of methods that use none, budgets\n"
     "that reach all keys, all but the largest budget of s2anta-flash.\n\n";
 
@@ -46,7 +49,8 @@ const char* const kExamples =
     "Examples:\n"
     "  allot-cuda-bench                                       everything, about four minutes\n"
     "  allot-cuda-bench --rows 16 --keys 32768 --budgets 128\n"
-    "  allot-cuda-bench --rows 4 --methods dense \"s2anta-flash tileSize=256\" --no-sdpa\n"
+    "  allot-cuda-bench --rows 4 --methods dense \"s2anta-flash tileSize=256\" --no-peers\n"
+    "  allot-cuda-bench --methods dense --peers flashinfer torch\n"
     "  allot-cuda-bench --states recall_states.bin --python /opt/venv/bin/python --json h200.json\n"
     "  allot-cuda-bench --two-floors --rows 16 --keys 32768   what each method cannot do without";
 
@@ -90,8 +94,13 @@ void addOptions(CLI::App* app, CudaOptions* options) {
   app->add_option("--states", options->states,
                   "Recorded queries and keys that peaked scores are made from: a file as "
                   "tests/golden/recall_states.bin [that one, where this was built]");
-  app->add_option("--python", options->python, "Python that has torch, for xSDPA [python3]");
-  app->add_flag("!--no-sdpa", options->sdpa, "Leave PyTorch out");
+  app->add_option("--peers", options->peers,
+                  "torch, flashinfer: measured too, where they are installed [torch]")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"torch", "flashinfer"}));
+  app->add_flag_callback(
+      "--no-peers,--no-sdpa", [options] { options->peers.clear(); }, "Leave both out");
+  app->add_option("--python", options->python, "Python that has the peers [python3]");
   app->add_flag("--two-floors", options->two_floors,
                 "Print the bytes and operations that each method cannot do without, and end");
   app->add_flag("--probe", options->probe,

@@ -42,7 +42,7 @@ struct CudaOptions {
   uint64_t seed = 1;
   std::string states;  // recorded attention states; "": none
   std::string python = "python3";
-  bool sdpa = true;
+  std::vector<std::string> peers = {"torch"};  // and "flashinfer"
   bool two_floors = false;
   bool probe = false;
   std::string json;

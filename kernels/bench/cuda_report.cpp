@@ -52,13 +52,16 @@ Derived derive(const CudaOptions& options, const CudaDevice& device, const Shape
   for (const Figure& other : report.figures) {
     if (other.method == "dense" && other.scores == figure.scores) dense = other.timing.median;
   }
-  double sdpa = NAN;
-  if (report.sdpa.is_object() && report.sdpa.contains("ms")) sdpa = report.sdpa["ms"];
+  const auto peer = [&](const char* name) -> double {
+    const auto answer = report.peers.find(name);
+    return answer == report.peers.end() ? NAN : answer->value("ms", double{NAN});
+  };
   Derived derived;
   derived.gbs = figure.bytes / milliseconds / 1e6;
   derived.share = derived.gbs / device.copy_gbs;
   derived.times_dense = dense / milliseconds;
-  derived.times_sdpa = sdpa / milliseconds;
+  derived.times_sdpa = peer("torch") / milliseconds;
+  derived.times_flashinfer = peer("flashinfer") / milliseconds;
   derived.bound = report.dense_bytes / figure.bytes;
   derived.of_bound = derived.times_dense / derived.bound;
   derived.limited_by = limitedBy(milliseconds, derived.share, piecesOf(options, report.shape),
@@ -82,33 +85,34 @@ void printDevice(const CudaOptions& options, const CudaDevice& device) {
 }
 
 void printReport(const CudaOptions& options, const CudaDevice& device, const ShapeReport& report) {
-  std::printf("\n%d %s of %d keys, %s; SDPA ", report.shape.rows,
-              report.shape.rows == 1 ? "row" : "rows", report.shape.keys,
-              bytesText(report.dense_bytes).c_str());
-  if (!report.sdpa.is_object()) {
-    std::printf("left out\n");
-  } else if (report.sdpa.contains("ms")) {
-    std::printf("%.4f ms (%s%s)\n", report.sdpa["ms"].get<double>(),
-                report.sdpa.value("way", "").c_str(),
-                report.sdpa.value("graph", false) ? "" : ", without a graph");
-  } else {
-    std::printf("not measured: %s\n", report.sdpa.value("error", "").c_str());
+  std::printf("\n%d %s of %d keys, %s", report.shape.rows, report.shape.rows == 1 ? "row" : "rows",
+              report.shape.keys, bytesText(report.dense_bytes).c_str());
+  for (const auto& [name, answer] : report.peers.items()) {
+    if (answer.contains("ms")) {
+      std::printf("; %s %.4f ms (%s%s)", name.c_str(), answer["ms"].get<double>(),
+                  answer.value("way", "").c_str(),
+                  answer.value("graph", false) ? "" : ", without a graph");
+    } else {
+      std::printf("; %s not measured: %s", name.c_str(), answer.value("error", "").c_str());
+    }
   }
+  std::printf("\n");
   size_t width = 6;
   for (const Figure& figure : report.figures) width = std::max(width, figure.method.size());
   const int wide = static_cast<int>(width);
-  std::printf("%5s %7s %5s %-*s %-*s %9s %7s %6s %7s %7s %7s %6s %8s  %s\n", "rows", "keys", "S",
-              kFigureWidth, "scores", wide, "method", "ms", "GB/s", "share", "xdense", "xSDPA",
-              "error", "bound", "of bound", "limited by");
+  std::printf("%5s %7s %5s %-*s %-*s %9s %7s %6s %7s %7s %7s %7s %6s %8s  %s\n", "rows", "keys",
+              "S", kFigureWidth, "scores", wide, "method", "ms", "GB/s", "share", "xdense", "xSDPA",
+              "xFI", "error", "bound", "of bound", "limited by");
   for (const Figure& figure : report.figures) {
     const Derived derived = derive(options, device, report, figure);
-    std::printf("%5d %7d %5s %-*s %-*s %9.4f %7.0f %6s %7s %7s %7s %6s %8s  %s\n",
+    std::printf("%5d %7d %5s %-*s %-*s %9.4f %7.0f %6s %7s %7s %7s %7s %6s %8s  %s\n",
                 report.shape.rows, report.shape.keys, budgetText(figure.budget).c_str(),
                 kFigureWidth, figure.scores.c_str(), wide, figure.method.c_str(),
                 figure.timing.median, derived.gbs, number(derived.share, 2).c_str(),
                 number(derived.times_dense, 2).c_str(), number(derived.times_sdpa, 2).c_str(),
-                number(figure.error, 4).c_str(), number(derived.bound, 2).c_str(),
-                number(derived.of_bound, 2).c_str(), derived.limited_by);
+                number(derived.times_flashinfer, 2).c_str(), number(figure.error, 4).c_str(),
+                number(derived.bound, 2).c_str(), number(derived.of_bound, 2).c_str(),
+                derived.limited_by);
   }
   for (const std::string& sentence : report.left_out)
     std::printf("left out: %s\n", sentence.c_str());
@@ -176,6 +180,7 @@ nlohmann::json reportJson(const CudaOptions& options, const CudaDevice& device,
                        {"shareOfCopyBandwidth", derived.share},
                        {"timesDense", orNull(derived.times_dense)},
                        {"timesSdpa", orNull(derived.times_sdpa)},
+                       {"timesFlashInfer", orNull(derived.times_flashinfer)},
                        {"error", orNull(figure.error)},
                        {"errorOverValue", orNull(figure.value_error)},
                        {"bound", orNull(derived.bound)},
@@ -188,7 +193,8 @@ nlohmann::json reportJson(const CudaOptions& options, const CudaDevice& device,
           {"copies", report.copies},
           {"flushBytes", report.flush_bytes},
           {"pieces", piecesOf(options, report.shape)},
-          {"sdpa", report.sdpa},
+          {"sdpa", report.peers.value("torch", nlohmann::json())},
+          {"flashInfer", report.peers.value("flashinfer", nlohmann::json())},
           {"figures", figures},
           {"leftOut", report.left_out}};
 }

@@ -40,15 +40,16 @@ struct ShapeReport {
   Shape shape;
   double dense_bytes = 0;
   int copies = 1;
-  double flush_bytes = 0;  // of other memory, read before each step
-  nlohmann::json sdpa;     // the peer's answer, or null
+  double flush_bytes = 0;                           // of other memory, read before each step
+  nlohmann::json peers = nlohmann::json::object();  // their answers by name
   std::vector<Figure> figures;
   std::vector<std::string> left_out;  // sentences
 };
 
 // What follows from a figure. Not a number where what it is held against was not measured.
 struct Derived {
-  double gbs = 0, share = 0, times_dense = 0, times_sdpa = 0, bound = 0, of_bound = 0;
+  double gbs = 0, share = 0, times_dense = 0, times_sdpa = 0, times_flashinfer = 0;
+  double bound = 0, of_bound = 0;
   const char* limited_by = "";
 };
 Derived derive(const CudaOptions& options, const CudaDevice& device, const ShapeReport& report,

@@ -17,7 +17,7 @@
 #include "kernels/bench/cuda_fill.h"
 #include "kernels/bench/cuda_memory.h"
 #include "kernels/bench/cuda_timer.h"
-#include "kernels/bench/sdpa_peer.h"
+#include "kernels/bench/peer.h"
 
 namespace allot::bench {
 namespace {
@@ -205,7 +205,7 @@ double share(uint64_t part, uint64_t whole) {
 
 class Bench {
  public:
-  Bench(const Options& options, SdpaPeer* peer, cudaStream_t stream)
+  Bench(const Options& options, Peer* peer, cudaStream_t stream)
       : options_(options),
         peer_(peer),
         stream_(stream),
@@ -257,7 +257,7 @@ class Bench {
   }
 
   void askPeer() {
-    if (peer_ == nullptr || peer_->torch().empty()) return;
+    if (peer_ == nullptr || peer_->version().empty()) return;
     const auto answer = peer_->ask({{"rows", 1},
                                     {"keys", keys_},
                                     {"heads", options_.heads},
@@ -273,7 +273,7 @@ class Bench {
       return;
     }
     const double ms = answer["ms"].get<double>();
-    std::printf("%-18s %-18s %9.3f %9.0f %48s %9.2f\n", ("PyTorch " + peer_->torch()).c_str(),
+    std::printf("%-18s %-18s %9.3f %9.0f %48s %9.2f\n", peer_->version().c_str(),
                 answer.value("way", "").c_str(), ms, denseOperations() / ms / 1e9, "",
                 dense_ms_ / ms);
     std::printf("  %s\n", answer["ways"].dump().c_str());
@@ -311,7 +311,7 @@ class Bench {
   }
 
   const Options& options_;
-  SdpaPeer* peer_;
+  Peer* peer_;
   cudaStream_t stream_;
   CudaTimer timer_;
   int keys_ = 0;
@@ -349,8 +349,8 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "allot-prefill-bench: %s\n", absent->c_str());
     return 69;
   }
-  std::unique_ptr<SdpaPeer> peer;
-  if (options.sdpa) peer = std::make_unique<SdpaPeer>(options.python);
+  std::unique_ptr<Peer> peer;
+  if (options.sdpa) peer = std::make_unique<Peer>("torch", options.python);
   if (peer && !peer->absence().empty()) std::printf("PyTorch: %s\n", peer->absence().c_str());
   cudaStream_t stream = nullptr;
   must(cudaSetDevice(0), "opening the device");

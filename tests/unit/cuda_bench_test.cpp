@@ -124,6 +124,7 @@ TEST(CudaBenchOptions, AreRefusedInOneSentence) {
         {"--page-size", "32"},
         {"--element", "fp8"},
         {"--budgets-by", "layer"},
+        {"--peers", "vllm"},
         {"--budgets-by", "half", "--heads", "9", "--kv-heads", "3"},
         {"--rows", "0"}}) {
     CudaOptions other;
@@ -132,7 +133,8 @@ TEST(CudaBenchOptions, AreRefusedInOneSentence) {
 }
 
 TEST(CudaBenchReport, DerivesRatiosFromItsOwnDense) {
-  ShapeReport report{.shape = kShape, .sdpa = {{"ms", 0.6}}, .figures = {}, .left_out = {}};
+  ShapeReport report{.shape = kShape, .figures = {}, .left_out = {}};
+  report.peers = {{"torch", {{"ms", 0.6}}}, {"flashinfer", {{"error", "too little memory"}}}};
   report.dense_bytes = 2e9;
   CudaDevice device;
   device.multiprocessors = 132;
@@ -153,6 +155,7 @@ TEST(CudaBenchReport, DerivesRatiosFromItsOwnDense) {
   EXPECT_DOUBLE_EQ(derived.share, 0.5);
   EXPECT_DOUBLE_EQ(derived.times_dense, 2.5);
   EXPECT_DOUBLE_EQ(derived.times_sdpa, 3);
+  EXPECT_TRUE(std::isnan(derived.times_flashinfer));
   EXPECT_DOUBLE_EQ(derived.bound, 5);
   EXPECT_DOUBLE_EQ(derived.of_bound, 0.5);
   EXPECT_THAT(reportJson({}, device, report).dump(), HasSubstr("\"limitedBy\":\"instructions"));

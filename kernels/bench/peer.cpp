@@ -1,4 +1,4 @@
-#include "kernels/bench/sdpa_peer.h"
+#include "kernels/bench/peer.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -11,27 +11,32 @@
 #include <csignal>
 #include <utility>
 
-#include "sdpa_script.h"
+#include "peer_scripts.h"
 
 namespace allot::bench {
 namespace {
 
 constexpr int kStartSeconds = 180;
-constexpr int kAnswerSeconds = 180;
+constexpr int kAnswerSeconds = 300;  // FlashInfer compiles its kernels when it is first asked
+
+std::string scriptOf(const std::string& name) {
+  return std::string(kPeerScript) + "\n\n" + (name == "torch" ? kSdpaScript : kFlashInferScript);
+}
 
 // In the child: never returns.
-[[noreturn]] void become(const std::string& python, int in, int out) {
+[[noreturn]] void become(const std::string& python, const std::string& script, int in, int out) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   signal(SIGPIPE, SIG_DFL);
   dup2(in, STDIN_FILENO);
   dup2(out, STDOUT_FILENO);
-  execlp(python.c_str(), python.c_str(), "-u", "-c", kSdpaScript, nullptr);
+  execlp(python.c_str(), python.c_str(), "-u", "-c", script.c_str(), nullptr);
   _exit(127);
 }
 
 }  // namespace
 
-SdpaPeer::SdpaPeer(const std::string& python) {
+Peer::Peer(const std::string& name, const std::string& python) : name_(name) {
+  const std::string script = scriptOf(name);
   signal(SIGPIPE, SIG_IGN);  // it may end while it is written to
   int to[2], from[2];
   if (pipe2(to, O_CLOEXEC) != 0 || pipe2(from, O_CLOEXEC) != 0) {
@@ -39,25 +44,25 @@ SdpaPeer::SdpaPeer(const std::string& python) {
     return;
   }
   pid_ = fork();
-  if (pid_ == 0) become(python, to[0], from[1]);
+  if (pid_ == 0) become(python, script, to[0], from[1]);
   close(to[0]);
   close(from[1]);
   to_ = to[1];
   from_ = from[0];
   const nlohmann::json hello = answer(kStartSeconds);
-  torch_ = hello.value("torch", "");
+  version_ = hello.value("version", "");
   if (hello.contains("unavailable")) {
     absence_ = python + ": " + hello.value("unavailable", "");
     stop();
-  } else if (torch_.empty()) {
-    absence_ = python + " did not start PyTorch";
+  } else if (version_.empty()) {
+    absence_ = python + " did not start it";
     stop();
   }
 }
 
-SdpaPeer::~SdpaPeer() { stop(); }
+Peer::~Peer() { stop(); }
 
-void SdpaPeer::stop() {
+void Peer::stop() {
   if (pid_ <= 0) return;
   close(to_);
   close(from_);
@@ -66,11 +71,11 @@ void SdpaPeer::stop() {
   pid_ = -1;
 }
 
-nlohmann::json SdpaPeer::ask(const nlohmann::json& shape) {
+nlohmann::json Peer::ask(const nlohmann::json& shape) {
   if (!absence_.empty()) return {{"error", absence_}};
   const std::string line = shape.dump() + "\n";
   if (write(to_, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
-    absence_ = "PyTorch's process has ended";
+    absence_ = "its process has ended";
   }
   const nlohmann::json said = absence_.empty() ? answer(kAnswerSeconds) : nlohmann::json();
   if (absence_.empty()) return said;
@@ -78,7 +83,7 @@ nlohmann::json SdpaPeer::ask(const nlohmann::json& shape) {
   return {{"error", absence_}};
 }
 
-nlohmann::json SdpaPeer::answer(int seconds) {
+nlohmann::json Peer::answer(int seconds) {
   using Clock = std::chrono::steady_clock;
   const auto until = Clock::now() + std::chrono::seconds(seconds);
   while (true) {
@@ -98,8 +103,7 @@ nlohmann::json SdpaPeer::answer(int seconds) {
     char buffer[4096];
     const ssize_t got = polled > 0 ? read(from_, buffer, sizeof buffer) : -1;
     if (got <= 0) {
-      absence_ =
-          polled == 0 ? "PyTorch's process did not answer in time" : "PyTorch's process has ended";
+      absence_ = polled == 0 ? "its process did not answer in time" : "its process has ended";
       return nlohmann::json::object();
     }
     rest_.append(buffer, static_cast<size_t>(got));
