@@ -141,18 +141,46 @@ Result<Predictions> readPredictions(const std::string& path, const PredictionFie
     }
     ALLOT_ASSIGN(const std::string id, idOf(line[fields->id], fields->id, place));
     ALLOT_ASSIGN(const double score, scoreOf(line[fields->score], fields->score, place));
-    const auto [at, fresh] = all.try_emplace(id);
+    // Tools count the questions of each task from 0.
+    const std::string task = textOf(line, "task"), filter = textOf(line, "filter");
+    const auto [at, fresh] = all.try_emplace(task.empty() ? id : task + "\n" + id);
     at->second.score_sum += score;
     ++at->second.lines;
-    if (!fresh) continue;
-    at->second.answer = textOf(line, firstOf(line, kAnswers));
-    at->second.task = textOf(line, "task");
+    if (fresh) {
+      at->second.id = id;
+      at->second.answer = textOf(line, firstOf(line, kAnswers));
+      at->second.task = task;
+      at->second.filter = filter;
+    } else if (at->second.filter != filter) {
+      return badInput(place + ": question " + inQuotes(id) + " is there as read by the filter " +
+                      inQuotes(at->second.filter) + " and by " + inQuotes(filter) +
+                      ", which are two scores of one answer: keep the lines of one filter");
+    }
   }
   if (all.empty()) return badInput(path + ": holds no answer");
   return all;
 }
 
-Result<PredictionComparison> comparePredictions(const Predictions& a, const Predictions& b) {
+namespace {
+
+bool haveTasks(const Predictions& predictions) {
+  return std::any_of(predictions.begin(), predictions.end(),
+                     [](const auto& one) { return !one.second.task.empty(); });
+}
+
+// By id alone, to be set beside a file without tasks.
+Result<Predictions> withoutTasks(const Predictions& predictions) {
+  Predictions by_id;
+  for (const auto& [key, one] : predictions) {
+    if (!by_id.try_emplace(one.id, one).second) {
+      return badInput("question " + inQuotes(one.id) +
+                      " is one of several tasks in one file, and the other names no tasks");
+    }
+  }
+  return by_id;
+}
+
+Result<PredictionComparison> compareByKey(const Predictions& a, const Predictions& b) {
   PredictionComparison comparison;
   Pairs pairs;
   std::map<std::string, Pairs> by_task;
@@ -165,14 +193,26 @@ Result<PredictionComparison> comparePredictions(const Predictions& a, const Pred
   comparison.only_a = a.size() - pairs.size();
   comparison.only_b = b.size() - pairs.size();
   if (pairs.empty()) {
-    return badInput("no question is in both files: " + inQuotes(a.begin()->first) +
-                    " is one of the first, " + inQuotes(b.begin()->first) +
+    const auto named = [](const Prediction& one) {
+      return one.task.empty() ? inQuotes(one.id) : inQuotes(one.id) + " of " + one.task;
+    };
+    return badInput("no question is in both files: " + named(a.begin()->second) +
+                    " is one of the first, " + named(b.begin()->second) +
                     " one of the second; --id names the member that they share");
   }
   comparison.rows.push_back(rowOf("all", pairs));
   if (by_task.size() < 2) return comparison;
   for (const auto& [task, some] : by_task) comparison.rows.push_back(rowOf(task, some));
   return comparison;
+}
+
+}  // namespace
+
+Result<PredictionComparison> comparePredictions(const Predictions& a, const Predictions& b) {
+  if (haveTasks(a) == haveTasks(b)) return compareByKey(a, b);
+  ALLOT_ASSIGN(const Predictions first, withoutTasks(a));
+  ALLOT_ASSIGN(const Predictions second, withoutTasks(b));
+  return compareByKey(first, second);
 }
 
 json comparisonJson(const PredictionComparison& comparison) {

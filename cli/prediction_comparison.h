@@ -22,19 +22,22 @@ struct PredictionFields {
 
 // One question's answers in a file: the mean of as many lines as name it.
 struct Prediction {
+  std::string id;
   double score_sum = 0;  // each in 0..1
   uint64_t lines = 0;
   std::string answer;  // of the first line; "" where there is none
   std::string task;    // the same
+  std::string filter;  // what read the answer, as lm-eval's lines say; the same in all lines
 
   double score() const { return score_sum / static_cast<double>(lines); }
 };
+// By task, where lines say one, and id: tools count the questions of each task from 0.
 using Predictions = std::map<std::string, Prediction>;
 
 // A JSON object a line, blank lines aside. Members: id, a string or whole number; score, a number
-// in 0..1 or a boolean; answer (also prediction, response) and task, optional strings. kUsage,
-// naming file and line: no JSON object, a member that is missing or of another kind, no line at
-// all.
+// in 0..1 or a boolean; answer (also prediction, response), task and filter, optional strings.
+// kUsage, naming file and line: no JSON object, a member that is missing or of another kind, a
+// question under two filters, no line at all.
 Result<Predictions> readPredictions(const std::string& path, const PredictionFields& fields);
 
 struct PredictionSide {
@@ -55,7 +58,7 @@ struct PredictionComparison {
 };
 
 // Intervals are those of allot's tables (core/evaluation/statistics.h), the same each time. kUsage
-// where no question is in both.
+// where no question is in both, or where one file alone has tasks and its ids repeat over them.
 Result<PredictionComparison> comparePredictions(const Predictions& a, const Predictions& b);
 
 nlohmann::json comparisonJson(const PredictionComparison& comparison);

@@ -4,9 +4,9 @@
 # Not find_package(Torch): the package of a PyTorch with CUDA does not load where there is no CUDA
 # toolkit, and operators for CPUs need none.
 find_package(Python REQUIRED COMPONENTS Interpreter)
-# -I: pip builds in an environment of its own, where the PyTorch that is installed is hidden by PYTHONPATH.
+# -E: pip builds in an environment of its own, where the PyTorch that is installed is hidden by PYTHONPATH.
 execute_process(
-  COMMAND ${Python_EXECUTABLE} -I -c "
+  COMMAND ${Python_EXECUTABLE} -E -c "
 import os, sys
 try:
     import torch

@@ -346,7 +346,7 @@ void pinned(at::Tensor* host, int64_t count, at::ScalarType type) {
 
 template <typename Step>
 Status CudaBackend::inParts(const StepBatch& batch, const Step& step) {
-  const size_t rows = batch.tokens.size();
+  const size_t rows = batch.tokens.size(), most = most_rows_;
   for (size_t first = 0; first < rows;) {
     // A probe is told of the whole batch.
     const size_t count = batch.probe ? rows : std::min(most_rows_, rows - first);
@@ -363,6 +363,8 @@ Status CudaBackend::inParts(const StepBatch& batch, const Step& step) {
       most_rows_ = (count + 1) / 2;
       continue;
     }
+    // What a single row is refused, too, is not for want of room.
+    if (!done && count == 1) most_rows_ = most;
     ALLOT_TRY(done);
     first += count;
   }

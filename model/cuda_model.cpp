@@ -192,8 +192,13 @@ std::optional<std::string> CudaModel::plan(const kernels::MethodOptions& method,
 }
 
 std::optional<std::string> CudaModel::failure() {
-  if (auto why = workspace_.failure(stream_.stream())) return why;
-  return only_layer_ ? dense_workspace_.failure(stream_.stream()) : std::nullopt;
+  auto why = workspace_.failure(stream_.stream());
+  // Read in any case: what is left there would be the next step's.
+  if (only_layer_) {
+    auto dense = dense_workspace_.failure(stream_.stream());
+    if (!why) why = std::move(dense);
+  }
+  return why;
 }
 
 std::optional<std::string> CudaModel::planPrompt(int positions) {
@@ -237,7 +242,8 @@ std::optional<std::string> CudaModel::prepare(const StepBatch& batch, bool stati
   max_pages_ =
       std::max((batch.max_pages + step - 1) / step * step, bounds_.max_length / pool_.pageSize());
   if (auto why = plan(method_, bounds_)) return why;
-  if (only_layer_) {
+  if (only_layer_ && dense_workspace_.plan({}, pool_.layer(0), bounds_)) {
+    c10::cuda::CUDACachingAllocator::emptyCache();
     if (auto why = dense_workspace_.plan({}, pool_.layer(0), bounds_)) return why;
   }
   resize(rows_);

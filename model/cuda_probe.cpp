@@ -4,6 +4,7 @@
 #include <ATen/core/ivalue.h>
 
 #include <ATen/Functions.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -109,7 +110,11 @@ std::optional<std::string> CudaProbe::attendAgain(const kernels::MethodOptions& 
   }
   // In steps, so that a sequence that grows does not make the workspace grow with every token.
   bounds.max_length = (bounds.max_length + 1023) / 1024 * 1024;
-  if (auto why = workspace_.plan(method, kv, bounds)) return why;
+  if (workspace_.plan(method, kv, bounds)) {
+    // What LibTorch keeps for later prompts.
+    c10::cuda::CUDACachingAllocator::emptyCache();
+    if (auto why = workspace_.plan(method, kv, bounds)) return why;
+  }
   std::vector<at::Tensor> held;
   const auto heads = static_cast<size_t>(in.rows) * static_cast<size_t>(in.heads);
   const size_t out_bytes = heads * static_cast<size_t>(kv.head_dim) * sizeof(float);

@@ -94,6 +94,11 @@ Result<std::vector<int32_t>> nextTokens(Decoder* decoder, const StepBatch& step,
   return tokens;
 }
 
+tl::unexpected<Error> noRoom(size_t rows) {
+  return badInput("the memory for keys and values does not hold a row beside the prompts of " +
+                  std::to_string(rows) + " rows: raise --kv-memory");
+}
+
 // The rows of one generate() call; gives their pages back when it goes.
 class Batch {
  public:
@@ -226,18 +231,25 @@ Result<std::vector<Generated>> generate(Decoder* decoder, const Tokenizer& token
   };
 
   Batch batch(decoder, rows, options);
+  // Before anything is answered: a row that no end of others makes room for.
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const bool writes = !rows[i].question.empty() || mostTokens(rows[i], options) > 1;
+    if (writes && !batch.hasRoomFor(i)) return noRoom(rows.size());
+  }
   const size_t places = options.most_rows > 0 ? options.most_rows : rows.size();
   size_t next = 0;  // the first row that has not begun
   const auto beginRows = [&]() -> Status {
     for (; next < rows.size() && live.size() < places; ++next) {
       assert(entriesPerLayer(rows[next].schedule.size(), config) > 0);
+      // An answer that its first token ends needs no pages. (A row that waits has its first token.)
+      if (rows[next].question.empty() && outputs[next].tokens.empty() &&
+          !accept(next, firstToken(next))) {
+        continue;
+      }
       if (!batch.hasRoomFor(next)) {
         if (!live.empty()) break;  // one that ends makes room
-        return badInput(
-            "the memory for keys and values does not hold a row beside the prompts of " +
-            std::to_string(rows.size()) + " rows: raise --kv-memory");
+        return noRoom(rows.size());
       }
-      if (rows[next].question.empty() && !accept(next, firstToken(next))) continue;
       batch.begin(next);
       live.push_back(next);
     }

@@ -200,6 +200,7 @@ void Controller::list() {
   }
   workloads_ = std::move(workloads);
   pods_ = std::move(pods);
+  listed_ = true;
 }
 
 Observed Controller::observe(const kube::Object& object) {
@@ -234,6 +235,7 @@ void Controller::reconcile(const std::string& key) {
     memories_.erase(key);
     return;
   }
+  if (!listed_) return;  // the next listing comes back to it
   const TimePoint now = options_.clock();
   const auto [found, is_new] = memories_.try_emplace(key);
   Memory& memory = found->second;
@@ -331,8 +333,8 @@ std::optional<std::string> Controller::apply(const json& object, Memory* memory)
   memory->space_ends |= saysThatTheNamespaceEnds(applied.error());
   // No Job can change, to write to another claim for one: the next one is made at the next look.
   if (resource->kind == kJobs.kind && applied.error().invalid()) {
-    const auto removed = api_.remove(*resource, kube::nameOf(object));
-    if (removed || removed.error().notFound()) return std::nullopt;
+    // Where there is none, the refusal is about something else.
+    if (api_.remove(*resource, kube::nameOf(object))) return std::nullopt;
   }
   return applied.error().message;
 }

@@ -110,6 +110,7 @@ class Controller {
   std::map<std::string, std::vector<nlohmann::json>> workloads_;
   std::map<std::string, std::vector<nlohmann::json>> pods_;
   std::optional<kube::TimePoint> listed_at_;
+  bool listed_ = false;  // once at least: before, nothing is known of anybody's pods
   std::map<std::string, Memory> memories_;
   Counts counts_;
 };

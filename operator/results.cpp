@@ -124,6 +124,10 @@ ExportStep exportStep(const Observed& observed, const Judgement& judgement, cons
   if (passed >= kLongestSeconds) {
     return letGo(observed, "GivenUp", "it could not be exported within a day");
   }
+  if (!judgement.refused.empty() && observed.workloads.empty() && observed.pods.empty()) {
+    return letGo(observed, "StoreGone",
+                 "its Redis is gone, and none is made of a file that cannot be run");
+  }
   if (!judgement.refused.empty()) {
     return {.next = ExportStep::Next::kWait,
             .reason = "Invalid",

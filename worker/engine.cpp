@@ -103,7 +103,7 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
   engine->device_ = device;
   engine->allow_code_execution_ = options.allow_code_execution;
   const bool on_gpu = device == Device::kCuda;
-  engine->rows_of_step_ = std::max(options.rows_at_once, on_gpu ? kRowsOfGpuStep : kRowsOfCpuStep);
+  engine->rows_of_step_ = on_gpu ? kRowsOfGpuStep : kRowsOfCpuStep;
   engine->rows_at_once_ = options.rows_at_once > 0 ? options.rows_at_once
                           : on_gpu                 ? kRowsOfGpuStep * kAnswersOfGpuPlace
                                                    : kRowsOfCpuStep;
@@ -323,6 +323,8 @@ Result<std::vector<GenerationRow>> Engine::prompted(std::span<const Row> rows,
                      return &readings[i].context;
                    },
                    [&](size_t i) {
+                     // Rows beyond a step's wait for the pages of those before them.
+                     if (i >= rows_of_step_) return spare;
                      return pagesForRow(decoder_->pool(), readings[i].context.size(),
                                         readings[i].question.size() + longestAnswer(rows[i])) +
                             spare;
@@ -341,16 +343,17 @@ Result<std::vector<GenerationRow>> Engine::prompted(std::span<const Row> rows,
 size_t Engine::rowsThatFit(std::span<const Row> rows, const Methods& methods) const {
   const KvPool& pool = decoder_->pool();
   std::set<std::string> prompts;
-  size_t pages = 0;
+  size_t pages = 0, most_own = 0;  // of prompts; of a row beside them
   for (size_t i = 0; i < rows.size(); ++i) {
     const Question& asked = question(rows[i].held_out, rows[i].question);
     const Read reading = readingOf(asked);
     if (prompts.insert(promptKey(rows[i], promptReading(rows[i], methods))).second) {
       pages += pool.pagesFor(reading.context.size());
     }
-    pages +=
-        pagesForRow(pool, reading.context.size(), reading.question.size() + longestAnswer(rows[i]));
-    if (pages > pool.totalPages()) return std::max<size_t>(i, 1);
+    most_own = std::max(most_own, pagesForRow(pool, reading.context.size(),
+                                              reading.question.size() + longestAnswer(rows[i])));
+    const size_t at_once = std::min<size_t>(i + 1, rows_of_step_);
+    if (pages + at_once * most_own > pool.totalPages()) return std::max<size_t>(i, 1);
   }
   return rows.size();
 }

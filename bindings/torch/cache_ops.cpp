@@ -41,7 +41,7 @@ std::vector<at::Tensor> makeCache(int64_t pages, int64_t kv_heads, int64_t page_
           zeros(shadow, {pages, kv_heads, tiles, 2 * head_dim * shadow_bits}, at::kByte),
           zeros(shadow, {pages, kv_heads, page_size}, at::kFloat),
           zeros(shadow, {pages, kv_heads, head_dim}, at::kFloat),
-          zeros(bounds, {pages, kv_heads, tiles, 2, head_dim}, at::kFloat),
+          zeros(bounds, {pages, kv_heads, tiles, 2, head_dim}, type),
           zeros(value_sums, {pages, kv_heads, 2, head_dim}, at::kDouble)};
 }
 

@@ -166,8 +166,8 @@ kernels::PagedKv cacheOf(at::TensorList cache) {
                                {pages, heads, width});
   }
   if (has(kBounds)) {
-    kv.bounds = dataAs<float>(cache[kBounds], "the cache's bounds", at::kFloat, device,
-                              {pages, heads, slots / kernels::kTileKeys, 2, width});
+    kv.bounds = dataOf(cache[kBounds], "the cache's bounds", keys.scalar_type(), device,
+                       {pages, heads, slots / kernels::kTileKeys, 2, width});
   }
   if (has(kValueSums)) {
     kv.value_sums = dataAs<double>(cache[kValueSums], "the cache's value_sums", at::kDouble, device,

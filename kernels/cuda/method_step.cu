@@ -60,6 +60,8 @@ bool takesRoomOf(const MethodOptions& method, const MethodOptions& planned) {
   if (sweepOf(method) != sweepOf(planned) || readsBounds(method) != readsBounds(planned)) {
     return false;
   }
+  // The list of chosen keys has room for two of the planned method's pages more.
+  if (readsBounds(method) && method.page_size > planned.page_size) return false;
   if (by != other && (choosesByScores(by) || choosesByScores(other))) return false;
   if (drawsByTiles(method) || drawsByTiles(planned) || method.never_exact) return method == planned;
   return (method.method == Method::kBernoulli) == (planned.method == Method::kBernoulli);

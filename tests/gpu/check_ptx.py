@@ -18,7 +18,7 @@ import tempfile
 def waits_by_kernel(nvcc, source, name, architecture, output):
     command = [nvcc, "-ptx", f"-arch=compute_{architecture}", "-std=c++20",
                "--expt-relaxed-constexpr", f"-I{source}", f"-I{source}/kernels/include",
-               "-o", str(output), f"{source}/kernels/cuda/{name}"]
+               "-o", str(output), f"{source}/{name}"]
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL, timeout=600)
     ptx = output.read_text()
     # A kernel's text goes on to the next one's beginning.
@@ -39,13 +39,14 @@ def check(folder):
     for architecture in architectures:
         expected = int(int(re.match(r"\d+", architecture).group()) * 10 >= gate)
         # These take long to compile: once on each side of the gate.
-        slow = ["choice.cu", "quest.cu", "tiles.cu"]
-        names = ["finish.cu"] + slow * (expected not in sides)
+        slow = [f"kernels/cuda/{name}.cu" for name in ("choice", "quest", "tiles")]
+        names = ["kernels/cuda/finish.cu", "model/cuda_ops.cu"] + slow * (expected not in sides)
         sides.add(expected)
         for name in names:
             for kernel, waits in waits_by_kernel(nvcc, source, name, architecture,
                                                  output).items():
-                if not re.search("finishKernel|choiceKernel|questKernel|tilesKernel", kernel):
+                if not re.search("finishKernel|choiceKernel|questKernel|tilesKernel|addRmsNormKernel|"
+                                 "gatedSiluKernel|splitRopeKernel|toBFloat16Kernel", kernel):
                     continue
                 seen += 1
                 if waits != expected:

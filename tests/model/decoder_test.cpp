@@ -254,8 +254,13 @@ TEST_F(Recall7m, RowsWaitForPagesOfThoseBefore) {
   }
   auto taken = pool.allocate(pool.freePages() - of_row + 1);
   ASSERT_TRUE(taken);
+  // The last of them alone finds no room, and nothing is answered before that is said.
+  rows.front().max_new_tokens = 1;
   const auto refused = generate(decoder_, *tokenizer_, rows, options);
   ASSERT_FALSE(refused);
+  // Answers of a token need no pages.
+  rows.resize(1);
+  EXPECT_TRUE(generate(decoder_, *tokenizer_, rows, options));
   EXPECT_NE(refused.error().message.find("raise --kv-memory"), std::string::npos);
   pool.release(*taken);
   decoder_->release(&*prompt);

@@ -252,6 +252,28 @@ TEST_P(GgufBlocks, AreTheNumbersTheyWereMadeOf) {
   }
 }
 
+// Large enough for several threads, each with its own part, of no equal size.
+TEST_P(GgufBlocks, ALargeTensorIsThatOfItsBlocks) {
+  const int64_t blocks = (int64_t{3} << 20) / layout().elements + 7;
+  Numbers numbers(Numbers::kRandom, 19);
+  std::vector<Block> some;
+  for (int i = 0; i < 13; ++i) some.push_back(type().make(&numbers));
+  Bytes bytes;
+  for (int64_t i = 0; i < blocks; ++i) {
+    const Block& block = some[static_cast<size_t>(i % 13)];
+    bytes.insert(bytes.end(), block.bytes.begin(), block.bytes.end());
+  }
+  std::vector<float> out(static_cast<size_t>(blocks * layout().elements), -77);
+  toFloat(
+      {type().type, {blocks * layout().elements}, reinterpret_cast<const std::byte*>(bytes.data())},
+      out.data());
+  for (int64_t i = 0; i < blocks; ++i) {
+    const std::vector<float>& values = some[static_cast<size_t>(i % 13)].values;
+    ASSERT_TRUE(std::equal(values.begin(), values.end(), out.begin() + i * layout().elements))
+        << "block " << i << " of " << blocks;
+  }
+}
+
 // Every bit of a block belongs to some number of it. (No scale of these numbers is 0.)
 TEST_P(GgufBlocks, EveryBitCounts) {
   Numbers numbers(Numbers::kPositive, 23);

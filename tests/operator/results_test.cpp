@@ -136,6 +136,16 @@ TEST(OperatorResults, AFileThatCannotBeRunIsWaitedFor) {
   EXPECT_THAT(step.message, HasSubstr("x: spec.seed: no"));
 }
 
+// A namespace that ends takes Redis and all pods with it, and nobody mends the file then.
+TEST(OperatorResults, AFileThatCannotBeRunWhoseStoreIsGoneIsLetGo) {
+  Observed observed = leaving();
+  observed.pods.clear();
+  const ExportStep step = stepOf(observed, {.refused = "x: spec.seed: no"});
+  EXPECT_EQ(step.next, ExportStep::Next::kLetGo);
+  EXPECT_EQ(step.reason, "StoreGone");
+  EXPECT_FALSE(step.exported);
+}
+
 TEST(OperatorResults, OnlyWhoseResultsAreToBeExportedHasAFinalizer) {
   const auto finalizers = [](const json& object, const Judgement& judgement = {}) {
     return plan({.object = object, .now_unix_ms = kLeftMs}, judgement, {}, {}).finalizers;
@@ -236,6 +246,46 @@ TEST_F(ResultsAtServer, AreExportedBeforeTheExperimentGoes) {
   EXPECT_TRUE(find("x").is_null());
   EXPECT_TRUE(api_.store().all("statefulsets").empty());
   EXPECT_THAT(events(), Contains("Exported"));
+}
+
+// A refusal of a Job that is not there is told, as any other.
+TEST_F(ResultsAtServer, AJobThatTheServerRefusesIsSaid) {
+  running();
+  auto controller = start();
+  settle(controller.get());
+  api_.script(
+      {.method = "PATCH",
+       .contains = "jobs",
+       .status = 422,
+       .body = R"({"kind":"Status","code":422,"reason":"Invalid","message":"no Jobs on Fridays"})",
+       .times = 1000});
+  remove(pod("x", "worker", true));
+  remove(find("x"));
+  settle(controller.get());
+  std::this_thread::sleep_for(milliseconds(1100));  // the pause after a refusal
+  settle(controller.get());
+  EXPECT_FALSE(find("x").is_null());
+  EXPECT_THAT(message("Degraded"), HasSubstr("no Jobs on Fridays"));
+}
+
+// An operator whose first listing fails knows of no worker, and does not take that for there being
+// none.
+TEST_F(ResultsAtServer, NothingIsExportedBeforePodsAreKnown) {
+  running();
+  auto controller = start();
+  settle(controller.get());
+  remove(find("x"));
+  settle(controller.get());
+  controller.reset();
+  api_.script(
+      {.method = "GET",
+       .contains = "/pods",
+       .status = 500,
+       .body = R"({"kind":"Status","code":500,"reason":"InternalError","message":"later"})"});
+  controller = start();
+  settle(controller.get());
+  EXPECT_TRUE(api_.store().all("jobs").empty());
+  EXPECT_EQ(reason("x", "Exported"), "WaitsForWorkers");
 }
 
 TEST_F(ResultsAtServer, ANamespaceThatIsDeletedIsNotHeldUp) {

@@ -193,6 +193,9 @@ def test_what_does_not_fit_is_refused():
         lambda: allot.attention(model, "santa", [1, 2, 3])
     )
     assert "zero_reads" in refusal(lambda: allot.attention(model, zero_reads="on"))
+    model.config.layer_types = ["chunked_attention"] * 8
+    assert "layers of chunked_attention" in refusal(lambda: allot.attention(model, "dense"))
+    del model.config.layer_types
     attention = allot.attention(model, "dense")
     assert "past_key_values=attention.cache()" in refusal(lambda: answer(model, ids))
     cache = attention.cache([1, 2])

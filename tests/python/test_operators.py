@@ -132,6 +132,31 @@ def prompt(device, count=150, **parts):
     return filled, queries, filled.page_table[0].contiguous()
 
 
+def test_a_page_that_is_copied_is_the_page():
+    """t[q] = t[p] in each of a cache's tensors copies a page, bounds of 16 bits included."""
+    for dtype in (torch.float32, torch.bfloat16):
+        cache = allot.make_cache(8, 2, 16, 64, dtype=dtype, bounds=True)
+        assert cache.bounds.dtype == dtype
+        workspace = allot.Workspace("cpu")
+        table = torch.tensor([[1, 2, 3]], dtype=torch.int32)
+        keys = torch.randn(1, 48, 2, 64, generator=torch.Generator().manual_seed(3))
+        allot.append_kv(keys, keys, cache, table, torch.zeros(1, dtype=torch.int32), workspace)
+        for tensor in cache:
+            if tensor.numel():
+                tensor[5] = tensor[1]
+                tensor[6] = tensor[2]
+        query = torch.randn(1, 4, 64, generator=torch.Generator().manual_seed(4))
+
+        def out(pages):
+            one = torch.tensor([48], dtype=torch.int32)
+            zero = torch.zeros(1, dtype=torch.int32)
+            return allot.decode_attention(
+                query, cache, torch.tensor([pages], dtype=torch.int32), one,
+                torch.tensor([16], dtype=torch.int32), zero, zero, "quest", workspace)[0]
+
+        assert torch.equal(out([1, 2, 3]), out([5, 6, 3])), dtype
+
+
 def test_prompts_by_blocks():
     for device in DEVICES:
         filled, queries, table = prompt(device)

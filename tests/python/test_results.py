@@ -81,6 +81,23 @@ def test_a_reports_table_and_schedules_are_taken():
         ax.figure.savefig(os.path.join(folder, "frontier.svg"))
 
 
+def test_cells_of_different_prompts_are_different_cells():
+    if without_pandas():
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        lines = [
+            {"unit": {"method": "dense", "schedule_name": "uniform", "total_budget": 8, "prefill": prefill},
+             "scores": [{"question": q, "score": score} for q in range(20)]}
+            for prefill, score in (("", 1), ("sale", 0))
+        ]
+        for name, text in (("export.json", "{}"), ("evaluations.jsonl", "\n".join(map(json.dumps, lines)))):
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                file.write(text)
+        run = allot.read_run(folder)
+        cells = run.evaluations[["prefill", "n", "accuracy"]].values.tolist()
+        assert sorted(cells) == [["dense", 20, 1.0], ["sale", 20, 0.0]], cells
+
+
 def test_other_folders_are_refused():
     if without_pandas():
         return

@@ -117,7 +117,8 @@ json explained(const std::string& subject) {
 }
 
 json plantedComparison() {
-  const Predictions one = {{"q", {.score_sum = 1, .lines = 1, .answer = "a", .task = ""}}};
+  const Predictions one = {
+      {"q", {.id = "q", .score_sum = 1, .lines = 1, .answer = "a", .task = "", .filter = ""}}};
   return comparisonJson(*comparePredictions(one, one));
 }
 
@@ -188,10 +189,10 @@ struct Kind {
 const std::vector<Kind> kKinds = {
     {"Status", {"status"}},       {"Leaderboard", {"top"}}, {"Question", {"show question"}},
     {"RunList", {"list"}},        {"Wait", {"wait"}},       {"Check", {"check"}},
-    {"Verification", {"verify"}}, {"Export", {"export"}},   {"Papers", {"papers"}},
-    {"Paper", {"papers"}},        {"Topics", {"explain"}},  {"SpecKeys", {"explain"}},
-    {"Methods", {"explain"}},     {"Models", {"explain"}},  {"Tasks", {"explain"}},
-    {"Metrics", {"explain"}}};
+    {"Verification", {"verify"}}, {"Export", {"export"}},   {"Comparison", {"compare"}},
+    {"Papers", {"papers"}},       {"Paper", {"papers"}},    {"Topics", {"explain"}},
+    {"SpecKeys", {"explain"}},    {"Methods", {"explain"}}, {"Models", {"explain"}},
+    {"Tasks", {"explain"}},       {"Metrics", {"explain"}}};
 
 std::string fieldsMarkdown() {
   std::map<std::string, std::map<std::string, Field>> kinds;

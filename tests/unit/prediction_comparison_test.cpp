@@ -89,6 +89,34 @@ TEST_F(PredictionFiles, TasksRepeatsAndAnswers) {
   EXPECT_EQ(json["rows"][2]["b_over_a"]["mean"], .75);
 }
 
+// As lm-eval counts: each task's questions from 0.
+TEST_F(PredictionFiles, AnIdIsOfItsTask) {
+  std::string a, b;
+  for (int i = 0; i < 50; ++i) {
+    for (const bool first : {true, false}) {
+      const std::string start = "{\"doc_id\": " + std::to_string(i) + ", \"task\": \"" +
+                                (first ? "one" : "two") + "\", \"acc\": ";
+      a += start + (first ? "0}\n" : "1}\n");
+      b += start + (first ? "1}\n" : "0}\n");
+    }
+  }
+  const auto left = readPredictions(write("a", a), {}), right = readPredictions(write("b", b), {});
+  ASSERT_TRUE(left && right);
+  const auto compared = comparePredictions(*left, *right);
+  ASSERT_TRUE(compared) << compared.error().message;
+  ASSERT_EQ(compared->rows.size(), 3u);
+  EXPECT_EQ(compared->rows[0].questions, 100u);
+  EXPECT_EQ(compared->rows[1].difference.mean, 1);
+  EXPECT_EQ(compared->rows[2].difference.mean, -1);
+  const auto bare = readPredictions(write("c", "{\"doc_id\": 7, \"acc\": 1}\n"), {});
+  const auto refused = comparePredictions(*left, *bare);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("one of several tasks"));
+  EXPECT_THAT(refusal("{\"id\": 1, \"score\": 1, \"filter\": \"strict\"}\n"
+                      "{\"id\": 1, \"score\": 0, \"filter\": \"flexible\"}\n"),
+              HasSubstr("keep the lines of one filter"));
+}
+
 TEST_F(PredictionFiles, WhatIsWrongIsSaidWithItsLine) {
   EXPECT_THAT(refusal(""), HasSubstr("holds no answer"));
   EXPECT_THAT(refusal("[1]\n"), HasSubstr("line 1: is no JSON object"));

@@ -89,6 +89,11 @@ class Attention:
         if zero_reads not in ("off", "mean-value", "window"):
             raise ValueError(f"allot: zero_reads is off, mean-value or window, not {zero_reads}")
         config = model.config.get_text_config(decoder=True)
+        kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
+        if kinds:
+            raise ValueError(
+                f"allot: the model has layers of {', '.join(sorted(kinds))}, which allot does not compute"
+            )
         self.device: torch.device = model.device
         self.layers: int = config.num_hidden_layers
         self.heads: int = config.num_attention_heads
@@ -165,5 +170,8 @@ def _attend(
         )
     if dropout:
         raise ValueError("allot: there is no dropout in decode: model.eval()")
+    for name in ("softcap", "s_aux", "position_bias"):
+        if kwargs.get(name) is not None:
+            raise ValueError(f"allot: the model's attention has {name}, which allot's has not")
     out = layer.attend(query, key, value, attention_mask, scaling, sliding_window or 0)
     return out, None

@@ -63,23 +63,28 @@ class Cache(NamedTuple):
     centres: torch.Tensor
     """float32 [pages, kv_heads, head_dim]"""
     bounds: torch.Tensor
-    """float32 [pages, kv_heads, page_size / 16, 2, head_dim]: for quest"""
+    """of the cache's dtype [pages, kv_heads, page_size / 16, 2, head_dim]: for quest"""
     value_sums: torch.Tensor
     """float64 [pages, kv_heads, 2, head_dim]: for mean_values"""
 
 
 class Workspace:
-    """Scratch memory of one device. One step at a time; from several threads, calls wait.
+    """Scratch memory of one device. One step at a time; on the CPU, calls from several threads wait.
 
     On the CPU it has ``threads`` threads and makes room for itself. On a GPU, plan before a step: a
     plan grows memory and may wait for the device, and graphs captured before it grew are of no use
-    (``moves`` has risen).
+    (``moves`` has risen). All its steps there are on one stream, and it is kept as long as a graph
+    that was captured with it: another stream's steps would write to the same memory.
     """
 
     def __init__(self, device: Union[str, torch.device] = "cpu", threads: int = 1) -> None:
         device = torch.device(device)
+        if device.type == "cuda" and not torch.cuda.is_available():
+            raise ValueError(f"allot: there is no GPU for a workspace on {device}: this PyTorch sees none")
         if device.type == "cuda" and device.index is None:
             device = torch.device("cuda", torch.cuda.current_device())
+        if device.type == "cpu":
+            device = torch.device("cpu")  # and not cpu:0, which no tensor is on
         self.device = device
         self.number: int = _ops.make_workspace(device, threads)
 

@@ -30,9 +30,9 @@ class Run:
     device, schedule (draws, a tuple).
     evaluations: a row a cell of the newest version that has it: method, schedule, total_budget (draws
     per head and token over all layers), task ("all" beside each), n (questions), accuracy, ci_low and
-    ci_high (95 %), version, and the other columns of curve.csv where there is one.
-    answers: a row an answered question: method, schedule, total_budget, version, repeat, question,
-    task (its number), score (0..1), tokens.
+    ci_high (95 %), version, prefill, and the other columns of curve.csv where there is one.
+    answers: a row an answered question: method, schedule, total_budget, version, repeat, prefill (the
+    method that read the prompt), question, task (its number), score (0..1), tokens.
     schedules: a row an entry of a learned schedule: total_budget, entry (of a layer, KV head or head,
     layer by layer), draws.
     """
@@ -67,8 +67,8 @@ def read_run(folder: Union[str, "os.PathLike[str]"]) -> Run:
     answers = pandas.DataFrame(
         list(_answers(folder)),
         columns=[
-            "method", "schedule", "total_budget", "version", "repeat", "question", "task", "score",
-            "tokens",
+            "method", "schedule", "total_budget", "version", "repeat", "prefill", "question", "task",
+            "score", "tokens",
         ],
     )
     curve = os.path.join(folder, "curve.csv")
@@ -154,6 +154,7 @@ def _answers(folder: str) -> Iterator[tuple[Any, ...]]:
             int(unit.get("total_budget", 0)),
             int(unit.get("policy_version", 0)),
             int(unit.get("repeat", 0)),
+            unit.get("prefill") or "dense",
         )
         for score in result.get("scores", []):
             yield (
@@ -170,20 +171,21 @@ def _cells(answers: "pandas.DataFrame") -> "pandas.DataFrame":
     import pandas
 
     rows = []
-    newest = answers.groupby(["method", "schedule", "total_budget"])["version"].transform("max")
+    cell_names = ["method", "schedule", "prefill", "total_budget"]
+    newest = answers.groupby(cell_names)["version"].transform("max")
     now = answers[answers["version"] == newest]
     # A question counts once, with the mean of its repeats.
-    each = now.groupby(
-        ["method", "schedule", "total_budget", "version", "question"], as_index=False
-    )["score"].mean()
-    for key, cell in each.groupby(["method", "schedule", "total_budget", "version"]):
+    each = now.groupby([*cell_names, "version", "question"], as_index=False)["score"].mean()
+    for key, cell in each.groupby([*cell_names, "version"]):
+        method, schedule, prefill, total, version = key
         low, high = _wilson95(cell["score"].sum(), len(cell))
-        rows.append((*key[:3], len(cell), cell["score"].mean(), low, high, key[3], "all"))
+        mean = cell["score"].mean()
+        rows.append((method, schedule, total, len(cell), mean, low, high, version, "all", prefill))
     return pandas.DataFrame(
         rows,
         columns=[
             "method", "schedule", "total_budget", "n", "accuracy", "ci_low", "ci_high", "version",
-            "task",
+            "task", "prefill",
         ],
     )
 
@@ -228,7 +230,13 @@ def plot_frontier(
     if ax is None:
         _, ax = plt.subplots()
     cells = run.evaluations[run.evaluations["task"] == "all"]
-    for (method, schedule), line in cells.groupby(["method", "schedule"]):
+    if "prefill" not in cells.columns:  # of an older build's curve.csv
+        cells = cells.assign(prefill="dense")
+    cells = cells.fillna({"prefill": "dense"})
+    several = cells["prefill"].nunique() > 1
+    for (method, schedule, prefill), line in cells.groupby(["method", "schedule", "prefill"]):
+        if several:
+            method = f"{prefill} + {method}"
         line = line.sort_values("total_budget")
         budgets, accuracy = line["total_budget"], line["accuracy"]
         if (budgets == 0).all():
