@@ -76,6 +76,11 @@ std::vector<Case> gradedCases() {
       {r, "    global __name__\n    return 42 if __name__ == 'builtins' else 0", 1},
       {r, "    import subprocess\n    return int(subprocess.check_output(['echo', '42']))", 1},
       {r, "    import threading\n    threading.Thread(target=input).start()\n    return 42", 1},
+      {r,
+       "    import sys, threading\n"
+       "    talk = lambda: [print('x', file=sys.stderr) for _ in iter(int, 1)]\n"
+       "    threading.Thread(target=talk, daemon=True).start()\n    return 42",
+       1},
       {r, "    open('/tmp/a', 'w').write('42')\n    return int(open('/tmp/a').read())", 1},
       {{"assert x == 1"}, "x = 1\n", 1},
       {{"assert x == 1"}, "x = 1", 1},  // the tests stand on lines of their own

@@ -24,7 +24,8 @@ constexpr std::chrono::milliseconds kAsk{200};
 constexpr std::string_view kStops[] = {"\nclass", "\ndef", "\n#", "\nif", "\nprint"};
 
 // Reads a word and the program; writes the word when it begins, and again when the program has run
-// to its end and nothing of it is left. _exit: neither threads nor atexit come after the verdict.
+// to its end and nothing of it is left. _exit: neither threads nor atexit come after the verdict,
+// and what a thread says until then goes nowhere.
 constexpr const char* kRunner = R"py(
 import os, sys
 word, program = sys.stdin.buffer.read().split(b"\n", 1)
@@ -35,6 +36,9 @@ try:
     while os.waitpid(-1, os.WNOHANG)[0]:
         pass
 except ChildProcessError:
+    null = os.open("/dev/null", os.O_WRONLY)
+    os.dup2(null, 1)
+    os.dup2(null, 2)
     os.write(verdict, word)
     os._exit(0)
 os._exit(1)
