@@ -140,7 +140,8 @@ class Operator(Operated):
                     continue
                 # A new one: an old one that failed is started again only after minutes.
                 for each in self.pods("slip", "worker"):
-                    self.kubectl("delete", "pod", each["metadata"]["name"], "--wait=false", "--ignore-not-found")
+                    self.kubectl("delete", "pod", each["metadata"]["name"], "--wait=false",
+                                 "--ignore-not-found")
                 kube.until(f"of {keys} the sentence {said}", lambda: any(
                     said in self.condition("slip", kind)["message"]
                     for kind in ("Accepted", "Progressing")), 180)
