@@ -119,7 +119,8 @@ Controller::Controller(const kube::ServerAccess& access, ControllerOptions optio
   }
 }
 
-Controller::~Controller() = default;
+// Their threads end first: they put keys into the queue until then.
+Controller::~Controller() { reflectors_.clear(); }
 
 void Controller::enqueue(const std::string& key) {
   {
