@@ -5,6 +5,10 @@
 foreach(name CMAKE_CUDA_FLAGS CMAKE_CUDA_ARCHITECTURES CMAKE_CUDA_STANDARD)
   set(kept_${name} "${${name}}")
 endforeach()
+# Without a list it compiles and runs a program that asks this machine's GPU.
+if(NOT DEFINED TORCH_CUDA_ARCH_LIST)
+  set(TORCH_CUDA_ARCH_LIST 9.0)
+endif()
 find_package(Torch REQUIRED)
 foreach(name CMAKE_CUDA_FLAGS CMAKE_CUDA_ARCHITECTURES CMAKE_CUDA_STANDARD)
   set(${name} "${kept_${name}}")
