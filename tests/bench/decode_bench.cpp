@@ -1,6 +1,6 @@
 // allot-decode-bench: what an output token costs on a GPU, method by method: whole decode steps of
-// a model of Llama-3.1-8B's shape, weights random, keys and values random, bfloat16. A step is
-// captured in a CUDA graph and replayed. Prints a table; gates nothing.
+// a model of Llama-3.1-8B's shape, or of another's, weights random, keys and values random,
+// bfloat16. A step is captured in a CUDA graph and replayed. Prints a table; gates nothing.
 #include <ATen/core/ivalue.h>
 
 #include <ATen/Functions.h>
@@ -32,7 +32,8 @@ struct Options {
   uint32_t budget = 128;
   int steps = 40;
   int page_size = 64;
-  int64_t layers = 32;
+  int64_t layers = 0;  // the model's
+  std::string model;   // Llama-3.1-8B's shape
   std::string json;
 };
 
@@ -93,17 +94,29 @@ Entry parseEntry(const Options& options, const std::string& text) {
   return entry;
 }
 
-ModelConfig llama8b(const Options& options, const std::vector<Shape>& shapes) {
+ModelConfig llama8b() {
   ModelConfig config;
   config.architecture = "LlamaForCausalLM";
   config.vocab_size = 128256;
   config.hidden_size = 4096;
   config.intermediate_size = 14336;
-  config.layers = options.layers;
+  config.layers = 32;
   config.heads = 32;
   config.kv_heads = 8;
   config.head_dim = 128;
   config.rope_theta = 500000.0f;
+  return config;
+}
+
+// The shape that the options ask for, with positions for all that is measured.
+ModelConfig configOf(const Options& options, const std::vector<Shape>& shapes) {
+  ModelConfig config = llama8b();
+  if (!options.model.empty()) {
+    auto read = ModelConfig::load(options.model);
+    if (!read) die("--model: " + read.error().message);
+    config = *read;
+  }
+  if (options.layers > 0) config.layers = options.layers;
   for (const Shape& shape : shapes) {
     config.max_positions = std::max<int64_t>(config.max_positions, shape.keys);
   }
@@ -268,7 +281,7 @@ nlohmann::json tableOf(const Shape& shape, const std::vector<Line>& lines) {
 
 std::unique_ptr<CudaModel> makeModel(const Options& options, const std::vector<Shape>& shapes,
                                      const std::vector<Entry>& entries) {
-  const ModelConfig config = llama8b(options, shapes);
+  const ModelConfig config = configOf(options, shapes);
   CudaWeights weights = CudaWeights::random(config, 1);
   KvPoolOptions pool{.page_size = options.page_size};
   const size_t free = freeMemory(Device::kCuda);
@@ -293,10 +306,12 @@ void runAll(const Options& options) {
   const auto model = makeModel(options, shapes, entries);
   const c10::cuda::CUDAStreamGuard on(model->stream());
   std::printf(
-      "Llama-3.1-8B's shape, %lld layers, bfloat16, random weights (%.1f GB), pages of %d, "
+      "%s's shape, %lld layers, bfloat16, random weights (%.1f GB), pages of %d, "
       "S = %u unless after @; %s; one step in a CUDA graph, median of %d\n",
-      static_cast<long long>(options.layers), static_cast<double>(model->weights().bytes()) / 1e9,
-      options.page_size, options.budget, cudaDeviceName().c_str(), options.steps);
+      options.model.empty() ? "Llama-3.1-8B" : options.model.c_str(),
+      static_cast<long long>(model->config().layers),
+      static_cast<double>(model->weights().bytes()) / 1e9, options.page_size, options.budget,
+      cudaDeviceName().c_str(), options.steps);
   nlohmann::json tables = nlohmann::json::array();
   for (const Shape& shape : shapes) {
     std::vector<Line> lines;
@@ -306,7 +321,7 @@ void runAll(const Options& options) {
   }
   if (options.json.empty()) return;
   std::ofstream file(options.json);
-  file << nlohmann::json{{"device", cudaDeviceName()},    {"layers", options.layers},
+  file << nlohmann::json{{"device", cudaDeviceName()},    {"layers", model->config().layers},
                          {"pageSize", options.page_size}, {"budget", options.budget},
                          {"steps", options.steps},        {"tables", tables}}
               .dump(1)
@@ -317,11 +332,13 @@ void runAll(const Options& options) {
 int main(int argc, char** argv) {
   Options options;
   CLI::App app(
-      "allot-decode-bench: time per output token of a model of Llama-3.1-8B's shape on a GPU.");
+      "allot-decode-bench: time per output token on a GPU, of a model of Llama-3.1-8B's shape or "
+      "another's.");
   app.footer(
       "Examples:\n"
       "  allot-decode-bench\n"
       "  allot-decode-bench --shapes 1x131072 --methods dense \"s2anta-q4 @256\"\n"
+      "  allot-decode-bench --model /models/qwen25-coder-1.5b.gguf --shapes 256x320\n"
       "  allot-decode-bench --json decode.json");
   app.add_option("--shapes", options.shapes, "Rows and keys [6x30000 16x32768]");
   app.add_option("--methods", options.methods, "Methods, each with its parameters and @budget");
@@ -329,7 +346,9 @@ int main(int argc, char** argv) {
   app.add_option("--steps", options.steps, "Timed steps [40]")->check(CLI::Range(20, 100000));
   app.add_option("--page-size", options.page_size, "Keys in a page [64]")
       ->check(CLI::IsMember({16, 64, 256}));
-  app.add_option("--layers", options.layers, "Layers, for less memory [32]")
+  app.add_option("--model", options.model,
+                 "Folder or GGUF file of the model whose shape is taken [Llama-3.1-8B's]");
+  app.add_option("--layers", options.layers, "Layers, for less memory [the model's]")
       ->check(CLI::Range(1, 1000));
   app.add_option("--json", options.json, "Write the figures to this file");
   CLI11_PARSE(app, argc, argv);
