@@ -1,11 +1,8 @@
 // allot-aggregator: the one learner of a run, and the page that shows it. Options, and what is
 // there before the first tick (leading.h).
-#include <signal.h>
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <random>
@@ -18,15 +15,12 @@
 #include "core/spec/choices.h"
 #include "core/ulid.h"
 #include "files/files.h"
-#include "telemetry/flags.h"
-#include "telemetry/termination.h"
+#include "telemetry/process.h"
 
 namespace allot {
 namespace {
 
 using std::chrono::milliseconds;
-
-std::atomic<bool> draining{false};
 
 // In --dir: where the page is.
 constexpr char kPageUrlFile[] = "page.url";
@@ -130,31 +124,11 @@ int main(int argc, char** argv) {
                "file meanwhile, as far as a run can");
   app.add_flag("--synchronous", options.synchronous,
                "Lag zero: episodes of an update are handed out only under its own policy");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (app.exit(error) == 0) return 0;
-    writeTermination(error.what());
-    return static_cast<int>(ErrorCode::kUsage);
-  }
-  setUpLog(options.telemetry.logFormat());
-  struct sigaction action {};
-  action.sa_handler = [](int) { draining = true; };
-  sigaction(SIGTERM, &action, nullptr);
-  sigaction(SIGINT, &action, nullptr);
-  signal(SIGPIPE, SIG_IGN);
-
-  return endProcess("allot-aggregator", aggregate(options));
+  return runProcess("allot-aggregator", &app, options.telemetry, argc, argv,
+                    [&] { return aggregate(options); });
 }
 
 }  // namespace
 }  // namespace allot
 
-int main(int argc, char** argv) {
-  try {
-    return allot::main(argc, argv);
-  } catch (const std::exception& error) {
-    return allot::endProcess("allot-aggregator",
-                             allot::fail(allot::ErrorCode::kInternal, error.what()));
-  }
-}
+int main(int argc, char** argv) { return allot::main(argc, argv); }

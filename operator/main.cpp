@@ -1,7 +1,5 @@
 // allot-operator: runs the Experiments of a cluster. Options, and who leads.
-#include <signal.h>
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <atomic>
@@ -11,16 +9,13 @@
 #include "kube/leader_election.h"
 #include "operator/controller.h"
 #include "store/redis/acl.h"
-#include "telemetry/flags.h"
+#include "telemetry/process.h"
 #include "telemetry/telemetry.h"
-#include "telemetry/termination.h"
 
 namespace allot {
 namespace {
 
 using std::chrono::milliseconds;
-
-std::atomic<bool> draining{false};
 
 constexpr milliseconds kTurn{500};
 constexpr uint16_t kStatusPort = 9464;
@@ -163,30 +158,11 @@ int main(int argc, char** argv) {
   Options options;
   options.status_url = "http://{name}-aggregator.{namespace}:" + std::to_string(kStatusPort);
   addOptions(&app, &options);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (app.exit(error) == 0) return 0;
-    writeTermination(error.what());
-    return static_cast<int>(ErrorCode::kUsage);
-  }
-  setUpLog(options.telemetry.logFormat());
-  struct sigaction action {};
-  action.sa_handler = [](int) { draining = true; };
-  sigaction(SIGTERM, &action, nullptr);
-  sigaction(SIGINT, &action, nullptr);
-  signal(SIGPIPE, SIG_IGN);
-  return endProcess("allot-operator", operate(options));
+  return runProcess("allot-operator", &app, options.telemetry, argc, argv,
+                    [&] { return operate(options); });
 }
 
 }  // namespace
 }  // namespace allot
 
-int main(int argc, char** argv) {
-  try {
-    return allot::main(argc, argv);
-  } catch (const std::exception& error) {
-    return allot::endProcess("allot-operator",
-                             allot::fail(allot::ErrorCode::kInternal, error.what()));
-  }
-}
+int main(int argc, char** argv) { return allot::main(argc, argv); }

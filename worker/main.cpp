@@ -1,10 +1,7 @@
 // allot-worker: one worker process of a run.
-#include <signal.h>
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -22,8 +19,7 @@
 #include "model/device.h"
 #include "model/model_config.h"
 #include "store/store_probe.h"
-#include "telemetry/flags.h"
-#include "telemetry/termination.h"
+#include "telemetry/process.h"
 #include "worker/engine.h"
 #include "worker/loading_beats.h"
 #include "worker/run_finder.h"
@@ -35,7 +31,6 @@
 namespace allot {
 namespace {
 
-std::atomic<bool> draining{false};
 // What was given up or dropped is counted last: a little more than the 15 s between two scrapes,
 // and within the 20 s that a pod has beyond --grace.
 constexpr std::chrono::seconds kLastScrape{16};
@@ -304,6 +299,19 @@ Status work(const Options& options) {
   return done;
 }
 
+// Of its three kinds of work the one that the options name.
+Status run(const Options& options) {
+  if (!options.check.empty()) return check(options);
+  if (!options.schedules.empty()) return answer(options);
+  if (options.redis.empty() || options.run_id.empty() == options.wanted.empty()) {
+    return badInput("--redis and either --run or --experiment are needed: see --help");
+  }
+  const Status done = work(options);
+  // The last line of a log that is whole: not every kubelet tells a deleted pod's exit code.
+  if (done) spdlog::info("ended, exit code 0");
+  return done;
+}
+
 int main(int argc, char** argv) {
   CLI::App app(
       "allot-worker: decodes and grades for one run until the run ends.\n\n"
@@ -352,44 +360,11 @@ int main(int argc, char** argv) {
                "With --check: the file is of a run that goes on, which keeps what is refused for "
                "new ones");
   options.telemetry.add(&app);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (app.exit(error) == 0) return 0;
-    writeTermination(error.what());
-    return static_cast<int>(ErrorCode::kUsage);
-  }
-
-  setUpLog(options.telemetry.logFormat());
-  struct sigaction action {};
-  action.sa_handler = [](int) { draining = true; };
-  sigaction(SIGTERM, &action, nullptr);
-  sigaction(SIGINT, &action, nullptr);
-  signal(SIGPIPE, SIG_IGN);
-
-  Status done;
-  if (!options.check.empty()) {
-    done = check(options);
-  } else if (!options.schedules.empty()) {
-    done = answer(options);
-  } else if (options.redis.empty() || options.run_id.empty() == options.wanted.empty()) {
-    done = badInput("--redis and either --run or --experiment are needed: see --help");
-  } else {
-    done = work(options);
-    // The last line of a log that is whole: not every kubelet tells a deleted pod's exit code.
-    if (done) spdlog::info("ended, exit code 0");
-  }
-  return endProcess("allot-worker", done);
+  return runProcess("allot-worker", &app, options.telemetry, argc, argv,
+                    [&] { return run(options); });
 }
 
 }  // namespace
 }  // namespace allot
 
-int main(int argc, char** argv) {
-  try {
-    return allot::main(argc, argv);
-  } catch (const std::exception& error) {
-    return allot::endProcess("allot-worker",
-                             allot::fail(allot::ErrorCode::kInternal, error.what()));
-  }
-}
+int main(int argc, char** argv) { return allot::main(argc, argv); }
