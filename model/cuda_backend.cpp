@@ -329,8 +329,11 @@ Result<std::vector<float>> CudaBackend::prefillOnStream(const std::vector<int32_
     }
   }
   if (!dense) prompt_.finish();
-  const at::Tensor logits =
-      at::mm(normalised(x, more, weights.final_norm), weights.head).to(at::kFloat).cpu();
+  at::Tensor logits;
+  if (auto why = model_->logitsOf(normalised(x, more, weights.final_norm), &logits)) {
+    return refused("prefill", *why);
+  }
+  logits = logits.cpu();
   const float* data = logits.data_ptr<float>();
   // What the last layer makes is not in any cache, where it would have been checked.
   if (!std::all_of(data, data + config.vocab_size, [](float x) { return std::isfinite(x); })) {

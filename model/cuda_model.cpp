@@ -339,16 +339,30 @@ const kernels::RowStatistics* CudaModel::statistics() const {
 
 const int32_t* CudaModel::tokens() const { return host_tokens_.data_ptr<int32_t>(); }
 
-void CudaModel::multiply(const at::Tensor& in, const at::Tensor& matrix, at::Tensor* out) {
-  if (refused_product_) return;
+std::optional<std::string> CudaModel::product(const at::Tensor& in, int64_t rows,
+                                              const at::Tensor& matrix, at::Tensor* out) {
   const auto number = [](const at::Tensor& of) {
     return of.scalar_type() == at::kFloat ? cuda_ops::Number::kFloat32
                                           : cuda_ops::Number::kBFloat16;
   };
-  refused_product_ =
-      products_.multiply(number(in), in.data_ptr(), wholeTiles(rows_),
-                         {matrix.data_ptr(), matrix.size(0), matrix.size(1), matrix.stride(0) == 1},
-                         number(*out), out->data_ptr(), c10::cuda::getCurrentCUDAStream().stream());
+  return products_.multiply(
+      number(in), in.data_ptr(), rows,
+      {matrix.data_ptr(), matrix.size(0), matrix.size(1), matrix.stride(0) == 1}, number(*out),
+      out->data_ptr(), c10::cuda::getCurrentCUDAStream().stream());
+}
+
+void CudaModel::multiply(const at::Tensor& in, const at::Tensor& matrix, at::Tensor* out) {
+  if (!refused_product_) refused_product_ = product(in, wholeTiles(rows_), matrix, out);
+}
+
+std::optional<std::string> CudaModel::logitsOf(const at::Tensor& normed, at::Tensor* logits) {
+  const int64_t rows = wholeTiles(1);
+  const at::Tensor in = at::zeros({rows, normed.size(1)}, normed.options());
+  in.slice(0, 0, 1).copy_(normed);
+  at::Tensor out = at::empty({rows, config_.vocab_size}, onGpu(at::kFloat));
+  auto refusal = product(in, rows, weights_.head, &out);
+  *logits = out.select(0, 0);
+  return refusal;
 }
 
 std::optional<std::string> CudaModel::attend(int64_t layer) {

@@ -104,6 +104,9 @@ class CudaModel {
 
   // On the device, [at least rows, vocab], float32.
   const at::Tensor& logits() const { return logits_; }
+  // What a step makes of a row that the last norm gave: normed [1, hidden] of the weights' number,
+  // logits [vocab] float32, on the device. On the current stream.
+  [[nodiscard]] std::optional<std::string> logitsOf(const at::Tensor& normed, at::Tensor* logits);
   // Of the layer after whose attention it is asked: [at least rows, heads or KV heads * head_dim];
   // idleValues() is undefined where none are kept.
   const at::Tensor& queries() const { return queries_; }
@@ -130,7 +133,10 @@ class CudaModel {
   int64_t offset(Array array) const;
   template <typename T>
   T* onDevice(Array array) const;
-  // out = in times matrix, all row tiles. What goes wrong is in refused_product_.
+  // out = in times matrix, so many rows in whole tiles.
+  [[nodiscard]] std::optional<std::string> product(const at::Tensor& in, int64_t rows,
+                                                   const at::Tensor& matrix, at::Tensor* out);
+  // The same of the step's rows. What goes wrong is in refused_product_.
   void multiply(const at::Tensor& in, const at::Tensor& matrix, at::Tensor* out);
   [[nodiscard]] std::optional<std::string> attend(int64_t layer);
   bool hasMethod(int64_t layer) const { return !only_layer_ || *only_layer_ == layer; }
