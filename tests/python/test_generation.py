@@ -27,6 +27,19 @@ def recall(device):
     return AutoModelForCausalLM.from_pretrained(RECALL, dtype=dtype).to(device).eval()
 
 
+def smollm2():
+    """SmolLM2-135M-Instruct with its tokenizer, and in place of them why not."""
+    if not os.path.exists(os.path.join(SMOLLM2, SMOLLM2_FILE)):
+        return None, None, "SmolLM2 is not here: ./run smollm2 fetches it"
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            SMOLLM2, gguf_file=SMOLLM2_FILE, dtype=torch.float32
+        ).eval()
+        return model, AutoTokenizer.from_pretrained(SMOLLM2, gguf_file=SMOLLM2_FILE), None
+    except (ImportError, ValueError) as error:
+        return None, None, f"transformers reads no GGUF file here: {error}"
+
+
 def recall_prompts():
     with open(os.path.join(RECALL, "golden.json"), encoding="utf-8") as file:
         return [torch.tensor([one["prompt_ids"]]) for one in json.load(file)["logits"]]
@@ -76,15 +89,9 @@ def test_dense_tokens_of_smollm2_are_transformers_own():
     """40 prompts of text, SmolLM2-135M-Instruct; `./run smollm2` fetches it."""
     if AutoModelForCausalLM is None:
         return skip(NO_TRANSFORMERS)
-    if not os.path.exists(os.path.join(SMOLLM2, SMOLLM2_FILE)):
-        return skip("SmolLM2 is not here: ./run smollm2 fetches it")
-    try:
-        model = AutoModelForCausalLM.from_pretrained(
-            SMOLLM2, gguf_file=SMOLLM2_FILE, dtype=torch.float32
-        ).eval()
-        tokenizer = AutoTokenizer.from_pretrained(SMOLLM2, gguf_file=SMOLLM2_FILE)
-    except (ImportError, ValueError) as error:
-        return skip(f"transformers reads no GGUF file here: {error}")
+    model, tokenizer, why = smollm2()
+    if why:
+        return skip(why)
     subjects = ["a river", "the moon", "an old book", "two friends", "a small town", "winter",
                 "the number seven", "a lost key", "bread", "a long train"]
     forms = ["Write one sentence about {}.", "What is {} good for?", "A story of {} begins so:",
