@@ -15,7 +15,6 @@ import os
 import torch
 
 import allot
-from allot import paged_cache
 from test_generation import AutoModelForCausalLM, NO_TRANSFORMERS, answer, smollm2
 from test_golden import GOLDEN, keys_of
 from test_operators import skip
@@ -23,6 +22,10 @@ from test_operators import skip
 APART = 1e-5  # of a query or key, relative: what the two sides may differ by
 TRIES = 1000  # most need one to ten
 TENSORS = ("keys", "values", "codes", "scales", "centres")
+
+if AutoModelForCausalLM is not None:
+    from allot import paged_cache
+    from allot.operators import decode_attention
 
 
 class BesideTheWorker:
@@ -108,9 +111,6 @@ class BesideTheWorker:
             part = (x[:, begin:end].contiguous() for x in (keys, values))
             allot.append_kv(*part, near, table, allot.words([begin]), workspace)
         return near
-
-
-decode_attention = paged_cache.decode_attention
 
 
 def test_smollm2_draws_the_workers_keys():
