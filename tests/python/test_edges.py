@@ -46,14 +46,14 @@ def test_tensors_without_data_are_not_mixed_with_others():
         lambda: allot.decode_attention(*arguments, "s2anta-sys", filled.workspace)
     )
     assert "queries is on cpu, but the cache is on meta" in sentence
+    if torch.__version__.startswith("1."):
+        return  # PyTorch itself refuses the others
     keys = torch.zeros(1, 1, KV_HEADS, 64)
     assert "keys is on cpu" in refusal(
         lambda: allot.append_kv(
             keys, keys, meta, filled.page_table, filled.lengths, filled.workspace
         )
     )
-    if torch.__version__.startswith("1."):
-        return  # which knows the sizes of the others' results with data alone
     assert "lengths is on cpu" in refusal(
         lambda: allot.mean_values(meta, filled.page_table, filled.lengths)
     )
