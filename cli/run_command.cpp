@@ -132,7 +132,7 @@ class RunFolder {
   const std::string& runId() const { return note_.run_id; }
   const RunNote& note() const { return note_; }
 
-  // A run that never began leaves nothing behind.
+  // A run that was refused leaves nothing behind.
   void discard() const {
     if (!is_ours_) return;
     std::error_code ignored;
@@ -275,8 +275,7 @@ Status startRun(LocalRun* local, const RunOptions& options) {
 }
 
 struct Outcome {
-  bool began = false;
-  bool counted = false;            // there are results
+  bool counted = false;            // there are results, or the store does not say
   std::optional<Desired> desired;  // nothing: not known
   uint64_t updates = 0;
   uint64_t max_updates = 0;
@@ -285,7 +284,6 @@ struct Outcome {
 Outcome outcomeOf(RunReader* store) {
   Outcome outcome;
   if (const auto policy = store->readPolicy(); policy && *policy) {
-    outcome.began = true;
     outcome.updates = (*policy)->snapshot.version();
   }
   const auto evaluations = store->readEvaluations("", 1);
@@ -361,9 +359,9 @@ Status run(RunOptions options) {
   }
   local.stop();
   if (!ended) {
-    // What ends a run before it has results is as good as found before its start.
-    const bool refused = ended.error().code == ErrorCode::kUsage && !outcome.counted;
-    if (!outcome.began || refused) folder.discard();
+    // What is refused before there are results is as good as found before the start. Anything else
+    // leaves data and logs, which the sentence names.
+    if (ended.error().code == ErrorCode::kUsage && !outcome.counted) folder.discard();
     return tl::unexpected(ended.error());
   }
   return tellEnd(outcome, *ended, was_finished, folder);

@@ -1,6 +1,7 @@
 // Run folders that earlier builds left behind go on with this one. Real binaries, the real model.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -13,6 +14,7 @@
 #include "store/store.h"
 #include "tests/store/redis_server.h"
 #include "tests/temp_folder.h"
+#include "tests/wait_for.h"
 
 namespace allot {
 namespace {
@@ -133,6 +135,38 @@ TEST_F(Folder, ARunStoredWithAKeyWithoutEffectIsResumed) {
   EXPECT_EQ(refused.status, 64);
   EXPECT_THAT(refused.err, HasSubstr("spec.model.chatTemplate: \"qwen2\" has no effect"));
   EXPECT_FALSE(fs::exists(fresh));
+}
+
+// As on a disk that is full: redis-server ends, and every one that is started after it.
+TEST_F(Folder, ARunWhoseRedisDoesNotComeBackIsKeptAndGoesOn) {
+  fs::copy(kExports + "/experiment.yaml", file_);
+  const std::string broken = temp_.path() + "/broken", pid = temp_.path() + "/pid";
+  const std::string program =
+      temp_.write("redis", "#!/bin/sh\n[ ! -e " + broken + " ] || exit 1\necho $$ >" + pid +
+                               "\nexec redis-server \"$@\"\n");
+  fs::permissions(program, fs::perms::owner_all);
+  auto process = Process::start(
+      {kAllot,
+       {"run", file_, "--dir", run_, "--model", kModel, "--workers", "1", "--kv-memory", "256",
+        "--redis-server", program, "--set", "spec.update.maxUpdates=100000"},
+       {}},
+      temp_.path() + "/run.log");
+  ASSERT_TRUE(process);
+  const auto version = [&] {
+    const json now = status();
+    return now.is_object() ? now.value("version", 0) : 0;
+  };
+  ASSERT_TRUE(waitFor([&] { return version() >= 2 || process->poll(); }, 120));
+  std::ofstream(broken) << "";
+  kill(std::stoi(readFile(pid)), SIGKILL);
+  const auto ended = process->waitFor(std::chrono::seconds(120));
+  ASSERT_TRUE(ended);
+  EXPECT_EQ(*ended, 70);
+  EXPECT_THAT(readFile(temp_.path() + "/run.log"),
+              HasSubstr("`allot run --resume --dir " + run_ + "` goes on"));
+  fs::remove(broken);
+  EXPECT_GE(version(), 2);
+  EXPECT_EQ(allot({"verify", run_}).status, 0);
 }
 
 }  // namespace
