@@ -198,6 +198,15 @@ int onRun(const ArchiveOptions& options, Status (*work)(RunAccess*, const Archiv
                             [&](RunAccess* access) { return work(access, options); }));
 }
 
+// Of an export: said before a run is looked for.
+Status oneTarget(const ArchiveOptions& options) {
+  if (options.out.empty() && options.mlflow.empty()) {
+    return badInput("say where to: --out FOLDER or --mlflow FOLDER");
+  }
+  if (options.out.empty() || options.mlflow.empty()) return {};
+  return badInput("name either --out FOLDER or --mlflow FOLDER, not both");
+}
+
 Status acl(const ArchiveOptions& options) {
   ALLOT_TRY(writeAcl(options.out));
   std::printf("wrote %s/users.acl (redis-server --aclfile) and a password file for each of %s\n",
@@ -229,19 +238,22 @@ void addArchiveCommands(CLI::App* app, Action* action) {
   write->group(kKeepGroup);
   addRunChoice(write, &options->choice);
   addOutput(write, &options->format);
-  auto* where = write->add_option_group("where to");
-  where->add_option("--out", options->out,
+  write->add_option("--out", options->out,
                     "Folder; an earlier export is brought up to date. {run} in it is the run's id");
-  where->add_option("--mlflow", options->mlflow,
+  write->add_option("--mlflow", options->mlflow,
                     "Or as a run of MLflow's in this folder of its files (mlruns)");
-  where->require_option(1);
   write->footer(
       "Examples:\n"
       "  allot export --out backup/recall\n"
       "  allot export runs/a --mlflow mlruns\n"
       "  allot export --redis redis://redis:6379 --out backup/recall\n"
       "  allot export --context current --experiment recall-layer-budget --out backup/recall");
-  write->callback([=] { *action = [options] { return onRun(*options, exportTo); }; });
+  write->callback([=] {
+    *action = [options] {
+      if (const Status named = oneTarget(*options); !named) return exitCodeOf(named);
+      return onRun(*options, exportTo);
+    };
+  });
 
   auto* read = app->add_subcommand("import", "Make a run of exported files, once they verify");
   read->group(kKeepGroup);

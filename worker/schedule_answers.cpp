@@ -138,6 +138,7 @@ Status answerSchedules(const v1::Experiment& experiment, Engine* engine, std::is
     if (!asked) return badInput(where + asked.error().message);
     ALLOT_ASSIGN(const json answer, answerOne(spec, *asked, number, engine));
     *out << answer.dump() << std::endl;  // whoever asks waits for it
+    if (!*out) return fail(ErrorCode::kIo, "the answers cannot be written: is the disk full?");
   }
   return {};
 }
