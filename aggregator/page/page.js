@@ -518,15 +518,18 @@
       `${plural(model.heads, 'head')} (${count(model.kv_heads)} for keys and values)`,
       `head size ${count(model.head_dim)}`].join(' · ') : 'The model is not known yet.');
     const most = number(view.max_updates);
-    byId('progress').hidden = !most;
+    const done = number(view.updates) || 0;
+    const units = FINAL.includes(view.state) ? 0 : number(view.open_units) || 0;
+    const track = byId('progress-bar').parentElement;
+    track.hidden = !most;
     if (most) {
-      const done = number(view.updates) || 0;
       byId('progress-bar').style.width = `${Math.min(100, (100 * done) / most)}%`;
-      const track = byId('progress-bar').parentElement;
       track.setAttribute('aria-valuemax', String(most));
       track.setAttribute('aria-valuenow', String(done));
-      say(byId('progress-text'), `${count(done)} of ${plural(most, 'update')}`);
     }
+    byId('progress').hidden = !most && !units;
+    say(byId('progress-text'), [most ? `${count(done)} of ${plural(most, 'update')}` : '',
+      units ? `${plural(units, 'evaluation unit')} to go` : ''].filter(Boolean).join(', '));
     byId('waiting').hidden = !word(view.waiting);
     say(byId('waiting'), word(view.waiting) ? `Not progressing: ${word(view.waiting)}` : '');
     byId('edit-refused').hidden = !word(view.edit_refused);
