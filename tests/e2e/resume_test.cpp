@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -135,6 +136,33 @@ TEST_F(Folder, ARunStoredWithAKeyWithoutEffectIsResumed) {
   EXPECT_EQ(refused.status, 64);
   EXPECT_THAT(refused.err, HasSubstr("spec.model.chatTemplate: \"qwen2\" has no effect"));
   EXPECT_FALSE(fs::exists(fresh));
+}
+
+TEST_F(Folder, WhereNobodyMayWriteTheFilesOfARunAreRead) {
+  fs::copy(kExports + "/" + names().front(), run_, fs::copy_options::recursive);
+  note(json::parse(readFile(run_ + "/export.json"))["run_id"]);
+  fs::permissions(temp_.path(), fs::perms(0755));
+  fs::permissions(run_, fs::perms(0555));
+  const auto allotAsAnother = [&](const std::vector<std::string>& arguments) {
+    std::vector<std::string> all = {kAllot};
+    // Root may write everywhere.
+    if (geteuid() == 0) {
+      all = {"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--", kAllot};
+    }
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    const std::string program = all.front();
+    all.erase(all.begin());
+    return *capture({program, all, {}});
+  };
+  if (allotAsAnother({"--version"}).status != 0) GTEST_SKIP() << "others may not run " << kAllot;
+  const Output status = allotAsAnother({"status", run_});
+  EXPECT_EQ(status.status, 0) << status.err;
+  EXPECT_THAT(status.out, HasSubstr("updates: 3 of 3"));
+  EXPECT_THAT(status.err, HasSubstr("cannot be written to"));
+  const Output verified = allotAsAnother({"verify", run_});
+  EXPECT_THAT(verified.out, HasSubstr("3 updates")) << verified.err;
+  EXPECT_EQ(allotAsAnother({"extend", run_, "--updates", "1"}).status, 64);
+  fs::permissions(run_, fs::perms(0755));
 }
 
 // As on a disk that is full: redis-server ends, and every one that is started after it.
