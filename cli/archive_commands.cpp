@@ -53,7 +53,15 @@ Status verify(RunAccess* access, const ArchiveOptions& options) {
 constexpr std::string_view kRunHere = "{run}";
 
 // For who exports several runs of one name, and does not know their ids.
-std::string withRunId(std::string folder, const std::string& run_id) {
+Result<std::string> withRunId(std::string folder, const RunAccess& access) {
+  if (folder.find(kRunHere) == std::string::npos) return folder;
+  std::string run_id = access.runId();
+  if (access.kind() == RunAccess::Kind::kFiles) {
+    ALLOT_ASSIGN(const auto files, ArchiveReader::open(access.folder()));
+    ALLOT_ASSIGN(const RunHead head, files->readHead());
+    run_id = head.run_id;
+  }
+  if (!isUlid(run_id)) return badInput("run " + run_id + " cannot name a folder: leave {run} out");
   for (size_t at = folder.find(kRunHere); at != std::string::npos; at = folder.find(kRunHere)) {
     folder.replace(at, kRunHere.size(), run_id);
   }
@@ -61,7 +69,7 @@ std::string withRunId(std::string folder, const std::string& run_id) {
 }
 
 Status exportFiles(RunAccess* access, const ArchiveOptions& options) {
-  const std::string folder = withRunId(options.out, access->runId());
+  ALLOT_ASSIGN(const std::string folder, withRunId(options.out, *access));
   LongTask task("exporting update");
   ALLOT_ASSIGN(const ExportSummary summary,
                exportRun(&access->source(), folder,
@@ -74,11 +82,10 @@ Status exportFiles(RunAccess* access, const ArchiveOptions& options) {
 Status exportTo(RunAccess* access, const ArchiveOptions& options) {
   if (!options.out.empty()) return exportFiles(access, options);
   ALLOT_ASSIGN(const MlflowSummary summary, exportMlflow(&access->source(), options.mlflow));
-  std::printf(
-      "exported for MLflow: %s, %s, into %s\nlook at it with\n  mlflow ui "
-      "--backend-store-uri %s\n",
-      counted(summary.params, "param").c_str(), counted(summary.metrics, "metric").c_str(),
-      summary.folder.c_str(), shellWord(options.mlflow).c_str());
+  print(options, "MlflowExport", mlflowJson(summary),
+        "exported for MLflow: " + counted(summary.params, "param") + ", " +
+            counted(summary.metrics, "metric") + ", into " + summary.folder +
+            "\nlook at it with\n  mlflow ui --backend-store-uri " + shellWord(options.mlflow));
   return {};
 }
 

@@ -7,7 +7,6 @@
 
 #include "cli/terminal.h"
 #include "core/learning/policy_gradient.h"
-#include "core/spec/spec_yaml.h"  // counted
 #include "core/worker_beats.h"
 #include "store/archive/run_source.h"
 

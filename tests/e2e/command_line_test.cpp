@@ -229,6 +229,13 @@ TEST_F(CommandLine, FromANewFileToAListOfRuns) {
   const json verified = json::parse(said({"verify", folder + "/copy", "-o", "json"}));
   EXPECT_EQ(verified["result"], "equal");
   EXPECT_EQ(verified["updates"], 3);
+  said({"export", folder + "/copy", "--out", temp_.path() + "/of/{run}"});
+  const std::string id = verified["run_id"];
+  EXPECT_TRUE(fs::exists(temp_.path() + "/of/" + id + "/export.json"));
+  const json mlflow = json::parse(
+      said({"export", folder + "/copy", "--mlflow", temp_.path() + "/mlruns", "-o", "json"}));
+  EXPECT_EQ(mlflow["kind"], "MlflowExport");
+  EXPECT_TRUE(fs::exists(mlflow["folder"].get<std::string>() + "/meta.yaml"));
 
   fs::create_directory(folder + "/broken");
   std::ofstream(folder + "/broken/run.json") << "{}";
