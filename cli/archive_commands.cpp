@@ -68,8 +68,20 @@ Result<std::string> withRunId(std::string folder, const RunAccess& access) {
   return folder;
 }
 
+// As `--out runs` would be: a folder with an export counts as one run, and those in it as none.
+Status checkIsForOneRun(const std::string& folder) {
+  std::error_code ignored;
+  if (holdsExport(folder)) return {};
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    if (!holdsRun(entry.path().string()) && !holdsExport(entry.path().string())) continue;
+    return badInput(folder + " holds runs: name a folder of its own, as " + folder + "/copy");
+  }
+  return {};
+}
+
 Status exportFiles(RunAccess* access, const ArchiveOptions& options) {
   ALLOT_ASSIGN(const std::string folder, withRunId(options.out, *access));
+  ALLOT_TRY(checkIsForOneRun(folder));
   LongTask task("exporting update");
   ALLOT_ASSIGN(const ExportSummary summary,
                exportRun(&access->source(), folder,

@@ -47,6 +47,15 @@ using nlohmann::json;
 
 volatile sig_atomic_t interrupts = 0;
 
+// Until there is a folder a signal ends `allot run` at once, and the worker that looks at the model
+// with it: it may take minutes, and leaves nothing.
+void endInGoodOrder() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { interrupts = interrupts + 1; };
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
 // An explicit --port must be free; without one the aggregator finds its own.
 Status checkPort(int wanted) {
   if (wanted < 0) return {};
@@ -332,6 +341,7 @@ Status run(RunOptions options) {
   ALLOT_ASSIGN(const Preflight checked, checkBeforeRun(options));
   ALLOT_TRY(checkRedisProgram(options.redis_server));
   ALLOT_TRY(checkPort(options.port));
+  endInGoodOrder();
   makeAbsolute(&options);
   ALLOT_ASSIGN(const RunFolder folder, RunFolder::open(options));
   if (options.origin) {
@@ -370,10 +380,6 @@ Status run(RunOptions options) {
 }  // namespace
 
 int runCommand(const RunOptions& options) {
-  struct sigaction action {};
-  action.sa_handler = [](int) { interrupts = interrupts + 1; };
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
   signal(SIGPIPE, SIG_IGN);
   const Status done = run(options);
   if (done) return interrupts > 0 ? 130 : 0;

@@ -232,6 +232,8 @@ TEST_F(CommandLine, FromANewFileToAListOfRuns) {
   said({"export", folder + "/copy", "--out", temp_.path() + "/of/{run}"});
   const std::string id = verified["run_id"];
   EXPECT_TRUE(fs::exists(temp_.path() + "/of/" + id + "/export.json"));
+  EXPECT_THAT(refused({"export", folder + "/a", "--out", folder}), HasSubstr("holds runs"));
+  EXPECT_FALSE(fs::exists(folder + "/export.json"));
   const json mlflow = json::parse(
       said({"export", folder + "/copy", "--mlflow", temp_.path() + "/mlruns", "-o", "json"}));
   EXPECT_EQ(mlflow["kind"], "MlflowExport");

@@ -138,6 +138,27 @@ TEST_F(Folder, ARunStoredWithAKeyWithoutEffectIsResumed) {
   EXPECT_FALSE(fs::exists(fresh));
 }
 
+// While questions are made and the model is looked at, which may take minutes.
+TEST_F(Folder, CtrlCBeforeARunBeginsEndsItAtOnce) {
+  fs::copy(kExports + "/experiment.yaml", file_);
+  auto process = Process::start({kAllot,
+                                 {"run", file_, "--dir", run_, "--model", kModel, "--set",
+                                  "spec.task.heldOutQuestions=1000000"},
+                                 {}},
+                                temp_.path() + "/run.log");
+  ASSERT_TRUE(process);
+  const auto worker = [&] {
+    return readFile("/proc/" + std::to_string(process->pid()) + "/task/" +
+                    std::to_string(process->pid()) + "/children");
+  };
+  ASSERT_TRUE(waitFor([&] { return !worker().empty(); }, 60));
+  const int pid = std::stoi(worker());
+  process->signal(SIGINT);
+  EXPECT_EQ(process->waitFor(std::chrono::seconds(20)).value_or(0), 128 + SIGINT);
+  EXPECT_TRUE(waitFor([&] { return kill(pid, 0) != 0; }, 20));
+  EXPECT_FALSE(fs::exists(run_));
+}
+
 TEST_F(Folder, WhereNobodyMayWriteTheFilesOfARunAreRead) {
   fs::copy(kExports + "/" + names().front(), run_, fs::copy_options::recursive);
   note(json::parse(readFile(run_ + "/export.json"))["run_id"]);
