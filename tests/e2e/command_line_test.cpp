@@ -233,6 +233,14 @@ TEST_F(CommandLine, FromANewFileToAListOfRuns) {
   const std::string id = verified["run_id"];
   EXPECT_TRUE(fs::exists(temp_.path() + "/of/" + id + "/export.json"));
   EXPECT_THAT(refused({"export", folder + "/a", "--out", folder}), HasSubstr("holds runs"));
+  std::string measures = kSmall;
+  measures.erase(measures.find("  update:"),
+                 measures.find("  evaluation:") - measures.find("  update:"));
+  measures.replace(measures.find("[learned]"), 9, "[uniform]");
+  const std::string sweep = temp_.write("sweep.yaml", measures);
+  said({"run", sweep, "--model", model, "--workers", "1", "--dir", temp_.path() + "/sweep"});
+  EXPECT_THAT(refused({"fork", "--from", temp_.path() + "/sweep", file, "--model", model}),
+              HasSubstr("only measures"));
   EXPECT_FALSE(fs::exists(folder + "/export.json"));
   const json mlflow = json::parse(
       said({"export", folder + "/copy", "--mlflow", temp_.path() + "/mlruns", "-o", "json"}));
