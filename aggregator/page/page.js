@@ -106,7 +106,7 @@
     fill(charts.reward, [
       lineSet('smoothed', 'learned', history.map((h, i) => ({x: h.version, y: smoothed[i]})),
           {borderWidth: 2.5, order: 0}),
-      lineSet('baseline', 'uniform', series(history, 'mean_baseline'),
+      lineSet('updates before', 'uniform', series(history, 'mean_baseline'),
           {borderColor: faint('uniform', '70'), borderWidth: 1.25, order: 2}),
       lineSet('reward', 'learned', series(history, 'mean_reward'),
           {showLine: false, pointRadius: pointSize(history), pointBorderWidth: 0,
@@ -115,7 +115,7 @@
         `${format(smoothed[0], 3)} to ${format(smoothed[smoothed.length - 1], 3)}.`);
     drawLegend(card, [{name: 'one update', colour: 'learned', look: 'dots'},
       {name: 'smoothed', colour: 'learned', look: 'line'},
-      {name: 'baseline', colour: 'uniform', look: 'line'}]);
+      {name: 'updates before', colour: 'uniform', look: 'line'}]);
   }
 
   // The y axis around all intervals, in whole steps.

@@ -171,7 +171,7 @@ class PageTest(unittest.TestCase):
 
     def check_history(self, view, charts, hidden):
         history = view["history"]
-        names = {("reward", "reward"): "mean_reward", ("reward", "baseline"): "mean_baseline",
+        names = {("reward", "reward"): "mean_reward", ("reward", "updates before"): "mean_baseline",
                  ("lag", "lag"): "lag", ("kl", "step KL"): "step_kl", ("ess", "effective sample size"): "ess"}
         for (chart, label), key in names.items():
             shown = bool(history) and chart not in hidden
