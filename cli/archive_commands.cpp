@@ -233,25 +233,7 @@ Status acl(const ArchiveOptions& options) {
   return {};
 }
 
-}  // namespace
-
-void addArchiveCommands(CLI::App* app, Action* action) {
-  auto options = std::make_shared<ArchiveOptions>();
-  auto* check = app->add_subcommand(
-      "verify", "Compute every update of a run again and compare each policy, bit for bit");
-  check->group(kKeepGroup);
-  addOutput(check, &options->format);
-  addRunChoice(check, &options->choice);
-  check->footer(
-      "DIR may also hold an export. Exit code 65: something differs, or is not what it should be. "
-      "Exit code 76: some updates differ by rounding alone, and nothing else does: another "
-      "processor, or an allot from before arithmetic was the same on all, computed them.\n\n"
-      "Examples:\n"
-      "  allot verify\n"
-      "  allot verify backup/recall\n"
-      "  allot verify --redis redis://redis:6379 --experiment recall-layer-budget");
-  check->callback([=] { *action = [options] { return onRun(*options, verify); }; });
-
+void addExport(CLI::App* app, Action* action, const std::shared_ptr<ArchiveOptions>& options) {
   auto* write = app->add_subcommand(
       "export", "Write a run as files: JSON to import and verify elsewhere, CSV for people");
   write->group(kKeepGroup);
@@ -273,7 +255,28 @@ void addArchiveCommands(CLI::App* app, Action* action) {
       return onRun(*options, exportTo);
     };
   });
+}
 
+}  // namespace
+
+void addArchiveCommands(CLI::App* app, Action* action) {
+  auto options = std::make_shared<ArchiveOptions>();
+  auto* check = app->add_subcommand(
+      "verify", "Compute every update of a run again and compare each policy, bit for bit");
+  check->group(kKeepGroup);
+  addOutput(check, &options->format);
+  addRunChoice(check, &options->choice);
+  check->footer(
+      "DIR may also hold an export. Exit code 65: something differs, or is not what it should be. "
+      "Exit code 76: some updates differ by rounding alone, and nothing else does: another "
+      "processor, or an allot from before arithmetic was the same on all, computed them.\n\n"
+      "Examples:\n"
+      "  allot verify\n"
+      "  allot verify backup/recall\n"
+      "  allot verify --redis redis://redis:6379 --experiment recall-layer-budget");
+  check->callback([=] { *action = [options] { return onRun(*options, verify); }; });
+
+  addExport(app, action, options);
   auto* read = app->add_subcommand("import", "Make a run of exported files, once they verify");
   read->group(kKeepGroup);
   read->add_option("FOLDER", options->folder, "What `allot export` wrote")->required();
