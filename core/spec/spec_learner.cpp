@@ -87,9 +87,7 @@ std::optional<SpecProblem> idleStepProblem(const v1::Spec& spec) {
     bool idle;
     bool usual;
   } all[] = {
-      {"spec.update.optimizer", !ascends, optimizerOf(update) == usual.optimizer},
       {"spec.update.learningRate", !ascends, update.learning_rate() == usual.learning_rate},
-      {"spec.update.baseline", !of_policy, baselineOf(update) == usual.baseline},
       {"spec.update.entropyBonus", !of_policy, update.entropy_bonus() == 0},
   };
   for (const auto& one : all) {

@@ -60,12 +60,9 @@ TEST(SpecEffects, WhatWouldBeWithoutEffectIsRefusedInFilesThatAreApplied) {
            {{"spec.update={learner: additive, learningRate: 0.1}"},
             "x.yaml: spec.update.learningRate: has no effect on learner additive: remove this key, "
             "or choose learner reinforce"},
-           {{"spec.update={learner: cma-es, optimizer: sgd}"},
-            "x.yaml: spec.update.optimizer: has no effect on learner cma-es: remove this key, or "
-            "choose learner reinforce"},
-           {{"spec.update={learner: evolution, learningRate: 0.1, baseline: batch-mean}"},
-            "x.yaml: spec.update.baseline: has no effect on learner evolution: remove this key, or "
-            "choose learner reinforce"},
+           {{"spec.update={learner: evolution, learningRate: 0.1, entropyBonus: 0.1}"},
+            "x.yaml: spec.update.entropyBonus: has no effect on learner evolution: remove this "
+            "key, or choose learner reinforce"},
            {{"spec.update={learner: additive, entropyBonus: 0.1}"},
             "x.yaml: spec.update.entropyBonus: has no effect on learner additive: remove this key, "
             "or choose learner reinforce"},
@@ -100,6 +97,7 @@ TEST(SpecEffects, WhatWouldBeWithoutEffectIsRefusedInFilesThatAreApplied) {
   }
   for (const char* used : {"{learningRate: 0.1, entropyBonus: 0.1, baseline: batch-mean}",
                            "{learner: evolution, learningRate: 0.1, optimizer: sgd}",
+                           "{learner: additive, optimizer: sgd, baseline: batch-mean}",
                            "{learner: additive, learningRate: 0.05}", "{learner: santa}"}) {
     EXPECT_TRUE(parseExperiment(tiny(), "x.yaml", {std::string("spec.update=") + used})) << used;
   }
