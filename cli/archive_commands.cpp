@@ -53,15 +53,35 @@ Status verify(RunAccess* access, const ArchiveOptions& options) {
 constexpr std::string_view kRunHere = "{run}";
 
 // For who exports several runs of one name, and does not know their ids.
-std::string withRunId(std::string folder, const std::string& run_id) {
+Result<std::string> withRunId(std::string folder, const RunAccess& access) {
+  if (folder.find(kRunHere) == std::string::npos) return folder;
+  std::string run_id = access.runId();
+  if (access.kind() == RunAccess::Kind::kFiles) {
+    ALLOT_ASSIGN(const auto files, ArchiveReader::open(access.folder()));
+    ALLOT_ASSIGN(const RunHead head, files->readHead());
+    run_id = head.run_id;
+  }
+  if (!isUlid(run_id)) return badInput("run " + run_id + " cannot name a folder: leave {run} out");
   for (size_t at = folder.find(kRunHere); at != std::string::npos; at = folder.find(kRunHere)) {
     folder.replace(at, kRunHere.size(), run_id);
   }
   return folder;
 }
 
+// As `--out runs` would be: a folder with an export counts as one run, and those in it as none.
+Status checkIsForOneRun(const std::string& folder) {
+  std::error_code ignored;
+  if (holdsExport(folder)) return {};
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    if (!holdsRun(entry.path().string()) && !holdsExport(entry.path().string())) continue;
+    return badInput(folder + " holds runs: name a folder of its own, as " + folder + "/copy");
+  }
+  return {};
+}
+
 Status exportFiles(RunAccess* access, const ArchiveOptions& options) {
-  const std::string folder = withRunId(options.out, access->runId());
+  ALLOT_ASSIGN(const std::string folder, withRunId(options.out, *access));
+  ALLOT_TRY(checkIsForOneRun(folder));
   LongTask task("exporting update");
   ALLOT_ASSIGN(const ExportSummary summary,
                exportRun(&access->source(), folder,
@@ -74,11 +94,10 @@ Status exportFiles(RunAccess* access, const ArchiveOptions& options) {
 Status exportTo(RunAccess* access, const ArchiveOptions& options) {
   if (!options.out.empty()) return exportFiles(access, options);
   ALLOT_ASSIGN(const MlflowSummary summary, exportMlflow(&access->source(), options.mlflow));
-  std::printf(
-      "exported for MLflow: %s, %s, into %s\nlook at it with\n  mlflow ui "
-      "--backend-store-uri %s\n",
-      counted(summary.params, "param").c_str(), counted(summary.metrics, "metric").c_str(),
-      summary.folder.c_str(), shellWord(options.mlflow).c_str());
+  print(options, "MlflowExport", mlflowJson(summary),
+        "exported for MLflow: " + counted(summary.params, "param") + ", " +
+            counted(summary.metrics, "metric") + ", into " + summary.folder +
+            "\nlook at it with\n  mlflow ui --backend-store-uri " + shellWord(options.mlflow));
   return {};
 }
 
@@ -198,11 +217,44 @@ int onRun(const ArchiveOptions& options, Status (*work)(RunAccess*, const Archiv
                             [&](RunAccess* access) { return work(access, options); }));
 }
 
+// Of an export: said before a run is looked for.
+Status oneTarget(const ArchiveOptions& options) {
+  if (options.out.empty() && options.mlflow.empty()) {
+    return badInput("say where to: --out FOLDER or --mlflow FOLDER");
+  }
+  if (options.out.empty() || options.mlflow.empty()) return {};
+  return badInput("name either --out FOLDER or --mlflow FOLDER, not both");
+}
+
 Status acl(const ArchiveOptions& options) {
   ALLOT_TRY(writeAcl(options.out));
   std::printf("wrote %s/users.acl (redis-server --aclfile) and a password file for each of %s\n",
               options.out.c_str(), "worker, aggregator, reader");
   return {};
+}
+
+void addExport(CLI::App* app, Action* action, const std::shared_ptr<ArchiveOptions>& options) {
+  auto* write = app->add_subcommand(
+      "export", "Write a run as files: JSON to import and verify elsewhere, CSV for people");
+  write->group(kKeepGroup);
+  addRunChoice(write, &options->choice);
+  addOutput(write, &options->format);
+  write->add_option("--out", options->out,
+                    "Folder; an earlier export is brought up to date. {run} in it is the run's id");
+  write->add_option("--mlflow", options->mlflow,
+                    "Or as a run of MLflow's in this folder of its files (mlruns)");
+  write->footer(
+      "Examples:\n"
+      "  allot export --out backup/recall\n"
+      "  allot export runs/a --mlflow mlruns\n"
+      "  allot export --redis redis://redis:6379 --out backup/recall\n"
+      "  allot export --context current --experiment recall-layer-budget --out backup/recall");
+  write->callback([=] {
+    *action = [options] {
+      if (const Status named = oneTarget(*options); !named) return exitCodeOf(named);
+      return onRun(*options, exportTo);
+    };
+  });
 }
 
 }  // namespace
@@ -224,25 +276,7 @@ void addArchiveCommands(CLI::App* app, Action* action) {
       "  allot verify --redis redis://redis:6379 --experiment recall-layer-budget");
   check->callback([=] { *action = [options] { return onRun(*options, verify); }; });
 
-  auto* write = app->add_subcommand(
-      "export", "Write a run as files: JSON to import and verify elsewhere, CSV for people");
-  write->group(kKeepGroup);
-  addRunChoice(write, &options->choice);
-  addOutput(write, &options->format);
-  auto* where = write->add_option_group("where to");
-  where->add_option("--out", options->out,
-                    "Folder; an earlier export is brought up to date. {run} in it is the run's id");
-  where->add_option("--mlflow", options->mlflow,
-                    "Or as a run of MLflow's in this folder of its files (mlruns)");
-  where->require_option(1);
-  write->footer(
-      "Examples:\n"
-      "  allot export --out backup/recall\n"
-      "  allot export runs/a --mlflow mlruns\n"
-      "  allot export --redis redis://redis:6379 --out backup/recall\n"
-      "  allot export --context current --experiment recall-layer-budget --out backup/recall");
-  write->callback([=] { *action = [options] { return onRun(*options, exportTo); }; });
-
+  addExport(app, action, options);
   auto* read = app->add_subcommand("import", "Make a run of exported files, once they verify");
   read->group(kKeepGroup);
   read->add_option("FOLDER", options->folder, "What `allot export` wrote")->required();

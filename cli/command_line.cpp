@@ -122,7 +122,8 @@ std::string tooMuch(const CLI::App* command, const std::string& word) {
              (runs ? "it works on this machine; in a cluster `kubectl apply` starts an experiment"
                    : "it is not about a run in a store or a cluster");
     }
-    const std::string meant = nearest(name, optionNames(command));
+    // Of one letter every other one is near.
+    const std::string meant = name.size() > 2 ? nearest(name, optionNames(command)) : "";
     return "no option '" + printable(name, 60) + "'" +
            (meant.empty() ? listedBy(command) : didYouMean(meant));
   }

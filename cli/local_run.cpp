@@ -8,6 +8,7 @@
 
 #include "cli/run_access.h"
 #include "cli/run_folder.h"
+#include "cli/terminal.h"
 
 namespace allot {
 namespace {
@@ -19,6 +20,8 @@ using std::chrono::seconds;
 constexpr int kMaxRestarts = 5;
 // A child that lived so long did not end for what ended the one before it.
 constexpr auto kLongLife = seconds(30);
+// With less room than this no process of a run gets far.
+constexpr uintmax_t kLeastRoom = 1 << 20;
 
 }  // namespace
 
@@ -114,6 +117,21 @@ Status LocalRun::launch(Child* child) {
   return {};
 }
 
+tl::unexpected<Error> LocalRun::gaveUp(const Child& child, int status) const {
+  const std::string ended = child.name + " ended " + std::to_string(kMaxRestarts + 1) +
+                            " times in a row, last with status " + std::to_string(status);
+  const std::string resume =
+      "`allot run --resume --dir " + shellWord(plan_.dir) + "` goes on once ";
+  std::error_code error;
+  const fs::space_info room = fs::space(plan_.dir, error);
+  if (!error && room.available < kLeastRoom) {
+    return fail(ErrorCode::kIo, "the disk of " + plan_.dir + " is full: " + ended + "; " + resume +
+                                    "there is room");
+  }
+  return fail(ErrorCode::kInternal,
+              ended + ": see " + logOf(child) + "; " + resume + "that is mended");
+}
+
 Status LocalRun::revive(Child* child, int status) {
   const auto now = std::chrono::steady_clock::now();
   const auto code = static_cast<ErrorCode>(status);
@@ -124,11 +142,7 @@ Status LocalRun::revive(Child* child, int status) {
   }
   if (child->start_after == std::chrono::steady_clock::time_point{}) {
     if (now - child->started >= kLongLife) child->restarts = 0;
-    if (child->restarts == kMaxRestarts) {
-      return fail(ErrorCode::kInternal, child->name + " ended " + std::to_string(kMaxRestarts + 1) +
-                                            " times in a row, last with status " +
-                                            std::to_string(status) + ": see " + logOf(*child));
-    }
+    if (child->restarts == kMaxRestarts) return gaveUp(*child, status);
     std::fprintf(stderr, "%s%s ended with status %d and is started again; its log is %s\n",
                  isatty(STDERR_FILENO) ? "\r\033[K" : "", child->name.c_str(), status,
                  logOf(*child).c_str());

@@ -64,6 +64,8 @@ class LocalRun {
   Status launch(Child* child);
   // Restarts a child that ended with `status`, after a pause; an error if that cannot help.
   Status revive(Child* child, int status);
+  // What is said of a child that ended too often.
+  tl::unexpected<Error> gaveUp(const Child& child, int status) const;
   std::string logOf(const Child& child) const;
   // Where it tells Prometheus of itself, as long as it lives.
   std::string targetFileOf(const Child& child) const;

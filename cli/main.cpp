@@ -1,5 +1,6 @@
 // allot: the command of people. See cli/commands.h.
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdio>
 #include <map>
 #include <string>
@@ -107,11 +108,20 @@ int runMain(int argc, char** argv) {
   return action();
 }
 
+// A result that a full disk did not take is no success. A reader that went away has had enough.
+int afterOutput(int code) {
+  errno = 0;
+  const bool lost = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
+  if (!lost || errno == EPIPE) return code;
+  std::fprintf(stderr, "allot: the output could not be written whole: is the disk full?\n");
+  return code == 0 ? static_cast<int>(allot::ErrorCode::kIo) : code;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
-    return runMain(argc, argv);
+    return afterOutput(runMain(argc, argv));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "allot: %s\n", error.what());
     return 70;

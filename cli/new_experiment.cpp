@@ -100,7 +100,8 @@ Result<NewExperiment> newExperiment(const std::string& model) {
 std::string newExperimentText(const NewExperiment& experiment) {
   const std::string task =
       experiment.recall ? "{suite: recall, tasks: [niah, multi, track, freq], contextTokens: 512}"
-                        : "{suite: ruler, tasks: [niah_single_1, vt], contextTokens: 2048}";
+                        : "{suite: ruler, tasks: [niah_single_1, vt], contextTokens: 2048, "
+                          "maxNewTokens: 0}  # 0: RULER's own";
   const std::string layers =
       experiment.layers ? "its " + std::to_string(*experiment.layers) + " layers" : "its layers";
   const uint32_t budget = experiment.recall   ? *experiment.layers

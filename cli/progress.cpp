@@ -36,7 +36,8 @@ double secondsBetween(const v1::IterationRecord& from, const v1::IterationRecord
 std::string progressLine(const ProgressState& state, size_t width) {
   std::string line;
   if (state.starting) {
-    line = "starting: " + std::to_string(state.workers) + " workers have loaded the model";
+    const char* const have = state.workers == 1 ? " has" : " have";
+    line = "starting: " + counted(state.workers, "worker") + have + " loaded the model";
   } else {
     if (state.max_updates > 0) {
       line = "update " + std::to_string(state.updates) + "/" + std::to_string(state.max_updates);
@@ -47,7 +48,7 @@ std::string progressLine(const ProgressState& state, size_t width) {
     }
     if (state.open_units > 0) {
       line += (line.empty() ? "" : "  ") + std::string("evaluating, ") +
-              std::to_string(state.open_units) + " units to go";
+              counted(state.open_units, "unit") + " to go";
     }
     if (state.paused) line += "  paused: allot resume";
     if (state.seconds_left >= 0 && !state.paused) {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
 #include <thread>
 
 #include "cli/terminal.h"
@@ -146,6 +147,12 @@ Result<RunAccess> RunAccess::openFolder(const RunChoice& choice) {
   if (!holdsRun(access.folder_)) {
     if (holdsExport(access.folder_)) return openFiles(access.folder_);
     return badInput(access.folder_ + " holds no run");
+  }
+  // As somebody else's on a shared disk: a redis-server of ours could not work on its data.
+  if (::access(access.folder_.c_str(), W_OK | X_OK) != 0 && holdsExport(access.folder_)) {
+    std::fprintf(stderr, "%s cannot be written to: this is what its exported files say\n",
+                 printable(access.folder_).c_str());
+    return openFiles(access.folder_);
   }
   ALLOT_ASSIGN(const RunNote note, readRunNote(access.folder_));
   access.run_id_ = note.run_id;

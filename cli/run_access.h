@@ -2,7 +2,8 @@
 // RunAccess: whatever run a command is about, opened for the length of that command.
 //
 // A folder in which `allot run` is alive: through its redis-server. A folder whose run has ended: a
-// redis-server of our own on its data, stopped afterwards. An exported folder: its files. --redis:
+// redis-server of our own on its data, stopped afterwards; where we may not write, the files that
+// the run has written. An exported folder: its files. --redis:
 // that server. --context: the one of an experiment in a cluster. One thread.
 #include <memory>
 #include <optional>

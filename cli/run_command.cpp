@@ -47,6 +47,15 @@ using nlohmann::json;
 
 volatile sig_atomic_t interrupts = 0;
 
+// Until there is a folder a signal ends `allot run` at once, and the worker that looks at the model
+// with it: it may take minutes, and leaves nothing.
+void endInGoodOrder() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { interrupts = interrupts + 1; };
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
 // An explicit --port must be free; without one the aggregator finds its own.
 Status checkPort(int wanted) {
   if (wanted < 0) return {};
@@ -132,7 +141,7 @@ class RunFolder {
   const std::string& runId() const { return note_.run_id; }
   const RunNote& note() const { return note_; }
 
-  // A run that never began leaves nothing behind.
+  // A run that was refused leaves nothing behind.
   void discard() const {
     if (!is_ours_) return;
     std::error_code ignored;
@@ -275,8 +284,7 @@ Status startRun(LocalRun* local, const RunOptions& options) {
 }
 
 struct Outcome {
-  bool began = false;
-  bool counted = false;            // there are results
+  bool counted = false;            // there are results, or the store does not say
   std::optional<Desired> desired;  // nothing: not known
   uint64_t updates = 0;
   uint64_t max_updates = 0;
@@ -285,7 +293,6 @@ struct Outcome {
 Outcome outcomeOf(RunReader* store) {
   Outcome outcome;
   if (const auto policy = store->readPolicy(); policy && *policy) {
-    outcome.began = true;
     outcome.updates = (*policy)->snapshot.version();
   }
   const auto evaluations = store->readEvaluations("", 1);
@@ -334,6 +341,7 @@ Status run(RunOptions options) {
   ALLOT_ASSIGN(const Preflight checked, checkBeforeRun(options));
   ALLOT_TRY(checkRedisProgram(options.redis_server));
   ALLOT_TRY(checkPort(options.port));
+  endInGoodOrder();
   makeAbsolute(&options);
   ALLOT_ASSIGN(const RunFolder folder, RunFolder::open(options));
   if (options.origin) {
@@ -361,9 +369,9 @@ Status run(RunOptions options) {
   }
   local.stop();
   if (!ended) {
-    // What ends a run before it has results is as good as found before its start.
-    const bool refused = ended.error().code == ErrorCode::kUsage && !outcome.counted;
-    if (!outcome.began || refused) folder.discard();
+    // What is refused before there are results is as good as found before the start. Anything else
+    // leaves data and logs, which the sentence names.
+    if (ended.error().code == ErrorCode::kUsage && !outcome.counted) folder.discard();
     return tl::unexpected(ended.error());
   }
   return tellEnd(outcome, *ended, was_finished, folder);
@@ -372,10 +380,6 @@ Status run(RunOptions options) {
 }  // namespace
 
 int runCommand(const RunOptions& options) {
-  struct sigaction action {};
-  action.sa_handler = [](int) { interrupts = interrupts + 1; };
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
   signal(SIGPIPE, SIG_IGN);
   const Status done = run(options);
   if (done) return interrupts > 0 ? 130 : 0;

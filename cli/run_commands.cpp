@@ -86,6 +86,10 @@ Result<Parent> readParent(const ForkOptions& options) {
   Parent parent;
   ALLOT_TRY(withRun(choice, StoreAccount::kReader, [&](RunAccess* access) -> Status {
     ALLOT_ASSIGN(const RunHead head, access->source().readHead());
+    if (!head.image.spec.experiment.spec().has_update()) {
+      return badInput("run " + head.run_id +
+                      " only measures, it has learned no policy to begin with: use `allot run`");
+    }
     VerifySummary summary;
     LongTask task("computing update");
     ALLOT_ASSIGN(parent.origin,

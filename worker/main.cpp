@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
@@ -301,6 +302,11 @@ Status work(const Options& options) {
 
 // Of its three kinds of work the one that the options name.
 Status run(const Options& options) {
+  if (!options.check.empty() || !options.schedules.empty()) {
+    // There is nothing in hand that somebody else waits for: a signal ends these at once.
+    std::signal(SIGTERM, SIG_DFL);
+    std::signal(SIGINT, SIG_DFL);
+  }
   if (!options.check.empty()) return check(options);
   if (!options.schedules.empty()) return answer(options);
   if (options.redis.empty() || options.run_id.empty() == options.wanted.empty()) {

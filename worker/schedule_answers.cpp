@@ -82,7 +82,8 @@ Result<Asked> readLine(const std::string& line, const ModelConfig& model) {
     return badInput("schedule has " + std::to_string(asked.schedule.size()) +
                     " entries, the model " + std::to_string(model.layers) + " layers of " +
                     std::to_string(model.kv_heads) + " KV heads and " +
-                    std::to_string(model.heads) + " query heads: write an entry for each of one");
+                    std::to_string(model.heads) +
+                    " query heads: write one for each layer, KV head or query head");
   }
   asked.set = value.value("set", uint64_t{0});
   asked.held_out = value.value("heldOut", false);
@@ -138,6 +139,7 @@ Status answerSchedules(const v1::Experiment& experiment, Engine* engine, std::is
     if (!asked) return badInput(where + asked.error().message);
     ALLOT_ASSIGN(const json answer, answerOne(spec, *asked, number, engine));
     *out << answer.dump() << std::endl;  // whoever asks waits for it
+    if (!*out) return fail(ErrorCode::kIo, "the answers cannot be written: is the disk full?");
   }
   return {};
 }

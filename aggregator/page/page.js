@@ -106,7 +106,7 @@
     fill(charts.reward, [
       lineSet('smoothed', 'learned', history.map((h, i) => ({x: h.version, y: smoothed[i]})),
           {borderWidth: 2.5, order: 0}),
-      lineSet('baseline', 'uniform', series(history, 'mean_baseline'),
+      lineSet('updates before', 'uniform', series(history, 'mean_baseline'),
           {borderColor: faint('uniform', '70'), borderWidth: 1.25, order: 2}),
       lineSet('reward', 'learned', series(history, 'mean_reward'),
           {showLine: false, pointRadius: pointSize(history), pointBorderWidth: 0,
@@ -115,7 +115,7 @@
         `${format(smoothed[0], 3)} to ${format(smoothed[smoothed.length - 1], 3)}.`);
     drawLegend(card, [{name: 'one update', colour: 'learned', look: 'dots'},
       {name: 'smoothed', colour: 'learned', look: 'line'},
-      {name: 'baseline', colour: 'uniform', look: 'line'}]);
+      {name: 'updates before', colour: 'uniform', look: 'line'}]);
   }
 
   // The y axis around all intervals, in whole steps.
@@ -518,15 +518,18 @@
       `${plural(model.heads, 'head')} (${count(model.kv_heads)} for keys and values)`,
       `head size ${count(model.head_dim)}`].join(' · ') : 'The model is not known yet.');
     const most = number(view.max_updates);
-    byId('progress').hidden = !most;
+    const done = number(view.updates) || 0;
+    const units = FINAL.includes(view.state) ? 0 : number(view.open_units) || 0;
+    const track = byId('progress-bar').parentElement;
+    track.hidden = !most;
     if (most) {
-      const done = number(view.updates) || 0;
       byId('progress-bar').style.width = `${Math.min(100, (100 * done) / most)}%`;
-      const track = byId('progress-bar').parentElement;
       track.setAttribute('aria-valuemax', String(most));
       track.setAttribute('aria-valuenow', String(done));
-      say(byId('progress-text'), `${count(done)} of ${plural(most, 'update')}`);
     }
+    byId('progress').hidden = !most && !units;
+    say(byId('progress-text'), [most ? `${count(done)} of ${plural(most, 'update')}` : '',
+      units ? `${plural(units, 'evaluation unit')} to go` : ''].filter(Boolean).join(', '));
     byId('waiting').hidden = !word(view.waiting);
     say(byId('waiting'), word(view.waiting) ? `Not progressing: ${word(view.waiting)}` : '');
     byId('edit-refused').hidden = !word(view.edit_refused);

@@ -309,6 +309,7 @@ RunView runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::st
       {"synchronous", snapshot.run.synchronous},
       {"updates", policy.version()},
       {"max_updates", maxUpdatesOf(snapshot)},
+      {"open_units", snapshot.open_units},
       {"episodes", snapshot.state.episodes()},
       {"episodes_per_second", episodesPerSecond(snapshot)},
       {"rejected_results", refused},

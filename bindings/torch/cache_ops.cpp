@@ -2,6 +2,9 @@
 
 #include <ATen/Functions.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/util/Exception.h>
+
+#include <cmath>
 
 #include "bindings/torch/workspaces.h"
 
@@ -32,8 +35,18 @@ std::vector<at::Tensor> makeCache(int64_t pages, int64_t kv_heads, int64_t page_
   }
   const at::TensorOptions place = at::TensorOptions().device(device.value_or(at::kCPU));
   const int64_t tiles = page_size / kernels::kTileKeys;
+  const std::string none = "there is no memory for a cache of " + std::to_string(pages) +
+                           " pages of " + std::to_string(page_size) + " keys in " +
+                           std::to_string(kv_heads) + " KV heads";
+  // Beyond 2^47 bytes no process has addresses, and sizes might overflow.
+  if (std::log2(pages) + std::log2(kv_heads) + std::log2(page_size * head_dim) > 45) refuse(none);
   const auto zeros = [&](bool wanted, std::vector<int64_t> sizes, at::ScalarType of) {
-    return at::zeros(wanted ? sizes : std::vector<int64_t>{0}, place.dtype(of));
+    try {
+      return at::zeros(wanted ? sizes : std::vector<int64_t>{0}, place.dtype(of));
+    } catch (const c10::Error&) {
+      if (!place.device().is_cpu()) throw;  // PyTorch says how full a GPU is
+      refuse(none);
+    }
   };
   const bool shadow = shadow_bits > 0;
   return {zeros(true, {pages, kv_heads, page_size, head_dim}, type),

@@ -76,7 +76,7 @@ void planDecode(int64_t workspace, at::TensorList cache, const std::string& meth
   if (device.is_cuda()) {
     refuseIf(space->cuda_decode.plan(options, kv, bounds));
   } else {
-    space->decode.plan(bounds.max_length, bounds.heads / kv.kv_heads, kv.head_dim);
+    space->planDecode(bounds.max_length, bounds.heads / kv.kv_heads, kv.head_dim);
   }
 }
 
@@ -134,7 +134,7 @@ std::tuple<at::Tensor, at::Tensor> decodeAttention(
     refuseIf(kernels::cuda::decodeAttention(options, kv, in, &space->cuda_decode, out,
                                             currentStream(device)));
   } else {
-    space->decode.plan(longestOf(in, kv.page_size), in.heads / kv.kv_heads, kv.head_dim);
+    space->planDecode(longestOf(in, kv.page_size), in.heads / kv.kv_heads, kv.head_dim);
     refuseIf(kernels::decodeAttention(options, kv, in, &space->decode, out));
   }
   return {result, lse};

@@ -3,6 +3,7 @@
 #include "bindings/torch/operators.h"
 
 #include <ATen/Functions.h>
+#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/library.h>
 #include <torch/version.h>
 
@@ -11,8 +12,16 @@
 namespace allot::bindings {
 namespace {
 
+// Tensors with data beside some without come by here, too.
+void expectMeta(const at::Tensor& tensor, const char* name) {
+  if (tensor.defined() && !tensor.is_meta()) {
+    refuse(std::string(name) + " is on " + tensor.device().str() + ", but the cache is on meta");
+  }
+}
+
 // [.., head_dim] and without the last, whatever is symbolic in the sizes.
 std::tuple<at::Tensor, at::Tensor> attendedLike(const at::Tensor& queries, bool with_lse) {
+  expectMeta(queries, "queries");
   const auto contiguous = at::MemoryFormat::Contiguous;
   return {at::empty_like(queries, contiguous),
           with_lse ? at::empty_like(queries.select(-1, 0), contiguous)
@@ -27,13 +36,17 @@ std::tuple<at::Tensor, at::Tensor> decodeAttentionMeta(
   return attendedLike(queries, with_lse);
 }
 
-void appendKvMeta(const at::Tensor&, const at::Tensor&, at::TensorList, const at::Tensor&,
-                  const at::Tensor&, int64_t) {}
+void appendKvMeta(const at::Tensor& keys, const at::Tensor& values, at::TensorList,
+                  const at::Tensor&, const at::Tensor&, int64_t) {
+  expectMeta(keys, "keys");
+  expectMeta(values, "values");
+}
 
 #if TORCH_VERSION_MAJOR >= 2
 using Size = c10::SymInt;
 
 at::Tensor meanValuesMeta(at::TensorList cache, const at::Tensor&, const at::Tensor& lengths) {
+  expectMeta(lengths, "lengths");
   const at::Tensor& keys = cache[0];
   return at::empty_symint({lengths.sym_size(0), keys.sym_size(1), keys.sym_size(3)},
                           keys.options().dtype(at::kFloat));
@@ -42,6 +55,7 @@ at::Tensor meanValuesMeta(at::TensorList cache, const at::Tensor&, const at::Ten
 at::Tensor prefillSelectMeta(const at::Tensor& queries, at::TensorList, const at::Tensor&,
                              Size first, const std::string& method, int64_t, const OptionalDouble&,
                              int64_t, const OptionalTensor&) {
+  expectMeta(queries, "queries");
   const auto [query_block, key_block] = blockSizes(method);
   const Size end = first + queries.sym_size(0);
   const Size blocks = (end - 1) / query_block - first / query_block + 1;
@@ -142,6 +156,12 @@ void registerFor(torch::Library& m) {
 }
 TORCH_LIBRARY_IMPL(allot, CPU, m) { registerFor(m); }
 TORCH_LIBRARY_IMPL(allot, CUDA, m) { registerFor(m); }
+// Without it a backward pass would go on without the gradients.
+TORCH_LIBRARY_IMPL(allot, Autograd, m) {
+  for (const char* name : {"decode_attention", "prefill_attend", "mean_values"}) {
+    m.impl(name, torch::autograd::autogradNotImplementedFallback());
+  }
+}
 TORCH_LIBRARY_IMPL(allot, Meta, m) {
   m.impl("append_kv", appendKvMeta);
   m.impl("decode_attention", decodeAttentionMeta);

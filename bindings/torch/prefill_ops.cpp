@@ -218,7 +218,7 @@ std::tuple<at::Tensor, at::Tensor> prefillAttend(
   } else if (sampled) {
     refuseIf(kernels::attendSampledBlocks(kv, in, draws, &space->prefill, out));
   } else if (!by_blocks) {
-    space->decode.plan(in.first + in.count, in.heads / kv.kv_heads, kv.head_dim);
+    space->planDecode(in.first + in.count, in.heads / kv.kv_heads, kv.head_dim);
     refuseIf(kernels::attendQueries(options, kv, in, draws, &space->decode,
                                     {.out = out.out, .lse = out.lse}));
   } else {

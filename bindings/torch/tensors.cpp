@@ -4,6 +4,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
+#include <cstdint>
 #include <limits>
 #include <sstream>
 
@@ -103,7 +104,15 @@ void* dataOf(const at::Tensor& tensor, const char* name, at::ScalarType type, at
            " is wanted");
   }
   expectShape(tensor, name, sizes);
-  return tensor.data_ptr();
+  void* const data = tensor.data_ptr();
+  // Kernels of a GPU load 16 bytes at once; from other addresses that ends all of CUDA in the
+  // process.
+  const bool numbers = type != at::kInt && type != at::kLong;
+  if (device.is_cuda() && numbers && reinterpret_cast<uintptr_t>(data) % 16 != 0) {
+    refuse(std::string(name) + " begins at an address that is no multiple of 16: pass " + name +
+           ".clone()");
+  }
+  return data;
 }
 
 const uint32_t* wordsOf(const at::Tensor& tensor, const char* name, at::Device device,

@@ -1,6 +1,13 @@
 #include "bindings/torch/workspaces.h"
 
+#include <unistd.h>
+
+#include <limits>
+#include <new>
+#include <stdexcept>
+#include <system_error>
 #include <unordered_map>
+#include <utility>
 
 namespace allot::bindings {
 namespace {
@@ -13,6 +20,21 @@ struct Registry {
   int64_t next = 1;
 };
 
+// Leaves a workspace as it is: threads of another process can be neither woken nor joined.
+void leave(std::shared_ptr<Workspace> workspace) {
+  static_cast<void>(new std::shared_ptr<Workspace>(std::move(workspace)));
+}
+
+// A method's text as an error may quote it.
+std::string quoted(const std::string& text) {
+  constexpr size_t kMost = 100;
+  std::string words = text.substr(0, kMost);
+  for (char& c : words) {
+    if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) c = '?';
+  }
+  return '"' + words + (text.size() > kMost ? "...\"" : "\"");
+}
+
 // Never destroyed: at the process's end the GPU's driver may be gone before it.
 Registry& registry() {
   static Registry* const one = new Registry;
@@ -20,6 +42,24 @@ Registry& registry() {
 }
 
 }  // namespace
+
+Workspace::Workspace(at::Device on, int count) try
+    : device(on), threads(count), process(getpid()), decode(count), prefill(count) {
+} catch (const std::system_error&) {
+  refuse("this process may not have " + std::to_string(count) + " threads: pass fewer");
+}
+
+void Workspace::planDecode(int max_length, int group, int head_dim) {
+  // Lengths are rounded up.
+  constexpr int kMostKeys = std::numeric_limits<int>::max() - 4096;
+  try {
+    if (max_length <= kMostKeys) return decode.plan(max_length, group, head_dim);
+  } catch (const std::bad_alloc&) {
+  } catch (const std::length_error&) {
+  }
+  refuse("there is no memory for rows of " + std::to_string(max_length) + " keys under " +
+         std::to_string(group) + " heads a KV head");
+}
 
 std::shared_ptr<Workspace> workspaceOf(int64_t number) {
   Registry& r = registry();
@@ -29,7 +69,12 @@ std::shared_ptr<Workspace> workspaceOf(int64_t number) {
     refuse("there is no workspace " + std::to_string(number) +
            ": allot::make_workspace makes one and gives its number");
   }
-  return found->second;
+  std::shared_ptr<Workspace>& here = found->second;
+  if (here->process != getpid() && here->device.is_cpu()) {
+    auto anew = std::make_shared<Workspace>(here->device, here->threads);
+    leave(std::exchange(here, std::move(anew)));
+  }
+  return here;
 }
 
 std::shared_ptr<Workspace> workspaceOf(int64_t number, at::Device device) {
@@ -68,6 +113,7 @@ void freeWorkspace(int64_t number) {
   if (found == r.all.end()) return;
   last = std::move(found->second);
   r.all.erase(found);
+  if (last->process != getpid()) leave(std::move(last));
 }
 
 const kernels::MethodOptions& methodOf(const std::string& text, kernels::Phase phase) {
@@ -78,7 +124,7 @@ const kernels::MethodOptions& methodOf(const std::string& text, kernels::Phase p
   kernels::MethodOptions options;
   if (const auto why =
           kernels::parseMethod(text, &options, kernels::MethodDefaults::kSecond, phase)) {
-    refuse("method \"" + text + "\": " + *why);
+    refuse("method " + quoted(text) + ": " + *why);
   }
   return here.emplace(text, options).first->second;
 }

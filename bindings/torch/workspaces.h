@@ -1,6 +1,9 @@
 #pragma once
 // Workspaces: the scratch memory of kernels/, which operators name by a number.
 //
+// A process that was forked has the numbers of its parent, but no thread of it: there a number's
+// workspace is made anew when it is first used.
+//
 // A number passes through torch.compile, torch.export and CUDA graphs as a constant, which an
 // object of C++ does not. Numbers are never used twice. Any thread; a workspace is used by one call
 // at a time, others wait.
@@ -18,10 +21,14 @@
 namespace allot::bindings {
 
 struct Workspace {
-  Workspace(at::Device on, int count) : device(on), threads(count), decode(count), prefill(count) {}
+  Workspace(at::Device on, int count);
+
+  // Room on the CPU for rows of at most max_length keys; refused where there is no memory for it.
+  void planDecode(int max_length, int group, int head_dim);
 
   const at::Device device;
   const int threads;
+  const int process;  // that has the threads
   std::mutex mutex;
   // On the CPU.
   kernels::DecodeWorkspace decode;

@@ -44,7 +44,6 @@ class Replay {
   // The same, where `recorded` is near: the moments, too, may differ by rounding alone.
   const v1::AggregatorState& stateNear(const v1::AggregatorState& recorded);
   const Rounding& rounding() const { return rounding_.found(); }
-  bool hasConsumed(const std::string& result_id) const { return consumed_.contains(result_id); }
 
  private:
   Status checkResults(const v1::IterationRecord& record);

@@ -223,6 +223,9 @@ Status checkEffects(const v1::Experiment& experiment, const std::string& place) 
   ALLOT_TRY(checkComparisons(experiment.spec().evaluation(), place));
   ALLOT_TRY(checkProfileIsUsed(experiment.spec(), place));
   ALLOT_TRY(checkGranularity(experiment.spec(), place));
+  if (const auto problem = idleStepProblem(experiment.spec())) {
+    return badInput(place + ": " + problem->path + ": " + problem->what);
+  }
   return checkExplicit(experiment.spec().evaluation(), place);
 }
 

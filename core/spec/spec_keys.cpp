@@ -313,21 +313,26 @@ std::vector<SpecRule> updateRules() {
       derived(choice("update.optimizer", "adam; sgd where spec.update.learner is santa",
                      wordsOf<Optimizer>(),
                      "Rule that turns a gradient into a step: adam scales it per layer by its "
-                     "recent size, sgd takes it as it is."),
+                     "recent size, sgd takes it as it is. Learners additive and cma-es have none."),
               SpecType::kChoice),
-      derived(live(number("update.learningRate",
-                          "0.05; where spec.update.learner is evolution 0.2, santa 0.02",
-                          {.above_low = true, .high = 10}, "Step size on the layers' logits.")),
-              SpecType::kNumber),
+      derived(
+          live(number("update.learningRate",
+                      "0.05; where spec.update.learner is evolution 0.2, santa 0.02",
+                      {.above_low = true, .high = 10},
+                      "Step size on the layers' logits. Learners additive and cma-es have none.")),
+          SpecType::kNumber),
       derived(
           choice("update.baseline", "leave-one-out; batch-mean where spec.update.learner is santa",
                  wordsOf<Baseline>(),
                  "Reward that an episode is compared with: the mean of the update's other "
-                 "episodes, of all of them, or a moving average of earlier updates."),
+                 "episodes, of all of them, or a moving average of earlier updates. Learners "
+                 "reinforce and santa alone; among the episodes of a question set it is the mean "
+                 "of the others."),
           SpecType::kChoice),
       live(number(
           "update.entropyBonus", "0", {.high = 10},
-          "Reward per nat of policy entropy; above 0 it keeps the policy from settling early.")),
+          "Reward per nat of policy entropy; above 0 it keeps the policy from settling early. "
+          "Learner reinforce alone.")),
       derived(live(choice(
                   "staleness.mode", "truncated-is; none where spec.update.learner is santa",
                   wordsOf<StalenessMode>(),

@@ -75,6 +75,29 @@ std::optional<SpecProblem> santaProblem(const v1::Spec& spec) {
   return std::nullopt;
 }
 
+std::optional<SpecProblem> idleStepProblem(const v1::Spec& spec) {
+  if (!spec.has_update()) return std::nullopt;
+  const v1::Update& update = spec.update();
+  const Learner learner = learnerOf(update);
+  const bool of_policy = learner == Learner::kReinforce || learner == Learner::kSanta;
+  const bool ascends = of_policy || learner == Learner::kEvolution;
+  const StepDefaults usual = stepDefaultsOf(learner);
+  const struct {
+    const char* path;
+    bool idle;
+    bool usual;
+  } all[] = {
+      {"spec.update.learningRate", !ascends, update.learning_rate() == usual.learning_rate},
+      {"spec.update.entropyBonus", !of_policy, update.entropy_bonus() == 0},
+  };
+  for (const auto& one : all) {
+    if (!one.idle || one.usual) continue;
+    return SpecProblem{one.path, "has no effect on learner " + std::string(wordOf(learner)) +
+                                     ": remove this key, or choose learner reinforce"};
+  }
+  return std::nullopt;
+}
+
 std::optional<SpecProblem> learningRulesProblem(const v1::Spec& spec) {
   if (!spec.has_update() || learnerOf(spec.update()) != Learner::kAdditive ||
       learningRulesOf(spec.policy()) != LearningRules::kSecond) {

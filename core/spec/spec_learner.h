@@ -15,6 +15,11 @@ void deriveSteps(v1::Spec& spec);
 // SANTA paper, which leaves nothing open but its rate and its number of episodes.
 std::optional<SpecProblem> santaProblem(const v1::Spec& spec);
 
+// The first key of a step that the learner does not make, given another value than its default.
+// Only of those that may change while a run goes on, which is how a file of an earlier build is
+// mended.
+std::optional<SpecProblem> idleStepProblem(const v1::Spec& spec);
+
 // Learner additive by rules that are no more.
 std::optional<SpecProblem> learningRulesProblem(const v1::Spec& spec);
 

@@ -272,7 +272,7 @@ class Bench {
     peaked_text_ = peaked.text;
     std::printf("gaussian: normal scores of variance 1; peaked: %s\n", peaked.text.c_str());
     for (const auto& peer : peers_) {
-      std::printf("%s: %s\n", peer->name().c_str(), textOf(*peer).c_str());
+      std::printf("%s: %s\n", peer->label().c_str(), textOf(*peer).c_str());
     }
     plan();
     for (const Shape& shape : shapes_) {
@@ -293,13 +293,21 @@ class Bench {
   }
 
   nlohmann::json json() const {
-    return {{"device", deviceJson(device_)},  {"heads", options_.heads},
-            {"kvHeads", options_.kv_heads},   {"headDim", options_.head_dim},
-            {"pageSize", options_.page_size}, {"element", options_.element},
-            {"seed", options_.seed},          {"budgetsBy", options_.budgets_by},
-            {"warmUp", options_.warm_up},     {"peaked", peaked_text_},
-            {"sdpa", peerText("torch")},      {"flashInfer", peerText("flashinfer")},
-            {"leftOut", left_out_},           {"shapes", reports_}};
+    return {{"device", deviceJson(device_)},
+            {"heads", options_.heads},
+            {"kvHeads", options_.kv_heads},
+            {"headDim", options_.head_dim},
+            {"pageSize", options_.page_size},
+            {"element", options_.element},
+            {"seed", options_.seed},
+            {"budgetsBy", options_.budgets_by},
+            {"warmUp", options_.warm_up},
+            {"peaked", peaked_text_},
+            {"sdpa", peerText("torch")},
+            {"flashInfer", peerText("flashinfer")},
+            {"peers", peerTexts()},
+            {"leftOut", left_out_},
+            {"shapes", reports_}};
   }
 
  private:
@@ -308,9 +316,15 @@ class Bench {
   }
   std::string peerText(const std::string& name) const {
     for (const auto& peer : peers_) {
-      if (peer->name() == name) return textOf(*peer);
+      if (peer->label() == name) return textOf(*peer);
     }
     return "left out (--peers)";
+  }
+
+  nlohmann::json peerTexts() const {
+    nlohmann::json texts = nlohmann::json::object();
+    for (const auto& peer : peers_) texts[peer->label()] = textOf(*peer);
+    return texts;
   }
 
   void leaveOut(const std::string& sentence) {
@@ -401,17 +415,8 @@ class Bench {
     for (const auto& peer : peers_) {
       if (peer->version().empty()) continue;
       progress(title(shape) + peer->version());
-      report->peers[peer->name()] =
-          peer->ask({{"rows", shape.rows},
-                     {"keys", shape.keys},
-                     {"heads", options_.heads},
-                     {"kv_heads", options_.kv_heads},
-                     {"dim", options_.head_dim},
-                     {"page_size", options_.page_size},
-                     {"element", options_.element},
-                     {"flush_bytes", static_cast<int64_t>(4 * device_.l2_bytes)},
-                     {"warm_up", options_.warm_up},
-                     {"samples", options_.samples}});
+      report->peers[peer->label()] =
+          peer->ask(questionOf(options_, shape, static_cast<int64_t>(4 * device_.l2_bytes)));
     }
   }
 
@@ -441,10 +446,21 @@ std::string builtInStates() {
   return access(path.c_str(), R_OK) == 0 ? path : "";
 }
 
+bool tryPeersOf(const CudaOptions& options) {
+  std::vector<PeerQuestion> questions;
+  for (const int rows : options.rows) {
+    for (const int keys : options.keys) {
+      questions.push_back(questionOf(options, {rows, keys}, int64_t{256} << 20));
+    }
+  }
+  return tryPeers(options.peers, options.python, questions);
+}
+
 int main(int argc, char** argv) {
   CudaOptions options;
   options.states = builtInStates();
   if (const auto status = parseOptions(argc, argv, &options)) return *status;
+  if (options.try_peers) return tryPeersOf(options) ? 0 : kUnavailable;
   const auto absent = cuda::unavailable();
   if (options.two_floors && absent) {
     for (const int rows : options.rows) {

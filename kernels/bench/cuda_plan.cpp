@@ -41,7 +41,8 @@ const char* const kFooter =
     "enable_gqa and with a group's heads as queries, over contiguous keys. xFI: over\n"
     "FlashInfer's BatchDecodeWithPagedKVCacheWrapper on tensor cores, over pages as ours, the\n"
     "faster of its two layouts, planned outside of the graph. It compiles its kernels where\n"
-    "they have not been compiled before: a minute.\n\n"
+    "they have not been compiled before: a minute. Another peer has a column of its name.\n"
+    "fastest: this method, dense, or the peer that took least.\n\n"
     "Left out, as they would repeat another figure: budgets of methods that use none, budgets\n"
     "that reach all keys, all but the largest budget of s2anta-flash.\n\n";
 
@@ -51,6 +52,8 @@ const char* const kExamples =
     "  allot-cuda-bench --rows 16 --keys 32768 --budgets 128\n"
     "  allot-cuda-bench --rows 4 --methods dense \"s2anta-flash tileSize=256\" --no-peers\n"
     "  allot-cuda-bench --methods dense --peers flashinfer torch\n"
+    "  allot-cuda-bench --peers torch,./my_kernel.py --rows 16 --keys 32768\n"
+    "  allot-cuda-bench --peers ./my_kernel.py --try-peers    does it answer?\n"
     "  allot-cuda-bench --states recall_states.bin --python /opt/venv/bin/python --json h200.json\n"
     "  allot-cuda-bench --two-floors --rows 16 --keys 32768   what each method cannot do without";
 
@@ -94,13 +97,16 @@ void addOptions(CLI::App* app, CudaOptions* options) {
   app->add_option("--states", options->states,
                   "Recorded queries and keys that peaked scores are made from: a file as "
                   "tests/golden/recall_states.bin [that one, where this was built]");
-  app->add_option("--peers", options->peers,
-                  "torch, flashinfer: measured too, where they are installed [torch]")
-      ->delimiter(',')
-      ->check(CLI::IsMember({"torch", "flashinfer"}));
+  app->add_option(
+         "--peers", options->peers,
+         "Measured too: torch and flashinfer where they are installed, and programs of your "
+         "own by their path (kernels/bench/README.md) [torch]")
+      ->delimiter(',');
   app->add_flag_callback(
-      "--no-peers,--no-sdpa", [options] { options->peers.clear(); }, "Leave both out");
+      "--no-peers,--no-sdpa", [options] { options->peers.clear(); }, "Leave them out");
   app->add_option("--python", options->python, "Python that has the peers [python3]");
+  app->add_flag("--try-peers", options->try_peers,
+                "Ask the peers alone, print what they answer, and end: needs no GPU itself");
   app->add_flag("--two-floors", options->two_floors,
                 "Print the bytes and operations that each method cannot do without, and end");
   app->add_flag("--probe", options->probe,
@@ -119,6 +125,9 @@ std::optional<std::string> clash(const CudaOptions& options) {
   for (const std::string& text : options.methods) {
     kernels::MethodOptions method;
     if (const auto wrong = kernels::parseMethod(text, &method)) return "--methods: " + *wrong;
+  }
+  if (const std::string wrong = wrongPeers(options.peers); !wrong.empty()) {
+    return "--peers: " + wrong;
   }
   return std::nullopt;
 }
@@ -200,6 +209,21 @@ std::optional<int> parseOptions(int argc, char** argv, CudaOptions* options) {
   }
   if (const auto wrong = clash(*options)) return refuse(*wrong);
   return std::nullopt;
+}
+
+PeerQuestion questionOf(const CudaOptions& options, Shape shape, int64_t flush_bytes) {
+  PeerQuestion question;
+  question.rows = shape.rows;
+  question.keys = shape.keys;
+  question.heads = options.heads;
+  question.kv_heads = options.kv_heads;
+  question.dim = options.head_dim;
+  question.page_size = options.page_size;
+  question.element = options.element;
+  question.flush_bytes = flush_bytes;
+  question.warm_up = options.warm_up;
+  question.samples = options.samples;
+  return question;
 }
 
 std::vector<Case> casesOf(const CudaOptions& options, int keys) {

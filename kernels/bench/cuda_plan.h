@@ -8,6 +8,7 @@
 
 #include "allot/kernels/method.h"
 #include "allot/kernels/paged_kv.h"
+#include "kernels/bench/peer.h"
 
 namespace allot::bench {
 
@@ -42,7 +43,8 @@ struct CudaOptions {
   uint64_t seed = 1;
   std::string states;  // recorded attention states; "": none
   std::string python = "python3";
-  std::vector<std::string> peers = {"torch"};  // and "flashinfer"
+  std::vector<std::string> peers = {"torch"};  // as Peer names them
+  bool try_peers = false;
   bool two_floors = false;
   bool probe = false;
   std::string json;
@@ -61,6 +63,9 @@ struct Shape {
   int rows = 0;
   int keys = 0;
 };
+
+// What a peer is asked about a shape. flush_bytes: read between two uses of a key.
+PeerQuestion questionOf(const CudaOptions& options, Shape shape, int64_t flush_bytes);
 
 // A method at one sample budget.
 struct Case {

@@ -31,6 +31,24 @@ std::string budgetText(const std::optional<uint32_t>& budget) {
   return budget ? std::to_string(*budget) : "-";
 }
 
+// xSDPA and xFI, and what else was asked.
+std::vector<std::string> columnsOf(const nlohmann::json& peers) {
+  std::vector<std::string> labels = {"torch", "flashinfer"};
+  for (const auto& [label, answer] : peers.items()) {
+    if (label != "torch" && label != "flashinfer") labels.push_back(label);
+  }
+  return labels;
+}
+
+std::string headOf(const std::string& label) {
+  return label == "torch" ? "xSDPA" : label == "flashinfer" ? "xFI" : "x" + label;
+}
+
+double timesOf(const Derived& derived, const std::string& label) {
+  const auto found = derived.times_peers.find(label);
+  return found == derived.times_peers.end() ? NAN : found->second;
+}
+
 nlohmann::json orNull(double value) {
   return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json();
 }
@@ -52,16 +70,20 @@ Derived derive(const CudaOptions& options, const CudaDevice& device, const Shape
   for (const Figure& other : report.figures) {
     if (other.method == "dense" && other.scores == figure.scores) dense = other.timing.median;
   }
-  const auto peer = [&](const char* name) -> double {
-    const auto answer = report.peers.find(name);
-    return answer == report.peers.end() ? NAN : answer->value("ms", double{NAN});
-  };
   Derived derived;
   derived.gbs = figure.bytes / milliseconds / 1e6;
   derived.share = derived.gbs / device.copy_gbs;
   derived.times_dense = dense / milliseconds;
-  derived.times_sdpa = peer("torch") / milliseconds;
-  derived.times_flashinfer = peer("flashinfer") / milliseconds;
+  derived.fastest = figure.method == "dense" || !(dense < milliseconds) ? "this" : "dense";
+  double least = std::fmin(dense, milliseconds);
+  for (const auto& [label, answer] : report.peers.items()) {
+    const double took = answer.value("ms", double{NAN});
+    derived.times_peers[label] = took / milliseconds;
+    if (took < least) {
+      least = took;
+      derived.fastest = label;
+    }
+  }
   derived.bound = report.dense_bytes / figure.bytes;
   derived.of_bound = derived.times_dense / derived.bound;
   derived.limited_by = limitedBy(milliseconds, derived.share, piecesOf(options, report.shape),
@@ -100,17 +122,22 @@ void printReport(const CudaOptions& options, const CudaDevice& device, const Sha
   size_t width = 6;
   for (const Figure& figure : report.figures) width = std::max(width, figure.method.size());
   const int wide = static_cast<int>(width);
-  std::printf("%5s %7s %5s %-*s %-*s %9s %7s %6s %7s %7s %7s %7s %6s %8s  %s\n", "rows", "keys",
-              "S", kFigureWidth, "scores", wide, "method", "ms", "GB/s", "share", "xdense", "xSDPA",
-              "xFI", "error", "bound", "of bound", "limited by");
+  const std::vector<std::string> columns = columnsOf(report.peers);
+  std::printf("%5s %7s %5s %-*s %-*s %9s %7s %6s %7s", "rows", "keys", "S", kFigureWidth, "scores",
+              wide, "method", "ms", "GB/s", "share", "xdense");
+  for (const std::string& label : columns) std::printf(" %7s", headOf(label).c_str());
+  std::printf(" %10s %7s %6s %8s  %s\n", "fastest", "error", "bound", "of bound", "limited by");
   for (const Figure& figure : report.figures) {
     const Derived derived = derive(options, device, report, figure);
-    std::printf("%5d %7d %5s %-*s %-*s %9.4f %7.0f %6s %7s %7s %7s %7s %6s %8s  %s\n",
-                report.shape.rows, report.shape.keys, budgetText(figure.budget).c_str(),
-                kFigureWidth, figure.scores.c_str(), wide, figure.method.c_str(),
-                figure.timing.median, derived.gbs, number(derived.share, 2).c_str(),
-                number(derived.times_dense, 2).c_str(), number(derived.times_sdpa, 2).c_str(),
-                number(derived.times_flashinfer, 2).c_str(), number(figure.error, 4).c_str(),
+    std::printf("%5d %7d %5s %-*s %-*s %9.4f %7.0f %6s %7s", report.shape.rows, report.shape.keys,
+                budgetText(figure.budget).c_str(), kFigureWidth, figure.scores.c_str(), wide,
+                figure.method.c_str(), figure.timing.median, derived.gbs,
+                number(derived.share, 2).c_str(), number(derived.times_dense, 2).c_str());
+    for (const std::string& label : columns) {
+      std::printf(" %*s", static_cast<int>(std::max<size_t>(7, headOf(label).size())),
+                  number(timesOf(derived, label), 2).c_str());
+    }
+    std::printf(" %10s %7s %6s %8s  %s\n", derived.fastest.c_str(), number(figure.error, 4).c_str(),
                 number(derived.bound, 2).c_str(), number(derived.of_bound, 2).c_str(),
                 derived.limited_by);
   }
@@ -166,6 +193,8 @@ nlohmann::json reportJson(const CudaOptions& options, const CudaDevice& device,
   nlohmann::json figures = nlohmann::json::array();
   for (const Figure& figure : report.figures) {
     const Derived derived = derive(options, device, report, figure);
+    nlohmann::json times = nlohmann::json::object();
+    for (const auto& [label, ratio] : derived.times_peers) times[label] = orNull(ratio);
     figures.push_back({{"scores", figure.scores},
                        {"method", figure.method},
                        {"budget", figure.budget ? nlohmann::json(*figure.budget) : nullptr},
@@ -179,8 +208,10 @@ nlohmann::json reportJson(const CudaOptions& options, const CudaDevice& device,
                        {"gigabytesPerSecond", derived.gbs},
                        {"shareOfCopyBandwidth", derived.share},
                        {"timesDense", orNull(derived.times_dense)},
-                       {"timesSdpa", orNull(derived.times_sdpa)},
-                       {"timesFlashInfer", orNull(derived.times_flashinfer)},
+                       {"timesSdpa", orNull(timesOf(derived, "torch"))},
+                       {"timesFlashInfer", orNull(timesOf(derived, "flashinfer"))},
+                       {"timesPeers", times},
+                       {"fastest", derived.fastest},
                        {"error", orNull(figure.error)},
                        {"errorOverValue", orNull(figure.value_error)},
                        {"bound", orNull(derived.bound)},
@@ -195,6 +226,7 @@ nlohmann::json reportJson(const CudaOptions& options, const CudaDevice& device,
           {"pieces", piecesOf(options, report.shape)},
           {"sdpa", report.peers.value("torch", nlohmann::json())},
           {"flashInfer", report.peers.value("flashinfer", nlohmann::json())},
+          {"peers", report.peers},
           {"figures", figures},
           {"leftOut", report.left_out}};
 }

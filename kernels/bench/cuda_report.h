@@ -1,6 +1,7 @@
 #pragma once
 // What allot-cuda-bench says: figures with all that follows from them, as a table and as JSON. The
 // print functions write to stdout, the others are pure; no CUDA.
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -41,14 +42,16 @@ struct ShapeReport {
   double dense_bytes = 0;
   int copies = 1;
   double flush_bytes = 0;                           // of other memory, read before each step
-  nlohmann::json peers = nlohmann::json::object();  // their answers by name
+  nlohmann::json peers = nlohmann::json::object();  // Peer::ask()'s answers by label
   std::vector<Figure> figures;
   std::vector<std::string> left_out;  // sentences
 };
 
 // What follows from a figure. Not a number where what it is held against was not measured.
 struct Derived {
-  double gbs = 0, share = 0, times_dense = 0, times_sdpa = 0, times_flashinfer = 0;
+  double gbs = 0, share = 0, times_dense = 0;
+  std::map<std::string, double> times_peers;  // by label
+  std::string fastest;                        // "this", "dense" or a peer's label
   double bound = 0, of_bound = 0;
   const char* limited_by = "";
 };

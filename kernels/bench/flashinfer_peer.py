@@ -49,4 +49,4 @@ def start(torch):
     return "FlashInfer " + flashinfer.__version__, measure
 
 
-serve(start)
+serve(start, phases=("decode",))

@@ -1,11 +1,6 @@
-"""What the peers of allot-cuda-bench have in common: one process each, on the same GPU.
+"""What peers in Python have in common: README.md says what they are asked and what they answer.
 
-Started as `python3 -c THIS + the peer's own script`. A peer says one JSON line when it is up,
-{"version": ..., "device": ...} or {"unavailable": why}; then, for each line on stdin
-  {"rows", "keys", "heads", "kv_heads", "dim", "page_size", "element", "flush_bytes", "warm_up",
-   "samples"}
-one line on stdout: {"ms", "p10", "p90", "way", "graph", "copies", "ways": {way: ms or why not}},
-or {"error": why}. It ends with its stdin.
+Started as `python3 -c THIS + the peer's own script`, which ends with serve(start).
 
 Each of a peer's ways is timed shortly, the fastest one at full length: median of CUDA events around
 a replayed graph (around the call where it cannot be captured). Copies of keys and values take turns,
@@ -106,22 +101,24 @@ def fastest(torch, want, ways):
             "way": way, "graph": graph, "copies": len(steps), "ways": told}
 
 
-def serve(start):
-    """start() gives the version and measure(torch, want)."""
+def serve(start, phases=("decode", "prefill")):
+    """start(torch) gives the version and measure(torch, want); phases: what it measures."""
     warnings.simplefilter("ignore")
     try:
         import torch
         version, measure = start(torch)
-    except (ImportError, RuntimeError, OSError) as error:
+    except Exception as error:  # whatever keeps it from being there
         return say({"unavailable": first_line(error)})
     if not torch.cuda.is_available():
         return say({"unavailable": "torch " + torch.__version__ + " sees no CUDA device"})
     say({"version": version, "device": torch.cuda.get_device_name(0)})
     for line in sys.stdin:
+        want = json.loads(line)
         try:
             with torch.no_grad():
-                answer = measure(torch, json.loads(line))
-        except RuntimeError as error:  # too little memory among others
+                answer = (measure(torch, want) if want["phase"] in phases
+                          else {"error": "it measures no " + want["phase"]})
+        except Exception as error:  # too little memory among others
             answer = {"error": first_line(error)}
         torch.cuda.empty_cache()
         say(answer)

@@ -40,8 +40,22 @@ struct Options {
   int samples = 5;
   uint64_t seed = 1;
   std::string python = "python3";
-  bool sdpa = true;
+  std::vector<std::string> peers = {"torch"};
+  bool try_peers = false;
 };
+
+PeerQuestion questionOf(const Options& options, int keys) {
+  PeerQuestion question;
+  question.phase = PeerQuestion::Phase::kPrefill;
+  question.keys = keys;
+  question.heads = options.heads;
+  question.kv_heads = options.kv_heads;
+  question.dim = options.head_dim;
+  question.page_size = options.page_size;
+  question.warm_up = options.warm_up;
+  question.samples = options.samples;
+  return question;
+}
 
 // One layer's prompt on the device, and how it is read.
 class Layer {
@@ -205,9 +219,11 @@ double share(uint64_t part, uint64_t whole) {
 
 class Bench {
  public:
-  Bench(const Options& options, Peer* peer, cudaStream_t stream)
+  using Peers = std::vector<std::unique_ptr<Peer>>;
+
+  Bench(const Options& options, const Peers& peers, cudaStream_t stream)
       : options_(options),
-        peer_(peer),
+        peers_(peers),
         stream_(stream),
         timer_(options.warm_up, options.samples, stream) {}
 
@@ -219,7 +235,7 @@ class Bench {
     std::printf("%-18s %-18s %9s %9s %12s %7s %7s %7s %9s\n", "method", "", "ms", "TFLOP/s",
                 "selection", "keys", "values", "error", "x dense");
     dense(&layer);
-    askPeer();
+    for (const auto& peer : peers_) askPeer(peer.get());
     for (const std::string& text : options_.methods) measure(&layer, text);
     std::fflush(stdout);
   }
@@ -256,27 +272,18 @@ class Bench {
     }
   }
 
-  void askPeer() {
-    if (peer_ == nullptr || peer_->version().empty()) return;
-    const auto answer = peer_->ask({{"rows", 1},
-                                    {"keys", keys_},
-                                    {"heads", options_.heads},
-                                    {"kv_heads", options_.kv_heads},
-                                    {"dim", options_.head_dim},
-                                    {"element", "bf16"},
-                                    {"causal", true},
-                                    {"flush_bytes", 0},
-                                    {"warm_up", options_.warm_up},
-                                    {"samples", options_.samples}});
+  void askPeer(Peer* peer) {
+    if (peer->version().empty()) return;
+    const auto answer = peer->ask(questionOf(options_, keys_));
     if (!answer.contains("ms")) {
-      std::printf("PyTorch: %s\n", answer.value("error", "no answer").c_str());
+      std::printf("%s: %s\n", peer->label().c_str(), answer.value("error", "").c_str());
       return;
     }
     const double ms = answer["ms"].get<double>();
-    std::printf("%-18s %-18s %9.3f %9.0f %48s %9.2f\n", peer_->version().c_str(),
+    std::printf("%-18s %-18s %9.3f %9.0f %48s %9.2f\n", peer->version().c_str(),
                 answer.value("way", "").c_str(), ms, denseOperations() / ms / 1e9, "",
                 dense_ms_ / ms);
-    std::printf("  %s\n", answer["ways"].dump().c_str());
+    if (answer.contains("ways")) std::printf("  %s\n", answer["ways"].dump().c_str());
   }
 
   void measure(Layer* layer, const std::string& text) {
@@ -311,7 +318,7 @@ class Bench {
   }
 
   const Options& options_;
-  Peer* peer_;
+  const Peers& peers_;
   cudaStream_t stream_;
   CudaTimer timer_;
   int keys_ = 0;
@@ -342,23 +349,44 @@ int main(int argc, char** argv) {
   app.add_option("--chunk", options.chunk, "Tokens read at once")->capture_default_str();
   app.add_option("--samples", options.samples)->capture_default_str();
   app.add_option("--seed", options.seed)->capture_default_str();
-  app.add_option("--python", options.python, "Of PyTorch's peer")->capture_default_str();
-  app.add_flag("!--no-sdpa", options.sdpa, "Leave PyTorch out");
+  app.add_option("--peers", options.peers,
+                 "Measured too: torch, and programs of your own by their path "
+                 "(kernels/bench/README.md)")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_flag_callback(
+      "--no-peers,--no-sdpa", [&] { options.peers.clear(); }, "Leave them out");
+  app.add_option("--python", options.python, "Python that has the peers")->capture_default_str();
+  app.add_flag("--try-peers", options.try_peers,
+               "Ask the peers alone, print what they answer, and end: needs no GPU itself");
   CLI11_PARSE(app, argc, argv);
+  if (const std::string wrong = wrongPeers(options.peers); !wrong.empty()) {
+    std::fprintf(stderr, "allot-prefill-bench: --peers: %s\n", wrong.c_str());
+    return 64;
+  }
+  if (options.try_peers) {
+    std::vector<PeerQuestion> questions;
+    for (const int keys : options.keys) questions.push_back(questionOf(options, keys));
+    return tryPeers(options.peers, options.python, questions) ? 0 : 69;
+  }
   if (const auto absent = cuda::unavailable()) {
     std::fprintf(stderr, "allot-prefill-bench: %s\n", absent->c_str());
     return 69;
   }
-  std::unique_ptr<Peer> peer;
-  if (options.sdpa) peer = std::make_unique<Peer>("torch", options.python);
-  if (peer && !peer->absence().empty()) std::printf("PyTorch: %s\n", peer->absence().c_str());
+  Bench::Peers peers;
+  for (const std::string& name : options.peers) {
+    const auto& peer = *peers.emplace_back(std::make_unique<Peer>(name, options.python));
+    if (!peer.absence().empty()) {
+      std::printf("%s: left out, %s\n", peer.label().c_str(), peer.absence().c_str());
+    }
+  }
   cudaStream_t stream = nullptr;
   must(cudaSetDevice(0), "opening the device");
   must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
   cudaDeviceProp properties;
   must(cudaGetDeviceProperties(&properties, 0), "asking for the device");
   std::printf("%s\n", properties.name);
-  Bench bench(options, peer.get(), stream);
+  Bench bench(options, peers, stream);
   for (const int keys : options.keys) bench.run(keys);
   return 0;
 }

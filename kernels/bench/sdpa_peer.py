@@ -2,9 +2,8 @@
 
 A way is a backend and how the heads of a group come to it: "gqa", queries [rows, heads, 1, dim] with
 enable_gqa; "grouped", the same product with a group's heads as the queries of one KV head,
-[rows, kv_heads, group, dim]. Keys and values are contiguous, [rows, kv_heads, keys, dim]. With
-"causal": true a row's queries are as many as its keys, each of which looks at those up to its own: a
-prompt.
+[rows, kv_heads, group, dim]. Keys and values are contiguous, [rows, kv_heads, keys, dim]. Of a
+prompt a row's queries are as many as its keys, each of which looks at those up to its own.
 """
 
 
@@ -26,7 +25,7 @@ def backends(torch):
 def measure(torch, want):
     rows, keys, dim = want["rows"], want["keys"], want["dim"]
     heads, kv_heads = want["heads"], want["kv_heads"]
-    dtype, causal = element(torch, want), want.get("causal", False)
+    dtype, causal = element(torch, want), want["phase"] == "prefill"
     copies = copies_for(want)
     all_keys = [torch.randn(rows, kv_heads, keys, dim, device="cuda", dtype=dtype)
                 for _ in range(copies)]

@@ -3,12 +3,19 @@
 namespace allot::kernels {
 
 ThreadPool::ThreadPool(int threads) {
-  for (int thread = 1; thread < threads; ++thread) {
-    helpers_.emplace_back([this, thread] { help(thread); });
+  try {
+    for (int thread = 1; thread < threads; ++thread) {
+      helpers_.emplace_back([this, thread] { help(thread); });
+    }
+  } catch (...) {
+    stop();  // those that are there already: a thread that nobody joins ends the process
+    throw;
   }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::stop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;

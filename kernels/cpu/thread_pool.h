@@ -36,6 +36,7 @@ class ThreadPool {
  private:
   using Call = void (*)(void* context, int thread, int item);
   void run(int count, Call call, void* context);
+  void stop();
   void takeItems(int thread);
   void help(int thread);
 

@@ -169,7 +169,7 @@ TEST_F(Cluster, EveryCommandReachesTheRunThroughKubectl) {
   const std::string run = status["run_id"];
   said({"export", "--out", folder_ + "/{run}/of {run}"});
   EXPECT_TRUE(fs::exists(folder_ + "/" + run + "/of " + run + "/export.json"));
-  EXPECT_THAT(said({"set", "spec.update.learningRate=0.02"}), HasSubstr("0.05 -> 0.02"));
+  EXPECT_THAT(said({"set", "spec.staleness.rhoBar=2"}), HasSubstr("1 -> 2"));
   // So many that it goes on while it is told other things.
   EXPECT_THAT(said({"extend", "--updates", "60"}), HasSubstr("it goes on to 62"));
   EXPECT_THAT(sentence(allot({"stop", "--run", "01JGFJJZ005QXH2M4N6P7R8S9T"}), 64),

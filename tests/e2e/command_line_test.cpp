@@ -35,9 +35,11 @@ spec:
   evaluation: {everyUpdates: 0, budgets: [8], schedules: [learned], methods: [s2anta-sys]}
 )";
 
+const std::string kAllot = kBin + "/allot";
+
 class CommandLine : public testing::Test {
  protected:
-  Output allot(std::vector<std::string> arguments) const { return run(kBin + "/allot", arguments); }
+  Output allot(std::vector<std::string> arguments) const { return run(kAllot, arguments); }
   static Output run(const std::string& program, std::vector<std::string> arguments) {
     const auto output = capture({program, std::move(arguments), {{"COLUMNS", "100"}}});
     EXPECT_TRUE(output);
@@ -81,7 +83,7 @@ TEST_F(CommandLine, HelpIsInGroups) {
     last = at;
   }
   EXPECT_THAT(help, Not(HasSubstr("Subcommands:")));  // a command without a group
-  EXPECT_EQ(run(kBin + "/allot", {}).out, help);
+  EXPECT_EQ(run(kAllot, {}).out, help);
   EXPECT_EQ(said({"--help"}), help);
 }
 
@@ -109,6 +111,11 @@ TEST_F(CommandLine, MistakesAreOneSentence) {
       {"metods", "allot: no command 'metods' (did you mean methods?)\n"},
       {"help forc", "allot: no command 'forc' (did you mean fork?)\n"},
       {"show", "allot show: say what: question\n"},
+      {"export", "allot: say where to: --out FOLDER or --mlflow FOLDER\n"},
+      {"export --out a --mlflow b",
+       "allot: name either --out FOLDER or --mlflow FOLDER, not both\n"},
+      {"export --ot a", "allot export: no option '--ot' (did you mean --out?)\n"},
+      {"crd -o json", "allot crd: no option '-o': `allot crd --help` lists them\n"},
       {"show questoin 3", "allot show: no command 'questoin' (did you mean question?)\n"},
       {"--bogus", "allot: no option '--bogus': `allot help` lists them\n"},
       {"run x.yaml --worker 3", "allot run: no option '--worker' (did you mean --workers?)\n"},
@@ -136,6 +143,18 @@ TEST_F(CommandLine, MistakesAreOneSentence) {
     EXPECT_EQ(refused(arguments), sentence) << line;
   }
   EXPECT_THAT(refused({"wrong\x1b[2J"}), Not(HasSubstr("\x1b")));
+}
+
+TEST_F(CommandLine, OutputThatCannotBeWrittenIsNoSuccess) {
+  for (const char* line : {"methods", "tasks -o json", "help", "run --help", "--version"}) {
+    const Output output = run("sh", {"-c", "\"$0\" " + std::string(line) + " >/dev/full", kAllot});
+    EXPECT_EQ(output.status, 74) << line;
+    EXPECT_EQ(output.err, "allot: the output could not be written whole: is the disk full?\n")
+        << line;
+  }
+  // Whoever reads no further has what was wanted.
+  const Output piped = run("bash", {"-c", "\"$0\" tasks | head -n 1", kAllot});
+  EXPECT_EQ(piped.err, "");
 }
 
 TEST_F(CommandLine, TheDocumentOfCommandsIsTheirHelp) {
@@ -166,6 +185,7 @@ TEST_F(CommandLine, BashCompletesWhatThereIs) {
   EXPECT_EQ(offered("allot show question --bud"), "--budget\n");
   EXPECT_EQ(offered("allot status -o "), "json yaml table\n");
   EXPECT_EQ(offered("allot list --output y"), "yaml\n");
+  EXPECT_EQ(offered("allot export --ml"), "--mlflow\n");
   EXPECT_EQ(offered("allot run x"), "\n");  // names of files are bash's own
   for (const char* shell : {"bash", "zsh", "fish"}) {
     const std::string text = said({"completion", shell});
@@ -181,6 +201,7 @@ TEST_F(CommandLine, FromANewFileToAListOfRuns) {
   const std::string fresh = temp_.path() + "/my.yaml";
   EXPECT_EQ(said({"new", fresh, "--model", model}), "wrote " + fresh + "\n");
   EXPECT_THAT(refused({"new", fresh, "--model", model}), HasSubstr("is there already"));
+  EXPECT_THAT(said({"check", fresh}), HasSubstr("ruler (niah_single_1, vt)"));
   const json check = json::parse(said({"check", file, "--model", model, "-o", "json"}));
   EXPECT_EQ(check["kind"], "Check");
   EXPECT_EQ(check["model"]["layers"], 8);
@@ -189,7 +210,7 @@ TEST_F(CommandLine, FromANewFileToAListOfRuns) {
               HasSubstr("spec.policy.totalBudget: 0 is out of range"));
 
   // Somebody waits for a run that somebody else is about to start.
-  auto waiting = Process::start({kBin + "/allot", {"wait", folder + "/a", "--timeout", "2m"}, {}},
+  auto waiting = Process::start({kAllot, {"wait", folder + "/a", "--timeout", "2m"}, {}},
                                 temp_.path() + "/wait.log");
   const Output output =
       allot({"run", file, "--model", model, "--workers", "1", "--dir", folder + "/a"});
@@ -208,6 +229,23 @@ TEST_F(CommandLine, FromANewFileToAListOfRuns) {
   const json verified = json::parse(said({"verify", folder + "/copy", "-o", "json"}));
   EXPECT_EQ(verified["result"], "equal");
   EXPECT_EQ(verified["updates"], 3);
+  said({"export", folder + "/copy", "--out", temp_.path() + "/of/{run}"});
+  const std::string id = verified["run_id"];
+  EXPECT_TRUE(fs::exists(temp_.path() + "/of/" + id + "/export.json"));
+  EXPECT_THAT(refused({"export", folder + "/a", "--out", folder}), HasSubstr("holds runs"));
+  std::string measures = kSmall;
+  measures.erase(measures.find("  update:"),
+                 measures.find("  evaluation:") - measures.find("  update:"));
+  measures.replace(measures.find("[learned]"), 9, "[uniform]");
+  const std::string sweep = temp_.write("sweep.yaml", measures);
+  said({"run", sweep, "--model", model, "--workers", "1", "--dir", temp_.path() + "/sweep"});
+  EXPECT_THAT(refused({"fork", "--from", temp_.path() + "/sweep", file, "--model", model}),
+              HasSubstr("only measures"));
+  EXPECT_FALSE(fs::exists(folder + "/export.json"));
+  const json mlflow = json::parse(
+      said({"export", folder + "/copy", "--mlflow", temp_.path() + "/mlruns", "-o", "json"}));
+  EXPECT_EQ(mlflow["kind"], "MlflowExport");
+  EXPECT_TRUE(fs::exists(mlflow["folder"].get<std::string>() + "/meta.yaml"));
 
   fs::create_directory(folder + "/broken");
   std::ofstream(folder + "/broken/run.json") << "{}";

@@ -105,6 +105,15 @@ def newest_lines(view):
     return lines
 
 
+def progress_text(view):
+    ended = view["state"] in ("finished", "stopped", "exported")
+    units = 0 if ended else view["open_units"]
+    parts = [f"{view['updates']:,} of {view['max_updates']:,} updates"] if view["max_updates"] else []
+    if units:
+        parts.append(f"{units:,} evaluation unit{'' if units == 1 else 's'} to go")
+    return ", ".join(parts)
+
+
 class PageTest(unittest.TestCase):
     maxDiff = 4000
 
@@ -162,7 +171,7 @@ class PageTest(unittest.TestCase):
 
     def check_history(self, view, charts, hidden):
         history = view["history"]
-        names = {("reward", "reward"): "mean_reward", ("reward", "baseline"): "mean_baseline",
+        names = {("reward", "reward"): "mean_reward", ("reward", "updates before"): "mean_baseline",
                  ("lag", "lag"): "lag", ("kl", "step KL"): "step_kl", ("ess", "effective sample size"): "ess"}
         for (chart, label), key in names.items():
             shown = bool(history) and chart not in hidden
@@ -230,9 +239,7 @@ class PageTest(unittest.TestCase):
         refused = ", ".join(f"{n:,} {kind}" for kind, n in view["refused"].items() if n)
         self.assertEqual(self.text("refused"), refused and
                          f"Refused results: {refused}. Last: {view['last_error']}")
-        if view["max_updates"]:
-            self.assertEqual(self.text("progress-text"),
-                             f"{view['updates']:,} of {view['max_updates']:,} updates")
+        self.assertEqual(self.text("progress-text"), progress_text(view))
         failed = [f"{w['worker']} ({w['last_error']})" for w in view["workers"]
                   if w["state"] == "failed"]
         self.assertEqual(self.text("failed"),
@@ -463,7 +470,7 @@ class PageTest(unittest.TestCase):
         self.assertEqual(len(self.requests()), 1)
         WebDriverWait(self.driver, 60).until(lambda d: self.text("state") == "running")
         self.assertEqual(len(self.requests()), 2)
-        self.assertEqual(self.text("progress-text"), "137 of 150 updates")
+        self.assertEqual(self.text("progress-text"), "137 of 150 updates, 1 evaluation unit to go")
         WebDriverWait(self.driver, 20).until(lambda d: len(self.requests()) > 2)
         self.assert_clean()
 

@@ -1,6 +1,8 @@
 // Run folders that earlier builds left behind go on with this one. Real binaries, the real model.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -13,6 +15,7 @@
 #include "store/store.h"
 #include "tests/store/redis_server.h"
 #include "tests/temp_folder.h"
+#include "tests/wait_for.h"
 
 namespace allot {
 namespace {
@@ -133,6 +136,86 @@ TEST_F(Folder, ARunStoredWithAKeyWithoutEffectIsResumed) {
   EXPECT_EQ(refused.status, 64);
   EXPECT_THAT(refused.err, HasSubstr("spec.model.chatTemplate: \"qwen2\" has no effect"));
   EXPECT_FALSE(fs::exists(fresh));
+}
+
+// While questions are made and the model is looked at, which may take minutes.
+TEST_F(Folder, CtrlCBeforeARunBeginsEndsItAtOnce) {
+  fs::copy(kExports + "/experiment.yaml", file_);
+  auto process = Process::start({kAllot,
+                                 {"run", file_, "--dir", run_, "--model", kModel, "--set",
+                                  "spec.task.heldOutQuestions=1000000"},
+                                 {}},
+                                temp_.path() + "/run.log");
+  ASSERT_TRUE(process);
+  const auto worker = [&] {
+    return readFile("/proc/" + std::to_string(process->pid()) + "/task/" +
+                    std::to_string(process->pid()) + "/children");
+  };
+  ASSERT_TRUE(waitFor([&] { return !worker().empty(); }, 60));
+  const int pid = std::stoi(worker());
+  process->signal(SIGINT);
+  EXPECT_EQ(process->waitFor(std::chrono::seconds(20)).value_or(0), 128 + SIGINT);
+  EXPECT_TRUE(waitFor([&] { return kill(pid, 0) != 0; }, 20));
+  EXPECT_FALSE(fs::exists(run_));
+}
+
+TEST_F(Folder, WhereNobodyMayWriteTheFilesOfARunAreRead) {
+  fs::copy(kExports + "/" + names().front(), run_, fs::copy_options::recursive);
+  note(json::parse(readFile(run_ + "/export.json"))["run_id"]);
+  fs::permissions(temp_.path(), fs::perms(0755));
+  fs::permissions(run_, fs::perms(0555));
+  const auto allotAsAnother = [&](const std::vector<std::string>& arguments) {
+    std::vector<std::string> all = {kAllot};
+    // Root may write everywhere.
+    if (geteuid() == 0) {
+      all = {"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--", kAllot};
+    }
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    const std::string program = all.front();
+    all.erase(all.begin());
+    return *capture({program, all, {}});
+  };
+  if (allotAsAnother({"--version"}).status != 0) GTEST_SKIP() << "others may not run " << kAllot;
+  const Output status = allotAsAnother({"status", run_});
+  EXPECT_EQ(status.status, 0) << status.err;
+  EXPECT_THAT(status.out, HasSubstr("updates: 3 of 3"));
+  EXPECT_THAT(status.err, HasSubstr("cannot be written to"));
+  const Output verified = allotAsAnother({"verify", run_});
+  EXPECT_THAT(verified.out, HasSubstr("3 updates")) << verified.err;
+  EXPECT_EQ(allotAsAnother({"extend", run_, "--updates", "1"}).status, 64);
+  fs::permissions(run_, fs::perms(0755));
+}
+
+// As on a disk that is full: redis-server ends, and every one that is started after it.
+TEST_F(Folder, ARunWhoseRedisDoesNotComeBackIsKeptAndGoesOn) {
+  fs::copy(kExports + "/experiment.yaml", file_);
+  const std::string broken = temp_.path() + "/broken", pid = temp_.path() + "/pid";
+  const std::string program =
+      temp_.write("redis", "#!/bin/sh\n[ ! -e " + broken + " ] || exit 1\necho $$ >" + pid +
+                               "\nexec redis-server \"$@\"\n");
+  fs::permissions(program, fs::perms::owner_all);
+  auto process = Process::start(
+      {kAllot,
+       {"run", file_, "--dir", run_, "--model", kModel, "--workers", "1", "--kv-memory", "256",
+        "--redis-server", program, "--set", "spec.update.maxUpdates=100000"},
+       {}},
+      temp_.path() + "/run.log");
+  ASSERT_TRUE(process);
+  const auto version = [&] {
+    const json now = status();
+    return now.is_object() ? now.value("version", 0) : 0;
+  };
+  ASSERT_TRUE(waitFor([&] { return version() >= 2 || process->poll(); }, 120));
+  std::ofstream(broken) << "";
+  kill(std::stoi(readFile(pid)), SIGKILL);
+  const auto ended = process->waitFor(std::chrono::seconds(120));
+  ASSERT_TRUE(ended);
+  EXPECT_EQ(*ended, 70);
+  EXPECT_THAT(readFile(temp_.path() + "/run.log"),
+              HasSubstr("`allot run --resume --dir " + run_ + "` goes on"));
+  fs::remove(broken);
+  EXPECT_GE(version(), 2);
+  EXPECT_EQ(allot({"verify", run_}).status, 0);
 }
 
 }  // namespace

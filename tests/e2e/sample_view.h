@@ -113,6 +113,7 @@ inline RunView sampleView() {
       {"synchronous", false},
       {"updates", 137},
       {"max_updates", 150},
+      {"open_units", 1},
       {"episodes", 1370},
       {"episodes_per_second", 12.34},
       {"waiting", ""},
@@ -172,7 +173,8 @@ inline RunView emptyView() {
   RunView view = sampleView();
   nlohmann::json& facts = view.facts;
   facts["state"] = "starting";
-  for (const char* key : {"updates", "episodes", "episodes_per_second", "layers"}) facts[key] = 0;
+  for (const char* key : {"updates", "episodes", "episodes_per_second", "layers", "open_units"})
+    facts[key] = 0;
   for (const char* key : {"history", "policy_probabilities", "learned_schedule", "layer_draws",
                           "frontier", "workers"}) {
     facts[key] = nlohmann::json::array();

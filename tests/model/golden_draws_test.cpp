@@ -16,6 +16,7 @@
 #include "model/generation.h"
 #include "model/head_schedule.h"
 #include "tests/estimators/recall_states.h"
+#include "tests/model/drawn_rows.h"
 
 namespace allot {
 namespace {
@@ -37,40 +38,6 @@ kernels::MethodOptions methodOf(const std::string& text) {
 template <typename T>
 std::string digestOf(const std::vector<T>& values) {
   return sha256Hex({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)});
-}
-
-// The value rows that a step of one row reads, [heads, words].
-struct Rows {
-  int heads = 0, words = 0;
-  std::vector<uint64_t> bits;
-
-  json keys() const {
-    json all = json::array();
-    for (int head = 0; head < heads; ++head) {
-      json keys = json::array();
-      for (int key = 0; key < words * 64; ++key) {
-        if (bits[static_cast<size_t>(head * words + key / 64)] >> key % 64 & 1) keys.push_back(key);
-      }
-      all.push_back(std::move(keys));
-    }
-    return all;
-  }
-};
-
-Rows rowsOf(const kernels::MethodOptions& method, const kernels::PagedKv& kv,
-            const kernels::DecodeInputs& in, std::vector<float>* out) {
-  Rows rows{in.heads, in.lengths[0] / 64 + 1, {}};
-  rows.bits.resize(static_cast<size_t>(rows.heads * rows.words));
-  out->resize(static_cast<size_t>(in.heads * kv.head_dim));
-  kernels::DecodeWorkspace workspace;
-  workspace.plan(in.lengths[0], in.heads / kv.kv_heads, kv.head_dim);
-  kernels::DecodeOutputs to;
-  to.out = out->data();
-  to.value_rows = rows.bits.data();
-  to.value_row_words = rows.words;
-  const auto why = kernels::decodeAttention(method, kv, in, &workspace, to);
-  EXPECT_FALSE(why) << *why;
-  return rows;
 }
 
 // ---- steps on the recorded states of tests/golden/recall_states.bin ----
@@ -133,7 +100,7 @@ json kernelSteps() {
       in.layer = block.layer, in.seed = kSeed;
       in.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(block.head_dim)));
       std::vector<float> out;
-      const Rows rows = rowsOf(methodOf(text), cache.kv, in, &out);
+      const DrawnRows rows = rowsOf(methodOf(text), cache.kv, in, &out);
       json entry = {
           {"block", b},        {"recorded_step", step},       {"method", text},
           {"budget", budget},  {"sequence", sequence},        {"step", name},

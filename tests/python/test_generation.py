@@ -1,6 +1,7 @@
 """allot's attention in models of transformers: tokens of dense attention are transformers' own, learned
 schedules are applied layer by layer, and what does not fit is refused."""
 
+import copy
 import json
 import os
 import tempfile
@@ -25,6 +26,19 @@ NO_TRANSFORMERS = "transformers is not installed: pip install 'transformers>=5.1
 def recall(device):
     dtype = torch.float32 if device == "cpu" else torch.bfloat16
     return AutoModelForCausalLM.from_pretrained(RECALL, dtype=dtype).to(device).eval()
+
+
+def smollm2():
+    """SmolLM2-135M-Instruct with its tokenizer, and in place of them why not."""
+    if not os.path.exists(os.path.join(SMOLLM2, SMOLLM2_FILE)):
+        return None, None, "SmolLM2 is not here: ./run smollm2 fetches it"
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            SMOLLM2, gguf_file=SMOLLM2_FILE, dtype=torch.float32
+        ).eval()
+        return model, AutoTokenizer.from_pretrained(SMOLLM2, gguf_file=SMOLLM2_FILE), None
+    except (ImportError, ValueError) as error:
+        return None, None, f"transformers reads no GGUF file here: {error}"
 
 
 def recall_prompts():
@@ -76,15 +90,9 @@ def test_dense_tokens_of_smollm2_are_transformers_own():
     """40 prompts of text, SmolLM2-135M-Instruct; `./run smollm2` fetches it."""
     if AutoModelForCausalLM is None:
         return skip(NO_TRANSFORMERS)
-    if not os.path.exists(os.path.join(SMOLLM2, SMOLLM2_FILE)):
-        return skip("SmolLM2 is not here: ./run smollm2 fetches it")
-    try:
-        model = AutoModelForCausalLM.from_pretrained(
-            SMOLLM2, gguf_file=SMOLLM2_FILE, dtype=torch.float32
-        ).eval()
-        tokenizer = AutoTokenizer.from_pretrained(SMOLLM2, gguf_file=SMOLLM2_FILE)
-    except (ImportError, ValueError) as error:
-        return skip(f"transformers reads no GGUF file here: {error}")
+    model, tokenizer, why = smollm2()
+    if why:
+        return skip(why)
     subjects = ["a river", "the moon", "an old book", "two friends", "a small town", "winter",
                 "the number seven", "a lost key", "bread", "a long train"]
     forms = ["Write one sentence about {}.", "What is {} good for?", "A story of {} begins so:",
@@ -196,6 +204,15 @@ def test_what_does_not_fit_is_refused():
     model.config.layer_types = ["chunked_attention"] * 8
     assert "layers of chunked_attention" in refusal(lambda: allot.attention(model, "dense"))
     del model.config.layer_types
+    for wrong in ([-3] * 8, [1.5] * 8, ["a"] * 8, [2**32 + 3] * 8):
+        assert "0 to 4294967295" in refusal(lambda: allot.attention(model, "santa", wrong))
+        assert "0 to 4294967295" in refusal(
+            lambda: allot.attention(model, prefill="s2anta-sys", prefill_schedule=wrong)
+        )
+    for wrong in (0, -1):
+        assert f"page_size = {wrong}" in refusal(
+            lambda: allot.attention(model, "dense", page_size=wrong)
+        )
     attention = allot.attention(model, "dense")
     assert "past_key_values=attention.cache()" in refusal(lambda: answer(model, ids))
     cache = attention.cache([1, 2])
@@ -209,3 +226,37 @@ def test_what_does_not_fit_is_refused():
     mask[0, 20] = 0
     gap = refusal(lambda: answer(model, ids, mask=mask, past_key_values=attention.cache()))
     assert "padded on the left" in gap
+    padded = refusal(lambda: answer(model, ids, mask=mask * 0, past_key_values=attention.cache()))
+    assert "row 0 of the attention mask keeps no position" in padded
+    square = torch.ones(1, 1, ids.shape[1], ids.shape[1])
+    assert "[rows, positions]" in refusal(
+        lambda: model(ids, attention_mask=square, past_key_values=attention.cache())
+    )
+    for call in (
+        lambda cache: cache.crop(10),
+        lambda cache: cache.batch_repeat_interleave(2),
+        lambda cache: cache.batch_select_indices(torch.tensor([0])),
+        lambda cache: cache.reorder_cache(torch.tensor([0])),
+        lambda cache: cache.reset(),
+    ):
+        assert "allot: " in refusal(lambda: call(attention.cache()))
+
+
+def test_a_copied_cache_goes_on_by_itself():
+    """As transformers' own: a prompt is read once, and its cache copied for each answer."""
+    if AutoModelForCausalLM is None:
+        return skip(NO_TRANSFORMERS)
+    for device in DEVICES:
+        model, ids = recall(device), recall_prompts()[0].to(device)
+        attention = allot.attention(model, "s2anta-sys", [3, 2, 0, 0, 3, 0, 0, 0], seed=2)
+        alone = answer(model, ids, past_key_values=attention.cache())
+        cache = attention.cache()
+        with torch.no_grad():
+            model(ids[:, :-1], past_key_values=cache)
+        copies = [copy.deepcopy(cache) for _ in range(2)]
+        outs = [answer(model, ids, past_key_values=one) for one in copies]
+        del copies
+        outs.append(answer(model, ids, past_key_values=cache))
+        assert all(torch.equal(outs[0], out) for out in outs[1:]), device
+        # A prompt's last token is a step of its own here, and has draws.
+        assert outs[0].shape == alone.shape

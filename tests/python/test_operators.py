@@ -323,6 +323,12 @@ def test_hostile_arguments_get_a_sentence():
             assert "is on cpu" in decode(queries=queries.cpu())
             assert "is on cpu" in decode(workspace=allot.Workspace("cpu"))
             assert "planned" in decode(method="top-k")
+            shifted = torch.zeros(queries.numel() + 1, device=device)[1:].view_as(queries)
+            assert "no multiple of 16" in decode(queries=shifted)
+            odd = torch.zeros(filled.cache.keys.numel() + 1, dtype=torch.bfloat16, device=device)
+            shifted = list(filled.cache)
+            shifted[0] = odd[1:].view_as(filled.cache.keys)
+            assert "no multiple of 16" in decode(cache=shifted)
             # What the host cannot see, the device tells afterwards.
             allot.decode_attention(
                 *good[:2], filled.page_table + 10**6, *good[3:], "s2anta-sys", filled.workspace

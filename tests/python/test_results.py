@@ -108,3 +108,30 @@ def test_other_folders_are_refused():
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
             assert "holds no learned schedule" in refusal(lambda: allot.read_schedule(folder))
+
+
+def test_damaged_files_get_a_sentence_with_their_name():
+    if without_pandas():
+        return
+    policies = ("", "nope", '{"learned_schedule": [1]}', '{"total_budget": 8, "learned_schedule": "abc"}',
+                '{"total_budget": 8, "learned_schedule": [null]}',
+                '{"total_budget": 8, "learned_schedule": [1.5, 2]}',
+                '{"total_budget": 8, "learned_schedule": [-2]}',
+                '{"total_budget": 8, "frontier": [{}]}', '{"total_budget": 8, "frontier": [1]}',
+                '{"total_budget": 8, "frontier": 5}')
+    runs = (("export.json", "[]"), ("export.json", "nope"), ("export.json", '{"experiment": 5}'),
+            ("history.jsonl", "[]"), ("history.jsonl", '{"version": "x"}'),
+            ("history.jsonl", '{"version": 1, "results": [{"schedule": 5}]}'),
+            ("evaluations.jsonl", "{}"), ("evaluations.jsonl", '{"unit": 5}'),
+            ("evaluations.jsonl", '{"unit": {}, "scores": [5]}'), ("curve.csv", ""),
+            ("curve.csv", "no,such\n1,2\n"), *(("policy.json", text) for text in policies))
+    for name, text in runs:
+        with tempfile.TemporaryDirectory() as folder:
+            for file_name, content in (("export.json", "{}"), (name, text)):
+                with open(os.path.join(folder, file_name), "w", encoding="utf-8") as file:
+                    file.write(content)
+            sentence = refusal(lambda: allot.read_run(folder))
+            assert os.path.join(folder, name) in sentence, (name, text, sentence)
+            if name == "policy.json":
+                sentence = refusal(lambda: allot.read_schedule(folder))
+                assert os.path.join(folder, name) in sentence, (text, sentence)

@@ -22,7 +22,7 @@ spec:
   model: {path: none}
   task: {suite: recall, tasks: [niah]}
   policy: {totalBudget: 8}
-  update: {maxUpdates: 40}
+  update: {learner: reinforce, maxUpdates: 40}
 )",
                                             "test");
     EXPECT_TRUE(experiment) << experiment.error().message;

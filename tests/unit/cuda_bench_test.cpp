@@ -154,11 +154,30 @@ TEST(CudaBenchReport, DerivesRatiosFromItsOwnDense) {
   EXPECT_DOUBLE_EQ(derived.gbs, 2000);
   EXPECT_DOUBLE_EQ(derived.share, 0.5);
   EXPECT_DOUBLE_EQ(derived.times_dense, 2.5);
-  EXPECT_DOUBLE_EQ(derived.times_sdpa, 3);
-  EXPECT_TRUE(std::isnan(derived.times_flashinfer));
+  EXPECT_DOUBLE_EQ(derived.times_peers.at("torch"), 3);
+  EXPECT_TRUE(std::isnan(derived.times_peers.at("flashinfer")));
+  EXPECT_EQ(derived.fastest, "this");
   EXPECT_DOUBLE_EQ(derived.bound, 5);
   EXPECT_DOUBLE_EQ(derived.of_bound, 0.5);
   EXPECT_THAT(reportJson({}, device, report).dump(), HasSubstr("\"limitedBy\":\"instructions"));
+  // Of the peaked ones dense takes 0.5 ms, of the others 0.9.
+  EXPECT_EQ(derive({}, device, report, report.figures[0]).fastest, "torch");
+  EXPECT_EQ(derive({}, device, report, report.figures[1]).fastest, "this");
+  report.figures[2].timing.median = 0.55;
+  EXPECT_EQ(derive({}, device, report, report.figures[2]).fastest, "dense");
+  report.peers["mine"] = {{"ms", 0.1}, {"way", "tiles"}, {"graph", true}};
+  const Derived beaten = derive({}, device, report, report.figures[2]);
+  EXPECT_EQ(beaten.fastest, "mine");
+  EXPECT_DOUBLE_EQ(beaten.times_peers.at("mine"), 0.1 / 0.55);
+  const auto json = reportJson({}, device, report);
+  EXPECT_EQ(json["figures"][2]["fastest"], "mine");
+  EXPECT_TRUE(json["figures"][2]["timesPeers"]["flashinfer"].is_null());
+  EXPECT_EQ(json["peers"]["mine"]["way"], "tiles");
+  testing::internal::CaptureStdout();
+  printReport({}, device, report);
+  const std::string table = testing::internal::GetCapturedStdout();
+  EXPECT_THAT(table, HasSubstr("; mine 0.1000 ms (tiles)"));
+  EXPECT_THAT(table, testing::ContainsRegex("xSDPA +xFI +xmine +fastest"));
 }
 
 TEST(ScoreProfiles, AreSortedAndCentred) {

@@ -57,6 +57,15 @@ TEST(SpecEffects, WhatWouldBeWithoutEffectIsRefusedInFilesThatAreApplied) {
             "x.yaml: spec.model.chatTemplate: \"qwen2\" has no effect: prompts of RULER's files "
             "are asked as its scripts wrote them, which put a model's template around them if told "
             "to; remove the key"},
+           {{"spec.update={learner: additive, learningRate: 0.1}"},
+            "x.yaml: spec.update.learningRate: has no effect on learner additive: remove this key, "
+            "or choose learner reinforce"},
+           {{"spec.update={learner: evolution, learningRate: 0.1, entropyBonus: 0.1}"},
+            "x.yaml: spec.update.entropyBonus: has no effect on learner evolution: remove this "
+            "key, or choose learner reinforce"},
+           {{"spec.update={learner: additive, entropyBonus: 0.1}"},
+            "x.yaml: spec.update.entropyBonus: has no effect on learner additive: remove this key, "
+            "or choose learner reinforce"},
            {{"spec.evaluation={repeats: 3, measures: [fidelity]}"},
             "x.yaml: spec.evaluation.repeats: 3 has no effect: spec.evaluation.measures has no "
             "accuracy, and fidelity is not repeated; add it, or remove this key"},
@@ -85,6 +94,12 @@ TEST(SpecEffects, WhatWouldBeWithoutEffectIsRefusedInFilesThatAreApplied) {
     EXPECT_EQ(refusal(tiny(), idle.set), idle.why);
     // What an older build has stored is read, whatever it is.
     EXPECT_TRUE(parseStoredExperiment(tiny(), "x.yaml", idle.set));
+  }
+  for (const char* used : {"{learningRate: 0.1, entropyBonus: 0.1, baseline: batch-mean}",
+                           "{learner: evolution, learningRate: 0.1, optimizer: sgd}",
+                           "{learner: additive, optimizer: sgd, baseline: batch-mean}",
+                           "{learner: additive, learningRate: 0.05}", "{learner: santa}"}) {
+    EXPECT_TRUE(parseExperiment(tiny(), "x.yaml", {std::string("spec.update=") + used})) << used;
   }
   for (const char* harmless : {"auto", "none"}) {
     EXPECT_TRUE(

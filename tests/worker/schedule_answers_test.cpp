@@ -62,6 +62,14 @@ class ScheduleAnswers : public testing::Test {
 v1::Experiment* ScheduleAnswers::experiment_ = nullptr;
 Engine* ScheduleAnswers::engine_ = nullptr;
 
+TEST_F(ScheduleAnswers, AnswersThatCannotBeWrittenEndIt) {
+  std::istringstream in(R"({"spell": [5], "method": "dense"})");
+  std::ostream nowhere(nullptr);
+  const Status done = answerSchedules(*experiment_, engine_, &in, &nowhere);
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().code, ErrorCode::kIo);
+}
+
 // Each token is what a prompt that ends before it is followed by.
 TEST_F(ScheduleAnswers, ASpelledAnswerIsTheModelsLikeliest) {
   const json answer = answered(R"({"spell": [5, 0], "method": "dense"})");

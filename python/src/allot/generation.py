@@ -19,7 +19,7 @@ import torch
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.masking_utils import AttentionMaskInterface
 
-from allot.operators import method_needs
+from allot.operators import method_needs, words
 from allot.paged_cache import Observer, PagedCache, PagedLayer
 from allot.schedules import EVERYTHING, layer_budgets, read_schedule
 
@@ -112,6 +112,9 @@ class Attention:
         self.prefill_schedule = list(prefill_schedule or [EVERYTHING] * self.layers)
         for one in (self.schedule, self.prefill_schedule):
             layer_budgets(one, 0, self.layers, self.kv_heads, self.heads)  # refuses
+            words(one)  # so does this
+        if page_size < 1:
+            raise ValueError(f"allot: page_size = {page_size} is not from 1 on")
         AttentionInterface.register("allot", _attend)
         AttentionMaskInterface.register("allot", _mask)
         model.set_attn_implementation("allot")

@@ -12,6 +12,7 @@ relatives, as kernels/README.md of allot has them.
 from __future__ import annotations
 
 import os
+from operator import index
 from pathlib import Path
 from typing import NamedTuple, Optional, Sequence, Union
 
@@ -85,8 +86,11 @@ class Workspace:
             device = torch.device("cuda", torch.cuda.current_device())
         if device.type == "cpu":
             device = torch.device("cpu")  # and not cpu:0, which no tensor is on
-        self.device = device
+        self.device, self._threads = device, threads
         self.number: int = _ops.make_workspace(device, threads)
+
+    def __reduce__(self) -> tuple[type, tuple[torch.device, int]]:
+        return Workspace, (self.device, self._threads)  # a copy has memory of its own, without plans
 
     def __del__(self) -> None:
         number = getattr(self, "number", None)
@@ -153,7 +157,15 @@ def words(
 ) -> torch.Tensor:
     """Numbers 0 .. 2^32 - 1 as the int32 tensor of the same bits, which budgets, sequences and steps
     are. A budget of 2^32 - 1, or -1, is every key."""
-    signed = [value - (1 << 32) if value >= 1 << 31 else value for value in values]
+    signed = []
+    for value in values:
+        try:
+            number = index(value)
+        except TypeError:
+            number = -2
+        if not -1 <= number < 1 << 32:
+            raise ValueError(f"allot: {value!r} is no whole number from 0 to 4294967295")
+        signed.append(number - (1 << 32) if number >= 1 << 31 else number)
     return torch.tensor(signed, dtype=torch.int32, device=device)
 
 

@@ -64,7 +64,7 @@ class PagedCache(TransformersCache):
         self._statistics: Optional[torch.Tensor] = None
         self._rows = 0
         self._pages = 0  # of a row
-        self._planned = 0  # keys of a row
+        self._planned = (0, 0)  # which workspace, and keys of a row
         # Positions that came, padding included; of those the prompt's; and each row's padding.
         self._seen = self._prompt = 0
         self._padding: list[int] = []
@@ -133,17 +133,22 @@ class PagedCache(TransformersCache):
             self._prompt = self._seen
 
     def _plan(self, cache: Cache, length: int) -> None:
-        if self.owner.device.type != "cuda" or length <= self._planned:
+        number, planned = self._planned
+        # A copy of this cache has a workspace of its own.
+        if number != self.workspace.number:
+            planned = 0
+        if self.owner.device.type != "cuda" or length <= planned:
             return
         owner = self.owner
-        self._planned = -(-length // PLANNED_KEYS) * PLANNED_KEYS
-        drawn = [draws for draws in owner.schedule if draws < self._planned]
+        planned = -(-length // PLANNED_KEYS) * PLANNED_KEYS
+        self._planned = self.workspace.number, planned
+        drawn = [draws for draws in owner.schedule if draws < planned]
         self.workspace.plan_decode(
             cache,
             owner.method,
             rows=self._rows,
             heads=owner.heads,
-            max_length=self._planned,
+            max_length=planned,
             max_budget=max(drawn, default=0),
             statistics=self._counts_reads,
         )
@@ -185,8 +190,17 @@ class PagedLayer(CacheLayerMixin):
     def reset(self) -> None:
         raise NotImplementedError("allot: a cache is of one batch: attention.cache() makes another")
 
+    def crop(self, tokens_to_remove: int) -> None:
+        raise NotImplementedError("allot: what is in a cache stays there: no assisted decoding")
+
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
         raise NotImplementedError("allot: rows of a cache keep their places: no beam search")
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        raise NotImplementedError("allot: a cache keeps its rows: copy.deepcopy makes another of them")
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        raise NotImplementedError("allot: a cache keeps its rows: copy.deepcopy makes another of them")
 
     # --- attention ---
 
@@ -374,8 +388,14 @@ def _float(tensor: torch.Tensor) -> torch.Tensor:
 
 def _padding_of(mask: torch.Tensor) -> list[int]:
     """Positions that the mask [rows, count] leaves out at the beginning of each row."""
+    if mask.dim() != 2:
+        raise ValueError(
+            f"allot: an attention mask is [rows, positions], not of {mask.dim()} dimensions"
+        )
     kept = mask.bool().int()
     padding = (kept.cumsum(1) == 0).sum(1)
     if not torch.equal(kept.sum(1) + padding, torch.full_like(padding, mask.shape[1])):
         raise ValueError("allot: the attention mask has a gap: prompts are padded on the left")
+    for row in (kept.sum(1) == 0).nonzero().flatten().tolist():
+        raise ValueError(f"allot: row {row} of the attention mask keeps no position")
     return padding.tolist()

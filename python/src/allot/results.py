@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import sqrt
-from typing import TYPE_CHECKING, Any, Iterator, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional, Union
+
+from allot.schedules import learned_schedules
 
 if TYPE_CHECKING:
     import pandas
@@ -61,22 +64,23 @@ def read_run(folder: Union[str, "os.PathLike[str]"]) -> Run:
             f"allot: {folder} holds no export.json: it is the folder of a run that has ended, or what "
             "allot export writes"
         )
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8") as file, _as_written(path):
         header = json.load(file)
+        run_id, experiment = header.get("run_id", ""), header.get("experiment", {}).get("name", "")
     updates, episodes = _history(folder)
     answers = pandas.DataFrame(
-        list(_answers(folder)),
+        _answers(folder),
         columns=[
             "method", "schedule", "total_budget", "version", "repeat", "prefill", "question", "task",
             "score", "tokens",
         ],
     )
     curve = os.path.join(folder, "curve.csv")
-    evaluations = pandas.read_csv(curve) if os.path.exists(curve) else _cells(answers)
+    evaluations = _table(curve) if os.path.exists(curve) else _cells(answers)
     return Run(
         folder=folder,
-        run_id=header.get("run_id", ""),
-        experiment=header.get("experiment", {}).get("name", ""),
+        run_id=run_id,
+        experiment=experiment,
         updates=updates,
         episodes=episodes,
         evaluations=evaluations,
@@ -87,16 +91,33 @@ def read_run(folder: Union[str, "os.PathLike[str]"]) -> Run:
     )
 
 
-def _lines(folder: str, name: str) -> Iterator[dict[str, Any]]:
+@contextmanager
+def _as_written(place: str) -> Iterator[None]:
+    """What a damaged file leads to, as one sentence that names it."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"allot: {place} is not as allot export writes it: {error!r}") from error
+
+
+def _lines(folder: str, name: str, read: Callable[[dict[str, Any]], None]) -> None:
     path = os.path.join(folder, name)
     if not os.path.exists(path):
         return
     with open(path, encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
-            try:
-                yield json.loads(line)
-            except json.JSONDecodeError as error:
-                raise ValueError(f"allot: {path}, line {number}, is no JSON: {error}") from error
+            with _as_written(f"{path}, line {number},"):
+                read(json.loads(line))
+
+
+def _table(path: str) -> "pandas.DataFrame":
+    import pandas
+
+    with _as_written(path):
+        frame = pandas.read_csv(path)
+        for name in ("method", "schedule", "total_budget", "accuracy", "task"):
+            frame[name]  # there
+        return frame
 
 
 # 64-bit numbers are strings in the files, and what is 0 may be left out.
@@ -113,8 +134,10 @@ _NUMBERS = (
 def _history(folder: str) -> tuple["pandas.DataFrame", "pandas.DataFrame"]:
     import pandas
 
-    updates, episodes = [], []
-    for record in _lines(folder, "history.jsonl"):
+    updates: list[dict[str, Any]] = []
+    episodes: list[dict[str, Any]] = []
+
+    def read(record: dict[str, Any]) -> None:
         version, results = int(record.get("version", 0)), record.get("results", [])
         update: dict[str, float] = {"version": version}
         update.update({name: float(record.get(name, 0)) for name in _NUMBERS})
@@ -134,6 +157,8 @@ def _history(folder: str) -> tuple["pandas.DataFrame", "pandas.DataFrame"]:
                     "schedule": tuple(result.get("schedule", ())),
                 }
             )
+
+    _lines(folder, "history.jsonl", read)
     frame = pandas.DataFrame(updates, columns=["version", *_NUMBERS, "episodes", "committed"])
     frame["committed"] = pandas.to_datetime(frame["committed"], unit="ms", utc=True)
     columns = [
@@ -143,11 +168,13 @@ def _history(folder: str) -> tuple["pandas.DataFrame", "pandas.DataFrame"]:
     return frame, pandas.DataFrame(episodes, columns=columns)
 
 
-def _answers(folder: str) -> Iterator[tuple[Any, ...]]:
-    for result in _lines(folder, "evaluations.jsonl"):
+def _answers(folder: str) -> list[tuple[Any, ...]]:
+    answers: list[tuple[Any, ...]] = []
+
+    def read(result: dict[str, Any]) -> None:
         unit = result["unit"]
         if unit.get("measure", "accuracy") not in ("", "accuracy"):
-            continue
+            return
         cell = (
             unit.get("method", ""),
             unit.get("schedule_name", ""),
@@ -157,13 +184,18 @@ def _answers(folder: str) -> Iterator[tuple[Any, ...]]:
             unit.get("prefill") or "dense",
         )
         for score in result.get("scores", []):
-            yield (
-                *cell,
-                int(score.get("question", 0)),
-                int(score.get("task", 0)),
-                float(score.get("score", 0)),
-                int(score.get("tokens", 0)),
+            answers.append(
+                (
+                    *cell,
+                    int(score.get("question", 0)),
+                    int(score.get("task", 0)),
+                    float(score.get("score", 0)),
+                    int(score.get("tokens", 0)),
+                )
             )
+
+    _lines(folder, "evaluations.jsonl", read)
+    return answers
 
 
 def _cells(answers: "pandas.DataFrame") -> "pandas.DataFrame":
@@ -205,11 +237,7 @@ def _schedules(folder: str) -> Iterator[tuple[int, int, int]]:
     path = os.path.join(folder, "policy.json")
     if not os.path.exists(path):
         return
-    with open(path, encoding="utf-8") as file:
-        policy = json.load(file)
-    learned = {row["total_budget"]: row["learned_schedule"] for row in policy.get("frontier") or []}
-    if policy.get("learned_schedule"):
-        learned[policy["total_budget"]] = policy["learned_schedule"]
+    learned, _ = learned_schedules(path)
     for total, schedule in sorted(learned.items()):
         for entry, draws in enumerate(schedule):
             yield total, entry, draws

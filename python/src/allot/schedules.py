@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from operator import index
 from typing import Optional, Sequence, Union
 
 __all__ = [
     "entries_per_layer",
     "evaluation_sequence",
     "layer_budgets",
+    "learned_schedules",
     "read_schedule",
     "rollout_sequence",
 ]
@@ -32,26 +34,46 @@ def read_schedule(
     path = os.fspath(path)
     if os.path.isdir(path):
         path = os.path.join(path, "policy.json")
-    with open(path, encoding="utf-8") as file:
-        policy = json.load(file)
-    learned = {}
-    if isinstance(policy, dict):
-        for row in policy.get("frontier") or []:
-            learned[row["total_budget"]] = row["learned_schedule"]
-        if policy.get("learned_schedule"):
-            learned[policy["total_budget"]] = policy["learned_schedule"]
+    learned, own = learned_schedules(path)
     if not learned:
         raise ValueError(
             f"allot: {path} holds no learned schedule: it is the policy.json of a run with an update"
         )
     if total_budget is None:
-        total_budget = policy["total_budget"] if policy["total_budget"] in learned else min(learned)
+        total_budget = own if own in learned else min(learned)
     if total_budget not in learned:
         raise ValueError(
             f"allot: {path} has schedules for the total budgets "
             f"{', '.join(map(str, sorted(learned)))}, not for {total_budget}"
         )
-    return [int(draws) for draws in learned[total_budget]]
+    return learned[total_budget]
+
+
+def learned_schedules(path: str) -> tuple[dict[int, list[int]], Optional[int]]:
+    """The schedules of a policy.json by total budget, and the run's own total budget."""
+    with open(path, encoding="utf-8") as file:
+        try:
+            policy = json.load(file)
+            if not isinstance(policy, dict):
+                return {}, None
+            rows = list(policy.get("frontier") or [])
+            if policy.get("learned_schedule"):
+                rows.append(policy)
+            learned = {
+                index(row["total_budget"]): [_draws(entry) for entry in row["learned_schedule"]]
+                for row in rows
+            }
+            return learned, policy.get("total_budget")
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"allot: {path} is no policy.json as allot run or allot export writes it: {error!r}"
+            ) from error
+
+
+def _draws(entry: int) -> int:
+    if not 0 <= index(entry) <= EVERYTHING:
+        raise ValueError(f"{entry} is not from 0 to {EVERYTHING}")
+    return index(entry)
 
 
 def entries_per_layer(entries: int, layers: int, kv_heads: int, heads: int) -> int:

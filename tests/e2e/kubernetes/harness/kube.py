@@ -1,7 +1,6 @@
 """kubectl, and waiting. Everything goes through the command that people use."""
 import contextlib
 import json
-import os
 import re
 import subprocess
 import time
@@ -107,7 +106,3 @@ class Metrics:
 
     def names(self):
         return {name for name, _, _ in self.samples}
-
-
-def environment_with(**more):
-    return {**os.environ, **more}
