@@ -14,15 +14,26 @@
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/method_step.h"
+#include "kernels/cuda/pieces_at_once.h"
 #include "kernels/stream_bits.h"
 
 namespace allot::kernels::cuda {
 namespace {
 
-SweepKernel sweepKernelOf(Sweep sweep, int head_dim, Element element, bool by_head) {
+// Query heads of one pack of the sweep. Sweeps for draws are bound by instructions and latency, so
+// that more warps with fewer heads are faster, though they read keys again, from the L2 cache.
+int packOf(Sweep sweep, const PagedKv& kv, int heads) {
+  return sweep == Sweep::kExact || sweep == Sweep::kJoined ? packFor(heads / kv.kv_heads) : kQuad;
+}
+
+SweepKernel sweepKernelOf(Sweep sweep, const PagedKv& kv, int heads, bool by_head) {
+  const int head_dim = kv.head_dim, pack = packOf(sweep, kv, heads);
+  const Element element = kv.element;
   switch (sweep) {
     case Sweep::kExact:
-      return by_head ? massesSweep(head_dim, element, true) : exactSweep(head_dim, element);
+    case Sweep::kJoined:
+      return by_head ? exactSweepByHead(head_dim, element, pack)
+                     : exactSweep(head_dim, element, pack, sweep == Sweep::kJoined);
     case Sweep::kMasses:
       return massesSweep(head_dim, element, by_head);
     case Sweep::kShadow:
@@ -133,8 +144,12 @@ struct Workspace::Impl {
     }
     for (const bool by_head : {false, true}) {
       Launch launch;
-      const SweepKernel kernel = sweepKernelOf(sweep, kv.head_dim, kv.element, by_head);
+      const SweepKernel kernel = sweepKernelOf(sweep, kv, of.heads, by_head);
       if (auto why = configure(kernel, of.rows, &launch)) return why;
+      if (sweep == Sweep::kExact && !by_head) {
+        const SweepKernel joined = sweepKernelOf(Sweep::kJoined, kv, of.heads, false);
+        if (auto why = configure(joined, of.rows, &launch)) return why;
+      }
       const StepKernel finish =
           finishKernelOf(method, kv.head_dim, kv.element, by_head, longSets(method, of.max_length));
       if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, finish);
@@ -250,6 +265,20 @@ struct Workspace::Impl {
     if (auto why = queries.grow(heads * kv.head_dim * sizeof(float))) return why;
     if (auto why = features.grow(heads * sizeof(uint32_t))) return why;
     return group_features.grow(heads * sizeof(uint32_t));
+  }
+
+  // team: warps that take pieces together.
+  Refusal chooseSweep(Sweep sweep, const PagedKv& kv, const DecodeInputs& in, int team,
+                      Launch* launch) {
+    if (sweep == Sweep::kExact && !in.head_budgets) {
+      const SweepKernel joined = sweepKernelOf(Sweep::kJoined, kv, in.heads, false);
+      if (auto why = configure(joined, in.rows, launch)) return why;
+      const int64_t warps = int64_t{launch->blocks} * (launch->threads / 32);
+      const int keys = exactPieceKeys(bounds.max_length);
+      const int64_t pieces = int64_t{in.rows} * ((bounds.max_length + keys - 1) / keys);
+      if (piecesAtOnce(pieces, std::max<int64_t>(warps / team, 1)) > 1) return std::nullopt;
+    }
+    return configure(sweepKernelOf(sweep, kv, in.heads, in.head_budgets), in.rows, launch);
   }
 
   // As many warps a block as give the most on a multiprocessor.
@@ -446,11 +475,11 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
             .by_head = {.budgets = in.head_budgets, .idle_values = in.idle_values}};
 
   if (auto why = impl.launchBefore(method, kv, &step, stream)) return why;
+  const int pack = packOf(sweep, kv, in.heads);
+  const int packs = (in.heads / kv.kv_heads + pack - 1) / pack;
   Workspace::Impl::Launch launch;
-  const SweepKernel keys = sweepKernelOf(sweep, kv.head_dim, kv.element, in.head_budgets);
-  if (auto why = impl.configure(keys, in.rows, &launch)) return why;
-  const int quads = (in.heads / kv.kv_heads + kQuad - 1) / kQuad;
-  const int64_t items = int64_t{in.rows} * impl.max_pieces * kv.kv_heads * quads;
+  if (auto why = impl.chooseSweep(sweep, kv, in, kv.kv_heads * packs, &launch)) return why;
+  const int64_t items = int64_t{in.rows} * impl.max_pieces * kv.kv_heads * packs;
   const auto blocks = static_cast<unsigned>(std::min<int64_t>(items, launch.blocks));
   launch.kernel<<<blocks, static_cast<unsigned>(launch.threads),
                   static_cast<size_t>(launch.shared_bytes), stream>>>(step);

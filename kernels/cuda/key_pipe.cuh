@@ -18,21 +18,29 @@ struct DrawScratch {
 // What a warp has in shared memory, each at a multiple of 256 bytes: the ring's slots (a tile of
 // keys or values, or codes and scales of 64 keys), s2anta-flash's slots for drawn values, and
 // scratch (the scores of a piece, then s2anta-flash's draws).
-template <int kDim, Sweep kSweep>
+template <int kDim, Sweep kSweep, int kPack>
 struct SweepLayout {
   using Tile = TileLayout<kDim>;
   using Codes = CodeLayout<kDim>;
-  using Scores = ScoreLayout<kPieceKeys>;
+  using Scores = ScoreLayout<kPieceKeys, kPack>;
   static_assert(4 * Codes::kBytes == Tile::kBytes);
   static constexpr int kScaleBytes = kSweep == Sweep::kShadow ? 256 : 0;
   static constexpr int kSlotBytes = Tile::kBytes + kScaleBytes;
-  // More slots would leave room for fewer warps, which hide more.
-  static constexpr int kSlots = kSweep == Sweep::kShadow ? 2 : 3;
+  // More slots would leave room for fewer warps, which hide more. Larger packs need more registers,
+  // so that there are fewer warps anyway. Where pieces are joined there is enough on its way.
+  static constexpr int kMoreSlots = kPack == kQuad ? 0 : kPack == 8 ? 1 : 2;
+  static constexpr int kSlots =
+      kSweep == Sweep::kShadow ? 2 : (kSweep == Sweep::kJoined ? 2 : 3) + kMoreSlots;
+  // What was summed of the pieces before: a lane's reference, sum and channels of each of its
+  // heads.
+  static constexpr int kPendingBytes =
+      kSweep == Sweep::kJoined ? PackLayout<kPack>::kOfLane * (2 + kDim / 8) * 128 : 0;
   // s2anta-flash: values of a piece, and what its draws need beside the masses.
   static constexpr int kGatherSlots = kSweep == Sweep::kFlash ? 4 : 0;
   static constexpr int kDrawBytes = kSweep == Sweep::kFlash ? sizeof(DrawScratch) : 0;
+  static constexpr bool kScores = kSweep != Sweep::kExact && kSweep != Sweep::kJoined;
   static constexpr int kScratch =
-      kSweep == Sweep::kExact ? 0 : (kQuad * Scores::kLineBytes + kDrawBytes + 255) / 256 * 256;
+      kScores ? (kPack * Scores::kLineBytes + kDrawBytes + 255) / 256 * 256 : kPendingBytes;
   static constexpr int kWarpBytes = (kSlots + kGatherSlots) * kSlotBytes + kScratch;
 
   __device__ static uint8_t* scratchOf(uint8_t* memory) {
@@ -40,12 +48,13 @@ struct SweepLayout {
   }
 };
 
-template <int kDim, Sweep kSweep, bool kByHead>
+template <int kDim, Sweep kSweep, bool kByHead, int kPack>
 class KeyPipe {
-  using Share = WarpShare<kSweep, kByHead>;
-  using Layout = SweepLayout<kDim, kSweep>;
+  using Share = WarpShare<kSweep, kByHead, kPack>;
+  using Layout = SweepLayout<kDim, kSweep, kPack>;
   using Tile = typename Layout::Tile;
   using Codes = typename Layout::Codes;
+  static constexpr int kStretch = 32 * kPart;
 
  public:
   __device__ KeyPipe(const Step& step, const Share& share, uint8_t* memory)
@@ -76,13 +85,24 @@ class KeyPipe {
   }
 
  private:
-  // The piece after the one being copied, and its pages, are fetched one piece ahead.
+  // What comes after the stretch being copied, and its pages, are fetched one stretch ahead: a
+  // piece, or as much of several as a warp's lanes know the pages of.
   __device__ void lookAhead(const Share& share) {
-    has_ahead_ = share.has(next_);
-    if (!has_ahead_) return;
-    ahead_ = share.at(next_);
+    if (kSweep == Sweep::kJoined && has_ahead_ && ahead_rest_ > 0) {
+      ahead_.first += kStretch;
+      ahead_.dead = 0;
+      ahead_.count = ahead_rest_;
+    } else {
+      has_ahead_ = share.has(next_);
+      if (!has_ahead_) return;
+      ahead_ = share.at(next_);
+      share.goOn(next_);
+    }
+    if constexpr (kSweep == Sweep::kJoined) {
+      ahead_rest_ = max(ahead_.count - kStretch, 0);
+      ahead_.count -= ahead_rest_;
+    }
     ahead_pages_ = pagesOf(step_, ahead_, lane_);
-    share.goOn(next_);
   }
 
   __device__ void open(const Share& share) {
@@ -113,9 +133,10 @@ class KeyPipe {
     if (loading_) {
       if (load_.exact || kSweep != Sweep::kShadow) {
         const int tile = load_.exact ? load_slot_ / 2 : load_slot_;
-        copyTile(load_.exact && load_slot_ % 2 ? step_.cache.values : step_.cache.keys, tile);
+        copyTile(share, load_.exact && load_slot_ % 2 ? step_.cache.values : step_.cache.keys,
+                 tile);
       } else {
-        copyCodes();
+        copyCodes(share);
       }
       if (++load_slot_ == load_slots_) open(share);
     }
@@ -123,7 +144,15 @@ class KeyPipe {
     head_slot_ = after(head_slot_);
   }
 
-  __device__ void copyTile(const void* pool, int tile) const {
+  __device__ static void copy(const Share& share, uint32_t to, const void* from, bool valid) {
+    if (share.readsOnce()) {
+      copyAsyncOnce(to, from, valid);
+    } else {
+      copyAsync(to, from, valid);
+    }
+  }
+
+  __device__ void copyTile(const Share& share, const void* pool, int tile) const {
     const int page = __shfl_sync(kAll, load_pages_, tile);
     const int key = tile * kPart;
     // 64 bits: a pool may have more than 4 GiB.
@@ -134,20 +163,20 @@ class KeyPipe {
     if (page >= 0 && key + kPart <= load_.count && key >= load_.dead) {
 #pragma unroll
       for (int j = 0; j < kPart / Tile::kRowsAtOnce; ++j) {
-        copyAsync(Tile::down(to, j), from + j * 512);
+        copy(share, Tile::down(to, j), from + j * 512, true);
       }
     } else {
 #pragma unroll
       for (int j = 0; j < kPart / Tile::kRowsAtOnce; ++j) {
         const int own = key + j * Tile::kRowsAtOnce + lane_ / Tile::kChunks;
-        copyAsync(Tile::down(to, j), from + j * 512,
-                  page >= 0 && own < load_.count && own >= load_.dead);
+        copy(share, Tile::down(to, j), from + j * 512,
+             page >= 0 && own < load_.count && own >= load_.dead);
       }
     }
   }
 
   // Codes and scales of 64 keys, tile by tile.
-  __device__ void copyCodes() const {
+  __device__ void copyCodes(const Share& share) const {
     if constexpr (kSweep == Sweep::kShadow) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -159,7 +188,7 @@ class KeyPipe {
         const uint32_t to = head_slot_ + i * Codes::kBytes + Codes::copiedBy(lane_);
 #pragma unroll
         for (int j = 0; j < Codes::kBytes / 512; ++j) {
-          copyAsync(to + j * 512, codes + j * 512, valid);
+          copy(share, to + j * 512, codes + j * 512, valid);
         }
       }
       const int tile = load_slot_ * 4 + lane_ / 4 % 4;
@@ -167,8 +196,8 @@ class KeyPipe {
       const bool valid = page >= 0 && tile * kPart < load_.count;
       const uint64_t at = firstEntryOf(tile, page, valid);
       if (lane_ < 16) {
-        copyAsync(head_slot_ + Layout::Tile::kBytes + lane_ * 16,
-                  step_.cache.code_scales + at + lane_ % 4 * 4, valid);
+        copy(share, head_slot_ + Layout::Tile::kBytes + lane_ * 16,
+             step_.cache.code_scales + at + lane_ % 4 * 4, valid);
       }
     }
   }
@@ -186,6 +215,7 @@ class KeyPipe {
   bool loading_ = false, has_ahead_ = false;
   Work load_, ahead_;
   int load_pages_ = 0, ahead_pages_ = 0, load_slot_ = 0, load_slots_ = 0;
+  int ahead_rest_ = 0;  // keys that were to be taken with ahead_
   Place next_;
 };
 

@@ -23,6 +23,12 @@ __device__ inline float power2(float x) {
   return y;
 }
 
+// What two pieces summed, each relative to its own reference: a and b together, by factors that
+// bring them to a common one. Always these two roundings.
+__device__ inline float joined(float a, float a_factor, float b, float b_factor) {
+  return __fmaf_rn(b, b_factor, __fmul_rn(a, a_factor));
+}
+
 __device__ inline uint32_t sharedAddress(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
 }
@@ -37,6 +43,19 @@ __device__ inline void copyAsync(uint32_t shared, const void* global, bool valid
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global),
                "r"(bytes)
                : "memory");
+}
+
+// The same for what a step reads once: Hopper's L2 cache is to drop it before anything else, so
+// that what kernels leave for each other stays there.
+__device__ inline void copyAsyncOnce(uint32_t shared, const void* global, bool valid) {
+#if __CUDA_ARCH__ >= 900
+  constexpr uint64_t kEvictFirst = 0x12f0000000000000;  // as createpolicy would make it
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(shared),
+               "l"(global), "r"(valid ? 16 : 0), "l"(kEvictFirst)
+               : "memory");
+#else
+  copyAsync(shared, global, valid);
+#endif
 }
 __device__ inline void commitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // All but the last `Pending` groups of this thread's copies have arrived.

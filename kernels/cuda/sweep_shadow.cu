@@ -7,9 +7,9 @@ SweepKernel shadowSweep(int head_dim, Element element, bool by_head) {
   return byShape<SweepKernel>(head_dim, element, [=](auto shape) {
     using S = decltype(shape);
     using T = typename S::Type;
-    return SweepKernel{by_head ? sweepKernel<S::kDim, T, Sweep::kShadow, true>
-                               : sweepKernel<S::kDim, T, Sweep::kShadow, false>,
-                       SweepLayout<S::kDim, Sweep::kShadow>::kWarpBytes};
+    return SweepKernel{by_head ? sweepKernel<S::kDim, T, Sweep::kShadow, true, kQuad>
+                               : sweepKernel<S::kDim, T, Sweep::kShadow, false, kQuad>,
+                       SweepLayout<S::kDim, Sweep::kShadow, kQuad>::kWarpBytes};
   });
 }
 

@@ -126,6 +126,30 @@ TEST_P(Invariance, PlansWithRoomToSpare) {
   }
 }
 
+// So many rows that warps take four exact pieces at once and join them, which is the finish's work
+// where there are few.
+TEST_F(GpuTest, DenseIsTheSameWhoeverJoinsItsPieces) {
+  for (const Layout& layout :
+       {Layout{Element::kBFloat16, 128, 16, 4, 8}, Layout{Element::kBFloat16, 64, 64, 7, 8},
+        Layout{Element::kFloat16, 64, 16, 16, 8}}) {
+    SCOPED_TRACE(textOf(layout));
+    const Cache cache = hostCache(layout, {4096, 1000, 33, 129, 0, 2300}, 123);
+    Gpu gpu(cache, layout.element);
+    const GpuResult alone = gpu.run(methodOf("dense"));
+    std::vector<int> order(1000);
+    for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i * 5 % 6);
+    Cache many = hostCache(layout, cache.lengths, 123);
+    many.budgets = cache.budgets;
+    reorder(&many, order);
+    Gpu other(many, layout.element);
+    const GpuResult run = other.run(methodOf("dense"));
+    for (size_t i = 0; i < order.size(); ++i) {
+      expectSameRow(alone, order[i], run, static_cast<int>(i), cache);
+      if (HasFailure()) return;
+    }
+  }
+}
+
 // What a caller does not ask for changes nothing.
 TEST_P(Invariance, OptionalOutputs) {
   for (const Layout& layout : kLayouts) {
