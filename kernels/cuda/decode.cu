@@ -21,9 +21,12 @@ namespace allot::kernels::cuda {
 namespace {
 
 // Query heads of one pack of the sweep. Sweeps for draws are bound by instructions and latency, so
-// that more warps with fewer heads are faster, though they read keys again, from the L2 cache.
+// that more warps with fewer heads are faster, though they read keys again, from the L2 cache: with
+// quads, and with packs of 8 where the registers of quads do for them.
 int packOf(Sweep sweep, const PagedKv& kv, int heads) {
-  return sweep == Sweep::kExact || sweep == Sweep::kJoined ? packFor(heads / kv.kv_heads) : kQuad;
+  const int pack = packFor(heads / kv.kv_heads);
+  if (sweep == Sweep::kExact || sweep == Sweep::kJoined) return pack;
+  return sweep == Sweep::kShadow ? std::min(pack, kMostShadowPack) : kQuad;
 }
 
 SweepKernel sweepKernelOf(Sweep sweep, const PagedKv& kv, int heads, bool by_head) {
@@ -37,7 +40,7 @@ SweepKernel sweepKernelOf(Sweep sweep, const PagedKv& kv, int heads, bool by_hea
     case Sweep::kMasses:
       return massesSweep(head_dim, element, by_head);
     case Sweep::kShadow:
-      return shadowSweep(head_dim, element, by_head);
+      return shadowSweep(head_dim, element, by_head, pack);
     case Sweep::kFlash:
       return flashSweep(head_dim, element, by_head);
   }

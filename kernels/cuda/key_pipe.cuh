@@ -55,6 +55,7 @@ class KeyPipe {
   using Tile = typename Layout::Tile;
   using Codes = typename Layout::Codes;
   static constexpr int kStretch = 32 * kPart;
+  static constexpr uint32_t kNoEntry = 0xffffffff;  // pools have fewer
 
  public:
   __device__ KeyPipe(const Step& step, const Share& share, uint8_t* memory)
@@ -109,15 +110,16 @@ class KeyPipe {
     loading_ = has_ahead_;
     if (!loading_) return;
     load_ = ahead_;
-    load_pages_ = ahead_pages_;
-    const bool bad = lane_ * kPart < load_.count &&
-                     static_cast<uint32_t>(load_pages_) >= static_cast<uint64_t>(step_.cache.pages);
-    if (__any_sync(kAll, bad)) {
-      if (lane_ == 0) report(step_, Wrong::kPage, load_.sequence, load_.kv_head);
-      if (bad) load_pages_ = -1;
-    }
     const int dead = load_.dead / kPart, tiles = (load_.count + kPart - 1) / kPart;
-    if (lane_ < dead) load_pages_ = -1;  // nothing is read of tiles before the window
+    const bool bad = lane_ < tiles && static_cast<uint32_t>(ahead_pages_) >=
+                                          static_cast<uint64_t>(step_.cache.pages);
+    if (__any_sync(kAll, bad) && lane_ == 0) {
+      report(step_, Wrong::kPage, load_.sequence, load_.kv_head);
+    }
+    // Nothing is read of tiles before the window.
+    const bool good = lane_ < tiles && lane_ >= dead && !bad;
+    load_entry_ =
+        good ? entryAt(step_, ahead_pages_, load_.kv_head, load_.first + lane_ * kPart) : kNoEntry;
     load_slot_ = load_.exact ? 2 * dead : kSweep == Sweep::kShadow ? dead / 4 : dead;
     load_slots_ = load_.exact ? 2 * tiles : kSweep == Sweep::kShadow ? (tiles + 3) / 4 : tiles;
     lookAhead(share);
@@ -131,81 +133,70 @@ class KeyPipe {
   // The next slot of the ring is filled, or left if there is no more to copy.
   __device__ void issue(const Share& share) {
     if (loading_) {
-      if (load_.exact || kSweep != Sweep::kShadow) {
-        const int tile = load_.exact ? load_slot_ / 2 : load_slot_;
-        copyTile(share, load_.exact && load_slot_ % 2 ? step_.cache.values : step_.cache.keys,
-                 tile);
-      } else {
-        copyCodes(share);
-      }
+      share.readsOnce() ? copySlot<true>() : copySlot<false>();
       if (++load_slot_ == load_slots_) open(share);
     }
     commitCopies();
     head_slot_ = after(head_slot_);
   }
 
-  __device__ static void copy(const Share& share, uint32_t to, const void* from, bool valid) {
-    if (share.readsOnce()) {
-      copyAsyncOnce(to, from, valid);
+  template <bool kOnce>
+  __device__ void copySlot() const {
+    if (load_.exact || kSweep != Sweep::kShadow) {
+      const int tile = load_.exact ? load_slot_ / 2 : load_slot_;
+      copyTile<kOnce>(load_.exact && load_slot_ % 2 ? step_.cache.values : step_.cache.keys, tile);
     } else {
-      copyAsync(to, from, valid);
+      copyCodes<kOnce>();
     }
   }
 
-  __device__ void copyTile(const Share& share, const void* pool, int tile) const {
-    const int page = __shfl_sync(kAll, load_pages_, tile);
+  template <bool kOnce>
+  __device__ void copyTile(const void* pool, int tile) const {
+    const uint32_t entry = __shfl_sync(kAll, load_entry_, tile);
+    const bool there = entry != kNoEntry;
     const int key = tile * kPart;
-    // 64 bits: a pool may have more than 4 GiB.
-    const uint64_t entry = entryAt(step_, max(page, 0), load_.kv_head, load_.first + key);
     const uint8_t* from =
-        static_cast<const uint8_t*>(pool) + lane_offset_ + entry * Tile::kRowBytes;
+        static_cast<const uint8_t*>(pool) + lane_offset_ + positionOf(entry) * Tile::kRowBytes;
     const uint32_t to = head_slot_ + lane_copy_;
-    if (page >= 0 && key + kPart <= load_.count && key >= load_.dead) {
+    if (there && key + kPart <= load_.count && key >= load_.dead) {
 #pragma unroll
       for (int j = 0; j < kPart / Tile::kRowsAtOnce; ++j) {
-        copy(share, Tile::down(to, j), from + j * 512, true);
+        copyAsync<kOnce>(Tile::down(to, j), from + j * 512, true);
       }
     } else {
 #pragma unroll
       for (int j = 0; j < kPart / Tile::kRowsAtOnce; ++j) {
         const int own = key + j * Tile::kRowsAtOnce + lane_ / Tile::kChunks;
-        copy(share, Tile::down(to, j), from + j * 512,
-             page >= 0 && own < load_.count && own >= load_.dead);
+        copyAsync<kOnce>(Tile::down(to, j), from + j * 512,
+                         there && own < load_.count && own >= load_.dead);
       }
     }
   }
 
   // Codes and scales of 64 keys, tile by tile.
-  __device__ void copyCodes(const Share& share) const {
+  template <bool kOnce>
+  __device__ void copyCodes() const {
     if constexpr (kSweep == Sweep::kShadow) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int tile = load_slot_ * 4 + i;
-        const int page = __shfl_sync(kAll, load_pages_, tile);
-        const bool valid = page >= 0 && tile * kPart < load_.count;
-        const uint8_t* codes =
-            step_.cache.codes + firstEntryOf(tile, page, valid) * (kDim / 2) + lane_ * 16;
+        const uint32_t entry = __shfl_sync(kAll, load_entry_, load_slot_ * 4 + i);
+        const uint8_t* codes = step_.cache.codes + positionOf(entry) * (kDim / 2) + lane_ * 16;
         const uint32_t to = head_slot_ + i * Codes::kBytes + Codes::copiedBy(lane_);
 #pragma unroll
         for (int j = 0; j < Codes::kBytes / 512; ++j) {
-          copy(share, to + j * 512, codes + j * 512, valid);
+          copyAsync<kOnce>(to + j * 512, codes + j * 512, entry != kNoEntry);
         }
       }
-      const int tile = load_slot_ * 4 + lane_ / 4 % 4;
-      const int page = __shfl_sync(kAll, load_pages_, tile);
-      const bool valid = page >= 0 && tile * kPart < load_.count;
-      const uint64_t at = firstEntryOf(tile, page, valid);
+      const uint32_t entry = __shfl_sync(kAll, load_entry_, load_slot_ * 4 + lane_ / 4 % 4);
       if (lane_ < 16) {
-        copy(share, head_slot_ + Layout::Tile::kBytes + lane_ * 16,
-             step_.cache.code_scales + at + lane_ % 4 * 4, valid);
+        copyAsync<kOnce>(head_slot_ + Layout::Tile::kBytes + lane_ * 16,
+                         step_.cache.code_scales + positionOf(entry) + lane_ % 4 * 4,
+                         entry != kNoEntry);
       }
     }
   }
-  // Any entry of the pool where there is no such tile.
-  __device__ uint64_t firstEntryOf(int tile, int page, bool valid) const {
-    return entryAt(step_, valid ? page : 0, load_.kv_head,
-                   load_.first + (valid ? tile * kPart : 0));
-  }
+  // Any position of the pool where there is no such tile. 64 bits: a pool may have more than 4 GiB.
+  __device__ static uint64_t positionOf(uint32_t entry) { return entry != kNoEntry ? entry : 0; }
 
   const Step& step_;
   uint32_t ring_;
@@ -214,8 +205,9 @@ class KeyPipe {
   uint32_t lane_offset_, lane_copy_;
   bool loading_ = false, has_ahead_ = false;
   Work load_, ahead_;
-  int load_pages_ = 0, ahead_pages_ = 0, load_slot_ = 0, load_slots_ = 0;
-  int ahead_rest_ = 0;  // keys that were to be taken with ahead_
+  int ahead_pages_ = 0, load_slot_ = 0, load_slots_ = 0;
+  uint32_t load_entry_ = 0;  // of this lane's tile: its first key's position in the pool
+  int ahead_rest_ = 0;       // keys that were to be taken with ahead_
   Place next_;
 };
 

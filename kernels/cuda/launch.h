@@ -28,7 +28,7 @@ struct SweepKernel {
 SweepKernel exactSweep(int head_dim, Element element, int pack, bool many);
 SweepKernel exactSweepByHead(int head_dim, Element element, int pack);
 SweepKernel massesSweep(int head_dim, Element element, bool by_head);
-SweepKernel shadowSweep(int head_dim, Element element, bool by_head);
+SweepKernel shadowSweep(int head_dim, Element element, bool by_head, int pack);
 SweepKernel flashSweep(int head_dim, Element element, bool by_head);
 StepKernel finishKernelOf(Sweep sweep, int head_dim, Element element, bool by_head);
 // The finish where keys are chosen by scores (sweeps kMasses and kShadow), by head or not.

@@ -51,10 +51,11 @@
 
 namespace allot::kernels::cuda {
 
-// Query heads that a warp handles at once: of dense the least pack that holds a group, of sweeps
-// for draws quads (decode.cu says why).
+// Query heads that a warp handles at once: of dense the least pack that holds a group, of the 4-bit
+// shadow packs of 8 for groups above four, of other sweeps for draws quads (decode.cu says why).
 constexpr int kQuad = 4;
 constexpr int kMostPack = 16;
+constexpr int kMostShadowPack = 8;
 constexpr int packFor(int group) { return group <= kQuad ? kQuad : group <= 8 ? 8 : kMostPack; }
 
 constexpr int kPart = 16;  // keys of one part: a piece's masses are summed by parts too
@@ -116,7 +117,7 @@ struct TileShare {
 };
 
 // One piece and query head.
-struct Piece {
+struct alignas(16) Piece {
   float reference;  // e: what exponents are relative to; of sampled sequences a whole number
   uint32_t mass;    // of sampled sequences: the sum of masses in units of 2^-24, at most 2^31; of
                     // exact ones: how many pieces were joined to this one, itself among them

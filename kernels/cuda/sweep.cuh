@@ -8,49 +8,50 @@
 
 namespace allot::kernels::cuda {
 
-// Scores of a piece to masses, from scratch to the workspace.
-class MassWriter {
- public:
-  __device__ MassWriter(const Step& step, const Lane& lane) : step_(step), lane_(lane) {}
+// The sums over all lanes of four numbers, each to the lanes i with i % 4 = its index.
+template <typename X>
+__device__ X overLanes(const X (&x)[4], int lane) {
+  // Lanes with bit 1 keep numbers 2 and 3 and give away 0 and 1; then the same with bit 0.
+  const bool upper = lane & 2, odd = lane & 1;
+  X a = upper ? x[2] : x[0], b = upper ? x[3] : x[1];
+  a += __shfl_xor_sync(kAll, upper ? x[0] : x[2], 2);
+  b += __shfl_xor_sync(kAll, upper ? x[1] : x[3], 2);
+  return overKeys((odd ? b : a) + __shfl_xor_sync(kAll, odd ? a : b, 1));
+}
 
-  // Masses of keys 8 lane .. + 7, and their sums.
-  __device__ void store(int64_t at, int h, const uint4& masses) const {
-    const uint32_t own =
-        unitsOfTwo(masses.x) + unitsOfTwo(masses.y) + unitsOfTwo(masses.z) + unitsOfTwo(masses.w);
-    const uint32_t part = own + __shfl_xor_sync(kAll, own, 1);
-    const uint32_t all = __reduce_add_sync(kAll, own);
-    *reinterpret_cast<uint4*>(step_.space.piece_bytes + at * kPieceBytes + lane_.id * 16) = masses;
-    if (lane_.id % 2 == 0) step_.space.part_masses[at * kParts + lane_.id / 2] = part;
-    if (lane_.id == h) step_.space.pieces[at].mass = all;
+// Eight keys of a head: scores, and masses as float16.
+struct Eight {
+  float4 low, high;
+  float sum;  // of 2^(s' - e) / 2
+  uint4 masses;
+
+  __device__ Eight(const float* scores, float reference)
+      : low(reinterpret_cast<const float4*>(scores)[0]),
+        high(reinterpret_cast<const float4*>(scores)[1]) {
+    const float one = reference + 1;  // masses are at most a half
+    float p[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+    for (int i = 0; i < 8; ++i) p[i] = power2(p[i] - one);
+    sum = ((p[0] + p[1]) + (p[2] + p[3])) + ((p[4] + p[5]) + (p[6] + p[7]));
+    masses = {halves(p[0], p[1]), halves(p[2], p[3]), halves(p[4], p[5]), halves(p[6], p[7])};
   }
 
-  // The scores themselves, where keys are chosen by them.
-  __device__ void storeScores(int64_t at, const float4& low, const float4& high) const {
-    auto* to = reinterpret_cast<float4*>(step_.space.scores + at * kPieceKeys + 8 * lane_.id);
-    to[0] = low;
-    to[1] = high;
+  // The masses' sum in units, 0 where a score was not finite. One mass, at most 2^23 of them, is
+  // what the bits of 2^23 and it have beyond those of 2^23: conversions to integers take four times
+  // as long.
+  __device__ uint32_t units() const {
+    constexpr float kBegin = 0x1p23f;
+    constexpr uint32_t kBits = 0x4b000000;
+    const uint32_t words[4] = {masses.x, masses.y, masses.z, masses.w};
+    uint32_t units = 0;
+#pragma unroll
+    for (const uint32_t word : words) {
+      const float2 two = ElementOf<__half>::pair(word);
+      units += __float_as_uint(fmaf(two.x, kMassUnits, kBegin)) +
+               __float_as_uint(fmaf(two.y, kMassUnits, kBegin));
+    }
+    return sum == sum ? units - 8 * kBits : 0;
   }
-
-  // The sums over all lanes of four numbers, each to the lanes i with i % 4 = its index.
-  __device__ float overLanes(const float (&x)[4]) const {
-    // Lanes with bit 1 keep numbers 2 and 3 and give away 0 and 1; then the same with bit 0.
-    const bool upper = lane_.id & 2, odd = lane_.id & 1;
-    float a = upper ? x[2] : x[0], b = upper ? x[3] : x[1];
-    a += __shfl_xor_sync(kAll, upper ? x[0] : x[2], 2);
-    b += __shfl_xor_sync(kAll, upper ? x[1] : x[3], 2);
-    const float c = (odd ? b : a) + __shfl_xor_sync(kAll, odd ? a : b, 1);
-    return overKeys(c);
-  }
-
- private:
-  // Two masses in units. Their sum has 24 bits: it is exact in float32.
-  __device__ static uint32_t unitsOfTwo(uint32_t masses) {
-    const float2 two = ElementOf<__half>::pair(masses);
-    return static_cast<uint32_t>((two.x + two.y) * kMassUnits);
-  }
-
-  const Step& step_;
-  Lane lane_;
 };
 
 struct Nothing {
@@ -118,8 +119,10 @@ template <int kDim, typename T, Sweep kSweep, bool kByHead, int kPack>
 class SweepWarp {
   using Layout = SweepLayout<kDim, kSweep, kPack>;
   using Pack = PackLayout<kPack>;
-  using Values = ValueSum<kDim, T, kPack>;
   static constexpr int kOfLane = Pack::kOfLane;
+  static constexpr int kExactPack = exactPackOf(kSweep, kPack);
+  using ExactPack = PackLayout<kExactPack>;
+  using Values = ValueSum<kDim, T, kExactPack>;
   static constexpr bool kShadows = kSweep == Sweep::kShadow, kDraws = kSweep == Sweep::kFlash;
   static constexpr bool kJoins = kSweep == Sweep::kJoined;
 
@@ -133,7 +136,6 @@ class SweepWarp {
         pipe_(step, share_, memory),
         tile_(step, lane_),
         shadow_(step, lane_),
-        masses_(step, lane_),
         drawer_(step, lane_, memory),
         pending_(lane_, Layout::scratchOf(memory)),
         scratch_{Layout::scratchOf(memory)} {}
@@ -161,7 +163,7 @@ class SweepWarp {
     uint32_t pieces = 0;
     do {
       const int to = kJoins ? min(from + work.keys, work.count) : work.count;
-      PieceSums<kDim, T, kPack> sums;
+      PieceSums<kDim, T, kExactPack> sums;
       attend(work, from, to, sums);
       ++pieces;
       if constexpr (kJoins) {
@@ -174,11 +176,11 @@ class SweepWarp {
       }
       sums.values.store(step_, work, lane_, 1.0f);
 #pragma unroll
-      for (int i = 0; i < kOfLane; ++i) {
-        const int head = Pack::head(lane_.t, i);
-        if (lane_.g == 0 && isFor<kPack>(step_, work, head)) {
+      for (int i = 0; i < ExactPack::kOfLane; ++i) {
+        const int head = ExactPack::head(lane_.t, i);
+        if (lane_.g == 0 && isFor<kExactPack>(step_, work, head)) {
           const int64_t at =
-              pieceIndex(step_, work.sequence, headOf<kPack>(step_, work, head), work.piece);
+              pieceIndex(step_, work.sequence, headOf<kExactPack>(step_, work, head), work.piece);
           step_.space.pieces[at] = {sums.reference[i], pieces, sums.sum[i], 0};
         }
       }
@@ -186,7 +188,8 @@ class SweepWarp {
   }
 
   // Keys from .. to - 1 of the work, online.
-  __device__ void attend(const Work& work, int from, int to, PieceSums<kDim, T, kPack>& sums) {
+  __device__ void attend(const Work& work, int from, int to, PieceSums<kDim, T, kExactPack>& sums) {
+    constexpr int kOfLane = ExactPack::kOfLane;
     const uint32_t lane_value = TileLayout<kDim>::valuesOf(lane_.id);
     // Exponents are relative to a score that has been the largest, or up to 2^8 less than that.
     auto& [reference, sum, values] = sums;
@@ -238,70 +241,109 @@ class SweepWarp {
 
   // Scores go to scratch as they come, and are taken from there key by key.
   __device__ void sampledPiece(const WorkOf<kByHead>& work) {
-    float reference[kOfLane];
-    scoresToScratch(work, reference);
+    float of_lane[kOfLane];
+    scoresToScratch(work, of_lane);
     guard_.tell(step_, work, lane_.id);
 #pragma unroll
     for (int i = 0; i < kOfLane; ++i) {
-      const float top = largestOverKeys(reference[i]);
-      reference[i] = top >= kNoKeys ? ceilf(top) : kNoKeys;
+      const float top = largestOverKeys(of_lane[i]);
+      of_lane[i] = top >= kNoKeys ? ceilf(top) : kNoKeys;
     }
     __syncwarp();
-    const int64_t first =
-        pieceIndex(step_, work.sequence, headOf<kPack>(step_, work, 0), work.piece);
-    float sums[kPack];
+    float reference[kPack];
 #pragma unroll
     for (int h = 0; h < kPack; ++h) {
-      // Masses are at most a half.
-      const float one = __shfl_sync(kAll, reference[Pack::ofLane(h)], Pack::laneT(h)) + 1;
-      const float4 low = *reinterpret_cast<const float4*>(scratch_.of(h) + 8 * lane_.id);
-      const float4 high = *reinterpret_cast<const float4*>(scratch_.of(h) + 8 * lane_.id + 4);
-      float p[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-#pragma unroll
-      for (int i = 0; i < 8; ++i) p[i] = power2(p[i] - one);
-      sums[h] = ((p[0] + p[1]) + (p[2] + p[3])) + ((p[4] + p[5]) + (p[6] + p[7]));
-      const uint4 masses{halves(p[0], p[1]), halves(p[2], p[3]), halves(p[4], p[5]),
-                         halves(p[6], p[7])};
-      const int64_t at = first + static_cast<int64_t>(h) * step_.space.max_pieces;
-      if constexpr (kDraws) {
-        __syncwarp();
-        reinterpret_cast<uint4*>(scratch_.of(h))[lane_.id] = masses;
-      } else if (isFor<kPack>(step_, work, h)) {
-        if (step_.space.scores) {
-          masses_.storeScores(at, low, high);
-        } else {
-          masses_.store(at, h, masses);
-        }
-      }
+      reference[h] = __shfl_sync(kAll, of_lane[Pack::ofLane(h)], Pack::laneT(h));
     }
     if constexpr (kDraws) {
-      const float sum = 2 * masses_.overLanes(sums);
-      __syncwarp();
-      drawer_.draw(work, share_.piecesOf(work.sequence), reference[0], sum);
+      drawFromPiece(work, reference, of_lane[0]);
+    } else if (step_.space.scores) {
+      leavePiece<true>(work, reference);
     } else {
-      leaveSums(work, first, reference, sums);
+      leavePiece<false>(work, reference);
     }
     __syncwarp();
   }
 
-  // A piece's references and sums of masses, from where they are.
-  __device__ void leaveSums(const WorkOf<kByHead>& work, int64_t first,
-                            const float (&reference)[kOfLane], const float (&sums)[kPack]) {
-    const auto piece = [&](int head) -> Piece& {
-      return step_.space.pieces[first + static_cast<int64_t>(head) * step_.space.max_pieces];
-    };
+  // Masses, or scores where keys are chosen by them, and what they sum to. Branches are few, so
+  // that the heads' instructions fill each other's gaps.
+  template <bool kLeavesScores>
+  __device__ void leavePiece(const WorkOf<kByHead>& work, const float (&reference)[kPack]) {
+    const int64_t first =
+        pieceIndex(step_, work.sequence, headOf<kPack>(step_, work, 0), work.piece);
+    const uint32_t heads = headsOf<kPack>(step_, work);
+    float sums[kPack];
+    uint32_t units[kPack];
+    {
+      // Of what the lane leaves of a head: 16 bytes of masses, or 32 of scores.
+      const int64_t bytes = kLeavesScores ? kPieceKeys * sizeof(float) : kPieceBytes;
+      auto* to =
+          kLeavesScores ? reinterpret_cast<uint8_t*>(step_.space.scores) : step_.space.piece_bytes;
+      to += first * bytes + lane_.id * (kLeavesScores ? 32 : 16);
+      const int64_t apart = step_.space.max_pieces * bytes;
 #pragma unroll
-    for (int i = 0; i < kOfLane; ++i) {
-      const int head = Pack::head(lane_.t, i);
-      if (lane_.g == 0 && isFor<kPack>(step_, work, head)) piece(head).reference = reference[i];
+      for (int h = 0; h < kPack; ++h, to += apart) {
+        const Eight eight(scratch_.of(h) + 8 * lane_.id, reference[h]);
+        sums[h] = eight.sum;
+        units[h] = kLeavesScores ? 0 : eight.units();
+        if (!(heads >> h & 1)) continue;
+        if constexpr (kLeavesScores) {
+          reinterpret_cast<float4*>(to)[0] = eight.low;
+          reinterpret_cast<float4*>(to)[1] = eight.high;
+        } else {
+          *reinterpret_cast<uint4*>(to) = eight.masses;
+        }
+      }
     }
+    if constexpr (!kLeavesScores) leaveParts(first, heads, units);
 #pragma unroll
     for (int four = 0; four < kPack; four += 4) {
-      const float of_four[4] = {sums[four], sums[four + 1], sums[four + 2], sums[four + 3]};
-      const float sum = 2 * masses_.overLanes(of_four);
-      const int head = four + lane_.id;
-      if (lane_.id < 4 && isFor<kPack>(step_, work, head)) piece(head).sum = sum;
+      const float of_sums[4] = {sums[four], sums[four + 1], sums[four + 2], sums[four + 3]};
+      const uint32_t of_units[4] = {units[four], units[four + 1], units[four + 2], units[four + 3]};
+      const float sum = 2 * overLanes(of_sums, lane_.id);
+      const uint32_t mass = kLeavesScores ? 0 : overLanes(of_units, lane_.id);
+      const float low = lane_.id % 2 ? reference[four + 1] : reference[four];
+      const float high = lane_.id % 2 ? reference[four + 3] : reference[four + 2];
+      const int own = four + lane_.id;
+      if (lane_.id >= 4 || !(heads >> own & 1)) continue;
+      step_.space.pieces[first + static_cast<int64_t>(own) * step_.space.max_pieces] = {
+          lane_.id < 2 ? low : high, mass, sum, 0};
     }
+  }
+
+  // Sums of masses by parts, which two lanes share.
+  __device__ void leaveParts(int64_t first, uint32_t heads, const uint32_t (&units)[kPack]) {
+    uint32_t parts[kPack];
+#pragma unroll
+    for (int h = 0; h < kPack; ++h) parts[h] = units[h] + __shfl_xor_sync(kAll, units[h], 1);
+    uint32_t* to = step_.space.part_masses + first * kParts + lane_.id / 2;
+    const int64_t apart = static_cast<int64_t>(step_.space.max_pieces) * kParts;
+    if (lane_.id % 2 == 0) {
+#pragma unroll
+      for (int h = 0; h < kPack; ++h, to += apart) {
+        if (heads >> h & 1) *to = parts[h];
+      }
+    }
+  }
+
+  __device__ void drawFromPiece(const WorkOf<kByHead>& work, const float (&reference)[kPack],
+                                float of_lane) {
+    float sums[kPack];
+    uint4 masses[kPack];
+#pragma unroll
+    for (int h = 0; h < kPack; ++h) {
+      const Eight eight(scratch_.of(h) + 8 * lane_.id, reference[h]);
+      sums[h] = eight.sum;
+      masses[h] = eight.masses;
+    }
+    const float sum = 2 * overLanes(sums, lane_.id);
+    __syncwarp();
+#pragma unroll
+    for (int h = 0; h < kPack; ++h) {
+      reinterpret_cast<uint4*>(scratch_.of(h))[lane_.id] = masses[h];
+    }
+    __syncwarp();
+    drawer_.draw(work, share_.piecesOf(work.sequence), of_lane, sum);
   }
 
   const Step& step_;
@@ -309,11 +351,10 @@ class SweepWarp {
   WarpShare<kSweep, kByHead, kPack> share_;
   KeyPipe<kDim, kSweep, kByHead, kPack> pipe_;
   ScoreGuard guard_;
-  ScoreTile<kDim, T, kPack> tile_;
+  ScoreTile<kDim, T, kExactPack> tile_;
   std::conditional_t<kShadows, ShadowScores<kDim, kPack>, Nothing> shadow_;
-  MassWriter masses_;
   std::conditional_t<kDraws, TileDrawer<kDim, T, kByHead>, Nothing> drawer_;
-  std::conditional_t<kJoins, PendingSums<kDim, T, kPack>, Nothing> pending_;
+  std::conditional_t<kJoins, PendingSums<kDim, T, kExactPack>, Nothing> pending_;
   ScoreScratch<kPack> scratch_;
 };
 

@@ -32,6 +32,9 @@ struct Place {
   // By head: which of the pack's heads are exact in the sequence, and which are sampled, a bit
   // each; kAsked is set once they have been asked for.
   uint32_t exact, sampled;
+  // Where exact packs are smaller: which of them, and whether another one follows.
+  int split;
+  bool again;
   static constexpr uint32_t kAsked = 1u << 31;
 };
 
@@ -39,7 +42,7 @@ struct Place {
 struct Work {
   int sequence;
   int kv_head;
-  int pack;
+  int pack;  // of exact sequences counted in their packs (exactPackOf)
   int piece;
   int first;  // key
   int keys;   // of a piece
@@ -73,6 +76,17 @@ __device__ inline bool isFor(const Step&, const HeadWork& work, int i) {
   return work.heads >> i & 1;
 }
 
+// The pack's heads that what the work leaves is for, a bit each.
+template <int kPack>
+__device__ inline uint32_t headsOf(const Step& step, const Work& work) {
+  const int heads = step.in.heads / step.cache.kv_heads - work.pack * kPack;
+  return (1u << min(heads, kPack)) - 1;
+}
+template <int kPack>
+__device__ inline uint32_t headsOf(const Step&, const HeadWork& work) {
+  return work.heads;
+}
+
 // Which heads of a pack a lane has scores and sums of: those in the columns 2 t and 2 t + 1 of
 // accumulators. A quad's head has both columns of its lanes; larger packs have a head a column, and
 // a pack of 16 two accumulators.
@@ -95,6 +109,10 @@ struct PackLayout {
   }
 };
 
+// Packs of exact sequences in a sweep with packs of kPack. Beside the shadow they are quads: more
+// heads would take registers that its own, larger packs do without, and few sequences are exact.
+constexpr int exactPackOf(Sweep sweep, int pack) { return sweep == Sweep::kShadow ? kQuad : pack; }
+
 // The position of a key in the pool, in entries: a pool has fewer than 2^32.
 __device__ inline uint32_t entryAt(const Step& step, int page, int kv_head, int key) {
   const int within = key & ((1 << step.cache.page_shift) - 1);
@@ -116,6 +134,7 @@ __device__ inline int pagesOf(const Step& step, const Work& work, int lane) {
 template <Sweep kSweep, bool kByHead, int kPack>
 class WarpShare {
   static constexpr bool kExactAlone = kSweep == Sweep::kExact || kSweep == Sweep::kJoined;
+  static constexpr int kExactPack = exactPackOf(kSweep, kPack), kSplits = kPack / kExactPack;
 
  public:
   // Warps that take pieces together, and how many such teams there are.
@@ -132,6 +151,7 @@ class WarpShare {
       : step_(step), sequences_(sequences), at_once_(at_once) {
     inner_ = teamOf(step);
     packs_ = inner_ / step.cache.kv_heads;
+    exact_packs_ = (step.in.heads / step.cache.kv_heads + kExactPack - 1) / kExactPack;
     const int pieces = sequences[step.in.batch].before;
     warps_ = gridDim.x * (blockDim.x / 32);
     const int teams = teamsOf(step);
@@ -151,7 +171,7 @@ class WarpShare {
     }
   }
 
-  __device__ Place begin() const { return {begin_, begin_ < end_ ? within_ : inner_, 0}; }
+  __device__ Place begin() const { return {begin_, begin_ < end_ ? within_ : inner_}; }
   // By head: goes on to what some head of the pack needs. What none does is not read.
   __device__ bool has(Place& place) const {
     if constexpr (kByHead) {
@@ -159,10 +179,15 @@ class WarpShare {
     }
     return place.within < inner_;
   }
+  // From a place whose work was asked for.
   __device__ void goOn(Place& place) const {
+    if constexpr (kSplits > 1) {
+      place.split = place.again ? place.split + 1 : 0;
+      if (place.again) return;
+    }
     if (++place.outer < end_) return;
     // Fewer warps than KV heads and packs: the others of the same pieces.
-    place = {begin_, place.within + warps_, 0};
+    place = {begin_, place.within + warps_};
   }
 
   __device__ WorkOf<kByHead> at(Place& place) const {
@@ -171,7 +196,7 @@ class WarpShare {
     WorkOf<kByHead> work;
     work.sequence = place.sequence;
     work.kv_head = packs_ == 1 ? place.within : place.within / packs_;
-    work.pack = packs_ == 1 ? 0 : place.within % packs_;
+    work.pack = packOf(place);
     work.piece = (place.outer - sequence.before) * atOnce();
     work.exact = kExactAlone || sequence.exact();
     const int n = sequence.length();
@@ -180,7 +205,12 @@ class WarpShare {
       const int sampled = work.exact ? 0 : cuda::piecesOf(keysOf(step_, n).span());
       work.exact = work.piece >= sampled;
       if (work.exact) work.piece -= sampled;
-      work.heads = (work.exact ? place.exact : place.sampled) & ((1u << kPack) - 1);
+      work.heads = work.exact ? place.exact >> place.split * kExactPack & ((1u << kExactPack) - 1)
+                              : place.sampled;
+    }
+    if constexpr (kSplits > 1) {
+      if (work.exact) work.pack = work.pack * kSplits + place.split;
+      place.again = work.exact && place.split + 1 < kSplits && work.pack + 1 < exact_packs_;
     }
     const SequenceKeys all = work.exact ? exactKeysOf(step_, n) : keysOf(step_, n);
     work.keys = work.exact ? exactPieceKeys(all.span()) : kPieceKeys;
@@ -197,7 +227,7 @@ class WarpShare {
 
   // A name of the queries that the work is for.
   __device__ int queriesOf(const Work& work) const {
-    return (work.sequence * step_.cache.kv_heads + work.kv_head) * packs_ + work.pack;
+    return (work.sequence * step_.cache.kv_heads + work.kv_head) * (packs_ * kSplits) + work.pack;
   }
   // Of sampled heads.
   __device__ int piecesOf(int sequence) const {
@@ -209,16 +239,20 @@ class WarpShare {
 
  private:
   __device__ int atOnce() const { return kSweep == Sweep::kJoined ? at_once_ : 1; }
+  __device__ int packOf(const Place& place) const {
+    return packs_ == 1 ? 0 : place.within % packs_;
+  }
 
   // By the warp, which asks for kinds where the place has come to another sequence.
   __device__ bool isNeeded(Place& place) const {
     const int sequence = place.sequence;
     const HeadWork work = at(place);
     if (place.exact != 0 && place.sequence == sequence) return work.heads != 0;
-    const int h = threadIdx.x % 32;
+    const int group = step_.in.heads / step_.cache.kv_heads;
+    const int own = threadIdx.x % 32, h = packOf(place) * kPack + own;
     HeadKind kind = HeadKind::kSilent;
-    if (h < kPack && hasHead<kPack>(step_, work, h)) {
-      kind = kindOf<kByHead>(step_, work.sequence, headOf<kPack>(step_, work, h));
+    if (own < kPack && h < group) {
+      kind = kindOf<kByHead>(step_, work.sequence, work.kv_head * group + h);
     }
     place.exact = Place::kAsked | __ballot_sync(kAll, kind == HeadKind::kExact);
     place.sampled = __ballot_sync(kAll, kind == HeadKind::kSampled);
@@ -227,7 +261,7 @@ class WarpShare {
 
   const Step& step_;
   const SequencePieces* sequences_;  // [batch + 1], shared memory
-  int at_once_, packs_, inner_;
+  int at_once_, packs_, exact_packs_, inner_;
   int warps_, within_, begin_, end_;
 };
 

@@ -129,23 +129,27 @@ TEST_P(Invariance, PlansWithRoomToSpare) {
 // So many rows that warps take four exact pieces at once and join them, which is the finish's work
 // where there are few.
 TEST_F(GpuTest, DenseIsTheSameWhoeverJoinsItsPieces) {
+  const MethodOptions dense = methodOf("dense");
   for (const Layout& layout :
-       {Layout{Element::kBFloat16, 128, 16, 4, 8}, Layout{Element::kBFloat16, 64, 64, 7, 8},
-        Layout{Element::kFloat16, 64, 16, 16, 8}}) {
-    SCOPED_TRACE(textOf(layout));
+       {Layout{Element::kBFloat16, 128, 16, 4, 8}, Layout{Element::kBFloat16, 128, 64, 7, 8},
+        Layout{Element::kFloat16, 128, 16, 12, 4}, Layout{Element::kFloat16, 64, 16, 16, 8}}) {
     const Cache cache = hostCache(layout, {4096, 1000, 33, 129, 0, 2300}, 123);
-    Gpu gpu(cache, layout.element);
-    const GpuResult alone = gpu.run(methodOf("dense"));
     std::vector<int> order(1000);
     for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i * 5 % 6);
     Cache many = hostCache(layout, cache.lengths, 123);
     many.budgets = cache.budgets;
     reorder(&many, order);
-    Gpu other(many, layout.element);
-    const GpuResult run = other.run(methodOf("dense"));
-    for (size_t i = 0; i < order.size(); ++i) {
-      expectSameRow(alone, order[i], run, static_cast<int>(i), cache);
-      if (HasFailure()) return;
+    Gpu gpu(cache, layout.element), other(many, layout.element);
+    for (const int window : {0, 1111}) {
+      SCOPED_TRACE(textOf(layout) + ", window " + std::to_string(window));
+      DecodeInputs few_in = gpu.inputs(), many_in = other.inputs();
+      few_in.window = many_in.window = window;
+      const GpuResult alone = gpu.run(dense, gpu.bounds(dense), few_in);
+      const GpuResult run = other.run(dense, other.bounds(dense), many_in);
+      for (size_t i = 0; i < order.size(); ++i) {
+        expectSameRow(alone, order[i], run, static_cast<int>(i), cache);
+        if (HasFailure()) return;
+      }
     }
   }
 }
