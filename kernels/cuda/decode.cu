@@ -14,52 +14,10 @@
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/method_step.h"
-#include "kernels/cuda/pieces_at_once.h"
 #include "kernels/stream_bits.h"
 
 namespace allot::kernels::cuda {
 namespace {
-
-// Query heads of one pack of the sweep. Sweeps for draws are bound by instructions and latency, so
-// that more warps with fewer heads are faster, though they read keys again, from the L2 cache: with
-// quads, and with packs of 8 where the registers of quads do for them.
-int packOf(Sweep sweep, const PagedKv& kv, int heads) {
-  const int pack = packFor(heads / kv.kv_heads);
-  if (sweep == Sweep::kExact || sweep == Sweep::kJoined) return pack;
-  return sweep == Sweep::kShadow ? std::min(pack, kMostShadowPack) : kQuad;
-}
-
-SweepKernel sweepKernelOf(Sweep sweep, const PagedKv& kv, int heads, bool by_head) {
-  const int head_dim = kv.head_dim, pack = packOf(sweep, kv, heads);
-  const Element element = kv.element;
-  switch (sweep) {
-    case Sweep::kExact:
-    case Sweep::kJoined:
-      return by_head ? exactSweepByHead(head_dim, element, pack)
-                     : exactSweep(head_dim, element, pack, sweep == Sweep::kJoined);
-    case Sweep::kMasses:
-      return massesSweep(head_dim, element, by_head);
-    case Sweep::kShadow:
-      return shadowSweep(head_dim, element, by_head, pack);
-    case Sweep::kFlash:
-      return flashSweep(head_dim, element, by_head);
-  }
-  return {};
-}
-
-// long_sets: sets of keys are in the workspace.
-StepKernel finishKernelOf(const MethodOptions& method, int head_dim, Element element, bool by_head,
-                          bool long_sets) {
-  const Sweep sweep = sweepOf(method);
-  if (choosesByScores(chosenBy(method))) {
-    return long_sets ? longChoiceKernelOf(sweep, head_dim, element)
-                     : choiceKernelOf(sweep, head_dim, element);
-  }
-  if (readsBounds(method)) return questKernelsOf(head_dim, element).finish;
-  if (drawsByTiles(method)) return tilesKernelOf(head_dim, element);
-  const Sweep of = by_head && sweep == Sweep::kExact ? Sweep::kMasses : sweep;
-  return finishKernelOf(of, head_dim, element, by_head);
-}
 
 Refusal unsupportedShape(const MethodOptions& method, const PagedKv& kv, int heads) {
   if (auto why = unsupported(method)) return why;
@@ -146,12 +104,10 @@ struct Workspace::Impl {
       if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, kernel);
     }
     for (const bool by_head : {false, true}) {
-      Launch launch;
-      const SweepKernel kernel = sweepKernelOf(sweep, kv, of.heads, by_head);
-      if (auto why = configure(kernel, of.rows, &launch)) return why;
-      if (sweep == Sweep::kExact && !by_head) {
-        const SweepKernel joined = sweepKernelOf(Sweep::kJoined, kv, of.heads, false);
-        if (auto why = configure(joined, of.rows, &launch)) return why;
+      for (const bool many : {false, true}) {
+        Launch launch;
+        const SweepKernel kernel = sweepKernelOf(sweep, kv, of.heads, by_head, many);
+        if (auto why = configure(kernel, of.rows, &launch)) return why;
       }
       const StepKernel finish =
           finishKernelOf(method, kv.head_dim, kv.element, by_head, longSets(method, of.max_length));
@@ -270,18 +226,19 @@ struct Workspace::Impl {
     return group_features.grow(heads * sizeof(uint32_t));
   }
 
-  // team: warps that take pieces together.
-  Refusal chooseSweep(Sweep sweep, const PagedKv& kv, const DecodeInputs& in, int team,
-                      Launch* launch) {
-    if (sweep == Sweep::kExact && !in.head_budgets) {
-      const SweepKernel joined = sweepKernelOf(Sweep::kJoined, kv, in.heads, false);
-      if (auto why = configure(joined, in.rows, launch)) return why;
+  // The sweep of a step, and as how many blocks it runs.
+  Refusal chooseSweep(Sweep sweep, const PagedKv& kv, const DecodeInputs& in, Launch* launch) {
+    int64_t team = 0;  // warps that take pieces together
+    for (const bool many : {true, false}) {
+      const SweepKernel kernel = sweepKernelOf(sweep, kv, in.heads, in.head_budgets, many);
+      if (auto why = configure(kernel, in.rows, launch)) return why;
+      team = int64_t{kv.kv_heads} * packsOf(sweep, in.heads / kv.kv_heads, many);
       const int64_t warps = int64_t{launch->blocks} * (launch->threads / 32);
-      const int keys = exactPieceKeys(bounds.max_length);
-      const int64_t pieces = int64_t{in.rows} * ((bounds.max_length + keys - 1) / keys);
-      if (piecesAtOnce(pieces, std::max<int64_t>(warps / team, 1)) > 1) return std::nullopt;
+      if (manyPieces(sweep, in.rows, bounds.max_length, std::max<int64_t>(warps / team, 1))) break;
     }
-    return configure(sweepKernelOf(sweep, kv, in.heads, in.head_budgets), in.rows, launch);
+    const int64_t items = int64_t{in.rows} * max_pieces * team;
+    launch->blocks = static_cast<int>(std::min<int64_t>(items, launch->blocks));
+    return std::nullopt;
   }
 
   // As many warps a block as give the most on a multiprocessor.
@@ -478,13 +435,9 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
             .by_head = {.budgets = in.head_budgets, .idle_values = in.idle_values}};
 
   if (auto why = impl.launchBefore(method, kv, &step, stream)) return why;
-  const int pack = packOf(sweep, kv, in.heads);
-  const int packs = (in.heads / kv.kv_heads + pack - 1) / pack;
   Workspace::Impl::Launch launch;
-  if (auto why = impl.chooseSweep(sweep, kv, in, kv.kv_heads * packs, &launch)) return why;
-  const int64_t items = int64_t{in.rows} * impl.max_pieces * kv.kv_heads * packs;
-  const auto blocks = static_cast<unsigned>(std::min<int64_t>(items, launch.blocks));
-  launch.kernel<<<blocks, static_cast<unsigned>(launch.threads),
+  if (auto why = impl.chooseSweep(sweep, kv, in, &launch)) return why;
+  launch.kernel<<<static_cast<unsigned>(launch.blocks), static_cast<unsigned>(launch.threads),
                   static_cast<size_t>(launch.shared_bytes), stream>>>(step);
 
   cudaLaunchConfig_t config{};

@@ -51,8 +51,8 @@
 
 namespace allot::kernels::cuda {
 
-// Query heads that a warp handles at once: of dense the least pack that holds a group, of the 4-bit
-// shadow packs of 8 for groups above four, of other sweeps for draws quads (decode.cu says why).
+// Query heads that a warp handles at once: of dense the least pack that holds a group, over the
+// 4-bit shadow up to 8, of other sweeps for draws quads (method_step.cu says why).
 constexpr int kQuad = 4;
 constexpr int kMostPack = 16;
 constexpr int kMostShadowPack = 8;

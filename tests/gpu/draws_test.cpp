@@ -17,7 +17,7 @@ const Layout kLayouts[] = {
     {Element::kBFloat16, 64, 16, 1, 2}, {Element::kBFloat16, 128, 64, 4, 1},
     {Element::kFloat16, 64, 256, 7, 1}, {Element::kFloat16, 128, 16, 16, 1},
     {Element::kBFloat16, 64, 64, 8, 1}, {Element::kBFloat16, 128, 256, 3, 2},
-    {Element::kFloat16, 64, 64, 2, 1},  {Element::kBFloat16, 64, 16, 12, 1},
+    {Element::kFloat16, 64, 64, 2, 1},
 };
 
 // Budgets of the rows, each its own: 1, 7, 32, 128 and n - 1 by turns, below n.
