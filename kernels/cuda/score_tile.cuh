@@ -4,8 +4,7 @@
 //
 // Products, for 16 keys at a time (m16n8k16): keys are the rows of A as they lie in memory, queries
 // are the columns of B, in two parts: rounded to the cache's element, and what the rounding left.
-// - A quad: column 2h is head h's first part, column 2h + 1 its second; so lane 4g + t holds the
-// two
+// - A quad: column 2h is head h's first part, column 2h + 1 its second; so lane 4g + t holds both
 //   halves of the scores of head t for keys g and g + 8, in float32.
 // - A pack of 8: column h is head h, and each part is a product of its own; so lane 4g + t holds
 //   scores of heads 2t and 2t + 1. A pack of 16 is two of 8.
