@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/pieces_at_once.h"
+#include "kernels/cuda/shadow_scores.cuh"
 #include "kernels/cuda/tile_drawer.cuh"
 
 namespace allot::kernels::cuda {
