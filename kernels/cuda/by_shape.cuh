@@ -3,6 +3,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <type_traits>
+
 #include "kernels/cuda/launch.h"
 
 namespace allot::kernels::cuda {
@@ -24,6 +26,14 @@ Result byShape(int head_dim, Element element, Make make) {
     if (head_dim == 128) return make(Shape<128, __half>());
   }
   return {};
+}
+
+// make(std::integral_constant<int, pack>).
+template <typename Make>
+auto byPack(int pack, Make make) {
+  if (pack == kQuad) return make(std::integral_constant<int, kQuad>());
+  if (pack == 8) return make(std::integral_constant<int, 8>());
+  return make(std::integral_constant<int, kMostPack>());
 }
 
 }  // namespace allot::kernels::cuda

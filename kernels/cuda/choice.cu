@@ -9,7 +9,7 @@ namespace allot::kernels::cuda {
 
 size_t choiceBytes(int max_length, int pieces) {
   const size_t sets = 3 * static_cast<size_t>(bitWords(max_length)) * sizeof(uint32_t);
-  return std::max(sizeof(SelectionMemory) + sets, pieces * sizeof(float));
+  return std::max(sizeof(SelectionMemory) + sets, 2 * pieces * sizeof(float));
 }
 
 StepKernel choiceKernelOf(Sweep sweep, int head_dim, Element element) {

@@ -19,34 +19,6 @@
 namespace allot::kernels::cuda {
 namespace {
 
-SweepKernel sweepKernelOf(Sweep sweep, int head_dim, Element element, bool by_head) {
-  switch (sweep) {
-    case Sweep::kExact:
-      return by_head ? massesSweep(head_dim, element, true) : exactSweep(head_dim, element);
-    case Sweep::kMasses:
-      return massesSweep(head_dim, element, by_head);
-    case Sweep::kShadow:
-      return shadowSweep(head_dim, element, by_head);
-    case Sweep::kFlash:
-      return flashSweep(head_dim, element, by_head);
-  }
-  return {};
-}
-
-// long_sets: sets of keys are in the workspace.
-StepKernel finishKernelOf(const MethodOptions& method, int head_dim, Element element, bool by_head,
-                          bool long_sets) {
-  const Sweep sweep = sweepOf(method);
-  if (choosesByScores(chosenBy(method))) {
-    return long_sets ? longChoiceKernelOf(sweep, head_dim, element)
-                     : choiceKernelOf(sweep, head_dim, element);
-  }
-  if (readsBounds(method)) return questKernelsOf(head_dim, element).finish;
-  if (drawsByTiles(method)) return tilesKernelOf(head_dim, element);
-  const Sweep of = by_head && sweep == Sweep::kExact ? Sweep::kMasses : sweep;
-  return finishKernelOf(of, head_dim, element, by_head);
-}
-
 Refusal unsupportedShape(const MethodOptions& method, const PagedKv& kv, int heads) {
   if (auto why = unsupported(method)) return why;
   if (kv.element == Element::kFloat32) {
@@ -132,9 +104,11 @@ struct Workspace::Impl {
       if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, kernel);
     }
     for (const bool by_head : {false, true}) {
-      Launch launch;
-      const SweepKernel kernel = sweepKernelOf(sweep, kv.head_dim, kv.element, by_head);
-      if (auto why = configure(kernel, of.rows, &launch)) return why;
+      for (const bool many : {false, true}) {
+        Launch launch;
+        const SweepKernel kernel = sweepKernelOf(sweep, kv, of.heads, by_head, many);
+        if (auto why = configure(kernel, of.rows, &launch)) return why;
+      }
       const StepKernel finish =
           finishKernelOf(method, kv.head_dim, kv.element, by_head, longSets(method, of.max_length));
       if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, finish);
@@ -250,6 +224,21 @@ struct Workspace::Impl {
     if (auto why = queries.grow(heads * kv.head_dim * sizeof(float))) return why;
     if (auto why = features.grow(heads * sizeof(uint32_t))) return why;
     return group_features.grow(heads * sizeof(uint32_t));
+  }
+
+  // The sweep of a step, and as how many blocks it runs.
+  Refusal chooseSweep(Sweep sweep, const PagedKv& kv, const DecodeInputs& in, Launch* launch) {
+    int64_t team = 0;  // warps that take pieces together
+    for (const bool many : {true, false}) {
+      const SweepKernel kernel = sweepKernelOf(sweep, kv, in.heads, in.head_budgets, many);
+      if (auto why = configure(kernel, in.rows, launch)) return why;
+      team = int64_t{kv.kv_heads} * packsOf(sweep, in.heads / kv.kv_heads, many);
+      const int64_t warps = int64_t{launch->blocks} * (launch->threads / 32);
+      if (manyPieces(sweep, in.rows, bounds.max_length, std::max<int64_t>(warps / team, 1))) break;
+    }
+    const int64_t items = int64_t{in.rows} * max_pieces * team;
+    launch->blocks = static_cast<int>(std::min<int64_t>(items, launch->blocks));
+    return std::nullopt;
   }
 
   // As many warps a block as give the most on a multiprocessor.
@@ -447,12 +436,8 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
 
   if (auto why = impl.launchBefore(method, kv, &step, stream)) return why;
   Workspace::Impl::Launch launch;
-  const SweepKernel keys = sweepKernelOf(sweep, kv.head_dim, kv.element, in.head_budgets);
-  if (auto why = impl.configure(keys, in.rows, &launch)) return why;
-  const int quads = (in.heads / kv.kv_heads + kQuad - 1) / kQuad;
-  const int64_t items = int64_t{in.rows} * impl.max_pieces * kv.kv_heads * quads;
-  const auto blocks = static_cast<unsigned>(std::min<int64_t>(items, launch.blocks));
-  launch.kernel<<<blocks, static_cast<unsigned>(launch.threads),
+  if (auto why = impl.chooseSweep(sweep, kv, in, &launch)) return why;
+  launch.kernel<<<static_cast<unsigned>(launch.blocks), static_cast<unsigned>(launch.threads),
                   static_cast<size_t>(launch.shared_bytes), stream>>>(step);
 
   cudaLaunchConfig_t config{};

@@ -11,6 +11,7 @@ StepKernel finishKernelOf(Sweep sweep, int head_dim, Element element, bool by_he
     using T = typename S::Type;
     switch (sweep) {
       case Sweep::kExact:
+      case Sweep::kJoined:
         return by_head ? nullptr : finishKernel<S::kDim, T, Sweep::kExact, false>;
       case Sweep::kMasses:
         return by_head ? finishKernel<S::kDim, T, Sweep::kMasses, true>

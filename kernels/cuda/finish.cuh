@@ -50,7 +50,7 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow, kByHead> {
   __device__ void run() {
     if (this->plain()) return;
     if constexpr (kFrom == Sweep::kFlash) {
-      this->template combine<true>();
+      this->combineFlash();
     } else if constexpr (kSamples) {
       sample();
     }

@@ -55,7 +55,7 @@ class HeadBlock {
       fill(kByHead ? idleValue() : 0.0f, minusInfinity());
     } else if (kind_ == HeadKind::kExact) {
       pieces_ = exactPiecesOf(exactKeysOf(step_, keys_.n).span());
-      combine<false>();
+      combineExact();
     } else {
       return false;
     }
@@ -118,8 +118,92 @@ class HeadBlock {
 
   // ---- Sums of pieces.
 
-  template <bool kFlash>
-  __device__ void combine() {
+  // Exact pieces, in fours: joined one to the next where the sweep has not done so.
+  __device__ void combineExact() {
+    // Of a piece that is joined to those before it: their factor, and its own. Of the first of a
+    // four: the four's sum, and its reference and then factor.
+    auto* left = reinterpret_cast<float*>(memory_);
+    float* right = left + pieces_;
+    const Piece* pieces = step_.space.pieces + at_;
+    const bool whole = pieces[0].mass > 1;  // the sweep has joined them
+    float reference = kNoKeys;
+    for (int first = tid_ * kJoinedPieces; first < pieces_;
+         first += kFinishThreads * kJoinedPieces) {
+      Piece own[kJoinedPieces];
+#pragma unroll
+      for (int i = 0; i < kJoinedPieces; ++i) own[i] = pieces[min(first + i, pieces_ - 1)];
+      Piece four = own[0];
+#pragma unroll
+      for (int i = 1; i < kJoinedPieces; ++i) {
+        if (whole || first + i >= pieces_) continue;
+        const float common = fmaxf(four.reference, own[i].reference);
+        left[first + i] = power2(four.reference - common);
+        right[first + i] = power2(own[i].reference - common);
+        four.sum = joined(four.sum, left[first + i], own[i].sum, right[first + i]);
+        four.reference = common;
+      }
+      left[first] = four.sum;
+      right[first] = four.reference;
+      reference = fmaxf(reference, four.reference);
+    }
+    reference = largest(reference);
+    float total = 0;
+    for (int first = tid_ * kJoinedPieces; first < pieces_;
+         first += kFinishThreads * kJoinedPieces) {
+      right[first] = power2(right[first] - reference);
+      total = __fmaf_rn(right[first], left[first], total);
+    }
+    total = sum(total);
+    setLse(total > 0 ? (reference + log2f(total)) * kLn2 : minusInfinity());
+    if (budget_ == 0 || !(total > 0)) return fillWithout(total);
+    constexpr int kSide = kFinishThreads / kDim;  // threads that share a channel
+    const int d = tid_ % kDim, side = tid_ / kDim;
+    const auto valueAt = [&](int p) {
+      return reinterpret_cast<const float*>(step_.space.piece_bytes + (at_ + p) * kPieceBytes)[d];
+    };
+    float out = 0;
+    if (whole) {
+#pragma unroll 8
+      for (int first = side * kJoinedPieces; first < pieces_; first += kSide * kJoinedPieces) {
+        out = __fmaf_rn(right[first], valueAt(first), out);
+      }
+    } else {
+#pragma unroll 2
+      for (int first = side * kJoinedPieces; first < pieces_; first += kSide * kJoinedPieces) {
+        float values[kJoinedPieces];
+#pragma unroll
+        for (int i = 0; i < kJoinedPieces; ++i) values[i] = valueAt(min(first + i, pieces_ - 1));
+        float four = values[0];
+#pragma unroll
+        for (int i = 1; i < kJoinedPieces; ++i) {
+          const int p = first + i;
+          if (p < pieces_) four = joined(four, left[p], values[i], right[p]);
+        }
+        out = __fmaf_rn(right[first], four, out);
+      }
+    }
+    putSides(out, side, d, total);
+  }
+
+  // Where there is nothing to add up.
+  __device__ void fillWithout(float total) const {
+    // NaN scores end here too: they were reported, and their sequence must not look like a number.
+    float out = budget_ == 0 || total == 0 ? 0.0f : notANumber();
+    if (kByHead && budget_ == 0) out = idleValue();
+    if (tid_ < kDim) output()[tid_] = out;
+  }
+
+  // The sum over the threads that share a channel, over `total`.
+  __device__ void putSides(float out, int side, int d, float total) {
+    shared_.sums[side][d] = out;
+    __syncthreads();
+    if (side != 0) return;
+    for (int s = 1; s < kFinishThreads / kDim; ++s) out += shared_.sums[s][d];
+    output()[d] = out / total;
+  }
+
+  // s2anta-flash's pieces.
+  __device__ void combineFlash() {
     auto* factors = reinterpret_cast<float*>(memory_);
     const float reference = largestReference();
     float weights = 0, exponentials = 0;
@@ -127,28 +211,21 @@ class HeadBlock {
       const Piece piece = p == tid_ ? piece_ : step_.space.pieces[at_ + p];
       const float scale = power2(piece.reference - reference);
       exponentials += scale * piece.sum;
-      factors[p] = kFlash ? scale * static_cast<float>(piece.mass) : scale;
-      weights += kFlash ? factors[p] : scale * piece.sum;
+      factors[p] = scale * static_cast<float>(piece.mass);
+      weights += factors[p];
     }
     exponentials = sum(exponentials);
-    const float total = kFlash ? sum(weights) : exponentials;
+    const float total = sum(weights);
     setLse(exponentials > 0 ? (reference + log2f(exponentials)) * kLn2 : minusInfinity());
-    if (kFlash && step_.space.draw_keys) {
+    if (step_.space.draw_keys) {
       const uint32_t samples = drawsOfPiece(budget_, pieces_);
       for (uint32_t m = tid_; m < samples * pieces_; m += kFinishThreads) {
         step_.space.draw_weights[listAt() + m] =
             total > 0 ? factors[m / samples] / (total * static_cast<float>(samples)) : 0.0f;
       }
     }
-    if (budget_ == 0 || !(total > 0)) {
-      // NaN scores end here too: they were reported, and their sequence must not look like a
-      // number.
-      float out = budget_ == 0 || total == 0 ? 0.0f : notANumber();
-      if (kByHead && budget_ == 0) out = idleValue();
-      if (tid_ < kDim) output()[tid_] = out;
-      return;
-    }
-    constexpr int kSide = kFinishThreads / kDim;  // threads that share a channel
+    if (budget_ == 0 || !(total > 0)) return fillWithout(total);
+    constexpr int kSide = kFinishThreads / kDim;
     const int d = tid_ % kDim, side = tid_ / kDim;
     float out = 0;
 #pragma unroll 8
@@ -157,12 +234,7 @@ class HeadBlock {
           reinterpret_cast<const float*>(step_.space.piece_bytes + (at_ + p) * kPieceBytes);
       out += factors[p] * values[d];
     }
-    shared_.sums[side][d] = out;
-    __syncthreads();
-    if (side == 0) {
-      for (int s = 1; s < kSide; ++s) out += shared_.sums[s][d];
-      output()[d] = out / total;
-    }
+    putSides(out, side, d, total);
   }
 
   // ---- Entries of the pool.

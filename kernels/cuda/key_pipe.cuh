@@ -18,21 +18,29 @@ struct DrawScratch {
 // What a warp has in shared memory, each at a multiple of 256 bytes: the ring's slots (a tile of
 // keys or values, or codes and scales of 64 keys), s2anta-flash's slots for drawn values, and
 // scratch (the scores of a piece, then s2anta-flash's draws).
-template <int kDim, Sweep kSweep>
+template <int kDim, Sweep kSweep, int kPack>
 struct SweepLayout {
   using Tile = TileLayout<kDim>;
   using Codes = CodeLayout<kDim>;
-  using Scores = ScoreLayout<kPieceKeys>;
+  using Scores = ScoreLayout<kPieceKeys, kPack>;
   static_assert(4 * Codes::kBytes == Tile::kBytes);
   static constexpr int kScaleBytes = kSweep == Sweep::kShadow ? 256 : 0;
   static constexpr int kSlotBytes = Tile::kBytes + kScaleBytes;
-  // More slots would leave room for fewer warps, which hide more.
-  static constexpr int kSlots = kSweep == Sweep::kShadow ? 2 : 3;
+  // More slots would leave room for fewer warps, which hide more. Larger packs need more registers,
+  // so that there are fewer warps anyway. Where pieces are joined there is enough on its way.
+  static constexpr int kMoreSlots = kPack == kQuad ? 0 : kPack == 8 ? 1 : 2;
+  static constexpr int kSlots =
+      kSweep == Sweep::kShadow ? 2 : (kSweep == Sweep::kJoined ? 2 : 3) + kMoreSlots;
+  // What was summed of the pieces before: a lane's reference, sum and channels of each of its
+  // heads.
+  static constexpr int kPendingBytes =
+      kSweep == Sweep::kJoined ? PackLayout<kPack>::kOfLane * (2 + kDim / 8) * 128 : 0;
   // s2anta-flash: values of a piece, and what its draws need beside the masses.
   static constexpr int kGatherSlots = kSweep == Sweep::kFlash ? 4 : 0;
   static constexpr int kDrawBytes = kSweep == Sweep::kFlash ? sizeof(DrawScratch) : 0;
+  static constexpr bool kScores = kSweep != Sweep::kExact && kSweep != Sweep::kJoined;
   static constexpr int kScratch =
-      kSweep == Sweep::kExact ? 0 : (kQuad * Scores::kLineBytes + kDrawBytes + 255) / 256 * 256;
+      kScores ? (kPack * Scores::kLineBytes + kDrawBytes + 255) / 256 * 256 : kPendingBytes;
   static constexpr int kWarpBytes = (kSlots + kGatherSlots) * kSlotBytes + kScratch;
 
   __device__ static uint8_t* scratchOf(uint8_t* memory) {
@@ -40,12 +48,14 @@ struct SweepLayout {
   }
 };
 
-template <int kDim, Sweep kSweep, bool kByHead>
+template <int kDim, Sweep kSweep, bool kByHead, int kPack>
 class KeyPipe {
-  using Share = WarpShare<kSweep, kByHead>;
-  using Layout = SweepLayout<kDim, kSweep>;
+  using Share = WarpShare<kSweep, kByHead, kPack>;
+  using Layout = SweepLayout<kDim, kSweep, kPack>;
   using Tile = typename Layout::Tile;
   using Codes = typename Layout::Codes;
+  static constexpr int kStretch = 32 * kPart;
+  static constexpr uint32_t kNoEntry = 0xffffffff;  // pools have fewer
 
  public:
   __device__ KeyPipe(const Step& step, const Share& share, uint8_t* memory)
@@ -76,28 +86,40 @@ class KeyPipe {
   }
 
  private:
-  // The piece after the one being copied, and its pages, are fetched one piece ahead.
+  // What comes after the stretch being copied, and its pages, are fetched one stretch ahead: a
+  // piece, or as much of several as a warp's lanes know the pages of.
   __device__ void lookAhead(const Share& share) {
-    has_ahead_ = share.has(next_);
-    if (!has_ahead_) return;
-    ahead_ = share.at(next_);
+    if (kSweep == Sweep::kJoined && has_ahead_ && ahead_rest_ > 0) {
+      ahead_.first += kStretch;
+      ahead_.dead = 0;
+      ahead_.count = ahead_rest_;
+    } else {
+      has_ahead_ = share.has(next_);
+      if (!has_ahead_) return;
+      ahead_ = share.at(next_);
+      share.goOn(next_);
+    }
+    if constexpr (kSweep == Sweep::kJoined) {
+      ahead_rest_ = max(ahead_.count - kStretch, 0);
+      ahead_.count -= ahead_rest_;
+    }
     ahead_pages_ = pagesOf(step_, ahead_, lane_);
-    share.goOn(next_);
   }
 
   __device__ void open(const Share& share) {
     loading_ = has_ahead_;
     if (!loading_) return;
     load_ = ahead_;
-    load_pages_ = ahead_pages_;
-    const bool bad = lane_ * kPart < load_.count &&
-                     static_cast<uint32_t>(load_pages_) >= static_cast<uint64_t>(step_.cache.pages);
-    if (__any_sync(kAll, bad)) {
-      if (lane_ == 0) report(step_, Wrong::kPage, load_.sequence, load_.kv_head);
-      if (bad) load_pages_ = -1;
-    }
     const int dead = load_.dead / kPart, tiles = (load_.count + kPart - 1) / kPart;
-    if (lane_ < dead) load_pages_ = -1;  // nothing is read of tiles before the window
+    const bool bad = lane_ < tiles && static_cast<uint32_t>(ahead_pages_) >=
+                                          static_cast<uint64_t>(step_.cache.pages);
+    if (__any_sync(kAll, bad) && lane_ == 0) {
+      report(step_, Wrong::kPage, load_.sequence, load_.kv_head);
+    }
+    // Nothing is read of tiles before the window.
+    const bool good = lane_ < tiles && lane_ >= dead && !bad;
+    load_entry_ =
+        good ? entryAt(step_, ahead_pages_, load_.kv_head, load_.first + lane_ * kPart) : kNoEntry;
     load_slot_ = load_.exact ? 2 * dead : kSweep == Sweep::kShadow ? dead / 4 : dead;
     load_slots_ = load_.exact ? 2 * tiles : kSweep == Sweep::kShadow ? (tiles + 3) / 4 : tiles;
     lookAhead(share);
@@ -111,72 +133,70 @@ class KeyPipe {
   // The next slot of the ring is filled, or left if there is no more to copy.
   __device__ void issue(const Share& share) {
     if (loading_) {
-      if (load_.exact || kSweep != Sweep::kShadow) {
-        const int tile = load_.exact ? load_slot_ / 2 : load_slot_;
-        copyTile(load_.exact && load_slot_ % 2 ? step_.cache.values : step_.cache.keys, tile);
-      } else {
-        copyCodes();
-      }
+      share.readsOnce() ? copySlot<true>() : copySlot<false>();
       if (++load_slot_ == load_slots_) open(share);
     }
     commitCopies();
     head_slot_ = after(head_slot_);
   }
 
+  template <bool kOnce>
+  __device__ void copySlot() const {
+    if (load_.exact || kSweep != Sweep::kShadow) {
+      const int tile = load_.exact ? load_slot_ / 2 : load_slot_;
+      copyTile<kOnce>(load_.exact && load_slot_ % 2 ? step_.cache.values : step_.cache.keys, tile);
+    } else {
+      copyCodes<kOnce>();
+    }
+  }
+
+  template <bool kOnce>
   __device__ void copyTile(const void* pool, int tile) const {
-    const int page = __shfl_sync(kAll, load_pages_, tile);
+    const uint32_t entry = __shfl_sync(kAll, load_entry_, tile);
+    const bool there = entry != kNoEntry;
     const int key = tile * kPart;
-    // 64 bits: a pool may have more than 4 GiB.
-    const uint64_t entry = entryAt(step_, max(page, 0), load_.kv_head, load_.first + key);
     const uint8_t* from =
-        static_cast<const uint8_t*>(pool) + lane_offset_ + entry * Tile::kRowBytes;
+        static_cast<const uint8_t*>(pool) + lane_offset_ + positionOf(entry) * Tile::kRowBytes;
     const uint32_t to = head_slot_ + lane_copy_;
-    if (page >= 0 && key + kPart <= load_.count && key >= load_.dead) {
+    if (there && key + kPart <= load_.count && key >= load_.dead) {
 #pragma unroll
       for (int j = 0; j < kPart / Tile::kRowsAtOnce; ++j) {
-        copyAsync(Tile::down(to, j), from + j * 512);
+        copyAsync<kOnce>(Tile::down(to, j), from + j * 512, true);
       }
     } else {
 #pragma unroll
       for (int j = 0; j < kPart / Tile::kRowsAtOnce; ++j) {
         const int own = key + j * Tile::kRowsAtOnce + lane_ / Tile::kChunks;
-        copyAsync(Tile::down(to, j), from + j * 512,
-                  page >= 0 && own < load_.count && own >= load_.dead);
+        copyAsync<kOnce>(Tile::down(to, j), from + j * 512,
+                         there && own < load_.count && own >= load_.dead);
       }
     }
   }
 
   // Codes and scales of 64 keys, tile by tile.
+  template <bool kOnce>
   __device__ void copyCodes() const {
     if constexpr (kSweep == Sweep::kShadow) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int tile = load_slot_ * 4 + i;
-        const int page = __shfl_sync(kAll, load_pages_, tile);
-        const bool valid = page >= 0 && tile * kPart < load_.count;
-        const uint8_t* codes =
-            step_.cache.codes + firstEntryOf(tile, page, valid) * (kDim / 2) + lane_ * 16;
+        const uint32_t entry = __shfl_sync(kAll, load_entry_, load_slot_ * 4 + i);
+        const uint8_t* codes = step_.cache.codes + positionOf(entry) * (kDim / 2) + lane_ * 16;
         const uint32_t to = head_slot_ + i * Codes::kBytes + Codes::copiedBy(lane_);
 #pragma unroll
         for (int j = 0; j < Codes::kBytes / 512; ++j) {
-          copyAsync(to + j * 512, codes + j * 512, valid);
+          copyAsync<kOnce>(to + j * 512, codes + j * 512, entry != kNoEntry);
         }
       }
-      const int tile = load_slot_ * 4 + lane_ / 4 % 4;
-      const int page = __shfl_sync(kAll, load_pages_, tile);
-      const bool valid = page >= 0 && tile * kPart < load_.count;
-      const uint64_t at = firstEntryOf(tile, page, valid);
+      const uint32_t entry = __shfl_sync(kAll, load_entry_, load_slot_ * 4 + lane_ / 4 % 4);
       if (lane_ < 16) {
-        copyAsync(head_slot_ + Layout::Tile::kBytes + lane_ * 16,
-                  step_.cache.code_scales + at + lane_ % 4 * 4, valid);
+        copyAsync<kOnce>(head_slot_ + Layout::Tile::kBytes + lane_ * 16,
+                         step_.cache.code_scales + positionOf(entry) + lane_ % 4 * 4,
+                         entry != kNoEntry);
       }
     }
   }
-  // Any entry of the pool where there is no such tile.
-  __device__ uint64_t firstEntryOf(int tile, int page, bool valid) const {
-    return entryAt(step_, valid ? page : 0, load_.kv_head,
-                   load_.first + (valid ? tile * kPart : 0));
-  }
+  // Any position of the pool where there is no such tile. 64 bits: a pool may have more than 4 GiB.
+  __device__ static uint64_t positionOf(uint32_t entry) { return entry != kNoEntry ? entry : 0; }
 
   const Step& step_;
   uint32_t ring_;
@@ -185,7 +205,9 @@ class KeyPipe {
   uint32_t lane_offset_, lane_copy_;
   bool loading_ = false, has_ahead_ = false;
   Work load_, ahead_;
-  int load_pages_ = 0, ahead_pages_ = 0, load_slot_ = 0, load_slots_ = 0;
+  int ahead_pages_ = 0, load_slot_ = 0, load_slots_ = 0;
+  uint32_t load_entry_ = 0;  // of this lane's tile: its first key's position in the pool
+  int ahead_rest_ = 0;       // keys that were to be taken with ahead_
   Place next_;
 };
 

@@ -22,10 +22,13 @@ struct SweepKernel {
 };
 
 // Nothing (null) for other head sizes than 64 and 128. by_head: what reads Step::ByHead. There is
-// no such sweep of kExact, nor a finish: those of kMasses attend exactly where all heads do.
-SweepKernel exactSweep(int head_dim, Element element);
+// no finish of kExact that does: that of kMasses attends exactly where all heads do. pack: query
+// heads at once, packFor() a group or, over the shadow, up to kMostShadowPack; the others have
+// quads. many: there are so many pieces that some are taken together.
+SweepKernel exactSweep(int head_dim, Element element, int pack, bool many);
+SweepKernel exactSweepByHead(int head_dim, Element element, int pack);
 SweepKernel massesSweep(int head_dim, Element element, bool by_head);
-SweepKernel shadowSweep(int head_dim, Element element, bool by_head);
+SweepKernel shadowSweep(int head_dim, Element element, bool by_head, int pack);
 SweepKernel flashSweep(int head_dim, Element element, bool by_head);
 StepKernel finishKernelOf(Sweep sweep, int head_dim, Element element, bool by_head);
 // The finish where keys are chosen by scores (sweeps kMasses and kShadow), by head or not.

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "kernels/cpu/adaptive.h"
+#include "kernels/cuda/pieces_at_once.h"
 
 namespace allot::kernels::cuda {
 
@@ -53,6 +54,60 @@ Step::How howOf(const MethodOptions& method) {
           .group_features = method.mean_group_query,
           .iid_features = method.iid_features,
           .feature_samples = method.feature_samples};
+}
+
+namespace {
+
+// Query heads of one pack. Sweeps for draws are bound by instructions and latency, so that more
+// warps with fewer heads are faster, though they read keys again, from the L2 cache: with quads,
+// and over the shadow with packs of 8 where these keep all warps busy.
+int packOf(Sweep sweep, int group, bool many) {
+  if (sweep == Sweep::kExact) return packFor(group);
+  return sweep == Sweep::kShadow && many ? std::min(packFor(group), kMostShadowPack) : kQuad;
+}
+
+}  // namespace
+
+int packsOf(Sweep sweep, int group, bool many) {
+  const int pack = packOf(sweep, group, many);
+  return (group + pack - 1) / pack;
+}
+
+SweepKernel sweepKernelOf(Sweep sweep, const PagedKv& kv, int heads, bool by_head, bool many) {
+  const int head_dim = kv.head_dim, pack = packOf(sweep, heads / kv.kv_heads, many);
+  const Element element = kv.element;
+  switch (sweep) {
+    case Sweep::kExact:
+    case Sweep::kJoined:
+      return by_head ? exactSweepByHead(head_dim, element, pack)
+                     : exactSweep(head_dim, element, pack, many);
+    case Sweep::kMasses:
+      return massesSweep(head_dim, element, by_head);
+    case Sweep::kShadow:
+      return shadowSweep(head_dim, element, by_head, pack);
+    case Sweep::kFlash:
+      return flashSweep(head_dim, element, by_head);
+  }
+  return {};
+}
+
+bool manyPieces(Sweep sweep, int rows, int max_length, int64_t teams) {
+  const int keys = sweep == Sweep::kExact ? exactPieceKeys(max_length) : kPieceKeys;
+  const int64_t pieces = int64_t{rows} * ((max_length + keys - 1) / keys);
+  return sweep == Sweep::kExact ? piecesAtOnce(pieces, teams) > 1 : pieces >= 4 * teams;
+}
+
+StepKernel finishKernelOf(const MethodOptions& method, int head_dim, Element element, bool by_head,
+                          bool long_sets) {
+  const Sweep sweep = sweepOf(method);
+  if (choosesByScores(chosenBy(method))) {
+    return long_sets ? longChoiceKernelOf(sweep, head_dim, element)
+                     : choiceKernelOf(sweep, head_dim, element);
+  }
+  if (readsBounds(method)) return questKernelsOf(head_dim, element).finish;
+  if (drawsByTiles(method)) return tilesKernelOf(head_dim, element);
+  const Sweep of = by_head && sweep == Sweep::kExact ? Sweep::kMasses : sweep;
+  return finishKernelOf(of, head_dim, element, by_head);
 }
 
 bool takesRoomOf(const MethodOptions& method, const MethodOptions& planned) {

@@ -13,6 +13,17 @@ bool drawsByTiles(const MethodOptions& method);
 Sweep sweepOf(const MethodOptions& method);
 Step::How howOf(const MethodOptions& method);
 
+// A step has one sweep for few pieces and one for many, which takes exact ones together, or more
+// heads of the shadow's at once; some sweeps are both. No bit depends on which it is.
+SweepKernel sweepKernelOf(Sweep sweep, const PagedKv& kv, int heads, bool by_head, bool many);
+// Packs of its heads that it takes one by one.
+int packsOf(Sweep sweep, int group, bool many);
+// teams: of warps that take pieces together, in the sweep for many.
+bool manyPieces(Sweep sweep, int rows, int max_length, int64_t teams);
+// long_sets: sets of keys are in the workspace.
+StepKernel finishKernelOf(const MethodOptions& method, int head_dim, Element element, bool by_head,
+                          bool long_sets);
+
 // Whether a step of this method finds the room that a plan for the other one made.
 bool takesRoomOf(const MethodOptions& method, const MethodOptions& planned);
 // Entries of a head's list of draws; of its scores of pages and of its tiles' shares of draws, 0

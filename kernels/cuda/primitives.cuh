@@ -23,6 +23,12 @@ __device__ inline float power2(float x) {
   return y;
 }
 
+// What two pieces summed, each relative to its own reference: a and b together, by factors that
+// bring them to a common one. Always these two roundings.
+__device__ inline float joined(float a, float a_factor, float b, float b_factor) {
+  return __fmaf_rn(b, b_factor, __fmul_rn(a, a_factor));
+}
+
 __device__ inline uint32_t sharedAddress(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
 }
@@ -37,6 +43,22 @@ __device__ inline void copyAsync(uint32_t shared, const void* global, bool valid
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global),
                "r"(bytes)
                : "memory");
+}
+
+// The same. kOnce: a step reads it once, and Hopper's L2 cache is to drop it before anything else,
+// so that what kernels leave for each other stays there.
+template <bool kOnce>
+__device__ inline void copyAsync(uint32_t shared, const void* global, bool valid) {
+#if __CUDA_ARCH__ >= 900
+  if constexpr (kOnce) {
+    constexpr uint64_t kEvictFirst = 0x12f0000000000000;  // as createpolicy would make it
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(shared),
+                 "l"(global), "r"(valid ? 16 : 0), "l"(kEvictFirst)
+                 : "memory");
+    return;
+  }
+#endif
+  copyAsync(shared, global, valid);
 }
 __device__ inline void commitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // All but the last `Pending` groups of this thread's copies have arrived.
@@ -117,14 +139,14 @@ struct ElementOf<__half> {
   static constexpr bool kScalesQueries = true;
 };
 
-// c += a b, 16 x 32 unsigned bytes times 32 x 8 signed ones.
-__device__ inline void multiplyBytes(int (&c)[4], const uint32_t (&a)[4], uint32_t b0,
-                                     uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+// d = c + a b, 16 x 32 unsigned bytes times 32 x 8 signed ones.
+__device__ inline void multiplyBytes(int (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
+                                     const int (&c)[4]) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%10,%11,%12,%13};"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(c[0]), "r"(c[1]),
+        "r"(c[2]), "r"(c[3]));
 }
 
 // x as the sum of two elements, both in one word: x rounded in the low half, the rest in the high.

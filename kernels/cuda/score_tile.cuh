@@ -1,11 +1,14 @@
 #pragma once
-// Scores of a piece's keys for up to four query heads, exact (ScoreTile) or from the keys' 4-bit
-// shadow (ShadowScores), and sums of values (ValueSum).
+// Exact scores of a piece's keys for a pack of query heads (ScoreTile), and sums of values
+// (ValueSum).
 //
-// Products, for 16 keys at a time (m16n8k16): keys are the rows of A as they lie in memory;
-// column 2h of B is query head h rounded to the cache's element, column 2h + 1 what the rounding
-// left; so lane 4g + t holds the two halves of the scores of head t for keys g and g + 8, in
-// float32. Values are the rows of A transposed, and probabilities go into B in the same two parts.
+// Products, for 16 keys at a time (m16n8k16): keys are the rows of A as they lie in memory, queries
+// are the columns of B, in two parts: rounded to the cache's element, and what the rounding left.
+// - A quad: column 2h is head h's first part, column 2h + 1 its second; so lane 4g + t holds both
+//   halves of the scores of head t for keys g and g + 8, in float32.
+// - A pack of 8: column h is head h, and each part is a product of its own; so lane 4g + t holds
+//   scores of heads 2t and 2t + 1. A pack of 16 is two of 8.
+// Values are the rows of A transposed, and probabilities go into B in the same two parts.
 #include "kernels/cuda/key_pipe.cuh"
 
 namespace allot::kernels::cuda {
@@ -21,10 +24,10 @@ __device__ inline float largestOverKeys(float x) {
   return fmaxf(x, __shfl_xor_sync(kAll, x, 16));
 }
 
-template <int kDim>
-__device__ const float* queryOf(const Step& step, const Work& work, int in_quad) {
+template <int kDim, int kPack>
+__device__ const float* queryOf(const Step& step, const Work& work, int i) {
   const int64_t query =
-      static_cast<int64_t>(work.sequence) * step.in.heads + headOf(step, work, in_quad);
+      static_cast<int64_t>(work.sequence) * step.in.heads + headOf<kPack>(step, work, i);
   return step.in.queries + query * kDim;
 }
 
@@ -59,18 +62,22 @@ class ScoreGuard {
   float poison_ = 0;  // not a number once a score was not finite
 };
 
-// Four heads' scores of a piece in a warp's scratch.
+// A pack's scores of a piece in a warp's scratch.
+template <int kPack>
 struct ScoreScratch {
-  using Layout = ScoreLayout<kPieceKeys>;
+  using Layout = ScoreLayout<kPieceKeys, kPack>;
   uint8_t* memory;
   __device__ float* of(int head) const {
     return reinterpret_cast<float*>(memory + head * Layout::kLineBytes);
   }
 };
 
-template <int kDim, typename T>
+template <int kDim, typename T, int kPack>
 class ScoreTile {
   static constexpr int kSteps = kDim / 16;
+  using Pack = PackLayout<kPack>;
+  static constexpr int kOfLane = Pack::kOfLane;
+  static constexpr int kParts = kPack == kQuad ? 1 : 2;  // products for the parts of a query
   using Elements = ElementOf<T>;
   using Tile = TileLayout<kDim>;
 
@@ -82,9 +89,94 @@ class ScoreTile {
   __device__ void take(const Work& work, int name) {
     if (name == queries_of_) return;
     queries_of_ = name;
+#pragma unroll
+    for (int tile = 0; tile < Pack::kTiles; ++tile) takeColumns(work, tile);
+  }
+
+  // The scores of 16 keys, at `keys` in shared memory, for the lane's heads: [0] of key g, [1] of
+  // key g + 8.
+  __device__ void scores(const Work& work, int tile, uint32_t keys, ScoreGuard& guard,
+                         float (&scores)[kOfLane][2]) const {
+    // Two sums each, of even and of odd channels or of the two parts: one would wait for itself.
+    float sums[Pack::kTiles][2][4] = {};
+#pragma unroll
+    for (int k = 0; k < kSteps; ++k) {
+      uint32_t a[4];
+      loadMatrices(a, Tile::along(keys + lane_key_, 2 * k));
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+#pragma unroll
+        for (int n = 0; n < Pack::kTiles; ++n) {
+          const auto& b = query_[n][part][k];
+          Elements::multiply(sums[n][kPack == kQuad ? k % 2 : part], a, b[0], b[1]);
+        }
+      }
+    }
+    const int key = tile * kPart;
+    const bool whole = !step_.in.bias && key + kPart <= work.count && key >= work.dead;
+#pragma unroll
+    for (int i = 0; i < kOfLane; ++i) {
+      const auto& two = sums[i / 2];
+      if constexpr (kPack == kQuad) {
+        scores[i][0] = scale_[i] * ((two[0][0] + two[1][0]) + (two[0][1] + two[1][1]));
+        scores[i][1] = scale_[i] * ((two[0][2] + two[1][2]) + (two[0][3] + two[1][3]));
+      } else {
+        scores[i][0] = scale_[i] * (two[0][i % 2] + two[1][i % 2]);
+        scores[i][1] = scale_[i] * (two[0][2 + i % 2] + two[1][2 + i % 2]);
+      }
+      if (whole) {
+        guard.see(scores[i][0]);
+        guard.see(scores[i][1]);
+      } else {
+        scores[i][0] = guard.finished(step_, work, scores[i][0], key + lane_.g);
+        scores[i][1] = guard.finished(step_, work, scores[i][1], key + lane_.g + 8);
+      }
+    }
+  }
+
+  // Those of a whole piece to scratch; the largest of this lane's to `top`.
+  template <Sweep kSweep, bool kByHead>
+  __device__ void ofPiece(const Work& work, const WarpShare<kSweep, kByHead, kPack>& share,
+                          KeyPipe<kDim, kSweep, kByHead, kPack>& pipe, ScoreGuard& guard,
+                          const ScoreScratch<kPack>& scratch, float (&top)[kOfLane]) {
+    take(work, share.queriesOf(work));
+    float* to[kOfLane];
+#pragma unroll
+    for (int i = 0; i < kOfLane; ++i) {
+      top[i] = minusInfinity();
+      to[i] = scratch.of(Pack::head(lane_.t, i)) + lane_.g;
+    }
+    const auto leave = [&](int tile, int i, float first, float second) {
+      to[i][tile * kPart] = first;
+      to[i][tile * kPart + 8] = second;
+    };
+    const int dead = work.dead / kPart, tiles = (work.count + kPart - 1) / kPart;
+    for (int tile = 0; tile < dead; ++tile) {
+      for (int i = 0; i < kOfLane; ++i) leave(tile, i, minusInfinity(), minusInfinity());
+    }
+#pragma unroll 1
+    for (int tile = dead; tile < tiles; ++tile) {
+      float two[kOfLane][2];
+      scores(work, tile, pipe.await(), guard, two);
+      pipe.release(share);
+#pragma unroll
+      for (int i = 0; i < kOfLane; ++i) {
+        top[i] = fmaxf(top[i], fmaxf(two[i][0], two[i][1]));
+        leave(tile, i, two[i][0], two[i][1]);
+      }
+    }
+    for (int tile = tiles; tile < cuda::kParts; ++tile) {
+      for (int i = 0; i < kOfLane; ++i) leave(tile, i, minusInfinity(), minusInfinity());
+    }
+  }
+
+ private:
+  // Eight columns of B.
+  __device__ void takeColumns(const Work& work, int tile) {
     const int g = lane_.g, t = lane_.t;
-    const bool there = hasHead(step_, work, g / 2);
-    const float* query = queryOf<kDim>(step_, work, there ? g / 2 : 0);
+    const int head = kPack == kQuad ? g / 2 : tile * 8 + g;
+    const bool there = hasHead<kPack>(step_, work, head);
+    const float* query = queryOf<kDim, kPack>(step_, work, there ? head : 0);
     int exponent = 0;
     if constexpr (Elements::kScalesQueries) {
       float largest = 0;
@@ -93,254 +185,122 @@ class ScoreTile {
       largest = fmaxf(largest, __shfl_xor_sync(kAll, largest, 2));
       exponent = largest > 0 && isNumber(largest) ? ilogbf(largest) : 0;
     }
-    const auto part = [&](float x) {
-      const uint32_t both = twoParts<T>(there ? scalbnf(x, -exponent) : 0.0f);
-      return g % 2 ? both >> 16 : both & 0xffff;
+    // Two neighbours, a part of each in one word.
+    const auto parts = [&](const float2& two, int word, int k) {
+      const uint32_t x = twoParts<T>(there ? scalbnf(two.x, -exponent) : 0.0f);
+      const uint32_t y = twoParts<T>(there ? scalbnf(two.y, -exponent) : 0.0f);
+      const uint32_t first = (x & 0xffff) | y << 16, second = x >> 16 | (y & 0xffff0000u);
+      if constexpr (kPack == kQuad) {
+        query_[tile][0][k][word] = g % 2 ? second : first;
+      } else {
+        query_[tile][0][k][word] = first;
+        query_[tile][1][k][word] = second;
+      }
     };
 #pragma unroll
     for (int k = 0; k < kSteps; ++k) {
-      const float2 low = *reinterpret_cast<const float2*>(query + 16 * k + 2 * t);
-      const float2 high = *reinterpret_cast<const float2*>(query + 16 * k + 2 * t + 8);
-      query_[k][0] = part(low.x) | part(low.y) << 16;
-      query_[k][1] = part(high.x) | part(high.y) << 16;
+      parts(*reinterpret_cast<const float2*>(query + 16 * k + 2 * t), 0, k);
+      parts(*reinterpret_cast<const float2*>(query + 16 * k + 2 * t + 8), 1, k);
     }
-    // Of head t, whose parts are in columns 2t and 2t + 1.
-    scale_ = scalbnf(step_.in.scale * kLog2E, __shfl_sync(kAll, exponent, 8 * t));
-  }
-
-  // The scores of 16 keys, at `keys` in shared memory, for head t: [0] of key g, [1] of key g + 8.
-  __device__ void scores(const Work& work, int tile, uint32_t keys, ScoreGuard& guard,
-                         float (&scores)[2]) const {
-    float even[4] = {}, odd[4] = {};  // two sums: one would wait for itself
 #pragma unroll
-    for (int k = 0; k < kSteps; ++k) {
-      uint32_t a[4];
-      loadMatrices(a, Tile::along(keys + lane_key_, 2 * k));
-      Elements::multiply(k % 2 ? odd : even, a, query_[k][0], query_[k][1]);
-    }
-    scores[0] = scale_ * ((even[0] + odd[0]) + (even[1] + odd[1]));
-    scores[1] = scale_ * ((even[2] + odd[2]) + (even[3] + odd[3]));
-    const int key = tile * kPart;
-    if (!step_.in.bias && key + kPart <= work.count && key >= work.dead) {
-      guard.see(scores[0]);
-      guard.see(scores[1]);
-    } else {
-      scores[0] = guard.finished(step_, work, scores[0], key + lane_.g);
-      scores[1] = guard.finished(step_, work, scores[1], key + lane_.g + 8);
-    }
-  }
-
-  // Those of a whole piece to scratch; returns the largest of this lane's.
-  template <Sweep kSweep, bool kByHead>
-  __device__ float ofPiece(const Work& work, const WarpShare<kSweep, kByHead>& share,
-                           KeyPipe<kDim, kSweep, kByHead>& pipe, ScoreGuard& guard,
-                           const ScoreScratch& scratch) {
-    take(work, share.queriesOf(work));
-    float top = minusInfinity();
-    float* to = scratch.of(lane_.t) + lane_.g;
-    const int dead = work.dead / kPart, tiles = (work.count + kPart - 1) / kPart;
-    for (int tile = 0; tile < dead; ++tile) {
-      to[tile * kPart] = to[tile * kPart + 8] = minusInfinity();
-    }
-#pragma unroll 1
-    for (int tile = dead; tile < tiles; ++tile) {
-      float two[2];
-      scores(work, tile, pipe.await(), guard, two);
-      pipe.release(share);
-      top = fmaxf(top, fmaxf(two[0], two[1]));
-      to[tile * kPart] = two[0];
-      to[tile * kPart + 8] = two[1];
-    }
-    for (int tile = tiles; tile < kParts; ++tile) {
-      to[tile * kPart] = to[tile * kPart + 8] = minusInfinity();
-    }
-    return top;
-  }
-
- private:
-  const Step& step_;
-  Lane lane_;
-  uint32_t lane_key_;
-  int queries_of_ = -1;
-  uint32_t query_[kSteps][2];
-  float scale_ = 0;
-};
-
-// The same from codes: queries in 8 bits, column 2h is head h.
-template <int kDim>
-class ShadowScores {
-  using Layout = SweepLayout<kDim, Sweep::kShadow>;
-  using Codes = CodeLayout<kDim>;
-
- public:
-  __device__ ShadowScores(const Step& step, const Lane& lane) : step_(step), lane_(lane) {}
-
-  // A piece's to scratch; returns the largest of this lane's.
-  template <bool kByHead>
-  __device__ float ofPiece(const Work& work, const WarpShare<Sweep::kShadow, kByHead>& share,
-                           KeyPipe<kDim, Sweep::kShadow, kByHead>& pipe, ScoreGuard& guard,
-                           const ScoreScratch& scratch) {
-    float top = minusInfinity();
-    take(work, share.queriesOf(work));
-#pragma unroll 1
-    for (int slot = 0; slot < kPieceKeys / 64; ++slot) {
-      const int begin = slot * 64 + lane_.g / 4 * 16 + lane_.g % 4 * 4;
-      float* to = scratch.of(lane_.t) + begin;
-      if (slot * 64 >= work.count || slot < work.dead / 64) {
-        const float none = minusInfinity();
-        *reinterpret_cast<float4*>(to) =
-            *reinterpret_cast<float4*>(to + 32) = {none, none, none, none};
-        continue;
-      }
-      const bool whole = !step_.in.bias && slot * 64 + 64 <= work.count && slot * 64 >= work.dead;
-      const uint32_t at = pipe.await();
-      // Channels 8 (t + 4 v) .. + 7 of keys 4 (g % 4) .. + 3 of tile g / 4 of 32 keys.
-      const uint32_t codes = at + Codes::readBy(lane_.g, lane_.t);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float s[4];
-        fourScores(codes + half * (2 * Codes::kBytes),
-                   at + Layout::Tile::kBytes + half * 128 + lane_.g * 16, s);
-        if (whole) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) guard.see(s[i]);
-        } else {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            s[i] = guard.finished(step_, work, s[i], begin + half * 32 + i);
-          }
-        }
-        top = fmaxf(top, fmaxf(fmaxf(s[0], s[1]), fmaxf(s[2], s[3])));
-        *reinterpret_cast<float4*>(to + half * 32) = {s[0], s[1], s[2], s[3]};
-      }
-      pipe.release(share);
-    }
-    return top;
-  }
-
- private:
-  __device__ void take(const Work& work, int name) {
-    if (name == queries_of_) return;
-    queries_of_ = name;
-    const int g = lane_.g, t = lane_.t;
-    const bool there = g % 2 == 0 && hasHead(step_, work, g / 2);
-    const float* query = queryOf<kDim>(step_, work, there ? g / 2 : 0);
-    // All of them are on their way at once; the four lanes of a head have every channel.
-    float4 own[kDim / 32][2];
-#pragma unroll
-    for (int v = 0; v < kDim / 32; ++v) {
-      const auto* from = reinterpret_cast<const float4*>(query + 8 * (t + 4 * v));
-      own[v][0] = from[0];
-      own[v][1] = from[1];
-    }
-    float largest = 0;
-#pragma unroll
-    for (int i = 0; i < kDim / 16; ++i) {
-      const float4& four = own[i / 2][i % 2];
-      largest = fmaxf(
-          largest, fmaxf(fmaxf(fabsf(four.x), fabsf(four.y)), fmaxf(fabsf(four.z), fabsf(four.w))));
-    }
-    largest = fmaxf(largest, __shfl_xor_sync(kAll, largest, 1));
-    largest = fmaxf(largest, __shfl_xor_sync(kAll, largest, 2));
-    // So small that its inverse is not a number: as good as zero.
-    const bool zero = !there || largest < 1e-30f;
-    const float inverse = 127.0f / largest;
-    int total = 0;
-    const auto rounded = [&](float x, int shift) {
-      const int code = zero ? 0 : static_cast<int>(rintf(x * inverse));
-      total += code;
-      return static_cast<uint32_t>(code & 0xff) << shift;
-    };
-    const auto four = [&](const float4& x) {
-      return rounded(x.x, 0) | rounded(x.y, 8) | rounded(x.z, 16) | rounded(x.w, 24);
-    };
-#pragma unroll
-    for (int v = 0; v < kDim / 32; ++v) {
-      query_[v][0] = four(own[v][0]);
-      query_[v][1] = four(own[v][1]);
-    }
-    total += __shfl_xor_sync(kAll, total, 1);
-    total += __shfl_xor_sync(kAll, total, 2);
-    const float factor = zero ? 0.0f : largest / 127.0f * step_.in.scale * kLog2E;
-    offset_ = __shfl_sync(kAll, total, 8 * t) << 3;
-    factor_ = __shfl_sync(kAll, factor, 8 * t);
-  }
-
-  // Of head t and the keys whose codes and scales are at these addresses of shared memory.
-  __device__ void fourScores(uint32_t codes, uint32_t scales_at, float (&s)[4]) const {
-    // Products of low nibbles, and 16 times those of high ones, which stay where they are.
-    int low[2][4] = {}, high[2][4] = {};
-#pragma unroll
-    for (int v = 0; v < kDim / 32; v += 2) {
-      const uint4 one = loadShared(codes + v * 256);
-      const uint4 two = loadShared(codes + (v + 1) * 256);
-      constexpr uint32_t kLow = 0x0f0f0f0f, kHigh = 0xf0f0f0f0;
-      const uint32_t a[4] = {one.x & kLow, one.y & kLow, two.x & kLow, two.y & kLow};
-      multiplyBytes(low[0], a, query_[v][0], query_[v + 1][0]);
-      const uint32_t b[4] = {one.x & kHigh, one.y & kHigh, two.x & kHigh, two.y & kHigh};
-      multiplyBytes(high[0], b, query_[v][1], query_[v + 1][1]);
-      const uint32_t c[4] = {one.z & kLow, one.w & kLow, two.z & kLow, two.w & kLow};
-      multiplyBytes(low[1], c, query_[v][0], query_[v + 1][0]);
-      const uint32_t d[4] = {one.z & kHigh, one.w & kHigh, two.z & kHigh, two.w & kHigh};
-      multiplyBytes(high[1], d, query_[v][1], query_[v + 1][1]);
-    }
-    const uint4 bits = loadShared(scales_at);
-    const float scales[4] = {__uint_as_float(bits.x), __uint_as_float(bits.y),
-                             __uint_as_float(bits.z), __uint_as_float(bits.w)};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int dot = low[i / 2][i % 2 * 2] + (high[i / 2][i % 2 * 2] >> 4) - offset_;
-      s[i] = static_cast<float>(dot) * (factor_ * scales[i]);
+    for (int i = 0; i < kOfLane / Pack::kTiles; ++i) {
+      const int of_column = __shfl_sync(kAll, exponent, Pack::columnLane(t, i));
+      scale_[tile * 2 + i] = scalbnf(step_.in.scale * kLog2E, of_column);
     }
   }
 
   const Step& step_;
   Lane lane_;
+  uint32_t lane_key_;
   int queries_of_ = -1;
-  uint32_t query_[kDim / 32][2];
-  int offset_ = 0;
-  float factor_ = 0;
+  uint32_t query_[Pack::kTiles][kParts][kSteps][2];
+  float scale_[kOfLane];
 };
 
-// V^T p of a piece: lane 4 g + t has channels 16 m + g and 16 m + 8 + g of head t, in two parts.
-template <int kDim, typename T>
+// V^T p of a piece: lane 4 g + t has channels 16 m + g and 16 m + 8 + g of its heads; of a quad's
+// in two parts.
+template <int kDim, typename T, int kPack>
 struct ValueSum {
   static constexpr int kSteps = kDim / 16;
+  using Pack = PackLayout<kPack>;
+  static constexpr int kOfLane = Pack::kOfLane;
+  static constexpr int kProducts = kPack == kQuad ? 1 : kPack / 4;  // [tile][part]
   using Tile = TileLayout<kDim>;
 
-  // Of 16 values, `values` being the tile's address and Tile::valuesOf() together; p as B in two
-  // words.
-  __device__ void add(uint32_t values, uint32_t b0, uint32_t b1) {
+  // B of the lane's probabilities, [0] of key g and [1] of key g + 8.
+  __device__ static void columns(const float (&p)[kOfLane][2], uint32_t (&b)[kProducts][2]) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if constexpr (kPack == kQuad) {
+        b[0][half] = transpose(twoParts<T>(p[0][half]));
+      } else {
+#pragma unroll
+        for (int n = 0; n < Pack::kTiles; ++n) {
+          const uint32_t x = twoParts<T>(p[2 * n][half]), y = twoParts<T>(p[2 * n + 1][half]);
+          b[2 * n][half] = transpose((x & 0xffff) | y << 16);
+          b[2 * n + 1][half] = transpose(x >> 16 | (y & 0xffff0000u));
+        }
+      }
+    }
+  }
+
+  // Of 16 values, `values` being the tile's address and Tile::valuesOf() together.
+  __device__ void add(uint32_t values, const uint32_t (&b)[kProducts][2]) {
 #pragma unroll
     for (int m = 0; m < kSteps; ++m) {
       uint32_t a[4];
       loadTransposed(a, Tile::along(values, 2 * m));
-      ElementOf<T>::multiply(total[m], a, b0, b1);
+#pragma unroll
+      for (int part = 0; part < kProducts / Pack::kTiles; ++part) {
+#pragma unroll
+        for (int n = 0; n < Pack::kTiles; ++n) {
+          const auto& columns = b[n * (kProducts / Pack::kTiles) + part];
+          ElementOf<T>::multiply(total[n][m], a, columns[0], columns[1]);
+        }
+      }
     }
   }
 
-  __device__ void scale(float factor) {
+  __device__ void scale(const float (&factor)[kOfLane]) {
 #pragma unroll
     for (int m = 0; m < kSteps; ++m) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) total[m][i] *= factor;
+      for (int n = 0; n < Pack::kTiles; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) total[n][m][i] *= factor[kPack == kQuad ? 0 : 2 * n + i % 2];
+      }
     }
+  }
+
+  // Channel 8 k + g, of the lane's head i.
+  __device__ float at(int i, int k) const {
+    const auto& four = total[i / 2][k / 2];
+    const int half = k % 2 * 2;
+    return kPack == kQuad ? four[half] + four[half + 1] : four[half + i % 2];
+  }
+  __device__ void set(int i, int k, float x) {
+    auto& four = total[i / 2][k / 2];
+    const int half = k % 2 * 2;
+    four[half + i % 2] = x;
+    if (kPack == kQuad) four[half + 1] = 0;
   }
 
   template <typename AnyWork>
   __device__ void store(const Step& step, const AnyWork& work, const Lane& lane,
                         float factor) const {
-    if (!isFor(step, work, lane.t)) return;
-    const int64_t at = pieceIndex(step, work.sequence, headOf(step, work, lane.t), work.piece);
-    float* to = reinterpret_cast<float*>(step.space.piece_bytes + at * kPieceBytes);
 #pragma unroll
-    for (int m = 0; m < kSteps; ++m) {
-      to[16 * m + lane.g] = (total[m][0] + total[m][1]) * factor;
-      to[16 * m + 8 + lane.g] = (total[m][2] + total[m][3]) * factor;
+    for (int i = 0; i < kOfLane; ++i) {
+      const int head = Pack::head(lane.t, i);
+      if (!isFor<kPack>(step, work, head)) continue;
+      const int64_t piece =
+          pieceIndex(step, work.sequence, headOf<kPack>(step, work, head), work.piece);
+      float* to = reinterpret_cast<float*>(step.space.piece_bytes + piece * kPieceBytes);
+#pragma unroll
+      for (int k = 0; k < 2 * kSteps; ++k) to[8 * k + lane.g] = at(i, k) * factor;
     }
   }
 
-  float total[kSteps][4] = {};
+  float total[Pack::kTiles][kSteps][4] = {};
 };
 
 }  // namespace allot::kernels::cuda

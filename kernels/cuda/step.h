@@ -3,7 +3,7 @@
 // kernels/cuda; plain data, passed by value.
 //
 // A step is a sweep over keys and a finish over heads. The sweep cuts every sequence's keys into
-// pieces of kPieceKeys; one warp takes one piece of one KV head for up to kQuad of its query heads,
+// pieces of kPieceKeys; one warp takes one piece of one KV head for a pack of its query heads,
 // alone. What it leaves of each piece and head depends on the head's budget:
 //   exact heads    the softmax's sum and the weighted sum of values, over the piece
 //   sampled heads  the piece's masses and their sums: draws are made from these by the finish
@@ -14,24 +14,27 @@
 // of one kind: they ask nothing of a head. Those of kByHead = true are for heads that have budgets
 // of their own, or give something without one (Step::ByHead); the launch chooses. There a sequence
 // may have exact and sampled heads: its keys are swept once for each, a piece is read if a head of
-// the quad is of its kind, and what it leaves is written for such heads alone.
+// the pack is of its kind, and what it leaves is written for such heads alone.
 //
 // Before the sweep a step of `bernoulli` makes the queries that all else reads (features.cuh), and
 // a step of `quest` scores pages of keys (quest.cuh), whose heads are swept only where exact.
 //
 // Words here, and what the trade calls them:
-//   sweep, finish    split-KV decode (flash decoding) and its combine kernel
-//   piece            split: keys that one warp takes for a KV head; a tile of s2anta-prop and
-//   -flash part             16 keys of a piece: the m16 of one tensor core product quad up to four
-//   query heads of one KV head (GQA), two columns of n8 each sequence         one request of the
-//   batch: a row of DecodeInputs' arrays; its place in them stream           the generator's name
-//   of a sequence (DecodeInputs::sequences) entry            a key with its value; its position in
-//   the pool, in vectors of head_dim shadow, codes    keys quantised to 4 bits, with a scale each
-//   centre           the mean key that was taken off before
-//   mass             exp(score), rounded to an integer: a softmax weight that is not normalised
-//   reference        the exponent that a piece's masses are relative to (the running maximum)
-//   slot, pipe       a stage of shared memory, and the ring of cp.async copies that fills it
-//   g, t             PTX's groupID and threadID_in_group of mma fragments: lane 4 g + t
+// - sweep, finish: split-KV decode (flash decoding) and its combine kernel.
+// - piece: a split, keys that one warp takes for a KV head; a tile of s2anta-prop and -flash.
+// - part: 16 keys of a piece, the m16 of one tensor core product.
+// - pack: up to 4, 8 or 16 query heads of one KV head (GQA), which one warp handles at once: one
+//   reading of the keys serves them all. A pack of 4, a quad, has two columns of n8 for each head;
+//   larger ones have a column a head and two products (score_tile.cuh).
+// - sequence: one request of the batch, a row of DecodeInputs' arrays; its place in them.
+// - stream: the generator's name of a sequence (DecodeInputs::sequences).
+// - entry: a key with its value; its position in the pool, in vectors of head_dim.
+// - shadow, codes: keys quantised to 4 bits, with a scale each.
+// - centre: the mean key that was taken off before.
+// - mass: exp(score), rounded to an integer: a softmax weight that is not normalised.
+// - reference: the exponent that a piece's masses are relative to (the running maximum).
+// - slot, pipe: a stage of shared memory, and the ring of cp.async copies that fills it.
+// - g, t: PTX's groupID and threadID_in_group of mma fragments: lane 4 g + t.
 // "Row" is left for rows of matrices and for the public names (DecodeInputs::rows, unique_rows).
 //
 // Where to read on: sweep.cuh (SweepWarp::run), then finish.cuh (FinishHead::run), choice.cuh,
@@ -48,7 +51,13 @@
 
 namespace allot::kernels::cuda {
 
-constexpr int kQuad = 4;   // query heads that a warp handles at once
+// Query heads that a warp handles at once: of dense the least pack that holds a group, over the
+// 4-bit shadow up to 8, of other sweeps for draws quads (method_step.cu says why).
+constexpr int kQuad = 4;
+constexpr int kMostPack = 16;
+constexpr int kMostShadowPack = 8;
+constexpr int packFor(int group) { return group <= kQuad ? kQuad : group <= 8 ? 8 : kMostPack; }
+
 constexpr int kPart = 16;  // keys of one part: a piece's masses are summed by parts too
 constexpr int kParts = kPieceKeys / kPart;
 constexpr int kPieceBytes =
@@ -67,12 +76,19 @@ constexpr int mostPieces(int max_length) {
 }
 constexpr int kMostPieces = 1 << 15;  // of a sequence that the finish adds up
 
+// Exact pieces are joined in fours, one to the next, and what the fours left is added up in order.
+// A warp that takes a whole four joins its pieces itself, so that less is written between the
+// kernels; where there are few pieces for many warps, each is taken alone and the finish joins
+// them: by the same operations (joined()), so that a sequence's bits do not depend on it.
+constexpr int kJoinedPieces = 4;
+
 // Of one bit a key.
 constexpr int bitWords(int n) { return n / 32 + 1; }
 
 // What the sweep does for heads that are not exact.
 enum class Sweep {
   kExact,   // nothing: dense, all are exact
+  kJoined,  // the same where there are many pieces: a warp may take four at once
   kMasses,  // masses from exact scores
   kShadow,  // masses from the keys' 4-bit shadow
   kFlash,   // draws and gathers by itself
@@ -101,9 +117,10 @@ struct TileShare {
 };
 
 // One piece and query head.
-struct Piece {
+struct alignas(16) Piece {
   float reference;  // e: what exponents are relative to; of sampled sequences a whole number
-  uint32_t mass;    // of sampled sequences: the sum of masses in units of 2^-24, at most 2^31
+  uint32_t mass;    // of sampled sequences: the sum of masses in units of 2^-24, at most 2^31; of
+                    // exact ones: how many pieces were joined to this one, itself among them
   float sum;        // sum of 2^(s' - e), s' = s log2(e), float32
   float pad;
 };

@@ -3,53 +3,56 @@
 // keeps its own pipe of copies full.
 #include <type_traits>
 
+#include "kernels/cuda/pieces_at_once.h"
+#include "kernels/cuda/shadow_scores.cuh"
 #include "kernels/cuda/tile_drawer.cuh"
 
 namespace allot::kernels::cuda {
 
-// Scores of a piece to masses, from scratch to the workspace.
-class MassWriter {
- public:
-  __device__ MassWriter(const Step& step, const Lane& lane) : step_(step), lane_(lane) {}
+// The sums over all lanes of four numbers, each to the lanes i with i % 4 = its index.
+template <typename X>
+__device__ X overLanes(const X (&x)[4], int lane) {
+  // Lanes with bit 1 keep numbers 2 and 3 and give away 0 and 1; then the same with bit 0.
+  const bool upper = lane & 2, odd = lane & 1;
+  X a = upper ? x[2] : x[0], b = upper ? x[3] : x[1];
+  a += __shfl_xor_sync(kAll, upper ? x[0] : x[2], 2);
+  b += __shfl_xor_sync(kAll, upper ? x[1] : x[3], 2);
+  return overKeys((odd ? b : a) + __shfl_xor_sync(kAll, odd ? a : b, 1));
+}
 
-  // Masses of keys 8 lane .. + 7, and their sums.
-  __device__ void store(int64_t at, int h, const uint4& masses) const {
-    const uint32_t own =
-        unitsOfTwo(masses.x) + unitsOfTwo(masses.y) + unitsOfTwo(masses.z) + unitsOfTwo(masses.w);
-    const uint32_t part = own + __shfl_xor_sync(kAll, own, 1);
-    const uint32_t all = __reduce_add_sync(kAll, own);
-    *reinterpret_cast<uint4*>(step_.space.piece_bytes + at * kPieceBytes + lane_.id * 16) = masses;
-    if (lane_.id % 2 == 0) step_.space.part_masses[at * kParts + lane_.id / 2] = part;
-    if (lane_.id == h) step_.space.pieces[at].mass = all;
+// Eight keys of a head: scores, and masses as float16.
+struct Eight {
+  float4 low, high;
+  float sum;  // of 2^(s' - e) / 2
+  uint4 masses;
+
+  __device__ Eight(const float* scores, float reference)
+      : low(reinterpret_cast<const float4*>(scores)[0]),
+        high(reinterpret_cast<const float4*>(scores)[1]) {
+    const float one = reference + 1;  // masses are at most a half
+    float p[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+    for (int i = 0; i < 8; ++i) p[i] = power2(p[i] - one);
+    sum = ((p[0] + p[1]) + (p[2] + p[3])) + ((p[4] + p[5]) + (p[6] + p[7]));
+    masses = {halves(p[0], p[1]), halves(p[2], p[3]), halves(p[4], p[5]), halves(p[6], p[7])};
   }
 
-  // The scores themselves, where keys are chosen by them.
-  __device__ void storeScores(int64_t at, const float4& low, const float4& high) const {
-    auto* to = reinterpret_cast<float4*>(step_.space.scores + at * kPieceKeys + 8 * lane_.id);
-    to[0] = low;
-    to[1] = high;
+  // The masses' sum in units, 0 where a score was not finite. One mass, at most 2^23 of them, is
+  // what the bits of 2^23 and it have beyond those of 2^23: conversions to integers take four times
+  // as long.
+  __device__ uint32_t units() const {
+    constexpr float kBegin = 0x1p23f;
+    constexpr uint32_t kBits = 0x4b000000;
+    const uint32_t words[4] = {masses.x, masses.y, masses.z, masses.w};
+    uint32_t units = 0;
+#pragma unroll
+    for (const uint32_t word : words) {
+      const float2 two = ElementOf<__half>::pair(word);
+      units += __float_as_uint(fmaf(two.x, kMassUnits, kBegin)) +
+               __float_as_uint(fmaf(two.y, kMassUnits, kBegin));
+    }
+    return sum == sum ? units - 8 * kBits : 0;
   }
-
-  // The sums over all lanes of four numbers, each to the lanes i with i % 4 = its index.
-  __device__ float overLanes(const float (&x)[kQuad]) const {
-    // Lanes with bit 1 keep numbers 2 and 3 and give away 0 and 1; then the same with bit 0.
-    const bool upper = lane_.id & 2, odd = lane_.id & 1;
-    float a = upper ? x[2] : x[0], b = upper ? x[3] : x[1];
-    a += __shfl_xor_sync(kAll, upper ? x[0] : x[2], 2);
-    b += __shfl_xor_sync(kAll, upper ? x[1] : x[3], 2);
-    const float c = (odd ? b : a) + __shfl_xor_sync(kAll, odd ? a : b, 1);
-    return overKeys(c);
-  }
-
- private:
-  // Two masses in units. Their sum has 24 bits: it is exact in float32.
-  __device__ static uint32_t unitsOfTwo(uint32_t masses) {
-    const float2 two = ElementOf<__half>::pair(masses);
-    return static_cast<uint32_t>((two.x + two.y) * kMassUnits);
-  }
-
-  const Step& step_;
-  Lane lane_;
 };
 
 struct Nothing {
@@ -57,22 +60,85 @@ struct Nothing {
   __device__ explicit Nothing(const Any&...) {}
 };
 
-// One warp's parts, and its way through the work.
-template <int kDim, typename T, Sweep kSweep, bool kByHead>
-class SweepWarp {
-  using Layout = SweepLayout<kDim, kSweep>;
-  static constexpr bool kShadows = kSweep == Sweep::kShadow, kDraws = kSweep == Sweep::kFlash;
+// What a warp summed of a piece: of the lane's heads.
+template <int kDim, typename T, int kPack>
+struct PieceSums {
+  float reference[PackLayout<kPack>::kOfLane];
+  float sum[PackLayout<kPack>::kOfLane] = {};
+  ValueSum<kDim, T, kPack> values;
+
+  __device__ PieceSums() {
+#pragma unroll
+    for (float& e : reference) e = kNoKeys;
+  }
+};
+
+// The same of the pieces before, in the warp's shared memory: each lane has its own words there.
+template <int kDim, typename T, int kPack>
+class PendingSums {
+  using Sums = PieceSums<kDim, T, kPack>;
+  static constexpr int kOfLane = PackLayout<kPack>::kOfLane, kChannels = kDim / 8;
 
  public:
-  __device__ SweepWarp(const Step& step, const SequencePieces* sequences, uint8_t* memory)
+  __device__ PendingSums(const Lane& lane, uint8_t* memory)
+      : words_(reinterpret_cast<float*>(memory) + lane.id) {}
+
+  __device__ void keep(const Sums& sums) const {
+#pragma unroll
+    for (int i = 0; i < kOfLane; ++i) {
+      word(i, 0) = sums.reference[i];
+      word(i, 1) = sums.sum[i];
+#pragma unroll
+      for (int k = 0; k < kChannels; ++k) word(i, 2 + k) = sums.values.at(i, k);
+    }
+  }
+
+  // The piece's after them.
+  __device__ void joinTo(Sums& sums) const {
+#pragma unroll
+    for (int i = 0; i < kOfLane; ++i) {
+      const float reference = fmaxf(word(i, 0), sums.reference[i]);
+      const float left = power2(word(i, 0) - reference);
+      const float right = power2(sums.reference[i] - reference);
+      sums.reference[i] = reference;
+      sums.sum[i] = joined(word(i, 1), left, sums.sum[i], right);
+#pragma unroll
+      for (int k = 0; k < kChannels; ++k) {
+        sums.values.set(i, k, joined(word(i, 2 + k), left, sums.values.at(i, k), right));
+      }
+    }
+  }
+
+ private:
+  __device__ float& word(int i, int k) const { return words_[(i * (2 + kChannels) + k) * 32]; }
+
+  float* words_;
+};
+
+// One warp's parts, and its way through the work.
+template <int kDim, typename T, Sweep kSweep, bool kByHead, int kPack>
+class SweepWarp {
+  using Layout = SweepLayout<kDim, kSweep, kPack>;
+  using Pack = PackLayout<kPack>;
+  static constexpr int kOfLane = Pack::kOfLane;
+  static constexpr int kExactPack = exactPackOf(kSweep, kPack);
+  using ExactPack = PackLayout<kExactPack>;
+  using Values = ValueSum<kDim, T, kExactPack>;
+  static constexpr bool kShadows = kSweep == Sweep::kShadow, kDraws = kSweep == Sweep::kFlash;
+  static constexpr bool kJoins = kSweep == Sweep::kJoined;
+
+ public:
+  // at_once: pieces of what `sequences` counts.
+  __device__ SweepWarp(const Step& step, const SequencePieces* sequences, int at_once,
+                       uint8_t* memory)
       : step_(step),
         lane_(Lane::here()),
-        share_(step, sequences),
+        share_(step, sequences, at_once),
         pipe_(step, share_, memory),
         tile_(step, lane_),
         shadow_(step, lane_),
-        masses_(step, lane_),
         drawer_(step, lane_, memory),
+        pending_(lane_, Layout::scratchOf(memory)),
         scratch_{Layout::scratchOf(memory)} {}
 
   __device__ void run() {
@@ -81,8 +147,8 @@ class SweepWarp {
     for (; share_.has(place); share_.goOn(place)) {
       const WorkOf<kByHead> work = share_.at(place);
       if (work.exact) {
-        exactPiece(work);
-      } else if constexpr (kSweep != Sweep::kExact) {
+        exactPieces(work);
+      } else if constexpr (Layout::kScores) {
         sampledPiece(work);
       }
     }
@@ -91,122 +157,235 @@ class SweepWarp {
   }
 
  private:
-  // Softmax's sum and the weighted sum of values, online.
-  __device__ void exactPiece(const WorkOf<kByHead>& work) {
+  // Of exact heads: the softmax's sum and the weighted sum of values.
+  __device__ void exactPieces(const WorkOf<kByHead>& work) {
     tile_.take(work, share_.queriesOf(work));
+    int from = 0;
+    uint32_t pieces = 0;
+    do {
+      const int to = kJoins ? min(from + work.keys, work.count) : work.count;
+      PieceSums<kDim, T, kExactPack> sums;
+      attend(work, from, to, sums);
+      ++pieces;
+      if constexpr (kJoins) {
+        if (from > 0) pending_.joinTo(sums);
+        from = to;
+        if (from < work.count) {
+          pending_.keep(sums);
+          continue;
+        }
+      }
+      sums.values.store(step_, work, lane_, 1.0f);
+#pragma unroll
+      for (int i = 0; i < ExactPack::kOfLane; ++i) {
+        const int head = ExactPack::head(lane_.t, i);
+        if (lane_.g == 0 && isFor<kExactPack>(step_, work, head)) {
+          const int64_t at =
+              pieceIndex(step_, work.sequence, headOf<kExactPack>(step_, work, head), work.piece);
+          step_.space.pieces[at] = {sums.reference[i], pieces, sums.sum[i], 0};
+        }
+      }
+    } while (kJoins && from < work.count);
+  }
+
+  // Keys from .. to - 1 of the work, online.
+  __device__ void attend(const Work& work, int from, int to, PieceSums<kDim, T, kExactPack>& sums) {
+    constexpr int kOfLane = ExactPack::kOfLane;
     const uint32_t lane_value = TileLayout<kDim>::valuesOf(lane_.id);
     // Exponents are relative to a score that has been the largest, or up to 2^8 less than that.
-    float reference = kNoKeys, sum = 0;
-    ValueSum<kDim, T> values;
-    const int tiles = (work.count + kPart - 1) / kPart;
+    auto& [reference, sum, values] = sums;
+    const int tiles = (to + kPart - 1) / kPart;
 #pragma unroll 1
-    for (int tile = work.dead / kPart; tile < tiles; ++tile) {
-      float s[2];
+    for (int tile = kJoins ? from / kPart : work.dead / kPart; tile < tiles; ++tile) {
+      float s[kOfLane][2];
       tile_.scores(work, tile, pipe_.await(), guard_, s);
       pipe_.release(share_);
-      const float top = fmaxf(s[0], s[1]);
-      if (__any_sync(kAll, top > reference + 8)) {
-        const float raised = fmaxf(reference, largestOverKeys(top));
-        const float factor = power2(reference - raised);
-        reference = raised;
-        sum *= factor;
+      bool above = false;
+#pragma unroll
+      for (int i = 0; i < kOfLane; ++i) above |= fmaxf(s[i][0], s[i][1]) > reference[i] + 8;
+      if (__any_sync(kAll, above)) {
+        float factor[kOfLane];
+#pragma unroll
+        for (int i = 0; i < kOfLane; ++i) {
+          const float top = fmaxf(s[i][0], s[i][1]);
+          const float raised = fmaxf(reference[i], largestOverKeys(top));
+          factor[i] = power2(reference[i] - raised);
+          reference[i] = raised;
+          sum[i] *= factor[i];
+        }
         values.scale(factor);
       }
-      const float p0 = power2(s[0] - reference), p1 = power2(s[1] - reference);
-      sum += p0 + p1;
-      const uint32_t b0 = transpose(twoParts<T>(p0)), b1 = transpose(twoParts<T>(p1));
-      values.add(pipe_.await() + lane_value, b0, b1);
+#pragma unroll
+      for (int i = 0; i < kOfLane; ++i) {
+        s[i][0] = power2(s[i][0] - reference[i]);
+        s[i][1] = power2(s[i][1] - reference[i]);
+        sum[i] += s[i][0] + s[i][1];
+      }
+      uint32_t columns[Values::kProducts][2];
+      Values::columns(s, columns);
+      values.add(pipe_.await() + lane_value, columns);
       pipe_.release(share_);
     }
     guard_.tell(step_, work, lane_.id);
-    values.store(step_, work, lane_, 1.0f);
-    sum = overKeys(sum);
-    if (lane_.g == 0 && isFor(step_, work, lane_.t)) {
-      const int head = headOf(step_, work, lane_.t);
-      step_.space.pieces[pieceIndex(step_, work.sequence, head, work.piece)] = {reference, 0, sum,
-                                                                                0};
-    }
+#pragma unroll
+    for (int i = 0; i < kOfLane; ++i) sum[i] = overKeys(sum[i]);
   }
 
-  __device__ float scoresToScratch(const Work& work) {
+  // The largest of the lane's own to `top`.
+  __device__ void scoresToScratch(const Work& work, float (&top)[kOfLane]) {
     if constexpr (kShadows) {
-      return shadow_.ofPiece(work, share_, pipe_, guard_, scratch_);
+      shadow_.ofPiece(work, share_, pipe_, guard_, scratch_, top);
     } else {
-      return tile_.ofPiece(work, share_, pipe_, guard_, scratch_);
+      tile_.ofPiece(work, share_, pipe_, guard_, scratch_, top);
     }
   }
 
   // Scores go to scratch as they come, and are taken from there key by key.
   __device__ void sampledPiece(const WorkOf<kByHead>& work) {
-    float top = scoresToScratch(work);
+    float of_lane[kOfLane];
+    scoresToScratch(work, of_lane);
     guard_.tell(step_, work, lane_.id);
-    top = largestOverKeys(top);
-    const float reference = top >= kNoKeys ? ceilf(top) : kNoKeys;
-    __syncwarp();
-    const int64_t first = pieceIndex(step_, work.sequence, headOf(step_, work, 0), work.piece);
-    float sums[kQuad];
 #pragma unroll
-    for (int h = 0; h < kQuad; ++h) {
-      const float one = __shfl_sync(kAll, reference, h) + 1;  // masses are at most a half
-      const float4 low = *reinterpret_cast<const float4*>(scratch_.of(h) + 8 * lane_.id);
-      const float4 high = *reinterpret_cast<const float4*>(scratch_.of(h) + 8 * lane_.id + 4);
-      float p[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-#pragma unroll
-      for (int i = 0; i < 8; ++i) p[i] = power2(p[i] - one);
-      sums[h] = ((p[0] + p[1]) + (p[2] + p[3])) + ((p[4] + p[5]) + (p[6] + p[7]));
-      const uint4 masses{halves(p[0], p[1]), halves(p[2], p[3]), halves(p[4], p[5]),
-                         halves(p[6], p[7])};
-      const int64_t at = first + static_cast<int64_t>(h) * step_.space.max_pieces;
-      if constexpr (kDraws) {
-        __syncwarp();
-        reinterpret_cast<uint4*>(scratch_.of(h))[lane_.id] = masses;
-      } else if (isFor(step_, work, h)) {
-        if (step_.space.scores) {
-          masses_.storeScores(at, low, high);
-        } else {
-          masses_.store(at, h, masses);
-        }
-      }
+    for (int i = 0; i < kOfLane; ++i) {
+      const float top = largestOverKeys(of_lane[i]);
+      of_lane[i] = top >= kNoKeys ? ceilf(top) : kNoKeys;
     }
-    const float sum = 2 * masses_.overLanes(sums);
+    __syncwarp();
+    float reference[kPack];
+#pragma unroll
+    for (int h = 0; h < kPack; ++h) {
+      reference[h] = __shfl_sync(kAll, of_lane[Pack::ofLane(h)], Pack::laneT(h));
+    }
     if constexpr (kDraws) {
-      __syncwarp();
-      drawer_.draw(work, share_.piecesOf(work.sequence), reference, sum);
-    } else if (lane_.id < kQuad && isFor(step_, work, lane_.id)) {
-      Piece& piece =
-          step_.space.pieces[first + static_cast<int64_t>(lane_.id) * step_.space.max_pieces];
-      piece.reference = reference;
-      piece.sum = sum;
+      drawFromPiece(work, reference, of_lane[0]);
+    } else if (step_.space.scores) {
+      leavePiece<true>(work, reference);
+    } else {
+      leavePiece<false>(work, reference);
     }
     __syncwarp();
   }
 
+  // Masses, or scores where keys are chosen by them, and what they sum to. Branches are few, so
+  // that the heads' instructions fill each other's gaps.
+  template <bool kLeavesScores>
+  __device__ void leavePiece(const WorkOf<kByHead>& work, const float (&reference)[kPack]) {
+    const int64_t first =
+        pieceIndex(step_, work.sequence, headOf<kPack>(step_, work, 0), work.piece);
+    const uint32_t heads = headsOf<kPack>(step_, work);
+    float sums[kPack];
+    uint32_t units[kPack];
+    {
+      // Of what the lane leaves of a head: 16 bytes of masses, or 32 of scores.
+      const int64_t bytes = kLeavesScores ? kPieceKeys * sizeof(float) : kPieceBytes;
+      auto* to =
+          kLeavesScores ? reinterpret_cast<uint8_t*>(step_.space.scores) : step_.space.piece_bytes;
+      to += first * bytes + lane_.id * (kLeavesScores ? 32 : 16);
+      const int64_t apart = step_.space.max_pieces * bytes;
+#pragma unroll
+      for (int h = 0; h < kPack; ++h, to += apart) {
+        const Eight eight(scratch_.of(h) + 8 * lane_.id, reference[h]);
+        sums[h] = eight.sum;
+        units[h] = kLeavesScores ? 0 : eight.units();
+        if (!(heads >> h & 1)) continue;
+        if constexpr (kLeavesScores) {
+          reinterpret_cast<float4*>(to)[0] = eight.low;
+          reinterpret_cast<float4*>(to)[1] = eight.high;
+        } else {
+          *reinterpret_cast<uint4*>(to) = eight.masses;
+        }
+      }
+    }
+    if constexpr (!kLeavesScores) leaveParts(first, heads, units);
+#pragma unroll
+    for (int four = 0; four < kPack; four += 4) {
+      const float of_sums[4] = {sums[four], sums[four + 1], sums[four + 2], sums[four + 3]};
+      const uint32_t of_units[4] = {units[four], units[four + 1], units[four + 2], units[four + 3]};
+      const float sum = 2 * overLanes(of_sums, lane_.id);
+      const uint32_t mass = kLeavesScores ? 0 : overLanes(of_units, lane_.id);
+      const float low = lane_.id % 2 ? reference[four + 1] : reference[four];
+      const float high = lane_.id % 2 ? reference[four + 3] : reference[four + 2];
+      const int own = four + lane_.id;
+      if (lane_.id >= 4 || !(heads >> own & 1)) continue;
+      step_.space.pieces[first + static_cast<int64_t>(own) * step_.space.max_pieces] = {
+          lane_.id < 2 ? low : high, mass, sum, 0};
+    }
+  }
+
+  // Sums of masses by parts, which two lanes share.
+  __device__ void leaveParts(int64_t first, uint32_t heads, const uint32_t (&units)[kPack]) {
+    uint32_t parts[kPack];
+#pragma unroll
+    for (int h = 0; h < kPack; ++h) parts[h] = units[h] + __shfl_xor_sync(kAll, units[h], 1);
+    uint32_t* to = step_.space.part_masses + first * kParts + lane_.id / 2;
+    const int64_t apart = static_cast<int64_t>(step_.space.max_pieces) * kParts;
+    if (lane_.id % 2 == 0) {
+#pragma unroll
+      for (int h = 0; h < kPack; ++h, to += apart) {
+        if (heads >> h & 1) *to = parts[h];
+      }
+    }
+  }
+
+  __device__ void drawFromPiece(const WorkOf<kByHead>& work, const float (&reference)[kPack],
+                                float of_lane) {
+    float sums[kPack];
+    uint4 masses[kPack];
+#pragma unroll
+    for (int h = 0; h < kPack; ++h) {
+      const Eight eight(scratch_.of(h) + 8 * lane_.id, reference[h]);
+      sums[h] = eight.sum;
+      masses[h] = eight.masses;
+    }
+    const float sum = 2 * overLanes(sums, lane_.id);
+    __syncwarp();
+#pragma unroll
+    for (int h = 0; h < kPack; ++h) {
+      reinterpret_cast<uint4*>(scratch_.of(h))[lane_.id] = masses[h];
+    }
+    __syncwarp();
+    drawer_.draw(work, share_.piecesOf(work.sequence), of_lane, sum);
+  }
+
   const Step& step_;
   Lane lane_;
-  WarpShare<kSweep, kByHead> share_;
-  KeyPipe<kDim, kSweep, kByHead> pipe_;
+  WarpShare<kSweep, kByHead, kPack> share_;
+  KeyPipe<kDim, kSweep, kByHead, kPack> pipe_;
   ScoreGuard guard_;
-  ScoreTile<kDim, T> tile_;
-  std::conditional_t<kShadows, ShadowScores<kDim>, Nothing> shadow_;
-  MassWriter masses_;
+  ScoreTile<kDim, T, kExactPack> tile_;
+  std::conditional_t<kShadows, ShadowScores<kDim, kPack>, Nothing> shadow_;
   std::conditional_t<kDraws, TileDrawer<kDim, T, kByHead>, Nothing> drawer_;
-  ScoreScratch scratch_;
+  std::conditional_t<kJoins, PendingSums<kDim, T, kExactPack>, Nothing> pending_;
+  ScoreScratch<kPack> scratch_;
 };
 
-template <int kDim, typename T, Sweep kSweep, bool kByHead>
-__global__ void __launch_bounds__(128, kSweep == Sweep::kFlash ? 3 : 4)
+// Blocks of four warps that are to have room on a multiprocessor, by their registers.
+constexpr int blocksOf(Sweep sweep, int pack) {
+  return sweep == Sweep::kFlash || pack == 8 ? 3 : pack == kQuad ? 4 : 2;
+}
+
+template <int kDim, typename T, Sweep kSweep, bool kByHead, int kPack>
+__global__ void __launch_bounds__(128, blocksOf(kSweep, kPack))
     sweepKernel(const __grid_constant__ Step step) {
+  static_assert(kSweep != Sweep::kFlash || kPack == kQuad);  // counts of draws: a byte a head
+  static_assert(kSweep != Sweep::kJoined || !kByHead);
   extern __shared__ __align__(256) uint8_t unaligned[];
-  using Layout = SweepLayout<kDim, kSweep>;
+  using Layout = SweepLayout<kDim, kSweep, kPack>;
   uint8_t* memory = unaligned + (-sharedAddress(unaligned) & 255);
   auto* sequences =
       reinterpret_cast<SequencePieces*>(memory + blockDim.x / 32 * Layout::kWarpBytes);
-  countPieces<kByHead>(step, sequences);
+  countPieces<kByHead>(step, sequences, 1);
+  int at_once = 1;
+  if constexpr (kSweep == Sweep::kJoined) {
+    const int pieces = sequences[step.in.batch].before;
+    at_once = piecesAtOnce(pieces, WarpShare<kSweep, kByHead, kPack>::teamsOf(step));
+    if (at_once > 1) countPieces<kByHead>(step, sequences, at_once);
+  }
 #if __CUDA_ARCH__ >= ALLOT_OVERLAP_ARCH
   cudaTriggerProgrammaticLaunchCompletion();
 #endif
-  SweepWarp<kDim, T, kSweep, kByHead> warp(step, sequences,
-                                           memory + threadIdx.x / 32 * Layout::kWarpBytes);
+  SweepWarp<kDim, T, kSweep, kByHead, kPack> warp(step, sequences, at_once,
+                                                  memory + threadIdx.x / 32 * Layout::kWarpBytes);
   warp.run();
 }
 

@@ -2,14 +2,22 @@
 #include "kernels/cuda/sweep.cuh"
 
 namespace allot::kernels::cuda {
+namespace {
 
-SweepKernel shadowSweep(int head_dim, Element element, bool by_head) {
+template <typename Shape, int kPack>
+SweepKernel kernelOf(bool by_head) {
+  using T = typename Shape::Type;
+  return {by_head ? sweepKernel<Shape::kDim, T, Sweep::kShadow, true, kPack>
+                  : sweepKernel<Shape::kDim, T, Sweep::kShadow, false, kPack>,
+          SweepLayout<Shape::kDim, Sweep::kShadow, kPack>::kWarpBytes};
+}
+
+}  // namespace
+
+SweepKernel shadowSweep(int head_dim, Element element, bool by_head, int pack) {
   return byShape<SweepKernel>(head_dim, element, [=](auto shape) {
     using S = decltype(shape);
-    using T = typename S::Type;
-    return SweepKernel{by_head ? sweepKernel<S::kDim, T, Sweep::kShadow, true>
-                               : sweepKernel<S::kDim, T, Sweep::kShadow, false>,
-                       SweepLayout<S::kDim, Sweep::kShadow>::kWarpBytes};
+    return pack == kQuad ? kernelOf<S, kQuad>(by_head) : kernelOf<S, kMostShadowPack>(by_head);
   });
 }
 

@@ -19,7 +19,7 @@ struct Lane {
 
 // What a block keeps of a sequence in shared memory.
 struct SequencePieces {
-  int before;     // pieces of the sequences before that are swept
+  int before;     // pieces of the sequences before that are swept, or fours of them (piecesAtOnce)
   uint32_t keys;  // its length; the upper bit: it is exact, or all of its heads with pieces are
   __device__ int length() const { return static_cast<int>(keys & 0x7fffffff); }
   __device__ bool exact() const { return keys >> 31; }
@@ -27,44 +27,91 @@ struct SequencePieces {
 
 struct Place {
   int outer;   // piece, counted over all sequences
-  int within;  // KV head and quad
+  int within;  // KV head and pack
   int sequence;
-  // By head: kinds of the quad's heads in the sequence, or 0 before they were asked for. A bit
-  // each: exact ones, from bit kQuad on sampled ones, and one more.
-  uint32_t kinds;
+  // By head: which of the pack's heads are exact in the sequence, and which are sampled, a bit
+  // each; kAsked is set once they have been asked for.
+  uint32_t exact, sampled;
+  // Where exact packs are smaller: which of them, and whether another one follows.
+  int split;
+  bool again;
+  static constexpr uint32_t kAsked = 1u << 31;
 };
 
-// One piece of one KV head, for up to kQuad of its query heads.
+// One piece of one KV head, for a pack of its query heads; of exact sequences up to kJoinedPieces.
 struct Work {
   int sequence;
   int kv_head;
-  int quad;
+  int pack;  // of exact sequences counted in their packs (exactPackOf)
   int piece;
   int first;  // key
-  int count;  // keys
+  int keys;   // of a piece
+  int count;  // keys, of this piece and those that are taken with it
   int dead;   // of them, the first ones, before the sequence's window
   bool exact;
 };
 // The same where heads have budgets of their own.
 struct HeadWork : Work {
-  uint32_t heads;  // those of the quad that it is for, a bit each
+  uint32_t heads;  // those of the pack that it is for, a bit each
 };
 template <bool kByHead>
 using WorkOf = std::conditional_t<kByHead, HeadWork, Work>;
 
-__device__ inline int headOf(const Step& step, const Work& work, int in_quad) {
-  return work.kv_head * (step.in.heads / step.cache.kv_heads) + work.quad * kQuad + in_quad;
+// Of head `i` of the work's pack of kPack.
+template <int kPack>
+__device__ inline int headOf(const Step& step, const Work& work, int i) {
+  return work.kv_head * (step.in.heads / step.cache.kv_heads) + work.pack * kPack + i;
 }
-__device__ inline bool hasHead(const Step& step, const Work& work, int in_quad) {
-  return work.quad * kQuad + in_quad < step.in.heads / step.cache.kv_heads;
+template <int kPack>
+__device__ inline bool hasHead(const Step& step, const Work& work, int i) {
+  return work.pack * kPack + i < step.in.heads / step.cache.kv_heads;
 }
 // Whether what the work leaves is that head's.
-__device__ inline bool isFor(const Step& step, const Work& work, int in_quad) {
-  return hasHead(step, work, in_quad);
+template <int kPack>
+__device__ inline bool isFor(const Step& step, const Work& work, int i) {
+  return hasHead<kPack>(step, work, i);
 }
-__device__ inline bool isFor(const Step&, const HeadWork& work, int in_quad) {
-  return work.heads >> in_quad & 1;
+template <int kPack>
+__device__ inline bool isFor(const Step&, const HeadWork& work, int i) {
+  return work.heads >> i & 1;
 }
+
+// The pack's heads that what the work leaves is for, a bit each.
+template <int kPack>
+__device__ inline uint32_t headsOf(const Step& step, const Work& work) {
+  const int heads = step.in.heads / step.cache.kv_heads - work.pack * kPack;
+  return (1u << min(heads, kPack)) - 1;
+}
+template <int kPack>
+__device__ inline uint32_t headsOf(const Step&, const HeadWork& work) {
+  return work.heads;
+}
+
+// Which heads of a pack a lane has scores and sums of: those in the columns 2 t and 2 t + 1 of
+// accumulators. A quad's head has both columns of its lanes; larger packs have a head a column, and
+// a pack of 16 two accumulators.
+template <int kPack>
+struct PackLayout {
+  static_assert(kPack == kQuad || kPack == 8 || kPack == kMostPack);
+  static constexpr int kOfLane = kPack / 4;           // heads of a lane
+  static constexpr int kTiles = kPack == 16 ? 2 : 1;  // accumulators of eight columns
+  // Head i of lane 4 g + t, and where a head is found again.
+  __device__ static constexpr int head(int t, int i) {
+    return kPack == kQuad ? t : i / 2 * 8 + 2 * t + i % 2;
+  }
+  __device__ static constexpr int ofLane(int head) {
+    return kPack == kQuad ? 0 : head / 8 * 2 + head % 2;
+  }
+  __device__ static constexpr int laneT(int head) { return kPack == kQuad ? head : head % 8 / 2; }
+  // The lane with t = 0 whose g is the column of B that has a lane's head i: of queries.
+  __device__ static constexpr int columnLane(int t, int i) {
+    return kPack == kQuad ? 8 * t : 8 * t + 4 * (i % 2);
+  }
+};
+
+// Packs of exact sequences in a sweep with packs of kPack. Beside the shadow they are quads: more
+// heads would take registers that its own, larger packs do without, and few sequences are exact.
+constexpr int exactPackOf(Sweep sweep, int pack) { return sweep == Sweep::kShadow ? kQuad : pack; }
 
 // The position of a key in the pool, in entries: a pool has fewer than 2^32.
 __device__ inline uint32_t entryAt(const Step& step, int page, int kv_head, int key) {
@@ -80,21 +127,38 @@ __device__ inline int pagesOf(const Step& step, const Work& work, int lane) {
   return step.in.page_table[static_cast<int64_t>(work.sequence) * step.in.max_pages + page];
 }
 
-// As many warps as there are KV heads and quads take a piece together, since its heads are
+// As many warps as there are KV heads and packs take a piece together, since its heads are
 // neighbours in memory, and go on to the next pieces of the sequence, so that queries stay. Where
-// pieces are few, teams are of warps of different blocks.
-template <Sweep kSweep, bool kByHead>
+// pieces are few, or draws are made from them, teams are of warps of different blocks, else of
+// neighbours.
+template <Sweep kSweep, bool kByHead, int kPack>
 class WarpShare {
+  static constexpr bool kExactAlone = kSweep == Sweep::kExact || kSweep == Sweep::kJoined;
+  static constexpr int kExactPack = exactPackOf(kSweep, kPack), kSplits = kPack / kExactPack;
+
  public:
-  __device__ WarpShare(const Step& step, const SequencePieces* sequences)
-      : step_(step), sequences_(sequences) {
+  // Warps that take pieces together, and how many such teams there are.
+  __device__ static int teamOf(const Step& step) {
     const int group = step.in.heads / step.cache.kv_heads;
-    quads_ = (group + kQuad - 1) / kQuad;
-    inner_ = step.cache.kv_heads * quads_;
+    return step.cache.kv_heads * ((group + kPack - 1) / kPack);
+  }
+  __device__ static int teamsOf(const Step& step) {
+    return max(static_cast<int>(gridDim.x * (blockDim.x / 32)) / teamOf(step), 1);
+  }
+
+  // at_once: pieces of what `sequences` counts.
+  __device__ WarpShare(const Step& step, const SequencePieces* sequences, int at_once)
+      : step_(step), sequences_(sequences), at_once_(at_once) {
+    inner_ = teamOf(step);
+    packs_ = inner_ / step.cache.kv_heads;
+    exact_packs_ = (step.in.heads / step.cache.kv_heads + kExactPack - 1) / kExactPack;
     const int pieces = sequences[step.in.batch].before;
     warps_ = gridDim.x * (blockDim.x / 32);
-    const int warp = (threadIdx.x / 32) * gridDim.x + blockIdx.x;
-    const int teams = max(warps_ / inner_, 1);
+    const int teams = teamsOf(step);
+    const int in_block = threadIdx.x / 32;
+    const bool neighbours = kExactAlone && pieces >= teams;
+    const int warp =
+        neighbours ? blockIdx.x * (blockDim.x / 32) + in_block : in_block * gridDim.x + blockIdx.x;
     const int team = min(warp / inner_, teams);
     within_ = warp % inner_;
     if (pieces <= teams) {
@@ -107,18 +171,23 @@ class WarpShare {
     }
   }
 
-  __device__ Place begin() const { return {begin_, begin_ < end_ ? within_ : inner_, 0}; }
-  // By head: goes on to what some head of the quad needs. What none does is not read.
+  __device__ Place begin() const { return {begin_, begin_ < end_ ? within_ : inner_}; }
+  // By head: goes on to what some head of the pack needs. What none does is not read.
   __device__ bool has(Place& place) const {
     if constexpr (kByHead) {
       while (place.within < inner_ && !isNeeded(place)) goOn(place);
     }
     return place.within < inner_;
   }
+  // From a place whose work was asked for.
   __device__ void goOn(Place& place) const {
+    if constexpr (kSplits > 1) {
+      place.split = place.again ? place.split + 1 : 0;
+      if (place.again) return;
+    }
     if (++place.outer < end_) return;
-    // Fewer warps than KV heads and quads: the others of the same pieces.
-    place = {begin_, place.within + warps_, 0};
+    // Fewer warps than KV heads and packs: the others of the same pieces.
+    place = {begin_, place.within + warps_};
   }
 
   __device__ WorkOf<kByHead> at(Place& place) const {
@@ -126,29 +195,39 @@ class WarpShare {
     const SequencePieces sequence = sequences_[place.sequence];
     WorkOf<kByHead> work;
     work.sequence = place.sequence;
-    work.kv_head = quads_ == 1 ? place.within : place.within / quads_;
-    work.quad = quads_ == 1 ? 0 : place.within % quads_;
-    work.piece = place.outer - sequence.before;
-    work.exact = kSweep == Sweep::kExact || sequence.exact();
+    work.kv_head = packs_ == 1 ? place.within : place.within / packs_;
+    work.pack = packOf(place);
+    work.piece = (place.outer - sequence.before) * atOnce();
+    work.exact = kExactAlone || sequence.exact();
     const int n = sequence.length();
     if constexpr (kByHead) {
       // Sampled pieces come first, and exact ones may follow.
       const int sampled = work.exact ? 0 : cuda::piecesOf(keysOf(step_, n).span());
       work.exact = work.piece >= sampled;
       if (work.exact) work.piece -= sampled;
-      work.heads = place.kinds >> (work.exact ? 0 : kQuad) & ((1 << kQuad) - 1);
+      work.heads = work.exact ? place.exact >> place.split * kExactPack & ((1u << kExactPack) - 1)
+                              : place.sampled;
+    }
+    if constexpr (kSplits > 1) {
+      if (work.exact) work.pack = work.pack * kSplits + place.split;
+      place.again = work.exact && place.split + 1 < kSplits && work.pack + 1 < exact_packs_;
     }
     const SequenceKeys all = work.exact ? exactKeysOf(step_, n) : keysOf(step_, n);
-    const int keys = work.exact ? exactPieceKeys(all.span()) : kPieceKeys;
-    work.first = all.base + work.piece * keys;
-    work.count = min(keys, all.n - work.first);
+    work.keys = work.exact ? exactPieceKeys(all.span()) : kPieceKeys;
+    work.first = all.base + work.piece * work.keys;
+    work.count = min(work.keys * atOnce(), all.n - work.first);
     work.dead = max(all.first - work.first, 0);
     return work;
   }
 
+  // Whether what is copied is read by no other pack, nor gathered again.
+  __device__ bool readsOnce() const {
+    return kExactAlone || (kSweep != Sweep::kFlash && packs_ == 1);
+  }
+
   // A name of the queries that the work is for.
   __device__ int queriesOf(const Work& work) const {
-    return (work.sequence * step_.cache.kv_heads + work.kv_head) * quads_ + work.quad;
+    return (work.sequence * step_.cache.kv_heads + work.kv_head) * (packs_ * kSplits) + work.pack;
   }
   // Of sampled heads.
   __device__ int piecesOf(int sequence) const {
@@ -159,24 +238,30 @@ class WarpShare {
   }
 
  private:
+  __device__ int atOnce() const { return kSweep == Sweep::kJoined ? at_once_ : 1; }
+  __device__ int packOf(const Place& place) const {
+    return packs_ == 1 ? 0 : place.within % packs_;
+  }
+
   // By the warp, which asks for kinds where the place has come to another sequence.
   __device__ bool isNeeded(Place& place) const {
     const int sequence = place.sequence;
     const HeadWork work = at(place);
-    if (place.kinds != 0 && place.sequence == sequence) return work.heads != 0;
-    const int h = threadIdx.x % 32;
+    if (place.exact != 0 && place.sequence == sequence) return work.heads != 0;
+    const int group = step_.in.heads / step_.cache.kv_heads;
+    const int own = threadIdx.x % 32, h = packOf(place) * kPack + own;
     HeadKind kind = HeadKind::kSilent;
-    if (h < kQuad && hasHead(step_, work, h)) {
-      kind = kindOf<kByHead>(step_, work.sequence, headOf(step_, work, h));
+    if (own < kPack && h < group) {
+      kind = kindOf<kByHead>(step_, work.sequence, work.kv_head * group + h);
     }
-    place.kinds = 1 << 2 * kQuad | __ballot_sync(kAll, kind == HeadKind::kSampled) << kQuad |
-                  __ballot_sync(kAll, kind == HeadKind::kExact);
+    place.exact = Place::kAsked | __ballot_sync(kAll, kind == HeadKind::kExact);
+    place.sampled = __ballot_sync(kAll, kind == HeadKind::kSampled);
     return at(place).heads != 0;
   }
 
   const Step& step_;
   const SequencePieces* sequences_;  // [batch + 1], shared memory
-  int quads_, inner_;
+  int at_once_, packs_, exact_packs_, inner_;
   int warps_, within_, begin_, end_;
 };
 
@@ -196,9 +281,10 @@ __device__ inline Kinds kindsOf(const Step& step, int sequence) {
   return kinds;
 }
 
-// sequences[0 .. batch] of a block, by all its threads.
+// sequences[0 .. batch] of a block, by all its threads: pieces, or what is taken at once of exact
+// ones.
 template <bool kByHead>
-__device__ inline void countPieces(const Step& step, SequencePieces* sequences) {
+__device__ inline void countPieces(const Step& step, SequencePieces* sequences, int at_once) {
   __shared__ int warp_totals[32];
   __shared__ int passed;
   if (threadIdx.x == 0) passed = 0;
@@ -211,7 +297,9 @@ __device__ inline void countPieces(const Step& step, SequencePieces* sequences) 
     if (sequence < step.in.batch) {
       const Kinds kinds = kindsOf<kByHead>(step, sequence);
       const int n = step.in.lengths[sequence];
-      if (kinds.exact) pieces = exactPiecesOf(exactKeysOf(step, n).span());
+      if (kinds.exact) {
+        pieces = (exactPiecesOf(exactKeysOf(step, n).span()) + at_once - 1) / at_once;
+      }
       if (kinds.sampled) pieces = (kByHead ? pieces : 0) + piecesOf(keysOf(step, n).span());
       keys = kinds.exact && !kinds.sampled ? n | 0x80000000u : n;
     }

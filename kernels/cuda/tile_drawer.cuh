@@ -37,10 +37,10 @@ struct PieceDraws<true> {
 
 template <int kDim, typename T, bool kByHead>
 class TileDrawer {
-  using Layout = SweepLayout<kDim, Sweep::kFlash>;
+  using Layout = SweepLayout<kDim, Sweep::kFlash, kQuad>;
   using Tile = typename Layout::Tile;
   using Elements = ElementOf<T>;
-  using Sum = ValueSum<kDim, T>;
+  using Sum = ValueSum<kDim, T, kQuad>;
 
  public:
   __device__ TileDrawer(const Step& step, const Lane& lane, uint8_t* memory)
@@ -58,8 +58,10 @@ class TileDrawer {
     auto* counted = reinterpret_cast<uint32_t*>(scratch_);  // masses are done with
     uint8_t* keys = scratch_ + kPieceKeys * sizeof(uint32_t);
     const int drawn = listDrawn(counted, keys);
-    // 64 keys have been scored since the pending entries were asked for: they have arrived.
-    if (work.count < Layout::kSlots * kPart) waitCopies<0>();
+    // The pending entries were asked for behind the ring's slots, and have arrived with as many
+    // parts that have been scored since.
+    const int scored = (work.count + kPart - 1) / kPart - work.dead / kPart;
+    if (scored < Layout::kSlots) waitCopies<0>();
     takePending();
     const float factor = 1.0f / static_cast<float>(samples.of(lane_.t));
     const int pages = pagesOf(step_, work, lane_.id);
@@ -116,8 +118,8 @@ class TileDrawer {
   __device__ PieceDraws<kByHead> samplesOf(const WorkOf<kByHead>& work, int pieces) const {
     if constexpr (kByHead) {
       uint32_t own = 0;  // of head t
-      if (isFor(step_, work, lane_.t)) {
-        const int head = headOf(step_, work, lane_.t);
+      if (isFor<kQuad>(step_, work, lane_.t)) {
+        const int head = headOf<kQuad>(step_, work, lane_.t);
         own = drawsOfPiece(budgetOf<kByHead>(step_, work.sequence, head), pieces);
       }
       PieceDraws<kByHead> samples;
@@ -173,7 +175,7 @@ class TileDrawer {
     const int lane = lane_.id;
     if (lane < kQuad) {
       const uint32_t stream =
-          attentionStream(step_.in.layer, static_cast<uint32_t>(headOf(step_, work, lane)));
+          attentionStream(step_.in.layer, static_cast<uint32_t>(headOf<kQuad>(step_, work, lane)));
       draws.offsets[lane] =
           philox(step_.in.seed, step_.in.streams[work.sequence], step_.in.steps[work.sequence],
                  stream, static_cast<uint32_t>(work.first / kPieceKeys))[0] >>
@@ -193,8 +195,9 @@ class TileDrawer {
       const uint32_t mass = __shfl_sync(kAll, reached, 31);
       if (lane == h) {
         draws.masses[h] = mass;
-        if (isFor(step_, work, h)) {
-          const int64_t at = pieceIndex(step_, work.sequence, headOf(step_, work, h), work.piece);
+        if (isFor<kQuad>(step_, work, h)) {
+          const int64_t at =
+              pieceIndex(step_, work.sequence, headOf<kQuad>(step_, work, h), work.piece);
           step_.space.pieces[at] = {reference, mass, sum, 0};
         }
       }
@@ -204,7 +207,7 @@ class TileDrawer {
     __syncwarp();
     uint64_t divisor = static_cast<uint64_t>(samples.of(0)) << 24;
     double inverse = 1.0 / static_cast<double>(divisor);
-    const int heads = min(kQuad, step_.in.heads / step_.cache.kv_heads - work.quad * kQuad);
+    const int heads = min(kQuad, step_.in.heads / step_.cache.kv_heads - work.pack * kQuad);
     for (uint32_t i = lane; i < samples.all(heads); i += 32) {
       const uint32_t h = samples.headOf(i), m = i - samples.before(h);
       if constexpr (kByHead) {
@@ -218,7 +221,7 @@ class TileDrawer {
       }
       if (step_.space.draw_keys) {
         const int64_t list = static_cast<int64_t>(work.sequence) * step_.in.heads +
-                             headOf(step_, work, static_cast<int>(h));
+                             headOf<kQuad>(step_, work, static_cast<int>(h));
         step_.space.draw_keys[list * step_.space.draw_stride + work.piece * samples.of(h) + m] =
             key < 0 ? -1 : work.first + key;
       }
@@ -293,7 +296,8 @@ class TileDrawer {
       const uint32_t b0 = weight(2 * t) | weight(2 * t + 1) << 16;
       const uint32_t b1 = weight(2 * t + 8) | weight(2 * t + 9) << 16;
       const uint32_t values = gathered_ + first / kPart * Layout::kSlotBytes;
-      total.add(values + lane_value_, b0, b1);
+      const uint32_t b[1][2] = {{b0, b1}};
+      total.add(values + lane_value_, b);
     }
   }
 

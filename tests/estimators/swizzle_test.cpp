@@ -145,25 +145,34 @@ TYPED_TEST(CodeTiles, ReadsFindTheirKeysAndMeetInNoBank) {
   EXPECT_EQ(chunkConflicts(plain), 2);  // the twin
 }
 
-TEST(Scores, LinesOfFourHeadsMeetInNoBank) {
-  using Scores = ScoreLayout<kPieceKeys>;
+// Lines of a pack's heads, of which lane 4 g + t writes those of head `apart` t.
+template <int kPack>
+void expectLinesApart(int apart) {
+  using Scores = ScoreLayout<kPieceKeys, kPack>;
   for (int tile = 0; tile < kPieceKeys / 16; ++tile) {
-    // Head t's scores of keys g and g + 8, a float each.
+    // Scores of keys g and g + 8, a float each.
     for (const int half : {0, 8}) {
-      EXPECT_EQ(
-          conflicts(32, 4,
-                    [&](int lane) { return Scores::at(lane % 4, tile * 16 + half + lane / 4); }),
-          1);
+      const auto score = [&](int lane) {
+        return Scores::at(lane % 4 * apart, tile * 16 + half + lane / 4);
+      };
+      EXPECT_EQ(conflicts(32, 4, score), 1);
     }
   }
   // Four keys of a lane at a time, from codes.
-  EXPECT_EQ(chunkConflicts(
-                [](int lane) { return Scores::at(lane % 4, lane / 16 * 16 + lane / 4 % 4 * 4); }),
+  EXPECT_EQ(chunkConflicts([&](int lane) {
+              return Scores::at(lane % 4 * apart, lane / 16 * 16 + lane / 4 % 4 * 4);
+            }),
             1);
   // Eight keys of one head a lane, in two halves: these meet twice.
   for (const int half : {0, 4}) {
     EXPECT_EQ(chunkConflicts([&](int lane) { return Scores::at(1, 8 * lane + half); }), 2);
   }
+}
+
+TEST(Scores, LinesOfFourHeadsMeetInNoBank) {
+  expectLinesApart<4>(1);
+  expectLinesApart<8>(2);
+  expectLinesApart<16>(2);
 }
 
 }  // namespace

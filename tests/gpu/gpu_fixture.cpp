@@ -84,7 +84,7 @@ const std::vector<Layout>& layouts() {
     size_t next = 0;
     for (const Element element : {Element::kBFloat16, Element::kFloat16}) {
       for (const int head_dim : {64, 128}) {
-        for (const int group : {1, 2, 3, 4, 7, 8, 16}) {
+        for (const int group : {1, 2, 3, 4, 5, 7, 8, 12, 16}) {
           list.push_back({element, head_dim, pages[next++ % 3], group, group < 4 ? 2 : 1});
         }
       }

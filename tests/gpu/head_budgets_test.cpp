@@ -10,10 +10,9 @@ namespace {
 class GpuHeadBudgets : public GpuMethodTest {};
 
 const Layout kLayouts[] = {
-    {Element::kBFloat16, 64, 16, 3, 2},
-    {Element::kBFloat16, 128, 64, 8, 1},
-    {Element::kFloat16, 64, 64, 4, 2},
-    {Element::kFloat16, 128, 16, 1, 4},
+    {Element::kBFloat16, 64, 16, 3, 2},  {Element::kBFloat16, 128, 64, 8, 1},
+    {Element::kFloat16, 64, 64, 4, 2},   {Element::kFloat16, 128, 16, 1, 4},
+    {Element::kBFloat16, 64, 16, 12, 1},
 };
 
 Cache rowsOf(const Layout& layout) { return hostCache(layout, {130, 300, 0, 33, 1500}, 61); }

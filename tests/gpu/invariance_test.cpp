@@ -126,6 +126,102 @@ TEST_P(Invariance, PlansWithRoomToSpare) {
   }
 }
 
+// So many rows that warps take four exact pieces at once and join them, which is the finish's work
+// where there are few.
+TEST_F(GpuTest, DenseIsTheSameWhoeverJoinsItsPieces) {
+  const MethodOptions dense = methodOf("dense");
+  for (const Layout& layout :
+       {Layout{Element::kBFloat16, 128, 16, 4, 8}, Layout{Element::kBFloat16, 128, 64, 7, 8},
+        Layout{Element::kFloat16, 128, 16, 12, 4}, Layout{Element::kFloat16, 64, 16, 16, 8}}) {
+    const Cache cache = hostCache(layout, {4096, 1000, 33, 129, 0, 2300}, 123);
+    std::vector<int> order(1000);
+    for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i * 5 % 6);
+    Cache many = hostCache(layout, cache.lengths, 123);
+    many.budgets = cache.budgets;
+    reorder(&many, order);
+    Gpu gpu(cache, layout.element), other(many, layout.element);
+    for (const int window : {0, 1111}) {
+      SCOPED_TRACE(textOf(layout) + ", window " + std::to_string(window));
+      DecodeInputs few_in = gpu.inputs(), many_in = other.inputs();
+      few_in.window = many_in.window = window;
+      const GpuResult alone = gpu.run(dense, gpu.bounds(dense), few_in);
+      const GpuResult run = other.run(dense, other.bounds(dense), many_in);
+      for (size_t i = 0; i < order.size(); ++i) {
+        expectSameRow(alone, order[i], run, static_cast<int>(i), cache);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+// So many rows that warps take eight heads of a shadow's codes at once, and quads where there are
+// few; silent, exact and sampled rows beside each other, then such heads.
+TEST_F(GpuTest, ShadowsAreTheSameInLargerPacks) {
+  for (const Layout& layout :
+       {Layout{Element::kBFloat16, 128, 16, 7, 8}, Layout{Element::kFloat16, 64, 64, 16, 4},
+        Layout{Element::kBFloat16, 64, 16, 12, 4}, Layout{Element::kFloat16, 128, 16, 5, 8}}) {
+    Cache cache = hostCache(layout, {2100, 1000, 33, 129, 0, 300}, 124);
+    cache.budgets = {16, 200, 7, 200, 4, 0};
+    Cache many = hostCache(layout, cache.lengths, 124);
+    many.budgets = cache.budgets;
+    std::vector<int> order(400);
+    for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i * 5 % 6);
+    reorder(&many, order);
+    const auto heads = static_cast<size_t>(cache.shape.heads);
+    std::vector<uint32_t> few_budgets, many_budgets;
+    const uint32_t some[] = {40, 0, 200, 7, 0, 1, 129};
+    for (size_t i = 0; i < 6 * heads; ++i) few_budgets.push_back(some[i % 7]);
+    for (const int row : order) {
+      const auto from = few_budgets.begin() + static_cast<std::ptrdiff_t>(row * heads);
+      many_budgets.insert(many_budgets.end(), from, from + static_cast<std::ptrdiff_t>(heads));
+    }
+    const DeviceArray<uint32_t> few_heads(few_budgets), many_heads(many_budgets);
+    Gpu gpu(cache, layout.element), other(many, layout.element);
+    for (const char* text : {"s2anta-q4", "top-k scores=q4"}) {
+      const MethodOptions method = methodOf(text);
+      for (const bool by_head : {false, true}) {
+        for (const int window : {0, 445}) {
+          SCOPED_TRACE(textOf(layout) + ", " + text + ", window " + std::to_string(window) +
+                       (by_head ? ", by head" : ""));
+          DecodeInputs few_in = gpu.inputs(), many_in = other.inputs();
+          few_in.window = many_in.window = window;
+          few_in.head_budgets = many_in.head_budgets = by_head;
+          if (by_head) few_in.budgets = few_heads.get(), many_in.budgets = many_heads.get();
+          const GpuResult alone = gpu.run(method, gpu.bounds(method), few_in);
+          const GpuResult run = other.run(method, other.bounds(method), many_in);
+          for (size_t i = 0; i < order.size(); ++i) {
+            expectSameRow(alone, order[i], run, static_cast<int>(i), cache);
+            if (HasFailure()) return;
+          }
+        }
+      }
+    }
+  }
+}
+
+// Of the second row's first piece a window leaves one part: too few copies for the values drawn of
+// the first row's last piece, which the same warp fetches, to have come with them.
+TEST_F(GpuTest, FlashWaitsForItsValues) {
+  const Layout layout{Element::kBFloat16, 64, 16, 2, 2};
+  const MethodOptions flash = methodOf("s2anta-flash");
+  Cache cache = hostCache(layout, {2100, 5000}, 125);
+  cache.budgets = {1, 1};
+  Cache many = hostCache(layout, cache.lengths, 125);
+  many.budgets = cache.budgets;
+  std::vector<int> order(4000);
+  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i % 2);
+  reorder(&many, order);
+  Gpu gpu(cache, layout.element), other(many, layout.element);
+  DecodeInputs few_in = gpu.inputs(), many_in = other.inputs();
+  few_in.window = many_in.window = 150;
+  const GpuResult alone = gpu.run(flash, gpu.bounds(flash), few_in);
+  const GpuResult run = other.run(flash, other.bounds(flash), many_in);
+  for (size_t i = 0; i < order.size(); ++i) {
+    expectSameRow(alone, order[i], run, static_cast<int>(i), cache);
+    if (HasFailure()) return;
+  }
+}
+
 // What a caller does not ask for changes nothing.
 TEST_P(Invariance, OptionalOutputs) {
   for (const Layout& layout : kLayouts) {

@@ -9,8 +9,9 @@
 // lengths, budgets, page tables and steps change in device memory, within what was planned.
 //
 // A row's output does not depend on the other rows, on the page size or on the device's number of
-// multiprocessors: work is cut into pieces of kPieceKeys keys of one row, and sums over pieces are
-// in order. Equal seeds give equal bits.
+// multiprocessors: work is cut into pieces of keys of one row, and sums over pieces are in one
+// order. Equal seeds give equal bits. Rows that a method reads whole have dense's bits where up to
+// four query heads share a KV head; above that dense sums them in larger packs.
 //
 // How it agrees with the CPU (kernels/cpu):
 //   scores        products of cache elements with queries in two parts of the cache's type (their
