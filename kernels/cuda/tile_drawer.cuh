@@ -58,8 +58,10 @@ class TileDrawer {
     auto* counted = reinterpret_cast<uint32_t*>(scratch_);  // masses are done with
     uint8_t* keys = scratch_ + kPieceKeys * sizeof(uint32_t);
     const int drawn = listDrawn(counted, keys);
-    // 64 keys have been scored since the pending entries were asked for: they have arrived.
-    if (work.count < Layout::kSlots * kPart) waitCopies<0>();
+    // The pending entries were asked for behind the ring's slots, and have arrived with as many
+    // parts that have been scored since.
+    const int scored = (work.count + kPart - 1) / kPart - work.dead / kPart;
+    if (scored < Layout::kSlots) waitCopies<0>();
     takePending();
     const float factor = 1.0f / static_cast<float>(samples.of(lane_.t));
     const int pages = pagesOf(step_, work, lane_.id);

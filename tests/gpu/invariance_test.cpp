@@ -126,6 +126,29 @@ TEST_P(Invariance, PlansWithRoomToSpare) {
   }
 }
 
+// Of the second row's first piece a window leaves one part: too few copies for the values drawn of
+// the first row's last piece, which the same warp fetches, to have come with them.
+TEST_F(GpuTest, FlashWaitsForItsValues) {
+  const Layout layout{Element::kBFloat16, 64, 16, 2, 2};
+  const MethodOptions flash = methodOf("s2anta-flash");
+  Cache cache = hostCache(layout, {2100, 5000}, 125);
+  cache.budgets = {1, 1};
+  Cache many = hostCache(layout, cache.lengths, 125);
+  many.budgets = cache.budgets;
+  std::vector<int> order(4000);
+  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i % 2);
+  reorder(&many, order);
+  Gpu gpu(cache, layout.element), other(many, layout.element);
+  DecodeInputs few_in = gpu.inputs(), many_in = other.inputs();
+  few_in.window = many_in.window = 150;
+  const GpuResult alone = gpu.run(flash, gpu.bounds(flash), few_in);
+  const GpuResult run = other.run(flash, other.bounds(flash), many_in);
+  for (size_t i = 0; i < order.size(); ++i) {
+    expectSameRow(alone, order[i], run, static_cast<int>(i), cache);
+    if (HasFailure()) return;
+  }
+}
+
 // What a caller does not ask for changes nothing.
 TEST_P(Invariance, OptionalOutputs) {
   for (const Layout& layout : kLayouts) {
