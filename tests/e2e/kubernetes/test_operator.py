@@ -72,9 +72,23 @@ class Operator(Operated):
         kube.until("updates after the API server was away", lambda: self.updates(NAME) > before, 240)
         watch.note("from the API server's return to news in the status")
 
+    def ended_by_an_edit(self):
+        """Updates after which the run ends from now on: ten more than it has made, 40 at least. It
+        stands still meanwhile, since an edit is in force only seconds later."""
+        run = ("--context", "current", "--namespace", self.NAMESPACE, "--experiment", NAME)
+        allot("pause", *run)
+        kube.until("a pause", lambda: self.of(NAME)["status"]["state"] == "paused", 60)
+        # What workers had in hand may make some more.
+        end = max(self.updates(NAME) + 10, 40)
+        self.apply(NAME, update__maxUpdates=end, evaluation__everyUpdates=10)
+        kube.until("the edit", lambda: self.of(NAME)["status"]["progress"].endswith(f"/{end}"), 120)
+        allot("resume", *run)
+        return end
+
     def test_1_a_life(self):
         watch = report.Stopwatch()
-        self.apply(NAME, update__maxUpdates=40, evaluation__everyUpdates=10)
+        # More than any machine makes before all of the story has been seen.
+        self.apply(NAME, update__maxUpdates=100000, evaluation__everyUpdates=10)
         with Watch(self.NAMESPACE, NAME) as seen:
             kube.until("a worker that works",
                        lambda: self.of(NAME)["status"]["workers"]["ready"] == 1, 240)
@@ -86,6 +100,7 @@ class Operator(Operated):
             kube.until("updates in the status", lambda: self.updates(NAME) > 0, 240)
             self.scaled_by_an_autoscaler()
             self.without_an_api_server()
+            end = self.ended_by_an_edit()
             self.kill_operator()
             self.kubectl("wait", "--for=condition=Complete", f"exp/{NAME}", "--timeout=900s",
                          timeout=920)
@@ -96,14 +111,14 @@ class Operator(Operated):
         self.assertGreaterEqual(len(set(updates)), 4, seen.lines)
         self.assertGreaterEqual(len({line[4] for line in seen.lines if len(line) > 5}), 2, seen.lines)
         line = self.kubectl("get", "exp", NAME, "--no-headers").split()
-        self.assertIn("40/40", line)
+        self.assertIn(f"{end}/{end}", line)
         self.assertIn("finished", line)
         self.assertLessEqual({"Started", "Scaled", "Evaluated", "Completed"}, self.events())
         report.note("an experiment's line in kubectl get", " ".join(line))
         with tempfile.TemporaryDirectory() as folder:
             allot("export", "--context", "current", "--namespace", self.NAMESPACE, "--experiment",
                   NAME, "--out", folder + "/run")
-            self.assertIn("40 updates", allot("verify", folder + "/run"))
+            self.assertIn(f"{end} updates", allot("verify", folder + "/run"))
 
     def test_2_mistakes_are_said_and_mended(self):
         with self.assertRaises(kube.KubectlError) as refused:
