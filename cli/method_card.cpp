@@ -309,13 +309,22 @@ Result<std::vector<BreakEven>> compare(const std::string& device, const std::vec
   return all;
 }
 
+// "12/2 heads, ": query and KV heads of the bench's attention; "" where an older bench says
+// nothing.
+std::string headsOf(const json& bench) {
+  if (!bench.contains("heads") || !bench.contains("kvHeads")) return "";
+  return std::to_string(bench["heads"].get<uint64_t>()) + "/" +
+         std::to_string(bench["kvHeads"].get<uint64_t>()) + " heads, ";
+}
+
 std::vector<Time> cudaTimes(const json& bench) {
   std::vector<Time> times;
+  const std::string heads = headsOf(bench);
   for (const json& shape : bench.at("shapes")) {
     const auto rows = shape.at("rows").get<uint64_t>();
     for (const json& figure : shape.at("figures")) {
       Time time;
-      time.settings = counted(rows, "row") + ", " + figure.at("scores").get<std::string>();
+      time.settings = heads + counted(rows, "row") + ", " + figure.at("scores").get<std::string>();
       time.method = figure.at("method").get<std::string>();
       time.keys = shape.at("keys").get<uint64_t>();
       time.milliseconds = figure.at("milliseconds").get<double>();

@@ -51,7 +51,7 @@ std::vector<CardRow> cardRows(const CardRun& run, const std::string& method);
 // attention, of the shapes and settings that it was asked for.
 struct BreakEven {
   std::string device;
-  std::string of;      // "16 rows, S = 128, peaked scores, s2anta-q4"
+  std::string of;      // "32/8 heads, 16 rows, peaked, s2anta-q4, S = 128"
   uint64_t least = 0;  // shortest and longest length measured
   uint64_t most = 0;
   uint64_t keys = 0;  // faster here and at every longer length measured; 0: not at the longest

@@ -3,6 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
+
+#include "allot/kernels/method.h"
+#include "tests/readme.h"
 
 namespace allot {
 namespace {
@@ -181,12 +185,14 @@ TEST(BreakEven, IsTheLengthFromWhichOnAMethodIsFaster) {
   // Faster at 1024 by luck, slower at 4096, faster from 8192 on.
   const json bench = {
       {"device", {{"name", "a GPU"}}},
+      {"heads", 12},
+      {"kvHeads", 2},
       {"shapes", {shape(8192, 4, 3), shape(1024, 1, 0.9), shape(4096, 2, 2), shape(32768, 16, 4)}}};
   const auto found = breakEvens(bench, "top-k");
   ASSERT_TRUE(found);
   ASSERT_EQ(found->size(), 1u);  // no dense attention was timed on peaked scores
   EXPECT_EQ((*found)[0].device, "a GPU");
-  EXPECT_EQ((*found)[0].of, "16 rows, flat, top-k, S = 128");
+  EXPECT_EQ((*found)[0].of, "12/2 heads, 16 rows, flat, top-k, S = 128");
   EXPECT_EQ((*found)[0].keys, 8192u);
   EXPECT_EQ((*found)[0].least, 1024u);
   EXPECT_EQ((*found)[0].most, 32768u);
@@ -210,6 +216,33 @@ TEST(BreakEven, IsNowhereWhereTheLongestIsSlower) {
   const auto card = methodCard("quest", {}, *found);
   ASSERT_TRUE(card);
   EXPECT_NE(card->find("nowhere up to 1024"), std::string::npos);
+}
+
+// Each begins with what the method is, and ends with what these benches say, if they have it.
+TEST(BreakEven, OfTheCardsThatAreKeptAreThoseOfTheBenchesBesideThem) {
+  const std::string folder = "experiments/models/qwen25-1-5b/cards/";
+  size_t timed = 0;
+  for (const std::string_view method : kernels::methodNames()) {
+    const std::string name(method), file = folder + name + ".md";
+    if (!std::filesystem::exists(ALLOT_SOURCE_DIR "/" + file)) continue;
+    SCOPED_TRACE(file);
+    std::vector<BreakEven> found;
+    for (const char* const bench : {"h200-12-2.json", "h200-32-8.json"}) {
+      const auto lengths = breakEvens(json::parse(readSource(folder + bench)), name);
+      ASSERT_TRUE(lengths);
+      found.insert(found.end(), lengths->begin(), lengths->end());
+    }
+    const std::string card = readSource(file);
+    EXPECT_EQ(card.find("\n## Break-even length\n") != std::string::npos, !found.empty());
+    if (found.empty()) continue;
+    ++timed;
+    const auto expected = methodCard(name, {}, found);
+    ASSERT_TRUE(expected);
+    const size_t cut = expected->find("\n## Break-even length\n");
+    EXPECT_TRUE(card.starts_with(expected->substr(0, cut)));
+    EXPECT_TRUE(card.ends_with(expected->substr(cut)));
+  }
+  EXPECT_EQ(timed, 8u);
 }
 
 TEST(BreakEven, RefusesWhatNoBenchWrote) {

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """picture.py curve.csv PICTURE.svg [--over x|bytes|prefill]: accuracy against what was read, with 95 % intervals.
+picture.py curve.csv PICTURE.svg --over layer: accuracy of the schedules oneHot, layer by layer.
 picture.py policy.json PICTURE.svg: the published schedule of the smallest total budget, layer by layer.
 
 x is S, a layer's reads; bytes the share of the keys' and values' bytes that decode steps read; prefill the share of blocks that a
-prefill computes. Grey: dense attention, whose interval is the band.
+prefill computes. Grey: dense attention, over layers the uniform schedule, whose interval is the band.
 """
 import argparse
 import csv
@@ -11,7 +12,7 @@ import json
 import math
 
 LAYERS = 28
-COLOURS = ["#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8c564b", "#e377c2", "#7f7f7f"]
+COLOURS = ["#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22"]
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 920, 430, 56, 376, 34, 48
 
 
@@ -115,16 +116,45 @@ def bars(draws, title):
     return "\n".join(out + ["</svg>", ""])
 
 
+def one_hot(rows, title):
+    hot = sorted((row for row in rows if row["schedule"].startswith("oneHot")), key=lambda row: row["schedule"])
+    uniform = next(row for row in rows if row["schedule"] == "uniform")
+    width, step = WIDTH - 340, (WIDTH - 340 - LEFT) / len(hot)
+
+    def at_y(y):
+        return TOP + (1 - float(y)) * (HEIGHT - TOP - BOTTOM)
+
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width + 20} {HEIGHT}" font-family="sans-serif" font-size="12">',
+           f'<rect width="{width + 20}" height="{HEIGHT}" fill="white"/>',
+           f'<text x="{LEFT}" y="20" font-size="14">{title}</text>']
+    for tick in (0, .2, .4, .6, .8, 1):
+        out.append(f'<line x1="{LEFT}" x2="{width}" y1="{at_y(tick):.1f}" y2="{at_y(tick):.1f}" stroke="#ddd"/>'
+                   f'<text x="{LEFT - 8}" y="{at_y(tick) + 4:.1f}" text-anchor="end">{tick:g}</text>')
+    low, high, mean = (at_y(uniform[key]) for key in ("ci_low", "ci_high", "accuracy"))
+    out.append(f'<rect x="{LEFT}" width="{width - LEFT}" y="{high:.1f}" height="{low - high:.1f}" fill="#888" opacity=".15"/>'
+               f'<line x1="{LEFT}" x2="{width}" y1="{mean:.1f}" y2="{mean:.1f}" stroke="#666" stroke-dasharray="5 3"/>')
+    for layer, row in enumerate(hot):
+        x = LEFT + (layer + .5) * step
+        out.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{at_y(row["ci_low"]):.1f}" y2="{at_y(row["ci_high"]):.1f}" stroke="{COLOURS[0]}" opacity=".4"/>'
+                   f'<circle cx="{x:.1f}" cy="{at_y(row["accuracy"]):.1f}" r="3.5" fill="{COLOURS[0]}"/>')
+        if layer % 4 == 0:
+            out.append(f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{layer}</text>')
+    out.append(f'<text x="{(LEFT + width) / 2:.0f}" y="{HEIGHT - 10}" text-anchor="middle">layer with one read; dashed: all at 16</text>')
+    return "\n".join(out + ["</svg>", ""])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("curve")
     parser.add_argument("out")
-    parser.add_argument("--over", choices=["x", "bytes", "prefill"], default="x")
+    parser.add_argument("--over", choices=["x", "bytes", "prefill", "layer"], default="x")
     parser.add_argument("--title", default="")
     options = parser.parse_args()
     if options.curve.endswith(".json"):
         with open(options.curve) as file:
             drawn = bars(json.load(file)["frontier"][0]["learned_schedule"], options.title)
+    elif options.over == "layer":
+        drawn = one_hot(rows_of(options.curve), options.title)
     else:
         drawn = picture(rows_of(options.curve), options.over, options.title)
     with open(options.out, "w") as file:
