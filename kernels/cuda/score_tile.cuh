@@ -13,7 +13,8 @@
 
 namespace allot::kernels::cuda {
 
-__device__ inline float overKeys(float x) {  // the sum over lanes of one head
+template <typename X>
+__device__ X overKeys(X x) {  // the sum over lanes of one head
   x += __shfl_xor_sync(kAll, x, 4);
   x += __shfl_xor_sync(kAll, x, 8);
   return x + __shfl_xor_sync(kAll, x, 16);
