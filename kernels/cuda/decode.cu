@@ -109,12 +109,15 @@ struct Workspace::Impl {
         const SweepKernel kernel = sweepKernelOf(sweep, kv, of.heads, by_head, many);
         if (auto why = configure(kernel, of.rows, &launch)) return why;
       }
-      const StepKernel finish =
-          finishKernelOf(method, kv.head_dim, kv.element, by_head, longSets(method, of.max_length));
-      if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, finish);
-      if (error == cudaSuccess) {
-        if (waits(attributes) && !overlaps(finish)) overlapping.push_back(finish);
-        error = allow(finish, finishBytes(method, of.max_length, pieces));
+      for (const bool many : {false, true}) {
+        const StepKernel finish = finishKernelOf(method, kv.head_dim, kv.element, by_head,
+                                                 longSets(method, of.max_length), many)
+                                      .kernel;
+        if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, finish);
+        if (error == cudaSuccess) {
+          if (waits(attributes) && !overlaps(finish)) overlapping.push_back(finish);
+          error = allow(finish, finishBytes(method, of.max_length, pieces));
+        }
       }
       if (error == cudaSuccess && of.statistics) {
         error = allow(statisticsKernelOf(kv.head_dim, kv.element, by_head),
@@ -421,6 +424,7 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
                    .window = in.window,
                    .batch = in.rows,
                    .heads = in.heads,
+                   .group = in.heads / kv.kv_heads,
                    .max_pages = in.max_pages,
                    .layer = in.layer,
                    .seed = in.seed,
@@ -442,7 +446,6 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
 
   cudaLaunchConfig_t config{};
   config.gridDim = static_cast<unsigned>(in.rows * in.heads);
-  config.blockDim = 256;
   config.dynamicSmemBytes = impl.finishBytes(method, impl.bounds.max_length, impl.max_pieces);
   config.stream = stream;
   // Where its code waits, the finish is brought in while the sweep's last warps still work.
@@ -451,11 +454,13 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
   overlap.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &overlap;
   // The finish alone gives idle values.
-  const StepKernel finish =
+  const FinishKernel finish =
       finishKernelOf(method, kv.head_dim, kv.element, in.head_budgets || in.idle_values,
-                     impl.longSets(method, impl.bounds.max_length));
-  config.numAttrs = impl.overlaps(finish) ? 1 : 0;
-  cudaError_t error = cudaLaunchKernelEx(&config, finish, step);
+                     impl.longSets(method, impl.bounds.max_length),
+                     config.gridDim.x > 2u * static_cast<unsigned>(impl.device.multiprocessors));
+  config.blockDim = static_cast<unsigned>(finish.threads);
+  config.numAttrs = impl.overlaps(finish.kernel) ? 1 : 0;
+  cudaError_t error = cudaLaunchKernelEx(&config, finish.kernel, step);
   if (error == cudaSuccess && statistics) {
     const StepKernel count = statisticsKernelOf(kv.head_dim, kv.element, in.head_budgets);
     const size_t bytes = impl.statisticsBytes(impl.bounds.max_length);

@@ -71,6 +71,8 @@ struct ScoreScratch {
   __device__ float* of(int head) const {
     return reinterpret_cast<float*>(memory + head * Layout::kLineBytes);
   }
+  // A word behind the first line's scores.
+  __device__ int& note() const { return *reinterpret_cast<int*>(of(0) + kPieceKeys); }
 };
 
 template <int kDim, typename T, int kPack>
