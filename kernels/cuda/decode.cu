@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "allot/kernels/cuda_decode.h"
+#include "kernels/cuda/alignment.h"
 #include "kernels/cuda/append.cuh"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/launch.h"
@@ -389,6 +390,7 @@ Refusal unsupported(const MethodOptions& method) { return gpuUnsupported(method)
 Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const DecodeInputs& in,
                         Workspace* workspace, const DecodeOutputs& out, Stream stream) {
   if (auto why = unsupportedShape(method, kv, in.heads)) return why;
+  if (auto why = misaligned(kv, in.queries)) return why;
   if (auto why = beyondStreams(in)) return why;
   if (in.window < 0) return "window = " + std::to_string(in.window) + " is below 0";
   if (in.idle_window > 0) {
@@ -473,6 +475,8 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
 Refusal appendKv(const PagedKv& kv, const AppendInputs& in, Workspace* workspace, Stream stream) {
   MethodOptions any;
   if (auto why = unsupportedShape(any, kv, kv.kv_heads)) return why;
+  // Appends would take them; no step could read them.
+  if (auto why = misaligned(kv)) return why;
   for (const KeyShadow& shadow : kv.shadows) {
     if (shadow.bits != 0 && shadow.bits != 4) {
       return "the GPU writes 4-bit shadows of keys, not " + std::to_string(shadow.bits) + "-bit";
