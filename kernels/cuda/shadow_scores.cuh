@@ -27,7 +27,7 @@ class ShadowScores {
  public:
   __device__ ShadowScores(const Step& step, const Lane& lane, const ScoreScratch<kPack>& scratch)
       : step_(step), lane_(lane) {
-    scratch.note() = -1;
+    if (lane.id == 0) scratch.note() = -1;
     __syncwarp();
   }
 
@@ -43,7 +43,7 @@ class ShadowScores {
     const int name = share.queriesOf(work);
     if (scratch.note() != name) {
       take(work);  // whose shuffles all lanes come to after that look
-      scratch.note() = name;
+      if (lane_.id == 0) scratch.note() = name;
       __syncwarp();
     }
 #pragma unroll 1
