@@ -31,7 +31,7 @@ Refusal unsupportedShape(const MethodOptions& method, const PagedKv& kv, int hea
   if (kv.page_size < kPart || !std::has_single_bit(static_cast<unsigned>(kv.page_size))) {
     return "the GPU decodes pages of 16, 32, 64 ... keys, not " + std::to_string(kv.page_size);
   }
-  if (kv.kv_heads <= 0 || heads % kv.kv_heads != 0 || heads / kv.kv_heads > 16) {
+  if (kv.kv_heads <= 0 || heads <= 0 || heads % kv.kv_heads != 0 || heads / kv.kv_heads > 16) {
     return "the GPU decodes up to 16 query heads a KV head, not " + std::to_string(heads) +
            " over " + std::to_string(kv.kv_heads);
   }
@@ -47,6 +47,7 @@ struct Workspace::Impl {
   Device device;
   bool ready = false;
   StepBounds bounds;
+  int kv_heads = 0;  // whose packs were loaded
   MethodOptions method;
   int max_pieces = 0;
   uint32_t draw_stride = 0;
@@ -318,6 +319,7 @@ Refusal Workspace::plan(const MethodOptions& method, const PagedKv& kv, const St
   if (auto why = impl.makeRoom(method, kv, bounds)) return why;
   if (auto why = impl.load(method, kv, bounds, max_pieces)) return why;
   impl.bounds = bounds;
+  impl.kv_heads = kv.kv_heads;
   impl.method = method;
   impl.max_pieces = max_pieces;
   impl.draw_stride = stride;
@@ -402,7 +404,8 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
   const bool statistics = out.statistics || out.head_statistics || out.group_statistics;
   const Sweep sweep = sweepOf(method);
   if (!impl.ready || in.rows > impl.bounds.rows || in.heads != impl.bounds.heads ||
-      !takesRoomOf(method, impl.method) || (statistics && !impl.bounds.statistics)) {
+      kv.kv_heads != impl.kv_heads || !takesRoomOf(method, impl.method) ||
+      (statistics && !impl.bounds.statistics)) {
     return "the step is larger than, or other than, the workspace was planned for";
   }
   if (auto why = lacking(method, kv)) return why;

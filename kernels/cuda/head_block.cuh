@@ -17,10 +17,9 @@ struct HeadShared {
 };
 
 // kRescores: scores that come from a shadow are computed again, exactly, for the entries gathered.
-// kThreads: fewer threads than kFinishThreads do the work of those, thread i that of i, i +
-// kThreads
-// .., and the sums of each stay its own: no bit depends on how many there are. One head takes
-// longer, and many heads less, since more of them are on a multiprocessor at once.
+// kThreads: fewer threads than kFinishThreads do the work of those, each that of several, whose
+// sums stay their own: no bit depends on how many threads there are. One head takes longer then,
+// and many heads less, since more of them are on a multiprocessor at once.
 template <int kDim, typename T, bool kRescores, bool kByHead, int kThreads = kFinishThreads>
 class HeadBlock {
  protected:

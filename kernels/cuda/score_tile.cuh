@@ -72,6 +72,7 @@ struct ScoreScratch {
     return reinterpret_cast<float*>(memory + head * Layout::kLineBytes);
   }
   // A word behind the first line's scores.
+  static_assert(Layout::kLineBytes >= (kPieceKeys + 1) * static_cast<int>(sizeof(float)));
   __device__ int& note() const { return *reinterpret_cast<int*>(of(0) + kPieceKeys); }
 };
 

@@ -217,9 +217,11 @@ class WarpShare {
     return work;
   }
 
-  // Whether what is copied is read by no other pack, nor gathered again.
-  __device__ bool readsOnce() const {
-    return kExactAlone || (kSweep != Sweep::kFlash && packs() == 1);
+  // Whether what is copied is read by no other pack, nor gathered again. Exact work of smaller
+  // packs is copied for each of these.
+  __device__ bool readsOnce(bool exact) const {
+    if (kExactAlone) return true;
+    return kSweep != Sweep::kFlash && packs() == 1 && !(kSplits > 1 && exact);
   }
 
   // A name of the queries that the work is for.
