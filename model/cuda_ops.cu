@@ -167,14 +167,6 @@ __global__ void splitRopeKernel(const T* qkv, const float* bias, HeadNorms norms
   to[half] = b * c + a * s;
 }
 
-template <typename Bits>
-__global__ void countDifferentKernel(const Bits* a, const Bits* b, int64_t count,
-                                     uint32_t* differ) {
-  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  const int here = __syncthreads_count(i < count && a[i] != b[i]);
-  if (threadIdx.x == 0 && here > 0) atomicAdd(differ, static_cast<uint32_t>(here));
-}
-
 __global__ void toBFloat16Kernel(const float* from, int64_t count, __nv_bfloat16* to) {
   waitForKernelBefore();
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
@@ -262,17 +254,6 @@ void splitRope(Number number, const void* qkv, const float* bias, const HeadNorm
     launchEarly<splitRopeKernel<T>>(grid, stream, static_cast<const T*>(qkv), bias, norms,
                                     positions, cosines, sines, heads, out);
   });
-}
-
-void countDifferent(Number number, const void* a, const void* b, int64_t count, uint32_t* differ,
-                    Stream stream) {
-  if (number == Number::kFloat32) {
-    countDifferentKernel<<<blocksFor(count), kThreads, 0, stream>>>(
-        static_cast<const uint32_t*>(a), static_cast<const uint32_t*>(b), count, differ);
-  } else {
-    countDifferentKernel<<<blocksFor(count), kThreads, 0, stream>>>(
-        static_cast<const uint16_t*>(a), static_cast<const uint16_t*>(b), count, differ);
-  }
 }
 
 void toBFloat16(const float* from, int64_t count, void* to, Stream stream) {

@@ -63,10 +63,6 @@ void movePages(const PagePart* parts, int part_count, const int32_t* pages, uint
 void copyPages(const PagePart* parts, int part_count, const int32_t* from, const int32_t* to,
                int page_count, Stream stream);
 
-// Adds to *differ how many of `count` numbers of a and b differ in a bit. All in device memory.
-void countDifferent(Number number, const void* a, const void* b, int64_t count, uint32_t* differ,
-                    Stream stream);
-
 // `count` numbers.
 void toBFloat16(const float* from, int64_t count, void* to, Stream stream);
 

@@ -55,6 +55,19 @@ void expectPlace(const at::Tensor& tensor, const char* name, at::Device device) 
   }
 }
 
+// Data of a contiguous tensor, which begin at a multiple of an element's size: memory that another
+// library lent need not. Where kernels of a GPU want more, they say so themselves.
+void* beginOf(const at::Tensor& tensor, const char* name) {
+  void* const data = tensor.data_ptr();
+  const auto size = static_cast<uintptr_t>(tensor.element_size());
+  if (reinterpret_cast<uintptr_t>(data) % size != 0) {
+    refuse(std::string("the data of ") + name +
+           " begin at an address that is no multiple of an element's " + std::to_string(size) +
+           " bytes: pass a copy");
+  }
+  return data;
+}
+
 void expectShape(const at::Tensor& tensor, const char* name, std::initializer_list<int64_t> sizes) {
   bool same = tensor.dim() == static_cast<int64_t>(sizes.size());
   int64_t axis = 0;
@@ -104,15 +117,7 @@ void* dataOf(const at::Tensor& tensor, const char* name, at::ScalarType type, at
            " is wanted");
   }
   expectShape(tensor, name, sizes);
-  void* const data = tensor.data_ptr();
-  // Kernels of a GPU load 16 bytes at once; from other addresses that ends all of CUDA in the
-  // process.
-  const bool numbers = type != at::kInt && type != at::kLong;
-  if (device.is_cuda() && numbers && reinterpret_cast<uintptr_t>(data) % 16 != 0) {
-    refuse(std::string(name) + " begins at an address that is no multiple of 16: pass " + name +
-           ".clone()");
-  }
-  return data;
+  return beginOf(tensor, name);
 }
 
 const uint32_t* wordsOf(const at::Tensor& tensor, const char* name, at::Device device,
@@ -123,7 +128,7 @@ const uint32_t* wordsOf(const at::Tensor& tensor, const char* name, at::Device d
            ", but int32 is wanted, whose bits are taken as unsigned");
   }
   expectShape(tensor, name, sizes);
-  return static_cast<const uint32_t*>(tensor.data_ptr());
+  return static_cast<const uint32_t*>(beginOf(tensor, name));
 }
 
 at::Device deviceOf(at::TensorList cache) {
@@ -151,7 +156,7 @@ kernels::PagedKv cacheOf(at::TensorList cache) {
            ", but [pages, kv_heads, page_size, head_dim] are wanted with a head_dim that is a "
            "multiple of 16 up to 1024");
   }
-  kv.keys = keys.data_ptr();
+  kv.keys = beginOf(keys, "the cache's keys");
   kv.values = dataOf(cache[kValues], "the cache's values", keys.scalar_type(), device,
                      {pages, heads, slots, width});
   const auto has = [&](Part part) { return cache[part].defined() && cache[part].numel() > 0; };

@@ -1,6 +1,6 @@
 #pragma once
-// Tensors as what kernels/ takes: each is checked for dtype, device, sizes and strides first. What
-// is refused is thrown as a Python ValueError of one sentence. Stateless, any thread.
+// Tensors as what kernels/ takes: each is checked for dtype, device, sizes, strides and where it
+// begins. What is refused is thrown as a Python ValueError of one sentence. Stateless, any thread.
 
 // First: List.h, which the others include, needs it whole.
 #include <ATen/core/ivalue.h>

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "allot/kernels/cuda_decode.h"
+#include "kernels/cuda/alignment.h"
 #include "kernels/cuda/append.cuh"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/launch.h"
@@ -30,7 +31,7 @@ Refusal unsupportedShape(const MethodOptions& method, const PagedKv& kv, int hea
   if (kv.page_size < kPart || !std::has_single_bit(static_cast<unsigned>(kv.page_size))) {
     return "the GPU decodes pages of 16, 32, 64 ... keys, not " + std::to_string(kv.page_size);
   }
-  if (kv.kv_heads <= 0 || heads % kv.kv_heads != 0 || heads / kv.kv_heads > 16) {
+  if (kv.kv_heads <= 0 || heads <= 0 || heads % kv.kv_heads != 0 || heads / kv.kv_heads > 16) {
     return "the GPU decodes up to 16 query heads a KV head, not " + std::to_string(heads) +
            " over " + std::to_string(kv.kv_heads);
   }
@@ -46,6 +47,7 @@ struct Workspace::Impl {
   Device device;
   bool ready = false;
   StepBounds bounds;
+  int kv_heads = 0;  // whose packs were loaded
   MethodOptions method;
   int max_pieces = 0;
   uint32_t draw_stride = 0;
@@ -109,12 +111,15 @@ struct Workspace::Impl {
         const SweepKernel kernel = sweepKernelOf(sweep, kv, of.heads, by_head, many);
         if (auto why = configure(kernel, of.rows, &launch)) return why;
       }
-      const StepKernel finish =
-          finishKernelOf(method, kv.head_dim, kv.element, by_head, longSets(method, of.max_length));
-      if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, finish);
-      if (error == cudaSuccess) {
-        if (waits(attributes) && !overlaps(finish)) overlapping.push_back(finish);
-        error = allow(finish, finishBytes(method, of.max_length, pieces));
+      for (const bool many : {false, true}) {
+        const StepKernel finish = finishKernelOf(method, kv.head_dim, kv.element, by_head,
+                                                 longSets(method, of.max_length), many)
+                                      .kernel;
+        if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, finish);
+        if (error == cudaSuccess) {
+          if (waits(attributes) && !overlaps(finish)) overlapping.push_back(finish);
+          error = allow(finish, finishBytes(method, of.max_length, pieces));
+        }
       }
       if (error == cudaSuccess && of.statistics) {
         error = allow(statisticsKernelOf(kv.head_dim, kv.element, by_head),
@@ -314,6 +319,7 @@ Refusal Workspace::plan(const MethodOptions& method, const PagedKv& kv, const St
   if (auto why = impl.makeRoom(method, kv, bounds)) return why;
   if (auto why = impl.load(method, kv, bounds, max_pieces)) return why;
   impl.bounds = bounds;
+  impl.kv_heads = kv.kv_heads;
   impl.method = method;
   impl.max_pieces = max_pieces;
   impl.draw_stride = stride;
@@ -386,6 +392,7 @@ Refusal unsupported(const MethodOptions& method) { return gpuUnsupported(method)
 Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const DecodeInputs& in,
                         Workspace* workspace, const DecodeOutputs& out, Stream stream) {
   if (auto why = unsupportedShape(method, kv, in.heads)) return why;
+  if (auto why = misaligned(kv, in.queries)) return why;
   if (auto why = beyondStreams(in)) return why;
   if (in.window < 0) return "window = " + std::to_string(in.window) + " is below 0";
   if (in.idle_window > 0) {
@@ -397,7 +404,8 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
   const bool statistics = out.statistics || out.head_statistics || out.group_statistics;
   const Sweep sweep = sweepOf(method);
   if (!impl.ready || in.rows > impl.bounds.rows || in.heads != impl.bounds.heads ||
-      !takesRoomOf(method, impl.method) || (statistics && !impl.bounds.statistics)) {
+      kv.kv_heads != impl.kv_heads || !takesRoomOf(method, impl.method) ||
+      (statistics && !impl.bounds.statistics)) {
     return "the step is larger than, or other than, the workspace was planned for";
   }
   if (auto why = lacking(method, kv)) return why;
@@ -421,6 +429,7 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
                    .window = in.window,
                    .batch = in.rows,
                    .heads = in.heads,
+                   .group = in.heads / kv.kv_heads,
                    .max_pages = in.max_pages,
                    .layer = in.layer,
                    .seed = in.seed,
@@ -442,7 +451,6 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
 
   cudaLaunchConfig_t config{};
   config.gridDim = static_cast<unsigned>(in.rows * in.heads);
-  config.blockDim = 256;
   config.dynamicSmemBytes = impl.finishBytes(method, impl.bounds.max_length, impl.max_pieces);
   config.stream = stream;
   // Where its code waits, the finish is brought in while the sweep's last warps still work.
@@ -451,11 +459,13 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
   overlap.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &overlap;
   // The finish alone gives idle values.
-  const StepKernel finish =
+  const FinishKernel finish =
       finishKernelOf(method, kv.head_dim, kv.element, in.head_budgets || in.idle_values,
-                     impl.longSets(method, impl.bounds.max_length));
-  config.numAttrs = impl.overlaps(finish) ? 1 : 0;
-  cudaError_t error = cudaLaunchKernelEx(&config, finish, step);
+                     impl.longSets(method, impl.bounds.max_length),
+                     config.gridDim.x > 2u * static_cast<unsigned>(impl.device.multiprocessors));
+  config.blockDim = static_cast<unsigned>(finish.threads);
+  config.numAttrs = impl.overlaps(finish.kernel) ? 1 : 0;
+  cudaError_t error = cudaLaunchKernelEx(&config, finish.kernel, step);
   if (error == cudaSuccess && statistics) {
     const StepKernel count = statisticsKernelOf(kv.head_dim, kv.element, in.head_budgets);
     const size_t bytes = impl.statisticsBytes(impl.bounds.max_length);
@@ -468,6 +478,8 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
 Refusal appendKv(const PagedKv& kv, const AppendInputs& in, Workspace* workspace, Stream stream) {
   MethodOptions any;
   if (auto why = unsupportedShape(any, kv, kv.kv_heads)) return why;
+  // Appends would take them; no step could read them.
+  if (auto why = misaligned(kv)) return why;
   for (const KeyShadow& shadow : kv.shadows) {
     if (shadow.bits != 0 && shadow.bits != 4) {
       return "the GPU writes 4-bit shadows of keys, not " + std::to_string(shadow.bits) + "-bit";

@@ -20,7 +20,7 @@ class FeatureBlock {
         channel_(threadIdx.x),
         sequence_(blockIdx.x / step.cache.kv_heads),
         kv_head_(blockIdx.x % step.cache.kv_heads),
-        group_(step.in.heads / step.cache.kv_heads) {}
+        group_(step.in.group) {}
 
   __device__ void run() {
     bool read = false, scored = false;  // by some head that has scores

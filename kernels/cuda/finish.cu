@@ -5,25 +5,31 @@
 
 namespace allot::kernels::cuda {
 
-StepKernel finishKernelOf(Sweep sweep, int head_dim, Element element, bool by_head) {
-  return byShape<StepKernel>(head_dim, element, [=](auto shape) -> StepKernel {
+FinishKernel finishKernelOf(Sweep sweep, int head_dim, Element element, bool by_head, bool many) {
+  return byShape<FinishKernel>(head_dim, element, [=](auto shape) -> FinishKernel {
     using S = decltype(shape);
     using T = typename S::Type;
+    constexpr int kFew = kFinishThreads / 2;
     switch (sweep) {
       case Sweep::kExact:
       case Sweep::kJoined:
-        return by_head ? nullptr : finishKernel<S::kDim, T, Sweep::kExact, false>;
+        return {by_head ? nullptr : finishKernel<S::kDim, T, Sweep::kExact, false>};
       case Sweep::kMasses:
-        return by_head ? finishKernel<S::kDim, T, Sweep::kMasses, true>
-                       : finishKernel<S::kDim, T, Sweep::kMasses, false>;
+        return {by_head ? finishKernel<S::kDim, T, Sweep::kMasses, true>
+                        : finishKernel<S::kDim, T, Sweep::kMasses, false>};
       case Sweep::kShadow:
-        return by_head ? finishKernel<S::kDim, T, Sweep::kShadow, true>
-                       : finishKernel<S::kDim, T, Sweep::kShadow, false>;
+        if (many) {
+          return {by_head ? finishKernel<S::kDim, T, Sweep::kShadow, true, kFew>
+                          : finishKernel<S::kDim, T, Sweep::kShadow, false, kFew>,
+                  kFew};
+        }
+        return {by_head ? finishKernel<S::kDim, T, Sweep::kShadow, true>
+                        : finishKernel<S::kDim, T, Sweep::kShadow, false>};
       case Sweep::kFlash:
-        return by_head ? finishKernel<S::kDim, T, Sweep::kFlash, true>
-                       : finishKernel<S::kDim, T, Sweep::kFlash, false>;
+        return {by_head ? finishKernel<S::kDim, T, Sweep::kFlash, true>
+                        : finishKernel<S::kDim, T, Sweep::kFlash, false>};
     }
-    return nullptr;
+    return {};
   });
 }
 

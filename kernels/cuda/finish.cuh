@@ -28,14 +28,14 @@ struct FinishShared : HeadShared<kDim> {
   uint64_t warp_sums[kFinishWarps];
 };
 
-template <int kDim, typename T, Sweep kFrom, bool kByHead>
-class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow, kByHead> {
+template <int kDim, typename T, Sweep kFrom, bool kByHead, int kThreads>
+class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow, kByHead, kThreads> {
   static constexpr bool kRescores = kFrom == Sweep::kShadow;
   static constexpr bool kSamples = kRescores || kFrom == Sweep::kMasses;
-  using Base = HeadBlock<kDim, T, kRescores, kByHead>;
+  using Base = HeadBlock<kDim, T, kRescores, kByHead, kThreads>;
   using Base::at_, Base::budget_, Base::keys_, Base::lane_, Base::memory_, Base::pieces_,
       Base::sequence_;
-  using Base::kLanes, Base::kEntries;
+  using Base::kLanes, Base::kEntries, Base::kShare, Base::kOwnWarps;
   using Base::step_, Base::tid_, Base::warp_;
   static constexpr int kAhead = kRescores ? 4 : 8;  // entries that a lane has on their way
 
@@ -60,27 +60,31 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow, kByHead> {
   // prefix[p] = masses of pieces before p, in one unit; returns the total.
   __device__ uint64_t scanMasses(float reference, uint64_t* prefix, float* exponentials) {
     uint64_t passed = 0;
-    float sums = 0;
-    for (int first = 0; first < pieces_; first += kFinishThreads) {
-      const int p = first + tid_;
-      uint64_t mass = 0;
-      if (p < pieces_) {
-        const Piece piece = first == 0 ? this->piece_ : step_.space.pieces[at_ + p];
-        mass = inUnits(piece.mass, reference - piece.reference);
-        sums += power2(piece.reference - reference) * piece.sum;
+    float sums[kShare] = {};
+    for (int all = 0; all < pieces_; all += kFinishThreads) {
+#pragma unroll
+      for (int s = 0; s < kShare; ++s) {
+        const int first = all + s * kThreads, p = first + tid_;
+        if (first >= pieces_) break;
+        uint64_t mass = 0;
+        if (p < pieces_) {
+          const Piece piece = p == tid_ ? this->piece_ : step_.space.pieces[at_ + p];
+          mass = inUnits(piece.mass, reference - piece.reference);
+          sums[s] += power2(piece.reference - reference) * piece.sum;
+        }
+        uint64_t before = mass;
+        for (int i = 1; i < 32; i *= 2) {
+          const uint64_t left = __shfl_up_sync(kAll, before, i);
+          if (lane_ >= i) before += left;
+        }
+        __syncthreads();
+        if (lane_ == 31) shared_.warp_sums[warp_] = before;
+        __syncthreads();
+        uint64_t warps = passed;
+        for (int w = 0; w < warp_; ++w) warps += shared_.warp_sums[w];
+        if (p < pieces_) prefix[p] = warps + before - mass;
+        for (int w = 0; w < kOwnWarps; ++w) passed += shared_.warp_sums[w];
       }
-      uint64_t before = mass;
-      for (int i = 1; i < 32; i *= 2) {
-        const uint64_t left = __shfl_up_sync(kAll, before, i);
-        if (lane_ >= i) before += left;
-      }
-      __syncthreads();
-      if (lane_ == 31) shared_.warp_sums[warp_] = before;
-      __syncthreads();
-      uint64_t warps = passed;
-      for (int w = 0; w < warp_; ++w) warps += shared_.warp_sums[w];
-      if (p < pieces_) prefix[p] = warps + before - mass;
-      for (int w = 0; w < kFinishWarps; ++w) passed += shared_.warp_sums[w];
     }
     *exponentials = this->sum(sums);  // and a barrier after the prefix
     return passed;
@@ -202,7 +206,7 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow, kByHead> {
     const uint64_t total = scanMasses(reference, prefix, &exponentials);
     const int64_t list = this->listAt();
     if (total == 0) {
-      for (uint32_t m = tid_; step_.space.draw_keys && m < budget_; m += kFinishThreads) {
+      for (uint32_t m = tid_; step_.space.draw_keys && m < budget_; m += kThreads) {
         step_.space.draw_keys[list + m] = -1;
       }
       this->fill(exponentials == exponentials ? 0.0f : notANumber(), minusInfinity());
@@ -215,48 +219,64 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow, kByHead> {
     const auto per_warp = static_cast<int>((budget_ + kFinishWarps - 1) / kFinishWarps);
     const int each = min(32, (per_warp + kGroup - 1) / kGroup * kGroup);
     const Thresholds all = thresholdsOf(total);
-    typename Base::Sums sums;
-    for (uint32_t first = warp_ * each; first < budget_; first += kFinishWarps * each) {
-      const int count = static_cast<int>(min(budget_ - first, static_cast<uint32_t>(each)));
-      const uint32_t m = first + lane_;
-      Drawn drawn{};
-      if (lane_ < count) {
-        drawn = find(threshold(m, total, all), prefix, reference);
-        if (step_.space.draw_keys) step_.space.draw_keys[list + m] = drawn.key;
-      }
-      const uint32_t entry = __shfl_sync(kAll, drawn.entry, lane_ < count ? lane_ : 0);
-      if constexpr (kRescores) {
-        float known = lane_ < count ? -drawn.log_mass : minusInfinity();
-        if (lane_ < count && step_.in.bias) {
-          known += step_.in.bias[sequence_ * step_.in.bias_stride + drawn.key] * kLog2E;
+    // A warp that does the work of two finds the draws of both at once where they are few.
+    const bool pairs = kShare == 2 && each <= 16;
+    typename Base::Sums sums[kShare];
+    for (uint32_t base = 0; base < budget_; base += kFinishWarps * each) {
+      uint32_t entry = 0;
+      float known = 0;
+#pragma unroll
+      for (int s = 0; s < kShare; ++s) {
+        const uint32_t first = base + (warp_ + s * kOwnWarps) * each;
+        if (first >= budget_) break;
+        if (s == 0 || !pairs) {
+          const int of = pairs ? lane_ / 16 : 0, i = pairs ? lane_ % 16 : lane_;
+          const uint32_t m = first + of * (kOwnWarps * each) + i;
+          const bool own = i < each && m < budget_;
+          Drawn drawn{};
+          known = minusInfinity();
+          if (own) {
+            drawn = find(threshold(m, total, all), prefix, reference);
+            known = -drawn.log_mass;
+            if (step_.space.draw_keys) step_.space.draw_keys[list + m] = drawn.key;
+            if (kRescores && step_.in.bias) {
+              known += step_.in.bias[sequence_ * step_.in.bias_stride + drawn.key] * kLog2E;
+            }
+          }
+          entry = __shfl_sync(kAll, drawn.entry, own ? lane_ : of * 16);
         }
-        this->template gather<kAhead, false>(count, entry, known, &sums, [&](int i, float weight) {
-          if (!step_.space.draw_keys || i >= count || lane_ % kLanes != 0) return;
-          step_.space.draw_weights[list + first + i] = weight;
-        });
-      } else {
-        this->template gatherEqual<kAhead>(count, entry, sums.out);
+        const int from = pairs ? s * 16 : 0;
+        const int count = static_cast<int>(min(budget_ - first, static_cast<uint32_t>(each)));
+        if constexpr (kRescores) {
+          const auto used = [&](int i, float weight) {
+            if (!step_.space.draw_keys || i >= count || lane_ % kLanes != 0) return;
+            step_.space.draw_weights[list + first + i] = weight;
+          };
+          this->template gather<kAhead, false>(count, entry, known, &sums[s], used, from);
+        } else {
+          this->template gatherEqual<kAhead>(count, entry, sums[s].out, from);
+        }
       }
     }
     if constexpr (kRescores) {
-      this->template finish<false>(&sums);
-      const auto mass = static_cast<float>(sums.mass);
-      for (uint32_t m = tid_; step_.space.draw_keys && m < budget_; m += kFinishThreads) {
+      this->template finish<false>(sums);
+      const auto mass = static_cast<float>(sums->mass);
+      for (uint32_t m = tid_; step_.space.draw_keys && m < budget_; m += kThreads) {
         float& weight = step_.space.draw_weights[list + m];
-        weight = mass > 0 ? power2(weight - sums.top) / mass : 0.0f;
+        weight = mass > 0 ? power2(weight - sums->top) / mass : 0.0f;
       }
       // The proposal's normaliser times the mean importance weight.
-      const float scale = sums.top + reference - static_cast<float>(23 + kKept) +
+      const float scale = sums->top + reference - static_cast<float>(23 + kKept) +
                           log2f(static_cast<float>(total) / static_cast<float>(budget_));
       this->setLse(mass > 0 ? (scale + log2f(mass)) * kLn2 : minusInfinity());
       // Draws may be so light beside what is not drawn that nothing is left.
-      if (tid_ < kDim) this->output()[tid_] = sums.value * (mass == 0 ? 0.0f : 1.0f / mass);
+      if (tid_ < kDim) this->output()[tid_] = sums->value * (mass == 0 ? 0.0f : 1.0f / mass);
     } else {
       const float share = 1.0f / static_cast<float>(budget_);
-      for (uint32_t m = tid_; step_.space.draw_keys && m < budget_; m += kFinishThreads) {
+      for (uint32_t m = tid_; step_.space.draw_keys && m < budget_; m += kThreads) {
         step_.space.draw_weights[list + m] = share;
       }
-      const float value = this->sumEntries(sums.out);
+      const float value = this->sumEntries(sums);
       if (tid_ < kDim) this->output()[tid_] = value * share;
     }
   }
@@ -265,13 +285,18 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow, kByHead> {
   uint32_t offset_ = 0;  // of systematic draws
 };
 
-template <int kDim, typename T, Sweep kFrom, bool kByHead>
-__global__ void __launch_bounds__(kFinishThreads, kFrom == Sweep::kShadow ? 2 : 4)
+// Blocks that are to have room on a multiprocessor.
+constexpr int finishBlocks(Sweep from, int threads) {
+  return from == Sweep::kShadow && threads == kFinishThreads ? 2 : 4;
+}
+
+template <int kDim, typename T, Sweep kFrom, bool kByHead, int kThreads = kFinishThreads>
+__global__ void __launch_bounds__(kThreads, finishBlocks(kFrom, kThreads))
     finishKernel(const __grid_constant__ Step step) {
   extern __shared__ __align__(16) uint8_t memory[];  // max_pieces + 1 sums
   __shared__ FinishShared<kDim> shared;
   // What does not depend on the sweep is read while it ends.
-  FinishHead<kDim, T, kFrom, kByHead> head(step, shared, memory);
+  FinishHead<kDim, T, kFrom, kByHead, kThreads> head(step, shared, memory);
   waitForKernelBefore();
   head.run();
 }

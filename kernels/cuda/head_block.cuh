@@ -17,9 +17,14 @@ struct HeadShared {
 };
 
 // kRescores: scores that come from a shadow are computed again, exactly, for the entries gathered.
-template <int kDim, typename T, bool kRescores, bool kByHead>
+// kThreads: fewer threads than kFinishThreads do the work of those, each that of several, whose
+// sums stay their own: no bit depends on how many threads there are. One head takes longer then,
+// and many heads less, since more of them are on a multiprocessor at once.
+template <int kDim, typename T, bool kRescores, bool kByHead, int kThreads = kFinishThreads>
 class HeadBlock {
  protected:
+  static constexpr int kShare = kFinishThreads / kThreads, kOwnWarps = kThreads / 32;
+  static_assert(kThreads >= kDim && kFinishThreads % kThreads == 0);
   static constexpr int kLanes = kDim / 8;       // that read one entry together
   static constexpr int kEntries = 32 / kLanes;  // a warp reads at once
 
@@ -32,7 +37,7 @@ class HeadBlock {
         warp_(threadIdx.x / 32) {
     sequence_ = blockIdx.x / step.in.heads;
     head_ = blockIdx.x % step.in.heads;
-    kv_head_ = head_ / (step.in.heads / step.cache.kv_heads);
+    kv_head_ = head_ / step.in.group;
     keys_ = keysOf(step, step.in.lengths[sequence_]);
     budget_ = budgetOf<kByHead>(step, sequence_, head_);
     pieces_ = piecesOf(keys_.span());
@@ -87,30 +92,46 @@ class HeadBlock {
 
   // ---- Over the block, in one order whatever the block's neighbours.
 
-  template <typename X, typename Function>
-  __device__ X reduce(X x, X* warps, Function function) {
-    for (int i = 16; i > 0; i /= 2) x = function(x, __shfl_xor_sync(kAll, x, i));
+  // kOf: how many a thread has.
+  template <int kOf, typename X, typename Function>
+  __device__ X reduce(const X (&own)[kOf], X* warps, Function function) {
+    X x[kOf];
+#pragma unroll
+    for (int s = 0; s < kOf; ++s) {
+      x[s] = own[s];
+      for (int i = 16; i > 0; i /= 2) x[s] = function(x[s], __shfl_xor_sync(kAll, x[s], i));
+    }
     __syncthreads();
-    if (lane_ == 0) warps[warp_] = x;
+#pragma unroll
+    for (int s = 0; s < kOf; ++s) {
+      if (lane_ == 0) warps[warp_ + s * kOwnWarps] = x[s];
+    }
     __syncthreads();
-    x = warps[0];
-    for (int w = 1; w < kFinishWarps; ++w) x = function(x, warps[w]);
-    return x;
+    X all = warps[0];
+    for (int w = 1; w < kOf * kOwnWarps; ++w) all = function(all, warps[w]);
+    return all;
   }
   __device__ float largest(float x) {
-    return reduce(x, shared_.warp_floats, [](float a, float b) { return fmaxf(a, b); });
+    const float one[1] = {x};
+    return reduce(one, shared_.warp_floats, [](float a, float b) { return fmaxf(a, b); });
   }
-  __device__ float sum(float x) {
+  __device__ float sum(const float (&x)[kShare]) {
     return reduce(x, shared_.warp_floats, [](float a, float b) { return a + b; });
   }
-  __device__ double sum(double x) {
+  __device__ double sum(const double (&x)[kShare]) {
     return reduce(x, shared_.warp_doubles, [](double a, double b) { return a + b; });
+  }
+  template <typename X>
+  __device__ X sum(X x) {
+    static_assert(kShare == 1);
+    const X one[1] = {x};
+    return sum(one);
   }
 
   __device__ float largestReference() {
     float reference = kNoKeys;
     if (tid_ < pieces_) reference = (piece_ = step_.space.pieces[at_ + tid_]).reference;
-    for (int p = tid_ + kFinishThreads; p < pieces_; p += kFinishThreads) {
+    for (int p = tid_ + kThreads; p < pieces_; p += kThreads) {
       reference = fmaxf(reference, step_.space.pieces[at_ + p].reference);
     }
     return largest(reference);
@@ -127,8 +148,7 @@ class HeadBlock {
     const Piece* pieces = step_.space.pieces + at_;
     const bool whole = pieces[0].mass > 1;  // the sweep has joined them
     float reference = kNoKeys;
-    for (int first = tid_ * kJoinedPieces; first < pieces_;
-         first += kFinishThreads * kJoinedPieces) {
+    for (int first = tid_ * kJoinedPieces; first < pieces_; first += kThreads * kJoinedPieces) {
       Piece own[kJoinedPieces];
 #pragma unroll
       for (int i = 0; i < kJoinedPieces; ++i) own[i] = pieces[min(first + i, pieces_ - 1)];
@@ -147,27 +167,31 @@ class HeadBlock {
       reference = fmaxf(reference, four.reference);
     }
     reference = largest(reference);
-    float total = 0;
-    for (int first = tid_ * kJoinedPieces; first < pieces_;
-         first += kFinishThreads * kJoinedPieces) {
-      right[first] = power2(right[first] - reference);
-      total = __fmaf_rn(right[first], left[first], total);
+    float totals[kShare] = {};
+#pragma unroll
+    for (int s = 0; s < kShare; ++s) {
+      for (int first = (tid_ + s * kThreads) * kJoinedPieces; first < pieces_;
+           first += kFinishThreads * kJoinedPieces) {
+        right[first] = power2(right[first] - reference);
+        totals[s] = __fmaf_rn(right[first], left[first], totals[s]);
+      }
     }
-    total = sum(total);
+    const float total = sum(totals);
     setLse(total > 0 ? (reference + log2f(total)) * kLn2 : minusInfinity());
     if (budget_ == 0 || !(total > 0)) return fillWithout(total);
-    constexpr int kSide = kFinishThreads / kDim;  // threads that share a channel
-    const int d = tid_ % kDim, side = tid_ / kDim;
+    const int d = tid_ % kDim;
     const auto valueAt = [&](int p) {
       return reinterpret_cast<const float*>(step_.space.piece_bytes + (at_ + p) * kPieceBytes)[d];
     };
-    float out = 0;
-    if (whole) {
+    const auto outOf = [&](int side) {
+      float out = 0;
+      if (whole) {
 #pragma unroll 8
-      for (int first = side * kJoinedPieces; first < pieces_; first += kSide * kJoinedPieces) {
-        out = __fmaf_rn(right[first], valueAt(first), out);
+        for (int first = side * kJoinedPieces; first < pieces_; first += kSide * kJoinedPieces) {
+          out = __fmaf_rn(right[first], valueAt(first), out);
+        }
+        return out;
       }
-    } else {
 #pragma unroll 2
       for (int first = side * kJoinedPieces; first < pieces_; first += kSide * kJoinedPieces) {
         float values[kJoinedPieces];
@@ -181,8 +205,9 @@ class HeadBlock {
         }
         out = __fmaf_rn(right[first], four, out);
       }
-    }
-    putSides(out, side, d, total);
+      return out;
+    };
+    putSides(outOf, d, total);
   }
 
   // Where there is nothing to add up.
@@ -193,12 +218,22 @@ class HeadBlock {
     if (tid_ < kDim) output()[tid_] = out;
   }
 
-  // The sum over the threads that share a channel, over `total`.
-  __device__ void putSides(float out, int side, int d, float total) {
-    shared_.sums[side][d] = out;
+  static constexpr int kSide = kFinishThreads / kDim;  // threads that share a channel
+
+  // The sum of theirs, outOf(side), over `total`.
+  template <typename Function>
+  __device__ void putSides(Function outOf, int d, float total) {
+    float out = 0;
+#pragma unroll
+    for (int s = 0; s < kShare; ++s) {
+      const int side = (tid_ + s * kThreads) / kDim;
+      const float own = outOf(side);
+      shared_.sums[side][d] = own;
+      if (s == 0) out = own;
+    }
     __syncthreads();
-    if (side != 0) return;
-    for (int s = 1; s < kFinishThreads / kDim; ++s) out += shared_.sums[s][d];
+    if (tid_ >= kDim) return;
+    for (int side = 1; side < kSide; ++side) out += shared_.sums[side][d];
     output()[d] = out / total;
   }
 
@@ -206,35 +241,40 @@ class HeadBlock {
   __device__ void combineFlash() {
     auto* factors = reinterpret_cast<float*>(memory_);
     const float reference = largestReference();
-    float weights = 0, exponentials = 0;
-    for (int p = tid_; p < pieces_; p += kFinishThreads) {
-      const Piece piece = p == tid_ ? piece_ : step_.space.pieces[at_ + p];
-      const float scale = power2(piece.reference - reference);
-      exponentials += scale * piece.sum;
-      factors[p] = scale * static_cast<float>(piece.mass);
-      weights += factors[p];
+    float own_weights[kShare] = {}, own_exponentials[kShare] = {};
+#pragma unroll
+    for (int s = 0; s < kShare; ++s) {
+      for (int p = tid_ + s * kThreads; p < pieces_; p += kFinishThreads) {
+        const Piece piece = p == tid_ ? piece_ : step_.space.pieces[at_ + p];
+        const float scale = power2(piece.reference - reference);
+        own_exponentials[s] += scale * piece.sum;
+        factors[p] = scale * static_cast<float>(piece.mass);
+        own_weights[s] += factors[p];
+      }
     }
-    exponentials = sum(exponentials);
-    const float total = sum(weights);
+    const float exponentials = sum(own_exponentials);
+    const float total = sum(own_weights);
     setLse(exponentials > 0 ? (reference + log2f(exponentials)) * kLn2 : minusInfinity());
     if (step_.space.draw_keys) {
       const uint32_t samples = drawsOfPiece(budget_, pieces_);
-      for (uint32_t m = tid_; m < samples * pieces_; m += kFinishThreads) {
+      for (uint32_t m = tid_; m < samples * pieces_; m += kThreads) {
         step_.space.draw_weights[listAt() + m] =
             total > 0 ? factors[m / samples] / (total * static_cast<float>(samples)) : 0.0f;
       }
     }
     if (budget_ == 0 || !(total > 0)) return fillWithout(total);
-    constexpr int kSide = kFinishThreads / kDim;
-    const int d = tid_ % kDim, side = tid_ / kDim;
-    float out = 0;
+    const int d = tid_ % kDim;
+    const auto outOf = [&](int side) {
+      float out = 0;
 #pragma unroll 8
-    for (int p = side; p < pieces_; p += kSide) {
-      const auto* values =
-          reinterpret_cast<const float*>(step_.space.piece_bytes + (at_ + p) * kPieceBytes);
-      out += factors[p] * values[d];
-    }
-    putSides(out, side, d, total);
+      for (int p = side; p < pieces_; p += kSide) {
+        const auto* values =
+            reinterpret_cast<const float*>(step_.space.piece_bytes + (at_ + p) * kPieceBytes);
+        out += factors[p] * values[d];
+      }
+      return out;
+    };
+    putSides(outOf, d, total);
   }
 
   // ---- Entries of the pool.
@@ -292,16 +332,17 @@ class HeadBlock {
   // Adds a warp's entries: lane i has the position of entry i < count, and its s', or what to add
   // to the exact score's. Lanes beyond have any entry of the pool, and -infinity: loads are then
   // unconditional, and all of them can be on their way at once. used(i, s') is called by all lanes
-  // of an entry, which are together.
+  // of an entry, which are together. from: the lane that has entry 0.
   template <int kAhead, bool kPilot, typename Used>
-  __device__ void gather(int count, uint32_t entry, float known, Sums* sums, Used used) const {
+  __device__ void gather(int count, uint32_t entry, float known, Sums* sums, Used used,
+                         int from = 0) const {
 #pragma unroll 1
     for (int first = 0; first < count; first += kEntries * kAhead) {
       uint4 keys[kRescores ? kAhead : 1], values[kAhead];
       float s[kAhead];
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
-        const int r = first + i * kEntries + lane_ / kLanes;
+        const int r = from + first + i * kEntries + lane_ / kLanes;
         const uint32_t at = __shfl_sync(kAll, entry, r);
         s[i] = __shfl_sync(kAll, known, r);
         if constexpr (kRescores) keys[i] = loadEntry(step_.cache.keys, at);
@@ -354,13 +395,13 @@ class HeadBlock {
 
   // The same where all entries weigh the same: out += v.
   template <int kAhead>
-  __device__ void gatherEqual(int count, uint32_t entry, float (&out)[8]) const {
+  __device__ void gatherEqual(int count, uint32_t entry, float (&out)[8], int from = 0) const {
 #pragma unroll 1
     for (int first = 0; first < count; first += kEntries * kAhead) {
       uint4 values[kAhead];
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
-        const int r = first + i * kEntries + lane_ / kLanes;
+        const int r = from + first + i * kEntries + lane_ / kLanes;
         values[i] = loadEntry(step_.cache.values, __shfl_sync(kAll, entry, r));
       }
 #pragma unroll
@@ -371,35 +412,57 @@ class HeadBlock {
     }
   }
 
-  // The sums over all warps, in order.
+  // The sums over all warps, in order, from the kShare of a thread's; the first has them.
   template <bool kPilot>
   __device__ void finish(Sums* sums) {
-    if (kRescores && __any_sync(kAll, sums->poison != 0) && lane_ == 0) {
+    float poison = 0, top = kNoKeys;
+#pragma unroll
+    for (int s = 0; s < kShare; ++s) {
+      poison += sums[s].poison;
+      top = fmaxf(top, sums[s].top);
+    }
+    if (kRescores && __any_sync(kAll, poison != 0) && lane_ == 0) {
       report(step_, Wrong::kScore, sequence_, kv_head_);
     }
-    sums->raise(largest(sums->top));
+    top = largest(top);
     // All lanes of an entry have its mass.
     const bool counts = lane_ % kLanes == 0;
-    sums->mass = sum(counts ? sums->mass : 0.0);
-    if (kPilot) {
-      sums->squares = sum(counts ? sums->squares : 0.0);
-      sums->norms = sum(sums->norms);
+    double mass[kShare], squares[kShare], norms[kShare];
+#pragma unroll
+    for (int s = 0; s < kShare; ++s) {
+      sums[s].raise(top);
+      mass[s] = counts ? sums[s].mass : 0.0;
+      squares[s] = counts ? sums[s].squares : 0.0;
+      norms[s] = sums[s].norms;
     }
-    sums->value = sumEntries(sums->out);
+    sums->mass = sum(mass);
+    if (kPilot) {
+      sums->squares = sum(squares);
+      sums->norms = sum(norms);
+    }
+    sums->value = sumEntries(sums);
   }
 
   // out over lanes and warps, in order: thread d gets channel d.
-  __device__ float sumEntries(float (&out)[8]) {
+  __device__ float sumEntries(Sums* sums) {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      for (int apart = kLanes; apart < 32; apart *= 2) {
-        out[i] += __shfl_xor_sync(kAll, out[i], apart);
+    for (int s = 0; s < kShare; ++s) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        for (int apart = kLanes; apart < 32; apart *= 2) {
+          sums[s].out[i] += __shfl_xor_sync(kAll, sums[s].out[i], apart);
+        }
       }
     }
     __syncthreads();
     if (lane_ < kLanes) {
 #pragma unroll
-      for (int i = 0; i < 8; ++i) shared_.sums[warp_][lane_ * 8 + i] = out[i];
+      for (int s = 0; s < kShare; ++s) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          shared_.sums[warp_ + s * kOwnWarps][lane_ * 8 + i] = sums[s].out[i];
+        }
+      }
     }
     __syncthreads();
     float total = 0;

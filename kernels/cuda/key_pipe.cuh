@@ -133,7 +133,7 @@ class KeyPipe {
   // The next slot of the ring is filled, or left if there is no more to copy.
   __device__ void issue(const Share& share) {
     if (loading_) {
-      share.readsOnce() ? copySlot<true>() : copySlot<false>();
+      share.readsOnce(load_.exact) ? copySlot<true>() : copySlot<false>();
       if (++load_slot_ == load_slots_) open(share);
     }
     commitCopies();

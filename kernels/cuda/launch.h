@@ -21,6 +21,12 @@ struct SweepKernel {
   int warp_bytes = 0;
 };
 
+// One finish, and its threads.
+struct FinishKernel {
+  StepKernel kernel = nullptr;
+  int threads = 256;
+};
+
 // Nothing (null) for other head sizes than 64 and 128. by_head: what reads Step::ByHead. There is
 // no finish of kExact that does: that of kMasses attends exactly where all heads do. pack: query
 // heads at once, packFor() a group or, over the shadow, up to kMostShadowPack; the others have
@@ -30,7 +36,8 @@ SweepKernel exactSweepByHead(int head_dim, Element element, int pack);
 SweepKernel massesSweep(int head_dim, Element element, bool by_head);
 SweepKernel shadowSweep(int head_dim, Element element, bool by_head, int pack);
 SweepKernel flashSweep(int head_dim, Element element, bool by_head);
-StepKernel finishKernelOf(Sweep sweep, int head_dim, Element element, bool by_head);
+// many: there are more heads than find room on the GPU at once; then blocks of some are smaller.
+FinishKernel finishKernelOf(Sweep sweep, int head_dim, Element element, bool by_head, bool many);
 // The finish where keys are chosen by scores (sweeps kMasses and kShadow), by head or not.
 StepKernel choiceKernelOf(Sweep sweep, int head_dim, Element element);
 // Shared memory that it is to have beside what it declares.

@@ -97,17 +97,17 @@ bool manyPieces(Sweep sweep, int rows, int max_length, int64_t teams) {
   return sweep == Sweep::kExact ? piecesAtOnce(pieces, teams) > 1 : pieces >= 4 * teams;
 }
 
-StepKernel finishKernelOf(const MethodOptions& method, int head_dim, Element element, bool by_head,
-                          bool long_sets) {
+FinishKernel finishKernelOf(const MethodOptions& method, int head_dim, Element element,
+                            bool by_head, bool long_sets, bool many) {
   const Sweep sweep = sweepOf(method);
   if (choosesByScores(chosenBy(method))) {
-    return long_sets ? longChoiceKernelOf(sweep, head_dim, element)
-                     : choiceKernelOf(sweep, head_dim, element);
+    return {long_sets ? longChoiceKernelOf(sweep, head_dim, element)
+                      : choiceKernelOf(sweep, head_dim, element)};
   }
-  if (readsBounds(method)) return questKernelsOf(head_dim, element).finish;
-  if (drawsByTiles(method)) return tilesKernelOf(head_dim, element);
+  if (readsBounds(method)) return {questKernelsOf(head_dim, element).finish};
+  if (drawsByTiles(method)) return {tilesKernelOf(head_dim, element)};
   const Sweep of = by_head && sweep == Sweep::kExact ? Sweep::kMasses : sweep;
-  return finishKernelOf(of, head_dim, element, by_head);
+  return finishKernelOf(of, head_dim, element, by_head, many);
 }
 
 bool takesRoomOf(const MethodOptions& method, const MethodOptions& planned) {

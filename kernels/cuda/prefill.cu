@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/cuda/alignment.h"
 #include "kernels/cuda/buffer.h"
 
 namespace allot::kernels::cuda {
@@ -142,8 +143,9 @@ struct PrefillWorkspace::Impl {
   }
 
   // Nothing if a call like this was planned for.
-  Refusal check(const PagedKv& kv, const PrefillInputs& in) const {
+  Refusal check(const PagedKv& kv, const PrefillInputs& in, const float* out = nullptr) const {
     if (auto why = unsupportedShape(kv, in.heads)) return why;
+    if (auto why = misaligned(kv, in.queries, out)) return why;
     if (in.window < 0) return "window = " + std::to_string(in.window) + " is below 0";
     if (in.first < 0 || in.count < 0) return "a chunk that begins or ends before position 0";
     if (!(in.skip >= 0 && in.skip < 1)) {
@@ -247,7 +249,7 @@ Refusal prefillUnsupported(const MethodOptions& method) {
 Refusal attendBlocks(const PagedKv& kv, const PrefillInputs& in, const KeyBits& list,
                      PrefillWorkspace* workspace, const PrefillOutputs& out, Stream stream) {
   const PrefillWorkspace::Impl& impl = workspace->impl();
-  if (auto why = impl.check(kv, in)) return why;
+  if (auto why = impl.check(kv, in, out.out)) return why;
   if (in.count == 0) return std::nullopt;
   if (list.key_block != 16 && list.key_block != 32 && list.key_block != 64) {
     return "a key block's size = " + std::to_string(list.key_block) + " is none of 16, 32 and 64";
@@ -359,7 +361,7 @@ Refusal selectSale(const PagedKv& kv, const PrefillInputs& in, const SaleOptions
 Refusal attendSampledBlocks(const PagedKv& kv, const PrefillInputs& in, const QueryDraws& draws,
                             PrefillWorkspace* workspace, const PrefillOutputs& out, Stream stream) {
   const PrefillWorkspace::Impl& impl = workspace->impl();
-  if (auto why = impl.check(kv, in)) return why;
+  if (auto why = impl.check(kv, in, out.out)) return why;
   if (impl.method.method != Method::kSampledBlocks) return "the workspace was planned otherwise";
   if (in.count == 0) return std::nullopt;
   PromptChunk chunk = impl.chunkOf(kv, in);

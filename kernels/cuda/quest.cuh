@@ -40,7 +40,7 @@ class BoundBlock {
         lane_(threadIdx.x % 32),
         kv_head_(blockIdx.y),
         sequence_(blockIdx.z),
-        group_(step.in.heads / step.cache.kv_heads),
+        group_(step.in.group),
         keys_(keysOf(step, step.in.lengths[sequence_])),
         pages_(step, keys_),
         tiles_a_page_(pages_.keys / kPart) {}

@@ -13,7 +13,8 @@
 
 namespace allot::kernels::cuda {
 
-__device__ inline float overKeys(float x) {  // the sum over lanes of one head
+template <typename X>
+__device__ X overKeys(X x) {  // the sum over lanes of one head
   x += __shfl_xor_sync(kAll, x, 4);
   x += __shfl_xor_sync(kAll, x, 8);
   return x + __shfl_xor_sync(kAll, x, 16);
@@ -70,6 +71,9 @@ struct ScoreScratch {
   __device__ float* of(int head) const {
     return reinterpret_cast<float*>(memory + head * Layout::kLineBytes);
   }
+  // A word behind the first line's scores.
+  static_assert(Layout::kLineBytes >= (kPieceKeys + 1) * static_cast<int>(sizeof(float)));
+  __device__ int& note() const { return *reinterpret_cast<int*>(of(0) + kPieceKeys); }
 };
 
 template <int kDim, typename T, int kPack>

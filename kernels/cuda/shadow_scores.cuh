@@ -25,7 +25,11 @@ class ShadowScores {
   static constexpr float kFloat = 12582912.0f;
 
  public:
-  __device__ ShadowScores(const Step& step, const Lane& lane) : step_(step), lane_(lane) {}
+  __device__ ShadowScores(const Step& step, const Lane& lane, const ScoreScratch<kPack>& scratch)
+      : step_(step), lane_(lane) {
+    if (lane.id == 0) scratch.note() = -1;
+    __syncwarp();
+  }
 
   // A piece's to scratch; the largest of this lane's to `top`.
   template <bool kByHead>
@@ -34,7 +38,14 @@ class ShadowScores {
                           const ScoreScratch<kPack>& scratch, float (&top)[kOfLane]) {
 #pragma unroll
     for (int i = 0; i < kOfLane; ++i) top[i] = minusInfinity();
-    take(work, share.queriesOf(work));
+    // Whose queries the registers hold is noted in shared memory: there is no register for it, and
+    // what the compiler keeps on the stack comes from as far as a key.
+    const int name = share.queriesOf(work);
+    if (scratch.note() != name) {
+      take(work);  // whose shuffles all lanes come to after that look
+      if (lane_.id == 0) scratch.note() = name;
+      __syncwarp();
+    }
 #pragma unroll 1
     for (int slot = 0; slot < kPieceKeys / 64; ++slot) {
       const int begin = slot * 64 + lane_.g / 4 * 16 + lane_.g % 4 * 4;
@@ -91,9 +102,7 @@ class ShadowScores {
   }
 
  private:
-  __device__ void take(const Work& work, int name) {
-    if (name == queries_of_) return;
-    queries_of_ = name;
+  __device__ void take(const Work& work) {
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) takeColumns(work, tile);
   }
@@ -222,7 +231,6 @@ class ShadowScores {
 
   const Step& step_;
   Lane lane_;
-  int queries_of_ = -1;
   uint32_t query_[kTiles][kDim / 32][2];
   int begin_[kTiles][4];
   float factor_[kOfLane];

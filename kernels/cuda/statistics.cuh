@@ -27,7 +27,7 @@ class GroupCount {
       : step_(step), shared_(shared), tid_(threadIdx.x) {
     sequence_ = blockIdx.x / step.cache.kv_heads;
     kv_head_ = blockIdx.x % step.cache.kv_heads;
-    group_ = step.in.heads / step.cache.kv_heads;
+    group_ = step.in.group;
     if constexpr (!kByHead) kind_ = kindOf<kByHead>(step, sequence_, 0);
     const int n = step.in.lengths[sequence_];
     const bool bad = kByHead ? beyondRoom(step, n) : kind_ == HeadKind::kBad;

@@ -162,6 +162,7 @@ struct Step {
     int window;  // keys of a sequence, its newest; 0: all
     int batch;   // sequences
     int heads;
+    int group;  // query heads of a KV head
     int max_pages;
     uint32_t layer;
     uint64_t seed;

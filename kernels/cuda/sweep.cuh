@@ -123,6 +123,7 @@ class SweepWarp {
   static constexpr int kOfLane = Pack::kOfLane;
   static constexpr int kExactPack = exactPackOf(kSweep, kPack);
   using ExactPack = PackLayout<kExactPack>;
+  using ExactTile = ScoreTile<kDim, T, kExactPack>;
   using Values = ValueSum<kDim, T, kExactPack>;
   static constexpr bool kShadows = kSweep == Sweep::kShadow, kDraws = kSweep == Sweep::kFlash;
   static constexpr bool kJoins = kSweep == Sweep::kJoined;
@@ -136,7 +137,7 @@ class SweepWarp {
         share_(step, sequences, at_once),
         pipe_(step, share_, memory),
         tile_(step, lane_),
-        shadow_(step, lane_),
+        shadow_(step, lane_, ScoreScratch<kPack>{Layout::scratchOf(memory)}),
         drawer_(step, lane_, memory),
         pending_(lane_, Layout::scratchOf(memory)),
         scratch_{Layout::scratchOf(memory)} {}
@@ -147,7 +148,13 @@ class SweepWarp {
     for (; share_.has(place); share_.goOn(place)) {
       const WorkOf<kByHead> work = share_.at(place);
       if (work.exact) {
-        exactPieces(work);
+        if constexpr (kShadows) {
+          // Its queries stay no longer: the shadow's sweep has no registers for both.
+          ExactTile tile(step_, lane_);
+          exactPieces(work, tile);
+        } else {
+          exactPieces(work, tile_);
+        }
       } else if constexpr (Layout::kScores) {
         sampledPiece(work);
       }
@@ -158,14 +165,14 @@ class SweepWarp {
 
  private:
   // Of exact heads: the softmax's sum and the weighted sum of values.
-  __device__ void exactPieces(const WorkOf<kByHead>& work) {
-    tile_.take(work, share_.queriesOf(work));
+  __device__ void exactPieces(const WorkOf<kByHead>& work, ExactTile& tile) {
+    tile.take(work, share_.queriesOf(work));
     int from = 0;
     uint32_t pieces = 0;
     do {
       const int to = kJoins ? min(from + work.keys, work.count) : work.count;
       PieceSums<kDim, T, kExactPack> sums;
-      attend(work, from, to, sums);
+      attend(work, from, to, tile, sums);
       ++pieces;
       if constexpr (kJoins) {
         if (from > 0) pending_.joinTo(sums);
@@ -189,7 +196,8 @@ class SweepWarp {
   }
 
   // Keys from .. to - 1 of the work, online.
-  __device__ void attend(const Work& work, int from, int to, PieceSums<kDim, T, kExactPack>& sums) {
+  __device__ void attend(const Work& work, int from, int to, const ExactTile& exact,
+                         PieceSums<kDim, T, kExactPack>& sums) {
     constexpr int kOfLane = ExactPack::kOfLane;
     const uint32_t lane_value = TileLayout<kDim>::valuesOf(lane_.id);
     // Exponents are relative to a score that has been the largest, or up to 2^8 less than that.
@@ -198,7 +206,7 @@ class SweepWarp {
 #pragma unroll 1
     for (int tile = kJoins ? from / kPart : work.dead / kPart; tile < tiles; ++tile) {
       float s[kOfLane][2];
-      tile_.scores(work, tile, pipe_.await(), guard_, s);
+      exact.scores(work, tile, pipe_.await(), guard_, s);
       pipe_.release(share_);
       bool above = false;
 #pragma unroll
@@ -251,30 +259,48 @@ class SweepWarp {
       of_lane[i] = top >= kNoKeys ? ceilf(top) : kNoKeys;
     }
     __syncwarp();
-    float reference[kPack];
-#pragma unroll
-    for (int h = 0; h < kPack; ++h) {
-      reference[h] = __shfl_sync(kAll, of_lane[Pack::ofLane(h)], Pack::laneT(h));
-    }
     if constexpr (kDraws) {
-      drawFromPiece(work, reference, of_lane[0]);
+      drawFromPiece(work, of_lane[0]);
     } else if (step_.space.scores) {
-      leavePiece<true>(work, reference);
+      leavePiece<true>(work, of_lane);
     } else {
-      leavePiece<false>(work, reference);
+      leavePiece<false>(work, of_lane);
     }
     __syncwarp();
   }
 
-  // Masses, or scores where keys are chosen by them, and what they sum to. Branches are few, so
-  // that the heads' instructions fill each other's gaps.
+  // What the lanes that have a head of four say of it.
+  __device__ void ofFour(const float (&of_lane)[kOfLane], int four, float (&reference)[4]) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float own = of_lane[Pack::ofLane(i)];
+      if constexpr (kPack == kMostPack) own = four < 8 ? own : of_lane[Pack::ofLane(8 + i)];
+      reference[i] = __shfl_sync(kAll, own, Pack::laneT(four + i));
+    }
+  }
+
+  // Masses, or scores where keys are chosen by them, and what they sum to. Four heads at a time:
+  // branches are few, so that their instructions fill each other's gaps, and the code of eight
+  // would not stay in the instruction cache.
   template <bool kLeavesScores>
-  __device__ void leavePiece(const WorkOf<kByHead>& work, const float (&reference)[kPack]) {
+  __device__ void leavePiece(const WorkOf<kByHead>& work, const float (&of_lane)[kOfLane]) {
     const int64_t first =
         pieceIndex(step_, work.sequence, headOf<kPack>(step_, work, 0), work.piece);
-    const uint32_t heads = headsOf<kPack>(step_, work);
-    float sums[kPack];
-    uint32_t units[kPack];
+#pragma unroll 1
+    for (int four = 0; four < kPack; four += 4) {
+      const uint32_t heads = headsOf<kPack>(step_, work) >> four;
+      leaveFour<kLeavesScores>(first + static_cast<int64_t>(four) * step_.space.max_pieces, heads,
+                               four, of_lane);
+    }
+  }
+
+  // heads: those of the four that the work is for, a bit each.
+  template <bool kLeavesScores>
+  __device__ void leaveFour(int64_t first, uint32_t heads, int four,
+                            const float (&of_lane)[kOfLane]) {
+    float reference[4], sums[4];
+    uint32_t units[4];
+    ofFour(of_lane, four, reference);
     {
       // Of what the lane leaves of a head: 16 bytes of masses, or 32 of scores.
       const int64_t bytes = kLeavesScores ? kPieceKeys * sizeof(float) : kPieceBytes;
@@ -283,11 +309,11 @@ class SweepWarp {
       to += first * bytes + lane_.id * (kLeavesScores ? 32 : 16);
       const int64_t apart = step_.space.max_pieces * bytes;
 #pragma unroll
-      for (int h = 0; h < kPack; ++h, to += apart) {
-        const Eight eight(scratch_.of(h) + 8 * lane_.id, reference[h]);
-        sums[h] = eight.sum;
-        units[h] = kLeavesScores ? 0 : eight.units();
-        if (!(heads >> h & 1)) continue;
+      for (int i = 0; i < 4; ++i, to += apart) {
+        const Eight eight(scratch_.of(four + i) + 8 * lane_.id, reference[i]);
+        sums[i] = eight.sum;
+        units[i] = kLeavesScores ? 0 : eight.units();
+        if (!(heads >> i & 1)) continue;
         if constexpr (kLeavesScores) {
           reinterpret_cast<float4*>(to)[0] = eight.low;
           reinterpret_cast<float4*>(to)[1] = eight.high;
@@ -297,40 +323,37 @@ class SweepWarp {
       }
     }
     if constexpr (!kLeavesScores) leaveParts(first, heads, units);
-#pragma unroll
-    for (int four = 0; four < kPack; four += 4) {
-      const float of_sums[4] = {sums[four], sums[four + 1], sums[four + 2], sums[four + 3]};
-      const uint32_t of_units[4] = {units[four], units[four + 1], units[four + 2], units[four + 3]};
-      const float sum = 2 * overLanes(of_sums, lane_.id);
-      const uint32_t mass = kLeavesScores ? 0 : overLanes(of_units, lane_.id);
-      const float low = lane_.id % 2 ? reference[four + 1] : reference[four];
-      const float high = lane_.id % 2 ? reference[four + 3] : reference[four + 2];
-      const int own = four + lane_.id;
-      if (lane_.id >= 4 || !(heads >> own & 1)) continue;
-      step_.space.pieces[first + static_cast<int64_t>(own) * step_.space.max_pieces] = {
+    const float sum = 2 * overLanes(sums, lane_.id);
+    const uint32_t mass = kLeavesScores ? 0 : overLanes(units, lane_.id);
+    const float low = lane_.id % 2 ? reference[1] : reference[0];
+    const float high = lane_.id % 2 ? reference[3] : reference[2];
+    if (lane_.id < 4 && heads >> lane_.id & 1) {
+      step_.space.pieces[first + static_cast<int64_t>(lane_.id) * step_.space.max_pieces] = {
           lane_.id < 2 ? low : high, mass, sum, 0};
     }
   }
 
   // Sums of masses by parts, which two lanes share.
-  __device__ void leaveParts(int64_t first, uint32_t heads, const uint32_t (&units)[kPack]) {
-    uint32_t parts[kPack];
+  __device__ void leaveParts(int64_t first, uint32_t heads, const uint32_t (&units)[4]) {
+    uint32_t parts[4];
 #pragma unroll
-    for (int h = 0; h < kPack; ++h) parts[h] = units[h] + __shfl_xor_sync(kAll, units[h], 1);
+    for (int i = 0; i < 4; ++i) parts[i] = units[i] + __shfl_xor_sync(kAll, units[i], 1);
     uint32_t* to = step_.space.part_masses + first * kParts + lane_.id / 2;
     const int64_t apart = static_cast<int64_t>(step_.space.max_pieces) * kParts;
     if (lane_.id % 2 == 0) {
 #pragma unroll
-      for (int h = 0; h < kPack; ++h, to += apart) {
-        if (heads >> h & 1) *to = parts[h];
+      for (int i = 0; i < 4; ++i, to += apart) {
+        if (heads >> i & 1) *to = parts[i];
       }
     }
   }
 
-  __device__ void drawFromPiece(const WorkOf<kByHead>& work, const float (&reference)[kPack],
-                                float of_lane) {
-    float sums[kPack];
-    uint4 masses[kPack];
+  __device__ void drawFromPiece(const WorkOf<kByHead>& work, float of_lane) {
+    static_assert(!kDraws || kPack == 4);
+    const float of_lanes[kOfLane] = {of_lane};
+    float reference[4], sums[4];
+    uint4 masses[4];
+    ofFour(of_lanes, 0, reference);
 #pragma unroll
     for (int h = 0; h < kPack; ++h) {
       const Eight eight(scratch_.of(h) + 8 * lane_.id, reference[h]);
@@ -352,7 +375,7 @@ class SweepWarp {
   WarpShare<kSweep, kByHead, kPack> share_;
   KeyPipe<kDim, kSweep, kByHead, kPack> pipe_;
   ScoreGuard guard_;
-  ScoreTile<kDim, T, kExactPack> tile_;
+  std::conditional_t<kShadows, Nothing, ExactTile> tile_;
   std::conditional_t<kShadows, ShadowScores<kDim, kPack>, Nothing> shadow_;
   std::conditional_t<kDraws, TileDrawer<kDim, T, kByHead>, Nothing> drawer_;
   std::conditional_t<kJoins, PendingSums<kDim, T, kExactPack>, Nothing> pending_;

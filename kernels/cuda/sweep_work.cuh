@@ -60,11 +60,11 @@ using WorkOf = std::conditional_t<kByHead, HeadWork, Work>;
 // Of head `i` of the work's pack of kPack.
 template <int kPack>
 __device__ inline int headOf(const Step& step, const Work& work, int i) {
-  return work.kv_head * (step.in.heads / step.cache.kv_heads) + work.pack * kPack + i;
+  return work.kv_head * step.in.group + work.pack * kPack + i;
 }
 template <int kPack>
 __device__ inline bool hasHead(const Step& step, const Work& work, int i) {
-  return work.pack * kPack + i < step.in.heads / step.cache.kv_heads;
+  return work.pack * kPack + i < step.in.group;
 }
 // Whether what the work leaves is that head's.
 template <int kPack>
@@ -79,7 +79,7 @@ __device__ inline bool isFor(const Step&, const HeadWork& work, int i) {
 // The pack's heads that what the work leaves is for, a bit each.
 template <int kPack>
 __device__ inline uint32_t headsOf(const Step& step, const Work& work) {
-  const int heads = step.in.heads / step.cache.kv_heads - work.pack * kPack;
+  const int heads = step.in.group - work.pack * kPack;
   return (1u << min(heads, kPack)) - 1;
 }
 template <int kPack>
@@ -139,8 +139,7 @@ class WarpShare {
  public:
   // Warps that take pieces together, and how many such teams there are.
   __device__ static int teamOf(const Step& step) {
-    const int group = step.in.heads / step.cache.kv_heads;
-    return step.cache.kv_heads * ((group + kPack - 1) / kPack);
+    return step.cache.kv_heads * packsOf(step, kPack);
   }
   __device__ static int teamsOf(const Step& step) {
     return max(static_cast<int>(gridDim.x * (blockDim.x / 32)) / teamOf(step), 1);
@@ -149,9 +148,6 @@ class WarpShare {
   // at_once: pieces of what `sequences` counts.
   __device__ WarpShare(const Step& step, const SequencePieces* sequences, int at_once)
       : step_(step), sequences_(sequences), at_once_(at_once) {
-    inner_ = teamOf(step);
-    packs_ = inner_ / step.cache.kv_heads;
-    exact_packs_ = (step.in.heads / step.cache.kv_heads + kExactPack - 1) / kExactPack;
     const int pieces = sequences[step.in.batch].before;
     warps_ = gridDim.x * (blockDim.x / 32);
     const int teams = teamsOf(step);
@@ -159,8 +155,8 @@ class WarpShare {
     const bool neighbours = kExactAlone && pieces >= teams;
     const int warp =
         neighbours ? blockIdx.x * (blockDim.x / 32) + in_block : in_block * gridDim.x + blockIdx.x;
-    const int team = min(warp / inner_, teams);
-    within_ = warp % inner_;
+    const int team = min(warp / teamOf(step), teams);
+    within_ = warp % teamOf(step);
     if (pieces <= teams) {
       begin_ = min(team, pieces);
       end_ = min(team + 1, pieces);
@@ -171,13 +167,13 @@ class WarpShare {
     }
   }
 
-  __device__ Place begin() const { return {begin_, begin_ < end_ ? within_ : inner_}; }
+  __device__ Place begin() const { return {begin_, begin_ < end_ ? within_ : teamOf(step_)}; }
   // By head: goes on to what some head of the pack needs. What none does is not read.
   __device__ bool has(Place& place) const {
     if constexpr (kByHead) {
-      while (place.within < inner_ && !isNeeded(place)) goOn(place);
+      while (place.within < teamOf(step_) && !isNeeded(place)) goOn(place);
     }
-    return place.within < inner_;
+    return place.within < teamOf(step_);
   }
   // From a place whose work was asked for.
   __device__ void goOn(Place& place) const {
@@ -195,7 +191,7 @@ class WarpShare {
     const SequencePieces sequence = sequences_[place.sequence];
     WorkOf<kByHead> work;
     work.sequence = place.sequence;
-    work.kv_head = packs_ == 1 ? place.within : place.within / packs_;
+    work.kv_head = packs() == 1 ? place.within : place.within / packs();
     work.pack = packOf(place);
     work.piece = (place.outer - sequence.before) * atOnce();
     work.exact = kExactAlone || sequence.exact();
@@ -210,7 +206,8 @@ class WarpShare {
     }
     if constexpr (kSplits > 1) {
       if (work.exact) work.pack = work.pack * kSplits + place.split;
-      place.again = work.exact && place.split + 1 < kSplits && work.pack + 1 < exact_packs_;
+      place.again =
+          work.exact && place.split + 1 < kSplits && work.pack + 1 < packsOf(step_, kExactPack);
     }
     const SequenceKeys all = work.exact ? exactKeysOf(step_, n) : keysOf(step_, n);
     work.keys = work.exact ? exactPieceKeys(all.span()) : kPieceKeys;
@@ -220,14 +217,16 @@ class WarpShare {
     return work;
   }
 
-  // Whether what is copied is read by no other pack, nor gathered again.
-  __device__ bool readsOnce() const {
-    return kExactAlone || (kSweep != Sweep::kFlash && packs_ == 1);
+  // Whether what is copied is read by no other pack, nor gathered again. Exact work of smaller
+  // packs is copied for each of these.
+  __device__ bool readsOnce(bool exact) const {
+    if (kExactAlone) return true;
+    return kSweep != Sweep::kFlash && packs() == 1 && !(kSplits > 1 && exact);
   }
 
   // A name of the queries that the work is for.
   __device__ int queriesOf(const Work& work) const {
-    return (work.sequence * step_.cache.kv_heads + work.kv_head) * (packs_ * kSplits) + work.pack;
+    return (work.sequence * step_.cache.kv_heads + work.kv_head) * (packs() * kSplits) + work.pack;
   }
   // Of sampled heads.
   __device__ int piecesOf(int sequence) const {
@@ -238,9 +237,14 @@ class WarpShare {
   }
 
  private:
+  // From the kernel's constants: registers are short.
+  __device__ static int packsOf(const Step& step, int pack) {
+    return (step.in.group + pack - 1) / pack;
+  }
+  __device__ int packs() const { return packsOf(step_, kPack); }
   __device__ int atOnce() const { return kSweep == Sweep::kJoined ? at_once_ : 1; }
   __device__ int packOf(const Place& place) const {
-    return packs_ == 1 ? 0 : place.within % packs_;
+    return packs() == 1 ? 0 : place.within % packs();
   }
 
   // By the warp, which asks for kinds where the place has come to another sequence.
@@ -248,7 +252,7 @@ class WarpShare {
     const int sequence = place.sequence;
     const HeadWork work = at(place);
     if (place.exact != 0 && place.sequence == sequence) return work.heads != 0;
-    const int group = step_.in.heads / step_.cache.kv_heads;
+    const int group = step_.in.group;
     const int own = threadIdx.x % 32, h = packOf(place) * kPack + own;
     HeadKind kind = HeadKind::kSilent;
     if (own < kPack && h < group) {
@@ -261,7 +265,7 @@ class WarpShare {
 
   const Step& step_;
   const SequencePieces* sequences_;  // [batch + 1], shared memory
-  int at_once_, packs_, exact_packs_, inner_;
+  int at_once_;
   int warps_, within_, begin_, end_;
 };
 

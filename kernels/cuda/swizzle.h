@@ -76,7 +76,7 @@ struct CodeLayout {
 
 // float32 scores of a piece, one line for each query head of a pack. A warp writes four lines at
 // once, one after the other of four heads and every second one of more: eight or four floats more
-// than there are keys bring the four to other banks.
+// than there are keys bring the four to other banks. One of them is a note (ScoreScratch).
 template <int kKeys, int kPack>
 struct ScoreLayout {
   static constexpr int kLineBytes = (kKeys + (kPack == 4 ? 8 : 4)) * 4;

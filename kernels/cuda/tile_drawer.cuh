@@ -207,7 +207,7 @@ class TileDrawer {
     __syncwarp();
     uint64_t divisor = static_cast<uint64_t>(samples.of(0)) << 24;
     double inverse = 1.0 / static_cast<double>(divisor);
-    const int heads = min(kQuad, step_.in.heads / step_.cache.kv_heads - work.pack * kQuad);
+    const int heads = min(kQuad, step_.in.group - work.pack * kQuad);
     for (uint32_t i = lane; i < samples.all(heads); i += 32) {
       const uint32_t h = samples.headOf(i), m = i - samples.before(h);
       if constexpr (kByHead) {

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "allot/kernels/cuda_tile_masses.h"
+#include "kernels/cuda/alignment.h"
 #include "kernels/cuda/buffer.h"
 #include "kernels/cuda/by_shape.cuh"
 #include "kernels/cuda/primitives.cuh"
@@ -95,6 +96,7 @@ Refusal tileMasses(const PagedKv& kv, const DecodeInputs& in, int tile, int stri
     return tileMassesKernel<S::kDim, typename S::Type>;
   });
   if (!kernel) return "the GPU has heads of 64 and 128 channels, in bfloat16 or float16";
+  if (auto why = misaligned(kv, in.queries)) return why;
   if (tile < 1) return "tiles have one key or more, not " + std::to_string(tile);
   if (in.rows == 0 || stride == 0) return std::nullopt;
   constexpr int kWarps = kTileThreads / 32;

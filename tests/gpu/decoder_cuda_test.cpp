@@ -399,11 +399,11 @@ TEST_F(DecoderCuda, ProductsOfARowDoNotDependOnTheNumberOfRows) {
     const bool narrow = shape.number == Number::kBFloat16;
     const auto random = [](size_t count, uint32_t state) {
       std::vector<float> numbers(count);
-      // Of several magnitudes, so that sums round and show their order.
+      // Exact in bfloat16, and of several magnitudes, so that sums round and show their order.
       for (float& x : numbers) {
         state = state * 1664525u + 1013904223u;
-        x = std::ldexp(static_cast<float>(state >> 8) - 0x1p23f,
-                       -24 - static_cast<int>(state >> 5 & 7));
+        x = std::ldexp(static_cast<float>(state >> 24) - 128.0f,
+                       -8 - static_cast<int>(state >> 5 & 7));
       }
       return numbers;
     };

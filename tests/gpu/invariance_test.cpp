@@ -199,6 +199,31 @@ TEST_F(GpuTest, ShadowsAreTheSameInLargerPacks) {
   }
 }
 
+// So many heads that smaller blocks finish them, and so few that larger ones do: budgets of one
+// draw a warp and of many, exact rows, rows of more pieces than a block has threads.
+TEST_F(GpuTest, SmallerBlocksFinishTheSame) {
+  for (const Layout& layout :
+       {Layout{Element::kFloat16, 64, 64, 16, 2}, Layout{Element::kBFloat16, 128, 16, 4, 8}}) {
+    const int longest = layout.head_dim == 64 ? 70000 : 2100;
+    Cache cache = hostCache(layout, {longest, 3000, 300, 1000}, 125);
+    cache.budgets = {128, 7, 300, 600};
+    Cache many = hostCache(layout, cache.lengths, 125);
+    std::vector<int> order(40);
+    for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i * 3 % 4);
+    many.budgets = cache.budgets;
+    reorder(&many, order);
+    Gpu gpu(cache, layout.element), other(many, layout.element);
+    for (const char* text : {"s2anta-q4", "s2anta-q4 exactAbove=never"}) {
+      SCOPED_TRACE(textOf(layout) + ", " + text);
+      const GpuResult alone = gpu.run(methodOf(text)), run = other.run(methodOf(text));
+      for (size_t i = 0; i < order.size(); ++i) {
+        expectSameRow(alone, order[i], run, static_cast<int>(i), cache);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
 // Of the second row's first piece a window leaves one part: too few copies for the values drawn of
 // the first row's last piece, which the same warp fetches, to have come with them.
 TEST_F(GpuTest, FlashWaitsForItsValues) {

@@ -1,7 +1,9 @@
 #pragma once
 // Decode attention on an NVIDIA GPU: the functions of decode.h and paged_kv.h over the same
 // structs, whose pointers are then device memory. bfloat16 and float16 caches, head sizes 64 and
-// 128, up to 16 query heads a KV head, pages of a power of two of keys, 16 or more.
+// 128, up to 16 query heads a KV head, pages of a power of two of keys, 16 or more. Queries and a
+// cache's keys, values, codes, scales and bounds begin at multiples of 16 bytes, all else wherever
+// its type may; what begins elsewhere is refused before anything is launched.
 //
 // plan() once a step on the host, by sizes alone; then appendKv() and decodeAttention() once a
 // layer. These launch kernels on the caller's stream and return: they allocate nothing, wait for

@@ -1,7 +1,8 @@
 #pragma once
 // Prefill attention on an NVIDIA GPU: prefill.h's functions over the same structs, whose pointers
 // are then device memory. bfloat16 caches, head sizes 64 and 128, pages of a power of two of keys,
-// 16 or more, blocks of 64 queries.
+// 16 or more, blocks of 64 queries. Arrays begin where cuda_decode.h says, and outputs at multiples
+// of 8 bytes.
 //
 // plan() once for a prompt on the host, by sizes alone; then, chunk by chunk and layer by layer, a
 // selection and attendBlocks(). These launch kernels on the caller's stream and return: they
