@@ -206,19 +206,28 @@ TEST_F(GpuTest, SmallerBlocksFinishTheSame) {
        {Layout{Element::kFloat16, 64, 64, 16, 2}, Layout{Element::kBFloat16, 128, 16, 4, 8}}) {
     const int longest = layout.head_dim == 64 ? 70000 : 2100;
     Cache cache = hostCache(layout, {longest, 3000, 300, 1000}, 125);
-    cache.budgets = {128, 7, 300, 600};
-    Cache many = hostCache(layout, cache.lengths, 125);
+    const std::vector<float> numbers = normals(4 * longest, 126);
+    const auto biasOf = [&](int row, int key) { return numbers[row * longest + key]; };
     std::vector<int> order(40);
     for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i * 3 % 4);
-    many.budgets = cache.budgets;
-    reorder(&many, order);
-    Gpu gpu(cache, layout.element), other(many, layout.element);
-    for (const char* text : {"s2anta-q4", "s2anta-q4 exactAbove=never"}) {
-      SCOPED_TRACE(textOf(layout) + ", " + text);
-      const GpuResult alone = gpu.run(methodOf(text)), run = other.run(methodOf(text));
-      for (size_t i = 0; i < order.size(); ++i) {
-        expectSameRow(alone, order[i], run, static_cast<int>(i), cache);
-        if (HasFailure()) return;
+    for (const bool biased : {false, true}) {
+      cache.budgets = {128, 1, 300, 600};
+      if (biased) {
+        cache.budgets = {257, 150, 16, 180};
+        addBias(&cache, biasOf);
+      }
+      Cache many = hostCache(layout, cache.lengths, 125);
+      many.budgets = cache.budgets;
+      if (biased) addBias(&many, biasOf);
+      reorder(&many, order);
+      Gpu gpu(cache, layout.element), other(many, layout.element);
+      for (const char* text : {"s2anta-q4", "s2anta-q4 exactAbove=never"}) {
+        SCOPED_TRACE(textOf(layout) + ", " + text + (biased ? ", a bias" : ""));
+        const GpuResult alone = gpu.run(methodOf(text)), run = other.run(methodOf(text));
+        for (size_t i = 0; i < order.size(); ++i) {
+          expectSameRow(alone, order[i], run, static_cast<int>(i), cache);
+          if (HasFailure()) return;
+        }
       }
     }
   }
