@@ -221,10 +221,26 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
       return adaptive ? static_cast<uint32_t>(shareOf(step_.how.heavy, static_cast<int>(all)))
                       : budget_;
     };
-    auto* unmasked = adaptive ? reinterpret_cast<uint8_t*>(tail_) : nullptr;
-    const ScoreSource source{scores, reference, span_, begin, end, !adaptive, unmasked};
-    const uint32_t count = sets_.keepLargest(source, wanted);
+    uint32_t count = end - begin;
+    // Without a bias no key is masked.
+    bool kept = false;
+    if (!adaptive || !step_.in.bias) {
+      const LeftScores left{scores, step_.space.pieces + at_,
+                            step_.space.piece_bytes + at_ * kPieceBytes, reference};
+      kept = sets_.keepByLevels(left, begin, end, wanted(count));
+    }
+    if (!kept) {
+      auto* unmasked = adaptive ? reinterpret_cast<uint8_t*>(tail_) : nullptr;
+      const ScoreSource source{scores, reference, span_, begin, end, !adaptive, unmasked};
+      count = sets_.keepLargest(source, wanted);
+    }
     if (!adaptive) return 0;
+    if (kept) {
+      const int dead = keys_.first - keys_.base;
+      for (int w = tid_; w < sets_.words(); w += kFinishThreads) {
+        tail_[w] = below(span_, 32 * w) & ~below(dead, 32 * w);
+      }
+    }
     for (int w = tid_; w < sets_.words(); w += kFinishThreads) {
       const uint32_t middle = below(end, 32 * w) & ~below(begin, 32 * w);
       const uint32_t there = tail_[w], kept = sets_.kept()[w];
@@ -235,7 +251,18 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     return count - wanted(count);
   }
 
-  // Random words of the keys of the tail, the smallest as the largest numbers.
+  // Random words of keys 8 o .. 8 o + 7, counted from the base.
+  __device__ void eightWords(uint32_t first_block, int o, uint32_t (&word)[8]) const {
+    const uint32_t block = first_block + keys_.base / 4 + 2 * o;
+    const auto low = this->words(block), high = this->words(block + 1);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      word[i] = low[i];
+      word[4 + i] = high[i];
+    }
+  }
+
+  // Those of the keys of the tail, the smallest as the largest numbers.
   struct Words {
     const ChoiceHead& head;
     uint32_t first_block;
@@ -247,13 +274,9 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     __device__ uint32_t first(int o, const Octet&, uint32_t (&x)[8]) const {
       const uint32_t has = reinterpret_cast<const uint8_t*>(head.tail_)[o];
       if (has == 0) return 0;
-      const uint32_t block = first_block + head.keys_.base / 4 + 2 * o;
-      const auto low = head.words(block), high = head.words(block + 1);
+      head.eightWords(first_block, o, x);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        x[i] = ~low[i];
-        x[4 + i] = ~high[i];
-      }
+      for (int i = 0; i < 8; ++i) x[i] = ~x[i];
       words[2 * o] = {x[0], x[1], x[2], x[3]};
       words[2 * o + 1] = {x[4], x[5], x[6], x[7]};
       return has;
@@ -272,6 +295,8 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
       __syncthreads();
       return;
     }
+    const auto words_of = [&](int o, uint32_t(&word)[8]) { eightWords(first_block, o, word); };
+    if (sets_.keepBelow(count, n_s, tail_, words_of)) return;
     // Weights are written when all is drawn: until then their place is the words'.
     auto* words = reinterpret_cast<uint4*>(step_.space.draw_weights + this->listAt());
     sets_.keepLargest(Words{*this, first_block, words}, [=](uint32_t) { return count; });

@@ -2,24 +2,27 @@
 // Sets of a sequence's keys, as bits in a block's shared memory: the keys with the largest numbers,
 // and their list. Lists of keys ascend, and sums over them are the same whatever runs beside.
 //
-// The largest of n numbers are found in two passes over them: one counts the numbers by bins, one
-// keeps what is in larger bins than the last that is wanted and sets aside what is in its own. Only
-// where that is too much (scores that are nearly equal) the numbers' digits decide.
+// The largest of n numbers are among few candidates, whose digits decide. Which these are is known
+// - of scores by their levels, which the sweep left for every eight keys (keepByLevels());
+// - of random words by how many are below a bound (keepBelow());
+// - of any numbers in two passes over them: one counts the numbers by bins, one keeps what is in
+//   larger bins than the last that is wanted, and what is in its own are candidates (keepLargest()).
+//   That is for what the others leave: masked keys, scores that are nearly equal.
 #include "kernels/cuda/head_block.cuh"
 
 namespace allot::kernels::cuda {
 
 constexpr int kBins = 2048;
-constexpr int kCandidates = 1024;
+constexpr int kCandidates = 2048;
 
 struct SetShared {
   uint32_t warp_counts[kFinishWarps];
-  uint32_t bin, wanted, candidates;
+  uint32_t bin, wanted, candidates, octets;
 };
 
 // What a selection needs in dynamic shared memory.
 struct SelectionMemory {
-  uint32_t counts[kBins];
+  uint32_t counts[kBins];  // or octets
   uint32_t numbers[kCandidates];
   int32_t keys[kCandidates];
 };
@@ -42,7 +45,21 @@ __device__ inline uint32_t below(int n, int first) {
   return n >= first + 32 ? ~0u : n > first ? (1u << (n - first)) - 1 : 0u;
 }
 
-// Scores of keys begin .. end - 1, larger floats as larger integers.
+// Larger floats as larger integers.
+__device__ inline uint32_t ordered(float x) {
+  const uint32_t bits = __float_as_uint(x);
+  return bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+
+// What the sweep left of a head's scores.
+struct LeftScores {
+  const float* scores;
+  const Piece* pieces;
+  const uint8_t* levels;  // [pieces, kPieceBytes], of an octet of keys a byte
+  float reference;        // no score is larger
+};
+
+// Scores of keys begin .. end - 1.
 struct ScoreSource {
   const float* scores;
   float reference;  // no score is larger
@@ -50,10 +67,6 @@ struct ScoreSource {
   bool masked;        // masked keys count, too
   uint8_t* unmasked;  // null, or gets which of the n keys are not masked
 
-  __device__ static uint32_t ordered(float x) {
-    const uint32_t bits = __float_as_uint(x);
-    return bits >> 31 ? ~bits : bits | 0x80000000u;
-  }
   __device__ uint32_t bin(uint32_t x) const {
     const float score = __uint_as_float(x >> 31 ? x & 0x7fffffffu : ~x);
     return kBins - 1 - static_cast<uint32_t>(fminf((reference - score) * 16, kBins - 1));
@@ -132,27 +145,15 @@ class KeySets {
         if (!(has >> i & 1)) continue;
         const uint32_t own = source.bin(x[i]);
         above |= (own > bin) << i;
-        if (own != bin) continue;
-        const uint32_t place = atomicAdd(&shared_.candidates, 1u);
-        if (place >= kCandidates) continue;
-        selection_.numbers[place] = x[i];
-        selection_.keys[place] = 8 * o + i;
+        if (own == bin) addCandidate(x[i], 8 * o + i);
       }
       kept[o] = static_cast<uint8_t>(above);
       ties[o] = 0;
     });
     __syncthreads();
-    const uint32_t candidates = shared_.candidates;
     Cut cut;
-    if (candidates <= kCandidates) {
-      cut = cutOf(shared_.wanted, [&](auto take) {
-        for (uint32_t c = tid_; c < candidates; c += kFinishThreads) take(selection_.numbers[c]);
-      });
-      for (uint32_t c = tid_; c < candidates; c += kFinishThreads) {
-        const uint32_t x = selection_.numbers[c];
-        const int j = selection_.keys[c];
-        if (x >= cut.least) atomicOr((x > cut.least ? kept_ : scratch_) + j / 32, 1u << j % 32);
-      }
+    if (shared_.candidates <= kCandidates) {
+      cut = cutOfCandidates(shared_.wanted);
     } else {  // many numbers are nearly equal
       cut = cutOf(shared_.wanted, [&](auto take) {
         overOctets<false>(source, [&](int, uint32_t has, const uint32_t(&x)[8]) {
@@ -177,6 +178,92 @@ class KeySets {
     __syncthreads();
     keepTies(cut.ties);
     return all;
+  }
+
+  // The same of the scores of keys begin .. end - 1, none of which is masked, or masked ones count as
+  // the least. False: levels do not tell them, and nothing is kept.
+  //
+  // The `wanted`-th of the octets' levels bounds the level of the `wanted`-th key, so that few octets
+  // are read. Levels count down, in steps of an eighth, from the largest reference; one that is not
+  // exact is off by less than one, where its difference was rounded.
+  __device__ bool keepByLevels(const LeftScores& left, int begin, int end, uint32_t wanted) {
+    static_assert(kLevels == kFinishThreads);
+    clearKept();
+    selection_.counts[tid_] = 0;
+    if (tid_ == 0) shared_.candidates = shared_.octets = 0;
+    __syncthreads();
+    if (wanted == 0) return true;
+    // Of an octet that is not wholly within the range the largest may be another's.
+    overLevels(left, end, [&](int o, uint32_t level) {
+      if (8 * o >= begin && 8 * o + 8 <= end) atomicAdd(&selection_.counts[level], 1u);
+    });
+    __syncthreads();
+    const uint32_t own = selection_.counts[tid_];
+    uint32_t all;
+    const uint32_t nearer = before(own, &all);
+    if (nearer < wanted && nearer + own >= wanted) shared_.bin = tid_;
+    __syncthreads();
+    // The last level has what is further away, too.
+    if (all < wanted || shared_.bin + 2 >= kLevels) return false;
+    const uint32_t last = shared_.bin + 1;
+    auto* const octets = selection_.counts;
+    overLevels(left, end, [&](int o, uint32_t level) {
+      if (level > last || 8 * o + 8 <= begin) return;
+      const uint32_t place = atomicAdd(&shared_.octets, 1u);
+      if (place < kBins) octets[place] = static_cast<uint32_t>(o);
+    });
+    __syncthreads();
+    const uint32_t listed = shared_.octets;
+    if (listed > kBins) return false;
+    for (uint32_t i = tid_; i < listed; i += kFinishThreads) {
+      const auto o = static_cast<int>(octets[i]);
+      const float reference = left.pieces[o / kPieceOctets].reference;
+      const float most = static_cast<float>(last) - (left.reference - reference) * kLevelsInTwo;
+      const Octet octet = octetOf(left.scores, o, end);
+#pragma unroll
+      for (int k = 0; k < 8; ++k) {
+        const int key = 8 * o + k;
+        const float score = __uint_as_float(octet[k]);
+        if (key >= begin && key < end && levelOf(reference, score) <= most) {
+          addCandidate(ordered(score), key);
+        }
+      }
+    }
+    __syncthreads();
+    if (shared_.candidates > kCandidates) return false;
+    keepTies(cutOfCandidates(wanted).ties);
+    return true;
+  }
+
+  // The `wanted` smallest of random words, of the keys of a set of `count`, of equal ones the older
+  // keys. words_of(o, word) gives those of keys 8 o .. 8 o + 7. False: nothing is kept, and more are
+  // wanted than there is room for, or too few words are as small as was to be expected, which
+  // happens less than once in 10^8 times.
+  template <typename WordsOf>
+  __device__ bool keepBelow(uint32_t wanted, uint32_t count, const uint32_t* set, WordsOf words_of) {
+    const float root = sqrtf(static_cast<float>(wanted));
+    const float expected = static_cast<float>(wanted) + 6 * root + 16;  // six standard deviations
+    if (expected + 6 * root > kCandidates || 2 * expected > static_cast<float>(count)) return false;
+    const auto bound = static_cast<uint32_t>(expected / static_cast<float>(count) * 0x1p32f);
+    clearKept();
+    if (tid_ == 0) shared_.candidates = 0;
+    __syncthreads();
+    const auto* has_of = reinterpret_cast<const uint8_t*>(set);
+    for (int o = tid_; o < 4 * words_; o += kFinishThreads) {
+      const uint32_t has = has_of[o];
+      if (has == 0) continue;
+      uint32_t word[8];
+      words_of(o, word);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        if (word[i] < bound && has >> i & 1) addCandidate(~word[i], 8 * o + i);
+      }
+    }
+    __syncthreads();
+    const uint32_t candidates = shared_.candidates;
+    if (candidates < wanted || candidates > kCandidates) return false;
+    keepTies(cutOfCandidates(wanted).ties);
+    return true;
   }
 
   // The keys of kept() to a list, ascending, counted from 0. Returns how many.
@@ -246,6 +333,53 @@ class KeySets {
       known |= digits << shift;
     }
     return {least, wanted};
+  }
+
+  // Of the candidates the `wanted` largest; adds those above the cut to kept_, and of those at it
+  // makes scratch_.
+  __device__ Cut cutOfCandidates(uint32_t wanted) {
+    const uint32_t candidates = shared_.candidates;
+    const Cut cut = cutOf(wanted, [&](auto take) {
+      for (uint32_t c = tid_; c < candidates; c += kFinishThreads) take(selection_.numbers[c]);
+    });
+    for (uint32_t c = tid_; c < candidates; c += kFinishThreads) {
+      const uint32_t x = selection_.numbers[c];
+      const int j = selection_.keys[c];
+      if (x >= cut.least) atomicOr((x > cut.least ? kept_ : scratch_) + j / 32, 1u << j % 32);
+    }
+    __syncthreads();
+    return cut;
+  }
+
+  __device__ void addCandidate(uint32_t number, int key) {
+    const uint32_t place = atomicAdd(&shared_.candidates, 1u);
+    if (place >= kCandidates) return;
+    selection_.numbers[place] = number;
+    selection_.keys[place] = key;
+  }
+
+  __device__ void clearKept() {
+    for (int w = tid_; w < words_; w += kFinishThreads) kept_[w] = scratch_[w] = 0;
+  }
+
+  // f(o, level) for this thread's octets of the keys before `end`: levels count from the largest
+  // reference.
+  template <typename Function>
+  __device__ void overLevels(const LeftScores& left, int end, Function f) const {
+    constexpr int kFours = kPieceOctets / 4;
+    const int fours = (end + 31) / 32;
+    for (int i = tid_; i < fours; i += kFinishThreads) {
+      const int piece = i / kFours;
+      const auto bytes = reinterpret_cast<const uint32_t*>(
+          left.levels + static_cast<int64_t>(piece) * kPieceBytes)[i % kFours];
+      const float apart = (left.reference - left.pieces[piece].reference) * kLevelsInTwo;
+      const auto further = static_cast<uint32_t>(fminf(apart, kLevels - 1));
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const uint32_t level = min(further + (bytes >> 8 * k & 0xff), kLevels - 1u);
+        if (8 * (4 * i + k) < end) f(4 * i + k, level);
+      }
+    }
   }
 
   __device__ void clearCounts() {

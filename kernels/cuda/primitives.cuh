@@ -181,6 +181,11 @@ __device__ inline bool beyondRoom(const Step& step, int n) {
          (step.in.bias && n > step.in.bias_stride);
 }
 
+// The level of a score (kLevels) in a piece with that reference.
+__device__ inline float levelOf(float reference, float score) {
+  return fminf(floorf((reference - score) * kLevelsInTwo), kLevels - 1);
+}
+
 // In a kernel that may be launched while the one before it on the stream still works: from here on
 // that one's writes are there. Compiled for architectures below ALLOT_OVERLAP_ARCH it is nothing,
 // and such code may not be launched so, whatever the GPU.

@@ -61,7 +61,7 @@ constexpr int packFor(int group) { return group <= kQuad ? kQuad : group <= 8 ? 
 constexpr int kPart = 16;  // keys of one part: a piece's masses are summed by parts too
 constexpr int kParts = kPieceKeys / kPart;
 constexpr int kPieceBytes =
-    512;  // of one piece and head: 256 masses of 2 bytes, or head_dim floats
+    512;  // of one piece and head: 256 masses of 2 bytes, or head_dim floats, or 32 levels
 
 // Keys of a piece of an exact sequence, by its length alone: short ones in more pieces, so that
 // there is work for every multiprocessor, long ones in fewer, so that less is written between the
@@ -81,6 +81,13 @@ constexpr int kMostPieces = 1 << 15;  // of a sequence that the finish adds up
 // kernels; where there are few pieces for many warps, each is taken alone and the finish joins
 // them: by the same operations (joined()), so that a sequence's bits do not depend on it.
 constexpr int kJoinedPieces = 4;
+
+// Where keys are chosen by their scores a piece's bytes are the levels of its octets, of eight keys
+// each: how far the largest score is below the piece's reference, in eighths of a power of two. The
+// last level is all that is further.
+constexpr int kPieceOctets = kPieceKeys / 8;
+constexpr int kLevels = 256;
+constexpr float kLevelsInTwo = 8;
 
 // Of one bit a key.
 constexpr int bitWords(int n) { return n / 32 + 1; }

@@ -55,6 +55,12 @@ struct Eight {
   }
 };
 
+// The largest of eight scores.
+__device__ inline float largestOf(const Eight& eight) {
+  const auto ofFour = [](const float4& x) { return fmaxf(fmaxf(x.x, x.y), fmaxf(x.z, x.w)); };
+  return fmaxf(ofFour(eight.low), ofFour(eight.high));
+}
+
 struct Nothing {
   template <typename... Any>
   __device__ explicit Nothing(const Any&...) {}
@@ -317,6 +323,9 @@ class SweepWarp {
         if constexpr (kLeavesScores) {
           reinterpret_cast<float4*>(to)[0] = eight.low;
           reinterpret_cast<float4*>(to)[1] = eight.high;
+          const int64_t piece = first + static_cast<int64_t>(i) * step_.space.max_pieces;
+          step_.space.piece_bytes[piece * kPieceBytes + lane_.id] =
+              static_cast<uint8_t>(levelOf(reference[i], largestOf(eight)));
         } else {
           *reinterpret_cast<uint4*>(to) = eight.masses;
         }
