@@ -392,6 +392,7 @@ std::optional<std::string> CudaModel::attend(int64_t layer) {
     }
   }
   kernels::DecodeOutputs out{.out = attended_.data_ptr<float>()};
+  if (number_ == cuda_ops::Number::kBFloat16) out.rounded = attended_number_.data_ptr();
   if (with_statistics_) {
     out.statistics = reinterpret_cast<kernels::RowStatistics*>(statistics_.data_ptr<uint8_t>());
   }
@@ -450,10 +451,6 @@ std::optional<std::string> CudaModel::enqueue(bool attention) {
       auto why = attend(l);
       if (!why && after_attention) why = after_attention(l);
       if (why) return "layer " + std::to_string(l) + ": " + *why;
-    }
-    if (number_ == cuda_ops::Number::kBFloat16) {
-      cuda_ops::toBFloat16(attended_.data_ptr<float>(), rows_ * config_.heads * config_.head_dim,
-                           attended_number_.data_ptr(), stream);
     }
     multiply(attended_number_, w.output, &projected_);
     addAndNorm(true, w.mlp_norm);

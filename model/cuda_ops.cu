@@ -2,6 +2,8 @@
 
 #include <cuda_bf16.h>
 
+#include <type_traits>
+
 namespace allot::cuda_ops {
 namespace {
 
@@ -19,6 +21,13 @@ __device__ void store(float value, __nv_bfloat16* to) { *to = __float2bfloat16(v
 __device__ void waitForKernelBefore() {
 #if __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
+#endif
+}
+
+// The kernel behind this one may be brought in, if it waits.
+__device__ void letNextKernelIn() {
+#if __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
 #endif
 }
 
@@ -81,39 +90,87 @@ __global__ void embedKernel(const T* table, const int32_t* tokens, int width, fl
   for (int i = threadIdx.x; i < width; i += kThreads) to[i] = load(from + i);
 }
 
-template <typename T>
+__device__ float4 sum(const float4& a, const float4& b) {
+  return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
+}
+__device__ float squaresOf(const float4& x) {
+  return (x.x * x.x + x.y * x.y) + (x.z * x.z + x.w * x.w);
+}
+__device__ float4 scaled(const float4& x, float scale, const float4& weight) {
+  return {x.x * scale * weight.x, x.y * scale * weight.y, x.z * scale * weight.z,
+          x.w * scale * weight.w};
+}
+
+// kHeld: fours of a thread that stay in registers, so that all of a row is on its way at once; what
+// is beyond them is read one by one, and again.
+template <typename T, int kHeld>
 __global__ void addRmsNormKernel(float* x, const T* more, const float* weight, int width, float eps,
                                  T* out) {
-  waitForKernelBefore();
+  constexpr int kApart = 4 * kThreads, kFirst = kHeld * kApart;
+  const int own = 4 * static_cast<int>(threadIdx.x);
   const int64_t row = static_cast<int64_t>(blockIdx.x) * width;
+  float4 held[kHeld], added[kHeld], weights[kHeld];
+  // Weights are the model's: nothing before this kernel writes them.
+#pragma unroll
+  for (int k = 0; k < kHeld; ++k) {
+    const int i = own + k * kApart;
+    weights[k] = i < width ? load4(weight + i) : float4{};
+  }
+  waitForKernelBefore();
+#pragma unroll
+  for (int k = 0; k < kHeld; ++k) {
+    const int i = own + k * kApart;
+    held[k] = i < width ? load4(x + row + i) : float4{};
+    added[k] = more && i < width ? load4(more + row + i) : float4{};
+  }
   float squares = 0;
-  for (int i = 4 * threadIdx.x; i < width; i += 4 * kThreads) {
+#pragma unroll
+  for (int k = 0; k < kHeld; ++k) {
+    const int i = own + k * kApart;
+    if (i >= width) break;
+    if (more) {
+      held[k] = sum(held[k], added[k]);
+      store4(held[k], x + row + i);
+    }
+    squares += squaresOf(held[k]);
+  }
+  for (int i = own + kFirst; i < width; i += kApart) {
     float4 value = load4(x + row + i);
     if (more) {
-      const float4 added = load4(more + row + i);
-      value = {value.x + added.x, value.y + added.y, value.z + added.z, value.w + added.w};
+      value = sum(value, load4(more + row + i));
       store4(value, x + row + i);
     }
-    squares += (value.x * value.x + value.y * value.y) + (value.z * value.z + value.w * value.w);
+    squares += squaresOf(value);
   }
   const float scale = 1.0f / sqrtf(blockSum(squares) / static_cast<float>(width) + eps);
-  for (int i = 4 * threadIdx.x; i < width; i += 4 * kThreads) {
-    const float4 value = load4(x + row + i), w = load4(weight + i);
-    store4({value.x * scale * w.x, value.y * scale * w.y, value.z * scale * w.z,
-            value.w * scale * w.w},
-           out + row + i);
+#pragma unroll
+  for (int k = 0; k < kHeld; ++k) {
+    const int i = own + k * kApart;
+    if (i < width) store4(scaled(held[k], scale, weights[k]), out + row + i);
+  }
+  for (int i = own + kFirst; i < width; i += kApart) {
+    store4(scaled(load4(x + row + i), scale, load4(weight + i)), out + row + i);
   }
 }
 
-template <typename T>
+__device__ float gatedSiluOf(float gate, float up) { return gate / (1.0f + expf(-gate)) * up; }
+
+// kFours: a thread has four, for widths that are a multiple of that.
+template <typename T, bool kFours>
 __global__ void gatedSiluKernel(const T* gate_up, int width, T* out) {
   waitForKernelBefore();
   const T* gate = gate_up + static_cast<int64_t>(blockIdx.x) * 2 * width;
+  T* to = out + static_cast<int64_t>(blockIdx.x) * width;
   const int i = static_cast<int>(blockIdx.y) * kThreads + static_cast<int>(threadIdx.x);
-  if (i >= width) return;
-  const float g = load(gate + i);
-  store(g / (1.0f + expf(-g)) * load(gate + width + i),
-        out + static_cast<int64_t>(blockIdx.x) * width + i);
+  if constexpr (kFours) {
+    if (4 * i >= width) return;
+    const float4 g = load4(gate + 4 * i), up = load4(gate + width + 4 * i);
+    store4({gatedSiluOf(g.x, up.x), gatedSiluOf(g.y, up.y), gatedSiluOf(g.z, up.z),
+            gatedSiluOf(g.w, up.w)},
+           to + 4 * i);
+  } else if (i < width) {
+    store(gatedSiluOf(load(gate + i), load(gate + width + i)), to + i);
+  }
 }
 
 // 1 / sqrt(mean(x^2) + eps) of one head, biases in, to all lanes of a warp that is within the head.
@@ -134,12 +191,16 @@ template <typename T>
 __global__ void splitRopeKernel(const T* qkv, const float* bias, HeadNorms norms,
                                 const int32_t* positions, const float* cosines, const float* sines,
                                 Heads shape, SplitOutputs out) {
-  waitForKernelBefore();
   const int half = shape.head_dim / 2;
   const int pair = static_cast<int>(blockIdx.y) * kThreads + static_cast<int>(threadIdx.x);
   const int head = pair / half, i = pair % half;
   if (head >= shape.heads + 2 * shape.kv_heads) return;
   const int64_t row = blockIdx.x;
+  // Positions and angles are the step's and the model's: the kernel in front does not write them.
+  const int64_t angle = (positions ? positions[row] : row) * half + i;
+  const float c = cosines[angle], s = sines[angle];
+  waitForKernelBefore();
+  letNextKernelIn();
   const T* from = qkv + (row * (shape.heads + 2 * shape.kv_heads) + head) * shape.head_dim;
   float a = load(from + i), b = load(from + i + half);
   if (bias) {
@@ -159,18 +220,10 @@ __global__ void splitRopeKernel(const T* qkv, const float* bias, HeadNorms norms
     a = a * scale * norm[i];
     b = b * scale * norm[i + half];
   }
-  const int64_t angle = (positions ? positions[row] : row) * half + i;
-  const float c = cosines[angle], s = sines[angle];
   float* to = kv_head < 0 ? out.queries + (row * shape.heads + head) * shape.head_dim + i
                           : out.keys + (row * shape.kv_heads + kv_head) * shape.head_dim + i;
   to[0] = a * c - b * s;
   to[half] = b * c + a * s;
-}
-
-__global__ void toBFloat16Kernel(const float* from, int64_t count, __nv_bfloat16* to) {
-  waitForKernelBefore();
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (i < count) to[i] = __float2bfloat16(from[i]);
 }
 
 unsigned blocksFor(int64_t count) {
@@ -231,17 +284,26 @@ void embed(Number number, const void* table, const int32_t* tokens, int rows, in
 void addRmsNorm(Number number, float* x, const void* more, const float* weight, int rows, int width,
                 float eps, void* out, Stream stream) {
   typed(number, [&]<typename T>(T*) {
-    launchEarly<addRmsNormKernel<T>>(dim3(static_cast<unsigned>(rows)), stream, x,
-                                     static_cast<const T*>(more), weight, width, eps,
-                                     static_cast<T*>(out));
+    const auto launch = [&]<int kHeld>(std::integral_constant<int, kHeld>) {
+      launchEarly<addRmsNormKernel<T, kHeld>>(dim3(static_cast<unsigned>(rows)), stream, x,
+                                              static_cast<const T*>(more), weight, width, eps,
+                                              static_cast<T*>(out));
+    };
+    // Rows of up to 4096, or half of 8192, are held.
+    if (width > 1024) return launch(std::integral_constant<int, 4>{});
+    launch(std::integral_constant<int, 1>{});
   });
 }
 
 void gatedSilu(Number number, const void* gate_up, int rows, int width, void* out, Stream stream) {
-  const dim3 grid(static_cast<unsigned>(rows), blocksFor(width));
   typed(number, [&]<typename T>(T*) {
-    launchEarly<gatedSiluKernel<T>>(grid, stream, static_cast<const T*>(gate_up), width,
-                                    static_cast<T*>(out));
+    const auto launch = [&]<bool kFours>(std::bool_constant<kFours>) {
+      const dim3 grid(static_cast<unsigned>(rows), blocksFor(kFours ? width / 4 : width));
+      launchEarly<gatedSiluKernel<T, kFours>>(grid, stream, static_cast<const T*>(gate_up), width,
+                                              static_cast<T*>(out));
+    };
+    if (width % 4 == 0) return launch(std::true_type{});
+    launch(std::false_type{});
   });
 }
 
@@ -254,11 +316,6 @@ void splitRope(Number number, const void* qkv, const float* bias, const HeadNorm
     launchEarly<splitRopeKernel<T>>(grid, stream, static_cast<const T*>(qkv), bias, norms,
                                     positions, cosines, sines, heads, out);
   });
-}
-
-void toBFloat16(const float* from, int64_t count, void* to, Stream stream) {
-  launchEarly<toBFloat16Kernel>(dim3(blocksFor(count)), stream, from, count,
-                                static_cast<__nv_bfloat16*>(to));
 }
 
 void movePages(const PagePart* parts, int part_count, const int32_t* pages, uint8_t* const* host,

@@ -26,7 +26,7 @@ void embed(Number number, const void* table, const int32_t* tokens, int rows, in
 void addRmsNorm(Number number, float* x, const void* more, const float* weight, int rows, int width,
                 float eps, void* out, Stream stream);
 
-// out[r, i] = silu(gate_up[r, i]) * gate_up[r, width + i]; both of `number`.
+// out[r, i] = silu(gate_up[r, i]) * gate_up[r, width + i]; both of `number`, aligned to 16 bytes.
 void gatedSilu(Number number, const void* gate_up, int rows, int width, void* out, Stream stream);
 
 // qkv [rows, (heads + 2 kv_heads) * head_dim] of `number`, plus bias (null: none; a row, float32)
@@ -62,8 +62,5 @@ void movePages(const PagePart* parts, int part_count, const int32_t* pages, uint
 // Copies page from[i] to page to[i], part by part; all arrays as above.
 void copyPages(const PagePart* parts, int part_count, const int32_t* from, const int32_t* to,
                int page_count, Stream stream);
-
-// `count` numbers.
-void toBFloat16(const float* from, int64_t count, void* to, Stream stream);
 
 }  // namespace allot::cuda_ops

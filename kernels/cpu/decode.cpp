@@ -381,6 +381,7 @@ std::optional<std::string> decodeAttention(const MethodOptions& method, const Pa
                                            const DecodeInputs& in, DecodeWorkspace* workspace,
                                            const DecodeOutputs& out) {
   if (auto refusal = checkInputs(method, kv, in)) return refusal;
+  if (out.rounded) return "rounded outputs are given by a GPU alone";
   if (auto refusal = beyondPlan(kv, in, workspace->impl())) return refusal;
   std::fill(out.out, out.out + static_cast<int64_t>(in.rows) * in.heads * kv.head_dim, 0.0f);
   DecodeWorkspace::Impl& space = workspace->impl();

@@ -127,6 +127,8 @@ __device__ inline float* centreOf(const Append& in, int row, int kv_head, int di
 // Keys and values; the shadow too, if the append is of one position.
 template <int kDim, typename T>
 __global__ void __launch_bounds__(kAppendThreads) appendKernel(const __grid_constant__ Append in) {
+  waitForKernelBefore();
+  letNextKernelIn();
   const int lane = threadIdx.x % 32;
   const int64_t item = static_cast<int64_t>(blockIdx.x) * (kAppendThreads / 32) + threadIdx.x / 32;
   if (item >= static_cast<int64_t>(in.rows) * in.count * in.kv_heads) return;

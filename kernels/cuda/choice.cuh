@@ -84,7 +84,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     // Kept keys may all be masked, or so light beside what is not kept that nothing is left.
     const float inverse = total == 0 ? 0.0f : static_cast<float>(1.0 / total);
     if (tid_ < kDim) {
-      this->output()[tid_] = (fixed_factor * fixed.value + sample_factor * sample.value) * inverse;
+      this->put(tid_, (fixed_factor * fixed.value + sample_factor * sample.value) * inverse);
     }
     if (!adaptive && !blocks && !kRescores) {
       this->setLse((reference + log2f(exponentials)) * kLn2);

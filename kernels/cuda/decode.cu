@@ -7,6 +7,7 @@
 #include <climits>
 #include <cmath>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "allot/kernels/cuda_decode.h"
@@ -63,8 +64,9 @@ struct Workspace::Impl {
     int blocks = 0;
   };
   std::vector<Launch> launches;
-  // Finishes whose code waits for the sweep, so that they may be launched while it still works.
-  std::vector<StepKernel> overlapping;
+  // Whether a kernel's code waits for the one before it, so that it may be launched while that one
+  // still works.
+  std::vector<std::pair<const void*, bool>> waiting;
 
   ~Impl() { cudaFreeHost(host_wrong); }
 
@@ -95,6 +97,7 @@ struct Workspace::Impl {
     const AppendKernels append = appendKernelsOf(kv.head_dim, kv.element);
     cudaFuncAttributes attributes;
     cudaError_t error = cudaFuncGetAttributes(&attributes, append.append);
+    waits(append.append);
     if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, append.centre);
     if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, append.shadow);
     if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, append.bounds);
@@ -116,10 +119,8 @@ struct Workspace::Impl {
                                                  longSets(method, of.max_length), many)
                                       .kernel;
         if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, finish);
-        if (error == cudaSuccess) {
-          if (waits(attributes) && !overlaps(finish)) overlapping.push_back(finish);
-          error = allow(finish, finishBytes(method, of.max_length, pieces));
-        }
+        if (error == cudaSuccess) error = allow(finish, finishBytes(method, of.max_length, pieces));
+        if (error == cudaSuccess) waits(finish);
       }
       if (error == cudaSuccess && of.statistics) {
         error = allow(statisticsKernelOf(kv.head_dim, kv.element, by_head),
@@ -131,12 +132,41 @@ struct Workspace::Impl {
 
   // Asked of the kernel that was loaded, not of the GPU: code for an older architecture, which the
   // driver compiles for a newer GPU, has no wait.
-  static bool waits(const cudaFuncAttributes& kernel) {
-    return kernel.ptxVersion * 10 >= ALLOT_OVERLAP_ARCH &&
-           kernel.binaryVersion * 10 >= ALLOT_OVERLAP_ARCH;
+  template <typename Argument>
+  bool waits(void (*kernel)(Argument)) {
+    const auto* name = reinterpret_cast<const void*>(kernel);
+    for (const auto& [known, waits] : waiting) {
+      if (known == name) return waits;
+    }
+    cudaFuncAttributes loaded{};
+    const bool waits = cudaFuncGetAttributes(&loaded, name) == cudaSuccess &&
+                       loaded.ptxVersion * 10 >= ALLOT_OVERLAP_ARCH &&
+                       loaded.binaryVersion * 10 >= ALLOT_OVERLAP_ARCH;
+    // Its neighbours have most of a multiprocessor's memory shared: one that is divided in another
+    // way has to be empty first.
+    if (waits) {
+      cudaFuncSetAttribute(name, cudaFuncAttributePreferredSharedMemoryCarveout,
+                           cudaSharedmemCarveoutMaxShared);
+    }
+    waiting.emplace_back(name, waits);
+    return waits;
   }
-  bool overlaps(StepKernel finish) const {
-    return std::find(overlapping.begin(), overlapping.end(), finish) != overlapping.end();
+
+  // While the kernel before it still works, where it waits for that one's end itself.
+  template <typename Argument>
+  cudaError_t launchEarly(void (*kernel)(Argument), unsigned blocks, unsigned threads, size_t bytes,
+                          cudaStream_t stream, const Argument& argument) {
+    cudaLaunchAttribute early{};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = blocks;
+    config.blockDim = threads;
+    config.dynamicSmemBytes = bytes;
+    config.stream = stream;
+    config.attrs = &early;
+    config.numAttrs = waits(kernel) ? 1 : 0;
+    return cudaLaunchKernelEx(&config, kernel, argument);
   }
 
   // Whether rows are so long that sets of keys are in the workspace.
@@ -277,6 +307,7 @@ struct Workspace::Impl {
     if (most == 0) return "a step of " + std::to_string(rows) + " rows is too large for the GPU";
     const cudaError_t error = cudaFuncSetAttribute(
         sweep.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, device.shared_bytes);
+    waits(sweep.kernel);
     if (auto why = failed("the sweep over keys", error)) return why;
     launches.push_back(*launch);
     return std::nullopt;
@@ -435,6 +466,7 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
                    .seed = in.seed,
                    .scale = in.scale},
             .out = {.out = out.out,
+                    .rounded = out.rounded,
                     .lse = out.lse,
                     .statistics = out.statistics,
                     .head_statistics = out.head_statistics,
@@ -446,26 +478,20 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
   if (auto why = impl.launchBefore(method, kv, &step, stream)) return why;
   Workspace::Impl::Launch launch;
   if (auto why = impl.chooseSweep(sweep, kv, in, &launch)) return why;
-  launch.kernel<<<static_cast<unsigned>(launch.blocks), static_cast<unsigned>(launch.threads),
-                  static_cast<size_t>(launch.shared_bytes), stream>>>(step);
-
-  cudaLaunchConfig_t config{};
-  config.gridDim = static_cast<unsigned>(in.rows * in.heads);
-  config.dynamicSmemBytes = impl.finishBytes(method, impl.bounds.max_length, impl.max_pieces);
-  config.stream = stream;
-  // Where its code waits, the finish is brought in while the sweep's last warps still work.
-  cudaLaunchAttribute overlap;
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &overlap;
+  cudaError_t error = impl.launchEarly(
+      launch.kernel, static_cast<unsigned>(launch.blocks), static_cast<unsigned>(launch.threads),
+      static_cast<size_t>(launch.shared_bytes), stream, step);
+  const auto heads = static_cast<unsigned>(in.rows * in.heads);
   // The finish alone gives idle values.
   const FinishKernel finish =
       finishKernelOf(method, kv.head_dim, kv.element, in.head_budgets || in.idle_values,
                      impl.longSets(method, impl.bounds.max_length),
-                     config.gridDim.x > 2u * static_cast<unsigned>(impl.device.multiprocessors));
-  config.blockDim = static_cast<unsigned>(finish.threads);
-  config.numAttrs = impl.overlaps(finish.kernel) ? 1 : 0;
-  cudaError_t error = cudaLaunchKernelEx(&config, finish.kernel, step);
+                     heads > 2u * static_cast<unsigned>(impl.device.multiprocessors));
+  if (error == cudaSuccess) {
+    error = impl.launchEarly(finish.kernel, heads, static_cast<unsigned>(finish.threads),
+                             impl.finishBytes(method, impl.bounds.max_length, impl.max_pieces),
+                             stream, step);
+  }
   if (error == cudaSuccess && statistics) {
     const StepKernel count = statisticsKernelOf(kv.head_dim, kv.element, in.head_budgets);
     const size_t bytes = impl.statisticsBytes(impl.bounds.max_length);
@@ -511,7 +537,7 @@ Refusal appendKv(const PagedKv& kv, const AppendInputs& in, Workspace* workspace
   const int64_t warps = int64_t{in.rows} * in.count * kv.kv_heads;
   const auto blocks =
       static_cast<unsigned>((warps + kAppendThreads / 32 - 1) / (kAppendThreads / 32));
-  kernels.append<<<blocks, kAppendThreads, 0, stream>>>(append);
+  cudaError_t error = impl.launchEarly(kernels.append, blocks, kAppendThreads, 0, stream, append);
   if (in.count > 1 && kv.centres) {
     kernels.centre<<<static_cast<unsigned>(in.rows * kv.kv_heads), 1024, 0, stream>>>(append);
   }
@@ -526,7 +552,8 @@ Refusal appendKv(const PagedKv& kv, const AppendInputs& in, Workspace* workspace
     kernels.value_sums<<<static_cast<unsigned>(in.rows * kv.kv_heads),
                          static_cast<unsigned>(kv.head_dim), 0, stream>>>(append);
   }
-  return failed("the GPU did not take the append", cudaGetLastError());
+  if (error == cudaSuccess) error = cudaGetLastError();
+  return failed("the GPU did not take the append", error);
 }
 
 Refusal meanValues(const PagedKv& kv, const MeanInputs& in, float* means, Stream stream) {

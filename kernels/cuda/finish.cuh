@@ -270,14 +270,14 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow, kByHead, kThreads
                           log2f(static_cast<float>(total) / static_cast<float>(budget_));
       this->setLse(mass > 0 ? (scale + log2f(mass)) * kLn2 : minusInfinity());
       // Draws may be so light beside what is not drawn that nothing is left.
-      if (tid_ < kDim) this->output()[tid_] = sums->value * (mass == 0 ? 0.0f : 1.0f / mass);
+      if (tid_ < kDim) this->put(tid_, sums->value * (mass == 0 ? 0.0f : 1.0f / mass));
     } else {
       const float share = 1.0f / static_cast<float>(budget_);
       for (uint32_t m = tid_; step_.space.draw_keys && m < budget_; m += kThreads) {
         step_.space.draw_weights[list + m] = share;
       }
       const float value = this->sumEntries(sums);
-      if (tid_ < kDim) this->output()[tid_] = value * share;
+      if (tid_ < kDim) this->put(tid_, value * share);
     }
   }
 

@@ -71,7 +71,7 @@ class HeadBlock {
     return static_cast<int64_t>(sequence_) * step_.in.heads + head_;
   }
   __device__ void fill(float out, float lse) const {
-    if (tid_ < kDim) output()[tid_] = out;
+    if (tid_ < kDim) put(tid_, out);
     setLse(lse);
   }
   // Channel tid_ of what a head with budget 0 gives.
@@ -80,7 +80,12 @@ class HeadBlock {
     const int64_t at = static_cast<int64_t>(sequence_) * step_.cache.kv_heads + kv_head_;
     return step_.by_head.idle_values[at * kDim + tid_];
   }
-  __device__ float* output() const { return step_.out.out + headIndex() * kDim; }
+  // A channel of what the head gives.
+  __device__ void put(int d, float x) const {
+    const int64_t at = headIndex() * kDim + d;
+    step_.out.out[at] = x;
+    if (step_.out.rounded) static_cast<T*>(step_.out.rounded)[at] = ElementOf<T>::of(x);
+  }
   __device__ void setLse(float lse) const {
     if (tid_ == 0 && step_.out.lse) step_.out.lse[headIndex()] = lse;
   }
@@ -192,7 +197,7 @@ class HeadBlock {
         }
         return out;
       }
-#pragma unroll 2
+#pragma unroll 4
       for (int first = side * kJoinedPieces; first < pieces_; first += kSide * kJoinedPieces) {
         float values[kJoinedPieces];
 #pragma unroll
@@ -215,7 +220,7 @@ class HeadBlock {
     // NaN scores end here too: they were reported, and their sequence must not look like a number.
     float out = budget_ == 0 || total == 0 ? 0.0f : notANumber();
     if (kByHead && budget_ == 0) out = idleValue();
-    if (tid_ < kDim) output()[tid_] = out;
+    if (tid_ < kDim) put(tid_, out);
   }
 
   static constexpr int kSide = kFinishThreads / kDim;  // threads that share a channel
@@ -234,7 +239,7 @@ class HeadBlock {
     __syncthreads();
     if (tid_ >= kDim) return;
     for (int side = 1; side < kSide; ++side) out += shared_.sums[side][d];
-    output()[d] = out / total;
+    put(d, out / total);
   }
 
   // s2anta-flash's pieces.

@@ -195,6 +195,13 @@ __device__ inline void waitForKernelBefore() {
 #endif
 }
 
+// The kernel behind this one on the stream may be brought in, if its code waits.
+__device__ inline void letNextKernelIn() {
+#if __CUDA_ARCH__ >= ALLOT_OVERLAP_ARCH
+  cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
 // The keys of a sequence: first .. n - 1, what the sliding window leaves. Its pieces begin at
 // `base`, so that those of kPieceKeys are the same tiles whatever the window.
 struct SequenceKeys {

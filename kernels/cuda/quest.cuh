@@ -264,7 +264,7 @@ class QuestHead : HeadBlock<kDim, T, true, true> {
     this->template finish<false>(&sums);
     const auto mass = static_cast<float>(sums.mass);
     const float inverse = mass == 0 ? 0.0f : 1.0f / mass;  // every key kept may be masked
-    if (tid_ < kDim) this->output()[tid_] = sums.value * inverse;
+    if (tid_ < kDim) this->put(tid_, sums.value * inverse);
     this->setLse(mass > 0 ? (sums.top + log2f(mass)) * kLn2 : minusInfinity());
     if (!lists) return;
     if (tid_ == 0) {

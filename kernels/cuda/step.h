@@ -178,6 +178,7 @@ struct Step {
 
   struct Outputs {
     float* out;
+    void* rounded;  // null, or the same of the cache's element
     float* lse;
     RowStatistics* statistics;
     HeadStatistics* head_statistics;

@@ -406,6 +406,7 @@ __global__ void __launch_bounds__(128, blocksOf(kSweep, kPack))
   uint8_t* memory = unaligned + (-sharedAddress(unaligned) & 255);
   auto* sequences =
       reinterpret_cast<SequencePieces*>(memory + blockDim.x / 32 * Layout::kWarpBytes);
+  waitForKernelBefore();
   countPieces<kByHead>(step, sequences, 1);
   int at_once = 1;
   if constexpr (kSweep == Sweep::kJoined) {
@@ -413,9 +414,7 @@ __global__ void __launch_bounds__(128, blocksOf(kSweep, kPack))
     at_once = piecesAtOnce(pieces, WarpShare<kSweep, kByHead, kPack>::teamsOf(step));
     if (at_once > 1) countPieces<kByHead>(step, sequences, at_once);
   }
-#if __CUDA_ARCH__ >= ALLOT_OVERLAP_ARCH
-  cudaTriggerProgrammaticLaunchCompletion();
-#endif
+  letNextKernelIn();
   SweepWarp<kDim, T, kSweep, kByHead, kPack> warp(step, sequences, at_once,
                                                   memory + threadIdx.x / 32 * Layout::kWarpBytes);
   warp.run();

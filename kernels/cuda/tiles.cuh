@@ -217,7 +217,7 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
     }
     this->template finish<false>(&sums);
     const auto mass = static_cast<float>(sums.mass);
-    if (tid_ < kDim) this->output()[tid_] = sums.value / mass;
+    if (tid_ < kDim) this->put(tid_, sums.value / mass);
     for (uint32_t m = tid_; step_.space.draw_keys && m < count; m += kFinishThreads) {
       float& weight = step_.space.draw_weights[list + m];
       weight = power2(weight - sums.top) / mass;

@@ -408,15 +408,13 @@ TEST_F(DecoderCuda, ProductsOfARowDoNotDependOnTheNumberOfRows) {
       return numbers;
     };
     const auto onGpu = [&](const std::vector<float>& numbers) {
-      void *wide = nullptr, *made = nullptr;
-      cudaMalloc(&wide, numbers.size() * sizeof(float));
-      cudaMemcpy(wide, numbers.data(), numbers.size() * sizeof(float), cudaMemcpyHostToDevice);
-      if (!narrow) return wide;
-      cudaMalloc(&made, numbers.size() * 2);
-      cuda_ops::toBFloat16(static_cast<float*>(wide), static_cast<int64_t>(numbers.size()), made,
-                           nullptr);
-      cudaDeviceSynchronize();
-      cudaFree(wide);
+      std::vector<uint16_t> halves;
+      for (const float x : numbers) halves.push_back(kernels::toBFloat16(x));
+      const void* from = narrow ? static_cast<const void*>(halves.data()) : numbers.data();
+      const size_t bytes = numbers.size() * (narrow ? 2 : 4);
+      void* made = nullptr;
+      cudaMalloc(&made, bytes);
+      cudaMemcpy(made, from, bytes, cudaMemcpyHostToDevice);
       return made;
     };
     const auto in = random(static_cast<size_t>(kMost * shape.inner), 1);

@@ -94,6 +94,8 @@ struct RowStatistics {
 
 struct DecodeOutputs {
   float* out = nullptr;  // [rows, heads, head_dim]
+  // Optional, on a GPU alone: the same, rounded to the cache's element, as a product may take it.
+  void* rounded = nullptr;
   // Optional [rows, heads]: log sum_j exp(s_j). Exact where every exact score is computed; else the
   // method's estimate (s2anta-q4, vattention) or its value over the keys kept (quest, skip-softmax,
   // top-k by a shadow, a head with budget 0 that has a window).
