@@ -13,7 +13,7 @@
 namespace allot::kernels::cuda {
 
 constexpr int kBins = 2048;
-constexpr int kCandidates = 2048;
+constexpr int kCandidates = 4096;
 
 struct SetShared {
   uint32_t warp_counts[kFinishWarps];
@@ -22,7 +22,10 @@ struct SetShared {
 
 // What a selection needs in dynamic shared memory.
 struct SelectionMemory {
-  uint32_t counts[kBins];  // or octets
+  union {
+    uint32_t counts[kBins];
+    uint16_t octets[2 * kBins];
+  };
   uint32_t numbers[kCandidates];
   int32_t keys[kCandidates];
 };
@@ -188,6 +191,8 @@ class KeySets {
   // exact is off by less than one, where its difference was rounded.
   __device__ bool keepByLevels(const LeftScores& left, int begin, int end, uint32_t wanted) {
     static_assert(kLevels == kFinishThreads);
+    constexpr uint32_t kOctets = 2 * kBins;
+    if (end > 8 << 16) return false;  // an octet's number is of 16 bits
     clearKept();
     selection_.counts[tid_] = 0;
     if (tid_ == 0) shared_.candidates = shared_.octets = 0;
@@ -206,17 +211,16 @@ class KeySets {
     // The last level has what is further away, too.
     if (all < wanted || shared_.bin + 2 >= kLevels) return false;
     const uint32_t last = shared_.bin + 1;
-    auto* const octets = selection_.counts;
     overLevels(left, end, [&](int o, uint32_t level) {
       if (level > last || 8 * o + 8 <= begin) return;
       const uint32_t place = atomicAdd(&shared_.octets, 1u);
-      if (place < kBins) octets[place] = static_cast<uint32_t>(o);
+      if (place < kOctets) selection_.octets[place] = static_cast<uint16_t>(o);
     });
     __syncthreads();
     const uint32_t listed = shared_.octets;
-    if (listed > kBins) return false;
+    if (listed > kOctets) return false;
     for (uint32_t i = tid_; i < listed; i += kFinishThreads) {
-      const auto o = static_cast<int>(octets[i]);
+      const int o = selection_.octets[i];
       const float reference = left.pieces[o / kPieceOctets].reference;
       const float most = static_cast<float>(last) - (left.reference - reference) * kLevelsInTwo;
       const Octet octet = octetOf(left.scores, o, end);

@@ -181,9 +181,11 @@ void DevicePool::expectGuards() const {
   scales.expectGuards(), centres.expectGuards(), bounds.expectGuards();
 }
 
-DeviceOutputs::DeviceOutputs(int rows, int heads, int kv_heads, int head_dim)
-    : out_(static_cast<size_t>(rows) * heads * head_dim),
+DeviceOutputs::DeviceOutputs(Element element, int rows, int heads, int kv_heads, int head_dim)
+    : element_(element),
+      out_(static_cast<size_t>(rows) * heads * head_dim),
       lse_(static_cast<size_t>(rows) * heads),
+      rounded_(out_.size()),
       statistics_(rows),
       heads_(static_cast<size_t>(rows) * heads),
       groups_(static_cast<size_t>(rows) * kv_heads) {
@@ -193,6 +195,7 @@ DeviceOutputs::DeviceOutputs(int rows, int heads, int kv_heads, int head_dim)
 void DeviceOutputs::poison() {
   out_.assign(std::vector<float>(out_.size(), kNaN));
   lse_.assign(std::vector<float>(lse_.size(), kNaN));
+  rounded_.assign(std::vector<uint16_t>(rounded_.size(), 0xffff));
   statistics_.assign(std::vector<RowStatistics>(statistics_.size(),
                                                 {kBase, kBase, kBase, kBase, kBase, kBase, kBase}));
   heads_.assign(
@@ -202,6 +205,7 @@ void DeviceOutputs::poison() {
 
 DecodeOutputs DeviceOutputs::get() const {
   return {.out = out_.get(),
+          .rounded = rounded_.get(),
           .lse = lse_.get(),
           .statistics = statistics_.get(),
           .head_statistics = heads_.get(),
@@ -209,13 +213,20 @@ DecodeOutputs DeviceOutputs::get() const {
 }
 
 Cache::Result DeviceOutputs::read() const {
-  out_.expectGuards(), lse_.expectGuards(), statistics_.expectGuards();
+  out_.expectGuards(), lse_.expectGuards(), statistics_.expectGuards(), rounded_.expectGuards();
   heads_.expectGuards(), groups_.expectGuards();
   Cache::Result result{.out = out_.host(),
                        .lse = lse_.host(),
                        .statistics = statistics_.host(),
                        .heads = heads_.host(),
                        .groups = groups_.host()};
+  const std::vector<uint16_t> bits = rounded_.host();
+  for (size_t i = 0; i < bits.size(); ++i) {
+    const float x = element_ == Element::kFloat16 ? fromFloat16(bits[i]) : fromBFloat16(bits[i]);
+    if (std::isnan(x) && std::isnan(result.out[i])) continue;
+    EXPECT_EQ(x, rounded(element_, result.out[i])) << "rounded output " << i;
+    if (x != rounded(element_, result.out[i])) break;  // the rest would say the same
+  }
   for (RowStatistics& row : result.statistics) {
     for (uint64_t* sum : {&row.draws, &row.unique_rows, &row.group_rows, &row.dense_rows,
                           &row.key_bytes, &row.value_bytes, &row.dense_bytes}) {
@@ -276,7 +287,7 @@ cuda::StepBounds Gpu::bounds(const MethodOptions& method) const {
 GpuResult Gpu::run(const MethodOptions& method, const cuda::StepBounds& planned,
                    const DecodeInputs& in) {
   const CacheShape& shape = cache_.shape;
-  DeviceOutputs outputs(in.rows, in.heads, shape.kv_heads, shape.head_dim);
+  DeviceOutputs outputs(element, in.rows, in.heads, shape.kv_heads, shape.head_dim);
   EXPECT_EQ(workspace.plan(method, pool.kv, planned), std::nullopt) << methodText(method);
   EXPECT_EQ(cuda::decodeAttention(method, pool.kv, in, &workspace, outputs.get(), stream),
             std::nullopt)
@@ -291,7 +302,7 @@ std::string Gpu::failureOf(const MethodOptions& method, const cuda::StepBounds& 
                            Cache::Result* result) {
   const CacheShape& shape = cache_.shape;
   const DecodeInputs in = inputs();
-  DeviceOutputs outputs(in.rows, in.heads, shape.kv_heads, shape.head_dim);
+  DeviceOutputs outputs(element, in.rows, in.heads, shape.kv_heads, shape.head_dim);
   EXPECT_EQ(workspace.plan(method, pool.kv, planned), std::nullopt) << methodText(method);
   EXPECT_EQ(cuda::decodeAttention(method, pool.kv, in, &workspace, outputs.get(), stream),
             std::nullopt)

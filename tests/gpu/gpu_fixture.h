@@ -92,13 +92,16 @@ std::vector<uint8_t> bytesAs(Element element, const KeyPool& host,
 // What a step writes; poisoned when made and by poison().
 class DeviceOutputs {
  public:
-  DeviceOutputs(int rows, int heads, int kv_heads, int head_dim);
+  DeviceOutputs(Element element, int rows, int heads, int kv_heads, int head_dim);
   void poison();
   DecodeOutputs get() const;
+  // Fails the test where rounded outputs are not the outputs, rounded.
   Cache::Result read() const;
 
  private:
+  const Element element_;
   DeviceArray<float> out_, lse_;
+  DeviceArray<uint16_t> rounded_;
   DeviceArray<RowStatistics> statistics_;
   DeviceArray<HeadStatistics> heads_;
   DeviceArray<GroupStatistics> groups_;

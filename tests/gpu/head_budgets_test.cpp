@@ -141,7 +141,7 @@ TEST_P(GpuHeadBudgets, SilentHeadsGiveTheirIdleValues) {
     const DeviceArray<float> device_idle(idle);
     Gpu gpu(cache, layout.element);
     DecodeInputs in = withBudgets(gpu.inputs(), heads.get());
-    DeviceOutputs outputs(in.rows, in.heads, kv_heads, dim);
+    DeviceOutputs outputs(layout.element, in.rows, in.heads, kv_heads, dim);
     ASSERT_EQ(gpu.workspace.plan(method, gpu.kv(), boundsOf(cache)), std::nullopt);
     Cache::Result off, on;
     for (Cache::Result* result : {&off, &on}) {
@@ -183,7 +183,7 @@ TEST_P(GpuHeadBudgets, InAGraph) {
   DeviceArray<uint32_t> heads(budgets);
   Gpu replayed(cache, layout.element), direct(cache, layout.element);
   ASSERT_EQ(replayed.workspace.plan(method, replayed.kv(), boundsOf(cache)), std::nullopt);
-  DeviceOutputs outputs(cache.rows(), cache.shape.heads, layout.kv_heads, layout.head_dim);
+  DeviceOutputs outputs(layout.element, cache.rows(), cache.shape.heads, layout.kv_heads, layout.head_dim);
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t captured = nullptr;
   ASSERT_EQ(cudaSuccess, cudaStreamBeginCapture(replayed.stream, cudaStreamCaptureModeThreadLocal));
@@ -233,7 +233,7 @@ TEST_F(GpuZeroReads, WindowsAreRefused) {
   ASSERT_EQ(gpu.workspace.plan({}, gpu.kv(), boundsOf(cache)), std::nullopt);
   DecodeInputs in = gpu.inputs();
   in.idle_window = 64;
-  DeviceOutputs outputs(in.rows, in.heads, 2, 64);
+  DeviceOutputs outputs(gpu.element, in.rows, in.heads, 2, 64);
   const auto why =
       cuda::decodeAttention({}, gpu.kv(), in, &gpu.workspace, outputs.get(), gpu.stream);
   EXPECT_NE(why.value_or("").find("on the CPU alone"), std::string::npos);
