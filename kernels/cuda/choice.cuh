@@ -311,19 +311,26 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     float* scores = scoresByKey();
     const int32_t* list = step_.space.draw_keys + this->listAt() + first;
     const float* bias = step_.in.bias ? step_.in.bias + sequence_ * step_.in.bias_stride : nullptr;
-    const auto keyAt = [&](uint32_t place) { return place < count ? list[place] : -1; };
+    // Few are shared out among all warps.
+    constexpr uint32_t kGroup = Base::kEntries * kAhead;
+    const uint32_t per_warp = (count + kFinishWarps - 1) / kFinishWarps;
+    const uint32_t each = min(32u, (per_warp + kGroup - 1) / kGroup * kGroup);
+    const auto keyAt = [&](uint32_t first) {
+      const uint32_t own = first + lane_;
+      return static_cast<uint32_t>(lane_) < each && own < count ? list[own] : -1;
+    };
     Sums sums;
-    uint32_t passed = warp_ * 32;
-    int key = keyAt(passed + lane_);
+    uint32_t passed = warp_ * each;
+    int key = keyAt(passed);
     uint32_t entry = key >= 0 ? this->entryOf(key) : 0;
-    for (; passed < count; passed += kFinishWarps * 32) {
+    for (; passed < count; passed += kFinishWarps * each) {
       // Where the next entries are is read meanwhile.
-      const int next_key = keyAt(passed + kFinishWarps * 32 + lane_);
+      const int next_key = keyAt(passed + kFinishWarps * each);
       const uint32_t next_entry = next_key >= 0 ? this->entryOf(next_key) : 0;
       entry = __shfl_sync(kAll, entry, key >= 0 ? lane_ : 0);
       float known = minusInfinity();
       if (key >= 0) known = kRescores ? (bias ? bias[key] * kLog2E : 0.0f) : scores[key];
-      this->template gather<kAhead, kPilot>(min(count - passed, 32u), entry, known, &sums,
+      this->template gather<kAhead, kPilot>(min(count - passed, each), entry, known, &sums,
                                             [&](int i, float score) {
                                               if (!kRescores || !step_.space.chosen) return;
                                               const int owner = __shfl_sync(kAll, key, i);

@@ -199,8 +199,13 @@ class KeySets {
     __syncthreads();
     if (wanted == 0) return true;
     // Of an octet that is not wholly within the range the largest may be another's.
-    overLevels(left, end, [&](int o, uint32_t level) {
-      if (8 * o >= begin && 8 * o + 8 <= end) atomicAdd(&selection_.counts[level], 1u);
+    overLevels(left, end, [&](int first, uint32_t levels, uint32_t further) {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const int key = 8 * (first + k);
+        const uint32_t level = min(further + (levels >> 8 * k & 0xff), kLevels - 1u);
+        if (key >= begin && key + 8 <= end) atomicAdd(&selection_.counts[level], 1u);
+      }
     });
     __syncthreads();
     const uint32_t own = selection_.counts[tid_];
@@ -211,10 +216,17 @@ class KeySets {
     // The last level has what is further away, too.
     if (all < wanted || shared_.bin + 2 >= kLevels) return false;
     const uint32_t last = shared_.bin + 1;
-    overLevels(left, end, [&](int o, uint32_t level) {
-      if (level > last || 8 * o + 8 <= begin) return;
-      const uint32_t place = atomicAdd(&shared_.octets, 1u);
-      if (place < kOctets) selection_.octets[place] = static_cast<uint16_t>(o);
+    overLevels(left, end, [&](int first, uint32_t levels, uint32_t further) {
+      if (further > last) return;
+      const uint32_t near = __vcmpleu4(levels, (last - further) * 0x01010101u);
+      if (near == 0) return;
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const int key = 8 * (first + k);
+        if (!(near >> 8 * k & 1) || key >= end || key + 8 <= begin) continue;
+        const uint32_t place = atomicAdd(&shared_.octets, 1u);
+        if (place < kOctets) selection_.octets[place] = static_cast<uint16_t>(first + k);
+      }
     });
     __syncthreads();
     const uint32_t listed = shared_.octets;
@@ -277,6 +289,15 @@ class KeySets {
     uint32_t own = 0, all;
     for (int w = first; w < last; ++w) own += __popc(kept_[w]);
     uint32_t place = before(own, &all);
+    if (all <= 4u * words_) {  // few of a word: each thread has its own
+      for (int w = first; w < last; ++w) {
+        for (uint32_t bits = kept_[w]; bits != 0; bits &= bits - 1) {
+          to[place++] = base + w * 32 + __ffs(bits) - 1;
+        }
+      }
+      __syncthreads();
+      return all;
+    }
     for (int w = first; w < last; ++w) {
       scratch_[w] = place;
       place += __popc(kept_[w]);
@@ -366,22 +387,27 @@ class KeySets {
     for (int w = tid_; w < words_; w += kFinishThreads) kept_[w] = scratch_[w] = 0;
   }
 
-  // f(o, level) for this thread's octets of the keys before `end`: levels count from the largest
-  // reference.
+  // f(first, levels, further) for this thread's octets of the keys before `end`, four at a time: the
+  // levels of octets first .. first + 3, a byte each, are `further` further away than they say.
   template <typename Function>
   __device__ void overLevels(const LeftScores& left, int end, Function f) const {
-    constexpr int kFours = kPieceOctets / 4;
+    constexpr int kFours = kPieceOctets / 4, kAhead = 4;
     const int fours = (end + 31) / 32;
-    for (int i = tid_; i < fours; i += kFinishThreads) {
-      const int piece = i / kFours;
-      const auto bytes = reinterpret_cast<const uint32_t*>(
-          left.levels + static_cast<int64_t>(piece) * kPieceBytes)[i % kFours];
-      const float apart = (left.reference - left.pieces[piece].reference) * kLevelsInTwo;
-      const auto further = static_cast<uint32_t>(fminf(apart, kLevels - 1));
+#pragma unroll 1
+    for (int first = tid_; first < fours; first += kAhead * kFinishThreads) {
+      uint32_t levels[kAhead];
+      float apart[kAhead];
 #pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        const uint32_t level = min(further + (bytes >> 8 * k & 0xff), kLevels - 1u);
-        if (8 * (4 * i + k) < end) f(4 * i + k, level);
+      for (int a = 0; a < kAhead; ++a) {
+        const int i = min(first + a * kFinishThreads, fours - 1), piece = i / kFours;
+        levels[a] = reinterpret_cast<const uint32_t*>(
+            left.levels + static_cast<int64_t>(piece) * kPieceBytes)[i % kFours];
+        apart[a] = (left.reference - left.pieces[piece].reference) * kLevelsInTwo;
+      }
+#pragma unroll
+      for (int a = 0; a < kAhead; ++a) {
+        const int i = first + a * kFinishThreads;
+        if (i < fours) f(4 * i, levels[a], static_cast<uint32_t>(fminf(apart[a], kLevels - 1)));
       }
     }
   }
