@@ -114,9 +114,9 @@ struct Workspace::Impl {
         const SweepKernel kernel = sweepKernelOf(sweep, kv, of.heads, by_head, many);
         if (auto why = configure(kernel, of.rows, &launch)) return why;
       }
-      for (const bool many : {false, true}) {
+      for (const int heads_each : {1, INT_MAX}) {
         const StepKernel finish = finishKernelOf(method, kv.head_dim, kv.element, by_head,
-                                                 longSets(method, of.max_length), many)
+                                                 longSets(method, of.max_length), heads_each)
                                       .kernel;
         if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, finish);
         if (error == cudaSuccess) error = allow(finish, finishBytes(method, of.max_length, pieces));
@@ -486,7 +486,7 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
   const FinishKernel finish =
       finishKernelOf(method, kv.head_dim, kv.element, in.head_budgets || in.idle_values,
                      impl.longSets(method, impl.bounds.max_length),
-                     heads > 2u * static_cast<unsigned>(impl.device.multiprocessors));
+                     (in.rows * in.heads - 1) / impl.device.multiprocessors + 1);
   if (error == cudaSuccess) {
     error = impl.launchEarly(finish.kernel, heads, static_cast<unsigned>(finish.threads),
                              impl.finishBytes(method, impl.bounds.max_length, impl.max_pieces),

@@ -5,20 +5,31 @@
 
 namespace allot::kernels::cuda {
 
-FinishKernel finishKernelOf(Sweep sweep, int head_dim, Element element, bool by_head, bool many) {
+FinishKernel finishKernelOf(Sweep sweep, int head_dim, Element element, bool by_head,
+                            int heads_each) {
   return byShape<FinishKernel>(head_dim, element, [=](auto shape) -> FinishKernel {
     using S = decltype(shape);
     using T = typename S::Type;
     constexpr int kFew = kFinishThreads / 2;
+    const auto many = [=](Sweep from) {
+      return heads_each > finishBlocks(from, kFinishThreads);
+    };
     switch (sweep) {
       case Sweep::kExact:
       case Sweep::kJoined:
-        return {by_head ? nullptr : finishKernel<S::kDim, T, Sweep::kExact, false>};
+        if (by_head) return {};
+        if (many(Sweep::kExact)) return {finishKernel<S::kDim, T, Sweep::kExact, false, kFew>, kFew};
+        return {finishKernel<S::kDim, T, Sweep::kExact, false>};
       case Sweep::kMasses:
+        if (many(sweep)) {
+          return {by_head ? finishKernel<S::kDim, T, Sweep::kMasses, true, kFew>
+                          : finishKernel<S::kDim, T, Sweep::kMasses, false, kFew>,
+                  kFew};
+        }
         return {by_head ? finishKernel<S::kDim, T, Sweep::kMasses, true>
                         : finishKernel<S::kDim, T, Sweep::kMasses, false>};
       case Sweep::kShadow:
-        if (many) {
+        if (many(sweep)) {
           return {by_head ? finishKernel<S::kDim, T, Sweep::kShadow, true, kFew>
                           : finishKernel<S::kDim, T, Sweep::kShadow, false, kFew>,
                   kFew};

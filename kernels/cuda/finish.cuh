@@ -287,7 +287,8 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow, kByHead, kThreads
 
 // Blocks that are to have room on a multiprocessor.
 constexpr int finishBlocks(Sweep from, int threads) {
-  return from == Sweep::kShadow && threads == kFinishThreads ? 2 : 4;
+  if (threads == kFinishThreads) return from == Sweep::kShadow ? 2 : 4;
+  return from == Sweep::kShadow ? 4 : from == Sweep::kExact ? 8 : 6;
 }
 
 template <int kDim, typename T, Sweep kFrom, bool kByHead, int kThreads = kFinishThreads>

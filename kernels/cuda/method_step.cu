@@ -98,7 +98,7 @@ bool manyPieces(Sweep sweep, int rows, int max_length, int64_t teams) {
 }
 
 FinishKernel finishKernelOf(const MethodOptions& method, int head_dim, Element element,
-                            bool by_head, bool long_sets, bool many) {
+                            bool by_head, bool long_sets, int heads_each) {
   const Sweep sweep = sweepOf(method);
   if (choosesByScores(chosenBy(method))) {
     return {long_sets ? longChoiceKernelOf(sweep, head_dim, element)
@@ -107,7 +107,7 @@ FinishKernel finishKernelOf(const MethodOptions& method, int head_dim, Element e
   if (readsBounds(method)) return {questKernelsOf(head_dim, element).finish};
   if (drawsByTiles(method)) return {tilesKernelOf(head_dim, element)};
   const Sweep of = by_head && sweep == Sweep::kExact ? Sweep::kMasses : sweep;
-  return finishKernelOf(of, head_dim, element, by_head, many);
+  return finishKernelOf(of, head_dim, element, by_head, heads_each);
 }
 
 bool takesRoomOf(const MethodOptions& method, const MethodOptions& planned) {

@@ -20,9 +20,9 @@ SweepKernel sweepKernelOf(Sweep sweep, const PagedKv& kv, int heads, bool by_hea
 int packsOf(Sweep sweep, int group, bool many);
 // teams: of warps that take pieces together, in the sweep for many.
 bool manyPieces(Sweep sweep, int rows, int max_length, int64_t teams);
-// long_sets: sets of keys are in the workspace. many: heads, for smaller blocks.
+// long_sets: sets of keys are in the workspace. heads_each: heads for each multiprocessor.
 FinishKernel finishKernelOf(const MethodOptions& method, int head_dim, Element element,
-                            bool by_head, bool long_sets, bool many);
+                            bool by_head, bool long_sets, int heads_each);
 
 // Whether a step of this method finds the room that a plan for the other one made.
 bool takesRoomOf(const MethodOptions& method, const MethodOptions& planned);

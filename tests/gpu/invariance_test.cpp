@@ -221,7 +221,8 @@ TEST_F(GpuTest, SmallerBlocksFinishTheSame) {
       if (biased) addBias(&many, biasOf);
       reorder(&many, order);
       Gpu gpu(cache, layout.element), other(many, layout.element);
-      for (const char* text : {"s2anta-q4", "s2anta-q4 exactAbove=never"}) {
+      for (const char* text : {"s2anta-q4", "s2anta-q4 exactAbove=never", "dense", "s2anta-prop",
+                               "s2anta-strat exactAbove=never", "santa"}) {
         SCOPED_TRACE(textOf(layout) + ", " + text + (biased ? ", a bias" : ""));
         const GpuResult alone = gpu.run(methodOf(text)), run = other.run(methodOf(text));
         for (size_t i = 0; i < order.size(); ++i) {
