@@ -247,7 +247,7 @@ class KeySets {
     }
     __syncthreads();
     if (shared_.candidates > kCandidates) return false;
-    keepTies(cutOfCandidates(wanted).ties);
+    keepCandidates(wanted);
     return true;
   }
 
@@ -278,7 +278,7 @@ class KeySets {
     __syncthreads();
     const uint32_t candidates = shared_.candidates;
     if (candidates < wanted || candidates > kCandidates) return false;
-    keepTies(cutOfCandidates(wanted).ties);
+    keepCandidates(wanted);
     return true;
   }
 
@@ -358,6 +358,32 @@ class KeySets {
       known |= digits << shift;
     }
     return {least, wanted};
+  }
+
+  // Adds the `wanted` largest candidates to kept_; scratch_ is clear.
+  __device__ void keepCandidates(uint32_t wanted) {
+    if (shared_.candidates > kFinishThreads || !keepByRank(wanted)) {
+      keepTies(cutOfCandidates(wanted).ties);
+    }
+  }
+
+  // The same, of a candidate a thread, by how many are larger. False: equal ones are in doubt.
+  __device__ bool keepByRank(uint32_t wanted) {
+    const auto candidates = static_cast<int>(shared_.candidates);
+    const uint32_t own = tid_ < candidates ? selection_.numbers[tid_] : 0;
+    uint32_t larger = 0;
+    int c = 0;
+    for (; c + 4 <= candidates; c += 4) {
+      const uint4 four = *reinterpret_cast<const uint4*>(selection_.numbers + c);
+      larger += (four.x > own) + (four.y > own) + (four.z > own) + (four.w > own);
+    }
+    for (; c < candidates; ++c) larger += selection_.numbers[c] > own;
+    const bool keep = tid_ < candidates && larger < wanted;
+    if (static_cast<uint32_t>(__syncthreads_count(keep)) != wanted) return false;
+    const int key = keep ? selection_.keys[tid_] : 0;
+    if (keep) atomicOr(kept_ + key / 32, 1u << key % 32);
+    __syncthreads();
+    return true;
   }
 
   // Of the candidates the `wanted` largest; adds those above the cut to kept_, and of those at it
