@@ -27,12 +27,15 @@ TEST_P(Small, Step) {
     const std::vector<float> numbers = normals(5 * 300, 152);
     addBias(&cache,
             [&](int row, int key) { return key % 13 == 5 ? -INFINITY : numbers[row * 300 + key]; });
-    Gpu gpu(cache, layout.element);
-    const GpuResult run = gpu.run(method);
-    expectOutputsFollowDraws(cache, run, method);
-    expectStatisticsFollowDraws(cache, run, method, layout.element);
-    expectLse(cache, run, method);
-    gpu.pool.expectGuards();
+    for (const bool biased : {true, false}) {
+      if (!biased) cache.bias.clear();
+      Gpu gpu(cache, layout.element);
+      const GpuResult run = gpu.run(method);
+      expectOutputsFollowDraws(cache, run, method);
+      expectStatisticsFollowDraws(cache, run, method, layout.element);
+      expectLse(cache, run, method);
+      gpu.pool.expectGuards();
+    }
   }
 }
 
