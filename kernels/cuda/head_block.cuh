@@ -151,7 +151,14 @@ class HeadBlock {
     auto* left = reinterpret_cast<float*>(memory_);
     float* right = left + pieces_;
     const Piece* pieces = step_.space.pieces + at_;
-    const bool whole = pieces[0].mass > 1;  // the sweep has joined them
+    const int d = tid_ % kDim;
+    const auto valueAt = [&](int p) {
+      return reinterpret_cast<const float*>(step_.space.piece_bytes + (at_ + p) * kPieceBytes)[d];
+    };
+    const Piece one = pieces[0];
+    const float value = valueAt(0);
+    if (one.mass == static_cast<uint32_t>(pieces_)) return fillFrom(one, value);
+    const bool whole = one.mass > 1;  // the sweep has joined them
     float reference = kNoKeys;
     for (int first = tid_ * kJoinedPieces; first < pieces_; first += kThreads * kJoinedPieces) {
       Piece own[kJoinedPieces];
@@ -184,10 +191,6 @@ class HeadBlock {
     const float total = sum(totals);
     setLse(total > 0 ? (reference + log2f(total)) * kLn2 : minusInfinity());
     if (budget_ == 0 || !(total > 0)) return fillWithout(total);
-    const int d = tid_ % kDim;
-    const auto valueAt = [&](int p) {
-      return reinterpret_cast<const float*>(step_.space.piece_bytes + (at_ + p) * kPieceBytes)[d];
-    };
     const auto outOf = [&](int side) {
       float out = 0;
       if (whole) {
@@ -213,6 +216,13 @@ class HeadBlock {
       return out;
     };
     putSides(outOf, d, total);
+  }
+
+  // Of one piece, or of pieces that the sweep has joined to one: what adding it to zeros gives.
+  __device__ void fillFrom(const Piece& one, float value) const {
+    setLse(one.sum > 0 ? (one.reference + log2f(one.sum)) * kLn2 : minusInfinity());
+    if (budget_ == 0 || !(one.sum > 0)) return fillWithout(one.sum);
+    if (tid_ < kDim) put(tid_, (value + 0.0f) / one.sum);
   }
 
   // Where there is nothing to add up.
