@@ -42,7 +42,8 @@ class ShadowScores {
     // what the compiler keeps on the stack comes from as far as a key.
     const int name = share.queriesOf(work);
     if (scratch.note() != name) {
-      take(work);  // whose shuffles all lanes come to after that look
+      take(work);
+      __syncwarp();  // all lanes have looked
       if (lane_.id == 0) scratch.note() = name;
       __syncwarp();
     }
