@@ -38,6 +38,17 @@ TEST(Refusals, AStepBeyondItsPlan) {
             beyond);
 }
 
+TEST(Refusals, OutputsThatAGpuAloneGives) {
+  const Cache cache({.lengths = {20}});
+  DecodeWorkspace workspace;
+  workspace.plan(20, cache.shape.heads / cache.shape.kv_heads, cache.shape.head_dim);
+  std::vector<float> out(static_cast<size_t>(cache.shape.heads) * cache.shape.head_dim);
+  std::vector<uint16_t> rounded(out.size());
+  EXPECT_EQ(decodeAttention(methodOf("dense"), cache.pool.kv, cache.inputs(), &workspace,
+                            {.out = out.data(), .rounded = rounded.data()}),
+            "rounded outputs are given by a GPU alone");
+}
+
 TEST(Refusals, SizesAndTheCountersBits) {
   Cache cache({.lengths = {20, 90}, .kv_heads = 2, .heads = 4});
   const auto refused = [&](const std::function<void(DecodeInputs&, PagedKv&)>& spoil) {

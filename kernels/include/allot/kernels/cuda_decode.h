@@ -8,7 +8,9 @@
 // plan() once a step on the host, by sizes alone; then appendKv() and decodeAttention() once a
 // layer. These launch kernels on the caller's stream and return: they allocate nothing, wait for
 // nothing and copy nothing, so that a whole step can be captured in a CUDA graph and replayed while
-// lengths, budgets, page tables and steps change in device memory, within what was planned.
+// lengths, budgets, page tables and steps change in device memory, within what was planned. From
+// Hopper on they may be brought in while the kernel in front of them on the stream still works, and
+// wait for its end before they read anything (programmatic dependent launch).
 //
 // A row's output does not depend on the other rows, on the page size or on the device's number of
 // multiprocessors: work is cut into pieces of keys of one row, and sums over pieces are in one
