@@ -478,9 +478,9 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
   if (auto why = impl.launchBefore(method, kv, &step, stream)) return why;
   Workspace::Impl::Launch launch;
   if (auto why = impl.chooseSweep(sweep, kv, in, &launch)) return why;
-  cudaError_t error = impl.launchEarly(
-      launch.kernel, static_cast<unsigned>(launch.blocks), static_cast<unsigned>(launch.threads),
-      static_cast<size_t>(launch.shared_bytes), stream, step);
+  cudaError_t error = impl.launchEarly(launch.kernel, static_cast<unsigned>(launch.blocks),
+                                       static_cast<unsigned>(launch.threads),
+                                       static_cast<size_t>(launch.shared_bytes), stream, step);
   const auto heads = static_cast<unsigned>(in.rows * in.heads);
   // The finish alone gives idle values.
   const FinishKernel finish =

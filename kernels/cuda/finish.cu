@@ -11,14 +11,13 @@ FinishKernel finishKernelOf(Sweep sweep, int head_dim, Element element, bool by_
     using S = decltype(shape);
     using T = typename S::Type;
     constexpr int kFew = kFinishThreads / 2;
-    const auto many = [=](Sweep from) {
-      return heads_each > finishBlocks(from, kFinishThreads);
-    };
+    const auto many = [=](Sweep from) { return heads_each > finishBlocks(from, kFinishThreads); };
     switch (sweep) {
       case Sweep::kExact:
       case Sweep::kJoined:
         if (by_head) return {};
-        if (many(Sweep::kExact)) return {finishKernel<S::kDim, T, Sweep::kExact, false, kFew>, kFew};
+        if (many(Sweep::kExact))
+          return {finishKernel<S::kDim, T, Sweep::kExact, false, kFew>, kFew};
         return {finishKernel<S::kDim, T, Sweep::kExact, false>};
       case Sweep::kMasses:
         if (many(sweep)) {

@@ -6,8 +6,8 @@
 // - of scores by their levels, which the sweep left for every eight keys (keepByLevels());
 // - of random words by how many are below a bound (keepBelow());
 // - of any numbers in two passes over them: one counts the numbers by bins, one keeps what is in
-//   larger bins than the last that is wanted, and what is in its own are candidates (keepLargest()).
-//   That is for what the others leave: masked keys, scores that are nearly equal.
+//   larger bins than the last that is wanted, and what is in its own are candidates
+//   (keepLargest()). That is for what the others leave: masked keys, scores that are nearly equal.
 #include "kernels/cuda/head_block.cuh"
 
 namespace allot::kernels::cuda {
@@ -183,12 +183,12 @@ class KeySets {
     return all;
   }
 
-  // The same of the scores of keys begin .. end - 1, none of which is masked, or masked ones count as
-  // the least. False: levels do not tell them, and nothing is kept.
+  // The same of the scores of keys begin .. end - 1, none of which is masked, or masked ones count
+  // as the least. False: levels do not tell them, and nothing is kept.
   //
-  // The `wanted`-th of the octets' levels bounds the level of the `wanted`-th key, so that few octets
-  // are read. Levels count down, in steps of an eighth, from the largest reference; one that is not
-  // exact is off by less than one, where its difference was rounded.
+  // The `wanted`-th of the octets' levels bounds the level of the `wanted`-th key, so that few
+  // octets are read. Levels count down, in steps of an eighth, from the largest reference; one that
+  // is not exact is off by less than one, where its difference was rounded.
   __device__ bool keepByLevels(const LeftScores& left, int begin, int end, uint32_t wanted) {
     static_assert(kLevels == kFinishThreads);
     constexpr uint32_t kOctets = 2 * kBins;
@@ -252,11 +252,12 @@ class KeySets {
   }
 
   // The `wanted` smallest of random words, of the keys of a set of `count`, of equal ones the older
-  // keys. words_of(o, word) gives those of keys 8 o .. 8 o + 7. False: nothing is kept, and more are
-  // wanted than there is room for, or too few words are as small as was to be expected, which
+  // keys. words_of(o, word) gives those of keys 8 o .. 8 o + 7. False: nothing is kept, and more
+  // are wanted than there is room for, or too few words are as small as was to be expected, which
   // happens less than once in 10^8 times.
   template <typename WordsOf>
-  __device__ bool keepBelow(uint32_t wanted, uint32_t count, const uint32_t* set, WordsOf words_of) {
+  __device__ bool keepBelow(uint32_t wanted, uint32_t count, const uint32_t* set,
+                            WordsOf words_of) {
     const float root = sqrtf(static_cast<float>(wanted));
     const float expected = static_cast<float>(wanted) + 6 * root + 16;  // six standard deviations
     if (expected + 6 * root > kCandidates || 2 * expected > static_cast<float>(count)) return false;
@@ -413,8 +414,8 @@ class KeySets {
     for (int w = tid_; w < words_; w += kFinishThreads) kept_[w] = scratch_[w] = 0;
   }
 
-  // f(first, levels, further) for this thread's octets of the keys before `end`, four at a time: the
-  // levels of octets first .. first + 3, a byte each, are `further` further away than they say.
+  // f(first, levels, further) for this thread's octets of the keys before `end`, four at a time:
+  // the levels of octets first .. first + 3, a byte each, are `further` further away than they say.
   template <typename Function>
   __device__ void overLevels(const LeftScores& left, int end, Function f) const {
     constexpr int kFours = kPieceOctets / 4, kAhead = 4;
@@ -426,8 +427,8 @@ class KeySets {
 #pragma unroll
       for (int a = 0; a < kAhead; ++a) {
         const int i = min(first + a * kFinishThreads, fours - 1), piece = i / kFours;
-        levels[a] = reinterpret_cast<const uint32_t*>(
-            left.levels + static_cast<int64_t>(piece) * kPieceBytes)[i % kFours];
+        levels[a] = reinterpret_cast<const uint32_t*>(left.levels + static_cast<int64_t>(piece) *
+                                                                        kPieceBytes)[i % kFours];
         apart[a] = (left.reference - left.pieces[piece].reference) * kLevelsInTwo;
       }
 #pragma unroll

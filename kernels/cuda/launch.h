@@ -36,8 +36,8 @@ SweepKernel exactSweepByHead(int head_dim, Element element, int pack);
 SweepKernel massesSweep(int head_dim, Element element, bool by_head);
 SweepKernel shadowSweep(int head_dim, Element element, bool by_head, int pack);
 SweepKernel flashSweep(int head_dim, Element element, bool by_head);
-// heads_each: heads for each multiprocessor. Where there are more than find room at once, blocks are
-// smaller.
+// heads_each: heads for each multiprocessor. Where there are more than find room at once, blocks
+// are smaller.
 FinishKernel finishKernelOf(Sweep sweep, int head_dim, Element element, bool by_head,
                             int heads_each);
 // The finish where keys are chosen by scores (sweeps kMasses and kShadow), by head or not.

@@ -13,7 +13,8 @@ class Graph : public GpuMethodTest {};
 struct Step {
   Step(const Cache& cache, Element element)
       : gpu(cache, element),
-        outputs(element, cache.rows(), cache.shape.heads, cache.shape.kv_heads, cache.shape.head_dim),
+        outputs(element, cache.rows(), cache.shape.heads, cache.shape.kv_heads,
+                cache.shape.head_dim),
         new_keys(width(cache)),
         new_values(width(cache)),
         starts(cache.lengths.size()) {}

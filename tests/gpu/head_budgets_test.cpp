@@ -183,7 +183,8 @@ TEST_P(GpuHeadBudgets, InAGraph) {
   DeviceArray<uint32_t> heads(budgets);
   Gpu replayed(cache, layout.element), direct(cache, layout.element);
   ASSERT_EQ(replayed.workspace.plan(method, replayed.kv(), boundsOf(cache)), std::nullopt);
-  DeviceOutputs outputs(layout.element, cache.rows(), cache.shape.heads, layout.kv_heads, layout.head_dim);
+  DeviceOutputs outputs(layout.element, cache.rows(), cache.shape.heads, layout.kv_heads,
+                        layout.head_dim);
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t captured = nullptr;
   ASSERT_EQ(cudaSuccess, cudaStreamBeginCapture(replayed.stream, cudaStreamCaptureModeThreadLocal));
