@@ -1,6 +1,7 @@
 #include "kernels/cuda/method_step.h"
 
 #include <algorithm>
+#include <bit>
 #include <climits>
 #include <cmath>
 
@@ -136,6 +137,27 @@ uint32_t drawStride(const MethodOptions& method, const StepBounds& bounds) {
   if (by == ChosenBy::kAdaptive || by == ChosenBy::kThreshold) stride = keys;
   if (by == ChosenBy::kPages) stride = std::min(stride + 2 * method.page_size, keys);
   return (stride + 7) / 8 * 8;
+}
+
+Refusal unsupportedShape(const MethodOptions& method, const PagedKv& kv, int heads) {
+  if (auto why = unsupported(method)) return why;
+  if (kv.element == Element::kFloat32) {
+    return "the GPU decodes bfloat16 and float16 caches, not float32";
+  }
+  if (kv.head_dim != 64 && kv.head_dim != 128) {
+    return "the GPU decodes heads of 64 and 128 channels, not " + std::to_string(kv.head_dim);
+  }
+  if (kv.page_size < kPart || !std::has_single_bit(static_cast<unsigned>(kv.page_size))) {
+    return "the GPU decodes pages of 16, 32, 64 ... keys, not " + std::to_string(kv.page_size);
+  }
+  if (kv.kv_heads <= 0 || heads <= 0 || heads % kv.kv_heads != 0 || heads / kv.kv_heads > 16) {
+    return "the GPU decodes up to 16 query heads a KV head, not " + std::to_string(heads) +
+           " over " + std::to_string(kv.kv_heads);
+  }
+  if (static_cast<uint64_t>(kv.pages) * kv.kv_heads * kv.page_size > UINT32_MAX) {
+    return "the GPU decodes pools of up to 2^32 keys over all KV heads";
+  }
+  return std::nullopt;
 }
 
 Refusal lacking(const MethodOptions& method, const PagedKv& kv) {

@@ -32,6 +32,8 @@ uint32_t drawStride(const MethodOptions& method, const StepBounds& bounds);
 int pageStride(const MethodOptions& method, int max_length);
 int tileStride(const MethodOptions& method, int max_length);
 
+// A method, or a shape of caches and heads, that no kernel is for.
+Refusal unsupportedShape(const MethodOptions& method, const PagedKv& kv, int heads);
 // What the method reads of keys, and the cache does not hold.
 Refusal lacking(const MethodOptions& method, const PagedKv& kv);
 // More draws than are made where they are made however many keys there are.

@@ -1,0 +1,299 @@
+#include "kernels/cuda/workspace.h"
+
+#include <algorithm>
+#include <climits>
+
+namespace allot::kernels::cuda {
+namespace {
+
+cudaError_t allow(StepKernel kernel, size_t bytes) {
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              static_cast<int>(bytes));
+}
+
+}  // namespace
+
+Refusal Workspace::Impl::prepare() {
+  if (ready) return std::nullopt;
+  if (auto why = findDevice(&device)) return why;
+  if (auto why = wrong.grow(sizeof *host_wrong)) return why;
+  if (auto why = failed("pinned memory", cudaMallocHost(&host_wrong, sizeof *host_wrong))) {
+    return why;
+  }
+  if (auto why = failed("the workspace", cudaMemset(wrong.as<void>(), 0xff, wrong.bytes()))) {
+    return why;
+  }
+  ready = true;
+  return std::nullopt;
+}
+
+Refusal Workspace::Impl::load(const MethodOptions& method, const PagedKv& kv, const StepBounds& of,
+                              int pieces) {
+  const Sweep sweep = sweepOf(method);
+  const AppendKernels append = appendKernelsOf(kv.head_dim, kv.element);
+  cudaFuncAttributes attributes;
+  cudaError_t error = cudaFuncGetAttributes(&attributes, append.append);
+  waits(append.append);
+  if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, append.centre);
+  if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, append.shadow);
+  if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, append.bounds);
+  if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, append.value_sums);
+  if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, append.means);
+  const StepKernel before[] = {featuresKernelOf(kv.head_dim, kv.element),
+                               questKernelsOf(kv.head_dim, kv.element).scores};
+  for (const StepKernel kernel : before) {
+    if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, kernel);
+  }
+  for (const bool by_head : {false, true}) {
+    for (const bool many : {false, true}) {
+      Launch launch;
+      const SweepKernel kernel = sweepKernelOf(sweep, kv, of.heads, by_head, many);
+      if (auto why = configure(kernel, of.rows, &launch)) return why;
+    }
+    for (const int heads_each : {1, INT_MAX}) {
+      const StepKernel finish = finishKernelOf(method, kv.head_dim, kv.element, by_head,
+                                               longSets(method, of.max_length), heads_each)
+                                    .kernel;
+      if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, finish);
+      if (error == cudaSuccess) error = allow(finish, finishBytes(method, of.max_length, pieces));
+      if (error == cudaSuccess) waits(finish);
+    }
+    if (error == cudaSuccess && of.statistics) {
+      error = allow(statisticsKernelOf(kv.head_dim, kv.element, by_head),
+                    statisticsBytes(of.max_length));
+    }
+  }
+  return failed("the GPU did not load the kernels", error);
+}
+
+bool Workspace::Impl::longSets(const MethodOptions& method, int max_length) const {
+  return choosesByScores(chosenBy(method)) &&
+         choiceBytes(max_length, mostPieces(max_length)) > static_cast<size_t>(device.shared_bytes);
+}
+
+size_t Workspace::Impl::finishBytes(const MethodOptions& method, int max_length, int pieces) const {
+  if (choosesByScores(chosenBy(method))) {
+    return longSets(method, max_length) ? longChoiceBytes(pieces) : choiceBytes(max_length, pieces);
+  }
+  if (readsBounds(method)) return questBytes(max_length, pieces);
+  return static_cast<size_t>(pieces + 1) * sizeof(uint64_t);
+}
+
+int Workspace::Impl::statisticsWords(int max_length) const {
+  return std::min(bitWords(max_length), device.shared_bytes / 8);
+}
+
+size_t Workspace::Impl::statisticsBytes(int max_length) const {
+  return 2 * static_cast<size_t>(statisticsWords(max_length)) * sizeof(uint32_t);
+}
+
+Step::Space Workspace::Impl::space(const MethodOptions& method) const {
+  const bool choice = choosesByScores(chosenBy(method));
+  const bool lists = bounds.statistics || choice;
+  const bool counts = bounds.statistics && (choice || readsBounds(method));
+  return {.max_length = bounds.max_length,
+          .max_budget = bounds.max_budget,
+          .max_pieces = max_pieces,
+          .pieces = pieces.as<Piece>(),
+          .piece_bytes = piece_bytes.as<uint8_t>(),
+          .part_masses = part_masses.as<uint32_t>(),
+          .scores = choice ? scores.as<float>() : nullptr,
+          .draw_keys = lists ? draw_keys.as<int32_t>() : nullptr,
+          .draw_weights = lists ? draw_weights.as<float>() : nullptr,
+          .draw_stride = draw_stride,
+          .chosen = counts ? chosen.as<Chosen>() : nullptr,
+          .pilot_bits = counts ? pilot_bits.as<uint32_t>() : nullptr,
+          .statistics_words = statisticsWords(bounds.max_length),
+          .sets = sets.as<uint32_t>(),
+          .page_scores = page_scores.as<float>(),
+          .page_stride = pageStride(method, bounds.max_length),
+          .tiles = tiles.as<TileShare>(),
+          .tile_stride = tileStride(method, bounds.max_length),
+          .queries = queries.as<float>(),
+          .features = features.as<uint32_t>(),
+          .group_features = group_features.as<uint32_t>(),
+          .wrong = wrong.as<unsigned long long>()};
+}
+
+Refusal Workspace::Impl::launchBefore(const MethodOptions& method, const PagedKv& kv, Step* step,
+                                      cudaStream_t stream) const {
+  cudaError_t error = cudaSuccess;
+  if (method.method == Method::kBernoulli) {
+    const StepKernel features = featuresKernelOf(kv.head_dim, kv.element);
+    features<<<static_cast<unsigned>(step->in.batch * kv.kv_heads),
+               static_cast<unsigned>(kv.head_dim), 0, stream>>>(*step);
+    error = cudaGetLastError();
+    step->in.queries = step->space.queries;
+  }
+  if (readsBounds(method)) {
+    const StepKernel scores = questKernelsOf(kv.head_dim, kv.element).scores;
+    error = launchBoundScores(scores, *step, bounds.max_length, stream);
+  }
+  return failed("the GPU did not take the step", error);
+}
+
+Refusal Workspace::Impl::makeRoom(const MethodOptions& method, const PagedKv& kv,
+                                  const StepBounds& of) {
+  const auto heads = static_cast<size_t>(of.rows) * of.heads;
+  if (choosesByScores(chosenBy(method)) || readsBounds(method)) {
+    const size_t bits = bitWords(of.max_length) * sizeof(uint32_t);
+    if (auto why = chosen.grow(heads * sizeof(Chosen))) return why;
+    if (auto why = pilot_bits.grow(heads * bits)) return why;
+    if (longSets(method, of.max_length)) {
+      if (auto why = sets.grow(3 * heads * bits)) return why;
+    }
+  }
+  const auto pages = static_cast<size_t>(pageStride(method, of.max_length));
+  if (auto why = page_scores.grow(heads * pages * sizeof(float))) return why;
+  const auto shares = static_cast<size_t>(tileStride(method, of.max_length));
+  if (auto why = tiles.grow(heads * shares * sizeof(TileShare))) return why;
+  if (method.method != Method::kBernoulli) return std::nullopt;
+  if (auto why = queries.grow(heads * kv.head_dim * sizeof(float))) return why;
+  if (auto why = features.grow(heads * sizeof(uint32_t))) return why;
+  return group_features.grow(heads * sizeof(uint32_t));
+}
+
+Refusal Workspace::Impl::chooseSweep(Sweep sweep, const PagedKv& kv, const DecodeInputs& in,
+                                     Launch* launch) {
+  int64_t team = 0;  // warps that take pieces together
+  for (const bool many : {true, false}) {
+    const SweepKernel kernel = sweepKernelOf(sweep, kv, in.heads, in.head_budgets, many);
+    if (auto why = configure(kernel, in.rows, launch)) return why;
+    team = int64_t{kv.kv_heads} * packsOf(sweep, in.heads / kv.kv_heads, many);
+    const int64_t warps = int64_t{launch->blocks} * (launch->threads / 32);
+    if (manyPieces(sweep, in.rows, bounds.max_length, std::max<int64_t>(warps / team, 1))) break;
+  }
+  const int64_t items = int64_t{in.rows} * max_pieces * team;
+  launch->blocks = static_cast<int>(std::min<int64_t>(items, launch->blocks));
+  return std::nullopt;
+}
+
+Refusal Workspace::Impl::configure(const SweepKernel& sweep, int rows, Launch* launch) {
+  // And what brings the warps' memory to a multiple of 256 bytes.
+  const int row_bytes = (rows + 1) * 8 + 256;
+  for (const Launch& known : launches) {
+    if (known.kernel == sweep.kernel &&
+        known.shared_bytes == known.threads / 32 * sweep.warp_bytes + row_bytes) {
+      *launch = known;
+      return std::nullopt;
+    }
+  }
+  int most = 0;
+  for (const int warps : {4, 3, 2, 1}) {
+    const int bytes = warps * sweep.warp_bytes + row_bytes;
+    if (bytes > device.shared_bytes) continue;
+    cudaError_t error =
+        cudaFuncSetAttribute(sweep.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    int blocks = 0;
+    if (error == cudaSuccess) {
+      error =
+          cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, sweep.kernel, warps * 32, bytes);
+    }
+    if (auto why = failed("the sweep over keys", error)) return why;
+    if (blocks * warps > most) {
+      most = blocks * warps;
+      *launch = {sweep.kernel, warps * 32, bytes, blocks * device.multiprocessors};
+    }
+  }
+  if (most == 0) return "a step of " + std::to_string(rows) + " rows is too large for the GPU";
+  const cudaError_t error = cudaFuncSetAttribute(
+      sweep.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, device.shared_bytes);
+  waits(sweep.kernel);
+  if (auto why = failed("the sweep over keys", error)) return why;
+  launches.push_back(*launch);
+  return std::nullopt;
+}
+
+Workspace::Workspace() : impl_(std::make_unique<Impl>()) {}
+Workspace::~Workspace() = default;
+Workspace::Workspace(Workspace&&) noexcept = default;
+Workspace& Workspace::operator=(Workspace&&) noexcept = default;
+
+Refusal Workspace::plan(const MethodOptions& method, const PagedKv& kv, const StepBounds& bounds) {
+  if (auto why = unsupportedShape(method, kv, bounds.heads)) return why;
+  Impl& impl = *impl_;
+  if (auto why = impl.prepare()) return why;
+  const Sweep sweep = sweepOf(method);
+  if (auto why = lacking(method, kv)) return why;
+  if (auto why = tooManyDraws(method, bounds.max_budget)) return why;
+  const int max_pieces = mostPieces(bounds.max_length);
+  const auto room = static_cast<size_t>(impl.device.shared_bytes);
+  const size_t most = std::min<size_t>(kMostPieces, room / sizeof(uint64_t) - 1);
+  if (static_cast<size_t>(max_pieces) > most) {
+    return "the GPU takes rows of up to " + std::to_string(most * kPieceKeys) + " keys";
+  }
+  const auto heads = static_cast<size_t>(bounds.rows) * bounds.heads;
+  const size_t entries = heads * max_pieces;
+  if (auto why = impl.pieces.grow(entries * sizeof(Piece))) return why;
+  if (auto why = impl.piece_bytes.grow(entries * kPieceBytes)) return why;
+  const ChosenBy chosen_by = chosenBy(method);
+  if (choosesByScores(chosen_by)) {
+    if (auto why = impl.scores.grow(entries * kPieceKeys * sizeof(float))) return why;
+  } else if (sweep == Sweep::kMasses || sweep == Sweep::kShadow) {
+    if (auto why = impl.part_masses.grow(entries * kParts * sizeof(uint32_t))) return why;
+  }
+  const uint32_t stride = drawStride(method, bounds);
+  if (bounds.statistics || choosesByScores(chosen_by)) {
+    if (auto why = impl.draw_keys.grow(heads * stride * sizeof(int32_t))) return why;
+    if (auto why = impl.draw_weights.grow(heads * stride * sizeof(float))) return why;
+  }
+  if (auto why = impl.makeRoom(method, kv, bounds)) return why;
+  if (auto why = impl.load(method, kv, bounds, max_pieces)) return why;
+  impl.bounds = bounds;
+  impl.kv_heads = kv.kv_heads;
+  impl.method = method;
+  impl.max_pieces = max_pieces;
+  impl.draw_stride = stride;
+  return std::nullopt;
+}
+
+size_t Workspace::bytes() const {
+  size_t sum = 0;
+  for (const Buffer* buffer : impl_->buffers()) sum += buffer->bytes();
+  return sum - impl_->wrong.bytes();
+}
+
+uint64_t Workspace::moves() const {
+  uint64_t sum = 0;
+  for (const Buffer* buffer : impl_->buffers()) sum += buffer->moves();
+  return sum;
+}
+
+DrawList Workspace::draws() const {
+  return {impl_->draw_keys.as<int32_t>(), impl_->draw_weights.as<float>(), impl_->draw_stride};
+}
+
+Refusal Workspace::failure(Stream stream) {
+  Impl& impl = *impl_;
+  if (auto why = impl.prepare()) return why;
+  cudaError_t error = cudaMemcpyAsync(impl.host_wrong, impl.wrong.as<void>(),
+                                      sizeof *impl.host_wrong, cudaMemcpyDeviceToHost, stream);
+  if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
+  if (auto why = failed("the GPU failed", error)) return why;
+  const unsigned long long word = *impl.host_wrong;
+  if (word == kNothingWrong) return std::nullopt;
+  error = cudaMemsetAsync(impl.wrong.as<void>(), 0xff, impl.wrong.bytes(), stream);
+  if (auto why = failed("the GPU failed", error)) return why;
+  const std::string where = "row " + std::to_string(word >> 24 & 0xffffffffu) + ", KV head " +
+                            std::to_string(word & 0xffffff);
+  switch (static_cast<Wrong>(word >> 56)) {
+    case Wrong::kLength:
+      return "the length of " + where +
+             " is below 0 or beyond its page table, its bias or the plan";
+    case Wrong::kPage:
+      return "the page table of " + where + " names a page outside the pool";
+    case Wrong::kBudget:
+      return "the budget of " + where + " is beyond the plan";
+    case Wrong::kScore:
+      return "scores of " + where +
+             " are not finite: keys or queries are too large for float32, or were not written by "
+             "appendKv";
+    case Wrong::kKey:
+      return "keys of " + where + " hold a number that is not finite in the cache";
+    case Wrong::kValue:
+      return "values of " + where + " hold a number that is not finite in the cache";
+  }
+  return "something went wrong in " + where;
+}
+
+}  // namespace allot::kernels::cuda
