@@ -262,7 +262,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     }
   }
 
-  // Those of the keys of the tail, the smallest as the largest numbers.
+  // A source of the words of the tail's keys, the smallest as the largest numbers.
   struct Words {
     const ChoiceHead& head;
     uint32_t first_block;

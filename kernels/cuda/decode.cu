@@ -99,8 +99,8 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
     const size_t bytes = impl.statisticsBytes(impl.bounds.max_length);
     count<<<static_cast<unsigned>(in.rows * kv.kv_heads), 256, bytes, stream>>>(step);
   }
-  if (error == cudaSuccess) error = cudaGetLastError();
-  return failed("the GPU did not take the step", error);
+  const cudaError_t last = cudaGetLastError();  // which forgets it, too
+  return failed("the GPU did not take the step", error == cudaSuccess ? last : error);
 }
 
 }  // namespace allot::kernels::cuda

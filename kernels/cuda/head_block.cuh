@@ -218,7 +218,7 @@ class HeadBlock {
     putSides(outOf, d, total);
   }
 
-  // Of one piece, or of pieces that the sweep has joined to one: what adding it to zeros gives.
+  // Gives what adding one piece to zeros does, or pieces that the sweep has joined to one.
   __device__ void fillFrom(const Piece& one, float value) const {
     setLse(one.sum > 0 ? (one.reference + log2f(one.sum)) * kLn2 : minusInfinity());
     if (budget_ == 0 || !(one.sum > 0)) return fillWithout(one.sum);

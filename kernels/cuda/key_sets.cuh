@@ -183,8 +183,8 @@ class KeySets {
     return all;
   }
 
-  // The same of the scores of keys begin .. end - 1, none of which is masked, or masked ones count
-  // as the least. False: levels do not tell them, and nothing is kept.
+  // Does the same for the scores of keys begin .. end - 1, none of which is masked, or masked ones
+  // count as the least. False: levels do not tell them, and nothing is kept.
   //
   // The `wanted`-th of the octets' levels bounds the level of the `wanted`-th key, so that few
   // octets are read. Levels count down, in steps of an eighth, from the largest reference; one that
@@ -193,6 +193,8 @@ class KeySets {
     static_assert(kLevels == kFinishThreads);
     constexpr uint32_t kOctets = 2 * kBins;
     if (end > 8 << 16) return false;  // an octet's number is of 16 bits
+    const int whole = end / 8 - (begin + 7) / 8;
+    if (wanted > kCandidates || wanted > static_cast<uint32_t>(max(whole, 0))) return false;
     clearKept();
     selection_.counts[tid_] = 0;
     if (tid_ == 0) shared_.candidates = shared_.octets = 0;
@@ -251,10 +253,10 @@ class KeySets {
     return true;
   }
 
-  // The `wanted` smallest of random words, of the keys of a set of `count`, of equal ones the older
-  // keys. words_of(o, word) gives those of keys 8 o .. 8 o + 7. False: nothing is kept, and more
-  // are wanted than there is room for, or too few words are as small as was to be expected, which
-  // happens less than once in 10^8 times.
+  // Keeps the `wanted` smallest of random words, of the keys of a set of `count`, of equal ones the
+  // older keys. words_of(o, word) gives those of keys 8 o .. 8 o + 7. False: nothing is kept, and
+  // more are wanted than there is room for, or too few words are as small as was to be expected,
+  // which happens less than once in 10^8 times.
   template <typename WordsOf>
   __device__ bool keepBelow(uint32_t wanted, uint32_t count, const uint32_t* set,
                             WordsOf words_of) {
@@ -368,7 +370,8 @@ class KeySets {
     }
   }
 
-  // The same, of a candidate a thread, by how many are larger. False: equal ones are in doubt.
+  // Does the same where each thread has at most one candidate, by how many are larger. False: equal
+  // ones are in doubt.
   __device__ bool keepByRank(uint32_t wanted) {
     const auto candidates = static_cast<int>(shared_.candidates);
     const uint32_t own = tid_ < candidates ? selection_.numbers[tid_] : 0;

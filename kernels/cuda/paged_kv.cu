@@ -44,7 +44,8 @@ Refusal appendKv(const PagedKv& kv, const AppendInputs& in, Workspace* workspace
   const int64_t warps = int64_t{in.rows} * in.count * kv.kv_heads;
   const auto blocks =
       static_cast<unsigned>((warps + kAppendThreads / 32 - 1) / (kAppendThreads / 32));
-  cudaError_t error = impl.launchEarly(kernels.append, blocks, kAppendThreads, 0, stream, append);
+  const cudaError_t error =
+      impl.launchEarly(kernels.append, blocks, kAppendThreads, 0, stream, append);
   if (in.count > 1 && kv.centres) {
     kernels.centre<<<static_cast<unsigned>(in.rows * kv.kv_heads), 1024, 0, stream>>>(append);
   }
@@ -59,8 +60,8 @@ Refusal appendKv(const PagedKv& kv, const AppendInputs& in, Workspace* workspace
     kernels.value_sums<<<static_cast<unsigned>(in.rows * kv.kv_heads),
                          static_cast<unsigned>(kv.head_dim), 0, stream>>>(append);
   }
-  if (error == cudaSuccess) error = cudaGetLastError();
-  return failed("the GPU did not take the append", error);
+  const cudaError_t last = cudaGetLastError();  // which forgets it, too
+  return failed("the GPU did not take the append", error == cudaSuccess ? last : error);
 }
 
 Refusal meanValues(const PagedKv& kv, const MeanInputs& in, float* means, Stream stream) {

@@ -66,11 +66,12 @@ struct Workspace::Impl {
       cudaFuncSetAttribute(name, cudaFuncAttributePreferredSharedMemoryCarveout,
                            cudaSharedmemCarveoutMaxShared);
     }
+    if (!waits) cudaGetLastError();  // forgets why not
     waiting.emplace_back(name, waits);
     return waits;
   }
 
-  // While the kernel before it still works, where it waits for that one's end itself.
+  // Launches a kernel while the one before it still works, if its code waits for that one's end.
   template <typename Argument>
   cudaError_t launchEarly(void (*kernel)(Argument), unsigned blocks, unsigned threads, size_t bytes,
                           cudaStream_t stream, const Argument& argument) {

@@ -10,7 +10,9 @@
 // nothing and copy nothing, so that a whole step can be captured in a CUDA graph and replayed while
 // lengths, budgets, page tables and steps change in device memory, within what was planned. From
 // Hopper on they may be brought in while the kernel in front of them on the stream still works, and
-// wait for its end before they read anything (programmatic dependent launch).
+// wait for its end before they read anything (programmatic dependent launch). That is order enough
+// where kernels in front of them that were launched so wait, too; and one that is launched so
+// behind appendKv has to wait before it reads the cache.
 //
 // A row's output does not depend on the other rows, on the page size or on the device's number of
 // multiprocessors: work is cut into pieces of keys of one row, and sums over pieces are in one
