@@ -4,9 +4,9 @@
 // Activations between layers are float32; matrices and what goes into and out of their products are
 // of one `Number`. All functions: pointers are device memory, kernels are launched on `stream` and
 // nothing is waited for, allocated or copied; an error stays for cudaGetLastError(). A row's result
-// does not depend on the other rows. Norm weights, positions and angles are read while the kernel in
-// front on the stream may still work: it must not be what writes them. Free of LibTorch. Private to
-// model/.
+// does not depend on the other rows. Norm weights, positions and angles are read while the kernel
+// in front on the stream may still work: it must not be what writes them. Free of LibTorch. Private
+// to model/.
 #include <cstdint>
 
 #include "allot/kernels/cuda_decode.h"
