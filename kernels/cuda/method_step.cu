@@ -95,7 +95,8 @@ SweepKernel sweepKernelOf(Sweep sweep, const PagedKv& kv, int heads, bool by_hea
 bool manyPieces(Sweep sweep, int rows, int max_length, int64_t teams) {
   const int keys = sweep == Sweep::kExact ? exactPieceKeys(max_length) : kPieceKeys;
   const int64_t pieces = int64_t{rows} * ((max_length + keys - 1) / keys);
-  return sweep == Sweep::kExact ? piecesAtOnce(pieces, teams) > 1 : pieces >= 4 * teams;
+  if (sweep != Sweep::kExact) return pieces >= 4 * teams;
+  return piecesAtOnce(static_cast<uint32_t>(pieces), static_cast<uint32_t>(teams)) > 1;
 }
 
 FinishKernel finishKernelOf(const MethodOptions& method, int head_dim, Element element,

@@ -45,13 +45,15 @@ __device__ inline void copyAsync(uint32_t shared, const void* global, bool valid
                : "memory");
 }
 
-// The same. kOnce: a step reads it once, and Hopper's L2 cache is to drop it before anything else,
-// so that what kernels leave for each other stays there.
+// Which lines Hopper's L2 cache is to drop before others, and which after all others; as
+// createpolicy would make them.
+constexpr uint64_t kEvictFirst = 0x12f0000000000000, kEvictLast = 0x14f0000000000000;
+
+// The same. kOnce: a step reads it once, and L2 is to drop it before anything else.
 template <bool kOnce>
 __device__ inline void copyAsync(uint32_t shared, const void* global, bool valid) {
 #if __CUDA_ARCH__ >= 900
   if constexpr (kOnce) {
-    constexpr uint64_t kEvictFirst = 0x12f0000000000000;  // as createpolicy would make it
     asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(shared),
                  "l"(global), "r"(valid ? 16 : 0), "l"(kEvictFirst)
                  : "memory");
@@ -59,6 +61,25 @@ __device__ inline void copyAsync(uint32_t shared, const void* global, bool valid
   }
 #endif
   copyAsync(shared, global, valid);
+}
+// Stores what the next kernel reads: L2 is to keep it, since memory takes three times as long to be
+// written as to be read.
+__device__ inline void storeKept(float* to, float x) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("st.global.L2::cache_hint.f32 [%0], %1, %2;" ::"l"(to), "f"(x), "l"(kEvictLast)
+               : "memory");
+#else
+  *to = x;
+#endif
+}
+__device__ inline void storeKept(uint4* to, const uint4& x) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("st.global.L2::cache_hint.v4.u32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(to), "r"(x.x),
+               "r"(x.y), "r"(x.z), "r"(x.w), "l"(kEvictLast)
+               : "memory");
+#else
+  *to = x;
+#endif
 }
 __device__ inline void commitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // All but the last `Pending` groups of this thread's copies have arrived.

@@ -300,7 +300,7 @@ struct ValueSum {
           pieceIndex(step, work.sequence, headOf<kPack>(step, work, head), work.piece);
       float* to = reinterpret_cast<float*>(step.space.piece_bytes + piece * kPieceBytes);
 #pragma unroll
-      for (int k = 0; k < 2 * kSteps; ++k) to[8 * k + lane.g] = at(i, k) * factor;
+      for (int k = 0; k < 2 * kSteps; ++k) storeKept(to + 8 * k + lane.g, at(i, k) * factor);
     }
   }
 

@@ -327,7 +327,7 @@ class SweepWarp {
           step_.space.piece_bytes[piece * kPieceBytes + lane_.id] =
               static_cast<uint8_t>(levelOf(reference[i], largestOf(eight)));
         } else {
-          *reinterpret_cast<uint4*>(to) = eight.masses;
+          storeKept(reinterpret_cast<uint4*>(to), eight.masses);
         }
       }
     }
@@ -407,13 +407,10 @@ __global__ void __launch_bounds__(128, blocksOf(kSweep, kPack))
   auto* sequences =
       reinterpret_cast<SequencePieces*>(memory + blockDim.x / 32 * Layout::kWarpBytes);
   waitForKernelBefore();
-  countPieces<kByHead>(step, sequences, 1);
-  int at_once = 1;
-  if constexpr (kSweep == Sweep::kJoined) {
-    const int pieces = sequences[step.in.batch].before;
-    at_once = piecesAtOnce(pieces, WarpShare<kSweep, kByHead, kPack>::teamsOf(step));
-    if (at_once > 1) countPieces<kByHead>(step, sequences, at_once);
-  }
+  const int at_once = countPieces<kByHead>(step, sequences, [&](int pieces) {
+    if constexpr (kSweep != Sweep::kJoined) return 1;
+    return piecesAtOnce(pieces, WarpShare<kSweep, kByHead, kPack>::teamsOf(step));
+  });
   letNextKernelIn();
   SweepWarp<kDim, T, kSweep, kByHead, kPack> warp(step, sequences, at_once,
                                                   memory + threadIdx.x / 32 * Layout::kWarpBytes);

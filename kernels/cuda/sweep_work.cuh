@@ -285,44 +285,46 @@ __device__ inline Kinds kindsOf(const Step& step, int sequence) {
   return kinds;
 }
 
-// sequences[0 .. batch] of a block, by all its threads: pieces, or what is taken at once of exact
-// ones.
-template <bool kByHead>
-__device__ inline void countPieces(const Step& step, SequencePieces* sequences, int at_once) {
-  __shared__ int warp_totals[32];
-  __shared__ int passed;
-  if (threadIdx.x == 0) passed = 0;
-  __syncthreads();
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  for (int first = 0; first < step.in.batch; first += blockDim.x) {
-    const int sequence = first + threadIdx.x;
-    int pieces = 0;
-    uint32_t keys = 0;
-    if (sequence < step.in.batch) {
-      const Kinds kinds = kindsOf<kByHead>(step, sequence);
-      const int n = step.in.lengths[sequence];
-      if (kinds.exact) {
-        pieces = (exactPiecesOf(exactKeysOf(step, n).span()) + at_once - 1) / at_once;
-      }
-      if (kinds.sampled) pieces = (kByHead ? pieces : 0) + piecesOf(keysOf(step, n).span());
-      keys = kinds.exact && !kinds.sampled ? n | 0x80000000u : n;
-    }
-    int sum = pieces;
-    for (int i = 1; i < 32; i *= 2) {
-      const int left = __shfl_up_sync(kAll, sum, i);
-      if (lane >= i) sum += left;
-    }
-    if (lane == 31) warp_totals[warp] = sum;
-    __syncthreads();
-    int before = passed;
-    for (int w = 0; w < warp; ++w) before += warp_totals[w];
-    if (sequence < step.in.batch) sequences[sequence] = {before + sum - pieces, keys};
-    __syncthreads();
-    if (threadIdx.x == blockDim.x - 1) passed = before + sum;
-    __syncthreads();
+// sequences[0 .. batch] of a block, by all its threads, counted in pieces or in what is taken at
+// once of exact ones, which is returned: of so many pieces, atOnce() of them.
+template <bool kByHead, typename Function>
+__device__ inline int countPieces(const Step& step, SequencePieces* sequences, Function atOnce) {
+  __shared__ int at_once;
+  for (int sequence = threadIdx.x; sequence < step.in.batch; sequence += blockDim.x) {
+    const Kinds kinds = kindsOf<kByHead>(step, sequence);
+    const int n = step.in.lengths[sequence];
+    int pieces = kinds.exact ? exactPiecesOf(exactKeysOf(step, n).span()) : 0;
+    if (kinds.sampled) pieces = (kByHead ? pieces : 0) + piecesOf(keysOf(step, n).span());
+    sequences[sequence] = {pieces, kinds.exact && !kinds.sampled ? n | 0x80000000u : n};
   }
-  if (threadIdx.x == 0) sequences[step.in.batch] = {passed, 0};
   __syncthreads();
+  if (threadIdx.x < 32) {
+    const int lane = threadIdx.x;
+    int all = 0;
+    for (int sequence = lane; sequence < step.in.batch; sequence += 32) {
+      all += sequences[sequence].before;
+    }
+    const int taken = atOnce(__reduce_add_sync(kAll, all));
+    int before = 0;
+    for (int first = 0; first < step.in.batch; first += 32) {
+      const int sequence = first + lane;
+      const bool there = sequence < step.in.batch;
+      const int own = there ? (sequences[sequence].before + taken - 1) / taken : 0;
+      int sum = own;
+      for (int i = 1; i < 32; i *= 2) {
+        const int left = __shfl_up_sync(kAll, sum, i);
+        if (lane >= i) sum += left;
+      }
+      if (there) sequences[sequence].before = before + sum - own;
+      before += __shfl_sync(kAll, sum, 31);
+    }
+    if (lane == 0) {
+      sequences[step.in.batch] = {before, 0};
+      at_once = taken;
+    }
+  }
+  __syncthreads();
+  return at_once;
 }
 
 }  // namespace allot::kernels::cuda
