@@ -16,8 +16,8 @@ FinishKernel finishKernelOf(Sweep sweep, int head_dim, Element element, bool by_
       case Sweep::kExact:
       case Sweep::kJoined:
         if (by_head) return {};
-        if (many(Sweep::kExact))
-          return {finishKernel<S::kDim, T, Sweep::kExact, false, kFew>, kFew};
+        // A warp a head, since sums over a block are what takes long.
+        if (many(Sweep::kExact)) return {finishKernel<S::kDim, T, Sweep::kExact, false, 32>, 32};
         return {finishKernel<S::kDim, T, Sweep::kExact, false>};
       case Sweep::kMasses:
         if (many(sweep)) {

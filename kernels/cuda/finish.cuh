@@ -38,6 +38,7 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow, kByHead, kThreads
   using Base::kLanes, Base::kEntries, Base::kShare, Base::kOwnWarps;
   using Base::step_, Base::tid_, Base::warp_;
   static constexpr int kAhead = kRescores ? 4 : 8;  // entries that a lane has on their way
+  static_assert(!kSamples || kThreads >= kDim);
 
  public:
   __device__ FinishHead(const Step& step, FinishShared<kDim>& shared, uint8_t* memory)
@@ -287,8 +288,9 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow, kByHead, kThreads
 
 // Blocks that are to have room on a multiprocessor.
 constexpr int finishBlocks(Sweep from, int threads) {
+  if (threads == 32) return 24;  // of exact heads alone
   if (threads == kFinishThreads) return from == Sweep::kShadow ? 2 : 4;
-  return from == Sweep::kShadow ? 4 : from == Sweep::kExact ? 8 : 6;
+  return from == Sweep::kShadow ? 4 : 6;
 }
 
 template <int kDim, typename T, Sweep kFrom, bool kByHead, int kThreads = kFinishThreads>

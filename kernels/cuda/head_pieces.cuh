@@ -1,0 +1,329 @@
+#pragma once
+// A block's query head, for every way of finishing it (step.h): which one it is, sums over the
+// block, and what the sweep's pieces summed, put together in order.
+#include "allot/kernels/philox_streams.h"
+#include "kernels/cuda/primitives.cuh"
+
+namespace allot::kernels::cuda {
+
+constexpr int kFinishThreads = 256;
+constexpr int kFinishWarps = kFinishThreads / 32;
+
+template <int kDim>
+struct HeadShared {
+  double warp_doubles[kFinishWarps];
+  float warp_floats[kFinishWarps];
+  alignas(16) float sums[kFinishWarps][kDim];  // by warps; of exact and flash heads by sides
+};
+
+// kThreads: fewer threads than kFinishThreads do the work of those, each that of several, whose
+// sums stay their own: no bit depends on how many threads there are. One head takes longer then,
+// and many heads less, since more of them are on a multiprocessor at once.
+template <int kDim, typename T, bool kByHead, int kThreads = kFinishThreads>
+class HeadPieces {
+ protected:
+  static constexpr int kShare = kFinishThreads / kThreads, kOwnWarps = kThreads / 32;
+  static_assert(kFinishThreads % kThreads == 0);
+
+  __device__ HeadPieces(const Step& step, HeadShared<kDim>& shared, uint8_t* memory)
+      : step_(step),
+        shared_(shared),
+        memory_(memory),
+        tid_(threadIdx.x),
+        lane_(threadIdx.x % 32),
+        warp_(threadIdx.x / 32) {
+    sequence_ = blockIdx.x / step.in.heads;
+    head_ = blockIdx.x % step.in.heads;
+    kv_head_ = head_ / step.in.group;
+    keys_ = keysOf(step, step.in.lengths[sequence_]);
+    budget_ = budgetOf<kByHead>(step, sequence_, head_);
+    pieces_ = piecesOf(keys_.span());
+    at_ = pieceIndex(step, sequence_, head_, 0);
+    kind_ = kindOf<kByHead>(step, sequence_, head_);
+  }
+
+  // A head that is silent, wrong or exact is done; false: it is none of these.
+  __device__ bool plain() {
+    if (kind_ == HeadKind::kBad) {
+      const bool length = beyondRoom(step_, keys_.n);
+      if (tid_ == 0) report(step_, length ? Wrong::kLength : Wrong::kBudget, sequence_, kv_head_);
+      fill(notANumber(), notANumber());
+    } else if (kind_ == HeadKind::kSilent) {
+      forChannels([&](int d) { put(d, kByHead ? idleValue(d) : 0.0f); });
+      setLse(minusInfinity());
+    } else if (kind_ == HeadKind::kExact) {
+      pieces_ = exactPiecesOf(exactKeysOf(step_, keys_.n).span());
+      combineExact();
+    } else {
+      return false;
+    }
+    return true;
+  }
+
+  __device__ int64_t headIndex() const {
+    return static_cast<int64_t>(sequence_) * step_.in.heads + head_;
+  }
+  // Each thread has some of the channels: body(channel).
+  template <typename Body>
+  __device__ void forChannels(Body body) const {
+#pragma unroll
+    for (int first = 0; first < kDim; first += kThreads) {
+      const int d = first + tid_;
+      if (kDim % kThreads == 0 || d < kDim) body(d);
+    }
+  }
+  __device__ void fill(float out, float lse) const {
+    forChannels([&](int d) { put(d, out); });
+    setLse(lse);
+  }
+  // A channel of what a head with budget 0 gives.
+  __device__ float idleValue(int d) const {
+    if (!step_.by_head.idle_values || keys_.n == 0) return 0;
+    const int64_t at = static_cast<int64_t>(sequence_) * step_.cache.kv_heads + kv_head_;
+    return step_.by_head.idle_values[at * kDim + d];
+  }
+  // A channel of what the head gives.
+  __device__ void put(int d, float x) const {
+    const int64_t at = headIndex() * kDim + d;
+    step_.out.out[at] = x;
+    if (step_.out.rounded) static_cast<T*>(step_.out.rounded)[at] = ElementOf<T>::of(x);
+  }
+  __device__ void setLse(float lse) const {
+    if (tid_ == 0 && step_.out.lse) step_.out.lse[headIndex()] = lse;
+  }
+  __device__ int64_t listAt() const { return headIndex() * step_.space.draw_stride; }
+  __device__ std::array<uint32_t, 4> words(uint32_t block) const {
+    return philox(step_.in.seed, step_.in.streams[sequence_], step_.in.steps[sequence_],
+                  attentionStream(step_.in.layer, static_cast<uint32_t>(head_)), block);
+  }
+
+  // ---- Over the block, in one order whatever the block's neighbours.
+
+  // kOf: how many a thread has.
+  template <int kOf, typename X, typename Function>
+  __device__ X reduce(const X (&own)[kOf], X* warps, Function function) {
+    X x[kOf];
+#pragma unroll
+    for (int s = 0; s < kOf; ++s) {
+      x[s] = own[s];
+      for (int i = 16; i > 0; i /= 2) x[s] = function(x[s], __shfl_xor_sync(kAll, x[s], i));
+    }
+    __syncthreads();
+#pragma unroll
+    for (int s = 0; s < kOf; ++s) {
+      if (lane_ == 0) warps[warp_ + s * kOwnWarps] = x[s];
+    }
+    __syncthreads();
+    X all = warps[0];
+    for (int w = 1; w < kOf * kOwnWarps; ++w) all = function(all, warps[w]);
+    return all;
+  }
+  __device__ float largest(float x) {
+    const float one[1] = {x};
+    return reduce(one, shared_.warp_floats, [](float a, float b) { return fmaxf(a, b); });
+  }
+  __device__ float sum(const float (&x)[kShare]) {
+    return reduce(x, shared_.warp_floats, [](float a, float b) { return a + b; });
+  }
+  __device__ double sum(const double (&x)[kShare]) {
+    return reduce(x, shared_.warp_doubles, [](double a, double b) { return a + b; });
+  }
+  template <typename X>
+  __device__ X sum(X x) {
+    static_assert(kShare == 1);
+    const X one[1] = {x};
+    return sum(one);
+  }
+
+  __device__ float largestReference() {
+    float reference = kNoKeys;
+    if (tid_ < pieces_) reference = (piece_ = step_.space.pieces[at_ + tid_]).reference;
+    for (int p = tid_ + kThreads; p < pieces_; p += kThreads) {
+      reference = fmaxf(reference, step_.space.pieces[at_ + p].reference);
+    }
+    return largest(reference);
+  }
+
+  // ---- Sums of pieces.
+
+  // What the pieces' sums of values are added up by: a warp a side, each side every eighth of them
+  // in order, then the sides in order. A lane has kOwn neighbouring channels.
+  static constexpr int kSides = kFinishWarps, kOwn = kDim / 32;
+  struct alignas(kOwn * sizeof(float)) Channels {
+    float x[kOwn] = {};
+  };
+  // What a piece left of the lane's channels.
+  __device__ Channels valuesOf(int p) const {
+    const uint8_t* from = step_.space.piece_bytes + (at_ + p) * kPieceBytes;
+    return reinterpret_cast<const Channels*>(from)[lane_];
+  }
+
+  // Exact pieces, in fours: joined one to the next where the sweep has not done so.
+  __device__ void combineExact() {
+    // Of a piece that is joined to those before it: their factor, and its own. Of the first of a
+    // four: the four's sum, and its reference and then factor.
+    auto* left = reinterpret_cast<float*>(memory_);
+    float* right = left + pieces_;
+    const Piece* pieces = step_.space.pieces + at_;
+    const Piece one = pieces[0];
+    const Channels values_of_one = valuesOf(0);
+    if (one.mass == static_cast<uint32_t>(pieces_)) return fillFrom(one, values_of_one);
+    const bool whole = one.mass > 1;  // the sweep has joined them
+    float reference = kNoKeys;
+    for (int first = tid_ * kJoinedPieces; first < pieces_; first += kThreads * kJoinedPieces) {
+      Piece own[kJoinedPieces];
+#pragma unroll
+      for (int i = 0; i < kJoinedPieces; ++i) own[i] = pieces[min(first + i, pieces_ - 1)];
+      Piece four = own[0];
+#pragma unroll
+      for (int i = 1; i < kJoinedPieces; ++i) {
+        if (whole || first + i >= pieces_) continue;
+        const float common = fmaxf(four.reference, own[i].reference);
+        left[first + i] = power2(four.reference - common);
+        right[first + i] = power2(own[i].reference - common);
+        four.sum = joined(four.sum, left[first + i], own[i].sum, right[first + i]);
+        four.reference = common;
+      }
+      left[first] = four.sum;
+      right[first] = four.reference;
+      reference = fmaxf(reference, four.reference);
+    }
+    reference = largest(reference);
+    float totals[kShare] = {};
+#pragma unroll
+    for (int s = 0; s < kShare; ++s) {
+      for (int first = (tid_ + s * kThreads) * kJoinedPieces; first < pieces_;
+           first += kFinishThreads * kJoinedPieces) {
+        right[first] = power2(right[first] - reference);
+        totals[s] = __fmaf_rn(right[first], left[first], totals[s]);
+      }
+    }
+    const float total = sum(totals);
+    setLse(total > 0 ? (reference + log2f(total)) * kLn2 : minusInfinity());
+    if (budget_ == 0 || !(total > 0)) return fillWithout(total);
+    Channels sums[kShare];
+#pragma unroll(kShare == 1 ? 2 : 1)
+    for (int all = 0; all < pieces_; all += kSides * kJoinedPieces) {
+      // What was joined already is on its way at once.
+      Channels fours[kShare];
+#pragma unroll
+      for (int s = 0; s < kShare; ++s) {
+        const int first = all + (warp_ + s * kOwnWarps) * kJoinedPieces;
+        if (first < pieces_) fours[s] = valuesOf(first);
+      }
+#pragma unroll
+      for (int s = 0; s < kShare; ++s) {
+        const int first = all + (warp_ + s * kOwnWarps) * kJoinedPieces;
+        if (first >= pieces_) break;
+        if (!whole) joinRest(first, left, right, &fours[s]);
+#pragma unroll
+        for (int k = 0; k < kOwn; ++k) {
+          sums[s].x[k] = __fmaf_rn(right[first], fours[s].x[k], sums[s].x[k]);
+        }
+      }
+    }
+    putSides(sums, total);
+  }
+
+  // The pieces of a four that the sweep has not joined to its first, by their factors.
+  __device__ void joinRest(int first, const float* left, const float* right, Channels* four) const {
+    Channels values[kJoinedPieces];
+#pragma unroll
+    for (int i = 1; i < kJoinedPieces; ++i) {
+      if (first + i < pieces_) values[i] = valuesOf(first + i);
+    }
+#pragma unroll
+    for (int i = 1; i < kJoinedPieces; ++i) {
+      const int p = first + i;
+      if (p >= pieces_) continue;
+#pragma unroll
+      for (int k = 0; k < kOwn; ++k) {
+        four->x[k] = joined(four->x[k], left[p], values[i].x[k], right[p]);
+      }
+    }
+  }
+
+  // Gives what adding one piece to zeros does, or pieces that the sweep has joined to one.
+  __device__ void fillFrom(const Piece& one, const Channels& values) const {
+    setLse(one.sum > 0 ? (one.reference + log2f(one.sum)) * kLn2 : minusInfinity());
+    if (budget_ == 0 || !(one.sum > 0)) return fillWithout(one.sum);
+    if (warp_ > 0) return;
+#pragma unroll
+    for (int k = 0; k < kOwn; ++k) put(lane_ * kOwn + k, (values.x[k] + 0.0f) / one.sum);
+  }
+
+  // Where there is nothing to add up.
+  __device__ void fillWithout(float total) const {
+    // NaN scores end here too: they were reported, and their sequence must not look like a number.
+    const float out = budget_ == 0 || total == 0 ? 0.0f : notANumber();
+    forChannels([&](int d) { put(d, kByHead && budget_ == 0 ? idleValue(d) : out); });
+  }
+
+  // The sum of all sides, of which the thread has kShare, over `total`.
+  __device__ void putSides(const Channels (&sums)[kShare], float total) {
+#pragma unroll
+    for (int s = 0; s < kShare; ++s) {
+      auto* to = reinterpret_cast<Channels*>(shared_.sums[warp_ + s * kOwnWarps]);
+      to[lane_] = sums[s];
+    }
+    __syncthreads();
+    forChannels([&](int d) {
+      float out = shared_.sums[0][d];
+#pragma unroll
+      for (int side = 1; side < kSides; ++side) out += shared_.sums[side][d];
+      put(d, out / total);
+    });
+  }
+
+  // s2anta-flash's pieces.
+  __device__ void combineFlash() {
+    auto* factors = reinterpret_cast<float*>(memory_);
+    const float reference = largestReference();
+    float own_weights[kShare] = {}, own_exponentials[kShare] = {};
+#pragma unroll
+    for (int s = 0; s < kShare; ++s) {
+      for (int p = tid_ + s * kThreads; p < pieces_; p += kFinishThreads) {
+        const Piece piece = p == tid_ ? piece_ : step_.space.pieces[at_ + p];
+        const float scale = power2(piece.reference - reference);
+        own_exponentials[s] += scale * piece.sum;
+        factors[p] = scale * static_cast<float>(piece.mass);
+        own_weights[s] += factors[p];
+      }
+    }
+    const float exponentials = sum(own_exponentials);
+    const float total = sum(own_weights);
+    setLse(exponentials > 0 ? (reference + log2f(exponentials)) * kLn2 : minusInfinity());
+    if (step_.space.draw_keys) {
+      const uint32_t samples = drawsOfPiece(budget_, pieces_);
+      for (uint32_t m = tid_; m < samples * pieces_; m += kThreads) {
+        step_.space.draw_weights[listAt() + m] =
+            total > 0 ? factors[m / samples] / (total * static_cast<float>(samples)) : 0.0f;
+      }
+    }
+    if (budget_ == 0 || !(total > 0)) return fillWithout(total);
+    Channels sums[kShare];
+#pragma unroll
+    for (int s = 0; s < kShare; ++s) {
+#pragma unroll 4
+      for (int p = warp_ + s * kOwnWarps; p < pieces_; p += kSides) {
+        const Channels values = valuesOf(p);
+#pragma unroll
+        for (int k = 0; k < kOwn; ++k) sums[s].x[k] += factors[p] * values.x[k];
+      }
+    }
+    putSides(sums, total);
+  }
+
+  const Step& step_;
+  HeadShared<kDim>& shared_;
+  uint8_t* memory_;
+  int tid_, lane_, warp_;
+  int sequence_, head_, kv_head_, pieces_;
+  SequenceKeys keys_;
+  uint32_t budget_;
+  int64_t at_;
+  Piece piece_{};  // of index tid_
+  HeadKind kind_;
+};
+
+}  // namespace allot::kernels::cuda
