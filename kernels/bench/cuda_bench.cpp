@@ -135,6 +135,33 @@ class ShapeBench {
     return leaveOut("dense", check(dense, nullptr, &dense_));
   }
 
+  // What memory gives of the keys and values, as they lie.
+  void readPages() {
+    const kernels::PagedKv& kv = cache_->kv();
+    const kernels::DecodeInputs& in = cache_->inputs();
+    const PageReads reads{.keys = kv.keys,
+                          .values = kv.values,
+                          .page_table = in.page_table,
+                          .rows = in.rows,
+                          .length = report_.shape.keys / 16 * 16,
+                          .max_pages = in.max_pages,
+                          .kv_heads = kv.kv_heads,
+                          .page_size = kv.page_size,
+                          .head_dim = kv.head_dim,
+                          .sum = statistics_.as<uint32_t>()};
+    if (reads.length == 0) return;
+    uint32_t step = 0;
+    Timing timing;
+    const auto launch = [&]() -> std::optional<std::string> {
+      bench::readPages(reads, stream_);
+      return std::nullopt;
+    };
+    if (leaveOut("reading pages", timer_.time(
+                                      launch, [&] { cache_->turn(step++); }, &timing))) {
+      report_.pages_ms = timing.median;
+    }
+  }
+
   void measure(const Case& what) {
     Figure figure{.shape = report_.shape,
                   .scores = scores_,
@@ -399,6 +426,7 @@ class Bench {
     for (const std::string& scores : options_.scores) {
       progress(title(shape) + "filling the caches, " + scores + " scores");
       if (!bench.fill(scores, scores == "peaked" ? peaked : ScoreSource{})) continue;
+      if (report.pages_ms == 0) bench.readPages();
       for (const Case& one : cases(shape.keys)) {
         progress(title(shape) + scores + ", " + one.text +
                  (one.budget ? " S=" + std::to_string(*one.budget) : ""));

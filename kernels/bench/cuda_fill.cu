@@ -1,5 +1,6 @@
 #include <cuda_bf16.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/bench/cuda_fill.h"
@@ -179,6 +180,33 @@ __global__ void readKernel(const uint4* from, size_t count, uint32_t* sum) {
   if (total == 0x5EED5EEDu) *sum = total;
 }
 
+// A warp takes 16 keys and their values at a time, up to `run` of one KV head.
+template <int kHeadDim>
+__global__ void readPagesKernel(PageReads in, int run) {
+  constexpr int kTile = 16, kLoads = kTile * kHeadDim / 8 / kWarp;
+  const int lane = threadIdx.x % kWarp;
+  const int runs = (in.length + run - 1) / run;
+  const int64_t warp = int64_t{blockIdx.x} * (kThreads / kWarp) + threadIdx.x / kWarp;
+  const int kv_head = static_cast<int>(warp % in.kv_heads);
+  const int64_t row = warp / in.kv_heads / runs;
+  if (row >= in.rows) return;
+  const int first = static_cast<int>(warp / in.kv_heads % runs) * run;
+  uint32_t total = 0;
+  for (int key = first; key < min(first + run, in.length); key += kTile) {
+    const int64_t page = in.page_table[row * in.max_pages + key / in.page_size];
+    const int64_t at = (page * in.kv_heads + kv_head) * in.page_size + key % in.page_size;
+    uint4 words[2 * kLoads];
+#pragma unroll
+    for (int k = 0; k < 2 * kLoads; ++k) {
+      const auto* pool = static_cast<const uint4*>(k < kLoads ? in.keys : in.values);
+      words[k] = __ldcs(pool + at * (kHeadDim / 8) + k % kLoads * kWarp + lane);
+    }
+#pragma unroll
+    for (const uint4& four : words) total += four.x ^ four.y ^ four.z ^ four.w;
+  }
+  if (total == 0x5EED5EEDu) *in.sum = total;
+}
+
 __global__ void nothingKernel() {}
 
 }  // namespace
@@ -211,6 +239,20 @@ void delay(int microseconds, cudaStream_t stream) {
 void readAll(const void* from, size_t bytes, uint32_t* sum, cudaStream_t stream) {
   readKernel<<<2048, kThreads, 0, stream>>>(static_cast<const uint4*>(from), bytes / sizeof(uint4),
                                             sum);
+}
+
+void readPages(const PageReads& reads, cudaStream_t stream) {
+  // Few keys are shared out among many warps.
+  constexpr int64_t kManyWarps = 4096;
+  const int64_t tiles = int64_t{reads.rows} * reads.kv_heads * reads.length / 16;
+  const int run = 16 * static_cast<int>(std::clamp<int64_t>(tiles / kManyWarps, 1, 16));
+  const int64_t warps = int64_t{reads.rows} * ((reads.length + run - 1) / run) * reads.kv_heads;
+  const auto blocks = static_cast<unsigned>((warps * kWarp + kThreads - 1) / kThreads);
+  if (reads.head_dim == 64) {
+    readPagesKernel<64><<<blocks, kThreads, 0, stream>>>(reads, run);
+  } else {
+    readPagesKernel<128><<<blocks, kThreads, 0, stream>>>(reads, run);
+  }
 }
 
 void launchNothing(cudaStream_t stream) { nothingKernel<<<1, 1, 0, stream>>>(); }

@@ -65,6 +65,22 @@ void delay(int microseconds, cudaStream_t stream);
 // Reads it all, four of a thread's loads at a time; `sum` keeps the compiler from leaving it out.
 void readAll(const void* from, size_t bytes, uint32_t* sum, cudaStream_t stream);
 
+// Reads the keys and values of all rows once, where their page table says, KV heads side by side,
+// and does nothing with them: a floor of dense attention. Elements of two bytes.
+struct PageReads {
+  const void* keys = nullptr;           // [pages, kv_heads, page_size, head_dim]
+  const void* values = nullptr;         // the same
+  const int32_t* page_table = nullptr;  // [rows, max_pages]
+  int rows = 0;
+  int length = 0;  // keys of a row, a multiple of 16
+  int max_pages = 0;
+  int kv_heads = 0;
+  int page_size = 0;        // a multiple of 16
+  int head_dim = 0;         // 64 or 128
+  uint32_t* sum = nullptr;  // as readAll()'s
+};
+void readPages(const PageReads& reads, cudaStream_t stream);
+
 // Does nothing.
 void launchNothing(cudaStream_t stream);
 

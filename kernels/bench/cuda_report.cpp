@@ -109,6 +109,7 @@ void printDevice(const CudaOptions& options, const CudaDevice& device) {
 void printReport(const CudaOptions& options, const CudaDevice& device, const ShapeReport& report) {
   std::printf("\n%d %s of %d keys, %s", report.shape.rows, report.shape.rows == 1 ? "row" : "rows",
               report.shape.keys, bytesText(report.dense_bytes).c_str());
+  if (report.pages_ms > 0) std::printf("; reading their pages alone %.4f ms", report.pages_ms);
   for (const auto& [name, answer] : report.peers.items()) {
     if (answer.contains("ms")) {
       std::printf("; %s %.4f ms (%s%s)", name.c_str(), answer["ms"].get<double>(),
@@ -218,17 +219,19 @@ nlohmann::json reportJson(const CudaOptions& options, const CudaDevice& device,
                        {"ofBound", orNull(derived.of_bound)},
                        {"limitedBy", derived.limited_by}});
   }
-  return {{"rows", report.shape.rows},
-          {"keys", report.shape.keys},
-          {"denseBytes", report.dense_bytes},
-          {"copies", report.copies},
-          {"flushBytes", report.flush_bytes},
-          {"pieces", piecesOf(options, report.shape)},
-          {"sdpa", report.peers.value("torch", nlohmann::json())},
-          {"flashInfer", report.peers.value("flashinfer", nlohmann::json())},
-          {"peers", report.peers},
-          {"figures", figures},
-          {"leftOut", report.left_out}};
+  return {
+      {"rows", report.shape.rows},
+      {"keys", report.shape.keys},
+      {"denseBytes", report.dense_bytes},
+      {"copies", report.copies},
+      {"flushBytes", report.flush_bytes},
+      {"readPagesMilliseconds", report.pages_ms > 0 ? nlohmann::json(report.pages_ms) : nullptr},
+      {"pieces", piecesOf(options, report.shape)},
+      {"sdpa", report.peers.value("torch", nlohmann::json())},
+      {"flashInfer", report.peers.value("flashinfer", nlohmann::json())},
+      {"peers", report.peers},
+      {"figures", figures},
+      {"leftOut", report.left_out}};
 }
 
 }  // namespace allot::bench

@@ -40,6 +40,7 @@ struct Figure {
 struct ShapeReport {
   Shape shape;
   double dense_bytes = 0;
+  double pages_ms = 0;  // of reading keys and values alone, page by page; 0: not measured
   int copies = 1;
   double flush_bytes = 0;                           // of other memory, read before each step
   nlohmann::json peers = nlohmann::json::object();  // Peer::ask()'s answers by label

@@ -136,6 +136,7 @@ TEST(CudaBenchReport, DerivesRatiosFromItsOwnDense) {
   ShapeReport report{.shape = kShape, .figures = {}, .left_out = {}};
   report.peers = {{"torch", {{"ms", 0.6}}}, {"flashinfer", {{"error", "too little memory"}}}};
   report.dense_bytes = 2e9;
+  report.pages_ms = 0.45;
   CudaDevice device;
   device.multiprocessors = 132;
   device.copy_gbs = 4000;
@@ -176,6 +177,7 @@ TEST(CudaBenchReport, DerivesRatiosFromItsOwnDense) {
   testing::internal::CaptureStdout();
   printReport({}, device, report);
   const std::string table = testing::internal::GetCapturedStdout();
+  EXPECT_THAT(table, HasSubstr("; reading their pages alone 0.4500 ms"));
   EXPECT_THAT(table, HasSubstr("; mine 0.1000 ms (tiles)"));
   EXPECT_THAT(table, testing::ContainsRegex("xSDPA +xFI +xmine +fastest"));
 }
