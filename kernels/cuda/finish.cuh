@@ -288,7 +288,7 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow, kByHead, kThreads
 
 // Blocks that are to have room on a multiprocessor.
 constexpr int finishBlocks(Sweep from, int threads) {
-  if (threads == 32) return 24;  // of exact heads alone
+  if (threads == 32) return 20;  // of exact heads alone
   if (threads == kFinishThreads) return from == Sweep::kShadow ? 2 : 4;
   return from == Sweep::kShadow ? 4 : 6;
 }
