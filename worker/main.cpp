@@ -300,6 +300,14 @@ Status work(const Options& options) {
   return done;
 }
 
+// What it printed is the answer: where a disk did not take it, there is none.
+Status printed(Status done) {
+  if (!done) return done;
+  const bool lost = std::fflush(stdout) != 0 || std::ferror(stdout) != 0 || !std::cout.flush();
+  if (!lost) return {};
+  return fail(ErrorCode::kIo, "the output could not be written whole: is the disk full?");
+}
+
 // Of its three kinds of work the one that the options name.
 Status run(const Options& options) {
   if (!options.check.empty() || !options.schedules.empty()) {
@@ -307,8 +315,8 @@ Status run(const Options& options) {
     std::signal(SIGTERM, SIG_DFL);
     std::signal(SIGINT, SIG_DFL);
   }
-  if (!options.check.empty()) return check(options);
-  if (!options.schedules.empty()) return answer(options);
+  if (!options.check.empty()) return printed(check(options));
+  if (!options.schedules.empty()) return printed(answer(options));
   if (options.redis.empty() || options.run_id.empty() == options.wanted.empty()) {
     return badInput("--redis and either --run or --experiment are needed: see --help");
   }

@@ -66,7 +66,7 @@ void delay(int microseconds, cudaStream_t stream);
 void readAll(const void* from, size_t bytes, uint32_t* sum, cudaStream_t stream);
 
 // Reads the keys and values of all rows once, where their page table says, KV heads side by side,
-// and does nothing with them: a floor of dense attention. Elements of two bytes.
+// and does nothing with them: what memory gives a plain kernel. Elements of two bytes.
 struct PageReads {
   const void* keys = nullptr;           // [pages, kv_heads, page_size, head_dim]
   const void* values = nullptr;         // the same

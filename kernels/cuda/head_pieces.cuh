@@ -146,8 +146,9 @@ class HeadPieces {
 
   // ---- Sums of pieces.
 
-  // What the pieces' sums of values are added up by: a warp a side, each side every eighth of them
-  // in order, then the sides in order. A lane has kOwn neighbouring channels.
+  // Sums of values are added up by sides: each has every eighth of them (of exact heads, of their
+  // fours) in order, then the sides are added in order. A warp has kShare sides, and a lane kOwn
+  // neighbouring channels.
   static constexpr int kSides = kFinishWarps, kOwn = kDim / 32;
   struct alignas(kOwn * sizeof(float)) Channels {
     float x[kOwn] = {};

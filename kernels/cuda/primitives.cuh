@@ -49,7 +49,7 @@ __device__ inline void copyAsync(uint32_t shared, const void* global, bool valid
 // createpolicy would make them.
 constexpr uint64_t kEvictFirst = 0x12f0000000000000, kEvictLast = 0x14f0000000000000;
 
-// The same. kOnce: a step reads it once, and L2 is to drop it before anything else.
+// copyAsync() as above. kOnce: a step reads it once, and L2 is to drop it before anything else.
 template <bool kOnce>
 __device__ inline void copyAsync(uint32_t shared, const void* global, bool valid) {
 #if __CUDA_ARCH__ >= 900
@@ -62,6 +62,7 @@ __device__ inline void copyAsync(uint32_t shared, const void* global, bool valid
 #endif
   copyAsync(shared, global, valid);
 }
+
 // Stores what the next kernel reads: L2 is to keep it, since memory takes three times as long to be
 // written as to be read.
 __device__ inline void storeKept(float* to, float x) {

@@ -76,7 +76,8 @@ constexpr int mostPieces(int max_length) {
 }
 constexpr int kMostPieces = 1 << 15;  // of a sequence that the finish adds up
 
-// Exact pieces are joined in fours, one to the next, and what the fours left is added up in order.
+// Exact pieces are joined in fours, one to the next, and what the fours left is added up by eight
+// sides (head_pieces.cuh).
 // A warp that takes a whole four joins its pieces itself, so that less is written between the
 // kernels; where there are few pieces for many warps, each is taken alone and the finish joins
 // them: by the same operations (joined()), so that a sequence's bits do not depend on it.

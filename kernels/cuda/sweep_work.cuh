@@ -285,8 +285,8 @@ __device__ inline Kinds kindsOf(const Step& step, int sequence) {
   return kinds;
 }
 
-// sequences[0 .. batch] of a block, by all its threads, counted in pieces or in what is taken at
-// once of exact ones, which is returned: of so many pieces, atOnce() of them.
+// sequences[0 .. batch] of a block, by all its threads. Returns how many exact pieces are taken at
+// once, atOnce(all pieces); `before` counts what is taken at once.
 template <bool kByHead, typename Function>
 __device__ inline int countPieces(const Step& step, SequencePieces* sequences, Function atOnce) {
   __shared__ int at_once;

@@ -152,6 +152,10 @@ TEST_F(CommandLine, OutputThatCannotBeWrittenIsNoSuccess) {
     EXPECT_EQ(output.err, "allot: the output could not be written whole: is the disk full?\n")
         << line;
   }
+  const Output worker = run("sh", {"-c", "\"$0\" --check \"$1\" >/dev/full", kBin + "/allot-worker",
+                                   kSource + "/experiments/recall-layer-budget/experiment.yaml"});
+  EXPECT_EQ(worker.status, 74);
+  EXPECT_THAT(worker.err, HasSubstr("the output could not be written whole: is the disk full?"));
   // Whoever reads no further has what was wanted.
   const Output piped = run("bash", {"-c", "\"$0\" tasks | head -n 1", kAllot});
   EXPECT_EQ(piped.err, "");

@@ -200,20 +200,20 @@ TEST_F(GpuTest, ShadowsAreTheSameInLargerPacks) {
 }
 
 // So many heads that smaller blocks finish them, and so few that larger ones do: budgets of one
-// draw a warp and of many, exact rows, rows of more pieces than a block has threads.
+// draw a warp and of many, exact rows, rows of one piece and of more than a block has threads.
 TEST_F(GpuTest, SmallerBlocksFinishTheSame) {
   for (const Layout& layout :
        {Layout{Element::kFloat16, 64, 64, 16, 2}, Layout{Element::kBFloat16, 128, 16, 4, 8}}) {
     const int longest = layout.head_dim == 64 ? 70000 : 2100;
-    Cache cache = hostCache(layout, {longest, 3000, 300, 1000}, 125);
-    const std::vector<float> numbers = normals(4 * longest, 126);
+    Cache cache = hostCache(layout, {longest, 3000, 300, 1000, 100}, 125);
+    const std::vector<float> numbers = normals(5 * longest, 126);
     const auto biasOf = [&](int row, int key) { return numbers[row * longest + key]; };
     std::vector<int> order(40);
-    for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i * 3 % 4);
+    for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i * 3 % 5);
     for (const bool biased : {false, true}) {
-      cache.budgets = {128, 1, 300, 600};
+      cache.budgets = {128, 1, 300, 600, 100};
       if (biased) {
-        cache.budgets = {257, 150, 16, 180};
+        cache.budgets = {257, 150, 16, 180, 40};
         addBias(&cache, biasOf);
       }
       Cache many = hostCache(layout, cache.lengths, 125);
