@@ -1,0 +1,48 @@
+#pragma once
+// The figures of one shape: caches of its own, every distribution and method. One thread.
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/bench/cuda_cache.h"
+#include "kernels/bench/cuda_report.h"
+#include "kernels/bench/cuda_timer.h"
+
+namespace allot::bench {
+
+class ShapeBench {
+ public:
+  ShapeBench(const CudaOptions& options, ShapeReport* report, CudaTimer* timer,
+             std::unique_ptr<CudaCache> cache, cudaStream_t stream);
+
+  // False if the cache cannot be filled so: said in the report.
+  bool fill(const std::string& scores, const ScoreSource& source);
+
+  // What memory gives of the keys and values, as they lie.
+  void readPages();
+
+  void measure(const Case& what);
+
+ private:
+  // True if there is no refusal; else it goes into the report.
+  bool leaveOut(const std::string& name, const std::optional<std::string>& refusal);
+  kernels::cuda::StepBounds bounds(const Case& what, bool statistics) const;
+  // One step on the first copy, of step number 0: its statistics and its output, if wanted.
+  std::optional<std::string> check(const Case& what, kernels::RowStatistics* sums,
+                                   std::vector<float>* out);
+  std::optional<std::string> time(const Case& what, Figure* figure);
+  void compare(const std::vector<float>& out, Figure* figure) const;
+
+  const CudaOptions& options_;
+  ShapeReport& report_;
+  CudaTimer& timer_;
+  std::unique_ptr<CudaCache> cache_;
+  cudaStream_t stream_;
+  std::string scores_;
+  size_t out_count_ = 0;
+  DeviceMemory out_, statistics_;
+  std::vector<float> dense_;
+};
+
+}  // namespace allot::bench
