@@ -6,7 +6,7 @@
 #include <chrono>
 
 #include "core/evaluation/evaluation_plan.h"
-#include "core/learning/budget_update.h"
+#include "core/learning/budget_check.h"
 #include "core/learning/policy_gradient.h"
 #include "core/spec/choices.h"
 #include "core/spec/spec.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "aggregator/learner/aggregator.h"
-#include "core/learning/budget_update.h"
+#include "core/learning/budget_check.h"
 #include "core/learning/policy_gradient.h"
 #include "store/checks.h"
 

@@ -3,7 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include "aggregator/learner/begin_run.h"
-#include "core/learning/budget_update.h"
+#include "core/learning/budget_check.h"
 #include "core/learning/exact_math.h"
 #include "core/learning/policy.h"
 #include "core/spec/spec.h"

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/learning/additive.h"
+#include "core/learning/budget_problem.h"
 #include "core/learning/cma_es.h"
 #include "core/learning/evolution.h"
 #include "core/learning/learner_streams.h"
@@ -34,44 +35,8 @@ constexpr uint64_t kPairsOfProof = 8;
 constexpr uint64_t kPairsOfMoving = 4;
 // Deviations to either side of a normal's mean that 95 % are within.
 constexpr double kInterval = 1.96;
-// Logits and moments that come from outside: no run of ours comes to more, and sums cannot
-// overflow.
-constexpr double kMostLogit = 1e12;
-// Likewise sums of a surrogate's.
-constexpr double kMostEvidence = 1e15;
-
 SampleSchedule scheduleFrom(const google::protobuf::RepeatedField<uint32_t>& samples) {
   return {samples.begin(), samples.end()};
-}
-
-AdditiveProblem problemOf(const v1::Spec& spec, uint32_t layers, uint32_t per_layer,
-                          uint32_t total_budget) {
-  return {layers * per_layer,
-          total_budget * per_layer,
-          spec.policy().min_per_layer(),
-          spec.rollout().questions_per_episode(),
-          per_layer,
-          learningRulesOf(spec.policy()) == LearningRules::kFirst};
-}
-
-// Whether a learner keeps logits at each total budget, and the moments of a gradient's steps.
-bool hasLogits(Learner learner) {
-  switch (learner) {
-    case Learner::kReinforce:
-    case Learner::kEvolution:
-    case Learner::kCmaEs:
-      return true;
-    case Learner::kAdditive:
-    case Learner::kSanta:
-      return false;
-  }
-  return false;
-}
-bool hasMoments(Learner learner) { return hasLogits(learner) && learner != Learner::kCmaEs; }
-
-// Proposals of a question set that are the learner's own.
-uint32_t ownProposals(const v1::Spec& spec) {
-  return std::max(episodesOfSet(spec), kFirstOwnProposal) - kFirstOwnProposal;
 }
 
 // One total budget within an update.
@@ -388,118 +353,7 @@ void BudgetUpdate::proposeAround() {
   }
 }
 
-bool areBetween(const google::protobuf::RepeatedField<double>& values, double least, double most) {
-  return std::all_of(values.begin(), values.end(),
-                     [&](double v) { return v >= least && v <= most; });
-}
-
-bool hasFactor(const google::protobuf::RepeatedField<double>& precision, int64_t features) {
-  return features == 0 ||
-         !factorOf({precision.begin(), precision.end()}, static_cast<size_t>(features)).empty();
-}
-
-bool isSchedule(const google::protobuf::RepeatedField<uint32_t>& samples,
-                const AdditiveProblem& problem) {
-  uint64_t sum = 0;
-  for (const uint32_t draws : samples) {
-    if (draws < problem.min_per_layer) return false;
-    sum += draws;
-  }
-  return samples.size() == static_cast<int64_t>(problem.entries) && sum == problem.total;
-}
-
-bool isPolicyOf(const AdditiveProblem& problem, Learner learner, const v1::BudgetPolicy& policy) {
-  const int64_t logits = hasLogits(learner) ? problem.entries : 0;
-  return policy.total_budget() == problem.total / problem.per_layer &&
-         policy.logits_size() == logits && areBetween(policy.logits(), -kMostLogit, kMostLogit) &&
-         isSchedule(policy.learned(), problem) &&
-         std::all_of(policy.proposals().begin(), policy.proposals().end(),
-                     [&](const v1::Draws& draws) { return isSchedule(draws.samples(), problem); });
-}
-
-bool isStateOf(const AdditiveProblem& problem, const v1::Spec& spec,
-               const v1::LearnerState& state) {
-  const Learner learner = learnerOf(spec.update());
-  const int64_t features = learner == Learner::kAdditive ? problem.features() : 0;
-  const int64_t moments = hasMoments(learner) ? problem.entries : 0;
-  const bool searches = learner == Learner::kCmaEs;
-  const v1::Trial& trial = state.trial();
-  return state.evidence_size() == features &&
-         state.precision_size() == features * (features + 1) / 2 &&
-         areBetween(state.evidence(), -kMostEvidence, kMostEvidence) &&
-         areBetween(state.precision(), -kMostEvidence, kMostEvidence) &&
-         hasFactor(state.precision(), features) && state.first_moment_size() == moments &&
-         state.second_moment_size() == moments &&
-         areBetween(state.first_moment(), -kMostLogit, kMostLogit) &&
-         areBetween(state.second_moment(), 0, kMostLogit) && state.has_search() == searches &&
-         (!searches || isSearchOf(problem.entries, ownProposals(spec), state.search())) &&
-         std::all_of(state.sets().begin(), state.sets().end(),
-                     [&](const v1::QuestionSet& set) {
-                       return set.features().empty() ||
-                              (problem.first_rules && set.features_size() == features);
-                     }) &&
-         trial.has_candidates() == (learningRulesOf(spec.policy()) != LearningRules::kFirst) &&
-         (trial.candidate().empty() || isSchedule(trial.candidate(), problem)) &&
-         std::isfinite(trial.difference()) && std::isfinite(trial.squared_difference());
-}
-
 }  // namespace
-
-Status checkFrontier(const v1::Experiment& experiment, const ModelShape& shape,
-                     const v1::PolicySnapshot& policy) {
-  const auto wrong = [](const std::string& what) {
-    return fail(ErrorCode::kData, "its policy is not one of its experiment: " + what);
-  };
-  const v1::Spec& spec = experiment.spec();
-  if (!learnsByBudgets(spec)) {
-    return policy.has_frontier() ? wrong("it has total budgets") : Status();
-  }
-  const std::vector<uint32_t> totals = totalBudgets(spec.policy());
-  if (policy.frontier().budgets_size() != static_cast<int64_t>(totals.size())) {
-    return wrong("another number of total budgets");
-  }
-  const uint32_t per_layer = entriesPerLayer(spec.policy(), shape);
-  if (entriesPerLayer(policy) != per_layer) return wrong("schedules of another granularity");
-  for (size_t b = 0; b < totals.size(); ++b) {
-    if (isPolicyOf(problemOf(spec, shape.layers, per_layer, totals[b]), learnerOf(spec.update()),
-                   policy.frontier().budgets(static_cast<int>(b)))) {
-      continue;
-    }
-    return wrong("at total budget " + std::to_string(totals[b]));
-  }
-  return {};
-}
-
-Status checkBudgets(const v1::Experiment& experiment, const ModelShape& shape,
-                    const v1::AggregatorState& state) {
-  ALLOT_TRY(checkLearners(experiment, shape, state));
-  const bool begun =
-      std::any_of(state.learners().begin(), state.learners().end(),
-                  [](const v1::LearnerState& learner) { return !learner.sets().empty(); });
-  if (!begun) return {};
-  return fail(ErrorCode::kData, "its learners have begun on question sets");
-}
-
-Status checkLearners(const v1::Experiment& experiment, const ModelShape& shape,
-                     const v1::AggregatorState& state) {
-  ALLOT_TRY(checkFrontier(experiment, shape, state.policy()));
-  const v1::Spec& spec = experiment.spec();
-  const auto wrong = [](const std::string& what) {
-    return fail(ErrorCode::kData, "its learners are not those of its experiment: " + what);
-  };
-  const int budgets = state.policy().frontier().budgets_size();
-  if (state.learners_size() != budgets) return wrong("another number of total budgets");
-  // Of no steps Adam's moments have gathered nothing: the next count must not come round to 0.
-  if (state.optimizer_steps() == UINT64_MAX) return wrong("a number of steps that cannot be");
-  for (int b = 0; b < budgets; ++b) {
-    const uint32_t total = state.policy().frontier().budgets(b).total_budget();
-    const auto problem =
-        problemOf(spec, shape.layers, entriesPerLayer(spec.policy(), shape), total);
-    if (isStateOf(problem, spec, state.learners(b))) continue;
-    return wrong("at total budget " + std::to_string(total));
-  }
-  return {};
-}
 
 std::vector<LayerWorth> layerWorths(const v1::Spec& spec, const v1::AggregatorState& state,
                                     int budget) {

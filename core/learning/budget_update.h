@@ -19,18 +19,6 @@ namespace allot {
 void beginBudgets(const v1::Experiment& experiment, const ModelShape& shape,
                   v1::AggregatorState* state);
 
-// Whether a policy that came from outside is one of this experiment and such a model, so that
-// schedules can be taken from it; of a run that does not learn by budgets, whether it has none.
-// kData says what is wrong.
-Status checkFrontier(const v1::Experiment& experiment, const ModelShape& shape,
-                     const v1::PolicySnapshot& policy);
-// The same of a state, whose learners' sums have the sizes that updates take them for.
-Status checkLearners(const v1::Experiment& experiment, const ModelShape& shape,
-                     const v1::AggregatorState& state);
-// And of one that a run begins with.
-Status checkBudgets(const v1::Experiment& experiment, const ModelShape& shape,
-                    const v1::AggregatorState& state);
-
 // A fork counts versions anew: of what was proposed, what is known again by its version is left
 // out. Its first episodes draw from the logits in place of that, and count in the trial alone.
 void beginAnew(v1::AggregatorState* state);

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "core/evaluation/answers.h"
-#include "core/learning/budget_update.h"
+#include "core/learning/budget_check.h"
 #include "core/learning/policy_gradient.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_keys.h"

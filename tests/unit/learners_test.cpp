@@ -12,7 +12,7 @@
 
 #include "core/learning/additive.h"
 #include "core/learning/allotment.h"
-#include "core/learning/budget_update.h"
+#include "core/learning/budget_check.h"
 #include "core/learning/policy.h"
 #include "core/learning/policy_gradient.h"
 #include "core/learning/question_sets.h"

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <set>
 
-#include "core/learning/budget_update.h"
+#include "core/learning/budget_check.h"
 #include "core/learning/cma_es.h"
 #include "core/learning/evolution.h"
 #include "core/learning/policy.h"
