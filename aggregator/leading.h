@@ -9,8 +9,8 @@
 #include "aggregator/learner/experiment_file.h"
 #include "aggregator/page/shared_view.h"
 #include "core/result.h"
+#include "core/telemetry/telemetry.h"
 #include "store/store_probe.h"
-#include "telemetry/telemetry.h"
 
 namespace allot {
 

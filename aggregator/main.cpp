@@ -12,10 +12,10 @@
 #include "aggregator/leading.h"
 #include "aggregator/learner/experiment_file.h"
 #include "aggregator/report/served_report.h"
+#include "core/files/files.h"
 #include "core/spec/choices.h"
+#include "core/telemetry/process.h"
 #include "core/ulid.h"
-#include "files/files.h"
-#include "telemetry/process.h"
 
 namespace allot {
 namespace {

@@ -7,7 +7,7 @@
 #include "cli/method_card.h"
 #include "cli/run_status.h"
 #include "core/evaluation/evaluation_plan.h"
-#include "files/files.h"
+#include "core/files/files.h"
 
 namespace allot {
 namespace {

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "manifests/crd.h"
-#include "manifests/yaml_text.h"
+#include "k8s/render/crd.h"
+#include "k8s/render/yaml_text.h"
 
 namespace allot {
 

@@ -12,7 +12,7 @@
 #include "core/spec/spec.h"
 #include "core/spec/spec_keys.h"
 #include "core/spec/task_catalogue.h"
-#include "telemetry/metric_catalogue.h"
+#include "core/telemetry/metric_catalogue.h"
 
 namespace allot {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/result.h"
-#include "telemetry/http_server.h"
+#include "core/telemetry/http_server.h"
 
 namespace allot {
 

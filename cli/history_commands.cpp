@@ -8,7 +8,7 @@
 #include "cli/history.h"
 #include "cli/run_folder.h"
 #include "core/spec/spec_yaml.h"
-#include "telemetry/http_server.h"
+#include "core/telemetry/http_server.h"
 
 namespace allot {
 namespace {

@@ -13,10 +13,10 @@
 #include "cli/run_snapshot.h"
 #include "core/digest.h"
 #include "core/evaluation/evaluation_plan.h"
+#include "core/files/files.h"
 #include "core/printable.h"
 #include "core/spec/spec_change.h"
 #include "core/ulid.h"
-#include "files/files.h"
 
 namespace allot {
 namespace {

@@ -10,9 +10,9 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/terminal.h"
+#include "core/files/experiment_files.h"
+#include "core/files/files.h"
 #include "core/json_text.h"
-#include "files/experiment_files.h"
-#include "files/files.h"
 
 namespace allot {
 namespace {

@@ -7,9 +7,9 @@
 #include <sstream>
 #include <system_error>
 
+#include "core/files/files.h"
 #include "core/spec/spec_keys.h"  // nearest, joined
 #include "core/spec/spec_yaml.h"
-#include "files/files.h"
 
 namespace allot {
 namespace {

@@ -9,9 +9,9 @@
 #include <tuple>
 #include <utility>
 
+#include "core/files/files.h"
 #include "core/json_text.h"
 #include "core/printable.h"
-#include "files/files.h"
 
 namespace allot {
 namespace {

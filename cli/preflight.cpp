@@ -10,14 +10,14 @@
 #include "cli/process.h"
 #include "cli/terminal.h"
 #include "core/evaluation/evaluation_plan.h"
+#include "core/files/experiment_files.h"
+#include "core/files/files.h"
 #include "core/json_text.h"
 #include "core/learning/policy_gradient.h"
 #include "core/spec/choices.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_keys.h"
 #include "core/spec/spec_yaml.h"
-#include "files/experiment_files.h"
-#include "files/files.h"
 
 namespace allot {
 namespace {

@@ -5,12 +5,12 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "core/files/experiment_files.h"
+#include "core/files/files.h"
 #include "core/spec/prefill_profile.h"
 #include "core/spec/spec.h"
-#include "files/experiment_files.h"
-#include "files/files.h"
-#include "manifests/render.h"
-#include "manifests/yaml_text.h"
+#include "k8s/render/render.h"
+#include "k8s/render/yaml_text.h"
 #include "store/redis/acl.h"
 
 namespace allot {

@@ -29,14 +29,14 @@
 #include "cli/run_report.h"
 #include "cli/terminal.h"
 #include "cli/worker_sizes.h"
+#include "core/files/experiment_files.h"
+#include "core/files/files.h"
 #include "core/json_text.h"
 #include "core/result.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_change.h"
 #include "core/spec/spec_yaml.h"
 #include "core/ulid.h"
-#include "files/experiment_files.h"
-#include "files/files.h"
 #include "store/archive/exact_json.h"
 
 namespace allot {

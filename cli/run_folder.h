@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "cli/process.h"
+#include "core/files/files.h"
 #include "core/result.h"
-#include "files/files.h"
 
 namespace allot {
 

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "cli/terminal.h"
+#include "core/files/files.h"
 #include "core/json_text.h"
 #include "core/spec/choices.h"
-#include "files/files.h"
 
 namespace allot {
 namespace {

@@ -9,14 +9,14 @@
 #include "allot/kernels/method.h"
 #include "cli/run_folder.h"
 #include "cli/terminal.h"
+#include "core/files/experiment_files.h"
+#include "core/files/files.h"
 #include "core/json_text.h"
 #include "core/spec/choices.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_change.h"
 #include "core/spec/spec_keys.h"
 #include "core/spec/spec_yaml.h"
-#include "files/experiment_files.h"
-#include "files/files.h"
 
 namespace allot {
 namespace {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/spec/spec_keys.h"
+#include "core/spec/spec_yaml.h"
 
 namespace allot {
 namespace {

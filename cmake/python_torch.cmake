@@ -1,4 +1,4 @@
-# The PyTorch of a Python, for bindings/torch: ALLOT_TORCH_INCLUDES, ALLOT_TORCH_LIBRARIES,
+# The PyTorch of a Python, for python/operators: ALLOT_TORCH_INCLUDES, ALLOT_TORCH_LIBRARIES,
 # ALLOT_TORCH_DEFINITIONS, and ALLOT_TORCH_CUDA_VERSION ("" for one of CPUs).
 #
 # Not find_package(Torch): the package of a PyTorch with CUDA does not load where there is no CUDA

@@ -10,6 +10,8 @@
 
 namespace allot::kernels {
 
+struct MethodOptions;
+
 constexpr int kMinimumPilot = 32;
 
 // ceil(share * count), where a share such as 0.07 of 100 is not to become 8 by rounding.
@@ -129,5 +131,12 @@ ALLOT_HOST_DEVICE inline int limitedRows(double wanted, int pilots, int most) {
   if (!(rows < most)) return most;
   return rows > pilots ? static_cast<int>(rows) : pilots;
 }
+
+// What vattention's options ask for. The last one is remembered by each thread: a step has it for
+// every head.
+const VAttentionRule& vAttentionRule(const MethodOptions& options);
+
+// The same of adaptive-denominator's.
+DenominatorRule denominatorRule(const MethodOptions& options);
 
 }  // namespace allot::kernels

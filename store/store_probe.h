@@ -5,9 +5,9 @@
 #include <map>
 #include <string>
 
+#include "core/telemetry/health.h"
+#include "core/telemetry/registry.h"
 #include "store/store_observer.h"
-#include "telemetry/health.h"
-#include "telemetry/registry.h"
 
 namespace allot {
 

@@ -9,14 +9,14 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "core/files/experiment_files.h"
+#include "core/files/files.h"
 #include "core/json_text.h"
 #include "core/spec/choices.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_yaml.h"
-#include "files/experiment_files.h"
-#include "files/files.h"
-#include "worker/engine.h"
-#include "worker/sale_calibration.h"
+#include "worker/engine/engine.h"
+#include "worker/engine/sale_calibration.h"
 
 namespace allot {
 namespace {

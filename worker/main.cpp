@@ -11,22 +11,22 @@
 #include <random>
 
 #include "core/evaluation/evaluation_plan.h"
+#include "core/files/experiment_files.h"
+#include "core/files/files.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_yaml.h"
 #include "core/spec/task_catalogue.h"
+#include "core/telemetry/process.h"
 #include "core/ulid.h"
-#include "files/experiment_files.h"
-#include "files/files.h"
-#include "model/device.h"
-#include "model/model_config.h"
 #include "store/store_probe.h"
-#include "telemetry/process.h"
-#include "worker/engine.h"
-#include "worker/loading_beats.h"
-#include "worker/run_finder.h"
-#include "worker/schedule_answers.h"
+#include "worker/engine/engine.h"
+#include "worker/engine/schedule_answers.h"
+#include "worker/loop/loading_beats.h"
+#include "worker/loop/run_finder.h"
+#include "worker/loop/worker_loop.h"
+#include "worker/model/device.h"
+#include "worker/model/model_config.h"
 #include "worker/tasks/python_tests.h"
-#include "worker/worker_loop.h"
 #include "worker/worker_probe.h"
 
 namespace allot {
@@ -364,9 +364,10 @@ int main(int argc, char** argv) {
   app.add_option("--check", options.check,
                  "Check this experiment file, its model and its questions, print what was found "
                  "and exit");
-  app.add_option("--schedules", options.schedules,
-                 "Instead of a run: answer questions of this experiment file under the schedules "
-                 "that standard input has, one JSON object a line (worker/schedule_answers.h)");
+  app.add_option(
+      "--schedules", options.schedules,
+      "Instead of a run: answer questions of this experiment file under the schedules "
+      "that standard input has, one JSON object a line (worker/engine/schedule_answers.h)");
   app.add_option("--set", options.set,
                  "With --check or --schedules: spec.key=value, replaces a value of the file")
       ->allow_extra_args(false);

@@ -2,9 +2,9 @@
 // WorkerProbe: the metrics of one worker, and the progress that its health is judged by.
 //
 // Owned by main(), told by the loop and the engine on their thread.
-#include "telemetry/health.h"
-#include "telemetry/registry.h"
-#include "worker/worker_events.h"
+#include "core/telemetry/health.h"
+#include "core/telemetry/registry.h"
+#include "worker/loop/worker_events.h"
 
 namespace allot {
 

@@ -13,8 +13,8 @@
 
 #include "aggregator/learner/aggregator.h"
 #include "aggregator/learner/aggregator_events.h"
-#include "telemetry/health.h"
-#include "telemetry/registry.h"
+#include "core/telemetry/health.h"
+#include "core/telemetry/registry.h"
 
 namespace allot {
 

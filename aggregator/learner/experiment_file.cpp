@@ -3,14 +3,14 @@
 #include <spdlog/spdlog.h>
 
 #include "aggregator/learner/begin_run.h"
+#include "core/files/experiment_files.h"
+#include "core/files/files.h"
 #include "core/learning/budget_check.h"
 #include "core/learning/exact_math.h"
 #include "core/learning/policy.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_change.h"
 #include "core/spec/spec_yaml.h"
-#include "files/experiment_files.h"
-#include "files/files.h"
 #include "store/archive/exact_json.h"
 
 namespace allot {

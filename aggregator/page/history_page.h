@@ -2,7 +2,7 @@
 // The page of many runs: a list, and the curves of those that are chosen. Pure, any thread.
 #include <string>
 
-#include "telemetry/http_server.h"
+#include "core/telemetry/http_server.h"
 
 namespace allot {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "telemetry/http_server.h"
+#include "core/telemetry/http_server.h"
 
 namespace allot {
 

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "aggregator/snapshot.h"
-#include "telemetry/http_server.h"
+#include "core/telemetry/http_server.h"
 
 namespace allot {
 

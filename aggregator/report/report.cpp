@@ -10,7 +10,7 @@
 #include "aggregator/report/curve_svg.h"
 #include "aggregator/report/figures.h"
 #include "aggregator/report/report_tables.h"
-#include "files/files.h"
+#include "core/files/files.h"
 
 namespace allot {
 namespace {

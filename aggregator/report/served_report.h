@@ -2,7 +2,7 @@
 // The report's files over HTTP. Any thread.
 #include <string>
 
-#include "telemetry/http_server.h"
+#include "core/telemetry/http_server.h"
 
 namespace allot {
 

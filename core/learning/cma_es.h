@@ -29,7 +29,7 @@
 namespace allot {
 
 inline constexpr int kAskedVersions = 4;
-// Measured in the planted world of tests/unit/planted_run.h, like kEvolutionStep.
+// Measured in the planted world of tests/core/planted_run.h, like kEvolutionStep.
 inline constexpr double kFirstStep = 1.0;
 inline constexpr double kLeastStep = 0.2;
 inline constexpr double kMostStep = 4;

@@ -22,7 +22,7 @@
 
 namespace allot {
 
-// sigma, in logits. Measured in the planted world of tests/unit/planted_run.h, at 8, 16 and 64
+// sigma, in logits. Measured in the planted world of tests/core/planted_run.h, at 8, 16 and 64
 // reads: with .5 and .7 perturbed logits often round to one schedule, and with 1.5 what is tried is
 // too far from the mean to tell of it where budgets are ample. So is the default learning rate, .2.
 inline constexpr double kEvolutionStep = 1.0;

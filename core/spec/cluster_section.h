@@ -2,7 +2,7 @@
 // spec.cluster: what only a cluster knows of an experiment, in the same file.
 //
 // `allot run` checks the section and leaves it aside, nothing stores it, and it is no part of the
-// experiment's digest: all of it may change at any time. Who makes Kubernetes objects (manifests/)
+// experiment's digest: all of it may change at any time. Who makes Kubernetes objects (k8s/render)
 // reads it. Its keys are rows as those of the experiment are (core/spec/spec_keys.h). Pure
 // functions, any thread.
 #include <optional>

@@ -1,8 +1,8 @@
 #pragma once
 // The catalogue of models: which architectures a model folder can be of, and in which turns an
-// instruction-tuned model can be asked. Without the code that reads or runs them (model/), so that
-// the spec's check, the command line and the documents can speak of them; tests of model/ hold the
-// two together. Constants and pure functions, any thread.
+// instruction-tuned model can be asked. Without the code that reads or runs them (worker/model), so
+// that the spec's check, the command line and the documents can speak of them; tests of
+// worker/model hold the two together. Constants and pure functions, any thread.
 #include <string>
 #include <string_view>
 #include <vector>

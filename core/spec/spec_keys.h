@@ -3,7 +3,7 @@
 //
 // core/spec/spec.cpp reads experiment files by these rows alone (the proto field of a row is found
 // by its JSON name), and the public SpecKey rows, the Markdown table and the schema that an API
-// server holds experiments to (manifests/crd.h) are made from them. Part of core/spec; pure
+// server holds experiments to (k8s/render/crd.h) are made from them. Part of core/spec; pure
 // functions, any thread.
 #include <cstdint>
 #include <optional>

@@ -6,6 +6,7 @@
 // texts, keys that are not plain text, a key given twice. Part of core/spec; pure functions, any
 // thread.
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>

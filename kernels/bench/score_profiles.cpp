@@ -6,7 +6,7 @@
 #include <numeric>
 #include <utility>
 
-#include "tests/estimators/recall_states.h"
+#include "tests/kernels/recall_states.h"
 
 namespace allot::bench {
 namespace {

@@ -40,13 +40,6 @@ struct BudgetRule {
   double (*rows)(const PilotEstimate&, const MethodOptions&) = nullptr;
 };
 
-// What vattention's options ask for. The last one is remembered by each thread: a step has it for
-// every head.
-const VAttentionRule& vAttentionRule(const MethodOptions& options);
-
-// The same of adaptive-denominator's.
-DenominatorRule denominatorRule(const MethodOptions& options);
-
 // The two rules; see their files.
 double vAttentionRows(const PilotEstimate& pilot, const MethodOptions& options);
 double adaptiveDenominatorRows(const PilotEstimate& pilot, const MethodOptions& options);

@@ -19,7 +19,7 @@ namespace allot::kernels {
 // Where 1/n_s is left out this is b = ((z_N c_N + z_D c_D) / (epsilon / 2))^2; with it, b <= n_s.
 // The best delta_N has no closed form. Of a few that are fixed beforehand, and each is a promise,
 // the one with the fewest rows is taken: the smaller share of delta a half, a quarter, ... a 256th.
-// That is at most 1.5 % more rows than the best (tests/estimators/vattention_test.cpp); a half
+// That is at most 1.5 % more rows than the best (tests/kernels/vattention_test.cpp); a half
 // alone (split=half) takes up to 31 % more at delta = 0.05 and 42 % more at 0.1, where c_D is far
 // below c_N.
 //

@@ -1,6 +1,6 @@
 #pragma once
 // Keys and values into the cache, with their 4-bit shadow, its centre and their bounds:
-// kernels/paged_kv.cpp and kernels/cpu/shadow.cpp on the GPU, to the bit. A warp takes one position
+// kernels/cpu/paged_kv.cpp and shadow.cpp on the GPU, to the bit. A warp takes one position
 // of one KV head; the centre of a sequence that starts is in the way of its shadow, so that appends
 // of more than one position are three launches.
 #include "kernels/cuda/primitives.cuh"

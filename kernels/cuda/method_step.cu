@@ -5,7 +5,7 @@
 #include <climits>
 #include <cmath>
 
-#include "kernels/cpu/adaptive.h"
+#include "kernels/adaptive_rule.h"
 #include "kernels/cuda/pieces_at_once.h"
 
 namespace allot::kernels::cuda {

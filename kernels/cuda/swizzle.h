@@ -1,6 +1,6 @@
 #pragma once
 // Where things lie in the sweep's shared memory, so that no access of a warp meets itself in a
-// bank. Pure arithmetic on offsets, for host and device; tests/estimators/swizzle_test.cpp walks
+// bank. Pure arithmetic on offsets, for host and device; tests/kernels/swizzle_test.cpp walks
 // through every access without a GPU.
 //
 // Shared memory has 32 banks of 4 bytes. Accesses of 16 bytes a lane are served eight lanes at a

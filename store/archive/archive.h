@@ -18,9 +18,9 @@
 #include <string>
 #include <vector>
 
+#include "core/files/files.h"
 #include "core/learning/replay.h"
 #include "core/result.h"
-#include "files/files.h"
 #include "store/archive/run_source.h"
 #include "store/store.h"
 

@@ -13,7 +13,7 @@
 #include <set>
 
 #include "core/digest.h"
-#include "files/files.h"
+#include "core/files/files.h"
 #include "store/redis/lua_scripts.h"
 #include "store/redis/redis_address.h"
 

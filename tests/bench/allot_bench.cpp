@@ -23,10 +23,10 @@
 #include "core/learning/policy_gradient.h"
 #include "core/learning/schedule.h"
 #include "core/spec/spec.h"
+#include "core/telemetry/telemetry.h"
 #include "store/store.h"
 #include "store/store_probe.h"
-#include "telemetry/telemetry.h"
-#include "worker/engine.h"
+#include "worker/engine/engine.h"
 #include "worker/worker_probe.h"
 
 namespace allot {

@@ -18,8 +18,8 @@
 #include <string>
 #include <vector>
 
-#include "model/cuda_device.h"
-#include "model/cuda_model.h"
+#include "worker/model/cuda_device.h"
+#include "worker/model/cuda_model.h"
 
 namespace allot {
 namespace {

@@ -1,5 +1,6 @@
 """What is wrong with a Markdown document, as sentences. Paths are relative to the repository."""
 import os
+import pathlib
 import re
 import unicodedata
 import urllib.parse
@@ -94,34 +95,41 @@ def crowded_lines(root, document):
             yield f"{document}:{number}: more than one sentence on a line"
 
 
-def folder_of(include):
-    if include.startswith("allot/v1/"):
-        return "proto"
-    return "kernels" if include.startswith("allot/kernels/") else include.split("/")[0]
+def row_of(path, rows):
+    """The row of the table that a path belongs to: the longest of which it is below."""
+    if path.startswith("allot/v1/"):
+        return "proto" if "proto" in rows else None
+    if path.startswith("allot/kernels/"):
+        path = "kernels/include/" + path
+    folders = [str(folder) for folder in pathlib.PurePosixPath(path).parents]
+    return next((folder for folder in folders if folder in rows), None)
 
 
-def includes(root, folder):
-    """The folders that the sources of one include."""
-    found = set()
-    for file in (root / folder).rglob("*"):
-        if file.suffix in (".h", ".cpp", ".cu"):
-            names = re.findall(r'^#include "([^"]+)"', file.read_text(), re.M)
-            found |= {folder_of(name) for name in names}
-    return found - {folder}
+def includes(root, rows):
+    """{row: the rows that its sources include}"""
+    found = {row: set() for row in rows}
+    for top in {row.split("/")[0] for row in rows}:
+        for file in (root / top).rglob("*"):
+            if file.suffix in (".h", ".cpp", ".cu", ".cuh"):
+                row = row_of(file.relative_to(root).as_posix(), rows)
+                names = re.findall(r'^#include "([^"]+)"', file.read_text(), re.M)
+                found[row] |= {row_of(name, rows) for name in names} - {None, row}
+    return found
 
 
 def undeclared_includes(root, architecture):
     """Includes that the table of folders does not allow, neither itself nor by way of others."""
-    rows = dict(re.findall(r"^\| `(\w+)/` \|.*\| ?([^|]*?) ?\|$", architecture, re.M))
+    rows = dict(re.findall(r"^\| `([\w/]+)/` \|.*\| ?([^|]*?) ?\|$", architecture, re.M))
     rows.pop("tests", None)  # they may include anything
-    may = {folder: set(re.findall(r"`(\w+)`", cell)) & set(rows) for folder, cell in rows.items()}
-    for folder in sorted(may):
-        reached, waiting = set(), [folder]
+    may = {row: set(re.findall(r"`([\w/]+)`", cell)) & set(rows) for row, cell in rows.items()}
+    there = includes(root, rows)
+    for row in sorted(may):
+        reached, waiting = set(), [row]
         while waiting:
             new = may[waiting.pop()] - reached
             reached |= new
             waiting += new
-        if folder in reached:
-            yield f"{folder}/ may include itself, by way of others"
-        for other in sorted((includes(root, folder) & set(rows)) - reached):
-            yield f"{folder}/ includes {other}/, which docs/architecture.md does not say"
+        if row in reached:
+            yield f"{row}/ may include itself, by way of others"
+        for other in sorted(there[row] - reached):
+            yield f"{row}/ includes {other}/, which docs/architecture.md does not say"

@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "cli/process.h"
-#include "telemetry/metric_catalogue.h"
+#include "core/telemetry/metric_catalogue.h"
 #include "tests/http_get.h"
 #include "tests/temp_folder.h"
 

@@ -9,13 +9,13 @@
 #include <string_view>
 #include <vector>
 
-#include "model/byte_level.h"
-#include "model/chat_template.h"
-#include "model/gguf.h"
-#include "model/model_config.h"
-#include "model/safetensors.h"
-#include "model/tokenizer.h"
 #include "tests/temp_folder.h"
+#include "worker/model/byte_level.h"
+#include "worker/model/chat_template.h"
+#include "worker/model/gguf.h"
+#include "worker/model/model_config.h"
+#include "worker/model/safetensors.h"
+#include "worker/model/tokenizer.h"
 
 namespace allot::fuzz {
 namespace {

@@ -7,7 +7,7 @@ make_metaspace_cases.py, whose vocabularies these are:
     python3 make_chat_cases.py > chat_cases.json
 
 The templates are not the published files but short ones that render one question, with or without a
-system prompt, as those do (Llama-3's without the dates of 3.1: see model/chat_template.h). With the
+system prompt, as those do (Llama-3's without the dates of 3.1: see worker/model/chat_template.h). With the
 published ones in a folder, each as CASE.jinja (qwen2.5.jinja, ...; qwen3-no-think is qwen3.jinja's other form), this is checked, text by text:
 
     python3 make_chat_cases.py FOLDER > chat_cases.json

@@ -49,7 +49,7 @@ def check(folder):
         expected = int(int(re.match(r"\d+", architecture).group()) * 10 >= gate)
         # These take long to compile: once on each side of the gate.
         slow = [f"kernels/cuda/{name}.cu" for name in ("choice", "quest", "tiles", "sweep_flash")]
-        names = ["kernels/cuda/finish.cu", "kernels/cuda/append.cu", "model/cuda_ops.cu"]
+        names = ["kernels/cuda/finish.cu", "kernels/cuda/append.cu", "worker/model/cuda_ops.cu"]
         names += slow * (expected not in sides)
         sides.add(expected)
         for name in names:

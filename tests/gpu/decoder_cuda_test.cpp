@@ -14,12 +14,12 @@
 #include "allot/kernels/cuda_decode.h"
 #include "core/learning/policy_gradient.h"
 #include "core/spec/spec.h"
-#include "model/cuda_products.h"
-#include "model/decoder.h"
-#include "model/host_pages.h"
-#include "model/token_choice.h"
-#include "worker/device_choice.h"
-#include "worker/engine.h"
+#include "worker/engine/device_choice.h"
+#include "worker/engine/engine.h"
+#include "worker/model/cuda_products.h"
+#include "worker/model/decoder.h"
+#include "worker/model/host_pages.h"
+#include "worker/model/token_choice.h"
 
 namespace allot {
 namespace {

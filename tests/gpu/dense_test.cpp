@@ -3,8 +3,8 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "tests/estimators/recall_states.h"
 #include "tests/gpu/reference.h"
+#include "tests/kernels/recall_states.h"
 
 namespace allot::kernels {
 namespace {

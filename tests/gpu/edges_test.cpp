@@ -1,4 +1,4 @@
-// The edges of tests/estimators/edges_test.cpp on the GPU: budgets and lengths around each other
+// The edges of tests/kernels/edges_test.cpp on the GPU: budgets and lengths around each other
 // and around a page or a piece, scores that are all equal or all in one key, masked keys. Every
 // cache holds NaN wherever no key was written.
 #include <cmath>

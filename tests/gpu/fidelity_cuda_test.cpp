@@ -8,8 +8,8 @@
 #include <set>
 
 #include "core/learning/questions.h"
-#include "model/device.h"
-#include "worker/fidelity.h"
+#include "worker/engine/fidelity.h"
+#include "worker/model/device.h"
 #include "worker/tasks/task.h"
 
 namespace allot {

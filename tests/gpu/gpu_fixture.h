@@ -1,5 +1,5 @@
 #pragma once
-// What the tests of the GPU share: the caches of tests/estimators in device memory, and steps on
+// What the tests of the GPU share: the caches of tests/kernels in device memory, and steps on
 // them whose outputs are poisoned before and read back after.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "allot/kernels/cuda_decode.h"
-#include "tests/estimators/fixture.h"
 #include "tests/gpu/device.h"
+#include "tests/kernels/fixture.h"
 
 namespace allot::kernels {
 

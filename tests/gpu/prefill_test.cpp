@@ -5,8 +5,8 @@
 #include <cmath>
 #include <string>
 
-#include "tests/estimators/prompt.h"
 #include "tests/gpu/gpu_fixture.h"
+#include "tests/kernels/prompt.h"
 
 namespace allot::kernels {
 namespace {

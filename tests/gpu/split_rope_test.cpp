@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "allot/kernels/paged_kv.h"
-#include "model/cuda_ops.h"
 #include "tests/gpu/gpu_fixture.h"
+#include "worker/model/cuda_ops.h"
 
 namespace allot {
 namespace {

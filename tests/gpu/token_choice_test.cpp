@@ -1,5 +1,5 @@
 // The next token chosen on the GPU is chooseToken()'s, whatever the batch.
-#include "model/token_choice.h"
+#include "worker/model/token_choice.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <limits>
 #include <random>
 
-#include "model/cuda_token_choice.h"
 #include "tests/gpu/gpu_fixture.h"
+#include "worker/model/cuda_token_choice.h"
 
 namespace allot {
 namespace {

@@ -1,4 +1,4 @@
-// A sliding window on the GPU is a range of keys, as on the CPU (tests/estimators/window_test.cpp):
+// A sliding window on the GPU is a range of keys, as on the CPU (tests/kernels/window_test.cpp):
 // those before it are not read, not counted and not drawn from.
 #include <cmath>
 

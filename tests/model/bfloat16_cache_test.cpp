@@ -11,9 +11,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "model/decoder.h"
-#include "model/generation.h"
-#include "model/tokenizer.h"
+#include "worker/model/decoder.h"
+#include "worker/model/generation.h"
+#include "worker/model/tokenizer.h"
 
 namespace allot {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "model/tokenizer.h"
 #include "tests/temp_folder.h"
+#include "worker/model/tokenizer.h"
 
 namespace allot {
 namespace {

@@ -1,6 +1,6 @@
 // Chat templates: text and token ids against jinja2 and Hugging Face's tokenizers
 // (tests/golden/make_chat_cases.py), recognition, and texts that try to forge a turn.
-#include "model/chat_template.h"
+#include "worker/model/chat_template.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // The model against golden values made in float32 by another implementation, and the properties
 // that runs rely on: a row's result does not depend on its batch.
-#include "model/decoder.h"
+#include "worker/model/decoder.h"
 
 #include <gtest/gtest.h>
 
@@ -14,11 +14,11 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "model/generation.h"
-#include "model/prefill.h"
-#include "model/prompt_cache.h"
-#include "model/tokenizer.h"
 #include "tests/temp_folder.h"
+#include "worker/model/generation.h"
+#include "worker/model/prefill.h"
+#include "worker/model/prompt_cache.h"
+#include "worker/model/tokenizer.h"
 
 namespace allot {
 namespace {

@@ -8,8 +8,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "model/decoder.h"
 #include "tests/temp_folder.h"
+#include "worker/model/decoder.h"
 
 namespace allot {
 namespace {

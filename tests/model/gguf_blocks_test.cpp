@@ -2,7 +2,7 @@
 // bit from the published layouts (llama.cpp's ggml-common.h and the comments of its block_q*), in
 // the direction from number to bit, while the reader goes the other way. Scales are powers of two
 // times a small odd number, so that every value is exact in float32.
-#include "model/gguf_blocks.h"
+#include "worker/model/gguf_blocks.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

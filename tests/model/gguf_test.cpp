@@ -1,6 +1,6 @@
 // GGUF files: blocks against gguf-py, a model's logits against transformers, its tokenizer, and
 // files that are damaged (tests/golden/make_gguf_cases.py).
-#include "model/gguf.h"
+#include "worker/model/gguf.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,10 +11,10 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "model/chat_template.h"
-#include "model/decoder.h"
-#include "model/tokenizer.h"
 #include "tests/temp_folder.h"
+#include "worker/model/chat_template.h"
+#include "worker/model/decoder.h"
+#include "worker/model/tokenizer.h"
 
 namespace allot {
 namespace {

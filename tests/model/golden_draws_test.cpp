@@ -13,10 +13,10 @@
 
 #include "core/digest.h"
 #include "core/learning/questions.h"
-#include "model/generation.h"
-#include "model/head_schedule.h"
-#include "tests/estimators/recall_states.h"
+#include "tests/kernels/recall_states.h"
 #include "tests/model/drawn_rows.h"
+#include "worker/model/generation.h"
+#include "worker/model/head_schedule.h"
 
 namespace allot {
 namespace {

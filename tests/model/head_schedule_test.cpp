@@ -1,5 +1,5 @@
 // Schedules by heads, and what heads without a budget give, through the decoder.
-#include "model/head_schedule.h"
+#include "worker/model/head_schedule.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "model/generation.h"
-#include "model/tokenizer.h"
+#include "worker/model/generation.h"
+#include "worker/model/tokenizer.h"
 
 namespace allot {
 namespace {

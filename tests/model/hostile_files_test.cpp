@@ -6,11 +6,11 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "model/chat_template.h"
-#include "model/model_config.h"
-#include "model/safetensors.h"
-#include "model/tokenizer.h"
 #include "tests/temp_folder.h"
+#include "worker/model/chat_template.h"
+#include "worker/model/model_config.h"
+#include "worker/model/safetensors.h"
+#include "worker/model/tokenizer.h"
 
 namespace allot {
 namespace {

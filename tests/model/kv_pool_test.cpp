@@ -1,5 +1,5 @@
 // Pages of the pool: what they cost, where their parts are, and that a copy is whole.
-#include "model/kv_pool.h"
+#include "worker/model/kv_pool.h"
 
 #include <gtest/gtest.h>
 

@@ -9,9 +9,9 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "model/decoder.h"
-#include "model/device.h"
 #include "tests/readme.h"
+#include "worker/model/decoder.h"
+#include "worker/model/device.h"
 
 namespace {
 

@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "model/generation.h"
-#include "model/tokenizer.h"
+#include "worker/model/generation.h"
+#include "worker/model/tokenizer.h"
 
 namespace allot {
 namespace {

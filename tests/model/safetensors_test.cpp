@@ -1,4 +1,4 @@
-#include "model/safetensors.h"
+#include "worker/model/safetensors.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "model/token_choice.h"
+#include "worker/model/token_choice.h"
 
 #include <gtest/gtest.h>
 

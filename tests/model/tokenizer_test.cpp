@@ -1,4 +1,4 @@
-#include "model/tokenizer.h"
+#include "worker/model/tokenizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -7,7 +7,7 @@
 #include "aggregator/learner/begin_run.h"
 #include "tests/sim/fake_engine.h"
 #include "tests/sim/faulty_store.h"
-#include "worker/worker_loop.h"
+#include "worker/loop/worker_loop.h"
 
 namespace allot::sim {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/sim/world.h"
-#include "worker/episode_engine.h"
+#include "worker/loop/episode_engine.h"
 
 namespace allot::sim {
 

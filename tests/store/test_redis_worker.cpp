@@ -11,7 +11,7 @@
 #include "store/store_observer.h"
 #include "tests/store/conformance.h"
 #include "tests/store/redis_server.h"
-#include "worker/worker_loop.h"
+#include "worker/loop/worker_loop.h"
 
 namespace allot::test {
 namespace {

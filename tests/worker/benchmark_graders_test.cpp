@@ -5,8 +5,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "model/nfc.h"
 #include "tests/worker/grader_cases.h"
+#include "worker/model/nfc.h"
 #include "worker/tasks/text_overlap.h"
 
 namespace allot {

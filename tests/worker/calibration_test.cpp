@@ -13,11 +13,11 @@
 #include <thread>
 
 #include "cli/process.h"
+#include "core/files/experiment_files.h"
 #include "core/spec/spec.h"
-#include "files/experiment_files.h"
 #include "tests/temp_folder.h"
-#include "worker/engine.h"
-#include "worker/sale_calibration.h"
+#include "worker/engine/engine.h"
+#include "worker/engine/sale_calibration.h"
 
 namespace allot {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "core/spec/spec.h"
-#include "worker/engine.h"
+#include "worker/engine/engine.h"
 #include "worker/tasks/python_tests.h"
 
 namespace allot {

@@ -1,10 +1,10 @@
 // Where a worker computes: what is refused, and with which words.
-#include "worker/device_choice.h"
+#include "worker/engine/device_choice.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "worker/engine.h"
+#include "worker/engine/engine.h"
 
 namespace allot {
 namespace {

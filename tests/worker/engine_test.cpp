@@ -1,6 +1,6 @@
 // The worker's engine on the real model: dense accuracy, and results that depend on nothing but
 // what was asked.
-#include "worker/engine.h"
+#include "worker/engine/engine.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
 #pragma once
-// Prompts of recall-7m in memory, for tests of what worker/fidelity.h measures in their states.
+// Prompts of recall-7m in memory, for tests of what worker/engine/fidelity.h measures in their
+// states.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -7,7 +8,7 @@
 #include <vector>
 
 #include "core/learning/questions.h"
-#include "worker/fidelity.h"
+#include "worker/engine/fidelity.h"
 #include "worker/tasks/task.h"
 
 namespace allot {

@@ -1,6 +1,6 @@
 // Fidelity on the real model: what must be exact is, errors are those of the dense states, and for
 // the sampling methods they are what the closed form says; and the method in one layer alone.
-#include "worker/fidelity.h"
+#include "worker/engine/fidelity.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Graders that look for texts, each against a table of completions that a careless one gets wrong.
-#include "model/nfc.h"
 #include "tests/worker/grader_cases.h"
+#include "worker/model/nfc.h"
 
 namespace allot {
 namespace {

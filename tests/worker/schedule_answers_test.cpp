@@ -1,6 +1,6 @@
 // What `allot-worker --schedules` answers: spelled answers are the model's own, token by token, and
 // lines that are wrong are named.
-#include "worker/schedule_answers.h"
+#include "worker/engine/schedule_answers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 
 #include "core/spec/spec.h"
 #include "tests/temp_folder.h"
-#include "worker/engine.h"
+#include "worker/engine/engine.h"
 
 namespace allot {
 namespace {

@@ -16,9 +16,9 @@
 
 #include "core/learning/questions.h"
 #include "core/spec/spec.h"
-#include "model/chat_template.h"
-#include "model/generation.h"
 #include "tests/model/drawn_rows.h"
+#include "worker/model/chat_template.h"
+#include "worker/model/generation.h"
 #include "worker/tasks/task.h"
 
 namespace allot {

@@ -16,7 +16,7 @@
 #include "core/learning/schedule.h"
 #include "core/spec/spec.h"
 #include "store/memory/memory_store.h"
-#include "worker/engine.h"
+#include "worker/engine/engine.h"
 
 namespace allot {
 namespace {

@@ -1,6 +1,6 @@
 // Variance at prompts' last positions: the estimator, the closed forms, and the two against each
 // other on the real model.
-#include "worker/variance.h"
+#include "worker/engine/variance.h"
 
 #include <gtest/gtest.h>
 

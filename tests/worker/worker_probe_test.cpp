@@ -6,7 +6,7 @@
 
 #include "core/learning/policy_gradient.h"
 #include "core/spec/spec.h"
-#include "worker/engine.h"
+#include "worker/engine/engine.h"
 
 namespace allot {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/nfc.h"
+#include "worker/model/nfc.h"
 #include "worker/tasks/answer_text.h"
 #include "worker/tasks/benchmark_graders.h"
 #include "worker/tasks/literal_graders.h"

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "model/tokenizer.h"
+#include "worker/model/tokenizer.h"
 #include "worker/tasks/task.h"
 
 namespace allot {

@@ -13,7 +13,7 @@
 #include "allot/v1/experiment.pb.h"
 #include "allot/v1/result.pb.h"
 #include "core/result.h"
-#include "model/tokenizer.h"
+#include "worker/model/tokenizer.h"
 #include "worker/tasks/suite.h"
 
 namespace allot {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/utf8.h"
-#include "model/nfc.h"
+#include "worker/model/nfc.h"
 #include "worker/tasks/answer_text.h"
 
 namespace allot {

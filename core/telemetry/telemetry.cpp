@@ -1,0 +1,87 @@
+#include "core/telemetry/telemetry.h"
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+namespace allot {
+namespace {
+
+template <typename Clock>
+uint64_t msOf() {
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now().time_since_epoch())
+          .count());
+}
+
+HttpReply reply(const Health::Answer& answer) {
+  return plainText(answer.good ? 200 : 503, answer.sentence);
+}
+
+}  // namespace
+
+Telemetry::Telemetry() : health_(msOf<std::chrono::steady_clock>) {
+  metrics_.gauge("allot_build_info", {{"version", ALLOT_VERSION}, {"compiler", ALLOT_COMPILER}})
+      .Set(1);
+  metrics_.gauge("allot_process_start_timestamp_seconds")
+      .Set(static_cast<double>(msOf<std::chrono::system_clock>()) / 1000);
+}
+
+Result<std::unique_ptr<Telemetry>> Telemetry::start(const TelemetryOptions& options,
+                                                    PathHandler other) {
+  std::unique_ptr<Telemetry> telemetry(new Telemetry());
+  if (options.port) {
+    ALLOT_TRY(telemetry->serve(options, std::move(other)));
+  } else if (!options.target_file.empty()) {
+    return badInput("--target-file tells of a server: give --port, too");
+  }
+  return telemetry;
+}
+
+Status Telemetry::serve(const TelemetryOptions& options, PathHandler other) {
+  other_ = std::move(other);
+  const auto handler = [this](const HttpRequest& request) { return answer(request); };
+  auto server = HttpServer::start(options.listen, *options.port, handler);
+  if (!server && options.any_port) server = HttpServer::start(options.listen, 0, handler);
+  if (!server) return tl::unexpected(server.error());
+  server_ = std::move(*server);
+  url_ = "http://" + reachableAt(options.listen, server_->port()) + "/";
+  if (options.target_file.empty()) return {};
+  ALLOT_ASSIGN(TargetFile file,
+               TargetFile::write(options.target_file, options.listen, server_->port()));
+  target_file_.emplace(std::move(file));
+  return {};
+}
+
+HttpReply Telemetry::answer(const HttpRequest& request) {
+  const std::string& path = request.path;
+  if (path == "/startedz") return reply(health_.started());
+  if (path == "/livez") return reply(health_.live());
+  if (path == "/readyz") return reply(health_.readiness());
+  if (path == "/metrics") {
+    const Exposition format = expositionFor(request.accept);
+    std::string text = metrics_.text(format);
+    if (text.empty()) return plainText(503, "The experiment is not known yet.");
+    ++scrapes_;
+    return {200, expositionType(format), std::move(text)};
+  }
+  if (other_) return other_(path);
+  return plainText(404, "There is nothing here: /metrics, /startedz, /livez and /readyz are.");
+}
+
+void Telemetry::waitForScrape(std::chrono::milliseconds limit) const {
+  const auto end = std::chrono::steady_clock::now() + limit;
+  const uint64_t before = scrapes_;
+  constexpr auto kStep = std::chrono::milliseconds(50);  // also time for the answer to go out
+  while (server_ && scrapes_ == before && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(kStep);
+  }
+  if (server_) std::this_thread::sleep_for(kStep);
+}
+
+void Telemetry::setRun(const std::string& run_id, const std::string& experiment) {
+  metrics_.setRun(experiment, run_id);
+  setLogRun(run_id, experiment);
+}
+
+}  // namespace allot

@@ -1,0 +1,91 @@
+#include "k8s/client/list_watch.h"
+
+#include <algorithm>
+#include <memory>
+
+namespace allot::kube {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr milliseconds kFirstWait{800};
+constexpr milliseconds kLongestWait{30'000};
+constexpr seconds kForgetFailures{120};
+constexpr double kWatchSeconds = 300;
+constexpr double kSpread = 0.2;
+// A watch that ends sooner and brought nothing did not work, whatever the server called it.
+constexpr milliseconds kShortestWatch{1000};
+
+}  // namespace
+
+Random systemRandom() {
+  auto engine = std::make_shared<std::mt19937_64>(std::random_device{}());
+  return [engine] { return std::uniform_real_distribution<double>(0, 1)(*engine); };
+}
+
+milliseconds BackOff::next(TimePoint now) {
+  if (failures_ > 0 && now - last_ > kForgetFailures) failures_ = 0;
+  last_ = now;
+  const milliseconds wait = std::min(kLongestWait, kFirstWait * (1 << std::min(failures_, 10)));
+  ++failures_;
+  const double longer = 1 + random_() / 2;
+  return milliseconds(static_cast<int64_t>(static_cast<double>(wait.count()) * longer));
+}
+
+ListWatch::ListWatch(Random random) : random_(random), back_off_(std::move(random)) {}
+
+ListWatch::Step ListWatch::next(TimePoint now) {
+  if (now < not_before_) return {.what = Step::What::kWait, .until = not_before_};
+  if (resource_version_.empty()) return {.what = Step::What::kList};
+  // Not all at the same time again.
+  const double share = 1 - kSpread + 2 * kSpread * random_();
+  events_ = 0;
+  return {.what = Step::What::kWatch,
+          .resource_version = resource_version_,
+          .timeout = seconds(static_cast<int64_t>(kWatchSeconds * share))};
+}
+
+void ListWatch::listed(std::string resource_version) {
+  resource_version_ = std::move(resource_version);
+  list_failures_ = 0;
+}
+
+void ListWatch::listFailed(TimePoint now, const ApiError& error) {
+  forget();
+  ++list_failures_;
+  pause(now, &error);
+}
+
+void ListWatch::saw(const WatchEvent& event) {
+  resource_version_ = textAt(event.object, {"metadata", "resourceVersion"});
+  watch_failures_ = 0;
+  if (event.type != EventType::kBookmark) ++events_;
+}
+
+void ListWatch::watchEnded(TimePoint began, TimePoint now, const Reply<void>& ended) {
+  if (ended) {
+    if (events_ == 0 && now - began < kShortestWatch) {
+      ++watch_failures_;
+      pause(now, nullptr);
+    } else {
+      watch_failures_ = 0;
+    }
+    return;
+  }
+  const ApiError& error = ended.error();
+  // A line that cannot be read would come again and again from the same place; a list goes past it.
+  if (error.expired() || error.reason == "TooLarge" || error.reason == "BadAnswer") forget();
+  ++watch_failures_;
+  pause(now, &error);
+}
+
+void ListWatch::pause(TimePoint now, const ApiError* error) {
+  milliseconds wait = back_off_.next(now);
+  if (error != nullptr && error->retry_after) {
+    wait = std::max<milliseconds>(wait, *error->retry_after);
+  }
+  not_before_ = now + wait;
+}
+
+}  // namespace allot::kube

@@ -1,0 +1,87 @@
+#include "k8s/client/server_access.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <fstream>
+#include <utility>
+
+namespace allot::kube {
+namespace {
+
+constexpr size_t kLongestToken = 64 * 1024;
+
+}  // namespace
+
+Clock steadyClock() {
+  return [] { return std::chrono::steady_clock::now(); };
+}
+
+std::string ServerAccess::url() const {
+  const bool v6 = host.find(':') != std::string::npos;
+  return (tls ? "https://" : "http://") + (v6 ? "[" + host + "]" : host) + ":" +
+         std::to_string(port);
+}
+
+Result<ServerAccess> accessOf(const std::string& url) {
+  const auto refuse = [&url] {
+    return badInput("\"" + url + "\" is no address of an API server: https://HOST:PORT is");
+  };
+  ServerAccess access;
+  std::string rest;
+  if (url.starts_with("https://")) {
+    rest = url.substr(8);
+  } else if (url.starts_with("http://")) {
+    access.tls = false;
+    access.port = 80;
+    rest = url.substr(7);
+  }
+  if (!rest.empty() && rest.back() == '/') rest.pop_back();
+  const size_t close = rest.starts_with("[") ? rest.find(']') : 0;
+  if (close == std::string::npos) return refuse();
+  const size_t colon = rest.find(':', close);
+  access.host = close != 0 ? rest.substr(1, close - 1) : rest.substr(0, colon);
+  if (colon != std::string::npos) {
+    const char* end = rest.data() + rest.size();
+    const auto [at, error] = std::from_chars(rest.data() + colon + 1, end, access.port);
+    if (error != std::errc() || at != end || access.port == 0) return refuse();
+  }
+  const auto odd = [](char c) { return c <= ' ' || c == '/' || c == '@' || c == 0x7f; };
+  if (access.host.empty() || std::any_of(access.host.begin(), access.host.end(), odd)) {
+    return refuse();
+  }
+  return access;
+}
+
+Token::Token(const ServerAccess& access, Clock clock)
+    : file_(access.token_file), token_(access.token), clock_(std::move(clock)) {}
+
+Result<std::string> Token::get() {
+  if (file_.empty()) return token_;
+  const TimePoint now = clock_();
+  if (fresh_ && now - read_at_ <= kFresh) return token_;
+  auto text = read();
+  if (!text && token_.empty()) return text;
+  if (text) token_ = std::move(*text);
+  read_at_ = now;
+  fresh_ = true;
+  return token_;
+}
+
+Result<std::string> Token::read() const {
+  std::ifstream file(file_, std::ios::binary);
+  std::string text(kLongestToken + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
+  // It becomes part of a header.
+  const auto odd = [](char c) { return c <= ' ' || c > '~'; };
+  if (text.empty() || text.size() > kLongestToken || std::any_of(text.begin(), text.end(), odd)) {
+    return badInput(file_ +
+                    " holds no token: give the pod a service account with "
+                    "automountServiceAccountToken: true");
+  }
+  return text;
+}
+
+}  // namespace allot::kube

@@ -1,0 +1,44 @@
+#pragma once
+// WatchLines: the events of a watch, from bytes that the transport splits wherever it likes.
+//
+// A watch is one JSON object a line. The limit is on the line, not on what is read at once, for an
+// object may be larger than 1.5 MB. Pure; its owner feeds it, one thread.
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "k8s/client/api_error.h"
+
+namespace allot::kube {
+
+enum class EventType { kAdded, kModified, kDeleted, kBookmark };
+
+struct WatchEvent {
+  EventType type = EventType::kAdded;
+  nlohmann::json object;
+};
+
+class WatchLines {
+ public:
+  static constexpr size_t kLongestLine = size_t{8} << 20;
+
+  explicit WatchLines(size_t longest_line = kLongestLine) : longest_(longest_line) {}
+
+  // Calls `take` for each event whose line is complete, in order. Errors end the watch; events
+  // before them have been taken: "TooLarge" for a line over the limit, "BadAnswer" for one that is
+  // no event, and what the server says by an event of type ERROR (410 where it has forgotten the
+  // resourceVersion).
+  Reply<void> feed(std::string_view bytes, const std::function<void(WatchEvent)>& take);
+
+  // The stream ended inside a line: the connection was cut.
+  bool insideLine() const { return !line_.empty(); }
+
+ private:
+  Reply<void> takeLine(std::string_view line, const std::function<void(WatchEvent)>& take) const;
+
+  size_t longest_;
+  std::string line_;  // the beginning of one that is not complete
+};
+
+}  // namespace allot::kube

@@ -1,0 +1,118 @@
+#pragma once
+// Controller: keeps what runs experiments as the Experiments of a cluster say.
+//
+// Experiments are watched (k8s/client/reflector.h); what belongs to them is listed every ten
+// seconds, which misses nothing; and aggregators that are ready are asked how their runs are. Each
+// experiment is looked at when it changes and at each listing: plan() decides, the controller
+// carries it out. One that could not be carried out waits, longer each time, and holds up no other.
+// Its owner calls turn() in a loop, on one thread, while it leads. No turn is long, however many
+// experiments there are, so that who has lost the lease stops soon.
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "k8s/client/events.h"
+#include "k8s/client/reflector.h"
+#include "k8s/operator/plan.h"
+
+namespace allot {
+
+struct ControllerOptions {
+  std::vector<std::string> namespaces;  // empty: all of the cluster
+  std::string registry;                 // as in ObjectOptions
+  std::string tag;
+  std::string instance;  // of this process, for events
+  std::chrono::milliseconds look_every{10'000};
+  // Objects that nobody lists are applied again after so long, in case somebody changed them.
+  std::chrono::milliseconds apply_again{600'000};
+  kube::Clock clock = kube::steadyClock();
+  std::function<uint64_t()> unix_ms;
+  // The document of /api/status of an experiment's aggregator; no value: it does not answer.
+  std::function<std::optional<nlohmann::json>(const std::string& space, const std::string& name)>
+      ask;
+  // Passwords by role (newPasswords of store/redis/acl.h).
+  std::function<Result<std::map<std::string, std::string>>()> passwords;
+};
+
+class Controller {
+ public:
+  Controller(const kube::ServerAccess& access, ControllerOptions options);
+  ~Controller();
+  Controller(const Controller&) = delete;
+  Controller& operator=(const Controller&) = delete;
+
+  // Waits for news, at most `wait`, and does what is due: what takes longer than a few seconds is
+  // left to the next turns.
+  void turn(std::chrono::milliseconds wait);
+
+  struct Counts {
+    uint64_t experiments = 0;
+    uint64_t reconciles = 0;
+    uint64_t failures = 0;
+  };
+  Counts counts() const { return counts_; }
+  // Why experiments cannot be read; "" while they can.
+  std::string problem() const;
+
+ private:
+  // What is remembered of an experiment between two looks.
+  struct Memory {
+    AppliedObjects applied;
+    kube::TimePoint applied_at{};
+    std::optional<TextMap> accounts;
+    // Objects made of this, and not made again while it stays.
+    std::string made_of;
+    Result<ExperimentObject> parsed = ExperimentObject();
+    MadeObjects made;
+    std::string trouble;
+    bool space_ends = false;
+    kube::TimePoint not_before{};
+    std::chrono::milliseconds back_off{0};
+  };
+
+  void list();
+  void reconcile(const std::string& key);
+  Observed observe(const kube::Object& object);
+  // Reads the experiment and makes its objects, if they are not made already.
+  Status make(const Observed& observed, Memory* memory, Judgement* judgement);
+  Result<TextMap> accounts(const Observed& observed);
+  std::optional<nlohmann::json> exportJob(const nlohmann::json& object);
+  // nullopt: all of it is done; else why not.
+  std::optional<std::string> carryOut(const Plan& plan, const Observed& observed, Memory* memory);
+  std::optional<std::string> apply(const nlohmann::json& object, Memory* memory);
+  // metadata.finalizers, if the object is still that version.
+  std::optional<std::string> hold(const nlohmann::json& object, const std::string& version,
+                                  const nlohmann::json& finalizers);
+  void enqueue(const std::string& key);
+  std::set<std::string> takeQueue(std::chrono::milliseconds wait);
+  void await(const std::string& key);
+  kube::Object find(const std::string& key) const;
+
+  const ControllerOptions options_;
+  kube::Api api_;
+  kube::EventRecorder events_;
+  std::vector<std::unique_ptr<kube::Reflector>> reflectors_;
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::set<std::string> queue_;
+
+  // Due, the longest first, and no key twice.
+  std::deque<std::string> backlog_;
+  std::set<std::string> in_backlog_;
+
+  // Of the last listing, by "namespace/experiment".
+  std::map<std::string, std::vector<nlohmann::json>> workloads_;
+  std::map<std::string, std::vector<nlohmann::json>> pods_;
+  std::optional<kube::TimePoint> listed_at_;
+  bool listed_ = false;  // once at least: before, nothing is known of anybody's pods
+  std::map<std::string, Memory> memories_;
+  Counts counts_;
+};
+
+}  // namespace allot

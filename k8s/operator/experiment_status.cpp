@@ -1,0 +1,252 @@
+#include "k8s/operator/experiment_status.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+
+#include "k8s/client/api_error.h"
+#include "k8s/operator/pod_troubles.h"
+#include "k8s/operator/results.h"
+
+namespace allot {
+namespace {
+
+using kube::memberAt;
+using kube::numberAt;
+using kube::serverText;
+using kube::textAt;
+using nlohmann::json;
+
+constexpr char kWorker[] = "worker";
+constexpr char kAggregator[] = "aggregator";
+constexpr char kStore[] = "store";
+
+std::string timeText(uint64_t unix_ms) {
+  const auto seconds = static_cast<time_t>(unix_ms / 1000);
+  tm utc{};
+  gmtime_r(&seconds, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return text;
+}
+
+json orNull(std::string text) { return text.empty() ? json() : json(serverText(text)); }
+
+// Of a member that is a string, or a number that is printed as it stands.
+json textOrNull(const json& object, std::initializer_list<const char*> path) {
+  const json* const found = memberAt(object, path);
+  if (found == nullptr) return nullptr;
+  if (found->is_string()) return orNull(found->get<std::string>());
+  return found->is_null() ? json() : json(serverText(found->dump()));
+}
+
+json timeOrNull(int64_t unix_ms) {
+  return unix_ms > 0 ? json(timeText(static_cast<uint64_t>(unix_ms))) : json();
+}
+
+struct Verdict {
+  bool holds = false;
+  std::string reason;
+  std::string message;
+};
+
+// A condition as it was, if it says the same of the same; else with the time of now where its
+// status is another one.
+json conditionFrom(const std::string& type, const Verdict& verdict, const Observed& observed) {
+  const std::string status = verdict.holds ? "True" : "False";
+  const json& object = observed.object;
+  const json old_status = object.value("status", json::object());
+  const json* const old = conditionOf(old_status, type);
+  const bool same = old != nullptr && textAt(*old, {"status"}) == status;
+  const std::string since = same ? textAt(*old, {"lastTransitionTime"}) : "";
+  return {{"type", type},
+          {"status", status},
+          {"reason", verdict.reason},
+          {"message", serverText(verdict.message)},
+          {"lastTransitionTime", since.empty() ? timeText(observed.now_unix_ms) : since},
+          {"observedGeneration", numberAt(object, {"metadata", "generation"})}};
+}
+
+Verdict accepted(const Observed& observed, const Judgement& judgement) {
+  if (!judgement.refused.empty()) return {false, "Invalid", judgement.refused};
+  const std::string edit = observed.told ? textAt(*observed.told, {"edit_refused"}) : "";
+  if (!edit.empty()) return {false, "EditRefused", edit};
+  return {true, "Valid", "the file can be run"};
+}
+
+Verdict storeReady(const Observed& observed, const Judgement& judgement) {
+  if (!judgement.refused.empty() && observed.pods.empty()) {
+    return {false, "Invalid", "nothing is started for a file that cannot be run"};
+  }
+  if (countPods(observed.pods, kStore).ready > 0) return {true, "Ready", "Redis answers"};
+  const PodTrouble trouble = troubleOf(observed.pods, kStore, observed.now_unix_ms);
+  if (!trouble.reason.empty()) return {false, trouble.reason, trouble.message};
+  return {false, "Starting", "Redis is not ready yet"};
+}
+
+// Whatever keeps pods from running; the store's and the aggregator's first, since workers wait.
+PodTrouble firstTrouble(const Observed& observed) {
+  for (const char* const component : {kStore, kAggregator, kWorker}) {
+    PodTrouble trouble = troubleOf(observed.pods, component, observed.now_unix_ms);
+    if (!trouble.reason.empty()) return trouble;
+  }
+  return creationTroubleOf(observed.workloads);
+}
+
+Verdict progressing(const Observed& observed, const Judgement& judgement, const json& status) {
+  if (isLeaving(observed.object)) {
+    return {false, "Deleting", exportStep(observed, judgement, status).message};
+  }
+  if (!judgement.refused.empty()) return {false, "Invalid", judgement.refused};
+  const std::string state = textAt(status, {"state"});
+  if (state == "finished") return {false, "Finished", "the run has ended"};
+  if (judgement.suspended) return {false, "Suspended", "spec.cluster.suspend is true"};
+  if (state == "paused") return {false, "Paused", "it is paused: allot resume"};
+  if (state == "stopped") return {false, "Stopped", "it was stopped: allot resume"};
+  if (const PodTrouble trouble = firstTrouble(observed); !trouble.reason.empty()) {
+    return {false, trouble.reason, trouble.message};
+  }
+  if (judgement.workers == 0) {
+    return {false, "NoWorkers",
+            "spec.cluster.workers is 0: kubectl scale experiment/" +
+                textAt(observed.object, {"metadata", "name"}) + " --replicas=1"};
+  }
+  if (!observed.told) return {true, "Starting", "the aggregator does not answer yet"};
+  const std::string why = textAt(*observed.told, {"not_progressing"});
+  if (!why.empty()) return {false, "Waiting", why};
+  return {true, state == "evaluating" ? "Evaluating" : "Running", "results come in"};
+}
+
+Verdict complete(const json& status) {
+  if (textAt(status, {"state"}) != "finished") return {false, "Running", "the run goes on"};
+  return {true, "Finished", "the run has ended"};
+}
+
+Verdict degraded(const Judgement& judgement) {
+  if (!judgement.trouble.empty()) return {true, "NotApplied", judgement.trouble};
+  return {false, "AsWanted", "the cluster has taken every object"};
+}
+
+// "[0.6700, 0.7500]" of a list of two texts.
+json intervalOrNull(const json& object, std::initializer_list<const char*> path) {
+  const json* const found = memberAt(object, path);
+  if (found == nullptr || !found->is_array()) return nullptr;
+  std::string text;
+  for (const json& end : *found) {
+    if (!end.is_string() || text.size() > 100) return nullptr;
+    text += (text.empty() ? "" : ", ") + end.get<std::string>();
+  }
+  return orNull("[" + text + "]");
+}
+
+json bestOf(const json& told) {
+  const json* const best = memberAt(told, {"best"});
+  if (best == nullptr || !best->is_object()) return nullptr;
+  return {{"accuracy", textOrNull(*best, {"accuracy"})},
+          {"ci95", intervalOrNull(*best, {"ci95"})},
+          {"schedule", textOrNull(*best, {"schedule"})},
+          {"uniform", textOrNull(*best, {"uniform"})},
+          {"version", numberAt(*best, {"version"})}};
+}
+
+// What the aggregator tells of the run.
+void takeRun(const json& told, const json& before, uint64_t now_unix_ms, json* status) {
+  const std::string run = textAt(told, {"run_id"});
+  (*status)["runId"] = orNull(run);
+  (*status)["state"] = textOrNull(told, {"state"});
+  (*status)["reward"] = textOrNull(told, {"reward"});
+  (*status)["lag"] = textOrNull(told, {"lag"});
+  (*status)["gpuHours"] = textOrNull(told, {"gpu_hours"});
+  (*status)["best"] = bestOf(told);
+  const int64_t most = numberAt(told, {"max_updates"});
+  const int64_t version = numberAt(told, {"version"});
+  (*status)["progress"] =
+      most > 0 ? json(std::to_string(version) + "/" + std::to_string(most)) : json();
+  // Fixed from the first result on, and for as long as it is the same run.
+  const bool counts = numberAt(told, {"episodes"}) > 0 || (*status)["best"].is_object();
+  const std::string started =
+      textAt(before, {"runId"}) == run ? textAt(before, {"startedAt"}) : std::string();
+  (*status)["startedAt"] = !started.empty() ? json(started)
+                           : counts         ? json(timeText(now_unix_ms))
+                                            : json();
+  (*status)["finishedAt"] = timeOrNull(numberAt(told, {"finished_unix_ms"}));
+}
+
+// What was told last stays while nobody tells.
+void keepRun(const json& before, json* status) {
+  for (const char* const field : {"runId", "state", "reward", "lag", "gpuHours", "best", "progress",
+                                  "startedAt", "finishedAt"}) {
+    (*status)[field] = before.contains(field) ? before.at(field) : json();
+  }
+  if ((*status)["state"].is_null()) (*status)["state"] = "starting";
+}
+
+std::string pageOf(const json& object) {
+  return "http://" + textAt(object, {"metadata", "name"}) + "-aggregator." +
+         textAt(object, {"metadata", "namespace"}) + ":9464/";
+}
+
+json workersOf(const Observed& observed, const Judgement& judgement) {
+  const PodCounts counts = countPods(observed.pods, kWorker);
+  return {{"desired", judgement.workers},
+          {"pods", counts.pods},
+          {"ready", counts.ready},
+          {"text", std::to_string(counts.ready) + "/" + std::to_string(judgement.workers)},
+          {"selector", "allot.dev/experiment=" + textAt(observed.object, {"metadata", "name"}) +
+                           ",app.kubernetes.io/component=worker"}};
+}
+
+}  // namespace
+
+const json* conditionOf(const json& status, const std::string& type) {
+  const json* const all = memberAt(status, {"conditions"});
+  if (all == nullptr || !all->is_array()) return nullptr;
+  const auto found = std::find_if(all->begin(), all->end(), [&](const json& condition) {
+    return textAt(condition, {"type"}) == type;
+  });
+  return found == all->end() ? nullptr : &*found;
+}
+
+bool isComplete(const Observed& observed) {
+  if (observed.told) return textAt(*observed.told, {"state"}) == "finished";
+  return textAt(observed.object, {"status", "state"}) == "finished";
+}
+
+json statusOf(const Observed& observed, const Judgement& judgement) {
+  const json before = observed.object.value("status", json::object());
+  json status = {{"observedGeneration", numberAt(observed.object, {"metadata", "generation"})},
+                 {"page", judgement.refused.empty() ? json(pageOf(observed.object)) : json()},
+                 {"workers", workersOf(observed, judgement)}};
+  if (observed.told) {
+    takeRun(*observed.told, before, observed.now_unix_ms, &status);
+  } else {
+    keepRun(before, &status);
+  }
+  std::vector<std::pair<const char*, Verdict>> verdicts = {
+      {"Accepted", accepted(observed, judgement)},
+      {"StoreReady", storeReady(observed, judgement)},
+      {"Progressing", progressing(observed, judgement, status)},
+      {"Complete", complete(status)},
+      {"Degraded", degraded(judgement)}};
+  if (!resultsClaim(observed.object).empty()) {
+    const ExportStep step = exportStep(observed, judgement, status);
+    verdicts.push_back({"Exported", {step.exported, step.reason, step.message}});
+  }
+  json conditions = json::array();
+  for (const auto& [type, verdict] : verdicts) {
+    conditions.push_back(conditionFrom(type, verdict, observed));
+  }
+  status["conditions"] = std::move(conditions);
+  return status;
+}
+
+json withoutNulls(const json& value) {
+  if (!value.is_object()) return value;
+  json kept = json::object();
+  for (const auto& [key, member] : value.items()) {
+    if (!member.is_null()) kept[key] = withoutNulls(member);
+  }
+  return kept;
+}
+
+}  // namespace allot

@@ -1,0 +1,59 @@
+#pragma once
+// plan(): what to do about one Experiment now. Everything is decided here, from what is seen and
+// what was applied before; the controller carries it out. So from any state, after any order of
+// edits, kills and lost answers, the same end is reached. Pure; any thread.
+#include <map>
+#include <string>
+#include <vector>
+
+#include "k8s/operator/experiment_status.h"
+#include "k8s/operator/objects.h"
+
+namespace allot {
+
+// An object as it was applied last: what was sent, and the generation that the answer had. Of a
+// workload another generation means that somebody else changed it since.
+struct Applied {
+  std::string digest;
+  int64_t generation = 0;
+};
+using AppliedObjects = std::map<std::string, Applied>;  // by objectKey()
+
+std::string objectKey(const nlohmann::json& object);  // "apps/v1/Deployment/x-worker"
+std::string objectDigest(const nlohmann::json& object);
+
+// An object as it is to be. Its JSON is kept as text, which takes a fifth of the memory.
+struct MadeObject {
+  std::string kind;
+  std::string name;
+  std::string key;
+  std::string digest;
+  std::string text;
+};
+using MadeObjects = std::vector<MadeObject>;
+MadeObjects packed(const KubeObjects& objects);
+
+struct Notice {
+  bool warning = false;
+  std::string reason;
+  std::string note;
+};
+
+struct Plan {
+  // metadata.finalizers as they are to be: with ours before anything is applied, without it last.
+  std::optional<nlohmann::json> finalizers;
+  KubeObjects apply;                     // in this order
+  std::optional<nlohmann::json> status;  // a merge patch; absent: it is as it should be
+  std::vector<Notice> events;
+};
+
+// How many workers there are to be: none while it is suspended, ended and its workers released, or
+// being deleted.
+uint32_t workersOf(const v1::Cluster& cluster, const Observed& observed);
+
+// made: the experiment's objects (objectsOf), empty where its file cannot be run; of one that is
+// being deleted the Job that exports it is among them, and applied once its time has come.
+Plan plan(const Observed& observed, const Judgement& judgement, const MadeObjects& made,
+          const AppliedObjects& applied);
+
+}  // namespace allot

@@ -1,0 +1,55 @@
+#pragma once
+// The operators' functions, for tensors on the CPU or on a GPU: library.cpp has their schemas and
+// says what each is. None waits for the device, none allocates but its results, and each launches
+// on PyTorch's stream. What is wrong is a ValueError of one sentence, before anything is written;
+// what only a GPU sees is for failureOf().
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "python/operators/tensors.h"
+
+namespace allot::bindings {
+
+// cache_ops.cpp
+std::vector<at::Tensor> makeCache(int64_t pages, int64_t kv_heads, int64_t page_size,
+                                  int64_t head_dim, c10::optional<at::ScalarType> dtype,
+                                  c10::optional<at::Device> device, int64_t shadow_bits,
+                                  bool bounds, bool value_sums);
+void appendKv(const at::Tensor& keys, const at::Tensor& values, at::TensorList cache,
+              const at::Tensor& page_table, const at::Tensor& starts, int64_t workspace);
+at::Tensor meanValues(at::TensorList cache, const at::Tensor& page_table,
+                      const at::Tensor& lengths);
+
+// decode_ops.cpp
+void planDecode(int64_t workspace, at::TensorList cache, const std::string& method, int64_t rows,
+                int64_t heads, int64_t max_length, int64_t max_budget, bool statistics);
+std::tuple<at::Tensor, at::Tensor> decodeAttention(
+    const at::Tensor& queries, at::TensorList cache, const at::Tensor& page_table,
+    const at::Tensor& lengths, const at::Tensor& budgets, const at::Tensor& sequences,
+    const at::Tensor& steps, const std::string& method, int64_t workspace, int64_t layer,
+    int64_t seed, const OptionalDouble& scale, int64_t window, const OptionalTensor& bias,
+    const OptionalTensor& idle_values, int64_t idle_window, const OptionalTensor& statistics,
+    const OptionalTensor& drawn, bool with_lse);
+std::string failureOf(int64_t workspace);
+
+// prefill_ops.cpp
+void planPrefill(int64_t workspace, at::TensorList cache, const std::string& method, int64_t heads,
+                 int64_t count, int64_t keys);
+at::Tensor prefillSelect(const at::Tensor& queries, at::TensorList cache,
+                         const at::Tensor& page_table, int64_t first, const std::string& method,
+                         int64_t workspace, const OptionalDouble& scale, int64_t window,
+                         const OptionalTensor& tau);
+std::tuple<at::Tensor, at::Tensor> prefillAttend(
+    const at::Tensor& queries, at::TensorList cache, const at::Tensor& page_table, int64_t first,
+    const std::string& method, int64_t workspace, const OptionalTensor& blocks,
+    const OptionalDouble& scale, int64_t window, int64_t layer, int64_t seed, int64_t sequence,
+    const OptionalTensor& budgets, int64_t idle_window, bool idle_means, bool with_lse);
+
+// Positions in a block of queries and in a block of keys of a method that chooses blocks.
+std::pair<int64_t, int64_t> blockSizes(const std::string& method);
+
+// 1 / sqrt(head_dim) where nothing is said, as the worker has it.
+float scaleOf(const OptionalDouble& scale, int head_dim);
+
+}  // namespace allot::bindings

@@ -1,0 +1,201 @@
+// What `allot serve` and `allot export --mlflow` make of run files.
+#include "cli/history.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "cli/mlflow.h"
+#include "core/files/files.h"
+#include "store/archive/archive.h"
+#include "tests/temp_folder.h"
+
+namespace allot {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::MatchesRegex;
+using testing::Not;
+
+const std::string kExport = ALLOT_SOURCE_DIR "/tests/golden/exports/2141bf4";
+
+class HistoryTest : public testing::Test {
+ protected:
+  HistoryTest() : folder_(temp_.path()) {}
+
+  void copyTo(const std::string& name) const {
+    fs::create_directories(fs::path(folder_ + "/" + name).parent_path());
+    fs::copy(kExport, folder_ + "/" + name, fs::copy_options::recursive);
+  }
+  static std::string textOf(const std::string& path) {
+    std::stringstream text;
+    text << std::ifstream(path, std::ios::binary).rdbuf();
+    return text.str();
+  }
+  std::string get(const std::string& path, unsigned status = 200) {
+    const HttpReply reply = history().answer({path, "127.0.0.1:9480", ""});
+    EXPECT_EQ(reply.status, status) << path << ": " << reply.body.substr(0, 200);
+    return reply.body;
+  }
+  json ask(const std::string& path) { return json::parse(get(path)); }
+  RunHistory& history() {
+    if (!history_) history_.emplace(folder_);
+    return *history_;
+  }
+
+  TempFolder temp_;
+  const std::string folder_;
+  std::optional<RunHistory> history_;
+};
+
+TEST_F(HistoryTest, FindsRunsInFoldersAndSaysWhatIsWrongWithTheOthers) {
+  copyTo("a");
+  copyTo("team/b/c");
+  copyTo("too/deep/for/us");
+  fs::create_directory_symlink("a", folder_ + "/latest");
+  fs::create_directories(folder_ + "/going-on");
+  std::ofstream(folder_ + "/going-on/run.json") << "{}";
+  copyTo("broken");
+  std::ofstream(folder_ + "/broken/export.json") << "{\"format\": 1, \"x\": \"\x1b[2J\xff\"}";
+  const json rows = ask("/api/runs")["runs"];
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_EQ(rows[0]["folder"], "a");
+  EXPECT_EQ(rows[0]["experiment"], "golden");
+  EXPECT_EQ(rows[0]["version"], 3);
+  EXPECT_EQ(rows[0]["problem"], "");
+  EXPECT_EQ(rows[1]["folder"], "broken");
+  EXPECT_THAT(rows[1]["problem"].get<std::string>(), HasSubstr("export.json"));
+  EXPECT_EQ(rows[1]["problem"].get<std::string>().find('\x1b'), std::string::npos);
+  EXPECT_EQ(rows[2]["folder"], "going-on");
+  EXPECT_THAT(rows[2]["problem"].get<std::string>(), HasSubstr("allot export"));
+  EXPECT_EQ(rows[3]["folder"], "team/b/c");
+  EXPECT_NE(rows[0]["id"], rows[3]["id"]);  // one run in two places
+  EXPECT_EQ(rows[0]["run_id"], rows[3]["run_id"]);
+  // The folder may be the run itself.
+  EXPECT_EQ(RunHistory(folder_ + "/a").find().size(), 1u);
+}
+
+TEST_F(HistoryTest, ServesEachRunAsItsAggregatorDid) {
+  copyTo("a");
+  const std::string run = "/run/" + ask("/api/runs")["runs"][0]["id"].get<std::string>();
+  EXPECT_THAT(get(run + "/"), HasSubstr("<canvas"));
+  EXPECT_EQ(get(run + "/page.css"), get("/page.css"));
+  const json view = ask(run + "/api/run");
+  EXPECT_EQ(view["updates"], 3);
+  EXPECT_EQ(view["history"].size(), 3u);
+  EXPECT_FALSE(view["evaluations"].empty());
+  const json status = ask(run + "/api/status");
+  EXPECT_EQ(status["kind"], "Status");
+  EXPECT_EQ(status["version"], 3);
+  EXPECT_EQ(status["state"], view["state"]);
+  get(run + "/report/report.html", 404);  // none was written
+  std::ofstream(folder_ + "/a/report.html") << "the report";
+  EXPECT_EQ(get(run + "/report/report.html"), "the report");
+  // Files that change are read again.
+  for (const char* file : {"evaluations.jsonl", "history.jsonl"}) {
+    std::ofstream(folder_ + "/a/" + file) << "";
+  }
+  fs::copy_file(folder_ + "/a/export.json", folder_ + "/new");
+  fs::rename(folder_ + "/new", folder_ + "/a/export.json");
+  EXPECT_THAT(get(run + "/api/run", 500), HasSubstr("history.jsonl"));
+}
+
+TEST_F(HistoryTest, HostileNamesStayTextAndNoPathLeavesTheRun) {
+  const std::string name = "<img src=x onerror=alert(1)>\"'&\x1b\xff";
+  copyTo(name);
+  const json row = ask("/api/runs")["runs"][0];
+  EXPECT_THAT(row["id"].get<std::string>(), MatchesRegex("[0-9a-f]{16}"));
+  EXPECT_THAT(get("/api/runs"), Not(HasSubstr("\x1b")));
+  const std::string run = "/run/" + row["id"].get<std::string>();
+  for (const std::string& path : std::vector<std::string>{
+           "/run/", "/run/x", "/run/../x/", "/api/run", "/api/runs/", "/etc/passwd", "//", "",
+           "/run/0000000000000000/", "/../" + folder_}) {
+    get(path, 404);
+  }
+  for (const char* inside : {"/report/../export.json", "/export.json", "/report/history.jsonl",
+                             "/../../etc/passwd", "/api/runs"}) {
+    get(run + inside, 404);
+  }
+  // Every address that the script makes is of an id; what is shown is set as text.
+  const std::string script = get("/history.js");
+  for (const char* bad :
+       {"innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("}) {
+    EXPECT_THAT(script, Not(HasSubstr(bad)));
+  }
+}
+
+TEST_F(HistoryTest, AnswersUnderItsOwnNameOnly) {
+  const auto status = [&](const char* host) { return history().answer({"/", host, ""}).status; };
+  for (const char* host : {"127.0.0.1:9480", "localhost:9480", "localhost", ""}) {
+    EXPECT_EQ(status(host), 200u) << host;
+  }
+  for (const char* host : {"evil.example", "evil.example:9480", "127.0.0.1.evil.example:80"}) {
+    EXPECT_EQ(status(host), 403u) << host;
+  }
+}
+
+TEST_F(HistoryTest, WritesWhatMlflowReads) {
+  const auto write = [&] {
+    const auto source = ArchiveReader::open(kExport);
+    EXPECT_TRUE(source);
+    return exportMlflow(source->get(), folder_ + "/mlruns");
+  };
+  const auto summary = write();
+  ASSERT_TRUE(summary) << summary.error().message;
+  const std::string run = summary->folder;
+  const std::string experiment = fs::path(run).parent_path().string();
+  EXPECT_THAT(fs::path(experiment).filename().string(), MatchesRegex("[0-9]{18}"));
+  EXPECT_THAT(textOf(experiment + "/meta.yaml"), HasSubstr("name: \"golden\"\n"));
+  const std::string meta = textOf(run + "/meta.yaml");
+  const std::string id = fs::path(run).filename().string();
+  for (const std::string& line :
+       {"run_id: \"" + id + "\"", "run_uuid: \"" + id + "\"", std::string("status: 3"),
+        std::string("lifecycle_stage: \"active\""), std::string("source_type: 4"),
+        "artifact_uri: \"file://" + run + "/artifacts\""}) {
+    EXPECT_THAT(meta, HasSubstr(line + "\n"));
+  }
+  EXPECT_EQ(textOf(run + "/tags/allot.run_id"), id);
+  EXPECT_EQ(textOf(run + "/tags/mlflow.runName"), id);
+  // Time stamp, value and step, an update a line.
+  EXPECT_THAT(textOf(run + "/metrics/reward"), MatchesRegex("([0-9]{13} [0-9.e-]+ [123]\n){3}"));
+  EXPECT_TRUE(fs::exists(run + "/metrics/accuracy.uniform.s2anta-sys.B8"));
+  EXPECT_EQ(textOf(run + "/params/spec.policy.totalBudget"), "8");
+  for (const char* artifact : {"report.html", "summary.json", "curve.csv", "experiment.yaml"}) {
+    EXPECT_TRUE(fs::exists(run + "/artifacts/" + artifact)) << artifact;
+  }
+  // Again: replaced. A run of somebody else's is not.
+  std::ofstream(run + "/metrics/old") << "x";
+  ASSERT_TRUE(write());
+  EXPECT_FALSE(fs::exists(run + "/metrics/old"));
+  fs::remove(run + "/tags/allot.run_id");
+  const auto refused = write();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
+  EXPECT_THAT(refused.error().message, HasSubstr("did not write"));
+}
+
+TEST_F(HistoryTest, NamesOfMlflowAreFileNamesAndStayApart) {
+  EXPECT_EQ(mlflowName("s2anta-sys"), "s2anta-sys");
+  EXPECT_EQ(mlflowName("spec.policy.totalBudget"), "spec.policy.totalBudget");
+  std::set<std::string> names;
+  for (const std::string& text :
+       {std::string("../../etc"), std::string("a/b"), std::string("a\\b"), std::string("a b"),
+        std::string("a=b"), std::string(".."), std::string("."), std::string(), std::string("a..b"),
+        std::string("\xff"), std::string(3000, 'x'), std::string(3001, 'x'),
+        std::string("skip-softmax threshold=0.1 + top-k")}) {
+    const std::string name = mlflowName(text);
+    EXPECT_THAT(name, MatchesRegex("[A-Za-z0-9_][A-Za-z0-9_.-]*")) << text;
+    EXPECT_EQ(name.find(".."), std::string::npos) << name;
+    EXPECT_LE(name.size(), 100u);
+    EXPECT_TRUE(names.insert(name).second) << name;
+  }
+}
+
+}  // namespace
+}  // namespace allot

@@ -1,0 +1,435 @@
+// Learners by total budgets: the allotment against all schedules, the trial, and whole runs in
+// worlds whose best schedule is known.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <set>
+
+#include "core/learning/additive.h"
+#include "core/learning/allotment.h"
+#include "core/learning/budget_check.h"
+#include "core/learning/policy.h"
+#include "core/learning/policy_gradient.h"
+#include "core/learning/question_sets.h"
+#include "core/learning/replay.h"
+#include "core/learning/trial.h"
+#include "core/spec/spec.h"
+#include "tests/core/planted_run.h"
+
+namespace allot {
+namespace {
+
+using planted_run::eachSchedule;
+using planted_run::experimentOf;
+using planted_run::Learning;
+using planted_run::planted;
+using planted_run::probability;
+using planted_run::shareOfGain;
+using planted_run::World;
+using testing::HasSubstr;
+
+// ---- The allotment ----
+
+TEST(Allotment, IsTheBestOfAllSchedules) {
+  std::mt19937 random(1);
+  for (int round = 0; round < 50; ++round) {
+    const uint32_t layers = 1 + random() % 5, least = random() % 3;
+    const uint32_t total = layers * least + random() % 9;
+    std::vector<std::vector<double>> worth(layers, std::vector<double>(total + 1));
+    for (auto& of_layer : worth) {
+      for (double& value : of_layer) value = std::uniform_real_distribution(-1.0, 1.0)(random);
+    }
+    const auto sum = [&](const SampleSchedule& schedule) {
+      double all = 0;
+      for (uint32_t l = 0; l < layers; ++l) all += worth[l][schedule[l]];
+      return all;
+    };
+    double most = -1e9;
+    SampleSchedule begun;
+    eachSchedule(layers, total, least, &begun,
+                 [&](const SampleSchedule& schedule) { most = std::max(most, sum(schedule)); });
+    const SampleSchedule best = bestSchedule(
+        layers, total, least, [&](uint32_t layer, uint32_t draws) { return worth[layer][draws]; });
+    EXPECT_EQ(std::accumulate(best.begin(), best.end(), 0u), total);
+    EXPECT_GE(*std::min_element(best.begin(), best.end()), least);
+    EXPECT_NEAR(sum(best), most, 1e-12);
+  }
+}
+
+TEST(Allotment, LargeTotalsGoInSteps) {
+  const auto value = [](uint32_t layer, uint32_t draws) {
+    return (layer + 1.0) * std::log1p(static_cast<double>(draws));
+  };
+  const SampleSchedule best = bestSchedule(28, 5000, 3, value);
+  EXPECT_EQ(std::accumulate(best.begin(), best.end(), 0u), 5000u);
+  EXPECT_EQ(*std::min_element(best.begin(), best.end()), best[0]);
+  // By (layer + 1) log(1 + n) the shares go with layer + 1: within a step or two.
+  EXPECT_NEAR(best[27], 5000 * 28 / 406.0, 2 * allotmentStep(5000));
+}
+
+// ---- The trial ----
+
+// Of many candidates one passes by luck: the bar of a later one is higher. A trial that an older
+// build began has the same bar for all, so that its history computes as it did.
+TEST(Trial, ALaterCandidateMeetsAHigherBar) {
+  v1::LearnerState state, before;
+  state.mutable_trial()->set_candidates(0);
+  for (uint32_t k = 1; k <= 20; ++k) {
+    tryNext({k, 1}, &state);
+    tryNext({}, &state);  // none
+    tryNext({k, 1}, &before);
+  }
+  const SampleSchedule uniform{2, 2};
+  const auto answer = [&](v1::LearnerState* of, uint64_t set, double above) {
+    countEpisode(uniform, uniform, 0.5, of->trial(), openSet(set, of));
+    countEpisode({20, 1}, uniform, 0.5 + above, of->trial(), openSet(set, of));
+  };
+  tryNext({20, 1}, &state);
+  for (uint64_t set = 0; set < 4; ++set) {
+    answer(&state, set, 0.14);
+    answer(&before, set, 0.14);
+  }
+  EXPECT_NEAR(verdictOf(state, 16).bar, std::sqrt(2.25 + 2 * std::log(21)), 1e-12);
+  EXPECT_FALSE(verdictOf(state, 16).beats());
+  EXPECT_EQ(verdictOf(before, 16).bar, kBeats);
+  EXPECT_TRUE(verdictOf(before, 16).beats());
+  for (uint64_t set = 4; set < 12; ++set) answer(&state, set, 0.14);
+  EXPECT_TRUE(verdictOf(state, 16).beats());
+}
+
+TEST(Trial, IsPairedBySet) {
+  v1::LearnerState state;
+  const SampleSchedule uniform{2, 2}, candidate{3, 1};
+  tryNext(candidate, &state);
+  // Sets of very different difficulty; the candidate is .1 above uniform in each.
+  for (uint64_t set = 0; set < 40; ++set) {
+    const double level = set % 2 == 0 ? 0.1 : 0.8;
+    countEpisode(uniform, uniform, level, state.trial(), openSet(set, &state));
+    countEpisode(candidate, uniform, level + 0.1, state.trial(), openSet(set, &state));
+    v1::QuestionSet closed;
+    while (closeOldest(&state, &closed)) closeSet(closed, state.mutable_trial());
+  }
+  EXPECT_EQ(state.sets_size(), kOpenSets);
+  const Verdict verdict = verdictOf(state, 16);
+  EXPECT_EQ(verdict.pairs, 40u);
+  EXPECT_NEAR(verdict.mean, 0.1, 1e-12);
+  EXPECT_TRUE(verdict.beats());
+  EXPECT_FALSE(verdict.loses());
+  // Before there are differences the error is that of chance answers, of four pairs' weight.
+  EXPECT_NEAR(verdict.error, std::sqrt(4 * 2 * 0.2 / 16 / 43 / 40), 1e-12);
+  // Another candidate begins anew.
+  tryNext({1, 3}, &state);
+  EXPECT_EQ(verdictOf(state, 16).pairs, 0u);
+}
+
+TEST(Trial, WhatComesInPiecesCountsOnce) {
+  v1::LearnerState state;
+  const SampleSchedule uniform{2, 2}, candidate{3, 1};
+  tryNext(candidate, &state);
+  countEpisode(candidate, uniform, 0.9, state.trial(), openSet(7, &state));
+  EXPECT_EQ(verdictOf(state, 16).pairs, 0u);
+  countEpisode(uniform, uniform, 0.1, state.trial(), openSet(7, &state));
+  EXPECT_EQ(verdictOf(state, 16).pairs, 1u);
+  countEpisode(candidate, uniform, 0.1, state.trial(), openSet(7, &state));
+  EXPECT_EQ(verdictOf(state, 16).pairs, 1u);
+  EXPECT_NEAR(verdictOf(state, 16).mean, 0.4, 1e-12);
+}
+
+// ---- Whole runs ----
+
+TEST(Learners, AdditiveFindsThePlantedScheduleIn2400Answers) {
+  int found = 0;
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    Learning run(experimentOf("{totalBudget: 8}", "{learner: additive}", "{}", seed + 1), planted,
+                 seed);
+    run.updates(15);
+    found += shareOfGain(run.published(8), 8) > 0.85 ? 1 : 0;
+  }
+  EXPECT_GE(found, 9);  // of 10
+}
+
+TEST(Learners, ReinforceFromQuestionSetsFindsItToo) {
+  Learning run(
+      experimentOf("{totalBudget: 8}", "{learner: reinforce, learningRate: 0.15, maxUpdates: 300}",
+                   "{episodesPerQuestionSet: 10}"),
+      planted, 1);
+  run.updates(150);
+  EXPECT_GT(shareOfGain(run.published(8), 8), 0.8);
+}
+
+TEST(Learners, OneRunLearnsAFrontier) {
+  Learning run(experimentOf("{totalBudgets: [8, 16, 64]}", "{episodesPerUpdate: 30}"), planted, 5);
+  run.updates(25);
+  EXPECT_GT(shareOfGain(run.published(8), 8), 0.85);
+  EXPECT_GT(probability(planted(run.published(16)), 0),
+            probability(planted(uniformSchedule(16, 8)), 0));
+  for (const uint32_t total : {8u, 16u, 64u}) {
+    const SampleSchedule schedule = run.published(total);
+    EXPECT_EQ(std::accumulate(schedule.begin(), schedule.end(), 0u), total);
+  }
+  // Between two of them the nearer one's shares.
+  EXPECT_EQ(run.published(20), run.state().policy().frontier().budgets(1).beats_uniform()
+                                   ? scaledSchedule(run.published(16), 20)
+                                   : uniformSchedule(20, 8));
+}
+
+// A world in which uniform is best and whatever is moved away from it costs: nothing may be
+// published that is more than a point worse. Each of 40 runs is a trial of many candidates.
+TEST(Learners, NothingIsPublishedThatLosesAgainstUniform) {
+  const World flat = [](const SampleSchedule& n) {
+    double away = 0;
+    for (const uint32_t reads : n) away += reads < 4 ? 4.0 - reads : 0;
+    return 1.0 - 0.06 * away;
+  };
+  int harmed = 0, moved = 0;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    Learning run(experimentOf("{totalBudget: 32}", "{learner: additive}", "{}", seed + 1), flat,
+                 seed);
+    run.updates(25);
+    const double loss = probability(1.0, 0) - probability(flat(run.published(32)), 0);
+    harmed += loss > 0.02 ? 1 : 0;
+    moved += run.published(32) != uniformSchedule(32, 8) ? 1 : 0;
+  }
+  EXPECT_LE(harmed, 3) << moved << " of 40 runs published another than uniform";
+}
+
+// Whatever is published is better than uniform by what the surrogate and the trial know together;
+// and once its candidate has been tried on enough sets, that is published or nothing is.
+TEST(Learners, WhatIsPublishedKeepsBeatingUniform) {
+  const World nearly_flat = [](const SampleSchedule& n) {
+    double sum = 0.2;
+    for (size_t l = 0; l < n.size(); ++l) sum -= n[l] == 0 ? 0.1 : (l < 2 ? 0.3 : 0.2) / n[l];
+    return sum;
+  };
+  int published = 0, withdrawn = 0;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    Learning run(experimentOf("{totalBudget: 16}", "{learner: additive}",
+                              "{questionsPerEpisode: 4}", seed + 1),
+                 nearly_flat, seed);
+    const SampleSchedule uniform = uniformSchedule(16, 8);
+    for (int update = 0; update < 40; ++update) {
+      const SampleSchedule before = run.published(16);
+      run.update();
+      const v1::LearnerState& learner = run.state().learners(0);
+      const SampleSchedule after = run.published(16);
+      const SampleSchedule candidate(learner.trial().candidate().begin(),
+                                     learner.trial().candidate().end());
+      const Verdict verdict = verdictOf(learner, 4);
+      withdrawn += before != uniform && after == uniform ? 1 : 0;
+      const AdditivePosterior posterior({8, 16, 0, 4}, learner);
+      const auto believed = posterior.above(after);
+      if (verdict.pairs >= 8) {
+        EXPECT_TRUE(after == candidate || after == uniform);
+      }
+      if (after == before || after == uniform) continue;
+      ++published;
+      EXPECT_GT(believed.mean, believed.deviation);
+      if (candidate != after) continue;  // another one is tried now
+      // Two measurements, each in its own errors: together one above 0 at least.
+      EXPECT_GT(verdict.pairs, 0);
+      EXPECT_GT(verdict.mean / verdict.error + believed.mean / std::hypot(believed.deviation, 0.75),
+                1);
+    }
+  }
+  EXPECT_GT(published, 10);
+  EXPECT_GT(withdrawn, 0);
+}
+
+// One query head in each of two layers matters, and wants two reads or more; with schedules of
+// layers, reads for it are reads for its three neighbours too.
+TEST(Learners, HeadsAreLearnedWhereTheyDiffer) {
+  const World heads = [](const SampleSchedule& n) {
+    const size_t each = n.size() / 4;
+    const auto read = [&](size_t layer, size_t head) {
+      const uint32_t reads = n[layer * each + (each == 1 ? 0 : head)];
+      return reads == 0 ? 0.0 : 2.0 - 1.6 / reads;
+    };
+    return -1.5 + read(1, 2) + read(3, 0);
+  };
+  const ModelShape shape(4, 2, 4);
+  int above = 0;
+  for (uint64_t seed = 0; seed < 5; ++seed) {
+    const auto of = [&](const char* granularity) {
+      Learning run(experimentOf(std::string("{totalBudget: 2, granularity: ") + granularity + "}",
+                                "{learner: additive}", "{}", seed + 1),
+                   heads, seed, shape);
+      run.updates(40);
+      const SampleSchedule published = run.published(2);
+      const uint32_t sum = std::accumulate(published.begin(), published.end(), 0u);
+      EXPECT_EQ(sum, 2u * published.size() / 4);
+      EXPECT_TRUE(checkBudgets(run.experiment(), shape, originOf("01J", run.state()).state()));
+      return probability(heads(published), 0);
+    };
+    above += of("head") > of("layer") + 0.1 ? 1 : 0;
+  }
+  EXPECT_GE(above, 4);  // of 5
+}
+
+// ---- Checked and computed again ----
+
+TEST(Learners, EveryUpdateIsComputedAgain) {
+  const std::pair<const char*, const char*> kinds[] = {{"additive", "layer"},
+                                                       {"reinforce", "layer"},
+                                                       {"reinforce", "head"},
+                                                       {"evolution", "layer"},
+                                                       {"cma-es", "kv-head"}};
+  for (const auto& [learner, granularity] : kinds) {
+    Learning run(
+        experimentOf(std::string("{totalBudgets: [8, 32], granularity: ") + granularity + "}",
+                     std::string("{learner: ") + learner + ", episodesPerUpdate: 12}"),
+        planted, 7, ModelShape(8, 2, 4));
+    run.updates(12);
+    const auto refusal = [&](const std::vector<v1::IterationRecord>& records) -> std::string {
+      Replay replay(run.experiment(), run.initial(), false);
+      for (const auto& record : records) {
+        if (const Status same = replay.next(record); !same) return same.error().message;
+      }
+      EXPECT_EQ(replay.state().SerializeAsString(), run.state().SerializeAsString());
+      return "";
+    };
+    EXPECT_EQ(refusal(run.records()), "");
+    auto changed = run.records();
+    v1::EpisodeResult& result = *changed[3].mutable_results(5);
+    auto& samples = *result.mutable_schedule();
+    const auto most = std::max_element(samples.begin(), samples.end());
+    --*most;
+    ++*(most == samples.begin() ? most + 1 : samples.begin());
+    EXPECT_THAT(refusal(changed), HasSubstr("the schedule is not that of its ticket"));
+    changed = run.records();
+    auto& learned = *changed[5].mutable_policy()->mutable_frontier()->mutable_budgets(0);
+    learned.set_beats_uniform(!learned.beats_uniform());
+    EXPECT_THAT(refusal(changed), HasSubstr("its record differs from what it computes to"));
+  }
+}
+
+// What the first build with these learners computed, from the same answers.
+TEST(Learners, RunsOfTheFirstRulesComputeToWhatTheyDid) {
+  const auto digest = [](const char* update) {
+    Learning run(experimentOf("{totalBudgets: [8, 32], learningRules: 1}", update), planted, 7);
+    return policyDigest(run.updates(24).state().policy());
+  };
+  EXPECT_EQ(digest("{learner: additive, episodesPerUpdate: 12}"),
+            "3b4bf3d0bd74558e1fc3bbb7376830a7aa6851bf30abe88a52590596b230eaf9");
+  EXPECT_EQ(digest("{learner: reinforce, episodesPerUpdate: 12}"),
+            "3f8d36ba59cddff079f2e66b04c7c053c877225dcafe184234b64ebc6946f030");
+}
+
+TEST(Learners, EpisodesOfASetShareTheirQuestions) {
+  const v1::Experiment experiment = experimentOf("{totalBudgets: [8, 16, 32]}", "{}");
+  const v1::Spec& spec = experiment.spec();
+  EXPECT_EQ(spec.rollout().episodes_per_question_set(), 12u);  // four each, of 10 an update
+  EXPECT_EQ(spec.policy().total_budget(), 8u);
+  std::set<std::vector<uint32_t>> sets;
+  std::vector<int> of_budget(3);
+  for (uint64_t ticket = 0; ticket < 120; ++ticket) {
+    EXPECT_EQ(questionsOf(spec, ticket), questionsOf(spec, ticket / 12 * 12));
+    sets.insert(questionsOf(spec, ticket));
+    ++of_budget[placeOf(spec, ticket).budget];
+  }
+  EXPECT_EQ(sets.size(), 10u);
+  EXPECT_EQ(of_budget, (std::vector<int>{40, 40, 40}));
+}
+
+TEST(Learners, AForkBeginsWhereItsOriginWas) {
+  Learning run(experimentOf("{totalBudget: 8}", "{learner: additive}"), planted, 2);
+  run.updates(15);
+  const v1::Origin origin = originOf("01J", run.state());
+  const v1::AggregatorState fork = initialState(run.experiment(), 8, &origin);
+  EXPECT_TRUE(checkBudgets(run.experiment(), 8, fork));
+  // What was learned by these rules goes on by them.
+  EXPECT_FALSE(checkBudgets(
+      experimentOf("{totalBudget: 8, learningRules: 1}", "{learner: additive}"), 8, fork));
+  EXPECT_EQ(publishedSchedule(run.experiment().spec(), fork.policy(), 8), run.published(8));
+  EXPECT_EQ(fork.learners(0).precision_size(), run.state().learners(0).precision_size());
+  EXPECT_TRUE(fork.learners(0).sets().empty());
+  // The trial's pairs are those that were there.
+  EXPECT_EQ(verdictOf(fork.learners(0), 16).pairs, verdictOf(run.state().learners(0), 16).pairs);
+}
+
+TEST(Learners, AStateOfOthersIsRefused) {
+  const v1::Experiment experiment = experimentOf("{totalBudget: 8}", "{learner: additive}");
+  const v1::AggregatorState good = initialState(experiment, 8);
+  EXPECT_TRUE(checkBudgets(experiment, 8, good));
+  EXPECT_FALSE(checkBudgets(experiment, 9, good));
+  EXPECT_FALSE(checkBudgets(experimentOf("{totalBudget: 16}", "{learner: additive}"), 8, good));
+  EXPECT_FALSE(checkBudgets(experimentOf("{totalBudget: 8}", "{learner: reinforce}"), 8, good));
+  const auto refused = [&](const std::function<void(v1::AggregatorState*)>& change) {
+    v1::AggregatorState bad = good;
+    change(&bad);
+    return !checkBudgets(experiment, 8, bad);
+  };
+  EXPECT_TRUE(refused([](auto* s) { s->mutable_learners(0)->set_precision(3, NAN); }));
+  EXPECT_TRUE(refused([](auto* s) { s->mutable_learners(0)->add_evidence(0); }));
+  EXPECT_TRUE(refused([](auto* s) {
+    s->mutable_policy()->mutable_frontier()->mutable_budgets(0)->add_learned(0);
+  }));
+  EXPECT_TRUE(refused([](auto* s) {
+    s->mutable_policy()->mutable_frontier()->mutable_budgets(0)->mutable_proposals(1)->set_samples(
+        0, 90);
+  }));
+  EXPECT_TRUE(
+      refused([](auto* s) { s->mutable_policy()->mutable_frontier()->set_entries_per_layer(2); }));
+  EXPECT_TRUE(refused([](auto* s) {
+    for (uint32_t& draws :
+         *s->mutable_policy()->mutable_frontier()->mutable_budgets(0)->mutable_learned()) {
+      draws = 0;
+    }
+  }));
+  EXPECT_TRUE(refused([](auto* s) { s->mutable_learners(0)->add_sets(); }));
+  EXPECT_TRUE(refused([](auto* s) { s->clear_learners(); }));
+}
+
+TEST(Learners, SettingsThatCannotBeAreASentence) {
+  const auto refusal = [](const std::string& policy, const std::string& update,
+                          const std::string& rollout) {
+    const auto parsed = parseExperiment(
+        "apiVersion: allot.dev/v1alpha1\nkind: Experiment\nmetadata: {name: x}\nspec:\n"
+        "  model: {path: m}\n  task: {tasks: [niah]}\n  policy: " +
+            policy + "\n  rollout: " + rollout + "\n  update: " + update + "\n",
+        "x.yaml");
+    return parsed ? "" : parsed.error().message;
+  };
+  EXPECT_THAT(refusal("{}", "{}", "{}"),
+              HasSubstr("spec.policy.totalBudget: required, but missing"));
+  EXPECT_THAT(refusal("{totalBudget: 4, totalBudgets: [8, 16]}", "{}", "{}"),
+              HasSubstr("4 is not one of spec.policy.totalBudgets; leave it out"));
+  EXPECT_THAT(refusal("{totalBudgets: [8, 16]}", "{}", "{episodesPerQuestionSet: 9}"),
+              HasSubstr("9 episodes are not the same number, 4 or more, for each of 2 total "
+                        "budgets"));
+  EXPECT_EQ(refusal("{totalBudgets: [8, 16]}", "{}", "{episodesPerQuestionSet: 10}"), "");
+  EXPECT_THAT(refusal("{totalBudget: 8, granularity: head}", "{learner: reinforce}",
+                      "{episodesPerQuestionSet: 1}"),
+              HasSubstr("spec.rollout.episodesPerQuestionSet: 1 is for schedules of layers, and "
+                        "spec.policy.granularity is head: leave it out"));
+  const v1::Experiment heads =
+      experimentOf("{totalBudget: 8, granularity: head}", "{learner: reinforce}");
+  EXPECT_EQ(heads.spec().rollout().episodes_per_question_set(), 10u);
+  const auto fits = [](const char* granularity, const char* learner, ModelShape shape) {
+    const auto experiment =
+        experimentOf(std::string("{totalBudget: 64, granularity: ") + granularity + "}",
+                     std::string("{learner: ") + learner + "}");
+    const Status status = checkAgainstModel(experiment, shape);
+    return status ? "" : status.error().message;
+  };
+  EXPECT_EQ(fits("head", "additive", {8, 2, 8}), "");
+  EXPECT_EQ(fits("kv-head", "additive", {28, 2, 12}), "");
+  EXPECT_EQ(fits("head", "additive", {28, 2, 12}),
+            "spec.policy.granularity: head: the model's 28 layers have 336 of them, and "
+            "spec.update.learner additive models at most 128; choose a coarser one, or another "
+            "learner");
+  EXPECT_EQ(fits("head", "reinforce", {28, 2, 12}), "");
+  EXPECT_THAT(fits("head", "reinforce", {80, 8, 64}),
+              HasSubstr("5120 of them, and a schedule has at most 1024 entries"));
+  // Keys of gradients choose the learner that has them.
+  EXPECT_EQ(learnerOf(experimentOf("{totalBudget: 8}", "{learningRate: 0.1}").spec().update()),
+            Learner::kReinforce);
+  EXPECT_EQ(learnerOf(experimentOf("{totalBudget: 8}", "{}").spec().update()), Learner::kAdditive);
+}
+
+}  // namespace
+}  // namespace allot

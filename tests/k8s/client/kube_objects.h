@@ -1,0 +1,53 @@
+#pragma once
+// What the tests of k8s/client write and read: ConfigMaps and Experiments.
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "k8s/client/api.h"
+
+namespace allot::kube::test {
+
+inline const Resource kConfigMaps{"", "v1", "configmaps", "ConfigMap"};
+inline const Resource kExperiments{"allot.dev", "v1alpha1", "experiments", "Experiment"};
+
+inline nlohmann::json configMap(const std::string& name, const std::string& value,
+                                const nlohmann::json& labels = nlohmann::json::object()) {
+  return {{"apiVersion", "v1"},
+          {"kind", "ConfigMap"},
+          {"metadata", {{"name", name}, {"namespace", "ns"}, {"labels", labels}}},
+          {"data", {{"value", value}}}};
+}
+
+inline nlohmann::json experiment(const std::string& name, int seed) {
+  return {{"apiVersion", "allot.dev/v1alpha1"},
+          {"kind", "Experiment"},
+          {"metadata", {{"name", name}, {"namespace", "ns"}}},
+          {"spec", {{"seed", seed}}}};
+}
+
+// A line of a watch.
+inline std::string eventLine(const std::string& type, const nlohmann::json& object) {
+  return nlohmann::json{{"type", type}, {"object", object}}.dump() + "\n";
+}
+
+inline nlohmann::json withVersion(nlohmann::json object, const std::string& version) {
+  object["metadata"]["resourceVersion"] = version;
+  return object;
+}
+
+inline std::string listText(const nlohmann::json& items, const std::string& version,
+                            const std::string& continued = {}) {
+  return nlohmann::json{{"kind", "ConfigMapList"},
+                        {"apiVersion", "v1"},
+                        {"metadata", {{"resourceVersion", version}, {"continue", continued}}},
+                        {"items", items}}
+      .dump();
+}
+
+inline std::string statusText(int code, const std::string& reason, const std::string& message) {
+  return nlohmann::json{{"kind", "Status"},   {"apiVersion", "v1"}, {"status", "Failure"},
+                        {"message", message}, {"reason", reason},   {"code", code}}
+      .dump();
+}
+
+}  // namespace allot::kube::test

@@ -1,0 +1,117 @@
+// The CustomResourceDefinition of kind Experiment, and the YAML that it is printed as.
+#include "k8s/render/crd.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/spec/cluster_section.h"
+#include "core/spec/spec_change.h"
+#include "core/spec/spec_keys.h"
+#include "k8s/render/yaml_text.h"
+#include "tests/readme.h"
+
+namespace allot {
+namespace {
+
+using nlohmann::json;
+using testing::ElementsAre;
+
+const json& schemaOf(const json& crd) {
+  return crd.at("spec").at("versions").at(0).at("schema").at("openAPIV3Schema");
+}
+
+TEST(Crd, TheCommittedOneIsWhatAllotCrdPrints) {
+  EXPECT_EQ(readSource("k8s/operator/crd.yaml"), yamlText(experimentCrd()))
+      << "allot crd > k8s/operator/crd.yaml";
+}
+
+TEST(Crd, HasEveryKeyWithItsMeaning) {
+  const json crd = experimentCrd();
+  for (const auto* rules : {&specRules(), &clusterRules()}) {
+    for (const SpecRule& rule : *rules) {
+      const json* schema = &schemaOf(crd);
+      for (size_t from = 0; from <= rule.path.size();) {
+        const size_t dot = std::min(rule.path.find('.', from), rule.path.size());
+        schema = &schema->at("properties").at(rule.path.substr(from, dot - from));
+        from = dot + 1;
+      }
+      EXPECT_EQ(schema->at("description"), rule.meaning) << rule.path;
+    }
+  }
+}
+
+TEST(Crd, FixedKeysAreRefusedWithTheLaptopsSentence) {
+  const json crd = experimentCrd();
+  std::set<std::string> sentences;
+  for (const json& rule : schemaOf(crd).at("x-kubernetes-validations")) {
+    sentences.insert(rule.at("message"));
+  }
+  for (const SpecRule& rule : specRules()) {
+    // What has no type in the schema is the operator's to refuse.
+    const bool untyped = rule.type == SpecType::kNumber || rule.type == SpecType::kSchedules;
+    EXPECT_EQ(sentences.contains(fixedSentence(rule.path)), !rule.live && !untyped) << rule.path;
+  }
+  EXPECT_FALSE(schemaOf(experimentCrd(CrdRules::kWithout)).contains("x-kubernetes-validations"));
+}
+
+TEST(YamlText, IsReadAsWhatWasWritten) {
+  const json values[] = {
+      json::object(),
+      json::array(),
+      "",
+      "true",
+      "off",
+      "No",
+      "0440",
+      "1e3",
+      "a: b",
+      "# a",
+      "- a",
+      "a\nb\n",
+      "a\nb",
+      "a\n\n",
+      " a\nb\n",
+      "a \nb\n",
+      "\na",
+      "a\n\nb\n",
+      "a\tb\nc\n",
+      "\xc2\x85",
+      "a\n\xe2\x80\xa8 b\n",
+      "\x01",
+      "\\",
+      "{}",
+      "*a",
+      "~",
+      "null",
+      0,
+      -1,
+      1.5,
+      true,
+      nullptr,
+      {{"a", {{"b", {1, "2", {{"c", json::array({json::array({1}), json::object()})}}}}}}},
+      {{"a: b", "c"}, {"", "d"}, {"on", "e"}},
+      json::array({{{"a", 1}, {"b", json::array({2})}}, "c"}),
+  };
+  for (const json& value : values) {
+    const std::string text = yamlText(json{{"x", value}, {"y", json::array({value})}});
+    const std::vector<json> read = yamlObjects(text);
+    ASSERT_EQ(read.size(), 1u) << text;
+    EXPECT_EQ(read[0].at("x"), value) << text;
+    EXPECT_EQ(read[0].at("y").at(0), value) << text;
+  }
+}
+
+TEST(YamlText, PlainValuesAreReadAsKubectlDoes) {
+  const auto objects = yamlObjects(
+      "{a: 0440, b: \"0440\", c: 1Gi, d: true, e: \"true\", f: }\n---\n---\nb: [1, 2]\n");
+  EXPECT_THAT(
+      objects,
+      ElementsAre(
+          json{{"a", 288}, {"b", "0440"}, {"c", "1Gi"}, {"d", true}, {"e", "true"}, {"f", nullptr}},
+          json{{"b", {1, 2}}}));
+}
+
+}  // namespace
+}  // namespace allot

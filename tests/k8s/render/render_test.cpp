@@ -1,0 +1,235 @@
+// Objects of an experiment: what spec.cluster and the options put into them. That they are
+// kubectl's own otherwise, tests/k8s/render holds.
+#include "k8s/render/render.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "k8s/render/cluster_settings.h"
+#include "k8s/render/yaml_text.h"
+
+namespace allot {
+namespace {
+
+using nlohmann::json;
+using testing::Contains;
+using testing::HasSubstr;
+
+const TextMap kAccounts = {{"users.acl", "user default off\n"},
+                           {"worker.password", "w\n"},
+                           {"aggregator.password", "a\n"},
+                           {"reader.password", "r\n"}};
+
+ExperimentObject experimentWith(const std::string& cluster) {
+  const auto object = parseExperimentObject(
+      "apiVersion: allot.dev/v1alpha1\nkind: Experiment\nmetadata: {name: x}\nspec:\n"
+      "  model: {path: m}\n  task: {tasks: [niah]}\n  policy: {totalBudget: 8}\n  cluster: " +
+          cluster + "\n",
+      "x.yaml");
+  EXPECT_TRUE(object) << object.error().message;
+  return object ? *object : ExperimentObject();
+}
+
+KubeObjects rendered(const std::string& cluster, const RenderOptions& options = {}) {
+  auto objects = renderExperiment(experimentWith(cluster), {{"experiment.yaml", "text\n"}},
+                                  kAccounts, options);
+  EXPECT_TRUE(objects) << objects.error().message;
+  return objects ? *objects : KubeObjects();
+}
+
+json podOf(const char* component, KubeObjects objects) {
+  return workloadOf(component, &objects)["spec"]["template"]["spec"];
+}
+
+json containerOf(const char* component, const KubeObjects& objects) {
+  return podOf(component, objects)["containers"][0];
+}
+
+std::string variable(const json& container, const std::string& name) {
+  for (const json& entry : container.at("env")) {
+    if (entry.at("name") == name) return entry.value("value", "");
+  }
+  return "none";
+}
+
+const json* objectOf(const char* kind, const std::string& start, const KubeObjects& objects) {
+  for (const json& object : objects) {
+    const std::string name = object.at("metadata").at("name");
+    if (object.at("kind") == kind && name.starts_with(start)) return &object;
+  }
+  return nullptr;
+}
+
+TEST(Render, WhatTheSectionLeavesOutIsAsInTheBase) {
+  const json plain = rendered("{}");
+  EXPECT_EQ(plain, json(rendered("{gpus: 0, suspend: false, storage: 1Gi, atEnd: keep}")));
+  KubeObjects objects = rendered("{}");
+  // Nobody's number of workers is undone by applying again.
+  EXPECT_FALSE(workloadOf("worker", &objects)["spec"].contains("replicas"));
+  EXPECT_EQ(objectOf("ConfigMap", "x-experiment", objects)->at("data").at("experiment.yaml"),
+            "text\n");
+}
+
+TEST(Render, GpusBringTheirComponentAndTheirNumber) {
+  const KubeObjects objects = rendered("{gpus: 2}");
+  const json container = containerOf("worker", objects);
+  EXPECT_EQ(container.at("resources").at("limits").at("nvidia.com/gpu"), "2");
+  EXPECT_THAT(container.at("image").get<std::string>(), HasSubstr("/allot-worker-cuda:"));
+  RenderOptions named;
+  named.components = {"gpu"};
+  EXPECT_EQ(json(objects), json(rendered("{gpus: 2}", named)));
+}
+
+TEST(Render, ModelsAreMountedWhereTheSectionSays) {
+  const KubeObjects objects = rendered("{models: {claim: weights, path: /w}}");
+  const json pod = podOf("worker", objects);
+  json claim, path;
+  for (const json& volume : pod.at("volumes")) {
+    if (volume.at("name") == "models") claim = volume.at("persistentVolumeClaim").at("claimName");
+  }
+  for (const json& mount : pod.at("containers")[0].at("volumeMounts")) {
+    if (mount.at("name") == "models") path = mount.at("mountPath");
+  }
+  EXPECT_EQ(claim, "weights");
+  EXPECT_EQ(path, "/w");
+  EXPECT_EQ(variable(containerOf("worker", objects), "KV_MEMORY_MIB"), "40960");
+  EXPECT_EQ(variable(containerOf("worker", rendered("{kvMemory: 1.5Gi}")), "KV_MEMORY_MIB"),
+            "1536");
+}
+
+TEST(Render, OfRequestAndLimitTheOneThatIsGivenHolds) {
+  const auto resources = [](const std::string& given) {
+    return containerOf("worker", rendered("{resources: " + given + "}")).at("resources");
+  };
+  const json raised = resources("{requests: {memory: 24Gi}}");
+  EXPECT_EQ(raised.at("requests").at("memory"), "24Gi");
+  EXPECT_EQ(raised.at("limits").at("memory"), "24Gi");
+  const json lowered = resources("{limits: {cpu: 100m}}");
+  EXPECT_EQ(lowered.at("requests").at("cpu"), "100m");
+  EXPECT_EQ(lowered.at("limits").at("cpu"), "100m");
+  const json slice = resources("{limits: {nvidia.com/mig-1g.10gb: 1}}");
+  EXPECT_EQ(slice.at("limits").at("nvidia.com/mig-1g.10gb"), "1");
+  EXPECT_EQ(slice.at("limits").at("memory"), "2Gi");
+}
+
+TEST(Render, WorkersAloneGoWhereTheSectionSays) {
+  const KubeObjects objects = rendered(
+      "{gpus: 1, nodeSelector: {a: b}, tolerations: [{key: k, operator: Exists}], queue: q, "
+      "storage: 5Gi}");
+  const json worker = podOf("worker", objects);
+  EXPECT_EQ(worker.at("nodeSelector"), (json{{"a", "b"}}));
+  EXPECT_THAT(worker.at("tolerations"), Contains(json{{"key", "k"}, {"operator", "Exists"}}));
+  EXPECT_EQ(worker.at("tolerations").size(), 2u);  // that of the GPUs beside it
+  EXPECT_FALSE(podOf("aggregator", objects).contains("nodeSelector"));
+  KubeObjects copy = objects;
+  const json& store = workloadOf("store", &copy);
+  EXPECT_EQ(store["spec"]["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]["storage"],
+            "5Gi");
+  const json& deployment = workloadOf("worker", &copy);
+  EXPECT_EQ(deployment["metadata"]["labels"]["kueue.x-k8s.io/queue-name"], "q");
+  EXPECT_EQ(deployment["spec"]["template"]["metadata"]["labels"]["kueue.x-k8s.io/queue-name"], "q");
+  // What selects them must not change with it.
+  EXPECT_FALSE(deployment["spec"]["selector"]["matchLabels"].contains("kueue.x-k8s.io/queue-name"));
+}
+
+TEST(Render, WorkersAreAsManyAsSomebodySays) {
+  const auto replicas = [](const std::string& cluster, std::optional<uint32_t> workers) {
+    RenderOptions options;
+    options.workers = workers;
+    KubeObjects objects = rendered(cluster, options);
+    return workloadOf("worker", &objects)["spec"]["replicas"];
+  };
+  EXPECT_EQ(replicas("{workers: 3}", {}), 3);
+  EXPECT_EQ(replicas("{workers: 0}", {}), 0);
+  EXPECT_EQ(replicas("{workers: 3, suspend: true}", {}), 0);
+  EXPECT_EQ(replicas("{workers: 3}", 5), 5);
+}
+
+TEST(Render, ImagesAreTheOptionsOrTheSectionsOrTheVersions) {
+  RenderOptions options;
+  KubeObjects plain = rendered("{}");
+  const std::string version =
+      workloadOf("store", &plain)["metadata"]["labels"]["app.kubernetes.io/version"];
+  EXPECT_EQ(containerOf("store", plain).at("image"), "localhost/allot-redis:" + version);
+  const std::string section = "{image: {registry: r.example.org/t, tag: v2}}";
+  EXPECT_EQ(containerOf("store", rendered(section)).at("image"), "r.example.org/t/allot-redis:v2");
+  options.registry = "other";
+  options.tag = "v3";
+  EXPECT_EQ(containerOf("store", rendered(section, options)).at("image"), "other/allot-redis:v3");
+}
+
+TEST(Render, TheSecretIsAsItIsAskedFor) {
+  const auto with = [](AccountsSecret way) {
+    RenderOptions options;
+    options.accounts = way;
+    return rendered("{}", options);
+  };
+  const auto secretOfWorker = [](const KubeObjects& objects) {
+    const json pod = podOf("worker", objects);
+    for (const json& volume : pod.at("volumes")) {
+      if (volume.at("name") == "account")
+        return volume.at("secret").at("secretName").get<std::string>();
+    }
+    return std::string();
+  };
+  const KubeObjects digest = with(AccountsSecret::kDigest);
+  EXPECT_EQ(secretOfWorker(digest),
+            objectOf("Secret", "x-accounts-", digest)->at("metadata").at("name"));
+  const KubeObjects once = with(AccountsSecret::kOnce);
+  EXPECT_EQ(objectOf("Secret", "x-accounts", once)->at("immutable"), true);
+  EXPECT_EQ(objectOf("Secret", "x-accounts", once)->at("data").at("worker.password"), "dwo=");
+  EXPECT_EQ(secretOfWorker(once), "x-accounts");
+  // The next time, without the Secret: nothing else is another.
+  KubeObjects rest = once;
+  std::erase_if(rest, [](const json& object) { return object.at("kind") == "Secret"; });
+  EXPECT_EQ(json(rest), json(with(AccountsSecret::kLeftOut)));
+  KubeObjects stamped = with(AccountsSecret::kStamped);
+  EXPECT_FALSE(objectOf("Secret", "x-accounts", stamped)->contains("immutable"));
+  for (const char* component : {"worker", "aggregator", "store"}) {
+    const json& pods = workloadOf(component, &stamped)["spec"]["template"];
+    EXPECT_TRUE(pods.at("metadata").at("annotations").contains("allot.dev/accounts")) << component;
+  }
+}
+
+TEST(Render, EveryObjectIsInTheNamespaceAndNoneWithoutOne) {
+  RenderOptions options;
+  for (const json& object : rendered("{}")) {
+    EXPECT_FALSE(object.at("metadata").contains("namespace"));
+  }
+  options.name_space = "team";
+  options.components = {"namespace", "monitoring"};
+  const KubeObjects objects = rendered("{}", options);
+  EXPECT_EQ(objects.at(0).at("kind"), "Namespace");
+  EXPECT_EQ(objects.at(0).at("metadata").at("name"), "team");
+  for (size_t i = 1; i < objects.size(); ++i) {
+    EXPECT_EQ(objects[i].at("metadata").at("namespace"), "team");
+    EXPECT_EQ(objects[i].at("metadata").at("labels").at("allot.dev/experiment"), "x");
+  }
+}
+
+TEST(Render, RefusesAComponentThatIsNoneOrLacksSomething) {
+  const auto refusal = [](const std::string& component) {
+    RenderOptions options;
+    options.components = {component};
+    const auto objects = renderExperiment(experimentWith("{}"), {}, kAccounts, options);
+    return objects ? "" : objects.error().message;
+  };
+  EXPECT_EQ(refusal("gpus"), "--component gpus: there is none (did you mean gpu?)");
+  EXPECT_THAT(refusal("../base"), HasSubstr("known are disruption-budget, gpu, models"));
+  EXPECT_THAT(refusal("release"), HasSubstr("there is none"));
+  EXPECT_EQ(refusal("namespace"),
+            "--component namespace: add --namespace, the name that it is to have");
+}
+
+TEST(Render, EveryPrintedObjectIsReadAsItWas) {
+  RenderOptions options;
+  options.name_space = "team";
+  options.components = componentNames();
+  const KubeObjects objects = rendered("{}", options);
+  EXPECT_EQ(json(yamlObjects(yamlText(objects))), json(objects));
+}
+
+}  // namespace
+}  // namespace allot

@@ -1,0 +1,460 @@
+#include "worker/loop/worker_loop.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "core/evaluation/evaluation_check.h"
+#include "core/learning/policy_gradient.h"
+#include "core/spec/spec_change.h"
+
+namespace allot {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr uint64_t kBeatTtlMs = 45'000;
+constexpr uint64_t kBeatEveryMs = 2'000;
+constexpr uint64_t kBeatAtMostEveryMs = 250;
+// In the middle of work: often enough to renew a claim several times, and a store that hangs costs
+// a hundredth of the time.
+constexpr uint64_t kBeatWhileBusyMs = 4'000;
+constexpr uint64_t kPatienceMs = 300;
+constexpr uint64_t kSilentMs = 20'000;  // so long the store is not asked again
+// Units: as many at once as take about a minute, and then others may claim them unless they are
+// renewed. All that are claimed are named in each beat.
+constexpr uint64_t kClaimMs = 60'000;
+constexpr uint64_t kClaimedWorkMs = 60'000;
+constexpr uint64_t kMostClaimed = 64;
+constexpr uint64_t kAskMovedMs = 10'000;
+constexpr uint64_t kMostBad = 5;  // results in a row that no aggregator will take
+// With nothing to do: until there is news, and at most for so long, since nobody tells that a dead
+// worker's claim has ended. Half a heartbeat's life.
+constexpr auto kIdle = milliseconds(20'000);
+constexpr auto kFull = milliseconds(250);  // draining, with results that the inbox has no room for
+constexpr auto kSlice = milliseconds(100);
+// News wakes many workers: they do not all ask at once.
+constexpr unsigned kMostWakeMs = 100;
+constexpr auto kFirstWait = milliseconds(100);
+constexpr auto kLongestWait = milliseconds(5000);
+
+}  // namespace
+
+WorkerLoop::WorkerLoop(RunReader* run_store, WorkSource* work, EpisodeEngine* engine, RunSpec run,
+                       WorkerOptions options, const std::atomic<bool>* draining)
+    : run_store_(*run_store),
+      work_(*work),
+      engine_(*engine),
+      run_(std::move(run)),
+      options_(std::move(options)),
+      draining_(*draining),
+      events_(options_.events ? *options_.events : nobody_),
+      jitter_(static_cast<std::minstd_rand::result_type>(options_.jitter_seed)),
+      wait_(kFirstWait) {
+  control_.experiment = run_.experiment;
+  engine_.interruptWhen([this] { return interrupted(); });
+}
+
+WorkerLoop::~WorkerLoop() { engine_.interruptWhen(nullptr); }
+
+Status WorkerLoop::run() {
+  while (true) {
+    ALLOT_ASSIGN(const auto pause, step());
+    if (!pause) return {};
+    if (pause->count() > 0) rest(*pause);
+  }
+}
+
+Result<std::optional<milliseconds>> WorkerLoop::step() {
+  const Result<Tick> ticked = tick();
+  tellProgress();
+  if (!ticked) {
+    if (ticked.error().code == ErrorCode::kUnavailable) return away(ticked.error());
+    if (ticked.error().code == ErrorCode::kFenced) {
+      // What is in hand is no longer wanted, and there is another experiment to take up.
+      spdlog::warn("{}", ticked.error().message);
+      leave();
+      return std::nullopt;
+    }
+    return tl::unexpected(ticked.error());
+  }
+  if (*ticked == Tick::kDropped) return leaveResultsBehind();
+  if (away_since_ms_) {
+    const uint64_t gone = options_.now() - *away_since_ms_;
+    spdlog::info("the store is back after {:.1f} s", static_cast<double>(gone) / 1000);
+  }
+  away_since_ms_.reset();
+  wait_ = kFirstWait;
+  if (*ticked == Tick::kEnded) {
+    leave();
+    return std::nullopt;
+  }
+  if (*ticked != Tick::kIdle) return milliseconds(0);
+  // It has told its state only just now: the new one is told before the long wait.
+  if (beaten_state_ != state_) return milliseconds(kBeatAtMostEveryMs);
+  return draining_ ? kFull : kIdle;
+}
+
+void WorkerLoop::tellProgress() {
+  events_.progress({policy_version_, held_.size() + held_evaluations_.size(), draining_});
+}
+
+bool WorkerLoop::graceIsOver() {
+  if (!draining_) return false;
+  const uint64_t now = options_.now();
+  if (!draining_since_ms_) {
+    draining_since_ms_ = now;
+    spdlog::info("asked to end: takes no new work, {} s for what is in hand",
+                 options_.grace_ms / 1000);
+  }
+  return now - *draining_since_ms_ >= options_.grace_ms;
+}
+
+bool WorkerLoop::interrupted() {
+  tellProgress();
+  // Else a worker with a long episode would be taken for idle, and then for dead.
+  const bool told = state_ == beaten_state_;
+  const uint64_t since = options_.now() - beaten_ms_.value_or(0);
+  if (since >= (told ? kBeatWhileBusyMs : kBeatAtMostEveryMs)) (void)beat(state_, kPatienceMs);
+  if (graceIsOver()) given_up_ = true;
+  return given_up_;
+}
+
+bool WorkerLoop::movedOn() {
+  if (!options_.stay || !options_.moved || moved_) return moved_;
+  const uint64_t now = options_.now();
+  if (asked_moved_ms_ && now - *asked_moved_ms_ < kAskMovedMs) return false;
+  asked_moved_ms_ = now;
+  moved_ = options_.moved();
+  return moved_;
+}
+
+// The store does not answer: results stay here, and so does this process, which would take long to
+// load the model again.
+Result<std::optional<milliseconds>> WorkerLoop::away(const Error& error) {
+  last_error_ = error.message;
+  const size_t held = held_.size() + held_evaluations_.size();
+  if (!away_since_ms_) {
+    spdlog::warn("{}; waiting with {} results in hand", error.message, held);
+    away_since_ms_ = options_.now();
+  }
+  // Jitter, so that many workers do not come back in step.
+  milliseconds pause = wait_ + milliseconds(jitter_() % static_cast<unsigned>(wait_.count()));
+  wait_ = std::min(2 * wait_, kLongestWait);
+  if (draining_) {
+    if (held > 0 && graceIsOver()) return leaveResultsBehind();
+    if (held == 0) {
+      leave();
+      return std::nullopt;
+    }
+    const uint64_t left = options_.grace_ms - (options_.now() - *draining_since_ms_);
+    pause = std::min(pause, milliseconds(left));
+  }
+  return pause;
+}
+
+void WorkerLoop::leave() {
+  const size_t held = held_.size() + held_evaluations_.size();
+  if (held > 0) spdlog::warn("{} results were not pushed and are dropped", held);
+  for (size_t i = 0; i < held_.size(); ++i) events_.episode(WorkOutcome::kFailed, nullptr);
+  for (size_t i = 0; i < held_evaluations_.size(); ++i) {
+    events_.unit(WorkOutcome::kFailed, nullptr);
+  }
+  (void)work_.leave(options_.name);  // else its heartbeat runs out
+}
+
+tl::unexpected<Error> WorkerLoop::leaveResultsBehind() {
+  leave();
+  return fail(ErrorCode::kUnavailable,
+              std::to_string(held_.size() + held_evaluations_.size()) +
+                  " results are dropped: the store did not take them within the grace period of " +
+                  std::to_string(options_.grace_ms / 1000) + " s" +
+                  (last_error_.empty() ? " (its inbox is full)" : " (" + last_error_ + ")") +
+                  ": give --grace more time, or see what became of the store");
+}
+
+Result<WorkerLoop::Tick> WorkerLoop::tick() {
+  ALLOT_TRY(pushHeld());
+  const bool full = !held_.empty();  // the inbox is
+  if (draining_ && !full) return Tick::kEnded;
+  if (movedOn()) return Tick::kEnded;
+  // Also while the inbox is full: only here is heard that the run is over, or that there is more
+  // room than there was.
+  ALLOT_TRY(readControl());
+  const bool over = isOver(control_.desired);
+  if (over && (!options_.stay || draining_)) return Tick::kEnded;
+  if (graceIsOver()) return Tick::kDropped;
+  if (over != resting_) spdlog::info(over ? "the run has ended: waits" : "the run goes on");
+  resting_ = over;
+  if (over) {
+    ALLOT_TRY(beat(WorkerState::kIdle));
+    return Tick::kIdle;
+  }
+  if (control_.desired != Desired::kPaused && !draining_) {
+    // Units even while the inbox is full: perhaps it is emptied only once they are done.
+    ALLOT_ASSIGN(const bool evaluated, evaluateUnits());
+    if (evaluated) return Tick::kWorked;
+    if (!full) {
+      ALLOT_ASSIGN(const bool rolled_out, rollOut());
+      if (rolled_out) return Tick::kWorked;
+    }
+  }
+  ALLOT_TRY(beat(WorkerState::kIdle));
+  return Tick::kIdle;
+}
+
+Status WorkerLoop::readControl() {
+  ALLOT_ASSIGN(auto control, run_store_.readControl());
+  if (!control) return fail(ErrorCode::kUsage, "the run is not in the store any more");
+  // Live settings aside, a run has the experiment that it began with, unless it was replaced.
+  if (control->revision != control_.revision &&
+      !checkLiveChanges(run_.experiment, control->experiment, run_.synchronous)) {
+    return fail(ErrorCode::kFenced, "the run has another experiment now");
+  }
+  control_ = std::move(*control);
+  silent_ms_.reset();
+  return {};
+}
+
+Status WorkerLoop::pushHeld() {
+  ALLOT_TRY(pushEvaluations());
+  const uint64_t cap = inboxCapacity(options_.inbox_cap, control_.experiment);
+  while (!held_.empty()) {
+    ALLOT_ASSIGN(const PushOutcome outcome, work_.pushResult(held_.front(), cap));
+    if (outcome == PushOutcome::kFull) return {};
+    events_.episode(WorkOutcome::kPushed, &held_.front());
+    held_.pop_front();
+  }
+  return {};
+}
+
+// The unit's id makes a second push harmless.
+Status WorkerLoop::pushEvaluations() {
+  while (!held_evaluations_.empty()) {
+    ALLOT_TRY(work_.pushEvaluation(held_evaluations_.front()));
+    events_.unit(WorkOutcome::kPushed, &held_evaluations_.front());
+    held_evaluations_.pop_front();
+  }
+  return {};
+}
+
+// Moves claimed units that may be answered together with the first one behind it, and says how many
+// of them are evaluated next: their rows fill a decode step of the device.
+size_t WorkerLoop::gatherUnits() {
+  const v1::EvaluationUnit first = claimed_.front();
+  const auto others = std::stable_partition(
+      claimed_.begin() + 1, claimed_.end(),
+      [&](const v1::EvaluationUnit& unit) { return answeredTogether(first, unit); });
+  uint64_t at_once = engine_.rowsAtOnce() / std::max(1u, first.question_count());
+  // Who is asked to end drops what the grace is too short for. Prompts are read once for all.
+  if (answering_ms_ > 0) at_once = std::min(at_once, options_.grace_ms / 2 / answering_ms_);
+  const auto together = static_cast<uint64_t>(others - claimed_.begin());
+  return static_cast<size_t>(std::clamp<uint64_t>(at_once, 1, together));
+}
+
+Status WorkerLoop::evaluateFirst(size_t count) {
+  ALLOT_TRY(beat(WorkerState::kEvaluation));
+  ALLOT_ASSIGN(auto results,
+               engine_.evaluateTogether(
+                   {claimed_.begin(), claimed_.begin() + static_cast<std::ptrdiff_t>(count)}));
+  double seconds = 0;
+  for (const v1::EvaluationResult& result : results) seconds += result.counts().decode_seconds();
+  answering_ms_ = static_cast<uint64_t>(1000 * seconds) / count;
+  for (v1::EvaluationResult& result : results) {
+    result.set_worker(options_.name);
+    result.set_build(options_.build);
+    result.set_finished_unix_ms(options_.unix_now());
+    const auto why = whyImpossible(result, boundsOf(run_.experiment, 0));
+    note(why ? fail(ErrorCode::kData, "unit " + result.unit().unit_id() + " " + *why) : Status());
+    held_evaluations_.push_back(std::move(result));
+    claimed_.pop_front();
+  }
+  return {};
+}
+
+// How many of the claimed units were evaluated. That the store is away is no reason to stop: what
+// is finished is pushed when it is back.
+Result<size_t> WorkerLoop::evaluateClaimed() {
+  size_t done = 0;
+  while (!claimed_.empty() && !draining_) {
+    const size_t count = gatherUnits();
+    const Status evaluated = evaluateFirst(count);
+    if (!evaluated && given_up_) break;
+    ALLOT_TRY(evaluated);
+    done += count;
+    if (storeWasSilent()) continue;
+    const Status pushed = pushEvaluations();
+    if (!pushed && pushed.error().code != ErrorCode::kUnavailable) {
+      return tl::unexpected(pushed.error());
+    }
+    if (!pushed) silent_ms_ = options_.now();
+    ALLOT_TRY(tooManyBad());
+  }
+  return done;
+}
+
+Result<bool> WorkerLoop::evaluateUnits() {
+  const uint64_t count =
+      unit_ms_ == 0 ? 1 : std::clamp<uint64_t>(kClaimedWorkMs / unit_ms_, 1, kMostClaimed);
+  ALLOT_ASSIGN(const auto units, work_.claimUnits({.holder = options_.name,
+                                                   .warm = engine_.warmChunks(),
+                                                   .count = count,
+                                                   .lease_ms = kClaimMs}));
+  if (units.empty()) return false;
+  claimed_.assign(units.begin(), units.end());
+  const uint64_t start = options_.now();
+  const Result<size_t> done = evaluateClaimed();
+  if (done && *done > 0) unit_ms_ = std::max<uint64_t>(1, (options_.now() - start) / *done);
+  if (!claimed_.empty()) {
+    // Others need not wait until the claim runs out; should this fail, they will.
+    (void)work_.releaseUnits(options_.name, {claimed_.begin(), claimed_.end()});
+    for (size_t i = 0; i < claimed_.size(); ++i) {
+      events_.unit(i == 0 && !done ? WorkOutcome::kFailed : WorkOutcome::kAborted, nullptr);
+    }
+    claimed_.clear();
+  }
+  ALLOT_TRY(done);
+  return true;
+}
+
+Result<bool> WorkerLoop::rollOut() {
+  const v1::Spec& spec = control_.experiment.spec();
+  if (!spec.has_update()) return false;
+  ALLOT_ASSIGN(const auto policy, run_store_.readPolicy());
+  if (!policy) return false;
+  policy_version_ = policy->snapshot.version();
+  if (policy_version_ >= spec.update().max_updates()) return false;
+  // Where nobody says how many, as many episodes as a decode step takes in its stride, and no more
+  // of an update's than leaves the other workers theirs.
+  const uint64_t asked = spec.rollout().episodes_per_pull();
+  uint64_t at_once = engine_.rowsAtOnce() / std::max(1u, spec.rollout().questions_per_episode());
+  // Who is asked to end drops what the grace is too short for.
+  if (episode_ms_ > 0) at_once = std::min(at_once, options_.grace_ms / 2 / episode_ms_);
+  const uint64_t per_update = spec.update().episodes_per_update();
+  TicketRequest request{.count = asked};
+  if (asked == 1 && at_once > 1) {
+    request.count = at_once;
+    request.shared = per_update;
+  }
+  if (run_.synchronous) {
+    request.from = policy_version_ * per_update;
+    request.limit = request.from + per_update;
+  }
+  ALLOT_ASSIGN(const auto tickets, work_.takeTickets(request));
+  if (tickets.empty()) return false;
+  ALLOT_TRY(beat(WorkerState::kRollout));
+  const uint64_t start = options_.now();
+  auto results = engine_.rollOut(policy->snapshot, policy->sha256, tickets);
+  if (results) episode_ms_ = (options_.now() - start) / tickets.size();
+  if (!results) {
+    for (size_t i = 0; i < tickets.size(); ++i) {
+      events_.episode(given_up_ ? WorkOutcome::kAborted : WorkOutcome::kFailed, nullptr);
+    }
+    if (!given_up_) return tl::unexpected(results.error());
+    spdlog::warn("the grace period is over: {} episodes are given up", tickets.size());
+    return true;
+  }
+  v1::AggregatorState state;
+  *state.mutable_policy() = policy->snapshot;
+  for (auto& result : *results) {
+    hold(std::move(result));
+    note(checkResult(control_.experiment, state, held_.back(), &policy->snapshot));
+  }
+  ALLOT_TRY(pushHeld());  // the aggregator's word counts, and it keeps what it refuses
+  ALLOT_TRY(tooManyBad());
+  return true;
+}
+
+// Counts results that no aggregator will take.
+void WorkerLoop::note(const Status& checked) {
+  bad_in_a_row_ = checked ? 0 : bad_in_a_row_ + 1;
+  if (!checked) bad_ = checked.error().message;
+}
+
+Status WorkerLoop::tooManyBad() const {
+  if (bad_in_a_row_ < kMostBad) return {};
+  return fail(ErrorCode::kData, "the last " + std::to_string(bad_in_a_row_) +
+                                    " results of this worker cannot be right (" + bad_ +
+                                    "): its machine or its build computes wrongly");
+}
+
+void WorkerLoop::hold(v1::EpisodeResult result) {
+  // Minted before the first attempt to push: pushing twice is then harmless.
+  result.set_result_id(options_.name + "-" + std::to_string(results_++));
+  result.set_worker(options_.name);
+  result.set_build(options_.build);
+  result.set_finished_unix_ms(options_.unix_now());
+  ++episodes_;
+  held_.push_back(std::move(result));
+}
+
+// Whether the store did not answer a moment ago. In the middle of work, where nothing depends on
+// it, it is left alone for a while then.
+bool WorkerLoop::storeWasSilent() const {
+  return silent_ms_ && options_.now() - *silent_ms_ < kSilentMs;
+}
+
+// Best effort: a beat that is lost is no reason to drop the tickets or units in hand, nor to keep
+// the engine waiting.
+Status WorkerLoop::beat(WorkerState state, uint64_t patience_ms) {
+  const uint64_t now = options_.now();
+  state_ = state;
+  if (storeWasSilent()) return {};
+  if (beaten_ms_) {
+    const uint64_t since = now - *beaten_ms_;
+    if (state == beaten_state_ && since < kBeatEveryMs) return {};
+    // Idle moments between two episodes are not worth a message.
+    if (since < kBeatAtMostEveryMs) return {};
+  }
+  v1::WorkerBeat beat;
+  beat.set_worker(options_.name);
+  beat.set_state(std::string(wordOf(draining_ ? WorkerState::kDraining : state)));
+  beat.set_device(engine_.deviceName());
+  beat.set_policy_version(policy_version_);
+  beat.set_episodes(episodes_);
+  beat.set_seen_unix_ms(options_.unix_now());
+  beat.set_held_results(held_.size() + held_evaluations_.size());
+  beat.set_last_error(last_error_);
+  beat.set_build(options_.build);
+  Heartbeat heartbeat{.beat = std::move(beat),
+                      .ttl_ms = kBeatTtlMs,
+                      .claim_ms = kClaimMs,
+                      .patience_ms = patience_ms};
+  for (const auto& unit : claimed_) heartbeat.units.push_back(unit.unit_id());
+  for (const auto& made : held_evaluations_) heartbeat.units.push_back(made.unit().unit_id());
+  if (const Status sent = work_.beat(heartbeat); !sent) {
+    if (sent.error().code != ErrorCode::kUnavailable) return sent;
+    silent_ms_ = options_.now();
+    return {};
+  }
+  beaten_ms_ = now;
+  beaten_state_ = state;
+  return {};
+}
+
+void WorkerLoop::rest(milliseconds time) {
+  const bool draining = draining_;
+  const auto stop = [&] {
+    tellProgress();
+    return draining_ != draining || movedOn();
+  };
+  const uint64_t end = options_.now() + static_cast<uint64_t>(time.count());
+  while (options_.now() < end && !stop()) {
+    const uint64_t left = end - options_.now();
+    if (!away_since_ms_ && !draining) {
+      const auto news = work_.awaitNews(left, stop);
+      if (!news) return sleep(kSlice);  // the next step waits for the store
+      if (*news) return sleep(milliseconds(jitter_() % kMostWakeMs));
+      if (options_.now() >= end) return;
+    }
+    sleep(std::min(kSlice, milliseconds(left)));
+  }
+}
+
+void WorkerLoop::sleep(milliseconds time) const {
+  if (options_.sleep) return options_.sleep(static_cast<uint64_t>(time.count()));
+  std::this_thread::sleep_for(time);
+}
+
+}  // namespace allot

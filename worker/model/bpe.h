@@ -1,0 +1,81 @@
+#pragma once
+// Bpe: the vocabulary and the merges of a BPE; turns the bytes of one piece into ids. Tokens are
+// made of bytes (byte-level), or of characters, with a token a byte for those that the vocabulary
+// has not (byte_fallback).
+//
+// Immutable after parse; any thread. Private to worker/model/, owned by Tokenizer.
+#include <array>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "core/result.h"
+
+namespace allot {
+
+// Ids lie below this: far above any vocabulary, and small enough to index with.
+inline constexpr int64_t kMaxTokenIds = int64_t{1} << 24;
+
+class Bpe {
+ public:
+  struct StringHash {
+    using is_transparent = void;
+    size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
+  };
+  using Vocab = std::unordered_map<std::string, int32_t, StringHash, std::equal_to<>>;
+
+  // From the "model" member of tokenizer.json; `file` names it in errors (kUsage).
+  static Result<Bpe> parse(const nlohmann::json& model, const std::string& file);
+
+  // Appends the ids of a piece (any bytes; those that the vocabulary lacks are left out). Time n
+  // log n in the piece's length.
+  void encode(std::string_view piece, std::vector<int32_t>& ids) const;
+
+  // From now on a piece is never this token whole (ignore_merges). While loading.
+  void hideWhole(int32_t id) { hidden_.insert(id); }
+
+  std::optional<int32_t> idOf(std::string_view token) const;
+  // Keys are in the byte-level alphabet, or characters and "<0x0A>".
+  const Vocab& vocab() const { return vocab_; }
+  bool byteFallback() const { return byte_fallback_; }
+
+ private:
+  struct Merge {
+    uint32_t rank;
+    int32_t id;
+  };
+
+  struct Symbol {
+    int32_t id;
+    int64_t previous;  // index, -1: none
+    int64_t next;      // index, -1: none
+    bool gone = false;
+  };
+
+  std::vector<Symbol> symbolsOf(std::string_view piece) const;
+  static uint64_t pairKey(int32_t left, int32_t right) {
+    return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
+  }
+  Status readVocab(const nlohmann::json& model, const std::string& file);
+  Status readBytes(const nlohmann::json& model, const std::string& file);
+  Status readMerges(const nlohmann::json& model, const std::string& file);
+  Status addMerge(const std::string& left, const std::string& right, const std::string& file);
+
+  Vocab vocab_;
+  std::unordered_set<int32_t> hidden_;
+  std::unordered_map<uint64_t, Merge> merges_;  // by pairKey
+  static constexpr int32_t kNoToken = -1;
+  std::array<int32_t, 256> byte_ids_{};
+  int32_t unknown_ = kNoToken;
+  bool fuse_unknown_ = false;  // a run of unknown bytes is one token
+  uint32_t next_rank_ = 0;
+  bool byte_fallback_ = false;
+  bool ignore_merges_ = false;  // a piece that is in the vocabulary is one token (Llama-3)
+};
+
+}  // namespace allot

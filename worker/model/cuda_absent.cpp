@@ -1,0 +1,23 @@
+// What the GPU's half of worker/model/ is in a build without nvcc or with a LibTorch for CPUs: it
+// says so.
+#include "worker/model/decoder_backend.h"
+#include "worker/model/device.h"
+
+namespace allot {
+
+std::optional<std::string> cudaUnavailable() {
+  return "this build decodes on the CPU alone: build it where there are nvcc and a LibTorch with "
+         "CUDA (preset cuda)";
+}
+
+unsigned cudaDevices() { return 0; }
+
+Result<std::unique_ptr<DecoderBackend>> makeCudaBackend(const ModelConfig&, const std::string&,
+                                                        WeightType, const KvPoolOptions&,
+                                                        Weights*) {
+  return badInput(*cudaUnavailable());
+}
+
+size_t freeCudaMemory() { return 0; }
+
+}  // namespace allot

@@ -1,0 +1,459 @@
+// The decoder on a GPU: a prompt's products and dense attention through LibTorch, sparse attention
+// as CudaPrompt, decode steps as CudaModel has them.
+
+// First: List.h, which the others include, needs it whole.
+#include <ATen/core/ivalue.h>
+
+#include <ATen/Functions.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "worker/model/cuda_device.h"
+#include "worker/model/cuda_model.h"
+#include "worker/model/cuda_probe.h"
+#include "worker/model/cuda_prompt.h"
+#include "worker/model/decoder_backend.h"
+#include "worker/model/generation.h"
+#include "worker/model/prefill_attention.h"
+#include "worker/model/stopwatch.h"
+
+namespace allot {
+namespace {
+
+// LibTorch throws; what it throws about the GPU becomes an error here.
+template <typename Function>
+auto guarded(const Function& function) -> decltype(function()) {
+  try {
+    return function();
+  } catch (const c10::OutOfMemoryError&) {
+    return badInput(
+        "the GPU's memory is full: lower --kv-memory, or have fewer workers share the GPU");
+  } catch (const c10::Error& error) {
+    const std::string what = error.what_without_backtrace();
+    return fail(ErrorCode::kInternal, "the GPU: " + what.substr(0, what.find('\n')));
+  }
+}
+
+template <typename T>
+at::Tensor uploaded(const std::vector<T>& values) {
+  static_assert(sizeof(T) == sizeof(int32_t));
+  return at::from_blob(const_cast<T*>(values.data()), {static_cast<int64_t>(values.size())},
+                       at::kInt)
+      .to(at::kCUDA);
+}
+
+// Uninitialised, [rows, width].
+at::Tensor activations(int64_t rows, int64_t width, at::ScalarType type = at::kFloat) {
+  return at::empty({rows, width}, at::TensorOptions().device(at::kCUDA).dtype(type));
+}
+
+// The widest activations of a prompt are made of so many positions at a time.
+constexpr int64_t kMlpRows = 4096;
+
+class CudaBackend final : public DecoderBackend {
+ public:
+  explicit CudaBackend(std::unique_ptr<CudaModel> model)
+      : model_(std::move(model)),
+        prompt_(model_.get()),
+        probe_(model_.get()),
+        name_(cudaDeviceName()) {}
+
+  std::string deviceName() const override { return name_; }
+  size_t weightBytes() const override { return model_->weights().bytes(); }
+  KvPool& pool() override { return model_->pool(); }
+
+  Result<std::vector<float>> prefill(const std::vector<int32_t>& ids,
+                                     const std::vector<int32_t>& pages,
+                                     const PromptReading& reading,
+                                     PromptStatistics* statistics) override {
+    if (const auto why = kernels::gpuUnsupported(reading.method, kernels::Phase::kPrefill)) {
+      return badInput(*why);
+    }
+    return guarded([&]() -> Result<std::vector<float>> {
+      const c10::InferenceMode guard;
+      const c10::cuda::CUDAStreamGuard on(model_->stream());
+      try {
+        return prefillOnStream(ids, pages, reading, statistics);
+      } catch (const c10::OutOfMemoryError&) {
+        return noRoomForPrompt(ids.size(), "the GPU's memory");
+      }
+    });
+  }
+
+  Result<std::span<const float>> step(const StepBatch& batch,
+                                      std::vector<kernels::RowStatistics>* statistics) override {
+    const Stopwatch watch(&times.gpu_steps);
+    return guarded([&]() -> Result<std::span<const float>> {
+      const c10::InferenceMode guard;
+      const c10::cuda::CUDAStreamGuard on(model_->stream());
+      return stepOnStream(batch, statistics);
+    });
+  }
+
+  Result<std::span<const int32_t>> stepAndChoose(
+      const StepBatch& batch, const TokenChoice& choice, const std::vector<uint32_t>& places,
+      std::vector<kernels::RowStatistics>* statistics) override {
+    const Stopwatch watch(&times.gpu_steps);
+    return guarded([&]() -> Result<std::span<const int32_t>> {
+      const c10::InferenceMode guard;
+      const c10::cuda::CUDAStreamGuard on(model_->stream());
+      return chooseOnStream(batch, choice, places, statistics);
+    });
+  }
+
+  // Called by a probe, inside of a step: what LibTorch throws goes on to it.
+  std::optional<std::string> attendAgain(const kernels::MethodOptions& method,
+                                         const kernels::PagedKv& kv,
+                                         const kernels::DecodeInputs& in,
+                                         const kernels::DecodeOutputs& out) override {
+    return probe_.attendAgain(method, kv, in, out);
+  }
+  std::optional<std::string> tileMasses(const kernels::PagedKv& kv, const kernels::DecodeInputs& in,
+                                        uint32_t tile,
+                                        std::vector<std::vector<double>>* masses) override {
+    return probe_.tileMasses(kv, in, tile, masses);
+  }
+  std::optional<std::string> rowOnHost(const kernels::PagedKv& kv, const kernels::DecodeInputs& in,
+                                       int row, HostRow* held) override {
+    return probe_.rowOnHost(kv, in, row, held);
+  }
+
+ private:
+  static tl::unexpected<Error> refused(const std::string& during, const std::string& why) {
+    return fail(ErrorCode::kData, during + ": " + why);
+  }
+
+  // Waits for the stream. Nothing if what was put on it went well.
+  Status waited(const std::string& during) {
+    if (const auto why = model_->failure()) {
+      return refused(during, *why);
+    }
+    cudaError_t error = cudaStreamSynchronize(model_->stream().stream());
+    if (error == cudaSuccess) error = cudaGetLastError();  // of a kernel that was never launched
+    if (error == cudaSuccess) return {};
+    return fail(ErrorCode::kInternal, during + ": the GPU: " + cudaGetErrorString(error));
+  }
+
+  Result<std::vector<float>> prefillOnStream(const std::vector<int32_t>& ids,
+                                             const std::vector<int32_t>& pages,
+                                             const PromptReading& reading,
+                                             PromptStatistics* statistics);
+  // Queries, keys and values of qkv; keys and values go into the cache.
+  struct Attended {
+    at::Tensor queries, keys, values;  // [n, heads, head_dim]
+  };
+  Result<Attended> storePrompt(at::Tensor qkv, const at::Tensor& pages, int64_t start,
+                               int64_t layer);
+  // Dense causal attention of the positions from `first` on, [n - first, heads * head_dim] of the
+  // weights' type. `first` is 0 or the last.
+  at::Tensor attendPrompt(Attended made, int64_t first) const;
+  // x [n, hidden] after `more` was added and an MLP -> what is to be added.
+  at::Tensor mlp(const CudaLayer& layer, const at::Tensor& x, const at::Tensor& more) const;
+  // x += more (undefined: nothing); the root-mean-square norm of x, in the weights' type.
+  at::Tensor normalised(const at::Tensor& x, const at::Tensor& more,
+                        const at::Tensor& weight) const;
+  Result<std::span<const float>> stepOnStream(const StepBatch& batch,
+                                              std::vector<kernels::RowStatistics>* statistics);
+  Result<std::span<const int32_t>> chooseOnStream(const StepBatch& batch, const TokenChoice& choice,
+                                                  const std::vector<uint32_t>& places,
+                                                  std::vector<kernels::RowStatistics>* statistics);
+  // Calls step(part, first row) for the batch, or for one part after another where the GPU has no
+  // room for what comes with all of its rows: a row does not depend on those beside it.
+  template <typename Step>
+  Status inParts(const StepBatch& batch, const Step& step);
+  // A step from its arrays to its statistics, which are added to the rows from `first` on: then the
+  // stream is empty.
+  Status prepared(const StepBatch& batch, bool statistics, std::span<const uint32_t> places);
+  Status begun(const std::optional<std::string>& why);
+  Status finish(size_t first, size_t rows, std::vector<kernels::RowStatistics>* statistics);
+
+  const std::unique_ptr<CudaModel> model_;
+  CudaPrompt prompt_;
+  CudaProbe probe_;
+  const std::string name_;
+  at::Tensor host_logits_;  // pinned
+  std::vector<int32_t> chosen_;
+  size_t most_rows_ = SIZE_MAX;  // of a step: larger ones found no room
+  bool no_room_ = false;         // for the last step
+};
+
+// Rows first .. first + count - 1.
+StepBatch partOf(const StepBatch& batch, size_t first, size_t count) {
+  StepBatch part = batch;
+  const auto cut = [&](auto* list, size_t width) {
+    const auto begin = list->begin() + static_cast<std::ptrdiff_t>(first * width);
+    *list = {begin, begin + static_cast<std::ptrdiff_t>(count * width)};
+  };
+  cut(&part.tokens, 1);
+  cut(&part.lengths, 1);
+  cut(&part.sequences, 1);
+  cut(&part.steps, 1);
+  cut(&part.schedules, 1);
+  cut(&part.page_table, static_cast<size_t>(batch.max_pages));
+  return part;
+}
+
+Result<CudaBackend::Attended> CudaBackend::storePrompt(at::Tensor qkv, const at::Tensor& pages,
+                                                       int64_t start, int64_t layer) {
+  const ModelConfig& config = model_->config();
+  const int64_t n = qkv.size(0), d = config.head_dim;
+  const auto stream = model_->stream().stream();
+  const Attended made{activations(n, config.heads * d).view({n, config.heads, d}),
+                      activations(n, config.kv_heads * d).view({n, config.kv_heads, d}),
+                      activations(n, config.kv_heads * d).view({n, config.kv_heads, d})};
+  const CudaLayer& w = model_->weights().layers[static_cast<size_t>(layer)];
+  cuda_ops::splitRope(
+      model_->weights().number(), qkv.data_ptr(), w.bias(), w.norms(config.rms_norm_eps), nullptr,
+      model_->cosines().data_ptr<float>() + start * d / 2,
+      model_->sines().data_ptr<float>() + start * d / 2, static_cast<int>(n),
+      {static_cast<int>(config.heads), static_cast<int>(config.kv_heads), static_cast<int>(d)},
+      {made.queries.data_ptr<float>(), made.keys.data_ptr<float>(), made.values.data_ptr<float>()},
+      stream);
+  qkv.reset();
+  const std::string during = "prefill, layer " + std::to_string(layer);
+  const at::Tensor first = uploaded(std::vector<int32_t>{static_cast<int32_t>(start)});
+  if (const auto why = kernels::cuda::appendKv(model_->pool().layer(layer),
+                                               {.keys = made.keys.data_ptr<float>(),
+                                                .values = made.values.data_ptr<float>(),
+                                                .page_table = pages.data_ptr<int32_t>(),
+                                                .starts = first.data_ptr<int32_t>(),
+                                                .rows = 1,
+                                                .count = static_cast<int>(n),
+                                                .max_pages = static_cast<int>(pages.numel())},
+                                               &model_->workspace(), stream)) {
+    return refused(during, *why);
+  }
+  // Prompts are read once: a wait for each layer costs little, and the sentence names it.
+  ALLOT_TRY(waited(during));
+  return made;
+}
+
+at::Tensor CudaBackend::attendPrompt(Attended made, int64_t first) const {
+  const ModelConfig& config = model_->config();
+  const int64_t n = made.queries.size(0);
+  const at::ScalarType type = model_->weights().embeddings.scalar_type();
+  const bool windowed = config.sliding_window > 0 && n > config.sliding_window;
+  if (type == at::kFloat || windowed) {
+    return causalAttention(config, made.queries, made.keys, made.values, first).to(type);
+  }
+  // [1, heads, n, d], in place of what it is made from.
+  const auto heads = [type](at::Tensor* x) {
+    *x = x->to(type);
+    return x->transpose(0, 1).unsqueeze(0);
+  };
+  made.queries = made.queries.slice(0, first);
+  const at::Tensor queries = heads(&made.queries);
+  const at::Tensor keys = heads(&made.keys), values = heads(&made.values);
+  // LibTorch's flash attention, which never has the scores in memory at once.
+  const at::Tensor out = at::scaled_dot_product_attention(
+      queries, keys, values, {}, 0.0, /*is_causal=*/first == 0, {}, /*enable_gqa=*/true);
+  return out.squeeze(0).transpose(0, 1).reshape({n - first, config.heads * config.head_dim});
+}
+
+at::Tensor CudaBackend::normalised(const at::Tensor& x, const at::Tensor& more,
+                                   const at::Tensor& weight) const {
+  const int64_t rows = x.size(0), hidden = x.size(1);
+  at::Tensor out = activations(rows, hidden, model_->weights().embeddings.scalar_type());
+  cuda_ops::addRmsNorm(model_->weights().number(), x.data_ptr<float>(),
+                       more.defined() ? more.data_ptr() : nullptr, weight.data_ptr<float>(),
+                       static_cast<int>(rows), static_cast<int>(hidden),
+                       model_->config().rms_norm_eps, out.data_ptr(), model_->stream().stream());
+  return out;
+}
+
+at::Tensor CudaBackend::mlp(const CudaLayer& layer, const at::Tensor& x,
+                            const at::Tensor& more) const {
+  const int64_t n = x.size(0), width = model_->config().intermediate_size;
+  std::vector<at::Tensor> pieces;
+  for (int64_t i = 0; i < n; i += kMlpRows) {
+    const int64_t end = std::min(i + kMlpRows, n);
+    const at::Tensor in = normalised(x.slice(0, i, end), more.slice(0, i, end), layer.mlp_norm);
+    const at::Tensor gate_up = at::mm(in, layer.gate_up);
+    at::Tensor gated = activations(end - i, width, gate_up.scalar_type());
+    cuda_ops::gatedSilu(model_->weights().number(), gate_up.data_ptr(), static_cast<int>(end - i),
+                        static_cast<int>(width), gated.data_ptr(), model_->stream().stream());
+    pieces.push_back(at::mm(gated, layer.down));
+  }
+  return pieces.size() == 1 ? pieces[0] : at::cat(pieces, 0);
+}
+
+// As readPrompt() on the CPU, layer by layer; densely all at once.
+Result<std::vector<float>> CudaBackend::prefillOnStream(const std::vector<int32_t>& ids,
+                                                        const std::vector<int32_t>& pages,
+                                                        const PromptReading& reading,
+                                                        PromptStatistics* statistics) {
+  const ModelConfig& config = model_->config();
+  const CudaWeights& weights = model_->weights();
+  const auto stream = model_->stream().stream();
+  const int64_t n = static_cast<int64_t>(ids.size()), hidden = config.hidden_size;
+  const bool dense = reading.method.method == kernels::Method::kDense;
+  if (const auto why = model_->planPrompt(static_cast<int>(n))) return refused("prefill", *why);
+  if (!dense) ALLOT_TRY(prompt_.begin(reading, n, statistics));
+  const at::Tensor tokens = uploaded(ids), page_table = uploaded(pages);
+  at::Tensor x, more;
+  const int64_t size = dense ? n : kPromptChunk;
+  for (int64_t start = 0; start < n; start += size) {
+    const int64_t end = std::min(n, start + size);
+    x = activations(end - start, hidden);
+    more.reset();
+    cuda_ops::embed(weights.number(), weights.embeddings.data_ptr(),
+                    tokens.data_ptr<int32_t>() + start, static_cast<int>(end - start),
+                    static_cast<int>(hidden), x.data_ptr<float>(), stream);
+    for (int64_t l = 0; l < config.layers; ++l) {
+      const CudaLayer& w = weights.layers[static_cast<size_t>(l)];
+      // What is done with is given back before the next is made: how long a prompt may be depends
+      // on it.
+      at::Tensor qkv = at::mm(normalised(x, more, w.attention_norm), w.qkv);
+      more.reset();
+      ALLOT_ASSIGN(Attended made, storePrompt(std::move(qkv), page_table, start, l));
+      // Nothing reads the last layer's output but at the last position.
+      const bool last = l + 1 == config.layers;
+      if (last && end < n) break;
+      const int64_t first = last ? end - 1 : start;
+      x = x.slice(0, first - start);
+      if (dense) {
+        addDenseReads(config, first, end - first, &statistics->blocks);
+        more = at::mm(attendPrompt(std::move(made), first), w.output);
+      } else {
+        ALLOT_ASSIGN(const at::Tensor attended,
+                     prompt_.attend(made.queries, page_table, start, first, l));
+        more = at::mm(attended.to(weights.embeddings.scalar_type()), w.output);
+      }
+      more = mlp(w, x, more);
+    }
+  }
+  if (!dense) prompt_.finish();
+  at::Tensor logits;
+  if (auto why = model_->logitsOf(normalised(x, more, weights.final_norm), &logits)) {
+    return refused("prefill", *why);
+  }
+  logits = logits.cpu();
+  const float* data = logits.data_ptr<float>();
+  // What the last layer makes is not in any cache, where it would have been checked.
+  if (!std::all_of(data, data + config.vocab_size, [](float x) { return std::isfinite(x); })) {
+    return refused("prefill", "the logits are not finite");
+  }
+  return std::vector<float>(data, data + config.vocab_size);
+}
+
+void pinned(at::Tensor* host, int64_t count, at::ScalarType type) {
+  if (host->defined() && host->numel() >= count) return;
+  *host = at::empty({count}, at::TensorOptions().dtype(type).pinned_memory(true));
+}
+
+template <typename Step>
+Status CudaBackend::inParts(const StepBatch& batch, const Step& step) {
+  const size_t rows = batch.tokens.size(), most = most_rows_;
+  for (size_t first = 0; first < rows;) {
+    // A probe is told of the whole batch.
+    const size_t count = batch.probe ? rows : std::min(most_rows_, rows - first);
+    no_room_ = false;
+    Status done;
+    try {
+      done = count == rows ? step(batch, 0) : step(partOf(batch, first, count), first);
+    } catch (const c10::OutOfMemoryError&) {
+      if (count == 1 || batch.probe) throw;
+      (void)waited("decode");  // what was enqueued still reads the step's arrays
+      no_room_ = true;
+    }
+    if (no_room_ && count > 1 && !batch.probe) {
+      most_rows_ = (count + 1) / 2;
+      continue;
+    }
+    // What a single row is refused, too, is not for want of room.
+    if (!done && count == 1) most_rows_ = most;
+    ALLOT_TRY(done);
+    first += count;
+  }
+  return {};
+}
+
+Status CudaBackend::begun(const std::optional<std::string>& why) {
+  if (!why) return {};
+  // What was enqueued still reads the step's arrays.
+  (void)waited("decode");
+  return refused("decode", *why);
+}
+
+Status CudaBackend::prepared(const StepBatch& batch, bool statistics,
+                             std::span<const uint32_t> places) {
+  model_->after_attention = nullptr;
+  if (batch.probe) {
+    model_->after_attention = [this, &batch](int64_t layer) { return probe_.call(batch, layer); };
+  }
+  const auto why = model_->prepare(batch, statistics, places);
+  if (!why) return {};
+  no_room_ = true;  // or there is another reason, which fewer rows have, too
+  return refused("decode", *why);
+}
+
+Status CudaBackend::finish(size_t first, size_t rows,
+                           std::vector<kernels::RowStatistics>* statistics) {
+  ALLOT_TRY(waited("decode"));
+  if (!statistics) return {};
+  for (size_t r = 0; r < rows; ++r) add(model_->statistics()[r], &(*statistics)[first + r]);
+  return {};
+}
+
+Result<std::span<const float>> CudaBackend::stepOnStream(
+    const StepBatch& batch, std::vector<kernels::RowStatistics>* statistics) {
+  const auto vocab = static_cast<size_t>(model_->config().vocab_size);
+  const size_t numbers = batch.tokens.size() * vocab;
+  pinned(&host_logits_, static_cast<int64_t>(numbers), at::kFloat);
+  auto* const host = host_logits_.data_ptr<float>();
+  ALLOT_TRY(inParts(batch, [&](const StepBatch& part, size_t first) -> Status {
+    ALLOT_TRY(prepared(part, statistics != nullptr, {}));
+    ALLOT_TRY(begun(model_->enqueue()));
+    const size_t rows = part.tokens.size();
+    cudaMemcpyAsync(host + first * vocab, model_->logits().data_ptr(), rows * vocab * sizeof(float),
+                    cudaMemcpyDeviceToHost, model_->stream().stream());
+    return finish(first, rows, statistics);
+  }));
+  return std::span<const float>(host, numbers);
+}
+
+Result<std::span<const int32_t>> CudaBackend::chooseOnStream(
+    const StepBatch& batch, const TokenChoice& choice, const std::vector<uint32_t>& places,
+    std::vector<kernels::RowStatistics>* statistics) {
+  chosen_.resize(batch.tokens.size());
+  ALLOT_TRY(inParts(batch, [&](const StepBatch& part, size_t first) -> Status {
+    const size_t rows = part.tokens.size();
+    ALLOT_TRY(prepared(part, statistics != nullptr, std::span(places).subspan(first, rows)));
+    ALLOT_TRY(begun(model_->enqueueAndChoose(choice)));
+    ALLOT_TRY(finish(first, rows, statistics));
+    times.gpu_graphs = model_->graphsLaunched();
+    std::copy_n(model_->tokens(), rows, chosen_.begin() + static_cast<std::ptrdiff_t>(first));
+    return {};
+  }));
+  const std::span<const int32_t> chosen(chosen_);
+  if (std::find(chosen.begin(), chosen.end(), -1) != chosen.end()) {
+    return refused("decode", "the logits are not finite");
+  }
+  return chosen;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<DecoderBackend>> makeCudaBackend(const ModelConfig& config,
+                                                        const std::string& path, WeightType type,
+                                                        const KvPoolOptions& options,
+                                                        Weights* read) {
+  if (const auto why = cudaUnavailable()) return badInput(*why);
+  if (const auto why = cudaUnsupported(config)) return badInput(*why);
+  const bool four = std::all_of(options.shadow_bits.begin(), options.shadow_bits.end(),
+                                [](int bits) { return bits == 4; });
+  if (!four) return badInput("the GPU keeps shadows of keys in 4 bits alone");
+  return guarded([&]() -> Result<std::unique_ptr<DecoderBackend>> {
+    ALLOT_ASSIGN(CudaWeights weights, CudaWeights::load(config, path, type, read));
+    ALLOT_ASSIGN(auto model, CudaModel::create(config, std::move(weights), options));
+    return std::unique_ptr<DecoderBackend>(std::make_unique<CudaBackend>(std::move(model)));
+  });
+}
+
+}  // namespace allot

@@ -1,0 +1,230 @@
+#include "worker/model/cuda_prompt.h"
+
+// First: List.h, which the others include, needs it whole.
+#include <ATen/core/ivalue.h>
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "worker/model/stopwatch.h"
+
+namespace allot {
+namespace {
+
+// So many keys more are planned for at once.
+constexpr int64_t kKeysAtOnce = 4096;
+
+at::Tensor floats(at::IntArrayRef shape) {
+  return at::empty(shape, at::TensorOptions().device(at::kCUDA).dtype(at::kFloat));
+}
+
+}  // namespace
+
+void addDenseReads(const ModelConfig& config, int64_t first, int64_t count,
+                   kernels::PrefillStatistics* statistics) {
+  constexpr int64_t kBlock = 64;
+  const int64_t window = config.sliding_window, end = first + count;
+  const auto heads = static_cast<uint64_t>(config.heads);
+  for (int64_t begin = first; begin < end; begin = (begin / kBlock + 1) * kBlock) {
+    const int64_t last = std::min(end, (begin / kBlock + 1) * kBlock) - 1;
+    const int64_t oldest = window > 0 && begin >= window ? begin + 1 - window : 0;
+    const auto blocks = heads * static_cast<uint64_t>(last / kBlock - oldest / kBlock + 1);
+    const auto bytes = heads * static_cast<uint64_t>((last + 1 - oldest) * config.head_dim * 2);
+    statistics->blocks += blocks;
+    statistics->dense_blocks += blocks;
+    statistics->key_bytes += bytes;
+    statistics->value_bytes += bytes;
+    statistics->dense_bytes += 2 * bytes;
+  }
+}
+
+CudaPrompt::CudaPrompt(CudaModel* model) : model_(*model) {
+  cudaEventCreate(&select_begin_);
+  cudaEventCreate(&select_end_);
+}
+
+CudaPrompt::~CudaPrompt() {
+  cudaEventDestroy(select_begin_);
+  cudaEventDestroy(select_end_);
+}
+
+Status CudaPrompt::begin(const PromptReading& reading, int64_t positions,
+                         PromptStatistics* statistics) {
+  const int64_t planned = (positions + kKeysAtOnce - 1) / kKeysAtOnce * kKeysAtOnce;
+  if (const auto why = workspace_.plan(reading.method, model_.pool().layer(0),
+                                       {.heads = static_cast<int>(model_.config().heads),
+                                        .count = static_cast<int>(kPromptChunk),
+                                        .keys = static_cast<int>(planned)})) {
+    return fail(ErrorCode::kData, "prefill: " + *why);
+  }
+  reading_ = &reading;
+  statistics_ = statistics;
+  read_ = at::zeros({static_cast<int64_t>(sizeof(kernels::PrefillStatistics))},
+                    at::TensorOptions().device(at::kCUDA).dtype(at::kByte));
+  return {};
+}
+
+CudaPrompt::Refusal CudaPrompt::select(const kernels::PagedKv& kv, const kernels::PrefillInputs& in,
+                                       kernels::cuda::KeyBits* list) {
+  const kernels::MethodOptions& method = reading_->method;
+  const auto stream = model_.stream().stream();
+  cudaEventRecord(select_begin_, stream);
+  Refusal why;
+  if (method.method == kernels::Method::kSale) {
+    why = kernels::cuda::selectSale(
+        kv, in, {.tau = tau_.data_ptr<float>(), .dense_keys = static_cast<int>(method.dense_keys)},
+        &workspace_, list, stream);
+  } else {
+    why = kernels::cuda::selectSampleAttention(kv, in,
+                                               {.alpha_column = method.alpha_column,
+                                                .alpha_slash = method.alpha_slash,
+                                                .block = static_cast<int>(method.block)},
+                                               &workspace_, list, stream);
+  }
+  cudaEventRecord(select_end_, stream);
+  if (why) return why;
+  cudaEventSynchronize(select_end_);
+  float milliseconds = 0;
+  cudaEventElapsedTime(&milliseconds, select_begin_, select_end_);
+  statistics_->selection_seconds += static_cast<double>(milliseconds) / 1000;
+  return std::nullopt;
+}
+
+CudaPrompt::Refusal CudaPrompt::attendChosen(const kernels::PagedKv& kv, kernels::PrefillInputs in,
+                                             int64_t wanted, float* out) {
+  const kernels::MethodOptions& method = reading_->method;
+  const auto stream = model_.stream().stream();
+  kernels::cuda::KeyBits list;
+  if (method.method == kernels::Method::kSkipSoftmax) {
+    in.skip = static_cast<float>(method.threshold);
+  } else if (auto why = select(kv, in, &list)) {
+    return why;
+  }
+  const int64_t before = wanted - in.first;
+  in.queries += before * in.heads * kv.head_dim;
+  in.first += static_cast<int>(before);
+  in.count -= static_cast<int>(before);
+  at::Tensor kept;
+  if (reading_->measures_kept_mass) kept = floats({in.count, in.heads});
+  if (auto why = kernels::cuda::attendBlocks(
+          kv, in, list, &workspace_,
+          {.out = out,
+           .lse = kept.defined() ? kept.data_ptr<float>() : nullptr,
+           .statistics = static_cast<kernels::PrefillStatistics*>(read_.data_ptr())},
+          stream)) {
+    return why;
+  }
+  return kept.defined() ? addKeptMass(kv, in, kept) : std::nullopt;
+}
+
+CudaPrompt::Refusal CudaPrompt::addKeptMass(const kernels::PagedKv& kv,
+                                            const kernels::PrefillInputs& in,
+                                            const at::Tensor& kept) {
+  // What was started before is the prompt's own time.
+  // Measured on an H200 without this: SALE's 128k prompts "took" 3 s beside their selection.
+  model_.stream().synchronize();
+  const Stopwatch watch(&statistics_->measuring_seconds);
+  const at::Tensor all = floats({in.count, in.heads});
+  const at::Tensor unused = floats({in.count, in.heads, kv.head_dim});
+  kernels::PrefillInputs dense = in;
+  dense.skip = 0;
+  if (auto why = kernels::cuda::attendBlocks(
+          kv, dense, {}, &workspace_,
+          {.out = unused.data_ptr<float>(), .lse = all.data_ptr<float>()},
+          model_.stream().stream())) {
+    return why;
+  }
+  const at::Tensor kept_here = kept.cpu(), all_here = all.cpu();
+  const float* of_blocks = kept_here.data_ptr<float>();
+  const float* of_all = all_here.data_ptr<float>();
+  const int64_t queries = kept.numel();
+  for (int64_t i = 0; i < queries; ++i) {
+    const double share =
+        std::min(1.0, std::exp(static_cast<double>(of_blocks[i]) - static_cast<double>(of_all[i])));
+    statistics_->kept_mass += share;
+    statistics_->least_kept_mass = std::min(statistics_->least_kept_mass, share);
+  }
+  statistics_->kept_queries += static_cast<uint64_t>(queries);
+  return std::nullopt;
+}
+
+Result<at::Tensor> CudaPrompt::attend(const at::Tensor& queries, const at::Tensor& pages,
+                                      int64_t start, int64_t first, int64_t layer) {
+  const ModelConfig& config = model_.config();
+  const kernels::MethodOptions& method = reading_->method;
+  const int64_t width = config.heads * config.head_dim, end = start + queries.size(0);
+  // Blocks are chosen for all queries of a chunk, whichever are wanted.
+  const int64_t from = kernels::choosesBlocks(method) ? start : first;
+  at::Tensor out = floats({end - first, width});
+  const kernels::PagedKv kv = model_.pool().layer(layer);
+  kernels::PrefillInputs in{
+      .queries = queries.data_ptr<float>() + (from - start) * width,
+      .page_table = pages.data_ptr<int32_t>(),
+      .max_pages = static_cast<int>(pages.numel()),
+      .first = static_cast<int>(from),
+      .count = static_cast<int>(end - from),
+      .heads = static_cast<int>(config.heads),
+      .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim))),
+      .window = static_cast<int>(config.sliding_window)};
+  Refusal why;
+  if (method.method == kernels::Method::kSampledBlocks) {
+    std::vector<uint32_t> budgets = {UINT32_MAX};
+    const ScheduleView schedule = reading_->schedule;
+    at::Tensor by_heads;  // on the device
+    if (!schedule.empty() && layerBudgets({&schedule, 1}, config, layer, &budgets)) {
+      by_heads = at::from_blob(budgets.data(), {config.heads}, at::kInt).to(at::kCUDA);
+    }
+    why = kernels::cuda::attendSampledBlocks(
+        kv, in,
+        {.seed = reading_->seed,
+         .sequence = reading_->sequence,
+         .layer = static_cast<uint32_t>(layer),
+         .budget = budgets[0],
+         .budgets = by_heads.defined()
+                        ? reinterpret_cast<const uint32_t*>(by_heads.data_ptr<int32_t>())
+                        : nullptr},
+        &workspace_,
+        {.out = out.data_ptr<float>(),
+         .statistics = static_cast<kernels::PrefillStatistics*>(read_.data_ptr())},
+        model_.stream().stream());
+  } else {
+    if (method.method == kernels::Method::kSale) {
+      ALLOT_ASSIGN(std::vector<float> tau, reading_->saleTau(layer, config.heads));
+      tau_ = at::from_blob(tau.data(), {config.heads}, at::kFloat).to(at::kCUDA);
+    }
+    const int64_t part =
+        method.method == kernels::Method::kSampleAttention ? method.chunk : kPromptChunk;
+    for (int64_t begin = from; !why && begin < end;) {
+      const int64_t last = std::min(end, (begin / part + 1) * part);
+      const int64_t wanted = std::max(begin, first);
+      in.first = static_cast<int>(begin);
+      in.count = static_cast<int>(last - begin);
+      in.queries = queries.data_ptr<float>() + (begin - start) * width;
+      if (wanted < last) {
+        why = attendChosen(kv, in, wanted, out.data_ptr<float>() + (wanted - first) * width);
+      }
+      begin = last;
+    }
+  }
+  if (!why) why = workspace_.failure(model_.stream().stream());
+  if (!why) return out;
+  return fail(ErrorCode::kData, "prefill, layer " + std::to_string(layer) + ": " + *why);
+}
+
+void CudaPrompt::finish() {
+  const at::Tensor here = read_.cpu();
+  kernels::PrefillStatistics read;
+  std::memcpy(&read, here.data_ptr(), sizeof read);
+  kernels::PrefillStatistics& to = statistics_->blocks;
+  to.blocks += read.blocks;
+  to.dense_blocks += read.dense_blocks;
+  to.key_bytes += read.key_bytes;
+  to.value_bytes += read.value_bytes;
+  to.dense_bytes += read.dense_bytes;
+  to.skipped_blocks += read.skipped_blocks;
+}
+
+}  // namespace allot

@@ -1,0 +1,61 @@
+#pragma once
+// Attention of a prompt on a GPU by a method that chooses or draws blocks of keys: what
+// prefill.cpp's attention is on the CPU. Private to worker/model/.
+#include <ATen/core/Tensor.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "allot/kernels/cuda_prefill.h"
+#include "core/result.h"
+#include "worker/model/cuda_model.h"
+#include "worker/model/decoder.h"
+
+namespace allot {
+
+// Positions that are computed at once where a prompt is not read densely; the CPU's number, since a
+// selection is one chunk's.
+constexpr int64_t kPromptChunk = 4096;
+
+// Adds what dense attention of the positions first .. first + count - 1 reads in one layer.
+void addDenseReads(const ModelConfig& config, int64_t first, int64_t count,
+                   kernels::PrefillStatistics* statistics);
+
+class CudaPrompt {
+ public:
+  explicit CudaPrompt(CudaModel* model);
+  ~CudaPrompt();
+  CudaPrompt(const CudaPrompt&) = delete;
+  CudaPrompt& operator=(const CudaPrompt&) = delete;
+
+  // For a prompt of that many positions. `reading` and `statistics` are borrowed until finish().
+  Status begin(const PromptReading& reading, int64_t positions, PromptStatistics* statistics);
+  // The outputs of the positions from `first` on, [.., heads * head_dim], float32. queries [count,
+  // heads, head_dim], float32, at positions from `start` on, whose keys and values are in the
+  // cache; `pages`: the prompt's, on the device. Waits for the stream.
+  Result<at::Tensor> attend(const at::Tensor& queries, const at::Tensor& pages, int64_t start,
+                            int64_t first, int64_t layer);
+  // What was read goes to the statistics.
+  void finish();
+
+ private:
+  using Refusal = std::optional<std::string>;
+
+  Refusal attendChosen(const kernels::PagedKv& kv, kernels::PrefillInputs in, int64_t wanted,
+                       float* out);
+  Refusal select(const kernels::PagedKv& kv, const kernels::PrefillInputs& in,
+                 kernels::cuda::KeyBits* list);
+  // Adds the share of each query's exact attention that its blocks hold. `kept` [count, heads].
+  Refusal addKeptMass(const kernels::PagedKv& kv, const kernels::PrefillInputs& in,
+                      const at::Tensor& kept);
+
+  CudaModel& model_;
+  kernels::cuda::PrefillWorkspace workspace_;
+  const PromptReading* reading_ = nullptr;
+  PromptStatistics* statistics_ = nullptr;
+  at::Tensor read_;  // PrefillStatistics, on the device
+  at::Tensor tau_;   // [heads], of the layer
+  cudaEvent_t select_begin_ = nullptr, select_end_ = nullptr;
+};
+
+}  // namespace allot

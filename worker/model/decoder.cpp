@@ -1,0 +1,171 @@
+#include "worker/model/decoder.h"
+
+#include "worker/model/decoder_backend.h"
+#include "worker/model/stopwatch.h"
+#include "worker/model/weights.h"
+
+namespace allot {
+
+struct Decoder::Impl {
+  ModelConfig config;
+  uint64_t parameters = 0;
+  std::string digest;
+  std::unique_ptr<DecoderBackend> backend;
+};
+
+namespace {
+
+Status checkToken(int32_t id, const ModelConfig& config) {
+  if (id >= 0 && id < config.vocab_size) return {};
+  return badInput("token " + std::to_string(id) + " is outside the model's vocabulary of " +
+                  std::to_string(config.vocab_size) +
+                  ": the tokenizer does not belong to this model");
+}
+
+Status checkSchedule(ScheduleView schedule, const ModelConfig& config) {
+  if (entriesPerLayer(schedule.size(), config) > 0) return {};
+  return badInput("a schedule of " + std::to_string(schedule.size()) +
+                  " entries does not fit the model's " + std::to_string(config.layers) +
+                  " layers of " + std::to_string(config.heads) + " heads over " +
+                  std::to_string(config.kv_heads) +
+                  " KV heads: write one for each layer, for each KV head or for each head");
+}
+
+Status checkStep(const StepBatch& batch, const ModelConfig& config) {
+  for (const int32_t id : batch.tokens) ALLOT_TRY(checkToken(id, config));
+  for (const ScheduleView schedule : batch.schedules) {
+    ALLOT_TRY(checkSchedule(schedule, config));
+  }
+  for (const int32_t length : batch.lengths) {
+    if (length >= 1 && length <= config.max_positions) continue;
+    return badInput("a sequence of " + std::to_string(length) +
+                    " tokens does not fit the model: 1.." + std::to_string(config.max_positions) +
+                    " are allowed");
+  }
+  return {};
+}
+
+}  // namespace
+
+tl::unexpected<Error> noRoomForPrompt(size_t tokens, const std::string& memory) {
+  return badInput("a prompt of " + std::to_string(tokens) + " tokens finds no room in " + memory +
+                  " for what is computed of it: lower spec.task.contextTokens or --kv-memory, or "
+                  "have fewer workers share it");
+}
+
+Result<std::vector<float>> PromptReading::saleTau(int64_t layer, int64_t heads) const {
+  if (!method.profile_tau) {
+    return std::vector<float>(static_cast<size_t>(heads), static_cast<float>(method.tau));
+  }
+  if (tau == nullptr || static_cast<int64_t>(tau->size()) < (layer + 1) * heads) {
+    return badInput("sale tau=profile has no thresholds for layer " + std::to_string(layer) +
+                    ": spec.attention.prefillProfile names the file that has them");
+  }
+  const auto first = tau->begin() + layer * heads;
+  return std::vector<float>(first, first + heads);
+}
+
+Decoder::Decoder(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Decoder::~Decoder() = default;
+
+Result<std::unique_ptr<Decoder>> Decoder::load(const std::string& folder,
+                                               const KvPoolOptions& options, Device device,
+                                               WeightType type) {
+  const bool cuda = device == Device::kCuda;
+  if (!cuda && type != WeightType::kFloat32) {
+    return badInput("spec.model.dtype: the CPU computes in float32 alone: set it so");
+  }
+  auto impl = std::make_unique<Impl>();
+  ALLOT_ASSIGN(impl->config, ModelConfig::load(folder));
+  ALLOT_TRY(checkWeightsFit(impl->config, device, type));
+  Weights weights;
+  if (cuda) {
+    ALLOT_ASSIGN(impl->backend, makeCudaBackend(impl->config, folder, type, options, &weights));
+    impl->parameters = weights.parameters;
+    impl->digest = weights.digest;
+  } else {
+    ALLOT_ASSIGN(weights, Weights::load(folder, impl->config));
+    impl->parameters = weights.parameters;
+    impl->digest = weights.digest;
+    ALLOT_ASSIGN(impl->backend, makeCpuBackend(impl->config, std::move(weights), options));
+  }
+  return std::unique_ptr<Decoder>(new Decoder(std::move(impl)));
+}
+
+const ModelConfig& Decoder::config() const { return impl_->config; }
+uint64_t Decoder::parameters() const { return impl_->parameters; }
+const std::string& Decoder::weightsDigest() const { return impl_->digest; }
+std::string Decoder::deviceName() const { return impl_->backend->deviceName(); }
+size_t Decoder::weightBytes() const { return impl_->backend->weightBytes(); }
+KvPool& Decoder::pool() { return impl_->backend->pool(); }
+const Decoder::Times& Decoder::times() const { return impl_->backend->times; }
+void Decoder::measureSampling() { impl_->backend->measure_sampling = true; }
+
+Result<Prompt> Decoder::prefill(const std::vector<int32_t>& ids, const PromptReading& reading) {
+  DecoderBackend& backend = *impl_->backend;
+  const ModelConfig& config = impl_->config;
+  if (ids.empty() || static_cast<int64_t>(ids.size()) > config.max_positions) {
+    return badInput("a prompt of " + std::to_string(ids.size()) +
+                    " tokens does not fit the model: 1.." + std::to_string(config.max_positions) +
+                    " are allowed");
+  }
+  for (const int32_t id : ids) ALLOT_TRY(checkToken(id, config));
+  if (!reading.schedule.empty()) ALLOT_TRY(checkSchedule(reading.schedule, config));
+  auto pages = backend.pool().allocate(backend.pool().pagesFor(ids.size()));
+  if (!pages) {
+    return badInput("the memory for keys and values is full: raise --kv-memory");
+  }
+  Prompt prompt{std::move(*pages), ids, static_cast<int32_t>(ids.size()), {}};
+  PromptStatistics& statistics = prompt.statistics;
+  auto logits = [&] {
+    const Stopwatch watch(&statistics.seconds);
+    return backend.prefill(ids, prompt.pages, reading, &statistics);
+  }();
+  statistics.seconds -= statistics.measuring_seconds;
+  backend.times.prefill += statistics.seconds;
+  if (!logits) {
+    release(&prompt);
+    return tl::unexpected<Error>(std::move(logits.error()));
+  }
+  prompt.first_logits = std::move(*logits);
+  return prompt;
+}
+
+void Decoder::release(Prompt* prompt) {
+  pool().release(prompt->pages);
+  *prompt = {};
+}
+
+Result<std::span<const float>> Decoder::step(const StepBatch& batch,
+                                             std::vector<kernels::RowStatistics>* statistics) {
+  ALLOT_TRY(checkStep(batch, impl_->config));
+  return impl_->backend->step(batch, statistics);
+}
+
+Result<std::span<const int32_t>> Decoder::stepAndChoose(
+    const StepBatch& batch, const TokenChoice& choice, const std::vector<uint32_t>& places,
+    std::vector<kernels::RowStatistics>* statistics) {
+  ALLOT_TRY(checkStep(batch, impl_->config));
+  return impl_->backend->stepAndChoose(batch, choice, places, statistics);
+}
+
+std::optional<std::string> Decoder::attendAgain(const kernels::MethodOptions& method,
+                                                const kernels::PagedKv& kv,
+                                                const kernels::DecodeInputs& in,
+                                                const kernels::DecodeOutputs& out) {
+  return impl_->backend->attendAgain(method, kv, in, out);
+}
+
+std::optional<std::string> Decoder::tileMasses(const kernels::PagedKv& kv,
+                                               const kernels::DecodeInputs& in, uint32_t tile,
+                                               std::vector<std::vector<double>>* masses) {
+  return impl_->backend->tileMasses(kv, in, tile, masses);
+}
+
+std::optional<std::string> Decoder::rowOnHost(const kernels::PagedKv& kv,
+                                              const kernels::DecodeInputs& in, int row,
+                                              HostRow* held) {
+  return impl_->backend->rowOnHost(kv, in, row, held);
+}
+
+}  // namespace allot

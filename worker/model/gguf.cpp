@@ -1,0 +1,311 @@
+#include "worker/model/gguf.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "core/digest.h"
+#include "worker/model/gguf_blocks.h"
+#include "worker/model/json_file.h"
+
+namespace allot {
+namespace {
+
+static_assert(std::endian::native == std::endian::little);
+
+constexpr uint64_t kMostEntries = uint64_t{1} << 20;   // of metadata, of tensors
+constexpr uint64_t kMostElements = uint64_t{1} << 24;  // of an array
+constexpr uint64_t kMostText = uint64_t{1} << 24;      // bytes of a text
+constexpr uint64_t kMostDimensions = 4;
+
+// What types of the format's metadata take.
+enum MetadataType : uint32_t {
+  kU8,
+  kI8,
+  kU16,
+  kI16,
+  kU32,
+  kI32,
+  kFloat,
+  kBool,
+  kString,
+  kArray,
+  kU64,
+  kI64,
+  kDouble
+};
+
+std::string shapeText(const std::vector<int64_t>& shape) {
+  std::string text;
+  for (const int64_t size : shape) text += (text.empty() ? "[" : ", ") + std::to_string(size);
+  return text + "]";
+}
+
+}  // namespace
+
+// A place in the file that never leaves it.
+class Gguf::Reader {
+ public:
+  Reader(const MappedFile& file, std::string where) : file_(file), where_(std::move(where)) {}
+
+  size_t at() const { return at_; }
+  tl::unexpected<Error> cut() const {
+    return badInput(where_ + " is cut short at byte " + std::to_string(file_.size()) +
+                    "; download it again");
+  }
+  tl::unexpected<Error> wrong(const std::string& what) const {
+    return badInput(where_ + ": " + what);
+  }
+
+  template <typename T>
+  Result<T> number() {
+    if (file_.size() - at_ < sizeof(T)) return cut();
+    T value;
+    std::memcpy(&value, file_.data() + at_, sizeof value);
+    at_ += sizeof(T);
+    return value;
+  }
+  Result<std::string> text() {
+    ALLOT_ASSIGN(const auto size, number<uint64_t>());
+    if (size > kMostText) return wrong("a text of " + std::to_string(size) + " bytes is too long");
+    if (file_.size() - at_ < size) return cut();
+    std::string value(reinterpret_cast<const char*>(file_.data()) + at_, size);
+    at_ += size;
+    return value;
+  }
+  Result<uint64_t> count(const char* of, uint64_t most) {
+    ALLOT_ASSIGN(const auto value, number<uint64_t>());
+    if (value > most) {
+      return wrong(std::to_string(value) + " " + of + " are too many; at most " +
+                   std::to_string(most) + " are read");
+    }
+    return value;
+  }
+
+  Result<Value> value(uint32_t type, const std::string& key) {
+    switch (type) {
+      case kString:
+        return as<Value>(text());
+      case kArray:
+        return array(key);
+      case kBool: {
+        ALLOT_ASSIGN(const auto byte, number<uint8_t>());
+        return Value(byte != 0);
+      }
+      case kFloat:
+      case kDouble: {
+        ALLOT_ASSIGN(const double real, realOf(type));
+        return Value(real);
+      }
+      default: {
+        ALLOT_ASSIGN(const int64_t integer, integerOf(type, key));
+        return Value(integer);
+      }
+    }
+  }
+
+ private:
+  template <typename To, typename From>
+  static Result<To> as(Result<From> from) {
+    if (!from) return tl::unexpected<Error>(std::move(from.error()));
+    return To(std::move(*from));
+  }
+  template <typename T>
+  Result<int64_t> integer() {
+    return as<int64_t>(number<T>());
+  }
+  Result<int64_t> integerOf(uint32_t type, const std::string& key) {
+    switch (type) {
+      case kU8:
+        return integer<uint8_t>();
+      case kI8:
+        return integer<int8_t>();
+      case kU16:
+        return integer<uint16_t>();
+      case kI16:
+        return integer<int16_t>();
+      case kU32:
+        return integer<uint32_t>();
+      case kI32:
+        return integer<int32_t>();
+      case kI64:
+        return integer<int64_t>();
+      case kBool:
+        return integer<uint8_t>();
+      case kU64: {
+        ALLOT_ASSIGN(const auto value, number<uint64_t>());
+        if (value > INT64_MAX) return wrong(inQuotes(key) + " is too large");
+        return static_cast<int64_t>(value);
+      }
+      default:
+        return wrong(inQuotes(key) + " is of type " + std::to_string(type) +
+                     ", which is not one of the format's");
+    }
+  }
+  Result<double> realOf(uint32_t type) {
+    return type == kFloat ? as<double>(number<float>()) : number<double>();
+  }
+  // Elements one after another; what each takes is at least a byte, so that a count cannot ask for
+  // more memory than a few times the file.
+  Result<Value> array(const std::string& key) {
+    ALLOT_ASSIGN(const auto type, number<uint32_t>());
+    ALLOT_ASSIGN(const uint64_t size, count("entries of an array", kMostElements));
+    if (size > file_.size() - at_) return cut();
+    if (type == kString) {
+      std::vector<std::string> list;
+      for (uint64_t i = 0; i < size; ++i) {
+        ALLOT_ASSIGN(std::string entry, text());
+        list.push_back(std::move(entry));
+      }
+      return Value(std::move(list));
+    }
+    if (type == kFloat || type == kDouble) {
+      std::vector<double> list;
+      for (uint64_t i = 0; i < size; ++i) {
+        ALLOT_ASSIGN(const double entry, realOf(type));
+        list.push_back(entry);
+      }
+      return Value(std::move(list));
+    }
+    std::vector<int64_t> list;
+    for (uint64_t i = 0; i < size; ++i) {
+      ALLOT_ASSIGN(const int64_t entry, integerOf(type, key));
+      list.push_back(entry);
+    }
+    return Value(std::move(list));
+  }
+
+  const MappedFile& file_;
+  const std::string where_;
+  size_t at_ = 0;
+};
+
+Result<Gguf> Gguf::open(const std::string& path) {
+  ALLOT_ASSIGN(MappedFile file, MappedFile::open(path));
+  Gguf gguf(path, std::move(file));
+  ALLOT_TRY(gguf.read());
+  return gguf;
+}
+
+Status Gguf::read() {
+  Reader reader(file_, path_);
+  ALLOT_ASSIGN(const auto magic, reader.number<uint32_t>());
+  if (magic != 0x46554747) return reader.wrong("is no GGUF file");
+  ALLOT_ASSIGN(const auto version, reader.number<uint32_t>());
+  if (version != 2 && version != 3) {
+    return reader.wrong("GGUF version " + std::to_string(version) +
+                        " is not supported; supported: 2, 3");
+  }
+  ALLOT_ASSIGN(const uint64_t tensors, reader.count("tensors", kMostEntries));
+  ALLOT_ASSIGN(const uint64_t entries, reader.count("metadata entries", kMostEntries));
+  for (uint64_t i = 0; i < entries; ++i) {
+    ALLOT_ASSIGN(const std::string key, reader.text());
+    ALLOT_ASSIGN(const auto type, reader.number<uint32_t>());
+    ALLOT_ASSIGN(Value value, reader.value(type, key));
+    if (!metadata_.emplace(key, std::move(value)).second) {
+      return reader.wrong(inQuotes(key) + " is there twice");
+    }
+  }
+  int64_t alignment = 32;
+  if (const auto* given = find<int64_t>("general.alignment")) alignment = *given;
+  if (alignment < 1 || alignment > 1 << 20 ||
+      !std::has_single_bit(static_cast<uint64_t>(alignment))) {
+    return reader.wrong("general.alignment " + std::to_string(alignment) + " is no power of two");
+  }
+  for (uint64_t i = 0; i < tensors; ++i) ALLOT_TRY(readTensor(reader));
+  data_begin_ = (reader.at() + static_cast<size_t>(alignment) - 1) /
+                static_cast<size_t>(alignment) * static_cast<size_t>(alignment);
+  return checkTensors();
+}
+
+Status Gguf::readTensor(Reader& reader) {
+  ALLOT_ASSIGN(const std::string name, reader.text());
+  const std::string where = "tensor " + inQuotes(name);
+  ALLOT_ASSIGN(const auto dimensions, reader.number<uint32_t>());
+  if (dimensions > kMostDimensions) {
+    return reader.wrong(where + " has " + std::to_string(dimensions) + " dimensions");
+  }
+  Entry entry;
+  int64_t elements = 1;
+  for (uint32_t d = 0; d < dimensions; ++d) {
+    ALLOT_ASSIGN(const auto size, reader.number<uint64_t>());
+    if (size == 0) return reader.wrong(where + " has a size of 0 in its shape");
+    if (size > INT64_MAX ||
+        __builtin_mul_overflow(elements, static_cast<int64_t>(size), &elements)) {
+      return reader.wrong(where + ": the product of its shape overflows");
+    }
+    entry.shape.insert(entry.shape.begin(), static_cast<int64_t>(size));  // the fastest comes first
+  }
+  ALLOT_ASSIGN(entry.type, reader.number<uint32_t>());
+  ALLOT_ASSIGN(entry.offset, reader.number<uint64_t>());
+  if (!tensors_.emplace(name, std::move(entry)).second) {
+    return reader.wrong(where + " is there twice");
+  }
+  return {};
+}
+
+// Sizes and places of all tensors whose type is known; others are never handed out.
+Status Gguf::checkTensors() const {
+  struct Span {
+    uint64_t begin, end;
+    const std::string* name;
+  };
+  std::vector<Span> spans;
+  const uint64_t room = file_.size() > data_begin_ ? file_.size() - data_begin_ : 0;
+  for (const auto& [name, entry] : tensors_) {
+    const BlockLayout* layout = blockLayout(entry.type);
+    if (!layout) continue;
+    const std::string where = path_ + ": tensor " + inQuotes(name);
+    int64_t elements = 1;
+    for (const int64_t size : entry.shape) elements *= size;  // no overflow: see readTensor()
+    if (!entry.shape.empty() && entry.shape.back() % layout->elements != 0) {
+      return badInput(where + ": rows of " + std::to_string(entry.shape.back()) +
+                      " are no blocks of " + layout->name);
+    }
+    uint64_t bytes = 0;
+    if (__builtin_mul_overflow(static_cast<uint64_t>(elements / layout->elements), layout->bytes,
+                               &bytes) ||
+        entry.offset > room || bytes > room - entry.offset) {
+      return badInput(where + " ends beyond the file; it is cut short, download it again");
+    }
+    if (bytes > 0) spans.push_back({entry.offset, entry.offset + bytes, &name});
+  }
+  std::sort(spans.begin(), spans.end(),
+            [](const Span& a, const Span& b) { return a.begin < b.begin; });
+  for (size_t i = 1; i < spans.size(); ++i) {
+    if (spans[i - 1].end > spans[i].begin) {
+      return badInput(path_ + ": tensors " + inQuotes(*spans[i - 1].name) + " and " +
+                      inQuotes(*spans[i].name) + " overlap");
+    }
+  }
+  return {};
+}
+
+Result<GgufTensor> Gguf::tensor(const std::string& name, const std::vector<int64_t>& shape) const {
+  const std::string where = path_ + ": tensor " + inQuotes(name);
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) return badInput(where + " is not there");
+  const Entry& entry = found->second;
+  if (!blockLayout(entry.type)) {
+    return badInput(where + " is of ggml's type " + std::to_string(entry.type) +
+                    ", which is not supported; supported: " + blockTypesText());
+  }
+  if (entry.shape != shape) {
+    return badInput(where + " has shape " + shapeText(entry.shape) + ", but the model needs " +
+                    shapeText(shape));
+  }
+  return GgufTensor{static_cast<GgmlType>(entry.type), entry.shape,
+                    file_.data() + data_begin_ + entry.offset};
+}
+
+std::string Gguf::digest() const {
+  return sha256Hex({reinterpret_cast<const char*>(file_.data()), file_.size()});
+}
+
+int64_t GgufTensor::elements() const {
+  int64_t count = 1;
+  for (const int64_t size : shape) count *= size;
+  return count;
+}
+
+}  // namespace allot

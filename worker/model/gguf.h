@@ -1,0 +1,90 @@
+#pragma once
+// Gguf: a model in one file of llama.cpp's format (GGUF 2 and 3): metadata and tensors, some of
+// them in blocks of few bits. Memory-mapped.
+//
+// The file is hostile until checked: counts, lengths, offsets, types and overlaps are verified
+// before anything is handed out. Immutable after open; any thread. Private to worker/model/.
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "core/result.h"
+#include "worker/model/mapped_file.h"
+
+namespace allot {
+
+// Values are of ggml's numbering.
+enum class GgmlType : uint32_t {
+  kF32 = 0,
+  kF16 = 1,
+  kQ4_0 = 2,
+  kQ4_1 = 3,
+  kQ5_0 = 6,
+  kQ5_1 = 7,
+  kQ8_0 = 8,
+  kQ2_K = 10,
+  kQ3_K = 11,
+  kQ4_K = 12,
+  kQ5_K = 13,
+  kQ6_K = 14,
+  kBF16 = 30
+};
+
+struct GgufTensor {
+  GgmlType type = GgmlType::kF32;
+  std::vector<int64_t> shape;  // row-major: the last one is contiguous
+  const std::byte* data = nullptr;
+
+  int64_t elements() const;
+};
+
+class Gguf {
+ public:
+  // Integers of every width are int64_t (a uint64 beyond that is refused), floats double.
+  using Value = std::variant<int64_t, double, bool, std::string, std::vector<int64_t>,
+                             std::vector<double>, std::vector<std::string>>;
+
+  // Errors (kUsage) name the file and the key or tensor.
+  static Result<Gguf> open(const std::string& path);
+
+  // Null where there is none, or none of this kind.
+  template <typename T>
+  const T* find(std::string_view key) const {
+    const auto found = metadata_.find(key);
+    return found == metadata_.end() ? nullptr : std::get_if<T>(&found->second);
+  }
+  // Errors: not there, not of this shape, of a type that is not supported (by name).
+  Result<GgufTensor> tensor(const std::string& name, const std::vector<int64_t>& shape) const;
+  bool contains(const std::string& name) const { return tensors_.contains(name); }
+  const std::string& path() const { return path_; }
+  std::string digest() const;  // SHA-256 of the file
+
+ private:
+  struct Entry {
+    uint32_t type = 0;
+    std::vector<int64_t> shape;
+    uint64_t offset = 0;
+  };
+  class Reader;
+
+  Gguf(std::string path, MappedFile file) : path_(std::move(path)), file_(std::move(file)) {}
+  Status read();
+  Status readTensor(Reader& reader);
+  Status checkTensors() const;
+
+  std::string path_;
+  MappedFile file_;
+  std::map<std::string, Value, std::less<>> metadata_;
+  std::map<std::string, Entry> tensors_;
+  size_t data_begin_ = 0;
+};
+
+// Copies a tensor to float32; out holds tensor.elements() floats.
+void toFloat(const GgufTensor& tensor, float* out);
+
+}  // namespace allot

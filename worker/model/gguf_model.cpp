@@ -1,0 +1,374 @@
+#include "worker/model/gguf_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <string_view>
+#include <tuple>
+#include <unordered_map>
+
+#include "core/spec/model_catalogue.h"
+#include "worker/model/json_file.h"
+
+namespace allot {
+namespace {
+
+using nlohmann::json;
+
+// ---- Configuration.
+
+std::string supportedText() {
+  std::string text;
+  for (const ArchitectureInfo& info : architectureCatalogue()) {
+    if (!info.gguf.empty()) text.append(text.empty() ? "" : ", ").append(info.gguf);
+  }
+  return text;
+}
+
+// Numbers below the architecture's prefix.
+class Keys {
+ public:
+  Keys(const Gguf& gguf, std::string prefix) : gguf_(gguf), prefix_(std::move(prefix)) {}
+
+  Status integer(const std::string& key, int64_t lowest, int64_t highest, int64_t* out,
+                 const int64_t* fallback = nullptr) const {
+    const std::string name = prefix_ + key;
+    const auto* value = gguf_.find<int64_t>(name);
+    if (!value && !fallback) return badInput(gguf_.path() + " lacks " + name);
+    *out = value ? *value : *fallback;
+    if (*out >= lowest && *out <= highest) return {};
+    return badInput(gguf_.path() + ": " + name + ": " + std::to_string(*out) + " is out of range " +
+                    std::to_string(lowest) + ".." + std::to_string(highest));
+  }
+  Status real(const std::string& key, double lowest, double highest, float* out,
+              const double* fallback = nullptr) const {
+    const std::string name = prefix_ + key;
+    const auto* value = gguf_.find<double>(name);
+    if (!value && !fallback) return badInput(gguf_.path() + " lacks " + name);
+    const double number = value ? *value : *fallback;
+    *out = static_cast<float>(number);
+    if (number >= lowest && number <= highest) return {};
+    return badInput(gguf_.path() + ": " + name + ": " + std::to_string(number) +
+                    " is out of range");
+  }
+  const std::string* text(const std::string& key) const {
+    return gguf_.find<std::string>(prefix_ + key);
+  }
+
+ private:
+  const Gguf& gguf_;
+  const std::string prefix_;
+};
+
+Status readTokens(const Gguf& gguf, ModelConfig* config) {
+  const Keys keys(gguf, "tokenizer.ggml.");
+  const int64_t none = -1;
+  int64_t id = -1;
+  for (const char* key : {"eos_token_id", "eot_token_id"}) {
+    ALLOT_TRY(keys.integer(key, -1, config->vocab_size - 1, &id, &none));
+    const auto token = static_cast<int32_t>(id);
+    auto& list = config->eos_tokens;
+    if (id >= 0 && std::find(list.begin(), list.end(), token) == list.end()) list.push_back(token);
+  }
+  return {};
+}
+
+// ---- Tokenizer.
+
+// Bytes of a piece that can be merged; every cut of it is looked up. SentencePiece's own limit is
+// 16 characters, and what is known to be longer are runs of some 30 blanks.
+constexpr size_t kLongestPiece = 256;
+constexpr const char* kMark = "\u2581";
+constexpr const char* kLlama3Words =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kQwen2Words =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+enum TokenType : int64_t {
+  kNormal = 1,
+  kUnknown = 2,
+  kControl = 3,
+  kUserDefined = 4,
+  kUnused = 5,
+  kByte = 6
+};
+
+json byteLevel(bool words) {
+  return {{"type", "ByteLevel"},
+          {"add_prefix_space", false},
+          {"trim_offsets", true},
+          {"use_regex", words}};
+}
+
+json sequence(json first) {
+  return {{"type", "Sequence"},
+          {"pretokenizers", json::array({std::move(first), byteLevel(false)})}};
+}
+
+json split(const char* pattern) {
+  return {{"type", "Split"},
+          {"pattern", {{"Regex", pattern}}},
+          {"behavior", "Isolated"},
+          {"invert", false}};
+}
+
+// The pre-tokenizer that tokenizer.ggml.pre names; `composes`: behind NFC, which llama.cpp leaves
+// out.
+Result<json> preTokenizer(const Gguf& gguf, bool* ignore_merges, bool* composes) {
+  const auto* name = gguf.find<std::string>("tokenizer.ggml.pre");
+  const std::string pre = name ? *name : "(missing)";
+  *ignore_merges = pre == "llama-bpe";
+  if (pre == "llama-bpe") return sequence(split(kLlama3Words));
+  *composes = pre == "qwen2" || pre == "deepseek-r1-qwen";
+  if (*composes) return sequence(split(kQwen2Words));
+  if (pre == "gpt-2") return byteLevel(true);
+  if (pre == "smollm") {
+    return json{
+        {"type", "Sequence"},
+        {"pretokenizers",
+         json::array({json{{"type", "Digits"}, {"individual_digits", true}}, byteLevel(true)})}};
+  }
+  return badInput(
+      gguf.path() + ": tokenizer.ggml.pre " + inQuotes(pre) +
+      " is not supported; supported: llama-bpe, qwen2, deepseek-r1-qwen, gpt-2, smollm");
+}
+
+// SentencePiece's scores as merges: every way of putting a token together from two others, in the
+// order of its score, the highest first.
+Result<json> mergesOf(const Gguf& gguf, const std::unordered_map<std::string_view, int64_t>& vocab,
+                      const std::vector<std::string>& tokens, const std::vector<double>& scores) {
+  std::vector<std::tuple<double, int64_t, int64_t>> merges;
+  for (const auto& [token, id] : vocab) {
+    if (token.size() > kLongestPiece) {
+      return badInput(gguf.path() + ": tokenizer.ggml.tokens[" + std::to_string(id) +
+                      "]: " + inQuotes(token) + " has " + std::to_string(token.size()) +
+                      " bytes; at most " + std::to_string(kLongestPiece) + " are supported");
+    }
+    for (size_t cut = 1; cut < token.size(); ++cut) {
+      if ((static_cast<unsigned char>(token[cut]) & 0xc0) == 0x80) continue;  // within a character
+      const auto left = vocab.find(token.substr(0, cut)), right = vocab.find(token.substr(cut));
+      if (left == vocab.end() || right == vocab.end()) continue;
+      merges.emplace_back(-scores[static_cast<size_t>(id)], left->second, right->second);
+    }
+  }
+  std::sort(merges.begin(), merges.end());
+  json list = json::array();
+  for (const auto& [score, left, right] : merges) {
+    list.push_back({tokens[static_cast<size_t>(left)], tokens[static_cast<size_t>(right)]});
+  }
+  return list;
+}
+
+json addedToken(const std::string& content, size_t id, bool special) {
+  return {{"id", id},        {"content", content},  {"single_word", false}, {"lstrip", false},
+          {"rstrip", false}, {"normalized", false}, {"special", special}};
+}
+
+// The token in front of a text, in tokenizer.json's form; null: none. Where the file says nothing,
+// what llama.cpp takes for granted.
+Result<json> postProcessor(const Gguf& gguf, bool pieces, size_t tokens) {
+  const auto* pre = gguf.find<std::string>("tokenizer.ggml.pre");
+  const auto* wanted = gguf.find<bool>("tokenizer.ggml.add_bos_token");
+  const bool adds = wanted ? *wanted : pieces || (pre && *pre == "llama-bpe");
+  if (!adds) return json();
+  const Keys keys(gguf, "tokenizer.ggml.");
+  const int64_t sentence_piece = 1, none = -1;
+  int64_t id = -1;
+  ALLOT_TRY(keys.integer("bos_token_id", pieces ? 0 : -1, static_cast<int64_t>(tokens) - 1, &id,
+                         pieces ? &sentence_piece : &none));
+  if (id < 0)
+    return badInput(gguf.path() + " puts a token in front but lacks " +
+                    "tokenizer.ggml.bos_token_id, which says which one");
+  return json{{"type", "TemplateProcessing"},
+              {"single", json::array({json{{"SpecialToken", {{"id", "bos"}}}},
+                                      json{{"Sequence", {{"id", "A"}}}}})},
+              {"special_tokens", {{"bos", {{"ids", json::array({id})}}}}}};
+}
+
+// ---- Tensors.
+
+// llama.cpp's name of a tensor.
+std::string ggufName(const std::string& name) {
+  static const std::vector<std::pair<std::string, std::string>> kNames = {
+      {"model.embed_tokens.", "token_embd."},
+      {"model.norm.", "output_norm."},
+      {"lm_head.", "output."},
+      {"model.layers.", "blk."},
+      {"input_layernorm.", "attn_norm."},
+      {"self_attn.q_proj.", "attn_q."},
+      {"self_attn.k_proj.", "attn_k."},
+      {"self_attn.v_proj.", "attn_v."},
+      {"self_attn.q_norm.", "attn_q_norm."},
+      {"self_attn.k_norm.", "attn_k_norm."},
+      {"self_attn.o_proj.", "attn_output."},
+      {"post_attention_layernorm.", "ffn_norm."},
+      {"mlp.gate_proj.", "ffn_gate."},
+      {"mlp.up_proj.", "ffn_up."},
+      {"mlp.down_proj.", "ffn_down."}};
+  std::string out = name;
+  for (const auto& [from, to] : kNames) {
+    if (const size_t at = out.find(from); at != std::string::npos) out.replace(at, from.size(), to);
+  }
+  return out;
+}
+
+// What positions' frequencies are divided by, [head_dim / 2]; empty where the file says nothing.
+Result<std::vector<float>> ropeFactors(const Gguf& gguf, const ModelConfig& config) {
+  std::vector<float> factors;
+  if (!gguf.contains("rope_freqs.weight")) return factors;
+  ALLOT_ASSIGN(const GgufTensor tensor, gguf.tensor("rope_freqs.weight", {config.head_dim / 2}));
+  factors.resize(static_cast<size_t>(config.head_dim / 2));
+  toFloat(tensor, factors.data());
+  for (const float factor : factors) {
+    if (!(factor >= 1 && factor <= 1e6f)) {
+      return badInput(gguf.path() + ": rope_freqs.weight holds " + std::to_string(factor) +
+                      ", which is no factor of 1..1e6");
+    }
+  }
+  return factors;
+}
+
+}  // namespace
+
+bool isGguf(const std::string& path) {
+  std::error_code ignored;
+  return path.ends_with(".gguf") && std::filesystem::is_regular_file(path, ignored);
+}
+
+Result<ModelConfig> ggufConfig(const Gguf& gguf) {
+  const auto* architecture = gguf.find<std::string>("general.architecture");
+  if (!architecture) return badInput(gguf.path() + " lacks general.architecture");
+  const auto& known = architectureCatalogue();
+  const auto found = std::find_if(known.begin(), known.end(), [&](const ArchitectureInfo& info) {
+    return !info.gguf.empty() && info.gguf == *architecture;
+  });
+  if (found == known.end()) {
+    return badInput(gguf.path() + ": general.architecture " + inQuotes(*architecture) +
+                    " is not supported; supported: " + supportedText());
+  }
+  const Keys keys(gguf, *architecture + ".");
+  ModelConfig config;
+  config.architecture = found->name;
+  config.qkv_bias = *architecture == "qwen2";
+  config.qk_norm = *architecture == "qwen3";
+  ALLOT_TRY(keys.integer("embedding_length", 1, 1 << 16, &config.hidden_size));
+  if (config.hidden_size % kWidthUnit != 0) {
+    return badInput(gguf.path() + ": " + *architecture +
+                    ".embedding_length: " + std::to_string(config.hidden_size) +
+                    " is not supported; supported: a multiple of " + std::to_string(kWidthUnit));
+  }
+  ALLOT_TRY(keys.integer("feed_forward_length", 1, 1 << 20, &config.intermediate_size));
+  ALLOT_TRY(keys.integer("block_count", 1, 1024, &config.layers));
+  ALLOT_TRY(keys.integer("attention.head_count", 1, 1024, &config.heads));
+  ALLOT_TRY(
+      keys.integer("attention.head_count_kv", 1, config.heads, &config.kv_heads, &config.heads));
+  const int64_t quotient = config.hidden_size / config.heads;
+  ALLOT_TRY(keys.integer("attention.key_length", 1, 1 << 16, &config.head_dim, &quotient));
+  if (config.heads % config.kv_heads != 0 || (config.head_dim != 64 && config.head_dim != 128)) {
+    return badInput(gguf.path() + ": " + std::to_string(config.heads) + " heads over " +
+                    std::to_string(config.kv_heads) + " of " + std::to_string(config.head_dim) +
+                    " channels are not supported; supported: a multiple, of 64 or 128 channels");
+  }
+  ALLOT_TRY(keys.integer("context_length", 1, 1 << 26, &config.max_positions));
+  ALLOT_TRY(keys.real("attention.layer_norm_rms_epsilon", 1e-12, 0.1, &config.rms_norm_eps));
+  const double theta = 10000;
+  ALLOT_TRY(keys.real("rope.freq_base", 1, 1e12, &config.rope_theta, &theta));
+  if (const std::string* type = keys.text("rope.scaling.type"); type && *type != "none") {
+    return badInput(gguf.path() + ": rope.scaling.type " + inQuotes(*type) +
+                    " is not supported; supported: none, or factors in rope_freqs.weight");
+  }
+  const auto* tokens = gguf.find<std::vector<std::string>>("tokenizer.ggml.tokens");
+  if (!tokens || tokens->empty()) return badInput(gguf.path() + " lacks tokenizer.ggml.tokens");
+  config.vocab_size = static_cast<int64_t>(tokens->size());
+  config.tied_embeddings = !gguf.contains("output.weight");
+  ALLOT_TRY(readTokens(gguf, &config));
+  ALLOT_ASSIGN(config.rope_scaling.factors, ropeFactors(gguf, config));
+  return config;
+}
+
+Result<json> ggufTokenizer(const Gguf& gguf) {
+  const auto* model = gguf.find<std::string>("tokenizer.ggml.model");
+  const auto* tokens = gguf.find<std::vector<std::string>>("tokenizer.ggml.tokens");
+  const auto* types = gguf.find<std::vector<int64_t>>("tokenizer.ggml.token_type");
+  if (!model || !tokens || !types || types->size() != tokens->size()) {
+    return badInput(gguf.path() + " lacks tokenizer.ggml.model, .tokens or a .token_type each");
+  }
+  const bool pieces = *model == "llama";
+  if (!pieces && *model != "gpt2") {
+    return badInput(gguf.path() + ": tokenizer.ggml.model " + inQuotes(*model) +
+                    " is not supported; supported: gpt2, llama");
+  }
+  json vocab = json::object(), added = json::array();
+  std::unordered_map<std::string_view, int64_t> normal;
+  for (size_t id = 0; id < tokens->size(); ++id) {
+    const std::string& token = (*tokens)[id];
+    const int64_t type = (*types)[id];
+    const bool special = type == kControl || (type == kUnknown && pieces);
+    if (special || type == kUserDefined) {
+      added.push_back(addedToken(token, id, special));
+    } else if (type == kNormal || type == kByte) {
+      vocab[token] = id;
+      if (type == kNormal) normal.emplace(token, static_cast<int64_t>(id));
+    }
+  }
+  json out = {{"added_tokens", std::move(added)}, {"model", {{"type", "BPE"}}}};
+  if (pieces) {
+    const auto* scores = gguf.find<std::vector<double>>("tokenizer.ggml.scores");
+    if (!scores || scores->size() != tokens->size()) {
+      return badInput(gguf.path() + " lacks a score of tokenizer.ggml.scores each");
+    }
+    out["model"]["byte_fallback"] = true;
+    ALLOT_ASSIGN(out["model"]["merges"], mergesOf(gguf, normal, *tokens, *scores));
+    const auto* prefix = gguf.find<bool>("tokenizer.ggml.add_space_prefix");
+    json steps = json::array();
+    if (!prefix || *prefix) steps.push_back({{"type", "Prepend"}, {"prepend", kMark}});
+    steps.push_back({{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kMark}});
+    out["normalizer"] = {{"type", "Sequence"}, {"normalizers", std::move(steps)}};
+    json undo =
+        json::array({json{{"type", "Replace"}, {"pattern", {{"String", kMark}}}, {"content", " "}},
+                     json{{"type", "ByteFallback"}}, json{{"type", "Fuse"}}});
+    if (!prefix || *prefix) {
+      undo.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
+    }
+    out["decoder"] = {{"type", "Sequence"}, {"decoders", std::move(undo)}};
+  } else {
+    const auto* merges = gguf.find<std::vector<std::string>>("tokenizer.ggml.merges");
+    if (!merges) return badInput(gguf.path() + " lacks tokenizer.ggml.merges");
+    bool ignore_merges = false, composes = false;
+    ALLOT_ASSIGN(out["pre_tokenizer"], preTokenizer(gguf, &ignore_merges, &composes));
+    if (composes) out["normalizer"] = {{"type", "NFC"}};
+    out["model"]["merges"] = *merges;
+    out["model"]["ignore_merges"] = ignore_merges;
+    out["decoder"] = byteLevel(true);
+  }
+  out["model"]["vocab"] = std::move(vocab);
+  ALLOT_ASSIGN(out["post_processor"], postProcessor(gguf, pieces, tokens->size()));
+  return out;
+}
+
+Status appendGgufTensor(const Gguf& gguf, const ModelConfig& config, const std::string& name,
+                        const std::vector<int64_t>& shape, std::vector<float>* out) {
+  ALLOT_ASSIGN(const GgufTensor tensor, gguf.tensor(ggufName(name), shape));
+  const size_t start = out->size();
+  out->resize(start + static_cast<size_t>(tensor.elements()));
+  float* numbers = out->data() + start;
+  toFloat(tensor, numbers);
+  // llama.cpp turns neighbouring channels, Hugging Face's models a channel and the one half a head
+  // on: converters interleave the two halves of each head's rows, but for Qwen's.
+  const bool queries = name.ends_with("q_proj.weight"), keys = name.ends_with("k_proj.weight");
+  if (config.architecture != "LlamaForCausalLM" || (!queries && !keys)) return {};
+  const int64_t width = shape[1], half = config.head_dim / 2;
+  std::vector<float> head(static_cast<size_t>(config.head_dim * width));
+  for (int64_t h = 0; h < shape[0] / config.head_dim; ++h) {
+    float* rows = numbers + h * config.head_dim * width;
+    std::copy_n(rows, head.size(), head.data());
+    for (int64_t i = 0; i < half; ++i) {
+      std::copy_n(head.data() + 2 * i * width, width, rows + i * width);
+      std::copy_n(head.data() + (2 * i + 1) * width, width, rows + (half + i) * width);
+    }
+  }
+  return {};
+}
+
+}  // namespace allot

@@ -1,0 +1,255 @@
+#include "worker/model/model_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+
+#include "core/spec/model_catalogue.h"
+#include "worker/model/gguf_model.h"
+#include "worker/model/json_file.h"
+
+namespace allot {
+namespace {
+
+constexpr const char* kQwen2 = "Qwen2ForCausalLM";
+constexpr const char* kQwen3 = "Qwen3ForCausalLM";
+constexpr int64_t kQwen3HeadDim = 128;  // where config.json does not say
+constexpr const char* kMistral = "MistralForCausalLM";
+
+std::string supportedText() {
+  std::string text;
+  for (const std::string& name : architectureNames()) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+constexpr size_t kMaxConfigBytes = size_t{4} << 20;
+constexpr size_t kMostEosTokens = 64;
+
+// Numbers of the file by key, each checked for its range.
+class Reader {
+ public:
+  explicit Reader(const nlohmann::json& root) : root_(root) {}
+
+  // `fallback` is for a missing key; without one the key is required.
+  Status integer(const char* key, int64_t lowest, int64_t highest, int64_t& out,
+                 const int64_t* fallback = nullptr) const {
+    const nlohmann::json* value = member(root_, key);
+    if (value == nullptr) {
+      if (fallback == nullptr) return missing(key);
+      out = *fallback;
+      return {};
+    }
+    if (!value->is_number_integer()) {
+      return badInput(at(key) + described(*value) + " is not an integer");
+    }
+    if (!integerIn(*value, lowest, highest, out)) {
+      return badInput(at(key) + described(*value) + " is out of range " + std::to_string(lowest) +
+                      ".." + std::to_string(highest));
+    }
+    return {};
+  }
+
+  // Finite and lowest <= value <= highest; the bounds are given as text for the message.
+  Status real(const nlohmann::json* value, const char* key, double lowest, double highest,
+              const char* range, float& out) const {
+    if (value == nullptr) return missing(key);
+    const double number =
+        value->is_number() ? value->get<double>() : std::numeric_limits<double>::quiet_NaN();
+    if (!(number >= lowest && number <= highest)) {
+      return badInput(at(key) + described(*value) + " is not a number of " + range);
+    }
+    out = static_cast<float>(number);
+    return {};
+  }
+
+  Status mustBeFalse(const char* key) const {
+    ALLOT_ASSIGN(const bool set, boolMember(root_, key, false, "config.json"));
+    if (set) return badInput(at(key) + "true is not supported; only layers without biases are");
+    return {};
+  }
+
+  static Status missing(const char* key) {
+    return badInput(std::string("config.json lacks ") + key);
+  }
+  static std::string at(const char* key) { return std::string("config.json: ") + key + ": "; }
+
+ private:
+  const nlohmann::json& root_;
+};
+
+Status readArchitecture(const nlohmann::json& root, ModelConfig& config) {
+  const nlohmann::json* names = member(root, "architectures");
+  if (names == nullptr) return Reader::missing("architectures");
+  if (!names->is_array() || names->size() != 1 || !(*names)[0].is_string()) {
+    return badInput("config.json: architectures must be a list of one name; supported: " +
+                    supportedText());
+  }
+  const std::vector<std::string> known = architectureNames();
+  const auto found = std::find(known.begin(), known.end(), (*names)[0].get<std::string>());
+  if (found == known.end()) {
+    return badInput("config.json: architecture " + described((*names)[0]) +
+                    " is not supported; supported: " + supportedText());
+  }
+  config.architecture = *found;
+  config.qkv_bias = config.architecture == kQwen2;
+  config.qk_norm = config.architecture == kQwen3;
+  return {};
+}
+
+Status readSizes(const nlohmann::json& root, ModelConfig& config) {
+  const Reader reader(root);
+  ALLOT_TRY(reader.integer("vocab_size", 1, 1 << 24, config.vocab_size));
+  ALLOT_TRY(reader.integer("hidden_size", 1, 1 << 16, config.hidden_size));
+  if (config.hidden_size % kWidthUnit != 0) {
+    return badInput("config.json: hidden_size: " + std::to_string(config.hidden_size) +
+                    " is not supported; supported: a multiple of " + std::to_string(kWidthUnit));
+  }
+  ALLOT_TRY(reader.integer("intermediate_size", 1, 1 << 20, config.intermediate_size));
+  ALLOT_TRY(reader.integer("num_hidden_layers", 1, 1024, config.layers));
+  ALLOT_TRY(reader.integer("num_attention_heads", 1, 1024, config.heads));
+  ALLOT_TRY(reader.integer("num_key_value_heads", 1, config.heads, config.kv_heads, &config.heads));
+  if (config.heads % config.kv_heads != 0) {
+    return badInput(
+        "config.json: num_attention_heads: " + std::to_string(config.heads) +
+        " is not a multiple of num_key_value_heads: " + std::to_string(config.kv_heads));
+  }
+  const bool divides = config.architecture != kQwen3;
+  if (divides && member(root, "head_dim") == nullptr && config.hidden_size % config.heads != 0) {
+    return badInput(
+        "config.json lacks head_dim, and hidden_size: " + std::to_string(config.hidden_size) +
+        " is not a multiple of num_attention_heads: " + std::to_string(config.heads));
+  }
+  const int64_t missing = divides ? config.hidden_size / config.heads : kQwen3HeadDim;
+  ALLOT_TRY(reader.integer("head_dim", 1, 1 << 16, config.head_dim, &missing));
+  if (config.head_dim != 64 && config.head_dim != 128) {
+    return badInput("config.json: head_dim: " + std::to_string(config.head_dim) +
+                    " is not supported by the attention kernels; supported: 64, 128");
+  }
+  return reader.integer("max_position_embeddings", 1, 1 << 26, config.max_positions);
+}
+
+// What kind of positions `rope` asks for: the member's name has changed over the years.
+Status readScaling(const nlohmann::json& rope, const char* where, ModelConfig& config) {
+  const nlohmann::json* type = member(rope, "rope_type");
+  if (type == nullptr) type = member(rope, "type");
+  if (type == nullptr || *type == "default") return {};
+  if (*type != "llama3") {
+    return badInput(Reader::at(where) + "rope_type " + described(*type) +
+                    " is not supported; supported: \"default\", \"llama3\"");
+  }
+  const Reader reader(rope);
+  RopeScaling& scaling = config.rope_scaling;
+  ALLOT_TRY(reader.real(member(rope, "factor"), "factor", 1, 1e6, "1..1e6", scaling.factor));
+  ALLOT_TRY(reader.real(member(rope, "low_freq_factor"), "low_freq_factor", 1e-3, 1e6, "1e-3..1e6",
+                        scaling.low_frequency));
+  ALLOT_TRY(reader.real(member(rope, "high_freq_factor"), "high_freq_factor", 1e-3, 1e6,
+                        "1e-3..1e6", scaling.high_frequency));
+  if (scaling.high_frequency <= scaling.low_frequency) {
+    return badInput(Reader::at(where) + "high_freq_factor must be above low_freq_factor");
+  }
+  return reader.integer("original_max_position_embeddings", 1, 1 << 26, scaling.original_positions);
+}
+
+// rope_theta and its variants. Newer files keep all in an object rope_parameters, older ones the
+// scaling in rope_scaling.
+Status readRope(const nlohmann::json& root, ModelConfig& config) {
+  const Reader reader(root);
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    const nlohmann::json* value = member(root, key);
+    if (value == nullptr) continue;
+    if (!value->is_object()) {
+      return badInput(Reader::at(key) + described(*value) + " is not an object");
+    }
+    ALLOT_TRY(readScaling(*value, key, config));
+  }
+  const nlohmann::json* parameters = member(root, "rope_parameters");
+  const nlohmann::json& rope = parameters == nullptr ? root : *parameters;
+  for (const nlohmann::json* place : {&root, &rope}) {
+    const nlohmann::json* rotated = member(*place, "partial_rotary_factor");
+    if (rotated != nullptr && *rotated != 1) {
+      return badInput(Reader::at("partial_rotary_factor") + described(*rotated) +
+                      " is not supported; supported: 1");
+    }
+  }
+  const nlohmann::json* theta = member(rope, "rope_theta");
+  if (theta == nullptr && parameters == nullptr) return {};  // the default, as in Hugging Face's
+  return reader.real(theta, "rope_theta", 1, 1e12, "1..1e12", config.rope_theta);
+}
+
+// Mistral's is on when it is there; Qwen's has a switch, and layers with and without.
+Status readWindow(const nlohmann::json& root, ModelConfig& config) {
+  if (config.architecture == kQwen2 || config.architecture == kQwen3) {
+    ALLOT_ASSIGN(const bool set, boolMember(root, "use_sliding_window", false, "config.json"));
+    if (!set) return {};
+    return badInput(Reader::at("use_sliding_window") + "true is not supported for " +
+                    (config.architecture == kQwen2 ? "Qwen2" : "Qwen3") +
+                    "; only models that attend to all keys are");
+  }
+  if (config.architecture != kMistral || member(root, "sliding_window") == nullptr) return {};
+  return Reader(root).integer("sliding_window", 1, 1 << 26, config.sliding_window);
+}
+
+Status readActivation(const nlohmann::json& root) {
+  const nlohmann::json* activation = member(root, "hidden_act");
+  if (activation != nullptr && *activation != "silu") {
+    return badInput(Reader::at("hidden_act") + described(*activation) +
+                    " is not supported; supported: \"silu\"");
+  }
+  const Reader reader(root);
+  ALLOT_TRY(reader.mustBeFalse("attention_bias"));
+  return reader.mustBeFalse("mlp_bias");
+}
+
+Status readToken(const nlohmann::json& value, const char* key, int64_t vocab_size, int32_t& out) {
+  int64_t id = 0;
+  if (!integerIn(value, 0, vocab_size - 1, id)) {
+    return badInput(Reader::at(key) + described(value) + " is not a token id of 0.." +
+                    std::to_string(vocab_size - 1));
+  }
+  out = static_cast<int32_t>(id);
+  return {};
+}
+
+Status readTokens(const nlohmann::json& root, ModelConfig& config) {
+  const nlohmann::json* eos = member(root, "eos_token_id");
+  if (eos == nullptr) return {};
+  const size_t count = eos->is_array() ? eos->size() : 1;
+  if (count > kMostEosTokens) {
+    return badInput(Reader::at("eos_token_id") + "more than " + std::to_string(kMostEosTokens) +
+                    " tokens");
+  }
+  for (size_t i = 0; i < count; ++i) {
+    int32_t id = -1;
+    ALLOT_TRY(readToken(eos->is_array() ? (*eos)[i] : *eos, "eos_token_id", config.vocab_size, id));
+    config.eos_tokens.push_back(id);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<ModelConfig> ModelConfig::load(const std::string& folder) {
+  if (isGguf(folder)) {
+    ALLOT_ASSIGN(const Gguf gguf, Gguf::open(folder));
+    return ggufConfig(gguf);
+  }
+  const std::string path = (std::filesystem::path(folder) / "config.json").string();
+  ALLOT_ASSIGN(const nlohmann::json root, readJsonFile(path, kMaxConfigBytes));
+  if (!root.is_object()) return badInput(path + " is not a JSON object");
+  ModelConfig config;
+  ALLOT_TRY(readArchitecture(root, config));
+  ALLOT_TRY(readSizes(root, config));
+  const Reader reader(root);
+  ALLOT_TRY(reader.real(member(root, "rms_norm_eps"), "rms_norm_eps", 1e-12, 0.1, "1e-12..0.1",
+                        config.rms_norm_eps));
+  ALLOT_TRY(readRope(root, config));
+  ALLOT_TRY(readWindow(root, config));
+  ALLOT_TRY(readActivation(root));
+  ALLOT_ASSIGN(config.tied_embeddings,
+               boolMember(root, "tie_word_embeddings", false, "config.json"));
+  ALLOT_TRY(readTokens(root, config));
+  return config;
+}
+
+}  // namespace allot

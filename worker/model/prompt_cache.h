@@ -1,0 +1,101 @@
+#pragma once
+// PromptCache: prompts are prefilled once and kept, those that are needed latest first to go.
+//
+// Two tiers: the decoder's pool, which a prompt must be in to be continued, and copies in the
+// host's memory, from where one comes back in a fraction of its prefill. Borrows the decoder. One
+// thread.
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/result.h"
+#include "worker/model/decoder.h"
+#include "worker/model/host_pages.h"
+
+namespace allot {
+
+class PromptCache {
+ public:
+  // How soon a prompt is asked for again, as far as that is known: lower is sooner.
+  using NextUse = std::function<uint64_t(const std::string& key)>;
+  static constexpr uint64_t kUnknownUse = UINT64_MAX;
+
+  // host_bytes: at most so much for copies, taken as it is needed; 0: none are made.
+  explicit PromptCache(Decoder* decoder, size_t host_bytes = 0);
+
+  // The prompts of `keys`, all of them valid until the next call, with `spare_pages(i)` pages left
+  // free for each entry i of keys. ids(i) gives the tokens of one that is not here, as a
+  // Result<const std::vector<int32_t>*>; its error ends the call. readings[i] is how it is read,
+  // which its key tells from others. Others make room, by next_use and then the least recently
+  // used first; kUsage if even that is not enough.
+  template <typename Ids, typename SparePages>
+  Result<std::vector<const Prompt*>> get(const std::vector<std::string>& keys,
+                                         const std::vector<PromptReading>& readings, const Ids& ids,
+                                         const SparePages& spare_pages,
+                                         const NextUse& next_use = nullptr) {
+    std::vector<const Prompt*> prompts;
+    next_use_ = next_use;
+    ++round_;
+    for (const std::string& key : keys) {
+      if (const auto found = entries_.find(key); found != entries_.end()) use(&found->second);
+    }
+    size_t spare = 0;
+    for (size_t i = 0; i < keys.size(); ++i) {
+      if (!bringBack(keys[i])) {
+        ALLOT_ASSIGN(const std::vector<int32_t>* tokens, ids(i));
+        ALLOT_TRY(makeRoom(decoder_->pool().pagesFor(tokens->size())));
+        ALLOT_ASSIGN(Prompt prompt, decoder_->prefill(*tokens, readings[i]));
+        Entry& entry = entries_[keys[i]];
+        entry.prompt = std::move(prompt);
+        use(&entry);
+      }
+      prompts.push_back(&entries_.at(keys[i]).prompt);
+      spare += spare_pages(i);
+    }
+    ALLOT_TRY(makeRoom(spare));
+    return prompts;
+  }
+
+  bool contains(const std::string& key) const { return entries_.contains(key); }
+  size_t size() const { return entries_.size(); }
+  // Of copying prompts to the host and back so far, in seconds; how many came back.
+  double secondsCopying() const { return seconds_; }
+  uint64_t broughtBack() const { return brought_back_; }
+
+ private:
+  struct Entry {
+    Prompt prompt;               // without pages: it is in the host's memory alone
+    std::vector<uint8_t*> host;  // its copy there; empty: there is none
+    uint64_t round = 0;          // of the get() that used it last
+    uint64_t used = 0;           // counts up with every use
+  };
+  using Entries = std::unordered_map<std::string, Entry>;
+
+  void use(Entry* entry);
+  // Whether it is in the pool now; false: it has to be prefilled.
+  bool bringBack(const std::string& key);
+  // Others leave the pool until `pages` are free there.
+  Status makeRoom(size_t pages);
+  void leavePool(Entries::iterator entry);
+  // Whether the entry has a copy now. Copies of what is needed later than it give way.
+  bool copyToHost(Entries::iterator entry);
+  void dropCopy(Entry* entry);
+  uint64_t nextUse(const std::string& key) const;
+  // The entry that is needed latest of those that `among` accepts.
+  template <typename Among>
+  Entries::iterator latest(const Among& among);
+
+  Decoder* decoder_;
+  std::optional<HostPages> host_;
+  NextUse next_use_;
+  uint64_t round_ = 0;
+  uint64_t uses_ = 0;
+  double seconds_ = 0;
+  uint64_t brought_back_ = 0;
+  Entries entries_;
+};
+
+}  // namespace allot

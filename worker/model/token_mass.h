@@ -1,0 +1,37 @@
+#pragma once
+// The rule behind TokenChoice, on host and device alike: masses are whole numbers, so that sums of
+// them do not depend on the order in which they are made. Private to worker/model/.
+#include <cmath>
+#include <cstdint>
+
+#include "allot/kernels/philox_streams.h"
+
+namespace allot {
+
+// Of the likeliest token. One that is less than half a unit of it is never drawn: all of those in a
+// vocabulary of 2^17 have less than a millionth of the likeliest one's mass together. Sums over
+// 2^24 tokens fit.
+constexpr double kTokenMass = 0x1.0p36;
+
+ALLOT_HOST_DEVICE inline uint64_t tokenMass(float logit, float highest, double temperature) {
+  const double gap = static_cast<double>(logit) - static_cast<double>(highest);
+  return static_cast<uint64_t>(exp(gap / temperature) * kTokenMass + 0.5);
+}
+
+// The mass that the nucleus must have at least, 1..total.
+ALLOT_HOST_DEVICE inline uint64_t nucleusMass(uint64_t total, double top_p) {
+  const auto wanted = static_cast<uint64_t>(ceil(top_p * static_cast<double>(total)));
+  if (wanted > total) return total;  // a total above 2^53 may have been rounded up
+  return wanted > 0 ? wanted : 1;
+}
+
+// Uniform in 0..total-1: the token is drawn at which the sum of masses, by id, passes it.
+ALLOT_HOST_DEVICE inline uint64_t drawnMass(uint64_t total, uint64_t seed, uint32_t sequence,
+                                            uint32_t step) {
+  const auto words = philox(seed, sequence, step, kTokenStream, 0);
+  const double u = uniformDouble(words[0], words[1]);
+  const auto drawn = static_cast<uint64_t>(u * static_cast<double>(total));
+  return drawn < total ? drawn : total - 1;
+}
+
+}  // namespace allot

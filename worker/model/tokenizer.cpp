@@ -1,0 +1,310 @@
+#include "worker/model/tokenizer.h"
+
+#include <algorithm>
+#include <array>
+#include <unordered_map>
+
+#include "worker/model/bos_rule.h"
+#include "worker/model/bpe.h"
+#include "worker/model/byte_level.h"
+#include "worker/model/gguf_model.h"
+#include "worker/model/json_file.h"
+#include "worker/model/metaspace.h"
+#include "worker/model/nfc.h"
+#include "worker/model/pre_tokenizer.h"
+
+namespace allot {
+namespace {
+
+constexpr size_t kMaxTokenizerBytes = size_t{256} << 20;
+
+struct AddedToken {
+  std::string content;
+  int32_t id = 0;
+  bool special = false;
+  bool normalized = false;
+  bool control = false;  // text when Specials::kText
+};
+
+bool isControl(std::string_view content, bool special) {
+  return special || (content.starts_with("<|") && content.ends_with("|>")) ||
+         (content.starts_with("<｜") && content.ends_with("｜>"));
+}
+
+// A token as decode writes it.
+struct Piece {
+  std::string bytes;
+  bool special = false;
+};
+
+// The added tokens of one pass over the text: leftmost first, of these the longest.
+class AddedTokenMatcher {
+ public:
+  void add(const AddedToken& token) {
+    std::vector<AddedToken>& same_start = by_first_byte_[firstByte(token.content)];
+    const auto shorter = [&](const AddedToken& t) {
+      return t.content.size() < token.content.size();
+    };
+    same_start.insert(std::find_if(same_start.begin(), same_start.end(), shorter), token);
+  }
+
+  // Calls plain for the text between matches (never empty) and match for an added token's id.
+  template <typename Plain, typename Match>
+  void split(std::string_view text, Specials specials, const Plain& plain,
+             const Match& match) const {
+    size_t done = 0;
+    for (size_t at = 0; at < text.size();) {
+      const AddedToken* found = longestAt(text.substr(at), specials);
+      if (found == nullptr) {
+        ++at;
+        continue;
+      }
+      if (done < at) plain(text.substr(done, at - done));
+      match(found->id);
+      at += found->content.size();
+      done = at;
+    }
+    if (done < text.size()) plain(text.substr(done));
+  }
+
+ private:
+  static size_t firstByte(std::string_view text) {
+    return static_cast<unsigned char>(text.front());
+  }
+  const AddedToken* longestAt(std::string_view text, Specials specials) const {
+    for (const AddedToken& token : by_first_byte_[firstByte(text)]) {
+      if (token.control && specials == Specials::kText) continue;
+      if (text.starts_with(token.content)) return &token;
+    }
+    return nullptr;
+  }
+
+  std::array<std::vector<AddedToken>, 256> by_first_byte_;
+};
+
+Result<AddedToken> parseAddedToken(const nlohmann::json& value, const std::string& file) {
+  const std::string where = file + ": added_tokens";
+  const nlohmann::json* content = member(value, "content");
+  if (content == nullptr || !content->is_string() ||
+      content->get_ref<const std::string&>().empty()) {
+    return badInput(where + ": an entry lacks content, a text that is not empty");
+  }
+  AddedToken token;
+  token.content = content->get<std::string>();
+  const std::string entry = where + ": " + inQuotes(token.content);
+  const nlohmann::json* id = member(value, "id");
+  int64_t number = 0;
+  if (id == nullptr || !integerIn(*id, 0, kMaxTokenIds - 1, number)) {
+    return badInput(entry + ": id: " + (id == nullptr ? "missing" : described(*id)) +
+                    "; must be an integer of 0.." + std::to_string(kMaxTokenIds - 1));
+  }
+  token.id = static_cast<int32_t>(number);
+  ALLOT_ASSIGN(token.special, boolMember(value, "special", false, entry));
+  ALLOT_ASSIGN(token.normalized, boolMember(value, "normalized", !token.special, entry));
+  token.control = isControl(token.content, token.special);
+  for (const char* key : {"single_word", "lstrip", "rstrip"}) {
+    ALLOT_ASSIGN(const bool set, boolMember(value, key, false, entry));
+    if (set) return badInput(entry + ": " + key + ": true is not supported");
+  }
+  return token;
+}
+
+Error notSupported(const std::string& file, const char* part, const nlohmann::json& value,
+                   const char* supported) {
+  const nlohmann::json* type = member(value, "type");
+  return {ErrorCode::kUsage, file + ": " + part + " type " +
+                                 (type == nullptr ? "(missing)" : described(*type)) +
+                                 " is not supported; supported: none, " + supported};
+}
+
+// Whether a byte-level tokenizer's normalizer is NFC. There is no other that it may have.
+Result<bool> readNormalizer(const nlohmann::json& root, const std::string& file) {
+  const nlohmann::json* value = member(root, "normalizer");
+  if (value == nullptr) return false;
+  const nlohmann::json* steps = member(*value, "normalizers");
+  const nlohmann::json* type = member(*value, "type");
+  const bool sequence =
+      type != nullptr && *type == "Sequence" && steps != nullptr && steps->is_array();
+  const nlohmann::json list = sequence ? *steps : nlohmann::json::array({*value});
+  for (const nlohmann::json& step : list) {
+    const nlohmann::json* kind = member(step, "type");
+    if (kind == nullptr || *kind != "NFC") {
+      return tl::unexpected(notSupported(file, "normalizer", step, "NFC"));
+    }
+  }
+  if (!list.empty() && !nfcAvailable()) {
+    return badInput(file +
+                    ": normalizer type \"NFC\" needs libutf8proc, which this build lacks; install "
+                    "it (Debian: libutf8proc-dev) and build again");
+  }
+  return !list.empty();
+}
+
+Status checkDecoder(const nlohmann::json& root, const std::string& file) {
+  const nlohmann::json* value = member(root, "decoder");
+  if (value == nullptr) return {};
+  const nlohmann::json* type = member(*value, "type");
+  if (type != nullptr && *type == "ByteLevel") return {};
+  return tl::unexpected(notSupported(file, "decoder", *value, "ByteLevel"));
+}
+
+}  // namespace
+
+struct Tokenizer::Impl {
+  explicit Impl(Bpe bpe_in) : bpe(std::move(bpe_in)) {}
+
+  Status readAddedTokens(const nlohmann::json& root, const std::string& file);
+  Status addToken(const AddedToken& token, const std::string& file);
+  std::optional<int32_t> addedIdOf(std::string_view token) const;
+
+  Bpe bpe;
+  // One of these.
+  std::optional<PreTokenizer> pre_tokenizer;
+  std::optional<Metaspace> metaspace;
+  std::unordered_map<std::string, int32_t> added;
+  bool composes = false;  // the normalizer is NFC
+  // Tokens that are looked for before and after normalisation.
+  AddedTokenMatcher before;
+  AddedTokenMatcher after;
+  std::unordered_map<int32_t, Piece> pieces;
+  size_t vocab_size = 0;
+  std::optional<int32_t> bos;
+};
+
+Status Tokenizer::Impl::readAddedTokens(const nlohmann::json& root, const std::string& file) {
+  for (const auto& [token, id] : bpe.vocab()) {
+    pieces.emplace(
+        id, Piece{metaspace ? Metaspace::bytesOf(token) : fromByteCharacters(token).value_or(token),
+                  false});
+  }
+  const nlohmann::json* tokens = member(root, "added_tokens");
+  if (tokens != nullptr && !tokens->is_array()) {
+    return badInput(file + ": added_tokens is not a list");
+  }
+  if (tokens != nullptr) {
+    for (const nlohmann::json& value : *tokens) {
+      ALLOT_ASSIGN(const AddedToken token, parseAddedToken(value, file));
+      ALLOT_TRY(addToken(token, file));
+    }
+  }
+  for (const auto& entry : pieces) {
+    vocab_size = std::max(vocab_size, static_cast<size_t>(entry.first) + 1);
+  }
+  return {};
+}
+
+Status Tokenizer::Impl::addToken(const AddedToken& token, const std::string& file) {
+  const std::string entry = file + ": added_tokens: " + inQuotes(token.content);
+  if (!added.emplace(token.content, token.id).second) {
+    return badInput(entry + " is there twice; remove one");
+  }
+  // An added token may be in the vocab too, and then it has one id.
+  const std::optional<int32_t> vocab_id = bpe.idOf(token.content);
+  if (vocab_id.has_value() && *vocab_id != token.id) {
+    return badInput(entry + " has id " + std::to_string(token.id) + ", but " +
+                    std::to_string(*vocab_id) + " in model.vocab");
+  }
+  if (!vocab_id.has_value() && pieces.contains(token.id)) {
+    return badInput(entry + ": id " + std::to_string(token.id) + " is the id of another token too");
+  }
+  // With ignore_merges a piece that is a token whole becomes it: text must not become a control.
+  if (token.control) bpe.hideWhole(token.id);
+  pieces[token.id] = {
+      metaspace ? token.content : fromByteCharacters(token.content).value_or(token.content),
+      token.special};
+  AddedToken sought = token;
+  if (token.normalized && composes) sought.content = nfc(token.content);
+  (token.normalized ? after : before).add(sought);
+  return {};
+}
+
+std::optional<int32_t> Tokenizer::Impl::addedIdOf(std::string_view token) const {
+  const auto found = added.find(std::string(token));
+  if (found == added.end()) return std::nullopt;
+  return found->second;
+}
+
+Result<Tokenizer> Tokenizer::load(const std::string& path) {
+  nlohmann::json root;
+  if (isGguf(path)) {
+    ALLOT_ASSIGN(const Gguf gguf, Gguf::open(path));
+    ALLOT_ASSIGN(root, ggufTokenizer(gguf));
+  } else {
+    ALLOT_ASSIGN(root, readJsonFile(path, kMaxTokenizerBytes));
+  }
+  if (!root.is_object()) return badInput(path + " is not a JSON object");
+  const nlohmann::json* model = member(root, "model");
+  const nlohmann::json* pre_tokenizer = member(root, "pre_tokenizer");
+  ALLOT_ASSIGN(Bpe bpe, Bpe::parse(model == nullptr ? nlohmann::json() : *model, path));
+  auto impl = std::make_unique<Impl>(std::move(bpe));
+  if (impl->bpe.byteFallback()) {
+    ALLOT_ASSIGN(impl->metaspace, Metaspace::parse(root, path));
+  } else {
+    ALLOT_TRY(checkDecoder(root, path));
+    ALLOT_ASSIGN(impl->composes, readNormalizer(root, path));
+    ALLOT_ASSIGN(
+        impl->pre_tokenizer,
+        PreTokenizer::parse(pre_tokenizer == nullptr ? nlohmann::json() : *pre_tokenizer, path));
+  }
+  ALLOT_TRY(impl->readAddedTokens(root, path));
+  const auto added = [&](std::string_view token) { return impl->addedIdOf(token); };
+  ALLOT_ASSIGN(impl->bos, bosRule(root, path, static_cast<int64_t>(impl->vocab_size), added));
+  return Tokenizer(std::move(impl));
+}
+
+std::string tokenizerPath(const std::string& model) {
+  return isGguf(model) ? model : model + "/tokenizer.json";
+}
+
+Tokenizer::Tokenizer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
+Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
+Tokenizer::~Tokenizer() = default;
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text, Specials specials,
+                                       bool begins) const {
+  std::vector<int32_t> ids;
+  const auto addId = [&](int32_t id) { ids.push_back(id); };
+  const auto encodePiece = [&](std::string_view piece) { impl_->bpe.encode(piece, ids); };
+  const auto encodePlain = [&](std::string_view plain) {
+    if (impl_->metaspace) {
+      impl_->metaspace->split(plain, begins && plain.data() == text.data(), encodePiece);
+    } else {
+      impl_->pre_tokenizer->split(plain, encodePiece);
+    }
+  };
+  const auto secondPass = [&](std::string_view rest) {
+    if (!impl_->composes || !mayChangeInNfc(rest)) {
+      impl_->after.split(rest, specials, encodePlain, addId);
+      return;
+    }
+    impl_->after.split(nfc(rest), specials, encodePlain, addId);
+  };
+  impl_->before.split(text, specials, secondPass, addId);
+  return ids;
+}
+
+std::string Tokenizer::decode(const std::vector<int32_t>& ids, bool skip_special) const {
+  std::string text;
+  for (const int32_t id : ids) {
+    const auto found = impl_->pieces.find(id);
+    if (found == impl_->pieces.end() || (skip_special && found->second.special)) continue;
+    text += found->second.bytes;
+  }
+  return impl_->metaspace ? impl_->metaspace->decoded(std::move(text)) : text;
+}
+
+std::optional<int32_t> Tokenizer::addedIdOf(std::string_view token) const {
+  return impl_->addedIdOf(token);
+}
+
+std::optional<int32_t> Tokenizer::idOf(std::string_view token) const {
+  const std::optional<int32_t> added = addedIdOf(token);
+  return added ? added : impl_->bpe.idOf(token);
+}
+
+size_t Tokenizer::vocabSize() const { return impl_->vocab_size; }
+
+std::optional<int32_t> Tokenizer::bosToken() const { return impl_->bos; }
+
+}  // namespace allot

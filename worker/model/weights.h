@@ -1,0 +1,56 @@
+#pragma once
+// The tensors of a Llama-architecture checkpoint in float32, in the two layouts that are needed:
+// plain rows for the prefill's matrix products, panels for the decode's. Immutable once loaded.
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "allot/kernels/dense_ops.h"
+#include "core/result.h"
+#include "worker/model/model_config.h"
+
+namespace allot {
+
+// A weight matrix [outputs, inputs].
+struct Matrix {
+  std::vector<float> rows;
+  kernels::PackedWeights packed;
+  int64_t outputs = 0;
+  int64_t inputs = 0;
+};
+
+struct LayerWeights {
+  std::vector<float> attention_norm;  // [hidden]
+  Matrix qkv;                         // [(heads + 2 kv_heads) * head_dim, hidden]
+  std::vector<float> qkv_bias;        // as many as qkv's outputs; empty: none
+  std::vector<float> query_norm;      // [head_dim], of each head of the queries; empty: none
+  std::vector<float> key_norm;
+  Matrix output;                // [hidden, heads * head_dim]
+  std::vector<float> mlp_norm;  // [hidden]
+  Matrix gate_up;               // [2 * intermediate, hidden]
+  Matrix down;                  // [hidden, intermediate]
+};
+
+struct Weights {
+  std::vector<float> embeddings;  // [vocab, hidden]
+  std::vector<LayerWeights> layers;
+  std::vector<float> final_norm;  // [hidden]
+  Matrix head;                    // [vocab, hidden]; its rows are empty where they are embeddings
+  uint64_t parameters = 0;        // stored ones: tied embeddings count once
+  std::string digest;             // SHA-256 of the files
+
+  size_t bytes() const;  // in memory, both layouts
+  const std::vector<float>& headRows() const { return head.rows.empty() ? embeddings : head.rows; }
+
+  // The digest alone: reads the files, and keeps nothing of them.
+  static Result<std::string> digestOf(const std::string& path);
+  // From a Hugging Face folder or a GGUF file, in both layouts.
+  static Result<Weights> load(const std::string& path, const ModelConfig& config);
+  // As plain rows alone. Each layer goes to `take` as soon as it is read and is not kept, so that a
+  // model on a GPU does not have to fit the host's memory.
+  static Result<Weights> loadByLayer(const std::string& path, const ModelConfig& config,
+                                     const std::function<void(LayerWeights)>& take);
+};
+
+}  // namespace allot
