@@ -9,7 +9,7 @@ SCRAPE_LABELS = {"experiment", "run_id", "instance", "job", "namespace", "pod", 
 SCRAPE_METRICS = {"up"}
 NAME = re.compile(r"\ballot_\w+")
 RECORDED = re.compile(r"\ballot:\w+:\w+")
-RULES = pathlib.Path(__file__).resolve().parents[2] / "k8s/prometheus/rules.yaml"
+RULES = pathlib.Path(__file__).resolve().parents[3] / "k8s/prometheus/rules.yaml"
 SUFFIXES = {"_bucket": {"le"}, "_sum": set(), "_count": set()}
 
 

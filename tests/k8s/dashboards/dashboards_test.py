@@ -14,7 +14,7 @@ import yaml
 
 from catalogue import NAME, RECORDED, Catalogue
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 GRAFANA = ROOT / "k8s/grafana"
 DASHBOARDS = {path.stem: json.loads(path.read_text()) for path in sorted(GRAFANA.glob("*.json"))}
 BUILT_IN = {"__rate_interval", "__range", "__interval"}

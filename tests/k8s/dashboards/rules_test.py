@@ -9,7 +9,7 @@ import unittest
 import yaml
 
 HERE = pathlib.Path(__file__).resolve().parent
-RULES = HERE.parents[1] / "k8s/prometheus/rules.yaml"
+RULES = HERE.parents[2] / "k8s/prometheus/rules.yaml"
 README = RULES.parent / "README.md"
 
 
