@@ -1,16 +1,22 @@
 #!/usr/bin/env python3
 """Plants one fault at a time and demands that a test fails: what ./run mutants calls.
 
-Each *.patch beside this file is one fault. Its first lines say what to build and to run:
-  # What:  Adam without bias correction
-  # Build: core_test                      targets
-  # Run:   core_test --gtest_filter=...   at least one such line has to fail; {bin} is not needed
-  # Quick: yes                            in the part that every CI run does
+The tables beside this file, *.txt, hold the faults of one folder of code each. A row is one fault:
+  mutant core_adam_without_bias_correction
+  what: Adam without bias correction
+  build: core_test                      targets
+  run: core_test --gtest_filter=...     at least one such line has to fail; {bin} is not needed
+  quick: yes                            in the part that every CI run does
+  file: core/learning/policy_gradient.cpp
+  -      the old lines, each after a '-'
+  +      the new lines, each after a '+'; lines that stay begin with a blank
+Old lines and those that stay are one block, which the file must hold exactly once. A fault of several
+places has several parts that begin with 'file:'. An empty line ends the row.
 
   run.py [--quick] [--today N] [PATTERN...]   those whose name holds one of the patterns
 
 The tree is copied to build/mutants/tree and built there, in its own build/release, without CUDA: a
-fault never stands in the repository. A patch that does not apply, or a fault that does not compile,
+fault never stands in the repository. A row that does not apply, or a fault that does not compile,
 is an error, as is a test that fails without any fault.
 """
 import argparse
@@ -36,23 +42,78 @@ ENVIRONMENT = {
 
 
 class Mutant:
-    def __init__(self, path):
-        self.path = path
-        self.name = path.stem
-        fields = {"What": [], "Build": [], "Run": [], "Quick": []}
-        self.files = []
-        for line in path.read_text().splitlines():
-            key, _, value = line.removeprefix("# ").partition(":")
-            if line.startswith("# ") and key in fields:
-                fields[key].append(value.strip())
-            if line.startswith("+++ b/"):
-                self.files.append(line.removeprefix("+++ b/").split("\t")[0])
-        self.what = " ".join(fields["What"])
-        self.targets = " ".join(fields["Build"]).split()
-        self.tests = fields["Run"]
-        self.quick = fields["Quick"] == ["yes"]
-        if not (self.what and self.targets and self.tests and self.files):
-            sys.exit(f"{path}: needs the lines '# What:', '# Build:', '# Run:' and a patch")
+    def __init__(self, table, name):
+        self.table = table
+        self.name = name
+        self.what = ""
+        self.targets = []
+        self.tests = []
+        self.quick = False
+        self.changes = []  # (file, old lines, new lines)
+
+    def add(self, line):
+        """Takes one line of the row; False if it is none."""
+        key, _, value = line.partition(": ")
+        if line[0] in " -+" and self.changes:
+            _, old, new = self.changes[-1]
+            if line[0] != "+":
+                old.append(line[1:])
+            if line[0] != "-":
+                new.append(line[1:])
+        elif key == "what":
+            self.what = value
+        elif key == "build":
+            self.targets = value.split()
+        elif key == "run":
+            self.tests.append(value)
+        elif line == "quick: yes":
+            self.quick = True
+        elif key == "file":
+            self.changes.append((value, [], []))
+        else:
+            return False
+        return True
+
+    def whole(self):
+        return self.what and self.targets and self.tests and self.changes and all(
+            old and old != new for _, old, new in self.changes)
+
+    def apply(self):
+        """Plants the fault in TREE; what hinders it, else None."""
+        for name, old, new in self.changes:
+            path = TREE / name
+            lines = path.read_text().split("\n") if path.is_file() else []
+            places = [at for at in range(len(lines) - len(old) + 1) if lines[at:at + len(old)] == old]
+            if len(places) != 1:
+                return (f"{self.table.name}: {self.name}: {name} holds the old lines {len(places)} times, not once:\n"
+                        + "\n".join(old))
+            lines[places[0]:places[0] + len(old)] = new
+            path.write_text("\n".join(lines))
+        return None
+
+
+def read_table(path):
+    mutants, mutant = [], None
+    for number, line in enumerate(path.read_text().split("\n"), 1):
+        if line.startswith("mutant ") and mutant is None:
+            mutant = Mutant(path, line.removeprefix("mutant "))
+            mutants.append(mutant)
+        elif not line:
+            mutant = None
+        elif mutant is None or not mutant.add(line):
+            sys.exit(f"{path}:{number}: not a line of a row: {line}")
+    for mutant in mutants:
+        if not mutant.whole():
+            sys.exit(f"{path}: {mutant.name}: needs 'what:', 'build:', 'run:', 'file:' and lines that change")
+    return mutants
+
+
+def read_tables():
+    mutants = sorted((m for path in HERE.glob("*.txt") for m in read_table(path)), key=lambda m: m.name)
+    for one, other in zip(mutants, mutants[1:]):
+        if one.name == other.name:
+            sys.exit(f"mutants: {one.table.name} and {other.table.name} both have {one.name}")
+    return mutants
 
 
 def run(command, **options):
@@ -117,9 +178,9 @@ def try_mutant(mutant):
     """(verdict, what killed it, seconds to build, seconds to test)."""
     start = time.monotonic()
     try:
-        applied = run(["git", "apply", "-C1", str(mutant.path)])
-        if applied.returncode != 0:
-            return "DOES NOT APPLY", applied.stdout.strip(), 0, 0
+        trouble = mutant.apply()
+        if trouble:
+            return "DOES NOT APPLY", trouble, 0, 0
         trouble = build(mutant.targets)
         if trouble:
             return "DOES NOT COMPILE", trouble, 0, 0
@@ -128,8 +189,9 @@ def try_mutant(mutant):
         seconds = built - start, time.monotonic() - built
         return ("killed", killer(failure), *seconds) if failure else ("SURVIVED", "", *seconds)
     finally:
-        for name in mutant.files:
-            restore(name)
+        for name in {name for name, _, _ in mutant.changes}:
+            if (ROOT / name).is_file():
+                restore(name)
 
 
 def killer(failure):
@@ -142,7 +204,7 @@ def killer(failure):
 
 
 def chosen(options):
-    mutants = [Mutant(path) for path in sorted(HERE.glob("*.patch"))]
+    mutants = read_tables()
     if options.quick:
         mutants = [mutant for mutant in mutants if mutant.quick]
     if options.patterns:
@@ -184,4 +246,5 @@ def main():
     sys.exit(1 if bad else 0)
 
 
-main()
+if __name__ == "__main__":
+    main()
