@@ -19,7 +19,7 @@ bool feed(const std::string& bytes) {
 TEST(InputFiles, TheCorpusIsTakenAsItsNamesSay) {
   std::set<std::string> met;
   for (const auto& item :
-       std::filesystem::directory_iterator(ALLOT_SOURCE_DIR "/tests/fuzz/input_files")) {
+       std::filesystem::directory_iterator(ALLOT_BIN_DIR "/../seeds/fuzz-input-files")) {
     const std::string bytes = readFile(item.path()), name = item.path().filename();
     const bool taken = feed(bytes);
     EXPECT_EQ(taken, name.starts_with("accepted-")) << name;

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Writes tests/fuzz/input_files: small experiment files, questions, notes of a run and edits of an
+"""Writes fuzz-input-files_seed_corpus.zip: small experiment files, questions, notes of a run and edits of an
 export, whole and damaged, from which fuzz-input-files starts. The first byte says which it is
 (input_files.h).
 
     python3 tests/fuzz/make_input_files.py
 """
 import json
-import pathlib
 import struct
 
-FOLDER = pathlib.Path(__file__).parent / "input_files"
+import pack
+
 RUN = "01M7YCD2AZVZVPGCPCSFDWQWNZ"
 EXPERIMENT = """apiVersion: allot.dev/v1alpha1
 kind: Experiment
@@ -104,10 +104,11 @@ def files():
 
 
 def main():
-    FOLDER.mkdir(exist_ok=True)
+    inputs = {}
     for name, kind, content in files():
         bytes_of = content.encode() if isinstance(content, str) else content
-        (FOLDER / name).write_bytes(kind.encode() + bytes_of)
+        inputs[name] = kind.encode() + bytes_of
+    pack.pack(inputs, "fuzz-input-files")
 
 
 if __name__ == "__main__":

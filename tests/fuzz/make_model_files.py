@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Writes tests/fuzz/model_files: small files of a model folder, whole ones and damaged ones, from
+"""Writes fuzz-model-files_seed_corpus.zip: small files of a model folder, whole ones and damaged ones, from
 which fuzz-model-files starts. The first byte says which file it is (model_files.h).
 
     python3 tests/fuzz/make_model_files.py
 """
 import json
-import pathlib
 import struct
 
-FOLDER = pathlib.Path(__file__).parent / "model_files"
+import pack
+
 MARK = "\u2581"
 
 
@@ -225,10 +225,11 @@ def gguf_files():
 
 
 def main():
-    FOLDER.mkdir(exist_ok=True)
+    inputs = {}
     for name, kind, content in [*files(), *gguf_files()]:
         bytes_of = content.encode() if isinstance(content, str) else content
-        (FOLDER / name).write_bytes(kind.encode() + bytes_of)
+        inputs[name] = kind.encode() + bytes_of
+    pack.pack(inputs, "fuzz-model-files")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ namespace {
 TEST(ModelFiles, TheCorpusIsTakenAsItsNamesSay) {
   size_t accepted = 0, refused = 0;
   for (const auto& item :
-       std::filesystem::directory_iterator(ALLOT_SOURCE_DIR "/tests/fuzz/model_files")) {
+       std::filesystem::directory_iterator(ALLOT_BIN_DIR "/../seeds/fuzz-model-files")) {
     const std::string bytes = readFile(item.path()), name = item.path().filename();
     const bool taken = feedModelFile(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
     EXPECT_EQ(taken, name.starts_with("accepted-")) << name;

@@ -109,7 +109,7 @@ TEST(Gguf, ATokenizerIsInTheFile) {
 // Where a file does not say whether a token stands in front, llama.cpp's defaults hold.
 TEST(Gguf, BosIsTheTokenizersRule) {
   struct Case {
-    const char* seed;  // of tests/fuzz/model_files, which begin with a letter
+    const char* seed;  // of the seeds of fuzz-model-files, which begin with a letter
     const char* bos;
     const char* chat;
   };
@@ -119,7 +119,7 @@ TEST(Gguf, BosIsTheTokenizersRule) {
                            {"accepted-llama-bpe", "0", "chatml"}}) {
     SCOPED_TRACE(item.seed);
     const std::string seed =
-        readFile(ALLOT_SOURCE_DIR "/tests/fuzz/model_files/" + std::string(item.seed));
+        readFile(ALLOT_BIN_DIR "/../seeds/fuzz-model-files/" + std::string(item.seed));
     ASSERT_FALSE(seed.empty());
     const std::string path = folder.write("model.gguf", seed.substr(1));
     const auto tokenizer = Tokenizer::load(path);
@@ -187,7 +187,7 @@ TEST(Gguf, NamesWhatIsWrong) {
 
 // The file of tests/fuzz with pieces, its last token made as long.
 std::string withPiece(size_t bytes) {
-  std::string file = readFile(ALLOT_SOURCE_DIR "/tests/fuzz/model_files/accepted-pieces").substr(1);
+  std::string file = readFile(ALLOT_BIN_DIR "/../seeds/fuzz-model-files/accepted-pieces").substr(1);
   const std::string old = std::string("\5\0\0\0\0\0\0\0", 8) + "\u2581th";
   const size_t at = file.find(old);
   EXPECT_NE(at, std::string::npos);
@@ -212,7 +212,7 @@ TEST(Gguf, LongPiecesTakeNoTime) {
 }
 
 TEST(Gguf, WidthsThatTheKernelsDoNotTake) {
-  std::string file = readFile(ALLOT_SOURCE_DIR "/tests/fuzz/model_files/accepted-pieces").substr(1);
+  std::string file = readFile(ALLOT_BIN_DIR "/../seeds/fuzz-model-files/accepted-pieces").substr(1);
   const std::string key = "llama.embedding_length";
   file[file.find(key) + key.size() + 4] = 72;  // behind the type
   EXPECT_THAT(errorOf(file), HasSubstr("llama.embedding_length: 72 is not supported; supported: a "
