@@ -194,8 +194,8 @@ cmd_build() {
   done
 }
 
-# What every experiment's kustomization takes its images from. The digests, not the tag, so that every node runs exactly what
-# was pushed; an image that is not here stays as it was.
+# What k8s/operator takes its image from. The digests, not the tag, so that every node runs exactly what was pushed; an image
+# that is not here stays as it was.
 readonly release=k8s/components/release/kustomization.yaml
 cmd_push() {
   local registry=${1:?./run images push: which registry? for example registry.example.org/team} name line pushed=

@@ -280,7 +280,7 @@ void accumulate(const std::string& folder, KubeObjects* objects) {
                                                 "images"};  // placed by who renders
     if (!known.contains(key)) {
       throw std::logic_error("k8s/" + folder + "/kustomization.yaml has " + key +
-                             ", which manifests/kustomize.cpp does not do");
+                             ", which k8s/render/kustomize.cpp does not do");
     }
   }
   for (const json& resource : file.value("resources", json::array())) {

@@ -1,9 +1,9 @@
 #pragma once
-// What `kubectl kustomize` does to the files of k8s/, as far as those files ask for it.
+// What the kustomizations of k8s/base and k8s/components ask for, as kustomize does it.
 //
 // Of a kustomization: resources, components, generators, patches (strategic merge) and labels; of
 // an overlay over it: a name prefix with all references to names, labels and selectors, names with
-// digests. tests/k8s/render holds the objects to kubectl's own for every experiment and component.
+// digests.
 // Pure functions, any thread; they trust the files, which are compiled in.
 #include <map>
 #include <nlohmann/json.hpp>

@@ -2,9 +2,8 @@
 // The Kubernetes objects of an experiment: those of k8s/base and of components, under its name,
 // with its file, its labels and what its section spec.cluster asks for.
 //
-// The same files as `kubectl kustomize` reads, and the same objects as it makes; tests/k8s/render
-// compares. `allot render` prints them, an operator applies them. Knows core only: accounts are
-// made by whoever calls (accountFiles of store/redis/acl.h). Pure functions, any thread.
+// `allot render` prints them, an operator applies them. Knows core only: accounts are made by
+// whoever calls (accountFiles of store/redis/acl.h). Pure functions, any thread.
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -19,7 +18,7 @@ namespace allot {
 // What becomes of the Secret with Redis's accounts. Pods see it as files, Redis reads it as it
 // starts.
 enum class AccountsSecret {
-  // NAME-accounts-DIGEST, as kustomize has it: with other accounts it is another Secret, and all
+  // NAME-accounts-DIGEST: with other accounts it is another Secret, and all
   // pods
   // are replaced.
   kDigest,

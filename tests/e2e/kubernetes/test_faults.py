@@ -8,11 +8,10 @@ import tempfile
 import time
 import unittest
 
-from harness import kube, machines, report, volume
+from harness import kube, machines, manifests, report, volume
 from harness.drain import watched_end
 from harness.experiment import Experiment
 
-OVERLAY = pathlib.Path(__file__).parent / "overlays/faults"
 needs_machines = unittest.skipUnless(machines.available(), "needs the test cluster's own scripts")
 
 
@@ -23,7 +22,7 @@ class Faults(unittest.TestCase):
     def setUpClass(cls):
         volume.renew()
         cls.random = random.Random(5)
-        cls.experiment = Experiment(OVERLAY)
+        cls.experiment = Experiment(manifests.overlay("faults"))
         since_apply = report.Stopwatch()
         cls.experiment.apply()
         try:

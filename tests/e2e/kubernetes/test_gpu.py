@@ -1,18 +1,15 @@
 """The GPU component: its workers go where nvidia.com/gpu is offered, and wait where none is."""
-import pathlib
 import unittest
 
-from harness import kube, machines, volume
+from harness import kube, machines, manifests, volume
 from harness.experiment import Experiment
-
-OVERLAY = pathlib.Path(__file__).parent / "overlays/gpu"
 
 
 @unittest.skipUnless(machines.available(), "needs a node that can pretend to have GPUs")
 class Gpu(unittest.TestCase):
     def test_workers_go_where_gpus_are(self):
         volume.renew()
-        x = Experiment(OVERLAY)
+        x = Experiment(manifests.own("gpu"))
         machines.pretend_gpus("node2", 0)
         x.apply()
         try:

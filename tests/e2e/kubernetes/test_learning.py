@@ -1,17 +1,16 @@
 """An experiment at full size: applied, watched, ended, its results collected."""
 import json
 import os
-import pathlib
 import tempfile
 import unittest
 
-from harness import kube, machines, report, volume
+from harness import kube, machines, manifests, report, volume
 from harness.experiment import Experiment
 
 SHORT = "ALLOT_SHORT" in os.environ
 UPDATES = 20 if SHORT else 150
 SIZE = "short" if SHORT else "full size"
-OVERLAY = pathlib.Path(__file__).parent / "overlays" / ("learning-short" if SHORT else "learning")
+OVERLAY = "learning-short" if SHORT else "learning"
 
 
 class Learning(unittest.TestCase):
@@ -20,7 +19,7 @@ class Learning(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         volume.renew()
-        cls.experiment = Experiment(OVERLAY)
+        cls.experiment = Experiment(manifests.overlay(OVERLAY))
         cls.since_apply = report.Stopwatch()
         cls.experiment.apply()
 

@@ -1,12 +1,10 @@
 """The next version is applied in the middle of a run: it goes on, and every update verifies."""
-import pathlib
 import re
 import unittest
 
-from harness import kube, machines, report, volume
+from harness import kube, machines, manifests, report, volume
 from harness.experiment import Experiment
 
-OVERLAYS = pathlib.Path(__file__).parent / "overlays"
 COMPONENTS = ("worker", "aggregator", "store")
 IMAGES = ("worker", "aggregator", "redis")
 
@@ -29,8 +27,8 @@ class Upgrade(unittest.TestCase):
     def setUpClass(cls):
         volume.renew()
         tag_images()
-        cls.experiment = Experiment(OVERLAYS / "faults")
-        cls.next = Experiment(OVERLAYS / "upgrade")
+        cls.experiment = Experiment(manifests.overlay("faults"))
+        cls.next = Experiment(manifests.overlay("upgrade"))
         cls.experiment.apply()
         try:
             cls.experiment.wait_version(1, 480)

@@ -1,5 +1,4 @@
-"""An experiment's manifests as `kubectl kustomize` and as `allot render` make them, and the ways to
-look into them."""
+"""An experiment's manifests as `allot render` makes them, and the ways to look into them."""
 import base64
 import copy
 import itertools
@@ -22,19 +21,17 @@ def profile_of(experiment):
 
 
 class Source:
-    """A copy of k8s/ and experiments/ with accounts, so that the checkout stays as it is."""
+    """A copy of experiments/ with accounts, so that the checkout stays as it is."""
 
     def __init__(self, root, programs, folder):
         self.root, self.programs, self.folder = root, programs, folder
-        shutil.copytree(root / "k8s", folder / "k8s",
-                        ignore=shutil.ignore_patterns("accounts", "made-by-run-accounts"))
         shutil.copytree(root / "experiments", folder / "experiments",
                         ignore=shutil.ignore_patterns("models"))
-        self.accounts = folder / "k8s/base/made-by-run-accounts"
+        self.accounts = folder / "accounts"
         self.run("allot", "acl", "--out", str(self.accounts))
         self.version = re.search(r"project\(allot VERSION ([0-9.]+)",
                                  (root / "CMakeLists.txt").read_text()).group(1)
-        # Those that name no components come first.
+        # Those that want no components come first.
         self.experiments = sorted((file.parent.name
                                    for file in folder.glob("experiments/*/experiment.yaml")),
                                   key=lambda name: (not name.startswith("recall-"), name))
@@ -48,7 +45,6 @@ class Source:
             if profile:
                 shutil.copy(root / "experiments/recall-sale/sale-profile.json", home / profile)
         self.help = {}
-        self.rendered = {}
 
     def run(self, program, *arguments):
         done = subprocess.run([self.programs / program, *arguments], cwd=self.root,
@@ -71,61 +67,25 @@ class Source:
 
     def combinations_for(self, experiment):
         """Combinations of components that are worth a rendering: all of them for one experiment of
-        those that name the same components themselves, and for the others the least and the most."""
+        those that want the same components, and for the others the least and the most."""
         alike = [name for name in self.experiments
                  if self.components_of(name) == self.components_of(experiment)]
         return COMBINATIONS if alike[0] == experiment else [(), COMPONENTS]
 
     def components_of(self, experiment, more=()):
-        """Those that the experiment's kustomization names, and these."""
-        file = self.folder / self.home_of(experiment) / "kustomization.yaml"
-        named = [path.rsplit("/", 1)[1] for path in yaml.safe_load(file.read_text())["components"]]
-        assert named.pop() == "release", f"{experiment}: release is not its last component"
+        """Those that the experiment's model wants, and these."""
+        file = self.folder / self.home_of(experiment) / "experiment.yaml"
+        model = yaml.safe_load(file.read_text())["spec"]["model"]
+        named = []
+        if model["path"].startswith("/models/"):
+            named = ["gpu", "models"] if model.get("device") == "cuda" else ["models"]
+        elif "smollm2" in model["path"]:
+            named = ["smollm2"]
         return tuple(named) + tuple(name for name in more if name not in named)
 
-    def render(self, experiment, components=(), more="", namespace=None):
-        """As a user does it: the components are named in the experiment's kustomization.yaml, and
-        more is added to it. The component `namespace` wants one, which is the experiment's."""
-        text = self.folder_text(experiment)
-        asked = experiment, tuple(components), more, namespace, text
-        if asked not in self.rendered:
-            self.rendered[asked] = self.kustomize(*asked[:-1])
-        chosen, namespace, output = self.rendered[asked]
-        return Rendering(self, experiment, chosen, namespace, output)
-
-    def folder_text(self, experiment):
-        """All that a rendering depends on and a test may change."""
-        files = [self.folder / self.home_of(experiment) / "experiment.yaml",
-                 self.accounts / "worker.password"]
-        return tuple(file.read_text() if file.exists() else None for file in files)
-
-    def kustomize(self, experiment, components, more, namespace):
-        """What `kubectl kustomize` says, after the components and the namespace that it was for."""
-        place = self.home_of(experiment)
-        home = self.folder / place
-        file = home / "kustomization.yaml"
-        plain = file.read_text()
-        chosen = self.components_of(experiment, components)
-        if "namespace" in chosen:
-            namespace = namespace or experiment
-        up = "../" * len(place.parts)
-        release = f"- {up}k8s/components/release\n"
-        added = "".join(f"- {up}k8s/components/{name}\n" for name in components
-                        if name not in self.components_of(experiment))
-        if namespace:
-            more = f"namespace: {namespace}\n{more}"
-        file.write_text(plain.replace(release, added + release) + more)
-        try:
-            done = subprocess.run(["kubectl", "kustomize", str(home)], capture_output=True,
-                                  text=True)
-        finally:
-            file.write_text(plain)
-        if done.returncode or done.stderr:
-            raise AssertionError(f"kubectl kustomize {experiment} (1.27 or newer?): {done.stderr}")
-        return chosen, namespace, done.stdout
-
-    def render_by_allot(self, experiment, components=(), namespace=None, options=()):
-        """The same by `allot render`."""
+    def render(self, experiment, components=(), namespace=None, options=()):
+        """What `allot render` prints. The component `namespace` wants one, which is the
+        experiment's."""
         chosen = self.components_of(experiment, components)
         if "namespace" in chosen:
             namespace = namespace or experiment

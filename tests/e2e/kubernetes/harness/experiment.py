@@ -1,9 +1,10 @@
 """One experiment in the cluster: its objects, its processes, what `allot` says of it."""
 import json
 import os
-import pathlib
 import subprocess
 import time
+
+import yaml
 
 from harness import kube
 
@@ -36,19 +37,18 @@ class Pod:
 
 
 class Experiment:
-    """The experiment of a kustomize folder, in the namespace of the same name."""
+    """The experiment that the objects are of, in the namespace of its own name."""
 
-    def __init__(self, folder):
-        self.folder = pathlib.Path(folder)
-        self.objects = kube.render(folder)
-        namespaces = [each["metadata"]["name"] for each in self.objects
+    def __init__(self, objects):
+        self.text = yaml.safe_dump_all(objects)
+        namespaces = [each["metadata"]["name"] for each in objects
                       if each["kind"] == "Namespace"]
-        assert len(namespaces) == 1, f"{folder}: {namespaces} instead of one namespace"
+        assert len(namespaces) == 1, f"{namespaces} instead of one namespace"
         self.namespace = self.name = namespaces[0]
 
     # --- objects
     def apply(self):
-        return kube.kubectl("apply", "-k", str(self.folder))
+        return kube.kubectl("apply", "-f", "-", stdin=self.text)
 
     def delete(self):
         # The workers first: having seen them leave, Kubernetes 1.20 looks at the namespace again
@@ -57,8 +57,8 @@ class Experiment:
         if found:
             self.scale(0)
             kube.until("no workers", lambda: not self.pods("worker"), 150)
-        return kube.kubectl("delete", "-k", str(self.folder), "--ignore-not-found",
-                            "--timeout=180s", timeout=200)
+        return kube.kubectl("delete", "-f", "-", "--ignore-not-found", "--timeout=180s",
+                            stdin=self.text, timeout=200)
 
     def kubectl(self, *arguments, **options):
         return kube.kubectl("-n", self.namespace, *arguments, **options)
