@@ -146,9 +146,9 @@ void addControlCommands(CLI::App* app, Action* action) {
   command->group(kSteerGroup);
   addRunChoice(command, &options->choice, false);
   command
-      ->add_option("DIR and settings", options->arguments,
-                   "Folder of the run [runs/latest], then spec.key=value; `allot explain spec` "
-                   "tells which settings are live")
+      ->add_option("SETTING", options->arguments,
+                   "spec.key=value, one or more, after the folder of the run [runs/latest]; `allot "
+                   "explain spec` tells which settings are live")
       ->required()
       ->option_text(" ");
   command->footer(
