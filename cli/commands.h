@@ -32,7 +32,6 @@ void addCalibrateCommands(CLI::App* app, Action* action);  // calibrate
 void addHistoryCommands(CLI::App* app, Action* action);    // serve
 void addExplainCommands(CLI::App* app, Action* action);    // explain; keys, methods, ... as before
 void addPaperCommands(CLI::App* app, Action* action);      // papers
-void addCardCommand(CLI::App* app, Action* action);        // card
 void addCompareCommand(CLI::App* app, Action* action);     // compare
 void addCrdCommand(CLI::App* app, Action* action);         // crd
 void addRenderCommand(CLI::App* app, Action* action);      // render
