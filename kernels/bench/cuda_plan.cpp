@@ -195,7 +195,7 @@ std::optional<Reads> readsOf(const kernels::MethodOptions& method, double n, dou
 
 const char* const kLimitRule =
     "limited by: memory where share is 0.70 or more; launch/latency where a step takes less\n"
-    "than 12 us, or where share is below 0.35 with fewer than two pieces of 256 keys for each\n"
+    "than 12 us, or where share is below 0.35 with fewer than two splits of 256 keys for each\n"
     "multiprocessor; instructions/latency otherwise. It is read off the figures; a profiler\n"
     "may know better.\n\n";
 
@@ -300,9 +300,9 @@ int copiesFor(const CudaOptions& options, Shape shape, double l2_bytes) {
   return 1 + static_cast<int>(std::ceil(4 * l2_bytes / least));
 }
 
-int64_t piecesOf(const CudaOptions& options, Shape shape) {
+int64_t splitsOf(const CudaOptions& options, Shape shape) {
   return int64_t{shape.rows} * options.kv_heads *
-         ((shape.keys + kernels::cuda::kPieceKeys - 1) / kernels::cuda::kPieceKeys);
+         ((shape.keys + kernels::cuda::kSplitKeys - 1) / kernels::cuda::kSplitKeys);
 }
 
 Timing summarise(std::vector<double> milliseconds) {
@@ -316,10 +316,10 @@ Timing summarise(std::vector<double> milliseconds) {
           .samples = static_cast<int>(milliseconds.size())};
 }
 
-const char* limitedBy(double milliseconds, double share, int64_t pieces, int multiprocessors) {
+const char* limitedBy(double milliseconds, double share, int64_t splits, int multiprocessors) {
   if (share >= 0.7) return "memory";
   if (milliseconds < kShortMilliseconds) return "launch/latency";
-  if (share < 0.35 && pieces < 2 * int64_t{multiprocessors}) return "launch/latency";
+  if (share < 0.35 && splits < 2 * int64_t{multiprocessors}) return "launch/latency";
   return "instructions/latency";
 }
 

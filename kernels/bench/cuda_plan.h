@@ -100,8 +100,8 @@ double cacheBytes(const CudaOptions& options, int sequences, int keys);
 // between two uses of a key: for the case that reads least. At least 1.
 int copiesFor(const CudaOptions& options, Shape shape, double l2_bytes);
 
-// Pieces of work that a step is cut into.
-int64_t piecesOf(const CudaOptions& options, Shape shape);
+// Splits of a step.
+int64_t splitsOf(const CudaOptions& options, Shape shape);
 
 // In milliseconds.
 struct Timing {
@@ -113,7 +113,7 @@ struct Timing {
 Timing summarise(std::vector<double> milliseconds);
 
 // What holds a step back, judged by its figures alone: see kLimitRule.
-const char* limitedBy(double milliseconds, double share, int64_t pieces, int multiprocessors);
+const char* limitedBy(double milliseconds, double share, int64_t splits, int multiprocessors);
 extern const char* const kLimitRule;
 
 }  // namespace allot::bench

@@ -86,7 +86,7 @@ Derived derive(const CudaOptions& options, const CudaDevice& device, const Shape
   }
   derived.bound = report.dense_bytes / figure.bytes;
   derived.of_bound = derived.times_dense / derived.bound;
-  derived.limited_by = limitedBy(milliseconds, derived.share, piecesOf(options, report.shape),
+  derived.limited_by = limitedBy(milliseconds, derived.share, splitsOf(options, report.shape),
                                  device.multiprocessors);
   return derived;
 }
@@ -226,7 +226,7 @@ nlohmann::json reportJson(const CudaOptions& options, const CudaDevice& device,
       {"copies", report.copies},
       {"flushBytes", report.flush_bytes},
       {"readPagesMilliseconds", report.pages_ms > 0 ? nlohmann::json(report.pages_ms) : nullptr},
-      {"pieces", piecesOf(options, report.shape)},
+      {"splits", splitsOf(options, report.shape)},
       {"sdpa", report.peers.value("torch", nlohmann::json())},
       {"flashInfer", report.peers.value("flashinfer", nlohmann::json())},
       {"peers", report.peers},

@@ -92,7 +92,7 @@ std::optional<std::string> attendQueries(const MethodOptions& method, const Page
   std::vector<uint32_t> budgets, sequences, step_names;
   std::vector<uint64_t> value_rows;
   std::optional<MeansAlong> means_along;
-  if (draws.idle_means && anyIdle(draws, in.heads))
+  if (draws.zero_budget_means && anyIdle(draws, in.heads))
     means_along.emplace(kv, in.page_table, in.first);
   std::vector<float> means;
   workspace->plan(in.first + in.count, in.heads / kv.kv_heads, kv.head_dim);
@@ -131,8 +131,8 @@ std::optional<std::string> attendQueries(const MethodOptions& method, const Page
                             .scale = in.scale,
                             .window = in.window,
                             .head_budgets = draws.budgets != nullptr,
-                            .idle_values = means_along ? means.data() : nullptr,
-                            .idle_window = draws.idle_window};
+                            .zero_budget_values = means_along ? means.data() : nullptr,
+                            .zero_budget_window = draws.zero_budget_window};
     DecodeOutputs part = out;
     part.out += from * width;
     if (part.lse) part.lse += static_cast<int64_t>(from) * in.heads;

@@ -138,7 +138,8 @@ class GroupRun {
     for (int begin = 0, end = 0; begin < group_; begin = end) {
       const Way way = wayOf(begin);
       for (end = begin + 1; end < group_ && wayOf(end) == way;) ++end;
-      const int first = way == Way::kWindow ? std::max(first_, n_ - in_.idle_window) : first_;
+      const int first =
+          way == Way::kWindow ? std::max(first_, n_ - in_.zero_budget_window) : first_;
       if (!runHeads({begin, end, way, first, first / kBlock * kBlock}, counts)) return false;
     }
     counts.finish(out_, in_, row_, kv_head_);
@@ -170,7 +171,7 @@ class GroupRun {
   Way wayOf(int g) const {
     if (n_ == 0) return Way::kSilent;
     const uint32_t budget = budgetOf(g);
-    if (budget == 0 && in_.idle_window > 0) return Way::kWindow;
+    if (budget == 0 && in_.zero_budget_window > 0) return Way::kWindow;
     if (budget == 0) return out_.lse ? Way::kScored : Way::kSilent;
     // Enough budget for every key is exact attention, without estimates on the way.
     const bool enough = exact_from_all_ && budget >= static_cast<uint32_t>(n_ - first_);
@@ -201,9 +202,9 @@ class GroupRun {
   }
 
   void beSilent(int g, GroupCounts& counts) {
-    if (in_.idle_values && n_ > 0) {
+    if (in_.zero_budget_values && n_ > 0) {
       const int64_t at = (static_cast<int64_t>(row_) * kv_.kv_heads + kv_head_) * kv_.head_dim;
-      std::copy_n(in_.idle_values + at, kv_.head_dim, output(g));
+      std::copy_n(in_.zero_budget_values + at, kv_.head_dim, output(g));
     }
     counts.silent(out_, in_, row_, first_head_ + g);
   }

@@ -7,17 +7,17 @@
 
 namespace allot::kernels::cuda {
 
-size_t choiceBytes(int max_length, int pieces) {
+size_t choiceBytes(int max_length, int splits) {
   const size_t sets = 3 * static_cast<size_t>(bitWords(max_length)) * sizeof(uint32_t);
-  return std::max(sizeof(SelectionMemory) + sets, 2 * pieces * sizeof(float));
+  return std::max(sizeof(SelectionMemory) + sets, 2 * splits * sizeof(float));
 }
 
-StepKernel choiceKernelOf(Sweep sweep, int head_dim, Element element) {
+StepKernel choiceKernelOf(SplitMode mode, int head_dim, Element element) {
   return byShape<StepKernel>(head_dim, element, [=](auto shape) -> StepKernel {
     using S = decltype(shape);
     using T = typename S::Type;
-    return sweep == Sweep::kShadow ? choiceKernel<S::kDim, T, true, false>
-                                   : choiceKernel<S::kDim, T, false, false>;
+    return mode == SplitMode::kShadow ? choiceKernel<S::kDim, T, true, false>
+                                      : choiceKernel<S::kDim, T, false, false>;
   });
 }
 

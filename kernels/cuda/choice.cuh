@@ -1,9 +1,9 @@
 #pragma once
-// The finish over heads (step.h) of methods that choose keys by their scores: top-k, vattention and
-// adaptive-denominator (kernels/cpu/adaptive.h says what these do), and skip-softmax. One block a
-// sequence and query head. Sets of keys are bits in shared memory, or in the workspace's where rows
-// are too long for that, so that lists of keys ascend and sums over them are the same whatever runs
-// beside.
+// The combine kernel over heads (step.h) of methods that choose keys by their scores: top-k,
+// vattention and adaptive-denominator (kernels/cpu/adaptive.h says what these do), and
+// skip-softmax. One block a sequence and query head. Sets of keys are bits in shared memory, or in
+// the workspace's where rows are too long for that, so that lists of keys ascend and sums over them
+// are the same whatever runs beside.
 #include "kernels/cuda/heavy_blocks.cuh"
 #include "kernels/cuda/key_sets.cuh"
 
@@ -22,7 +22,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
   using Base = HeadBlock<kDim, T, kRescores, true>;
   using Base::at_, Base::budget_, Base::keys_, Base::kv_head_, Base::lane_;
   using Base::kLanes;
-  using Base::pieces_, Base::sequence_, Base::step_, Base::tid_, Base::warp_;
+  using Base::splits_, Base::sequence_, Base::step_, Base::tid_, Base::warp_;
   using typename Base::Sums;
   static constexpr int kAhead = kRescores ? 4 : 8;  // entries that a lane has on their way
 
@@ -42,9 +42,9 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
   __device__ void choose() {
     const float reference = this->largestReference();
     float exponentials = 0;
-    for (int p = tid_; p < pieces_; p += kFinishThreads) {
-      const Piece piece = step_.space.pieces[at_ + p];
-      exponentials += power2(piece.reference - reference) * piece.sum;
+    for (int p = tid_; p < splits_; p += kCombineThreads) {
+      const Split split = step_.space.splits[at_ + p];
+      exponentials += power2(split.reference - reference) * split.sum;
     }
     exponentials = this->sum(exponentials);
     Chosen chosen{};
@@ -61,9 +61,9 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     const int local = adaptive ? countOrShare(how.local, how.local_share, keys) : 0;
     const int end = max(begin, span_ - local);
     if (blocks) {
-      keepHeavyBlocks(sets_, step_.space.scores + at_ * kPieceKeys, dead, span_, how.log_threshold);
+      keepHeavyBlocks(sets_, step_.space.scores + at_ * kSplitKeys, dead, span_, how.log_threshold);
     } else {
-      chosen.tail = split(begin, end, reference);
+      chosen.tail = partition(begin, end, reference);
     }
     chosen.fixed = list(0);
     const Sums fixed = gatherListed<false>(0, chosen.fixed);
@@ -94,7 +94,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     if (!step_.space.chosen) return;
     tell(chosen);
     const float* scores = scoresByKey();
-    for (uint32_t m = tid_; m < chosen.fixed + chosen.sampled; m += kFinishThreads) {
+    for (uint32_t m = tid_; m < chosen.fixed + chosen.sampled; m += kCombineThreads) {
       const float e = power2(scores[step_.space.draw_keys[this->listAt() + m]] - top);
       const float factor = m < chosen.fixed ? 1.0f : static_cast<float>(share);
       step_.space.draw_weights[this->listAt() + m] = e * factor * inverse;
@@ -106,7 +106,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
   }
 
   // Dynamic shared memory: what a selection needs, then three sets of keys. (Exact sequences have a
-  // factor a piece there.)
+  // factor a split there.)
   __device__ static uint32_t* setOf(const Step& step, uint8_t* memory, int which) {
     const int words = bitWords(step.space.max_length);
     if constexpr (kLong) {
@@ -131,7 +131,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     list(chosen->fixed);
     if (step_.space.pilot_bits) {
       uint32_t* to = step_.space.pilot_bits + this->headIndex() * bitWords(step_.space.max_length);
-      for (int w = tid_; w < sets_.words(); w += kFinishThreads) to[w] = sets_.kept()[w];
+      for (int w = tid_; w < sets_.words(); w += kCombineThreads) to[w] = sets_.kept()[w];
     }
     if (step_.how.denominator_alone) {
       const PilotEstimate estimate =
@@ -161,7 +161,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     const float* scores = scoresByKey();
     const int32_t* list = step_.space.draw_keys + this->listAt() + first;
     const float* bias = step_.in.bias ? step_.in.bias + sequence_ * step_.in.bias_stride : nullptr;
-    constexpr uint32_t kAtOnce = kFinishThreads / kLanes;  // entries that the block reads
+    constexpr uint32_t kAtOnce = kCombineThreads / kLanes;  // entries that the block reads
     float poison = 0;
     const auto scoreOf = [&](uint32_t place) {
       const int key = list[place];
@@ -208,14 +208,14 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
   }
 
   __device__ float* scoresByKey() const {
-    return step_.space.scores + at_ * kPieceKeys - keys_.base;
+    return step_.space.scores + at_ * kSplitKeys - keys_.base;
   }
 
   // kept(): the heaviest of keys begin .. end - 1, and all before and after; tail_: the rest.
   // Returns how many are in the tail. Masked keys are in neither, but for top-k, which keeps as
   // many keys as its budget says.
-  __device__ uint32_t split(int begin, int end, float reference) {
-    const float* scores = step_.space.scores + at_ * kPieceKeys;
+  __device__ uint32_t partition(int begin, int end, float reference) {
+    const float* scores = step_.space.scores + at_ * kSplitKeys;
     const bool adaptive = step_.how.chosen_by == ChosenBy::kAdaptive;
     const auto wanted = [&](uint32_t all) {
       return adaptive ? static_cast<uint32_t>(shareOf(step_.how.heavy, static_cast<int>(all)))
@@ -225,8 +225,8 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     // Without a bias no key is masked.
     bool kept = false;
     if (!adaptive || !step_.in.bias) {
-      const LeftScores left{scores, step_.space.pieces + at_,
-                            step_.space.piece_bytes + at_ * kPieceBytes, reference};
+      const LeftScores left{scores, step_.space.splits + at_,
+                            step_.space.split_bytes + at_ * kSplitBytes, reference};
       kept = sets_.keepByLevels(left, begin, end, wanted(count));
     }
     if (!kept) {
@@ -237,11 +237,11 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     if (!adaptive) return 0;
     if (kept) {
       const int dead = keys_.first - keys_.base;
-      for (int w = tid_; w < sets_.words(); w += kFinishThreads) {
+      for (int w = tid_; w < sets_.words(); w += kCombineThreads) {
         tail_[w] = below(span_, 32 * w) & ~below(dead, 32 * w);
       }
     }
-    for (int w = tid_; w < sets_.words(); w += kFinishThreads) {
+    for (int w = tid_; w < sets_.words(); w += kCombineThreads) {
       const uint32_t middle = below(end, 32 * w) & ~below(begin, 32 * w);
       const uint32_t there = tail_[w], kept = sets_.kept()[w];
       tail_[w] = there & middle & ~kept;
@@ -291,7 +291,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
   // kept(): `count` keys of the tail, a sample.
   __device__ void takeSample(uint32_t count, uint32_t n_s, uint32_t first_block) {
     if (count == n_s) {
-      for (int w = tid_; w < sets_.words(); w += kFinishThreads) sets_.kept()[w] = tail_[w];
+      for (int w = tid_; w < sets_.words(); w += kCombineThreads) sets_.kept()[w] = tail_[w];
       __syncthreads();
       return;
     }
@@ -313,7 +313,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     const float* bias = step_.in.bias ? step_.in.bias + sequence_ * step_.in.bias_stride : nullptr;
     // Few are shared out among all warps.
     constexpr uint32_t kGroup = Base::kEntries * kAhead;
-    const uint32_t per_warp = (count + kFinishWarps - 1) / kFinishWarps;
+    const uint32_t per_warp = (count + kCombineWarps - 1) / kCombineWarps;
     const uint32_t each = min(32u, (per_warp + kGroup - 1) / kGroup * kGroup);
     const auto keyAt = [&](uint32_t first) {
       const uint32_t own = first + lane_;
@@ -323,9 +323,9 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     uint32_t passed = warp_ * each;
     int key = keyAt(passed);
     uint32_t entry = key >= 0 ? this->entryOf(key) : 0;
-    for (; passed < count; passed += kFinishWarps * each) {
+    for (; passed < count; passed += kCombineWarps * each) {
       // Where the next entries are is read meanwhile.
-      const int next_key = keyAt(passed + kFinishWarps * each);
+      const int next_key = keyAt(passed + kCombineWarps * each);
       const uint32_t next_entry = next_key >= 0 ? this->entryOf(next_key) : 0;
       entry = __shfl_sync(kAll, entry, key >= 0 ? lane_ : 0);
       float known = minusInfinity();
@@ -350,7 +350,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
 };
 
 template <int kDim, typename T, bool kRescores, bool kLong>
-__global__ void __launch_bounds__(kFinishThreads, 2)
+__global__ void __launch_bounds__(kCombineThreads, 2)
     choiceKernel(const __grid_constant__ Step step) {
   extern __shared__ __align__(16) uint8_t memory[];  // choiceBytes(), or longChoiceBytes()
   __shared__ ChoiceShared<kDim> shared;

@@ -7,16 +7,16 @@
 
 namespace allot::kernels::cuda {
 
-size_t longChoiceBytes(int pieces) {
-  return std::max(sizeof(SelectionMemory), pieces * sizeof(uint64_t));
+size_t longChoiceBytes(int splits) {
+  return std::max(sizeof(SelectionMemory), splits * sizeof(uint64_t));
 }
 
-StepKernel longChoiceKernelOf(Sweep sweep, int head_dim, Element element) {
+StepKernel longChoiceKernelOf(SplitMode mode, int head_dim, Element element) {
   return byShape<StepKernel>(head_dim, element, [=](auto shape) -> StepKernel {
     using S = decltype(shape);
     using T = typename S::Type;
-    return sweep == Sweep::kShadow ? choiceKernel<S::kDim, T, true, true>
-                                   : choiceKernel<S::kDim, T, false, true>;
+    return mode == SplitMode::kShadow ? choiceKernel<S::kDim, T, true, true>
+                                      : choiceKernel<S::kDim, T, false, true>;
   });
 }
 

@@ -28,20 +28,20 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
   if (auto why = misaligned(kv, in.queries)) return why;
   if (auto why = beyondStreams(in)) return why;
   if (in.window < 0) return "window = " + std::to_string(in.window) + " is below 0";
-  if (in.idle_window > 0) {
+  if (in.zero_budget_window > 0) {
     return "heads without a budget attend to a window on the CPU alone: let them be silent, or "
            "give the mean of their values";
   }
   if (in.rows == 0) return std::nullopt;
   Workspace::Impl& impl = workspace->impl();
   const bool statistics = out.statistics || out.head_statistics || out.group_statistics;
-  const Sweep sweep = sweepOf(method);
+  const SplitMode mode = splitModeOf(method);
   if (!impl.ready || in.rows > impl.bounds.rows || in.heads != impl.bounds.heads ||
-      kv.kv_heads != impl.kv_heads || !takesRoomOf(method, impl.method) ||
+      kv.kv_heads != impl.kv_heads || !fitsPlan(method, impl.method) ||
       (statistics && !impl.bounds.statistics)) {
     return "the step is larger than, or other than, the workspace was planned for";
   }
-  if (auto why = lacking(method, kv)) return why;
+  if (auto why = missingShadow(method, kv)) return why;
   const KeyShadow* shadow = kv.shadow(4);
   Step step{.cache = {.keys = kv.keys,
                       .values = kv.values,
@@ -73,25 +73,26 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
                     .statistics = out.statistics,
                     .head_statistics = out.head_statistics,
                     .group_statistics = out.group_statistics},
-            .how = howOf(method),
+            .how = stepParams(method),
             .space = impl.space(method),
-            .by_head = {.budgets = in.head_budgets, .idle_values = in.idle_values}};
+            .by_head = {.has_head_budgets = in.head_budgets,
+                        .zero_budget_values = in.zero_budget_values}};
 
   if (auto why = impl.launchBefore(method, kv, &step, stream)) return why;
   Workspace::Impl::Launch launch;
-  if (auto why = impl.chooseSweep(sweep, kv, in, &launch)) return why;
+  if (auto why = impl.chooseSplitKernel(mode, kv, in, &launch)) return why;
   cudaError_t error = impl.launchEarly(launch.kernel, static_cast<unsigned>(launch.blocks),
                                        static_cast<unsigned>(launch.threads),
                                        static_cast<size_t>(launch.shared_bytes), stream, step);
   const auto heads = static_cast<unsigned>(in.rows * in.heads);
-  // The finish alone gives idle values.
-  const FinishKernel finish =
-      finishKernelOf(method, kv.head_dim, kv.element, in.head_budgets || in.idle_values,
-                     impl.longSets(method, impl.bounds.max_length),
-                     (in.rows * in.heads - 1) / impl.device.multiprocessors + 1);
+  // The combine kernel alone gives idle values.
+  const CombineKernel combine =
+      combineKernelOf(method, kv.head_dim, kv.element, in.head_budgets || in.zero_budget_values,
+                      impl.longSets(method, impl.bounds.max_length),
+                      (in.rows * in.heads - 1) / impl.device.multiprocessors + 1);
   if (error == cudaSuccess) {
-    error = impl.launchEarly(finish.kernel, heads, static_cast<unsigned>(finish.threads),
-                             impl.finishBytes(method, impl.bounds.max_length, impl.max_pieces),
+    error = impl.launchEarly(combine.kernel, heads, static_cast<unsigned>(combine.threads),
+                             impl.combineBytes(method, impl.bounds.max_length, impl.max_splits),
                              stream, step);
   }
   if (error == cudaSuccess && statistics) {

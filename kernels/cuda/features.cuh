@@ -1,6 +1,6 @@
 #pragma once
-// bernoulli's queries (kernels/cpu/bernoulli.h says what they are), before the sweep: the CPU's to
-// the bit. One block a sequence and KV head, one thread a channel.
+// bernoulli's queries (kernels/cpu/bernoulli.h says what they are), before the split kernel: the
+// CPU's to the bit. One block a sequence and KV head, one thread a channel.
 #include "kernels/cuda/primitives.cuh"
 
 namespace allot::kernels::cuda {

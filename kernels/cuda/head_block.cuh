@@ -1,23 +1,23 @@
 #pragma once
-// What every way of finishing a query head by drawn or chosen keys has in common (step.h): one
+// What every way of combining a query head by drawn or chosen keys has in common (step.h): one
 // block, which gathers entries of the pool.
-#include "kernels/cuda/head_pieces.cuh"
+#include "kernels/cuda/head_splits.cuh"
 
 namespace allot::kernels::cuda {
 
 // kRescores: scores that come from a shadow are computed again, exactly, for the entries gathered.
-template <int kDim, typename T, bool kRescores, bool kByHead, int kThreads = kFinishThreads>
-class HeadBlock : protected HeadPieces<kDim, T, kByHead, kThreads> {
+template <int kDim, typename T, bool kRescores, bool kByHead, int kThreads = kCombineThreads>
+class HeadBlock : protected HeadSplits<kDim, T, kByHead, kThreads> {
  protected:
-  using Pieces = HeadPieces<kDim, T, kByHead, kThreads>;
-  using Pieces::kShare, Pieces::kOwnWarps;
-  using Pieces::sequence_, Pieces::kv_head_;
-  using Pieces::step_, Pieces::shared_, Pieces::tid_, Pieces::lane_, Pieces::warp_;
+  using Splits = HeadSplits<kDim, T, kByHead, kThreads>;
+  using Splits::kShare, Splits::kOwnWarps;
+  using Splits::sequence_, Splits::kv_head_;
+  using Splits::step_, Splits::shared_, Splits::tid_, Splits::lane_, Splits::warp_;
   static constexpr int kLanes = kDim / 8;       // that read one entry together
   static constexpr int kEntries = 32 / kLanes;  // a warp reads at once
 
   __device__ HeadBlock(const Step& step, HeadShared<kDim>& shared, uint8_t* memory)
-      : Pieces(step, shared, memory) {
+      : Splits(step, shared, memory) {
     if constexpr (kRescores) {
       const float* from = step_.in.queries + this->headIndex() * kDim + lane_ % kLanes * 8;
 #pragma unroll
@@ -212,7 +212,7 @@ class HeadBlock : protected HeadPieces<kDim, T, kByHead, kThreads> {
     }
     __syncthreads();
     float total = 0;
-    for (int w = 0; tid_ < kDim && w < kFinishWarps; ++w) total += shared_.sums[w][tid_];
+    for (int w = 0; tid_ < kDim && w < kCombineWarps; ++w) total += shared_.sums[w][tid_];
     return total;
   }
 

@@ -13,13 +13,13 @@ namespace allot::kernels::cuda {
 __device__ inline void keepHeavyBlocks(KeySets& sets, const float* scores, int dead, int span,
                                        float log_threshold) {
   constexpr int kKeys = KeyBlocks{}.key_block;
-  static_assert(kKeys == 64 && kPieceKeys % kKeys == 0);
-  __shared__ float warp_tops[kFinishWarps];
+  static_assert(kKeys == 64 && kSplitKeys % kKeys == 0);
+  __shared__ float warp_tops[kCombineWarps];
   const int tid = threadIdx.x, lane = tid % 32, warp = tid / 32;
   const int blocks = (span + kKeys - 1) / kKeys;
   auto* tops = reinterpret_cast<float*>(sets.scratch());  // a word a block: there are more words
   __syncthreads();
-  for (int b = warp; b < blocks; b += kFinishWarps) {
+  for (int b = warp; b < blocks; b += kCombineWarps) {
     const float2 two = *reinterpret_cast<const float2*>(scores + b * kKeys + 2 * lane);
     float top = fmaxf(two.x, two.y);
     for (int i = 16; i > 0; i /= 2) top = fmaxf(top, __shfl_xor_sync(kAll, top, i));
@@ -27,7 +27,7 @@ __device__ inline void keepHeavyBlocks(KeySets& sets, const float* scores, int d
   }
   __syncthreads();
   // A thread has a stretch of blocks; before it, the largest of the stretches before.
-  const int stretch = (blocks + kFinishThreads - 1) / kFinishThreads;
+  const int stretch = (blocks + kCombineThreads - 1) / kCombineThreads;
   const int first = min(tid * stretch, blocks), last = min(first + stretch, blocks);
   float own = minusInfinity();
   for (int b = first; b < last; ++b) own = fmaxf(own, tops[b]);
@@ -50,7 +50,7 @@ __device__ inline void keepHeavyBlocks(KeySets& sets, const float* scores, int d
       sets.kept()[w] = keeps ? below(span, 32 * w) & ~below(dead, 32 * w) : 0;
     }
   }
-  for (int w = 2 * blocks + tid; w < sets.words(); w += kFinishThreads) sets.kept()[w] = 0;
+  for (int w = 2 * blocks + tid; w < sets.words(); w += kCombineThreads) sets.kept()[w] = 0;
   __syncthreads();
 }
 

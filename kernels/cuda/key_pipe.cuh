@@ -1,15 +1,15 @@
 #pragma once
 // A warp's flow of bytes: a ring of copies from global to shared memory (cp.async) that runs ahead
-// over the ends of pieces, so that no barrier of a block and no latency of a piece stops it.
-#include "kernels/cuda/sweep_work.cuh"
+// over the ends of splits, so that no barrier of a block and no latency of a split stops it.
+#include "kernels/cuda/split_work.cuh"
 #include "kernels/cuda/swizzle.h"
 
 namespace allot::kernels::cuda {
 
-// One warp's draws of a piece of s2anta-flash.
+// One warp's draws of a split of s2anta-flash.
 struct DrawScratch {
   uint32_t reached[kQuad][32];  // masses of keys 0 .. 8 i + 7
-  uint32_t counts[kPieceKeys];  // draws of a key: a byte a head, at most 255
+  uint32_t counts[kSplitKeys];  // draws of a key: a byte a head, at most 255
   uint32_t masses[kQuad];
   uint32_t offsets[kQuad];
   uint32_t pending[4 * kPart];  // counts of the entries that are on their way
@@ -17,28 +17,28 @@ struct DrawScratch {
 
 // What a warp has in shared memory, each at a multiple of 256 bytes: the ring's slots (a tile of
 // keys or values, or codes and scales of 64 keys), s2anta-flash's slots for drawn values, and
-// scratch (the scores of a piece, then s2anta-flash's draws).
-template <int kDim, Sweep kSweep, int kPack>
-struct SweepLayout {
+// scratch (the scores of a split, then s2anta-flash's draws).
+template <int kDim, SplitMode kMode, int kPack>
+struct SplitLayout {
   using Tile = TileLayout<kDim>;
   using Codes = CodeLayout<kDim>;
-  using Scores = ScoreLayout<kPieceKeys, kPack>;
+  using Scores = ScoreLayout<kSplitKeys, kPack>;
   static_assert(4 * Codes::kBytes == Tile::kBytes);
-  static constexpr int kScaleBytes = kSweep == Sweep::kShadow ? 256 : 0;
+  static constexpr int kScaleBytes = kMode == SplitMode::kShadow ? 256 : 0;
   static constexpr int kSlotBytes = Tile::kBytes + kScaleBytes;
   // More slots would leave room for fewer warps, which hide more. Larger packs need more registers,
-  // so that there are fewer warps anyway. Where pieces are joined there is enough on its way.
+  // so that there are fewer warps anyway. Where splits are joined there is enough on its way.
   static constexpr int kMoreSlots = kPack == kQuad ? 0 : kPack == 8 ? 1 : 2;
   static constexpr int kSlots =
-      kSweep == Sweep::kShadow ? 2 : (kSweep == Sweep::kJoined ? 2 : 3) + kMoreSlots;
-  // What was summed of the pieces before: a lane's reference, sum and channels of each of its
+      kMode == SplitMode::kShadow ? 2 : (kMode == SplitMode::kJoined ? 2 : 3) + kMoreSlots;
+  // What was summed of the splits before: a lane's reference, sum and channels of each of its
   // heads.
   static constexpr int kPendingBytes =
-      kSweep == Sweep::kJoined ? PackLayout<kPack>::kOfLane * (2 + kDim / 8) * 128 : 0;
-  // s2anta-flash: values of a piece, and what its draws need beside the masses.
-  static constexpr int kGatherSlots = kSweep == Sweep::kFlash ? 4 : 0;
-  static constexpr int kDrawBytes = kSweep == Sweep::kFlash ? sizeof(DrawScratch) : 0;
-  static constexpr bool kScores = kSweep != Sweep::kExact && kSweep != Sweep::kJoined;
+      kMode == SplitMode::kJoined ? PackLayout<kPack>::kOfLane * (2 + kDim / 8) * 128 : 0;
+  // s2anta-flash: values of a split, and what its draws need beside the masses.
+  static constexpr int kGatherSlots = kMode == SplitMode::kFlash ? 4 : 0;
+  static constexpr int kDrawBytes = kMode == SplitMode::kFlash ? sizeof(DrawScratch) : 0;
+  static constexpr bool kScores = kMode != SplitMode::kExact && kMode != SplitMode::kJoined;
   static constexpr int kScratch =
       kScores ? (kPack * Scores::kLineBytes + kDrawBytes + 255) / 256 * 256 : kPendingBytes;
   static constexpr int kWarpBytes = (kSlots + kGatherSlots) * kSlotBytes + kScratch;
@@ -48,10 +48,10 @@ struct SweepLayout {
   }
 };
 
-template <int kDim, Sweep kSweep, bool kByHead, int kPack>
+template <int kDim, SplitMode kMode, bool kByHead, int kPack>
 class KeyPipe {
-  using Share = WarpShare<kSweep, kByHead, kPack>;
-  using Layout = SweepLayout<kDim, kSweep, kPack>;
+  using Share = WarpShare<kMode, kByHead, kPack>;
+  using Layout = SplitLayout<kDim, kMode, kPack>;
   using Tile = typename Layout::Tile;
   using Codes = typename Layout::Codes;
   static constexpr int kStretch = 32 * kPart;
@@ -87,9 +87,9 @@ class KeyPipe {
 
  private:
   // What comes after the stretch being copied, and its pages, are fetched one stretch ahead: a
-  // piece, or as much of several as a warp's lanes know the pages of.
+  // split, or as much of several as a warp's lanes know the pages of.
   __device__ void lookAhead(const Share& share) {
-    if (kSweep == Sweep::kJoined && has_ahead_ && ahead_rest_ > 0) {
+    if (kMode == SplitMode::kJoined && has_ahead_ && ahead_rest_ > 0) {
       ahead_.first += kStretch;
       ahead_.dead = 0;
       ahead_.count = ahead_rest_;
@@ -99,7 +99,7 @@ class KeyPipe {
       ahead_ = share.at(next_);
       share.goOn(next_);
     }
-    if constexpr (kSweep == Sweep::kJoined) {
+    if constexpr (kMode == SplitMode::kJoined) {
       ahead_rest_ = max(ahead_.count - kStretch, 0);
       ahead_.count -= ahead_rest_;
     }
@@ -120,8 +120,8 @@ class KeyPipe {
     const bool good = lane_ < tiles && lane_ >= dead && !bad;
     load_entry_ =
         good ? entryAt(step_, ahead_pages_, load_.kv_head, load_.first + lane_ * kPart) : kNoEntry;
-    load_slot_ = load_.exact ? 2 * dead : kSweep == Sweep::kShadow ? dead / 4 : dead;
-    load_slots_ = load_.exact ? 2 * tiles : kSweep == Sweep::kShadow ? (tiles + 3) / 4 : tiles;
+    load_slot_ = load_.exact ? 2 * dead : kMode == SplitMode::kShadow ? dead / 4 : dead;
+    load_slots_ = load_.exact ? 2 * tiles : kMode == SplitMode::kShadow ? (tiles + 3) / 4 : tiles;
     lookAhead(share);
   }
 
@@ -142,7 +142,7 @@ class KeyPipe {
 
   template <bool kOnce>
   __device__ void copySlot() const {
-    if (load_.exact || kSweep != Sweep::kShadow) {
+    if (load_.exact || kMode != SplitMode::kShadow) {
       const int tile = load_.exact ? load_slot_ / 2 : load_slot_;
       copyTile<kOnce>(load_.exact && load_slot_ % 2 ? step_.cache.values : step_.cache.keys, tile);
     } else {
@@ -176,7 +176,7 @@ class KeyPipe {
   // Codes and scales of 64 keys, tile by tile.
   template <bool kOnce>
   __device__ void copyCodes() const {
-    if constexpr (kSweep == Sweep::kShadow) {
+    if constexpr (kMode == SplitMode::kShadow) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const uint32_t entry = __shfl_sync(kAll, load_entry_, load_slot_ * 4 + i);

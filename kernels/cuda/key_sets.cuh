@@ -3,7 +3,7 @@
 // and their list. Lists of keys ascend, and sums over them are the same whatever runs beside.
 //
 // The largest of n numbers are among few candidates, whose digits decide. Which these are is known
-// - of scores by their levels, which the sweep left for every eight keys (keepByLevels());
+// - of scores by their levels, which the split kernel left for every eight keys (keepByLevels());
 // - of random words by how many are below a bound (keepBelow());
 // - of any numbers in two passes over them: one counts the numbers by bins, one keeps what is in
 //   larger bins than the last that is wanted, and what is in its own are candidates
@@ -16,7 +16,7 @@ constexpr int kBins = 2048;
 constexpr int kCandidates = 4096;
 
 struct SetShared {
-  uint32_t warp_counts[kFinishWarps];
+  uint32_t warp_counts[kCombineWarps];
   uint32_t bin, wanted, candidates, octets;
 };
 
@@ -54,11 +54,11 @@ __device__ inline uint32_t ordered(float x) {
   return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 
-// What the sweep left of a head's scores.
+// What the split kernel left of a head's scores.
 struct LeftScores {
   const float* scores;
-  const Piece* pieces;
-  const uint8_t* levels;  // [pieces, kPieceBytes], of an octet of keys a byte
+  const Split* splits;
+  const uint8_t* levels;  // [splits, kSplitBytes], of an octet of keys a byte
   float reference;        // no score is larger
 };
 
@@ -136,7 +136,7 @@ class KeySets {
     const uint32_t wanted = findBin(wanted_of, &all);
     if (wanted >= all) return all;
     if (wanted == 0) {
-      for (int w = tid_; w < words_; w += kFinishThreads) kept_[w] = 0;
+      for (int w = tid_; w < words_; w += kCombineThreads) kept_[w] = 0;
       __syncthreads();
       return all;
     }
@@ -190,7 +190,7 @@ class KeySets {
   // octets are read. Levels count down, in steps of an eighth, from the largest reference; one that
   // is not exact is off by less than one, where its difference was rounded.
   __device__ bool keepByLevels(const LeftScores& left, int begin, int end, uint32_t wanted) {
-    static_assert(kLevels == kFinishThreads);
+    static_assert(kLevels == kCombineThreads);
     constexpr uint32_t kOctets = 2 * kBins;
     if (end > 8 << 16) return false;  // an octet's number is of 16 bits
     const int whole = end / 8 - (begin + 7) / 8;
@@ -233,9 +233,9 @@ class KeySets {
     __syncthreads();
     const uint32_t listed = shared_.octets;
     if (listed > kOctets) return false;
-    for (uint32_t i = tid_; i < listed; i += kFinishThreads) {
+    for (uint32_t i = tid_; i < listed; i += kCombineThreads) {
       const int o = selection_.octets[i];
-      const float reference = left.pieces[o / kPieceOctets].reference;
+      const float reference = left.splits[o / kSplitOctets].reference;
       const float most = static_cast<float>(last) - (left.reference - reference) * kLevelsInTwo;
       const Octet octet = octetOf(left.scores, o, end);
 #pragma unroll
@@ -268,7 +268,7 @@ class KeySets {
     if (tid_ == 0) shared_.candidates = 0;
     __syncthreads();
     const auto* has_of = reinterpret_cast<const uint8_t*>(set);
-    for (int o = tid_; o < 4 * words_; o += kFinishThreads) {
+    for (int o = tid_; o < 4 * words_; o += kCombineThreads) {
       const uint32_t has = has_of[o];
       if (has == 0) continue;
       uint32_t word[8];
@@ -287,7 +287,7 @@ class KeySets {
 
   // The keys of kept() to a list, ascending, counted from 0. Returns how many.
   __device__ uint32_t list(int base, int32_t* to) {
-    const int stretch = (words_ + kFinishThreads - 1) / kFinishThreads;
+    const int stretch = (words_ + kCombineThreads - 1) / kCombineThreads;
     const int first = min(tid_ * stretch, words_), last = min(first + stretch, words_);
     uint32_t own = 0, all;
     for (int w = first; w < last; ++w) own += __popc(kept_[w]);
@@ -306,7 +306,7 @@ class KeySets {
       place += __popc(kept_[w]);
     }
     __syncthreads();
-    for (int w = warp_; w < words_; w += kFinishWarps) {
+    for (int w = warp_; w < words_; w += kCombineWarps) {
       const uint32_t bits = kept_[w];
       const uint32_t below = bits & ((1u << lane_) - 1);
       if (bits >> lane_ & 1) to[scratch_[w] + __popc(below)] = base + w * 32 + lane_;
@@ -327,7 +327,7 @@ class KeySets {
     if (lane_ == 31) shared_.warp_counts[warp_] = reached;
     __syncthreads();
     uint32_t passed = 0, all = 0;
-    for (int w = 0; w < kFinishWarps; ++w) {
+    for (int w = 0; w < kCombineWarps; ++w) {
       if (w < warp_) passed += shared_.warp_counts[w];
       all += shared_.warp_counts[w];
     }
@@ -365,7 +365,7 @@ class KeySets {
 
   // Adds the `wanted` largest candidates to kept_; scratch_ is clear.
   __device__ void keepCandidates(uint32_t wanted) {
-    if (shared_.candidates > kFinishThreads || !keepByRank(wanted)) {
+    if (shared_.candidates > kCombineThreads || !keepByRank(wanted)) {
       keepTies(cutOfCandidates(wanted).ties);
     }
   }
@@ -395,9 +395,9 @@ class KeySets {
   __device__ Cut cutOfCandidates(uint32_t wanted) {
     const uint32_t candidates = shared_.candidates;
     const Cut cut = cutOf(wanted, [&](auto take) {
-      for (uint32_t c = tid_; c < candidates; c += kFinishThreads) take(selection_.numbers[c]);
+      for (uint32_t c = tid_; c < candidates; c += kCombineThreads) take(selection_.numbers[c]);
     });
-    for (uint32_t c = tid_; c < candidates; c += kFinishThreads) {
+    for (uint32_t c = tid_; c < candidates; c += kCombineThreads) {
       const uint32_t x = selection_.numbers[c];
       const int j = selection_.keys[c];
       if (x >= cut.least) atomicOr((x > cut.least ? kept_ : scratch_) + j / 32, 1u << j % 32);
@@ -414,29 +414,29 @@ class KeySets {
   }
 
   __device__ void clearKept() {
-    for (int w = tid_; w < words_; w += kFinishThreads) kept_[w] = scratch_[w] = 0;
+    for (int w = tid_; w < words_; w += kCombineThreads) kept_[w] = scratch_[w] = 0;
   }
 
   // f(first, levels, further) for this thread's octets of the keys before `end`, four at a time:
   // the levels of octets first .. first + 3, a byte each, are `further` further away than they say.
   template <typename Function>
   __device__ void overLevels(const LeftScores& left, int end, Function f) const {
-    constexpr int kFours = kPieceOctets / 4, kAhead = 4;
+    constexpr int kFours = kSplitOctets / 4, kAhead = 4;
     const int fours = (end + 31) / 32;
 #pragma unroll 1
-    for (int first = tid_; first < fours; first += kAhead * kFinishThreads) {
+    for (int first = tid_; first < fours; first += kAhead * kCombineThreads) {
       uint32_t levels[kAhead];
       float apart[kAhead];
 #pragma unroll
       for (int a = 0; a < kAhead; ++a) {
-        const int i = min(first + a * kFinishThreads, fours - 1), piece = i / kFours;
-        levels[a] = reinterpret_cast<const uint32_t*>(left.levels + static_cast<int64_t>(piece) *
-                                                                        kPieceBytes)[i % kFours];
-        apart[a] = (left.reference - left.pieces[piece].reference) * kLevelsInTwo;
+        const int i = min(first + a * kCombineThreads, fours - 1), split = i / kFours;
+        levels[a] = reinterpret_cast<const uint32_t*>(left.levels + static_cast<int64_t>(split) *
+                                                                        kSplitBytes)[i % kFours];
+        apart[a] = (left.reference - left.splits[split].reference) * kLevelsInTwo;
       }
 #pragma unroll
       for (int a = 0; a < kAhead; ++a) {
-        const int i = first + a * kFinishThreads;
+        const int i = first + a * kCombineThreads;
         if (i < fours) f(4 * i, levels[a], static_cast<uint32_t>(fminf(apart[a], kLevels - 1)));
       }
     }
@@ -444,7 +444,7 @@ class KeySets {
 
   __device__ void clearCounts() {
     __syncthreads();
-    for (int i = tid_; i < kBins; i += kFinishThreads) selection_.counts[i] = 0;
+    for (int i = tid_; i < kBins; i += kCombineThreads) selection_.counts[i] = 0;
     __syncthreads();
   }
 
@@ -452,7 +452,7 @@ class KeySets {
   template <typename Wanted>
   __device__ uint32_t findBin(Wanted wanted_of, uint32_t* all) {
     // Thread i has bins 2047 - 8 i and below.
-    constexpr int kEach = kBins / kFinishThreads;
+    constexpr int kEach = kBins / kCombineThreads;
     const int first = kBins - 1 - kEach * tid_;
     uint32_t own = 0;
     for (int i = 0; i < kEach; ++i) own += selection_.counts[first - i];
@@ -474,9 +474,9 @@ class KeySets {
     constexpr bool kReads = !kFirst || Source::kReadsFirst;
     const int octets = 4 * words_;
     auto ahead = source.load(kReads ? tid_ : octets);
-    for (int o = tid_; o < octets; o += kFinishThreads) {
+    for (int o = tid_; o < octets; o += kCombineThreads) {
       const auto octet = ahead;
-      if (kReads) ahead = source.load(o + kFinishThreads);
+      if (kReads) ahead = source.load(o + kCombineThreads);
       uint32_t x[8];
       const uint32_t has = kFirst ? source.first(o, octet, x) : source.again(o, octet, x);
       f(o, has, x);
@@ -485,7 +485,7 @@ class KeySets {
 
   // kept_ gets the first `count` keys of scratch_.
   __device__ void keepTies(uint32_t count) {
-    const int stretch = (words_ + kFinishThreads - 1) / kFinishThreads;
+    const int stretch = (words_ + kCombineThreads - 1) / kCombineThreads;
     const int first = min(tid_ * stretch, words_), last = min(first + stretch, words_);
     uint32_t own = 0, all;
     for (int w = first; w < last; ++w) own += __popc(scratch_[w]);

@@ -15,52 +15,54 @@ struct Means;
 using StepKernel = void (*)(Step);
 using AppendKernel = void (*)(Append);
 
-// One sweep, and the shared memory it needs.
-struct SweepKernel {
+// One split kernel, and the shared memory it needs.
+struct SplitKernel {
   StepKernel kernel = nullptr;
   int warp_bytes = 0;
 };
 
-// One finish, and its threads.
-struct FinishKernel {
+// One combine kernel, and its threads.
+struct CombineKernel {
   StepKernel kernel = nullptr;
   int threads = 256;
 };
 
 // Nothing (null) for other head sizes than 64 and 128. by_head: what reads Step::ByHead. There is
-// no finish of kExact that does: that of kMasses attends exactly where all heads do. pack: query
-// heads at once, packFor() a group or, over the shadow, up to kMostShadowPack; the others have
-// quads. many: there are so many pieces that some are taken together.
-SweepKernel exactSweep(int head_dim, Element element, int pack, bool many);
-SweepKernel exactSweepByHead(int head_dim, Element element, int pack);
-SweepKernel massesSweep(int head_dim, Element element, bool by_head);
-SweepKernel shadowSweep(int head_dim, Element element, bool by_head, int pack);
-SweepKernel flashSweep(int head_dim, Element element, bool by_head);
+// no combine kernel of kExact that does: that of kMasses attends exactly where all heads do. pack:
+// query heads at once, packFor() a group or, over the shadow, up to kMostShadowPack; the others
+// have quads. many: there are so many splits that some are taken together.
+SplitKernel exactSplitKernel(int head_dim, Element element, int pack, bool many);
+SplitKernel exactSplitKernelByHead(int head_dim, Element element, int pack);
+SplitKernel massesSplitKernel(int head_dim, Element element, bool by_head);
+SplitKernel shadowSplitKernel(int head_dim, Element element, bool by_head, int pack);
+SplitKernel flashSplitKernel(int head_dim, Element element, bool by_head);
 // heads_each: heads for each multiprocessor. Where there are more than find room at once, blocks
 // are smaller.
-FinishKernel finishKernelOf(Sweep sweep, int head_dim, Element element, bool by_head,
-                            int heads_each);
-// The finish where keys are chosen by scores (sweeps kMasses and kShadow), by head or not.
-StepKernel choiceKernelOf(Sweep sweep, int head_dim, Element element);
+CombineKernel combineKernelOf(SplitMode mode, int head_dim, Element element, bool by_head,
+                              int heads_each);
+// The combine kernel where keys are chosen by scores (SplitMode::kMasses and kShadow), by head
+// or not.
+StepKernel choiceKernelOf(SplitMode mode, int head_dim, Element element);
 // Shared memory that it is to have beside what it declares.
-size_t choiceBytes(int max_length, int pieces);
+size_t choiceBytes(int max_length, int splits);
 // The same with sets of keys in Space::sets, for rows that shared memory has no room for.
-StepKernel longChoiceKernelOf(Sweep sweep, int head_dim, Element element);
-size_t longChoiceBytes(int pieces);
+StepKernel longChoiceKernelOf(SplitMode mode, int head_dim, Element element);
+size_t longChoiceBytes(int splits);
 
-// The finish of methods that draw tile by tile (sweep kMasses; s2anta-flash beside its own sweep
-// and s2anta-prop by largest remainders), and of sums over a row at most so many tiles.
+// The combine kernel of methods that draw tile by tile (SplitMode::kMasses; s2anta-flash beside
+// its own split kernel and s2anta-prop by largest remainders), and of sums over a row at most so
+// many tiles.
 StepKernel tilesKernelOf(int head_dim, Element element);
 int mostTiles(int tile_keys, int max_length);
 
-// quest: scores of pages before the sweep, and the finish.
+// quest: scores of pages before the split kernel, and the combine kernel.
 struct QuestKernels {
   StepKernel scores = nullptr;
-  StepKernel finish = nullptr;
+  StepKernel combine = nullptr;
 };
 QuestKernels questKernelsOf(int head_dim, Element element);
 int questPages(int max_length);
-size_t questBytes(int max_length, int pieces);
+size_t questBytes(int max_length, int splits);
 cudaError_t launchBoundScores(StepKernel kernel, const Step& step, int most_length,
                               cudaStream_t stream);
 

@@ -6,11 +6,12 @@
 #include <cmath>
 
 #include "kernels/adaptive_rule.h"
-#include "kernels/cuda/pieces_at_once.h"
+#include "kernels/cuda/splits_at_once.h"
 
 namespace allot::kernels::cuda {
 
-static_assert(kPieceKeys == MethodOptions{}.tile_size);  // the tiles of s2anta-flash's own sweep
+static_assert(kSplitKeys ==
+              MethodOptions{}.tile_size);  // the tiles of s2anta-flash's own split kernel
 
 ChosenBy chosenBy(const MethodOptions& method) {
   const bool estimates = method.method == Method::kBernoulli;
@@ -19,23 +20,23 @@ ChosenBy chosenBy(const MethodOptions& method) {
 
 bool drawsByTiles(const MethodOptions& method) {
   if (chosenBy(method) != ChosenBy::kTiles) return method.largest_remainder;
-  return method.tiles_by_length || method.tile_size != kPieceKeys || method.never_exact;
+  return method.tiles_by_length || method.tile_size != kSplitKeys || method.never_exact;
 }
 
-Sweep sweepOf(const MethodOptions& method) {
+SplitMode splitModeOf(const MethodOptions& method) {
   const ChosenBy by = chosenBy(method);
-  // The sweep has nothing to do for heads that read pages.
-  if (by == ChosenBy::kAll || by == ChosenBy::kPages) return Sweep::kExact;
-  if (by == ChosenBy::kTiles && !drawsByTiles(method)) return Sweep::kFlash;
-  return shadowBits(method) > 0 ? Sweep::kShadow : Sweep::kMasses;
+  // The split kernel has nothing to do for heads that read pages.
+  if (by == ChosenBy::kAll || by == ChosenBy::kPages) return SplitMode::kExact;
+  if (by == ChosenBy::kTiles && !drawsByTiles(method)) return SplitMode::kFlash;
+  return shadowBits(method) > 0 ? SplitMode::kShadow : SplitMode::kMasses;
 }
 
-Step::How howOf(const MethodOptions& method) {
+Step::How stepParams(const MethodOptions& method) {
   const bool adaptive = hasErrorTarget(method);
   return {.uses_budget = usesBudget(method),
           .exact_from_all = exactFromAllKeys(method),
           .chosen_by = chosenBy(method),
-          .sweep = sweepOf(method),
+          .mode = splitModeOf(method),
           .sink = method.sink,
           .local = method.local,
           .sink_share = method.sink_share,
@@ -59,62 +60,62 @@ Step::How howOf(const MethodOptions& method) {
 
 namespace {
 
-// Query heads of one pack. Sweeps for draws are bound by instructions and latency, so that more
-// warps with fewer heads are faster, though they read keys again, from the L2 cache: with quads,
-// and over the shadow with packs of 8 where these keep all warps busy.
-int packOf(Sweep sweep, int group, bool many) {
-  if (sweep == Sweep::kExact) return packFor(group);
-  return sweep == Sweep::kShadow && many ? std::min(packFor(group), kMostShadowPack) : kQuad;
+// Query heads of one pack. Split kernels for draws are bound by instructions and latency, so that
+// more warps with fewer heads are faster, though they read keys again, from the L2 cache: with
+// quads, and over the shadow with packs of 8 where these keep all warps busy.
+int packOf(SplitMode mode, int group, bool many) {
+  if (mode == SplitMode::kExact) return packFor(group);
+  return mode == SplitMode::kShadow && many ? std::min(packFor(group), kMostShadowPack) : kQuad;
 }
 
 }  // namespace
 
-int packsOf(Sweep sweep, int group, bool many) {
-  const int pack = packOf(sweep, group, many);
+int packsOf(SplitMode mode, int group, bool many) {
+  const int pack = packOf(mode, group, many);
   return (group + pack - 1) / pack;
 }
 
-SweepKernel sweepKernelOf(Sweep sweep, const PagedKv& kv, int heads, bool by_head, bool many) {
-  const int head_dim = kv.head_dim, pack = packOf(sweep, heads / kv.kv_heads, many);
+SplitKernel splitKernelOf(SplitMode mode, const PagedKv& kv, int heads, bool by_head, bool many) {
+  const int head_dim = kv.head_dim, pack = packOf(mode, heads / kv.kv_heads, many);
   const Element element = kv.element;
-  switch (sweep) {
-    case Sweep::kExact:
-    case Sweep::kJoined:
-      return by_head ? exactSweepByHead(head_dim, element, pack)
-                     : exactSweep(head_dim, element, pack, many);
-    case Sweep::kMasses:
-      return massesSweep(head_dim, element, by_head);
-    case Sweep::kShadow:
-      return shadowSweep(head_dim, element, by_head, pack);
-    case Sweep::kFlash:
-      return flashSweep(head_dim, element, by_head);
+  switch (mode) {
+    case SplitMode::kExact:
+    case SplitMode::kJoined:
+      return by_head ? exactSplitKernelByHead(head_dim, element, pack)
+                     : exactSplitKernel(head_dim, element, pack, many);
+    case SplitMode::kMasses:
+      return massesSplitKernel(head_dim, element, by_head);
+    case SplitMode::kShadow:
+      return shadowSplitKernel(head_dim, element, by_head, pack);
+    case SplitMode::kFlash:
+      return flashSplitKernel(head_dim, element, by_head);
   }
   return {};
 }
 
-bool manyPieces(Sweep sweep, int rows, int max_length, int64_t teams) {
-  const int keys = sweep == Sweep::kExact ? exactPieceKeys(max_length) : kPieceKeys;
-  const int64_t pieces = int64_t{rows} * ((max_length + keys - 1) / keys);
-  if (sweep != Sweep::kExact) return pieces >= 4 * teams;
-  return piecesAtOnce(static_cast<uint32_t>(pieces), static_cast<uint32_t>(teams)) > 1;
+bool manySplits(SplitMode mode, int rows, int max_length, int64_t teams) {
+  const int keys = mode == SplitMode::kExact ? exactSplitKeys(max_length) : kSplitKeys;
+  const int64_t splits = int64_t{rows} * ((max_length + keys - 1) / keys);
+  if (mode != SplitMode::kExact) return splits >= 4 * teams;
+  return splitsAtOnce(static_cast<uint32_t>(splits), static_cast<uint32_t>(teams)) > 1;
 }
 
-FinishKernel finishKernelOf(const MethodOptions& method, int head_dim, Element element,
-                            bool by_head, bool long_sets, int heads_each) {
-  const Sweep sweep = sweepOf(method);
+CombineKernel combineKernelOf(const MethodOptions& method, int head_dim, Element element,
+                              bool by_head, bool long_sets, int heads_each) {
+  const SplitMode mode = splitModeOf(method);
   if (choosesByScores(chosenBy(method))) {
-    return {long_sets ? longChoiceKernelOf(sweep, head_dim, element)
-                      : choiceKernelOf(sweep, head_dim, element)};
+    return {long_sets ? longChoiceKernelOf(mode, head_dim, element)
+                      : choiceKernelOf(mode, head_dim, element)};
   }
-  if (readsBounds(method)) return {questKernelsOf(head_dim, element).finish};
+  if (readsBounds(method)) return {questKernelsOf(head_dim, element).combine};
   if (drawsByTiles(method)) return {tilesKernelOf(head_dim, element)};
-  const Sweep of = by_head && sweep == Sweep::kExact ? Sweep::kMasses : sweep;
-  return finishKernelOf(of, head_dim, element, by_head, heads_each);
+  const SplitMode of = by_head && mode == SplitMode::kExact ? SplitMode::kMasses : mode;
+  return combineKernelOf(of, head_dim, element, by_head, heads_each);
 }
 
-bool takesRoomOf(const MethodOptions& method, const MethodOptions& planned) {
+bool fitsPlan(const MethodOptions& method, const MethodOptions& planned) {
   const ChosenBy by = chosenBy(method), other = chosenBy(planned);
-  if (sweepOf(method) != sweepOf(planned) || readsBounds(method) != readsBounds(planned)) {
+  if (splitModeOf(method) != splitModeOf(planned) || readsBounds(method) != readsBounds(planned)) {
     return false;
   }
   // The list of chosen keys has room for two of the planned method's pages more.
@@ -161,8 +162,8 @@ Refusal unsupportedShape(const MethodOptions& method, const PagedKv& kv, int hea
   return std::nullopt;
 }
 
-Refusal lacking(const MethodOptions& method, const PagedKv& kv) {
-  if (sweepOf(method) == Sweep::kShadow && !kv.shadow(4)) {
+Refusal missingShadow(const MethodOptions& method, const PagedKv& kv) {
+  if (splitModeOf(method) == SplitMode::kShadow && !kv.shadow(4)) {
     return std::string(methodName(method.method)) +
            " reads keys in 4 bits, but the cache holds no such shadow";
   }
@@ -182,7 +183,7 @@ int pageStride(const MethodOptions& method, int max_length) {
 }
 
 int tileStride(const MethodOptions& method, int max_length) {
-  return method.largest_remainder ? mostTiles(howOf(method).tile_keys, max_length) : 0;
+  return method.largest_remainder ? mostTiles(stepParams(method).tile_keys, max_length) : 0;
 }
 
 }  // namespace allot::kernels::cuda

@@ -23,7 +23,7 @@ __device__ inline float power2(float x) {
   return y;
 }
 
-// What two pieces summed, each relative to its own reference: a and b together, by factors that
+// What two splits summed, each relative to its own reference: a and b together, by factors that
 // bring them to a common one. Always these two roundings.
 __device__ inline float joined(float a, float a_factor, float b, float b_factor) {
   return __fmaf_rn(b, b_factor, __fmul_rn(a, a_factor));
@@ -203,7 +203,7 @@ __device__ inline bool beyondRoom(const Step& step, int n) {
          (step.in.bias && n > step.in.bias_stride);
 }
 
-// The level of a score (kLevels) in a piece with that reference.
+// The level of a score (kLevels) in a split with that reference.
 __device__ inline float levelOf(float reference, float score) {
   return fminf(floorf((reference - score) * kLevelsInTwo), kLevels - 1);
 }
@@ -224,8 +224,8 @@ __device__ inline void letNextKernelIn() {
 #endif
 }
 
-// The keys of a sequence: first .. n - 1, what the sliding window leaves. Its pieces begin at
-// `base`, so that those of kPieceKeys are the same tiles whatever the window.
+// The keys of a sequence: first .. n - 1, what the sliding window leaves. Its splits begin at
+// `base`, so that those of kSplitKeys are the same tiles whatever the window.
 struct SequenceKeys {
   int first, n, base;
   __device__ int count() const { return n - first; }
@@ -233,7 +233,7 @@ struct SequenceKeys {
 };
 __device__ inline SequenceKeys keysOf(const Step& step, int n) {
   const int first = step.in.window > 0 && n > step.in.window ? n - step.in.window : 0;
-  return {first, n, first & -kPieceKeys};
+  return {first, n, first & -kSplitKeys};
 }
 // Those of exact sequences begin at a part.
 __device__ inline SequenceKeys exactKeysOf(const Step& step, int n) {
@@ -244,7 +244,7 @@ __device__ inline SequenceKeys exactKeysOf(const Step& step, int n) {
 
 template <bool kByHead>
 __device__ inline uint32_t budgetOf(const Step& step, int sequence, int head) {
-  const bool own = kByHead && step.by_head.budgets;
+  const bool own = kByHead && step.by_head.has_head_budgets;
   return step.in.budgets[own ? sequence * step.in.heads + head : sequence];
 }
 
@@ -266,30 +266,30 @@ __device__ inline HeadKind kindOf(const Step& step, int sequence, int head) {
   return by == ChosenBy::kPages ? HeadKind::kPages : HeadKind::kSampled;
 }
 
-__device__ inline int piecesOf(int keys) { return (keys + kPieceKeys - 1) / kPieceKeys; }
-__device__ inline int exactPiecesOf(int keys) {
-  return (keys + exactPieceKeys(keys) - 1) / exactPieceKeys(keys);
+__device__ inline int splitsOf(int keys) { return (keys + kSplitKeys - 1) / kSplitKeys; }
+__device__ inline int exactSplitsOf(int keys) {
+  return (keys + exactSplitKeys(keys) - 1) / exactSplitKeys(keys);
 }
 
-// Where a piece of a query head is in the workspace's arrays.
-__device__ inline int64_t pieceIndex(const Step& step, int sequence, int head, int piece) {
-  return (static_cast<int64_t>(sequence) * step.in.heads + head) * step.space.max_pieces + piece;
+// Where a split of a query head is in the workspace's arrays.
+__device__ inline int64_t splitIndex(const Step& step, int sequence, int head, int split) {
+  return (static_cast<int64_t>(sequence) * step.in.heads + head) * step.space.max_splits + split;
 }
 
 // Keys of one tile in a sequence of n (kernels::tileKeys).
 constexpr int kLeastTile = 32;
 __device__ inline int tileKeysOf(const Step& step, int n) {
   if (step.how.tile_keys > 0) return step.how.tile_keys;
-  return n <= 1536 ? kLeastTile : n <= 3072 ? 64 : kPieceKeys;
+  return n <= 1536 ? kLeastTile : n <= 3072 ? 64 : kSplitKeys;
 }
 // Tiles that hold a sequence's keys.
 __device__ inline int tilesOf(const SequenceKeys& keys, int tile_keys) {
   return (keys.n + tile_keys - 1) / tile_keys - keys.first / tile_keys;
 }
 
-// Draws of one piece of s2anta-flash.
-__device__ inline uint32_t drawsOfPiece(uint32_t budget, int pieces) {
-  const uint32_t share = budget / static_cast<uint32_t>(pieces);
+// Draws of one split of s2anta-flash.
+__device__ inline uint32_t drawsOfSplit(uint32_t budget, int splits) {
+  const uint32_t share = budget / static_cast<uint32_t>(splits);
   return share > 0 ? share : 1;
 }
 

@@ -8,9 +8,9 @@ namespace allot::kernels::cuda {
 
 int questPages(int max_length) { return max_length > 0 ? (max_length + kPart - 1) / kPart : 1; }
 
-size_t questBytes(int max_length, int pieces) {
+size_t questBytes(int max_length, int splits) {
   const size_t sets = 2 * static_cast<size_t>(bitWords(questPages(max_length))) * sizeof(uint32_t);
-  return std::max(sizeof(SelectionMemory) + sets, pieces * sizeof(uint64_t));
+  return std::max(sizeof(SelectionMemory) + sets, splits * sizeof(uint64_t));
 }
 
 QuestKernels questKernelsOf(int head_dim, Element element) {

@@ -1,7 +1,7 @@
 #pragma once
-// quest (kernels/cpu/method_quest.cpp): pages of keys are scored by their bounds, and a finish of
-// its own attends to the best of them and the newest. Scores of pages are the CPU's to the bit, and
-// so is the choice.
+// quest (kernels/cpu/method_quest.cpp): pages of keys are scored by their bounds, and a combine
+// kernel of its own attends to the best of them and the newest. Scores of pages are the CPU's to
+// the bit, and so is the choice.
 #include "kernels/cuda/key_sets.cuh"
 
 namespace allot::kernels::cuda {
@@ -192,7 +192,7 @@ struct QuestShared : HeadShared<kDim> {
   SetShared sets;
 };
 
-// The finish: one block a sequence and query head.
+// The combine kernel: one block a sequence and query head.
 template <int kDim, typename T>
 class QuestHead : HeadBlock<kDim, T, true, true> {
   using Base = HeadBlock<kDim, T, true, true>;
@@ -219,7 +219,7 @@ class QuestHead : HeadBlock<kDim, T, true, true> {
     const int kept = min(step_.how.newest_within ? bought : bought + 1, pages_.count);
     const int newest = pages_.count - 1;
     float reference = minusInfinity();
-    for (int p = tid_; p < newest; p += kFinishThreads) reference = fmaxf(reference, scores[p]);
+    for (int p = tid_; p < newest; p += kCombineThreads) reference = fmaxf(reference, scores[p]);
     reference = this->largest(reference);
     auto* words = reinterpret_cast<uint32_t*>(memory_ + sizeof(SelectionMemory));
     KeySets sets(shared_.sets, *reinterpret_cast<SelectionMemory*>(memory_), pages_.count, words,
@@ -248,7 +248,7 @@ class QuestHead : HeadBlock<kDim, T, true, true> {
     const bool lists = step_.space.chosen != nullptr;
     const int64_t list = this->listAt();
     typename Base::Sums sums;
-    for (int passed = warp_ * 32; passed < count_; passed += kFinishWarps * 32) {
+    for (int passed = warp_ * 32; passed < count_; passed += kCombineWarps * 32) {
       const bool own = passed + lane_ < count_;
       const int key = own ? keyAt(passed + lane_) : 0;
       uint32_t entry = own ? this->entryOf(key) : 0;
@@ -270,7 +270,7 @@ class QuestHead : HeadBlock<kDim, T, true, true> {
     if (tid_ == 0) {
       step_.space.chosen[this->headIndex()] = {static_cast<uint32_t>(count_), 0, 0, 0};
     }
-    for (int m = tid_; m < count_; m += kFinishThreads) {
+    for (int m = tid_; m < count_; m += kCombineThreads) {
       float& weight = step_.space.draw_weights[list + m];
       weight = power2(weight - sums.top) * inverse;
     }
@@ -285,7 +285,7 @@ class QuestHead : HeadBlock<kDim, T, true, true> {
 };
 
 template <int kDim, typename T>
-__global__ void __launch_bounds__(kFinishThreads, 2)
+__global__ void __launch_bounds__(kCombineThreads, 2)
     questKernel(const __grid_constant__ Step step) {
   extern __shared__ __align__(16) uint8_t memory[];  // questBytes()
   __shared__ QuestShared<kDim> shared;

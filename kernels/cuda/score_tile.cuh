@@ -1,5 +1,5 @@
 #pragma once
-// Exact scores of a piece's keys for a pack of query heads (ScoreTile), and sums of values
+// Exact scores of a split's keys for a pack of query heads (ScoreTile), and sums of values
 // (ValueSum).
 //
 // Products, for 16 keys at a time (m16n8k16): keys are the rows of A as they lie in memory, queries
@@ -37,7 +37,7 @@ class ScoreGuard {
  public:
   __device__ void see(float score) { poison_ = fmaf(score, 0.0f, poison_); }
 
-  // A score of key j of the piece as it counts. Those of heads that are not there are 0, and go
+  // A score of key j of the split as it counts. Those of heads that are not there are 0, and go
   // nowhere.
   __device__ float finished(const Step& step, const Work& work, float score, int j) {
     if (j >= work.count || j < work.dead) return minusInfinity();
@@ -63,17 +63,17 @@ class ScoreGuard {
   float poison_ = 0;  // not a number once a score was not finite
 };
 
-// A pack's scores of a piece in a warp's scratch.
+// A pack's scores of a split in a warp's scratch.
 template <int kPack>
 struct ScoreScratch {
-  using Layout = ScoreLayout<kPieceKeys, kPack>;
+  using Layout = ScoreLayout<kSplitKeys, kPack>;
   uint8_t* memory;
   __device__ float* of(int head) const {
     return reinterpret_cast<float*>(memory + head * Layout::kLineBytes);
   }
   // A word behind the first line's scores.
-  static_assert(Layout::kLineBytes >= (kPieceKeys + 1) * static_cast<int>(sizeof(float)));
-  __device__ int& note() const { return *reinterpret_cast<int*>(of(0) + kPieceKeys); }
+  static_assert(Layout::kLineBytes >= (kSplitKeys + 1) * static_cast<int>(sizeof(float)));
+  __device__ int& note() const { return *reinterpret_cast<int*>(of(0) + kSplitKeys); }
 };
 
 template <int kDim, typename T, int kPack>
@@ -138,10 +138,10 @@ class ScoreTile {
     }
   }
 
-  // Those of a whole piece to scratch; the largest of this lane's to `top`.
-  template <Sweep kSweep, bool kByHead>
-  __device__ void ofPiece(const Work& work, const WarpShare<kSweep, kByHead, kPack>& share,
-                          KeyPipe<kDim, kSweep, kByHead, kPack>& pipe, ScoreGuard& guard,
+  // Those of a whole split to scratch; the largest of this lane's to `top`.
+  template <SplitMode kMode, bool kByHead>
+  __device__ void ofSplit(const Work& work, const WarpShare<kMode, kByHead, kPack>& share,
+                          KeyPipe<kDim, kMode, kByHead, kPack>& pipe, ScoreGuard& guard,
                           const ScoreScratch<kPack>& scratch, float (&top)[kOfLane]) {
     take(work, share.queriesOf(work));
     float* to[kOfLane];
@@ -221,7 +221,7 @@ class ScoreTile {
   float scale_[kOfLane];
 };
 
-// V^T p of a piece: lane 4 g + t has channels 16 m + g and 16 m + 8 + g of its heads; of a quad's
+// V^T p of a split: lane 4 g + t has channels 16 m + g and 16 m + 8 + g of its heads; of a quad's
 // in two parts.
 template <int kDim, typename T, int kPack>
 struct ValueSum {
@@ -296,9 +296,9 @@ struct ValueSum {
     for (int i = 0; i < kOfLane; ++i) {
       const int head = Pack::head(lane.t, i);
       if (!isFor<kPack>(step, work, head)) continue;
-      const int64_t piece =
-          pieceIndex(step, work.sequence, headOf<kPack>(step, work, head), work.piece);
-      float* to = reinterpret_cast<float*>(step.space.piece_bytes + piece * kPieceBytes);
+      const int64_t split =
+          splitIndex(step, work.sequence, headOf<kPack>(step, work, head), work.split);
+      float* to = reinterpret_cast<float*>(step.space.split_bytes + split * kSplitBytes);
 #pragma unroll
       for (int k = 0; k < 2 * kSteps; ++k) storeKept(to + 8 * k + lane.g, at(i, k) * factor);
     }

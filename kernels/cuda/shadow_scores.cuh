@@ -1,5 +1,5 @@
 #pragma once
-// Scores of a piece's keys for a pack of query heads, from the keys' 4-bit shadow.
+// Scores of a split's keys for a pack of query heads, from the keys' 4-bit shadow.
 #include "kernels/cuda/score_tile.cuh"
 
 namespace allot::kernels::cuda {
@@ -17,7 +17,7 @@ class ShadowScores {
   static constexpr int kOfLane = Pack::kOfLane, kTiles = Pack::kTiles;
   static constexpr bool kBytes = kPack == kQuad;
   static constexpr int kHalves = kPack == kMostPack ? 1 : 2;  // of a slot, that are scored at once
-  using Layout = SweepLayout<kDim, Sweep::kShadow, kPack>;
+  using Layout = SplitLayout<kDim, SplitMode::kShadow, kPack>;
   using Codes = CodeLayout<kDim>;
   // Sums of products begin with the bits of 1.5 * 2^23, so that the bits of a sum of up to 2^22 in
   // size are a float32 that is it and that much more.
@@ -31,11 +31,13 @@ class ShadowScores {
     __syncwarp();
   }
 
-  // A piece's to scratch; the largest of this lane's to `top`.
+  // A split's to scratch; the largest of this lane's to `top`.
   template <bool kByHead>
-  __device__ void ofPiece(const Work& work, const WarpShare<Sweep::kShadow, kByHead, kPack>& share,
-                          KeyPipe<kDim, Sweep::kShadow, kByHead, kPack>& pipe, ScoreGuard& guard,
-                          const ScoreScratch<kPack>& scratch, float (&top)[kOfLane]) {
+  __device__ void ofSplit(const Work& work,
+                          const WarpShare<SplitMode::kShadow, kByHead, kPack>& share,
+                          KeyPipe<kDim, SplitMode::kShadow, kByHead, kPack>& pipe,
+                          ScoreGuard& guard, const ScoreScratch<kPack>& scratch,
+                          float (&top)[kOfLane]) {
 #pragma unroll
     for (int i = 0; i < kOfLane; ++i) top[i] = minusInfinity();
     // Whose queries the registers hold is noted in shared memory: there is no register for it, and
@@ -48,7 +50,7 @@ class ShadowScores {
       __syncwarp();
     }
 #pragma unroll 1
-    for (int slot = 0; slot < kPieceKeys / 64; ++slot) {
+    for (int slot = 0; slot < kSplitKeys / 64; ++slot) {
       const int begin = slot * 64 + lane_.g / 4 * 16 + lane_.g % 4 * 4;
       const auto line = [&](int i, int half) -> float4& {
         return *reinterpret_cast<float4*>(scratch.of(Pack::head(lane_.t, i)) + begin + half * 32);

@@ -1,6 +1,6 @@
 #pragma once
 // What was read (HeadStatistics, GroupStatistics, RowStatistics), from the list of draws: one block
-// a sequence and KV head, after the finish. Only where a caller asks for it.
+// a sequence and KV head, after the combine kernel. Only where a caller asks for it.
 #include "kernels/cuda/primitives.cuh"
 
 namespace allot::kernels::cuda {
@@ -47,8 +47,8 @@ class GroupCount {
     }
     const uint64_t n = keys_.count();
     // Keys are read, of entries, beside what they were chosen by.
-    const bool rescores =
-        sampled && (step_.how.sweep == Sweep::kShadow || step_.how.chosen_by == ChosenBy::kPages);
+    const bool rescores = sampled && (step_.how.mode == SplitMode::kShadow ||
+                                      step_.how.chosen_by == ChosenBy::kPages);
     const uint64_t stage = sampled ? stageBytes() : exact ? n * keyBytes(-1) : 0;
     uint64_t entries = 0, keys = 0;
     if (whole) entries = n;
@@ -121,7 +121,7 @@ class GroupCount {
       // newest=within is how older builds counted.
       return tiles * (2 * kDim) * (step_.how.newest_within ? sizeof(float) : 2);
     }
-    return n * (step_.how.sweep == Sweep::kShadow ? kDim / 2 + sizeof(float) : keyBytes(-1));
+    return n * (step_.how.mode == SplitMode::kShadow ? kDim / 2 + sizeof(float) : keyBytes(-1));
   }
 
   __device__ bool readsAll(int h) const {
@@ -159,7 +159,7 @@ class GroupCount {
     const uint32_t budget = budgetOf<kByHead>(step_, sequence_, head);
     if (by != ChosenBy::kTiles) return {0, budget, 0, 0};
     const int tiles = tilesOf(keys_, tileKeysOf(step_, keys_.count()));
-    return {0, drawsOfPiece(budget, tiles) * static_cast<uint32_t>(tiles), 0, 0};
+    return {0, drawsOfSplit(budget, tiles) * static_cast<uint32_t>(tiles), 0, 0};
   }
   __device__ int64_t listOf(int head) const {
     return (static_cast<int64_t>(sequence_) * step_.in.heads + head) * step_.space.draw_stride;
@@ -199,7 +199,7 @@ class GroupCount {
     double made = 0, weights = 0, squares = 0;
     for (uint32_t m = tid_; m < length; m += kStatisticsThreads) {
       const int key = step_.space.draw_keys[list + m];
-      if (key < 0) continue;  // a piece, or a head, whose keys are all masked
+      if (key < 0) continue;  // a split, or a head, whose keys are all masked
       const double weight = step_.space.draw_weights[list + m];
       made += 1;
       weights += weight;

@@ -2,27 +2,27 @@
 // What the kernels of one decode step are given, and what they leave for each other. Private to
 // kernels/cuda; plain data, passed by value.
 //
-// A step is a sweep over keys and a finish over heads. The sweep cuts every sequence's keys into
-// pieces of kPieceKeys; one warp takes one piece of one KV head for a pack of its query heads,
-// alone. What it leaves of each piece and head depends on the head's budget:
-//   exact heads    the softmax's sum and the weighted sum of values, over the piece
-//   sampled heads  the piece's masses and their sums: draws are made from these by the finish
-//   flash heads    the piece's masses' sum and the mean of the values that it drew itself
-// The finish, one block a sequence and query head, puts pieces together in order.
+// A step is split-KV decode (flash decoding): a split kernel over keys, then a combine kernel over
+// heads. The split kernel cuts every sequence's keys into splits of kSplitKeys. One warp takes one
+// split of one KV head, for a pack of its query heads. It writes for each split and head:
+//   exact heads    the softmax's sum and the weighted sum of values
+//   sampled heads  the masses and their sums; the combine kernel draws from these
+//   flash heads    the sum of the masses, and the mean of the values that it drew itself
+// The combine kernel has one block a sequence and query head and adds up the splits in order.
 //
 // Kernels of kByHead = false are for sequences that have one budget for all heads, which then are
 // of one kind: they ask nothing of a head. Those of kByHead = true are for heads that have budgets
 // of their own, or give something without one (Step::ByHead); the launch chooses. There a sequence
-// may have exact and sampled heads: its keys are swept once for each, a piece is read if a head of
+// may have exact and sampled heads: its keys are read once for each, a split is read if a head of
 // the pack is of its kind, and what it leaves is written for such heads alone.
 //
-// Before the sweep a step of `bernoulli` makes the queries that all else reads (features.cuh), and
-// a step of `quest` scores pages of keys (quest.cuh), whose heads are swept only where exact.
+// Before the split kernel a step of `bernoulli` makes the queries that all else reads
+// (features.cuh), and a step of `quest` scores pages of keys (quest.cuh), whose heads are read only
+// where exact.
 //
-// Words here, and what the trade calls them:
-// - sweep, finish: split-KV decode (flash decoding) and its combine kernel.
-// - piece: a split, keys that one warp takes for a KV head; a tile of s2anta-prop and -flash.
-// - part: 16 keys of a piece, the m16 of one tensor core product.
+// Words:
+// - split: the keys that one warp takes for a KV head; a tile of s2anta-prop and -flash.
+// - part: 16 keys of a split, the m16 of one tensor core product.
 // - pack: up to 4, 8 or 16 query heads of one KV head (GQA), which one warp handles at once: one
 //   reading of the keys serves them all. A pack of 4, a quad, has two columns of n8 for each head;
 //   larger ones have a column a head and two products (score_tile.cuh).
@@ -32,12 +32,12 @@
 // - shadow, codes: keys quantised to 4 bits, with a scale each.
 // - centre: the mean key that was taken off before.
 // - mass: exp(score), rounded to an integer: a softmax weight that is not normalised.
-// - reference: the exponent that a piece's masses are relative to (the running maximum).
+// - reference: the exponent that a split's masses are relative to (the running maximum).
 // - slot, pipe: a stage of shared memory, and the ring of cp.async copies that fills it.
 // - g, t: PTX's groupID and threadID_in_group of mma fragments: lane 4 g + t.
 // "Row" is left for rows of matrices and for the public names (DecodeInputs::rows, unique_rows).
 //
-// Where to read on: sweep.cuh (SweepWarp::run), then finish.cuh (FinishHead::run), choice.cuh,
+// Where to read on: split.cuh (SplitWarp::run), then combine.cuh (CombineHead::run), choice.cuh,
 // tiles.cuh and quest.cuh.
 #include <cstdint>
 
@@ -52,57 +52,56 @@
 namespace allot::kernels::cuda {
 
 // Query heads that a warp handles at once: of dense the least pack that holds a group, over the
-// 4-bit shadow up to 8, of other sweeps for draws quads (method_step.cu says why).
+// 4-bit shadow up to 8, of other split kernels for draws quads (method_step.cu says why).
 constexpr int kQuad = 4;
 constexpr int kMostPack = 16;
 constexpr int kMostShadowPack = 8;
 constexpr int packFor(int group) { return group <= kQuad ? kQuad : group <= 8 ? 8 : kMostPack; }
 
-constexpr int kPart = 16;  // keys of one part: a piece's masses are summed by parts too
-constexpr int kParts = kPieceKeys / kPart;
-constexpr int kPieceBytes =
-    512;  // of one piece and head: 256 masses of 2 bytes, or head_dim floats, or 32 levels
+constexpr int kPart = 16;  // keys of one part: a split's masses are summed by parts too
+constexpr int kParts = kSplitKeys / kPart;
+constexpr int kSplitBytes =
+    512;  // of one split and head: 256 masses of 2 bytes, or head_dim floats, or 32 levels
 
-// Keys of a piece of an exact sequence, by its length alone: short ones in more pieces, so that
+// Keys of a split of an exact sequence, by its length alone: short ones in more splits, so that
 // there is work for every multiprocessor, long ones in fewer, so that less is written between the
 // kernels. At most 32 parts.
 constexpr int kSplitLength = 4096;
-constexpr int exactPieceKeys(int n) { return n <= kSplitLength ? 128 : n <= 16384 ? 256 : 512; }
-// No sequence has more pieces, exact or not.
-constexpr int mostPieces(int max_length) {
-  const int whole = (max_length + kPieceKeys - 1) / kPieceKeys;
-  const int split = ((max_length < kSplitLength ? max_length : kSplitLength) + 127) / 128;
-  return whole > split ? whole : split > 0 ? split : 1;
+constexpr int exactSplitKeys(int n) { return n <= kSplitLength ? 128 : n <= 16384 ? 256 : 512; }
+// No sequence has more splits, exact or not.
+constexpr int mostSplits(int max_length) {
+  const int whole = (max_length + kSplitKeys - 1) / kSplitKeys;
+  const int short_splits = ((max_length < kSplitLength ? max_length : kSplitLength) + 127) / 128;
+  return whole > short_splits ? whole : short_splits > 0 ? short_splits : 1;
 }
-constexpr int kMostPieces = 1 << 15;  // of a sequence that the finish adds up
+constexpr int kMostSplits = 1 << 15;  // of a sequence, in the combine kernel's sums
 
-// Exact pieces are joined in fours, one to the next, and what the fours left is added up by eight
-// sides (head_pieces.cuh).
-// A warp that takes a whole four joins its pieces itself, so that less is written between the
-// kernels; where there are few pieces for many warps, each is taken alone and the finish joins
-// them: by the same operations (joined()), so that a sequence's bits do not depend on it.
-constexpr int kJoinedPieces = 4;
+// Exact splits are reduced in two levels: groups of four in order, then the groups' results by
+// eight partial sums (head_splits.cuh). A warp that takes a whole group reduces it itself, which
+// writes less between the kernels. If there are few splits for many warps, each warp takes one, and
+// the combine kernel reduces the group by the same operations (joined()): the bits are the same.
+constexpr int kJoinedSplits = 4;
 
-// Where keys are chosen by their scores a piece's bytes are the levels of its octets, of eight keys
-// each: how far the largest score is below the piece's reference, in eighths of a power of two. The
+// Where keys are chosen by their scores a split's bytes are the levels of its octets, of eight keys
+// each: how far the largest score is below the split's reference, in eighths of a power of two. The
 // last level is all that is further.
-constexpr int kPieceOctets = kPieceKeys / 8;
+constexpr int kSplitOctets = kSplitKeys / 8;
 constexpr int kLevels = 256;
 constexpr float kLevelsInTwo = 8;
 
 // Of one bit a key.
 constexpr int bitWords(int n) { return n / 32 + 1; }
 
-// What the sweep does for heads that are not exact.
-enum class Sweep {
+// What the split kernel does for heads that are not exact.
+enum class SplitMode {
   kExact,   // nothing: dense, all are exact
-  kJoined,  // the same where there are many pieces: a warp may take four at once
+  kJoined,  // the same where there are many splits: a warp may take four at once
   kMasses,  // masses from exact scores
   kShadow,  // masses from the keys' 4-bit shadow
   kFlash,   // draws and gathers by itself
 };
 
-// Keys that are chosen by their scores, which the sweep then leaves instead of masses; other
+// Keys that are chosen by their scores, which the split kernel then leaves instead of masses; other
 // methods draw from masses.
 constexpr bool choosesByScores(ChosenBy by) {
   return by == ChosenBy::kLargest || by == ChosenBy::kAdaptive || by == ChosenBy::kThreshold;
@@ -124,25 +123,25 @@ struct TileShare {
   uint32_t before;  // draws of the tiles before it
 };
 
-// One piece and query head.
-struct alignas(16) Piece {
+// One split and query head.
+struct alignas(16) Split {
   float reference;  // e: what exponents are relative to; of sampled sequences a whole number
   uint32_t mass;    // of sampled sequences: the sum of masses in units of 2^-24, at most 2^31; of
-                    // exact ones: how many pieces were joined to this one, itself among them
+                    // exact ones: how many splits were joined to this one, itself among them
   float sum;        // sum of 2^(s' - e), s' = s log2(e), float32
   float pad;
 };
-// A mass is float16(2^(s' - e) / 2) with e = ceil(largest s' of the piece): at most a half, a
+// A mass is float16(2^(s' - e) / 2) with e = ceil(largest s' of the split): at most a half, a
 // multiple of 2^-24.
 constexpr float kMassUnits = 0x1p24f;
-constexpr float kNoKeys = -3.4028235e38f;  // reference of a piece whose keys are all masked
+constexpr float kNoKeys = -3.4028235e38f;  // reference of a split whose keys are all masked
 
 // What went wrong, the smallest counts: kind << 56 | sequence << 24 | KV head.
 enum class Wrong : uint32_t { kLength, kPage, kBudget, kScore, kKey, kValue };
 constexpr unsigned long long kNothingWrong = ~0ull;
 
 // What is done for a head of a sequence. kPages: it attends to pages of keys that their bounds
-// choose; the sweep does not know of it.
+// choose; the split kernel does not know of it.
 enum class HeadKind { kBad, kSilent, kExact, kSampled, kPages };
 
 struct Step {
@@ -191,7 +190,7 @@ struct Step {
     bool uses_budget;     // false: every head with a budget is exact
     bool exact_from_all;  // a budget for every key is exact attention
     ChosenBy chosen_by;
-    Sweep sweep;
+    SplitMode mode;
     // ChosenBy::kAdaptive.
     uint32_t sink;
     uint32_t local;
@@ -221,11 +220,11 @@ struct Step {
   struct Space {
     int max_length;
     uint32_t max_budget;
-    int max_pieces;
-    Piece* pieces;          // [batch, heads, max_pieces]
-    uint8_t* piece_bytes;   // [batch, heads, max_pieces, kPieceBytes]
-    uint32_t* part_masses;  // [batch, heads, max_pieces, kParts]
-    float* scores;  // [batch, heads, max_pieces, kPieceKeys], s', or null where masses are kept
+    int max_splits;
+    Split* splits;          // [batch, heads, max_splits]
+    uint8_t* split_bytes;   // [batch, heads, max_splits, kSplitBytes]
+    uint32_t* part_masses;  // [batch, heads, max_splits, kParts]
+    float* scores;  // [batch, heads, max_splits, kSplitKeys], s', or null where masses are kept
     int32_t* draw_keys;  // [batch * heads, draw_stride], or null
     float* draw_weights;
     uint32_t draw_stride;  // a multiple of 8
@@ -245,8 +244,8 @@ struct Step {
 
   // What kernels of kByHead alone read; the last, so that all else is where it is without.
   struct ByHead {
-    bool budgets;              // Inputs::budgets are [batch, heads]
-    const float* idle_values;  // DecodeInputs::idle_values, or null
+    bool has_head_budgets;            // Inputs::budgets are [batch, heads]
+    const float* zero_budget_values;  // DecodeInputs::zero_budget_values, or null
   } by_head;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
-// Where things lie in the sweep's shared memory, so that no access of a warp meets itself in a
-// bank. Pure arithmetic on offsets, for host and device; tests/kernels/swizzle_test.cpp walks
+// Where things lie in the split kernel's shared memory, so that no access of a warp meets itself in
+// a bank. Pure arithmetic on offsets, for host and device; tests/kernels/swizzle_test.cpp walks
 // through every access without a GPU.
 //
 // Shared memory has 32 banks of 4 bytes. Accesses of 16 bytes a lane are served eight lanes at a
@@ -74,7 +74,7 @@ struct CodeLayout {
   }
 };
 
-// float32 scores of a piece, one line for each query head of a pack. A warp writes four lines at
+// float32 scores of a split, one line for each query head of a pack. A warp writes four lines at
 // once, one after the other of four heads and every second one of more: eight or four floats more
 // than there are keys bring the four to other banks. One of them is a note (ScoreScratch).
 template <int kKeys, int kPack>

@@ -1,14 +1,14 @@
 #pragma once
-// s2anta-flash: draws of a piece by the warp that swept it, and the mean of their values, which are
-// fetched while the next piece is scored.
+// s2anta-flash: draws of a split by the warp that processed it, and the mean of their values, which
+// are fetched while the next split is scored.
 #include "allot/kernels/philox_streams.h"
 #include "kernels/cuda/score_tile.cuh"
 
 namespace allot::kernels::cuda {
 
-// How many draws the heads of a quad make in a piece: all as many, ...
+// How many draws the heads of a quad make in a split: all as many, ...
 template <bool kByHead>
-struct PieceDraws {
+struct SplitDraws {
   uint32_t each;
   __device__ uint32_t all(int heads) const { return each * heads; }
   __device__ uint32_t headOf(uint32_t draw) const { return draw / each; }
@@ -17,7 +17,7 @@ struct PieceDraws {
 };
 // ... or each by its own budget, 0 if it is silent or exact.
 template <>
-struct PieceDraws<true> {
+struct SplitDraws<true> {
   uint32_t ends[kQuad];  // of a head's draws among those of all
   __device__ uint32_t all(int) const { return ends[kQuad - 1]; }
   __device__ uint32_t headOf(uint32_t draw) const {
@@ -37,7 +37,7 @@ struct PieceDraws<true> {
 
 template <int kDim, typename T, bool kByHead>
 class TileDrawer {
-  using Layout = SweepLayout<kDim, Sweep::kFlash, kQuad>;
+  using Layout = SplitLayout<kDim, SplitMode::kFlash, kQuad>;
   using Tile = typename Layout::Tile;
   using Elements = ElementOf<T>;
   using Sum = ValueSum<kDim, T, kQuad>;
@@ -51,12 +51,12 @@ class TileDrawer {
         lane_copy_(Tile::copiedBy(lane.id)),
         lane_value_(Tile::valuesOf(lane.id)) {}
 
-  // The piece's masses are in scratch, a line a head; `pieces` are the sequence's.
-  __device__ void draw(const WorkOf<kByHead>& work, int pieces, float reference, float sum) {
-    const PieceDraws<kByHead> samples = samplesOf(work, pieces);
+  // The split's masses are in scratch, a line a head; `splits` are the sequence's.
+  __device__ void draw(const WorkOf<kByHead>& work, int splits, float reference, float sum) {
+    const SplitDraws<kByHead> samples = samplesOf(work, splits);
     countDraws(work, samples, reference, sum);
     auto* counted = reinterpret_cast<uint32_t*>(scratch_);  // masses are done with
-    uint8_t* keys = scratch_ + kPieceKeys * sizeof(uint32_t);
+    uint8_t* keys = scratch_ + kSplitKeys * sizeof(uint32_t);
     const int drawn = listDrawn(counted, keys);
     // The pending entries were asked for behind the ring's slots, and have arrived with as many
     // parts that have been scored since.
@@ -115,20 +115,20 @@ class TileDrawer {
     return total;
   }
 
-  __device__ PieceDraws<kByHead> samplesOf(const WorkOf<kByHead>& work, int pieces) const {
+  __device__ SplitDraws<kByHead> samplesOf(const WorkOf<kByHead>& work, int splits) const {
     if constexpr (kByHead) {
       uint32_t own = 0;  // of head t
       if (isFor<kQuad>(step_, work, lane_.t)) {
         const int head = headOf<kQuad>(step_, work, lane_.t);
-        own = drawsOfPiece(budgetOf<kByHead>(step_, work.sequence, head), pieces);
+        own = drawsOfSplit(budgetOf<kByHead>(step_, work.sequence, head), splits);
       }
-      PieceDraws<kByHead> samples;
+      SplitDraws<kByHead> samples;
       uint32_t end = 0;
 #pragma unroll
       for (int h = 0; h < kQuad; ++h) samples.ends[h] = end += __shfl_sync(kAll, own, h);
       return samples;
     } else {
-      return {drawsOfPiece(step_.in.budgets[work.sequence], pieces)};
+      return {drawsOfSplit(step_.in.budgets[work.sequence], splits)};
     }
   }
 
@@ -169,7 +169,7 @@ class TileDrawer {
   }
 
   // draws.counts, and the list of draws where it is wanted.
-  __device__ void countDraws(const WorkOf<kByHead>& work, const PieceDraws<kByHead>& samples,
+  __device__ void countDraws(const WorkOf<kByHead>& work, const SplitDraws<kByHead>& samples,
                              float reference, float sum) {
     DrawScratch& draws = drawScratch();
     const int lane = lane_.id;
@@ -178,7 +178,7 @@ class TileDrawer {
           attentionStream(step_.in.layer, static_cast<uint32_t>(headOf<kQuad>(step_, work, lane)));
       draws.offsets[lane] =
           philox(step_.in.seed, step_.in.streams[work.sequence], step_.in.steps[work.sequence],
-                 stream, static_cast<uint32_t>(work.first / kPieceKeys))[0] >>
+                 stream, static_cast<uint32_t>(work.first / kSplitKeys))[0] >>
           8;
     }
 #pragma unroll
@@ -197,13 +197,13 @@ class TileDrawer {
         draws.masses[h] = mass;
         if (isFor<kQuad>(step_, work, h)) {
           const int64_t at =
-              pieceIndex(step_, work.sequence, headOf<kQuad>(step_, work, h), work.piece);
-          step_.space.pieces[at] = {reference, mass, sum, 0};
+              splitIndex(step_, work.sequence, headOf<kQuad>(step_, work, h), work.split);
+          step_.space.splits[at] = {reference, mass, sum, 0};
         }
       }
     }
 #pragma unroll
-    for (int i = 0; i < kPieceKeys / 32; ++i) draws.counts[i * 32 + lane] = 0;
+    for (int i = 0; i < kSplitKeys / 32; ++i) draws.counts[i * 32 + lane] = 0;
     __syncwarp();
     uint64_t divisor = static_cast<uint64_t>(samples.of(0)) << 24;
     double inverse = 1.0 / static_cast<double>(divisor);
@@ -222,7 +222,7 @@ class TileDrawer {
       if (step_.space.draw_keys) {
         const int64_t list = static_cast<int64_t>(work.sequence) * step_.in.heads +
                              headOf<kQuad>(step_, work, static_cast<int>(h));
-        step_.space.draw_keys[list * step_.space.draw_stride + work.piece * samples.of(h) + m] =
+        step_.space.draw_keys[list * step_.space.draw_stride + work.split * samples.of(h) + m] =
             key < 0 ? -1 : work.first + key;
       }
     }
@@ -256,7 +256,7 @@ class TileDrawer {
     return key;
   }
 
-  // Values first .. of a piece's drawn keys, as many as there is room for.
+  // Values first .. of a split's drawn keys, as many as there is room for.
   __device__ void fetch(const Work& work, int pages, const uint8_t* keys, int first, int drawn) {
     const int groups = min(Layout::kGatherSlots, (drawn - first + kPart - 1) / kPart);
 #pragma unroll 1
@@ -305,7 +305,7 @@ class TileDrawer {
   Lane lane_;
   uint8_t* scratch_;
   uint32_t gathered_, lane_copy_, lane_value_;
-  WorkOf<kByHead> pending_;  // the piece whose values are on their way
+  WorkOf<kByHead> pending_;  // the split whose values are on their way
   int pending_entries_ = -1;
   float pending_factor_ = 0;
 };

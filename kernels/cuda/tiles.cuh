@@ -1,23 +1,24 @@
 #pragma once
-// The finish over heads (step.h) of methods that draw tile by tile from the sweep's masses:
-// s2anta-flash where its tiles are no pieces, or where it draws more than keys, and s2anta-prop by
-// largest remainders (kernels/cpu/method_s2anta_flash.cpp and method_s2anta_prop.cpp). One block a
-// sequence and query head. A tile is whole parts of one piece, and its masses are in that piece's
-// units: a tile that is lighter than its piece's heaviest key by 2^-25 has none.
-#include "kernels/cuda/finish.cuh"
+// The combine kernel over heads (step.h) of methods that draw tile by tile from the split kernel's
+// masses: s2anta-flash where its tiles are no splits, or where it draws more than keys, and
+// s2anta-prop by largest remainders (kernels/cpu/method_s2anta_flash.cpp and
+// method_s2anta_prop.cpp). One block a sequence and query head. A tile is whole parts of one split,
+// and its masses are in that split's units: a tile that is lighter than its split's heaviest key by
+// 2^-25 has none.
+#include "kernels/cuda/combine.cuh"
 
 namespace allot::kernels::cuda {
 
 template <int kDim>
 struct TilesShared : HeadShared<kDim> {
-  uint64_t warp_masses[kFinishWarps];
-  uint32_t warp_draws[kFinishWarps];
+  uint64_t warp_masses[kCombineWarps];
+  uint32_t warp_draws[kCombineWarps];
 };
 
 template <int kDim, typename T>
 class TilesHead : HeadBlock<kDim, T, false, true> {
   using Base = HeadBlock<kDim, T, false, true>;
-  using Base::at_, Base::budget_, Base::keys_, Base::lane_, Base::pieces_;
+  using Base::at_, Base::budget_, Base::keys_, Base::lane_, Base::splits_;
   using Base::step_, Base::tid_, Base::warp_;
   static constexpr int kAhead = 8;  // entries that a lane has on their way
 
@@ -29,9 +30,9 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
     if (this->plain()) return;
     const float reference = this->largestReference();
     float exponentials = 0;
-    for (int p = tid_; p < pieces_; p += kFinishThreads) {
-      const Piece piece = step_.space.pieces[at_ + p];
-      exponentials += power2(piece.reference - reference) * piece.sum;
+    for (int p = tid_; p < splits_; p += kCombineThreads) {
+      const Split split = step_.space.splits[at_ + p];
+      exponentials += power2(split.reference - reference) * split.sum;
     }
     exponentials = this->sum(exponentials);
     size_ = tileKeysOf(step_, keys_.count());
@@ -41,7 +42,7 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
     each_ = max(budget_ / static_cast<uint32_t>(tiles_), 1u);
     const uint32_t count = by_remainders_ ? budget_ : each_ * static_cast<uint32_t>(tiles_);
     if (!(exponentials > 0)) {  // every key is masked, or a score is not a number
-      for (uint32_t m = tid_; step_.space.draw_keys && m < count; m += kFinishThreads) {
+      for (uint32_t m = tid_; step_.space.draw_keys && m < count; m += kCombineThreads) {
         step_.space.draw_keys[this->listAt() + m] = -1;
       }
       this->fill(exponentials == 0 ? 0.0f : notANumber(), minusInfinity());
@@ -53,24 +54,24 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
   }
 
  private:
-  // A tile's place in the sweep's arrays.
+  // A tile's place in the split kernel's arrays.
   struct Tile {
     int number;  // counted from key 0
-    int piece;
+    int split;
     int part;  // the first of its parts
     uint32_t mass;
   };
   __device__ Tile tileAt(int t) const {
     Tile tile{begin_ + t, 0, 0, 0};
     const int key = tile.number * size_ - keys_.base;
-    tile.piece = key / kPieceKeys;
-    tile.part = key % kPieceKeys / kPart;
-    const uint32_t* masses = step_.space.part_masses + (at_ + tile.piece) * kParts + tile.part;
+    tile.split = key / kSplitKeys;
+    tile.part = key % kSplitKeys / kPart;
+    const uint32_t* masses = step_.space.part_masses + (at_ + tile.split) * kParts + tile.part;
     for (int i = 0; i < size_ / kPart; ++i) tile.mass += masses[i];
     return tile;
   }
   __device__ float referenceOf(const Tile& tile) const {
-    return step_.space.pieces[at_ + tile.piece].reference;
+    return step_.space.splits[at_ + tile.split].reference;
   }
   __device__ TileShare* shares() const {
     return step_.space.tiles + this->headIndex() * step_.space.tile_stride;
@@ -88,7 +89,7 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
     if (lane_ == 31) warps[warp_] = reached;
     __syncthreads();
     X passed = 0, all = 0;
-    for (int w = 0; w < kFinishWarps; ++w) {
+    for (int w = 0; w < kCombineWarps; ++w) {
       if (w < warp_) passed += warps[w];
       all += warps[w];
     }
@@ -100,7 +101,7 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
   __device__ void shareOut(float reference) {
     TileShare* const shares = this->shares();
     uint64_t own = 0, unused;
-    for (int t = tid_; t < tiles_; t += kFinishThreads) {
+    for (int t = tid_; t < tiles_; t += kCombineThreads) {
       const Tile tile = tileAt(t);
       const uint64_t mass = inUnits(tile.mass, reference - referenceOf(tile));
       shares[t].remainder = mass;
@@ -108,7 +109,7 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
     }
     const uint64_t total = scan(own, shared_.warp_masses, &unused);
     uint32_t draws = 0, unused_draws;
-    for (int t = tid_; t < tiles_; t += kFinishThreads) {
+    for (int t = tid_; t < tiles_; t += kCombineThreads) {
       const uint64_t mass = shares[t].remainder;
       // budget * mass = quota * total + remainder, in 128 bits.
       const uint64_t quota = quotaOf(mass, total);
@@ -118,7 +119,7 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
     }
     const uint32_t left = budget_ - scan(draws, shared_.warp_draws, &unused_draws);
     __syncthreads();
-    for (int t = tid_; t < tiles_; t += kFinishThreads) {
+    for (int t = tid_; t < tiles_; t += kCombineThreads) {
       const uint64_t mine = shares[t].remainder;
       uint32_t larger = 0;
       for (int u = 0; u < tiles_; ++u) {
@@ -128,7 +129,7 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
       if (larger < left) ++shares[t].draws;
     }
     __syncthreads();
-    const int stretch = (tiles_ + kFinishThreads - 1) / kFinishThreads;
+    const int stretch = (tiles_ + kCombineThreads - 1) / kCombineThreads;
     const int first = min(tid_ * stretch, tiles_), last = min(first + stretch, tiles_);
     uint32_t mine = 0, before;
     for (int t = first; t < last; ++t) mine += shares[t].draws;
@@ -176,25 +177,25 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
     const uint64_t low = place * draw.tile.mass;
     const uint64_t high = __umul64hi(place, draw.tile.mass) - (low == 0);
     auto rest = static_cast<uint32_t>((high << 40 | (low - 1) >> 24) / draw.of);
-    const int64_t at = at_ + draw.tile.piece;
+    const int64_t at = at_ + draw.tile.split;
     int part = draw.tile.part;
     const uint32_t* parts = step_.space.part_masses + at * kParts;
     while (rest >= parts[part]) rest -= parts[part++];
     const auto* masses =
-        reinterpret_cast<const __half*>(step_.space.piece_bytes + at * kPieceBytes + part * 32);
+        reinterpret_cast<const __half*>(step_.space.split_bytes + at * kSplitBytes + part * 32);
     int key = 0;
     for (; key + 1 < kPart; ++key) {
       const auto units = static_cast<uint32_t>(__half2float(masses[key]) * kMassUnits);
       if (rest < units) break;
       rest -= units;
     }
-    return keys_.base + draw.tile.piece * kPieceKeys + part * kPart + key;
+    return keys_.base + draw.tile.split * kSplitKeys + part * kPart + key;
   }
 
   __device__ void gatherDraws(uint32_t count) {
     const int64_t list = this->listAt();
     typename Base::Sums sums;
-    for (uint32_t passed = warp_ * 32; passed < count; passed += kFinishWarps * 32) {
+    for (uint32_t passed = warp_ * 32; passed < count; passed += kCombineWarps * 32) {
       const uint32_t m = passed + lane_;
       int key = -1;
       float weight = minusInfinity();  // in powers of two
@@ -218,7 +219,7 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
     this->template finish<false>(&sums);
     const auto mass = static_cast<float>(sums.mass);
     if (tid_ < kDim) this->put(tid_, sums.value / mass);
-    for (uint32_t m = tid_; step_.space.draw_keys && m < count; m += kFinishThreads) {
+    for (uint32_t m = tid_; step_.space.draw_keys && m < count; m += kCombineThreads) {
       float& weight = step_.space.draw_weights[list + m];
       weight = power2(weight - sums.top) / mass;
     }
@@ -237,9 +238,9 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
 };
 
 template <int kDim, typename T>
-__global__ void __launch_bounds__(kFinishThreads, 2)
+__global__ void __launch_bounds__(kCombineThreads, 2)
     tilesKernel(const __grid_constant__ Step step) {
-  extern __shared__ __align__(16) uint8_t memory[];  // a float a piece
+  extern __shared__ __align__(16) uint8_t memory[];  // a float a split
   __shared__ TilesShared<kDim> shared;
   TilesHead<kDim, T> head(step, shared, memory);
   waitForKernelBefore();

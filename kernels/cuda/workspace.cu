@@ -28,8 +28,8 @@ Refusal Workspace::Impl::prepare() {
 }
 
 Refusal Workspace::Impl::load(const MethodOptions& method, const PagedKv& kv, const StepBounds& of,
-                              int pieces) {
-  const Sweep sweep = sweepOf(method);
+                              int splits) {
+  const SplitMode mode = splitModeOf(method);
   const AppendKernels append = appendKernelsOf(kv.head_dim, kv.element);
   cudaFuncAttributes attributes;
   cudaError_t error = cudaFuncGetAttributes(&attributes, append.append);
@@ -47,16 +47,16 @@ Refusal Workspace::Impl::load(const MethodOptions& method, const PagedKv& kv, co
   for (const bool by_head : {false, true}) {
     for (const bool many : {false, true}) {
       Launch launch;
-      const SweepKernel kernel = sweepKernelOf(sweep, kv, of.heads, by_head, many);
+      const SplitKernel kernel = splitKernelOf(mode, kv, of.heads, by_head, many);
       if (auto why = configure(kernel, of.rows, &launch)) return why;
     }
     for (const int heads_each : {1, INT_MAX}) {
-      const StepKernel finish = finishKernelOf(method, kv.head_dim, kv.element, by_head,
-                                               longSets(method, of.max_length), heads_each)
-                                    .kernel;
-      if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, finish);
-      if (error == cudaSuccess) error = allow(finish, finishBytes(method, of.max_length, pieces));
-      if (error == cudaSuccess) waits(finish);
+      const StepKernel combine = combineKernelOf(method, kv.head_dim, kv.element, by_head,
+                                                 longSets(method, of.max_length), heads_each)
+                                     .kernel;
+      if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, combine);
+      if (error == cudaSuccess) error = allow(combine, combineBytes(method, of.max_length, splits));
+      if (error == cudaSuccess) waits(combine);
     }
     if (error == cudaSuccess && of.statistics) {
       error = allow(statisticsKernelOf(kv.head_dim, kv.element, by_head),
@@ -68,15 +68,16 @@ Refusal Workspace::Impl::load(const MethodOptions& method, const PagedKv& kv, co
 
 bool Workspace::Impl::longSets(const MethodOptions& method, int max_length) const {
   return choosesByScores(chosenBy(method)) &&
-         choiceBytes(max_length, mostPieces(max_length)) > static_cast<size_t>(device.shared_bytes);
+         choiceBytes(max_length, mostSplits(max_length)) > static_cast<size_t>(device.shared_bytes);
 }
 
-size_t Workspace::Impl::finishBytes(const MethodOptions& method, int max_length, int pieces) const {
+size_t Workspace::Impl::combineBytes(const MethodOptions& method, int max_length,
+                                     int splits) const {
   if (choosesByScores(chosenBy(method))) {
-    return longSets(method, max_length) ? longChoiceBytes(pieces) : choiceBytes(max_length, pieces);
+    return longSets(method, max_length) ? longChoiceBytes(splits) : choiceBytes(max_length, splits);
   }
-  if (readsBounds(method)) return questBytes(max_length, pieces);
-  return static_cast<size_t>(pieces + 1) * sizeof(uint64_t);
+  if (readsBounds(method)) return questBytes(max_length, splits);
+  return static_cast<size_t>(splits + 1) * sizeof(uint64_t);
 }
 
 int Workspace::Impl::statisticsWords(int max_length) const {
@@ -93,9 +94,9 @@ Step::Space Workspace::Impl::space(const MethodOptions& method) const {
   const bool counts = bounds.statistics && (choice || readsBounds(method));
   return {.max_length = bounds.max_length,
           .max_budget = bounds.max_budget,
-          .max_pieces = max_pieces,
-          .pieces = pieces.as<Piece>(),
-          .piece_bytes = piece_bytes.as<uint8_t>(),
+          .max_splits = max_splits,
+          .splits = splits.as<Split>(),
+          .split_bytes = split_bytes.as<uint8_t>(),
           .part_masses = part_masses.as<uint32_t>(),
           .scores = choice ? scores.as<float>() : nullptr,
           .draw_keys = lists ? draw_keys.as<int32_t>() : nullptr,
@@ -153,53 +154,53 @@ Refusal Workspace::Impl::makeRoom(const MethodOptions& method, const PagedKv& kv
   return group_features.grow(heads * sizeof(uint32_t));
 }
 
-Refusal Workspace::Impl::chooseSweep(Sweep sweep, const PagedKv& kv, const DecodeInputs& in,
-                                     Launch* launch) {
-  int64_t team = 0;  // warps that take pieces together
+Refusal Workspace::Impl::chooseSplitKernel(SplitMode mode, const PagedKv& kv,
+                                           const DecodeInputs& in, Launch* launch) {
+  int64_t team = 0;  // warps that take splits together
   for (const bool many : {true, false}) {
-    const SweepKernel kernel = sweepKernelOf(sweep, kv, in.heads, in.head_budgets, many);
+    const SplitKernel kernel = splitKernelOf(mode, kv, in.heads, in.head_budgets, many);
     if (auto why = configure(kernel, in.rows, launch)) return why;
-    team = int64_t{kv.kv_heads} * packsOf(sweep, in.heads / kv.kv_heads, many);
+    team = int64_t{kv.kv_heads} * packsOf(mode, in.heads / kv.kv_heads, many);
     const int64_t warps = int64_t{launch->blocks} * (launch->threads / 32);
-    if (manyPieces(sweep, in.rows, bounds.max_length, std::max<int64_t>(warps / team, 1))) break;
+    if (manySplits(mode, in.rows, bounds.max_length, std::max<int64_t>(warps / team, 1))) break;
   }
-  const int64_t items = int64_t{in.rows} * max_pieces * team;
+  const int64_t items = int64_t{in.rows} * max_splits * team;
   launch->blocks = static_cast<int>(std::min<int64_t>(items, launch->blocks));
   return std::nullopt;
 }
 
-Refusal Workspace::Impl::configure(const SweepKernel& sweep, int rows, Launch* launch) {
+Refusal Workspace::Impl::configure(const SplitKernel& split, int rows, Launch* launch) {
   // And what brings the warps' memory to a multiple of 256 bytes.
   const int row_bytes = (rows + 1) * 8 + 256;
   for (const Launch& known : launches) {
-    if (known.kernel == sweep.kernel &&
-        known.shared_bytes == known.threads / 32 * sweep.warp_bytes + row_bytes) {
+    if (known.kernel == split.kernel &&
+        known.shared_bytes == known.threads / 32 * split.warp_bytes + row_bytes) {
       *launch = known;
       return std::nullopt;
     }
   }
   int most = 0;
   for (const int warps : {4, 3, 2, 1}) {
-    const int bytes = warps * sweep.warp_bytes + row_bytes;
+    const int bytes = warps * split.warp_bytes + row_bytes;
     if (bytes > device.shared_bytes) continue;
     cudaError_t error =
-        cudaFuncSetAttribute(sweep.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+        cudaFuncSetAttribute(split.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     int blocks = 0;
     if (error == cudaSuccess) {
       error =
-          cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, sweep.kernel, warps * 32, bytes);
+          cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, split.kernel, warps * 32, bytes);
     }
-    if (auto why = failed("the sweep over keys", error)) return why;
+    if (auto why = failed("the split kernel", error)) return why;
     if (blocks * warps > most) {
       most = blocks * warps;
-      *launch = {sweep.kernel, warps * 32, bytes, blocks * device.multiprocessors};
+      *launch = {split.kernel, warps * 32, bytes, blocks * device.multiprocessors};
     }
   }
   if (most == 0) return "a step of " + std::to_string(rows) + " rows is too large for the GPU";
   const cudaError_t error = cudaFuncSetAttribute(
-      sweep.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, device.shared_bytes);
-  waits(sweep.kernel);
-  if (auto why = failed("the sweep over keys", error)) return why;
+      split.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, device.shared_bytes);
+  waits(split.kernel);
+  if (auto why = failed("the split kernel", error)) return why;
   launches.push_back(*launch);
   return std::nullopt;
 }
@@ -213,23 +214,23 @@ Refusal Workspace::plan(const MethodOptions& method, const PagedKv& kv, const St
   if (auto why = unsupportedShape(method, kv, bounds.heads)) return why;
   Impl& impl = *impl_;
   if (auto why = impl.prepare()) return why;
-  const Sweep sweep = sweepOf(method);
-  if (auto why = lacking(method, kv)) return why;
+  const SplitMode mode = splitModeOf(method);
+  if (auto why = missingShadow(method, kv)) return why;
   if (auto why = tooManyDraws(method, bounds.max_budget)) return why;
-  const int max_pieces = mostPieces(bounds.max_length);
+  const int max_splits = mostSplits(bounds.max_length);
   const auto room = static_cast<size_t>(impl.device.shared_bytes);
-  const size_t most = std::min<size_t>(kMostPieces, room / sizeof(uint64_t) - 1);
-  if (static_cast<size_t>(max_pieces) > most) {
-    return "the GPU takes rows of up to " + std::to_string(most * kPieceKeys) + " keys";
+  const size_t most = std::min<size_t>(kMostSplits, room / sizeof(uint64_t) - 1);
+  if (static_cast<size_t>(max_splits) > most) {
+    return "the GPU takes rows of up to " + std::to_string(most * kSplitKeys) + " keys";
   }
   const auto heads = static_cast<size_t>(bounds.rows) * bounds.heads;
-  const size_t entries = heads * max_pieces;
-  if (auto why = impl.pieces.grow(entries * sizeof(Piece))) return why;
-  if (auto why = impl.piece_bytes.grow(entries * kPieceBytes)) return why;
+  const size_t entries = heads * max_splits;
+  if (auto why = impl.splits.grow(entries * sizeof(Split))) return why;
+  if (auto why = impl.split_bytes.grow(entries * kSplitBytes)) return why;
   const ChosenBy chosen_by = chosenBy(method);
   if (choosesByScores(chosen_by)) {
-    if (auto why = impl.scores.grow(entries * kPieceKeys * sizeof(float))) return why;
-  } else if (sweep == Sweep::kMasses || sweep == Sweep::kShadow) {
+    if (auto why = impl.scores.grow(entries * kSplitKeys * sizeof(float))) return why;
+  } else if (mode == SplitMode::kMasses || mode == SplitMode::kShadow) {
     if (auto why = impl.part_masses.grow(entries * kParts * sizeof(uint32_t))) return why;
   }
   const uint32_t stride = drawStride(method, bounds);
@@ -238,11 +239,11 @@ Refusal Workspace::plan(const MethodOptions& method, const PagedKv& kv, const St
     if (auto why = impl.draw_weights.grow(heads * stride * sizeof(float))) return why;
   }
   if (auto why = impl.makeRoom(method, kv, bounds)) return why;
-  if (auto why = impl.load(method, kv, bounds, max_pieces)) return why;
+  if (auto why = impl.load(method, kv, bounds, max_splits)) return why;
   impl.bounds = bounds;
   impl.kv_heads = kv.kv_heads;
   impl.method = method;
-  impl.max_pieces = max_pieces;
+  impl.max_splits = max_splits;
   impl.draw_stride = stride;
   return std::nullopt;
 }

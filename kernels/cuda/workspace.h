@@ -16,13 +16,13 @@ struct Workspace::Impl {
   StepBounds bounds;
   int kv_heads = 0;  // whose packs were loaded
   MethodOptions method;
-  int max_pieces = 0;
+  int max_splits = 0;
   uint32_t draw_stride = 0;
-  Buffer pieces, piece_bytes, part_masses, scores, draw_keys, draw_weights, chosen, pilot_bits,
+  Buffer splits, split_bytes, part_masses, scores, draw_keys, draw_weights, chosen, pilot_bits,
       sets, page_scores, tiles, queries, features, group_features, wrong;
   unsigned long long* host_wrong = nullptr;  // pinned
 
-  // Sweeps that were configured, with how many blocks of how many threads they run as.
+  // Split kernels that were configured, with how many blocks of how many threads they run as.
   struct Launch {
     StepKernel kernel = nullptr;
     int threads = 0;
@@ -37,7 +37,7 @@ struct Workspace::Impl {
   ~Impl() { cudaFreeHost(host_wrong); }
 
   std::array<const Buffer*, 15> buffers() const {
-    return {&pieces,       &piece_bytes, &part_masses, &scores,         &draw_keys,
+    return {&splits,       &split_bytes, &part_masses, &scores,         &draw_keys,
             &draw_weights, &chosen,      &pilot_bits,  &sets,           &page_scores,
             &tiles,        &queries,     &features,    &group_features, &wrong};
   }
@@ -46,7 +46,7 @@ struct Workspace::Impl {
 
   // Kernels are in the device's memory, and may have the shared memory that they need, before the
   // first launch: neither may happen while a graph is captured.
-  Refusal load(const MethodOptions& method, const PagedKv& kv, const StepBounds& of, int pieces);
+  Refusal load(const MethodOptions& method, const PagedKv& kv, const StepBounds& of, int splits);
 
   // Asked of the kernel that was loaded, not of the GPU: code for an older architecture, which the
   // driver compiles for a newer GPU, has no wait.
@@ -90,7 +90,7 @@ struct Workspace::Impl {
 
   // Whether rows are so long that sets of keys are in the workspace.
   bool longSets(const MethodOptions& method, int max_length) const;
-  size_t finishBytes(const MethodOptions& method, int max_length, int pieces) const;
+  size_t combineBytes(const MethodOptions& method, int max_length, int splits) const;
   // Words of each of the statistics' two sets of keys: what a row needs, or there is room for.
   int statisticsWords(int max_length) const;
   size_t statisticsBytes(int max_length) const;
@@ -104,11 +104,12 @@ struct Workspace::Impl {
   // Room for what some methods alone leave for later kernels of a step.
   Refusal makeRoom(const MethodOptions& method, const PagedKv& kv, const StepBounds& of);
 
-  // The sweep of a step, and as how many blocks it runs.
-  Refusal chooseSweep(Sweep sweep, const PagedKv& kv, const DecodeInputs& in, Launch* launch);
+  // The split kernel of a step, and as how many blocks it runs.
+  Refusal chooseSplitKernel(SplitMode mode, const PagedKv& kv, const DecodeInputs& in,
+                            Launch* launch);
 
   // As many warps a block as give the most on a multiprocessor.
-  Refusal configure(const SweepKernel& sweep, int rows, Launch* launch);
+  Refusal configure(const SplitKernel& split, int rows, Launch* launch);
 };
 
 }  // namespace allot::kernels::cuda

@@ -85,8 +85,8 @@ std::tuple<at::Tensor, at::Tensor> decodeAttention(
     const at::Tensor& lengths, const at::Tensor& budgets, const at::Tensor& sequences,
     const at::Tensor& steps, const std::string& method, int64_t workspace, int64_t layer,
     int64_t seed, const OptionalDouble& scale, int64_t window, const OptionalTensor& bias,
-    const OptionalTensor& idle_values, int64_t idle_window, const OptionalTensor& statistics,
-    const OptionalTensor& drawn, bool with_lse) {
+    const OptionalTensor& zero_budget_values, int64_t zero_budget_window,
+    const OptionalTensor& statistics, const OptionalTensor& drawn, bool with_lse) {
   const kernels::PagedKv kv = cacheOf(cache);
   const at::Device device = deviceOf(cache);
   const kernels::MethodOptions& options = methodOf(method, Phase::kDecode);
@@ -96,14 +96,14 @@ std::tuple<at::Tensor, at::Tensor> decodeAttention(
   in.seed = static_cast<uint64_t>(seed);
   in.scale = scaleOf(scale, kv.head_dim);
   in.window = asInt(window, "window");
-  in.idle_window = asInt(idle_window, "idle_window");
+  in.zero_budget_window = asInt(zero_budget_window, "zero_budget_window");
   if (bias) {
     in.bias = dataAs<float>(*bias, "bias", at::kFloat, device, {in.rows, -1});
     in.bias_stride = bias->size(1);
   }
-  if (idle_values) {
-    in.idle_values = dataAs<float>(*idle_values, "idle_values", at::kFloat, device,
-                                   {in.rows, kv.kv_heads, kv.head_dim});
+  if (zero_budget_values) {
+    in.zero_budget_values = dataAs<float>(*zero_budget_values, "zero_budget_values", at::kFloat,
+                                          device, {in.rows, kv.kv_heads, kv.head_dim});
   }
   kernels::DecodeOutputs out;
   if (statistics) {

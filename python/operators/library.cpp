@@ -120,15 +120,17 @@ TORCH_LIBRARY(allot, m) {
   // One decode step of one layer (kernels::decodeAttention): queries float32 [rows, heads,
   // head_dim], page_table int32 [rows, max_pages], lengths int32 [rows], budgets words [rows] or
   // [rows, heads], sequences and steps words [rows]; bias float32 [rows, at least the longest
-  // length], idle_values float32 [rows, kv_heads, head_dim]. statistics: int64 [rows, 7], added to:
-  // draws, unique_rows, group_rows, dense_rows, key_bytes, value_bytes, dense_bytes. drawn: int64
-  // [heads, words], on the CPU: a bit for each value row that a head read. Gives out, as queries,
-  // and with_lse the log of the softmax's denominator, float32 [rows, heads], else an empty tensor.
+  // length], zero_budget_values float32 [rows, kv_heads, head_dim]. statistics: int64 [rows, 7],
+  // added to: draws, unique_rows, group_rows, dense_rows, key_bytes, value_bytes, dense_bytes.
+  // drawn: int64 [heads, words], on the CPU: a bit for each value row that a head read. Gives out,
+  // as queries, and with_lse the log of the softmax's denominator, float32 [rows, heads], else an
+  // empty tensor.
   m.def(
       "decode_attention(Tensor queries, Tensor[] cache, Tensor page_table, Tensor lengths, "
       "Tensor budgets, Tensor sequences, Tensor steps, str method, int workspace, *, int layer=0, "
-      "int seed=0, float? scale=None, int window=0, Tensor? bias=None, Tensor? idle_values=None, "
-      "int idle_window=0, Tensor(a!)? statistics=None, Tensor(b!)? drawn=None, "
+      "int seed=0, float? scale=None, int window=0, Tensor? bias=None, Tensor? "
+      "zero_budget_values=None, "
+      "int zero_budget_window=0, Tensor(a!)? statistics=None, Tensor(b!)? drawn=None, "
       "bool with_lse=False) "
       "-> (Tensor, Tensor)");
   // The blocks of keys that queries float32 [count, heads, head_dim] at positions from `first` on
@@ -142,7 +144,8 @@ TORCH_LIBRARY(allot, m) {
   m.def(
       "prefill_attend(Tensor queries, Tensor[] cache, Tensor page_table, SymInt first, str method, "
       "int workspace, *, Tensor? blocks=None, float? scale=None, int window=0, int layer=0, "
-      "int seed=0, int sequence=0, Tensor? budgets=None, int idle_window=0, bool idle_means=False, "
+      "int seed=0, int sequence=0, Tensor? budgets=None, int zero_budget_window=0, bool "
+      "zero_budget_means=False, "
       "bool with_lse=False) "
       "-> (Tensor, Tensor)");
 }

@@ -29,8 +29,8 @@ std::tuple<at::Tensor, at::Tensor> decodeAttention(
     const at::Tensor& lengths, const at::Tensor& budgets, const at::Tensor& sequences,
     const at::Tensor& steps, const std::string& method, int64_t workspace, int64_t layer,
     int64_t seed, const OptionalDouble& scale, int64_t window, const OptionalTensor& bias,
-    const OptionalTensor& idle_values, int64_t idle_window, const OptionalTensor& statistics,
-    const OptionalTensor& drawn, bool with_lse);
+    const OptionalTensor& zero_budget_values, int64_t zero_budget_window,
+    const OptionalTensor& statistics, const OptionalTensor& drawn, bool with_lse);
 std::string failureOf(int64_t workspace);
 
 // prefill_ops.cpp
@@ -44,7 +44,8 @@ std::tuple<at::Tensor, at::Tensor> prefillAttend(
     const at::Tensor& queries, at::TensorList cache, const at::Tensor& page_table, int64_t first,
     const std::string& method, int64_t workspace, const OptionalTensor& blocks,
     const OptionalDouble& scale, int64_t window, int64_t layer, int64_t seed, int64_t sequence,
-    const OptionalTensor& budgets, int64_t idle_window, bool idle_means, bool with_lse);
+    const OptionalTensor& budgets, int64_t zero_budget_window, bool zero_budget_means,
+    bool with_lse);
 
 // Positions in a block of queries and in a block of keys of a method that chooses blocks.
 std::pair<int64_t, int64_t> blockSizes(const std::string& method);

@@ -91,8 +91,9 @@ at::Tensor tauOf(const kernels::MethodOptions& method, const OptionalTensor& tau
   return at::full({heads}, method.tau, like);
 }
 
-kernels::QueryDraws drawsOf(int64_t layer, int64_t seed, int64_t sequence, int64_t idle_window,
-                            bool idle_means, const uint32_t* budgets) {
+kernels::QueryDraws drawsOf(int64_t layer, int64_t seed, int64_t sequence,
+                            int64_t zero_budget_window, bool zero_budget_means,
+                            const uint32_t* budgets) {
   if (sequence < 0 || sequence > int64_t{UINT32_MAX}) {
     refuse("sequence = " + std::to_string(sequence) + " is not from 0 to 4294967295");
   }
@@ -101,8 +102,8 @@ kernels::QueryDraws drawsOf(int64_t layer, int64_t seed, int64_t sequence, int64
           .layer = static_cast<uint32_t>(asInt(layer, "layer")),
           .budget = UINT32_MAX,
           .budgets = budgets,
-          .idle_window = asInt(idle_window, "idle_window"),
-          .idle_means = idle_means};
+          .zero_budget_window = asInt(zero_budget_window, "zero_budget_window"),
+          .zero_budget_means = zero_budget_means};
 }
 
 }  // namespace
@@ -175,7 +176,8 @@ std::tuple<at::Tensor, at::Tensor> prefillAttend(
     const at::Tensor& queries, at::TensorList cache, const at::Tensor& page_table, int64_t first,
     const std::string& method, int64_t workspace, const OptionalTensor& blocks,
     const OptionalDouble& scale, int64_t window, int64_t layer, int64_t seed, int64_t sequence,
-    const OptionalTensor& budgets, int64_t idle_window, bool idle_means, bool with_lse) {
+    const OptionalTensor& budgets, int64_t zero_budget_window, bool zero_budget_means,
+    bool with_lse) {
   const kernels::PagedKv kv = cacheOf(cache);
   const at::Device device = deviceOf(cache);
   const kernels::MethodOptions& options = methodOf(method, Phase::kPrefill);
@@ -191,7 +193,7 @@ std::tuple<at::Tensor, at::Tensor> prefillAttend(
       lists ? dataOf(*blocks, "blocks", at::kInt, device, {in.heads, query_blocks, words})
             : nullptr;
   if (options.method == Method::kSkipSoftmax) in.skip = static_cast<float>(options.threshold);
-  const auto draws = drawsOf(layer, seed, sequence, idle_window, idle_means,
+  const auto draws = drawsOf(layer, seed, sequence, zero_budget_window, zero_budget_means,
                              budgets ? wordsOf(*budgets, "budgets", device, {in.heads}) : nullptr);
   const auto space = workspaceOf(workspace, device);
   const c10::DeviceGuard guard(device);

@@ -17,7 +17,7 @@ import sys
 import tempfile
 
 
-EARLY = ("finishKernel|choiceKernel|questKernel|tilesKernel|appendKernel|sweepKernel|addRmsNormKernel|"
+EARLY = ("combineKernel|choiceKernel|questKernel|tilesKernel|appendKernel|splitKernel|addRmsNormKernel|"
          "gatedSiluKernel|splitRopeKernel")
 
 
@@ -48,8 +48,8 @@ def check(folder):
     for architecture in architectures:
         expected = int(int(re.match(r"\d+", architecture).group()) * 10 >= gate)
         # These take long to compile: once on each side of the gate.
-        slow = [f"kernels/cuda/{name}.cu" for name in ("choice", "quest", "tiles", "sweep_flash")]
-        names = ["kernels/cuda/finish.cu", "kernels/cuda/append.cu", "worker/model/cuda_ops.cu"]
+        slow = [f"kernels/cuda/{name}.cu" for name in ("choice", "quest", "tiles", "split_flash")]
+        names = ["kernels/cuda/combine.cu", "kernels/cuda/append.cu", "worker/model/cuda_ops.cu"]
         names += slow * (expected not in sides)
         sides.add(expected)
         for name in names:

@@ -81,7 +81,7 @@ TEST_F(Dense, EveryLayoutAndRaggedLengths) {
   }
 }
 
-TEST_F(Dense, EveryPageSizeAndManyPieces) {
+TEST_F(Dense, EveryPageSizeAndManySplits) {
   for (const Element element : {Element::kBFloat16, Element::kFloat16}) {
     for (const int head_dim : {64, 128}) {
       for (const int page_size : {16, 64, 256}) {

@@ -228,10 +228,10 @@ TEST_F(Q4, WeightsAndNormaliserAreOfTheDrawsMade) {
         for (const float s : proposal) mass += std::exp(static_cast<double>(s));
         for (const int32_t j : drawn.keys) total += std::exp(exact[j] - proposal[j]);
         for (size_t i = 0; i < drawn.keys.size(); ++i) {
-          const int j = drawn.keys[i], first = j / cuda::kPieceKeys * cuda::kPieceKeys;
-          const int last = std::min(first + cuda::kPieceKeys, n);
+          const int j = drawn.keys[i], first = j / cuda::kSplitKeys * cuda::kSplitKeys;
+          const int last = std::min(first + cuda::kSplitKeys, n);
           const float top = *std::max_element(&proposal[first], &proposal[0] + last);
-          // A mass is good to 2^-11 of itself or 2^-25 of the largest of its piece.
+          // A mass is good to 2^-11 of itself or 2^-25 of the largest of its split.
           const double tolerance = 0x1p-9 + 0x1p-23 * std::exp(top - proposal[j]);
           const double weight = std::exp(exact[j] - proposal[j]) / total;
           ASSERT_NEAR(drawn.weights[i], weight, tolerance * weight) << "key " << j;

@@ -1,5 +1,5 @@
 // The edges of tests/kernels/edges_test.cpp on the GPU: budgets and lengths around each other
-// and around a page or a piece, scores that are all equal or all in one key, masked keys. Every
+// and around a page or a split, scores that are all equal or all in one key, masked keys. Every
 // cache holds NaN wherever no key was written.
 #include <cmath>
 
@@ -149,7 +149,7 @@ TEST_P(Edges, OneDominantKey) {
       expectFinite(run);
       for (int r = 0; r < cache.rows(); ++r) expectOnlyKey(cache, run, r, heavy);
     }
-    // In the last of two pieces: the first has masses of its own, of no weight.
+    // In the last of two splits: the first has masses of its own, of no weight.
     addBias(&cache, [&](int row, int key) { return key == cache.lengths[row] - 1 ? 80.0f : 0.0f; });
     gpu.load();
     const GpuResult run = gpu.run(method);
@@ -189,24 +189,24 @@ TEST_P(Edges, MaskedKeys) {
       }
       expectStatisticsFollowDraws(rest, alone, method, layout.element);
     }
-    // A whole piece is masked, and rows whose every key is.
-    Cache piece = mixedRows(layout);
-    addBias(&piece, [](int, int key) { return key < 256 ? -kInfinity : 0.0f; });
-    Gpu gpu(piece, layout.element);
+    // A whole split is masked, and rows whose every key is.
+    Cache split = mixedRows(layout);
+    addBias(&split, [](int, int key) { return key < 256 ? -kInfinity : 0.0f; });
+    Gpu gpu(split, layout.element);
     const GpuResult run = gpu.run(method);
     expectFinite(run);
-    expectStatisticsFollowDraws(piece, run, method, layout.element);
-    expectLse(piece, run, method);
-    for (int r = 0; r < piece.rows(); ++r) {
-      for (int h = 0; h < piece.shape.heads; ++h) {
-        const HeadDraws& drawn = run.draws[static_cast<size_t>(r) * piece.shape.heads + h];
+    expectStatisticsFollowDraws(split, run, method, layout.element);
+    expectLse(split, run, method);
+    for (int r = 0; r < split.rows(); ++r) {
+      for (int h = 0; h < split.shape.heads; ++h) {
+        const HeadDraws& drawn = run.draws[static_cast<size_t>(r) * split.shape.heads + h];
         if (chooserOf(method) != Method::kTopK && method.method != Method::kQuest) {
           for (const int32_t j : drawn.keys) ASSERT_GE(j, 256);
         }
-        if (piece.lengths[r] > 256) continue;
-        ASSERT_EQ(run.lse[r * piece.shape.heads + h], -kInfinity);
+        if (split.lengths[r] > 256) continue;
+        ASSERT_EQ(run.lse[r * split.shape.heads + h], -kInfinity);
         expectRow(
-            piece, run, r, h, [](int) { return 0; }, 0);
+            split, run, r, h, [](int) { return 0; }, 0);
       }
     }
     if (HasFailure()) return;

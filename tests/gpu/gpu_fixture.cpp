@@ -338,7 +338,7 @@ std::vector<HeadDraws> Gpu::readDraws(const MethodOptions& method, const DecodeI
     const uint32_t count = std::min(heads[i].draws, list.stride);
     const auto first = static_cast<std::ptrdiff_t>(i * list.stride);
     for (uint32_t m = 0; m < list.stride && lists[i].keys.size() < count; ++m) {
-      if (keys[first + m] == -1) continue;  // of a piece whose keys are all masked
+      if (keys[first + m] == -1) continue;  // of a split whose keys are all masked
       lists[i].keys.push_back(keys[first + m]);
       lists[i].weights.push_back(weights[first + m]);
     }

@@ -148,7 +148,7 @@ TEST_P(GpuHeadBudgets, SilentHeadsGiveTheirIdleValues) {
       outputs.poison();
       DecodeOutputs out = outputs.get();
       out.lse = nullptr;
-      in.idle_values = result == &on ? device_idle.get() : nullptr;
+      in.zero_budget_values = result == &on ? device_idle.get() : nullptr;
       ASSERT_EQ(cuda::decodeAttention(method, gpu.kv(), in, &gpu.workspace, out, gpu.stream),
                 std::nullopt);
       ASSERT_EQ(gpu.workspace.failure(gpu.stream), std::nullopt);
@@ -233,7 +233,7 @@ TEST_F(GpuZeroReads, WindowsAreRefused) {
   Gpu gpu(cache, kLayouts[0].element);
   ASSERT_EQ(gpu.workspace.plan({}, gpu.kv(), boundsOf(cache)), std::nullopt);
   DecodeInputs in = gpu.inputs();
-  in.idle_window = 64;
+  in.zero_budget_window = 64;
   DeviceOutputs outputs(gpu.element, in.rows, in.heads, 2, 64);
   const auto why =
       cuda::decodeAttention({}, gpu.kv(), in, &gpu.workspace, outputs.get(), gpu.stream);

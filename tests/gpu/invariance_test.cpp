@@ -126,9 +126,9 @@ TEST_P(Invariance, PlansWithRoomToSpare) {
   }
 }
 
-// So many rows that warps take four exact pieces at once and join them, which is the finish's work
-// where there are few.
-TEST_F(GpuTest, DenseIsTheSameWhoeverJoinsItsPieces) {
+// So many rows that warps take four exact splits at once and join them, which is the combine
+// kernel's work where there are few.
+TEST_F(GpuTest, DenseIsTheSameWhoeverJoinsItsSplits) {
   const MethodOptions dense = methodOf("dense");
   for (const Layout& layout :
        {Layout{Element::kBFloat16, 128, 16, 4, 8}, Layout{Element::kBFloat16, 128, 64, 7, 8},
@@ -200,7 +200,7 @@ TEST_F(GpuTest, ShadowsAreTheSameInLargerPacks) {
 }
 
 // So many heads that smaller blocks finish them, and so few that larger ones do: budgets of one
-// draw a warp and of many, exact rows, rows of one piece and of more than a block has threads.
+// draw a warp and of many, exact rows, rows of one split and of more than a block has threads.
 TEST_F(GpuTest, SmallerBlocksFinishTheSame) {
   for (const Layout& layout :
        {Layout{Element::kFloat16, 64, 64, 16, 2}, Layout{Element::kBFloat16, 128, 16, 4, 8}}) {
@@ -234,8 +234,8 @@ TEST_F(GpuTest, SmallerBlocksFinishTheSame) {
   }
 }
 
-// Of the second row's first piece a window leaves one part: too few copies for the values drawn of
-// the first row's last piece, which the same warp fetches, to have come with them.
+// Of the second row's first split a window leaves one part: too few copies for the values drawn of
+// the first row's last split, which the same warp fetches, to have come with them.
 TEST_F(GpuTest, FlashWaitsForItsValues) {
   const Layout layout{Element::kBFloat16, 64, 16, 2, 2};
   const MethodOptions flash = methodOf("s2anta-flash");

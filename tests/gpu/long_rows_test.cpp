@@ -1,5 +1,5 @@
 // Rows of 300,000 and of 2^20 keys: what is true of a thousand is true of them. The masses of what
-// is light beside one dominant key are not lost in sums over thousands of pieces, draws are the
+// is light beside one dominant key are not lost in sums over thousands of splits, draws are the
 // CPU's where masses are, budgets may be nearly as large as the row, sets of keys that no block has
 // room for are in the workspace, and statistics count it all.
 #include <cmath>
@@ -68,7 +68,7 @@ TEST_P(LongRows, NothingOfATailIsLost) {
     const int replicates = independent ? 2 : n > 300000 ? 4 : 16;
     cache.repeatFirstRow(replicates, 1);
     Gpu gpu(cache, kLayout.element);
-    // What is light in the dominant key's own piece is drawn by s2anta-flash in some rows only.
+    // What is light in the dominant key's own split is drawn by s2anta-flash in some rows only.
     const double allowed = 1e-4 + (method.method == Method::kS2antaFlash ? 256.0 / n : 0.0);
     for (const float gap : {12.0f, 16.0f}) {
       for (const int dominant : {0, 255, n / 2, n - 1}) {

@@ -222,8 +222,8 @@ void massesOf(const std::vector<float>& scores, std::vector<double>* coarse,
               std::vector<double>* exact) {
   const int n = static_cast<int>(scores.size());
   const double top = *std::max_element(scores.begin(), scores.end()) * M_LOG2E;
-  for (int first = 0; first < n; first += cuda::kPieceKeys) {
-    const int last = std::min(first + cuda::kPieceKeys, n);
+  for (int first = 0; first < n; first += cuda::kSplitKeys) {
+    const int last = std::min(first + cuda::kSplitKeys, n);
     const double most = *std::max_element(&scores[0] + first, &scores[0] + last) * M_LOG2E;
     const double e = std::isinf(most) ? 0 : std::floor(most) + 2;
     for (int j = first; j < last; ++j) {

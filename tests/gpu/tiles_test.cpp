@@ -1,4 +1,4 @@
-// Draws tile by tile on the GPU, where tiles are no pieces (s2anta-flash) or share out draws by
+// Draws tile by tile on the GPU, where tiles are no splits (s2anta-flash) or share out draws by
 // largest remainders (s2anta-prop): how many draws each tile makes, beside the CPU.
 #include <cmath>
 #include <map>

@@ -9,8 +9,8 @@ namespace {
 
 using Window = GpuMethodTest;
 
-// A window within a piece, one that begins in the last tile of a piece, and longer ones; none
-// begins at a page, tile or piece.
+// A window within a split, one that begins in the last tile of a split, and longer ones; none
+// begins at a page, tile or split.
 constexpr int kWindows[] = {1, 150, 445, 2005};
 const Layout kLayouts[] = {{Element::kBFloat16, 64, 16, 2, 2}, {Element::kBFloat16, 128, 64, 4, 1}};
 
@@ -64,8 +64,8 @@ TEST_P(Window, IsTheCpusWindow) {
   }
 }
 
-// The same in groups of more than four, which the sweep takes in larger packs: 5 and 12 leave packs
-// half empty, and rows of 150 keys are exact beside sampled ones.
+// The same in groups of more than four, which the split kernel takes in larger packs: 5 and 12
+// leave packs half empty, and rows of 150 keys are exact beside sampled ones.
 TEST_F(GpuTest, WindowsOfLargeGroupsAreTheCpus) {
   for (const char* text : {"dense", "s2anta-prop", "s2anta-q4", "top-k scores=q4"}) {
     const MethodOptions large = methodOf(text);

@@ -1,5 +1,5 @@
-// Where things lie in the sweep's shared memory (kernels/cuda/swizzle.h): every address once, and
-// no two lanes that are served together in one bank. Without a GPU.
+// Where things lie in the split kernel's shared memory (kernels/cuda/swizzle.h): every address
+// once, and no two lanes that are served together in one bank. Without a GPU.
 #include "kernels/cuda/swizzle.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace allot::kernels::cuda {
 namespace {
 
-constexpr int kPieceKeys = 256;
+constexpr int kSplitKeys = 256;
 
 // How often the busiest bank is used where `width` bytes of each lane are served `lanes` at a time.
 int conflicts(int lanes, uint32_t width, const std::function<uint32_t(int)>& address) {
@@ -148,8 +148,8 @@ TYPED_TEST(CodeTiles, ReadsFindTheirKeysAndMeetInNoBank) {
 // Lines of a pack's heads, of which lane 4 g + t writes those of head `apart` t.
 template <int kPack>
 void expectLinesApart(int apart) {
-  using Scores = ScoreLayout<kPieceKeys, kPack>;
-  for (int tile = 0; tile < kPieceKeys / 16; ++tile) {
+  using Scores = ScoreLayout<kSplitKeys, kPack>;
+  for (int tile = 0; tile < kSplitKeys / 16; ++tile) {
     // Scores of keys g and g + 8, a float each.
     for (const int half : {0, 8}) {
       const auto score = [&](int lane) {

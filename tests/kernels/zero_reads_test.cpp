@@ -45,7 +45,7 @@ TEST_P(ZeroReads, AVectorInPlaceOfZeros) {
   const std::vector<float> idle = normals(4 * 2 * 64, 3);
   DecodeInputs in = withBudgets(cache, budgets);
   const Cache::Result off = cache.run(method, in);
-  in.idle_values = idle.data();
+  in.zero_budget_values = idle.data();
   const Cache::Result on = cache.run(method, in);
   for (size_t i = 0; i < budgets.size(); ++i) {
     SCOPED_TRACE("head " + std::to_string(i));
@@ -76,7 +76,7 @@ TEST_P(ZeroReads, AWindowIsASlidingOne) {
       DecodeInputs in = withBudgets(cache, budgets);
       in.window = sliding;
       const Cache::Result off = cache.run(method, in);
-      in.idle_window = window;
+      in.zero_budget_window = window;
       const Cache::Result on = cache.run(method, in, 2);
       DecodeInputs within = cache.inputs();
       within.window = sliding > 0 ? std::min(sliding, window) : window;
@@ -111,7 +111,7 @@ TEST(ZeroReadsWindow, CountsTheWindowOnce) {
   Cache cache({.lengths = {900}, .heads = 4, .element = Element::kBFloat16, .seed = 8});
   std::vector<uint32_t> budgets(4, 0);
   DecodeInputs in = withBudgets(cache, budgets);
-  in.idle_window = 64;
+  in.zero_budget_window = 64;
   const Cache::Result idle = cache.run(methodOf("s2anta-q4"), in);
   EXPECT_EQ(idle.groups[0].unique_rows, 64u);
   EXPECT_EQ(idle.groups[0].value_bytes, 64u * 128);
@@ -268,8 +268,8 @@ TEST(ValueMeans, OfAPromptAreEachPositions) {
                              .count = count,
                              .heads = 4,
                              .scale = 0.125f},
-                            {.seed = 4, .budgets = budgets.data(), .idle_means = true}, &workspace,
-                            {.out = out.data() + static_cast<size_t>(from) * 256}),
+                            {.seed = 4, .budgets = budgets.data(), .zero_budget_means = true},
+                            &workspace, {.out = out.data() + static_cast<size_t>(from) * 256}),
               std::nullopt);
   }
   for (int p = 0; p < n; ++p) {

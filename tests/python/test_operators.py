@@ -87,7 +87,7 @@ def test_budgets_by_head_and_silent_heads():
         expected = filled.values[0].double().mean(0)
         assert (means[0].double() - expected).abs().max() < 1e-5
         out, _ = allot.decode_attention(
-            *filled.arguments(budgets), "s2anta-sys", filled.workspace, idle_values=means
+            *filled.arguments(budgets), "s2anta-sys", filled.workspace, zero_budget_values=means
         )
         filled.workspace.check()
         silent = torch.zeros(1, 7, dtype=torch.int64, device=device)
@@ -310,7 +310,7 @@ def test_hostile_arguments_get_a_sentence():
         assert "statistics has the sizes" in decode(
             options={"statistics": torch.zeros(2, 6, dtype=torch.int64, device=device)}
         )
-        assert "idle_values" in decode(options={"idle_values": torch.zeros(3, device=device)})
+        assert "zero_budget_values" in decode(options={"zero_budget_values": torch.zeros(3, device=device)})
         assert "bias is missing" not in decode(options={"bias": torch.zeros(1, device=device)})
         assert "seed" in decode(options={"seed": 2**64})
         if device == "cpu":

@@ -67,7 +67,7 @@ def decodes(device):
         "page_table": filled.page_table,
         **rows,
         "bias": torch.rand(2, 75, generator=generator).to(device),
-        "idle_values": torch.rand(2, KV_HEADS, 64, generator=generator).to(device),
+        "zero_budget_values": torch.rand(2, KV_HEADS, 64, generator=generator).to(device),
         "statistics": torch.zeros(2, 7, dtype=torch.int64, device=device),
     }
     if device == "cpu":

@@ -35,8 +35,8 @@ class CpuBackend final : public DecoderBackend {
   CpuBackend(const ModelConfig& config, Weights weights, KvPool pool, const KvPoolOptions& options)
       : config_(config),
         weights_(std::move(weights)),
-        idle_means_(options.zero_reads == ZeroReads::kMeanValue),
-        idle_window_(options.zero_reads == ZeroReads::kWindow ? options.zero_window : 0),
+        zero_budget_means_(options.zero_reads == ZeroReads::kMeanValue),
+        zero_budget_window_(options.zero_reads == ZeroReads::kWindow ? options.zero_window : 0),
         pool_(std::move(pool)) {}
 
   std::string deviceName() const override { return "cpu"; }
@@ -49,7 +49,7 @@ class CpuBackend final : public DecoderBackend {
     try {
       rope_.cover(config_, static_cast<int64_t>(ids.size()));
       return readPrompt({config_, weights_, rope_, pool_, reading, &prefill_spaces_, statistics,
-                         idle_means_, idle_window_},
+                         zero_budget_means_, zero_budget_window_},
                         ids, pages);
     } catch (const std::bad_alloc&) {
       return noRoomForPrompt(ids.size(), "memory");
@@ -164,14 +164,14 @@ class CpuBackend final : public DecoderBackend {
                                                 .max_pages = batch.max_pages})) {
       return refused(*why);
     }
-    if (idle_means_) {
-      idle_values_.resize(static_cast<size_t>(rows * config_.kv_heads * config_.head_dim));
+    if (zero_budget_means_) {
+      zero_budget_values_.resize(static_cast<size_t>(rows * config_.kv_heads * config_.head_dim));
       kernels::meanValues(kv,
                           {.page_table = batch.page_table.data(),
                            .lengths = batch.lengths.data(),
                            .rows = rows,
                            .max_pages = batch.max_pages},
-                          idle_values_.data());
+                          zero_budget_values_.data());
     }
     const kernels::DecodeInputs in{
         .queries = queries_.data(),
@@ -188,8 +188,8 @@ class CpuBackend final : public DecoderBackend {
         .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim))),
         .window = static_cast<int>(config_.sliding_window),
         .head_budgets = head_budgets,
-        .idle_values = idle_means_ ? idle_values_.data() : nullptr,
-        .idle_window = idle_window_};
+        .zero_budget_values = zero_budget_means_ ? zero_budget_values_.data() : nullptr,
+        .zero_budget_window = zero_budget_window_};
     if (const auto why = kernels::decodeAttention(
             has_method ? batch.method : kernels::MethodOptions{}, kv, in, &workspace_,
             {.out = attended_.data(),
@@ -203,8 +203,8 @@ class CpuBackend final : public DecoderBackend {
 
   const ModelConfig config_;
   const Weights weights_;
-  const bool idle_means_;  // ZeroReads
-  const int idle_window_;
+  const bool zero_budget_means_;  // ZeroReads
+  const int zero_budget_window_;
   RopeTable rope_;
   KvPool pool_;
   kernels::DecodeWorkspace workspace_;
@@ -216,8 +216,8 @@ class CpuBackend final : public DecoderBackend {
       gated_, logits_;
   std::vector<int32_t> chosen_;
   std::vector<uint32_t> budgets_;
-  std::vector<float> idle_values_;  // of the layer, [rows, kv_heads, d]
-  std::vector<int32_t> newest_;     // positions
+  std::vector<float> zero_budget_values_;  // of the layer, [rows, kv_heads, d]
+  std::vector<int32_t> newest_;            // positions
 };
 
 Result<std::span<const float>> CpuBackend::step(const StepBatch& batch,

@@ -303,7 +303,7 @@ void CudaModel::resize(int64_t rows) {
   queries_ = make(q, at::kFloat);
   keys_ = make(kv, at::kFloat);
   values_ = make(kv, at::kFloat);
-  if (pool_.layer(0).value_sums) idle_values_ = make(kv, at::kFloat);
+  if (pool_.layer(0).value_sums) zero_budget_values_ = make(kv, at::kFloat);
   attended_ = make(q, at::kFloat);
   attended_number_ = number == at::kFloat ? attended_ : make(q, number);
   projected_ = make(config_.hidden_size, number);
@@ -381,13 +381,13 @@ std::optional<std::string> CudaModel::attend(int64_t layer) {
   }
   const float* means = nullptr;
   if (kv.value_sums) {
-    means = idle_values_.data_ptr<float>();
+    means = zero_budget_values_.data_ptr<float>();
     if (auto why = kernels::cuda::meanValues(kv,
                                              {.page_table = onDevice<int32_t>(kPages),
                                               .lengths = onDevice<int32_t>(kLengths),
                                               .rows = rows_,
                                               .max_pages = max_pages_},
-                                             idle_values_.data_ptr<float>(), stream)) {
+                                             zero_budget_values_.data_ptr<float>(), stream)) {
       return why;
     }
   }
@@ -413,7 +413,7 @@ std::optional<std::string> CudaModel::attend(int64_t layer) {
        .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config_.head_dim))),
        .window = static_cast<int>(config_.sliding_window),
        .head_budgets = budgets_a_row_ > 1,
-       .idle_values = means},
+       .zero_budget_values = means},
       has_method ? &workspace_ : &dense_workspace_, out, stream);
 }
 

@@ -111,7 +111,7 @@ class CudaModel {
   // idleValues() is undefined where none are kept.
   const at::Tensor& queries() const { return queries_; }
   const at::Tensor& attended() const { return attended_; }
-  const at::Tensor& idleValues() const { return idle_values_; }
+  const at::Tensor& idleValues() const { return zero_budget_values_; }
   // [rows], once the step is done: on the host.
   const kernels::RowStatistics* statistics() const;
   const int32_t* tokens() const;
@@ -174,8 +174,8 @@ class CudaModel {
   // Activations, [rows in whole tiles, ...]; beyond the batch's rows they hold what was there.
   at::Tensor x_, normed_, qkv_, queries_, keys_, values_, attended_, projected_, gate_up_, gated_,
       logits_;
-  at::Tensor idle_values_;      // of one layer: the means of values, where they are kept
-  at::Tensor attended_number_;  // attended_ as the products take it
+  at::Tensor zero_budget_values_;  // of one layer: the means of values, where they are kept
+  at::Tensor attended_number_;     // attended_ as the products take it
 };
 
 }  // namespace allot

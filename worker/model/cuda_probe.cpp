@@ -54,7 +54,7 @@ std::optional<std::string> CudaProbe::call(const StepBatch& batch, int64_t layer
   fill(model_.queries(), config.heads * config.head_dim, &queries_);
   fill(model_.attended(), config.heads * config.head_dim, &attended_);
   const bool idle = model_.idleValues().defined();
-  if (idle) fill(model_.idleValues(), config.kv_heads * config.head_dim, &idle_values_);
+  if (idle) fill(model_.idleValues(), config.kv_heads * config.head_dim, &zero_budget_values_);
   if (auto why = waited()) return why;
   const bool head_budgets = layerBudgets(batch.schedules, config, layer, &budgets_);
   batch.probe(model_.pool().layer(layer),
@@ -72,7 +72,7 @@ std::optional<std::string> CudaProbe::call(const StepBatch& batch, int64_t layer
                .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim))),
                .window = static_cast<int>(config.sliding_window),
                .head_budgets = head_budgets,
-               .idle_values = idle ? idle_values_.data() : nullptr},
+               .zero_budget_values = idle ? zero_budget_values_.data() : nullptr},
               attended_.data());
   return {};
 }
@@ -89,7 +89,8 @@ kernels::DecodeInputs CudaProbe::onDevice(const kernels::PagedKv& kv,
   on_device.budgets = uploaded(in.budgets, in.head_budgets ? heads : rows, held, on);
   on_device.sequences = uploaded(in.sequences, rows, held, on);
   on_device.steps = uploaded(in.steps, rows, held, on);
-  on_device.idle_values = uploaded(in.idle_values, rows * kv.kv_heads * kv.head_dim, held, on);
+  on_device.zero_budget_values =
+      uploaded(in.zero_budget_values, rows * kv.kv_heads * kv.head_dim, held, on);
   return on_device;
 }
 

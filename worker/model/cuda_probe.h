@@ -39,7 +39,7 @@ class CudaProbe {
   CudaModel& model_;
   kernels::cuda::Workspace workspace_;
   // Of the layer, on the host.
-  std::vector<float> queries_, attended_, idle_values_;
+  std::vector<float> queries_, attended_, zero_budget_values_;
   std::vector<uint32_t> budgets_;
 };
 

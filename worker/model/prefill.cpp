@@ -222,8 +222,8 @@ Result<at::Tensor> attend(const PrefillTask& task, const at::Tensor& queries,
                                        .layer = static_cast<uint32_t>(layer),
                                        .budget = budgets[0],
                                        .budgets = by_heads ? budgets.data() : nullptr,
-                                       .idle_window = task.idle_window,
-                                       .idle_means = task.idle_means};
+                                       .zero_budget_window = task.zero_budget_window,
+                                       .zero_budget_means = task.zero_budget_means};
     why = method.method == kernels::Method::kSampledBlocks
               ? kernels::attendSampledBlocks(kv, in, draws, &task.spaces->blocks,
                                              {.out = to, .statistics = &task.statistics->blocks})

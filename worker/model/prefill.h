@@ -41,9 +41,9 @@ struct PrefillTask {
   const KvPool& pool;
   const PromptReading& reading;
   PrefillSpaces* spaces;
-  PromptStatistics* statistics;  // added to
-  bool idle_means = false;       // ZeroReads, as kernels::QueryDraws has it
-  int idle_window = 0;
+  PromptStatistics* statistics;    // added to
+  bool zero_budget_means = false;  // ZeroReads, as kernels::QueryDraws has it
+  int zero_budget_window = 0;
 };
 
 // Runs the prompt in chunks, writes its keys and values to `pages` of the pool, from where

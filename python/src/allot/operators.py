@@ -228,7 +228,7 @@ def mean_values(
     cache: Sequence[torch.Tensor], page_table: torch.Tensor, lengths: torch.Tensor
 ) -> torch.Tensor:
     """Means of all values of each row, float32 [rows, kv_heads, head_dim], of sums that the cache
-    keeps: ``idle_values`` for zeroReads: mean-value."""
+    keeps: ``zero_budget_values`` for zeroReads: mean-value."""
     return _ops.mean_values(cache, page_table, lengths)
 
 
@@ -248,8 +248,8 @@ def decode_attention(
     scale: Optional[float] = None,
     window: int = 0,
     bias: Optional[torch.Tensor] = None,
-    idle_values: Optional[torch.Tensor] = None,
-    idle_window: int = 0,
+    zero_budget_values: Optional[torch.Tensor] = None,
+    zero_budget_window: int = 0,
     statistics: Optional[torch.Tensor] = None,
     drawn: Optional[torch.Tensor] = None,
     with_lse: bool = False,
@@ -261,11 +261,11 @@ def decode_attention(
 
     queries: float32 [rows, heads, head_dim], positions applied. page_table: int32 [rows, max_pages].
     lengths: int32 [rows], this step's key included. budgets: words [rows], or [rows, heads] for a
-    budget a head; 0 gives zeros (or idle_values, idle_window), as many as keys or more gives exact
+    budget a head; 0 gives zeros (or zero_budget_values, zero_budget_window), as many as keys or more gives exact
     attention. sequences, steps: words [rows], the names of the draws. method: as an experiment file
     says, "s2anta-sys", "vattention epsilon=0.1". scale: 1 / sqrt(head_dim) by default. window: keys
     that a row attends to, its newest; 0: all. bias: float32 [rows, n], added to scores.
-    idle_values: float32 [rows, kv_heads, head_dim]. statistics: int64 [rows, 7], added to: draws,
+    zero_budget_values: float32 [rows, kv_heads, head_dim]. statistics: int64 [rows, 7], added to: draws,
     unique_rows, group_rows, dense_rows, key_bytes, value_bytes, dense_bytes. drawn: int64
     [heads, words], on the CPU: bits of the value rows that each head read, of rows of one sequence.
     """
@@ -284,8 +284,8 @@ def decode_attention(
         scale=scale,
         window=window,
         bias=bias,
-        idle_values=idle_values,
-        idle_window=idle_window,
+        zero_budget_values=zero_budget_values,
+        zero_budget_window=zero_budget_window,
         statistics=statistics,
         drawn=drawn,
         with_lse=with_lse,
@@ -331,8 +331,8 @@ def prefill_attend(
     seed: int = 0,
     sequence: int = 0,
     budgets: Optional[torch.Tensor] = None,
-    idle_window: int = 0,
-    idle_means: bool = False,
+    zero_budget_window: int = 0,
+    zero_budget_means: bool = False,
     with_lse: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention of a prompt's queries: ``(out, lse)``, float32 [count, heads, head_dim],
@@ -345,5 +345,5 @@ def prefill_attend(
     return _ops.prefill_attend(
         queries, cache, page_table, first, method, _number(workspace), blocks=blocks, scale=scale,
         window=window, layer=layer, seed=_signed(seed), sequence=sequence, budgets=budgets,
-        idle_window=idle_window, idle_means=idle_means, with_lse=with_lse,
+        zero_budget_window=zero_budget_window, zero_budget_means=zero_budget_means, with_lse=with_lse,
     )

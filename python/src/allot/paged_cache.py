@@ -296,8 +296,8 @@ class PagedLayer(CacheLayerMixin):
             seed=owner.seed,
             scale=scale,
             window=window,
-            idle_values=idle,
-            idle_window=WINDOW if owner.zero_reads == "window" else 0,
+            zero_budget_values=idle,
+            zero_budget_window=WINDOW if owner.zero_reads == "window" else 0,
             statistics=shared._statistics,
             drawn=drawn,
         )
@@ -369,8 +369,8 @@ class PagedLayer(CacheLayerMixin):
             queries, pages, table[0], first, owner.prefill, shared.workspace, blocks=blocks,
             scale=scale, window=window, layer=self._layer, seed=owner.seed,
             sequence=shared._names[row], budgets=self._prompt_budgets(),
-            idle_window=WINDOW if owner.zero_reads == "window" else 0,
-            idle_means=owner.zero_reads == "mean-value",
+            zero_budget_window=WINDOW if owner.zero_reads == "window" else 0,
+            zero_budget_means=owner.zero_reads == "mean-value",
         )
         return out
 

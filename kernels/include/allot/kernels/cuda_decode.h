@@ -15,7 +15,7 @@
 // behind appendKv has to wait before it reads the cache.
 //
 // A row's output does not depend on the other rows, on the page size or on the device's number of
-// multiprocessors: work is cut into pieces of keys of one row, and sums over pieces are in one
+// multiprocessors: work is cut into splits of keys of one row, and sums over splits are in one
 // order. Equal seeds give equal bits. Rows that a method reads whole have dense's bits where up to
 // four query heads share a KV head; above that dense sums them in larger packs.
 //
@@ -25,15 +25,15 @@
 //   4-bit scores  the same integers, then float32 products; pages' scores (quest), bernoulli's
 //                 queries, bounds and shadows are the CPU's to the bit.
 //   masses        float16 of 2^(s' - e), s' the score in powers of two, e the least whole number
-//                 above all s' of the piece, and one more: a multiple of 2^-24, within 2^-11 of the
-//                 mass or within 2^-25 of the piece's largest. Sums of masses are exact integers,
-//                 and so are draws; a piece that is lighter than another by 2^-16 or more is
+//                 above all s' of the split, and one more: a multiple of 2^-24, within 2^-11 of the
+//                 mass or within 2^-25 of the split's largest. Sums of masses are exact integers,
+//                 and so are draws; a split that is lighter than another by 2^-16 or more is
 //                 rounded to 2^-40 of that one's largest mass, at any length of the row. Where
 //                 masses are powers of two apart (equal scores, masked keys) draws are the CPU's.
 //   head budgets  a head draws what it would if all had its budget, and its output has those bits,
 //                 but for s2anta-flash's with tiles of 256: there up to four heads of a group
 //                 gather values together, and float32 sums round by what the others drew.
-//   idle_window   is refused.
+//   zero_budget_window   is refused.
 //   chosen keys   top-k's, vattention's, adaptive-denominator's and skip-softmax's are the CPU's
 //                 where scores that decide differ by more than their rounding; budgets are, within
 //                 the rounding of the pilot's sums, and of equal budgets the samples are the same.
@@ -51,8 +51,8 @@ namespace allot::kernels::cuda {
 
 using Stream = CUstream_st*;  // cudaStream_t
 
-// Keys of one piece of work: of one tile of s2anta-prop and s2anta-flash.
-constexpr int kPieceKeys = 256;
+// Keys of one split of work: of one tile of s2anta-prop and s2anta-flash.
+constexpr int kSplitKeys = 256;
 
 // Nothing if this build has the kernels and a GPU that they run on is there; else why not.
 std::optional<std::string> unavailable();
@@ -71,7 +71,7 @@ struct StepBounds {
 
 // What the last step drew, for rows that draw; device memory, [rows * heads, stride]. Ascending
 // by key; of santa in the order drawn, of vattention what is always read before the sample. -1: a
-// head or piece whose keys are all masked. How many there are says HeadStatistics::draws.
+// head or split whose keys are all masked. How many there are says HeadStatistics::draws.
 struct DrawList {
   const int32_t* keys = nullptr;
   const float* weights = nullptr;  // of one draw in the output

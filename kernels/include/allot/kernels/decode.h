@@ -9,11 +9,12 @@
 //
 // Notation (one query head): n keys, s_j = scale * q.k_j + bias_j, a = softmax(s),
 // o = sum_j a_j v_j.
-// A head with budget 0 gives a zero output, or what `idle_values` or `idle_window` say; budget >= n
-// gives exact attention over the scores whatever the value stage, but where draws are made however
-// many keys there are (exactAbove=never; 2^24 draws a head at most). A head's output depends on no
-// budget but its own, to the last bit. With a sliding window a row has the keys that it leaves, and
-// n is their number: those before it are not read, not counted and not drawn from.
+// A head with budget 0 gives a zero output, or what `zero_budget_values` or `zero_budget_window`
+// say; budget >= n gives exact attention over the scores whatever the value stage, but where draws
+// are made however many keys there are (exactAbove=never; 2^24 draws a head at most). A head's
+// output depends on no budget but its own, to the last bit. With a sliding window a row has the
+// keys that it leaves, and n is their number: those before it are not read, not counted and not
+// drawn from.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -44,10 +45,10 @@ struct DecodeInputs {
   bool head_budgets = false;    // budgets are [rows, heads]
   // What a head with budget 0 does, whatever the method. Optional [rows, kv_heads, head_dim]: it
   // writes this vector, and nothing is counted as read.
-  const float* idle_values = nullptr;
-  // Above 0: it attends exactly to its newest so many keys, which are counted as read; idle_values
-  // is then not looked at. On the CPU only.
-  int idle_window = 0;
+  const float* zero_budget_values = nullptr;
+  // Above 0: it attends exactly to its newest so many keys, which are counted as read;
+  // zero_budget_values is then not looked at. On the CPU only.
+  int zero_budget_window = 0;
 
   uint32_t budget(int row, int head) const {
     return budgets[head_budgets ? static_cast<int64_t>(row) * heads + head : row];

@@ -168,10 +168,10 @@ struct QueryDraws {
   uint32_t layer = 0;
   uint32_t budget = 0;
   const uint32_t* budgets = nullptr;  // optional [heads]: in its place
-  // What a head of attendQueries without a budget gives: DecodeInputs' idle_window, or the mean of
-  // the values up to the query's own position. Else zeros.
-  int idle_window = 0;
-  bool idle_means = false;
+  // What a head of attendQueries without a budget gives: DecodeInputs' zero_budget_window, or the
+  // mean of the values up to the query's own position. Else zeros.
+  int zero_budget_window = 0;
+  bool zero_budget_means = false;
 };
 [[nodiscard]] std::optional<std::string> attendSampledBlocks(const PagedKv& kv,
                                                              const PrefillInputs& in,

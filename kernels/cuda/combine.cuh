@@ -1,20 +1,20 @@
 #pragma once
-// The finish over heads (step.h) of methods that draw: one block a sequence and query head puts the
-// sweep's pieces together, in order. Exact and flash sequences: a weighted sum of what the pieces
-// summed. Sampled sequences: draws from the pieces' masses, by prefix sums alone and in integers,
-// then the drawn values.
+// The combine kernel over heads (step.h) of methods that draw: one block a sequence and query head
+// puts the split kernel's splits together, in order. Exact and flash sequences: a weighted sum of
+// what the splits summed. Sampled sequences: draws from the splits' masses, by prefix sums alone
+// and in integers, then the drawn values.
 #include "kernels/cuda/head_block.cuh"
 
 namespace allot::kernels::cuda {
 
-// Pieces' masses are added up in units of 2^(E - 24 - kKept), E the largest reference: a piece
+// Splits' masses are added up in units of 2^(E - 24 - kKept), E the largest reference: a split
 // whose reference is the largest keeps all its bits, and one of 2^-24 of that (a flat sequence
 // beside a key that is 16 nats above it) is rounded to 2^-20 of itself, whatever the sequence's
-// length. A piece has at most 2^31 of its own units: the total of kMostPieces stays below 2^62.
+// length. A split has at most 2^31 of its own units: the total of kMostSplits stays below 2^62.
 constexpr int kKept = 16;
-static_assert(kMostPieces <= 1 << (62 - 31 - kKept));
+static_assert(kMostSplits <= 1 << (62 - 31 - kKept));
 
-// A piece's masses in the common unit. Its own units are 2^(kKept - gap) of that: rounded where
+// A split's masses in the common unit. Its own units are 2^(kKept - gap) of that: rounded where
 // that is less than one, so that nothing is lost in the mean.
 __device__ inline uint64_t inUnits(uint32_t mass, float gap) {
   if (gap >= kKept + 32) return 0;
@@ -24,16 +24,16 @@ __device__ inline uint64_t inUnits(uint32_t mass, float gap) {
 }
 
 template <int kDim>
-struct FinishShared : HeadShared<kDim> {
-  uint64_t warp_sums[kFinishWarps];
+struct CombineShared : HeadShared<kDim> {
+  uint64_t warp_sums[kCombineWarps];
 };
 
-template <int kDim, typename T, Sweep kFrom, bool kByHead, int kThreads>
-class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow, kByHead, kThreads> {
-  static constexpr bool kRescores = kFrom == Sweep::kShadow;
-  static constexpr bool kSamples = kRescores || kFrom == Sweep::kMasses;
+template <int kDim, typename T, SplitMode kFrom, bool kByHead, int kThreads>
+class CombineHead : HeadBlock<kDim, T, kFrom == SplitMode::kShadow, kByHead, kThreads> {
+  static constexpr bool kRescores = kFrom == SplitMode::kShadow;
+  static constexpr bool kSamples = kRescores || kFrom == SplitMode::kMasses;
   using Base = HeadBlock<kDim, T, kRescores, kByHead, kThreads>;
-  using Base::at_, Base::budget_, Base::keys_, Base::lane_, Base::memory_, Base::pieces_,
+  using Base::at_, Base::budget_, Base::keys_, Base::lane_, Base::memory_, Base::splits_,
       Base::sequence_;
   using Base::kLanes, Base::kEntries, Base::kShare, Base::kOwnWarps;
   using Base::step_, Base::tid_, Base::warp_;
@@ -41,7 +41,7 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow, kByHead, kThreads
   static_assert(!kSamples || kThreads >= kDim);
 
  public:
-  __device__ FinishHead(const Step& step, FinishShared<kDim>& shared, uint8_t* memory)
+  __device__ CombineHead(const Step& step, CombineShared<kDim>& shared, uint8_t* memory)
       : Base(step, shared, memory), shared_(shared) {
     if constexpr (kSamples) {
       if (this->kind_ == HeadKind::kSampled) offset_ = this->words(0)[0] >> 8;
@@ -50,7 +50,7 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow, kByHead, kThreads
 
   __device__ void run() {
     if (this->plain()) return;
-    if constexpr (kFrom == Sweep::kFlash) {
+    if constexpr (kFrom == SplitMode::kFlash) {
       this->combineFlash();
     } else if constexpr (kSamples) {
       sample();
@@ -58,20 +58,20 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow, kByHead, kThreads
   }
 
  private:
-  // prefix[p] = masses of pieces before p, in one unit; returns the total.
+  // prefix[p] = masses of splits before p, in one unit; returns the total.
   __device__ uint64_t scanMasses(float reference, uint64_t* prefix, float* exponentials) {
     uint64_t passed = 0;
     float sums[kShare] = {};
-    for (int all = 0; all < pieces_; all += kFinishThreads) {
+    for (int all = 0; all < splits_; all += kCombineThreads) {
 #pragma unroll
       for (int s = 0; s < kShare; ++s) {
         const int first = all + s * kThreads, p = first + tid_;
-        if (first >= pieces_) break;
+        if (first >= splits_) break;
         uint64_t mass = 0;
-        if (p < pieces_) {
-          const Piece piece = p == tid_ ? this->piece_ : step_.space.pieces[at_ + p];
-          mass = inUnits(piece.mass, reference - piece.reference);
-          sums[s] += power2(piece.reference - reference) * piece.sum;
+        if (p < splits_) {
+          const Split split = p == tid_ ? this->split_ : step_.space.splits[at_ + p];
+          mass = inUnits(split.mass, reference - split.reference);
+          sums[s] += power2(split.reference - reference) * split.sum;
         }
         uint64_t before = mass;
         for (int i = 1; i < 32; i *= 2) {
@@ -83,7 +83,7 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow, kByHead, kThreads
         __syncthreads();
         uint64_t warps = passed;
         for (int w = 0; w < warp_; ++w) warps += shared_.warp_sums[w];
-        if (p < pieces_) prefix[p] = warps + before - mass;
+        if (p < splits_) prefix[p] = warps + before - mass;
         for (int w = 0; w < kOwnWarps; ++w) passed += shared_.warp_sums[w];
       }
     }
@@ -135,20 +135,20 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow, kByHead, kThreads
     float log_mass;  // log2 of the mass, in units of exp
   };
   __device__ Drawn find(uint64_t threshold, const uint64_t* prefix, float reference) const {
-    int low = 0, high = pieces_;  // prefix[low] <= threshold < prefix[high]
+    int low = 0, high = splits_;  // prefix[low] <= threshold < prefix[high]
     while (high - low > 1) {
       const int middle = (low + high) / 2;
       (prefix[middle] <= threshold ? low : high) = middle;
     }
-    // All that is known of the piece is on its way at once.
-    const float own = step_.space.pieces[at_ + low].reference;
+    // All that is known of the split is on its way at once.
+    const float own = step_.space.splits[at_ + low].reference;
     const auto* parts =
         reinterpret_cast<const uint4*>(step_.space.part_masses + (at_ + low) * kParts);
     uint4 four[kParts / 4];
 #pragma unroll
     for (int i = 0; i < kParts / 4; ++i) four[i] = parts[i];
     const int bits = kKept - static_cast<int>(reference - own);
-    // The key is the first whose prefix in the piece, in the piece's units, reaches `target`.
+    // The key is the first whose prefix in the split, in the split's units, reaches `target`.
     const uint64_t rest = threshold - prefix[low];
     uint64_t target =
         bits >= 0 ? (rest >> bits) + 1 : (rest << -bits) + (uint64_t{1} << (-bits - 1));
@@ -168,11 +168,11 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow, kByHead, kThreads
         ++part;
       }
     }
-    Drawn drawn{keys_.base + low * kPieceKeys + part * kPart, 0, 0};
+    Drawn drawn{keys_.base + low * kSplitKeys + part * kPart, 0, 0};
     const int from = drawn.key;
     const uint32_t first = this->entryOf(from);  // a part is in one page
-    const auto* masses = reinterpret_cast<const uint4*>(step_.space.piece_bytes +
-                                                        (at_ + low) * kPieceBytes + part * 32);
+    const auto* masses = reinterpret_cast<const uint4*>(step_.space.split_bytes +
+                                                        (at_ + low) * kSplitBytes + part * 32);
     uint4 eight[2] = {masses[0], masses[1]};
     found = false;
     float mass = 0;
@@ -217,13 +217,13 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow, kByHead, kThreads
 
     // Every lane finds a draw, and the warp gathers them: few draws are shared out among all warps.
     constexpr int kGroup = kEntries * kAhead;
-    const auto per_warp = static_cast<int>((budget_ + kFinishWarps - 1) / kFinishWarps);
+    const auto per_warp = static_cast<int>((budget_ + kCombineWarps - 1) / kCombineWarps);
     const int each = min(32, (per_warp + kGroup - 1) / kGroup * kGroup);
     const Thresholds all = thresholdsOf(total);
     // A warp that does the work of two finds the draws of both at once where they are few.
     const bool pairs = kShare == 2 && each <= 16;
     typename Base::Sums sums[kShare];
-    for (uint32_t base = 0; base < budget_; base += kFinishWarps * each) {
+    for (uint32_t base = 0; base < budget_; base += kCombineWarps * each) {
       uint32_t entry = 0;
       float known = 0;
 #pragma unroll
@@ -282,24 +282,24 @@ class FinishHead : HeadBlock<kDim, T, kFrom == Sweep::kShadow, kByHead, kThreads
     }
   }
 
-  FinishShared<kDim>& shared_;
+  CombineShared<kDim>& shared_;
   uint32_t offset_ = 0;  // of systematic draws
 };
 
 // Blocks that are to have room on a multiprocessor.
-constexpr int finishBlocks(Sweep from, int threads) {
+constexpr int combineBlocks(SplitMode from, int threads) {
   if (threads == 32) return 20;  // of exact heads alone
-  if (threads == kFinishThreads) return from == Sweep::kShadow ? 2 : 4;
-  return from == Sweep::kShadow ? 4 : 6;
+  if (threads == kCombineThreads) return from == SplitMode::kShadow ? 2 : 4;
+  return from == SplitMode::kShadow ? 4 : 6;
 }
 
-template <int kDim, typename T, Sweep kFrom, bool kByHead, int kThreads = kFinishThreads>
-__global__ void __launch_bounds__(kThreads, finishBlocks(kFrom, kThreads))
-    finishKernel(const __grid_constant__ Step step) {
-  extern __shared__ __align__(16) uint8_t memory[];  // max_pieces + 1 sums
-  __shared__ FinishShared<kDim> shared;
-  // What does not depend on the sweep is read while it ends.
-  FinishHead<kDim, T, kFrom, kByHead, kThreads> head(step, shared, memory);
+template <int kDim, typename T, SplitMode kFrom, bool kByHead, int kThreads = kCombineThreads>
+__global__ void __launch_bounds__(kThreads, combineBlocks(kFrom, kThreads))
+    combineKernel(const __grid_constant__ Step step) {
+  extern __shared__ __align__(16) uint8_t memory[];  // max_splits + 1 sums
+  __shared__ CombineShared<kDim> shared;
+  // What does not depend on the split kernel is read while it ends.
+  CombineHead<kDim, T, kFrom, kByHead, kThreads> head(step, shared, memory);
   waitForKernelBefore();
   head.run();
 }

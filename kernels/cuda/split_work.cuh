@@ -1,6 +1,6 @@
 #pragma once
-// The sweep's work and who does it (step.h): the pieces of all sequences of the batch are cut into
-// shares, one a warp, and a warp's place in its share only goes on.
+// The split kernel's work and who does it (step.h): the splits of all sequences of the batch are
+// cut into shares, one a warp, and a warp's place in its share only goes on.
 #include <type_traits>
 
 #include "kernels/cuda/primitives.cuh"
@@ -18,35 +18,35 @@ struct Lane {
 };
 
 // What a block keeps of a sequence in shared memory.
-struct SequencePieces {
-  int before;     // pieces of the sequences before that are swept, or fours of them (piecesAtOnce)
-  uint32_t keys;  // its length; the upper bit: it is exact, or all of its heads with pieces are
+struct SequenceSplits {
+  int before;     // splits of the sequences before that are read, or fours of them (splitsAtOnce)
+  uint32_t keys;  // its length; the upper bit: it is exact, or all of its heads with splits are
   __device__ int length() const { return static_cast<int>(keys & 0x7fffffff); }
   __device__ bool exact() const { return keys >> 31; }
 };
 
 struct Place {
-  int outer;   // piece, counted over all sequences
+  int outer;   // split, counted over all sequences
   int within;  // KV head and pack
   int sequence;
   // By head: which of the pack's heads are exact in the sequence, and which are sampled, a bit
   // each; kAsked is set once they have been asked for.
   uint32_t exact, sampled;
   // Where exact packs are smaller: which of them, and whether another one follows.
-  int split;
+  int sub_pack;
   bool again;
   static constexpr uint32_t kAsked = 1u << 31;
 };
 
-// One piece of one KV head, for a pack of its query heads; of exact sequences up to kJoinedPieces.
+// One split of one KV head, for a pack of its query heads; of exact sequences up to kJoinedSplits.
 struct Work {
   int sequence;
   int kv_head;
   int pack;  // of exact sequences counted in their packs (exactPackOf)
-  int piece;
+  int split;
   int first;  // key
-  int keys;   // of a piece
-  int count;  // keys, of this piece and those that are taken with it
+  int keys;   // of a split
+  int count;  // keys, of this split and those that are taken with it
   int dead;   // of them, the first ones, before the sequence's window
   bool exact;
 };
@@ -109,9 +109,12 @@ struct PackLayout {
   }
 };
 
-// Packs of exact sequences in a sweep with packs of kPack. Beside the shadow they are quads: more
-// heads would take registers that its own, larger packs do without, and few sequences are exact.
-constexpr int exactPackOf(Sweep sweep, int pack) { return sweep == Sweep::kShadow ? kQuad : pack; }
+// Packs of exact sequences in a split kernel with packs of kPack. Beside the shadow they are quads:
+// more heads would take registers that its own, larger packs do without, and few sequences are
+// exact.
+constexpr int exactPackOf(SplitMode mode, int pack) {
+  return mode == SplitMode::kShadow ? kQuad : pack;
+}
 
 // The position of a key in the pool, in entries: a pool has fewer than 2^32.
 __device__ inline uint32_t entryAt(const Step& step, int page, int kv_head, int key) {
@@ -120,24 +123,24 @@ __device__ inline uint32_t entryAt(const Step& step, int page, int kv_head, int 
          within;
 }
 
-// Lane i: the page of keys 16 i .. 16 i + 15 of the piece.
+// Lane i: the page of keys 16 i .. 16 i + 15 of the split.
 __device__ inline int pagesOf(const Step& step, const Work& work, int lane) {
   if (lane * kPart >= work.count || lane < work.dead / kPart) return 0;
   const int page = (work.first + lane * kPart) >> step.cache.page_shift;
   return step.in.page_table[static_cast<int64_t>(work.sequence) * step.in.max_pages + page];
 }
 
-// As many warps as there are KV heads and packs take a piece together, since its heads are
-// neighbours in memory, and go on to the next pieces of the sequence, so that queries stay. Where
-// pieces are few, or draws are made from them, teams are of warps of different blocks, else of
+// As many warps as there are KV heads and packs take a split together, since its heads are
+// neighbours in memory, and go on to the next splits of the sequence, so that queries stay. Where
+// splits are few, or draws are made from them, teams are of warps of different blocks, else of
 // neighbours.
-template <Sweep kSweep, bool kByHead, int kPack>
+template <SplitMode kMode, bool kByHead, int kPack>
 class WarpShare {
-  static constexpr bool kExactAlone = kSweep == Sweep::kExact || kSweep == Sweep::kJoined;
-  static constexpr int kExactPack = exactPackOf(kSweep, kPack), kSplits = kPack / kExactPack;
+  static constexpr bool kExactAlone = kMode == SplitMode::kExact || kMode == SplitMode::kJoined;
+  static constexpr int kExactPack = exactPackOf(kMode, kPack), kSubPacks = kPack / kExactPack;
 
  public:
-  // Warps that take pieces together, and how many such teams there are.
+  // Warps that take splits together, and how many such teams there are.
   __device__ static int teamOf(const Step& step) {
     return step.cache.kv_heads * packsOf(step, kPack);
   }
@@ -145,24 +148,24 @@ class WarpShare {
     return max(static_cast<int>(gridDim.x * (blockDim.x / 32)) / teamOf(step), 1);
   }
 
-  // at_once: pieces of what `sequences` counts.
-  __device__ WarpShare(const Step& step, const SequencePieces* sequences, int at_once)
+  // at_once: splits of what `sequences` counts.
+  __device__ WarpShare(const Step& step, const SequenceSplits* sequences, int at_once)
       : step_(step), sequences_(sequences), at_once_(at_once) {
-    const int pieces = sequences[step.in.batch].before;
+    const int splits = sequences[step.in.batch].before;
     warps_ = gridDim.x * (blockDim.x / 32);
     const int teams = teamsOf(step);
     const int in_block = threadIdx.x / 32;
-    const bool neighbours = kExactAlone && pieces >= teams;
+    const bool neighbours = kExactAlone && splits >= teams;
     const int warp =
         neighbours ? blockIdx.x * (blockDim.x / 32) + in_block : in_block * gridDim.x + blockIdx.x;
     const int team = min(warp / teamOf(step), teams);
     within_ = warp % teamOf(step);
-    if (pieces <= teams) {
-      begin_ = min(team, pieces);
-      end_ = min(team + 1, pieces);
+    if (splits <= teams) {
+      begin_ = min(team, splits);
+      end_ = min(team + 1, splits);
     } else {
-      begin_ = static_cast<int>(static_cast<int64_t>(pieces) * team / teams);
-      end_ = team < teams ? static_cast<int>(static_cast<int64_t>(pieces) * (team + 1) / teams)
+      begin_ = static_cast<int>(static_cast<int64_t>(splits) * team / teams);
+      end_ = team < teams ? static_cast<int>(static_cast<int64_t>(splits) * (team + 1) / teams)
                           : begin_;
     }
   }
@@ -177,41 +180,42 @@ class WarpShare {
   }
   // From a place whose work was asked for.
   __device__ void goOn(Place& place) const {
-    if constexpr (kSplits > 1) {
-      place.split = place.again ? place.split + 1 : 0;
+    if constexpr (kSubPacks > 1) {
+      place.sub_pack = place.again ? place.sub_pack + 1 : 0;
       if (place.again) return;
     }
     if (++place.outer < end_) return;
-    // Fewer warps than KV heads and packs: the others of the same pieces.
+    // Fewer warps than KV heads and packs: the others of the same splits.
     place = {begin_, place.within + warps_};
   }
 
   __device__ WorkOf<kByHead> at(Place& place) const {
     while (sequences_[place.sequence + 1].before <= place.outer) ++place.sequence;
-    const SequencePieces sequence = sequences_[place.sequence];
+    const SequenceSplits sequence = sequences_[place.sequence];
     WorkOf<kByHead> work;
     work.sequence = place.sequence;
     work.kv_head = packs() == 1 ? place.within : place.within / packs();
     work.pack = packOf(place);
-    work.piece = (place.outer - sequence.before) * atOnce();
+    work.split = (place.outer - sequence.before) * atOnce();
     work.exact = kExactAlone || sequence.exact();
     const int n = sequence.length();
     if constexpr (kByHead) {
-      // Sampled pieces come first, and exact ones may follow.
-      const int sampled = work.exact ? 0 : cuda::piecesOf(keysOf(step_, n).span());
-      work.exact = work.piece >= sampled;
-      if (work.exact) work.piece -= sampled;
-      work.heads = work.exact ? place.exact >> place.split * kExactPack & ((1u << kExactPack) - 1)
-                              : place.sampled;
+      // Sampled splits come first, and exact ones may follow.
+      const int sampled = work.exact ? 0 : cuda::splitsOf(keysOf(step_, n).span());
+      work.exact = work.split >= sampled;
+      if (work.exact) work.split -= sampled;
+      work.heads = work.exact
+                       ? place.exact >> place.sub_pack * kExactPack & ((1u << kExactPack) - 1)
+                       : place.sampled;
     }
-    if constexpr (kSplits > 1) {
-      if (work.exact) work.pack = work.pack * kSplits + place.split;
-      place.again =
-          work.exact && place.split + 1 < kSplits && work.pack + 1 < packsOf(step_, kExactPack);
+    if constexpr (kSubPacks > 1) {
+      if (work.exact) work.pack = work.pack * kSubPacks + place.sub_pack;
+      place.again = work.exact && place.sub_pack + 1 < kSubPacks &&
+                    work.pack + 1 < packsOf(step_, kExactPack);
     }
     const SequenceKeys all = work.exact ? exactKeysOf(step_, n) : keysOf(step_, n);
-    work.keys = work.exact ? exactPieceKeys(all.span()) : kPieceKeys;
-    work.first = all.base + work.piece * work.keys;
+    work.keys = work.exact ? exactSplitKeys(all.span()) : kSplitKeys;
+    work.first = all.base + work.split * work.keys;
     work.count = min(work.keys * atOnce(), all.n - work.first);
     work.dead = max(all.first - work.first, 0);
     return work;
@@ -221,17 +225,18 @@ class WarpShare {
   // packs is copied for each of these.
   __device__ bool readsOnce(bool exact) const {
     if (kExactAlone) return true;
-    return kSweep != Sweep::kFlash && packs() == 1 && !(kSplits > 1 && exact);
+    return kMode != SplitMode::kFlash && packs() == 1 && !(kSubPacks > 1 && exact);
   }
 
   // A name of the queries that the work is for.
   __device__ int queriesOf(const Work& work) const {
-    return (work.sequence * step_.cache.kv_heads + work.kv_head) * (packs() * kSplits) + work.pack;
+    return (work.sequence * step_.cache.kv_heads + work.kv_head) * (packs() * kSubPacks) +
+           work.pack;
   }
   // Of sampled heads.
-  __device__ int piecesOf(int sequence) const {
+  __device__ int splitsOf(int sequence) const {
     if constexpr (kByHead) {  // there may be those of exact heads beside them
-      return cuda::piecesOf(keysOf(step_, sequences_[sequence].length()).span());
+      return cuda::splitsOf(keysOf(step_, sequences_[sequence].length()).span());
     }
     return sequences_[sequence + 1].before - sequences_[sequence].before;
   }
@@ -242,7 +247,7 @@ class WarpShare {
     return (step.in.group + pack - 1) / pack;
   }
   __device__ int packs() const { return packsOf(step_, kPack); }
-  __device__ int atOnce() const { return kSweep == Sweep::kJoined ? at_once_ : 1; }
+  __device__ int atOnce() const { return kMode == SplitMode::kJoined ? at_once_ : 1; }
   __device__ int packOf(const Place& place) const {
     return packs() == 1 ? 0 : place.within % packs();
   }
@@ -264,7 +269,7 @@ class WarpShare {
   }
 
   const Step& step_;
-  const SequencePieces* sequences_;  // [batch + 1], shared memory
+  const SequenceSplits* sequences_;  // [batch + 1], shared memory
   int at_once_;
   int warps_, within_, begin_, end_;
 };
@@ -285,17 +290,17 @@ __device__ inline Kinds kindsOf(const Step& step, int sequence) {
   return kinds;
 }
 
-// sequences[0 .. batch] of a block, by all its threads. Returns how many exact pieces are taken at
-// once, atOnce(all pieces); `before` counts what is taken at once.
+// sequences[0 .. batch] of a block, by all its threads. Returns how many exact splits are taken at
+// once, atOnce(all splits); `before` counts what is taken at once.
 template <bool kByHead, typename Function>
-__device__ inline int countPieces(const Step& step, SequencePieces* sequences, Function atOnce) {
+__device__ inline int countSplits(const Step& step, SequenceSplits* sequences, Function atOnce) {
   __shared__ int at_once;
   for (int sequence = threadIdx.x; sequence < step.in.batch; sequence += blockDim.x) {
     const Kinds kinds = kindsOf<kByHead>(step, sequence);
     const int n = step.in.lengths[sequence];
-    int pieces = kinds.exact ? exactPiecesOf(exactKeysOf(step, n).span()) : 0;
-    if (kinds.sampled) pieces = (kByHead ? pieces : 0) + piecesOf(keysOf(step, n).span());
-    sequences[sequence] = {pieces, kinds.exact && !kinds.sampled ? n | 0x80000000u : n};
+    int splits = kinds.exact ? exactSplitsOf(exactKeysOf(step, n).span()) : 0;
+    if (kinds.sampled) splits = (kByHead ? splits : 0) + splitsOf(keysOf(step, n).span());
+    sequences[sequence] = {splits, kinds.exact && !kinds.sampled ? n | 0x80000000u : n};
   }
   __syncthreads();
   if (threadIdx.x < 32) {

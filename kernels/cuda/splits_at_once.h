@@ -1,5 +1,5 @@
 #pragma once
-// How many exact pieces a warp takes at once (step.h): for the launch, which knows the plan, and
+// How many exact splits a warp takes at once (step.h): for the launch, which knows the plan, and
 // for the kernel, which knows the lengths.
 #include <cstdint>
 
@@ -17,10 +17,10 @@ constexpr int64_t timeOf(uint32_t count, uint32_t teams) {
 }
 
 // Fours, of which a quarter of the sums is written, unless they take 3 % longer by the rule above.
-constexpr int piecesAtOnce(uint32_t pieces, uint32_t teams) {
-  const uint32_t fours = (pieces + kJoinedPieces - 1) / kJoinedPieces;
-  const int64_t together = kJoinedPieces * timeOf(fours, teams);
-  return 32 * together <= 33 * timeOf(pieces, teams) ? kJoinedPieces : 1;
+constexpr int splitsAtOnce(uint32_t splits, uint32_t teams) {
+  const uint32_t fours = (splits + kJoinedSplits - 1) / kJoinedSplits;
+  const int64_t together = kJoinedSplits * timeOf(fours, teams);
+  return 32 * together <= 33 * timeOf(splits, teams) ? kJoinedSplits : 1;
 }
 
 }  // namespace allot::kernels::cuda

@@ -1,10 +1,10 @@
 #pragma once
-// The sweep over keys (step.h). Every warp works alone: it walks over its share of the pieces and
-// keeps its own pipe of copies full.
+// The split kernel over keys (step.h). Every warp works alone: it walks over its share of the
+// splits and keeps its own pipe of copies full.
 #include <type_traits>
 
-#include "kernels/cuda/pieces_at_once.h"
 #include "kernels/cuda/shadow_scores.cuh"
+#include "kernels/cuda/splits_at_once.h"
 #include "kernels/cuda/tile_drawer.cuh"
 
 namespace allot::kernels::cuda {
@@ -66,23 +66,23 @@ struct Nothing {
   __device__ explicit Nothing(const Any&...) {}
 };
 
-// What a warp summed of a piece: of the lane's heads.
+// What a warp summed of a split: of the lane's heads.
 template <int kDim, typename T, int kPack>
-struct PieceSums {
+struct SplitSums {
   float reference[PackLayout<kPack>::kOfLane];
   float sum[PackLayout<kPack>::kOfLane] = {};
   ValueSum<kDim, T, kPack> values;
 
-  __device__ PieceSums() {
+  __device__ SplitSums() {
 #pragma unroll
     for (float& e : reference) e = kNoKeys;
   }
 };
 
-// The same of the pieces before, in the warp's shared memory: each lane has its own words there.
+// The same of the splits before, in the warp's shared memory: each lane has its own words there.
 template <int kDim, typename T, int kPack>
 class PendingSums {
-  using Sums = PieceSums<kDim, T, kPack>;
+  using Sums = SplitSums<kDim, T, kPack>;
   static constexpr int kOfLane = PackLayout<kPack>::kOfLane, kChannels = kDim / 8;
 
  public:
@@ -99,7 +99,7 @@ class PendingSums {
     }
   }
 
-  // The piece's after them.
+  // The split's after them.
   __device__ void joinTo(Sums& sums) const {
 #pragma unroll
     for (int i = 0; i < kOfLane; ++i) {
@@ -122,21 +122,21 @@ class PendingSums {
 };
 
 // One warp's parts, and its way through the work.
-template <int kDim, typename T, Sweep kSweep, bool kByHead, int kPack>
-class SweepWarp {
-  using Layout = SweepLayout<kDim, kSweep, kPack>;
+template <int kDim, typename T, SplitMode kMode, bool kByHead, int kPack>
+class SplitWarp {
+  using Layout = SplitLayout<kDim, kMode, kPack>;
   using Pack = PackLayout<kPack>;
   static constexpr int kOfLane = Pack::kOfLane;
-  static constexpr int kExactPack = exactPackOf(kSweep, kPack);
+  static constexpr int kExactPack = exactPackOf(kMode, kPack);
   using ExactPack = PackLayout<kExactPack>;
   using ExactTile = ScoreTile<kDim, T, kExactPack>;
   using Values = ValueSum<kDim, T, kExactPack>;
-  static constexpr bool kShadows = kSweep == Sweep::kShadow, kDraws = kSweep == Sweep::kFlash;
-  static constexpr bool kJoins = kSweep == Sweep::kJoined;
+  static constexpr bool kShadows = kMode == SplitMode::kShadow, kDraws = kMode == SplitMode::kFlash;
+  static constexpr bool kJoins = kMode == SplitMode::kJoined;
 
  public:
-  // at_once: pieces of what `sequences` counts.
-  __device__ SweepWarp(const Step& step, const SequencePieces* sequences, int at_once,
+  // at_once: splits of what `sequences` counts.
+  __device__ SplitWarp(const Step& step, const SequenceSplits* sequences, int at_once,
                        uint8_t* memory)
       : step_(step),
         lane_(Lane::here()),
@@ -155,14 +155,14 @@ class SweepWarp {
       const WorkOf<kByHead> work = share_.at(place);
       if (work.exact) {
         if constexpr (kShadows) {
-          // Its queries stay no longer: the shadow's sweep has no registers for both.
+          // Its queries stay no longer: the shadow's split kernel has no registers for both.
           ExactTile tile(step_, lane_);
-          exactPieces(work, tile);
+          exactSplits(work, tile);
         } else {
-          exactPieces(work, tile_);
+          exactSplits(work, tile_);
         }
       } else if constexpr (Layout::kScores) {
-        sampledPiece(work);
+        sampledSplit(work);
       }
     }
     waitCopies<0>();
@@ -171,15 +171,15 @@ class SweepWarp {
 
  private:
   // Of exact heads: the softmax's sum and the weighted sum of values.
-  __device__ void exactPieces(const WorkOf<kByHead>& work, ExactTile& tile) {
+  __device__ void exactSplits(const WorkOf<kByHead>& work, ExactTile& tile) {
     tile.take(work, share_.queriesOf(work));
     int from = 0;
-    uint32_t pieces = 0;
+    uint32_t splits = 0;
     do {
       const int to = kJoins ? min(from + work.keys, work.count) : work.count;
-      PieceSums<kDim, T, kExactPack> sums;
+      SplitSums<kDim, T, kExactPack> sums;
       attend(work, from, to, tile, sums);
-      ++pieces;
+      ++splits;
       if constexpr (kJoins) {
         if (from > 0) pending_.joinTo(sums);
         from = to;
@@ -194,8 +194,8 @@ class SweepWarp {
         const int head = ExactPack::head(lane_.t, i);
         if (lane_.g == 0 && isFor<kExactPack>(step_, work, head)) {
           const int64_t at =
-              pieceIndex(step_, work.sequence, headOf<kExactPack>(step_, work, head), work.piece);
-          step_.space.pieces[at] = {sums.reference[i], pieces, sums.sum[i], 0};
+              splitIndex(step_, work.sequence, headOf<kExactPack>(step_, work, head), work.split);
+          step_.space.splits[at] = {sums.reference[i], splits, sums.sum[i], 0};
         }
       }
     } while (kJoins && from < work.count);
@@ -203,7 +203,7 @@ class SweepWarp {
 
   // Keys from .. to - 1 of the work, online.
   __device__ void attend(const Work& work, int from, int to, const ExactTile& exact,
-                         PieceSums<kDim, T, kExactPack>& sums) {
+                         SplitSums<kDim, T, kExactPack>& sums) {
     constexpr int kOfLane = ExactPack::kOfLane;
     const uint32_t lane_value = TileLayout<kDim>::valuesOf(lane_.id);
     // Exponents are relative to a score that has been the largest, or up to 2^8 less than that.
@@ -248,14 +248,14 @@ class SweepWarp {
   // The largest of the lane's own to `top`.
   __device__ void scoresToScratch(const Work& work, float (&top)[kOfLane]) {
     if constexpr (kShadows) {
-      shadow_.ofPiece(work, share_, pipe_, guard_, scratch_, top);
+      shadow_.ofSplit(work, share_, pipe_, guard_, scratch_, top);
     } else {
-      tile_.ofPiece(work, share_, pipe_, guard_, scratch_, top);
+      tile_.ofSplit(work, share_, pipe_, guard_, scratch_, top);
     }
   }
 
   // Scores go to scratch as they come, and are taken from there key by key.
-  __device__ void sampledPiece(const WorkOf<kByHead>& work) {
+  __device__ void sampledSplit(const WorkOf<kByHead>& work) {
     float of_lane[kOfLane];
     scoresToScratch(work, of_lane);
     guard_.tell(step_, work, lane_.id);
@@ -266,11 +266,11 @@ class SweepWarp {
     }
     __syncwarp();
     if constexpr (kDraws) {
-      drawFromPiece(work, of_lane[0]);
+      drawFromSplit(work, of_lane[0]);
     } else if (step_.space.scores) {
-      leavePiece<true>(work, of_lane);
+      leaveSplit<true>(work, of_lane);
     } else {
-      leavePiece<false>(work, of_lane);
+      leaveSplit<false>(work, of_lane);
     }
     __syncwarp();
   }
@@ -289,13 +289,13 @@ class SweepWarp {
   // branches are few, so that their instructions fill each other's gaps, and the code of eight
   // would not stay in the instruction cache.
   template <bool kLeavesScores>
-  __device__ void leavePiece(const WorkOf<kByHead>& work, const float (&of_lane)[kOfLane]) {
+  __device__ void leaveSplit(const WorkOf<kByHead>& work, const float (&of_lane)[kOfLane]) {
     const int64_t first =
-        pieceIndex(step_, work.sequence, headOf<kPack>(step_, work, 0), work.piece);
+        splitIndex(step_, work.sequence, headOf<kPack>(step_, work, 0), work.split);
 #pragma unroll 1
     for (int four = 0; four < kPack; four += 4) {
       const uint32_t heads = headsOf<kPack>(step_, work) >> four;
-      leaveFour<kLeavesScores>(first + static_cast<int64_t>(four) * step_.space.max_pieces, heads,
+      leaveFour<kLeavesScores>(first + static_cast<int64_t>(four) * step_.space.max_splits, heads,
                                four, of_lane);
     }
   }
@@ -309,11 +309,11 @@ class SweepWarp {
     ofFour(of_lane, four, reference);
     {
       // Of what the lane leaves of a head: 16 bytes of masses, or 32 of scores.
-      const int64_t bytes = kLeavesScores ? kPieceKeys * sizeof(float) : kPieceBytes;
+      const int64_t bytes = kLeavesScores ? kSplitKeys * sizeof(float) : kSplitBytes;
       auto* to =
-          kLeavesScores ? reinterpret_cast<uint8_t*>(step_.space.scores) : step_.space.piece_bytes;
+          kLeavesScores ? reinterpret_cast<uint8_t*>(step_.space.scores) : step_.space.split_bytes;
       to += first * bytes + lane_.id * (kLeavesScores ? 32 : 16);
-      const int64_t apart = step_.space.max_pieces * bytes;
+      const int64_t apart = step_.space.max_splits * bytes;
 #pragma unroll
       for (int i = 0; i < 4; ++i, to += apart) {
         const Eight eight(scratch_.of(four + i) + 8 * lane_.id, reference[i]);
@@ -323,8 +323,8 @@ class SweepWarp {
         if constexpr (kLeavesScores) {
           reinterpret_cast<float4*>(to)[0] = eight.low;
           reinterpret_cast<float4*>(to)[1] = eight.high;
-          const int64_t piece = first + static_cast<int64_t>(i) * step_.space.max_pieces;
-          step_.space.piece_bytes[piece * kPieceBytes + lane_.id] =
+          const int64_t split = first + static_cast<int64_t>(i) * step_.space.max_splits;
+          step_.space.split_bytes[split * kSplitBytes + lane_.id] =
               static_cast<uint8_t>(levelOf(reference[i], largestOf(eight)));
         } else {
           storeKept(reinterpret_cast<uint4*>(to), eight.masses);
@@ -337,7 +337,7 @@ class SweepWarp {
     const float low = lane_.id % 2 ? reference[1] : reference[0];
     const float high = lane_.id % 2 ? reference[3] : reference[2];
     if (lane_.id < 4 && heads >> lane_.id & 1) {
-      step_.space.pieces[first + static_cast<int64_t>(lane_.id) * step_.space.max_pieces] = {
+      step_.space.splits[first + static_cast<int64_t>(lane_.id) * step_.space.max_splits] = {
           lane_.id < 2 ? low : high, mass, sum, 0};
     }
   }
@@ -348,7 +348,7 @@ class SweepWarp {
 #pragma unroll
     for (int i = 0; i < 4; ++i) parts[i] = units[i] + __shfl_xor_sync(kAll, units[i], 1);
     uint32_t* to = step_.space.part_masses + first * kParts + lane_.id / 2;
-    const int64_t apart = static_cast<int64_t>(step_.space.max_pieces) * kParts;
+    const int64_t apart = static_cast<int64_t>(step_.space.max_splits) * kParts;
     if (lane_.id % 2 == 0) {
 #pragma unroll
       for (int i = 0; i < 4; ++i, to += apart) {
@@ -357,7 +357,7 @@ class SweepWarp {
     }
   }
 
-  __device__ void drawFromPiece(const WorkOf<kByHead>& work, float of_lane) {
+  __device__ void drawFromSplit(const WorkOf<kByHead>& work, float of_lane) {
     static_assert(!kDraws || kPack == 4);
     const float of_lanes[kOfLane] = {of_lane};
     float reference[4], sums[4];
@@ -376,13 +376,13 @@ class SweepWarp {
       reinterpret_cast<uint4*>(scratch_.of(h))[lane_.id] = masses[h];
     }
     __syncwarp();
-    drawer_.draw(work, share_.piecesOf(work.sequence), of_lane, sum);
+    drawer_.draw(work, share_.splitsOf(work.sequence), of_lane, sum);
   }
 
   const Step& step_;
   Lane lane_;
-  WarpShare<kSweep, kByHead, kPack> share_;
-  KeyPipe<kDim, kSweep, kByHead, kPack> pipe_;
+  WarpShare<kMode, kByHead, kPack> share_;
+  KeyPipe<kDim, kMode, kByHead, kPack> pipe_;
   ScoreGuard guard_;
   std::conditional_t<kShadows, Nothing, ExactTile> tile_;
   std::conditional_t<kShadows, ShadowScores<kDim, kPack>, Nothing> shadow_;
@@ -392,28 +392,28 @@ class SweepWarp {
 };
 
 // Blocks of four warps that are to have room on a multiprocessor, by their registers.
-constexpr int blocksOf(Sweep sweep, int pack) {
-  return sweep == Sweep::kFlash || pack == 8 ? 3 : pack == kQuad ? 4 : 2;
+constexpr int blocksOf(SplitMode mode, int pack) {
+  return mode == SplitMode::kFlash || pack == 8 ? 3 : pack == kQuad ? 4 : 2;
 }
 
-template <int kDim, typename T, Sweep kSweep, bool kByHead, int kPack>
-__global__ void __launch_bounds__(128, blocksOf(kSweep, kPack))
-    sweepKernel(const __grid_constant__ Step step) {
-  static_assert(kSweep != Sweep::kFlash || kPack == kQuad);  // counts of draws: a byte a head
-  static_assert(kSweep != Sweep::kJoined || !kByHead);
+template <int kDim, typename T, SplitMode kMode, bool kByHead, int kPack>
+__global__ void __launch_bounds__(128, blocksOf(kMode, kPack))
+    splitKernel(const __grid_constant__ Step step) {
+  static_assert(kMode != SplitMode::kFlash || kPack == kQuad);  // counts of draws: a byte a head
+  static_assert(kMode != SplitMode::kJoined || !kByHead);
   extern __shared__ __align__(256) uint8_t unaligned[];
-  using Layout = SweepLayout<kDim, kSweep, kPack>;
+  using Layout = SplitLayout<kDim, kMode, kPack>;
   uint8_t* memory = unaligned + (-sharedAddress(unaligned) & 255);
   auto* sequences =
-      reinterpret_cast<SequencePieces*>(memory + blockDim.x / 32 * Layout::kWarpBytes);
+      reinterpret_cast<SequenceSplits*>(memory + blockDim.x / 32 * Layout::kWarpBytes);
   waitForKernelBefore();
-  const int at_once = countPieces<kByHead>(step, sequences, [&](int pieces) {
-    if constexpr (kSweep != Sweep::kJoined) return 1;
-    return piecesAtOnce(pieces, WarpShare<kSweep, kByHead, kPack>::teamsOf(step));
+  const int at_once = countSplits<kByHead>(step, sequences, [&](int splits) {
+    if constexpr (kMode != SplitMode::kJoined) return 1;
+    return splitsAtOnce(splits, WarpShare<kMode, kByHead, kPack>::teamsOf(step));
   });
   letNextKernelIn();
-  SweepWarp<kDim, T, kSweep, kByHead, kPack> warp(step, sequences, at_once,
-                                                  memory + threadIdx.x / 32 * Layout::kWarpBytes);
+  SplitWarp<kDim, T, kMode, kByHead, kPack> warp(step, sequences, at_once,
+                                                 memory + threadIdx.x / 32 * Layout::kWarpBytes);
   warp.run();
 }
 

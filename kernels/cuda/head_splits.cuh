@@ -1,31 +1,31 @@
 #pragma once
-// A block's query head, for every way of finishing it (step.h): which one it is, sums over the
-// block, and what the sweep's pieces summed, put together in order.
+// A block's query head, for every way of combining it (step.h): which one it is, sums over the
+// block, and what the split kernel's splits summed, put together in order.
 #include "allot/kernels/philox_streams.h"
 #include "kernels/cuda/primitives.cuh"
 
 namespace allot::kernels::cuda {
 
-constexpr int kFinishThreads = 256;
-constexpr int kFinishWarps = kFinishThreads / 32;
+constexpr int kCombineThreads = 256;
+constexpr int kCombineWarps = kCombineThreads / 32;
 
 template <int kDim>
 struct HeadShared {
-  double warp_doubles[kFinishWarps];
-  float warp_floats[kFinishWarps];
-  alignas(16) float sums[kFinishWarps][kDim];  // by warps; of exact and flash heads by sides
+  double warp_doubles[kCombineWarps];
+  float warp_floats[kCombineWarps];
+  alignas(16) float sums[kCombineWarps][kDim];  // by warps; of exact and flash heads by sides
 };
 
 // kThreads: fewer threads than kFinishThreads do the work of those, each that of several, whose
 // sums stay their own: no bit depends on how many threads there are. One head takes longer then,
 // and many heads less, since more of them are on a multiprocessor at once.
-template <int kDim, typename T, bool kByHead, int kThreads = kFinishThreads>
-class HeadPieces {
+template <int kDim, typename T, bool kByHead, int kThreads = kCombineThreads>
+class HeadSplits {
  protected:
-  static constexpr int kShare = kFinishThreads / kThreads, kOwnWarps = kThreads / 32;
-  static_assert(kFinishThreads % kThreads == 0);
+  static constexpr int kShare = kCombineThreads / kThreads, kOwnWarps = kThreads / 32;
+  static_assert(kCombineThreads % kThreads == 0);
 
-  __device__ HeadPieces(const Step& step, HeadShared<kDim>& shared, uint8_t* memory)
+  __device__ HeadSplits(const Step& step, HeadShared<kDim>& shared, uint8_t* memory)
       : step_(step),
         shared_(shared),
         memory_(memory),
@@ -37,8 +37,8 @@ class HeadPieces {
     kv_head_ = head_ / step.in.group;
     keys_ = keysOf(step, step.in.lengths[sequence_]);
     budget_ = budgetOf<kByHead>(step, sequence_, head_);
-    pieces_ = piecesOf(keys_.span());
-    at_ = pieceIndex(step, sequence_, head_, 0);
+    splits_ = splitsOf(keys_.span());
+    at_ = splitIndex(step, sequence_, head_, 0);
     kind_ = kindOf<kByHead>(step, sequence_, head_);
   }
 
@@ -52,7 +52,7 @@ class HeadPieces {
       forChannels([&](int d) { put(d, kByHead ? idleValue(d) : 0.0f); });
       setLse(minusInfinity());
     } else if (kind_ == HeadKind::kExact) {
-      pieces_ = exactPiecesOf(exactKeysOf(step_, keys_.n).span());
+      splits_ = exactSplitsOf(exactKeysOf(step_, keys_.n).span());
       combineExact();
     } else {
       return false;
@@ -78,9 +78,9 @@ class HeadPieces {
   }
   // A channel of what a head with budget 0 gives.
   __device__ float idleValue(int d) const {
-    if (!step_.by_head.idle_values || keys_.n == 0) return 0;
+    if (!step_.by_head.zero_budget_values || keys_.n == 0) return 0;
     const int64_t at = static_cast<int64_t>(sequence_) * step_.cache.kv_heads + kv_head_;
-    return step_.by_head.idle_values[at * kDim + d];
+    return step_.by_head.zero_budget_values[at * kDim + d];
   }
   // A channel of what the head gives.
   __device__ void put(int d, float x) const {
@@ -137,48 +137,48 @@ class HeadPieces {
 
   __device__ float largestReference() {
     float reference = kNoKeys;
-    if (tid_ < pieces_) reference = (piece_ = step_.space.pieces[at_ + tid_]).reference;
-    for (int p = tid_ + kThreads; p < pieces_; p += kThreads) {
-      reference = fmaxf(reference, step_.space.pieces[at_ + p].reference);
+    if (tid_ < splits_) reference = (split_ = step_.space.splits[at_ + tid_]).reference;
+    for (int p = tid_ + kThreads; p < splits_; p += kThreads) {
+      reference = fmaxf(reference, step_.space.splits[at_ + p].reference);
     }
     return largest(reference);
   }
 
-  // ---- Sums of pieces.
+  // ---- Sums of splits.
 
   // Sums of values are added up by sides: each has every eighth of them (of exact heads, of their
   // fours) in order, then the sides are added in order. A warp has kShare sides, and a lane kOwn
   // neighbouring channels.
-  static constexpr int kSides = kFinishWarps, kOwn = kDim / 32;
+  static constexpr int kSides = kCombineWarps, kOwn = kDim / 32;
   struct alignas(kOwn * sizeof(float)) Channels {
     float x[kOwn] = {};
   };
-  // What a piece left of the lane's channels.
+  // What a split left of the lane's channels.
   __device__ Channels valuesOf(int p) const {
-    const uint8_t* from = step_.space.piece_bytes + (at_ + p) * kPieceBytes;
+    const uint8_t* from = step_.space.split_bytes + (at_ + p) * kSplitBytes;
     return reinterpret_cast<const Channels*>(from)[lane_];
   }
 
-  // Exact pieces, in fours: joined one to the next where the sweep has not done so.
+  // Exact splits, in fours: joined one to the next where the split kernel has not done so.
   __device__ void combineExact() {
-    // Of a piece that is joined to those before it: their factor, and its own. Of the first of a
+    // Of a split that is joined to those before it: their factor, and its own. Of the first of a
     // four: the four's sum, and its reference and then factor.
     auto* left = reinterpret_cast<float*>(memory_);
-    float* right = left + pieces_;
-    const Piece* pieces = step_.space.pieces + at_;
-    const Piece one = pieces[0];
+    float* right = left + splits_;
+    const Split* splits = step_.space.splits + at_;
+    const Split one = splits[0];
     const Channels values_of_one = valuesOf(0);
-    if (one.mass == static_cast<uint32_t>(pieces_)) return fillFrom(one, values_of_one);
-    const bool whole = one.mass > 1;  // the sweep has joined them
+    if (one.mass == static_cast<uint32_t>(splits_)) return fillFrom(one, values_of_one);
+    const bool whole = one.mass > 1;  // the split kernel has joined them
     float reference = kNoKeys;
-    for (int first = tid_ * kJoinedPieces; first < pieces_; first += kThreads * kJoinedPieces) {
-      Piece own[kJoinedPieces];
+    for (int first = tid_ * kJoinedSplits; first < splits_; first += kThreads * kJoinedSplits) {
+      Split own[kJoinedSplits];
 #pragma unroll
-      for (int i = 0; i < kJoinedPieces; ++i) own[i] = pieces[min(first + i, pieces_ - 1)];
-      Piece four = own[0];
+      for (int i = 0; i < kJoinedSplits; ++i) own[i] = splits[min(first + i, splits_ - 1)];
+      Split four = own[0];
 #pragma unroll
-      for (int i = 1; i < kJoinedPieces; ++i) {
-        if (whole || first + i >= pieces_) continue;
+      for (int i = 1; i < kJoinedSplits; ++i) {
+        if (whole || first + i >= splits_) continue;
         const float common = fmaxf(four.reference, own[i].reference);
         left[first + i] = power2(four.reference - common);
         right[first + i] = power2(own[i].reference - common);
@@ -193,8 +193,8 @@ class HeadPieces {
     float totals[kShare] = {};
 #pragma unroll
     for (int s = 0; s < kShare; ++s) {
-      for (int first = (tid_ + s * kThreads) * kJoinedPieces; first < pieces_;
-           first += kFinishThreads * kJoinedPieces) {
+      for (int first = (tid_ + s * kThreads) * kJoinedSplits; first < splits_;
+           first += kCombineThreads * kJoinedSplits) {
         right[first] = power2(right[first] - reference);
         totals[s] = __fmaf_rn(right[first], left[first], totals[s]);
       }
@@ -204,18 +204,18 @@ class HeadPieces {
     if (budget_ == 0 || !(total > 0)) return fillWithout(total);
     Channels sums[kShare];
 #pragma unroll(kShare == 1 ? 2 : 1)
-    for (int all = 0; all < pieces_; all += kSides * kJoinedPieces) {
+    for (int all = 0; all < splits_; all += kSides * kJoinedSplits) {
       // What was joined already is on its way at once.
       Channels fours[kShare];
 #pragma unroll
       for (int s = 0; s < kShare; ++s) {
-        const int first = all + (warp_ + s * kOwnWarps) * kJoinedPieces;
-        if (first < pieces_) fours[s] = valuesOf(first);
+        const int first = all + (warp_ + s * kOwnWarps) * kJoinedSplits;
+        if (first < splits_) fours[s] = valuesOf(first);
       }
 #pragma unroll
       for (int s = 0; s < kShare; ++s) {
-        const int first = all + (warp_ + s * kOwnWarps) * kJoinedPieces;
-        if (first >= pieces_) break;
+        const int first = all + (warp_ + s * kOwnWarps) * kJoinedSplits;
+        if (first >= splits_) break;
         if (!whole) joinRest(first, left, right, &fours[s]);
 #pragma unroll
         for (int k = 0; k < kOwn; ++k) {
@@ -226,17 +226,17 @@ class HeadPieces {
     putSides(sums, total);
   }
 
-  // The pieces of a four that the sweep has not joined to its first, by their factors.
+  // The splits of a four that the split kernel has not joined to its first, by their factors.
   __device__ void joinRest(int first, const float* left, const float* right, Channels* four) const {
-    Channels values[kJoinedPieces];
+    Channels values[kJoinedSplits];
 #pragma unroll
-    for (int i = 1; i < kJoinedPieces; ++i) {
-      if (first + i < pieces_) values[i] = valuesOf(first + i);
+    for (int i = 1; i < kJoinedSplits; ++i) {
+      if (first + i < splits_) values[i] = valuesOf(first + i);
     }
 #pragma unroll
-    for (int i = 1; i < kJoinedPieces; ++i) {
+    for (int i = 1; i < kJoinedSplits; ++i) {
       const int p = first + i;
-      if (p >= pieces_) continue;
+      if (p >= splits_) continue;
 #pragma unroll
       for (int k = 0; k < kOwn; ++k) {
         four->x[k] = joined(four->x[k], left[p], values[i].x[k], right[p]);
@@ -244,8 +244,8 @@ class HeadPieces {
     }
   }
 
-  // Gives what adding one piece to zeros does, or pieces that the sweep has joined to one.
-  __device__ void fillFrom(const Piece& one, const Channels& values) const {
+  // Gives what adding one split to zeros does, or splits that the split kernel has joined to one.
+  __device__ void fillFrom(const Split& one, const Channels& values) const {
     setLse(one.sum > 0 ? (one.reference + log2f(one.sum)) * kLn2 : minusInfinity());
     if (budget_ == 0 || !(one.sum > 0)) return fillWithout(one.sum);
     if (warp_ > 0) return;
@@ -276,18 +276,18 @@ class HeadPieces {
     });
   }
 
-  // s2anta-flash's pieces.
+  // s2anta-flash's splits.
   __device__ void combineFlash() {
     auto* factors = reinterpret_cast<float*>(memory_);
     const float reference = largestReference();
     float own_weights[kShare] = {}, own_exponentials[kShare] = {};
 #pragma unroll
     for (int s = 0; s < kShare; ++s) {
-      for (int p = tid_ + s * kThreads; p < pieces_; p += kFinishThreads) {
-        const Piece piece = p == tid_ ? piece_ : step_.space.pieces[at_ + p];
-        const float scale = power2(piece.reference - reference);
-        own_exponentials[s] += scale * piece.sum;
-        factors[p] = scale * static_cast<float>(piece.mass);
+      for (int p = tid_ + s * kThreads; p < splits_; p += kCombineThreads) {
+        const Split split = p == tid_ ? split_ : step_.space.splits[at_ + p];
+        const float scale = power2(split.reference - reference);
+        own_exponentials[s] += scale * split.sum;
+        factors[p] = scale * static_cast<float>(split.mass);
         own_weights[s] += factors[p];
       }
     }
@@ -295,8 +295,8 @@ class HeadPieces {
     const float total = sum(own_weights);
     setLse(exponentials > 0 ? (reference + log2f(exponentials)) * kLn2 : minusInfinity());
     if (step_.space.draw_keys) {
-      const uint32_t samples = drawsOfPiece(budget_, pieces_);
-      for (uint32_t m = tid_; m < samples * pieces_; m += kThreads) {
+      const uint32_t samples = drawsOfSplit(budget_, splits_);
+      for (uint32_t m = tid_; m < samples * splits_; m += kThreads) {
         step_.space.draw_weights[listAt() + m] =
             total > 0 ? factors[m / samples] / (total * static_cast<float>(samples)) : 0.0f;
       }
@@ -306,7 +306,7 @@ class HeadPieces {
 #pragma unroll
     for (int s = 0; s < kShare; ++s) {
 #pragma unroll 4
-      for (int p = warp_ + s * kOwnWarps; p < pieces_; p += kSides) {
+      for (int p = warp_ + s * kOwnWarps; p < splits_; p += kSides) {
         const Channels values = valuesOf(p);
 #pragma unroll
         for (int k = 0; k < kOwn; ++k) sums[s].x[k] += factors[p] * values.x[k];
@@ -319,11 +319,11 @@ class HeadPieces {
   HeadShared<kDim>& shared_;
   uint8_t* memory_;
   int tid_, lane_, warp_;
-  int sequence_, head_, kv_head_, pieces_;
+  int sequence_, head_, kv_head_, splits_;
   SequenceKeys keys_;
   uint32_t budget_;
   int64_t at_;
-  Piece piece_{};  // of index tid_
+  Split split_{};  // of index tid_
   HeadKind kind_;
 };
 

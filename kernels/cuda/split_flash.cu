@@ -1,0 +1,16 @@
+#include "kernels/cuda/by_shape.cuh"
+#include "kernels/cuda/split.cuh"
+
+namespace allot::kernels::cuda {
+
+SplitKernel flashSplitKernel(int head_dim, Element element, bool by_head) {
+  return byShape<SplitKernel>(head_dim, element, [=](auto shape) {
+    using S = decltype(shape);
+    using T = typename S::Type;
+    return SplitKernel{by_head ? splitKernel<S::kDim, T, SplitMode::kFlash, true, kQuad>
+                               : splitKernel<S::kDim, T, SplitMode::kFlash, false, kQuad>,
+                       SplitLayout<S::kDim, SplitMode::kFlash, kQuad>::kWarpBytes};
+  });
+}
+
+}  // namespace allot::kernels::cuda
