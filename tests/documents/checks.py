@@ -7,6 +7,8 @@ import urllib.parse
 
 LONGEST_LINE = 160
 LONGEST_README = 160  # lines
+LONGEST_RESULTS = 200  # lines
+LONGEST_SUBJECT = 72
 
 FENCE = re.compile(r"\s*(```+|~~~+)")
 LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(\s*<?([^()\s>]*(?:\([^()\s]*\)[^()\s]*)*)>?"
@@ -14,6 +16,11 @@ LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(\s*<?([^()\s>]*(?:\([^()\s]*\
 REFERENCE = re.compile(r"\s{0,3}\[[^\]]+\]:\s+<?([^\s>]+)")
 # A sentence ends, and another begins behind it.
 TWO_SENTENCES = re.compile(r"[a-z)`\"*][.?!][)*]* +[A-Z`*]")
+
+BANNED = re.compile(r"\b(?:but for|so many|whoever|likewise|what it leaves|who asks)\b", re.I)
+# A number that begins with its point: not the end of 1.5, v.5 or f(x).5, nor of ../.5.
+BARE_FRACTION = re.compile(r"(?<![\w.)\]/])\.\d+")
+SUBJECT = re.compile(r"[\w./, -]+: \S")
 
 
 def prose(text):
@@ -93,6 +100,28 @@ def crowded_lines(root, document):
     for number, line in prose((root / document).read_text()):
         if not line.startswith(("|", "#")) and TWO_SENTENCES.search(line):
             yield f"{document}:{number}: more than one sentence on a line"
+
+
+def banned_phrases(root, document):
+    """Phrases that docs/style.md replaces by plainer ones."""
+    for number, line in prose((root / document).read_text()):
+        for match in BANNED.finditer(without_code(line)):
+            yield f"{document}:{number}: {match.group(0)} (docs/style.md says what to write)"
+
+
+def bare_fractions(root, document):
+    for number, line in prose((root / document).read_text()):
+        for match in BARE_FRACTION.finditer(without_code(line)):
+            yield f"{document}:{number}: {match.group(0)} has no leading zero"
+
+
+def bad_subject(subject):
+    """What is wrong with a commit's subject, or None."""
+    if len(subject) > LONGEST_SUBJECT:
+        return f"{subject}: {len(subject)} columns, at most {LONGEST_SUBJECT}"
+    if not SUBJECT.match(subject):
+        return f"{subject}: not `area: imperative`"
+    return None
 
 
 def row_of(path, rows):

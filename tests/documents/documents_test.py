@@ -5,6 +5,7 @@
 """
 import pathlib
 import re
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -27,6 +28,25 @@ def held_to_lines(document):
     return document == "experiments/README.md" or not document.startswith(LINES_OF_BEFORE)
 
 
+def held_to_words():
+    """README.md and docs/*.md; docs/reference has tables that the code makes."""
+    return ["README.md"] + sorted(f"docs/{file.name}" for file in (ROOT / "docs").glob("*.md"))
+
+
+def newest_subjects(count):
+    """Subjects of the newest commits since docs/style.md was added, or None without a history."""
+    def git(*arguments):
+        return subprocess.run(("git", "-C", str(ROOT), *arguments), check=True,
+                              capture_output=True, text=True).stdout.splitlines()
+    try:
+        # A branch that does not have the rule yet owes it nothing.
+        added = git("log", "--diff-filter=A", "--format=%H", "--", "docs/style.md")
+        return git("log", f"--max-count={count}", "--no-merges", "--ancestry-path", "--format=%s",
+                   f"{added[-1]}..HEAD") if added else None
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
 class Documents(unittest.TestCase):
     maxDiff = None
 
@@ -45,6 +65,31 @@ class Documents(unittest.TestCase):
     def test_the_readme_is_short(self):
         self.assertLessEqual(len((ROOT / "README.md").read_text().splitlines()),
                              checks.LONGEST_README)
+
+    def test_the_results_are_short(self):
+        self.assertLessEqual(
+            len((ROOT / "kernels/bench/RESULTS.md").read_text().splitlines()),
+            checks.LONGEST_RESULTS)
+
+    def test_words_are_plain(self):
+        self.assertGreater(len(held_to_words()), 12)
+        self.assertEqual([], [fault for document in held_to_words()
+                              for fault in checks.banned_phrases(ROOT, document)])
+
+    def test_figures_have_a_leading_zero(self):
+        held = held_to_words() + ["kernels/bench/RESULTS.md"]
+        self.assertEqual([], [fault for document in held
+                              for fault in checks.bare_fractions(ROOT, document)])
+
+    def test_subjects_of_commits_name_their_area_and_are_short(self):
+        subjects = newest_subjects(20) if (ROOT / ".git").exists() else None
+        if subjects is None:
+            self.skipTest("no history")
+        self.assertEqual([], [fault for fault in map(checks.bad_subject, subjects) if fault])
+
+    def test_the_style_has_twenty_rules(self):
+        rules = re.findall(r"^\| (\d+) \|", (ROOT / "docs/style.md").read_text(), re.M)
+        self.assertEqual([str(number) for number in range(1, 21)], rules)
 
     def test_what_the_readme_shows_of_the_demo_is_what_it_prints(self):
         shown = (ROOT / "README.md").read_text().split("```")[3].splitlines()
@@ -135,6 +180,31 @@ class Checks(unittest.TestCase):
         for bad in ("It is. So it is.", "It `is`. `So` it is.", "**It is.** So it is."):
             with self.subTest(bad=bad):
                 self.assertEqual(1, len(self.faults(checks.crowded_lines, bad)))
+
+    def test_words(self):
+        self.assertEqual([], self.faults(
+            checks.banned_phrases,
+            "The butler forgot `but for`.\n```\nso many\n```\nBut forty, and who asked?\n"))
+        for bad in ("All but for one.", "after so many updates", "Whoever it is", "Likewise here",
+                    "| a | what it leaves |", "**Who asks** pays", "`but for` is but for it"):
+            with self.subTest(bad=bad):
+                self.assertEqual(1, len(self.faults(checks.banned_phrases, bad)))
+
+    def test_fractions(self):
+        self.assertEqual([], self.faults(
+            checks.bare_fractions,
+            "0.35, 1.5, v1.2.3, `.35`, and so on ... 5; .md\n```\n.35\n```\n"))
+        for bad in (" .35 ms", ".35", "**.681**", "[.478", "(.5)", "x=.5", "| .0174 |", "-.5"):
+            with self.subTest(bad=bad):
+                self.assertEqual(1, len(self.faults(checks.bare_fractions, bad)))
+
+    def test_subjects(self):
+        for good in ("docs: add a style sheet", "tests/k8s: wait longer", "docs: " + "x" * 66):
+            with self.subTest(good=good):
+                self.assertIsNone(checks.bad_subject(good))
+        for bad in ("docs: " + "x" * 67, "What reading takes", "Formatting", ": fix it", "docs:"):
+            with self.subTest(bad=bad):
+                self.assertIsNotNone(checks.bad_subject(bad))
 
 
 if __name__ == "__main__":

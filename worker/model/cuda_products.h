@@ -5,7 +5,7 @@
 // The library picks another kernel, with sums in another order, for another number of rows, and a
 // row's bits must not depend on how many are beside it. So its first choice for kRowTile rows is
 // made for good, split of the inner dimension included: a sum's order then follows from it alone.
-// Measured on an H200 (kernels/bench/NOTES.md): 192 rows take 1.4 to 2 times as long as 64, not
+// Measured on an H200 (kernels/bench/RESULTS.md): 192 rows take 1.4 to 2 times as long as 64, not
 // three times, since the weights are read once. Private to worker/model/. One thread.
 #include <cublasLt.h>
 
