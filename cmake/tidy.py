@@ -26,7 +26,7 @@ import sys
 COMMAND = ["clang-tidy", "--quiet", "--extra-arg=-Wno-unknown-warning-option",
            "--extra-arg=-Wno-unused-command-line-argument"]
 ANALYZER = "--checks=clang-analyzer-core.*,clang-analyzer-cplusplus.*"
-NEEDS_CUDA_TORCH = re.compile(r'#include (<c10/cuda/|"model/cuda_(model|prompt).h")|TEST.*DecoderCuda')
+NEEDS_CUDA_TORCH = re.compile(r'#include (<c10/cuda/|"worker/model/cuda_(model|prompt).h")|TEST.*DecoderCuda')
 INCLUDED_SOURCE = re.compile(r'^#include "(.+\.cpp)"$', re.MULTILINE)
 NOISE = re.compile(r"^\d+ warnings? (generated|treated)|^Suppressed|^Use -header-filter|^$")
 
