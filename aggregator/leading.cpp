@@ -9,6 +9,7 @@
 #include "aggregator/clocks.h"
 #include "aggregator/learner/aggregator.h"
 #include "aggregator/report/run_files.h"
+#include "core/build.h"
 #include "core/ulid.h"
 
 namespace allot {
@@ -176,7 +177,7 @@ Status leadRun(const LeadOptions& options, RunSpec run, Store* store, Experiment
     Aggregator aggregator(
         store, run,
         {.holder = holder,
-         .build = ALLOT_BUILD,
+         .build = buildText(),
          .lease_ms = options.lease_ms,
          .page = shown->telemetry.url(),
          .now = steadyMs,

@@ -12,6 +12,7 @@
 #include "aggregator/leading.h"
 #include "aggregator/learner/experiment_file.h"
 #include "aggregator/report/served_report.h"
+#include "core/build.h"
 #include "core/files/files.h"
 #include "core/spec/choices.h"
 #include "core/telemetry/process.h"
@@ -67,7 +68,7 @@ Status aggregate(Options options) {
   ExperimentFile file({.path = options.experiment_file,
                        .set = options.set,
                        .origin = options.origin,
-                       .build = ALLOT_BUILD,
+                       .build = buildText(),
                        .synchronous = options.synchronous,
                        .unix_now = unixMs});
   const Result<RunSpec> wanted = file.read();
@@ -102,6 +103,7 @@ int main(int argc, char** argv) {
       "allot-aggregator: learns the schedule of one run and shows it.\n\n"
       "Example: allot-aggregator --redis redis://redis:6379 --experiment /config/experiment.yaml "
       "--stay");
+  app.set_version_flag("--version", buildText());
   Options options;
   app.add_option("--redis", options.lead.redis, "unix:/path/redis.sock or redis://host:port")
       ->required();

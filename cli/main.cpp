@@ -9,6 +9,7 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/terminal.h"
+#include "core/build.h"
 #include "core/result.h"
 
 namespace allot {
@@ -78,7 +79,7 @@ int runMain(int argc, char** argv) {
       "  allot stop && allot run --resume\n"
       "  allot verify runs/latest");
   app.require_subcommand(1);
-  app.set_version_flag("--version", ALLOT_BUILD);
+  app.set_version_flag("--version", allot::buildText());
   allot::Action action;
   allot::addRunCommands(&app, &action);
   allot::addCheckCommands(&app, &action);

@@ -9,6 +9,7 @@
 #include "allot/kernels/method.h"
 #include "cli/run_folder.h"
 #include "cli/terminal.h"
+#include "core/build.h"
 #include "core/files/experiment_files.h"
 #include "core/files/files.h"
 #include "core/json_text.h"
@@ -176,7 +177,7 @@ Status writeOutcome(const SampleCalibrationOptions& options, const v1::Experimen
   const v1::Task& task = experiment.spec().task();
   ordered_json outcome = {
       {"kind", "sample-attention-calibration"},
-      {"build", ALLOT_BUILD},
+      {"build", buildText()},
       {"model", fs::path(experiment.spec().model().path()).filename().string()},
       {"task", task.suite()},
       {"tasks", std::vector<std::string>(task.tasks().begin(), task.tasks().end())},

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "core/build.h"
 #include "core/files/experiment_files.h"
 #include "core/files/files.h"
 #include "core/json_text.h"
@@ -186,7 +187,7 @@ Status calibrateSale(Options options) {
   ALLOT_ASSIGN(const auto experiment, experimentOf(options));
   ALLOT_ASSIGN(const auto engine, loadEngine(experiment, options));
   const v1::ModelFacts& facts = engine->facts();
-  const ProfileFacts told{.build = ALLOT_BUILD,
+  const ProfileFacts told{.build = buildText(),
                           .weights_sha256 = facts.weights_sha256(),
                           .dataset_sha256 = facts.dataset_sha256(),
                           .task = taskText(experiment.spec().task()),
@@ -266,6 +267,7 @@ int main(int argc, char** argv) {
   CLI::App app("allot calibrate: what a method's parameters should be for a model",
                "allot calibrate");
   app.require_subcommand(1);
+  app.set_version_flag("--version", buildText());
   Options options;
   bool sale = false;
   addSale(&app, &options, &sale);

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "core/build.h"
 #include "core/evaluation/evaluation_plan.h"
 #include "core/files/experiment_files.h"
 #include "core/files/files.h"
@@ -213,7 +214,7 @@ Status workOn(const Options& options, const std::string& name, FoundRun* run, En
   std::random_device random;
   WorkerLoop loop(run->store.get(), run->store.get(), engine, run->spec,
                   {.name = name,
-                   .build = ALLOT_BUILD,
+                   .build = buildText(),
                    .jitter_seed = random(),
                    .stay = options.stay,
                    .grace_ms = options.grace_s * 1000,
@@ -229,7 +230,7 @@ Status workOn(const Options& options, const std::string& name, FoundRun* run, En
 v1::WorkerBeat beatOf(const std::string& name) {
   v1::WorkerBeat beat;
   beat.set_worker(name);
-  beat.set_build(ALLOT_BUILD);
+  beat.set_build(buildText());
   return beat;
 }
 
@@ -332,6 +333,7 @@ int main(int argc, char** argv) {
       "Examples:\n"
       "  allot-worker --redis redis://redis:6379 --run 01J9ZK3V5Q8XH2M4N6P7R8S9TA\n"
       "  allot-worker --redis redis://redis:6379 --experiment recall-layer-budget --stay");
+  app.set_version_flag("--version", buildText());
   Options options;
   options.name = "worker";
   if (const char* host = std::getenv("HOSTNAME")) options.name = host;

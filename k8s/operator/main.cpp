@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 
+#include "core/build.h"
 #include "core/telemetry/process.h"
 #include "core/telemetry/telemetry.h"
 #include "k8s/client/in_cluster.h"
@@ -155,6 +156,7 @@ int main(int argc, char** argv) {
       "allot-operator: makes of each Experiment in a cluster the objects that run it, and says in "
       "its status how it is.\n\n"
       "Example: allot-operator --namespaces team-a,team-b --registry registry.example.org/allot");
+  app.set_version_flag("--version", buildText());
   Options options;
   options.status_url = "http://{name}-aggregator.{namespace}:" + std::to_string(kStatusPort);
   addOptions(&app, &options);

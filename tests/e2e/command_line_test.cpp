@@ -171,6 +171,18 @@ TEST_F(CommandLine, TheDocumentOfCommandsIsTheirHelp) {
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 160u) << line;
 }
 
+TEST_F(CommandLine, EveryProgramSaysVersionAndCommit) {
+  const std::string version = said({"--version"});
+  EXPECT_THAT(version,
+              testing::MatchesRegex("allot [0-9.]+ \\((commit [0-9a-f]{10,}(-dirty)?|unknown "
+                                    "commit), .*\\)\n"));
+  for (const char* program : {"allot-worker", "allot-aggregator", "allot-calibrate"}) {
+    const Output output = run(kBin + "/" + program, {"--version"});
+    EXPECT_EQ(output.status, 0) << program;
+    EXPECT_EQ(output.out, version) << program;
+  }
+}
+
 // CLI11 2.4 refuses to start with a name that has a space or one of =:{ in it; 2.1 does not.
 TEST_F(CommandLine, NamesOfArgumentsAreOneWord) {
   int arguments = 0;
