@@ -139,18 +139,22 @@ Explanation explainModels(const Layout& layout) {
   return told;
 }
 
-Explanation explainTasks(const Layout& layout) {
+// `only`: a suite, a task or a grader; "": all.
+Explanation explainTasks(std::string_view only, const Layout& layout) {
   Explanation told{"Tasks", tasksJson(), "", tasksMarkdown() + "\n" + gradersMarkdown()};
   for (const SuiteInfo& suite : suiteCatalogue()) {
+    if (!only.empty() && suite.name != only && suite.find(only) == nullptr) continue;
     told.text += layout.entry("suite " + std::string(suite.name), "", std::string(suite.meaning));
     for (const TaskInfo& task : suite.tasks) {
+      if (!only.empty() && suite.name != only && task.name != only) continue;
       told.text += wrapped(std::string(task.name) + ": " + std::string(task.meaning) +
                                "; graded by " + std::string(task.grader),
                            layout.width, kIndent);
     }
   }
-  told.text += "\n" + layout.title("Graders: an answer is right if");
+  if (only.empty()) told.text += "\n" + layout.title("Graders: an answer is right if");
   for (const GraderInfo& grader : graderCatalogue()) {
+    if (!only.empty() && grader.name != only) continue;
     told.text += layout.entry(grader.name, "", std::string(grader.meaning));
   }
   return told;
@@ -191,6 +195,17 @@ Explanation explainAll(const Layout& layout) {
   return told;
 }
 
+// Returns the names of suites, tasks and graders.
+std::vector<std::string_view> taskSubjects() {
+  std::vector<std::string_view> names;
+  for (const SuiteInfo& suite : suiteCatalogue()) {
+    names.push_back(suite.name);
+    for (const TaskInfo& task : suite.tasks) names.push_back(task.name);
+  }
+  for (const GraderInfo& grader : graderCatalogue()) names.push_back(grader.name);
+  return names;
+}
+
 // Everything that explain() has a subject for.
 std::vector<std::string> subjects() {
   std::vector<std::string> names;
@@ -198,6 +213,7 @@ std::vector<std::string> subjects() {
   for (const SpecKey& key : specKeys()) names.push_back(key.path);
   for (const std::string& section : knownKeys("spec")) names.push_back("spec." + section);
   for (const kernels::MethodTraits& method : allMethods()) names.emplace_back(method.name);
+  for (const std::string_view name : taskSubjects()) names.emplace_back(name);
   return names;
 }
 
@@ -216,7 +232,7 @@ const std::vector<Topic>& explainTopics() {
       {"spec", "every key of the experiment file; also one section or key, as spec.policy"},
       {"methods", "attention methods and their parameters; also one method, as s2anta-sys"},
       {"models", "architectures that run, and the turns in which models are asked"},
-      {"tasks", "suites, their tasks, and the graders of answers"},
+      {"tasks", "suites, their tasks, and the graders of answers; also one of these, as niah"},
       {"metrics", "what the processes export for Prometheus"},
   };
   return topics;
@@ -227,7 +243,7 @@ Result<Explanation> explain(const std::string& subject, size_t width, bool colou
   if (subject.empty()) return explainAll(layout);
   if (subject == "methods") return explainMethods("", layout);
   if (subject == "models") return explainModels(layout);
-  if (subject == "tasks") return explainTasks(layout);
+  if (subject == "tasks") return explainTasks("", layout);
   if (subject == "metrics") return explainMetrics(layout);
   if (subject == "spec" || subject == "keys" || !knownKeys(subject).empty()) {
     return explainKeys(subject == "keys" ? "spec" : subject, layout);
@@ -237,6 +253,9 @@ Result<Explanation> explain(const std::string& subject, size_t width, bool colou
   }
   for (const kernels::MethodTraits& method : allMethods()) {
     if (method.name == subject) return explainMethods(subject, layout);
+  }
+  for (const std::string_view name : taskSubjects()) {
+    if (name == subject) return explainTasks(subject, layout);
   }
   std::string meant = nearest(subject, subjects());
   if (meant.empty()) meant = keyThatEndsWith(subject);

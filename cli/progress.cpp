@@ -43,8 +43,11 @@ std::string progressLine(const ProgressState& state, size_t width) {
       line = "update " + std::to_string(state.updates) + "/" + std::to_string(state.max_updates);
     }
     if (state.updates > 0) {
-      line += formatted("  reward %.3f (first %.3f)  lag %.1f  %.1f episodes/s", state.reward,
-                        state.first_reward, state.lag, state.episodes_per_second);
+      line += formatted("  reward %.3f (first %.3f)  lag %.1f", state.reward, state.first_reward,
+                        state.lag);
+      if (state.episodes_per_second > 0) {
+        line += formatted("  %.1f episodes/s", state.episodes_per_second);
+      }
     }
     if (state.open_units > 0) {
       line += (line.empty() ? "" : "  ") + std::string("evaluating, ") +

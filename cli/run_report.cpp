@@ -360,9 +360,14 @@ std::string endText(const json& summary) {
   const std::string time = duration(summary.value("wall_seconds", 0.0));
   const auto updates = summary.value("updates", uint64_t{0});
   if (updates == 0) return "evaluated in " + time;
-  return counted(updates, "update") + ", " +
-         counted(summary.value("episodes", uint64_t{0}), "episode") + ", " + time +
-         formatted(", %.1f episodes/s while learning", summary.value("episodes_per_second", 0.0));
+  std::string text = counted(updates, "update") + ", " +
+                     counted(summary.value("episodes", uint64_t{0}), "episode") + ", " + time;
+  // Null in a run of fewer than three updates.
+  const json speed = summary.value("episodes_per_second", json());
+  if (speed.is_number()) {
+    text += formatted(", %.1f episodes/s while learning", speed.get<double>());
+  }
+  return text;
 }
 
 Status printReport(const std::string& folder) {

@@ -1,5 +1,5 @@
-# Writes OUT, a C++ source with the commit of SOURCE, if it says something else by now: so a commit costs the compilation of
-# that one file. Sources that differ from their commit are told as "-dirty".
+# Writes OUT, a C++ source with the commit of SOURCE, if the commit changed. Sources that differ from their commit are
+# marked "-dirty".
 set(commit "")
 find_program(GIT git)
 # A folder above the sources may be a repository of something else.

@@ -1,12 +1,12 @@
-// What a program says it is.
+// Version, commit and compiler of this build. Any thread.
 #pragma once
 
 #include <string>
 
 namespace allot {
 
-// "allot 0.1.0 (commit 196c9970ab, GNU 12.2.0, Release)"; "unknown commit" where the sources are in
-// no Git repository.
+// Returns "allot 0.1.0 (commit 196c9970ab, GNU 12.2.0, Release)". It says "unknown commit" if the
+// sources are not in a Git repository.
 const std::string& buildText();
 
 }  // namespace allot

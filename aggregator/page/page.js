@@ -486,7 +486,8 @@
     say(byId('reward-now'), format(now, 3));
     say(byId('reward-note'), rewards.length < 2 ? 'no trend yet' :
       `mean of the last ${span}; first ${span}: ${format(first, 3)}`);
-    say(byId('speed'), `${format(view.episodes_per_second, 1)} /s`);
+    say(byId('speed'), number(view.episodes_per_second) === null ? '–' :
+      `${format(view.episodes_per_second, 1)} /s`);
     say(byId('speed-note'), `${plural(number(view.episodes) || 0, 'episode')} in all`);
     const last = history[history.length - 1] || {};
     say(byId('lag-now'), history.length ? format(last.lag, 1) : '–');

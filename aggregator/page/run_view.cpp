@@ -184,11 +184,11 @@ json workersView(const std::vector<v1::WorkerBeat>& workers) {
   return rows;
 }
 
-// Episodes per second of rollouts over the last updates, pauses for evaluation left out: the median
-// time between two updates is not moved by the few long ones.
-double episodesPerSecond(const RunSnapshot& snapshot) {
+// Returns the rollout speed over the last updates, without pauses for evaluation: the few long gaps
+// do not move the median time between two updates. Returns nothing below three updates.
+std::optional<double> episodesPerSecond(const RunSnapshot& snapshot) {
   const auto& history = snapshot.history;
-  if (history.size() < 3) return 0;
+  if (history.size() < 3) return std::nullopt;
   std::vector<double> gaps;
   const size_t first = history.size() > 100 ? history.size() - 100 : 1;
   for (size_t i = first; i < history.size(); ++i) {
@@ -199,7 +199,8 @@ double episodesPerSecond(const RunSnapshot& snapshot) {
                    gaps.end());
   const double gap = gaps[gaps.size() / 2];
   const double episodes = snapshot.experiment.spec().update().episodes_per_update();
-  return gap > 0 ? 1000.0 * episodes / gap : 0;
+  if (gap <= 0) return std::nullopt;
+  return 1000.0 * episodes / gap;
 }
 
 }  // namespace
@@ -311,7 +312,7 @@ RunView runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::st
       {"max_updates", maxUpdatesOf(snapshot)},
       {"open_units", snapshot.open_units},
       {"episodes", snapshot.state.episodes()},
-      {"episodes_per_second", episodesPerSecond(snapshot)},
+      {"episodes_per_second", optionalView(episodesPerSecond(snapshot))},
       {"rejected_results", refused},
       {"refused", snapshot.refused},
       {"waiting", snapshot.waiting},

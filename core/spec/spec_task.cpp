@@ -83,7 +83,9 @@ std::optional<SpecProblem> graderProblem(const v1::Task& task, const SuiteInfo& 
 void deriveTaskDefaults(v1::Task& task) {
   const SuiteInfo* suite = findSuiteInfo(task.suite());
   if (suite == nullptr) return;
-  if (task.tasks().empty() && suite->tasks.size() == 1) task.add_tasks(task.suite());
+  if (task.tasks().empty() && suite->tasks.size() == 1) {
+    task.add_tasks(std::string(suite->tasks[0].name));
+  }
   settle(task.suite() == "jsonl", "prompt", task.mutable_prompt_field());
   settle(task.suite() == "jsonl", "answers", task.mutable_answers_field());
   settle(hasStyles(task), "llama", task.mutable_prompt_style());

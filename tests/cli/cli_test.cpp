@@ -244,6 +244,11 @@ TEST(RunReport, ASweepThatLearnsNothingSaysNothingOfLearning) {
                      {"wall_seconds", 131.0},
                      {"episodes_per_second", 38.5}}),
             "150 updates, 1500 episodes, 2 min 11 s, 38.5 episodes/s while learning");
+  EXPECT_EQ(endText({{"updates", 2},
+                     {"episodes", 8},
+                     {"wall_seconds", 6.0},
+                     {"episodes_per_second", nullptr}}),
+            "2 updates, 8 episodes, 6 s");
 }
 
 TEST(MethodsText, HasAMeaningForEveryMethodAndEveryParameter) {

@@ -59,6 +59,13 @@ TEST(Explain, OneThingIsThatThing) {
   const auto method = explain("vattention", 80, false);
   EXPECT_THAT(method->text, HasSubstr("epsilon\n"));
   EXPECT_THAT(method->text, Not(HasSubstr("tileSize")));
+  const auto grader = explain("rouge-l", 80, false);
+  EXPECT_THAT(grader->text, HasSubstr("rouge-l\n"));
+  EXPECT_THAT(grader->text, Not(HasSubstr("rouge-lsum\n")));
+  const auto task = explain("niah", 80, false);
+  EXPECT_THAT(task->text, HasSubstr("suite recall\n"));
+  EXPECT_THAT(task->text, Not(HasSubstr("suite ruler\n")));
+  EXPECT_THAT(task->text, Not(HasSubstr("track:")));
 }
 
 TEST(Explain, SaysWhatWasMeant) {

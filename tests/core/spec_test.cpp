@@ -12,6 +12,8 @@
 
 #include "allot/v1/cluster.pb.h"
 #include "core/digest.h"
+#include "core/spec/spec_keys.h"
+#include "core/spec/task_catalogue.h"
 
 namespace allot {
 namespace {
@@ -205,9 +207,8 @@ TEST(Spec, RefusesWithPathValueAndWhatIsAllowed) {
       {"spec.task.tasks=[niah, nih]",
        "spec.task.tasks[1]: \"nih\" is not one of niah, multi, track, freq, qa, hop (did you mean "
        "niah?)"},
-      {"spec.task.suite=rule",
-       "spec.task.suite: \"rule\" is not one of recall, ruler, gsm8k, mmlu, longbench-v2, "
-       "longbench-v1, infinitebench, humaneval, jsonl (did you mean ruler?)"},
+      {"spec.task.suite=rule", "spec.task.suite: \"rule\" is not one of " + joined(suiteNames()) +
+                                   " (did you mean ruler?)"},
       {"spec.task={suite: ruler}",
        "spec.task.tasks: required, but missing; allowed for suite ruler: niah_single_1, "
        "niah_single_2, niah_single_3, niah_multikey_1, niah_multikey_2, niah_multikey_3, "

@@ -244,7 +244,8 @@ class PageTest(unittest.TestCase):
                   if w["state"] == "failed"]
         self.assertEqual(self.text("failed"),
                          failed and f"Ended with an error: {'; '.join(failed)}" or "")
-        self.assertEqual(self.text("speed"), f"{view['episodes_per_second']:.1f} /s")
+        speed = view["episodes_per_second"]
+        self.assertEqual(self.text("speed"), "–" if speed is None else f"{speed:.1f} /s")
         rows = self.driver.execute_script(
             "return [...document.querySelectorAll('#workers tr')].map((row) =>"
             " [...row.cells].slice(0, 3).map((cell) => cell.textContent))")

@@ -93,8 +93,9 @@ bool feedQuestions(const TempFolder& folder, std::string_view bytes) {
   spec.set_answers_field("answers");
   bool accepted = false;
   const std::string path = folder.write("q.jsonl", bytes);
-  for (const char* name : {"jsonl", "gsm8k", "mmlu", "longbench-v2", "humaneval"}) {
-    accepted |= useRecords(*findSuite(name), path, spec);
+  for (const std::string& name : suiteNames()) {
+    const Suite& suite = *findSuite(name);
+    if (suite.read != nullptr) accepted |= useRecords(suite, path, spec);
   }
   std::filesystem::create_directories(folder.path() + "/ruler/qa_1");
   folder.write("ruler/qa_1/validation.jsonl", bytes);

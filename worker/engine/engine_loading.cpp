@@ -14,6 +14,7 @@
 #include "worker/engine/engine_settings.h"
 #include "worker/engine/fidelity.h"
 #include "worker/model/weights.h"
+#include "worker/tasks/suite.h"
 
 namespace allot {
 namespace {
@@ -60,7 +61,7 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
   ALLOT_TRY(checkProfile(profile, config.layers, config.heads));
   ALLOT_ASSIGN(Tokenizer tokenizer, Tokenizer::load(tokenizerPath(options.model_folder)));
   std::optional<ChatTemplate> chat;
-  if (task.suite() != "recall") {
+  if (const Suite* suite = findSuite(task.suite()); suite == nullptr || !suite->bare) {
     ALLOT_ASSIGN(
         chat, ChatTemplate::choose(spec.model().chat_template(), options.model_folder, tokenizer));
   }

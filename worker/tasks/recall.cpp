@@ -244,6 +244,7 @@ Suite recallSuite() {
           .generated = {"niah", "multi", "track", "freq", "qa", "hop"},
           .draft = recallDraft,
           .size_per_10000_tokens = recallWordsPer10000Tokens,
+          .bare = true,
           .complete = recallComplete};
 }
 

@@ -1,9 +1,9 @@
 #pragma once
 // Suite: what one family of tasks must supply; the datasets are built from it.
 //
-// A suite generates questions (`draft`), reads them from files (`read`), or both. To add one: write
-// one file that returns its Suite, name it in suites() in task.cpp, and describe it in
-// core/spec/task_catalogue.cpp. Functions without state: any thread.
+// A suite generates questions (`draft`), reads them from files (`read`), or both. To add one, write
+// one file here that returns its Suite, add its line to suites.h, and describe it in
+// core/spec/task_catalogue.cpp (docs/extending.md). Functions without state: any thread.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -61,6 +61,8 @@ struct Suite {
   // Reads the questions of the spec's tasks from `path`. Errors (kUsage) name file and line.
   Result<std::vector<Record>> (*read)(const std::string& path, const v1::Task& spec) = nullptr;
 
+  // Every draft is bare, so that the model needs no chat template.
+  bool bare = false;
   // contextTokens is for prompt and answer, not for the prompt alone.
   bool context_holds_answer = false;
   // True once the text holds a whole answer; null: the text alone never says so.

@@ -1,17 +1,23 @@
 #pragma once
-// Every suite there is; each in a file of its own. Functions without state: any thread.
+// The list of suites. Each is in a file of its own. Functions without state: any thread.
 #include "worker/tasks/suite.h"
+
+// One line a suite: the function that returns it.
+#define ALLOT_SUITES(X) \
+  X(recallSuite)        \
+  X(rulerSuite)         \
+  X(gsm8kSuite)         \
+  X(mmluSuite)          \
+  X(longbenchSuite)     \
+  X(longbenchV1Suite)   \
+  X(infinitebenchSuite) \
+  X(humanevalSuite)     \
+  X(jsonlSuite)
 
 namespace allot {
 
-Suite recallSuite();         // recall.cpp
-Suite rulerSuite();          // ruler.cpp, ruler_files.cpp
-Suite gsm8kSuite();          // gsm8k.cpp
-Suite mmluSuite();           // mmlu.cpp
-Suite longbenchSuite();      // longbench.cpp
-Suite longbenchV1Suite();    // longbench_v1.cpp
-Suite infinitebenchSuite();  // infinitebench.cpp
-Suite humanevalSuite();      // humaneval.cpp
-Suite jsonlSuite();          // jsonl.cpp
+#define ALLOT_DECLARE_SUITE(function) Suite function();
+ALLOT_SUITES(ALLOT_DECLARE_SUITE)
+#undef ALLOT_DECLARE_SUITE
 
 }  // namespace allot

@@ -17,9 +17,9 @@ namespace {
 
 // The registry: one entry a suite.
 const std::vector<Suite>& suites() {
-  static const std::vector<Suite> all = {recallSuite(),        rulerSuite(),     gsm8kSuite(),
-                                         mmluSuite(),          longbenchSuite(), longbenchV1Suite(),
-                                         infinitebenchSuite(), humanevalSuite(), jsonlSuite()};
+#define ALLOT_CALL_SUITE(function) function(),
+  static const std::vector<Suite> all = {ALLOT_SUITES(ALLOT_CALL_SUITE)};
+#undef ALLOT_CALL_SUITE
   return all;
 }
 
