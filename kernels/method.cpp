@@ -9,9 +9,10 @@ namespace allot::kernels {
 namespace {
 
 // clang-format off
-#define ALLOT_TRAITS(enumerator, name, phases, scored_by, chosen_by, promise, gpu, select, reads) \
+#define ALLOT_TRAITS(enumerator, name, phases, scored_by, chosen_by, draws, needs, own_error, \
+                     promise, gpu, select, reads) \
   {Method::enumerator, name, Phases::phases, ScoredBy::scored_by, ChosenBy::chosen_by, \
-   Promise::promise, Phases::gpu, reads},
+   Draws::draws, Needs::needs, OwnError::own_error, Promise::promise, Phases::gpu, reads},
 // clang-format on
 constexpr MethodTraits kTable[] = {ALLOT_METHODS(ALLOT_TRAITS)};
 #undef ALLOT_TRAITS
@@ -220,18 +221,13 @@ bool usesBudget(const MethodOptions& options) {
   }
 }
 
+bool drawsByWeight(ChosenBy by) {
+  return by == ChosenBy::kSystematic || by == ChosenBy::kStratified ||
+         by == ChosenBy::kIndependent || by == ChosenBy::kTiles;
+}
+
 bool exactFromAllKeys(const MethodOptions& options) {
-  switch (valueStage(options)) {
-    case Method::kSanta:
-    case Method::kS2antaStrat:
-    case Method::kS2antaSys:
-    case Method::kS2antaProp:
-    case Method::kS2antaFlash:
-    case Method::kS2antaQ4:
-      return !options.never_exact;
-    default:
-      return true;
-  }
+  return !options.never_exact || !drawsByWeight(traitsOf(valueStage(options)).chosen_by);
 }
 
 int tileKeys(const MethodOptions& options, int n) {

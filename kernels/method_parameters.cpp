@@ -8,15 +8,7 @@
 namespace allot::kernels {
 namespace {
 
-// Value stages that work from scores alone, and so behind Bernoulli scores, too.
-const std::vector<Method> kValueStages = {
-    Method::kDense,      Method::kSanta,       Method::kS2antaStrat, Method::kS2antaSys,
-    Method::kS2antaProp, Method::kS2antaFlash, Method::kTopK};
 const std::vector<Method> kTiled = {Method::kS2antaProp, Method::kS2antaFlash};
-// Those that draw, and Bernoulli in front of them.
-const std::vector<Method> kDrawing = {Method::kSanta,      Method::kS2antaStrat, Method::kS2antaSys,
-                                      Method::kS2antaProp, Method::kS2antaFlash, Method::kS2antaQ4,
-                                      Method::kBernoulli};
 
 std::vector<Method> methodsWhere(bool (*holds)(const MethodTraits&)) {
   std::vector<Method> methods;
@@ -24,6 +16,28 @@ std::vector<Method> methodsWhere(bool (*holds)(const MethodTraits&)) {
     if (holds(method)) methods.push_back(method.method);
   }
   return methods;
+}
+
+// Returns the value stages that can stand behind Bernoulli's scores.
+std::vector<Method> valueStages() {
+  return methodsWhere([](const MethodTraits& m) {
+    return m.needs == Needs::kScores && includes(m.phases, Phase::kDecode);
+  });
+}
+
+// Returns the methods that draw by weight, and those that have such a method behind them.
+std::vector<Method> drawingMethods() {
+  return methodsWhere([](const MethodTraits& m) {
+    return drawsByWeight(m.chosen_by) || m.chosen_by == ChosenBy::kOfValues;
+  });
+}
+
+std::string namesOf(const std::vector<Method>& methods) {
+  std::string names;
+  for (const Method method : methods) {
+    names.append(names.empty() ? "" : ", ").append(methodName(method));
+  }
+  return names;
 }
 
 // The shortest decimal that reads back as the same number.
@@ -81,7 +95,7 @@ bool readBits(std::string_view text, MethodOptions* o) {
 }
 
 bool readValues(std::string_view text, MethodOptions* o) {
-  for (const Method method : kValueStages) {
+  for (const Method method : valueStages()) {
     if (methodName(method) != text) continue;
     o->values = method;
     return true;
@@ -156,13 +170,12 @@ std::vector<Parameter> bernoulliParameters() {
          return o->iid_features || t == "stratified";
        },
        [](const MethodOptions& o) { return std::string(o.iid_features ? "iid" : "stratified"); }},
-      {"values", only, "dense, santa, s2anta-strat, s2anta-sys, s2anta-prop, s2anta-flash, top-k",
-       "the value stage behind these scores", readValues,
+      {"values", only, namesOf(valueStages()), "the value stage behind these scores", readValues,
        [](const MethodOptions& o) { return std::string(methodName(o.values)); }}};
 }
 
 std::vector<Parameter> drawParameters() {
-  return {{"exactAbove", kDrawing, "keys, never",
+  return {{"exactAbove", drawingMethods(), "keys, never",
            "a budget of as many draws as keys, or more, is exact attention; never: so many draws "
            "are made there, too, as in the papers",
            [](std::string_view t, MethodOptions* o) {

@@ -13,7 +13,7 @@ namespace allot::kernels {
 struct Parameter {
   std::string_view key;
   std::vector<Method> methods;
-  std::string_view allowed;
+  std::string allowed;
   std::string_view meaning;
   bool (*read)(std::string_view text, MethodOptions* options);
   std::string (*write)(const MethodOptions& options);

@@ -18,11 +18,15 @@
 #include "kernels/cpu/values.h"
 
 namespace allot::kernels {
+
+void noSelect(const Head& /*head*/, Selection* /*selection*/) {}
+
 namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-#define ALLOT_SELECT(enumerator, name, phases, scored_by, chosen_by, promise, gpu, select, reads) \
+#define ALLOT_SELECT(enumerator, name, phases, scored_by, chosen_by, draws, needs, own_error, \
+                     promise, gpu, select, reads)                                             \
   select,
 constexpr SelectFunction kSelect[] = {ALLOT_METHODS(ALLOT_SELECT)};
 #undef ALLOT_SELECT
@@ -175,7 +179,7 @@ class GroupRun {
     if (budget == 0) return out_.lse ? Way::kScored : Way::kSilent;
     // Enough budget for every key is exact attention, without estimates on the way.
     const bool enough = exact_from_all_ && budget >= static_cast<uint32_t>(n_ - first_);
-    return !select_ || enough ? Way::kExact : Way::kSampled;
+    return select_ == noSelect || enough ? Way::kExact : Way::kSampled;
   }
   // Scores are Bernoulli's estimates, but for a window, which is attended to exactly.
   bool estimated(Way way) const {
@@ -356,7 +360,7 @@ class GroupRun {
   Scratch& s_;
   int row_, kv_head_, group_ = 0, stride_ = 0, first_head_ = 0;
   int first_ = 0, n_ = 0;  // the keys are first_..n_-1
-  SelectFunction select_ = nullptr;
+  SelectFunction select_ = noSelect;
   bool exact_from_all_ = false;  // a budget for every key is exact attention
 };
 

@@ -3,8 +3,8 @@
 // which weights.
 //
 // A method gets a Head and fills a Selection; decode.cpp does the rest (scores, softmax, S = 0,
-// S >= n, gathering, statistics). Adding one: a file method_<name>.cpp with a function of this
-// form, its declaration below, its entry in allot/kernels/method_names.h and its parameters in
+// S >= n, gathering, statistics). To add one, write a file method_<name>.cpp with a function of
+// this form, and add its row to allot/kernels/method_names.h. Parameters, if it has its own, are in
 // method_parameters.cpp. kernels/README.md goes through an example.
 #include <array>
 #include <cstdint>
@@ -77,14 +77,16 @@ struct Selection {
   std::vector<int32_t> rows;
   std::vector<float> weights;    // of the output, all of a row's draws together
   std::vector<uint32_t> counts;  // draws of the row; 0: not sampled but always read
-  uint64_t draws = 0;            // draws made, repetitions and always-read rows included
+  // Draws made, repetitions and always-read rows included; the table's column `draws` says how
+  // many they must be.
+  uint64_t draws = 0;
   // Exact keys read beyond the score stage: none, those of `rows`, those and the ones in `bits`
   // (pilots), or all.
   uint64_t key_rows = 0;
   uint64_t extra_key_bytes = 0;  // anything else read of the keys, the same for every head (bounds)
   uint64_t extra_value_rows = 0;  // value rows read but not in `rows`; all of them are in `bits`
   float finite_population = 1;    // (1 - b / n_s): scales the error of sampling without replacement
-  bool error_known = true;        // false: the method has no estimate of its own error
+  bool error_known = true;        // false for methods with OwnError::kUnknown
   // Set by methods with estimated scores, where sets_lse. Not a number or +inf if an exact score
   // was not finite: the step is then refused.
   float lse = 0;
@@ -105,18 +107,15 @@ struct Selection {
   void clear();
 };
 
-using SelectFunction = void (*)(const Head&, Selection*);
+// A method's select function. It is called with weights of which one at least is not 0.
+using Select = void(const Head&, Selection*);
+using SelectFunction = Select*;
 
-void selectSanta(const Head& head, Selection* selection);
-void selectS2antaStrat(const Head& head, Selection* selection);
-void selectS2antaSys(const Head& head, Selection* selection);
-void selectS2antaProp(const Head& head, Selection* selection);
-void selectS2antaFlash(const Head& head, Selection* selection);
-void selectS2antaQ4(const Head& head, Selection* selection);
-void selectTopK(const Head& head, Selection* selection);
-void selectVAttention(const Head& head, Selection* selection);
-void selectAdaptiveDenominator(const Head& head, Selection* selection);
-void selectQuest(const Head& head, Selection* selection);
-void selectSkipSoftmax(const Head& head, Selection* selection);
+// The declarations, one for each row of the table. noSelect does nothing and is never called.
+#define ALLOT_DECLARE_SELECT(enumerator, name, phases, scored_by, chosen_by, draws, needs, \
+                             own_error, promise, gpu, select, reads)                       \
+  Select select;
+ALLOT_METHODS(ALLOT_DECLARE_SELECT)
+#undef ALLOT_DECLARE_SELECT
 
 }  // namespace allot::kernels

@@ -15,7 +15,8 @@ namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-#define ALLOT_SELECT(enumerator, name, phases, scored_by, chosen_by, promise, gpu, select, reads) \
+#define ALLOT_SELECT(enumerator, name, phases, scored_by, chosen_by, draws, needs, own_error, \
+                     promise, gpu, select, reads)                                             \
   select,
 constexpr SelectFunction kSelect[] = {ALLOT_METHODS(ALLOT_SELECT)};
 #undef ALLOT_SELECT

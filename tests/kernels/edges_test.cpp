@@ -14,7 +14,9 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-bool isBernoulli(const MethodOptions& m) { return m.method == Method::kBernoulli; }
+bool isBernoulli(const MethodOptions& m) {
+  return traitsOf(m.method).scored_by == ScoredBy::kFeatures;
+}
 // The estimate's weights sum to 1.
 bool isConvex(const MethodOptions& m) { return !m.exact_weights; }
 Method valueStage(const MethodOptions& m) { return isBernoulli(m) ? m.values : m.method; }
@@ -45,6 +47,7 @@ void expectSaneHead(const MethodOptions& m, const Cache& cache, int row,
     EXPECT_EQ(head.draws + head.unique_rows + head.key_bytes, 0u);
     return;
   }
+  const MethodTraits& traits = traitsOf(m.method);
   const bool exact = valueStage(m) == Method::kDense || exactBy(m, n, budget);
   if (exact) {
     EXPECT_EQ(head.draws, n);
@@ -56,23 +59,23 @@ void expectSaneHead(const MethodOptions& m, const Cache& cache, int row,
     }
     return;
   }
-  const bool samples = usesBudget(m) && valueStage(m) != Method::kQuest;
+  const Draws promised = traitsOf(valueStage(m)).draws;
+  const bool samples = promised != Draws::kNone;
   if (samples) {
     EXPECT_LE(head.draws, drawsOf(m, n, budget));
-    if (valueStage(m) != Method::kS2antaFlash) {
+    if (promised == Draws::kS) {
       EXPECT_EQ(head.draws, budget);
     }
     EXPECT_LE(head.unique_rows, head.draws);
   }
-  const bool blind = isBernoulli(m) || m.method == Method::kTopK || m.method == Method::kQuest ||
-                     m.method == Method::kSkipSoftmax || m.largest_remainder;
+  const bool blind = traits.own_error == OwnError::kUnknown || m.largest_remainder;
   EXPECT_EQ(head.relative_error < 0, blind || (samples && head.draws == 1));
   const uint64_t bits = shadowBits(m);
   if (bits > 0) {
     EXPECT_GE(head.key_bytes, n * (cache.shape.head_dim * bits / 8 + 4));
   } else if (isBernoulli(m)) {
     EXPECT_LE(head.key_bytes, n * row_bytes);
-  } else if (m.method != Method::kQuest) {
+  } else if (traits.scored_by != ScoredBy::kBounds) {
     EXPECT_EQ(head.key_bytes, n * row_bytes);
   }
 }
@@ -238,8 +241,8 @@ TEST_P(Edges, EqualScores) {
     const auto run = cache.run(method);
     expectFinite(cache, run);
     // Methods that keep the largest give what those have.
-    if (method.method == Method::kQuest || method.method == Method::kTopK) continue;
-    if (isBernoulli(method)) continue;
+    const ChosenBy by = traitsOf(method.method).chosen_by;
+    if (by == ChosenBy::kPages || by == ChosenBy::kLargest || isBernoulli(method)) continue;
     // Every way of estimating the normaliser is exact when no score differs.
     for (int i = 0; i < 5 * 4; ++i) {
       EXPECT_NEAR(run.lse[i], cache.exactLse(i / 4, i % 4), 1e-4);

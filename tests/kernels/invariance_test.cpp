@@ -188,10 +188,11 @@ TEST_P(Invariance, AGroupReadsTheUnionOfItsHeadsRows) {
     if (method.method == Method::kS2antaQ4 && !method.exact_weights) {
       const uint64_t shadow = kKeys * (kWide * shadowBits(method) / 8 + 4);
       EXPECT_EQ(group.key_bytes, shadow + together.size() * row_bytes);
-    } else if (method.method == Method::kQuest) {
+    } else if (traitsOf(method.method).scored_by == ScoredBy::kBounds) {
       const uint64_t bounds = (kKeys + 15) / 16 * 2 * kWide * (method.newest_within ? 4 : 2);
       EXPECT_EQ(group.key_bytes, bounds + together.size() * row_bytes);
-    } else if (shadowBits(method) == 0 && method.method != Method::kBernoulli) {
+    } else if (shadowBits(method) == 0 &&
+               traitsOf(method.method).scored_by != ScoredBy::kFeatures) {
       EXPECT_EQ(group.key_bytes, kKeys * row_bytes);
       EXPECT_EQ(own_keys, 3 * kKeys * row_bytes);
     }

@@ -83,17 +83,7 @@ TEST(MethodTable, AGpuHasSomeValuesOfParametersAlone) {
   EXPECT_EQ(refusal("quest"), "");
 }
 
-// What the sample budget is for: the rest reads what it needs.
-TEST(MethodTable, WhatUsesTheBudgetFollowsFromHowItChooses) {
-  std::string names;
-  for (const MethodTraits& method : methodTable()) {
-    MethodOptions options;
-    options.method = method.method;
-    if (usesBudget(options)) names.append(method.name).append(" ");
-  }
-  EXPECT_EQ(names,
-            "santa s2anta-strat s2anta-sys s2anta-prop s2anta-flash s2anta-q4 top-k quest "
-            "sampled-blocks ");
+TEST(MethodTable, BernoulliUsesTheBudgetIfItsValueStageDoes) {
   MethodOptions bernoulli;
   bernoulli.method = Method::kBernoulli;
   EXPECT_FALSE(usesBudget(bernoulli));

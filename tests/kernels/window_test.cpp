@@ -83,7 +83,7 @@ TEST_P(Window, CountsAreTheWindows) {
         EXPECT_EQ(head.draws, keys);
         EXPECT_EQ(head.unique_rows, keys);
       }
-      if (enough && budget >= keys && method.method != Method::kBernoulli) {
+      if (enough && budget >= keys && traitsOf(method.method).scored_by != ScoredBy::kFeatures) {
         for (int i = 0; i < 4 * 64; ++i) {
           EXPECT_EQ(run.out[r * 4 * 64 + i], dense.out[r * 4 * 64 + i]);
         }
@@ -94,9 +94,9 @@ TEST_P(Window, CountsAreTheWindows) {
 
 // Where a method has no positions of its own, a window is a mask, to the bit.
 TEST_P(Window, OutputsAreThoseOfMaskedKeys) {
-  const Method stage = valueStage(method);
-  const bool positions = stage == Method::kS2antaFlash || stage == Method::kVAttention ||
-                         stage == Method::kAdaptiveDenominator || stage == Method::kQuest;
+  const ChosenBy by = traitsOf(valueStage(method)).chosen_by;
+  const bool positions =
+      by == ChosenBy::kTiles || by == ChosenBy::kAdaptive || by == ChosenBy::kPages;
   if (positions) GTEST_SKIP() << "tiles, sinks and pages are the window's";
   for (const uint32_t budget : {1u, 40u, 149u}) {
     Cache cache = windowed(budget);

@@ -91,14 +91,17 @@ double Spread::variance() const {
 }
 
 bool hasClosedForm(const kernels::MethodOptions& method) {
-  return method.method == kernels::Method::kS2antaStrat || method.method == kernels::Method::kSanta;
+  const kernels::MethodTraits& traits = kernels::traitsOf(method.method);
+  return traits.scored_by == kernels::ScoredBy::kExact &&
+         (traits.chosen_by == kernels::ChosenBy::kStratified ||
+          traits.chosen_by == kernels::ChosenBy::kIndependent);
 }
 
 std::optional<double> closedFormVariance(const kernels::MethodOptions& method,
                                          std::span<const float> scores, const ValueOf& value,
                                          size_t width, uint32_t budget) {
   if (!hasClosedForm(method)) return std::nullopt;
-  const bool strata = method.method == kernels::Method::kS2antaStrat;
+  const bool strata = kernels::traitsOf(method.method).chosen_by == kernels::ChosenBy::kStratified;
   const bool exact = budget >= scores.size() && kernels::exactFromAllKeys(method);
   if (budget == 0 || exact) return 0;
   const float top = *std::max_element(scores.begin(), scores.end());

@@ -37,6 +37,9 @@ struct MethodTraits {
   Phases phases;
   ScoredBy scored_by;
   ChosenBy chosen_by;
+  Draws draws;
+  Needs needs;
+  OwnError own_error;
   Promise promise;
   Phases gpu;
   std::string_view reads;
@@ -163,6 +166,8 @@ bool usesBudget(const MethodOptions& options);
 
 // False where a budget of as many draws as keys, or more, is so many draws (exactAbove=never); else
 // it is exact attention.
+// Returns true if entries are drawn with probabilities that follow their weights.
+bool drawsByWeight(ChosenBy by);
 bool exactFromAllKeys(const MethodOptions& options);
 
 // Keys of one tile in a row of n (s2anta-prop, s2anta-flash). By the row's length they are 32 up to

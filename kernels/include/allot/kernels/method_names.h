@@ -3,16 +3,16 @@
 // `allot methods` and the documents, which function the CPU and which kernels the GPU run, what the
 // benchmark counts as read and what tests hold a method to are made from it.
 //
-// ALLOT_METHODS(X) calls X(enumerator, name, phases, scored_by, chosen_by, promise, gpu, select,
-// reads), where
+// ALLOT_METHODS(X) calls X(enumerator, name, phases, scored_by, chosen_by, draws, needs, own_error,
+// promise, gpu, select, reads), where
 //   name       is what an experiment file says;
 //   phases     how a prompt is read (kPrefill), how an answer is written (kDecode), or both
 //              (kBoth). A prompt's queries are attended to by decode's methods one by one
 //              (attendQueries); methods for prefill alone choose blocks of keys (prefill.h);
-//   scored_by, chosen_by, promise   are the enums below;
+//   scored_by, chosen_by, draws, needs, own_error, promise   are the enums below;
 //   gpu        the phases in which the GPU's kernels have it;
-//   select     the CPU's function in decode (kernels/cpu/methods.h), or nullptr: every entry is
-//              read, or other stages do the work;
+//   select     the CPU's function in decode (kernels/cpu/methods.h declares it by this table), or
+//              noSelect: every entry is read, or other stages do the work;
 //   reads      is a sentence for documents.
 namespace allot::kernels {
 
@@ -46,6 +46,21 @@ enum class ChosenBy {
   kOther,              // in a way of its own, by the budget
 };
 
+// How many draws Selection::draws counts for a head with the sample budget S < n, repetitions and
+// entries that are always read included. Tests hold every method to its row.
+enum class Draws {
+  kNone,     // another number: what an error or a threshold asks for
+  kS,        // exactly S
+  kAtMostS,  // S or fewer
+};
+
+// What the select function reads of a Head. kScores: scores and weights alone, so that it can also
+// stand behind Bernoulli's scores (`bernoulli values=`). kKeys: keys or positions as well.
+enum class Needs { kScores, kKeys };
+
+// Whether a method estimates the relative error of its output.
+enum class OwnError { kEstimated, kUnknown };
+
 // What is promised of the output.
 enum class Promise {
   kExact,       // exact attention
@@ -58,8 +73,8 @@ enum class Promise {
 
 }  // namespace allot::kernels
 
-// Methods from outside: a header that defines ALLOT_MORE_METHODS(X) likewise and declares their
-// select functions (kernels/example/uniform_method.h).
+// Methods from outside: a header that defines ALLOT_MORE_METHODS(X) in the same way
+// (kernels/example/uniform_method.h).
 #ifdef ALLOT_METHODS_FILE
 #include ALLOT_METHODS_FILE
 #else
@@ -68,40 +83,51 @@ enum class Promise {
 
 // clang-format off
 #define ALLOT_METHODS(X) \
-  X(kDense, "dense", kBoth, kExact, kAll, kExact, kBoth, nullptr, \
+  X(kDense, "dense", kBoth, kExact, kAll, kNone, kScores, kEstimated, kExact, kBoth, noSelect, \
     "reads every key and value; exact, the baseline") \
-  X(kSanta, "santa", kBoth, kExact, kIndependent, kUnbiased, kDecode, selectSanta, \
+  X(kSanta, "santa", kBoth, kExact, kIndependent, kS, kScores, kEstimated, kUnbiased, kDecode, \
+    selectSanta, \
     "draws value rows independently by their attention weight; unbiased") \
-  X(kS2antaStrat, "s2anta-strat", kBoth, kExact, kStratified, kUnbiased, kDecode, \
-    selectS2antaStrat, "one draw in each of S strata of equal weight; unbiased, never noisier") \
-  X(kS2antaSys, "s2anta-sys", kBoth, kExact, kSystematic, kUnbiased, kDecode, selectS2antaSys, \
+  X(kS2antaStrat, "s2anta-strat", kBoth, kExact, kStratified, kS, kScores, kEstimated, \
+    kUnbiased, kDecode, selectS2antaStrat, \
+    "one draw in each of S strata of equal weight; unbiased, never noisier") \
+  X(kS2antaSys, "s2anta-sys", kBoth, kExact, kSystematic, kS, kScores, kEstimated, kUnbiased, \
+    kDecode, selectS2antaSys, \
     "one random offset, thresholds evenly apart; unbiased, the least noisy of them") \
-  X(kS2antaProp, "s2anta-prop", kBoth, kExact, kSystematic, kUnbiased, kDecode, selectS2antaProp, \
+  X(kS2antaProp, "s2anta-prop", kBoth, kExact, kSystematic, kS, kScores, kEstimated, kUnbiased, \
+    kDecode, selectS2antaProp, \
     "the draws of s2anta-sys, computed from the weights of tiles") \
-  X(kS2antaFlash, "s2anta-flash", kBoth, kExact, kTiles, kUnbiased, kDecode, selectS2antaFlash, \
+  X(kS2antaFlash, "s2anta-flash", kBoth, kExact, kTiles, kAtMostS, kScores, kEstimated, \
+    kUnbiased, kDecode, selectS2antaFlash, \
     "an equal number of draws in every tile, weighted afterwards; unbiased") \
-  X(kS2antaQ4, "s2anta-q4", kBoth, kShadow, kSystematic, kConsistent, kDecode, selectS2antaQ4, \
+  X(kS2antaQ4, "s2anta-q4", kBoth, kShadow, kSystematic, kS, kKeys, kEstimated, kConsistent, \
+    kDecode, selectS2antaQ4, \
     "draws by low-bit copies of the keys, then weighs the drawn rows exactly") \
-  X(kTopK, "top-k", kBoth, kEither, kLargest, kNone, kDecode, selectTopK, \
+  X(kTopK, "top-k", kBoth, kEither, kLargest, kS, kScores, kUnknown, kNone, kDecode, selectTopK, \
     "the S heaviest rows, renormalised; biased") \
-  X(kBernoulli, "bernoulli", kBoth, kFeatures, kOfValues, kNone, kDecode, nullptr, \
+  X(kBernoulli, "bernoulli", kBoth, kFeatures, kOfValues, kNone, kKeys, kUnknown, kNone, \
+    kDecode, noSelect, \
     "scores from a few random query features, in front of a value stage") \
-  X(kVAttention, "vattention", kBoth, kEither, kAdaptive, kErrorBound, kDecode, selectVAttention, \
+  X(kVAttention, "vattention", kBoth, kEither, kAdaptive, kNone, kKeys, kEstimated, kErrorBound, \
+    kDecode, selectVAttention, \
     "first, last and heaviest rows, and as many random others as (epsilon, delta) asks") \
-  X(kAdaptiveDenominator, "adaptive-denominator", kBoth, kEither, kAdaptive, kNone, kDecode, \
-    selectAdaptiveDenominator, \
+  X(kAdaptiveDenominator, "adaptive-denominator", kBoth, kEither, kAdaptive, kNone, kKeys, \
+    kEstimated, kNone, kDecode, selectAdaptiveDenominator, \
     "vattention with a budget for the denominator alone; for comparison") \
-  X(kQuest, "quest", kDecode, kBounds, kPages, kNone, kDecode, selectQuest, \
+  X(kQuest, "quest", kDecode, kBounds, kPages, kNone, kKeys, kUnknown, kNone, kDecode, \
+    selectQuest, \
     "the pages of keys whose bounds promise the largest scores; biased") \
-  X(kSampleAttention, "sample-attention", kPrefill, kExact, kColumnsAndSlashes, kMassBound, \
-    kPrefill, nullptr, \
+  X(kSampleAttention, "sample-attention", kPrefill, kExact, kColumnsAndSlashes, kNone, kKeys, \
+    kUnknown, kMassBound, kPrefill, noSelect, \
     "the fewest columns and slashes of blocks that hold alpha of the last queries' mass") \
-  X(kSale, "sale", kPrefill, kOwnCodes, kThreshold, kMassBound, kPrefill, nullptr, \
+  X(kSale, "sale", kPrefill, kOwnCodes, kThreshold, kNone, kKeys, kUnknown, kMassBound, \
+    kPrefill, noSelect, \
     "blocks of keys with a weight of tau, by 4-bit scores relative to first and last blocks") \
-  X(kSkipSoftmax, "skip-softmax", kBoth, kExact, kThreshold, kMassBound, kBoth, \
-    selectSkipSoftmax, \
+  X(kSkipSoftmax, "skip-softmax", kBoth, kExact, kThreshold, kNone, kKeys, kUnknown, kMassBound, \
+    kBoth, selectSkipSoftmax, \
     "all scores; values of blocks with a weight of threshold or more") \
-  X(kSampledBlocks, "sampled-blocks", kPrefill, kExact, kBlockDraws, kUnbiased, kPrefill, nullptr, \
+  X(kSampledBlocks, "sampled-blocks", kPrefill, kExact, kBlockDraws, kNone, kKeys, kUnknown, \
+    kUnbiased, kPrefill, noSelect, \
     "all scores; draws S blocks of 64 values by the mass that they give it; unbiased") \
   ALLOT_MORE_METHODS(X)
 // clang-format on
