@@ -431,8 +431,7 @@ std::string prefillTable(const Data& data) {
   for (const CurvePoint& point : newestCompletePerCell(data.points)) {
     if (!point.prefill_seconds) continue;
     kernels::MethodOptions options;
-    const bool known = !kernels::parseMethod(
-        point.prefill, &options, kernels::MethodDefaults::kSecond, kernels::Phase::kPrefill);
+    const bool known = !kernels::parseMethod(point.prefill, &options, kernels::Phase::kPrefill);
     const bool draws = !known || kernels::usesBudget(options);
     const std::string name =
         point.prefill +

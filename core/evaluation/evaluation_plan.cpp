@@ -97,8 +97,7 @@ uint64_t mostCells(ScheduleKind kind, uint64_t budgets, uint32_t layers) {
 bool usesBudget(const std::string& prefill, const std::string& decode) {
   const auto uses = [](const std::string& text, kernels::Phase phase) {
     kernels::MethodOptions options;
-    return kernels::parseMethod(text, &options, kernels::MethodDefaults::kSecond, phase) ||
-           kernels::usesBudget(options);
+    return kernels::parseMethod(text, &options, phase) || kernels::usesBudget(options);
   };
   return uses(prefill, kernels::Phase::kPrefill) || uses(decode, kernels::Phase::kDecode);
 }

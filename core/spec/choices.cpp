@@ -103,8 +103,7 @@ uint32_t repeatsOf(const v1::Spec& spec, const std::string& prefill, const std::
   if (repeats == 1 || spec.generation().temperature() > 0) return repeats;
   const auto drawsBy = [](const std::string& text, kernels::Phase phase) {
     kernels::MethodOptions options;
-    return kernels::parseMethod(text, &options, kernels::MethodDefaults::kSecond, phase) ||
-           draws(options);
+    return kernels::parseMethod(text, &options, phase) || draws(options);
   };
   const bool any =
       drawsBy(prefill, kernels::Phase::kPrefill) || drawsBy(decode, kernels::Phase::kDecode);
@@ -132,17 +131,12 @@ Protocol protocolOf(const v1::Attention& attention) {
   return fromWord<Protocol>(attention.protocol()).value_or(Protocol::kA);
 }
 
-kernels::MethodDefaults methodDefaultsOf(const v1::Attention& attention) {
-  return fromWord<kernels::MethodDefaults>(attention.method_defaults())
-      .value_or(kernels::MethodDefaults::kFirst);
-}
-
 Dtype dtypeOf(const v1::Model& model) {
   return fromWord<Dtype>(model.dtype()).value_or(Dtype::kFloat32);
 }
 
 KvDtype kvDtypeOf(const v1::Model& model) {
-  return fromWord<KvDtype>(model.kv_dtype()).value_or(KvDtype::kByDevice);
+  return fromWord<KvDtype>(model.kv_dtype()).value_or(KvDtype::kBFloat16);
 }
 
 DeviceChoice deviceOf(const v1::Model& model) {
@@ -155,10 +149,6 @@ PromptStyle promptStyleOf(const v1::Task& task) {
 
 TaskSplit splitOf(const v1::Task& task) {
   return fromWord<TaskSplit>(task.split()).value_or(TaskSplit::kTest);
-}
-
-Streams streamsOf(const v1::Spec& spec) {
-  return fromWord<Streams>(spec.streams()).value_or(Streams::kOverlapping);
 }
 
 std::string prefillOf(const v1::EvaluationUnit& unit) {

@@ -201,17 +201,14 @@ constexpr std::string_view wordOf(Dtype value) {
   return "";
 }
 
-// spec.model.kvDtype: number format of keys and values. kByDevice: float32 on a CPU, bfloat16 on a
-// GPU.
-enum class KvDtype { kBFloat16, kFloat32, kByDevice };
+// spec.model.kvDtype: number format of keys and values.
+enum class KvDtype { kBFloat16, kFloat32 };
 constexpr std::string_view wordOf(KvDtype value) {
   switch (value) {
     case KvDtype::kBFloat16:
       return "bfloat16";
     case KvDtype::kFloat32:
       return "float32";
-    case KvDtype::kByDevice:
-      return "by-device";
   }
   return "";
 }
@@ -250,17 +247,6 @@ constexpr std::string_view wordOf(TaskSplit value) {
       return "test";
     case TaskSplit::kValidation:
       return "validation";
-  }
-  return "";
-}
-
-// spec.streams: where core/ draws, beside attention (core/random_stream.h).
-constexpr std::string_view wordOf(Streams value) {
-  switch (value) {
-    case Streams::kDisjoint:
-      return "disjoint";
-    case Streams::kOverlapping:
-      return "overlapping";
   }
   return "";
 }
@@ -330,11 +316,9 @@ std::string methodsName(const v1::Attention& attention);
 KeptAnswers keptAnswersOf(const v1::Evaluation& evaluation);
 // Missing: A.
 Protocol protocolOf(const v1::Attention& attention);
-// Missing: 1.
-kernels::MethodDefaults methodDefaultsOf(const v1::Attention& attention);
 // Missing: float32.
 Dtype dtypeOf(const v1::Model& model);
-// Missing: by-device.
+// Missing: bfloat16.
 KvDtype kvDtypeOf(const v1::Model& model);
 // Missing: auto.
 DeviceChoice deviceOf(const v1::Model& model);
@@ -342,7 +326,5 @@ DeviceChoice deviceOf(const v1::Model& model);
 PromptStyle promptStyleOf(const v1::Task& task);
 // Missing: test.
 TaskSplit splitOf(const v1::Task& task);
-// Missing: overlapping.
-Streams streamsOf(const v1::Spec& spec);
 
 }  // namespace allot

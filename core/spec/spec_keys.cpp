@@ -4,6 +4,7 @@
 #include <google/protobuf/message.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <numeric>
 
@@ -178,10 +179,6 @@ std::vector<SpecRule> runRules() {
               "Another number draws schedules, the order of questions, reads and tokens anew, over "
               "the same questions; `allot fork` takes one that nobody had. 0: the seed alone says "
               "what is drawn."),
-      choice("streams", Streams::kDisjoint,
-             "Where schedules, the order of questions and bootstraps are drawn: disjoint shares no "
-             "random number with attention; overlapping does, as builds before this key did, and "
-             "repeats their runs."),
       text("model.path", kRequired,
            "Folder with config.json, *.safetensors and tokenizer.json, as published on Hugging "
            "Face, or a GGUF file; a relative path starts where you are or in any folder above the "
@@ -192,7 +189,7 @@ std::vector<SpecRule> runRules() {
       choice("model.kvDtype", KvDtype::kBFloat16,
              "Number format of keys and values, which prompts and answers are attended from: "
              "bfloat16 takes half the memory and a CPU reads it faster, float32 is for the CPU "
-             "alone, by-device is float32 on a CPU and bfloat16 on a GPU, as before this key."),
+             "alone."),
       choice("model.device", DeviceChoice::kAuto,
              "Where workers compute: auto is an NVIDIA GPU where a worker's build and machine have "
              "one that decodes with all of the experiment's methods, else the CPU."),
@@ -218,11 +215,6 @@ SpecRule profileRule() {
 
 std::vector<SpecRule> learningRules() {
   return {
-      // Before all methods: their texts are read by it.
-      choice("attention.methodDefaults", kernels::MethodDefaults::kSecond,
-             "What the parameters are that a method's text leaves out: 2 is today's table, 1 that "
-             "of runs from before this key, in which quest has newest=within and vattention "
-             "split=half."),
       reading(
           base("attention.prefill", SpecType::kMethod, "dense",
                "How the prompt is read: dense attends to every earlier token, exactly; the "
@@ -275,8 +267,6 @@ std::vector<SpecRule> learningRules() {
              "says, 1 that of runs from before this key, in which learner additive models the "
              "reward itself and the trial alone publishes. 2 is as 3, and learner additive has "
              "it no more."),
-      choice("policy.init", "uniform", {"uniform"},
-             "Policy before the first update: uniform favours no layer."),
       integer("rollout.questionsPerEpisode", "16", 1, 4096,
               "Questions answered under one drawn schedule; their mean score is the episode's "
               "reward. At most task.trainQuestions."),
@@ -415,47 +405,13 @@ std::vector<SpecRule> measuringRules() {
   };
 }
 
-// Keys that came later: with which schema, and what builds did that did not know them.
+// A key that came after the first schema: with which one, and what builds did that did not know it.
 struct Added {
   std::string_view path;
   uint32_t since;
-  const char* before;
+  const char* before;  // YAML
 };
-constexpr Added kAdded[] = {
-    {"spec.evaluation.measures", 2, "[accuracy]"},
-    {"spec.attention.protocol", 3, "A"},
-    {"spec.generation.temperature", 3, "0"},
-    {"spec.generation.topP", 3, "1"},
-    {"spec.generation.topK", 3, "0"},
-    {"spec.model.chatTemplate", 4, "none"},
-    {"spec.task.path", 5, "\"\""},
-    {"spec.task.heldOutPath", 5, "\"\""},
-    {"spec.task.promptField", 5, "\"\""},
-    {"spec.task.answersField", 5, "\"\""},
-    {"spec.task.grader", 5, "\"\""},
-    {"spec.task.promptStyle", 5, "\"\""},
-    {"spec.attention.methodDefaults", 6, "1"},
-    {"spec.streams", 6, "overlapping"},
-    {"spec.repetition", 6, "0"},
-    {"spec.evaluation.answers", 6, "none"},
-    {"spec.evaluation.prefills", 7, "[dense]"},
-    {"spec.attention.prefillProfile", 7, "\"\""},
-    {"spec.policy.totalBudgets", 8, "[]"},
-    {"spec.rollout.episodesPerQuestionSet", 8, "1"},
-    {"spec.update.learner", 8, "reinforce"},
-    {"spec.policy.granularity", 9, "layer"},
-    {"spec.policy.zeroReads", 9, "off"},
-    {"spec.policy.learningRules", 9, "1"},
-    {"spec.evaluation.chunkQuestions", 10, "32"},
-    {"spec.evaluation.repeats", 11, "1"},
-    {"spec.evaluation.fidelityQuestions", 11, "64"},
-    {"spec.evaluation.supportTile", 11, "32"},
-    {"spec.evaluation.agreement", 11, "all-layers"},
-    {"spec.evaluation.varianceReplicates", 11, "16"},
-    {"spec.generation.repetitionPenalty", 11, "1"},
-    {"spec.task.split", 11, "\"\""},
-    {"spec.model.kvDtype", 11, "by-device"},
-};
+constexpr std::array<Added, 0> kAdded = {};
 
 std::string decimal(double value) {
   char buffer[64];

@@ -86,18 +86,18 @@ Result<std::string> readChoice(const YamlValue& value, const std::vector<std::st
                      didYouMean(nearest(value.text, choices)));
 }
 
-// The shortest text of the same method by the file's defaults: equal methods, equal files.
+// Returns the shortest text of the same method: equal methods, equal files.
 Result<std::string> readMethod(const SpecRule& rule, const YamlValue& value, const Site& site) {
   ALLOT_ASSIGN(const std::string text, readText(value, site));
   kernels::MethodOptions options;
-  if (const auto wrong = kernels::parseMethod(text, &options, site.defaults, rule.phase)) {
+  if (const auto wrong = kernels::parseMethod(text, &options, rule.phase)) {
     const auto& names = kernels::methodNames(rule.phase);
     const std::string name = text.substr(0, text.find(' '));
     const bool known = std::find(names.begin(), names.end(), name) != names.end();
     return site.refuse(doubleQuoted(text) + ": " + *wrong +
                        (known ? "" : didYouMean(nearest(name, {names.begin(), names.end()}))));
   }
-  return kernels::methodText(options, site.defaults);
+  return kernels::methodText(options);
 }
 
 Result<v1::Schedule> readSchedule(const YamlValue& value, const SpecRule& rule, const Site& site) {

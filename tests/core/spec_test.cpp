@@ -72,7 +72,6 @@ TEST(Spec, ExampleGivesEveryField) {
   EXPECT_EQ(spec.attention().decode(), "s2anta-sys");
   EXPECT_EQ(spec.policy().total_budget(), 8u);
   EXPECT_EQ(spec.policy().min_per_layer(), 0u);
-  EXPECT_EQ(spec.policy().init(), "uniform");
   EXPECT_EQ(spec.rollout().questions_per_episode(), 16u);
   EXPECT_EQ(spec.rollout().episodes_per_pull(), 1u);
   ASSERT_TRUE(spec.has_update());
@@ -325,7 +324,7 @@ TEST(Spec, RefusesWithPathValueAndWhatIsAllowed) {
        "spec.policy.learningRate: unknown key (did you mean spec.update.learningRate?)"},
       {"spec.policy={colour: red}",
        "spec.policy.colour: unknown key; known here: totalBudget, totalBudgets, minPerLayer, "
-       "granularity, zeroReads, learningRules, init"},
+       "granularity, zeroReads, learningRules"},
       {"metadata={name: tiny, namspace: x}",
        "metadata.namspace: unknown key (did you mean namespace?)"},
       {"metadata={name: tiny, namespace: A}",

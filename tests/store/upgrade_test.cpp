@@ -12,8 +12,6 @@
 #include "cli/control.h"
 #include "cli/leaderboard.h"
 #include "core/learning/policy_gradient.h"
-#include "core/learning/schedule.h"
-#include "core/random_stream.h"
 #include "core/spec/spec.h"
 #include "store/archive/archive.h"
 #include "store/memory/memory_store.h"
@@ -125,34 +123,6 @@ TEST_P(Upgrade, ItsExportIsImportedAndExportedAgain) {
   EXPECT_EQ(written["policy_sha256"], exported()["policy_sha256"]);
   EXPECT_GT(written["schema"], 0u);
   EXPECT_EQ(readFile(temp_.path() + "/again/history.jsonl"), readFile(folder() + "/history.jsonl"));
-}
-
-// Its schedules are drawn again from its seed as it drew them, though today's builds draw others.
-TEST_P(Upgrade, ItsRandomNumbersAreThoseOfThen) {
-  const auto reader = ArchiveReader::open(folder());
-  ASSERT_TRUE(reader) << reader.error().message;
-  const auto head = (*reader)->readHead();
-  ASSERT_TRUE(head) << head.error().message;
-  const v1::Experiment& experiment = head->image.spec.experiment;
-  const RunStreams then = runStreams(experiment.spec());
-  EXPECT_EQ(then.layout, Streams::kOverlapping);
-  v1::PolicySnapshot policy =
-      initialState(experiment, head->image.model->layers(), nullptr).policy();
-  int schedules = 0, others = 0;
-  const auto records = (*reader)->nextRecords();
-  ASSERT_TRUE(records && records->size() == kUpdates);
-  for (const v1::IterationRecord& record : *records) {
-    const auto shares = softmax({policy.logits().begin(), policy.logits().end()});
-    for (const v1::EpisodeResult& result : record.results()) {
-      const SampleSchedule drawn(result.schedule().begin(), result.schedule().end());
-      EXPECT_EQ(drawn, drawSchedule(shares, 8, 0, then, result.ticket())) << result.ticket();
-      others += drawn != drawSchedule(shares, 8, 0, {then.key}, result.ticket()) ? 1 : 0;
-      ++schedules;
-    }
-    policy = record.policy();
-  }
-  EXPECT_GT(schedules, 3);
-  EXPECT_GT(others, schedules / 2);
 }
 
 TEST_P(Upgrade, ItsExportIsTopped) {

@@ -27,12 +27,11 @@ tl::unexpected<Error> bad(const v1::EvaluationUnit& unit, const std::string& why
 
 Result<Engine::Methods> Engine::methodsOf(const v1::EvaluationUnit& unit) const {
   Methods methods;
-  const auto defaults = methodDefaultsOf(experiment_.spec().attention());
-  if (const auto wrong = kernels::parseMethod(unit.method(), &methods.decode, defaults)) {
+  if (const auto wrong = kernels::parseMethod(unit.method(), &methods.decode)) {
     return bad(unit, "method " + unit.method() + ": " + *wrong);
   }
-  if (const auto wrong = kernels::parseMethod(prefillOf(unit), &methods.prefill, defaults,
-                                              kernels::Phase::kPrefill)) {
+  if (const auto wrong =
+          kernels::parseMethod(prefillOf(unit), &methods.prefill, kernels::Phase::kPrefill)) {
     return bad(unit, "prefill " + unit.prefill() + ": " + *wrong);
   }
   // It costs as much as a dense prefill: of the first prompts alone.

@@ -45,9 +45,9 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
   const WeightType type = weightTypeOf(dtypeOf(spec.model()));
   Methods rollout_methods;
   ALLOT_ASSIGN(rollout_methods.decode,
-               methodOf(spec, "spec.attention.decode", spec.attention().decode()));
+               methodOf("spec.attention.decode", spec.attention().decode()));
   ALLOT_ASSIGN(rollout_methods.prefill,
-               prefillMethodOf(spec, "spec.attention.prefill", spec.attention().prefill()));
+               prefillMethodOf("spec.attention.prefill", spec.attention().prefill()));
   const v1::Task& task = spec.task();
   if (const uint64_t longest = longestRow(task);
       longest > static_cast<uint64_t>(config.max_positions)) {
@@ -158,9 +158,9 @@ Status Engine::takeUp(const v1::Experiment& next) {
   ALLOT_TRY(checkProfile(profile, facts_.layers(), facts_.heads()));
   ALLOT_TRY(checkProfile(profile, facts_.weights_sha256()));
   Methods methods;
-  ALLOT_ASSIGN(methods.decode, methodOf(then, "spec.attention.decode", then.attention().decode()));
+  ALLOT_ASSIGN(methods.decode, methodOf("spec.attention.decode", then.attention().decode()));
   ALLOT_ASSIGN(methods.prefill,
-               prefillMethodOf(then, "spec.attention.prefill", then.attention().prefill()));
+               prefillMethodOf("spec.attention.prefill", then.attention().prefill()));
   rollout_methods_ = methods;
   takeProfile(profile);
   experiment_ = next;
