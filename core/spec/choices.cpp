@@ -86,7 +86,9 @@ Measure measureOf(const v1::EvaluationUnit& unit) { return measureOf(unit.measur
 
 std::vector<Measure> measuresOf(const v1::Evaluation& evaluation) {
   std::vector<Measure> measures;
-  for (const std::string& word : evaluation.measures()) measures.push_back(measureOf(word));
+  for (const std::string& text : evaluation.measures()) {
+    measures.push_back(measureOf(text.substr(0, text.find(' '))));
+  }
   return measures;
 }
 
@@ -108,19 +110,6 @@ uint32_t repeatsOf(const v1::Spec& spec, const std::string& prefill, const std::
   const bool any =
       drawsBy(prefill, kernels::Phase::kPrefill) || drawsBy(decode, kernels::Phase::kDecode);
   return any ? repeats : 1;
-}
-
-uint32_t supportTile(const v1::Evaluation& evaluation) {
-  return evaluation.support_tile() > 0 ? evaluation.support_tile() : kSupportTile;
-}
-
-uint32_t varianceReplicates(const v1::Evaluation& evaluation) {
-  return evaluation.variance_replicates() > 0 ? evaluation.variance_replicates()
-                                              : kVarianceReplicates;
-}
-
-AgreementLayers agreementLayersOf(const v1::Evaluation& evaluation) {
-  return fromWord<AgreementLayers>(evaluation.agreement()).value_or(AgreementLayers::kAll);
 }
 
 KeptAnswers keptAnswersOf(const v1::Evaluation& evaluation) {

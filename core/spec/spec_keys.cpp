@@ -82,9 +82,9 @@ SpecRule reading(SpecRule rule) {
   return rule;
 }
 
-// A list of choices.
-SpecRule listed(SpecRule rule) {
-  rule.type = SpecType::kChoices;
+// A list of measures, which are choices with parameters.
+SpecRule measured(SpecRule rule) {
+  rule.type = SpecType::kMeasures;
   return rule;
 }
 
@@ -243,23 +243,23 @@ std::vector<SpecRule> learningRules() {
              "chooses the tokens, which is slower."),
       derived(integer("policy.totalBudget",
                       "the first of spec.policy.totalBudgets; required without it", 1, kMaxBudget,
-                      "Draws of value rows per head and decoded token, summed over all layers; the "
-                      "policy learns which layers get them. 8 over 8 layers is one draw a layer."),
+                      "Reads per head and decoded token, value rows, summed over all layers; the "
+                      "policy learns which layers get them. 8 over 8 layers is one read a layer."),
               SpecType::kInteger),
       orEmpty(base("policy.totalBudgets", SpecType::kIntegers, "[]",
                    "Several total budgets, as in [8, 16, 32]: a schedule is learned for each, "
                    "together. Empty: spec.policy.totalBudget alone.",
                    1, kMaxBudget)),
       integer("policy.minPerLayer", "0", 0, 100000,
-              "Draws that every layer (every head, where spec.policy.granularity says so) gets "
-              "before the policy spreads the rest; with 0 it may draw nothing, and "
+              "Reads that every layer (every head, where spec.policy.granularity says so) gets "
+              "before the policy spreads the rest; with 0 it may read nothing, and "
               "spec.policy.zeroReads says what it then gives."),
       choice("policy.granularity", Granularity::kLayer,
-             "What draws are spread over: layers, or the KV heads or query heads of each layer, "
-             "which may differ in what they need. Budgets stay draws per head, in the mean over "
+             "What reads are spread over: layers, or the KV heads or query heads of each layer, "
+             "which may differ in what they need. Budgets stay reads per head, in the mean over "
              "a layer's heads."),
       choice("policy.zeroReads", ZeroReadsChoice::kOff,
-             "What a layer or head without draws gives: off zeros, mean-value the mean of the "
+             "What a layer or head without reads gives: off zeros, mean-value the mean of the "
              "values so far, which costs no reads, window attention to the newest 64 keys, which "
              "are counted as read (on the CPU only)."),
       choice("policy.learningRules", LearningRules::kThird,
@@ -350,8 +350,8 @@ std::vector<SpecRule> measuringRules() {
       derived(choice("evaluation.schedules", "[uniform, learned]; [uniform] without spec.update",
                      namedSchedules(),
                      "Ways to spread a budget over the layers: uniform evenly, learned by the "
-                     "policy, oneHot with one layer cut to a single draw (once for each layer), or "
-                     "a list such as [4, 2, 1, 1] with the draws of each layer."),
+                     "policy, oneHot with one layer cut to a single read (once for each layer), or "
+                     "a list such as [4, 2, 1, 1] with the reads of each layer."),
               SpecType::kSchedules),
       derived(base("evaluation.methods", SpecType::kMethods, "[dense, spec.attention.decode]",
                    "Methods to measure, with their parameters. Those that read what they need "
@@ -361,24 +361,17 @@ std::vector<SpecRule> measuringRules() {
       derived(reading(base("evaluation.prefills", SpecType::kMethods, "[spec.attention.prefill]",
                            "Ways to read the prompts: the whole grid is measured with each.")),
               SpecType::kMethods),
-      listed(choice("evaluation.measures", "[accuracy]", wordsOf<Measure>(),
-                    "What is measured: accuracy grades whole answers, fidelity compares every "
-                    "attention output and next token with dense attention's from the same state "
-                    "(SANTA paper, Appendix U), variance repeats a method's draws at each prompt's "
-                    "last position (Appendices D, M and N).")),
-      integer("evaluation.fidelityQuestions", "64", 1, 1000000,
-              "Held-out questions that fidelity and variance are measured on, in whole chunks from "
-              "the first on: both compute everything more than once."),
-      integer("evaluation.supportTile", "32", 1, 1048576,
-              "With fidelity or variance: keys in a tile, where errors are told apart by how many "
-              "tiles hold 90 % of the attention. The paper's Table 29 has 256."),
-      choice("evaluation.agreement", AgreementLayers::kAll,
-             "With fidelity: the layers that have the method when its next token is compared with "
-             "dense attention's; the others are dense. The paper has last-layer; each-layer takes "
-             "a step for each of them, in that one alone."),
-      integer("evaluation.varianceReplicates", "16", 2, 4096,
-              "With variance: independent outputs of a method at each position, of which the "
-              "variance is taken."),
+      measured(choice(
+          "evaluation.measures", "[accuracy]", wordsOf<Measure>(),
+          "What is measured, with parameters, as in fidelity questions=64 tile=32. accuracy grades "
+          "whole answers. fidelity compares every attention output and next token with dense "
+          "attention's from the same state (SANTA paper, Appendix U); agreement=all-layers, "
+          "last-layer (the paper's) or each-layer says which layers have the method when next "
+          "tokens are compared. variance takes replicates=16 outputs of a method at each prompt's "
+          "last position (Appendices D, M and N). questions=64: held-out questions of fidelity and "
+          "variance, which compute everything more than once. tile=32: keys in a tile, where "
+          "errors are told apart by how many tiles hold 90 % of the attention; the paper's Table "
+          "29 has 256.")),
       derived(integer("evaluation.chunkQuestions",
                       "32; less where spec.task.contextTokens is above 8192, so that a chunk is "
                       "262144 tokens",
@@ -399,7 +392,7 @@ std::vector<SpecRule> measuringRules() {
       live(number("stop.goal", "\"\"", {.high = 1, .or_empty = true},
                   "End early once the held-out accuracy of spec.attention.decode under the learned "
                   "schedule at spec.policy.totalBudget reaches this share; empty or 0: never.")),
-      live(number("stop.maxGpuHours", "\"\"", {.above_low = true, .or_empty = true},
+      live(number("stop.maxWorkerHours", "\"\"", {.above_low = true, .or_empty = true},
                   "End once episodes and evaluations took so many worker hours, summed over all "
                   "workers; evaluations that are open then are withdrawn. Empty: never.")),
   };
@@ -433,8 +426,9 @@ const char* typeName(SpecType type) {
     case SpecType::kIntegers:
       return "list of integers";
     case SpecType::kTexts:
-    case SpecType::kChoices:
       return "list of strings";
+    case SpecType::kMeasures:
+      return "list of measures";
     case SpecType::kSchedules:
       return "list of schedules";
     case SpecType::kMethods:
@@ -553,7 +547,7 @@ std::string rangeText(const SpecRule& rule) {
     case SpecType::kTexts:
       return rule.allowed.empty() ? "any path" : rule.allowed;
     case SpecType::kChoice:
-    case SpecType::kChoices:
+    case SpecType::kMeasures:
     case SpecType::kSchedules:
       return joined(rule.choices);
     case SpecType::kMethod:

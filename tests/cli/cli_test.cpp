@@ -110,7 +110,7 @@ TEST(RunReport, SetsManyMethodsSideBySide) {
   rows.push_back(summaryRow("top-k", "oneHot-03", 512, 0.75));
   summary["fidelity"] = {{{"method", "top-k"},
                           {"schedule", "uniform"},
-                          {"samples_per_layer", 2.5},
+                          {"reads_per_layer", 2.5},
                           {"relative_error", 0.125},
                           {"agreement", 0.5},
                           {"density", 0.1}}};
@@ -120,7 +120,7 @@ TEST(RunReport, SetsManyMethodsSideBySide) {
   const auto variance = [](const char* method, double value, double rows) {
     return nlohmann::json{{"method", method},
                           {"schedule", "uniform"},
-                          {"samples_per_layer", 32},
+                          {"reads_per_layer", 32},
                           {"variance", value},
                           {"unique_rows", rows}};
   };

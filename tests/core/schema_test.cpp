@@ -31,7 +31,7 @@ struct Known {
   std::string before;
 };
 
-// "2 spec.evaluation.measures [accuracy]"; of the first schema without the third word.
+// "12 spec.evaluation.measures [accuracy]"; of the first schema without the third word.
 std::map<std::string, Known> goldenKeys() {
   std::map<std::string, Known> keys;
   std::ifstream file(kGolden);

@@ -137,9 +137,6 @@ TEST(Choices, AWordThatIsMissingMeansWhatItAlwaysDid) {
   EXPECT_EQ(kindOf({}), ScheduleKind::kOneHot);
   EXPECT_EQ(measureOf({}), Measure::kAccuracy);
   EXPECT_TRUE(measuresOf({}).empty());
-  EXPECT_EQ(agreementLayersOf({}), AgreementLayers::kAll);
-  EXPECT_EQ(supportTile({}), 32u);
-  EXPECT_EQ(varianceReplicates({}), 16u);
   EXPECT_EQ(protocolOf({}), Protocol::kA);
   EXPECT_EQ(dtypeOf({}), Dtype::kFloat32);
   EXPECT_EQ(kvDtypeOf({}), KvDtype::kBFloat16);
@@ -171,7 +168,6 @@ TEST(Choices, TheSpecsRowsHaveTheWordsOfTheEnums) {
   EXPECT_THAT(choicesAt("spec.evaluation.schedules"), ElementsAre("uniform", "learned", "oneHot"));
   EXPECT_EQ(choicesAt("spec.evaluation.measures"), wordsOf<Measure>());
   EXPECT_EQ(choicesAt("spec.evaluation.answers"), wordsOf<KeptAnswers>());
-  EXPECT_EQ(choicesAt("spec.evaluation.agreement"), wordsOf<AgreementLayers>());
   EXPECT_EQ(choicesAt("spec.attention.protocol"), wordsOf<Protocol>());
   EXPECT_EQ(choicesAt("spec.model.dtype"), wordsOf<Dtype>());
   EXPECT_EQ(choicesAt("spec.model.kvDtype"), wordsOf<KvDtype>());

@@ -655,7 +655,7 @@ TEST(Engine, ComparesAsTheExperimentSays) {
     set.push_back("spec.evaluation={methods: [dense, s2anta-sys], " + evaluation + "}");
     return experiment(set);
   };
-  const auto last = with("measures: [fidelity], supportTile: 256, agreement: last-layer");
+  const auto last = with("measures: [fidelity tile=256 agreement=last-layer]");
   const auto engine = load(last, 128);
   v1::EvaluationUnit unit = unitOf("s2anta-sys", 16, 8);
   const auto evaluated = [&](const char* measure, const v1::Experiment& e) {
@@ -670,12 +670,12 @@ TEST(Engine, ComparesAsTheExperimentSays) {
   ASSERT_EQ(in_last.agreement_size(), 4);
   for (const auto& cell : in_last.agreement()) EXPECT_EQ(cell.layer(), 7u);
   for (const auto& cell : in_last.fidelity()) EXPECT_EQ(cell.support(), 1u);  // of 192 tokens
-  const auto each = with("measures: [fidelity], agreement: each-layer");
+  const auto each = with("measures: [fidelity agreement=each-layer]");
   const auto in_each = evaluated("fidelity", each);
   EXPECT_EQ(in_each.agreement_size(), 4 * 8);
   EXPECT_NE(whyImpossible(in_each, boundsOf(last, 8)), std::nullopt);
   EXPECT_EQ(in_each.counts().decode_steps(), 8 * in_last.counts().decode_steps());
-  const auto variance = evaluated("variance", with("measures: [variance], varianceReplicates: 3"));
+  const auto variance = evaluated("variance", with("measures: [variance replicates=3]"));
   EXPECT_EQ(variance.scores_size() + variance.agreement_size(), 0);
   uint64_t positions = 0;
   for (const auto& cell : variance.fidelity()) {

@@ -184,11 +184,10 @@ size_t Engine::leastKvBytes() const {
     for (uint32_t i = 0; i < count; ++i) most = std::max(most, pagesOf(held_out, i));
   }
   const auto measures = measuresOf(experiment_.spec().evaluation());
-  const bool compares = std::any_of(measures.begin(), measures.end(),
-                                    [](Measure m) { return m != Measure::kAccuracy; });
-  if (compares) {
+  for (const Measure measure : measures) {
+    if (measure == Measure::kAccuracy) continue;
     // A chunk's questions are compared side by side.
-    const uint32_t end = fidelityQuestions(experiment_.spec());
+    const uint32_t end = comparedQuestions(experiment_.spec(), measure);
     const uint32_t each = chunkQuestions(experiment_.spec().evaluation());
     size_t chunk = 0;
     for (uint32_t i = 0; i < end; ++i) {
