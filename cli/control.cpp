@@ -74,7 +74,7 @@ Result<ControlChange> pauseRun(Store* store) {
 Result<ControlChange> resumeRun(Store* store) {
   return changeDesired(store, Desired::kRunning, [store](Desired now) -> Status {
     if (now != Desired::kFinished) return {};
-    // spec.stop.maxGpuHours left something out.
+    // spec.stop.maxWorkerHours left something out.
     ALLOT_ASSIGN(const auto state, store->readState());
     if (state && !state->has_evaluation()) return {};
     return badInput("the run is finished: use `allot extend --updates N` to go on");

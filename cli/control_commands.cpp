@@ -44,7 +44,7 @@ Status resume(RunAccess* access, const ControlOptions& /*options*/) {
     std::printf("running again (was %s)\n", std::string(wordOf(change.before)).c_str());
     if (change.before == Desired::kFinished) {
       std::printf(
-          "spec.stop.maxGpuHours had ended it: raise that with `allot set`, or it ends again\n");
+          "spec.stop.maxWorkerHours had ended it: raise that with `allot set`, or it ends again\n");
     }
   } else if (access->kind() != RunAccess::Kind::kEnded) {
     std::printf("it is running already\n");

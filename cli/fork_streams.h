@@ -1,5 +1,5 @@
 #pragma once
-// Which random numbers a fork draws, and what its methods mean. Pure, any thread.
+// Which random numbers a fork draws. Pure, any thread.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -20,9 +20,5 @@ struct ForkStreams {
 // (kUsage).
 Result<ForkStreams> forkStreams(const v1::Spec& parent, const std::vector<std::string>& given,
                                 bool same, uint64_t fresh);
-
-// For people: which method of the run means something else in a fork whose file says nothing of
-// spec.attention.methodDefaults, and how it keeps its meaning. Empty: none, or `given` says it.
-std::string methodsApart(const v1::Spec& parent, const std::vector<std::string>& given);
 
 }  // namespace allot

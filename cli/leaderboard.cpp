@@ -189,7 +189,7 @@ std::vector<Column> columnsOf(const LeaderboardBlock& block, bool with_method) {
   }
   if (budgeted) {
     columns.push_back(
-        {"samples per layer", [](const auto& row) { return scheduleText(row.cell.schedule); }});
+        {"reads per layer", [](const auto& row) { return scheduleText(row.cell.schedule); }});
   }
   return columns;
 }

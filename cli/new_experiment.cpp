@@ -122,7 +122,7 @@ std::string newExperimentText(const NewExperiment& experiment) {
          "  task: " +
          task +
          "\n"
-         "  # Value rows that a head reads in a step, in all of " +
+         "  # Reads (value rows) of a head in a step, in all of " +
          layers +
          " together.\n"
          "  policy: {totalBudget: " +

@@ -121,9 +121,6 @@ int fork(ForkOptions options) {
                printable(origin.run_id()).c_str(),
                static_cast<unsigned long long>(origin.version()),
                origin.policy_sha256().substr(0, 12).c_str(), printable(streams->told).c_str());
-  if (const std::string apart = methodsApart(parent->spec, options.run.set); !apart.empty()) {
-    std::fprintf(stderr, "  %s\n", printable(apart).c_str());
-  }
   options.run.set.insert(options.run.set.end(), streams->set.begin(), streams->set.end());
   options.run.origin = std::move(origin);
   options.run.redis_server = options.source.redis_server;

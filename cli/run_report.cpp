@@ -284,13 +284,13 @@ std::string fidelityText(const json& summary) {
   std::string text;
   if (!budgeted.empty()) {
     text += gridText<double>(
-        budgeted, "samples_per_layer", "relative error at S a layer", [](const json& row) {
+        budgeted, "reads_per_layer", "relative error at S a layer", [](const json& row) {
           return std::vector{formatted("%.4f", row.at("relative_error").get<double>())};
         });
     const std::string layers = budgeted.front().value("agreement_layers", "all-layers");
     const std::string where = layers == "all-layers" ? "" : ", " + layers + ",";
     text += gridText<double>(
-        budgeted, "samples_per_layer", "next token as dense" + where + " at S",
+        budgeted, "reads_per_layer", "next token as dense" + where + " at S",
         [](const json& row) { return std::vector{shareText(row.at("agreement"))}; });
   }
   if (!adaptive.empty()) text += "\n" + adaptive.text(false);
@@ -308,17 +308,17 @@ std::string varianceText(const json& summary) {
     return value.is_number() ? formatted("%.4g", value.get<double>()) : std::string("-");
   };
   return gridText<double>(
-             rows, "samples_per_layer", "variance at S a layer",
+             rows, "reads_per_layer", "variance at S a layer",
              [&](const json& row) { return std::vector{number(row.at("variance"))}; }) +
          gridText<double>(
-             rows, "samples_per_layer", "different rows a head at S",
+             rows, "reads_per_layer", "different rows a head at S",
              [&](const json& row) { return std::vector{number(row.at("unique_rows"))}; }) +
          slopesText(summary, Measure::kVariance, "variance");
 }
 
 // A schedule by layers; of one by heads, the mean of each layer's.
 std::string drawsText(const json& row) {
-  const json means = row.value("layer_draws", json::array());
+  const json means = row.value("layer_reads", json::array());
   const json& entries = row.at("learned_schedule");
   if (means.empty() || means.size() == entries.size()) return entries.dump();
   std::string text;
@@ -337,10 +337,10 @@ std::string learnedText(const json& summary) {
   const json frontier = summary.value("frontier", json::array());
   if (frontier.size() < 2) {
     const bool fell_back = frontier.size() == 1 && frontier[0].at("beats_uniform") == false;
-    return "\nlearned schedule, samples per layer: " + drawsText(summary) +
+    return "\nlearned schedule, reads per layer: " + drawsText(summary) +
            (fell_back ? " (uniform: nothing has beaten it on the training questions)" : "") + "\n";
   }
-  TextTable table({"learned at", "samples per layer", ""});
+  TextTable table({"learned at", "reads per layer", ""});
   for (const json& row : frontier) {
     table.add({std::to_string(row.at("total_budget").get<uint64_t>()), drawsText(row),
                row.at("beats_uniform") == false ? "uniform: nothing has beaten it" : ""});

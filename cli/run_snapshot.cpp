@@ -54,7 +54,7 @@ Status readAllUpdates(RunSource* source,
 Result<uint64_t> readAllEvaluations(RunSource* source, const EvaluationBounds& bounds,
                                     RunSnapshot* snapshot) {
   EvaluationTable table(snapshot->run.experiment);
-  FidelityTable fidelity(fidelityQuestions(snapshot->run.experiment.spec()));
+  FidelityTable fidelity(snapshot->run.experiment.spec());
   uint64_t last = 0;
   while (true) {
     ALLOT_ASSIGN(const auto results, source->nextEvaluations());

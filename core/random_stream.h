@@ -17,13 +17,8 @@ class Spec;
 
 namespace allot {
 
-// spec.streams: whether what core draws has counters of its own, or, as builds before that key had
-// it, some of attention's.
-enum class Streams { kDisjoint, kOverlapping };
-
 struct RunStreams {
   uint64_t key = 0;  // Philox's
-  Streams layout = Streams::kDisjoint;
 };
 // The key is spec.seed, or drawn from it by the number of the repetition: runs that differ in
 // either are independent of each other.
@@ -37,12 +32,7 @@ class RandomStream {
   // Four independent words; "endless" is 2^32 calls.
   std::array<uint32_t, 4> words() {
     const auto low = static_cast<uint32_t>(index_), high = static_cast<uint32_t>(index_ >> 32);
-    const uint32_t block = block_++;
-    // As builds before spec.streams drew: attention's counters of decode steps 1 to 3.
-    if (run_.layout == Streams::kOverlapping) {
-      return philox(run_.key, block, static_cast<uint32_t>(purpose_), low, high);
-    }
-    return philox(run_.key, low, high, purposeStream(purpose_), block);
+    return philox(run_.key, low, high, purposeStream(purpose_), block_++);
   }
   // Uniform in [0, 1).
   double uniform() {

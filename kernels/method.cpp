@@ -86,14 +86,10 @@ const std::vector<GpuLimit>& gpuLimits() {
   return all;
 }
 
-MethodOptions defaultsOf(Method method, MethodDefaults defaults = MethodDefaults::kSecond) {
+MethodOptions defaultsOf(Method method) {
   MethodOptions options;
   options.method = method;
   if (method == Method::kS2antaQ4 || method == Method::kSale) options.scores = KeyScores::kQ4;
-  if (defaults == MethodDefaults::kFirst) {
-    options.half_delta = method == Method::kVAttention;
-    options.newest_within = method == Method::kQuest;
-  }
   return options;
 }
 
@@ -164,8 +160,7 @@ const std::vector<std::string_view>& methodNames(Phase phase) {
   return phase == Phase::kPrefill ? prefill : decode;
 }
 
-std::optional<std::string> parseMethod(std::string_view text, MethodOptions* options,
-                                       MethodDefaults defaults, Phase phase) {
+std::optional<std::string> parseMethod(std::string_view text, MethodOptions* options, Phase phase) {
   const size_t space = text.find(' ');
   const std::string_view name = text.substr(0, space);
   const auto found = std::find_if(std::begin(kTable), std::end(kTable),
@@ -178,7 +173,7 @@ std::optional<std::string> parseMethod(std::string_view text, MethodOptions* opt
                     : " reads prompts alone; for answers: ") +
            joined(methodNames(phase));
   }
-  MethodOptions parsed = defaultsOf(found->method, defaults);
+  MethodOptions parsed = defaultsOf(found->method);
   std::vector<std::string_view> seen;
   for (size_t from = space; from != text.npos;) {
     const size_t start = from + 1;
@@ -196,8 +191,8 @@ std::optional<std::string> parseMethod(std::string_view text, MethodOptions* opt
   return std::nullopt;
 }
 
-std::string methodText(const MethodOptions& options, MethodDefaults defaults) {
-  const MethodOptions left_out = defaultsOf(options.method, defaults);
+std::string methodText(const MethodOptions& options) {
+  const MethodOptions left_out = defaultsOf(options.method);
   std::string text(methodName(options.method));
   for (const Parameter& parameter : methodParameters()) {
     if (!contains(parameter.methods, options.method)) continue;

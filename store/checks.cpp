@@ -175,9 +175,8 @@ Status checkImage(const RunImage& image) {
 }
 
 Status completeStored(RunSpec* spec, const std::string& run_id) {
-  if (spec->schema == 0) spec->schema = schemaOf(spec->experiment);
+  ALLOT_TRY(checkSchema(spec->schema, spec->build, "run " + run_id, spec->experiment));
   complete(&spec->experiment);
-  ALLOT_TRY(checkSchema(spec->schema, spec->build, "run " + run_id));
   return checkWords(spec->experiment, "run " + run_id);
 }
 

@@ -23,7 +23,7 @@ Aggregator::Aggregator(Store* store, RunSpec run, AggregatorOptions options)
       options_(std::move(options)),
       events_(options_.events != nullptr ? *options_.events : nobody_),
       evaluations_(run_.experiment, EvaluationTable::Keep::kNewest),
-      fidelity_(fidelityQuestions(run_.experiment.spec()), true) {
+      fidelity_(run_.experiment.spec(), true) {
   control_.experiment = run_.experiment;
 }
 
@@ -399,14 +399,14 @@ bool Aggregator::goalReached() const {
 }
 
 bool Aggregator::hoursSpent() const {
-  const double most = control_.experiment.spec().stop().max_gpu_hours();
+  const double most = control_.experiment.spec().stop().max_worker_hours();
   return most > 0 && state_.worker_seconds() + evaluation_seconds_ >= 3600 * most;
 }
 
 // Should the run go on, with more hours, they are planned again.
 Status Aggregator::withdrawOpenUnits() {
   if (open_units_ == 0) return {};
-  spdlog::info("spec.stop.maxGpuHours is reached: {} open evaluation units are withdrawn",
+  spdlog::info("spec.stop.maxWorkerHours is reached: {} open evaluation units are withdrawn",
                open_units_);
   v1::AggregatorState next = state_;
   next.set_has_evaluation(false);

@@ -101,7 +101,7 @@ void AggregatorProbe::showSettings(const RunSnapshot& snapshot) {
   }
   set("allot_experiment_updates_max", spec.update().max_updates());
   set("allot_experiment_episodes_per_update", spec.update().episodes_per_update());
-  set("allot_experiment_total_budget_draws", spec.policy().total_budget());
+  set("allot_experiment_total_budget_reads", spec.policy().total_budget());
   set("allot_experiment_edit_refused", snapshot.edit_refused.empty() ? 0 : 1);
 }
 
@@ -115,7 +115,7 @@ void AggregatorProbe::showPolicy(const RunSnapshot& snapshot) {
   for (size_t layer = 0; layer < shares.size(); ++layer) {
     const MetricRegistry::Labels labels = {{"layer", layerLabel(layer, shares.size())}};
     metrics_.gauge("allot_policy_layer_probability_ratio", labels).Set(shares[layer]);
-    metrics_.gauge("allot_policy_layer_draws", labels).Set(draws[layer]);
+    metrics_.gauge("allot_policy_layer_reads", labels).Set(draws[layer]);
   }
   for (const v1::BudgetPolicy& budget : policy.frontier().budgets()) {
     const std::string total = std::to_string(budget.total_budget());
@@ -123,7 +123,7 @@ void AggregatorProbe::showPolicy(const RunSnapshot& snapshot) {
         layerDraws(publishedSchedule(spec, policy, budget.total_budget()), shares.size());
     for (size_t layer = 0; layer < shares.size(); ++layer) {
       metrics_
-          .gauge("allot_policy_budget_draws",
+          .gauge("allot_policy_budget_reads",
                  {{"total_budget", total}, {"layer", layerLabel(layer, shares.size())}})
           .Set(published[layer]);
     }

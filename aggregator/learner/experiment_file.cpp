@@ -32,8 +32,8 @@ std::optional<std::string> ExperimentFile::content() const {
 Result<RunSpec> ExperimentFile::parse(const std::optional<std::string>& content,
                                       uint32_t schema) const {
   if (!content) return badInput(options_.path + ": cannot be read: is the path right?");
-  ALLOT_ASSIGN(auto experiment,
-               parseStoredExperiment(*content, options_.path, options_.set, schema));
+  ALLOT_ASSIGN(auto file, parseFileOfRun(*content, options_.path, options_.set, schema));
+  v1::Experiment& experiment = file.experiment;
   ALLOT_TRY(bringInProfile(&experiment, options_.path));
   if (options_.synchronous && !experiment.spec().has_update()) {
     return badInput(
@@ -41,7 +41,7 @@ Result<RunSpec> ExperimentFile::parse(const std::optional<std::string>& content,
   }
   RunSpec run{experiment, specDigest(experiment), options_.synchronous, options_.unix_now()};
   run.arithmetic = kArithmetic;
-  run.schema = schema;
+  run.schema = file.schema;
   run.build = options_.build;
   if (!options_.origin.empty()) {
     const auto origin = readWholeFile(options_.origin, kLargestOrigin);
@@ -68,12 +68,7 @@ Result<RunSpec> ExperimentFile::read() { return parse(content(), kSpecSchema); }
 
 Result<RunSpec> ExperimentFile::takeUp(Store* store, const std::optional<std::string>& content) {
   ALLOT_ASSIGN(const auto stored, store->readSpec());
-  ALLOT_ASSIGN(RunSpec wanted, parse(content, stored ? stored->schema : kSpecSchema));
-  // A worker of the build that created the run would work without such a key: from here on it is a
-  // run of this build, which that one refuses, and its file means what it means to this one.
-  if (stored && !changesBeyond(wanted.schema, wanted.experiment).empty()) {
-    ALLOT_ASSIGN(wanted, parse(content, kSpecSchema));
-  }
+  ALLOT_ASSIGN(const RunSpec wanted, parse(content, stored ? stored->schema : kSpecSchema));
   // A run that was stored with a goal beyond its reach, say, goes on with it.
   if (!stored || checkEffects(stored->experiment, options_.path)) {
     ALLOT_TRY(checkEffects(wanted.experiment, options_.path));

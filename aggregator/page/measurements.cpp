@@ -198,6 +198,7 @@ HeadlinePoints headlinePoints(const std::vector<CurvePoint>& points,
 
 std::vector<FidelityPoint> fidelityPoints(const RunSnapshot& snapshot, Measure measure) {
   const v1::Spec& spec = snapshot.experiment.spec();
+  const MeasureOptions options = measureOptions(spec.evaluation(), measure);
   std::vector<FidelityPoint> points;
   for (const FidelitySummary& summary : snapshot.fidelity) {
     if (!summary.complete || summary.measure != measure) continue;
@@ -210,7 +211,7 @@ std::vector<FidelityPoint> fidelityPoints(const RunSnapshot& snapshot, Measure m
                               [](const auto& part) {
                                 return std::to_string(part.first) + "/" + supportLabel(part.second);
                               }),
-                      supportTile(spec.evaluation()), agreementLayersOf(spec.evaluation())});
+                      options.tile, options.agreement});
   }
   return points;
 }

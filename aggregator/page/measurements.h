@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "aggregator/snapshot.h"
+#include "core/spec/measure_options.h"
 
 namespace allot {
 
@@ -25,7 +26,7 @@ struct CurvePoint {
   std::string method;
   std::string schedule;       // "dense" is drawn as one dashed level, whatever its budget
   uint64_t version = 0;       // policy version
-  uint64_t total_budget = 0;  // draws per head and decode step, summed over the layers
+  uint64_t total_budget = 0;  // reads per head and decode step, summed over the layers
   uint64_t n = 0;             // questions graded, each in all its repeats
   double accuracy = 0;        // share of n, 0..1
   double low = 0;             // 95 % interval, around the accuracy
@@ -42,7 +43,7 @@ struct CurvePoint {
   std::optional<double> prefill_bytes_share = {};
   std::optional<double> prefill_kept_mass = {};
   std::optional<double> prefill_least_kept_mass = {};
-  SampleSchedule samples = {};               // draws per layer
+  SampleSchedule samples = {};               // reads per layer
   std::optional<TaskScore> other = {};       // the same answers by the paper's other grader
   uint32_t repeats = 1;                      // times that each question was answered
   std::optional<double> repeat_sd = {};      // standard deviation of the repeats' accuracies
@@ -124,14 +125,14 @@ struct FidelityPoint {
   std::string schedule;
   uint64_t version = 0;
   uint64_t total_budget = 0;
-  double samples_per_layer = 0;  // 0: the method reads what it needs
+  double reads_per_layer = 0;  // 0: the method reads what it needs
   uint64_t questions = 0;
   FidelityNumbers all;
   std::vector<FidelityNumbers> layers;
   std::vector<FidelityNumbers> supports;
   std::vector<FidelityNumbers> tasks;
-  std::vector<FidelityNumbers> layer_supports;  // "7/3-4": layer 7, 3 or 4 tiles
-  uint32_t support_tile = kSupportTile;         // keys in a tile of `supports`
+  std::vector<FidelityNumbers> layer_supports;    // "7/3-4": layer 7, 3 or 4 tiles
+  uint32_t support_tile = MeasureOptions().tile;  // keys in a tile of `supports`
   AgreementLayers agreement = AgreementLayers::kAll;
 };
 

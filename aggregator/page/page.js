@@ -168,7 +168,7 @@
       `Waiting for the first held-out evaluation${dense ? ` with a sample budget; read in full, ` +
         `the answers are ${percent(dense.accuracy)} right` : ''}.`)) return;
     charts.accuracy ??= makeChart(card.querySelector('.plot canvas'), 'line', {
-      x: axis('total budget B, draws per head and step (log scale)', {type: 'logarithmic',
+      x: axis('total budget B, reads per head and step (log scale)', {type: 'logarithmic',
         grid: {display: false, borderColor: paint('edge')}, ticks: {callback: (v) => String(v)}}),
       y: axis('accuracy', {ticks: shareTicks}),
     }, {title: (items) => `total budget ${items[0].parsed.x}`, label: pointLabel});
@@ -209,28 +209,28 @@
 
   function drawSchedule(view) {
     const card = byId('card-schedule');
-    const draws = list(view.layer_draws).map(number);
-    if (!plotOr(card, draws.length ? '' : 'Waiting for the first policy: it is made when a ' +
+    const reads = list(view.layer_reads).map(number);
+    if (!plotOr(card, reads.length ? '' : 'Waiting for the first policy: it is made when a ' +
         'worker has said how many layers the model has.')) return;
-    const share = number(view.total_budget) === null ? null : view.total_budget / draws.length;
+    const share = number(view.total_budget) === null ? null : view.total_budget / reads.length;
     charts.schedule ??= makeChart(card.querySelector('.plot canvas'), 'bar', {
       x: axis('layer (0 comes first)', {grid: {display: false, borderColor: paint('edge')}}),
-      y: axis('draws', {beginAtZero: true, ticks: {precision: 0, maxTicksLimit: 6}}),
+      y: axis('reads', {beginAtZero: true, ticks: {precision: 0, maxTicksLimit: 6}}),
     }, {
       title: (items) => `layer ${items[0].label}`,
-      label: (item) => ` ${format(item.raw, 2).replace(/\.?0+$/, '')} draws`,
+      label: (item) => ` ${format(item.raw, 2).replace(/\.?0+$/, '')} reads`,
       afterLabel: (item) => ` probability ${format(item.dataset.probabilities[item.dataIndex], 3)}`,
     });
     charts.schedule.options.scales.y.suggestedMax = share === null ? 1 : share * 1.15;
     charts.schedule.options.plugins.levels.lines =
         share === null ? [] : [{value: share, colour: 'uniform'}];
-    say(byId('schedule-note'), 'draws per head and step in each layer' +
+    say(byId('schedule-note'), 'reads per head and step in each layer' +
         (view.granularity === 'layer' ? '' : ', in the mean over its heads') +
         (share === null ? '' : `, at total budget ${count(view.total_budget)}`));
-    fill(charts.schedule, [{label: 'learned', data: draws, backgroundColor: paint('learned'),
+    fill(charts.schedule, [{label: 'learned', data: reads, backgroundColor: paint('learned'),
       probabilities: list(view.policy_probabilities).map(number), borderRadius: 3,
       maxBarThickness: 46, categoryPercentage: 0.82, barPercentage: 0.9}],
-    `Learned schedule, draws per layer: ${draws.join(', ')}.`, draws.map((_, i) => String(i)));
+    `Learned schedule, reads per layer: ${reads.join(', ')}.`, reads.map((_, i) => String(i)));
     drawLegend(card, [{name: 'learned', colour: 'learned', look: 'bar'}, ...(share === null ? [] :
       [{name: `uniform share (${count(Math.round(share * 100) / 100)})`, colour: 'uniform',
         look: 'dashed'}])]);
@@ -354,7 +354,7 @@
       const trial = record(row.trial);
       return [{text: count(row.total_budget), kind: 'r'},
         {text: row.beats_uniform ? 'learned' : 'uniform'},
-        {text: list(row.layer_draws).map((v) => format(v, 1).replace(/\.0$/, '')).join(' ')},
+        {text: list(row.layer_reads).map((v) => format(v, 1).replace(/\.0$/, '')).join(' ')},
         {text: trial.question_sets ? `${points(trial.mean)} ± ${(trial.error * 100).toFixed(1)} points` :
           '–', kind: 'r wide'},
         {text: trial.question_sets ? count(trial.question_sets) : '–', kind: 'r wide'}];
@@ -375,7 +375,7 @@
       y: axis('points of reward', {ticks: {maxTicksLimit: 7,
         callback: (v) => format(v * 100, 0)}}),
     }, {title: (items) => `layer ${Math.round(items[0].parsed.x)}`,
-      label: (item) => ` ${item.dataset.label}, ${plural(item.raw.draws, 'draw')}: ` +
+      label: (item) => ` ${item.dataset.label}, ${plural(item.raw.reads, 'read')}: ` +
         `${format(item.raw.y * 100, 1)} (${format(item.raw.low * 100, 1)} to ` +
         `${format(item.raw.high * 100, 1)}) points`});
     const lines = shown.map((row, i) => ({name: `budget ${count(row.total_budget)}`,
@@ -383,7 +383,7 @@
     // Side by side, so that intervals do not hide each other.
     const sets = lines.map((line, i) => ({...markedSet(line, list(line.row.worth).map(record)
         .map((w, layer) => ({x: layer + (i - (lines.length - 1) / 2) * 0.16, y: w.mean, low: w.low,
-          high: w.high, draws: w.draws}))), showLine: false}));
+          high: w.high, reads: w.reads}))), showLine: false}));
     charts.worth.options.plugins.levels.lines = [{value: 0, colour: 'uniform'}];
     const {x, y} = charts.worth.options.scales;
     const layers = sets[0].data.map((_, layer) => layer);

@@ -127,7 +127,7 @@ json pointView(const FidelityPoint& point, NumbersView view) {
               {"method", point.method},
               {"schedule", point.schedule},
               {"total_budget", point.total_budget},
-              {"samples_per_layer", point.samples_per_layer},
+              {"reads_per_layer", point.reads_per_layer},
               {"support_tile", point.support_tile},
               {"layers", partsView(point.layers, "layer", view)},
               {"supports", partsView(point.supports, "tiles", view)},
@@ -249,7 +249,7 @@ json worthView(const v1::Spec& spec, const v1::AggregatorState& state, int budge
   json rows = json::array();
   for (const LayerWorth& worth : layerWorths(spec, state, budget)) {
     rows.push_back(
-        {{"draws", worth.draws}, {"mean", worth.mean}, {"low", worth.low}, {"high", worth.high}});
+        {{"reads", worth.draws}, {"mean", worth.mean}, {"low", worth.low}, {"high", worth.high}});
   }
   return rows;
 }
@@ -265,7 +265,7 @@ json frontierView(const v1::Spec& spec, const v1::AggregatorState& state) {
     const SampleSchedule published = publishedSchedule(spec, policy, total);
     rows.push_back({{"total_budget", total},
                     {"learned_schedule", published},
-                    {"layer_draws", layerDraws(published, layers)},
+                    {"layer_reads", layerDraws(published, layers)},
                     {"beats_uniform", nullptr},
                     {"trial", nullptr},
                     {"worth", json::array()}});
@@ -326,7 +326,7 @@ RunView runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::st
       {"settings", settingsView(snapshot.experiment)},
       {"policy_probabilities", json::array()},
       {"learned_schedule", json::array()},
-      {"layer_draws", json::array()},
+      {"layer_reads", json::array()},
       {"learner", spec.has_update() ? std::string(wordOf(learnerOf(spec.update()))) : ""},
       {"granularity", std::string(wordOf(granularityOf(spec.policy())))},
       {"frontier", json::array()},
@@ -335,7 +335,7 @@ RunView runView(const RunSnapshot& snapshot, uint64_t now_unix_ms, const std::st
     facts["policy_probabilities"] = layerShares(policy);
     const SampleSchedule published = publishedSchedule(spec, policy, spec.policy().total_budget());
     facts["learned_schedule"] = published;
-    facts["layer_draws"] = layerDraws(published, layers);
+    facts["layer_reads"] = layerDraws(published, layers);
     facts["frontier"] = frontierView(spec, snapshot.state);
   }
   if (snapshot.model) {

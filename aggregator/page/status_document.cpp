@@ -274,7 +274,7 @@ json statusDocument(const RunSnapshot& snapshot, const StatusReading& reading) {
       {"episodes", state.episodes()},
       {"reward", learned ? fixedDigits(snapshot.last.reward, 4) : json()},
       {"lag", learned ? fixedDigits(snapshot.last.lag, 2) : json()},
-      {"gpu_hours", fixedDigits(hours, 3)},
+      {"worker_hours", fixedDigits(hours, 3)},
       {"best", bestView(snapshot)},
       {"first", statusMeans(snapshot.first)},
       {"last", statusMeans(snapshot.last)},

@@ -67,7 +67,7 @@ size_t LineStyles::style(const std::string& method, const std::string& schedule)
 Plot curvePlot(const std::vector<CurvePoint>& points, const LineStyles& styles,
                const std::string& task) {
   Plot plot;
-  plot.x = {"total budget B (value-row draws per head and step, all layers, log scale)", true};
+  plot.x = {"total budget B (reads per head and step, all layers, log scale)", true};
   plot.y = {"held-out accuracy", false, true};
   plot.empty = "No evaluation was finished.";
   std::map<std::pair<std::string, std::string>, PlotSeries> lines;

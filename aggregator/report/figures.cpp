@@ -175,8 +175,8 @@ Plot fidelityPlot(const std::vector<FidelityPoint>& points, const LineStyles& st
 }
 
 std::optional<double> samplesOf(const FidelityPoint& point) {
-  if (point.samples_per_layer <= 0) return std::nullopt;
-  return point.samples_per_layer;
+  if (point.reads_per_layer <= 0) return std::nullopt;
+  return point.reads_per_layer;
 }
 std::optional<double> errorOf(const FidelityPoint& point) { return point.all.relative_error; }
 std::optional<double> squaredErrorOf(const FidelityPoint& point) {
@@ -261,7 +261,7 @@ std::string heatCell(double value, double least, double most) {
 
 std::string nameCells(const FidelityPoint& point) {
   const std::string samples =
-      point.samples_per_layer > 0 ? fmt::format("{:.4g}", point.samples_per_layer) : "";
+      point.reads_per_layer > 0 ? fmt::format("{:.4g}", point.reads_per_layer) : "";
   std::string name = escapedXml(point.method);
   if (point.schedule != kUniformSchedule && point.schedule != "adaptive") {
     name += ", " + escapedXml(point.schedule);
@@ -431,8 +431,7 @@ std::string prefillTable(const Data& data) {
   for (const CurvePoint& point : newestCompletePerCell(data.points)) {
     if (!point.prefill_seconds) continue;
     kernels::MethodOptions options;
-    const bool known = !kernels::parseMethod(
-        point.prefill, &options, kernels::MethodDefaults::kSecond, kernels::Phase::kPrefill);
+    const bool known = !kernels::parseMethod(point.prefill, &options, kernels::Phase::kPrefill);
     const bool draws = !known || kernels::usesBudget(options);
     const std::string name =
         point.prefill +

@@ -29,7 +29,7 @@ std::string csvDifference(const std::optional<PairedDifference>& paired) {
 
 std::string partName(const FidelityPoint& point, const char* part, const FidelityNumbers& numbers) {
   return fmt::format("{},{},{},{},{},{}", csvField(point.method), csvField(point.schedule),
-                     point.total_budget, point.samples_per_layer, part, csvField(numbers.name));
+                     point.total_budget, point.reads_per_layer, part, csvField(numbers.name));
 }
 
 std::string fidelityRow(const FidelityPoint& point, const char* part,
@@ -101,14 +101,14 @@ std::string curveCsv(const std::vector<CurvePoint>& points) {
 }
 
 std::string fidelityCsv(const std::vector<FidelityPoint>& points) {
-  return "method,schedule,total_budget,samples_per_layer,part,name,states,relative_error,"
+  return "method,schedule,total_budget,reads_per_layer,part,name,states,relative_error,"
          "rms_relative_error,cosine,agreement,trace_covariance,estimated_error,exceed_rate,draws,"
          "unique_rows,density,effective_sample_size,version,support_tile,agreement_layers\n" +
          rowsOf(points, fidelityRow);
 }
 
 std::string varianceCsv(const std::vector<FidelityPoint>& points) {
-  return "method,schedule,total_budget,samples_per_layer,part,name,positions,replicates,variance,"
+  return "method,schedule,total_budget,reads_per_layer,part,name,positions,replicates,variance,"
          "closed_form,squared_error,relative_error,cosine,draws,unique_rows,density,version,"
          "support_tile\n" +
          rowsOf(points, varianceRow);
@@ -119,7 +119,7 @@ json summaryJson(const RunView& view) {
   for (const char* key :
        {"run_id", "experiment", "state", "synchronous", "started_unix_ms", "updates", "max_updates",
         "episodes", "wall_seconds", "episodes_per_second", "total_budget", "layers", "granularity",
-        "learned_schedule", "layer_draws", "frontier", "model"}) {
+        "learned_schedule", "layer_reads", "frontier", "model"}) {
     summary[key] = view.facts.value(key, json());
   }
   summary["evaluations"] = json::array();

@@ -9,6 +9,7 @@
 #include "core/evaluation/evaluation_plan.h"
 #include "core/evaluation/fidelity.h"
 #include "core/spec/choices.h"
+#include "core/spec/measure_options.h"
 #include "core/spec/spec_keys.h"
 
 namespace allot {
@@ -162,7 +163,8 @@ bool varianceCanBe(const v1::EvaluationResult& result, const EvaluationBounds& b
 EvaluationBounds boundsOf(const v1::Experiment& experiment, uint32_t layers) {
   const v1::Evaluation& evaluation = experiment.spec().evaluation();
   return {static_cast<uint32_t>(experiment.spec().task().tasks_size()), layers,
-          agreementLayersOf(evaluation), varianceReplicates(evaluation)};
+          measureOptions(evaluation, Measure::kFidelity).agreement,
+          measureOptions(evaluation, Measure::kVariance).replicates};
 }
 
 std::optional<std::string> whyImpossible(const v1::EvaluationResult& result,

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 #include <numeric>
 
 #include "allot/kernels/method.h"
 #include "core/learning/policy.h"
+#include "core/spec/measure_options.h"
 
 namespace allot {
 namespace {
@@ -97,8 +99,7 @@ uint64_t mostCells(ScheduleKind kind, uint64_t budgets, uint32_t layers) {
 bool usesBudget(const std::string& prefill, const std::string& decode) {
   const auto uses = [](const std::string& text, kernels::Phase phase) {
     kernels::MethodOptions options;
-    return kernels::parseMethod(text, &options, kernels::MethodDefaults::kSecond, phase) ||
-           kernels::usesBudget(options);
+    return kernels::parseMethod(text, &options, phase) || kernels::usesBudget(options);
   };
   return uses(prefill, kernels::Phase::kPrefill) || uses(decode, kernels::Phase::kDecode);
 }
@@ -134,16 +135,15 @@ v1::EvaluationUnit unitOf(const Cell& cell, uint64_t version, uint32_t chunk, Me
 
 }  // namespace
 
-uint32_t fidelityChunks(const v1::Evaluation& evaluation) {
+uint32_t comparedChunks(const v1::Evaluation& evaluation, Measure measure) {
   const uint32_t each = chunkQuestions(evaluation);
-  const uint32_t asked = evaluation.fidelity_questions();
-  const uint32_t questions = asked > 0 ? asked : kFidelityQuestions;
+  const uint32_t questions = measureOptions(evaluation, measure).questions;
   return questions / each + (questions % each > 0 ? 1 : 0);
 }
 
-uint32_t fidelityQuestions(const v1::Spec& spec) {
+uint32_t comparedQuestions(const v1::Spec& spec, Measure measure) {
   const uint64_t whole =
-      uint64_t{fidelityChunks(spec.evaluation())} * chunkQuestions(spec.evaluation());
+      uint64_t{comparedChunks(spec.evaluation(), measure)} * chunkQuestions(spec.evaluation());
   return static_cast<uint32_t>(std::min<uint64_t>(spec.task().held_out_questions(), whole));
 }
 
@@ -174,15 +174,18 @@ std::vector<v1::EvaluationUnit> planEvaluation(const v1::Experiment& experiment,
   const std::vector<Measure> measures = measuresOf(spec.evaluation());
   std::vector<v1::EvaluationUnit> units;
   const uint32_t each = chunkQuestions(spec.evaluation());
-  const uint32_t of_fidelity = fidelityChunks(spec.evaluation());
+  std::map<Measure, uint32_t> compared_chunks;
+  for (const Measure measure : measures) {
+    compared_chunks[measure] = comparedChunks(spec.evaluation(), measure);
+  }
   for (uint32_t first = 0; first < questions; first += each) {
     const uint32_t chunk = first / each;
     for (const Measure measure : measures) {
-      if (measure != Measure::kAccuracy && chunk >= of_fidelity) continue;
+      const bool compares = measure != Measure::kAccuracy;
+      if (compares && chunk >= compared_chunks[measure]) continue;
       for (const Cell& cell : cells) {
-        if (measure != Measure::kAccuracy && cell.method == kDense) continue;
-        const uint32_t repeats =
-            measure == Measure::kAccuracy ? repeatsOf(spec, cell.prefill, cell.method) : 1;
+        if (compares && cell.method == kDense) continue;
+        const uint32_t repeats = compares ? 1 : repeatsOf(spec, cell.prefill, cell.method);
         for (uint32_t repeat = 0; repeat < repeats; ++repeat) {
           v1::EvaluationUnit unit = unitOf(cell, policy.version(), chunk, measure, repeat);
           unit.set_first_question(first);
@@ -218,9 +221,10 @@ Status checkGrid(const v1::Experiment& experiment, uint32_t layers) {
   const uint64_t chunks = (questions + each - 1) / each;
   uint64_t units = 0;
   for (const Measure measure : measuresOf(evaluation)) {
-    units += measure == Measure::kAccuracy
-                 ? answered * chunks
-                 : (cells - dense) * std::min<uint64_t>(chunks, fidelityChunks(evaluation));
+    units +=
+        measure == Measure::kAccuracy
+            ? answered * chunks
+            : (cells - dense) * std::min<uint64_t>(chunks, comparedChunks(evaluation, measure));
   }
   if (units <= kMostUnits) return {};
   return badInput(

@@ -22,10 +22,10 @@ inline constexpr const char* kLearnedSchedule = wordOf(ScheduleKind::kLearned).d
 inline constexpr const char* kDenseSchedule = "dense";
 inline constexpr const char* kAdaptiveSchedule = "adaptive";
 
-// Fidelity and variance are measured on spec.evaluation.fidelityQuestions held-out questions, in
-// whole chunks from the first on.
-uint32_t fidelityChunks(const v1::Evaluation& evaluation);
-uint32_t fidelityQuestions(const v1::Spec& spec);
+// Fidelity and variance are measured on as many held-out questions as their parameter `questions`
+// says, in whole chunks from the first on. Requires: `measure` is one of them.
+uint32_t comparedChunks(const v1::Evaluation& evaluation, Measure measure);
+uint32_t comparedQuestions(const v1::Spec& spec, Measure measure);
 
 // True if evaluation is due once `version` is published.
 bool evaluationDue(const v1::Experiment& experiment, uint64_t version);

@@ -73,7 +73,12 @@ double FidelitySummary::drawsPerLayer() const {
 }
 
 FidelityTable::FidelityTable(uint32_t questions, bool keep_newest)
-    : questions_(questions), keep_newest_(keep_newest) {}
+    : of_fidelity_(questions), of_variance_(questions), keep_newest_(keep_newest) {}
+
+FidelityTable::FidelityTable(const v1::Spec& spec, bool keep_newest)
+    : of_fidelity_(comparedQuestions(spec, Measure::kFidelity)),
+      of_variance_(comparedQuestions(spec, Measure::kVariance)),
+      keep_newest_(keep_newest) {}
 
 void FidelityTable::add(const v1::EvaluationResult& result) {
   const v1::EvaluationUnit& unit = result.unit();
@@ -103,7 +108,8 @@ void FidelityTable::add(const v1::EvaluationResult& result) {
     }
   }
   summary.questions += unit.question_count();
-  summary.complete = summary.questions == questions_;
+  summary.complete =
+      summary.questions == (summary.measure == Measure::kVariance ? of_variance_ : of_fidelity_);
   if (keep_newest_ && summary.complete && summary.schedule_name == kLearnedSchedule) {
     dropOld(summary);
   }

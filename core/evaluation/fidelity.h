@@ -97,10 +97,11 @@ struct FidelitySummary {
 // Adds results up, whatever the order in which they come.
 class FidelityTable {
  public:
-  // questions: those that both are measured on (fidelityQuestions).
+  // questions: those that both are measured on (comparedQuestions).
   // keep_newest: of what a learned schedule came to at one budget, only the newest two complete
   // versions and what is not complete.
   explicit FidelityTable(uint32_t questions, bool keep_newest = false);
+  explicit FidelityTable(const v1::Spec& spec, bool keep_newest = false);
 
   // A result that can be (whyImpossible); accuracy is passed over.
   void add(const v1::EvaluationResult& result);
@@ -111,7 +112,7 @@ class FidelityTable {
   using Key = std::tuple<Measure, uint64_t, std::string, std::string, uint64_t>;
   void dropOld(const FidelitySummary& completed);
 
-  uint64_t questions_;
+  uint64_t of_fidelity_, of_variance_;  // questions
   bool keep_newest_;
   std::map<Key, FidelitySummary> summaries_;
   // Complete versions of learned schedules, by measure, method and budget.

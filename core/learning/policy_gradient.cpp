@@ -218,7 +218,6 @@ v1::AggregatorState initialState(const v1::Experiment& experiment, const ModelSh
     state.add_first_moment(0.0);
     state.add_second_moment(0.0);
   }
-  // policy.init knows only `uniform`.
   if (learnsByBudgets(experiment.spec())) beginBudgets(experiment, shape, &state);
   return state;
 }

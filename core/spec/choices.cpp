@@ -86,7 +86,9 @@ Measure measureOf(const v1::EvaluationUnit& unit) { return measureOf(unit.measur
 
 std::vector<Measure> measuresOf(const v1::Evaluation& evaluation) {
   std::vector<Measure> measures;
-  for (const std::string& word : evaluation.measures()) measures.push_back(measureOf(word));
+  for (const std::string& text : evaluation.measures()) {
+    measures.push_back(measureOf(text.substr(0, text.find(' '))));
+  }
   return measures;
 }
 
@@ -103,25 +105,11 @@ uint32_t repeatsOf(const v1::Spec& spec, const std::string& prefill, const std::
   if (repeats == 1 || spec.generation().temperature() > 0) return repeats;
   const auto drawsBy = [](const std::string& text, kernels::Phase phase) {
     kernels::MethodOptions options;
-    return kernels::parseMethod(text, &options, kernels::MethodDefaults::kSecond, phase) ||
-           draws(options);
+    return kernels::parseMethod(text, &options, phase) || draws(options);
   };
   const bool any =
       drawsBy(prefill, kernels::Phase::kPrefill) || drawsBy(decode, kernels::Phase::kDecode);
   return any ? repeats : 1;
-}
-
-uint32_t supportTile(const v1::Evaluation& evaluation) {
-  return evaluation.support_tile() > 0 ? evaluation.support_tile() : kSupportTile;
-}
-
-uint32_t varianceReplicates(const v1::Evaluation& evaluation) {
-  return evaluation.variance_replicates() > 0 ? evaluation.variance_replicates()
-                                              : kVarianceReplicates;
-}
-
-AgreementLayers agreementLayersOf(const v1::Evaluation& evaluation) {
-  return fromWord<AgreementLayers>(evaluation.agreement()).value_or(AgreementLayers::kAll);
 }
 
 KeptAnswers keptAnswersOf(const v1::Evaluation& evaluation) {
@@ -132,17 +120,12 @@ Protocol protocolOf(const v1::Attention& attention) {
   return fromWord<Protocol>(attention.protocol()).value_or(Protocol::kA);
 }
 
-kernels::MethodDefaults methodDefaultsOf(const v1::Attention& attention) {
-  return fromWord<kernels::MethodDefaults>(attention.method_defaults())
-      .value_or(kernels::MethodDefaults::kFirst);
-}
-
 Dtype dtypeOf(const v1::Model& model) {
   return fromWord<Dtype>(model.dtype()).value_or(Dtype::kFloat32);
 }
 
 KvDtype kvDtypeOf(const v1::Model& model) {
-  return fromWord<KvDtype>(model.kv_dtype()).value_or(KvDtype::kByDevice);
+  return fromWord<KvDtype>(model.kv_dtype()).value_or(KvDtype::kBFloat16);
 }
 
 DeviceChoice deviceOf(const v1::Model& model) {
@@ -155,10 +138,6 @@ PromptStyle promptStyleOf(const v1::Task& task) {
 
 TaskSplit splitOf(const v1::Task& task) {
   return fromWord<TaskSplit>(task.split()).value_or(TaskSplit::kTest);
-}
-
-Streams streamsOf(const v1::Spec& spec) {
-  return fromWord<Streams>(spec.streams()).value_or(Streams::kOverlapping);
 }
 
 std::string prefillOf(const v1::EvaluationUnit& unit) {

@@ -148,8 +148,8 @@ constexpr std::string_view wordOf(Measure value) {
   return "";
 }
 
-// spec.evaluation.agreement: which layers have the method when its next token is compared with
-// dense attention's; the others are dense. kEachLayer: once for each layer, in that one alone.
+// Parameter `agreement` of fidelity: which layers have the method when its next token is compared
+// with dense attention's; the others are dense. kEachLayer: once for each layer, in that one alone.
 enum class AgreementLayers { kAll, kLast, kEach };
 constexpr std::string_view wordOf(AgreementLayers value) {
   switch (value) {
@@ -201,17 +201,14 @@ constexpr std::string_view wordOf(Dtype value) {
   return "";
 }
 
-// spec.model.kvDtype: number format of keys and values. kByDevice: float32 on a CPU, bfloat16 on a
-// GPU.
-enum class KvDtype { kBFloat16, kFloat32, kByDevice };
+// spec.model.kvDtype: number format of keys and values.
+enum class KvDtype { kBFloat16, kFloat32 };
 constexpr std::string_view wordOf(KvDtype value) {
   switch (value) {
     case KvDtype::kBFloat16:
       return "bfloat16";
     case KvDtype::kFloat32:
       return "float32";
-    case KvDtype::kByDevice:
-      return "by-device";
   }
   return "";
 }
@@ -254,17 +251,6 @@ constexpr std::string_view wordOf(TaskSplit value) {
   return "";
 }
 
-// spec.streams: where core/ draws, beside attention (core/random_stream.h).
-constexpr std::string_view wordOf(Streams value) {
-  switch (value) {
-    case Streams::kDisjoint:
-      return "disjoint";
-    case Streams::kOverlapping:
-      return "overlapping";
-  }
-  return "";
-}
-
 // Missing: reinforce.
 Learner learnerOf(const v1::Update& update);
 Granularity granularityOf(const v1::Policy& policy);
@@ -299,6 +285,7 @@ ScheduleKind kindOf(const v1::Schedule& schedule);
 // Missing: accuracy, which was the only measure once. A unit is a worker's and a store's word, so
 // that one of another measure is one of accuracy, too, for those who do not refuse it.
 Measure measureOf(const v1::EvaluationUnit& unit);
+// In the order of the list; their parameters: core/spec/measure_options.h.
 std::vector<Measure> measuresOf(const v1::Evaluation& evaluation);
 // Missing, in an experiment that was never completed: the most.
 uint32_t chunkQuestions(const v1::Evaluation& evaluation);
@@ -310,14 +297,6 @@ uint32_t repeatsOf(const v1::Evaluation& evaluation);
 // choose blocks by a threshold) give the same answers at temperature 0. Text that is no method
 // draws.
 uint32_t repeatsOf(const v1::Spec& spec, const std::string& prefill, const std::string& decode);
-// Of spec.evaluation.supportTile, fidelityQuestions and varianceReplicates, missing or left out.
-inline constexpr uint32_t kSupportTile = 32;
-inline constexpr uint32_t kFidelityQuestions = 64;
-inline constexpr uint32_t kVarianceReplicates = 16;
-// Missing: the constants above; all layers.
-uint32_t supportTile(const v1::Evaluation& evaluation);
-uint32_t varianceReplicates(const v1::Evaluation& evaluation);
-AgreementLayers agreementLayersOf(const v1::Evaluation& evaluation);
 // Missing: dense.
 std::string prefillOf(const v1::EvaluationUnit& unit);
 // The methods of both phases as one name, for tables and figures: "s2anta-sys", or where prompts
@@ -330,11 +309,9 @@ std::string methodsName(const v1::Attention& attention);
 KeptAnswers keptAnswersOf(const v1::Evaluation& evaluation);
 // Missing: A.
 Protocol protocolOf(const v1::Attention& attention);
-// Missing: 1.
-kernels::MethodDefaults methodDefaultsOf(const v1::Attention& attention);
 // Missing: float32.
 Dtype dtypeOf(const v1::Model& model);
-// Missing: by-device.
+// Missing: bfloat16.
 KvDtype kvDtypeOf(const v1::Model& model);
 // Missing: auto.
 DeviceChoice deviceOf(const v1::Model& model);
@@ -342,7 +319,5 @@ DeviceChoice deviceOf(const v1::Model& model);
 PromptStyle promptStyleOf(const v1::Task& task);
 // Missing: test.
 TaskSplit splitOf(const v1::Task& task);
-// Missing: overlapping.
-Streams streamsOf(const v1::Spec& spec);
 
 }  // namespace allot

@@ -53,15 +53,16 @@ SpecRule shaped(const char* path, const char* default_value, const char* pattern
 std::vector<SpecRule> makeRules() {
   SpecRule workers = number("workers", "1", kMostWorkers,
                             "Workers. Leave it out, and `kubectl scale` alone says how many.");
-  SpecRule at_end = row("atEnd", SpecType::kChoice, "release",
-                        "What becomes of the workers once the run has ended: release ends them, so "
-                        "that they give back what they hold, keep leaves them for `allot extend`.");
-  at_end.choices = {"release", "keep"};
-  at_end.may_be_empty = false;
-  SpecRule models_path =
-      shaped("models.path", "/models", "^(/[A-Za-z0-9_][A-Za-z0-9._-]*)+$", "an absolute path",
+  SpecRule when_finished =
+      row("whenFinished", SpecType::kChoice, "release",
+          "What becomes of the workers once the run has ended: release ends them, so "
+          "that they give back what they hold, keep leaves them for `allot extend`.");
+  when_finished.choices = {"release", "keep"};
+  when_finished.may_be_empty = false;
+  SpecRule mount_path =
+      shaped("models.mountPath", "/models", "^(/[A-Za-z0-9_][A-Za-z0-9._-]*)+$", "an absolute path",
              "Where workers find that claim: spec.model.path then begins with it.");
-  models_path.may_be_empty = false;
+  mount_path.may_be_empty = false;
   SpecRule registry = shaped("image.registry", "localhost",
                              "^[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?(/[a-z0-9._-]+)*$",
                              "a registry with a path, as in registry.example.org/team",
@@ -83,7 +84,7 @@ std::vector<SpecRule> makeRules() {
           "the limit."),
       shaped("models.claim", "\"\"", kObjectName, kNameIsOf,
              "Claim of a volume with models and data, which workers mount to read."),
-      std::move(models_path),
+      std::move(mount_path),
       row("storage", SpecType::kQuantity, "1Gi",
           "Size of Redis's volume, which holds the whole run. A volume that is there keeps its "
           "size."),
@@ -99,7 +100,7 @@ std::vector<SpecRule> makeRules() {
              "Kueue's LocalQueue, which then decides when each worker starts."),
       row("suspend", SpecType::kBoolean, "false",
           "Ends the workers, and starts them again once it is false; the run waits meanwhile."),
-      std::move(at_end),
+      std::move(when_finished),
       shaped("results.claim", "\"\"", kObjectName, kNameIsOf,
              "Claim of a volume that the operator exports the run to, in the folder NAME/RUN, "
              "before the experiment is deleted."),

@@ -71,8 +71,7 @@ Result<std::vector<std::vector<double>>> readTaus(const YamlValue& list, const s
 bool wantsProfile(const std::string& text) {
   kernels::MethodOptions method;
   // What is no method is refused elsewhere.
-  if (kernels::parseMethod(text, &method, kernels::MethodDefaults::kSecond,
-                           kernels::Phase::kPrefill)) {
+  if (kernels::parseMethod(text, &method, kernels::Phase::kPrefill)) {
     return false;
   }
   return method.profile_tau;

@@ -6,6 +6,7 @@
 #include "core/spec/choices.h"
 #include "core/spec/cluster_section.h"
 #include "core/spec/prefill_profile.h"
+#include "core/spec/spec_change.h"
 #include "core/spec/spec_keys.h"
 #include "core/spec/spec_learner.h"
 #include "core/spec/spec_task.h"
@@ -74,13 +75,14 @@ Result<std::string> readName(const YamlValue& root, const Site& site) {
   return name;
 }
 
-Status readSpec(const YamlValue& root, const std::string& place, uint32_t schema, v1::Spec& spec) {
+Status readSpec(const YamlValue& root, const std::string& place, uint32_t schema,
+                const std::vector<SpecRule>& rules, v1::Spec& spec) {
   const bool updates = findPath(root, "spec.update") != nullptr;
-  for (const SpecRule& rule : specRules()) {
+  for (const SpecRule& rule : rules) {
     const bool of_update = rule.path.compare(0, 12, "spec.update.") == 0;
     if (of_update && !updates) continue;
     const SpecField target = fieldOf(rule, spec);
-    const Site site{place, rule.path, methodDefaultsOf(spec.attention())};
+    const Site site{place, rule.path};
     if (const YamlValue* given = findPath(root, rule.path)) {
       ALLOT_TRY(readField(rule, *given, site, target));
     } else if (rule.since > schema) {
@@ -158,7 +160,7 @@ Status checkMethods(const v1::Spec& spec, const std::string& place) {
   const auto draws = [](const std::string& text, kernels::Phase phase) {
     kernels::MethodOptions parsed;
     // It has been read before.
-    kernels::parseMethod(text, &parsed, kernels::MethodDefaults::kSecond, phase);
+    kernels::parseMethod(text, &parsed, phase);
     return kernels::usesBudget(parsed);
   };
   const std::string& decode = spec.attention().decode();
@@ -296,7 +298,8 @@ namespace {
 
 // The whole file: what is stored of it, and what is left aside.
 Result<ExperimentObject> parseFile(const std::string& yaml, const std::string& place,
-                                   const std::vector<std::string>& overrides, uint32_t schema) {
+                                   const std::vector<std::string>& overrides, uint32_t schema,
+                                   const std::vector<SpecRule>& rules) {
   ALLOT_ASSIGN(YamlValue root, parseYaml(yaml, place));
   const Site site{place, ""};
   if (root.kind != YamlValue::Kind::kMap) {
@@ -314,7 +317,7 @@ Result<ExperimentObject> parseFile(const std::string& yaml, const std::string& p
     object.name_space = name_space->text;
   }
   if (root.find("spec") == nullptr) return site.under("spec").refuse("required, but missing");
-  ALLOT_TRY(readSpec(root, place, schema, *experiment.mutable_spec()));
+  ALLOT_TRY(readSpec(root, place, schema, rules, *experiment.mutable_spec()));
   ALLOT_TRY(deriveLearning(root, place, *experiment.mutable_spec()));
   deriveDefaults(*experiment.mutable_spec());
   ALLOT_TRY(readOwnProfile(*experiment.mutable_spec(), place));
@@ -333,16 +336,32 @@ Result<v1::Experiment> parseExperiment(const std::string& yaml, const std::strin
 
 Result<ExperimentObject> parseExperimentObject(const std::string& yaml, const std::string& place,
                                                const std::vector<std::string>& overrides) {
-  ALLOT_ASSIGN(auto object, parseFile(yaml, place, overrides, kSpecSchema));
+  ALLOT_ASSIGN(auto object, parseFile(yaml, place, overrides, kSpecSchema, specRules()));
   ALLOT_TRY(checkEffects(object.experiment, place));
   return object;
 }
 
 Result<v1::Experiment> parseStoredExperiment(const std::string& yaml, const std::string& place,
                                              const std::vector<std::string>& overrides,
-                                             uint32_t schema) {
-  ALLOT_ASSIGN(auto object, parseFile(yaml, place, overrides, schema));
+                                             uint32_t schema, const std::vector<SpecRule>& rules) {
+  ALLOT_ASSIGN(auto object, parseFile(yaml, place, overrides, schema, rules));
   return std::move(object.experiment);
+}
+
+Result<FileOfRun> parseFileOfRun(const std::string& yaml, const std::string& place,
+                                 const std::vector<std::string>& overrides, uint32_t schema,
+                                 const std::vector<SpecRule>& rules) {
+  FileOfRun file{{}, schema};
+  const auto parse = [&]() -> Status {
+    ALLOT_ASSIGN(file.experiment,
+                 parseStoredExperiment(yaml, place, overrides, file.schema, rules));
+    return {};
+  };
+  ALLOT_TRY(parse());
+  if (changesBeyond(schema, file.experiment, rules).empty()) return file;
+  for (const SpecRule& rule : rules) file.schema = std::max(file.schema, rule.since);
+  ALLOT_TRY(parse());
+  return file;
 }
 
 }  // namespace allot

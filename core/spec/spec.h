@@ -40,7 +40,19 @@ Result<v1::Experiment> parseExperiment(const std::string& yaml, const std::strin
 // Without checkEffects: it may have been stored with what is refused today.
 Result<v1::Experiment> parseStoredExperiment(const std::string& yaml, const std::string& place,
                                              const std::vector<std::string>& overrides = {},
-                                             uint32_t schema = kSpecSchema);
+                                             uint32_t schema = kSpecSchema,
+                                             const std::vector<SpecRule>& rules = specRules());
+
+// The same, and the schema by which the file was read: the run's, unless the file gives a key that
+// a build of that schema does not know. The run is then of this build, which older ones refuse, and
+// its file means what it means to this build.
+struct FileOfRun {
+  v1::Experiment experiment;
+  uint32_t schema = kSpecSchema;
+};
+Result<FileOfRun> parseFileOfRun(const std::string& yaml, const std::string& place,
+                                 const std::vector<std::string>& overrides, uint32_t schema,
+                                 const std::vector<SpecRule>& rules = specRules());
 
 // kUsage if a key of the file would silently be without effect: a goal that no evaluation can
 // reach, a chat template that nothing is asked in, an explicit schedule at a sum that is no budget.

@@ -122,9 +122,10 @@ std::vector<SpecChange> specChanges(const v1::Experiment& from, const v1::Experi
   return changes;
 }
 
-std::vector<SpecChange> changesBeyond(uint32_t schema, const v1::Experiment& experiment) {
-  v1::Experiment known = asOfSchema(experiment, schema);
-  complete(&known);
+std::vector<SpecChange> changesBeyond(uint32_t schema, const v1::Experiment& experiment,
+                                      const std::vector<SpecRule>& rules) {
+  v1::Experiment known = asOfSchema(experiment, schema, rules);
+  complete(&known, rules);
   return specChanges(known, experiment);
 }
 

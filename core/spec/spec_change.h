@@ -9,6 +9,7 @@
 
 #include "allot/v1/experiment.pb.h"
 #include "core/result.h"
+#include "core/spec/spec_schema.h"
 
 namespace allot {
 
@@ -33,7 +34,8 @@ std::string fixedSentence(const std::string& path);
 
 // The settings of `experiment` that a build of this schema does not know, and by which it would
 // have to do something else than by their absence.
-std::vector<SpecChange> changesBeyond(uint32_t schema, const v1::Experiment& experiment);
+std::vector<SpecChange> changesBeyond(uint32_t schema, const v1::Experiment& experiment,
+                                      const std::vector<SpecRule>& rules = specRules());
 
 // `in_force` with those settings replaced in which `new_file` differs from `old_file`: an edited
 // file changes what was edited in it, and takes back nothing that was changed by command.

@@ -126,33 +126,6 @@ Status checkRepeats(const v1::Spec& spec, const std::string& place) {
                   "draws, or remove this key");
 }
 
-// Keys of measures that are not taken.
-Status checkComparisons(const v1::Evaluation& evaluation, const std::string& place) {
-  const auto measures = measuresOf(evaluation);
-  const bool fidelity = has(measures, Measure::kFidelity);
-  const bool variance = has(measures, Measure::kVariance);
-  const auto idle = [&](const char* key, const std::string& value, const char* needs) {
-    return badInput(place + ": spec.evaluation." + key + ": " + value +
-                    " has no effect: spec.evaluation.measures has no " + needs +
-                    "; add it, or remove this key");
-  };
-  if (!fidelity && agreementLayersOf(evaluation) != AgreementLayers::kAll) {
-    return idle("agreement", evaluation.agreement(), "fidelity");
-  }
-  if (!variance && varianceReplicates(evaluation) != kVarianceReplicates) {
-    return idle("varianceReplicates", std::to_string(varianceReplicates(evaluation)), "variance");
-  }
-  if (fidelity || variance) return {};
-  if (supportTile(evaluation) != kSupportTile) {
-    return idle("supportTile", std::to_string(supportTile(evaluation)), "fidelity or variance");
-  }
-  if (const uint32_t questions = evaluation.fidelity_questions();
-      questions > 0 && questions != kFidelityQuestions) {
-    return idle("fidelityQuestions", std::to_string(questions), "fidelity or variance");
-  }
-  return {};
-}
-
 // Only what is learned is spread over heads.
 Status checkGranularity(const v1::Spec& spec, const std::string& place) {
   if (spec.has_update() || granularityOf(spec.policy()) == Granularity::kLayer) return {};
@@ -220,7 +193,6 @@ Status checkEffects(const v1::Experiment& experiment, const std::string& place) 
   ALLOT_TRY(checkChatTemplate(experiment.spec(), place));
   ALLOT_TRY(checkAnswers(experiment.spec().evaluation(), place));
   ALLOT_TRY(checkRepeats(experiment.spec(), place));
-  ALLOT_TRY(checkComparisons(experiment.spec().evaluation(), place));
   ALLOT_TRY(checkProfileIsUsed(experiment.spec(), place));
   ALLOT_TRY(checkGranularity(experiment.spec(), place));
   if (const auto problem = idleStepProblem(experiment.spec())) {

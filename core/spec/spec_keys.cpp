@@ -4,6 +4,7 @@
 #include <google/protobuf/message.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <numeric>
 
@@ -81,9 +82,9 @@ SpecRule reading(SpecRule rule) {
   return rule;
 }
 
-// A list of choices.
-SpecRule listed(SpecRule rule) {
-  rule.type = SpecType::kChoices;
+// A list of measures, which are choices with parameters.
+SpecRule measured(SpecRule rule) {
+  rule.type = SpecType::kMeasures;
   return rule;
 }
 
@@ -178,10 +179,6 @@ std::vector<SpecRule> runRules() {
               "Another number draws schedules, the order of questions, reads and tokens anew, over "
               "the same questions; `allot fork` takes one that nobody had. 0: the seed alone says "
               "what is drawn."),
-      choice("streams", Streams::kDisjoint,
-             "Where schedules, the order of questions and bootstraps are drawn: disjoint shares no "
-             "random number with attention; overlapping does, as builds before this key did, and "
-             "repeats their runs."),
       text("model.path", kRequired,
            "Folder with config.json, *.safetensors and tokenizer.json, as published on Hugging "
            "Face, or a GGUF file; a relative path starts where you are or in any folder above the "
@@ -192,7 +189,7 @@ std::vector<SpecRule> runRules() {
       choice("model.kvDtype", KvDtype::kBFloat16,
              "Number format of keys and values, which prompts and answers are attended from: "
              "bfloat16 takes half the memory and a CPU reads it faster, float32 is for the CPU "
-             "alone, by-device is float32 on a CPU and bfloat16 on a GPU, as before this key."),
+             "alone."),
       choice("model.device", DeviceChoice::kAuto,
              "Where workers compute: auto is an NVIDIA GPU where a worker's build and machine have "
              "one that decodes with all of the experiment's methods, else the CPU."),
@@ -218,11 +215,6 @@ SpecRule profileRule() {
 
 std::vector<SpecRule> learningRules() {
   return {
-      // Before all methods: their texts are read by it.
-      choice("attention.methodDefaults", kernels::MethodDefaults::kSecond,
-             "What the parameters are that a method's text leaves out: 2 is today's table, 1 that "
-             "of runs from before this key, in which quest has newest=within and vattention "
-             "split=half."),
       reading(
           base("attention.prefill", SpecType::kMethod, "dense",
                "How the prompt is read: dense attends to every earlier token, exactly; the "
@@ -251,23 +243,23 @@ std::vector<SpecRule> learningRules() {
              "chooses the tokens, which is slower."),
       derived(integer("policy.totalBudget",
                       "the first of spec.policy.totalBudgets; required without it", 1, kMaxBudget,
-                      "Draws of value rows per head and decoded token, summed over all layers; the "
-                      "policy learns which layers get them. 8 over 8 layers is one draw a layer."),
+                      "Reads per head and decoded token, value rows, summed over all layers; the "
+                      "policy learns which layers get them. 8 over 8 layers is one read a layer."),
               SpecType::kInteger),
       orEmpty(base("policy.totalBudgets", SpecType::kIntegers, "[]",
                    "Several total budgets, as in [8, 16, 32]: a schedule is learned for each, "
                    "together. Empty: spec.policy.totalBudget alone.",
                    1, kMaxBudget)),
       integer("policy.minPerLayer", "0", 0, 100000,
-              "Draws that every layer (every head, where spec.policy.granularity says so) gets "
-              "before the policy spreads the rest; with 0 it may draw nothing, and "
+              "Reads that every layer (every head, where spec.policy.granularity says so) gets "
+              "before the policy spreads the rest; with 0 it may read nothing, and "
               "spec.policy.zeroReads says what it then gives."),
       choice("policy.granularity", Granularity::kLayer,
-             "What draws are spread over: layers, or the KV heads or query heads of each layer, "
-             "which may differ in what they need. Budgets stay draws per head, in the mean over "
+             "What reads are spread over: layers, or the KV heads or query heads of each layer, "
+             "which may differ in what they need. Budgets stay reads per head, in the mean over "
              "a layer's heads."),
       choice("policy.zeroReads", ZeroReadsChoice::kOff,
-             "What a layer or head without draws gives: off zeros, mean-value the mean of the "
+             "What a layer or head without reads gives: off zeros, mean-value the mean of the "
              "values so far, which costs no reads, window attention to the newest 64 keys, which "
              "are counted as read (on the CPU only)."),
       choice("policy.learningRules", LearningRules::kThird,
@@ -275,8 +267,6 @@ std::vector<SpecRule> learningRules() {
              "says, 1 that of runs from before this key, in which learner additive models the "
              "reward itself and the trial alone publishes. 2 is as 3, and learner additive has "
              "it no more."),
-      choice("policy.init", "uniform", {"uniform"},
-             "Policy before the first update: uniform favours no layer."),
       integer("rollout.questionsPerEpisode", "16", 1, 4096,
               "Questions answered under one drawn schedule; their mean score is the episode's "
               "reward. At most task.trainQuestions."),
@@ -360,8 +350,8 @@ std::vector<SpecRule> measuringRules() {
       derived(choice("evaluation.schedules", "[uniform, learned]; [uniform] without spec.update",
                      namedSchedules(),
                      "Ways to spread a budget over the layers: uniform evenly, learned by the "
-                     "policy, oneHot with one layer cut to a single draw (once for each layer), or "
-                     "a list such as [4, 2, 1, 1] with the draws of each layer."),
+                     "policy, oneHot with one layer cut to a single read (once for each layer), or "
+                     "a list such as [4, 2, 1, 1] with the reads of each layer."),
               SpecType::kSchedules),
       derived(base("evaluation.methods", SpecType::kMethods, "[dense, spec.attention.decode]",
                    "Methods to measure, with their parameters. Those that read what they need "
@@ -371,24 +361,17 @@ std::vector<SpecRule> measuringRules() {
       derived(reading(base("evaluation.prefills", SpecType::kMethods, "[spec.attention.prefill]",
                            "Ways to read the prompts: the whole grid is measured with each.")),
               SpecType::kMethods),
-      listed(choice("evaluation.measures", "[accuracy]", wordsOf<Measure>(),
-                    "What is measured: accuracy grades whole answers, fidelity compares every "
-                    "attention output and next token with dense attention's from the same state "
-                    "(SANTA paper, Appendix U), variance repeats a method's draws at each prompt's "
-                    "last position (Appendices D, M and N).")),
-      integer("evaluation.fidelityQuestions", "64", 1, 1000000,
-              "Held-out questions that fidelity and variance are measured on, in whole chunks from "
-              "the first on: both compute everything more than once."),
-      integer("evaluation.supportTile", "32", 1, 1048576,
-              "With fidelity or variance: keys in a tile, where errors are told apart by how many "
-              "tiles hold 90 % of the attention. The paper's Table 29 has 256."),
-      choice("evaluation.agreement", AgreementLayers::kAll,
-             "With fidelity: the layers that have the method when its next token is compared with "
-             "dense attention's; the others are dense. The paper has last-layer; each-layer takes "
-             "a step for each of them, in that one alone."),
-      integer("evaluation.varianceReplicates", "16", 2, 4096,
-              "With variance: independent outputs of a method at each position, of which the "
-              "variance is taken."),
+      measured(choice(
+          "evaluation.measures", "[accuracy]", wordsOf<Measure>(),
+          "What is measured, with parameters, as in fidelity questions=64 tile=32. accuracy grades "
+          "whole answers. fidelity compares every attention output and next token with dense "
+          "attention's from the same state (SANTA paper, Appendix U); agreement=all-layers, "
+          "last-layer (the paper's) or each-layer says which layers have the method when next "
+          "tokens are compared. variance takes replicates=16 outputs of a method at each prompt's "
+          "last position (Appendices D, M and N). questions=64: held-out questions of fidelity and "
+          "variance, which compute everything more than once. tile=32: keys in a tile, where "
+          "errors are told apart by how many tiles hold 90 % of the attention; the paper's Table "
+          "29 has 256.")),
       derived(integer("evaluation.chunkQuestions",
                       "32; less where spec.task.contextTokens is above 8192, so that a chunk is "
                       "262144 tokens",
@@ -409,53 +392,19 @@ std::vector<SpecRule> measuringRules() {
       live(number("stop.goal", "\"\"", {.high = 1, .or_empty = true},
                   "End early once the held-out accuracy of spec.attention.decode under the learned "
                   "schedule at spec.policy.totalBudget reaches this share; empty or 0: never.")),
-      live(number("stop.maxGpuHours", "\"\"", {.above_low = true, .or_empty = true},
+      live(number("stop.maxWorkerHours", "\"\"", {.above_low = true, .or_empty = true},
                   "End once episodes and evaluations took so many worker hours, summed over all "
                   "workers; evaluations that are open then are withdrawn. Empty: never.")),
   };
 }
 
-// Keys that came later: with which schema, and what builds did that did not know them.
+// A key that came after the first schema: with which one, and what builds did that did not know it.
 struct Added {
   std::string_view path;
   uint32_t since;
-  const char* before;
+  const char* before;  // YAML
 };
-constexpr Added kAdded[] = {
-    {"spec.evaluation.measures", 2, "[accuracy]"},
-    {"spec.attention.protocol", 3, "A"},
-    {"spec.generation.temperature", 3, "0"},
-    {"spec.generation.topP", 3, "1"},
-    {"spec.generation.topK", 3, "0"},
-    {"spec.model.chatTemplate", 4, "none"},
-    {"spec.task.path", 5, "\"\""},
-    {"spec.task.heldOutPath", 5, "\"\""},
-    {"spec.task.promptField", 5, "\"\""},
-    {"spec.task.answersField", 5, "\"\""},
-    {"spec.task.grader", 5, "\"\""},
-    {"spec.task.promptStyle", 5, "\"\""},
-    {"spec.attention.methodDefaults", 6, "1"},
-    {"spec.streams", 6, "overlapping"},
-    {"spec.repetition", 6, "0"},
-    {"spec.evaluation.answers", 6, "none"},
-    {"spec.evaluation.prefills", 7, "[dense]"},
-    {"spec.attention.prefillProfile", 7, "\"\""},
-    {"spec.policy.totalBudgets", 8, "[]"},
-    {"spec.rollout.episodesPerQuestionSet", 8, "1"},
-    {"spec.update.learner", 8, "reinforce"},
-    {"spec.policy.granularity", 9, "layer"},
-    {"spec.policy.zeroReads", 9, "off"},
-    {"spec.policy.learningRules", 9, "1"},
-    {"spec.evaluation.chunkQuestions", 10, "32"},
-    {"spec.evaluation.repeats", 11, "1"},
-    {"spec.evaluation.fidelityQuestions", 11, "64"},
-    {"spec.evaluation.supportTile", 11, "32"},
-    {"spec.evaluation.agreement", 11, "all-layers"},
-    {"spec.evaluation.varianceReplicates", 11, "16"},
-    {"spec.generation.repetitionPenalty", 11, "1"},
-    {"spec.task.split", 11, "\"\""},
-    {"spec.model.kvDtype", 11, "by-device"},
-};
+constexpr std::array<Added, 0> kAdded = {};
 
 std::string decimal(double value) {
   char buffer[64];
@@ -477,8 +426,9 @@ const char* typeName(SpecType type) {
     case SpecType::kIntegers:
       return "list of integers";
     case SpecType::kTexts:
-    case SpecType::kChoices:
       return "list of strings";
+    case SpecType::kMeasures:
+      return "list of measures";
     case SpecType::kSchedules:
       return "list of schedules";
     case SpecType::kMethods:
@@ -597,7 +547,7 @@ std::string rangeText(const SpecRule& rule) {
     case SpecType::kTexts:
       return rule.allowed.empty() ? "any path" : rule.allowed;
     case SpecType::kChoice:
-    case SpecType::kChoices:
+    case SpecType::kMeasures:
     case SpecType::kSchedules:
       return joined(rule.choices);
     case SpecType::kMethod:

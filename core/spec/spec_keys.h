@@ -25,7 +25,7 @@ enum class SpecType {
   kMethod,  // of SpecRule::phase
   kIntegers,
   kTexts,
-  kChoices,
+  kMeasures,
   kSchedules,
   kMethods,
   // Of spec.cluster alone.

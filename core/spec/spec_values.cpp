@@ -13,6 +13,7 @@
 
 #include "core/spec/choices.h"
 #include "core/spec/cluster_section.h"
+#include "core/spec/measure_options.h"
 
 namespace allot {
 namespace {
@@ -86,18 +87,30 @@ Result<std::string> readChoice(const YamlValue& value, const std::vector<std::st
                      didYouMean(nearest(value.text, choices)));
 }
 
-// The shortest text of the same method by the file's defaults: equal methods, equal files.
+// Returns the shortest text of the same method: equal methods, equal files.
 Result<std::string> readMethod(const SpecRule& rule, const YamlValue& value, const Site& site) {
   ALLOT_ASSIGN(const std::string text, readText(value, site));
   kernels::MethodOptions options;
-  if (const auto wrong = kernels::parseMethod(text, &options, site.defaults, rule.phase)) {
+  if (const auto wrong = kernels::parseMethod(text, &options, rule.phase)) {
     const auto& names = kernels::methodNames(rule.phase);
     const std::string name = text.substr(0, text.find(' '));
     const bool known = std::find(names.begin(), names.end(), name) != names.end();
     return site.refuse(doubleQuoted(text) + ": " + *wrong +
                        (known ? "" : didYouMean(nearest(name, {names.begin(), names.end()}))));
   }
-  return kernels::methodText(options, site.defaults);
+  return kernels::methodText(options);
+}
+
+Result<MeasureOptions> readMeasure(const SpecRule& rule, const YamlValue& value, const Site& site) {
+  ALLOT_ASSIGN(const std::string text, readText(value, site));
+  YamlValue word = value;
+  word.text = text.substr(0, text.find(' '));
+  ALLOT_TRY(readChoice(word, rule.choices, site));
+  MeasureOptions options;
+  if (const auto wrong = parseMeasure(text, &options)) {
+    return site.refuse(doubleQuoted(text) + ": " + *wrong);
+  }
+  return options;
 }
 
 Result<v1::Schedule> readSchedule(const YamlValue& value, const SpecRule& rule, const Site& site) {
@@ -235,10 +248,10 @@ Result<std::string> addEntry(const SpecRule& rule, const YamlValue& value, const
     reflection->AddString(target.message, target.field, text);
     return text;
   }
-  if (rule.type == SpecType::kChoices) {
-    ALLOT_ASSIGN(const std::string choice, readChoice(value, rule.choices, site));
-    reflection->AddString(target.message, target.field, choice);
-    return choice;
+  if (rule.type == SpecType::kMeasures) {
+    ALLOT_ASSIGN(const MeasureOptions options, readMeasure(rule, value, site));
+    reflection->AddString(target.message, target.field, measureText(options));
+    return std::string(wordOf(options.measure));  // each is taken once
   }
   if (rule.type == SpecType::kMethods) {
     ALLOT_ASSIGN(const std::string method, readMethod(rule, value, site));

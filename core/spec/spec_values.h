@@ -18,18 +18,14 @@ namespace allot {
 struct Site {
   std::string place;  // the file
   std::string path;   // "spec.task.tasks[1]"
-  // What methods there leave out.
-  kernels::MethodDefaults defaults = kernels::MethodDefaults::kSecond;
 
   tl::unexpected<Error> refuse(const std::string& what) const {
     return badInput(place + ": " + path + ": " + what);
   }
   Site under(const std::string& key) const {
-    return {place, path.empty() ? key : path + "." + key, defaults};
+    return {place, path.empty() ? key : path + "." + key};
   }
-  Site at(size_t index) const {
-    return {place, path + "[" + std::to_string(index) + "]", defaults};
-  }
+  Site at(size_t index) const { return {place, path + "[" + std::to_string(index) + "]"}; }
 };
 
 // " (did you mean x?)"; "" of "".

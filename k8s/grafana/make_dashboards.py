@@ -95,7 +95,7 @@ def accuracy_chart():
               "Newest complete evaluation of each schedule and method; thin lines: ends of the "
               "95 % interval.",
               " or ".join([curve("", ""), curve("_low", "low"), curve("_high", "high"), level]),
-              "total_budget", "total budget (draws per head and step)", "accuracy", log2=True,
+              "total_budget", "total budget (reads per head and step)", "accuracy", log2=True,
               overrides=[thin, level_line])
 
 
@@ -162,7 +162,7 @@ def experiment_head():
     learned, uniform = (
         gauge("allot_evaluation_accuracy_ratio", "method, total_budget", f'schedule="{name}"')
         for name in ("learned", "uniform"))
-    at_budget = f'count_values("total_budget", {gauge("allot_experiment_total_budget_draws")})'
+    at_budget = f'count_values("total_budget", {gauge("allot_experiment_total_budget_reads")})'
     gain = stat("Learned over uniform", "Held-out accuracy of the learned schedule minus the "
                 "uniform one's, at the total budget that is learned for.",
                 f"max({learned} - {uniform} and on (total_budget) {at_budget})",
@@ -191,16 +191,16 @@ def experiment_findings():
                      gauge("allot_policy_layer_probability_ratio", "layer"), "{{layer}}",
                      "percentunit", "layer")
     schedule = bars("Learned schedule", "Draws of each layer in the learned schedule.",
-                    gauge("allot_policy_layer_draws", "layer"), "none",
+                    gauge("allot_policy_layer_reads", "layer"), "none",
                     "layer ${__data.fields.layer}", "layer")
     entropy = lines("Policy entropy", "Entropy over the layers: it falls as the policy decides.",
                     [query(gauge("allot_policy_entropy_nats"), "entropy")], "suffix: nats")
     # One for each layer, so that rows merge.
-    beats = (gauge("allot_policy_budget_draws", "total_budget, layer") + " * 0 + on (total_budget) "
+    beats = (gauge("allot_policy_budget_reads", "total_budget, layer") + " * 0 + on (total_budget) "
              "group_left () " + gauge("allot_policy_beats_uniform", "total_budget"))
-    by_budget = table("Learned at each total budget", "Draws of each layer in the schedule that is "
+    by_budget = table("Learned at each total budget", "Reads of each layer in the schedule that is "
                       "published for the budget; the uniform one where nothing has beaten it.",
-                      [("draws", "short", gauge("allot_policy_budget_draws", "total_budget, layer")),
+                      [("reads", "short", gauge("allot_policy_budget_reads", "total_budget, layer")),
                        ("beats uniform", "bool_yes_no", beats)],
                       ["total_budget", "layer"], [("total_budget", False)])
     return [row("What is found"),

@@ -27,7 +27,7 @@ struct Judgement {
   bool space_ends = false;  // its namespace takes nothing new: it is being deleted
 };
 
-// Whether its run has ended, as far as anybody has told: what atEnd: release waits for.
+// Whether its run has ended, as far as anybody has told: what whenFinished: release waits for.
 bool isComplete(const Observed& observed);
 
 // The whole status, ready for a merge patch: what is not known is null. Equal to the one that is

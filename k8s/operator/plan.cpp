@@ -112,7 +112,7 @@ MadeObjects packed(const KubeObjects& objects) {
 
 uint32_t workersOf(const v1::Cluster& cluster, const Observed& observed) {
   if (cluster.suspend() || isLeaving(observed.object)) return 0;
-  if (cluster.at_end() == kRelease && isComplete(observed)) return 0;
+  if (cluster.when_finished() == kRelease && isComplete(observed)) return 0;
   return cluster.has_workers() ? cluster.workers() : 1;
 }
 

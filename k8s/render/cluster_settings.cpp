@@ -54,7 +54,7 @@ void applyModels(const v1::ClusterModels& models, json* pod) {
     }
   }
   for (json& mount : (*pod)["containers"][0]["volumeMounts"]) {
-    if (mount.at("name") == "models") mount["mountPath"] = models.path();
+    if (mount.at("name") == "models") mount["mountPath"] = models.mount_path();
   }
 }
 

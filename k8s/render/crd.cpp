@@ -46,6 +46,13 @@ json choiceSchema(const SpecRule& rule, bool may_be_empty) {
   return {{"type", "string"}, {"enum", std::move(words)}};
 }
 
+// A word, and parameters behind it.
+json measureSchema(const SpecRule& rule) {
+  std::string words;
+  for (const std::string& word : rule.choices) words += (words.empty() ? "" : "|") + word;
+  return {{"type", "string"}, {"maxLength", 4096}, {"pattern", "^(" + words + ")( .+)?$"}};
+}
+
 json integerSchema(const SpecRule& rule) {
   json schema = {{"type", "integer"}, {"format", "int64"}, {"minimum", rule.low}};
   // Beyond that a server reads it as a number that is not exact; the format is limit enough.
@@ -96,8 +103,8 @@ json typeSchema(const SpecRule& rule) {
     case SpecType::kTexts:
     case SpecType::kMethods:
       return listOf({{"type", "string"}, {"minLength", 1}, {"maxLength", 4096}}, rule);
-    case SpecType::kChoices:
-      return listOf(choiceSchema(rule, false), rule);
+    case SpecType::kMeasures:
+      return listOf(measureSchema(rule), rule);
     case SpecType::kSchedules:
       return listOf({{kUntyped, true}}, rule);
     case SpecType::kBoolean:
@@ -150,7 +157,7 @@ json specSchema() {
 std::string celValue(const SpecRule& rule) {
   std::string text = rule.default_value;
   if (rule.type == SpecType::kInteger) return text;
-  const bool list = rule.type == SpecType::kIntegers || rule.type == SpecType::kChoices ||
+  const bool list = rule.type == SpecType::kIntegers || rule.type == SpecType::kMeasures ||
                     rule.type == SpecType::kMethods || rule.type == SpecType::kTexts;
   if (list && rule.type != SpecType::kIntegers && text.size() > 2) {
     return "['" + text.substr(1, text.size() - 2) + "']";  // those of the table have one entry
@@ -264,7 +271,7 @@ json statusSchema() {
             {"reward", text("Mean reward of the newest update.")},
             {"best", best},
             {"lag", text("Updates between a result's policy and the one it was consumed by.")},
-            {"gpuHours", text("Hours of workers so far.")},
+            {"workerHours", text("Hours of workers so far.")},
             {"workers", workers},
             {"page", text("Where the run's page is.")},
             {"conditions", conditionsSchema()}}}};
@@ -285,7 +292,7 @@ json columns() {
           column("Workers", "string", ".status.workers.text"),
           column("Age", "date", ".metadata.creationTimestamp"),
           column("Lag", "string", ".status.lag", 1),
-          column("GPU-h", "string", ".status.gpuHours", 1),
+          column("Worker-h", "string", ".status.workerHours", 1),
           column("Run", "string", ".status.runId", 1),
           column("Why", "string", ".status.conditions[?(@.type==\"Progressing\")].message", 1)};
 }

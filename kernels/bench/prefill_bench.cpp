@@ -288,7 +288,7 @@ class Bench {
 
   void measure(Layer* layer, const std::string& text) {
     MethodOptions of;
-    if (auto why = kernels::parseMethod(text, &of, {}, kernels::Phase::kPrefill)) {
+    if (auto why = kernels::parseMethod(text, &of, kernels::Phase::kPrefill)) {
       Layer::stop(*why);
     }
     double low = 0, high = 1;

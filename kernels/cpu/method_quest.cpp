@@ -106,7 +106,7 @@ void selectQuest(const Head& head, Selection* selection) {
   const int page_keys = static_cast<int>(head.options->page_size);
   const int kept = choosePages(head, page_keys, selection);
   const int tiles = (head.n + kTileKeys - 1) / kTileKeys - head.first / kTileKeys;
-  // newest=within is how older builds read and counted.
+  // newest=within counts bounds as float32.
   const uint64_t bound_bytes = head.options->newest_within ? sizeof(float) : kBoundBytes;
   selection->extra_key_bytes += bound_bytes * 2 * tiles * static_cast<uint64_t>(head.kv->head_dim);
   selection->error_known = false;

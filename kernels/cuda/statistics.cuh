@@ -118,7 +118,7 @@ class GroupCount {
     const uint64_t n = keys_.count();
     if (step_.how.chosen_by == ChosenBy::kPages) {
       const uint64_t tiles = (keys_.n + kPart - 1) / kPart - keys_.first / kPart;
-      // newest=within is how older builds counted.
+      // As on the CPU: newest=within counts bounds as float32.
       return tiles * (2 * kDim) * (step_.how.newest_within ? sizeof(float) : 2);
     }
     return n * (step_.how.mode == SplitMode::kShadow ? kDim / 2 + sizeof(float) : keyBytes(-1));

@@ -122,8 +122,7 @@ const kernels::MethodOptions& methodOf(const std::string& text, kernels::Phase p
   const auto found = here.find(text);
   if (found != here.end()) return found->second;
   kernels::MethodOptions options;
-  if (const auto why =
-          kernels::parseMethod(text, &options, kernels::MethodDefaults::kSecond, phase)) {
+  if (const auto why = kernels::parseMethod(text, &options, phase)) {
     refuse("method " + quoted(text) + ": " + *why);
   }
   return here.emplace(text, options).first->second;

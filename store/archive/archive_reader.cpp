@@ -80,7 +80,6 @@ Status checkExport(const v1::RunExport& exported, bool digest_right) {
 // schemas.
 bool completeExport(v1::RunExport* exported) {
   v1::Experiment* experiment = exported->mutable_experiment();
-  if (exported->schema() == 0) exported->set_schema(schemaOf(*experiment));
   const std::string& digest = exported->experiment_sha256();
   const bool right = specDigest(*experiment) == digest ||
                      specDigest(asOfSchema(*experiment, exported->schema())) == digest;
@@ -90,7 +89,7 @@ bool completeExport(v1::RunExport* exported) {
   return right;
 }
 
-// Before anything else: what a newer build wrote may hold what is unknown here.
+// Before anything else: what a newer or a development build wrote may hold what is unknown here.
 Status checkReadable(const std::string& text, const std::string& path) {
   google::protobuf::util::JsonParseOptions options;
   options.ignore_unknown_fields = true;

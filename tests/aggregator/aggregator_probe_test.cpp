@@ -70,7 +70,7 @@ TEST_F(AggregatorProbeTest, ExportsTheRunOnlyWhileItLeads) {
         "staleness_mode=\"truncated-is\"} 1\n",
         "allot_experiment_state{experiment=\"e\",state=\"running\"} 1\n",
         "allot_experiment_state{experiment=\"e\",state=\"paused\"} 0\n",
-        "allot_policy_layer_draws{experiment=\"e\",layer=\"03\"} 2\n",
+        "allot_policy_layer_reads{experiment=\"e\",layer=\"03\"} 2\n",
         "allot_policy_layer_probability_ratio{experiment=\"e\",layer=\"00\"} 0.25\n",
         "allot_policy_published_timestamp_seconds{experiment=\"e\"} 5\n",
         "allot_experiment_updates_max{experiment=\"e\"} 4\n"}) {

@@ -144,7 +144,7 @@ TEST_F(StopTest, HalfAnEvaluationReachesNoGoal) {
 }
 
 TEST_F(StopTest, HoursOfEpisodesAndEvaluationsCountTogether) {
-  experiment({"spec.stop.maxGpuHours=1"});
+  experiment({"spec.stop.maxWorkerHours=1"});
   announceModel();
   const auto store = openMemoryStore(server_);
   const auto aggregator = start("a", store.get());
@@ -164,7 +164,7 @@ TEST_F(StopTest, HoursOfEpisodesAndEvaluationsCountTogether) {
 TEST_F(StopTest, HoursEndASweepItsOpenUnitsAreWithdrawnAndMoreHoursLetItGoOn) {
   run_.experiment.mutable_spec()->clear_update();
   experiment({"spec.evaluation.schedules=[uniform]", "spec.evaluation.budgets=[8, 16]",
-              "spec.stop.maxGpuHours=0.5"});
+              "spec.stop.maxWorkerHours=0.5"});
   announceModel();
   const auto store = openMemoryStore(server_);
   const auto aggregator = start("a", store.get());
@@ -184,7 +184,7 @@ TEST_F(StopTest, HoursEndASweepItsOpenUnitsAreWithdrawnAndMoreHoursLetItGoOn) {
   EXPECT_EQ(aggregator->snapshot().phase, Phase::kFinished);
   EXPECT_EQ(*worker_->openUnits(), 0u);
 
-  set({"spec.stop.maxGpuHours=2"}, Desired::kRunning);
+  set({"spec.stop.maxWorkerHours=2"}, Desired::kRunning);
   EXPECT_TRUE(tick(aggregator.get()));
   EXPECT_EQ(*worker_->openUnits(), 2u);  // what is recorded is not done again
   evaluateAll();
@@ -195,7 +195,7 @@ TEST_F(StopTest, HoursEndASweepItsOpenUnitsAreWithdrawnAndMoreHoursLetItGoOn) {
 // A successor knows of the hours before it.
 TEST_F(StopTest, ASuccessorCountsWhatWasEvaluatedBeforeIt) {
   run_.experiment.mutable_spec()->clear_update();
-  experiment({"spec.evaluation.schedules=[uniform]", "spec.stop.maxGpuHours=1"});
+  experiment({"spec.evaluation.schedules=[uniform]", "spec.stop.maxWorkerHours=1"});
   announceModel();
   const auto store = openMemoryStore(server_);
   ASSERT_TRUE(tick(start("a", store.get()).get()));
@@ -210,7 +210,7 @@ TEST_F(StopTest, ASuccessorCountsWhatWasEvaluatedBeforeIt) {
 
 TEST_F(StopTest, AnEvaluationThatIsRefusedAfterTheLimitIsNotOpenedAgain) {
   run_.experiment.mutable_spec()->clear_update();
-  experiment({"spec.evaluation.schedules=[uniform]", "spec.stop.maxGpuHours=1"});
+  experiment({"spec.evaluation.schedules=[uniform]", "spec.stop.maxWorkerHours=1"});
   announceModel();
   const auto store = openMemoryStore(server_);
   const auto aggregator = start("a", store.get());

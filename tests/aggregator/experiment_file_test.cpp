@@ -90,31 +90,6 @@ TEST_F(ExperimentFileTest, FilesWithoutEndAndDeepOriginsAreRefused) {
   }
 }
 
-// Of a build before streams: its workers would leave the key out and draw as they always did.
-TEST_F(ExperimentFileTest, ARunOfAnOlderBuildThatTakesUpANewKeyIsOfThisBuild) {
-  constexpr uint32_t kThen = 5;
-  const auto begun = parseStoredExperiment(readFile(path()), path(), {}, kThen);
-  ASSERT_TRUE(begun);
-  RunSpec then{*begun, specDigest(asOfSchema(*begun, kThen)), false, 5};
-  then.schema = kThen;
-  ASSERT_TRUE(store_.createRun(then));
-  ExperimentFile followed = file();
-  ASSERT_TRUE(followed.begin(&store_, true));
-  write(16, 10);  // what both builds know
-  ASSERT_TRUE(followed.follow(&store_));
-  EXPECT_EQ((*store_.readSpec())->schema, kThen);
-  EXPECT_EQ((*store_.readSpec())->experiment.spec().streams(), "overlapping");
-  std::ofstream(path(), std::ios::app) << "  streams: disjoint\n";
-  ASSERT_TRUE(followed.follow(&store_));
-  EXPECT_EQ(followed.refused(), "");
-  const RunSpec now = **store_.readSpec();
-  EXPECT_EQ(now.schema, kSpecSchema);
-  EXPECT_EQ(now.experiment.spec().streams(), "disjoint");
-  EXPECT_EQ(now.experiment.spec().policy().total_budget(), 16u);
-  // What the file leaves out means what it means to this build.
-  EXPECT_EQ(now.experiment.spec().attention().method_defaults(), "2");
-}
-
 // All of an edit or nothing of it.
 TEST_F(ExperimentFileTest, AnEditThatTheRunCannotTakeIsRefusedWholeUntilItIsPutRight) {
   ExperimentFile followed = file();
@@ -200,25 +175,6 @@ TEST_F(ExperimentFileTest, BeforeTheFirstResultAnyEditButTheNameIsTaken) {
   const auto refused = file().begin(&store_, false);
   ASSERT_FALSE(refused);
   EXPECT_THAT(refused.error().message, HasSubstr("it has 1 evaluation of the other value"));
-}
-
-// A file without a key that the build of then did not know: not today's default.
-TEST_F(ExperimentFileTest, TheUnchangedFileOfAnOlderBuildsRunIsNoEdit) {
-  RunSpec old = *file().read();
-  old.experiment = asOfSchema(old.experiment, 1);
-  old.sha256 = specDigest(old.experiment);
-  old.schema = 0;
-  ASSERT_TRUE(store_.createRun(old));
-  recordAnEvaluation();
-  ExperimentFile followed = file();
-  const auto run = followed.begin(&store_, false);
-  ASSERT_TRUE(run) << run.error().message;
-  EXPECT_EQ(run->experiment.spec().model().chat_template(), "none");
-  EXPECT_EQ(control().revision, 1u);
-  write(8, 20);
-  ASSERT_TRUE(followed.follow(&store_));
-  EXPECT_EQ(followed.refused(), "");
-  EXPECT_EQ(updates(), 20u);
 }
 
 TEST_F(ExperimentFileTest, AnEditWaitsWhileTheStoreIsAway) {

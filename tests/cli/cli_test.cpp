@@ -18,7 +18,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// What a fork with these options draws from, by a file that leaves all three keys as they were.
+// What a fork with these options draws from, by a file that leaves both keys as they were.
 RunStreams streamsOfFork(const v1::Spec& parent, const std::vector<std::string>& given, bool same,
                          uint64_t fresh) {
   const auto streams = forkStreams(parent, given, same, fresh);
@@ -35,19 +35,16 @@ RunStreams streamsOfFork(const v1::Spec& parent, const std::vector<std::string>&
 }
 
 TEST(ForkStreams, AForkIsIndependentOfItsParentUnlessAsked) {
-  v1::Spec before;  // of a build before the keys
+  v1::Spec before;  // repetition 0
   before.set_seed(7);
   v1::Spec parent = before;
   parent.set_repetition(11);
-  parent.set_streams("disjoint");
   for (const v1::Spec& of : {before, parent}) {
     const RunStreams own = runStreams(of);
     EXPECT_NE(streamsOfFork(of, {}, false, 4711).key, own.key);
     EXPECT_NE(streamsOfFork(of, {}, false, 4711).key, before.seed());
     EXPECT_NE(streamsOfFork(of, {}, false, 4711).key, streamsOfFork(of, {}, false, 4712).key);
-    EXPECT_EQ(streamsOfFork(of, {}, false, 4711).layout, Streams::kDisjoint);
     EXPECT_EQ(streamsOfFork(of, {}, true, 4711).key, own.key);
-    EXPECT_EQ(streamsOfFork(of, {}, true, 4711).layout, own.layout);
   }
   // Asked by number: a fork can be made again.
   const auto again = std::vector<std::string>{"spec.repetition=4711"};
@@ -55,27 +52,12 @@ TEST(ForkStreams, AForkIsIndependentOfItsParentUnlessAsked) {
   EXPECT_THAT(forkStreams(parent, {}, false, 4711)->told, HasSubstr("spec.repetition=4711"));
   EXPECT_THAT(forkStreams(parent, again, false, 1)->told, HasSubstr("spec.repetition=4711"));
   EXPECT_THAT(forkStreams(parent, {}, true, 1)->told, HasSubstr("the same random numbers"));
-  for (const char* both : {"spec.seed=7", "spec.repetition=4711", "spec.streams=disjoint"}) {
+  for (const char* both : {"spec.seed=7", "spec.repetition=4711"}) {
     const auto refused = forkStreams(parent, {both}, true, 1);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
     EXPECT_THAT(refused.error().message, HasSubstr(std::string("leave out --set ") + both));
   }
-}
-
-TEST(ForkStreams, AMethodThatWouldMeanSomethingElseIsSaid) {
-  v1::Spec parent;
-  parent.mutable_attention()->set_decode("s2anta-sys");
-  parent.mutable_evaluation()->add_methods("quest pageSize=32");
-  EXPECT_EQ(methodsApart(parent, {}),
-            "what that run calls quest pageSize=32 is quest pageSize=32 newest=within today: --set "
-            "spec.attention.methodDefaults=1 keeps its meaning");
-  EXPECT_EQ(methodsApart(parent, {"spec.attention.methodDefaults=2"}), "");
-  parent.mutable_attention()->set_method_defaults("2");
-  EXPECT_EQ(methodsApart(parent, {}), "");
-  parent.mutable_attention()->set_method_defaults("1");
-  parent.mutable_evaluation()->set_methods(0, "quest newest=within");
-  EXPECT_EQ(methodsApart(parent, {}), "");
 }
 
 TEST(Printable, ShowsNothingThatATerminalObeys) {
@@ -128,7 +110,7 @@ TEST(RunReport, SetsManyMethodsSideBySide) {
   rows.push_back(summaryRow("top-k", "oneHot-03", 512, 0.75));
   summary["fidelity"] = {{{"method", "top-k"},
                           {"schedule", "uniform"},
-                          {"samples_per_layer", 2.5},
+                          {"reads_per_layer", 2.5},
                           {"relative_error", 0.125},
                           {"agreement", 0.5},
                           {"density", 0.1}}};
@@ -138,7 +120,7 @@ TEST(RunReport, SetsManyMethodsSideBySide) {
   const auto variance = [](const char* method, double value, double rows) {
     return nlohmann::json{{"method", method},
                           {"schedule", "uniform"},
-                          {"samples_per_layer", 32},
+                          {"reads_per_layer", 32},
                           {"variance", value},
                           {"unique_rows", rows}};
   };

@@ -23,7 +23,7 @@ using testing::HasSubstr;
 using testing::MatchesRegex;
 using testing::Not;
 
-const std::string kExport = ALLOT_SOURCE_DIR "/tests/golden/exports/2141bf4";
+const std::string kExport = ALLOT_SOURCE_DIR "/tests/golden/exports/first";
 
 class HistoryTest : public testing::Test {
  protected:

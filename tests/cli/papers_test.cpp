@@ -49,11 +49,8 @@ TEST(ShippedPapers, EachRunIsAnExperimentThatIsTaken) {
       // What the sentence of a run says is what its settings do.
       EXPECT_EQ(parsed->spec().attention().protocol(), paper.paper == "vattention" ? "B" : "A");
       EXPECT_EQ(parsed->spec().model().path().substr(0, 8), "/models/");
-      // A paper's float32 is that of keys and values, too.
-      const v1::Model& model = parsed->spec().model();
-      if (model.dtype() == "float32") {
-        EXPECT_EQ(model.kv_dtype(), "by-device");
-      }
+      // Each is for a GPU.
+      EXPECT_EQ(parsed->spec().model().kv_dtype(), "bfloat16");
     }
     EXPECT_EQ(paper.runs[0].folder, paper.name);
   }

@@ -65,7 +65,7 @@ TEST(SpecChange, EverySettingIsEitherLiveOrRefusedWithReasonAndMend) {
                                              "spec.staleness.maxLag=5",
                                              "spec.evaluation.everyUpdates=26",
                                              "spec.stop.goal=0.5",
-                                             "spec.stop.maxGpuHours=1"};
+                                             "spec.stop.maxWorkerHours=1"};
   for (const std::string& setting : settings) {
     const auto after = withSettings(before, {setting});
     ASSERT_TRUE(after) << after.error().message;

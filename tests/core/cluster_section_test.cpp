@@ -78,7 +78,8 @@ TEST(ClusterSection, ARunLeavesAsideWhatIsTheClusters) {
   EXPECT_EQ(specDigest(object.experiment), digest);
   EXPECT_EQ(object.name_space, "alice");
   EXPECT_EQ(object.cluster.workers(), 3u);
-  for (const char* cluster : {"{}", "{suspend: true, gpus: 2}", "{models: {claim: m, path: /m}}"}) {
+  for (const char* cluster :
+       {"{}", "{suspend: true, gpus: 2}", "{models: {claim: m, mountPath: /m}}"}) {
     const ExperimentObject same =
         parsed(file("{name: a}", "  cluster: " + std::string(cluster) + "\n"));
     EXPECT_EQ(specDigest(same.experiment), digest) << cluster;
@@ -89,8 +90,8 @@ TEST(ClusterSection, ARunLeavesAsideWhatIsTheClusters) {
 TEST(ClusterSection, WhatIsMissingIsTheTablesDefault) {
   const v1::Cluster cluster = parsed(file("{name: a}", "")).cluster;
   EXPECT_FALSE(cluster.has_workers());  // kubectl scale decides
-  EXPECT_EQ(cluster.at_end(), "release");
-  EXPECT_EQ(cluster.models().path(), "/models");
+  EXPECT_EQ(cluster.when_finished(), "release");
+  EXPECT_EQ(cluster.models().mount_path(), "/models");
   EXPECT_EQ(cluster.image().registry(), "localhost");
   EXPECT_EQ(cluster.storage(), "1Gi");
   EXPECT_EQ(cluster.kv_memory(), "");
@@ -107,7 +108,7 @@ TEST(ClusterSection, IsReadWhole) {
     - {operator: Exists, effect: NoExecute, tolerationSeconds: 30}
     image: {registry: "registry.example.org:5000/team", tag: 0.2.0-abc}
     queue: gpus
-    atEnd: keep
+    whenFinished: keep
     results: {claim: results}
 )"))
                                   .cluster;
@@ -121,7 +122,7 @@ TEST(ClusterSection, IsReadWhole) {
   EXPECT_EQ(cluster.tolerations(1).toleration_seconds(), 30u);
   EXPECT_EQ(cluster.image().registry(), "registry.example.org:5000/team");
   EXPECT_EQ(cluster.queue(), "gpus");
-  EXPECT_EQ(cluster.at_end(), "keep");
+  EXPECT_EQ(cluster.when_finished(), "keep");
   EXPECT_EQ(cluster.results().claim(), "results");
 }
 
@@ -132,7 +133,7 @@ TEST(ClusterSection, RefusesWithPathValueAndWhatIsAllowed) {
       {"{workers: -1}", "spec.cluster.workers: -1 is out of range 0..10000"},
       {"{gpus: 65}", "spec.cluster.gpus: 65 is out of range 0..64"},
       {"{suspend: yes}", "spec.cluster.suspend: \"yes\" is not true or false"},
-      {"{atEnd: stay}", "spec.cluster.atEnd: \"stay\" is not one of release, keep"},
+      {"{whenFinished: stay}", "spec.cluster.whenFinished: \"stay\" is not one of release, keep"},
       {"{kvMemory: 40 GiB}",
        "spec.cluster.kvMemory: \"40 GiB\" is not a quantity, as in 40Gi or 500m"},
       {"{kvMemory: 500m}", "spec.cluster.kvMemory: 500m is less than 1Mi"},
@@ -148,10 +149,10 @@ TEST(ClusterSection, RefusesWithPathValueAndWhatIsAllowed) {
       {"{models: {claim: A}}",
        "spec.cluster.models.claim: \"A\" is not a name of lower-case letters, digits and inner "
        "hyphens"},
-      {"{models: {claim: m, path: ../etc}}",
-       "spec.cluster.models.path: \"../etc\" is not an absolute path"},
-      {"{models: {claim: m, path: /m/../etc}}",
-       "spec.cluster.models.path: \"/m/../etc\" is not an absolute path"},
+      {"{models: {claim: m, mountPath: ../etc}}",
+       "spec.cluster.models.mountPath: \"../etc\" is not an absolute path"},
+      {"{models: {claim: m, mountPath: /m/../etc}}",
+       "spec.cluster.models.mountPath: \"/m/../etc\" is not an absolute path"},
       {"{image: {tag: \"a b\"}}", "spec.cluster.image.tag: \"a b\" is not a tag"},
       {"{nodeSelector: {\"a b\": c}}",
        "spec.cluster.nodeSelector: \"a b\" is no name of a label or resource"},

@@ -129,7 +129,7 @@ TEST(EvaluationPlan, SmallerChunksCoverTheSameQuestions) {
       questions += unit.question_count();
     }
     const uint32_t compared = (64 + each - 1) / each * each;  // whole chunks
-    EXPECT_EQ(fidelityQuestions(e.spec()), compared);
+    EXPECT_EQ(comparedQuestions(e.spec(), Measure::kFidelity), compared);
     EXPECT_THAT(asked, testing::SizeIs(3)) << each;
     EXPECT_THAT((asked[{"accuracy", "dense"}]), testing::SizeIs(100));
     EXPECT_THAT((asked[{"accuracy", "santa"}]), testing::SizeIs(100));
@@ -193,21 +193,22 @@ TEST(EvaluationPlan, FidelityAndVarianceTakeTheQuestionsThatTheyAreGiven) {
   v1::Evaluation* evaluation = e.mutable_spec()->mutable_evaluation();
   evaluation->add_schedules()->set_kind("uniform");
   evaluation->add_budgets(6);
-  evaluation->clear_measures();
-  evaluation->add_measures("fidelity");
-  evaluation->add_measures("variance");
-  // Asked for, and in whole chunks of 32.
+  // Asked for, and in whole chunks of 32; 0: the parameter is left out.
   for (const auto& [asked, measured] : std::map<uint32_t, uint32_t>{
-           {0, 64}, {1, 32}, {32, 32}, {33, 64}, {129, 150}, {1000, 150}, {UINT32_MAX, 150}}) {
-    evaluation->set_fidelity_questions(asked);
-    EXPECT_EQ(fidelityQuestions(e.spec()), measured) << asked;
+           {0, 64}, {1, 32}, {32, 32}, {33, 64}, {129, 150}, {1000, 150}, {1'000'000, 150}}) {
+    evaluation->clear_measures();
+    const std::string questions_asked = asked > 0 ? " questions=" + std::to_string(asked) : "";
+    evaluation->add_measures("fidelity" + questions_asked);
+    evaluation->add_measures("variance questions=100");
+    EXPECT_EQ(comparedQuestions(e.spec(), Measure::kFidelity), measured) << asked;
+    EXPECT_EQ(comparedQuestions(e.spec(), Measure::kVariance), 128u);
     std::map<std::string, uint32_t> questions;
     for (const auto& unit : planEvaluation(e, threeLayers())) {
       questions[unit.measure() + " " + unit.method()] += unit.question_count();
       EXPECT_TRUE(unit.unit_id().ends_with("/" + unit.measure()));
     }
     EXPECT_EQ(questions, (std::map<std::string, uint32_t>{{"fidelity santa", measured},
-                                                          {"variance santa", measured}}));
+                                                          {"variance santa", 128}}));
     EXPECT_TRUE(checkGrid(e, 3));
   }
 }

@@ -197,15 +197,15 @@ TEST(MetricRegistry, ReplacesAndClearsSeries) {
   MetricRegistry metrics;
   metrics.setRun("e", "");
   const auto layer = [](const char* name) { return MetricRegistry::Labels{{"layer", name}}; };
-  metrics.replace("allot_policy_layer_draws", {{layer("0"), 1}, {layer("1"), 2}});
-  metrics.replace("allot_policy_layer_draws", {{layer("1"), 3}, {layer("2"), 4}});
+  metrics.replace("allot_policy_layer_reads", {{layer("0"), 1}, {layer("1"), 2}});
+  metrics.replace("allot_policy_layer_reads", {{layer("1"), 3}, {layer("2"), 4}});
   std::string text = metrics.text();
   EXPECT_THAT(text, Not(HasSubstr("layer=\"0\"")));
   EXPECT_THAT(text, HasSubstr("layer=\"1\"} 3\n"));
   EXPECT_THAT(text, HasSubstr("layer=\"2\"} 4\n"));
   metrics.counter("allot_worker_seconds_total", {{"device", "cpu"}}).Increment();
   metrics.clear("allot_worker_seconds_total");
-  metrics.clear("allot_policy_layer_draws");
+  metrics.clear("allot_policy_layer_reads");
   EXPECT_EQ(metrics.text(), "");  // no family without a series
   EXPECT_EQ(metrics.counter("allot_worker_seconds_total", {{"device", "cpu"}}).Value(), 0);
 }

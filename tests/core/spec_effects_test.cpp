@@ -76,18 +76,6 @@ TEST(SpecEffects, WhatWouldBeWithoutEffectIsRefusedInFilesThatAreApplied) {
            {{"spec.evaluation={answers: all, measures: [fidelity]}"},
             "x.yaml: spec.evaluation.answers: all has no effect: spec.evaluation.measures has no "
             "accuracy, without which nothing is answered; add it, or remove this key"},
-           {{"spec.evaluation.agreement=last-layer"},
-            "x.yaml: spec.evaluation.agreement: last-layer has no effect: spec.evaluation.measures "
-            "has no fidelity; add it, or remove this key"},
-           {{"spec.evaluation={varianceReplicates: 8, measures: [fidelity]}"},
-            "x.yaml: spec.evaluation.varianceReplicates: 8 has no effect: "
-            "spec.evaluation.measures has no variance; add it, or remove this key"},
-           {{"spec.evaluation.supportTile=256"},
-            "x.yaml: spec.evaluation.supportTile: 256 has no effect: spec.evaluation.measures has "
-            "no fidelity or variance; add it, or remove this key"},
-           {{"spec.evaluation.fidelityQuestions=8"},
-            "x.yaml: spec.evaluation.fidelityQuestions: 8 has no effect: spec.evaluation.measures "
-            "has no fidelity or variance; add it, or remove this key"},
            {{"spec.evaluation={schedules: [uniform, [1, 9]], budgets: [8, 16]}"},
             "x.yaml: spec.evaluation.schedules[1]: sums to 10, at which it would be measured, but "
             "that is not in spec.evaluation.budgets, [8, 16]; add it there, or change the list"}}) {
@@ -107,10 +95,6 @@ TEST(SpecEffects, WhatWouldBeWithoutEffectIsRefusedInFilesThatAreApplied) {
   }
   EXPECT_TRUE(
       parseExperiment(tiny(), "x.yaml", {"spec.evaluation={schedules: [[1, 9]], budgets: [10]}"}));
-  EXPECT_TRUE(parseExperiment(tiny(), "x.yaml",
-                              {"spec.evaluation={measures: [fidelity, variance], supportTile: 256, "
-                               "agreement: each-layer, fidelityQuestions: 8, "
-                               "varianceReplicates: 64}"}));
 }
 
 TEST(SpecEffects, ALeastPerLayerLeavesSomethingToLearnAndFitsTheBudgets) {

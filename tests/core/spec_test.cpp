@@ -12,6 +12,7 @@
 
 #include "allot/v1/cluster.pb.h"
 #include "core/digest.h"
+#include "core/spec/measure_options.h"
 #include "core/spec/spec_keys.h"
 #include "core/spec/task_catalogue.h"
 
@@ -74,7 +75,6 @@ TEST(Spec, ExampleGivesEveryField) {
   EXPECT_EQ(spec.attention().decode(), "s2anta-sys");
   EXPECT_EQ(spec.policy().total_budget(), 8u);
   EXPECT_EQ(spec.policy().min_per_layer(), 0u);
-  EXPECT_EQ(spec.policy().init(), "uniform");
   EXPECT_EQ(spec.rollout().questions_per_episode(), 16u);
   EXPECT_EQ(spec.rollout().episodes_per_pull(), 1u);
   ASSERT_TRUE(spec.has_update());
@@ -93,7 +93,7 @@ TEST(Spec, ExampleGivesEveryField) {
   EXPECT_EQ(spec.evaluation().schedules(1).kind(), "learned");
   EXPECT_THAT(spec.evaluation().methods(), ElementsAre("dense", "s2anta-sys"));
   EXPECT_EQ(spec.stop().goal(), 0.0);
-  EXPECT_EQ(spec.stop().max_gpu_hours(), 0.0);
+  EXPECT_EQ(spec.stop().max_worker_hours(), 0.0);
 }
 
 TEST(Spec, ASuiteDecidesWhatItsKeysAre) {
@@ -192,7 +192,7 @@ TEST(Spec, RefusesWithPathValueAndWhatIsAllowed) {
        "spec.update.learningRate: \"0.05x\" is not a finite number"},
       {"spec.update.learningRate=", "spec.update.learningRate: \"\" is not a finite number"},
       {"spec.stop.goal=1.5", "spec.stop.goal: 1.5 is out of range 0..1"},
-      {"spec.stop.maxGpuHours=0", "spec.stop.maxGpuHours: 0 is out of range >0"},
+      {"spec.stop.maxWorkerHours=0", "spec.stop.maxWorkerHours: 0 is out of range >0"},
       {"spec.update.optimizer=adm",
        "spec.update.optimizer: \"adm\" is not one of adam, sgd (did you mean adam?)"},
       {"spec.update.optimizer=rmsprop",
@@ -289,14 +289,32 @@ TEST(Spec, RefusesWithPathValueAndWhatIsAllowed) {
        "spec.evaluation.methods[1]: the list has this entry already; remove one"},
       {"spec.evaluation.measures=[accuracy, speed]",
        "spec.evaluation.measures[1]: \"speed\" is not one of accuracy, fidelity, variance"},
-      {"spec.evaluation.supportTile=0",
-       "spec.evaluation.supportTile: 0 is out of range 1..1048576"},
-      {"spec.evaluation.fidelityQuestions=0",
-       "spec.evaluation.fidelityQuestions: 0 is out of range 1..1000000"},
-      {"spec.evaluation.varianceReplicates=1",
-       "spec.evaluation.varianceReplicates: 1 is out of range 2..4096"},
-      {"spec.evaluation.agreement=layer",
-       "spec.evaluation.agreement: \"layer\" is not one of all-layers, last-layer, each-layer"},
+      {"spec.evaluation.measures=[fidelity tile=0]",
+       "spec.evaluation.measures[0]: \"fidelity tile=0\": tile: a bad value; allowed: 1..1048576"},
+      {"spec.evaluation.measures=[accuracy, variance questions=1000001]",
+       "spec.evaluation.measures[1]: \"variance questions=1000001\": questions: a bad value; "
+       "allowed: 1..1000000"},
+      {"spec.evaluation.measures=[variance replicates=1]",
+       "spec.evaluation.measures[0]: \"variance replicates=1\": replicates: a bad value; allowed: "
+       "2..4096"},
+      {"spec.evaluation.measures=[fidelity agreement=layer]",
+       "spec.evaluation.measures[0]: \"fidelity agreement=layer\": agreement: a bad value; "
+       "allowed: "
+       "all-layers, last-layer, each-layer"},
+      {"spec.evaluation.measures=[fidelity replicates=4]",
+       "spec.evaluation.measures[0]: \"fidelity replicates=4\": fidelity has no such parameter; it "
+       "takes questions, tile, agreement"},
+      {"spec.evaluation.measures=[accuracy tile=4]",
+       "spec.evaluation.measures[0]: \"accuracy tile=4\": accuracy takes no parameters"},
+      {"spec.evaluation.measures=[fidelity tile]",
+       "spec.evaluation.measures[0]: \"fidelity tile\": tile has no value; allowed: 1..1048576"},
+      {"spec.evaluation.measures=[fidelity tile=4 tile=4]",
+       "spec.evaluation.measures[0]: \"fidelity tile=4 tile=4\": tile is given twice"},
+      {"spec.evaluation.measures=['fidelity  tile=4']",
+       "spec.evaluation.measures[0]: \"fidelity  tile=4\": write single spaces between its "
+       "parameters, and none at the end"},
+      {"spec.evaluation.measures=[fidelity, fidelity tile=256]",
+       "spec.evaluation.measures[1]: the list has this entry already; remove one"},
       {"spec.evaluation={measures: [variance], methods: [dense]}",
        "spec.evaluation.measures[0]: variance compares methods with dense, but "
        "spec.evaluation.methods has no other; add one"},
@@ -326,7 +344,7 @@ TEST(Spec, RefusesWithPathValueAndWhatIsAllowed) {
        "spec.policy.learningRate: unknown key (did you mean spec.update.learningRate?)"},
       {"spec.policy={colour: red}",
        "spec.policy.colour: unknown key; known here: totalBudget, totalBudgets, minPerLayer, "
-       "granularity, zeroReads, learningRules, init"},
+       "granularity, zeroReads, learningRules"},
       {"metadata={name: tiny, namspace: x}",
        "metadata.namspace: unknown key (did you mean namespace?)"},
       {"metadata={name: tiny, namespace: A}",
@@ -340,6 +358,27 @@ TEST(Spec, RefusesWithPathValueAndWhatIsAllowed) {
   for (const auto& [assignment, message] : cases) {
     EXPECT_EQ(refusalOf(assignment), "x.yaml: " + message) << assignment;
   }
+}
+
+TEST(Spec, MeasuresAreKeptInTheirShortestText) {
+  const auto measured = [](const std::string& measures) {
+    return parsed(tiny(), {"spec.evaluation.measures=[" + measures + "]"}).spec().evaluation();
+  };
+  const v1::Evaluation own = measured(
+      "accuracy, variance replicates=64 tile=32, fidelity agreement=each-layer tile=256 "
+      "questions=8");
+  EXPECT_THAT(own.measures(), ElementsAre("accuracy", "variance replicates=64",
+                                          "fidelity questions=8 tile=256 agreement=each-layer"));
+  EXPECT_THAT(measuresOf(own),
+              ElementsAre(Measure::kAccuracy, Measure::kVariance, Measure::kFidelity));
+  EXPECT_EQ(measureOptions(own, Measure::kFidelity),
+            (MeasureOptions{.measure = Measure::kFidelity,
+                            .questions = 8,
+                            .tile = 256,
+                            .agreement = AgreementLayers::kEach}));
+  EXPECT_EQ(measureOptions(own, Measure::kVariance),
+            (MeasureOptions{.measure = Measure::kVariance, .replicates = 64}));
+  EXPECT_EQ(measureOptions(measured("accuracy"), Measure::kFidelity).questions, 64u);
 }
 
 TEST(Spec, MethodsAreKeptInTheirShortestText) {

@@ -66,10 +66,6 @@ struct Last<TaskSplit> {
   static constexpr auto kValue = TaskSplit::kValidation;
 };
 template <>
-struct Last<Streams> {
-  static constexpr auto kValue = Streams::kOverlapping;
-};
-template <>
 struct Last<Desired> {
   static constexpr auto kValue = Desired::kFinished;
 };
@@ -90,7 +86,7 @@ template <typename Enum>
 struct Words : testing::Test {};
 using Enums = testing::Types<Optimizer, Baseline, StalenessMode, ScheduleKind, Measure,
                              AgreementLayers, Protocol, Dtype, DeviceChoice, PromptStyle, TaskSplit,
-                             Streams, Desired, Phase, WorkerState, RefusalKind>;
+                             Desired, Phase, WorkerState, RefusalKind>;
 TYPED_TEST_SUITE(Words, Enums);
 
 TYPED_TEST(Words, EveryValueHasAWordOfItsOwnThatLeadsBack) {
@@ -121,11 +117,10 @@ TEST(Choices, TheWordsAreThoseOfAllBuilds) {
   EXPECT_THAT(wordsOf<AgreementLayers>(), ElementsAre("all-layers", "last-layer", "each-layer"));
   EXPECT_THAT(wordsOf<Protocol>(), ElementsAre("A", "B"));
   EXPECT_THAT(wordsOf<Dtype>(), ElementsAre("float32", "bfloat16"));
-  EXPECT_THAT(wordsOf<KvDtype>(), ElementsAre("bfloat16", "float32", "by-device"));
+  EXPECT_THAT(wordsOf<KvDtype>(), ElementsAre("bfloat16", "float32"));
   EXPECT_THAT(wordsOf<DeviceChoice>(), ElementsAre("auto", "cpu", "cuda"));
   EXPECT_THAT(wordsOf<PromptStyle>(), ElementsAre("llama", "deepseek"));
   EXPECT_THAT(wordsOf<TaskSplit>(), ElementsAre("test", "validation"));
-  EXPECT_THAT(wordsOf<Streams>(), ElementsAre("disjoint", "overlapping"));
   EXPECT_THAT(wordsOf<Desired>(), ElementsAre("running", "paused", "stopped", "finished"));
   EXPECT_THAT(wordsOf<Phase>(),
               ElementsAre("starting", "running", "evaluating", "paused", "stopped", "finished"));
@@ -142,16 +137,12 @@ TEST(Choices, AWordThatIsMissingMeansWhatItAlwaysDid) {
   EXPECT_EQ(kindOf({}), ScheduleKind::kOneHot);
   EXPECT_EQ(measureOf({}), Measure::kAccuracy);
   EXPECT_TRUE(measuresOf({}).empty());
-  EXPECT_EQ(agreementLayersOf({}), AgreementLayers::kAll);
-  EXPECT_EQ(supportTile({}), 32u);
-  EXPECT_EQ(varianceReplicates({}), 16u);
   EXPECT_EQ(protocolOf({}), Protocol::kA);
   EXPECT_EQ(dtypeOf({}), Dtype::kFloat32);
-  EXPECT_EQ(kvDtypeOf({}), KvDtype::kByDevice);
+  EXPECT_EQ(kvDtypeOf({}), KvDtype::kBFloat16);
   EXPECT_EQ(deviceOf({}), DeviceChoice::kAuto);
   EXPECT_EQ(promptStyleOf({}), PromptStyle::kLlama);
   EXPECT_EQ(splitOf({}), TaskSplit::kTest);
-  EXPECT_EQ(streamsOf({}), Streams::kOverlapping);
 }
 
 v1::Experiment plainExperiment() {
@@ -177,14 +168,12 @@ TEST(Choices, TheSpecsRowsHaveTheWordsOfTheEnums) {
   EXPECT_THAT(choicesAt("spec.evaluation.schedules"), ElementsAre("uniform", "learned", "oneHot"));
   EXPECT_EQ(choicesAt("spec.evaluation.measures"), wordsOf<Measure>());
   EXPECT_EQ(choicesAt("spec.evaluation.answers"), wordsOf<KeptAnswers>());
-  EXPECT_EQ(choicesAt("spec.evaluation.agreement"), wordsOf<AgreementLayers>());
   EXPECT_EQ(choicesAt("spec.attention.protocol"), wordsOf<Protocol>());
   EXPECT_EQ(choicesAt("spec.model.dtype"), wordsOf<Dtype>());
   EXPECT_EQ(choicesAt("spec.model.kvDtype"), wordsOf<KvDtype>());
   EXPECT_EQ(choicesAt("spec.model.device"), wordsOf<DeviceChoice>());
   EXPECT_EQ(choicesAt("spec.task.promptStyle"), wordsOf<PromptStyle>());
   EXPECT_EQ(choicesAt("spec.task.split"), wordsOf<TaskSplit>());
-  EXPECT_EQ(choicesAt("spec.streams"), wordsOf<Streams>());
 }
 
 TEST(Choices, AStoredWordThatNobodyHereKnowsIsRefusedWithThoseThatAre) {

@@ -36,7 +36,7 @@ class HistoryTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         shutil.rmtree(FOLDER, ignore_errors=True)
-        for source, name in (("2141bf4", "first"), ("ed276d5", "second"), ("2141bf4", HOSTILE)):
+        for source, name in (("first", "first"), ("second", "second"), ("first", HOSTILE)):
             shutil.copytree(EXPORTS / source, FOLDER / name)
         (FOLDER / "broken").mkdir()
         (FOLDER / "broken/export.json").write_text('{"<script>": 1')

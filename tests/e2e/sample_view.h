@@ -76,7 +76,7 @@ inline std::vector<CurvePoint> sampleEvaluations() {
 inline nlohmann::json sampleWorths() {
   nlohmann::json worths;
   for (const double mean : {0.01, 0.31, -0.02, 0.0, 0.27, 0.2, 0.06, -0.04}) {
-    worths.push_back({{"draws", 1}, {"mean", mean}, {"low", mean - 0.07}, {"high", mean + 0.07}});
+    worths.push_back({{"reads", 1}, {"mean", mean}, {"low", mean - 0.07}, {"high", mean + 0.07}});
   }
   return worths;
 }
@@ -132,22 +132,22 @@ inline RunView sampleView() {
       {"learner", "additive"},
       {"granularity", "layer"},
       {"learned_schedule", {0, 3, 0, 0, 2, 2, 1, 0}},
-      {"layer_draws", {0, 3, 0, 0, 2, 2, 1, 0}},
+      {"layer_reads", {0, 3, 0, 0, 2, 2, 1, 0}},
       {"frontier",
        {{{"total_budget", 8},
          {"learned_schedule", {0, 3, 0, 0, 2, 2, 1, 0}},
-         {"layer_draws", {0, 3, 0, 0, 2, 2, 1, 0}},
+         {"layer_reads", {0, 3, 0, 0, 2, 2, 1, 0}},
          {"worth", sampleWorths()},
          {"beats_uniform", true},
          {"trial", {{"question_sets", 12}, {"mean", 0.314}, {"error", 0.041}}}},
         {{"total_budget", 32},
          {"learned_schedule", {4, 4, 4, 4, 4, 4, 4, 4}},
-         {"layer_draws", {4, 4, 4, 4, 4, 4, 4, 4}},
+         {"layer_reads", {4, 4, 4, 4, 4, 4, 4, 4}},
          {"beats_uniform", false},
          {"trial", {{"question_sets", 7}, {"mean", -0.012}, {"error", 0.05}}}},
         {{"total_budget", 128},
          {"learned_schedule", {16, 16, 16, 16, 16, 16, 16, 16}},
-         {"layer_draws", {16, 16, 16, 16, 16, 16, 16, 16}},
+         {"layer_reads", {16, 16, 16, 16, 16, 16, 16, 16}},
          {"beats_uniform", false},
          {"trial", {{"question_sets", 0}, {"mean", 0.0}, {"error", 0.0}}}}}},
       {"workers", workers},
@@ -175,7 +175,7 @@ inline RunView emptyView() {
   facts["state"] = "starting";
   for (const char* key : {"updates", "episodes", "episodes_per_second", "layers", "open_units"})
     facts[key] = 0;
-  for (const char* key : {"history", "policy_probabilities", "learned_schedule", "layer_draws",
+  for (const char* key : {"history", "policy_probabilities", "learned_schedule", "layer_reads",
                           "frontier", "workers"}) {
     facts[key] = nlohmann::json::array();
   }
@@ -275,7 +275,7 @@ inline FidelityPoint sampleFidelity(const std::string& method, double samples, d
   point.method = method;
   point.schedule = samples > 0 ? "uniform" : "adaptive";
   point.total_budget = static_cast<uint64_t>(8 * samples);
-  point.samples_per_layer = samples;
+  point.reads_per_layer = samples;
   point.questions = 64;
   point.all = numbers("", 1);
   for (int layer = 0; layer < 8; ++layer) {

@@ -28,8 +28,8 @@ MORE = """  seed: 7
     budgets: [8, 16]
     schedules: [uniform, learned, [3, 5, 0, 0, 0, 0, 0, 0], {oneHot: {base: 2}}]
     methods: [dense, vattention epsilon=0.1 delta=0.1]
-    measures: [accuracy, fidelity]
-  stop: {goal: "", maxGpuHours: "0.5"}
+    measures: [accuracy, fidelity tile=256]
+  stop: {goal: "", maxWorkerHours: "0.5"}
 """
 
 

@@ -175,8 +175,7 @@ TEST_F(DecoderCuda, PromptsReadByMethodsGiveTheLogitsOfTheCpu) {
                            "skip-softmax threshold=0.1", "sampled-blocks"}) {
     SCOPED_TRACE(text);
     PromptReading reading;
-    ASSERT_EQ(kernels::parseMethod(text, &reading.method, {}, kernels::Phase::kPrefill),
-              std::nullopt);
+    ASSERT_EQ(kernels::parseMethod(text, &reading.method, kernels::Phase::kPrefill), std::nullopt);
     reading.schedule.assign(static_cast<size_t>(gpu_->config().layers), 3);
     reading.sequence = 9;
     reading.measures_kept_mass = kernels::choosesBlocks(reading.method);

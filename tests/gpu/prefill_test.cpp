@@ -74,7 +74,7 @@ class GpuPrompt {
   }
   static MethodOptions methodIn(const std::string& text) {
     MethodOptions options;
-    EXPECT_EQ(parseMethod(text, &options, {}, Phase::kPrefill), std::nullopt);
+    EXPECT_EQ(parseMethod(text, &options, Phase::kPrefill), std::nullopt);
     return options;
   }
 

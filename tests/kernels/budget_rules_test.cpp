@@ -52,8 +52,8 @@ TEST(BudgetRules, RowsForAnErrorOfFivePercent) {
   EXPECT_EQ(vAttentionRows(cancelled, options), 4000);
 }
 
-// Runs of older builds have split=half: their rows are those of the formula that was, to the bit.
-TEST(BudgetRules, HalvesAreAsBefore) {
+// The rows of split=half are those of the closed formula, to the bit.
+TEST(BudgetRules, HalvesFollowTheClosedFormula) {
   std::mt19937_64 random(5);
   std::uniform_real_distribution<double> uniform(0.01, 4);
   for (int i = 0; i < 1000; ++i) {

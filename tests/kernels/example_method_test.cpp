@@ -21,9 +21,9 @@ TEST(MethodFromOutside, IsAMethodLikeAnyOther) {
   EXPECT_TRUE(gpuUnsupported(uniform));
   MethodOptions none;
   EXPECT_EQ(parseMethod("uniform S=3", &none), "uniform takes no parameters");
-  EXPECT_EQ(parseMethod("uniform", &none, MethodDefaults::kSecond, Phase::kPrefill)
-                ->rfind("uniform does not read prompts", 0),
-            0u);
+  EXPECT_EQ(
+      parseMethod("uniform", &none, Phase::kPrefill)->rfind("uniform does not read prompts", 0),
+      0u);
 }
 
 TEST(MethodFromOutside, WithABudgetForEveryKeyItIsDense) {

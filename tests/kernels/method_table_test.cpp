@@ -26,7 +26,7 @@ TEST(MethodTable, TheGpusColumnIsWhatIsNotRefused) {
     for (const Phase phase : {Phase::kPrefill, Phase::kDecode}) {
       SCOPED_TRACE(std::string(method.name) + (phase == Phase::kDecode ? ", decode" : ", prefill"));
       MethodOptions options;
-      const bool known = !parseMethod(method.name, &options, MethodDefaults::kSecond, phase);
+      const bool known = !parseMethod(method.name, &options, phase);
       EXPECT_EQ(known, includes(method.phases, phase));
       options.method = method.method;
       EXPECT_EQ(!gpuUnsupported(options, phase), includes(method.gpu, phase));
@@ -39,7 +39,7 @@ TEST(MethodTable, TheGpusColumnIsWhatIsNotRefused) {
 TEST(MethodTable, AGpuHasSomeValuesOfParametersAlone) {
   const auto refusal = [](const char* text, Phase phase = Phase::kDecode) {
     MethodOptions options;
-    EXPECT_EQ(parseMethod(text, &options, MethodDefaults::kSecond, phase), std::nullopt);
+    EXPECT_EQ(parseMethod(text, &options, phase), std::nullopt);
     return gpuUnsupported(options, phase).value_or("");
   };
   EXPECT_EQ(refusal("s2anta-flash"), "");

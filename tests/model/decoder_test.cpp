@@ -295,8 +295,7 @@ TEST_F(Recall7m, AQuestionThatIsReadInStepsIsThePrompt) {
 
 kernels::MethodOptions prefillMethod(const std::string& text) {
   kernels::MethodOptions method;
-  const auto wrong = kernels::parseMethod(text, &method, kernels::MethodDefaults::kSecond,
-                                          kernels::Phase::kPrefill);
+  const auto wrong = kernels::parseMethod(text, &method, kernels::Phase::kPrefill);
   EXPECT_EQ(wrong, std::nullopt) << text;
   return method;
 }

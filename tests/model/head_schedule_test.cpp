@@ -170,7 +170,7 @@ TEST(HeadScheduleDecoder, PromptsAreReadByHeads) {
     std::map<size_t, std::vector<float>> logits;
     for (const size_t times : {1, 2, 8}) {
       PromptReading reading;
-      ASSERT_EQ(kernels::parseMethod(text, &reading.method, {}, kernels::Phase::kPrefill),
+      ASSERT_EQ(kernels::parseMethod(text, &reading.method, kernels::Phase::kPrefill),
                 std::nullopt);
       reading.schedule = spread(kLayers, times);
       auto prompt = decoder->prefill(promptIds(), reading);

@@ -1,4 +1,4 @@
-"""Results of runs as data frames, from exports of older builds and a folder with a report."""
+"""Results of runs as data frames, from exports and a folder with a report."""
 
 import json
 import os
@@ -18,7 +18,7 @@ def without_pandas():
     return False
 
 
-def test_exports_of_every_build_are_read():
+def test_exports_are_read():
     if without_pandas():
         return
     for name in sorted(os.listdir(EXPORTS)):

@@ -6,6 +6,7 @@
 #include "core/evaluation/evaluation_plan.h"
 #include "core/learning/policy.h"
 #include "core/spec/choices.h"
+#include "core/spec/measure_options.h"
 
 namespace allot::sim {
 namespace {
@@ -34,7 +35,7 @@ v1::FidelityCell fidelityOf(const v1::EvaluationUnit& unit) {
   cell.set_states(1 + hash(unit.unit_id()) % 100);
   if (measureOf(unit) == Measure::kVariance) {
     cell.set_positions(cell.states());
-    cell.set_states(cell.positions() * kVarianceReplicates);
+    cell.set_states(cell.positions() * MeasureOptions().replicates);
     cell.set_variance(0.5 * static_cast<double>(cell.positions()));
     cell.set_squared_error(static_cast<double>(cell.states()));
   }

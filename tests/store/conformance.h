@@ -23,7 +23,6 @@ inline RunSpec runSpec(const std::string& sha256) {
   RunSpec spec;
   spec.experiment.set_name("recall");
   spec.experiment.mutable_spec()->set_seed(7);
-  complete(&spec.experiment);  // as it is read
   spec.sha256 = sha256;
   spec.synchronous = true;
   spec.started_unix_ms = 1'700'000'000'123;

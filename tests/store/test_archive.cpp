@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "allot/v1/archive.pb.h"
 #include "core/learning/policy_gradient.h"
@@ -115,6 +116,30 @@ TEST_F(Archive, AnswersThatCannotBeStayBehind) {
   ASSERT_EQ(evaluations.size(), 6u);
   for (size_t i = 0; i < 6; ++i) {
     EXPECT_EQ(evaluations[i].find("\"answers\"") == std::string::npos, i == 5) << i;
+  }
+}
+
+// Of a newer build and of a development build before 0.1.0, whatever else their files hold.
+TEST_F(Archive, AnExportOfAnotherSchemaIsRefusedWithTheBuildToUse) {
+  ASSERT_TRUE(exportTo(out_));
+  const std::string path = out_ + "/export.json";
+  const nlohmann::json exported = nlohmann::json::parse(readFile(path));
+  ASSERT_EQ(exported["schema"], kSpecSchema);
+  const auto refusal = [&](uint32_t schema) {
+    nlohmann::json other = exported;
+    other["schema"] = schema;
+    other["build"] = "allot 9.0 (GNU 20)";
+    other["experiment"]["spec"]["model"]["quantised"] = "yes";  // a key that nobody knows here
+    write(path, other.dump());
+    const auto refused = verify(out_);
+    if (refused) return std::string("taken");
+    EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
+    return refused.error().message;
+  };
+  EXPECT_THAT(refusal(kNextSchema), HasSubstr("newer build, allot 9.0 (GNU 20): "));
+  EXPECT_THAT(refusal(kNextSchema), HasSubstr("use that one"));
+  for (const uint32_t schema : {0u, 2u, kLastDevelopmentSchema}) {
+    EXPECT_THAT(refusal(schema), HasSubstr("development build before 0.1.0, allot 9.0 (GNU 20),"));
   }
 }
 

@@ -207,25 +207,20 @@ TEST_P(StoreConformance, OnceSomethingCountsNoRunIsReplaced) {
   EXPECT_TRUE(succeeded(leader.writeState(state(1))));  // and nobody was fenced off
 }
 
-TEST_P(StoreConformance, WhatAnOlderBuildStoredIsReadAsItMeantIt) {
+TEST_P(StoreConformance, ARunOfADevelopmentBuildIsRefused) {
   RunSpec old = runSpec("aa");
-  old.experiment = asOfSchema(old.experiment, 1);
   old.schema = 0;  // no number was stored
+  old.build = "allot 0.0";
   ASSERT_TRUE(succeeded(store_->createRun(old)));
-  const auto spec = backend_->open()->readSpec().value();
-  ASSERT_TRUE(spec.has_value());
-  EXPECT_EQ(spec->schema, 1u);
-  EXPECT_EQ(spec->sha256, "aa");
-  const Control control = store_->readControl().value().value();
-  for (const auto& experiment : {spec->experiment, control.experiment, control.file}) {
-    EXPECT_EQ(experiment.SerializeAsString(), runSpec("aa").experiment.SerializeAsString());
-    EXPECT_EQ(experiment.spec().model().chat_template(), "none");
-  }
+  const auto refused = backend_->open()->readSpec();
+  ASSERT_TRUE(failsWith(refused, ErrorCode::kUsage));
+  EXPECT_THAT(refused.error().message,
+              ::testing::HasSubstr("a development build before 0.1.0, allot 0.0,"));
 }
 
 TEST_P(StoreConformance, ARunOfANewerBuildIsRefused) {
   RunSpec newer = runSpec("aa");
-  newer.schema = kSpecSchema + 1;
+  newer.schema = kNextSchema;
   newer.build = "allot 9";
   ASSERT_TRUE(succeeded(store_->createRun(newer)));
   const auto refused = backend_->open()->readSpec();

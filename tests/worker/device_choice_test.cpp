@@ -52,7 +52,7 @@ TEST(DeviceChoice, BFloat16IsForAGpu) {
 // A GPU has no float32 cache, and where there is none that is why.
 TEST(DeviceChoice, KeysAndValuesInFloat32AreForTheCpu) {
   v1::Spec spec = specOf("auto");
-  for (const char* dtype : {"float32", "bfloat16", "by-device"}) {
+  for (const char* dtype : {"float32", "bfloat16", ""}) {
     spec.mutable_model()->set_kv_dtype(dtype);
     const auto chosen = chooseDevice(spec, shape(8, 2, 64));
     ASSERT_TRUE(chosen) << dtype;

@@ -564,32 +564,8 @@ TEST(Engine, EveryMethodAnswersAsWellAsItDidWhenMeasured) {
   }
 }
 
-// A run of a build that had other defaults: its units' texts mean what they meant.
-TEST(Engine, MethodsOfAnOlderRunReadAsTheyDid) {
-  const auto engineOf = [](const char* defaults, const std::vector<std::string>& methods) {
-    return load(experimentOf(methods, {"spec.task.contextTokens=192", "spec.task.trainQuestions=16",
-                                       "spec.task.heldOutQuestions=8",
-                                       std::string("spec.attention.methodDefaults=") + defaults}),
-                128);
-  };
-  const std::vector<std::string> written = {"quest newest=within", "vattention split=half"};
-  const std::vector<std::string> meant = {"quest", "vattention"};
-  const auto older = engineOf("1", meant), newer = engineOf("2", written);
-  for (size_t i = 0; i < meant.size(); ++i) {
-    const auto budget = i == 0 ? std::optional(16) : std::nullopt;
-    const auto was = older->evaluate(unitOf(meant[i], budget, 8));
-    const auto same = newer->evaluate(unitOf(written[i], budget, 8));
-    const auto now = newer->evaluate(unitOf(meant[i], budget, 8));
-    ASSERT_TRUE(was && same && now);
-    EXPECT_EQ(was->counts().draws(), same->counts().draws()) << meant[i];
-    EXPECT_EQ(was->counts().key_bytes(), same->counts().key_bytes()) << meant[i];
-    EXPECT_NE(was->counts().draws(), now->counts().draws()) << meant[i];
-  }
-}
-
-// A run of a build from before the key computed in float32 on a CPU, and goes on so: by the word
-// that completes it, by its absence, whatever the precision of today's default.
-TEST(Engine, KeysAndValuesOfAnOlderRunStayFloat32) {
+// Keys and values are kept as the key says, whatever a worker has loaded before.
+TEST(Engine, KeysAndValuesAreKeptAsTheExperimentSays) {
   const auto of = [](const std::string& dtype) {
     auto e = experiment({"spec.task.contextTokens=192", "spec.task.trainQuestions=32",
                          "spec.task.heldOutQuestions=8"});
@@ -598,7 +574,7 @@ TEST(Engine, KeysAndValuesOfAnOlderRunStayFloat32) {
   };
   std::map<std::string, std::string> results;
   std::map<std::string, size_t> least;
-  for (const std::string dtype : {"", "by-device", "float32", "bfloat16"}) {
+  for (const std::string dtype : {"", "float32", "bfloat16"}) {
     const auto engine = load(of(dtype), 64);
     auto unit = unitOf("s2anta-sys", 8, 8);
     const auto result = engine->evaluate(unit);
@@ -606,11 +582,10 @@ TEST(Engine, KeysAndValuesOfAnOlderRunStayFloat32) {
     results[dtype] = timeless(*result).SerializeAsString();
     least[dtype] = engine->leastKvBytes();
     const auto prompt = engine->decoder().pool().layer(0).element;
-    EXPECT_EQ(prompt == kernels::Element::kBFloat16, dtype == "bfloat16");
+    EXPECT_EQ(prompt == kernels::Element::kBFloat16, dtype != "float32");
     EXPECT_EQ(engine->takeUp(of("float32")).has_value(), dtype == "float32");
   }
-  EXPECT_EQ(results[""], results["float32"]);
-  EXPECT_EQ(results["by-device"], results["float32"]);
+  EXPECT_EQ(results[""], results["bfloat16"]);
   EXPECT_NE(results["bfloat16"], results["float32"]);  // its bytes, for one
   EXPECT_EQ(least["float32"], 2 * least["bfloat16"]);
 }
@@ -680,7 +655,7 @@ TEST(Engine, ComparesAsTheExperimentSays) {
     set.push_back("spec.evaluation={methods: [dense, s2anta-sys], " + evaluation + "}");
     return experiment(set);
   };
-  const auto last = with("measures: [fidelity], supportTile: 256, agreement: last-layer");
+  const auto last = with("measures: [fidelity tile=256 agreement=last-layer]");
   const auto engine = load(last, 128);
   v1::EvaluationUnit unit = unitOf("s2anta-sys", 16, 8);
   const auto evaluated = [&](const char* measure, const v1::Experiment& e) {
@@ -695,12 +670,12 @@ TEST(Engine, ComparesAsTheExperimentSays) {
   ASSERT_EQ(in_last.agreement_size(), 4);
   for (const auto& cell : in_last.agreement()) EXPECT_EQ(cell.layer(), 7u);
   for (const auto& cell : in_last.fidelity()) EXPECT_EQ(cell.support(), 1u);  // of 192 tokens
-  const auto each = with("measures: [fidelity], agreement: each-layer");
+  const auto each = with("measures: [fidelity agreement=each-layer]");
   const auto in_each = evaluated("fidelity", each);
   EXPECT_EQ(in_each.agreement_size(), 4 * 8);
   EXPECT_NE(whyImpossible(in_each, boundsOf(last, 8)), std::nullopt);
   EXPECT_EQ(in_each.counts().decode_steps(), 8 * in_last.counts().decode_steps());
-  const auto variance = evaluated("variance", with("measures: [variance], varianceReplicates: 3"));
+  const auto variance = evaluated("variance", with("measures: [variance replicates=3]"));
   EXPECT_EQ(variance.scores_size() + variance.agreement_size(), 0);
   uint64_t positions = 0;
   for (const auto& cell : variance.fidelity()) {

@@ -17,7 +17,7 @@ namespace {
 std::optional<std::string> refusalOf(const std::string& key, const std::string& text,
                                      kernels::Phase phase = kernels::Phase::kDecode) {
   kernels::MethodOptions method;
-  if (kernels::parseMethod(text, &method, kernels::MethodDefaults::kSecond, phase)) return {};
+  if (kernels::parseMethod(text, &method, phase)) return {};
   const auto why = phase == kernels::Phase::kPrefill ? kernels::gpuUnsupported(method, phase)
                                                      : kernels::cuda::unsupported(method);
   if (!why) return {};

@@ -351,7 +351,7 @@ Result<std::vector<Engine::Spelled>> Engine::spell(const std::vector<uint32_t>& 
                                                    const std::string& method,
                                                    SampleSchedule schedule) {
   Methods methods;
-  ALLOT_ASSIGN(methods.decode, methodOf(experiment_.spec(), "method", method));
+  ALLOT_ASSIGN(methods.decode, methodOf("method", method));
   if (schedule.empty()) schedule.assign(facts_.layers(), UINT32_MAX);
   if (entriesPerLayer(schedule.size(), decoder_->config()) == 0) {
     return badInput("a schedule for another number of layers or heads");

@@ -11,6 +11,7 @@
 #include "core/evaluation/evaluation_table.h"
 #include "core/learning/questions.h"
 #include "core/spec/choices.h"
+#include "core/spec/measure_options.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/fidelity.h"
 #include "worker/engine/read_counts.h"
@@ -27,12 +28,11 @@ tl::unexpected<Error> bad(const v1::EvaluationUnit& unit, const std::string& why
 
 Result<Engine::Methods> Engine::methodsOf(const v1::EvaluationUnit& unit) const {
   Methods methods;
-  const auto defaults = methodDefaultsOf(experiment_.spec().attention());
-  if (const auto wrong = kernels::parseMethod(unit.method(), &methods.decode, defaults)) {
+  if (const auto wrong = kernels::parseMethod(unit.method(), &methods.decode)) {
     return bad(unit, "method " + unit.method() + ": " + *wrong);
   }
-  if (const auto wrong = kernels::parseMethod(prefillOf(unit), &methods.prefill, defaults,
-                                              kernels::Phase::kPrefill)) {
+  if (const auto wrong =
+          kernels::parseMethod(prefillOf(unit), &methods.prefill, kernels::Phase::kPrefill)) {
     return bad(unit, "prefill " + unit.prefill() + ": " + *wrong);
   }
   // It costs as much as a dense prefill: of the first prompts alone.
@@ -141,10 +141,9 @@ Status Engine::compareOutputs(const std::vector<Row>& rows, const Methods& metho
     tasks.push_back(taskOf(asked));
     last_tokens.push_back(readingOf(asked).context.back());
   }
-  const v1::Evaluation& evaluation = experiment_.spec().evaluation();
-  const FidelityProtocol protocol = {.support_tile = supportTile(evaluation),
-                                     .agreement = agreementLayersOf(evaluation),
-                                     .replicates = varianceReplicates(evaluation)};
+  const MeasureOptions asked = measureOptions(experiment_.spec().evaluation(), measure);
+  const FidelityProtocol protocol = {
+      .support_tile = asked.tile, .agreement = asked.agreement, .replicates = asked.replicates};
   const GenerationOptions options = generationOptions(methods.decode);
   const auto start = std::chrono::steady_clock::now();
   ALLOT_ASSIGN(const Fidelity fidelity,

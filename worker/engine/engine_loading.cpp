@@ -46,9 +46,9 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
   const WeightType type = weightTypeOf(dtypeOf(spec.model()));
   Methods rollout_methods;
   ALLOT_ASSIGN(rollout_methods.decode,
-               methodOf(spec, "spec.attention.decode", spec.attention().decode()));
+               methodOf("spec.attention.decode", spec.attention().decode()));
   ALLOT_ASSIGN(rollout_methods.prefill,
-               prefillMethodOf(spec, "spec.attention.prefill", spec.attention().prefill()));
+               prefillMethodOf("spec.attention.prefill", spec.attention().prefill()));
   const v1::Task& task = spec.task();
   if (const uint64_t longest = longestRow(task);
       longest > static_cast<uint64_t>(config.max_positions)) {
@@ -159,9 +159,9 @@ Status Engine::takeUp(const v1::Experiment& next) {
   ALLOT_TRY(checkProfile(profile, facts_.layers(), facts_.heads()));
   ALLOT_TRY(checkProfile(profile, facts_.weights_sha256()));
   Methods methods;
-  ALLOT_ASSIGN(methods.decode, methodOf(then, "spec.attention.decode", then.attention().decode()));
+  ALLOT_ASSIGN(methods.decode, methodOf("spec.attention.decode", then.attention().decode()));
   ALLOT_ASSIGN(methods.prefill,
-               prefillMethodOf(then, "spec.attention.prefill", then.attention().prefill()));
+               prefillMethodOf("spec.attention.prefill", then.attention().prefill()));
   rollout_methods_ = methods;
   takeProfile(profile);
   experiment_ = next;
@@ -185,11 +185,10 @@ size_t Engine::leastKvBytes() const {
     for (uint32_t i = 0; i < count; ++i) most = std::max(most, pagesOf(held_out, i));
   }
   const auto measures = measuresOf(experiment_.spec().evaluation());
-  const bool compares = std::any_of(measures.begin(), measures.end(),
-                                    [](Measure m) { return m != Measure::kAccuracy; });
-  if (compares) {
+  for (const Measure measure : measures) {
+    if (measure == Measure::kAccuracy) continue;
     // A chunk's questions are compared side by side.
-    const uint32_t end = fidelityQuestions(experiment_.spec());
+    const uint32_t end = comparedQuestions(experiment_.spec(), measure);
     const uint32_t each = chunkQuestions(experiment_.spec().evaluation());
     size_t chunk = 0;
     for (uint32_t i = 0; i < end; ++i) {

@@ -17,7 +17,6 @@ kernels::Element elementOf(KvDtype dtype) {
     case KvDtype::kBFloat16:
       return kernels::Element::kBFloat16;
     case KvDtype::kFloat32:
-    case KvDtype::kByDevice:
       return kernels::Element::kFloat32;
   }
   return kernels::Element::kFloat32;
@@ -52,37 +51,34 @@ ModelShape shapeOf(const ModelConfig& config) {
           static_cast<uint32_t>(config.heads)};
 }
 
-Result<kernels::MethodOptions> methodOf(const v1::Spec& spec, const std::string& key,
-                                        const std::string& text, kernels::Phase phase) {
+Result<kernels::MethodOptions> methodOf(const std::string& key, const std::string& text,
+                                        kernels::Phase phase) {
   kernels::MethodOptions method;
-  if (const auto wrong =
-          kernels::parseMethod(text, &method, methodDefaultsOf(spec.attention()), phase)) {
+  if (const auto wrong = kernels::parseMethod(text, &method, phase)) {
     return badInput(key + ": " + text + ": " + *wrong);
   }
   return method;
 }
 
-Result<kernels::MethodOptions> prefillMethodOf(const v1::Spec& spec, const std::string& key,
-                                               const std::string& text) {
-  return methodOf(spec, key, text.empty() ? "dense" : text, kernels::Phase::kPrefill);
+Result<kernels::MethodOptions> prefillMethodOf(const std::string& key, const std::string& text) {
+  return methodOf(key, text.empty() ? "dense" : text, kernels::Phase::kPrefill);
 }
 
 Result<KvPoolOptions> poolFor(const v1::Spec& spec) {
   KvPoolOptions pool{.page_size = 16,
                      .element = elementOf(kvDtypeOf(spec.model())),
                      .zero_reads = zeroReadsFor(spec)};
-  ALLOT_ASSIGN(const auto rollout,
-               methodOf(spec, "spec.attention.decode", spec.attention().decode()));
+  ALLOT_ASSIGN(const auto rollout, methodOf("spec.attention.decode", spec.attention().decode()));
   askFor(rollout, &pool);
   for (const std::string& text : spec.evaluation().methods()) {
-    ALLOT_ASSIGN(const auto method, methodOf(spec, "spec.evaluation.methods", text));
+    ALLOT_ASSIGN(const auto method, methodOf("spec.evaluation.methods", text));
     askFor(method, &pool);
   }
   std::vector<std::string> prefills(spec.evaluation().prefills().begin(),
                                     spec.evaluation().prefills().end());
   prefills.push_back(spec.attention().prefill());
   for (const std::string& text : prefills) {
-    ALLOT_ASSIGN(const auto method, prefillMethodOf(spec, "spec.evaluation.prefills", text));
+    ALLOT_ASSIGN(const auto method, prefillMethodOf("spec.evaluation.prefills", text));
     askFor(method, &pool);
   }
   return pool;

@@ -20,12 +20,10 @@ WeightType weightTypeOf(Dtype dtype);
 ModelShape shapeOf(const ModelConfig& config);
 
 // The method that `text` is, with the experiment's defaults. kUsage names `key`.
-Result<kernels::MethodOptions> methodOf(const v1::Spec& spec, const std::string& key,
-                                        const std::string& text,
+Result<kernels::MethodOptions> methodOf(const std::string& key, const std::string& text,
                                         kernels::Phase phase = kernels::Phase::kDecode);
 // Missing, of a run that an older build began: dense.
-Result<kernels::MethodOptions> prefillMethodOf(const v1::Spec& spec, const std::string& key,
-                                               const std::string& text);
+Result<kernels::MethodOptions> prefillMethodOf(const std::string& key, const std::string& text);
 
 bool holds(const std::vector<int>& numbers, int number);
 

@@ -22,7 +22,7 @@
 
 #include "allot/v1/result.pb.h"
 #include "core/result.h"
-#include "core/spec/choices.h"
+#include "core/spec/measure_options.h"
 #include "worker/model/generation.h"
 
 namespace allot {
@@ -35,9 +35,9 @@ struct Fidelity {
 };
 
 struct FidelityProtocol {
-  uint32_t support_tile = kSupportTile;  // keys
+  uint32_t support_tile = MeasureOptions().tile;  // keys
   AgreementLayers agreement = AgreementLayers::kAll;
-  uint32_t replicates = kVarianceReplicates;  // of variance, >= 2
+  uint32_t replicates = MeasureOptions().replicates;  // of variance, >= 2
 };
 
 // Pages a row that both take beyond pagesForRow().

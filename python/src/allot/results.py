@@ -30,14 +30,14 @@ class Run:
     updates: a row an update: version, mean_reward (0..1), mean_lag_updates, effective_sample_size_ratio,
     step_kl_nats, entropy_nats, gradient_norm, episodes, committed (UTC).
     episodes: a row an episode: ticket, consumed_by_version, policy_version, reward, seconds, worker,
-    device, schedule (draws, a tuple).
-    evaluations: a row a cell of the newest version that has it: method, schedule, total_budget (draws
+    device, schedule (reads, a tuple).
+    evaluations: a row a cell of the newest version that has it: method, schedule, total_budget (reads
     per head and token over all layers), task ("all" beside each), n (questions), accuracy, ci_low and
     ci_high (95 %), version, prefill, and the other columns of curve.csv where there is one.
     answers: a row an answered question: method, schedule, total_budget, version, repeat, prefill (the
     method that read the prompt), question, task (its number), score (0..1), tokens.
     schedules: a row an entry of a learned schedule: total_budget, entry (of a layer, KV head or head,
-    layer by layer), draws.
+    layer by layer), reads.
     """
 
     folder: str
@@ -86,7 +86,7 @@ def read_run(folder: Union[str, "os.PathLike[str]"]) -> Run:
         evaluations=evaluations,
         answers=answers,
         schedules=pandas.DataFrame(
-            list(_schedules(folder)), columns=["total_budget", "entry", "draws"]
+            list(_schedules(folder)), columns=["total_budget", "entry", "reads"]
         ),
     )
 
@@ -239,8 +239,8 @@ def _schedules(folder: str) -> Iterator[tuple[int, int, int]]:
         return
     learned, _ = learned_schedules(path)
     for total, schedule in sorted(learned.items()):
-        for entry, draws in enumerate(schedule):
-            yield total, entry, draws
+        for entry, reads in enumerate(schedule):
+            yield total, entry, reads
 
 
 def plot_frontier(
@@ -277,7 +277,7 @@ def plot_frontier(
         )
     ax.set_xscale("log", base=2)
     ax.set_ylim(0, 1)
-    ax.set_xlabel("total budget: draws per head and token, over all layers")
+    ax.set_xlabel("total budget: reads per head and token, over all layers")
     ax.set_ylabel("accuracy (95 % interval)")
     ax.set_title(run.experiment)
     ax.legend()

@@ -23,7 +23,7 @@ EVERYTHING = (1 << 32) - 1
 def read_schedule(
     path: Union[str, "os.PathLike[str]"], total_budget: Optional[int] = None
 ) -> list[int]:
-    """The learned schedule of a run: draws per head and step, an entry a layer (or a KV head or head
+    """The learned schedule of a run: reads per head and step, an entry a layer (or a KV head or head
     of each layer, layer by layer).
 
     path: policy.json, or the folder of the run that holds it. total_budget: which of the budgets that

@@ -172,7 +172,7 @@ class LiveTest(unittest.TestCase):
     def test_figures_agree_with_the_run(self):
         [(_, [version])] = self.ask("max(allot_policy_version)", True)
         self.assertTrue(1 <= version <= 16)
-        draws = [value[0] for _, value in self.ask("allot_policy_layer_draws", True)]
+        draws = [value[0] for _, value in self.ask("allot_policy_layer_reads", True)]
         self.assertEqual(len(draws), 8)
         self.assertEqual(sum(draws), 8)
 

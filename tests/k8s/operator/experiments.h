@@ -47,7 +47,7 @@ inline nlohmann::json told(const std::string& state, uint64_t version = 0) {
           {"episodes", version * 10},
           {"reward", version > 0 ? nlohmann::json("0.4100") : nlohmann::json()},
           {"lag", "0.10"},
-          {"gpu_hours", "0.010"},
+          {"worker_hours", "0.010"},
           {"best", nullptr},
           {"edit_refused", ""},
           {"finished_unix_ms",

@@ -115,7 +115,7 @@ TEST(OperatorWorkers, NoneWhileSuspendedOrOnceReleased) {
   EXPECT_EQ(count(nullptr, "running"), 1u);
   EXPECT_EQ(count({{"workers", 6}}, ""), 6u);
   EXPECT_EQ(count({{"workers", 6}}, "finished"), 0u);
-  EXPECT_EQ(count({{"workers", 6}, {"atEnd", "keep"}}, "finished"), 6u);
+  EXPECT_EQ(count({{"workers", 6}, {"whenFinished", "keep"}}, "finished"), 6u);
   EXPECT_EQ(count({{"workers", 6}, {"suspend", true}}, "running"), 0u);
 }
 

@@ -75,18 +75,18 @@ class Crd(unittest.TestCase):
     def test_what_only_a_cluster_knows_is_valid(self):
         for value in ({}, {"workers": 0}, {"gpus": 8, "kvMemory": "40Gi", "suspend": True},
                       {"resources": {"limits": {"cpu": 4, "nvidia.com/mig-1g.10gb": "1"}}},
-                      {"models": {"claim": "models", "path": "/models"}, "queue": "gpus"},
+                      {"models": {"claim": "models", "mountPath": "/models"}, "queue": "gpus"},
                       {"tolerations": [{"key": "a", "operator": "Exists", "effect": "NoExecute"}]},
                       {"nodeSelector": {"a/b": "c"}, "image": {"registry": "localhost", "tag": ""}},
-                      {"atEnd": "keep", "results": {"claim": "results"}}):
+                      {"whenFinished": "keep", "results": {"claim": "results"}}):
             with self.subTest(value):
                 self.assertEqual(problems(changed("spec.cluster", value)), [])
 
     def test_values_that_a_file_may_write_in_two_ways_are_valid(self):
         for path, value in (("spec.update.learningRate", 0.05), ("spec.update.learningRate", "0.05"),
                             ("spec.stop.goal", ""), ("spec.stop.goal", 1),
-                            ("spec.attention.methodDefaults", 1),
-                            ("spec.attention.methodDefaults", "1"),
+                            ("spec.policy.learningRules", 1),
+                            ("spec.policy.learningRules", "1"),
                             ("spec.evaluation.schedules", ["uniform", [1, 2, 3]]),
                             ("spec.task.path", ""), ("spec.update", {})):
             with self.subTest(path=path, value=value):
@@ -99,14 +99,14 @@ class Crd(unittest.TestCase):
                 ("spec.polcy", {}), ("spec.task.suite", "x"), ("spec.task.tasks", []),
                 ("spec.evaluation.budgets", [0]), ("spec.evaluation.budgets", 8),
                 ("spec.evaluation.budgets", list(range(1, 66))),
-                ("spec.update.optimizer", "sdg"), ("spec.attention.methodDefaults", 3),
+                ("spec.update.optimizer", "sdg"), ("spec.policy.learningRules", 4),
                 ("spec.policy.zeroReads", False), ("spec.model.path", ""), ("spec.model.path", None),
                 ("spec.model", None), ("metadata.name", "70b-sweep"), ("metadata.name", "a" * 51),
                 ("spec.cluster.workers", -1), ("spec.cluster.worker", 1),
-                ("spec.cluster.kvMemory", "40 GiB"), ("spec.cluster.atEnd", "stay"),
+                ("spec.cluster.kvMemory", "40 GiB"), ("spec.cluster.whenFinished", "stay"),
                 ("spec.cluster.models", {"claim": "A"}), ("spec.cluster.suspend", "yes"),
                 ("spec.cluster.tolerations", [{"key": "a", "operator": "In"}]),
-                ("spec.cluster.models", {"claim": "m", "path": "/m/../etc"})):
+                ("spec.cluster.models", {"claim": "m", "mountPath": "/m/../etc"})):
             with self.subTest(path=path, value=value):
                 self.assertNotEqual(problems(changed(path, value)), [])
 

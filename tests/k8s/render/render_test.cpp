@@ -64,7 +64,7 @@ const json* objectOf(const char* kind, const std::string& start, const KubeObjec
 
 TEST(Render, WhatTheSectionLeavesOutIsAsInTheBase) {
   const json plain = rendered("{}");
-  EXPECT_EQ(plain, json(rendered("{gpus: 0, suspend: false, storage: 1Gi, atEnd: keep}")));
+  EXPECT_EQ(plain, json(rendered("{gpus: 0, suspend: false, storage: 1Gi, whenFinished: keep}")));
   KubeObjects objects = rendered("{}");
   // Nobody's number of workers is undone by applying again.
   EXPECT_FALSE(workloadOf("worker", &objects)["spec"].contains("replicas"));
@@ -83,7 +83,7 @@ TEST(Render, GpusBringTheirComponentAndTheirNumber) {
 }
 
 TEST(Render, ModelsAreMountedWhereTheSectionSays) {
-  const KubeObjects objects = rendered("{models: {claim: weights, path: /w}}");
+  const KubeObjects objects = rendered("{models: {claim: weights, mountPath: /w}}");
   const json pod = podOf("worker", objects);
   json claim, path;
   for (const json& volume : pod.at("volumes")) {

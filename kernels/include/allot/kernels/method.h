@@ -55,21 +55,6 @@ constexpr bool includes(Phases phases, Phase phase) {
 std::string_view wordsOf(Phases phases);
 std::string_view wordsOf(Promise promise);
 
-// What a text's missing parameters are. Experiments say by which defaults their methods are written
-// (spec.attention.methodDefaults), so that those of older builds mean what they meant.
-//   "1"  quest newest=within, vattention split=half
-//   "2"  quest newest=beside, vattention split=best: today's, those of MethodOptions
-enum class MethodDefaults { kFirst, kSecond };
-constexpr std::string_view wordOf(MethodDefaults value) {
-  switch (value) {
-    case MethodDefaults::kFirst:
-      return "1";
-    case MethodDefaults::kSecond:
-      return "2";
-  }
-  return "";
-}
-
 // The parameter `scores`: q.k itself, or q.k~ with the keys' shadow of that many bits.
 enum class KeyScores { kExact = 0, kQ3 = 3, kQ4 = 4, kQ8 = 8 };
 
@@ -148,12 +133,10 @@ struct MethodOptions {
 // Reads a text form. Nothing if all is well; else one sentence that says what is wrong and what is
 // allowed, and `options` is as it was.
 std::optional<std::string> parseMethod(std::string_view text, MethodOptions* options,
-                                       MethodDefaults defaults = MethodDefaults::kSecond,
                                        Phase phase = Phase::kDecode);
 
-// The shortest text that parses to these options by these defaults: equal options, equal text.
-std::string methodText(const MethodOptions& options,
-                       MethodDefaults defaults = MethodDefaults::kSecond);
+// Returns the shortest text that parses to these options: equal options have equal texts.
+std::string methodText(const MethodOptions& options);
 
 // Names of that phase's methods, in order of the list.
 const std::vector<std::string_view>& methodNames(Phase phase = Phase::kDecode);
