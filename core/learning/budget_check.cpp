@@ -63,12 +63,6 @@ bool isStateOf(const AdditiveProblem& problem, const v1::Spec& spec,
          areBetween(state.first_moment(), -kMostLogit, kMostLogit) &&
          areBetween(state.second_moment(), 0, kMostLogit) && state.has_search() == searches &&
          (!searches || isSearchOf(problem.entries, ownProposals(spec), state.search())) &&
-         std::all_of(state.sets().begin(), state.sets().end(),
-                     [&](const v1::QuestionSet& set) {
-                       return set.features().empty() ||
-                              (problem.first_rules && set.features_size() == features);
-                     }) &&
-         trial.has_candidates() == (learningRulesOf(spec.policy()) != LearningRules::kFirst) &&
          (trial.candidate().empty() || isSchedule(trial.candidate(), problem)) &&
          std::isfinite(trial.difference()) && std::isfinite(trial.squared_difference());
 }

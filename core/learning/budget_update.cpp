@@ -125,9 +125,6 @@ class BudgetUpdate {
 
 void BudgetUpdate::begin() {
   *policy_.mutable_learned() = {uniform_.begin(), uniform_.end()};
-  if (learningRulesOf(spec_.policy()) != LearningRules::kFirst) {
-    learner_.mutable_trial()->set_candidates(0);
-  }
   if (additive()) {
     beginAdditive(problem_, &learner_);
     const AdditivePosterior prior(problem_, learner_);
@@ -150,11 +147,7 @@ void BudgetUpdate::take(const v1::EpisodeResult& result) {
   const SampleSchedule schedule = scheduleFrom(result.schedule());
   v1::QuestionSet* set = openSet(placeOf(spec_, result.ticket()).set, &learner_);
   if (additive()) {
-    if (goesByFirstRules(learner_)) {
-      observe(problem_, schedule, result.reward(), set, &learner_);
-    } else {
-      episodes_.push_back({schedule, result.reward(), set->number()});
-    }
+    episodes_.push_back({schedule, result.reward(), set->number()});
   }
   countEpisode(schedule, uniform_, result.reward(), learner_.trial(), set);
 }
@@ -164,7 +157,7 @@ void BudgetUpdate::finish(const std::vector<v1::EpisodeResult>& results,
                           google::protobuf::RepeatedField<double>* baselines) {
   const std::vector<Heard> heard = hear(results, baselines);
   if (additive()) {
-    if (!episodes_.empty()) observeTogether(problem_, episodes_, &learner_);
+    if (!episodes_.empty()) observe(problem_, episodes_, &learner_);
     const AdditivePosterior posterior(problem_, learner_);
     judge(&posterior);
     nominate(posterior);
@@ -272,13 +265,12 @@ AdditivePosterior::Estimate BudgetUpdate::gain(const Verdict& verdict,
 
 // Whether the candidate may be published, or what is published has lost.
 void BudgetUpdate::judge(const AdditivePosterior* posterior) {
-  const bool by_both = posterior != nullptr && !goesByFirstRules(learner_);
   if (learner_.trial().candidate().empty()) return;
   const Verdict verdict = verdictOf(learner_, problem_.questions);
   const SampleSchedule tried = candidate();
-  bool beats = posterior == nullptr ? verdict.beats() : verdict.beats(kBeats);
+  bool beats = verdict.beats();
   bool lost = verdict.loses();
-  if (by_both) {
+  if (posterior != nullptr) {
     const auto known = gain(verdict, *posterior);
     const auto believed = posterior->above(tried);
     beats = verdict.mean > 0 && believed.mean > kBelieved * believed.deviation &&

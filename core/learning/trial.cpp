@@ -49,8 +49,6 @@ void countEpisode(const SampleSchedule& schedule, const SampleSchedule& uniform,
   }
 }
 
-bool goesByFirstRules(const v1::LearnerState& state) { return !state.trial().has_candidates(); }
-
 Verdict verdictOf(const v1::LearnerState& state, uint32_t questions) {
   const v1::Trial& trial = state.trial();
   Sums sums{trial.pairs(), trial.difference(), trial.squared_difference()};
@@ -75,9 +73,7 @@ void closeSet(const v1::QuestionSet& set, v1::Trial* trial) {
 
 void tryNext(const SampleSchedule& candidate, v1::LearnerState* state) {
   v1::Trial next;
-  if (!goesByFirstRules(*state)) {
-    next.set_candidates(state->trial().candidates() + (candidate.empty() ? 0 : 1));
-  }
+  next.set_candidates(state->trial().candidates() + (candidate.empty() ? 0 : 1));
   *state->mutable_trial() = next;
   *state->mutable_trial()->mutable_candidate() = {candidate.begin(), candidate.end()};
   for (v1::QuestionSet& set : *state->mutable_sets()) {

@@ -30,14 +30,9 @@ struct Verdict {
   double mean = 0;      // the candidate's reward above uniform's
   double error = 0;     // its standard error
   double bar = kBeats;  // without a surrogate
-  bool beats(double by) const { return pairs >= kLeastPairs && mean > by * error; }
-  bool beats() const { return beats(bar); }
+  bool beats() const { return pairs >= kLeastPairs && mean > bar * error; }
   bool loses() const { return pairs >= kLeastPairs && mean < -kLoses * error; }
 };
-// Whether spec.policy.learningRules is 1: a candidate's trial alone decides, by one bar, and the
-// surrogate is of the reward itself.
-bool goesByFirstRules(const v1::LearnerState& state);
-
 Verdict verdictOf(const v1::LearnerState& state, uint32_t questions);
 
 // A set gets no more results.

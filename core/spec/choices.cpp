@@ -35,10 +35,6 @@ Granularity granularityOf(const v1::Policy& policy) {
   return fromWord<Granularity>(policy.granularity()).value_or(Granularity::kLayer);
 }
 
-LearningRules learningRulesOf(const v1::Policy& policy) {
-  return fromWord<LearningRules>(policy.learning_rules()).value_or(LearningRules::kFirst);
-}
-
 ZeroReadsChoice zeroReadsOf(const v1::Policy& policy) {
   return fromWord<ZeroReadsChoice>(policy.zero_reads()).value_or(ZeroReadsChoice::kOff);
 }

@@ -89,21 +89,6 @@ constexpr std::string_view wordOf(Granularity value) {
   return "";
 }
 
-// spec.policy.learningRules: which edition of the rules in core/learning/budget_update.cpp and
-// additive.h.
-enum class LearningRules { kFirst, kSecond, kThird };
-constexpr std::string_view wordOf(LearningRules value) {
-  switch (value) {
-    case LearningRules::kFirst:
-      return "1";
-    case LearningRules::kSecond:
-      return "2";
-    case LearningRules::kThird:
-      return "3";
-  }
-  return "";
-}
-
 // spec.policy.zeroReads: what a layer or head gives that has no draws.
 enum class ZeroReadsChoice { kOff, kMeanValue, kWindow };
 constexpr std::string_view wordOf(ZeroReadsChoice value) {
@@ -269,7 +254,6 @@ constexpr std::string_view wordOf(Streams value) {
 Learner learnerOf(const v1::Update& update);
 Granularity granularityOf(const v1::Policy& policy);
 ZeroReadsChoice zeroReadsOf(const v1::Policy& policy);
-LearningRules learningRulesOf(const v1::Policy& policy);
 // The total budgets that schedules are learned for.
 std::vector<uint32_t> totalBudgets(const v1::Policy& policy);
 // Whether a policy is learned for each total budget from question sets (core/learning/policy.h);

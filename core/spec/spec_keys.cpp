@@ -270,11 +270,6 @@ std::vector<SpecRule> learningRules() {
              "What a layer or head without draws gives: off zeros, mean-value the mean of the "
              "values so far, which costs no reads, window attention to the newest 64 keys, which "
              "are counted as read (on the CPU only)."),
-      choice("policy.learningRules", LearningRules::kThird,
-             "How learners by total budgets take answers and publish: 3 is what core/learning "
-             "says, 1 that of runs from before this key, in which learner additive models the "
-             "reward itself and the trial alone publishes. 2 is as 3, and learner additive has "
-             "it no more."),
       choice("policy.init", "uniform", {"uniform"},
              "Policy before the first update: uniform favours no layer."),
       integer("rollout.questionsPerEpisode", "16", 1, 4096,
@@ -445,7 +440,6 @@ constexpr Added kAdded[] = {
     {"spec.update.learner", 8, "reinforce"},
     {"spec.policy.granularity", 9, "layer"},
     {"spec.policy.zeroReads", 9, "off"},
-    {"spec.policy.learningRules", 9, "1"},
     {"spec.evaluation.chunkQuestions", 10, "32"},
     {"spec.evaluation.repeats", 11, "1"},
     {"spec.evaluation.fidelityQuestions", 11, "64"},

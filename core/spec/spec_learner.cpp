@@ -98,14 +98,4 @@ std::optional<SpecProblem> idleStepProblem(const v1::Spec& spec) {
   return std::nullopt;
 }
 
-std::optional<SpecProblem> learningRulesProblem(const v1::Spec& spec) {
-  if (!spec.has_update() || learnerOf(spec.update()) != Learner::kAdditive ||
-      learningRulesOf(spec.policy()) != LearningRules::kSecond) {
-    return std::nullopt;
-  }
-  return SpecProblem{"spec.policy.learningRules",
-                     "learner additive has the rules 2 no more: a run by them is read by the build "
-                     "that made it; leave this key out to learn by today's"};
-}
-
 }  // namespace allot

@@ -307,18 +307,6 @@ TEST(Learners, EveryUpdateIsComputedAgain) {
   }
 }
 
-// What the first build with these learners computed, from the same answers.
-TEST(Learners, RunsOfTheFirstRulesComputeToWhatTheyDid) {
-  const auto digest = [](const char* update) {
-    Learning run(experimentOf("{totalBudgets: [8, 32], learningRules: 1}", update), planted, 7);
-    return policyDigest(run.updates(24).state().policy());
-  };
-  EXPECT_EQ(digest("{learner: additive, episodesPerUpdate: 12}"),
-            "3b4bf3d0bd74558e1fc3bbb7376830a7aa6851bf30abe88a52590596b230eaf9");
-  EXPECT_EQ(digest("{learner: reinforce, episodesPerUpdate: 12}"),
-            "3f8d36ba59cddff079f2e66b04c7c053c877225dcafe184234b64ebc6946f030");
-}
-
 TEST(Learners, EpisodesOfASetShareTheirQuestions) {
   const v1::Experiment experiment = experimentOf("{totalBudgets: [8, 16, 32]}", "{}");
   const v1::Spec& spec = experiment.spec();
@@ -341,9 +329,6 @@ TEST(Learners, AForkBeginsWhereItsOriginWas) {
   const v1::Origin origin = originOf("01J", run.state());
   const v1::AggregatorState fork = initialState(run.experiment(), 8, &origin);
   EXPECT_TRUE(checkBudgets(run.experiment(), 8, fork));
-  // What was learned by these rules goes on by them.
-  EXPECT_FALSE(checkBudgets(
-      experimentOf("{totalBudget: 8, learningRules: 1}", "{learner: additive}"), 8, fork));
   EXPECT_EQ(publishedSchedule(run.experiment().spec(), fork.policy(), 8), run.published(8));
   EXPECT_EQ(fork.learners(0).precision_size(), run.state().learners(0).precision_size());
   EXPECT_TRUE(fork.learners(0).sets().empty());
