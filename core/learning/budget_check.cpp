@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "core/learning/budget_problem.h"
-#include "core/learning/cma_es.h"
 #include "core/learning/policy.h"
 #include "core/learning/trial.h"
 #include "core/learning/triangle.h"
@@ -39,7 +38,7 @@ bool isSchedule(const google::protobuf::RepeatedField<uint32_t>& samples,
 }
 
 bool isPolicyOf(const AdditiveProblem& problem, Learner learner, const v1::BudgetPolicy& policy) {
-  const int64_t logits = hasLogits(learner) ? problem.entries : 0;
+  const int64_t logits = learner == Learner::kReinforce ? problem.entries : 0;
   return policy.total_budget() == problem.total / problem.per_layer &&
          policy.logits_size() == logits && areBetween(policy.logits(), -kMostLogit, kMostLogit) &&
          isSchedule(policy.learned(), problem) &&
@@ -51,8 +50,7 @@ bool isStateOf(const AdditiveProblem& problem, const v1::Spec& spec,
                const v1::LearnerState& state) {
   const Learner learner = learnerOf(spec.update());
   const int64_t features = learner == Learner::kAdditive ? problem.features() : 0;
-  const int64_t moments = hasMoments(learner) ? problem.entries : 0;
-  const bool searches = learner == Learner::kCmaEs;
+  const int64_t moments = learner == Learner::kReinforce ? problem.entries : 0;
   const v1::Trial& trial = state.trial();
   return state.evidence_size() == features &&
          state.precision_size() == features * (features + 1) / 2 &&
@@ -61,8 +59,7 @@ bool isStateOf(const AdditiveProblem& problem, const v1::Spec& spec,
          hasFactor(state.precision(), features) && state.first_moment_size() == moments &&
          state.second_moment_size() == moments &&
          areBetween(state.first_moment(), -kMostLogit, kMostLogit) &&
-         areBetween(state.second_moment(), 0, kMostLogit) && state.has_search() == searches &&
-         (!searches || isSearchOf(problem.entries, ownProposals(spec), state.search())) &&
+         areBetween(state.second_moment(), 0, kMostLogit) &&
          (trial.candidate().empty() || isSchedule(trial.candidate(), problem)) &&
          std::isfinite(trial.difference()) && std::isfinite(trial.squared_difference());
 }

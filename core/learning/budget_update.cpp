@@ -5,8 +5,6 @@
 
 #include "core/learning/additive.h"
 #include "core/learning/budget_problem.h"
-#include "core/learning/cma_es.h"
-#include "core/learning/evolution.h"
 #include "core/learning/learner_streams.h"
 #include "core/learning/policy.h"
 #include "core/learning/policy_gradient.h"
@@ -66,13 +64,11 @@ class BudgetUpdate {
   struct Heard {
     const v1::EpisodeResult* result;
     int index;  // among the update's
-    uint32_t proposal;
     double advantage;
     bool alone;  // there are no others: it tells nothing
   };
 
-  Learner learner() const { return learnerOf(spec_.update()); }
-  bool additive() const { return learner() == Learner::kAdditive; }
+  bool additive() const { return learnerOf(spec_.update()) == Learner::kAdditive; }
   uint32_t budget() const { return static_cast<uint32_t>(index_); }
   bool isHere(const v1::EpisodeResult& result) const {
     return placeOf(spec_, result.ticket()).budget == budget();
@@ -81,9 +77,7 @@ class BudgetUpdate {
                           google::protobuf::RepeatedField<double>* baselines);
   std::vector<double> drawnGradient(const std::vector<Heard>& heard,
                                     google::protobuf::RepeatedField<double>* weights) const;
-  std::vector<double> noiseGradient(const std::vector<Heard>& heard) const;
   void ascend(const std::vector<double>& gradient);
-  void search(const std::vector<Heard>& heard);
   AdditivePosterior::Estimate gain(const Verdict& verdict,
                                    const AdditivePosterior& posterior) const;
   void judge(const AdditivePosterior* posterior);
@@ -94,7 +88,6 @@ class BudgetUpdate {
   void nominate(const AdditivePosterior& posterior);
   void nominateMoving();
   void propose(const AdditivePosterior* posterior);
-  void proposeAround();
   SampleSchedule rounded(const std::vector<double>& logits) const {
     return learnedSchedule(softmax(logits), problem_.total, problem_.min_per_layer, problem_.total);
   }
@@ -133,12 +126,8 @@ void BudgetUpdate::begin() {
   }
   const auto entries = static_cast<int>(problem_.entries);
   policy_.mutable_logits()->Resize(entries, 0.0);
-  if (hasMoments(learner())) {
-    learner_.mutable_first_moment()->Resize(entries, 0.0);
-    learner_.mutable_second_moment()->Resize(entries, 0.0);
-  } else {
-    beginSearch(problem_.entries, learner_.mutable_search());
-  }
+  learner_.mutable_first_moment()->Resize(entries, 0.0);
+  learner_.mutable_second_moment()->Resize(entries, 0.0);
   propose(nullptr);
 }
 
@@ -163,12 +152,7 @@ void BudgetUpdate::finish(const std::vector<v1::EpisodeResult>& results,
     nominate(posterior);
     propose(&posterior);
   } else {
-    if (learner() == Learner::kCmaEs) {
-      search(heard);
-    } else {
-      ascend(learner() == Learner::kEvolution ? noiseGradient(heard)
-                                              : drawnGradient(heard, weights));
-    }
+    ascend(drawnGradient(heard, weights));
     judge(nullptr);
     nominateMoving();
     propose(nullptr);
@@ -191,7 +175,7 @@ std::vector<BudgetUpdate::Heard> BudgetUpdate::hear(
         alone ? results[i].reward() : (set.rewards() - results[i].reward()) / (set.episodes() - 1);
     const auto index = static_cast<int>(i);
     (*baselines)[index] = baseline;
-    heard.push_back({&results[i], index, place.proposal, results[i].reward() - baseline, alone});
+    heard.push_back({&results[i], index, results[i].reward() - baseline, alone});
   }
   return heard;
 }
@@ -211,39 +195,10 @@ std::vector<double> BudgetUpdate::drawnGradient(
   return policyGradient(spec_, policy_.logits(), problem_.total, terms);
 }
 
-// Here it is the other way round: of what was drawn, as a fork's first episodes are, no noise is
-// known.
-std::vector<double> BudgetUpdate::noiseGradient(const std::vector<Heard>& heard) const {
-  std::vector<double> gradient(problem_.entries);
-  double terms = 0;
-  for (const Heard& one : heard) {
-    const auto of = noiseOfProposal(one.proposal, episodesOfSet(spec_));
-    if (one.alone || !of || one.result->behaviour_log_prob() < 0) continue;
-    const std::vector<double> noise = evolutionNoise(
-        runStreams(spec_), one.result->policy_version(), budget(), of->pair, problem_.entries);
-    const double factor = one.advantage * of->sign / kEvolutionStep;
-    for (size_t i = 0; i < gradient.size(); ++i) gradient[i] += factor * noise[i];
-    ++terms;
-  }
-  for (double& g : gradient) g /= std::max(1.0, terms);
-  return gradient;
-}
-
 void BudgetUpdate::ascend(const std::vector<double>& gradient) {
   for (const double g : gradient) gradient_norm_ += g * g;
   allot::ascend(spec_.update(), gradient, steps_, policy_.mutable_logits(),
                 learner_.mutable_first_moment(), learner_.mutable_second_moment());
-}
-
-void BudgetUpdate::search(const std::vector<Heard>& heard) {
-  for (const Heard& one : heard) {
-    const bool own = one.proposal >= kFirstOwnProposal && !(one.result->behaviour_log_prob() < 0);
-    if (one.alone || !own) continue;
-    tellPoint(one.result->policy_version(), one.proposal - kFirstOwnProposal, one.advantage,
-              problem_.entries, learner_.mutable_search());
-  }
-  const double moved = learnGeneration(policy_.mutable_logits(), learner_.mutable_search());
-  gradient_norm_ += moved * moved;
 }
 
 // The candidate's reward above uniform's. The surrogate's word is one more measurement beside the
@@ -313,35 +268,6 @@ void BudgetUpdate::propose(const AdditivePosterior* posterior) {
     RandomStream stream = random();
     const auto wanted = static_cast<int>(episodesOfSet(spec_));
     while (policy_.proposals_size() < wanted) addProposal(posterior->drawn(&stream));
-  } else if (learner() != Learner::kReinforce) {
-    proposeAround();
-  }
-}
-
-// Each of these has a place of its own, by which a result is known again.
-void BudgetUpdate::proposeAround() {
-  const std::vector<double> mean = logits();
-  if (learner_.trial().candidate().empty()) addProposal(rounded(mean));
-  if (learner() == Learner::kCmaEs) {
-    RandomStream stream = random();
-    for (const std::vector<double>& point : askPoints(
-             version_, ownProposals(spec_), policy_.logits(), &stream, learner_.mutable_search())) {
-      addProposal(rounded(point));
-    }
-    return;
-  }
-  const uint32_t proposals = episodesOfSet(spec_);
-  std::vector<double> noise;
-  for (uint32_t p = kFirstOwnProposal; p < proposals; ++p) {
-    const auto of = noiseOfProposal(p, proposals);
-    std::vector<double> point = mean;
-    if (of && of->sign > 0) {
-      noise = evolutionNoise(runStreams(spec_), version_, budget(), of->pair, mean.size());
-    }
-    for (size_t i = 0; of && i < point.size(); ++i) {
-      point[i] += kEvolutionStep * of->sign * noise[i];
-    }
-    addProposal(rounded(point));
   }
 }
 
@@ -382,19 +308,6 @@ void beginBudgets(const v1::Experiment& experiment, const ModelShape& shape,
     state->add_learners();
   }
   for (int b = 0; b < state->learners_size(); ++b) BudgetUpdate(experiment, state, b).begin();
-}
-
-void beginAnew(v1::AggregatorState* state) {
-  if (!state->policy().has_frontier()) return;
-  for (v1::BudgetPolicy& policy : *state->mutable_policy()->mutable_frontier()->mutable_budgets()) {
-    auto& proposals = *policy.mutable_proposals();
-    const auto shared = static_cast<int>(kFirstOwnProposal);
-    if (policy.logits().empty() || proposals.size() <= shared) continue;
-    proposals.DeleteSubrange(shared, proposals.size() - shared);
-  }
-  for (v1::LearnerState& learner : *state->mutable_learners()) {
-    if (learner.has_search()) forgetAsked(learner.mutable_search());
-  }
 }
 
 void updateBudgets(const v1::Experiment& experiment, const std::vector<v1::EpisodeResult>& results,

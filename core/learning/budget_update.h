@@ -19,10 +19,6 @@ namespace allot {
 void beginBudgets(const v1::Experiment& experiment, const ModelShape& shape,
                   v1::AggregatorState* state);
 
-// A fork counts versions anew: of what was proposed, what is known again by its version is left
-// out. Its first episodes draw from the logits in place of that, and count in the trial alone.
-void beginAnew(v1::AggregatorState* state);
-
 // What the surrogate believes a layer's reads to be worth at one total budget.
 struct LayerWorth {
   uint32_t draws = 0;  // of each of its heads: the uniform schedule's, or 1

@@ -239,7 +239,6 @@ v1::Origin originOf(const std::string& run_id, const v1::AggregatorState& state)
   *first.mutable_learners() = state.learners();
   // The fork's tickets begin anew, and so do its question sets.
   for (v1::LearnerState& learner : *first.mutable_learners()) closeAll(&learner);
-  beginAnew(&first);
   for (size_t bucket = 0; bucket < kLagBuckets; ++bucket) first.add_lag_counts(0);
   return origin;
 }

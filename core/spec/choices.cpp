@@ -48,8 +48,6 @@ bool learnsByBudgets(const v1::Spec& spec) {
   if (!spec.has_update()) return false;
   switch (learnerOf(spec.update())) {
     case Learner::kAdditive:
-    case Learner::kEvolution:
-    case Learner::kCmaEs:
       return true;
     case Learner::kReinforce:
       return spec.policy().total_budgets_size() > 1 ||

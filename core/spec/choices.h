@@ -18,17 +18,13 @@
 namespace allot {
 
 // spec.update.learner: how schedules are learned.
-enum class Learner { kAdditive, kReinforce, kEvolution, kCmaEs, kSanta };
+enum class Learner { kAdditive, kReinforce, kSanta };
 constexpr std::string_view wordOf(Learner value) {
   switch (value) {
     case Learner::kAdditive:
       return "additive";
     case Learner::kReinforce:
       return "reinforce";
-    case Learner::kEvolution:
-      return "evolution";
-    case Learner::kCmaEs:
-      return "cma-es";
     case Learner::kSanta:
       return "santa";
   }

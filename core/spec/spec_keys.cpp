@@ -297,8 +297,7 @@ std::vector<SpecRule> updateRules() {
                      wordsOf<Learner>(),
                      "How schedules are learned: additive models what each layer's reads are worth "
                      "and tries what may be best, reinforce ascends the policy's gradient (SANTA "
-                     "paper, Appendix K), evolution and cma-es search by noise on the rounded "
-                     "policy, santa is that paper's Algorithm 1 to the letter."),
+                     "paper, Appendix K), santa is that paper's Algorithm 1 to the letter."),
               SpecType::kChoice),
       live(integer("update.episodesPerUpdate", "10", 2, kMostResults,
                    "Episodes averaged into one policy step; learner santa takes all that are "
@@ -308,14 +307,12 @@ std::vector<SpecRule> updateRules() {
       derived(choice("update.optimizer", "adam; sgd where spec.update.learner is santa",
                      wordsOf<Optimizer>(),
                      "Rule that turns a gradient into a step: adam scales it per layer by its "
-                     "recent size, sgd takes it as it is. Learners additive and cma-es have none."),
+                     "recent size, sgd takes it as it is. Learner additive has none."),
               SpecType::kChoice),
-      derived(
-          live(number("update.learningRate",
-                      "0.05; where spec.update.learner is evolution 0.2, santa 0.02",
-                      {.above_low = true, .high = 10},
-                      "Step size on the layers' logits. Learners additive and cma-es have none.")),
-          SpecType::kNumber),
+      derived(live(number("update.learningRate", "0.05; 0.02 where spec.update.learner is santa",
+                          {.above_low = true, .high = 10},
+                          "Step size on the layers' logits. Learner additive has none.")),
+              SpecType::kNumber),
       derived(
           choice("update.baseline", "leave-one-out; batch-mean where spec.update.learner is santa",
                  wordsOf<Baseline>(),

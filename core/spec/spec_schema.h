@@ -19,7 +19,7 @@ namespace allot {
 // 6: attention.methodDefaults, streams, repetition, evaluation.answers. 7: evaluation.prefills,
 // attention.prefillProfile, and values of attention.prefill beside dense. 8: policy.totalBudgets,
 // rollout.episodesPerQuestionSet, update.learner. 9: policy.granularity, policy.zeroReads,
-// and learners evolution, cma-es and santa. 10: evaluation.chunkQuestions.
+// and learner santa. 10: evaluation.chunkQuestions.
 // 11: model.kvDtype, generation.repetitionPenalty, task.split, evaluation.repeats, supportTile,
 // agreement, fidelityQuestions, varianceReplicates, and measure variance.
 inline constexpr uint32_t kSpecSchema = 11;
