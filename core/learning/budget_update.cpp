@@ -52,32 +52,18 @@ class BudgetUpdate {
         uniform_(problem_.uniform()) {}
 
   void begin();
-  void take(const v1::EpisodeResult& result);
-  // After the last result.
-  void finish(const std::vector<v1::EpisodeResult>& results,
-              google::protobuf::RepeatedField<double>* weights,
-              google::protobuf::RepeatedField<double>* baselines);
-  double gradientNorm() const { return gradient_norm_; }
+  // Learns from the results of this budget. Returns the square of its gradient's norm.
+  double learn(const std::vector<v1::EpisodeResult>& results, v1::IterationRecord* record);
 
  private:
-  // A result of this budget, above what its questions gave to others.
-  struct Heard {
-    const v1::EpisodeResult* result;
-    int index;  // among the update's
-    double advantage;
-    bool alone;  // there are no others: it tells nothing
-  };
-
   bool additive() const { return learnerOf(spec_.update()) == Learner::kAdditive; }
   uint32_t budget() const { return static_cast<uint32_t>(index_); }
   bool isHere(const v1::EpisodeResult& result) const {
     return placeOf(spec_, result.ticket()).budget == budget();
   }
-  std::vector<Heard> hear(const std::vector<v1::EpisodeResult>& results,
-                          google::protobuf::RepeatedField<double>* baselines);
-  std::vector<double> drawnGradient(const std::vector<Heard>& heard,
-                                    google::protobuf::RepeatedField<double>* weights) const;
-  void ascend(const std::vector<double>& gradient);
+  void take(const v1::EpisodeResult& result);
+  std::vector<ComparedResult> compare(const std::vector<v1::EpisodeResult>& results,
+                                      google::protobuf::RepeatedField<double>* baselines);
   AdditivePosterior::Estimate gain(const Verdict& verdict,
                                    const AdditivePosterior& posterior) const;
   void judge(const AdditivePosterior* posterior);
@@ -113,7 +99,6 @@ class BudgetUpdate {
   const AdditiveProblem problem_;
   const SampleSchedule uniform_;
   std::vector<GradedEpisode> episodes_;  // taken, and not yet learned from
-  double gradient_norm_ = 0;
 };
 
 void BudgetUpdate::begin() {
@@ -141,10 +126,11 @@ void BudgetUpdate::take(const v1::EpisodeResult& result) {
   countEpisode(schedule, uniform_, result.reward(), learner_.trial(), set);
 }
 
-void BudgetUpdate::finish(const std::vector<v1::EpisodeResult>& results,
-                          google::protobuf::RepeatedField<double>* weights,
-                          google::protobuf::RepeatedField<double>* baselines) {
-  const std::vector<Heard> heard = hear(results, baselines);
+double BudgetUpdate::learn(const std::vector<v1::EpisodeResult>& results,
+                           v1::IterationRecord* record) {
+  for (const v1::EpisodeResult& result : results) take(result);
+  const std::vector<ComparedResult> compared = compare(results, record->mutable_baselines());
+  double squares = 0;
   if (additive()) {
     if (!episodes_.empty()) observe(problem_, episodes_, &learner_);
     const AdditivePosterior posterior(problem_, learner_);
@@ -152,53 +138,38 @@ void BudgetUpdate::finish(const std::vector<v1::EpisodeResult>& results,
     nominate(posterior);
     propose(&posterior);
   } else {
-    ascend(drawnGradient(heard, weights));
+    squares = ascend(spec_, steps_, compared,
+                     {problem_.total, policy_.mutable_logits(), learner_.mutable_first_moment(),
+                      learner_.mutable_second_moment()},
+                     record->mutable_weights());
     judge(nullptr);
     nominateMoving();
     propose(nullptr);
   }
   v1::QuestionSet closed;
   while (closeOldest(&learner_, &closed)) closeSet(closed, learner_.mutable_trial());
+  return squares;
 }
 
 // The baseline of an episode is the mean of the others of its set; one that is alone tells nothing.
-std::vector<BudgetUpdate::Heard> BudgetUpdate::hear(
+// What was proposed was not drawn: it is compared with, and has no gradient.
+std::vector<ComparedResult> BudgetUpdate::compare(
     const std::vector<v1::EpisodeResult>& results,
     google::protobuf::RepeatedField<double>* baselines) {
-  std::vector<Heard> heard;
+  std::vector<ComparedResult> compared;
   for (size_t i = 0; i < results.size(); ++i) {
-    if (!isHere(results[i])) continue;
-    const TicketPlace place = placeOf(spec_, results[i].ticket());
-    const v1::QuestionSet& set = *openSet(place.set, &learner_);
+    const v1::EpisodeResult& result = results[i];
+    if (!isHere(result)) continue;
+    const v1::QuestionSet& set = *openSet(placeOf(spec_, result.ticket()).set, &learner_);
     const bool alone = set.episodes() < 2;
     const double baseline =
-        alone ? results[i].reward() : (set.rewards() - results[i].reward()) / (set.episodes() - 1);
+        alone ? result.reward() : (set.rewards() - result.reward()) / (set.episodes() - 1);
     const auto index = static_cast<int>(i);
     (*baselines)[index] = baseline;
-    heard.push_back({&results[i], index, results[i].reward() - baseline, alone});
+    compared.push_back(
+        {&result, index, result.reward() - baseline, result.behaviour_log_prob() < 0, alone});
   }
-  return heard;
-}
-
-// What was proposed was not drawn: it is compared with, and has no gradient.
-std::vector<double> BudgetUpdate::drawnGradient(
-    const std::vector<Heard>& heard, google::protobuf::RepeatedField<double>* weights) const {
-  std::vector<GradientTerm> terms;
-  for (const Heard& one : heard) {
-    if (!(one.result->behaviour_log_prob() < 0)) continue;
-    const double weight = importanceWeight(spec_, policy_.logits(), *one.result);
-    (*weights)[one.index] = weight;
-    if (!one.alone) {
-      terms.push_back({scheduleFrom(one.result->schedule()), weight, one.advantage});
-    }
-  }
-  return policyGradient(spec_, policy_.logits(), problem_.total, terms);
-}
-
-void BudgetUpdate::ascend(const std::vector<double>& gradient) {
-  for (const double g : gradient) gradient_norm_ += g * g;
-  allot::ascend(spec_.update(), gradient, steps_, policy_.mutable_logits(),
-                learner_.mutable_first_moment(), learner_.mutable_second_moment());
+  return compared;
 }
 
 // The candidate's reward above uniform's. The surrogate's word is one more measurement beside the
@@ -310,19 +281,9 @@ void beginBudgets(const v1::Experiment& experiment, const ModelShape& shape,
   for (int b = 0; b < state->learners_size(); ++b) BudgetUpdate(experiment, state, b).begin();
 }
 
-void updateBudgets(const v1::Experiment& experiment, const std::vector<v1::EpisodeResult>& results,
-                   v1::AggregatorState* state, v1::IterationRecord* record) {
-  const auto count = static_cast<int>(results.size());
-  record->mutable_weights()->Resize(count, 1.0);
-  record->mutable_baselines()->Resize(count, 0.0);
-  double squares = 0;
-  for (int b = 0; b < state->learners_size(); ++b) {
-    BudgetUpdate update(experiment, state, b);
-    for (const v1::EpisodeResult& result : results) update.take(result);
-    update.finish(results, record->mutable_weights(), record->mutable_baselines());
-    squares += update.gradientNorm();
-  }
-  record->set_gradient_norm(std::sqrt(squares));
+double learnBudget(const v1::Experiment& experiment, const std::vector<v1::EpisodeResult>& results,
+                   int budget, v1::AggregatorState* state, v1::IterationRecord* record) {
+  return BudgetUpdate(experiment, state, budget).learn(results, record);
 }
 
 }  // namespace allot

@@ -43,16 +43,6 @@ double divergence(const std::vector<double>& from, const std::vector<double>& to
   return nats;
 }
 
-std::vector<double> importanceWeights(const v1::Experiment& experiment,
-                                      const v1::PolicySnapshot& policy,
-                                      const std::vector<v1::EpisodeResult>& results) {
-  std::vector<double> weights;
-  for (const v1::EpisodeResult& result : results) {
-    weights.push_back(importanceWeight(experiment.spec(), policy.logits(), result));
-  }
-  return weights;
-}
-
 // Leave-one-out: the mean of the other rewards of the batch, independent of the result's own.
 std::vector<double> baselines(const v1::Experiment& experiment, const v1::AggregatorState& state,
                               const std::vector<v1::EpisodeResult>& results) {
@@ -114,28 +104,39 @@ Status checkBehaviour(const v1::Spec& spec, const v1::PolicySnapshot& behaviour,
   return {};
 }
 
-// One policy for all episodes: state->policy() has its new version and the logits of the one
-// before.
-void updatePolicy(const v1::Experiment& experiment, const std::vector<v1::EpisodeResult>& results,
-                  v1::AggregatorState* state, v1::IterationRecord* record) {
-  v1::PolicySnapshot& policy = *state->mutable_policy();
-  const std::vector<double> weights = importanceWeights(experiment, policy, results);
-  const std::vector<double> baseline = baselines(experiment, *state, results);
-  std::vector<GradientTerm> terms;
+// The results of an update, compared with the baseline: all are of one policy.
+std::vector<ComparedResult> compareAll(const v1::Experiment& experiment,
+                                       const v1::AggregatorState& state,
+                                       const std::vector<v1::EpisodeResult>& results,
+                                       google::protobuf::RepeatedField<double>* baselines_of) {
+  const std::vector<double> baseline = baselines(experiment, state, results);
+  *baselines_of = {baseline.begin(), baseline.end()};
+  std::vector<ComparedResult> compared;
   for (size_t i = 0; i < results.size(); ++i) {
-    terms.push_back({{results[i].schedule().begin(), results[i].schedule().end()},
-                     weights[i],
-                     results[i].reward() - baseline[i]});
+    compared.push_back({&results[i], static_cast<int>(i), results[i].reward() - baseline[i]});
   }
-  const std::vector<double> gradient = policyGradient(
-      experiment.spec(), policy.logits(), experiment.spec().policy().total_budget(), terms);
-  ascend(experiment.spec().update(), gradient, state->optimizer_steps(), policy.mutable_logits(),
-         state->mutable_first_moment(), state->mutable_second_moment());
-  double norm = 0;
-  for (const double g : gradient) norm += g * g;
-  *record->mutable_weights() = {weights.begin(), weights.end()};
-  *record->mutable_baselines() = {baseline.begin(), baseline.end()};
-  record->set_gradient_norm(std::sqrt(norm));
+  return compared;
+}
+
+// Learns from an update's results: state->policy() has its new version and the rest of the one
+// before. Fills record's weights, baselines and gradient norm.
+void learn(const v1::Experiment& experiment, const std::vector<v1::EpisodeResult>& results,
+           v1::AggregatorState* state, v1::IterationRecord* record) {
+  record->mutable_weights()->Resize(static_cast<int>(results.size()), 1.0);
+  record->mutable_baselines()->Resize(static_cast<int>(results.size()), 0.0);
+  double squares = 0;
+  if (!state->policy().has_frontier()) {
+    squares = ascend(
+        experiment.spec(), state->optimizer_steps(),
+        compareAll(experiment, *state, results, record->mutable_baselines()),
+        {experiment.spec().policy().total_budget(), state->mutable_policy()->mutable_logits(),
+         state->mutable_first_moment(), state->mutable_second_moment()},
+        record->mutable_weights());
+  }
+  for (int b = 0; b < state->learners_size(); ++b) {
+    squares += learnBudget(experiment, results, b, state, record);
+  }
+  record->set_gradient_norm(std::sqrt(squares));
 }
 
 }  // namespace
@@ -184,28 +185,39 @@ std::vector<double> policyGradient(const v1::Spec& spec,
   return gradient;
 }
 
-void ascend(const v1::Update& update, const std::vector<double>& gradient, uint64_t steps,
-            google::protobuf::RepeatedField<double>* logits,
-            google::protobuf::RepeatedField<double>* first_moment,
-            google::protobuf::RepeatedField<double>* second_moment) {
-  const double rate = update.learning_rate();
-  const bool by_moments = stepsByMoments(optimizerOf(update));
+double ascend(const v1::Spec& spec, uint64_t steps, const std::vector<ComparedResult>& results,
+              const Ascended& of, google::protobuf::RepeatedField<double>* weights) {
+  std::vector<GradientTerm> terms;
+  for (const ComparedResult& one : results) {
+    if (!one.drawn) continue;
+    const double weight = importanceWeight(spec, *of.logits, *one.result);
+    (*weights)[one.index] = weight;
+    if (one.alone) continue;
+    const auto& schedule = one.result->schedule();
+    terms.push_back({{schedule.begin(), schedule.end()}, weight, one.advantage});
+  }
+  const std::vector<double> gradient = policyGradient(spec, *of.logits, of.total, terms);
+  const double rate = spec.update().learning_rate();
+  const bool by_moments = stepsByMoments(optimizerOf(spec.update()));
   const double gathered1 = gathered(kAdamDecay1, steps);
   const double gathered2 = gathered(kAdamDecay2, steps);
-  for (int l = 0; l < logits->size(); ++l) {
+  double squares = 0;
+  for (int l = 0; l < of.logits->size(); ++l) {
     double delta = gradient[l];
+    squares += gradient[l] * gradient[l];
     if (by_moments) {
-      const double m = kAdamDecay1 * first_moment->Get(l) + (1 - kAdamDecay1) * gradient[l];
+      const double m = kAdamDecay1 * of.first_moment->Get(l) + (1 - kAdamDecay1) * gradient[l];
       const double v =
-          kAdamDecay2 * second_moment->Get(l) + (1 - kAdamDecay2) * gradient[l] * gradient[l];
-      first_moment->Set(l, m);
-      second_moment->Set(l, v);
+          kAdamDecay2 * of.second_moment->Get(l) + (1 - kAdamDecay2) * gradient[l] * gradient[l];
+      of.first_moment->Set(l, m);
+      of.second_moment->Set(l, v);
       const double m_hat = m / gathered1;
       const double v_hat = v / gathered2;
       delta = m_hat / (std::sqrt(v_hat) + kAdamEpsilon);
     }
-    logits->Set(l, logits->Get(l) + rate * delta);
+    of.logits->Set(l, of.logits->Get(l) + rate * delta);
   }
+  return squares;
 }
 
 v1::AggregatorState initialState(const v1::Experiment& experiment, const ModelShape& shape,
@@ -281,11 +293,7 @@ UpdateOutcome applyUpdate(const v1::Experiment& experiment, const v1::Aggregator
   auto* policy = outcome.state.mutable_policy();
   policy->set_version(state.policy().version() + 1);
   outcome.state.set_optimizer_steps(state.optimizer_steps() + 1);
-  if (policy->frontier().budgets().empty()) {
-    updatePolicy(experiment, results, &outcome.state, &record);
-  } else {
-    updateBudgets(experiment, results, &outcome.state, &record);
-  }
+  learn(experiment, results, &outcome.state, &record);
   const auto& weights = record.weights();
 
   double reward = 0, lag = 0, weight = 0, weight_squares = 0;

@@ -56,11 +56,24 @@ std::vector<double> policyGradient(const v1::Spec& spec,
                                    const google::protobuf::RepeatedField<double>& logits,
                                    uint32_t total, const std::vector<GradientTerm>& terms);
 
-// One step uphill on the logits and Adam's moments, the `steps`th of them.
-void ascend(const v1::Update& update, const std::vector<double>& gradient, uint64_t steps,
-            google::protobuf::RepeatedField<double>* logits,
-            google::protobuf::RepeatedField<double>* first_moment,
-            google::protobuf::RepeatedField<double>* second_moment);
+// A result of one policy, beside the reward that it is compared with.
+struct ComparedResult {
+  const v1::EpisodeResult* result;
+  int index;           // among the update's
+  double advantage;    // reward above the baseline
+  bool drawn = true;   // from the logits; a schedule that was proposed has no gradient
+  bool alone = false;  // nothing was compared with it: it has a weight and no gradient
+};
+// Logits and Adam's moments that a step moves, and the total of the schedules drawn from them.
+struct Ascended {
+  uint32_t total;
+  google::protobuf::RepeatedField<double>* logits;
+  google::protobuf::RepeatedField<double>* first_moment;
+  google::protobuf::RepeatedField<double>* second_moment;
+};
+// Takes the `steps`th step uphill. Fills the weights of what was drawn. Returns |g|^2.
+double ascend(const v1::Spec& spec, uint64_t steps, const std::vector<ComparedResult>& results,
+              const Ascended& of, google::protobuf::RepeatedField<double>* weights);
 
 // Fills in what follows from record.policy and the policy before it: digest, divergence, entropy.
 void describeStep(const v1::PolicySnapshot& before, v1::IterationRecord* record);
