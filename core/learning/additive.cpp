@@ -5,12 +5,8 @@
 #include <cmath>
 #include <map>
 
-#include "core/learning/allotment.h"
 #include "core/learning/exact_math.h"
 #include "core/learning/logistic_update.h"
-#include "core/learning/normals.h"
-#include "core/learning/trial.h"
-#include "core/learning/triangle.h"
 
 namespace allot {
 namespace {
@@ -64,7 +60,34 @@ std::vector<double> aboveUniform(const AdditiveProblem& problem, const SampleSch
   return x;
 }
 
+// Two independent standard normals by Marsaglia's polar method, which needs no trigonometry.
+std::array<double, 2> twoNormals(RandomStream* random) {
+  for (;;) {
+    const double x = 2 * random->uniform() - 1, y = 2 * random->uniform() - 1;
+    const double square = x * x + y * y;
+    if (square >= 1 || square == 0) continue;
+    const double scale = std::sqrt(-2 * exactLog(square) / square);
+    return {x * scale, y * scale};
+  }
+}
+
+std::vector<double> normals(size_t count, RandomStream* random) {
+  std::vector<double> drawn(count);
+  for (size_t i = 0; i < count; i += 2) {
+    const auto pair = twoNormals(random);
+    drawn[i] = pair[0];
+    if (i + 1 < count) drawn[i + 1] = pair[1];
+  }
+  return drawn;
+}
+
 }  // namespace
+
+AdditiveProblem problemOf(const v1::Spec& spec, uint32_t layers, uint32_t per_layer,
+                          uint32_t total_budget) {
+  return {layers * per_layer, total_budget * per_layer, spec.policy().min_per_layer(),
+          spec.rollout().questions_per_episode(), per_layer};
+}
 
 void beginAdditive(const AdditiveProblem& problem, v1::LearnerState* state) {
   const size_t features = problem.features();

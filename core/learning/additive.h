@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "allot/v1/experiment.pb.h"
 #include "allot/v1/policy.pb.h"
 #include "core/learning/schedule.h"
 #include "core/random_stream.h"
@@ -38,6 +39,10 @@ struct AdditiveProblem {
     return uniformSchedule(total / per_layer, entries / per_layer, per_layer);
   }
 };
+
+// The problem at one total budget of an experiment.
+AdditiveProblem problemOf(const v1::Spec& spec, uint32_t layers, uint32_t per_layer,
+                          uint32_t total_budget);
 
 // The prior.
 void beginAdditive(const AdditiveProblem& problem, v1::LearnerState* state);

@@ -1,8 +1,12 @@
 #include "core/learning/policy.h"
 
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
 #include <algorithm>
 #include <cmath>
 
+#include "core/digest.h"
 #include "core/learning/questions.h"
 #include "core/spec/choices.h"
 
@@ -107,6 +111,17 @@ std::vector<double> layerShares(const v1::PolicySnapshot& policy, int budget) {
   std::vector<double> shares(entries.size() / per_layer);
   for (size_t i = 0; i < shares.size() * per_layer; ++i) shares[i / per_layer] += entries[i];
   return shares;
+}
+
+std::string policyDigest(const v1::PolicySnapshot& policy) {
+  std::string bytes;
+  {
+    google::protobuf::io::StringOutputStream stream(&bytes);
+    google::protobuf::io::CodedOutputStream coded(&stream);
+    coded.SetSerializationDeterministic(true);
+    policy.SerializeToCodedStream(&coded);
+  }
+  return sha256Hex(bytes);
 }
 
 }  // namespace allot

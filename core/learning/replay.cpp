@@ -2,7 +2,8 @@
 
 #include <google/protobuf/util/message_differencer.h>
 
-#include "core/learning/policy_gradient.h"
+#include "core/learning/learning_checks.h"
+#include "core/learning/update.h"
 #include "core/spec/spec_change.h"
 #include "core/spec/spec_schema.h"
 #include "core/spec/spec_yaml.h"

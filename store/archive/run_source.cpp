@@ -7,8 +7,9 @@
 #include <thread>
 
 #include "core/evaluation/answers.h"
-#include "core/learning/budget_check.h"
-#include "core/learning/policy_gradient.h"
+#include "core/learning/learning_checks.h"
+#include "core/learning/policy.h"
+#include "core/learning/update.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_keys.h"
 #include "core/spec/spec_yaml.h"

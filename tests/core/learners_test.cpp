@@ -11,13 +11,12 @@
 #include <set>
 
 #include "core/learning/additive.h"
-#include "core/learning/allotment.h"
-#include "core/learning/budget_check.h"
+#include "core/learning/learning_checks.h"
 #include "core/learning/policy.h"
-#include "core/learning/policy_gradient.h"
-#include "core/learning/question_sets.h"
 #include "core/learning/replay.h"
+#include "core/learning/schedule.h"
 #include "core/learning/trial.h"
+#include "core/learning/update.h"
 #include "core/spec/spec.h"
 #include "tests/core/planted_run.h"
 

@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "allot/v1/archive.pb.h"
-#include "core/learning/policy_gradient.h"
 #include "core/spec/spec.h"
 #include "tests/store/archive_fixture.h"
 #include "tests/store/full_disk.h"

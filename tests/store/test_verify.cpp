@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "allot/v1/archive.pb.h"
-#include "core/learning/policy_gradient.h"
+#include "core/learning/policy.h"
 #include "tests/store/archive_fixture.h"
 
 namespace allot::test {

@@ -1,12 +1,12 @@
-#include "core/learning/budget_check.h"
+#include "core/learning/learning_checks.h"
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
-#include "core/learning/budget_problem.h"
+#include "core/learning/additive.h"
+#include "core/learning/logistic_update.h"
 #include "core/learning/policy.h"
-#include "core/learning/trial.h"
-#include "core/learning/triangle.h"
 
 namespace allot {
 namespace {
@@ -64,7 +64,91 @@ bool isStateOf(const AdditiveProblem& problem, const v1::Spec& spec,
          std::isfinite(trial.difference()) && std::isfinite(trial.squared_difference());
 }
 
+Status checkBehaviour(const v1::Spec& spec, const v1::PolicySnapshot& behaviour,
+                      const v1::EpisodeResult& result) {
+  if (result.policy_sha256() != policyDigest(behaviour)) {
+    return fail(ErrorCode::kData, "the policy digest is not that of the version it names");
+  }
+  const SampleSchedule schedule(result.schedule().begin(), result.schedule().end());
+  double expected = 0;
+  if (behaviour.frontier().budgets().empty()) {
+    // Older builds drew where other processors round the softmax otherwise: a schedule may differ.
+    expected = logProbability(schedule, {behaviour.logits().begin(), behaviour.logits().end()},
+                              spec.policy().min_per_layer());
+  } else {
+    const Proposed proposed = scheduleOf(spec, behaviour, result.ticket());
+    if (schedule != proposed.schedule) {
+      return fail(ErrorCode::kData, "the schedule is not that of its ticket under the policy");
+    }
+    expected = proposed.log_probability;
+  }
+  // Other machines round the logarithm otherwise, but not by this much.
+  if (std::abs(expected - result.behaviour_log_prob()) > 1e-6 * (1 + std::abs(expected))) {
+    return fail(ErrorCode::kData, "the log-probability is not that of the policy it names");
+  }
+  return {};
+}
+
 }  // namespace
+
+Status checkResult(const v1::Experiment& experiment, const v1::AggregatorState& state,
+                   const v1::EpisodeResult& result, const v1::PolicySnapshot* behaviour) {
+  const auto bad = [](std::string why) { return fail(ErrorCode::kData, std::move(why)); };
+  const auto& spec = experiment.spec();
+  if (result.result_id().empty() || result.result_id().size() > 200) {
+    return bad("the result id is empty or longer than 200 bytes");
+  }
+  if (result.policy_version() > state.policy().version()) {
+    return bad("policy version " + std::to_string(result.policy_version()) +
+               " has not been published");
+  }
+  const uint32_t per_layer = entriesPerLayer(state.policy());
+  const int entries = state.policy().logits_size() * static_cast<int>(per_layer);
+  if (result.schedule_size() != entries) {
+    return bad("the schedule has " + std::to_string(result.schedule_size()) +
+               (per_layer > 1 ? " entries, the policy " : " layers, the model ") +
+               std::to_string(entries));
+  }
+  uint64_t total = 0;
+  for (uint32_t samples : result.schedule()) {
+    if (samples < spec.policy().min_per_layer()) return bad("a layer is below minPerLayer");
+    total += samples;
+  }
+  const uint64_t budget = totalBudgets(spec.policy())[placeOf(spec, result.ticket()).budget];
+  if (total != budget * per_layer) {
+    return bad("the schedule sums to " + std::to_string(total) + ", not to the total budget");
+  }
+  if (static_cast<uint32_t>(result.scores_size()) != spec.rollout().questions_per_episode()) {
+    return bad("there are " + std::to_string(result.scores_size()) + " scores instead of " +
+               std::to_string(spec.rollout().questions_per_episode()));
+  }
+  double sum = 0;
+  std::set<uint32_t> seen;
+  for (const auto& score : result.scores()) {
+    if (!(score.score() >= 0 && score.score() <= 1)) return bad("a score is outside 0..1");
+    if (!(score.other_score() >= 0 && score.other_score() <= 1)) {
+      return bad("an other score is outside 0..1");
+    }
+    if (score.question() >= spec.task().train_questions()) return bad("a question does not exist");
+    if (!seen.insert(score.question()).second) return bad("a question is there twice");
+    sum += score.score();
+  }
+  if (!(std::abs(sum / result.scores_size() - result.reward()) <= 1e-9)) {  // nor NaN
+    return bad("the reward is not the mean score");
+  }
+  if (!std::isfinite(result.behaviour_log_prob()) || result.behaviour_log_prob() > 0) {
+    return bad("the log-probability is not a finite number below 0");
+  }
+  if (!(result.seconds() >= 0 && result.seconds() < 1e7)) return bad("the duration makes no sense");
+  // Questions are a function of the ticket, in integers, so the same on every machine.
+  const auto questions = questionsOf(spec, result.ticket());
+  for (size_t i = 0; i < questions.size(); ++i) {
+    if (result.scores(static_cast<int>(i)).question() != questions[i]) {
+      return bad("its questions are not those of its ticket");
+    }
+  }
+  return behaviour == nullptr ? Status() : checkBehaviour(spec, *behaviour, result);
+}
 
 Status checkFrontier(const v1::Experiment& experiment, const ModelShape& shape,
                      const v1::PolicySnapshot& policy) {

@@ -1,16 +1,12 @@
-#include "core/learning/budget_update.h"
+#include "core/learning/budget_learning.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "core/learning/additive.h"
-#include "core/learning/budget_problem.h"
-#include "core/learning/learner_streams.h"
+#include "core/learning/gradient.h"
 #include "core/learning/policy.h"
-#include "core/learning/policy_gradient.h"
-#include "core/learning/question_sets.h"
 #include "core/learning/trial.h"
-#include "core/learning/triangle.h"
 #include "core/spec/choices.h"
 
 namespace allot {
@@ -33,6 +29,9 @@ constexpr uint64_t kPairsOfProof = 8;
 constexpr uint64_t kPairsOfMoving = 4;
 // Deviations to either side of a normal's mean that 95 % are within.
 constexpr double kInterval = 1.96;
+// Random streams of a version: more than there are total budgets.
+constexpr uint64_t kStreamsOfVersion = 64;
+
 SampleSchedule scheduleFrom(const google::protobuf::RepeatedField<uint32_t>& samples) {
   return {samples.begin(), samples.end()};
 }
@@ -79,7 +78,7 @@ class BudgetUpdate {
   }
   std::vector<double> logits() const { return {policy_.logits().begin(), policy_.logits().end()}; }
   RandomStream random() const {
-    return {runStreams(spec_), Purpose::kLearner, learnerStream(version_, budget())};
+    return {runStreams(spec_), Purpose::kLearner, version_ * kStreamsOfVersion + budget()};
   }
   void addProposal(const SampleSchedule& schedule) {
     *policy_.add_proposals()->mutable_samples() = {schedule.begin(), schedule.end()};
