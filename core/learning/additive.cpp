@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cmath>
-#include <map>
+#include <numeric>
 
 #include "core/learning/exact_math.h"
 #include "core/learning/logistic_update.h"
@@ -81,10 +82,22 @@ std::vector<double> normals(size_t count, RandomStream* random) {
   return drawn;
 }
 
+[[maybe_unused]] bool isScheduleOf(const AdditiveProblem& problem, const SampleSchedule& schedule) {
+  return schedule.size() == problem.entries &&
+         std::accumulate(schedule.begin(), schedule.end(), uint64_t{0}) == problem.total;
+}
+
+[[maybe_unused]] bool fits(const AdditiveProblem& problem, const v1::LearnerState& state) {
+  return static_cast<size_t>(state.evidence_size()) == problem.features() &&
+         static_cast<size_t>(state.precision_size()) == inTriangle(problem.features(), 0);
+}
+
 }  // namespace
 
 AdditiveProblem problemOf(const v1::Spec& spec, uint32_t layers, uint32_t per_layer,
                           uint32_t total_budget) {
+  assert(layers > 0 && per_layer > 0);
+  assert(uint64_t{layers} * spec.policy().min_per_layer() <= total_budget);
   return {layers * per_layer, total_budget * per_layer, spec.policy().min_per_layer(),
           spec.rollout().questions_per_episode(), per_layer};
 }
@@ -126,10 +139,12 @@ void beginAdditive(const AdditiveProblem& problem, v1::LearnerState* state) {
 
 void observe(const AdditiveProblem& problem, const std::vector<GradedEpisode>& episodes,
              v1::LearnerState* state) {
+  assert(fits(problem, *state));
   Gaussian weights{{state->precision().begin(), state->precision().end()},
                    {state->evidence().begin(), state->evidence().end()}};
   std::vector<GradedAnswers> batch;
   for (const GradedEpisode& episode : episodes) {
+    assert(isScheduleOf(problem, episode.schedule));
     std::vector<double> x = aboveUniform(problem, episode.schedule);
     x.back() = 1;
     batch.push_back({std::move(x), std::clamp(episode.reward, 0.0, 1.0) * problem.questions,
@@ -147,6 +162,7 @@ AdditivePosterior::AdditivePosterior(const AdditiveProblem& problem, const v1::L
     : problem_(problem),
       root_(factorOf({state.precision().begin(), state.precision().end()}, problem.features())),
       weights_(state.evidence().begin(), state.evidence().end()) {
+  assert(fits(problem, state));
   // Of what comes from outside sums may overflow: then nothing is known.
   if (root_.empty()) {
     root_.resize(inTriangle(problem.features(), 0));

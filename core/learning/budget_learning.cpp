@@ -1,6 +1,7 @@
 #include "core/learning/budget_learning.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 
 #include "core/learning/additive.h"
@@ -247,9 +248,11 @@ std::vector<LayerWorth> layerWorths(const v1::Spec& spec, const v1::AggregatorSt
                                     int budget) {
   const v1::LearnerState& learner = state.learners(budget);
   if (learnerOf(spec.update()) != Learner::kAdditive) return {};
-  const auto problem = problemOf(spec, static_cast<uint32_t>(state.policy().logits_size()),
-                                 entriesPerLayer(state.policy()),
-                                 state.policy().frontier().budgets(budget).total_budget());
+  const auto layers = static_cast<uint32_t>(state.policy().logits_size());
+  const uint32_t total = state.policy().frontier().budgets(budget).total_budget();
+  // An export that nobody has verified may hold anything.
+  if (layers == 0 || uint64_t{layers} * spec.policy().min_per_layer() > total) return {};
+  const auto problem = problemOf(spec, layers, entriesPerLayer(state.policy()), total);
   const int64_t features = problem.features();
   if (learner.evidence_size() != features ||
       learner.precision_size() != features * (features + 1) / 2) {
@@ -282,6 +285,8 @@ void beginBudgets(const v1::Experiment& experiment, const ModelShape& shape,
 
 double learnBudget(const v1::Experiment& experiment, const std::vector<v1::EpisodeResult>& results,
                    int budget, v1::AggregatorState* state, v1::IterationRecord* record) {
+  assert(record->weights_size() == static_cast<int>(results.size()));
+  assert(record->baselines_size() == static_cast<int>(results.size()));
   return BudgetUpdate(experiment, state, budget).learn(results, record);
 }
 

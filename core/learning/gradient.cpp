@@ -1,6 +1,7 @@
 #include "core/learning/gradient.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 
 #include "core/learning/exact_math.h"
@@ -59,6 +60,7 @@ std::vector<double> policyGradient(const v1::Spec& spec,
   double weight_sum = 0;
   std::vector<double> gradient(layers, 0.0);
   for (const GradientTerm& term : terms) {
+    assert(term.schedule.size() == layers);
     weight_sum += term.weight;
     const double advantage = term.weight * term.advantage;
     for (size_t l = 0; l < layers; ++l) {
@@ -82,6 +84,9 @@ std::vector<double> policyGradient(const v1::Spec& spec,
 
 double ascend(const v1::Spec& spec, uint64_t steps, const std::vector<ComparedResult>& results,
               const Ascended& of, google::protobuf::RepeatedField<double>* weights) {
+  assert(steps > 0);
+  assert(of.first_moment->size() == of.logits->size());
+  assert(of.second_moment->size() == of.logits->size());
   std::vector<GradientTerm> terms;
   for (const ComparedResult& one : results) {
     if (!one.drawn) continue;

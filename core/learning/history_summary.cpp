@@ -1,6 +1,7 @@
 #include "core/learning/history_summary.h"
 
 #include <algorithm>
+#include <cassert>
 
 #include "core/learning/update.h"
 
@@ -15,6 +16,7 @@ bool isPoint(uint64_t version, uint64_t stride) {
 }  // namespace
 
 void HistorySample::add(v1::IterationRecord record) {
+  assert(recent_.empty() || recent_.back().version() < record.version());
   dropResults(&record);
   while (record.version() / stride_ > kPoints) {
     stride_ *= 2;

@@ -7,6 +7,7 @@
 #include "core/learning/additive.h"
 #include "core/learning/logistic_update.h"
 #include "core/learning/policy.h"
+#include "core/learning/update.h"
 
 namespace allot {
 namespace {
@@ -89,6 +90,21 @@ Status checkBehaviour(const v1::Spec& spec, const v1::PolicySnapshot& behaviour,
   return {};
 }
 
+// Checks the policy's own logits and what its optimiser remembers.
+Status checkSteps(uint32_t layers, const v1::AggregatorState& state) {
+  const auto size = static_cast<int64_t>(layers);
+  if (state.policy().logits_size() == size && state.first_moment_size() == size &&
+      state.second_moment_size() == size &&
+      state.lag_counts_size() == static_cast<int64_t>(kLagBuckets) &&
+      areBetween(state.policy().logits(), -kMostLogit, kMostLogit) &&
+      areBetween(state.first_moment(), -kMostLogit, kMostLogit) &&
+      areBetween(state.second_moment(), 0, kMostLogit) && std::isfinite(state.moving_baseline())) {
+    return {};
+  }
+  return fail(ErrorCode::kData,
+              "its state does not fit a model of " + std::to_string(layers) + " layers");
+}
+
 }  // namespace
 
 Status checkResult(const v1::Experiment& experiment, const v1::AggregatorState& state,
@@ -166,7 +182,9 @@ Status checkFrontier(const v1::Experiment& experiment, const ModelShape& shape,
   const uint32_t per_layer = entriesPerLayer(spec.policy(), shape);
   if (entriesPerLayer(policy) != per_layer) return wrong("schedules of another granularity");
   for (size_t b = 0; b < totals.size(); ++b) {
-    if (isPolicyOf(problemOf(spec, shape.layers, per_layer, totals[b]), learnerOf(spec.update()),
+    const bool has_room = uint64_t{spec.policy().min_per_layer()} * shape.layers <= totals[b];
+    if (has_room &&
+        isPolicyOf(problemOf(spec, shape.layers, per_layer, totals[b]), learnerOf(spec.update()),
                    policy.frontier().budgets(static_cast<int>(b)))) {
       continue;
     }
@@ -188,6 +206,7 @@ Status checkBudgets(const v1::Experiment& experiment, const ModelShape& shape,
 Status checkLearners(const v1::Experiment& experiment, const ModelShape& shape,
                      const v1::AggregatorState& state) {
   ALLOT_TRY(checkFrontier(experiment, shape, state.policy()));
+  ALLOT_TRY(checkSteps(shape.layers, state));
   const v1::Spec& spec = experiment.spec();
   const auto wrong = [](const std::string& what) {
     return fail(ErrorCode::kData, "its learners are not those of its experiment: " + what);

@@ -1,6 +1,7 @@
 #include "core/learning/logistic_update.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 #include <map>
 
@@ -130,6 +131,7 @@ void add(const std::vector<double>& v, double scale, double y, Gaussian* to) {
 }  // namespace
 
 std::vector<double> factorOf(std::vector<double> a, size_t n) {
+  assert(a.size() == inTriangle(n, 0));
   for (size_t i = 0; i < n; ++i) {
     for (size_t j = 0; j <= i; ++j) {
       double sum = a[inTriangle(i, j)];
@@ -142,6 +144,7 @@ std::vector<double> factorOf(std::vector<double> a, size_t n) {
 }
 
 void solveLower(const std::vector<double>& root, std::vector<double>* y) {
+  assert(root.size() == inTriangle(y->size(), 0));
   std::vector<double>& v = *y;
   for (size_t i = 0; i < v.size(); ++i) {
     for (size_t k = 0; k < i; ++k) v[i] -= root[inTriangle(i, k)] * v[k];
@@ -150,6 +153,7 @@ void solveLower(const std::vector<double>& root, std::vector<double>* y) {
 }
 
 void solveUpper(const std::vector<double>& root, std::vector<double>* y) {
+  assert(root.size() == inTriangle(y->size(), 0));
   std::vector<double>& v = *y;
   for (size_t i = v.size(); i-- > 0;) {
     for (size_t k = i + 1; k < v.size(); ++k) v[i] -= root[inTriangle(k, i)] * v[k];

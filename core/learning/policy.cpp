@@ -4,6 +4,7 @@
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 
 #include "core/digest.h"
@@ -59,6 +60,8 @@ std::vector<uint32_t> questionsOf(const v1::Spec& spec, uint64_t ticket) {
 }
 
 Proposed scheduleOf(const v1::Spec& spec, const v1::PolicySnapshot& policy, uint64_t ticket) {
+  assert(policy.frontier().budgets().empty() ||
+         placeOf(spec, ticket).budget < static_cast<uint32_t>(policy.frontier().budgets_size()));
   const auto drawn = [&](const google::protobuf::RepeatedField<double>& of, uint32_t total) {
     const std::vector<double> logits(of.begin(), of.end());
     const uint32_t least = spec.policy().min_per_layer();
@@ -90,6 +93,7 @@ SampleSchedule publishedSchedule(const v1::Spec& spec, const v1::PolicySnapshot&
 }
 
 std::vector<double> layerDraws(const SampleSchedule& schedule, size_t layers) {
+  assert(layers > 0);
   const size_t each = std::max<size_t>(1, schedule.size() / layers);
   std::vector<double> draws(layers);
   for (size_t i = 0; i < schedule.size() && i < layers * each; ++i) draws[i / each] += schedule[i];

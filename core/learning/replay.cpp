@@ -2,6 +2,8 @@
 
 #include <google/protobuf/util/message_differencer.h>
 
+#include <cassert>
+
 #include "core/learning/learning_checks.h"
 #include "core/learning/update.h"
 #include "core/spec/spec_change.h"
@@ -32,6 +34,7 @@ Replay::Replay(v1::Experiment experiment, v1::AggregatorState initial, bool sync
       state_(std::move(initial)),
       synchronous_(synchronous),
       window_(window) {
+  assert(window_ > 0);
   policies_.push_back(state_.policy());
 }
 

@@ -32,6 +32,7 @@ SampleSchedule largestRemainder(const std::vector<double>& shares, uint32_t tota
 }  // namespace
 
 std::vector<double> softmax(const std::vector<double>& logits) {
+  assert(!logits.empty());
   const double top = *std::max_element(logits.begin(), logits.end());
   std::vector<double> probabilities(logits.size());
   double sum = 0;
@@ -59,6 +60,7 @@ SampleSchedule drawSchedule(const std::vector<double>& probabilities, uint32_t t
 
 double logProbability(const SampleSchedule& schedule, const std::vector<double>& logits,
                       uint32_t min_per_layer) {
+  assert(schedule.size() == logits.size());
   const double top = *std::max_element(logits.begin(), logits.end());
   double sum = 0;
   for (double logit : logits) sum += exactExp(logit - top);
@@ -74,6 +76,7 @@ double logProbability(const SampleSchedule& schedule, const std::vector<double>&
 }
 
 SampleSchedule uniformSchedule(uint32_t total, uint32_t layers, uint32_t entries_per_layer) {
+  assert(layers > 0 && entries_per_layer > 0);
   SampleSchedule schedule;
   schedule.reserve(size_t{layers} * entries_per_layer);
   for (uint64_t l = 0; l < layers; ++l) {
@@ -95,12 +98,14 @@ SampleSchedule learnedSchedule(const std::vector<double>& probabilities, uint32_
 SampleSchedule scaledSchedule(const SampleSchedule& schedule, uint32_t total) {
   const auto sum = std::accumulate(schedule.begin(), schedule.end(), uint64_t{0});
   if (total == sum) return schedule;
+  assert(sum > 0);
   std::vector<double> shares(schedule.begin(), schedule.end());
   for (double& share : shares) share /= static_cast<double>(sum);
   return largestRemainder(shares, total);
 }
 
 SampleSchedule oneHotSchedule(uint32_t total, uint32_t layers, uint32_t layer) {
+  assert(layer < layers);
   SampleSchedule schedule = uniformSchedule(total, layers);
   schedule[layer] = 1;
   return schedule;

@@ -1,6 +1,7 @@
 #include "core/learning/update.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 
 #include "core/learning/budget_learning.h"
@@ -26,6 +27,28 @@ double divergence(const std::vector<double>& from, const std::vector<double>& to
     if (from[l] > 0) nats += from[l] * exactLog(from[l] / to[l]);
   }
   return nats;
+}
+
+bool areFinite(const google::protobuf::RepeatedField<double>& values) {
+  return std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); });
+}
+
+// Returns true if the parts of a state are as long as each other.
+[[maybe_unused]] bool fitsItself(const v1::AggregatorState& state) {
+  const int layers = state.policy().logits_size();
+  return layers > 0 && state.first_moment_size() == layers &&
+         state.second_moment_size() == layers &&
+         state.learners_size() == state.policy().frontier().budgets_size() &&
+         state.lag_counts_size() == static_cast<int>(kLagBuckets);
+}
+
+// Returns true if the result can be one under this policy or an older one of the run.
+[[maybe_unused]] bool isOf(const v1::PolicySnapshot& policy, const v1::EpisodeResult& result) {
+  const auto entries = static_cast<uint32_t>(policy.logits_size()) * entriesPerLayer(policy);
+  return result.policy_version() <= policy.version() &&
+         static_cast<uint32_t>(result.schedule_size()) == entries &&
+         std::isfinite(result.reward()) && result.behaviour_log_prob() <= 0 &&
+         std::isfinite(result.behaviour_log_prob());
 }
 
 // Leave-one-out: the mean of the other rewards of the batch, independent of the result's own.
@@ -104,6 +127,7 @@ v1::AggregatorState initialState(const v1::Experiment& experiment, const ModelSh
 }
 
 v1::Origin originOf(const std::string& run_id, const v1::AggregatorState& state) {
+  assert(fitsItself(state));
   v1::Origin origin;
   origin.set_run_id(run_id);
   origin.set_version(state.policy().version());
@@ -145,6 +169,11 @@ std::string lagBucketLabel(size_t bucket) {
 
 UpdateOutcome applyUpdate(const v1::Experiment& experiment, const v1::AggregatorState& state,
                           const std::vector<v1::EpisodeResult>& results) {
+  assert(!results.empty());
+  assert(fitsItself(state));
+  assert(std::all_of(results.begin(), results.end(), [&](const v1::EpisodeResult& result) {
+    return isOf(state.policy(), result);
+  }));
   UpdateOutcome outcome{state, {}};
   auto& record = outcome.record;
   auto* policy = outcome.state.mutable_policy();
@@ -152,6 +181,9 @@ UpdateOutcome applyUpdate(const v1::Experiment& experiment, const v1::Aggregator
   outcome.state.set_optimizer_steps(state.optimizer_steps() + 1);
   learn(experiment, results, &outcome.state, &record);
   const auto& weights = record.weights();
+  assert(std::all_of(weights.begin(), weights.end(),
+                     [](double weight) { return weight >= 0 && std::isfinite(weight); }));
+  assert(areFinite(policy->logits()));
 
   double reward = 0, lag = 0, weight = 0, weight_squares = 0;
   for (size_t i = 0; i < results.size(); ++i) {
@@ -194,6 +226,7 @@ void dropResults(v1::IterationRecord* record) {
 }
 
 void describeStep(const v1::PolicySnapshot& before, v1::IterationRecord* record) {
+  assert(record->policy().logits_size() == before.logits_size());
   const std::vector<double> after = softmax(logitsOf(record->policy()));
   record->set_policy_sha256(policyDigest(record->policy()));
   record->set_step_kl_nats(divergence(softmax(logitsOf(before)), after));
