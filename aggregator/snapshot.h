@@ -8,7 +8,7 @@
 
 #include "core/evaluation/evaluation_table.h"
 #include "core/evaluation/fidelity.h"
-#include "core/learning/update_means.h"
+#include "core/learning/history_summary.h"
 #include "core/run_state.h"
 #include "store/records.h"
 

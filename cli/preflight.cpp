@@ -13,7 +13,7 @@
 #include "core/files/experiment_files.h"
 #include "core/files/files.h"
 #include "core/json_text.h"
-#include "core/learning/policy_gradient.h"
+#include "core/learning/update.h"
 #include "core/spec/choices.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_keys.h"

@@ -6,7 +6,7 @@
 #include <cstdio>
 
 #include "cli/terminal.h"
-#include "core/learning/policy_gradient.h"
+#include "core/learning/update.h"
 #include "core/worker_beats.h"
 #include "store/archive/run_source.h"
 

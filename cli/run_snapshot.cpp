@@ -4,7 +4,7 @@
 
 #include "core/evaluation/evaluation_check.h"
 #include "core/evaluation/evaluation_plan.h"
-#include "core/learning/history_sample.h"
+#include "core/learning/history_summary.h"
 
 namespace allot {
 namespace {

@@ -6,7 +6,7 @@
 #include "cli/terminal.h"
 #include "core/evaluation/evaluation_check.h"
 #include "core/evaluation/evaluation_table.h"
-#include "core/learning/policy_gradient.h"
+#include "core/learning/update.h"
 #include "core/spec/choices.h"
 #include "core/spec/spec_keys.h"
 #include "core/worker_beats.h"

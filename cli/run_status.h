@@ -10,7 +10,7 @@
 
 #include "cli/run_access.h"
 #include "core/evaluation/evaluation_table.h"
-#include "core/learning/update_means.h"
+#include "core/learning/history_summary.h"
 #include "core/result.h"
 #include "store/store.h"
 

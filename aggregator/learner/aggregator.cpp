@@ -6,8 +6,8 @@
 #include <chrono>
 
 #include "core/evaluation/evaluation_plan.h"
-#include "core/learning/budget_check.h"
-#include "core/learning/policy_gradient.h"
+#include "core/learning/learning_checks.h"
+#include "core/learning/update.h"
 #include "core/spec/choices.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_change.h"

@@ -18,7 +18,7 @@
 #include "aggregator/snapshot.h"
 #include "core/evaluation/evaluation_table.h"
 #include "core/evaluation/fidelity.h"
-#include "core/learning/history_sample.h"
+#include "core/learning/history_summary.h"
 #include "core/learning/replay.h"
 #include "core/result.h"
 #include "core/run_state.h"

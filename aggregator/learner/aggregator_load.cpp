@@ -4,8 +4,9 @@
 #include <algorithm>
 
 #include "aggregator/learner/aggregator.h"
-#include "core/learning/budget_check.h"
-#include "core/learning/policy_gradient.h"
+#include "core/learning/learning_checks.h"
+#include "core/learning/policy.h"
+#include "core/learning/update.h"
 #include "store/checks.h"
 
 namespace allot {

@@ -6,7 +6,7 @@
 #include "aggregator/learner/aggregator.h"
 #include "core/evaluation/evaluation_check.h"
 #include "core/evaluation/evaluation_plan.h"
-#include "core/learning/policy_gradient.h"
+#include "core/learning/update.h"
 #include "core/spec/spec_yaml.h"
 #include "core/worker_beats.h"
 #include "store/store_room.h"

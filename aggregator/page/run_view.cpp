@@ -6,9 +6,8 @@
 
 #include "aggregator/page/status_document.h"
 #include "core/evaluation/statistics.h"
-#include "core/learning/budget_update.h"
+#include "core/learning/budget_learning.h"
 #include "core/learning/policy.h"
-#include "core/learning/policy_gradient.h"
 #include "core/learning/trial.h"
 #include "core/spec/choices.h"
 #include "core/worker_beats.h"

@@ -6,7 +6,7 @@
 
 #include "aggregator/page/measurements.h"
 #include "core/evaluation/evaluation_plan.h"
-#include "core/learning/policy_gradient.h"
+#include "core/learning/update.h"
 #include "core/printable.h"
 #include "core/refusal_kind.h"
 #include "core/spec/choices.h"

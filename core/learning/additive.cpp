@@ -2,15 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cmath>
-#include <map>
+#include <numeric>
 
-#include "core/learning/allotment.h"
 #include "core/learning/exact_math.h"
 #include "core/learning/logistic_update.h"
-#include "core/learning/normals.h"
-#include "core/learning/trial.h"
-#include "core/learning/triangle.h"
 
 namespace allot {
 namespace {
@@ -26,29 +23,17 @@ constexpr EntryFeatures kPriorDeviation{2.0, 0.5, 0.1};
 constexpr EntryFeatures kPriorMean{1.0, -0.4, 0.0};
 // Episodes whose levels are found together: what that costs grows as their cube.
 constexpr size_t kMostTogether = 400;
-// By the first rules, in rewards, of a model of eight layers; around 0.
-constexpr EntryFeatures kFirstPriorDeviation{0.45, 0.45, 0.15};
+// Layers of a model whose layers have that deviation or more.
 constexpr double kLayersOfPrior = 8;
 // Of the variance of what a layer is worth: the share that its heads have in common.
 constexpr double kSharedByHeads = 0.8;
-// By the first rules: of a graded answer whose score is 0 or 1, between certainty and chance.
-constexpr double kAnswerVariance = 0.2;
 // Of the log-odds of a right answer under the uniform schedule: of all sets, and of one set's
 // questions around that.
 constexpr double kLevelVariance = 4.0, kSetLevelVariance = 0.25;
-// By the first rules: what a question set's mean reward is around before anything is known of it.
-constexpr double kSetMean = 0.5, kSetVariance = 0.25;
 
 EntryFeatures featuresOf(uint32_t draws, double log_draws) {
   if (draws == 0) return {};
   return {1.0, 1.0 / draws, log_draws};
-}
-
-double noiseVariance(const AdditiveProblem& problem) { return kAnswerVariance / problem.questions; }
-
-// How much of (sum x)(sum x)^T the level of a set of so many episodes takes out.
-double levelShare(const AdditiveProblem& problem, double episodes) {
-  return kSetVariance / (noiseVariance(problem) + episodes * kSetVariance);
 }
 
 // Of one of a layer's weights, which its heads share.
@@ -56,12 +41,8 @@ struct Prior {
   double variance = 0;
   double precision = 0;
 };
-Prior priorOf(size_t feature, bool first_rules, double layers) {
-  const double deviation = (first_rules ? kFirstPriorDeviation : kPriorDeviation)[feature];
-  if (first_rules) {
-    return {kLayersOfPrior * deviation * deviation / layers,
-            layers / (kLayersOfPrior * deviation * deviation)};
-  }
+Prior priorOf(size_t feature, double layers) {
+  const double deviation = kPriorDeviation[feature];
   const double part = feature == 0 ? std::min(1.0, kLayersOfPrior / layers) : 1;
   const double variance = part * deviation * part * deviation;
   return {variance, 1 / variance};
@@ -80,18 +61,46 @@ std::vector<double> aboveUniform(const AdditiveProblem& problem, const SampleSch
   return x;
 }
 
-// precision += scale * v v^T, evidence += scale * v * y.
-void add(const std::vector<double>& v, double y, double scale, v1::LearnerState* state) {
-  for (size_t i = 0; i < v.size(); ++i) {
-    if (v[i] == 0) continue;
-    const double scaled = scale * v[i];
-    double* row = state->mutable_precision()->mutable_data() + inTriangle(i, 0);
-    for (size_t j = 0; j <= i; ++j) row[j] += scaled * v[j];
-    state->mutable_evidence()->mutable_data()[i] += scaled * y;
+// Two independent standard normals by Marsaglia's polar method, which needs no trigonometry.
+std::array<double, 2> twoNormals(RandomStream* random) {
+  for (;;) {
+    const double x = 2 * random->uniform() - 1, y = 2 * random->uniform() - 1;
+    const double square = x * x + y * y;
+    if (square >= 1 || square == 0) continue;
+    const double scale = std::sqrt(-2 * exactLog(square) / square);
+    return {x * scale, y * scale};
   }
 }
 
+std::vector<double> normals(size_t count, RandomStream* random) {
+  std::vector<double> drawn(count);
+  for (size_t i = 0; i < count; i += 2) {
+    const auto pair = twoNormals(random);
+    drawn[i] = pair[0];
+    if (i + 1 < count) drawn[i + 1] = pair[1];
+  }
+  return drawn;
+}
+
+[[maybe_unused]] bool isScheduleOf(const AdditiveProblem& problem, const SampleSchedule& schedule) {
+  return schedule.size() == problem.entries &&
+         std::accumulate(schedule.begin(), schedule.end(), uint64_t{0}) == problem.total;
+}
+
+[[maybe_unused]] bool fits(const AdditiveProblem& problem, const v1::LearnerState& state) {
+  return static_cast<size_t>(state.evidence_size()) == problem.features() &&
+         static_cast<size_t>(state.precision_size()) == inTriangle(problem.features(), 0);
+}
+
 }  // namespace
+
+AdditiveProblem problemOf(const v1::Spec& spec, uint32_t layers, uint32_t per_layer,
+                          uint32_t total_budget) {
+  assert(layers > 0 && per_layer > 0);
+  assert(uint64_t{layers} * spec.policy().min_per_layer() <= total_budget);
+  return {layers * per_layer, total_budget * per_layer, spec.policy().min_per_layer(),
+          spec.rollout().questions_per_episode(), per_layer};
+}
 
 void beginAdditive(const AdditiveProblem& problem, v1::LearnerState* state) {
   const size_t features = problem.features();
@@ -102,7 +111,7 @@ void beginAdditive(const AdditiveProblem& problem, v1::LearnerState* state) {
   const double heads = problem.per_layer, layers = problem.entries / heads;
   const size_t of_layer = kOfEntry * problem.per_layer;
   for (size_t i = 0; i < kOfEntry * problem.entries; ++i) {
-    const auto [variance, alone] = priorOf(i % kOfEntry, problem.first_rules, layers);
+    const auto [variance, alone] = priorOf(i % kOfEntry, layers);
     const double shared = kSharedByHeads * variance / (heads * heads);
     const double own = variance / heads - heads * shared;
     const double common = shared / (own * (own + heads * shared));
@@ -113,7 +122,6 @@ void beginAdditive(const AdditiveProblem& problem, v1::LearnerState* state) {
     const double precision = problem.per_layer == 1 ? alone : 1 / own - common;
     state->set_precision(static_cast<int>(inTriangle(i, i)), precision);
   }
-  if (problem.first_rules) return;
   state->set_precision(static_cast<int>(inTriangle(features - 1, features - 1)),
                        1 / kLevelVariance);
   // Precision times mean; alike in a layer's heads.
@@ -129,26 +137,14 @@ void beginAdditive(const AdditiveProblem& problem, v1::LearnerState* state) {
   }
 }
 
-void observe(const AdditiveProblem& problem, const SampleSchedule& schedule, double reward,
-             v1::QuestionSet* set, v1::LearnerState* state) {
-  const double scale = 1 / noiseVariance(problem), y = reward - kSetMean;
-  const std::vector<double> x = aboveUniform(problem, schedule);
-  if (set->features().empty()) set->mutable_features()->Resize(static_cast<int>(x.size()), 0.0);
-  add(x, y, scale, state);
-  std::vector<double> sums(set->features().begin(), set->features().end());
-  const double episodes = set->episodes(), rewards = set->rewards() - episodes * kSetMean;
-  if (episodes > 0) add(sums, rewards, scale * levelShare(problem, episodes), state);
-  for (size_t i = 0; i < x.size(); ++i) sums[i] += x[i];
-  add(sums, rewards + y, -scale * levelShare(problem, episodes + 1), state);
-  *set->mutable_features() = {sums.begin(), sums.end()};
-}
-
-void observeTogether(const AdditiveProblem& problem, const std::vector<GradedEpisode>& episodes,
-                     v1::LearnerState* state) {
+void observe(const AdditiveProblem& problem, const std::vector<GradedEpisode>& episodes,
+             v1::LearnerState* state) {
+  assert(fits(problem, *state));
   Gaussian weights{{state->precision().begin(), state->precision().end()},
                    {state->evidence().begin(), state->evidence().end()}};
   std::vector<GradedAnswers> batch;
   for (const GradedEpisode& episode : episodes) {
+    assert(isScheduleOf(problem, episode.schedule));
     std::vector<double> x = aboveUniform(problem, episode.schedule);
     x.back() = 1;
     batch.push_back({std::move(x), std::clamp(episode.reward, 0.0, 1.0) * problem.questions,
@@ -166,6 +162,7 @@ AdditivePosterior::AdditivePosterior(const AdditiveProblem& problem, const v1::L
     : problem_(problem),
       root_(factorOf({state.precision().begin(), state.precision().end()}, problem.features())),
       weights_(state.evidence().begin(), state.evidence().end()) {
+  assert(fits(problem, state));
   // Of what comes from outside sums may overflow: then nothing is known.
   if (root_.empty()) {
     root_.resize(inTriangle(problem.features(), 0));
@@ -239,7 +236,6 @@ AdditivePosterior::Estimate AdditivePosterior::worth(uint32_t layer, uint32_t dr
 }
 
 double AdditivePosterior::inReward(double log_odds) const {
-  if (problem_.first_rules) return log_odds;
   return exactLogistic(weights_.back() + log_odds) - exactLogistic(weights_.back());
 }
 

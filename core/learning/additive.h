@@ -13,15 +13,12 @@
 // update. An update's episodes are learned
 // from together (core/learning/logistic_update.h).
 //
-// By the first rules (spec.policy.learningRules) it is a linear regression of the reward itself:
-// sums over a set enter the posterior as they come, and the order of results, and in which update
-// they arrive, change nothing but rounding.
-//
 // Arithmetic is IEEE additions, multiplications, divisions, square roots and core's own logarithm,
 // in a fixed order, so that updates compute to the same bits everywhere. Pure; any thread.
 #include <cstdint>
 #include <vector>
 
+#include "allot/v1/experiment.pb.h"
 #include "allot/v1/policy.pb.h"
 #include "core/learning/schedule.h"
 #include "core/random_stream.h"
@@ -35,32 +32,30 @@ struct AdditiveProblem {
   uint32_t min_per_layer = 0;
   uint32_t questions = 0;  // answers whose mean is a reward
   uint32_t per_layer = 1;  // entries of a layer
-  bool first_rules = false;
 
-  // Weights, three an entry; behind them the level that sets have in common, which by the first
-  // rules they have not.
-  uint32_t features() const { return 3 * entries + (first_rules ? 0 : 1); }
+  // Weights, three an entry; behind them the level that sets have in common.
+  uint32_t features() const { return 3 * entries + 1; }
   SampleSchedule uniform() const {
     return uniformSchedule(total / per_layer, entries / per_layer, per_layer);
   }
 };
 
+// The problem at one total budget of an experiment.
+AdditiveProblem problemOf(const v1::Spec& spec, uint32_t layers, uint32_t per_layer,
+                          uint32_t total_budget);
+
 // The prior.
 void beginAdditive(const AdditiveProblem& problem, v1::LearnerState* state);
 
-// By the first rules: one more episode of `set`, which has not counted it yet; the sums of features
-// grow by it.
-void observe(const AdditiveProblem& problem, const SampleSchedule& schedule, double reward,
-             v1::QuestionSet* set, v1::LearnerState* state);
-
-// Otherwise: an update's episodes at this budget. A reward is between 0 and 1.
+// An episode of an update at this budget.
 struct GradedEpisode {
   SampleSchedule schedule;
-  double reward = 0;
-  uint64_t set = 0;  // episodes of one answered the same questions
+  double reward = 0;  // between 0 and 1
+  uint64_t set = 0;   // episodes of one answered the same questions
 };
-void observeTogether(const AdditiveProblem& problem, const std::vector<GradedEpisode>& episodes,
-                     v1::LearnerState* state);
+// Updates the posterior by the episodes of one update.
+void observe(const AdditiveProblem& problem, const std::vector<GradedEpisode>& episodes,
+             v1::LearnerState* state);
 
 // The posterior at one moment. Made once an update; costs features^3 / 6 multiplications.
 class AdditivePosterior {
@@ -72,8 +67,7 @@ class AdditivePosterior {
   // The best one by weights drawn from the posterior (Thompson).
   SampleSchedule drawn(RandomStream* random) const;
 
-  // A schedule's log-odds (by the first rules: reward) above uniform's, and their standard
-  // deviation.
+  // A schedule's log-odds above uniform's, and their standard deviation.
   struct Estimate {
     double mean = 0;
     double deviation = 0;

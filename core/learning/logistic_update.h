@@ -8,6 +8,7 @@
 // batch costs d^3 / 6 multiplications and each of its few Newton steps n^3 / 6.
 //
 // Pure, any thread; the same bits everywhere (core/learning/exact_math.h).
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -20,7 +21,7 @@ struct GradedAnswers {
   uint64_t group = 0;
 };
 
-// The normal posterior of the weights: `precision` as a lower triangle (core/learning/triangle.h)
+// The normal posterior of the weights: `precision` as a lower triangle (below)
 // and `evidence`, precision times mean. One that has no Cholesky factor, or with the batch would be
 // beyond what a double holds, stays as it is.
 struct Gaussian {
@@ -29,5 +30,18 @@ struct Gaussian {
 };
 void learnAnswers(const std::vector<GradedAnswers>& batch, double level_variance,
                   Gaussian* posterior);
+
+// ---- Symmetric and lower triangular matrices as their lower triangles, row by row ----
+// Sums run in a fixed order.
+
+constexpr size_t inTriangle(size_t row, size_t column) { return row * (row + 1) / 2 + column; }
+
+// L of A = L L^T, A of n rows; empty: there is none whose diagonal is finite and above 0. n^3 / 6
+// multiplications.
+std::vector<double> factorOf(std::vector<double> a, size_t n);
+
+// L^-1 y and L^-T y, into y. n^2 / 2 multiplications.
+void solveLower(const std::vector<double>& root, std::vector<double>* y);
+void solveUpper(const std::vector<double>& root, std::vector<double>* y);
 
 }  // namespace allot

@@ -1,8 +1,13 @@
 #include "core/learning/policy.h"
 
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 
+#include "core/digest.h"
 #include "core/learning/questions.h"
 #include "core/spec/choices.h"
 
@@ -55,6 +60,8 @@ std::vector<uint32_t> questionsOf(const v1::Spec& spec, uint64_t ticket) {
 }
 
 Proposed scheduleOf(const v1::Spec& spec, const v1::PolicySnapshot& policy, uint64_t ticket) {
+  assert(policy.frontier().budgets().empty() ||
+         placeOf(spec, ticket).budget < static_cast<uint32_t>(policy.frontier().budgets_size()));
   const auto drawn = [&](const google::protobuf::RepeatedField<double>& of, uint32_t total) {
     const std::vector<double> logits(of.begin(), of.end());
     const uint32_t least = spec.policy().min_per_layer();
@@ -86,6 +93,7 @@ SampleSchedule publishedSchedule(const v1::Spec& spec, const v1::PolicySnapshot&
 }
 
 std::vector<double> layerDraws(const SampleSchedule& schedule, size_t layers) {
+  assert(layers > 0);
   const size_t each = std::max<size_t>(1, schedule.size() / layers);
   std::vector<double> draws(layers);
   for (size_t i = 0; i < schedule.size() && i < layers * each; ++i) draws[i / each] += schedule[i];
@@ -107,6 +115,17 @@ std::vector<double> layerShares(const v1::PolicySnapshot& policy, int budget) {
   std::vector<double> shares(entries.size() / per_layer);
   for (size_t i = 0; i < shares.size() * per_layer; ++i) shares[i / per_layer] += entries[i];
   return shares;
+}
+
+std::string policyDigest(const v1::PolicySnapshot& policy) {
+  std::string bytes;
+  {
+    google::protobuf::io::StringOutputStream stream(&bytes);
+    google::protobuf::io::CodedOutputStream coded(&stream);
+    coded.SetSerializationDeterministic(true);
+    policy.SerializeToCodedStream(&coded);
+  }
+  return sha256Hex(bytes);
 }
 
 }  // namespace allot

@@ -6,6 +6,7 @@
 // questions. Within a set tickets go round the total budgets, and at each budget through the
 // policy's proposals in order.
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "allot/v1/experiment.pb.h"
@@ -51,5 +52,8 @@ std::vector<double> layerDraws(const SampleSchedule& schedule, size_t layers);
 // where schedules are drawn from one, else the published schedule's shares; of all its heads
 // together. [layers]
 std::vector<double> layerShares(const v1::PolicySnapshot& policy, int budget = 0);
+
+// Hex SHA-256 of the snapshot's deterministic bytes.
+std::string policyDigest(const v1::PolicySnapshot& policy);
 
 }  // namespace allot

@@ -2,7 +2,10 @@
 
 #include <google/protobuf/util/message_differencer.h>
 
-#include "core/learning/policy_gradient.h"
+#include <cassert>
+
+#include "core/learning/learning_checks.h"
+#include "core/learning/update.h"
 #include "core/spec/spec_change.h"
 #include "core/spec/spec_schema.h"
 #include "core/spec/spec_yaml.h"
@@ -31,6 +34,7 @@ Replay::Replay(v1::Experiment experiment, v1::AggregatorState initial, bool sync
       state_(std::move(initial)),
       synchronous_(synchronous),
       window_(window) {
+  assert(window_ > 0);
   policies_.push_back(state_.policy());
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/learning/exact_math.h"
+#include "core/learning/gradient.h"
 #include "core/learning/schedule.h"
 
 namespace allot {

@@ -10,7 +10,7 @@
 
 #include "allot/v1/experiment.pb.h"
 #include "allot/v1/policy.pb.h"
-#include "core/learning/policy_gradient.h"
+#include "core/learning/update.h"
 
 namespace allot {
 

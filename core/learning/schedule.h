@@ -7,6 +7,7 @@
 // is a kind of head, each layer has an entry for each of them, layer by layer, and they sum to B
 // times that many: a budget stays draws per head. Pure functions, any thread.
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "core/random_stream.h"
@@ -45,5 +46,19 @@ SampleSchedule scaledSchedule(const SampleSchedule& schedule, uint32_t total);
 
 // SANTA paper, Appendix J: `layer` at one draw, every other layer at its uniform share of total.
 SampleSchedule oneHotSchedule(uint32_t total, uint32_t layers, uint32_t layer);
+
+// ---- The best schedule for additive values, by an exact dynamic programme ----
+
+// Draws go in steps: with large totals a layer has 0, step, 2 * step, ... of them beyond
+// min_per_layer, so that a programme has at most this many of them.
+inline constexpr uint32_t kAllotmentSteps = 128;
+uint32_t allotmentStep(uint32_t free_draws);
+
+// The schedule with the largest sum of value(layer, draws), ties to fewer draws in the later layer.
+// `value` is asked for each layer and each number of draws that it may have, once. What the step
+// does not divide goes to the layer with the most draws (the lowest such).
+// Requires layers > 0 and layers * min_per_layer <= total.
+SampleSchedule bestSchedule(uint32_t layers, uint32_t total, uint32_t min_per_layer,
+                            const std::function<double(uint32_t layer, uint32_t draws)>& value);
 
 }  // namespace allot

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "core/learning/exact_math.h"
 
@@ -49,8 +50,6 @@ void countEpisode(const SampleSchedule& schedule, const SampleSchedule& uniform,
   }
 }
 
-bool goesByFirstRules(const v1::LearnerState& state) { return !state.trial().has_candidates(); }
-
 Verdict verdictOf(const v1::LearnerState& state, uint32_t questions) {
   const v1::Trial& trial = state.trial();
   Sums sums{trial.pairs(), trial.difference(), trial.squared_difference()};
@@ -75,15 +74,40 @@ void closeSet(const v1::QuestionSet& set, v1::Trial* trial) {
 
 void tryNext(const SampleSchedule& candidate, v1::LearnerState* state) {
   v1::Trial next;
-  if (!goesByFirstRules(*state)) {
-    next.set_candidates(state->trial().candidates() + (candidate.empty() ? 0 : 1));
-  }
+  next.set_candidates(state->trial().candidates() + (candidate.empty() ? 0 : 1));
   *state->mutable_trial() = next;
   *state->mutable_trial()->mutable_candidate() = {candidate.begin(), candidate.end()};
   for (v1::QuestionSet& set : *state->mutable_sets()) {
     set.clear_candidate_episodes();
     set.clear_candidate_rewards();
   }
+}
+
+v1::QuestionSet* openSet(uint64_t number, v1::LearnerState* state) {
+  auto& sets = *state->mutable_sets();
+  for (v1::QuestionSet& set : sets) {
+    if (set.number() == number) return &set;
+  }
+  v1::QuestionSet* made = sets.Add();
+  made->set_number(number);
+  int place = sets.size() - 1;
+  for (; place > 0 && sets[place - 1].number() > number; --place) {
+    sets.SwapElements(place, place - 1);
+  }
+  return sets.Mutable(place);
+}
+
+bool closeOldest(v1::LearnerState* state, v1::QuestionSet* closed) {
+  auto& sets = *state->mutable_sets();
+  if (sets.size() <= kOpenSets) return false;
+  *closed = std::move(sets[0]);
+  sets.DeleteSubrange(0, 1);
+  return true;
+}
+
+void closeAll(v1::LearnerState* state) {
+  for (const v1::QuestionSet& set : state->sets()) closeSet(set, state->mutable_trial());
+  state->clear_sets();
 }
 
 }  // namespace allot

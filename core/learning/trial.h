@@ -7,8 +7,12 @@
 // of them below. The bar is kBeats for the first candidate, as which uniform itself would pass in 7
 // of 100 trials of one look, and sqrt(kBeats^2 + 2 ln k) for the k-th, by which a candidate's
 // chance to pass by luck falls as 1 / k. Where there is a surrogate, which has heard of all
-// episodes, the trial is one of two measurements (core/learning/budget_update.cpp). Pure; any
+// episodes, the trial is one of two measurements (core/learning/budget_learning.cpp). Pure; any
 // thread.
+//
+// Episodes of a question set reach the learner in any order and in different updates. Sums are kept
+// for the kOpenSets newest sets. Older sets are closed: a later episode of one begins a set of its
+// own, and is compared only with episodes that come after it.
 #include <cstdint>
 
 #include "allot/v1/policy.pb.h"
@@ -30,14 +34,9 @@ struct Verdict {
   double mean = 0;      // the candidate's reward above uniform's
   double error = 0;     // its standard error
   double bar = kBeats;  // without a surrogate
-  bool beats(double by) const { return pairs >= kLeastPairs && mean > by * error; }
-  bool beats() const { return beats(bar); }
+  bool beats() const { return pairs >= kLeastPairs && mean > bar * error; }
   bool loses() const { return pairs >= kLeastPairs && mean < -kLoses * error; }
 };
-// Whether spec.policy.learningRules is 1: a candidate's trial alone decides, by one bar, and the
-// surrogate is of the reward itself.
-bool goesByFirstRules(const v1::LearnerState& state);
-
 Verdict verdictOf(const v1::LearnerState& state, uint32_t questions);
 
 // A set gets no more results.
@@ -45,5 +44,17 @@ void closeSet(const v1::QuestionSet& set, v1::Trial* trial);
 
 // Another candidate; empty: none. What the open sets had of the one before is forgotten.
 void tryNext(const SampleSchedule& candidate, v1::LearnerState* state);
+
+// Enough for results that are as many updates late as REINFORCE bears.
+inline constexpr int kOpenSets = 16;
+
+// Returns the sums of a set, which begin at 0. Valid until the state's sets change.
+v1::QuestionSet* openSet(uint64_t number, v1::LearnerState* state);
+
+// Removes the oldest set beyond kOpenSets. Returns false if there is none.
+bool closeOldest(v1::LearnerState* state, v1::QuestionSet* closed);
+
+// Closes all sets, in the order of their numbers, and counts their pairs in the trial.
+void closeAll(v1::LearnerState* state);
 
 }  // namespace allot

@@ -35,10 +35,6 @@ Granularity granularityOf(const v1::Policy& policy) {
   return fromWord<Granularity>(policy.granularity()).value_or(Granularity::kLayer);
 }
 
-LearningRules learningRulesOf(const v1::Policy& policy) {
-  return fromWord<LearningRules>(policy.learning_rules()).value_or(LearningRules::kFirst);
-}
-
 ZeroReadsChoice zeroReadsOf(const v1::Policy& policy) {
   return fromWord<ZeroReadsChoice>(policy.zero_reads()).value_or(ZeroReadsChoice::kOff);
 }
@@ -52,8 +48,6 @@ bool learnsByBudgets(const v1::Spec& spec) {
   if (!spec.has_update()) return false;
   switch (learnerOf(spec.update())) {
     case Learner::kAdditive:
-    case Learner::kEvolution:
-    case Learner::kCmaEs:
       return true;
     case Learner::kReinforce:
       return spec.policy().total_budgets_size() > 1 ||

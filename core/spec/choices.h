@@ -18,17 +18,13 @@
 namespace allot {
 
 // spec.update.learner: how schedules are learned.
-enum class Learner { kAdditive, kReinforce, kEvolution, kCmaEs, kSanta };
+enum class Learner { kAdditive, kReinforce, kSanta };
 constexpr std::string_view wordOf(Learner value) {
   switch (value) {
     case Learner::kAdditive:
       return "additive";
     case Learner::kReinforce:
       return "reinforce";
-    case Learner::kEvolution:
-      return "evolution";
-    case Learner::kCmaEs:
-      return "cma-es";
     case Learner::kSanta:
       return "santa";
   }
@@ -85,21 +81,6 @@ constexpr std::string_view wordOf(Granularity value) {
       return "kv-head";
     case Granularity::kHead:
       return "head";
-  }
-  return "";
-}
-
-// spec.policy.learningRules: which edition of the rules in core/learning/budget_update.cpp and
-// additive.h.
-enum class LearningRules { kFirst, kSecond, kThird };
-constexpr std::string_view wordOf(LearningRules value) {
-  switch (value) {
-    case LearningRules::kFirst:
-      return "1";
-    case LearningRules::kSecond:
-      return "2";
-    case LearningRules::kThird:
-      return "3";
   }
   return "";
 }
@@ -255,7 +236,6 @@ constexpr std::string_view wordOf(TaskSplit value) {
 Learner learnerOf(const v1::Update& update);
 Granularity granularityOf(const v1::Policy& policy);
 ZeroReadsChoice zeroReadsOf(const v1::Policy& policy);
-LearningRules learningRulesOf(const v1::Policy& policy);
 // The total budgets that schedules are learned for.
 std::vector<uint32_t> totalBudgets(const v1::Policy& policy);
 // Whether a policy is learned for each total budget from question sets (core/learning/policy.h);

@@ -197,8 +197,8 @@ Status checkMethods(const v1::Spec& spec, const std::string& place) {
 
 // Question sets and budgets share the episodes of an update.
 Status checkLearning(const v1::Spec& spec, const std::string& place) {
-  for (const auto& problem : {learningRulesProblem(spec), santaProblem(spec)}) {
-    if (problem) return Site{place, problem->path}.refuse(problem->what);
+  if (const auto problem = santaProblem(spec)) {
+    return Site{place, problem->path}.refuse(problem->what);
   }
   const auto totals = totalBudgets(spec.policy());
   if (std::find(totals.begin(), totals.end(), spec.policy().total_budget()) == totals.end()) {

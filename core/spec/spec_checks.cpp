@@ -181,9 +181,6 @@ Status checkWords(const v1::Experiment& experiment, const std::string& place) {
                       ", so that a newer build stored it: use that build or a later one");
     }
   }
-  if (const auto problem = learningRulesProblem(experiment.spec())) {
-    return badInput(place + ": " + problem->path + ": " + problem->what);
-  }
   return {};
 }
 
@@ -238,8 +235,7 @@ Status checkEntries(const v1::Spec& spec, const ModelShape& shape) {
                     std::to_string(kMaxScheduleEntries) + " entries; choose a coarser one");
   }
   const Learner learner = learnerOf(spec.update());
-  const bool models =
-      spec.has_update() && (learner == Learner::kAdditive || learner == Learner::kCmaEs);
+  const bool models = spec.has_update() && learner == Learner::kAdditive;
   if (!models || entries <= kMaxModelledEntries) return {};
   return badInput(path + has + ", and spec.update.learner " + std::string(wordOf(learner)) +
                   " models at most " + std::to_string(kMaxModelledEntries) +
@@ -252,8 +248,7 @@ Status checkAgainstModel(const v1::Experiment& experiment, const ModelShape& sha
   const std::string model = "the model has " + std::to_string(layers) + " layers";
   if (layers == 0) return badInput("the model has no layers");
   const bool of_heads = granularityOf(spec.policy()) != Granularity::kLayer;
-  const bool searches = spec.has_update() && learnerOf(spec.update()) == Learner::kCmaEs;
-  if (of_heads || searches) ALLOT_TRY(checkEntries(spec, shape));
+  if (of_heads) ALLOT_TRY(checkEntries(spec, shape));
   const uint64_t least = uint64_t{spec.policy().min_per_layer()} * layers;
   for (const uint32_t total : totalBudgets(spec.policy())) {
     if (least <= total) continue;

@@ -262,11 +262,6 @@ std::vector<SpecRule> learningRules() {
              "What a layer or head without reads gives: off zeros, mean-value the mean of the "
              "values so far, which costs no reads, window attention to the newest 64 keys, which "
              "are counted as read (on the CPU only)."),
-      choice("policy.learningRules", LearningRules::kThird,
-             "How learners by total budgets take answers and publish: 3 is what core/learning "
-             "says, 1 that of runs from before this key, in which learner additive models the "
-             "reward itself and the trial alone publishes. 2 is as 3, and learner additive has "
-             "it no more."),
       integer("rollout.questionsPerEpisode", "16", 1, 4096,
               "Questions answered under one drawn schedule; their mean score is the episode's "
               "reward. At most task.trainQuestions."),
@@ -292,8 +287,7 @@ std::vector<SpecRule> updateRules() {
                      wordsOf<Learner>(),
                      "How schedules are learned: additive models what each layer's reads are worth "
                      "and tries what may be best, reinforce ascends the policy's gradient (SANTA "
-                     "paper, Appendix K), evolution and cma-es search by noise on the rounded "
-                     "policy, santa is that paper's Algorithm 1 to the letter."),
+                     "paper, Appendix K), santa is that paper's Algorithm 1 to the letter."),
               SpecType::kChoice),
       live(integer("update.episodesPerUpdate", "10", 2, kMostResults,
                    "Episodes averaged into one policy step; learner santa takes all that are "
@@ -303,14 +297,12 @@ std::vector<SpecRule> updateRules() {
       derived(choice("update.optimizer", "adam; sgd where spec.update.learner is santa",
                      wordsOf<Optimizer>(),
                      "Rule that turns a gradient into a step: adam scales it per layer by its "
-                     "recent size, sgd takes it as it is. Learners additive and cma-es have none."),
+                     "recent size, sgd takes it as it is. Learner additive has none."),
               SpecType::kChoice),
-      derived(
-          live(number("update.learningRate",
-                      "0.05; where spec.update.learner is evolution 0.2, santa 0.02",
-                      {.above_low = true, .high = 10},
-                      "Step size on the layers' logits. Learners additive and cma-es have none.")),
-          SpecType::kNumber),
+      derived(live(number("update.learningRate", "0.05; 0.02 where spec.update.learner is santa",
+                          {.above_low = true, .high = 10},
+                          "Step size on the layers' logits. Learner additive has none.")),
+              SpecType::kNumber),
       derived(
           choice("update.baseline", "leave-one-out; batch-mean where spec.update.learner is santa",
                  wordsOf<Baseline>(),

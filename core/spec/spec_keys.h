@@ -83,8 +83,7 @@ Status readRule(const SpecRule& rule, const std::string& yaml, const SpecField& 
 
 constexpr size_t kMaxListEntries = 64;        // of every list in a file but an explicit schedule
 constexpr size_t kMaxScheduleEntries = 1024;  // layers, or heads of layers
-// The surrogate keeps (3 * entries)^2 / 2 numbers with every update, and CMA-ES takes entries^3 / 6
-// multiplications for a factor of its covariance.
+// The surrogate keeps (3 * entries)^2 / 2 numbers with every update.
 constexpr size_t kMaxModelledEntries = 128;
 constexpr uint64_t kMaxBudget = 1000000;  // total budget, and each entry of a schedule
 

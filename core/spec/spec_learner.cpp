@@ -19,10 +19,7 @@ StepDefaults stepDefaultsOf(Learner learner) {
   switch (learner) {
     case Learner::kAdditive:
     case Learner::kReinforce:
-    case Learner::kCmaEs:
       return {};
-    case Learner::kEvolution:
-      return {.learning_rate = 0.2};
     case Learner::kSanta:
       return {Optimizer::kSgd, 0.02, Baseline::kBatchMean, StalenessMode::kNone};
   }
@@ -79,8 +76,7 @@ std::optional<SpecProblem> idleStepProblem(const v1::Spec& spec) {
   if (!spec.has_update()) return std::nullopt;
   const v1::Update& update = spec.update();
   const Learner learner = learnerOf(update);
-  const bool of_policy = learner == Learner::kReinforce || learner == Learner::kSanta;
-  const bool ascends = of_policy || learner == Learner::kEvolution;
+  const bool ascends = learner == Learner::kReinforce || learner == Learner::kSanta;
   const StepDefaults usual = stepDefaultsOf(learner);
   const struct {
     const char* path;
@@ -88,7 +84,7 @@ std::optional<SpecProblem> idleStepProblem(const v1::Spec& spec) {
     bool usual;
   } all[] = {
       {"spec.update.learningRate", !ascends, update.learning_rate() == usual.learning_rate},
-      {"spec.update.entropyBonus", !of_policy, update.entropy_bonus() == 0},
+      {"spec.update.entropyBonus", !ascends, update.entropy_bonus() == 0},
   };
   for (const auto& one : all) {
     if (!one.idle || one.usual) continue;
@@ -96,16 +92,6 @@ std::optional<SpecProblem> idleStepProblem(const v1::Spec& spec) {
                                      ": remove this key, or choose learner reinforce"};
   }
   return std::nullopt;
-}
-
-std::optional<SpecProblem> learningRulesProblem(const v1::Spec& spec) {
-  if (!spec.has_update() || learnerOf(spec.update()) != Learner::kAdditive ||
-      learningRulesOf(spec.policy()) != LearningRules::kSecond) {
-    return std::nullopt;
-  }
-  return SpecProblem{"spec.policy.learningRules",
-                     "learner additive has the rules 2 no more: a run by them is read by the build "
-                     "that made it; leave this key out to learn by today's"};
 }
 
 }  // namespace allot

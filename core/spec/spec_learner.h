@@ -20,7 +20,4 @@ std::optional<SpecProblem> santaProblem(const v1::Spec& spec);
 // mended.
 std::optional<SpecProblem> idleStepProblem(const v1::Spec& spec);
 
-// Learner additive by rules that are no more.
-std::optional<SpecProblem> learningRulesProblem(const v1::Spec& spec);
-
 }  // namespace allot

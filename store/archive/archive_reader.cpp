@@ -43,7 +43,7 @@ Status checkState(const v1::RunExport& exported) {
   const v1::AggregatorState& state = exported.state();
   if (!exported.has_model()) return wrong("there is a state but no model");
   const auto layers = static_cast<int>(exported.model().layers());
-  if (state.policy().logits_size() != layers || state.first_moment_size() != layers ||
+  if (layers < 1 || state.policy().logits_size() != layers || state.first_moment_size() != layers ||
       state.second_moment_size() != layers) {
     return wrong("the state is not one of the model's " + std::to_string(layers) + " layers");
   }

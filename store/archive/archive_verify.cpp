@@ -5,7 +5,8 @@
 #include <unordered_set>
 
 #include "core/learning/exact_math.h"
-#include "core/learning/policy_gradient.h"
+#include "core/learning/policy.h"
+#include "core/learning/update.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_yaml.h"
 #include "store/archive/archive.h"

@@ -7,8 +7,9 @@
 #include <thread>
 
 #include "core/evaluation/answers.h"
-#include "core/learning/budget_check.h"
-#include "core/learning/policy_gradient.h"
+#include "core/learning/learning_checks.h"
+#include "core/learning/policy.h"
+#include "core/learning/update.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_keys.h"
 #include "core/spec/spec_yaml.h"
@@ -21,10 +22,6 @@ constexpr size_t kEvaluationsInSlice = 256;
 constexpr size_t kAnsweredInSlice = 16;  // a MiB of answers at most
 // Policy and state change in one step, so reading them one after the other soon gives a pair.
 constexpr int kPairTries = 50;
-
-bool allFinite(const google::protobuf::RepeatedField<double>& values) {
-  return std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); });
-}
 
 }  // namespace
 
@@ -51,17 +48,13 @@ Result<v1::AggregatorState> firstState(const RunSpec& spec, const v1::ModelFacts
     return fail(ErrorCode::kData,
                 "a schedule of " + std::to_string(entries) + " entries cannot have run here");
   }
+  if (const Status fits = checkAgainstModel(spec.experiment, shapeOf(model)); !fits) {
+    return fail(ErrorCode::kData, fits.error().message);
+  }
   if (!spec.origin) return initialState(spec.experiment, shapeOf(model));
   const v1::AggregatorState& state = spec.origin->state();
-  const auto layers = static_cast<int>(model.layers());
-  if (state.policy().logits_size() != layers || state.first_moment_size() != layers ||
-      state.second_moment_size() != layers ||
-      state.lag_counts_size() != static_cast<int>(kLagBuckets) ||
-      !allFinite(state.policy().logits()) || !allFinite(state.first_moment()) ||
-      !allFinite(state.second_moment()) || !std::isfinite(state.moving_baseline()) ||
-      state.policy().version() != 0) {
-    return fail(ErrorCode::kData,
-                "its origin's state does not fit a model of " + std::to_string(layers) + " layers");
+  if (state.policy().version() != 0) {
+    return fail(ErrorCode::kData, "its origin's state is not a first one");
   }
   ALLOT_TRY(checkBudgets(spec.experiment, shapeOf(model), state));
   v1::PolicySnapshot then = state.policy();

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "aggregator/learner/aggregator.h"
-#include "core/learning/policy_gradient.h"
 #include "core/learning/questions.h"
 #include "core/learning/schedule.h"
 #include "core/spec/spec.h"

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/learning/policy_gradient.h"
+#include "core/learning/update.h"
 #include "core/spec/spec.h"
 
 namespace allot {

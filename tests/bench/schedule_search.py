@@ -17,6 +17,8 @@ paired; the interval is of the search's luck alone.
                    question set of allot. The schedule is that of the trial with the best mean reward, uniform
                    before the first. random+episodes=4 gives a trial four episodes, on the questions of four
                    sets; random+logits=2 searches [-2, 2], where fewer schedules starve most layers.
+  evolution        An evolution strategy, and CMA-ES (with package cmaes) that compares trials with the others of their
+  cma-es           question set alone (search_rivals.py). They deploy their mean, rounded. Ten trials make a set.
   pyramidkv        the fixed shape of PyramidKV (Cai et al., arXiv 2406.02069, beta = 20): arithmetic, from almost
                    twice the mean in the lowest layer to a twentieth of it in the highest, rounded likewise.
   uniform          the same for every layer.
@@ -26,7 +28,7 @@ spend one core each. Results are kept in one JSON file; a second start does what
 
     schedule_search.py --picture accuracy.png            # the whole table
     schedule_search.py --quick                           # one seed and budget, few answers, about a minute
-    schedule_search.py --learners additive,evolution --searches '' --answers 400,2400
+    schedule_search.py --learners additive --searches evolution,cma-es --answers 400,2400
     schedule_search.py --learners '' --searches random,random+episodes=4+logits=2 --budgets 32
     schedule_search.py --by-seed                         # each seed's accuracy instead of mean and interval
 
@@ -46,6 +48,8 @@ import sys
 import tempfile
 import threading
 import time
+
+from search_rivals import RIVALS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LAYERS = 8
@@ -248,6 +252,19 @@ def search_by_optuna(programs, method, total, seed, checkpoints):
     return found
 
 
+def search_by_rival(programs, method, total, seed, checkpoints):
+    rival, found, sets = RIVALS[method](LAYERS, EPISODES, seed), {}, 0
+    with Answerer(programs, TRAIN_QUESTIONS, {"repetition": seed}) as answerer:
+        for checkpoint in checkpoints:
+            while (sets + 1) * EPISODES * QUESTIONS <= checkpoint:
+                rewards = [answerer.reward(schedule=of_logits(logits, total), set=sets) for logits in rival.ask()]
+                others = [(sum(rewards) - reward) / (len(rewards) - 1) for reward in rewards]
+                rival.tell([reward - other for reward, other in zip(rewards, others)])
+                sets += 1
+            found[checkpoint] = of_logits(rival.mean, total) if sets else uniform(total)
+    return found
+
+
 # --- what has been found
 
 
@@ -292,7 +309,8 @@ class Results:
 
 
 def search(programs, results, method, total, seed):
-    by = search_by_optuna if parts(method)[0] in SAMPLERS else search_by_learner
+    name = parts(method)[0]
+    by = search_by_optuna if name in SAMPLERS else search_by_rival if name in RIVALS else search_by_learner
     found = by(programs, method, total, seed, results.options.answers)
     results.add("schedules", {f"{method}/{total}/{seed}/{answers}": found[answers] for answers in found})
     return f"{method}, total budget {total}, seed {seed}"
@@ -411,9 +429,10 @@ def learners(text):
 def searches(text):
     for word in learners(text):
         name, settings = parts(word)
-        if name not in [*SAMPLERS, *FIXED] or not settings.keys() <= (OF_SEARCH.keys() if name in SAMPLERS else set()):
-            raise argparse.ArgumentTypeError(f"{word}: is none of {', '.join([*SAMPLERS, *FIXED])}, of which the first "
-                                             f"{len(SAMPLERS)} may have +episodes=N and +logits=X")
+        allowed = OF_SEARCH.keys() if name in SAMPLERS else set()
+        if name not in [*SAMPLERS, *RIVALS, *FIXED] or not settings.keys() <= allowed:
+            raise argparse.ArgumentTypeError(f"{word}: is none of {', '.join([*SAMPLERS, *RIVALS, *FIXED])}, of which "
+                                             f"the first {len(SAMPLERS)} may have +episodes=N and +logits=X")
         if not (settings.get("episodes", "1").isdigit() and all(float(value) >= 1 for value in settings.values())):
             raise argparse.ArgumentTypeError(f"{word}: episodes is an integer from 1 on, logits a number from 1 on")
     return words(text)
@@ -423,7 +442,7 @@ def read_options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--learners", type=learners, default="reinforce,additive", help="values of spec.update.learner [%(default)s]")
-    add("--searches", type=searches, default=",".join([*SAMPLERS, *FIXED]), help="other rows [%(default)s]")
+    add("--searches", type=searches, default=",".join([*SAMPLERS, *RIVALS, *FIXED]), help="other rows [%(default)s]")
     add("--budgets", type=numbers, default="8,16", help="total budgets, a table for each [%(default)s]")
     add("--answers", type=numbers, default="400,800,1600,2400,4000,8000,16000", help="columns [%(default)s]")
     add("--seeds", type=seeds, default="5", metavar="N", help="seeds 1 to N, at most 10 [%(default)s]")
@@ -448,7 +467,7 @@ def read_options():
 def main():
     options = read_options()
     pyplot = options.picture and package("matplotlib.pyplot", "matplotlib")
-    if any(method.startswith("optuna-cma-es") for method in options.methods):
+    if any(parts(method)[0] in ("optuna-cma-es", "cma-es") for method in options.methods):
         package("cmaes", "cmaes")
     options.results.parent.mkdir(parents=True, exist_ok=True)
     results = Results(options.results, options)

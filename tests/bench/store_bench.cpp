@@ -19,7 +19,6 @@
 
 #include "aggregator/learner/aggregator.h"
 #include "cli/process.h"
-#include "core/learning/policy_gradient.h"
 #include "core/learning/questions.h"
 #include "core/learning/schedule.h"
 #include "core/spec/spec.h"

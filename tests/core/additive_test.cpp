@@ -8,13 +8,11 @@
 #include <random>
 
 #include "core/learning/additive.h"
-#include "core/learning/question_sets.h"
-#include "core/learning/trial.h"
 
 namespace allot {
 namespace {
 
-constexpr AdditiveProblem kProblem{4, 10, 0, 16}, kFirstProblem{4, 10, 0, 16, 1, true};
+constexpr AdditiveProblem kProblem{4, 10, 0, 16};
 
 struct Asked {
   uint64_t set;
@@ -33,18 +31,6 @@ std::vector<Asked> someEpisodes() {
   return episodes;
 }
 
-// By spec.policy.learningRules 1.
-v1::LearnerState learnedByFirst(const std::vector<Asked>& episodes) {
-  v1::LearnerState state;
-  beginAdditive(kFirstProblem, &state);
-  for (const Asked& asked : episodes) {
-    v1::QuestionSet* set = openSet(asked.set, &state);
-    observe(kFirstProblem, asked.schedule, asked.reward, set, &state);
-    countEpisode(asked.schedule, {}, asked.reward, state.trial(), set);
-  }
-  return state;
-}
-
 // In updates of so many episodes.
 v1::LearnerState learned(const std::vector<Asked>& episodes, size_t of_update) {
   v1::LearnerState state;
@@ -53,7 +39,7 @@ v1::LearnerState learned(const std::vector<Asked>& episodes, size_t of_update) {
   for (const Asked& asked : episodes) {
     update.push_back({asked.schedule, asked.reward, asked.set});
     if (update.size() < of_update) continue;
-    observeTogether(kProblem, update, &state);
+    observe(kProblem, update, &state);
     update.clear();
   }
   return state;
@@ -80,28 +66,6 @@ std::vector<long double> featuresOf(const SampleSchedule& schedule) {
 }
 
 constexpr size_t kWeights = 12, kSets = 10;
-
-// By the first rules.
-Dense denseOf(const std::vector<Asked>& episodes) {
-  const size_t size = kWeights + kSets;
-  Dense dense{std::vector(size, std::vector<long double>(size)), std::vector<long double>(size)};
-  const long double deviations[] = {0.45L, 0.45L, 0.15L};
-  for (size_t i = 0; i < kWeights; ++i) {
-    dense.precision[i][i] = 0.5L / (deviations[i % 3] * deviations[i % 3]);
-  }
-  for (size_t i = kWeights; i < size; ++i) dense.precision[i][i] = 4;  // 1 / 0.25
-  for (const Asked& asked : episodes) {
-    std::vector<long double> x = featuresOf(asked.schedule);
-    x.resize(size);
-    x[kWeights + asked.set] = 1;
-    const long double noise = 0.2L / 16;
-    for (size_t i = 0; i < size; ++i) {
-      for (size_t j = 0; j < size; ++j) dense.precision[i][j] += x[i] * x[j] / noise;
-      dense.evidence[i] += x[i] * (asked.reward - 0.5L) / noise;
-    }
-  }
-  return dense;
-}
 
 std::vector<long double> solved(Dense dense, std::vector<long double> right) {
   const size_t size = right.size();
@@ -136,12 +100,6 @@ void expectPosterior(const AdditivePosterior& posterior, const Dense& dense,
     EXPECT_NEAR(estimate.deviation, static_cast<double>(std::sqrt(variance)), 1e-7);
   }
   EXPECT_EQ(posterior.above(uniformSchedule(10, 4)).mean, 0);
-}
-
-TEST(Additive, ByTheFirstRulesIsTheLinearRegressionInClosedForm) {
-  const std::vector<Asked> episodes = someEpisodes();
-  const Dense dense = denseOf(episodes);
-  expectPosterior({kFirstProblem, learnedByFirst(episodes)}, dense, solved(dense, dense.evidence));
 }
 
 // The regression as it is written, level by level: a normal prior, and the likelihood's quadratic
@@ -191,7 +149,6 @@ TEST(Additive, TheOrderOfResultsIsOneOfRounding) {
     EXPECT_NEAR(one.above(schedule).mean, other.above(schedule).mean, by);
     EXPECT_NEAR(one.above(schedule).deviation, other.above(schedule).deviation, by);
   };
-  same({kFirstProblem, learnedByFirst(episodes)}, {kFirstProblem, learnedByFirst(shuffled)}, 1e-9);
   same({kProblem, learned(episodes, 60)}, {kProblem, learned(shuffled, 60)}, 1e-7);
   // In updates of their own, a set an update, little is lost: a normal for what is not quite one.
   same({kProblem, learned(episodes, 60)}, {kProblem, learned(episodes, 6)}, 0.1);
@@ -279,7 +236,7 @@ TEST(Additive, StatesOfOthersAreBorne) {
       auto& sums = evidence ? *state.mutable_evidence() : *state.mutable_precision();
       for (double& sum : sums) sum = value;
       const v1::LearnerState before = state;
-      observeTogether(kProblem, {{{5, 0, 5, 0}, 0.5, 1}, {{1, 2, 3, 4}, 1, 1}}, &state);
+      observe(kProblem, {{{5, 0, 5, 0}, 0.5, 1}, {{1, 2, 3, 4}, 1, 1}}, &state);
       const SampleSchedule best = AdditivePosterior(kProblem, state).best();
       EXPECT_EQ(std::accumulate(best.begin(), best.end(), 0u), 10u);
       if (evidence && value != 0 && value != -1 && value != 1e-308) {

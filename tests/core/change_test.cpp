@@ -7,10 +7,11 @@
 #include <limits>
 #include <sstream>
 
-#include "core/learning/policy_gradient.h"
+#include "core/learning/policy.h"
 #include "core/learning/questions.h"
 #include "core/learning/replay.h"
 #include "core/learning/schedule.h"
+#include "core/learning/update.h"
 #include "core/spec/spec.h"
 #include "core/spec/spec_change.h"
 

@@ -10,9 +10,11 @@
 
 #include "core/digest.h"
 #include "core/evaluation/statistics.h"
-#include "core/learning/policy_gradient.h"
+#include "core/learning/learning_checks.h"
+#include "core/learning/policy.h"
 #include "core/learning/questions.h"
 #include "core/learning/schedule.h"
+#include "core/learning/update.h"
 #include "core/ulid.h"
 
 namespace allot {

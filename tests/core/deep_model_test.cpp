@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <random>
 
-#include "core/learning/allotment.h"
+#include "core/learning/schedule.h"
 #include "tests/core/planted_run.h"
 
 namespace allot {

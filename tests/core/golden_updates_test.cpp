@@ -7,7 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "core/learning/policy_gradient.h"
+#include "core/learning/policy.h"
+#include "core/learning/update.h"
 
 namespace allot {
 namespace {

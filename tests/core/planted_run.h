@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "core/learning/policy.h"
-#include "core/learning/policy_gradient.h"
 #include "core/learning/replay.h"
+#include "core/learning/update.h"
 #include "core/spec/spec.h"
 
 namespace allot::planted_run {

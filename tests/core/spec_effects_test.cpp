@@ -60,9 +60,6 @@ TEST(SpecEffects, WhatWouldBeWithoutEffectIsRefusedInFilesThatAreApplied) {
            {{"spec.update={learner: additive, learningRate: 0.1}"},
             "x.yaml: spec.update.learningRate: has no effect on learner additive: remove this key, "
             "or choose learner reinforce"},
-           {{"spec.update={learner: evolution, learningRate: 0.1, entropyBonus: 0.1}"},
-            "x.yaml: spec.update.entropyBonus: has no effect on learner evolution: remove this "
-            "key, or choose learner reinforce"},
            {{"spec.update={learner: additive, entropyBonus: 0.1}"},
             "x.yaml: spec.update.entropyBonus: has no effect on learner additive: remove this key, "
             "or choose learner reinforce"},
@@ -84,7 +81,6 @@ TEST(SpecEffects, WhatWouldBeWithoutEffectIsRefusedInFilesThatAreApplied) {
     EXPECT_TRUE(parseStoredExperiment(tiny(), "x.yaml", idle.set));
   }
   for (const char* used : {"{learningRate: 0.1, entropyBonus: 0.1, baseline: batch-mean}",
-                           "{learner: evolution, learningRate: 0.1, optimizer: sgd}",
                            "{learner: additive, optimizer: sgd, baseline: batch-mean}",
                            "{learner: additive, learningRate: 0.05}", "{learner: santa}"}) {
     EXPECT_TRUE(parseExperiment(tiny(), "x.yaml", {std::string("spec.update=") + used})) << used;

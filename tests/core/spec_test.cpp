@@ -344,7 +344,7 @@ TEST(Spec, RefusesWithPathValueAndWhatIsAllowed) {
        "spec.policy.learningRate: unknown key (did you mean spec.update.learningRate?)"},
       {"spec.policy={colour: red}",
        "spec.policy.colour: unknown key; known here: totalBudget, totalBudgets, minPerLayer, "
-       "granularity, zeroReads, learningRules"},
+       "granularity, zeroReads"},
       {"metadata={name: tiny, namspace: x}",
        "metadata.namspace: unknown key (did you mean namespace?)"},
       {"metadata={name: tiny, namespace: A}",
@@ -393,16 +393,6 @@ TEST(Spec, MethodsAreKeptInTheirShortestText) {
   EXPECT_THAT(parsed(tiny()).spec().evaluation().measures(), ElementsAre("accuracy"));
   EXPECT_THAT(parsed(tiny(), {"spec.attention.decode=quest"}).spec().evaluation().methods(),
               ElementsAre("dense", "quest"));
-}
-
-TEST(Spec, RulesThatAreNoMoreAreRefusedToWhoWouldNeedThem) {
-  const std::vector<std::string> second = {"spec.update={learner: additive}",
-                                           "spec.policy.learningRules=2"};
-  EXPECT_EQ(refusal(tiny(), second),
-            "x.yaml: spec.policy.learningRules: learner additive has the rules 2 no more: a run by "
-            "them is read by the build that made it; leave this key out to learn by today's");
-  parsed(tiny(), {"spec.update={learner: evolution}", "spec.policy.learningRules=2"});
-  parsed(tiny(), {"spec.update={learner: additive}", "spec.policy.learningRules=1"});
 }
 
 TEST(Spec, PromptsAreReadByMethodsOfTheirOwnPhase) {

@@ -8,8 +8,8 @@
 #include <cstdio>
 #include <random>
 
-#include "core/learning/policy_gradient.h"
 #include "core/learning/schedule.h"
+#include "core/learning/update.h"
 
 namespace allot {
 namespace {

@@ -109,8 +109,7 @@ TYPED_TEST(Words, AnythingElseIsNoValue) {
 TEST(Choices, TheWordsAreThoseOfAllBuilds) {
   EXPECT_THAT(wordsOf<Optimizer>(), ElementsAre("adam", "sgd"));
   EXPECT_THAT(wordsOf<Baseline>(), ElementsAre("leave-one-out", "batch-mean", "moving-average"));
-  EXPECT_THAT(wordsOf<Learner>(),
-              ElementsAre("additive", "reinforce", "evolution", "cma-es", "santa"));
+  EXPECT_THAT(wordsOf<Learner>(), ElementsAre("additive", "reinforce", "santa"));
   EXPECT_THAT(wordsOf<StalenessMode>(), ElementsAre("truncated-is", "none", "drop"));
   EXPECT_THAT(wordsOf<ScheduleKind>(), ElementsAre("uniform", "learned", "oneHot", "explicit"));
   EXPECT_THAT(wordsOf<Measure>(), ElementsAre("accuracy", "fidelity", "variance"));

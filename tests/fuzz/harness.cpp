@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "core/learning/policy_gradient.h"
+#include "core/learning/policy.h"
 #include "core/learning/replay.h"
 
 namespace allot::fuzz {

@@ -7,9 +7,10 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "core/learning/policy_gradient.h"
+#include "core/learning/policy.h"
 #include "core/learning/questions.h"
 #include "core/learning/schedule.h"
+#include "core/learning/update.h"
 #include "core/spec/spec.h"
 
 namespace allot::fuzz {

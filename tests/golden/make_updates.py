@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Policy-gradient updates with every option, computed with 50 decimal digits from the definitions in
-core/learning/policy_gradient.h: what tests/core/golden_updates_test.cpp holds applyUpdate to.
+core/learning/gradient.h: what tests/core/golden_updates_test.cpp holds applyUpdate to.
 
   make_updates.py > tests/golden/updates.json
   make_updates.py --check      is updates.json what this script makes?

@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "allot/kernels/cuda_decode.h"
-#include "core/learning/policy_gradient.h"
+#include "core/learning/update.h"
 #include "core/spec/spec.h"
 #include "worker/engine/device_choice.h"
 #include "worker/engine/engine.h"

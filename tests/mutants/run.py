@@ -7,7 +7,7 @@ The tables beside this file, *.txt, hold the faults of one folder of code each. 
   build: core_test                      targets
   run: core_test --gtest_filter=...     at least one such line has to fail; {bin} is not needed
   quick: yes                            in the part that every CI run does
-  file: core/learning/policy_gradient.cpp
+  file: core/learning/gradient.cpp
   -      the old lines, each after a '-'
   +      the new lines, each after a '+'; lines that stay begin with a blank
 Old lines and those that stay are one block, which the file must hold exactly once. A fault of several

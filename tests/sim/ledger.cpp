@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "core/learning/policy_gradient.h"
+#include "core/learning/update.h"
 #include "core/spec/choices.h"
 #include "tests/sim/fake_engine.h"
 

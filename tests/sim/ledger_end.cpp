@@ -2,7 +2,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/learning/policy_gradient.h"
+#include "core/learning/policy.h"
+#include "core/learning/update.h"
 #include "core/spec/choices.h"
 #include "tests/sim/fake_engine.h"
 #include "tests/sim/ledger.h"

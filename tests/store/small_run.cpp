@@ -4,9 +4,10 @@
 
 #include "core/evaluation/evaluation_plan.h"
 #include "core/learning/exact_math.h"
-#include "core/learning/policy_gradient.h"
+#include "core/learning/policy.h"
 #include "core/learning/questions.h"
 #include "core/learning/schedule.h"
+#include "core/learning/update.h"
 #include "core/spec/spec.h"
 
 namespace allot::test {

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "allot/v1/archive.pb.h"
-#include "core/learning/policy_gradient.h"
 #include "core/spec/spec.h"
 #include "tests/store/archive_fixture.h"
 #include "tests/store/full_disk.h"

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "core/learning/exact_math.h"
-#include "core/learning/policy_gradient.h"
+#include "core/learning/policy.h"
 #include "tests/store/archive_fixture.h"
 
 namespace allot::test {

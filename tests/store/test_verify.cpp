@@ -4,7 +4,9 @@
 #include <cmath>
 
 #include "allot/v1/archive.pb.h"
-#include "core/learning/policy_gradient.h"
+#include "core/learning/policy.h"
+#include "core/spec/spec.h"
+#include "store/archive/run_source.h"
 #include "tests/store/archive_fixture.h"
 
 namespace allot::test {
@@ -106,6 +108,24 @@ TEST_F(Archive, VerifyComparesTheEndWithTheStore) {
               HasSubstr("policy differs"));
   // What no update makes is not compared.
   EXPECT_EQ(verdict([](auto* e) { e->mutable_state()->set_evaluated_version(3); }), "verified");
+}
+
+// Before anything is computed from it.
+TEST_F(Archive, ARunWhoseLeastExceedsItsBudgetIsRefused) {
+  RunSpec spec = SmallRun(store_.get()).spec();
+  v1::ModelFacts model;
+  model.set_layers(3);
+  EXPECT_TRUE(firstState(spec, model));
+  for (const char* learner : {"additive", "reinforce"}) {
+    auto changed = withSettings(
+        spec.experiment, {std::string("spec.update={maxUpdates: 3, learner: ") + learner + "}",
+                          "spec.policy={totalBudget: 8, minPerLayer: 3}"});
+    ASSERT_TRUE(changed) << changed.error().message;
+    const auto first = firstState({*changed, specDigest(*changed)}, model);
+    ASSERT_FALSE(first) << learner;
+    EXPECT_EQ(first.error().code, ErrorCode::kData);
+    EXPECT_THAT(first.error().message, HasSubstr("needs 9 draws, more than"));
+  }
 }
 
 // The last bits of what exp or log made are another processor's matter; the digest has to fit.

@@ -15,7 +15,9 @@
 #include <sstream>
 
 #include "core/evaluation/evaluation_check.h"
-#include "core/learning/policy_gradient.h"
+#include "core/learning/learning_checks.h"
+#include "core/learning/policy.h"
+#include "core/learning/update.h"
 #include "core/spec/spec.h"
 #include "tests/temp_folder.h"
 

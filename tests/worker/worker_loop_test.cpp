@@ -5,9 +5,9 @@
 
 #include <limits>
 
-#include "core/learning/policy_gradient.h"
 #include "core/learning/questions.h"
 #include "core/learning/schedule.h"
+#include "core/learning/update.h"
 #include "core/spec/spec.h"
 #include "store/memory/memory_store.h"
 

@@ -8,7 +8,7 @@
 
 #include "core/evaluation/answers.h"
 #include "core/evaluation/evaluation_plan.h"
-#include "core/learning/budget_check.h"
+#include "core/learning/learning_checks.h"
 #include "core/learning/policy.h"
 #include "core/learning/questions.h"
 #include "core/learning/schedule.h"

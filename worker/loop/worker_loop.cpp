@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "core/evaluation/evaluation_check.h"
-#include "core/learning/policy_gradient.h"
+#include "core/learning/learning_checks.h"
 #include "core/spec/spec_change.h"
 
 namespace allot {

@@ -1,8 +1,9 @@
-#include "core/learning/history_sample.h"
+#include "core/learning/history_summary.h"
 
 #include <algorithm>
+#include <cassert>
 
-#include "core/learning/policy_gradient.h"
+#include "core/learning/update.h"
 
 namespace allot {
 namespace {
@@ -15,6 +16,7 @@ bool isPoint(uint64_t version, uint64_t stride) {
 }  // namespace
 
 void HistorySample::add(v1::IterationRecord record) {
+  assert(recent_.empty() || recent_.back().version() < record.version());
   dropResults(&record);
   while (record.version() / stride_ > kPoints) {
     stride_ *= 2;
@@ -49,6 +51,32 @@ std::vector<uint64_t> HistorySample::versionsToLoad(uint64_t last) {
                                                     : std::min(next, std::max(recent, version + 1));
   }
   return versions;
+}
+
+UpdateMeans meansOf(std::span<const v1::IterationRecord> records) {
+  UpdateMeans means;
+  means.updates = records.size();
+  if (records.empty()) return means;
+  for (const v1::IterationRecord& record : records) {
+    means.reward += record.mean_reward();
+    means.lag += record.mean_lag_updates();
+    means.effective_sample_size_ratio += record.effective_sample_size_ratio();
+    means.step_kl_nats += record.step_kl_nats();
+  }
+  const auto count = static_cast<double>(records.size());
+  for (double* sum :
+       {&means.reward, &means.lag, &means.effective_sample_size_ratio, &means.step_kl_nats}) {
+    *sum /= count;
+  }
+  return means;
+}
+
+UpdateMeans firstMeans(std::span<const v1::IterationRecord> records) {
+  return meansOf(records.first(std::min(records.size(), kMeanUpdates)));
+}
+
+UpdateMeans lastMeans(std::span<const v1::IterationRecord> records) {
+  return meansOf(records.last(std::min(records.size(), kMeanUpdates)));
 }
 
 }  // namespace allot

@@ -1,11 +1,13 @@
 #pragma once
-// HistorySample: the history of a run, thinned so that it stays small however long the run is.
+// What pages and reports show of a history: HistorySample, the history of a run thinned so that it
+// stays small however long the run is, and means over a few updates.
 //
 // Pages and reports draw curves: about a thousand points and the newest hundred updates are enough,
 // and an aggregator must not grow by what it has done. One thread.
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <span>
 #include <vector>
 
 #include "allot/v1/policy.pb.h"
@@ -32,5 +34,23 @@ class HistorySample {
   std::map<uint64_t, v1::IterationRecord> points_;  // versions that stride_ divides
   std::deque<v1::IterationRecord> recent_;          // those that came last
 };
+
+// ---- Means over a few updates, as status and page show them ----
+
+inline constexpr size_t kMeanUpdates = 10;  // that a mean covers
+
+struct UpdateMeans {
+  size_t updates = 0;
+  double reward = 0;
+  double lag = 0;
+  double effective_sample_size_ratio = 0;
+  double step_kl_nats = 0;
+};
+
+// Of these records, whose results need not be in them.
+UpdateMeans meansOf(std::span<const v1::IterationRecord> records);
+// Of the first, and of the last kMeanUpdates of them.
+UpdateMeans firstMeans(std::span<const v1::IterationRecord> records);
+UpdateMeans lastMeans(std::span<const v1::IterationRecord> records);
 
 }  // namespace allot

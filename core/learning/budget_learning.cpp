@@ -1,18 +1,13 @@
-#include "core/learning/budget_update.h"
+#include "core/learning/budget_learning.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cmath>
 
 #include "core/learning/additive.h"
-#include "core/learning/budget_problem.h"
-#include "core/learning/cma_es.h"
-#include "core/learning/evolution.h"
-#include "core/learning/learner_streams.h"
+#include "core/learning/gradient.h"
 #include "core/learning/policy.h"
-#include "core/learning/policy_gradient.h"
-#include "core/learning/question_sets.h"
 #include "core/learning/trial.h"
-#include "core/learning/triangle.h"
 #include "core/spec/choices.h"
 
 namespace allot {
@@ -35,6 +30,9 @@ constexpr uint64_t kPairsOfProof = 8;
 constexpr uint64_t kPairsOfMoving = 4;
 // Deviations to either side of a normal's mean that 95 % are within.
 constexpr double kInterval = 1.96;
+// Random streams of a version: more than there are total budgets.
+constexpr uint64_t kStreamsOfVersion = 64;
+
 SampleSchedule scheduleFrom(const google::protobuf::RepeatedField<uint32_t>& samples) {
   return {samples.begin(), samples.end()};
 }
@@ -54,36 +52,18 @@ class BudgetUpdate {
         uniform_(problem_.uniform()) {}
 
   void begin();
-  void take(const v1::EpisodeResult& result);
-  // After the last result.
-  void finish(const std::vector<v1::EpisodeResult>& results,
-              google::protobuf::RepeatedField<double>* weights,
-              google::protobuf::RepeatedField<double>* baselines);
-  double gradientNorm() const { return gradient_norm_; }
+  // Learns from the results of this budget. Returns the square of its gradient's norm.
+  double learn(const std::vector<v1::EpisodeResult>& results, v1::IterationRecord* record);
 
  private:
-  // A result of this budget, above what its questions gave to others.
-  struct Heard {
-    const v1::EpisodeResult* result;
-    int index;  // among the update's
-    uint32_t proposal;
-    double advantage;
-    bool alone;  // there are no others: it tells nothing
-  };
-
-  Learner learner() const { return learnerOf(spec_.update()); }
-  bool additive() const { return learner() == Learner::kAdditive; }
+  bool additive() const { return learnerOf(spec_.update()) == Learner::kAdditive; }
   uint32_t budget() const { return static_cast<uint32_t>(index_); }
   bool isHere(const v1::EpisodeResult& result) const {
     return placeOf(spec_, result.ticket()).budget == budget();
   }
-  std::vector<Heard> hear(const std::vector<v1::EpisodeResult>& results,
-                          google::protobuf::RepeatedField<double>* baselines);
-  std::vector<double> drawnGradient(const std::vector<Heard>& heard,
-                                    google::protobuf::RepeatedField<double>* weights) const;
-  std::vector<double> noiseGradient(const std::vector<Heard>& heard) const;
-  void ascend(const std::vector<double>& gradient);
-  void search(const std::vector<Heard>& heard);
+  void take(const v1::EpisodeResult& result);
+  std::vector<ComparedResult> compare(const std::vector<v1::EpisodeResult>& results,
+                                      google::protobuf::RepeatedField<double>* baselines);
   AdditivePosterior::Estimate gain(const Verdict& verdict,
                                    const AdditivePosterior& posterior) const;
   void judge(const AdditivePosterior* posterior);
@@ -94,13 +74,12 @@ class BudgetUpdate {
   void nominate(const AdditivePosterior& posterior);
   void nominateMoving();
   void propose(const AdditivePosterior* posterior);
-  void proposeAround();
   SampleSchedule rounded(const std::vector<double>& logits) const {
     return learnedSchedule(softmax(logits), problem_.total, problem_.min_per_layer, problem_.total);
   }
   std::vector<double> logits() const { return {policy_.logits().begin(), policy_.logits().end()}; }
   RandomStream random() const {
-    return {runStreams(spec_), Purpose::kLearner, learnerStream(version_, budget())};
+    return {runStreams(spec_), Purpose::kLearner, version_ * kStreamsOfVersion + budget()};
   }
   void addProposal(const SampleSchedule& schedule) {
     *policy_.add_proposals()->mutable_samples() = {schedule.begin(), schedule.end()};
@@ -120,14 +99,10 @@ class BudgetUpdate {
   const AdditiveProblem problem_;
   const SampleSchedule uniform_;
   std::vector<GradedEpisode> episodes_;  // taken, and not yet learned from
-  double gradient_norm_ = 0;
 };
 
 void BudgetUpdate::begin() {
   *policy_.mutable_learned() = {uniform_.begin(), uniform_.end()};
-  if (learningRulesOf(spec_.policy()) != LearningRules::kFirst) {
-    learner_.mutable_trial()->set_candidates(0);
-  }
   if (additive()) {
     beginAdditive(problem_, &learner_);
     const AdditivePosterior prior(problem_, learner_);
@@ -136,12 +111,8 @@ void BudgetUpdate::begin() {
   }
   const auto entries = static_cast<int>(problem_.entries);
   policy_.mutable_logits()->Resize(entries, 0.0);
-  if (hasMoments(learner())) {
-    learner_.mutable_first_moment()->Resize(entries, 0.0);
-    learner_.mutable_second_moment()->Resize(entries, 0.0);
-  } else {
-    beginSearch(problem_.entries, learner_.mutable_search());
-  }
+  learner_.mutable_first_moment()->Resize(entries, 0.0);
+  learner_.mutable_second_moment()->Resize(entries, 0.0);
   propose(nullptr);
 }
 
@@ -150,107 +121,55 @@ void BudgetUpdate::take(const v1::EpisodeResult& result) {
   const SampleSchedule schedule = scheduleFrom(result.schedule());
   v1::QuestionSet* set = openSet(placeOf(spec_, result.ticket()).set, &learner_);
   if (additive()) {
-    if (goesByFirstRules(learner_)) {
-      observe(problem_, schedule, result.reward(), set, &learner_);
-    } else {
-      episodes_.push_back({schedule, result.reward(), set->number()});
-    }
+    episodes_.push_back({schedule, result.reward(), set->number()});
   }
   countEpisode(schedule, uniform_, result.reward(), learner_.trial(), set);
 }
 
-void BudgetUpdate::finish(const std::vector<v1::EpisodeResult>& results,
-                          google::protobuf::RepeatedField<double>* weights,
-                          google::protobuf::RepeatedField<double>* baselines) {
-  const std::vector<Heard> heard = hear(results, baselines);
+double BudgetUpdate::learn(const std::vector<v1::EpisodeResult>& results,
+                           v1::IterationRecord* record) {
+  for (const v1::EpisodeResult& result : results) take(result);
+  const std::vector<ComparedResult> compared = compare(results, record->mutable_baselines());
+  double squares = 0;
   if (additive()) {
-    if (!episodes_.empty()) observeTogether(problem_, episodes_, &learner_);
+    if (!episodes_.empty()) observe(problem_, episodes_, &learner_);
     const AdditivePosterior posterior(problem_, learner_);
     judge(&posterior);
     nominate(posterior);
     propose(&posterior);
   } else {
-    if (learner() == Learner::kCmaEs) {
-      search(heard);
-    } else {
-      ascend(learner() == Learner::kEvolution ? noiseGradient(heard)
-                                              : drawnGradient(heard, weights));
-    }
+    squares = ascend(spec_, steps_, compared,
+                     {problem_.total, policy_.mutable_logits(), learner_.mutable_first_moment(),
+                      learner_.mutable_second_moment()},
+                     record->mutable_weights());
     judge(nullptr);
     nominateMoving();
     propose(nullptr);
   }
   v1::QuestionSet closed;
   while (closeOldest(&learner_, &closed)) closeSet(closed, learner_.mutable_trial());
+  return squares;
 }
 
 // The baseline of an episode is the mean of the others of its set; one that is alone tells nothing.
-std::vector<BudgetUpdate::Heard> BudgetUpdate::hear(
+// What was proposed was not drawn: it is compared with, and has no gradient.
+std::vector<ComparedResult> BudgetUpdate::compare(
     const std::vector<v1::EpisodeResult>& results,
     google::protobuf::RepeatedField<double>* baselines) {
-  std::vector<Heard> heard;
+  std::vector<ComparedResult> compared;
   for (size_t i = 0; i < results.size(); ++i) {
-    if (!isHere(results[i])) continue;
-    const TicketPlace place = placeOf(spec_, results[i].ticket());
-    const v1::QuestionSet& set = *openSet(place.set, &learner_);
+    const v1::EpisodeResult& result = results[i];
+    if (!isHere(result)) continue;
+    const v1::QuestionSet& set = *openSet(placeOf(spec_, result.ticket()).set, &learner_);
     const bool alone = set.episodes() < 2;
     const double baseline =
-        alone ? results[i].reward() : (set.rewards() - results[i].reward()) / (set.episodes() - 1);
+        alone ? result.reward() : (set.rewards() - result.reward()) / (set.episodes() - 1);
     const auto index = static_cast<int>(i);
     (*baselines)[index] = baseline;
-    heard.push_back({&results[i], index, place.proposal, results[i].reward() - baseline, alone});
+    compared.push_back(
+        {&result, index, result.reward() - baseline, result.behaviour_log_prob() < 0, alone});
   }
-  return heard;
-}
-
-// What was proposed was not drawn: it is compared with, and has no gradient.
-std::vector<double> BudgetUpdate::drawnGradient(
-    const std::vector<Heard>& heard, google::protobuf::RepeatedField<double>* weights) const {
-  std::vector<GradientTerm> terms;
-  for (const Heard& one : heard) {
-    if (!(one.result->behaviour_log_prob() < 0)) continue;
-    const double weight = importanceWeight(spec_, policy_.logits(), *one.result);
-    (*weights)[one.index] = weight;
-    if (!one.alone) {
-      terms.push_back({scheduleFrom(one.result->schedule()), weight, one.advantage});
-    }
-  }
-  return policyGradient(spec_, policy_.logits(), problem_.total, terms);
-}
-
-// Here it is the other way round: of what was drawn, as a fork's first episodes are, no noise is
-// known.
-std::vector<double> BudgetUpdate::noiseGradient(const std::vector<Heard>& heard) const {
-  std::vector<double> gradient(problem_.entries);
-  double terms = 0;
-  for (const Heard& one : heard) {
-    const auto of = noiseOfProposal(one.proposal, episodesOfSet(spec_));
-    if (one.alone || !of || one.result->behaviour_log_prob() < 0) continue;
-    const std::vector<double> noise = evolutionNoise(
-        runStreams(spec_), one.result->policy_version(), budget(), of->pair, problem_.entries);
-    const double factor = one.advantage * of->sign / kEvolutionStep;
-    for (size_t i = 0; i < gradient.size(); ++i) gradient[i] += factor * noise[i];
-    ++terms;
-  }
-  for (double& g : gradient) g /= std::max(1.0, terms);
-  return gradient;
-}
-
-void BudgetUpdate::ascend(const std::vector<double>& gradient) {
-  for (const double g : gradient) gradient_norm_ += g * g;
-  allot::ascend(spec_.update(), gradient, steps_, policy_.mutable_logits(),
-                learner_.mutable_first_moment(), learner_.mutable_second_moment());
-}
-
-void BudgetUpdate::search(const std::vector<Heard>& heard) {
-  for (const Heard& one : heard) {
-    const bool own = one.proposal >= kFirstOwnProposal && !(one.result->behaviour_log_prob() < 0);
-    if (one.alone || !own) continue;
-    tellPoint(one.result->policy_version(), one.proposal - kFirstOwnProposal, one.advantage,
-              problem_.entries, learner_.mutable_search());
-  }
-  const double moved = learnGeneration(policy_.mutable_logits(), learner_.mutable_search());
-  gradient_norm_ += moved * moved;
+  return compared;
 }
 
 // The candidate's reward above uniform's. The surrogate's word is one more measurement beside the
@@ -272,13 +191,12 @@ AdditivePosterior::Estimate BudgetUpdate::gain(const Verdict& verdict,
 
 // Whether the candidate may be published, or what is published has lost.
 void BudgetUpdate::judge(const AdditivePosterior* posterior) {
-  const bool by_both = posterior != nullptr && !goesByFirstRules(learner_);
   if (learner_.trial().candidate().empty()) return;
   const Verdict verdict = verdictOf(learner_, problem_.questions);
   const SampleSchedule tried = candidate();
-  bool beats = posterior == nullptr ? verdict.beats() : verdict.beats(kBeats);
+  bool beats = verdict.beats();
   bool lost = verdict.loses();
-  if (by_both) {
+  if (posterior != nullptr) {
     const auto known = gain(verdict, *posterior);
     const auto believed = posterior->above(tried);
     beats = verdict.mean > 0 && believed.mean > kBelieved * believed.deviation &&
@@ -321,35 +239,6 @@ void BudgetUpdate::propose(const AdditivePosterior* posterior) {
     RandomStream stream = random();
     const auto wanted = static_cast<int>(episodesOfSet(spec_));
     while (policy_.proposals_size() < wanted) addProposal(posterior->drawn(&stream));
-  } else if (learner() != Learner::kReinforce) {
-    proposeAround();
-  }
-}
-
-// Each of these has a place of its own, by which a result is known again.
-void BudgetUpdate::proposeAround() {
-  const std::vector<double> mean = logits();
-  if (learner_.trial().candidate().empty()) addProposal(rounded(mean));
-  if (learner() == Learner::kCmaEs) {
-    RandomStream stream = random();
-    for (const std::vector<double>& point : askPoints(
-             version_, ownProposals(spec_), policy_.logits(), &stream, learner_.mutable_search())) {
-      addProposal(rounded(point));
-    }
-    return;
-  }
-  const uint32_t proposals = episodesOfSet(spec_);
-  std::vector<double> noise;
-  for (uint32_t p = kFirstOwnProposal; p < proposals; ++p) {
-    const auto of = noiseOfProposal(p, proposals);
-    std::vector<double> point = mean;
-    if (of && of->sign > 0) {
-      noise = evolutionNoise(runStreams(spec_), version_, budget(), of->pair, mean.size());
-    }
-    for (size_t i = 0; of && i < point.size(); ++i) {
-      point[i] += kEvolutionStep * of->sign * noise[i];
-    }
-    addProposal(rounded(point));
   }
 }
 
@@ -359,9 +248,11 @@ std::vector<LayerWorth> layerWorths(const v1::Spec& spec, const v1::AggregatorSt
                                     int budget) {
   const v1::LearnerState& learner = state.learners(budget);
   if (learnerOf(spec.update()) != Learner::kAdditive) return {};
-  const auto problem = problemOf(spec, static_cast<uint32_t>(state.policy().logits_size()),
-                                 entriesPerLayer(state.policy()),
-                                 state.policy().frontier().budgets(budget).total_budget());
+  const auto layers = static_cast<uint32_t>(state.policy().logits_size());
+  const uint32_t total = state.policy().frontier().budgets(budget).total_budget();
+  // An export that nobody has verified may hold anything.
+  if (layers == 0 || uint64_t{layers} * spec.policy().min_per_layer() > total) return {};
+  const auto problem = problemOf(spec, layers, entriesPerLayer(state.policy()), total);
   const int64_t features = problem.features();
   if (learner.evidence_size() != features ||
       learner.precision_size() != features * (features + 1) / 2) {
@@ -392,32 +283,11 @@ void beginBudgets(const v1::Experiment& experiment, const ModelShape& shape,
   for (int b = 0; b < state->learners_size(); ++b) BudgetUpdate(experiment, state, b).begin();
 }
 
-void beginAnew(v1::AggregatorState* state) {
-  if (!state->policy().has_frontier()) return;
-  for (v1::BudgetPolicy& policy : *state->mutable_policy()->mutable_frontier()->mutable_budgets()) {
-    auto& proposals = *policy.mutable_proposals();
-    const auto shared = static_cast<int>(kFirstOwnProposal);
-    if (policy.logits().empty() || proposals.size() <= shared) continue;
-    proposals.DeleteSubrange(shared, proposals.size() - shared);
-  }
-  for (v1::LearnerState& learner : *state->mutable_learners()) {
-    if (learner.has_search()) forgetAsked(learner.mutable_search());
-  }
-}
-
-void updateBudgets(const v1::Experiment& experiment, const std::vector<v1::EpisodeResult>& results,
-                   v1::AggregatorState* state, v1::IterationRecord* record) {
-  const auto count = static_cast<int>(results.size());
-  record->mutable_weights()->Resize(count, 1.0);
-  record->mutable_baselines()->Resize(count, 0.0);
-  double squares = 0;
-  for (int b = 0; b < state->learners_size(); ++b) {
-    BudgetUpdate update(experiment, state, b);
-    for (const v1::EpisodeResult& result : results) update.take(result);
-    update.finish(results, record->mutable_weights(), record->mutable_baselines());
-    squares += update.gradientNorm();
-  }
-  record->set_gradient_norm(std::sqrt(squares));
+double learnBudget(const v1::Experiment& experiment, const std::vector<v1::EpisodeResult>& results,
+                   int budget, v1::AggregatorState* state, v1::IterationRecord* record) {
+  assert(record->weights_size() == static_cast<int>(results.size()));
+  assert(record->baselines_size() == static_cast<int>(results.size()));
+  return BudgetUpdate(experiment, state, budget).learn(results, record);
 }
 
 }  // namespace allot

@@ -19,10 +19,6 @@ namespace allot {
 void beginBudgets(const v1::Experiment& experiment, const ModelShape& shape,
                   v1::AggregatorState* state);
 
-// A fork counts versions anew: of what was proposed, what is known again by its version is left
-// out. Its first episodes draw from the logits in place of that, and count in the trial alone.
-void beginAnew(v1::AggregatorState* state);
-
 // What the surrogate believes a layer's reads to be worth at one total budget.
 struct LayerWorth {
   uint32_t draws = 0;  // of each of its heads: the uniform schedule's, or 1
@@ -35,9 +31,10 @@ struct LayerWorth {
 std::vector<LayerWorth> layerWorths(const v1::Spec& spec, const v1::AggregatorState& state,
                                     int budget);
 
-// state->policy() is of the version that this update makes; its budgets are those of the version
-// before. Fills record's weights, baselines and gradient norm.
-void updateBudgets(const v1::Experiment& experiment, const std::vector<v1::EpisodeResult>& results,
-                   v1::AggregatorState* state, v1::IterationRecord* record);
+// Learns from the results of one total budget: state->policy() is of the version that this update
+// makes, its budget that of the version before. Fills record's weights and baselines of those
+// results. Returns the square of the gradient's norm, 0 without one.
+double learnBudget(const v1::Experiment& experiment, const std::vector<v1::EpisodeResult>& results,
+                   int budget, v1::AggregatorState* state, v1::IterationRecord* record);
 
 }  // namespace allot

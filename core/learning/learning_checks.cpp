@@ -1,0 +1,228 @@
+#include "core/learning/learning_checks.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "core/learning/additive.h"
+#include "core/learning/logistic_update.h"
+#include "core/learning/policy.h"
+#include "core/learning/update.h"
+
+namespace allot {
+namespace {
+
+// Logits and moments that come from outside: no run of ours comes to more, and sums cannot
+// overflow.
+constexpr double kMostLogit = 1e12;
+// Likewise sums of a surrogate's.
+constexpr double kMostEvidence = 1e15;
+
+bool areBetween(const google::protobuf::RepeatedField<double>& values, double least, double most) {
+  return std::all_of(values.begin(), values.end(),
+                     [&](double v) { return v >= least && v <= most; });
+}
+
+bool hasFactor(const google::protobuf::RepeatedField<double>& precision, int64_t features) {
+  return features == 0 ||
+         !factorOf({precision.begin(), precision.end()}, static_cast<size_t>(features)).empty();
+}
+
+bool isSchedule(const google::protobuf::RepeatedField<uint32_t>& samples,
+                const AdditiveProblem& problem) {
+  uint64_t sum = 0;
+  for (const uint32_t draws : samples) {
+    if (draws < problem.min_per_layer) return false;
+    sum += draws;
+  }
+  return samples.size() == static_cast<int64_t>(problem.entries) && sum == problem.total;
+}
+
+bool isPolicyOf(const AdditiveProblem& problem, Learner learner, const v1::BudgetPolicy& policy) {
+  const int64_t logits = learner == Learner::kReinforce ? problem.entries : 0;
+  return policy.total_budget() == problem.total / problem.per_layer &&
+         policy.logits_size() == logits && areBetween(policy.logits(), -kMostLogit, kMostLogit) &&
+         isSchedule(policy.learned(), problem) &&
+         std::all_of(policy.proposals().begin(), policy.proposals().end(),
+                     [&](const v1::Draws& draws) { return isSchedule(draws.samples(), problem); });
+}
+
+bool isStateOf(const AdditiveProblem& problem, const v1::Spec& spec,
+               const v1::LearnerState& state) {
+  const Learner learner = learnerOf(spec.update());
+  const int64_t features = learner == Learner::kAdditive ? problem.features() : 0;
+  const int64_t moments = learner == Learner::kReinforce ? problem.entries : 0;
+  const v1::Trial& trial = state.trial();
+  return state.evidence_size() == features &&
+         state.precision_size() == features * (features + 1) / 2 &&
+         areBetween(state.evidence(), -kMostEvidence, kMostEvidence) &&
+         areBetween(state.precision(), -kMostEvidence, kMostEvidence) &&
+         hasFactor(state.precision(), features) && state.first_moment_size() == moments &&
+         state.second_moment_size() == moments &&
+         areBetween(state.first_moment(), -kMostLogit, kMostLogit) &&
+         areBetween(state.second_moment(), 0, kMostLogit) &&
+         (trial.candidate().empty() || isSchedule(trial.candidate(), problem)) &&
+         std::isfinite(trial.difference()) && std::isfinite(trial.squared_difference());
+}
+
+Status checkBehaviour(const v1::Spec& spec, const v1::PolicySnapshot& behaviour,
+                      const v1::EpisodeResult& result) {
+  if (result.policy_sha256() != policyDigest(behaviour)) {
+    return fail(ErrorCode::kData, "the policy digest is not that of the version it names");
+  }
+  const SampleSchedule schedule(result.schedule().begin(), result.schedule().end());
+  double expected = 0;
+  if (behaviour.frontier().budgets().empty()) {
+    // Older builds drew where other processors round the softmax otherwise: a schedule may differ.
+    expected = logProbability(schedule, {behaviour.logits().begin(), behaviour.logits().end()},
+                              spec.policy().min_per_layer());
+  } else {
+    const Proposed proposed = scheduleOf(spec, behaviour, result.ticket());
+    if (schedule != proposed.schedule) {
+      return fail(ErrorCode::kData, "the schedule is not that of its ticket under the policy");
+    }
+    expected = proposed.log_probability;
+  }
+  // Other machines round the logarithm otherwise, but not by this much.
+  if (std::abs(expected - result.behaviour_log_prob()) > 1e-6 * (1 + std::abs(expected))) {
+    return fail(ErrorCode::kData, "the log-probability is not that of the policy it names");
+  }
+  return {};
+}
+
+// Checks the policy's own logits and what its optimiser remembers.
+Status checkSteps(uint32_t layers, const v1::AggregatorState& state) {
+  const auto size = static_cast<int64_t>(layers);
+  if (state.policy().logits_size() == size && state.first_moment_size() == size &&
+      state.second_moment_size() == size &&
+      state.lag_counts_size() == static_cast<int64_t>(kLagBuckets) &&
+      areBetween(state.policy().logits(), -kMostLogit, kMostLogit) &&
+      areBetween(state.first_moment(), -kMostLogit, kMostLogit) &&
+      areBetween(state.second_moment(), 0, kMostLogit) && std::isfinite(state.moving_baseline())) {
+    return {};
+  }
+  return fail(ErrorCode::kData,
+              "its state does not fit a model of " + std::to_string(layers) + " layers");
+}
+
+}  // namespace
+
+Status checkResult(const v1::Experiment& experiment, const v1::AggregatorState& state,
+                   const v1::EpisodeResult& result, const v1::PolicySnapshot* behaviour) {
+  const auto bad = [](std::string why) { return fail(ErrorCode::kData, std::move(why)); };
+  const auto& spec = experiment.spec();
+  if (result.result_id().empty() || result.result_id().size() > 200) {
+    return bad("the result id is empty or longer than 200 bytes");
+  }
+  if (result.policy_version() > state.policy().version()) {
+    return bad("policy version " + std::to_string(result.policy_version()) +
+               " has not been published");
+  }
+  const uint32_t per_layer = entriesPerLayer(state.policy());
+  const int entries = state.policy().logits_size() * static_cast<int>(per_layer);
+  if (result.schedule_size() != entries) {
+    return bad("the schedule has " + std::to_string(result.schedule_size()) +
+               (per_layer > 1 ? " entries, the policy " : " layers, the model ") +
+               std::to_string(entries));
+  }
+  uint64_t total = 0;
+  for (uint32_t samples : result.schedule()) {
+    if (samples < spec.policy().min_per_layer()) return bad("a layer is below minPerLayer");
+    total += samples;
+  }
+  const uint64_t budget = totalBudgets(spec.policy())[placeOf(spec, result.ticket()).budget];
+  if (total != budget * per_layer) {
+    return bad("the schedule sums to " + std::to_string(total) + ", not to the total budget");
+  }
+  if (static_cast<uint32_t>(result.scores_size()) != spec.rollout().questions_per_episode()) {
+    return bad("there are " + std::to_string(result.scores_size()) + " scores instead of " +
+               std::to_string(spec.rollout().questions_per_episode()));
+  }
+  double sum = 0;
+  std::set<uint32_t> seen;
+  for (const auto& score : result.scores()) {
+    if (!(score.score() >= 0 && score.score() <= 1)) return bad("a score is outside 0..1");
+    if (!(score.other_score() >= 0 && score.other_score() <= 1)) {
+      return bad("an other score is outside 0..1");
+    }
+    if (score.question() >= spec.task().train_questions()) return bad("a question does not exist");
+    if (!seen.insert(score.question()).second) return bad("a question is there twice");
+    sum += score.score();
+  }
+  if (!(std::abs(sum / result.scores_size() - result.reward()) <= 1e-9)) {  // nor NaN
+    return bad("the reward is not the mean score");
+  }
+  if (!std::isfinite(result.behaviour_log_prob()) || result.behaviour_log_prob() > 0) {
+    return bad("the log-probability is not a finite number below 0");
+  }
+  if (!(result.seconds() >= 0 && result.seconds() < 1e7)) return bad("the duration makes no sense");
+  // Questions are a function of the ticket, in integers, so the same on every machine.
+  const auto questions = questionsOf(spec, result.ticket());
+  for (size_t i = 0; i < questions.size(); ++i) {
+    if (result.scores(static_cast<int>(i)).question() != questions[i]) {
+      return bad("its questions are not those of its ticket");
+    }
+  }
+  return behaviour == nullptr ? Status() : checkBehaviour(spec, *behaviour, result);
+}
+
+Status checkFrontier(const v1::Experiment& experiment, const ModelShape& shape,
+                     const v1::PolicySnapshot& policy) {
+  const auto wrong = [](const std::string& what) {
+    return fail(ErrorCode::kData, "its policy is not one of its experiment: " + what);
+  };
+  const v1::Spec& spec = experiment.spec();
+  if (!learnsByBudgets(spec)) {
+    return policy.has_frontier() ? wrong("it has total budgets") : Status();
+  }
+  const std::vector<uint32_t> totals = totalBudgets(spec.policy());
+  if (policy.frontier().budgets_size() != static_cast<int64_t>(totals.size())) {
+    return wrong("another number of total budgets");
+  }
+  const uint32_t per_layer = entriesPerLayer(spec.policy(), shape);
+  if (entriesPerLayer(policy) != per_layer) return wrong("schedules of another granularity");
+  for (size_t b = 0; b < totals.size(); ++b) {
+    const bool has_room = uint64_t{spec.policy().min_per_layer()} * shape.layers <= totals[b];
+    if (has_room &&
+        isPolicyOf(problemOf(spec, shape.layers, per_layer, totals[b]), learnerOf(spec.update()),
+                   policy.frontier().budgets(static_cast<int>(b)))) {
+      continue;
+    }
+    return wrong("at total budget " + std::to_string(totals[b]));
+  }
+  return {};
+}
+
+Status checkBudgets(const v1::Experiment& experiment, const ModelShape& shape,
+                    const v1::AggregatorState& state) {
+  ALLOT_TRY(checkLearners(experiment, shape, state));
+  const bool begun =
+      std::any_of(state.learners().begin(), state.learners().end(),
+                  [](const v1::LearnerState& learner) { return !learner.sets().empty(); });
+  if (!begun) return {};
+  return fail(ErrorCode::kData, "its learners have begun on question sets");
+}
+
+Status checkLearners(const v1::Experiment& experiment, const ModelShape& shape,
+                     const v1::AggregatorState& state) {
+  ALLOT_TRY(checkFrontier(experiment, shape, state.policy()));
+  ALLOT_TRY(checkSteps(shape.layers, state));
+  const v1::Spec& spec = experiment.spec();
+  const auto wrong = [](const std::string& what) {
+    return fail(ErrorCode::kData, "its learners are not those of its experiment: " + what);
+  };
+  const int budgets = state.policy().frontier().budgets_size();
+  if (state.learners_size() != budgets) return wrong("another number of total budgets");
+  // Of no steps Adam's moments have gathered nothing: the next count must not come round to 0.
+  if (state.optimizer_steps() == UINT64_MAX) return wrong("a number of steps that cannot be");
+  for (int b = 0; b < budgets; ++b) {
+    const uint32_t total = state.policy().frontier().budgets(b).total_budget();
+    const auto problem =
+        problemOf(spec, shape.layers, entriesPerLayer(spec.policy(), shape), total);
+    if (isStateOf(problem, spec, state.learners(b))) continue;
+    return wrong("at total budget " + std::to_string(total));
+  }
+  return {};
+}
+
+}  // namespace allot

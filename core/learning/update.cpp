@@ -1,0 +1,235 @@
+#include "core/learning/update.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+
+#include "core/learning/budget_learning.h"
+#include "core/learning/exact_math.h"
+#include "core/learning/gradient.h"
+#include "core/learning/policy.h"
+#include "core/learning/schedule.h"
+#include "core/learning/trial.h"
+#include "core/spec/choices.h"
+
+namespace allot {
+namespace {
+
+constexpr double kMovingBaselineDecay = 0.9;
+
+std::vector<double> logitsOf(const v1::PolicySnapshot& policy) {
+  return {policy.logits().begin(), policy.logits().end()};
+}
+
+double divergence(const std::vector<double>& from, const std::vector<double>& to) {
+  double nats = 0;
+  for (size_t l = 0; l < from.size(); ++l) {
+    if (from[l] > 0) nats += from[l] * exactLog(from[l] / to[l]);
+  }
+  return nats;
+}
+
+bool areFinite(const google::protobuf::RepeatedField<double>& values) {
+  return std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); });
+}
+
+// Returns true if the parts of a state are as long as each other.
+[[maybe_unused]] bool fitsItself(const v1::AggregatorState& state) {
+  const int layers = state.policy().logits_size();
+  return layers > 0 && state.first_moment_size() == layers &&
+         state.second_moment_size() == layers &&
+         state.learners_size() == state.policy().frontier().budgets_size() &&
+         state.lag_counts_size() == static_cast<int>(kLagBuckets);
+}
+
+// Returns true if the result can be one under this policy or an older one of the run.
+[[maybe_unused]] bool isOf(const v1::PolicySnapshot& policy, const v1::EpisodeResult& result) {
+  const auto entries = static_cast<uint32_t>(policy.logits_size()) * entriesPerLayer(policy);
+  return result.policy_version() <= policy.version() &&
+         static_cast<uint32_t>(result.schedule_size()) == entries &&
+         std::isfinite(result.reward()) && result.behaviour_log_prob() <= 0 &&
+         std::isfinite(result.behaviour_log_prob());
+}
+
+// Leave-one-out: the mean of the other rewards of the batch, independent of the result's own.
+std::vector<double> baselines(const v1::Experiment& experiment, const v1::AggregatorState& state,
+                              const std::vector<v1::EpisodeResult>& results) {
+  double sum = 0;
+  for (const auto& result : results) sum += result.reward();
+  const double count = static_cast<double>(results.size());
+  const auto of = [&](const v1::EpisodeResult& result) {
+    const double moving = state.has_moving_baseline() ? state.moving_baseline() : sum / count;
+    switch (baselineOf(experiment.spec().update())) {
+      case Baseline::kLeaveOneOut:
+        return results.size() > 1 ? (sum - result.reward()) / (count - 1) : moving;
+      case Baseline::kBatchMean:
+        return sum / count;
+      case Baseline::kMovingAverage:
+        return moving;
+    }
+    return moving;
+  };
+  std::vector<double> values;
+  for (const auto& result : results) values.push_back(of(result));
+  return values;
+}
+
+// The results of an update, compared with the baseline: all are of one policy.
+std::vector<ComparedResult> compareAll(const v1::Experiment& experiment,
+                                       const v1::AggregatorState& state,
+                                       const std::vector<v1::EpisodeResult>& results,
+                                       google::protobuf::RepeatedField<double>* baselines_of) {
+  const std::vector<double> baseline = baselines(experiment, state, results);
+  *baselines_of = {baseline.begin(), baseline.end()};
+  std::vector<ComparedResult> compared;
+  for (size_t i = 0; i < results.size(); ++i) {
+    compared.push_back({&results[i], static_cast<int>(i), results[i].reward() - baseline[i]});
+  }
+  return compared;
+}
+
+// Learns from an update's results: state->policy() has its new version and the rest of the one
+// before. Fills record's weights, baselines and gradient norm.
+void learn(const v1::Experiment& experiment, const std::vector<v1::EpisodeResult>& results,
+           v1::AggregatorState* state, v1::IterationRecord* record) {
+  record->mutable_weights()->Resize(static_cast<int>(results.size()), 1.0);
+  record->mutable_baselines()->Resize(static_cast<int>(results.size()), 0.0);
+  double squares = 0;
+  if (!state->policy().has_frontier()) {
+    squares = ascend(
+        experiment.spec(), state->optimizer_steps(),
+        compareAll(experiment, *state, results, record->mutable_baselines()),
+        {experiment.spec().policy().total_budget(), state->mutable_policy()->mutable_logits(),
+         state->mutable_first_moment(), state->mutable_second_moment()},
+        record->mutable_weights());
+  }
+  for (int b = 0; b < state->learners_size(); ++b) {
+    squares += learnBudget(experiment, results, b, state, record);
+  }
+  record->set_gradient_norm(std::sqrt(squares));
+}
+
+}  // namespace
+
+v1::AggregatorState initialState(const v1::Experiment& experiment, const ModelShape& shape,
+                                 const v1::Origin* origin) {
+  if (origin != nullptr) return origin->state();
+  v1::AggregatorState state;
+  for (size_t bucket = 0; bucket < kLagBuckets; ++bucket) state.add_lag_counts(0);
+  for (uint32_t l = 0; l < shape.layers; ++l) {
+    state.mutable_policy()->add_logits(0.0);
+    state.add_first_moment(0.0);
+    state.add_second_moment(0.0);
+  }
+  if (learnsByBudgets(experiment.spec())) beginBudgets(experiment, shape, &state);
+  return state;
+}
+
+v1::Origin originOf(const std::string& run_id, const v1::AggregatorState& state) {
+  assert(fitsItself(state));
+  v1::Origin origin;
+  origin.set_run_id(run_id);
+  origin.set_version(state.policy().version());
+  origin.set_policy_sha256(policyDigest(state.policy()));
+  v1::AggregatorState& first = *origin.mutable_state();
+  *first.mutable_policy() = state.policy();
+  first.mutable_policy()->set_version(0);
+  *first.mutable_first_moment() = state.first_moment();
+  *first.mutable_second_moment() = state.second_moment();
+  first.set_moving_baseline(state.moving_baseline());
+  first.set_has_moving_baseline(state.has_moving_baseline());
+  first.set_optimizer_steps(state.optimizer_steps());
+  *first.mutable_learners() = state.learners();
+  // The fork's tickets begin anew, and so do its question sets.
+  for (v1::LearnerState& learner : *first.mutable_learners()) closeAll(&learner);
+  for (size_t bucket = 0; bucket < kLagBuckets; ++bucket) first.add_lag_counts(0);
+  return origin;
+}
+
+bool isStale(const v1::Experiment& experiment, uint64_t version, const v1::EpisodeResult& result) {
+  const v1::Staleness& staleness = experiment.spec().staleness();
+  const bool drops = modeOf(staleness) == StalenessMode::kDrop;
+  return drops && version > result.policy_version() + staleness.max_lag();
+}
+
+size_t lagBucket(uint64_t lag) {
+  if (lag <= 2) return lag;
+  size_t bucket = 3;
+  for (uint64_t last = 4; lag > last && bucket + 1 < kLagBuckets; last *= 2) ++bucket;
+  return bucket;
+}
+
+std::string lagBucketLabel(size_t bucket) {
+  if (bucket <= 2) return std::to_string(bucket);
+  const uint64_t last = uint64_t{1} << (bucket - 1);
+  const std::string first = std::to_string(last / 2 + 1);
+  return bucket + 1 < kLagBuckets ? first + "-" + std::to_string(last) : first + "+";
+}
+
+UpdateOutcome applyUpdate(const v1::Experiment& experiment, const v1::AggregatorState& state,
+                          const std::vector<v1::EpisodeResult>& results) {
+  assert(!results.empty());
+  assert(fitsItself(state));
+  assert(std::all_of(results.begin(), results.end(), [&](const v1::EpisodeResult& result) {
+    return isOf(state.policy(), result);
+  }));
+  UpdateOutcome outcome{state, {}};
+  auto& record = outcome.record;
+  auto* policy = outcome.state.mutable_policy();
+  policy->set_version(state.policy().version() + 1);
+  outcome.state.set_optimizer_steps(state.optimizer_steps() + 1);
+  learn(experiment, results, &outcome.state, &record);
+  const auto& weights = record.weights();
+  assert(std::all_of(weights.begin(), weights.end(),
+                     [](double weight) { return weight >= 0 && std::isfinite(weight); }));
+  assert(areFinite(policy->logits()));
+
+  double reward = 0, lag = 0, weight = 0, weight_squares = 0;
+  for (size_t i = 0; i < results.size(); ++i) {
+    reward += results[i].reward();
+    const uint64_t updates = state.policy().version() - results[i].policy_version();
+    lag += static_cast<double>(updates);
+    const int bucket = static_cast<int>(lagBucket(updates));
+    outcome.state.set_lag_counts(bucket, outcome.state.lag_counts(bucket) + 1);
+    const double of_result = weights[static_cast<int>(i)];
+    weight += of_result;
+    weight_squares += of_result * of_result;
+    outcome.state.set_worker_seconds(outcome.state.worker_seconds() + results[i].seconds());
+  }
+  const double count = static_cast<double>(results.size());
+  outcome.state.set_episodes(state.episodes() + results.size());
+  outcome.state.set_moving_baseline(state.has_moving_baseline()
+                                        ? kMovingBaselineDecay * state.moving_baseline() +
+                                              (1 - kMovingBaselineDecay) * reward / count
+                                        : reward / count);
+  outcome.state.set_has_moving_baseline(true);
+
+  record.set_version(policy->version());
+  *record.mutable_results() = {results.begin(), results.end()};
+  *record.mutable_policy() = *policy;
+  describeStep(state.policy(), &record);
+  record.set_mean_reward(reward / count);
+  record.set_effective_sample_size_ratio(
+      weight_squares > 0 ? weight * weight / (count * weight_squares) : 0);
+  record.set_mean_lag_updates(lag / count);
+  *record.mutable_update() = experiment.spec().update();
+  *record.mutable_staleness() = experiment.spec().staleness();
+  return outcome;
+}
+
+// Swapped out, not cleared: what protobuf clears keeps its memory.
+void dropResults(v1::IterationRecord* record) {
+  google::protobuf::RepeatedPtrField<v1::EpisodeResult>().Swap(record->mutable_results());
+  google::protobuf::RepeatedField<double>().Swap(record->mutable_weights());
+  google::protobuf::RepeatedField<double>().Swap(record->mutable_baselines());
+}
+
+void describeStep(const v1::PolicySnapshot& before, v1::IterationRecord* record) {
+  assert(record->policy().logits_size() == before.logits_size());
+  const std::vector<double> after = softmax(logitsOf(record->policy()));
+  record->set_policy_sha256(policyDigest(record->policy()));
+  record->set_step_kl_nats(divergence(softmax(logitsOf(before)), after));
+  record->set_entropy_nats(entropy(after));
+}
+
+}  // namespace allot
