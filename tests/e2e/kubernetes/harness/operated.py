@@ -24,7 +24,7 @@ def allot(*arguments, timeout=180):
 
 def experiment(name, **keys):
     """That of the short learning story, under a name; keys: PATH=VALUE with __ for a dot."""
-    file = SOURCE / "tests/e2e/kubernetes/overlays/learning-short/experiment.yaml"
+    file = SOURCE / "tests/e2e/kubernetes/stories/learning-short.yaml"
     made = yaml.safe_load(file.read_text())
     made["metadata"]["name"] = name
     # Short prompts and small updates: these stories are of objects. Two nodes share two cores.
