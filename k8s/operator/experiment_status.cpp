@@ -156,7 +156,7 @@ void takeRun(const json& told, const json& before, uint64_t now_unix_ms, json* s
   (*status)["state"] = textOrNull(told, {"state"});
   (*status)["reward"] = textOrNull(told, {"reward"});
   (*status)["lag"] = textOrNull(told, {"lag"});
-  (*status)["gpuHours"] = textOrNull(told, {"gpu_hours"});
+  (*status)["workerHours"] = textOrNull(told, {"gpu_hours"});
   (*status)["best"] = bestOf(told);
   const int64_t most = numberAt(told, {"max_updates"});
   const int64_t version = numberAt(told, {"version"});
@@ -174,8 +174,8 @@ void takeRun(const json& told, const json& before, uint64_t now_unix_ms, json* s
 
 // What was told last stays while nobody tells.
 void keepRun(const json& before, json* status) {
-  for (const char* const field : {"runId", "state", "reward", "lag", "gpuHours", "best", "progress",
-                                  "startedAt", "finishedAt"}) {
+  for (const char* const field : {"runId", "state", "reward", "lag", "workerHours", "best",
+                                  "progress", "startedAt", "finishedAt"}) {
     (*status)[field] = before.contains(field) ? before.at(field) : json();
   }
   if ((*status)["state"].is_null()) (*status)["state"] = "starting";

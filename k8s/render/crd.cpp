@@ -264,7 +264,7 @@ json statusSchema() {
             {"reward", text("Mean reward of the newest update.")},
             {"best", best},
             {"lag", text("Updates between a result's policy and the one it was consumed by.")},
-            {"gpuHours", text("Hours of workers so far.")},
+            {"workerHours", text("Hours of workers so far, with or without a GPU.")},
             {"workers", workers},
             {"page", text("Where the run's page is.")},
             {"conditions", conditionsSchema()}}}};
@@ -285,7 +285,7 @@ json columns() {
           column("Workers", "string", ".status.workers.text"),
           column("Age", "date", ".metadata.creationTimestamp"),
           column("Lag", "string", ".status.lag", 1),
-          column("GPU-h", "string", ".status.gpuHours", 1),
+          column("Worker-h", "string", ".status.workerHours", 1),
           column("Run", "string", ".status.runId", 1),
           column("Why", "string", ".status.conditions[?(@.type==\"Progressing\")].message", 1)};
 }
@@ -329,8 +329,8 @@ json experimentCrd(CrdRules rules) {
           {"listKind", "ExperimentList"},
           {"plural", "experiments"},
           {"singular", "experiment"},
-          {"shortNames", {"exp"}},
-          {"categories", {"all"}}}},
+          {"shortNames", {"allotexp"}},
+          {"categories", {"allot"}}}},
         {"versions", json::array({version})}}}};
 }
 

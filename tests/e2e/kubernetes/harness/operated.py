@@ -43,11 +43,11 @@ def experiment(name, **keys):
 
 
 class Watch:
-    """The lines of `kubectl get exp NAME -w`, which is begun again where it ends, as a person does;
+    """The lines of `kubectl get allotexp NAME -w`, which is begun again where it ends, as a person does;
     of equal lines one after the other the first."""
 
     def __init__(self, namespace, name):
-        self.command = ["kubectl", "-n", namespace, "get", "exp", name, "-w", "--no-headers"]
+        self.command = ["kubectl", "-n", namespace, "get", "allotexp", name, "-w", "--no-headers"]
         self.lines = []
         self.over = threading.Event()
         self.process = None
