@@ -13,6 +13,7 @@ import yaml
 SOURCE = pathlib.Path(__file__).resolve().parents[4]
 STORIES = SOURCE / "tests/e2e/kubernetes/stories"
 ALLOT = os.environ.get("ALLOT", "allot")
+REGISTRY = os.environ.get("ALLOT_IMAGES", "")  # --images of run
 DEMO = SOURCE / "experiments/recall-layer-budget/experiment.yaml"
 
 
@@ -27,6 +28,8 @@ def scratch():
 def rendered(file=DEMO, components=(), namespace=None, options=()):
     """The objects of an experiment file."""
     command = [ALLOT, "render", str(file), "--accounts", str(scratch() / "accounts"), *options]
+    if REGISTRY:
+        command += ["--registry", REGISTRY]
     for name in components:
         command += ["--component", name]
     if namespace:
