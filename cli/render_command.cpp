@@ -90,7 +90,7 @@ Status render(RenderChoice choice) {
   RenderOptions& options = choice.options;
   options.accounts = choice.no_accounts        ? AccountsSecret::kLeftOut
                      : choice.accounts.empty() ? AccountsSecret::kOnce
-                                               : AccountsSecret::kDigest;
+                                               : AccountsSecret::kStamped;
   options.name_space = object.name_space;
   ALLOT_ASSIGN(const KubeObjects objects, renderExperiment(object, files, accounts, options));
   std::printf("%s", yamlText(objects).c_str());

@@ -194,27 +194,26 @@ cmd_build() {
   done
 }
 
-# What k8s/operator takes its image from. The digests, not the tag, so that every node runs exactly what was pushed; an image
-# that is not here stays as it was.
-readonly release=k8s/components/release/kustomization.yaml
+# What k8s/operator takes its image from. The digest, not the tag, so that every node runs exactly what was pushed.
+readonly operator=k8s/operator/kustomization.yaml
 cmd_push() {
   local registry=${1:?./run images push: which registry? for example registry.example.org/team} name line pushed=
   shift
-  cp "$release" "$work/release"
   for name in worker aggregator redis operator worker-cuda; do
     [ -n "$(buildah images -q "$(image_of "$name")" 2>/dev/null)" ] || continue
     echo "pushing $registry/allot-$name:$version"
     buildah push --quiet "$@" --digestfile "$work/digest" "$(image_of "$name")" \
       "docker://$registry/allot-$name:$version"
-    line="- {name: allot-$name, newName: $registry/allot-$name, newTag: $version, digest: \"$(cat "$work/digest")\"}"
-    line=$line awk -v name="- {name: allot-$name," 'index($0, name) == 1 { print ENVIRON["line"]; next } { print }' \
-      "$work/release" >"$work/release.new"
-    mv "$work/release.new" "$work/release"
     pushed=1
+    [ "$name" = operator ] || continue
+    line="- {name: allot-operator, newName: $registry/allot-operator, newTag: $version, digest: \"$(cat "$work/digest")\"}"
+    line=$line awk 'index($0, "- {name: allot-operator,") == 1 { print ENVIRON["line"]; next } { print }' \
+      "$operator" >"$work/operator.yaml"
+    cat "$work/operator.yaml" >"$operator"
+    echo "$operator names it"
   done
   [ -n "$pushed" ] || die "there are no images of version $version: run ./run images first"
-  cat "$work/release" >"$release"
-  printf '\n%s now has them; for allot render: --registry %s --tag %s\n' "$release" "$registry" "$version"
+  printf '\nfor allot render and the operator: --registry %s --tag %s\n' "$registry" "$version"
 }
 
 case ${1:-} in

@@ -84,9 +84,8 @@ Result<KubeObjects> objectsOf(const json& object, const ExperimentObject& experi
                               const TextMap& accounts, const ObjectOptions& options) {
   RenderOptions render;
   render.name_space = object.at("metadata").value("namespace", "");
-  render.accounts = AccountsSecret::kStamped;
   render.workers = options.workers;
-  if (options.exports) render.components = {"results"};
+  render.exports = options.exports;
   if (!names(object, "registry")) render.registry = options.registry;
   if (!names(object, "tag")) render.tag = options.tag;
   const TextMap files = {{"experiment.yaml", fileOf(object)}};

@@ -1,6 +1,6 @@
 #pragma once
 // The results of an experiment that is being deleted. Where spec.cluster.results names a claim, a
-// finalizer holds the experiment until a Job (k8s/components/results) has exported the run to it.
+// finalizer holds the experiment until a Job (k8s/base/export.yaml) has exported the run to it.
 // Nobody is held for nothing: what never began, what nobody can export any more, and what could not
 // be exported within a day goes, and an event says so. Pure; any thread.
 #include <nlohmann/json.hpp>

@@ -11,6 +11,8 @@ namespace {
 using nlohmann::json;
 
 constexpr char kComponent[] = "app.kubernetes.io/component";
+constexpr char kGpu[] = "nvidia.com/gpu";
+constexpr char kKvMemory[] = "KV_MEMORY_MIB";
 constexpr char kQueue[] = "kueue.x-k8s.io/queue-name";
 constexpr double kMebibyte = 1 << 20;
 
@@ -47,18 +49,44 @@ json tolerationOf(const v1::Toleration& given) {
   return toleration;
 }
 
-void applyModels(const v1::ClusterModels& models, json* pod) {
-  for (json& volume : (*pod)["volumes"]) {
-    if (volume.at("name") == "models") {
-      volume["persistentVolumeClaim"]["claimName"] = models.claim();
-    }
-  }
-  for (json& mount : (*pod)["containers"][0]["volumeMounts"]) {
-    if (mount.at("name") == "models") mount["mountPath"] = models.mount_path();
+// Workers with a GPU each. They decode on it if their image was built with a LibTorch that has
+// CUDA; with Debian's LibTorch they decode on the CPU (spec.model.device: cuda refuses that).
+void applyGpus(uint32_t gpus, json* worker) {
+  json& spec = (*worker)["spec"];
+  spec["strategy"]["rollingUpdate"]["maxSurge"] = 0;  // an update needs no GPU beside those in use
+  json& pod = spec["template"]["spec"];
+  pod["tolerations"].push_back({{"key", kGpu}, {"operator", "Exists"}, {"effect", "NoSchedule"}});
+  json& container = pod["containers"][0];
+  container["image"] = "allot-worker-cuda";
+  container["resources"]["limits"][kGpu] = std::to_string(gpus);
+}
+
+void mountClaim(const std::string& volume, const std::string& claim, const std::string& path,
+                json* pod) {
+  (*pod)["volumes"].push_back(
+      {{"name", volume}, {"persistentVolumeClaim", {{"claimName", claim}, {"readOnly", true}}}});
+  (*pod)["containers"][0]["volumeMounts"].push_back(
+      {{"name", volume}, {"mountPath", path}, {"readOnly", true}});
+}
+
+void setVariable(const std::string& name, const std::string& value, json* container) {
+  for (json& variable : (*container)["env"]) {
+    if (variable.at("name") == name) variable["value"] = value;
   }
 }
 
-// Of the component results, where it is there.
+// The claim with models and data, and the memory that a model of 7 or 8 billion parameters takes.
+// With GPUs, KV_MEMORY_MIB is the GPU's memory.
+void applyModels(const v1::ClusterModels& models, json* pod) {
+  mountClaim("models", models.claim(), models.mount_path(), pod);
+  json& container = (*pod)["containers"][0];
+  setVariable(kKvMemory, "40960", &container);
+  container["startupProbe"]["failureThreshold"] = 720;  // times 5 s: an hour to load the model
+  container["resources"]["requests"].update({{"cpu", "1"}, {"memory", "16Gi"}});
+  container["resources"]["limits"].update({{"cpu", "4"}, {"memory", "96Gi"}});
+}
+
+// Names the claim in the Job that exports the run, if there is one.
 void applyResults(const v1::ClusterResults& results, KubeObjects* objects) {
   for (json& object : *objects) {
     if (object.at("kind") != "Job") continue;
@@ -73,18 +101,13 @@ void applyResults(const v1::ClusterResults& results, KubeObjects* objects) {
 void applyToWorker(const v1::Cluster& cluster, json* worker) {
   json& pod = (*worker)["spec"]["template"]["spec"];
   json& container = pod["containers"][0];
-  if (cluster.gpus() > 0) {
-    container["resources"]["limits"]["nvidia.com/gpu"] = std::to_string(cluster.gpus());
-  }
+  if (!cluster.models().claim().empty()) applyModels(cluster.models(), &pod);
+  if (cluster.gpus() > 0) applyGpus(cluster.gpus(), worker);
   applyResources(cluster.resources(), &container["resources"]);
   if (!cluster.kv_memory().empty()) {
     const double bytes = quantityOf(cluster.kv_memory()).value_or(0);
-    for (json& variable : container["env"]) {
-      if (variable.at("name") != "KV_MEMORY_MIB") continue;
-      variable["value"] = std::to_string(static_cast<uint64_t>(bytes / kMebibyte));
-    }
+    setVariable(kKvMemory, std::to_string(static_cast<uint64_t>(bytes / kMebibyte)), &container);
   }
-  if (!cluster.models().claim().empty()) applyModels(cluster.models(), &pod);
   for (const v1::KeyValue& label : cluster.node_selector()) {
     pod["nodeSelector"][label.key()] = label.value();
   }
@@ -104,11 +127,12 @@ void applyToWorker(const v1::Cluster& cluster, json* worker) {
 
 }  // namespace
 
-std::vector<std::string> componentsOf(const v1::Cluster& cluster) {
-  std::vector<std::string> names;
-  if (cluster.gpus() > 0) names.push_back("gpu");
-  if (!cluster.models().claim().empty()) names.push_back("models");
-  return names;
+void mountFetchedModel(const std::string& experiment, KubeObjects* objects) {
+  json& pod = workloadOf("worker", objects)["spec"]["template"]["spec"];
+  mountClaim("smollm2", experiment + "-smollm2", "/opt/allot/experiments/models/smollm2", &pod);
+  json& resources = pod["containers"][0]["resources"];
+  resources["requests"]["memory"] = "1Gi";
+  resources["limits"]["memory"] = "4Gi";
 }
 
 json& workloadOf(const char* component, KubeObjects* objects) {

@@ -271,7 +271,7 @@ json statusSchema() {
             {"reward", text("Mean reward of the newest update.")},
             {"best", best},
             {"lag", text("Updates between a result's policy and the one it was consumed by.")},
-            {"workerHours", text("Hours of workers so far.")},
+            {"workerHours", text("Hours of workers so far, with or without a GPU.")},
             {"workers", workers},
             {"page", text("Where the run's page is.")},
             {"conditions", conditionsSchema()}}}};
@@ -336,8 +336,8 @@ json experimentCrd(CrdRules rules) {
           {"listKind", "ExperimentList"},
           {"plural", "experiments"},
           {"singular", "experiment"},
-          {"shortNames", {"exp"}},
-          {"categories", {"all"}}}},
+          {"shortNames", {"allotexp"}},
+          {"categories", {"allot"}}}},
         {"versions", json::array({version})}}}};
 }
 

@@ -1,15 +1,14 @@
 #include "k8s/render/render.h"
 
+#include <openssl/evp.h>
+
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
-#include <set>
-#include <string_view>
 
+#include "core/digest.h"
 #include "core/spec/spec_keys.h"
 #include "core/spec/spec_yaml.h"
 #include "k8s/render/cluster_settings.h"
-#include "k8s/render/sources.h"
 #include "k8s/render/yaml_text.h"
 
 namespace allot {
@@ -18,19 +17,16 @@ namespace {
 using nlohmann::json;
 
 constexpr char kFolder[] = "components/";
-constexpr char kRelease[] = "release";  // of every experiment
-constexpr char kVersion[] = "app.kubernetes.io/version";
-constexpr char kStamp[] = "allot.dev/accounts";
+constexpr char kFileEnd[] = ".yaml";
+constexpr char kRunbooks[] = "allot.dev/runbooks";
+constexpr size_t kStampDigits = 10;
 
 bool isIn(const std::vector<std::string>& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// Those of spec.cluster and those that are named, each once.
-Result<std::vector<std::string>> chosenComponents(const ExperimentObject& experiment,
-                                                  const RenderOptions& options) {
+Status checkComponents(const RenderOptions& options) {
   const std::vector<std::string> known = componentNames();
-  std::vector<std::string> chosen = componentsOf(experiment.cluster);
   for (const std::string& name : options.components) {
     if (!isIn(known, name)) {
       const std::string near = nearest(name, known);
@@ -41,50 +37,113 @@ Result<std::vector<std::string>> chosenComponents(const ExperimentObject& experi
     if (name == "namespace" && options.name_space.empty()) {
       return badInput("--component namespace: add --namespace, the name that it is to have");
     }
-    if (!isIn(chosen, name)) chosen.push_back(name);
   }
-  return chosen;
+  return {};
 }
 
-json* objectOf(const char* kind, const std::string& name, KubeObjects* objects) {
-  for (json& object : *objects) {
-    if (object.at("kind") == kind && object.at("metadata").at("name") == name) return &object;
-  }
-  return nullptr;
+// The labels of all objects, of their pods and in their selectors.
+TextMap labelsFor(const std::string& experiment) {
+  return {{"allot.dev/experiment", experiment},
+          {"app.kubernetes.io/instance", experiment},
+          {"app.kubernetes.io/managed-by", "allot"},
+          {"app.kubernetes.io/name", "allot"},
+          {"app.kubernetes.io/part-of", "allot"}};
 }
 
-void fillIn(const TextMap& files, const TextMap& accounts, KubeObjects* objects) {
-  (*objectOf("ConfigMap", "experiment", objects))["data"] = files;
-  json& secret = *objectOf("Secret", "accounts", objects);
+void replaceAll(const std::string& from, const std::string& to, std::string* text) {
+  for (size_t at = text->find(from); at != std::string::npos; at = text->find(from, at)) {
+    text->replace(at, from.size(), to);
+    at += to.size();
+  }
+}
+
+// Adds the objects of a file of k8s/, where $NAME is the experiment and $LABELS are its labels.
+void addFile(const std::string& path, const std::string& experiment, KubeObjects* objects) {
+  std::string labels;
+  for (const auto& [key, value] : labelsFor(experiment)) {
+    labels += (labels.empty() ? "" : ", ") + key + ": \"" + value + "\"";
+  }
+  std::string text(manifestSources().at(path));
+  replaceAll("$NAME", experiment, &text);
+  replaceAll("$LABELS", labels, &text);
+  for (json& object : yamlObjects(text)) objects->push_back(std::move(object));
+}
+
+// Adds the alert rules, whose file has neither name nor labels of an experiment: it can be applied
+// by itself, too. An alert's link to its runbook begins as the annotation says.
+void addRules(const std::string& experiment, KubeObjects* objects) {
+  KubeObjects rules;
+  addFile("prometheus/rules.yaml", experiment, &rules);
+  json& metadata = rules.at(0).at("metadata");
+  metadata["name"] = experiment + "-" + metadata.at("name").get<std::string>();
+  for (const auto& [key, value] : labelsFor(experiment)) metadata["labels"][key] = value;
+  const std::string runbooks = metadata.at("annotations").at(kRunbooks);
+  for (json& group : rules.at(0).at("spec").at("groups")) {
+    for (json& rule : group.at("rules")) {
+      if (!rule.contains("annotations")) continue;
+      json& link = rule["annotations"]["runbook_url"];
+      const std::string file = link;
+      link = runbooks + file.substr(std::min(file.find('#'), file.size()));
+    }
+  }
+  objects->push_back(std::move(rules.at(0)));
+}
+
+void addComponent(const std::string& name, const std::string& experiment, KubeObjects* objects) {
+  addFile(kFolder + name + kFileEnd, experiment, objects);
+  if (name == "monitoring") addRules(experiment, objects);
+  if (name == "smollm2") mountFetchedModel(experiment, objects);
+}
+
+json& objectOf(const char* kind, const std::string& name, KubeObjects* objects) {
+  return *std::find_if(objects->begin(), objects->end(), [&](const json& object) {
+    return object.at("kind") == kind && object.at("metadata").at("name") == name;
+  });
+}
+
+bool runs(const json& object) {
+  return object.at("kind") == "Deployment" || object.at("kind") == "StatefulSet";
+}
+
+// Annotates the pods with a digest of what they read only as they start: another digest replaces
+// them.
+void stampPods(const char* annotation, const std::string& content, json* workload) {
+  json& metadata = workload->at("spec").at("template").at("metadata");
+  metadata["annotations"][annotation] = sha256Hex(content).substr(0, kStampDigits);
+}
+
+void fillIn(const std::string& experiment, const TextMap& files, KubeObjects* objects) {
+  objectOf("ConfigMap", experiment + "-experiment", objects)["data"] = files;
+  const json& redis = objectOf("ConfigMap", experiment + "-redis", objects);
+  stampPods("allot.dev/redis-conf", redis.at("data").at("redis.conf"),
+            &workloadOf("store", objects));
+}
+
+void fillInAccounts(const std::string& experiment, const TextMap& accounts, AccountsSecret way,
+                    KubeObjects* objects) {
+  if (way == AccountsSecret::kLeftOut) {
+    std::erase_if(*objects, [](const json& object) { return object.at("kind") == "Secret"; });
+    return;
+  }
+  json& secret = objectOf("Secret", experiment + "-accounts", objects);
   for (const auto& [name, content] : accounts) secret["data"][name] = toBase64(content);
-}
-
-// Names and pods as the Secret is to be had.
-void keepAccounts(AccountsSecret way, KubeObjects* objects) {
-  json& secret = *objectOf("Secret", "accounts", objects);
-  if (way == AccountsSecret::kDigest) return;
-  withoutDigest(&secret);
-  if (way == AccountsSecret::kOnce) secret["immutable"] = true;
-  if (way != AccountsSecret::kStamped) return;
-  const std::string stamp = contentDigest(secret);
+  if (way == AccountsSecret::kOnce) {
+    secret["immutable"] = true;
+    return;
+  }
+  const std::string content = secret.at("data").dump();
   for (json& object : *objects) {
-    const bool runs = object.at("kind") == "Deployment" || object.at("kind") == "StatefulSet";
-    if (runs) (*podTemplateOf(&object))["metadata"]["annotations"][kStamp] = stamp;
+    if (runs(object)) stampPods("allot.dev/accounts", content, &object);
   }
 }
 
-// Images by their bare names: those that the release names.
+// Completes the names of our images, which stand in the files without a registry.
 void placeImages(const std::string& registry, const std::string& tag, KubeObjects* objects) {
-  const json release =
-      yamlObjects(std::string(manifestSources().at("components/release/kustomization.yaml"))).at(0);
-  std::set<std::string> ours;
-  for (const json& image : release.at("images")) ours.insert(image.at("name"));
   for (json& object : *objects) {
-    json* const pods = podTemplateOf(&object);
-    if (pods == nullptr) continue;
-    for (json& container : (*pods)["spec"]["containers"]) {
+    if (!runs(object) && object.at("kind") != "Job") continue;
+    for (json& container : object["spec"]["template"]["spec"]["containers"]) {
       const std::string name = container.at("image");
-      if (ours.contains(name)) container["image"] = registry + "/" + name + ":" + tag;
+      if (name.starts_with("allot-")) container["image"] = registry + "/" + name + ":" + tag;
     }
   }
 }
@@ -110,41 +169,54 @@ void sortByKind(KubeObjects* objects) {
                    [&](const json& a, const json& b) { return rank(a) < rank(b); });
 }
 
+const std::string& firstOf(const std::string& a, const std::string& b) { return a.empty() ? b : a; }
+
 }  // namespace
+
+std::string toBase64(const std::string& bytes) {
+  std::string text(4 * ((bytes.size() + 2) / 3) + 1, '\0');
+  const int length = EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),
+                                     reinterpret_cast<const unsigned char*>(bytes.data()),
+                                     static_cast<int>(bytes.size()));
+  text.resize(static_cast<size_t>(length));
+  return text;
+}
 
 std::vector<std::string> componentNames() {
   std::vector<std::string> names;
   for (const auto& [path, content] : manifestSources()) {
-    if (!path.starts_with(kFolder) || !path.ends_with("/kustomization.yaml")) continue;
-    const std::string_view rest = path.substr(sizeof(kFolder) - 1);
-    const std::string name(rest.substr(0, rest.find('/')));
-    if (name != kRelease) names.push_back(name);
+    if (!path.starts_with(kFolder)) continue;
+    const size_t from = sizeof(kFolder) - 1;
+    names.emplace_back(path.substr(from, path.size() - from - (sizeof(kFileEnd) - 1)));
   }
   return names;
 }
 
 Result<KubeObjects> renderExperiment(const ExperimentObject& experiment, const TextMap& files,
                                      const TextMap& accounts, const RenderOptions& options) {
-  ALLOT_ASSIGN(const std::vector<std::string> components, chosenComponents(experiment, options));
+  ALLOT_TRY(checkComponents(options));
   const std::string& name = experiment.experiment.name();
   const v1::Cluster& cluster = experiment.cluster;
   KubeObjects objects;
-  accumulate("base", &objects);
-  fillIn(files, accounts, &objects);
-  for (const std::string& component : components) accumulate(kFolder + component, &objects);
-  accumulate(std::string(kFolder) + kRelease, &objects);
+  for (const char* const file : {"redis", "aggregator", "worker", "network"}) {
+    addFile(std::string("base/") + file + kFileEnd, name, &objects);
+  }
+  if (options.exports) addFile("base/export.yaml", name, &objects);
+  std::vector<std::string> added;
+  for (const std::string& component : options.components) {
+    if (isIn(added, component)) continue;
+    addComponent(component, name, &objects);
+    added.push_back(component);
+  }
+  fillIn(name, files, &objects);
+  fillInAccounts(name, accounts, options.accounts, &objects);
   applyCluster(cluster, &objects);
   if (options.workers) workloadOf("worker", &objects)["spec"]["replicas"] = *options.workers;
-  keepAccounts(options.accounts, &objects);
-  addLabels({{"allot.dev/experiment", name}, {"app.kubernetes.io/instance", name}}, &objects);
-  prefixNames(name + "-", &objects);
-  if (options.accounts == AccountsSecret::kLeftOut) {
-    std::erase_if(objects, [](const json& object) { return object.at("kind") == "Secret"; });
+  for (json& object : objects) {
+    object["metadata"]["labels"]["app.kubernetes.io/version"] = ALLOT_VERSION;
   }
-  const std::string version = objects.at(0).at("metadata").at("labels").at(kVersion);
-  const std::string tag = cluster.image().tag().empty() ? version : cluster.image().tag();
-  placeImages(options.registry.empty() ? cluster.image().registry() : options.registry,
-              options.tag.empty() ? tag : options.tag, &objects);
+  placeImages(firstOf(options.registry, cluster.image().registry()),
+              firstOf(options.tag, firstOf(cluster.image().tag(), ALLOT_VERSION)), &objects);
   placeIn(options.name_space, &objects);
   sortByKind(&objects);
   return objects;

@@ -1,34 +1,33 @@
 #pragma once
-// The Kubernetes objects of an experiment: those of k8s/base and of components, under its name,
-// with its file, its labels and what its section spec.cluster asks for.
+// The Kubernetes objects of an experiment: the YAML of k8s/base and of components, filled in with
+// its name, its labels, its file and what its section spec.cluster asks for.
 //
-// `allot render` prints them, an operator applies them. Knows core only: accounts are made by
-// whoever calls (accountFiles of store/redis/acl.h). Pure functions, any thread.
-#include <nlohmann/json_fwd.hpp>
+// `allot render` prints them, the operator applies them. Knows core only: accounts are made by
+// the caller (accountFiles of store/redis/acl.h). Pure functions, any thread.
+#include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/result.h"
 #include "core/spec/cluster_section.h"
-#include "k8s/render/kustomize.h"
 
 namespace allot {
 
-// What becomes of the Secret with Redis's accounts. Pods see it as files, Redis reads it as it
+using KubeObjects = std::vector<nlohmann::json>;
+using TextMap = std::map<std::string, std::string>;
+
+// The Secret NAME-accounts with Redis's accounts. Pods see it as files, Redis reads it as it
 // starts.
 enum class AccountsSecret {
-  // NAME-accounts-DIGEST: with other accounts it is another Secret, and all
-  // pods
-  // are replaced.
-  kDigest,
-  // NAME-accounts, immutable: what is there stays, a cluster refuses to change it.
+  // Immutable: what is there stays, a cluster refuses to change it.
   kOnce,
-  // NAME-accounts, and its digest as an annotation of the pods (allot.dev/accounts), so that they
-  // are
-  // replaced when it changes: for who reads what is there before it renders.
+  // Its digest is an annotation of the pods (allot.dev/accounts), so that they are replaced when it
+  // changes: for callers that keep the passwords.
   kStamped,
-  // NAME-accounts is there already and no part of the objects.
+  // It is there already and no part of the objects.
   kLeftOut
 };
 
@@ -37,18 +36,27 @@ struct RenderOptions {
   std::string registry;    // empty: spec.cluster.image.registry
   std::string tag;         // empty: spec.cluster.image.tag, or the version
   std::vector<std::string> components;  // in this order
-  AccountsSecret accounts = AccountsSecret::kDigest;
+  AccountsSecret accounts = AccountsSecret::kStamped;
+  // With the Job that exports the run to the claim of spec.cluster.results.
+  bool exports = false;
   // Replicas of the workers' Deployment; absent: as spec.cluster says, which may be nothing.
   std::optional<uint32_t> workers;
 };
 
-// Those that `components` may name: gpu, models, ...
+// Returns the names that `components` may have: those of the files of k8s/components.
 std::vector<std::string> componentNames();
 
-// files: experiment.yaml as the aggregator is to read it, and what lies beside it. accounts:
-// users.acl and NAME.password by file name; not looked at where the Secret is left out. kUsage,
-// with a sentence, if a component is unknown or lacks what it needs.
+// Returns the objects in the order in which they are to be applied. kUsage, with a sentence, if a
+// component is unknown or lacks what it needs.
+//   files     experiment.yaml as the aggregator is to read it, and the files beside it
+//   accounts  users.acl and NAME.password by file name; ignored if the Secret is left out
 Result<KubeObjects> renderExperiment(const ExperimentObject& experiment, const TextMap& files,
                                      const TextMap& accounts, const RenderOptions& options);
+
+// Returns the bytes as the data of a Secret has them.
+std::string toBase64(const std::string& bytes);
+
+// Returns the files of k8s/ by path ("base/worker.yaml"), embedded at build time (embed.cmake).
+const std::map<std::string_view, std::string_view>& manifestSources();
 
 }  // namespace allot

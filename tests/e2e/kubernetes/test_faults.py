@@ -22,7 +22,7 @@ class Faults(unittest.TestCase):
     def setUpClass(cls):
         volume.renew()
         cls.random = random.Random(5)
-        cls.experiment = Experiment(manifests.overlay("faults"))
+        cls.experiment = Experiment(manifests.faults())
         since_apply = report.Stopwatch()
         cls.experiment.apply()
         try:

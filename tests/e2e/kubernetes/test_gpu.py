@@ -1,4 +1,4 @@
-"""The GPU component: its workers go where nvidia.com/gpu is offered, and wait where none is."""
+"""spec.cluster.gpus: workers go where nvidia.com/gpu is offered, and wait where none is."""
 import unittest
 
 from harness import kube, machines, manifests, volume
@@ -9,7 +9,7 @@ from harness.experiment import Experiment
 class Gpu(unittest.TestCase):
     def test_workers_go_where_gpus_are(self):
         volume.renew()
-        x = Experiment(manifests.own("gpu"))
+        x = Experiment(manifests.own(options=("--set", "spec.cluster.gpus=1")))
         machines.pretend_gpus("node2", 0)
         x.apply()
         try:

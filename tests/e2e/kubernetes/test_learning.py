@@ -10,7 +10,7 @@ from harness.experiment import Experiment
 SHORT = "ALLOT_SHORT" in os.environ
 UPDATES = 20 if SHORT else 150
 SIZE = "short" if SHORT else "full size"
-OVERLAY = "learning-short" if SHORT else "learning"
+STORY = "learning-short" if SHORT else "learning"
 
 
 class Learning(unittest.TestCase):
@@ -19,7 +19,7 @@ class Learning(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         volume.renew()
-        cls.experiment = Experiment(manifests.overlay(OVERLAY))
+        cls.experiment = Experiment(manifests.story(STORY))
         cls.since_apply = report.Stopwatch()
         cls.experiment.apply()
 
@@ -124,7 +124,7 @@ class Learning(unittest.TestCase):
         x = self.experiment
         watch = report.Stopwatch()
         x.delete()
-        watch.note("kubectl delete -k")
+        watch.note("kubectl delete")
         left = kube.get_json("get", "namespaces,clusterroles,clusterrolebindings",
                              "-l", f"allot.dev/experiment={x.name}")["items"]
         self.assertEqual(left, [])

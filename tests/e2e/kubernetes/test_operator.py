@@ -94,7 +94,7 @@ class Operator(Operated):
                        lambda: self.of(NAME)["status"]["workers"]["ready"] == 1, 240)
             watch.note("from apply to a worker that works")
             self.assertEqual(self.condition(NAME, "Accepted")["reason"], "Valid")
-            self.kubectl("scale", f"exp/{NAME}", "--replicas=2")
+            self.kubectl("scale", f"allotexp/{NAME}", "--replicas=2")
             kube.until("two workers", lambda: len(self.pods(NAME, "worker")) == 2, 60)
             self.kill_operator()
             kube.until("updates in the status", lambda: self.updates(NAME) > 0, 240)
@@ -102,7 +102,7 @@ class Operator(Operated):
             self.without_an_api_server()
             end = self.ended_by_an_edit()
             self.kill_operator()
-            self.kubectl("wait", "--for=condition=Complete", f"exp/{NAME}", "--timeout=900s",
+            self.kubectl("wait", "--for=condition=Complete", f"allotexp/{NAME}", "--timeout=900s",
                          timeout=920)
             watch.note("from apply to Complete")
             kube.until("no workers any more", lambda: not self.pods(NAME, "worker"), 180)
@@ -110,7 +110,7 @@ class Operator(Operated):
         updates = [line[2] for line in seen.lines if len(line) > 2]
         self.assertGreaterEqual(len(set(updates)), 4, seen.lines)
         self.assertGreaterEqual(len({line[4] for line in seen.lines if len(line) > 5}), 2, seen.lines)
-        line = self.kubectl("get", "exp", NAME, "--no-headers").split()
+        line = self.kubectl("get", "allotexp", NAME, "--no-headers").split()
         self.assertIn(f"{end}/{end}", line)
         self.assertIn("finished", line)
         self.assertLessEqual({"Started", "Scaled", "Evaluated", "Completed"}, self.events())
@@ -162,10 +162,10 @@ class Operator(Operated):
                     for kind in ("Accepted", "Progressing")), 180)
         report.note("mistakes that the schema refuses, of all", f"{by_schema} of {len(MISTAKES)}")
         self.assertFalse(self.of("slip")["status"].get("startedAt"))
-        self.kubectl("delete", "exp", "slip", "--timeout=60s")
+        self.kubectl("delete", "allotexp", "slip", "--timeout=60s")
 
     def test_4_two_share_a_namespace_and_one_goes(self):
-        self.kubectl("delete", "exp", NAME, "--timeout=60s")
+        self.kubectl("delete", "allotexp", NAME, "--timeout=60s")
         kube.until("nothing of it", lambda: not self.pods(NAME, "store"), 120)
         self.assertTrue(self.pods("bad", "store"))
         claims = kube.get_json("-n", self.NAMESPACE, "get", "pvc")["items"]
@@ -175,7 +175,7 @@ class Operator(Operated):
     def test_5_kueues_label_and_suspension(self):
         """As Kueue does it: what it queues has its label, and what it suspends has no pods."""
         def suspended(value):
-            self.kubectl("patch", "exp", "bad", "--type=merge", "-p",
+            self.kubectl("patch", "allotexp", "bad", "--type=merge", "-p",
                          json.dumps({"spec": {"cluster": {"suspend": value, "queue": "gpus"}}}))
         suspended(True)
         kube.until("no workers", lambda: not self.pods("bad", "worker"), 180)

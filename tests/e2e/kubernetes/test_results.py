@@ -24,7 +24,7 @@ class Results(Operated):
         return self.of(name)["metadata"].get("finalizers", [])
 
     def gone(self, name):
-        return not self.kubectl("get", "exp", name, "--ignore-not-found", "-o", "name").strip()
+        return not self.kubectl("get", "allotexp", name, "--ignore-not-found", "-o", "name").strip()
 
     def test_1_a_run_is_exported_before_it_goes(self):
         self.apply(NAME, cluster__results={"claim": CLAIM}, cluster__workers=1)
@@ -32,7 +32,7 @@ class Results(Operated):
         self.assertEqual(self.finalizers(NAME), ["allot.dev/results"])
         self.assertEqual(self.condition(NAME, "Exported")["reason"], "NotDeleted")
         run = self.of(NAME)["status"]["runId"]
-        self.kubectl("delete", "exp", NAME, "--wait=false")
+        self.kubectl("delete", "allotexp", NAME, "--wait=false")
         kube.until("no workers", lambda: not self.pods(NAME, "worker"), 180)
         # There is no such claim yet, and the object says that it waits for it.
         kube.until("the reason", lambda: self.condition(NAME, "Exported")["reason"] ==
@@ -59,10 +59,10 @@ class Results(Operated):
     def test_2_who_wants_no_results_any_more_takes_them_out(self):
         self.apply("other", cluster__results={"claim": "nowhere"}, cluster__workers=1)
         kube.until("an update", lambda: self.of("other")["status"].get("startedAt"), 300)
-        self.kubectl("delete", "exp", "other", "--wait=false")
+        self.kubectl("delete", "allotexp", "other", "--wait=false")
         kube.until("what it waits for", lambda: self.condition("other", "Exported")["reason"] ==
                    "Unschedulable", 240)
-        self.kubectl("patch", "exp", "other", "--type=merge", "-p",
+        self.kubectl("patch", "allotexp", "other", "--type=merge", "-p",
                      json.dumps({"spec": {"cluster": {"results": None}}}))
         kube.until("its end", lambda: self.gone("other"), 60)
 

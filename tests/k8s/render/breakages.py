@@ -368,6 +368,12 @@ def a_store_without_users(rendering):
     config["data"]["redis.conf"] = config["data"]["redis.conf"].replace("aclfile", "# aclfile")
 
 
+@found_by(checks.another_configuration_replaces_the_store)
+def a_configuration_that_no_pod_is_started_for(rendering):
+    config = rendering.find("ConfigMap", f"{rendering.experiment}-redis")
+    config["data"]["redis.conf"] += "maxclients 100\n"
+
+
 @found_by(checks.the_experiment_is_the_file)
 def another_experiment(rendering):
     config = rendering.find("ConfigMap", f"{rendering.experiment}-experiment")

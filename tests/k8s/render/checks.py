@@ -2,6 +2,7 @@
 manifests_test.py runs all of them on every rendering, and shows for each that it finds what it is
 for."""
 import base64
+import hashlib
 import re
 from urllib.parse import parse_qs, urlsplit
 
@@ -61,7 +62,7 @@ def labels_are_complete(rendering):
     expected = {"allot.dev/experiment": rendering.experiment, "app.kubernetes.io/name": "allot",
                 "app.kubernetes.io/instance": rendering.experiment,
                 "app.kubernetes.io/part-of": "allot",
-                "app.kubernetes.io/managed-by": "kustomize"}
+                "app.kubernetes.io/managed-by": "allot"}
     version = {"app.kubernetes.io/version": rendering.source.version}
     for item in rendering.objects:
         described = [(title(item), labels_of(item), expected | version)]
@@ -188,7 +189,7 @@ def what_is_referred_to_exists(rendering):
                         missing = ", ".join(sorted(keys - held["data"].keys()))
                         yield f"{title(workload)}: {kind} {volume[field][name]} lacks {missing}"
             claim = volume.get("persistentVolumeClaim", {}).get("claimName", "models")
-            # Those of the components models and results are the user's own.
+            # Those of spec.cluster.models and results are the user's own.
             if claim not in ("models", "results") and not rendering.find("PersistentVolumeClaim", claim):
                 yield f"{title(workload)}: no PersistentVolumeClaim {claim}"
     for item in rendering.of("StatefulSet"):
@@ -427,6 +428,15 @@ def the_store_is_found(rendering):
         for path in files:
             if path.endswith(".password") and path not in needed:
                 yield f"{title(workload)} sees {path}, which is not its own"
+
+
+@check
+def another_configuration_replaces_the_store(rendering):
+    pods = rendering.workload("store")["spec"]["template"]
+    conf = rendering.find("ConfigMap", f"{rendering.experiment}-redis")["data"]["redis.conf"]
+    if pods["metadata"]["annotations"].get("allot.dev/redis-conf") != \
+            hashlib.sha256(conf.encode()).hexdigest()[:10]:
+        yield "another redis.conf would not reach Redis: its pods are not stamped with a digest of it"
 
 
 @check

@@ -27,6 +27,33 @@ TEST(Crd, TheCommittedOneIsWhatAllotCrdPrints) {
       << "allot crd > k8s/operator/crd.yaml";
 }
 
+// Users' scripts and manifests have them: only a new version of the API may change one.
+TEST(Crd, ItsNamesAreFrozen) {
+  const json crd = experimentCrd();
+  EXPECT_EQ(crd.at("metadata").at("name"), "experiments.allot.dev");
+  EXPECT_EQ(crd.at("spec").at("group"), "allot.dev");
+  EXPECT_EQ(crd.at("spec").at("versions").at(0).at("name"), "v1alpha1");
+  const json names = {{"kind", "Experiment"},       {"listKind", "ExperimentList"},
+                      {"plural", "experiments"},    {"singular", "experiment"},
+                      {"shortNames", {"allotexp"}}, {"categories", {"allot"}}};
+  EXPECT_EQ(crd.at("spec").at("names"), names);
+}
+
+TEST(Crd, EveryColumnShowsAFieldOfTheSchema) {
+  const json crd = experimentCrd();
+  for (const json& column : crd.at("spec").at("versions").at(0).at("additionalPrinterColumns")) {
+    std::string path = column.at("jsonPath");
+    if (!path.starts_with(".status.")) continue;
+    const json* schema = &schemaOf(crd).at("properties").at("status");
+    path = path.substr(0, path.find('[')).substr(sizeof(".status.") - 1) + ".";
+    for (size_t dot = path.find('.'); dot != std::string::npos; dot = path.find('.')) {
+      ASSERT_TRUE(schema->at("properties").contains(path.substr(0, dot))) << column;
+      schema = &schema->at("properties").at(path.substr(0, dot));
+      path.erase(0, dot + 1);
+    }
+  }
+}
+
 TEST(Crd, HasEveryKeyWithItsMeaning) {
   const json crd = experimentCrd();
   for (const auto* rules : {&specRules(), &clusterRules()}) {

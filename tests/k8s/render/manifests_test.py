@@ -47,24 +47,12 @@ class Manifests(unittest.TestCase):
                 with self.subTest(experiment=experiment, check=check.__name__):
                     self.assertEqual(problems(rendering, check), [])
 
-    def test_a_run_is_exported_where_the_component_says(self):
-        rendering = SOURCE.render(SOURCE.experiments[0], ("results",))
+    def test_the_job_that_exports_a_run(self):
+        rendering = SOURCE.with_export(SOURCE.render(SOURCE.experiments[0]))
         for check in checks.CHECKS:
             with self.subTest(check=check.__name__):
                 self.assertEqual(problems(rendering, check), [])
         self.assertEqual(len(rendering.of("Job")), 1)
-
-    def test_the_order_of_components_changes_nothing_but_order(self):
-        # Patches of two components on one Deployment.
-        made = [SOURCE.render(SOURCE.experiments[0], components).workload("worker")["spec"]
-                for components in (("models", "smollm2", "gpu"), ("gpu", "smollm2", "models"))]
-        for spec in made:
-            pods = spec["template"]["spec"]
-            for part in (pods["volumes"], pods["containers"][0]["volumeMounts"]):
-                part.sort(key=lambda each: each["name"])
-            resources = pods["containers"][0].pop("resources")
-            self.assertEqual(resources["limits"]["nvidia.com/gpu"], "1")
-        self.assertEqual(*made)
 
     def test_rendered_again_passwords_are_not_changed_by_accident(self):
         experiment = SOURCE.experiments[0]
@@ -92,7 +80,7 @@ class Manifests(unittest.TestCase):
                 ([file, "--set", "spec.policy.totalBudget=9"], "for the rest edit the file"),
                 ([file, "--set", "spec.cluster.worker=9"], r"did you mean workers\?"),
                 ([file, "--accounts", "a", "--no-accounts"], "choose one"),
-                ([file, "--component", "gpus"], r"did you mean gpu\?"),
+                ([file, "--component", "monitorin"], r"did you mean monitoring\?"),
                 ([file, "--component", "namespace"], "add --namespace"),
                 ([str(elsewhere)], "put the profile beside the experiment file"),
                 ([file, "--namespace", "A b"], "metadata.namespace: .* is not a name"),
@@ -152,8 +140,8 @@ class Manifests(unittest.TestCase):
                          ("fast-ssd", "10Gi"))
 
     def test_two_experiments_and_a_stranger_in_one_namespace_do_not_notice_each_other(self):
-        guest = tuple(name for name in COMPONENTS if name != "namespace") + ("results",)
-        first, second = (SOURCE.render(experiment, guest, namespace="team")
+        guest = tuple(name for name in COMPONENTS if name != "namespace")
+        first, second = (SOURCE.with_export(SOURCE.render(experiment, guest, namespace="team"))
                          for experiment in SOURCE.experiments[:2])
         self.assertEqual(first.of("Namespace"), [])
         self.assertEqual(first.by_name().keys() & second.by_name().keys(), set())

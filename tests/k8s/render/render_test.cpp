@@ -1,5 +1,5 @@
-// Objects of an experiment: what spec.cluster and the options put into them. That they are
-// kubectl's own otherwise, tests/k8s/render holds.
+// Objects of an experiment: what spec.cluster and the options put into them. manifests_test.py
+// holds all that is printed to checks.
 #include "k8s/render/render.h"
 
 #include <gmock/gmock.h>
@@ -72,14 +72,11 @@ TEST(Render, WhatTheSectionLeavesOutIsAsInTheBase) {
             "text\n");
 }
 
-TEST(Render, GpusBringTheirComponentAndTheirNumber) {
+TEST(Render, GpusBringTheirImageAndTheirNumber) {
   const KubeObjects objects = rendered("{gpus: 2}");
   const json container = containerOf("worker", objects);
   EXPECT_EQ(container.at("resources").at("limits").at("nvidia.com/gpu"), "2");
   EXPECT_THAT(container.at("image").get<std::string>(), HasSubstr("/allot-worker-cuda:"));
-  RenderOptions named;
-  named.components = {"gpu"};
-  EXPECT_EQ(json(objects), json(rendered("{gpus: 2}", named)));
 }
 
 TEST(Render, ModelsAreMountedWhereTheSectionSays) {
@@ -174,9 +171,6 @@ TEST(Render, TheSecretIsAsItIsAskedFor) {
     }
     return std::string();
   };
-  const KubeObjects digest = with(AccountsSecret::kDigest);
-  EXPECT_EQ(secretOfWorker(digest),
-            objectOf("Secret", "x-accounts-", digest)->at("metadata").at("name"));
   const KubeObjects once = with(AccountsSecret::kOnce);
   EXPECT_EQ(objectOf("Secret", "x-accounts", once)->at("immutable"), true);
   EXPECT_EQ(objectOf("Secret", "x-accounts", once)->at("data").at("worker.password"), "dwo=");
@@ -191,6 +185,33 @@ TEST(Render, TheSecretIsAsItIsAskedFor) {
     const json& pods = workloadOf(component, &stamped)["spec"]["template"];
     EXPECT_TRUE(pods.at("metadata").at("annotations").contains("allot.dev/accounts")) << component;
   }
+  EXPECT_EQ(secretOfWorker(stamped), "x-accounts");
+}
+
+TEST(Render, OtherAccountsAreAnotherStamp) {
+  const auto stampOf = [](const TextMap& accounts) {
+    auto objects = renderExperiment(experimentWith("{}"), {}, accounts, {});
+    return workloadOf(
+        "store", &*objects)["spec"]["template"]["metadata"]["annotations"]["allot.dev/accounts"];
+  };
+  TextMap others = kAccounts;
+  others["worker.password"] = "another\n";
+  EXPECT_NE(stampOf(kAccounts), stampOf(others));
+}
+
+TEST(Render, TheJobThatExportsWritesToTheClaimOfTheSection) {
+  RenderOptions options;
+  options.exports = true;
+  const KubeObjects objects = rendered("{results: {claim: kept}}", options);
+  const json* const job = objectOf("Job", "x-export", objects);
+  ASSERT_NE(job, nullptr);
+  EXPECT_EQ(job, &objects.back());
+  json claim;
+  for (const json& volume : job->at("spec").at("template").at("spec").at("volumes")) {
+    if (volume.at("name") == "results") claim = volume.at("persistentVolumeClaim").at("claimName");
+  }
+  EXPECT_EQ(claim, "kept");
+  EXPECT_EQ(objectOf("Job", "", rendered("{results: {claim: kept}}")), nullptr);
 }
 
 TEST(Render, EveryObjectIsInTheNamespaceAndNoneWithoutOne) {
@@ -216,9 +237,11 @@ TEST(Render, RefusesAComponentThatIsNoneOrLacksSomething) {
     const auto objects = renderExperiment(experimentWith("{}"), {}, kAccounts, options);
     return objects ? "" : objects.error().message;
   };
-  EXPECT_EQ(refusal("gpus"), "--component gpus: there is none (did you mean gpu?)");
-  EXPECT_THAT(refusal("../base"), HasSubstr("known are disruption-budget, gpu, models"));
-  EXPECT_THAT(refusal("release"), HasSubstr("there is none"));
+  EXPECT_EQ(refusal("monitorin"),
+            "--component monitorin: there is none (did you mean monitoring?)");
+  EXPECT_EQ(refusal("../base"),
+            "--component ../base: there is none; known are disruption-budget, monitoring, "
+            "namespace, smollm2");
   EXPECT_EQ(refusal("namespace"),
             "--component namespace: add --namespace, the name that it is to have");
 }

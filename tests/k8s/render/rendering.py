@@ -9,6 +9,9 @@ import subprocess
 
 import yaml
 
+# What a rendering is asked for: components, and these by spec.cluster.
+SETTINGS = {"gpu": "spec.cluster.gpus=1",
+            "models": "spec.cluster.models={claim: models, path: /models}"}
 COMPONENTS = ("gpu", "disruption-budget", "monitoring", "namespace")
 COMBINATIONS = [chosen for size in range(len(COMPONENTS) + 1)
                 for chosen in itertools.combinations(COMPONENTS, size)]
@@ -93,10 +96,28 @@ class Source:
         if namespace:
             options += ["--namespace", namespace]
         for name in chosen:
-            options += ["--component", name]
+            options += ["--set", SETTINGS[name]] if name in SETTINGS else ["--component", name]
         file = self.folder / self.home_of(experiment) / "experiment.yaml"
         return Rendering(self, experiment, chosen, namespace,
                          self.run("allot", "render", str(file), *options))
+
+    def with_export(self, rendering):
+        """With the Job that the operator makes of an experiment that is deleted."""
+        worker = rendering.workload("worker")["spec"]["selector"]["matchLabels"]
+        labels = ", ".join(f"{key}: {value}" for key, value in worker.items()
+                           if key != "app.kubernetes.io/component")
+        text = (self.root / "k8s/base/export.yaml").read_text()
+        text = text.replace("$NAME", rendering.experiment).replace("$LABELS", labels)
+        made = [item for item in yaml.safe_load_all(text) if item]
+        for item in made:
+            item["metadata"]["labels"]["app.kubernetes.io/version"] = self.version
+            if rendering.namespace:
+                item["metadata"]["namespace"] = rendering.namespace
+        container = made[0]["spec"]["template"]["spec"]["containers"][0]
+        container["image"] = f"localhost/{container['image']}:{self.version}"
+        rendering.objects += made
+        rendering.components += ("results",)
+        return rendering
 
 
 class Rendering:

@@ -48,7 +48,7 @@ def get_json(*arguments):
 
 
 def render(folder):
-    """The objects that `kubectl apply -k FOLDER` would send."""
+    """The objects that `kubectl apply -k FOLDER` would send: of the operator, which is installed so."""
     return [each for each in yaml.safe_load_all(kubectl("kustomize", str(folder))) if each]
 
 

@@ -1,4 +1,5 @@
-"""An experiment's objects: what `allot render` prints, and what a folder of overlays/ makes of it."""
+"""An experiment's objects: what `allot render` prints, made small enough for two nodes that share a
+machine of two cores."""
 import atexit
 import functools
 import os
@@ -9,32 +10,26 @@ import tempfile
 
 import yaml
 
-from harness import kube
-
 SOURCE = pathlib.Path(__file__).resolve().parents[4]
-OVERLAYS = SOURCE / "tests/e2e/kubernetes/overlays"
+STORIES = SOURCE / "tests/e2e/kubernetes/stories"
 ALLOT = os.environ.get("ALLOT", "allot")
+REGISTRY = os.environ.get("ALLOT_IMAGES", "")  # --images of run
 DEMO = SOURCE / "experiments/recall-layer-budget/experiment.yaml"
 
 
 @functools.cache
 def scratch():
-    """A folder for passwords and for overlays with what they are overlays of; gone at the end."""
+    """A folder for passwords; gone at the end."""
     folder = tempfile.mkdtemp(prefix="allot-manifests-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return pathlib.Path(folder)
 
 
-@functools.cache
-def images():
-    """Registry and tag that `./run images push` wrote, or those of `./run images`."""
-    release = yaml.safe_load((SOURCE / "k8s/components/release/kustomization.yaml").read_text())
-    worker = next(each for each in release["images"] if each["name"] == "allot-worker")
-    return "--registry", worker["newName"].rpartition("/")[0], "--tag", worker["newTag"]
-
-
-def text_of(file, components=(), namespace=None):
-    command = [ALLOT, "render", str(file), *images(), "--accounts", str(scratch() / "accounts")]
+def rendered(file=DEMO, components=(), namespace=None, options=()):
+    """The objects of an experiment file."""
+    command = [ALLOT, "render", str(file), "--accounts", str(scratch() / "accounts"), *options]
+    if REGISTRY:
+        command += ["--registry", REGISTRY]
     for name in components:
         command += ["--component", name]
     if namespace:
@@ -43,29 +38,28 @@ def text_of(file, components=(), namespace=None):
                           stderr=subprocess.PIPE, check=False)
     if done.returncode != 0:
         raise AssertionError(f"{' '.join(command)}: {done.stderr.strip()}")
-    return done.stdout
+    return [each for each in yaml.safe_load_all(done.stdout) if each]
 
 
-def rendered(file=DEMO, components=(), namespace=None):
-    """The objects of an experiment file."""
-    return [each for each in yaml.safe_load_all(text_of(file, components, namespace)) if each]
-
-
-def own(*components):
+def own(*components, options=()):
     """Those of the demo in the namespace of its own name."""
-    return rendered(DEMO, ("namespace", *components), DEMO.parent.name)
+    return rendered(DEMO, ("namespace", *components), DEMO.parent.name, options)
 
 
-@functools.cache
-def prepared():
-    """overlays/, with an all.yaml beside each experiment.yaml."""
-    folder = scratch() / "overlays"
-    shutil.copytree(OVERLAYS, folder)
-    for file in folder.glob("*/experiment.yaml"):
-        file.with_name("all.yaml").write_text(text_of(file, ["namespace"], DEMO.parent.name))
-    return folder
+def story(name, worker_cpu="1", options=()):
+    """The objects of an experiment of stories/, with few resources for each pod."""
+    objects = rendered(STORIES / f"{name}.yaml", ("namespace",), DEMO.parent.name, options)
+    for each in objects:
+        if each["kind"] not in ("Deployment", "StatefulSet"):
+            continue
+        least, most = {"cpu": "50m", "memory": "64Mi"}, {"cpu": "1", "memory": "512Mi"}
+        if each["metadata"]["labels"]["app.kubernetes.io/component"] == "worker":
+            least, most = {"cpu": "100m", "memory": "256Mi"}, {"cpu": worker_cpu, "memory": "2Gi"}
+        container = each["spec"]["template"]["spec"]["containers"][0]
+        container["resources"] = {"requests": least, "limits": most}
+    return objects
 
 
-def overlay(name):
-    """The objects of a folder of overlays/."""
-    return kube.render(prepared() / name)
+def faults(options=()):
+    """Each of four workers has a fixed share of two cores, so that throughput follows their number."""
+    return story("faults", "400m", options)

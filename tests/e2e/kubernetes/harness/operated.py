@@ -8,6 +8,7 @@ import unittest
 import yaml
 
 from harness import kube, volume
+from harness.manifests import REGISTRY
 
 SOURCE = pathlib.Path(__file__).resolve().parents[4]
 ALLOT = os.environ["ALLOT"]
@@ -24,7 +25,7 @@ def allot(*arguments, timeout=180):
 
 def experiment(name, **keys):
     """That of the short learning story, under a name; keys: PATH=VALUE with __ for a dot."""
-    file = SOURCE / "tests/e2e/kubernetes/overlays/learning-short/experiment.yaml"
+    file = SOURCE / "tests/e2e/kubernetes/stories/learning-short.yaml"
     made = yaml.safe_load(file.read_text())
     made["metadata"]["name"] = name
     # Short prompts and small updates: these stories are of objects. Two nodes share two cores.
@@ -42,12 +43,27 @@ def experiment(name, **keys):
     return yaml.safe_dump(made)
 
 
+def operator_objects():
+    """What installs the operator, with its images from where they are."""
+    objects = kube.render(SOURCE / "k8s/operator")
+    if kube.server_version() < (1, 25):
+        # Such servers do not know the rules, or refuse to read them.
+        rest = [each for each in objects if each["kind"] != "CustomResourceDefinition"]
+        objects = rest + [yaml.safe_load(allot("crd", "--without-rules"))]
+    if REGISTRY:
+        deployment = next(each for each in objects if each["kind"] == "Deployment")
+        container = deployment["spec"]["template"]["spec"]["containers"][0]
+        container["image"] = REGISTRY + "/" + container["image"].rpartition("/")[2]
+        container["args"].append(f"--registry={REGISTRY}")
+    return sorted(objects, key=lambda each: each["kind"] != "Namespace")
+
+
 class Watch:
-    """The lines of `kubectl get exp NAME -w`, which is begun again where it ends, as a person does;
+    """The lines of `kubectl get allotexp NAME -w`, which is begun again where it ends, as a person does;
     of equal lines one after the other the first."""
 
     def __init__(self, namespace, name):
-        self.command = ["kubectl", "-n", namespace, "get", "exp", name, "-w", "--no-headers"]
+        self.command = ["kubectl", "-n", namespace, "get", "allotexp", name, "-w", "--no-headers"]
         self.lines = []
         self.over = threading.Event()
         self.process = None
@@ -83,13 +99,7 @@ class Operated(unittest.TestCase):
     def setUpClass(cls):
         for number in range(cls.VOLUMES):
             volume.renew(f"{cls.NAMESPACE}-{number}")
-        objects = kube.render(SOURCE / "k8s/operator")
-        if kube.server_version() < (1, 25):
-            # Such servers do not know the rules, or refuse to read them.
-            rest = [each for each in objects if each["kind"] != "CustomResourceDefinition"]
-            objects = rest + [yaml.safe_load(allot("crd", "--without-rules"))]
-        objects.sort(key=lambda each: each["kind"] != "Namespace")
-        kube.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(objects))
+        kube.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(operator_objects()))
         kube.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": cls.NAMESPACE}}))
         kube.kubectl("wait", "--for=condition=Established", "crd/experiments.allot.dev",
