@@ -31,7 +31,6 @@ void addBenchCommands(CLI::App* app, Action* action);      // bench
 void addCalibrateCommands(CLI::App* app, Action* action);  // calibrate
 void addHistoryCommands(CLI::App* app, Action* action);    // serve
 void addExplainCommands(CLI::App* app, Action* action);    // explain; keys, methods, ... as before
-void addPaperCommands(CLI::App* app, Action* action);      // papers
 void addCompareCommand(CLI::App* app, Action* action);     // compare
 void addCrdCommand(CLI::App* app, Action* action);         // crd
 void addRenderCommand(CLI::App* app, Action* action);      // render

@@ -91,7 +91,6 @@ int runMain(int argc, char** argv) {
   allot::addCalibrateCommands(&app, &action);
   allot::addHistoryCommands(&app, &action);
   allot::addExplainCommands(&app, &action);
-  allot::addPaperCommands(&app, &action);
   allot::addCompareCommand(&app, &action);
   allot::addCrdCommand(&app, &action);
   allot::addRenderCommand(&app, &action);
