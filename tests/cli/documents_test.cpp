@@ -130,7 +130,6 @@ std::vector<json> everyDocument() {
           document("Check", preflightJson(plantedPreflight(), "sums.yaml")),
           document("Verification", verificationJson({})),
           document("Export", exportJson({}, "out")),
-          document("MlflowExport", mlflowJson({.folder = "mlruns/1/a", .params = 1, .metrics = 2})),
           document("Comparison", plantedComparison()),
           explained(""),
           explained("spec"),
@@ -182,12 +181,11 @@ struct Kind {
 };
 // In the order of the page. Every command that has -o json stands here.
 const std::vector<Kind> kKinds = {
-    {"Status", {"status"}},       {"Leaderboard", {"top"}}, {"Question", {"show question"}},
-    {"RunList", {"list"}},        {"Wait", {"wait"}},       {"Check", {"check"}},
-    {"Verification", {"verify"}}, {"Export", {"export"}},   {"MlflowExport", {"export"}},
-    {"Comparison", {"compare"}},  {"Topics", {"explain"}},  {"SpecKeys", {"explain"}},
-    {"Methods", {"explain"}},     {"Models", {"explain"}},  {"Tasks", {"explain"}},
-    {"Metrics", {"explain"}}};
+    {"Status", {"status"}},       {"Leaderboard", {"top"}},  {"Question", {"show question"}},
+    {"RunList", {"list"}},        {"Wait", {"wait"}},        {"Check", {"check"}},
+    {"Verification", {"verify"}}, {"Export", {"export"}},    {"Comparison", {"compare"}},
+    {"Topics", {"explain"}},      {"SpecKeys", {"explain"}}, {"Methods", {"explain"}},
+    {"Models", {"explain"}},      {"Tasks", {"explain"}},    {"Metrics", {"explain"}}};
 
 std::string fieldsMarkdown() {
   std::map<std::string, std::map<std::string, Field>> kinds;

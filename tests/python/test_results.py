@@ -5,7 +5,7 @@ import os
 import tempfile
 
 import allot
-from test_operators import refusal, skip
+from outcomes import refusal, skip
 
 EXPORTS = os.path.join(os.path.dirname(__file__), "..", "golden", "exports")
 

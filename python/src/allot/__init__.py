@@ -7,6 +7,7 @@
 - ``read_schedule``: the schedule of a run's policy.json; ``evaluation_sequence``,
   ``rollout_sequence``: the names of a worker's rows (``allot.schedules``).
 - ``read_run``, ``plot_frontier``: a run's results as data frames and a picture (``allot.results``).
+- ``log_to_mlflow``: a run as one of MLflow's (``allot.mlflow_export``).
 
 Each part is imported when it is first used: results need no PyTorch, and operators no transformers.
 """
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         prefill_select,
         words,
     )
+    from allot.mlflow_export import Logged, log_to_mlflow
     from allot.paged_cache import PagedCache
     from allot.results import Run, plot_frontier, read_run
     from allot.schedules import evaluation_sequence, read_schedule, rollout_sequence
@@ -49,6 +51,8 @@ _HOMES = {
     "prefill_attend": "operators",
     "prefill_select": "operators",
     "words": "operators",
+    "Logged": "mlflow_export",
+    "log_to_mlflow": "mlflow_export",
     "Run": "results",
     "plot_frontier": "results",
     "read_run": "results",

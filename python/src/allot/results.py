@@ -198,14 +198,15 @@ def _answers(folder: str) -> list[tuple[Any, ...]]:
     return answers
 
 
-def _cells(answers: "pandas.DataFrame") -> "pandas.DataFrame":
-    """Cells with Wilson's interval, which for scores between 0 and 1 is conservative."""
+def _cells(answers: "pandas.DataFrame", every_version: bool = False) -> "pandas.DataFrame":
+    """Cells, of the newest version alone or of every one, with Wilson's interval, which for scores
+    between 0 and 1 is conservative."""
     import pandas
 
     rows = []
     cell_names = ["method", "schedule", "prefill", "total_budget"]
     newest = answers.groupby(cell_names)["version"].transform("max")
-    now = answers[answers["version"] == newest]
+    now = answers if every_version else answers[answers["version"] == newest]
     # A question counts once, with the mean of its repeats.
     each = now.groupby([*cell_names, "version", "question"], as_index=False)["score"].mean()
     for key, cell in each.groupby([*cell_names, "version"]):
