@@ -90,6 +90,7 @@ int runMain(int argc, char** argv) {
   allot::addBenchCommands(&app, &action);
   allot::addCalibrateCommands(&app, &action);
   allot::addHistoryCommands(&app, &action);
+  allot::addPlotCommand(&app, &action);
   allot::addExplainCommands(&app, &action);
   allot::addCompareCommand(&app, &action);
   allot::addCrdCommand(&app, &action);

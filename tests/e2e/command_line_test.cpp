@@ -272,6 +272,13 @@ TEST_F(CommandLine, FromANewFileToAListOfRuns) {
   EXPECT_THAT(refused({"fork", "--from", temp_.path() + "/sweep", file, "--model", model}),
               HasSubstr("only measures"));
   EXPECT_FALSE(fs::exists(folder + "/export.json"));
+  const std::string picture = readFile(folder + "/copy/curve.svg");
+  const size_t from = picture.find("<title>") + 7;
+  EXPECT_EQ(said({"plot", folder + "/copy/curve.csv", "--title",
+                  picture.substr(from, picture.find("</title>") - from)}),
+            picture);
+  EXPECT_THAT(said({"plot", folder + "/copy/policy.json"}), HasSubstr("<rect class=\"f0\""));
+  EXPECT_THAT(refused({"plot", file}), HasSubstr(file + ", line 2: "));
   for (const char* name : {"report.html", "curve.csv", "experiment.yaml"}) {
     EXPECT_TRUE(fs::exists(folder + "/copy/" + name)) << name;
     EXPECT_TRUE(fs::exists(folder + "/a/" + name)) << name;

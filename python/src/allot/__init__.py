@@ -6,7 +6,7 @@
   (``allot.generation``).
 - ``read_schedule``: the schedule of a run's policy.json; ``evaluation_sequence``,
   ``rollout_sequence``: the names of a worker's rows (``allot.schedules``).
-- ``read_run``, ``plot_frontier``: a run's results as data frames and a picture (``allot.results``).
+- ``read_run``: a run's results as data frames and a picture (``allot.results``).
 - ``log_to_mlflow``: a run as one of MLflow's (``allot.mlflow_export``).
 
 Each part is imported when it is first used: results need no PyTorch, and operators no transformers.
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     )
     from allot.mlflow_export import Logged, log_to_mlflow
     from allot.paged_cache import PagedCache
-    from allot.results import Run, plot_frontier, read_run
+    from allot.results import Run, read_run
     from allot.schedules import evaluation_sequence, read_schedule, rollout_sequence
 
 _HOMES = {
@@ -54,7 +54,6 @@ _HOMES = {
     "Logged": "mlflow_export",
     "log_to_mlflow": "mlflow_export",
     "Run": "results",
-    "plot_frontier": "results",
     "read_run": "results",
     "read_schedule": "schedules",
     "rollout_sequence": "schedules",
