@@ -72,9 +72,9 @@ void addPlotCommand(CLI::App* app, Action* action) {
   plot->add_option("--out", options->out, "File to write [stdout]");
   plot->footer(
       "Examples:\n"
-      "  allot plot runs/latest/curve.csv --out curve.svg\n"
-      "  allot plot runs/latest/curve.csv --over bytes --title \"RULER at 8k\" --out bytes.svg\n"
-      "  allot plot runs/latest/policy.json --out schedule.svg");
+      "  allot plot runs/a/curve.csv --out curve.svg\n"
+      "  allot plot runs/a/curve.csv --over bytes --title \"RULER at 8k\" --out bytes.svg\n"
+      "  allot plot runs/a/policy.json --out schedule.svg");
   plot->callback([=] { *action = [options] { return exitCodeOf(draw(*options)); }; });
 }
 
