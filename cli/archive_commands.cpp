@@ -4,9 +4,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "aggregator/report/report.h"
 #include "cli/archive_text.h"
 #include "cli/commands.h"
-#include "cli/mlflow.h"
+#include "cli/run_snapshot.h"
 #include "cli/terminal.h"
 #include "core/spec/spec_change.h"
 #include "core/ulid.h"
@@ -21,7 +22,6 @@ namespace fs = std::filesystem;
 struct ArchiveOptions {
   RunChoice choice;
   std::string out;     // export
-  std::string mlflow;  // export
   std::string folder;  // import: what
   std::string dir;     // import: where to
   OutputFormat format = OutputFormat::kTable;
@@ -79,6 +79,16 @@ Status checkIsForOneRun(const std::string& folder) {
   return {};
 }
 
+// Writes what a run's own folder holds besides: its report and its experiment.
+Status addReport(const std::string& folder) {
+  ALLOT_ASSIGN(const auto files, ArchiveReader::open(folder));
+  ALLOT_ASSIGN(const ReadRun read, readRun(files.get()));
+  ALLOT_TRY(writeReport(folder, runView(read.snapshot, read.last_unix_ms, read.snapshot.run_id)));
+  // That of `allot run --resume` stays.
+  if (holdsRun(folder)) return {};
+  return writeWholeFile(folder + "/experiment.yaml", experimentYaml(read.snapshot.run.experiment));
+}
+
 Status exportFiles(RunAccess* access, const ArchiveOptions& options) {
   ALLOT_ASSIGN(const std::string folder, withRunId(options.out, *access));
   ALLOT_TRY(checkIsForOneRun(folder));
@@ -86,18 +96,8 @@ Status exportFiles(RunAccess* access, const ArchiveOptions& options) {
   ALLOT_ASSIGN(const ExportSummary summary,
                exportRun(&access->source(), folder,
                          [&](uint64_t done, uint64_t all) { task.show(done, all); }));
+  ALLOT_TRY(addReport(folder));
   print(options, "Export", exportJson(summary, folder), exportText(summary, folder));
-  return {};
-}
-
-// A source is read once: each kind of files has its own.
-Status exportTo(RunAccess* access, const ArchiveOptions& options) {
-  if (!options.out.empty()) return exportFiles(access, options);
-  ALLOT_ASSIGN(const MlflowSummary summary, exportMlflow(&access->source(), options.mlflow));
-  print(options, "MlflowExport", mlflowJson(summary),
-        "exported for MLflow: " + counted(summary.params, "param") + ", " +
-            counted(summary.metrics, "metric") + ", into " + summary.folder +
-            "\nlook at it with\n  mlflow ui --backend-store-uri " + shellWord(options.mlflow));
   return {};
 }
 
@@ -217,15 +217,6 @@ int onRun(const ArchiveOptions& options, Status (*work)(RunAccess*, const Archiv
                             [&](RunAccess* access) { return work(access, options); }));
 }
 
-// Of an export: said before a run is looked for.
-Status oneTarget(const ArchiveOptions& options) {
-  if (options.out.empty() && options.mlflow.empty()) {
-    return badInput("say where to: --out FOLDER or --mlflow FOLDER");
-  }
-  if (options.out.empty() || options.mlflow.empty()) return {};
-  return badInput("name either --out FOLDER or --mlflow FOLDER, not both");
-}
-
 Status acl(const ArchiveOptions& options) {
   ALLOT_TRY(writeAcl(options.out));
   std::printf("wrote %s/users.acl (redis-server --aclfile) and a password file for each of %s\n",
@@ -241,18 +232,16 @@ void addExport(CLI::App* app, Action* action, const std::shared_ptr<ArchiveOptio
   addOutput(write, &options->format);
   write->add_option("--out", options->out,
                     "Folder; an earlier export is brought up to date. {run} in it is the run's id");
-  write->add_option("--mlflow", options->mlflow,
-                    "Or as a run of MLflow's in this folder of its files (mlruns)");
   write->footer(
       "Examples:\n"
       "  allot export --out backup/recall\n"
-      "  allot export runs/a --mlflow mlruns\n"
       "  allot export --redis redis://redis:6379 --out backup/recall\n"
       "  allot export --context current --experiment recall-layer-budget --out backup/recall");
   write->callback([=] {
     *action = [options] {
-      if (const Status named = oneTarget(*options); !named) return exitCodeOf(named);
-      return onRun(*options, exportTo);
+      // Before a run is looked for.
+      if (options->out.empty()) return exitCodeOf(badInput("say where to: --out FOLDER"));
+      return onRun(*options, exportFiles);
     };
   });
 }

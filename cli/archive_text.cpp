@@ -40,10 +40,6 @@ json exportJson(const ExportSummary& summary, const std::string& folder) {
           {"waiting_results", summary.waiting_results}};
 }
 
-json mlflowJson(const MlflowSummary& summary) {
-  return {{"folder", summary.folder}, {"params", summary.params}, {"metrics", summary.metrics}};
-}
-
 std::string exportText(const ExportSummary& summary, const std::string& folder) {
   std::string text = "exported: " + counted(summary.updates, "update");
   if (summary.new_updates < summary.updates) {

@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "cli/mlflow.h"
 #include "store/archive/archive.h"
 
 namespace allot {
@@ -14,7 +13,5 @@ std::string verificationText(const VerifySummary& summary);
 
 nlohmann::json exportJson(const ExportSummary& summary, const std::string& folder);
 std::string exportText(const ExportSummary& summary, const std::string& folder);
-
-nlohmann::json mlflowJson(const MlflowSummary& summary);
 
 }  // namespace allot

@@ -1,5 +1,4 @@
 // allot bench.
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,23 +9,14 @@
 namespace allot {
 namespace {
 
-// Becomes the benchmark of the GPU, or of the CPU where none can be used.
-Status benchKernels(const std::vector<std::string>& arguments) {
-  const std::string gpu = siblingProgram("allot-cuda-bench");
-  const std::string cpu = siblingProgram("allot-kernel-bench");
-  std::string reason = "there is no " + gpu;
-  if (findProgram(gpu)) {
-    ALLOT_ASSIGN(const Output probe, capture({gpu, {"--probe"}, {}}));
-    if (probe.status == 0) return tl::unexpected(become({gpu, arguments, {}}));
-    reason = lastLine(probe.err);
-    if (reason.empty()) reason = gpu + " ends with " + std::to_string(probe.status);
+// Becomes allot-bench, which measures on the GPU, or on the CPU where none can be used.
+Status benchKernels(std::vector<std::string> arguments) {
+  const std::string program = siblingProgram("allot-bench");
+  if (!findProgram(program)) {
+    return badInput("there is no " + program + "; `./run build release allot-bench` makes it");
   }
-  if (!findProgram(cpu)) {
-    return badInput("no benchmark to run: " + reason + ", and no " + cpu +
-                    "; `./run build release` makes both");
-  }
-  std::fprintf(stderr, "allot: on the CPU: %s\n", reason.c_str());
-  return tl::unexpected(become({cpu, arguments, {}}));
+  arguments.insert(arguments.begin(), "decode");
+  return tl::unexpected(become({program, arguments, {}}));
 }
 
 }  // namespace
@@ -43,8 +33,8 @@ void addBenchCommands(CLI::App* app, Action* action) {
       "  allot bench kernels --keys 32768 --methods dense s2anta-q4");
   auto* kernels = bench->add_subcommand(
       "kernels",
-      "Decode attention by method beside PyTorch's: allot-cuda-bench where a GPU can be used, else "
-      "allot-kernel-bench; options go to it, --help too");
+      "Decode attention by method beside PyTorch's, as `allot-bench decode`: on the GPU where one "
+      "can be used, else on the CPU; options go to it, --help too");
   kernels->set_help_flag();
   kernels->prefix_command();
   kernels->callback([=] {

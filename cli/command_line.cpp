@@ -122,6 +122,10 @@ std::string tooMuch(const CLI::App* command, const std::string& word) {
              (runs ? "it works on this machine; in a cluster `kubectl apply` starts an experiment"
                    : "it is not about a run in a store or a cluster");
     }
+    if (name == "--mlflow" && command->get_name() == "export") {
+      return "the Python package writes MLflow: `python3 -m allot.mlflow_export RUN`, for the "
+             "folder of a run or of an export";
+    }
     // Of one letter every other one is near.
     const std::string meant = name.size() > 2 ? nearest(name, optionNames(command)) : "";
     return "no option '" + printable(name, 60) + "'" +

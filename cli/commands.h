@@ -30,8 +30,8 @@ void addArchiveCommands(CLI::App* app, Action* action);    // verify, export, im
 void addBenchCommands(CLI::App* app, Action* action);      // bench
 void addCalibrateCommands(CLI::App* app, Action* action);  // calibrate
 void addHistoryCommands(CLI::App* app, Action* action);    // serve
+void addPlotCommand(CLI::App* app, Action* action);        // plot
 void addExplainCommands(CLI::App* app, Action* action);    // explain; keys, methods, ... as before
-void addPaperCommands(CLI::App* app, Action* action);      // papers
 void addCompareCommand(CLI::App* app, Action* action);     // compare
 void addCrdCommand(CLI::App* app, Action* action);         // crd
 void addRenderCommand(CLI::App* app, Action* action);      // render

@@ -90,8 +90,8 @@ int runMain(int argc, char** argv) {
   allot::addBenchCommands(&app, &action);
   allot::addCalibrateCommands(&app, &action);
   allot::addHistoryCommands(&app, &action);
+  allot::addPlotCommand(&app, &action);
   allot::addExplainCommands(&app, &action);
-  allot::addPaperCommands(&app, &action);
   allot::addCompareCommand(&app, &action);
   allot::addCrdCommand(&app, &action);
   allot::addRenderCommand(&app, &action);

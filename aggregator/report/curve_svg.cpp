@@ -3,8 +3,11 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <charconv>
+#include <numeric>
 #include <set>
 
+#include "aggregator/report/figure_lines.h"
 #include "core/evaluation/evaluation_plan.h"
 
 namespace allot {
@@ -28,9 +31,39 @@ PlotPoint plotPoint(const CurvePoint& point, const TaskScore& score, const std::
                       score.n, point.version)};
 }
 
+std::optional<double> shareOf(const CurvePoint& point, CurveShare share) {
+  switch (share) {
+    case CurveShare::kKvBytes:
+      return point.kv_bytes_share;
+    case CurveShare::kKeyBytes:
+      return point.key_share;
+    case CurveShare::kPrefillBlocks:
+      return point.prefill_density;
+  }
+  return std::nullopt;
+}
+
+const char* labelOf(CurveShare share) {
+  switch (share) {
+    case CurveShare::kKvBytes:
+      return "KV bytes read, of dense attention's (log scale)";
+    case CurveShare::kKeyBytes:
+      return "key bytes read, of dense attention's (log scale)";
+    case CurveShare::kPrefillBlocks:
+      return "share of the blocks read in the prefill (log scale)";
+  }
+  return "";
+}
+
+PlotLevel denseLevel(const CurvePoint& point) {
+  return {fmt::format("dense ({:.1f} %)", point.accuracy * 100), point.accuracy};
+}
+
+constexpr std::string_view kOneHot = "oneHot-";
+
 }  // namespace
 
-bool isOneHot(const std::string& schedule) { return schedule.rfind("oneHot-", 0) == 0; }
+bool isOneHot(const std::string& schedule) { return schedule.starts_with(kOneHot); }
 
 LineStyles::LineStyles(const std::vector<CurvePoint>& points,
                        const std::vector<FidelityPoint>& fidelity) {
@@ -93,6 +126,92 @@ Plot curvePlot(const std::vector<CurvePoint>& points, const LineStyles& styles,
     plot.series.push_back(std::move(line));
   }
   plot.x.ticks.assign(budgets.begin(), budgets.end());
+  return plot;
+}
+
+Plot sharePlot(const std::vector<CurvePoint>& points, const LineStyles& styles, CurveShare share) {
+  Plot plot;
+  plot.x = {labelOf(share), true, true};
+  plot.y = {"held-out accuracy", false, true};
+  std::vector<Measured> measured;
+  for (const CurvePoint& point : points) {
+    const std::optional<double> read = shareOf(point, share);
+    if (isDense(point)) {
+      plot.levels = {denseLevel(point)};
+    } else if (read && *read > 0 && !isOneHot(point.schedule)) {
+      const std::string budget =
+          point.total_budget > 0 ? fmt::format(", budget {}", point.total_budget) : "";
+      measured.push_back(
+          {point.method,
+           point.schedule,
+           point.total_budget,
+           {*read, point.accuracy, point.low, point.high,
+            fmt::format("{}{}: {:.1f} % ({:.1f} to {:.1f}) with {:.1f} % read",
+                        styles.name(point.method, point.schedule), budget, point.accuracy * 100,
+                        point.low * 100, point.high * 100, *read * 100)}});
+    }
+  }
+  plot.series = linesByNumber(measured, styles);
+  return plot;
+}
+
+Plot oneHotPlot(const std::vector<CurvePoint>& points) {
+  Plot plot;
+  plot.title = "Accuracy by layer that is cut";
+  plot.x = {"the layer with one draw (0 comes first)"};
+  plot.y = {"held-out accuracy", false, true};
+  std::map<std::pair<std::string, uint64_t>, PlotSeries> lines;
+  std::set<double> layers;
+  for (const CurvePoint& point : points) {
+    // What a cut layer lost is seen beside the schedule that cuts none.
+    if (point.schedule == kUniformSchedule) {
+      plot.levels = {{fmt::format("uniform ({:.1f} %)", point.accuracy * 100), point.accuracy}};
+    } else if (isDense(point) && plot.levels.empty()) {
+      plot.levels = {denseLevel(point)};
+    }
+    if (!isOneHot(point.schedule)) continue;
+    double layer = 0;
+    std::from_chars(point.schedule.data() + kOneHot.size(),
+                    point.schedule.data() + point.schedule.size(), layer);
+    layers.insert(layer);
+    PlotSeries& line = lines[{point.method, point.total_budget}];
+    line.joined = false;
+    line.name = fmt::format("{}, total budget {}", point.method, point.total_budget);
+    line.points.push_back(
+        {layer, point.accuracy, point.low, point.high,
+         fmt::format("layer {} cut, {}: {:.1f} % ({:.1f} to {:.1f})", layer, line.name,
+                     point.accuracy * 100, point.low * 100, point.high * 100)});
+  }
+  plot.x.ticks.assign(layers.begin(), layers.end());
+  for (auto& [key, line] : lines) {
+    line.style = plot.series.size();
+    // Beside each other rather than on top.
+    const double shift =
+        0.12 * (static_cast<double>(line.style) - 0.5 * static_cast<double>(lines.size() - 1));
+    for (PlotPoint& point : line.points) point.x += shift;
+    plot.series.push_back(std::move(line));
+  }
+  return plot;
+}
+
+Plot schedulePlot(const std::vector<double>& draws) {
+  Plot plot;
+  plot.title = "Learned schedule";
+  plot.x = {"layer (0 comes first)"};
+  plot.y = {"draws per head and step"};
+  plot.empty = "No schedule was learned.";
+  if (draws.empty()) return plot;
+  PlotSeries bars{.name = "learned", .style = 0, .points = {}, .joined = false, .bars = true};
+  for (size_t layer = 0; layer < draws.size(); ++layer) {
+    const auto x = static_cast<double>(layer);
+    plot.x.ticks.push_back(x);
+    bars.points.push_back({x, draws[layer], draws[layer], draws[layer],
+                           fmt::format("layer {}: {:.4g} draws", layer, draws[layer])});
+  }
+  plot.series = {std::move(bars)};
+  const double mean =
+      std::accumulate(draws.begin(), draws.end(), 0.0) / static_cast<double>(draws.size());
+  plot.levels = {{fmt::format("uniform ({:.4g})", mean), mean}};
   return plot;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// Accuracy against total budget: curve.svg of a run's report, and its parts by task.
+// Accuracy against what was read: curve.svg of a run's report, its other figures, and the pictures
+// of documents (`allot plot`).
 //
 // Pure functions, any thread.
 #include <map>
@@ -34,6 +35,18 @@ class LineStyles {
 // task, its scores instead of all.
 Plot curvePlot(const std::vector<CurvePoint>& points, const LineStyles& styles,
                const std::string& task = "");
+
+// What of dense attention's reads a cell made.
+enum class CurveShare { kKvBytes, kKeyBytes, kPrefillBlocks };
+
+// Accuracy against that share. Methods that differ in one number make one line.
+Plot sharePlot(const std::vector<CurvePoint>& points, const LineStyles& styles, CurveShare share);
+
+// Accuracy of the schedules that cut one layer, layer by layer.
+Plot oneHotPlot(const std::vector<CurvePoint>& points);
+
+// A learned schedule as bars. draws: [layers] draws per head and step
+Plot schedulePlot(const std::vector<double>& draws);
 
 // `title` goes above the picture.
 std::string curveSvg(const std::string& title, const std::vector<CurvePoint>& points);

@@ -79,67 +79,16 @@ std::string tasksFigure(const Data& data) {
                  body + "</div>\n", true);
 }
 
-using Share = std::optional<double> CurvePoint::*;
-
-std::string shareFigure(const Data& data, Share share, std::string_view heading,
-                        std::string_view note, const std::string& label) {
-  Plot plot;
+std::string shareFigure(const Data& data, CurveShare share, std::string_view heading,
+                        std::string_view note) {
+  Plot plot = sharePlot(newestCompletePerCell(data.points), data.styles, share);
   plot.title = heading;
-  plot.x = {label, true, true};
-  plot.y = {"held-out accuracy", false, true};
-  std::vector<Measured> measured;
-  for (const CurvePoint& point : newestCompletePerCell(data.points)) {
-    if (point.schedule == kDenseSchedule) {
-      plot.levels = {{fmt::format("dense ({:.1f} %)", point.accuracy * 100), point.accuracy}};
-    } else if (point.*share && *(point.*share) > 0 && !isOneHot(point.schedule)) {
-      const std::string budget =
-          point.total_budget > 0 ? fmt::format(", budget {}", point.total_budget) : "";
-      measured.push_back({point.method,
-                          point.schedule,
-                          point.total_budget,
-                          {*(point.*share), point.accuracy, point.low, point.high,
-                           fmt::format("{}{}: {:.1f} % ({:.1f} to {:.1f}) with {:.1f} % read",
-                                       data.styles.name(point.method, point.schedule), budget,
-                                       point.accuracy * 100, point.low * 100, point.high * 100,
-                                       *(point.*share) * 100)}});
-    }
-  }
-  plot.series = linesByNumber(measured, data.styles);
   return figure(heading, note, plot);
 }
 
 std::string oneHotFigure(const Data& data) {
-  Plot plot;
-  plot.title = "Accuracy by layer that is cut";
-  plot.x = {"the layer with one draw (0 comes first)"};
-  plot.y = {"held-out accuracy", false, true};
-  std::map<std::pair<std::string, uint64_t>, PlotSeries> lines;
-  std::set<double> layers;
-  for (const CurvePoint& point : newestCompletePerCell(data.points)) {
-    if (point.schedule == kDenseSchedule) {
-      plot.levels = {{fmt::format("dense ({:.1f} %)", point.accuracy * 100), point.accuracy}};
-    }
-    if (!isOneHot(point.schedule)) continue;
-    const double layer = leadingNumber(point.schedule.substr(sizeof("oneHot-") - 1));
-    layers.insert(layer);
-    PlotSeries& line = lines[{point.method, point.total_budget}];
-    line.joined = false;
-    line.name = fmt::format("{}, total budget {}", point.method, point.total_budget);
-    line.points.push_back(
-        {layer, point.accuracy, point.low, point.high,
-         fmt::format("layer {} cut, {}: {:.1f} % ({:.1f} to {:.1f})", layer, line.name,
-                     point.accuracy * 100, point.low * 100, point.high * 100)});
-  }
-  plot.x.ticks.assign(layers.begin(), layers.end());
-  for (auto& [key, line] : lines) {
-    line.style = plot.series.size();
-    // Beside each other rather than on top.
-    const double shift =
-        0.12 * (static_cast<double>(line.style) - 0.5 * static_cast<double>(lines.size() - 1));
-    for (PlotPoint& point : line.points) point.x += shift;
-    plot.series.push_back(std::move(line));
-  }
-  return figure("Accuracy by layer that is cut",
+  const Plot plot = oneHotPlot(newestCompletePerCell(data.points));
+  return figure(plot.title,
                 "one layer with a single draw, the others with the rest of the budget; 95 % "
                 "intervals",
                 plot);
@@ -464,29 +413,25 @@ std::string figuresHtml(const RunView& view) {
   const Data data{points, fidelity, variance, LineStyles(points, compared)};
   std::string html =
       tasksFigure(data) +
-      shareFigure(data, &CurvePoint::kv_bytes_share, "Accuracy against KV bytes read",
+      shareFigure(data, CurveShare::kKvBytes, "Accuracy against KV bytes read",
                   "keys, their shadows and values read while decoding, of what dense "
-                  "attention reads; 95 % intervals",
-                  "KV bytes read, of dense attention's (log scale)");
+                  "attention reads; 95 % intervals");
   const bool sparse = std::any_of(points.begin(), points.end(), [](const CurvePoint& point) {
     return !point.prefill.empty() && point.prefill != "dense";
   });
   if (sparse) {
-    html +=
-        shareFigure(data, &CurvePoint::prefill_density, "Accuracy against density of the prefill",
-                    "blocks of keys whose values were read for the prompt, of dense "
-                    "attention's; 95 % intervals",
-                    "share of the blocks read in the prefill (log scale)") +
-        prefillTable(data);
+    html += shareFigure(data, CurveShare::kPrefillBlocks, "Accuracy against density of the prefill",
+                        "blocks of keys whose values were read for the prompt, of dense "
+                        "attention's; 95 % intervals") +
+            prefillTable(data);
   }
   const bool features = std::any_of(points.begin(), points.end(), [](const auto& point) {
     return point.method.rfind("bernoulli", 0) == 0;
   });
   if (features) {
-    html += shareFigure(data, &CurvePoint::key_share, "Accuracy against key features read",
+    html += shareFigure(data, CurveShare::kKeyBytes, "Accuracy against key features read",
                         "key bytes read while decoding, of what dense attention reads; 95 % "
-                        "intervals",
-                        "key bytes read, of dense attention's (log scale)");
+                        "intervals");
   }
   html += oneHotFigure(data);
   if (!fidelity.empty()) html += fidelityCards(data, view.slopes);

@@ -70,6 +70,7 @@ std::vector<double> valuesOf(const Plot& plot, bool of_x) {
   std::vector<double> values;
   const bool logarithmic = of_x ? plot.x.logarithmic : plot.y.logarithmic;
   for (const PlotSeries& series : plot.series) {
+    if (series.bars && !of_x) values.push_back(0);
     for (const PlotPoint& point : series.points) {
       if (!isDrawn(plot, point)) continue;
       // A diagonal is to be seen: both axes then show the same numbers.
@@ -242,6 +243,14 @@ std::string_view dashOf(size_t style) {
   return kDashes[style / kColours % kDashes.size()];
 }
 
+std::string bar(size_t style, const PlotPoint& point, const Scale& x, const Scale& y) {
+  const double left = x.at(point.x - 0.41);
+  const double top = y.at(std::max(point.y, 0.0));
+  return fmt::format(
+      "<rect class=\"f{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\"/>",
+      style % kColours, left, top, x.at(point.x + 0.41) - left, y.at(std::min(point.y, 0.0)) - top);
+}
+
 std::string drawSeries(const Plot& plot, const PlotSeries& series, const Scale& x_scale,
                        const Scale& y_scale) {
   std::string path;
@@ -257,8 +266,10 @@ std::string drawSeries(const Plot& plot, const PlotSeries& series, const Scale& 
           fmt::format("M{0:.1f} {2:.1f}h{4}M{1:.1f} {2:.1f}V{3:.1f}M{0:.1f} {3:.1f}h{4}",
                       x - kWhisker, x, y_scale.at(point.low), y_scale.at(point.high), 2 * kWhisker);
     }
-    marks += fmt::format("<g>{}<title>{}</title></g>\n", mark(series.style, x, y),
-                         escapedXml(point.title));
+    marks += fmt::format(
+        "<g>{}<title>{}</title></g>\n",
+        series.bars ? bar(series.style, point, x_scale, y_scale) : mark(series.style, x, y),
+        escapedXml(point.title));
   }
   const size_t colour = series.style % kColours;
   std::string svg;
@@ -273,7 +284,12 @@ std::string drawSeries(const Plot& plot, const PlotSeries& series, const Scale& 
   return svg + marks;
 }
 
-std::string lineSample(size_t style, double x, double y) {
+std::string sampleOf(const PlotSeries& series, double x, double y) {
+  const size_t style = series.style;
+  if (series.bars) {
+    return fmt::format("<path class=\"f{}\" d=\"M{:.1f} {:.1f}h12v11h-12z\"/>", style % kColours,
+                       x + 7, y - 5.5);
+  }
   return fmt::format("<path class=\"line s{}{}\" d=\"M{:.1f} {:.1f}h26\"/>{}", style % kColours,
                      dashOf(style), x, y, mark(style, x + 13, y));
 }
@@ -294,7 +310,7 @@ std::string legendRows(const Plot& plot, double left, double right, double* bott
     x += width + 14;
   };
   for (const PlotSeries& series : plot.series) {
-    entry(series.name, [&](double at, double row) { return lineSample(series.style, at, row); });
+    entry(series.name, [&](double at, double row) { return sampleOf(series, at, row); });
   }
   for (const PlotLevel& level : plot.levels) {
     entry(level.name, [](double at, double row) {
@@ -360,7 +376,7 @@ std::string plotLegend(const std::vector<PlotSeries>& series,
         "aria-hidden=\"true\">{}</svg>{}</li>",
         sample, escapedXml(name));
   };
-  for (const PlotSeries& one : series) entry(lineSample(one.style, 0, 7), one.name);
+  for (const PlotSeries& one : series) entry(sampleOf(one, 0, 7), one.name);
   for (const PlotLevel& level : levels) entry("<path class=\"level\" d=\"M0 7h26\"/>", level.name);
   return html + "</ul>\n";
 }
@@ -376,7 +392,11 @@ std::string plotSvg(const Plot& plot) {
   const double height = plot.height + (plot.standalone ? legend_bottom - 64 : 0);
   frame.bottom = height - 62;
   const Scale x = scaleOf(plot.x, valuesOf(plot, true), frame.left, frame.right);
-  const Scale y = scaleOf(plot.y, valuesOf(plot, false), frame.bottom, frame.top);
+  Scale y = scaleOf(plot.y, valuesOf(plot, false), frame.bottom, frame.top);
+  if (std::any_of(plot.series.begin(), plot.series.end(),
+                  [](const auto& one) { return one.bars; })) {
+    y.low = std::max(y.low, 0.0);  // bars stand on the axis, and none is below
+  }
   const std::string title = escapedXml(plot.title);
   std::string svg = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"plot-svg\" {2}viewBox=\"0 0 {0} {1}\" "

@@ -25,6 +25,7 @@ struct PlotSeries {
   size_t style = 0;  // which colour, shape and dash; equal numbers look equal in every plot
   std::vector<PlotPoint> points;  // by x
   bool joined = true;             // by a line
+  bool bars = false;              // from 0 up, one unit of x apart, instead of marks
 };
 
 // A dashed line over the whole width.

@@ -2,6 +2,12 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <sstream>
+#include <tuple>
+
 namespace allot {
 namespace {
 
@@ -20,6 +26,58 @@ std::string csvField(const std::string& value) {
 std::string csvNumber(const std::optional<double>& value) {
   return value ? fmt::format("{}", *value) : "";
 }
+
+// Splits a line of a CSV file. A quoted field holds no end of a line.
+std::vector<std::string> csvFields(const std::string& line) {
+  std::vector<std::string> fields(1);
+  bool quoted = false;
+  for (size_t i = 0; i < line.size(); ++i) {
+    const char c = line[i];
+    if (quoted && c == '"' && line[i + 1] == '"') {
+      fields.back() += line[++i];
+    } else if (c == '"') {
+      quoted = !quoted;
+    } else if (c == ',' && !quoted) {
+      fields.emplace_back();
+    } else if (c != '\r') {
+      fields.back() += c;
+    }
+  }
+  return fields;
+}
+
+// One line of curve.csv, by the names of the first.
+class CurveLineReader {
+ public:
+  CurveLineReader(const std::vector<std::string>& names, const std::vector<std::string>& fields)
+      : names_(names), fields_(fields) {}
+
+  // Empty where the file has no such column.
+  std::string text(const char* name) const {
+    const auto at = std::find(names_.begin(), names_.end(), name) - names_.begin();
+    return static_cast<size_t>(at) < fields_.size() ? fields_[at] : "";
+  }
+  std::optional<double> optional(const char* name) {
+    const std::string field = text(name);
+    double value = 0;
+    const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
+    if (!field.empty() && error == std::errc() && end == field.data() + field.size()) return value;
+    if (!field.empty()) wrong_ = name;
+    return std::nullopt;
+  }
+  double number(const char* name) {
+    const std::optional<double> value = optional(name);
+    if (!value) wrong_ = name;
+    return value.value_or(0);
+  }
+  // Returns a column that should have a number, or "".
+  const std::string& wrong() const { return wrong_; }
+
+ private:
+  const std::vector<std::string>& names_;
+  const std::vector<std::string>& fields_;
+  std::string wrong_;
+};
 
 // The mean and the ends of its interval.
 std::string csvDifference(const std::optional<PairedDifference>& paired) {
@@ -98,6 +156,48 @@ std::string curveCsv(const std::vector<CurvePoint>& points) {
     }
   }
   return csv;
+}
+
+Result<std::vector<CurvePoint>> curvePointsOf(const std::string& csv, const std::string& place) {
+  std::istringstream lines(csv);
+  std::string line;
+  std::getline(lines, line);
+  const std::vector<std::string> names = csvFields(line);
+  std::vector<CurvePoint> points;
+  std::map<std::tuple<std::string, std::string, uint64_t, uint64_t>, size_t> places;
+  for (size_t number = 2; std::getline(lines, line); ++number) {
+    const std::vector<std::string> fields = csvFields(line);
+    CurveLineReader reader(names, fields);
+    CurvePoint point;
+    point.method = reader.text("method");
+    point.schedule = reader.text("schedule");
+    point.total_budget =
+        static_cast<uint64_t>(std::clamp(reader.number("total_budget"), 0.0, 1e15));
+    point.version = static_cast<uint64_t>(std::clamp(reader.number("version"), 0.0, 1e15));
+    point.n = static_cast<uint64_t>(std::clamp(reader.number("n"), 0.0, 1e15));
+    point.accuracy = reader.number("accuracy");
+    point.low = reader.number("ci_low");
+    point.high = reader.number("ci_high");
+    point.kv_bytes_share = reader.optional("kv_bytes_share");
+    point.key_share = reader.optional("key_share");
+    point.prefill = reader.text("prefill");
+    point.prefill_density = reader.optional("prefill_density");
+    if (!reader.wrong().empty()) {
+      return fail(ErrorCode::kData, fmt::format("{}, line {}: {} is no number, or not there", place,
+                                                number, reader.wrong()));
+    }
+    const std::string task = reader.text("task");
+    const auto [at, is_new] = places.try_emplace(
+        {point.method, point.schedule, point.version, point.total_budget}, points.size());
+    if (is_new && task == "all") {
+      points.push_back(std::move(point));
+    } else if (is_new) {
+      places.erase(at);
+    } else if (task != "all") {
+      points[at->second].tasks.push_back({task, point.n, point.accuracy, point.low, point.high});
+    }
+  }
+  return points;
 }
 
 std::string fidelityCsv(const std::vector<FidelityPoint>& points) {

@@ -1,10 +1,14 @@
 #include "aggregator/report/run_files.h"
 
 #include <chrono>
+#include <filesystem>
+#include <system_error>
 
 #include "aggregator/clocks.h"
 #include "aggregator/page/run_view.h"
 #include "aggregator/report/report.h"
+#include "core/files/files.h"
+#include "core/spec/spec_change.h"
 #include "store/archive/archive.h"
 
 namespace allot {
@@ -24,6 +28,11 @@ bool RunFiles::write(RunSnapshot snapshot, bool at_end) {
         if (dir_.empty()) return {};
         const uint64_t unix_ms = unixMs();
         ALLOT_TRY(writeReport(dir_, runView(snapshot, unix_ms, run_id_)));
+        // An imported run's is its user's.
+        const std::string file = dir_ + "/experiment.yaml";
+        if (std::error_code ignored; !std::filesystem::exists(file, ignored)) {
+          ALLOT_TRY(writeWholeFile(file, experimentYaml(snapshot.run.experiment)));
+        }
         const uint64_t start = steadyMs();
         if (!at_end && start < next_export_) return {};
         ALLOT_ASSIGN(const auto store, open_());

@@ -1,6 +1,6 @@
-// allot-cuda-bench: what one decode step of one attention layer costs on a GPU with each method,
-// held against the copy bandwidth, our dense attention and PyTorch's, all in one run. --help says
-// how it measures. Prints tables; gates nothing.
+// allot-bench decode gpu: what one decode step of one attention layer costs on a GPU with each
+// method, held against the copy bandwidth, our dense attention and PyTorch's, all in one run.
+// --help says how it measures. Prints tables; gates nothing.
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "allot/kernels/cuda_decode.h"
+#include "kernels/bench/benches.h"
 #include "kernels/bench/cuda_plan.h"
 #include "kernels/bench/cuda_report.h"
 #include "kernels/bench/cuda_shape_bench.h"
@@ -25,15 +26,8 @@ namespace {
 
 namespace cuda = kernels::cuda;
 
-constexpr int kUsage = 64;
-constexpr int kUnavailable = 69;
-constexpr int kCannotWrite = 74;
 constexpr float kStandInDeviation = 4;  // of peaked scores without a recording
 constexpr double kGib = 1 << 30;
-
-void progress(const std::string& text) {
-  if (isatty(STDERR_FILENO)) std::fprintf(stderr, "\r\033[K%s", text.c_str());
-}
 
 std::string driverText() {
   // "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15  Wed Jan ...".
@@ -90,8 +84,7 @@ Peaked makePeaked(const std::string& path) {
   Peaked peaked;
   const ScoreProfiles profiles = readScoreProfiles(path);
   if (profiles.size() == 0 && !path.empty()) {
-    std::fprintf(stderr, "allot-cuda-bench: --states: %s holds no recorded states\n", path.c_str());
-    std::exit(kUsage);
+    std::exit(refuse("--states: " + path + " holds no recorded states"));
   }
   if (profiles.size() == 0) {
     peaked.source.deviation = kStandInDeviation;
@@ -290,14 +283,6 @@ class Bench {
   nlohmann::json reports_ = nlohmann::json::array();
 };
 
-int writeJson(const std::string& path, const nlohmann::json& document) {
-  std::ofstream file(path);
-  file << document.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
-  if (file.flush()) return 0;
-  std::fprintf(stderr, "allot-cuda-bench: cannot write %s\n", path.c_str());
-  return kCannotWrite;
-}
-
 // The recording of the source tree, where this was built.
 std::string builtInStates() {
   const std::string path = ALLOT_SOURCE_DIR "/tests/golden/recall_states.bin";
@@ -314,7 +299,11 @@ bool tryPeersOf(const CudaOptions& options) {
   return tryPeers(options.peers, options.python, questions);
 }
 
-int main(int argc, char** argv) {
+}  // namespace
+
+std::optional<std::string> whyNoGpu() { return cuda::unavailable(); }
+
+int decodeOnGpu(int argc, char** argv) {
   CudaOptions options;
   options.states = builtInStates();
   if (const auto status = parseOptions(argc, argv, &options)) return *status;
@@ -326,11 +315,7 @@ int main(int argc, char** argv) {
     }
     return 0;
   }
-  if (absent) {
-    std::fprintf(stderr, "allot-cuda-bench: %s\n", absent->c_str());
-    return kUnavailable;
-  }
-  if (options.probe) return 0;
+  if (absent) return refuse(*absent, kUnavailable);
   // First of all, so that their start is over when anything is timed.
   Bench::Peers peers;
   for (const std::string& name : options.peers) {
@@ -347,10 +332,7 @@ int main(int argc, char** argv) {
     return 0;
   }
   bench.run();
-  return options.json.empty() ? 0 : writeJson(options.json, bench.json());
+  return writeJson(options.json, bench.json());
 }
 
-}  // namespace
 }  // namespace allot::bench
-
-int main(int argc, char** argv) { return allot::bench::main(argc, argv); }

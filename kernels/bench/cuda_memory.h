@@ -1,5 +1,5 @@
 #pragma once
-// Device memory of allot-cuda-bench, and its way of ending where CUDA refuses. One thread.
+// Device memory of allot-bench, and its way of ending where CUDA refuses. One thread.
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace allot::bench {
 // Ends the program with what CUDA said.
 inline void must(cudaError_t error, const char* doing) {
   if (error == cudaSuccess) return;
-  std::fprintf(stderr, "allot-cuda-bench: %s: %s\n", doing, cudaGetErrorString(error));
+  std::fprintf(stderr, "allot-bench: %s: %s\n", doing, cudaGetErrorString(error));
   std::exit(70);
 }
 

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "allot/kernels/cuda_decode.h"
+#include "kernels/bench/benches.h"
 
 namespace allot::bench {
 namespace {
@@ -13,7 +14,6 @@ namespace {
 using kernels::ChosenBy;
 using kernels::traitsOf;
 
-constexpr int kUsage = 64;
 // Below it a graph replay is mostly its launches.
 constexpr double kShortMilliseconds = 0.012;
 
@@ -49,19 +49,17 @@ const char* const kFooter =
 
 const char* const kExamples =
     "Examples:\n"
-    "  allot-cuda-bench                                       everything, about four minutes\n"
-    "  allot-cuda-bench --rows 16 --keys 32768 --budgets 128\n"
-    "  allot-cuda-bench --rows 4 --methods dense \"s2anta-flash tileSize=256\" --no-peers\n"
-    "  allot-cuda-bench --methods dense --peers flashinfer torch\n"
-    "  allot-cuda-bench --peers torch,./my_kernel.py --rows 16 --keys 32768\n"
-    "  allot-cuda-bench --peers ./my_kernel.py --try-peers    does it answer?\n"
-    "  allot-cuda-bench --states recall_states.bin --python /opt/venv/bin/python --json h200.json\n"
-    "  allot-cuda-bench --two-floors --rows 16 --keys 32768   what each method cannot do without";
-
-int refuse(const std::string& sentence) {
-  std::fprintf(stderr, "allot-cuda-bench: %s\n", sentence.c_str());
-  return kUsage;
-}
+    "  allot-bench decode gpu                                       everything, about four "
+    "minutes\n"
+    "  allot-bench decode gpu --rows 16 --keys 32768 --budgets 128\n"
+    "  allot-bench decode gpu --rows 4 --methods dense \"s2anta-flash tileSize=256\" --no-peers\n"
+    "  allot-bench decode gpu --methods dense --peers flashinfer torch\n"
+    "  allot-bench decode gpu --peers torch,./my_kernel.py --rows 16 --keys 32768\n"
+    "  allot-bench decode gpu --peers ./my_kernel.py --try-peers    does it answer?\n"
+    "  allot-bench decode gpu --states recall_states.bin --python /opt/venv/bin/python --json "
+    "h200.json\n"
+    "  allot-bench decode gpu --two-floors --rows 16 --keys 32768   what each method cannot do "
+    "without";
 
 void addOptions(CLI::App* app, CudaOptions* options) {
   app->add_option("--rows", options->rows, "Rows of a batch [1 4 16 64]")
@@ -110,8 +108,6 @@ void addOptions(CLI::App* app, CudaOptions* options) {
                 "Ask the peers alone, print what they answer, and end: needs no GPU itself");
   app->add_flag("--two-floors", options->two_floors,
                 "Print the bytes and operations that each method cannot do without, and end");
-  app->add_flag("--probe", options->probe,
-                "End at once: with 0 if there is a GPU to measure, else with 69 and a sentence");
   app->add_option("--json", options->json, "Write the figures to this file");
 }
 
@@ -200,7 +196,7 @@ const char* const kLimitRule =
     "may know better.\n\n";
 
 std::optional<int> parseOptions(int argc, char** argv, CudaOptions* options) {
-  CLI::App app("allot-cuda-bench: one decode step of one attention layer on a GPU, by method.");
+  CLI::App app("One decode step of one attention layer on a GPU, by method.");
   addOptions(&app, options);
   app.footer(std::string(kFooter) + kLimitRule + kExamples);
   try {

@@ -1,5 +1,5 @@
 #pragma once
-// What allot-cuda-bench measures, and what its figures are held against: options, the grid of
+// What allot-bench decode gpu measures, and what its figures are held against: options, the grid of
 // cases, and for each case the fewest bytes and operations. Pure functions; no CUDA.
 #include <cstdint>
 #include <optional>
@@ -46,7 +46,6 @@ struct CudaOptions {
   std::vector<std::string> peers = {"torch"};  // as Peer names them
   bool try_peers = false;
   bool two_floors = false;
-  bool probe = false;
   std::string json;
 
   int group() const { return heads / kv_heads; }

@@ -1,6 +1,6 @@
 #pragma once
-// What allot-cuda-bench says: figures with all that follows from them, as a table and as JSON. The
-// print functions write to stdout, the others are pure; no CUDA.
+// What allot-bench decode gpu says: figures with all that follows from them, as a table and as
+// JSON. The print functions write to stdout, the others are pure; no CUDA.
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>

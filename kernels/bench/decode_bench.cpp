@@ -1,8 +1,7 @@
-// allot-kernel-bench: what one decode step of one attention layer costs with each method, beside
-// LibTorch's dense attention in the same run. Shapes of Llama-3.1-8B: 32 heads over 8 KV heads of
-// 128, one row, bfloat16 stored, float32 arithmetic. Prints a table; gates nothing.
+// allot-bench decode cpu: what one decode step of one attention layer costs with each method,
+// beside LibTorch's dense attention in the same run. Shapes of Llama-3.1-8B: 32 heads over 8 KV
+// heads of 128, one row, bfloat16 stored, float32 arithmetic. Prints a table; gates nothing.
 #include <time.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "allot/kernels/decode.h"
+#include "kernels/bench/benches.h"
 #include "kernels/bench/libtorch_dense.h"
 #include "kernels/bench/rotating_cache.h"
 
@@ -95,10 +95,6 @@ std::string load() {
   std::string one, five;
   file >> one >> five;
   return one + " " + five;
-}
-
-void progress(const std::string& text) {
-  if (isatty(STDERR_FILENO)) std::fprintf(stderr, "\r\033[K%s", text.c_str());
 }
 
 // "s2anta-flash @2048": a method and its own budget.
@@ -242,8 +238,7 @@ class Table {
                                          workspace, {.out = out, .statistics = statistics});
     }
     if (!refusal) return;
-    std::fprintf(stderr, "allot-kernel-bench: %s: %s\n", method.c_str(), refusal->c_str());
-    std::exit(64);
+    std::exit(refuse(method + ": " + *refusal));
   }
 
   const Options& options_;
@@ -310,7 +305,7 @@ nlohmann::json appendCosts(const Options& options) {
   return costs;
 }
 
-void runAll(const Options& options) {
+int runAll(const Options& options) {
   std::printf(
       "Llama-3.1-8B attention: %d heads over %d KV heads of %d, one row, bfloat16 stored, "
       "pages of %d, S = %u unless after @; LibTorch %s; load %s\n",
@@ -342,30 +337,24 @@ void runAll(const Options& options) {
       }
     }
   }
-  if (options.json.empty()) return;
-  std::ofstream file(options.json);
-  file << nlohmann::json{{"libTorch", LibTorchDense::version()},
-                         {"pageSize", options.page_size},
-                         {"budget", options.budget},
-                         {"appendMicroseconds", append},
-                         {"tables", tables}}
-              .dump(1)
-       << "\n";
-  if (!file.flush()) {
-    std::fprintf(stderr, "allot-kernel-bench: cannot write %s\n", options.json.c_str());
-    std::exit(74);
-  }
+  return writeJson(options.json, {{"libTorch", LibTorchDense::version()},
+                                  {"pageSize", options.page_size},
+                                  {"budget", options.budget},
+                                  {"appendMicroseconds", append},
+                                  {"tables", tables}});
 }
 
-int main(int argc, char** argv) {
+}  // namespace
+
+int decodeOnCpu(int argc, char** argv) {
   Options options;
-  CLI::App app("allot-kernel-bench: one decode step of one attention layer, method by method.");
+  CLI::App app("One decode step of one attention layer, method by method.");
   app.footer(
       "Examples:\n"
-      "  allot-kernel-bench                                  everything, about four minutes\n"
-      "  allot-kernel-bench --keys 32768 --threads 1 --methods dense s2anta-q4\n"
-      "  allot-kernel-bench --methods dense \"quest pageSize=64 @1024\" --no-libtorch\n"
-      "  allot-kernel-bench --json decode.json");
+      "  allot-bench decode cpu                                  everything, about four minutes\n"
+      "  allot-bench decode cpu --keys 32768 --threads 1 --methods dense s2anta-q4\n"
+      "  allot-bench decode cpu --methods dense \"quest pageSize=64 @1024\" --no-libtorch\n"
+      "  allot-bench decode cpu --json decode.json");
   app.add_option("--keys", options.keys, "Keys in the cache [1024 8192 32768]");
   app.add_option("--threads", options.threads, "Threads [1 2]");
   app.add_option("--scores", options.scores, "flat, peaked [both]")
@@ -382,18 +371,12 @@ int main(int argc, char** argv) {
   app.add_option("--json", options.json, "Write the figures to this file");
   CLI11_PARSE(app, argc, argv);
   if (options.page_size % 16 != 0) {
-    std::fprintf(stderr, "allot-kernel-bench: --page-size must be a multiple of 16\n");
-    return 64;
+    return refuse("--page-size must be a multiple of 16");
   }
   if (options.processor_time && options.threads != std::vector<int>{1}) {
-    std::fprintf(stderr, "allot-kernel-bench: --cpu-time is for --threads 1\n");
-    return 64;
+    return refuse("--cpu-time is for --threads 1");
   }
-  runAll(options);
-  return 0;
+  return runAll(options);
 }
 
-}  // namespace
 }  // namespace allot::bench
-
-int main(int argc, char** argv) { return allot::bench::main(argc, argv); }

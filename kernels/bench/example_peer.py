@@ -1,6 +1,6 @@
 """The least that a peer is (README.md): what a copy of a step's keys and values in the host's memory takes.
 
-    allot-cuda-bench --peers kernels/bench/example_peer.py --try-peers --rows 1 4 --keys 4096
+    allot-bench decode gpu --peers kernels/bench/example_peer.py --try-peers --rows 1 4 --keys 4096
 """
 import json
 import sys

@@ -1,8 +1,6 @@
-// allot-prefill-bench: what reading a prompt costs in one attention layer on a GPU, by method, held
+// allot-bench prefill: what reading a prompt costs in one attention layer on a GPU, by method, held
 // against our dense attention and PyTorch's in the same run. --help says how it measures. Prints a
 // table; gates nothing.
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdio>
@@ -14,6 +12,7 @@
 #include <vector>
 
 #include "allot/kernels/cuda_prefill.h"
+#include "kernels/bench/benches.h"
 #include "kernels/bench/cuda_fill.h"
 #include "kernels/bench/cuda_memory.h"
 #include "kernels/bench/cuda_timer.h"
@@ -139,10 +138,7 @@ class Layer {
     return out_.download<float>(width() * static_cast<size_t>(keys_));
   }
 
-  [[noreturn]] static void stop(const std::string& why) {
-    std::fprintf(stderr, "allot-prefill-bench: %s\n", why.c_str());
-    std::exit(70);
-  }
+  [[noreturn]] static void stop(const std::string& why) { std::exit(refuse(why, 70)); }
 
  private:
   size_t width() const { return static_cast<size_t>(options_.heads) * options_.head_dim; }
@@ -326,7 +322,9 @@ class Bench {
   std::vector<float> exact_;
 };
 
-int main(int argc, char** argv) {
+}  // namespace
+
+int prefillOnGpu(int argc, char** argv) {
   Options options;
   CLI::App app(
       "What reading a prompt costs in one attention layer on a GPU.\n\n"
@@ -336,7 +334,7 @@ int main(int argc, char** argv) {
       "draws) is set so that it reads at most --density of the values. Times are medians of\n"
       "replayed CUDA graphs. TFLOP/s are those of dense causal attention in that time; keys and\n"
       "values are shares of what dense reads; error is the distance to dense outputs, relative.");
-  app.footer("Examples:\n  allot-prefill-bench\n  allot-prefill-bench --keys 131072 --density 0.1");
+  app.footer("Examples:\n  allot-bench prefill\n  allot-bench prefill --keys 131072 --density 0.1");
   app.add_option("--keys", options.keys, "Prompt lengths")->capture_default_str();
   app.add_option("--methods", options.methods, "Methods beside dense")->capture_default_str();
   app.add_option("--density", options.density, "Share of the values that is read")
@@ -361,18 +359,14 @@ int main(int argc, char** argv) {
                "Ask the peers alone, print what they answer, and end: needs no GPU itself");
   CLI11_PARSE(app, argc, argv);
   if (const std::string wrong = wrongPeers(options.peers); !wrong.empty()) {
-    std::fprintf(stderr, "allot-prefill-bench: --peers: %s\n", wrong.c_str());
-    return 64;
+    return refuse("--peers: " + wrong);
   }
   if (options.try_peers) {
     std::vector<PeerQuestion> questions;
     for (const int keys : options.keys) questions.push_back(questionOf(options, keys));
-    return tryPeers(options.peers, options.python, questions) ? 0 : 69;
+    return tryPeers(options.peers, options.python, questions) ? 0 : kUnavailable;
   }
-  if (const auto absent = cuda::unavailable()) {
-    std::fprintf(stderr, "allot-prefill-bench: %s\n", absent->c_str());
-    return 69;
-  }
+  if (const auto absent = cuda::unavailable()) return refuse(*absent, kUnavailable);
   Bench::Peers peers;
   for (const std::string& name : options.peers) {
     const auto& peer = *peers.emplace_back(std::make_unique<Peer>(name, options.python));
@@ -391,7 +385,4 @@ int main(int argc, char** argv) {
   return 0;
 }
 
-}  // namespace
 }  // namespace allot::bench
-
-int main(int argc, char** argv) { return allot::bench::main(argc, argv); }

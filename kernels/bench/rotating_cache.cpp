@@ -19,7 +19,7 @@ constexpr size_t kHugePage = size_t{2} << 20;
 Memory::Memory(size_t bytes) : bytes_((bytes + kHugePage - 1) / kHugePage * kHugePage) {
   data_.reset(std::aligned_alloc(kHugePage, bytes_));
   if (!data_) {
-    std::fprintf(stderr, "allot-kernel-bench: no memory for %zu MiB\n", bytes_ >> 20);
+    std::fprintf(stderr, "allot-bench: no memory for %zu MiB\n", bytes_ >> 20);
     std::exit(1);
   }
   madvise(data_.get(), bytes_, MADV_HUGEPAGE);
@@ -115,7 +115,7 @@ RotatingCache::RotatingCache(int n, int page_size, int layers, uint64_t seed) {
         kernels::appendKv(first, {keys.data(), values.data(), table_.data(), &start, 1,
                                   std::min(kChunk, n - start), static_cast<int>(table_.size())});
     if (refusal) {
-      std::fprintf(stderr, "allot-kernel-bench: %s\n", refusal->c_str());
+      std::fprintf(stderr, "allot-bench: %s\n", refusal->c_str());
       std::exit(1);
     }
   }

@@ -69,5 +69,4 @@ if len(sys.argv) > 1 and os.path.isdir(sys.argv[1]):
     run = allot.read_run(sys.argv[1])
     cells = run.evaluations[run.evaluations["task"] == "all"]
     print(cells[["method", "schedule", "total_budget", "accuracy", "ci_low", "ci_high"]])
-    allot.plot_frontier(run).figure.savefig("frontier.svg")
-    print("wrote frontier.svg")
+    print("curve.svg is there" if run.curve_svg() else "no curve.svg is there")

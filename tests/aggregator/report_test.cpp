@@ -399,6 +399,46 @@ TEST(Report, SvgEscapesItsWordsAndDrawsEveryPoint) {
   EXPECT_GT(x(16) - x(8), 100);
 }
 
+TEST(Report, CurveCsvIsReadBackAndDrawnAlike) {
+  auto points = newestCompletePerSchedule(sampleView().points);
+  points.push_back(sampleCell("a \"b\", c", "uniform", 0, 8, 0.25));
+  points.back().kv_bytes_share = 0.5;
+  points.back().tasks = {{"niah", 7, 0.5, 0.25, 0.75}};
+  const auto read = curvePointsOf(curveCsv(points), "curve.csv");
+  ASSERT_TRUE(read) << read.error().message;
+  ASSERT_EQ(read->size(), points.size());
+  EXPECT_EQ(curveSvg("x", *read), curveSvg("x", points));
+  EXPECT_EQ(read->back().method, "a \"b\", c");
+  EXPECT_EQ(read->back().kv_bytes_share, 0.5);
+  ASSERT_THAT(read->back().tasks, SizeIs(1));
+  EXPECT_EQ(read->back().tasks[0].accuracy, 0.5);
+  const auto bad = curvePointsOf("method,schedule,total_budget,n,accuracy\nm,s,8,3,x\n", "c.csv");
+  ASSERT_FALSE(bad);
+  EXPECT_THAT(bad.error().message, HasSubstr("c.csv, line 2: "));
+  EXPECT_EQ(bad.error().code, ErrorCode::kData);
+  EXPECT_THAT(plotSvg(curvePlot(*curvePointsOf("", "c.csv"), LineStyles({}))),
+              HasSubstr("No evaluation was finished."));
+}
+
+TEST(Report, BarsStandOnZero) {
+  const std::string svg = plotSvg(schedulePlot({4, 2, 0, 6}));
+  EXPECT_THAT(svg, HasSubstr("layer 3: 6 draws"));
+  EXPECT_THAT(svg, HasSubstr("uniform (3)"));
+  const auto bottom = [&](size_t at) {
+    const auto number = [&](const std::string& name) {
+      return std::stod(svg.substr(svg.find(name, at) + name.size()));
+    };
+    return number(" y=\"") + number("height=\"");
+  };
+  size_t bars = 0;
+  const size_t first = svg.find("<rect class=\"f0\"");
+  for (size_t at = first; at != std::string::npos; at = svg.find("<rect class=\"f0\"", at + 1)) {
+    EXPECT_NEAR(bottom(at), bottom(first), 0.11);
+    ++bars;
+  }
+  EXPECT_EQ(bars, 4u);
+}
+
 TEST(Report, SvgOfNothingAndOfOddPointsHoldsNoBadNumber) {
   const CurvePoint zero{"m", "uniform", 0, 0, 1, 0, 0, 0};
   const CurvePoint one{"m", "learned", 0, 8, 1, 1, 1, 1};

@@ -26,7 +26,7 @@ paired; the interval is of the search's luck alone.
 A seed is spec.repetition, and the sampler's seed. All ask the same 256 training questions, 16 an episode, and
 spend one core each. Results are kept in one JSON file; a second start does what is missing in it.
 
-    schedule_search.py --picture accuracy.png            # the whole table
+    schedule_search.py                                   # the whole table
     schedule_search.py --quick                           # one seed and budget, few answers, about a minute
     schedule_search.py --learners additive --searches evolution,cma-es --answers 400,2400
     schedule_search.py --learners '' --searches random,random+episodes=4+logits=2 --budgets 32
@@ -350,7 +350,7 @@ def together(programs, jobs, calls):
             raise
 
 
-# --- table and picture
+# --- table
 
 
 def estimate(values):
@@ -374,34 +374,6 @@ def table(results, total):
     rows = [[method, *(cell(results.accuracies(method, total, answers), options.by_seed)
                        for answers in options.answers)] for method in options.methods]
     return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows])
-
-
-def draw(results, pyplot):
-    options = results.options
-    pyplot.switch_backend("agg")
-    figure, axes = pyplot.subplots(1, len(options.budgets), figsize=(6.5 * len(options.budgets), 5.6), squeeze=False,
-                                   layout="constrained")
-    for axis, total in zip(axes[0], options.budgets):
-        for number, method in enumerate(options.methods):
-            points = [estimate(results.accuracies(method, total, answers)) for answers in options.answers]
-            shift = 1.015 ** (number - 3)  # so that intervals do not hide each other
-            draw_row(axis, points, [answers * shift for answers in options.answers], method, f"C{number}")
-        axis.set(title=f"total budget {total}", xlabel="graded answers", xscale="log",
-                 ylabel=f"held-out accuracy, n = {options.held_out}")
-        axis.set_xticks(options.answers, options.answers)
-        axis.minorticks_off()
-        axis.grid(alpha=0.3)
-    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
-    figure.suptitle(f"Mean of {len(options.seeds)} seeds with its 95 % interval")
-    figure.savefig(options.picture, dpi=110)
-
-
-def draw_row(axis, points, answers, method, colour):
-    means, halves = zip(*points)
-    if method in FIXED:
-        axis.axhline(means[0], label=method, color=colour, linestyle="--", linewidth=1.2)
-    else:
-        axis.errorbar(answers, means, halves, label=method, color=colour, marker="o", markersize=4, capsize=2)
 
 
 # --- options
@@ -452,7 +424,6 @@ def read_options():
     add("--bin", type=pathlib.Path, default=ROOT / "build/release/bin", help="the programs' folder [build/release/bin]")
     add("--results", type=pathlib.Path, default=ROOT / "build/schedule_search.json",
         help="the file of results [build/schedule_search.json]")
-    add("--picture", type=pathlib.Path, help="also draw accuracy against answers into this PNG (needs matplotlib)")
     add("--by-seed", action="store_true", help="print each seed's accuracy instead of mean and interval")
     add("--quick", action="store_true", help="one seed, budget 8, 160 and 480 answers, 32 held-out questions, "
         "results in a file of its own")
@@ -466,7 +437,6 @@ def read_options():
 
 def main():
     options = read_options()
-    pyplot = options.picture and package("matplotlib.pyplot", "matplotlib")
     if any(parts(method)[0] in ("optuna-cma-es", "cma-es") for method in options.methods):
         package("cmaes", "cmaes")
     options.results.parent.mkdir(parents=True, exist_ok=True)
@@ -474,8 +444,6 @@ def main():
     with tempfile.TemporaryDirectory(prefix="schedule-search-") as scratch:
         carry_out(Programs(options.bin, scratch), results)
     print("\n\n".join(table(results, total) for total in options.budgets))
-    if options.picture:
-        draw(results, pyplot)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-// allot-store-bench: what the store and the aggregator sustain, without a model. Results pushed and
+// allot-bench store: what the store and the aggregator sustain, without a model. Results pushed and
 // updates committed a second; the aggregator's memory and its work a second after many updates with
 // their evaluations and beside many workers; what resuming takes, with large updates, too.
 // redis-server and this process, which is every worker and the aggregator, share one core. Prints
@@ -23,6 +23,7 @@
 #include "core/learning/schedule.h"
 #include "core/spec/spec.h"
 #include "store/store.h"
+#include "tests/bench/benches.h"
 
 namespace allot {
 namespace {
@@ -429,8 +430,8 @@ Status measure(const std::string& dir, uint64_t many_updates) {
   sched_setaffinity(0, sizeof one, &one);  // redis-server inherits it
   std::printf(
       "store: results of %zu bytes, %u layers; redis-server, workers' pushes and aggregator on one "
-      "core, unix socket\n",
-      kResultBytes, kLayers);
+      "core, unix socket; %.0f MiB are this program's own before it begins\n",
+      kResultBytes, kLayers, residentMib());
   std::fflush(stdout);
   ALLOT_TRY(memory(dir + "/memory", many_updates));  // before others leave their memory here
   ALLOT_TRY(evaluated(dir + "/evaluated", many_updates));
@@ -440,25 +441,25 @@ Status measure(const std::string& dir, uint64_t many_updates) {
   return throughput(dir + "/always", "always", 1'000, false);
 }
 
-int main(int argc, char** argv) {
-  CLI::App app("allot-store-bench: what the store and the aggregator sustain.");
+}  // namespace
+
+int benchStore(int argc, char** argv) {
+  CLI::App app("What the store and the aggregator sustain.");
+  app.footer("Examples:\n  allot-bench store\n  allot-bench store --updates 10000");
   uint64_t updates = 100'000;
   app.add_option("--updates", updates, "Updates before the aggregator's memory is read [100000]");
   CLI11_PARSE(app, argc, argv);
   spdlog::set_level(spdlog::level::warn);
   char dir[] = "/tmp/allot-bench-XXXXXX";
   if (!mkdtemp(dir)) {
-    std::fprintf(stderr, "allot-store-bench: cannot make a folder in /tmp\n");
+    std::fprintf(stderr, "allot-bench: cannot make a folder in /tmp\n");
     return 74;
   }
   const Status done = measure(dir, updates);
   std::filesystem::remove_all(dir);
   if (done) return 0;
-  std::fprintf(stderr, "allot-store-bench: %s\n", done.error().message.c_str());
+  std::fprintf(stderr, "allot-bench: %s\n", done.error().message.c_str());
   return done.error().exitCode();
 }
 
-}  // namespace
 }  // namespace allot
-
-int main(int argc, char** argv) { return allot::main(argc, argv); }

@@ -10,8 +10,6 @@
 #include "cli/explain.h"
 #include "cli/leaderboard.h"
 #include "cli/output.h"
-#include "cli/papers.h"
-#include "cli/papers_text.h"
 #include "cli/prediction_comparison.h"
 #include "cli/preflight.h"
 #include "cli/question_view.h"
@@ -124,8 +122,6 @@ json plantedComparison() {
 
 std::vector<json> everyDocument() {
   const RunRow row{"runs/a", "sums", "01M872E91DF7TA5D59YA6CCEVP", "finished", 4, 4, 0.5, 1, 2};
-  const auto papers = readPapers(std::string(ALLOT_SOURCE_DIR) + "/experiments/papers");
-  EXPECT_TRUE(papers);
   return {document("Status", statusJson(plantedStatus())),
           document("Leaderboard", plantedLeaderboard()),
           document("Question", plantedQuestion()),
@@ -134,10 +130,7 @@ std::vector<json> everyDocument() {
           document("Check", preflightJson(plantedPreflight(), "sums.yaml")),
           document("Verification", verificationJson({})),
           document("Export", exportJson({}, "out")),
-          document("MlflowExport", mlflowJson({.folder = "mlruns/1/a", .params = 1, .metrics = 2})),
           document("Comparison", plantedComparison()),
-          document("Papers", {{"papers", papersJson(*papers)}}),
-          document("Paper", paperJson(papers->experiments.front())),
           explained(""),
           explained("spec"),
           explained("methods"),
@@ -190,8 +183,7 @@ struct Kind {
 const std::vector<Kind> kKinds = {
     {"Status", {"status"}},       {"Leaderboard", {"top"}},  {"Question", {"show question"}},
     {"RunList", {"list"}},        {"Wait", {"wait"}},        {"Check", {"check"}},
-    {"Verification", {"verify"}}, {"Export", {"export"}},    {"MlflowExport", {"export"}},
-    {"Comparison", {"compare"}},  {"Papers", {"papers"}},    {"Paper", {"papers"}},
+    {"Verification", {"verify"}}, {"Export", {"export"}},    {"Comparison", {"compare"}},
     {"Topics", {"explain"}},      {"SpecKeys", {"explain"}}, {"Methods", {"explain"}},
     {"Models", {"explain"}},      {"Tasks", {"explain"}},    {"Metrics", {"explain"}}};
 

@@ -1,4 +1,4 @@
-// What `allot serve` and `allot export --mlflow` make of run files.
+// What `allot serve` makes of run files.
 #include "cli/history.h"
 
 #include <gmock/gmock.h>
@@ -6,12 +6,8 @@
 
 #include <filesystem>
 #include <fstream>
-#include <set>
 #include <sstream>
 
-#include "cli/mlflow.h"
-#include "core/files/files.h"
-#include "store/archive/archive.h"
 #include "tests/temp_folder.h"
 
 namespace allot {
@@ -137,63 +133,6 @@ TEST_F(HistoryTest, AnswersUnderItsOwnNameOnly) {
   }
   for (const char* host : {"evil.example", "evil.example:9480", "127.0.0.1.evil.example:80"}) {
     EXPECT_EQ(status(host), 403u) << host;
-  }
-}
-
-TEST_F(HistoryTest, WritesWhatMlflowReads) {
-  const auto write = [&] {
-    const auto source = ArchiveReader::open(kExport);
-    EXPECT_TRUE(source);
-    return exportMlflow(source->get(), folder_ + "/mlruns");
-  };
-  const auto summary = write();
-  ASSERT_TRUE(summary) << summary.error().message;
-  const std::string run = summary->folder;
-  const std::string experiment = fs::path(run).parent_path().string();
-  EXPECT_THAT(fs::path(experiment).filename().string(), MatchesRegex("[0-9]{18}"));
-  EXPECT_THAT(textOf(experiment + "/meta.yaml"), HasSubstr("name: \"golden\"\n"));
-  const std::string meta = textOf(run + "/meta.yaml");
-  const std::string id = fs::path(run).filename().string();
-  for (const std::string& line :
-       {"run_id: \"" + id + "\"", "run_uuid: \"" + id + "\"", std::string("status: 3"),
-        std::string("lifecycle_stage: \"active\""), std::string("source_type: 4"),
-        "artifact_uri: \"file://" + run + "/artifacts\""}) {
-    EXPECT_THAT(meta, HasSubstr(line + "\n"));
-  }
-  EXPECT_EQ(textOf(run + "/tags/allot.run_id"), id);
-  EXPECT_EQ(textOf(run + "/tags/mlflow.runName"), id);
-  // Time stamp, value and step, an update a line.
-  EXPECT_THAT(textOf(run + "/metrics/reward"), MatchesRegex("([0-9]{13} [0-9.e-]+ [123]\n){3}"));
-  EXPECT_TRUE(fs::exists(run + "/metrics/accuracy.uniform.s2anta-sys.B8"));
-  EXPECT_EQ(textOf(run + "/params/spec.policy.totalBudget"), "8");
-  for (const char* artifact : {"report.html", "summary.json", "curve.csv", "experiment.yaml"}) {
-    EXPECT_TRUE(fs::exists(run + "/artifacts/" + artifact)) << artifact;
-  }
-  // Again: replaced. A run of somebody else's is not.
-  std::ofstream(run + "/metrics/old") << "x";
-  ASSERT_TRUE(write());
-  EXPECT_FALSE(fs::exists(run + "/metrics/old"));
-  fs::remove(run + "/tags/allot.run_id");
-  const auto refused = write();
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(refused.error().message, HasSubstr("did not write"));
-}
-
-TEST_F(HistoryTest, NamesOfMlflowAreFileNamesAndStayApart) {
-  EXPECT_EQ(mlflowName("s2anta-sys"), "s2anta-sys");
-  EXPECT_EQ(mlflowName("spec.policy.totalBudget"), "spec.policy.totalBudget");
-  std::set<std::string> names;
-  for (const std::string& text :
-       {std::string("../../etc"), std::string("a/b"), std::string("a\\b"), std::string("a b"),
-        std::string("a=b"), std::string(".."), std::string("."), std::string(), std::string("a..b"),
-        std::string("\xff"), std::string(3000, 'x'), std::string(3001, 'x'),
-        std::string("skip-softmax threshold=0.1 + top-k")}) {
-    const std::string name = mlflowName(text);
-    EXPECT_THAT(name, MatchesRegex("[A-Za-z0-9_][A-Za-z0-9_.-]*")) << text;
-    EXPECT_EQ(name.find(".."), std::string::npos) << name;
-    EXPECT_LE(name.size(), 100u);
-    EXPECT_TRUE(names.insert(name).second) << name;
   }
 }
 

@@ -111,9 +111,10 @@ TEST_F(CommandLine, MistakesAreOneSentence) {
       {"metods", "allot: no command 'metods' (did you mean methods?)\n"},
       {"help forc", "allot: no command 'forc' (did you mean fork?)\n"},
       {"show", "allot show: say what: question\n"},
-      {"export", "allot: say where to: --out FOLDER or --mlflow FOLDER\n"},
-      {"export --out a --mlflow b",
-       "allot: name either --out FOLDER or --mlflow FOLDER, not both\n"},
+      {"export", "allot: say where to: --out FOLDER\n"},
+      {"export runs/a --mlflow b",
+       "allot export: the Python package writes MLflow: `python3 -m allot.mlflow_export RUN`, for "
+       "the folder of a run or of an export\n"},
       {"export --ot a", "allot export: no option '--ot' (did you mean --out?)\n"},
       {"crd -o json", "allot crd: no option '-o': `allot crd --help` lists them\n"},
       {"show questoin 3", "allot show: no command 'questoin' (did you mean question?)\n"},
@@ -214,7 +215,7 @@ TEST_F(CommandLine, BashCompletesWhatThereIs) {
   EXPECT_EQ(offered("allot show question --bud"), "--budget\n");
   EXPECT_EQ(offered("allot status -o "), "json yaml table\n");
   EXPECT_EQ(offered("allot list --output y"), "yaml\n");
-  EXPECT_EQ(offered("allot export --ml"), "--mlflow\n");
+  EXPECT_EQ(offered("allot export --ou"), "--out --output\n");
   EXPECT_EQ(offered("allot run x"), "\n");  // names of files are bash's own
   for (const char* shell : {"bash", "zsh", "fish"}) {
     const std::string text = said({"completion", shell});
@@ -271,10 +272,17 @@ TEST_F(CommandLine, FromANewFileToAListOfRuns) {
   EXPECT_THAT(refused({"fork", "--from", temp_.path() + "/sweep", file, "--model", model}),
               HasSubstr("only measures"));
   EXPECT_FALSE(fs::exists(folder + "/export.json"));
-  const json mlflow = json::parse(
-      said({"export", folder + "/copy", "--mlflow", temp_.path() + "/mlruns", "-o", "json"}));
-  EXPECT_EQ(mlflow["kind"], "MlflowExport");
-  EXPECT_TRUE(fs::exists(mlflow["folder"].get<std::string>() + "/meta.yaml"));
+  const std::string picture = readFile(folder + "/copy/curve.svg");
+  const size_t from = picture.find("<title>") + 7;
+  EXPECT_EQ(said({"plot", folder + "/copy/curve.csv", "--title",
+                  picture.substr(from, picture.find("</title>") - from)}),
+            picture);
+  EXPECT_THAT(said({"plot", folder + "/copy/policy.json"}), HasSubstr("<rect class=\"f0\""));
+  EXPECT_THAT(refused({"plot", file}), HasSubstr(file + ", line 2: "));
+  for (const char* name : {"report.html", "curve.csv", "experiment.yaml"}) {
+    EXPECT_TRUE(fs::exists(folder + "/copy/" + name)) << name;
+    EXPECT_TRUE(fs::exists(folder + "/a/" + name)) << name;
+  }
 
   fs::create_directory(folder + "/broken");
   std::ofstream(folder + "/broken/run.json") << "{}";

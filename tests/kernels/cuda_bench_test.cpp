@@ -28,7 +28,7 @@ Floor floorAt(const std::string& text, std::optional<uint32_t> budget = {}) {
 }
 
 std::optional<int> parse(std::vector<const char*> arguments, CudaOptions* options) {
-  arguments.insert(arguments.begin(), "allot-cuda-bench");
+  arguments.insert(arguments.begin(), "allot-bench decode gpu");
   return parseOptions(static_cast<int>(arguments.size()), const_cast<char**>(arguments.data()),
                       options);
 }

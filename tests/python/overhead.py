@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What decode_attention takes on a GPU as a PyTorch operator, measured as allot-cuda-bench measures the
+"""What decode_attention takes on a GPU as a PyTorch operator, measured as allot-bench measures the
 kernels: one captured step, caches in turn so that none is in the L2 cache, 10 replays that are not
 counted and 40 that are, median. Beside it the time of a launch on the host.
 
-    python tests/python/overhead.py --bench build/cuda/bin/allot-cuda-bench
+    python tests/python/overhead.py --bench build/cuda/bin/allot-bench
 """
 
 import argparse
@@ -77,7 +77,7 @@ def measure(rows, keys, method, budget, copies):
 def bench(path, rows, keys, methods, budget):
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         subprocess.run(
-            [path, "--rows", str(rows), "--keys", str(keys), "--budgets", str(budget), "--scores",
+            [path, "decode", "gpu", "--rows", str(rows), "--keys", str(keys), "--budgets", str(budget), "--scores",
              "gaussian", "--no-sdpa", "--json", file.name, "--methods", *methods],
             check=True, stdout=subprocess.DEVNULL,
         )
@@ -86,7 +86,7 @@ def bench(path, rows, keys, methods, budget):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--bench", help="allot-cuda-bench, to stand beside it")
+    parser.add_argument("--bench", help="allot-bench, to stand beside it")
     parser.add_argument("--shapes", nargs="+", default=["1x8192", "4x32768", "16x32768"])
     options = parser.parse_args()
     print(torch.cuda.get_device_name(), "PyTorch", torch.__version__)

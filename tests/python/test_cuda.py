@@ -4,7 +4,7 @@ import torch
 
 import allot
 from devices import DEVICES, HEADS, KV_HEADS, Filled
-from test_operators import skip
+from outcomes import skip
 
 
 def test_a_captured_step_replays_with_other_lengths():

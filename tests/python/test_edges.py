@@ -11,7 +11,8 @@ import torch
 
 import allot
 from devices import HEADS, KV_HEADS, Filled
-from test_operators import prompt, refusal, skip
+from outcomes import refusal, skip
+from test_operators import prompt
 
 
 def step(filled, method="s2anta-sys", budget=4, workspace=None, **options):

@@ -10,7 +10,7 @@ import torch
 
 import allot
 from devices import DEVICES
-from test_operators import refusal, skip
+from outcomes import refusal, skip
 
 try:
     from transformers import AutoModelForCausalLM, AutoTokenizer

@@ -11,7 +11,7 @@ import torch
 import allot
 from allot.schedules import layer_budgets
 from test_generation import AutoModelForCausalLM, NO_TRANSFORMERS, RECALL, answer, recall
-from test_operators import skip
+from outcomes import skip
 
 GOLDEN = os.path.join(os.path.dirname(__file__), "..", "golden")
 

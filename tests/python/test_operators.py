@@ -1,12 +1,11 @@
 """The operators against exact attention, against each other on both devices, and against torch.compile;
 and what hostile arguments get. Runs on the CPU, and on a GPU where PyTorch has one."""
 
-import os
-
 import torch
 
 import allot
 from devices import DEVICES, HEADS, KV_HEADS, Filled
+from outcomes import refusal, skip
 
 LENGTHS = [700, 33, 0, 1500]
 SAMPLED = ["santa", "s2anta-strat", "s2anta-sys", "s2anta-prop", "s2anta-flash", "s2anta-q4", "top-k"]
@@ -260,17 +259,6 @@ def test_compiled_code_gives_the_same():
     assert torch.equal(*counts) and counts[0][0, 0] == 8 * HEADS
 
 
-def refusal(call, what="it"):
-    """The sentence of what is refused; `what`: what is, should it be taken."""
-    try:
-        call()
-    except (ValueError, RuntimeError, TypeError) as error:
-        sentence = str(error)
-        assert "\n" not in sentence, sentence
-        return sentence
-    raise AssertionError(f"{what} was taken")
-
-
 def test_hostile_arguments_get_a_sentence():
     for device in DEVICES:
         filled = Filled(device, [70, 33], shadow_bits=4)
@@ -367,11 +355,3 @@ def test_hostile_arguments_get_a_sentence():
     assert "shadow_bits = 5" in refusal(lambda: allot.make_cache(1, 1, 16, 64, shadow_bits=5))
     assert "page_size = 8" in refusal(lambda: allot.make_cache(1, 1, 8, 64, shadow_bits=4))
     assert "threads = 0" in refusal(lambda: allot.Workspace("cpu", threads=0))
-
-
-def skip(why):
-    if "PYTEST_CURRENT_TEST" in os.environ:
-        import pytest
-
-        pytest.skip(why)
-    print("skipped:", why)

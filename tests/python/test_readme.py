@@ -10,7 +10,7 @@ import tempfile
 
 import allot  # noqa: F401
 from test_generation import AutoModelForCausalLM, NO_TRANSFORMERS
-from test_operators import skip
+from outcomes import skip
 
 SOURCE = os.path.join(os.path.dirname(__file__), "..", "..")
 

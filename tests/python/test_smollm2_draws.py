@@ -17,7 +17,7 @@ import torch
 import allot
 from test_generation import AutoModelForCausalLM, NO_TRANSFORMERS, answer, smollm2
 from test_golden import GOLDEN, keys_of
-from test_operators import skip
+from outcomes import skip
 
 APART = 1e-5  # of a query or key, relative: what the two sides may differ by
 TRIES = 1000  # most need one to ten

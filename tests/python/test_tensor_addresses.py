@@ -6,7 +6,8 @@ import torch
 
 import allot
 from devices import DEVICES, HEADS, KV_HEADS, Filled
-from test_operators import prompt, refusal
+from outcomes import refusal
+from test_operators import prompt
 
 # What kernels of a GPU load 16 bytes at once of (kernels/cuda/alignment.h).
 LOADED_AT_ONCE = {"queries", "keys", "values", "codes", "scales", "bounds"}

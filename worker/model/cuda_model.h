@@ -3,7 +3,7 @@
 //
 // Owns weights, pool, the kernels' workspace and the activations of a step. LibTorch multiplies
 // matrices, cuda_ops.h does what lies between, kernels/ the attention. Used by the decoder
-// (cuda_backend.cpp) and by allot-decode-bench. One thread. Private to these, like all that knows
+// (cuda_backend.cpp) and by allot-bench. One thread. Private to these, like all that knows
 // at::Tensor.
 #include <ATen/core/Tensor.h>
 #include <c10/cuda/CUDAStream.h>

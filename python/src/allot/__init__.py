@@ -6,7 +6,8 @@
   (``allot.generation``).
 - ``read_schedule``: the schedule of a run's policy.json; ``evaluation_sequence``,
   ``rollout_sequence``: the names of a worker's rows (``allot.schedules``).
-- ``read_run``, ``plot_frontier``: a run's results as data frames and a picture (``allot.results``).
+- ``read_run``: a run's results as data frames and a picture (``allot.results``).
+- ``log_to_mlflow``: a run as one of MLflow's (``allot.mlflow_export``).
 
 Each part is imported when it is first used: results need no PyTorch, and operators no transformers.
 """
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
         prefill_select,
         words,
     )
+    from allot.mlflow_export import Logged, log_to_mlflow
     from allot.paged_cache import PagedCache
-    from allot.results import Run, plot_frontier, read_run
+    from allot.results import Run, read_run
     from allot.schedules import evaluation_sequence, read_schedule, rollout_sequence
 
 _HOMES = {
@@ -49,8 +51,9 @@ _HOMES = {
     "prefill_attend": "operators",
     "prefill_select": "operators",
     "words": "operators",
+    "Logged": "mlflow_export",
+    "log_to_mlflow": "mlflow_export",
     "Run": "results",
-    "plot_frontier": "results",
     "read_run": "results",
     "read_schedule": "schedules",
     "rollout_sequence": "schedules",

@@ -1,8 +1,8 @@
-"""A run's results as data frames, and its frontier as a picture.
+"""A run's results as data frames, and its curve as the picture that allot drew.
 
 A run's folder holds them once it has ended or been exported (``allot run``, ``allot export``):
 export.json, history.jsonl, evaluations.jsonl, and where a report was written curve.csv and policy.json.
-Needs pandas, and the picture matplotlib: ``pip install ./python[results]``.
+Needs pandas: ``pip install ./python[results]``.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from allot.schedules import learned_schedules
 
 if TYPE_CHECKING:
     import pandas
-    from matplotlib.axes import Axes
 
-__all__ = ["Run", "plot_frontier", "read_run"]
+__all__ = ["Run", "read_run"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +47,18 @@ class Run:
     evaluations: "pandas.DataFrame"
     answers: "pandas.DataFrame"
     schedules: "pandas.DataFrame"
+
+    def curve_svg(self) -> Optional[str]:
+        """Accuracy against the total budget with 95 % intervals: the text of curve.svg, where there
+        is one. ``allot plot`` draws others of curve.csv."""
+        path = os.path.join(self.folder, "curve.svg")
+        if not os.path.exists(path):
+            return None
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+
+    # What a notebook shows of a run.
+    _repr_svg_ = curve_svg
 
 
 def read_run(folder: Union[str, "os.PathLike[str]"]) -> Run:
@@ -198,14 +209,15 @@ def _answers(folder: str) -> list[tuple[Any, ...]]:
     return answers
 
 
-def _cells(answers: "pandas.DataFrame") -> "pandas.DataFrame":
-    """Cells with Wilson's interval, which for scores between 0 and 1 is conservative."""
+def _cells(answers: "pandas.DataFrame", every_version: bool = False) -> "pandas.DataFrame":
+    """Cells, of the newest version alone or of every one, with Wilson's interval, which for scores
+    between 0 and 1 is conservative."""
     import pandas
 
     rows = []
     cell_names = ["method", "schedule", "prefill", "total_budget"]
     newest = answers.groupby(cell_names)["version"].transform("max")
-    now = answers[answers["version"] == newest]
+    now = answers if every_version else answers[answers["version"] == newest]
     # A question counts once, with the mean of its repeats.
     each = now.groupby([*cell_names, "version", "question"], as_index=False)["score"].mean()
     for key, cell in each.groupby([*cell_names, "version"]):
@@ -241,44 +253,3 @@ def _schedules(folder: str) -> Iterator[tuple[int, int, int]]:
     for total, schedule in sorted(learned.items()):
         for entry, reads in enumerate(schedule):
             yield total, entry, reads
-
-
-def plot_frontier(
-    run: Union[Run, str, "os.PathLike[str]"], ax: Optional["Axes"] = None
-) -> "Axes":
-    """Accuracy against the total budget, a line for each method and schedule with 95 % intervals;
-    methods without a budget, as dense attention, are level lines.
-
-    run: of ``read_run``, or its folder. ax: where to draw; by default a new figure.
-    """
-    import matplotlib.pyplot as plt
-
-    if not isinstance(run, Run):
-        run = read_run(run)
-    if ax is None:
-        _, ax = plt.subplots()
-    cells = run.evaluations[run.evaluations["task"] == "all"]
-    if "prefill" not in cells.columns:  # of an older build's curve.csv
-        cells = cells.assign(prefill="dense")
-    cells = cells.fillna({"prefill": "dense"})
-    several = cells["prefill"].nunique() > 1
-    for (method, schedule, prefill), line in cells.groupby(["method", "schedule", "prefill"]):
-        if several:
-            method = f"{prefill} + {method}"
-        line = line.sort_values("total_budget")
-        budgets, accuracy = line["total_budget"], line["accuracy"]
-        if (budgets == 0).all():
-            for value in accuracy:
-                ax.axhline(value, linestyle="--", color="grey", label=method)
-            continue
-        errors = [accuracy - line["ci_low"], line["ci_high"] - accuracy]
-        ax.errorbar(
-            budgets, accuracy, yerr=errors, marker="o", capsize=3, label=f"{method}, {schedule}"
-        )
-    ax.set_xscale("log", base=2)
-    ax.set_ylim(0, 1)
-    ax.set_xlabel("total budget: reads per head and token, over all layers")
-    ax.set_ylabel("accuracy (95 % interval)")
-    ax.set_title(run.experiment)
-    ax.legend()
-    return ax

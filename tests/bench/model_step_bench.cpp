@@ -1,6 +1,6 @@
-// allot-decode-bench: what an output token costs on a GPU, method by method: whole decode steps of
-// a model of Llama-3.1-8B's shape, or of another's, weights random, keys and values random,
-// bfloat16. A step is captured in a CUDA graph and replayed. Prints a table; gates nothing.
+// allot-bench decode model: what an output token costs on a GPU, method by method: whole decode
+// steps of a model of Llama-3.1-8B's shape, or of another's, weights random, keys and values
+// random, bfloat16. A step is captured in a CUDA graph and replayed. Prints a table; gates nothing.
 #include <ATen/core/ivalue.h>
 
 #include <ATen/Functions.h>
@@ -13,11 +13,12 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "kernels/bench/benches.h"
+#include "tests/bench/benches.h"
 #include "worker/model/cuda_device.h"
 #include "worker/model/cuda_model.h"
 
@@ -60,8 +61,7 @@ constexpr int kWarmUp = 5;
 constexpr size_t kKeptFree = size_t{8} << 30;
 
 [[noreturn]] void die(const std::string& why, int status = 64) {
-  std::fprintf(stderr, "allot-decode-bench: %s\n", why.c_str());
-  std::exit(status);
+  std::exit(bench::refuse(why, status));
 }
 void must(const std::optional<std::string>& refusal) {
   if (refusal) die(*refusal);
@@ -296,7 +296,7 @@ std::unique_ptr<CudaModel> makeModel(const Options& options, const std::vector<S
   return std::move(*model);
 }
 
-void runAll(const Options& options) {
+int runAll(const Options& options) {
   must(cudaUnavailable());
   std::vector<Shape> shapes;
   for (const std::string& text : options.shapes) shapes.push_back(parseShape(text));
@@ -319,27 +319,27 @@ void runAll(const Options& options) {
     for (const Entry& entry : entries) lines.push_back(batch.measure(entry));
     tables.push_back(tableOf(shape, lines));
   }
-  if (options.json.empty()) return;
-  std::ofstream file(options.json);
-  file << nlohmann::json{{"device", cudaDeviceName()},    {"layers", model->config().layers},
-                         {"pageSize", options.page_size}, {"budget", options.budget},
-                         {"steps", options.steps},        {"tables", tables}}
-              .dump(1)
-       << "\n";
-  if (!file.flush()) die("cannot write " + options.json, 74);
+  return bench::writeJson(options.json, {{"device", cudaDeviceName()},
+                                         {"layers", model->config().layers},
+                                         {"pageSize", options.page_size},
+                                         {"budget", options.budget},
+                                         {"steps", options.steps},
+                                         {"tables", tables}});
 }
 
-int main(int argc, char** argv) {
+}  // namespace
+
+int benchModelSteps(int argc, char** argv) {
   Options options;
   CLI::App app(
-      "allot-decode-bench: time per output token on a GPU, of a model of Llama-3.1-8B's shape or "
+      "Time per output token on a GPU, of a model of Llama-3.1-8B's shape or "
       "another's.");
   app.footer(
       "Examples:\n"
-      "  allot-decode-bench\n"
-      "  allot-decode-bench --shapes 1x131072 --methods dense \"s2anta-q4 @256\"\n"
-      "  allot-decode-bench --model /models/qwen25-coder-1.5b.gguf --shapes 256x320\n"
-      "  allot-decode-bench --json decode.json");
+      "  allot-bench decode model\n"
+      "  allot-bench decode model --shapes 1x131072 --methods dense \"s2anta-q4 @256\"\n"
+      "  allot-bench decode model --model /models/qwen25-coder-1.5b.gguf --shapes 256x320\n"
+      "  allot-bench decode model --json decode.json");
   app.add_option("--shapes", options.shapes, "Rows and keys [6x30000 16x32768]");
   app.add_option("--methods", options.methods, "Methods, each with its parameters and @budget");
   app.add_option("--budget", options.budget, "Draws a head where a method names none [128]");
@@ -353,14 +353,10 @@ int main(int argc, char** argv) {
   app.add_option("--json", options.json, "Write the figures to this file");
   CLI11_PARSE(app, argc, argv);
   try {
-    runAll(options);
+    return runAll(options);
   } catch (const c10::Error& error) {
     die("the GPU: " + std::string(error.what_without_backtrace()), 70);
   }
-  return 0;
 }
 
-}  // namespace
 }  // namespace allot
-
-int main(int argc, char** argv) { return allot::main(argc, argv); }

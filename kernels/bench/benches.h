@@ -1,0 +1,45 @@
+#pragma once
+// The kernels' parts of allot-bench, and what all of its parts print and write. Each part reads its
+// own command line, of which argv[0] is its name, and returns the exit code. One thread.
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+namespace allot::bench {
+
+constexpr int kUsage = 64;
+constexpr int kUnavailable = 69;
+constexpr int kCannotWrite = 74;
+
+// One decode step of one attention layer: beside LibTorch's, or beside peers.
+int decodeOnCpu(int argc, char** argv);
+int decodeOnGpu(int argc, char** argv);
+// A prompt in one attention layer.
+int prefillOnGpu(int argc, char** argv);
+// Returns why no GPU can be used, or nothing.
+std::optional<std::string> whyNoGpu();
+
+// Prints the sentence, and returns the code.
+inline int refuse(const std::string& sentence, int code = kUsage) {
+  std::fprintf(stderr, "allot-bench: %s\n", sentence.c_str());
+  return code;
+}
+
+// Shows what is being done, where somebody looks.
+inline void progress(const std::string& text) {
+  if (isatty(STDERR_FILENO)) std::fprintf(stderr, "\r\033[K%s", text.c_str());
+}
+
+// Writes what --json asks for. Returns the exit code.
+inline int writeJson(const std::string& path, const nlohmann::json& document) {
+  if (path.empty()) return 0;
+  std::ofstream file(path);
+  file << document.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+  return file.flush() ? 0 : refuse("cannot write " + path, kCannotWrite);
+}
+
+}  // namespace allot::bench
