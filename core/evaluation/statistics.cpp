@@ -32,7 +32,7 @@ Interval percentileBootstrap(const std::vector<double>& values, RandomStream* ra
   std::vector<double> means(kResamples);
   for (double& mean : means) mean = resampledMean(values, random);
   std::sort(means.begin(), means.end());
-  return {means[kTail - 1], means[kResamples - kTail]};
+  return {means[kTail - 1], means[kResamples - kTail], "bootstrap"};
 }
 
 // What a bootstrap of very many values comes to: the mean and 1.96 standard errors.
@@ -42,19 +42,26 @@ Interval normalInterval(const std::vector<double>& values) {
   double squares = 0;
   for (const double value : values) squares += (value - mean) * (value - mean);
   const double half = kZ * std::sqrt(squares) / n;
-  return {mean - half, mean + half};
+  return {mean - half, mean + half, "normal"};
+}
+
+// Scores and their two pseudo-observations, 0 and 1.
+std::vector<double> withBothEnds(const ScoreCounts& scores) {
+  std::vector<double> values = {0, 1};
+  for (const auto& [score, count] : scores) values.insert(values.end(), count, score);
+  return values;
 }
 
 }  // namespace
 
 Interval wilson95(double sum, size_t n) {
-  if (n == 0) return {0, 1};
+  if (n == 0) return {0, 1, "wilson"};
   const double count = static_cast<double>(n);
   const double p = sum / count;
   const double shrink = 1 + kZ * kZ / count;
   const double centre = (p + kZ * kZ / (2 * count)) / shrink;
   const double half = kZ * std::sqrt(p * (1 - p) / count + kZ * kZ / (4 * count * count)) / shrink;
-  return {std::max(0.0, centre - half), std::min(1.0, centre + half)};
+  return {std::max(0.0, centre - half), std::min(1.0, centre + half), "wilson"};
 }
 
 Interval interval95(const ScoreCounts& scores, RandomStream random) {
@@ -68,23 +75,15 @@ Interval interval95(const ScoreCounts& scores, RandomStream random) {
     return entry.first == 0 || entry.first == 1;
   });
   if (binary || scores.size() < 2) return wilson95(sum, n);
-  if (n > kMostResampled) {
-    const double mean = sum / static_cast<double>(n);
-    double squares = 0;
-    for (const auto& [score, count] : scores) {
-      squares += (score - mean) * (score - mean) * static_cast<double>(count);
-    }
-    const double half = kZ * std::sqrt(squares) / static_cast<double>(n);
-    return {std::max(0.0, mean - half), std::min(1.0, mean + half)};
-  }
-  std::vector<double> values;
-  values.reserve(n);
-  for (const auto& [score, count] : scores) values.insert(values.end(), count, score);
-  return percentileBootstrap(values, &random);
+  const std::vector<double> values = withBothEnds(scores);
+  const Interval around =
+      n > kMostResampled ? normalInterval(values) : percentileBootstrap(values, &random);
+  const double mean = sum / static_cast<double>(n);
+  return {std::clamp(around.low, 0.0, mean), std::clamp(around.high, mean, 1.0), around.name};
 }
 
 PairedDifference pairedDifference(const std::vector<double>& differences, RandomStream random) {
-  PairedDifference paired{0, {-1, 1}, differences.size()};
+  PairedDifference paired{0, {-1, 1, "exact"}, differences.size()};
   if (differences.empty()) return paired;
   const auto n = static_cast<double>(differences.size());
   paired.mean = std::accumulate(differences.begin(), differences.end(), 0.0) / n;
@@ -92,7 +91,7 @@ PairedDifference pairedDifference(const std::vector<double>& differences, Random
                                   [](double difference) { return difference != 0; });
   if (first == differences.end()) {
     const double most = 1 - exactExp(exactLog(0.05) / n);
-    paired.interval = {-most, most};
+    paired.interval = {-most, most, "exact"};
     return paired;
   }
   // The one of the first difference's sign comes first, so that swapped sides are a mirror image.
@@ -102,7 +101,8 @@ PairedDifference pairedDifference(const std::vector<double>& differences, Random
   values.push_back(-sign);
   const Interval around = values.size() > kMostResampled ? normalInterval(values)
                                                          : percentileBootstrap(values, &random);
-  paired.interval = {std::min(around.low, paired.mean), std::max(around.high, paired.mean)};
+  paired.interval = {std::min(around.low, paired.mean), std::max(around.high, paired.mean),
+                     around.name};
   return paired;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@ namespace allot {
 struct Interval {
   double low = 0;
   double high = 0;
+  std::string_view name = "";  // for exports: "wilson", "bootstrap", "normal", "exact"
 };
 
 // Scores in [0, 1] by how often each was given.
@@ -23,12 +25,13 @@ using ScoreCounts = std::map<double, uint64_t>;
 // other than 0 and 1 it is conservative: their variance is at most p(1-p). n = 0 gives [0, 1].
 Interval wilson95(double sum, size_t n);
 
-// 95 % interval for the mean of these scores. Where every one is 0 or 1: wilson95. Else a
-// percentile bootstrap: the 25th smallest and the 25th largest of 1000 means of n scores drawn with
-// replacement (Efron and Tibshirani, "An Introduction to the Bootstrap", 13.3); the same stream
-// gives the same interval. Where all scores are equal a bootstrap knows nothing of those not seen,
-// and wilson95 answers; beyond 10,000 scores it is the mean and 1.96 standard errors, which that
-// many resamples come to.
+// Returns a 95 % interval for the mean of these scores. If every score is 0 or 1, or all are equal,
+// it is wilson95. Otherwise it is a percentile bootstrap of the scores and two more, one 0 and one
+// 1: the 25th smallest and the 25th largest of 1000 means drawn with replacement (Efron and
+// Tibshirani, "An Introduction to the Bootstrap", 13.3). Without the two, a bootstrap knows nothing
+// of scores that were not seen, and near 0 and 1 it covers as little as 76 % of means; with them
+// between 94 and 99.5 %. The interval always holds the mean. Beyond 10,000 scores it is the mean
+// and 1.96 standard errors, to which that many resamples come. Equal streams give equal intervals.
 Interval interval95(const ScoreCounts& scores, RandomStream random);
 
 // By how much one of two sides scores higher than the other on the same questions.
@@ -42,9 +45,9 @@ struct PairedDifference {
 };
 
 // Of one difference a question, each in -1..1; a question is what is resampled. The interval is the
-// percentile bootstrap of interval95, from these differences and two more, one +1 and one -1: with
-// few questions that differ a bootstrap alone is too sure (four that all favour one side would
-// decide, where the sign test says p = .125), and the two make it agree with the sign test, as
+// percentile bootstrap of these differences and two more, one +1 and one -1: with few questions
+// that differ a bootstrap alone is too sure (four that all favour one side would decide, although
+// the sign test says p = 0.125), and the two make it agree with the sign test, as
 // Agresti and Min do for proportions ("Simple improved confidence intervals for comparing matched
 // proportions", Statistics in Medicine 24, 2005). Where no question differs it is exact: a share of
 // questions that differ above 1 - .05^(1/n) would have shown with a probability of .95, and so
