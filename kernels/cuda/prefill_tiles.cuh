@@ -221,11 +221,17 @@ __device__ inline uint64_t tileDescriptor(uint32_t address, int next_half) {
   return kSwizzle128 | kEightKeys | static_cast<uint64_t>(next_half >> 4) << 16 |
          (address & 0x3ffff) >> 4;
 }
-__device__ inline void beginProducts() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-// What was asked for is in the registers, and nothing of it is read or written before.
-__device__ inline void endProducts() {
+// Orders the warpgroup's register and shared memory accesses before its next wgmma.mma_async.
+__device__ inline void wgmmaFence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+// Closes the group of the wgmma.mma_async issued since the last commit.
+__device__ inline void wgmmaCommit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+}
+// Waits until at most `N` of the committed groups are pending. With N = 0 all sums are in their
+// registers.
+template <int N>
+__device__ inline void wgmmaWait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 // Keeps the compiler from moving uses of registers across a product in flight.
 template <int N>
@@ -337,7 +343,7 @@ struct QueryTile {
 #ifdef ALLOT_WGMMA
     if constexpr (usesWgmma<D>()) {
       hold(scores);
-      beginProducts();
+      wgmmaFence();
 #pragma unroll
       for (int k = 0; k < D / 16; ++k) {
         const uint64_t keys = tileDescriptor(
@@ -347,7 +353,8 @@ struct QueryTile {
           multiplyKeys(scores, at[part][k], keys, k == 0 && part == Parts - 1);
         }
       }
-      endProducts();
+      wgmmaCommit();
+      wgmmaWait<0>();
       hold(scores);
     } else
 #endif
@@ -391,14 +398,15 @@ __device__ void addValues(const float (&weights)[8][4], uint32_t tile, int lane,
 #ifdef ALLOT_WGMMA
   if constexpr (usesWgmma<D>()) {
     hold(sums);
-    beginProducts();
+    wgmmaFence();
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       multiplyValues(
           sums, a[k],
           tileDescriptor(tile + static_cast<uint32_t>(k * 2048), SharedTile<D>::kHalfBytes));
     }
-    endProducts();
+    wgmmaCommit();
+    wgmmaWait<0>();
     hold(sums);
   } else
 #endif
