@@ -42,7 +42,7 @@ struct PilotSums {
   double tail = 0;
   double rows = 0;
   double fixed = 0;    // sum of e over the keys that are always read
-  double mass = 0;     // of e over the pilot
+  double exp_sum = 0;  // of e over the pilot
   double squares = 0;  // of e^2
   // With values alone:
   double norms = 0;       // of |r|^2
@@ -54,9 +54,9 @@ ALLOT_HOST_DEVICE inline PilotEstimate estimateOf(const PilotSums& s, bool uses_
   const double scale = s.tail / s.rows;
   PilotEstimate estimate;
   estimate.tail = s.tail;
-  estimate.denominator = s.fixed + scale * s.mass;
+  estimate.denominator = s.fixed + scale * s.exp_sum;
   estimate.denominator_spread =
-      sqrt(fmax(0.0, s.squares - s.mass * s.mass / s.rows) / (s.rows - 1));
+      sqrt(fmax(0.0, s.squares - s.exp_sum * s.exp_sum / s.rows) / (s.rows - 1));
   if (!uses_values) return estimate;
   const double trace = fmax(0.0, s.norms - s.pilot_norm / s.rows) / (s.rows - 1);
   estimate.numerator_square = s.whole_norm;

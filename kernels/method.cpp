@@ -148,7 +148,7 @@ std::string_view wordsOf(Promise promise) {
       return "bias of order 1/S";
     case Promise::kErrorBound:
       return "error bound";
-    case Promise::kMassBound:
+    case Promise::kAttentionBound:
       return "bound of what is left out";
     case Promise::kNone:
       return "none";

@@ -50,7 +50,7 @@ class CudaCache {
   int next_ = 0;
   kernels::PagedKv kv_;
   kernels::DecodeInputs inputs_;
-  DeviceMemory keys_, values_, codes_, scales_, centres_, bounds_;
+  DeviceMemory keys_, values_, codes_, scales_, mean_keys_, bounds_;
   DeviceMemory queries_, duals_, tables_, table_, lengths_, budgets_, sequences_, steps_;
 };
 

@@ -41,14 +41,14 @@ void exactScores(const KeyRange& keys, const float* queries, int group, float sc
 void exactScoresOf(const KeyRange& keys, const float* query, float scale, const int32_t* rows,
                    int count, float* scores);
 
-// The same from the shadow with `bits` bits, the centre left out:
+// The same from the shadow with `bits` bits, the mean key left out:
 // scores = scale * s_q * s_k,j * (int8 query . code_j), the query rounded to 8 bits with one scale.
 // Up to 15 scores before `first` and beyond n are written, with anything. head_dim <= kMaxHeadDim.
 void shadowScores(const KeyRange& keys, int bits, const float* queries, int group, float scale,
                   float* scores, int64_t stride);
 
 // Quantises keys that are in the cache: positions start..start+count-1 of one row and KV head. The
-// centre is the one in the row's first page.
+// mean key is the one in the row's first page.
 void writeShadow(const KeyShadow& shadow, const PagedKv& kv, const int32_t* pages, int kv_head,
                  int start, int count);
 

@@ -20,11 +20,11 @@ void selectS2antaFlash(const Head& head, Selection* selection) {
   for (uint32_t t = begin; t < end; ++t) {
     const int start = static_cast<int>(t) * tile;
     const int first = std::max(start, head.first), last = std::min(start + tile, head.n);
-    uint64_t mass = 0;
-    for (int j = first; j < last; ++j) mass += head.weights[j];
-    if (mass == 0) continue;  // every key masked, or too light to be drawn from
-    systematicThresholds(mass, samples, offsetOf(head.random(t)[0]), thresholds);
-    const double share = static_cast<double>(mass) / static_cast<double>(head.weight_total);
+    uint64_t weight = 0;
+    for (int j = first; j < last; ++j) weight += head.weights[j];
+    if (weight == 0) continue;  // every key masked, or too light to be drawn from
+    systematicThresholds(weight, samples, offsetOf(head.random(t)[0]), thresholds);
+    const double share = static_cast<double>(weight) / static_cast<double>(head.weight_total);
     addDrawsWithin(head, first, last, thresholds, samples, static_cast<float>(share / samples),
                    selection);
   }

@@ -22,7 +22,7 @@ namespace {
 
 struct Tile {
   int first, last;  // keys first..last-1
-  uint64_t mass;
+  uint64_t weight;
 };
 
 // Of keys t size .. (t + 1) size - 1, those that the head has.
@@ -38,7 +38,7 @@ struct Quota {
 };
 Quota quotaOf(const Head& head, const Tile& tile) {
   __extension__ using Wide = unsigned __int128;
-  const Wide share = static_cast<Wide>(tile.mass) * head.budget;
+  const Wide share = static_cast<Wide>(tile.weight) * head.budget;
   return {static_cast<uint32_t>(share / head.weight_total),
           static_cast<uint64_t>(share % head.weight_total)};
 }
@@ -70,7 +70,7 @@ void selectByLargestRemainder(const Head& head, int size, int begin, int end,
     if (next != raised && *next == t - begin) ++next, ++draws;
     if (draws == 0) continue;
     selection->thresholds.resize(draws);
-    systematicThresholds(tile.mass, draws, offsetOf(head.random(static_cast<uint32_t>(t))[0]),
+    systematicThresholds(tile.weight, draws, offsetOf(head.random(static_cast<uint32_t>(t))[0]),
                          selection->thresholds.data());
     addDrawsWithin(head, tile.first, tile.last, selection->thresholds.data(), draws, weight,
                    selection);
@@ -98,10 +98,10 @@ void selectS2antaProp(const Head& head, Selection* selection) {
     const Tile tile = tileOf(head, size, t);
     const uint32_t from = systematicDrawsBelow(before, head.weight_total, samples, offset);
     const uint32_t to =
-        systematicDrawsBelow(before + tile.mass, head.weight_total, samples, offset);
+        systematicDrawsBelow(before + tile.weight, head.weight_total, samples, offset);
     for (uint32_t m = from; m < to; ++m) thresholds[m] -= before;
     addDrawsWithin(head, tile.first, tile.last, thresholds + from, to - from, weight, selection);
-    before += tile.mass;
+    before += tile.weight;
   }
 }
 

@@ -32,8 +32,8 @@ void selectSkipSoftmax(const Head& head, Selection* selection) {
     if (largest == kMasked || largest - top < log_threshold) continue;
     top = std::max(top, largest);
     for (int j = from; j < end; ++j) {
-      selection->add(j, head.mass[j], 1);
-      total += static_cast<double>(head.mass[j]);
+      selection->add(j, head.exp_weights[j], 1);
+      total += static_cast<double>(head.exp_weights[j]);
     }
   }
   // The largest score's block is kept, and its mass is 1.

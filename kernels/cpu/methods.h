@@ -27,8 +27,8 @@ struct Head {
   // [n], then -inf up to a multiple of kBlock; so are those before `first`, back to a multiple.
   const float* scores = nullptr;
   // mass_j = exp(s_j - top), top the largest score; 0 beyond n and where a key is masked.
-  const float* mass = nullptr;
-  double mass_total = 0;
+  const float* exp_weights = nullptr;
+  double exp_weight_total = 0;
   float top = 0;
   // The same masses as integers, round(mass_j * 2^30): sums of them do not depend on order, so
   // draws are equal however keys are tiled. All zero if every key is masked (then no method is

@@ -56,8 +56,8 @@ float largestOf(const float* scores, int from, int to) {
 // One query's scores of the keys from..to - 1 of the block become masses exp(s - top), those of the
 // others of its `width` keys 0. False if a score is not finite.
 ALLOT_CLONES
-bool masses(float* scores, int from, int to, int width, int channels, float* top, double* total,
-            float* sums) {
+bool expWeights(float* scores, int from, int to, int width, int channels, float* top, double* total,
+                float* sums) {
   int bad = 0;
   for (int j = from; j < to; ++j) {
     bad |= !(std::fabs(scores[j]) <= std::numeric_limits<float>::max());
@@ -236,8 +236,8 @@ class BlockRun {
     s_.statistics.value_bytes += bytesOfKeys(keys);
     for (int q = 0; q < padded_; ++q) {
       const Range seen = seenBy(q, start, keys.from, keys.to);
-      if (!masses(s_.scores + q * kBlockKeys, seen.from, seen.to, width_, channels_, s_.top + q,
-                  s_.total + q, s_.sums.data() + static_cast<int64_t>(q) * channels_)) {
+      if (!expWeights(s_.scores + q * kBlockKeys, seen.from, seen.to, width_, channels_, s_.top + q,
+                      s_.total + q, s_.sums.data() + static_cast<int64_t>(q) * channels_)) {
         return false;
       }
     }

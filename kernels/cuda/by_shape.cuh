@@ -28,12 +28,12 @@ Result byShape(int head_dim, Element element, Make make) {
   return {};
 }
 
-// make(std::integral_constant<int, pack>).
+// make(std::integral_constant<int, head_group>).
 template <typename Make>
-auto byPack(int pack, Make make) {
-  if (pack == kQuad) return make(std::integral_constant<int, kQuad>());
-  if (pack == 8) return make(std::integral_constant<int, 8>());
-  return make(std::integral_constant<int, kMostPack>());
+auto byHeadGroup(int head_group, Make make) {
+  if (head_group == kSmallHeadGroup) return make(std::integral_constant<int, kSmallHeadGroup>());
+  if (head_group == 8) return make(std::integral_constant<int, 8>());
+  return make(std::integral_constant<int, kMaxHeadGroup>());
 }
 
 }  // namespace allot::kernels::cuda

@@ -22,7 +22,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
   using Base = HeadBlock<kDim, T, kRescores, true>;
   using Base::at_, Base::budget_, Base::keys_, Base::kv_head_, Base::lane_;
   using Base::kLanes;
-  using Base::splits_, Base::sequence_, Base::step_, Base::tid_, Base::warp_;
+  using Base::splits_, Base::row_, Base::step_, Base::tid_, Base::warp_;
   using typename Base::Sums;
   static constexpr int kAhead = kRescores ? 4 : 8;  // entries that a lane has on their way
 
@@ -40,11 +40,11 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
 
  private:
   __device__ void choose() {
-    const float reference = this->largestReference();
+    const float max_score = this->largestMaxScore();
     float exponentials = 0;
     for (int p = tid_; p < splits_; p += kCombineThreads) {
       const Split split = step_.space.splits[at_ + p];
-      exponentials += power2(split.reference - reference) * split.sum;
+      exponentials += power2(split.max_score - max_score) * split.sum;
     }
     exponentials = this->sum(exponentials);
     Chosen chosen{};
@@ -63,7 +63,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     if (blocks) {
       keepHeavyBlocks(sets_, step_.space.scores + at_ * kSplitKeys, dead, span_, how.log_threshold);
     } else {
-      chosen.tail = partition(begin, end, reference);
+      chosen.tail = partition(begin, end, max_score);
     }
     chosen.fixed = list(0);
     const Sums fixed = gatherListed<false>(0, chosen.fixed);
@@ -80,14 +80,14 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
         chosen.sampled > 0 ? static_cast<double>(chosen.tail) / chosen.sampled : 0.0;
     const float fixed_factor = power2(fixed.top - top);
     const auto sample_factor = static_cast<float>(power2(sample.top - top) * share);
-    const double total = fixed_factor * fixed.mass + sample_factor * sample.mass;
+    const double total = fixed_factor * fixed.denominator + sample_factor * sample.denominator;
     // Kept keys may all be masked, or so light beside what is not kept that nothing is left.
     const float inverse = total == 0 ? 0.0f : static_cast<float>(1.0 / total);
     if (tid_ < kDim) {
       this->put(tid_, (fixed_factor * fixed.value + sample_factor * sample.value) * inverse);
     }
     if (!adaptive && !blocks && !kRescores) {
-      this->setLse((reference + log2f(exponentials)) * kLn2);
+      this->setLse((max_score + log2f(exponentials)) * kLn2);
     } else {
       this->setLse(total > 0 ? (top + log2f(static_cast<float>(total))) * kLn2 : minusInfinity());
     }
@@ -135,7 +135,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     }
     if (step_.how.denominator_alone) {
       const PilotEstimate estimate =
-          estimateOf(pilotMasses(fixed, chosen->fixed, pilots, n_s), false);
+          estimateOf(pilotSums(fixed, chosen->fixed, pilots, n_s), false);
       return limitedRows(denominatorRows(estimate, step_.how.denominator_rule), pilots, most);
     }
     const Sums pilot = gatherListed<true>(chosen->fixed, pilots);
@@ -144,8 +144,8 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     PilotSums sums;
     sums.tail = n_s;
     sums.rows = pilots;
-    sums.fixed = f * fixed.mass;
-    sums.mass = p * pilot.mass;
+    sums.fixed = f * fixed.denominator;
+    sums.exp_sum = p * pilot.denominator;
     sums.squares = p * p * pilot.squares;
     sums.norms = p * p * pilot.norms;
     const double own = tid_ < kDim ? p * pilot.value : 0.0;
@@ -157,10 +157,10 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
 
   // What the denominator's rule asks of a pilot, the `count` keys of the list from `first` on:
   // their values are not read.
-  __device__ PilotSums pilotMasses(const Sums& fixed, uint32_t first, uint32_t count, int tail) {
+  __device__ PilotSums pilotSums(const Sums& fixed, uint32_t first, uint32_t count, int tail) {
     const float* scores = scoresByKey();
     const int32_t* list = step_.space.draw_keys + this->listAt() + first;
-    const float* bias = step_.in.bias ? step_.in.bias + sequence_ * step_.in.bias_stride : nullptr;
+    const float* bias = step_.in.bias ? step_.in.bias + row_ * step_.in.bias_stride : nullptr;
     constexpr uint32_t kAtOnce = kCombineThreads / kLanes;  // entries that the block reads
     float poison = 0;
     const auto scoreOf = [&](uint32_t place) {
@@ -187,22 +187,22 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
       top = fmaxf(top, scoreOf(min(r * kAtOnce + own, count - 1)));
     }
     top = this->largest(top);
-    double mass = 0, squares = 0;
+    double exp_sum = 0, squares = 0;
     for (uint32_t r = 0; r < rounds; ++r) {
       const uint32_t place = r * kAtOnce + own;
       const double e = power2(scoreOf(min(place, count - 1)) - top);
       if (place >= count || lane_ % kLanes != 0) continue;
-      mass += e;
+      exp_sum += e;
       squares += e * e;
     }
     if (kRescores && __any_sync(kAll, poison != 0) && lane_ == 0) {
-      report(step_, Wrong::kScore, sequence_, kv_head_);
+      report(step_, Wrong::kScore, row_, kv_head_);
     }
     PilotSums sums;
     sums.tail = tail;
     sums.rows = count;
-    sums.fixed = power2(fixed.top - top) * fixed.mass;
-    sums.mass = this->sum(mass);
+    sums.fixed = power2(fixed.top - top) * fixed.denominator;
+    sums.exp_sum = this->sum(exp_sum);
     sums.squares = this->sum(squares);
     return sums;
   }
@@ -214,7 +214,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
   // kept(): the heaviest of keys begin .. end - 1, and all before and after; tail_: the rest.
   // Returns how many are in the tail. Masked keys are in neither, but for top-k, which keeps as
   // many keys as its budget says.
-  __device__ uint32_t partition(int begin, int end, float reference) {
+  __device__ uint32_t partition(int begin, int end, float max_score) {
     const float* scores = step_.space.scores + at_ * kSplitKeys;
     const bool adaptive = step_.how.chosen_by == ChosenBy::kAdaptive;
     const auto wanted = [&](uint32_t all) {
@@ -226,12 +226,12 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     bool kept = false;
     if (!adaptive || !step_.in.bias) {
       const LeftScores left{scores, step_.space.splits + at_,
-                            step_.space.split_bytes + at_ * kSplitBytes, reference};
+                            step_.space.split_bytes + at_ * kSplitBytes, max_score};
       kept = sets_.keepByLevels(left, begin, end, wanted(count));
     }
     if (!kept) {
       auto* unmasked = adaptive ? reinterpret_cast<uint8_t*>(tail_) : nullptr;
-      const ScoreSource source{scores, reference, span_, begin, end, !adaptive, unmasked};
+      const ScoreSource source{scores, max_score, span_, begin, end, !adaptive, unmasked};
       count = sets_.keepLargest(source, wanted);
     }
     if (!adaptive) return 0;
@@ -270,8 +270,8 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
 
     __device__ uint32_t bin(uint32_t x) const { return x >> 21; }
     static constexpr bool kReadsFirst = false;  // first() makes them
-    __device__ Octet load(int o) const { return octetOf(words, o, head.span_); }
-    __device__ uint32_t first(int o, const Octet&, uint32_t (&x)[8]) const {
+    __device__ EightNumbers load(int o) const { return loadEightNumbers(words, o, head.span_); }
+    __device__ uint32_t first(int o, const EightNumbers&, uint32_t (&x)[8]) const {
       const uint32_t has = reinterpret_cast<const uint8_t*>(head.tail_)[o];
       if (has == 0) return 0;
       head.eightWords(first_block, o, x);
@@ -281,9 +281,9 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
       words[2 * o + 1] = {x[4], x[5], x[6], x[7]};
       return has;
     }
-    __device__ uint32_t again(int o, const Octet& octet, uint32_t (&x)[8]) const {
+    __device__ uint32_t again(int o, const EightNumbers& eight, uint32_t (&x)[8]) const {
 #pragma unroll
-      for (int i = 0; i < 8; ++i) x[i] = octet[i];
+      for (int i = 0; i < 8; ++i) x[i] = eight[i];
       return reinterpret_cast<const uint8_t*>(head.tail_)[o];
     }
   };
@@ -310,7 +310,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
   __device__ Sums gatherListed(uint32_t first, uint32_t count) {
     float* scores = scoresByKey();
     const int32_t* list = step_.space.draw_keys + this->listAt() + first;
-    const float* bias = step_.in.bias ? step_.in.bias + sequence_ * step_.in.bias_stride : nullptr;
+    const float* bias = step_.in.bias ? step_.in.bias + row_ * step_.in.bias_stride : nullptr;
     // Few are shared out among all warps.
     constexpr uint32_t kGroup = Base::kEntries * kAhead;
     const uint32_t per_warp = (count + kCombineWarps - 1) / kCombineWarps;

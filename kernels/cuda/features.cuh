@@ -18,14 +18,14 @@ class FeatureBlock {
       : step_(step),
         shared_(shared),
         channel_(threadIdx.x),
-        sequence_(blockIdx.x / step.cache.kv_heads),
+        row_(blockIdx.x / step.cache.kv_heads),
         kv_head_(blockIdx.x % step.cache.kv_heads),
         group_(step.in.group) {}
 
   __device__ void run() {
     bool read = false, scored = false;  // by some head that has scores
     const auto see = [&](int h, bool own) {
-      const HeadKind kind = kindOf<true>(step_, sequence_, kv_head_ * group_ + h);
+      const HeadKind kind = kindOf<true>(step_, row_, kv_head_ * group_ + h);
       if (kind != HeadKind::kExact && kind != HeadKind::kSampled) return;
       scored = true;
       read |= own;
@@ -38,13 +38,13 @@ class FeatureBlock {
     }
     const uint32_t together = count(read && scored);
     if (channel_ == 0) {
-      step_.space.group_features[sequence_ * step_.cache.kv_heads + kv_head_] = together;
+      step_.space.group_features[row_ * step_.cache.kv_heads + kv_head_] = together;
     }
   }
 
  private:
   __device__ int64_t headAt(int h) const {
-    return static_cast<int64_t>(sequence_) * step_.in.heads + kv_head_ * group_ + h;
+    return static_cast<int64_t>(row_) * step_.in.heads + kv_head_ * group_ + h;
   }
 
   // One set of hits for `heads` heads from `first` on. Returns whether the channel is read.
@@ -74,7 +74,7 @@ class FeatureBlock {
 
   __device__ double uniform(uint32_t index, int head, uint32_t first_block) const {
     const auto words =
-        philox(step_.in.seed, step_.in.streams[sequence_], step_.in.steps[sequence_],
+        philox(step_.in.seed, step_.in.sequences[row_], step_.in.steps[row_],
                attentionStream(step_.in.layer, static_cast<uint32_t>(kv_head_ * group_ + head)),
                first_block | index / 4);
     return words[index % 4] * 0x1.0p-32;
@@ -116,7 +116,7 @@ class FeatureBlock {
 
   const Step& step_;
   FeatureShared<kDim>& shared_;
-  int channel_, sequence_, kv_head_, group_;
+  int channel_, row_, kv_head_, group_;
 };
 
 // step.in.queries are the model's; all later kernels of the step get step.space.queries for them.

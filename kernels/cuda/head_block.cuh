@@ -11,7 +11,7 @@ class HeadBlock : protected HeadSplits<kDim, T, kByHead, kThreads> {
  protected:
   using Splits = HeadSplits<kDim, T, kByHead, kThreads>;
   using Splits::kShare, Splits::kOwnWarps;
-  using Splits::sequence_, Splits::kv_head_;
+  using Splits::row_, Splits::kv_head_;
   using Splits::step_, Splits::shared_, Splits::tid_, Splits::lane_, Splits::warp_;
   static constexpr int kLanes = kDim / 8;       // that read one entry together
   static constexpr int kEntries = 32 / kLanes;  // a warp reads at once
@@ -27,7 +27,7 @@ class HeadBlock : protected HeadSplits<kDim, T, kByHead, kThreads> {
 
   // Its position, in vectors of head_dim: the pool has fewer than 2^32.
   __device__ uint32_t entryOf(int key) const {
-    const int page = step_.in.page_table[static_cast<int64_t>(sequence_) * step_.in.max_pages +
+    const int page = step_.in.page_table[static_cast<int64_t>(row_) * step_.in.max_pages +
                                          (key >> step_.cache.page_shift)];
     const bool good = static_cast<uint32_t>(page) < static_cast<uint64_t>(step_.cache.pages);
     const uint32_t first =
@@ -57,7 +57,7 @@ class HeadBlock : protected HeadSplits<kDim, T, kByHead, kThreads> {
   // pilot of e^2 and |e v|^2 as well.
   struct Sums {
     float top = kNoKeys;
-    double mass = 0, squares = 0, norms = 0;
+    double denominator = 0, squares = 0, norms = 0;
     float poison = 0;  // not a number once a score was not
     float out[8] = {};
     float value = 0;  // after finish(): of channel tid_
@@ -67,7 +67,7 @@ class HeadBlock : protected HeadSplits<kDim, T, kByHead, kThreads> {
       const float factor = power2(top - to);
       const double square = static_cast<double>(factor) * factor;
       top = to;
-      mass *= factor;
+      denominator *= factor;
       squares *= square;
       norms *= square;
 #pragma unroll
@@ -119,11 +119,11 @@ class HeadBlock : protected HeadSplits<kDim, T, kByHead, kThreads> {
         top = fmaxf(top, __shfl_xor_sync(kAll, top, apart));
       }
       sums->raise(top);
-      float mass = 0, squares = 0;
+      float denominator = 0, squares = 0;
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
         const float e = power2(s[i] - top);
-        mass += e;
+        denominator += e;
         float norm = 0;
         unpack(values[i], [&](int j, float x) {
           sums->out[j] += e * x;
@@ -134,7 +134,7 @@ class HeadBlock : protected HeadSplits<kDim, T, kByHead, kThreads> {
           sums->norms += static_cast<double>(e * e) * norm;
         }
       }
-      sums->mass += mass;
+      sums->denominator += denominator;
       if (kPilot) sums->squares += squares;
     }
   }
@@ -168,20 +168,20 @@ class HeadBlock : protected HeadSplits<kDim, T, kByHead, kThreads> {
       top = fmaxf(top, sums[s].top);
     }
     if (kRescores && __any_sync(kAll, poison != 0) && lane_ == 0) {
-      report(step_, Wrong::kScore, sequence_, kv_head_);
+      report(step_, Wrong::kScore, row_, kv_head_);
     }
     top = this->largest(top);
-    // All lanes of an entry have its mass.
+    // All lanes of an entry have its weight.
     const bool counts = lane_ % kLanes == 0;
-    double mass[kShare], squares[kShare], norms[kShare];
+    double denominator[kShare], squares[kShare], norms[kShare];
 #pragma unroll
     for (int s = 0; s < kShare; ++s) {
       sums[s].raise(top);
-      mass[s] = counts ? sums[s].mass : 0.0;
+      denominator[s] = counts ? sums[s].denominator : 0.0;
       squares[s] = counts ? sums[s].squares : 0.0;
       norms[s] = sums[s].norms;
     }
-    sums->mass = this->sum(mass);
+    sums->denominator = this->sum(denominator);
     if (kPilot) {
       sums->squares = this->sum(squares);
       sums->norms = this->sum(norms);

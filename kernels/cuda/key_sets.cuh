@@ -17,28 +17,28 @@ constexpr int kCandidates = 4096;
 
 struct SetShared {
   uint32_t warp_counts[kCombineWarps];
-  uint32_t bin, wanted, candidates, octets;
+  uint32_t bin, wanted, candidates, listed;
 };
 
 // What a selection needs in dynamic shared memory.
 struct SelectionMemory {
   union {
     uint32_t counts[kBins];
-    uint16_t octets[2 * kBins];
+    uint16_t level_indices[2 * kBins];
   };
   uint32_t numbers[kCandidates];
   int32_t keys[kCandidates];
 };
 
 // What a source reads of eight keys: zeros where there are none.
-struct Octet {
+struct EightNumbers {
   uint4 low, high;
   __device__ uint32_t operator[](int i) const {
     const uint4& four = i < 4 ? low : high;
     return i % 4 == 0 ? four.x : i % 4 == 1 ? four.y : i % 4 == 2 ? four.z : four.w;
   }
 };
-__device__ inline Octet octetOf(const void* numbers, int o, int n) {
+__device__ inline EightNumbers loadEightNumbers(const void* numbers, int o, int n) {
   if (8 * o >= n) return {};
   const auto* from = static_cast<const uint4*>(numbers) + 2 * o;
   return {from[0], from[1]};
@@ -58,29 +58,29 @@ __device__ inline uint32_t ordered(float x) {
 struct LeftScores {
   const float* scores;
   const Split* splits;
-  const uint8_t* levels;  // [splits, kSplitBytes], of an octet of keys a byte
-  float reference;        // no score is larger
+  const uint8_t* levels;  // [splits, kSplitBytes], a byte for eight keys
+  float max_score;        // no score is larger
 };
 
 // Scores of keys begin .. end - 1.
 struct ScoreSource {
   const float* scores;
-  float reference;  // no score is larger
+  float max_score;  // no score is larger
   int n, begin, end;
   bool masked;        // masked keys count, too
   uint8_t* unmasked;  // null, or gets which of the n keys are not masked
 
   __device__ uint32_t bin(uint32_t x) const {
     const float score = __uint_as_float(x >> 31 ? x & 0x7fffffffu : ~x);
-    return kBins - 1 - static_cast<uint32_t>(fminf((reference - score) * 16, kBins - 1));
+    return kBins - 1 - static_cast<uint32_t>(fminf((max_score - score) * 16, kBins - 1));
   }
   static constexpr bool kReadsFirst = true;
-  __device__ Octet load(int o) const { return octetOf(scores, o, n); }
-  __device__ uint32_t first(int o, const Octet& octet, uint32_t (&x)[8]) const {
+  __device__ EightNumbers load(int o) const { return loadEightNumbers(scores, o, n); }
+  __device__ uint32_t first(int o, const EightNumbers& eight, uint32_t (&x)[8]) const {
     uint32_t there = 0;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      const float score = __uint_as_float(octet[i]);
+      const float score = __uint_as_float(eight[i]);
       x[i] = ordered(score);
       there |= static_cast<uint32_t>(masked || score != minusInfinity()) << i;
     }
@@ -88,8 +88,8 @@ struct ScoreSource {
     if (unmasked) unmasked[o] = static_cast<uint8_t>(there);
     return there & below(end, 8 * o) & ~below(begin, 8 * o);
   }
-  __device__ uint32_t again(int o, const Octet& octet, uint32_t (&x)[8]) const {
-    return first(o, octet, x);
+  __device__ uint32_t again(int o, const EightNumbers& eight, uint32_t (&x)[8]) const {
+    return first(o, eight, x);
   }
 };
 
@@ -123,7 +123,7 @@ class KeySets {
     auto* kept = reinterpret_cast<uint8_t*>(kept_);
     auto* ties = reinterpret_cast<uint8_t*>(scratch_);
     clearCounts();
-    overOctets<true>(source, [&](int o, uint32_t has, const uint32_t(&x)[8]) {
+    forEachEightKeys<true>(source, [&](int o, uint32_t has, const uint32_t(&x)[8]) {
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         if (has >> i & 1) atomicAdd(&selection_.counts[source.bin(x[i])], 1u);
@@ -141,7 +141,7 @@ class KeySets {
       return all;
     }
     const uint32_t bin = shared_.bin;
-    overOctets<false>(source, [&](int o, uint32_t has, const uint32_t(&x)[8]) {
+    forEachEightKeys<false>(source, [&](int o, uint32_t has, const uint32_t(&x)[8]) {
       uint32_t above = 0;
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
@@ -159,14 +159,14 @@ class KeySets {
       cut = cutOfCandidates(shared_.wanted);
     } else {  // many numbers are nearly equal
       cut = cutOf(shared_.wanted, [&](auto take) {
-        overOctets<false>(source, [&](int, uint32_t has, const uint32_t(&x)[8]) {
+        forEachEightKeys<false>(source, [&](int, uint32_t has, const uint32_t(&x)[8]) {
 #pragma unroll
           for (int i = 0; i < 8; ++i) {
             if (has >> i & 1 && source.bin(x[i]) == bin) take(x[i]);
           }
         });
       });
-      overOctets<false>(source, [&](int o, uint32_t has, const uint32_t(&x)[8]) {
+      forEachEightKeys<false>(source, [&](int o, uint32_t has, const uint32_t(&x)[8]) {
         uint32_t above = 0, equal = 0;
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
@@ -186,21 +186,21 @@ class KeySets {
   // Does the same for the scores of keys begin .. end - 1, none of which is masked, or masked ones
   // count as the least. False: levels do not tell them, and nothing is kept.
   //
-  // The `wanted`-th of the octets' levels bounds the level of the `wanted`-th key, so that few
-  // octets are read. Levels count down, in steps of an eighth, from the largest reference; one that
+  // The `wanted`-th of the levels bounds the level of the `wanted`-th key, so that few
+  // keys are read. Levels count down, in steps of an eighth, from the largest max_score; one that
   // is not exact is off by less than one, where its difference was rounded.
   __device__ bool keepByLevels(const LeftScores& left, int begin, int end, uint32_t wanted) {
     static_assert(kLevels == kCombineThreads);
-    constexpr uint32_t kOctets = 2 * kBins;
-    if (end > 8 << 16) return false;  // an octet's number is of 16 bits
+    constexpr uint32_t kMaxListed = 2 * kBins;
+    if (end > 8 << 16) return false;  // a level's index has 16 bits
     const int whole = end / 8 - (begin + 7) / 8;
     if (wanted > kCandidates || wanted > static_cast<uint32_t>(max(whole, 0))) return false;
     clearKept();
     selection_.counts[tid_] = 0;
-    if (tid_ == 0) shared_.candidates = shared_.octets = 0;
+    if (tid_ == 0) shared_.candidates = shared_.listed = 0;
     __syncthreads();
     if (wanted == 0) return true;
-    // Of an octet that is not wholly within the range the largest may be another's.
+    // Of eight keys that are not wholly within the range the largest may be another's.
     overLevels(left, end, [&](int first, uint32_t levels, uint32_t further) {
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
@@ -226,23 +226,23 @@ class KeySets {
       for (int k = 0; k < 4; ++k) {
         const int key = 8 * (first + k);
         if (!(near >> 8 * k & 1) || key >= end || key + 8 <= begin) continue;
-        const uint32_t place = atomicAdd(&shared_.octets, 1u);
-        if (place < kOctets) selection_.octets[place] = static_cast<uint16_t>(first + k);
+        const uint32_t place = atomicAdd(&shared_.listed, 1u);
+        if (place < kMaxListed) selection_.level_indices[place] = static_cast<uint16_t>(first + k);
       }
     });
     __syncthreads();
-    const uint32_t listed = shared_.octets;
-    if (listed > kOctets) return false;
+    const uint32_t listed = shared_.listed;
+    if (listed > kMaxListed) return false;
     for (uint32_t i = tid_; i < listed; i += kCombineThreads) {
-      const int o = selection_.octets[i];
-      const float reference = left.splits[o / kSplitOctets].reference;
-      const float most = static_cast<float>(last) - (left.reference - reference) * kLevelsInTwo;
-      const Octet octet = octetOf(left.scores, o, end);
+      const int o = selection_.level_indices[i];
+      const float max_score = left.splits[o / kLevelsPerSplit].max_score;
+      const float most = static_cast<float>(last) - (left.max_score - max_score) * kLevelsInTwo;
+      const EightNumbers eight = loadEightNumbers(left.scores, o, end);
 #pragma unroll
       for (int k = 0; k < 8; ++k) {
         const int key = 8 * o + k;
-        const float score = __uint_as_float(octet[k]);
-        if (key >= begin && key < end && levelOf(reference, score) <= most) {
+        const float score = __uint_as_float(eight[k]);
+        if (key >= begin && key < end && levelOf(max_score, score) <= most) {
           addCandidate(ordered(score), key);
         }
       }
@@ -417,27 +417,28 @@ class KeySets {
     for (int w = tid_; w < words_; w += kCombineThreads) kept_[w] = scratch_[w] = 0;
   }
 
-  // f(first, levels, further) for this thread's octets of the keys before `end`, four at a time:
-  // the levels of octets first .. first + 3, a byte each, are `further` further away than they say.
+  // f(first, levels, further) for this thread's levels of the keys before `end`, four at a time:
+  // levels first .. first + 3, a byte each, are `further` further away than they say.
   template <typename Function>
   __device__ void overLevels(const LeftScores& left, int end, Function f) const {
-    constexpr int kFours = kSplitOctets / 4, kAhead = 4;
-    const int fours = (end + 31) / 32;
+    constexpr int kLevelWords = kLevelsPerSplit / 4, kAhead = 4;
+    const int level_words = (end + 31) / 32;
 #pragma unroll 1
-    for (int first = tid_; first < fours; first += kAhead * kCombineThreads) {
+    for (int first = tid_; first < level_words; first += kAhead * kCombineThreads) {
       uint32_t levels[kAhead];
       float apart[kAhead];
 #pragma unroll
       for (int a = 0; a < kAhead; ++a) {
-        const int i = min(first + a * kCombineThreads, fours - 1), split = i / kFours;
-        levels[a] = reinterpret_cast<const uint32_t*>(left.levels + static_cast<int64_t>(split) *
-                                                                        kSplitBytes)[i % kFours];
-        apart[a] = (left.reference - left.splits[split].reference) * kLevelsInTwo;
+        const int i = min(first + a * kCombineThreads, level_words - 1), split = i / kLevelWords;
+        levels[a] = reinterpret_cast<const uint32_t*>(
+            left.levels + static_cast<int64_t>(split) * kSplitBytes)[i % kLevelWords];
+        apart[a] = (left.max_score - left.splits[split].max_score) * kLevelsInTwo;
       }
 #pragma unroll
       for (int a = 0; a < kAhead; ++a) {
         const int i = first + a * kCombineThreads;
-        if (i < fours) f(4 * i, levels[a], static_cast<uint32_t>(fminf(apart[a], kLevels - 1)));
+        if (i < level_words)
+          f(4 * i, levels[a], static_cast<uint32_t>(fminf(apart[a], kLevels - 1)));
       }
     }
   }
@@ -468,17 +469,18 @@ class KeySets {
     return wanted;
   }
 
-  // f(o, has, x) for this thread's octets. What they hold is read one ahead.
+  // f(o, has, x) for this thread's bytes of the set, eight keys each. Their numbers are read one
+  // ahead.
   template <bool kFirst, typename Source, typename Function>
-  __device__ void overOctets(const Source& source, Function f) const {
+  __device__ void forEachEightKeys(const Source& source, Function f) const {
     constexpr bool kReads = !kFirst || Source::kReadsFirst;
-    const int octets = 4 * words_;
-    auto ahead = source.load(kReads ? tid_ : octets);
-    for (int o = tid_; o < octets; o += kCombineThreads) {
-      const auto octet = ahead;
+    const int bytes = 4 * words_;
+    auto ahead = source.load(kReads ? tid_ : bytes);
+    for (int o = tid_; o < bytes; o += kCombineThreads) {
+      const auto eight = ahead;
       if (kReads) ahead = source.load(o + kCombineThreads);
       uint32_t x[8];
-      const uint32_t has = kFirst ? source.first(o, octet, x) : source.again(o, octet, x);
+      const uint32_t has = kFirst ? source.first(o, eight, x) : source.again(o, eight, x);
       f(o, has, x);
     }
   }

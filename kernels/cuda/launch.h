@@ -28,19 +28,20 @@ struct CombineKernel {
 };
 
 // Nothing (null) for other head sizes than 64 and 128. by_head: what reads Step::ByHead. There is
-// no combine kernel of kExact that does: that of kMasses attends exactly where all heads do. pack:
-// query heads at once, packFor() a group or, over the shadow, up to kMostShadowPack; the others
-// have quads. many: there are so many splits that some are taken together.
-SplitKernel exactSplitKernel(int head_dim, Element element, int pack, bool many);
-SplitKernel exactSplitKernelByHead(int head_dim, Element element, int pack);
-SplitKernel massesSplitKernel(int head_dim, Element element, bool by_head);
-SplitKernel shadowSplitKernel(int head_dim, Element element, bool by_head, int pack);
+// no combine kernel of kExact that does: that of kWeights attends exactly where all heads do.
+// head_group: query heads at once, headGroupFor() a group or, over the shadow, up to
+// kMaxShadowHeadGroup; the others have groups of 4. many: there are so many splits that some are
+// taken together.
+SplitKernel exactSplitKernel(int head_dim, Element element, int head_group, bool many);
+SplitKernel exactSplitKernelByHead(int head_dim, Element element, int head_group);
+SplitKernel weightsSplitKernel(int head_dim, Element element, bool by_head);
+SplitKernel shadowSplitKernel(int head_dim, Element element, bool by_head, int head_group);
 SplitKernel flashSplitKernel(int head_dim, Element element, bool by_head);
 // heads_each: heads for each multiprocessor. Where there are more than find room at once, blocks
 // are smaller.
 CombineKernel combineKernelOf(SplitMode mode, int head_dim, Element element, bool by_head,
                               int heads_each);
-// The combine kernel where keys are chosen by scores (SplitMode::kMasses and kShadow), by head
+// The combine kernel where keys are chosen by scores (SplitMode::kWeights and kShadow), by head
 // or not.
 StepKernel choiceKernelOf(SplitMode mode, int head_dim, Element element);
 // Shared memory that it is to have beside what it declares.
@@ -49,7 +50,7 @@ size_t choiceBytes(int max_length, int splits);
 StepKernel longChoiceKernelOf(SplitMode mode, int head_dim, Element element);
 size_t longChoiceBytes(int splits);
 
-// The combine kernel of methods that draw tile by tile (SplitMode::kMasses; s2anta-flash beside
+// The combine kernel of methods that draw tile by tile (SplitMode::kWeights; s2anta-flash beside
 // its own split kernel and s2anta-prop by largest remainders), and of sums over a row at most so
 // many tiles.
 StepKernel tilesKernelOf(int head_dim, Element element);
@@ -74,7 +75,7 @@ StepKernel statisticsKernelOf(int head_dim, Element element, bool by_head);
 // Launched together.
 struct AppendKernels {
   AppendKernel append = nullptr;
-  AppendKernel centre = nullptr;
+  AppendKernel mean_key = nullptr;
   AppendKernel shadow = nullptr;
   AppendKernel bounds = nullptr;
   AppendKernel value_sums = nullptr;

@@ -17,7 +17,7 @@ Step::How stepParams(const MethodOptions& method);
 // more heads of the shadow's at once; some split kernels are both. No bit depends on which it is.
 SplitKernel splitKernelOf(SplitMode mode, const PagedKv& kv, int heads, bool by_head, bool many);
 // Packs of its heads that it takes one by one.
-int packsOf(SplitMode mode, int group, bool many);
+int headGroupsOf(SplitMode mode, int group, bool many);
 // teams: of warps that take splits together, in the split kernel for many.
 bool manySplits(SplitMode mode, int rows, int max_length, int64_t teams);
 // long_sets: sets of keys are in the workspace. heads_each: heads for each multiprocessor.

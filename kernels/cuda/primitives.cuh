@@ -23,7 +23,7 @@ __device__ inline float power2(float x) {
   return y;
 }
 
-// What two splits summed, each relative to its own reference: a and b together, by factors that
+// What two splits summed, each relative to its own maximum: a and b together, by factors that
 // bring them to a common one. Always these two roundings.
 __device__ inline float joined(float a, float a_factor, float b, float b_factor) {
   return __fmaf_rn(b, b_factor, __fmul_rn(a, a_factor));
@@ -173,7 +173,7 @@ __device__ inline void multiplyBytes(int (&d)[4], const uint32_t (&a)[4], uint32
 
 // x as the sum of two elements, both in one word: x rounded in the low half, the rest in the high.
 template <typename T>
-__device__ inline uint32_t twoParts(float x) {
+__device__ inline uint32_t twoTerms(float x) {
   const T first = ElementOf<T>::of(x);
   const T rest = ElementOf<T>::of(x - ElementOf<T>::toFloat(first));
   uint16_t low, high;
@@ -191,9 +191,9 @@ __device__ inline uint32_t halves(float low, float high) {
 
 __device__ inline bool isNumber(float x) { return fabsf(x) <= kLargest; }
 
-__device__ inline void report(const Step& step, Wrong kind, int sequence, int kv_head) {
+__device__ inline void report(const Step& step, Wrong kind, int row, int kv_head) {
   atomicMin(step.space.wrong, static_cast<unsigned long long>(kind) << 56 |
-                                  static_cast<unsigned long long>(sequence) << 24 | kv_head);
+                                  static_cast<unsigned long long>(row) << 24 | kv_head);
 }
 
 // A length below 0 or beyond the plan, the sequence's pages or its bias.
@@ -203,9 +203,9 @@ __device__ inline bool beyondRoom(const Step& step, int n) {
          (step.in.bias && n > step.in.bias_stride);
 }
 
-// The level of a score (kLevels) in a split with that reference.
-__device__ inline float levelOf(float reference, float score) {
-  return fminf(floorf((reference - score) * kLevelsInTwo), kLevels - 1);
+// The level of a score (kLevels) in a split with that max_score.
+__device__ inline float levelOf(float max_score, float score) {
+  return fminf(floorf((max_score - score) * kLevelsInTwo), kLevels - 1);
 }
 
 // In a kernel that may be launched while the one before it on the stream still works: from here on
@@ -226,34 +226,34 @@ __device__ inline void letNextKernelIn() {
 
 // The keys of a sequence: first .. n - 1, what the sliding window leaves. Its splits begin at
 // `base`, so that those of kSplitKeys are the same tiles whatever the window.
-struct SequenceKeys {
+struct RowKeys {
   int first, n, base;
   __device__ int count() const { return n - first; }
   __device__ int span() const { return n - base; }
 };
-__device__ inline SequenceKeys keysOf(const Step& step, int n) {
+__device__ inline RowKeys keysOf(const Step& step, int n) {
   const int first = step.in.window > 0 && n > step.in.window ? n - step.in.window : 0;
   return {first, n, first & -kSplitKeys};
 }
-// Those of exact sequences begin at a part.
-__device__ inline SequenceKeys exactKeysOf(const Step& step, int n) {
-  SequenceKeys keys = keysOf(step, n);
-  keys.base = keys.first & -kPart;
+// Those of exact rows begin at a subtile.
+__device__ inline RowKeys exactKeysOf(const Step& step, int n) {
+  RowKeys keys = keysOf(step, n);
+  keys.base = keys.first & -kSubtileKeys;
   return keys;
 }
 
 template <bool kByHead>
-__device__ inline uint32_t budgetOf(const Step& step, int sequence, int head) {
+__device__ inline uint32_t budgetOf(const Step& step, int row, int head) {
   const bool own = kByHead && step.by_head.has_head_budgets;
-  return step.in.budgets[own ? sequence * step.in.heads + head : sequence];
+  return step.in.budgets[own ? row * step.in.heads + head : row];
 }
 
 // What is done for a head. A budget of 0 where log-sums are wanted is exact attention whose output
 // is not written.
 template <bool kByHead>
-__device__ inline HeadKind kindOf(const Step& step, int sequence, int head) {
-  const int n = step.in.lengths[sequence];
-  const uint32_t budget = budgetOf<kByHead>(step, sequence, head);
+__device__ inline HeadKind kindOf(const Step& step, int row, int head) {
+  const int n = step.in.lengths[row];
+  const uint32_t budget = budgetOf<kByHead>(step, row, head);
   if (beyondRoom(step, n)) return HeadKind::kBad;
   if (n == 0) return HeadKind::kSilent;
   if (budget == 0) return step.out.lse ? HeadKind::kExact : HeadKind::kSilent;
@@ -272,8 +272,8 @@ __device__ inline int exactSplitsOf(int keys) {
 }
 
 // Where a split of a query head is in the workspace's arrays.
-__device__ inline int64_t splitIndex(const Step& step, int sequence, int head, int split) {
-  return (static_cast<int64_t>(sequence) * step.in.heads + head) * step.space.max_splits + split;
+__device__ inline int64_t splitIndex(const Step& step, int row, int head, int split) {
+  return (static_cast<int64_t>(row) * step.in.heads + head) * step.space.max_splits + split;
 }
 
 // Keys of one tile in a sequence of n (kernels::tileKeys).
@@ -283,7 +283,7 @@ __device__ inline int tileKeysOf(const Step& step, int n) {
   return n <= 1536 ? kLeastTile : n <= 3072 ? 64 : kSplitKeys;
 }
 // Tiles that hold a sequence's keys.
-__device__ inline int tilesOf(const SequenceKeys& keys, int tile_keys) {
+__device__ inline int tilesOf(const RowKeys& keys, int tile_keys) {
   return (keys.n + tile_keys - 1) / tile_keys - keys.first / tile_keys;
 }
 

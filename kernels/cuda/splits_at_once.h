@@ -18,8 +18,8 @@ constexpr int64_t timeOf(uint32_t count, uint32_t teams) {
 
 // Fours, of which a quarter of the sums is written, unless they take 3 % longer by the rule above.
 constexpr int splitsAtOnce(uint32_t splits, uint32_t teams) {
-  const uint32_t fours = (splits + kJoinedSplits - 1) / kJoinedSplits;
-  const int64_t together = kJoinedSplits * timeOf(fours, teams);
+  const uint32_t groups = (splits + kJoinedSplits - 1) / kJoinedSplits;
+  const int64_t together = kJoinedSplits * timeOf(groups, teams);
   return 32 * together <= 33 * timeOf(splits, teams) ? kJoinedSplits : 1;
 }
 

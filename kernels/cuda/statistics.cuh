@@ -25,11 +25,11 @@ class GroupCount {
  public:
   __device__ GroupCount(const Step& step, uint32_t* bits, StatisticsShared& shared)
       : step_(step), shared_(shared), tid_(threadIdx.x) {
-    sequence_ = blockIdx.x / step.cache.kv_heads;
+    row_ = blockIdx.x / step.cache.kv_heads;
     kv_head_ = blockIdx.x % step.cache.kv_heads;
     group_ = step.in.group;
-    if constexpr (!kByHead) kind_ = kindOf<kByHead>(step, sequence_, 0);
-    const int n = step.in.lengths[sequence_];
+    if constexpr (!kByHead) kind_ = kindOf<kByHead>(step, row_, 0);
+    const int n = step.in.lengths[row_];
     const bool bad = kByHead ? beyondRoom(step, n) : kind_ == HeadKind::kBad;
     keys_ = keysOf(step, bad ? 0 : n);
     words_ = bitWords(keys_.span());
@@ -71,7 +71,7 @@ class GroupCount {
       draws += head.draws;
       unique += head.unique_rows;
       if (step_.out.head_statistics && tid_ == 0) {
-        step_.out.head_statistics[sequence_ * step_.in.heads + kv_head_ * group_ + h] = head;
+        step_.out.head_statistics[row_ * step_.in.heads + kv_head_ * group_ + h] = head;
       }
     }
     if (tid_ != 0) return;
@@ -81,10 +81,10 @@ class GroupCount {
                                    stage + (rescores ? exact_keys * kEntryBytes : 0),
                                    entries * kEntryBytes};
     if (step_.out.group_statistics) {
-      step_.out.group_statistics[sequence_ * step_.cache.kv_heads + kv_head_] = together;
+      step_.out.group_statistics[row_ * step_.cache.kv_heads + kv_head_] = together;
     }
     if (!step_.out.statistics) return;
-    RowStatistics& sums = step_.out.statistics[sequence_];
+    RowStatistics& sums = step_.out.statistics[row_];
     add(sums.draws, draws);
     add(sums.unique_rows, unique);
     add(sums.group_rows, entries);
@@ -98,7 +98,7 @@ class GroupCount {
   static constexpr uint64_t kEntryBytes = kDim * 2;
 
   __device__ HeadKind kindOfHead(int h) const {
-    return kByHead ? kindOf<kByHead>(step_, sequence_, kv_head_ * group_ + h) : kind_;
+    return kByHead ? kindOf<kByHead>(step_, row_, kv_head_ * group_ + h) : kind_;
   }
   __device__ bool choosesAt(int h) const {
     const HeadKind kind = kindOfHead(h);
@@ -110,14 +110,15 @@ class GroupCount {
   __device__ uint64_t keyBytes(int h) const {
     if (!step_.how.estimates) return kEntryBytes;
     const Step::Space& space = step_.space;
-    return 2 * (h < 0 ? space.group_features[sequence_ * step_.cache.kv_heads + kv_head_]
-                      : space.features[sequence_ * step_.in.heads + kv_head_ * group_ + h]);
+    return 2 * (h < 0 ? space.group_features[row_ * step_.cache.kv_heads + kv_head_]
+                      : space.features[row_ * step_.in.heads + kv_head_ * group_ + h]);
   }
   // What heads that choose read in the score stage, together.
   __device__ uint64_t stageBytes() const {
     const uint64_t n = keys_.count();
     if (step_.how.chosen_by == ChosenBy::kPages) {
-      const uint64_t tiles = (keys_.n + kPart - 1) / kPart - keys_.first / kPart;
+      const uint64_t tiles =
+          (keys_.n + kSubtileKeys - 1) / kSubtileKeys - keys_.first / kSubtileKeys;
       // newest=within is how older builds counted.
       return tiles * (2 * kDim) * (step_.how.newest_within ? sizeof(float) : 2);
     }
@@ -126,7 +127,7 @@ class GroupCount {
 
   __device__ bool readsAll(int h) const {
     return kindOfHead(h) == HeadKind::kExact &&
-           budgetOf<kByHead>(step_, sequence_, kv_head_ * group_ + h) > 0;
+           budgetOf<kByHead>(step_, row_, kv_head_ * group_ + h) > 0;
   }
 
   __device__ static void add(uint64_t& total, uint64_t amount) {
@@ -155,14 +156,14 @@ class GroupCount {
   __device__ Chosen chosenOf(int head) const {
     const ChosenBy by = step_.how.chosen_by;
     if (choosesByScores(by) || by == ChosenBy::kPages)
-      return step_.space.chosen[sequence_ * step_.in.heads + head];
-    const uint32_t budget = budgetOf<kByHead>(step_, sequence_, head);
+      return step_.space.chosen[row_ * step_.in.heads + head];
+    const uint32_t budget = budgetOf<kByHead>(step_, row_, head);
     if (by != ChosenBy::kTiles) return {0, budget, 0, 0};
     const int tiles = tilesOf(keys_, tileKeysOf(step_, keys_.count()));
     return {0, drawsOfSplit(budget, tiles) * static_cast<uint32_t>(tiles), 0, 0};
   }
   __device__ int64_t listOf(int head) const {
-    return (static_cast<int64_t>(sequence_) * step_.in.heads + head) * step_.space.draw_stride;
+    return (static_cast<int64_t>(row_) * step_.in.heads + head) * step_.space.draw_stride;
   }
 
   // Sums of every sampled head's list; returns how many keys of these, and of pilots that are not
@@ -209,7 +210,7 @@ class GroupCount {
     }
     const uint32_t* pilots = nullptr;
     if (chosen.pilots > 0 && with_pilots) {
-      const int64_t at = sequence_ * step_.in.heads + head;
+      const int64_t at = row_ * step_.in.heads + head;
       pilots = step_.space.pilot_bits + at * bitWords(step_.space.max_length) + first;
     }
     __syncthreads();
@@ -261,14 +262,13 @@ class GroupCount {
     }
     if (made == 1) return -1;
     const int lane = tid_ % 32, warp = tid_ / 32;
-    const float* out =
-        step_.out.out + (static_cast<int64_t>(sequence_) * step_.in.heads + head) * kDim;
+    const float* out = step_.out.out + (static_cast<int64_t>(row_) * step_.in.heads + head) * kDim;
     double variance = 0, norm = 0;
     const uint32_t length = chosen.fixed + chosen.sampled;
     for (uint32_t m = chosen.fixed + warp; m < length; m += kStatisticsThreads / 32) {
       const int key = step_.space.draw_keys[list + m];
       if (key < 0) continue;
-      const int page = step_.in.page_table[static_cast<int64_t>(sequence_) * step_.in.max_pages +
+      const int page = step_.in.page_table[static_cast<int64_t>(row_) * step_.in.max_pages +
                                            (key >> step_.cache.page_shift)];
       if (static_cast<uint32_t>(page) >= static_cast<uint64_t>(step_.cache.pages)) continue;
       const int64_t at = ((static_cast<int64_t>(page) * step_.cache.kv_heads + kv_head_)
@@ -294,8 +294,8 @@ class GroupCount {
 
   const Step& step_;
   StatisticsShared& shared_;
-  SequenceKeys keys_;
-  int tid_, sequence_, kv_head_, group_, words_;
+  RowKeys keys_;
+  int tid_, row_, kv_head_, group_, words_;
   HeadKind kind_;  // of all heads, where budgets are not theirs
   uint32_t* head_bits_;
   uint32_t* group_bits_;

@@ -4,38 +4,35 @@
 //
 // A step is split-KV decode (flash decoding): a split kernel over keys, then a combine kernel over
 // heads. The split kernel cuts every sequence's keys into splits of kSplitKeys. One warp takes one
-// split of one KV head, for a pack of its query heads. It writes for each split and head:
+// split of one KV head, for one head group. It writes for each split and head:
 //   exact heads    the softmax's sum and the weighted sum of values
-//   sampled heads  the masses and their sums; the combine kernel draws from these
-//   flash heads    the sum of the masses, and the mean of the values that it drew itself
+//   sampled heads  the weights and their sums; the combine kernel draws from these
+//   flash heads    the sum of the weights, and the mean of the values that it drew itself
 // The combine kernel has one block a sequence and query head and adds up the splits in order.
 //
 // Kernels of kByHead = false are for sequences that have one budget for all heads, which then are
 // of one kind: they ask nothing of a head. Those of kByHead = true are for heads that have budgets
 // of their own, or give something without one (Step::ByHead); the launch chooses. There a sequence
 // may have exact and sampled heads: its keys are read once for each, a split is read if a head of
-// the pack is of its kind, and what it leaves is written for such heads alone.
+// the head group is of its kind, and results are written for such heads alone.
 //
 // Before the split kernel a step of `bernoulli` makes the queries that all else reads
 // (features.cuh), and a step of `quest` scores pages of keys (quest.cuh), whose heads are read only
 // where exact.
 //
 // Words:
-// - split: the keys that one warp takes for a KV head; a tile of s2anta-prop and -flash.
-// - part: 16 keys of a split, the m16 of one tensor core product.
-// - pack: up to 4, 8 or 16 query heads of one KV head (GQA), which one warp handles at once: one
-//   reading of the keys serves them all. A pack of 4, a quad, has two columns of n8 for each head;
-//   larger ones have a column a head and two products (score_tile.cuh).
-// - sequence: one request of the batch, a row of DecodeInputs' arrays; its place in them.
-// - stream: the generator's name of a sequence (DecodeInputs::sequences).
+// - split: the keys that one warp processes for a KV head; a tile of s2anta-prop and -flash.
+// - subtile: 16 keys of a split, the m16 of one tensor core product.
+// - head group: up to 4, 8 or 16 query heads of one KV head (GQA) that one warp processes together,
+//   so that it reads their keys once. A head group of 4 has two columns of n8 for each head; larger
+//   ones have a column a head and two products (score_tile.cuh).
+// - row: one sequence of the batch, as in DecodeInputs; Inputs::sequences names its random stream.
 // - entry: a key with its value; its position in the pool, in vectors of head_dim.
 // - shadow, codes: keys quantised to 4 bits, with a scale each.
-// - centre: the mean key that was taken off before.
-// - mass: exp(score), rounded to an integer: a softmax weight that is not normalised.
-// - reference: the exponent that a split's masses are relative to (the running maximum).
+// - weight: 2^(s' - max_score) / 2, s' the score in powers of two: not normalised, and a float16
+//   that is a multiple of 2^-24, so that sums of weights are integers.
 // - slot, pipe: a stage of shared memory, and the ring of cp.async copies that fills it.
 // - g, t: PTX's groupID and threadID_in_group of mma fragments: lane 4 g + t.
-// "Row" is left for rows of matrices and for the public names (DecodeInputs::rows, unique_rows).
 //
 // Where to read on: split.cuh (SplitWarp::run), then combine.cuh (CombineHead::run), choice.cuh,
 // tiles.cuh and quest.cuh.
@@ -51,21 +48,24 @@
 
 namespace allot::kernels::cuda {
 
-// Query heads that a warp handles at once: of dense the least pack that holds a group, over the
-// 4-bit shadow up to 8, of other split kernels for draws quads (method_step.cu says why).
-constexpr int kQuad = 4;
-constexpr int kMostPack = 16;
-constexpr int kMostShadowPack = 8;
-constexpr int packFor(int group) { return group <= kQuad ? kQuad : group <= 8 ? 8 : kMostPack; }
+// Query heads that a warp handles at once: of dense the smallest head group that holds a group,
+// over the 4-bit shadow up to 8, of other split kernels for draws 4 (method_step.cu says why).
+constexpr int kSmallHeadGroup = 4;
+constexpr int kMaxHeadGroup = 16;
+constexpr int kMaxShadowHeadGroup = 8;
+constexpr int headGroupFor(int group) {
+  return group <= kSmallHeadGroup ? kSmallHeadGroup : group <= 8 ? 8 : kMaxHeadGroup;
+}
 
-constexpr int kPart = 16;  // keys of one part: a split's masses are summed by parts too
-constexpr int kParts = kSplitKeys / kPart;
+constexpr int kSubtileKeys =
+    16;  // keys of one part: of one subtile; weights are summed by subtiles, too
+constexpr int kSubtiles = kSplitKeys / kSubtileKeys;
 constexpr int kSplitBytes =
-    512;  // of one split and head: 256 masses of 2 bytes, or head_dim floats, or 32 levels
+    512;  // of one split and head: 256 weights of 2 bytes, or head_dim floats, or 32 levels
 
 // Keys of a split of an exact sequence, by its length alone: short ones in more splits, so that
 // there is work for every multiprocessor, long ones in fewer, so that less is written between the
-// kernels. At most 32 parts.
+// kernels. At most 32 subtiles.
 constexpr int kSplitLength = 4096;
 constexpr int exactSplitKeys(int n) { return n <= kSplitLength ? 128 : n <= 16384 ? 256 : 512; }
 // No sequence has more splits, exact or not.
@@ -78,14 +78,15 @@ constexpr int kMostSplits = 1 << 15;  // of a sequence, in the combine kernel's 
 
 // Exact splits are reduced in two levels: groups of four in order, then the groups' results by
 // eight partial sums (head_splits.cuh). A warp that takes a whole group reduces it itself, which
-// writes less between the kernels. If there are few splits for many warps, each warp takes one, and
-// the combine kernel reduces the group by the same operations (joined()): the bits are the same.
+// writes less between the kernels. If there are few splits for many warps, each warp takes one,
+// and the combine kernel reduces the group by the same operations (joined()): the bits are the
+// same.
 constexpr int kJoinedSplits = 4;
 
-// Where keys are chosen by their scores a split's bytes are the levels of its octets, of eight keys
-// each: how far the largest score is below the split's reference, in eighths of a power of two. The
-// last level is all that is further.
-constexpr int kSplitOctets = kSplitKeys / 8;
+// If keys are chosen by their scores, a split's bytes are levels, one for eight keys: how far
+// their largest score is below the split's max_score, in eighths of a power of two. The last
+// level is all that is further.
+constexpr int kLevelsPerSplit = kSplitKeys / 8;
 constexpr int kLevels = 256;
 constexpr float kLevelsInTwo = 8;
 
@@ -94,21 +95,21 @@ constexpr int bitWords(int n) { return n / 32 + 1; }
 
 // What the split kernel does for heads that are not exact.
 enum class SplitMode {
-  kExact,   // nothing: dense, all are exact
-  kJoined,  // the same where there are many splits: a warp may take four at once
-  kMasses,  // masses from exact scores
-  kShadow,  // masses from the keys' 4-bit shadow
-  kFlash,   // draws and gathers by itself
+  kExact,    // nothing: dense, all are exact
+  kJoined,   // the same where there are many splits: a warp may take four at once
+  kWeights,  // weights from exact scores
+  kShadow,   // weights from the keys' 4-bit shadow
+  kFlash,    // draws and gathers by itself
 };
 
-// Keys that are chosen by their scores, which the split kernel then leaves instead of masses; other
-// methods draw from masses.
+// Keys that are chosen by their scores, which the split kernel then stores instead of weights.
+// Other methods draw from weights.
 constexpr bool choosesByScores(ChosenBy by) {
   return by == ChosenBy::kLargest || by == ChosenBy::kAdaptive || by == ChosenBy::kThreshold;
 }
 
-// How many keys a head chose: its list of draws begins with those that are always read, and goes on
-// with those that are sampled.
+// How many keys a head chose: its list of draws begins with those that are always read, and goes
+// on with those that are sampled.
 struct Chosen {
   uint32_t fixed;
   uint32_t sampled;
@@ -116,25 +117,25 @@ struct Chosen {
   uint32_t pilots;  // keys of the sample before; they are in pilot_bits
 };
 
-// A tile's part of the draws of a head that rounds by largest remainders (tiles.cuh).
+// A tile's share of the draws of a head that rounds by largest remainders (tiles.cuh).
 struct TileShare {
-  uint64_t remainder;  // of its mass times the budget, divided by the mass of all
+  uint64_t remainder;  // of its weight times the budget, divided by the weight of all
   uint32_t draws;
   uint32_t before;  // draws of the tiles before it
 };
 
 // One split and query head.
 struct alignas(16) Split {
-  float reference;  // e: what exponents are relative to; of sampled sequences a whole number
-  uint32_t mass;    // of sampled sequences: the sum of masses in units of 2^-24, at most 2^31; of
+  float max_score;  // s' of its largest score; of sampled heads rounded up to a whole number
+  uint32_t weight;  // of sampled heads: the sum of weights in units of 2^-24, at most 2^31; of
                     // exact ones: how many splits were joined to this one, itself among them
-  float sum;        // sum of 2^(s' - e), s' = s log2(e), float32
+  float sum;        // sum of 2^(s' - max_score), s' = s log2(e), float32
   float pad;
 };
-// A mass is float16(2^(s' - e) / 2) with e = ceil(largest s' of the split): at most a half, a
-// multiple of 2^-24.
-constexpr float kMassUnits = 0x1p24f;
-constexpr float kNoKeys = -3.4028235e38f;  // reference of a split whose keys are all masked
+// A weight is float16(2^(s' - max_score) / 2), max_score = ceil(largest s' of the split): at most
+// a half, a multiple of 2^-24.
+constexpr float kWeightUnits = 0x1p24f;
+constexpr float kNoKeys = -3.4028235e38f;  // max_score of a split whose keys are all masked
 
 // What went wrong, the smallest counts: kind << 56 | sequence << 24 | KV head.
 enum class Wrong : uint32_t { kLength, kPage, kBudget, kScore, kKey, kValue };
@@ -161,13 +162,13 @@ struct Step {
     const float* queries;
     const int32_t* page_table;
     const int32_t* lengths;
-    const uint32_t* budgets;  // [batch], or [batch, heads]
-    const uint32_t* streams;  // DecodeInputs::sequences
+    const uint32_t* budgets;    // [rows], or [rows, heads]
+    const uint32_t* sequences;  // DecodeInputs::sequences
     const uint32_t* steps;
     const float* bias;
     int64_t bias_stride;
     int window;  // keys of a sequence, its newest; 0: all
-    int batch;   // sequences
+    int rows;    // sequences
     int heads;
     int group;  // query heads of a KV head
     int max_pages;
@@ -221,30 +222,30 @@ struct Step {
     int max_length;
     uint32_t max_budget;
     int max_splits;
-    Split* splits;          // [batch, heads, max_splits]
-    uint8_t* split_bytes;   // [batch, heads, max_splits, kSplitBytes]
-    uint32_t* part_masses;  // [batch, heads, max_splits, kParts]
-    float* scores;  // [batch, heads, max_splits, kSplitKeys], s', or null where masses are kept
-    int32_t* draw_keys;  // [batch * heads, draw_stride], or null
+    Split* splits;              // [rows, heads, max_splits]
+    uint8_t* split_bytes;       // [rows, heads, max_splits, kSplitBytes]
+    uint32_t* subtile_weights;  // [rows, heads, max_splits, kSubtiles]
+    float* scores;  // [rows, heads, max_splits, kSplitKeys], s', or null where weights are stored
+    int32_t* draw_keys;  // [rows * heads, draw_stride], or null
     float* draw_weights;
     uint32_t draw_stride;  // a multiple of 8
-    Chosen* chosen;        // [batch * heads], or null
-    uint32_t* pilot_bits;  // [batch * heads, bitWords(max_length)], or null
+    Chosen* chosen;        // [rows * heads], or null
+    uint32_t* pilot_bits;  // [rows * heads, bitWords(max_length)], or null
     int statistics_words;  // of a set of keys that the statistics have room for
-    uint32_t* sets;        // [batch * heads, 3, bitWords(max_length)] where a block has no room
-    float* page_scores;    // quest's, [batch * heads, page_stride]; then the pages kept
+    uint32_t* sets;        // [rows * heads, 3, bitWords(max_length)] where a block has no room
+    float* page_scores;    // quest's, [rows * heads, page_stride]; then the pages kept
     int page_stride;       // a multiple of 8
-    TileShare* tiles;      // of largest remainders, [batch * heads, tile_stride]
+    TileShare* tiles;      // of largest remainders, [rows * heads, tile_stride]
     int tile_stride;
-    float* queries;            // bernoulli's, [batch, heads, head_dim]
-    uint32_t* features;        // that a head reads, [batch, heads]
-    uint32_t* group_features;  // that a KV head's heads read together, [batch, kv_heads]
+    float* queries;            // bernoulli's, [rows, heads, head_dim]
+    uint32_t* features;        // that a head reads, [rows, heads]
+    uint32_t* group_features;  // that a KV head's heads read together, [rows, kv_heads]
     unsigned long long* wrong;
   } space;
 
   // What kernels of kByHead alone read; the last, so that all else is where it is without.
   struct ByHead {
-    bool has_head_budgets;            // Inputs::budgets are [batch, heads]
+    bool has_head_budgets;            // Inputs::budgets are [rows, heads]
     const float* zero_budget_values;  // DecodeInputs::zero_budget_values, or null
   } by_head;
 };

@@ -74,12 +74,12 @@ struct CodeLayout {
   }
 };
 
-// float32 scores of a split, one line for each query head of a pack. A warp writes four lines at
-// once, one after the other of four heads and every second one of more: eight or four floats more
-// than there are keys bring the four to other banks. One of them is a note (ScoreScratch).
-template <int kKeys, int kPack>
+// float32 scores of a split, one line for each query head of a head group. A warp writes four lines
+// at once, one after the other of four heads and every second one of more: eight or four floats
+// more than there are keys bring the four to other banks. One of them is a note (ScoreScratch).
+template <int kKeys, int kHeadGroup>
 struct ScoreLayout {
-  static constexpr int kLineBytes = (kKeys + (kPack == 4 ? 8 : 4)) * 4;
+  static constexpr int kLineBytes = (kKeys + (kHeadGroup == 4 ? 8 : 4)) * 4;
   static constexpr uint32_t at(int head, int key) {
     return static_cast<uint32_t>(head * kLineBytes + key * 4);
   }

@@ -14,11 +14,11 @@ struct Workspace::Impl {
   Device device;
   bool ready = false;
   StepBounds bounds;
-  int kv_heads = 0;  // whose packs were loaded
+  int kv_heads = 0;  // whose head groups were loaded
   MethodOptions method;
   int max_splits = 0;
   uint32_t draw_stride = 0;
-  Buffer splits, split_bytes, part_masses, scores, draw_keys, draw_weights, chosen, pilot_bits,
+  Buffer splits, split_bytes, subtile_weights, scores, draw_keys, draw_weights, chosen, pilot_bits,
       sets, page_scores, tiles, queries, features, group_features, wrong;
   unsigned long long* host_wrong = nullptr;  // pinned
 
@@ -37,9 +37,9 @@ struct Workspace::Impl {
   ~Impl() { cudaFreeHost(host_wrong); }
 
   std::array<const Buffer*, 15> buffers() const {
-    return {&splits,       &split_bytes, &part_masses, &scores,         &draw_keys,
-            &draw_weights, &chosen,      &pilot_bits,  &sets,           &page_scores,
-            &tiles,        &queries,     &features,    &group_features, &wrong};
+    return {&splits,       &split_bytes, &subtile_weights, &scores,         &draw_keys,
+            &draw_weights, &chosen,      &pilot_bits,      &sets,           &page_scores,
+            &tiles,        &queries,     &features,        &group_features, &wrong};
   }
 
   Refusal prepare();

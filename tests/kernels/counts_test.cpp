@@ -91,7 +91,7 @@ TEST(IntegerMasses, AreTheRoundedExponentials) {
       }
       sum += exact;
     }
-    EXPECT_NEAR(head.mass_total * 0x1p30, sum, 1e-6 * sum);
+    EXPECT_NEAR(head.exp_weight_total * 0x1p30, sum, 1e-6 * sum);
     EXPECT_EQ(*std::max_element(head.weights, head.weights + head.n), 1u << 30);
   }
 }

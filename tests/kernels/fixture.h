@@ -111,7 +111,7 @@ class ScoredHead {
   Head head;  // with seed 77, step 5, layer 3, head 0; budget and sequence are the test's to set
 
  private:
-  std::vector<float> scores_, mass_;
+  std::vector<float> scores_, exp_weights_;
   std::vector<uint32_t> weights_;
   std::vector<uint64_t> blocks_, prefixes_;
 };

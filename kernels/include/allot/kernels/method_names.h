@@ -63,11 +63,11 @@ enum class OwnError { kEstimated, kUnknown };
 
 // What is promised of the output.
 enum class Promise {
-  kExact,       // exact attention
-  kUnbiased,    // its mean over draws is exact attention
-  kConsistent,  // a bias that falls as 1 / S
-  kErrorBound,  // a relative error above epsilon has a probability below delta
-  kMassBound,   // what is left out has little attention, by a stated bound
+  kExact,           // exact attention
+  kUnbiased,        // its mean over draws is exact attention
+  kConsistent,      // a bias that falls as 1 / S
+  kErrorBound,      // a relative error above epsilon has a probability below delta
+  kAttentionBound,  // what is left out has little attention, by a stated bound
   kNone,
 };
 
@@ -118,12 +118,12 @@ enum class Promise {
     selectQuest, \
     "the pages of keys whose bounds promise the largest scores; biased") \
   X(kSampleAttention, "sample-attention", kPrefill, kExact, kColumnsAndSlashes, kNone, kKeys, \
-    kUnknown, kMassBound, kPrefill, noSelect, \
+    kUnknown, kAttentionBound, kPrefill, noSelect, \
     "the fewest columns and slashes of blocks that hold alpha of the last queries' mass") \
-  X(kSale, "sale", kPrefill, kOwnCodes, kThreshold, kNone, kKeys, kUnknown, kMassBound, \
+  X(kSale, "sale", kPrefill, kOwnCodes, kThreshold, kNone, kKeys, kUnknown, kAttentionBound, \
     kPrefill, noSelect, \
     "blocks of keys with a weight of tau, by 4-bit scores relative to first and last blocks") \
-  X(kSkipSoftmax, "skip-softmax", kBoth, kExact, kThreshold, kNone, kKeys, kUnknown, kMassBound, \
+  X(kSkipSoftmax, "skip-softmax", kBoth, kExact, kThreshold, kNone, kKeys, kUnknown, kAttentionBound, \
     kBoth, selectSkipSoftmax, \
     "all scores; values of blocks with a weight of threshold or more") \
   X(kSampledBlocks, "sampled-blocks", kPrefill, kExact, kBlockDraws, kNone, kKeys, kUnknown, \

@@ -41,8 +41,8 @@ struct PagedKv {
   int page_size = 0;  // a multiple of 16 where there are shadows or bounds
   int head_dim = 0;   // a multiple of 16, at most 1024
 
-  KeyShadow shadows[3];      // those with bits > 0
-  float* centres = nullptr;  // [pages, kv_heads, head_dim]: a sequence's is in its first page
+  KeyShadow shadows[3];        // those with bits > 0
+  float* mean_keys = nullptr;  // [pages, kv_heads, head_dim]: a sequence's is in its first page
   void* bounds = nullptr;  // [pages, kv_heads, page_size / 16, 2, head_dim] of `element`: min, max
   // [pages, kv_heads, 2, head_dim]: the sum of a sequence's values over its positions 0 .. p is at
   // [p % 2] of p's page if p is the newest position, the one before it or the last of its page. Of
