@@ -1,5 +1,5 @@
 // One pass over tiles, normalised at the end (SANTA paper, Section 3.3 and
-// Algorithms 6 to 8): every tile of mass W_t
+// Algorithms 6 to 8): every tile of weight W_t
 // makes S_t = max(1, floor(S / T)) systematic draws of its own, each of weight W_t / S_t. Unbiased,
 // sum_t W_t^2 Var_t(S_t). The draws made are T S_t, not S: that is what is reported. The paper says
 // S / T "rounded"; down, and at least one, is what its authors' code does. Tiles have tileSize keys

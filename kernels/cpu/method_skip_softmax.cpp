@@ -36,7 +36,7 @@ void selectSkipSoftmax(const Head& head, Selection* selection) {
       total += static_cast<double>(head.exp_weights[j]);
     }
   }
-  // The largest score's block is kept, and its mass is 1.
+  // The largest score's block is kept, and its weight is 1.
   for (float& weight : selection->weights) {
     weight = static_cast<float>(static_cast<double>(weight) / total);
   }

@@ -2,8 +2,8 @@
 // Inference with Adaptive Structured Sparse Attention", Algorithm 1): one chunk, one selection.
 //
 // What the text leaves open is decided so: keys of a block are summed and rows averaged, or alpha
-// would be no share of mass; slashes are binned by the distance of tokens, so that a slash falls
-// into one bin and a column into one, and neither into the other's.
+// would be no share of the attention; slashes are binned by the distance of tokens, so that a slash
+// falls into one bin and a column into one, and neither into the other's.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

@@ -1,8 +1,8 @@
 #pragma once
-// Keys and values into the cache, with their 4-bit shadow, its mean_key and their bounds:
-// kernels/cpu/paged_kv.cpp and shadow.cpp on the GPU, to the bit. A warp takes one position
-// of one KV head; the mean key of a sequence that starts is in the way of its shadow, so that
-// appends of more than one position are three launches.
+// Device code that writes keys and values into the cache, with the 4-bit shadow, the mean key, the
+// bounds and the sums of values: kernels/cpu/paged_kv.cpp and shadow.cpp to the bit. One warp
+// writes one position of one KV head. The shadow needs the mean key of a sequence that starts, so
+// that appends of more than one position are three launches.
 #include "kernels/cuda/primitives.cuh"
 
 namespace allot::kernels::cuda {
@@ -35,7 +35,7 @@ __device__ inline void report(const Append& in, Wrong kind, int row, int kv_head
                           static_cast<unsigned long long>(row) << 24 | kv_head);
 }
 
-// The position's row in the pool, or -1 (reported).
+// Returns the position's vector in the pool, or -1 after reporting an error.
 __device__ inline int64_t poolRow(const Append& in, int row, int kv_head, int64_t position) {
   if (position < 0 || position >= static_cast<int64_t>(in.max_pages) << in.page_shift) {
     report(in, Wrong::kLength, row, kv_head);
@@ -57,7 +57,7 @@ struct LaneRow {
   static constexpr int kOwn = kDim / 32;
   T element[kOwn];
 
-  // False if the cache cannot hold one of them.
+  // Returns false if the cache cannot hold one of the numbers.
   __device__ bool take(const float* from, int lane) {
     bool good = true;
 #pragma unroll
@@ -79,8 +79,8 @@ struct LaneRow {
   }
 };
 
-// Codes and scale of one key (kernels/cpu/shadow.cpp, quantise and pack). `halves` are half the
-// differences to the mean key.
+// Writes codes and scale of one key (kernels/cpu/shadow.cpp, quantise and pack). `halves` are half
+// the differences to the mean key.
 template <int kDim, typename T>
 __device__ inline void writeShadow(const Append& in, const LaneRow<kDim, T>& key,
                                    const float* mean_key, int64_t row, int lane) {
@@ -124,7 +124,7 @@ __device__ inline float* meanKeyOf(const Append& in, int row, int kv_head, int d
   return in.mean_keys + (static_cast<int64_t>(page) * in.kv_heads + kv_head) * dim;
 }
 
-// Keys and values; the shadow too, if the append is of one position.
+// Writes keys and values, and the shadow if the append is of one position.
 template <int kDim, typename T>
 __global__ void __launch_bounds__(kAppendThreads) appendKernel(const __grid_constant__ Append in) {
   waitForKernelBefore();
@@ -156,8 +156,8 @@ __global__ void __launch_bounds__(kAppendThreads) appendKernel(const __grid_cons
   if (in.codes) writeShadow(in, key, mean_key, at, lane);
 }
 
-// The mean key of every sequence that starts: the mean of its keys, summed in double precision,
-// where sums of 8- or 11-bit numbers are exact unless they differ by 2^20 and more.
+// Writes the mean key of every sequence that starts. Sums are in double precision, where sums of 8-
+// or 11-bit numbers are exact unless they differ by 2^20 or more.
 template <int kDim, typename T>
 __global__ void __launch_bounds__(1024) meanKeyKernel(const __grid_constant__ Append in) {
   constexpr int kPartialSums = 1024 / kDim;
@@ -194,12 +194,12 @@ __global__ void __launch_bounds__(kAppendThreads) shadowKernel(const __grid_cons
   writeShadow(in, key, meanKeyOf(in, row, kv_head, kDim), at, lane);
 }
 
-// Tiles of kSubtileKeys positions that `count` ones in a row may be in.
+// Returns how many tiles of kSubtileKeys positions `count` consecutive positions may touch.
 __host__ __device__ constexpr int touchedTiles(int count) {
   return (count + kSubtileKeys - 2) / kSubtileKeys + 1;
 }
 
-// PagedKv::bounds of the tiles that the new positions are in, a warp a tile. Behind appendKernel.
+// Writes PagedKv::bounds of the tiles of the new positions, a warp a tile. Runs after appendKernel.
 template <int kDim, typename T>
 __global__ void __launch_bounds__(kAppendThreads) boundsKernel(const __grid_constant__ Append in) {
   constexpr int kOwn = kDim / 32;
@@ -240,8 +240,8 @@ __global__ void __launch_bounds__(kAppendThreads) boundsKernel(const __grid_cons
   }
 }
 
-// PagedKv::value_sums, as kernels/cpu/value_sums.cpp has them: a block a KV head of a sequence, a
-// thread a channel, position after position. Behind appendKernel.
+// Writes PagedKv::value_sums as kernels/cpu/value_sums.cpp does: a block a row and KV head, a
+// thread a channel, position after position. Runs after appendKernel.
 template <int kDim, typename T>
 __global__ void __launch_bounds__(kDim) valueSumsKernel(const __grid_constant__ Append in) {
   const int row = blockIdx.x / in.kv_heads, kv_head = blockIdx.x % in.kv_heads, d = threadIdx.x;
@@ -265,7 +265,7 @@ __global__ void __launch_bounds__(kDim) valueSumsKernel(const __grid_constant__ 
   }
 }
 
-// kernels::meanValues.
+// Computes kernels::meanValues.
 struct Means {
   const double* value_sums;
   int64_t pages;
@@ -282,7 +282,7 @@ __global__ void __launch_bounds__(kDim) meansKernel(const __grid_constant__ Mean
   const int row = blockIdx.x / in.kv_heads, kv_head = blockIdx.x % in.kv_heads, d = threadIdx.x;
   const int n = in.lengths[row];
   float mean = 0;
-  // What is wrong with the sequence is found by the step.
+  // The step reports a wrong length or page.
   if (n > 0 && n <= static_cast<int64_t>(in.max_pages) << in.page_shift) {
     const int page =
         in.page_table[static_cast<int64_t>(row) * in.max_pages + (n - 1 >> in.page_shift)];

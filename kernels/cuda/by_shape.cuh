@@ -1,5 +1,5 @@
 #pragma once
-// From a cache's shape to the kernel that was compiled for it.
+// Chooses the kernel that was compiled for a cache's shape. Private to kernels/cuda; host.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -15,7 +15,7 @@ struct Shape {
   using Type = T;
 };
 
-// make(Shape), or nothing where there is no such kernel.
+// Returns make(Shape), or Result{} if there is no such kernel.
 template <typename Result, typename Make>
 Result byShape(int head_dim, Element element, Make make) {
   if (element == Element::kBFloat16) {
@@ -28,7 +28,7 @@ Result byShape(int head_dim, Element element, Make make) {
   return {};
 }
 
-// make(std::integral_constant<int, head_group>).
+// Returns make(std::integral_constant<int, head_group>).
 template <typename Make>
 auto byHeadGroup(int head_group, Make make) {
   if (head_group == kSmallHeadGroup) return make(std::integral_constant<int, kSmallHeadGroup>());

@@ -1,9 +1,8 @@
 #pragma once
-// The combine kernel over heads (step.h) of methods that choose keys by their scores: top-k,
-// vattention and adaptive-denominator (kernels/cpu/adaptive.h says what these do), and
-// skip-softmax. One block a sequence and query head. Sets of keys are bits in shared memory, or in
-// the workspace's where rows are too long for that, so that lists of keys ascend and sums over them
-// are the same whatever runs beside.
+// The combine kernel (step.h) of methods that choose keys by their scores: top-k, vattention and
+// adaptive-denominator (kernels/cpu/adaptive.h), and skip-softmax. Device code, one block a row and
+// query head. Sets of keys are bits in shared memory, or in the workspace for long rows. Lists of
+// keys therefore ascend, and sums over them do not depend on the other blocks.
 #include "kernels/cuda/heavy_blocks.cuh"
 #include "kernels/cuda/key_sets.cuh"
 
@@ -14,8 +13,8 @@ struct ChoiceShared : HeadShared<kDim> {
   SetShared sets;
 };
 
-// One kernel for budgets of sequences and of heads: a block asks once whose they are, which is lost
-// in its 11,000 instructions, and none takes longer to compile.
+// One kernel serves budgets of rows and of heads: a block asks once whose they are, which is little
+// beside its 11,000 instructions, and no other kernel takes longer to compile.
 // kLong: sets are in the workspace.
 template <int kDim, typename T, bool kRescores, bool kLong>
 class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
@@ -74,7 +73,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
       list(chosen.fixed);
       sample = gatherListed<false>(chosen.fixed, chosen.sampled);
     }
-    // The sample stands for the whole tail.
+    // The sample represents the whole tail.
     const float top = fmaxf(fixed.top, sample.top);
     const double share =
         chosen.sampled > 0 ? static_cast<double>(chosen.tail) / chosen.sampled : 0.0;
@@ -105,8 +104,8 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     if (tid_ == 0 && step_.space.chosen) step_.space.chosen[this->headIndex()] = chosen;
   }
 
-  // Dynamic shared memory: what a selection needs, then three sets of keys. (Exact sequences have a
-  // factor a split there.)
+  // Returns one of the three sets of keys, which follow SelectionMemory in dynamic shared memory.
+  // (Exact rows have a factor a split there.)
   __device__ static uint32_t* setOf(const Step& step, uint8_t* memory, int which) {
     const int words = bitWords(step.space.max_length);
     if constexpr (kLong) {
@@ -115,12 +114,12 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     return reinterpret_cast<uint32_t*>(memory + sizeof(SelectionMemory)) + which * words;
   }
 
-  // kept() to draw_keys from place `at` on. Returns how many.
+  // Writes kept() to draw_keys from place `at` on. Returns how many.
   __device__ uint32_t list(uint32_t at) {
     return sets_.list(keys_.base, step_.space.draw_keys + this->listAt() + at);
   }
 
-  // Entries of the tail to sample, as in kernels/cpu/adaptive.cpp.
+  // Returns how many keys of the tail to sample, as kernels/cpu/adaptive.cpp does.
   __device__ uint32_t budget(const Sums& fixed, Chosen* chosen) {
     const auto n_s = static_cast<int>(chosen->tail);
     const int most = min(step_.how.max_sample, n_s);
@@ -155,8 +154,8 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     return limitedRows(vAttentionRows(estimateOf(sums, true), step_.how.rule), pilots, most);
   }
 
-  // What the denominator's rule asks of a pilot, the `count` keys of the list from `first` on:
-  // their values are not read.
+  // Returns the sums over a pilot for the denominator's rule, from the `count` keys of the list
+  // from `first` on. Does not read their values.
   __device__ PilotSums pilotSums(const Sums& fixed, uint32_t first, uint32_t count, int tail) {
     const float* scores = scoresByKey();
     const int32_t* list = step_.space.draw_keys + this->listAt() + first;
@@ -211,9 +210,9 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     return step_.space.scores + at_ * kSplitKeys - keys_.base;
   }
 
-  // kept(): the heaviest of keys begin .. end - 1, and all before and after; tail_: the rest.
-  // Returns how many are in the tail. Masked keys are in neither, but for top-k, which keeps as
-  // many keys as its budget says.
+  // Sets kept() to the heaviest of keys begin .. end - 1 and all before and after, and tail_ to the
+  // rest. Returns how many are in the tail. Masked keys are in neither, except with top-k, which
+  // keeps its budget of keys.
   __device__ uint32_t partition(int begin, int end, float max_score) {
     const float* scores = step_.space.scores + at_ * kSplitKeys;
     const bool adaptive = step_.how.chosen_by == ChosenBy::kAdaptive;
@@ -251,7 +250,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     return count - wanted(count);
   }
 
-  // Random words of keys 8 o .. 8 o + 7, counted from the base.
+  // Writes the random words of keys 8 o .. 8 o + 7, counted from the base.
   __device__ void eightWords(uint32_t first_block, int o, uint32_t (&word)[8]) const {
     const uint32_t block = first_block + keys_.base / 4 + 2 * o;
     const auto low = this->words(block), high = this->words(block + 1);
@@ -288,7 +287,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     }
   };
 
-  // kept(): `count` keys of the tail, a sample.
+  // Sets kept() to a sample of `count` keys of the tail.
   __device__ void takeSample(uint32_t count, uint32_t n_s, uint32_t first_block) {
     if (count == n_s) {
       for (int w = tid_; w < sets_.words(); w += kCombineThreads) sets_.kept()[w] = tail_[w];
@@ -297,15 +296,15 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     }
     const auto words_of = [&](int o, uint32_t(&word)[8]) { eightWords(first_block, o, word); };
     if (sets_.keepBelow(count, n_s, tail_, words_of)) return;
-    // Weights are written when all is drawn: until then their place is the words'.
+    // The list's weights are written after all draws: until then the words are in their place.
     auto* words = reinterpret_cast<uint4*>(step_.space.draw_weights + this->listAt());
     sets_.keepLargest(Words{*this, first_block, words}, [=](uint32_t) { return count; });
   }
 
   // ---- Entries.
 
-  // Sums over the keys of `count` places of the list from `first` on. Where scores come from a
-  // shadow, exact ones take their place.
+  // Returns sums over the `count` keys of the list from `first` on. Exact scores replace those of a
+  // shadow.
   template <bool kPilot>
   __device__ Sums gatherListed(uint32_t first, uint32_t count) {
     float* scores = scoresByKey();

@@ -1,21 +1,21 @@
 #pragma once
-// The combine kernel over heads (step.h) of methods that draw: one block a sequence and query head
-// puts the split kernel's splits together, in order. Exact and flash sequences: a weighted sum of
-// what the splits summed. Sampled sequences: draws from the splits' weights, by prefix sums alone
-// and in integers, then the drawn values.
+// The combine kernel (step.h) of methods that draw. Device code, one block a row and query head,
+// which adds up the split kernel's splits in order. Exact and flash heads: a weighted sum of the
+// splits' sums. Sampled heads: draws from the splits' weights, by prefix sums in integers, then the
+// drawn values.
 #include "kernels/cuda/head_block.cuh"
 
 namespace allot::kernels::cuda {
 
-// Splits' weights are added up in units of 2^(E - 24 - kKept), E the largest max_score: a split
-// whose max_score is the largest keeps all its bits, and one of 2^-24 of that (a flat sequence
-// beside a key that is 16 nats above it) is rounded to 2^-20 of itself, whatever the sequence's
-// length. A split has at most 2^31 of its own units: the total of kMostSplits stays below 2^62.
+// Splits' weights are added up in units of 2^(E - 24 - kKept), E the largest max_score. A split
+// with that max_score keeps all its bits. A split of 2^-24 of its weight (flat scores beside a key
+// that is 16 nats above them) is rounded to 2^-20 of itself, whatever the row's length. A split has
+// at most 2^31 of its own units, so that the total of kMostSplits stays below 2^62.
 constexpr int kKept = 16;
 static_assert(kMostSplits <= 1 << (62 - 31 - kKept));
 
-// A split's weights in the common unit. Its own units are 2^(kKept - gap) of that: rounded where
-// that is less than one, so that nothing is lost in the mean.
+// Returns a split's weight in the common unit; its own units are 2^(kKept - gap) of that. If that
+// is less than one, rounds to nearest, which is unbiased in the mean.
 __device__ inline uint64_t inUnits(uint32_t weight, float gap) {
   if (gap >= kKept + 32) return 0;
   const int bits = kKept - static_cast<int>(gap);
@@ -58,7 +58,7 @@ class CombineHead : HeadBlock<kDim, T, kFrom == SplitMode::kShadow, kByHead, kTh
   }
 
  private:
-  // prefix[p] = weights of splits before p, in one unit; returns the total.
+  // Computes prefix[p], the weights of splits before p in the common unit. Returns the total.
   __device__ uint64_t scanWeights(float max_score, uint64_t* prefix, float* exponentials) {
     uint64_t passed = 0;
     float sums[kShare] = {};
@@ -91,9 +91,9 @@ class CombineHead : HeadBlock<kDim, T, kFrom == SplitMode::kShadow, kByHead, kTh
     return passed;
   }
 
-  // What a sequence's thresholds have in common: the total is budget * step + step_rest. All of
-  // them are exact, as kernels/cpu/draws.cpp has them in 128 bits: floor(floor(x / 2^24) / S) is
-  // floor(x / (2^24 S)).
+  // What a head's thresholds have in common: the total is budget * step + step_rest. All of them
+  // are exact, as kernels/cpu/draws.cpp has them in 128 bits: floor(floor(x / 2^24) / S) is floor(x
+  // / (2^24 S)).
   struct Thresholds {
     uint64_t first, rest, step, step_rest;
     double inverse;  // of the budget
@@ -128,7 +128,7 @@ class CombineHead : HeadBlock<kDim, T, kFrom == SplitMode::kShadow, kByHead, kTh
     return all.first + m * all.step + quotient(all.rest + m * all.step_rest, budget_, all.inverse);
   }
 
-  // The key that the threshold falls on: its entry in the pool, and its weight.
+  // The key that a threshold falls on: its entry in the pool, and its weight.
   struct Drawn {
     int key;
     uint32_t entry;
@@ -140,7 +140,7 @@ class CombineHead : HeadBlock<kDim, T, kFrom == SplitMode::kShadow, kByHead, kTh
       const int middle = (low + high) / 2;
       (prefix[middle] <= threshold ? low : high) = middle;
     }
-    // All that is known of the split is on its way at once.
+    // The loads of a split are all in flight at once.
     const float own = step_.space.splits[at_ + low].max_score;
     const auto* subtiles =
         reinterpret_cast<const uint4*>(step_.space.subtile_weights + (at_ + low) * kSubtiles);
@@ -215,12 +215,12 @@ class CombineHead : HeadBlock<kDim, T, kFrom == SplitMode::kShadow, kByHead, kTh
     }
     if (!kRescores) this->setLse((max_score + log2f(exponentials)) * kLn2);
 
-    // Every lane finds a draw, and the warp gathers them: few draws are shared out among all warps.
+    // Every lane finds a draw, and the warp gathers them. Few draws are distributed over all warps.
     constexpr int kGroup = kEntries * kAhead;
     const auto per_warp = static_cast<int>((budget_ + kCombineWarps - 1) / kCombineWarps);
     const int each = min(32, (per_warp + kGroup - 1) / kGroup * kGroup);
     const Thresholds all = thresholdsOf(total);
-    // A warp that does the work of two finds the draws of both at once where they are few.
+    // A warp that does the work of two finds the draws of both at once if they are few.
     const bool pairs = kShare == 2 && each <= 16;
     typename Base::Sums sums[kShare];
     for (uint32_t base = 0; base < budget_; base += kCombineWarps * each) {
@@ -287,7 +287,7 @@ class CombineHead : HeadBlock<kDim, T, kFrom == SplitMode::kShadow, kByHead, kTh
   uint32_t offset_ = 0;  // of systematic draws
 };
 
-// Blocks that are to have room on a multiprocessor.
+// Returns how many blocks should fit on a multiprocessor.
 constexpr int combineBlocks(SplitMode from, int threads) {
   if (threads == 32) return 20;  // of exact heads alone
   if (threads == kCombineThreads) return from == SplitMode::kShadow ? 2 : 4;
@@ -299,7 +299,7 @@ __global__ void __launch_bounds__(kThreads, combineBlocks(kFrom, kThreads))
     combineKernel(const __grid_constant__ Step step) {
   extern __shared__ __align__(16) uint8_t memory[];  // max_splits + 1 sums
   __shared__ CombineShared<kDim> shared;
-  // What does not depend on the split kernel is read while it ends.
+  // Reads inputs that do not depend on the split kernel while it ends.
   CombineHead<kDim, T, kFrom, kByHead, kThreads> head(step, shared, memory);
   waitForKernelBefore();
   head.run();

@@ -1,4 +1,4 @@
-// A decode step: what is refused and launched.
+// The host's side of a decode step: checks and launches.
 #include <bit>
 
 #include "allot/kernels/cuda_decode.h"

@@ -1,6 +1,6 @@
 #pragma once
-// A block's query head, for every way of combining it (step.h): which one it is, sums over the
-// block, and what the split kernel's splits summed, put together in order.
+// The common part of all ways to combine a query head (step.h): which head a block has, sums over
+// the block, and sums of splits in order. Device code.
 #include "allot/kernels/philox_streams.h"
 #include "kernels/cuda/primitives.cuh"
 
@@ -13,13 +13,12 @@ template <int kDim>
 struct HeadShared {
   double warp_doubles[kCombineWarps];
   float warp_floats[kCombineWarps];
-  alignas(
-      16) float sums[kCombineWarps][kDim];  // by warps; of exact and flash heads the partial sums
+  alignas(16) float sums[kCombineWarps][kDim];  // by warps, or the partial sums of exact splits
 };
 
-// kThreads: fewer threads than kFinishThreads do the work of those, each that of several, whose
-// sums stay their own: no bit depends on how many threads there are. One head takes longer then,
-// and many heads less, since more of them are on a multiprocessor at once.
+// kThreads: with fewer than kCombineThreads threads each does the work of several, whose sums stay
+// separate, so that no bit depends on the number of threads. One head then takes longer, and many
+// heads less, since more of them fit on a multiprocessor.
 template <int kDim, typename T, bool kByHead, int kThreads = kCombineThreads>
 class HeadSplits {
  protected:
@@ -43,7 +42,7 @@ class HeadSplits {
     kind_ = kindOf<kByHead>(step, row_, head_);
   }
 
-  // A head that is silent, wrong or exact is done; false: it is none of these.
+  // Finishes a head that is silent, wrong or exact. Returns false if it is none of these.
   __device__ bool plain() {
     if (kind_ == HeadKind::kBad) {
       const bool length = beyondRoom(step_, keys_.n);
@@ -64,7 +63,7 @@ class HeadSplits {
   __device__ int64_t headIndex() const {
     return static_cast<int64_t>(row_) * step_.in.heads + head_;
   }
-  // Each thread has some of the channels: body(channel).
+  // Calls body(channel) for each of the thread's channels.
   template <typename Body>
   __device__ void forChannels(Body body) const {
 #pragma unroll
@@ -77,13 +76,13 @@ class HeadSplits {
     forChannels([&](int d) { put(d, out); });
     setLse(lse);
   }
-  // A channel of what a head with budget 0 gives.
+  // Returns a channel of the output of a head with budget 0.
   __device__ float idleValue(int d) const {
     if (!step_.by_head.zero_budget_values || keys_.n == 0) return 0;
     const int64_t at = static_cast<int64_t>(row_) * step_.cache.kv_heads + kv_head_;
     return step_.by_head.zero_budget_values[at * kDim + d];
   }
-  // A channel of what the head gives.
+  // Writes a channel of the head's output.
   __device__ void put(int d, float x) const {
     const int64_t at = headIndex() * kDim + d;
     step_.out.out[at] = x;
@@ -98,9 +97,9 @@ class HeadSplits {
                   attentionStream(step_.in.layer, static_cast<uint32_t>(head_)), block);
   }
 
-  // ---- Over the block, in one order whatever the block's neighbours.
+  // ---- Over the block, in one order whatever the other blocks.
 
-  // kOf: how many a thread has.
+  // Reduces kOf numbers of each thread.
   template <int kOf, typename X, typename Function>
   __device__ X reduce(const X (&own)[kOf], X* warps, Function function) {
     X x[kOf];
@@ -154,16 +153,17 @@ class HeadSplits {
   struct alignas(kOwn * sizeof(float)) Channels {
     float x[kOwn] = {};
   };
-  // What a split left of the lane's channels.
+  // Returns a split's sums of the lane's channels.
   __device__ Channels valuesOf(int p) const {
     const uint8_t* from = step_.space.split_bytes + (at_ + p) * kSplitBytes;
     return reinterpret_cast<const Channels*>(from)[lane_];
   }
 
-  // Exact splits, in groups of four: joined one to the next where the split kernel has not done so.
+  // Combines exact splits, in groups of four: joins those of a group in order, unless the split
+  // kernel has done so.
   __device__ void combineExact() {
-    // Of a split that is joined to those before it: their factor, and its own. Of the first of a
-    // group: the group's sum, and its max_score and then factor.
+    // left and right hold, for a split that is joined to those before it, their factor and its own;
+    // for the first of a group, the group's sum, and its max_score and later factor.
     auto* left = reinterpret_cast<float*>(memory_);
     float* right = left + splits_;
     const Split* splits = step_.space.splits + at_;
@@ -206,7 +206,7 @@ class HeadSplits {
     Channels sums[kShare];
 #pragma unroll(kShare == 1 ? 2 : 1)
     for (int all = 0; all < splits_; all += kPartialSums * kJoinedSplits) {
-      // What was joined already is on its way at once.
+      // Loads of joined groups are all in flight at once.
       Channels group_values[kShare];
 #pragma unroll
       for (int s = 0; s < kShare; ++s) {
@@ -227,7 +227,7 @@ class HeadSplits {
     putPartialSums(sums, total);
   }
 
-  // The splits of a group that the split kernel has not joined to its first, by their factors.
+  // Joins the other splits of a group to its first, by their factors.
   __device__ void joinRest(int first, const float* left, const float* right,
                            Channels* group) const {
     Channels values[kJoinedSplits];
@@ -246,7 +246,7 @@ class HeadSplits {
     }
   }
 
-  // Gives what adding one split to zeros does, or splits that the split kernel has joined to one.
+  // Outputs a single split, or splits that the split kernel has joined to one.
   __device__ void fillFrom(const Split& one, const Channels& values) const {
     setLse(one.sum > 0 ? (one.max_score + log2f(one.sum)) * kLn2 : minusInfinity());
     if (budget_ == 0 || !(one.sum > 0)) return fillWithout(one.sum);
@@ -255,14 +255,14 @@ class HeadSplits {
     for (int k = 0; k < kOwn; ++k) put(lane_ * kOwn + k, (values.x[k] + 0.0f) / one.sum);
   }
 
-  // Where there is nothing to add up.
+  // Outputs a head that has nothing to add up.
   __device__ void fillWithout(float total) const {
-    // NaN scores end here too: they were reported, and their sequence must not look like a number.
+    // NaN scores end here too: they were reported, and their row must not look like a number.
     const float out = budget_ == 0 || total == 0 ? 0.0f : notANumber();
     forChannels([&](int d) { put(d, kByHead && budget_ == 0 ? idleValue(d) : out); });
   }
 
-  // The sum of the partial sums, of which the thread has kShare, over `total`.
+  // Outputs the sum of the partial sums, of which the thread has kShare, over `total`.
   __device__ void putPartialSums(const Channels (&sums)[kShare], float total) {
 #pragma unroll
     for (int s = 0; s < kShare; ++s) {
@@ -278,7 +278,7 @@ class HeadSplits {
     });
   }
 
-  // s2anta-flash's splits.
+  // Combines s2anta-flash's splits.
   __device__ void combineFlash() {
     auto* factors = reinterpret_cast<float*>(memory_);
     const float max_score = largestMaxScore();

@@ -1,6 +1,7 @@
 #pragma once
-// A warp's flow of bytes: a ring of copies from global to shared memory (cp.async) that runs ahead
-// over the ends of splits, so that no barrier of a block and no latency of a split stops it.
+// KeyPipe: a warp's ring of asynchronous copies (cp.async) from global to shared memory. It runs
+// ahead across splits, so that neither a barrier of the block nor the latency of a split stops it.
+// Device code, owned by one warp.
 #include "kernels/cuda/split_work.cuh"
 #include "kernels/cuda/swizzle.h"
 
@@ -12,12 +13,12 @@ struct DrawScratch {
   uint32_t counts[kSplitKeys];            // draws of a key: a byte a head, at most 255
   uint32_t weights[kSmallHeadGroup];
   uint32_t offsets[kSmallHeadGroup];
-  uint32_t pending[4 * kSubtileKeys];  // counts of the entries that are on their way
+  uint32_t pending[4 * kSubtileKeys];  // counts of the entries in flight
 };
 
-// What a warp has in shared memory, each at a multiple of 256 bytes: the ring's slots (a tile of
-// keys or values, or codes and scales of 64 keys), s2anta-flash's slots for drawn values, and
-// scratch (the scores of a split, then s2anta-flash's draws).
+// A warp's shared memory, each part at a multiple of 256 bytes: the ring's slots (a tile of keys or
+// values, or codes and scales of 64 keys), s2anta-flash's slots for drawn values, and scratch (the
+// scores of a split, then s2anta-flash's draws).
 template <int kDim, SplitMode kMode, int kHeadGroup>
 struct SplitLayout {
   using Tile = TileLayout<kDim>;
@@ -26,17 +27,16 @@ struct SplitLayout {
   static_assert(4 * Codes::kBytes == Tile::kBytes);
   static constexpr int kScaleBytes = kMode == SplitMode::kShadow ? 256 : 0;
   static constexpr int kSlotBytes = Tile::kBytes + kScaleBytes;
-  // More slots would leave room for fewer warps, which hide more. Larger head groups need more
-  // registers, so that there are fewer warps anyway. Where splits are joined there is enough on its
-  // way.
+  // More slots leave room for fewer warps, which hide more latency. Larger head groups need more
+  // registers, so that there are fewer warps anyway. Joined splits have enough copies in flight.
   static constexpr int kMoreSlots = kHeadGroup == kSmallHeadGroup ? 0 : kHeadGroup == 8 ? 1 : 2;
   static constexpr int kSlots =
       kMode == SplitMode::kShadow ? 2 : (kMode == SplitMode::kJoined ? 2 : 3) + kMoreSlots;
-  // What was summed of the splits before: a lane's running maximum, sum and channels of each of its
+  // The pending sums of earlier splits: a lane's running maximum, sum and channels of each of its
   // heads.
   static constexpr int kPendingBytes =
       kMode == SplitMode::kJoined ? HeadGroupLayout<kHeadGroup>::kOfLane * (2 + kDim / 8) * 128 : 0;
-  // s2anta-flash: values of a split, and what its draws need beside the weights.
+  // s2anta-flash: slots for values of a split, and the state of its draws.
   static constexpr int kGatherSlots = kMode == SplitMode::kFlash ? 4 : 0;
   static constexpr int kDrawBytes = kMode == SplitMode::kFlash ? sizeof(DrawScratch) : 0;
   static constexpr bool kScores = kMode != SplitMode::kExact && kMode != SplitMode::kJoined;
@@ -73,13 +73,13 @@ class KeyPipe {
     for (int i = 0; i < Layout::kSlots; ++i) issue(share);
   }
 
-  // The oldest slot has arrived; its address.
+  // Waits for the oldest slot. Returns its address.
   __device__ uint32_t await() {
     waitCopies<Layout::kSlots - 1>();
     __syncwarp();
     return tail_slot_;
   }
-  // It has been read: the ring goes on.
+  // Releases the oldest slot after it has been read.
   __device__ void release(const Share& share) {
     __syncwarp();
     tail_slot_ = after(tail_slot_);
@@ -87,8 +87,8 @@ class KeyPipe {
   }
 
  private:
-  // What comes after the stretch being copied, and its pages, are fetched one stretch ahead: a
-  // split, or as much of several as a warp's lanes know the pages of.
+  // Fetches the next stretch and its pages, one stretch ahead of the copies. A stretch is a split,
+  // or as much of several splits as a warp's lanes hold pages of.
   __device__ void lookAhead(const Share& share) {
     if (kMode == SplitMode::kJoined && has_ahead_ && ahead_rest_ > 0) {
       ahead_.first += kStretch;
@@ -118,7 +118,7 @@ class KeyPipe {
     if (__any_sync(kAll, bad) && lane_ == 0) {
       report(step_, Wrong::kPage, load_.row, load_.kv_head);
     }
-    // Nothing is read of tiles before the window.
+    // Tiles before the window are not read.
     const bool good = lane_ < tiles && lane_ >= dead && !bad;
     load_entry_ =
         good ? entryAt(step_, ahead_pages_, load_.kv_head, load_.first + lane_ * kSubtileKeys)
@@ -133,7 +133,7 @@ class KeyPipe {
     return next == ring_ + Layout::kSlots * Layout::kSlotBytes ? ring_ : next;
   }
 
-  // The next slot of the ring is filled, or left if there is no more to copy.
+  // Fills the next slot of the ring, or leaves it if there is no more to copy.
   __device__ void issue(const Share& share) {
     if (loading_) {
       share.readsOnce(load_.exact) ? copySlot<true>() : copySlot<false>();
@@ -176,7 +176,7 @@ class KeyPipe {
     }
   }
 
-  // Codes and scales of 64 keys, tile by tile.
+  // Copies codes and scales of 64 keys, tile by tile.
   template <bool kOnce>
   __device__ void copyCodes() const {
     if constexpr (kMode == SplitMode::kShadow) {
@@ -198,7 +198,8 @@ class KeyPipe {
       }
     }
   }
-  // Any position of the pool where there is no such tile. 64 bits: a pool may have more than 4 GiB.
+  // Returns the position, or any position of the pool if there is no such tile. 64 bits, since a
+  // pool may have more than 4 GiB.
   __device__ static uint64_t positionOf(uint32_t entry) { return entry != kNoEntry ? entry : 0; }
 
   const Step& step_;

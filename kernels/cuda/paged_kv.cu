@@ -1,4 +1,4 @@
-// Keys and values into the cache, their means, and copies of pages: what is refused and launched.
+// The host's side of appends, means and page copies: checks and launches.
 #include <bit>
 
 #include "allot/kernels/cuda_decode.h"

@@ -1,7 +1,7 @@
 #pragma once
-// quest (kernels/cpu/method_quest.cpp): pages of keys are scored by their bounds, and a combine
-// kernel of its own attends to the best of them and the newest. Scores of pages are the CPU's to
-// the bit, and so is the choice.
+// quest (kernels/cpu/method_quest.cpp): one kernel scores pages of keys by their bounds, and a
+// combine kernel attends to the best pages and the newest. Scores of pages and the choice are the
+// CPU's to the bit. Device code.
 #include "kernels/cuda/key_sets.cuh"
 
 namespace allot::kernels::cuda {
@@ -10,7 +10,7 @@ constexpr int kBoundThreads = 128;
 constexpr int kBoundTiles = 32;  // of kSubtileKeys keys, whose bounds a block has at once
 constexpr int kMostGroup = 16;   // query heads of a KV head
 
-// Pages of page_keys keys that hold a sequence's keys: oldest .. oldest + count - 1.
+// The pages of page_keys keys that hold a row's keys: oldest .. oldest + count - 1.
 struct QuestPages {
   int keys, oldest, count;
   __device__ QuestPages(const Step& step, const RowKeys& all) : keys(step.how.page_keys) {
@@ -22,13 +22,13 @@ struct QuestPages {
 template <int kDim>
 struct BoundShared {
   static constexpr int kWords = kDim / 4;  // of 16 bytes: a tile's bounds
-  // One more word than that, so that tiles begin in other banks.
+  // One word of padding, so that tiles begin in different banks.
   uint4 tiles[kBoundTiles][kWords + 1];
   float queries[kMostGroup][kDim];
 };
 
-// Scores of the pages of kBoundTiles tiles of one KV head, for all of its query heads: a lane has a
-// page, a warp one head after another.
+// Scores the pages of kBoundTiles tiles of one KV head, for all of its query heads: each lane has a
+// page, each warp one head after another.
 template <int kDim, typename T>
 class BoundBlock {
   using Shared = BoundShared<kDim>;
@@ -66,7 +66,7 @@ class BoundBlock {
   }
 
  private:
-  // Whether some head reads pages. All threads agree.
+  // Returns true, to all threads alike, if a head reads pages.
   __device__ bool isAsked() const {
     bool asked = false;
     for (int h = 0; h < group_; ++h) {
@@ -75,7 +75,7 @@ class BoundBlock {
     return asked;
   }
 
-  // Tiles before the window and beyond the sequence are not read.
+  // Tiles before the window and beyond the row are not read.
   __device__ bool holds(int tile) const {
     return tile * kSubtileKeys < keys_.n && tile >= keys_.first / kSubtileKeys;
   }
@@ -192,7 +192,7 @@ struct QuestShared : HeadShared<kDim> {
   SetShared sets;
 };
 
-// The combine kernel: one block a sequence and query head.
+// The combine kernel, one block a row and query head.
 template <int kDim, typename T>
 class QuestHead : HeadBlock<kDim, T, true, true> {
   using Base = HeadBlock<kDim, T, true, true>;
@@ -212,7 +212,7 @@ class QuestHead : HeadBlock<kDim, T, true, true> {
   }
 
  private:
-  // kept_: the best pages and the newest, ascending, counted from the oldest.
+  // Keeps the best pages and the newest, ascending, counted from the oldest.
   __device__ void choosePages() {
     float* scores = step_.space.page_scores + this->headIndex() * step_.space.page_stride;
     const int bought = max(static_cast<int>(budget_) / pages_.keys, 1);
@@ -229,7 +229,7 @@ class QuestHead : HeadBlock<kDim, T, true, true> {
     __syncthreads();
     if (tid_ == 0) sets.kept()[newest / 32] |= 1u << newest % 32;
     __syncthreads();
-    // Scores are done with: their place is the list's.
+    // The list overwrites the scores, which are not needed any more.
     kept_ = reinterpret_cast<int32_t*>(scores);
     kept_count_ = static_cast<int>(sets.list(0, kept_));
     cut_ = kept_[0] == 0 ? keys_.first - pages_.oldest * pages_.keys : 0;

@@ -1,16 +1,15 @@
 #pragma once
-// Exact scores of a split's keys for a head group (ScoreTile), and sums of values
-// (ValueSum).
+// Exact scores of a split's keys for a head group (ScoreTile), and sums of values (ValueSum).
+// Device code.
 //
-// Products, for 16 keys at a time (m16n8k16): keys are the rows of A as they lie in memory, queries
-// are the columns of B, as two terms: the query rounded to the cache's element, and the rest.
-// - A head group of 4: column 2h is head h's first term, column 2h + 1 its second; so lane 4g + t
-// holds both
-//   halves of the scores of head t for keys g and g + 8, in float32.
-// - A head group of 8: column h is head h, and each term is a product of its own; so lane 4g + t
-// holds
-//   scores of heads 2t and 2t + 1. One of 16 is two of 8.
-// Values are the rows of A transposed, and probabilities go into B as the same two terms.
+// Products are of 16 keys at a time (m16n8k16). Keys are the rows of A, as they lie in memory.
+// Queries are the columns of B, each as two terms: the query rounded to the cache's element, and
+// the rest.
+// - Head group of 4: columns 2h and 2h + 1 are head h's two terms. Lane 4g + t holds both halves of
+//   head t's scores for keys g and g + 8, in float32.
+// - Head group of 8: column h is head h, and each term is a product of its own. Lane 4g + t holds
+//   scores of heads 2t and 2t + 1. A head group of 16 is two of 8.
+// Values are the rows of A transposed, and probabilities go into B as two terms, too.
 #include "kernels/cuda/key_pipe.cuh"
 
 namespace allot::kernels::cuda {
@@ -34,13 +33,13 @@ __device__ const float* queryOf(const Step& step, const Work& work, int i) {
   return step.in.queries + query * kDim;
 }
 
-// What scores have to be: finite. They are in powers of two.
+// Checks that scores are finite. Scores are in powers of two.
 class ScoreGuard {
  public:
   __device__ void see(float score) { poison_ = fmaf(score, 0.0f, poison_); }
 
-  // A score of key j of the split as it counts. Those of heads that are not there are 0, and go
-  // nowhere.
+  // Returns the score of key j of the split with mask and bias. Scores of absent heads are 0 and
+  // are not used.
   __device__ float finished(const Step& step, const Work& work, float score, int j) {
     if (j >= work.count || j < work.dead) return minusInfinity();
     see(score);
@@ -52,7 +51,7 @@ class ScoreGuard {
     return score;
   }
 
-  // Reports a score that was not finite: 0 times it is not a number.
+  // Reports a score that was not finite: 0 times such a score is not a number.
   __device__ void tell(const Step& step, const Work& work, int lane) {
     if (__any_sync(kAll, poison_ != 0) && lane == 0) {
       report(step, Wrong::kScore, work.row, work.kv_head);
@@ -72,7 +71,7 @@ struct ScoreScratch {
   __device__ float* of(int head) const {
     return reinterpret_cast<float*>(memory + head * Layout::kLineBytes);
   }
-  // A word behind the first line's scores.
+  // One word after the first line's scores.
   static_assert(Layout::kLineBytes >= (kSplitKeys + 1) * static_cast<int>(sizeof(float)));
   __device__ int& note() const { return *reinterpret_cast<int*>(of(0) + kSplitKeys); }
 };
@@ -91,7 +90,7 @@ class ScoreTile {
   __device__ ScoreTile(const Step& step, const Lane& lane)
       : step_(step), lane_(lane), lane_key_(Tile::keysOf(lane.id)) {}
 
-  // B of the products with keys; `name` says whose queries they are.
+  // Loads B, the queries; `name` tells if they are loaded already.
   __device__ void take(const Work& work, int name) {
     if (name == queries_of_) return;
     queries_of_ = name;
@@ -99,11 +98,11 @@ class ScoreTile {
     for (int tile = 0; tile < HeadGroup::kTiles; ++tile) takeColumns(work, tile);
   }
 
-  // The scores of 16 keys, at `keys` in shared memory, for the lane's heads: [0] of key g, [1] of
-  // key g + 8.
+  // Computes the scores of 16 keys, at `keys` in shared memory, for the lane's heads: [0] of key g,
+  // [1] of key g + 8.
   __device__ void scores(const Work& work, int tile, uint32_t keys, ScoreGuard& guard,
                          float (&scores)[kOfLane][2]) const {
-    // Two sums each, of even and of odd channels or of the two terms: one would wait for itself.
+    // Two independent sums, of even and odd channels or of the two terms, hide latency.
     float sums[HeadGroup::kTiles][2][4] = {};
 #pragma unroll
     for (int k = 0; k < kSteps; ++k) {
@@ -140,7 +139,7 @@ class ScoreTile {
     }
   }
 
-  // Those of a whole split to scratch; the largest of this lane's to `top`.
+  // Writes the scores of a split to scratch, and the largest of this lane's to `top`.
   template <SplitMode kMode, bool kByHead>
   __device__ void ofSplit(const Work& work, const WarpShare<kMode, kByHead, kHeadGroup>& share,
                           KeyPipe<kDim, kMode, kByHead, kHeadGroup>& pipe, ScoreGuard& guard,
@@ -178,7 +177,7 @@ class ScoreTile {
   }
 
  private:
-  // Eight columns of B.
+  // Loads eight columns of B.
   __device__ void takeColumns(const Work& work, int tile) {
     const int g = lane_.g, t = lane_.t;
     const int head = kHeadGroup == kSmallHeadGroup ? g / 2 : tile * 8 + g;
@@ -224,8 +223,8 @@ class ScoreTile {
   float scale_[kOfLane];
 };
 
-// V^T p of a split: lane 4 g + t has channels 16 m + g and 16 m + 8 + g of its heads; of a
-// head group of 4 as two terms.
+// The sums V^T p of a split. Lane 4 g + t has channels 16 m + g and 16 m + 8 + g of its heads, as
+// two terms in a head group of 4.
 template <int kDim, typename T, int kHeadGroup>
 struct ValueSum {
   static constexpr int kSteps = kDim / 16;
@@ -235,7 +234,7 @@ struct ValueSum {
       kHeadGroup == kSmallHeadGroup ? 1 : kHeadGroup / 4;  // [tile][term]
   using Tile = TileLayout<kDim>;
 
-  // B of the lane's probabilities, [0] of key g and [1] of key g + 8.
+  // Makes B from the lane's probabilities, [0] of key g and [1] of key g + 8.
   __device__ static void columns(const float (&p)[kOfLane][2], uint32_t (&b)[kProducts][2]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -252,7 +251,7 @@ struct ValueSum {
     }
   }
 
-  // Of 16 values, `values` being the tile's address and Tile::valuesOf() together.
+  // Adds 16 values. `values` is the sum of the tile's address and Tile::valuesOf().
   __device__ void add(uint32_t values, const uint32_t (&b)[kProducts][2]) {
 #pragma unroll
     for (int m = 0; m < kSteps; ++m) {
@@ -281,7 +280,7 @@ struct ValueSum {
     }
   }
 
-  // Channel 8 k + g, of the lane's head i.
+  // Return or set channel 8 k + g of the lane's head i.
   __device__ float at(int i, int k) const {
     const auto& four = total[i / 2][k / 2];
     const int half = k % 2 * 2;

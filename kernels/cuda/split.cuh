@@ -1,6 +1,6 @@
 #pragma once
-// The split kernel over keys (step.h). Every warp works alone: it walks over its share of the
-// splits and keeps its own pipe of copies full.
+// The split kernel over keys (step.h). Device code. Each warp works alone: it processes its share
+// of the splits and keeps its own ring of copies full.
 #include <type_traits>
 
 #include "kernels/cuda/shadow_scores.cuh"
@@ -9,10 +9,10 @@
 
 namespace allot::kernels::cuda {
 
-// The sums over all lanes of four numbers, each to the lanes i with i % 4 = its index.
+// Returns the sums over all lanes of four numbers: number i to the lanes with lane % 4 = i.
 template <typename X>
 __device__ X overLanes(const X (&x)[4], int lane) {
-  // Lanes with bit 1 keep numbers 2 and 3 and give away 0 and 1; then the same with bit 0.
+  // Lanes with bit 1 set keep numbers 2 and 3 and send 0 and 1; then the same with bit 0.
   const bool upper = lane & 2, odd = lane & 1;
   X a = upper ? x[2] : x[0], b = upper ? x[3] : x[1];
   a += __shfl_xor_sync(kAll, upper ? x[0] : x[2], 2);
@@ -66,7 +66,7 @@ struct Nothing {
   __device__ explicit Nothing(const Any&...) {}
 };
 
-// What a warp summed of a split: of the lane's heads.
+// A warp's sums of a split, for the lane's heads.
 template <int kDim, typename T, int kHeadGroup>
 struct SplitSums {
   float running_max[HeadGroupLayout<kHeadGroup>::kOfLane];
@@ -79,7 +79,7 @@ struct SplitSums {
   }
 };
 
-// The same of the splits before, in the warp's shared memory: each lane has its own words there.
+// The sums of earlier splits, in the warp's shared memory; each lane has its own words.
 template <int kDim, typename T, int kHeadGroup>
 class PendingSums {
   using Sums = SplitSums<kDim, T, kHeadGroup>;
@@ -99,7 +99,7 @@ class PendingSums {
     }
   }
 
-  // The split's after them.
+  // Joins the sums of the next split to them.
   __device__ void joinTo(Sums& sums) const {
 #pragma unroll
     for (int i = 0; i < kOfLane; ++i) {
@@ -121,7 +121,7 @@ class PendingSums {
   float* words_;
 };
 
-// One warp: its state, and its way through the work.
+// One warp, which processes its share of the work.
 template <int kDim, typename T, SplitMode kMode, bool kByHead, int kHeadGroup>
 class SplitWarp {
   using Layout = SplitLayout<kDim, kMode, kHeadGroup>;
@@ -154,7 +154,8 @@ class SplitWarp {
       const WorkOf<kByHead> work = share_.at(place);
       if (work.exact) {
         if constexpr (kShadows) {
-          // Its queries stay no longer: the shadow's split kernel has no registers for both.
+          // Loads queries for this split alone: the shadow's split kernel has no registers for
+          // both.
           ExactTile tile(step_, lane_);
           exactSplits(work, tile);
         } else {
@@ -169,7 +170,7 @@ class SplitWarp {
   }
 
  private:
-  // Of exact heads: the softmax's sum and the weighted sum of values.
+  // Processes exact heads: stores the softmax's sum and the weighted sum of values.
   __device__ void exactSplits(const WorkOf<kByHead>& work, ExactTile& tile) {
     tile.take(work, share_.queriesOf(work));
     int from = 0;
@@ -200,12 +201,12 @@ class SplitWarp {
     } while (kJoins && from < work.count);
   }
 
-  // Keys from .. to - 1 of the work, online.
+  // Attends to keys from .. to - 1 of the work, with an online softmax.
   __device__ void attend(const Work& work, int from, int to, const ExactTile& exact,
                          SplitSums<kDim, T, kExactHeadGroup>& sums) {
     constexpr int kOfLane = ExactHeadGroup::kOfLane;
     const uint32_t lane_value = TileLayout<kDim>::valuesOf(lane_.id);
-    // Exponents are relative to a score that has been the largest, or up to 2^8 less than that.
+    // The running maximum is raised only if a score exceeds it by more than 8, a factor of 2^8.
     auto& [running_max, sum, values] = sums;
     const int tiles = (to + kSubtileKeys - 1) / kSubtileKeys;
 #pragma unroll 1
@@ -244,7 +245,7 @@ class SplitWarp {
     for (int i = 0; i < kOfLane; ++i) sum[i] = overKeys(sum[i]);
   }
 
-  // The largest of the lane's own to `top`.
+  // Writes scores to scratch, and the largest of the lane's to `top`.
   __device__ void scoresToScratch(const Work& work, float (&top)[kOfLane]) {
     if constexpr (kShadows) {
       shadow_.ofSplit(work, share_, pipe_, guard_, scratch_, top);
@@ -253,7 +254,7 @@ class SplitWarp {
     }
   }
 
-  // Scores go to scratch as they come, and are taken from there key by key.
+  // Processes sampled heads. Scores go to scratch and are read from there key by key.
   __device__ void sampledSplit(const WorkOf<kByHead>& work) {
     float of_lane[kOfLane];
     scoresToScratch(work, of_lane);
@@ -274,7 +275,7 @@ class SplitWarp {
     __syncwarp();
   }
 
-  // What the lanes that have a head of four say of it.
+  // Broadcasts max_score of four heads from the lanes that have them.
   __device__ void ofFourHeads(const float (&of_lane)[kOfLane], int first_head,
                               float (&max_score)[4]) const {
 #pragma unroll
@@ -286,9 +287,9 @@ class SplitWarp {
     }
   }
 
-  // Stores weights (or scores, if keys are chosen by them) and their sums. Four heads at a time:
-  // branches are few, so that their instructions fill each other's gaps, and the code of eight
-  // would not stay in the instruction cache.
+  // Stores weights (or scores, if keys are chosen by them) and their sums. Four heads at a
+  // time: their instructions hide each other's latency, and the code of eight would not fit into
+  // the instruction cache.
   template <bool kLeavesScores>
   __device__ void storeSplit(const WorkOf<kByHead>& work, const float (&of_lane)[kOfLane]) {
     const int64_t first =
@@ -302,7 +303,7 @@ class SplitWarp {
     }
   }
 
-  // heads: those of the four that the work is for, a bit each.
+  // Stores four heads; `heads` has a bit for each one that the work is for.
   template <bool kLeavesScores>
   __device__ void storeFourHeads(int64_t first, uint32_t heads, int first_head,
                                  const float (&of_lane)[kOfLane]) {
@@ -310,7 +311,7 @@ class SplitWarp {
     uint32_t units[4];
     ofFourHeads(of_lane, first_head, max_score);
     {
-      // Of what the lane stores of a head: 16 bytes of weights, or 32 of scores.
+      // The lane stores 16 bytes of weights, or 32 of scores, of each head.
       const int64_t bytes = kLeavesScores ? kSplitKeys * sizeof(float) : kSplitBytes;
       auto* to =
           kLeavesScores ? reinterpret_cast<uint8_t*>(step_.space.scores) : step_.space.split_bytes;
@@ -393,7 +394,7 @@ class SplitWarp {
   ScoreScratch<kHeadGroup> scratch_;
 };
 
-// Blocks of four warps that are to have room on a multiprocessor, by their registers.
+// Returns how many blocks of four warps should fit on a multiprocessor, by their registers.
 constexpr int blocksOf(SplitMode mode, int head_group) {
   return mode == SplitMode::kFlash || head_group == 8 ? 3 : head_group == kSmallHeadGroup ? 4 : 2;
 }

@@ -1,14 +1,14 @@
 #pragma once
-// The split kernel's work and who does it (step.h): the splits of all sequences of the batch are
-// cut into shares, one a warp, and a warp's place in its share only goes on.
+// The split kernel's work and its distribution (step.h). The splits of all rows are cut into
+// shares, one a warp. A warp visits the places of its share in one direction. Device code.
 #include <type_traits>
 
 #include "kernels/cuda/primitives.cuh"
 
 namespace allot::kernels::cuda {
 
-// A thread in its warp. g and t are what PTX calls groupID and threadID_in_group: of an
-// accumulator of m16n8, lane 4 g + t holds rows g and g + 8 of columns 2 t and 2 t + 1.
+// A thread in its warp. g and t are PTX's groupID and threadID_in_group: of an m16n8 accumulator,
+// lane 4 g + t holds rows g and g + 8 of columns 2 t and 2 t + 1.
 struct Lane {
   int id, g, t;
   __device__ static Lane here() {
@@ -17,17 +17,18 @@ struct Lane {
   }
 };
 
-// What a block keeps of a sequence in shared memory.
+// A row in a block's shared memory.
 struct RowSplits {
-  int before;     // splits of the sequences before that are read, or groups of four of them
+  int before;     // splits of earlier rows that are read, or groups of four of them
                   // (splitsAtOnce)
   uint32_t keys;  // its length; the upper bit: it is exact, or all of its heads with splits are
   __device__ int length() const { return static_cast<int>(keys & 0x7fffffff); }
   __device__ bool exact() const { return keys >> 31; }
 };
 
+// A warp's place in its share.
 struct Place {
-  int outer;   // split, counted over all sequences
+  int outer;   // split, counted over all rows
   int within;  // KV head and head group
   int row;
   // By head: which of the head group's heads are exact in the row, and which are sampled, a bit
@@ -47,18 +48,18 @@ struct Work {
   int split;
   int first;  // key
   int keys;   // of a split
-  int count;  // keys, of this split and those that are taken with it
-  int dead;   // of them, the first ones, before the sequence's window
+  int count;  // keys, of this split and those joined to it
+  int dead;   // of them, the first ones, before the row's window
   bool exact;
 };
-// The same where heads have budgets of their own.
+// Work of heads with their own budgets.
 struct HeadWork : Work {
   uint32_t heads;  // those of the head group that it is for, a bit each
 };
 template <bool kByHead>
 using WorkOf = std::conditional_t<kByHead, HeadWork, Work>;
 
-// Of head `i` of the work's head group.
+// Return the query head i of the work's head group, and if it exists.
 template <int kHeadGroup>
 __device__ inline int headOf(const Step& step, const Work& work, int i) {
   return work.kv_head * step.in.group + work.head_group * kHeadGroup + i;
@@ -67,7 +68,7 @@ template <int kHeadGroup>
 __device__ inline bool hasHead(const Step& step, const Work& work, int i) {
   return work.head_group * kHeadGroup + i < step.in.group;
 }
-// Whether what the work leaves is that head's.
+// Returns true if the work's results are for that head.
 template <int kHeadGroup>
 __device__ inline bool isFor(const Step& step, const Work& work, int i) {
   return hasHead<kHeadGroup>(step, work, i);
@@ -77,7 +78,7 @@ __device__ inline bool isFor(const Step&, const HeadWork& work, int i) {
   return work.heads >> i & 1;
 }
 
-// The heads of the group that the work's results are for, a bit each.
+// Returns the heads of the group that the work's results are for, a bit each.
 template <int kHeadGroup>
 __device__ inline uint32_t headsOf(const Step& step, const Work& work) {
   const int heads = step.in.group - work.head_group * kHeadGroup;
@@ -96,7 +97,7 @@ struct HeadGroupLayout {
   static_assert(kHeadGroup == kSmallHeadGroup || kHeadGroup == 8 || kHeadGroup == kMaxHeadGroup);
   static constexpr int kOfLane = kHeadGroup / 4;           // heads of a lane
   static constexpr int kTiles = kHeadGroup == 16 ? 2 : 1;  // accumulators of eight columns
-  // Head i of lane 4 g + t, and where a head is found again.
+  // Returns head i of lane 4 g + t; ofLane() and laneT() are the inverse.
   __device__ static constexpr int head(int t, int i) {
     return kHeadGroup == kSmallHeadGroup ? t : i / 2 * 8 + 2 * t + i % 2;
   }
@@ -106,37 +107,37 @@ struct HeadGroupLayout {
   __device__ static constexpr int laneT(int head) {
     return kHeadGroup == kSmallHeadGroup ? head : head % 8 / 2;
   }
-  // The lane with t = 0 whose g is the column of B that has a lane's head i: of queries.
+  // Returns the lane with t = 0 whose g is the column of B, the queries, with a lane's head i.
   __device__ static constexpr int columnLane(int t, int i) {
     return kHeadGroup == kSmallHeadGroup ? 8 * t : 8 * t + 4 * (i % 2);
   }
 };
 
-// Head group of exact rows in a split kernel with head groups of `head_group`. Beside the shadow it
-// is 4: more heads would take registers that its own, larger groups do without, and few rows are
-// exact.
+// Returns the head group of exact rows in a split kernel with head groups of `head_group`. Beside
+// the shadow it is 4: more heads would take registers that its own, larger groups do without, and
+// few rows are exact.
 constexpr int exactHeadGroup(SplitMode mode, int head_group) {
   return mode == SplitMode::kShadow ? kSmallHeadGroup : head_group;
 }
 
-// The position of a key in the pool, in entries: a pool has fewer than 2^32.
+// Returns the position of a key in the pool, in entries: a pool has fewer than 2^32.
 __device__ inline uint32_t entryAt(const Step& step, int page, int kv_head, int key) {
   const int within = key & ((1 << step.cache.page_shift) - 1);
   return (static_cast<uint32_t>(page * step.cache.kv_heads + kv_head) << step.cache.page_shift) +
          within;
 }
 
-// Lane i: the page of keys 16 i .. 16 i + 15 of the split.
+// Returns to lane i the page of keys 16 i .. 16 i + 15 of the split.
 __device__ inline int pagesOf(const Step& step, const Work& work, int lane) {
   if (lane * kSubtileKeys >= work.count || lane < work.dead / kSubtileKeys) return 0;
   const int page = (work.first + lane * kSubtileKeys) >> step.cache.page_shift;
   return step.in.page_table[static_cast<int64_t>(work.row) * step.in.max_pages + page];
 }
 
-// As many warps as there are KV heads and head groups take a split together, since its heads are
-// neighbours in memory, and go on to the next splits of the sequence, so that queries stay. Where
-// splits are few, or draws are made from them, teams are of warps of different blocks, else of
-// neighbours.
+// A warp's share. A team has a warp for each KV head and head group and processes a split together,
+// since its heads are neighbours in memory. It goes on to the next splits of the row, so that
+// queries stay in registers. If splits are few, or draws are made from them, a team's warps are of
+// different blocks, else neighbours.
 template <SplitMode kMode, bool kByHead, int kHeadGroup>
 class WarpShare {
   static constexpr bool kExactAlone = kMode == SplitMode::kExact || kMode == SplitMode::kJoined;
@@ -144,7 +145,7 @@ class WarpShare {
                        kSubGroups = kHeadGroup / kExactHeadGroup;
 
  public:
-  // Warps that take splits together, and how many such teams there are.
+  // Return the warps of a team, and the number of teams.
   __device__ static int teamOf(const Step& step) {
     return step.cache.kv_heads * headGroupsOf(step, kHeadGroup);
   }
@@ -175,21 +176,22 @@ class WarpShare {
   }
 
   __device__ Place begin() const { return {begin_, begin_ < end_ ? within_ : teamOf(step_)}; }
-  // By head: goes on to what some head of the group needs. What none does is not read.
+  // Returns true if there is work. By head it skips places that no head of the group needs.
   __device__ bool has(Place& place) const {
     if constexpr (kByHead) {
       while (place.within < teamOf(step_) && !isNeeded(place)) goOn(place);
     }
     return place.within < teamOf(step_);
   }
-  // From a place whose work was asked for.
+  // Goes to the next place.
+  // Requires: at(place) has been called.
   __device__ void goOn(Place& place) const {
     if constexpr (kSubGroups > 1) {
       place.sub_group = place.again ? place.sub_group + 1 : 0;
       if (place.again) return;
     }
     if (++place.outer < end_) return;
-    // Fewer warps than KV heads and head groups: the others of the same splits.
+    // With fewer warps than KV heads and head groups, visits the others of the same splits.
     place = {begin_, place.within + warps_};
   }
 
@@ -204,7 +206,7 @@ class WarpShare {
     work.exact = kExactAlone || row.exact();
     const int n = row.length();
     if constexpr (kByHead) {
-      // Sampled splits come first, and exact ones may follow.
+      // Sampled splits come first; exact ones may follow.
       const int sampled = work.exact ? 0 : cuda::splitsOf(keysOf(step_, n).span());
       work.exact = work.split >= sampled;
       if (work.exact) work.split -= sampled;
@@ -225,19 +227,19 @@ class WarpShare {
     return work;
   }
 
-  // Whether what is copied is read by no other head group, nor gathered again. Exact work of
-  // smaller head groups is copied for each of these.
+  // Returns true if copied keys and values are read by no other head group, and not gathered again.
+  // Smaller exact head groups each copy them.
   __device__ bool readsOnce(bool exact) const {
     if (kExactAlone) return true;
     return kMode != SplitMode::kFlash && headGroups() == 1 && !(kSubGroups > 1 && exact);
   }
 
-  // A name of the queries that the work is for.
+  // Returns a number that names the queries of the work.
   __device__ int queriesOf(const Work& work) const {
     return (work.row * step_.cache.kv_heads + work.kv_head) * (headGroups() * kSubGroups) +
            work.head_group;
   }
-  // Of sampled heads.
+  // Returns the splits of a row's sampled heads.
   __device__ int splitsOf(int row) const {
     if constexpr (kByHead) {  // there may be those of exact heads beside them
       return cuda::splitsOf(keysOf(step_, row_splits_[row].length()).span());
@@ -246,7 +248,7 @@ class WarpShare {
   }
 
  private:
-  // From the kernel's constants: registers are short.
+  // Computed from the kernel's constants, since registers are scarce.
   __device__ static int headGroupsOf(const Step& step, int head_group) {
     return (step.in.group + head_group - 1) / head_group;
   }
@@ -256,7 +258,7 @@ class WarpShare {
     return headGroups() == 1 ? 0 : place.within % headGroups();
   }
 
-  // By the warp, which asks for kinds where the place has come to another sequence.
+  // Returns true if a head needs the place. The warp finds the kinds of heads when the row changes.
   __device__ bool isNeeded(Place& place) const {
     const int row = place.row;
     const HeadWork work = at(place);
@@ -278,7 +280,7 @@ class WarpShare {
   int warps_, within_, begin_, end_;
 };
 
-// Which kinds of heads a sequence has. All of its heads are of one where it has one budget.
+// The kinds of heads of a row. With one budget all heads are of one kind.
 struct Kinds {
   bool exact = false, sampled = false;
 };
@@ -294,8 +296,8 @@ __device__ inline Kinds kindsOf(const Step& step, int row) {
   return kinds;
 }
 
-// row_splits[0 .. rows] of a block, by all its threads. Returns how many exact splits are taken at
-// once, atOnce(all splits); `before` counts what is taken at once.
+// Writes row_splits[0 .. rows], with all threads of the block. Returns how many exact splits a warp
+// joins, atOnce(all splits); `before` counts joined splits once.
 template <bool kByHead, typename Function>
 __device__ inline int countSplits(const Step& step, RowSplits* row_splits, Function atOnce) {
   __shared__ int at_once;

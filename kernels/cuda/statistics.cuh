@@ -1,6 +1,7 @@
 #pragma once
-// What was read (HeadStatistics, GroupStatistics, RowStatistics), from the list of draws: one block
-// a sequence and KV head, after the combine kernel. Only where a caller asks for it.
+// The statistics kernel: counts reads (HeadStatistics, GroupStatistics, RowStatistics) from the
+// list of draws, after the combine kernel and only if a caller wants them. Device code, one block a
+// row and KV head.
 #include "kernels/cuda/primitives.cuh"
 
 namespace allot::kernels::cuda {
@@ -8,7 +9,7 @@ namespace allot::kernels::cuda {
 constexpr int kStatisticsThreads = 256;
 constexpr int kMostGroup = 16;  // query heads of a KV head
 
-// Of a sampled head's list.
+// The sums of a sampled head's list.
 struct ListSums {
   double made, weights, squares;
   uint64_t unique;  // entries, of which values are read
@@ -38,7 +39,7 @@ class GroupCount {
   }
 
   __device__ void run() {
-    // Of which kinds heads are, and whether some read all entries.
+    // The kinds of heads, and if some read all entries.
     bool exact = false, sampled = false, whole = false;
     for (int h = 0; h < (kByHead ? group_ : 1); ++h) {
       exact |= kindOfHead(h) == HeadKind::kExact;
@@ -46,7 +47,7 @@ class GroupCount {
       whole |= readsAll(h);
     }
     const uint64_t n = keys_.count();
-    // Keys are read, of entries, beside what they were chosen by.
+    // Entries' exact keys are read after the score stage.
     const bool rescores = sampled && (step_.how.mode == SplitMode::kShadow ||
                                       step_.how.chosen_by == ChosenBy::kPages);
     const uint64_t stage = sampled ? stageBytes() : exact ? n * keyBytes(-1) : 0;
@@ -75,7 +76,7 @@ class GroupCount {
       }
     }
     if (tid_ != 0) return;
-    // Beside codes or bounds: the exact keys of entries, or all where a head reads these alone.
+    // After codes or bounds: the exact keys of entries, or all keys if a head reads all.
     const uint64_t exact_keys = kByHead && exact ? n : keys;
     const GroupStatistics together{static_cast<uint32_t>(entries),
                                    stage + (rescores ? exact_keys * kEntryBytes : 0),
@@ -105,21 +106,21 @@ class GroupCount {
     return kind == HeadKind::kSampled || kind == HeadKind::kPages;
   }
 
-  // Of one key in the score stage, of head h or (-1) of all that have scores: of bernoulli's the
-  // channels that are read.
+  // Returns the score stage's bytes of one key, for head h or (-1) for all heads with scores.
+  // bernoulli reads some channels.
   __device__ uint64_t keyBytes(int h) const {
     if (!step_.how.estimates) return kEntryBytes;
     const Step::Space& space = step_.space;
     return 2 * (h < 0 ? space.group_features[row_ * step_.cache.kv_heads + kv_head_]
                       : space.features[row_ * step_.in.heads + kv_head_ * group_ + h]);
   }
-  // What heads that choose read in the score stage, together.
+  // Returns what heads with a choice read together in the score stage.
   __device__ uint64_t stageBytes() const {
     const uint64_t n = keys_.count();
     if (step_.how.chosen_by == ChosenBy::kPages) {
       const uint64_t tiles =
           (keys_.n + kSubtileKeys - 1) / kSubtileKeys - keys_.first / kSubtileKeys;
-      // newest=within is how older builds counted.
+      // newest=within counts bounds as float32.
       return tiles * (2 * kDim) * (step_.how.newest_within ? sizeof(float) : 2);
     }
     return n * (step_.how.mode == SplitMode::kShadow ? kDim / 2 + sizeof(float) : keyBytes(-1));
@@ -142,7 +143,7 @@ class GroupCount {
     __syncthreads();
   }
 
-  // In order: the same bits whatever else runs.
+  // Adds in order, so that the bits do not depend on other blocks.
   __device__ double sum(double x) {
     for (int i = 16; i > 0; i /= 2) x += __shfl_xor_sync(kAll, x, i);
     __syncthreads();
@@ -166,9 +167,8 @@ class GroupCount {
     return (static_cast<int64_t>(row_) * step_.in.heads + head) * step_.space.draw_stride;
   }
 
-  // Sums of every sampled head's list; returns how many keys of these, and of pilots that are not
-  // among them, the heads have together. Keys are counted as bits, those of one stretch of the
-  // sequence after those of another where it is too long for all.
+  // Sums every sampled head's list. Returns how many distinct keys the lists, and the pilots, have
+  // together. Keys are counted as bits; a long row is counted range by range.
   __device__ uint64_t countLists(bool with_pilots) {
     uint64_t together = 0;
     for (int first = 0; first < words_; first += step_.space.statistics_words) {
@@ -189,8 +189,8 @@ class GroupCount {
     return together;
   }
 
-  // Of the keys in the words from `first` on; `fresh` gets how many of this thread's words' keys no
-  // head before has read.
+  // Does so for the keys of the words from `first` on. `fresh` gets how many keys of this thread's
+  // words no earlier head has read.
   __device__ ListSums markList(int head, int first, bool with_pilots, uint32_t* fresh) {
     const int64_t list = listOf(head);
     const Chosen chosen = chosenOf(head);
@@ -224,7 +224,7 @@ class GroupCount {
     return {sum(made), sum(weights), sum(squares), 0, static_cast<uint64_t>(sum(keys))};
   }
 
-  // Head h of the group, whose list was counted.
+  // Writes the statistics of head h of the group, whose list has been counted.
   __device__ HeadStatistics sampledHead(int h, uint64_t stage, bool rescores) {
     const int head = kv_head_ * group_ + h;
     const ListSums& list = shared_.lists[h];
@@ -242,7 +242,7 @@ class GroupCount {
     return stats;
   }
 
-  // As kernels/cpu/statistics.cpp: over draws rather than entries, which comes to the same.
+  // As kernels/cpu/statistics.cpp, over draws instead of entries, which is equal.
   __device__ float error(int head, int64_t list, const Chosen& chosen) {
     const ChosenBy by = step_.how.chosen_by;
     if (by == ChosenBy::kLargest || by == ChosenBy::kThreshold || by == ChosenBy::kPages ||

@@ -1,12 +1,12 @@
 #pragma once
-// s2anta-flash: draws of a split by the warp that processed it, and the mean of their values, which
-// are fetched while the next split is scored.
+// TileDrawer: s2anta-flash's draws of a split, by the warp that processed it, and the mean of the
+// drawn values, which are fetched while the next split is scored. Device code, owned by one warp.
 #include "allot/kernels/philox_streams.h"
 #include "kernels/cuda/score_tile.cuh"
 
 namespace allot::kernels::cuda {
 
-// How many draws the four heads of a group make in a split: all as many, ...
+// The draws of four heads in a split: equal numbers, ...
 template <bool kByHead>
 struct SplitDraws {
   uint32_t each;
@@ -15,7 +15,7 @@ struct SplitDraws {
   __device__ uint32_t before(uint32_t head) const { return head * each; }
   __device__ uint32_t of(uint32_t) const { return each; }
 };
-// ... or each by its own budget, 0 if it is silent or exact.
+// ... or by each head's budget, 0 if it is silent or exact.
 template <>
 struct SplitDraws<true> {
   uint32_t ends[kSmallHeadGroup];  // of a head's draws among those of all
@@ -51,15 +51,15 @@ class TileDrawer {
         lane_copy_(Tile::copiedBy(lane.id)),
         lane_value_(Tile::valuesOf(lane.id)) {}
 
-  // The split's weights are in scratch, a line a head; `splits` are the sequence's.
+  // Draws from the split's weights, which are in scratch, a line a head. `splits` are the row's.
   __device__ void draw(const WorkOf<kByHead>& work, int splits, float max_score, float sum) {
     const SplitDraws<kByHead> samples = samplesOf(work, splits);
     countDraws(work, samples, max_score, sum);
     auto* counted = reinterpret_cast<uint32_t*>(scratch_);  // weights are done with
     uint8_t* keys = scratch_ + kSplitKeys * sizeof(uint32_t);
     const int drawn = listDrawn(counted, keys);
-    // The pending entries were asked for behind the ring's slots, and have arrived with as many
-    // subtiles that have been scored since.
+    // The pending values were requested after the ring's slots. They have arrived once as many
+    // subtiles have been scored since.
     const int scored = (work.count + kSubtileKeys - 1) / kSubtileKeys - work.dead / kSubtileKeys;
     if (scored < Layout::kSlots) waitCopies<0>();
     takePending();
@@ -89,7 +89,7 @@ class TileDrawer {
     pending_factor_ = factor;
   }
 
-  // The values that are on their way have arrived.
+  // Adds and stores the pending values, which have arrived.
   __device__ void takePending() {
     __syncwarp();
     if (pending_entries_ < 0) return;
@@ -101,7 +101,7 @@ class TileDrawer {
   }
 
  private:
-  // Lane i's weights of keys 8 i .. 8 i + 7 in units; returns their sum.
+  // Writes the weights of lane i's keys 8 i .. 8 i + 7 in units. Returns their sum.
   __device__ static uint32_t unitsOf(const uint4& eight, uint32_t (&units)[8]) {
     uint32_t total = 0;
     const uint32_t words[4] = {eight.x, eight.y, eight.z, eight.w};
@@ -139,7 +139,7 @@ class TileDrawer {
     return *reinterpret_cast<DrawScratch*>(scratch_ + kSmallHeadGroup * Layout::Scores::kLineBytes);
   }
 
-  // Keys that some head drew, in order: their counts, and which they are. Returns how many.
+  // Lists the keys that a head drew, in order, with their counts. Returns how many.
   __device__ int listDrawn(uint32_t* counted, uint8_t* keys) const {
     const DrawScratch& draws = drawScratch();
     const int lane = lane_.id;
@@ -168,7 +168,7 @@ class TileDrawer {
     return drawn;
   }
 
-  // draws.counts, and the list of draws where it is wanted.
+  // Writes draws.counts, and the list of draws if it is wanted.
   __device__ void countDraws(const WorkOf<kByHead>& work, const SplitDraws<kByHead>& samples,
                              float max_score, float sum) {
     DrawScratch& draws = drawScratch();
@@ -229,7 +229,7 @@ class TileDrawer {
     __syncwarp();
   }
 
-  // Draw m falls on the first key whose weights reach beyond its threshold, as in
+  // Returns the key of draw m: the first whose prefix sum exceeds the threshold, as in
   // kernels/cpu/draws.cpp.
   __device__ int keyOfDraw(uint32_t h, uint32_t m, uint64_t divisor, double inverse) const {
     const DrawScratch& draws = drawScratch();
@@ -256,12 +256,12 @@ class TileDrawer {
     return key;
   }
 
-  // Values first .. of a split's drawn keys, as many as there is room for.
+  // Fetches the values of a split's drawn keys from `first` on, as many as have room.
   __device__ void fetch(const Work& work, int pages, const uint8_t* keys, int first, int drawn) {
     const int groups = min(Layout::kGatherSlots, (drawn - first + kSubtileKeys - 1) / kSubtileKeys);
 #pragma unroll 1
     for (int group = 0; group < groups; ++group) {
-      // Lane i of the lower half: where value i of the group is.
+      // Lane i of the lower half has the place of value i.
       const int own = first + group * kSubtileKeys + lane_.id % kSubtileKeys;
       const int key = keys[min(own, drawn - 1)];
       const int page = __shfl_sync(kAll, pages, key / kSubtileKeys);
@@ -282,7 +282,7 @@ class TileDrawer {
     commitCopies();
   }
 
-  // total += the fetched values, each as often as its counts say.
+  // Adds the fetched values to total, each times its counts.
   __device__ void add(const uint32_t* counted, int entries, Sum& total) const {
     const int g = lane_.g, t = lane_.t;
     for (int first = 0; first < entries; first += kSubtileKeys) {
@@ -305,7 +305,7 @@ class TileDrawer {
   Lane lane_;
   uint8_t* scratch_;
   uint32_t gathered_, lane_copy_, lane_value_;
-  WorkOf<kByHead> pending_;  // the split whose values are on their way
+  WorkOf<kByHead> pending_;  // the split whose values are in flight
   int pending_entries_ = -1;
   float pending_factor_ = 0;
 };

@@ -1,10 +1,9 @@
 #pragma once
-// The combine kernel over heads (step.h) of methods that draw tile by tile from the split kernel's
-// weights: s2anta-flash where its tiles are no splits, or where it draws more than keys, and
-// s2anta-prop by largest remainders (kernels/cpu/method_s2anta_flash.cpp and
-// method_s2anta_prop.cpp). One block a sequence and query head. A tile is whole subtiles of one
-// split, and its weights are in that split's units: a tile that is lighter than its split's
-// heaviest key by 2^-25 has none.
+// The combine kernel (step.h) of methods that draw tile by tile from the split kernel's weights:
+// s2anta-flash if its tiles are no splits or exactAbove=never, and s2anta-prop by largest
+// remainders (kernels/cpu/method_s2anta_flash.cpp, method_s2anta_prop.cpp). Device code, one block
+// a row and query head. A tile is whole subtiles of one split, with weights in that split's units:
+// a tile that is lighter than its split's heaviest key by 2^-25 has no weight.
 #include "kernels/cuda/combine.cuh"
 
 namespace allot::kernels::cuda {
@@ -54,7 +53,7 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
   }
 
  private:
-  // A tile's place in the split kernel's arrays.
+  // A tile in the split kernel's arrays.
   struct Tile {
     int number;  // counted from key 0
     int split;
@@ -78,7 +77,7 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
     return step_.space.tiles + this->headIndex() * step_.space.tile_stride;
   }
 
-  // Sums over the block; `before`: over the threads before this one.
+  // Returns the sum over the block; `before` gets that over the threads before this one.
   template <typename X>
   __device__ X scan(X own, X* warps, X* before) const {
     X reached = own;
@@ -98,7 +97,7 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
     return all;
   }
 
-  // shares(): the draws of every tile, of which there are the budget's.
+  // Computes the draws of every tile, which sum to the budget.
   __device__ void shareOut(float max_score) {
     TileShare* const shares = this->shares();
     uint64_t own = 0, unused;
@@ -142,8 +141,8 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
     __syncthreads();
   }
 
-  // floor(budget * weight / total), weight at most total < 2^62, the budget at most 2^24: the
-  // double's quotient is off by one at the most.
+  // Returns floor(budget * weight / total): the double's quotient is off by at most one.
+  // Requires: weight <= total < 2^62; the budget is at most 2^24.
   __device__ uint64_t quotaOf(uint64_t weight, uint64_t total) const {
     auto quota =
         static_cast<uint64_t>(static_cast<double>(weight) * budget_ / static_cast<double>(total));
@@ -152,7 +151,7 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
     return rest >= static_cast<int64_t>(total) ? quota + 1 : quota;
   }
 
-  // Draw m: which tile makes it, and as which of how many.
+  // Draw m: its tile, and its index among the tile's draws.
   struct Draw {
     Tile tile;
     uint32_t index, of;
@@ -168,7 +167,7 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
     return {tileAt(low), m - shares[low].before, shares[low].draws};
   }
 
-  // The key that a draw falls on: systematic within its tile (kernels/cpu/draws.cpp). -1: every key
+  // Returns the key of a draw, systematic within its tile (kernels/cpu/draws.cpp); -1 if every key
   // of the tile is masked.
   __device__ int keyOf(const Draw& draw) const {
     if (draw.tile.weight == 0) return -1;
@@ -211,7 +210,7 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
       }
       const unsigned drawn = __ballot_sync(kAll, key >= 0);
       if (drawn == 0) continue;
-      // Lanes without a draw read what another one does.
+      // Lanes without a draw read another lane's entry.
       uint32_t entry = key >= 0 ? this->entryOf(key) : 0;
       entry = __shfl_sync(kAll, entry, key >= 0 ? lane_ : __ffs(drawn) - 1);
       this->template gather<kAhead, false>(min(count - passed, 32u), entry, weight, &sums,
@@ -226,7 +225,7 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
     }
   }
 
-  // Of one of the tile's draws.
+  // Returns the weight of one draw, in powers of two.
   __device__ float weightOf(const Draw& draw) const {
     return maxScoreOf(draw.tile) +
            log2f(static_cast<float>(draw.tile.weight) / static_cast<float>(draw.of));
