@@ -279,7 +279,7 @@ std::vector<float> randomScores(Scores kind, int n, uint64_t seed) {
     }
   }
   if (kind == Scores::kMasked) s[random() % n] = 1;  // at least one is not
-  if (kind == Scores::kLast) s[n - 1] = 40;          // all mass but e^-36 or so
+  if (kind == Scores::kLast) s[n - 1] = 40;          // all weight but e^-36 or so
   return s;
 }
 

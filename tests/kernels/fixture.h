@@ -95,7 +95,7 @@ constexpr Scores kAllScores[] = {Scores::kFlat,   Scores::kNormal, Scores::kPeak
                                  Scores::kLast};
 std::vector<float> randomScores(Scores kind, int n, uint64_t seed);
 
-// One head's scores with their masses, as decode.cpp makes them for a value stage that needs
+// One head's scores with their weights, as decode.cpp makes them for a value stage that needs
 // nothing else.
 class ScoredHead {
  public:
@@ -103,7 +103,7 @@ class ScoredHead {
   ScoredHead(const ScoredHead&) = delete;
   ScoredHead& operator=(const ScoredHead&) = delete;
 
-  // P_j: the sum of the integer masses of keys 0..j.
+  // P_j: the sum of the integer weights of keys 0..j.
   const std::vector<uint64_t>& prefixes() const { return prefixes_; }
   int n() const { return head.n; }
 
