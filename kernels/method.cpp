@@ -55,7 +55,7 @@ const Parameter& parameterOf(Method method, std::string_view key) {
   });
 }
 
-// Tiles whose draws the GPU makes: whole parts of a piece of work, or a piece.
+// Returns true if the GPU draws in tiles of this size: whole subtiles of a split, or a split.
 bool gpuDrawsByTiles(const MethodOptions& options) {
   return options.tiles_by_length || (options.tile_size % 16 == 0 && 256 % options.tile_size == 0);
 }
@@ -144,7 +144,7 @@ std::string_view wordsOf(Promise promise) {
       return "bias of order 1/S";
     case Promise::kErrorBound:
       return "error bound";
-    case Promise::kMassBound:
+    case Promise::kAttentionBound:
       return "bound of what is left out";
     case Promise::kNone:
       return "none";

@@ -259,7 +259,8 @@ std::vector<Parameter> questParameters() {
 std::vector<Parameter> blockParameters() {
   const std::vector<Method> sampled = {Method::kSampleAttention}, sale = {Method::kSale};
   return {
-      {"alphaColumn", sampled, ">0..1", "share of the sampled queries' mass that kept columns hold",
+      {"alphaColumn", sampled, ">0..1",
+       "share of the sampled queries' attention that kept columns hold",
        [](std::string_view t, MethodOptions* o) {
          return readNumber(t, 1e-6, 1, &o->alpha_column);
        },

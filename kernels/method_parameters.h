@@ -1,6 +1,6 @@
 #pragma once
-// The methods' parameters: who takes each, what it may be, and how it is read and written. Private
-// to kernels/; pure functions, any thread.
+// The table of the methods' parameters: which methods have each, its allowed values, and how it is
+// read and written. Private to kernels/. Pure functions, any thread.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace allot::kernels {
 
-// `read` returns false for a bad value.
+// One parameter. `read` returns false for a bad value.
 struct Parameter {
   std::string_view key;
   std::vector<Method> methods;
@@ -19,7 +19,7 @@ struct Parameter {
   std::string (*write)(const MethodOptions& options);
 };
 
-// All of them, in the order in which a method's text and the documents have them.
+// Returns all parameters, in the order of a method's text and of the documents.
 const std::vector<Parameter>& methodParameters();
 
 }  // namespace allot::kernels

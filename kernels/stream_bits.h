@@ -1,6 +1,7 @@
 #pragma once
-// The bits that a Philox counter has for a layer and a head. Beyond them two heads would draw the
-// same numbers, or a head those of somebody who is none. Private to kernels/; any thread.
+// Checks that a step's layer and heads fit into the bits that Philox counters have for them. Beyond
+// those two heads, or a head and another user of random numbers, would draw the same numbers.
+// Private to kernels/; any thread.
 #include <optional>
 #include <string>
 
@@ -9,7 +10,7 @@
 
 namespace allot::kernels {
 
-// A sentence where a step's layer or heads are beyond them.
+// Returns a sentence if the layer or the heads do not fit, else nothing.
 inline std::optional<std::string> beyondStreams(const DecodeInputs& in) {
   if (in.layer >= kStreamLayers) {
     return "layer = " + std::to_string(in.layer) + " is beyond " +

@@ -1,18 +1,18 @@
 #pragma once
-// How many of systematic sampling's draws fall below a prefix sum, in exact arithmetic, the same on
-// the CPU and the GPU. Private to kernels/; host and device.
+// Counts systematic sampling's draws below a prefix sum, in exact arithmetic. Private to kernels/.
+// Pure functions, host and device, any thread.
 #include <cstdint>
 
 #include "allot/kernels/philox.h"
 
 namespace allot::kernels {
 
-// The 24 bits that a uniform offset u = offset / 2^24 has.
+// The bits of a uniform offset u = offset / 2^24.
 constexpr int kOffsetBits = 24;
 ALLOT_HOST_DEVICE inline uint32_t offsetOf(uint32_t word) { return word >> (32 - kOffsetBits); }
 
-// floor(S prefix / total + u), exactly: how many of the S draws fall on what sums to prefix. total
-// is above 0 and below 2^62.
+// Returns floor(S prefix / total + u) exactly: how many of the S draws fall below the prefix sum.
+// Requires: 0 < total < 2^62.
 ALLOT_HOST_DEVICE inline uint32_t systematicDrawsBelow(uint64_t prefix, uint64_t total,
                                                        uint32_t samples, uint32_t offset) {
   __extension__ using Wide = unsigned __int128;

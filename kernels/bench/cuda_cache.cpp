@@ -44,7 +44,7 @@ bool CudaCache::allocatePool() {
       !values_.allocate(positions * dim * kernels::bytesOf(kv_.element)) ||
       !codes_.allocate(positions / kernels::kTileKeys * shadow.tileBytes(options_.head_dim)) ||
       !scales_.allocate(positions * sizeof(float)) ||
-      !centres_.allocate(vectors * dim * sizeof(float))) {
+      !mean_keys_.allocate(vectors * dim * sizeof(float))) {
     return false;
   }
   const bool bounds = readsBounds(options_);
@@ -56,7 +56,7 @@ bool CudaCache::allocatePool() {
   kv_.values = values_.as<void>();
   shadow.codes = codes_.as<uint8_t>();
   shadow.scales = scales_.as<float>();
-  kv_.centres = centres_.as<float>();
+  kv_.mean_keys = mean_keys_.as<float>();
   return true;
 }
 

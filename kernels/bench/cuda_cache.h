@@ -1,8 +1,8 @@
 #pragma once
-// The sequences that steps of one shape are measured on: a pool of pages on the GPU with the keys'
-// 4-bit shadow and, where a method reads them, their bounds, filled through the library's own
-// append; page tables in random order; and the inputs of a step. Copies of the batch take turns, so
-// that no step finds its keys in the L2 cache. One thread, one stream.
+// The sequences that a shape is measured on: a pool of pages on the GPU with the keys' 4-bit shadow
+// and, if a method reads them, their bounds; page tables in random order; and the inputs of a step.
+// The library's own append writes the pool. Steps take the copies of the batch in turn, so that no
+// step finds its keys in the L2 cache. Owned by one thread, on one stream.
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,19 +17,19 @@ namespace allot::bench {
 
 class CudaCache {
  public:
-  // Nothing if there is too little memory.
+  // Returns null if there is too little memory.
   static std::unique_ptr<CudaCache> make(const CudaOptions& options, Shape shape, int copies,
                                          cudaStream_t stream);
 
-  // Writes keys whose scores come from there, and values. Returns a refusal of the library.
+  // Writes keys whose scores are drawn from `source`, and values. Returns the library's refusal.
   [[nodiscard]] std::optional<std::string> fill(const ScoreSource& source);
 
-  // Makes the next copy's page table and that step the inputs' own: two small launches.
+  // Sets the inputs to the next copy's page table and to `step`, by two small launches.
   void turn(uint32_t step);
-  // The first copy again.
+  // Goes back to the first copy.
   void rewind() { next_ = 0; }
 
-  // Sets every head's budget, as --budgets-by says; nothing: one that no head is silent by.
+  // Sets the budgets as --budgets-by says; without a value, a budget that silences no head.
   void setBudget(std::optional<uint32_t> budget);
 
   const kernels::PagedKv& kv() const { return kv_; }
@@ -50,7 +50,7 @@ class CudaCache {
   int next_ = 0;
   kernels::PagedKv kv_;
   kernels::DecodeInputs inputs_;
-  DeviceMemory keys_, values_, codes_, scales_, centres_, bounds_;
+  DeviceMemory keys_, values_, codes_, scales_, mean_keys_, bounds_;
   DeviceMemory queries_, duals_, tables_, table_, lengths_, budgets_, sequences_, steps_;
 };
 

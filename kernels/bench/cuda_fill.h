@@ -1,6 +1,6 @@
 #pragma once
-// The benchmark's own kernels: keys that have the scores asked for, and what stands around a timed
-// step. All pointers are device memory; launches on the stream, no waiting.
+// The benchmark's own kernels: they write keys with given scores, and surround a timed step. All
+// pointers are device memory. The functions launch on the stream and do not wait; any thread.
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace allot::bench {
 
-// What the scores of a query head are drawn from: normal with this deviation or, where there are
-// profiles, the quantiles of one of them (score_profiles.h), linear in between.
+// The distribution of a query head's scores: normal with this deviation, or, if there are profiles,
+// the quantiles of one of them (score_profiles.h), with linear interpolation.
 struct ScoreSource {
   float deviation = 1;
   const float* scores = nullptr;
@@ -17,13 +17,13 @@ struct ScoreSource {
   int profiles = 0;
 };
 
-// Keys and values of positions start .. start + count of `sequences` sequences from the first on,
-// as appendKv takes them. Sequence i belongs to row i % rows, whose queries it is scored by.
+// Keys and values, as inputs of appendKv(), of positions start .. start + count - 1 of sequences
+// first .. first + sequences - 1. Sequence i has the scores of row i % rows's queries.
 struct FillInputs {
   float* keys = nullptr;           // [sequences, count, kv_heads, head_dim]
-  float* values = nullptr;         // the same; normal, variance 1
+  float* values = nullptr;         // [sequences, count, kv_heads, head_dim], normal, variance 1
   const float* queries = nullptr;  // [rows, heads, head_dim]
-  const float* duals = nullptr;    // the same: dualBasis() of every group
+  const float* duals = nullptr;    // [rows, heads, head_dim], dualBasis() of every group
   int first = 0;
   int sequences = 0;
   int start = 0;
@@ -35,14 +35,15 @@ struct FillInputs {
   uint64_t seed = 0;
   ScoreSource source;
 };
+// Writes in.keys and in.values.
 void fillKeys(const FillInputs& in, cudaStream_t stream);
 
-// A prompt in the pages 0, 1, ... of a bfloat16 cache, and its queries: neighbours by rotating
-// channels, whose scores fall slowly with the distance; some keys, one in 401, that all queries
-// look at; and normal numbers. How strong each is depends on the head, as it does in models.
+// A prompt in the pages 0, 1, ... of a bfloat16 cache, and its queries. Scores have three parts:
+// neighbours by rotating channels, which fall slowly with the distance; one key in 401 that all
+// queries attend to; and normal numbers. Their strengths depend on the head, as in models.
 struct PromptFill {
   void* keys = nullptr;      // [pages, kv_heads, page_size, head_dim]
-  void* values = nullptr;    // the same; normal, variance 1
+  void* values = nullptr;    // [pages, kv_heads, page_size, head_dim], normal, variance 1
   float* queries = nullptr;  // [count, heads, head_dim]
   int count = 0;
   int heads = 0;
@@ -51,25 +52,26 @@ struct PromptFill {
   int head_dim = 0;
   uint64_t seed = 0;
 };
+// Writes the prompt's keys, values and queries.
 void fillPrompt(const PromptFill& fill, cudaStream_t stream);
 
-// Normal numbers, variance 1.
+// Writes normal numbers of variance 1.
 void fillNormal(float* to, size_t count, uint64_t seed, cudaStream_t stream);
 
-// steps[0 .. rows) = step.
+// Sets steps[0 .. rows) to `step`.
 void setSteps(uint32_t* steps, int rows, uint32_t step, cudaStream_t stream);
 
-// Keeps the stream busy for that long, while the host queues what is to be timed.
+// Keeps the stream busy while the host queues the timed work.
 void delay(int microseconds, cudaStream_t stream);
 
-// Reads it all, four of a thread's loads at a time; `sum` keeps the compiler from leaving it out.
+// Reads `bytes` bytes, four loads of a thread at a time. `sum` keeps the compiler from removing
+// them.
 void readAll(const void* from, size_t bytes, uint32_t* sum, cudaStream_t stream);
 
-// Reads the keys and values of all rows once, where their page table says, KV heads side by side,
-// and does nothing with them: what memory gives a plain kernel. Elements of two bytes.
+// Pages of keys and values, with elements of two bytes.
 struct PageReads {
   const void* keys = nullptr;           // [pages, kv_heads, page_size, head_dim]
-  const void* values = nullptr;         // the same
+  const void* values = nullptr;         // [pages, kv_heads, page_size, head_dim]
   const int32_t* page_table = nullptr;  // [rows, max_pages]
   int rows = 0;
   int length = 0;  // keys of a row, a multiple of 16
@@ -79,9 +81,11 @@ struct PageReads {
   int head_dim = 0;         // 64 or 128
   uint32_t* sum = nullptr;  // as readAll()'s
 };
+// Reads the keys and values of all rows once, by their page table, KV heads side by side: the
+// bandwidth of a plain kernel.
 void readPages(const PageReads& reads, cudaStream_t stream);
 
-// Does nothing.
+// Launches an empty kernel.
 void launchNothing(cudaStream_t stream);
 
 }  // namespace allot::bench

@@ -1,5 +1,5 @@
 #pragma once
-// Device memory of allot-bench, and its way of ending where CUDA refuses. One thread.
+// Device memory of allot-bench's GPU part; the program ends on an error of CUDA. Owned by one thread.
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
@@ -11,14 +11,14 @@
 
 namespace allot::bench {
 
-// Ends the program with what CUDA said.
+// Ends the program with CUDA's message if `error` is one.
 inline void must(cudaError_t error, const char* doing) {
   if (error == cudaSuccess) return;
   std::fprintf(stderr, "allot-bench: %s: %s\n", doing, cudaGetErrorString(error));
   std::exit(70);
 }
 
-// Memory that is freed with its owner.
+// Owns one allocation of device memory.
 class DeviceMemory {
  public:
   DeviceMemory() = default;
@@ -29,15 +29,15 @@ class DeviceMemory {
   }
   ~DeviceMemory() { cudaFree(data_); }
 
-  // False if there is not so much.
+  // Replaces the memory. Returns false if there is too little.
   [[nodiscard]] bool allocate(size_t bytes) {
     cudaFree(std::exchange(data_, nullptr));
     if (cudaMalloc(&data_, bytes) == cudaSuccess) return true;
     data_ = nullptr;
-    cudaGetLastError();  // it is sticky
+    cudaGetLastError();  // clears the error
     return false;
   }
-  // Small things, without which nothing goes on.
+  // Allocates memory that the program cannot do without: ends it if there is too little.
   void need(size_t bytes) {
     if (!allocate(bytes)) must(cudaErrorMemoryAllocation, "taking device memory");
   }
@@ -46,7 +46,7 @@ class DeviceMemory {
     need(from.size() * sizeof(T));
     must(cudaMemcpy(data_, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice),
          "copying to the device");
-    // The copy may still be on its way, and streams that do not block would not wait for it.
+    // The copy may still run, and non-blocking streams would not wait for it.
     must(cudaDeviceSynchronize(), "copying to the device");
   }
   template <typename T>

@@ -277,9 +277,9 @@ double cacheBytes(const CudaOptions& options, int sequences, int keys) {
   const double positions = pages * options.page_size * options.kv_heads;
   const double element = static_cast<double>(kernels::bytesOf(options.elementType()));
   const double shadow = positions * (options.head_dim / 2.0 + sizeof(float));
-  const double centres = pages * options.kv_heads * options.head_dim * sizeof(float);
+  const double mean_keys = pages * options.kv_heads * options.head_dim * sizeof(float);
   const double bounds = readsBounds(options) ? positions * options.head_dim * element / 8 : 0;
-  return positions * options.head_dim * element * 2 + shadow + centres + bounds;
+  return positions * options.head_dim * element * 2 + shadow + mean_keys + bounds;
 }
 
 int copiesFor(const CudaOptions& options, Shape shape, double l2_bytes) {

@@ -1,6 +1,6 @@
 #pragma once
-// What allot-bench decode gpu measures, and what its figures are held against: options, the grid of
-// cases, and for each case the fewest bytes and operations. Pure functions; no CUDA.
+// What allot-bench's GPU part measures: options, the grid of cases, and for each case the fewest bytes
+// and operations, which its times are compared with. Pure functions, any thread; no CUDA.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -29,8 +29,8 @@ struct CudaOptions {
                                       "adaptive-denominator scores=q4 maxBudget=1024",
                                       "bernoulli meanGroupQuery=true",
                                       "skip-softmax"};
-  // Whose budgets are: one a row, the same for each head by head, or by head with the heads of
-  // every second KV head silent.
+  // Whose the budgets are: one a row; one a head, all equal; or one a head, with the heads of every
+  // second KV head silent.
   std::string budgets_by = "row";
   int heads = 32;
   int kv_heads = 8;
@@ -54,8 +54,8 @@ struct CudaOptions {
   }
 };
 
-// Reads the command line. Nothing if the program is to go on; else what it exits with, after help
-// or a sentence has been printed. `states` holds the default of --states.
+// Reads the command line. Returns nothing, or the exit status after printing help or a sentence.
+// options->states holds the default of --states.
 std::optional<int> parseOptions(int argc, char** argv, CudaOptions* options);
 
 struct Shape {
@@ -63,46 +63,49 @@ struct Shape {
   int keys = 0;
 };
 
-// What a peer is asked about a shape. flush_bytes: read between two uses of a key.
+// Returns the question about a shape for a peer. flush_bytes: bytes to read between two uses of a
+// key.
 PeerQuestion questionOf(const CudaOptions& options, Shape shape, int64_t flush_bytes);
 
 // A method at one sample budget.
 struct Case {
   std::string text;
   kernels::MethodOptions method;
-  std::optional<uint32_t> budget;  // nothing: it does not depend on one
+  std::optional<uint32_t> budget;  // none: the method ignores it
 };
 
-// What is measured at that length, dense first. Left out, as they would repeat another case:
-// budgets of methods that use none, budgets that reach all keys (dense), and all but the largest
-// budget of s2anta-flash (below one draw a tile they are all the same).
+// Returns the cases at a length, dense first. Omits cases that would repeat another: budgets of
+// methods that ignore them, budgets that reach all keys, and all but the largest budget of
+// s2anta-flash with less than one draw a tile.
 std::vector<Case> casesOf(const CudaOptions& options, int keys);
 
-// What a step cannot do without, whatever the implementation.
+// The least work of a step, whatever the implementation.
 struct Floor {
-  double bytes = 0;          // of keys, shadows and values, each read once a KV head
+  double bytes = 0;          // of keys, shadows and values, read once a KV head
   double multiply_adds = 0;  // of queries with keys and of weights with values
   double exponentials = 0;
 };
 
-// Rows that are drawn are counted as if no two draws met; vattention without the rows that its
-// promise asks for beyond the pilot. Nothing for a method whose reads are not known from its sizes.
+// Returns the floor of a case. Draws count as if all were of different keys; vattention counts
+// without the keys that it samples beyond the pilot. Returns nothing for methods whose reads do not
+// follow from the sizes.
 std::optional<Floor> floorOf(const CudaOptions& options, Shape shape, const Case& what);
 
-// Whether a cache has bounds of its keys: only then, since figures are of caches without.
+// Returns true if a case reads bounds. Other caches are made without, so that figures do not
+// include them.
 bool readsBounds(const CudaOptions& options);
 
-// Device memory of the caches of that many sequences, with their 4-bit shadow.
+// Returns the device memory of a cache of `sequences` sequences with its 4-bit shadow.
 double cacheBytes(const CudaOptions& options, int sequences, int keys);
 
-// Copies of a shape's sequences that steps take in turn, so that four times the L2 cache is read
-// between two uses of a key: for the case that reads least. At least 1.
+// Returns how many copies of a shape's sequences steps take in turn, at least 1. Four times the L2
+// cache is then read between two uses of a key, also in the case that reads least.
 int copiesFor(const CudaOptions& options, Shape shape, double l2_bytes);
 
-// Splits of a step.
+// Returns the splits of a step.
 int64_t splitsOf(const CudaOptions& options, Shape shape);
 
-// In milliseconds.
+// A distribution of times in milliseconds.
 struct Timing {
   double median = 0;
   double p10 = 0;
@@ -111,7 +114,7 @@ struct Timing {
 };
 Timing summarise(std::vector<double> milliseconds);
 
-// What holds a step back, judged by its figures alone: see kLimitRule.
+// Returns what limits a step, judged by its figures (kLimitRule).
 const char* limitedBy(double milliseconds, double share, int64_t splits, int multiprocessors);
 extern const char* const kLimitRule;
 

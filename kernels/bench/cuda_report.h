@@ -1,6 +1,6 @@
 #pragma once
-// What allot-bench decode gpu says: figures with all that follows from them, as a table and as
-// JSON. The print functions write to stdout, the others are pure; no CUDA.
+// The output of allot-bench's GPU part: figures and what follows from them, as tables and as JSON.
+// print*() write to stdout; the others are pure. Any thread; no CUDA.
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace allot::bench {
 
-// The machine, and what was measured of it before anything else.
+// The machine, and its measured bandwidths and launch time.
 struct CudaDevice {
   std::string name, driver, build;
   int compute_capability = 0;  // 90 for 9.0
@@ -23,13 +23,14 @@ struct CudaDevice {
   double empty_graph_ms = 0;
 };
 
+// The figures of one case.
 struct Figure {
   Shape shape;
   std::string scores;
   std::string method;
   std::optional<uint32_t> budget;
   Timing timing;
-  double bytes = 0;        // needed a step
+  double bytes = 0;        // a step's floor
   double draws = 0;        // a head
   double error = 0;        // |out - dense| / |dense|, mean over rows and heads
   double value_error = 0;  // |out - dense| in units of a value row, root of the mean square
@@ -40,15 +41,15 @@ struct Figure {
 struct ShapeReport {
   Shape shape;
   double dense_bytes = 0;
-  double pages_ms = 0;  // of reading keys and values alone, page by page; 0: not measured
+  double pages_ms = 0;  // time to read keys and values page by page; 0: not measured
   int copies = 1;
-  double flush_bytes = 0;                           // of other memory, read before each step
+  double flush_bytes = 0;                           // other memory read before each step
   nlohmann::json peers = nlohmann::json::object();  // Peer::ask()'s answers by label
   std::vector<Figure> figures;
   std::vector<std::string> left_out;  // sentences
 };
 
-// What follows from a figure. Not a number where what it is held against was not measured.
+// The ratios of a figure; NaN if the other side was not measured.
 struct Derived {
   double gbs = 0, share = 0, times_dense = 0;
   std::map<std::string, double> times_peers;  // by label
@@ -61,7 +62,8 @@ Derived derive(const CudaOptions& options, const CudaDevice& device, const Shape
 
 void printDevice(const CudaOptions& options, const CudaDevice& device);
 void printReport(const CudaOptions& options, const CudaDevice& device, const ShapeReport& report);
-// Times where the device is known (multiprocessors > 0).
+// Prints the floors of a shape's cases; also as times, if the device is known (multiprocessors >
+// 0).
 void printFloors(const CudaOptions& options, const CudaDevice& device, Shape shape);
 
 nlohmann::json deviceJson(const CudaDevice& device);

@@ -1,5 +1,6 @@
 #pragma once
-// The figures of one shape: caches of its own, every distribution and method. One thread.
+// ShapeBench measures one shape: its own caches, every distribution of scores and every method.
+// Owned by one thread.
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,19 +17,20 @@ class ShapeBench {
   ShapeBench(const CudaOptions& options, ShapeReport* report, CudaTimer* timer,
              std::unique_ptr<CudaCache> cache, cudaStream_t stream);
 
-  // False if the cache cannot be filled so: said in the report.
+  // Fills the cache. Returns false if that is refused, and notes it in the report.
   bool fill(const std::string& scores, const ScoreSource& source);
 
-  // What memory gives of the keys and values, as they lie.
+  // Measures reading the keys and values page by page.
   void readPages();
 
+  // Measures one case and adds its figures to the report.
   void measure(const Case& what);
 
  private:
-  // True if there is no refusal; else it goes into the report.
+  // Returns true if there is no refusal; else notes it in the report.
   bool leaveOut(const std::string& name, const std::optional<std::string>& refusal);
   kernels::cuda::StepBounds bounds(const Case& what, bool statistics) const;
-  // One step on the first copy, of step number 0: its statistics and its output, if wanted.
+  // Runs step 0 on the first copy. Returns its statistics and its output, if wanted.
   std::optional<std::string> check(const Case& what, kernels::RowStatistics* sums,
                                    std::vector<float>* out);
   std::optional<std::string> time(const Case& what, Figure* figure);

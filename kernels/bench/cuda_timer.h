@@ -1,5 +1,5 @@
 #pragma once
-// Time on the GPU: what one replay of a captured graph takes, and what memory gives. One thread.
+// Times on the GPU: replays of a captured graph, and memory bandwidth. Owned by one thread.
 #include <functional>
 #include <optional>
 #include <string>
@@ -16,22 +16,22 @@ class CudaTimer {
   CudaTimer(const CudaTimer&) = delete;
   CudaTimer& operator=(const CudaTimer&) = delete;
 
-  // Captures what `launch` launches and times its replays, `prepare` before each of them and
-  // outside of the time. Returns what `launch` refused, or why it cannot be captured.
+  // Captures the launches of `launch` and times their replays. `prepare` runs before each replay
+  // and is not timed. Returns the refusal of `launch`, or why it cannot be captured.
   using Launch = std::function<std::optional<std::string>()>;
   [[nodiscard]] std::optional<std::string> time(const Launch& launch,
                                                 const std::function<void()>& prepare,
                                                 Timing* timing);
 
-  // From now on so much other memory is read before each step; 0: none.
+  // Sets how many bytes of other memory are read before each step; 0: none.
   void flush(size_t bytes);
 
-  // GB/s of a copy within the device, bytes read and written; and of reading alone.
+  // Return GB/s of a copy within the device (bytes read and written), and of reading alone.
   double copyBandwidth();
   double readBandwidth();
 
  private:
-  // What `work` takes on the stream, once and many times.
+  // Return the time of `work` on the stream, once and over many runs.
   double once(const std::function<void()>& work, const std::function<void()>& prepare);
   Timing repeat(const std::function<void()>& work, const std::function<void()>& prepare);
 

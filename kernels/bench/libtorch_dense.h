@@ -1,5 +1,6 @@
 #pragma once
-// Dense decode attention with LibTorch, to compare with: the only file of kernels/ that needs it.
+// Dense decode attention with LibTorch, for comparison: the only file of kernels/ that needs
+// LibTorch. Owned by one thread.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -7,19 +8,19 @@
 
 namespace allot::bench {
 
-// The same shapes and as many rotating layers as RotatingCache. Owned by one thread.
+// The shapes and the rotating layers of RotatingCache.
 class LibTorchDense {
  public:
-  // Keys and values as [KV heads, n, head dimension], contiguous: LibTorch has no pages.
+  // Makes keys and values [KV heads, n, head_dim], contiguous: LibTorch has no pages.
   LibTorchDense(int n, bool bfloat16, int layers);
   ~LibTorchDense();
 
-  // Ways to write the step; all give the same numbers.
+  // Returns the names of the ways to write the step; all give the same numbers.
   static const std::vector<std::string>& ways();
-  // One step over the next layer. Returns its first output.
+  // Runs one step over the next layer. Returns its first output.
   float step(size_t way, const float* queries);
 
-  // Of all steps from here on.
+  // Sets the threads of later steps.
   static void setThreads(int threads);
   static std::string version();
 

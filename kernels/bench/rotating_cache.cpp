@@ -65,7 +65,7 @@ kernels::PagedKv RotatingCache::makeLayer(int pages, int page_size) {
     kv.shadows[i].codes = allocate<uint8_t>(tiles * kv.shadows[i].tileBytes(kHeadDim));
     kv.shadows[i].scales = allocate<float>(positions);
   }
-  kv.centres = allocate<float>(static_cast<size_t>(pages) * kKvHeads * kHeadDim);
+  kv.mean_keys = allocate<float>(static_cast<size_t>(pages) * kKvHeads * kHeadDim);
   kv.bounds = allocate<uint16_t>(tiles * 2 * kHeadDim);
   return kv;
 }

@@ -1,6 +1,6 @@
 #pragma once
-// RotatingCache: the KV caches of several layers, so that each step reads memory that the
-// processor's caches have forgotten, as the layers of a model do. Owned by one thread.
+// RotatingCache: the KV caches of several layers. Steps take the layers in turn, so that each reads
+// memory that has left the processor's caches, as in a model. Owned by one thread.
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -12,7 +12,7 @@ namespace allot::bench {
 // The shapes of one attention layer of Llama-3.1-8B.
 constexpr int kHeads = 32, kKvHeads = 8, kHeadDim = 128, kModelLayers = 32;
 
-// Memory in huge pages where the system has them: a step touches hundreds of megabytes.
+// Memory in huge pages, if the system has them: a step reads hundreds of megabytes.
 class Memory {
  public:
   explicit Memory(size_t bytes);
@@ -29,21 +29,22 @@ class Memory {
 
 class RotatingCache {
  public:
-  // `layers` caches of n keys each, the same normal numbers in every one, in bfloat16, with
-  // shadows of 3, 4 and 8 bits and bounds; pages in random order.
+  // Makes `layers` bfloat16 caches of n keys each, with shadows of 3, 4 and 8 bits and bounds. All
+  // have the same normal numbers. Pages are in random order.
   RotatingCache(int n, int page_size, int layers, uint64_t seed);
 
+  // Returns the next layer's cache.
   const kernels::PagedKv& next() { return layers_[turn_++ % layers_.size()]; }
   const std::vector<int32_t>& pageTable() const { return table_; }
 
-  // The floors of a step: reads all keys, or all codes of 4 bits, of the next layer and does
-  // nothing with them; head by head in the order of the page table, or as they lie. Returns a sum.
+  // Reads all keys, or all 4-bit codes, of the next layer, for the floors of a step: head by head
+  // in the order of the page table, or in the order of memory. Returns a sum.
   enum class Read { kKeysAsTheyLie, kKeys, kCodes };
   uint64_t read(Read what);
   size_t bytesOf(Read what) const;
 
  private:
-  // Bytes of one KV head of one page.
+  // Returns the bytes of one KV head of one page.
   size_t pieceBytes(Read what) const;
   kernels::PagedKv makeLayer(int pages, int page_size);
   template <typename T>
@@ -55,7 +56,7 @@ class RotatingCache {
   size_t turn_ = 0;
 };
 
-// `count` normal numbers: slices of one list at random places.
+// Writes `count` normal numbers: slices of one list from random places.
 void fillNormal(float* to, size_t count, uint64_t seed);
 
 }  // namespace allot::bench

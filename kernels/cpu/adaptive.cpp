@@ -146,7 +146,7 @@ class Adaptive {
     }
     for (int i = 0; i < pilots; ++i) {
       const double e = std::exp(out_.sums[i] - top);
-      sums.mass += e;
+      sums.exp_sum += e;
       sums.squares += e * e;
       if (!rule_.uses_values) continue;
       head_.addValue(sampledKey(i), static_cast<float>(e), pilot_rows);

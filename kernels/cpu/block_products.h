@@ -1,5 +1,6 @@
 #pragma once
-// Products of blocks of queries and keys, or of their masses and values. Private to kernels/cpu.
+// Products of blocks of queries and keys, and of their weights and values. Private to kernels/cpu.
+// Pure function, any thread.
 #include <cstdint>
 
 namespace allot::kernels {
@@ -7,13 +8,13 @@ namespace allot::kernels {
 // The largest blocks of a prefill.
 constexpr int kBlockQueries = 64;
 constexpr int kBlockKeys = 64;
-// What a product computes side by side: rows and lanes come in whole tiles.
+// The tile of sums that a product computes at once: rows and lanes are multiples of it.
 constexpr int kTileRows = 4;
 constexpr int kTileLanes = 32;
 
-// sums[r * sums_stride + l] += sum_i left[r * left_stride + i] * right[i * right_stride + l] for
-// rows x lanes. Each sum is one chain of fused multiply-adds, i ascending, whatever is computed
-// beside it.
+// Adds sum_i left[r * left_stride + i] * right[i * right_stride + l] to sums[r * sums_stride + l],
+// for rows x lanes. Each sum is one chain of fused multiply-adds, i ascending, independent of the
+// others. Requires: rows is a multiple of kTileRows, lanes of kTileLanes.
 void addProducts(const float* left, int64_t left_stride, const float* right, int64_t right_stride,
                  int depth, int rows, int lanes, float* sums, int64_t sums_stride);
 

@@ -1,5 +1,5 @@
 #pragma once
-// What decodeAttention() refuses before it starts. Private to kernels/cpu.
+// The checks of decodeAttention()'s inputs. Private to kernels/cpu; any thread.
 #include <optional>
 #include <string>
 
@@ -7,7 +7,7 @@
 
 namespace allot::kernels {
 
-// Nothing, or one sentence that names the tensor and the entry.
+// Returns nothing, or one sentence that names the tensor and the entry that is refused.
 std::optional<std::string> checkInputs(const MethodOptions& method, const PagedKv& kv,
                                        const DecodeInputs& in);
 

@@ -33,9 +33,9 @@ constexpr SelectFunction kSelect[] = {ALLOT_METHODS(ALLOT_SELECT)};
 
 // What one thread works with: one KV head of one row at a time.
 struct Scratch {
-  std::vector<float> scores;   // [group, padded length]
-  std::vector<float> mass;     // the same
-  std::vector<float> queries;  // [group, head_dim], Bernoulli's
+  std::vector<float> scores;       // [group, padded length]
+  std::vector<float> exp_weights;  // the same
+  std::vector<float> queries;      // [group, head_dim], Bernoulli's
   std::vector<uint32_t> weights, features;
   std::vector<uint64_t> block_weights;
   std::vector<double> totals;          // [group]
@@ -79,7 +79,7 @@ void DecodeWorkspace::plan(int max_length, int group, int head_dim) {
   };
   for (Scratch& scratch : impl_->scratch) {
     grow(scratch.scores, heads * length);
-    grow(scratch.mass, heads * length);
+    grow(scratch.exp_weights, heads * length);
     grow(scratch.queries, heads * head_dim);
     grow(scratch.weights, length);
     grow(scratch.features, heads);
@@ -155,7 +155,9 @@ class GroupRun {
     return out_.out + (static_cast<int64_t>(row_) * in_.heads + first_head_ + g) * kv_.head_dim;
   }
   float* scores(int g) const { return s_.scores.data() + static_cast<int64_t>(g) * stride_; }
-  float* mass(int g) const { return s_.mass.data() + static_cast<int64_t>(g) * stride_; }
+  float* exp_weights(int g) const {
+    return s_.exp_weights.data() + static_cast<int64_t>(g) * stride_;
+  }
   const float* bias() const { return in_.bias ? in_.bias + row_ * in_.bias_stride : nullptr; }
   KeyRange keysFrom(int first) const {
     return {&kv_, in_.page_table + static_cast<int64_t>(row_) * in_.max_pages, kv_head_, n_, first};
@@ -272,16 +274,16 @@ class GroupRun {
   void everyValue(const Heads& heads, GroupCounts& counts) {
     const int base = heads.base, first = heads.first;
     for (int g = heads.begin; g < heads.end; ++g) {
-      const float top = exponentials(scores(g) + base, stride_ - base, mass(g) + base);
-      const double total = s_.totals[g] = massTotal(mass(g) + base, stride_ - base);
+      const float top = exponentials(scores(g) + base, stride_ - base, exp_weights(g) + base);
+      const double total = s_.totals[g] = expWeightTotal(exp_weights(g) + base, stride_ - base);
       setLse(g, total > 0 ? top + static_cast<float>(std::log(total)) : kMinusInfinity);
     }
     if (heads.way == Way::kScored) {
       for (int g = heads.begin; g < heads.end; ++g) beSilent(g, counts);
       return;
     }
-    accumulateValues(kv_, keysFrom(first).pages, kv_head_, first, n_, mass(heads.begin), stride_,
-                     heads.count(), output(heads.begin));
+    accumulateValues(kv_, keysFrom(first).pages, kv_head_, first, n_, exp_weights(heads.begin),
+                     stride_, heads.count(), output(heads.begin));
     for (int g = heads.begin; g < heads.end; ++g) {
       // A head whose keys are all masked attends to nothing.
       const double total = s_.totals[g];
@@ -295,13 +297,13 @@ class GroupRun {
     Head head;
     if (!readsBounds(options_)) {
       head.scores = scores(g);
-      head.mass = mass(g);
+      head.exp_weights = exp_weights(g);
       const int padded = stride_ - base;
-      head.top = exponentials(scores(g) + base, padded, mass(g) + base);
-      head.mass_total = massTotal(mass(g) + base, padded);
+      head.top = exponentials(scores(g) + base, padded, exp_weights(g) + base);
+      head.exp_weight_total = expWeightTotal(exp_weights(g) + base, padded);
       head.weights = s_.weights.data();
       head.block_weights = s_.block_weights.data();
-      head.weight_total = integerWeights(mass(g) + base, padded, s_.weights.data() + base,
+      head.weight_total = integerWeights(exp_weights(g) + base, padded, s_.weights.data() + base,
                                          s_.block_weights.data() + base / kBlock);
     }
     head.first = first_;
@@ -346,7 +348,8 @@ class GroupRun {
     }
     gatherValues(s_.addresses.data(), chosen.weights.data(), static_cast<int>(chosen.rows.size()),
                  kv_.element, kv_.head_dim, output(g));
-    setLse(g, chosen.sets_lse ? chosen.lse : at.top + static_cast<float>(std::log(at.mass_total)));
+    setLse(g, chosen.sets_lse ? chosen.lse
+                              : at.top + static_cast<float>(std::log(at.exp_weight_total)));
     const bool error_known = chosen.error_known && options_.method != Method::kBernoulli;
     counts.chosen(out_, in_, row_, first_head_ + g, at, chosen, headStageBytes(g, heads),
                   error_known, output(g));

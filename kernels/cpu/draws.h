@@ -1,6 +1,6 @@
 #pragma once
-// Draws from integer masses, exact: a draw is a threshold t in 0..total-1, and takes the key j
-// whose prefix sums satisfy P_{j-1} <= t < P_j. Private to kernels/cpu.
+// Exact draws from integer weights. A draw is a threshold t in 0..total-1 and selects the key j
+// whose prefix sums satisfy P_{j-1} <= t < P_j. Private to kernels/cpu. Pure functions, any thread.
 #include <cstdint>
 
 #include "kernels/cpu/methods.h"
@@ -8,16 +8,16 @@
 
 namespace allot::kernels {
 
-// Systematic sampling's thresholds, m = 0..samples-1, ascending: the counts that they make are
+// Writes thresholds [samples] of systematic sampling, ascending. The counts of draws are
 // floor(S P_j / total + u) - floor(S P_{j-1} / total + u), in exact arithmetic.
 void systematicThresholds(uint64_t total, uint32_t samples, uint32_t offset, uint64_t* thresholds);
 
-// Adds the rows that `count` ascending thresholds fall on, each with weight_per_draw times its
-// draws. Thresholds are relative to all keys.
+// Adds the rows that `count` ascending thresholds select, each with weight_per_draw times its
+// draws. Thresholds count from the head's first key.
 void addDraws(const Head& head, const uint64_t* thresholds, uint32_t count, float weight_per_draw,
               Selection* selection);
 
-// The same among keys first..last-1 only, thresholds relative to key `first`.
+// Does the same among keys first..last-1; thresholds count from key `first`.
 void addDrawsWithin(const Head& head, int first, int last, const uint64_t* thresholds,
                     uint32_t count, float weight_per_draw, Selection* selection);
 

@@ -1,5 +1,6 @@
 #pragma once
-// Sixteen elements of the cache as floats. Private to kernels/cpu.
+// Loads of sixteen or eight elements of the cache as floats, and prefetching. Private to
+// kernels/cpu; any thread.
 #include "allot/kernels/paged_kv.h"
 #include "kernels/cpu/simd.h"
 
@@ -18,7 +19,7 @@ ALLOT_INLINE Float16 loadElements(const uint16_t* at) {
   return floats;
 }
 
-// Half as many, for processors whose vectors are narrow.
+// Eight elements, for processors with narrow vectors.
 typedef uint16_t Half8 __attribute__((vector_size(16), aligned(2), may_alias));
 typedef uint32_t Word8 __attribute__((vector_size(32)));
 ALLOT_INLINE Float8 loadEight(const float* at) { return loadAs<Float8>(at); }
@@ -29,10 +30,11 @@ ALLOT_INLINE Float8 loadEight(const uint16_t* at) {
   return floats;
 }
 
-// Pages lie anywhere, so that the processor's own prefetching stops at each page's end. Loops over
-// keys or values therefore name the rows that they come to kAhead rows later, and fetch them bit by
-// bit while they work: all at once would only fill the processor's queue of open requests.
+// Pages are scattered in memory, and the processor's own prefetching stops at the end of a page.
+// Loops over keys or values therefore prefetch the rows that they reach kAhead rows later, a few
+// lines at a time: many at once would only fill the processor's queue of requests.
 constexpr int kAhead = 32;
+// Prefetches `bytes` bytes.
 ALLOT_INLINE void fetch(const void* from, size_t bytes) {
   for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(from) + i);
 }

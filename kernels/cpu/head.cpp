@@ -1,4 +1,4 @@
-// What a method may ask of single keys and values.
+// Reads of single keys and values for methods.
 #include <cmath>
 
 #include "kernels/cpu/elements.h"

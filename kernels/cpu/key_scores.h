@@ -1,11 +1,11 @@
 #pragma once
-// Score stages of the CPU: the scores of one KV head's group of query heads over one row's keys.
-// Private to kernels/cpu. Everything is one sum in a fixed order for each (query, key), so results
-// do not depend on page size, threads, the group or which keys are asked for together.
+// Score stages of the CPU: the scores of one KV head's query heads over one row's keys. Private to
+// kernels/cpu. Pure functions, any thread.
 //
-// Exact scores are sums of fused multiply-adds where the processor has them (x86-64-v3 and v4 give
-// the same bits; a processor without rounds twice). Shadow scores are integer sums: the same
-// everywhere.
+// Each (query, key) is one sum in a fixed order. Results do not depend on page size, threads, the
+// group, or which keys are scored together. Exact scores are sums of fused multiply-adds if the
+// processor has them (x86-64-v3 and v4 give the same bits; others round twice). Shadow scores are
+// integer sums, equal everywhere.
 #include <bit>
 #include <cstdint>
 
@@ -13,46 +13,48 @@
 
 namespace allot::kernels {
 
-// Queries in 8 bits and sums of keys are kept on the stack.
+// The largest head_dim: 8-bit queries and sums of keys are on the stack.
 constexpr int kMaxHeadDim = 1024;
 
-// One row's KV head: where its keys are.
+// The keys of one row and KV head.
 struct KeyRange {
   const PagedKv* kv = nullptr;
   const int32_t* pages = nullptr;  // of the row
   int kv_head = 0;
   int n = 0;
-  int first = 0;  // keys before it are left out
+  int first = 0;  // older keys are skipped
 };
 
-// One number of the key cache, `offset` in elements.
+// Returns one number of the key cache, `offset` in elements.
 inline float keyAt(const PagedKv& kv, int64_t offset) {
   if (kv.element == Element::kFloat32) return static_cast<const float*>(kv.keys)[offset];
   const uint32_t bits = static_cast<const uint16_t*>(kv.keys)[offset];
   return std::bit_cast<float>(bits << 16);
 }
 
-// scores[g * stride + j] = scale * q_g . k_j for first <= j < n; queries [group, head_dim].
+// Computes scores[g * stride + j] = scale * q_g . k_j for first <= j < n; queries [group,
+// head_dim].
 void exactScores(const KeyRange& keys, const float* queries, int group, float scale, float* scores,
                  int64_t stride);
 
-// scores[i] = scale * q . k_{rows_i}: the same bits as exactScores gives for that key. Keys are
-// fetched ahead, so this is the way to score scattered ones.
+// Computes scores[i] = scale * q . k_{rows_i} for scattered keys, with exactScores' bits.
+// Prefetches keys.
 void exactScoresOf(const KeyRange& keys, const float* query, float scale, const int32_t* rows,
                    int count, float* scores);
 
-// The same from the shadow with `bits` bits, the centre left out:
-// scores = scale * s_q * s_k,j * (int8 query . code_j), the query rounded to 8 bits with one scale.
-// Up to 15 scores before `first` and beyond n are written, with anything. head_dim <= kMaxHeadDim.
+// Computes scores[g * stride + j] = scale * s_q * s_k,j * (int8 query . code_j) from the shadow
+// with `bits` bits, without the mean key; the query is rounded to 8 bits with one scale. Also
+// overwrites up to 15 scores before `first` and beyond n, with unspecified numbers. Requires:
+// head_dim <= kMaxHeadDim.
 void shadowScores(const KeyRange& keys, int bits, const float* queries, int group, float scale,
                   float* scores, int64_t stride);
 
-// Quantises keys that are in the cache: positions start..start+count-1 of one row and KV head. The
-// centre is the one in the row's first page.
+// Quantises keys of the cache: positions start..start+count-1 of one row and KV head. Reads the
+// mean key from the row's first page.
 void writeShadow(const KeyShadow& shadow, const PagedKv& kv, const int32_t* pages, int kv_head,
                  int start, int count);
 
-// Below: for shadow.cpp, its instruction sets and their tests.
+// ---- For shadow.cpp, its instruction sets and their tests.
 
 // Codes of 16 keys are stored as unsigned bytes' worth of bits, code + 2^(bits-1), in vectors of 64
 // bytes: byte 4 * key + f of a vector is feature 4 * v + f of that key, which is the operand of one
@@ -62,13 +64,15 @@ void writeShadow(const KeyShadow& shadow, const PagedKv& kv, const int32_t* page
 //   3 bits: the low two bits of vectors 4v .. 4v + 3 in one, all of those first; then bit 2 of each
 //           as 64 bits, vector 4v first.
 //
-// dots[16 * h + key] = sum_i codes_key,i * queries[h * head_dim + i], h < heads, heads <= 4; codes
-// unsigned as stored. The tile at `ahead` is fetched meanwhile.
+// Computes dots[16 * h + key] = sum_i codes_key,i * queries[h * head_dim + i] for h < heads, codes
+// unsigned as stored. Prefetches the tile at `ahead`.
+// Requires: heads <= 4.
 using TileDots = void (*)(const uint8_t* tile, const uint8_t* ahead, int head_dim,
                           const int8_t* queries, int heads, int32_t* dots);
 
-// The instruction sets that a program may find, best first.
+// The supported instruction sets, best first.
 enum class ShadowCode { kVnni, kAvx2, kPlain };
+// Returns true if this processor has the instruction set.
 bool runsHere(ShadowCode code);
 TileDots tileDots(ShadowCode code, int bits);
 

@@ -1,5 +1,5 @@
 // One pass over tiles, normalised at the end (SANTA paper, Section 3.3 and
-// Algorithms 6 to 8): every tile of mass W_t
+// Algorithms 6 to 8): every tile of weight W_t
 // makes S_t = max(1, floor(S / T)) systematic draws of its own, each of weight W_t / S_t. Unbiased,
 // sum_t W_t^2 Var_t(S_t). The draws made are T S_t, not S: that is what is reported. The paper says
 // S / T "rounded"; down, and at least one, is what its authors' code does. Tiles have tileSize keys
@@ -20,11 +20,11 @@ void selectS2antaFlash(const Head& head, Selection* selection) {
   for (uint32_t t = begin; t < end; ++t) {
     const int start = static_cast<int>(t) * tile;
     const int first = std::max(start, head.first), last = std::min(start + tile, head.n);
-    uint64_t mass = 0;
-    for (int j = first; j < last; ++j) mass += head.weights[j];
-    if (mass == 0) continue;  // every key masked, or too light to be drawn from
-    systematicThresholds(mass, samples, offsetOf(head.random(t)[0]), thresholds);
-    const double share = static_cast<double>(mass) / static_cast<double>(head.weight_total);
+    uint64_t weight = 0;
+    for (int j = first; j < last; ++j) weight += head.weights[j];
+    if (weight == 0) continue;  // every key masked, or too light to be drawn from
+    systematicThresholds(weight, samples, offsetOf(head.random(t)[0]), thresholds);
+    const double share = static_cast<double>(weight) / static_cast<double>(head.weight_total);
     addDrawsWithin(head, first, last, thresholds, samples, static_cast<float>(share / samples),
                    selection);
   }

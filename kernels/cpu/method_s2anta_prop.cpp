@@ -1,13 +1,13 @@
-// Systematic sampling from per-tile masses, as a GPU does it (SANTA paper, Section 3.2, but not its
-// rounding). With C_t = S times the mass of tiles 0..t, tile t makes
-// floor(C_t + u) - floor(C_{t-1} + u) draws and continues the count inside. A tile needs its own
-// weights and one prefix sum over tiles, and the draws are those of global systematic sampling.
+// Systematic sampling from per-tile weights, as a GPU does it (SANTA paper, Section 3.2, but not
+// its rounding). With C_t = S times the weight of tiles 0..t, tile t makes floor(C_t + u) -
+// floor(C_{t-1} + u) draws and continues the count inside. A tile needs its own weights and one
+// prefix sum over tiles, and the draws are those of global systematic sampling.
 //
-// The paper's own rule is rounding=largest-remainder (Algorithms 2 to 5). With W_t the mass of tile
-// t, Z that of all, q_t = S W_t / Z:
+// The paper's own rule is rounding=largest-remainder (Algorithms 2 to 5). With W_t the weight of
+// tile t, Z that of all, q_t = S W_t / Z:
 //   S_t = floor(q_t), and one more for the S - sum floor(q_t) tiles of the largest q_t -
 //   floor(q_t); tile t makes S_t systematic draws with an offset of its own, c_n = floor(a_t + p +
-//   x_n) - floor(a_t + p), x_n = S_t mass_n / W_t, p the sum of x before n; out = sum c_n V_n / S.
+//   x_n) - floor(a_t + p), x_n = S_t w_n / W_t, p the sum of x before n; out = sum c_n V_n / S.
 // Tile t has the weight S_t / S whatever the offsets, which differs from W_t / Z by less than 1 / S
 // and is never put right: that estimator is biased (kernels/README.md has figures), and its error
 // cannot be told from its draws. Of equal remainders the older tile's goes first; the paper leaves
@@ -22,7 +22,7 @@ namespace {
 
 struct Tile {
   int first, last;  // keys first..last-1
-  uint64_t mass;
+  uint64_t weight;
 };
 
 // Of keys t size .. (t + 1) size - 1, those that the head has.
@@ -38,7 +38,7 @@ struct Quota {
 };
 Quota quotaOf(const Head& head, const Tile& tile) {
   __extension__ using Wide = unsigned __int128;
-  const Wide share = static_cast<Wide>(tile.mass) * head.budget;
+  const Wide share = static_cast<Wide>(tile.weight) * head.budget;
   return {static_cast<uint32_t>(share / head.weight_total),
           static_cast<uint64_t>(share % head.weight_total)};
 }
@@ -70,7 +70,7 @@ void selectByLargestRemainder(const Head& head, int size, int begin, int end,
     if (next != raised && *next == t - begin) ++next, ++draws;
     if (draws == 0) continue;
     selection->thresholds.resize(draws);
-    systematicThresholds(tile.mass, draws, offsetOf(head.random(static_cast<uint32_t>(t))[0]),
+    systematicThresholds(tile.weight, draws, offsetOf(head.random(static_cast<uint32_t>(t))[0]),
                          selection->thresholds.data());
     addDrawsWithin(head, tile.first, tile.last, selection->thresholds.data(), draws, weight,
                    selection);
@@ -98,10 +98,10 @@ void selectS2antaProp(const Head& head, Selection* selection) {
     const Tile tile = tileOf(head, size, t);
     const uint32_t from = systematicDrawsBelow(before, head.weight_total, samples, offset);
     const uint32_t to =
-        systematicDrawsBelow(before + tile.mass, head.weight_total, samples, offset);
+        systematicDrawsBelow(before + tile.weight, head.weight_total, samples, offset);
     for (uint32_t m = from; m < to; ++m) thresholds[m] -= before;
     addDrawsWithin(head, tile.first, tile.last, thresholds + from, to - from, weight, selection);
-    before += tile.mass;
+    before += tile.weight;
   }
 }
 

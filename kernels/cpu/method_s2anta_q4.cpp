@@ -2,7 +2,7 @@
 // of the drawn rows alone: importance weights exp(s - s~), self-normalised. Keys cost their shadow
 // and the drawn rows.
 //
-// The shadow's scores leave out the keys' centre, the same number for every key. The weights do
+// The shadow's scores leave out the mean key, the same number for every key. The weights do
 // not see it, and the estimate of the normaliser has it already: sum_j a~_j exp(s_j - s~_j) =
 // sum_j exp(s_j) / sum_j exp(s~_j), whatever was added to every s~_j.
 #include <algorithm>
@@ -51,7 +51,7 @@ void selectS2antaQ4(const Head& head, Selection* selection) {
   systematicThresholds(head.weight_total, head.budget, offsetOf(head.random(0)[0]), thresholds);
   addDraws(head, thresholds, head.budget, 1.0f, selection);
 
-  const double proposal_lse = head.top + std::log(head.mass_total);
+  const double proposal_lse = head.top + std::log(head.exp_weight_total);
   const double exact_lse =
       head.options->exact_weights ? exactLse(head, selection) : std::numeric_limits<double>::max();
   scoreDrawn(head, selection);

@@ -1,4 +1,4 @@
-// Stratified sampling: one independent draw in each of S strata of equal mass (SANTA paper,
+// Stratified sampling: one independent draw in each of S strata of equal weight (SANTA paper,
 // Section 2.1). Unbiased, and never of more variance than independent draws (Theorem A.6).
 #include "kernels/cpu/draws.h"
 

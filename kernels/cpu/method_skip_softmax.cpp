@@ -32,11 +32,11 @@ void selectSkipSoftmax(const Head& head, Selection* selection) {
     if (largest == kMasked || largest - top < log_threshold) continue;
     top = std::max(top, largest);
     for (int j = from; j < end; ++j) {
-      selection->add(j, head.mass[j], 1);
-      total += static_cast<double>(head.mass[j]);
+      selection->add(j, head.exp_weights[j], 1);
+      total += static_cast<double>(head.exp_weights[j]);
     }
   }
-  // The largest score's block is kept, and its mass is 1.
+  // The largest score's block is kept, and its weight is 1.
   for (float& weight : selection->weights) {
     weight = static_cast<float>(static_cast<double>(weight) / total);
   }

@@ -1,11 +1,11 @@
 #pragma once
 // The value stage of one query head: which entries (keys with their values) are read, and with
-// which weights.
+// which weights. Private to kernels/cpu and to methods that a build adds.
 //
-// A method gets a Head and fills a Selection; decode.cpp does the rest (scores, softmax, S = 0,
-// S >= n, gathering, statistics). To add one, write a file method_<name>.cpp with a function of
-// this form, and add its row to allot/kernels/method_names.h. Parameters, if it has its own, are in
-// method_parameters.cpp. kernels/README.md goes through an example.
+// A method gets a Head and fills a Selection. decode.cpp does the rest: scores, softmax, S = 0,
+// S >= n, gathering and statistics. To add one, write method_<name>.cpp with a function of this
+// form and add a row to allot/kernels/method_names.h; kernels/README.md has an example. A select
+// function runs on any thread of the pool, and each thread has its own Selection.
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -15,33 +15,32 @@
 
 namespace allot::kernels {
 
-// Counts of draws are exact in float32 up to here.
+// The largest count of draws, up to which counts are exact in float32.
 constexpr uint32_t kMostDraws = 1u << 24;
 
-// Integer masses are summed in blocks of this many keys, so that a draw can skip whole blocks.
+// Keys of one block of integer weights; draws skip whole blocks by their sums.
 constexpr int kBlock = 32;
 
-// What one query head knows. Which scores there are is the score stage's business: q.k, Bernoulli's
-// estimate of it, or q.k~ (methods that ask for a shadow); `scores` may be null for quest.
+// The inputs of one query head. Scores are the score stage's: q.k, bernoulli's estimate of it, or
+// q.k~ for methods that read a shadow. They may be null for quest.
 struct Head {
-  // [n], then -inf up to a multiple of kBlock; so are those before `first`, back to a multiple.
+  // [n] scores, then -inf up to a multiple of kBlock; also -inf before `first`, back to a multiple.
   const float* scores = nullptr;
-  // mass_j = exp(s_j - top), top the largest score; 0 beyond n and where a key is masked.
-  const float* mass = nullptr;
-  double mass_total = 0;
+  // [n] exp(s_j - top), top the largest score; 0 beyond n and for masked keys.
+  const float* exp_weights = nullptr;
+  double exp_weight_total = 0;  // their sum
   float top = 0;
-  // The same masses as integers, round(mass_j * 2^30): sums of them do not depend on order, so
-  // draws are equal however keys are tiled. All zero if every key is masked (then no method is
-  // called).
+  // [n] round(exp_weights_j * 2^30). Sums of integers do not depend on order, so that draws are
+  // equal however keys are tiled. If all are zero (every key is masked), no method is called.
   const uint32_t* weights = nullptr;
   const uint64_t* block_weights = nullptr;  // sums over kBlock keys
   uint64_t weight_total = 0;
-  // The keys are first..n-1: a sliding window leaves out those before. Nothing before the block of
-  // `first` is defined.
+  // The keys are first..n-1; older ones are outside of the sliding window. Arrays are undefined
+  // before the block of `first`.
   int first = 0;
   int n = 0;
-  // S > 0 for methods that use it, and below keys() unless draws are made whatever the number of
-  // keys is (exactFromAllKeys), at most kMostDraws then.
+  // S, above 0 for methods that use it. It is below keys(), or with exactAbove=never at most
+  // kMostDraws.
   uint32_t budget = 0;
   int keys() const { return n - first; }
 
@@ -51,7 +50,7 @@ struct Head {
   uint32_t stream = 0;  // attentionStream(layer, head)
 
   const MethodOptions* options = nullptr;
-  // Where this head's keys and values are.
+  // The cache and pages of this head's keys and values.
   const PagedKv* kv = nullptr;
   const int32_t* pages = nullptr;
   int kv_head = 0;
@@ -59,40 +58,39 @@ struct Head {
   const float* bias = nullptr;   // [n] or null
   float scale = 1;
 
-  // Stages have blocks of their own: kHeadDomains.
+  // Returns four random words. The stages' blocks are in kHeadDomains.
   std::array<uint32_t, 4> random(uint32_t block) const {
     return philox(seed, sequence, step, stream, block);
   }
-  // s_j from the key itself, whatever `scores` holds. The caller counts what it reads.
+  // Returns s_j computed from the exact key. The caller counts the read.
   float exactScore(int j) const;
-  // out += weight * v_j, [head_dim].
+  // Adds weight * v_j to out [head_dim].
   void addValue(int j, float weight, float* out) const;
-  // |v_j - centre|^2; centre null: |v_j|^2.
+  // Returns |v_j - centre|^2, or |v_j|^2 if centre is null.
   double valueDistance(int j, const float* centre) const;
 };
 
-// What a method chose. `rows` are entries by their position in the sequence, distinct, in any
-// order; out = sum_i weights_i v_{rows_i}.
+// A method's choice: out = sum_i weights_i v_{rows_i}. Rows are positions in the sequence,
+// distinct, in any order.
 struct Selection {
   std::vector<int32_t> rows;
-  std::vector<float> weights;    // of the output, all of a row's draws together
-  std::vector<uint32_t> counts;  // draws of the row; 0: not sampled but always read
-  // Draws made, repetitions and always-read rows included; the table's column `draws` says how
-  // many they must be.
+  std::vector<float> weights;    // in the output, of all draws of the row
+  std::vector<uint32_t> counts;  // draws of the row; 0: always read
+  // All draws, repetitions and always-read rows included, as the table's column `draws` says.
   uint64_t draws = 0;
-  // Exact keys read beyond the score stage: none, those of `rows`, those and the ones in `bits`
+  // Exact keys read after the score stage: none, those of `rows`, those and the ones in `bits`
   // (pilots), or all.
   uint64_t key_rows = 0;
-  uint64_t extra_key_bytes = 0;  // anything else read of the keys, the same for every head (bounds)
-  uint64_t extra_value_rows = 0;  // value rows read but not in `rows`; all of them are in `bits`
+  uint64_t extra_key_bytes = 0;   // other reads of the keys, equal for all heads (bounds)
+  uint64_t extra_value_rows = 0;  // value rows read and not in `rows`; all are in `bits`
   float finite_population = 1;    // (1 - b / n_s): scales the error of sampling without replacement
   bool error_known = true;        // false for methods with OwnError::kUnknown
-  // Set by methods with estimated scores, where sets_lse. Not a number or +inf if an exact score
-  // was not finite: the step is then refused.
+  // The log-sum of methods with estimated scores, if sets_lse. NaN or +inf if an exact score was
+  // not finite: the step is then refused.
   float lse = 0;
   bool sets_lse = false;
 
-  // Scratch, kept between calls so that nothing is allocated.
+  // Scratch, which lives between calls so that nothing is allocated.
   std::vector<uint64_t> thresholds;
   std::vector<int32_t> order;
   std::vector<uint64_t> bits;  // [n / 64 + 1], of rows
@@ -107,11 +105,12 @@ struct Selection {
   void clear();
 };
 
-// A method's select function. It is called with weights of which one at least is not 0.
+// A method's select function.
+// Requires: at least one of the head's weights is not 0.
 using Select = void(const Head&, Selection*);
 using SelectFunction = Select*;
 
-// The declarations, one for each row of the table. noSelect does nothing and is never called.
+// Declares the function of each row of the table. noSelect does nothing and is never called.
 #define ALLOT_DECLARE_SELECT(enumerator, name, phases, scored_by, chosen_by, draws, needs, \
                              own_error, promise, gpu, select, reads)                       \
   Select select;

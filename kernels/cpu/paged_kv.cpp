@@ -50,7 +50,7 @@ class Append {
       return "page_table: " + name + " ends at position " + std::to_string(end) + ", beyond its " +
              std::to_string(in_.max_pages) + " pages of " + std::to_string(kv_.page_size);
     }
-    // The first page too: it holds the sequence's centre. And that of the newest sum of values.
+    // The first page too: it holds the sequence's mean key. And that of the newest sum of values.
     const int64_t oldest = kv_.value_sums && start > 0 ? start - 1 : start;
     for (int64_t i = 0; i * kv_.page_size < end; ++i) {
       if (i > 0 && (i + 1) * kv_.page_size <= oldest) continue;
@@ -71,7 +71,7 @@ class Append {
         store(kv_.element, kv_.keys, to, at(in_.keys, row, i, head), kv_.head_dim);
         store(kv_.element, kv_.values, to, at(in_.values, row, i, head), kv_.head_dim);
       }
-      if (start == 0 && in_.count > 0 && kv_.centres) setCentre(row, head);
+      if (start == 0 && in_.count > 0 && kv_.mean_keys) setMeanKey(row, head);
       for (const KeyShadow& shadow : kv_.shadows) {
         if (shadow.bits > 0) writeShadow(shadow, kv_, pages(row), head, start, in_.count);
       }
@@ -107,16 +107,16 @@ class Append {
   }
 
   // The mean of what the cache holds, so that a shadow is a function of the cache alone.
-  void setCentre(int row, int head) const {
-    float* centre =
-        kv_.centres + (static_cast<int64_t>(pages(row)[0]) * kv_.kv_heads + head) * kv_.head_dim;
+  void setMeanKey(int row, int head) const {
+    float* mean_key =
+        kv_.mean_keys + (static_cast<int64_t>(pages(row)[0]) * kv_.kv_heads + head) * kv_.head_dim;
     double totals[kMaxHeadDim] = {};
     for (int i = 0; i < in_.count; ++i) {
       const int64_t from = offset(row, head, i);
       for (int d = 0; d < kv_.head_dim; ++d) totals[d] += keyAt(kv_, from + d);
     }
     for (int d = 0; d < kv_.head_dim; ++d) {
-      centre[d] = static_cast<float>(totals[d] / in_.count);
+      mean_key[d] = static_cast<float>(totals[d] / in_.count);
     }
   }
 
@@ -196,7 +196,7 @@ void copyPage(const PagedKv& kv, int64_t from, int64_t to) {
     copy(shadow.codes, tiles * shadow.tileBytes(kv.head_dim));
     copy(shadow.scales, positions * sizeof(float));
   }
-  copy(kv.centres, static_cast<size_t>(kv.kv_heads) * kv.head_dim * sizeof(float));
+  copy(kv.mean_keys, static_cast<size_t>(kv.kv_heads) * kv.head_dim * sizeof(float));
   copy(kv.bounds, tiles * 2 * kv.head_dim * bytesOf(kv.element));
   copy(kv.value_sums, static_cast<size_t>(kv.kv_heads) * 2 * kv.head_dim * sizeof(double));
 }

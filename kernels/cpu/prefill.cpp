@@ -53,11 +53,11 @@ float largestOf(const float* scores, int from, int to) {
   return largest;
 }
 
-// One query's scores of the keys from..to - 1 of the block become masses exp(s - top), those of the
+// One query's scores of the keys from..to - 1 of the block become exp(s - top), those of the
 // others of its `width` keys 0. False if a score is not finite.
 ALLOT_CLONES
-bool masses(float* scores, int from, int to, int width, int channels, float* top, double* total,
-            float* sums) {
+bool expWeights(float* scores, int from, int to, int width, int channels, float* top, double* total,
+                float* sums) {
   int bad = 0;
   for (int j = from; j < to; ++j) {
     bad |= !(std::fabs(scores[j]) <= std::numeric_limits<float>::max());
@@ -79,12 +79,12 @@ bool masses(float* scores, int from, int to, int width, int channels, float* top
     }
     *top = largest;
   }
-  double mass = 0;
+  double sum_of_weights = 0;
   for (int j = 0; j < width; j += 16) {
     at(scores + j) = expOf(load(scores + j) - largest);
-    mass += static_cast<double>(sum(load(scores + j)));
+    sum_of_weights += static_cast<double>(sum(load(scores + j)));
   }
-  *total += mass;
+  *total += sum_of_weights;
   return true;
 }
 
@@ -236,8 +236,8 @@ class BlockRun {
     s_.statistics.value_bytes += bytesOfKeys(keys);
     for (int q = 0; q < padded_; ++q) {
       const Range seen = seenBy(q, start, keys.from, keys.to);
-      if (!masses(s_.scores + q * kBlockKeys, seen.from, seen.to, width_, channels_, s_.top + q,
-                  s_.total + q, s_.sums.data() + static_cast<int64_t>(q) * channels_)) {
+      if (!expWeights(s_.scores + q * kBlockKeys, seen.from, seen.to, width_, channels_, s_.top + q,
+                      s_.total + q, s_.sums.data() + static_cast<int64_t>(q) * channels_)) {
         return false;
       }
     }
@@ -260,7 +260,7 @@ class BlockRun {
     if (!weigh(blocks)) return false;
     uint64_t total = 0;
     for (int b = 0; b < blocks; ++b) total += s_.weights[static_cast<size_t>(b)];
-    assert(total > 0);  // each query's mass is 2^30 in all
+    assert(total > 0);  // each query's weights sum to 2^30
     const uint32_t offset = offsetOf(
         philox(draws.seed, draws.sequence, kPromptBit | static_cast<uint32_t>(begin_),
                attentionStream(draws.layer, static_cast<uint32_t>(head_)), kDrawBlocks)[0]);
@@ -317,8 +317,8 @@ class BlockRun {
     return keys;
   }
 
-  // Every block's mass as an integer, sum over queries of their attention on it times 2^30; top
-  // becomes the queries' log-normaliser and total 1, for finish().
+  // Computes every block's weight as an integer, the sum over queries of their attention on it
+  // times 2^30; top becomes the queries' log-normaliser and total 1, for finish().
   bool weigh(int blocks) {
     s_.block_lse.resize(static_cast<size_t>(blocks) * kBlockQueries);
     s_.weights.assign(static_cast<size_t>(blocks), 0);
@@ -343,12 +343,12 @@ class BlockRun {
       s_.total[q] = 1;
     }
     for (int b = 0; b < blocks; ++b) {
-      double mass = 0;
+      double weight = 0;
       for (int q = 0; begin_ + q < end_; ++q) {
-        mass += std::exp(static_cast<double>(lseOf(b, q)) - s_.top[q]);
+        weight += std::exp(static_cast<double>(lseOf(b, q)) - s_.top[q]);
       }
       s_.weights[static_cast<size_t>(b)] =
-          static_cast<uint64_t>(std::llround(std::ldexp(mass, 30)));
+          static_cast<uint64_t>(std::llround(std::ldexp(weight, 30)));
     }
     return true;
   }

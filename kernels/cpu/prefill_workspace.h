@@ -1,5 +1,6 @@
 #pragma once
-// What the stages of a prefill share. Private to kernels/cpu.
+// The scratch memory of a prefill, which its stages share. Private to kernels/cpu. The workspace's
+// one caller owns it; during a call each thread has its own PrefillScratch.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,21 +12,22 @@
 
 namespace allot::kernels {
 
+// Returns head_dim, rounded up to whole tiles of lanes.
 inline int channelsOf(int head_dim) {
   return (head_dim + kTileLanes - 1) / kTileLanes * kTileLanes;
 }
 
-// What one thread works with: one head of one query block at a time.
+// One thread's scratch, for one head of one query block at a time.
 struct PrefillScratch {
-  std::vector<float> queries;  // [64, head_dim], times the scale; zeros where there is no query
-  std::vector<float> keys;     // [head_dim, 64]; zeros where no query of the block sees the key
-  std::vector<float> values;   // [64, channels]: head_dim up to whole tiles
-  std::vector<float> sums;     // [64, channels]: outputs times their softmax's sum
+  std::vector<float> queries;  // [64, head_dim], scaled; zeros without a query
+  std::vector<float> keys;     // [head_dim, 64]; zeros for keys that no query of the block sees
+  std::vector<float> values;   // [64, channels], channels = channelsOf(head_dim)
+  std::vector<float> sums;     // [64, channels] outputs times their softmax's sum
   float scores[kBlockQueries * kBlockKeys];
   float top[kBlockQueries];
   double total[kBlockQueries];
-  std::vector<float> block_lse;   // sampled blocks: [key blocks, 64]
-  std::vector<uint64_t> weights;  // and their masses, [key blocks]
+  std::vector<float> block_lse;   // [key blocks, 64], for sampled blocks
+  std::vector<uint64_t> weights;  // [key blocks], for sampled blocks
   PrefillStatistics statistics;
   int failed_item = -1;
 };
@@ -50,7 +52,7 @@ struct PrefillWorkspace::Impl {
   std::vector<PrefillScratch> scratch;
 };
 
-// Nothing, or one sentence that names the tensor and the entry.
+// Returns nothing, or one sentence that names the tensor and the entry that is refused.
 std::optional<std::string> checkPrefill(const PagedKv& kv, const PrefillInputs& in);
 
 }  // namespace allot::kernels

@@ -2,8 +2,8 @@
 // Inference with Adaptive Structured Sparse Attention", Algorithm 1): one chunk, one selection.
 //
 // What the text leaves open is decided so: keys of a block are summed and rows averaged, or alpha
-// would be no share of mass; slashes are binned by the distance of tokens, so that a slash falls
-// into one bin and a column into one, and neither into the other's.
+// would be no share of the attention; slashes are binned by the distance of tokens, so that a slash
+// falls into one bin and a column into one, and neither into the other's.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -62,7 +62,7 @@ bool sample(const PagedKv& kv, const PrefillInputs& in, int block, int head, Bin
   const int kv_head = head / (in.heads / kv.kv_heads);
   exactScores({&kv, in.page_table, kv_head, end, in.oldest(begin)}, queries.data(), rows, in.scale,
               scores.data(), stride);
-  std::vector<float> mass(static_cast<size_t>(stride));
+  std::vector<float> exp_weights(static_cast<size_t>(stride));
   std::vector<uint32_t> weights(static_cast<size_t>(stride));
   std::vector<uint64_t> block_weights(static_cast<size_t>(stride / kBlock));
   for (int r = 0; r < rows; ++r) {
@@ -70,8 +70,8 @@ bool sample(const PagedKv& kv, const PrefillInputs& in, int block, int head, Bin
     float* row = scores.data() + r * stride;
     if (!finishScores(row, n, nullptr, first)) return false;
     const int base = first / kBlock * kBlock, padded = paddedLength(n) - base;
-    exponentials(row + base, padded, mass.data() + base);
-    const uint64_t total = integerWeights(mass.data() + base, padded, weights.data() + base,
+    exponentials(row + base, padded, exp_weights.data() + base);
+    const uint64_t total = integerWeights(exp_weights.data() + base, padded, weights.data() + base,
                                           block_weights.data() + base / kBlock);
     for (int j = first; j < n; ++j) {
       // Below 2^60: a weight is at most 2^30.

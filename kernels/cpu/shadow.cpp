@@ -267,13 +267,13 @@ void scoreTile(const int32_t* dots, const float* scales, const Query8* queries, 
 // ---- Writing.
 
 // Codes of one key, unsigned; returns its scale.
-float quantise(const PagedKv& kv, int64_t key, const float* centre, int bits, uint8_t* codes) {
+float quantise(const PagedKv& kv, int64_t key, const float* mean_key, int bits, uint8_t* codes) {
   const int limit = (1 << (bits - 1)) - 1;
   float halves[kMaxHeadDim];
   float largest = 0;
   for (int d = 0; d < kv.head_dim; ++d) {
     // Half the difference: the difference of two finite numbers may not be finite.
-    halves[d] = 0.5f * keyAt(kv, key + d) - (centre ? 0.5f * centre[d] : 0.0f);
+    halves[d] = 0.5f * keyAt(kv, key + d) - (mean_key ? 0.5f * mean_key[d] : 0.0f);
     largest = std::max(largest, std::fabs(halves[d]));
   }
   if (largest < 1e-30f) {
@@ -366,15 +366,15 @@ void writeShadow(const KeyShadow& shadow, const PagedKv& kv, const int32_t* page
                  int start, int count) {
   assert(kv.head_dim <= kMaxHeadDim && kv.page_size % kTileKeys == 0);
   const size_t tile_bytes = shadow.tileBytes(kv.head_dim);
-  const float* centre =
-      kv.centres
-          ? kv.centres + (static_cast<int64_t>(pages[0]) * kv.kv_heads + kv_head) * kv.head_dim
+  const float* mean_key =
+      kv.mean_keys
+          ? kv.mean_keys + (static_cast<int64_t>(pages[0]) * kv.kv_heads + kv_head) * kv.head_dim
           : nullptr;
   for (int j = start; j < start + count; ++j) {
     const int64_t key = kv.offset(pages[j / kv.page_size], kv_head, j % kv.page_size);
     const int64_t position = key / kv.head_dim;
     uint8_t codes[kMaxHeadDim];
-    shadow.scales[position] = quantise(kv, key, centre, shadow.bits, codes);
+    shadow.scales[position] = quantise(kv, key, mean_key, shadow.bits, codes);
     pack(codes, shadow.bits, kv.head_dim, static_cast<int>(position % kTileKeys),
          shadow.codes + position / kTileKeys * tile_bytes);
   }

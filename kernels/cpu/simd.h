@@ -1,6 +1,7 @@
 #pragma once
-// Sixteen floats at once, in GCC's vector extensions: one source, compiled for several instruction
-// sets by ALLOT_CLONES and chosen when the program is loaded. Private to kernels/cpu.
+// Sixteen floats in GCC's vector extensions. ALLOT_CLONES compiles one source for several
+// instruction sets and chooses when the program is loaded. Private to kernels/cpu. Pure functions,
+// any thread.
 #include <cstdint>
 #include <cstring>
 
@@ -12,16 +13,16 @@ typedef float Float8 __attribute__((vector_size(32)));
 typedef float Float4 __attribute__((vector_size(16)));
 
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-// Sanitized builds take one plain version: their run-time is not up when the choice is made.
+// Sanitized builds have one plain version: the sanitizer's runtime starts after the choice.
 #define ALLOT_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define ALLOT_CLONES
 #endif
 #define ALLOT_INLINE inline __attribute__((always_inline))
 
-// Whether 64-byte vectors are one register here. Where they are not, GCC takes them apart, and a
-// scalar times such a vector goes through memory, some twenty times slower: what multiplies
-// matrices and scores keys is therefore written for vectors of either width, with the same bits.
+// Returns true if a 64-byte vector is one register here. Otherwise GCC splits it, and a scalar
+// times such a vector goes through memory, about twenty times slower. Products and scores are
+// therefore written for both widths, with the same bits.
 #if defined(__x86_64__)
 inline bool hasWideVectors() {
   static const bool has = __builtin_cpu_supports("avx512vl");
@@ -50,7 +51,7 @@ ALLOT_INLINE void store(float* where, const Vector& v) {
 }
 ALLOT_INLINE Float16& at(float* where) { return *reinterpret_cast<Float16*>(where); }
 
-// In a fixed order, so that the result is the same on every instruction set.
+// Returns the sum of the lanes, in one order on every instruction set.
 ALLOT_INLINE float sum(const Float16& v) {
   const Float8 low = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7);
   const Float8 high = __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -60,8 +61,9 @@ ALLOT_INLINE float sum(const Float16& v) {
   return (quarter[0] + quarter[2]) + (quarter[1] + quarter[3]);
 }
 
-// exp(x) for x <= 88, to about 2 ulp: 2^k * p(r), with Cody-Waite reduction and a degree-6
-// polynomial. Anything below -87 (and -inf) gives 0.
+// Returns exp(x) to about 2 ulp: 2^k * p(r), with Cody-Waite reduction and a degree-6 polynomial.
+// Below -87 (and for -inf) it is 0.
+// Requires: x <= 88.
 ALLOT_INLINE Float16 expOf(Float16 x) {
   const Int16 tiny = x < -87.0f;
   x = tiny ? Float16{} : x;

@@ -12,8 +12,8 @@ namespace {
 
 // In a fixed order: the same whatever the instruction set.
 ALLOT_CLONES
-double blockSum(const float* mass) {
-  return static_cast<double>(sum(load(mass) + load(mass + 16)));
+double blockSum(const float* exp_weights) {
+  return static_cast<double>(sum(load(exp_weights) + load(exp_weights + 16)));
 }
 
 }  // namespace
@@ -40,7 +40,7 @@ bool finishScores(float* scores, int n, const float* bias, int first) {
 }
 
 ALLOT_CLONES
-float exponentials(const float* scores, int padded_length, float* mass) {
+float exponentials(const float* scores, int padded_length, float* exp_weights) {
   // Sixteen maxima side by side: one alone waits for itself at every key.
   Float16 tops = load(scores);
   for (int j = 16; j < padded_length; j += 16) {
@@ -50,25 +50,25 @@ float exponentials(const float* scores, int padded_length, float* mass) {
   float top = tops[0];
   for (int i = 1; i < 16; ++i) top = tops[i] > top ? tops[i] : top;
   const float shift = std::isfinite(top) ? top : 0.0f;
-  for (int j = 0; j < padded_length; j += 16) at(mass + j) = expOf(load(scores + j) - shift);
+  for (int j = 0; j < padded_length; j += 16) at(exp_weights + j) = expOf(load(scores + j) - shift);
   return shift;
 }
 
-double massTotal(const float* mass, int padded_length) {
+double expWeightTotal(const float* exp_weights, int padded_length) {
   double total = 0;
-  for (int j = 0; j < padded_length; j += kBlock) total += blockSum(mass + j);
+  for (int j = 0; j < padded_length; j += kBlock) total += blockSum(exp_weights + j);
   return total;
 }
 
 ALLOT_CLONES
-uint64_t integerWeights(const float* mass, int padded_length, uint32_t* weights,
+uint64_t integerWeights(const float* exp_weights, int padded_length, uint32_t* weights,
                         uint64_t* block_weights) {
   uint64_t total = 0;
   for (int block = 0; block < padded_length / kBlock; ++block) {
     uint64_t sum = 0;
     for (int j = block * kBlock; j < (block + 1) * kBlock; ++j) {
       // Floats from 2^23 on are whole numbers; adding a half would only round them again.
-      const float scaled = mass[j] * 0x1p30f;
+      const float scaled = exp_weights[j] * 0x1p30f;
       const auto weight = static_cast<int32_t>(scaled < 0x1p22f ? scaled + 0.5f : scaled);
       weights[j] = static_cast<uint32_t>(weight);
       sum += static_cast<uint64_t>(weight);

@@ -1,6 +1,6 @@
 #pragma once
-// ThreadPool: the one pool of threads of the CPU kernels. Runs the items of a loop on `threads`
-// threads, the caller's included; the others sleep in between. One caller at a time. Private to
+// ThreadPool: the thread pool of the CPU kernels. It runs the items of a loop on `threads` threads,
+// the caller's included; the other threads sleep between loops. One caller at a time. Private to
 // kernels/cpu.
 #include <atomic>
 #include <condition_variable>
@@ -19,8 +19,8 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(helpers_.size()) + 1; }
 
-  // Calls body(thread, item) for every item of 0..count-1, thread in 0..threads()-1; returns when
-  // all are done. No allocation.
+  // Calls body(thread, item) for every item of 0..count-1, with thread in 0..threads()-1, and
+  // returns when all are done. Does not allocate.
   template <typename Body>
   void forEach(int count, Body& body) {
     if (helpers_.empty() || count <= 1) {

@@ -1,7 +1,8 @@
-// What cuda_decode.h is in a build without nvcc or with a LibTorch for CPUs: it says so.
+// cuda_decode.h and its sisters in a build without nvcc or with a LibTorch for CPUs: every function
+// refuses.
 #include "allot/kernels/cuda_decode.h"
 #include "allot/kernels/cuda_prefill.h"
-#include "allot/kernels/cuda_tile_masses.h"
+#include "allot/kernels/cuda_tile_sums.h"
 
 namespace allot::kernels::cuda {
 namespace {
@@ -34,8 +35,8 @@ std::optional<std::string> decodeAttention(const MethodOptions&, const PagedKv&,
                                            Stream) {
   return kAbsent;
 }
-std::optional<std::string> tileMasses(const PagedKv&, const DecodeInputs&, int, int, TileMass*,
-                                      Stream) {
+std::optional<std::string> tileSums(const PagedKv&, const DecodeInputs&, int, int, TileSum*,
+                                    Stream) {
   return kAbsent;
 }
 std::optional<std::string> appendKv(const PagedKv&, const AppendInputs&, Workspace*, Stream) {

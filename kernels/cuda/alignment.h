@@ -1,8 +1,8 @@
 #pragma once
-// Where a caller's arrays may begin. Kernels load 16 bytes at once of queries and of what a cache
-// holds of each key, and a prefill writes 8; at other addresses the GPU faults, and then CUDA is at
-// an end in the whole process. All else is read and written element by element: it may begin
-// wherever its type may. Private to kernels/cuda; host, any thread, without CUDA.
+// The alignment of a caller's arrays. Kernels load 16 bytes at once of queries and of a cache's
+// keys, values, codes, scales and bounds, and a prefill writes 8. At other addresses the GPU
+// faults, after which CUDA fails in the whole process. Other arrays are accessed element by element
+// and need only their type's alignment. Private to kernels/cuda; host, any thread, without CUDA.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace allot::kernels::cuda {
 
-// One sentence about the first array that begins elsewhere, if one does; null is none.
+// Returns one sentence about the first misaligned array, or nothing. Null pointers are aligned.
 inline std::optional<std::string> misaligned(const PagedKv& kv, const float* queries = nullptr,
                                              const float* prefill_out = nullptr) {
   const KeyShadow* const shadow = kv.shadow(4);

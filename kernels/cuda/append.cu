@@ -8,7 +8,7 @@ AppendKernels appendKernelsOf(int head_dim, Element element) {
   return byShape<AppendKernels>(head_dim, element, [](auto shape) {
     using S = decltype(shape);
     return AppendKernels{
-        appendKernel<S::kDim, typename S::Type>,    centreKernel<S::kDim, typename S::Type>,
+        appendKernel<S::kDim, typename S::Type>,    meanKeyKernel<S::kDim, typename S::Type>,
         shadowKernel<S::kDim, typename S::Type>,    boundsKernel<S::kDim, typename S::Type>,
         valueSumsKernel<S::kDim, typename S::Type>, meansKernel<S::kDim>};
   });

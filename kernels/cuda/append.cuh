@@ -1,8 +1,8 @@
 #pragma once
-// Keys and values into the cache, with their 4-bit shadow, its centre and their bounds:
-// kernels/cpu/paged_kv.cpp and shadow.cpp on the GPU, to the bit. A warp takes one position
-// of one KV head; the centre of a sequence that starts is in the way of its shadow, so that appends
-// of more than one position are three launches.
+// Device code that writes keys and values into the cache, with the 4-bit shadow, the mean key, the
+// bounds and the sums of values: kernels/cpu/paged_kv.cpp and shadow.cpp to the bit. One warp
+// writes one position of one KV head. The shadow needs the mean key of a sequence that starts, so
+// that appends of more than one position are three launches.
 #include "kernels/cuda/primitives.cuh"
 
 namespace allot::kernels::cuda {
@@ -14,7 +14,7 @@ struct Append {
   void* values;
   uint8_t* codes;  // null: no shadow
   float* code_scales;
-  float* centres;  // null: none
+  float* mean_keys;  // null: none
   int64_t pages;
   int kv_heads;
   int page_shift;
@@ -35,7 +35,7 @@ __device__ inline void report(const Append& in, Wrong kind, int row, int kv_head
                           static_cast<unsigned long long>(row) << 24 | kv_head);
 }
 
-// The position's row in the pool, or -1 (reported).
+// Returns the position's vector in the pool, or -1 after reporting an error.
 __device__ inline int64_t poolRow(const Append& in, int row, int kv_head, int64_t position) {
   if (position < 0 || position >= static_cast<int64_t>(in.max_pages) << in.page_shift) {
     report(in, Wrong::kLength, row, kv_head);
@@ -57,7 +57,7 @@ struct LaneRow {
   static constexpr int kOwn = kDim / 32;
   T element[kOwn];
 
-  // False if the cache cannot hold one of them.
+  // Returns false if the cache cannot hold one of the numbers.
   __device__ bool take(const float* from, int lane) {
     bool good = true;
 #pragma unroll
@@ -79,17 +79,17 @@ struct LaneRow {
   }
 };
 
-// Codes and scale of one key (kernels/cpu/shadow.cpp, quantise and pack). `halves` are half the
-// differences to the centre.
+// Writes codes and scale of one key (kernels/cpu/shadow.cpp, quantise and pack). `halves` are half
+// the differences to the mean key.
 template <int kDim, typename T>
 __device__ inline void writeShadow(const Append& in, const LaneRow<kDim, T>& key,
-                                   const float* centre, int64_t row, int lane) {
+                                   const float* mean_key, int64_t row, int lane) {
   constexpr int kOwn = kDim / 32;
   float halves[kOwn], largest = 0;
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
     const float x = __fmul_rn(0.5f, ElementOf<T>::toFloat(key.element[i]));
-    halves[i] = __fsub_rn(x, centre ? __fmul_rn(0.5f, centre[lane * kOwn + i]) : 0.0f);
+    halves[i] = __fsub_rn(x, mean_key ? __fmul_rn(0.5f, mean_key[lane * kOwn + i]) : 0.0f);
     largest = fmaxf(largest, fabsf(halves[i]));
   }
   for (int i = 16; i > 0; i /= 2) largest = fmaxf(largest, __shfl_xor_sync(kAll, largest, i));
@@ -111,20 +111,20 @@ __device__ inline void writeShadow(const Append& in, const LaneRow<kDim, T>& key
   const uint32_t high = __shfl_down_sync(kAll, codes, kLanesOfFour);
   if (lane % (2 * kLanesOfFour) == 0) {
     const int v = lane / (2 * kLanesOfFour);
-    uint8_t* tile = in.codes + row / kPart * (kDim * 8);
-    *reinterpret_cast<uint32_t*>(tile + v * 64 + row % kPart * 4) = codes | high << 4;
+    uint8_t* tile = in.codes + row / kSubtileKeys * (kDim * 8);
+    *reinterpret_cast<uint32_t*>(tile + v * 64 + row % kSubtileKeys * 4) = codes | high << 4;
   }
   if (lane == 0) in.code_scales[row] = zero ? 0.0f : __fmul_rn(2, __fdiv_rn(largest, 7.0f));
 }
 
-__device__ inline float* centreOf(const Append& in, int row, int kv_head, int dim) {
-  if (!in.centres) return nullptr;
+__device__ inline float* meanKeyOf(const Append& in, int row, int kv_head, int dim) {
+  if (!in.mean_keys) return nullptr;
   const int page = in.page_table[static_cast<int64_t>(row) * in.max_pages];
   if (static_cast<uint32_t>(page) >= static_cast<uint64_t>(in.pages)) return nullptr;
-  return in.centres + (static_cast<int64_t>(page) * in.kv_heads + kv_head) * dim;
+  return in.mean_keys + (static_cast<int64_t>(page) * in.kv_heads + kv_head) * dim;
 }
 
-// Keys and values; the shadow too, if the append is of one position.
+// Writes keys and values, and the shadow if the append is of one position.
 template <int kDim, typename T>
 __global__ void __launch_bounds__(kAppendThreads) appendKernel(const __grid_constant__ Append in) {
   waitForKernelBefore();
@@ -147,36 +147,36 @@ __global__ void __launch_bounds__(kAppendThreads) appendKernel(const __grid_cons
   key.store(in.keys, at, lane);
   value.store(in.values, at, lane);
   if (in.count > 1) return;
-  float* centre = centreOf(in, row, kv_head, kDim);
-  if (centre && in.starts[row] == 0) {
+  float* mean_key = meanKeyOf(in, row, kv_head, kDim);
+  if (mean_key && in.starts[row] == 0) {
     for (int j = 0; j < kDim / 32; ++j) {
-      centre[lane * (kDim / 32) + j] = ElementOf<T>::toFloat(key.element[j]);
+      mean_key[lane * (kDim / 32) + j] = ElementOf<T>::toFloat(key.element[j]);
     }
   }
-  if (in.codes) writeShadow(in, key, centre, at, lane);
+  if (in.codes) writeShadow(in, key, mean_key, at, lane);
 }
 
-// The centre of every sequence that starts: the mean of its keys, summed in double precision, where
-// sums of 8- or 11-bit numbers are exact unless they differ by 2^20 and more.
+// Writes the mean key of every sequence that starts. Sums are in double precision, where sums of 8-
+// or 11-bit numbers are exact unless they differ by 2^20 or more.
 template <int kDim, typename T>
-__global__ void __launch_bounds__(1024) centreKernel(const __grid_constant__ Append in) {
-  constexpr int kSides = 1024 / kDim;
-  __shared__ double totals[kSides][kDim];
+__global__ void __launch_bounds__(1024) meanKeyKernel(const __grid_constant__ Append in) {
+  constexpr int kPartialSums = 1024 / kDim;
+  __shared__ double totals[kPartialSums][kDim];
   const int row = blockIdx.x / in.kv_heads, kv_head = blockIdx.x % in.kv_heads;
   if (in.starts[row] != 0) return;
-  float* centre = centreOf(in, row, kv_head, kDim);
-  if (!centre) return;
-  const int d = threadIdx.x % kDim, side = threadIdx.x / kDim;
+  float* mean_key = meanKeyOf(in, row, kv_head, kDim);
+  if (!mean_key) return;
+  const int d = threadIdx.x % kDim, partial = threadIdx.x / kDim;
   double total = 0;
-  for (int i = side; i < in.count; i += kSides) {
+  for (int i = partial; i < in.count; i += kPartialSums) {
     const int64_t at = poolRow(in, row, kv_head, i);
     if (at >= 0) total += ElementOf<T>::toFloat(static_cast<const T*>(in.keys)[at * kDim + d]);
   }
-  totals[side][d] = total;
+  totals[partial][d] = total;
   __syncthreads();
-  if (side > 0) return;
-  for (int s = 1; s < kSides; ++s) total += totals[s][d];
-  centre[d] = static_cast<float>(total / in.count);
+  if (partial > 0) return;
+  for (int s = 1; s < kPartialSums; ++s) total += totals[s][d];
+  mean_key[d] = static_cast<float>(total / in.count);
 }
 
 template <int kDim, typename T>
@@ -191,15 +191,15 @@ __global__ void __launch_bounds__(kAppendThreads) shadowKernel(const __grid_cons
   if (at < 0) return;
   LaneRow<kDim, T> key;
   key.load(in.keys, at, lane);
-  writeShadow(in, key, centreOf(in, row, kv_head, kDim), at, lane);
+  writeShadow(in, key, meanKeyOf(in, row, kv_head, kDim), at, lane);
 }
 
-// Tiles of kPart positions that `count` ones in a row may be in.
+// Returns how many tiles of kSubtileKeys positions `count` consecutive positions may touch.
 __host__ __device__ constexpr int touchedTiles(int count) {
-  return (count + kPart - 2) / kPart + 1;
+  return (count + kSubtileKeys - 2) / kSubtileKeys + 1;
 }
 
-// PagedKv::bounds of the tiles that the new positions are in, a warp a tile. Behind appendKernel.
+// Writes PagedKv::bounds of the tiles of the new positions, a warp a tile. Runs after appendKernel.
 template <int kDim, typename T>
 __global__ void __launch_bounds__(kAppendThreads) boundsKernel(const __grid_constant__ Append in) {
   constexpr int kOwn = kDim / 32;
@@ -210,16 +210,16 @@ __global__ void __launch_bounds__(kAppendThreads) boundsKernel(const __grid_cons
   const int kv_head = static_cast<int>(item / tiles % in.kv_heads);
   const int row = static_cast<int>(item / tiles / in.kv_heads);
   const int64_t start = in.starts[row], end = start + in.count;
-  const int64_t first = (start & -kPart) + tile * kPart;
-  const int64_t from = max(first, start), to = min(first + kPart, end);
+  const int64_t first = (start & -kSubtileKeys) + tile * kSubtileKeys;
+  const int64_t from = max(first, start), to = min(first + kSubtileKeys, end);
   if (from >= to) return;
   const int64_t at = poolRow(in, row, kv_head, from);  // a tile is in one page
   if (at < 0) return;
-  T* bounds = static_cast<T*>(in.bounds) + at / kPart * (2 * kDim) + lane * kOwn;
+  T* bounds = static_cast<T*>(in.bounds) + at / kSubtileKeys * (2 * kDim) + lane * kOwn;
   T low[kOwn], high[kOwn];
   // The bounds of a page's earlier use are dropped by the first key of a tile.
 #pragma unroll
-  for (int i = 0; i < kOwn && from % kPart != 0; ++i) {
+  for (int i = 0; i < kOwn && from % kSubtileKeys != 0; ++i) {
     low[i] = bounds[i];
     high[i] = bounds[kDim + i];
   }
@@ -229,8 +229,8 @@ __global__ void __launch_bounds__(kAppendThreads) boundsKernel(const __grid_cons
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
       const float x = ElementOf<T>::toFloat(key.element[i]);
-      if (j % kPart == 0 || x < ElementOf<T>::toFloat(low[i])) low[i] = key.element[i];
-      if (j % kPart == 0 || x > ElementOf<T>::toFloat(high[i])) high[i] = key.element[i];
+      if (j % kSubtileKeys == 0 || x < ElementOf<T>::toFloat(low[i])) low[i] = key.element[i];
+      if (j % kSubtileKeys == 0 || x > ElementOf<T>::toFloat(high[i])) high[i] = key.element[i];
     }
   }
 #pragma unroll
@@ -240,8 +240,8 @@ __global__ void __launch_bounds__(kAppendThreads) boundsKernel(const __grid_cons
   }
 }
 
-// PagedKv::value_sums, as kernels/cpu/value_sums.cpp has them: a block a KV head of a sequence, a
-// thread a channel, position after position. Behind appendKernel.
+// Writes PagedKv::value_sums as kernels/cpu/value_sums.cpp does: a block a row and KV head, a
+// thread a channel, position after position. Runs after appendKernel.
 template <int kDim, typename T>
 __global__ void __launch_bounds__(kDim) valueSumsKernel(const __grid_constant__ Append in) {
   const int row = blockIdx.x / in.kv_heads, kv_head = blockIdx.x % in.kv_heads, d = threadIdx.x;
@@ -265,7 +265,7 @@ __global__ void __launch_bounds__(kDim) valueSumsKernel(const __grid_constant__ 
   }
 }
 
-// kernels::meanValues.
+// Computes kernels::meanValues.
 struct Means {
   const double* value_sums;
   int64_t pages;
@@ -282,7 +282,7 @@ __global__ void __launch_bounds__(kDim) meansKernel(const __grid_constant__ Mean
   const int row = blockIdx.x / in.kv_heads, kv_head = blockIdx.x % in.kv_heads, d = threadIdx.x;
   const int n = in.lengths[row];
   float mean = 0;
-  // What is wrong with the sequence is found by the step.
+  // The step reports a wrong length or page.
   if (n > 0 && n <= static_cast<int64_t>(in.max_pages) << in.page_shift) {
     const int page =
         in.page_table[static_cast<int64_t>(row) * in.max_pages + (n - 1 >> in.page_shift)];

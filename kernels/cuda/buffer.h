@@ -1,5 +1,6 @@
 #pragma once
-// Device memory that grows, and how a failure of the runtime is said. Private to kernels/cuda.
+// Buffer, device memory that grows, and the text of a CUDA error. Private to kernels/cuda. A
+// workspace owns its buffers; host, one caller at a time.
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
@@ -10,6 +11,7 @@ namespace allot::kernels::cuda {
 
 using Refusal = std::optional<std::string>;
 
+// Returns a sentence if `error` is one, else nothing.
 inline Refusal failed(const std::string& what, cudaError_t error) {
   if (error == cudaSuccess) return std::nullopt;
   return what + ": " + cudaGetErrorString(error);
@@ -22,7 +24,7 @@ class Buffer {
   Buffer& operator=(const Buffer&) = delete;
   ~Buffer() { cudaFree(data_); }
 
-  // What it held is lost where it grows.
+  // Makes room for `bytes`. Growing waits for the device and loses the contents.
   Refusal grow(size_t bytes) {
     if (bytes <= bytes_) return std::nullopt;
     ++moves_;

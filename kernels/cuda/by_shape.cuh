@@ -1,5 +1,5 @@
 #pragma once
-// From a cache's shape to the kernel that was compiled for it.
+// Chooses the kernel that was compiled for a cache's shape. Private to kernels/cuda; host.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -15,7 +15,7 @@ struct Shape {
   using Type = T;
 };
 
-// make(Shape), or nothing where there is no such kernel.
+// Returns make(Shape), or Result{} if there is no such kernel.
 template <typename Result, typename Make>
 Result byShape(int head_dim, Element element, Make make) {
   if (element == Element::kBFloat16) {
@@ -28,12 +28,12 @@ Result byShape(int head_dim, Element element, Make make) {
   return {};
 }
 
-// make(std::integral_constant<int, pack>).
+// Returns make(std::integral_constant<int, head_group>).
 template <typename Make>
-auto byPack(int pack, Make make) {
-  if (pack == kQuad) return make(std::integral_constant<int, kQuad>());
-  if (pack == 8) return make(std::integral_constant<int, 8>());
-  return make(std::integral_constant<int, kMostPack>());
+auto byHeadGroup(int head_group, Make make) {
+  if (head_group == kSmallHeadGroup) return make(std::integral_constant<int, kSmallHeadGroup>());
+  if (head_group == 8) return make(std::integral_constant<int, 8>());
+  return make(std::integral_constant<int, kMaxHeadGroup>());
 }
 
 }  // namespace allot::kernels::cuda

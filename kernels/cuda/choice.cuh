@@ -1,9 +1,8 @@
 #pragma once
-// The combine kernel over heads (step.h) of methods that choose keys by their scores: top-k,
-// vattention and adaptive-denominator (kernels/cpu/adaptive.h says what these do), and
-// skip-softmax. One block a sequence and query head. Sets of keys are bits in shared memory, or in
-// the workspace's where rows are too long for that, so that lists of keys ascend and sums over them
-// are the same whatever runs beside.
+// The combine kernel (step.h) of methods that choose keys by their scores: top-k, vattention and
+// adaptive-denominator (kernels/cpu/adaptive.h), and skip-softmax. Device code, one block a row and
+// query head. Sets of keys are bits in shared memory, or in the workspace for long rows. Lists of
+// keys therefore ascend, and sums over them do not depend on the other blocks.
 #include "kernels/cuda/heavy_blocks.cuh"
 #include "kernels/cuda/key_sets.cuh"
 
@@ -14,15 +13,15 @@ struct ChoiceShared : HeadShared<kDim> {
   SetShared sets;
 };
 
-// One kernel for budgets of sequences and of heads: a block asks once whose they are, which is lost
-// in its 11,000 instructions, and none takes longer to compile.
+// One kernel serves budgets of rows and of heads: a block asks once whose they are, which is little
+// beside its 11,000 instructions, and no other kernel takes longer to compile.
 // kLong: sets are in the workspace.
 template <int kDim, typename T, bool kRescores, bool kLong>
 class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
   using Base = HeadBlock<kDim, T, kRescores, true>;
   using Base::at_, Base::budget_, Base::keys_, Base::kv_head_, Base::lane_;
   using Base::kLanes;
-  using Base::splits_, Base::sequence_, Base::step_, Base::tid_, Base::warp_;
+  using Base::splits_, Base::row_, Base::step_, Base::tid_, Base::warp_;
   using typename Base::Sums;
   static constexpr int kAhead = kRescores ? 4 : 8;  // entries that a lane has on their way
 
@@ -40,11 +39,11 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
 
  private:
   __device__ void choose() {
-    const float reference = this->largestReference();
+    const float max_score = this->largestMaxScore();
     float exponentials = 0;
     for (int p = tid_; p < splits_; p += kCombineThreads) {
       const Split split = step_.space.splits[at_ + p];
-      exponentials += power2(split.reference - reference) * split.sum;
+      exponentials += power2(split.max_score - max_score) * split.sum;
     }
     exponentials = this->sum(exponentials);
     Chosen chosen{};
@@ -63,7 +62,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     if (blocks) {
       keepHeavyBlocks(sets_, step_.space.scores + at_ * kSplitKeys, dead, span_, how.log_threshold);
     } else {
-      chosen.tail = partition(begin, end, reference);
+      chosen.tail = partition(begin, end, max_score);
     }
     chosen.fixed = list(0);
     const Sums fixed = gatherListed<false>(0, chosen.fixed);
@@ -74,20 +73,20 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
       list(chosen.fixed);
       sample = gatherListed<false>(chosen.fixed, chosen.sampled);
     }
-    // The sample stands for the whole tail.
+    // The sample represents the whole tail.
     const float top = fmaxf(fixed.top, sample.top);
     const double share =
         chosen.sampled > 0 ? static_cast<double>(chosen.tail) / chosen.sampled : 0.0;
     const float fixed_factor = power2(fixed.top - top);
     const auto sample_factor = static_cast<float>(power2(sample.top - top) * share);
-    const double total = fixed_factor * fixed.mass + sample_factor * sample.mass;
+    const double total = fixed_factor * fixed.denominator + sample_factor * sample.denominator;
     // Kept keys may all be masked, or so light beside what is not kept that nothing is left.
     const float inverse = total == 0 ? 0.0f : static_cast<float>(1.0 / total);
     if (tid_ < kDim) {
       this->put(tid_, (fixed_factor * fixed.value + sample_factor * sample.value) * inverse);
     }
     if (!adaptive && !blocks && !kRescores) {
-      this->setLse((reference + log2f(exponentials)) * kLn2);
+      this->setLse((max_score + log2f(exponentials)) * kLn2);
     } else {
       this->setLse(total > 0 ? (top + log2f(static_cast<float>(total))) * kLn2 : minusInfinity());
     }
@@ -105,8 +104,8 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     if (tid_ == 0 && step_.space.chosen) step_.space.chosen[this->headIndex()] = chosen;
   }
 
-  // Dynamic shared memory: what a selection needs, then three sets of keys. (Exact sequences have a
-  // factor a split there.)
+  // Returns one of the three sets of keys, which follow SelectionMemory in dynamic shared memory.
+  // (Exact rows have a factor a split there.)
   __device__ static uint32_t* setOf(const Step& step, uint8_t* memory, int which) {
     const int words = bitWords(step.space.max_length);
     if constexpr (kLong) {
@@ -115,12 +114,12 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     return reinterpret_cast<uint32_t*>(memory + sizeof(SelectionMemory)) + which * words;
   }
 
-  // kept() to draw_keys from place `at` on. Returns how many.
+  // Writes kept() to draw_keys from place `at` on. Returns how many.
   __device__ uint32_t list(uint32_t at) {
     return sets_.list(keys_.base, step_.space.draw_keys + this->listAt() + at);
   }
 
-  // Entries of the tail to sample, as in kernels/cpu/adaptive.cpp.
+  // Returns how many keys of the tail to sample, as kernels/cpu/adaptive.cpp does.
   __device__ uint32_t budget(const Sums& fixed, Chosen* chosen) {
     const auto n_s = static_cast<int>(chosen->tail);
     const int most = min(step_.how.max_sample, n_s);
@@ -135,7 +134,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     }
     if (step_.how.denominator_alone) {
       const PilotEstimate estimate =
-          estimateOf(pilotMasses(fixed, chosen->fixed, pilots, n_s), false);
+          estimateOf(pilotSums(fixed, chosen->fixed, pilots, n_s), false);
       return limitedRows(denominatorRows(estimate, step_.how.denominator_rule), pilots, most);
     }
     const Sums pilot = gatherListed<true>(chosen->fixed, pilots);
@@ -144,8 +143,8 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     PilotSums sums;
     sums.tail = n_s;
     sums.rows = pilots;
-    sums.fixed = f * fixed.mass;
-    sums.mass = p * pilot.mass;
+    sums.fixed = f * fixed.denominator;
+    sums.exp_sum = p * pilot.denominator;
     sums.squares = p * p * pilot.squares;
     sums.norms = p * p * pilot.norms;
     const double own = tid_ < kDim ? p * pilot.value : 0.0;
@@ -155,12 +154,12 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     return limitedRows(vAttentionRows(estimateOf(sums, true), step_.how.rule), pilots, most);
   }
 
-  // What the denominator's rule asks of a pilot, the `count` keys of the list from `first` on:
-  // their values are not read.
-  __device__ PilotSums pilotMasses(const Sums& fixed, uint32_t first, uint32_t count, int tail) {
+  // Returns the sums over a pilot for the denominator's rule, from the `count` keys of the list
+  // from `first` on. Does not read their values.
+  __device__ PilotSums pilotSums(const Sums& fixed, uint32_t first, uint32_t count, int tail) {
     const float* scores = scoresByKey();
     const int32_t* list = step_.space.draw_keys + this->listAt() + first;
-    const float* bias = step_.in.bias ? step_.in.bias + sequence_ * step_.in.bias_stride : nullptr;
+    const float* bias = step_.in.bias ? step_.in.bias + row_ * step_.in.bias_stride : nullptr;
     constexpr uint32_t kAtOnce = kCombineThreads / kLanes;  // entries that the block reads
     float poison = 0;
     const auto scoreOf = [&](uint32_t place) {
@@ -187,22 +186,22 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
       top = fmaxf(top, scoreOf(min(r * kAtOnce + own, count - 1)));
     }
     top = this->largest(top);
-    double mass = 0, squares = 0;
+    double exp_sum = 0, squares = 0;
     for (uint32_t r = 0; r < rounds; ++r) {
       const uint32_t place = r * kAtOnce + own;
       const double e = power2(scoreOf(min(place, count - 1)) - top);
       if (place >= count || lane_ % kLanes != 0) continue;
-      mass += e;
+      exp_sum += e;
       squares += e * e;
     }
     if (kRescores && __any_sync(kAll, poison != 0) && lane_ == 0) {
-      report(step_, Wrong::kScore, sequence_, kv_head_);
+      report(step_, Wrong::kScore, row_, kv_head_);
     }
     PilotSums sums;
     sums.tail = tail;
     sums.rows = count;
-    sums.fixed = power2(fixed.top - top) * fixed.mass;
-    sums.mass = this->sum(mass);
+    sums.fixed = power2(fixed.top - top) * fixed.denominator;
+    sums.exp_sum = this->sum(exp_sum);
     sums.squares = this->sum(squares);
     return sums;
   }
@@ -211,10 +210,10 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     return step_.space.scores + at_ * kSplitKeys - keys_.base;
   }
 
-  // kept(): the heaviest of keys begin .. end - 1, and all before and after; tail_: the rest.
-  // Returns how many are in the tail. Masked keys are in neither, but for top-k, which keeps as
-  // many keys as its budget says.
-  __device__ uint32_t partition(int begin, int end, float reference) {
+  // Sets kept() to the heaviest of keys begin .. end - 1 and all before and after, and tail_ to the
+  // rest. Returns how many are in the tail. Masked keys are in neither, except with top-k, which
+  // keeps its budget of keys.
+  __device__ uint32_t partition(int begin, int end, float max_score) {
     const float* scores = step_.space.scores + at_ * kSplitKeys;
     const bool adaptive = step_.how.chosen_by == ChosenBy::kAdaptive;
     const auto wanted = [&](uint32_t all) {
@@ -226,12 +225,12 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     bool kept = false;
     if (!adaptive || !step_.in.bias) {
       const LeftScores left{scores, step_.space.splits + at_,
-                            step_.space.split_bytes + at_ * kSplitBytes, reference};
+                            step_.space.split_bytes + at_ * kSplitBytes, max_score};
       kept = sets_.keepByLevels(left, begin, end, wanted(count));
     }
     if (!kept) {
       auto* unmasked = adaptive ? reinterpret_cast<uint8_t*>(tail_) : nullptr;
-      const ScoreSource source{scores, reference, span_, begin, end, !adaptive, unmasked};
+      const ScoreSource source{scores, max_score, span_, begin, end, !adaptive, unmasked};
       count = sets_.keepLargest(source, wanted);
     }
     if (!adaptive) return 0;
@@ -251,7 +250,7 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     return count - wanted(count);
   }
 
-  // Random words of keys 8 o .. 8 o + 7, counted from the base.
+  // Writes the random words of keys 8 o .. 8 o + 7, counted from the base.
   __device__ void eightWords(uint32_t first_block, int o, uint32_t (&word)[8]) const {
     const uint32_t block = first_block + keys_.base / 4 + 2 * o;
     const auto low = this->words(block), high = this->words(block + 1);
@@ -270,8 +269,8 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
 
     __device__ uint32_t bin(uint32_t x) const { return x >> 21; }
     static constexpr bool kReadsFirst = false;  // first() makes them
-    __device__ Octet load(int o) const { return octetOf(words, o, head.span_); }
-    __device__ uint32_t first(int o, const Octet&, uint32_t (&x)[8]) const {
+    __device__ EightNumbers load(int o) const { return loadEightNumbers(words, o, head.span_); }
+    __device__ uint32_t first(int o, const EightNumbers&, uint32_t (&x)[8]) const {
       const uint32_t has = reinterpret_cast<const uint8_t*>(head.tail_)[o];
       if (has == 0) return 0;
       head.eightWords(first_block, o, x);
@@ -281,14 +280,14 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
       words[2 * o + 1] = {x[4], x[5], x[6], x[7]};
       return has;
     }
-    __device__ uint32_t again(int o, const Octet& octet, uint32_t (&x)[8]) const {
+    __device__ uint32_t again(int o, const EightNumbers& eight, uint32_t (&x)[8]) const {
 #pragma unroll
-      for (int i = 0; i < 8; ++i) x[i] = octet[i];
+      for (int i = 0; i < 8; ++i) x[i] = eight[i];
       return reinterpret_cast<const uint8_t*>(head.tail_)[o];
     }
   };
 
-  // kept(): `count` keys of the tail, a sample.
+  // Sets kept() to a sample of `count` keys of the tail.
   __device__ void takeSample(uint32_t count, uint32_t n_s, uint32_t first_block) {
     if (count == n_s) {
       for (int w = tid_; w < sets_.words(); w += kCombineThreads) sets_.kept()[w] = tail_[w];
@@ -297,20 +296,20 @@ class ChoiceHead : HeadBlock<kDim, T, kRescores, true> {
     }
     const auto words_of = [&](int o, uint32_t(&word)[8]) { eightWords(first_block, o, word); };
     if (sets_.keepBelow(count, n_s, tail_, words_of)) return;
-    // Weights are written when all is drawn: until then their place is the words'.
+    // The list's weights are written after all draws: until then the words are in their place.
     auto* words = reinterpret_cast<uint4*>(step_.space.draw_weights + this->listAt());
     sets_.keepLargest(Words{*this, first_block, words}, [=](uint32_t) { return count; });
   }
 
   // ---- Entries.
 
-  // Sums over the keys of `count` places of the list from `first` on. Where scores come from a
-  // shadow, exact ones take their place.
+  // Returns sums over the `count` keys of the list from `first` on. Exact scores replace those of a
+  // shadow.
   template <bool kPilot>
   __device__ Sums gatherListed(uint32_t first, uint32_t count) {
     float* scores = scoresByKey();
     const int32_t* list = step_.space.draw_keys + this->listAt() + first;
-    const float* bias = step_.in.bias ? step_.in.bias + sequence_ * step_.in.bias_stride : nullptr;
+    const float* bias = step_.in.bias ? step_.in.bias + row_ * step_.in.bias_stride : nullptr;
     // Few are shared out among all warps.
     constexpr uint32_t kGroup = Base::kEntries * kAhead;
     const uint32_t per_warp = (count + kCombineWarps - 1) / kCombineWarps;

@@ -22,14 +22,14 @@ CombineKernel combineKernelOf(SplitMode mode, int head_dim, Element element, boo
         if (many(SplitMode::kExact))
           return {combineKernel<S::kDim, T, SplitMode::kExact, false, 32>, 32};
         return {combineKernel<S::kDim, T, SplitMode::kExact, false>};
-      case SplitMode::kMasses:
+      case SplitMode::kWeights:
         if (many(mode)) {
-          return {by_head ? combineKernel<S::kDim, T, SplitMode::kMasses, true, kFew>
-                          : combineKernel<S::kDim, T, SplitMode::kMasses, false, kFew>,
+          return {by_head ? combineKernel<S::kDim, T, SplitMode::kWeights, true, kFew>
+                          : combineKernel<S::kDim, T, SplitMode::kWeights, false, kFew>,
                   kFew};
         }
-        return {by_head ? combineKernel<S::kDim, T, SplitMode::kMasses, true>
-                        : combineKernel<S::kDim, T, SplitMode::kMasses, false>};
+        return {by_head ? combineKernel<S::kDim, T, SplitMode::kWeights, true>
+                        : combineKernel<S::kDim, T, SplitMode::kWeights, false>};
       case SplitMode::kShadow:
         if (many(mode)) {
           return {by_head ? combineKernel<S::kDim, T, SplitMode::kShadow, true, kFew>

@@ -1,26 +1,26 @@
 #pragma once
-// The combine kernel over heads (step.h) of methods that draw: one block a sequence and query head
-// puts the split kernel's splits together, in order. Exact and flash sequences: a weighted sum of
-// what the splits summed. Sampled sequences: draws from the splits' masses, by prefix sums alone
-// and in integers, then the drawn values.
+// The combine kernel (step.h) of methods that draw. Device code, one block a row and query head,
+// which adds up the split kernel's splits in order. Exact and flash heads: a weighted sum of the
+// splits' sums. Sampled heads: draws from the splits' weights, by prefix sums in integers, then the
+// drawn values.
 #include "kernels/cuda/head_block.cuh"
 
 namespace allot::kernels::cuda {
 
-// Splits' masses are added up in units of 2^(E - 24 - kKept), E the largest reference: a split
-// whose reference is the largest keeps all its bits, and one of 2^-24 of that (a flat sequence
-// beside a key that is 16 nats above it) is rounded to 2^-20 of itself, whatever the sequence's
-// length. A split has at most 2^31 of its own units: the total of kMostSplits stays below 2^62.
+// Splits' weights are added up in units of 2^(E - 24 - kKept), E the largest max_score. A split
+// with that max_score keeps all its bits. A split of 2^-24 of its weight (flat scores beside a key
+// that is 16 nats above them) is rounded to 2^-20 of itself, whatever the row's length. A split has
+// at most 2^31 of its own units, so that the total of kMostSplits stays below 2^62.
 constexpr int kKept = 16;
 static_assert(kMostSplits <= 1 << (62 - 31 - kKept));
 
-// A split's masses in the common unit. Its own units are 2^(kKept - gap) of that: rounded where
-// that is less than one, so that nothing is lost in the mean.
-__device__ inline uint64_t inUnits(uint32_t mass, float gap) {
+// Returns a split's weight in the common unit; its own units are 2^(kKept - gap) of that. If that
+// is less than one, rounds to nearest, which is unbiased in the mean.
+__device__ inline uint64_t inUnits(uint32_t weight, float gap) {
   if (gap >= kKept + 32) return 0;
   const int bits = kKept - static_cast<int>(gap);
-  if (bits >= 0) return static_cast<uint64_t>(mass) << bits;
-  return (mass + (uint64_t{1} << (-bits - 1))) >> -bits;
+  if (bits >= 0) return static_cast<uint64_t>(weight) << bits;
+  return (weight + (uint64_t{1} << (-bits - 1))) >> -bits;
 }
 
 template <int kDim>
@@ -31,10 +31,10 @@ struct CombineShared : HeadShared<kDim> {
 template <int kDim, typename T, SplitMode kFrom, bool kByHead, int kThreads>
 class CombineHead : HeadBlock<kDim, T, kFrom == SplitMode::kShadow, kByHead, kThreads> {
   static constexpr bool kRescores = kFrom == SplitMode::kShadow;
-  static constexpr bool kSamples = kRescores || kFrom == SplitMode::kMasses;
+  static constexpr bool kSamples = kRescores || kFrom == SplitMode::kWeights;
   using Base = HeadBlock<kDim, T, kRescores, kByHead, kThreads>;
   using Base::at_, Base::budget_, Base::keys_, Base::lane_, Base::memory_, Base::splits_,
-      Base::sequence_;
+      Base::row_;
   using Base::kLanes, Base::kEntries, Base::kShare, Base::kOwnWarps;
   using Base::step_, Base::tid_, Base::warp_;
   static constexpr int kAhead = kRescores ? 4 : 8;  // entries that a lane has on their way
@@ -58,8 +58,8 @@ class CombineHead : HeadBlock<kDim, T, kFrom == SplitMode::kShadow, kByHead, kTh
   }
 
  private:
-  // prefix[p] = masses of splits before p, in one unit; returns the total.
-  __device__ uint64_t scanMasses(float reference, uint64_t* prefix, float* exponentials) {
+  // Computes prefix[p], the weights of splits before p in the common unit. Returns the total.
+  __device__ uint64_t scanWeights(float max_score, uint64_t* prefix, float* exponentials) {
     uint64_t passed = 0;
     float sums[kShare] = {};
     for (int all = 0; all < splits_; all += kCombineThreads) {
@@ -67,13 +67,13 @@ class CombineHead : HeadBlock<kDim, T, kFrom == SplitMode::kShadow, kByHead, kTh
       for (int s = 0; s < kShare; ++s) {
         const int first = all + s * kThreads, p = first + tid_;
         if (first >= splits_) break;
-        uint64_t mass = 0;
+        uint64_t weight = 0;
         if (p < splits_) {
           const Split split = p == tid_ ? this->split_ : step_.space.splits[at_ + p];
-          mass = inUnits(split.mass, reference - split.reference);
-          sums[s] += power2(split.reference - reference) * split.sum;
+          weight = inUnits(split.weight, max_score - split.max_score);
+          sums[s] += power2(split.max_score - max_score) * split.sum;
         }
-        uint64_t before = mass;
+        uint64_t before = weight;
         for (int i = 1; i < 32; i *= 2) {
           const uint64_t left = __shfl_up_sync(kAll, before, i);
           if (lane_ >= i) before += left;
@@ -83,7 +83,7 @@ class CombineHead : HeadBlock<kDim, T, kFrom == SplitMode::kShadow, kByHead, kTh
         __syncthreads();
         uint64_t warps = passed;
         for (int w = 0; w < warp_; ++w) warps += shared_.warp_sums[w];
-        if (p < splits_) prefix[p] = warps + before - mass;
+        if (p < splits_) prefix[p] = warps + before - weight;
         for (int w = 0; w < kOwnWarps; ++w) passed += shared_.warp_sums[w];
       }
     }
@@ -91,9 +91,9 @@ class CombineHead : HeadBlock<kDim, T, kFrom == SplitMode::kShadow, kByHead, kTh
     return passed;
   }
 
-  // What a sequence's thresholds have in common: the total is budget * step + step_rest. All of
-  // them are exact, as kernels/cpu/draws.cpp has them in 128 bits: floor(floor(x / 2^24) / S) is
-  // floor(x / (2^24 S)).
+  // What a head's thresholds have in common: the total is budget * step + step_rest. All of them
+  // are exact, as kernels/cpu/draws.cpp has them in 128 bits: floor(floor(x / 2^24) / S) is floor(x
+  // / (2^24 S)).
   struct Thresholds {
     uint64_t first, rest, step, step_rest;
     double inverse;  // of the budget
@@ -128,56 +128,56 @@ class CombineHead : HeadBlock<kDim, T, kFrom == SplitMode::kShadow, kByHead, kTh
     return all.first + m * all.step + quotient(all.rest + m * all.step_rest, budget_, all.inverse);
   }
 
-  // The key that the threshold falls on: its entry in the pool, and its mass.
+  // The key that a threshold falls on: its entry in the pool, and its weight.
   struct Drawn {
     int key;
     uint32_t entry;
-    float log_mass;  // log2 of the mass, in units of exp
+    float log_weight;  // log2 of the weight, in units of exp
   };
-  __device__ Drawn find(uint64_t threshold, const uint64_t* prefix, float reference) const {
+  __device__ Drawn find(uint64_t threshold, const uint64_t* prefix, float max_score) const {
     int low = 0, high = splits_;  // prefix[low] <= threshold < prefix[high]
     while (high - low > 1) {
       const int middle = (low + high) / 2;
       (prefix[middle] <= threshold ? low : high) = middle;
     }
-    // All that is known of the split is on its way at once.
-    const float own = step_.space.splits[at_ + low].reference;
-    const auto* parts =
-        reinterpret_cast<const uint4*>(step_.space.part_masses + (at_ + low) * kParts);
-    uint4 four[kParts / 4];
+    // The loads of a split are all in flight at once.
+    const float own = step_.space.splits[at_ + low].max_score;
+    const auto* subtiles =
+        reinterpret_cast<const uint4*>(step_.space.subtile_weights + (at_ + low) * kSubtiles);
+    uint4 four[kSubtiles / 4];
 #pragma unroll
-    for (int i = 0; i < kParts / 4; ++i) four[i] = parts[i];
-    const int bits = kKept - static_cast<int>(reference - own);
+    for (int i = 0; i < kSubtiles / 4; ++i) four[i] = subtiles[i];
+    const int bits = kKept - static_cast<int>(max_score - own);
     // The key is the first whose prefix in the split, in the split's units, reaches `target`.
     const uint64_t rest = threshold - prefix[low];
     uint64_t target =
         bits >= 0 ? (rest >> bits) + 1 : (rest << -bits) + (uint64_t{1} << (-bits - 1));
-    int part = 0;
+    int subtile = 0;
     bool found = false;
 #pragma unroll
-    for (int i = 0; i < kParts; ++i) {
+    for (int i = 0; i < kSubtiles; ++i) {
       const uint4& words = four[i / 4];
-      const uint32_t mass = i % 4 == 0   ? words.x
-                            : i % 4 == 1 ? words.y
-                            : i % 4 == 2 ? words.z
-                                         : words.w;
-      if (found || mass >= target) {
+      const uint32_t weight = i % 4 == 0   ? words.x
+                              : i % 4 == 1 ? words.y
+                              : i % 4 == 2 ? words.z
+                                           : words.w;
+      if (found || weight >= target) {
         found = true;
       } else {
-        target -= mass;
-        ++part;
+        target -= weight;
+        ++subtile;
       }
     }
-    Drawn drawn{keys_.base + low * kSplitKeys + part * kPart, 0, 0};
+    Drawn drawn{keys_.base + low * kSplitKeys + subtile * kSubtileKeys, 0, 0};
     const int from = drawn.key;
-    const uint32_t first = this->entryOf(from);  // a part is in one page
-    const auto* masses = reinterpret_cast<const uint4*>(step_.space.split_bytes +
-                                                        (at_ + low) * kSplitBytes + part * 32);
-    uint4 eight[2] = {masses[0], masses[1]};
+    const uint32_t first = this->entryOf(from);  // a subtile is in one page
+    const auto* weights = reinterpret_cast<const uint4*>(step_.space.split_bytes +
+                                                         (at_ + low) * kSplitBytes + subtile * 32);
+    uint4 eight[2] = {weights[0], weights[1]};
     found = false;
-    float mass = 0;
+    float weight = 0;
 #pragma unroll
-    for (int i = 0; i < kPart; ++i) {
+    for (int i = 0; i < kSubtileKeys; ++i) {
       const uint4& words = eight[i / 8];
       const uint32_t word = i / 2 % 4 == 0   ? words.x
                             : i / 2 % 4 == 1 ? words.y
@@ -185,26 +185,26 @@ class CombineHead : HeadBlock<kDim, T, kFrom == SplitMode::kShadow, kByHead, kTh
                                              : words.w;
       const float2 two = ElementOf<__half>::pair(word);
       const float here = i % 2 ? two.y : two.x;
-      const auto units = static_cast<uint32_t>(here * kMassUnits);
+      const auto units = static_cast<uint32_t>(here * kWeightUnits);
       if (found) continue;
       if (units >= target) {
         found = true;
-        mass = here;
+        weight = here;
       } else {
         target -= units;
         ++drawn.key;
       }
     }
-    drawn.log_mass = log2f(mass) + 1 + own;
+    drawn.log_weight = log2f(weight) + 1 + own;
     drawn.entry = first + static_cast<uint32_t>(drawn.key - from);
     return drawn;
   }
 
   __device__ void sample() {
     auto* prefix = reinterpret_cast<uint64_t*>(memory_);
-    const float reference = this->largestReference();
+    const float max_score = this->largestMaxScore();
     float exponentials;
-    const uint64_t total = scanMasses(reference, prefix, &exponentials);
+    const uint64_t total = scanWeights(max_score, prefix, &exponentials);
     const int64_t list = this->listAt();
     if (total == 0) {
       for (uint32_t m = tid_; step_.space.draw_keys && m < budget_; m += kThreads) {
@@ -213,14 +213,14 @@ class CombineHead : HeadBlock<kDim, T, kFrom == SplitMode::kShadow, kByHead, kTh
       this->fill(exponentials == exponentials ? 0.0f : notANumber(), minusInfinity());
       return;
     }
-    if (!kRescores) this->setLse((reference + log2f(exponentials)) * kLn2);
+    if (!kRescores) this->setLse((max_score + log2f(exponentials)) * kLn2);
 
-    // Every lane finds a draw, and the warp gathers them: few draws are shared out among all warps.
+    // Every lane finds a draw, and the warp gathers them. Few draws are distributed over all warps.
     constexpr int kGroup = kEntries * kAhead;
     const auto per_warp = static_cast<int>((budget_ + kCombineWarps - 1) / kCombineWarps);
     const int each = min(32, (per_warp + kGroup - 1) / kGroup * kGroup);
     const Thresholds all = thresholdsOf(total);
-    // A warp that does the work of two finds the draws of both at once where they are few.
+    // A warp that does the work of two finds the draws of both at once if they are few.
     const bool pairs = kShare == 2 && each <= 16;
     typename Base::Sums sums[kShare];
     for (uint32_t base = 0; base < budget_; base += kCombineWarps * each) {
@@ -237,11 +237,11 @@ class CombineHead : HeadBlock<kDim, T, kFrom == SplitMode::kShadow, kByHead, kTh
           Drawn drawn{};
           known = minusInfinity();
           if (own) {
-            drawn = find(threshold(m, total, all), prefix, reference);
-            known = -drawn.log_mass;
+            drawn = find(threshold(m, total, all), prefix, max_score);
+            known = -drawn.log_weight;
             if (step_.space.draw_keys) step_.space.draw_keys[list + m] = drawn.key;
             if (kRescores && step_.in.bias) {
-              known += step_.in.bias[sequence_ * step_.in.bias_stride + drawn.key] * kLog2E;
+              known += step_.in.bias[row_ * step_.in.bias_stride + drawn.key] * kLog2E;
             }
           }
           entry = __shfl_sync(kAll, drawn.entry, own ? lane_ : of * 16);
@@ -261,17 +261,18 @@ class CombineHead : HeadBlock<kDim, T, kFrom == SplitMode::kShadow, kByHead, kTh
     }
     if constexpr (kRescores) {
       this->template finish<false>(sums);
-      const auto mass = static_cast<float>(sums->mass);
+      const auto denominator = static_cast<float>(sums->denominator);
       for (uint32_t m = tid_; step_.space.draw_keys && m < budget_; m += kThreads) {
         float& weight = step_.space.draw_weights[list + m];
-        weight = mass > 0 ? power2(weight - sums->top) / mass : 0.0f;
+        weight = denominator > 0 ? power2(weight - sums->top) / denominator : 0.0f;
       }
       // The proposal's normaliser times the mean importance weight.
-      const float scale = sums->top + reference - static_cast<float>(23 + kKept) +
+      const float scale = sums->top + max_score - static_cast<float>(23 + kKept) +
                           log2f(static_cast<float>(total) / static_cast<float>(budget_));
-      this->setLse(mass > 0 ? (scale + log2f(mass)) * kLn2 : minusInfinity());
+      this->setLse(denominator > 0 ? (scale + log2f(denominator)) * kLn2 : minusInfinity());
       // Draws may be so light beside what is not drawn that nothing is left.
-      if (tid_ < kDim) this->put(tid_, sums->value * (mass == 0 ? 0.0f : 1.0f / mass));
+      if (tid_ < kDim)
+        this->put(tid_, sums->value * (denominator == 0 ? 0.0f : 1.0f / denominator));
     } else {
       const float share = 1.0f / static_cast<float>(budget_);
       for (uint32_t m = tid_; step_.space.draw_keys && m < budget_; m += kThreads) {
@@ -286,7 +287,7 @@ class CombineHead : HeadBlock<kDim, T, kFrom == SplitMode::kShadow, kByHead, kTh
   uint32_t offset_ = 0;  // of systematic draws
 };
 
-// Blocks that are to have room on a multiprocessor.
+// Returns how many blocks should fit on a multiprocessor.
 constexpr int combineBlocks(SplitMode from, int threads) {
   if (threads == 32) return 20;  // of exact heads alone
   if (threads == kCombineThreads) return from == SplitMode::kShadow ? 2 : 4;
@@ -298,7 +299,7 @@ __global__ void __launch_bounds__(kThreads, combineBlocks(kFrom, kThreads))
     combineKernel(const __grid_constant__ Step step) {
   extern __shared__ __align__(16) uint8_t memory[];  // max_splits + 1 sums
   __shared__ CombineShared<kDim> shared;
-  // What does not depend on the split kernel is read while it ends.
+  // Reads inputs that do not depend on the split kernel while it ends.
   CombineHead<kDim, T, kFrom, kByHead, kThreads> head(step, shared, memory);
   waitForKernelBefore();
   head.run();

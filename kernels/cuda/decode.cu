@@ -1,4 +1,4 @@
-// A decode step: what is refused and launched.
+// The host's side of a decode step: checks and launches.
 #include <bit>
 
 #include "allot/kernels/cuda_decode.h"
@@ -55,12 +55,12 @@ Refusal decodeAttention(const MethodOptions& method, const PagedKv& kv, const De
                    .page_table = in.page_table,
                    .lengths = in.lengths,
                    .budgets = in.budgets,
-                   .streams = in.sequences,
+                   .sequences = in.sequences,
                    .steps = in.steps,
                    .bias = in.bias,
                    .bias_stride = in.bias_stride,
                    .window = in.window,
-                   .batch = in.rows,
+                   .rows = in.rows,
                    .heads = in.heads,
                    .group = in.heads / kv.kv_heads,
                    .max_pages = in.max_pages,

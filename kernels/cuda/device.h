@@ -1,20 +1,20 @@
 #pragma once
-// Which GPU it is. Private to kernels/cuda.
+// The current GPU's limits. Private to kernels/cuda; host, any thread.
 #include "kernels/cuda/buffer.h"
 
 namespace allot::kernels::cuda {
 
-// Shared memory that kernels declare by themselves, at most.
+// The most static shared memory that a kernel declares.
 constexpr int kDeclaredBytes = 12 << 10;
 
 struct Device {
   int major = 0;
   int minor = 0;
   int multiprocessors = 0;
-  int shared_bytes = 0;  // that a block may have beside what kernels declare
+  int shared_bytes = 0;  // dynamic shared memory of a block, at most
 };
 
-// The current one; refused if these kernels do not run on it.
+// Describes the current GPU. Refuses one that these kernels do not run on.
 Refusal findDevice(Device* device);
 
 }  // namespace allot::kernels::cuda

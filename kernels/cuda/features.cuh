@@ -1,6 +1,6 @@
 #pragma once
-// bernoulli's queries (kernels/cpu/bernoulli.h says what they are), before the split kernel: the
-// CPU's to the bit. One block a sequence and KV head, one thread a channel.
+// bernoulli's queries (kernels/cpu/bernoulli.h), made before the split kernel: the CPU's to the
+// bit. Device code, one block a row and KV head, one thread a channel.
 #include "kernels/cuda/primitives.cuh"
 
 namespace allot::kernels::cuda {
@@ -18,14 +18,14 @@ class FeatureBlock {
       : step_(step),
         shared_(shared),
         channel_(threadIdx.x),
-        sequence_(blockIdx.x / step.cache.kv_heads),
+        row_(blockIdx.x / step.cache.kv_heads),
         kv_head_(blockIdx.x % step.cache.kv_heads),
         group_(step.in.group) {}
 
   __device__ void run() {
     bool read = false, scored = false;  // by some head that has scores
     const auto see = [&](int h, bool own) {
-      const HeadKind kind = kindOf<true>(step_, sequence_, kv_head_ * group_ + h);
+      const HeadKind kind = kindOf<true>(step_, row_, kv_head_ * group_ + h);
       if (kind != HeadKind::kExact && kind != HeadKind::kSampled) return;
       scored = true;
       read |= own;
@@ -38,16 +38,16 @@ class FeatureBlock {
     }
     const uint32_t together = count(read && scored);
     if (channel_ == 0) {
-      step_.space.group_features[sequence_ * step_.cache.kv_heads + kv_head_] = together;
+      step_.space.group_features[row_ * step_.cache.kv_heads + kv_head_] = together;
     }
   }
 
  private:
   __device__ int64_t headAt(int h) const {
-    return static_cast<int64_t>(sequence_) * step_.in.heads + kv_head_ * group_ + h;
+    return static_cast<int64_t>(row_) * step_.in.heads + kv_head_ * group_ + h;
   }
 
-  // One set of hits for `heads` heads from `first` on. Returns whether the channel is read.
+  // Draws one set of hits for `heads` heads from `first` on. Returns true if the channel is read.
   __device__ bool drawOf(int first, int heads, uint32_t first_block) const {
     const float* queries = step_.in.queries + headAt(first) * kDim + channel_;
     double mean = 0;
@@ -55,7 +55,7 @@ class FeatureBlock {
     mean /= heads;
     const double most = largest(mean);
     const uint32_t n = mean > 0 ? hits(mean / most, first, first_block) : 0;
-    // A query that is no number is told by its scores.
+    // The scores report a query that is not a number.
     const bool number = mean <= 1e300;
     const double factor = n > 0 ? most / mean * n / step_.how.feature_samples : 0.0;
     for (int h = 0; h < heads; ++h) {
@@ -67,14 +67,14 @@ class FeatureBlock {
     if (channel_ == 0) {
       for (int h = 0; h < heads; ++h) step_.space.features[headAt(first + h)] = features;
     }
-    // Where heads draw for themselves, a number that was rounded to 0 is not read.
+    // If heads draw separately, a number that was rounded to 0 is not read.
     return n > 0 && (heads > 1 || step_.how.group_features ||
                      static_cast<float>(__dmul_rn(queries[0], factor)) != 0);
   }
 
   __device__ double uniform(uint32_t index, int head, uint32_t first_block) const {
     const auto words =
-        philox(step_.in.seed, step_.in.streams[sequence_], step_.in.steps[sequence_],
+        philox(step_.in.seed, step_.in.sequences[row_], step_.in.steps[row_],
                attentionStream(step_.in.layer, static_cast<uint32_t>(kv_head_ * group_ + head)),
                first_block | index / 4);
     return words[index % 4] * 0x1.0p-32;
@@ -116,10 +116,10 @@ class FeatureBlock {
 
   const Step& step_;
   FeatureShared<kDim>& shared_;
-  int channel_, sequence_, kv_head_, group_;
+  int channel_, row_, kv_head_, group_;
 };
 
-// step.in.queries are the model's; all later kernels of the step get step.space.queries for them.
+// Writes step.space.queries, which later kernels of the step use instead of step.in.queries.
 template <int kDim>
 __global__ void __launch_bounds__(kDim) featuresKernel(const __grid_constant__ Step step) {
   __shared__ FeatureShared<kDim> shared;

@@ -1,17 +1,17 @@
 #pragma once
-// What every way of combining a query head by drawn or chosen keys has in common (step.h): one
-// block, which gathers entries of the pool.
+// The common part of combining a query head from drawn or chosen keys (step.h): one block, which
+// gathers entries of the pool. Device code.
 #include "kernels/cuda/head_splits.cuh"
 
 namespace allot::kernels::cuda {
 
-// kRescores: scores that come from a shadow are computed again, exactly, for the entries gathered.
+// kRescores: scores are from a shadow, and exact scores are computed for the gathered entries.
 template <int kDim, typename T, bool kRescores, bool kByHead, int kThreads = kCombineThreads>
 class HeadBlock : protected HeadSplits<kDim, T, kByHead, kThreads> {
  protected:
   using Splits = HeadSplits<kDim, T, kByHead, kThreads>;
   using Splits::kShare, Splits::kOwnWarps;
-  using Splits::sequence_, Splits::kv_head_;
+  using Splits::row_, Splits::kv_head_;
   using Splits::step_, Splits::shared_, Splits::tid_, Splits::lane_, Splits::warp_;
   static constexpr int kLanes = kDim / 8;       // that read one entry together
   static constexpr int kEntries = 32 / kLanes;  // a warp reads at once
@@ -25,9 +25,9 @@ class HeadBlock : protected HeadSplits<kDim, T, kByHead, kThreads> {
     }
   }
 
-  // Its position, in vectors of head_dim: the pool has fewer than 2^32.
+  // Returns the entry of a key, its position in vectors of head_dim: the pool has fewer than 2^32.
   __device__ uint32_t entryOf(int key) const {
-    const int page = step_.in.page_table[static_cast<int64_t>(sequence_) * step_.in.max_pages +
+    const int page = step_.in.page_table[static_cast<int64_t>(row_) * step_.in.max_pages +
                                          (key >> step_.cache.page_shift)];
     const bool good = static_cast<uint32_t>(page) < static_cast<uint64_t>(step_.cache.pages);
     const uint32_t first =
@@ -53,21 +53,21 @@ class HeadBlock : protected HeadSplits<kDim, T, kByHead, kThreads> {
     }
   }
 
-  // Entries gathered: sums of e = 2^(s' - top), and with the thread's eight channels of e v. For a
-  // pilot of e^2 and |e v|^2 as well.
+  // Sums over gathered entries: of e = 2^(s' - top), and of e v for the thread's eight channels.
+  // For a pilot also of e^2 and |e v|^2.
   struct Sums {
     float top = kNoKeys;
-    double mass = 0, squares = 0, norms = 0;
+    double denominator = 0, squares = 0, norms = 0;
     float poison = 0;  // not a number once a score was not
     float out[8] = {};
     float value = 0;  // after finish(): of channel tid_
 
-    // To another largest score.
+    // Makes the sums relative to a larger score.
     __device__ void raise(float to) {
       const float factor = power2(top - to);
       const double square = static_cast<double>(factor) * factor;
       top = to;
-      mass *= factor;
+      denominator *= factor;
       squares *= square;
       norms *= square;
 #pragma unroll
@@ -75,10 +75,10 @@ class HeadBlock : protected HeadSplits<kDim, T, kByHead, kThreads> {
     }
   };
 
-  // Adds a warp's entries: lane i has the position of entry i < count, and its s', or what to add
-  // to the exact score's. Lanes beyond have any entry of the pool, and -infinity: loads are then
-  // unconditional, and all of them can be on their way at once. used(i, s') is called by all lanes
-  // of an entry, which are together. from: the lane that has entry 0.
+  // Adds a warp's entries. Lane from + i has the position of entry i < count, and its s' or, with
+  // kRescores, the number to add to the exact s'. Other lanes have any entry of the pool, and
+  // -infinity, so that loads are unconditional and all in flight at once. All lanes of an entry
+  // call used(i, s') together.
   template <int kAhead, bool kPilot, typename Used>
   __device__ void gather(int count, uint32_t entry, float known, Sums* sums, Used used,
                          int from = 0) const {
@@ -119,11 +119,11 @@ class HeadBlock : protected HeadSplits<kDim, T, kByHead, kThreads> {
         top = fmaxf(top, __shfl_xor_sync(kAll, top, apart));
       }
       sums->raise(top);
-      float mass = 0, squares = 0;
+      float denominator = 0, squares = 0;
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
         const float e = power2(s[i] - top);
-        mass += e;
+        denominator += e;
         float norm = 0;
         unpack(values[i], [&](int j, float x) {
           sums->out[j] += e * x;
@@ -134,12 +134,12 @@ class HeadBlock : protected HeadSplits<kDim, T, kByHead, kThreads> {
           sums->norms += static_cast<double>(e * e) * norm;
         }
       }
-      sums->mass += mass;
+      sums->denominator += denominator;
       if (kPilot) sums->squares += squares;
     }
   }
 
-  // The same where all entries weigh the same: out += v.
+  // Adds v to out for a warp's entries, which have equal weights.
   template <int kAhead>
   __device__ void gatherEqual(int count, uint32_t entry, float (&out)[8], int from = 0) const {
 #pragma unroll 1
@@ -158,7 +158,7 @@ class HeadBlock : protected HeadSplits<kDim, T, kByHead, kThreads> {
     }
   }
 
-  // The sums over all warps, in order, from the kShare of a thread's; the first has them.
+  // Adds up the sums of all warps, in order, each thread's kShare included, into sums[0].
   template <bool kPilot>
   __device__ void finish(Sums* sums) {
     float poison = 0, top = kNoKeys;
@@ -168,20 +168,20 @@ class HeadBlock : protected HeadSplits<kDim, T, kByHead, kThreads> {
       top = fmaxf(top, sums[s].top);
     }
     if (kRescores && __any_sync(kAll, poison != 0) && lane_ == 0) {
-      report(step_, Wrong::kScore, sequence_, kv_head_);
+      report(step_, Wrong::kScore, row_, kv_head_);
     }
     top = this->largest(top);
-    // All lanes of an entry have its mass.
+    // All lanes of an entry have its weight.
     const bool counts = lane_ % kLanes == 0;
-    double mass[kShare], squares[kShare], norms[kShare];
+    double denominator[kShare], squares[kShare], norms[kShare];
 #pragma unroll
     for (int s = 0; s < kShare; ++s) {
       sums[s].raise(top);
-      mass[s] = counts ? sums[s].mass : 0.0;
+      denominator[s] = counts ? sums[s].denominator : 0.0;
       squares[s] = counts ? sums[s].squares : 0.0;
       norms[s] = sums[s].norms;
     }
-    sums->mass = this->sum(mass);
+    sums->denominator = this->sum(denominator);
     if (kPilot) {
       sums->squares = this->sum(squares);
       sums->norms = this->sum(norms);
@@ -189,7 +189,7 @@ class HeadBlock : protected HeadSplits<kDim, T, kByHead, kThreads> {
     sums->value = sumEntries(sums);
   }
 
-  // out over lanes and warps, in order: thread d gets channel d.
+  // Returns out summed over lanes and warps, in order: channel d to thread d.
   __device__ float sumEntries(Sums* sums) {
 #pragma unroll
     for (int s = 0; s < kShare; ++s) {

@@ -1,6 +1,6 @@
 #pragma once
-// A block's query head, for every way of combining it (step.h): which one it is, sums over the
-// block, and what the split kernel's splits summed, put together in order.
+// The common part of all ways to combine a query head (step.h): which head a block has, sums over
+// the block, and sums of splits in order. Device code.
 #include "allot/kernels/philox_streams.h"
 #include "kernels/cuda/primitives.cuh"
 
@@ -13,12 +13,12 @@ template <int kDim>
 struct HeadShared {
   double warp_doubles[kCombineWarps];
   float warp_floats[kCombineWarps];
-  alignas(16) float sums[kCombineWarps][kDim];  // by warps; of exact and flash heads by sides
+  alignas(16) float sums[kCombineWarps][kDim];  // by warps, or the partial sums of exact splits
 };
 
-// kThreads: fewer threads than kFinishThreads do the work of those, each that of several, whose
-// sums stay their own: no bit depends on how many threads there are. One head takes longer then,
-// and many heads less, since more of them are on a multiprocessor at once.
+// kThreads: with fewer than kCombineThreads threads each does the work of several, whose sums stay
+// separate, so that no bit depends on the number of threads. One head then takes longer, and many
+// heads less, since more of them fit on a multiprocessor.
 template <int kDim, typename T, bool kByHead, int kThreads = kCombineThreads>
 class HeadSplits {
  protected:
@@ -32,21 +32,21 @@ class HeadSplits {
         tid_(threadIdx.x),
         lane_(threadIdx.x % 32),
         warp_(threadIdx.x / 32) {
-    sequence_ = blockIdx.x / step.in.heads;
+    row_ = blockIdx.x / step.in.heads;
     head_ = blockIdx.x % step.in.heads;
     kv_head_ = head_ / step.in.group;
-    keys_ = keysOf(step, step.in.lengths[sequence_]);
-    budget_ = budgetOf<kByHead>(step, sequence_, head_);
+    keys_ = keysOf(step, step.in.lengths[row_]);
+    budget_ = budgetOf<kByHead>(step, row_, head_);
     splits_ = splitsOf(keys_.span());
-    at_ = splitIndex(step, sequence_, head_, 0);
-    kind_ = kindOf<kByHead>(step, sequence_, head_);
+    at_ = splitIndex(step, row_, head_, 0);
+    kind_ = kindOf<kByHead>(step, row_, head_);
   }
 
-  // A head that is silent, wrong or exact is done; false: it is none of these.
+  // Finishes a head that is silent, wrong or exact. Returns false if it is none of these.
   __device__ bool plain() {
     if (kind_ == HeadKind::kBad) {
       const bool length = beyondRoom(step_, keys_.n);
-      if (tid_ == 0) report(step_, length ? Wrong::kLength : Wrong::kBudget, sequence_, kv_head_);
+      if (tid_ == 0) report(step_, length ? Wrong::kLength : Wrong::kBudget, row_, kv_head_);
       fill(notANumber(), notANumber());
     } else if (kind_ == HeadKind::kSilent) {
       forChannels([&](int d) { put(d, kByHead ? idleValue(d) : 0.0f); });
@@ -61,9 +61,9 @@ class HeadSplits {
   }
 
   __device__ int64_t headIndex() const {
-    return static_cast<int64_t>(sequence_) * step_.in.heads + head_;
+    return static_cast<int64_t>(row_) * step_.in.heads + head_;
   }
-  // Each thread has some of the channels: body(channel).
+  // Calls body(channel) for each of the thread's channels.
   template <typename Body>
   __device__ void forChannels(Body body) const {
 #pragma unroll
@@ -76,13 +76,13 @@ class HeadSplits {
     forChannels([&](int d) { put(d, out); });
     setLse(lse);
   }
-  // A channel of what a head with budget 0 gives.
+  // Returns a channel of the output of a head with budget 0.
   __device__ float idleValue(int d) const {
     if (!step_.by_head.zero_budget_values || keys_.n == 0) return 0;
-    const int64_t at = static_cast<int64_t>(sequence_) * step_.cache.kv_heads + kv_head_;
+    const int64_t at = static_cast<int64_t>(row_) * step_.cache.kv_heads + kv_head_;
     return step_.by_head.zero_budget_values[at * kDim + d];
   }
-  // A channel of what the head gives.
+  // Writes a channel of the head's output.
   __device__ void put(int d, float x) const {
     const int64_t at = headIndex() * kDim + d;
     step_.out.out[at] = x;
@@ -93,13 +93,13 @@ class HeadSplits {
   }
   __device__ int64_t listAt() const { return headIndex() * step_.space.draw_stride; }
   __device__ std::array<uint32_t, 4> words(uint32_t block) const {
-    return philox(step_.in.seed, step_.in.streams[sequence_], step_.in.steps[sequence_],
+    return philox(step_.in.seed, step_.in.sequences[row_], step_.in.steps[row_],
                   attentionStream(step_.in.layer, static_cast<uint32_t>(head_)), block);
   }
 
-  // ---- Over the block, in one order whatever the block's neighbours.
+  // ---- Over the block, in one order whatever the other blocks.
 
-  // kOf: how many a thread has.
+  // Reduces kOf numbers of each thread.
   template <int kOf, typename X, typename Function>
   __device__ X reduce(const X (&own)[kOf], X* warps, Function function) {
     X x[kOf];
@@ -135,99 +135,101 @@ class HeadSplits {
     return sum(one);
   }
 
-  __device__ float largestReference() {
-    float reference = kNoKeys;
-    if (tid_ < splits_) reference = (split_ = step_.space.splits[at_ + tid_]).reference;
+  __device__ float largestMaxScore() {
+    float max_score = kNoKeys;
+    if (tid_ < splits_) max_score = (split_ = step_.space.splits[at_ + tid_]).max_score;
     for (int p = tid_ + kThreads; p < splits_; p += kThreads) {
-      reference = fmaxf(reference, step_.space.splits[at_ + p].reference);
+      max_score = fmaxf(max_score, step_.space.splits[at_ + p].max_score);
     }
-    return largest(reference);
+    return largest(max_score);
   }
 
   // ---- Sums of splits.
 
-  // Sums of values are added up by sides: each has every eighth of them (of exact heads, of their
-  // fours) in order, then the sides are added in order. A warp has kShare sides, and a lane kOwn
-  // neighbouring channels.
-  static constexpr int kSides = kCombineWarps, kOwn = kDim / 32;
+  // Sums of values are added up as eight partial sums: each has every eighth of them (of exact
+  // heads, of their groups of four) in order, then the partial sums are added in order. A warp has
+  // kShare of them, and a lane kOwn neighbouring channels.
+  static constexpr int kPartialSums = kCombineWarps, kOwn = kDim / 32;
   struct alignas(kOwn * sizeof(float)) Channels {
     float x[kOwn] = {};
   };
-  // What a split left of the lane's channels.
+  // Returns a split's sums of the lane's channels.
   __device__ Channels valuesOf(int p) const {
     const uint8_t* from = step_.space.split_bytes + (at_ + p) * kSplitBytes;
     return reinterpret_cast<const Channels*>(from)[lane_];
   }
 
-  // Exact splits, in fours: joined one to the next where the split kernel has not done so.
+  // Combines exact splits, in groups of four: joins those of a group in order, unless the split
+  // kernel has done so.
   __device__ void combineExact() {
-    // Of a split that is joined to those before it: their factor, and its own. Of the first of a
-    // four: the four's sum, and its reference and then factor.
+    // left and right hold, for a split that is joined to those before it, their factor and its own;
+    // for the first of a group, the group's sum, and its max_score and later factor.
     auto* left = reinterpret_cast<float*>(memory_);
     float* right = left + splits_;
     const Split* splits = step_.space.splits + at_;
     const Split one = splits[0];
     const Channels values_of_one = valuesOf(0);
-    if (one.mass == static_cast<uint32_t>(splits_)) return fillFrom(one, values_of_one);
-    const bool whole = one.mass > 1;  // the split kernel has joined them
-    float reference = kNoKeys;
+    if (one.weight == static_cast<uint32_t>(splits_)) return fillFrom(one, values_of_one);
+    const bool whole = one.weight > 1;  // the split kernel has joined them
+    float max_score = kNoKeys;
     for (int first = tid_ * kJoinedSplits; first < splits_; first += kThreads * kJoinedSplits) {
       Split own[kJoinedSplits];
 #pragma unroll
       for (int i = 0; i < kJoinedSplits; ++i) own[i] = splits[min(first + i, splits_ - 1)];
-      Split four = own[0];
+      Split group = own[0];
 #pragma unroll
       for (int i = 1; i < kJoinedSplits; ++i) {
         if (whole || first + i >= splits_) continue;
-        const float common = fmaxf(four.reference, own[i].reference);
-        left[first + i] = power2(four.reference - common);
-        right[first + i] = power2(own[i].reference - common);
-        four.sum = joined(four.sum, left[first + i], own[i].sum, right[first + i]);
-        four.reference = common;
+        const float common = fmaxf(group.max_score, own[i].max_score);
+        left[first + i] = power2(group.max_score - common);
+        right[first + i] = power2(own[i].max_score - common);
+        group.sum = joined(group.sum, left[first + i], own[i].sum, right[first + i]);
+        group.max_score = common;
       }
-      left[first] = four.sum;
-      right[first] = four.reference;
-      reference = fmaxf(reference, four.reference);
+      left[first] = group.sum;
+      right[first] = group.max_score;
+      max_score = fmaxf(max_score, group.max_score);
     }
-    reference = largest(reference);
+    max_score = largest(max_score);
     float totals[kShare] = {};
 #pragma unroll
     for (int s = 0; s < kShare; ++s) {
       for (int first = (tid_ + s * kThreads) * kJoinedSplits; first < splits_;
            first += kCombineThreads * kJoinedSplits) {
-        right[first] = power2(right[first] - reference);
+        right[first] = power2(right[first] - max_score);
         totals[s] = __fmaf_rn(right[first], left[first], totals[s]);
       }
     }
     const float total = sum(totals);
-    setLse(total > 0 ? (reference + log2f(total)) * kLn2 : minusInfinity());
+    setLse(total > 0 ? (max_score + log2f(total)) * kLn2 : minusInfinity());
     if (budget_ == 0 || !(total > 0)) return fillWithout(total);
     Channels sums[kShare];
 #pragma unroll(kShare == 1 ? 2 : 1)
-    for (int all = 0; all < splits_; all += kSides * kJoinedSplits) {
-      // What was joined already is on its way at once.
-      Channels fours[kShare];
+    for (int all = 0; all < splits_; all += kPartialSums * kJoinedSplits) {
+      // Loads of joined groups are all in flight at once.
+      Channels group_values[kShare];
 #pragma unroll
       for (int s = 0; s < kShare; ++s) {
         const int first = all + (warp_ + s * kOwnWarps) * kJoinedSplits;
-        if (first < splits_) fours[s] = valuesOf(first);
+        if (first < splits_) group_values[s] = valuesOf(first);
       }
 #pragma unroll
       for (int s = 0; s < kShare; ++s) {
         const int first = all + (warp_ + s * kOwnWarps) * kJoinedSplits;
         if (first >= splits_) break;
-        if (!whole) joinRest(first, left, right, &fours[s]);
+        if (!whole) joinRest(first, left, right, &group_values[s]);
 #pragma unroll
         for (int k = 0; k < kOwn; ++k) {
-          sums[s].x[k] = __fmaf_rn(right[first], fours[s].x[k], sums[s].x[k]);
+          sums[s].x[k] = __fmaf_rn(right[first], group_values[s].x[k], sums[s].x[k]);
         }
       }
     }
-    putSides(sums, total);
+    putPartialSums(sums, total);
   }
 
-  // The splits of a four that the split kernel has not joined to its first, by their factors.
-  __device__ void joinRest(int first, const float* left, const float* right, Channels* four) const {
+  // Joins the other splits of a group to its first, by their factors.
+  __device__ void joinRest(int first, const float* left, const float* right,
+                           Channels* group) const {
     Channels values[kJoinedSplits];
 #pragma unroll
     for (int i = 1; i < kJoinedSplits; ++i) {
@@ -239,29 +241,29 @@ class HeadSplits {
       if (p >= splits_) continue;
 #pragma unroll
       for (int k = 0; k < kOwn; ++k) {
-        four->x[k] = joined(four->x[k], left[p], values[i].x[k], right[p]);
+        group->x[k] = joined(group->x[k], left[p], values[i].x[k], right[p]);
       }
     }
   }
 
-  // Gives what adding one split to zeros does, or splits that the split kernel has joined to one.
+  // Outputs a single split, or splits that the split kernel has joined to one.
   __device__ void fillFrom(const Split& one, const Channels& values) const {
-    setLse(one.sum > 0 ? (one.reference + log2f(one.sum)) * kLn2 : minusInfinity());
+    setLse(one.sum > 0 ? (one.max_score + log2f(one.sum)) * kLn2 : minusInfinity());
     if (budget_ == 0 || !(one.sum > 0)) return fillWithout(one.sum);
     if (warp_ > 0) return;
 #pragma unroll
     for (int k = 0; k < kOwn; ++k) put(lane_ * kOwn + k, (values.x[k] + 0.0f) / one.sum);
   }
 
-  // Where there is nothing to add up.
+  // Outputs a head that has nothing to add up.
   __device__ void fillWithout(float total) const {
-    // NaN scores end here too: they were reported, and their sequence must not look like a number.
+    // NaN scores end here too: they were reported, and their row must not look like a number.
     const float out = budget_ == 0 || total == 0 ? 0.0f : notANumber();
     forChannels([&](int d) { put(d, kByHead && budget_ == 0 ? idleValue(d) : out); });
   }
 
-  // The sum of all sides, of which the thread has kShare, over `total`.
-  __device__ void putSides(const Channels (&sums)[kShare], float total) {
+  // Outputs the sum of the partial sums, of which the thread has kShare, over `total`.
+  __device__ void putPartialSums(const Channels (&sums)[kShare], float total) {
 #pragma unroll
     for (int s = 0; s < kShare; ++s) {
       auto* to = reinterpret_cast<Channels*>(shared_.sums[warp_ + s * kOwnWarps]);
@@ -271,29 +273,29 @@ class HeadSplits {
     forChannels([&](int d) {
       float out = shared_.sums[0][d];
 #pragma unroll
-      for (int side = 1; side < kSides; ++side) out += shared_.sums[side][d];
+      for (int partial = 1; partial < kPartialSums; ++partial) out += shared_.sums[partial][d];
       put(d, out / total);
     });
   }
 
-  // s2anta-flash's splits.
+  // Combines s2anta-flash's splits.
   __device__ void combineFlash() {
     auto* factors = reinterpret_cast<float*>(memory_);
-    const float reference = largestReference();
+    const float max_score = largestMaxScore();
     float own_weights[kShare] = {}, own_exponentials[kShare] = {};
 #pragma unroll
     for (int s = 0; s < kShare; ++s) {
       for (int p = tid_ + s * kThreads; p < splits_; p += kCombineThreads) {
         const Split split = p == tid_ ? split_ : step_.space.splits[at_ + p];
-        const float scale = power2(split.reference - reference);
+        const float scale = power2(split.max_score - max_score);
         own_exponentials[s] += scale * split.sum;
-        factors[p] = scale * static_cast<float>(split.mass);
+        factors[p] = scale * static_cast<float>(split.weight);
         own_weights[s] += factors[p];
       }
     }
     const float exponentials = sum(own_exponentials);
     const float total = sum(own_weights);
-    setLse(exponentials > 0 ? (reference + log2f(exponentials)) * kLn2 : minusInfinity());
+    setLse(exponentials > 0 ? (max_score + log2f(exponentials)) * kLn2 : minusInfinity());
     if (step_.space.draw_keys) {
       const uint32_t samples = drawsOfSplit(budget_, splits_);
       for (uint32_t m = tid_; m < samples * splits_; m += kThreads) {
@@ -306,21 +308,21 @@ class HeadSplits {
 #pragma unroll
     for (int s = 0; s < kShare; ++s) {
 #pragma unroll 4
-      for (int p = warp_ + s * kOwnWarps; p < splits_; p += kSides) {
+      for (int p = warp_ + s * kOwnWarps; p < splits_; p += kPartialSums) {
         const Channels values = valuesOf(p);
 #pragma unroll
         for (int k = 0; k < kOwn; ++k) sums[s].x[k] += factors[p] * values.x[k];
       }
     }
-    putSides(sums, total);
+    putPartialSums(sums, total);
   }
 
   const Step& step_;
   HeadShared<kDim>& shared_;
   uint8_t* memory_;
   int tid_, lane_, warp_;
-  int sequence_, head_, kv_head_, splits_;
-  SequenceKeys keys_;
+  int row_, head_, kv_head_, splits_;
+  RowKeys keys_;
   uint32_t budget_;
   int64_t at_;
   Split split_{};  // of index tid_

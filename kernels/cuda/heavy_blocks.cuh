@@ -1,15 +1,16 @@
 #pragma once
-// skip-softmax's choice (kernels/cpu/method_skip_softmax.cpp): blocks of keys in order, each kept
-// if its largest score reaches a threshold below the largest of all blocks before. What is left out
-// is below these, so that "all blocks" and "all blocks kept" are the same.
+// skip-softmax's choice (kernels/cpu/method_skip_softmax.cpp). Blocks of keys are visited in order,
+// and a block is kept if its largest score reaches a threshold below the largest of all blocks
+// before. Dropped blocks are below it, so that comparing with all blocks equals comparing with kept
+// ones. Device code.
 #include "allot/kernels/prefill.h"
 #include "kernels/cuda/key_sets.cuh"
 
 namespace allot::kernels::cuda {
 
-// sets.kept(): the keys dead .. span - 1 of blocks that are kept. scores: s' by key, in blocks from
-// the first on, -infinity where a key is masked or not there, up to a whole block. By a block of
-// kFinishThreads threads.
+// Sets sets.kept() to the keys dead .. span - 1 of kept blocks. scores: s' by key, up to a whole
+// block, -infinity for masked and absent keys. Requires: all kCombineThreads threads of the block
+// call it.
 __device__ inline void keepHeavyBlocks(KeySets& sets, const float* scores, int dead, int span,
                                        float log_threshold) {
   constexpr int kKeys = KeyBlocks{}.key_block;
@@ -26,7 +27,7 @@ __device__ inline void keepHeavyBlocks(KeySets& sets, const float* scores, int d
     if (lane == 0) tops[b] = top;
   }
   __syncthreads();
-  // A thread has a stretch of blocks; before it, the largest of the stretches before.
+  // Each thread has a range of blocks; `before` is the largest score of earlier ranges.
   const int stretch = (blocks + kCombineThreads - 1) / kCombineThreads;
   const int first = min(tid * stretch, blocks), last = min(first + stretch, blocks);
   float own = minusInfinity();
@@ -43,7 +44,7 @@ __device__ inline void keepHeavyBlocks(KeySets& sets, const float* scores, int d
   for (int w = 0; w < warp; ++w) before = fmaxf(before, warp_tops[w]);
   for (int b = first; b < last; ++b) {
     const float top = tops[b];
-    // The first block of an unmasked key is infinitely above what is before it.
+    // The first block with an unmasked key is infinitely above those before.
     const bool keeps = top != minusInfinity() && !(top - before < log_threshold);
     before = fmaxf(before, top);
     for (int w = 2 * b; w < 2 * b + 2 && w < sets.words(); ++w) {

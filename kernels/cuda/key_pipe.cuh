@@ -1,6 +1,7 @@
 #pragma once
-// A warp's flow of bytes: a ring of copies from global to shared memory (cp.async) that runs ahead
-// over the ends of splits, so that no barrier of a block and no latency of a split stops it.
+// KeyPipe: a warp's ring of asynchronous copies (cp.async) from global to shared memory. It runs
+// ahead across splits, so that neither a barrier of the block nor the latency of a split stops it.
+// Device code, owned by one warp.
 #include "kernels/cuda/split_work.cuh"
 #include "kernels/cuda/swizzle.h"
 
@@ -8,39 +9,39 @@ namespace allot::kernels::cuda {
 
 // One warp's draws of a split of s2anta-flash.
 struct DrawScratch {
-  uint32_t reached[kQuad][32];  // masses of keys 0 .. 8 i + 7
-  uint32_t counts[kSplitKeys];  // draws of a key: a byte a head, at most 255
-  uint32_t masses[kQuad];
-  uint32_t offsets[kQuad];
-  uint32_t pending[4 * kPart];  // counts of the entries that are on their way
+  uint32_t reached[kSmallHeadGroup][32];  // weights of keys 0 .. 8 i + 7
+  uint32_t counts[kSplitKeys];            // draws of a key: a byte a head, at most 255
+  uint32_t weights[kSmallHeadGroup];
+  uint32_t offsets[kSmallHeadGroup];
+  uint32_t pending[4 * kSubtileKeys];  // counts of the entries in flight
 };
 
-// What a warp has in shared memory, each at a multiple of 256 bytes: the ring's slots (a tile of
-// keys or values, or codes and scales of 64 keys), s2anta-flash's slots for drawn values, and
-// scratch (the scores of a split, then s2anta-flash's draws).
-template <int kDim, SplitMode kMode, int kPack>
+// A warp's shared memory, each part at a multiple of 256 bytes: the ring's slots (a tile of keys or
+// values, or codes and scales of 64 keys), s2anta-flash's slots for drawn values, and scratch (the
+// scores of a split, then s2anta-flash's draws).
+template <int kDim, SplitMode kMode, int kHeadGroup>
 struct SplitLayout {
   using Tile = TileLayout<kDim>;
   using Codes = CodeLayout<kDim>;
-  using Scores = ScoreLayout<kSplitKeys, kPack>;
+  using Scores = ScoreLayout<kSplitKeys, kHeadGroup>;
   static_assert(4 * Codes::kBytes == Tile::kBytes);
   static constexpr int kScaleBytes = kMode == SplitMode::kShadow ? 256 : 0;
   static constexpr int kSlotBytes = Tile::kBytes + kScaleBytes;
-  // More slots would leave room for fewer warps, which hide more. Larger packs need more registers,
-  // so that there are fewer warps anyway. Where splits are joined there is enough on its way.
-  static constexpr int kMoreSlots = kPack == kQuad ? 0 : kPack == 8 ? 1 : 2;
+  // More slots leave room for fewer warps, which hide more latency. Larger head groups need more
+  // registers, so that there are fewer warps anyway. Joined splits have enough copies in flight.
+  static constexpr int kMoreSlots = kHeadGroup == kSmallHeadGroup ? 0 : kHeadGroup == 8 ? 1 : 2;
   static constexpr int kSlots =
       kMode == SplitMode::kShadow ? 2 : (kMode == SplitMode::kJoined ? 2 : 3) + kMoreSlots;
-  // What was summed of the splits before: a lane's reference, sum and channels of each of its
+  // The pending sums of earlier splits: a lane's running maximum, sum and channels of each of its
   // heads.
   static constexpr int kPendingBytes =
-      kMode == SplitMode::kJoined ? PackLayout<kPack>::kOfLane * (2 + kDim / 8) * 128 : 0;
-  // s2anta-flash: values of a split, and what its draws need beside the masses.
+      kMode == SplitMode::kJoined ? HeadGroupLayout<kHeadGroup>::kOfLane * (2 + kDim / 8) * 128 : 0;
+  // s2anta-flash: slots for values of a split, and the state of its draws.
   static constexpr int kGatherSlots = kMode == SplitMode::kFlash ? 4 : 0;
   static constexpr int kDrawBytes = kMode == SplitMode::kFlash ? sizeof(DrawScratch) : 0;
   static constexpr bool kScores = kMode != SplitMode::kExact && kMode != SplitMode::kJoined;
   static constexpr int kScratch =
-      kScores ? (kPack * Scores::kLineBytes + kDrawBytes + 255) / 256 * 256 : kPendingBytes;
+      kScores ? (kHeadGroup * Scores::kLineBytes + kDrawBytes + 255) / 256 * 256 : kPendingBytes;
   static constexpr int kWarpBytes = (kSlots + kGatherSlots) * kSlotBytes + kScratch;
 
   __device__ static uint8_t* scratchOf(uint8_t* memory) {
@@ -48,13 +49,13 @@ struct SplitLayout {
   }
 };
 
-template <int kDim, SplitMode kMode, bool kByHead, int kPack>
+template <int kDim, SplitMode kMode, bool kByHead, int kHeadGroup>
 class KeyPipe {
-  using Share = WarpShare<kMode, kByHead, kPack>;
-  using Layout = SplitLayout<kDim, kMode, kPack>;
+  using Share = WarpShare<kMode, kByHead, kHeadGroup>;
+  using Layout = SplitLayout<kDim, kMode, kHeadGroup>;
   using Tile = typename Layout::Tile;
   using Codes = typename Layout::Codes;
-  static constexpr int kStretch = 32 * kPart;
+  static constexpr int kStretch = 32 * kSubtileKeys;
   static constexpr uint32_t kNoEntry = 0xffffffff;  // pools have fewer
 
  public:
@@ -72,13 +73,13 @@ class KeyPipe {
     for (int i = 0; i < Layout::kSlots; ++i) issue(share);
   }
 
-  // The oldest slot has arrived; its address.
+  // Waits for the oldest slot. Returns its address.
   __device__ uint32_t await() {
     waitCopies<Layout::kSlots - 1>();
     __syncwarp();
     return tail_slot_;
   }
-  // It has been read: the ring goes on.
+  // Releases the oldest slot after it has been read.
   __device__ void release(const Share& share) {
     __syncwarp();
     tail_slot_ = after(tail_slot_);
@@ -86,8 +87,8 @@ class KeyPipe {
   }
 
  private:
-  // What comes after the stretch being copied, and its pages, are fetched one stretch ahead: a
-  // split, or as much of several as a warp's lanes know the pages of.
+  // Fetches the next stretch and its pages, one stretch ahead of the copies. A stretch is a split,
+  // or as much of several splits as a warp's lanes hold pages of.
   __device__ void lookAhead(const Share& share) {
     if (kMode == SplitMode::kJoined && has_ahead_ && ahead_rest_ > 0) {
       ahead_.first += kStretch;
@@ -110,16 +111,18 @@ class KeyPipe {
     loading_ = has_ahead_;
     if (!loading_) return;
     load_ = ahead_;
-    const int dead = load_.dead / kPart, tiles = (load_.count + kPart - 1) / kPart;
+    const int dead = load_.dead / kSubtileKeys,
+              tiles = (load_.count + kSubtileKeys - 1) / kSubtileKeys;
     const bool bad = lane_ < tiles && static_cast<uint32_t>(ahead_pages_) >=
                                           static_cast<uint64_t>(step_.cache.pages);
     if (__any_sync(kAll, bad) && lane_ == 0) {
-      report(step_, Wrong::kPage, load_.sequence, load_.kv_head);
+      report(step_, Wrong::kPage, load_.row, load_.kv_head);
     }
-    // Nothing is read of tiles before the window.
+    // Tiles before the window are not read.
     const bool good = lane_ < tiles && lane_ >= dead && !bad;
     load_entry_ =
-        good ? entryAt(step_, ahead_pages_, load_.kv_head, load_.first + lane_ * kPart) : kNoEntry;
+        good ? entryAt(step_, ahead_pages_, load_.kv_head, load_.first + lane_ * kSubtileKeys)
+             : kNoEntry;
     load_slot_ = load_.exact ? 2 * dead : kMode == SplitMode::kShadow ? dead / 4 : dead;
     load_slots_ = load_.exact ? 2 * tiles : kMode == SplitMode::kShadow ? (tiles + 3) / 4 : tiles;
     lookAhead(share);
@@ -130,7 +133,7 @@ class KeyPipe {
     return next == ring_ + Layout::kSlots * Layout::kSlotBytes ? ring_ : next;
   }
 
-  // The next slot of the ring is filled, or left if there is no more to copy.
+  // Fills the next slot of the ring, or leaves it if there is no more to copy.
   __device__ void issue(const Share& share) {
     if (loading_) {
       share.readsOnce(load_.exact) ? copySlot<true>() : copySlot<false>();
@@ -154,18 +157,18 @@ class KeyPipe {
   __device__ void copyTile(const void* pool, int tile) const {
     const uint32_t entry = __shfl_sync(kAll, load_entry_, tile);
     const bool there = entry != kNoEntry;
-    const int key = tile * kPart;
+    const int key = tile * kSubtileKeys;
     const uint8_t* from =
         static_cast<const uint8_t*>(pool) + lane_offset_ + positionOf(entry) * Tile::kRowBytes;
     const uint32_t to = head_slot_ + lane_copy_;
-    if (there && key + kPart <= load_.count && key >= load_.dead) {
+    if (there && key + kSubtileKeys <= load_.count && key >= load_.dead) {
 #pragma unroll
-      for (int j = 0; j < kPart / Tile::kRowsAtOnce; ++j) {
+      for (int j = 0; j < kSubtileKeys / Tile::kRowsAtOnce; ++j) {
         copyAsync<kOnce>(Tile::down(to, j), from + j * 512, true);
       }
     } else {
 #pragma unroll
-      for (int j = 0; j < kPart / Tile::kRowsAtOnce; ++j) {
+      for (int j = 0; j < kSubtileKeys / Tile::kRowsAtOnce; ++j) {
         const int own = key + j * Tile::kRowsAtOnce + lane_ / Tile::kChunks;
         copyAsync<kOnce>(Tile::down(to, j), from + j * 512,
                          there && own < load_.count && own >= load_.dead);
@@ -173,7 +176,7 @@ class KeyPipe {
     }
   }
 
-  // Codes and scales of 64 keys, tile by tile.
+  // Copies codes and scales of 64 keys, tile by tile.
   template <bool kOnce>
   __device__ void copyCodes() const {
     if constexpr (kMode == SplitMode::kShadow) {
@@ -195,7 +198,8 @@ class KeyPipe {
       }
     }
   }
-  // Any position of the pool where there is no such tile. 64 bits: a pool may have more than 4 GiB.
+  // Returns the position, or any position of the pool if there is no such tile. 64 bits, since a
+  // pool may have more than 4 GiB.
   __device__ static uint64_t positionOf(uint32_t entry) { return entry != kNoEntry ? entry : 0; }
 
   const Step& step_;

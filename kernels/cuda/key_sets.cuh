@@ -1,13 +1,15 @@
 #pragma once
-// Sets of a sequence's keys, as bits in a block's shared memory: the keys with the largest numbers,
-// and their list. Lists of keys ascend, and sums over them are the same whatever runs beside.
+// Sets of a row's keys as bits in a block's shared memory: the keys with the largest numbers, and
+// their list. Lists of keys ascend, and sums over them do not depend on the other blocks. Device
+// code, for all threads of one block.
 //
-// The largest of n numbers are among few candidates, whose digits decide. Which these are is known
-// - of scores by their levels, which the split kernel left for every eight keys (keepByLevels());
-// - of random words by how many are below a bound (keepBelow());
-// - of any numbers in two passes over them: one counts the numbers by bins, one keeps what is in
-//   larger bins than the last that is wanted, and what is in its own are candidates
-//   (keepLargest()). That is for what the others leave: masked keys, scores that are nearly equal.
+// The largest of n numbers are found among few candidates, whose digits decide. Candidates are
+// - of scores: found by levels, which the split kernel stored for every eight keys
+// (keepByLevels());
+// - of random words: those below a bound (keepBelow());
+// - of any numbers: found in two passes (keepLargest()). The first counts the numbers by bins. The
+//   second keeps the keys of bins above the last wanted one; that bin's keys are the candidates. It
+//   serves cases that the others refuse: masked keys, and scores that are nearly equal.
 #include "kernels/cuda/head_block.cuh"
 
 namespace allot::kernels::cuda {
@@ -17,70 +19,70 @@ constexpr int kCandidates = 4096;
 
 struct SetShared {
   uint32_t warp_counts[kCombineWarps];
-  uint32_t bin, wanted, candidates, octets;
+  uint32_t bin, wanted, candidates, listed;
 };
 
-// What a selection needs in dynamic shared memory.
+// A selection's dynamic shared memory.
 struct SelectionMemory {
   union {
     uint32_t counts[kBins];
-    uint16_t octets[2 * kBins];
+    uint16_t level_indices[2 * kBins];
   };
   uint32_t numbers[kCandidates];
   int32_t keys[kCandidates];
 };
 
-// What a source reads of eight keys: zeros where there are none.
-struct Octet {
+// Eight keys' numbers as a source reads them; zeros beyond the last key.
+struct EightNumbers {
   uint4 low, high;
   __device__ uint32_t operator[](int i) const {
     const uint4& four = i < 4 ? low : high;
     return i % 4 == 0 ? four.x : i % 4 == 1 ? four.y : i % 4 == 2 ? four.z : four.w;
   }
 };
-__device__ inline Octet octetOf(const void* numbers, int o, int n) {
+__device__ inline EightNumbers loadEightNumbers(const void* numbers, int o, int n) {
   if (8 * o >= n) return {};
   const auto* from = static_cast<const uint4*>(numbers) + 2 * o;
   return {from[0], from[1]};
 }
-// The bits i for which first + i < n, of at most 32.
+// Returns the 32 bits i with first + i < n.
 __device__ inline uint32_t below(int n, int first) {
   return n >= first + 32 ? ~0u : n > first ? (1u << (n - first)) - 1 : 0u;
 }
 
-// Larger floats as larger integers.
+// Returns an integer that orders as x does.
 __device__ inline uint32_t ordered(float x) {
   const uint32_t bits = __float_as_uint(x);
   return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 
-// What the split kernel left of a head's scores.
+// The split kernel's results for a head's scores.
 struct LeftScores {
   const float* scores;
   const Split* splits;
-  const uint8_t* levels;  // [splits, kSplitBytes], of an octet of keys a byte
-  float reference;        // no score is larger
+  const uint8_t* levels;  // [splits, kSplitBytes], a level for eight keys
+  float max_score;        // no score is larger
 };
 
 // Scores of keys begin .. end - 1.
 struct ScoreSource {
   const float* scores;
-  float reference;  // no score is larger
+  float max_score;  // no score is larger
   int n, begin, end;
   bool masked;        // masked keys count, too
   uint8_t* unmasked;  // null, or gets which of the n keys are not masked
 
   __device__ uint32_t bin(uint32_t x) const {
     const float score = __uint_as_float(x >> 31 ? x & 0x7fffffffu : ~x);
-    return kBins - 1 - static_cast<uint32_t>(fminf((reference - score) * 16, kBins - 1));
+    return kBins - 1 - static_cast<uint32_t>(fminf((max_score - score) * 16, kBins - 1));
   }
   static constexpr bool kReadsFirst = true;
-  __device__ Octet load(int o) const { return octetOf(scores, o, n); }
-  __device__ uint32_t first(int o, const Octet& octet, uint32_t (&x)[8]) const {
+  __device__ EightNumbers load(int o) const { return loadEightNumbers(scores, o, n); }
+  __device__ uint32_t first(int o, const EightNumbers& eight, uint32_t (&x)[8]) const {
     uint32_t there = 0;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      const float score = __uint_as_float(octet[i]);
+      const float score = __uint_as_float(eight[i]);
       x[i] = ordered(score);
       there |= static_cast<uint32_t>(masked || score != minusInfinity()) << i;
     }
@@ -88,8 +90,8 @@ struct ScoreSource {
     if (unmasked) unmasked[o] = static_cast<uint8_t>(there);
     return there & below(end, 8 * o) & ~below(begin, 8 * o);
   }
-  __device__ uint32_t again(int o, const Octet& octet, uint32_t (&x)[8]) const {
-    return first(o, octet, x);
+  __device__ uint32_t again(int o, const EightNumbers& eight, uint32_t (&x)[8]) const {
+    return first(o, eight, x);
   }
 };
 
@@ -109,21 +111,21 @@ class KeySets {
         scratch_(scratch) {}
 
   __device__ int words() const { return words_; }
-  // What keepLargest() kept, a bit a key.
+  // Returns the kept keys, a bit a key.
   __device__ uint32_t* kept() const { return kept_; }
-  // Its callers may use it between the others' calls, [words()].
+  // Returns scratch [words()], which callers may use between calls.
   __device__ uint32_t* scratch() const { return scratch_; }
 
-  // kept_: of the keys that have a number the wanted(how many have) with the largest ones; of equal
-  // ones the older. Returns how many have. A source gives the numbers of keys 8 o .. 8 o + 7, says
-  // in bits which of them have one (first() is called before again()), and cuts the range of
-  // numbers into bins, larger numbers in larger bins: what is in doubt is then in one bin.
+  // Keeps the wanted(count) keys with the largest numbers, `count` being how many keys have a
+  // number; among equal numbers the older keys. Returns count. A source returns the numbers of keys
+  // 8 o .. 8 o + 7 and bits for those that have one (first() is called before again()). It maps
+  // numbers to bins, larger numbers to larger bins, so that undecided keys are in one bin.
   template <typename Source, typename Wanted>
   __device__ uint32_t keepLargest(const Source& source, Wanted wanted_of) {
     auto* kept = reinterpret_cast<uint8_t*>(kept_);
     auto* ties = reinterpret_cast<uint8_t*>(scratch_);
     clearCounts();
-    overOctets<true>(source, [&](int o, uint32_t has, const uint32_t(&x)[8]) {
+    forEachEightKeys<true>(source, [&](int o, uint32_t has, const uint32_t(&x)[8]) {
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         if (has >> i & 1) atomicAdd(&selection_.counts[source.bin(x[i])], 1u);
@@ -141,7 +143,7 @@ class KeySets {
       return all;
     }
     const uint32_t bin = shared_.bin;
-    overOctets<false>(source, [&](int o, uint32_t has, const uint32_t(&x)[8]) {
+    forEachEightKeys<false>(source, [&](int o, uint32_t has, const uint32_t(&x)[8]) {
       uint32_t above = 0;
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
@@ -159,14 +161,14 @@ class KeySets {
       cut = cutOfCandidates(shared_.wanted);
     } else {  // many numbers are nearly equal
       cut = cutOf(shared_.wanted, [&](auto take) {
-        overOctets<false>(source, [&](int, uint32_t has, const uint32_t(&x)[8]) {
+        forEachEightKeys<false>(source, [&](int, uint32_t has, const uint32_t(&x)[8]) {
 #pragma unroll
           for (int i = 0; i < 8; ++i) {
             if (has >> i & 1 && source.bin(x[i]) == bin) take(x[i]);
           }
         });
       });
-      overOctets<false>(source, [&](int o, uint32_t has, const uint32_t(&x)[8]) {
+      forEachEightKeys<false>(source, [&](int o, uint32_t has, const uint32_t(&x)[8]) {
         uint32_t above = 0, equal = 0;
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
@@ -183,24 +185,24 @@ class KeySets {
     return all;
   }
 
-  // Does the same for the scores of keys begin .. end - 1, none of which is masked, or masked ones
-  // count as the least. False: levels do not tell them, and nothing is kept.
+  // Keeps the `wanted` keys with the largest scores of begin .. end - 1. Masked keys count as the
+  // least. Returns false, and keeps none, if levels cannot decide.
   //
-  // The `wanted`-th of the octets' levels bounds the level of the `wanted`-th key, so that few
-  // octets are read. Levels count down, in steps of an eighth, from the largest reference; one that
-  // is not exact is off by less than one, where its difference was rounded.
+  // The `wanted`-th of the levels bounds the level of the `wanted`-th key, so that few
+  // keys are read. Levels count down, in steps of an eighth, from the largest max_score. A level
+  // whose difference was rounded is off by less than one.
   __device__ bool keepByLevels(const LeftScores& left, int begin, int end, uint32_t wanted) {
     static_assert(kLevels == kCombineThreads);
-    constexpr uint32_t kOctets = 2 * kBins;
-    if (end > 8 << 16) return false;  // an octet's number is of 16 bits
+    constexpr uint32_t kMaxListed = 2 * kBins;
+    if (end > 8 << 16) return false;  // a level's index has 16 bits
     const int whole = end / 8 - (begin + 7) / 8;
     if (wanted > kCandidates || wanted > static_cast<uint32_t>(max(whole, 0))) return false;
     clearKept();
     selection_.counts[tid_] = 0;
-    if (tid_ == 0) shared_.candidates = shared_.octets = 0;
+    if (tid_ == 0) shared_.candidates = shared_.listed = 0;
     __syncthreads();
     if (wanted == 0) return true;
-    // Of an octet that is not wholly within the range the largest may be another's.
+    // Of eight keys that are not wholly within the range the largest may be another's.
     overLevels(left, end, [&](int first, uint32_t levels, uint32_t further) {
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
@@ -226,23 +228,23 @@ class KeySets {
       for (int k = 0; k < 4; ++k) {
         const int key = 8 * (first + k);
         if (!(near >> 8 * k & 1) || key >= end || key + 8 <= begin) continue;
-        const uint32_t place = atomicAdd(&shared_.octets, 1u);
-        if (place < kOctets) selection_.octets[place] = static_cast<uint16_t>(first + k);
+        const uint32_t place = atomicAdd(&shared_.listed, 1u);
+        if (place < kMaxListed) selection_.level_indices[place] = static_cast<uint16_t>(first + k);
       }
     });
     __syncthreads();
-    const uint32_t listed = shared_.octets;
-    if (listed > kOctets) return false;
+    const uint32_t listed = shared_.listed;
+    if (listed > kMaxListed) return false;
     for (uint32_t i = tid_; i < listed; i += kCombineThreads) {
-      const int o = selection_.octets[i];
-      const float reference = left.splits[o / kSplitOctets].reference;
-      const float most = static_cast<float>(last) - (left.reference - reference) * kLevelsInTwo;
-      const Octet octet = octetOf(left.scores, o, end);
+      const int o = selection_.level_indices[i];
+      const float max_score = left.splits[o / kLevelsPerSplit].max_score;
+      const float most = static_cast<float>(last) - (left.max_score - max_score) * kLevelsInTwo;
+      const EightNumbers eight = loadEightNumbers(left.scores, o, end);
 #pragma unroll
       for (int k = 0; k < 8; ++k) {
         const int key = 8 * o + k;
-        const float score = __uint_as_float(octet[k]);
-        if (key >= begin && key < end && levelOf(reference, score) <= most) {
+        const float score = __uint_as_float(eight[k]);
+        if (key >= begin && key < end && levelOf(max_score, score) <= most) {
           addCandidate(ordered(score), key);
         }
       }
@@ -253,10 +255,10 @@ class KeySets {
     return true;
   }
 
-  // Keeps the `wanted` smallest of random words, of the keys of a set of `count`, of equal ones the
-  // older keys. words_of(o, word) gives those of keys 8 o .. 8 o + 7. False: nothing is kept, and
-  // more are wanted than there is room for, or too few words are as small as was to be expected,
-  // which happens less than once in 10^8 times.
+  // Keeps the keys with the `wanted` smallest random words, of a set of `count` keys; among equal
+  // words the older keys. words_of(o, word) writes the words of keys 8 o .. 8 o + 7. Returns false,
+  // and keeps none, if there is no room for `wanted`, or if fewer words than expected are small,
+  // which has a probability below 10^-8.
   template <typename WordsOf>
   __device__ bool keepBelow(uint32_t wanted, uint32_t count, const uint32_t* set,
                             WordsOf words_of) {
@@ -285,7 +287,7 @@ class KeySets {
     return true;
   }
 
-  // The keys of kept() to a list, ascending, counted from 0. Returns how many.
+  // Writes the keys of kept() to a list, ascending, `base` added. Returns how many.
   __device__ uint32_t list(int base, int32_t* to) {
     const int stretch = (words_ + kCombineThreads - 1) / kCombineThreads;
     const int first = min(tid_ * stretch, words_), last = min(first + stretch, words_);
@@ -316,7 +318,7 @@ class KeySets {
   }
 
  private:
-  // The sum over the threads before this one; `total`: over all.
+  // Returns the sum over the threads before this one, and the `total` over all.
   __device__ uint32_t before(uint32_t own, uint32_t* total) {
     uint32_t reached = own;
     for (int i = 1; i < 32; i *= 2) {
@@ -335,14 +337,13 @@ class KeySets {
     return passed + reached - own;
   }
 
-  // The `wanted` largest of some numbers: those above `least`, and of those equal to it as many as
-  // `ties` says.
+  // The cut of the `wanted` largest numbers: those above `least`, and `ties` of those equal to it.
   struct Cut {
     uint32_t least, ties;
   };
 
-  // each(f) calls f for numbers of which there are at least `wanted`, this thread's share of them.
-  // Digit by digit, the upper ones first.
+  // Finds the cut digit by digit, from the top. each(f) calls f for this thread's share of the
+  // numbers. Requires: there are at least `wanted` numbers.
   template <typename Each>
   __device__ Cut cutOf(uint32_t wanted, Each each) {
     uint32_t least = 0, known = 0;
@@ -370,8 +371,8 @@ class KeySets {
     }
   }
 
-  // Does the same where each thread has at most one candidate, by how many are larger. False: equal
-  // ones are in doubt.
+  // Does the same if each thread has at most one candidate, by counting larger ones. Returns false
+  // if equal candidates leave it undecided.
   __device__ bool keepByRank(uint32_t wanted) {
     const auto candidates = static_cast<int>(shared_.candidates);
     const uint32_t own = tid_ < candidates ? selection_.numbers[tid_] : 0;
@@ -390,8 +391,8 @@ class KeySets {
     return true;
   }
 
-  // Of the candidates the `wanted` largest; adds those above the cut to kept_, and of those at it
-  // makes scratch_.
+  // Finds the cut of the `wanted` largest candidates. Adds those above it to kept_ and those at it
+  // to scratch_.
   __device__ Cut cutOfCandidates(uint32_t wanted) {
     const uint32_t candidates = shared_.candidates;
     const Cut cut = cutOf(wanted, [&](auto take) {
@@ -417,27 +418,28 @@ class KeySets {
     for (int w = tid_; w < words_; w += kCombineThreads) kept_[w] = scratch_[w] = 0;
   }
 
-  // f(first, levels, further) for this thread's octets of the keys before `end`, four at a time:
-  // the levels of octets first .. first + 3, a byte each, are `further` further away than they say.
+  // Calls f(first, levels, further) for this thread's levels of the keys before `end`, four at a
+  // time. `further` is to be added to levels first .. first + 3, a byte each.
   template <typename Function>
   __device__ void overLevels(const LeftScores& left, int end, Function f) const {
-    constexpr int kFours = kSplitOctets / 4, kAhead = 4;
-    const int fours = (end + 31) / 32;
+    constexpr int kLevelWords = kLevelsPerSplit / 4, kAhead = 4;
+    const int level_words = (end + 31) / 32;
 #pragma unroll 1
-    for (int first = tid_; first < fours; first += kAhead * kCombineThreads) {
+    for (int first = tid_; first < level_words; first += kAhead * kCombineThreads) {
       uint32_t levels[kAhead];
       float apart[kAhead];
 #pragma unroll
       for (int a = 0; a < kAhead; ++a) {
-        const int i = min(first + a * kCombineThreads, fours - 1), split = i / kFours;
-        levels[a] = reinterpret_cast<const uint32_t*>(left.levels + static_cast<int64_t>(split) *
-                                                                        kSplitBytes)[i % kFours];
-        apart[a] = (left.reference - left.splits[split].reference) * kLevelsInTwo;
+        const int i = min(first + a * kCombineThreads, level_words - 1), split = i / kLevelWords;
+        levels[a] = reinterpret_cast<const uint32_t*>(
+            left.levels + static_cast<int64_t>(split) * kSplitBytes)[i % kLevelWords];
+        apart[a] = (left.max_score - left.splits[split].max_score) * kLevelsInTwo;
       }
 #pragma unroll
       for (int a = 0; a < kAhead; ++a) {
         const int i = first + a * kCombineThreads;
-        if (i < fours) f(4 * i, levels[a], static_cast<uint32_t>(fminf(apart[a], kLevels - 1)));
+        if (i < level_words)
+          f(4 * i, levels[a], static_cast<uint32_t>(fminf(apart[a], kLevels - 1)));
       }
     }
   }
@@ -448,7 +450,7 @@ class KeySets {
     __syncthreads();
   }
 
-  // The bin that the last of the `wanted` largest falls into, and how many are wanted of it.
+  // Finds the bin of the last of the `wanted` largest, and how many are wanted of it.
   template <typename Wanted>
   __device__ uint32_t findBin(Wanted wanted_of, uint32_t* all) {
     // Thread i has bins 2047 - 8 i and below.
@@ -468,22 +470,23 @@ class KeySets {
     return wanted;
   }
 
-  // f(o, has, x) for this thread's octets. What they hold is read one ahead.
+  // f(o, has, x) for this thread's bytes of the set, eight keys each. Their numbers are read one
+  // ahead.
   template <bool kFirst, typename Source, typename Function>
-  __device__ void overOctets(const Source& source, Function f) const {
+  __device__ void forEachEightKeys(const Source& source, Function f) const {
     constexpr bool kReads = !kFirst || Source::kReadsFirst;
-    const int octets = 4 * words_;
-    auto ahead = source.load(kReads ? tid_ : octets);
-    for (int o = tid_; o < octets; o += kCombineThreads) {
-      const auto octet = ahead;
+    const int bytes = 4 * words_;
+    auto ahead = source.load(kReads ? tid_ : bytes);
+    for (int o = tid_; o < bytes; o += kCombineThreads) {
+      const auto eight = ahead;
       if (kReads) ahead = source.load(o + kCombineThreads);
       uint32_t x[8];
-      const uint32_t has = kFirst ? source.first(o, octet, x) : source.again(o, octet, x);
+      const uint32_t has = kFirst ? source.first(o, eight, x) : source.again(o, eight, x);
       f(o, has, x);
     }
   }
 
-  // kept_ gets the first `count` keys of scratch_.
+  // Adds the first `count` keys of scratch_ to kept_.
   __device__ void keepTies(uint32_t count) {
     const int stretch = (words_ + kCombineThreads - 1) / kCombineThreads;
     const int first = min(tid_ * stretch, words_), last = min(first + stretch, words_);

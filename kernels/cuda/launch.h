@@ -1,6 +1,6 @@
 #pragma once
-// The kernels by shape: one file of each kind instantiates them, so that they compile side by side.
-// Private to kernels/cuda.
+// The kernels by shape. Each of these functions is in a file of its own, so that the kernels
+// compile in parallel. Private to kernels/cuda; host, any thread.
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
@@ -15,47 +15,46 @@ struct Means;
 using StepKernel = void (*)(Step);
 using AppendKernel = void (*)(Append);
 
-// One split kernel, and the shared memory it needs.
+// One split kernel, and the shared memory of each of its warps.
 struct SplitKernel {
   StepKernel kernel = nullptr;
   int warp_bytes = 0;
 };
 
-// One combine kernel, and its threads.
+// One combine kernel, and the threads of its block.
 struct CombineKernel {
   StepKernel kernel = nullptr;
   int threads = 256;
 };
 
-// Nothing (null) for other head sizes than 64 and 128. by_head: what reads Step::ByHead. There is
-// no combine kernel of kExact that does: that of kMasses attends exactly where all heads do. pack:
-// query heads at once, packFor() a group or, over the shadow, up to kMostShadowPack; the others
-// have quads. many: there are so many splits that some are taken together.
-SplitKernel exactSplitKernel(int head_dim, Element element, int pack, bool many);
-SplitKernel exactSplitKernelByHead(int head_dim, Element element, int pack);
-SplitKernel massesSplitKernel(int head_dim, Element element, bool by_head);
-SplitKernel shadowSplitKernel(int head_dim, Element element, bool by_head, int pack);
+// Return the split kernels; null for head sizes other than 64 and 128. by_head: the kernel reads
+// Step::ByHead. head_group: query heads that a warp processes together, headGroupFor(group) or,
+// over the shadow, at most kMaxShadowHeadGroup; kernels without this argument have groups of 4.
+// many: there are so many splits that a warp takes several.
+SplitKernel exactSplitKernel(int head_dim, Element element, int head_group, bool many);
+SplitKernel exactSplitKernelByHead(int head_dim, Element element, int head_group);
+SplitKernel weightsSplitKernel(int head_dim, Element element, bool by_head);
+SplitKernel shadowSplitKernel(int head_dim, Element element, bool by_head, int head_group);
 SplitKernel flashSplitKernel(int head_dim, Element element, bool by_head);
-// heads_each: heads for each multiprocessor. Where there are more than find room at once, blocks
-// are smaller.
+// Returns a combine kernel, or null. SplitMode::kExact has none by head: kWeights' attends exactly,
+// too. heads_each: heads for each multiprocessor; if they do not fit at once, blocks are smaller.
 CombineKernel combineKernelOf(SplitMode mode, int head_dim, Element element, bool by_head,
                               int heads_each);
-// The combine kernel where keys are chosen by scores (SplitMode::kMasses and kShadow), by head
-// or not.
+// Returns the combine kernel of methods that choose keys by scores (SplitMode::kWeights and
+// kShadow).
 StepKernel choiceKernelOf(SplitMode mode, int head_dim, Element element);
-// Shared memory that it is to have beside what it declares.
+// Returns its dynamic shared memory.
 size_t choiceBytes(int max_length, int splits);
-// The same with sets of keys in Space::sets, for rows that shared memory has no room for.
+// Return the same with sets of keys in Space::sets, for rows that shared memory has no room for.
 StepKernel longChoiceKernelOf(SplitMode mode, int head_dim, Element element);
 size_t longChoiceBytes(int splits);
 
-// The combine kernel of methods that draw tile by tile (SplitMode::kMasses; s2anta-flash beside
-// its own split kernel and s2anta-prop by largest remainders), and of sums over a row at most so
-// many tiles.
+// Return the combine kernel of methods that draw tile by tile (tiles.cuh), and the most tiles of a
+// row.
 StepKernel tilesKernelOf(int head_dim, Element element);
 int mostTiles(int tile_keys, int max_length);
 
-// quest: scores of pages before the split kernel, and the combine kernel.
+// quest's kernels: page scores, before the split kernel, and the combine kernel.
 struct QuestKernels {
   StepKernel scores = nullptr;
   StepKernel combine = nullptr;
@@ -66,15 +65,16 @@ size_t questBytes(int max_length, int splits);
 cudaError_t launchBoundScores(StepKernel kernel, const Step& step, int most_length,
                               cudaStream_t stream);
 
-// bernoulli's queries, before all else: a block of head_dim threads a sequence and KV head.
+// Returns the kernel of bernoulli's queries, the first of a step: a block of head_dim threads a row
+// and KV head.
 StepKernel featuresKernelOf(int head_dim, Element element);
 
 StepKernel statisticsKernelOf(int head_dim, Element element, bool by_head);
 
-// Launched together.
+// The kernels of an append.
 struct AppendKernels {
   AppendKernel append = nullptr;
-  AppendKernel centre = nullptr;
+  AppendKernel mean_key = nullptr;
   AppendKernel shadow = nullptr;
   AppendKernel bounds = nullptr;
   AppendKernel value_sums = nullptr;

@@ -28,7 +28,7 @@ SplitMode splitModeOf(const MethodOptions& method) {
   // The split kernel has nothing to do for heads that read pages.
   if (by == ChosenBy::kAll || by == ChosenBy::kPages) return SplitMode::kExact;
   if (by == ChosenBy::kTiles && !drawsByTiles(method)) return SplitMode::kFlash;
-  return shadowBits(method) > 0 ? SplitMode::kShadow : SplitMode::kMasses;
+  return shadowBits(method) > 0 ? SplitMode::kShadow : SplitMode::kWeights;
 }
 
 Step::How stepParams(const MethodOptions& method) {
@@ -60,33 +60,34 @@ Step::How stepParams(const MethodOptions& method) {
 
 namespace {
 
-// Query heads of one pack. Split kernels for draws are bound by instructions and latency, so that
-// more warps with fewer heads are faster, though they read keys again, from the L2 cache: with
-// quads, and over the shadow with packs of 8 where these keep all warps busy.
-int packOf(SplitMode mode, int group, bool many) {
-  if (mode == SplitMode::kExact) return packFor(group);
-  return mode == SplitMode::kShadow && many ? std::min(packFor(group), kMostShadowPack) : kQuad;
+// Returns the query heads of one head group. Split kernels for draws are bound by instructions and
+// latency. More warps with fewer heads are faster, though they read keys again, from the L2 cache:
+// head groups of 4, and of 8 over the shadow if these keep all warps busy.
+int headGroupSize(SplitMode mode, int group, bool many) {
+  if (mode == SplitMode::kExact) return headGroupFor(group);
+  return mode == SplitMode::kShadow && many ? std::min(headGroupFor(group), kMaxShadowHeadGroup)
+                                            : kSmallHeadGroup;
 }
 
 }  // namespace
 
-int packsOf(SplitMode mode, int group, bool many) {
-  const int pack = packOf(mode, group, many);
-  return (group + pack - 1) / pack;
+int headGroupsOf(SplitMode mode, int group, bool many) {
+  const int head_group = headGroupSize(mode, group, many);
+  return (group + head_group - 1) / head_group;
 }
 
 SplitKernel splitKernelOf(SplitMode mode, const PagedKv& kv, int heads, bool by_head, bool many) {
-  const int head_dim = kv.head_dim, pack = packOf(mode, heads / kv.kv_heads, many);
+  const int head_dim = kv.head_dim, head_group = headGroupSize(mode, heads / kv.kv_heads, many);
   const Element element = kv.element;
   switch (mode) {
     case SplitMode::kExact:
     case SplitMode::kJoined:
-      return by_head ? exactSplitKernelByHead(head_dim, element, pack)
-                     : exactSplitKernel(head_dim, element, pack, many);
-    case SplitMode::kMasses:
-      return massesSplitKernel(head_dim, element, by_head);
+      return by_head ? exactSplitKernelByHead(head_dim, element, head_group)
+                     : exactSplitKernel(head_dim, element, head_group, many);
+    case SplitMode::kWeights:
+      return weightsSplitKernel(head_dim, element, by_head);
     case SplitMode::kShadow:
-      return shadowSplitKernel(head_dim, element, by_head, pack);
+      return shadowSplitKernel(head_dim, element, by_head, head_group);
     case SplitMode::kFlash:
       return flashSplitKernel(head_dim, element, by_head);
   }
@@ -109,7 +110,7 @@ CombineKernel combineKernelOf(const MethodOptions& method, int head_dim, Element
   }
   if (readsBounds(method)) return {questKernelsOf(head_dim, element).combine};
   if (drawsByTiles(method)) return {tilesKernelOf(head_dim, element)};
-  const SplitMode of = by_head && mode == SplitMode::kExact ? SplitMode::kMasses : mode;
+  const SplitMode of = by_head && mode == SplitMode::kExact ? SplitMode::kWeights : mode;
   return combineKernelOf(of, head_dim, element, by_head, heads_each);
 }
 
@@ -149,7 +150,7 @@ Refusal unsupportedShape(const MethodOptions& method, const PagedKv& kv, int hea
   if (kv.head_dim != 64 && kv.head_dim != 128) {
     return "the GPU decodes heads of 64 and 128 channels, not " + std::to_string(kv.head_dim);
   }
-  if (kv.page_size < kPart || !std::has_single_bit(static_cast<unsigned>(kv.page_size))) {
+  if (kv.page_size < kSubtileKeys || !std::has_single_bit(static_cast<unsigned>(kv.page_size))) {
     return "the GPU decodes pages of 16, 32, 64 ... keys, not " + std::to_string(kv.page_size);
   }
   if (kv.kv_heads <= 0 || heads <= 0 || heads % kv.kv_heads != 0 || heads / kv.kv_heads > 16) {

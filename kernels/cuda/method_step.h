@@ -1,42 +1,43 @@
 #pragma once
-// From a method's options to what its step is made of: what the kernels are told of it, and what
-// room it takes. Private to kernels/cuda; host, any thread.
+// From a method's options to the parts of its step: the kernels, their parameters and their room.
+// Private to kernels/cuda. Pure functions; host, any thread.
 #include "kernels/cuda/buffer.h"
 #include "kernels/cuda/launch.h"
 
 namespace allot::kernels::cuda {
 
-// Bernoulli's is that of the values behind its scores.
+// Returns how the method chooses entries; bernoulli's is that of its value stage.
 ChosenBy chosenBy(const MethodOptions& method);
-// Whether the draws are made tile by tile by a combine kernel (tiles.cuh).
+// Returns true if a combine kernel makes the draws tile by tile (tiles.cuh).
 bool drawsByTiles(const MethodOptions& method);
 SplitMode splitModeOf(const MethodOptions& method);
 Step::How stepParams(const MethodOptions& method);
 
-// A step has one split kernel for few splits and one for many, which takes exact ones together, or
-// more heads of the shadow's at once; some split kernels are both. No bit depends on which it is.
+// Returns the split kernel for few or for many splits. With many a warp takes several exact splits,
+// or more heads of the shadow. Some kernels serve both. The choice does not change a bit.
 SplitKernel splitKernelOf(SplitMode mode, const PagedKv& kv, int heads, bool by_head, bool many);
-// Packs of its heads that it takes one by one.
-int packsOf(SplitMode mode, int group, bool many);
-// teams: of warps that take splits together, in the split kernel for many.
+// Returns the head groups of one KV head.
+int headGroupsOf(SplitMode mode, int group, bool many);
+// Returns true if a step has many splits. teams: the teams of warps of the split kernel for many.
 bool manySplits(SplitMode mode, int rows, int max_length, int64_t teams);
-// long_sets: sets of keys are in the workspace. heads_each: heads for each multiprocessor.
+// Returns the combine kernel. long_sets: sets of keys are in the workspace. heads_each: heads for
+// each multiprocessor.
 CombineKernel combineKernelOf(const MethodOptions& method, int head_dim, Element element,
                               bool by_head, bool long_sets, int heads_each);
 
-// Whether a step of this method finds the room that a plan for the other one made.
+// Returns true if a plan for `planned` has room for a step of `method`.
 bool fitsPlan(const MethodOptions& method, const MethodOptions& planned);
-// Entries of a head's list of draws; of its scores of pages and of its tiles' shares of draws, 0
-// where it has none.
+// Return the room of one head in the list of draws, in quest's page scores and in the tiles' shares
+// of draws; 0 if the method has none.
 uint32_t drawStride(const MethodOptions& method, const StepBounds& bounds);
 int pageStride(const MethodOptions& method, int max_length);
 int tileStride(const MethodOptions& method, int max_length);
 
-// A method, or a shape of caches and heads, that no kernel is for.
+// Refuses a method, or a shape of caches and heads, without a kernel.
 Refusal unsupportedShape(const MethodOptions& method, const PagedKv& kv, int heads);
-// What the method reads of keys, and the cache does not hold.
+// Refuses a cache without the shadow or bounds that the method reads.
 Refusal missingShadow(const MethodOptions& method, const PagedKv& kv);
-// More draws than are made where they are made however many keys there are.
+// Refuses more than 2^24 draws with exactAbove=never.
 Refusal tooManyDraws(const MethodOptions& method, uint32_t max_budget);
 
 }  // namespace allot::kernels::cuda

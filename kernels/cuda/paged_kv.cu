@@ -1,4 +1,4 @@
-// Keys and values into the cache, their means, and copies of pages: what is refused and launched.
+// The host's side of appends, means and page copies: checks and launches.
 #include <bit>
 
 #include "allot/kernels/cuda_decode.h"
@@ -26,7 +26,7 @@ Refusal appendKv(const PagedKv& kv, const AppendInputs& in, Workspace* workspace
                       .values = kv.values,
                       .codes = shadow ? shadow->codes : nullptr,
                       .code_scales = shadow ? shadow->scales : nullptr,
-                      .centres = kv.centres,
+                      .mean_keys = kv.mean_keys,
                       .pages = kv.pages,
                       .kv_heads = kv.kv_heads,
                       .page_shift = std::countr_zero(static_cast<unsigned>(kv.page_size)),
@@ -46,8 +46,8 @@ Refusal appendKv(const PagedKv& kv, const AppendInputs& in, Workspace* workspace
       static_cast<unsigned>((warps + kAppendThreads / 32 - 1) / (kAppendThreads / 32));
   const cudaError_t error =
       impl.launchEarly(kernels.append, blocks, kAppendThreads, 0, stream, append);
-  if (in.count > 1 && kv.centres) {
-    kernels.centre<<<static_cast<unsigned>(in.rows * kv.kv_heads), 1024, 0, stream>>>(append);
+  if (in.count > 1 && kv.mean_keys) {
+    kernels.mean_key<<<static_cast<unsigned>(in.rows * kv.kv_heads), 1024, 0, stream>>>(append);
   }
   if (kv.bounds) {
     const int64_t tiles = int64_t{in.rows} * kv.kv_heads * touchedTiles(in.count);
@@ -99,7 +99,7 @@ Refusal copyPage(const PagedKv& kv, int64_t from, int64_t to, Stream stream) {
     copy(shadow->scales, positions * sizeof(float));
   }
   copy(kv.bounds, positions / kTileKeys * 2 * kv.head_dim * bytesOf(kv.element));
-  copy(kv.centres, static_cast<size_t>(kv.kv_heads) * kv.head_dim * sizeof(float));
+  copy(kv.mean_keys, static_cast<size_t>(kv.kv_heads) * kv.head_dim * sizeof(float));
   copy(kv.value_sums, static_cast<size_t>(kv.kv_heads) * 2 * kv.head_dim * sizeof(double));
   return failed("the GPU did not copy a page", error);
 }

@@ -1,4 +1,4 @@
-// The host's side of a prefill: what is planned, refused and launched.
+// The host's side of a prefill: plans, checks and launches.
 #include "kernels/cuda/prefill.h"
 
 #include <cuda_runtime.h>

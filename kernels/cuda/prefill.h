@@ -1,9 +1,10 @@
 #pragma once
-// What the kernels of a prefill are given. Private to kernels/cuda; plain data, passed by value.
+// The data that the kernels of a prefill share. Private to kernels/cuda; plain data, passed by
+// value.
 //
 // A block of queries is 64 positions of one query head: four warps of 16 queries. Its keys come in
-// tiles of 64, each four groups of 16 neighbouring keys, so that chosen blocks of 16 or 32 keys
-// fill whole tiles wherever they lie.
+// tiles of 64, of four groups of 16 neighbouring keys each. Chosen blocks of 16 or 32 keys
+// therefore fill whole tiles.
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
@@ -13,11 +14,12 @@
 namespace allot::kernels::cuda {
 
 constexpr int kQueryBlock = 64;
-constexpr int kWideQueries = 192;  // of a block of threads, where there is no list
-constexpr int kTileGroups = 4;     // of 16 keys, which are in one page
+constexpr int kWideQueries = 192;  // of a thread block without a list
+constexpr int kTileGroups = 4;     // groups of 16 keys, each in one page
 constexpr int kSaleBlock = 32;     // keys
 constexpr int kSaleMostLocal = 7;
 
+// One chunk: the cache, and PrefillInputs, KeyBits and PrefillOutputs.
 struct PromptChunk {
   // The cache.
   const void* keys = nullptr;
@@ -34,7 +36,7 @@ struct PromptChunk {
   int heads = 0;
   float scale = 0;
   int window = 0;
-  float log2_skip = 0;  // of kernels that skip
+  float log2_skip = 0;  // log2 of PrefillInputs::skip, for kernels that skip
 
   // KeyBits; none: dense.
   const uint32_t* bits = nullptr;
@@ -51,17 +53,17 @@ struct PromptChunk {
   unsigned long long* wrong = nullptr;
 };
 
-// What the device saw to be wrong: kind, head, query block, the least of which is said.
+// Errors that the device finds: kind, head, query block; the smallest is reported.
 enum class PromptWrong : uint8_t { kPage, kScore };
 constexpr unsigned long long kNothingWrongThere = ~0ull;
 
-// SampleAttention.
+// Scratch and lists of SampleAttention.
 struct SampledRows {
   double alpha_column = 1;
   double alpha_slash = 1;
   int splits = 0;               // of the keys
-  float* tops = nullptr;        // [heads, splits, 64], in powers of two
-  float* sums = nullptr;        // the same
+  float* tops = nullptr;        // [heads, splits, 64] running maxima, in powers of two
+  float* sums = nullptr;        // [heads, splits, 64]
   uint64_t* columns = nullptr;  // [heads, bins]: sums of attention, 2^30 a query
   uint64_t* slashes = nullptr;  // [heads, bins]
   uint64_t* least = nullptr;    // [2, heads]: bins that reach this are chosen, the column's first
@@ -70,10 +72,10 @@ struct SampledRows {
   int words = 0;
 };
 
-// SALE.
+// Scratch and lists of SALE.
 struct SaleChunk {
   const float* tau = nullptr;     // [heads]
-  bool all = false;               // whatever tau: the prompt is short
+  bool all = false;               // keep everything: the prompt is short
   int splits = 0;                 // of sums over keys or queries
   double* partial = nullptr;      // [max(kv_heads, heads), splits, head_dim]
   float* key_means = nullptr;     // [kv_heads, head_dim]
@@ -81,35 +83,35 @@ struct SaleChunk {
   int8_t* key_codes = nullptr;    // [kv_heads, room, head_dim]
   float* key_scales = nullptr;    // [kv_heads, room]
   float* mean_scores = nullptr;   // [heads, room]
-  float* most_means = nullptr;    // [heads, room / 8]: the largest of those that share a scale
-  int64_t room = 0;               // whole blocks of keys up to the chunk's end
+  float* most_means = nullptr;    // [heads, room / 8]: the largest of keys that share a scale
+  int64_t room = 0;               // keys up to the chunk's end, in whole blocks
   int8_t* query_codes = nullptr;  // [heads, rows, head_dim]
   float* query_scales = nullptr;  // [heads, rows]
   float* thresholds = nullptr;    // [heads, rows]
-  int rows = 0;                   // whole blocks of queries, from the first one's beginning
+  int rows = 0;                   // queries in whole blocks, from the first block's beginning
   uint32_t* bits = nullptr;       // [heads, query blocks, words]
   int words = 0;
 };
 
-// Sampled blocks: scratch memory of each block of threads.
+// Scratch of attention over sampled blocks, by thread block.
 struct SampledBlocks {
   QueryDraws draws;
   int room = 0;                 // key blocks
   float* lse = nullptr;         // [thread blocks, room, 64], in powers of two
   uint64_t* weights = nullptr;  // [thread blocks, room]
-  float* factors = nullptr;  // [thread blocks, room]: what a drawn block counts, in powers of two
+  float* factors = nullptr;     // [thread blocks, room]: factors of drawn blocks, in powers of two
 };
 
 using AttendKernel = void (*)(PromptChunk);
 using SampledKernel = void (*)(PromptChunk, SampledBlocks);
-// Null for other head sizes than 64 and 128. `wide`: for chunks without a list; `skips`: of those,
-// skip-softmax.
+// Return the kernels of attention and their shared memory; null for head sizes other than 64 and
+// 128. `wide`: without a list; `skips`: skip-softmax.
 AttendKernel attendKernelOf(int head_dim, bool skips, bool wide);
 int attendBytes(int head_dim);
 SampledKernel sampledKernelOf(int head_dim);
-// `room`: key blocks.
+// Returns shared memory for `room` key blocks.
 int sampledBytes(int head_dim, int room);
-// Each enqueues what it needs; B: query blocks.
+// Launch the kernels of a selection.
 void launchSampleAttention(const PromptChunk& chunk, const SampledRows& rows, int head_dim,
                            cudaStream_t stream);
 void launchSale(const PromptChunk& chunk, const SaleChunk& sale, int head_dim, cudaStream_t stream);

@@ -1,11 +1,13 @@
 #pragma once
-// Going over keys alone, for what needs scores and no values. Device code.
+// Loops over keys alone, for stages that need scores and no values. Device code, for all threads of
+// one block.
 #include "kernels/cuda/prefill_tiles.cuh"
 
 namespace allot::kernels::cuda {
 
-// body(tile's address, its places) for the tiles of 64 neighbouring keys tile0 .. tile1 - 1, one
-// copied ahead; `shared` has room for two. All of a block's Threads take part.
+// Calls body(tile's address, its places) for the tiles of 64 neighbouring keys tile0 .. tile1 - 1.
+// Copies one tile ahead; `shared` has room for two.
+// Requires: all `Threads` threads of the block call it.
 template <int D, int Threads, typename Body>
 __device__ void forEachTile(const PromptChunk& chunk, int kv_head, int tile0, int tile1, int end,
                             uint32_t shared, bool* outside, const Body& body) {
@@ -27,7 +29,7 @@ __device__ void forEachTile(const PromptChunk& chunk, int kv_head, int tile0, in
   __syncthreads();
 }
 
-// The sum of exponentials of a row's scores, whose running maximum is `top`.
+// The sum of exponentials of a query's scores, relative to their running maximum `top`.
 struct RunningSum {
   float top[2] = {minusInfinity(), minusInfinity()};  // in powers of two
   float sum[2] = {0, 0};                              // of this thread's columns

@@ -203,12 +203,13 @@ struct CodedQueries {
 #ifdef ALLOT_WGMMA
     if constexpr (usesWgmma<D>()) {
       hold(dots);
-      beginProducts();
+      wgmmaFence();
 #pragma unroll
       for (int k = 0; k < D / 32; ++k) {
         multiplyCodes(dots, at[k], tileDescriptor(tile + static_cast<uint32_t>(k * 32), 16));
       }
-      endProducts();
+      wgmmaCommit();
+      wgmmaWait<0>();
       hold(dots);
     } else
 #endif

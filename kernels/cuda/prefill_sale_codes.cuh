@@ -1,13 +1,13 @@
 #pragma once
-// Device code: SALE's 4-bit codes of a chunk's keys and queries, less their means
-// (prefill_sale.cu).
+// SALE's 4-bit codes of a chunk's keys and queries, less their means (prefill_sale.cu). Device
+// code.
 #include "kernels/cuda/prefill_tiles.cuh"
 
 namespace allot::kernels::cuda {
 
 constexpr float kLargestCode = 7;
 
-// The blocks of queries, and where block b of the chunk begins and ends.
+// Return where the chunk's b-th block of queries begins and ends.
 __device__ inline int blockBegin(const PromptChunk& chunk, int b) {
   return max(chunk.first, (firstBlock(chunk) + b) * kQueryBlock);
 }
@@ -24,7 +24,7 @@ __device__ const Cached* keyAt(const PromptChunk& chunk, int kv_head, int positi
          (((static_cast<int64_t>(page) * chunk.kv_heads + kv_head) << chunk.page_shift) + slot) * D;
 }
 
-// A thread a channel: sums of a split's keys or queries.
+// Sums a split's keys or queries, a thread a channel.
 template <int D>
 __global__ void __launch_bounds__(D) sumKeys(const PromptChunk chunk, const SaleChunk sale) {
   const int kv_head = static_cast<int>(blockIdx.x), split = static_cast<int>(blockIdx.y);
@@ -73,8 +73,8 @@ __device__ inline float largestOfWarp(float x) {
   return x;
 }
 
-// Codes, scales and mean scores of 32 keys: a warp a scale, whose keys are those of equal
-// (key mod 8) / 2.
+// Writes codes, scales and mean scores of 32 keys. Keys of equal (key mod 8) / 2 share a scale;
+// each warp has one.
 template <int D>
 __global__ void __launch_bounds__(128) codeKeys(const PromptChunk chunk, const SaleChunk sale) {
   constexpr int kChannels = D / 32;
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(128) codeKeys(const PromptChunk chunk, const S
   }
 }
 
-// Codes and scales of 16 queries: rows r and r + 8 share a scale, a warp has two of these.
+// Writes codes and scales of 16 queries. Queries r and r + 8 share a scale; each warp has two.
 template <int D>
 __global__ void __launch_bounds__(128) codeQueries(const PromptChunk chunk, const SaleChunk sale) {
   constexpr int kChannels = D / 32;

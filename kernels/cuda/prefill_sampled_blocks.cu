@@ -1,5 +1,5 @@
-// Sampled blocks (prefill.h): a block of threads goes over all scores of one head's 64 queries,
-// draws blocks of values by their mass, and goes over those once more.
+// Sampled blocks (prefill.h): a thread block computes all scores of one head's 64 queries, draws
+// blocks of values by their weights, and computes those blocks again.
 #include "kernels/cuda/prefill_keys.cuh"
 #include "kernels/cuda/prefill_softmax.cuh"
 #include "kernels/systematic.h"
@@ -25,8 +25,8 @@ struct SampledRow {
 
 // The log-sum of every block of keys for every query, and the queries' own.
 template <int D>
-__device__ void findMasses(const PromptChunk& chunk, const SampledRow& at, float* lse,
-                           uint32_t tiles, SampledShared* shared) {
+__device__ void findWeights(const PromptChunk& chunk, const SampledRow& at, float* lse,
+                            uint32_t tiles, SampledShared* shared) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const float scale2 = chunk.scale * kLog2E;
   QueryTile<D> queries;
@@ -72,20 +72,20 @@ __device__ void findMasses(const PromptChunk& chunk, const SampledRow& at, float
   }
 }
 
-// Every block's mass as an integer: the sum over the queries of their attention on it, times 2^30.
-// A warp a block.
+// Computes every block's weight as an integer: the sum over the queries of their attention on it,
+// times 2^30. A warp a block.
 __device__ void weighBlocks(int blocks, const float* lse, const SampledShared& shared,
                             uint64_t* weights) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   for (int b = static_cast<int>(threadIdx.x) / 32; b < blocks; b += kWarps) {
-    double mass = 0;
+    double weight = 0;
 #pragma unroll
     for (int r = lane; r < kQueryBlock; r += 32) {
-      mass += static_cast<double>(power2(lse[b * kQueryBlock + r] - shared.normaliser[r]));
+      weight += static_cast<double>(power2(lse[b * kQueryBlock + r] - shared.normaliser[r]));
     }
 #pragma unroll
-    for (int other = 16; other > 0; other /= 2) mass += __shfl_xor_sync(kAll, mass, other);
-    if (lane == 0) weights[b] = static_cast<uint64_t>(__double2ll_rn(mass * 0x1p30));
+    for (int other = 16; other > 0; other /= 2) weight += __shfl_xor_sync(kAll, weight, other);
+    if (lane == 0) weights[b] = static_cast<uint64_t>(__double2ll_rn(weight * 0x1p30));
   }
 }
 
@@ -223,7 +223,7 @@ __global__ void __launch_bounds__(kThreads, 2)
                                       &made, &counts);
     } else if (budget > 0) {
       for (int i = static_cast<int>(threadIdx.x); i < words; i += kThreads) bits[i] = 0;
-      findMasses<D>(chunk, at, lse, tiles, &shared);
+      findWeights<D>(chunk, at, lse, tiles, &shared);
       __syncthreads();
       weighBlocks(at.blocks, lse, shared, weights);
       __syncthreads();

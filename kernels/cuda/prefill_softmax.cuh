@@ -30,7 +30,7 @@ struct RunningOutput {
     }
   }
 
-  // Scores become weights.
+  // Turns scores into weights.
   __device__ void weigh(float scale2, float (&scores)[8][4]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -48,7 +48,7 @@ struct RunningOutput {
   }
 };
 
-// What was read for one block of 64 queries; the CPU's counts.
+// The counts of one block of 64 queries, as on the CPU.
 struct BlockCounts {
   int groups = 0;  // of 16 keys
   int skipped = 0, keys = 0, value_keys = 0;
@@ -74,8 +74,8 @@ __device__ inline void addTo(uint64_t* counter, uint64_t value) {
   atomicAdd(reinterpret_cast<unsigned long long*>(counter), static_cast<unsigned long long>(value));
 }
 
-// Of the 64 queries that the warp, whose first position is `row`, is in. `dense`: it read what
-// causality and the window leave.
+// Adds the counts of the warp's block of 64 queries; `row` is the warp's first position. `dense`:
+// it read all that causality and the window leave.
 template <int D>
 __device__ void addCounts(const PromptChunk& chunk, const BlockCounts& counts, bool dense,
                           int row) {
@@ -120,7 +120,7 @@ __device__ void writeOutput(const PromptChunk& chunk, int head, int row, int lan
   }
 }
 
-// True for all threads of a block of 64 queries if it is for each.
+// Returns true to all threads of a block of 64 queries if each has true.
 __device__ inline bool agree(bool mine, int queries) {
   uint32_t all;
   asm volatile(
@@ -136,8 +136,8 @@ __device__ inline bool agree(bool mine, int queries) {
   return all != 0;
 }
 
-// One head's 16 Warps queries from begin to end - 1 over the cursor's tiles, which are copied one
-// ahead. `row`: the warp's first position.
+// Computes attention of one head's 16 * Warps queries begin .. end - 1 over the cursor's tiles;
+// copies one tile ahead. `row`: the warp's first position.
 template <int D, int Warps, bool Skips>
 __device__ void attendInOrder(const PromptChunk& chunk, int head, int begin, int end, int row,
                               TileCursor cursor, uint32_t shared, RunningOutput<D>* made,
@@ -156,7 +156,7 @@ __device__ void attendInOrder(const PromptChunk& chunk, int head, int begin, int
     Tile::template copy<kThreads>(chunk, kv_head, places, end, keysAt(stage), valuesAt(stage),
                                   thread, &outside);
   };
-  // Of the block of 64 queries that the warp is in.
+  // The warp's block of 64 queries.
   const int own_begin = max(begin, row / kQueryBlock * kQueryBlock);
   const int own_end = min(end, row / kQueryBlock * kQueryBlock + kQueryBlock);
   const int own_oldest = oldestOf(chunk, own_begin);
@@ -172,7 +172,7 @@ __device__ void attendInOrder(const PromptChunk& chunk, int head, int begin, int
     places = cursor.next();
     if (places.any()) copy(places, stage ^ 1);
     commitCopies();
-    // Of several blocks of queries not all need see it.
+    // Of several blocks of queries some may not see the tile.
     if (Warps > 4 && (now.start[0] >= own_end || now.start[3] + 15 < own_oldest)) continue;
     float scores[8][4], tops[2];
     queries.score(keysAt(stage), lane, scores);

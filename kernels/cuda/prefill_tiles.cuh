@@ -1,5 +1,6 @@
 #pragma once
-// Products of a block of queries with tiles of keys and values, by mma.m16n8k16. Device code.
+// Products of a block of queries with tiles of keys and values, by mma.m16n8k16 or wgmma. Device
+// code.
 //
 // A warp has 16 queries. Of a 16 x 8 matrix of sums lane (g, t) = (lane / 4, lane % 4) holds rows g
 // and g + 8, columns 2 t and 2 t + 1 (the PTX manual's groupID and threadID_in_group): entries 0, 1
@@ -9,9 +10,9 @@
 
 namespace allot::kernels::cuda {
 
-// Hopper's wgmma multiplies for four warps at once. Heads of 64 channels go by mma.sync there, too:
-// CUDA 13.0 gives their queries, which a loop needs again, the registers of the next product's left
-// side.
+// Hopper's wgmma multiplies for four warps together. Heads of 64 channels use mma.sync there, too:
+// CUDA 13.0 assigns the registers of their queries, which a loop needs again, to the next product's
+// A operand.
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define ALLOT_WGMMA
 #endif
@@ -41,7 +42,7 @@ __device__ inline int oldestOf(const PromptChunk& chunk, int position) {
   return chunk.window > 0 && position >= chunk.window ? position + 1 - chunk.window : 0;
 }
 
-// Where a tile's keys are: the position of each group's first.
+// The positions of a tile's groups of 16 keys: the first of each.
 struct TilePlaces {
   int start[kTileGroups];
 
@@ -52,12 +53,12 @@ struct TilePlaces {
     return places;
   }
   __device__ bool any() const { return start[0] != kNowhere; }
-  // Of the tile's column 2 t + (0, 1) of its n-th 8 columns.
+  // Returns the position of column 2 t + (0, 1) of the tile's n-th 8 columns.
   __device__ int position(int n, int t) const { return start[n / 2] + (n & 1) * 8 + 2 * t; }
 };
 
-// Goes through the tiles that a block of queries attends to, in order. All of a block's threads
-// take the same way.
+// Iterates over the tiles that a block of queries attends to, in order, alike in all threads of the
+// block.
 class TileCursor {
  public:
   __device__ TileCursor(const PromptChunk& chunk, int head, int block, int first_key, int last_key)
@@ -66,13 +67,13 @@ class TileCursor {
     const int64_t row = static_cast<int64_t>(head) * chunk.list_blocks + block - chunk.list_first;
     take(chunk.bits + row * chunk.words, chunk.key_block, first_key);
   }
-  // By bits that lie anywhere; none: all keys.
+  // Starts with a list of bits; null: all keys.
   __device__ TileCursor(const uint32_t* bits, int key_block, int first_key, int last_key)
       : key_(first_key / kTileKeys64 * kTileKeys64), last_(last_key) {
     if (bits) take(bits, key_block, first_key);
   }
 
-  // Not any() behind the last tile.
+  // Returns the tile's places; !any() after the last tile.
   __device__ TilePlaces next() {
     TilePlaces places;
 #pragma unroll
@@ -112,7 +113,7 @@ class TileCursor {
     word_ = first_key / size_ / 32;
     left_ = row_[word_] & (0xffffffffu << (first_key / size_ % 32));
   }
-  // The first key of the next block that is chosen.
+  // Returns the first key of the next chosen block.
   __device__ int nextBlock() {
     while (left_ == 0) {
       if (++word_ >= words_) return kNowhere;
@@ -129,9 +130,9 @@ class TileCursor {
   int key_, last_;
 };
 
-// A tile in shared memory: for each 64 channels the 64 keys' 128 bytes, in chunks of 16 that the
-// key's last three bits move, so that eight keys' chunks of the same channels lie in different
-// banks. It is the layout that wgmma calls 128-byte swizzle; tiles begin at multiples of 1024.
+// A tile in shared memory, in wgmma's 128-byte swizzle: for each 64 channels 128 bytes a key, in
+// chunks of 16 bytes that are permuted by the key's last three bits, so that eight keys' chunks of
+// one channel are in different banks. Tiles begin at multiples of 1024.
 template <int D>
 struct SharedTile {
   static constexpr int kChunks = D / 8;
@@ -142,15 +143,16 @@ struct SharedTile {
     return tile + static_cast<uint32_t>(chunk / 8 * kHalfBytes + key * 128 +
                                         ((chunk % 8) ^ (key & 7)) * 16);
   }
-  // From the address of one of the first two chunks to that 16 keys and `pairs` pairs of chunks
-  // further.
+  // Returns the address 16 keys and `pairs` pairs of chunks on, from that of one of the first two
+  // chunks.
   __device__ static uint32_t further(uint32_t address, int keys16, int pairs) {
     return (address ^ static_cast<uint32_t>(pairs % 4 << 5)) +
            static_cast<uint32_t>(pairs / 4 * kHalfBytes + keys16 * 2048);
   }
 
-  // Copies a tile, by all of a block's Threads: keys to one address, values to another, 0: no
-  // values. Keys at or behind `end` are nothing, and zeros in shared memory.
+  // Copies a tile: keys to one address, values to another (0: no values). Keys from `end` on become
+  // zeros in shared memory.
+  // Requires: all `Threads` threads of the block call it.
   template <int Threads>
   __device__ static void copy(const PromptChunk& chunk, int kv_head, const TilePlaces& places,
                               int end, uint32_t keys, uint32_t values, int thread, bool* outside) {
@@ -189,7 +191,7 @@ __device__ inline uint32_t pairOf(float low, float high) {
   return bits;
 }
 
-// c += a b, 16 x 32 signed bytes times 32 x 8.
+// Computes c += a b, 16 x 32 signed bytes times 32 x 8.
 __device__ inline void multiplyCodes(int (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                                      uint32_t b1) {
   asm volatile(
@@ -199,8 +201,8 @@ __device__ inline void multiplyCodes(int (&c)[4], const uint32_t (&a)[4], uint32
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// The block's threads meet where all copies so far can be read by all kinds of instructions. New
-// copies begin behind it: the fence waits for whatever is on its way.
+// A barrier of the block after which all earlier copies can be read, by wgmma, too. New copies
+// begin after it, since the fence waits for all copies in flight.
 __device__ inline void meetAtTile() {
   waitCopies<0>();
 #ifdef ALLOT_WGMMA
@@ -210,22 +212,28 @@ __device__ inline void meetAtTile() {
 }
 
 #ifdef ALLOT_WGMMA
-// Hopper multiplies for four warps at once, 64 queries, and reads keys and values from shared
-// memory once for all of them. Left sides and sums lie in registers as they do for mma.m16n8k16.
+// Hopper multiplies for four warps together, 64 queries, and reads keys and values from shared
+// memory once for all. A and the sums are in registers as with mma.m16n8k16.
 
-// The descriptor of a tile for products over channels (keys), or over keys (values), which goes on
-// `next_half` bytes further where it is wider than a key's 128 bytes.
+// Returns the descriptor of a tile for products over channels (keys) or over keys (values). A wider
+// tile than a key's 128 bytes continues `next_half` bytes further.
 __device__ inline uint64_t tileDescriptor(uint32_t address, int next_half) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
   constexpr uint64_t kEightKeys = uint64_t{1024 >> 4} << 32;
   return kSwizzle128 | kEightKeys | static_cast<uint64_t>(next_half >> 4) << 16 |
          (address & 0x3ffff) >> 4;
 }
-__device__ inline void beginProducts() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-// What was asked for is in the registers, and nothing of it is read or written before.
-__device__ inline void endProducts() {
+// Orders the warpgroup's register and shared memory accesses before its next wgmma.mma_async.
+__device__ inline void wgmmaFence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+// Closes the group of the wgmma.mma_async issued since the last commit.
+__device__ inline void wgmmaCommit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+}
+// Waits until at most `N` of the committed groups are pending. With N = 0 all sums are in their
+// registers.
+template <int N>
+__device__ inline void wgmmaWait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 // Keeps the compiler from moving uses of registers across a product in flight.
 template <int N>
@@ -249,7 +257,7 @@ __device__ inline void hold(int (&sums)[N][4]) {
 #define ALLOT_SIXTEEN(x, n) \
   ALLOT_FOUR(x, n), ALLOT_FOUR(x, n + 1), ALLOT_FOUR(x, n + 2), ALLOT_FOUR(x, n + 3)
 
-// c (or, if fresh, 0) + a b: 64 x 16 times 16 x 64, b by channels.
+// Starts c = (fresh ? 0 : c) + a b: 64 x 16 times 16 x 64, b by channels.
 __device__ inline void multiplyKeys(float (&c)[8][4], const uint32_t (&a)[4], uint64_t b,
                                     bool fresh) {
   asm volatile(
@@ -264,7 +272,7 @@ __device__ inline void multiplyKeys(float (&c)[8][4], const uint32_t (&a)[4], ui
       : ALLOT_SIXTEEN(c, 0), ALLOT_SIXTEEN(c, 4)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<uint32_t>(fresh)));
 }
-// c + a b: 64 x 16 times 16 x 128, b by keys.
+// Starts c += a b: 64 x 16 times 16 x 128, b by keys.
 __device__ inline void multiplyValues(float (&c)[16][4], const uint32_t (&a)[4], uint64_t b) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
@@ -282,7 +290,7 @@ __device__ inline void multiplyValues(float (&c)[16][4], const uint32_t (&a)[4],
 #define ALLOT_SIXTEEN(x, n) \
   ALLOT_FOUR(x, n), ALLOT_FOUR(x, n + 1), ALLOT_FOUR(x, n + 2), ALLOT_FOUR(x, n + 3)
 
-// c + a b: 64 x 32 signed bytes times 32 x 128.
+// Starts c += a b: 64 x 32 signed bytes times 32 x 128.
 __device__ inline void multiplyCodes(int (&c)[16][4], const uint32_t (&a)[4], uint64_t b) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 "
@@ -297,12 +305,12 @@ __device__ inline void multiplyCodes(int (&c)[16][4], const uint32_t (&a)[4], ui
 #undef ALLOT_FOUR
 #endif
 
-// A warp's 16 queries as the left side of products, in `Parts` summands of 8 bits each.
+// A warp's 16 queries as the A operand of products, in `Parts` terms of 8 bits each.
 template <int D, int Parts = 1>
 struct QueryTile {
   uint32_t at[Parts][D / 16][4];
 
-  // Rows whose positions are not the chunk's are zeros. `row`: the warp's first position.
+  // Loads the queries, zeros for positions outside of the chunk. `row`: the warp's first position.
   __device__ void load(const PromptChunk& chunk, int head, int row, int lane) {
     const int g = lane / 4, t = lane % 4;
 #pragma unroll
@@ -331,13 +339,13 @@ struct QueryTile {
     }
   }
 
-  // scores[n] = queries times the tile's keys 8 n .. 8 n + 7, over all channels. By all warps of a
-  // 64 queries' block.
+  // Computes scores[n] = queries times the tile's keys 8 n .. 8 n + 7, over all channels.
+  // Requires: all warps of the block of 64 queries call it.
   __device__ void score(uint32_t tile, int lane, float (&scores)[8][4]) const {
 #ifdef ALLOT_WGMMA
     if constexpr (usesWgmma<D>()) {
       hold(scores);
-      beginProducts();
+      wgmmaFence();
 #pragma unroll
       for (int k = 0; k < D / 16; ++k) {
         const uint64_t keys = tileDescriptor(
@@ -347,7 +355,8 @@ struct QueryTile {
           multiplyKeys(scores, at[part][k], keys, k == 0 && part == Parts - 1);
         }
       }
-      endProducts();
+      wgmmaCommit();
+      wgmmaWait<0>();
       hold(scores);
     } else
 #endif
@@ -376,7 +385,8 @@ struct QueryTile {
   }
 };
 
-// sums += weights times the tile's values. By all warps of a 64 queries' block.
+// Adds weights times the tile's values to sums.
+// Requires: all warps of the block of 64 queries call it.
 template <int D>
 __device__ void addValues(const float (&weights)[8][4], uint32_t tile, int lane,
                           float (&sums)[D / 8][4]) {
@@ -391,14 +401,15 @@ __device__ void addValues(const float (&weights)[8][4], uint32_t tile, int lane,
 #ifdef ALLOT_WGMMA
   if constexpr (usesWgmma<D>()) {
     hold(sums);
-    beginProducts();
+    wgmmaFence();
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       multiplyValues(
           sums, a[k],
           tileDescriptor(tile + static_cast<uint32_t>(k * 2048), SharedTile<D>::kHalfBytes));
     }
-    endProducts();
+    wgmmaCommit();
+    wgmmaWait<0>();
     hold(sums);
   } else
 #endif
@@ -418,7 +429,7 @@ __device__ void addValues(const float (&weights)[8][4], uint32_t tile, int lane,
   }
 }
 
-// Scores that a query does not see become -infinity. `row`: the warp's first position.
+// Sets scores that a query does not see to -infinity. `row`: the warp's first position.
 __device__ inline void maskScores(const PromptChunk& chunk, const TilePlaces& places, int row,
                                   int lane, float (&scores)[8][4]) {
   const int g = lane / 4, t = lane % 4;
@@ -437,12 +448,12 @@ __device__ inline void maskScores(const PromptChunk& chunk, const TilePlaces& pl
   }
 }
 
-// Whether some of the rows row .. row + 15 does not see all of the tile.
+// Returns true if one of the positions row .. row + 15 does not see the whole tile.
 __device__ inline bool isMasked(const PromptChunk& chunk, const TilePlaces& places, int row) {
   return places.start[3] + 15 > row || places.start[0] < oldestOf(chunk, row + 15);
 }
 
-// Of the four lanes that share rows.
+// Over the four lanes that share rows.
 __device__ inline float largestOfRow(float x) {
   x = fmaxf(x, __shfl_xor_sync(kAll, x, 1));
   return fmaxf(x, __shfl_xor_sync(kAll, x, 2));

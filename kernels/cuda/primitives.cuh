@@ -1,6 +1,6 @@
 #pragma once
-// The machine's instructions by name, and what every kernel asks of a step. Device code; sm_80 and
-// later.
+// PTX instructions by name, and questions about a step that every kernel asks. Device code, sm_80
+// and later.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -16,15 +16,15 @@ constexpr float kLargest = 3.4028235e38f;
 __device__ inline float minusInfinity() { return __int_as_float(0xff800000); }
 __device__ inline float notANumber() { return __int_as_float(0x7fffffff); }
 
-// 2^x, within 2 units of the last place; 0 for -infinity.
+// Returns 2^x, within 2 units of the last place; 0 for -infinity.
 __device__ inline float power2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
-// What two splits summed, each relative to its own reference: a and b together, by factors that
-// bring them to a common one. Always these two roundings.
+// Returns the sum of a and b, two splits' sums, each relative to its own maximum; the factors bring
+// them to a common one. Always rounds twice, in this order.
 __device__ inline float joined(float a, float a_factor, float b, float b_factor) {
   return __fmaf_rn(b, b_factor, __fmul_rn(a, a_factor));
 }
@@ -33,11 +33,11 @@ __device__ inline uint32_t sharedAddress(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
 }
 
-// Copies 16 bytes from global to shared memory behind the thread's back.
+// Copies 16 bytes from global to shared memory, asynchronously.
 __device__ inline void copyAsync(uint32_t shared, const void* global) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
 }
-// Copies 16 bytes from global to shared memory; zeros if !valid.
+// Does the same, or writes zeros if !valid.
 __device__ inline void copyAsync(uint32_t shared, const void* global, bool valid) {
   const int bytes = valid ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global),
@@ -45,11 +45,10 @@ __device__ inline void copyAsync(uint32_t shared, const void* global, bool valid
                : "memory");
 }
 
-// Which lines Hopper's L2 cache is to drop before others, and which after all others; as
-// createpolicy would make them.
+// Hopper's L2 cache policies evict-first and evict-last, as createpolicy makes them.
 constexpr uint64_t kEvictFirst = 0x12f0000000000000, kEvictLast = 0x14f0000000000000;
 
-// copyAsync() as above. kOnce: a step reads it once, and L2 is to drop it before anything else.
+// Does the same. kOnce: a step reads the bytes once, so that L2 should evict them first.
 template <bool kOnce>
 __device__ inline void copyAsync(uint32_t shared, const void* global, bool valid) {
 #if __CUDA_ARCH__ >= 900
@@ -63,8 +62,8 @@ __device__ inline void copyAsync(uint32_t shared, const void* global, bool valid
   copyAsync(shared, global, valid);
 }
 
-// Stores what the next kernel reads: L2 is to keep it, since memory takes three times as long to be
-// written as to be read.
+// Stores data for the next kernel, which L2 should keep: writes to memory cost three times as much
+// as reads.
 __device__ inline void storeKept(float* to, float x) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("st.global.L2::cache_hint.f32 [%0], %1, %2;" ::"l"(to), "f"(x), "l"(kEvictLast)
@@ -83,7 +82,7 @@ __device__ inline void storeKept(uint4* to, const uint4& x) {
 #endif
 }
 __device__ inline void commitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// All but the last `Pending` groups of this thread's copies have arrived.
+// Waits until at most `Pending` groups of this thread's copies are pending.
 template <int Pending>
 __device__ inline void waitCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
@@ -98,7 +97,7 @@ __device__ inline uint4 loadShared(uint32_t shared) {
   return words;
 }
 
-// Four 8x8 matrices of 2-byte elements; lane i gives the address of row i % 8 of matrix i / 8.
+// Loads four 8x8 matrices of 2-byte elements; lane i has the address of row i % 8 of matrix i / 8.
 __device__ inline void loadMatrices(uint32_t (&to)[4], uint32_t shared) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -111,20 +110,20 @@ __device__ inline void loadTransposed(uint32_t (&to)[4], uint32_t shared) {
                : "r"(shared)
                : "memory");
 }
-// An 8x8 matrix held by a warp, two elements of a row a lane, to its transpose.
+// Transposes an 8x8 matrix that a warp holds, two elements of a row a lane.
 __device__ inline uint32_t transpose(uint32_t matrix) {
   uint32_t to;
   asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(to) : "r"(matrix));
   return to;
 }
 
-// Elements of the cache.
+// Conversions and products of the cache's elements.
 template <typename T>
 struct ElementOf;
 
 template <>
 struct ElementOf<__nv_bfloat16> {
-  // c += a b, 16 x 16 times 16 x 8.
+  // Computes c += a b, 16 x 16 times 16 x 8.
   __device__ static void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     asm volatile(
         "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
@@ -137,7 +136,7 @@ struct ElementOf<__nv_bfloat16> {
   __device__ static float2 pair(uint32_t bits) {
     return {__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u)};
   }
-  // Queries are used as they are.
+  // bfloat16 has float32's range: queries are not scaled.
   static constexpr bool kScalesQueries = false;
 };
 
@@ -157,11 +156,11 @@ struct ElementOf<__half> {
     memcpy(&both, &bits, sizeof both);
     return __half22float2(both);
   }
-  // Queries are brought into float16's range by a power of two.
+  // Queries are scaled into float16's range by a power of two.
   static constexpr bool kScalesQueries = true;
 };
 
-// d = c + a b, 16 x 32 unsigned bytes times 32 x 8 signed ones.
+// Computes d = c + a b, 16 x 32 unsigned bytes times 32 x 8 signed bytes.
 __device__ inline void multiplyBytes(int (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
                                      const int (&c)[4]) {
   asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
@@ -171,9 +170,10 @@ __device__ inline void multiplyBytes(int (&d)[4], const uint32_t (&a)[4], uint32
         "r"(c[2]), "r"(c[3]));
 }
 
-// x as the sum of two elements, both in one word: x rounded in the low half, the rest in the high.
+// Returns x as the sum of two elements in one word: x rounded in the low half, the rest in the
+// high.
 template <typename T>
-__device__ inline uint32_t twoParts(float x) {
+__device__ inline uint32_t twoTerms(float x) {
   const T first = ElementOf<T>::of(x);
   const T rest = ElementOf<T>::of(x - ElementOf<T>::toFloat(first));
   uint16_t low, high;
@@ -182,7 +182,7 @@ __device__ inline uint32_t twoParts(float x) {
   return static_cast<uint32_t>(high) << 16 | low;
 }
 
-// Two numbers as float16, the first in the low half.
+// Returns two numbers as float16, the first in the low half.
 __device__ inline uint32_t halves(float low, float high) {
   uint32_t both;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
@@ -191,69 +191,69 @@ __device__ inline uint32_t halves(float low, float high) {
 
 __device__ inline bool isNumber(float x) { return fabsf(x) <= kLargest; }
 
-__device__ inline void report(const Step& step, Wrong kind, int sequence, int kv_head) {
+__device__ inline void report(const Step& step, Wrong kind, int row, int kv_head) {
   atomicMin(step.space.wrong, static_cast<unsigned long long>(kind) << 56 |
-                                  static_cast<unsigned long long>(sequence) << 24 | kv_head);
+                                  static_cast<unsigned long long>(row) << 24 | kv_head);
 }
 
-// A length below 0 or beyond the plan, the sequence's pages or its bias.
+// Returns true if a length is below 0, or beyond the plan, the row's pages or its bias.
 __device__ inline bool beyondRoom(const Step& step, int n) {
   return n < 0 || n > step.space.max_length ||
          n > static_cast<int64_t>(step.in.max_pages) << step.cache.page_shift ||
          (step.in.bias && n > step.in.bias_stride);
 }
 
-// The level of a score (kLevels) in a split with that reference.
-__device__ inline float levelOf(float reference, float score) {
-  return fminf(floorf((reference - score) * kLevelsInTwo), kLevels - 1);
+// Returns the level (kLevels) of a score in a split with that max_score.
+__device__ inline float levelOf(float max_score, float score) {
+  return fminf(floorf((max_score - score) * kLevelsInTwo), kLevels - 1);
 }
 
-// In a kernel that may be launched while the one before it on the stream still works: from here on
-// that one's writes are there. Compiled for architectures below ALLOT_OVERLAP_ARCH it is nothing,
-// and such code may not be launched so, whatever the GPU.
+// Waits for the end of the kernel before this one on the stream, whose writes are then visible.
+// Code for architectures below ALLOT_OVERLAP_ARCH does not wait, and must not be launched early,
+// whatever the GPU.
 __device__ inline void waitForKernelBefore() {
 #if __CUDA_ARCH__ >= ALLOT_OVERLAP_ARCH
   cudaGridDependencySynchronize();
 #endif
 }
 
-// The kernel behind this one on the stream may be brought in, if its code waits.
+// Lets the next kernel on the stream start, if its code waits.
 __device__ inline void letNextKernelIn() {
 #if __CUDA_ARCH__ >= ALLOT_OVERLAP_ARCH
   cudaTriggerProgrammaticLaunchCompletion();
 #endif
 }
 
-// The keys of a sequence: first .. n - 1, what the sliding window leaves. Its splits begin at
-// `base`, so that those of kSplitKeys are the same tiles whatever the window.
-struct SequenceKeys {
+// The keys of a row, first .. n - 1, that the sliding window leaves. Splits begin at `base`, so
+// that those of kSplitKeys are the same tiles with every window.
+struct RowKeys {
   int first, n, base;
   __device__ int count() const { return n - first; }
   __device__ int span() const { return n - base; }
 };
-__device__ inline SequenceKeys keysOf(const Step& step, int n) {
+__device__ inline RowKeys keysOf(const Step& step, int n) {
   const int first = step.in.window > 0 && n > step.in.window ? n - step.in.window : 0;
   return {first, n, first & -kSplitKeys};
 }
-// Those of exact sequences begin at a part.
-__device__ inline SequenceKeys exactKeysOf(const Step& step, int n) {
-  SequenceKeys keys = keysOf(step, n);
-  keys.base = keys.first & -kPart;
+// Returns the keys of an exact row, whose splits begin at a subtile.
+__device__ inline RowKeys exactKeysOf(const Step& step, int n) {
+  RowKeys keys = keysOf(step, n);
+  keys.base = keys.first & -kSubtileKeys;
   return keys;
 }
 
 template <bool kByHead>
-__device__ inline uint32_t budgetOf(const Step& step, int sequence, int head) {
+__device__ inline uint32_t budgetOf(const Step& step, int row, int head) {
   const bool own = kByHead && step.by_head.has_head_budgets;
-  return step.in.budgets[own ? sequence * step.in.heads + head : sequence];
+  return step.in.budgets[own ? row * step.in.heads + head : row];
 }
 
-// What is done for a head. A budget of 0 where log-sums are wanted is exact attention whose output
-// is not written.
+// Returns the kind of a head. With budget 0 and a wanted log-sum it is exact, and its output is not
+// written.
 template <bool kByHead>
-__device__ inline HeadKind kindOf(const Step& step, int sequence, int head) {
-  const int n = step.in.lengths[sequence];
-  const uint32_t budget = budgetOf<kByHead>(step, sequence, head);
+__device__ inline HeadKind kindOf(const Step& step, int row, int head) {
+  const int n = step.in.lengths[row];
+  const uint32_t budget = budgetOf<kByHead>(step, row, head);
   if (beyondRoom(step, n)) return HeadKind::kBad;
   if (n == 0) return HeadKind::kSilent;
   if (budget == 0) return step.out.lse ? HeadKind::kExact : HeadKind::kSilent;
@@ -271,30 +271,30 @@ __device__ inline int exactSplitsOf(int keys) {
   return (keys + exactSplitKeys(keys) - 1) / exactSplitKeys(keys);
 }
 
-// Where a split of a query head is in the workspace's arrays.
-__device__ inline int64_t splitIndex(const Step& step, int sequence, int head, int split) {
-  return (static_cast<int64_t>(sequence) * step.in.heads + head) * step.space.max_splits + split;
+// Returns a split's index in the workspace's arrays.
+__device__ inline int64_t splitIndex(const Step& step, int row, int head, int split) {
+  return (static_cast<int64_t>(row) * step.in.heads + head) * step.space.max_splits + split;
 }
 
-// Keys of one tile in a sequence of n (kernels::tileKeys).
+// Returns the keys of one tile in a row of n (kernels::tileKeys).
 constexpr int kLeastTile = 32;
 __device__ inline int tileKeysOf(const Step& step, int n) {
   if (step.how.tile_keys > 0) return step.how.tile_keys;
   return n <= 1536 ? kLeastTile : n <= 3072 ? 64 : kSplitKeys;
 }
-// Tiles that hold a sequence's keys.
-__device__ inline int tilesOf(const SequenceKeys& keys, int tile_keys) {
+// Returns how many tiles hold a row's keys.
+__device__ inline int tilesOf(const RowKeys& keys, int tile_keys) {
   return (keys.n + tile_keys - 1) / tile_keys - keys.first / tile_keys;
 }
 
-// Draws of one split of s2anta-flash.
+// Returns the draws of one split of s2anta-flash.
 __device__ inline uint32_t drawsOfSplit(uint32_t budget, int splits) {
   const uint32_t share = budget / static_cast<uint32_t>(splits);
   return share > 0 ? share : 1;
 }
 
-// floor(dividend / divisor), both below 2^63: a double's quotient, put right. inverse = 1 /
-// divisor.
+// Returns floor(dividend / divisor): a double's quotient, corrected. inverse = 1 / divisor.
+// Requires: both are below 2^63.
 __device__ inline uint64_t quotient(uint64_t dividend, uint64_t divisor, double inverse) {
   uint64_t q = static_cast<uint64_t>(static_cast<double>(dividend) * inverse);
   int64_t rest = static_cast<int64_t>(dividend - q * divisor);

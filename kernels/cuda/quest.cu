@@ -6,7 +6,9 @@
 
 namespace allot::kernels::cuda {
 
-int questPages(int max_length) { return max_length > 0 ? (max_length + kPart - 1) / kPart : 1; }
+int questPages(int max_length) {
+  return max_length > 0 ? (max_length + kSubtileKeys - 1) / kSubtileKeys : 1;
+}
 
 size_t questBytes(int max_length, int splits) {
   const size_t sets = 2 * static_cast<size_t>(bitWords(questPages(max_length))) * sizeof(uint32_t);
@@ -25,7 +27,7 @@ cudaError_t launchBoundScores(StepKernel kernel, const Step& step, int most_leng
                               cudaStream_t stream) {
   const int blocks = (questPages(most_length) + kBoundTiles - 1) / kBoundTiles;
   const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(step.cache.kv_heads),
-                  static_cast<unsigned>(step.in.batch));
+                  static_cast<unsigned>(step.in.rows));
   kernel<<<grid, kBoundThreads, 0, stream>>>(step);
   return cudaGetLastError();
 }

@@ -1,19 +1,19 @@
 #pragma once
-// quest (kernels/cpu/method_quest.cpp): pages of keys are scored by their bounds, and a combine
-// kernel of its own attends to the best of them and the newest. Scores of pages are the CPU's to
-// the bit, and so is the choice.
+// quest (kernels/cpu/method_quest.cpp): one kernel scores pages of keys by their bounds, and a
+// combine kernel attends to the best pages and the newest. Scores of pages and the choice are the
+// CPU's to the bit. Device code.
 #include "kernels/cuda/key_sets.cuh"
 
 namespace allot::kernels::cuda {
 
 constexpr int kBoundThreads = 128;
-constexpr int kBoundTiles = 32;  // of kPart keys, whose bounds a block has at once
+constexpr int kBoundTiles = 32;  // of kSubtileKeys keys, whose bounds a block has at once
 constexpr int kMostGroup = 16;   // query heads of a KV head
 
-// Pages of page_keys keys that hold a sequence's keys: oldest .. oldest + count - 1.
+// The pages of page_keys keys that hold a row's keys: oldest .. oldest + count - 1.
 struct QuestPages {
   int keys, oldest, count;
-  __device__ QuestPages(const Step& step, const SequenceKeys& all) : keys(step.how.page_keys) {
+  __device__ QuestPages(const Step& step, const RowKeys& all) : keys(step.how.page_keys) {
     oldest = all.first / keys;
     count = (all.n + keys - 1) / keys - oldest;
   }
@@ -22,13 +22,13 @@ struct QuestPages {
 template <int kDim>
 struct BoundShared {
   static constexpr int kWords = kDim / 4;  // of 16 bytes: a tile's bounds
-  // One more word than that, so that tiles begin in other banks.
+  // One word of padding, so that tiles begin in different banks.
   uint4 tiles[kBoundTiles][kWords + 1];
   float queries[kMostGroup][kDim];
 };
 
-// Scores of the pages of kBoundTiles tiles of one KV head, for all of its query heads: a lane has a
-// page, a warp one head after another.
+// Scores the pages of kBoundTiles tiles of one KV head, for all of its query heads: each lane has a
+// page, each warp one head after another.
 template <int kDim, typename T>
 class BoundBlock {
   using Shared = BoundShared<kDim>;
@@ -39,11 +39,11 @@ class BoundBlock {
         shared_(shared),
         lane_(threadIdx.x % 32),
         kv_head_(blockIdx.y),
-        sequence_(blockIdx.z),
+        row_(blockIdx.z),
         group_(step.in.group),
-        keys_(keysOf(step, step.in.lengths[sequence_])),
+        keys_(keysOf(step, step.in.lengths[row_])),
         pages_(step, keys_),
-        tiles_a_page_(pages_.keys / kPart) {}
+        tiles_a_page_(pages_.keys / kSubtileKeys) {}
 
   __device__ void run() {
     if (beyondRoom(step_, keys_.n) || keys_.n == 0) return;
@@ -57,50 +57,50 @@ class BoundBlock {
     const float bias = there ? largestBias(pages_.oldest + page) : 0;
     for (int h = threadIdx.x / 32; h < group_; h += kBoundThreads / 32) {
       const int head = kv_head_ * group_ + h;
-      if (!there || kindOf<true>(step_, sequence_, head) != HeadKind::kPages) continue;
+      if (!there || kindOf<true>(step_, row_, head) != HeadKind::kPages) continue;
       float score = __fmul_rn(step_.in.scale, bound(shared_.queries[h], pages_.oldest + page));
       if (step_.in.bias) score = __fadd_rn(score, bias);
-      const int64_t at = static_cast<int64_t>(sequence_) * step_.in.heads + head;
+      const int64_t at = static_cast<int64_t>(row_) * step_.in.heads + head;
       step_.space.page_scores[at * step_.space.page_stride + page] = score;
     }
   }
 
  private:
-  // Whether some head reads pages. All threads agree.
+  // Returns true, to all threads alike, if a head reads pages.
   __device__ bool isAsked() const {
     bool asked = false;
     for (int h = 0; h < group_; ++h) {
-      asked |= kindOf<true>(step_, sequence_, kv_head_ * group_ + h) == HeadKind::kPages;
+      asked |= kindOf<true>(step_, row_, kv_head_ * group_ + h) == HeadKind::kPages;
     }
     return asked;
   }
 
-  // Tiles before the window and beyond the sequence are not read.
+  // Tiles before the window and beyond the row are not read.
   __device__ bool holds(int tile) const {
-    return tile * kPart < keys_.n && tile >= keys_.first / kPart;
+    return tile * kSubtileKeys < keys_.n && tile >= keys_.first / kSubtileKeys;
   }
 
   __device__ void load() const {
     for (int i = threadIdx.x; i < kBoundTiles * Shared::kWords; i += kBoundThreads) {
       const int tile = first_tile_ + i / Shared::kWords;
       if (!holds(tile)) continue;
-      const int page = step_.in.page_table[static_cast<int64_t>(sequence_) * step_.in.max_pages +
-                                           (tile * kPart >> step_.cache.page_shift)];
+      const int page = step_.in.page_table[static_cast<int64_t>(row_) * step_.in.max_pages +
+                                           (tile * kSubtileKeys >> step_.cache.page_shift)];
       uint4 word{};
       if (static_cast<uint32_t>(page) >= static_cast<uint64_t>(step_.cache.pages)) {
-        report(step_, Wrong::kPage, sequence_, kv_head_);
+        report(step_, Wrong::kPage, row_, kv_head_);
       } else {
         // A pool has fewer than 2^32 entries.
         const auto entry = static_cast<uint32_t>(page * step_.cache.kv_heads + kv_head_)
                                << step_.cache.page_shift |
-                           (tile * kPart & ((1 << step_.cache.page_shift) - 1));
-        word = __ldg(static_cast<const uint4*>(step_.cache.bounds) +
-                     static_cast<int64_t>(entry / kPart) * Shared::kWords + i % Shared::kWords);
+                           (tile * kSubtileKeys & ((1 << step_.cache.page_shift) - 1));
+        word =
+            __ldg(static_cast<const uint4*>(step_.cache.bounds) +
+                  static_cast<int64_t>(entry / kSubtileKeys) * Shared::kWords + i % Shared::kWords);
       }
       shared_.tiles[i / Shared::kWords][i % Shared::kWords] = word;
     }
-    const int64_t query =
-        (static_cast<int64_t>(sequence_) * step_.in.heads + kv_head_ * group_) * kDim;
+    const int64_t query = (static_cast<int64_t>(row_) * step_.in.heads + kv_head_ * group_) * kDim;
     for (int i = threadIdx.x; i < group_ * kDim; i += kBoundThreads) {
       shared_.queries[i / kDim][i % kDim] = step_.in.queries[query + i];
     }
@@ -108,7 +108,7 @@ class BoundBlock {
 
   __device__ float largestBias(int page) const {
     if (!step_.in.bias) return 0;
-    const float* bias = step_.in.bias + sequence_ * step_.in.bias_stride;
+    const float* bias = step_.in.bias + row_ * step_.in.bias_stride;
     const int end = min((page + 1) * pages_.keys, keys_.n);
     float largest = minusInfinity();
     bool good = true;
@@ -116,7 +116,7 @@ class BoundBlock {
       good &= bias[j] <= kLargest;  // -infinity masks a key
       largest = fmaxf(largest, bias[j]);
     }
-    if (!good) report(step_, Wrong::kScore, sequence_, kv_head_);
+    if (!good) report(step_, Wrong::kScore, row_, kv_head_);
     return largest;
   }
 
@@ -137,8 +137,8 @@ class BoundBlock {
   // sum_i max(q_i min_i, q_i max_i) over the page's tiles, in the CPU's order: sixteen sums of
   // every sixteenth channel, then halves.
   __device__ float bound(const float* query, int page) const {
-    const int begin = max(page * tiles_a_page_, keys_.first / kPart);
-    const int end = min((page + 1) * tiles_a_page_, (keys_.n + kPart - 1) / kPart);
+    const int begin = max(page * tiles_a_page_, keys_.first / kSubtileKeys);
+    const int end = min((page + 1) * tiles_a_page_, (keys_.n + kSubtileKeys - 1) / kSubtileKeys);
     float total[16] = {};
 #pragma unroll 1
     for (int d = 0; d < kDim; d += 16) {
@@ -173,8 +173,8 @@ class BoundBlock {
 
   const Step& step_;
   Shared& shared_;
-  int lane_, kv_head_, sequence_, group_;
-  SequenceKeys keys_;
+  int lane_, kv_head_, row_, group_;
+  RowKeys keys_;
   QuestPages pages_;
   int tiles_a_page_;
   int first_tile_ = 0;  // of the block's
@@ -192,13 +192,13 @@ struct QuestShared : HeadShared<kDim> {
   SetShared sets;
 };
 
-// The combine kernel: one block a sequence and query head.
+// The combine kernel, one block a row and query head.
 template <int kDim, typename T>
 class QuestHead : HeadBlock<kDim, T, true, true> {
   using Base = HeadBlock<kDim, T, true, true>;
   using Base::budget_, Base::keys_, Base::lane_, Base::memory_;
   using Base::kLanes;
-  using Base::sequence_, Base::step_, Base::tid_, Base::warp_;
+  using Base::row_, Base::step_, Base::tid_, Base::warp_;
   static constexpr int kAhead = 4;  // entries that a lane has on their way
 
  public:
@@ -212,24 +212,24 @@ class QuestHead : HeadBlock<kDim, T, true, true> {
   }
 
  private:
-  // kept_: the best pages and the newest, ascending, counted from the oldest.
+  // Keeps the best pages and the newest, ascending, counted from the oldest.
   __device__ void choosePages() {
     float* scores = step_.space.page_scores + this->headIndex() * step_.space.page_stride;
     const int bought = max(static_cast<int>(budget_) / pages_.keys, 1);
     const int kept = min(step_.how.newest_within ? bought : bought + 1, pages_.count);
     const int newest = pages_.count - 1;
-    float reference = minusInfinity();
-    for (int p = tid_; p < newest; p += kCombineThreads) reference = fmaxf(reference, scores[p]);
-    reference = this->largest(reference);
+    float max_score = minusInfinity();
+    for (int p = tid_; p < newest; p += kCombineThreads) max_score = fmaxf(max_score, scores[p]);
+    max_score = this->largest(max_score);
     auto* words = reinterpret_cast<uint32_t*>(memory_ + sizeof(SelectionMemory));
     KeySets sets(shared_.sets, *reinterpret_cast<SelectionMemory*>(memory_), pages_.count, words,
                  words + bitWords(pages_.count));
-    const ScoreSource source{scores, reference, pages_.count, 0, newest, true, nullptr};
+    const ScoreSource source{scores, max_score, pages_.count, 0, newest, true, nullptr};
     sets.keepLargest(source, [=](uint32_t) { return static_cast<uint32_t>(kept - 1); });
     __syncthreads();
     if (tid_ == 0) sets.kept()[newest / 32] |= 1u << newest % 32;
     __syncthreads();
-    // Scores are done with: their place is the list's.
+    // The list overwrites the scores, which are not needed any more.
     kept_ = reinterpret_cast<int32_t*>(scores);
     kept_count_ = static_cast<int>(sets.list(0, kept_));
     cut_ = kept_[0] == 0 ? keys_.first - pages_.oldest * pages_.keys : 0;
@@ -244,7 +244,7 @@ class QuestHead : HeadBlock<kDim, T, true, true> {
   }
 
   __device__ void attend() {
-    const float* bias = step_.in.bias ? step_.in.bias + sequence_ * step_.in.bias_stride : nullptr;
+    const float* bias = step_.in.bias ? step_.in.bias + row_ * step_.in.bias_stride : nullptr;
     const bool lists = step_.space.chosen != nullptr;
     const int64_t list = this->listAt();
     typename Base::Sums sums;
@@ -262,10 +262,11 @@ class QuestHead : HeadBlock<kDim, T, true, true> {
           });
     }
     this->template finish<false>(&sums);
-    const auto mass = static_cast<float>(sums.mass);
-    const float inverse = mass == 0 ? 0.0f : 1.0f / mass;  // every key kept may be masked
+    const auto denominator = static_cast<float>(sums.denominator);
+    const float inverse =
+        denominator == 0 ? 0.0f : 1.0f / denominator;  // every key kept may be masked
     if (tid_ < kDim) this->put(tid_, sums.value * inverse);
-    this->setLse(mass > 0 ? (sums.top + log2f(mass)) * kLn2 : minusInfinity());
+    this->setLse(denominator > 0 ? (sums.top + log2f(denominator)) * kLn2 : minusInfinity());
     if (!lists) return;
     if (tid_ == 0) {
       step_.space.chosen[this->headIndex()] = {static_cast<uint32_t>(count_), 0, 0, 0};

@@ -1,47 +1,50 @@
 #pragma once
-// Scores of a split's keys for a pack of query heads, from the keys' 4-bit shadow.
+// Scores of a split's keys for a head group, from the keys' 4-bit shadow. Device code, owned by one
+// warp.
 #include "kernels/cuda/score_tile.cuh"
 
 namespace allot::kernels::cuda {
 
-// Queries are in 8 bits, and products are of bytes (m16n8k32). A code is a nibble: the low one of a
-// byte is of a channel of the query's first word, the high one of its second.
-// - Packs of 8 and 16: low and high nibbles are products of their own, those of the high ones 16
-//   times too large.
-// - A quad has the columns 2h and 2h + 1 for head h: the first sums the low nibbles, the second the
-//   whole bytes and, with the query's second word negated, the low nibbles: what is left of these
-//   are the high ones. So only low nibbles are to be taken out of their bytes.
-template <int kDim, int kPack>
+// Queries have 8 bits, and products are of bytes (m16n8k32). A code is a nibble: a byte's low
+// nibble belongs to a channel of the query's first word, its high nibble to one of the second.
+// - Head groups of 8 and 16: low and high nibbles have separate products; those of the high nibbles
+//   are 16 times too large.
+// - Head group of 4: columns 2h and 2h + 1 are head h's. The first sums the low nibbles. The second
+//   sums the whole bytes and, with the query's second word negated, the low nibbles, which leaves
+//   the high nibbles. So only low nibbles need to be extracted.
+template <int kDim, int kHeadGroup>
 class ShadowScores {
-  using Pack = PackLayout<kPack>;
-  static constexpr int kOfLane = Pack::kOfLane, kTiles = Pack::kTiles;
-  static constexpr bool kBytes = kPack == kQuad;
-  static constexpr int kHalves = kPack == kMostPack ? 1 : 2;  // of a slot, that are scored at once
-  using Layout = SplitLayout<kDim, SplitMode::kShadow, kPack>;
+  using HeadGroup = HeadGroupLayout<kHeadGroup>;
+  static constexpr int kOfLane = HeadGroup::kOfLane, kTiles = HeadGroup::kTiles;
+  static constexpr bool kBytes = kHeadGroup == kSmallHeadGroup;
+  static constexpr int kHalves =
+      kHeadGroup == kMaxHeadGroup ? 1 : 2;  // of a slot, that are scored at once
+  using Layout = SplitLayout<kDim, SplitMode::kShadow, kHeadGroup>;
   using Codes = CodeLayout<kDim>;
-  // Sums of products begin with the bits of 1.5 * 2^23, so that the bits of a sum of up to 2^22 in
-  // size are a float32 that is it and that much more.
+  // Sums of products start from the bits of 1.5 * 2^23. The bits of a sum of at most 2^22 in size
+  // are then the float32 1.5 * 2^23 + sum.
   static constexpr int kFloatBits = 0x4b400000;
   static constexpr float kFloat = 12582912.0f;
 
  public:
-  __device__ ShadowScores(const Step& step, const Lane& lane, const ScoreScratch<kPack>& scratch)
+  __device__ ShadowScores(const Step& step, const Lane& lane,
+                          const ScoreScratch<kHeadGroup>& scratch)
       : step_(step), lane_(lane) {
     if (lane.id == 0) scratch.note() = -1;
     __syncwarp();
   }
 
-  // A split's to scratch; the largest of this lane's to `top`.
+  // Writes the scores of a split to scratch, and the largest of this lane's to `top`.
   template <bool kByHead>
   __device__ void ofSplit(const Work& work,
-                          const WarpShare<SplitMode::kShadow, kByHead, kPack>& share,
-                          KeyPipe<kDim, SplitMode::kShadow, kByHead, kPack>& pipe,
-                          ScoreGuard& guard, const ScoreScratch<kPack>& scratch,
+                          const WarpShare<SplitMode::kShadow, kByHead, kHeadGroup>& share,
+                          KeyPipe<kDim, SplitMode::kShadow, kByHead, kHeadGroup>& pipe,
+                          ScoreGuard& guard, const ScoreScratch<kHeadGroup>& scratch,
                           float (&top)[kOfLane]) {
 #pragma unroll
     for (int i = 0; i < kOfLane; ++i) top[i] = minusInfinity();
-    // Whose queries the registers hold is noted in shared memory: there is no register for it, and
-    // what the compiler keeps on the stack comes from as far as a key.
+    // The name of the loaded queries is in shared memory: no register is free, and the stack is as
+    // slow as a key.
     const int name = share.queriesOf(work);
     if (scratch.note() != name) {
       take(work);
@@ -53,7 +56,8 @@ class ShadowScores {
     for (int slot = 0; slot < kSplitKeys / 64; ++slot) {
       const int begin = slot * 64 + lane_.g / 4 * 16 + lane_.g % 4 * 4;
       const auto line = [&](int i, int half) -> float4& {
-        return *reinterpret_cast<float4*>(scratch.of(Pack::head(lane_.t, i)) + begin + half * 32);
+        return *reinterpret_cast<float4*>(scratch.of(HeadGroup::head(lane_.t, i)) + begin +
+                                          half * 32);
       };
       if (slot * 64 >= work.count || slot < work.dead / 64) {
         const float none = minusInfinity();
@@ -84,7 +88,7 @@ class ShadowScores {
         for (int i = 0; i < kHalves; ++i) {
           fourScores(codes + (first + i) * (2 * Codes::kBytes), scales + (first + i) * 128, s[i]);
         }
-        // Twice, so that scores of whole slots stay in the registers that they are stored from.
+        // The code is written twice, so that scores of whole slots stay in registers.
         if (whole) {
           float seen[4] = {};  // not one number that waits for itself
           forEach([&](int half, int i, int key) {
@@ -110,7 +114,7 @@ class ShadowScores {
     for (int tile = 0; tile < kTiles; ++tile) takeColumns(work, tile);
   }
 
-  // body(half, head of the lane, key).
+  // Calls body(half, head of the lane, key).
   template <typename Body>
   __device__ static void forEach(Body body) {
 #pragma unroll
@@ -123,13 +127,13 @@ class ShadowScores {
     }
   }
 
-  // Eight columns of B.
+  // Loads eight columns of B.
   __device__ void takeColumns(const Work& work, int tile) {
     const int g = lane_.g, t = lane_.t;
-    const int head = kPack == kQuad ? g / 2 : tile * 8 + g;
-    const bool there = hasHead<kPack>(step_, work, head);
-    const float* query = queryOf<kDim, kPack>(step_, work, there ? head : 0);
-    // All of them are on their way at once; the four lanes of a head have every channel.
+    const int head = kHeadGroup == kSmallHeadGroup ? g / 2 : tile * 8 + g;
+    const bool there = hasHead<kHeadGroup>(step_, work, head);
+    const float* query = queryOf<kDim, kHeadGroup>(step_, work, there ? head : 0);
+    // All loads are in flight at once; the four lanes of a head have every channel.
     float4 own[kDim / 32][2];
 #pragma unroll
     for (int v = 0; v < kDim / 32; ++v) {
@@ -146,7 +150,7 @@ class ShadowScores {
     }
     largest = fmaxf(largest, __shfl_xor_sync(kAll, largest, 1));
     largest = fmaxf(largest, __shfl_xor_sync(kAll, largest, 2));
-    // So small that its inverse is not a number: as good as zero.
+    // The scale's inverse would not be finite: counts as zero.
     const bool zero = !there || largest < 1e-30f;
     const float inverse = 127.0f / largest;
     int total = 0;
@@ -170,7 +174,7 @@ class ShadowScores {
     const float factor = zero ? 0.0f : largest / 127.0f * step_.in.scale * kLog2E;
 #pragma unroll
     for (int i = 0; i < kOfLane / kTiles; ++i) {
-      const int lane = Pack::columnLane(t, i);
+      const int lane = HeadGroup::columnLane(t, i);
       // Codes are relative to 8.
       const int begin = kFloatBits - (__shfl_sync(kAll, total, lane) << 3);
       begin_[tile][i] = begin_[tile][2 + i] = begin;
@@ -179,12 +183,12 @@ class ShadowScores {
     }
   }
 
-  // Of the lane's heads and the keys whose codes and scales are at these addresses of shared
+  // Scores the lane's heads and the keys whose codes and scales are at these addresses of shared
   // memory.
   __device__ void fourScores(uint32_t codes, uint32_t scales_at, float (&s)[kOfLane][4]) const {
     constexpr uint32_t kLow = 0x0f0f0f0f, kHigh = 0xf0f0f0f0;
     constexpr int kNone[4] = {};
-    // [1]: of high nibbles; a quad has both sums in [0].
+    // [1]: of high nibbles; a head group of 4 has both sums in [0].
     int sums[2][kTiles][2][4];
 #pragma unroll
     for (int v = 0; v < kDim / 32; v += 2) {

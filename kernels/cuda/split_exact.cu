@@ -3,16 +3,16 @@
 
 namespace allot::kernels::cuda {
 
-SplitKernel exactSplitKernel(int head_dim, Element element, int pack, bool many) {
+SplitKernel exactSplitKernel(int head_dim, Element element, int head_group, bool many) {
   return byShape<SplitKernel>(head_dim, element, [=](auto shape) {
     using S = decltype(shape);
-    return byPack(pack, [=](auto heads) {
+    return byHeadGroup(head_group, [=](auto heads) {
       using T = typename S::Type;
-      constexpr int kPack = decltype(heads)::value;
-      return many ? SplitKernel{splitKernel<S::kDim, T, SplitMode::kJoined, false, kPack>,
-                                SplitLayout<S::kDim, SplitMode::kJoined, kPack>::kWarpBytes}
-                  : SplitKernel{splitKernel<S::kDim, T, SplitMode::kExact, false, kPack>,
-                                SplitLayout<S::kDim, SplitMode::kExact, kPack>::kWarpBytes};
+      constexpr int kHeadGroup = decltype(heads)::value;
+      return many ? SplitKernel{splitKernel<S::kDim, T, SplitMode::kJoined, false, kHeadGroup>,
+                                SplitLayout<S::kDim, SplitMode::kJoined, kHeadGroup>::kWarpBytes}
+                  : SplitKernel{splitKernel<S::kDim, T, SplitMode::kExact, false, kHeadGroup>,
+                                SplitLayout<S::kDim, SplitMode::kExact, kHeadGroup>::kWarpBytes};
     });
   });
 }

@@ -4,20 +4,21 @@
 namespace allot::kernels::cuda {
 namespace {
 
-template <typename Shape, int kPack>
+template <typename Shape, int kHeadGroup>
 SplitKernel kernelOf(bool by_head) {
   using T = typename Shape::Type;
-  return {by_head ? splitKernel<Shape::kDim, T, SplitMode::kShadow, true, kPack>
-                  : splitKernel<Shape::kDim, T, SplitMode::kShadow, false, kPack>,
-          SplitLayout<Shape::kDim, SplitMode::kShadow, kPack>::kWarpBytes};
+  return {by_head ? splitKernel<Shape::kDim, T, SplitMode::kShadow, true, kHeadGroup>
+                  : splitKernel<Shape::kDim, T, SplitMode::kShadow, false, kHeadGroup>,
+          SplitLayout<Shape::kDim, SplitMode::kShadow, kHeadGroup>::kWarpBytes};
 }
 
 }  // namespace
 
-SplitKernel shadowSplitKernel(int head_dim, Element element, bool by_head, int pack) {
+SplitKernel shadowSplitKernel(int head_dim, Element element, bool by_head, int head_group) {
   return byShape<SplitKernel>(head_dim, element, [=](auto shape) {
     using S = decltype(shape);
-    return pack == kQuad ? kernelOf<S, kQuad>(by_head) : kernelOf<S, kMostShadowPack>(by_head);
+    return head_group == kSmallHeadGroup ? kernelOf<S, kSmallHeadGroup>(by_head)
+                                         : kernelOf<S, kMaxShadowHeadGroup>(by_head);
   });
 }
 

@@ -1,14 +1,14 @@
 #pragma once
-// The split kernel's work and who does it (step.h): the splits of all sequences of the batch are
-// cut into shares, one a warp, and a warp's place in its share only goes on.
+// The split kernel's work and its distribution (step.h). The splits of all rows are cut into
+// shares, one a warp. A warp visits the places of its share in one direction. Device code.
 #include <type_traits>
 
 #include "kernels/cuda/primitives.cuh"
 
 namespace allot::kernels::cuda {
 
-// A thread in its warp. g and t are what PTX calls groupID and threadID_in_group: of an
-// accumulator of m16n8, lane 4 g + t holds rows g and g + 8 of columns 2 t and 2 t + 1.
+// A thread in its warp. g and t are PTX's groupID and threadID_in_group: of an m16n8 accumulator,
+// lane 4 g + t holds rows g and g + 8 of columns 2 t and 2 t + 1.
 struct Lane {
   int id, g, t;
   __device__ static Lane here() {
@@ -17,141 +17,146 @@ struct Lane {
   }
 };
 
-// What a block keeps of a sequence in shared memory.
-struct SequenceSplits {
-  int before;     // splits of the sequences before that are read, or fours of them (splitsAtOnce)
+// A row in a block's shared memory.
+struct RowSplits {
+  int before;     // splits of earlier rows that are read, or groups of four of them
+                  // (splitsAtOnce)
   uint32_t keys;  // its length; the upper bit: it is exact, or all of its heads with splits are
   __device__ int length() const { return static_cast<int>(keys & 0x7fffffff); }
   __device__ bool exact() const { return keys >> 31; }
 };
 
+// A warp's place in its share.
 struct Place {
-  int outer;   // split, counted over all sequences
-  int within;  // KV head and pack
-  int sequence;
-  // By head: which of the pack's heads are exact in the sequence, and which are sampled, a bit
+  int outer;   // split, counted over all rows
+  int within;  // KV head and head group
+  int row;
+  // By head: which of the head group's heads are exact in the row, and which are sampled, a bit
   // each; kAsked is set once they have been asked for.
   uint32_t exact, sampled;
-  // Where exact packs are smaller: which of them, and whether another one follows.
-  int sub_pack;
+  // If exact head groups are smaller: which of them, and whether another one follows.
+  int sub_group;
   bool again;
   static constexpr uint32_t kAsked = 1u << 31;
 };
 
-// One split of one KV head, for a pack of its query heads; of exact sequences up to kJoinedSplits.
+// One split of one KV head, for one head group; of exact rows up to kJoinedSplits.
 struct Work {
-  int sequence;
+  int row;
   int kv_head;
-  int pack;  // of exact sequences counted in their packs (exactPackOf)
+  int head_group;  // of exact rows counted in their head groups (exactHeadGroup)
   int split;
   int first;  // key
   int keys;   // of a split
-  int count;  // keys, of this split and those that are taken with it
-  int dead;   // of them, the first ones, before the sequence's window
+  int count;  // keys, of this split and those joined to it
+  int dead;   // of them, the first ones, before the row's window
   bool exact;
 };
-// The same where heads have budgets of their own.
+// Work of heads with their own budgets.
 struct HeadWork : Work {
-  uint32_t heads;  // those of the pack that it is for, a bit each
+  uint32_t heads;  // those of the head group that it is for, a bit each
 };
 template <bool kByHead>
 using WorkOf = std::conditional_t<kByHead, HeadWork, Work>;
 
-// Of head `i` of the work's pack of kPack.
-template <int kPack>
+// Return the query head i of the work's head group, and if it exists.
+template <int kHeadGroup>
 __device__ inline int headOf(const Step& step, const Work& work, int i) {
-  return work.kv_head * step.in.group + work.pack * kPack + i;
+  return work.kv_head * step.in.group + work.head_group * kHeadGroup + i;
 }
-template <int kPack>
+template <int kHeadGroup>
 __device__ inline bool hasHead(const Step& step, const Work& work, int i) {
-  return work.pack * kPack + i < step.in.group;
+  return work.head_group * kHeadGroup + i < step.in.group;
 }
-// Whether what the work leaves is that head's.
-template <int kPack>
+// Returns true if the work's results are for that head.
+template <int kHeadGroup>
 __device__ inline bool isFor(const Step& step, const Work& work, int i) {
-  return hasHead<kPack>(step, work, i);
+  return hasHead<kHeadGroup>(step, work, i);
 }
-template <int kPack>
+template <int kHeadGroup>
 __device__ inline bool isFor(const Step&, const HeadWork& work, int i) {
   return work.heads >> i & 1;
 }
 
-// The pack's heads that what the work leaves is for, a bit each.
-template <int kPack>
+// Returns the heads of the group that the work's results are for, a bit each.
+template <int kHeadGroup>
 __device__ inline uint32_t headsOf(const Step& step, const Work& work) {
-  const int heads = step.in.group - work.pack * kPack;
-  return (1u << min(heads, kPack)) - 1;
+  const int heads = step.in.group - work.head_group * kHeadGroup;
+  return (1u << min(heads, kHeadGroup)) - 1;
 }
-template <int kPack>
+template <int kHeadGroup>
 __device__ inline uint32_t headsOf(const Step&, const HeadWork& work) {
   return work.heads;
 }
 
-// Which heads of a pack a lane has scores and sums of: those in the columns 2 t and 2 t + 1 of
-// accumulators. A quad's head has both columns of its lanes; larger packs have a head a column, and
-// a pack of 16 two accumulators.
-template <int kPack>
-struct PackLayout {
-  static_assert(kPack == kQuad || kPack == 8 || kPack == kMostPack);
-  static constexpr int kOfLane = kPack / 4;           // heads of a lane
-  static constexpr int kTiles = kPack == 16 ? 2 : 1;  // accumulators of eight columns
-  // Head i of lane 4 g + t, and where a head is found again.
+// Which heads of a group a lane has scores and sums of: those in the columns 2 t and 2 t + 1 of
+// accumulators. In a head group of 4 a head has both columns of its lanes; larger ones have a head
+// a column, and one of 16 has two accumulators.
+template <int kHeadGroup>
+struct HeadGroupLayout {
+  static_assert(kHeadGroup == kSmallHeadGroup || kHeadGroup == 8 || kHeadGroup == kMaxHeadGroup);
+  static constexpr int kOfLane = kHeadGroup / 4;           // heads of a lane
+  static constexpr int kTiles = kHeadGroup == 16 ? 2 : 1;  // accumulators of eight columns
+  // Returns head i of lane 4 g + t; ofLane() and laneT() are the inverse.
   __device__ static constexpr int head(int t, int i) {
-    return kPack == kQuad ? t : i / 2 * 8 + 2 * t + i % 2;
+    return kHeadGroup == kSmallHeadGroup ? t : i / 2 * 8 + 2 * t + i % 2;
   }
   __device__ static constexpr int ofLane(int head) {
-    return kPack == kQuad ? 0 : head / 8 * 2 + head % 2;
+    return kHeadGroup == kSmallHeadGroup ? 0 : head / 8 * 2 + head % 2;
   }
-  __device__ static constexpr int laneT(int head) { return kPack == kQuad ? head : head % 8 / 2; }
-  // The lane with t = 0 whose g is the column of B that has a lane's head i: of queries.
+  __device__ static constexpr int laneT(int head) {
+    return kHeadGroup == kSmallHeadGroup ? head : head % 8 / 2;
+  }
+  // Returns the lane with t = 0 whose g is the column of B, the queries, with a lane's head i.
   __device__ static constexpr int columnLane(int t, int i) {
-    return kPack == kQuad ? 8 * t : 8 * t + 4 * (i % 2);
+    return kHeadGroup == kSmallHeadGroup ? 8 * t : 8 * t + 4 * (i % 2);
   }
 };
 
-// Packs of exact sequences in a split kernel with packs of kPack. Beside the shadow they are quads:
-// more heads would take registers that its own, larger packs do without, and few sequences are
-// exact.
-constexpr int exactPackOf(SplitMode mode, int pack) {
-  return mode == SplitMode::kShadow ? kQuad : pack;
+// Returns the head group of exact rows in a split kernel with head groups of `head_group`. Beside
+// the shadow it is 4: more heads would take registers that its own, larger groups do without, and
+// few rows are exact.
+constexpr int exactHeadGroup(SplitMode mode, int head_group) {
+  return mode == SplitMode::kShadow ? kSmallHeadGroup : head_group;
 }
 
-// The position of a key in the pool, in entries: a pool has fewer than 2^32.
+// Returns the position of a key in the pool, in entries: a pool has fewer than 2^32.
 __device__ inline uint32_t entryAt(const Step& step, int page, int kv_head, int key) {
   const int within = key & ((1 << step.cache.page_shift) - 1);
   return (static_cast<uint32_t>(page * step.cache.kv_heads + kv_head) << step.cache.page_shift) +
          within;
 }
 
-// Lane i: the page of keys 16 i .. 16 i + 15 of the split.
+// Returns to lane i the page of keys 16 i .. 16 i + 15 of the split.
 __device__ inline int pagesOf(const Step& step, const Work& work, int lane) {
-  if (lane * kPart >= work.count || lane < work.dead / kPart) return 0;
-  const int page = (work.first + lane * kPart) >> step.cache.page_shift;
-  return step.in.page_table[static_cast<int64_t>(work.sequence) * step.in.max_pages + page];
+  if (lane * kSubtileKeys >= work.count || lane < work.dead / kSubtileKeys) return 0;
+  const int page = (work.first + lane * kSubtileKeys) >> step.cache.page_shift;
+  return step.in.page_table[static_cast<int64_t>(work.row) * step.in.max_pages + page];
 }
 
-// As many warps as there are KV heads and packs take a split together, since its heads are
-// neighbours in memory, and go on to the next splits of the sequence, so that queries stay. Where
-// splits are few, or draws are made from them, teams are of warps of different blocks, else of
-// neighbours.
-template <SplitMode kMode, bool kByHead, int kPack>
+// A warp's share. A team has a warp for each KV head and head group and processes a split together,
+// since its heads are neighbours in memory. It goes on to the next splits of the row, so that
+// queries stay in registers. If splits are few, or draws are made from them, a team's warps are of
+// different blocks, else neighbours.
+template <SplitMode kMode, bool kByHead, int kHeadGroup>
 class WarpShare {
   static constexpr bool kExactAlone = kMode == SplitMode::kExact || kMode == SplitMode::kJoined;
-  static constexpr int kExactPack = exactPackOf(kMode, kPack), kSubPacks = kPack / kExactPack;
+  static constexpr int kExactHeadGroup = exactHeadGroup(kMode, kHeadGroup),
+                       kSubGroups = kHeadGroup / kExactHeadGroup;
 
  public:
-  // Warps that take splits together, and how many such teams there are.
+  // Return the warps of a team, and the number of teams.
   __device__ static int teamOf(const Step& step) {
-    return step.cache.kv_heads * packsOf(step, kPack);
+    return step.cache.kv_heads * headGroupsOf(step, kHeadGroup);
   }
   __device__ static int teamsOf(const Step& step) {
     return max(static_cast<int>(gridDim.x * (blockDim.x / 32)) / teamOf(step), 1);
   }
 
-  // at_once: splits of what `sequences` counts.
-  __device__ WarpShare(const Step& step, const SequenceSplits* sequences, int at_once)
-      : step_(step), sequences_(sequences), at_once_(at_once) {
-    const int splits = sequences[step.in.batch].before;
+  // at_once: splits of what `row_splits` counts.
+  __device__ WarpShare(const Step& step, const RowSplits* row_splits, int at_once)
+      : step_(step), row_splits_(row_splits), at_once_(at_once) {
+    const int splits = row_splits[step.in.rows].before;
     warps_ = gridDim.x * (blockDim.x / 32);
     const int teams = teamsOf(step);
     const int in_block = threadIdx.x / 32;
@@ -171,49 +176,50 @@ class WarpShare {
   }
 
   __device__ Place begin() const { return {begin_, begin_ < end_ ? within_ : teamOf(step_)}; }
-  // By head: goes on to what some head of the pack needs. What none does is not read.
+  // Returns true if there is work. By head it skips places that no head of the group needs.
   __device__ bool has(Place& place) const {
     if constexpr (kByHead) {
       while (place.within < teamOf(step_) && !isNeeded(place)) goOn(place);
     }
     return place.within < teamOf(step_);
   }
-  // From a place whose work was asked for.
+  // Goes to the next place.
+  // Requires: at(place) has been called.
   __device__ void goOn(Place& place) const {
-    if constexpr (kSubPacks > 1) {
-      place.sub_pack = place.again ? place.sub_pack + 1 : 0;
+    if constexpr (kSubGroups > 1) {
+      place.sub_group = place.again ? place.sub_group + 1 : 0;
       if (place.again) return;
     }
     if (++place.outer < end_) return;
-    // Fewer warps than KV heads and packs: the others of the same splits.
+    // With fewer warps than KV heads and head groups, visits the others of the same splits.
     place = {begin_, place.within + warps_};
   }
 
   __device__ WorkOf<kByHead> at(Place& place) const {
-    while (sequences_[place.sequence + 1].before <= place.outer) ++place.sequence;
-    const SequenceSplits sequence = sequences_[place.sequence];
+    while (row_splits_[place.row + 1].before <= place.outer) ++place.row;
+    const RowSplits row = row_splits_[place.row];
     WorkOf<kByHead> work;
-    work.sequence = place.sequence;
-    work.kv_head = packs() == 1 ? place.within : place.within / packs();
-    work.pack = packOf(place);
-    work.split = (place.outer - sequence.before) * atOnce();
-    work.exact = kExactAlone || sequence.exact();
-    const int n = sequence.length();
+    work.row = place.row;
+    work.kv_head = headGroups() == 1 ? place.within : place.within / headGroups();
+    work.head_group = headGroupOf(place);
+    work.split = (place.outer - row.before) * atOnce();
+    work.exact = kExactAlone || row.exact();
+    const int n = row.length();
     if constexpr (kByHead) {
-      // Sampled splits come first, and exact ones may follow.
+      // Sampled splits come first; exact ones may follow.
       const int sampled = work.exact ? 0 : cuda::splitsOf(keysOf(step_, n).span());
       work.exact = work.split >= sampled;
       if (work.exact) work.split -= sampled;
-      work.heads = work.exact
-                       ? place.exact >> place.sub_pack * kExactPack & ((1u << kExactPack) - 1)
-                       : place.sampled;
+      work.heads = work.exact ? place.exact >> place.sub_group * kExactHeadGroup &
+                                    ((1u << kExactHeadGroup) - 1)
+                              : place.sampled;
     }
-    if constexpr (kSubPacks > 1) {
-      if (work.exact) work.pack = work.pack * kSubPacks + place.sub_pack;
-      place.again = work.exact && place.sub_pack + 1 < kSubPacks &&
-                    work.pack + 1 < packsOf(step_, kExactPack);
+    if constexpr (kSubGroups > 1) {
+      if (work.exact) work.head_group = work.head_group * kSubGroups + place.sub_group;
+      place.again = work.exact && place.sub_group + 1 < kSubGroups &&
+                    work.head_group + 1 < headGroupsOf(step_, kExactHeadGroup);
     }
-    const SequenceKeys all = work.exact ? exactKeysOf(step_, n) : keysOf(step_, n);
+    const RowKeys all = work.exact ? exactKeysOf(step_, n) : keysOf(step_, n);
     work.keys = work.exact ? exactSplitKeys(all.span()) : kSplitKeys;
     work.first = all.base + work.split * work.keys;
     work.count = min(work.keys * atOnce(), all.n - work.first);
@@ -221,47 +227,47 @@ class WarpShare {
     return work;
   }
 
-  // Whether what is copied is read by no other pack, nor gathered again. Exact work of smaller
-  // packs is copied for each of these.
+  // Returns true if copied keys and values are read by no other head group, and not gathered again.
+  // Smaller exact head groups each copy them.
   __device__ bool readsOnce(bool exact) const {
     if (kExactAlone) return true;
-    return kMode != SplitMode::kFlash && packs() == 1 && !(kSubPacks > 1 && exact);
+    return kMode != SplitMode::kFlash && headGroups() == 1 && !(kSubGroups > 1 && exact);
   }
 
-  // A name of the queries that the work is for.
+  // Returns a number that names the queries of the work.
   __device__ int queriesOf(const Work& work) const {
-    return (work.sequence * step_.cache.kv_heads + work.kv_head) * (packs() * kSubPacks) +
-           work.pack;
+    return (work.row * step_.cache.kv_heads + work.kv_head) * (headGroups() * kSubGroups) +
+           work.head_group;
   }
-  // Of sampled heads.
-  __device__ int splitsOf(int sequence) const {
+  // Returns the splits of a row's sampled heads.
+  __device__ int splitsOf(int row) const {
     if constexpr (kByHead) {  // there may be those of exact heads beside them
-      return cuda::splitsOf(keysOf(step_, sequences_[sequence].length()).span());
+      return cuda::splitsOf(keysOf(step_, row_splits_[row].length()).span());
     }
-    return sequences_[sequence + 1].before - sequences_[sequence].before;
+    return row_splits_[row + 1].before - row_splits_[row].before;
   }
 
  private:
-  // From the kernel's constants: registers are short.
-  __device__ static int packsOf(const Step& step, int pack) {
-    return (step.in.group + pack - 1) / pack;
+  // Computed from the kernel's constants, since registers are scarce.
+  __device__ static int headGroupsOf(const Step& step, int head_group) {
+    return (step.in.group + head_group - 1) / head_group;
   }
-  __device__ int packs() const { return packsOf(step_, kPack); }
+  __device__ int headGroups() const { return headGroupsOf(step_, kHeadGroup); }
   __device__ int atOnce() const { return kMode == SplitMode::kJoined ? at_once_ : 1; }
-  __device__ int packOf(const Place& place) const {
-    return packs() == 1 ? 0 : place.within % packs();
+  __device__ int headGroupOf(const Place& place) const {
+    return headGroups() == 1 ? 0 : place.within % headGroups();
   }
 
-  // By the warp, which asks for kinds where the place has come to another sequence.
+  // Returns true if a head needs the place. The warp finds the kinds of heads when the row changes.
   __device__ bool isNeeded(Place& place) const {
-    const int sequence = place.sequence;
+    const int row = place.row;
     const HeadWork work = at(place);
-    if (place.exact != 0 && place.sequence == sequence) return work.heads != 0;
+    if (place.exact != 0 && place.row == row) return work.heads != 0;
     const int group = step_.in.group;
-    const int own = threadIdx.x % 32, h = packOf(place) * kPack + own;
+    const int own = threadIdx.x % 32, h = headGroupOf(place) * kHeadGroup + own;
     HeadKind kind = HeadKind::kSilent;
-    if (own < kPack && h < group) {
-      kind = kindOf<kByHead>(step_, work.sequence, work.kv_head * group + h);
+    if (own < kHeadGroup && h < group) {
+      kind = kindOf<kByHead>(step_, work.row, work.kv_head * group + h);
     }
     place.exact = Place::kAsked | __ballot_sync(kAll, kind == HeadKind::kExact);
     place.sampled = __ballot_sync(kAll, kind == HeadKind::kSampled);
@@ -269,62 +275,62 @@ class WarpShare {
   }
 
   const Step& step_;
-  const SequenceSplits* sequences_;  // [batch + 1], shared memory
+  const RowSplits* row_splits_;  // [rows + 1], shared memory
   int at_once_;
   int warps_, within_, begin_, end_;
 };
 
-// Which kinds of heads a sequence has. All of its heads are of one where it has one budget.
+// The kinds of heads of a row. With one budget all heads are of one kind.
 struct Kinds {
   bool exact = false, sampled = false;
 };
 template <bool kByHead>
-__device__ inline Kinds kindsOf(const Step& step, int sequence) {
+__device__ inline Kinds kindsOf(const Step& step, int row) {
   Kinds kinds;
 #pragma unroll 8
   for (int h = 0; h < (kByHead ? step.in.heads : 1); ++h) {
-    const HeadKind kind = kindOf<kByHead>(step, sequence, h);
+    const HeadKind kind = kindOf<kByHead>(step, row, h);
     kinds.exact |= kind == HeadKind::kExact;
     kinds.sampled |= kind == HeadKind::kSampled;
   }
   return kinds;
 }
 
-// sequences[0 .. batch] of a block, by all its threads. Returns how many exact splits are taken at
-// once, atOnce(all splits); `before` counts what is taken at once.
+// Writes row_splits[0 .. rows], with all threads of the block. Returns how many exact splits a warp
+// joins, atOnce(all splits); `before` counts joined splits once.
 template <bool kByHead, typename Function>
-__device__ inline int countSplits(const Step& step, SequenceSplits* sequences, Function atOnce) {
+__device__ inline int countSplits(const Step& step, RowSplits* row_splits, Function atOnce) {
   __shared__ int at_once;
-  for (int sequence = threadIdx.x; sequence < step.in.batch; sequence += blockDim.x) {
-    const Kinds kinds = kindsOf<kByHead>(step, sequence);
-    const int n = step.in.lengths[sequence];
+  for (int row = threadIdx.x; row < step.in.rows; row += blockDim.x) {
+    const Kinds kinds = kindsOf<kByHead>(step, row);
+    const int n = step.in.lengths[row];
     int splits = kinds.exact ? exactSplitsOf(exactKeysOf(step, n).span()) : 0;
     if (kinds.sampled) splits = (kByHead ? splits : 0) + splitsOf(keysOf(step, n).span());
-    sequences[sequence] = {splits, kinds.exact && !kinds.sampled ? n | 0x80000000u : n};
+    row_splits[row] = {splits, kinds.exact && !kinds.sampled ? n | 0x80000000u : n};
   }
   __syncthreads();
   if (threadIdx.x < 32) {
     const int lane = threadIdx.x;
     int all = 0;
-    for (int sequence = lane; sequence < step.in.batch; sequence += 32) {
-      all += sequences[sequence].before;
+    for (int row = lane; row < step.in.rows; row += 32) {
+      all += row_splits[row].before;
     }
     const int taken = atOnce(__reduce_add_sync(kAll, all));
     int before = 0;
-    for (int first = 0; first < step.in.batch; first += 32) {
-      const int sequence = first + lane;
-      const bool there = sequence < step.in.batch;
-      const int own = there ? (sequences[sequence].before + taken - 1) / taken : 0;
+    for (int first = 0; first < step.in.rows; first += 32) {
+      const int row = first + lane;
+      const bool there = row < step.in.rows;
+      const int own = there ? (row_splits[row].before + taken - 1) / taken : 0;
       int sum = own;
       for (int i = 1; i < 32; i *= 2) {
         const int left = __shfl_up_sync(kAll, sum, i);
         if (lane >= i) sum += left;
       }
-      if (there) sequences[sequence].before = before + sum - own;
+      if (there) row_splits[row].before = before + sum - own;
       before += __shfl_sync(kAll, sum, 31);
     }
     if (lane == 0) {
-      sequences[step.in.batch] = {before, 0};
+      row_splits[step.in.rows] = {before, 0};
       at_once = taken;
     }
   }

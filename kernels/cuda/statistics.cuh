@@ -1,6 +1,7 @@
 #pragma once
-// What was read (HeadStatistics, GroupStatistics, RowStatistics), from the list of draws: one block
-// a sequence and KV head, after the combine kernel. Only where a caller asks for it.
+// The statistics kernel: counts reads (HeadStatistics, GroupStatistics, RowStatistics) from the
+// list of draws, after the combine kernel and only if a caller wants them. Device code, one block a
+// row and KV head.
 #include "kernels/cuda/primitives.cuh"
 
 namespace allot::kernels::cuda {
@@ -8,7 +9,7 @@ namespace allot::kernels::cuda {
 constexpr int kStatisticsThreads = 256;
 constexpr int kMostGroup = 16;  // query heads of a KV head
 
-// Of a sampled head's list.
+// The sums of a sampled head's list.
 struct ListSums {
   double made, weights, squares;
   uint64_t unique;  // entries, of which values are read
@@ -25,11 +26,11 @@ class GroupCount {
  public:
   __device__ GroupCount(const Step& step, uint32_t* bits, StatisticsShared& shared)
       : step_(step), shared_(shared), tid_(threadIdx.x) {
-    sequence_ = blockIdx.x / step.cache.kv_heads;
+    row_ = blockIdx.x / step.cache.kv_heads;
     kv_head_ = blockIdx.x % step.cache.kv_heads;
     group_ = step.in.group;
-    if constexpr (!kByHead) kind_ = kindOf<kByHead>(step, sequence_, 0);
-    const int n = step.in.lengths[sequence_];
+    if constexpr (!kByHead) kind_ = kindOf<kByHead>(step, row_, 0);
+    const int n = step.in.lengths[row_];
     const bool bad = kByHead ? beyondRoom(step, n) : kind_ == HeadKind::kBad;
     keys_ = keysOf(step, bad ? 0 : n);
     words_ = bitWords(keys_.span());
@@ -38,7 +39,7 @@ class GroupCount {
   }
 
   __device__ void run() {
-    // Of which kinds heads are, and whether some read all entries.
+    // The kinds of heads, and if some read all entries.
     bool exact = false, sampled = false, whole = false;
     for (int h = 0; h < (kByHead ? group_ : 1); ++h) {
       exact |= kindOfHead(h) == HeadKind::kExact;
@@ -46,7 +47,7 @@ class GroupCount {
       whole |= readsAll(h);
     }
     const uint64_t n = keys_.count();
-    // Keys are read, of entries, beside what they were chosen by.
+    // Entries' exact keys are read after the score stage.
     const bool rescores = sampled && (step_.how.mode == SplitMode::kShadow ||
                                       step_.how.chosen_by == ChosenBy::kPages);
     const uint64_t stage = sampled ? stageBytes() : exact ? n * keyBytes(-1) : 0;
@@ -71,20 +72,20 @@ class GroupCount {
       draws += head.draws;
       unique += head.unique_rows;
       if (step_.out.head_statistics && tid_ == 0) {
-        step_.out.head_statistics[sequence_ * step_.in.heads + kv_head_ * group_ + h] = head;
+        step_.out.head_statistics[row_ * step_.in.heads + kv_head_ * group_ + h] = head;
       }
     }
     if (tid_ != 0) return;
-    // Beside codes or bounds: the exact keys of entries, or all where a head reads these alone.
+    // After codes or bounds: the exact keys of entries, or all keys if a head reads all.
     const uint64_t exact_keys = kByHead && exact ? n : keys;
     const GroupStatistics together{static_cast<uint32_t>(entries),
                                    stage + (rescores ? exact_keys * kEntryBytes : 0),
                                    entries * kEntryBytes};
     if (step_.out.group_statistics) {
-      step_.out.group_statistics[sequence_ * step_.cache.kv_heads + kv_head_] = together;
+      step_.out.group_statistics[row_ * step_.cache.kv_heads + kv_head_] = together;
     }
     if (!step_.out.statistics) return;
-    RowStatistics& sums = step_.out.statistics[sequence_];
+    RowStatistics& sums = step_.out.statistics[row_];
     add(sums.draws, draws);
     add(sums.unique_rows, unique);
     add(sums.group_rows, entries);
@@ -98,27 +99,28 @@ class GroupCount {
   static constexpr uint64_t kEntryBytes = kDim * 2;
 
   __device__ HeadKind kindOfHead(int h) const {
-    return kByHead ? kindOf<kByHead>(step_, sequence_, kv_head_ * group_ + h) : kind_;
+    return kByHead ? kindOf<kByHead>(step_, row_, kv_head_ * group_ + h) : kind_;
   }
   __device__ bool choosesAt(int h) const {
     const HeadKind kind = kindOfHead(h);
     return kind == HeadKind::kSampled || kind == HeadKind::kPages;
   }
 
-  // Of one key in the score stage, of head h or (-1) of all that have scores: of bernoulli's the
-  // channels that are read.
+  // Returns the score stage's bytes of one key, for head h or (-1) for all heads with scores.
+  // bernoulli reads some channels.
   __device__ uint64_t keyBytes(int h) const {
     if (!step_.how.estimates) return kEntryBytes;
     const Step::Space& space = step_.space;
-    return 2 * (h < 0 ? space.group_features[sequence_ * step_.cache.kv_heads + kv_head_]
-                      : space.features[sequence_ * step_.in.heads + kv_head_ * group_ + h]);
+    return 2 * (h < 0 ? space.group_features[row_ * step_.cache.kv_heads + kv_head_]
+                      : space.features[row_ * step_.in.heads + kv_head_ * group_ + h]);
   }
-  // What heads that choose read in the score stage, together.
+  // Returns what heads with a choice read together in the score stage.
   __device__ uint64_t stageBytes() const {
     const uint64_t n = keys_.count();
     if (step_.how.chosen_by == ChosenBy::kPages) {
-      const uint64_t tiles = (keys_.n + kPart - 1) / kPart - keys_.first / kPart;
-      // As on the CPU: newest=within counts bounds as float32.
+      const uint64_t tiles =
+          (keys_.n + kSubtileKeys - 1) / kSubtileKeys - keys_.first / kSubtileKeys;
+      // newest=within counts bounds as float32.
       return tiles * (2 * kDim) * (step_.how.newest_within ? sizeof(float) : 2);
     }
     return n * (step_.how.mode == SplitMode::kShadow ? kDim / 2 + sizeof(float) : keyBytes(-1));
@@ -126,7 +128,7 @@ class GroupCount {
 
   __device__ bool readsAll(int h) const {
     return kindOfHead(h) == HeadKind::kExact &&
-           budgetOf<kByHead>(step_, sequence_, kv_head_ * group_ + h) > 0;
+           budgetOf<kByHead>(step_, row_, kv_head_ * group_ + h) > 0;
   }
 
   __device__ static void add(uint64_t& total, uint64_t amount) {
@@ -141,7 +143,7 @@ class GroupCount {
     __syncthreads();
   }
 
-  // In order: the same bits whatever else runs.
+  // Adds in order, so that the bits do not depend on other blocks.
   __device__ double sum(double x) {
     for (int i = 16; i > 0; i /= 2) x += __shfl_xor_sync(kAll, x, i);
     __syncthreads();
@@ -155,19 +157,18 @@ class GroupCount {
   __device__ Chosen chosenOf(int head) const {
     const ChosenBy by = step_.how.chosen_by;
     if (choosesByScores(by) || by == ChosenBy::kPages)
-      return step_.space.chosen[sequence_ * step_.in.heads + head];
-    const uint32_t budget = budgetOf<kByHead>(step_, sequence_, head);
+      return step_.space.chosen[row_ * step_.in.heads + head];
+    const uint32_t budget = budgetOf<kByHead>(step_, row_, head);
     if (by != ChosenBy::kTiles) return {0, budget, 0, 0};
     const int tiles = tilesOf(keys_, tileKeysOf(step_, keys_.count()));
     return {0, drawsOfSplit(budget, tiles) * static_cast<uint32_t>(tiles), 0, 0};
   }
   __device__ int64_t listOf(int head) const {
-    return (static_cast<int64_t>(sequence_) * step_.in.heads + head) * step_.space.draw_stride;
+    return (static_cast<int64_t>(row_) * step_.in.heads + head) * step_.space.draw_stride;
   }
 
-  // Sums of every sampled head's list; returns how many keys of these, and of pilots that are not
-  // among them, the heads have together. Keys are counted as bits, those of one stretch of the
-  // sequence after those of another where it is too long for all.
+  // Sums every sampled head's list. Returns how many distinct keys the lists, and the pilots, have
+  // together. Keys are counted as bits; a long row is counted range by range.
   __device__ uint64_t countLists(bool with_pilots) {
     uint64_t together = 0;
     for (int first = 0; first < words_; first += step_.space.statistics_words) {
@@ -188,8 +189,8 @@ class GroupCount {
     return together;
   }
 
-  // Of the keys in the words from `first` on; `fresh` gets how many of this thread's words' keys no
-  // head before has read.
+  // Does so for the keys of the words from `first` on. `fresh` gets how many keys of this thread's
+  // words no earlier head has read.
   __device__ ListSums markList(int head, int first, bool with_pilots, uint32_t* fresh) {
     const int64_t list = listOf(head);
     const Chosen chosen = chosenOf(head);
@@ -209,7 +210,7 @@ class GroupCount {
     }
     const uint32_t* pilots = nullptr;
     if (chosen.pilots > 0 && with_pilots) {
-      const int64_t at = sequence_ * step_.in.heads + head;
+      const int64_t at = row_ * step_.in.heads + head;
       pilots = step_.space.pilot_bits + at * bitWords(step_.space.max_length) + first;
     }
     __syncthreads();
@@ -223,7 +224,7 @@ class GroupCount {
     return {sum(made), sum(weights), sum(squares), 0, static_cast<uint64_t>(sum(keys))};
   }
 
-  // Head h of the group, whose list was counted.
+  // Writes the statistics of head h of the group, whose list has been counted.
   __device__ HeadStatistics sampledHead(int h, uint64_t stage, bool rescores) {
     const int head = kv_head_ * group_ + h;
     const ListSums& list = shared_.lists[h];
@@ -241,7 +242,7 @@ class GroupCount {
     return stats;
   }
 
-  // As kernels/cpu/statistics.cpp: over draws rather than entries, which comes to the same.
+  // As kernels/cpu/statistics.cpp, over draws instead of entries, which is equal.
   __device__ float error(int head, int64_t list, const Chosen& chosen) {
     const ChosenBy by = step_.how.chosen_by;
     if (by == ChosenBy::kLargest || by == ChosenBy::kThreshold || by == ChosenBy::kPages ||
@@ -261,14 +262,13 @@ class GroupCount {
     }
     if (made == 1) return -1;
     const int lane = tid_ % 32, warp = tid_ / 32;
-    const float* out =
-        step_.out.out + (static_cast<int64_t>(sequence_) * step_.in.heads + head) * kDim;
+    const float* out = step_.out.out + (static_cast<int64_t>(row_) * step_.in.heads + head) * kDim;
     double variance = 0, norm = 0;
     const uint32_t length = chosen.fixed + chosen.sampled;
     for (uint32_t m = chosen.fixed + warp; m < length; m += kStatisticsThreads / 32) {
       const int key = step_.space.draw_keys[list + m];
       if (key < 0) continue;
-      const int page = step_.in.page_table[static_cast<int64_t>(sequence_) * step_.in.max_pages +
+      const int page = step_.in.page_table[static_cast<int64_t>(row_) * step_.in.max_pages +
                                            (key >> step_.cache.page_shift)];
       if (static_cast<uint32_t>(page) >= static_cast<uint64_t>(step_.cache.pages)) continue;
       const int64_t at = ((static_cast<int64_t>(page) * step_.cache.kv_heads + kv_head_)
@@ -294,8 +294,8 @@ class GroupCount {
 
   const Step& step_;
   StatisticsShared& shared_;
-  SequenceKeys keys_;
-  int tid_, sequence_, kv_head_, group_, words_;
+  RowKeys keys_;
+  int tid_, row_, kv_head_, group_, words_;
   HeadKind kind_;  // of all heads, where budgets are not theirs
   uint32_t* head_bits_;
   uint32_t* group_bits_;

@@ -1,41 +1,37 @@
 #pragma once
-// What the kernels of one decode step are given, and what they leave for each other. Private to
-// kernels/cuda; plain data, passed by value.
+// The data of one decode step that its kernels share. Private to kernels/cuda; plain data, passed
+// by value.
 //
 // A step is split-KV decode (flash decoding): a split kernel over keys, then a combine kernel over
-// heads. The split kernel cuts every sequence's keys into splits of kSplitKeys. One warp takes one
-// split of one KV head, for a pack of its query heads. It writes for each split and head:
+// heads. The split kernel cuts every row's keys into splits of kSplitKeys. One warp processes one
+// split of one KV head for one head group. It writes for each split and head:
 //   exact heads    the softmax's sum and the weighted sum of values
-//   sampled heads  the masses and their sums; the combine kernel draws from these
-//   flash heads    the sum of the masses, and the mean of the values that it drew itself
-// The combine kernel has one block a sequence and query head and adds up the splits in order.
+//   sampled heads  the weights and their sums; the combine kernel draws from these
+//   flash heads    the sum of the weights, and the mean of the values that it drew itself
+// The combine kernel has one block for each row and query head and adds up the splits in order.
 //
-// Kernels of kByHead = false are for sequences that have one budget for all heads, which then are
-// of one kind: they ask nothing of a head. Those of kByHead = true are for heads that have budgets
-// of their own, or give something without one (Step::ByHead); the launch chooses. There a sequence
-// may have exact and sampled heads: its keys are read once for each, a split is read if a head of
-// the pack is of its kind, and what it leaves is written for such heads alone.
+// Kernels with kByHead = false are for rows with one budget, whose heads are all of one kind. Those
+// with kByHead = true are for heads with their own budgets or zero_budget_values (Step::ByHead);
+// the launch chooses. Such a row may have exact and sampled heads: the keys are read once for each
+// kind, for a head group with a head of that kind, and results are written for those heads alone.
 //
-// Before the split kernel a step of `bernoulli` makes the queries that all else reads
-// (features.cuh), and a step of `quest` scores pages of keys (quest.cuh), whose heads are read only
-// where exact.
+// Before the split kernel a step of `bernoulli` makes the queries of all later kernels
+// (features.cuh), and a step of `quest` scores pages of keys (quest.cuh). quest's split kernel
+// processes exact heads alone.
 //
 // Words:
-// - split: the keys that one warp takes for a KV head; a tile of s2anta-prop and -flash.
-// - part: 16 keys of a split, the m16 of one tensor core product.
-// - pack: up to 4, 8 or 16 query heads of one KV head (GQA), which one warp handles at once: one
-//   reading of the keys serves them all. A pack of 4, a quad, has two columns of n8 for each head;
-//   larger ones have a column a head and two products (score_tile.cuh).
-// - sequence: one request of the batch, a row of DecodeInputs' arrays; its place in them.
-// - stream: the generator's name of a sequence (DecodeInputs::sequences).
+// - split: the keys that one warp processes for a KV head; a tile of s2anta-prop and -flash.
+// - subtile: 16 keys of a split, the m16 of one tensor core product.
+// - head group: up to 4, 8 or 16 query heads of one KV head (GQA) that one warp processes together,
+//   so that it reads their keys once. A head group of 4 has two columns of n8 for each head; larger
+//   ones have a column a head and two products (score_tile.cuh).
+// - row: one sequence of the batch, as in DecodeInputs; Inputs::sequences names its random stream.
 // - entry: a key with its value; its position in the pool, in vectors of head_dim.
 // - shadow, codes: keys quantised to 4 bits, with a scale each.
-// - centre: the mean key that was taken off before.
-// - mass: exp(score), rounded to an integer: a softmax weight that is not normalised.
-// - reference: the exponent that a split's masses are relative to (the running maximum).
+// - weight: 2^(s' - max_score) / 2, s' the score in powers of two: not normalised, and a float16
+//   that is a multiple of 2^-24, so that sums of weights are integers.
 // - slot, pipe: a stage of shared memory, and the ring of cp.async copies that fills it.
 // - g, t: PTX's groupID and threadID_in_group of mma fragments: lane 4 g + t.
-// "Row" is left for rows of matrices and for the public names (DecodeInputs::rows, unique_rows).
 //
 // Where to read on: split.cuh (SplitWarp::run), then combine.cuh (CombineHead::run), choice.cuh,
 // tiles.cuh and quest.cuh.
@@ -51,97 +47,103 @@
 
 namespace allot::kernels::cuda {
 
-// Query heads that a warp handles at once: of dense the least pack that holds a group, over the
-// 4-bit shadow up to 8, of other split kernels for draws quads (method_step.cu says why).
-constexpr int kQuad = 4;
-constexpr int kMostPack = 16;
-constexpr int kMostShadowPack = 8;
-constexpr int packFor(int group) { return group <= kQuad ? kQuad : group <= 8 ? 8 : kMostPack; }
+// Query heads that a warp processes together: dense has the smallest head group that holds a whole
+// group, the 4-bit shadow at most 8, other split kernels for draws 4 (method_step.cu says why).
+constexpr int kSmallHeadGroup = 4;
+constexpr int kMaxHeadGroup = 16;
+constexpr int kMaxShadowHeadGroup = 8;
+constexpr int headGroupFor(int group) {
+  return group <= kSmallHeadGroup ? kSmallHeadGroup : group <= 8 ? 8 : kMaxHeadGroup;
+}
 
-constexpr int kPart = 16;  // keys of one part: a split's masses are summed by parts too
-constexpr int kParts = kSplitKeys / kPart;
-constexpr int kSplitBytes =
-    512;  // of one split and head: 256 masses of 2 bytes, or head_dim floats, or 32 levels
+constexpr int kSubtileKeys = 16;  // weights are also summed by subtiles
+constexpr int kSubtiles = kSplitKeys / kSubtileKeys;
+// Of one split and head: 256 weights of 2 bytes, or head_dim floats, or 32 levels.
+constexpr int kSplitBytes = 512;
 
-// Keys of a split of an exact sequence, by its length alone: short ones in more splits, so that
-// there is work for every multiprocessor, long ones in fewer, so that less is written between the
-// kernels. At most 32 parts.
+// Returns the keys of a split of an exact row, by its length alone. Short rows have small splits,
+// so that every multiprocessor has work; long rows have large ones, so that less is written between
+// the kernels. At most 32 subtiles.
 constexpr int kSplitLength = 4096;
 constexpr int exactSplitKeys(int n) { return n <= kSplitLength ? 128 : n <= 16384 ? 256 : 512; }
-// No sequence has more splits, exact or not.
+// Returns the most splits of a row, exact or not.
 constexpr int mostSplits(int max_length) {
   const int whole = (max_length + kSplitKeys - 1) / kSplitKeys;
   const int short_splits = ((max_length < kSplitLength ? max_length : kSplitLength) + 127) / 128;
   return whole > short_splits ? whole : short_splits > 0 ? short_splits : 1;
 }
-constexpr int kMostSplits = 1 << 15;  // of a sequence, in the combine kernel's sums
+constexpr int kMostSplits = 1 << 15;  // of a row, for the combine kernel's sums
 
 // Exact splits are reduced in two levels: groups of four in order, then the groups' results by
 // eight partial sums (head_splits.cuh). A warp that takes a whole group reduces it itself, which
-// writes less between the kernels. If there are few splits for many warps, each warp takes one, and
-// the combine kernel reduces the group by the same operations (joined()): the bits are the same.
+// writes less between the kernels. If there are few splits for many warps, each warp takes one,
+// and the combine kernel reduces the group by the same operations (joined()): the bits are the
+// same.
 constexpr int kJoinedSplits = 4;
 
-// Where keys are chosen by their scores a split's bytes are the levels of its octets, of eight keys
-// each: how far the largest score is below the split's reference, in eighths of a power of two. The
-// last level is all that is further.
-constexpr int kSplitOctets = kSplitKeys / 8;
+// If keys are chosen by their scores, a split's bytes are levels, one for eight keys: how far
+// their largest score is below the split's max_score, in eighths of a power of two. The last
+// level is all that is further.
+constexpr int kLevelsPerSplit = kSplitKeys / 8;
 constexpr int kLevels = 256;
 constexpr float kLevelsInTwo = 8;
 
-// Of one bit a key.
+// Returns the words of n bits, one a key.
 constexpr int bitWords(int n) { return n / 32 + 1; }
 
-// What the split kernel does for heads that are not exact.
+// What the split kernel does for sampled heads.
 enum class SplitMode {
-  kExact,   // nothing: dense, all are exact
-  kJoined,  // the same where there are many splits: a warp may take four at once
-  kMasses,  // masses from exact scores
-  kShadow,  // masses from the keys' 4-bit shadow
-  kFlash,   // draws and gathers by itself
+  kExact,    // nothing: dense, all are exact
+  kJoined,   // nothing; there are many splits, and a warp may take four together
+  kWeights,  // weights from exact scores
+  kShadow,   // weights from the keys' 4-bit shadow
+  kFlash,    // draws and gathers by itself
 };
 
-// Keys that are chosen by their scores, which the split kernel then leaves instead of masses; other
-// methods draw from masses.
+// Returns true if keys are chosen by their scores, which the split kernel then stores instead of
+// weights. Other methods draw from weights.
 constexpr bool choosesByScores(ChosenBy by) {
   return by == ChosenBy::kLargest || by == ChosenBy::kAdaptive || by == ChosenBy::kThreshold;
 }
 
-// How many keys a head chose: its list of draws begins with those that are always read, and goes on
-// with those that are sampled.
+// A head's choice of keys. Its list of draws has the keys that are always read, then the sampled
+// ones.
 struct Chosen {
   uint32_t fixed;
   uint32_t sampled;
-  uint32_t tail;    // keys that were sampled from
-  uint32_t pilots;  // keys of the sample before; they are in pilot_bits
+  uint32_t tail;    // keys to sample from
+  uint32_t pilots;  // keys of the pilot, which are in pilot_bits
 };
 
-// A tile's part of the draws of a head that rounds by largest remainders (tiles.cuh).
+// A tile's share of the draws of a head that rounds by largest remainders (tiles.cuh).
 struct TileShare {
-  uint64_t remainder;  // of its mass times the budget, divided by the mass of all
+  uint64_t remainder;  // of weight times budget, divided by the weight of all tiles
   uint32_t draws;
   uint32_t before;  // draws of the tiles before it
 };
 
 // One split and query head.
 struct alignas(16) Split {
-  float reference;  // e: what exponents are relative to; of sampled sequences a whole number
-  uint32_t mass;    // of sampled sequences: the sum of masses in units of 2^-24, at most 2^31; of
-                    // exact ones: how many splits were joined to this one, itself among them
-  float sum;        // sum of 2^(s' - e), s' = s log2(e), float32
+  // What exponents are relative to. Sampled heads: the largest s', rounded up to a whole number.
+  // Exact heads: the running maximum, which may be up to 8 below the largest s'.
+  float max_score;
+  // Sampled heads: the sum of weights in units of 2^-24, at most 2^31. Exact heads: how many splits
+  // were joined into this one.
+  uint32_t weight;
+  float sum;  // sum of 2^(s' - max_score), s' = s log2(e), float32
   float pad;
 };
-// A mass is float16(2^(s' - e) / 2) with e = ceil(largest s' of the split): at most a half, a
-// multiple of 2^-24.
-constexpr float kMassUnits = 0x1p24f;
-constexpr float kNoKeys = -3.4028235e38f;  // reference of a split whose keys are all masked
+// A weight is float16(2^(s' - max_score) / 2), max_score = ceil(largest s' of the split): at most
+// a half, a multiple of 2^-24.
+constexpr float kWeightUnits = 0x1p24f;
+constexpr float kNoKeys = -3.4028235e38f;  // max_score of a split whose keys are all masked
 
-// What went wrong, the smallest counts: kind << 56 | sequence << 24 | KV head.
+// Errors that the device finds: kind << 56 | row << 24 | KV head; the smallest is reported.
 enum class Wrong : uint32_t { kLength, kPage, kBudget, kScore, kKey, kValue };
 constexpr unsigned long long kNothingWrong = ~0ull;
 
-// What is done for a head of a sequence. kPages: it attends to pages of keys that their bounds
-// choose; the split kernel does not know of it.
+// What is done for a head of a row. kPages: it attends to pages that their bounds choose, and the
+// split kernel skips it.
 enum class HeadKind { kBad, kSilent, kExact, kSampled, kPages };
 
 struct Step {
@@ -161,13 +163,13 @@ struct Step {
     const float* queries;
     const int32_t* page_table;
     const int32_t* lengths;
-    const uint32_t* budgets;  // [batch], or [batch, heads]
-    const uint32_t* streams;  // DecodeInputs::sequences
+    const uint32_t* budgets;    // [rows], or [rows, heads]
+    const uint32_t* sequences;  // DecodeInputs::sequences
     const uint32_t* steps;
     const float* bias;
     int64_t bias_stride;
-    int window;  // keys of a sequence, its newest; 0: all
-    int batch;   // sequences
+    int window;  // a row attends to this many newest keys; 0: to all
+    int rows;
     int heads;
     int group;  // query heads of a KV head
     int max_pages;
@@ -178,7 +180,7 @@ struct Step {
 
   struct Outputs {
     float* out;
-    void* rounded;  // null, or the same of the cache's element
+    void* rounded;  // `out` in the cache's element, or null
     float* lse;
     RowStatistics* statistics;
     HeadStatistics* head_statistics;
@@ -196,7 +198,7 @@ struct Step {
     uint32_t local;
     double sink_share;
     double local_share;
-    int max_sample;  // most entries of the tail
+    int max_sample;  // the most sampled keys of the tail
     double heavy;
     double pilot;
     bool denominator_alone;  // adaptive-denominator
@@ -206,8 +208,8 @@ struct Step {
     // ChosenBy::kPages.
     int page_keys;
     bool newest_within;
-    // What tiles.cuh finishes.
-    int tile_keys;  // 0: by the sequence's length
+    // Methods of tiles.cuh.
+    int tile_keys;  // 0: by the row's length
     bool largest_remainder;
     // bernoulli.
     bool estimates;
@@ -221,30 +223,30 @@ struct Step {
     int max_length;
     uint32_t max_budget;
     int max_splits;
-    Split* splits;          // [batch, heads, max_splits]
-    uint8_t* split_bytes;   // [batch, heads, max_splits, kSplitBytes]
-    uint32_t* part_masses;  // [batch, heads, max_splits, kParts]
-    float* scores;  // [batch, heads, max_splits, kSplitKeys], s', or null where masses are kept
-    int32_t* draw_keys;  // [batch * heads, draw_stride], or null
+    Split* splits;              // [rows, heads, max_splits]
+    uint8_t* split_bytes;       // [rows, heads, max_splits, kSplitBytes]
+    uint32_t* subtile_weights;  // [rows, heads, max_splits, kSubtiles]
+    float* scores;       // [rows, heads, max_splits, kSplitKeys], s', or null if weights are stored
+    int32_t* draw_keys;  // [rows * heads, draw_stride], or null
     float* draw_weights;
     uint32_t draw_stride;  // a multiple of 8
-    Chosen* chosen;        // [batch * heads], or null
-    uint32_t* pilot_bits;  // [batch * heads, bitWords(max_length)], or null
-    int statistics_words;  // of a set of keys that the statistics have room for
-    uint32_t* sets;        // [batch * heads, 3, bitWords(max_length)] where a block has no room
-    float* page_scores;    // quest's, [batch * heads, page_stride]; then the pages kept
+    Chosen* chosen;        // [rows * heads], or null
+    uint32_t* pilot_bits;  // [rows * heads, bitWords(max_length)], or null
+    int statistics_words;  // of a set of keys in the statistics kernel
+    uint32_t* sets;        // [rows * heads, 3, bitWords(max_length)], if a block has no room
+    float* page_scores;    // [rows * heads, page_stride], quest's; then the pages kept
     int page_stride;       // a multiple of 8
-    TileShare* tiles;      // of largest remainders, [batch * heads, tile_stride]
+    TileShare* tiles;      // [rows * heads, tile_stride], of largest remainders
     int tile_stride;
-    float* queries;            // bernoulli's, [batch, heads, head_dim]
-    uint32_t* features;        // that a head reads, [batch, heads]
-    uint32_t* group_features;  // that a KV head's heads read together, [batch, kv_heads]
+    float* queries;            // [rows, heads, head_dim], bernoulli's
+    uint32_t* features;        // [rows, heads] features that a head reads
+    uint32_t* group_features;  // [rows, kv_heads] features that its heads read together
     unsigned long long* wrong;
   } space;
 
-  // What kernels of kByHead alone read; the last, so that all else is where it is without.
+  // Read by kernels of kByHead alone; last, so that it does not move the other members.
   struct ByHead {
-    bool has_head_budgets;            // Inputs::budgets are [batch, heads]
+    bool has_head_budgets;            // Inputs::budgets are [rows, heads]
     const float* zero_budget_values;  // DecodeInputs::zero_budget_values, or null
   } by_head;
 };

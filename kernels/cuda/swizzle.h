@@ -1,17 +1,17 @@
 #pragma once
-// Where things lie in the split kernel's shared memory, so that no access of a warp meets itself in
-// a bank. Pure arithmetic on offsets, for host and device; tests/kernels/swizzle_test.cpp walks
-// through every access without a GPU.
+// The layouts of the split kernel's shared memory, in which no access of a warp has bank conflicts.
+// Pure arithmetic on offsets, host and device; tests/kernels/swizzle_test.cpp checks every access
+// without a GPU. Private to kernels/cuda.
 //
-// Shared memory has 32 banks of 4 bytes. Accesses of 16 bytes a lane are served eight lanes at a
-// time, and matrix loads eight matrix rows at a time: both are free of conflicts where those eight
-// 16-byte chunks are different ones modulo 8.
+// Shared memory has 32 banks of 4 bytes. Accesses of 16 bytes a lane are served for eight lanes at
+// a time, and matrix loads for eight matrix rows at a time. Both are free of conflicts if the eight
+// 16-byte chunks differ modulo 8.
 #include <cstdint>
 
 namespace allot::kernels::cuda {
 
-// Offsets whose kBits bits from kTo on are exclusive-ored with those kDistance above: what CuTe
-// calls Swizzle<kBits, kTo, kDistance>. Its own inverse. Linear: of(a ^ b) = of(a) ^ of(b).
+// XORs the kBits bits from kTo on with those kDistance above: CuTe's Swizzle<kBits, kTo,
+// kDistance>. It is its own inverse, and linear: of(a ^ b) = of(a) ^ of(b).
 template <int kBits, int kTo, int kDistance>
 struct Swizzle {
   static_assert(kDistance >= kBits);  // the bits that are read are not written
@@ -19,9 +19,9 @@ struct Swizzle {
   static constexpr uint32_t of(uint32_t offset) { return offset ^ (offset >> kDistance & kMask); }
 };
 
-// A tile of 16 keys or values of kDim 16-bit elements, one matrix row each; the 16-byte chunks of
-// matrix row r are exclusive-ored with r modulo 8. Tiles begin at multiples of 256 bytes, so that
-// the bits of chunks may be changed in an address as in an offset.
+// A tile of 16 keys or values of kDim 16-bit elements, one matrix row each. The 16-byte chunks of
+// matrix row r are XORed with r modulo 8. Tiles begin at multiples of 256 bytes, so that the
+// chunks' bits of an address are those of an offset.
 template <int kDim>
 struct TileLayout {
   static_assert(kDim == 64 || kDim == 128);
@@ -34,19 +34,20 @@ struct TileLayout {
   static constexpr uint32_t at(int row, int chunk) {
     return Pattern::of(static_cast<uint32_t>(row * kRowBytes + chunk * 16));
   }
-  // From the address of at(row, chunk) to that of at(row, chunk + chunks), where no bit of `chunks`
-  // is one of `chunk`.
+  // Returns the address of at(row, chunk + chunks), from that of at(row, chunk).
+  // Requires: chunk and chunks have no bit in common.
   static constexpr uint32_t along(uint32_t address, int chunks) {
     return address ^ static_cast<uint32_t>(chunks << 4);
   }
-  // To that of at(row + times * kRowsAtOnce, chunk), where row < kRowsAtOnce.
+  // Returns the address of at(row + times * kRowsAtOnce, chunk), from that of at(row, chunk).
+  // Requires: row < kRowsAtOnce.
   static constexpr uint32_t down(uint32_t address, int times) {
     return (address ^ static_cast<uint32_t>((kRowsAtOnce * times & 7) << 4)) +
            static_cast<uint32_t>(times * 512);
   }
 
-  // What a lane addresses: as a copy's first chunk; as a matrix load's row, of keys as the rows of
-  // A (m16n8k16) in channels 0 to 15, and of values, transposed.
+  // Return a lane's offsets: a copy's first chunk; the row of a matrix load of keys, the rows of A
+  // (m16n8k16) in channels 0 to 15; and that of values, transposed.
   static constexpr uint32_t copiedBy(int lane) { return at(lane / kChunks, lane % kChunks); }
   static constexpr uint32_t keysOf(int lane) { return at((lane & 7) + (lane & 8), lane >> 4); }
   static constexpr uint32_t valuesOf(int lane) {
@@ -55,14 +56,14 @@ struct TileLayout {
 };
 
 // The 4-bit codes of 16 keys as they lie in the cache: chunk 4 p + i holds channels 8 p .. 8 p + 7
-// of keys 4 i .. 4 i + 3. Copies keep the order of the chunks but for one bit (chunks in any other
-// order take eight times as long to copy), which is enough for reads by (keys, channels).
+// of keys 4 i .. 4 i + 3. Copies change one bit of the order of chunks, which is enough for reads
+// by (keys, channels). Copies in other orders take eight times as long.
 template <int kDim>
 struct CodeLayout {
   static constexpr int kBytes = kDim * 8;
   using Pattern = Swizzle<1, 5, 2>;
 
-  // A lane's first chunk; the next ones are 512 bytes on.
+  // Returns a lane's first chunk; the next ones are 512 bytes on.
   static constexpr uint32_t copiedBy(int lane) {
     return Pattern::of(static_cast<uint32_t>(lane * 16));
   }
@@ -74,12 +75,12 @@ struct CodeLayout {
   }
 };
 
-// float32 scores of a split, one line for each query head of a pack. A warp writes four lines at
-// once, one after the other of four heads and every second one of more: eight or four floats more
-// than there are keys bring the four to other banks. One of them is a note (ScoreScratch).
-template <int kKeys, int kPack>
+// float32 scores of a split, one line for each query head of a head group. A warp writes four lines
+// at once: neighbours with four heads, every second line with more. A padding of eight or four
+// floats puts the four lines into different banks. One float of it is a note (ScoreScratch).
+template <int kKeys, int kHeadGroup>
 struct ScoreLayout {
-  static constexpr int kLineBytes = (kKeys + (kPack == 4 ? 8 : 4)) * 4;
+  static constexpr int kLineBytes = (kKeys + (kHeadGroup == 4 ? 8 : 4)) * 4;
   static constexpr uint32_t at(int head, int key) {
     return static_cast<uint32_t>(head * kLineBytes + key * 4);
   }

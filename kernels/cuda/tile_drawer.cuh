@@ -1,12 +1,12 @@
 #pragma once
-// s2anta-flash: draws of a split by the warp that processed it, and the mean of their values, which
-// are fetched while the next split is scored.
+// TileDrawer: s2anta-flash's draws of a split, by the warp that processed it, and the mean of the
+// drawn values, which are fetched while the next split is scored. Device code, owned by one warp.
 #include "allot/kernels/philox_streams.h"
 #include "kernels/cuda/score_tile.cuh"
 
 namespace allot::kernels::cuda {
 
-// How many draws the heads of a quad make in a split: all as many, ...
+// The draws of four heads in a split: equal numbers, ...
 template <bool kByHead>
 struct SplitDraws {
   uint32_t each;
@@ -15,21 +15,21 @@ struct SplitDraws {
   __device__ uint32_t before(uint32_t head) const { return head * each; }
   __device__ uint32_t of(uint32_t) const { return each; }
 };
-// ... or each by its own budget, 0 if it is silent or exact.
+// ... or by each head's budget, 0 if it is silent or exact.
 template <>
 struct SplitDraws<true> {
-  uint32_t ends[kQuad];  // of a head's draws among those of all
-  __device__ uint32_t all(int) const { return ends[kQuad - 1]; }
+  uint32_t ends[kSmallHeadGroup];  // of a head's draws among those of all
+  __device__ uint32_t all(int) const { return ends[kSmallHeadGroup - 1]; }
   __device__ uint32_t headOf(uint32_t draw) const {
     uint32_t head = 0;
 #pragma unroll
-    for (uint32_t h = 0; h + 1 < kQuad; ++h) head += draw >= ends[h];
+    for (uint32_t h = 0; h + 1 < kSmallHeadGroup; ++h) head += draw >= ends[h];
     return head;
   }
   __device__ uint32_t before(uint32_t head) const {
     uint32_t draws = 0;
 #pragma unroll
-    for (uint32_t h = 0; h < kQuad; ++h) draws = head == h + 1 ? ends[h] : draws;
+    for (uint32_t h = 0; h < kSmallHeadGroup; ++h) draws = head == h + 1 ? ends[h] : draws;
     return draws;
   }
   __device__ uint32_t of(uint32_t head) const { return before(head + 1) - before(head); }
@@ -37,10 +37,10 @@ struct SplitDraws<true> {
 
 template <int kDim, typename T, bool kByHead>
 class TileDrawer {
-  using Layout = SplitLayout<kDim, SplitMode::kFlash, kQuad>;
+  using Layout = SplitLayout<kDim, SplitMode::kFlash, kSmallHeadGroup>;
   using Tile = typename Layout::Tile;
   using Elements = ElementOf<T>;
-  using Sum = ValueSum<kDim, T, kQuad>;
+  using Sum = ValueSum<kDim, T, kSmallHeadGroup>;
 
  public:
   __device__ TileDrawer(const Step& step, const Lane& lane, uint8_t* memory)
@@ -51,21 +51,21 @@ class TileDrawer {
         lane_copy_(Tile::copiedBy(lane.id)),
         lane_value_(Tile::valuesOf(lane.id)) {}
 
-  // The split's masses are in scratch, a line a head; `splits` are the sequence's.
-  __device__ void draw(const WorkOf<kByHead>& work, int splits, float reference, float sum) {
+  // Draws from the split's weights, which are in scratch, a line a head. `splits` are the row's.
+  __device__ void draw(const WorkOf<kByHead>& work, int splits, float max_score, float sum) {
     const SplitDraws<kByHead> samples = samplesOf(work, splits);
-    countDraws(work, samples, reference, sum);
-    auto* counted = reinterpret_cast<uint32_t*>(scratch_);  // masses are done with
+    countDraws(work, samples, max_score, sum);
+    auto* counted = reinterpret_cast<uint32_t*>(scratch_);  // weights are done with
     uint8_t* keys = scratch_ + kSplitKeys * sizeof(uint32_t);
     const int drawn = listDrawn(counted, keys);
-    // The pending entries were asked for behind the ring's slots, and have arrived with as many
-    // parts that have been scored since.
-    const int scored = (work.count + kPart - 1) / kPart - work.dead / kPart;
+    // The pending values were requested after the ring's slots. They have arrived once as many
+    // subtiles have been scored since.
+    const int scored = (work.count + kSubtileKeys - 1) / kSubtileKeys - work.dead / kSubtileKeys;
     if (scored < Layout::kSlots) waitCopies<0>();
     takePending();
     const float factor = 1.0f / static_cast<float>(samples.of(lane_.t));
     const int pages = pagesOf(step_, work, lane_.id);
-    constexpr int kRoom = Layout::kGatherSlots * kPart;
+    constexpr int kRoom = Layout::kGatherSlots * kSubtileKeys;
     Sum total;
     int first = 0;
     for (; drawn - first > kRoom; first += kRoom) {
@@ -89,7 +89,7 @@ class TileDrawer {
     pending_factor_ = factor;
   }
 
-  // The values that are on their way have arrived.
+  // Adds and stores the pending values, which have arrived.
   __device__ void takePending() {
     __syncwarp();
     if (pending_entries_ < 0) return;
@@ -101,15 +101,15 @@ class TileDrawer {
   }
 
  private:
-  // Lane i's masses of keys 8 i .. 8 i + 7 in units; returns their sum.
+  // Writes the weights of lane i's keys 8 i .. 8 i + 7 in units. Returns their sum.
   __device__ static uint32_t unitsOf(const uint4& eight, uint32_t (&units)[8]) {
     uint32_t total = 0;
     const uint32_t words[4] = {eight.x, eight.y, eight.z, eight.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float2 two = ElementOf<__half>::pair(words[i]);
-      units[2 * i] = static_cast<uint32_t>(two.x * kMassUnits);
-      units[2 * i + 1] = static_cast<uint32_t>(two.y * kMassUnits);
+      units[2 * i] = static_cast<uint32_t>(two.x * kWeightUnits);
+      units[2 * i + 1] = static_cast<uint32_t>(two.y * kWeightUnits);
       total += units[2 * i] + units[2 * i + 1];
     }
     return total;
@@ -118,28 +118,28 @@ class TileDrawer {
   __device__ SplitDraws<kByHead> samplesOf(const WorkOf<kByHead>& work, int splits) const {
     if constexpr (kByHead) {
       uint32_t own = 0;  // of head t
-      if (isFor<kQuad>(step_, work, lane_.t)) {
-        const int head = headOf<kQuad>(step_, work, lane_.t);
-        own = drawsOfSplit(budgetOf<kByHead>(step_, work.sequence, head), splits);
+      if (isFor<kSmallHeadGroup>(step_, work, lane_.t)) {
+        const int head = headOf<kSmallHeadGroup>(step_, work, lane_.t);
+        own = drawsOfSplit(budgetOf<kByHead>(step_, work.row, head), splits);
       }
       SplitDraws<kByHead> samples;
       uint32_t end = 0;
 #pragma unroll
-      for (int h = 0; h < kQuad; ++h) samples.ends[h] = end += __shfl_sync(kAll, own, h);
+      for (int h = 0; h < kSmallHeadGroup; ++h) samples.ends[h] = end += __shfl_sync(kAll, own, h);
       return samples;
     } else {
-      return {drawsOfSplit(step_.in.budgets[work.sequence], splits)};
+      return {drawsOfSplit(step_.in.budgets[work.row], splits)};
     }
   }
 
-  __device__ const uint4& massesAt(int h, int eight) const {
+  __device__ const uint4& weightsAt(int h, int eight) const {
     return *reinterpret_cast<const uint4*>(scratch_ + h * Layout::Scores::kLineBytes + eight * 16);
   }
   __device__ DrawScratch& drawScratch() const {
-    return *reinterpret_cast<DrawScratch*>(scratch_ + kQuad * Layout::Scores::kLineBytes);
+    return *reinterpret_cast<DrawScratch*>(scratch_ + kSmallHeadGroup * Layout::Scores::kLineBytes);
   }
 
-  // Keys that some head drew, in order: their counts, and which they are. Returns how many.
+  // Lists the keys that a head drew, in order, with their counts. Returns how many.
   __device__ int listDrawn(uint32_t* counted, uint8_t* keys) const {
     const DrawScratch& draws = drawScratch();
     const int lane = lane_.id;
@@ -168,23 +168,23 @@ class TileDrawer {
     return drawn;
   }
 
-  // draws.counts, and the list of draws where it is wanted.
+  // Writes draws.counts, and the list of draws if it is wanted.
   __device__ void countDraws(const WorkOf<kByHead>& work, const SplitDraws<kByHead>& samples,
-                             float reference, float sum) {
+                             float max_score, float sum) {
     DrawScratch& draws = drawScratch();
     const int lane = lane_.id;
-    if (lane < kQuad) {
-      const uint32_t stream =
-          attentionStream(step_.in.layer, static_cast<uint32_t>(headOf<kQuad>(step_, work, lane)));
+    if (lane < kSmallHeadGroup) {
+      const uint32_t stream = attentionStream(
+          step_.in.layer, static_cast<uint32_t>(headOf<kSmallHeadGroup>(step_, work, lane)));
       draws.offsets[lane] =
-          philox(step_.in.seed, step_.in.streams[work.sequence], step_.in.steps[work.sequence],
-                 stream, static_cast<uint32_t>(work.first / kSplitKeys))[0] >>
+          philox(step_.in.seed, step_.in.sequences[work.row], step_.in.steps[work.row], stream,
+                 static_cast<uint32_t>(work.first / kSplitKeys))[0] >>
           8;
     }
 #pragma unroll
-    for (int h = 0; h < kQuad; ++h) {
+    for (int h = 0; h < kSmallHeadGroup; ++h) {
       uint32_t units[8];
-      const uint4 eight = massesAt(h, lane);
+      const uint4 eight = weightsAt(h, lane);
       uint32_t reached = unitsOf(eight, units);
 #pragma unroll
       for (int i = 1; i < 32; i *= 2) {
@@ -192,13 +192,13 @@ class TileDrawer {
         if (lane >= i) reached += left;
       }
       draws.reached[h][lane] = reached;
-      const uint32_t mass = __shfl_sync(kAll, reached, 31);
+      const uint32_t weight = __shfl_sync(kAll, reached, 31);
       if (lane == h) {
-        draws.masses[h] = mass;
-        if (isFor<kQuad>(step_, work, h)) {
+        draws.weights[h] = weight;
+        if (isFor<kSmallHeadGroup>(step_, work, h)) {
           const int64_t at =
-              splitIndex(step_, work.sequence, headOf<kQuad>(step_, work, h), work.split);
-          step_.space.splits[at] = {reference, mass, sum, 0};
+              splitIndex(step_, work.row, headOf<kSmallHeadGroup>(step_, work, h), work.split);
+          step_.space.splits[at] = {max_score, weight, sum, 0};
         }
       }
     }
@@ -207,7 +207,7 @@ class TileDrawer {
     __syncwarp();
     uint64_t divisor = static_cast<uint64_t>(samples.of(0)) << 24;
     double inverse = 1.0 / static_cast<double>(divisor);
-    const int heads = min(kQuad, step_.in.group - work.pack * kQuad);
+    const int heads = min(kSmallHeadGroup, step_.in.group - work.head_group * kSmallHeadGroup);
     for (uint32_t i = lane; i < samples.all(heads); i += 32) {
       const uint32_t h = samples.headOf(i), m = i - samples.before(h);
       if constexpr (kByHead) {
@@ -215,13 +215,13 @@ class TileDrawer {
         inverse = 1.0 / static_cast<double>(divisor);
       }
       int key = -1;
-      if (draws.masses[h] > 0) {
+      if (draws.weights[h] > 0) {
         key = keyOfDraw(h, m, divisor, inverse);
         atomicAdd(&draws.counts[key], 1u << (8 * h));
       }
       if (step_.space.draw_keys) {
-        const int64_t list = static_cast<int64_t>(work.sequence) * step_.in.heads +
-                             headOf<kQuad>(step_, work, static_cast<int>(h));
+        const int64_t list = static_cast<int64_t>(work.row) * step_.in.heads +
+                             headOf<kSmallHeadGroup>(step_, work, static_cast<int>(h));
         step_.space.draw_keys[list * step_.space.draw_stride + work.split * samples.of(h) + m] =
             key < 0 ? -1 : work.first + key;
       }
@@ -229,12 +229,12 @@ class TileDrawer {
     __syncwarp();
   }
 
-  // Draw m falls on the first key whose masses reach beyond its threshold, as in
+  // Returns the key of draw m: the first whose prefix sum exceeds the threshold, as in
   // kernels/cpu/draws.cpp.
   __device__ int keyOfDraw(uint32_t h, uint32_t m, uint64_t divisor, double inverse) const {
     const DrawScratch& draws = drawScratch();
     const uint64_t place = (static_cast<uint64_t>(m + 1) << 24) - draws.offsets[h];
-    auto rest = static_cast<uint32_t>(quotient(place * draws.masses[h] - 1, divisor, inverse));
+    auto rest = static_cast<uint32_t>(quotient(place * draws.weights[h] - 1, divisor, inverse));
     int eight = 0;
 #pragma unroll
     for (int jump = 16; jump > 0; jump /= 2) {
@@ -242,7 +242,7 @@ class TileDrawer {
     }
     if (eight > 0) rest -= draws.reached[h][eight - 1];
     uint32_t units[8];
-    unitsOf(massesAt(static_cast<int>(h), eight), units);
+    unitsOf(weightsAt(static_cast<int>(h), eight), units);
     int key = 8 * eight;
     bool found = false;
 #pragma unroll
@@ -256,15 +256,15 @@ class TileDrawer {
     return key;
   }
 
-  // Values first .. of a split's drawn keys, as many as there is room for.
+  // Fetches the values of a split's drawn keys from `first` on, as many as have room.
   __device__ void fetch(const Work& work, int pages, const uint8_t* keys, int first, int drawn) {
-    const int groups = min(Layout::kGatherSlots, (drawn - first + kPart - 1) / kPart);
+    const int groups = min(Layout::kGatherSlots, (drawn - first + kSubtileKeys - 1) / kSubtileKeys);
 #pragma unroll 1
     for (int group = 0; group < groups; ++group) {
-      // Lane i of the lower half: where value i of the group is.
-      const int own = first + group * kPart + lane_.id % kPart;
+      // Lane i of the lower half has the place of value i.
+      const int own = first + group * kSubtileKeys + lane_.id % kSubtileKeys;
       const int key = keys[min(own, drawn - 1)];
-      const int page = __shfl_sync(kAll, pages, key / kPart);
+      const int page = __shfl_sync(kAll, pages, key / kSubtileKeys);
       const bool good =
           own < drawn && static_cast<uint32_t>(page) < static_cast<uint64_t>(step_.cache.pages);
       const uint32_t at = entryAt(step_, good ? page : 0, work.kv_head, work.first + key);
@@ -272,7 +272,7 @@ class TileDrawer {
       const uint8_t* values =
           static_cast<const uint8_t*>(step_.cache.values) + lane_.id % Tile::kChunks * 16;
 #pragma unroll
-      for (int j = 0; j < kPart / Tile::kRowsAtOnce; ++j) {
+      for (int j = 0; j < kSubtileKeys / Tile::kRowsAtOnce; ++j) {
         const int one = j * Tile::kRowsAtOnce + lane_.id / Tile::kChunks;
         const uint64_t from = __shfl_sync(kAll, at, one);
         const bool valid = __shfl_sync(kAll, good, one);
@@ -282,10 +282,10 @@ class TileDrawer {
     commitCopies();
   }
 
-  // total += the fetched values, each as often as its counts say.
+  // Adds the fetched values to total, each times its counts.
   __device__ void add(const uint32_t* counted, int entries, Sum& total) const {
     const int g = lane_.g, t = lane_.t;
-    for (int first = 0; first < entries; first += kPart) {
+    for (int first = 0; first < entries; first += kSubtileKeys) {
       const auto weight = [&](int entry) -> uint32_t {
         if (g % 2 || first + entry >= entries) return 0;
         const T count = Elements::of(static_cast<float>(counted[first + entry] >> (4 * g) & 0xff));
@@ -295,7 +295,7 @@ class TileDrawer {
       };
       const uint32_t b0 = weight(2 * t) | weight(2 * t + 1) << 16;
       const uint32_t b1 = weight(2 * t + 8) | weight(2 * t + 9) << 16;
-      const uint32_t values = gathered_ + first / kPart * Layout::kSlotBytes;
+      const uint32_t values = gathered_ + first / kSubtileKeys * Layout::kSlotBytes;
       const uint32_t b[1][2] = {{b0, b1}};
       total.add(values + lane_value_, b);
     }
@@ -305,7 +305,7 @@ class TileDrawer {
   Lane lane_;
   uint8_t* scratch_;
   uint32_t gathered_, lane_copy_, lane_value_;
-  WorkOf<kByHead> pending_;  // the split whose values are on their way
+  WorkOf<kByHead> pending_;  // the split whose values are in flight
   int pending_entries_ = -1;
   float pending_factor_ = 0;
 };

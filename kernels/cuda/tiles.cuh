@@ -1,17 +1,16 @@
 #pragma once
-// The combine kernel over heads (step.h) of methods that draw tile by tile from the split kernel's
-// masses: s2anta-flash where its tiles are no splits, or where it draws more than keys, and
-// s2anta-prop by largest remainders (kernels/cpu/method_s2anta_flash.cpp and
-// method_s2anta_prop.cpp). One block a sequence and query head. A tile is whole parts of one split,
-// and its masses are in that split's units: a tile that is lighter than its split's heaviest key by
-// 2^-25 has none.
+// The combine kernel (step.h) of methods that draw tile by tile from the split kernel's weights:
+// s2anta-flash if its tiles are no splits or exactAbove=never, and s2anta-prop by largest
+// remainders (kernels/cpu/method_s2anta_flash.cpp, method_s2anta_prop.cpp). Device code, one block
+// a row and query head. A tile is whole subtiles of one split, with weights in that split's units:
+// a tile that is lighter than its split's heaviest key by 2^-25 has no weight.
 #include "kernels/cuda/combine.cuh"
 
 namespace allot::kernels::cuda {
 
 template <int kDim>
 struct TilesShared : HeadShared<kDim> {
-  uint64_t warp_masses[kCombineWarps];
+  uint64_t warp_weights[kCombineWarps];
   uint32_t warp_draws[kCombineWarps];
 };
 
@@ -28,11 +27,11 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
 
   __device__ void run() {
     if (this->plain()) return;
-    const float reference = this->largestReference();
+    const float max_score = this->largestMaxScore();
     float exponentials = 0;
     for (int p = tid_; p < splits_; p += kCombineThreads) {
       const Split split = step_.space.splits[at_ + p];
-      exponentials += power2(split.reference - reference) * split.sum;
+      exponentials += power2(split.max_score - max_score) * split.sum;
     }
     exponentials = this->sum(exponentials);
     size_ = tileKeysOf(step_, keys_.count());
@@ -48,36 +47,37 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
       this->fill(exponentials == 0 ? 0.0f : notANumber(), minusInfinity());
       return;
     }
-    this->setLse((reference + log2f(exponentials)) * kLn2);
-    if (by_remainders_) shareOut(reference);
+    this->setLse((max_score + log2f(exponentials)) * kLn2);
+    if (by_remainders_) shareOut(max_score);
     gatherDraws(count);
   }
 
  private:
-  // A tile's place in the split kernel's arrays.
+  // A tile in the split kernel's arrays.
   struct Tile {
     int number;  // counted from key 0
     int split;
-    int part;  // the first of its parts
-    uint32_t mass;
+    int subtile;  // the first of its subtiles
+    uint32_t weight;
   };
   __device__ Tile tileAt(int t) const {
     Tile tile{begin_ + t, 0, 0, 0};
     const int key = tile.number * size_ - keys_.base;
     tile.split = key / kSplitKeys;
-    tile.part = key % kSplitKeys / kPart;
-    const uint32_t* masses = step_.space.part_masses + (at_ + tile.split) * kParts + tile.part;
-    for (int i = 0; i < size_ / kPart; ++i) tile.mass += masses[i];
+    tile.subtile = key % kSplitKeys / kSubtileKeys;
+    const uint32_t* weights =
+        step_.space.subtile_weights + (at_ + tile.split) * kSubtiles + tile.subtile;
+    for (int i = 0; i < size_ / kSubtileKeys; ++i) tile.weight += weights[i];
     return tile;
   }
-  __device__ float referenceOf(const Tile& tile) const {
-    return step_.space.splits[at_ + tile.split].reference;
+  __device__ float maxScoreOf(const Tile& tile) const {
+    return step_.space.splits[at_ + tile.split].max_score;
   }
   __device__ TileShare* shares() const {
     return step_.space.tiles + this->headIndex() * step_.space.tile_stride;
   }
 
-  // Sums over the block; `before`: over the threads before this one.
+  // Returns the sum over the block; `before` gets that over the threads before this one.
   template <typename X>
   __device__ X scan(X own, X* warps, X* before) const {
     X reached = own;
@@ -97,24 +97,24 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
     return all;
   }
 
-  // shares(): the draws of every tile, of which there are the budget's.
-  __device__ void shareOut(float reference) {
+  // Computes the draws of every tile, which sum to the budget.
+  __device__ void shareOut(float max_score) {
     TileShare* const shares = this->shares();
     uint64_t own = 0, unused;
     for (int t = tid_; t < tiles_; t += kCombineThreads) {
       const Tile tile = tileAt(t);
-      const uint64_t mass = inUnits(tile.mass, reference - referenceOf(tile));
-      shares[t].remainder = mass;
-      own += mass;
+      const uint64_t weight = inUnits(tile.weight, max_score - maxScoreOf(tile));
+      shares[t].remainder = weight;
+      own += weight;
     }
-    const uint64_t total = scan(own, shared_.warp_masses, &unused);
+    const uint64_t total = scan(own, shared_.warp_weights, &unused);
     uint32_t draws = 0, unused_draws;
     for (int t = tid_; t < tiles_; t += kCombineThreads) {
-      const uint64_t mass = shares[t].remainder;
-      // budget * mass = quota * total + remainder, in 128 bits.
-      const uint64_t quota = quotaOf(mass, total);
+      const uint64_t weight = shares[t].remainder;
+      // budget * weight = quota * total + remainder, in 128 bits.
+      const uint64_t quota = quotaOf(weight, total);
       shares[t].draws = static_cast<uint32_t>(quota);
-      shares[t].remainder = mass * budget_ - quota * total;  // below total, and so modulo 2^64
+      shares[t].remainder = weight * budget_ - quota * total;  // below total, and so modulo 2^64
       draws += shares[t].draws;
     }
     const uint32_t left = budget_ - scan(draws, shared_.warp_draws, &unused_draws);
@@ -141,17 +141,17 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
     __syncthreads();
   }
 
-  // floor(budget * mass / total), mass at most total < 2^62, the budget at most 2^24: the double's
-  // quotient is off by one at the most.
-  __device__ uint64_t quotaOf(uint64_t mass, uint64_t total) const {
+  // Returns floor(budget * weight / total): the double's quotient is off by at most one.
+  // Requires: weight <= total < 2^62; the budget is at most 2^24.
+  __device__ uint64_t quotaOf(uint64_t weight, uint64_t total) const {
     auto quota =
-        static_cast<uint64_t>(static_cast<double>(mass) * budget_ / static_cast<double>(total));
-    const auto rest = static_cast<int64_t>(mass * budget_ - quota * total);
+        static_cast<uint64_t>(static_cast<double>(weight) * budget_ / static_cast<double>(total));
+    const auto rest = static_cast<int64_t>(weight * budget_ - quota * total);
     if (rest < 0) return quota - 1;
     return rest >= static_cast<int64_t>(total) ? quota + 1 : quota;
   }
 
-  // Draw m: which tile makes it, and as which of how many.
+  // Draw m: its tile, and its index among the tile's draws.
   struct Draw {
     Tile tile;
     uint32_t index, of;
@@ -167,29 +167,29 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
     return {tileAt(low), m - shares[low].before, shares[low].draws};
   }
 
-  // The key that a draw falls on: systematic within its tile (kernels/cpu/draws.cpp). -1: every key
+  // Returns the key of a draw, systematic within its tile (kernels/cpu/draws.cpp); -1 if every key
   // of the tile is masked.
   __device__ int keyOf(const Draw& draw) const {
-    if (draw.tile.mass == 0) return -1;
+    if (draw.tile.weight == 0) return -1;
     const uint32_t offset = this->words(static_cast<uint32_t>(draw.tile.number))[0] >> 8;
     const uint64_t place = (static_cast<uint64_t>(draw.index + 1) << 24) - offset;
-    // floor((place * mass - 1) / (2^24 of)), the product in 128 bits.
-    const uint64_t low = place * draw.tile.mass;
-    const uint64_t high = __umul64hi(place, draw.tile.mass) - (low == 0);
+    // floor((place * weight - 1) / (2^24 of)), the product in 128 bits.
+    const uint64_t low = place * draw.tile.weight;
+    const uint64_t high = __umul64hi(place, draw.tile.weight) - (low == 0);
     auto rest = static_cast<uint32_t>((high << 40 | (low - 1) >> 24) / draw.of);
     const int64_t at = at_ + draw.tile.split;
-    int part = draw.tile.part;
-    const uint32_t* parts = step_.space.part_masses + at * kParts;
-    while (rest >= parts[part]) rest -= parts[part++];
-    const auto* masses =
-        reinterpret_cast<const __half*>(step_.space.split_bytes + at * kSplitBytes + part * 32);
+    int subtile = draw.tile.subtile;
+    const uint32_t* subtiles = step_.space.subtile_weights + at * kSubtiles;
+    while (rest >= subtiles[subtile]) rest -= subtiles[subtile++];
+    const auto* weights =
+        reinterpret_cast<const __half*>(step_.space.split_bytes + at * kSplitBytes + subtile * 32);
     int key = 0;
-    for (; key + 1 < kPart; ++key) {
-      const auto units = static_cast<uint32_t>(__half2float(masses[key]) * kMassUnits);
+    for (; key + 1 < kSubtileKeys; ++key) {
+      const auto units = static_cast<uint32_t>(__half2float(weights[key]) * kWeightUnits);
       if (rest < units) break;
       rest -= units;
     }
-    return keys_.base + draw.tile.split * kSplitKeys + part * kPart + key;
+    return keys_.base + draw.tile.split * kSplitKeys + subtile * kSubtileKeys + key;
   }
 
   __device__ void gatherDraws(uint32_t count) {
@@ -210,25 +210,25 @@ class TilesHead : HeadBlock<kDim, T, false, true> {
       }
       const unsigned drawn = __ballot_sync(kAll, key >= 0);
       if (drawn == 0) continue;
-      // Lanes without a draw read what another one does.
+      // Lanes without a draw read another lane's entry.
       uint32_t entry = key >= 0 ? this->entryOf(key) : 0;
       entry = __shfl_sync(kAll, entry, key >= 0 ? lane_ : __ffs(drawn) - 1);
       this->template gather<kAhead, false>(min(count - passed, 32u), entry, weight, &sums,
                                            [](int, float) {});
     }
     this->template finish<false>(&sums);
-    const auto mass = static_cast<float>(sums.mass);
-    if (tid_ < kDim) this->put(tid_, sums.value / mass);
+    const auto denominator = static_cast<float>(sums.denominator);
+    if (tid_ < kDim) this->put(tid_, sums.value / denominator);
     for (uint32_t m = tid_; step_.space.draw_keys && m < count; m += kCombineThreads) {
       float& weight = step_.space.draw_weights[list + m];
-      weight = power2(weight - sums.top) / mass;
+      weight = power2(weight - sums.top) / denominator;
     }
   }
 
-  // Of one of the tile's draws.
+  // Returns the weight of one draw, in powers of two.
   __device__ float weightOf(const Draw& draw) const {
-    return referenceOf(draw.tile) +
-           log2f(static_cast<float>(draw.tile.mass) / static_cast<float>(draw.of));
+    return maxScoreOf(draw.tile) +
+           log2f(static_cast<float>(draw.tile.weight) / static_cast<float>(draw.of));
   }
 
   TilesShared<kDim>& shared_;

@@ -34,7 +34,7 @@ Refusal Workspace::Impl::load(const MethodOptions& method, const PagedKv& kv, co
   cudaFuncAttributes attributes;
   cudaError_t error = cudaFuncGetAttributes(&attributes, append.append);
   waits(append.append);
-  if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, append.centre);
+  if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, append.mean_key);
   if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, append.shadow);
   if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, append.bounds);
   if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, append.value_sums);
@@ -97,7 +97,7 @@ Step::Space Workspace::Impl::space(const MethodOptions& method) const {
           .max_splits = max_splits,
           .splits = splits.as<Split>(),
           .split_bytes = split_bytes.as<uint8_t>(),
-          .part_masses = part_masses.as<uint32_t>(),
+          .subtile_weights = subtile_weights.as<uint32_t>(),
           .scores = choice ? scores.as<float>() : nullptr,
           .draw_keys = lists ? draw_keys.as<int32_t>() : nullptr,
           .draw_weights = lists ? draw_weights.as<float>() : nullptr,
@@ -121,7 +121,7 @@ Refusal Workspace::Impl::launchBefore(const MethodOptions& method, const PagedKv
   cudaError_t error = cudaSuccess;
   if (method.method == Method::kBernoulli) {
     const StepKernel features = featuresKernelOf(kv.head_dim, kv.element);
-    features<<<static_cast<unsigned>(step->in.batch * kv.kv_heads),
+    features<<<static_cast<unsigned>(step->in.rows * kv.kv_heads),
                static_cast<unsigned>(kv.head_dim), 0, stream>>>(*step);
     error = cudaGetLastError();
     step->in.queries = step->space.queries;
@@ -160,7 +160,7 @@ Refusal Workspace::Impl::chooseSplitKernel(SplitMode mode, const PagedKv& kv,
   for (const bool many : {true, false}) {
     const SplitKernel kernel = splitKernelOf(mode, kv, in.heads, in.head_budgets, many);
     if (auto why = configure(kernel, in.rows, launch)) return why;
-    team = int64_t{kv.kv_heads} * packsOf(mode, in.heads / kv.kv_heads, many);
+    team = int64_t{kv.kv_heads} * headGroupsOf(mode, in.heads / kv.kv_heads, many);
     const int64_t warps = int64_t{launch->blocks} * (launch->threads / 32);
     if (manySplits(mode, in.rows, bounds.max_length, std::max<int64_t>(warps / team, 1))) break;
   }
@@ -230,8 +230,8 @@ Refusal Workspace::plan(const MethodOptions& method, const PagedKv& kv, const St
   const ChosenBy chosen_by = chosenBy(method);
   if (choosesByScores(chosen_by)) {
     if (auto why = impl.scores.grow(entries * kSplitKeys * sizeof(float))) return why;
-  } else if (mode == SplitMode::kMasses || mode == SplitMode::kShadow) {
-    if (auto why = impl.part_masses.grow(entries * kParts * sizeof(uint32_t))) return why;
+  } else if (mode == SplitMode::kWeights || mode == SplitMode::kShadow) {
+    if (auto why = impl.subtile_weights.grow(entries * kSubtiles * sizeof(uint32_t))) return why;
   }
   const uint32_t stride = drawStride(method, bounds);
   if (bounds.statistics || choosesByScores(chosen_by)) {

@@ -1,6 +1,6 @@
 #pragma once
-// What a workspace holds between its plan and its steps, and how kernels are launched. Private to
-// kernels/cuda; host, one caller at a time.
+// The state of a workspace between its plan and its steps, and the launch of kernels. Private to
+// kernels/cuda. Owned by cuda::Workspace; host, one caller at a time.
 #include <array>
 #include <utility>
 #include <vector>
@@ -14,15 +14,15 @@ struct Workspace::Impl {
   Device device;
   bool ready = false;
   StepBounds bounds;
-  int kv_heads = 0;  // whose packs were loaded
+  int kv_heads = 0;  // whose kernels were loaded
   MethodOptions method;
   int max_splits = 0;
   uint32_t draw_stride = 0;
-  Buffer splits, split_bytes, part_masses, scores, draw_keys, draw_weights, chosen, pilot_bits,
+  Buffer splits, split_bytes, subtile_weights, scores, draw_keys, draw_weights, chosen, pilot_bits,
       sets, page_scores, tiles, queries, features, group_features, wrong;
   unsigned long long* host_wrong = nullptr;  // pinned
 
-  // Split kernels that were configured, with how many blocks of how many threads they run as.
+  // The split kernels that were configured, with their grids.
   struct Launch {
     StepKernel kernel = nullptr;
     int threads = 0;
@@ -30,26 +30,25 @@ struct Workspace::Impl {
     int blocks = 0;
   };
   std::vector<Launch> launches;
-  // Whether a kernel's code waits for the one before it, so that it may be launched while that one
-  // still works.
+  // For each kernel if its code waits for the kernel before it, so that it may be launched early.
   std::vector<std::pair<const void*, bool>> waiting;
 
   ~Impl() { cudaFreeHost(host_wrong); }
 
   std::array<const Buffer*, 15> buffers() const {
-    return {&splits,       &split_bytes, &part_masses, &scores,         &draw_keys,
-            &draw_weights, &chosen,      &pilot_bits,  &sets,           &page_scores,
-            &tiles,        &queries,     &features,    &group_features, &wrong};
+    return {&splits,       &split_bytes, &subtile_weights, &scores,         &draw_keys,
+            &draw_weights, &chosen,      &pilot_bits,      &sets,           &page_scores,
+            &tiles,        &queries,     &features,        &group_features, &wrong};
   }
 
   Refusal prepare();
 
-  // Kernels are in the device's memory, and may have the shared memory that they need, before the
-  // first launch: neither may happen while a graph is captured.
+  // Loads the kernels into device memory and sets their shared memory, before the first launch: a
+  // graph's capture allows neither.
   Refusal load(const MethodOptions& method, const PagedKv& kv, const StepBounds& of, int splits);
 
-  // Asked of the kernel that was loaded, not of the GPU: code for an older architecture, which the
-  // driver compiles for a newer GPU, has no wait.
+  // Returns true if the loaded kernel waits for its predecessor. Code for an older architecture,
+  // which the driver compiled for a newer GPU, does not.
   template <typename Argument>
   bool waits(void (*kernel)(Argument)) {
     const auto* name = reinterpret_cast<const void*>(kernel);
@@ -60,18 +59,19 @@ struct Workspace::Impl {
     const bool waits = cudaFuncGetAttributes(&loaded, name) == cudaSuccess &&
                        loaded.ptxVersion * 10 >= ALLOT_OVERLAP_ARCH &&
                        loaded.binaryVersion * 10 >= ALLOT_OVERLAP_ARCH;
-    // Its neighbours have most of a multiprocessor's memory shared: one that is divided in another
-    // way has to be empty first.
+    // All kernels of a step use the largest share of shared memory: a multiprocessor must be empty
+    // before its memory is divided otherwise.
     if (waits) {
       cudaFuncSetAttribute(name, cudaFuncAttributePreferredSharedMemoryCarveout,
                            cudaSharedmemCarveoutMaxShared);
     }
-    if (!waits) cudaGetLastError();  // forgets why not
+    if (!waits) cudaGetLastError();  // clears the error
     waiting.emplace_back(name, waits);
     return waits;
   }
 
-  // Launches a kernel while the one before it still works, if its code waits for that one's end.
+  // Launches a kernel while the kernel before it still runs, if its code waits for that kernel's
+  // end.
   template <typename Argument>
   cudaError_t launchEarly(void (*kernel)(Argument), unsigned blocks, unsigned threads, size_t bytes,
                           cudaStream_t stream, const Argument& argument) {
@@ -88,27 +88,27 @@ struct Workspace::Impl {
     return cudaLaunchKernelEx(&config, kernel, argument);
   }
 
-  // Whether rows are so long that sets of keys are in the workspace.
+  // Returns true if sets of keys are in the workspace, since rows are long.
   bool longSets(const MethodOptions& method, int max_length) const;
   size_t combineBytes(const MethodOptions& method, int max_length, int splits) const;
-  // Words of each of the statistics' two sets of keys: what a row needs, or there is room for.
+  // Returns the words of each of the statistics' two sets of keys: a row's, or as many as fit.
   int statisticsWords(int max_length) const;
   size_t statisticsBytes(int max_length) const;
 
   Step::Space space(const MethodOptions& method) const;
 
-  // What a step of some methods begins with.
+  // Launches bernoulli's or quest's first kernel.
   Refusal launchBefore(const MethodOptions& method, const PagedKv& kv, Step* step,
                        cudaStream_t stream) const;
 
-  // Room for what some methods alone leave for later kernels of a step.
+  // Makes room for the arrays that only some methods have.
   Refusal makeRoom(const MethodOptions& method, const PagedKv& kv, const StepBounds& of);
 
-  // The split kernel of a step, and as how many blocks it runs.
+  // Chooses the split kernel of a step and its grid.
   Refusal chooseSplitKernel(SplitMode mode, const PagedKv& kv, const DecodeInputs& in,
                             Launch* launch);
 
-  // As many warps a block as give the most on a multiprocessor.
+  // Chooses the warps of a block, for the most warps on a multiprocessor.
   Refusal configure(const SplitKernel& split, int rows, Launch* launch);
 };
 

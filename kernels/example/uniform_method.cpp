@@ -16,7 +16,7 @@ void selectUniform(const Head& head, Selection* selection) {
     if (m % 4 == 0) words = head.random(m / 4);  // Philox, of this sequence, step, layer and head
     const double place = (m + words[m % 4] * 0x1p-32) * n / samples;
     const int key = head.first + std::min(static_cast<int>(place), n - 1);
-    const double share = head.mass[key] / head.mass_total;  // a_j
+    const double share = head.exp_weights[key] / head.exp_weight_total;  // a_j
     const auto weight = static_cast<float>(share * n / samples);
     // Rows are distinct; equal draws are neighbours, since stretches ascend.
     if (!selection->rows.empty() && selection->rows.back() == key) {

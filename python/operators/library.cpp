@@ -75,7 +75,7 @@ std::tuple<at::Tensor, at::Tensor> prefillAttendMeta(const at::Tensor& queries, 
 
 TORCH_LIBRARY(allot, m) {
   // A cache of one layer, zeros: keys and values [pages, kv_heads, page_size, head_dim] of dtype
-  // (float32), the shadow of keys in shadow_bits with its scales and centres, bounds and sums of
+  // (float32), the shadow of keys in shadow_bits with its scales and mean keys, bounds and sums of
   // values (allot/kernels/paged_kv.h). What is not asked for is an empty tensor in its place.
   m.def(
       "make_cache(int pages, int kv_heads, int page_size, int head_dim, *, "

@@ -13,7 +13,7 @@ namespace {
 
 using kernels::Element;
 
-enum Part { kKeys, kValues, kCodes, kScales, kCentres, kBounds, kValueSums, kParts };
+enum Part { kKeys, kValues, kCodes, kScales, kMeanKeys, kBounds, kValueSums, kParts };
 
 // As Python says it, without "torch.".
 std::string wordFor(at::ScalarType type) {
@@ -176,8 +176,8 @@ kernels::PagedKv cacheOf(at::TensorList cache) {
     shadow.bits = static_cast<int>(bits);
     shadow.scales = dataAs<float>(cache[kScales], "the cache's scales", at::kFloat, device,
                                   {pages, heads, slots});
-    kv.centres = dataAs<float>(cache[kCentres], "the cache's centres", at::kFloat, device,
-                               {pages, heads, width});
+    kv.mean_keys = dataAs<float>(cache[kMeanKeys], "the cache's mean keys", at::kFloat, device,
+                                 {pages, heads, width});
   }
   if (has(kBounds)) {
     kv.bounds = dataOf(cache[kBounds], "the cache's bounds", keys.scalar_type(), device,

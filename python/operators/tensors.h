@@ -45,8 +45,9 @@ T* dataAs(const at::Tensor& tensor, const char* name, at::ScalarType type, at::D
 const uint32_t* wordsOf(const at::Tensor& tensor, const char* name, at::Device device,
                         std::initializer_list<int64_t> sizes);
 
-// A cache as make_cache() gives it: keys, values, codes, scales, centres, bounds, value_sums; those
-// that it does not hold are empty. At most one shadow of keys, whose bits the sizes of `codes` say.
+// A cache as make_cache() gives it: keys, values, codes, scales, mean_keys, bounds, value_sums;
+// those that it does not hold are empty. At most one shadow of keys, whose bits the sizes of
+// `codes` say.
 kernels::PagedKv cacheOf(at::TensorList cache);
 at::Device deviceOf(at::TensorList cache);
 

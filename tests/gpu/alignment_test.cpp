@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "allot/kernels/cuda_prefill.h"
-#include "allot/kernels/cuda_tile_masses.h"
+#include "allot/kernels/cuda_tile_sums.h"
 
 namespace allot::kernels {
 namespace {
@@ -46,10 +46,10 @@ std::vector<std::pair<const char*, Call>> callsWithQueries() {
              const DecodeInputs in{.queries = queries, .rows = 1, .heads = 4, .max_pages = 4};
              return cuda::decodeAttention({}, kv, in, &workspace, {}, nullptr);
            }},
-          {"tileMasses",
+          {"tileSums",
            [](const PagedKv& kv, const float* queries) {
              const DecodeInputs in{.queries = queries, .rows = 1, .heads = 4, .max_pages = 4};
-             return cuda::tileMasses(kv, in, 16, 1, nullptr, nullptr);
+             return cuda::tileSums(kv, in, 16, 1, nullptr, nullptr);
            }},
           {"attendBlocks",
            [=](const PagedKv& kv, const float* queries) {

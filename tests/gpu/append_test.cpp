@@ -168,14 +168,14 @@ TEST_F(Append, KeysOfAnySpread) {
   }
 }
 
-// A cache without a shadow and without centres.
+// A cache without a shadow and without mean keys.
 TEST_F(Append, NoShadow) {
   for (const Layout& layout : kLayouts) {
     SCOPED_TRACE(textOf(layout));
     Pools pools(layout, 2, 64, 55);
     for (KeyShadow& shadow : pools.device.kv.shadows) shadow = {};
     for (KeyShadow& shadow : pools.host.kv.shadows) shadow = {};
-    pools.device.kv.centres = pools.host.kv.centres = nullptr;
+    pools.device.kv.mean_keys = pools.host.kv.mean_keys = nullptr;
     pools.expectBothSides({0, 0}, 40, 56);
     pools.expectBothSides({40, 40}, 1, 57);
   }

@@ -106,7 +106,7 @@ TEST_F(Dense, OneLongRowBesideShortOnes) {
   }
 }
 
-// Scores from nearly equal to nearly all mass on one key.
+// Scores from nearly equal to nearly all weight on one key.
 TEST_F(Dense, FlatAndPeakedScores) {
   for (const Layout& layout :
        {Layout{Element::kBFloat16, 64, 16, 4, 1}, Layout{Element::kFloat16, 128, 64, 8, 1}}) {

@@ -1,5 +1,5 @@
-// Which keys the GPU draws, with which weights, and what it reports of that. Where masses are the
-// CPU's the draws are the CPU's, one by one; elsewhere a mass is within 2^-11 of the CPU's, and a
+// Which keys the GPU draws, with which weights, and what it reports of that. Where weights are the
+// CPU's the draws are the CPU's, one by one; elsewhere a weight is within 2^-11 of the CPU's, and a
 // draw may fall on a neighbour.
 #include <cmath>
 #include <set>
@@ -59,7 +59,7 @@ void expectCpuStatistics(const Cache& cache, const GpuResult& run, const MethodO
   for (size_t i = 0; i < cpu.lse.size(); ++i) ASSERT_NEAR(run.lse[i], cpu.lse[i], 1e-3) << i;
 }
 
-TEST_P(Draws, AreTheCpusWhereMassesArePowersOfTwo) {
+TEST_P(Draws, AreTheCpusWhereWeightsArePowersOfTwo) {
   for (const Layout& layout : kLayouts) {
     Cache cache = hostCache(layout, {2, 16, 17, 255, 256, 257, 1000, 2100}, 21);
     addBias(&cache, [](int, int) { return 0.0f; });
@@ -105,7 +105,7 @@ bool systematic(const MethodOptions& m) {
          by == Method::kS2antaFlash;
 }
 
-// How many draws may be others than the CPU's: as many as the masses' rounding moves in the mean,
+// How many draws may be others than the CPU's: as many as the weights' rounding moves in the mean,
 // and five of that number's deviations. Where scores are flat that is less than one draw in a
 // hundred; in 33000 keys of peaked ones nearly one in ten.
 double mayMove(double expected) { return 2 + 1.25 * expected + 5 * std::sqrt(expected); }
@@ -129,7 +129,7 @@ void expectNearlySameDraws(const Cache& cache, const GpuResult& run, const Metho
 }
 
 TEST_P(Draws, AreNearlyTheCpusForAnyScores) {
-  if (method.largest_remainder) GTEST_SKIP() << "a mass's rounding may move a tile's draw";
+  if (method.largest_remainder) GTEST_SKIP() << "a weight's rounding may move a tile's draw";
   for (const Layout& layout : kLayouts) {
     Cache cache = hostCache(layout, {2, 16, 17, 255, 256, 257, 1000, 2100}, 23);
     const float scale = cache.scale;
@@ -150,7 +150,7 @@ TEST_P(Draws, AreNearlyTheCpusForAnyScores) {
 }
 
 TEST_P(Draws, AreNearlyTheCpusInALongRow) {
-  if (method.largest_remainder) GTEST_SKIP() << "a mass's rounding may move a tile's draw";
+  if (method.largest_remainder) GTEST_SKIP() << "a weight's rounding may move a tile's draw";
   const Layout layout{Element::kBFloat16, 128, 16, 2, 1};
   Cache cache = hostCache(layout, {33000, 4099}, 24);
   cache.budgets = {4096, 1000};
@@ -204,7 +204,7 @@ INSTANTIATE_TEST_SUITE_P(Methods, Draws, testing::ValuesIn(sampledMethodTexts())
 
 using Q4 = GpuTest;
 
-// Draws proposed by 4-bit keys: their weights are exp(s) over the mass that they were drawn by,
+// Draws proposed by 4-bit keys: their weights are exp(s) over the weight that they were drawn by,
 // over the sum of these, and the normaliser's estimate is the proposal's times their mean.
 TEST_F(Q4, WeightsAndNormaliserAreOfTheDrawsMade) {
   const MethodOptions method = methodOf("s2anta-q4");
@@ -231,7 +231,7 @@ TEST_F(Q4, WeightsAndNormaliserAreOfTheDrawsMade) {
           const int j = drawn.keys[i], first = j / cuda::kSplitKeys * cuda::kSplitKeys;
           const int last = std::min(first + cuda::kSplitKeys, n);
           const float top = *std::max_element(&proposal[first], &proposal[0] + last);
-          // A mass is good to 2^-11 of itself or 2^-25 of the largest of its split.
+          // A weight is good to 2^-11 of itself or 2^-25 of the largest of its split.
           const double tolerance = 0x1p-9 + 0x1p-23 * std::exp(top - proposal[j]);
           const double weight = std::exp(exact[j] - proposal[j]) / total;
           ASSERT_NEAR(drawn.weights[i], weight, tolerance * weight) << "key " << j;

@@ -107,8 +107,8 @@ TEST_P(Edges, EqualScores) {
     expectFinite(run);
     expectOutputsFollowDraws(cache, run, method);
     expectStatisticsFollowDraws(cache, run, method, layout.element);
-    // Every way of estimating the normaliser is exact when no score differs, but for the mass that
-    // 4-bit draws are divided by.
+    // Every way of estimating the normaliser is exact when no score differs, but for the weight
+    // that 4-bit draws are divided by.
     for (int i = 0; i < cache.rows() * cache.shape.heads; ++i) {
       const int r = i / cache.shape.heads;
       if (method.method == Method::kBernoulli) continue;  // of its own scores
@@ -149,7 +149,7 @@ TEST_P(Edges, OneDominantKey) {
       expectFinite(run);
       for (int r = 0; r < cache.rows(); ++r) expectOnlyKey(cache, run, r, heavy);
     }
-    // In the last of two splits: the first has masses of its own, of no weight.
+    // In the last of two splits: the first has weights, and no share of the row.
     addBias(&cache, [&](int row, int key) { return key == cache.lengths[row] - 1 ? 80.0f : 0.0f; });
     gpu.load();
     const GpuResult run = gpu.run(method);

@@ -147,7 +147,7 @@ void DevicePool::assign(const KeyPool& host, Element element) {
   values.assign(bytesAs(element, host, host.values));
   codes.assign(host.codes[1]);  // the 4-bit shadow: the only one that the GPU has
   scales.assign(host.scales[1]);
-  centres.assign(host.centres);
+  mean_keys.assign(host.mean_keys);
   bounds.assign(bytesAs(element, host, host.bounds));
   kv = host.kv;
   kv.element = element;
@@ -155,7 +155,7 @@ void DevicePool::assign(const KeyPool& host, Element element) {
   kv.values = values.get();
   for (KeyShadow& shadow : kv.shadows) shadow = {};
   kv.shadows[1] = {.bits = 4, .codes = codes.get(), .scales = scales.get()};
-  kv.centres = centres.get();
+  kv.mean_keys = mean_keys.get();
   kv.bounds = bounds.size() > 0 ? bounds.get() : nullptr;
 }
 
@@ -173,12 +173,12 @@ void DevicePool::expectEqual(const KeyPool& host) const {
   same(bounds, bytesAs(kv.element, host, host.bounds), "bounds");
   same(codes, host.codes[1], "codes");
   same(scales, host.scales[1], "scales");
-  same(centres, host.centres, "centres");
+  same(mean_keys, host.mean_keys, "mean_keys");
 }
 
 void DevicePool::expectGuards() const {
   keys.expectGuards(), values.expectGuards(), codes.expectGuards();
-  scales.expectGuards(), centres.expectGuards(), bounds.expectGuards();
+  scales.expectGuards(), mean_keys.expectGuards(), bounds.expectGuards();
 }
 
 DeviceOutputs::DeviceOutputs(Element element, int rows, int heads, int kv_heads, int head_dim)

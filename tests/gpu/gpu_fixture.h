@@ -83,7 +83,7 @@ struct DevicePool {
 
   PagedKv kv;
   DeviceArray<uint8_t> keys, values, codes, bounds;
-  DeviceArray<float> scales, centres;
+  DeviceArray<float> scales, mean_keys;
 };
 // Keys or values of a pool as bytes of `element`.
 std::vector<uint8_t> bytesAs(Element element, const KeyPool& host,

@@ -106,7 +106,7 @@ TEST_P(GpuHeadBudgets, AHeadDependsOnItsOwnAlone) {
   }
 }
 
-// Where masses are powers of two every number is the CPU's.
+// Where weights are powers of two every number is the CPU's.
 TEST_P(GpuHeadBudgets, AreTheCpus) {
   for (const Layout& layout : kLayouts) {
     if (layout.element == Element::kFloat16) continue;  // the CPU's have other bytes

@@ -154,7 +154,7 @@ TEST_F(GpuTest, DenseIsTheSameWhoeverJoinsItsSplits) {
   }
 }
 
-// So many rows that warps take eight heads of a shadow's codes at once, and quads where there are
+// So many rows that warps take eight heads of a shadow's codes at once, and four where there are
 // few; silent, exact and sampled rows beside each other, then such heads.
 TEST_F(GpuTest, ShadowsAreTheSameInLargerPacks) {
   for (const Layout& layout :

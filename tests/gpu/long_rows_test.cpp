@@ -1,7 +1,7 @@
-// Rows of 300,000 and of 2^20 keys: what is true of a thousand is true of them. The masses of what
+// Rows of 300,000 and of 2^20 keys: what is true of a thousand is true of them. The weights of what
 // is light beside one dominant key are not lost in sums over thousands of splits, draws are the
-// CPU's where masses are, budgets may be nearly as large as the row, sets of keys that no block has
-// room for are in the workspace, and statistics count it all.
+// CPU's where weights are, budgets may be nearly as large as the row, sets of keys that no block
+// has room for are in the workspace, and statistics count it all.
 #include <cmath>
 #include <map>
 
@@ -28,7 +28,7 @@ Cache& longCache(int length) {
 
 class LongRows : public GpuMethodTest {
  protected:
-  bool drawsByMass() const {
+  bool drawsByWeight() const {
     const Method m = chooserOf(method);
     return usesBudget(method) && m != Method::kTopK && m != Method::kQuest;
   }
@@ -60,8 +60,8 @@ Tail tailOf(const GpuResult& run, int dominant) {
 
 // The tail is drawn as often as it weighs, within a 10,000th of it.
 TEST_P(LongRows, NothingOfATailIsLost) {
-  if (!drawsByMass()) GTEST_SKIP() << "does not draw by mass";
-  if (method.largest_remainder) GTEST_SKIP() << "a tile's share of draws is not its mass's";
+  if (!drawsByWeight()) GTEST_SKIP() << "does not draw by weight";
+  if (method.largest_remainder) GTEST_SKIP() << "a tile's share of draws is not its weight's";
   for (const int n : kLengths) {
     Cache& cache = longCache(n);
     const bool independent = method.method == Method::kSanta;

@@ -291,7 +291,7 @@ void makeCoarse(Cache* cache, Coarse kind, uint64_t seed) {
   std::fill(cache->queries.begin(), cache->queries.end(), 0.0f);
   std::mt19937_64 random(seed);
   const auto gap = [](int k) { return static_cast<float>(-k * M_LN2); };
-  std::vector<int> heavy;  // of each row: a key of the largest mass
+  std::vector<int> heavy;  // of each row: a key of the largest weight
   for (const int n : cache->lengths) heavy.push_back(static_cast<int>(random() % std::max(n, 1)));
   addBias(cache, [&](int row, int key) {
     if (kind == Coarse::kEqual || key == heavy[row]) return 0.0f;

@@ -17,13 +17,13 @@ std::vector<uint32_t> countsOf(const HeadDraws& draws, int n);
 // Draws that fall on other keys: half the sum of the counts' differences.
 int movedDraws(const std::vector<uint32_t>& a, const std::vector<uint32_t>& b);
 
-// How many of a head's draws are to be expected on other keys because the GPU's masses are float16
-// numbers: for each key's end, the draws between where it is and where those masses put it.
+// How many of a head's draws are to be expected on other keys because the GPU's weights are float16
+// numbers: for each key's end, the draws between where it is and where those weights put it.
 double expectedMoves(const MethodOptions& method, const Cache& cache, int row, int head);
 
-// Gaps k for which the CPU's integer masses of scores 0 and -k ln 2 are 2^30 and 2^(30 - k).
+// Gaps k for which the CPU's integer weights of scores 0 and -k ln 2 are 2^30 and 2^(30 - k).
 std::vector<int> exactGaps();
-// Scores whose masses are powers of two on the CPU and the GPU: queries of zero, and a bias.
+// Scores whose weights are powers of two on the CPU and the GPU: queries of zero, and a bias.
 enum class Coarse { kEqual, kGaps, kMasked, kOneHeavy };
 constexpr Coarse kAllCoarse[] = {Coarse::kEqual, Coarse::kGaps, Coarse::kMasked, Coarse::kOneHeavy};
 void makeCoarse(Cache* cache, Coarse kind, uint64_t seed);

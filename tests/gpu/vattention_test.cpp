@@ -166,7 +166,7 @@ TEST_F(VAttention, ChoosesWhatTheCpuChoosesInALongRow) {
   }
 }
 
-// Without a bias few octets of keys are read, with one all of them are: to the same end.
+// Without a bias few groups of eight keys are read, with one all of them are: to the same end.
 TEST_F(VAttention, AZeroBiasChangesNoBit) {
   for (const Layout& layout : kLayouts) {
     Cache cache = cacheOf(layout, {40, 300, 8200}, 34), biased = cacheOf(layout, cache.lengths, 34);

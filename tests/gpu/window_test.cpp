@@ -34,7 +34,7 @@ GpuResult onGpu(const MethodOptions& method, Gpu* gpu, int window) {
   return gpu->run(method, gpu->bounds(method), within(*gpu, window));
 }
 
-// Where masses are powers of two every number is the CPU's: draws, what was read, and outputs.
+// Where weights are powers of two every number is the CPU's: draws, what was read, and outputs.
 TEST_P(Window, IsTheCpusWindow) {
   for (const Layout& layout : kLayouts) {
     Cache cache = rowsAround(layout);
@@ -64,8 +64,8 @@ TEST_P(Window, IsTheCpusWindow) {
   }
 }
 
-// The same in groups of more than four, which the split kernel takes in larger packs: 5 and 12
-// leave packs half empty, and rows of 150 keys are exact beside sampled ones.
+// The same in groups of more than four, which the split kernel takes in larger head groups: 5 and
+// 12 leave head groups half empty, and rows of 150 keys are exact beside sampled ones.
 TEST_F(GpuTest, WindowsOfLargeGroupsAreTheCpus) {
   for (const char* text : {"dense", "s2anta-prop", "s2anta-q4", "top-k scores=q4"}) {
     const MethodOptions large = methodOf(text);

@@ -27,7 +27,7 @@ struct Arrays {
     moveBy(kv.shadows[1].codes, 1 << 12);
     moveBy(kv.shadows[1].scales, 1 << 12);
     kv.shadows[1].bits = 4;
-    moveBy(kv.centres, (1 << 12) + 4);
+    moveBy(kv.mean_keys, (1 << 12) + 4);
     moveBy(kv.value_sums, (1 << 12) + 8);
     moveBy(queries, 1 << 12);
     moveBy(out, 1 << 12);

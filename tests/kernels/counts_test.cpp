@@ -1,5 +1,5 @@
 // Which keys are drawn, as integers: every count equals a brute-force reference in exact rational
-// arithmetic. Scores are arbitrary; the masses that draws are made from are integers.
+// arithmetic. Scores are arbitrary; the weights that draws are made from are integers.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -91,7 +91,7 @@ TEST(IntegerMasses, AreTheRoundedExponentials) {
       }
       sum += exact;
     }
-    EXPECT_NEAR(head.mass_total * 0x1p30, sum, 1e-6 * sum);
+    EXPECT_NEAR(head.exp_weight_total * 0x1p30, sum, 1e-6 * sum);
     EXPECT_EQ(*std::max_element(head.weights, head.weights + head.n), 1u << 30);
   }
 }
@@ -189,7 +189,7 @@ TEST(S2antaStrat, MakesOneDrawInEachStratum) {
     const uint64_t budget = scored.head.budget;
     ASSERT_EQ(total(counts), budget);
     ASSERT_EQ(selection.draws, budget);
-    // Draws in order of keys: the m-th must be of a key whose masses overlap the m-th stratum,
+    // Draws in order of keys: the m-th must be of a key whose weights overlap the m-th stratum,
     // [m, m + 1) / S of the total.
     uint64_t m = 0;
     for (int j = 0; j < scored.n(); ++j) {

@@ -78,8 +78,8 @@ TEST(CudaBenchGrid, LeavesOutWhatWouldRepeat) {
               ElementsAre("dense", "s2anta-prop@64", "vattention scores=q4"));
 }
 
-TEST(CudaBenchCache, HoldsShadowsAndCentresAndBoundsForWhatReadsThem) {
-  // A page of 16 keys and 8 heads: keys and values, codes and scales, the centre.
+TEST(CudaBenchCache, HoldsShadowsAndMeanKeysAndBoundsForWhatReadsThem) {
+  // A page of 16 keys and 8 heads: keys and values, codes and scales, the mean key.
   constexpr double kPage = 16 * 8 * 128 * 4.0 + 16 * 8 * (64 + 4) + 8 * 128 * 4;
   constexpr double kBounds = 8 * 2 * 128 * 2;
   CudaOptions options;

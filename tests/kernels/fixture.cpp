@@ -279,7 +279,7 @@ std::vector<float> randomScores(Scores kind, int n, uint64_t seed) {
     }
   }
   if (kind == Scores::kMasked) s[random() % n] = 1;  // at least one is not
-  if (kind == Scores::kLast) s[n - 1] = 40;          // all mass but e^-36 or so
+  if (kind == Scores::kLast) s[n - 1] = 40;          // all weight but e^-36 or so
   return s;
 }
 
@@ -289,17 +289,17 @@ ScoredHead::ScoredHead(std::vector<float> scores) : scores_(std::move(scores)) {
   scores_.resize(length);
   EXPECT_TRUE(std::all_of(scores_.begin(), scores_.end(), [](float s) { return s < 1e30f; }));
   std::fill(scores_.begin() + head.n, scores_.end(), kMinusInfinity);
-  mass_.resize(length);
+  exp_weights_.resize(length);
   weights_.resize(length);
   blocks_.resize(length / kBlock);
   const int padded = static_cast<int>(length);
   head.scores = scores_.data();
-  head.mass = mass_.data();
-  head.top = exponentials(scores_.data(), padded, mass_.data());
-  head.mass_total = massTotal(mass_.data(), padded);
+  head.exp_weights = exp_weights_.data();
+  head.top = exponentials(scores_.data(), padded, exp_weights_.data());
+  head.exp_weight_total = expWeightTotal(exp_weights_.data(), padded);
   head.weights = weights_.data();
   head.block_weights = blocks_.data();
-  head.weight_total = integerWeights(mass_.data(), padded, weights_.data(), blocks_.data());
+  head.weight_total = integerWeights(exp_weights_.data(), padded, weights_.data(), blocks_.data());
   head.seed = 77;
   head.step = 5;
   head.stream = 3 << 16;

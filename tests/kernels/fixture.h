@@ -95,7 +95,7 @@ constexpr Scores kAllScores[] = {Scores::kFlat,   Scores::kNormal, Scores::kPeak
                                  Scores::kLast};
 std::vector<float> randomScores(Scores kind, int n, uint64_t seed);
 
-// One head's scores with their masses, as decode.cpp makes them for a value stage that needs
+// One head's scores with their weights, as decode.cpp makes them for a value stage that needs
 // nothing else.
 class ScoredHead {
  public:
@@ -103,7 +103,7 @@ class ScoredHead {
   ScoredHead(const ScoredHead&) = delete;
   ScoredHead& operator=(const ScoredHead&) = delete;
 
-  // P_j: the sum of the integer masses of keys 0..j.
+  // P_j: the sum of the integer weights of keys 0..j.
   const std::vector<uint64_t>& prefixes() const { return prefixes_; }
   int n() const { return head.n; }
 
@@ -111,7 +111,7 @@ class ScoredHead {
   Head head;  // with seed 77, step 5, layer 3, head 0; budget and sequence are the test's to set
 
  private:
-  std::vector<float> scores_, mass_;
+  std::vector<float> scores_, exp_weights_;
   std::vector<uint32_t> weights_;
   std::vector<uint64_t> blocks_, prefixes_;
 };

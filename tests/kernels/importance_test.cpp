@@ -222,7 +222,7 @@ TEST(HeadStatistics, EffectiveSampleSizeCountsEqualWeights) {
           EXPECT_NEAR(head.effective_sample_size, budget, 1e-5 * budget) << method;
         }
       }
-      // Tiles of different mass, and importance weights: fewer.
+      // Tiles of different weight, and importance weights: fewer.
       for (const char* method : {"s2anta-flash tileSize=16", "s2anta-q4"}) {
         for (const HeadStatistics& head : cache.run(methodOf(method)).heads) {
           if (budget > 1 || method[7] == 'f') {

@@ -36,7 +36,7 @@ struct KeyPool {
     keys.assign(numbers * bytesOf(shape.element), 0xff);  // NaN in both formats
     values = keys;
     const float nan = std::numeric_limits<float>::quiet_NaN();
-    centres.assign(static_cast<size_t>(shape.pages) * shape.kv_heads * shape.head_dim, nan);
+    mean_keys.assign(static_cast<size_t>(shape.pages) * shape.kv_heads * shape.head_dim, nan);
     kv.element = shape.element;
     kv.pages = shape.pages;
     kv.kv_heads = shape.kv_heads;
@@ -61,7 +61,7 @@ struct KeyPool {
   KeyPool& operator=(const KeyPool& other) {
     if (this == &other) return *this;
     kv = other.kv;
-    keys = other.keys, values = other.values, centres = other.centres, bounds = other.bounds;
+    keys = other.keys, values = other.values, mean_keys = other.mean_keys, bounds = other.bounds;
     std::copy_n(other.codes, 3, codes);
     std::copy_n(other.scales, 3, scales);
     table = other.table;
@@ -76,7 +76,7 @@ struct KeyPool {
       if (codes[i] != other.codes[i] || !same(scales[i], other.scales[i])) return false;
     }
     return keys == other.keys && values == other.values && bounds == other.bounds &&
-           same(centres, other.centres);
+           same(mean_keys, other.mean_keys);
   }
 
   // Keys and values [count, kv_heads, head_dim] of one sequence whose pages are `table`.
@@ -102,8 +102,8 @@ struct KeyPool {
     return kv.offset(table[j / kv.page_size], kv_head, j % kv.page_size / kTileKeys * kTileKeys) /
            kTileKeys * 2;
   }
-  const float* centre(int kv_head) const {
-    return centres.data() + (table[0] * kv.kv_heads + kv_head) * kv.head_dim;
+  const float* mean_key(int kv_head) const {
+    return mean_keys.data() + (table[0] * kv.kv_heads + kv_head) * kv.head_dim;
   }
   float scale(int shadow, int kv_head, int j) const {
     return scales[shadow][offset(kv_head, j) / kv.head_dim];
@@ -111,14 +111,14 @@ struct KeyPool {
 
   PagedKv kv;
   std::vector<uint8_t> keys, values, codes[3], bounds;
-  std::vector<float> scales[3], centres;
+  std::vector<float> scales[3], mean_keys;
   std::vector<int32_t> table;
 
  private:
   void point() {
     kv.keys = keys.data();
     kv.values = values.data();
-    kv.centres = centres.data();
+    kv.mean_keys = mean_keys.data();
     kv.bounds = bounds.empty() ? nullptr : bounds.data();
     for (int i = 0; i < 3; ++i) {
       kv.shadows[i].codes = codes[i].data();

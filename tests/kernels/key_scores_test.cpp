@@ -122,7 +122,7 @@ TEST(Shadow, IsWithinHalfAStepOfTheHeldKey) {
           int largest = 0;
           for (int d = 0; d < 64; ++d) {
             const int code = codeOf(pool, shadow, head, j, d);
-            const double held = static_cast<double>(pool.key(head, j, d)) - pool.centre(head)[d];
+            const double held = static_cast<double>(pool.key(head, j, d)) - pool.mean_key(head)[d];
             ASSERT_NEAR(scale * code, held, scale * (0.5 + 1e-4)) << shadow.bits;
             largest = std::max(largest, std::abs(code));
           }
@@ -217,7 +217,7 @@ TEST(Shadow, TinyEqualAndHugeKeys) {
   for (float size : {0.0f, 1e-45f, 1e-38f, 3.0f, huge}) {
     KeyPool pool({Element::kFloat32, 2, 1, 16, 16});
     std::vector<float> keys(20 * 16, size);
-    // The second half of the keys is the opposite of the first: the centre is 0 for even counts.
+    // The second half of the keys is the opposite of the first: the mean key is 0 for even counts.
     for (size_t i = keys.size() / 2; i < keys.size(); ++i) keys[i] = -size;
     ASSERT_EQ(pool.append(0, 20, keys.data(), keys.data()), std::nullopt);
     ASSERT_EQ(pool.append(20, 1, keys.data(), keys.data()), std::nullopt);
@@ -226,7 +226,7 @@ TEST(Shadow, TinyEqualAndHugeKeys) {
         const float scale = pool.scale(shadow.shadow, 0, j);
         ASSERT_TRUE(std::isfinite(scale));
         const double key = static_cast<double>(scale) * codeOf(pool, shadow, 0, j, 3);
-        // Keys too small to have an inverse stand for the centre.
+        // Keys too small to have an inverse stand for the mean key.
         const double expected = size < 1e-30f ? 0.0 : j < 10 || j == 20 ? 1.0 : -1.0;
         ASSERT_NEAR(size < 1e-30f ? key : key / size, expected, 1e-5) << size;
       }

@@ -1,6 +1,6 @@
 #pragma once
 // Means and variances of estimators: closed forms in double precision, and what replicates show.
-// o = sum_j a_j v_j, a from the integer masses that draws are made from.
+// o = sum_j a_j v_j, a from the integer weights that draws are made from.
 #include <functional>
 #include <vector>
 
@@ -16,7 +16,7 @@ struct Population {
 
   // Of row 0, head `head` of a cache.
   static Population of(Cache* cache, int head = 0);
-  // Keys first..last-1 with their mass taken out: the share that it was of the whole.
+  // Keys first..last-1 with their weight taken out: the share that it was of the whole.
   Population part(int first, int last, double* share) const;
   std::vector<double> mean() const;
 };

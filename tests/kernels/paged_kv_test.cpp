@@ -61,7 +61,7 @@ TEST_P(PagedKvTest, HoldsWhatWasAppendedInAnyChunks) {
       ASSERT_EQ(whole.value(head, j, d), held(values[j * row + i]));
     }
   }
-  // The first chunk sets the centre, so that a twin has the same one.
+  // The first chunk sets the mean key, so that a twin has the same one.
   for (int first : {1, 15, 16, 17, 33, 64}) {
     KeyPool once(shape()), chunked(shape());
     ASSERT_EQ(once.append(0, first, keys.data(), values.data()), std::nullopt);
@@ -75,7 +75,7 @@ TEST_P(PagedKvTest, HoldsWhatWasAppendedInAnyChunks) {
   }
 }
 
-TEST_P(PagedKvTest, CentreIsTheMeanOfTheFirstAppendOfWhatIsHeld) {
+TEST_P(PagedKvTest, MeanKeyIsOfTheFirstAppendOfWhatIsHeld) {
   KeyPool pool(shape());
   const size_t row = 2 * 64;
   const auto keys = normals(40 * row, 3);
@@ -85,7 +85,7 @@ TEST_P(PagedKvTest, CentreIsTheMeanOfTheFirstAppendOfWhatIsHeld) {
     for (int d = 0; d < 64; ++d) {
       double total = 0;
       for (int j = 0; j < 20; ++j) total += pool.key(head, j, d);
-      EXPECT_EQ(pool.centre(head)[d], static_cast<float>(total / 20));
+      EXPECT_EQ(pool.mean_key(head)[d], static_cast<float>(total / 20));
     }
   }
 }

@@ -26,7 +26,7 @@ std::set<uint32_t> budgetsAround(int n) {
 
 // ---- rounding=largest-remainder ----
 
-// Scores with all mass but e^-36 or so in the first key.
+// Scores with all weight but e^-36 or so in the first key.
 std::vector<float> firstKeyDominates(int n) {
   std::vector<float> scores = randomScores(Scores::kNormal, n, 5);
   scores[0] = 40;

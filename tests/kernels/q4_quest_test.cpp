@@ -107,7 +107,7 @@ struct Proposal {
     std::vector<uint32_t> weights(stride);
     std::vector<uint64_t> blocks(stride);
     const float top = exponentials(scores.data(), stride, mass.data());
-    lse = top + std::log(massTotal(mass.data(), stride));
+    lse = top + std::log(expWeightTotal(mass.data(), stride));
     const uint64_t total = integerWeights(mass.data(), stride, weights.data(), blocks.data());
     const uint32_t stream = 3u << 16 | static_cast<uint32_t>(head);
     const double u = (philox(77, at.sequence, at.step, stream, 0)[0] >> 8) * 0x1p-24;
@@ -200,18 +200,18 @@ TEST(S2antaQ4, ExactWeightsDivideByTheExactNormaliser) {
   }
 }
 
-// Keys far from the origin: the shadow leaves their centre out of every score, and the
+// Keys far from the origin: the shadow leaves their mean key out of every score, and the
 // estimate of the normaliser must have it once, not twice or never.
-TEST(S2antaQ4, CentreIsNotSeen) {
+TEST(S2antaQ4, MeanKeyIsNotSeen) {
   const Step at(kLength, Element::kFloat32, 16, 60.0f);
   const auto dense = at.run("dense", 1);
   const auto result = at.run("s2anta-q4 bits=8", kLength - 1);
   for (int head = 0; head < kHeads; ++head) {
-    double centre = 0;
+    double mean_key = 0;
     for (int d = 0; d < kDim; ++d) {
-      centre += static_cast<double>(at.queries[head * kDim + d]) * at.pool.centre(head / 2)[d];
+      mean_key += static_cast<double>(at.queries[head * kDim + d]) * at.pool.mean_key(head / 2)[d];
     }
-    EXPECT_GT(std::fabs(kScale * centre), 1) << "this test would see nothing";
+    EXPECT_GT(std::fabs(kScale * mean_key), 1) << "this test would see nothing";
     // 8 bits, as many draws as keys less one: the estimate is within a hundredth.
     EXPECT_NEAR(result.lse[head], dense.lse[head], 0.02);
   }

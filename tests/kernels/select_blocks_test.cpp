@@ -162,7 +162,7 @@ TEST(SampleAttention, IsMonotoneAndAllAtOne) {
   EXPECT_TRUE(same(before, listOf(prompt, 64, 64, [](int, int, int) { return true; })));
 }
 
-// All mass on one key is a column; all mass at one distance is a slash, and its pairs are kept.
+// All weight on one key is a column; all weight at one distance is a slash, and its pairs are kept.
 TEST(SampleAttention, AColumnIsNoSlash) {
   constexpr int kKeys = 240, kColumn = 70, kDistance = 41;
   const CacheShape shape{.lengths = {kKeys}, .head_dim = 256};

@@ -65,7 +65,7 @@ TEST(Unbiased, MeanAndCovarianceAreTheClosedForms) {
     const std::vector<double> o = p.mean();
     const std::vector<double> dense = cache.exact(0, 0);
     for (int d = 0; d < 16; ++d)
-      EXPECT_NEAR(o[d], dense[d], 2e-6);  // integer masses are the softmax
+      EXPECT_NEAR(o[d], dense[d], 2e-6);  // integer weights are the softmax
     for (const Known& known : kKnown) {
       for (const int budget : kBudgets) {
         SCOPED_TRACE(testing::Message() << known.method << ", S " << budget << ", " << deviation);

@@ -145,10 +145,10 @@ TYPED_TEST(CodeTiles, ReadsFindTheirKeysAndMeetInNoBank) {
   EXPECT_EQ(chunkConflicts(plain), 2);  // the twin
 }
 
-// Lines of a pack's heads, of which lane 4 g + t writes those of head `apart` t.
-template <int kPack>
+// Lines of a head group's heads, of which lane 4 g + t writes those of head `apart` t.
+template <int kHeadGroup>
 void expectLinesApart(int apart) {
-  using Scores = ScoreLayout<kSplitKeys, kPack>;
+  using Scores = ScoreLayout<kSplitKeys, kHeadGroup>;
   for (int tile = 0; tile < kSplitKeys / 16; ++tile) {
     // Scores of keys g and g + 8, a float each.
     for (const int half : {0, 8}) {

@@ -272,7 +272,7 @@ TEST(VAttention, EdgesOfItsScores) {
   EXPECT_EQ(countsOf(found).at(77), 0u);
   EXPECT_NEAR(found.lse, 80, 1e-5);
   scores[77] = -5;
-  scores[3] = -200;  // its mass is nothing
+  scores[3] = -200;  // its weight is nothing
   check(HandHead(scores), HandHead(scores).select());
 }
 

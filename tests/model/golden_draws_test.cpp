@@ -55,10 +55,10 @@ struct FilledCache {
     kv.pages = pages, kv.kv_heads = heads, kv.page_size = kPage, kv.head_dim = width;
     codes.resize(kernels::KeyShadow{.bits = 4}.tileBytes(width) * positions / 16);
     scales.resize(positions);
-    centres.resize(static_cast<size_t>(pages * heads * width));
+    mean_keys.resize(static_cast<size_t>(pages * heads * width));
     bounds.resize(positions / 16 * 2 * width);
     kv.shadows[0] = {.bits = 4, .codes = codes.data(), .scales = scales.data()};
-    kv.centres = centres.data();
+    kv.mean_keys = mean_keys.data();
     kv.bounds = bounds.data();
     table.resize(static_cast<size_t>(pages));
     std::iota(table.begin(), table.end(), 0);
@@ -68,7 +68,7 @@ struct FilledCache {
     EXPECT_FALSE(why) << *why;
   }
 
-  std::vector<float> pool, scales, centres, bounds;
+  std::vector<float> pool, scales, mean_keys, bounds;
   std::vector<uint8_t> codes;
   std::vector<int32_t> table;
   kernels::PagedKv kv;

@@ -28,12 +28,12 @@ TEST(KvPool, APageCostsWhatItHolds) {
   };
   EXPECT_EQ(bytes({.page_size = 32}), kDenseBytes);
   EXPECT_EQ(bytes({.page_size = 32, .element = kernels::Element::kBFloat16}), kDenseBytes / 2);
-  const size_t centre = 2 * 64 * sizeof(float);
+  const size_t mean_key = 2 * 64 * sizeof(float);
   EXPECT_EQ(bytes({.page_size = 32, .shadow_bits = {4}}),
-            kDenseBytes + kernels::shadowBytesPerPage(4, 2, 32, 64) + centre);
+            kDenseBytes + kernels::shadowBytesPerPage(4, 2, 32, 64) + mean_key);
   EXPECT_EQ(bytes({.page_size = 32, .shadow_bits = {8, 3}, .bounds = true}),
             kDenseBytes + kernels::shadowBytesPerPage(8, 2, 32, 64) +
-                kernels::shadowBytesPerPage(3, 2, 32, 64) + centre +
+                kernels::shadowBytesPerPage(3, 2, 32, 64) + mean_key +
                 kernels::boundsBytesPerPage(kernels::Element::kFloat32, 2, 32, 64));
   EXPECT_EQ(bytes({.page_size = 32, .zero_reads = ZeroReads::kMeanValue}),
             kDenseBytes + 2 * 2 * 64 * sizeof(double));
@@ -42,7 +42,7 @@ TEST(KvPool, APageCostsWhatItHolds) {
   EXPECT_EQ(pool->totalPages(), 10u);
   EXPECT_EQ(pool->layer(0).shadow(4), nullptr);
   EXPECT_EQ(pool->layer(0).bounds, nullptr);
-  EXPECT_EQ(pool->layer(0).centres, nullptr);
+  EXPECT_EQ(pool->layer(0).mean_keys, nullptr);
   EXPECT_EQ(pool->layer(0).value_sums, nullptr);
 }
 
@@ -55,7 +55,7 @@ std::vector<std::pair<uint8_t*, size_t>> partsOf(const kernels::PagedKv& kv, int
   const auto width = static_cast<size_t>(kv.head_dim);
   std::vector<std::pair<uint8_t*, size_t>> parts = {
       part(kv.keys, positions * width * 4), part(kv.values, positions * width * 4),
-      part(kv.centres, static_cast<size_t>(kv.kv_heads) * width * 4),
+      part(kv.mean_keys, static_cast<size_t>(kv.kv_heads) * width * 4),
       part(kv.bounds, positions / 16 * 2 * width * 4),
       part(kv.value_sums, static_cast<size_t>(kv.kv_heads) * 2 * width * 8)};
   for (const auto& shadow : kv.shadows) {

@@ -118,7 +118,7 @@ def test_a_gpu_gives_what_the_cpu_gives():
         exact = here.dense()
         apart = (outs[0] - outs[1]).norm() / exact.norm()
         sampled = (outs[0] - exact).norm() / exact.norm()
-        # Draws differ where a mass that decides is within float16's rounding (cuda_decode.h).
+        # Draws differ where a weight that decides is within float16's rounding (cuda_decode.h).
         assert apart < (2e-3 if method == "dense" else max(2e-3, 0.5 * sampled)), (method, apart)
         codes = [f.cache.codes.cpu() for f in (here, there)]
         assert torch.equal(*codes)

@@ -21,7 +21,7 @@ from outcomes import skip
 
 APART = 1e-5  # of a query or key, relative: what the two sides may differ by
 TRIES = 1000  # most need one to ten
-TENSORS = ("keys", "values", "codes", "scales", "centres")
+TENSORS = ("keys", "values", "codes", "scales", "mean_keys")
 
 if AutoModelForCausalLM is not None:
     from allot import paged_cache

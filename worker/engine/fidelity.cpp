@@ -209,7 +209,7 @@ class Comparison {
     out_.resize(heads * static_cast<size_t>(kv.head_dim));
     statistics_.resize(heads);
     head_budgets_ = layerBudgets(schedules, decoder_.config(), dense.layer, &budgets_);
-    if (refuses(dense, decoder_.tileMasses(kv, dense, protocol_.support_tile, &masses_))) {
+    if (refuses(dense, decoder_.tileSums(kv, dense, protocol_.support_tile, &masses_))) {
       return false;
     }
     cells_of_heads_.clear();
@@ -347,7 +347,7 @@ class Comparison {
 }  // namespace
 
 int tilesOfSupport(const std::vector<float>& scores, uint32_t tile) {
-  return tilesOfSupport(tileMasses(scores, tile));
+  return tilesOfSupport(tileSums(scores, tile));
 }
 
 int tilesOfSupport(std::vector<double> tiles) {

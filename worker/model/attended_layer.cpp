@@ -51,7 +51,7 @@ void exactScores(const kernels::PagedKv& kv, const kernels::DecodeInputs& in, in
   }
 }
 
-std::vector<double> tileMasses(std::span<const float> scores, uint32_t tile) {
+std::vector<double> tileSums(std::span<const float> scores, uint32_t tile) {
   const float top = *std::max_element(scores.begin(), scores.end());
   std::vector<double> masses((scores.size() + tile - 1) / tile);
   for (size_t j = 0; j < scores.size(); ++j) masses[j / tile] += std::exp(scores[j] - top);

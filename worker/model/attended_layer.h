@@ -23,6 +23,6 @@ void exactScores(const kernels::PagedKv& kv, const kernels::DecodeInputs& in, in
                  std::vector<float>* scores);
 
 // The softmax mass of each tile of `tile` keys, relative to the largest score. Scores [n], n > 0.
-std::vector<double> tileMasses(std::span<const float> scores, uint32_t tile);
+std::vector<double> tileSums(std::span<const float> scores, uint32_t tile);
 
 }  // namespace allot

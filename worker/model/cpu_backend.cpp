@@ -82,14 +82,14 @@ class CpuBackend final : public DecoderBackend {
     again_.plan(longest, in.heads / kv.kv_heads, kv.head_dim);
     return kernels::decodeAttention(method, kv, in, &again_, out);
   }
-  std::optional<std::string> tileMasses(const kernels::PagedKv& kv, const kernels::DecodeInputs& in,
-                                        uint32_t tile,
-                                        std::vector<std::vector<double>>* masses) override {
+  std::optional<std::string> tileSums(const kernels::PagedKv& kv, const kernels::DecodeInputs& in,
+                                      uint32_t tile,
+                                      std::vector<std::vector<double>>* masses) override {
     masses->clear();
     for (int r = 0; r < in.rows; ++r) {
       for (int h = 0; h < in.heads; ++h) {
         exactScores(kv, in, r, h, &scores_);
-        masses->push_back(allot::tileMasses(scores_, tile));
+        masses->push_back(allot::tileSums(scores_, tile));
       }
     }
     return std::nullopt;

@@ -114,10 +114,10 @@ class CudaBackend final : public DecoderBackend {
                                          const kernels::DecodeOutputs& out) override {
     return probe_.attendAgain(method, kv, in, out);
   }
-  std::optional<std::string> tileMasses(const kernels::PagedKv& kv, const kernels::DecodeInputs& in,
-                                        uint32_t tile,
-                                        std::vector<std::vector<double>>* masses) override {
-    return probe_.tileMasses(kv, in, tile, masses);
+  std::optional<std::string> tileSums(const kernels::PagedKv& kv, const kernels::DecodeInputs& in,
+                                      uint32_t tile,
+                                      std::vector<std::vector<double>>* masses) override {
+    return probe_.tileSums(kv, in, tile, masses);
   }
   std::optional<std::string> rowOnHost(const kernels::PagedKv& kv, const kernels::DecodeInputs& in,
                                        int row, HostRow* held) override {

@@ -11,7 +11,7 @@
 #include <cmath>
 #include <limits>
 
-#include "allot/kernels/cuda_tile_masses.h"
+#include "allot/kernels/cuda_tile_sums.h"
 #include "worker/model/generation.h"
 
 namespace allot {
@@ -147,9 +147,9 @@ std::optional<std::string> CudaProbe::attendAgain(const kernels::MethodOptions& 
   return waited();
 }
 
-std::optional<std::string> CudaProbe::tileMasses(const kernels::PagedKv& kv,
-                                                 const kernels::DecodeInputs& in, uint32_t tile,
-                                                 std::vector<std::vector<double>>* masses) {
+std::optional<std::string> CudaProbe::tileSums(const kernels::PagedKv& kv,
+                                               const kernels::DecodeInputs& in, uint32_t tile,
+                                               std::vector<std::vector<double>>* masses) {
   const auto on = model_.stream().stream();
   const auto tilesOf = [&](int row) {
     const auto keys = static_cast<uint32_t>(in.lengths[row] - in.first(in.lengths[row]));
@@ -158,14 +158,14 @@ std::optional<std::string> CudaProbe::tileMasses(const kernels::PagedKv& kv,
   int stride = 1;
   for (int r = 0; r < in.rows; ++r) stride = std::max(stride, tilesOf(r));
   const auto heads = static_cast<size_t>(in.rows) * static_cast<size_t>(in.heads);
-  std::vector<kernels::cuda::TileMass> read(heads * static_cast<size_t>(stride));
+  std::vector<kernels::cuda::TileSum> read(heads * static_cast<size_t>(stride));
   const at::Tensor made = bytesOnGpu(read.size() * sizeof(read[0]));
   std::vector<at::Tensor> held;
   // Tiles of more keys than there are: one.
   const auto keys = static_cast<int>(std::min<uint32_t>(tile, std::numeric_limits<int>::max()));
-  if (auto why = kernels::cuda::tileMasses(
+  if (auto why = kernels::cuda::tileSums(
           kv, onDevice(kv, in, &held), keys, stride,
-          reinterpret_cast<kernels::cuda::TileMass*>(made.data_ptr<uint8_t>()), on)) {
+          reinterpret_cast<kernels::cuda::TileSum*>(made.data_ptr<uint8_t>()), on)) {
     return why;
   }
   download(made, read.data(), read.size() * sizeof(read[0]), on);

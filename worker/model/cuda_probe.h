@@ -25,8 +25,8 @@ class CudaProbe {
   [[nodiscard]] Refusal attendAgain(const kernels::MethodOptions& method,
                                     const kernels::PagedKv& kv, const kernels::DecodeInputs& in,
                                     const kernels::DecodeOutputs& out);
-  [[nodiscard]] Refusal tileMasses(const kernels::PagedKv& kv, const kernels::DecodeInputs& in,
-                                   uint32_t tile, std::vector<std::vector<double>>* masses);
+  [[nodiscard]] Refusal tileSums(const kernels::PagedKv& kv, const kernels::DecodeInputs& in,
+                                 uint32_t tile, std::vector<std::vector<double>>* masses);
   [[nodiscard]] Refusal rowOnHost(const kernels::PagedKv& kv, const kernels::DecodeInputs& in,
                                   int row, HostRow* held);
 

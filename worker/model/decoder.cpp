@@ -156,10 +156,10 @@ std::optional<std::string> Decoder::attendAgain(const kernels::MethodOptions& me
   return impl_->backend->attendAgain(method, kv, in, out);
 }
 
-std::optional<std::string> Decoder::tileMasses(const kernels::PagedKv& kv,
-                                               const kernels::DecodeInputs& in, uint32_t tile,
-                                               std::vector<std::vector<double>>* masses) {
-  return impl_->backend->tileMasses(kv, in, tile, masses);
+std::optional<std::string> Decoder::tileSums(const kernels::PagedKv& kv,
+                                             const kernels::DecodeInputs& in, uint32_t tile,
+                                             std::vector<std::vector<double>>* masses) {
+  return impl_->backend->tileSums(kv, in, tile, masses);
 }
 
 std::optional<std::string> Decoder::rowOnHost(const kernels::PagedKv& kv,

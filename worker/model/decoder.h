@@ -148,10 +148,9 @@ class Decoder {
                                                        const kernels::DecodeOutputs& out);
   // Exact attention's mass of each tile of `tile` keys, relative to a row and head's own largest
   // score: [rows * heads] lists, from the oldest key that the row attends to on.
-  [[nodiscard]] std::optional<std::string> tileMasses(const kernels::PagedKv& kv,
-                                                      const kernels::DecodeInputs& in,
-                                                      uint32_t tile,
-                                                      std::vector<std::vector<double>>* masses);
+  [[nodiscard]] std::optional<std::string> tileSums(const kernels::PagedKv& kv,
+                                                    const kernels::DecodeInputs& in, uint32_t tile,
+                                                    std::vector<std::vector<double>>* masses);
   [[nodiscard]] std::optional<std::string> rowOnHost(const kernels::PagedKv& kv,
                                                      const kernels::DecodeInputs& in, int row,
                                                      HostRow* held);

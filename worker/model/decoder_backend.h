@@ -44,9 +44,9 @@ class DecoderBackend {
                                                  const kernels::PagedKv& kv,
                                                  const kernels::DecodeInputs& in,
                                                  const kernels::DecodeOutputs& out) = 0;
-  virtual std::optional<std::string> tileMasses(const kernels::PagedKv& kv,
-                                                const kernels::DecodeInputs& in, uint32_t tile,
-                                                std::vector<std::vector<double>>* masses) = 0;
+  virtual std::optional<std::string> tileSums(const kernels::PagedKv& kv,
+                                              const kernels::DecodeInputs& in, uint32_t tile,
+                                              std::vector<std::vector<double>>* masses) = 0;
   virtual std::optional<std::string> rowOnHost(const kernels::PagedKv& kv,
                                                const kernels::DecodeInputs& in, int row,
                                                HostRow* held) = 0;

@@ -109,7 +109,7 @@ Result<KvPool> KvPool::create(const ModelConfig& config, const KvPoolOptions& op
     layout.shadows[i].bits = options.shadow_bits[i];
     bytes[kCodes0 + i] = heads * tiles * layout.shadows[i].tileBytes(layout.head_dim);
     bytes[kScales0 + i] = heads * positions * sizeof(float);
-    bytes[kCentres] = heads * width * sizeof(float);
+    bytes[kMeanKeys] = heads * width * sizeof(float);
   }
   if (options.zero_reads == ZeroReads::kMeanValue) {
     bytes[kValueSums] = heads * 2 * width * sizeof(double);
@@ -197,7 +197,7 @@ kernels::PagedKv KvPool::layer(int64_t layer) const {
     kv.shadows[i].codes = parts[kCodes0 + i];
     kv.shadows[i].scales = floats(parts[kScales0 + i]);
   }
-  kv.centres = floats(parts[kCentres]);
+  kv.mean_keys = floats(parts[kMeanKeys]);
   kv.bounds = parts[kBounds];
   kv.value_sums = reinterpret_cast<double*>(parts[kValueSums]);
   return kv;

@@ -89,7 +89,7 @@ class KvPool {
   int pageSize() const { return layout_.page_size; }
   size_t freePages() const { return free_.size(); }
   size_t totalPages() const { return static_cast<size_t>(layout_.pages); }
-  // All layers, shadows, centres and bounds included.
+  // All layers, shadows, mean keys and bounds included.
   size_t bytesPerPage() const;
   size_t pagesFor(size_t positions) const {
     return (positions + layout_.page_size - 1) / layout_.page_size;
@@ -106,7 +106,7 @@ class KvPool {
     kScales0,
     kScales1,
     kScales2,
-    kCentres,
+    kMeanKeys,
     kBounds,
     kValueSums,
     kParts

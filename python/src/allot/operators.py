@@ -61,7 +61,7 @@ class Cache(NamedTuple):
     """uint8 [pages, kv_heads, page_size / 16, 2 * bits * head_dim]: the keys' shadow"""
     scales: torch.Tensor
     """float32 [pages, kv_heads, page_size]"""
-    centres: torch.Tensor
+    mean_keys: torch.Tensor
     """float32 [pages, kv_heads, head_dim]"""
     bounds: torch.Tensor
     """of the cache's dtype [pages, kv_heads, page_size / 16, 2, head_dim]: for quest"""
@@ -219,7 +219,7 @@ def append_kv(
     """Writes keys and values, float32 [rows, count, kv_heads, head_dim], into the positions from
     ``starts`` (int32 [rows]) on, with shadows, bounds and sums. page_table: int32 [rows, max_pages].
 
-    Positions are appended in order. The append that begins at position 0 sets the sequence's centre.
+    Positions are appended in order. The append that begins at position 0 sets the sequence's mean key.
     """
     _ops.append_kv(keys, values, cache, page_table, starts, _number(workspace))
 

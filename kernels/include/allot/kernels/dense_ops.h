@@ -1,17 +1,19 @@
 #pragma once
-// The dense half of a decode step on the CPU, float32: projections, RMS norm, rotary positions,
-// gated SiLU.
+// The dense half of a decode step on the CPU, in float32: projections, RMS norm, rotary positions
+// (as in Hugging Face's Llama) and gated SiLU.
 //
-// Why not a BLAS: its results for one row change with the number of rows beside it, and a run must
-// give the same bits however its rows were batched. Here every output is one sum over k in order.
-// All functions: any thread, no allocation (but PackedWeights' constructor).
+// A BLAS is not used: its results for one row change with the number of rows, and a run must give
+// the same bits however its rows were batched. Here every output is one sum over k in order.
+//
+// Any thread. Only PackedWeights' constructor allocates.
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 namespace allot::kernels {
 
-// A weight matrix [outputs, inputs] laid out for multiply(). Immutable once made.
+// A weight matrix [outputs, inputs] laid out for multiply(). Immutable, so that threads may share
+// it.
 class PackedWeights {
  public:
   PackedWeights() = default;
@@ -21,7 +23,7 @@ class PackedWeights {
   int inputs() const { return inputs_; }
   size_t bytes() const { return panels_.size() * sizeof(float); }
 
-  // y[r, o] = sum_i x[r, i] * w[o, i]; x [rows, inputs], y [rows, outputs].
+  // Computes y[r, o] = sum_i x[r, i] * w[o, i]; x [rows, inputs], y [rows, outputs].
   void multiply(const float* x, int rows, float* y) const;
 
  private:
@@ -30,18 +32,20 @@ class PackedWeights {
   std::vector<float> panels_;  // [outputs / 16, inputs, 16], zero-padded
 };
 
-// y[r] = x[r] / sqrt(mean(x[r]^2) + eps) * weight; [rows, width], y may be x. width a multiple
-// of 16.
+// Computes y[r] = x[r] / sqrt(mean(x[r]^2) + eps) * weight; x and y [rows, width], weight [width].
+// y may be x.
+// Requires: width is a multiple of 16.
 void rmsNorm(const float* x, const float* weight, int rows, int width, float eps, float* y);
 
-// out[r, i] = silu(gate_up[r, i]) * gate_up[r, width + i]; gate_up [rows, 2 * width].
+// Computes out[r, i] = silu(gate_up[r, i]) * gate_up[r, width + i]; gate_up [rows, 2 * width], out
+// [rows, width].
 void gatedSilu(const float* gate_up, int rows, int width, float* out);
 
-// Rotates [heads, head_dim] in place by the angles of one position: pairs (i, i + head_dim / 2), as
-// in Hugging Face's Llama. cosines, sines: [head_dim / 2].
+// Rotates x [heads, head_dim] in place by the angles of one position: pairs (i, i + head_dim / 2).
+// cosines, sines: [head_dim / 2].
 void applyRope(float* x, int heads, int head_dim, const float* cosines, const float* sines);
 
-// x += y, `count` floats.
+// Computes x += y, `count` floats.
 void addTo(float* x, const float* y, int64_t count);
 
 }  // namespace allot::kernels

@@ -1,9 +1,8 @@
 #pragma once
-// How attention is computed, of a prompt or in a decode step: a method with its parameters, and its
-// text form.
+// A method of attention with its parameters, for prompts or decode steps, and its text form.
 //
-// The text is what an experiment file, a report and a metric's label show: a name and key=value
-// pairs that differ from the defaults, separated by single spaces.
+// The text stands in experiment files, reports and metric labels: a name and the key=value pairs
+// that differ from the defaults, separated by single spaces.
 //
 //   s2anta-sys
 //   s2anta-flash tileSize=64
@@ -11,7 +10,7 @@
 //   vattention epsilon=0.1 delta=0.1
 //   sample-attention alphaColumn=0.9
 //
-// Pure functions, any thread; no dependency.
+// Pure functions, any thread; no dependency. kernels/README.md names the papers.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -30,7 +29,7 @@ enum class Method { ALLOT_METHODS(ALLOT_ENUMERATOR) };
 // Prefill reads a prompt, decode writes an answer.
 enum class Phase { kPrefill, kDecode };
 
-// A method's entry in the table (method_names.h).
+// A method's row of the table (method_names.h).
 struct MethodTraits {
   Method method;
   std::string_view name;
@@ -44,41 +43,42 @@ struct MethodTraits {
   Phases gpu;
   std::string_view reads;
 };
-// All of them, in order of the list.
+// Returns all rows, in order of the table.
 std::span<const MethodTraits> methodTable();
 const MethodTraits& traitsOf(Method method);
 constexpr bool includes(Phases phases, Phase phase) {
   const Phases one = phase == Phase::kPrefill ? Phases::kPrefill : Phases::kDecode;
   return (static_cast<int>(phases) & static_cast<int>(one)) != 0;
 }
-// As documents have them: "prefill, decode", "error bound".
+// Return the words of the documents: "prefill, decode", "error bound".
 std::string_view wordsOf(Phases phases);
 std::string_view wordsOf(Promise promise);
 
 // The parameter `scores`: q.k itself, or q.k~ with the keys' shadow of that many bits.
 enum class KeyScores { kExact = 0, kQ3 = 3, kQ4 = 4, kQ8 = 8 };
 
+// A method and all parameters. A method ignores those of others.
 struct MethodOptions {
   Method method = Method::kDense;
 
-  // s2anta-prop, s2anta-flash: keys in one tile; or by the row's length (tileKeys).
+  // s2anta-prop, s2anta-flash: keys in one tile, or a size that depends on the row's length
+  // (tileKeys).
   uint32_t tile_size = 256;
   bool tiles_by_length = false;
 
-  // s2anta-prop: a tile's share of S becomes draws by the largest remainders (true), as in the
-  // SANTA paper's Algorithm 4, which is biased, or as systematic sampling of all keys has it
-  // (false).
+  // s2anta-prop: rounds the tiles' shares of S by largest remainders (SANTA paper, Algorithm 4,
+  // which is biased), instead of systematically over all keys.
   bool largest_remainder = false;
 
-  // Methods that draw: S draws where S is the number of keys or more, too, not exact attention.
+  // Methods that draw: S draws also if S reaches the number of keys, instead of exact attention.
   bool never_exact = false;
 
-  // s2anta-q4: bits of the keys' shadow that draws are proposed from. top-k, vattention and
-  // adaptive-denominator: what the heavy keys are found by. sale: what its blocks are chosen by.
+  // s2anta-q4: the bits of the shadow that proposes draws. top-k, vattention and
+  // adaptive-denominator: the scores that find heavy keys. sale: the scores that choose blocks.
   KeyScores scores = KeyScores::kExact;
 
-  // s2anta-q4: divide by the sum of the drawn weights (false), or by the exact normaliser, which
-  // needs every exact score and is there for analysis (true).
+  // s2anta-q4: divides by the exact normaliser, which needs every exact score and is for analysis,
+  // instead of the sum of the drawn weights.
   bool exact_weights = false;
 
   // bernoulli: ternary queries in front of the value stage `values`.
@@ -90,95 +90,96 @@ struct MethodOptions {
   // vattention, adaptive-denominator.
   uint32_t sink = 16;       // first keys, always read
   uint32_t local = 16;      // last keys, always read
-  double sink_share = 0;    // above 0: a share of the row's keys instead of `sink`, rounded up
-  double local_share = 0;   // the same for `local`
+  double sink_share = 0;    // above 0: this share of the row's keys instead of `sink`, rounded up
+  double local_share = 0;   // above 0: this share instead of `local`, rounded up
   double heavy = 0.05;      // share of the other keys read as the heaviest
   double pilot = 0.05;      // share of the rest sampled to estimate its spread
   double epsilon = 0.05;    // relative error of the output...
   double delta = 0.05;      // ...exceeded with at most this probability
   uint32_t max_budget = 0;  // most tail rows sampled a head; 0: no limit (a limit voids the claim)
-  // vattention alone: numerator and denominator have a half of delta each, not what needs fewest
-  // rows.
+  // vattention: numerator and denominator have half of delta each, instead of the split that needs
+  // the fewest rows.
   bool half_delta = false;
-  // vattention alone: a numerator that the pilot cannot tell from 0 is what the pilot says. Else it
-  // is 0, for which every row is read.
+  // vattention: uses the pilot's estimate also of a numerator that may be 0. Otherwise that
+  // numerator counts as 0, and every row is read.
   bool trusts_numerator = false;
 
-  // quest: keys in one page of its own bounds, a multiple of 16.
+  // quest: keys in one of its pages, a multiple of 16.
   uint32_t page_size = 16;
-  // quest: the newest page is the first of the budget's, not beside them; bounds count as float32.
+  // quest: the newest page is one of the budget's pages, not an additional one; bounds count as
+  // float32.
   bool newest_within = false;
 
-  // sample-attention: shares of the mass that kept columns and slashes hold, positions in a block,
-  // and positions that one selection is for.
+  // sample-attention: shares of the sampled attention that kept columns and slashes hold, positions
+  // in a block, and positions that share one selection.
   double alpha_column = 0.95;
   double alpha_slash = 0.95;
   uint32_t block = 64;
   uint32_t chunk = 4096;
 
-  // sale: the weight, relative to the first and last blocks, from which a block is kept; so many
-  // keys are read whole. With profile_tau each head has its own, which the caller gives, and `tau`
-  // is not looked at.
+  // sale: a block is kept if a weight, relative to the first and last blocks, reaches tau. Prompts
+  // of up to dense_keys keys are read whole. With profile_tau the caller gives each head its own
+  // tau, and `tau` is ignored.
   double tau = 0.004;
   bool profile_tau = false;
   uint32_t dense_keys = 1024;
 
-  // skip-softmax: blocks whose weights, relative to the largest score before, are below it are left
-  // out.
+  // skip-softmax: drops blocks whose weights, relative to the running maximum, are all below it.
   double threshold = 0.001;
 
   bool operator==(const MethodOptions&) const = default;
 };
 
-// Reads a text form. Nothing if all is well; else one sentence that says what is wrong and what is
-// allowed, and `options` is as it was.
+// Reads a text form. Returns nothing, or one sentence that names the fault and the allowed values;
+// `options` is then unchanged.
 std::optional<std::string> parseMethod(std::string_view text, MethodOptions* options,
                                        Phase phase = Phase::kDecode);
 
 // Returns the shortest text that parses to these options: equal options have equal texts.
 std::string methodText(const MethodOptions& options);
 
-// Names of that phase's methods, in order of the list.
+// Returns the names of a phase's methods, in order of the table.
 const std::vector<std::string_view>& methodNames(Phase phase = Phase::kDecode);
 std::string_view methodName(Method method);
 
-// False for methods that read what they need whatever the sample budget (dense, vattention,
-// adaptive-denominator, bernoulli in front of dense, all that choose blocks): a budget of 0 still
+// Returns true if the reads depend on the sample budget. dense, vattention, adaptive-denominator,
+// bernoulli in front of dense and methods that choose blocks ignore it, except that budget 0
 // silences the layer.
 bool usesBudget(const MethodOptions& options);
 
-// False where a budget of as many draws as keys, or more, is so many draws (exactAbove=never); else
-// it is exact attention.
 // Returns true if entries are drawn with probabilities that follow their weights.
 bool drawsByWeight(ChosenBy by);
+// Returns true if a budget of at least the number of keys is exact attention (not
+// exactAbove=never).
 bool exactFromAllKeys(const MethodOptions& options);
 
-// Keys of one tile in a row of n (s2anta-prop, s2anta-flash). By the row's length they are 32 up to
-// n = 1536, 64 up to 3072 and 256 beyond: the rule of the SANTA authors' released kernels.
+// Returns the keys of one tile in a row of n (s2anta-prop, s2anta-flash). With tiles_by_length they
+// are 32 up to n = 1536, 64 up to 3072 and 256 beyond: the rule of the SANTA authors' kernels.
 int tileKeys(const MethodOptions& options, int n);
-// Keys of a row of n that are always read at its beginning and at its end (vattention,
-// adaptive-denominator), n at most.
+// Return how many keys of a row of n are always read at its beginning and at its end (vattention,
+// adaptive-denominator), at most n.
 int sinkKeys(const MethodOptions& options, int n);
 int localKeys(const MethodOptions& options, int n);
 
-// Bits of the key shadow that the method reads; 0: none.
+// Returns the bits of the key shadow that the method reads; 0: none.
 int shadowBits(const MethodOptions& options);
-// True if the method reads the keys' page bounds (quest).
+// Returns true if the method reads the keys' bounds (quest).
 bool readsBounds(const MethodOptions& options);
 
-// True if a prompt's blocks of keys are chosen, for all queries of a chunk (prefill.h); false where
-// each query is attended to as in a decode step, and for dense.
+// Returns true if the method chooses blocks of keys for all queries of a chunk (prefill.h). Returns
+// false for dense, and for methods that attend to each query as in a decode step.
 bool choosesBlocks(const MethodOptions& options);
 
-// True if an error is aimed at, epsilon with probability delta (vattention, adaptive-denominator).
+// Returns true if the method aims at an error, epsilon with probability 1 - delta (vattention,
+// adaptive-denominator).
 bool hasErrorTarget(const MethodOptions& options);
 
-// Nothing if the GPU's kernels have this method in this phase; else one sentence that says what
-// they have. Whether this build and machine have a GPU at all: cuda_decode.h.
+// Returns nothing if the GPU's kernels have this method in this phase; else one sentence that says
+// what they have. cuda::unavailable() says if this build and machine have a GPU.
 std::optional<std::string> gpuUnsupported(const MethodOptions& options,
                                           Phase phase = Phase::kDecode);
 
-// What a parameter of methods is, for people.
+// A parameter of methods, in words of the documents.
 struct ParameterInfo {
   std::string key;
   std::string methods;  // "s2anta-prop, s2anta-flash"
@@ -188,8 +189,8 @@ struct ParameterInfo {
 };
 std::vector<ParameterInfo> methodParameterTable();
 
-// "| `tileSize` | s2anta-prop, s2anta-flash | 256 | 16..65536 | keys in one tile |", a row for each
-// parameter: the table in the documents.
+// Returns the table of parameters in the documents, a row a parameter:
+// "| `tileSize` | s2anta-prop, s2anta-flash | 256 | 16..65536 | keys in one tile |".
 std::string methodParametersMarkdown();
 
 }  // namespace allot::kernels

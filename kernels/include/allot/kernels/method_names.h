@@ -1,30 +1,31 @@
 #pragma once
-// The methods' table: one entry each, the only list of them. What a text may name, what is refused,
-// `allot methods` and the documents, which function the CPU and which kernels the GPU run, what the
-// benchmark counts as read and what tests hold a method to are made from it.
+// The table of methods, one row each, and the only list of them. Parsing, refusals, `allot
+// methods`, the documents, the CPU's dispatch, the GPU's kernels, the benchmark's counts and the
+// tests use it.
 //
 // ALLOT_METHODS(X) calls X(enumerator, name, phases, scored_by, chosen_by, draws, needs, own_error,
-// promise, gpu, select, reads), where
-//   name       is what an experiment file says;
-//   phases     how a prompt is read (kPrefill), how an answer is written (kDecode), or both
-//              (kBoth). A prompt's queries are attended to by decode's methods one by one
-//              (attendQueries); methods for prefill alone choose blocks of keys (prefill.h);
-//   scored_by, chosen_by, draws, needs, own_error, promise   are the enums below;
-//   gpu        the phases in which the GPU's kernels have it;
-//   select     the CPU's function in decode (kernels/cpu/methods.h declares it by this table), or
-//              noSelect: every entry is read, or other stages do the work;
-//   reads      is a sentence for documents.
+// promise, gpu, select, reads):
+//   name       the name in an experiment file;
+//   phases     kPrefill reads prompts, kDecode writes answers, kBoth does both. decode's methods
+//              attend to a prompt's queries one by one (attendQueries); methods for prefill alone
+//              choose blocks of keys (prefill.h);
+//   scored_by, chosen_by, draws, needs, own_error, promise   the enums below;
+//   gpu        the phases that the GPU's kernels have;
+//   select     the CPU's function in decode, which kernels/cpu/methods.h declares from this table;
+//   or
+//              noSelect, if every entry is read or other stages do the work;
+//   reads      a sentence for the documents.
 namespace allot::kernels {
 
 enum class Phases { kNone = 0, kPrefill = 1, kDecode = 2, kBoth = 3 };
 
-// What keys are ranked or drawn by.
+// The scores that keys are ranked or drawn by.
 enum class ScoredBy {
   kExact,     // q.k
   kShadow,    // q.k~ of the cache's shadow, in a few bits a channel
-  kEither,    // one or the other, as the parameter `scores` says
-  kOwnCodes,  // q.k~ in 4 bits that the selection makes itself, or q.k, as `select` says
-  kBounds,    // the most that q.k can be in a page of keys
+  kEither,    // either, by the parameter `scores`
+  kOwnCodes,  // q.k~ in 4 bits that the selection makes itself, or q.k
+  kBounds,    // an upper bound of q.k in a page of keys
   kFeatures,  // an estimate of q.k from ternary draws of the query
 };
 
@@ -32,48 +33,48 @@ enum class ScoredBy {
 // kernels branch on these numbers.
 enum class ChosenBy {
   kAll = 0,            // every entry
-  kSystematic = 1,     // S draws by mass, at equal distances behind one random offset
-  kStratified = 2,     // one draw in each of S strata of equal mass
-  kIndependent = 3,    // S independent draws by mass
+  kSystematic = 1,     // S draws by weight, at equal distances from one random offset
+  kStratified = 2,     // one draw in each of S strata of equal weight
+  kIndependent = 3,    // S independent draws by weight
   kLargest = 4,        // the S largest
-  kAdaptive = 5,       // first, last, largest, and as many random others as an error asks for
+  kAdaptive = 5,       // first, last, largest, and random others, as many as an error needs
   kTiles = 6,          // systematic draws of equal number in every tile
   kPages = 7,          // whole pages, the best S / pageSize of them
-  kColumnsAndSlashes,  // blocks that hold a share of the sampled queries' mass
+  kColumnsAndSlashes,  // blocks that hold a share of the sampled queries' attention
   kThreshold,          // blocks with a weight that reaches a threshold
-  kBlockDraws,         // S blocks, drawn by mass
-  kOfValues,           // as the method that the parameter `values` names
-  kOther,              // in a way of its own, by the budget
+  kBlockDraws,         // S blocks, drawn by weight
+  kOfValues,           // by the method that the parameter `values` names
+  kOther,              // in another way, by the budget
 };
 
-// How many draws Selection::draws counts for a head with the sample budget S < n, repetitions and
+// The draws that Selection::draws counts for a head with sample budget S < n, repetitions and
 // entries that are always read included. Tests hold every method to its row.
 enum class Draws {
-  kNone,     // another number: what an error or a threshold asks for
+  kNone,     // another number, by an error or a threshold
   kS,        // exactly S
   kAtMostS,  // S or fewer
 };
 
-// What the select function reads of a Head. kScores: scores and weights alone, so that it can also
-// stand behind Bernoulli's scores (`bernoulli values=`). kKeys: keys or positions as well.
+// What the select function reads of a Head. kScores: scores and weights alone, so that it also
+// works with bernoulli's scores (`bernoulli values=`). kKeys: keys or positions, too.
 enum class Needs { kScores, kKeys };
 
-// Whether a method estimates the relative error of its output.
+// Tells if a method estimates the relative error of its output.
 enum class OwnError { kEstimated, kUnknown };
 
-// What is promised of the output.
+// The promise about the output.
 enum class Promise {
-  kExact,       // exact attention
-  kUnbiased,    // its mean over draws is exact attention
-  kConsistent,  // a bias that falls as 1 / S
-  kErrorBound,  // a relative error above epsilon has a probability below delta
-  kMassBound,   // what is left out has little attention, by a stated bound
+  kExact,           // exact attention
+  kUnbiased,        // the mean over draws is exact attention
+  kConsistent,      // a bias that falls as 1 / S
+  kErrorBound,      // a relative error above epsilon has a probability below delta
+  kAttentionBound,  // dropped keys have little attention, by a stated bound
   kNone,
 };
 
 }  // namespace allot::kernels
 
-// Methods from outside: a header that defines ALLOT_MORE_METHODS(X) in the same way
+// A build may add methods: ALLOT_METHODS_FILE names a header that defines ALLOT_MORE_METHODS(X)
 // (kernels/example/uniform_method.h).
 #ifdef ALLOT_METHODS_FILE
 #include ALLOT_METHODS_FILE
@@ -118,16 +119,16 @@ enum class Promise {
     selectQuest, \
     "the pages of keys whose bounds promise the largest scores; biased") \
   X(kSampleAttention, "sample-attention", kPrefill, kExact, kColumnsAndSlashes, kNone, kKeys, \
-    kUnknown, kMassBound, kPrefill, noSelect, \
-    "the fewest columns and slashes of blocks that hold alpha of the last queries' mass") \
-  X(kSale, "sale", kPrefill, kOwnCodes, kThreshold, kNone, kKeys, kUnknown, kMassBound, \
+    kUnknown, kAttentionBound, kPrefill, noSelect, \
+    "the fewest columns and slashes of blocks that hold alpha of the last queries' attention") \
+  X(kSale, "sale", kPrefill, kOwnCodes, kThreshold, kNone, kKeys, kUnknown, kAttentionBound, \
     kPrefill, noSelect, \
     "blocks of keys with a weight of tau, by 4-bit scores relative to first and last blocks") \
-  X(kSkipSoftmax, "skip-softmax", kBoth, kExact, kThreshold, kNone, kKeys, kUnknown, kMassBound, \
+  X(kSkipSoftmax, "skip-softmax", kBoth, kExact, kThreshold, kNone, kKeys, kUnknown, kAttentionBound, \
     kBoth, selectSkipSoftmax, \
     "all scores; values of blocks with a weight of threshold or more") \
   X(kSampledBlocks, "sampled-blocks", kPrefill, kExact, kBlockDraws, kNone, kKeys, kUnknown, \
     kUnbiased, kPrefill, noSelect, \
-    "all scores; draws S blocks of 64 values by the mass that they give it; unbiased") \
+    "all scores; draws S blocks of 64 values by the attention that they give it; unbiased") \
   ALLOT_MORE_METHODS(X)
 // clang-format on

@@ -1,8 +1,8 @@
 #pragma once
-// Philox4x32-10: the counter-based generator of Salmon et al. (SC 2011, "Parallel random numbers:
-// as easy as 1, 2, 3"). A pure function of (key, counter): the same draw whatever the batch,
-// thread, worker or order of replay. Depends on nothing; host and device. This is the project's
-// only copy: core/ draws schedules with it too.
+// Philox4x32-10, the counter-based generator of Salmon et al. (SC 2011, "Parallel random numbers:
+// as easy as 1, 2, 3"). A pure function of (key, counter): a draw does not depend on batch, thread,
+// worker or order of replay. Host and device, any thread, no dependency. This is the project's only
+// copy; core/ draws schedules with it, too.
 #include <array>
 #include <cstdint>
 
@@ -14,7 +14,7 @@
 
 namespace allot {
 
-// 4 independent 32-bit words for (key, counter).
+// Returns four independent 32-bit words for (key, counter).
 ALLOT_HOST_DEVICE inline std::array<uint32_t, 4> philox(uint64_t key, uint32_t c0, uint32_t c1,
                                                         uint32_t c2, uint32_t c3) {
   uint32_t k0 = static_cast<uint32_t>(key);
@@ -34,12 +34,12 @@ ALLOT_HOST_DEVICE inline std::array<uint32_t, 4> philox(uint64_t key, uint32_t c
   return {c0, c1, c2, c3};
 }
 
-// Uniform in [0, 1) on a grid of 2^-24: exact in float.
+// Returns a number of [0, 1) on a grid of 2^-24, which is exact in float.
 ALLOT_HOST_DEVICE inline float uniformFloat(uint32_t word) {
   return static_cast<float>(word >> 8) * 0x1.0p-24f;
 }
 
-// Uniform in [0, 1) on a grid of 2^-53.
+// Returns a number of [0, 1) on a grid of 2^-53.
 ALLOT_HOST_DEVICE inline double uniformDouble(uint32_t high, uint32_t low) {
   return static_cast<double>((static_cast<uint64_t>(high) << 32 | low) >> 11) * 0x1.0p-53;
 }

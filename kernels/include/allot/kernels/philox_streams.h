@@ -1,11 +1,12 @@
 #pragma once
-// Who draws what: every domain of Philox counters that a run uses, in one list, and a proof by the
-// compiler that no two of them meet. Whoever needs random numbers under a run's key adds a domain
-// here.
+// The domains of Philox counters that a run uses, in one list; the compiler proves that no two of
+// them overlap. Code that needs random numbers under a run's key adds a domain here.
 //
-// A counter is four words: (sequence, step, stream, block). Attention of layer l and head h has
-// stream l << 16 | h, below kFirstReservedStream; streams from there on belong to those who are no
-// layer: core/random_stream.h and the choice of tokens. Host and device; depends on nothing.
+// A counter has four words: (sequence, step, stream, block). Layer l and head h of attention have
+// stream l << 16 | h, below kFirstReservedStream. Later streams belong to core/random_stream.h and
+// to the choice of tokens.
+//
+// Constants and pure functions: host and device, any thread, no dependency but philox.h.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -16,23 +17,24 @@ namespace allot {
 
 // ---- The words ----
 
-// Sequences with this bit are evaluations' rows, those without it rollouts'.
+// Sequences with this bit are rows of evaluations; the others are rows of rollouts.
 inline constexpr uint32_t kEvaluationBit = 1u << 31;
 
-// Steps with this bit are positions of a prompt, those without it decode steps. Where reading it
-// draws, each row reads it for itself, with its own sequence.
+// Steps with this bit are positions of a prompt; the others are decode steps. If reading a prompt
+// draws, each row reads it with its own sequence.
 inline constexpr uint32_t kPromptBit = 1u << 31;
 
-// Layers and heads that have streams of their own; a step with more is refused by a sentence.
+// The layers and heads that have streams. Steps with more are refused.
 inline constexpr uint32_t kStreamLayers = 0xffff;
 inline constexpr int kStreamHeads = 1 << 16;
 inline constexpr uint32_t kFirstReservedStream = kStreamLayers << 16;
 
+// Returns the stream of one layer and query head.
 ALLOT_HOST_DEVICE constexpr uint32_t attentionStream(uint32_t layer, uint32_t head) {
   return layer << 16 | head;
 }
 
-// What core/ draws for: streams right behind attention's.
+// What core/ draws for. Its streams follow attention's.
 enum class Purpose : uint32_t {
   kSchedule = 1,
   kQuestions = 2,
@@ -45,27 +47,27 @@ constexpr uint32_t purposeStream(Purpose purpose) {
   return kFirstReservedStream + static_cast<uint32_t>(purpose);
 }
 
-inline constexpr uint32_t kTokenStream = UINT32_MAX;  // which token is written
+inline constexpr uint32_t kTokenStream = UINT32_MAX;  // the choice of tokens
 
 // Blocks of one head's attention, by stage. The draws of value rows begin at 0. Key j of a sample
-// without replacement has word j % 4 of block j / 4 from the sample's first block on: there is room
-// for 2^29 keys.
+// without replacement has word j % 4 of block j / 4, counted from the sample's first block: 2^29
+// keys have room.
 inline constexpr uint32_t kDrawBlocks = 0;
 inline constexpr uint32_t kPilotBlocks = 0;
 inline constexpr uint32_t kSampleBlocks = 1u << 27;
-inline constexpr uint32_t kFeatureBlocks = 1u << 28;  // Bernoulli's features of one query
+inline constexpr uint32_t kFeatureBlocks = 1u << 28;  // bernoulli's features of one query
 inline constexpr uint32_t kGroupFeatureBlocks = 2u << 28;
 inline constexpr uint32_t kEndOfBlocks = 3u << 28;
 
 // ---- The domains ----
 
-// Words first..last.
+// The words first..last.
 struct WordRange {
   uint32_t first = 0;
   uint32_t last = UINT32_MAX;
 };
 
-// All counters whose words are in these ranges.
+// The counters whose words are in these ranges.
 struct PhiloxDomain {
   const char* name = "";
   WordRange sequence = {};
@@ -124,8 +126,8 @@ static_assert(!anyMeet(kPhiloxDomains), "two domains of Philox counters meet");
 static_assert(attentionStream(kStreamLayers - 1, kStreamHeads - 1) == kAttentionStreams.last);
 static_assert(purposeStream(kLastPurpose) < kTokenStream);
 
-// Within a head: what one method draws. Methods do not draw beside each other, but for Bernoulli's
-// features, which stand in front of any value stage.
+// The draws of one method within a head. A head has one method; only bernoulli's features are drawn
+// in front of another method's value stage.
 inline constexpr std::array kHeadDomains = {
     PhiloxDomain{.name = "draws, or pilots and samples",
                  .block = {kDrawBlocks, kFeatureBlocks - 1}},

@@ -1,9 +1,9 @@
-// Exact attention's mass by tiles of keys (cuda_tile_masses.h): a warp a tile of one query head.
+// The kernel of cuda_tile_sums.h: one warp a tile of one query head.
 #include <cuda_runtime.h>
 
 #include <bit>
 
-#include "allot/kernels/cuda_tile_masses.h"
+#include "allot/kernels/cuda_tile_sums.h"
 #include "kernels/cuda/alignment.h"
 #include "kernels/cuda/buffer.h"
 #include "kernels/cuda/by_shape.cuh"
@@ -28,11 +28,11 @@ struct TileQuery {
   float scale;
   int tile;
   int stride;
-  TileMass* masses;
+  TileSum* sums;
 };
 
 // Two softmax sums as one.
-__device__ TileMass together(TileMass a, TileMass b) {
+__device__ TileSum together(TileSum a, TileSum b) {
   const float top = fmaxf(a.top, b.top);
   if (top == minusInfinity()) return a;
   return {top, a.sum * expf(a.top - top) + b.sum * expf(b.top - top)};
@@ -40,7 +40,7 @@ __device__ TileMass together(TileMass a, TileMass b) {
 
 template <int kDim, typename T>
 __global__ void __launch_bounds__(kTileThreads)
-    tileMassesKernel(const __grid_constant__ TileQuery in) {
+    tileSumsKernel(const __grid_constant__ TileQuery in) {
   constexpr int kLanes = kDim / 8, kKeys = 32 / kLanes;  // lanes that share a key; keys at once
   const int lane = threadIdx.x % 32, head = blockIdx.y, row = blockIdx.z;
   const int number = blockIdx.x * (kTileThreads / 32) + threadIdx.x / 32;
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kTileThreads)
   float query[8];
 #pragma unroll
   for (int i = 0; i < 8; ++i) query[i] = in.queries[at * kDim + lane % kLanes * 8 + i];
-  TileMass mass{minusInfinity(), 0};
+  TileSum own{minusInfinity(), 0};
   for (int64_t next = begin; next < end; next += kKeys) {
     const int64_t key = next + lane / kLanes;
     const int64_t held = min(key, end - 1);
@@ -76,24 +76,24 @@ __global__ void __launch_bounds__(kTileThreads)
     }
 #pragma unroll
     for (int apart = kLanes / 2; apart > 0; apart /= 2) dot += __shfl_xor_sync(kAll, dot, apart);
-    if (key < end && good) mass = together(mass, {in.scale * dot, 1});
+    if (key < end && good) own = together(own, {in.scale * dot, 1});
   }
 #pragma unroll
   for (int apart = kLanes; apart < 32; apart *= 2) {
-    mass = together(
-        mass, {__shfl_xor_sync(kAll, mass.top, apart), __shfl_xor_sync(kAll, mass.sum, apart)});
+    own = together(own,
+                   {__shfl_xor_sync(kAll, own.top, apart), __shfl_xor_sync(kAll, own.sum, apart)});
   }
-  if (lane == 0) in.masses[at * in.stride + number] = mass;
+  if (lane == 0) in.sums[at * in.stride + number] = own;
 }
 
 }  // namespace
 
-Refusal tileMasses(const PagedKv& kv, const DecodeInputs& in, int tile, int stride,
-                   TileMass* masses, Stream stream) {
+Refusal tileSums(const PagedKv& kv, const DecodeInputs& in, int tile, int stride, TileSum* sums,
+                 Stream stream) {
   using Kernel = void (*)(TileQuery);
   const auto kernel = byShape<Kernel>(kv.head_dim, kv.element, [](auto shape) -> Kernel {
     using S = decltype(shape);
-    return tileMassesKernel<S::kDim, typename S::Type>;
+    return tileSumsKernel<S::kDim, typename S::Type>;
   });
   if (!kernel) return "the GPU has heads of 64 and 128 channels, in bfloat16 or float16";
   if (auto why = misaligned(kv, in.queries)) return why;
@@ -116,8 +116,8 @@ Refusal tileMasses(const PagedKv& kv, const DecodeInputs& in, int tile, int stri
        .scale = in.scale,
        .tile = tile,
        .stride = stride,
-       .masses = masses});
-  return failed("the GPU did not take the tiles' masses", cudaGetLastError());
+       .sums = sums});
+  return failed("the GPU did not take the tiles' sums", cudaGetLastError());
 }
 
 }  // namespace allot::kernels::cuda
