@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "aggregator/learner/aggregator.h"
+#include "core/learning/policy.h"
 #include "core/learning/questions.h"
 #include "core/learning/schedule.h"
 #include "core/spec/spec.h"

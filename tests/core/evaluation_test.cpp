@@ -742,7 +742,7 @@ TEST(Statistics, BootstrapIsDeterministicAndFallsBackWhereItKnowsNothing) {
 // are so uneven that no two of those means are equal.
 TEST(Statistics, TheBootstrapLeavesTwentyFourMeansOutAtEitherEnd) {
   std::vector<double> values;
-  for (int i = 0; i < 37; ++i) values.push_back(std::fmod(0.6180339887 * (i + 1), 1.0));
+  for (int i = 0; i < 37; ++i) values.push_back(std::fmod(std::exp(0.1 * (i + 1)), 1.0));
   std::sort(values.begin(), values.end());
   ScoreCounts scores;
   for (const double value : values) ++scores[value];
