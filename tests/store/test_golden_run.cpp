@@ -17,7 +17,10 @@ class GoldenRun : public Archive {};
 //   test_archive --gtest_also_run_disabled_tests --gtest_filter=GoldenRun.DISABLED_Write
 TEST_F(GoldenRun, DISABLED_Write) {
   run_ = std::make_unique<SmallRun>(store_.get(), false, 28);
-  run_->update(8);
+  run_->update(7);
+  run_->planEvaluation();
+  run_->evaluate(4);
+  run_->update();
   ASSERT_TRUE(exportTo(out_));
   fs::create_directories(kGolden + kArithmetic);
   for (const char* file : kFiles) {
