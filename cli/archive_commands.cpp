@@ -42,11 +42,7 @@ Status verify(RunAccess* access, const ArchiveOptions& options) {
   ALLOT_ASSIGN(
       const VerifySummary summary,
       verifyRun(&access->source(), [&](uint64_t done, uint64_t all) { task.show(done, all); }));
-  const std::string rounding = roundingSentence(summary);
-  if (rounding.empty() || options.format != OutputFormat::kTable) {
-    print(options, "Verification", verificationJson(summary), verificationText(summary));
-  }
-  if (!rounding.empty()) return fail(ErrorCode::kRounding, rounding);
+  print(options, "Verification", verificationJson(summary), verificationText(summary));
   return {};
 }
 
@@ -196,14 +192,11 @@ Status import(const ArchiveOptions& options) {
                  : !choice.redis.empty() ? importInto(source.get(), choice.redis, head.run_id)
                                          : importIntoFolder(source.get(), head, options);
   if (!summary) return tl::unexpected(summary.error());
-  const std::string rounding = roundingSentence(*summary);
-  if (!rounding.empty()) std::fprintf(stderr, "allot: %s\n", rounding.c_str());
-  std::printf("imported: run %s of %s, %s, %s, %s; every policy equal %s\n", head.run_id.c_str(),
-              head.image.spec.experiment.name().c_str(),
+  std::printf("imported: run %s of %s, %s, %s, %s; every policy equal bit for bit\n",
+              head.run_id.c_str(), head.image.spec.experiment.name().c_str(),
               counted(summary->updates, "update").c_str(),
               counted(summary->results, "result").c_str(),
-              counted(summary->evaluations, "evaluation unit").c_str(),
-              rounding.empty() ? "bit for bit" : "up to rounding");
+              counted(summary->evaluations, "evaluation unit").c_str());
   if (!options.dir.empty()) {
     const std::string model = head.image.control.file.spec().model().path();
     std::printf("go on with (--model FOLDER if %s is not there):\n  allot run --resume --dir %s\n",
@@ -256,9 +249,8 @@ void addArchiveCommands(CLI::App* app, Action* action) {
   addOutput(check, &options->format);
   addRunChoice(check, &options->choice);
   check->footer(
-      "DIR may also hold an export. Exit code 65: something differs, or is not what it should be. "
-      "Exit code 76: some updates differ by rounding alone, and nothing else does: another "
-      "processor, or an allot from before arithmetic was the same on all, computed them.\n\n"
+      "DIR may also hold an export. Exit code 65: something differs, or is not what it should "
+      "be.\n\n"
       "Examples:\n"
       "  allot verify\n"
       "  allot verify backup/recall\n"

@@ -7,14 +7,10 @@ namespace allot {
 using nlohmann::json;
 
 json verificationJson(const VerifySummary& summary) {
-  const std::string rounding = roundingSentence(summary);
   const bool begun = summary.head.image.state.has_value();
   return {{"run_id", summary.head.run_id},
           {"experiment", summary.head.image.spec.experiment.name()},
-          {"result", !begun             ? "not-begun"
-                     : rounding.empty() ? "equal"
-                                        : "rounding"},
-          {"rounding", rounding},
+          {"result", begun ? "equal" : "not-begun"},
           {"version", summary.head.version()},
           {"policy_sha256", summary.head.policy_sha256},
           {"updates", summary.updates},

@@ -7,7 +7,7 @@
 
 namespace allot {
 
-// result: equal, rounding (no difference but by that), not-begun.
+// result: equal, not-begun.
 nlohmann::json verificationJson(const VerifySummary& summary);
 std::string verificationText(const VerifySummary& summary);
 

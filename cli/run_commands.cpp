@@ -90,14 +90,10 @@ Result<Parent> readParent(const ForkOptions& options) {
       return badInput("run " + head.run_id +
                       " only measures, it has learned no policy to begin with: use `allot run`");
     }
-    VerifySummary summary;
     LongTask task("computing update");
     ALLOT_ASSIGN(parent.origin,
-                 originAt(
-                     &access->source(), from.version.value_or(head.version()),
-                     [&](uint64_t done, uint64_t all) { task.show(done, all); }, &summary));
-    const std::string rounding = roundingSentence(summary);
-    if (!rounding.empty()) std::fprintf(stderr, "allot: %s\n", rounding.c_str());
+                 originAt(&access->source(), from.version.value_or(head.version()),
+                          [&](uint64_t done, uint64_t all) { task.show(done, all); }));
     parent.spec = head.image.spec.experiment.spec();
     return {};
   }));

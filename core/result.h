@@ -17,7 +17,6 @@ enum class ErrorCode {
   kInternal = 70,     // a fault of ours or of the machine
   kIo = 74,           // the operating system refused a file operation
   kFenced = 75,       // another process took over; this one must go
-  kRounding = 76,     // right but for the last bits: another processor computed it
 };
 
 struct Error {

@@ -25,7 +25,7 @@ struct RunSpec {
   bool synchronous = false;
   uint64_t started_unix_ms = 0;
   std::optional<v1::Origin> origin = std::nullopt;  // of a fork
-  std::string arithmetic = {};  // core/learning/exact_math.h, as the run was created; "": libm's
+  std::string arithmetic = {};  // kArithmetic of the build that created it
   // Of the build that created it; its name is empty if it was not yet stored then.
   uint32_t schema = kSpecSchema;
   std::string build = {};

@@ -11,9 +11,8 @@
 
 namespace allot {
 
-// What a run that is created now says of itself, so that `allot verify` knows which updates must
-// come out bit for bit. Runs from before it was written down say nothing: theirs was libm's. Any
-// change of these functions, or of the order of sums in an update, is another arithmetic.
+// The arithmetic that a run is created with, which it names: `allot verify` refuses runs of another
+// one. Any change of these functions, or of the order of sums in an update, is another arithmetic.
 inline constexpr char kArithmetic[] = "exact-1";
 
 // e^x, within 1 ulp (within 1.5 of the smallest one where the result is subnormal).

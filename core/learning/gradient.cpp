@@ -131,10 +131,4 @@ bool weighsResults(StalenessMode mode) {
   return false;
 }
 
-double stepPerGradient(const v1::Update& update, const v1::AggregatorState& after, int layer) {
-  if (!stepsByMoments(optimizerOf(update))) return update.learning_rate();
-  const double v_hat = after.second_moment(layer) / gathered(kAdamDecay2, after.optimizer_steps());
-  return update.learning_rate() / (std::sqrt(v_hat) + kAdamEpsilon);
-}
-
 }  // namespace allot

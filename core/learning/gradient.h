@@ -50,9 +50,6 @@ struct Ascended {
 double ascend(const v1::Spec& spec, uint64_t steps, const std::vector<ComparedResult>& results,
               const Ascended& of, google::protobuf::RepeatedField<double>* weights);
 
-// How far a logit moves for one more in its gradient: from the state after the step.
-double stepPerGradient(const v1::Update& update, const v1::AggregatorState& after, int layer);
-
 // The entropy of a distribution, in nats.
 double entropy(const std::vector<double>& probabilities);
 

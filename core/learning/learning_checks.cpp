@@ -73,7 +73,6 @@ Status checkBehaviour(const v1::Spec& spec, const v1::PolicySnapshot& behaviour,
   const SampleSchedule schedule(result.schedule().begin(), result.schedule().end());
   double expected = 0;
   if (behaviour.frontier().budgets().empty()) {
-    // Older builds drew where other processors round the softmax otherwise: a schedule may differ.
     expected = logProbability(schedule, {behaviour.logits().begin(), behaviour.logits().end()},
                               spec.policy().min_per_layer());
   } else {
@@ -83,7 +82,7 @@ Status checkBehaviour(const v1::Spec& spec, const v1::PolicySnapshot& behaviour,
     }
     expected = proposed.log_probability;
   }
-  // Other machines round the logarithm otherwise, but not by this much.
+  // A worker's last bits may differ: it need not be a build of this arithmetic.
   if (std::abs(expected - result.behaviour_log_prob()) > 1e-6 * (1 + std::abs(expected))) {
     return fail(ErrorCode::kData, "the log-probability is not that of the policy it names");
   }

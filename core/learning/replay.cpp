@@ -77,7 +77,7 @@ Status Replay::next(const v1::IterationRecord& record) {
   v1::Experiment in_force = experiment_;
   *in_force.mutable_spec()->mutable_update() = record.update();
   *in_force.mutable_spec()->mutable_staleness() = record.staleness();
-  complete(&in_force);  // an older build recorded the keys that it knew
+  complete(&in_force);
   if (const Status allowed = checkLiveChanges(experiment_, in_force, synchronous_); !allowed) {
     return refuse(version, allowed.error().message);
   }
@@ -97,9 +97,6 @@ Status Replay::next(const v1::IterationRecord& record) {
   *outcome.record.mutable_update() = record.update();
   *outcome.record.mutable_staleness() = record.staleness();
   const std::string recorded = record.SerializeAsString();
-  if (outcome.record.SerializeAsString() != recorded) {
-    rounding_.takeOver(experiment_, state_, record, &outcome);
-  }
   if (outcome.record.policy_sha256() != record.policy_sha256()) {
     return refuse(version, "it computes to policy " + outcome.record.policy_sha256() +
                                ", not to the recorded " + escaped(record.policy_sha256(), 64));
@@ -112,11 +109,6 @@ Status Replay::next(const v1::IterationRecord& record) {
   policies_.push_back(state_.policy());
   if (policies_.size() > window_) policies_.pop_front();
   return {};
-}
-
-const v1::AggregatorState& Replay::stateNear(const v1::AggregatorState& recorded) {
-  rounding_.takeOver(recorded, &state_);
-  return state_;
 }
 
 }  // namespace allot

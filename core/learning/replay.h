@@ -3,16 +3,14 @@
 //
 // An update is a pure function of (settings, state, results in order), and the history holds all
 // three, so each published policy can be computed again, bit for bit, on any x86-64 processor by
-// any build of the same arithmetic (core/learning/exact_math.h). What other arithmetic computed may
-// differ by rounding; that is counted, and the replay goes on from what was recorded. One thread;
-// memory grows by about 64 bytes for each result.
+// any build of the same arithmetic (core/learning/exact_math.h). One thread; memory grows by about
+// 64 bytes for each result.
 #include <deque>
 #include <string>
 #include <unordered_set>
 
 #include "allot/v1/experiment.pb.h"
 #include "allot/v1/policy.pb.h"
-#include "core/learning/rounding.h"
 #include "core/learning/ticket_set.h"
 #include "core/result.h"
 
@@ -20,8 +18,7 @@ namespace allot {
 
 // The newest policies that are at hand to check what a result says of the one it was made under.
 // The aggregator refuses results of older ones, so that whatever it commits has been checked as
-// Replay checks it. Replay itself lets them pass unchecked: older builds took them on trust, and
-// what those committed must still verify.
+// Replay checks it. Replay itself lets results of older policies pass unchecked.
 inline constexpr uint64_t kPolicyWindow = 1024;
 
 class Replay {
@@ -31,19 +28,14 @@ class Replay {
   Replay(v1::Experiment experiment, v1::AggregatorState initial, bool synchronous,
          uint64_t window = kPolicyWindow);
 
-  // Computes the next update and compares it with its record, all fields but the time; what differs
-  // by rounding alone counts as equal and is in rounding() (core/learning/rounding.h). kData names
-  // the version and what differs: a version out of order, settings that a run cannot change, a
-  // result that cannot be, was consumed before or is a second one of its ticket, another policy.
-  // (Builds that let a ticket count twice had no worker that sent one twice: no history of theirs
-  // is known that this refuses.)
+  // Computes the next update and compares it with its record, all fields except the time. kData
+  // names the version and the difference: a version out of order, settings that a run cannot
+  // change, a result that cannot be, was consumed before or is a second one of its ticket, another
+  // policy.
   Status next(const v1::IterationRecord& record);
 
   // After the last record. What no update makes (evaluated_version) is not in it.
   const v1::AggregatorState& state() const { return state_; }
-  // The same, where `recorded` is near: the moments, too, may differ by rounding alone.
-  const v1::AggregatorState& stateNear(const v1::AggregatorState& recorded);
-  const Rounding& rounding() const { return rounding_.found(); }
 
  private:
   Status checkResults(const v1::IterationRecord& record);
@@ -55,7 +47,6 @@ class Replay {
   std::deque<v1::PolicySnapshot> policies_;  // the newest ones
   std::unordered_set<std::string> consumed_;
   TicketSet tickets_;  // of the consumed results
-  RoundingRule rounding_;
 };
 
 }  // namespace allot

@@ -78,26 +78,21 @@ struct VerifySummary {
   uint64_t results = 0;
   uint64_t evaluations = 0;
   size_t workers = 0;  // whose results were consumed
-  Rounding rounding;   // of updates that differ from their records by rounding alone
   double seconds = 0;
 };
 
-// How a run that differs by rounding alone does so, and why; "" if it is equal bit for bit.
-std::string roundingSentence(const VerifySummary& summary);
-
 // Computes every update again and compares each policy with its record, the last state with the
-// published one. kData names the first difference that is more than rounding.
+// published one. kData names the first difference; kUsage if the run has another arithmetic.
 Result<VerifySummary> verifyRun(RunSource* source, const ArchiveProgress& progress = {});
 
 // Writes the run into the store, after computing every update again: kData, and no run, if one
-// differs by more than rounding. kUsage if the store has the run already. The store's run id must
+// differs. kUsage if the store has the run already. The store's run id must
 // be the source's.
 Result<VerifySummary> importRun(RunSource* source, RunImport* store,
                                 const ArchiveProgress& progress = {});
 
 // The state that `source` had at `version`, as the origin of a fork whose own version 0 it is.
-// summary: of the updates up to there; may be null.
 Result<v1::Origin> originAt(RunSource* source, uint64_t version,
-                            const ArchiveProgress& progress = {}, VerifySummary* summary = nullptr);
+                            const ArchiveProgress& progress = {});
 
 }  // namespace allot

@@ -1,7 +1,6 @@
 // Verify, import and origins: what computes a run's updates again.
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <unordered_set>
 
 #include "core/learning/exact_math.h"
@@ -38,6 +37,12 @@ class Verifier {
  public:
   static Result<Verifier> start(RunSource* source) {
     ALLOT_ASSIGN(RunHead head, source->readHead());
+    if (head.image.spec.arithmetic != kArithmetic) {
+      return badInput(source->name() + " was computed by arithmetic \"" +
+                      escaped(head.image.spec.arithmetic, 100) + "\", and this build has " +
+                      kArithmetic + ": use the build that made it" +
+                      (head.image.spec.build.empty() ? "" : ", " + head.image.spec.build));
+    }
     if (!head.image.model) {
       if (head.image.state) {
         return fail(ErrorCode::kData, "the run has a policy but no model");
@@ -78,7 +83,7 @@ class Verifier {
       return fail(ErrorCode::kData, at + ": the published policy is not the state's");
     }
     const v1::AggregatorState& stored = *head.image.state;
-    const std::string field = firstDifference(stored, replay_.stateNear(stored));
+    const std::string field = firstDifference(stored, replay_.state());
     if (!field.empty()) {
       return fail(ErrorCode::kData,
                   at + ": the stored state is not what its history gives: " + field + " differs");
@@ -92,7 +97,6 @@ class Verifier {
 
   VerifySummary summary() {
     summary_.workers = workers_.size();
-    summary_.rounding = replay_.rounding();
     summary_.seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
     return summary_;
@@ -144,22 +148,6 @@ Status checkEvaluations(RunSource* source, Verifier* verifier,
 
 }  // namespace
 
-std::string roundingSentence(const VerifySummary& summary) {
-  const Rounding& rounding = summary.rounding;
-  if (!rounding.differs()) return "";
-  const std::string& arithmetic = summary.head.image.spec.arithmetic;
-  std::string who = "a processor or compiler that rounds otherwise computed them";
-  if (arithmetic.empty()) {
-    who = "they were computed with libm, whose exp and log round by processor";
-  } else if (arithmetic != kArithmetic) {
-    who = "their arithmetic is " + arithmetic + ", this build's " + kArithmetic;
-  }
-  return std::to_string(rounding.updates) + " of " + std::to_string(summary.updates) +
-         " updates differ by rounding only (" +
-         std::to_string(static_cast<uint64_t>(std::ceil(rounding.most_ulps))) +
-         " ulp at most): " + who + "; nothing else differs";
-}
-
 Result<VerifySummary> verifyRun(RunSource* source, const ArchiveProgress& progress) {
   ALLOT_ASSIGN(Verifier verifier, Verifier::start(source));
   ALLOT_TRY(replayRecords(source, &verifier, verifier.head().version(), progress, {}));
@@ -187,8 +175,7 @@ Result<VerifySummary> importRun(RunSource* source, RunImport* store,
   return verifier.summary();
 }
 
-Result<v1::Origin> originAt(RunSource* source, uint64_t version, const ArchiveProgress& progress,
-                            VerifySummary* summary) {
+Result<v1::Origin> originAt(RunSource* source, uint64_t version, const ArchiveProgress& progress) {
   ALLOT_ASSIGN(Verifier verifier, Verifier::start(source));
   const RunHead& head = verifier.head();
   if (!head.image.state) return badInput(source->name() + " has not begun: it has no version yet");
@@ -197,7 +184,6 @@ Result<v1::Origin> originAt(RunSource* source, uint64_t version, const ArchivePr
                     ": its newest is " + std::to_string(head.version()));
   }
   ALLOT_TRY(replayRecords(source, &verifier, version, progress, {}));
-  if (summary) *summary = verifier.summary();
   return originOf(head.run_id, verifier.state());
 }
 

@@ -8,6 +8,10 @@
 #include <fstream>
 #include <sstream>
 
+#include "core/ulid.h"
+#include "store/archive/archive.h"
+#include "store/memory/memory_store.h"
+#include "tests/store/small_run.h"
 #include "tests/temp_folder.h"
 
 namespace allot {
@@ -19,7 +23,22 @@ using testing::HasSubstr;
 using testing::MatchesRegex;
 using testing::Not;
 
-const std::string kExport = ALLOT_SOURCE_DIR "/tests/golden/exports/first";
+// The export of a small run of three updates, the last of them evaluated in part.
+const std::string& exported() {
+  static const TempFolder temp;
+  static const std::string folder = [] {
+    const auto store = openMemoryStore(std::make_shared<MemoryServer>([] { return uint64_t{1}; }));
+    test::SmallRun run(store.get());
+    run.update(3);
+    run.planEvaluation();
+    run.evaluate(4);
+    StoreSource source(store.get(), makeUlid(1'795'000'000'000, 1, 2));
+    const auto done = exportRun(&source, temp.path() + "/run");
+    EXPECT_TRUE(done) << done.error().message;
+    return temp.path() + "/run";
+  }();
+  return folder;
+}
 
 class HistoryTest : public testing::Test {
  protected:
@@ -27,7 +46,7 @@ class HistoryTest : public testing::Test {
 
   void copyTo(const std::string& name) const {
     fs::create_directories(fs::path(folder_ + "/" + name).parent_path());
-    fs::copy(kExport, folder_ + "/" + name, fs::copy_options::recursive);
+    fs::copy(exported(), folder_ + "/" + name, fs::copy_options::recursive);
   }
   static std::string textOf(const std::string& path) {
     std::stringstream text;
@@ -62,7 +81,7 @@ TEST_F(HistoryTest, FindsRunsInFoldersAndSaysWhatIsWrongWithTheOthers) {
   const json rows = ask("/api/runs")["runs"];
   ASSERT_EQ(rows.size(), 4u);
   EXPECT_EQ(rows[0]["folder"], "a");
-  EXPECT_EQ(rows[0]["experiment"], "golden");
+  EXPECT_EQ(rows[0]["experiment"], "small");
   EXPECT_EQ(rows[0]["version"], 3);
   EXPECT_EQ(rows[0]["problem"], "");
   EXPECT_EQ(rows[1]["folder"], "broken");

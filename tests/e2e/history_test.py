@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`allot serve` in a real browser, over exports of earlier builds and folders of hostile names.
+"""`allot serve` in a real browser, over two runs and folders of hostile names.
 
     history_test.py ALLOT FOLDER      FOLDER: where the runs are put
 """
@@ -8,6 +8,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 import urllib.request
 
@@ -18,7 +19,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 ALLOT, FOLDER = sys.argv[1], pathlib.Path(sys.argv[2])
-EXPORTS = pathlib.Path(__file__).resolve().parents[1] / "golden/exports"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 HOSTILE = "<img src=x onerror=\"window.hacked=1\">'&"
 
 
@@ -36,8 +37,15 @@ class HistoryTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         shutil.rmtree(FOLDER, ignore_errors=True)
-        for source, name in (("first", "first"), ("second", "second"), ("first", HOSTILE)):
-            shutil.copytree(EXPORTS / source, FOLDER / name)
+        with tempfile.TemporaryDirectory() as runs:
+            for seed in (7, 8):
+                subprocess.run([ALLOT, "run", ROOT / "tests/e2e/experiment.yaml", "--dir", f"{runs}/{seed}",
+                                "--workers", "1", "--kv-memory", "256", "--set", f"spec.seed={seed}",
+                                "--model", ROOT / "experiments/models/recall-7m"], check=True, capture_output=True)
+            for seed, name in ((7, "first"), (8, "second"), (7, HOSTILE)):
+                (FOLDER / name).mkdir(parents=True)
+                for file in ("export.json", "history.jsonl", "evaluations.jsonl"):
+                    shutil.copy(f"{runs}/{seed}/{file}", FOLDER / name)
         (FOLDER / "broken").mkdir()
         (FOLDER / "broken/export.json").write_text('{"<script>": 1')
         cls.server = subprocess.Popen([ALLOT, "serve", FOLDER, "--port", "0"],

@@ -1,4 +1,4 @@
-// Run folders that earlier builds left behind go on with this one. Real binaries, the real model.
+// Run folders that a process left behind go on. Real binaries, the real model.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -24,7 +24,7 @@ using nlohmann::json;
 using testing::HasSubstr;
 
 const std::string kAllot = std::string(ALLOT_BIN_DIR) + "/allot";
-const std::string kExports = ALLOT_SOURCE_DIR "/tests/golden/exports";
+const std::string kExperiment = ALLOT_SOURCE_DIR "/tests/e2e/experiment.yaml";
 const std::string kModel = ALLOT_SOURCE_DIR "/experiments/models/recall-7m";
 
 class Folder : public testing::Test {
@@ -44,6 +44,13 @@ class Folder : public testing::Test {
                                                {"set", json::array()},
                                                {"model", kModel}});
   }
+  // A run of three updates in run_.
+  void run() const {
+    fs::copy(kExperiment, file_);
+    const Output made = allot(
+        {"run", file_, "--dir", run_, "--model", kModel, "--workers", "1", "--kv-memory", "256"});
+    ASSERT_EQ(made.status, 0) << made.out << made.err;
+  }
   Output resume() const {
     return allot({"run", file_, "--resume", "--dir", run_, "--model", kModel, "--workers", "1",
                   "--kv-memory", "256"});
@@ -55,8 +62,20 @@ class Folder : public testing::Test {
   const std::string file_ = temp_.path() + "/experiment.yaml";
 };
 
+TEST_F(Folder, ARunThatEndedIsExtendedAndResumed) {
+  run();
+  EXPECT_EQ(status()["version"], 3);
+  const Output extended = allot({"extend", run_, "--updates", "1"});
+  EXPECT_EQ(extended.status, 0) << extended.err;
+  const Output resumed = resume();
+  EXPECT_EQ(resumed.status, 0) << resumed.out << resumed.err;
+  EXPECT_EQ(status()["version"], 4);
+  EXPECT_EQ(status()["episodes"], 8);
+  EXPECT_EQ(allot({"verify", run_}).status, 0);
+}
+
 TEST_F(Folder, WithoutAResultARunIsResumedAsItsFileIsNow) {
-  fs::copy(kExports + "/experiment.yaml", file_);
+  fs::copy(kExperiment, file_);
   const std::string run_id = makeUlid(1'795'000'000'000, 1, 2);
   {
     const test::RedisServer server;
@@ -80,7 +99,7 @@ TEST_F(Folder, WithoutAResultARunIsResumedAsItsFileIsNow) {
 
 // A file that is applied now is refused with such a key; a run that has it keeps it.
 TEST_F(Folder, ARunStoredWithAKeyWithoutEffectIsResumed) {
-  std::string text = readFile(kExports + "/experiment.yaml");
+  std::string text = readFile(kExperiment);
   const size_t at = text.find("model: {");
   ASSERT_NE(at, std::string::npos);
   text.insert(at + 8, "chatTemplate: qwen2, ");
@@ -108,7 +127,7 @@ TEST_F(Folder, ARunStoredWithAKeyWithoutEffectIsResumed) {
 
 // While questions are made and the model is looked at, which may take minutes.
 TEST_F(Folder, CtrlCBeforeARunBeginsEndsItAtOnce) {
-  fs::copy(kExports + "/experiment.yaml", file_);
+  fs::copy(kExperiment, file_);
   auto process = Process::start({kAllot,
                                  {"run", file_, "--dir", run_, "--model", kModel, "--set",
                                   "spec.task.heldOutQuestions=1000000"},
@@ -128,8 +147,7 @@ TEST_F(Folder, CtrlCBeforeARunBeginsEndsItAtOnce) {
 }
 
 TEST_F(Folder, WhereNobodyMayWriteTheFilesOfARunAreRead) {
-  fs::copy(kExports + "/first", run_, fs::copy_options::recursive);
-  note(json::parse(readFile(run_ + "/export.json"))["run_id"]);
+  run();
   fs::permissions(temp_.path(), fs::perms(0755));
   fs::permissions(run_, fs::perms(0555));
   const auto allotAsAnother = [&](const std::vector<std::string>& arguments) {
@@ -156,7 +174,7 @@ TEST_F(Folder, WhereNobodyMayWriteTheFilesOfARunAreRead) {
 
 // As on a disk that is full: redis-server ends, and every one that is started after it.
 TEST_F(Folder, ARunWhoseRedisDoesNotComeBackIsKeptAndGoesOn) {
-  fs::copy(kExports + "/experiment.yaml", file_);
+  fs::copy(kExperiment, file_);
   const std::string broken = temp_.path() + "/broken", pid = temp_.path() + "/pid";
   const std::string program =
       temp_.write("redis", "#!/bin/sh\n[ ! -e " + broken + " ] || exit 1\necho $$ >" + pid +

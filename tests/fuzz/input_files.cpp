@@ -26,8 +26,7 @@ constexpr const char* kExported[] = {"export.json", "history.jsonl", "evaluation
 // A refusal is always the same; returns false.
 bool refused(const Error& error) {
   const int code = error.exitCode();
-  // Updates that are equal but for rounding have a code of their own.
-  require(code == 64 || code == 65 || code == 76, "another exit code: " + error.message);
+  require(code == 64 || code == 65, "another exit code: " + error.message);
   require(!error.message.empty() && error.message.size() < 8000, "no sentence: " + error.message);
   const auto control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
   require(std::none_of(error.message.begin(), error.message.end(), control),

@@ -1,4 +1,4 @@
-"""Results of runs as data frames, from exports and a folder with a report."""
+"""Results of runs as data frames, from an export and a folder with a report."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import tempfile
 import allot
 from outcomes import refusal, skip
 
-EXPORTS = os.path.join(os.path.dirname(__file__), "..", "golden", "exports")
+EXPORT = os.path.join(os.path.dirname(__file__), "..", "golden", "verify", "exact-1")
 
 
 def without_pandas():
@@ -18,27 +18,24 @@ def without_pandas():
     return False
 
 
-def test_exports_are_read():
+def test_an_export_is_read():
     if without_pandas():
         return
-    for name in sorted(os.listdir(EXPORTS)):
-        folder = os.path.join(EXPORTS, name)
-        if not os.path.isdir(folder):
-            continue
-        run = allot.read_run(folder)
-        assert run.experiment == "golden" and len(run.run_id) == 26
-        assert run.updates["version"].tolist() == [1, 2, 3]
-        assert (run.updates["episodes"] == 2).all() and len(run.episodes) == 6
-        assert str(run.updates["committed"].dt.tz) == "UTC"
-        assert (run.episodes["schedule"].map(sum) == 8).all()
-        for version, part in run.episodes.groupby("consumed_by_version"):
-            mean = run.updates.set_index("version")["mean_reward"][version]
-            assert abs(part["reward"].mean() - mean) < 1e-12
-        cells = run.evaluations.set_index("schedule")
-        for schedule, part in run.answers.groupby("schedule"):
-            cell = cells.loc[schedule]
-            assert cell["n"] == len(part) and cell["accuracy"] == part["score"].mean()
-            assert 0 <= cell["ci_low"] <= cell["accuracy"] <= cell["ci_high"] <= 1
+    run = allot.read_run(EXPORT)
+    assert run.experiment == "small" and len(run.run_id) == 26
+    assert run.updates["version"].tolist() == list(range(1, 9))
+    assert (run.updates["episodes"] == 3).all() and len(run.episodes) == 24
+    assert str(run.updates["committed"].dt.tz) == "UTC"
+    assert (run.episodes["schedule"].map(sum) == 8).all()
+    for version, part in run.episodes.groupby("consumed_by_version"):
+        mean = run.updates.set_index("version")["mean_reward"][version]
+        assert abs(part["reward"].mean() - mean) < 1e-12
+    assert len(run.answers) > 0
+    cells = run.evaluations.set_index(["schedule", "total_budget"])
+    for place, part in run.answers.groupby(["schedule", "total_budget"]):
+        cell = cells.loc[place]
+        assert cell["n"] == len(part) and cell["accuracy"] == part["score"].mean()
+        assert 0 <= cell["ci_low"] <= cell["accuracy"] <= cell["ci_high"] <= 1
 
 
 def test_wilsons_interval_is_the_tables():

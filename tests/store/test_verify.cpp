@@ -128,44 +128,48 @@ TEST_F(Archive, ARunWhoseLeastExceedsItsBudgetIsRefused) {
   }
 }
 
-// The last bits of what exp or log made are another processor's matter; the digest has to fit.
-TEST_F(Archive, VerifyTellsRoundingFromWhatWasChanged) {
+// By the last bit, too; the digest has to fit.
+TEST_F(Archive, VerifyFindsTheLastBit) {
   makeRun();
   ASSERT_TRUE(exportTo(out_));
-  const std::string path = out_ + "/history.jsonl";
-  const std::string before = readFile(path);
   const auto changed = [&](const std::function<void(v1::IterationRecord*)>& change) {
-    std::string after;
-    for (const std::string& line : lines(before)) {
-      v1::IterationRecord record;
-      EXPECT_TRUE(parseExactJson(line, &record));
-      if (record.version() == 7) change(&record);
-      after += *exactJson(record) + "\n";
-    }
-    write(path, after);
-    return verify(out_);
+    return afterChanging(7, change);
   };
-  const auto kl = changed(
-      [](auto* record) { record->set_step_kl_nats(std::nextafter(record->step_kl_nats(), 1)); });
-  ASSERT_TRUE(kl) << kl.error().message;
-  EXPECT_EQ(kl->rounding.updates, 1u);
-  EXPECT_EQ(roundingSentence(*kl),
-            "1 of 7 updates differ by rounding only (1 ulp at most): a processor or compiler that "
-            "rounds otherwise computed them; nothing else differs");
-  // The last policy is also the published one, which is another then.
-  const auto logit = changed([](auto* record) {
-    auto* logits = record->mutable_policy()->mutable_logits();
-    logits->Set(2, std::nextafter(logits->Get(2), 1));
-    record->set_policy_sha256(policyDigest(record->policy()));
-  });
-  ASSERT_FALSE(logit);
-  EXPECT_THAT(logit.error().message, HasSubstr("policy differs"));
-  const auto forged = changed([](auto* record) {
-    auto* logits = record->mutable_policy()->mutable_logits();
-    logits->Set(2, std::nextafter(logits->Get(2), 1));
-  });
-  ASSERT_FALSE(forged);
-  EXPECT_THAT(forged.error().message, HasSubstr("update 7: it computes to policy"));
+  EXPECT_THAT(
+      changed([](auto* record) {
+        record->set_step_kl_nats(std::nextafter(record->step_kl_nats(), 1));
+      }),
+      HasSubstr("update 7: its record differs from what it computes to: modified: step_kl"));
+  EXPECT_THAT(changed([](auto* record) {
+                auto* logits = record->mutable_policy()->mutable_logits();
+                logits->Set(2, std::nextafter(logits->Get(2), 1));
+                record->set_policy_sha256(policyDigest(record->policy()));
+              }),
+              HasSubstr("update 7: it computes to policy"));
+  EXPECT_THAT(changed([](auto* record) {
+                auto* logits = record->mutable_policy()->mutable_logits();
+                logits->Set(2, std::nextafter(logits->Get(2), 1));
+              }),
+              HasSubstr("update 7: its record differs"));
+}
+
+TEST_F(Archive, ARunOfAnotherArithmeticIsRefusedWithTheBuildToUse) {
+  makeRun();
+  ASSERT_TRUE(exportTo(out_));
+  const std::string path = out_ + "/export.json";
+  v1::RunExport exported;
+  ASSERT_TRUE(parseExactJson(readFile(path), &exported));
+  for (const char* arithmetic : {"exact-0", ""}) {
+    exported.set_arithmetic(arithmetic);
+    exported.set_build("allot 0.0");
+    write(path, *exactJson(exported));
+    const auto refused = verify(out_);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
+    EXPECT_THAT(refused.error().message,
+                HasSubstr(std::string("was computed by arithmetic \"") + arithmetic +
+                          "\", and this build has exact-1: use the build that made it, allot 0.0"));
+  }
 }
 
 TEST_F(Archive, VerifyFindsAStoreThatDisagreesWithItself) {
