@@ -5,8 +5,7 @@
 #include <string_view>
 
 #include "allot/kernels/method.h"
-#include "cli/methods_text.h"
-#include "cli/tasks_text.h"
+#include "cli/catalogue_text.h"
 #include "cli/terminal.h"
 #include "core/spec/model_catalogue.h"
 #include "core/spec/spec.h"

@@ -2,10 +2,9 @@
 #include <cstdio>
 #include <memory>
 
+#include "cli/catalogue_text.h"
 #include "cli/commands.h"
 #include "cli/explain.h"
-#include "cli/methods_text.h"
-#include "cli/tasks_text.h"
 #include "cli/terminal.h"
 
 namespace allot {

@@ -1,4 +1,4 @@
-// allot render.
+// allot render, allot crd.
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -9,6 +9,7 @@
 #include "core/files/files.h"
 #include "core/spec/prefill_profile.h"
 #include "core/spec/spec.h"
+#include "k8s/render/crd.h"
 #include "k8s/render/render.h"
 #include "k8s/render/yaml_text.h"
 #include "store/redis/acl.h"
@@ -142,6 +143,23 @@ void addRenderCommand(CLI::App* app, Action* action) {
       "edit\n"
       "  allot render my.yaml --component disruption-budget --set spec.cluster.gpus=1");
   command->callback([=] { *action = [choice] { return exitCodeOf(render(*choice)); }; });
+}
+
+void addCrdCommand(CLI::App* app, Action* action) {
+  auto* crd = app->add_subcommand(
+      "crd", "Print what makes a Kubernetes cluster know kind Experiment (a CRD, as YAML)");
+  crd->group(kLookUpGroup);
+  auto without_rules = std::make_shared<bool>(false);
+  crd->add_flag("--without-rules", *without_rules,
+                "For servers before 1.25: fixed keys are kept by the operator alone");
+  crd->footer("Example:\n  allot crd | kubectl apply --server-side -f -");
+  crd->callback([=] {
+    *action = [without_rules] {
+      const auto rules = *without_rules ? CrdRules::kWithout : CrdRules::kWith;
+      std::printf("%s", yamlText(experimentCrd(rules)).c_str());
+      return 0;
+    };
+  });
 }
 
 }  // namespace allot

@@ -2,10 +2,12 @@
 // ServerAccess: where the API server is, whom we trust, and who we are. Token: what a file of the
 // service account says now.
 //
-// Values, but for Token, which belongs to one connection and its thread.
+// Values, but for Token, which belongs to one connection and its thread. inCluster(): any thread,
+// while nobody changes the environment.
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "core/result.h"
@@ -63,5 +65,18 @@ class Token {
   TimePoint read_at_{};
   bool fresh_ = false;
 };
+
+// --- as a pod finds it ---
+
+using Environment = std::function<std::optional<std::string>(const std::string& name)>;
+Environment processEnvironment();
+
+inline constexpr const char* kServiceAccountFolder =
+    "/var/run/secrets/kubernetes.io/serviceaccount";
+
+// The address from KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT; ca.crt, token and namespace
+// from the folder. kUsage, one sentence, where one of them is missing.
+Result<ServerAccess> inCluster(const Environment& environment = processEnvironment(),
+                               const std::string& folder = kServiceAccountFolder);
 
 }  // namespace allot::kube

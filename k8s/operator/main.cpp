@@ -8,8 +8,8 @@
 #include "core/build.h"
 #include "core/telemetry/process.h"
 #include "core/telemetry/telemetry.h"
-#include "k8s/client/in_cluster.h"
 #include "k8s/client/leader_election.h"
+#include "k8s/client/server_access.h"
 #include "k8s/operator/controller.h"
 #include "store/redis/acl.h"
 

@@ -3,11 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "allot/kernels/method.h"
+#include "cli/catalogue_text.h"
 #include "cli/fork_streams.h"
-#include "cli/methods_text.h"
 #include "cli/run_folder.h"
 #include "cli/run_report.h"
-#include "cli/tasks_text.h"
 #include "cli/terminal.h"
 #include "core/random_stream.h"
 #include "core/spec/spec.h"

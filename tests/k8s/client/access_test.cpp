@@ -6,7 +6,6 @@
 #include <filesystem>
 
 #include "k8s/client/api.h"
-#include "k8s/client/in_cluster.h"
 #include "tests/k8s/client/fake_api.h"
 #include "tests/k8s/client/kube_objects.h"
 #include "tests/k8s/client/test_pki.h"

@@ -1,5 +1,6 @@
 #pragma once
-// What `allot methods` prints. Pure functions, any thread.
+// What `allot methods` and `allot tasks` print. Pure functions, any thread.
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,5 +20,9 @@ std::string methodsText();
 
 // The table of methods in docs/reference/methods.md, between its marks "methods".
 std::string methodsMarkdown();
+
+// Every suite with its tasks, then every grader.
+std::string tasksText();
+nlohmann::json tasksJson();
 
 }  // namespace allot
