@@ -67,7 +67,7 @@ std::optional<std::string> checkRow(const PagedKv& kv, const DecodeInputs& in, i
   return std::nullopt;
 }
 
-// Where a budget is so many draws however many keys there are, it is what memory is needed for.
+// Refuses budgets above kMostDraws: with exactAbove=never memory grows with the budget.
 std::optional<std::string> checkBudgets(const DecodeInputs& in) {
   const int64_t count = static_cast<int64_t>(in.rows) * (in.head_budgets ? in.heads : 1);
   for (int64_t i = 0; i < count; ++i) {

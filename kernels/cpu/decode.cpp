@@ -31,7 +31,7 @@ constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 constexpr SelectFunction kSelect[] = {ALLOT_METHODS(ALLOT_SELECT)};
 #undef ALLOT_SELECT
 
-// What one thread works with: one KV head of one row at a time.
+// One thread's scratch, for one KV head of one row at a time.
 struct Scratch {
   std::vector<float> scores;       // [group, padded length]
   std::vector<float> exp_weights;  // the same
@@ -109,7 +109,7 @@ enum class Way {
   kSampled,
 };
 
-// Neighbours of a group that go one way over the keys first..n-1.
+// Neighbouring heads of a group with one Way over the keys first..n-1.
 struct Heads {
   int begin, end;
   Way way;
@@ -118,8 +118,8 @@ struct Heads {
   int count() const { return end - begin; }
 };
 
-// One KV head of one row: the work of one item. Heads of equal way are done together, so that keys
-// and values are read once for them; the bits of each are the same whoever is beside it.
+// The work of one item: one KV head of one row. Neighbouring heads of one Way are processed
+// together, so that their keys and values are read once. No bit depends on the other heads.
 class GroupRun {
  public:
   GroupRun(const MethodOptions& options, const PagedKv& kv, const DecodeInputs& in,
@@ -183,7 +183,7 @@ class GroupRun {
     const bool enough = exact_from_all_ && budget >= static_cast<uint32_t>(n_ - first_);
     return select_ == noSelect || enough ? Way::kExact : Way::kSampled;
   }
-  // Scores are Bernoulli's estimates, but for a window, which is attended to exactly.
+  // Returns true if scores are bernoulli's estimates. A window is attended to exactly.
   bool estimated(Way way) const {
     return options_.method == Method::kBernoulli && way != Way::kWindow;
   }

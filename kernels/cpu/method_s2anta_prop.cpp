@@ -25,13 +25,13 @@ struct Tile {
   uint64_t weight;
 };
 
-// Of keys t size .. (t + 1) size - 1, those that the head has.
+// Returns the head's keys of t size .. (t + 1) size - 1.
 Tile tileOf(const Head& head, int size, int t) {
   const int first = std::max(t * size, head.first), last = std::min(t * size + size, head.n);
   return {first, last, std::accumulate(head.weights + first, head.weights + last, uint64_t{0})};
 }
 
-// S of the head's draws that tile takes for certain, and what is left, in units of 1 / Z.
+// A tile's certain draws, floor(S W_t / Z), and the remainder in units of 1 / Z.
 struct Quota {
   uint32_t draws;
   uint64_t remainder;

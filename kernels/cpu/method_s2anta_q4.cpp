@@ -1,10 +1,10 @@
-// Ours: systematic draws from the softmax of the shadow's scores s~, put right by the exact scores
-// of the drawn rows alone: importance weights exp(s - s~), self-normalised. Keys cost their shadow
-// and the drawn rows.
+// Our method: systematic draws from the softmax of the shadow's scores s~, corrected by the exact
+// scores of the drawn rows alone. Importance weights exp(s - s~) are self-normalised. Keys cost
+// their shadow and the drawn rows.
 //
-// The shadow's scores leave out the mean key, the same number for every key. The weights do
-// not see it, and the estimate of the normaliser has it already: sum_j a~_j exp(s_j - s~_j) =
-// sum_j exp(s_j) / sum_j exp(s~_j), whatever was added to every s~_j.
+// The shadow's scores leave out the mean key, one number for every key. The weights do not depend
+// on it, and the estimate of the normaliser includes it: sum_j a~_j exp(s_j - s~_j) = sum_j
+// exp(s_j) / sum_j exp(s~_j), whatever was added to every s~_j.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -1,16 +1,17 @@
-// skip-softmax (BLASST, arXiv 2512.12087): blocks of keys are taken in order, from the oldest on,
-// and one whose weights, relative to the largest score up to it, are all below a threshold is left
-// out with its values. All keys are read. A biased method with a promise: no key of attention
-// `threshold` or more is left out, for a left-out key's weight relative to all of the row's scores
+// skip-softmax (BLASST, arXiv 2512.12087). Blocks of keys are visited in order, oldest first. A
+// block's values are dropped if all its weights, relative to the running maximum, are below a
+// threshold. All keys are read. The method is biased, with a promise: no key of attention
+// `threshold` or more is dropped, since a dropped key's weight relative to all of the row's scores
 // is smaller still.
 //
-// Blocks are the prefill's: 64 positions, counted from position 0, the window's first and the
-// newest one as short as they are. The order matters: blocks before a larger score are read that
-// would not be after it. Weights are the softmax over the keys kept. No sample budget is taken.
+// Blocks are the prefill's: 64 positions, counted from position 0; the window's first and the
+// newest block may be shorter. The order matters: some blocks before a large score are read that
+// would be dropped after it. Weights are the softmax over the kept keys. The sample budget is
+// ignored.
 //
-// Choices: a block whose keys are all masked is left out whatever the threshold. The largest score
-// is one head's: heads of a group leave out blocks each for itself, and a row that any of them
-// keeps is read.
+// Choices: a block whose keys are all masked is dropped at any threshold. The running maximum is
+// one head's: heads of a group drop blocks separately, and a value row that any of them keeps is
+// read.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -10,10 +10,10 @@ namespace allot::kernels {
 // = n_s sigma_X / |X| and h = sqrt(1/b - 1/n_s). By the paper's lemma on sums, X is off by more
 // than eps_X |X| with probability at most delta_X if
 //   eps_X >= z_X h c_X,  z_X = Phi^-1(1 - delta_X / 2).
-// Lemma 4.2: o^ = N^/D^ is then off by at most 2 (eps_N + eps_D) |o| but for delta_N + delta_D; so
-// eps_N + eps_D = epsilon / 2 and delta_N + delta_D = delta.
-// How both are split is free (Theorem 4.3). Whatever the deltas, the larger of the two budgets is
-// least where both are equal, that is eps_N / eps_D = z_N c_N / (z_D c_D); then
+// Lemma 4.2: o^ = N^/D^ is then off by at most 2 (eps_N + eps_D) |o|, except with probability
+// delta_N + delta_D; so eps_N + eps_D = epsilon / 2 and delta_N + delta_D = delta. How both are
+// split is free (Theorem 4.3). Whatever the deltas, the larger of the two budgets is least where
+// both are equal, that is eps_N / eps_D = z_N c_N / (z_D c_D); then
 //   h (z_N c_N + z_D c_D) = epsilon / 2, or
 //   1/b - 1/n_s = (epsilon / 2 / (z_N c_N + z_D c_D))^2.
 // Where 1/n_s is left out this is b = ((z_N c_N + z_D c_D) / (epsilon / 2))^2; with it, b <= n_s.

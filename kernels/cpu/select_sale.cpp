@@ -181,7 +181,7 @@ class SaleHead {
     return in_.scale * score;
   }
 
-  // Whether any pair's score reaches its row's threshold.
+  // Returns true if a pair's score reaches its row's threshold.
   bool reaches(int begin, int end, int block, const std::vector<float>& thresholds) {
     const int from = block * kSaleKeys;
     // Products of codes are whole numbers below 2^24: exact in any order.

@@ -126,8 +126,8 @@ bool fitsPlan(const MethodOptions& method, const MethodOptions& planned) {
   return (method.method == Method::kBernoulli) == (planned.method == Method::kBernoulli);
 }
 
-// Draws are fewer than keys, but for those that are made however many keys there are; a tile may
-// make one whatever the budget, and quest reads up to two pages more.
+// Draws are fewer than keys, except with exactAbove=never. A tile makes at least one draw, and
+// quest reads up to two pages more.
 uint32_t drawStride(const MethodOptions& method, const StepBounds& bounds) {
   const auto keys = static_cast<uint32_t>(bounds.max_length);
   const ChosenBy by = chosenBy(method);

@@ -227,8 +227,9 @@ struct CodedQueries {
     }
   }
 
-  // Whether a score of the tile's block `in_tile` may reach its row's threshold: by the largest
-  // product and the largest mean score of the keys that share a scale, with room for rounding.
+  // Returns true if a score of the tile's block `in_tile` may reach its row's threshold: by the
+  // largest product and the largest mean score of the keys that share a scale, with room for
+  // rounding.
   __device__ bool mayReach(float scale_of_all, const int (&dots)[kCodeKeys / 8][4],
                            const uint8_t* tile, int in_tile, int lane) const {
     const int t = lane % 4;
@@ -251,8 +252,8 @@ struct CodedQueries {
     return may;
   }
 
-  // Whether one of this thread's scores of the tile's block `in_tile` reaches its row's threshold;
-  // the block's first key is at `first`, and keys before a row's window do not count.
+  // Returns true if one of this thread's scores of the tile's block `in_tile` reaches its row's
+  // threshold. The block's first key is at `first`; keys before a row's window do not count.
   __device__ bool reach(float scale_of_all, const int (&dots)[kCodeKeys / 8][4],
                         const uint8_t* tile, int in_tile, int first, int lane) const {
     const int t = lane % 4;
