@@ -12,6 +12,7 @@
 #include "core/spec/spec.h"
 #include "core/spec/spec_keys.h"
 #include "core/spec/spec_yaml.h"
+#include "store/checks.h"
 
 namespace allot {
 namespace {
@@ -21,10 +22,6 @@ constexpr size_t kEvaluationsInSlice = 256;
 constexpr size_t kAnsweredInSlice = 16;  // a MiB of answers at most
 // Policy and state change in one step, so reading them one after the other soon gives a pair.
 constexpr int kPairTries = 50;
-
-bool allFinite(const google::protobuf::RepeatedField<double>& values) {
-  return std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); });
-}
 
 }  // namespace
 
@@ -56,9 +53,7 @@ Result<v1::AggregatorState> firstState(const RunSpec& spec, const v1::ModelFacts
   const auto layers = static_cast<int>(model.layers());
   if (state.policy().logits_size() != layers || state.first_moment_size() != layers ||
       state.second_moment_size() != layers ||
-      state.lag_counts_size() != static_cast<int>(kLagBuckets) ||
-      !allFinite(state.policy().logits()) || !allFinite(state.first_moment()) ||
-      !allFinite(state.second_moment()) || !std::isfinite(state.moving_baseline()) ||
+      state.lag_counts_size() != static_cast<int>(kLagBuckets) || !store::isFinite(state) ||
       state.policy().version() != 0) {
     return fail(ErrorCode::kData,
                 "its origin's state does not fit a model of " + std::to_string(layers) + " layers");
