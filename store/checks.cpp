@@ -1,7 +1,10 @@
 #include "store/checks.h"
 
+#include <google/protobuf/reflection.h>
+
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <set>
 
 #include "core/evaluation/answers.h"
@@ -25,6 +28,17 @@ std::string padded(uint64_t number, size_t width) {
 
 tl::unexpected<Error> fault(std::string message) {
   return fail(ErrorCode::kInternal, std::move(message));
+}
+
+// Of what a reader found that no program of ours stores.
+tl::unexpected<Error> spoilt(const std::string& where, const std::string& found) {
+  return fail(ErrorCode::kData, "the store's " + where + " holds " + found +
+                                    ": it was written by another program or is damaged");
+}
+
+template <typename Numbers>
+bool areFinite(const Numbers& values) {
+  return std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); });
 }
 
 }  // namespace
@@ -84,10 +98,18 @@ Status checkFacts(uint64_t bytes, const std::string& where) {
                                     "worker that starts will say what the model is");
 }
 
-Status checkInitial(const v1::PolicySnapshot& policy) {
-  if (policy.version() == 0) return {};
-  return fault("the first policy has version " + std::to_string(policy.version()) +
-               " instead of 0");
+Status checkInitial(const v1::PolicySnapshot& policy, const v1::AggregatorState& state) {
+  if (policy.version() != 0)
+    return fault("the first policy has version " + std::to_string(policy.version()) +
+                 " instead of 0");
+  if (!isFinite(policy)) return fault("the first policy holds a number that is not finite");
+  return checkState(state);
+}
+
+Status checkState(const v1::AggregatorState& state) {
+  if (isFinite(state)) return {};
+  return fault("the state after update " + std::to_string(state.policy().version()) +
+               " holds a number that is not finite");
 }
 
 Status checkCommit(const Commit& commit) {
@@ -97,6 +119,9 @@ Status checkCommit(const Commit& commit) {
     return fault("a commit on version " + std::to_string(commit.expected_version) +
                  " carries policy version " + std::to_string(commit.policy.version()) +
                  " and record version " + std::to_string(commit.record.version()));
+  if (!isFinite(commit.policy))
+    return fault("policy version " + std::to_string(next) + " holds a number that is not finite");
+  ALLOT_TRY(checkState(commit.state));
   std::set<std::string_view> results;
   for (const auto& [entry_id, result_id] : commit.consumed) {
     ALLOT_TRY(checkEntryId(entry_id));
@@ -134,6 +159,10 @@ Status checkImported(const std::vector<v1::IterationRecord>& records) {
     if (record.version() == 0 || record.version() > kLargestNumber)
       return badInput("an imported record has version " + std::to_string(record.version()) +
                       ": versions start at 1");
+    if (!areFinite(record.weights()) || !areFinite(record.baselines()) ||
+        !isFinite(record.policy()))
+      return badInput("imported record " + std::to_string(record.version()) +
+                      " holds a number that is not finite");
     for (const auto& result : record.results())
       ALLOT_TRY(checkName(result.result_id(), "the id of an imported result"));
   }
@@ -170,6 +199,8 @@ Status checkImage(const RunImage& image) {
   ALLOT_TRY(checkRunSpec(image.spec));
   ALLOT_TRY(checkControl(image.control));
   ALLOT_TRY(checkTicket(image.next_ticket));
+  if (image.state && !isFinite(*image.state))
+    return badInput("the imported state holds a number that is not finite");
   for (const auto& unit : image.open_units) ALLOT_TRY(checkUnit(unit));
   return {};
 }
@@ -201,6 +232,53 @@ Result<uint64_t> toNumber(std::string_view text, const std::string& what) {
     return fail(ErrorCode::kData,
                 "the store's " + what + " is no number: it was written by another program");
   return value;
+}
+
+Result<uint64_t> toCount(std::string_view text, const std::string& what) {
+  ALLOT_ASSIGN(const uint64_t value, toNumber(text, what));
+  if (value <= kLargestNumber) return value;
+  return fail(ErrorCode::kData, "the store's " + what + " holds " + std::to_string(value) +
+                                    ", which is beyond 2^53: it was written by another program");
+}
+
+bool isFinite(const google::protobuf::Message& message) {
+  using google::protobuf::FieldDescriptor;
+  const google::protobuf::Reflection& values = *message.GetReflection();
+  std::vector<const FieldDescriptor*> fields;
+  values.ListFields(message, &fields);
+  return std::all_of(fields.begin(), fields.end(), [&](const FieldDescriptor* field) {
+    const bool number = field->cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE;
+    if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE && !number) return true;
+    if (!field->is_repeated())
+      return number ? std::isfinite(values.GetDouble(message, field))
+                    : isFinite(values.GetMessage(message, field));
+    if (number) return areFinite(values.GetRepeatedFieldRef<double>(message, field));
+    for (int i = 0; i < values.FieldSize(message, field); ++i)
+      if (!isFinite(values.GetRepeatedMessage(message, field, i))) return false;
+    return true;
+  });
+}
+
+Status checkStored(const v1::PolicySnapshot& policy, const std::string& where) {
+  if (policy.version() > kLargestNumber)
+    return spoilt(where, "a policy whose version is beyond 2^53");
+  if (!isFinite(policy)) return spoilt(where, "a policy with a number that is not finite");
+  return {};
+}
+
+Status checkStored(const v1::AggregatorState& state, const std::string& where) {
+  if (state.policy().version() > kLargestNumber)
+    return spoilt(where, "a state whose version is beyond 2^53");
+  if (!isFinite(state)) return spoilt(where, "a state with a number that is not finite");
+  return {};
+}
+
+Status checkStored(const v1::IterationRecord& record, uint64_t version, const std::string& where) {
+  if (record.version() != version)
+    return spoilt(where, "a record of update " + std::to_string(record.version()));
+  if (!areFinite(record.weights()) || !areFinite(record.baselines()))
+    return spoilt(where, "a record with a weight or baseline that is not finite");
+  return checkStored(record.policy(), where);
 }
 
 std::string paddedChunk(uint32_t chunk) { return padded(chunk, 10); }

@@ -2,6 +2,8 @@
 // What RedisStore and MemoryStore have in common: the checks on what callers hand in, and the
 // sentences of refusals, so that both refuse the same things with the same code. Pure functions,
 // any thread.
+#include <google/protobuf/message.h>
+
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -40,7 +42,8 @@ Status checkTicket(uint64_t ticket);
 Status checkTickets(const std::vector<uint64_t>& tickets);
 // The model's facts, of this size; `where` they are is for the message (kData).
 Status checkFacts(uint64_t bytes, const std::string& where);
-Status checkInitial(const v1::PolicySnapshot& policy);
+Status checkInitial(const v1::PolicySnapshot& policy, const v1::AggregatorState& state);
+Status checkState(const v1::AggregatorState& state);
 Status checkCommit(const Commit& commit);
 Status checkUnit(const v1::EvaluationUnit& unit);
 Status checkClaim(const ClaimRequest& request);
@@ -57,6 +60,16 @@ Result<StoredEvaluation> toStored(const v1::EvaluationResult& result);
 Status checkImported(const std::vector<v1::IterationRecord>& records);
 Status checkImported(const std::vector<v1::EvaluationResult>& results);
 Status checkImage(const RunImage& image);
+
+// Returns true if every number of the message is finite, and of the messages in it.
+bool isFinite(const google::protobuf::Message& message);
+
+// Check what a reader found in the store, which others can write, too; `where` it was is for the
+// message (kData).
+Status checkStored(const v1::PolicySnapshot& policy, const std::string& where);
+Status checkStored(const v1::AggregatorState& state, const std::string& where);
+// `version` is what the entry's name says.
+Status checkStored(const v1::IterationRecord& record, uint64_t version, const std::string& where);
 
 // The word of a stored control record; `where` it is, for the message (kData).
 Result<Desired> toDesired(std::string_view word, const std::string& where);
@@ -81,6 +94,8 @@ void completeStored(Control* control);
 
 // A number that the store holds; `what` names it in the error (kData).
 Result<uint64_t> toNumber(std::string_view text, const std::string& what);
+// Such a number of at most kLargestNumber: a version, a ticket, a revision.
+Result<uint64_t> toCount(std::string_view text, const std::string& what);
 // Names of a unit's group, "version:chunk": as text, the smaller one is the older version.
 std::string paddedChunk(uint32_t chunk);
 std::string groupOf(const v1::EvaluationUnit& unit);

@@ -34,10 +34,6 @@ Status checkExperiment(const v1::Experiment& experiment, const std::string& name
   return {};
 }
 
-bool areFinite(const google::protobuf::RepeatedField<double>& values) {
-  return std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); });
-}
-
 Status checkState(const v1::RunExport& exported) {
   if (!exported.has_state()) return {};
   const v1::AggregatorState& state = exported.state();
@@ -47,8 +43,7 @@ Status checkState(const v1::RunExport& exported) {
       state.second_moment_size() != layers) {
     return wrong("the state is not one of the model's " + std::to_string(layers) + " layers");
   }
-  if (!areFinite(state.policy().logits()) || !areFinite(state.first_moment()) ||
-      !areFinite(state.second_moment()) || !std::isfinite(state.moving_baseline())) {
+  if (!store::isFinite(state)) {
     return wrong("the state holds a number that is not finite");
   }
   return {};

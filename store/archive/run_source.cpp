@@ -13,6 +13,7 @@
 #include "core/spec/spec.h"
 #include "core/spec/spec_keys.h"
 #include "core/spec/spec_yaml.h"
+#include "store/checks.h"
 
 namespace allot {
 namespace {
@@ -53,8 +54,8 @@ Result<v1::AggregatorState> firstState(const RunSpec& spec, const v1::ModelFacts
   }
   if (!spec.origin) return initialState(spec.experiment, shapeOf(model));
   const v1::AggregatorState& state = spec.origin->state();
-  if (state.policy().version() != 0) {
-    return fail(ErrorCode::kData, "its origin's state is not a first one");
+  if (state.policy().version() != 0 || !store::isFinite(state)) {
+    return fail(ErrorCode::kData, "its origin's state is not a finite first one");
   }
   ALLOT_TRY(checkBudgets(spec.experiment, shapeOf(model), state));
   v1::PolicySnapshot then = state.policy();

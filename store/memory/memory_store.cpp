@@ -197,7 +197,7 @@ void MemoryStore::publish(const v1::PolicySnapshot& policy, const v1::Aggregator
 
 Status MemoryStore::publishInitial(uint64_t epoch, const v1::PolicySnapshot& policy,
                                    const v1::AggregatorState& state) {
-  ALLOT_TRY(store::checkInitial(policy));
+  ALLOT_TRY(store::checkInitial(policy, state));
   ALLOT_TRY(checkEpoch(epoch));
   if (server_->policy_) return {};
   publish(policy, state);
@@ -208,6 +208,7 @@ Status MemoryStore::publishInitial(uint64_t epoch, const v1::PolicySnapshot& pol
 Result<std::optional<v1::AggregatorState>> MemoryStore::readState() { return server_->state_; }
 
 Status MemoryStore::writeState(uint64_t epoch, const v1::AggregatorState& state) {
+  ALLOT_TRY(store::checkState(state));
   ALLOT_TRY(checkEpoch(epoch));
   ALLOT_TRY(checkVersion(state.policy().version()));
   server_->state_ = state;

@@ -193,7 +193,7 @@ Result<std::optional<Control>> RedisStore::readControl() {
   ALLOT_ASSIGN(control.desired, store::toDesired(fields[0].text(), key("control")));
   ALLOT_ASSIGN(control.experiment, store::decode<v1::Experiment>(fields[1].text(), key("control")));
   ALLOT_ASSIGN(control.file, store::decode<v1::Experiment>(fields[2].text(), key("control")));
-  ALLOT_ASSIGN(control.revision, toNumber(fields[3].text(), key("control")));
+  ALLOT_ASSIGN(control.revision, store::toCount(fields[3].text(), key("control")));
   store::completeStored(&control);
   return control;
 }
@@ -222,6 +222,7 @@ Result<std::optional<PublishedPolicy>> RedisStore::readPolicy() {
   if (policy.sha256 != sha256Hex(fields[0].text()))
     return fail(ErrorCode::kData, "the policy in " + key("policy") +
                                       " does not match its digest: it was not written by allot");
+  ALLOT_TRY(store::checkStored(policy.snapshot, key("policy")));
   return policy;
 }
 
@@ -360,9 +361,11 @@ Result<std::vector<v1::IterationRecord>> RedisStore::readHistory(uint64_t after,
                                        std::to_string(store::kMostBytesRead)}));
   for (size_t i = 0; i < reply.view().size(); ++i) {
     const RedisView entry = reply.view()[i];
-    ALLOT_ASSIGN(auto record, store::decode<v1::IterationRecord>(
-                                  entry[1][1].text(), "entry " + std::string(entry[0].text()) +
-                                                          " of " + key("history")));
+    const std::string_view id = entry[0].text();
+    const std::string where = "entry " + std::string(id) + " of " + key("history");
+    ALLOT_ASSIGN(auto record, store::decode<v1::IterationRecord>(entry[1][1].text(), where));
+    ALLOT_ASSIGN(const uint64_t version, toNumber(id.substr(0, id.find('-')), where));
+    ALLOT_TRY(store::checkStored(record, version, where));
     records.push_back(std::move(record));
   }
   return records;
@@ -398,7 +401,7 @@ Result<std::vector<Evaluation>> RedisStore::readEvaluations(const std::string& a
 Result<uint64_t> RedisStore::nextTicket() {
   ALLOT_ASSIGN(const RedisReply reply, connection_.call({"GET", key("tickets")}));
   if (reply.view().isNil()) return 0;
-  return toNumber(reply.view().text(), key("tickets"));
+  return store::toCount(reply.view().text(), key("tickets"));
 }
 
 Result<std::map<std::string, uint64_t>> RedisStore::readRefusalCounts() {

@@ -56,7 +56,7 @@ Status RedisStore::releaseLease(const std::string& holder) {
 
 Status RedisStore::publishInitial(uint64_t epoch, const v1::PolicySnapshot& policy,
                                   const v1::AggregatorState& state) {
-  ALLOT_TRY(store::checkInitial(policy));
+  ALLOT_TRY(store::checkInitial(policy, state));
   const std::string bytes = policy.SerializeAsString();
   ALLOT_ASSIGN(const RedisReply reply,
                run(lua::publish_initial,
@@ -67,10 +67,13 @@ Status RedisStore::publishInitial(uint64_t epoch, const v1::PolicySnapshot& poli
 Result<std::optional<v1::AggregatorState>> RedisStore::readState() {
   ALLOT_ASSIGN(const RedisReply reply, connection_.call({"GET", key("state")}));
   if (!reply.view().isText()) return std::nullopt;
-  return store::decode<v1::AggregatorState>(reply.view().text(), key("state"));
+  ALLOT_ASSIGN(auto state, store::decode<v1::AggregatorState>(reply.view().text(), key("state")));
+  ALLOT_TRY(store::checkStored(state, key("state")));
+  return state;
 }
 
 Status RedisStore::writeState(uint64_t epoch, const v1::AggregatorState& state) {
+  ALLOT_TRY(store::checkState(state));
   const uint64_t version = state.policy().version();
   ALLOT_ASSIGN(const RedisReply reply,
                run(lua::write_state,
@@ -134,6 +137,12 @@ Result<std::vector<v1::PolicySnapshot>> RedisStore::readPolicies(uint64_t first,
   for (size_t i = 0; i < reply.view().size(); ++i) {
     if (!reply.view()[i].isText()) continue;
     ALLOT_ASSIGN(auto policy, store::decode<v1::PolicySnapshot>(reply.view()[i].text(), where));
+    ALLOT_TRY(store::checkStored(policy, where));
+    if (policy.version() != first + i)
+      return fail(ErrorCode::kData, "the store's " + where + " holds version " +
+                                        std::to_string(policy.version()) + " as version " +
+                                        std::to_string(first + i) +
+                                        ": it was written by another program");
     policies.push_back(std::move(policy));
   }
   return policies;
@@ -164,7 +173,7 @@ Result<uint64_t> RedisStore::ticketsCountedThrough() {
   ALLOT_ASSIGN(const RedisReply reply,
                connection_.call({"HGET", key("counted_tickets"), "through"}));
   if (reply.view().isNil()) return 0;
-  return toNumber(reply.view().text(), key("counted_tickets"));
+  return store::toCount(reply.view().text(), key("counted_tickets"));
 }
 
 Status RedisStore::countTickets(uint64_t epoch, uint64_t from, uint64_t through,

@@ -1,6 +1,8 @@
 // The run itself: its record, who leads, what people change, and its import.
 #include <gmock/gmock.h>
 
+#include <limits>
+
 #include "core/digest.h"
 #include "tests/store/conformance_suite.h"
 
@@ -484,6 +486,44 @@ TEST_P(StoreConformance, AnImportWithAHoleIsRefused) {
   ASSERT_TRUE(succeeded(store_->beginImport()));
   ASSERT_TRUE(succeeded(store_->importHistory(run.history)));
   ASSERT_TRUE(succeeded(store_->endImport(run.image)));
+}
+
+// A number that is not finite would be in every policy after it.
+TEST_P(StoreConformance, WhatIsNotFiniteIsNotWritten) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const uint64_t epoch = store_->acquireLease("first", 3'600'000)->epoch;
+  const Leadership leader(*store_, epoch);
+  v1::PolicySnapshot odd = policy(0);
+  odd.set_logits(0, nan);
+  v1::AggregatorState odd_state = state(0);
+  odd_state.set_moving_baseline(nan);
+  EXPECT_TRUE(failsWith(leader.publishInitial(odd, state(0)), ErrorCode::kInternal));
+  EXPECT_TRUE(failsWith(leader.publishInitial(policy(0), odd_state), ErrorCode::kInternal));
+  EXPECT_FALSE(store_->readPolicy().value().has_value());
+  ASSERT_TRUE(succeeded(leader.publishInitial(policy(0), state(0))));
+  EXPECT_TRUE(failsWith(leader.writeState(odd_state), ErrorCode::kInternal));
+  Commit commit = commitOf(0, {});
+  commit.policy.set_logits(0, nan);
+  EXPECT_TRUE(failsWith(leader.commit(commit), ErrorCode::kInternal));
+  commit = commitOf(0, {});
+  commit.state.add_learners()->add_precision(nan);
+  EXPECT_TRUE(failsWith(leader.commit(commit), ErrorCode::kInternal));
+  EXPECT_EQ(store_->readPolicy().value()->snapshot.version(), 0u);
+  EXPECT_EQ(store_->readState().value()->moving_baseline(), 0);
+}
+
+TEST_P(StoreConformance, WhatIsNotFiniteIsNotImported) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  Exported run = exported();
+  ASSERT_TRUE(succeeded(store_->beginImport()));
+  v1::IterationRecord odd = run.history[0];
+  odd.add_baselines(nan);
+  EXPECT_TRUE(failsWith(store_->importHistory({odd}), ErrorCode::kUsage));
+  ASSERT_TRUE(succeeded(store_->importHistory(run.history)));
+  RunImage odd_image = run.image;
+  odd_image.state->add_first_moment(nan);
+  EXPECT_TRUE(failsWith(store_->endImport(odd_image), ErrorCode::kUsage));
+  EXPECT_TRUE(succeeded(store_->endImport(run.image)));
 }
 
 }  // namespace

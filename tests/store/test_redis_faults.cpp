@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <fstream>
+#include <limits>
 #include <set>
 #include <thread>
 
@@ -518,6 +519,56 @@ TEST_F(RedisFaults, WhatOthersWroteIsRefusedNotTrusted) {
   const auto entries = store->readInbox(10, 0);
   ASSERT_TRUE(succeeded(entries));
   EXPECT_EQ(entries->at(0).result_id, "");
+}
+
+// What is stored is whole, and yet nothing of ours would have stored it.
+TEST_F(RedisFaults, NumbersThatNobodyOfUsStoresAreRefusedWhereTheyAreRead) {
+  auto store = open();
+  const auto refused = [](const auto& read, const std::string& sentence) {
+    EXPECT_TRUE(failsWith(read, ErrorCode::kData)) << sentence;
+    const std::string said = read ? "" : read.error().message;
+    EXPECT_THAT(said, HasSubstr(sentence));
+  };
+  const std::string beyond = std::to_string((uint64_t{1} << 53) + 1);
+  v1::PolicySnapshot odd = policy(3), late = policy(0);
+  odd.set_logits(1, std::numeric_limits<double>::quiet_NaN());
+  late.set_version((uint64_t{1} << 53) + 1);
+  for (const auto& [stored, sentence] :
+       {std::pair{odd, "number that is not finite"}, {late, "version is beyond 2^53"}}) {
+    const std::string bytes = stored.SerializeAsString();
+    ASSERT_TRUE(
+        raw_.call({"HSET", "allot:{run}:policy", "blob", bytes, "sha256", sha256Hex(bytes)}));
+    refused(store->readPolicy(), sentence);
+    v1::AggregatorState state;
+    *state.mutable_policy() = stored;
+    ASSERT_TRUE(raw_.call({"SET", "allot:{run}:state", state.SerializeAsString()}));
+    refused(store->readState(), sentence);
+  }
+  v1::AggregatorState moments = state(1);
+  moments.add_second_moment(std::numeric_limits<double>::infinity());
+  ASSERT_TRUE(raw_.call({"SET", "allot:{run}:state", moments.SerializeAsString()}));
+  refused(store->readState(), "a state with a number that is not finite");
+
+  ASSERT_TRUE(raw_.call({"HSET", "allot:{run}:policies", "3", odd.SerializeAsString()}));
+  refused(store->readPolicies(3, 1), "a policy with a number that is not finite");
+  ASSERT_TRUE(raw_.call({"HSET", "allot:{run}:policies", "3", policy(4).SerializeAsString()}));
+  refused(store->readPolicies(3, 1), "holds version 4 as version 3");
+
+  v1::IterationRecord record;
+  record.set_version(2);
+  ASSERT_TRUE(raw_.call({"XADD", "allot:{run}:history", "1-0", "rec", record.SerializeAsString()}));
+  refused(store->readHistory(0, 1), "a record of update 2");
+  record.add_weights(std::numeric_limits<double>::infinity());
+  ASSERT_TRUE(raw_.call({"XADD", "allot:{run}:history", "2-0", "rec", record.SerializeAsString()}));
+  refused(store->readHistory(1, 1), "a weight or baseline that is not finite");
+
+  ASSERT_TRUE(raw_.call({"HSET", "allot:{run}:control", "desired", "running", "experiment", "",
+                         "file", "", "revision", beyond}));
+  refused(store->readControl(), "which is beyond 2^53");
+  ASSERT_TRUE(raw_.call({"SET", "allot:{run}:tickets", beyond}));
+  refused(store->nextTicket(), "which is beyond 2^53");
+  ASSERT_TRUE(raw_.call({"HSET", "allot:{run}:counted_tickets", "through", beyond}));
+  refused(store->ticketsCountedThrough(), "which is beyond 2^53");
 }
 
 TEST_F(RedisFaults, AHistoryAheadOfThePolicyStopsTheCommitBeforeItsFirstWrite) {
