@@ -19,7 +19,7 @@
 
 #include "aggregator/learner/aggregator.h"
 #include "aggregator/learner/aggregator_probe.h"
-#include "cli/process.h"
+#include "cli/child_process.h"
 #include "core/learning/policy_gradient.h"
 #include "core/learning/schedule.h"
 #include "core/spec/spec.h"
@@ -205,11 +205,11 @@ void print(const Bench& bench, const std::vector<Share>& shares, double aggregat
 void measure(Bench bench, const std::string& dir) {
   const std::string socket = dir + "/redis.sock";
   auto redis =
-      must(Process::start({"redis-server",
-                           {"--port", "0", "--unixsocket", socket, "--dir", dir, "--appendonly",
-                            "yes", "--appendfsync", "always", "--save", ""},
-                           {}},
-                          dir + "/redis.log"));
+      must(ChildProcess::start({"redis-server",
+                                {"--port", "0", "--unixsocket", socket, "--dir", dir,
+                                 "--appendonly", "yes", "--appendfsync", "always", "--save", ""},
+                                {}},
+                               dir + "/redis.log"));
   bench.url = "unix:" + socket;
   std::vector<WorkerProcess> workers;
   // Forked before this process has a connection or a thread of its own.
