@@ -1,5 +1,5 @@
 // allot-aggregator: the one learner of a run, and the page that shows it. Options, and what is
-// there before the first tick (leading.h).
+// there before the first tick (leader.h).
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "aggregator/clocks.h"
-#include "aggregator/leading.h"
+#include "aggregator/leader.h"
 #include "aggregator/learner/experiment_file.h"
 #include "aggregator/report/served_report.h"
 #include "core/build.h"
@@ -75,7 +75,7 @@ Status aggregate(Options options) {
   if (!wanted && !options.lead.stay) return tl::unexpected(wanted.error());
   SharedView shared(unixMs, steadyMs);
   ALLOT_ASSIGN(const auto telemetry, startTelemetry(options, &shared, wanted));
-  Shown shown(telemetry.get());
+  LeaderTelemetry shown(telemetry.get());
   std::random_device device;
   const auto random = [&] { return uint64_t{device()} << 32 | device(); };
   const std::string fresh = makeUlid(unixMs(), random(), random());

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/evaluation/evaluation_table.h"
-#include "core/evaluation/fidelity.h"
+#include "core/evaluation/fidelity_table.h"
 #include "core/learning/history_summary.h"
 #include "core/run_state.h"
 #include "store/records.h"

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "cli/child_process.h"
 #include "cli/commands.h"
-#include "cli/process.h"
 #include "cli/sample_calibration.h"
 
 namespace allot {

@@ -194,7 +194,7 @@ Result<ClusterStore> ClusterStore::open(const ClusterChoice& wanted, StoreAccoun
   FileHandle log(mkostemp(path, O_CLOEXEC));
   if (!log.isOpen()) return fail(ErrorCode::kIo, "cannot make a file in /tmp");
   const std::string service = "svc/" + choice.experiment + "-redis";
-  auto forward = Process::start(kubectl(choice, {"port-forward", service, ":6379"}), path);
+  auto forward = ChildProcess::start(kubectl(choice, {"port-forward", service, ":6379"}), path);
   unlink(path);
   if (!forward) return tl::unexpected(forward.error());
   ClusterStore store(std::move(*forward), std::move(log), std::move(file),

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "cli/process.h"
+#include "cli/child_process.h"
 #include "core/files/files.h"
 #include "core/result.h"
 
@@ -36,7 +36,7 @@ class ClusterStore {
   Status explained(Status status);
 
  private:
-  ClusterStore(Process forward, FileHandle log, FileHandle password, std::string what)
+  ClusterStore(ChildProcess forward, FileHandle log, FileHandle password, std::string what)
       : forward_(std::move(forward)),
         log_(std::move(log)),
         password_(std::move(password)),
@@ -44,7 +44,7 @@ class ClusterStore {
   Result<int> waitForPort();
   std::string said() const;  // by kubectl
 
-  Process forward_;
+  ChildProcess forward_;
   FileHandle log_;       // of kubectl; has no name any more
   FileHandle password_;  // in memory, without a name
   std::string what_;     // "to forward a port to svc/x-redis in namespace x"

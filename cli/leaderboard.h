@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/evaluation/evaluation_table.h"
-#include "core/evaluation/statistics.h"
+#include "core/evaluation/score_statistics.h"
 
 namespace allot {
 

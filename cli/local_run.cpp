@@ -112,7 +112,7 @@ Status LocalRun::startWorkers(bool wanted) {
 }
 
 Status LocalRun::launch(Child* child) {
-  ALLOT_ASSIGN(child->process, Process::start(child->command, logOf(*child)));
+  ALLOT_ASSIGN(child->process, ChildProcess::start(child->command, logOf(*child)));
   child->started = std::chrono::steady_clock::now();
   return {};
 }

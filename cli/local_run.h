@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/process.h"
+#include "cli/child_process.h"
 #include "cli/run_command.h"
 #include "core/result.h"
 #include "store/store.h"
@@ -55,7 +55,7 @@ class LocalRun {
   struct Child {
     std::string name;  // "worker-1"; its log is <dir>/<name>.log
     Command command;
-    std::optional<Process> process;
+    std::optional<ChildProcess> process;
     int restarts = 0;  // of those that came soon after each other
     std::chrono::steady_clock::time_point started{};
     std::chrono::steady_clock::time_point start_after{};

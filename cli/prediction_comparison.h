@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/evaluation/statistics.h"
+#include "core/evaluation/score_statistics.h"
 #include "core/result.h"
 
 namespace allot {
@@ -57,8 +57,9 @@ struct PredictionComparison {
   std::vector<PredictionRow> rows;  // all, then each task where there are two at least
 };
 
-// Intervals are those of allot's tables (core/evaluation/statistics.h), the same each time. kUsage
-// where no question is in both, or where one file alone has tasks and its ids repeat over them.
+// Intervals are those of allot's tables (core/evaluation/score_statistics.h), the same each time.
+// kUsage where no question is in both, or where one file alone has tasks and its ids repeat over
+// them.
 Result<PredictionComparison> comparePredictions(const Predictions& a, const Predictions& b);
 
 nlohmann::json comparisonJson(const PredictionComparison& comparison);

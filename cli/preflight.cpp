@@ -7,7 +7,7 @@
 #include <tuple>
 #include <vector>
 
-#include "cli/process.h"
+#include "cli/child_process.h"
 #include "cli/terminal.h"
 #include "core/evaluation/evaluation_plan.h"
 #include "core/files/experiment_files.h"

@@ -52,7 +52,7 @@ Result<std::string> chooseRun(const RunChoice& choice) {
 
 }  // namespace
 
-Status waitForRedis(RunReader* store, Process* server, const std::string& log) {
+Status waitForRedis(RunReader* store, ChildProcess* server, const std::string& log) {
   const auto end = std::chrono::steady_clock::now() + seconds(60);
   while (true) {
     const auto answer = store->readSpec();
@@ -75,7 +75,8 @@ Result<LocalRedis> LocalRedis::start(const std::string& program, const std::stri
   const std::string socket = socketPath(folder, run_id);
   const std::string log = folder + "/redis.log";
   ALLOT_TRY(waitUntilUnserved(socket));
-  ALLOT_ASSIGN(Process process, Process::start(redisCommand(program, folder, socket), log));
+  ALLOT_ASSIGN(ChildProcess process,
+               ChildProcess::start(redisCommand(program, folder, socket), log));
   ALLOT_ASSIGN(const auto store, openRedisStore("unix:" + socket, run_id));
   LocalRedis redis(socket, std::move(process));
   ALLOT_TRY(waitForRedis(store.get(), &*redis.process_, log));

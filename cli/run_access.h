@@ -9,8 +9,8 @@
 #include <optional>
 #include <string>
 
+#include "cli/child_process.h"
 #include "cli/cluster.h"
-#include "cli/process.h"
 #include "cli/run_folder.h"
 #include "core/result.h"
 #include "store/archive/run_source.h"
@@ -42,14 +42,14 @@ class LocalRedis {
   const std::string& socket() const { return socket_; }
 
  private:
-  LocalRedis(std::string socket, Process process)
+  LocalRedis(std::string socket, ChildProcess process)
       : socket_(std::move(socket)), process_(std::move(process)) {}
   std::string socket_;
-  std::optional<Process> process_;
+  std::optional<ChildProcess> process_;
 };
 
 // Waits until the server answers the store's questions; an error at once if `server` has ended.
-Status waitForRedis(RunReader* store, Process* server, const std::string& log);
+Status waitForRedis(RunReader* store, ChildProcess* server, const std::string& log);
 
 class RunAccess {
  public:

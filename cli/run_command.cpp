@@ -20,10 +20,10 @@
 #include <random>
 #include <thread>
 
+#include "cli/child_process.h"
 #include "cli/control.h"
 #include "cli/local_run.h"
 #include "cli/preflight.h"
-#include "cli/process.h"
 #include "cli/progress.h"
 #include "cli/run_folder.h"
 #include "cli/run_report.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/process.h"
+#include "cli/child_process.h"
 #include "core/files/files.h"
 #include "core/result.h"
 

@@ -25,7 +25,7 @@
 #include "worker/loop/loading_beats.h"
 #include "worker/loop/run_finder.h"
 #include "worker/loop/worker_loop.h"
-#include "worker/model/device.h"
+#include "worker/model/compute_device.h"
 #include "worker/model/model_config.h"
 #include "worker/tasks/python_tests.h"
 #include "worker/worker_probe.h"
@@ -61,8 +61,8 @@ struct Options {
 };
 
 // What of this process is shown.
-struct Shown {
-  explicit Shown(Telemetry* of)
+struct ProcessTelemetry {
+  explicit ProcessTelemetry(Telemetry* of)
       : telemetry(*of),
         store(&of->metrics(), &of->health(), StoreProbe::Detail::kTotals),
         worker(&of->metrics(), &of->health()) {}
@@ -197,7 +197,7 @@ Status agreeOnModel(const RunFinder& finder, Store* store, const Engine& engine)
   return {};
 }
 
-void tellTimes(const Engine& engine) {
+void reportTimes(const Engine& engine) {
   const auto& decoder = engine.decoder().times();
   const auto& times = engine.times();
   spdlog::info(
@@ -255,8 +255,8 @@ Status load(const Options& options, const std::string& name, const FoundRun& run
 }
 
 // One run, from loading the model to its end.
-Status workFor(const Options& options, FoundRun* run, const RunFinder& finder, Shown* shown,
-               std::unique_ptr<Engine>* engine) {
+Status workFor(const Options& options, FoundRun* run, const RunFinder& finder,
+               ProcessTelemetry* shown, std::unique_ptr<Engine>* engine) {
   Health& health = shown->telemetry.health();
   std::random_device device;
   const auto random = [&] { return uint64_t{device()} << 32 | device(); };
@@ -283,7 +283,7 @@ Status workFor(const Options& options, FoundRun* run, const RunFinder& finder, S
 
 Status work(const Options& options) {
   ALLOT_ASSIGN(const auto telemetry, Telemetry::start(options.telemetry.options));
-  Shown shown(telemetry.get());
+  ProcessTelemetry shown(telemetry.get());
   telemetry->setRun("", options.wanted);
   RunFinder finder(options.redis, options.run_id, options.wanted, &draining, &shown.store,
                    [&](const std::string& why) { telemetry->health().waiting(why); });
@@ -295,7 +295,7 @@ Status work(const Options& options) {
     if (!run) return {};
     telemetry->setRun(run->id, run->spec.experiment.name());
     done = workFor(options, &*run, finder, &shown, &engine);
-    if (engine) tellTimes(*engine);
+    if (engine) reportTimes(*engine);
   } while (done && options.stay && !draining);
   if (draining && shown.worker.hasLost()) telemetry->waitForScrape(kLastScrape);
   return done;

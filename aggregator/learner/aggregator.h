@@ -17,7 +17,7 @@
 #include "aggregator/learner/aggregator_events.h"
 #include "aggregator/snapshot.h"
 #include "core/evaluation/evaluation_table.h"
-#include "core/evaluation/fidelity.h"
+#include "core/evaluation/fidelity_table.h"
 #include "core/learning/history_summary.h"
 #include "core/learning/replay.h"
 #include "core/result.h"

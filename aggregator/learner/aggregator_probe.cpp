@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <tuple>
 
-#include "core/evaluation/statistics.h"
+#include "core/evaluation/score_statistics.h"
 #include "core/learning/policy.h"
 #include "core/spec/choices.h"
 #include "core/worker_beats.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "aggregator/page/status_document.h"
-#include "core/evaluation/statistics.h"
+#include "core/evaluation/score_statistics.h"
 #include "core/learning/budget_learning.h"
 #include "core/learning/policy.h"
 #include "core/learning/trial.h"

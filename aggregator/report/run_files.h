@@ -2,8 +2,8 @@
 // RunFiles: the report and the run as files, written beside the learning.
 //
 // A first export of a long run takes minutes, and a disk may hang: it has a thread and a store
-// connection of its own, so that lease, results and page go on meanwhile. Owned by Leading, one
-// thread; the destructor waits for what is being written.
+// connection of its own, so that lease, results and page go on meanwhile. Owned by LeaderProcess,
+// one thread; the destructor waits for what is being written.
 #include <cstdint>
 #include <functional>
 #include <future>

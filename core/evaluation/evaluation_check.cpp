@@ -7,7 +7,7 @@
 
 #include "core/evaluation/answers.h"
 #include "core/evaluation/evaluation_plan.h"
-#include "core/evaluation/fidelity.h"
+#include "core/evaluation/fidelity_table.h"
 #include "core/spec/choices.h"
 #include "core/spec/measure_options.h"
 #include "core/spec/spec_keys.h"

@@ -11,7 +11,7 @@
 #include "allot/v1/experiment.pb.h"
 #include "allot/v1/result.pb.h"
 #include "core/evaluation/question_scores.h"
-#include "core/evaluation/statistics.h"
+#include "core/evaluation/score_statistics.h"
 #include "core/learning/schedule.h"
 
 namespace allot {

@@ -8,7 +8,7 @@
 #include <map>
 #include <vector>
 
-#include "core/evaluation/statistics.h"
+#include "core/evaluation/score_statistics.h"
 
 namespace allot {
 

@@ -62,7 +62,7 @@ void Reflector::list() {
     machine_.listFailed(options_.clock(), list.error());
     return note(&list.error());
   }
-  const auto keys = store_.replaceAll(std::move(list->items));
+  const auto keys = objects_.replaceAll(std::move(list->items));
   machine_.listed(std::move(list->resource_version));
   if (machine_.failures() == 0) note(nullptr);
   for (const auto& key : keys) changed_(key);
@@ -81,7 +81,7 @@ void Reflector::watch(const ListWatch::Step& step) {
       ++counts_.events;
     }
     note(nullptr);
-    const std::string key = store_.take(std::move(event));
+    const std::string key = objects_.take(std::move(event));
     if (!key.empty()) changed_(key);
   };
   const auto ended = api_.watch(options_.resource, options_.space,

@@ -1,5 +1,5 @@
 #pragma once
-// Reflector: keeps an ObjectStore like the API server's objects of one kind, by list and watch.
+// Reflector: keeps an ObjectCache like the API server's objects of one kind, by list and watch.
 //
 // Its owner starts it with a thread and a connection of its own; the destructor ends both, also in
 // the middle of a watch. `changed` is called on that thread, with the key of each object that is
@@ -13,7 +13,7 @@
 
 #include "k8s/client/api.h"
 #include "k8s/client/list_watch.h"
-#include "k8s/client/object_store.h"
+#include "k8s/client/object_cache.h"
 
 namespace allot::kube {
 
@@ -48,7 +48,7 @@ class Reflector {
   // Does the next thing and returns; not after start(). For tests, which own the clock.
   ListWatch::Step turn();
 
-  const ObjectStore& store() const { return store_; }
+  const ObjectCache& objects() const { return objects_; }
   Counts counts() const;
   // "" while it goes well. Else why it does not: a sentence for conditions and metrics, at once for
   // 401 and 403, which no waiting mends, and after the third failure in a row for anything else.
@@ -65,7 +65,7 @@ class Reflector {
   const Changed changed_;
   Api api_;
   ListWatch machine_;
-  ObjectStore store_;
+  ObjectCache objects_;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;

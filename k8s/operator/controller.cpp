@@ -138,7 +138,7 @@ std::set<std::string> Controller::takeQueue(milliseconds wait) {
 
 kube::Object Controller::find(const std::string& key) const {
   for (const auto& reflector : reflectors_) {
-    if (auto object = reflector->store().find(key)) return object;
+    if (auto object = reflector->objects().find(key)) return object;
   }
   return nullptr;
 }
@@ -162,7 +162,7 @@ void Controller::turn(milliseconds wait) {
     list();
     counts_.experiments = 0;
     for (const auto& reflector : reflectors_) {
-      for (const kube::Object& object : reflector->store().all()) {
+      for (const kube::Object& object : reflector->objects().all()) {
         ++counts_.experiments;
         await(kube::keyOf(*object));
       }

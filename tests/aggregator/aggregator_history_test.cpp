@@ -1,6 +1,7 @@
 // What commits is what Replay accepts: old policies, tickets, and what an aggregator that comes
 // later knows of them.
 #include "core/learning/replay.h"
+#include "core/learning/update.h"
 #include "tests/aggregator/aggregator_fixture.h"
 
 namespace allot {

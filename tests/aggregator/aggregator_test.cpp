@@ -6,6 +6,7 @@
 
 #include "aggregator/learner/begin_run.h"
 #include "core/learning/replay.h"
+#include "core/learning/update.h"
 #include "tests/aggregator/aggregator_fixture.h"
 
 namespace allot {

@@ -135,7 +135,7 @@ class SlowEngine final : public EpisodeEngine {
   Result<v1::EvaluationResult> evaluate(const v1::EvaluationUnit& unit) override {
     ++evaluated_[unit.unit_id()];
     for (uint64_t done = 0; done < unit_ms_; done += 1'000) {
-      ALLOT_TRY(goOn());
+      ALLOT_TRY(checkInterrupted());
       clock_.sleep(std::min<uint64_t>(1'000, unit_ms_ - done));
     }
     v1::EvaluationResult result;

@@ -18,7 +18,7 @@
 #include <thread>
 
 #include "aggregator/learner/aggregator.h"
-#include "cli/process.h"
+#include "cli/child_process.h"
 #include "core/learning/questions.h"
 #include "core/learning/schedule.h"
 #include "core/spec/spec.h"
@@ -244,16 +244,16 @@ class StoreBench {
   uint64_t evaluations_ = 0;
 };
 
-Result<Process> startRedis(const std::string& dir, const char* fsync) {
+Result<ChildProcess> startRedis(const std::string& dir, const char* fsync) {
   std::error_code ignored;
   std::filesystem::create_directories(dir, ignored);
   ALLOT_ASSIGN(auto redis,
-               Process::start({"redis-server",
-                               {"--port", "0", "--unixsocket", dir + "/redis.sock", "--dir", dir,
-                                "--appendonly", "yes", "--appendfsync", fsync, "--save", "",
-                                "--auto-aof-rewrite-percentage", "0"},
-                               {}},
-                              dir + "/redis.log"));
+               ChildProcess::start({"redis-server",
+                                    {"--port", "0", "--unixsocket", dir + "/redis.sock", "--dir",
+                                     dir, "--appendonly", "yes", "--appendfsync", fsync, "--save",
+                                     "", "--auto-aof-rewrite-percentage", "0"},
+                                    {}},
+                                   dir + "/redis.log"));
   while (!std::filesystem::exists(dir + "/redis.sock"))
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   return redis;

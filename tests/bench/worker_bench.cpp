@@ -19,7 +19,7 @@
 
 #include "aggregator/learner/aggregator.h"
 #include "aggregator/learner/aggregator_probe.h"
-#include "cli/process.h"
+#include "cli/child_process.h"
 #include "core/learning/schedule.h"
 #include "core/learning/update.h"
 #include "core/spec/spec.h"
@@ -206,7 +206,7 @@ void print(const Bench& bench, const std::vector<Share>& shares, double aggregat
 void measure(Bench bench, const std::string& dir) {
   const std::string socket = dir + "/redis.sock";
   auto redis =
-      must(Process::start({"redis-server",
+      must(ChildProcess::start({"redis-server",
                            {"--port", "0", "--unixsocket", socket, "--dir", dir, "--appendonly",
                             "yes", "--appendfsync", "always", "--save", ""},
                            {}},

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "cli/child_process.h"
 #include "cli/cluster.h"
-#include "cli/process.h"
 #include "cli/run_folder.h"
 #include "cli/run_report.h"
 #include "tests/temp_folder.h"

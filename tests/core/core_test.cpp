@@ -9,7 +9,7 @@
 #include <set>
 
 #include "core/digest.h"
-#include "core/evaluation/statistics.h"
+#include "core/evaluation/score_statistics.h"
 #include "core/learning/learning_checks.h"
 #include "core/learning/policy.h"
 #include "core/learning/questions.h"

@@ -11,7 +11,7 @@
 
 #include "core/evaluation/evaluation_plan.h"
 #include "core/evaluation/evaluation_table.h"
-#include "core/evaluation/statistics.h"
+#include "core/evaluation/score_statistics.h"
 #include "core/random_stream.h"
 #include "core/spec/choices.h"
 

@@ -18,7 +18,7 @@
 #include <sstream>
 #include <thread>
 
-#include "cli/process.h"
+#include "cli/child_process.h"
 #include "core/spec/spec_change.h"
 #include "store/store.h"
 
@@ -77,12 +77,12 @@ class Chaos : public testing::Test {
   }
 
   void start(const std::string& name) {
-    auto process = Process::start(commands_.at(name), folder_ + "/" + name + ".log");
+    auto process = ChildProcess::start(commands_.at(name), folder_ + "/" + name + ".log");
     ASSERT_TRUE(process) << process.error().message;
     processes_.insert_or_assign(name, std::move(*process));
   }
   void kill(const std::string& name) {
-    Process& process = processes_.at(name);
+    ChildProcess& process = processes_.at(name);
     process.signal(SIGKILL);
     ASSERT_TRUE(process.waitFor(seconds(10)));
     ++kills_[name.substr(0, name.find('-'))];
@@ -168,7 +168,7 @@ class Chaos : public testing::Test {
   }
   std::string folder_, url_;
   std::map<std::string, Command> commands_;
-  std::map<std::string, Process> processes_;
+  std::map<std::string, ChildProcess> processes_;
   std::map<std::string, size_t> kills_;
   size_t revived_ = 0;
 };

@@ -10,8 +10,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "cli/child_process.h"
 #include "cli/cluster.h"
-#include "cli/process.h"
 #include "store/redis/acl.h"
 #include "tests/store/redis_server.h"
 #include "tests/temp_folder.h"
@@ -142,17 +142,17 @@ class Cluster : public testing::Test {
 TEST_F(Cluster, EveryCommandReachesTheRunThroughKubectl) {
   say("experiment.yaml", kExperiment);
   const std::string file = folder_ + "/experiment.yaml";
-  auto aggregator = Process::start(
+  auto aggregator = ChildProcess::start(
       {kBin + "/allot-aggregator",
        {"--redis", urlOf("aggregator"), "--experiment", file, "--stay", "--port", "0"},
        {}},
       folder_ + "/aggregator.log");
   auto worker =
-      Process::start({kBin + "/allot-worker",
-                      {"--redis", urlOf("worker"), "--experiment", "stay", "--stay", "--model",
-                       kSource + "/experiments/models/recall-7m", "--kv-memory", "128"},
-                      {}},
-                     folder_ + "/worker.log");
+      ChildProcess::start({kBin + "/allot-worker",
+                           {"--redis", urlOf("worker"), "--experiment", "stay", "--stay", "--model",
+                            kSource + "/experiments/models/recall-7m", "--kv-memory", "128"},
+                           {}},
+                          folder_ + "/worker.log");
   ASSERT_TRUE(aggregator && worker);
   json status;
   for (int i = 0; i < 100 && !(status.is_object() && status["state"] == "finished"); ++i) {

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "cli/process.h"
+#include "cli/child_process.h"
 #include "tests/readme.h"
 
 namespace allot {
@@ -240,8 +240,8 @@ TEST_F(CommandLine, FromANewFileToAListOfRuns) {
               HasSubstr("spec.policy.totalBudget: 0 is out of range"));
 
   // Somebody waits for a run that somebody else is about to start.
-  auto waiting = Process::start({kAllot, {"wait", folder + "/a", "--timeout", "2m"}, {}},
-                                temp_.path() + "/wait.log");
+  auto waiting = ChildProcess::start({kAllot, {"wait", folder + "/a", "--timeout", "2m"}, {}},
+                                     temp_.path() + "/wait.log");
   const Output output =
       allot({"run", file, "--model", model, "--workers", "1", "--dir", folder + "/a"});
   ASSERT_EQ(output.status, 0) << output.err;

@@ -12,7 +12,7 @@
 #include <sstream>
 #include <thread>
 
-#include "cli/process.h"
+#include "cli/child_process.h"
 #include "tests/store/redis_server.h"
 #include "tests/temp_folder.h"
 #include "tests/wait_for.h"
@@ -92,11 +92,11 @@ class RunControl : public testing::Test {
     const json status = statusOf(name);
     return status.is_object() ? status.value("version", uint64_t{0}) : 0;
   }
-  Process startRun(const std::string& name, const std::string& updates) const {
+  ChildProcess startRun(const std::string& name, const std::string& updates) const {
     std::vector<std::string> arguments{"run", kExperiment, "--dir", dir(name)};
     const auto settings = small(updates);
     arguments.insert(arguments.end(), settings.begin(), settings.end());
-    auto process = Process::start({kAllot, arguments, {}}, dir(name + ".log"));
+    auto process = ChildProcess::start({kAllot, arguments, {}}, dir(name + ".log"));
     EXPECT_TRUE(process);
     return std::move(*process);
   }
@@ -117,7 +117,7 @@ class RunControl : public testing::Test {
 
 TEST_F(RunControl, ARunIsWatchedSteeredStoppedExtendedCopiedAndForked) {
   // --- while it goes on ---
-  Process process = startRun("a", "4000");
+  ChildProcess process = startRun("a", "4000");
   ASSERT_TRUE(waitFor([&] { return version("a") >= 3 || process.poll(); }, 120));
   json status = statusOf("a");
   EXPECT_THAT(status["state"], testing::AnyOf("running", "evaluating"));
@@ -331,7 +331,7 @@ TEST_F(RunControl, AnswersAreShownBesideWhatWasExpected) {
 // The processes of an `allot run` that is killed end by themselves; its folder can be used at once.
 TEST_F(RunControl, AKilledRunIsReadAndGoesOn) {
   {
-    Process process = startRun("a", "4000");
+    ChildProcess process = startRun("a", "4000");
     ASSERT_TRUE(waitFor([&] { return version("a") >= 2 || process.poll(); }, 120));
     process.signal(SIGKILL);
     process.waitFor(std::chrono::seconds(10));
@@ -342,11 +342,11 @@ TEST_F(RunControl, AKilledRunIsReadAndGoesOn) {
   const auto done = status["version"].get<uint64_t>();
   EXPECT_GE(done, 2u);
   // Two commands at once wait for each other.
-  std::vector<Process> both;
+  std::vector<ChildProcess> both;
   for (const char* name : {"one", "two"}) {
-    both.push_back(*Process::start({kAllot, {"verify", dir("a")}, {}}, dir(name)));
+    both.push_back(*ChildProcess::start({kAllot, {"verify", dir("a")}, {}}, dir(name)));
   }
-  for (Process& process : both) {
+  for (ChildProcess& process : both) {
     EXPECT_EQ(process.waitFor(std::chrono::seconds(60)).value_or(-1), 0);
   }
   EXPECT_THAT(readFile(dir("one")), HasSubstr("verified: "));

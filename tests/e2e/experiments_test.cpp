@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "cli/process.h"
+#include "cli/child_process.h"
 #include "tests/temp_folder.h"
 
 namespace allot {

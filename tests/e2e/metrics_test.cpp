@@ -13,7 +13,7 @@
 #include <sstream>
 #include <thread>
 
-#include "cli/process.h"
+#include "cli/child_process.h"
 #include "core/telemetry/metric_catalogue.h"
 #include "tests/http_get.h"
 #include "tests/temp_folder.h"
@@ -89,22 +89,23 @@ class RunMetrics : public testing::Test {
 
   // Few and short prompts, every measure, and no end before the test says so.
   void startRun() {
-    auto run = Process::start({kAllot,
-                               {"run",         kExperiment,
-                                "--dir",       folder_ + "/run",
-                                "--workers",   "2",
-                                "--kv-memory", "256",
-                                "--set",       "spec.task.contextTokens=192",
-                                "--set",       "spec.task.trainQuestions=32",
-                                "--set",       "spec.task.heldOutQuestions=40",
-                                "--set",       "spec.update.maxUpdates=1000000",
-                                "--set",       "spec.update.episodesPerUpdate=4",
-                                "--set",       "spec.rollout.episodesPerQuestionSet=4",
-                                "--set",       "spec.evaluation.everyUpdates=1000",
-                                "--set",       "spec.evaluation.budgets=[8]",
-                                "--set",       "spec.evaluation.prefills=[dense, skip-softmax]"},
-                               {}},
-                              folder_ + "/run.log");
+    auto run =
+        ChildProcess::start({kAllot,
+                             {"run",         kExperiment,
+                              "--dir",       folder_ + "/run",
+                              "--workers",   "2",
+                              "--kv-memory", "256",
+                              "--set",       "spec.task.contextTokens=192",
+                              "--set",       "spec.task.trainQuestions=32",
+                              "--set",       "spec.task.heldOutQuestions=40",
+                              "--set",       "spec.update.maxUpdates=1000000",
+                              "--set",       "spec.update.episodesPerUpdate=4",
+                              "--set",       "spec.rollout.episodesPerQuestionSet=4",
+                              "--set",       "spec.evaluation.everyUpdates=1000",
+                              "--set",       "spec.evaluation.budgets=[8]",
+                              "--set",       "spec.evaluation.prefills=[dense, skip-softmax]"},
+                             {}},
+                            folder_ + "/run.log");
     ASSERT_TRUE(run) << run.error().message;
     run_.emplace(std::move(*run));
   }
@@ -173,7 +174,7 @@ class RunMetrics : public testing::Test {
     EXPECT_EQ(checked->out + checked->err, "");
   }
 
-  std::optional<Process> run_;
+  std::optional<ChildProcess> run_;
 };
 
 TEST_F(RunMetrics, AreThoseOfTheCatalogueAndAllOfThem) {

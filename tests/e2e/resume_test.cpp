@@ -8,7 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "cli/process.h"
+#include "cli/child_process.h"
 #include "core/spec/spec.h"
 #include "core/ulid.h"
 #include "store/store.h"
@@ -128,7 +128,7 @@ TEST_F(Folder, ARunStoredWithAKeyWithoutEffectIsResumed) {
 // While questions are made and the model is looked at, which may take minutes.
 TEST_F(Folder, CtrlCBeforeARunBeginsEndsItAtOnce) {
   fs::copy(kExperiment, file_);
-  auto process = Process::start({kAllot,
+  auto process = ChildProcess::start({kAllot,
                                  {"run", file_, "--dir", run_, "--model", kModel, "--set",
                                   "spec.task.heldOutQuestions=1000000"},
                                  {}},
@@ -180,7 +180,7 @@ TEST_F(Folder, ARunWhoseRedisDoesNotComeBackIsKeptAndGoesOn) {
       temp_.write("redis", "#!/bin/sh\n[ ! -e " + broken + " ] || exit 1\necho $$ >" + pid +
                                "\nexec redis-server \"$@\"\n");
   fs::permissions(program, fs::perms::owner_all);
-  auto process = Process::start(
+  auto process = ChildProcess::start(
       {kAllot,
        {"run", file_, "--dir", run_, "--model", kModel, "--workers", "1", "--kv-memory", "256",
         "--redis-server", program, "--set", "spec.update.maxUpdates=100000"},

@@ -14,7 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "cli/process.h"
+#include "cli/child_process.h"
 #include "tests/temp_folder.h"
 #include "tests/wait_for.h"
 
@@ -229,7 +229,7 @@ TEST_F(AllotRun, GoesOnWhenProcessesAreKilled) {
       "--set", "spec.evaluation.budgets=[8]",     "--kv-memory", "512"};
   auto arguments = std::vector<std::string>{"run",       kExperiment, "--dir",        dir("a"),
                                             "--workers", "2",         "--synchronous"};
-  auto process = Process::start(command(arguments, settings), folder_ + "/out.log");
+  auto process = ChildProcess::start(command(arguments, settings), folder_ + "/out.log");
   ASSERT_TRUE(process);
   size_t killed = 0;
   for (const char* victim : {"allot-worker", "allot-aggregator", "redis-server"}) {
@@ -259,7 +259,7 @@ TEST_F(AllotRun, StopsOnCtrlCAndResumes) {
     all.insert(all.end(), more.begin(), more.end());
     return all;
   };
-  auto process = Process::start(
+  auto process = ChildProcess::start(
       command({"run", kExperiment, "--dir", dir("a"), "--workers", "1", "--synchronous"},
               with({"--set", "spec.update.maxUpdates=30"})),
       folder_ + "/out.log");
@@ -308,7 +308,7 @@ TEST_F(AllotRun, SaysThatMemoryIsTooSmallAndBeginsWithMore) {
 TEST_F(AllotRun, TheAggregatorIsSmall) {
   auto arguments =
       std::vector<std::string>{"run", kExperiment, "--dir", dir("a"), "--workers", "1"};
-  auto process = Process::start(command(arguments, small()), folder_ + "/out.log");
+  auto process = ChildProcess::start(command(arguments, small()), folder_ + "/out.log");
   ASSERT_TRUE(process);
   long peak_kib = 0;
   while (!process->poll()) {
@@ -333,7 +333,7 @@ TEST_F(AllotRun, ThePageShowsTheRun) {
   settings.insert(settings.end(), {"--set", "spec.update.maxUpdates=4000"});
   auto arguments =
       std::vector<std::string>{"run", kExperiment, "--dir", dir("a"), "--workers", "1"};
-  auto process = Process::start(command(arguments, settings), folder_ + "/out.log");
+  auto process = ChildProcess::start(command(arguments, settings), folder_ + "/out.log");
   ASSERT_TRUE(process);
   ASSERT_TRUE(waitFor([&] { return updatesOnDisk("a") > 8 || process->poll(); }, 120));
   for (pid_t pid : processes("allot-worker")) kill(pid, SIGSTOP);

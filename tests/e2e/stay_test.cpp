@@ -12,7 +12,7 @@
 #include <sstream>
 #include <thread>
 
-#include "cli/process.h"
+#include "cli/child_process.h"
 #include "core/ulid.h"
 #include "store/store.h"
 #include "tests/http_get.h"
@@ -79,21 +79,22 @@ class Stay : public testing::Test {
     std::ofstream(dir("next.yaml")) << yaml;
     fs::rename(dir("next.yaml"), dir("experiment.yaml"));
   }
-  Process& start(const std::string& program, const std::string& log,
-                 std::vector<std::string> arguments) {
+  ChildProcess& start(const std::string& program, const std::string& log,
+                      std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), {"--redis", server_.url()});
     auto process =
-        Process::start({kBin + "/" + program, std::move(arguments), {}}, dir(log + ".log"));
+        ChildProcess::start({kBin + "/" + program, std::move(arguments), {}}, dir(log + ".log"));
     EXPECT_TRUE(process);
     return processes_.emplace_back(std::move(*process));
   }
-  Process& startAggregator(const std::string& log, std::vector<std::string> more = {"--stay"}) {
+  ChildProcess& startAggregator(const std::string& log,
+                                std::vector<std::string> more = {"--stay"}) {
     more.insert(more.end(), {"--experiment", dir("experiment.yaml"), "--dir", dir("out"), "--port",
                              "0", "--lease-ms", "1000"});
     fs::create_directories(dir("out"));
     return start("allot-aggregator", log, std::move(more));
   }
-  Process& startWorker(const std::string& log, std::vector<std::string> more = {"--stay"}) {
+  ChildProcess& startWorker(const std::string& log, std::vector<std::string> more = {"--stay"}) {
     more.insert(more.end(),
                 {"--experiment", "stay", "--name", log, "--model", kModel, "--kv-memory", "512"});
     return start("allot-worker", log, std::move(more));
@@ -119,13 +120,13 @@ class Stay : public testing::Test {
   }
 
   test::RedisServer server_;
-  std::deque<Process> processes_;
+  std::deque<ChildProcess> processes_;
 };
 
 TEST_F(Stay, AWorkerThatCannotLoadSaysWhyInTheRunUntilOneOfItsNameCan) {
-  Process& broken = start("allot-worker", "broken",
-                          {"--stay", "--experiment", "stay", "--name", "w", "--model", "/nowhere",
-                           "--port", "0", "--target-file", dir("target.json")});
+  ChildProcess& broken = start("allot-worker", "broken",
+                               {"--stay", "--experiment", "stay", "--name", "w", "--model",
+                                "/nowhere", "--port", "0", "--target-file", dir("target.json")});
   const auto started = [&] {
     const json target = json::parse(readFile(dir("target.json")), nullptr, false);
     if (!target.is_array()) return std::string();
@@ -158,7 +159,7 @@ TEST_F(Stay, AtTheEndOfTheGracePeriodAnEpisodeIsDroppedWhole) {
   slow.context = 512;
   slow.episodes_per_pull = slow.episodes_per_update = 10;
   write(yamlOf(slow));
-  Process& hasty = startWorker("hasty", {"--stay", "--grace", "0"});
+  ChildProcess& hasty = startWorker("hasty", {"--stay", "--grace", "0"});
   startAggregator("aggregator");
   ASSERT_TRUE(waitFor([&] { return workerState() == "rollout"; }, 60));
   hasty.signal(SIGTERM);
@@ -169,7 +170,7 @@ TEST_F(Stay, AtTheEndOfTheGracePeriodAnEpisodeIsDroppedWhole) {
   EXPECT_EQ(now["version"], 0);
   EXPECT_EQ(now["workers"].size(), 0u);
 
-  Process& patient = startWorker("patient", {"--stay", "--grace", "100"});
+  ChildProcess& patient = startWorker("patient", {"--stay", "--grace", "100"});
   ASSERT_TRUE(waitFor([&] { return workerState() == "rollout"; }, 60));
   patient.signal(SIGTERM);
   EXPECT_EQ(patient.waitFor(seconds(90)).value_or(-1), 0);
@@ -182,7 +183,7 @@ TEST_F(Stay, AtTheEndOfTheGracePeriodAnEpisodeIsDroppedWhole) {
 
 TEST_F(Stay, EditsOfTheFileAreTakenUpOrRefusedWhileTheRunGoesOn) {
   startWorker("worker");
-  Process* aggregator = &startAggregator("aggregator");
+  ChildProcess* aggregator = &startAggregator("aggregator");
   ASSERT_TRUE(waitFor([&] { return version() >= 1; }, 60));
   EXPECT_EQ(refusedEdit(), "");
 
@@ -239,7 +240,7 @@ TEST_F(Stay, BeforeTheFirstResultTheEditedFileReplacesTheExperiment) {
   write(yamlOf(typo));
   startAggregator("aggregator");
   const std::vector<std::string> plain = {"--stay", "--experiment", "stay", "--kv-memory", "512"};
-  Process& first = start("allot-worker", "first", plain);
+  ChildProcess& first = start("allot-worker", "first", plain);
   EXPECT_EQ(first.waitFor(seconds(30)).value_or(-1), static_cast<int>(ErrorCode::kUsage));
   EXPECT_THAT(readFile(dir("first.log")), HasSubstr("recall-7m-of-mine"));
   const json run = status()["run_id"];
@@ -252,7 +253,7 @@ TEST_F(Stay, BeforeTheFirstResultTheEditedFileReplacesTheExperiment) {
       10));
   EXPECT_EQ(refusedEdit(), "");
   EXPECT_EQ(allot({"pause"}).status, 0);
-  Process& worker = start("allot-worker", "worker", plain);
+  ChildProcess& worker = start("allot-worker", "worker", plain);
   ASSERT_TRUE(waitFor([&] { return workerState() == "idle"; }, 60));
 
   // One that has loaded the model takes up what is edited then, without loading it again.
@@ -282,9 +283,9 @@ TEST_F(Stay, AtTheEndTheyWaitAndGoOnWithTheRunOrANewerOne) {
   Settings few;
   few.updates = 2;
   write(yamlOf(few));
-  Process& worker = startWorker("worker");
+  ChildProcess& worker = startWorker("worker");
   ASSERT_TRUE(waitFor([&] { return !readFile(dir("worker.log")).empty(); }, 20));
-  Process& aggregator = startAggregator("aggregator");
+  ChildProcess& aggregator = startAggregator("aggregator");
   ASSERT_TRUE(waitFor([&] { return stateNow() == "finished"; }, 60));
   ASSERT_TRUE(waitFor([&] { return fs::exists(dir("out/export.json")); }, 10));
   EXPECT_THAT(readFile(dir("out/report.html")), HasSubstr("\"state\":\"finished\""));
@@ -333,7 +334,7 @@ TEST_F(Stay, AtTheEndTheyWaitAndGoOnWithTheRunOrANewerOne) {
 // A thousand that have nothing to do are to cost the store nothing. Counted by Redis, commands of
 // scripts left out, while nobody else asks it.
 TEST_F(Stay, AWorkerWithNothingToDoAsksTheStoreLessThanOnceInTwoSeconds) {
-  Process& aggregator = startAggregator("aggregator");
+  ChildProcess& aggregator = startAggregator("aggregator");
   startWorker("worker");
   ASSERT_TRUE(waitFor([&] { return version() >= 1; }, 60));
   constexpr int kSeconds = 24;  // longer than it waits for news at most
@@ -365,15 +366,15 @@ TEST_F(Stay, AWorkerWithNothingToDoAsksTheStoreLessThanOnceInTwoSeconds) {
 
 TEST_F(Stay, WithoutARunIdEveryAggregatorEndsOnTheSameRun) {
   startWorker("worker");
-  Process& one = startAggregator("one");
-  Process& two = startAggregator("two");
+  ChildProcess& one = startAggregator("one");
+  ChildProcess& two = startAggregator("two");
   ASSERT_TRUE(waitFor([&] { return version() >= 2; }, 60));
   const json run = status()["run_id"];
   EXPECT_EQ(allot({"status", "--run", run.get<std::string>()}).status, 0);
   for (const char* log : {"one.log", "two.log"}) {
     EXPECT_THAT(readFile(dir(log)), HasSubstr("run " + run.get<std::string>() + " of stay"));
   }
-  for (Process* aggregator : {&one, &two}) {
+  for (ChildProcess* aggregator : {&one, &two}) {
     aggregator->signal(SIGKILL);
     aggregator->waitFor(seconds(5));
   }

@@ -9,7 +9,7 @@
 
 #include "core/learning/questions.h"
 #include "worker/engine/fidelity.h"
-#include "worker/model/device.h"
+#include "worker/model/compute_device.h"
 #include "worker/tasks/task.h"
 
 namespace allot {

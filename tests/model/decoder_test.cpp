@@ -15,8 +15,8 @@
 #include <sstream>
 
 #include "tests/temp_folder.h"
+#include "worker/model/cpu_prefill.h"
 #include "worker/model/generation.h"
-#include "worker/model/prefill.h"
 #include "worker/model/prompt_cache.h"
 #include "worker/model/tokenizer.h"
 

@@ -10,8 +10,8 @@
 #include <cstdlib>
 
 #include "tests/readme.h"
+#include "worker/model/compute_device.h"
 #include "worker/model/decoder.h"
-#include "worker/model/device.h"
 
 namespace {
 

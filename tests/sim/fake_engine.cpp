@@ -69,7 +69,7 @@ FakeEngine::FakeEngine(World* world, const Process* process)
 Status FakeEngine::work(uint64_t ms) {
   constexpr uint64_t kStepMs = 1'000;
   for (uint64_t done = 0; done < ms; done += kStepMs) {
-    ALLOT_TRY(goOn());
+    ALLOT_TRY(checkInterrupted());
     world_.sleep(std::min(kStepMs, ms - done));
   }
   if (world_.faultsOn() && world_.chance().hit(world_.scenario().engine_hang_rate)) {
@@ -77,7 +77,7 @@ Status FakeEngine::work(uint64_t ms) {
     world_.note("engine", "hangs, ms", hang);
     world_.sleep(hang);
   }
-  return goOn();
+  return checkInterrupted();
 }
 
 v1::EpisodeResult FakeEngine::episode(const v1::PolicySnapshot& policy, uint64_t ticket) {

@@ -12,7 +12,7 @@
 #include <set>
 #include <thread>
 
-#include "cli/process.h"
+#include "cli/child_process.h"
 #include "core/files/experiment_files.h"
 #include "core/spec/spec.h"
 #include "tests/temp_folder.h"
@@ -367,7 +367,8 @@ TEST_F(CalibrateCommand, KilledInTheMiddleItGoesOnToTheSameBytes) {
   EXPECT_FALSE(fs::exists(at("whole.json.part")));
   for (int kill = 0; kill < 2; ++kill) {
     const std::string before = readFile(at("killed.json.part"));
-    auto process = Process::start({ALLOT_BIN_DIR "/allot", sale("killed.json"), {}}, at("k.log"));
+    auto process =
+        ChildProcess::start({ALLOT_BIN_DIR "/allot", sale("killed.json"), {}}, at("k.log"));
     ASSERT_TRUE(process);
     // Once it has done something more.
     while (!process->poll() && readFile(at("killed.json.part")) == before) {

@@ -12,7 +12,7 @@
 #include <sstream>
 
 #include "aggregator/learner/aggregator.h"
-#include "core/evaluation/statistics.h"
+#include "core/evaluation/score_statistics.h"
 #include "core/learning/schedule.h"
 #include "core/spec/spec.h"
 #include "store/memory/memory_store.h"

@@ -71,7 +71,7 @@ class TestEngine final : public EpisodeEngine {
   }
   Status stepOn() {
     ALLOT_TRY(at_step());
-    return goOn();
+    return checkInterrupted();
   }
 };
 

@@ -2,7 +2,7 @@
 // Where a worker computes, by spec.model.device. Free functions, any thread.
 #include "allot/v1/experiment.pb.h"
 #include "core/result.h"
-#include "worker/model/device.h"
+#include "worker/model/compute_device.h"
 #include "worker/model/model_config.h"
 
 namespace allot {

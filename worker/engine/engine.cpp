@@ -134,7 +134,7 @@ Result<std::vector<GenerationRow>> Engine::prompted(std::span<const Row> rows,
                prompts_->get(
                    keys, ways,
                    [&](size_t i) -> Result<const std::vector<int32_t>*> {
-                     ALLOT_TRY(goOn());
+                     ALLOT_TRY(checkInterrupted());
                      events_.prefill(readings[i].context.size());
                      return &readings[i].context;
                    },
@@ -151,7 +151,7 @@ Result<std::vector<GenerationRow>> Engine::prompted(std::span<const Row> rows,
     batch.push_back({prompts[i], rows[i].schedule, rows[i].sequence,
                      std::move(readings[i].question), static_cast<int>(longestAnswer(rows[i]))});
   }
-  tellMemory();
+  reportMemory();
   return batch;
 }
 
@@ -193,12 +193,13 @@ GenerationOptions Engine::generationOptions(const kernels::MethodOptions& method
           chat_ && chat_->endOfTurn() ? std::vector{*chat_->endOfTurn()} : std::vector<int32_t>{},
       .is_complete =
           [this](const std::string& text) { return isComplete(experiment_.spec().task(), text); },
-      .before_step = [this](const StepBatch&, const std::vector<size_t>&) { return goOn(); },
+      .before_step = [this](const StepBatch&,
+                            const std::vector<size_t>&) { return checkInterrupted(); },
       .after_step = [this, name = kernels::methodName(method.method)](
                         size_t rows, double seconds) { events_.decoded(name, rows, seconds); }};
 }
 
-void Engine::tellMemory() {
+void Engine::reportMemory() {
   const KvPool& pool = decoder_->pool();
   events_.memory(decoder_->weightBytes(),
                  (pool.totalPages() - pool.freePages()) * pool.bytesPerPage());
@@ -249,8 +250,8 @@ Status Engine::answerBatch(std::span<const Row> rows, const Methods& methods, An
   for (size_t i = 0; i < rows.size(); ++i) {
     completions.push_back({&question(rows[i].held_out, rows[i].question), &generated[i].text});
   }
-  ALLOT_ASSIGN(const auto graded,
-               gradeAll(experiment_.spec().task(), completions, [this] { return goOn(); }));
+  ALLOT_ASSIGN(const auto graded, gradeAll(experiment_.spec().task(), completions,
+                                           [this] { return checkInterrupted(); }));
   for (size_t i = 0; i < rows.size(); ++i) {
     const Question& asked = *completions[i].question;
     const Grades& grades = graded[i];
@@ -373,8 +374,8 @@ Result<std::vector<Engine::Spelled>> Engine::spell(const std::vector<uint32_t>& 
     for (size_t i = 0; i < part.size(); ++i) {
       completions.push_back({&question(true, part[i].question), &generated[i].text});
     }
-    ALLOT_ASSIGN(const auto graded,
-                 gradeAll(experiment_.spec().task(), completions, [this] { return goOn(); }));
+    ALLOT_ASSIGN(const auto graded, gradeAll(experiment_.spec().task(), completions,
+                                             [this] { return checkInterrupted(); }));
     for (size_t i = 0; i < part.size(); ++i) {
       answers.push_back({part[i].question, completions[i].question->prompt_ids,
                          std::move(generated[i].tokens), graded[i].score});

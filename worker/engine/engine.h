@@ -22,8 +22,8 @@
 #include "worker/loop/episode_engine.h"
 #include "worker/loop/worker_events.h"
 #include "worker/model/chat_template.h"
+#include "worker/model/compute_device.h"
 #include "worker/model/decoder.h"
-#include "worker/model/device.h"
 #include "worker/model/generation.h"
 #include "worker/model/prompt_cache.h"
 #include "worker/model/tokenizer.h"
@@ -158,7 +158,7 @@ class Engine final : public EpisodeEngine {
   void takeProfile(const PrefillProfile& profile);
   // How many of the first rows the pool holds at once; at least one.
   size_t rowsThatFit(std::span<const Row> rows, const Methods& methods) const;
-  void tellMemory();
+  void reportMemory();
   double secondsForPrompts() const {
     return decoder_->times().prefill + prompts_->secondsCopying();
   }

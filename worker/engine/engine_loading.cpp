@@ -117,7 +117,7 @@ Result<std::unique_ptr<Engine>> Engine::load(const v1::Experiment& experiment,
     }
   }
   engine->answers_room_ = roomForAnswers(experiment, facts.layers());
-  engine->tellMemory();
+  engine->reportMemory();
   return engine;
 }
 

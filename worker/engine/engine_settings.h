@@ -9,7 +9,7 @@
 #include "core/result.h"
 #include "core/spec/choices.h"
 #include "core/spec/model_shape.h"
-#include "worker/model/device.h"
+#include "worker/model/compute_device.h"
 #include "worker/model/kv_pool.h"
 #include "worker/model/model_config.h"
 

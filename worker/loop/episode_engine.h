@@ -57,7 +57,7 @@ class EpisodeEngine {
 
  protected:
   // The error to end with, once that is asked for.
-  Status goOn() const {
+  Status checkInterrupted() const {
     if (!interrupted_ || !interrupted_()) return {};
     return fail(ErrorCode::kUnavailable, "the work in hand was given up, as asked");
   }

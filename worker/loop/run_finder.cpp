@@ -14,7 +14,7 @@ constexpr auto kLongestPause = std::chrono::milliseconds(2500);
 
 }  // namespace
 
-void RunFinder::tellAway(const Error& error) const {
+void RunFinder::reportAway(const Error& error) const {
   spdlog::warn("{}; waiting", error.message);
   on_wait_("it waits for the store");
 }

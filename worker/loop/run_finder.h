@@ -49,7 +49,7 @@ class RunFinder {
     while (true) {
       auto result = call();
       if (result || result.error().code != ErrorCode::kUnavailable || draining_) return result;
-      if (!told) tellAway(result.error());
+      if (!told) reportAway(result.error());
       told = true;
       std::this_thread::sleep_for(std::chrono::milliseconds(500));
     }
@@ -57,7 +57,7 @@ class RunFinder {
 
  private:
   Result<std::optional<std::string>> newest() const;
-  void tellAway(const Error& error) const;
+  void reportAway(const Error& error) const;
 
   const std::string redis_, run_id_, experiment_;
   const std::atomic<bool>& draining_;

@@ -68,7 +68,7 @@ Status WorkerLoop::run() {
 
 Result<std::optional<milliseconds>> WorkerLoop::step() {
   const Result<Tick> ticked = tick();
-  tellProgress();
+  reportProgress();
   if (!ticked) {
     if (ticked.error().code == ErrorCode::kUnavailable) return away(ticked.error());
     if (ticked.error().code == ErrorCode::kFenced) {
@@ -96,7 +96,7 @@ Result<std::optional<milliseconds>> WorkerLoop::step() {
   return draining_ ? kFull : kIdle;
 }
 
-void WorkerLoop::tellProgress() {
+void WorkerLoop::reportProgress() {
   events_.progress({policy_version_, held_.size() + held_evaluations_.size(), draining_});
 }
 
@@ -112,7 +112,7 @@ bool WorkerLoop::graceIsOver() {
 }
 
 bool WorkerLoop::interrupted() {
-  tellProgress();
+  reportProgress();
   // Else a worker with a long episode would be taken for idle, and then for dead.
   const bool told = state_ == beaten_state_;
   const uint64_t since = options_.now() - beaten_ms_.value_or(0);
@@ -436,7 +436,7 @@ Status WorkerLoop::beat(WorkerState state, uint64_t patience_ms) {
 void WorkerLoop::rest(milliseconds time) {
   const bool draining = draining_;
   const auto stop = [&] {
-    tellProgress();
+    reportProgress();
     return draining_ != draining || movedOn();
   };
   const uint64_t end = options_.now() + static_cast<uint64_t>(time.count());

@@ -88,7 +88,7 @@ class WorkerLoop {
   // Asked by the engine in the middle of its work.
   bool interrupted();
   bool movedOn();
-  void tellProgress();
+  void reportProgress();
   void sleep(std::chrono::milliseconds time) const;
 
   RunReader& run_store_;

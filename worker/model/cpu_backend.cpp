@@ -8,8 +8,8 @@
 #include <cmath>
 #include <new>
 
+#include "worker/model/cpu_prefill.h"
 #include "worker/model/decoder_backend.h"
-#include "worker/model/prefill.h"
 #include "worker/model/stopwatch.h"
 
 // There if LibTorch's BLAS is OpenBLAS, whose own thread pool at::set_num_threads does not reach.

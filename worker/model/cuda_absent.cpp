@@ -1,7 +1,7 @@
 // What the GPU's half of worker/model/ is in a build without nvcc or with a LibTorch for CPUs: it
 // says so.
+#include "worker/model/compute_device.h"
 #include "worker/model/decoder_backend.h"
-#include "worker/model/device.h"
 
 namespace allot {
 

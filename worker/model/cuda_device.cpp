@@ -7,9 +7,9 @@
 #include <cstring>
 #include <thread>
 
+#include "worker/model/compute_device.h"
 #include "worker/model/cuda_ops.h"
 #include "worker/model/decoder_backend.h"
-#include "worker/model/device.h"
 
 namespace allot {
 

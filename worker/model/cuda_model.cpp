@@ -16,9 +16,9 @@
 #include <cstring>
 #include <utility>
 
+#include "worker/model/cpu_prefill.h"
 #include "worker/model/cuda_device.h"
 #include "worker/model/cuda_token_choice.h"
-#include "worker/model/prefill.h"
 
 namespace allot {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 // Attention of a prompt on a GPU by a method that chooses or draws blocks of keys: what
-// prefill.cpp's attention is on the CPU. Private to worker/model/.
+// cpu_prefill.cpp's attention is on the CPU. Private to worker/model/.
 #include <ATen/core/Tensor.h>
 #include <cuda_runtime_api.h>
 

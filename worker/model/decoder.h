@@ -19,7 +19,7 @@
 #include "allot/kernels/prefill.h"
 #include "core/result.h"
 #include "worker/model/attended_layer.h"
-#include "worker/model/device.h"
+#include "worker/model/compute_device.h"
 #include "worker/model/head_schedule.h"
 #include "worker/model/kv_pool.h"
 #include "worker/model/model_config.h"

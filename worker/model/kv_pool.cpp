@@ -9,7 +9,7 @@
 #include <set>
 #include <utility>
 
-#include "worker/model/device.h"
+#include "worker/model/compute_device.h"
 
 namespace allot {
 namespace {

@@ -2,7 +2,7 @@
 // `answer`, whose last line is "#### 42". Prompts: the SANTA paper, Appendix O.
 #include "core/spec/choices.h"
 #include "worker/tasks/number.h"
-#include "worker/tasks/records.h"
+#include "worker/tasks/record_reader.h"
 #include "worker/tasks/suites.h"
 
 namespace allot {

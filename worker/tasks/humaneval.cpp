@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "worker/tasks/python_tests.h"
-#include "worker/tasks/records.h"
+#include "worker/tasks/record_reader.h"
 #include "worker/tasks/suites.h"
 
 namespace allot {

@@ -1,6 +1,6 @@
 // Suite jsonl: questions of your own, JSON lines with a prompt and its answers.
 #include "core/spec/task_catalogue.h"
-#include "worker/tasks/records.h"
+#include "worker/tasks/record_reader.h"
 #include "worker/tasks/suites.h"
 
 namespace allot {

@@ -1,7 +1,7 @@
 // Suite longbench-v2: long documents with four choices (Bai et al. 2025), a JSON array as
 // published or JSON lines. The prompt is that of its repository's zero-shot run; documents that do
 // not fit lose their middle, as there.
-#include "worker/tasks/records.h"
+#include "worker/tasks/record_reader.h"
 #include "worker/tasks/suites.h"
 
 namespace allot {

@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "core/spec/choices.h"
-#include "worker/tasks/records.h"
+#include "worker/tasks/record_reader.h"
 #include "worker/tasks/suites.h"
 
 namespace allot {

@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "worker/tasks/records.h"
+#include "worker/tasks/record_reader.h"
 
 namespace allot {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "core/digest.h"
 #include "core/spec/task_catalogue.h"
-#include "worker/tasks/from_files.h"
-#include "worker/tasks/generated.h"
+#include "worker/tasks/file_dataset.h"
+#include "worker/tasks/generated_dataset.h"
 #include "worker/tasks/graders.h"
 #include "worker/tasks/prompt_tokens.h"
 #include "worker/tasks/python_tests.h"

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "worker/tasks/records.h"
+#include "worker/tasks/record_reader.h"
 #include "worker/tasks/suite.h"
 
 namespace allot {

@@ -235,7 +235,7 @@ def _cells(answers: "pandas.DataFrame", every_version: bool = False) -> "pandas.
 
 
 def _wilson95(total: float, n: int) -> tuple[float, float]:
-    """Wilson's score interval, 95 %, for the mean of n scores in 0..1 (core/evaluation/statistics.h)."""
+    """Wilson's score interval, 95 %, for the mean of n scores in 0..1 (core/evaluation/score_statistics.h)."""
     if n == 0:
         return 0.0, 1.0
     z = 1.959963984540054

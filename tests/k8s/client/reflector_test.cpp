@@ -17,8 +17,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::UnorderedElementsAre;
 
-TEST(ObjectStore, LeavesOutManagedFieldsAndTellsDifferences) {
-  ObjectStore store;
+TEST(ObjectCache, LeavesOutManagedFieldsAndTellsDifferences) {
+  ObjectCache store;
   json object = withVersion(configMap("a", "1"), "1");
   object["metadata"]["managedFields"] = {{{"manager", "kubectl"}}};
   EXPECT_THAT(store.replaceAll({object}), ElementsAre("ns/a"));
@@ -52,7 +52,7 @@ class ReflectorTest : public testing::Test {
   }
   std::vector<std::string> names() const {
     std::vector<std::string> names;
-    for (const auto& object : reflector_.store().all()) names.push_back(nameOf(*object).name);
+    for (const auto& object : reflector_.objects().all()) names.push_back(nameOf(*object).name);
     return names;
   }
   static Scripted events(std::vector<std::string> pieces) {
@@ -73,9 +73,9 @@ class ReflectorTest : public testing::Test {
 
 TEST_F(ReflectorTest, FollowsEventsFromTheListOn) {
   api_.store().put(configMap("a", "1"));
-  EXPECT_FALSE(reflector_.store().filled());
+  EXPECT_FALSE(reflector_.objects().filled());
   EXPECT_EQ(turn(), What::kList);
-  EXPECT_TRUE(reflector_.store().filled());
+  EXPECT_TRUE(reflector_.objects().filled());
   EXPECT_THAT(changed_, ElementsAre("ns/a"));
   const std::string version = std::to_string(api_.store().version());
   api_.script(events({eventLine("ADDED", withVersion(configMap("b", "1"), "x1")),
@@ -85,8 +85,8 @@ TEST_F(ReflectorTest, FollowsEventsFromTheListOn) {
   EXPECT_EQ(watchedFrom(), version);
   EXPECT_THAT(changed_, ElementsAre("ns/a", "ns/b", "ns/a", "ns/b"));
   EXPECT_THAT(names(), ElementsAre("a"));
-  EXPECT_EQ(textAt(*reflector_.store().find("ns/a"), {"data", "value"}), "2");
-  EXPECT_EQ(reflector_.store().find("ns/b"), nullptr);
+  EXPECT_EQ(textAt(*reflector_.objects().find("ns/a"), {"data", "value"}), "2");
+  EXPECT_EQ(reflector_.objects().find("ns/b"), nullptr);
   // A bookmark moves the place and nothing else.
   api_.script(events({eventLine("BOOKMARK", {{"metadata", {{"resourceVersion", "x9"}}}})}));
   EXPECT_EQ(turn(), What::kWatch);
@@ -116,7 +116,7 @@ TEST_F(ReflectorTest, BothKindsOf410ListAgainAndSeeWhatWasMissed) {
     EXPECT_EQ(turn(), What::kList);
     // What is as it was is not told again.
     EXPECT_THAT(changed_, UnorderedElementsAre("ns/" + lost, "ns/new" + std::to_string(round)));
-    EXPECT_EQ(reflector_.store().find("ns/" + lost), nullptr);
+    EXPECT_EQ(reflector_.objects().find("ns/" + lost), nullptr);
     // The same once more, from a state that is watched.
     api_.script({.contains = "watch=true", .status = 410, .body = gone});
     EXPECT_EQ(turn(), What::kWatch);
@@ -137,7 +137,7 @@ TEST_F(ReflectorTest, AListThatBreaksOffChangesNothing) {
   EXPECT_EQ(turn(), What::kList);
   EXPECT_THAT(changed_, ElementsAre());
   EXPECT_THAT(names(), ElementsAre("c0", "c1", "c2"));
-  EXPECT_EQ(textAt(*reflector_.store().find("ns/c0"), {"data", "value"}), "1");
+  EXPECT_EQ(textAt(*reflector_.objects().find("ns/c0"), {"data", "value"}), "1");
 }
 
 TEST_F(ReflectorTest, ALineOverTheLimitIsPassedByAList) {
@@ -205,7 +205,7 @@ class RunningTest : public testing::Test {
   bool holds(const std::string& name, const std::string& value) {
     return waitFor(
         [&] {
-          const auto object = reflector_.store().find("ns/" + name);
+          const auto object = reflector_.objects().find("ns/" + name);
           return value.empty() ? object == nullptr
                                : object && textAt(*object, {"data", "value"}) == value;
         },
@@ -242,7 +242,7 @@ TEST_F(RunningTest, KeepsUpWithTheServer) {
   api_.store().remove(targetOf(configMap("a", "")), {});
   EXPECT_TRUE(holds("a", ""));
   EXPECT_EQ(api_.count("GET", "configmaps"), 2u);
-  EXPECT_EQ(reflector_.store().size(), 0u);
+  EXPECT_EQ(reflector_.objects().size(), 0u);
 }
 
 TEST_F(RunningTest, AWatchBlocksNobodyAndEndsWithItsOwner) {
@@ -254,7 +254,7 @@ TEST_F(RunningTest, AWatchBlocksNobodyAndEndsWithItsOwner) {
     EXPECT_TRUE(
         client.create(kConfigMaps, configMap("c" + std::to_string(i), "1", {{"app", "a"}})));
   }
-  EXPECT_TRUE(waitFor([&] { return reflector_.store().size() == 20; }, 10));
+  EXPECT_TRUE(waitFor([&] { return reflector_.objects().size() == 20; }, 10));
   EXPECT_LT(std::chrono::steady_clock::now() - began, seconds(10));
   // The destructor now, in the middle of a watch of five minutes: the test's time-out would tell.
 }

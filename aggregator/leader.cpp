@@ -1,4 +1,4 @@
-#include "aggregator/leading.h"
+#include "aggregator/leader.h"
 
 #include <spdlog/spdlog.h>
 
@@ -21,10 +21,11 @@ using std::chrono::milliseconds;
 constexpr uint64_t kFollowMs = 2000;
 
 // What the loop has, and what it does between two ticks.
-class Leading {
+class LeaderProcess {
  public:
-  Leading(const LeadOptions& options, Store* store, Aggregator* aggregator, ExperimentFile* file,
-          SharedView* shared, Shown* shown, const std::atomic<bool>& draining)
+  LeaderProcess(const LeadOptions& options, Store* store, Aggregator* aggregator,
+                ExperimentFile* file, SharedView* shared, LeaderTelemetry* shown,
+                const std::atomic<bool>& draining)
       : options_(options),
         store_(*store),
         aggregator_(*aggregator),
@@ -47,7 +48,7 @@ class Leading {
   Status followFile();
   void show(bool more);
   RunSnapshot lastSnapshot();
-  void tellOfFiles();
+  void reportFiles();
   void stayAtEnd();
   void rest(milliseconds time) const;
 
@@ -56,7 +57,7 @@ class Leading {
   Aggregator& aggregator_;
   ExperimentFile& file_;
   SharedView& shared_;
-  Shown& shown_;
+  LeaderTelemetry& shown_;
   const std::atomic<bool>& draining_;
   RunFiles files_;
   EndFiles end_{&files_};
@@ -66,7 +67,7 @@ class Leading {
   std::optional<RunSpec> replaced_;
 };
 
-Status Leading::run() {
+Status LeaderProcess::run() {
   bool away = false;
   while (!draining_) {
     const Status followed = followFile();
@@ -88,7 +89,7 @@ Status Leading::run() {
     if (!*more && !options_.stay) break;
     if (!*more) stayAtEnd();
     if (*more) {
-      tellOfFiles();
+      reportFiles();
       end_.leave();
     }
     if (phase_ == Phase::kStarting) std::this_thread::sleep_for(milliseconds(50));
@@ -97,7 +98,7 @@ Status Leading::run() {
 }
 
 // A file that the run cannot take stops nothing; that the store is away, the tick says, too.
-Status Leading::followFile() {
+Status LeaderProcess::followFile() {
   if (!options_.stay || steadyMs() - followed_ < kFollowMs) return {};
   ALLOT_ASSIGN(replaced_, file_.follow(&store_));
   followed_ = steadyMs();
@@ -105,7 +106,7 @@ Status Leading::followFile() {
   return {};
 }
 
-void Leading::show(bool more) {
+void LeaderProcess::show(bool more) {
   RunSnapshot snapshot = aggregator_.snapshot();
   snapshot.run_id = options_.run_id;
   looked_ = steadyMs();
@@ -117,19 +118,19 @@ void Leading::show(bool more) {
   shared_.set(std::move(snapshot), options_.run_id);
 }
 
-RunSnapshot Leading::lastSnapshot() {
+RunSnapshot LeaderProcess::lastSnapshot() {
   RunSnapshot snapshot = aggregator_.snapshot();
   if (draining_ && !aggregator_.finished()) snapshot.phase = Phase::kStopped;
   return snapshot;
 }
 
-void Leading::tellOfFiles() {
+void LeaderProcess::reportFiles() {
   const auto written = files_.outcome();
   if (written && !*written) spdlog::warn("{}", written->error().message);
 }
 
 // With --stay: each end leaves its files; then only the lease is kept, until the run goes on.
-void Leading::stayAtEnd() {
+void LeaderProcess::stayAtEnd() {
   const auto outcome = end_.look(steadyMs(), [this] { return lastSnapshot(); });
   if (outcome && end_.written()) {
     spdlog::info("the run is {}: waits, in case it goes on", wordOf(phase_));
@@ -139,7 +140,7 @@ void Leading::stayAtEnd() {
   rest(milliseconds(end_.written() ? 1000 : 200));
 }
 
-Status Leading::writeAtEnd() {
+Status LeaderProcess::writeAtEnd() {
   if (end_.written()) return {};
   (void)files_.wait();
   while (true) {
@@ -156,20 +157,20 @@ Status Leading::writeAtEnd() {
 }
 
 // Sleeps, but not for long once draining.
-void Leading::rest(milliseconds time) const {
+void LeaderProcess::rest(milliseconds time) const {
   const uint64_t end = steadyMs() + static_cast<uint64_t>(time.count());
   while (!draining_ && steadyMs() < end) std::this_thread::sleep_for(milliseconds(50));
 }
 
 }  // namespace
 
-Shown::Shown(Telemetry* of)
+LeaderTelemetry::LeaderTelemetry(Telemetry* of)
     : telemetry(*of),
       store(&of->metrics(), &of->health()),
       aggregator(&of->metrics(), &of->health(), unixMs) {}
 
 Status leadRun(const LeadOptions& options, RunSpec run, Store* store, ExperimentFile* file,
-               SharedView* shared, Shown* shown, const std::atomic<bool>& draining) {
+               SharedView* shared, LeaderTelemetry* shown, const std::atomic<bool>& draining) {
   std::random_device device;
   const auto random = [&] { return uint64_t{device()} << 32 | device(); };
   const std::string holder = "aggregator-" + makeUlid(unixMs(), random(), random());
@@ -185,14 +186,14 @@ Status leadRun(const LeadOptions& options, RunSpec run, Store* store, Experiment
          .events = &shown->aggregator,
          .rest = [](uint64_t ms) { std::this_thread::sleep_for(milliseconds(ms)); }});
     aggregator.setEditRefused(file->refused());
-    Leading leading(options, store, &aggregator, file, shared, shown, draining);
-    const Status led = leading.run();
-    if (led && leading.replaced()) {
-      run = *leading.replaced();
+    LeaderProcess leader(options, store, &aggregator, file, shared, shown, draining);
+    const Status led = leader.run();
+    if (led && leader.replaced()) {
+      run = *leader.replaced();
       continue;
     }
     if (led || led.error().code != ErrorCode::kFenced) (void)store->releaseLease(holder);
-    return led ? leading.writeAtEnd() : led;
+    return led ? leader.writeAtEnd() : led;
   }
 }
 

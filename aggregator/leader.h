@@ -25,8 +25,8 @@ struct LeadOptions {
 };
 
 // What of this process is shown.
-struct Shown {
-  explicit Shown(Telemetry* of);
+struct LeaderTelemetry {
+  explicit LeaderTelemetry(Telemetry* of);
   Telemetry& telemetry;
   StoreProbe store;
   AggregatorProbe aggregator;
@@ -35,6 +35,6 @@ struct Shown {
 // Leads until `draining` is set, another aggregator does or, without `stay`, the run ends; again
 // and again for as long as the file replaces the run. All outlive it.
 Status leadRun(const LeadOptions& options, RunSpec run, Store* store, ExperimentFile* file,
-               SharedView* shared, Shown* shown, const std::atomic<bool>& draining);
+               SharedView* shared, LeaderTelemetry* shown, const std::atomic<bool>& draining);
 
 }  // namespace allot

@@ -1,4 +1,4 @@
-#include "k8s/client/object_store.h"
+#include "k8s/client/object_cache.h"
 
 #include "k8s/client/resource.h"
 
@@ -13,13 +13,13 @@ Object kept(nlohmann::json object) {
 
 }  // namespace
 
-Object ObjectStore::find(const std::string& key) const {
+Object ObjectCache::find(const std::string& key) const {
   const std::lock_guard lock(mutex_);
   const auto found = objects_.find(key);
   return found == objects_.end() ? nullptr : found->second;
 }
 
-std::vector<Object> ObjectStore::all() const {
+std::vector<Object> ObjectCache::all() const {
   const std::lock_guard lock(mutex_);
   std::vector<Object> objects;
   objects.reserve(objects_.size());
@@ -27,17 +27,17 @@ std::vector<Object> ObjectStore::all() const {
   return objects;
 }
 
-size_t ObjectStore::size() const {
+size_t ObjectCache::size() const {
   const std::lock_guard lock(mutex_);
   return objects_.size();
 }
 
-bool ObjectStore::filled() const {
+bool ObjectCache::filled() const {
   const std::lock_guard lock(mutex_);
   return filled_;
 }
 
-std::vector<std::string> ObjectStore::replaceAll(std::vector<nlohmann::json> items) {
+std::vector<std::string> ObjectCache::replaceAll(std::vector<nlohmann::json> items) {
   std::map<std::string, Object> fresh;
   for (auto& item : items) {
     std::string key = keyOf(item);
@@ -57,7 +57,7 @@ std::vector<std::string> ObjectStore::replaceAll(std::vector<nlohmann::json> ite
   return changed;
 }
 
-std::string ObjectStore::take(WatchEvent event) {
+std::string ObjectCache::take(WatchEvent event) {
   if (event.type == EventType::kBookmark) return {};
   std::string key = keyOf(event.object);
   if (key.empty()) return {};

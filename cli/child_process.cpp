@@ -1,4 +1,4 @@
-#include "cli/process.h"
+#include "cli/child_process.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -77,40 +77,40 @@ int exitStatus(int status) {
 
 }  // namespace
 
-Result<Process> Process::start(const Command& command, const std::string& log) {
+Result<ChildProcess> ChildProcess::start(const Command& command, const std::string& log) {
   const int file = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (file < 0) return badInput("cannot write " + log + ": " + std::strerror(errno));
   const Result<pid_t> pid = spawn(command, file, file);
   close(file);
   if (!pid) return tl::unexpected(pid.error());
-  Process process;
+  ChildProcess process;
   process.pid_ = *pid;
   return process;
 }
 
-Process::Process(Process&& other) noexcept { *this = std::move(other); }
+ChildProcess::ChildProcess(ChildProcess&& other) noexcept { *this = std::move(other); }
 
-Process& Process::operator=(Process&& other) noexcept {
+ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
   std::swap(pid_, other.pid_);
   std::swap(status_, other.status_);
   return *this;
 }
 
-Process::~Process() {
+ChildProcess::~ChildProcess() {
   if (pid_ > 0 && !poll()) {
     kill(pid_, SIGKILL);
     waitpid(pid_, nullptr, 0);
   }
 }
 
-std::optional<int> Process::poll() {
+std::optional<int> ChildProcess::poll() {
   if (status_ || pid_ <= 0) return status_;
   int status = 0;
   if (waitpid(pid_, &status, WNOHANG) == pid_) status_ = exitStatus(status);
   return status_;
 }
 
-std::optional<int> Process::waitFor(std::chrono::milliseconds time) {
+std::optional<int> ChildProcess::waitFor(std::chrono::milliseconds time) {
   const auto end = std::chrono::steady_clock::now() + time;
   while (!poll() && std::chrono::steady_clock::now() < end) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -118,7 +118,7 @@ std::optional<int> Process::waitFor(std::chrono::milliseconds time) {
   return status_;
 }
 
-void Process::signal(int number) {
+void ChildProcess::signal(int number) {
   if (pid_ > 0 && !poll()) kill(pid_, number);
 }
 

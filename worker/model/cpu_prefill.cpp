@@ -1,4 +1,4 @@
-#include "worker/model/prefill.h"
+#include "worker/model/cpu_prefill.h"
 
 // First: List.h, which the others include, needs it whole.
 #include <ATen/core/ivalue.h>

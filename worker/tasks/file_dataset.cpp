@@ -1,4 +1,4 @@
-#include "worker/tasks/from_files.h"
+#include "worker/tasks/file_dataset.h"
 
 #include <map>
 #include <set>

@@ -1,5 +1,5 @@
 #pragma once
-// ObjectStore: the objects of a kind as they were last seen, by "namespace/name".
+// ObjectCache: the objects of a kind as they were last seen, by "namespace/name".
 //
 // A Reflector fills it, any thread reads it. What is handed out never changes: a new state is a new
 // object. metadata.managedFields is left out.
@@ -16,7 +16,7 @@ namespace allot::kube {
 
 using Object = std::shared_ptr<const nlohmann::json>;
 
-class ObjectStore {
+class ObjectCache {
  public:
   // nullptr if there is none.
   Object find(const std::string& key) const;

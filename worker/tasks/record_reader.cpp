@@ -1,4 +1,4 @@
-#include "worker/tasks/records.h"
+#include "worker/tasks/record_reader.h"
 
 #include <algorithm>
 #include <filesystem>

@@ -1,4 +1,4 @@
-#include "worker/tasks/generated.h"
+#include "worker/tasks/generated_dataset.h"
 
 #include <algorithm>
 #include <map>

@@ -1,11 +1,11 @@
-#include "core/evaluation/fidelity.h"
+#include "core/evaluation/fidelity_table.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
 #include "core/evaluation/evaluation_plan.h"
-#include "core/evaluation/statistics.h"
+#include "core/evaluation/score_statistics.h"
 #include "core/learning/exact_math.h"
 
 namespace allot {

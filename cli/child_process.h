@@ -1,5 +1,5 @@
 #pragma once
-// Process: a child process of `allot run`.
+// ChildProcess: a child process of `allot run`.
 //
 // It dies with its parent (PR_SET_PDEATHSIG), lives in a process group of its own (so that Ctrl-C
 // reaches only the parent, which stops children in order) and writes to a log file. One thread.
@@ -21,15 +21,15 @@ struct Command {
   std::map<std::string, std::string> environment;  // added to the parent's
 };
 
-class Process {
+class ChildProcess {
  public:
   // Starts it with both outputs appended to `log`. kUsage if the log cannot be opened, kIo if the
   // system refuses; a program that is not there exits with 127.
-  static Result<Process> start(const Command& command, const std::string& log);
+  static Result<ChildProcess> start(const Command& command, const std::string& log);
 
-  Process(Process&& other) noexcept;
-  Process& operator=(Process&& other) noexcept;
-  ~Process();  // kills what is still running
+  ChildProcess(ChildProcess&& other) noexcept;
+  ChildProcess& operator=(ChildProcess&& other) noexcept;
+  ~ChildProcess();  // kills what is still running
 
   pid_t pid() const { return pid_; }
   // The exit status once it has ended: its exit code, or 128 + signal.
@@ -39,7 +39,7 @@ class Process {
   void signal(int number);
 
  private:
-  Process() = default;
+  ChildProcess() = default;
   pid_t pid_ = -1;
   std::optional<int> status_;
 };

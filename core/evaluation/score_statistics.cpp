@@ -1,4 +1,4 @@
-#include "core/evaluation/statistics.h"
+#include "core/evaluation/score_statistics.h"
 
 #include <algorithm>
 #include <cmath>

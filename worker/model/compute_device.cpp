@@ -1,4 +1,4 @@
-#include "worker/model/device.h"
+#include "worker/model/compute_device.h"
 
 #include <algorithm>
 #include <cstdio>
