@@ -1,6 +1,5 @@
-// Two runs of 28 layers that are committed as files: one that an older build computed with libm on
-// a processor with FMA, one of today's arithmetic. ctest verifies them a second time with the
-// variants of libm that a processor without FMA would take.
+// A run of 28 layers that is committed as files. ctest verifies it a second time with the variants
+// of libm that a processor without FMA would take.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -48,20 +47,9 @@ TEST_F(GoldenRun, OfTodaysArithmeticIsEqualBitForBitOnEveryProcessor) {
   EXPECT_EQ(roundingSentence(*verified), "");
 }
 
-TEST_F(GoldenRun, OfLibmDiffersByRoundingOnly) {
-  const auto verified = verify(kGolden + "libm");
-  ASSERT_TRUE(verified) << verified.error().message;
-  EXPECT_EQ(verified->head.image.spec.arithmetic, "");
-  EXPECT_GT(verified->rounding.updates, 0u);
-  EXPECT_LE(verified->rounding.updates, 8u);
-  EXPECT_LT(verified->rounding.most_ulps, 8);
-  EXPECT_THAT(roundingSentence(*verified), HasSubstr(" of 8 updates differ by rounding only ("));
-  EXPECT_THAT(roundingSentence(*verified), HasSubstr("libm"));
-}
-
-// What is more than rounding is found in such a run, too, in the first update and in the last.
-TEST_F(GoldenRun, OfLibmMayNotDifferByMore) {
-  copy("libm");
+// A changed record is found in the first update and in the last.
+TEST_F(GoldenRun, ARecordMayNotDiffer) {
+  copy(kArithmetic);
   for (const uint64_t version : {1, 8}) {
     const std::string update = "update " + std::to_string(version) + ": ";
     EXPECT_THAT(afterChanging(version,
@@ -83,32 +71,11 @@ TEST_F(GoldenRun, OfLibmMayNotDifferByMore) {
     EXPECT_THAT(at([](auto* r) { r->mutable_weights()->Set(0, r->weights(0) + 1e-9); }),
                 HasSubstr(differs));
     EXPECT_THAT(at([](auto* r) { r->add_weights(1); }), HasSubstr(differs));
-    // No exp or log enters these.
     EXPECT_THAT(at([](auto* r) { r->set_mean_reward(std::nextafter(r->mean_reward(), 1)); }),
                 HasSubstr(differs));
     EXPECT_THAT(
         at([](auto* r) { r->mutable_baselines()->Set(0, std::nextafter(r->baselines(0), 1)); }),
         HasSubstr(differs));
-  }
-}
-
-TEST_F(GoldenRun, OfLibmIsImportedAndForkedAsItWasRecorded) {
-  auto store = emptyStore();
-  const auto imported = import(kGolden + "libm", store.get());
-  ASSERT_TRUE(imported) << imported.error().message;
-  EXPECT_GT(imported->rounding.updates, 0u);
-  EXPECT_EQ(store->readSpec().value()->arithmetic, "");
-  const auto records = store->readHistory(0, 100);
-  ASSERT_TRUE(records && records->size() == 8);
-  for (const uint64_t version : {5, 8}) {
-    auto reader = ArchiveReader::open(kGolden + "libm");
-    ASSERT_TRUE(reader);
-    VerifySummary summary;
-    const auto origin = originAt(reader->get(), version, {}, &summary);
-    ASSERT_TRUE(origin) << origin.error().message;
-    EXPECT_EQ(origin->policy_sha256(), records->at(version - 1).policy_sha256());
-    EXPECT_GT(summary.rounding.updates, 0u);
-    EXPECT_EQ(summary.updates, version);
   }
 }
 

@@ -85,8 +85,6 @@ class Crd(unittest.TestCase):
     def test_values_that_a_file_may_write_in_two_ways_are_valid(self):
         for path, value in (("spec.update.learningRate", 0.05), ("spec.update.learningRate", "0.05"),
                             ("spec.stop.goal", ""), ("spec.stop.goal", 1),
-                            ("spec.policy.learningRules", 1),
-                            ("spec.policy.learningRules", "1"),
                             ("spec.evaluation.schedules", ["uniform", [1, 2, 3]]),
                             ("spec.task.path", ""), ("spec.update", {})):
             with self.subTest(path=path, value=value):
@@ -99,7 +97,7 @@ class Crd(unittest.TestCase):
                 ("spec.polcy", {}), ("spec.task.suite", "x"), ("spec.task.tasks", []),
                 ("spec.evaluation.budgets", [0]), ("spec.evaluation.budgets", 8),
                 ("spec.evaluation.budgets", list(range(1, 66))),
-                ("spec.update.optimizer", "sdg"), ("spec.policy.learningRules", 4),
+                ("spec.update.optimizer", "sdg"),
                 ("spec.policy.zeroReads", False), ("spec.model.path", ""), ("spec.model.path", None),
                 ("spec.model", None), ("metadata.name", "70b-sweep"), ("metadata.name", "a" * 51),
                 ("spec.cluster.workers", -1), ("spec.cluster.worker", 1),
