@@ -24,7 +24,7 @@
 namespace allot {
 
 // The output of a head with budget 0, in decode steps and in prompts that are attended to query by
-// query (kernels::DecodeInputs). A head without sampled blocks in a prompt always outputs zeros.
+// query (kernels::DecodeInputs). Prefill by sampled blocks ignores it: budget 0 outputs zeros.
 enum class ZeroReads {
   kOff,        // zeros
   kMeanValue,  // the mean of the sequence's values so far, updated as the cache grows
