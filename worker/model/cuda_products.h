@@ -40,8 +40,8 @@ class CudaProducts {
 
   // Computes out = in times the matrix, summed in float32. in: [rows, inner] and the matrix are of
   // `number`, out: [rows, outer] of out_number. Starts kernels on `stream`, allocates nothing on
-  // the device and waits for nothing. Returns a sentence if it fails. Requires: rows is a multiple
-  // of kRowTile.
+  // the device and waits for nothing. Returns a sentence if it fails.
+  // Requires: rows is a multiple of kRowTile.
   [[nodiscard]] std::optional<std::string> multiply(cuda_ops::Number number, const void* in,
                                                     int64_t rows, const ProductMatrix& matrix,
                                                     cuda_ops::Number out_number, void* out,

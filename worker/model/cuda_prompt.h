@@ -32,8 +32,8 @@ class CudaPrompt {
   Status begin(const PromptReading& reading, int64_t positions, PromptStatistics* statistics);
   // Returns the outputs of the positions from `first` on, [.., heads * head_dim], float32. Waits
   // for the stream. queries: [count, heads, head_dim], float32, at positions from `start` on;
-  // `pages`: the prompt's, on the device. Requires: keys and values of these positions are in the
-  // cache.
+  // `pages`: the prompt's, on the device.
+  // Requires: keys and values of these positions are in the cache.
   Result<at::Tensor> attend(const at::Tensor& queries, const at::Tensor& pages, int64_t start,
                             int64_t first, int64_t layer);
   // Adds the reads to the statistics.

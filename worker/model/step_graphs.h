@@ -26,8 +26,8 @@ class StepGraphs {
 
   // Runs the step `name` on the stream: the first time by `enqueue`, the second time captured,
   // later replayed. A new value of `memory` says that memory of a step has moved; all earlier
-  // captures are then dropped. A step that cannot be captured is enqueued each time. Requires:
-  // stream is not the default stream.
+  // captures are then dropped. A step that cannot be captured is enqueued each time.
+  // Requires: stream is not the default stream.
   [[nodiscard]] std::optional<std::string> run(const std::string& name, uint64_t memory,
                                                cudaStream_t stream, const Enqueue& enqueue);
 

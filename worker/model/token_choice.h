@@ -24,8 +24,8 @@ void penaliseSeen(std::span<float> logits, std::span<const int32_t> seen, double
 // Returns the token of `step` of the sequence: a function of (logits, choice, seed, sequence,
 // step), independent of the batch. logits: [vocab]. Of equal logits the lower id comes first.
 // Tokens below 2^-37 of the likeliest one's probability are never drawn. The repetition penalty is
-// not applied here: the caller knows the seen tokens and calls penaliseSeen() before. Requires:
-// logits are finite and not empty.
+// not applied here: the caller knows the seen tokens and calls penaliseSeen() before.
+// Requires: logits are finite and not empty.
 int32_t chooseToken(std::span<const float> logits, const TokenChoice& choice, uint64_t seed,
                     uint32_t sequence, uint32_t step);
 
