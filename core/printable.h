@@ -17,7 +17,7 @@ std::string printable(std::string_view text, size_t longest = 200);
 
 // Returns "2 min 05 s".
 std::string duration(double seconds);
-// Returns "12 s ago" for two Unix times in ms; "now" if then_ms is later.
+// Returns "12 s ago" for two Unix times in ms; "now" if then_ms is later or under 0.5 s ago.
 std::string ago(uint64_t then_ms, uint64_t now_ms);
 
 }  // namespace allot
